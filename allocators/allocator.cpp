@@ -1,0 +1,1 @@
+#include "allocators/allocator.h"

@@ -1,0 +1,30 @@
+// Sizes in text: "1GiB" from a user, "1.00 GiB" to one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace headroom {
+
+inline constexpr int64_t kKiB = int64_t{1} << 10;
+inline constexpr int64_t kMiB = int64_t{1} << 20;
+inline constexpr int64_t kGiB = int64_t{1} << 30;
+
+// Bytes from "1024", "64KiB", "1.5GiB", "512 MB" (K, M, G, T; with iB or alone powers of 1024, with B powers
+// of 1000; case does not matter). Throws InvalidArgument naming `what` for anything else, for a negative
+// size, for a fraction of a byte without unit ("1.5") and for sizes of 2^60 bytes and above; "1.3GiB" rounds
+// down.
+int64_t parse_bytes(std::string_view text, std::string_view what);
+
+// "1.43 GiB", "186.44 MiB", "12.50 KiB", "17 B"; keeps the sign.
+std::string format_bytes(int64_t bytes);
+
+// "1455.0" : MiB with one decimal, for columns whose head says MiB.
+std::string format_mib(int64_t bytes);
+
+constexpr int64_t round_up(int64_t bytes, int64_t multiple) {
+  return (bytes + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace headroom

@@ -1,0 +1,53 @@
+#include "runtime/core/errors.h"
+
+#include <fmt/format.h>
+
+#include "runtime/core/bytes.h"
+
+namespace headroom {
+namespace {
+
+std::string describe(const MemoryFacts& facts) {
+  std::string text = fmt::format("out of memory: tried to allocate {}", format_bytes(facts.requested));
+  if (!facts.tensor.empty()) text += fmt::format(" for {}", facts.tensor);
+  if (!facts.op.empty()) text += fmt::format(" of {}", facts.op);
+  text += fmt::format(" (strategy {}: {} allocated, {} reserved, largest free block {}", facts.strategy,
+                      format_bytes(facts.allocated), format_bytes(facts.reserved),
+                      format_bytes(facts.largest_free_block));
+  if (facts.limit) text += fmt::format(", limit {}", format_bytes(*facts.limit));
+  text += fmt::format("; device: {} total, {} free, {} held by others)", format_bytes(facts.device_total),
+                      format_bytes(facts.device_free), format_bytes(facts.others));
+  return text;
+}
+
+}  // namespace
+
+OutOfMemory::OutOfMemory(MemoryFacts facts)
+    : Error("out of memory"), facts_(std::move(facts)), message_(describe(facts_)) {}
+
+void OutOfMemory::set_user(std::string op, std::string tensor) {
+  facts_.op = std::move(op);
+  facts_.tensor = std::move(tensor);
+  message_ = describe(facts_);
+}
+
+DeviceError::DeviceError(std::string call, std::string status, std::string description, std::string where)
+    : Error(fmt::format("{} failed: {}: {}{}{}", call, status, description, where.empty() ? "" : " at ",
+                        where)),
+      call_(std::move(call)),
+      status_(std::move(status)) {}
+
+LibraryError::LibraryError(std::string message, std::string call, std::string status,
+                           std::vector<std::string> log)
+    : Error(message), call_(std::move(call)), status_(std::move(status)), log_(std::move(log)) {}
+
+ExitCode exit_code(const std::exception& error) {
+  if (dynamic_cast<const InvalidArgument*>(&error)) return kExitBadInput;
+  if (dynamic_cast<const OutOfMemory*>(&error)) return kExitOutOfMemory;
+  if (dynamic_cast<const LibraryError*>(&error) || dynamic_cast<const DeviceError*>(&error)) {
+    return kExitLibraryFailure;
+  }
+  return kExitOther;
+}
+
+}  // namespace headroom

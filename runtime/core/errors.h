@@ -1,0 +1,91 @@
+// The errors of the runtime. Each carries the numbers that explain it; the exit code of a program follows
+// from its type (see exit_code).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace headroom {
+
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The caller's mistake: a bad shape, setting, file or size. The message is one line that says what and where.
+class InvalidArgument : public Error {
+ public:
+  using Error::Error;
+};
+
+// What was known when memory ran out. All in bytes; absent where nobody knows.
+struct MemoryFacts {
+  int64_t requested = 0;
+  int64_t allocated = 0;           // live blocks of this allocator
+  int64_t reserved = 0;            // what this allocator holds from the driver, live or cached
+  int64_t largest_free_block = 0;  // inside what is reserved
+  int64_t device_free = 0;         // what the driver could still give
+  int64_t device_total = 0;
+  int64_t others = 0;            // held on the device by other processes
+  std::optional<int64_t> limit;  // the cap that was set, if any
+  std::string strategy;
+  std::string op;      // name of the node that needed the bytes
+  std::string tensor;  // name of the value, or "workspace"
+};
+
+// No room, after trimming and retrying. The runtime is usable afterwards and its accounts are as before the
+// call.
+class OutOfMemory : public Error {
+ public:
+  explicit OutOfMemory(MemoryFacts facts);
+  const MemoryFacts& facts() const { return facts_; }
+  const char* what() const noexcept override { return message_.c_str(); }
+  // Adds who needed the bytes, which the allocator below could not know.
+  void set_user(std::string op, std::string tensor);
+
+ private:
+  MemoryFacts facts_;
+  std::string message_;
+};
+
+// A driver call that failed, or one whose arguments the driver refused.
+class DeviceError : public Error {
+ public:
+  DeviceError(std::string call, std::string status, std::string description, std::string where);
+  const std::string& call() const { return call_; }
+  const std::string& status() const { return status_; }
+
+ private:
+  std::string call_, status_;
+};
+
+// A library (Blas, Dnn) that could not start or whose call failed. `log` holds the lines that led to it, in
+// order, as a user of the library's own framework would have seen them.
+class LibraryError : public Error {
+ public:
+  LibraryError(std::string message, std::string call, std::string status, std::vector<std::string> log);
+  const std::string& call() const { return call_; }
+  const std::string& status() const { return status_; }  // "CUBLAS_STATUS_NOT_INITIALIZED"
+  const std::vector<std::string>& log() const { return log_; }
+
+ private:
+  std::string call_, status_;
+  std::vector<std::string> log_;
+};
+
+// What every program of the project returns to the shell.
+enum ExitCode : int {
+  kExitDone = 0,
+  kExitOther = 1,
+  kExitBadInput = 2,
+  kExitOutOfMemory = 3,
+  kExitLibraryFailure = 4,
+  kExitCheckFailed = 5,
+};
+
+ExitCode exit_code(const std::exception& error);
+
+}  // namespace headroom

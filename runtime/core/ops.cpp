@@ -1,0 +1,518 @@
+#include "runtime/core/ops.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "runtime/core/errors.h"
+
+namespace headroom {
+
+std::string to_string(const TensorSpec& spec) {
+  return fmt::format("{}{}", to_string(spec.dtype), to_string(spec.shape));
+}
+
+namespace {
+
+using Specs = std::span<const TensorSpec>;
+using Outputs = std::vector<TensorSpec>;
+
+// Checks one op's operands; every message starts with the op's name and ends with the operands' shapes.
+class Check {
+ public:
+  Check(const Op& op, Specs inputs) : op_(op), inputs_(inputs) {}
+
+  [[noreturn]] void fail(const std::string& why) const {
+    std::vector<std::string> operands;
+    for (const TensorSpec& input : inputs_) operands.push_back(to_string(input));
+    throw InvalidArgument(fmt::format("{}({}): {}", op_name(op_), fmt::join(operands, ", "), why));
+  }
+  void require(bool condition, const std::string& why) const {
+    if (!condition) fail(why);
+  }
+  void count(size_t n) const {
+    require(inputs_.size() == n,
+            fmt::format("takes {} operand{}, got {}", n, n == 1 ? "" : "s", inputs_.size()));
+  }
+  void dtype(size_t i, DType dtype) const {
+    require(inputs_[i].dtype == dtype, fmt::format("operand {} must be {}", i, to_string(dtype)));
+  }
+  // `n` operands, all f32
+  void floats(size_t n) const {
+    count(n);
+    for (size_t i = 0; i < n; ++i) dtype(i, DType::kF32);
+  }
+  void rank(size_t i, int rank) const {
+    require(shape(i).rank() == rank, fmt::format("operand {} must have rank {}", i, rank));
+  }
+  void same_shape(size_t i, const Shape& expected) const {
+    require(shape(i) == expected, fmt::format("operand {} must have shape {}", i, to_string(expected)));
+  }
+  void scalar(size_t i, DType type) const {
+    dtype(i, type);
+    rank(i, 0);
+  }
+  const Shape& shape(size_t i) const { return inputs_[i].shape; }
+  const TensorSpec& input(size_t i) const { return inputs_[i]; }
+  size_t size() const { return inputs_.size(); }
+
+ private:
+  const Op& op_;
+  Specs inputs_;
+};
+
+TensorSpec f32(Shape shape) {
+  return {DType::kF32, shape};
+}
+TensorSpec i32(Shape shape) {
+  return {DType::kI32, shape};
+}
+TensorSpec u8(Shape shape) {
+  return {DType::kU8, shape};
+}
+
+Shape concatenated(std::span<const int64_t> a, std::span<const int64_t> b) {
+  std::vector<int64_t> extents(a.begin(), a.end());
+  extents.insert(extents.end(), b.begin(), b.end());
+  return Shape(std::span<const int64_t>(extents));
+}
+
+std::span<const int64_t> extents_of(const Shape& shape) {
+  return {shape.begin(), shape.end()};
+}
+
+void check_pair(const Check& check, Pair pair, int least, const char* what) {
+  check.require(pair[0] >= least && pair[1] >= least,
+                fmt::format("{} must be at least {}, got {}x{}", what, least, pair[0], pair[1]));
+}
+
+// (N,OH,OW,K) of a convolution of x with a filter.
+Shape conv_output(const Check& check, const Conv2d& op, const Shape& x, const Shape& filter) {
+  check.require(x.rank() == 4, fmt::format("the image must be (N,H,W,C), got {}", to_string(x)));
+  check.require(filter.rank() == 4,
+                fmt::format("the filter must be (KH,KW,C/groups,K), got {}", to_string(filter)));
+  check_pair(check, op.stride, 1, "stride");
+  check_pair(check, op.padding, 0, "padding");
+  check_pair(check, op.dilation, 1, "dilation");
+  check.require(op.groups >= 1, fmt::format("groups must be at least 1, got {}", op.groups));
+  check.require(filter[0] >= 1 && filter[1] >= 1, "the filter window is empty");
+  check.require(x[3] == filter[2] * op.groups,
+                fmt::format("the image has {} channels, the filter takes {} in each of {} group{}", x[3],
+                            filter[2], op.groups, op.groups == 1 ? "" : "s"));
+  check.require(filter[3] % op.groups == 0,
+                fmt::format("{} output channels do not divide into {} groups", filter[3], op.groups));
+  const int64_t oh = window_output(x[1], filter[0], op.stride[0], op.padding[0], op.dilation[0]);
+  const int64_t ow = window_output(x[2], filter[1], op.stride[1], op.padding[1], op.dilation[1]);
+  check.require(oh > 0 && ow > 0, "the filter window is larger than the padded image");
+  return {x[0], oh, ow, filter[3]};
+}
+
+Shape pool_output(const Check& check, const Pool2d& op, const Shape& x) {
+  check.require(x.rank() == 4, fmt::format("the image must be (N,H,W,C), got {}", to_string(x)));
+  check_pair(check, op.window, 1, "window");
+  check_pair(check, op.stride, 1, "stride");
+  check_pair(check, op.padding, 0, "padding");
+  check.require(op.padding[0] < op.window[0] && op.padding[1] < op.window[1],
+                "padding must be smaller than the window");
+  const int64_t oh = window_output(x[1], op.window[0], op.stride[0], op.padding[0], 1);
+  const int64_t ow = window_output(x[2], op.window[1], op.stride[1], op.padding[1], 1);
+  check.require(oh > 0 && ow > 0, "the window is larger than the padded image");
+  return {x[0], oh, ow, x[3]};
+}
+
+// The index of max pooling is u8, and kNoGradient is taken.
+Shape max_pool_output(const Check& check, const Pool2d& op, const Shape& x) {
+  check.require(
+      int64_t{op.window[0]} * op.window[1] <= kNoGradient,
+      fmt::format("a window of {}x{} has more than {} positions", op.window[0], op.window[1], kNoGradient));
+  return pool_output(check, op, x);
+}
+
+Shape block_output(const Check& check, const ConvBlock& op, const Shape& x, const Shape& filter) {
+  const Shape y = conv_output(check, op.conv, x, filter);
+  return op.pool ? max_pool_output(check, *op.pool, y) : y;
+}
+
+void check_route(const Check& check, size_t i, const ConvBlock& op) {
+  check.dtype(i, op.pool ? DType::kU8 : DType::kF32);
+}
+
+Shape reduced(const Check& check, const Shape& x, const std::vector<int>& axes, bool keep) {
+  check.require(
+      std::is_sorted(axes.begin(), axes.end()) && std::adjacent_find(axes.begin(), axes.end()) == axes.end(),
+      "axes must be sorted and distinct");
+  std::vector<int64_t> extents;
+  for (int axis : axes) {
+    check.require(axis >= 0 && axis < x.rank(), fmt::format("axis {} is outside rank {}", axis, x.rank()));
+  }
+  for (int axis = 0; axis < x.rank(); ++axis) {
+    const bool reduce = std::binary_search(axes.begin(), axes.end(), axis);
+    if (!reduce) extents.push_back(x[axis]);
+    if (reduce && keep) extents.push_back(1);
+  }
+  return Shape(std::span<const int64_t>(extents));
+}
+
+Outputs infer(const MatMul& op, const Check& c) {
+  c.floats(2);
+  const Shape &a = c.shape(0), &b = c.shape(1);
+  c.require(a.rank() >= 2 && b.rank() >= 2, "operands must be matrices or batches of them");
+  const int ra = a.rank(), rb = b.rank();
+  const int64_t m = op.transpose_a ? a[ra - 1] : a[ra - 2], ka = op.transpose_a ? a[ra - 2] : a[ra - 1];
+  const int64_t kb = op.transpose_b ? b[rb - 1] : b[rb - 2], n = op.transpose_b ? b[rb - 2] : b[rb - 1];
+  c.require(ka == kb, fmt::format("inner extents differ: {} and {}", ka, kb));
+  Shape batch;
+  c.require(broadcast(Shape(extents_of(a).first(static_cast<size_t>(ra - 2))),
+                      Shape(extents_of(b).first(static_cast<size_t>(rb - 2))), &batch),
+            "batch extents do not broadcast");
+  const std::array<int64_t, 2> matrix = {m, n};
+  return {f32(concatenated(extents_of(batch), matrix))};
+}
+
+Outputs infer(const Conv2d& op, const Check& c) {
+  c.floats(2);
+  return {f32(conv_output(c, op, c.shape(0), c.shape(1)))};
+}
+
+Outputs infer(const Conv2dInputGrad& op, const Check& c) {
+  c.floats(2);
+  c.same_shape(0, conv_output(c, op.conv, op.input_shape, c.shape(1)));
+  return {f32(op.input_shape)};
+}
+
+Outputs infer(const Conv2dFilterGrad& op, const Check& c) {
+  c.floats(2);
+  c.same_shape(1, conv_output(c, op.conv, c.shape(0), op.filter_shape));
+  return {f32(op.filter_shape)};
+}
+
+Outputs infer(const MaxPool& op, const Check& c) {
+  c.floats(1);
+  const Shape y = max_pool_output(c, op.pool, c.shape(0));
+  return {f32(y), u8(y)};
+}
+
+Outputs infer(const MaxPoolGrad& op, const Check& c) {
+  c.count(2);
+  c.dtype(0, DType::kF32);
+  c.dtype(1, DType::kU8);
+  const Shape y = max_pool_output(c, op.pool, op.input_shape);
+  c.same_shape(0, y);
+  c.same_shape(1, y);
+  return {f32(op.input_shape)};
+}
+
+Outputs infer(const AvgPool& op, const Check& c) {
+  c.floats(1);
+  return {f32(pool_output(c, op.pool, c.shape(0)))};
+}
+
+Outputs infer(const AvgPoolGrad& op, const Check& c) {
+  c.floats(1);
+  c.same_shape(0, pool_output(c, op.pool, op.input_shape));
+  return {f32(op.input_shape)};
+}
+
+Outputs infer(const ConvBlock& op, const Check& c) {
+  c.floats(3);
+  const Shape y = block_output(c, op, c.shape(0), c.shape(1));
+  c.same_shape(2, {y[3]});
+  if (!op.pool) return {f32(y)};
+  return {f32(y), u8(y)};
+}
+
+Outputs infer(const ConvBlockInputGrad& op, const Check& c) {
+  c.count(3);
+  c.dtype(0, DType::kF32);
+  check_route(c, 1, op.block);
+  c.dtype(2, DType::kF32);
+  const Shape y = block_output(c, op.block, op.input_shape, c.shape(2));
+  c.same_shape(0, y);
+  c.same_shape(1, y);
+  return {f32(op.input_shape)};
+}
+
+Outputs infer(const ConvBlockFilterGrad& op, const Check& c) {
+  c.count(3);
+  c.dtype(0, DType::kF32);
+  c.dtype(1, DType::kF32);
+  check_route(c, 2, op.block);
+  const Shape y = block_output(c, op.block, c.shape(0), op.filter_shape);
+  c.same_shape(1, y);
+  c.same_shape(2, y);
+  return {f32(op.filter_shape), f32({op.filter_shape[3]})};
+}
+
+Outputs infer(const Unary&, const Check& c) {
+  c.floats(1);
+  return {c.input(0)};
+}
+
+Outputs infer(const UnaryGrad&, const Check& c) {
+  c.floats(2);
+  c.same_shape(1, c.shape(0));
+  return {c.input(0)};
+}
+
+Outputs infer(const Scale&, const Check& c) {
+  c.floats(1);
+  return {c.input(0)};
+}
+
+Outputs infer(const Binary&, const Check& c) {
+  c.floats(2);
+  Shape result;
+  c.require(broadcast(c.shape(0), c.shape(1), &result), "shapes do not broadcast");
+  return {f32(result)};
+}
+
+Outputs infer(const Cast& op, const Check& c) {
+  c.count(1);
+  return {{op.to, c.shape(0)}};
+}
+
+Outputs infer(const Dropout& op, const Check& c) {
+  c.count(2);
+  c.dtype(0, DType::kF32);
+  c.scalar(1, DType::kI32);
+  c.require(op.rate >= 0 && op.rate < 1, fmt::format("rate must be in [0, 1), got {}", op.rate));
+  return {c.input(0)};
+}
+
+Outputs infer(const Reshape& op, const Check& c) {
+  c.count(1);
+  c.require(op.shape.elements() == c.shape(0).elements(),
+            fmt::format("{} has {} elements, not {}", to_string(op.shape), op.shape.elements(),
+                        c.shape(0).elements()));
+  return {{c.input(0).dtype, op.shape}};
+}
+
+Outputs infer(const Transpose& op, const Check& c) {
+  c.count(1);
+  const int rank = c.shape(0).rank();
+  std::vector<int> sorted = op.axes;
+  std::sort(sorted.begin(), sorted.end());
+  std::vector<int> expected(static_cast<size_t>(rank));
+  std::iota(expected.begin(), expected.end(), 0);
+  c.require(sorted == expected,
+            fmt::format("axes [{}] are no permutation of rank {}", fmt::join(op.axes, ","), rank));
+  std::vector<int64_t> extents;
+  for (int axis : op.axes) extents.push_back(c.shape(0)[axis]);
+  return {{c.input(0).dtype, Shape(std::span<const int64_t>(extents))}};
+}
+
+Outputs infer(const Concat& op, const Check& c) {
+  c.require(c.size() >= 1, "takes at least one operand");
+  const Shape& first = c.shape(0);
+  c.require(op.axis >= 0 && op.axis < first.rank(),
+            fmt::format("axis {} is outside rank {}", op.axis, first.rank()));
+  int64_t extent = 0;
+  for (size_t i = 0; i < c.size(); ++i) {
+    c.dtype(i, c.input(0).dtype);
+    c.require(c.shape(i).rank() == first.rank() && c.shape(i).with(op.axis, 0) == first.with(op.axis, 0),
+              fmt::format("operands may differ along axis {} only", op.axis));
+    extent += c.shape(i)[op.axis];
+  }
+  return {{c.input(0).dtype, first.with(op.axis, extent)}};
+}
+
+void check_slice(const Check& c, const Shape& whole, const std::vector<int64_t>& begin,
+                 const Shape& extents) {
+  c.require(static_cast<int>(begin.size()) == whole.rank() && extents.rank() == whole.rank(),
+            fmt::format("begin and extents must have rank {}", whole.rank()));
+  for (int axis = 0; axis < whole.rank(); ++axis) {
+    const int64_t first = begin[static_cast<size_t>(axis)];
+    c.require(first >= 0 && extents[axis] <= whole[axis] && first <= whole[axis] - extents[axis],
+              fmt::format("[{}, {}) is outside axis {} of extent {}", first, first + extents[axis], axis,
+                          whole[axis]));
+  }
+}
+
+Outputs infer(const Slice& op, const Check& c) {
+  c.count(1);
+  check_slice(c, c.shape(0), op.begin, op.extents);
+  return {{c.input(0).dtype, op.extents}};
+}
+
+Outputs infer(const SliceGrad& op, const Check& c) {
+  c.count(1);
+  check_slice(c, op.input_shape, op.begin, c.shape(0));
+  return {{c.input(0).dtype, op.input_shape}};
+}
+
+Outputs infer(const Gather&, const Check& c) {
+  c.count(2);
+  c.dtype(1, DType::kI32);
+  c.require(c.shape(0).rank() >= 1, "the table must have rank 1 at least");
+  c.require(c.shape(0).rank() - 1 + c.shape(1).rank() <= Shape::kMaxRank, "the result's rank is too high");
+  return {{c.input(0).dtype, concatenated(extents_of(c.shape(1)), extents_of(c.shape(0)).subspan(1))}};
+}
+
+Outputs infer(const GatherGrad& op, const Check& c) {
+  c.count(2);
+  c.dtype(0, DType::kF32);
+  c.dtype(1, DType::kI32);
+  c.require(op.table_shape.rank() >= 1, "the table must have rank 1 at least");
+  c.same_shape(0, concatenated(extents_of(c.shape(1)), extents_of(op.table_shape).subspan(1)));
+  return {f32(op.table_shape)};
+}
+
+Outputs infer(const BroadcastTo& op, const Check& c) {
+  c.floats(1);
+  Shape result;
+  c.require(broadcast(c.shape(0), op.shape, &result) && result == op.shape,
+            fmt::format("does not broadcast to {}", to_string(op.shape)));
+  return {f32(op.shape)};
+}
+
+Outputs infer(const Fill& op, const Check& c) {
+  c.count(0);
+  return {f32(op.shape)};
+}
+
+Outputs infer(const Reduce& op, const Check& c) {
+  c.floats(1);
+  if (op.kind != ReduceKind::kSum) {
+    for (int axis : op.axes) {
+      if (axis >= 0 && axis < c.shape(0).rank())
+        c.require(c.shape(0)[axis] > 0, "nothing to reduce along an axis");
+    }
+  }
+  return {f32(reduced(c, c.shape(0), op.axes, op.keep_axes))};
+}
+
+Outputs infer(const ReduceMaxGrad& op, const Check& c) {
+  c.floats(3);
+  const Shape kept = reduced(c, c.shape(0), op.axes, true);
+  c.same_shape(1, kept);
+  c.same_shape(2, kept);
+  return {c.input(0)};
+}
+
+Outputs infer(const ArgMax& op, const Check& c) {
+  c.floats(1);
+  const Shape result = reduced(c, c.shape(0), {op.axis}, false);
+  c.require(c.shape(0)[op.axis] > 0, "nothing to compare along the axis");
+  return {i32(result)};
+}
+
+void check_labels(const Check& c) {
+  c.dtype(0, DType::kF32);
+  c.rank(0, 2);
+  c.dtype(1, DType::kI32);
+  c.same_shape(1, {c.shape(0)[0]});
+  c.require(c.shape(0)[1] > 0, "there are no classes");
+}
+
+Outputs infer(const Accuracy&, const Check& c) {
+  c.count(2);
+  check_labels(c);
+  c.require(c.shape(0)[0] > 0, "there are no rows");
+  return {f32({})};
+}
+
+Outputs infer(const Softmax&, const Check& c) {
+  c.floats(1);
+  c.require(c.shape(0).rank() >= 1, "takes rank 1 at least");
+  return {c.input(0)};
+}
+
+Outputs infer(const SoftmaxGrad&, const Check& c) {
+  c.floats(2);
+  c.same_shape(1, c.shape(0));
+  return {c.input(0)};
+}
+
+Outputs infer(const CrossEntropy&, const Check& c) {
+  c.count(2);
+  check_labels(c);
+  return {f32({c.shape(0)[0]})};
+}
+
+Outputs infer(const CrossEntropyGrad&, const Check& c) {
+  c.count(3);
+  check_labels(c);
+  c.dtype(2, DType::kF32);
+  c.same_shape(2, {c.shape(0)[0]});
+  return {c.input(0)};
+}
+
+void check_channels(const Check& c, size_t image, std::initializer_list<size_t> vectors) {
+  c.require(c.shape(image).rank() >= 2, "the image must have rank 2 at least");
+  c.require(c.shape(image).elements() > 0, "the image is empty");
+  for (size_t i : vectors) c.same_shape(i, {c.shape(image).last()});
+}
+
+Outputs infer(const BatchNorm&, const Check& c) {
+  c.floats(3);
+  check_channels(c, 0, {1, 2});
+  return {c.input(0), c.input(1), c.input(1)};
+}
+
+Outputs infer(const BatchNormGrad&, const Check& c) {
+  c.floats(5);
+  c.same_shape(1, c.shape(0));
+  check_channels(c, 0, {2, 3, 4});
+  return {c.input(0), c.input(2), c.input(2)};
+}
+
+Outputs infer(const BatchNormInference&, const Check& c) {
+  c.floats(5);
+  check_channels(c, 0, {1, 2, 3, 4});
+  return {c.input(0)};
+}
+
+// w, g, lr [] and further state shaped like w at `states`
+void check_update(const Check& c, std::initializer_list<size_t> states) {
+  c.dtype(0, DType::kF32);
+  c.dtype(1, DType::kF32);
+  c.same_shape(1, c.shape(0));
+  c.scalar(2, DType::kF32);
+  for (size_t i : states) {
+    c.dtype(i, DType::kF32);
+    c.same_shape(i, c.shape(0));
+  }
+}
+
+Outputs infer(const SgdUpdate& op, const Check& c) {
+  c.count(op.momentum != 0 ? 4 : 3);
+  op.momentum != 0 ? check_update(c, {3}) : check_update(c, {});
+  return {};
+}
+
+Outputs infer(const RmspropUpdate&, const Check& c) {
+  c.count(4);
+  check_update(c, {3});
+  return {};
+}
+
+Outputs infer(const AdamUpdate&, const Check& c) {
+  c.count(6);
+  check_update(c, {4, 5});
+  c.scalar(3, DType::kI32);
+  return {};
+}
+
+Outputs infer(const MovingAverageUpdate&, const Check& c) {
+  c.floats(2);
+  c.same_shape(1, c.shape(0));
+  return {};
+}
+
+Outputs infer(const CounterUpdate&, const Check& c) {
+  c.count(1);
+  c.scalar(0, DType::kI32);
+  return {};
+}
+
+}  // namespace
+
+std::vector<TensorSpec> infer_outputs(const Op& op, std::span<const TensorSpec> inputs) {
+  const Check check(op, inputs);
+  return std::visit([&](const auto& concrete) { return infer(concrete, check); }, op);
+}
+
+}  // namespace headroom

@@ -1,0 +1,12 @@
+# One file per dependency, with its version, its licence and why it is here.
+include(FetchContent)
+set(FETCHCONTENT_QUIET OFF)
+foreach(dependency fmt eigen zlib cli11 json)
+  include(${CMAKE_CURRENT_LIST_DIR}/${dependency}.cmake)
+endforeach()
+if(HEADROOM_TESTS)
+  include(${CMAKE_CURRENT_LIST_DIR}/googletest.cmake)
+endif()
+if(HEADROOM_BENCHMARKS)
+  include(${CMAKE_CURRENT_LIST_DIR}/benchmark.cmake)
+endif()
