@@ -1,4 +1,4 @@
-# CLI11 2.1 (BSD-3-Clause): command line, environment and TOML file in one set of options.
+# CLI11 2.1 (BSD-3-Clause): the command line of every program.
 find_package(CLI11 2.1 QUIET)
 if(NOT CLI11_FOUND)
   FetchContent_Declare(cli11 GIT_REPOSITORY https://github.com/CLIUtils/CLI11.git GIT_TAG v2.4.2 GIT_SHALLOW ON)

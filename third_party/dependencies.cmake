@@ -1,6 +1,6 @@
-# One file per dependency, with its version, its licence and why it is here.
+# One file per dependency, with its version, its licence and why it is here. What the system has is used; what it lacks
+# or has too old is fetched at a pinned version, under the same target name.
 include(FetchContent)
-set(FETCHCONTENT_QUIET OFF)
 foreach(dependency fmt eigen zlib cli11 json)
   include(${CMAKE_CURRENT_LIST_DIR}/${dependency}.cmake)
 endforeach()
@@ -9,4 +9,7 @@ if(HEADROOM_TESTS)
 endif()
 if(HEADROOM_BENCHMARKS)
   include(${CMAKE_CURRENT_LIST_DIR}/benchmark.cmake)
+endif()
+if(HEADROOM_CUDA)
+  include(${CMAKE_CURRENT_LIST_DIR}/cuda.cmake)
 endif()

@@ -1,8 +1,10 @@
 # Eigen 3.4 (MPL-2.0): matrix multiplication and vectorised maths on the CPU.
 find_package(Eigen3 3.4 QUIET NO_MODULE)
 if(NOT Eigen3_FOUND)
-  set(EIGEN_BUILD_DOC OFF)
-  set(BUILD_TESTING OFF)
-  FetchContent_Declare(eigen GIT_REPOSITORY https://gitlab.com/libeigen/eigen.git GIT_TAG 3.4.0 GIT_SHALLOW ON)
+  # Headers only: a SOURCE_SUBDIR without CMakeLists.txt keeps Eigen's own tests, BLAS and Fortran checks out.
+  FetchContent_Declare(eigen GIT_REPOSITORY https://gitlab.com/libeigen/eigen.git GIT_TAG 3.4.0 GIT_SHALLOW ON
+                             SOURCE_SUBDIR cmake)
   FetchContent_MakeAvailable(eigen)
+  add_library(Eigen3::Eigen INTERFACE IMPORTED GLOBAL)
+  target_include_directories(Eigen3::Eigen INTERFACE ${eigen_SOURCE_DIR})
 endif()

@@ -1,6 +1,8 @@
-# GoogleTest 1.12 (BSD-3-Clause): the tests.
-find_package(GTest 1.12 QUIET)
+# GoogleTest 1.11 (BSD-3-Clause): the tests.
+find_package(GTest 1.11 QUIET)
 if(NOT GTest_FOUND)
-  FetchContent_Declare(googletest GIT_REPOSITORY https://github.com/google/googletest.git GIT_TAG v1.14.0 GIT_SHALLOW ON)
+  set(INSTALL_GTEST OFF CACHE INTERNAL "")
+  FetchContent_Declare(googletest GIT_REPOSITORY https://github.com/google/googletest.git GIT_TAG v1.14.0
+                                  GIT_SHALLOW ON)
   FetchContent_MakeAvailable(googletest)
 endif()

@@ -1,5 +1,5 @@
-# nlohmann-json 3.11 (MIT): --json output and the header of safetensors files.
-find_package(nlohmann_json 3.11 QUIET)
+# nlohmann-json 3.10 (MIT): --json output and the header of safetensors files.
+find_package(nlohmann_json 3.10 QUIET)
 if(NOT nlohmann_json_FOUND)
   set(JSON_BuildTests OFF CACHE INTERNAL "")
   FetchContent_Declare(json GIT_REPOSITORY https://github.com/nlohmann/json.git GIT_TAG v3.11.3 GIT_SHALLOW ON)

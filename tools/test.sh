@@ -1,0 +1,52 @@
+#!/bin/sh
+# Sets up, builds and runs all tests through ctest, whose closing lines come last.
+set -eu
+. "$(dirname -- "$0")/common.sh"
+
+usage() {
+  cat <<'HELP'
+usage: tools/test.sh [--sanitize address|thread|all] [--require-cuda] [--help]
+  --sanitize KIND  the tests under a sanitizer instead: address (with undefined behaviour), thread, or one
+                   after the other
+  --require-cuda   builds for CUDA and sets HEADROOM_REQUIRE_CUDA=1: tests that need a GPU fail without one
+                   instead of being skipped
+HELP
+}
+
+presets=release
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --sanitize)
+      [ $# -ge 2 ] || fail 2 "--sanitize needs address, thread or all"
+      shift
+      case "$1" in
+        address) presets=asan ;;
+        thread) presets=tsan ;;
+        all) presets='asan tsan' ;;
+        *) fail 2 "--sanitize: unknown kind '$1' (address, thread, all)" ;;
+      esac
+      ;;
+    --require-cuda)
+      presets=cuda
+      export HEADROOM_REQUIRE_CUDA=1
+      ;;
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    *) fail 2 "unknown argument '$1' (see --help)" ;;
+  esac
+  shift
+done
+if [ -n "${HEADROOM_REQUIRE_CUDA:-}" ]; then
+  nvidia-smi -L 2>/dev/null | grep -q '^GPU' || fail 1 "a GPU is required, and nvidia-smi shows none"
+fi
+
+"$root/tools/setup.sh"
+status=0
+for preset in $presets; do
+  configure "$preset"
+  build "$preset"
+  (cd "$root" && ctest --preset "$preset" --parallel "$(nproc 2>/dev/null || echo 2)") </dev/null || status=1
+done
+exit $status
