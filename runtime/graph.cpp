@@ -1,0 +1,119 @@
+#include "runtime/graph.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "runtime/core/errors.h"
+
+namespace headroom {
+
+const TensorSpec& Value::spec() const {
+  return graph->value(id).spec;
+}
+const std::string& Value::name() const {
+  return graph->value(id).name;
+}
+
+Value Graph::new_value(ValueInfo info) {
+  values_.push_back(std::move(info));
+  return {this, static_cast<int>(values_.size()) - 1};
+}
+
+std::string Graph::unique_name(std::string_view name) {
+  const std::string base = scope_ + std::string(name);
+  std::string candidate = base;
+  // "matmul", "matmul_1", ...: TensorFlow's rule
+  for (int i = 1; std::binary_search(names_.begin(), names_.end(), candidate); ++i) {
+    candidate = fmt::format("{}_{}", base, i);
+  }
+  names_.insert(std::lower_bound(names_.begin(), names_.end(), candidate), candidate);
+  return candidate;
+}
+
+Value Graph::input(std::string_view name, const TensorSpec& spec) {
+  if (unique_name(name) != scope_ + std::string(name)) {
+    throw InvalidArgument(fmt::format("input {}{}: the name is taken", scope_, name));
+  }
+  return new_value({scope_ + std::string(name), spec, ValueKind::kInput, {}});
+}
+
+Value Graph::variable(std::string_view name, const TensorSpec& spec, const Initializer& initializer) {
+  if (unique_name(name) != scope_ + std::string(name)) {
+    throw InvalidArgument(fmt::format("variable {}{}: the name is taken", scope_, name));
+  }
+  return new_value({scope_ + std::string(name), spec, ValueKind::kVariable, initializer});
+}
+
+std::vector<Value> Graph::add(const Op& op, std::span<const Value> inputs, std::string_view name) {
+  Node node{op, {}, {}, {}};
+  std::vector<TensorSpec> specs;
+  for (const Value& value : inputs) {
+    if (value.graph != this) {
+      throw InvalidArgument(fmt::format("{}: an operand belongs to another graph", op_name(op)));
+    }
+    node.inputs.push_back(value.id);
+    specs.push_back(value.spec());
+  }
+  const std::vector<TensorSpec> outputs = infer_outputs(op, specs);
+  for (int position : mutated_inputs(op)) {
+    const Value& changed = inputs[static_cast<size_t>(position)];
+    if (value(changed.id).kind != ValueKind::kVariable) {
+      throw InvalidArgument(fmt::format("{}: changes {}, which is no variable", op_name(op), changed.name()));
+    }
+  }
+  node.name = unique_name(name.empty() ? op_name(op) : name);
+
+  std::vector<Value> results;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const std::string value_name = i == 0 ? node.name : fmt::format("{}:{}", node.name, i);
+    results.push_back(new_value({value_name, outputs[i], ValueKind::kResult, {}}));
+    node.outputs.push_back(results.back().id);
+  }
+  nodes_.push_back(std::move(node));
+  return results;
+}
+
+Value Graph::find(std::string_view name) {
+  std::vector<std::string_view> known;
+  for (size_t i = 0; i < values_.size(); ++i) {
+    if (values_[i].kind == ValueKind::kResult) continue;
+    if (values_[i].name == name) return {this, static_cast<int>(i)};
+    known.push_back(values_[i].name);
+  }
+  throw InvalidArgument(
+      fmt::format("no input or variable is named '{}'; there are: {}", name, fmt::join(known, ", ")));
+}
+
+std::vector<int> Graph::variables() const {
+  std::vector<int> ids;
+  for (size_t i = 0; i < values_.size(); ++i) {
+    if (values_[i].kind == ValueKind::kVariable) ids.push_back(static_cast<int>(i));
+  }
+  return ids;
+}
+
+void Graph::replace_nodes(std::vector<Node> nodes) {
+  std::vector<bool> made(values_.size());
+  for (size_t i = 0; i < values_.size(); ++i) made[i] = values_[i].kind != ValueKind::kResult;
+  for (const Node& node : nodes) {
+    for (int input : node.inputs) {
+      if (!made[static_cast<size_t>(input)]) {
+        throw InvalidArgument(fmt::format("{} reads {} before it is made", node.name, value(input).name));
+      }
+    }
+    for (int output : node.outputs) made[static_cast<size_t>(output)] = true;
+  }
+  nodes_ = std::move(nodes);
+}
+
+NameScope::NameScope(Graph& graph, std::string_view name) : graph_(graph), previous_(graph.scope_) {
+  graph_.scope_ += fmt::format("{}/", name);
+}
+
+NameScope::~NameScope() {
+  graph_.scope_ = previous_;
+}
+
+}  // namespace headroom

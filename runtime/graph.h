@@ -1,0 +1,100 @@
+// The graph: what is computed. Append-only nodes over values; building a node checks its shapes at once.
+// Knows no device, no plan and no memory.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/core/ops.h"
+#include "runtime/initializer.h"
+
+namespace headroom {
+
+class Graph;
+
+// A handle to one value of a graph; as cheap as an int to copy.
+struct Value {
+  Graph* graph = nullptr;
+  int id = -1;
+
+  const TensorSpec& spec() const;
+  const Shape& shape() const { return spec().shape; }
+  const std::string& name() const;
+  bool operator==(const Value&) const = default;
+};
+
+enum class ValueKind : uint8_t {
+  kInput,     // fed by the caller at each run
+  kVariable,  // kept on the device between runs, changed by update nodes only
+  kResult,    // output of a node
+};
+
+struct ValueInfo {
+  std::string name;
+  TensorSpec spec;
+  ValueKind kind = ValueKind::kResult;
+  Initializer initializer;  // of a variable
+};
+
+struct Node {
+  Op op;
+  std::string name;          // "dense/matmul", unique in the graph
+  std::vector<int> inputs;   // value ids
+  std::vector<int> outputs;  // value ids
+};
+
+class Graph {
+ public:
+  Graph() = default;
+  Graph(const Graph&) = delete;  // values point at their graph
+  Graph& operator=(const Graph&) = delete;
+
+  // A value that the caller feeds. Throws InvalidArgument when the name is taken, as the two below do.
+  Value input(std::string_view name, const TensorSpec& spec);
+  // State that lives on the device between runs.
+  Value variable(std::string_view name, const TensorSpec& spec, const Initializer& initializer);
+  // Appends a node and returns its outputs. The name defaults to the op's. Throws InvalidArgument naming the
+  // op, its operands and their shapes when they do not fit, or when an update is asked to change what is no
+  // variable.
+  std::vector<Value> add(const Op& op, std::span<const Value> inputs, std::string_view name = {});
+
+  const std::vector<Node>& nodes() const { return nodes_; }
+  const std::vector<ValueInfo>& values() const { return values_; }
+  const Node& node(int id) const { return nodes_[static_cast<size_t>(id)]; }
+  const ValueInfo& value(int id) const { return values_[static_cast<size_t>(id)]; }
+  // The input or variable of that full name; throws InvalidArgument listing what there is.
+  Value find(std::string_view name);
+  // Ids of all variables, in the order they were made.
+  std::vector<int> variables() const;
+
+  // Rewriting for passes: puts other nodes in place of the present ones; values keep their ids. The new nodes
+  // must be in an order in which each value is made before it is read; throws InvalidArgument otherwise.
+  void replace_nodes(std::vector<Node> nodes);
+
+ private:
+  friend class NameScope;
+  std::string unique_name(std::string_view name);
+  Value new_value(ValueInfo info);
+
+  std::vector<Node> nodes_;
+  std::vector<ValueInfo> values_;
+  std::vector<std::string> names_;  // of nodes, inputs and variables; sorted
+  std::string scope_;
+};
+
+// While it lives, names in the graph get a prefix: NameScope scope(graph, "dense") gives "dense/matmul".
+class NameScope {
+ public:
+  NameScope(Graph& graph, std::string_view name);
+  ~NameScope();
+  NameScope(const NameScope&) = delete;
+  NameScope& operator=(const NameScope&) = delete;
+
+ private:
+  Graph& graph_;
+  std::string previous_;
+};
+
+}  // namespace headroom

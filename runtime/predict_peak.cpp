@@ -1,0 +1,83 @@
+#include "runtime/predict_peak.h"
+
+#include <algorithm>
+
+#include "runtime/core/bytes.h"
+#include "runtime/core/errors.h"
+
+namespace headroom {
+namespace {
+
+// Plays one session's requests in the order in which Session makes them.
+class Player {
+ public:
+  Player(const Graph& graph, Device& device, Allocator& allocator)
+      : graph_(graph), device_(device), allocator_(allocator) {}
+
+  ~Player() {
+    for (size_t i = held_.size(); i-- > 0;) allocator_.deallocate(held_[i].pointer, held_[i].bytes);
+  }
+
+  void hold(int64_t bytes) { held_.push_back({allocator_.allocate(bytes), bytes}); }
+
+  void step(const Plan& plan) {
+    std::vector<void*> live(plan.buffers.size());
+    for (const Step& step : plan.steps) {
+      const int64_t bytes = step.kind == StepKind::kAllocate || step.kind == StepKind::kDeallocate
+                                ? plan.buffers[static_cast<size_t>(step.id)].bytes
+                                : 0;
+      void*& pointer = live[bytes > 0 ? static_cast<size_t>(step.id) : 0];
+      if (step.kind == StepKind::kAllocate) pointer = allocator_.allocate(bytes);
+      if (step.kind == StepKind::kDeallocate) allocator_.deallocate(pointer, bytes);
+      if (step.kind == StepKind::kRun) get_ready(graph_.node(step.id).op);
+    }
+  }
+
+ private:
+  struct Held {
+    void* pointer;
+    int64_t bytes;
+  };
+
+  void get_ready(const Op& op) {
+    const Library library = library_of(op);
+    try {
+      device_.start_library(library);
+    } catch (const LibraryError&) {
+      if (allocator_.trim() == 0) throw;
+      device_.start_library(library);
+    }
+    device_.load_module(op_name(op), library);
+  }
+
+  const Graph& graph_;
+  Device& device_;
+  Allocator& allocator_;
+  std::vector<Held> held_;
+};
+
+}  // namespace
+
+PeakPrediction predict_peak(const Graph& graph, std::span<const Plan* const> plans, Device& device,
+                            Allocator& allocator) {
+  Player player(graph, device, allocator);
+  for (int id : graph.variables()) player.hold(round_up(graph.value(id).spec.bytes(), Allocator::kAlignment));
+  for (const Plan* plan : plans) {
+    if (plan->mode == PlanMode::kPacked) player.hold(plan->peak_bytes);
+  }
+  PeakPrediction peak, before;
+  do {
+    before = peak;
+    // Twice each: the second step of a plan meets the state that its first one left.
+    for (const Plan* plan : plans) {
+      player.step(*plan);
+      player.step(*plan);
+    }
+    const Statistics statistics = allocator.statistics();
+    peak = {statistics.allocated.peak, statistics.reserved.peak, device.memory().info().peak_process};
+  } while (peak.allocated_bytes > before.allocated_bytes || peak.reserved_bytes > before.reserved_bytes ||
+           peak.process_bytes > before.process_bytes);
+  return peak;
+}
+
+}  // namespace headroom

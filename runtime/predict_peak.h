@@ -1,0 +1,25 @@
+// What a program will take, to the byte, without computing anything: its plans are played against a twin of
+// the device with the same strategy. Knows no kernel.
+#pragma once
+
+#include <span>
+
+#include "allocators/allocator.h"
+#include "runtime/core/device.h"
+#include "runtime/plan.h"
+
+namespace headroom {
+
+struct PeakPrediction {
+  int64_t allocated_bytes = 0;  // highest sum of live blocks, variables included
+  int64_t reserved_bytes = 0;
+  int64_t process_bytes = 0;  // highest of this process as the driver sees it: context and libraries included
+};
+
+// Plays variables, arenas and steps of the plans in turn, until a whole round raises no peak. `device` must
+// be a fresh simulated device that answers as the real one would, `allocator` a fresh strategy over it.
+// Throws what the real run would throw: OutOfMemory or LibraryError.
+PeakPrediction predict_peak(const Graph& graph, std::span<const Plan* const> plans, Device& device,
+                            Allocator& allocator);
+
+}  // namespace headroom

@@ -1,0 +1,82 @@
+// The session: does what a plan says, with one strategy on one device. The only loop of the runtime.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/kernels.h"
+#include "runtime/plan.h"
+#include "runtime/variables.h"
+
+namespace headroom {
+
+class Session {
+ public:
+  // Plans the targets and binds the plan. Graph and variables must outlive the session. Throws OutOfMemory
+  // when the arena of a packed plan does not fit.
+  Session(const Graph& graph, const Targets& targets, PlanMode mode, Variables& variables);
+  // The same with a plan and kernels made before, which sessions of one graph may share.
+  Session(const Graph& graph, Plan plan, std::shared_ptr<const Kernels> kernels, Variables& variables);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  const Plan& plan() const { return plan_; }
+
+  // Host memory of an input, written by the caller before run(); keeps its content between runs. Throws
+  // InvalidArgument when the plan does not read that input or T is not its dtype.
+  template <typename T>
+  std::span<T> input(const Value& value) {
+    std::span<std::byte> bytes = staging(value, dtype_of<T>, inputs_);
+    return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+  }
+  // Host memory of a fetched value as the last run left it.
+  template <typename T>
+  std::span<const T> output(const Value& value) {
+    std::span<std::byte> bytes = staging(value, dtype_of<T>, outputs_);
+    return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+  }
+
+  // One step. Throws OutOfMemory, LibraryError or DeviceError with node and value named; then nothing of the
+  // step stays allocated, no variable has changed, and the session can run again.
+  void run();
+
+ private:
+  struct Staging {
+    int value;
+    std::vector<std::byte> bytes;
+  };
+  // A node of the plan, bound: views in the order the kernel takes them.
+  struct BoundNode {
+    Kernel* kernel = nullptr;
+    std::vector<TensorView> inputs, outputs;
+    void* workspace = nullptr;
+    bool ready = false;  // library started, module loaded
+  };
+
+  void bind();
+  void set_buffer(int id, void* pointer);
+  void allocate(int id);
+  void deallocate(int id) noexcept;
+  void get_ready(int node);
+  void get_updates_ready();
+  void run_step(const Step& step);
+  void* address_of(int value) const;
+  std::span<std::byte> staging(const Value& value, DType dtype, std::vector<Staging>& all);
+  std::vector<std::byte>& staging_of(int value, std::vector<Staging>& all);
+
+  const Graph& graph_;
+  Plan plan_;
+  std::shared_ptr<const Kernels> kernels_;
+  Variables& variables_;
+  std::vector<Staging> inputs_, outputs_;
+  std::vector<BoundNode> nodes_;                     // by node id
+  std::vector<void*> buffers_;                       // by buffer: its address while live
+  std::vector<std::vector<void**>> uses_of_buffer_;  // by buffer: the pointers that follow it
+  void* arena_ = nullptr;
+  bool updates_ready_ = false;
+};
+
+}  // namespace headroom
