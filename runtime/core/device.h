@@ -42,6 +42,9 @@ class Device {
   // Loads the code of one op, once per op name, as lazy module loading does at the first launch. Throws
   // DeviceError.
   virtual void load_module(std::string_view op_name, Library library) = 0;
+  // What start_library and load_module may still take from the device, in bytes: the room that a cap on the
+  // whole process has to leave. Falls by what each of them takes; 0 where libraries take nothing.
+  virtual int64_t pending_library_bytes() const = 0;
   // Waits until everything queued on `stream` is done.
   virtual void synchronize(Stream stream) = 0;
   // Time spent in driver calls so far, on the device's own clock: simulated time on a simulated GPU.

@@ -32,7 +32,7 @@ class DeviceMemory {
   virtual void copy_to_host(void* host, const void* device, int64_t bytes) = 0;
 
   virtual MemoryInfo info() const = 0;
-  // What the driver rounds each allocation up to.
+  // The page that the driver hands out: one allocation never takes more than its bytes rounded up to this.
   virtual int64_t granularity_bytes() const = 0;
 };
 

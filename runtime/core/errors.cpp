@@ -37,6 +37,9 @@ DeviceError::DeviceError(std::string call, std::string status, std::string descr
       call_(std::move(call)),
       status_(std::move(status)) {}
 
+DeviceError::DeviceError(const std::string& message, std::string call, std::string status)
+    : Error(message), call_(std::move(call)), status_(std::move(status)) {}
+
 LibraryError::LibraryError(std::string message, std::string call, std::string status,
                            std::vector<std::string> log)
     : Error(message), call_(std::move(call)), status_(std::move(status)), log_(std::move(log)) {}

@@ -55,6 +55,8 @@ class OutOfMemory : public Error {
 class DeviceError : public Error {
  public:
   DeviceError(std::string call, std::string status, std::string description, std::string where);
+  // With the whole message in the words of the framework that users know it from.
+  DeviceError(const std::string& message, std::string call, std::string status);
   const std::string& call() const { return call_; }
   const std::string& status() const { return status_; }
 

@@ -1,0 +1,36 @@
+#include "runtime/core/cpu/cpu_device.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "runtime/core/errors.h"
+
+namespace headroom {
+namespace {
+
+int64_t capacity_of(std::optional<int64_t> capacity_bytes) {
+  if (!capacity_bytes) return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  if (*capacity_bytes < 1) {
+    throw InvalidArgument(
+        fmt::format("capacity of the CPU: {} bytes, but at least 1 is needed", *capacity_bytes));
+  }
+  return *capacity_bytes;
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+}  // namespace
+
+CpuDevice::CpuDevice(std::optional<int64_t> capacity_bytes)
+    : description_(processor_name()), memory_(capacity_of(capacity_bytes)) {}
+
+}  // namespace headroom

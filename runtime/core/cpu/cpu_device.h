@@ -1,0 +1,36 @@
+// The CPU as a device: work runs at once, libraries take nothing. Knows no kernel.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "runtime/core/cpu/cpu_memory.h"
+#include "runtime/core/device.h"
+
+namespace headroom {
+
+class CpuDevice final : public Device {
+ public:
+  // The capacity is the machine's physical memory unless given. Throws InvalidArgument for one below one
+  // byte.
+  explicit CpuDevice(std::optional<int64_t> capacity_bytes = std::nullopt);
+
+  DeviceKind kind() const override { return DeviceKind::kCpu; }
+  const std::string& name() const override { return name_; }
+  const std::string& description() const override { return description_; }
+  int compute_capability() const override { return 0; }
+  DeviceMemory& memory() override { return memory_; }
+  void initialise() override {}
+  void start_library(Library) override {}
+  void load_module(std::string_view, Library) override {}
+  int64_t pending_library_bytes() const override { return 0; }
+  void synchronize(Stream) override {}
+  double driver_time_us() const override { return 0; }
+
+ private:
+  std::string name_ = "/device:CPU:0";
+  std::string description_;
+  CpuMemory memory_;
+};
+
+}  // namespace headroom

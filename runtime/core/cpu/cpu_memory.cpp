@@ -1,0 +1,41 @@
+#include "runtime/core/cpu/cpu_memory.h"
+
+#include <cstring>
+
+#include "runtime/core/bytes.h"
+#include "runtime/core/host_pages.h"
+
+namespace headroom {
+namespace {
+
+constexpr int64_t kGranularityBytes = 256;  // the alignment that DeviceMemory promises
+
+}  // namespace
+
+void* CpuMemory::try_allocate(int64_t bytes) {
+  const int64_t taken = round_up(bytes, kGranularityBytes);
+  if (!ledger_.try_take(taken)) return nullptr;
+  void* pointer = take_host_pages(bytes);
+  if (pointer == nullptr) ledger_.give_back(taken);
+  return pointer;
+}
+
+void CpuMemory::release(void* pointer, int64_t bytes) noexcept {
+  if (pointer == nullptr) return;
+  return_host_pages(pointer, bytes);
+  ledger_.give_back(round_up(bytes, kGranularityBytes));
+}
+
+void CpuMemory::copy_to_device(void* device, const void* host, int64_t bytes) {
+  std::memcpy(device, host, static_cast<size_t>(bytes));
+}
+
+void CpuMemory::copy_to_host(void* host, const void* device, int64_t bytes) {
+  std::memcpy(host, device, static_cast<size_t>(bytes));
+}
+
+int64_t CpuMemory::granularity_bytes() const {
+  return kGranularityBytes;
+}
+
+}  // namespace headroom

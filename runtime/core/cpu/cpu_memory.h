@@ -1,0 +1,24 @@
+// The host's own memory as device memory, up to a capacity. Knows no strategy.
+#pragma once
+
+#include "runtime/core/device_memory.h"
+#include "runtime/core/memory_ledger.h"
+
+namespace headroom {
+
+class CpuMemory final : public DeviceMemory {
+ public:
+  explicit CpuMemory(int64_t capacity_bytes) : ledger_(capacity_bytes, 0) {}
+
+  void* try_allocate(int64_t bytes) override;
+  void release(void* pointer, int64_t bytes) noexcept override;
+  void copy_to_device(void* device, const void* host, int64_t bytes) override;
+  void copy_to_host(void* host, const void* device, int64_t bytes) override;
+  MemoryInfo info() const override { return ledger_.info(); }
+  int64_t granularity_bytes() const override;
+
+ private:
+  MemoryLedger ledger_;
+};
+
+}  // namespace headroom

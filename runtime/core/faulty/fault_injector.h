@@ -1,0 +1,34 @@
+// Counts driver calls and says which of them fails: what the faulty device and its memory share. Knows
+// neither.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+
+namespace headroom {
+
+struct FaultPlan {
+  int64_t failing_call = 0;  // this driver call, counted from 1, fails once; 0: none does
+  int64_t drop_call = 0;     // from this call on others hold `drop_bytes` more of the device; 0: never
+  int64_t drop_bytes = 0;
+};
+
+// Thread-safe.
+class FaultInjector {
+ public:
+  // Follows `plan` from now on, counting from zero again.
+  void arm(const FaultPlan& plan);
+  // Counts one driver call; true when it is the one to fail.
+  bool next_call_fails();
+  // Driver calls since the last arm().
+  int64_t calls() const;
+  // What others hold on top by now.
+  int64_t dropped_bytes() const;
+
+ private:
+  mutable std::mutex mutex_;
+  FaultPlan plan_;
+  int64_t calls_ = 0;
+};
+
+}  // namespace headroom

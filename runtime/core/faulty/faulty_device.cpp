@@ -1,0 +1,52 @@
+#include "runtime/core/faulty/faulty_device.h"
+
+#include "runtime/core/library_failure.h"
+
+namespace headroom {
+namespace {
+
+constexpr const char* kReason = "injected fault";
+
+}  // namespace
+
+void FaultyDevice::initialise() {
+  if (is_done("initialise")) return;
+  if (faults_.next_call_fails()) {
+    throw DeviceError("cuDevicePrimaryCtxRetain", "CUDA_ERROR_OUT_OF_MEMORY", kReason, name());
+  }
+  upstream_.initialise();
+  mark_done("initialise");
+}
+
+void FaultyDevice::start_library(Library library) {
+  if (library == Library::kNone) return;
+  const std::string call = library == Library::kBlas ? "start blas" : "start dnn";
+  if (is_done(call)) return;
+  if (faults_.next_call_fails()) {
+    throw library_start_failure(library, usual_start_status(library), kReason);
+  }
+  upstream_.start_library(library);
+  mark_done(call);
+}
+
+void FaultyDevice::load_module(std::string_view op_name, Library library) {
+  const std::string call = "load " + std::string(op_name);
+  if (is_done(call)) return;
+  if (faults_.next_call_fails()) {
+    throw DeviceError("cuModuleLoadData", "CUDA_ERROR_OUT_OF_MEMORY", kReason, name());
+  }
+  upstream_.load_module(op_name, library);
+  mark_done(call);
+}
+
+bool FaultyDevice::is_done(const std::string& call) const {
+  const std::lock_guard lock(mutex_);
+  return done_.contains(call);
+}
+
+void FaultyDevice::mark_done(std::string call) {
+  const std::lock_guard lock(mutex_);
+  done_.insert(std::move(call));
+}
+
+}  // namespace headroom

@@ -1,0 +1,46 @@
+// Any device with faults put in: the n-th driver call fails with the error that a real one gives. For tests
+// of what lies above.
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "runtime/core/device.h"
+#include "runtime/core/faulty/fault_injector.h"
+#include "runtime/core/faulty/faulty_memory.h"
+
+namespace headroom {
+
+// Driver calls are: allocations, copies, and the first initialise(), start_library() and load_module() of
+// each thing that succeeds here. Releases cannot fail and do not count.
+class FaultyDevice final : public Device {
+ public:
+  // `upstream` must outlive this. No fault until one is armed.
+  explicit FaultyDevice(Device& upstream) : upstream_(upstream), memory_(upstream.memory(), faults_) {}
+
+  FaultInjector& faults() { return faults_; }
+
+  DeviceKind kind() const override { return upstream_.kind(); }
+  const std::string& name() const override { return upstream_.name(); }
+  const std::string& description() const override { return upstream_.description(); }
+  int compute_capability() const override { return upstream_.compute_capability(); }
+  DeviceMemory& memory() override { return memory_; }
+  void initialise() override;
+  void start_library(Library library) override;
+  void load_module(std::string_view op_name, Library library) override;
+  int64_t pending_library_bytes() const override { return upstream_.pending_library_bytes(); }
+  void synchronize(Stream stream) override { upstream_.synchronize(stream); }
+  double driver_time_us() const override { return upstream_.driver_time_us(); }
+
+ private:
+  bool is_done(const std::string& call) const;
+  void mark_done(std::string call);
+
+  Device& upstream_;
+  FaultInjector faults_;
+  FaultyMemory memory_;
+  mutable std::mutex mutex_;
+  std::set<std::string> done_;  // calls whose repetition reaches no driver
+};
+
+}  // namespace headroom

@@ -1,0 +1,47 @@
+#include "runtime/core/faulty/faulty_memory.h"
+
+#include <algorithm>
+
+#include "runtime/core/bytes.h"
+#include "runtime/core/errors.h"
+
+namespace headroom {
+namespace {
+
+DeviceError refused_copy() {
+  return DeviceError("cudaMemcpy", "cudaErrorUnknown", "injected fault", "FaultyMemory");
+}
+
+}  // namespace
+
+void* FaultyMemory::try_allocate(int64_t bytes) {
+  if (faults_.next_call_fails()) return nullptr;
+  // Only when capacity has dropped: otherwise upstream knows better what fits.
+  if (faults_.dropped_bytes() > 0 && round_up(bytes, granularity_bytes()) > info().free) return nullptr;
+  return upstream_.try_allocate(bytes);
+}
+
+void FaultyMemory::release(void* pointer, int64_t bytes) noexcept {
+  upstream_.release(pointer, bytes);
+}
+
+void FaultyMemory::copy_to_device(void* device, const void* host, int64_t bytes) {
+  if (faults_.next_call_fails()) throw refused_copy();
+  upstream_.copy_to_device(device, host, bytes);
+}
+
+void FaultyMemory::copy_to_host(void* host, const void* device, int64_t bytes) {
+  if (faults_.next_call_fails()) throw refused_copy();
+  upstream_.copy_to_host(host, device, bytes);
+}
+
+MemoryInfo FaultyMemory::info() const {
+  MemoryInfo info = upstream_.info();
+  const int64_t dropped = std::min(faults_.dropped_bytes(), info.free);
+  info.free -= dropped;
+  info.others += dropped;
+  info.peak_used = std::max(info.peak_used, info.used());
+  return info;
+}
+
+}  // namespace headroom

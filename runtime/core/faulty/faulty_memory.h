@@ -1,0 +1,27 @@
+// Any device memory with faults put in: the n-th driver call fails, or capacity drops. For tests of what lies
+// above.
+#pragma once
+
+#include "runtime/core/device_memory.h"
+#include "runtime/core/faulty/fault_injector.h"
+
+namespace headroom {
+
+class FaultyMemory final : public DeviceMemory {
+ public:
+  // Both must outlive this.
+  FaultyMemory(DeviceMemory& upstream, FaultInjector& faults) : upstream_(upstream), faults_(faults) {}
+
+  void* try_allocate(int64_t bytes) override;
+  void release(void* pointer, int64_t bytes) noexcept override;
+  void copy_to_device(void* device, const void* host, int64_t bytes) override;
+  void copy_to_host(void* host, const void* device, int64_t bytes) override;
+  MemoryInfo info() const override;
+  int64_t granularity_bytes() const override { return upstream_.granularity_bytes(); }
+
+ private:
+  DeviceMemory& upstream_;
+  FaultInjector& faults_;
+};
+
+}  // namespace headroom

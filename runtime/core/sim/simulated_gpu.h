@@ -1,0 +1,57 @@
+// A GPU that is not there: a profile's memory, context, library handles and kernels, with the failures that a
+// real one shows when memory is short. Knows no kernel: work on it runs on the CPU.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "runtime/core/device.h"
+#include "runtime/core/sim/profiles.h"
+#include "runtime/core/sim/simulated_memory.h"
+
+namespace headroom {
+
+class SimulatedGpu final : public Device {
+ public:
+  // The GPU with that ordinal on its machine, as "/device:GPU:<ordinal>". Throws InvalidArgument for a
+  // profile whose sizes contradict each other.
+  explicit SimulatedGpu(DeviceProfile profile, int ordinal = 0);
+
+  DeviceKind kind() const override { return DeviceKind::kSimulatedGpu; }
+  const std::string& name() const override { return name_; }
+  const std::string& description() const override { return description_; }
+  int compute_capability() const override { return profile_.compute_capability; }
+  DeviceMemory& memory() override { return memory_; }
+  // The three below make the context first if nobody has.
+  void initialise() override;
+  void start_library(Library library) override;
+  void load_module(std::string_view op_name, Library library) override;
+  int64_t pending_library_bytes() const override;
+  void synchronize(Stream) override {}
+  double driver_time_us() const override { return memory_.driver_time_us(); }
+
+  const DeviceProfile& profile() const { return profile_; }
+
+ private:
+  void make_context();
+  const LibraryProfile& costs(Library library) const;
+  int64_t module_bytes(Library library) const;
+
+  const DeviceProfile profile_;
+  const int ordinal_;
+  const std::string name_;
+  const std::string description_;
+  SimulatedMemory memory_;
+  mutable std::mutex mutex_;
+  bool has_context_ = false;
+  std::array<bool, 3> started_{};  // by Library
+  std::array<bool, 3> loaded_{};   // by Library; kNone: kernels that belong to none
+};
+
+// The GPU of the profile of that name, see find_profile. Throws InvalidArgument for an unknown name.
+std::unique_ptr<SimulatedGpu> make_simulated_gpu(std::string_view profile_name, int ordinal = 0);
+
+}  // namespace headroom

@@ -1,0 +1,94 @@
+#include "runtime/core/sim/simulated_memory.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "runtime/core/bytes.h"
+#include "runtime/core/errors.h"
+#include "runtime/core/host_pages.h"
+
+namespace headroom {
+namespace {
+
+// cudaMalloc packs smaller allocations into shared pages (measured: 512 B takes 2 us, 1 MiB 46 us). How it
+// packs them is not known: here they fill pages without gaps, in units of 512 B.
+constexpr int64_t kSmallBytes = kMiB;
+constexpr int64_t kSmallUnit = 512;
+
+}  // namespace
+
+SimulatedMemory::SimulatedMemory(const DeviceProfile& profile)
+    : granularity_bytes_(profile.granularity_bytes),
+      driver_call_us_(profile.driver_call_us),
+      small_driver_call_us_(profile.small_driver_call_us),
+      ledger_(profile.total_bytes, profile.others_bytes) {
+  if (granularity_bytes_ < kSmallUnit) {
+    throw InvalidArgument(fmt::format("device profile {}: a page of {} bytes, but at least {} are needed",
+                                      profile.name, granularity_bytes_, kSmallUnit));
+  }
+}
+
+void* SimulatedMemory::try_allocate(int64_t bytes) {
+  const bool small = bytes < kSmallBytes;
+  spend(small ? small_driver_call_us_ : driver_call_us_);
+  // Before rounding up, which overflows for sizes near the largest integer.
+  if (bytes > ledger_.info().total) return nullptr;
+  if (!(small ? take_small(bytes) : ledger_.try_take(round_up(bytes, granularity_bytes_)))) return nullptr;
+  void* pointer = take_host_pages(bytes);
+  if (pointer == nullptr) {
+    small ? give_back_small(bytes) : ledger_.give_back(round_up(bytes, granularity_bytes_));
+  }
+  return pointer;
+}
+
+void SimulatedMemory::release(void* pointer, int64_t bytes) noexcept {
+  if (pointer == nullptr) return;
+  const bool small = bytes < kSmallBytes;
+  spend(small ? small_driver_call_us_ : driver_call_us_);
+  return_host_pages(pointer, bytes);
+  small ? give_back_small(bytes) : ledger_.give_back(round_up(bytes, granularity_bytes_));
+}
+
+void SimulatedMemory::copy_to_device(void* device, const void* host, int64_t bytes) {
+  spend(small_driver_call_us_);
+  std::memcpy(device, host, static_cast<size_t>(bytes));
+}
+
+void SimulatedMemory::copy_to_host(void* host, const void* device, int64_t bytes) {
+  spend(small_driver_call_us_);
+  std::memcpy(host, device, static_cast<size_t>(bytes));
+}
+
+bool SimulatedMemory::try_take(int64_t bytes, int64_t needed_bytes) {
+  spend(driver_call_us_);
+  return ledger_.try_take(bytes, needed_bytes);
+}
+
+double SimulatedMemory::driver_time_us() const {
+  const std::lock_guard lock(mutex_);
+  return driver_time_us_;
+}
+
+bool SimulatedMemory::take_small(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const int64_t after = small_bytes_ + round_up(bytes, kSmallUnit);
+  const int64_t pages = round_up(after, granularity_bytes_) - round_up(small_bytes_, granularity_bytes_);
+  if (pages > 0 && !ledger_.try_take(pages)) return false;
+  small_bytes_ = after;
+  return true;
+}
+
+void SimulatedMemory::give_back_small(int64_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  const int64_t after = small_bytes_ - round_up(bytes, kSmallUnit);
+  ledger_.give_back(round_up(small_bytes_, granularity_bytes_) - round_up(after, granularity_bytes_));
+  small_bytes_ = after;
+}
+
+void SimulatedMemory::spend(double microseconds) noexcept {
+  const std::lock_guard lock(mutex_);
+  driver_time_us_ += microseconds;
+}
+
+}  // namespace headroom

@@ -1,0 +1,45 @@
+// The memory of a simulated GPU: host memory with a GPU's capacity, pages and cost per driver call. Knows no
+// context and no library; the GPU above takes their bytes from here.
+#pragma once
+
+#include <mutex>
+
+#include "runtime/core/device_memory.h"
+#include "runtime/core/memory_ledger.h"
+#include "runtime/core/sim/profiles.h"
+
+namespace headroom {
+
+class SimulatedMemory final : public DeviceMemory {
+ public:
+  // Throws InvalidArgument for a profile whose sizes contradict each other.
+  explicit SimulatedMemory(const DeviceProfile& profile);
+
+  void* try_allocate(int64_t bytes) override;
+  void release(void* pointer, int64_t bytes) noexcept override;
+  void copy_to_device(void* device, const void* host, int64_t bytes) override;
+  void copy_to_host(void* host, const void* device, int64_t bytes) override;
+  MemoryInfo info() const override { return ledger_.info(); }
+  int64_t granularity_bytes() const override { return granularity_bytes_; }
+
+  // One driver call that takes `bytes` for good (a context, a handle, kernels); false when fewer than `bytes`
+  // or `needed_bytes` are free.
+  bool try_take(int64_t bytes, int64_t needed_bytes = 0);
+  // Time of all driver calls so far.
+  double driver_time_us() const;
+
+ private:
+  bool take_small(int64_t bytes);
+  void give_back_small(int64_t bytes) noexcept;
+  void spend(double microseconds) noexcept;
+
+  const int64_t granularity_bytes_;
+  const double driver_call_us_;
+  const double small_driver_call_us_;
+  MemoryLedger ledger_;
+  mutable std::mutex mutex_;
+  int64_t small_bytes_ = 0;
+  double driver_time_us_ = 0;
+};
+
+}  // namespace headroom
