@@ -1,8 +1,10 @@
-// The memory strategy seam: who gets which bytes of one DeviceMemory. Knows no tensors, no ops and no graph.
+// The memory strategy seam: who gets which bytes of one device's memory. Knows no tensors, no ops and no
+// graph.
 #pragma once
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "runtime/core/device.h"
@@ -34,57 +36,84 @@ struct Statistics {
   int64_t failures = 0;
   int64_t largest_free_block = 0;  // inside what is reserved
 
-  // Share of the idle reserved bytes that is outside the largest free block: 0 when nothing is idle, so never NaN
-  // (TensorFlow's own formula divides by zero there).
+  // Share of the idle reserved bytes that is outside the largest free block: 0 when nothing is idle, so never
+  // NaN (TensorFlow's own formula divides by zero there).
   double fragmentation() const;
 };
 
-// A strategy over one DeviceMemory. Public calls check, count and lock; strategies implement the private ones.
-// The caller gives the size back when it deallocates, so no strategy needs a header in device memory.
+enum class LimitScope : uint8_t {
+  kPool,     // what this allocator reserves, as in TensorFlow
+  kProcess,  // all that the process holds of the device, context, libraries and kernels included
+};
+
+// A cap on what an allocator may reserve.
+struct Limit {
+  int64_t bytes = 0;
+  LimitScope scope = LimitScope::kPool;
+};
+
+// A strategy over one device's memory. Public calls check, count and lock; strategies implement the private
+// ones. The caller gives the size back when it deallocates, so no strategy needs a header in device memory.
 class Allocator {
  public:
   // Every address and size is rounded to this (TensorFlow's and RMM's figure, and cudaMalloc's guarantee).
   static constexpr int64_t kAlignment = 256;
 
-  explicit Allocator(DeviceMemory& memory) : memory_(memory) {}
+  // `name` is the strategy's; `device` must outlive this.
+  Allocator(Device& device, std::string name, std::optional<Limit> limit);
+  // Whoever derives gives all that is reserved back to the driver.
   virtual ~Allocator() = default;
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
 
-  // Memory of `bytes` (>= 0) for use on `stream`; zero bytes give a null pointer. Trims and retries once before it
-  // throws OutOfMemory, whose facts are filled but for op and tensor; throws InvalidArgument for a negative size.
+  // Memory of `bytes` (>= 0) for use on `stream`; zero bytes give a null pointer. Trims and retries once
+  // before it throws OutOfMemory, whose facts are filled but for op and tensor; throws InvalidArgument for a
+  // negative size.
   void* allocate(int64_t bytes, Stream stream = {});
-  // Takes back what allocate returned for the same `bytes`. A null pointer does nothing.
+  // Takes back what allocate returned for the same `bytes`. A null pointer does nothing. Any other pointer or
+  // size ends the program: going on would hand the same memory out twice.
   void deallocate(void* pointer, int64_t bytes, Stream stream = {}) noexcept;
   // Gives what is reserved and wholly idle back to the driver; returns the bytes given back.
   int64_t trim() noexcept;
 
   Statistics statistics() const;
-  // The cap this strategy was given, if any.
-  virtual std::optional<int64_t> limit_bytes() const { return std::nullopt; }
+  // The cap on what this allocator may reserve: as asked for, or as the strategy derived it (device less a
+  // reserve).
+  std::optional<int64_t> limit_bytes() const;
   // "grab-all": the name under which the strategy was chosen.
-  virtual std::string name() const = 0;
+  const std::string& name() const { return name_; }
 
  protected:
-  DeviceMemory& memory() const { return memory_; }
-  // Driver calls of strategies go through these two, which count them. Null when there is no room.
-  void* reserve(int64_t bytes);
-  void unreserve(void* pointer, int64_t bytes) noexcept;
-  // Records that the block handed out for a request is larger than the request.
+  // What allocate hands out: `bytes` is the size of the block, at least what was asked.
   struct Block {
     void* pointer = nullptr;
-    int64_t bytes = 0;  // the size of the block, at least what was asked
+    int64_t bytes = 0;
   };
 
+  // Driver calls of strategies go through these two, which count them and keep to the limit. Null when there
+  // is no room or the limit forbids it.
+  void* reserve(int64_t bytes);
+  void unreserve(void* pointer, int64_t bytes) noexcept;
+  // How much one reserve may ask for by the limit alone; the largest multiple of kAlignment without one.
+  int64_t reservable_bytes() const;
+  // The error for a request that found no room, with what is known now.
+  OutOfMemory out_of_memory(int64_t requested_bytes) const;
+
  private:
-  // A block of at least `bytes` (a multiple of kAlignment), or a null one when there is no room.
+  // A block of at least `bytes` (> 0, a multiple of kAlignment), or a null one when there is no room.
   virtual Block do_allocate(int64_t bytes, Stream stream) = 0;
-  // Takes the block back and returns its size.
+  // Takes the block of that pointer and (rounded) size back and returns its full size; 0 when there is none
+  // such.
   virtual int64_t do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept = 0;
-  virtual int64_t do_trim() noexcept { return 0; }
+  // Gives idle reserved memory back to the driver; returns the bytes given back.
+  virtual int64_t do_trim() noexcept = 0;
   virtual int64_t largest_free_block() const = 0;
 
-  DeviceMemory& memory_;
+  bool trimming_can_help(int64_t bytes) const;
+
+  Device& device_;
+  const std::string name_;
+  const std::optional<Limit> limit_;
   mutable std::mutex mutex_;
   Statistics statistics_;
 };

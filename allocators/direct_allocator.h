@@ -1,0 +1,24 @@
+// The baseline: every allocation is a driver call, nothing is kept. Knows no rounding but the driver's.
+#pragma once
+
+#include <unordered_map>
+
+#include "allocators/allocator.h"
+
+namespace headroom {
+
+class DirectAllocator final : public Allocator {
+ public:
+  using Allocator::Allocator;
+  ~DirectAllocator() override;
+
+ private:
+  Block do_allocate(int64_t bytes, Stream stream) override;
+  int64_t do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept override;
+  int64_t do_trim() noexcept override { return 0; }
+  int64_t largest_free_block() const override { return 0; }
+
+  std::unordered_map<void*, int64_t> live_;  // pointer -> bytes
+};
+
+}  // namespace headroom

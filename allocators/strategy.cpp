@@ -1,0 +1,125 @@
+#include "allocators/strategy.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "allocators/bfc_allocator.h"
+#include "allocators/direct_allocator.h"
+#include "runtime/core/bytes.h"
+#include "runtime/core/suggest.h"
+
+namespace headroom {
+namespace {
+
+std::string with_exact(int64_t bytes) {
+  return fmt::format("{} ({} bytes)", format_bytes(bytes), bytes);
+}
+
+void check_limit(const StrategySettings& settings, int64_t total_bytes) {
+  const int64_t limit = *settings.limit_bytes;
+  if (limit < Allocator::kAlignment) {
+    throw InvalidArgument(
+        fmt::format("limit of {} bytes: at least {} are needed", limit, Allocator::kAlignment));
+  }
+  if (limit > total_bytes) {
+    throw InvalidArgument(fmt::format("limit of {} is above the device's total of {}", with_exact(limit),
+                                      with_exact(total_bytes)));
+  }
+  if (settings.memory_fraction) {
+    throw InvalidArgument("a limit and a memory fraction exclude each other: pass one of them");
+  }
+}
+
+// Nothing but the pool may come after this, or the limit would be exceeded.
+void start_everything_else(Device& device, int64_t limit_bytes) {
+  const int64_t needed = device.memory().info().process + device.pending_library_bytes();
+  if (needed >= limit_bytes) {
+    throw InvalidArgument(fmt::format(
+        "limit of {} on the process leaves nothing for tensors: context, libraries and kernels take {}",
+        with_exact(limit_bytes), with_exact(needed)));
+  }
+  device.start_library(Library::kBlas);
+  device.start_library(Library::kDnn);
+}
+
+// The cap on a pool: the limit, a fraction of the total, or all that is free less TensorFlow's reserve.
+Limit pool_limit(const StrategySettings& settings, Device& device) {
+  const MemoryInfo info = device.memory().info();
+  if (settings.limit_bytes) return {*settings.limit_bytes, settings.limit_scope};
+  if (settings.memory_fraction) {
+    return {static_cast<int64_t>(static_cast<double>(info.total) * *settings.memory_fraction),
+            LimitScope::kPool};
+  }
+  const int64_t reserve = reserve_for_others_bytes(info.free, device.compute_capability());
+  return {reserve < info.free ? info.free - reserve : info.free, LimitScope::kPool};
+}
+
+std::unique_ptr<Allocator> make_grab_all(const StrategySettings& settings, Device& device) {
+  const auto growth = settings.allow_growth ? BfcAllocator::Growth::kDoubling : BfcAllocator::Growth::kAtOnce;
+  return std::make_unique<BfcAllocator>(device, settings.name, pool_limit(settings, device), growth);
+}
+
+std::unique_ptr<Allocator> make_allow_growth(const StrategySettings& settings, Device& device) {
+  return std::make_unique<BfcAllocator>(device, settings.name, pool_limit(settings, device),
+                                        BfcAllocator::Growth::kDoubling);
+}
+
+std::unique_ptr<Allocator> make_hard_limit(const StrategySettings& settings, Device& device) {
+  if (!settings.limit_bytes) {
+    throw InvalidArgument("strategy hard-limit needs a limit in bytes: pass one, such as 1GiB");
+  }
+  return make_grab_all(settings, device);
+}
+
+std::unique_ptr<Allocator> make_direct(const StrategySettings& settings, Device& device) {
+  const bool capped = settings.limit_bytes || settings.memory_fraction;
+  return std::make_unique<DirectAllocator>(
+      device, settings.name, capped ? std::optional(pool_limit(settings, device)) : std::nullopt);
+}
+
+constexpr Strategy kStrategies[] = {
+    {"grab-all", "takes all free memory but a reserve at the start, as TensorFlow does by default",
+     make_grab_all},
+    {"allow-growth", "takes regions of doubling size as they are needed, from 2 MiB", make_allow_growth},
+    {"hard-limit", "takes a fixed number of bytes at the start and never more", make_hard_limit},
+    {"direct", "asks the driver at every call and keeps nothing: the baseline", make_direct},
+};
+
+const Strategy& find_strategy(std::string_view name) {
+  std::vector<std::string_view> known;
+  for (const Strategy& strategy : kStrategies) {
+    if (strategy.name == name) return strategy;
+    known.push_back(strategy.name);
+  }
+  throw InvalidArgument(
+      fmt::format("unknown strategy '{}': known are {}", name, list_with_suggestion(name, known)));
+}
+
+}  // namespace
+
+std::span<const Strategy> strategies() {
+  return kStrategies;
+}
+
+std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Device& device) {
+  const Strategy& strategy = find_strategy(settings.name);
+  if (settings.limit_bytes) check_limit(settings, device.memory().info().total);
+  const double fraction = settings.memory_fraction.value_or(1);
+  if (!(fraction > 0 && fraction <= 1)) {
+    throw InvalidArgument(fmt::format("memory fraction of {}: it must be above 0 and at most 1", fraction));
+  }
+  device.initialise();
+  if (settings.limit_bytes && settings.limit_scope == LimitScope::kProcess) {
+    start_everything_else(device, *settings.limit_bytes);
+  }
+  return strategy.make(settings, device);
+}
+
+int64_t reserve_for_others_bytes(int64_t available_bytes, int compute_capability) {
+  if (available_bytes < 2 * kGiB) return 225 * kMiB;
+  const int major = compute_capability / 10;
+  return (major <= 6 ? 500 : major == 7 ? 1050 : 1536) * kMiB;
+}
+
+}  // namespace headroom

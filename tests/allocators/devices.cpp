@@ -1,0 +1,100 @@
+#include "tests/allocators/devices.h"
+
+#include <cmath>
+
+#include "runtime/core/bytes.h"
+#include "runtime/core/cpu/cpu_device.h"
+#include "runtime/core/sim/simulated_gpu.h"
+
+namespace headroom {
+namespace {
+
+constexpr int64_t kTotalBytes = 512 * kMiB;
+
+// The whole of a small block, both ends of a large one.
+template <typename Visit>
+void visit_pattern(void* pointer, int64_t bytes, Visit visit) {
+  constexpr int64_t kEnd = 4096;
+  auto* data = static_cast<unsigned char*>(pointer);
+  for (int64_t i = 0; i < bytes; ++i) {
+    if (i == kEnd && bytes > 2 * kEnd) i = bytes - kEnd;
+    visit(data[i], i);
+  }
+}
+
+unsigned char pattern_at(uint64_t pattern, int64_t i) {
+  return static_cast<unsigned char>((pattern >> (8 * (i % 8))) + static_cast<uint64_t>(i / 8));
+}
+
+}  // namespace
+
+DeviceProfile small_profile() {
+  DeviceProfile profile = find_profile("laptop-2gb");
+  profile.name = "small";
+  profile.total_bytes = kTotalBytes;
+  profile.others_bytes = 64 * kMiB;
+  profile.context_bytes = 32 * kMiB;
+  profile.blas.handle_bytes = profile.blas.needed_bytes = 8 * kMiB;
+  profile.dnn.handle_bytes = profile.dnn.needed_bytes = 8 * kMiB;
+  profile.own_module_bytes = profile.blas.module_bytes = profile.dnn.module_bytes = 2 * kMiB;
+  return profile;
+}
+
+TestDevice::TestDevice(TestDeviceKind kind) {
+  if (kind == TestDeviceKind::kCpu) {
+    real_ = std::make_unique<CpuDevice>(kTotalBytes);
+  } else {
+    real_ = std::make_unique<SimulatedGpu>(small_profile());
+  }
+  if (kind == TestDeviceKind::kFaultySimulated) faulty_ = std::make_unique<FaultyDevice>(*real_);
+}
+
+RandomLoad::RandomLoad(Allocator& allocator, uint32_t seed, int64_t largest_bytes, size_t most_blocks)
+    : allocator_(allocator), state_(seed), largest_bytes_(largest_bytes), most_blocks_(most_blocks) {}
+
+uint32_t RandomLoad::random() {
+  state_ = state_ * 6364136223846793005u + 1442695040888963407u;  // Knuth's MMIX generator
+  return static_cast<uint32_t>(state_ >> 33);
+}
+
+bool RandomLoad::step() {
+  const bool full = live_.size() >= most_blocks_;
+  if (!live_.empty() && (full || random() % 100 < 45)) return free_one(random() % live_.size());
+  // Sizes spread evenly over their logarithm, as tensor sizes roughly do.
+  const double exponent = std::log2(static_cast<double>(largest_bytes_)) * (random() % 1024) / 1024.0;
+  try {
+    allocate(static_cast<int64_t>(std::exp2(exponent)));
+    return true;
+  } catch (const OutOfMemory&) {
+    return live_.empty() || free_one(random() % live_.size());
+  }
+}
+
+bool RandomLoad::finish() {
+  bool intact = true;
+  while (!live_.empty()) intact &= free_one(random() % live_.size());
+  return intact;
+}
+
+void RandomLoad::allocate(int64_t bytes) {
+  void* pointer = allocator_.allocate(bytes);
+  const uint64_t pattern = (uint64_t{random()} << 32) | random();
+  visit_pattern(pointer, bytes, [&](unsigned char& byte, int64_t i) { byte = pattern_at(pattern, i); });
+  live_.push_back({pointer, bytes, pattern});
+  live_bytes_ += bytes;
+  ++allocations_;
+}
+
+bool RandomLoad::free_one(size_t index) {
+  const Live block = live_[index];
+  live_[index] = live_.back();
+  live_.pop_back();
+  bool intact = true;
+  visit_pattern(block.pointer, block.bytes,
+                [&](unsigned char& byte, int64_t i) { intact &= byte == pattern_at(block.pattern, i); });
+  allocator_.deallocate(block.pointer, block.bytes);
+  live_bytes_ -= block.bytes;
+  return intact;
+}
+
+}  // namespace headroom

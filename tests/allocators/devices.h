@@ -1,0 +1,69 @@
+// The devices that allocator tests run on, and checks that several of them share.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "allocators/allocator.h"
+#include "runtime/core/device.h"
+#include "runtime/core/faulty/faulty_device.h"
+#include "runtime/core/sim/profiles.h"
+
+namespace headroom {
+
+enum class TestDeviceKind { kCpu, kSimulated, kFaultySimulated };
+
+// A device of 512 MiB, and its faulty twin around it where asked for.
+class TestDevice {
+ public:
+  explicit TestDevice(TestDeviceKind kind);
+
+  Device& device() { return faulty_ ? static_cast<Device&>(*faulty_) : *real_; }
+  // Only of a kFaultySimulated.
+  FaultInjector& faults() { return faulty_->faults(); }
+
+ private:
+  std::unique_ptr<Device> real_;
+  std::unique_ptr<FaultyDevice> faulty_;
+};
+
+// A small GPU for tests: 512 MiB, of which others hold 64 and the context 32.
+DeviceProfile small_profile();
+
+// Random allocations and deallocations, each block filled with a pattern of its own that is checked before
+// the block goes back. Blocks that another overlaps, or that are not where they should be, show as damaged
+// bytes.
+class RandomLoad {
+ public:
+  RandomLoad(Allocator& allocator, uint32_t seed, int64_t largest_bytes, size_t most_blocks);
+
+  // One allocation or deallocation; false when a pattern was damaged. Out of memory frees a block instead.
+  bool step();
+  // Frees what is live; false when a pattern was damaged.
+  bool finish();
+
+  int64_t live_bytes() const { return live_bytes_; }
+  int64_t allocations() const { return allocations_; }
+
+ private:
+  struct Live {
+    void* pointer;
+    int64_t bytes;
+    uint64_t pattern;
+  };
+
+  uint32_t random();
+  void allocate(int64_t bytes);
+  bool free_one(size_t index);
+
+  Allocator& allocator_;
+  uint64_t state_;
+  const int64_t largest_bytes_;
+  const size_t most_blocks_;
+  std::vector<Live> live_;
+  int64_t live_bytes_ = 0;
+  int64_t allocations_ = 0;
+};
+
+}  // namespace headroom
