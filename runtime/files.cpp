@@ -1,0 +1,97 @@
+#include "runtime/files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "runtime/core/bytes.h"
+#include "runtime/core/errors.h"
+
+namespace headroom {
+namespace {
+
+[[noreturn]] void refuse(const std::string& path, std::string_view doing, int error) {
+  throw InvalidArgument(fmt::format("{}: cannot {} it: {}", path, doing, std::strerror(error)));
+}
+
+class Descriptor {
+ public:
+  Descriptor(const std::string& path, int flags, std::string_view doing)
+      : value_(open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+    if (value_ < 0) refuse(path, doing, errno);
+  }
+  ~Descriptor() {
+    if (value_ >= 0) close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  int value() const { return value_; }
+  // Closes now, for the errors that some file systems tell only here. False with errno set on failure.
+  bool close_now() { return close(std::exchange(value_, -1)) == 0; }
+
+ private:
+  int value_;
+};
+
+// False with errno set on failure.
+bool write_all(int descriptor, std::span<const std::string_view> parts) {
+  for (std::string_view part : parts) {
+    while (!part.empty()) {
+      const ssize_t done = write(descriptor, part.data(), part.size());
+      if (done < 0 && errno == EINTR) continue;
+      if (done < 0) return false;
+      part.remove_prefix(static_cast<size_t>(done));
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string read_file(const std::string& path, int64_t max_bytes) {
+  const Descriptor file(path, O_RDONLY, "open");
+  std::string content;
+  for (;;) {
+    const size_t have = content.size();
+    content.resize(
+        have + static_cast<size_t>(std::clamp<int64_t>(static_cast<int64_t>(have), 64 * kKiB, 64 * kMiB)));
+    const ssize_t got = read(file.value(), content.data() + have, content.size() - have);
+    if (got < 0 && errno != EINTR) refuse(path, "read", errno);
+    content.resize(have + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    if (static_cast<int64_t>(content.size()) > max_bytes) {
+      throw InvalidArgument(
+          fmt::format("{}: larger than the {} that are read here", path, format_bytes(max_bytes)));
+    }
+    if (got == 0) return content;
+  }
+}
+
+void write_file(const std::string& path, std::span<const std::string_view> parts) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    Descriptor file(path, O_WRONLY, "write");
+    if (!write_all(file.value(), parts)) refuse(path, "write", errno);
+    return;
+  }
+  // Through a link, so that the link stays and its target changes.
+  std::filesystem::path target = std::filesystem::weakly_canonical(path, error);
+  if (error) target = path;
+  const std::string temporary = fmt::format("{}.{}.tmp", target.string(), getpid());
+  Descriptor file(temporary, O_WRONLY | O_CREAT | O_TRUNC, "write");
+  if (!write_all(file.value(), parts) || fsync(file.value()) != 0 || !file.close_now() ||
+      std::rename(temporary.c_str(), target.c_str()) != 0) {
+    const int reason = errno;
+    unlink(temporary.c_str());
+    refuse(path, "write", reason);
+  }
+}
+
+}  // namespace headroom

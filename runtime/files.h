@@ -1,0 +1,20 @@
+// Whole files: read with a bound, written all or nothing. Knows no format.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace headroom {
+
+// The content of a file. Throws InvalidArgument naming the file when it cannot be read or has more than
+// `max_bytes`.
+std::string read_file(const std::string& path, int64_t max_bytes);
+
+// Writes the parts one after the other under a temporary name beside `path` and renames that, so that `path`
+// holds the old content or the new, never a half. What is no regular file (a pipe, /dev/stdout) is written
+// directly. Throws InvalidArgument naming the file when it cannot be written.
+void write_file(const std::string& path, std::span<const std::string_view> parts);
+
+}  // namespace headroom

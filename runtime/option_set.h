@@ -1,0 +1,78 @@
+// The options of one program. Each is read from the command line, the environment or a TOML file, in this
+// order of precedence, and remembers which it was. Knows no option's meaning.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace headroom {
+
+class OptionSet {
+ public:
+  OptionSet(std::string program, std::string description);
+
+  // Option `name` is --name on the command line, HEADROOM_NAME in the environment ('_' for '-') and the key
+  // `name` in a file. The target's value at this time is the default; targets must outlive parse().
+  void add_text(std::string name, std::string help, std::string* target);
+  // One of `known`.
+  void add_choice(std::string name, std::string help, std::string* target, std::vector<std::string> known);
+  // A size such as "512MiB", see parse_bytes.
+  void add_bytes(std::string name, std::string help, std::optional<int64_t>* target);
+  // A whole number, or a number, in [low, high].
+  void add_integer(std::string name, std::string help, int64_t* target, int64_t low,
+                   int64_t high = INT64_MAX);
+  void add_number(std::string name, std::string help, double* target, double low, double high);
+  void add_number(std::string name, std::string help, std::optional<double>* target, double low, double high);
+  // Given without a value it is true; "--name=false" says false.
+  void add_switch(std::string name, std::string help, bool* target);
+
+  // Environment variable `variable` with the text true or false overrides the switch `name`, wherever else
+  // that is set, with a note. Any other text is noted and ignored.
+  void add_override(std::string name, std::string variable);
+
+  // Sets all targets. Returns false when the command line asks for --help or --print-config instead, which
+  // `out` then has. Throws InvalidArgument, with targets possibly half set, for options, keys and values that
+  // are unknown or out of range, and for a --config file that cannot be read.
+  bool parse(int argc, const char* const* argv, std::ostream& out);
+
+  // Lines for the user about settings that were overridden or ignored.
+  const std::vector<std::string>& notes() const { return notes_; }
+
+  // Every value and where it came from, as TOML that --config takes back.
+  std::string describe() const;
+
+ private:
+  struct Option {
+    std::string name;
+    std::string help;
+    std::string value_name;  // "SIZE"; empty for a switch
+    std::function<void(const std::string& text, const std::string& origin)> set;
+    std::function<std::optional<std::string>()> show;  // as TOML; nothing when not set
+    std::string origin = "default";
+  };
+
+  void add(Option option);
+  Option* find(std::string_view name);
+  void read_file_entries(const std::string& path);
+  void read_environment();
+  void apply_overrides();
+
+  std::string program_, description_;
+  std::vector<Option> options_;
+  struct Override {
+    std::string name, variable;
+  };
+  std::vector<Override> overrides_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace headroom

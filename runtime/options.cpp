@@ -1,0 +1,82 @@
+#include "runtime/options.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "runtime/core/cpu/cpu_device.h"
+#include "runtime/core/errors.h"
+#include "runtime/core/sim/profiles.h"
+#include "runtime/core/sim/simulated_gpu.h"
+#include "runtime/core/suggest.h"
+
+namespace headroom {
+namespace {
+
+constexpr std::string_view kSimulated = "sim";
+
+std::vector<std::string> strategy_names() {
+  std::vector<std::string> names;
+  for (const Strategy& strategy : strategies()) names.emplace_back(strategy.name);
+  return names;
+}
+
+// "cpu", "sim", "sim:laptop-2gb", ...
+std::vector<std::string> device_names() {
+  std::vector<std::string> names = {"cpu", std::string(kSimulated)};
+  for (const DeviceProfile& profile : device_profiles())
+    names.push_back(fmt::format("{}:{}", kSimulated, profile.name));
+  return names;
+}
+
+}  // namespace
+
+StrategySettings RuntimeOptions::strategy_settings() const {
+  return {.name = strategy,
+          .limit_bytes = limit_bytes,
+          .limit_scope = limit_scope == "process" ? LimitScope::kProcess : LimitScope::kPool,
+          .memory_fraction = memory_fraction,
+          .allow_growth = allow_growth};
+}
+
+void add_runtime_options(OptionSet& set, RuntimeOptions& options) {
+  set.add_choice("device", "Where to compute", &options.device, device_names());
+  set.add_choice("strategy", "Memory strategy", &options.strategy, strategy_names());
+  set.add_bytes("limit", "Most that the strategy may hold", &options.limit_bytes);
+  set.add_choice("limit-scope", "What the limit counts: the pool, or context and libraries too",
+                 &options.limit_scope, {"pool", "process"});
+  set.add_number("memory-fraction", "Share of the device's memory for the pool, in place of a limit",
+                 &options.memory_fraction, 0, 1);
+  set.add_switch("allow-growth", "Let the pool grow with demand", &options.allow_growth);
+  set.add_override("allow-growth", "TF_FORCE_GPU_ALLOW_GROWTH");
+  set.add_choice("plan", "Allocate value by value, or pack all into one arena", &options.plan,
+                 {"dynamic", "packed"});
+  set.add_integer("seed", "Seed of weights, order and dropout", &options.seed, 0);
+  set.add_bytes("device-memory", "Total memory of the simulated GPU", &options.device_memory_bytes);
+  set.add_bytes("others", "Memory of the simulated GPU that other processes hold", &options.others_bytes);
+  set.add_bytes("context", "Memory that the simulated GPU's context takes", &options.context_bytes);
+}
+
+std::unique_ptr<Device> make_device(const RuntimeOptions& options) {
+  const std::string_view name = options.device;
+  if (name == kSimulated || name.starts_with(fmt::format("{}:", kSimulated))) {
+    DeviceProfile profile =
+        name == kSimulated ? device_profiles().front() : find_profile(name.substr(kSimulated.size() + 1));
+    profile.total_bytes = options.device_memory_bytes.value_or(profile.total_bytes);
+    profile.others_bytes = options.others_bytes.value_or(profile.others_bytes);
+    profile.context_bytes = options.context_bytes.value_or(profile.context_bytes);
+    return std::make_unique<SimulatedGpu>(std::move(profile));
+  }
+  if (name != "cpu") {
+    const std::vector<std::string> names = device_names();
+    const std::vector<std::string_view> known(names.begin(), names.end());
+    throw InvalidArgument(
+        fmt::format("unknown device '{}'; known: {}", name, list_with_suggestion(name, known)));
+  }
+  if (options.device_memory_bytes || options.others_bytes || options.context_bytes) {
+    throw InvalidArgument("device-memory, others and context change a simulated GPU; the device is 'cpu'");
+  }
+  return std::make_unique<CpuDevice>();
+}
+
+}  // namespace headroom

@@ -1,0 +1,42 @@
+// The settings that all programs share: device, memory strategy, plan and seed. Knows no command line syntax.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "allocators/strategy.h"
+#include "runtime/core/device.h"
+#include "runtime/option_set.h"
+#include "runtime/plan.h"
+
+namespace headroom {
+
+struct RuntimeOptions {
+  std::string device = "cpu";  // "cpu", "sim" or "sim:PROFILE"
+  std::string strategy = "grab-all";
+  std::optional<int64_t> limit_bytes;
+  std::string limit_scope = "pool";  // or "process"
+  std::optional<double> memory_fraction;
+  bool allow_growth = false;
+  std::string plan = "dynamic";  // or "packed"
+  int64_t seed = 1;
+
+  // What a simulated GPU's profile is changed to.
+  std::optional<int64_t> device_memory_bytes;
+  std::optional<int64_t> others_bytes;
+  std::optional<int64_t> context_bytes;
+
+  StrategySettings strategy_settings() const;
+  PlanMode plan_mode() const { return plan == "packed" ? PlanMode::kPacked : PlanMode::kDynamic; }
+};
+
+// Adds one option for each field, which `options` (with its defaults) receives when `set` parses.
+void add_runtime_options(OptionSet& set, RuntimeOptions& options);
+
+// The device that the options name, not initialised. Throws InvalidArgument for an unknown one (with the
+// nearest known as a suggestion) and for profile changes on a device that is not simulated.
+std::unique_ptr<Device> make_device(const RuntimeOptions& options);
+
+}  // namespace headroom

@@ -1,0 +1,25 @@
+// The part of TOML that settings need: lines of `key = value`, where a value is a string, a number or a
+// boolean. Knows no setting.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace headroom {
+
+struct TomlEntry {
+  std::string key;
+  std::string value;  // without quotes and escapes; a number without underscores
+  int line = 0;       // from 1
+};
+
+// The entries of `text` in order. Throws InvalidArgument naming `file` and the line for anything that is not
+// TOML, for what this part of it lacks (tables, arrays, dates, multi-line strings) and for a key that stands
+// twice.
+std::vector<TomlEntry> parse_toml(std::string_view text, std::string_view file);
+
+// The value as a TOML string: quoted, with what needs it escaped.
+std::string toml_quoted(std::string_view value);
+
+}  // namespace headroom
