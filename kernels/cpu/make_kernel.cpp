@@ -1,1 +1,20 @@
 #include "kernels/cpu/cpu_kernels.h"
+
+namespace headroom {
+
+std::unique_ptr<Kernel> make_cpu_kernel(const Op& op, std::span<const TensorSpec> inputs,
+                                        std::span<const TensorSpec> outputs) {
+  return std::visit(
+      Overloaded{
+          [&](const Conv2d& o) { return cpu::make_conv2d(o, inputs, outputs); },
+          [&](const Conv2dInputGrad& o) { return cpu::make_conv2d_input_grad(o, inputs, outputs); },
+          [&](const Conv2dFilterGrad& o) { return cpu::make_conv2d_filter_grad(o, inputs, outputs); },
+          [&](const ConvBlock& o) { return cpu::make_conv_block(o, inputs, outputs); },
+          [&](const ConvBlockInputGrad& o) { return cpu::make_conv_block_input_grad(o, inputs, outputs); },
+          [&](const ConvBlockFilterGrad& o) { return cpu::make_conv_block_filter_grad(o, inputs, outputs); },
+          [&](const auto& o) { return cpu::make_kernel(o, inputs, outputs); },
+      },
+      op);
+}
+
+}  // namespace headroom

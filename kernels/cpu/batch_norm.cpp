@@ -1,0 +1,118 @@
+// Batch normalisation over all axes but the last (Ioffe, Szegedy 2015). Statistics are summed in double.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/function_kernel.h"
+#include "kernels/cpu/sums.h"
+
+namespace headroom::cpu {
+namespace {
+
+// A tensor (.., C) as a matrix (rows, C).
+struct Matrix {
+  explicit Matrix(const Shape& shape) : channels(shape.last()), rows(shape.elements() / channels) {}
+  int64_t channels, rows;
+};
+
+// y = (x - mean) * scale + beta, with scale = gamma / sqrt(variance + epsilon) left in `scale` (C)
+void normalise(const float* x, const float* gamma, const float* beta, const float* mean,
+               const float* variance, float epsilon, Matrix matrix, float* scale, float* y) {
+  const int64_t channels = matrix.channels;
+  for (int64_t c = 0; c < channels; ++c) scale[c] = gamma[c] / std::sqrt(variance[c] + epsilon);
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    const float* from = x + row * channels;
+    float* to = y + row * channels;
+#pragma omp simd
+    for (int64_t c = 0; c < channels; ++c) to[c] = (from[c] - mean[c]) * scale[c] + beta[c];
+  }
+}
+
+int64_t scratch_bytes(Matrix matrix, size_t bytes_per_channel) {
+  return matrix.channels * static_cast<int64_t>(bytes_per_channel);
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, Specs inputs, Specs) {
+  const Matrix matrix(inputs[0].shape);
+  return function_kernel(
+      [=](const Call& call) {
+        const int64_t channels = matrix.channels;
+        const double share = 1 / static_cast<double>(matrix.rows);
+        const float* x = call.in(0);
+        float *mean = call.out(1), *variance = call.out(2);
+        double* sums = call.scratch<double>();
+        std::fill_n(sums, channels, 0.0);
+        for (int64_t row = 0; row < matrix.rows; ++row) add_to(sums, x + row * channels, channels);
+        for (int64_t c = 0; c < channels; ++c) mean[c] = static_cast<float>(sums[c] * share);
+        // A second pass: the mean of squares less the squared mean would cancel.
+        std::fill_n(sums, channels, 0.0);
+        for (int64_t row = 0; row < matrix.rows; ++row) {
+          const float* values = x + row * channels;
+#pragma omp simd
+          for (int64_t c = 0; c < channels; ++c) {
+            const float centred = values[c] - mean[c];
+            sums[c] += static_cast<double>(centred * centred);
+          }
+        }
+        for (int64_t c = 0; c < channels; ++c) variance[c] = static_cast<float>(sums[c] * share);
+        normalise(x, call.in(1), call.in(2), mean, variance, op.epsilon, matrix, call.scratch<float>(),
+                  call.out(0));
+      },
+      scratch_bytes(matrix, sizeof(double)));
+}
+
+// With n rows, x' = (x - mean) / sqrt(variance + epsilon):
+//   dbeta = sum dy,  dgamma = sum dy x',  dx = gamma / sqrt(variance + epsilon) (dy - (dbeta + x' dgamma) /
+//   n)
+std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, Specs inputs, Specs) {
+  const Matrix matrix(inputs[1].shape);
+  return function_kernel(
+      [=](const Call& call) {
+        const int64_t channels = matrix.channels;
+        const float *dy = call.in(0), *x = call.in(1), *gamma = call.in(2), *mean = call.in(3);
+        const float* variance = call.in(4);
+        float *dx = call.out(0), *dgamma = call.out(1), *dbeta = call.out(2);
+        double* dy_sums = call.scratch<double>();
+        double* product_sums = dy_sums + channels;
+        float* inverse = reinterpret_cast<float*>(product_sums + channels);
+        std::fill_n(dy_sums, 2 * channels, 0.0);
+        for (int64_t c = 0; c < channels; ++c) inverse[c] = 1 / std::sqrt(variance[c] + op.epsilon);
+        for (int64_t row = 0; row < matrix.rows; ++row) {
+          const float *dy_row = dy + row * channels, *x_row = x + row * channels;
+#pragma omp simd
+          for (int64_t c = 0; c < channels; ++c) {
+            dy_sums[c] += static_cast<double>(dy_row[c]);
+            product_sums[c] += static_cast<double>(dy_row[c] * ((x_row[c] - mean[c]) * inverse[c]));
+          }
+        }
+        for (int64_t c = 0; c < channels; ++c) {
+          dbeta[c] = static_cast<float>(dy_sums[c]);
+          dgamma[c] = static_cast<float>(product_sums[c]);
+        }
+        const float share = 1 / static_cast<float>(matrix.rows);
+        for (int64_t row = 0; row < matrix.rows; ++row) {
+          const float *dy_row = dy + row * channels, *x_row = x + row * channels;
+          float* dx_row = dx + row * channels;
+#pragma omp simd
+          for (int64_t c = 0; c < channels; ++c) {
+            const float normal = (x_row[c] - mean[c]) * inverse[c];
+            dx_row[c] = gamma[c] * inverse[c] * (dy_row[c] - (dbeta[c] + normal * dgamma[c]) * share);
+          }
+        }
+      },
+      scratch_bytes(matrix, 2 * sizeof(double) + sizeof(float)));
+}
+
+std::unique_ptr<Kernel> make_kernel(const BatchNormInference& op, Specs inputs, Specs) {
+  const Matrix matrix(inputs[0].shape);
+  return function_kernel(
+      [=](const Call& call) {
+        normalise(call.in(0), call.in(1), call.in(2), call.in(3), call.in(4), op.epsilon, matrix,
+                  call.scratch<float>(), call.out());
+      },
+      scratch_bytes(matrix, sizeof(float)));
+}
+
+}  // namespace headroom::cpu

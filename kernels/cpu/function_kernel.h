@@ -1,0 +1,60 @@
+// A kernel made of a function that was prepared for fixed shapes, so that an op needs no class of its own.
+// Knows no op.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "kernels/kernel.h"
+
+namespace headroom::cpu {
+
+// The memory of one run.
+struct Call {
+  std::span<const TensorView> inputs;
+  std::span<const TensorView> outputs;
+  void* workspace = nullptr;
+
+  template <typename T = float>
+  const T* in(size_t i) const {
+    return inputs[i].as<const T>();
+  }
+  // An input that the op changes.
+  template <typename T = float>
+  T* mutated(size_t i) const {
+    return inputs[i].as<T>();
+  }
+  template <typename T = float>
+  T* out(size_t i = 0) const {
+    return outputs[i].as<T>();
+  }
+  // The workspace as an array.
+  template <typename T>
+  T* scratch() const {
+    return static_cast<T*>(workspace);
+  }
+};
+
+template <typename F>
+class FunctionKernel final : public Kernel {
+ public:
+  FunctionKernel(F function, int64_t workspace_bytes)
+      : function_(std::move(function)), workspace_bytes_(workspace_bytes) {}
+  int64_t workspace_bytes() const override { return workspace_bytes_; }
+  void run(std::span<const TensorView> inputs, std::span<const TensorView> outputs, void* workspace,
+           Stream) override {
+    function_(Call{inputs, outputs, workspace});
+  }
+
+ private:
+  const F function_;
+  const int64_t workspace_bytes_;
+};
+
+// The kernel that calls `function(const Call&)`.
+template <typename F>
+std::unique_ptr<Kernel> function_kernel(F function, int64_t workspace_bytes = 0) {
+  return std::make_unique<FunctionKernel<F>>(std::move(function), workspace_bytes);
+}
+
+}  // namespace headroom::cpu

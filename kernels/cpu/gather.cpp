@@ -1,0 +1,51 @@
+// Rows of a table picked by indices, and the gradient that adds them back.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/function_kernel.h"
+#include "kernels/cpu/index_check.h"
+
+namespace headroom::cpu {
+namespace {
+
+// Elements of table[i].
+int64_t row_elements(const Shape& table) {
+  int64_t elements = 1;
+  for (int axis = 1; axis < table.rank(); ++axis) elements *= table[axis];
+  return elements;
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_kernel(const Gather& op, Specs inputs, Specs) {
+  const int64_t rows = inputs[0].shape[0], count = inputs[1].shape.elements();
+  const auto row_bytes = static_cast<size_t>(row_elements(inputs[0].shape) * element_bytes(inputs[0].dtype));
+  return function_kernel([=](const Call& call) {
+    const int32_t* indices = call.in<int32_t>(1);
+    check_indices(op_name(op), "index", indices, count, rows);
+    if (row_bytes == 0) return;
+    for (int64_t i = 0; i < count; ++i) {
+      std::memcpy(call.out<std::byte>() + static_cast<size_t>(i) * row_bytes,
+                  call.in<std::byte>(0) + static_cast<size_t>(indices[i]) * row_bytes, row_bytes);
+    }
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const GatherGrad& op, Specs inputs, Specs) {
+  const int64_t rows = op.table_shape[0], n = row_elements(op.table_shape);
+  const int64_t count = inputs[1].shape.elements();
+  return function_kernel([=](const Call& call) {
+    const int32_t* indices = call.in<int32_t>(1);
+    check_indices("gather_grad", "index", indices, count, rows);
+    std::fill_n(call.out(), rows * n, 0.0f);
+    for (int64_t i = 0; i < count; ++i) {
+      const float* dy = call.in(0) + i * n;
+      float* sum = call.out() + indices[i] * n;
+#pragma omp simd
+      for (int64_t j = 0; j < n; ++j) sum[j] += dy[j];
+    }
+  });
+}
+
+}  // namespace headroom::cpu

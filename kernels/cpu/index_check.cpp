@@ -1,0 +1,19 @@
+#include "kernels/cpu/index_check.h"
+
+#include <fmt/format.h>
+
+#include "runtime/core/errors.h"
+
+namespace headroom::cpu {
+
+void check_indices(std::string_view op_name, std::string_view what, const int32_t* indices, int64_t count,
+                   int64_t extent) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (indices[i] >= 0 && indices[i] < extent) continue;
+    throw DeviceError(std::string(op_name), "out of range",
+                      fmt::format("{} {} at position {} is outside [0, {})", what, indices[i], i, extent),
+                      "");
+  }
+}
+
+}  // namespace headroom::cpu

@@ -1,0 +1,93 @@
+// A loop nest that walks N operands at once, each by its own strides: what broadcasting, slicing, transposing
+// and reducing have in common. Knows no element type and no op.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "runtime/core/shape.h"
+
+namespace headroom::cpu {
+
+using Strides = std::array<int64_t, Shape::kMaxRank>;
+
+// Strides in elements by which `from` is read as if it had the shape `to` that it broadcasts to: 0 along
+// repeated axes.
+inline Strides broadcast_strides(const Shape& from, const Shape& to) {
+  const Strides dense = strides_of(from);
+  Strides result{};
+  const int shift = to.rank() - from.rank();
+  for (int axis = 0; axis < from.rank(); ++axis) {
+    if (from[axis] != 1) result[static_cast<size_t>(axis + shift)] = dense[static_cast<size_t>(axis)];
+  }
+  return result;
+}
+
+template <size_t N>
+class LoopNest {
+ public:
+  using Offsets = std::array<int64_t, N>;
+
+  // Loops over `extents`; operand n moves by strides[n][axis] elements per step of an axis. Axes of extent 1
+  // vanish, and neighbours that every operand walks through evenly become one, so that rows are as long as
+  // possible.
+  LoopNest(const Shape& extents, const std::array<Strides, N>& strides) : empty_(extents.elements() == 0) {
+    for (int axis = extents.rank() - 1; axis >= 0; --axis) {
+      if (extents[axis] == 1) continue;
+      Axis next{extents[axis], {}};
+      for (size_t n = 0; n < N; ++n) next.strides[n] = strides[n][static_cast<size_t>(axis)];
+      if (count_ > 0 && continues(axes_[count_ - 1], next)) {
+        axes_[count_ - 1].extent *= next.extent;
+      } else {
+        axes_[count_++] = next;
+      }
+    }
+  }
+
+  // Extent of the innermost loop, and the step of each operand in it. One element has step 0.
+  int64_t row_extent() const { return axes_[0].extent; }
+  const Offsets& row_strides() const { return axes_[0].strides; }
+
+  // Calls f(offsets) for every row: the offset in elements of the row's start in each operand.
+  template <typename F>
+  void for_each_row(F f) const {
+    if (empty_) return;
+    Offsets outer{};
+    std::array<int64_t, Shape::kMaxRank> position{};
+    for (;;) {
+      Offsets row = outer;
+      for (int64_t i = 0; i < axes_[1].extent; ++i) {
+        f(row);
+        for (size_t n = 0; n < N; ++n) row[n] += axes_[1].strides[n];
+      }
+      size_t axis = 2;
+      for (; axis < count_; ++axis) {
+        for (size_t n = 0; n < N; ++n) outer[n] += axes_[axis].strides[n];
+        if (++position[axis] < axes_[axis].extent) break;
+        for (size_t n = 0; n < N; ++n) outer[n] -= axes_[axis].extent * axes_[axis].strides[n];
+        position[axis] = 0;
+      }
+      if (axis >= count_) return;
+    }
+  }
+
+ private:
+  struct Axis {
+    int64_t extent = 1;
+    Offsets strides{};
+  };
+
+  static bool continues(const Axis& inner, const Axis& outer) {
+    for (size_t n = 0; n < N; ++n) {
+      if (outer.strides[n] != inner.strides[n] * inner.extent) return false;
+    }
+    return true;
+  }
+
+  std::array<Axis, Shape::kMaxRank> axes_{};  // innermost first; unused ones have extent 1
+  size_t count_ = 0;
+  bool empty_;
+};
+
+}  // namespace headroom::cpu

@@ -1,0 +1,101 @@
+// Matrix products over broadcast batches.
+#include <Eigen/Core>
+#include <algorithm>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/function_kernel.h"
+#include "kernels/cpu/loop_nest.h"
+
+namespace headroom::cpu {
+namespace {
+
+// Sizes of the panels that Eigen packs, held in workspace: Eigen's own products take them from the heap.
+class Blocking : public Eigen::internal::level3_blocking<float, float> {
+ public:
+  Blocking(Eigen::Index rows, Eigen::Index columns, Eigen::Index depth) {
+    m_mc = rows;
+    m_nc = columns;
+    m_kc = depth;
+    Eigen::internal::computeProductBlockingSizes<float, float>(m_kc, m_mc, m_nc);
+  }
+  int64_t workspace_bytes() const { return (left_elements() + m_kc * m_nc) * int64_t{sizeof(float)}; }
+  void use(float* workspace) {
+    m_blockA = workspace;
+    m_blockB = workspace + left_elements();
+  }
+
+ private:
+  // Rounded to 64 floats, so that the second panel is aligned too.
+  int64_t left_elements() const { return (m_mc * m_kc + 63) / 64 * 64; }
+};
+
+// One product of row-major matrices: (m,k) x (k,n) -> (m,n).
+struct Product {
+  int64_t m, n, k;
+  MatMul op;
+
+  // Eigen's results are column-major, so it computes the transposed product: b' a'.
+  template <int kOrderB, int kOrderA>
+  void add(const float* a, const float* b, float* y, Blocking& blocking) const {
+    using Eigen::ColMajor;
+    Eigen::internal::general_matrix_matrix_product<Eigen::Index, float, kOrderB, false, float, kOrderA, false,
+                                                   ColMajor, 1>::run(n, m, k, b, op.transpose_b ? k : n, a,
+                                                                     op.transpose_a ? m : k, y, 1, n, 1.0f,
+                                                                     blocking, nullptr);
+  }
+  void operator()(const float* a, const float* b, float* y, Blocking blocking) const {
+    using Eigen::ColMajor, Eigen::RowMajor;
+    std::fill_n(y, m * n, 0.0f);
+    if (op.transpose_a) {
+      op.transpose_b ? add<RowMajor, RowMajor>(a, b, y, blocking)
+                     : add<ColMajor, RowMajor>(a, b, y, blocking);
+    } else {
+      op.transpose_b ? add<RowMajor, ColMajor>(a, b, y, blocking)
+                     : add<ColMajor, ColMajor>(a, b, y, blocking);
+    }
+  }
+};
+
+// The leading axes of a batch of matrices.
+Shape batch_of(const Shape& shape) {
+  return Shape(std::span(shape.begin(), shape.end() - 2));
+}
+
+// broadcast_strides of the batch, in elements.
+Strides batch_strides(const Shape& operand, const Shape& batch) {
+  Strides strides = broadcast_strides(batch_of(operand), batch);
+  const int rank = operand.rank();
+  for (int64_t& stride : strides) stride *= operand[rank - 2] * operand[rank - 1];
+  return strides;
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_kernel(const MatMul& op, Specs inputs, Specs outputs) {
+  const Shape &a = inputs[0].shape, &b = inputs[1].shape, &y = outputs[0].shape;
+  Shape batch = batch_of(y);
+  Product product{y[y.rank() - 2], y[y.rank() - 1], op.transpose_a ? a[a.rank() - 2] : a.last(), op};
+  if (b.rank() == 2 && !op.transpose_a) {
+    // One b for all: the batch is more rows of a.
+    product.m *= batch.elements();
+    batch = Shape();
+  }
+  const LoopNest<3> nest(batch, {batch_strides(a, batch), batch_strides(b, batch), batch_strides(y, batch)});
+  if (y.elements() == 0) return function_kernel([](const Call&) {});
+  const Blocking sizes(product.n, product.m, product.k);
+  return function_kernel(
+      [=](const Call& call) {
+        Blocking blocking = sizes;
+        blocking.use(call.scratch<float>());
+        const auto steps = nest.row_strides();
+        nest.for_each_row([&](const auto& at) {
+          for (int64_t i = 0; i < nest.row_extent(); ++i) {
+            product(call.in(0) + at[0] + i * steps[0], call.in(1) + at[1] + i * steps[1],
+                    call.out() + at[2] + i * steps[2], blocking);
+          }
+        });
+      },
+      sizes.workspace_bytes());
+}
+
+}  // namespace headroom::cpu

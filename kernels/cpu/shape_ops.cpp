@@ -1,0 +1,120 @@
+// Ops that move elements and compute nothing: each is one strided copy, but for what it leaves at zero.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/function_kernel.h"
+#include "kernels/cpu/loop_nest.h"
+
+namespace headroom::cpu {
+namespace {
+
+// Copies operand 0 to operand 1 of the nest, whose rows are dense.
+template <typename T>
+void copy_rows(const LoopNest<2>& nest, const T* from, T* to) {
+  const int64_t n = nest.row_extent(), stride = nest.row_strides()[0];
+  nest.for_each_row([&](const auto& at) {
+    const T* x = from + at[0];
+    T* y = to + at[1];
+    if (stride == 1) {
+      std::memcpy(y, x, static_cast<size_t>(n) * sizeof(T));
+    } else {
+      for (int64_t i = 0; i < n; ++i) y[i] = x[i * stride];
+    }
+  });
+}
+
+// The same for any dtype; the offsets of the first element are in elements.
+struct StridedCopy {
+  LoopNest<2> nest;
+  DType dtype;
+  int64_t from_offset = 0;
+  int64_t to_offset = 0;
+
+  void operator()(const void* from, void* to) const {
+    if (element_bytes(dtype) == 1) {
+      copy(static_cast<const uint8_t*>(from), static_cast<uint8_t*>(to));
+    } else {
+      copy(static_cast<const uint32_t*>(from), static_cast<uint32_t*>(to));
+    }
+  }
+
+ private:
+  template <typename T>
+  void copy(const T* from, T* to) const {
+    copy_rows(nest, from + from_offset, to + to_offset);
+  }
+};
+
+int64_t offset_of(const std::vector<int64_t>& begin, const Strides& strides) {
+  int64_t offset = 0;
+  for (size_t axis = 0; axis < begin.size(); ++axis) offset += begin[axis] * strides[axis];
+  return offset;
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_kernel(const Reshape&, Specs inputs, Specs) {
+  return function_kernel([bytes = static_cast<size_t>(inputs[0].bytes())](const Call& call) {
+    const void* x = call.inputs[0].data;
+    if (bytes > 0 && x != call.outputs[0].data) std::memcpy(call.outputs[0].data, x, bytes);
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const Transpose& op, Specs inputs, Specs outputs) {
+  const Strides dense = strides_of(inputs[0].shape);
+  Strides permuted{};
+  for (size_t axis = 0; axis < op.axes.size(); ++axis)
+    permuted[axis] = dense[static_cast<size_t>(op.axes[axis])];
+  const Shape& shape = outputs[0].shape;
+  const StridedCopy copy{LoopNest<2>(shape, {permuted, strides_of(shape)}), inputs[0].dtype};
+  return function_kernel([=](const Call& call) { copy(call.inputs[0].data, call.outputs[0].data); });
+}
+
+std::unique_ptr<Kernel> make_kernel(const Concat& op, Specs inputs, Specs outputs) {
+  const Strides strides = strides_of(outputs[0].shape);
+  std::vector<StridedCopy> copies;
+  int64_t offset = 0;
+  for (const TensorSpec& input : inputs) {
+    copies.push_back({LoopNest<2>(input.shape, {strides_of(input.shape), strides}), input.dtype, 0, offset});
+    offset += input.shape[op.axis] * strides[static_cast<size_t>(op.axis)];
+  }
+  return function_kernel([copies = std::move(copies)](const Call& call) {
+    for (size_t i = 0; i < copies.size(); ++i) copies[i](call.inputs[i].data, call.outputs[0].data);
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const Slice& op, Specs inputs, Specs outputs) {
+  const Strides strides = strides_of(inputs[0].shape);
+  const Shape& shape = outputs[0].shape;
+  const StridedCopy copy{LoopNest<2>(shape, {strides, strides_of(shape)}), inputs[0].dtype,
+                         offset_of(op.begin, strides)};
+  return function_kernel([=](const Call& call) { copy(call.inputs[0].data, call.outputs[0].data); });
+}
+
+std::unique_ptr<Kernel> make_kernel(const SliceGrad& op, Specs inputs, Specs outputs) {
+  const Strides strides = strides_of(outputs[0].shape);
+  const Shape& shape = inputs[0].shape;
+  const StridedCopy copy{LoopNest<2>(shape, {strides_of(shape), strides}), inputs[0].dtype, 0,
+                         offset_of(op.begin, strides)};
+  return function_kernel([=, bytes = static_cast<size_t>(outputs[0].bytes())](const Call& call) {
+    if (bytes > 0) std::memset(call.outputs[0].data, 0, bytes);
+    copy(call.inputs[0].data, call.outputs[0].data);
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const BroadcastTo&, Specs inputs, Specs outputs) {
+  const Shape& shape = outputs[0].shape;
+  const StridedCopy copy{LoopNest<2>(shape, {broadcast_strides(inputs[0].shape, shape), strides_of(shape)}),
+                         inputs[0].dtype};
+  return function_kernel([=](const Call& call) { copy(call.inputs[0].data, call.outputs[0].data); });
+}
+
+std::unique_ptr<Kernel> make_kernel(const Fill& op, Specs, Specs outputs) {
+  return function_kernel([value = op.value, n = outputs[0].shape.elements()](const Call& call) {
+    std::fill_n(call.out(), n, value);
+  });
+}
+
+}  // namespace headroom::cpu

@@ -1,0 +1,93 @@
+// Softmax over the last axis and the cross-entropy of logits, with their gradients. Each row's maximum is
+// taken off first, so that no exp overflows.
+#include <Eigen/Core>
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/function_kernel.h"
+#include "kernels/cpu/index_check.h"
+
+namespace headroom::cpu {
+namespace {
+
+using Array = Eigen::Map<Eigen::ArrayXf>;
+using ConstArray = Eigen::Map<const Eigen::ArrayXf>;
+
+// Elements that go through the steps of a softmax together: they stay in the first-level cache, and short
+// rows share a vectorised exp.
+constexpr int64_t kBlockElements = 4096;
+
+struct Rows {
+  explicit Rows(const Shape& shape)
+      : extent(shape.last()), count(extent == 0 ? 0 : shape.elements() / extent) {}
+  int64_t extent, count;
+};
+
+// y may be x.
+void softmax_rows(const float* x, float* y, Rows rows) {
+  const int64_t n = rows.extent, rows_per_block = std::max<int64_t>(1, kBlockElements / n);
+  for (int64_t begin = 0; begin < rows.count; begin += rows_per_block) {
+    const int64_t end = std::min(begin + rows_per_block, rows.count);
+    for (int64_t row = begin; row < end; ++row) {
+      const ConstArray values(x + row * n, n);
+      const float largest = values.maxCoeff<Eigen::PropagateNaN>();
+      Array(y + row * n, n) = values - largest;
+    }
+    Array block(y + begin * n, (end - begin) * n);
+    block = block.exp();
+    for (int64_t row = begin; row < end; ++row) {
+      Array values(y + row * n, n);
+      values *= 1 / values.sum();
+    }
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_kernel(const Softmax&, Specs inputs, Specs) {
+  return function_kernel(
+      [rows = Rows(inputs[0].shape)](const Call& call) { softmax_rows(call.in(0), call.out(), rows); });
+}
+
+std::unique_ptr<Kernel> make_kernel(const SoftmaxGrad&, Specs inputs, Specs) {
+  return function_kernel([rows = Rows(inputs[0].shape)](const Call& call) {
+    const int64_t n = rows.extent;
+    for (int64_t row = 0; row < rows.count; ++row) {
+      const ConstArray dy(call.in(0) + row * n, n), y(call.in(1) + row * n, n);
+      const float product = (dy * y).sum();
+      Array(call.out() + row * n, n) = (dy - product) * y;
+    }
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const CrossEntropy& op, Specs inputs, Specs) {
+  return function_kernel([op, rows = Rows(inputs[0].shape)](const Call& call) {
+    const int64_t n = rows.extent;
+    const int32_t* labels = call.in<int32_t>(1);
+    check_indices(op_name(op), "label", labels, rows.count, n);
+    for (int64_t row = 0; row < rows.count; ++row) {
+      const ConstArray logits(call.in(0) + row * n, n);
+      const float largest = logits.maxCoeff<Eigen::PropagateNaN>();
+      const float sum = (logits - largest).exp().sum();
+      call.out()[row] = std::log(sum) - (logits[labels[row]] - largest);
+    }
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad& op, Specs inputs, Specs) {
+  return function_kernel([op, rows = Rows(inputs[0].shape)](const Call& call) {
+    const int64_t n = rows.extent;
+    const int32_t* labels = call.in<int32_t>(1);
+    // Before the logits are overwritten, in case it works in place.
+    check_indices(op_name(op), "label", labels, rows.count, n);
+    softmax_rows(call.in(0), call.out(), rows);
+    for (int64_t row = 0; row < rows.count; ++row) {
+      float* dlogits = call.out() + row * n;
+      dlogits[labels[row]] -= 1;
+      Array(dlogits, n) *= call.in(2)[row];
+    }
+  });
+}
+
+}  // namespace headroom::cpu

@@ -1,0 +1,47 @@
+// Counter-based random numbers: a number follows from (seed, stream, element) alone, so any element can be
+// drawn again, in any order and on any device. Knows no tensor.
+//
+// Philox4x32-10 of Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace headroom {
+
+using PhiloxCounter = std::array<uint32_t, 4>;
+using PhiloxKey = std::array<uint32_t, 2>;
+
+// Four random words of a counter under a key.
+constexpr PhiloxCounter philox4x32_10(PhiloxCounter counter, PhiloxKey key) {
+  // Multipliers and Weyl increments (golden ratio, sqrt(3) - 1) from the paper's reference code, Random123.
+  constexpr uint64_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
+  constexpr uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t product0 = kMultiplier0 * counter[0];
+    const uint64_t product1 = kMultiplier1 * counter[2];
+    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(product1),
+               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(product0)};
+    key = {key[0] + kWeyl0, key[1] + kWeyl1};
+  }
+  return counter;
+}
+
+// The random words of the elements [4 * block, 4 * block + 4) of one of a seed's streams.
+constexpr PhiloxCounter random_words(uint64_t seed, uint64_t stream, uint64_t block) {
+  return philox4x32_10({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+                        static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)},
+                       {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+}
+
+// A float in [0, 1): the word's upper 24 bits, as many as a float holds exactly.
+constexpr float unit_float(uint32_t word) {
+  return static_cast<float>(word >> 8) * 0x1p-24f;
+}
+
+// A uniform float in [0, 1) for one element.
+constexpr float random_unit_float(uint64_t seed, uint64_t stream, uint64_t element) {
+  return unit_float(random_words(seed, stream, element / 4)[element % 4]);
+}
+
+}  // namespace headroom
