@@ -23,12 +23,9 @@ class Player {
   void step(const Plan& plan) {
     std::vector<void*> live(plan.buffers.size());
     for (const Step& step : plan.steps) {
-      const int64_t bytes = step.kind == StepKind::kAllocate || step.kind == StepKind::kDeallocate
-                                ? plan.buffers[static_cast<size_t>(step.id)].bytes
-                                : 0;
-      void*& pointer = live[bytes > 0 ? static_cast<size_t>(step.id) : 0];
-      if (step.kind == StepKind::kAllocate) pointer = allocator_.allocate(bytes);
-      if (step.kind == StepKind::kDeallocate) allocator_.deallocate(pointer, bytes);
+      const auto id = static_cast<size_t>(step.id);
+      if (step.kind == StepKind::kAllocate) live[id] = allocator_.allocate(plan.buffers[id].bytes);
+      if (step.kind == StepKind::kDeallocate) allocator_.deallocate(live[id], plan.buffers[id].bytes);
       if (step.kind == StepKind::kRun) get_ready(graph_.node(step.id).op);
     }
   }

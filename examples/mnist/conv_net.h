@@ -1,0 +1,24 @@
+// The documents' conv net for 28x28 digits: 93,322 parameters. Knows no device and no data.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/graph.h"
+
+namespace headroom {
+
+class ConvNet {
+ public:
+  // Makes the ten trained variables, Glorot-uniform kernels and zero biases as in Keras.
+  ConvNet(Graph& graph, uint64_t seed);
+
+  // images u8 (N,28,28,1) -> logits f32 (N,10)
+  Value logits(Value images) const;
+  const std::vector<Value>& parameters() const { return parameters_; }
+
+ private:
+  std::vector<Value> parameters_;  // kernel and bias of each layer in turn
+};
+
+}  // namespace headroom

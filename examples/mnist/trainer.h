@@ -1,0 +1,76 @@
+// Trains the conv net on one device with one strategy and reports what it took. Knows no command line.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "examples/mnist/dataset.h"
+#include "runtime/plan.h"
+#include "runtime/runtime.h"
+
+namespace headroom {
+
+enum class Schedule : uint8_t {
+  kConstant,
+  kCosine
+};  // of the learning rate; cosine falls to zero at the end
+
+struct TrainSettings {
+  int epochs = 5;
+  int64_t batch = 64;
+  std::string optimizer = "adam";
+  float learning_rate = 1e-3f;
+  Schedule schedule = Schedule::kCosine;
+  uint64_t seed = 1;
+  PlanMode plan = PlanMode::kDynamic;
+  bool fused = true;         // fuse convolutions with bias, relu and pooling
+  int64_t steps = 0;         // of each epoch; 0: as many as the data gives
+  std::string load_weights;  // safetensors; empty: none
+  std::string save_weights;
+};
+
+struct StepReport {
+  int epoch;      // from 1
+  int64_t step;   // of the epoch, from 1
+  int64_t steps;  // in the epoch
+  float loss, accuracy, learning_rate;
+  double seconds;                       // since training began
+  std::optional<double> test_accuracy;  // after the epoch's last step
+};
+
+struct TrainResult {
+  std::string outcome = "ok";    // "out_of_memory", "library_failure"
+  std::string error;             // one line; empty when all went well
+  std::vector<std::string> log;  // lines that led to a library's failure
+  std::string device, strategy;
+  int epochs = 0;
+  int64_t batch = 0;
+  double test_accuracy = 0;     // in [0, 1], after the last epoch
+  double final_loss = 0;        // mean over the last epoch
+  double seconds_per_step = 0;  // median
+  double images_per_second = 0;
+  int64_t peak_device_bytes = 0;  // as the driver sees it, others included
+  int64_t peak_process_bytes = 0;
+  int64_t peak_reserved_bytes = 0;
+  int64_t peak_allocated_bytes = 0;
+  std::optional<int64_t>
+      predicted_peak_bytes;      // of peak_allocated_bytes; absent when the prediction is a failure
+  std::string weights_checksum;  // 16 hexadecimal digits
+  // by label, then by prediction
+  std::array<std::array<int64_t, Dataset::kClasses>, Dataset::kClasses> confusion{};
+};
+
+// One line of JSON with the fields that a program reads (all but log and confusion).
+std::string to_json(const TrainResult& result);
+
+// Trains and tests. Out of memory and library failures end in the result, not in an exception, so that
+// strategies can be compared; InvalidArgument (bad settings, unreadable weights) is thrown before anything is
+// trained. `on_step` is called after each step.
+TrainResult train(const TrainSettings& settings, const Dataset& training, const Dataset& test,
+                  Runtime& runtime, const std::function<void(const StepReport&)>& on_step = {});
+
+}  // namespace headroom
