@@ -10,15 +10,14 @@ namespace headroom::cpu {
 
 using Specs = std::span<const TensorSpec>;
 
-// conv2d.cpp: any stride, padding, dilation and groups
+// conv_forward.cpp
 std::unique_ptr<Kernel> make_conv2d(const Conv2d& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_conv_block(const ConvBlock& op, Specs inputs, Specs outputs);
+// conv_gradients.cpp
 std::unique_ptr<Kernel> make_conv2d_input_grad(const Conv2dInputGrad& op, Specs inputs, Specs outputs);
 std::unique_ptr<Kernel> make_conv2d_filter_grad(const Conv2dFilterGrad& op, Specs inputs, Specs outputs);
-// conv_block.cpp
-std::unique_ptr<Kernel> make_conv_block(const ConvBlock& op, Specs inputs, Specs outputs);
 std::unique_ptr<Kernel> make_conv_block_input_grad(const ConvBlockInputGrad& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_conv_block_filter_grad(const ConvBlockFilterGrad& op, Specs inputs,
-                                                    Specs outputs);
+std::unique_ptr<Kernel> make_conv_block_filter_grad(const ConvBlockFilterGrad& op, Specs inputs, Specs outputs);
 
 // Each prepares the kernel of one op for fixed shapes that have passed infer_outputs.
 // matmul.cpp

@@ -1,0 +1,197 @@
+// Convolutions and their gradients against plain loops in double, over a table of shapes.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/kernels/host_tensor.h"
+
+namespace headroom::test {
+namespace {
+
+struct ConvCase {
+  const char* name;
+  Shape x, filter;
+  Conv2d conv;
+  std::optional<Pool2d> pool;
+};
+
+const ConvCase kCases[] = {
+    {"net_first", {3, 28, 28, 1}, {3, 3, 1, 32}, {}, Pool2d{}},
+    {"net_second", {3, 13, 13, 32}, {3, 3, 32, 64}, {}, Pool2d{}},
+    {"net_third", {5, 5, 5, 64}, {3, 3, 64, 64}, {}, std::nullopt},
+    {"one_by_one", {2, 4, 5, 16}, {1, 1, 16, 16}, {}, std::nullopt},
+    {"batch_of_one", {1, 6, 6, 3}, {3, 3, 3, 5}, {}, Pool2d{}},
+    {"odd_channels", {2, 7, 6, 5}, {3, 2, 5, 19}, {}, std::nullopt},
+    {"odd_channels_pooled", {2, 9, 8, 5}, {3, 2, 5, 37}, {}, Pool2d{}},
+    {"many_channels", {1, 5, 5, 48}, {3, 3, 48, 80}, {}, Pool2d{}},
+    {"strided", {2, 9, 10, 4}, {3, 3, 4, 8}, {{2, 3}, {0, 0}, {1, 1}, 1}, std::nullopt},
+    {"stride_above_window", {2, 9, 9, 4}, {2, 2, 4, 8}, {{3, 3}, {0, 0}, {1, 1}, 1}, std::nullopt},
+    {"padded", {2, 6, 5, 16}, {3, 3, 16, 16}, {{1, 1}, {1, 1}, {1, 1}, 1}, Pool2d{}},
+    {"padded_unevenly", {2, 6, 5, 3}, {3, 5, 3, 6}, {{1, 1}, {1, 2}, {1, 1}, 1}, std::nullopt},
+    {"dilated", {1, 11, 12, 16}, {3, 3, 16, 16}, {{1, 1}, {0, 0}, {2, 3}, 1}, Pool2d{}},
+    {"grouped", {2, 7, 7, 6}, {3, 3, 2, 9}, {{1, 1}, {0, 0}, {1, 1}, 3}, Pool2d{}},
+    {"depthwise", {2, 7, 7, 16}, {3, 3, 1, 16}, {{1, 1}, {1, 1}, {1, 1}, 16}, std::nullopt},
+    {"everything", {2, 10, 9, 8}, {3, 2, 4, 12}, {{2, 1}, {1, 2}, {2, 1}, 2}, Pool2d{{2, 2}, {1, 2}, {0, 0}}},
+    {"pool_overlapping", {2, 9, 9, 16}, {3, 3, 16, 16}, {}, Pool2d{{3, 3}, {2, 2}, {0, 0}}},
+    {"pool_of_rows", {2, 8, 8, 16}, {1, 3, 16, 16}, {}, Pool2d{{2, 1}, {2, 1}, {0, 0}}},
+    {"pool_overlapping_small", {2, 8, 8, 16}, {3, 3, 16, 16}, {}, Pool2d{{2, 2}, {1, 1}, {0, 0}}},
+    {"pool_padded", {2, 8, 8, 16}, {3, 3, 16, 16}, {}, Pool2d{{3, 3}, {2, 2}, {1, 1}}},
+    {"no_images", {0, 6, 6, 3}, {3, 3, 3, 16}, {}, Pool2d{}},
+};
+
+// Calls f(x position, filter position, y position) for every multiply-add of the convolution.
+template <typename F>
+void for_each_term(const ConvCase& c, const Shape& y, F f) {
+  const int64_t cg = c.filter[2], kg = c.filter[3] / c.conv.groups;
+  for (int64_t n = 0; n < y[0]; ++n)
+    for (int64_t oy = 0; oy < y[1]; ++oy)
+      for (int64_t ox = 0; ox < y[2]; ++ox)
+        for (int64_t k = 0; k < y[3]; ++k)
+          for (int64_t i = 0; i < c.filter[0]; ++i)
+            for (int64_t j = 0; j < c.filter[1]; ++j) {
+              const int64_t iy = oy * c.conv.stride[0] + i * c.conv.dilation[0] - c.conv.padding[0];
+              const int64_t ix = ox * c.conv.stride[1] + j * c.conv.dilation[1] - c.conv.padding[1];
+              if (iy < 0 || ix < 0 || iy >= c.x[1] || ix >= c.x[2]) continue;
+              for (int64_t channel = 0; channel < cg; ++channel) {
+                f(((n * c.x[1] + iy) * c.x[2] + ix) * c.x[3] + k / kg * cg + channel,
+                  ((i * c.filter[1] + j) * cg + channel) * y[3] + k,
+                  ((n * y[1] + oy) * y[2] + ox) * y[3] + k);
+              }
+            }
+}
+
+// What a result should be, and the sum of the magnitudes that went into it: float32 may err by a share of
+// that.
+struct Expected {
+  explicit Expected(const Shape& shape)
+      : value(static_cast<size_t>(shape.elements())), magnitude(value.size()) {}
+  void add(int64_t at, double term) {
+    value[static_cast<size_t>(at)] += term;
+    magnitude[static_cast<size_t>(at)] += std::abs(term);
+  }
+  std::vector<double> value, magnitude;
+};
+
+void expect_near(const HostTensor& actual, const Expected& expected) {
+  ASSERT_TRUE(actual.guard_intact());
+  for (size_t i = 0; i < expected.value.size(); ++i) {
+    // 2^-24 is float32's rounding; blocked sums of some hundred terms stay below 16 of them.
+    ASSERT_NEAR(static_cast<double>(actual.data()[i]), expected.value[i], 1e-6 * expected.magnitude[i] + 1e-7)
+        << "element " << i;
+  }
+}
+
+class ConvKernelTest : public testing::TestWithParam<ConvCase> {
+ protected:
+  const ConvCase& c = GetParam();
+  HostTensor x = random_floats(c.x, 1), filter = random_floats(c.filter, 2);
+  HostTensor bias = random_floats({c.filter[3]}, 3);
+  Shape y = infer_outputs(c.conv, specs_of({x, filter}))[0].shape;
+
+  // relu(conv + bias), then the pool, from unfused kernels; with the index as a block gives it.
+  std::vector<HostTensor> unfused() {
+    HostTensor between = run_op(c.conv, {x, filter})[0];
+    between = run_op(Unary{UnaryKind::kRelu}, {run_op(Binary{BinaryKind::kAdd}, {between, bias})[0]})[0];
+    if (!c.pool) return {between};
+    std::vector<HostTensor> pooled = run_op(MaxPool{*c.pool}, {between});
+    for (int64_t i = 0; i < pooled[0].elements(); ++i) {
+      if (pooled[0].data()[i] <= 0) pooled[1].data<uint8_t>()[i] = kNoGradient;
+    }
+    return pooled;
+  }
+  // The gradient that reaches the convolution, from unfused kernels.
+  HostTensor gradient_of_conv(const HostTensor& dy, const std::vector<HostTensor>& block) {
+    if (!c.pool) return run_op(UnaryGrad{UnaryKind::kRelu}, {dy, block[0]})[0];
+    HostTensor live = dy, index = block[1];
+    for (int64_t i = 0; i < dy.elements(); ++i) {
+      if (index.data<uint8_t>()[i] != kNoGradient) continue;
+      index.data<uint8_t>()[i] = 0;
+      live.data()[i] = 0;
+    }
+    // The first position of a padded window can lie outside, where MaxPoolGrad must not look.
+    if (c.pool->padding != Pair{0, 0}) {
+      HostTensor between = run_op(c.conv, {x, filter})[0];
+      between = run_op(Unary{UnaryKind::kRelu}, {run_op(Binary{BinaryKind::kAdd}, {between, bias})[0]})[0];
+      index = run_op(MaxPool{*c.pool}, {between})[1];
+    }
+    return run_op(MaxPoolGrad{*c.pool, y}, {live, index})[0];
+  }
+};
+
+TEST_P(ConvKernelTest, ForwardAndBothGradientsAgreeWithPlainLoops) {
+  const HostTensor dy = random_floats(y, 4);
+  Expected forward(y), dx(c.x), dfilter(c.filter);
+  for_each_term(c, y, [&](int64_t ix, int64_t iw, int64_t iy) {
+    const double vx = static_cast<double>(x.data()[ix]), vw = static_cast<double>(filter.data()[iw]);
+    const double vy = static_cast<double>(dy.data()[iy]);
+    forward.add(iy, vx * vw);
+    dx.add(ix, vy * vw);
+    dfilter.add(iw, vy * vx);
+  });
+  expect_near(run_op(c.conv, {x, filter})[0], forward);
+  expect_near(run_op(Conv2dInputGrad{c.conv, c.x}, {dy, filter})[0], dx);
+  expect_near(run_op(Conv2dFilterGrad{c.conv, c.filter}, {x, dy})[0], dfilter);
+}
+
+TEST_P(ConvKernelTest, ABlockEqualsItsPartsAndItsIndexNamesTheMaximum) {
+  const ConvBlock op{c.conv, c.pool};
+  const std::vector<HostTensor> block = run_op(op, {x, filter, bias}), parts = unfused();
+  ASSERT_EQ(block.size(), parts.size());
+  ASSERT_EQ(block[0].spec(), parts[0].spec());
+  for (int64_t i = 0; i < parts[0].elements(); ++i) {
+    const float expected = parts[0].data()[i];
+    ASSERT_NEAR(block[0].data()[i], expected, 1e-4f * std::max(1.0f, std::abs(expected))) << "element " << i;
+    // Two positions within rounding of each other may change places; random numbers have none here.
+    if (c.pool) {
+      ASSERT_EQ(block[1].data<uint8_t>()[i], parts[1].data<uint8_t>()[i]) << "element " << i;
+    }
+  }
+}
+
+TEST_P(ConvKernelTest, ABlocksGradientsEqualThoseOfItsParts) {
+  const ConvBlock op{c.conv, c.pool};
+  const std::vector<HostTensor> block = run_op(op, {x, filter, bias});
+  const HostTensor dy = random_floats(block[0].spec().shape, 5);
+  const HostTensor& route = c.pool ? block[1] : block[0];
+  const HostTensor g = gradient_of_conv(dy, block);
+  const HostTensor dx = run_op(Conv2dInputGrad{c.conv, c.x}, {g, filter})[0];
+  const HostTensor dfilter = run_op(Conv2dFilterGrad{c.conv, c.filter}, {x, g})[0];
+  const HostTensor dbias = run_op(Reduce{ReduceKind::kSum, {0, 1, 2}}, {g})[0];
+  const HostTensor block_dx = run_op(ConvBlockInputGrad{op, c.x}, {dy, route, filter})[0];
+  const std::vector<HostTensor> grads = run_op(ConvBlockFilterGrad{op, c.filter}, {x, dy, route});
+  const auto expect_close = [](const HostTensor& actual, const HostTensor& expected) {
+    ASSERT_TRUE(actual.guard_intact());
+    for (int64_t i = 0; i < expected.elements(); ++i) {
+      const float value = expected.data()[i];
+      ASSERT_NEAR(actual.data()[i], value, 2e-4f * std::max(1.0f, std::abs(value))) << "element " << i;
+    }
+  };
+  expect_close(block_dx, dx);
+  expect_close(grads[0], dfilter);
+  expect_close(grads[1], dbias);
+}
+
+TEST_P(ConvKernelTest, TheSameInputGivesTheSameBits) {
+  const ConvBlock op{c.conv, c.pool};
+  const std::vector<HostTensor> one = run_op(op, {x, filter, bias}), two = run_op(op, {x, filter, bias});
+  EXPECT_TRUE(one[0].same_bytes(two[0]));
+  const HostTensor dy = random_floats(one[0].spec().shape, 5);
+  const HostTensor& route = c.pool ? one[1] : one[0];
+  const auto grads = [&] { return run_op(ConvBlockFilterGrad{op, c.filter}, {x, dy, route}); };
+  EXPECT_TRUE(grads()[0].same_bytes(grads()[0]));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, ConvKernelTest, testing::ValuesIn(kCases),
+                         [](const auto& row) { return std::string(row.param.name); });
+
+TEST(ConvBlock, ANanReachesThePooledResult) {
+  HostTensor x = random_floats({1, 6, 6, 1}, 1), filter = random_floats({3, 3, 1, 16}, 2),
+             bias = random_floats({16}, 3);
+  x.data()[14] = std::nanf("");
+  const HostTensor y = run_op(ConvBlock{{}, Pool2d{}}, {x, filter, bias})[0];
+  for (int64_t i = 0; i < 16; ++i) EXPECT_TRUE(std::isnan(y.data()[i])) << i;
+}
+
+}  // namespace
+}  // namespace headroom::test
