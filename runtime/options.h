@@ -16,17 +16,17 @@ namespace headroom {
 struct RuntimeOptions {
   std::string device = "cpu";  // "cpu", "sim" or "sim:PROFILE"
   std::string strategy = "grab-all";
-  std::optional<int64_t> limit_bytes;
+  std::optional<int64_t> limit_bytes = {};
   std::string limit_scope = "pool";  // or "process"
-  std::optional<double> memory_fraction;
+  std::optional<double> memory_fraction = {};
   bool allow_growth = false;
   std::string plan = "dynamic";  // or "packed"
   int64_t seed = 1;
 
   // What a simulated GPU's profile is changed to.
-  std::optional<int64_t> device_memory_bytes;
-  std::optional<int64_t> others_bytes;
-  std::optional<int64_t> context_bytes;
+  std::optional<int64_t> device_memory_bytes = {};
+  std::optional<int64_t> others_bytes = {};
+  std::optional<int64_t> context_bytes = {};
 
   StrategySettings strategy_settings() const;
   PlanMode plan_mode() const { return plan == "packed" ? PlanMode::kPacked : PlanMode::kDynamic; }
