@@ -1,0 +1,4 @@
+// Wrong: kernels and allocators never meet, and CUDA stays under cuda/.
+#include <cuda_runtime.h>
+#include "allocators/allocator.h"
+#include "runtime/graph.h"
