@@ -313,6 +313,8 @@ template <typename... F>
 struct Overloaded : F... {
   using F::operator()...;
 };
+template <typename... F>
+Overloaded(F...) -> Overloaded<F...>;  // clang needs it before 17
 
 // "matmul", "conv2d_filter_grad", "relu", "add": the one word for the op everywhere.
 std::string_view op_name(const Op& op);
