@@ -10,17 +10,18 @@
 namespace headroom::cpu {
 namespace {
 
-// Copies operand 0 to operand 1 of the nest, whose rows are dense.
+// Copies operand 0 to operand 1 of the nest.
 template <typename T>
 void copy_rows(const LoopNest<2>& nest, const T* from, T* to) {
-  const int64_t n = nest.row_extent(), stride = nest.row_strides()[0];
+  const int64_t n = nest.row_extent();
+  const int64_t from_step = nest.row_strides()[0], to_step = nest.row_strides()[1];
   nest.for_each_row([&](const auto& at) {
     const T* x = from + at[0];
     T* y = to + at[1];
-    if (stride == 1) {
+    if (from_step == 1 && to_step == 1) {
       std::memcpy(y, x, static_cast<size_t>(n) * sizeof(T));
     } else {
-      for (int64_t i = 0; i < n; ++i) y[i] = x[i * stride];
+      for (int64_t i = 0; i < n; ++i) y[i * to_step] = x[i * from_step];
     }
   });
 }

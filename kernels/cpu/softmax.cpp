@@ -26,7 +26,8 @@ struct Rows {
 
 // y may be x.
 void softmax_rows(const float* x, float* y, Rows rows) {
-  const int64_t n = rows.extent, rows_per_block = std::max<int64_t>(1, kBlockElements / n);
+  const int64_t n = rows.extent,
+                rows_per_block = std::max<int64_t>(1, kBlockElements / std::max<int64_t>(1, n));
   for (int64_t begin = 0; begin < rows.count; begin += rows_per_block) {
     const int64_t end = std::min(begin + rows_per_block, rows.count);
     for (int64_t row = begin; row < end; ++row) {

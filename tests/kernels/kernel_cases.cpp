@@ -1,0 +1,214 @@
+#include "tests/kernels/kernel_cases.h"
+
+#include <fmt/format.h>
+
+namespace headroom::test {
+namespace {
+
+void add(std::vector<KernelCase>& cases, const std::string& what, const Op& op,
+         std::vector<HostTensor> inputs, double tolerance = 1e-5) {
+  std::string name = fmt::format("{}{}{}", op_name(op), what.empty() ? "" : "_", what);
+  cases.push_back({std::move(name), op, std::move(inputs), tolerance});
+}
+
+HostTensor rate(float value) {
+  return tensor<float>({}, {value});
+}
+HostTensor step(int32_t value) {
+  return tensor<int32_t>({}, {value});
+}
+
+// Sizes around the vector width: nothing but a tail, whole vectors, several blocks and a tail.
+constexpr int64_t kSizes[] = {1, 7, 16, 1031};
+
+}  // namespace
+
+std::vector<KernelCase> kernel_cases() {
+  std::vector<KernelCase> cases;
+  add_matmul_and_pool_cases(cases);
+  add_elementwise_cases(cases);
+  add_movement_cases(cases);
+  add_statistics_cases(cases);
+  add_update_cases(cases);
+  return cases;
+}
+
+void add_matmul_and_pool_cases(std::vector<KernelCase>& cases) {
+  for (bool ta : {false, true}) {
+    for (bool tb : {false, true}) {
+      const auto product = [&](const std::string& what, std::vector<int64_t> batch_a,
+                               std::vector<int64_t> batch_b, int64_t m, int64_t n, int64_t k) {
+        const auto shape = [](std::vector<int64_t> extents, int64_t rows, int64_t columns, bool transposed) {
+          extents.push_back(transposed ? columns : rows);
+          extents.push_back(transposed ? rows : columns);
+          return Shape(std::span<const int64_t>(extents));
+        };
+        add(cases, fmt::format("{}{}{}", what, ta ? "_ta" : "", tb ? "_tb" : ""), MatMul{ta, tb},
+            {random_floats(shape(batch_a, m, k, ta), 1), random_floats(shape(batch_b, k, n, tb), 2)}, 1e-4);
+      };
+      product("one", {}, {}, 1, 1, 1);
+      product("vector", {}, {}, 1, 33, 70);
+      product("odd", {}, {}, 37, 19, 65);
+      product("wide", {}, {}, 130, 300, 40);
+      product("batch", {2, 3}, {2, 3}, 5, 7, 9);
+      product("shared_b", {2, 3}, {}, 5, 7, 9);
+      product("shared_a", {}, {4}, 5, 7, 9);
+      product("crossed", {3, 1}, {1, 2}, 5, 4, 6);
+    }
+  }
+  const auto pool = [&](const std::string& what, const Shape& x, Pool2d geometry) {
+    const HostTensor image = random_whole<float>(x, 3, -4, 5);
+    const std::vector<HostTensor> pooled = run_op(MaxPool{geometry}, {image});
+    const HostTensor dy = random_floats(pooled[0].spec().shape, 4);
+    add(cases, what, MaxPool{geometry}, {image});
+    add(cases, what, MaxPoolGrad{geometry, x}, {dy, pooled[1]});
+    add(cases, what, AvgPool{geometry}, {random_floats(x, 5)});
+    add(cases, what, AvgPoolGrad{geometry, x}, {dy});
+  };
+  pool("2x2", {2, 6, 8, 32}, {});
+  pool("odd_channels", {2, 5, 7, 19}, {});
+  pool("overlapping", {1, 9, 8, 3}, {{3, 2}, {2, 1}, {0, 0}});
+  pool("padded", {2, 7, 7, 17}, {{3, 3}, {2, 2}, {1, 1}});
+  pool("gaps", {1, 8, 9, 4}, {{2, 2}, {3, 3}, {0, 0}});
+  pool("global", {3, 5, 4, 16}, {{5, 4}, {1, 1}, {0, 0}});
+}
+
+void add_elementwise_cases(std::vector<KernelCase>& cases) {
+  for (int64_t n : kSizes) {
+    const std::string size = std::to_string(n);
+    for (UnaryKind kind : {UnaryKind::kRelu, UnaryKind::kSigmoid, UnaryKind::kTanh, UnaryKind::kGelu}) {
+      add(cases, size, Unary{kind}, {random_floats({n}, 6, -9, 9)});
+      // y of sigmoid and tanh is bounded; relu's and gelu's saved tensor is not.
+      add(cases, size, UnaryGrad{kind}, {random_floats({n}, 7), random_floats({n}, 8, -1, 1)});
+    }
+    add(cases, size, Scale{-1.5f}, {random_floats({n}, 9)});
+    add(cases, size, Dropout{0.3f, 12345678901234567890u}, {random_floats({n}, 10), step(3)});
+    add(cases, "f32_i32_" + size, Cast{DType::kI32}, {random_floats({n}, 11, -900, 900)});
+    add(cases, "f32_u8_" + size, Cast{DType::kU8}, {random_floats({n}, 12, -100, 400)});
+    add(cases, "f32_f32_" + size, Cast{DType::kF32}, {random_floats({n}, 12)});
+    add(cases, "i32_f32_" + size, Cast{DType::kF32}, {random_whole<int32_t>({n}, 13, -99999, 99999)});
+    add(cases, "i32_u8_" + size, Cast{DType::kU8}, {random_whole<int32_t>({n}, 14, -100, 400)});
+    add(cases, "u8_f32_" + size, Cast{DType::kF32}, {random_whole<uint8_t>({n}, 15, 0, 256)});
+    add(cases, "u8_i32_" + size, Cast{DType::kI32}, {random_whole<uint8_t>({n}, 16, 0, 256)});
+  }
+  const std::pair<Shape, Shape> pairs[] = {{{}, {}},
+                                           {{1031}, {1031}},
+                                           {{3, 5}, {}},
+                                           {{}, {3, 5}},
+                                           {{4, 6, 19}, {19}},
+                                           {{19}, {4, 6, 19}},
+                                           {{4, 6, 19}, {6, 1}},
+                                           {{4, 1, 5}, {3, 1}},
+                                           {{2, 3, 4}, {1}},
+                                           {{1, 3, 4}, {3, 4}},
+                                           {{2, 1, 3, 1}, {5, 1, 4}}};
+  for (BinaryKind kind : {BinaryKind::kAdd, BinaryKind::kSub, BinaryKind::kMul, BinaryKind::kDiv}) {
+    for (const auto& [a, b] : pairs) {
+      add(cases, to_string(a) + to_string(b), Binary{kind},
+          {random_floats(a, 17), random_floats(b, 18, 0.5f, 2)});
+    }
+  }
+}
+
+void add_movement_cases(std::vector<KernelCase>& cases) {
+  const auto bytes = [](const Shape& shape) { return random_whole<uint8_t>(shape, 19, 0, 256); };
+  const auto floats = [](const Shape& shape) { return random_floats(shape, 20); };
+  const Shape table = {7, 3, 5};
+  const HostTensor indices = random_whole<int32_t>({4, 6}, 21, 0, 7);
+  add(cases, "", Reshape{{6, 4}}, {floats({2, 3, 4})});
+  add(cases, "u8", Reshape{{5}}, {bytes({5, 1})});
+  add(cases, "scalar", Transpose{{}}, {floats({})});
+  add(cases, "same", Transpose{{0, 1, 2}}, {floats({3, 4, 5})});
+  add(cases, "matrix", Transpose{{1, 0}}, {floats({33, 17})});
+  add(cases, "matrix_u8", Transpose{{1, 0}}, {bytes({33, 17})});
+  add(cases, "channels_first", Transpose{{0, 3, 1, 2}}, {floats({2, 5, 6, 7})});
+  add(cases, "rank6", Transpose{{4, 0, 5, 2, 1, 3}}, {floats({2, 3, 2, 4, 3, 2})});
+  add(cases, "one", Concat{0}, {floats({3, 2})});
+  add(cases, "first", Concat{0}, {floats({3, 2}), floats({0, 2}), floats({1, 2})});
+  add(cases, "middle", Concat{1}, {floats({2, 3, 4}), floats({2, 1, 4}), floats({2, 5, 4})});
+  add(cases, "columns", Concat{2}, {floats({3, 5, 1}), floats({3, 5, 2}), floats({3, 5, 1})});
+  add(cases, "last_u8", Concat{1}, {bytes({5, 3}), bytes({5, 2})});
+  add(cases, "whole", Slice{{0, 0}, {4, 5}}, {floats({4, 5})});
+  add(cases, "inner", Slice{{1, 2, 0}, {2, 3, 1}}, {floats({4, 5, 6})});
+  add(cases, "rows_u8", Slice{{3, 0}, {2, 9}}, {bytes({6, 9})});
+  add(cases, "", SliceGrad{{1, 2, 0}, {4, 5, 6}}, {floats({2, 3, 1})});
+  add(cases, "whole", SliceGrad{{0, 0}, {4, 5}}, {floats({4, 5})});
+  add(cases, "", Gather{}, {floats(table), indices});
+  add(cases, "vector_u8", Gather{}, {bytes({7}), indices});
+  add(cases, "repeated", GatherGrad{table}, {floats({4, 6, 3, 5}), indices});
+  add(cases, "scalar", BroadcastTo{{3, 4}}, {floats({})});
+  add(cases, "leading", BroadcastTo{{6, 3, 4}}, {floats({3, 4})});
+  add(cases, "trailing", BroadcastTo{{2, 5, 4}}, {floats({5, 1})});
+  add(cases, "", Fill{2.5f, {3, 7}}, {});
+}
+
+void add_statistics_cases(std::vector<KernelCase>& cases) {
+  const std::pair<Shape, std::vector<int>> reductions[] = {{{}, {}},
+                                                           {{5}, {0}},
+                                                           {{1031}, {0}},
+                                                           {{77, 19}, {0}},
+                                                           {{19, 77}, {1}},
+                                                           {{4, 5, 6}, {0, 1}},
+                                                           {{4, 5, 6}, {1}},
+                                                           {{4, 5, 6}, {0, 2}},
+                                                           {{4, 5, 6}, {0, 1, 2}},
+                                                           {{4, 5, 6}, {}},
+                                                           {{4, 1, 6, 1}, {1, 2}},
+                                                           {{2, 3, 2, 4, 3, 2}, {1, 3, 5}}};
+  for (const auto& [shape, axes] : reductions) {
+    const std::string what = fmt::format("{}_{}", to_string(shape), axes.size());
+    for (ReduceKind kind : {ReduceKind::kSum, ReduceKind::kMean, ReduceKind::kMax}) {
+      add(cases, what, Reduce{kind, axes, false}, {random_floats(shape, 22)});
+      add(cases, what + "_kept", Reduce{kind, axes, true}, {random_floats(shape, 23)});
+    }
+    const HostTensor x = random_whole<float>(shape, 24, -3, 4);
+    HostTensor y = run_op(Reduce{ReduceKind::kMax, axes, true}, {x})[0];
+    HostTensor dy = random_floats(y.spec().shape, 25);
+    add(cases, what, ReduceMaxGrad{axes}, {x, std::move(y), std::move(dy)});
+    for (int axis : axes) add(cases, fmt::format("{}_{}", what, axis), ArgMax{axis}, {x});
+  }
+  // Few rows, rows shorter and longer than a vector, more than one block of rows, one long row.
+  for (const Shape& shape : {Shape{1, 1}, Shape{64, 10}, Shape{700, 10}, Shape{5, 33}, Shape{2, 5000}}) {
+    const std::string what = to_string(shape);
+    const HostTensor logits = random_floats(shape, 26, -20, 20);
+    const HostTensor labels = random_whole<int32_t>({shape[0]}, 27, 0, static_cast<int>(shape[1]));
+    add(cases, what, Softmax{}, {logits});
+    add(cases, what, SoftmaxGrad{}, {random_floats(shape, 28), run_op(Softmax{}, {logits})[0]});
+    add(cases, what, CrossEntropy{}, {logits, labels});
+    add(cases, what, CrossEntropyGrad{}, {logits, labels, random_floats({shape[0]}, 29)});
+    add(cases, what, Accuracy{}, {logits, labels});
+  }
+  add(cases, "rank3", Softmax{}, {random_floats({2, 3, 4}, 30)});
+  // No exp of these logits is a float.
+  add(cases, "large", CrossEntropy{},
+      {tensor<float>({2, 3}, {1000, 0, -1000, 900, 950, 1000}), tensor<int32_t>({2}, {1, 2})});
+  for (const Shape& shape : {Shape{3, 1}, Shape{65, 19}, Shape{2, 4, 5, 32}}) {
+    const std::string what = to_string(shape);
+    const Shape channels = {shape.last()};
+    const HostTensor x = random_floats(shape, 31, 5, 9);
+    const HostTensor gamma = random_floats(channels, 32), beta = random_floats(channels, 33);
+    const HostTensor mean = random_floats(channels, 34, 6, 8), variance = random_floats(channels, 35, 1, 3);
+    add(cases, what, BatchNorm{}, {x, gamma, beta}, 1e-4);
+    add(cases, what, BatchNormGrad{}, {random_floats(shape, 36), x, gamma, mean, variance}, 1e-4);
+    add(cases, what, BatchNormInference{}, {x, gamma, beta, mean, variance});
+  }
+}
+
+void add_update_cases(std::vector<KernelCase>& cases) {
+  for (int64_t n : kSizes) {
+    const std::string size = std::to_string(n);
+    const HostTensor w = random_floats({n}, 37), g = random_floats({n}, 38), m = random_floats({n}, 39);
+    const HostTensor square = random_floats({n}, 40, 0, 2);
+    add(cases, size, SgdUpdate{}, {w, g, rate(0.1f)});
+    add(cases, "momentum_" + size, SgdUpdate{0.9f, false}, {w, g, rate(0.1f), m});
+    add(cases, "nesterov_" + size, SgdUpdate{0.9f, true}, {w, g, rate(0.1f), m});
+    add(cases, size, RmspropUpdate{}, {w, g, rate(0.1f), square});
+    add(cases, size, AdamUpdate{}, {w, g, rate(0.1f), step(0), m, square});
+    add(cases, "decay_" + size, AdamUpdate{0.7f, 0.9f, 1e-6f, 0.01f},
+        {w, g, rate(0.1f), step(41), m, square});
+    add(cases, size, MovingAverageUpdate{0.9f}, {w, g});
+  }
+  add(cases, "", CounterUpdate{}, {step(41)});
+}
+
+}  // namespace headroom::test

@@ -1,0 +1,139 @@
+// What holds for every kernel, tried on every row of the table.
+#include "tests/kernels/kernel_cases.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <string>
+
+#include "tests/kernels/heap_counter.h"
+#include "tests/kernels/reference.h"
+
+namespace headroom::test {
+namespace {
+
+class EveryKernel : public testing::TestWithParam<KernelCase> {};
+
+// A case's outputs, then the inputs that it changes.
+std::vector<HostTensor> results_of(const KernelCase& row, const std::vector<HostTensor>& inputs) {
+  std::vector<HostTensor> results = run_op(row.op, inputs);
+  for (int i : mutated_inputs(row.op)) results.push_back(inputs[static_cast<size_t>(i)]);
+  return results;
+}
+
+TEST_P(EveryKernel, AgreesWithPlainLoopsInDouble) {
+  const KernelCase& row = GetParam();
+  const std::vector<HostTensor> inputs = row.inputs;
+  std::vector<Values> reference_inputs;
+  for (const HostTensor& input : inputs) reference_inputs.push_back({input.spec(), input.values()});
+  const std::vector<Values> expected = reference(row.op, reference_inputs);
+  const std::vector<HostTensor> results = results_of(row, inputs);
+  ASSERT_EQ(results.size(), expected.size());
+  for (size_t r = 0; r < results.size(); ++r) {
+    ASSERT_EQ(results[r].spec(), expected[r].spec);
+    EXPECT_TRUE(results[r].guard_intact());
+    const std::vector<double> got = results[r].values();
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double want = expected[r].data[i];
+      const double allowed =
+          results[r].spec().dtype == DType::kF32 ? row.tolerance * std::max(1.0, std::abs(want)) : 0;
+      ASSERT_NEAR(got[i], want, allowed) << "result " << r << ", element " << i;
+    }
+  }
+}
+
+TEST_P(EveryKernel, LeavesAloneWhatItDoesNotChange) {
+  const KernelCase& row = GetParam();
+  const std::vector<HostTensor> inputs = row.inputs;
+  run_op(row.op, inputs);
+  const std::vector<int> mutated = mutated_inputs(row.op);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    EXPECT_TRUE(inputs[i].guard_intact());
+    if (std::find(mutated.begin(), mutated.end(), static_cast<int>(i)) == mutated.end()) {
+      EXPECT_TRUE(inputs[i].same_bytes(row.inputs[i])) << "input " << i;
+    }
+  }
+}
+
+TEST_P(EveryKernel, GivesTheSameBitsInPlace) {
+  const KernelCase& row = GetParam();
+  const std::vector<TensorSpec> inputs = specs_of(row.inputs);
+  const std::vector<TensorSpec> outputs = infer_outputs(row.op, inputs);
+  if (outputs.empty()) return;
+  int shared = in_place_input(row.op, inputs, outputs[0]);
+  // Never taken over by a plan, but aliased by it.
+  if (std::holds_alternative<Reshape>(row.op)) shared = 0;
+  if (shared < 0) return;
+  const std::vector<HostTensor> apart = run_op(row.op, row.inputs);
+  const std::vector<HostTensor> memory = row.inputs;
+  const std::unique_ptr<Kernel> kernel = make_cpu_kernel(row.op, inputs, outputs);
+  const HostTensor workspace({DType::kU8, {kernel->workspace_bytes()}});
+  const std::vector<TensorView> output = {{memory[static_cast<size_t>(shared)].data<void>(), outputs[0]}};
+  kernel->run(views_of(memory), output, workspace.data<void>(), {});
+  EXPECT_EQ(std::memcmp(output[0].data, apart[0].data<void>(), apart[0].bytes()), 0);
+}
+
+// A kernel that loses a NaN hides where a training broke.
+TEST_P(EveryKernel, LetsNoNanVanish) {
+  const KernelCase& row = GetParam();
+  const std::string_view name = op_name(row.op);
+  // These pick elements, or give whole numbers; relu_grad and the pools' gradients take no values from
+  // input 1.
+  static const std::set<std::string_view> kPicking = {"dropout", "slice",  "gather",
+                                                      "cast",    "argmax", "accuracy"};
+  if (kPicking.contains(name)) return;
+  for (size_t i = 0; i < row.inputs.size(); ++i) {
+    if (row.inputs[i].spec().dtype != DType::kF32 || row.inputs[i].elements() == 0) continue;
+    if ((name == "relu_grad" || name == "max_grad") && i != 0) continue;
+    std::vector<HostTensor> inputs = row.inputs;
+    if (name == "relu_grad") inputs[1].data()[inputs[1].elements() / 2] = 1;
+    inputs[i].data()[inputs[i].elements() / 2] = std::numeric_limits<float>::quiet_NaN();
+    if (name == "max_grad")
+      inputs[1] =
+          run_op(Reduce{ReduceKind::kMax, std::get<ReduceMaxGrad>(row.op).axes, true}, {inputs[0]})[0];
+    if (name == "max_grad")
+      std::fill_n(inputs[2].data(), inputs[2].elements(), std::numeric_limits<float>::quiet_NaN());
+    bool found = false;
+    for (const HostTensor& result : results_of(row, inputs)) {
+      for (double value : result.values()) found = found || std::isnan(value);
+    }
+    const bool skipped_by_window = row.name.find("pool_gaps") != std::string::npos;
+    EXPECT_TRUE(found || skipped_by_window) << "NaN in input " << i;
+  }
+}
+
+TEST_P(EveryKernel, RunsWithoutTheHeap) {
+  if (!HeapCounter::works()) GTEST_SKIP() << "a sanitizer owns the heap, or the C library is not glibc";
+  const KernelCase& row = GetParam();
+  const std::vector<HostTensor> tensors = row.inputs;
+  const std::vector<TensorSpec> input_specs = specs_of(tensors);
+  const std::vector<TensorSpec> output_specs = infer_outputs(row.op, input_specs);
+  const std::vector<HostTensor> results(output_specs.begin(), output_specs.end());
+  const std::unique_ptr<Kernel> kernel = make_cpu_kernel(row.op, input_specs, output_specs);
+  const HostTensor workspace({DType::kU8, {kernel->workspace_bytes()}});
+  const std::vector<TensorView> inputs = views_of(tensors), outputs = views_of(results);
+  const HeapCounter counter;
+  kernel->run(inputs, outputs, workspace.data<void>(), {});
+  EXPECT_EQ(counter.allocations(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, EveryKernel, testing::ValuesIn(kernel_cases()), [](const auto& row) {
+  std::string name = row.param.name;
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name + "_row" + std::to_string(row.index);
+});
+
+TEST(KernelTable, CoversEveryOpButTheConvolutions) {
+  std::set<std::string_view> covered;
+  const std::vector<KernelCase> cases = kernel_cases();
+  for (const KernelCase& row : cases) covered.insert(op_name(row.op));
+  for (std::string_view name : op_names()) {
+    EXPECT_TRUE(covered.contains(name) || name.starts_with("conv")) << name;
+  }
+}
+
+}  // namespace
+}  // namespace headroom::test

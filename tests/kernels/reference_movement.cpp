@@ -1,0 +1,79 @@
+#include "tests/kernels/reference.h"
+
+namespace headroom::test {
+namespace {
+
+Index plus(Index index, const std::vector<int64_t>& begin) {
+  for (size_t axis = 0; axis < index.size(); ++axis) index[axis] += begin[axis];
+  return index;
+}
+
+}  // namespace
+
+std::vector<Values> reference_movement(const Op& op, const std::vector<Values>& in, std::vector<Values> out) {
+  return std::visit(Overloaded{
+                        [&](const Reshape&) {
+                          out[0].data = in[0].data;
+                          return out;
+                        },
+                        [&](const Transpose& o) {
+                          for_each_index(out[0].shape(), [&](const Index& index, int64_t i) {
+                            Index source(index.size());
+                            for (size_t axis = 0; axis < index.size(); ++axis)
+                              source[static_cast<size_t>(o.axes[axis])] = index[axis];
+                            out[0][i] = in[0][position_of(in[0].shape(), source)];
+                          });
+                          return out;
+                        },
+                        [&](const Concat& o) {
+                          for_each_index(out[0].shape(), [&](Index index, int64_t i) {
+                            int64_t& along = index[static_cast<size_t>(o.axis)];
+                            size_t part = 0;
+                            while (along >= in[part].shape()[o.axis]) along -= in[part++].shape()[o.axis];
+                            int64_t position = 0;
+                            for (int axis = 0; axis < in[part].shape().rank(); ++axis)
+                              position = position * in[part].shape()[axis] + index[static_cast<size_t>(axis)];
+                            out[0][i] = in[part][position];
+                          });
+                          return out;
+                        },
+                        [&](const Slice& o) {
+                          for_each_index(out[0].shape(), [&](const Index& index, int64_t i) {
+                            out[0][i] = in[0][position_of(in[0].shape(), plus(index, o.begin))];
+                          });
+                          return out;
+                        },
+                        [&](const SliceGrad& o) {
+                          for_each_index(in[0].shape(), [&](const Index& index, int64_t i) {
+                            out[0][position_of(out[0].shape(), plus(index, o.begin))] = in[0][i];
+                          });
+                          return out;
+                        },
+                        [&](const Gather&) {
+                          const int64_t row = in[0].shape().elements() / in[0].shape()[0];
+                          for (int64_t i = 0; i < out[0].shape().elements(); ++i)
+                            out[0][i] = in[0][static_cast<int64_t>(in[1][i / row]) * row + i % row];
+                          return out;
+                        },
+                        [&](const GatherGrad&) {
+                          const int64_t row = out[0].shape().elements() / out[0].shape()[0];
+                          for (int64_t i = 0; i < in[0].shape().elements(); ++i)
+                            out[0][static_cast<int64_t>(in[1][i / row]) * row + i % row] += in[0][i];
+                          return out;
+                        },
+                        [&](const BroadcastTo&) {
+                          for_each_index(out[0].shape(), [&](const Index& index, int64_t i) {
+                            out[0][i] = in[0][position_of(in[0].shape(), index)];
+                          });
+                          return out;
+                        },
+                        [&](const Fill& o) {
+                          for (double& value : out[0].data) value = static_cast<double>(o.value);
+                          return out;
+                        },
+                        [](const auto&) { return std::vector<Values>(); },
+                    },
+                    op);
+}
+
+}  // namespace headroom::test

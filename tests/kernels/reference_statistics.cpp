@@ -1,0 +1,146 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tests/kernels/reference.h"
+
+namespace headroom::test {
+namespace {
+
+Shape kept_shape(Shape x, const std::vector<int>& axes) {
+  for (int axis : axes) x = x.with(axis, 1);
+  return x;
+}
+
+// The row as probabilities.
+std::vector<double> softmax_of(const Values& x, int64_t row, int64_t n) {
+  std::vector<double> result(x.data.begin() + row * n, x.data.begin() + (row + 1) * n);
+  const double largest = *std::max_element(result.begin(), result.end());
+  double sum = 0;
+  for (double& value : result) sum += value = std::exp(value - largest);
+  for (double& value : result) value /= sum;
+  return result;
+}
+
+std::vector<Values> norm(const Values& x, const Values& gamma, const Values& beta, const Values& mean,
+                         const Values& variance, float epsilon, std::vector<Values> out) {
+  const int64_t n = x.shape().last();
+  for (int64_t i = 0; i < x.shape().elements(); ++i) {
+    const int64_t c = i % n;
+    const double deviation = std::sqrt(variance[c] + static_cast<double>(epsilon));
+    out[0][i] = (x[i] - mean[c]) / deviation * gamma[c] + beta[c];
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>& in,
+                                         std::vector<Values> out) {
+  const int64_t n = in.empty() ? 0 : in[0].shape().last();
+  const int64_t elements = in.empty() ? 0 : in[0].shape().elements();
+  return std::visit(
+      Overloaded{
+          [&](const Reduce& o) {
+            const Shape kept = kept_shape(in[0].shape(), o.axes);
+            const double count = static_cast<double>(elements) / static_cast<double>(kept.elements());
+            if (o.kind == ReduceKind::kMax)
+              std::fill(out[0].data.begin(), out[0].data.end(), -std::numeric_limits<double>::infinity());
+            for_each_index(in[0].shape(), [&](const Index& index, int64_t i) {
+              double& result = out[0][position_of(kept, index)];
+              if (o.kind == ReduceKind::kMax) result = std::max(result, in[0][i]);
+              if (o.kind == ReduceKind::kSum) result += in[0][i];
+              if (o.kind == ReduceKind::kMean) result += in[0][i] / count;
+            });
+            return out;
+          },
+          [&](const ReduceMaxGrad&) {
+            std::vector<double> ties(in[1].data.size());
+            for (bool counting : {true, false}) {
+              for_each_index(in[0].shape(), [&](const Index& index, int64_t i) {
+                const int64_t result = position_of(in[1].shape(), index);
+                if (in[0][i] != in[1][result]) return;
+                if (counting) ++ties[static_cast<size_t>(result)];
+                out[0][i] = in[2][result] / ties[static_cast<size_t>(result)];
+              });
+            }
+            return out;
+          },
+          [&](const ArgMax& o) {
+            const Shape kept = kept_shape(in[0].shape(), {o.axis});
+            std::vector<double> largest(out[0].data.size(), -std::numeric_limits<double>::infinity());
+            for_each_index(in[0].shape(), [&](const Index& index, int64_t i) {
+              const int64_t result = position_of(kept, index);
+              if (in[0][i] <= largest[static_cast<size_t>(result)]) return;
+              largest[static_cast<size_t>(result)] = in[0][i];
+              out[0][result] = static_cast<double>(index[static_cast<size_t>(o.axis)]);
+            });
+            return out;
+          },
+          [&](const Accuracy&) {
+            for (int64_t row = 0; row < elements / n; ++row) {
+              const auto begin = in[0].data.begin() + row * n;
+              const auto best = static_cast<double>(std::max_element(begin, begin + n) - begin);
+              out[0][0] += best == in[1][row] ? 1 / static_cast<double>(elements / n) : 0;
+            }
+            return out;
+          },
+          [&](const Softmax&) {
+            for (int64_t row = 0; row < elements / n; ++row) {
+              const std::vector<double> p = softmax_of(in[0], row, n);
+              std::copy(p.begin(), p.end(), out[0].data.begin() + row * n);
+            }
+            return out;
+          },
+          [&](const SoftmaxGrad&) {
+            for (int64_t row = 0; row < elements / n; ++row) {
+              double product = 0;
+              for (int64_t i = row * n; i < (row + 1) * n; ++i) product += in[0][i] * in[1][i];
+              for (int64_t i = row * n; i < (row + 1) * n; ++i) out[0][i] = (in[0][i] - product) * in[1][i];
+            }
+            return out;
+          },
+          [&](const CrossEntropy&) {
+            for (int64_t row = 0; row < elements / n; ++row)
+              out[0][row] = -std::log(softmax_of(in[0], row, n)[static_cast<size_t>(in[1][row])]);
+            return out;
+          },
+          [&](const CrossEntropyGrad&) {
+            for (int64_t i = 0; i < elements; ++i) {
+              const double hit = static_cast<double>(i % n) == in[1][i / n] ? 1 : 0;
+              out[0][i] = (softmax_of(in[0], i / n, n)[static_cast<size_t>(i % n)] - hit) * in[2][i / n];
+            }
+            return out;
+          },
+          [&](const BatchNorm& o) {
+            const double rows = static_cast<double>(elements / n);
+            for (int64_t i = 0; i < elements; ++i) out[1][i % n] += in[0][i] / rows;
+            for (int64_t i = 0; i < elements; ++i)
+              out[2][i % n] += std::pow(in[0][i] - out[1][i % n], 2) / rows;
+            return norm(in[0], in[1], in[2], out[1], out[2], o.epsilon, out);
+          },
+          [&](const BatchNormGrad& o) {
+            const auto deviation = [&](int64_t c) {
+              return std::sqrt(in[4][c] + static_cast<double>(o.epsilon));
+            };
+            const auto normal = [&](int64_t i) { return (in[1][i] - in[3][i % n]) / deviation(i % n); };
+            const double rows = static_cast<double>(elements / n);
+            for (int64_t i = 0; i < elements; ++i) {
+              out[1][i % n] += in[0][i] * normal(i);
+              out[2][i % n] += in[0][i];
+            }
+            for (int64_t i = 0; i < elements; ++i) {
+              const int64_t c = i % n;
+              out[0][i] = in[2][c] / deviation(c) * (in[0][i] - (out[2][c] + normal(i) * out[1][c]) / rows);
+            }
+            return out;
+          },
+          [&](const BatchNormInference& o) {
+            return norm(in[0], in[1], in[2], in[3], in[4], o.epsilon, out);
+          },
+          [](const auto&) { return std::vector<Values>(); },
+      },
+      op);
+}
+
+}  // namespace headroom::test
