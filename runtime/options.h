@@ -15,7 +15,7 @@ namespace headroom {
 
 struct RuntimeOptions {
   std::string device = "cpu";  // "cpu", "sim" or "sim:PROFILE"
-  std::string strategy = "grab-all";
+  std::string strategy = "allow-growth";
   std::optional<int64_t> limit_bytes = {};
   std::string limit_scope = "pool";  // or "process"
   std::optional<double> memory_fraction = {};

@@ -129,7 +129,7 @@ class Training {
     };
     const Plan train_plan = plan({net_.loss, net_.accuracy}, true),
                test_plan = plan({net_.predictions}, false);
-    predict(train_plan, test_plan, runtime.settings());
+    predict(train_plan, test_plan, runtime);
 
     Variables variables(net_.graph, runtime.device(), runtime.allocator());
     if (!settings_.load_weights.empty()) load_parameters(settings_.load_weights, net_.parameters, variables);
@@ -150,9 +150,10 @@ class Training {
 
  private:
   // A run that will fail has no peak to predict; the run itself will say why.
-  void predict(const Plan& train_plan, const Plan& test_plan, const RuntimeSettings& settings) {
+  void predict(const Plan& train_plan, const Plan& test_plan, const Runtime& runtime) {
     try {
-      Runtime twin(settings);
+      Runtime twin(runtime.options());
+      twin.set_strategy(runtime.strategy());
       const Plan* const plans[] = {&train_plan, &test_plan};
       result_.predicted_peak_bytes =
           predict_peak(net_.graph, plans, twin.device(), twin.allocator()).allocated_bytes;
@@ -232,10 +233,10 @@ TrainResult train(const TrainSettings& settings, const Dataset& training, const 
                   Runtime& runtime, const std::function<void(const StepReport&)>& on_step) {
   check(settings, training, test);
   TrainResult result;
-  result.strategy = runtime.settings().strategy.name;
+  result.strategy = runtime.strategy().name;
   result.epochs = settings.epochs;
   result.batch = settings.batch;
-  result.device = runtime.settings().device;
+  result.device = runtime.options().device;
   const TrainingGraph graph(settings);
   try {
     Training(settings, graph, training, test, on_step, result).run(runtime);
@@ -247,7 +248,7 @@ TrainResult train(const TrainSettings& settings, const Dataset& training, const 
     result.error = error.what();
     result.log = error.log();
   }
-  if (!runtime.initialised()) return result;
+  if (!runtime.initialised()) return result;  // the pool itself found no room
   const MemoryInfo info = runtime.device().memory().info();
   const Statistics statistics = runtime.allocator().statistics();
   result.peak_device_bytes = info.peak_used;

@@ -19,15 +19,20 @@ std::string message_of(const std::function<void()>& action) {
   return "(no error)";
 }
 
-TensorSpec f32(Shape shape) { return {DType::kF32, shape}; }
+TensorSpec f32(Shape shape) {
+  return {DType::kF32, shape};
+}
 
 TEST(Graph, AWrongShapeIsRefusedWhenTheNodeIsAddedAndNamesOpAndOperands) {
   Graph graph;
   const Value a = graph.input("a", f32({64, 576})), b = graph.input("b", f32({575, 64}));
-  EXPECT_EQ(message_of([&] { matmul(a, b); }), "matmul(f32[64,576], f32[575,64]): inner extents differ: 576 and 575");
-  const Value image = graph.input("image", f32({1, 28, 28, 1})), filter = graph.input("filter", f32({3, 3, 2, 8}));
+  EXPECT_EQ(message_of([&] { matmul(a, b); }),
+            "matmul(f32[64,576], f32[575,64]): inner extents differ: 576 and 575");
+  const Value image = graph.input("image", f32({1, 28, 28, 1})),
+              filter = graph.input("filter", f32({3, 3, 2, 8}));
   EXPECT_EQ(message_of([&] { conv2d(image, filter); }),
-            "conv2d(f32[1,28,28,1], f32[3,3,2,8]): the image has 1 channels, the filter takes 2 in each of 1 group");
+            "conv2d(f32[1,28,28,1], f32[3,3,2,8]): the image has 1 channels, the filter takes 2 in each of 1 "
+            "group");
   EXPECT_TRUE(graph.nodes().empty()) << "a refused node must not stay behind";
 }
 
@@ -38,18 +43,34 @@ TEST(Graph, WrongDtypesAxesAndWindowsAreRefused) {
   for (const auto& action : std::vector<std::function<void()>>{
            [&] { relu(bytes); },
            [&] { sum(x, {4}); },
-           [&] { sum(x, {1, 1}); },
+           [&] {
+             sum(x, {1, 1});
+           },
            [&] { sum(x, {-5}); },
-           [&] { transpose(x, {0, 1, 2, 2}); },
+           [&] {
+             transpose(x, {0, 1, 2, 2});
+           },
            [&] { reshape(x, {7}); },
-           [&] { concat({x, bytes}, 0); },
+           [&] {
+             concat({x, bytes}, 0);
+           },
            [&] { concat({}, 0); },
-           [&] { slice(x, {0, 0, 0, 3}, {2, 3, 4, 3}); },
-           [&] { max_pool(x, {{4, 4}, {1, 1}, {0, 0}}); },
-           [&] { max_pool(x, {{2, 2}, {0, 1}, {0, 0}}); },
-           [&] { max_pool(x, {{2, 2}, {1, 1}, {2, 0}}); },
+           [&] {
+             slice(x, {0, 0, 0, 3}, {2, 3, 4, 3});
+           },
+           [&] {
+             max_pool(x, {{4, 4}, {1, 1}, {0, 0}});
+           },
+           [&] {
+             max_pool(x, {{2, 2}, {0, 1}, {0, 0}});
+           },
+           [&] {
+             max_pool(x, {{2, 2}, {1, 1}, {2, 0}});
+           },
            [&] { bias(x, labels); },
-           [&] { add(x, graph.input("other", f32({2, 3, 3, 5}))); },
+           [&] {
+             add(x, graph.input("other", f32({2, 3, 3, 5})));
+           },
            [&] { cross_entropy(x, labels); },
            [&] { argmax(x, 7); },
            [&] { dropout(x, 1.0f, 0, labels); },

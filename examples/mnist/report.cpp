@@ -1,0 +1,66 @@
+#include "examples/mnist/report.h"
+
+#include <fmt/format.h>
+
+#include "examples/mnist/digits.h"
+#include "examples/mnist/idx.h"
+#include "runtime/core/bytes.h"
+
+namespace headroom {
+
+std::string describe(const TrainResult& result) {
+  std::string text;
+  for (const std::string& line : result.log) text += fmt::format("  {}\n", line);
+  if (result.outcome != "ok") return text + fmt::format("{}: {}\n", result.outcome, result.error);
+  text += fmt::format("test accuracy {:.2f} %, loss {:.4f}, {:.2f} ms per step, {:.0f} images/s\n",
+                      100 * result.test_accuracy, result.final_loss, 1e3 * result.seconds_per_step,
+                      result.images_per_second);
+  text += fmt::format("peak: {} on the device, {} of it this process; {} reserved, {} allocated",
+                      format_bytes(result.peak_device_bytes), format_bytes(result.peak_process_bytes),
+                      format_bytes(result.peak_reserved_bytes), format_bytes(result.peak_allocated_bytes));
+  if (result.predicted_peak_bytes)
+    text += fmt::format(" (predicted {})", format_bytes(*result.predicted_peak_bytes));
+  text += "\n\nlabel   predicted\n      ";
+  for (int i = 0; i < Dataset::kClasses; ++i) text += fmt::format("{:>6}", i);
+  for (size_t label = 0; label < result.confusion.size(); ++label) {
+    text += fmt::format("\n{:>5} ", label);
+    for (int64_t count : result.confusion[label]) text += count == 0 ? "     ." : fmt::format("{:>6}", count);
+  }
+  return text + "\n";
+}
+
+std::string advice(const TrainResult& result, const RuntimeOptions& options) {
+  if (result.outcome == "library_failure") {
+    if (options.strategy == "grab-all" && !options.limit_bytes && !options.allow_growth) {
+      return "the pool left the library too little: --strategy allow-growth, or --strategy hard-limit "
+             "--limit 1GiB";
+    }
+    if (options.limit_bytes) {
+      return fmt::format("leave the library more: a --limit below {}", format_bytes(*options.limit_bytes));
+    }
+    return "others hold the memory that the library needs: free it, or use a larger device";
+  }
+  if (result.outcome == "out_of_memory") {
+    const std::string batch =
+        result.batch > 1 ? fmt::format("--batch {}", result.batch / 2) : "a larger device";
+    return options.limit_bytes
+               ? fmt::format("a --limit above {}, or {}", format_bytes(*options.limit_bytes), batch)
+               : batch;
+  }
+  if (options.plan != "packed") return "--plan packed takes least and calls no allocator in a step";
+  return "--save FILE keeps the weights";
+}
+
+TrainingData load_or_draw(const std::string& folder, uint64_t seed) {
+  // Enough for 97 % and more in one epoch of some seconds.
+  constexpr int64_t kTraining = 12000, kTest = 2000;
+  if (folder.empty()) {
+    return {draw_digits(kTraining, seed), draw_digits(kTest, seed, kTraining),
+            fmt::format("{} drawn digits", kTraining)};
+  }
+  TrainingData data{load_mnist(folder, MnistSplit::kTrain), load_mnist(folder, MnistSplit::kTest), {}};
+  data.origin = fmt::format("{} images of {}", data.training.count, folder);
+  return data;
+}
+
+}  // namespace headroom

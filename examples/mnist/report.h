@@ -1,0 +1,23 @@
+// What a person reads after training: verdict, figures, what to do next. Knows no training.
+#pragma once
+
+#include <string>
+
+#include "examples/mnist/trainer.h"
+
+namespace headroom {
+
+// Figures, the confusion matrix after success, the lines that led to a failure.
+std::string describe(const TrainResult& result);
+
+// One line: the next useful command, or the setting to change. Never names a setting that is already on.
+std::string advice(const TrainResult& result, const RuntimeOptions& options);
+
+// Training and test images: MNIST from `folder`, or drawn digits when it is empty.
+struct TrainingData {
+  Dataset training, test;
+  std::string origin;  // "12000 drawn digits", "60000 images of data/mnist"
+};
+TrainingData load_or_draw(const std::string& folder, uint64_t seed);
+
+}  // namespace headroom

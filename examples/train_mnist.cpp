@@ -1,0 +1,150 @@
+// Trains the documents' conv net on digits, on any device under any memory strategy.
+// Try: train_mnist --device sim --strategy grab-all
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+
+#include "examples/mnist/report.h"
+#include "runtime/core/errors.h"
+#include "runtime/optimizer.h"
+#include "runtime/runtime.h"
+
+namespace headroom {
+namespace {
+
+struct Options {
+  RuntimeOptions runtime;
+  std::string data, optimizer = "adam", schedule = "cosine", kernels = "fused", load, save, log;
+  int64_t epochs = 5, batch = 64, steps = 0;
+  double learning_rate = 1e-3;
+  bool json = false;
+};
+
+void add_options(OptionSet& set, Options& o) {
+  set.add_text("data", "Folder with MNIST's four IDX files, gzipped or not; without it digits are drawn",
+               &o.data);
+  set.add_integer("epochs", "Passes over the data", &o.epochs, 1, 1000000);
+  set.add_integer("batch", "Images in one step", &o.batch, 1);
+  set.add_integer("steps", "Steps of each epoch; 0: all of the data", &o.steps, 0);
+  std::vector<std::string> names(optimizer_names().begin(), optimizer_names().end());
+  set.add_choice("optimizer", "Rule that changes the weights", &o.optimizer, names);
+  set.add_number("learning-rate", "Its rate at the start", &o.learning_rate, 1e-12, 1e3);
+  set.add_choice("schedule", "How the rate falls", &o.schedule, {"constant", "cosine"});
+  set.add_choice("kernels", "Fuse convolutions with bias, relu and pooling, or call one kernel per op",
+                 &o.kernels, {"fused", "library"});
+  set.add_text("load", "Start from the weights in this safetensors file", &o.load);
+  set.add_text("save", "Write the weights to this safetensors file", &o.save);
+  set.add_text("log", "Write a CSV line for each step to this file", &o.log);
+  set.add_switch("json", "Print the result as one line of JSON, everything else to stderr", &o.json);
+  add_runtime_options(set, o.runtime);
+}
+
+TrainSettings settings_of(const Options& o) {
+  TrainSettings settings;
+  settings.epochs = static_cast<int>(o.epochs);
+  settings.batch = o.batch;
+  settings.steps = o.steps;
+  settings.optimizer = o.optimizer;
+  settings.learning_rate = static_cast<float>(o.learning_rate);
+  settings.schedule = o.schedule == "constant" ? Schedule::kConstant : Schedule::kCosine;
+  settings.seed = static_cast<uint64_t>(o.runtime.seed);
+  settings.plan = o.runtime.plan_mode();
+  settings.fused = o.kernels == "fused";
+  settings.load_weights = o.load;
+  settings.save_weights = o.save;
+  return settings;
+}
+
+// The CSV log, the progress bar and the line per epoch.
+class Progress {
+ public:
+  Progress(const Options& options, FILE* out)
+      : epochs_(options.epochs), out_(out), bar_(isatty(STDERR_FILENO) != 0) {
+    if (options.log.empty()) return;
+    log_.open(options.log, std::ios::trunc);
+    if (!log_) throw InvalidArgument(fmt::format("log {}: cannot be written", options.log));
+    log_ << "epoch,step,loss,accuracy,learning_rate,seconds,test_accuracy\n";
+  }
+
+  void operator()(const StepReport& r) {
+    loss_ += static_cast<double>(r.loss);
+    if (log_.is_open()) {
+      log_ << fmt::format("{},{},{},{},{},{:.6f},{}\n", r.epoch, r.step, r.loss, r.accuracy, r.learning_rate,
+                          r.seconds, r.test_accuracy ? fmt::format("{}", *r.test_accuracy) : "");
+    }
+    if (bar_ && (r.step % 10 == 0 || r.step == r.steps)) {
+      const auto filled = static_cast<size_t>(30 * r.step / r.steps);
+      fmt::print(stderr, "\repoch {}/{} [{}{}] {}/{} loss {:.3f} ", r.epoch, epochs_,
+                 std::string(filled, '#'), std::string(30 - filled, '.'), r.step, r.steps, r.loss);
+      if (r.step == r.steps) fmt::print(stderr, "\r\033[K");
+    }
+    if (!r.test_accuracy) return;
+    fmt::print(out_, "epoch {}/{}: loss {:.4f}, test accuracy {:.2f} %, {:.1f} s\n", r.epoch, epochs_,
+               loss_ / static_cast<double>(r.steps), 100 * *r.test_accuracy, r.seconds);
+    std::fflush(out_);
+    loss_ = 0;
+  }
+
+  void finish(const std::string& path) {
+    if (!log_.is_open()) return;
+    log_.close();
+    if (!log_) throw InvalidArgument(fmt::format("log {}: could not be written to the end", path));
+  }
+
+ private:
+  int64_t epochs_;
+  FILE* out_;
+  bool bar_;
+  std::ofstream log_;
+  double loss_ = 0;
+};
+
+// A file that cannot be written must be known before hours of training, not after.
+void require_writable(const std::string& path) {
+  if (path.empty()) return;
+  const std::string probe = path + ".probe";
+  FILE* file = std::fopen(probe.c_str(), "w");
+  if (file == nullptr) throw InvalidArgument(fmt::format("save {}: cannot be written", path));
+  std::fclose(file);
+  std::remove(probe.c_str());
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  OptionSet set("train_mnist", "Trains a conv net on handwritten digits under a memory strategy.");
+  add_options(set, options);
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
+  FILE* out = options.json ? stderr : stdout;
+
+  Runtime runtime(options.runtime);
+  require_writable(options.save);
+  const TrainSettings settings = settings_of(options);
+  const TrainingData data = load_or_draw(options.data, settings.seed);
+  fmt::print(out, "{}; device {}, strategy {}, {} plan\n", data.origin, options.runtime.device,
+             options.runtime.strategy, options.runtime.plan);
+  Progress progress(options, out);
+  const TrainResult result =
+      train(settings, data.training, data.test, runtime, [&](const StepReport& report) { progress(report); });
+  progress.finish(options.log);
+  const bool ok = result.outcome == "ok";
+  fmt::print(ok ? out : stderr, "{}next: {}\n", describe(result), advice(result, options.runtime));
+  if (options.json) fmt::print("{}\n", to_json(result));
+  return ok ? kExitDone : result.outcome == "out_of_memory" ? kExitOutOfMemory : kExitLibraryFailure;
+}
+
+}  // namespace
+}  // namespace headroom
+
+int main(int argc, char** argv) {
+  try {
+    return headroom::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "train_mnist: {}\n", error.what());
+    return headroom::exit_code(error);
+  }
+}

@@ -1,0 +1,105 @@
+// The demo: the same training on a simulated 2 GB GPU under three memory strategies, side by side. Started by
+// tools/demo.sh.
+
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "examples/mnist/report.h"
+#include "runtime/core/bytes.h"
+#include "runtime/core/errors.h"
+#include "runtime/files.h"
+#include "runtime/runtime.h"
+
+namespace headroom {
+namespace {
+
+struct Row {
+  RuntimeOptions options;
+  const char* expected;  // outcome
+  TrainResult result;
+};
+
+void print_table(const std::vector<Row>& rows) {
+  fmt::print("\nmemory in MiB\n{:<13} {:<16} {:>8} {:>9} {:>10} {:>9} {:>9}  {}\n", "strategy", "outcome",
+             "device", "reserved", "allocated", "ms/step", "accuracy", "what to do next");
+  for (const Row& row : rows) {
+    const TrainResult& r = row.result;
+    const bool ok = r.outcome == "ok";
+    fmt::print("{:<13} {:<16} {:>8} {:>9} {:>10} {:>9} {:>9}  {}\n", r.strategy, r.outcome,
+               format_mib(r.peak_device_bytes), format_mib(r.peak_reserved_bytes),
+               format_mib(r.peak_allocated_bytes), ok ? fmt::format("{:.2f}", 1e3 * r.seconds_per_step) : "-",
+               ok ? fmt::format("{:.2f} %", 100 * r.test_accuracy) : "-", advice(r, row.options));
+  }
+}
+
+int run(int argc, char** argv) {
+  std::string folder, json;
+  int64_t epochs = 2, batch = 64, seed = 1;
+  OptionSet set("headroom_demo",
+                "Trains the conv net on a simulated 2 GB GPU under three memory strategies.");
+  set.add_text("data", "Folder with MNIST's four IDX files; without it digits are drawn", &folder);
+  set.add_text("json", "Write the rows of the table to this file", &json);
+  set.add_integer("epochs", "Passes over the data", &epochs, 1, 1000);
+  set.add_integer("batch", "Images in one step", &batch, 1);
+  set.add_integer("seed", "Seed of digits, weights and order", &seed, 0);
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+
+  std::vector<Row> rows = {
+      {{.device = "sim", .strategy = "grab-all"}, "library_failure", {}},
+      {{.device = "sim", .strategy = "allow-growth"}, "ok", {}},
+      {{.device = "sim", .strategy = "hard-limit", .limit_bytes = 1 * kGiB}, "ok", {}},
+  };
+  if (!json.empty()) write_file(json, {});  // not after the work: whether it can be written
+  TrainSettings settings;
+  settings.epochs = static_cast<int>(epochs);
+  settings.batch = batch;
+  settings.seed = static_cast<uint64_t>(seed);
+  const TrainingData data = load_or_draw(folder, settings.seed);
+  fmt::print(
+      "A conv net of 93,322 parameters learns {} on a simulated GPU:\n2002 MiB, of which other processes "
+      "hold 329. Only the memory strategy differs.\n",
+      data.origin);
+
+  bool as_expected = true;
+  std::string lines;
+  for (Row& row : rows) {
+    fmt::print("\n== {}\n", row.options.strategy);
+    std::fflush(stdout);
+    Runtime runtime(row.options);
+    row.result = train(settings, data.training, data.test, runtime, [&](const StepReport& report) {
+      if (report.test_accuracy) {
+        fmt::print("epoch {}/{}: test accuracy {:.2f} %, {:.1f} s\n", report.epoch, epochs,
+                   100 * *report.test_accuracy, report.seconds);
+        std::fflush(stdout);
+      }
+    });
+    if (row.result.outcome != "ok") fmt::print("{}", describe(row.result));
+    as_expected = as_expected && row.result.outcome == row.expected;
+    lines += (lines.empty() ? "" : ",\n") + to_json(row.result);
+  }
+  print_table(rows);
+  const bool same = rows[1].result.weights_checksum == rows[2].result.weights_checksum;
+  fmt::print(
+      "\nThe two that trained ended with {} weights. One of them alone, with all its options:\n"
+      "  build/release/examples/train_mnist --device sim --strategy allow-growth --plan packed\n",
+      same ? "the same" : "DIFFERENT");
+  if (!json.empty()) {
+    const std::string text = fmt::format("{{\"rows\":[\n{}\n]}}\n", lines);
+    const std::string_view parts[] = {text};
+    write_file(json, parts);
+  }
+  return as_expected && same ? kExitDone : kExitCheckFailed;
+}
+
+}  // namespace
+}  // namespace headroom
+
+int main(int argc, char** argv) {
+  try {
+    return headroom::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "headroom_demo: {}\n", error.what());
+    return headroom::exit_code(error);
+  }
+}
