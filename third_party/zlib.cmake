@@ -1,7 +1,7 @@
 # zlib (zlib licence): gzipped data files.
 find_package(ZLIB QUIET)
 if(NOT ZLIB_FOUND)
-  set(ZLIB_BUILD_EXAMPLES OFF)
+  set(ZLIB_BUILD_EXAMPLES OFF CACHE INTERNAL "")
   FetchContent_Declare(zlib GIT_REPOSITORY https://github.com/madler/zlib.git GIT_TAG v1.3.1 GIT_SHALLOW ON)
   FetchContent_MakeAvailable(zlib)
   # Its header zconf.h is generated into the build folder.
