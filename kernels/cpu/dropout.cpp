@@ -1,12 +1,43 @@
 // Dropout whose mask is drawn again rather than kept: the gradient runs the same kernel on dy.
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/function_kernel.h"
 #include "runtime/core/random.h"
 
 namespace headroom::cpu {
+
+namespace {
+
+// Elements whose words are drawn together: four from each of 64 counters.
+constexpr int64_t kCounters = 64;
+constexpr int64_t kBlockElements = 4 * kCounters;
+
+// random_words of the blocks [first, first + kCounters), round by round over all of them: in this order the
+// compiler keeps the counters in vector registers.
+void draw(uint64_t seed, uint32_t stream, uint64_t first, uint32_t* words) {
+  uint32_t word0[kCounters], word1[kCounters], word2[kCounters], word3[kCounters];
+  for (size_t i = 0; i < kCounters; ++i) {
+    word0[i] = static_cast<uint32_t>(first + i);
+    word1[i] = static_cast<uint32_t>((first + i) >> 32);
+    word2[i] = stream;
+    word3[i] = 0;
+  }
+  PhiloxKey key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+#pragma omp simd
+    for (size_t i = 0; i < kCounters; ++i) philox_round(word0[i], word1[i], word2[i], word3[i], key);
+    key = next_key(key);
+  }
+  for (size_t i = 0; i < kCounters; ++i) {
+    words[4 * i] = word0[i];
+    words[4 * i + 1] = word1[i];
+    words[4 * i + 2] = word2[i];
+    words[4 * i + 3] = word3[i];
+  }
+}
+
+}  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const Dropout& op, Specs inputs, Specs) {
   const int64_t n = inputs[0].shape.elements();
@@ -18,23 +49,14 @@ std::unique_ptr<Kernel> make_kernel(const Dropout& op, Specs inputs, Specs) {
     float* y = call.out();
     // A negative step is none that a counter reaches, but still a stream of its own.
     const auto stream = static_cast<uint32_t>(*call.in<int32_t>(1));
-    // Words go through a small buffer, so that Philox runs in vector registers.
-    constexpr int64_t kBlocks = 64;
-    uint32_t words[4 * kBlocks];
-    for (int64_t begin = 0; begin < n; begin += 4 * kBlocks) {
-      const int64_t first = begin / 4;
-#pragma omp simd
-      for (int64_t i = 0; i < kBlocks; ++i) {
-        const PhiloxCounter drawn = random_words(op.seed, stream, static_cast<uint64_t>(first + i));
-        words[4 * i] = drawn[0];
-        words[4 * i + 1] = drawn[1];
-        words[4 * i + 2] = drawn[2];
-        words[4 * i + 3] = drawn[3];
-      }
-      const int64_t count = std::min(4 * kBlocks, n - begin);
+    uint32_t words[kBlockElements];
+    for (int64_t begin = 0; begin < n; begin += kBlockElements) {
+      draw(op.seed, stream, static_cast<uint64_t>(begin / 4), words);
+      const int64_t count = std::min(kBlockElements, n - begin);
 #pragma omp simd
       for (int64_t i = 0; i < count; ++i) {
-        y[begin + i] = words[i] < threshold ? 0 : x[begin + i] * factor;
+        const float kept = x[begin + i] * factor;
+        y[begin + i] = words[i] < threshold ? 0 : kept;
       }
     }
   });

@@ -73,14 +73,14 @@ Strides batch_strides(const Shape& operand, const Shape& batch) {
 
 std::unique_ptr<Kernel> make_kernel(const MatMul& op, Specs inputs, Specs outputs) {
   const Shape &a = inputs[0].shape, &b = inputs[1].shape, &y = outputs[0].shape;
-  Shape batch = batch_of(y);
   Product product{y[y.rank() - 2], y[y.rank() - 1], op.transpose_a ? a[a.rank() - 2] : a.last(), op};
-  if (b.rank() == 2 && !op.transpose_a) {
-    // One b for all: the batch is more rows of a.
-    product.m *= batch.elements();
-    batch = Shape();
-  }
-  const LoopNest<3> nest(batch, {batch_strides(a, batch), batch_strides(b, batch), batch_strides(y, batch)});
+  // One b for all makes the batch more rows of a.
+  const bool one_product = b.rank() == 2 && !op.transpose_a;
+  const Shape batch = one_product ? Shape() : batch_of(y);
+  if (one_product) product.m *= batch_of(y).elements();
+  std::array<Strides, 3> strides{};
+  if (!one_product) strides = {batch_strides(a, batch), batch_strides(b, batch), batch_strides(y, batch)};
+  const LoopNest<3> nest(batch, strides);
   if (y.elements() == 0) return function_kernel([](const Call&) {});
   const Blocking sizes(product.n, product.m, product.k);
   return function_kernel(

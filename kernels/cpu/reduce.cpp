@@ -43,7 +43,8 @@ std::unique_ptr<Kernel> make_sum(const LoopNest<2>& nest, int64_t results, doubl
 
 // The larger of two; NaN if either is.
 float larger(float a, float b) {
-  return (a >= b) | (a != a) ? a : b;
+  const bool first = (a >= b) | (a != a);
+  return first ? a : b;
 }
 
 std::unique_ptr<Kernel> make_max(const LoopNest<2>& nest, int64_t results) {

@@ -12,17 +12,30 @@ namespace headroom {
 using PhiloxCounter = std::array<uint32_t, 4>;
 using PhiloxKey = std::array<uint32_t, 2>;
 
+// One of Philox's ten rounds, on words held apart so that a loop over counters vectorises.
+constexpr void philox_round(uint32_t& word0, uint32_t& word1, uint32_t& word2, uint32_t& word3,
+                            PhiloxKey key) {
+  // The multipliers are those of the paper's reference code, Random123.
+  const uint64_t product0 = uint64_t{0xD2511F53} * word0;
+  const uint64_t product1 = uint64_t{0xCD9E8D57} * word2;
+  word0 = static_cast<uint32_t>(product1 >> 32) ^ word1 ^ key[0];
+  word1 = static_cast<uint32_t>(product1);
+  word2 = static_cast<uint32_t>(product0 >> 32) ^ word3 ^ key[1];
+  word3 = static_cast<uint32_t>(product0);
+}
+
+// The key of the following round: a Weyl sequence with the golden ratio and sqrt(3) - 1.
+constexpr PhiloxKey next_key(PhiloxKey key) {
+  return {key[0] + 0x9E3779B9, key[1] + 0xBB67AE85};
+}
+
+inline constexpr int kPhiloxRounds = 10;
+
 // Four random words of a counter under a key.
 constexpr PhiloxCounter philox4x32_10(PhiloxCounter counter, PhiloxKey key) {
-  // Multipliers and Weyl increments (golden ratio, sqrt(3) - 1) from the paper's reference code, Random123.
-  constexpr uint64_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
-  constexpr uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t product0 = kMultiplier0 * counter[0];
-    const uint64_t product1 = kMultiplier1 * counter[2];
-    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(product1),
-               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(product0)};
-    key = {key[0] + kWeyl0, key[1] + kWeyl1};
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    philox_round(counter[0], counter[1], counter[2], counter[3], key);
+    key = next_key(key);
   }
   return counter;
 }
