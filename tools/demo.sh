@@ -6,5 +6,5 @@ set -eu
 
 "$root/tools/setup.sh"
 configure release --log-level=WARNING
-build release headroom_demo
+build release headroom_demo train_mnist # the program whose command lines the demo suggests
 exec "$root/build/release/tools/headroom_demo" "$@"
