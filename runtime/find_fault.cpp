@@ -147,8 +147,8 @@ class Checker {
       made_.insert(output);
       if (graph_.value(output).spec.bytes() == 0 || variable_of(output) >= 0) continue;
       if (buffer_of(output) < 0) {
-        if (i == 0) return fmt::format("{} has no memory", name(output));
-        continue;  // an optional output; a reader would find that its memory does not hold it
+        if (!is_optional_output(node.op, i)) return fmt::format("{} has no memory", name(output));
+        continue;  // a reader would find that no memory holds it
       }
       if (view && buffer_of(output) == buffer_of(node.inputs[0])) {
         content_[output] = buffer_of(output);

@@ -15,6 +15,9 @@ class Kernels {
   // Prepares every node of the graph for that kind of device. Nodes must not be added or replaced afterwards.
   Kernels(const Graph& graph, DeviceKind kind);
 
+  // Kernels made elsewhere, one for each node in order.
+  explicit Kernels(std::vector<std::unique_ptr<Kernel>> kernels);
+
   Kernel& of_node(int id) const { return *kernels_[static_cast<size_t>(id)]; }
   // By node id, as make_plan takes it.
   std::span<const int64_t> workspace_bytes() const { return workspace_bytes_; }

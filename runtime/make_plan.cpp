@@ -53,7 +53,17 @@ class Planner {
     }
     for (const Value& fetch : plan_.targets.fetches) {
       if (fetch.graph != &graph_) throw InvalidArgument("plan: a fetch belongs to another graph");
+      if (value(fetch.id).kind == ValueKind::kResult && !made(fetch.id)) {
+        throw InvalidArgument(
+            fmt::format("plan: no node makes {}; a value to fetch must be kept from fuse()", fetch.name()));
+      }
     }
+  }
+
+  bool made(int id) const {
+    return std::any_of(graph_.nodes().begin(), graph_.nodes().end(), [&](const Node& node) {
+      return std::find(node.outputs.begin(), node.outputs.end(), id) != node.outputs.end();
+    });
   }
 
   // Nodes that the targets need, in graph order: pure ones, then the copies out, then the updates.
@@ -167,8 +177,8 @@ class Planner {
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       const int output = node.outputs[i];
       const TensorSpec& spec = value(output).spec;
-      const bool optional_unread = i > 0 && reads_[static_cast<size_t>(output)] == 0;
-      if (spec.bytes() == 0 || optional_unread) continue;
+      const bool unread = reads_[static_cast<size_t>(output)] == 0 && is_optional_output(node.op, i);
+      if (spec.bytes() == 0 || unread) continue;
       if (std::holds_alternative<Reshape>(node.op)) {
         const auto source = static_cast<size_t>(node.inputs[0]);
         plan_.variable_of_value[static_cast<size_t>(output)] = plan_.variable_of_value[source];

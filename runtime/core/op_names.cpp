@@ -169,6 +169,10 @@ int in_place_input(const Op& op, std::span<const TensorSpec> inputs, const Tenso
                     op);
 }
 
+bool is_optional_output(const Op& op, size_t index) {
+  return index == 1 && (std::holds_alternative<MaxPool>(op) || std::holds_alternative<ConvBlock>(op));
+}
+
 std::vector<int> mutated_inputs(const Op& op) {
   return std::visit(Overloaded{
                         [](const SgdUpdate& o) {

@@ -332,6 +332,9 @@ Library library_of(const Op& op);
 // -1 if none.
 int in_place_input(const Op& op, std::span<const TensorSpec> inputs, const TensorSpec& output);
 
+// Whether output `index` may have no memory when nobody reads it: the outputs in [brackets] above.
+bool is_optional_output(const Op& op, size_t index);
+
 // Positions of the inputs that the op changes; empty for all but the updates.
 std::vector<int> mutated_inputs(const Op& op);
 

@@ -21,6 +21,10 @@ struct GradientCase {
   float low = -1, high = 1;  // range of the operands
 };
 
+void PrintTo(const GradientCase& row, std::ostream* out) {
+  *out << row.name;
+}
+
 // An i32 constant: variables are the only integers with a value of their own.
 Value counter(Graph& graph, const char* name, const Shape& shape, float value) {
   return graph.variable(name, {DType::kI32, shape}, constant_of(value));

@@ -1,0 +1,270 @@
+// Whole training steps of the conv net under every strategy, with and without faults.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "examples/mnist/conv_net.h"
+#include "examples/mnist/digits.h"
+#include "examples/mnist/trainer.h"
+#include "runtime/core/errors.h"
+#include "runtime/core/faulty/faulty_device.h"
+#include "runtime/core/sim/simulated_gpu.h"
+#include "runtime/functions.h"
+#include "runtime/fuse.h"
+#include "runtime/gradients.h"
+#include "runtime/optimizer.h"
+#include "runtime/session.h"
+#include "tests/kernels/heap_counter.h"
+
+namespace headroom {
+namespace {
+
+// One training step of the conv net over fixed digits.
+struct Step {
+  static constexpr int64_t kBatch = 2;
+  Graph graph;
+  Value images, labels;
+  Value rate = graph.input("rate", {DType::kF32, {}});
+  std::vector<Value> parameters;
+  Value loss;
+
+  explicit Step(bool fused = true, int64_t batch = kBatch) {
+    images = graph.input("images", {DType::kU8, {batch, 28, 28, 1}});
+    labels = graph.input("labels", {DType::kI32, {batch}});
+    const ConvNet net(graph, 1);
+    parameters = net.parameters();
+    loss = mean(cross_entropy(net.logits(images), labels));
+    const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
+    add_updates(Adam{}, parameters, gradients(loss, parameters), rate, step);
+    if (fused) fuse(graph);
+  }
+  Targets targets() const { return {{loss}, true}; }
+  void feed(Session& session) const {
+    const Dataset digits = draw_digits(kBatch, 5);
+    std::copy(digits.images.begin(), digits.images.end(), session.input<uint8_t>(images).begin());
+    for (size_t i = 0; i < kBatch; ++i) session.input<int32_t>(labels)[i] = digits.labels[i];
+    session.input<float>(rate)[0] = 1e-3f;
+  }
+};
+
+StrategySettings settings_of(std::string_view strategy) {
+  StrategySettings settings{.name = std::string(strategy)};
+  if (strategy == "hard-limit") settings.limit_bytes = 256 << 20;
+  return settings;
+}
+
+// The H200 has room for grab-all and every library.
+DeviceProfile roomy() {
+  return find_profile("h200");
+}
+
+class StrategyTest : public testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, StrategyTest,
+    [] {
+      std::vector<std::string> names;
+      for (const Strategy& strategy : strategies()) names.emplace_back(strategy.name);
+      return testing::ValuesIn(names);
+    }(),
+    [](const auto& row) {
+      std::string name = row.param;
+      std::replace(name.begin(), name.end(), '-', '_');
+      return name;
+    });
+
+// Two steps without a fault: what every other way must come to.
+uint64_t weights_after_two_steps() {
+  static const uint64_t kChecksum = [] {
+    const Step step;
+    SimulatedGpu device(roomy());
+    const auto allocator = make_allocator({.name = "direct"}, device);
+    Variables variables(step.graph, device, *allocator);
+    Session session(step.graph, step.targets(), PlanMode::kDynamic, variables);
+    step.feed(session);
+    session.run();
+    session.run();
+    return variables.checksum(step.parameters);
+  }();
+  return kChecksum;
+}
+
+TEST_P(StrategyTest, AnyDriverCallOfAStepMayFailWithoutLeakOrTrace) {
+  const Step step;
+  const auto kernels = std::make_shared<const Kernels>(step.graph, DeviceKind::kSimulatedGpu);
+  for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked}) {
+    const Plan plan = make_plan(step.graph, step.targets(), mode, kernels->workspace_bytes());
+    int64_t failures = 0;
+    bool fired = true;
+    for (int64_t n = 1; fired; ++n) {
+      SimulatedGpu gpu(roomy());
+      FaultyDevice device(gpu);
+      const auto allocator = make_allocator(settings_of(GetParam()), device);
+      {
+        Variables variables(step.graph, device, *allocator);
+        Session session(step.graph, plan, kernels, variables);
+        step.feed(session);
+        const int64_t held = allocator->statistics().allocated.current;
+        device.faults().arm({.failing_call = n});
+        int steps = 0;
+        try {
+          session.run();
+          ++steps;
+        } catch (const OutOfMemory&) {
+          ++failures;
+        } catch (const LibraryError&) {
+          ++failures;
+        } catch (const DeviceError&) {
+          ++failures;
+        }
+        fired = device.faults().calls() >= n;
+        ASSERT_EQ(allocator->statistics().allocated.current, held) << "leak after call " << n;
+        device.faults().arm({});
+        for (; steps < 2; ++steps) session.run();
+        ASSERT_EQ(variables.checksum(step.parameters), weights_after_two_steps()) << "after call " << n;
+      }
+      ASSERT_EQ(allocator->statistics().allocated.current, 0);
+    }
+    // At least the copies and the two libraries fail for good.
+    EXPECT_GE(failures, 4) << to_string(mode);
+  }
+}
+
+TEST_P(StrategyTest, GivesTheSameBitsInBothModesAndNoneChangesThem) {
+  const Step step;
+  for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked}) {
+    SimulatedGpu device(roomy());
+    const auto allocator = make_allocator(settings_of(GetParam()), device);
+    Variables variables(step.graph, device, *allocator);
+    Session session(step.graph, step.targets(), mode, variables);
+    step.feed(session);
+    session.run();
+    session.run();
+    EXPECT_EQ(variables.checksum(step.parameters), weights_after_two_steps());
+  }
+}
+
+TEST_P(StrategyTest, ThePredictedPeakIsTheMeasuredOneToTheByte) {
+  const Dataset training = draw_digits(64, 1), test = draw_digits(20, 1, 64);
+  for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked}) {
+    for (bool fused : {false, true}) {
+      RuntimeOptions options{.device = "sim:h200", .strategy = GetParam()};
+      if (GetParam() == "hard-limit") options.limit_bytes = 256 << 20;
+      Runtime runtime(options);
+      TrainSettings settings;
+      settings.epochs = 1;
+      settings.batch = 16;
+      settings.plan = mode;
+      settings.fused = fused;
+      const TrainResult result = train(settings, training, test, runtime);
+      ASSERT_EQ(result.outcome, "ok") << result.error;
+      ASSERT_TRUE(result.predicted_peak_bytes.has_value());
+      EXPECT_EQ(*result.predicted_peak_bytes, result.peak_allocated_bytes) << to_string(mode) << fused;
+    }
+  }
+}
+
+TEST(PackedPlan, CallsNoAllocatorAndTakesNothingFromTheSystemHeap) {
+  const Step step;
+  SimulatedGpu device(roomy());
+  const auto allocator = make_allocator({.name = "allow-growth"}, device);
+  Variables variables(step.graph, device, *allocator);
+  Session session(step.graph, step.targets(), PlanMode::kPacked, variables);
+  step.feed(session);
+  session.run();
+  const int64_t calls = allocator->statistics().allocations;
+  const test::HeapCounter heap;
+  for (int i = 0; i < 3; ++i) session.run();
+  const int64_t taken = heap.allocations();
+  EXPECT_EQ(allocator->statistics().allocations, calls);
+  if (!test::HeapCounter::works()) GTEST_SKIP() << "allocations are not seen under this sanitizer";
+  EXPECT_EQ(taken, 0);
+}
+
+TEST(PackedPlan, TakesAtMostOnePercentMoreThanTheLargestLiveSet) {
+  for (const auto& [fused, batch] : {std::pair(false, 16), {true, 16}, {false, 64}, {true, 64}, {true, 2}}) {
+    const Step step(fused, batch);
+    const Kernels kernels(step.graph, DeviceKind::kCpu);
+    const Plan plan = make_plan(step.graph, step.targets(), PlanMode::kPacked, kernels.workspace_bytes());
+    EXPECT_EQ(find_fault(step.graph, plan, kernels.workspace_bytes()), std::nullopt);
+    EXPECT_LE(static_cast<double>(plan.peak_bytes), 1.01 * static_cast<double>(plan.lower_bound_bytes));
+  }
+}
+
+TEST(Fusing, ChangesTheLossByRoundingOnly) {
+  float losses[2];
+  for (bool fused : {false, true}) {
+    const Step step(fused);
+    SimulatedGpu device(roomy());
+    const auto allocator = make_allocator({.name = "direct"}, device);
+    Variables variables(step.graph, device, *allocator);
+    Session session(step.graph, step.targets(), PlanMode::kDynamic, variables);
+    step.feed(session);
+    for (int i = 0; i < 3; ++i) session.run();
+    losses[fused] = session.output<float>(step.loss)[0];
+  }
+  EXPECT_NEAR(losses[0], losses[1], 1e-4f * losses[0]);
+}
+
+TEST(Training, LearnsDrawnDigitsAndEndsWithTheSameWeightsEveryTime) {
+  const Dataset training = draw_digits(3000, 1), test = draw_digits(500, 1, 3000);
+  TrainSettings settings;
+  settings.epochs = 2;
+  settings.batch = 32;
+  std::string checksum;
+  for (int run = 0; run < 2; ++run) {
+    Runtime runtime({.device = "cpu"});
+    const TrainResult result = train(settings, training, test, runtime);
+    ASSERT_EQ(result.outcome, "ok");
+    EXPECT_GT(result.test_accuracy, 0.9);
+    if (run == 1) {
+      EXPECT_EQ(result.weights_checksum, checksum);
+    }
+    checksum = result.weights_checksum;
+  }
+}
+
+TEST(Training, OnTheDocumentsLaptopFailsWithGrabAllAndTrainsWithGrowthAndLimit) {
+  const Dataset training = draw_digits(64, 1), test = draw_digits(20, 1, 64);
+  TrainSettings settings;
+  settings.epochs = 1;
+  const auto run = [&](const RuntimeOptions& options) {
+    Runtime runtime(options);
+    return train(settings, training, test, runtime);
+  };
+  const TrainResult all = run({.device = "sim", .strategy = "grab-all"});
+  EXPECT_EQ(all.outcome, "library_failure");
+  EXPECT_EQ(
+      all.error.find("Blas xGEMM launch failed : a.shape=[1,64,576], b.shape=[1,576,64], m=64, n=64, k=576"),
+      0u)
+      << all.error;
+  EXPECT_EQ(all.log.size(), 5u);
+  const TrainResult growth = run({.device = "sim", .strategy = "allow-growth"});
+  EXPECT_EQ(growth.outcome, "ok");
+  EXPECT_EQ(growth.peak_process_bytes - growth.peak_reserved_bytes, int64_t{431} << 20);
+  const TrainResult limit = run({.device = "sim", .strategy = "hard-limit", .limit_bytes = 1 << 30});
+  EXPECT_EQ(limit.outcome, "ok");
+  EXPECT_EQ(limit.peak_process_bytes, int64_t{1455} << 20);
+  EXPECT_EQ(limit.peak_device_bytes, int64_t{1784} << 20);
+  EXPECT_EQ(limit.weights_checksum, growth.weights_checksum);
+}
+
+TEST(Training, RefusesSettingsThatMakeNoSense) {
+  const Dataset training = draw_digits(64, 1), test = draw_digits(20, 1, 64);
+  for (const auto& change : std::vector<std::function<void(TrainSettings&)>>{
+           [](TrainSettings& s) { s.batch = 0; }, [](TrainSettings& s) { s.batch = 65; },
+           [](TrainSettings& s) { s.epochs = 0; }, [](TrainSettings& s) { s.learning_rate = -1; },
+           [](TrainSettings& s) { s.optimizer = "adamm"; },
+           [](TrainSettings& s) { s.load_weights = "/nowhere"; }}) {
+    TrainSettings settings;
+    settings.batch = 16;
+    change(settings);
+    Runtime runtime({.device = "cpu"});
+    EXPECT_THROW(train(settings, training, test, runtime), InvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace headroom

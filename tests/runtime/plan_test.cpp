@@ -1,0 +1,197 @@
+#include "runtime/plan.h"
+
+#include <algorithm>
+
+#include "runtime/core/bytes.h"
+#include "runtime/core/errors.h"
+#include "runtime/fuse.h"
+#include "runtime/gradients.h"
+#include "runtime/optimizer.h"
+#include "tests/runtime/harness.h"
+
+namespace headroom {
+namespace {
+
+// A small net with most kinds of value: inputs, variables, in-place chains, reshapes, side results, updates.
+struct SmallNet {
+  Graph graph;
+  Value x = graph.input("x", {DType::kF32, {4, 10, 10, 2}});
+  Value labels = graph.input("labels", {DType::kI32, {4}});
+  Value rate = graph.input("rate", {DType::kF32, {}});
+  Value loss, hidden, probabilities;
+  std::vector<Value> parameters;
+
+  SmallNet() {
+    const Value filter =
+        graph.variable("filter", {DType::kF32, {3, 3, 2, 8}}, glorot_uniform({3, 3, 2, 8}, 1));
+    const Value b = graph.variable("bias", {DType::kF32, {8}}, zeros());
+    const Value weights = graph.variable("weights", {DType::kF32, {128, 5}}, glorot_uniform({128, 5}, 1));
+    const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
+    parameters = {filter, b, weights};
+    hidden = max_pool(relu(bias(conv2d(x, filter), b)));
+    const Value logits = matmul(flatten(dropout(hidden, 0.25f, 3, step)), weights);
+    probabilities = softmax(logits);
+    loss = mean(cross_entropy(logits, labels));
+    add_updates(Adam{}, parameters, gradients(loss, parameters), rate, step);
+  }
+  Targets training() const { return {{loss, probabilities}, true}; }
+};
+
+std::vector<int64_t> workspaces(const Graph& graph, int64_t bytes) {
+  return std::vector<int64_t>(graph.nodes().size(), bytes);
+}
+
+TEST(Plan, IsFaultlessInBothModesFusedOrNotWithAndWithoutWorkspace) {
+  for (bool fused : {false, true}) {
+    SmallNet net;
+    if (fused) {
+      EXPECT_EQ(fuse(net.graph), 1);
+    }
+    for (int64_t bytes : {0, 1000}) {
+      const std::vector<int64_t> workspace = workspaces(net.graph, bytes);
+      for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked}) {
+        for (const Targets& targets : {net.training(), Targets{{net.probabilities}, false}}) {
+          const Plan plan = make_plan(net.graph, targets, mode, workspace);
+          EXPECT_EQ(find_fault(net.graph, plan, workspace), std::nullopt) << to_string(mode) << " " << bytes;
+        }
+      }
+    }
+  }
+}
+
+TEST(Plan, RunsOnlyWhatTheTargetsNeed) {
+  SmallNet net;
+  const Plan plan = make_plan(net.graph, {{net.hidden}, false}, PlanMode::kDynamic, workspaces(net.graph, 0));
+  std::vector<std::string_view> ran;
+  for (const Step& step : plan.steps) {
+    if (step.kind == StepKind::kRun) ran.push_back(op_name(net.graph.node(step.id).op));
+  }
+  EXPECT_EQ(ran, (std::vector<std::string_view>{"conv2d", "add", "relu", "max_pool"}));
+}
+
+TEST(Plan, WorksInPlaceWhereAnInputDiesAndNowhereElse) {
+  Graph graph;
+  const Value x = graph.input("x", {DType::kF32, {1000}});
+  const Value a = relu(x), b = sigmoid(a), c = add(a, b);  // a lives on past b
+  const Plan plan = make_plan(graph, {{c}, false}, PlanMode::kDynamic, workspaces(graph, 0));
+  const auto buffer = [&](Value v) { return plan.buffer_of_value[static_cast<size_t>(v.id)]; };
+  EXPECT_EQ(buffer(a), buffer(x));
+  EXPECT_NE(buffer(b), buffer(a));
+  EXPECT_EQ(buffer(c), buffer(a));
+  EXPECT_EQ(plan.peak_bytes, 2 * 4096);
+}
+
+TEST(Plan, AReshapeIsNeverCopiedAndAVariablesReshapeReadsTheVariable) {
+  Graph graph;
+  const Value w = graph.variable("w", {DType::kF32, {4, 6}}, ones());
+  const Value flat = reshape(w, {24});
+  const Value y = relu(flat);
+  const Plan plan = make_plan(graph, {{y, flat}, false}, PlanMode::kPacked, workspaces(graph, 0));
+  EXPECT_EQ(plan.variable_of_value[static_cast<size_t>(flat.id)], w.id);
+  EXPECT_NE(plan.buffer_of_value[static_cast<size_t>(y.id)], -1)
+      << "a variable must not be overwritten in place";
+  EXPECT_EQ(plan.buffers.size(), 1u);
+}
+
+TEST(Plan, PutsEveryUpdateAfterEverythingThatCanFail) {
+  SmallNet net;
+  const Plan plan = make_plan(net.graph, net.training(), PlanMode::kDynamic, workspaces(net.graph, 64));
+  bool updating = false;
+  for (const Step& step : plan.steps) {
+    if (step.kind == StepKind::kRun && net.graph.node(step.id).outputs.empty()) updating = true;
+    if (step.kind == StepKind::kAllocate && updating) {
+      const Buffer& buffer = plan.buffers[static_cast<size_t>(step.id)];
+      EXPECT_EQ(buffer.owner, -1) << "only workspace that a kernel states";
+    }
+    EXPECT_FALSE(updating && (step.kind == StepKind::kCopyIn || step.kind == StepKind::kCopyOut));
+  }
+  EXPECT_TRUE(updating);
+}
+
+TEST(Plan, RefusesToFetchWhatFusingTookAway) {
+  SmallNet net;
+  Value middle{&net.graph, net.graph.node(0).outputs[0]};
+  fuse(net.graph);
+  EXPECT_THROW(make_plan(net.graph, {{middle}, false}, PlanMode::kDynamic, workspaces(net.graph, 0)),
+               InvalidArgument);
+}
+
+TEST(Fuse, LeavesAlonePartsThatOthersReadOrFetch) {
+  {
+    SmallNet net;
+    const Value conv{&net.graph, net.graph.node(0).outputs[0]};
+    EXPECT_EQ(fuse(net.graph, std::vector<Value>{conv}), 0);
+  }
+  SmallNet net;
+  sum(Value{&net.graph, net.graph.node(2).outputs[0]});  // a second reader of the relu: the pool stays apart
+  EXPECT_EQ(fuse(net.graph), 1);
+  const auto is_pool = [](const Node& node) { return std::holds_alternative<MaxPool>(node.op); };
+  EXPECT_EQ(std::count_if(net.graph.nodes().begin(), net.graph.nodes().end(), is_pool), 1);
+}
+
+TEST(FindFault, SeesEachKindOfDamage) {
+  SmallNet net;
+  const std::vector<int64_t> workspace = workspaces(net.graph, 300);
+  for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked}) {
+    const Plan good = make_plan(net.graph, net.training(), mode, workspace);
+    const auto damaged = [&](auto change) {
+      Plan plan = good;
+      change(plan);
+      return find_fault(net.graph, plan, workspace).has_value();
+    };
+    // Every single step left out, and every two neighbours swapped where the second one needs the first.
+    for (size_t i = 0; i < good.steps.size(); ++i) {
+      EXPECT_TRUE(damaged([&](Plan& p) { p.steps.erase(p.steps.begin() + static_cast<long>(i)); }))
+          << "step " << i;
+    }
+    EXPECT_TRUE(damaged([](Plan& p) { --p.peak_bytes; }));
+    EXPECT_TRUE(damaged([](Plan& p) { p.buffers[0].bytes = 0; }));
+    EXPECT_TRUE(damaged([](Plan& p) { p.buffer_of_value.pop_back(); }));
+    EXPECT_TRUE(damaged([](Plan& p) { std::swap(p.steps.front(), p.steps.back()); }));
+    // All values in one buffer that is large enough.
+    EXPECT_TRUE(damaged([](Plan& p) {
+      for (int& buffer : p.buffer_of_value) buffer = buffer < 0 ? -1 : 0;
+      p.buffers[0].bytes = kMiB;
+    }));
+    if (mode == PlanMode::kPacked) {
+      EXPECT_TRUE(damaged([](Plan& p) {
+        for (Buffer& buffer : p.buffers) buffer.offset_bytes = 0;
+      }));
+    }
+  }
+}
+
+// Random interval sets, the checks written down again without the packer's code.
+TEST(Pack, PlacesWithoutOverlapAndNeverBelowTheLargestLiveSet) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    auto draw = [&, i = uint64_t{0}](int64_t below) mutable {
+      return static_cast<int64_t>(random_words(seed, 0, i++)[0] % static_cast<uint64_t>(below));
+    };
+    std::vector<Buffer> buffers(static_cast<size_t>(1 + draw(60)));
+    std::vector<int64_t> live(100);
+    for (Buffer& buffer : buffers) {
+      buffer.bytes = 256 * (1 + draw(50));
+      buffer.first_step = static_cast<int>(draw(99));
+      buffer.end_step = buffer.first_step + 1 + static_cast<int>(draw(100 - buffer.first_step - 1));
+      for (int step = buffer.first_step; step < buffer.end_step; ++step)
+        live[static_cast<size_t>(step)] += buffer.bytes;
+    }
+    const int64_t height = pack(buffers), bound = *std::max_element(live.begin(), live.end());
+    EXPECT_GE(height, bound);
+    EXPECT_LE(height, bound * 3 / 2) << "seed " << seed
+                                     << ": greedy placement is known to stay far below this";
+    for (size_t a = 0; a < buffers.size(); ++a) {
+      EXPECT_LE(buffers[a].offset_bytes + buffers[a].bytes, height);
+      for (size_t b = 0; b < a; ++b) {
+        const bool in_time =
+            buffers[a].first_step < buffers[b].end_step && buffers[b].first_step < buffers[a].end_step;
+        const bool in_space = buffers[a].offset_bytes < buffers[b].offset_bytes + buffers[b].bytes &&
+                              buffers[b].offset_bytes < buffers[a].offset_bytes + buffers[a].bytes;
+        EXPECT_FALSE(in_time && in_space) << "seed " << seed;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace headroom

@@ -1,0 +1,196 @@
+#include "runtime/session.h"
+
+#include <cmath>
+#include <functional>
+
+#include "runtime/core/errors.h"
+#include "runtime/core/sim/simulated_gpu.h"
+#include "runtime/gradients.h"
+#include "runtime/optimizer.h"
+#include "runtime/runtime.h"
+#include "tests/runtime/harness.h"
+
+namespace headroom {
+namespace {
+
+TEST(Session, ComputesWhatTheGraphSays) {
+  Graph graph;
+  const Value x = graph.input("x", {DType::kF32, {2, 2}});
+  const Value w = graph.variable("w", {DType::kF32, {2, 2}}, constant_of(2));
+  const Value y = relu(sub(matmul(x, w), fill(graph, 3, {})));
+  CpuHarness cpu;
+  Variables variables(graph, cpu.device, *cpu.allocator);
+  for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked}) {
+    Session session(graph, {{y}, false}, mode, variables);
+    const auto input = session.input<float>(x);
+    for (size_t i = 0; i < 4; ++i) input[i] = static_cast<float>(i);
+    session.run();
+    EXPECT_EQ(fetch<float>(session, y), (std::vector<float>{0, 0, 7, 7}));
+  }
+}
+
+TEST(Session, WrongInputsAndOutputsAreRefusedByName) {
+  Graph graph;
+  const Value x = graph.input("x", {DType::kF32, {2}}), unused = graph.input("unused", {DType::kF32, {2}});
+  const Value y = relu(x);
+  CpuHarness cpu;
+  Variables variables(graph, cpu.device, *cpu.allocator);
+  Session session(graph, {{y}, false}, PlanMode::kDynamic, variables);
+  EXPECT_THROW(session.input<int32_t>(x), InvalidArgument);
+  EXPECT_THROW(session.input<float>(unused), InvalidArgument);
+  EXPECT_THROW(session.output<float>(x), InvalidArgument);
+}
+
+// One parameter, three steps of each optimizer, against the formulas of their papers in double.
+TEST(Optimizers, FollowTheirFormulas) {
+  const double g = 0.5, rate = 0.1;  // loss = g w, so the gradient is g at every step
+  struct Row {
+    const char* name;
+    Optimizer optimizer;
+    double expected;
+  };
+  const double m1 = 0.9, v = g * g;
+  double rms = 1, rms_square = 0;
+  for (int i = 0; i < 3; ++i) {
+    rms_square = 0.9 * rms_square + 0.1 * v;
+    rms -= rate * g / (std::sqrt(rms_square) + 1e-7);
+  }
+  const Row rows[] = {
+      {"sgd", Sgd{}, 1 - 3 * rate * g},
+      {"momentum", Sgd{0.9f, false}, 1 - rate * g * (1 + (1 + m1) + (1 + m1 + m1 * m1))},
+      {"nesterov", Sgd{0.9f, true},
+       1 - rate * g * ((1 + m1) + (1 + m1 * (1 + m1)) + (1 + m1 * (1 + m1 + m1 * m1)))},
+      {"rmsprop", Rmsprop{}, rms},
+      {"adam", Adam{}, 1 - 3 * rate},  // bias correction makes m = g, v = g^2 exactly
+      {"adamw", AdamW{0.9f, 0.999f, 1e-8f, 0.5f}, ((1 * 0.95 - rate) * 0.95 - rate) * 0.95 - rate},
+  };
+  for (const Row& row : rows) {
+    Graph graph;
+    const Value w = graph.variable("w", {DType::kF32, {1}}, ones());
+    const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
+    const Value lr = graph.input("lr", {DType::kF32, {}});
+    const Value loss = sum(scale(w, static_cast<float>(g)));
+    const std::vector<Value> trained = {w};
+    add_updates(row.optimizer, trained, gradients(loss, trained), lr, step);
+    CpuHarness cpu;
+    Variables variables(graph, cpu.device, *cpu.allocator);
+    Session session(graph, {{loss}, true}, PlanMode::kDynamic, variables);
+    session.input<float>(lr)[0] = static_cast<float>(rate);
+    for (int i = 0; i < 3; ++i) session.run();
+    EXPECT_NEAR(static_cast<double>(read<float>(variables, w)[0]), row.expected, 2e-6) << row.name;
+    EXPECT_EQ(read<int32_t>(variables, step)[0], 3);
+  }
+}
+
+TEST(BatchNorm, TrainingMovesTheAveragesThatInferenceReads) {
+  Graph graph;
+  const Value x = graph.input("x", {DType::kF32, {4, 1}});
+  const BatchNormState state = batch_norm_state(graph, 1);
+  const Value trained = batch_norm_training(x, state, 0.5f), inferred = batch_norm_inference(x, state);
+  CpuHarness cpu;
+  Variables variables(graph, cpu.device, *cpu.allocator);
+  Session training(graph, {{trained}, true}, PlanMode::kDynamic, variables);
+  const auto input = training.input<float>(x);
+  for (size_t i = 0; i < 4; ++i) input[i] = static_cast<float>(2 * i);  // mean 3, variance 5
+  training.run();
+  EXPECT_FLOAT_EQ(read<float>(variables, state.running_mean)[0], 1.5f);
+  EXPECT_FLOAT_EQ(read<float>(variables, state.running_variance)[0], 3.0f);
+  Session inference(graph, {{inferred}, false}, PlanMode::kDynamic, variables);
+  inference.input<float>(x)[0] = 1.5f;
+  inference.run();
+  EXPECT_NEAR(inference.output<float>(inferred)[0], 0, 1e-6);
+}
+
+TEST(Session, OutOfMemoryNamesOpAndTensorAndLeavesTheSessionUsable) {
+  Graph graph;
+  const Value x = graph.input("x", {DType::kF32, {1 << 20}});
+  const Value y = concat({relu(x), sigmoid(x)}, 0);  // 4 + 4 + 8 MiB at once, with x 4 more
+  CpuDevice device(10 * (1 << 20));
+  const auto allocator = make_allocator({.name = "direct"}, device);
+  Variables variables(graph, device, *allocator);
+  Session session(graph, {{y}, false}, PlanMode::kDynamic, variables);
+  for (int i = 0; i < 2; ++i) {
+    try {
+      session.run();
+      FAIL() << "16 MiB fit into 10";
+    } catch (const OutOfMemory& error) {
+      EXPECT_EQ(error.facts().op, "concat");
+      EXPECT_EQ(error.facts().tensor, "concat");
+      EXPECT_EQ(error.facts().requested, 8 << 20);
+      EXPECT_NE(std::string(error.what()).find("concat"), std::string::npos);
+    }
+    EXPECT_EQ(allocator->statistics().allocated.current, 0);
+  }
+}
+
+TEST(Session, ABlasHandleThatFailsGivesTheDocumentsMessage) {
+  Graph graph;
+  const Value x = graph.input("x", {DType::kF32, {64, 576}});
+  const Value w = graph.variable("w", {DType::kF32, {576, 64}}, zeros());
+  const Value y = matmul(x, w);
+  DeviceProfile profile = find_profile("laptop-2gb");
+  profile.blas.needed_bytes = profile.total_bytes;
+  SimulatedGpu device(profile);
+  const auto allocator = make_allocator({.name = "allow-growth"}, device);
+  Variables variables(graph, device, *allocator);
+  Session session(graph, {{y}, false}, PlanMode::kDynamic, variables);
+  try {
+    session.run();
+    FAIL() << "the handle was made without room";
+  } catch (const LibraryError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "Blas xGEMM launch failed : a.shape=[1,64,576], b.shape=[1,576,64], m=64, n=64, k=576 [[node "
+              "matmul]]");
+    ASSERT_EQ(error.log().size(), 5u);
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_EQ(error.log()[static_cast<size_t>(i)],
+                "failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED");
+    }
+    EXPECT_EQ(error.log()[4],
+              "attempting to perform BLAS operation using StreamExecutor without BLAS support");
+    EXPECT_EQ(error.status(), "CUBLAS_STATUS_NOT_INITIALIZED");
+  }
+}
+
+TEST(Session, ALibraryThatFindsNoRoomGetsWhatTheStrategyHoldsIdle) {
+  Graph graph;
+  const Value x = graph.input("x", {DType::kF32, {256, 256}});
+  const Value y = matmul(x, x);
+  SimulatedGpu device(find_profile("laptop-2gb"));
+  const auto allocator = make_allocator({.name = "allow-growth"}, device);
+  Variables variables(graph, device, *allocator);
+  // The pool takes most of the device and then holds it idle.
+  std::vector<void*> blocks;
+  constexpr int64_t kBlock = 64 << 20;
+  for (int i = 0; i < 19; ++i) blocks.push_back(allocator->allocate(kBlock));
+  for (void* block : blocks) allocator->deallocate(block, kBlock);
+  ASSERT_LT(device.memory().info().free, device.profile().blas.needed_bytes + (300 << 20));
+  Session session(graph, {{y}, false}, PlanMode::kDynamic, variables);
+  void* rest = nullptr;
+  std::vector<void*> taken;
+  while ((rest = device.memory().try_allocate(2 << 20)) != nullptr)
+    taken.push_back(rest);  // others take the rest
+  EXPECT_NO_THROW(session.run());
+  for (void* pointer : taken) device.memory().release(pointer, 2 << 20);
+}
+
+TEST(Runtime, ALateChangeSaysWhoInitialisedTheDevice) {
+  Runtime runtime({.device = "sim"});
+  runtime.set_memory_growth(true);
+  runtime.set_strategy({.name = "allow-growth"});
+  runtime.device();
+  for (const auto& change : std::vector<std::function<void()>>{
+           [&] { runtime.set_memory_growth(false); }, [&] { runtime.set_strategy({.name = "grab-all"}); }}) {
+    try {
+      change();
+      FAIL() << "changed after initialisation";
+    } catch (const InvalidArgument& error) {
+      const std::string message = error.what();
+      EXPECT_NE(message.find("/device:GPU:0"), std::string::npos) << message;
+      EXPECT_NE(message.find("session_test.cpp:"), std::string::npos) << message;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace headroom
