@@ -62,8 +62,12 @@ TrainSettings settings_of(const Options& o) {
 // The CSV log, the progress bar and the line per epoch.
 class Progress {
  public:
-  Progress(const Options& options, FILE* out)
-      : epochs_(options.epochs), out_(out), bar_(isatty(STDERR_FILENO) != 0) {
+  Progress(const Options& options, const std::string& data, FILE* out)
+      : head_(fmt::format("{}; device {}, strategy {}, {} plan\n", data, options.runtime.device,
+                          options.runtime.strategy, options.runtime.plan)),
+        epochs_(options.epochs),
+        out_(out),
+        bar_(isatty(STDERR_FILENO) != 0) {
     if (options.log.empty()) return;
     log_.open(options.log, std::ios::trunc);
     if (!log_) throw InvalidArgument(fmt::format("log {}: cannot be written", options.log));
@@ -71,6 +75,7 @@ class Progress {
   }
 
   void operator()(const StepReport& r) {
+    if (r.epoch == 1 && r.step == 1) fmt::print(out_, "{}", head_);
     loss_ += static_cast<double>(r.loss);
     if (log_.is_open()) {
       log_ << fmt::format("{},{},{},{},{},{:.6f},{}\n", r.epoch, r.step, r.loss, r.accuracy, r.learning_rate,
@@ -96,6 +101,7 @@ class Progress {
   }
 
  private:
+  std::string head_;  // printed once training has begun: a refused setting is one line alone
   int64_t epochs_;
   FILE* out_;
   bool bar_;
@@ -125,9 +131,7 @@ int run(int argc, char** argv) {
   require_writable(options.save);
   const TrainSettings settings = settings_of(options);
   const TrainingData data = load_or_draw(options.data, settings.seed);
-  fmt::print(out, "{}; device {}, strategy {}, {} plan\n", data.origin, options.runtime.device,
-             options.runtime.strategy, options.runtime.plan);
-  Progress progress(options, out);
+  Progress progress(options, data.origin, out);
   const TrainResult result =
       train(settings, data.training, data.test, runtime, [&](const StepReport& report) { progress(report); });
   progress.finish(options.log);

@@ -15,7 +15,8 @@ double fma_peak_gflops() {
   constexpr int64_t kRounds = 1'000'000;
   double best = 0;
   for (int run = 0; run < 10; ++run) {
-    Vec sums[kChains] = {};
+    Vec sums[kChains];  // all different, or the compiler would keep one
+    for (int c = 0; c < kChains; ++c) sums[c] = Vec{} + static_cast<float>(c);
     Vec factor = Vec{} + 0.999f, term = Vec{} + 0.001f;
     const auto start = std::chrono::steady_clock::now();
     for (int64_t i = 0; i < kRounds; ++i) {

@@ -1,0 +1,17 @@
+#!/bin/sh
+# One training step on one CPU core, ours beside PyTorch's (where python3 has torch), in turns within one run.
+# Usage: tools/bench/train_step.sh [batch [rounds]]
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
+batch=${1:-64}
+rounds=${2:-3}
+ours=$root/build/release/tools/bench/train_step
+[ -x "$ours" ] || { echo "train_step.sh: build first: cmake --preset release && cmake --build --preset release" >&2; exit 2; }
+# One core: the first that this process may use.
+core=$(taskset -pc $$ 2>/dev/null | sed 's/.*: *//; s/[,-].*//')
+pin=${core:+taskset -c $core}
+grep -m1 'model name' /proc/cpuinfo || true
+for _ in $(seq "$rounds"); do
+  $pin "$ours" "$batch" 300
+  if python3 -c 'import torch' 2>/dev/null; then OMP_NUM_THREADS=1 $pin python3 "$root/tools/bench/torch_step.py" "$batch" 300; fi
+done
