@@ -47,21 +47,43 @@ class Spread {
   Shape y_;
 };
 
-// dbias[k] = sum of dy over what is live
-void add_up(const float* dy, const TensorView& route, bool pooled, int64_t k, float* dbias) {
-  std::fill_n(dbias, k, 0.0f);
-  const int64_t rows = k == 0 ? 0 : route.elements() / k;
-  for (int64_t row = 0; row < rows; ++row) {
-    const float* g = dy + row * k;
-    if (pooled) {
-      const uint8_t* index = route.as<const uint8_t>() + row * k;
-#pragma omp simd
-      for (int64_t i = 0; i < k; ++i) dbias[i] += index[i] == kNoGradient ? 0 : g[i];
-    } else {
-      const float* y = route.as<const float>() + row * k;
-#pragma omp simd
-      for (int64_t i = 0; i < k; ++i) dbias[i] += y[i] <= 0 ? 0 : g[i];
+// dbias[k] = sum of dy over what is live, one row of channels after the other; rows in turn go to a few sums
+// of their own, since each addition waits for the one before.
+template <typename Live>
+void add_up(const float* dy, int64_t rows, int64_t k, const Live& live, float* dbias) {
+  constexpr int64_t kSums = 4;
+  for (int64_t first = 0; first < k; first += kLanes) {
+    const int64_t lanes = std::min<int64_t>(kLanes, k - first);
+    Vec sums[kSums] = {};
+    const auto add = [&](Vec& sum, int64_t row) {
+      const int64_t at = row * k + first;
+      sum += live(at, lanes) ? (lanes == kLanes ? load(dy + at) : load_some(dy + at, lanes)) : Vec{};
+    };
+    int64_t row = 0;
+    for (; row + kSums <= rows; row += kSums) {
+      for (int64_t i = 0; i < kSums; ++i) add(sums[i], row + i);
     }
+    for (; row < rows; ++row) add(sums[0], row);
+    store_some(dbias + first, (sums[0] + sums[1]) + (sums[2] + sums[3]), lanes);
+  }
+}
+
+void add_up(const float* dy, const TensorView& route, bool pooled, int64_t k, float* dbias) {
+  const int64_t rows = k == 0 ? 0 : route.elements() / k;
+  if (pooled) {
+    const auto* index = route.as<const uint8_t>();
+    add_up(
+        dy, rows, k,
+        [=](int64_t at, int64_t lanes) { return load_bytes(index + at, lanes) != int32_t{kNoGradient}; },
+        dbias);
+  } else {
+    const auto* y = route.as<const float>();
+    add_up(
+        dy, rows, k,
+        [=](int64_t at, int64_t lanes) {
+          return !((lanes == kLanes ? load(y + at) : load_some(y + at, lanes)) <= 0.0f);
+        },
+        dbias);
   }
 }
 
@@ -74,7 +96,7 @@ std::unique_ptr<Kernel> filter_kernel(const Grad& grad, int64_t k) {
   return function_kernel(
       [=](const Call& call) {
         grad(call.in(0), call.in(1), call.in<uint8_t>(2), call.out(), call.scratch<float>());
-        if (call.out(1) != nullptr) add_up(call.in(1), call.inputs[2], true, k, call.out(1));
+        add_up(call.in(1), call.inputs[2], true, k, call.out(1));
       },
       grad.workspace_bytes());
 }
@@ -132,7 +154,7 @@ std::unique_ptr<Kernel> make_conv_block_filter_grad(const ConvBlockFilterGrad& o
         float* g = call.scratch<float>();
         spread(call.in(1), call.inputs[2], g);
         grad(call.in(0), g, call.out(), g + spread.bytes() / int64_t{sizeof(float)});
-        if (call.out(1) != nullptr) add_up(call.in(1), call.inputs[2], pooled, shape.k, call.out(1));
+        add_up(call.in(1), call.inputs[2], pooled, shape.k, call.out(1));
       },
       spread.bytes() + grad.workspace_bytes());
 }

@@ -2,6 +2,7 @@
 // gradient, so a 2x2 pool leaves a quarter of the multiply-adds, and dead relus less. Live terms are listed
 // first, branch-free, then worked off with whole patches in registers.
 #include <algorithm>
+#include <array>
 
 #include "kernels/cpu/conv_gradients.h"
 
@@ -16,33 +17,56 @@ struct Term {
   float factor;
 };
 
-// sums[0..V) += sum over the terms of factor * source[offset + ...]
-template <int V>
-void add_terms(const Term* terms, int64_t count, const float* source, float* sums) {
-  Vec patch[V];
-  for (int v = 0; v < V; ++v) patch[v] = load(sums + v * kLanes);
+// Rows of a patch and their distance, in what is read and in what is summed up.
+struct Rows {
+  int64_t count, source_stride, sums_stride;
+};
+
+// sums[r][0..V) += sum over the terms of factor * source[offset + r-th row ...] for R rows at once.
+template <int R, int V>
+void add_rows(const Term* terms, int64_t count, const float* source, float* sums, const Rows& rows) {
+  Vec patch[R][V];
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < V; ++v) patch[r][v] = load(sums + r * rows.sums_stride + v * kLanes);
+  }
   for (const Term* term = terms; term < terms + count; ++term) {
     const float* row = source + term->offset;
     const float factor = term->factor;
 #pragma GCC unroll 18
-    for (int v = 0; v < V; ++v) patch[v] += factor * load(row + v * kLanes);
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 18
+      for (int v = 0; v < V; ++v) patch[r][v] += factor * load(row + r * rows.source_stride + v * kLanes);
+    }
   }
-  for (int v = 0; v < V; ++v) store(sums + v * kLanes, patch[v]);
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < V; ++v) store(sums + r * rows.sums_stride + v * kLanes, patch[r][v]);
+  }
 }
 
-// The same for any number of vectors, in the largest pieces that registers hold.
-void add_terms(const Term* terms, int64_t count, const float* source, float* sums, int64_t vectors) {
-  const auto pass = [&]<int V>() {
-    for (; vectors >= V; vectors -= V) {
-      add_terms<V>(terms, count, source, sums);
-      source += V * kLanes;
-      sums += V * kLanes;
-    }
+// The same for any number of rows and vectors, in pieces that registers hold; 3 x 6 is a 3x3 filter over 32
+// channels.
+void add_terms(const Term* terms, int64_t count, const float* source, float* sums, Rows rows,
+               int64_t vectors) {
+  const auto columns = [&]<int R>() {
+    const float* from = source;
+    float* to = sums;
+    int64_t left = vectors;
+    const auto pass = [&]<int V>() {
+      for (; left >= V; left -= V) {
+        add_rows<R, V>(terms, count, from, to, rows);
+        from += V * kLanes;
+        to += V * kLanes;
+      }
+    };
+    if constexpr (R * 6 <= kPatchVectors) pass.template operator()<6>();
+    pass.template operator()<2>();
+    pass.template operator()<1>();
+    source += R * rows.source_stride;
+    sums += R * rows.sums_stride;
+    rows.count -= R;
   };
-  pass.template operator()<kPatchVectors>();
-  pass.template operator()<6>();
-  pass.template operator()<2>();
-  pass.template operator()<1>();
+  while (rows.count >= 3) columns.template operator()<3>();
+  while (rows.count >= 1) columns.template operator()<1>();
 }
 
 }  // namespace
@@ -69,25 +93,27 @@ void SparseFilterGrad::operator()(const float* x, const float* dy, const uint8_t
   Term* terms = reinterpret_cast<Term*>(
       buffer + (shape_.padded() ? round_up_to(shape_.padded_elements(), kWorkspaceAlignment) : 0));
   int32_t* counts = reinterpret_cast<int32_t*>(terms + k * windows_.count);
-  const std::vector<int32_t>& offsets = windows_.offsets;
+  std::array<int32_t, kNoGradient + 1> offset_of{};  // by position in the window
+  // Rows of taps are evenly spaced unless the filter is dilated along a row.
+  const Rows rows = run == shape_.kw * shape_.cg ? Rows{shape_.kh, shape_.run_offset(1), run} : Rows{1, 0, 0};
   std::fill_n(sums, k * taps, 0.0f);
   for (int64_t image = 0; image < shape_.n; ++image) {
     std::fill_n(counts, k, 0);
     for (int64_t window = 0; window < windows_.count; ++window) {
       const int64_t row = (image * windows_.count + window) * k;
-      const int32_t* places = offsets.data() + window * windows_.area;
+      // A table, not a condition: which channels are live cannot be predicted.
+      std::copy_n(windows_.offsets.data() + window * windows_.area, windows_.area, offset_of.data());
       for (int64_t channel = 0; channel < k; ++channel) {
         const uint8_t place = index[row + channel];
-        const bool live = place != kNoGradient;
-        terms[channel * windows_.count + counts[channel]] = {places[live ? place : 0], dy[row + channel]};
-        counts[channel] += live;
+        terms[channel * windows_.count + counts[channel]] = {offset_of[place], dy[row + channel]};
+        counts[channel] += place != kNoGradient;
       }
     }
     const float* pixels = shape_.padded_image(x, image, buffer);
     for (int64_t channel = 0; channel < k; ++channel) {
-      for (int64_t tap = 0; tap < taps; tap += run) {
-        add_terms(terms + channel * windows_.count, counts[channel], pixels + shape_.run_offset(tap / run),
-                  sums + channel * taps + tap, run / kLanes);
+      for (int64_t row = 0; row < taps / run; row += rows.count) {
+        add_terms(terms + channel * windows_.count, counts[channel], pixels + shape_.run_offset(row),
+                  sums + channel * taps + row * run, rows, run / kLanes);
       }
     }
   }
@@ -106,7 +132,7 @@ SparseInputGrad::SparseInputGrad(const ConvShape& shape, const Windows& windows)
 // Images whose terms stay in the second-level cache while one row of taps after the other passes over them.
 int64_t SparseInputGrad::images_per_block() const {
   constexpr int64_t kTerms = 256 * 1024 / sizeof(Term);
-  return std::clamp<int64_t>(kTerms / std::max<int64_t>(1, windows_.count * shape_.k), 1,
+  return std::clamp<int64_t>(kTerms / std::max<int64_t>(1, windows_.count * windows_.area * shape_.k), 1,
                              std::max<int64_t>(1, shape_.n));
 }
 
@@ -115,7 +141,7 @@ int64_t SparseInputGrad::workspace_bytes() const {
   const int64_t padded =
       shape_.padded() ? images * round_up_to(shape_.padded_elements(), kWorkspaceAlignment) : 0;
   return (round_up_to(shape_.taps() * shape_.k, kWorkspaceAlignment) + padded) * int64_t{sizeof(float)} +
-         (images * windows_.count * shape_.k + shape_.k) * int64_t{sizeof(Term)} +
+         (images * places * shape_.k + shape_.k) * int64_t{sizeof(Term)} +
          images * places * int64_t{sizeof(int32_t)};
 }
 
@@ -128,9 +154,9 @@ void SparseInputGrad::operator()(const float* dy, const uint8_t* index, const fl
   float* transposed = workspace;  // (rows, k, run): the weights of one row of taps fit the first-level cache
   float* padded = transposed + round_up_to(shape_.taps() * k, kWorkspaceAlignment);
   Term* terms = reinterpret_cast<Term*>(padded + (shape_.padded() ? block * image_stride : 0));
-  // How many terms each position of each window has; they lie one after the other. The last k terms are for
-  // dead ones.
-  int32_t* counts = reinterpret_cast<int32_t*>(terms + block * windows_.count * k + k);
+  Term* const dead = terms + block * places * k;  // k of them, for channels without a gradient
+  // How many terms each position of each window has.
+  auto* counts = reinterpret_cast<int32_t*>(dead + k);
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t tap = 0; tap < run; ++tap) {
       for (int64_t channel = 0; channel < k; ++channel) {
@@ -140,30 +166,29 @@ void SparseInputGrad::operator()(const float* dy, const uint8_t* index, const fl
   }
   for (int64_t first = 0; first < shape_.n; first += block) {
     const int64_t images = std::min(block, shape_.n - first);
-    Term* next = terms;
-    int32_t* count = counts;
     for (int64_t window = 0; window < images * windows_.count; ++window) {
       const int64_t at = (first * windows_.count + window) * k;
+      Term* const lists = terms + window * area * k;  // k terms of room for each position
+      std::array<Term*, kNoGradient + 1> next;
+      for (int64_t place = 0; place < area; ++place) next[static_cast<size_t>(place)] = lists + place * k;
+      next[kNoGradient] = dead;
+      for (int64_t channel = 0; channel < k; ++channel) {
+        *next[index[at + channel]]++ = {static_cast<int32_t>(channel * run), dy[at + channel]};
+      }
       for (int64_t place = 0; place < area; ++place) {
-        Term* const start = next;
-        for (int64_t channel = 0; channel < k; ++channel) {
-          *next = {static_cast<int32_t>(channel * run), dy[at + channel]};
-          next += index[at + channel] == place;
-        }
-        *count++ = static_cast<int32_t>(next - start);
+        counts[window * area + place] =
+            static_cast<int32_t>(next[static_cast<size_t>(place)] - lists - place * k);
       }
     }
     float* target = shape_.padded() ? padded : dx + first * image_stride;
     std::fill_n(target, images * image_stride, 0.0f);
     for (int64_t row = 0; row < rows; ++row) {
-      const Term* term = terms;
-      count = counts;
       for (int64_t image = 0; image < images; ++image) {
         float* pixels = target + image * image_stride + shape_.run_offset(row);
         for (int64_t place = 0; place < places; ++place) {
-          add_terms(term, *count, transposed + row * k * run,
-                    pixels + windows_.offsets[static_cast<size_t>(place)], run / kLanes);
-          term += *count++;
+          const int64_t list = image * places + place;
+          add_terms(terms + list * k, counts[list], transposed + row * k * run,
+                    pixels + windows_.offsets[static_cast<size_t>(place)], {1, 0, 0}, run / kLanes);
         }
       }
     }
