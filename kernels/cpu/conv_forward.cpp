@@ -138,13 +138,13 @@ class Forward {
           best = best < 0.0f ? Vec{} : best;
         }
         const int64_t lanes = lanes_of(channels, v), place = at + window * shape_.k + v * kLanes;
+        uint8_t* indices = call.outputs.size() > 1 ? call.out<uint8_t>(1) : nullptr;
         if (lanes == kLanes) {
           store(call.out() + place, best);
+          if (indices != nullptr) store_bytes(indices + place, index);
         } else {
           store_some(call.out() + place, best, lanes);
-        }
-        if (call.outputs.size() > 1 && call.outputs[1].data != nullptr) {
-          store_bytes(call.out<uint8_t>(1) + place, index, lanes);
+          if (indices != nullptr) store_some_bytes(indices + place, index, lanes);
         }
       }
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <type_traits>
 
 #include "kernels/cpu/cpu_kernels.h"
 
@@ -47,43 +48,43 @@ class Spread {
   Shape y_;
 };
 
-// dbias[k] = sum of dy over what is live, one row of channels after the other; rows in turn go to a few sums
-// of their own, since each addition waits for the one before.
-template <typename Live>
-void add_up(const float* dy, int64_t rows, int64_t k, const Live& live, float* dbias) {
+// Sum of dy over the rows where `live(row's place, lanes)` lets it through, for one vector of channels. Rows
+// in turn go to a few sums of their own, since each addition waits for the one before. `lanes` is a constant
+// for whole vectors: a partial one costs calls.
+template <typename Live, typename Lanes>
+void add_up_column(const float* dy, int64_t rows, int64_t k, const Live& live, Lanes lanes, float* dbias) {
   constexpr int64_t kSums = 4;
-  for (int64_t first = 0; first < k; first += kLanes) {
-    const int64_t lanes = std::min<int64_t>(kLanes, k - first);
-    Vec sums[kSums] = {};
-    const auto add = [&](Vec& sum, int64_t row) {
-      const int64_t at = row * k + first;
-      sum += live(at, lanes) ? (lanes == kLanes ? load(dy + at) : load_some(dy + at, lanes)) : Vec{};
-    };
-    int64_t row = 0;
-    for (; row + kSums <= rows; row += kSums) {
-      for (int64_t i = 0; i < kSums; ++i) add(sums[i], row + i);
-    }
-    for (; row < rows; ++row) add(sums[0], row);
-    store_some(dbias + first, (sums[0] + sums[1]) + (sums[2] + sums[3]), lanes);
+  Vec sums[kSums] = {};
+  const auto term = [&](int64_t row) {
+    const int64_t at = row * k;
+    return live(at, lanes) ? load_some(dy + at, lanes) : Vec{};
+  };
+  int64_t row = 0;
+  for (; row + kSums <= rows; row += kSums) {
+    for (int64_t i = 0; i < kSums; ++i) sums[i] += term(row + i);
   }
+  for (; row < rows; ++row) sums[0] += term(row);
+  store_some(dbias, (sums[0] + sums[1]) + (sums[2] + sums[3]), lanes);
 }
 
+// dbias[k] = sum of dy over what is live
 void add_up(const float* dy, const TensorView& route, bool pooled, int64_t k, float* dbias) {
   const int64_t rows = k == 0 ? 0 : route.elements() / k;
-  if (pooled) {
-    const auto* index = route.as<const uint8_t>();
-    add_up(
-        dy, rows, k,
-        [=](int64_t at, int64_t lanes) { return load_bytes(index + at, lanes) != int32_t{kNoGradient}; },
-        dbias);
-  } else {
-    const auto* y = route.as<const float>();
-    add_up(
-        dy, rows, k,
-        [=](int64_t at, int64_t lanes) {
-          return !((lanes == kLanes ? load(y + at) : load_some(y + at, lanes)) <= 0.0f);
-        },
-        dbias);
+  for (int64_t first = 0; first < k; first += kLanes) {
+    const auto column = [&](const auto& live) {
+      const auto whole = std::integral_constant<int64_t, kLanes>{};
+      k - first >= kLanes ? add_up_column(dy + first, rows, k, live, whole, dbias + first)
+                          : add_up_column(dy + first, rows, k, live, k - first, dbias + first);
+    };
+    if (pooled) {
+      const uint8_t* index = route.as<const uint8_t>() + first;
+      column([=](int64_t at, int64_t lanes) {
+        return load_some_bytes(index + at, lanes) != int32_t{kNoGradient};
+      });
+    } else {
+      const float* y = route.as<const float>() + first;
+      column([=](int64_t at, int64_t lanes) { return !(load_some(y + at, lanes) <= 0.0f); });
+    }
   }
 }
 

@@ -236,7 +236,7 @@ void MaskedFilterGrad::operator()(const float* x, const float* dy, const uint8_t
           for (int v = 0; v < kMaskedVectors; ++v) {
             const int64_t lanes = std::clamp<int64_t>(channels - v * kLanes, 0, kLanes);
             g[v] = lanes == kLanes ? load(dy + at + v * kLanes) : load_some(dy + at + v * kLanes, lanes);
-            place[v] = load_bytes(index + at + v * kLanes, lanes);
+            place[v] = load_some_bytes(index + at + v * kLanes, lanes);
           }
           for (int64_t i = 0; i < area; ++i) {
             Vec live[kMaskedVectors];
