@@ -7,7 +7,7 @@
 #include <functional>
 #include <numeric>
 
-#include "runtime/core/errors.h"
+#include "runtime/core/op_check.h"
 
 namespace headroom {
 
@@ -17,52 +17,7 @@ std::string to_string(const TensorSpec& spec) {
 
 namespace {
 
-using Specs = std::span<const TensorSpec>;
 using Outputs = std::vector<TensorSpec>;
-
-// Checks one op's operands; every message starts with the op's name and ends with the operands' shapes.
-class Check {
- public:
-  Check(const Op& op, Specs inputs) : op_(op), inputs_(inputs) {}
-
-  [[noreturn]] void fail(const std::string& why) const {
-    std::vector<std::string> operands;
-    for (const TensorSpec& input : inputs_) operands.push_back(to_string(input));
-    throw InvalidArgument(fmt::format("{}({}): {}", op_name(op_), fmt::join(operands, ", "), why));
-  }
-  void require(bool condition, const std::string& why) const {
-    if (!condition) fail(why);
-  }
-  void count(size_t n) const {
-    require(inputs_.size() == n,
-            fmt::format("takes {} operand{}, got {}", n, n == 1 ? "" : "s", inputs_.size()));
-  }
-  void dtype(size_t i, DType dtype) const {
-    require(inputs_[i].dtype == dtype, fmt::format("operand {} must be {}", i, to_string(dtype)));
-  }
-  // `n` operands, all f32
-  void floats(size_t n) const {
-    count(n);
-    for (size_t i = 0; i < n; ++i) dtype(i, DType::kF32);
-  }
-  void rank(size_t i, int rank) const {
-    require(shape(i).rank() == rank, fmt::format("operand {} must have rank {}", i, rank));
-  }
-  void same_shape(size_t i, const Shape& expected) const {
-    require(shape(i) == expected, fmt::format("operand {} must have shape {}", i, to_string(expected)));
-  }
-  void scalar(size_t i, DType type) const {
-    dtype(i, type);
-    rank(i, 0);
-  }
-  const Shape& shape(size_t i) const { return inputs_[i].shape; }
-  const TensorSpec& input(size_t i) const { return inputs_[i]; }
-  size_t size() const { return inputs_.size(); }
-
- private:
-  const Op& op_;
-  Specs inputs_;
-};
 
 TensorSpec f32(Shape shape) {
   return {DType::kF32, shape};
@@ -84,13 +39,13 @@ std::span<const int64_t> extents_of(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
 
-void check_pair(const Check& check, Pair pair, int least, const char* what) {
+void check_pair(const OpCheck& check, Pair pair, int least, const char* what) {
   check.require(pair[0] >= least && pair[1] >= least,
                 fmt::format("{} must be at least {}, got {}x{}", what, least, pair[0], pair[1]));
 }
 
 // (N,OH,OW,K) of a convolution of x with a filter.
-Shape conv_output(const Check& check, const Conv2d& op, const Shape& x, const Shape& filter) {
+Shape conv_output(const OpCheck& check, const Conv2d& op, const Shape& x, const Shape& filter) {
   check.require(x.rank() == 4, fmt::format("the image must be (N,H,W,C), got {}", to_string(x)));
   check.require(filter.rank() == 4,
                 fmt::format("the filter must be (KH,KW,C/groups,K), got {}", to_string(filter)));
@@ -110,7 +65,7 @@ Shape conv_output(const Check& check, const Conv2d& op, const Shape& x, const Sh
   return {x[0], oh, ow, filter[3]};
 }
 
-Shape pool_output(const Check& check, const Pool2d& op, const Shape& x) {
+Shape pool_output(const OpCheck& check, const Pool2d& op, const Shape& x) {
   check.require(x.rank() == 4, fmt::format("the image must be (N,H,W,C), got {}", to_string(x)));
   check_pair(check, op.window, 1, "window");
   check_pair(check, op.stride, 1, "stride");
@@ -124,23 +79,23 @@ Shape pool_output(const Check& check, const Pool2d& op, const Shape& x) {
 }
 
 // The index of max pooling is u8, and kNoGradient is taken.
-Shape max_pool_output(const Check& check, const Pool2d& op, const Shape& x) {
+Shape max_pool_output(const OpCheck& check, const Pool2d& op, const Shape& x) {
   check.require(
       int64_t{op.window[0]} * op.window[1] <= kNoGradient,
       fmt::format("a window of {}x{} has more than {} positions", op.window[0], op.window[1], kNoGradient));
   return pool_output(check, op, x);
 }
 
-Shape block_output(const Check& check, const ConvBlock& op, const Shape& x, const Shape& filter) {
+Shape block_output(const OpCheck& check, const ConvBlock& op, const Shape& x, const Shape& filter) {
   const Shape y = conv_output(check, op.conv, x, filter);
   return op.pool ? max_pool_output(check, *op.pool, y) : y;
 }
 
-void check_route(const Check& check, size_t i, const ConvBlock& op) {
+void check_route(const OpCheck& check, size_t i, const ConvBlock& op) {
   check.dtype(i, op.pool ? DType::kU8 : DType::kF32);
 }
 
-Shape reduced(const Check& check, const Shape& x, const std::vector<int>& axes, bool keep) {
+Shape reduced(const OpCheck& check, const Shape& x, const std::vector<int>& axes, bool keep) {
   check.require(
       std::is_sorted(axes.begin(), axes.end()) && std::adjacent_find(axes.begin(), axes.end()) == axes.end(),
       "axes must be sorted and distinct");
@@ -156,7 +111,7 @@ Shape reduced(const Check& check, const Shape& x, const std::vector<int>& axes, 
   return Shape(std::span<const int64_t>(extents));
 }
 
-Outputs infer(const MatMul& op, const Check& c) {
+Outputs infer(const MatMul& op, const OpCheck& c) {
   c.floats(2);
   const Shape &a = c.shape(0), &b = c.shape(1);
   c.require(a.rank() >= 2 && b.rank() >= 2, "operands must be matrices or batches of them");
@@ -172,30 +127,30 @@ Outputs infer(const MatMul& op, const Check& c) {
   return {f32(concatenated(extents_of(batch), matrix))};
 }
 
-Outputs infer(const Conv2d& op, const Check& c) {
+Outputs infer(const Conv2d& op, const OpCheck& c) {
   c.floats(2);
   return {f32(conv_output(c, op, c.shape(0), c.shape(1)))};
 }
 
-Outputs infer(const Conv2dInputGrad& op, const Check& c) {
+Outputs infer(const Conv2dInputGrad& op, const OpCheck& c) {
   c.floats(2);
   c.same_shape(0, conv_output(c, op.conv, op.input_shape, c.shape(1)));
   return {f32(op.input_shape)};
 }
 
-Outputs infer(const Conv2dFilterGrad& op, const Check& c) {
+Outputs infer(const Conv2dFilterGrad& op, const OpCheck& c) {
   c.floats(2);
   c.same_shape(1, conv_output(c, op.conv, c.shape(0), op.filter_shape));
   return {f32(op.filter_shape)};
 }
 
-Outputs infer(const MaxPool& op, const Check& c) {
+Outputs infer(const MaxPool& op, const OpCheck& c) {
   c.floats(1);
   const Shape y = max_pool_output(c, op.pool, c.shape(0));
   return {f32(y), u8(y)};
 }
 
-Outputs infer(const MaxPoolGrad& op, const Check& c) {
+Outputs infer(const MaxPoolGrad& op, const OpCheck& c) {
   c.count(2);
   c.dtype(0, DType::kF32);
   c.dtype(1, DType::kU8);
@@ -205,18 +160,18 @@ Outputs infer(const MaxPoolGrad& op, const Check& c) {
   return {f32(op.input_shape)};
 }
 
-Outputs infer(const AvgPool& op, const Check& c) {
+Outputs infer(const AvgPool& op, const OpCheck& c) {
   c.floats(1);
   return {f32(pool_output(c, op.pool, c.shape(0)))};
 }
 
-Outputs infer(const AvgPoolGrad& op, const Check& c) {
+Outputs infer(const AvgPoolGrad& op, const OpCheck& c) {
   c.floats(1);
   c.same_shape(0, pool_output(c, op.pool, op.input_shape));
   return {f32(op.input_shape)};
 }
 
-Outputs infer(const ConvBlock& op, const Check& c) {
+Outputs infer(const ConvBlock& op, const OpCheck& c) {
   c.floats(3);
   const Shape y = block_output(c, op, c.shape(0), c.shape(1));
   c.same_shape(2, {y[3]});
@@ -224,7 +179,7 @@ Outputs infer(const ConvBlock& op, const Check& c) {
   return {f32(y), u8(y)};
 }
 
-Outputs infer(const ConvBlockInputGrad& op, const Check& c) {
+Outputs infer(const ConvBlockInputGrad& op, const OpCheck& c) {
   c.count(3);
   c.dtype(0, DType::kF32);
   check_route(c, 1, op.block);
@@ -235,7 +190,7 @@ Outputs infer(const ConvBlockInputGrad& op, const Check& c) {
   return {f32(op.input_shape)};
 }
 
-Outputs infer(const ConvBlockFilterGrad& op, const Check& c) {
+Outputs infer(const ConvBlockFilterGrad& op, const OpCheck& c) {
   c.count(3);
   c.dtype(0, DType::kF32);
   c.dtype(1, DType::kF32);
@@ -246,35 +201,35 @@ Outputs infer(const ConvBlockFilterGrad& op, const Check& c) {
   return {f32(op.filter_shape), f32({op.filter_shape[3]})};
 }
 
-Outputs infer(const Unary&, const Check& c) {
+Outputs infer(const Unary&, const OpCheck& c) {
   c.floats(1);
   return {c.input(0)};
 }
 
-Outputs infer(const UnaryGrad&, const Check& c) {
+Outputs infer(const UnaryGrad&, const OpCheck& c) {
   c.floats(2);
   c.same_shape(1, c.shape(0));
   return {c.input(0)};
 }
 
-Outputs infer(const Scale&, const Check& c) {
+Outputs infer(const Scale&, const OpCheck& c) {
   c.floats(1);
   return {c.input(0)};
 }
 
-Outputs infer(const Binary&, const Check& c) {
+Outputs infer(const Binary&, const OpCheck& c) {
   c.floats(2);
   Shape result;
   c.require(broadcast(c.shape(0), c.shape(1), &result), "shapes do not broadcast");
   return {f32(result)};
 }
 
-Outputs infer(const Cast& op, const Check& c) {
+Outputs infer(const Cast& op, const OpCheck& c) {
   c.count(1);
   return {{op.to, c.shape(0)}};
 }
 
-Outputs infer(const Dropout& op, const Check& c) {
+Outputs infer(const Dropout& op, const OpCheck& c) {
   c.count(2);
   c.dtype(0, DType::kF32);
   c.scalar(1, DType::kI32);
@@ -282,7 +237,7 @@ Outputs infer(const Dropout& op, const Check& c) {
   return {c.input(0)};
 }
 
-Outputs infer(const Reshape& op, const Check& c) {
+Outputs infer(const Reshape& op, const OpCheck& c) {
   c.count(1);
   c.require(op.shape.elements() == c.shape(0).elements(),
             fmt::format("{} has {} elements, not {}", to_string(op.shape), op.shape.elements(),
@@ -290,7 +245,7 @@ Outputs infer(const Reshape& op, const Check& c) {
   return {{c.input(0).dtype, op.shape}};
 }
 
-Outputs infer(const Transpose& op, const Check& c) {
+Outputs infer(const Transpose& op, const OpCheck& c) {
   c.count(1);
   const int rank = c.shape(0).rank();
   std::vector<int> sorted = op.axes;
@@ -304,7 +259,7 @@ Outputs infer(const Transpose& op, const Check& c) {
   return {{c.input(0).dtype, Shape(std::span<const int64_t>(extents))}};
 }
 
-Outputs infer(const Concat& op, const Check& c) {
+Outputs infer(const Concat& op, const OpCheck& c) {
   c.require(c.size() >= 1, "takes at least one operand");
   const Shape& first = c.shape(0);
   c.require(op.axis >= 0 && op.axis < first.rank(),
@@ -319,7 +274,7 @@ Outputs infer(const Concat& op, const Check& c) {
   return {{c.input(0).dtype, first.with(op.axis, extent)}};
 }
 
-void check_slice(const Check& c, const Shape& whole, const std::vector<int64_t>& begin,
+void check_slice(const OpCheck& c, const Shape& whole, const std::vector<int64_t>& begin,
                  const Shape& extents) {
   c.require(static_cast<int>(begin.size()) == whole.rank() && extents.rank() == whole.rank(),
             fmt::format("begin and extents must have rank {}", whole.rank()));
@@ -331,19 +286,19 @@ void check_slice(const Check& c, const Shape& whole, const std::vector<int64_t>&
   }
 }
 
-Outputs infer(const Slice& op, const Check& c) {
+Outputs infer(const Slice& op, const OpCheck& c) {
   c.count(1);
   check_slice(c, c.shape(0), op.begin, op.extents);
   return {{c.input(0).dtype, op.extents}};
 }
 
-Outputs infer(const SliceGrad& op, const Check& c) {
+Outputs infer(const SliceGrad& op, const OpCheck& c) {
   c.count(1);
   check_slice(c, op.input_shape, op.begin, c.shape(0));
   return {{c.input(0).dtype, op.input_shape}};
 }
 
-Outputs infer(const Gather&, const Check& c) {
+Outputs infer(const Gather&, const OpCheck& c) {
   c.count(2);
   c.dtype(1, DType::kI32);
   c.require(c.shape(0).rank() >= 1, "the table must have rank 1 at least");
@@ -351,7 +306,7 @@ Outputs infer(const Gather&, const Check& c) {
   return {{c.input(0).dtype, concatenated(extents_of(c.shape(1)), extents_of(c.shape(0)).subspan(1))}};
 }
 
-Outputs infer(const GatherGrad& op, const Check& c) {
+Outputs infer(const GatherGrad& op, const OpCheck& c) {
   c.count(2);
   c.dtype(0, DType::kF32);
   c.dtype(1, DType::kI32);
@@ -360,7 +315,7 @@ Outputs infer(const GatherGrad& op, const Check& c) {
   return {f32(op.table_shape)};
 }
 
-Outputs infer(const BroadcastTo& op, const Check& c) {
+Outputs infer(const BroadcastTo& op, const OpCheck& c) {
   c.floats(1);
   Shape result;
   c.require(broadcast(c.shape(0), op.shape, &result) && result == op.shape,
@@ -368,12 +323,12 @@ Outputs infer(const BroadcastTo& op, const Check& c) {
   return {f32(op.shape)};
 }
 
-Outputs infer(const Fill& op, const Check& c) {
+Outputs infer(const Fill& op, const OpCheck& c) {
   c.count(0);
   return {f32(op.shape)};
 }
 
-Outputs infer(const Reduce& op, const Check& c) {
+Outputs infer(const Reduce& op, const OpCheck& c) {
   c.floats(1);
   if (op.kind != ReduceKind::kSum) {
     for (int axis : op.axes) {
@@ -384,7 +339,7 @@ Outputs infer(const Reduce& op, const Check& c) {
   return {f32(reduced(c, c.shape(0), op.axes, op.keep_axes))};
 }
 
-Outputs infer(const ReduceMaxGrad& op, const Check& c) {
+Outputs infer(const ReduceMaxGrad& op, const OpCheck& c) {
   c.floats(3);
   const Shape kept = reduced(c, c.shape(0), op.axes, true);
   c.same_shape(1, kept);
@@ -392,14 +347,14 @@ Outputs infer(const ReduceMaxGrad& op, const Check& c) {
   return {c.input(0)};
 }
 
-Outputs infer(const ArgMax& op, const Check& c) {
+Outputs infer(const ArgMax& op, const OpCheck& c) {
   c.floats(1);
   const Shape result = reduced(c, c.shape(0), {op.axis}, false);
   c.require(c.shape(0)[op.axis] > 0, "nothing to compare along the axis");
   return {i32(result)};
 }
 
-void check_labels(const Check& c) {
+void check_labels(const OpCheck& c) {
   c.dtype(0, DType::kF32);
   c.rank(0, 2);
   c.dtype(1, DType::kI32);
@@ -407,32 +362,32 @@ void check_labels(const Check& c) {
   c.require(c.shape(0)[1] > 0, "there are no classes");
 }
 
-Outputs infer(const Accuracy&, const Check& c) {
+Outputs infer(const Accuracy&, const OpCheck& c) {
   c.count(2);
   check_labels(c);
   c.require(c.shape(0)[0] > 0, "there are no rows");
   return {f32({})};
 }
 
-Outputs infer(const Softmax&, const Check& c) {
+Outputs infer(const Softmax&, const OpCheck& c) {
   c.floats(1);
   c.require(c.shape(0).rank() >= 1, "takes rank 1 at least");
   return {c.input(0)};
 }
 
-Outputs infer(const SoftmaxGrad&, const Check& c) {
+Outputs infer(const SoftmaxGrad&, const OpCheck& c) {
   c.floats(2);
   c.same_shape(1, c.shape(0));
   return {c.input(0)};
 }
 
-Outputs infer(const CrossEntropy&, const Check& c) {
+Outputs infer(const CrossEntropy&, const OpCheck& c) {
   c.count(2);
   check_labels(c);
   return {f32({c.shape(0)[0]})};
 }
 
-Outputs infer(const CrossEntropyGrad&, const Check& c) {
+Outputs infer(const CrossEntropyGrad&, const OpCheck& c) {
   c.count(3);
   check_labels(c);
   c.dtype(2, DType::kF32);
@@ -440,33 +395,33 @@ Outputs infer(const CrossEntropyGrad&, const Check& c) {
   return {c.input(0)};
 }
 
-void check_channels(const Check& c, size_t image, std::initializer_list<size_t> vectors) {
+void check_channels(const OpCheck& c, size_t image, std::initializer_list<size_t> vectors) {
   c.require(c.shape(image).rank() >= 2, "the image must have rank 2 at least");
   c.require(c.shape(image).elements() > 0, "the image is empty");
   for (size_t i : vectors) c.same_shape(i, {c.shape(image).last()});
 }
 
-Outputs infer(const BatchNorm&, const Check& c) {
+Outputs infer(const BatchNorm&, const OpCheck& c) {
   c.floats(3);
   check_channels(c, 0, {1, 2});
   return {c.input(0), c.input(1), c.input(1)};
 }
 
-Outputs infer(const BatchNormGrad&, const Check& c) {
+Outputs infer(const BatchNormGrad&, const OpCheck& c) {
   c.floats(5);
   c.same_shape(1, c.shape(0));
   check_channels(c, 0, {2, 3, 4});
   return {c.input(0), c.input(2), c.input(2)};
 }
 
-Outputs infer(const BatchNormInference&, const Check& c) {
+Outputs infer(const BatchNormInference&, const OpCheck& c) {
   c.floats(5);
   check_channels(c, 0, {1, 2, 3, 4});
   return {c.input(0)};
 }
 
 // w, g, lr [] and further state shaped like w at `states`
-void check_update(const Check& c, std::initializer_list<size_t> states) {
+void check_update(const OpCheck& c, std::initializer_list<size_t> states) {
   c.dtype(0, DType::kF32);
   c.dtype(1, DType::kF32);
   c.same_shape(1, c.shape(0));
@@ -477,32 +432,32 @@ void check_update(const Check& c, std::initializer_list<size_t> states) {
   }
 }
 
-Outputs infer(const SgdUpdate& op, const Check& c) {
+Outputs infer(const SgdUpdate& op, const OpCheck& c) {
   c.count(op.momentum != 0 ? 4 : 3);
   op.momentum != 0 ? check_update(c, {3}) : check_update(c, {});
   return {};
 }
 
-Outputs infer(const RmspropUpdate&, const Check& c) {
+Outputs infer(const RmspropUpdate&, const OpCheck& c) {
   c.count(4);
   check_update(c, {3});
   return {};
 }
 
-Outputs infer(const AdamUpdate&, const Check& c) {
+Outputs infer(const AdamUpdate&, const OpCheck& c) {
   c.count(6);
   check_update(c, {4, 5});
   c.scalar(3, DType::kI32);
   return {};
 }
 
-Outputs infer(const MovingAverageUpdate&, const Check& c) {
+Outputs infer(const MovingAverageUpdate&, const OpCheck& c) {
   c.floats(2);
   c.same_shape(1, c.shape(0));
   return {};
 }
 
-Outputs infer(const CounterUpdate&, const Check& c) {
+Outputs infer(const CounterUpdate&, const OpCheck& c) {
   c.count(1);
   c.scalar(0, DType::kI32);
   return {};
@@ -511,7 +466,7 @@ Outputs infer(const CounterUpdate&, const Check& c) {
 }  // namespace
 
 std::vector<TensorSpec> infer_outputs(const Op& op, std::span<const TensorSpec> inputs) {
-  const Check check(op, inputs);
+  const OpCheck check(op, inputs);
   return std::visit([&](const auto& concrete) { return infer(concrete, check); }, op);
 }
 
