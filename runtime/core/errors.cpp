@@ -44,10 +44,17 @@ LibraryError::LibraryError(std::string message, std::string call, std::string st
                            std::vector<std::string> log)
     : Error(message), call_(std::move(call)), status_(std::move(status)), log_(std::move(log)) {}
 
+CollectiveError::CollectiveError(int rank, std::string call, std::string cause)
+    : Error(fmt::format("{} failed on rank {}: {}", call, rank, cause)),
+      rank_(rank),
+      call_(std::move(call)),
+      cause_(std::move(cause)) {}
+
 ExitCode exit_code(const std::exception& error) {
   if (dynamic_cast<const InvalidArgument*>(&error)) return kExitBadInput;
   if (dynamic_cast<const OutOfMemory*>(&error)) return kExitOutOfMemory;
-  if (dynamic_cast<const LibraryError*>(&error) || dynamic_cast<const DeviceError*>(&error)) {
+  if (dynamic_cast<const LibraryError*>(&error) || dynamic_cast<const DeviceError*>(&error) ||
+      dynamic_cast<const CollectiveError*>(&error)) {
     return kExitLibraryFailure;
   }
   return kExitOther;

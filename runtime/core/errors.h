@@ -78,6 +78,20 @@ class LibraryError : public Error {
   std::vector<std::string> log_;
 };
 
+// A call that not all ranks of a group made alike and in time. `rank` is the one that says so, `cause` names
+// those it is due to.
+class CollectiveError : public Error {
+ public:
+  CollectiveError(int rank, std::string call, std::string cause);
+  int rank() const { return rank_; }
+  const std::string& call() const { return call_; }    // "all_reduce_sum"
+  const std::string& cause() const { return cause_; }  // "rank 2 has died"
+
+ private:
+  int rank_;
+  std::string call_, cause_;
+};
+
 // What every program of the project returns to the shell.
 enum ExitCode : int {
   kExitDone = 0,

@@ -1,5 +1,5 @@
-// Counts driver calls and says which of them fails: what the faulty device and its memory share. Knows
-// neither.
+// Counts the calls of a driver or of a collective and says which of them fails: what the faulty twins share.
+// Knows none of them.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace headroom {
 
 struct FaultPlan {
-  int64_t failing_call = 0;  // this driver call, counted from 1, fails once; 0: none does
+  int64_t failing_call = 0;  // this call, counted from 1, fails once; 0: none does
   int64_t drop_call = 0;     // from this call on others hold `drop_bytes` more of the device; 0: never
   int64_t drop_bytes = 0;
 };
@@ -18,9 +18,9 @@ class FaultInjector {
  public:
   // Follows `plan` from now on, counting from zero again.
   void arm(const FaultPlan& plan);
-  // Counts one driver call; true when it is the one to fail.
+  // Counts one call; true when it is the one to fail.
   bool next_call_fails();
-  // Driver calls since the last arm().
+  // Calls since the last arm().
   int64_t calls() const;
   // What others hold on top by now.
   int64_t dropped_bytes() const;
