@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # What the scripts of this folder share; sourced, POSIX sh. Sets $root and moves no one's current directory.
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 
