@@ -196,7 +196,7 @@ std::vector<Value> gradients(Value loss, std::span<const Value> variables) {
 
   const auto count = static_cast<int>(graph.nodes().size()) - 1;  // the nodes before the fill
   for (int id = count - 1; id >= 0; --id) {
-    const Node node = graph.node(id);  // a copy: appending moves the vector
+    const Node& node = graph.node(id);
     Context context{graph, node, {}, {}, {}};
     bool flows = false, needed = false;
     for (int output : node.outputs) {

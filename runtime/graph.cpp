@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "runtime/core/errors.h"
 
@@ -105,7 +106,7 @@ void Graph::replace_nodes(std::vector<Node> nodes) {
     }
     for (int output : node.outputs) made[static_cast<size_t>(output)] = true;
   }
-  nodes_ = std::move(nodes);
+  nodes_.assign(std::make_move_iterator(nodes.begin()), std::make_move_iterator(nodes.end()));
 }
 
 NameScope::NameScope(Graph& graph, std::string_view name) : graph_(graph), previous_(graph.scope_) {

@@ -2,6 +2,7 @@
 // Knows no device, no plan and no memory.
 #pragma once
 
+#include <deque>
 #include <span>
 #include <string>
 #include <string_view>
@@ -60,8 +61,9 @@ class Graph {
   // variable.
   std::vector<Value> add(const Op& op, std::span<const Value> inputs, std::string_view name = {});
 
-  const std::vector<Node>& nodes() const { return nodes_; }
-  const std::vector<ValueInfo>& values() const { return values_; }
+  // References to nodes and values stay valid while the graph grows.
+  const std::deque<Node>& nodes() const { return nodes_; }
+  const std::deque<ValueInfo>& values() const { return values_; }
   const Node& node(int id) const { return nodes_[static_cast<size_t>(id)]; }
   const ValueInfo& value(int id) const { return values_[static_cast<size_t>(id)]; }
   // The input or variable of that full name; throws InvalidArgument listing what there is.
@@ -78,8 +80,8 @@ class Graph {
   std::string unique_name(std::string_view name);
   Value new_value(ValueInfo info);
 
-  std::vector<Node> nodes_;
-  std::vector<ValueInfo> values_;
+  std::deque<Node> nodes_;
+  std::deque<ValueInfo> values_;
   std::vector<std::string> names_;  // of nodes, inputs and variables; sorted
   std::string scope_;
 };

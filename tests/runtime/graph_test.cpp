@@ -95,6 +95,16 @@ TEST(Graph, NamesAreUniqueAndScoped) {
   EXPECT_EQ(graph.node(2).name, "relu");
 }
 
+TEST(Graph, ReferencesStayValidWhileItGrows) {
+  Graph graph;
+  Value x = graph.input("x", f32({2, 2}));
+  const Shape& shape = x.shape();
+  const std::string* name = &x.name();
+  for (int i = 0; i < 1000; ++i) x = relu(x);
+  EXPECT_EQ(shape, (Shape{2, 2}));
+  EXPECT_EQ(*name, "x");
+}
+
 TEST(Graph, OnlyVariablesCanBeChangedByUpdates) {
   Graph graph;
   const Value x = graph.input("x", {DType::kI32, {}});
