@@ -24,8 +24,11 @@ namespace {
 class Descriptor {
  public:
   Descriptor(const std::string& path, int flags, std::string_view doing)
+      : Descriptor(path, flags, doing, path) {}
+  // `named` is the file that the user knows, where `path` is a temporary one.
+  Descriptor(const std::string& path, int flags, std::string_view doing, const std::string& named)
       : value_(open(path.c_str(), flags | O_CLOEXEC, 0666)) {
-    if (value_ < 0) refuse(path, doing, errno);
+    if (value_ < 0) refuse(named, doing, errno);
   }
   ~Descriptor() {
     if (value_ >= 0) close(value_);
@@ -74,19 +77,47 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
   }
 }
 
-void write_file(const std::string& path, std::span<const std::string_view> parts) {
+namespace {
+
+// Whether `path` is there and no regular file: written directly, since a rename would replace it.
+bool is_special(const std::string& path) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+  return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
+}
+
+// What a link points to, so that the link stays and its target changes.
+std::string target_of(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path target = std::filesystem::weakly_canonical(path, error);
+  return error ? path : target.string();
+}
+
+std::string temporary_beside(const std::string& target) {
+  return fmt::format("{}.{}.tmp", target, getpid());
+}
+
+}  // namespace
+
+void require_writable(const std::string& path) {
+  if (is_special(path)) {
+    const Descriptor file(path, O_WRONLY | O_NONBLOCK, "write");
+    return;
+  }
+  const std::string temporary = temporary_beside(target_of(path));
+  const Descriptor file(temporary, O_WRONLY | O_CREAT | O_TRUNC, "write", path);
+  unlink(temporary.c_str());
+}
+
+void write_file(const std::string& path, std::span<const std::string_view> parts) {
+  if (is_special(path)) {
     Descriptor file(path, O_WRONLY, "write");
     if (!write_all(file.value(), parts)) refuse(path, "write", errno);
     return;
   }
-  // Through a link, so that the link stays and its target changes.
-  std::filesystem::path target = std::filesystem::weakly_canonical(path, error);
-  if (error) target = path;
-  const std::string temporary = fmt::format("{}.{}.tmp", target.string(), getpid());
-  Descriptor file(temporary, O_WRONLY | O_CREAT | O_TRUNC, "write");
+  const std::string target = target_of(path);
+  const std::string temporary = temporary_beside(target);
+  Descriptor file(temporary, O_WRONLY | O_CREAT | O_TRUNC, "write", path);
   if (!write_all(file.value(), parts) || fsync(file.value()) != 0 || !file.close_now() ||
       std::rename(temporary.c_str(), target.c_str()) != 0) {
     const int reason = errno;

@@ -17,4 +17,8 @@ std::string read_file(const std::string& path, int64_t max_bytes);
 // directly. Throws InvalidArgument naming the file when it cannot be written.
 void write_file(const std::string& path, std::span<const std::string_view> parts);
 
+// Throws InvalidArgument naming the file when write_file would not be able to write it: to be known before hours of
+// work, not after. Leaves `path` as it is and nothing beside it.
+void require_writable(const std::string& path);
+
 }  // namespace headroom

@@ -50,7 +50,7 @@ int run(int argc, char** argv) {
       {{.device = "sim", .strategy = "allow-growth"}, "ok", {}},
       {{.device = "sim", .strategy = "hard-limit", .limit_bytes = 1 * kGiB}, "ok", {}},
   };
-  if (!json.empty()) write_file(json, {});  // not after the work: whether it can be written
+  if (!json.empty()) require_writable(json);
   TrainSettings settings;
   settings.epochs = static_cast<int>(epochs);
   settings.batch = batch;
