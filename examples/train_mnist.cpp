@@ -12,6 +12,7 @@
 #include "runtime/core/errors.h"
 #include "runtime/files.h"
 #include "runtime/optimizer.h"
+#include "runtime/program.h"
 #include "runtime/runtime.h"
 
 namespace headroom {
@@ -136,10 +137,5 @@ int run(int argc, char** argv) {
 }  // namespace headroom
 
 int main(int argc, char** argv) {
-  try {
-    return headroom::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "train_mnist: {}\n", error.what());
-    return headroom::exit_code(error);
-  }
+  return headroom::run_program("train_mnist", headroom::run, argc, argv);
 }

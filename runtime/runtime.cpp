@@ -25,19 +25,19 @@ void Runtime::set_memory_growth(bool allow_growth) {
   strategy_.allow_growth = allow_growth;
 }
 
-void Runtime::initialise(const std::source_location& caller) {
+void Runtime::initialise(const char* file, int line) {
   if (initialised()) return;
   allocator_ = make_allocator(strategy_, *device_);
-  initialised_by_ = fmt::format("{}:{} in {}", caller.file_name(), caller.line(), caller.function_name());
+  initialised_by_ = fmt::format("{}:{}", file, line);
 }
 
-Device& Runtime::device(std::source_location caller) {
-  initialise(caller);
+Device& Runtime::device(const char* file, int line) {
+  initialise(file, line);
   return *device_;
 }
 
-Allocator& Runtime::allocator(std::source_location caller) {
-  initialise(caller);
+Allocator& Runtime::allocator(const char* file, int line) {
+  initialise(file, line);
   return *allocator_;
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <source_location>
 #include <string>
 
 #include "runtime/options.h"
@@ -23,12 +22,13 @@ class Runtime {
 
   // The device and its strategy; the first call of either initialises both and throws what make_allocator
   // throws.
-  Device& device(std::source_location caller = std::source_location::current());
-  Allocator& allocator(std::source_location caller = std::source_location::current());
+  // The parameters are the caller's place; std::source_location is missing from clang 14.
+  Device& device(const char* file = __builtin_FILE(), int line = __builtin_LINE());
+  Allocator& allocator(const char* file = __builtin_FILE(), int line = __builtin_LINE());
   bool initialised() const { return allocator_ != nullptr; }
 
  private:
-  void initialise(const std::source_location& caller);
+  void initialise(const char* file, int line);
   void require_not_initialised(const char* what) const;
 
   RuntimeOptions options_;

@@ -9,6 +9,7 @@
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 #include "runtime/files.h"
+#include "runtime/program.h"
 #include "runtime/runtime.h"
 
 namespace headroom {
@@ -96,10 +97,5 @@ int run(int argc, char** argv) {
 }  // namespace headroom
 
 int main(int argc, char** argv) {
-  try {
-    return headroom::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "headroom_demo: {}\n", error.what());
-    return headroom::exit_code(error);
-  }
+  return headroom::run_program("headroom_demo", headroom::run, argc, argv);
 }

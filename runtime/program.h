@@ -1,0 +1,10 @@
+// How every program of the project ends. Knows no option and no device.
+#pragma once
+
+namespace headroom {
+
+// Calls `run` and returns its exit code; an exception becomes one line on stderr, led by the program's name,
+// and the code of its kind (see ExitCode).
+int run_program(const char* name, int (*run)(int, char**), int argc, char** argv);
+
+}  // namespace headroom
