@@ -184,7 +184,7 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
            "file.\n";
     return false;
   } catch (const CLI::ParseError& error) {
-    throw InvalidArgument(fmt::format("{}: {}", program_, error.what()));
+    throw InvalidArgument(error.what());
   }
   if (const std::vector<std::string> unknown = app.remaining(); !unknown.empty()) {
     std::vector<std::string> names = {"--help", "--config", "--print-config"};
@@ -193,7 +193,7 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
     const std::string word = unknown[0].substr(0, unknown[0].find('='));
     const std::string_view nearest = suggest_nearest(word, known);
     throw InvalidArgument(fmt::format(
-        "{}: unknown argument '{}'{}", program_, unknown[0],
+        "unknown argument '{}'{}", unknown[0],
         nearest.empty() ? "; --help lists the options" : fmt::format("; did you mean '{}'?", nearest)));
   }
 

@@ -247,6 +247,9 @@ TrainResult train(const TrainSettings& settings, const Dataset& training, const 
     result.outcome = "library_failure";
     result.error = error.what();
     result.log = error.log();
+  } catch (const DeviceError& error) {  // a context or kernels that found no room
+    result.outcome = "library_failure";
+    result.error = error.what();
   }
   if (!runtime.initialised()) return result;  // the pool itself found no room
   const MemoryInfo info = runtime.device().memory().info();

@@ -43,7 +43,7 @@ struct StepReport {
 };
 
 struct TrainResult {
-  std::string outcome = "ok";    // "out_of_memory", "library_failure"
+  std::string outcome = "ok";    // "out_of_memory", "library_failure" (of a library or the driver)
   std::string error;             // one line; empty when all went well
   std::vector<std::string> log;  // lines that led to a library's failure
   std::string device, strategy;

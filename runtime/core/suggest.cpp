@@ -44,7 +44,11 @@ std::string_view suggest_nearest(std::string_view text, std::span<const std::str
     nearest = word;
     nearest_distance = distance;
   }
-  return nearest;
+  if (!nearest.empty() || wanted.size() < 3) return nearest;
+  for (const std::string_view word : known) {
+    if (folded(word).find(wanted) != std::string::npos) return word;  // "growth" for "allow-growth"
+  }
+  return {};
 }
 
 std::string list_with_suggestion(std::string_view text, std::span<const std::string_view> known) {

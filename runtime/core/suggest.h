@@ -13,8 +13,9 @@ namespace headroom {
 // string alignment distance).
 int64_t edit_distance(std::string_view a, std::string_view b);
 
-// The word of `known` nearest to `text` without regard to case, with '_' and '-' alike; empty when none is
-// near enough to be a slip of the keyboard (more than a third of the word wrong).
+// The word of `known` nearest to `text` without regard to case, with '_' and '-' alike; else one that
+// contains it (three letters at least); empty when there is neither: more than a third of the word wrong is
+// no slip of the keyboard.
 std::string_view suggest_nearest(std::string_view text, std::span<const std::string_view> known);
 
 // "a, b, c; did you mean 'b'?", or without the question when nothing is near: the end of a message on an

@@ -26,6 +26,12 @@ TEST(SuggestNearest, FindsTheSlippedWord) {
   EXPECT_EQ(suggest_nearest("DIRECT", kWords), "direct");
 }
 
+TEST(SuggestNearest, FindsTheWordThatContainsIt) {
+  EXPECT_EQ(suggest_nearest("growth", kWords), "allow-growth");
+  EXPECT_EQ(suggest_nearest("gro", kWords), "allow-growth");
+  EXPECT_EQ(suggest_nearest("li", kWords), "");
+}
+
 TEST(SuggestNearest, StaysSilentWhenNothingIsNear) {
   EXPECT_EQ(suggest_nearest("buddy", kWords), "");
   EXPECT_EQ(suggest_nearest("", kWords), "");

@@ -165,9 +165,9 @@ TEST_F(OptionsTest, HelpNamesEveryOptionAndTheKnownStrategies) {
 }
 
 TEST_F(OptionsTest, UnknownWordsAreRefusedWithTheNearest) {
-  EXPECT_EQ(refusal({"--limt", "5"}), "program: unknown argument '--limt'; did you mean '--limit'?");
-  EXPECT_EQ(refusal({"--limt=5"}), "program: unknown argument '--limt=5'; did you mean '--limit'?");
-  EXPECT_EQ(refusal({"word"}), "program: unknown argument 'word'; --help lists the options");
+  EXPECT_EQ(refusal({"--limt", "5"}), "unknown argument '--limt'; did you mean '--limit'?");
+  EXPECT_EQ(refusal({"--limt=5"}), "unknown argument '--limt=5'; did you mean '--limit'?");
+  EXPECT_EQ(refusal({"word"}), "unknown argument 'word'; --help lists the options");
   EXPECT_NE(refusal({"--strategy", "grab_all"}).find("--strategy: unknown value 'grab_all'; known: "),
             std::string::npos);
   EXPECT_TRUE(refusal({"--strategy", "grab_all"}).ends_with("did you mean 'grab-all'?"));

@@ -1,0 +1,136 @@
+// The program as a user meets it: bad input is one line on stderr with the right exit code, and leaves
+// nothing behind.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+
+#include "runtime/files.h"
+#include "tests/scratch_folder.h"
+
+namespace headroom {
+namespace {
+
+struct Outcome {
+  int code;
+  std::string out, errors;
+};
+
+// Runs train_mnist in a shell, in an environment without settings.
+Outcome run(const ScratchFolder& folder, const std::string& arguments) {
+  const std::string errors = folder / "stderr";
+  const std::string command = "env -i " HEADROOM_TRAIN_MNIST " " + arguments + " 2>" + errors + " </dev/null";
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) throw std::runtime_error("cannot run " + command);
+  std::string out;
+  std::array<char, 4096> chunk;
+  for (size_t got; (got = fread(chunk.data(), 1, chunk.size(), pipe)) > 0;) out.append(chunk.data(), got);
+  const int status = pclose(pipe);
+  Outcome outcome{WIFEXITED(status) ? WEXITSTATUS(status) : -1, out, read_file(errors, 1 << 20)};
+  std::filesystem::remove(errors);
+  return outcome;
+}
+
+constexpr const char* kShort = "--epochs 1 --steps 3 ";
+
+struct BadInput {
+  const char* name;
+  std::string arguments;
+  int code;
+  std::string part;  // of the one line
+};
+
+TEST(TrainMnistProgram, BadInputIsOneLineWithItsCodeAndLeavesNothing) {
+  const ScratchFolder folder;
+  const ScratchFolder data;
+  data.write("train-images-idx3-ubyte", "not an IDX file");
+  const std::string junk = data.write("junk.toml", "strategy = \"allow-growth\"\nstrat = 3\n");
+  const BadInput rows[] = {
+      {"unknown option", "--foo", 2, "unknown argument '--foo'"},
+      {"unknown strategy", "--strategy growth", 2, "did you mean 'allow-growth'?"},
+      {"unknown device", "--device gpu", 2, "known: cpu, sim"},
+      {"unknown optimizer", "--optimizer adamm", 2, "did you mean 'adam'?"},
+      {"batch of nothing", "--batch 0", 2, "--batch"},
+      {"batch above the data", "--batch 100000", 2, "12000"},
+      {"no number", "--epochs x", 2, "whole number"},
+      {"negative size", "--limit -1", 2, "negative"},
+      {"unknown unit", "--limit 12QB", 2, "QB"},
+      {"limit above the device", "--device sim --strategy hard-limit --limit 3GiB", 2,
+       "above the device's total"},
+      {"limit of nothing", "--device sim --strategy hard-limit --limit 0", 2, "0 bytes"},
+      {"no limit", "--strategy hard-limit", 2, "needs a limit"},
+      {"process limit below its overhead", "--device sim --limit 100MiB --limit-scope process", 2, "431"},
+      {"fraction", "--memory-fraction 2", 2, "memory-fraction"},
+      {"no such data", "--data /nowhere", 2, "/nowhere"},
+      {"broken data", "--data " + data.path(), 2, "train-labels"},
+      {"no such weights", "--load /nowhere", 2, "/nowhere"},
+      {"broken weights", "--load " + junk, 2, "safetensors"},
+      {"unwritable weights", "--save /nowhere/w", 2, "/nowhere/w"},
+      {"unwritable log", "--log /nowhere/l", 2, "/nowhere/l"},
+      {"no such config", "--config /nowhere", 2, "/nowhere"},
+      {"unknown key in a config", "--config " + junk, 2, "strat"},
+      {"no room", std::string(kShort) + "--device sim --limit 3MiB", 3, "out of memory"},
+      {"no room for a handle", std::string(kShort) + "--device sim --strategy grab-all", 4, "Blas xGEMM"},
+  };
+  for (const BadInput& row : rows) {
+    const Outcome outcome = run(folder, row.arguments);
+    EXPECT_EQ(outcome.code, row.code) << row.name << ": " << outcome.errors;
+    EXPECT_NE(outcome.errors.find(row.part), std::string::npos) << row.name << ": " << outcome.errors;
+    if (row.code == 2) {
+      EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
+      EXPECT_EQ(outcome.errors.rfind("train_mnist: ", 0), 0u) << outcome.errors;
+      EXPECT_EQ(outcome.out, "") << row.name;
+    }
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << row.name;
+  }
+}
+
+TEST(TrainMnistProgram, JsonIsOneWholeObjectForEveryOutcome) {
+  const ScratchFolder folder;
+  const std::array<std::array<const char*, 2>, 5> rows = {{
+      {"--device cpu --plan packed", "ok"},
+      {"--device sim --limit 3MiB", "out_of_memory"},
+      {"--device sim --strategy hard-limit --limit 1700MiB",
+       "library_failure"},                                   // leaves nothing for kernels
+      {"--device sim --others 2000MiB", "library_failure"},  // nor for a context
+      {"--device sim --strategy grab-all", "library_failure"},
+  }};
+  for (const auto& [arguments, expected] : rows) {
+    const Outcome outcome = run(folder, std::string(kShort) + "--json " + arguments);
+    EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 1) << outcome.out;
+    const nlohmann::json json = nlohmann::json::parse(outcome.out);
+    EXPECT_EQ(json["outcome"], expected);
+    for (const char* field :
+         {"error", "device", "strategy", "epochs", "batch", "test_accuracy", "final_loss", "seconds_per_step",
+          "images_per_second", "peak_device_bytes", "peak_process_bytes", "peak_reserved_bytes",
+          "peak_allocated_bytes", "predicted_peak_bytes", "weights_checksum"}) {
+      EXPECT_TRUE(json.contains(field)) << field;
+    }
+  }
+}
+
+TEST(TrainMnistProgram, WeightsThatAreSavedAndLoadedGoOnWhereTheyStopped) {
+  const ScratchFolder folder;
+  const std::string weights = folder / "weights.safetensors", log = folder / "log.csv";
+  const Outcome saved = run(folder, std::string(kShort) + "--json --save " + weights + " --log " + log);
+  ASSERT_EQ(saved.code, 0) << saved.errors;
+  // A rate too small to move a weight: training again must end where it began.
+  const Outcome loaded =
+      run(folder, std::string(kShort) + "--json --optimizer sgd --learning-rate 1e-12 --load " + weights);
+  ASSERT_EQ(loaded.code, 0) << loaded.errors;
+  EXPECT_EQ(nlohmann::json::parse(saved.out)["test_accuracy"],
+            nlohmann::json::parse(loaded.out)["test_accuracy"]);
+  const std::string text = read_file(log, 1 << 20);
+  EXPECT_EQ(text.rfind("epoch,step,loss,accuracy,learning_rate,seconds,test_accuracy\n1,1,", 0), 0u) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);
+}
+
+}  // namespace
+}  // namespace headroom
