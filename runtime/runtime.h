@@ -26,6 +26,8 @@ class Runtime {
   Device& device(const char* file = __builtin_FILE(), int line = __builtin_LINE());
   Allocator& allocator(const char* file = __builtin_FILE(), int line = __builtin_LINE());
   bool initialised() const { return allocator_ != nullptr; }
+  // What the driver says of the device's memory, also when initialising failed half-way.
+  MemoryInfo memory_info() const { return device_->memory().info(); }
 
  private:
   void initialise(const char* file, int line);

@@ -251,11 +251,11 @@ TrainResult train(const TrainSettings& settings, const Dataset& training, const 
     result.outcome = "library_failure";
     result.error = error.what();
   }
-  if (!runtime.initialised()) return result;  // the pool itself found no room
-  const MemoryInfo info = runtime.device().memory().info();
-  const Statistics statistics = runtime.allocator().statistics();
+  const MemoryInfo info = runtime.memory_info();
   result.peak_device_bytes = info.peak_used;
   result.peak_process_bytes = info.peak_process;
+  if (!runtime.initialised()) return result;  // the pool itself found no room
+  const Statistics statistics = runtime.allocator().statistics();
   result.peak_reserved_bytes = statistics.reserved.peak;
   result.peak_allocated_bytes = statistics.allocated.peak;
   return result;
