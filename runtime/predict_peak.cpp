@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "runtime/core/bytes.h"
-#include "runtime/core/errors.h"
+#include "runtime/start_op.h"
 
 namespace headroom {
 namespace {
@@ -26,7 +26,7 @@ class Player {
       const auto id = static_cast<size_t>(step.id);
       if (step.kind == StepKind::kAllocate) live[id] = allocator_.allocate(plan.buffers[id].bytes);
       if (step.kind == StepKind::kDeallocate) allocator_.deallocate(live[id], plan.buffers[id].bytes);
-      if (step.kind == StepKind::kRun) get_ready(graph_.node(step.id).op);
+      if (step.kind == StepKind::kRun) start_op(graph_.node(step.id).op, device_, allocator_);
     }
   }
 
@@ -35,17 +35,6 @@ class Player {
     void* pointer;
     int64_t bytes;
   };
-
-  void get_ready(const Op& op) {
-    const Library library = library_of(op);
-    try {
-      device_.start_library(library);
-    } catch (const LibraryError&) {
-      if (allocator_.trim() == 0) throw;
-      device_.start_library(library);
-    }
-    device_.load_module(op_name(op), library);
-  }
 
   const Graph& graph_;
   Device& device_;

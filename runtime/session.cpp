@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "runtime/core/errors.h"
+#include "runtime/start_op.h"
 
 namespace headroom {
 namespace {
@@ -112,28 +113,19 @@ void Session::deallocate(int id) noexcept {
   set_buffer(id, nullptr);
 }
 
-// Starts the library that a node needs and loads its code, once. When the library finds no room, what the
-// strategy holds idle goes back to the driver and the library is asked once more.
+// Once per node: what it needs of the device.
 void Session::get_ready(int id) {
   BoundNode& bound = nodes_[static_cast<size_t>(id)];
   if (bound.ready) return;
   const Node& node = graph_.node(id);
-  const Library library = library_of(node.op);
-  Device& device = variables_.device();
   try {
-    try {
-      device.start_library(library);
-    } catch (const LibraryError&) {
-      if (variables_.allocator().trim() == 0) throw;
-      device.start_library(library);
-    }
+    start_op(node.op, variables_.device(), variables_.allocator());
   } catch (const LibraryError& error) {
     const bool matmul = std::holds_alternative<MatMul>(node.op);
     throw LibraryError(fmt::format("{} [[node {}]]",
                                    matmul ? describe_failed_matmul(node, graph_) : error.what(), node.name),
                        error.call(), error.status(), error.log());
   }
-  device.load_module(op_name(node.op), library);
   bound.ready = true;
 }
 

@@ -8,6 +8,7 @@
 #include "runtime/gradients.h"
 #include "runtime/optimizer.h"
 #include "runtime/runtime.h"
+#include "runtime/start_op.h"
 #include "tests/runtime/harness.h"
 
 namespace headroom {
@@ -171,6 +172,20 @@ TEST(Session, ALibraryThatFindsNoRoomGetsWhatTheStrategyHoldsIdle) {
   while ((rest = device.memory().try_allocate(2 << 20)) != nullptr)
     taken.push_back(rest);  // others take the rest
   EXPECT_NO_THROW(session.run());
+  for (void* pointer : taken) device.memory().release(pointer, 2 << 20);
+}
+
+TEST(StartOp, KernelsThatFindNoRoomGetWhatTheStrategyHoldsIdle) {
+  SimulatedGpu device(find_profile("laptop-2gb"));
+  const auto allocator = make_allocator({.name = "allow-growth"}, device);
+  constexpr int64_t kBlock = 64 << 20;
+  allocator->deallocate(allocator->allocate(kBlock), kBlock);  // idle now, but not given back
+  ASSERT_EQ(allocator->statistics().reserved.current, kBlock);
+  std::vector<void*> taken;
+  while (void* rest = device.memory().try_allocate(2 << 20)) taken.push_back(rest);  // others take the rest
+  const Op relu = Unary{UnaryKind::kRelu};
+  EXPECT_NO_THROW(start_op(relu, device, *allocator));
+  EXPECT_EQ(allocator->statistics().reserved.current, 0);
   for (void* pointer : taken) device.memory().release(pointer, 2 << 20);
 }
 

@@ -1,0 +1,16 @@
+// What an op needs of its device before its first run: the session and the prediction of its peak ask alike.
+// Knows no graph and no kernel.
+#pragma once
+
+#include "allocators/allocator.h"
+#include "runtime/core/device.h"
+#include "runtime/core/ops.h"
+
+namespace headroom {
+
+// Starts the library that the op needs and loads the op's code. When the device has no room for them, what
+// the strategy holds idle goes back to the driver and both are asked once more. Throws LibraryError or
+// DeviceError.
+void start_op(const Op& op, Device& device, Allocator& allocator);
+
+}  // namespace headroom
