@@ -105,12 +105,16 @@ std::span<const Strategy> strategies() {
 std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Device& device) {
   const Strategy& strategy = find_strategy(settings.name);
   if (settings.limit_bytes) check_limit(settings, device.memory().info().total);
+  if (settings.limit_scope == LimitScope::kProcess && !settings.limit_bytes) {
+    throw InvalidArgument(
+        "the scope of the limit is the process, but there is no limit: pass one, such as 1GiB");
+  }
   const double fraction = settings.memory_fraction.value_or(1);
   if (!(fraction > 0 && fraction <= 1)) {
     throw InvalidArgument(fmt::format("memory fraction of {}: it must be above 0 and at most 1", fraction));
   }
   device.initialise();
-  if (settings.limit_bytes && settings.limit_scope == LimitScope::kProcess) {
+  if (settings.limit_scope == LimitScope::kProcess) {
     start_everything_else(device, *settings.limit_bytes);
   }
   return strategy.make(settings, device);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 
@@ -61,23 +62,32 @@ TrainSettings settings_of(const Options& o) {
   return settings;
 }
 
+// The log is written while the net trains, the weights are read before that and written after it.
+void require_usable_log(const Options& o) {
+  if (o.log.empty()) return;
+  for (const std::string& weights : {o.load, o.save}) {
+    if (!weights.empty() && is_same_file(o.log, weights)) {
+      throw InvalidArgument(fmt::format("{}: is the log's file and the weights', too", o.log));
+    }
+  }
+  // Unlike weights, which replace their file, a log needs no place beside it when the file is there.
+  if (!std::filesystem::is_regular_file(o.log)) return require_writable(o.log);
+  if (!std::ofstream(o.log, std::ios::app)) throw InvalidArgument(fmt::format("{}: cannot write it", o.log));
+}
+
 // The CSV log, the progress bar and the line per epoch.
 class Progress {
  public:
   Progress(const Options& options, const std::string& data, FILE* out)
       : head_(fmt::format("{}; device {}, strategy {}, {} plan\n", data, options.runtime.device,
                           options.runtime.strategy, options.runtime.plan)),
+        log_path_(options.log),
         epochs_(options.epochs),
         out_(out),
-        bar_(isatty(STDERR_FILENO) != 0) {
-    if (options.log.empty()) return;
-    log_.open(options.log, std::ios::trunc);
-    if (!log_) throw InvalidArgument(fmt::format("log {}: cannot be written", options.log));
-    log_ << "epoch,step,loss,accuracy,learning_rate,seconds,test_accuracy\n";
-  }
+        bar_(isatty(STDERR_FILENO) != 0) {}
 
   void operator()(const StepReport& r) {
-    if (r.epoch == 1 && r.step == 1) fmt::print(out_, "{}", head_);
+    if (r.epoch == 1 && r.step == 1) begin();
     loss_ += static_cast<double>(r.loss);
     if (log_.is_open()) {
       log_ << fmt::format("{},{},{},{},{},{:.6f},{}\n", r.epoch, r.step, r.loss, r.accuracy, r.learning_rate,
@@ -93,17 +103,27 @@ class Progress {
     fmt::print(out_, "epoch {}/{}: loss {:.4f}, test accuracy {:.2f} %, {:.1f} s\n", r.epoch, epochs_,
                loss_ / static_cast<double>(r.steps), 100 * *r.test_accuracy, r.seconds);
     std::fflush(out_);
+    log_.flush();
     loss_ = 0;
   }
 
-  void finish(const std::string& path) {
+  void finish() {
     if (!log_.is_open()) return;
     log_.close();
-    if (!log_) throw InvalidArgument(fmt::format("log {}: could not be written to the end", path));
+    if (!log_) throw InvalidArgument(fmt::format("log {}: could not be written to the end", log_path_));
   }
 
  private:
-  std::string head_;  // printed once training has begun: a refused setting is one line alone
+  // Only once training has begun: a refused setting is one line alone, and an old log stays as it was.
+  void begin() {
+    fmt::print(out_, "{}", head_);
+    if (log_path_.empty()) return;
+    log_.open(log_path_, std::ios::trunc);
+    if (!log_) throw InvalidArgument(fmt::format("log {}: cannot be written", log_path_));
+    log_ << "epoch,step,loss,accuracy,learning_rate,seconds,test_accuracy\n";
+  }
+
+  std::string head_, log_path_;
   int64_t epochs_;
   FILE* out_;
   bool bar_;
@@ -121,15 +141,16 @@ int run(int argc, char** argv) {
 
   Runtime runtime(options.runtime);
   if (!options.save.empty()) require_writable(options.save);
+  require_usable_log(options);
   const TrainSettings settings = settings_of(options);
   const TrainingData data = load_or_draw(options.data, settings.seed);
   Progress progress(options, data.origin, out);
   const TrainResult result =
       train(settings, data.training, data.test, runtime, [&](const StepReport& report) { progress(report); });
-  progress.finish(options.log);
   const bool ok = result.outcome == "ok";
   fmt::print(ok ? out : stderr, "{}next: {}\n", describe(result), advice(result, options.runtime));
   if (options.json) fmt::print("{}\n", to_json(result));
+  progress.finish();
   return ok ? kExitDone : result.outcome == "out_of_memory" ? kExitOutOfMemory : kExitLibraryFailure;
 }
 

@@ -89,7 +89,13 @@ bool is_special(const std::string& path) {
 // What a link points to, so that the link stays and its target changes.
 std::string target_of(const std::string& path) {
   std::error_code error;
-  const std::filesystem::path target = std::filesystem::weakly_canonical(path, error);
+  std::filesystem::path way = path;
+  constexpr int kMaxLinks = 40;  // Linux's bound
+  // weakly_canonical follows no link to what is not there yet.
+  for (int i = 0; i < kMaxLinks && std::filesystem::is_symlink(way, error); ++i) {
+    way = way.parent_path() / std::filesystem::read_symlink(way, error);
+  }
+  const std::filesystem::path target = std::filesystem::weakly_canonical(way, error);
   return error ? path : target.string();
 }
 
@@ -107,6 +113,11 @@ void require_writable(const std::string& path) {
   const std::string temporary = temporary_beside(target_of(path));
   const Descriptor file(temporary, O_WRONLY | O_CREAT | O_TRUNC, "write", path);
   unlink(temporary.c_str());
+}
+
+bool is_same_file(const std::string& a, const std::string& b) {
+  std::error_code error;
+  return std::filesystem::equivalent(a, b, error) || target_of(a) == target_of(b);
 }
 
 void write_file(const std::string& path, std::span<const std::string_view> parts) {

@@ -17,8 +17,11 @@ std::string read_file(const std::string& path, int64_t max_bytes);
 // directly. Throws InvalidArgument naming the file when it cannot be written.
 void write_file(const std::string& path, std::span<const std::string_view> parts);
 
-// Throws InvalidArgument naming the file when write_file would not be able to write it: to be known before hours of
-// work, not after. Leaves `path` as it is and nothing beside it.
+// Throws InvalidArgument naming the file when write_file would not be able to write it: to be known before
+// hours of work, not after. Leaves `path` as it is and nothing beside it.
 void require_writable(const std::string& path);
+
+// Whether both paths lead to one file, through links or not, also when it is not there yet.
+bool is_same_file(const std::string& a, const std::string& b);
 
 }  // namespace headroom

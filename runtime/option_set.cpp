@@ -44,9 +44,10 @@ T parse_number(const std::string& text, const std::string& origin, std::string_v
     throw InvalidArgument(fmt::format("{}: '{}' is not {}", origin, text, kind));
   }
   if (error != std::errc() || !(value >= low && value <= high)) {  // this way round NaN is refused too
-    throw InvalidArgument(high == std::numeric_limits<T>::max()
-                              ? fmt::format("{}: {} is below {}", origin, text, low)
-                              : fmt::format("{}: {} is not in [{}, {}]", origin, text, low, high));
+    const bool too_large = error != std::errc() && !text.starts_with('-');
+    const bool below = high == std::numeric_limits<T>::max() && !too_large;
+    throw InvalidArgument(below ? fmt::format("{}: {} is below {}", origin, text, low)
+                                : fmt::format("{}: {} is not in [{}, {}]", origin, text, low, high));
   }
   return value;
 }

@@ -4,7 +4,8 @@
 namespace headroom {
 
 // Calls `run` and returns its exit code; an exception becomes one line on stderr, led by the program's name,
-// and the code of its kind (see ExitCode).
+// and the code of its kind (see ExitCode). Output that stdout did not take is such a failure, too. A standard
+// stream that the caller has closed is /dev/null.
 int run_program(const char* name, int (*run)(int, char**), int argc, char** argv);
 
 }  // namespace headroom

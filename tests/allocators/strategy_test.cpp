@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -214,6 +215,15 @@ TEST(ProcessLimit, BelowContextAndLibrariesIsRefusedWithBothNumbers) {
   const std::string text =
       refusal({.name = "allow-growth", .limit_bytes = 400 * kMiB, .limit_scope = LimitScope::kProcess}, gpu);
   EXPECT_TRUE(mentions(text, "400.00 MiB") && mentions(text, "431.00 MiB")) << text;
+}
+
+TEST(ProcessLimit, WithoutALimitIsRefused) {
+  SimulatedGpu gpu(find_profile("laptop-2gb"));
+  for (const std::optional<double> fraction : {std::optional<double>(), std::optional(0.5)}) {
+    const std::string text = refusal(
+        {.name = "allow-growth", .limit_scope = LimitScope::kProcess, .memory_fraction = fraction}, gpu);
+    EXPECT_TRUE(mentions(text, "there is no limit")) << text;
+  }
 }
 
 TEST(ProcessLimit, OfAPoolCountsThePoolAlone) {

@@ -23,10 +23,10 @@ struct Outcome {
   std::string out, errors;
 };
 
-// Runs train_mnist in a shell, in an environment without settings.
+// Runs train_mnist in a shell, in an environment without settings. Arguments may redirect, too.
 Outcome run(const ScratchFolder& folder, const std::string& arguments) {
   const std::string errors = folder / "stderr";
-  const std::string command = "env -i " HEADROOM_TRAIN_MNIST " " + arguments + " 2>" + errors + " </dev/null";
+  const std::string command = "env -i " HEADROOM_TRAIN_MNIST " 2>" + errors + " </dev/null " + arguments;
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) throw std::runtime_error("cannot run " + command);
   std::string out;
@@ -51,6 +51,7 @@ TEST(TrainMnistProgram, BadInputIsOneLineWithItsCodeAndLeavesNothing) {
   const ScratchFolder folder;
   const ScratchFolder data;
   data.write("train-images-idx3-ubyte", "not an IDX file");
+  const std::string old = data.write("old", "weights of before");
   const std::string junk = data.write("junk.toml", "strategy = \"allow-growth\"\nstrat = 3\n");
   const BadInput rows[] = {
       {"unknown option", "--foo", 2, "unknown argument '--foo'"},
@@ -74,6 +75,14 @@ TEST(TrainMnistProgram, BadInputIsOneLineWithItsCodeAndLeavesNothing) {
       {"broken weights", "--load " + junk, 2, "safetensors"},
       {"unwritable weights", "--save /nowhere/w", 2, "/nowhere/w"},
       {"unwritable log", "--log /nowhere/l", 2, "/nowhere/l"},
+      {"log beside bad weights", "--load " + junk + " --log " + (folder / "l"), 2, "safetensors"},
+      {"log beside a bad batch", "--batch 100000 --log " + (folder / "l"), 2, "12000"},
+      {"log over the weights", "--load " + old + " --log " + (data / "./old"), 2, "the log's file"},
+      {"log over new weights", "--log " + (folder / "f") + " --save " + (folder / "f"), 2, "the log's file"},
+      {"process without a limit", "--device sim --limit-scope process", 2, "there is no limit"},
+      {"more than one line", "--strategy 'a\nb'", 2, "'a\\x0ab'"},
+      {"terminal command in a name", "--data '/nowhere\033[2J'", 2, "/nowhere\\x1b[2J"},
+      {"number above 64 bits", "--batch 99999999999999999999", 2, "is not in [1,"},
       {"no such config", "--config /nowhere", 2, "/nowhere"},
       {"unknown key in a config", "--config " + junk, 2, "strat"},
       {"no room", std::string(kShort) + "--device sim --limit 3MiB", 3, "out of memory"},
@@ -90,6 +99,35 @@ TEST(TrainMnistProgram, BadInputIsOneLineWithItsCodeAndLeavesNothing) {
     }
     EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << row.name;
   }
+}
+
+TEST(TrainMnistProgram, RefusedSettingLeavesAnOldLogAsItWas) {
+  const ScratchFolder folder;
+  const std::string log = folder.write("log.csv", "of before\n");
+  EXPECT_EQ(run(folder, "--batch 100000 --log " + log).code, 2);
+  EXPECT_EQ(read_file(log, 100), "of before\n");
+  EXPECT_EQ(run(folder, "--epochs 1 --steps 1 --log " + log).code, 0);
+  EXPECT_EQ(read_file(log, 1000).rfind("epoch,", 0), 0u);
+}
+
+TEST(TrainMnistProgram, OutputThatCannotBeWrittenIsAFailure) {
+  const ScratchFolder folder;
+  for (const char* arguments : {"--help", "--print-config", "--epochs 1 --steps 1 --json"}) {
+    const Outcome outcome = run(folder, std::string(arguments) + " >/dev/full");
+    EXPECT_EQ(outcome.code, 1) << arguments;
+    EXPECT_NE(outcome.errors.find("train_mnist: the output could not be written"), std::string::npos);
+  }
+}
+
+TEST(TrainMnistProgram, ClosedStreamsChangeNoFileAndNoExitCode) {
+  const ScratchFolder folder;
+  const std::string log = folder / "log.csv";
+  EXPECT_EQ(run(folder, std::string(kShort) + "--log " + log + " >&-").code, 0);
+  const std::string text = read_file(log, 1 << 20);
+  EXPECT_EQ(text.rfind("epoch,step,", 0), 0u) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4) << text;
+  EXPECT_EQ(run(folder, std::string(kShort) + "--json <&- >&- 2>&-").code, 0);
+  EXPECT_EQ(run(folder, "--foo 2>/dev/full").code, 2);
 }
 
 TEST(TrainMnistProgram, JsonIsOneWholeObjectForEveryOutcome) {

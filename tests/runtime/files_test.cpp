@@ -25,5 +25,28 @@ TEST(RequireWritable, RefusesFoldersAndWhatLiesInNone) {
   EXPECT_THROW(require_writable(folder / "missing/file"), InvalidArgument);
 }
 
+TEST(WriteFile, KeepsALinkAndWritesWhatItPointsTo) {
+  const ScratchFolder folder;
+  folder.write("old", "before");
+  for (const char* target : {"old", "new"}) {  // the second is not there yet
+    const std::string link = folder / "link";
+    std::filesystem::create_symlink(target, link);
+    const std::string_view parts[] = {"content"};
+    write_file(link, parts);
+    EXPECT_TRUE(std::filesystem::is_symlink(link)) << target;
+    EXPECT_EQ(read_file(folder / target, 100), "content");
+    std::filesystem::remove(link);
+  }
+}
+
+TEST(IsSameFile, SeesThroughLinksAndWaysThere) {
+  const ScratchFolder folder;
+  const std::string a = folder.write("a", "content");
+  std::filesystem::create_symlink(folder / "new", folder / "link");
+  EXPECT_TRUE(is_same_file(a, folder / "./a"));
+  EXPECT_TRUE(is_same_file(folder / "link", folder / "new"));
+  EXPECT_FALSE(is_same_file(a, folder / "new"));
+}
+
 }  // namespace
 }  // namespace headroom

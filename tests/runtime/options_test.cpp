@@ -184,6 +184,9 @@ TEST_F(OptionsTest, BadValuesAreRefusedWithTheirOrigin) {
   EXPECT_TRUE(refusal({"--limit", "-1"}).starts_with("--limit: '-1' is not a size: it is negative"));
   EXPECT_EQ(refusal({"--seed", "x"}), "--seed: 'x' is not a whole number");
   EXPECT_EQ(refusal({"--seed=-1"}), "--seed: -1 is below 0");
+  EXPECT_EQ(refusal({"--seed=-9223372036854775809"}), "--seed: -9223372036854775809 is below 0");
+  EXPECT_EQ(refusal({"--seed=9223372036854775808"}),
+            "--seed: 9223372036854775808 is not in [0, 9223372036854775807]");
   EXPECT_EQ(refusal({"--memory-fraction", "1.5"}), "--memory-fraction: 1.5 is not in [0, 1]");
   EXPECT_EQ(refusal({"--memory-fraction", "nan"}), "--memory-fraction: nan is not in [0, 1]");
   EXPECT_EQ(refusal({"--allow-growth=maybe"}), "--allow-growth: 'maybe' is neither true nor false");
