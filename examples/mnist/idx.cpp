@@ -56,8 +56,8 @@ class Input {
     if (status == Z_BUF_ERROR)
       fail(fmt::format("the gzip data is truncated (after {} bytes of content)", at_ + done));
     if (status == Z_DATA_ERROR)
-      fail(fmt::format("the gzip data is corrupt after byte {}: {}", at_ + done, message));
-    if (status != Z_OK) fail(fmt::format("reading failed after byte {}: {}", at_ + done, message));
+      fail(fmt::format("the gzip data is corrupt after byte {}: {}", at_ + done, reason(message)));
+    if (status != Z_OK) fail(fmt::format("reading failed after byte {}: {}", at_ + done, reason(message)));
     at_ += done;
     return done;
   }
@@ -67,6 +67,12 @@ class Input {
   }
 
  private:
+  // Without the "<fd:3>: " that zlib puts in front in place of the name, which it was not told.
+  static std::string_view reason(std::string_view message) {
+    const size_t name_end = message.find(">: ");
+    return name_end == std::string_view::npos ? message : message.substr(name_end + 3);
+  }
+
   std::string path_;
   gzFile file_ = nullptr;
   int64_t at_ = 0;

@@ -35,17 +35,23 @@ std::string advice(const TrainResult& result, const RuntimeOptions& options) {
       return "the pool left the library too little: --strategy allow-growth, or --strategy hard-limit "
              "--limit 1GiB";
     }
-    if (options.limit_bytes) {
+    const bool has_context = result.peak_process_bytes > 0;
+    if (options.limit_bytes && has_context) {
       return fmt::format("leave the library more: a --limit below {}", format_bytes(*options.limit_bytes));
+    }
+    if (options.memory_fraction && has_context) {
+      return fmt::format("leave the library more: a --memory-fraction below {}", *options.memory_fraction);
     }
     return "others hold the memory that the library needs: free it, or use a larger device";
   }
   if (result.outcome == "out_of_memory") {
     const std::string batch =
         result.batch > 1 ? fmt::format("--batch {}", result.batch / 2) : "a larger device";
-    return options.limit_bytes
-               ? fmt::format("a --limit above {}, or {}", format_bytes(*options.limit_bytes), batch)
-               : batch;
+    if (options.limit_bytes)
+      return fmt::format("a --limit above {}, or {}", format_bytes(*options.limit_bytes), batch);
+    if (options.memory_fraction)
+      return fmt::format("a --memory-fraction above {}, or {}", *options.memory_fraction, batch);
+    return batch;
   }
   if (options.plan != "packed") return "--plan packed takes least and calls no allocator in a step";
   return "--save FILE keeps the weights";

@@ -88,7 +88,9 @@ TEST(ReadIdx, RefusesEveryTruncationOfGzip) {
 TEST(ReadIdx, RefusesDamagedGzip) {
   std::string content = gzipped(idx({600}, std::string(600, 'x')));
   content[content.size() - 6] = static_cast<char>(content[content.size() - 6] ^ 1);  // in the checksum
-  EXPECT_NE(refusal(content, 1).find("the gzip data is corrupt"), std::string::npos);
+  const std::string message = refusal(content, 1);
+  EXPECT_NE(message.find("the gzip data is corrupt"), std::string::npos) << message;
+  EXPECT_EQ(message.find("<fd"), std::string::npos) << message;
 }
 
 TEST(ReadIdx, RefusesMoreDataThanTheHeaderSays) {
