@@ -32,7 +32,7 @@ BfcAllocator::BfcAllocator(Device& device, std::string name, std::optional<Limit
   }
   next_region_bytes_ = reservable_bytes();
   if (!limit) next_region_bytes_ = std::min(next_region_bytes_, device.memory().info().free);
-  if (!extend(kAlignment)) throw out_of_memory(next_region_bytes_);
+  if (!extend(kAlignment)) throw out_of_memory(std::max(next_region_bytes_, kAlignment));
 }
 
 BfcAllocator::~BfcAllocator() {

@@ -11,6 +11,9 @@ namespace {
 
 Value one(const Op& op, std::initializer_list<Value> inputs) {
   const std::vector<Value> operands(inputs);
+  if (operands.front().graph == nullptr) {
+    throw InvalidArgument(std::string(op_name(op)) + ": operand 0 is no value of a graph");
+  }
   return operands.front().graph->add(op, operands)[0];
 }
 

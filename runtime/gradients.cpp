@@ -189,6 +189,9 @@ std::vector<Value> gradients(Value loss, std::span<const Value> variables) {
     throw InvalidArgument("gradients: the loss must be an f32 scalar, take a sum or a mean first");
   }
   Graph& graph = *loss.graph;
+  for (const Value& variable : variables) {
+    if (variable.graph != &graph) throw InvalidArgument("gradients: a variable belongs to another graph");
+  }
   const NameScope scope(graph, "gradients");
   const std::vector<bool> wanted = reached_from(graph, variables);
   std::vector<std::optional<Value>> grad(graph.values().size());

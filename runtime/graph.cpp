@@ -33,18 +33,20 @@ std::string Graph::unique_name(std::string_view name) {
   return candidate;
 }
 
-Value Graph::input(std::string_view name, const TensorSpec& spec) {
-  if (unique_name(name) != scope_ + std::string(name)) {
-    throw InvalidArgument(fmt::format("input {}{}: the name is taken", scope_, name));
+std::string Graph::new_name(std::string_view what, std::string_view name) {
+  const std::string full = scope_ + std::string(name);
+  if (std::binary_search(names_.begin(), names_.end(), full)) {
+    throw InvalidArgument(fmt::format("{} {}: the name is taken", what, full));
   }
-  return new_value({scope_ + std::string(name), spec, ValueKind::kInput, {}});
+  return unique_name(name);
+}
+
+Value Graph::input(std::string_view name, const TensorSpec& spec) {
+  return new_value({new_name("input", name), spec, ValueKind::kInput, {}});
 }
 
 Value Graph::variable(std::string_view name, const TensorSpec& spec, const Initializer& initializer) {
-  if (unique_name(name) != scope_ + std::string(name)) {
-    throw InvalidArgument(fmt::format("variable {}{}: the name is taken", scope_, name));
-  }
-  return new_value({scope_ + std::string(name), spec, ValueKind::kVariable, initializer});
+  return new_value({new_name("variable", name), spec, ValueKind::kVariable, initializer});
 }
 
 std::vector<Value> Graph::add(const Op& op, std::span<const Value> inputs, std::string_view name) {

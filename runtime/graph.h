@@ -78,6 +78,7 @@ class Graph {
  private:
   friend class NameScope;
   std::string unique_name(std::string_view name);
+  std::string new_name(std::string_view what, std::string_view name);  // throws when it is taken
   Value new_value(ValueInfo info);
 
   std::deque<Node> nodes_;

@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numbers>
+#include <type_traits>
 
 #include "runtime/core/errors.h"
 #include "runtime/core/random.h"
@@ -39,7 +41,14 @@ float draw(const Initializer& initializer, uint64_t stream, uint64_t element) {
 }
 
 template <typename T>
-void fill_constant(std::vector<std::byte>& bytes, float value) {
+void fill_constant(std::vector<std::byte>& bytes, float value, std::string_view variable_name) {
+  if constexpr (std::is_integral_v<T>) {  // where the conversion would be undefined
+    const auto number = static_cast<double>(value);
+    if (!(number >= std::numeric_limits<T>::min() && number <= std::numeric_limits<T>::max())) {
+      throw InvalidArgument(
+          fmt::format("variable {}: {} is no {}", variable_name, value, to_string(dtype_of<T>)));
+    }
+  }
   const T element = static_cast<T>(value);
   for (size_t i = 0; i < bytes.size(); i += sizeof(T)) std::memcpy(&bytes[i], &element, sizeof(T));
 }
@@ -88,9 +97,9 @@ std::vector<std::byte> initial_value(const Initializer& initializer, std::string
                                      const TensorSpec& spec) {
   std::vector<std::byte> bytes(static_cast<size_t>(spec.bytes()));
   if (initializer.kind == Initializer::Kind::kConstant) {
-    if (spec.dtype == DType::kF32) fill_constant<float>(bytes, initializer.first);
-    if (spec.dtype == DType::kI32) fill_constant<int32_t>(bytes, initializer.first);
-    if (spec.dtype == DType::kU8) fill_constant<uint8_t>(bytes, initializer.first);
+    if (spec.dtype == DType::kF32) fill_constant<float>(bytes, initializer.first, variable_name);
+    if (spec.dtype == DType::kI32) fill_constant<int32_t>(bytes, initializer.first, variable_name);
+    if (spec.dtype == DType::kU8) fill_constant<uint8_t>(bytes, initializer.first, variable_name);
     return bytes;
   }
   if (spec.dtype != DType::kF32) {

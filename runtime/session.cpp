@@ -46,6 +46,7 @@ Session::~Session() {
 // Resolves every pointer that can be known now and notes which ones follow a buffer, so that a run only fills
 // in addresses.
 void Session::bind() {
+  if (&variables_.graph() != &graph_) throw InvalidArgument("session: the variables are another graph's");
   buffers_.assign(plan_.buffers.size(), nullptr);
   uses_of_buffer_.resize(plan_.buffers.size());
   nodes_.resize(graph_.nodes().size());
@@ -83,7 +84,7 @@ void Session::bind() {
   try {
     arena_ = variables_.allocator().allocate(plan_.peak_bytes);
   } catch (OutOfMemory& error) {
-    error.set_user("plan", "the arena of the packed plan");
+    error.set_user({}, "the arena of the packed plan");
     throw;
   }
   for (size_t id = 0; id < plan_.buffers.size(); ++id) {

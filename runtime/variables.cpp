@@ -46,6 +46,14 @@ void Variables::release() noexcept {
   }
 }
 
+void* Variables::data(int id) const {
+  if (static_cast<size_t>(id) >= blocks_.size()) {
+    throw InvalidArgument(
+        fmt::format("{} was added to the graph after its variables got memory", graph_.value(id).name));
+  }
+  return blocks_[static_cast<size_t>(id)];
+}
+
 std::vector<std::byte> Variables::read(const Value& variable) const {
   if (variable.graph != &graph_ || graph_.value(variable.id).kind != ValueKind::kVariable) {
     throw InvalidArgument("read: not a variable of this graph");

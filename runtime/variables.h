@@ -22,10 +22,11 @@ class Variables {
   Variables(const Variables&) = delete;
   Variables& operator=(const Variables&) = delete;
 
+  const Graph& graph() const { return graph_; }
   Device& device() const { return device_; }
   Allocator& allocator() const { return allocator_; }
-  // Device address of a variable by value id.
-  void* data(int id) const { return blocks_[static_cast<size_t>(id)]; }
+  // Device address of a variable by value id. Throws InvalidArgument for one that the graph got later.
+  void* data(int id) const;
 
   // Copies a variable to or from the host; sizes must match its spec exactly. Throw InvalidArgument or
   // DeviceError.

@@ -49,7 +49,7 @@ std::string advice(const TrainResult& result, const RuntimeOptions& options) {
         result.batch > 1 ? fmt::format("--batch {}", result.batch / 2) : "a larger device";
     if (options.limit_bytes)
       return fmt::format("a --limit above {}, or {}", format_bytes(*options.limit_bytes), batch);
-    if (options.memory_fraction)
+    if (options.memory_fraction && *options.memory_fraction < 1)
       return fmt::format("a --memory-fraction above {}, or {}", *options.memory_fraction, batch);
     return batch;
   }

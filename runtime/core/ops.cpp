@@ -281,7 +281,7 @@ void check_slice(const OpCheck& c, const Shape& whole, const std::vector<int64_t
   for (int axis = 0; axis < whole.rank(); ++axis) {
     const int64_t first = begin[static_cast<size_t>(axis)];
     c.require(first >= 0 && extents[axis] <= whole[axis] && first <= whole[axis] - extents[axis],
-              fmt::format("[{}, {}) is outside axis {} of extent {}", first, first + extents[axis], axis,
+              fmt::format("{} from {} on is outside axis {} of extent {}", extents[axis], first, axis,
                           whole[axis]));
   }
 }

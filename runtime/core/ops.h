@@ -341,7 +341,8 @@ std::vector<int> mutated_inputs(const Op& op);
 // Extent of a convolution's or pooling's output along one axis; 0 or less when the window does not fit.
 constexpr int64_t window_output(int64_t input, int64_t window, int stride, int padding, int dilation) {
   const int64_t span = (window - 1) * dilation + 1;
-  return input + 2 * padding < span ? 0 : (input + 2 * padding - span) / stride + 1;
+  const int64_t padded = input + int64_t{2} * padding;
+  return padded < span ? 0 : (padded - span) / stride + 1;
 }
 
 }  // namespace headroom

@@ -23,10 +23,12 @@ Shape::Shape(std::span<const int64_t> extents) {
   for (int64_t extent : extents) {
     if (extent < 0) throw InvalidArgument(fmt::format("shape {}: negative extent", to_string(*this)));
     // 2^59 elements of up to 4 bytes keep every size and offset in int64.
-    if (extent != 0 && elements > (int64_t{1} << 59) / extent) {
+    // An extent of 0 does not excuse the others, or their strides would overflow.
+    const int64_t factor = std::max<int64_t>(extent, 1);
+    if (elements > (int64_t{1} << 59) / factor) {
       throw InvalidArgument(fmt::format("shape {}: too many elements", to_string(*this)));
     }
-    elements *= extent;
+    elements *= factor;
   }
 }
 
@@ -37,9 +39,9 @@ int64_t Shape::elements() const {
 }
 
 Shape Shape::with(int axis, int64_t extent) const {
-  Shape result = *this;
-  result.extents_[static_cast<size_t>(axis)] = extent;
-  return result;
+  std::array<int64_t, kMaxRank> extents = extents_;
+  extents[static_cast<size_t>(axis)] = extent;
+  return Shape(std::span<const int64_t>(extents.data(), static_cast<size_t>(rank_)));
 }
 
 bool Shape::operator==(const Shape& other) const {

@@ -217,6 +217,17 @@ TEST(ProcessLimit, BelowContextAndLibrariesIsRefusedWithBothNumbers) {
   EXPECT_TRUE(mentions(text, "400.00 MiB") && mentions(text, "431.00 MiB")) << text;
 }
 
+TEST(ProcessLimit, ThatLeavesLessThanAPageSaysWhatWasAskedFor) {
+  SimulatedGpu gpu(find_profile("laptop-2gb"));
+  try {
+    make_allocator({.name = "hard-limit", .limit_bytes = 432 * kMiB, .limit_scope = LimitScope::kProcess},
+                   gpu);
+    FAIL() << "a pool of less than a page";
+  } catch (const OutOfMemory& error) {
+    EXPECT_GT(error.facts().requested, 0);
+  }
+}
+
 TEST(ProcessLimit, WithoutALimitIsRefused) {
   SimulatedGpu gpu(find_profile("laptop-2gb"));
   for (const std::optional<double> fraction : {std::optional<double>(), std::optional(0.5)}) {

@@ -38,6 +38,9 @@ TEST(Shape, RefusesWhatIsNoShape) {
   EXPECT_THROW((Shape{2, -3}), InvalidArgument);
   EXPECT_THROW((Shape{1, 1, 1, 1, 1, 1, 1}), InvalidArgument);
   EXPECT_THROW((Shape{int64_t{1} << 40, int64_t{1} << 40}), InvalidArgument);
+  EXPECT_THROW((Shape{0, int64_t{1} << 40, int64_t{1} << 40}),
+               InvalidArgument);  // its strides would overflow
+  EXPECT_THROW((Shape{2, int64_t{1} << 58}.with(0, 3)), InvalidArgument);
   const std::vector<int64_t> too_many(7, 1);
   EXPECT_THROW(Shape{std::span<const int64_t>(too_many)}, InvalidArgument);
 }

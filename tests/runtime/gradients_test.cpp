@@ -239,6 +239,9 @@ TEST(Gradients, RefuseWhatIsNoScalarAndPathsWithoutAGradient) {
   const std::vector<Value> wrt = {x};
   EXPECT_THROW(gradients(x, wrt), InvalidArgument);
   EXPECT_THROW(gradients(accuracy(x, labels), wrt), InvalidArgument);
+  Graph other;
+  const std::vector<Value> foreign = {other.variable("x", {DType::kF32, {4, 3}}, ones())};
+  EXPECT_THROW(gradients(sum(x), foreign), InvalidArgument);
 }
 
 }  // namespace

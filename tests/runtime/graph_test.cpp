@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
+#include <limits>
 
 #include "runtime/core/errors.h"
 #include "runtime/functions.h"
@@ -39,7 +41,9 @@ TEST(Graph, AWrongShapeIsRefusedWhenTheNodeIsAddedAndNamesOpAndOperands) {
 TEST(Graph, WrongDtypesAxesAndWindowsAreRefused) {
   Graph graph;
   const Value x = graph.input("x", f32({2, 3, 4, 5})), bytes = graph.input("bytes", {DType::kU8, {2, 3}});
-  const Value labels = graph.input("labels", {DType::kI32, {2}});
+  const Value labels = graph.input("labels", {DType::kI32, {2}}),
+              filter = graph.input("filter", f32({1, 1, 5, 1}));
+  constexpr int kHuge = std::numeric_limits<int>::max();
   for (const auto& action : std::vector<std::function<void()>>{
            [&] { relu(bytes); },
            [&] { sum(x, {4}); },
@@ -47,6 +51,14 @@ TEST(Graph, WrongDtypesAxesAndWindowsAreRefused) {
              sum(x, {1, 1});
            },
            [&] { sum(x, {-5}); },
+           [&] { relu(Value{}); },
+           [&] { slice(labels, {std::numeric_limits<int64_t>::max()}, {1}); },
+           [&] {
+             avg_pool(x, {.window = {kHuge, kHuge}, .padding = {kHuge - 1, kHuge - 1}});
+           },
+           [&] {
+             conv2d(x, filter, {.padding = {kHuge, kHuge}});
+           },
            [&] {
              transpose(x, {0, 1, 2, 2});
            },
@@ -83,6 +95,7 @@ TEST(Graph, NamesAreUniqueAndScoped) {
   Graph graph;
   const Value x = graph.input("x", f32({2, 2}));
   EXPECT_THROW(graph.variable("x", f32({2}), zeros()), InvalidArgument);
+  EXPECT_NO_THROW(graph.variable("x_1", f32({2}), zeros()));  // what is refused takes no name
   {
     const NameScope outer(graph, "sequential");
     const NameScope inner(graph, "dense");
@@ -123,6 +136,15 @@ TEST(Initializers, DependOnSeedAndNameAlone) {
   EXPECT_EQ(initial_value(one, "a", spec), initial_value(one, "a", spec));
   EXPECT_NE(initial_value(one, "a", spec), initial_value(one, "b", spec));
   EXPECT_NE(initial_value(one, "a", spec), initial_value(two, "a", spec));
+}
+
+TEST(Initializers, ConstantsThatAnIntegerCannotHoldAreRefused) {
+  const TensorSpec bytes = {DType::kU8, {2}}, integers = {DType::kI32, {2}};
+  EXPECT_EQ(initial_value(constant_of(255), "a", bytes), std::vector<std::byte>(2, std::byte{255}));
+  EXPECT_THROW(initial_value(constant_of(256), "a", bytes), InvalidArgument);
+  EXPECT_THROW(initial_value(constant_of(-1), "a", bytes), InvalidArgument);
+  EXPECT_THROW(initial_value(constant_of(3e9f), "a", integers), InvalidArgument);
+  EXPECT_THROW(initial_value(constant_of(std::nanf("")), "a", integers), InvalidArgument);
 }
 
 TEST(Initializers, HaveTheMomentsThatTheirPapersState) {

@@ -42,6 +42,19 @@ TEST(Session, WrongInputsAndOutputsAreRefusedByName) {
   EXPECT_THROW(session.output<float>(x), InvalidArgument);
 }
 
+TEST(Session, VariablesOfAnotherGraphOrAddedLaterAreRefused) {
+  Graph graph, other;
+  const Value w = graph.variable("w", {DType::kF32, {2}}, ones());
+  CpuHarness cpu;
+  Variables variables(graph, cpu.device, *cpu.allocator), none(other, cpu.device, *cpu.allocator);
+  EXPECT_THROW(Session(graph, {{relu(w)}, false}, PlanMode::kDynamic, none), InvalidArgument);
+  const Value late = graph.variable("late", {DType::kF32, {2}}, ones());
+  EXPECT_THROW(variables.read(late), InvalidArgument);
+  for (const PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked}) {
+    EXPECT_THROW(Session(graph, {{relu(late)}, false}, mode, variables), InvalidArgument);
+  }
+}
+
 // One parameter, three steps of each optimizer, against the formulas of their papers in double.
 TEST(Optimizers, FollowTheirFormulas) {
   const double g = 0.5, rate = 0.1;  // loss = g w, so the gradient is g at every step
