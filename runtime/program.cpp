@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -47,6 +48,9 @@ void report(const char* name, std::string_view text) {
 
 int run_program(const char* name, int (*run)(int, char**), int argc, char** argv) {
   open_standard_streams();
+  // A limit on the size of files is then an error of the write like a full disk, and cleaned up after like
+  // one.
+  std::signal(SIGXFSZ, SIG_IGN);
   int code = kExitOther;
   try {
     code = run(argc, argv);

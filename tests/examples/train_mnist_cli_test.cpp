@@ -24,9 +24,10 @@ struct Outcome {
 };
 
 // Runs train_mnist in a shell, in an environment without settings. Arguments may redirect, too.
-Outcome run(const ScratchFolder& folder, const std::string& arguments) {
+Outcome run(const ScratchFolder& folder, const std::string& arguments, const std::string& before = {}) {
   const std::string errors = folder / "stderr";
-  const std::string command = "env -i " HEADROOM_TRAIN_MNIST " 2>" + errors + " </dev/null " + arguments;
+  const std::string command =
+      before + "env -i " HEADROOM_TRAIN_MNIST " 2>" + errors + " </dev/null " + arguments;
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) throw std::runtime_error("cannot run " + command);
   std::string out;
@@ -117,6 +118,15 @@ TEST(TrainMnistProgram, OutputThatCannotBeWrittenIsAFailure) {
     EXPECT_EQ(outcome.code, 1) << arguments;
     EXPECT_NE(outcome.errors.find("train_mnist: the output could not be written"), std::string::npos);
   }
+}
+
+TEST(TrainMnistProgram, WeightsThatFindNoRoomLeaveNothing) {
+  const ScratchFolder folder, weights;
+  // The shell's limit on the size of files, in blocks of 512 bytes.
+  const Outcome outcome = run(folder, std::string(kShort) + "--save " + (weights / "w"), "ulimit -f 8; ");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.errors.find("cannot write it"), std::string::npos) << outcome.errors;
+  EXPECT_TRUE(std::filesystem::is_empty(weights.path()));
 }
 
 TEST(TrainMnistProgram, ClosedStreamsChangeNoFileAndNoExitCode) {
