@@ -1,5 +1,5 @@
-// The kernel seam: how one op is computed on one kind of device. Knows no graph and no strategy; workspace reaches a
-// kernel as a pointer.
+// The kernel seam: how one op is computed on one kind of device. Knows no graph and no strategy; workspace
+// reaches a kernel as a pointer.
 #pragma once
 
 #include <memory>
@@ -18,9 +18,9 @@ class Kernel {
 
   // Scratch memory that run() needs, on the device, aligned to 256 bytes.
   virtual int64_t workspace_bytes() const { return 0; }
-  // Computes the op. Views have the shapes that the kernel was made for. An optional output without a reader has null
-  // data. Input and output 0 may be the same memory where in_place_input allows it. Throws DeviceError for data that
-  // the op cannot take (an index out of range).
+  // Computes the op. Views have the shapes that the kernel was made for. An optional output without a reader
+  // has null data. Input and output 0 may be the same memory where in_place_input allows it. Throws
+  // DeviceError for data that the op cannot take (an index out of range).
   virtual void run(std::span<const TensorView> inputs, std::span<const TensorView> outputs, void* workspace,
                    Stream stream) = 0;
 };
@@ -28,5 +28,29 @@ class Kernel {
 // The kernel of `op` on the CPU, which serves simulated GPUs too. Shapes must have passed infer_outputs.
 std::unique_ptr<Kernel> make_cpu_kernel(const Op& op, std::span<const TensorSpec> inputs,
                                         std::span<const TensorSpec> outputs);
+
+// How products of f32 values are computed on a GPU. Sums are kept in f32 in every mode, values and weights
+// stay f32 in memory.
+enum class Math : uint8_t {
+  kF32,   // as exact as f32 multiply-adds
+  kTf32,  // operands rounded to 10 bits of mantissa
+  kBf16,  // to 7
+  kF16,   // to 10, with f16's range: gradients need a loss scale
+};
+
+// What decides which of several kernels computes an op on a GPU.
+struct KernelSettings {
+  Math math = Math::kTf32;
+  bool library_only = false;  // never a fused kernel of our own where cuBLAS or cuDNN has the op
+  bool deterministic = true;  // the same bits on every run
+  int64_t workspace_limit_bytes = int64_t{256} << 20;  // no kernel may ask for more
+};
+
+// The kernel of `op` on an NVIDIA GPU. `device` must be a CUDA device and outlive the kernel. Starts the
+// libraries that the op needs; throws LibraryError when one cannot start, InvalidArgument in a build without
+// CUDA.
+std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, std::span<const TensorSpec> inputs,
+                                         std::span<const TensorSpec> outputs, Device& device,
+                                         const KernelSettings& settings);
 
 }  // namespace headroom

@@ -1,0 +1,68 @@
+// The families of CUDA kernels, one maker for each. Knows no graph and no strategy.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "kernels/kernel.h"
+#include "runtime/core/cuda/cuda_device.h"
+
+namespace headroom::cuda {
+
+// What a maker gets: the op's shapes, the device it is for and what was asked for.
+struct Request {
+  std::span<const TensorSpec> inputs, outputs;
+  CudaDevice& device;
+  const KernelSettings& settings;
+};
+
+// The memory of one run.
+struct Call {
+  std::span<const TensorView> inputs, outputs;
+  void* workspace = nullptr;
+  cudaStream_t stream = nullptr;
+
+  template <typename T = float>
+  const T* in(size_t i) const {
+    return inputs[i].as<const T>();
+  }
+  // An input that the op changes.
+  template <typename T = float>
+  T* mutated(size_t i) const {
+    return inputs[i].as<T>();
+  }
+  template <typename T = float>
+  T* out(size_t i = 0) const {
+    return outputs[i].as<T>();
+  }
+  template <typename T>
+  T* scratch() const {
+    return static_cast<T*>(workspace);
+  }
+};
+
+template <typename F>
+class FunctionKernel final : public Kernel {
+ public:
+  FunctionKernel(F function, int64_t workspace_bytes)
+      : function_(std::move(function)), workspace_bytes_(workspace_bytes) {}
+  int64_t workspace_bytes() const override { return workspace_bytes_; }
+  void run(std::span<const TensorView> inputs, std::span<const TensorView> outputs, void* workspace,
+           Stream stream) override {
+    function_(Call{inputs, outputs, workspace, stream_of(stream)});
+  }
+
+ private:
+  const F function_;
+  const int64_t workspace_bytes_;
+};
+
+// The kernel that calls `function(const Call&)`, which launches work on the call's stream and waits for
+// nothing.
+template <typename F>
+std::unique_ptr<Kernel> function_kernel(F function, int64_t workspace_bytes = 0) {
+  return std::make_unique<FunctionKernel<F>>(std::move(function), workspace_bytes);
+}
+
+}  // namespace headroom::cuda

@@ -1,0 +1,12 @@
+// What a build without the CUDA toolkit answers where the others make kernels for a GPU.
+#include "kernels/kernel.h"
+#include "runtime/core/errors.h"
+
+namespace headroom {
+
+std::unique_ptr<Kernel> make_cuda_kernel(const Op&, std::span<const TensorSpec>, std::span<const TensorSpec>,
+                                         Device&, const KernelSettings&) {
+  throw InvalidArgument("this build has no CUDA kernels");
+}
+
+}  // namespace headroom
