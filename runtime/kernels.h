@@ -1,10 +1,11 @@
-// The kernels of a graph, prepared once. Knows no plan and no strategy.
+// The kernels of a graph, prepared once for one device. Knows no plan.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "allocators/allocator.h"
 #include "kernels/kernel.h"
 #include "runtime/graph.h"
 
@@ -12,8 +13,11 @@ namespace headroom {
 
 class Kernels {
  public:
-  // Prepares every node of the graph for that kind of device. Nodes must not be added or replaced afterwards.
-  Kernels(const Graph& graph, DeviceKind kind);
+  // Prepares every node of the graph: for a GPU as `settings` say, for all other devices on the CPU. When the
+  // device has no room for a library that a kernel needs, what `allocator` holds idle goes back to the driver
+  // and the kernel is made once more. Nodes must not be added or replaced afterwards; the device must outlive
+  // the kernels. Throws LibraryError or DeviceError.
+  Kernels(const Graph& graph, Device& device, Allocator& allocator, const KernelSettings& settings = {});
 
   // Kernels made elsewhere, one for each node in order.
   explicit Kernels(std::vector<std::unique_ptr<Kernel>> kernels);

@@ -28,7 +28,7 @@ std::vector<int64_t> workspaces(const Kernels& kernels) {
 
 Session::Session(const Graph& graph, const Targets& targets, PlanMode mode, Variables& variables)
     : graph_(graph),
-      kernels_(std::make_shared<Kernels>(graph, variables.device().kind())),
+      kernels_(std::make_shared<Kernels>(graph, variables.device(), variables.allocator())),
       variables_(variables) {
   plan_ = make_plan(graph, targets, mode, workspaces(*kernels_));
   bind();

@@ -4,6 +4,7 @@
 
 #include "allocators/allocator.h"
 #include "runtime/core/device.h"
+#include "runtime/core/errors.h"
 #include "runtime/core/ops.h"
 
 namespace headroom {
@@ -12,5 +13,17 @@ namespace headroom {
 // the strategy holds idle goes back to the driver and both are asked once more. Throws LibraryError or
 // DeviceError.
 void start_op(const Op& op, Device& device, Allocator& allocator);
+
+// Returns attempt(). When that throws an Error, what the strategy holds idle goes back to the driver and it
+// is tried once more: for whatever takes memory of the device past the strategy.
+template <typename F>
+auto with_idle_memory(Allocator& allocator, F attempt) {
+  try {
+    return attempt();
+  } catch (const Error&) {
+    if (allocator.trim() == 0) throw;
+  }
+  return attempt();
+}
 
 }  // namespace headroom

@@ -123,7 +123,7 @@ class Training {
         result_(result) {}
 
   void run(Runtime& runtime) {
-    const auto kernels = std::make_shared<const Kernels>(net_.graph, runtime.device().kind());
+    const auto kernels = std::make_shared<const Kernels>(net_.graph, runtime.device(), runtime.allocator());
     const auto plan = [&](std::vector<Value> fetches, bool updates) {
       return make_plan(net_.graph, {std::move(fetches), updates}, settings_.plan, kernels->workspace_bytes());
     };

@@ -17,6 +17,7 @@
 #include "runtime/optimizer.h"
 #include "runtime/session.h"
 #include "tests/kernels/heap_counter.h"
+#include "tests/runtime/harness.h"
 
 namespace headroom {
 namespace {
@@ -93,7 +94,8 @@ uint64_t weights_after_two_steps() {
 
 TEST_P(StrategyTest, AnyDriverCallOfAStepMayFailWithoutLeakOrTrace) {
   const Step step;
-  const auto kernels = std::make_shared<const Kernels>(step.graph, DeviceKind::kSimulatedGpu);
+  CpuHarness cpu;
+  const auto kernels = std::make_shared<const Kernels>(step.graph, cpu.device, *cpu.allocator);
   for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked}) {
     const Plan plan = make_plan(step.graph, step.targets(), mode, kernels->workspace_bytes());
     int64_t failures = 0;
@@ -186,7 +188,8 @@ TEST(PackedPlan, CallsNoAllocatorAndTakesNothingFromTheSystemHeap) {
 TEST(PackedPlan, TakesAtMostOnePercentMoreThanTheLargestLiveSet) {
   for (const auto& [fused, batch] : {std::pair(false, 16), {true, 16}, {false, 64}, {true, 64}, {true, 2}}) {
     const Step step(fused, batch);
-    const Kernels kernels(step.graph, DeviceKind::kCpu);
+    CpuHarness cpu;
+    const Kernels kernels(step.graph, cpu.device, *cpu.allocator);
     const Plan plan = make_plan(step.graph, step.targets(), PlanMode::kPacked, kernels.workspace_bytes());
     EXPECT_EQ(find_fault(step.graph, plan, kernels.workspace_bytes()), std::nullopt);
     EXPECT_LE(static_cast<double>(plan.peak_bytes), 1.01 * static_cast<double>(plan.lower_bound_bytes));
