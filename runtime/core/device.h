@@ -2,8 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/core/device_memory.h"
 
@@ -19,6 +23,24 @@ struct Stream {
 enum class Library : uint8_t { kNone, kBlas, kDnn };
 
 enum class DeviceKind : uint8_t { kCpu, kSimulatedGpu, kCuda };
+
+// A piece of work to be recorded: queues itself on the stream it is given, the same work at each call, and
+// waits for nothing. It may run beside every task that it is not ordered with.
+struct Task {
+  std::function<void(Stream)> run;
+  std::vector<int> after;           // positions of earlier tasks that must be done first
+  std::vector<int> after_previous;  // positions of tasks that must be done first in the repetition before
+};
+
+// Work that was recorded once and can be queued as a whole any number of times, with no host work and no
+// allocation between its parts. What its tasks refer to must outlive it.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  // Queues all of it behind what `stream` holds already. Throws DeviceError, as the tasks do where they run
+  // at once.
+  virtual void launch(Stream stream) = 0;
+};
 
 class Device {
  public:
@@ -47,6 +69,11 @@ class Device {
   virtual int64_t pending_library_bytes() const = 0;
   // Waits until everything queued on `stream` is done.
   virtual void synchronize(Stream stream) = 0;
+  // Records the tasks, `repeats` times over. Each task must have run once before, so that all that it needs
+  // is loaded. A GPU runs side by side what is not ordered; other devices run the tasks in the order given.
+  // Throws InvalidArgument for a task that waits for itself or a later one, DeviceError when the driver
+  // refuses.
+  virtual std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) = 0;
   // Time spent in driver calls so far, on the device's own clock: simulated time on a simulated GPU.
   virtual double driver_time_us() const = 0;
 };

@@ -6,6 +6,7 @@
 
 #include "runtime/core/cpu/cpu_memory.h"
 #include "runtime/core/device.h"
+#include "runtime/core/in_order_recording.h"
 
 namespace headroom {
 
@@ -25,6 +26,9 @@ class CpuDevice final : public Device {
   void load_module(std::string_view, Library) override {}
   int64_t pending_library_bytes() const override { return 0; }
   void synchronize(Stream) override {}
+  std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override {
+    return record_in_order(tasks, repeats);
+  }
   double driver_time_us() const override { return 0; }
 
  private:

@@ -4,6 +4,7 @@
 
 #include "runtime/core/bytes.h"
 #include "runtime/core/cuda/check.h"
+#include "runtime/core/cuda/cuda_recording.h"
 #include "runtime/core/errors.h"
 #include "runtime/core/library_failure.h"
 
@@ -68,6 +69,11 @@ void CudaDevice::start_library(Library library) {
 
 void CudaDevice::synchronize(Stream stream) {
   HR_CHECK(cudaStreamSynchronize(stream_of(stream)));
+}
+
+std::unique_ptr<Recording> CudaDevice::record(std::span<const Task> tasks, int64_t repeats) {
+  initialise();
+  return std::make_unique<CudaRecording>(tasks, repeats);
 }
 
 cublasHandle_t CudaDevice::blas() {

@@ -33,6 +33,7 @@ class CudaDevice final : public Device {
   void load_module(std::string_view, Library) override {}
   int64_t pending_library_bytes() const override { return 0; }
   void synchronize(Stream stream) override;
+  std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override;
   double driver_time_us() const override { return 0; }
 
   // The handles, made by start_library on first use. Throw LibraryError when they cannot be made. cuBLASLt

@@ -7,6 +7,25 @@ namespace {
 
 constexpr const char* kReason = "injected fault";
 
+// Launches are driver calls too.
+class FaultyRecording final : public Recording {
+ public:
+  FaultyRecording(std::unique_ptr<Recording> upstream, FaultInjector& faults, const std::string& device)
+      : upstream_(std::move(upstream)), faults_(faults), device_(device) {}
+
+  void launch(Stream stream) override {
+    if (faults_.next_call_fails()) {
+      throw DeviceError("cudaGraphLaunch", "cudaErrorLaunchFailure", kReason, device_);
+    }
+    upstream_->launch(stream);
+  }
+
+ private:
+  std::unique_ptr<Recording> upstream_;
+  FaultInjector& faults_;
+  const std::string device_;
+};
+
 }  // namespace
 
 void FaultyDevice::initialise() {
@@ -37,6 +56,13 @@ void FaultyDevice::load_module(std::string_view op_name, Library library) {
   }
   upstream_.load_module(op_name, library);
   mark_done(call);
+}
+
+std::unique_ptr<Recording> FaultyDevice::record(std::span<const Task> tasks, int64_t repeats) {
+  if (faults_.next_call_fails()) {
+    throw DeviceError("cudaGraphInstantiate", "cudaErrorMemoryAllocation", kReason, name());
+  }
+  return std::make_unique<FaultyRecording>(upstream_.record(tasks, repeats), faults_, name());
 }
 
 bool FaultyDevice::is_done(const std::string& call) const {

@@ -11,8 +11,8 @@
 
 namespace headroom {
 
-// Driver calls are: allocations, copies, and the first initialise(), start_library() and load_module() of
-// each thing that succeeds here. Releases cannot fail and do not count.
+// Driver calls are: allocations, copies, recordings and their launches, and the first initialise(),
+// start_library() and load_module() of each thing that succeeds here. Releases cannot fail and do not count.
 class FaultyDevice final : public Device {
  public:
   // `upstream` must outlive this. No fault until one is armed.
@@ -30,6 +30,7 @@ class FaultyDevice final : public Device {
   void load_module(std::string_view op_name, Library library) override;
   int64_t pending_library_bytes() const override { return upstream_.pending_library_bytes(); }
   void synchronize(Stream stream) override { upstream_.synchronize(stream); }
+  std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override;
   double driver_time_us() const override { return upstream_.driver_time_us(); }
 
  private:

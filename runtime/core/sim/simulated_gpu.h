@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "runtime/core/device.h"
+#include "runtime/core/in_order_recording.h"
 #include "runtime/core/sim/profiles.h"
 #include "runtime/core/sim/simulated_memory.h"
 
@@ -31,6 +32,9 @@ class SimulatedGpu final : public Device {
   void load_module(std::string_view op_name, Library library) override;
   int64_t pending_library_bytes() const override;
   void synchronize(Stream) override {}
+  std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override {
+    return record_in_order(tasks, repeats);
+  }
   double driver_time_us() const override { return memory_.driver_time_us(); }
 
   const DeviceProfile& profile() const { return profile_; }
