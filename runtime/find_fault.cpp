@@ -60,10 +60,10 @@ class Checker {
     return {};
   }
 
-  // In dynamic mode buffers are live between their allocate and deallocate steps, in packed mode by their
-  // stated range.
+  // In dynamic mode buffers are live between their allocate and deallocate steps, in an arena by their stated
+  // range.
   bool is_live(int id) const {
-    if (plan_.mode == PlanMode::kDynamic) return live_.contains(id);
+    if (!has_arena(plan_.mode)) return live_.contains(id);
     return buffer(id).first_step <= position_ && position_ < buffer(id).end_step;
   }
 
@@ -71,7 +71,7 @@ class Checker {
   void overwrite(int id) {
     std::erase_if(content_, [&](const auto& entry) {
       if (entry.second == id) return true;
-      if (plan_.mode == PlanMode::kDynamic) return false;
+      if (!has_arena(plan_.mode)) return false;
       const Buffer &a = buffer(id), &b = buffer(entry.second);
       return a.offset_bytes < b.offset_bytes + b.bytes && b.offset_bytes < a.offset_bytes + a.bytes;
     });
@@ -102,7 +102,7 @@ class Checker {
   Fault check_step(const Step& step) {
     switch (step.kind) {
       case StepKind::kAllocate:
-        if (plan_.mode == PlanMode::kPacked) return "a packed plan allocates";
+        if (has_arena(plan_.mode)) return "a plan with an arena allocates";
         if (!live_.insert(step.id).second) return fmt::format("buffer {} is allocated twice", step.id);
         live_bytes_ += buffer(step.id).bytes;
         highest_ = std::max(highest_, live_bytes_);
@@ -114,6 +114,7 @@ class Checker {
         return {};
       case StepKind::kCopyIn:
         if (mutated_) return "a copy comes after an update";
+        if (has_arena(plan_.mode) && !ran_.empty()) return "a copy in comes after a node";
         return write(step.id);
       case StepKind::kCopyOut:
         if (mutated_) return "a copy comes after an update";
@@ -132,6 +133,9 @@ class Checker {
     }
     const bool updates = !mutated_inputs(node.op).empty();
     if (mutated_ && !updates) return fmt::format("{} comes after an update", node.name);
+    if (has_arena(plan_.mode) && !copied_out_.empty() && !updates) {
+      return fmt::format("{} comes after a copy out", node.name);
+    }
     mutated_ = mutated_ || updates;
     const int workspace = plan_.workspace_of_node[static_cast<size_t>(id)];
     if (workspace_bytes_[static_cast<size_t>(id)] > 0) {
@@ -174,7 +178,7 @@ class Checker {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const int a = buffer_of(node.inputs[i]), b = buffer_of(output);
       if (a < 0) continue;
-      const bool overlap = a == b || (plan_.mode == PlanMode::kPacked &&
+      const bool overlap = a == b || (has_arena(plan_.mode) &&
                                       buffer(a).offset_bytes < buffer(b).offset_bytes + buffer(b).bytes &&
                                       buffer(b).offset_bytes < buffer(a).offset_bytes + buffer(a).bytes);
       const bool same_operand = allowed >= 0 && specs[i] == specs[static_cast<size_t>(allowed)] &&
@@ -197,7 +201,11 @@ class Checker {
       }
     }
     int64_t peak = highest_;
-    if (plan_.mode == PlanMode::kPacked) {
+    if (has_arena(plan_.mode)) {
+      for (const Step& step : plan_.steps) {
+        if (step.kind != StepKind::kCopyIn || graph_.value(step.id).spec.bytes() == 0) continue;
+        if (!content_.contains(step.id)) return fmt::format("the input {} is overwritten", name(step.id));
+      }
       peak = 0;
       for (size_t a = 0; a < plan_.buffers.size(); ++a) {
         const Buffer& first = plan_.buffers[a];

@@ -5,6 +5,7 @@
 #include "allocators/allocator.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
+#include "runtime/data_flow.h"
 #include "runtime/plan.h"
 
 namespace headroom {
@@ -27,7 +28,9 @@ class Planner {
     check_targets();
     schedule();
     count_reads();
+    find_order();
     place_values();
+    stretch_lives();
     write_steps();
     measure();
     return std::move(plan_);
@@ -85,27 +88,32 @@ class Planner {
       copied[static_cast<size_t>(id)] = true;
       events_.push_back({StepKind::kCopyIn, id});
     };
-    const auto run = [&](bool updates) {
+    const auto for_nodes = [&](bool updates, const auto& visit) {
       for (size_t i = 0; i < count; ++i) {
         const Node& node = graph_.nodes()[i];
-        if (!node_needed[i] || mutated_inputs(node.op).empty() == updates) continue;
-        for (int input : node.inputs) copy_in(input);
-        events_.push_back({StepKind::kRun, static_cast<int>(i)});
+        if (node_needed[i] && mutated_inputs(node.op).empty() != updates) visit(static_cast<int>(i), node);
       }
     };
-    run(false);
-    // Inputs that only updates read (a learning rate) are copied before the copies out: a copy can fail.
-    if (plan_.targets.updates) {
-      for (size_t i = 0; i < count; ++i) {
-        if (!node_needed[i] || mutated_inputs(graph_.nodes()[i].op).empty()) continue;
-        for (int input : graph_.nodes()[i].inputs) copy_in(input);
-      }
+    const auto copy_inputs = [&](int, const Node& node) {
+      for (int input : node.inputs) copy_in(input);
+    };
+    const auto run = [&](int id, const Node& node) {
+      copy_inputs(id, node);
+      events_.push_back({StepKind::kRun, id});
+    };
+    const auto copy_rest = [&] {
+      for_nodes(true, copy_inputs);
+      for (const Value& fetch : plan_.targets.fetches) copy_in(fetch.id);
+    };
+    if (has_arena(plan_.mode)) {
+      for_nodes(false, copy_inputs);
+      copy_rest();
     }
-    for (const Value& fetch : plan_.targets.fetches) {
-      copy_in(fetch.id);
-      events_.push_back({StepKind::kCopyOut, fetch.id});
-    }
-    run(true);
+    for_nodes(false, run);
+    // What only updates read (a learning rate) is copied before the copies out: a copy can fail.
+    copy_rest();
+    for (const Value& fetch : plan_.targets.fetches) events_.push_back({StepKind::kCopyOut, fetch.id});
+    for_nodes(true, run);
   }
 
   // How many events read each value.
@@ -118,10 +126,26 @@ class Planner {
     }
   }
 
+  void find_order() {
+    if (plan_.mode != PlanMode::kParallel) return;
+    std::vector<int> nodes;
+    for (const Event& event : events_) nodes.push_back(event.kind == StepKind::kRun ? event.id : -1);
+    ancestors_ = find_ancestors(graph_, nodes);
+  }
+
+  // Whether everything that used the buffer so far comes before that event by itself.
+  bool is_free_for(int buffer, int event) const {
+    const std::vector<int>& users = users_[static_cast<size_t>(buffer)];
+    return plan_.mode != PlanMode::kParallel || std::all_of(users.begin(), users.end(), [&](int user) {
+             return ancestors_.has(static_cast<size_t>(event), static_cast<size_t>(user));
+           });
+  }
+
   int new_buffer(int64_t bytes, int owner, int node, int event) {
     plan_.buffers.push_back({round_up(bytes, Allocator::kAlignment), 0, 0, -1, owner, node});
     lives_.push_back({event, event});
     reads_left_.push_back(0);
+    users_.emplace_back();
     return static_cast<int>(plan_.buffers.size()) - 1;
   }
 
@@ -133,7 +157,7 @@ class Planner {
 
   // The buffer that output 0 of the node may take over: of an input that dies here and that no other operand
   // views under another shape.
-  int take_over(const Node& node, const TensorSpec& output) const {
+  int take_over(const Node& node, const TensorSpec& output, int event) const {
     std::vector<TensorSpec> specs;
     for (int input : node.inputs) specs.push_back(value(input).spec);
     const int position = in_place_input(node.op, specs, output);
@@ -146,7 +170,8 @@ class Planner {
       ++reads_here;
       if (value(input).spec != specs[static_cast<size_t>(position)]) return -1;
     }
-    return reads_left_[static_cast<size_t>(buffer)] == reads_here ? buffer : -1;
+    const bool dies = reads_left_[static_cast<size_t>(buffer)] == reads_here;
+    return dies && is_free_for(buffer, event) ? buffer : -1;
   }
 
   void place_values() {
@@ -155,6 +180,8 @@ class Planner {
       const auto [kind, id] = events_[static_cast<size_t>(event)];
       if (kind == StepKind::kCopyIn && value(id).spec.bytes() > 0) {
         put(id, new_buffer(value(id).spec.bytes(), id, -1, event));
+        // The next step may read it again, without a copy.
+        if (has_arena(plan_.mode)) ++reads_left_.back();
       }
       if (kind == StepKind::kRun) place_node(id, event);
       if (kind == StepKind::kCopyOut) read(id, event);
@@ -164,15 +191,25 @@ class Planner {
   void read(int id, int event) {
     const int buffer = plan_.buffer_of_value[static_cast<size_t>(id)];
     if (buffer < 0) return;
-    lives_[static_cast<size_t>(buffer)].last = event;
     --reads_left_[static_cast<size_t>(buffer)];
+    use(buffer, event);
+  }
+
+  // A reshape does nothing with the memory, but it stands in the plan as a reader.
+  void use(int buffer, int event) {
+    lives_[static_cast<size_t>(buffer)].last = event;
+    const auto [kind, id] = events_[static_cast<size_t>(event)];
+    if (kind == StepKind::kRun && std::holds_alternative<Reshape>(graph_.node(id).op)) return;
+    users_[static_cast<size_t>(buffer)].push_back(event);
   }
 
   void place_node(int id, int event) {
     const Node& node = graph_.node(id);
     const int64_t workspace = workspace_bytes_[static_cast<size_t>(id)];
-    if (workspace > 0)
+    if (workspace > 0) {
       plan_.workspace_of_node[static_cast<size_t>(id)] = new_buffer(workspace, -1, id, event);
+      use(plan_.workspace_of_node[static_cast<size_t>(id)], event);
+    }
 
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       const int output = node.outputs[i];
@@ -185,11 +222,26 @@ class Planner {
         if (plan_.buffer_of_value[source] >= 0) put(output, plan_.buffer_of_value[source]);
         continue;
       }
-      const int shared = i == 0 ? take_over(node, spec) : -1;
+      const int shared = i == 0 ? take_over(node, spec, event) : -1;
       put(output, shared >= 0 ? shared : new_buffer(spec.bytes(), output, id, event));
-      lives_[static_cast<size_t>(plan_.buffer_of_value[static_cast<size_t>(output)])].last = event;
+      use(plan_.buffer_of_value[static_cast<size_t>(output)], event);
     }
     for (int input : node.inputs) read(input, event);
+  }
+
+  // Where there is an arena, what was copied in stays to the end; and in parallel mode a buffer lives until
+  // the last one begins that must not have its memory.
+  void stretch_lives() {
+    if (!has_arena(plan_.mode)) return;
+    const std::vector<Life> lives = lives_;
+    for (size_t a = 0; a < lives.size(); ++a) {
+      if (plan_.buffers[a].node < 0) lives_[a].last = static_cast<int>(events_.size()) - 1;
+      for (const Life& later : lives) {
+        if (later.first > lives_[a].last && !is_free_for(static_cast<int>(a), later.first)) {
+          lives_[a].last = later.first;
+        }
+      }
+    }
   }
 
   // Writes the events out as steps with each buffer's allocation just before its first event and its
@@ -201,7 +253,7 @@ class Planner {
       begins[static_cast<size_t>(lives_[buffer].first)].push_back(static_cast<int>(buffer));
       ends[static_cast<size_t>(lives_[buffer].last)].push_back(static_cast<int>(buffer));
     }
-    const bool dynamic = plan_.mode == PlanMode::kDynamic;
+    const bool dynamic = !has_arena(plan_.mode);
     const auto position = [&] { return static_cast<int>(plan_.steps.size()); };
     for (size_t event = 0; event < count; ++event) {
       for (int buffer : begins[event]) {
@@ -229,16 +281,18 @@ class Planner {
       plan_.lower_bound_bytes = live;
       plan_.peak_step = static_cast<int>(step);
     }
-    plan_.peak_bytes = plan_.mode == PlanMode::kPacked ? pack(plan_.buffers) : plan_.lower_bound_bytes;
+    plan_.peak_bytes = has_arena(plan_.mode) ? pack(plan_.buffers) : plan_.lower_bound_bytes;
   }
 
   const Graph& graph_;
   std::span<const int64_t> workspace_bytes_;
   Plan plan_;
   std::vector<Event> events_;
-  std::vector<int> reads_;       // by value: events that read it
-  std::vector<Life> lives_;      // by buffer
-  std::vector<int> reads_left_;  // by buffer: reads still to come of the values put there so far
+  std::vector<int> reads_;               // by value: events that read it
+  std::vector<Life> lives_;              // by buffer
+  std::vector<int> reads_left_;          // by buffer: reads still to come of the values put there so far
+  std::vector<std::vector<int>> users_;  // by buffer: events that read or write it
+  Ancestors ancestors_{0};               // of events; in parallel mode
 };
 
 }  // namespace
@@ -249,7 +303,15 @@ Plan make_plan(const Graph& graph, const Targets& targets, PlanMode mode,
 }
 
 std::string_view to_string(PlanMode mode) {
-  return mode == PlanMode::kPacked ? "packed" : "dynamic";
+  switch (mode) {
+    case PlanMode::kDynamic:
+      return "dynamic";
+    case PlanMode::kPacked:
+      return "packed";
+    case PlanMode::kParallel:
+      return "parallel";
+  }
+  return "unknown";
 }
 
 }  // namespace headroom

@@ -49,12 +49,20 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options) {
                  &options.memory_fraction, 0, 1);
   set.add_switch("allow-growth", "Let the pool grow with demand", &options.allow_growth);
   set.add_override("allow-growth", "TF_FORCE_GPU_ALLOW_GROWTH");
-  set.add_choice("plan", "Allocate value by value, or pack all into one arena", &options.plan,
-                 {"dynamic", "packed"});
+  set.add_choice(
+      "plan", "Allocate value by value, pack all into one arena, or pack without ordering parallel branches",
+      &options.plan, {"dynamic", "packed", "parallel"});
   set.add_integer("seed", "Seed of weights, order and dropout", &options.seed, 0);
   set.add_bytes("device-memory", "Total memory of the simulated GPU", &options.device_memory_bytes);
   set.add_bytes("others", "Memory of the simulated GPU that other processes hold", &options.others_bytes);
   set.add_bytes("context", "Memory that the simulated GPU's context takes", &options.context_bytes);
+}
+
+PlanMode RuntimeOptions::plan_mode() const {
+  for (PlanMode mode : {PlanMode::kPacked, PlanMode::kParallel}) {
+    if (plan == to_string(mode)) return mode;
+  }
+  return PlanMode::kDynamic;
 }
 
 std::unique_ptr<Device> make_device(const RuntimeOptions& options) {

@@ -20,7 +20,7 @@ struct RuntimeOptions {
   std::string limit_scope = "pool";  // or "process"
   std::optional<double> memory_fraction = {};
   bool allow_growth = false;
-  std::string plan = "dynamic";  // or "packed"
+  std::string plan = "dynamic";  // or "packed", "parallel"
   int64_t seed = 1;
 
   // What a simulated GPU's profile is changed to.
@@ -29,7 +29,7 @@ struct RuntimeOptions {
   std::optional<int64_t> context_bytes = {};
 
   StrategySettings strategy_settings() const;
-  PlanMode plan_mode() const { return plan == "packed" ? PlanMode::kPacked : PlanMode::kDynamic; }
+  PlanMode plan_mode() const;
 };
 
 // Adds one option for each field, which `options` (with its defaults) receives when `set` parses.

@@ -13,9 +13,13 @@
 namespace headroom {
 
 enum class PlanMode : uint8_t {
-  kDynamic,  // each buffer is allocated when it is first written and deallocated after its last use
-  kPacked,   // one arena, fixed offsets, no allocator call per step
+  kDynamic,   // each buffer is allocated when it is first written and deallocated after its last use
+  kPacked,    // one arena, fixed offsets, no allocator call per step
+  kParallel,  // the same, and sharing memory never orders nodes that the data leaves unordered
 };
+constexpr bool has_arena(PlanMode mode) {
+  return mode != PlanMode::kDynamic;
+}
 
 // What a run is for.
 struct Targets {
@@ -29,7 +33,7 @@ struct Buffer {
   int64_t bytes = 0;
   int first_step = 0;  // [first_step, end_step): positions in Plan::steps while it is live
   int end_step = 0;
-  int64_t offset_bytes = -1;  // in the arena; -1 in dynamic mode
+  int64_t offset_bytes = -1;  // in the arena; -1 where there is none
   int owner = -1;             // the value that first lives here; -1 for workspace
   int node = -1;              // the node that needs it first; -1 for an input
 };
@@ -42,7 +46,9 @@ struct Step {
 };
 
 // Steps are in order: what can fail (allocations, copies, nodes without side effects) comes first, the update
-// nodes last, so that a step that fails has changed no variable.
+// nodes last, so that a step that fails has changed no variable. With an arena all copies in come before the
+// first node and all copies out between the other nodes and the updates, and nothing overwrites what was
+// copied in: the nodes can run again without copies.
 struct Plan {
   PlanMode mode = PlanMode::kDynamic;
   Targets targets;
@@ -58,7 +64,9 @@ struct Plan {
 };
 
 // Schedules the nodes that `targets` need, in graph order, updates last; shares buffers where a value dies at
-// an op that can work in place, never copies a reshape, and in packed mode gives each buffer an offset.
+// an op that can work in place, never copies a reshape, and gives each buffer an offset where there is an
+// arena. In parallel mode memory goes to another buffer only where all that used it comes before the new user
+// in the flow of the data; a buffer's life is stated as reaching to the last one that must not share with it.
 // workspace_bytes: one number per node of the graph, as the kernels state it. Throws InvalidArgument when a
 // fetch is of another graph.
 Plan make_plan(const Graph& graph, const Targets& targets, PlanMode mode,
@@ -74,6 +82,6 @@ int64_t pack(std::span<Buffer> buffers);
 std::optional<std::string> find_fault(const Graph& graph, const Plan& plan,
                                       std::span<const int64_t> workspace_bytes);
 
-std::string_view to_string(PlanMode mode);  // "dynamic", "packed"
+std::string_view to_string(PlanMode mode);  // "dynamic", "packed", "parallel"
 
 }  // namespace headroom

@@ -49,7 +49,7 @@ PeakPrediction predict_peak(const Graph& graph, std::span<const Plan* const> pla
   Player player(graph, device, allocator);
   for (int id : graph.variables()) player.hold(round_up(graph.value(id).spec.bytes(), Allocator::kAlignment));
   for (const Plan* plan : plans) {
-    if (plan->mode == PlanMode::kPacked) player.hold(plan->peak_bytes);
+    if (has_arena(plan->mode)) player.hold(plan->peak_bytes);
   }
   PeakPrediction peak, before;
   do {

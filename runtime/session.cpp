@@ -2,11 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "runtime/core/errors.h"
+#include "runtime/dependencies.h"
 #include "runtime/start_op.h"
 
 namespace headroom {
 namespace {
+
+// How many steps are queued at a time: enough to hide what the host does for a launch behind small steps,
+// with a bound on the nodes, which take time to record and memory of the driver.
+constexpr int64_t kMostSteps = 32, kMostNodes = 4096;
 
 // TensorFlow's words for a matrix product without a Blas handle, as users know them.
 std::string describe_failed_matmul(const Node& node, const Graph& graph) {
@@ -68,6 +75,7 @@ void Session::bind() {
     }
     if (step.kind != StepKind::kRun) continue;
     const Node& node = graph_.node(step.id);
+    (mutated_inputs(node.op).empty() ? pure_ : updates_).nodes.push_back(step.id);
     BoundNode& bound = nodes_[static_cast<size_t>(step.id)];
     bound.kernel = &kernels_->of_node(step.id);
     for (int id : node.inputs) bound.inputs.push_back(view_of(id));
@@ -80,7 +88,9 @@ void Session::bind() {
     }
     follow(plan_.workspace_of_node[static_cast<size_t>(step.id)], &bound.workspace);
   }
-  if (plan_.mode == PlanMode::kDynamic || plan_.buffers.empty()) return;
+  const auto nodes = static_cast<int64_t>(pure_.nodes.size() + updates_.nodes.size());
+  steps_of_many_ = std::clamp<int64_t>(kMostNodes / std::max<int64_t>(1, nodes), 1, kMostSteps);
+  if (!has_arena(plan_.mode) || plan_.buffers.empty()) return;
   try {
     arena_ = variables_.allocator().allocate(plan_.peak_bytes);
   } catch (OutOfMemory& error) {
@@ -130,13 +140,8 @@ void Session::get_ready(int id) {
   bound.ready = true;
 }
 
-// Whatever can still fail must do so before the first variable changes.
-void Session::get_updates_ready() {
-  if (updates_ready_) return;
-  for (const Step& step : plan_.steps) {
-    if (step.kind == StepKind::kRun) get_ready(step.id);
-  }
-  updates_ready_ = true;
+void Session::get_ready(const std::vector<int>& nodes) {
+  for (int id : nodes) get_ready(id);
 }
 
 void* Session::address_of(int value) const {
@@ -146,49 +151,137 @@ void* Session::address_of(int value) const {
   return buffer >= 0 ? buffers_[static_cast<size_t>(buffer)] : nullptr;
 }
 
-void Session::run_step(const Step& step) {
+void Session::copy(const Step& step) {
+  const bool in = step.kind == StepKind::kCopyIn;
+  std::vector<std::byte>& host = staging_of(step.id, in ? inputs_ : outputs_);
+  if (host.empty()) return;
   DeviceMemory& memory = variables_.device().memory();
-  switch (step.kind) {
-    case StepKind::kAllocate:
-      return allocate(step.id);
-    case StepKind::kDeallocate:
-      return deallocate(step.id);
-    case StepKind::kCopyIn: {
-      const std::vector<std::byte>& host = staging_of(step.id, inputs_);
-      if (!host.empty())
-        memory.copy_to_device(address_of(step.id), host.data(), static_cast<int64_t>(host.size()));
-      return;
-    }
-    case StepKind::kCopyOut: {
-      std::vector<std::byte>& host = staging_of(step.id, outputs_);
-      if (!host.empty())
-        memory.copy_to_host(host.data(), address_of(step.id), static_cast<int64_t>(host.size()));
-      return;
-    }
-    case StepKind::kRun: {
-      BoundNode& bound = nodes_[static_cast<size_t>(step.id)];
-      if (!bound.ready) get_ready(step.id);
-      bound.kernel->run(bound.inputs, bound.outputs, bound.workspace, {});
-      return;
+  const auto bytes = static_cast<int64_t>(host.size());
+  if (in) {
+    memory.copy_to_device(address_of(step.id), host.data(), bytes);
+  } else {
+    memory.copy_to_host(host.data(), address_of(step.id), bytes);
+  }
+}
+
+// Memory that is deallocated while a GPU still works on it goes to requests whose work is queued behind: all
+// of it is on the default stream.
+void Session::run_dynamic(bool is_last) {
+  bool updating = false;
+  for (const Step& step : plan_.steps) {
+    switch (step.kind) {
+      case StepKind::kAllocate:
+        allocate(step.id);
+        break;
+      case StepKind::kDeallocate:
+        deallocate(step.id);
+        break;
+      case StepKind::kCopyIn:
+        copy(step);
+        break;
+      case StepKind::kCopyOut:
+        if (is_last) copy(step);
+        break;
+      case StepKind::kRun: {
+        BoundNode& bound = nodes_[static_cast<size_t>(step.id)];
+        if (!updating && bound.outputs.empty()) {
+          updating = true;
+          begin_updates(is_last);
+        }
+        get_ready(step.id);
+        bound.run({});
+        break;
+      }
     }
   }
 }
 
-void Session::run() {
+// Whatever can still fail must do so before the first variable changes.
+void Session::begin_updates(bool is_last) {
+  get_ready(updates_.nodes);
+  if (is_last && !updates_.nodes.empty()) variables_.device().synchronize({});
+}
+
+void Session::run_arena(int64_t steps) {
+  for (const Step& step : plan_.steps) {
+    if (step.kind == StepKind::kCopyIn) copy(step);
+  }
+  for (int64_t left = steps - 1; left > 0;) {
+    if (left >= steps_of_many_ && pure_.has_run && updates_.has_run) {
+      if (many_ == nullptr) {
+        std::vector<int> nodes = pure_.nodes;
+        nodes.insert(nodes.end(), updates_.nodes.begin(), updates_.nodes.end());
+        many_ = record(nodes, steps_of_many_);
+      }
+      many_->launch({});
+      left -= steps_of_many_;
+    } else {
+      run_part(pure_);
+      begin_updates(false);
+      run_part(updates_);
+      --left;
+    }
+  }
+  run_part(pure_);
+  for (const Step& step : plan_.steps) {
+    if (step.kind == StepKind::kCopyOut) copy(step);
+  }
+  begin_updates(true);
+  run_part(updates_);
+}
+
+// The first time node by node, which loads what kernels load when they are launched; that cannot be recorded.
+void Session::run_part(Part& part) {
+  if (!part.has_run) {
+    get_ready(part.nodes);
+    for (int id : part.nodes) nodes_[static_cast<size_t>(id)].run({});
+    part.has_run = true;
+    return;
+  }
+  if (part.nodes.empty()) return;
+  if (part.recording == nullptr) part.recording = record(part.nodes, 1);
+  part.recording->launch({});
+}
+
+std::unique_ptr<Recording> Session::record(const std::vector<int>& nodes, int64_t repeats) {
+  // A reshape has nothing to do: its result is its operand.
+  std::vector<int> working;
+  std::copy_if(nodes.begin(), nodes.end(), std::back_inserter(working),
+               [&](int id) { return !std::holds_alternative<Reshape>(graph_.node(id).op); });
+  const std::vector<Waits> waits = find_dependencies(graph_, plan_, working);
+  std::vector<Task> tasks;
+  for (size_t i = 0; i < working.size(); ++i) {
+    BoundNode* bound = &nodes_[static_cast<size_t>(working[i])];
+    tasks.push_back(
+        {[bound](Stream stream) { bound->run(stream); }, waits[i].after, waits[i].after_previous});
+  }
+  return with_idle_memory(variables_.allocator(), [&] { return variables_.device().record(tasks, repeats); });
+}
+
+void Session::run(int64_t steps) {
+  if (steps < 1) throw InvalidArgument(fmt::format("a run of {} steps", steps));
   try {
-    for (const Step& step : plan_.steps) {
-      const bool update = step.kind == StepKind::kRun && nodes_[static_cast<size_t>(step.id)].outputs.empty();
-      if (update && !updates_ready_) get_updates_ready();
-      run_step(step);
+    if (has_arena(plan_.mode)) {
+      run_arena(steps);
+    } else {
+      for (int64_t step = 1; step <= steps; ++step) run_dynamic(step == steps);
     }
     variables_.device().synchronize({});
   } catch (...) {
-    if (plan_.mode == PlanMode::kDynamic) {
-      for (size_t id = 0; id < buffers_.size(); ++id) {
-        if (buffers_[id] != nullptr) deallocate(static_cast<int>(id));
-      }
-    }
+    clean_up();
     throw;
+  }
+}
+
+// After an error nothing of the run goes on, and nothing stays allocated.
+void Session::clean_up() noexcept {
+  try {
+    variables_.device().synchronize({});
+  } catch (const Error&) {  // the one at hand is told
+  }
+  if (has_arena(plan_.mode)) return;
+  for (size_t id = 0; id < buffers_.size(); ++id) {
+    if (buffers_[id] != nullptr) deallocate(static_cast<int>(id));
   }
 }
 

@@ -39,9 +39,14 @@ class Session {
     return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
 
-  // One step. Throws OutOfMemory, LibraryError or DeviceError with node and value named; then nothing of the
-  // step stays allocated, no variable has changed, and the session can run again.
-  void run();
+  // Copies the inputs in, runs the plan `steps` times and copies out what the last of them gives; all of it
+  // is done on return. With an arena the steps are recorded after the first one and queued many at a time,
+  // with no host work and no allocation in between. Throws OutOfMemory, LibraryError or DeviceError with node
+  // and value named; then nothing of the step stays allocated, the session can run again, and no variable has
+  // changed since the step before. A fault in the data (an index out of range) that a GPU met before the last
+  // of several steps is known only at the end of them, when the variables have followed it. Throws
+  // InvalidArgument for fewer than one step.
+  void run(int64_t steps = 1);
 
  private:
   struct Staging {
@@ -54,6 +59,14 @@ class Session {
     std::vector<TensorView> inputs, outputs;
     void* workspace = nullptr;
     bool ready = false;  // library started, module loaded
+
+    void run(Stream stream) { kernel->run(inputs, outputs, workspace, stream); }
+  };
+  // Nodes that run without a copy between them.
+  struct Part {
+    std::vector<int> nodes;
+    bool has_run = false;
+    std::unique_ptr<Recording> recording;
   };
 
   void bind();
@@ -61,8 +74,14 @@ class Session {
   void allocate(int id);
   void deallocate(int id) noexcept;
   void get_ready(int node);
-  void get_updates_ready();
-  void run_step(const Step& step);
+  void get_ready(const std::vector<int>& nodes);
+  void copy(const Step& step);
+  void run_dynamic(bool is_last);
+  void run_arena(int64_t steps);
+  void begin_updates(bool is_last);
+  void run_part(Part& part);
+  std::unique_ptr<Recording> record(const std::vector<int>& nodes, int64_t repeats);
+  void clean_up() noexcept;
   void* address_of(int value) const;
   std::span<std::byte> staging(const Value& value, DType dtype, std::vector<Staging>& all);
   std::vector<std::byte>& staging_of(int value, std::vector<Staging>& all);
@@ -76,7 +95,9 @@ class Session {
   std::vector<void*> buffers_;                       // by buffer: its address while live
   std::vector<std::vector<void**>> uses_of_buffer_;  // by buffer: the pointers that follow it
   void* arena_ = nullptr;
-  bool updates_ready_ = false;
+  Part pure_, updates_;              // the nodes before and after the copies out
+  int64_t steps_of_many_;            // what `many_` runs
+  std::unique_ptr<Recording> many_;  // whole steps
 };
 
 }  // namespace headroom

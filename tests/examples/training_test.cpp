@@ -50,6 +50,8 @@ struct Step {
   }
 };
 
+constexpr PlanMode kModes[] = {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel};
+
 StrategySettings settings_of(std::string_view strategy) {
   StrategySettings settings{.name = std::string(strategy)};
   if (strategy == "hard-limit") settings.limit_bytes = 256 << 20;
@@ -96,7 +98,7 @@ TEST_P(StrategyTest, AnyDriverCallOfAStepMayFailWithoutLeakOrTrace) {
   const Step step;
   CpuHarness cpu;
   const auto kernels = std::make_shared<const Kernels>(step.graph, cpu.device, *cpu.allocator);
-  for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked}) {
+  for (PlanMode mode : kModes) {
     const Plan plan = make_plan(step.graph, step.targets(), mode, kernels->workspace_bytes());
     int64_t failures = 0;
     bool fired = true;
@@ -134,9 +136,9 @@ TEST_P(StrategyTest, AnyDriverCallOfAStepMayFailWithoutLeakOrTrace) {
   }
 }
 
-TEST_P(StrategyTest, GivesTheSameBitsInBothModesAndNoneChangesThem) {
+TEST_P(StrategyTest, GivesTheSameBitsInEveryModeAndNoneChangesThem) {
   const Step step;
-  for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked}) {
+  for (PlanMode mode : kModes) {
     SimulatedGpu device(roomy());
     const auto allocator = make_allocator(settings_of(GetParam()), device);
     Variables variables(step.graph, device, *allocator);
@@ -150,7 +152,7 @@ TEST_P(StrategyTest, GivesTheSameBitsInBothModesAndNoneChangesThem) {
 
 TEST_P(StrategyTest, ThePredictedPeakIsTheMeasuredOneToTheByte) {
   const Dataset training = draw_digits(64, 1), test = draw_digits(20, 1, 64);
-  for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked}) {
+  for (PlanMode mode : kModes) {
     for (bool fused : {false, true}) {
       RuntimeOptions options{.device = "sim:h200", .strategy = GetParam()};
       if (GetParam() == "hard-limit") options.limit_bytes = 256 << 20;
@@ -169,20 +171,23 @@ TEST_P(StrategyTest, ThePredictedPeakIsTheMeasuredOneToTheByte) {
 }
 
 TEST(PackedPlan, CallsNoAllocatorAndTakesNothingFromTheSystemHeap) {
-  const Step step;
-  SimulatedGpu device(roomy());
-  const auto allocator = make_allocator({.name = "allow-growth"}, device);
-  Variables variables(step.graph, device, *allocator);
-  Session session(step.graph, step.targets(), PlanMode::kPacked, variables);
-  step.feed(session);
-  session.run();
-  const int64_t calls = allocator->statistics().allocations;
-  const test::HeapCounter heap;
-  for (int i = 0; i < 3; ++i) session.run();
-  const int64_t taken = heap.allocations();
-  EXPECT_EQ(allocator->statistics().allocations, calls);
-  if (!test::HeapCounter::works()) GTEST_SKIP() << "allocations are not seen under this sanitizer";
-  EXPECT_EQ(taken, 0);
+  for (PlanMode mode : {PlanMode::kPacked, PlanMode::kParallel}) {
+    const Step step;
+    SimulatedGpu device(roomy());
+    const auto allocator = make_allocator({.name = "allow-growth"}, device);
+    Variables variables(step.graph, device, *allocator);
+    Session session(step.graph, step.targets(), mode, variables);
+    step.feed(session);
+    const int64_t calls = allocator->statistics().allocations;
+    session.run(40);  // records one step and many
+    const test::HeapCounter heap;
+    session.run();
+    session.run(40);
+    const int64_t taken = heap.allocations();
+    EXPECT_EQ(allocator->statistics().allocations, calls);
+    if (!test::HeapCounter::works()) GTEST_SKIP() << "allocations are not seen under this sanitizer";
+    EXPECT_EQ(taken, 0) << to_string(mode);
+  }
 }
 
 TEST(PackedPlan, TakesAtMostOnePercentMoreThanTheLargestLiveSet) {

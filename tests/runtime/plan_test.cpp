@@ -41,7 +41,7 @@ std::vector<int64_t> workspaces(const Graph& graph, int64_t bytes) {
   return std::vector<int64_t>(graph.nodes().size(), bytes);
 }
 
-TEST(Plan, IsFaultlessInBothModesFusedOrNotWithAndWithoutWorkspace) {
+TEST(Plan, IsFaultlessInEveryModeFusedOrNotWithAndWithoutWorkspace) {
   for (bool fused : {false, true}) {
     SmallNet net;
     if (fused) {
@@ -49,7 +49,7 @@ TEST(Plan, IsFaultlessInBothModesFusedOrNotWithAndWithoutWorkspace) {
     }
     for (int64_t bytes : {0, 1000}) {
       const std::vector<int64_t> workspace = workspaces(net.graph, bytes);
-      for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked}) {
+      for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel}) {
         for (const Targets& targets : {net.training(), Targets{{net.probabilities}, false}}) {
           const Plan plan = make_plan(net.graph, targets, mode, workspace);
           EXPECT_EQ(find_fault(net.graph, plan, workspace), std::nullopt) << to_string(mode) << " " << bytes;
