@@ -10,8 +10,8 @@ namespace headroom {
 
 // Which of `nodes` (ids in an order in which they can run, each at most once; -1 stands for no node) come
 // before which, as positions: makers of a value before its readers, readers of a variable before what changes
-// it, and that before later readers. A reshape does nothing, so it comes before nothing and nothing before
-// it.
+// it, and that before later readers. Reshapes have to be among them, but they do nothing: none comes before
+// anything, and nothing before it.
 Ancestors find_ancestors(const Graph& graph, std::span<const int> nodes);
 
 }  // namespace headroom

@@ -5,41 +5,11 @@
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 #include "runtime/fuse.h"
-#include "runtime/gradients.h"
-#include "runtime/optimizer.h"
 #include "tests/runtime/harness.h"
+#include "tests/runtime/small_net.h"
 
 namespace headroom {
 namespace {
-
-// A small net with most kinds of value: inputs, variables, in-place chains, reshapes, side results, updates.
-struct SmallNet {
-  Graph graph;
-  Value x = graph.input("x", {DType::kF32, {4, 10, 10, 2}});
-  Value labels = graph.input("labels", {DType::kI32, {4}});
-  Value rate = graph.input("rate", {DType::kF32, {}});
-  Value loss, hidden, probabilities;
-  std::vector<Value> parameters;
-
-  SmallNet() {
-    const Value filter =
-        graph.variable("filter", {DType::kF32, {3, 3, 2, 8}}, glorot_uniform({3, 3, 2, 8}, 1));
-    const Value b = graph.variable("bias", {DType::kF32, {8}}, zeros());
-    const Value weights = graph.variable("weights", {DType::kF32, {128, 5}}, glorot_uniform({128, 5}, 1));
-    const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
-    parameters = {filter, b, weights};
-    hidden = max_pool(relu(bias(conv2d(x, filter), b)));
-    const Value logits = matmul(flatten(dropout(hidden, 0.25f, 3, step)), weights);
-    probabilities = softmax(logits);
-    loss = mean(cross_entropy(logits, labels));
-    add_updates(Adam{}, parameters, gradients(loss, parameters), rate, step);
-  }
-  Targets training() const { return {{loss, probabilities}, true}; }
-};
-
-std::vector<int64_t> workspaces(const Graph& graph, int64_t bytes) {
-  return std::vector<int64_t>(graph.nodes().size(), bytes);
-}
 
 TEST(Plan, IsFaultlessInEveryModeFusedOrNotWithAndWithoutWorkspace) {
   for (bool fused : {false, true}) {
@@ -132,7 +102,7 @@ TEST(Fuse, LeavesAlonePartsThatOthersReadOrFetch) {
 TEST(FindFault, SeesEachKindOfDamage) {
   SmallNet net;
   const std::vector<int64_t> workspace = workspaces(net.graph, 300);
-  for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked}) {
+  for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel}) {
     const Plan good = make_plan(net.graph, net.training(), mode, workspace);
     const auto damaged = [&](auto change) {
       Plan plan = good;
@@ -153,9 +123,22 @@ TEST(FindFault, SeesEachKindOfDamage) {
       for (int& buffer : p.buffer_of_value) buffer = buffer < 0 ? -1 : 0;
       p.buffers[0].bytes = kMiB;
     }));
-    if (mode == PlanMode::kPacked) {
+    if (has_arena(mode)) {
       EXPECT_TRUE(damaged([](Plan& p) {
         for (Buffer& buffer : p.buffers) buffer.offset_bytes = 0;
+      }));
+      // Copies have their places: before the first node and after the last one without side effects.
+      const auto first = [](const Plan& p, StepKind kind) {
+        return std::find_if(p.steps.begin(), p.steps.end(), [&](const Step& s) { return s.kind == kind; }) -
+               p.steps.begin();
+      };
+      EXPECT_TRUE(damaged([&](Plan& p) {
+        std::swap(p.steps[static_cast<size_t>(first(p, StepKind::kRun))],
+                  p.steps[static_cast<size_t>(first(p, StepKind::kRun)) - 1]);
+      }));
+      EXPECT_TRUE(damaged([&](Plan& p) {
+        const auto copy = p.steps.begin() + first(p, StepKind::kCopyOut);
+        std::swap(copy[0], copy[-1]);
       }));
     }
   }

@@ -4,12 +4,14 @@
 #include <functional>
 
 #include "runtime/core/errors.h"
+#include "runtime/core/faulty/faulty_device.h"
 #include "runtime/core/sim/simulated_gpu.h"
 #include "runtime/gradients.h"
 #include "runtime/optimizer.h"
 #include "runtime/runtime.h"
 #include "runtime/start_op.h"
 #include "tests/runtime/harness.h"
+#include "tests/runtime/small_net.h"
 
 namespace headroom {
 namespace {
@@ -27,6 +29,124 @@ TEST(Session, ComputesWhatTheGraphSays) {
     for (size_t i = 0; i < 4; ++i) input[i] = static_cast<float>(i);
     session.run();
     EXPECT_EQ(fetch<float>(session, y), (std::vector<float>{0, 0, 7, 7}));
+  }
+}
+
+constexpr PlanMode kModes[] = {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel};
+
+TEST(Session, ManyStepsInOneRunGiveTheBitsOfAsManyRuns) {
+  for (PlanMode mode : kModes) {
+    for (int64_t steps : {2, 33, 70}) {
+      uint64_t checksums[2];
+      std::vector<float> losses[2];
+      for (bool at_once : {false, true}) {
+        SmallNet net;
+        CpuHarness cpu;
+        Variables variables(net.graph, cpu.device, *cpu.allocator);
+        Session session(net.graph, net.training(), mode, variables);
+        net.feed(session);
+        if (at_once) {
+          session.run(steps);
+        } else {
+          for (int64_t i = 0; i < steps; ++i) session.run();
+        }
+        EXPECT_EQ(read<int32_t>(variables, net.step)[0], steps);
+        checksums[at_once] = variables.checksum(net.parameters);
+        losses[at_once] = fetch<float>(session, net.loss);
+      }
+      EXPECT_EQ(checksums[0], checksums[1]) << to_string(mode) << " " << steps;
+      EXPECT_EQ(losses[0], losses[1]) << to_string(mode) << " " << steps;
+    }
+  }
+}
+
+// The ops could work in place, on the input itself.
+TEST(Session, EachOfManyStepsReadsTheInputsAsTheyWereFed) {
+  Graph graph;
+  const Value x = graph.input("x", {DType::kF32, {3}});
+  const Value y = scale(scale(x, 2), 2);
+  CpuHarness cpu;
+  Variables variables(graph, cpu.device, *cpu.allocator);
+  for (PlanMode mode : kModes) {
+    Session session(graph, {{y, x}, false}, mode, variables);
+    for (size_t i = 0; i < 3; ++i) session.input<float>(x)[i] = static_cast<float>(i);
+    session.run(3);
+    EXPECT_EQ(fetch<float>(session, y), (std::vector<float>{0, 4, 8})) << to_string(mode);
+    EXPECT_EQ(fetch<float>(session, x), (std::vector<float>{0, 1, 2})) << to_string(mode);
+  }
+}
+
+TEST(Session, FewerThanOneStepIsRefused) {
+  Graph graph;
+  const Value x = graph.input("x", {DType::kF32, {3}});
+  CpuHarness cpu;
+  Variables variables(graph, cpu.device, *cpu.allocator);
+  Session session(graph, {{relu(x)}, false}, PlanMode::kPacked, variables);
+  EXPECT_THROW(session.run(0), InvalidArgument);
+  EXPECT_THROW(session.run(-1), InvalidArgument);
+}
+
+// Copies, recordings and their launches: each fails in turn, in a session that has and in one that has not
+// run.
+TEST(Session, AFaultInARunOfManyStepsLeavesWholeStepsAndAUsableSession) {
+  constexpr int64_t kSteps = 40;
+  SmallNet net;
+  CpuHarness reference;
+  Variables all(net.graph, reference.device, *reference.allocator);
+  Session plain(net.graph, net.training(), PlanMode::kDynamic, all);
+  net.feed(plain);
+  plain.run(kSteps);
+
+  for (PlanMode mode : {PlanMode::kPacked, PlanMode::kParallel}) {
+    bool fired = true;
+    int64_t call = 1;
+    for (; fired; ++call) {
+      CpuDevice cpu;
+      FaultyDevice device(cpu);
+      const auto allocator = make_allocator({.name = "direct"}, device);
+      Variables variables(net.graph, device, *allocator);
+      Session session(net.graph, net.training(), mode, variables);
+      net.feed(session);
+      device.faults().arm({.failing_call = call});
+      try {
+        session.run(kSteps);
+      } catch (const DeviceError&) {
+      } catch (const LibraryError&) {
+      }
+      fired = device.faults().calls() >= call;
+      device.faults().arm({});
+      const int64_t done = read<int32_t>(variables, net.step)[0];
+      if (done < kSteps) session.run(kSteps - done);
+      ASSERT_EQ(variables.checksum(net.parameters), all.checksum(net.parameters))
+          << to_string(mode) << " call " << call << " after " << done;
+    }
+    EXPECT_GT(call, 10) << "copies, recordings and launches are calls";
+  }
+}
+
+TEST(Session, AFaultInTheDataChangesNoVariableAndTheSessionGoesOn) {
+  for (PlanMode mode : kModes) {
+    Graph graph;
+    const Value table = graph.variable("table", {DType::kF32, {4, 2}}, ones());
+    const Value indices = graph.input("indices", {DType::kI32, {3}});
+    const Value rate = graph.input("rate", {DType::kF32, {}});
+    const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
+    const Value loss = sum(gather(table, indices));
+    const std::vector<Value> trained = {table};
+    add_updates(Sgd{}, trained, gradients(loss, trained), rate, step);
+    CpuHarness cpu;
+    Variables variables(graph, cpu.device, *cpu.allocator);
+    Session session(graph, {{loss}, true}, mode, variables);
+    session.input<float>(rate)[0] = 1;
+    for (int run = 0; run < 3; ++run) {  // plain, recorded, launched again
+      const std::vector<float> before = read<float>(variables, table);
+      session.input<int32_t>(indices)[1] = 4;
+      EXPECT_THROW(session.run(), DeviceError) << to_string(mode);
+      EXPECT_EQ(read<float>(variables, table), before);
+      session.input<int32_t>(indices)[1] = 2;
+      EXPECT_NO_THROW(session.run()) << to_string(mode);
+      EXPECT_EQ(read<int32_t>(variables, step)[0], run + 1);
+    }
   }
 }
 
