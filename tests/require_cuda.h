@@ -1,0 +1,33 @@
+// Where a test needs a GPU: it is skipped without one, and fails without one when HEADROOM_REQUIRE_CUDA=1.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "runtime/core/cuda/devices.h"
+#include "runtime/core/errors.h"
+
+namespace headroom {
+
+// To be called from SetUp(), where a skip or a fatal failure ends the test. Makes no context.
+inline void require_cuda() {
+  try {
+    make_cuda_device({});
+  } catch (const InvalidArgument& error) {
+    const char* required = std::getenv("HEADROOM_REQUIRE_CUDA");
+    if (required != nullptr && std::string_view(required) == "1") {
+      FAIL() << "HEADROOM_REQUIRE_CUDA=1: " << error.what();
+    }
+    GTEST_SKIP() << error.what();
+  }
+}
+
+// The fixture of tests that need a GPU and nothing else: TEST_F(CudaTest, ...).
+class CudaTest : public testing::Test {
+ protected:
+  void SetUp() override { require_cuda(); }
+};
+
+}  // namespace headroom
