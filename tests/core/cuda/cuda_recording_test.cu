@@ -1,5 +1,3 @@
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -7,6 +5,7 @@
 #include "runtime/core/cuda/check.h"
 #include "runtime/core/cuda/cuda_device.h"
 #include "runtime/core/errors.h"
+#include "tests/require_cuda.h"
 
 namespace headroom::cuda {
 namespace {
@@ -20,13 +19,13 @@ __global__ void take_turn(int* counter, int* turn) {
   *turn = (*counter)++;
 }
 
-class CudaRecordingTest : public testing::Test {
+class CudaRecordingTest : public CudaTest {
  protected:
   static constexpr int kCount = 32;
 
   void SetUp() override {
-    int gpus = 0;
-    if (cudaGetDeviceCount(&gpus) != cudaSuccess) GTEST_SKIP() << "no GPU";
+    CudaTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
     device_ = make_cuda_device({});
     device_->initialise();
     memory_ = static_cast<float*>(device_->memory().try_allocate(kBytes));
