@@ -1,8 +1,6 @@
 #include "kernels/cpu/index_check.h"
 
-#include <fmt/format.h>
-
-#include "runtime/core/errors.h"
+#include "runtime/core/index_fault.h"
 
 namespace headroom::cpu {
 
@@ -10,9 +8,7 @@ void check_indices(std::string_view op_name, std::string_view what, const int32_
                    int64_t extent) {
   for (int64_t i = 0; i < count; ++i) {
     if (indices[i] >= 0 && indices[i] < extent) continue;
-    throw DeviceError(std::string(op_name), "out of range",
-                      fmt::format("{} {} at position {} is outside [0, {})", what, indices[i], i, extent),
-                      "");
+    throw index_fault(op_name, what, indices[i], i, extent);
   }
 }
 

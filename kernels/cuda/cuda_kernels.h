@@ -65,4 +65,13 @@ std::unique_ptr<Kernel> function_kernel(F function, int64_t workspace_bytes = 0)
   return std::make_unique<FunctionKernel<F>>(std::move(function), workspace_bytes);
 }
 
+// Each prepares the kernel of one op for fixed shapes that have passed infer_outputs. make_kernel.cpp calls
+// whatever is declared here.
+// elementwise.cu
+std::unique_ptr<Kernel> make_kernel(const Unary& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const UnaryGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Scale& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Fill& op, const Request& request);
+
 }  // namespace headroom::cuda

@@ -9,8 +9,17 @@ std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, std::span<const TensorSpe
                                          std::span<const TensorSpec> outputs, Device& device,
                                          const KernelSettings& settings) {
   auto& gpu = dynamic_cast<cuda::CudaDevice&>(device);
-  [[maybe_unused]] const cuda::Request request{inputs, outputs, gpu, settings};
-  throw InvalidArgument(fmt::format("{} has no CUDA kernel", op_name(op)));
+  gpu.initialise();
+  const cuda::Request request{inputs, outputs, gpu, settings};
+  return std::visit(
+      [&](const auto& concrete) -> std::unique_ptr<Kernel> {
+        if constexpr (requires { cuda::make_kernel(concrete, request); }) {
+          return cuda::make_kernel(concrete, request);
+        } else {
+          throw InvalidArgument(fmt::format("{} has no CUDA kernel", op_name(op)));
+        }
+      },
+      op);
 }
 
 }  // namespace headroom

@@ -67,7 +67,8 @@ class Device {
   // What start_library and load_module may still take from the device, in bytes: the room that a cap on the
   // whole process has to leave. Falls by what each of them takes; 0 where libraries take nothing.
   virtual int64_t pending_library_bytes() const = 0;
-  // Waits until everything queued on `stream` is done.
+  // Waits until everything queued on `stream` is done. Throws DeviceError when that failed, or met data that
+  // it could not take (an index out of range); after the latter the device is usable.
   virtual void synchronize(Stream stream) = 0;
   // Records the tasks, `repeats` times over. Each task must have run once before, so that all that it needs
   // is loaded. A GPU runs side by side what is not ordered; other devices run the tasks in the order given.

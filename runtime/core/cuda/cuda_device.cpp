@@ -69,6 +69,7 @@ void CudaDevice::start_library(Library library) {
 
 void CudaDevice::synchronize(Stream stream) {
   HR_CHECK(cudaStreamSynchronize(stream_of(stream)));
+  index_faults_.throw_first();
 }
 
 std::unique_ptr<Recording> CudaDevice::record(std::span<const Task> tasks, int64_t repeats) {

@@ -10,6 +10,7 @@
 
 #include "runtime/core/cuda/cuda_memory.h"
 #include "runtime/core/cuda/devices.h"
+#include "runtime/core/cuda/index_faults.h"
 
 namespace headroom::cuda {
 
@@ -41,6 +42,8 @@ class CudaDevice final : public Device {
   cublasHandle_t blas();
   cudnnHandle_t dnn();
   int multiprocessors() const { return multiprocessors_; }
+  // Where kernels report indices outside their range; synchronize() throws what it finds there.
+  IndexFaults& index_faults() { return index_faults_; }
 
  private:
   const CudaSettings settings_;
@@ -48,6 +51,7 @@ class CudaDevice final : public Device {
   int compute_capability_ = 0;
   int multiprocessors_ = 0;
   CudaMemory memory_;
+  IndexFaults index_faults_;
   std::mutex mutex_;
   bool initialised_ = false;
   cublasHandle_t blas_ = nullptr;

@@ -8,7 +8,7 @@
 
 #include "runtime/core/shape.h"
 
-namespace headroom::cpu {
+namespace headroom {
 
 using Strides = std::array<int64_t, Shape::kMaxRank>;
 
@@ -48,6 +48,11 @@ class LoopNest {
   // Extent of the innermost loop, and the step of each operand in it. One element has step 0.
   int64_t row_extent() const { return axes_[0].extent; }
   const Offsets& row_strides() const { return axes_[0].strides; }
+
+  // The loops, innermost first; at least one, of extent 1 where there is but one element.
+  int axis_count() const { return std::max(1, static_cast<int>(count_)); }
+  int64_t extent(int axis) const { return axes_[static_cast<size_t>(axis)].extent; }
+  const Offsets& strides(int axis) const { return axes_[static_cast<size_t>(axis)].strides; }
 
   // Calls f(offsets) for every row: the offset in elements of the row's start in each operand.
   template <typename F>
@@ -90,4 +95,4 @@ class LoopNest {
   bool empty_;
 };
 
-}  // namespace headroom::cpu
+}  // namespace headroom

@@ -1,0 +1,162 @@
+// What the kernels' loops over elements have in common: launching, vectors of neighbouring elements, one
+// result per element, and the way through strided operands. Knows no op.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/loop_nest.h"
+#include "runtime/core/cuda/check.h"
+
+namespace headroom::cuda {
+
+// Threads of a block, where nothing asks for another number: full occupancy on every GPU since Turing.
+inline constexpr int kThreads = 256;
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// Blocks for a grid-stride loop over `items`, one item per thread and turn. Sixteen blocks per multiprocessor
+// are two turns of full occupancy or more: enough to even out, few enough to start quickly.
+inline unsigned blocks_for(const CudaDevice& device, int64_t items, int threads = kThreads) {
+  return static_cast<unsigned>(
+      std::clamp<int64_t>(ceil_div(items, threads), 1, int64_t{16} * device.multiprocessors()));
+}
+
+// Queues `kernel` with one-dimensional blocks. Throws DeviceError when the launch is refused.
+template <typename... Parameters, typename... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, int threads, cudaStream_t stream,
+            const Arguments&... arguments) {
+  kernel<<<grid, static_cast<unsigned>(threads), 0, stream>>>(arguments...);
+  HR_CHECK(cudaGetLastError());
+}
+
+// This thread's number in the whole grid, and how many there are.
+__device__ inline int64_t grid_thread() {
+  return int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+}
+__device__ inline int64_t grid_threads() {
+  return int64_t{gridDim.x} * blockDim.x;
+}
+
+// N neighbouring elements, read and written with one instruction.
+template <typename T, int N>
+struct alignas(N * sizeof(T)) Lanes {
+  T values[N];
+};
+template <int N, typename T>
+__device__ Lanes<T, N> load(const T* from) {
+  return *reinterpret_cast<const Lanes<T, N>*>(from);
+}
+template <int N, typename T>
+__device__ void store(T* to, const Lanes<T, N>& lanes) {
+  *reinterpret_cast<Lanes<T, N>*>(to) = lanes;
+}
+template <int N, typename T>
+bool aligned(const T* pointer) {
+  return reinterpret_cast<uintptr_t>(pointer) % (N * sizeof(T)) == 0;
+}
+
+// ---- one result per element
+
+template <int N, typename F, typename Y, typename... X>
+__device__ Lanes<Y, N> apply(const F& f, const Lanes<X, N>&... x) {
+  Lanes<Y, N> y;
+#pragma unroll
+  for (int lane = 0; lane < N; ++lane) y.values[lane] = f(x.values[lane]...);
+  return y;
+}
+
+// y may be one of x: an element is read before it is written, by the same thread.
+template <int N, typename F, typename Y, typename... X>
+__global__ void map_lanes(F f, int64_t n, Y* y, const X*... x) {
+  for (int64_t i = N * grid_thread(); i < n; i += N * grid_threads()) {
+    if (i + N <= n) {
+      store(y + i, apply<N, F, Y, X...>(f, load<N>(x + i)...));
+    } else {
+      for (int64_t j = i; j < n; ++j) y[j] = f(x[j]...);
+    }
+  }
+}
+
+// Queues y[i] = f(x[i]...) for i in [0, n).
+template <typename F, typename Y, typename... X>
+void map(const CudaDevice& device, cudaStream_t stream, const F& f, int64_t n, Y* y, const X*... x) {
+  if (n == 0) return;
+  if (aligned<4>(y) && (aligned<4>(x) && ...)) {
+    launch(map_lanes<4, F, Y, X...>, blocks_for(device, ceil_div(n, 4)), kThreads, stream, f, n, y, x...);
+  } else {
+    launch(map_lanes<1, F, Y, X...>, blocks_for(device, n), kThreads, stream, f, n, y, x...);
+  }
+}
+
+// ---- strided operands
+
+// Division by a number that is known when the kernel is made.
+template <typename I>
+struct Divider {
+  I divisor = 1;
+  Divider() = default;
+  explicit Divider(int64_t by) : divisor(static_cast<I>(by)) {}
+  __device__ I quotient(I n) const { return n / divisor; }
+};
+
+// By multiplying and shifting, for numbers below 2^31: Granlund and Montgomery, "Division by invariant
+// integers using multiplication" (PLDI 1994), figure 4.1.
+template <>
+struct Divider<uint32_t> {
+  uint32_t divisor = 1, factor = 1, shift = 0;
+  Divider() = default;
+  explicit Divider(int64_t by) : divisor(static_cast<uint32_t>(by)) {
+    while ((uint64_t{1} << shift) < divisor) ++shift;
+    factor = static_cast<uint32_t>((uint64_t{1} << 32) * ((uint64_t{1} << shift) - divisor) / divisor + 1);
+  }
+  __device__ uint32_t quotient(uint32_t n) const { return (__umulhi(n, factor) + n) >> shift; }
+};
+
+// Calls f(I{}) with the index type that `numbers` (counts and offsets, each below the largest) fit into.
+template <typename F>
+auto with_index_type(int64_t largest, F f) {
+  return largest < (int64_t{1} << 31) ? f(uint32_t{}) : f(int64_t{});
+}
+
+// Where the i-th element of a LoopNest is in each of its N operands.
+template <int N, typename I>
+struct Offsets {
+  I at[N];
+};
+template <int N, typename I>
+class StridedIndex {
+ public:
+  explicit StridedIndex(const LoopNest<N>& nest) : axes_(nest.axis_count()) {
+    for (int axis = 0; axis < axes_; ++axis) {
+      extents_[axis] = Divider<I>(nest.extent(axis));
+      for (int n = 0; n < N; ++n) strides_[axis][n] = static_cast<I>(nest.strides(axis)[n]);
+    }
+  }
+  __device__ Offsets<N, I> operator()(I i) const {
+    Offsets<N, I> result{};
+#pragma unroll
+    for (int axis = 0; axis < Shape::kMaxRank; ++axis) {
+      if (axis == axes_ - 1) {
+        for (int n = 0; n < N; ++n) result.at[n] += i * strides_[axis][n];
+        break;
+      }
+      const I outer = extents_[axis].quotient(i);
+      const I inner = i - outer * extents_[axis].divisor;
+      for (int n = 0; n < N; ++n) result.at[n] += inner * strides_[axis][n];
+      i = outer;
+    }
+    return result;
+  }
+
+ private:
+  int axes_;
+  Divider<I> extents_[Shape::kMaxRank];  // innermost first
+  I strides_[Shape::kMaxRank][N] = {};
+};
+
+}  // namespace headroom::cuda
