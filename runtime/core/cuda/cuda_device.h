@@ -41,6 +41,7 @@ class CudaDevice final : public Device {
   // takes the cuBLAS handle too: cublasLtHandle_t(blas()).
   cublasHandle_t blas();
   cudnnHandle_t dnn();
+  int ordinal() const { return settings_.ordinal; }
   int multiprocessors() const { return multiprocessors_; }
   // Where kernels report indices outside their range; synchronize() throws what it finds there.
   IndexFaults& index_faults() { return index_faults_; }

@@ -1,0 +1,53 @@
+#include "kernels/cuda/conv_block.h"
+
+#include <algorithm>
+
+#include "runtime/core/cuda/check.h"
+#include "runtime/core/errors.h"
+
+namespace headroom::cuda {
+
+int64_t shared_limit_bytes(const CudaDevice& device) {
+  int bytes = 0;
+  HR_CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.ordinal()));
+  return bytes;
+}
+
+unsigned blocks_for(int64_t tiles, int64_t slices, int64_t shared_bytes, const CudaDevice& device) {
+  const int64_t resident =
+      std::clamp<int64_t>(shared_limit_bytes(device) / std::max<int64_t>(shared_bytes, 1), 1, 4);
+  const int64_t capacity = std::max<int64_t>(1, resident * device.multiprocessors() / slices);
+  const int64_t tiles_of_block = (tiles + capacity - 1) / capacity;
+  return static_cast<unsigned>((tiles + tiles_of_block - 1) / tiles_of_block);
+}
+
+namespace {
+
+// The first kernel that one of the makers gives for these shapes.
+template <typename... Makers>
+std::unique_ptr<Kernel> first_of(const ConvBlock& block, const Shape& x, const Shape& filter,
+                                 const Request& request, Makers... makers) {
+  const std::optional<ConvGeometry> geometry = geometry_of(block, x, filter);
+  std::unique_ptr<Kernel> kernel;
+  if (geometry) ((kernel = makers(*geometry, request)) || ...);
+  if (!kernel) throw InvalidArgument("a convolution block of this shape has no CUDA kernel");
+  return kernel;
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_kernel(const ConvBlock& op, const Request& request) {
+  return first_of(op, request.inputs[0].shape, request.inputs[1].shape, request, &make_thin_conv_forward,
+                  &make_conv_forward);
+}
+
+std::unique_ptr<Kernel> make_kernel(const ConvBlockInputGrad& op, const Request& request) {
+  return first_of(op.block, op.input_shape, request.inputs[2].shape, request, &make_conv_input_grad);
+}
+
+std::unique_ptr<Kernel> make_kernel(const ConvBlockFilterGrad& op, const Request& request) {
+  return first_of(op.block, request.inputs[0].shape, op.filter_shape, request, &make_thin_conv_filter_grad,
+                  &make_conv_filter_grad);
+}
+
+}  // namespace headroom::cuda

@@ -1,0 +1,363 @@
+// The gradient of a convolution block with respect to filter and bias, on the tensor cores: rows are taps and
+// channels, columns filters, the sum runs over the positions of all images. Each block of threads sums over
+// some of the images; a second kernel adds the parts up in a fixed order.
+//
+// The gradient lies in shared memory with the row pitch of the image, zeros between its rows, so that one
+// offset leads from a position to every tap's pixel.
+#include <algorithm>
+
+#include "kernels/cuda/conv_accumulate.cuh"
+#include "kernels/cuda/conv_block.h"
+#include "kernels/cuda/conv_route.cuh"
+#include "runtime/core/bytes.h"
+#include "runtime/core/cuda/check.h"
+
+namespace headroom::cuda {
+namespace {
+
+constexpr int kPadding = 8;  // words after each pixel: the four positions of a step lie in different banks
+constexpr int kPositionsOfStep = 16;  // one or two steps of every policy
+constexpr int kMostWarps = 12;        // of a block
+constexpr int kRowsOfWarp = 32;       // taps x channels: two 16-row tiles
+
+struct Arguments {
+  ConvGeometry g;
+  ConvTile tile;
+  int positions;  // of an image in a tile, rounded up to kPositionsOfStep
+  int pixels;     // of an image in shared memory
+  int out_rows;   // rows of outputs in a tile
+  int warp_rows;  // pieces of kRowsOfWarp taps x channels, in all
+  int parts;      // warps that share such a piece, each for some of the positions
+  Divisor pixels_of_image, patch_w, outputs_of_image, out_w, x_quads, dy_quads;
+  const float* x;
+  Routed routed;
+  float* sums;  // (blocks along x, block_elements): taps, channels, filters, then the bias
+  int64_t block_elements;
+};
+
+// What lies in shared memory for x: sums run over positions here, so that words of two terms can only be put
+// together when they are read.
+template <typename Policy>
+__device__ uint32_t stored(float x) {
+  return Policy::kTermsOfWord == 1 ? Policy::word(x, 0) : __float_as_uint(x);
+}
+
+template <typename Policy>
+__device__ void store_quad(uint32_t* to, float4 v) {
+  *reinterpret_cast<uint4*>(to) = {stored<Policy>(v.x), stored<Policy>(v.y), stored<Policy>(v.z),
+                                   stored<Policy>(v.w)};
+}
+
+// Word `word` of a sum over positions that lie `pitch` words apart.
+template <typename Policy>
+__device__ uint32_t word_at(const uint32_t* from, int word, int pitch) {
+  if constexpr (Policy::kTermsOfWord == 1) {
+    return from[word * pitch];
+  } else {
+    return Policy::word(__uint_as_float(from[2 * word * pitch]),
+                        __uint_as_float(from[(2 * word + 1) * pitch]));
+  }
+}
+
+struct PixelAt {
+  const Arguments& args;
+  int image0, row0, quad;
+
+  __device__ float4 operator()(int pixel) const {
+    const ConvGeometry& g = args.g;
+    int in_image, column;
+    const int image = image0 + args.pixels_of_image.divide(pixel, in_image);
+    const int row = row0 + args.patch_w.divide(in_image, column) - g.pad_h;
+    column -= g.pad_w;
+    const bool inside = image < g.batch && row >= 0 && row < g.height && column >= 0 && column < g.width;
+    if (!inside) return float4{};
+    const int64_t from = (int64_t{image} * g.height + row) * g.width + column;
+    return *reinterpret_cast<const float4*>(args.x + from * g.channels + quad * 4);
+  }
+};
+
+template <int kFilters, bool kPooled>
+struct OutputAt {
+  static constexpr int kUnit = kPooled ? 2 : 1;
+  static constexpr int kPitch = kFilters + kPadding;
+  const Arguments& args;
+  int image0, out_row0, first_filter;  // of the lane's four
+
+  __device__ RoutedUnit operator()(int output) const {
+    const ConvGeometry& g = args.g;
+    int in_image, column;
+    const int image = image0 + args.outputs_of_image.divide(output, in_image);
+    const int row = out_row0 + args.out_w.divide(in_image, column);
+    if (image >= g.batch || row >= g.out_h) return no_gradient();
+    return load_routed<kPooled>(
+        args.routed, ((int64_t{image} * g.out_h + row) * g.out_w + column) * g.filters + first_filter);
+  }
+  template <typename Policy>
+  __device__ void store(uint32_t* gradient, int output, const RoutedUnit& routed) const {
+    int in_image, column;
+    const int image = args.outputs_of_image.divide(output, in_image);
+    const int row = args.out_w.divide(in_image, column);
+#pragma unroll
+    for (int position = 0; position < kUnit * kUnit; ++position) {
+      const int at = (row * kUnit + position / kUnit) * args.tile.patch_w + column * kUnit + position % kUnit;
+      store_quad<Policy>(gradient + (image * args.positions + at) * kPitch + first_filter % kFilters,
+                         routed.at(position));
+    }
+  }
+};
+
+template <typename Policy, int kFilters, bool kPooled>
+__global__ void __launch_bounds__(kMostWarps * 32) conv_filter_grad(const __grid_constant__ Arguments args) {
+  constexpr int kColumnTiles = kFilters / 8;
+  constexpr int kPitch = kFilters + kPadding;
+  constexpr int kQuads = kFilters / 4;
+  constexpr int kPositionsOfMma = kWordsOfStep * Policy::kTermsOfWord;
+  const ConvGeometry& g = args.g;
+  const ConvTile& tile = args.tile;
+  const int threads = blockDim.x;
+
+  extern __shared__ uint4 shared[];
+  const int x_pitch = g.channels + kPadding;
+  uint32_t* const patch = reinterpret_cast<uint32_t*>(shared);
+  uint32_t* const gradient = patch + tile.images * args.pixels * x_pitch;
+  const int first_filter = blockIdx.z * kFilters;
+  const int g_of_lane = threadIdx.x % 32 / 4, t_of_lane = threadIdx.x % 4;
+
+  const int warp = threadIdx.x / 32, part = warp % args.parts;
+  const int piece = warp / args.parts;
+  const int warp_row = blockIdx.y * (threads / 32 / args.parts) + piece;
+  const int rows = g.kernel_h * g.kernel_w * g.channels;  // a multiple of 16
+  const bool busy = warp_row < args.warp_rows;
+  int offsets[2];  // of the lane's first element of both tiles
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = min(warp_row * kRowsOfWarp + i * 16, rows - 16);
+    const int tap = row / g.channels;
+    offsets[i] =
+        (tap / g.kernel_w * tile.patch_w + tap % g.kernel_w) * x_pitch + row % g.channels + g_of_lane;
+  }
+
+  const PixelLanes pixel_lanes(args.x_quads, g.channels / 4), output_lanes(args.dy_quads, kQuads);
+  const auto image_of = [&](int t) { return tile.images == 1 ? t / tile.tiles_per_image : t * tile.images; };
+  const auto row_of = [&](int t) { return tile.images == 1 ? t % tile.tiles_per_image * tile.rows : 0; };
+  const auto pixels_of = [&](int t) { return PixelAt{args, image_of(t), row_of(t), pixel_lanes.quad}; };
+  const auto outputs_of = [&](int t) {
+    using Outputs = OutputAt<kFilters, kPooled>;
+    return Outputs{args, image_of(t), row_of(t) / Outputs::kUnit, first_filter + output_lanes.quad * 4};
+  };
+  Stage<float4> x_stage(pixel_lanes.first, pixel_lanes.step, tile.images * args.pixels);
+  Stage<RoutedUnit> dy_stage(output_lanes.first, output_lanes.step, tile.images * args.out_rows * g.out_w);
+  x_stage.start(pixels_of(blockIdx.x));
+  dy_stage.start(outputs_of(blockIdx.x));
+  for (int i = threadIdx.x; i < tile.images * args.positions * kPitch / 4; i += threads) {
+    reinterpret_cast<uint4*>(gradient)[i] = {};  // between rows it stays zero
+  }
+  __syncthreads();
+
+  float sums[2][kColumnTiles][4] = {};
+  float4 bias = {};
+  for (int t = blockIdx.x; t < tile.tiles; t += gridDim.x) {
+    x_stage.finish(pixels_of(t), [&](int pixel, float4 value) {
+      store_quad<Policy>(patch + pixel * x_pitch + pixel_lanes.quad * 4, value);
+    });
+    const auto outputs = outputs_of(t);
+    dy_stage.finish(outputs, [&](int output, const RoutedUnit& routed) {
+      outputs.template store<Policy>(gradient, output, routed);
+      const float4 sum = routed.all();
+      bias = {bias.x + sum.x, bias.y + sum.y, bias.z + sum.z, bias.w + sum.w};
+    });
+    __syncthreads();
+    if (t + gridDim.x < tile.tiles) {
+      x_stage.start(pixels_of(t + gridDim.x));
+      dy_stage.start(outputs_of(t + gridDim.x));
+    }
+    if (busy) {
+      for (int image = 0; image < tile.images; ++image) {
+        const uint32_t* const pixels = patch + image * args.pixels * x_pitch;
+        const uint32_t* const columns = gradient + image * args.positions * kPitch + g_of_lane;
+#pragma unroll 1
+        for (int first = part * kPositionsOfStep; first < args.positions;
+             first += args.parts * kPositionsOfStep) {
+#pragma unroll
+          for (int step = 0; step < kPositionsOfStep; step += kPositionsOfMma) {
+            uint32_t a[2][4];
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+              const uint32_t* const from = pixels + (first + step) * x_pitch + offsets[i];
+#pragma unroll
+              for (int e = 0; e < 4; ++e) {
+                a[i][e] = word_at<Policy>(from + e % 2 * 8, t_of_lane + e / 2 * 4, x_pitch);
+              }
+            }
+#pragma unroll
+            for (int j = 0; j < kColumnTiles; ++j) {
+              const uint32_t* const from = columns + (first + step) * kPitch + j * 8;
+              const uint32_t b[2] = {word_at<Policy>(from, t_of_lane, kPitch),
+                                     word_at<Policy>(from, t_of_lane + 4, kPitch)};
+#pragma unroll
+              for (int i = 0; i < 2; ++i) Policy::multiply_add(sums[i][j], a[i], b);
+            }
+          }
+        }
+      }
+    }
+    __syncthreads();  // before the next tile replaces this one
+  }
+  if (args.parts > 1) {
+    add_parts(sums, piece, threads / 32 / args.parts, part, args.parts, patch);
+    __syncthreads();
+  }
+
+  float* const to_block = args.sums + blockIdx.x * args.block_elements;
+  if (busy && part == 0) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int first = warp_row * kRowsOfWarp + i * 16;
+      if (first >= rows) continue;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float* const to =
+            to_block + int64_t{first + half * 8 + g_of_lane} * g.filters + first_filter + 2 * t_of_lane;
+#pragma unroll
+        for (int j = 0; j < kColumnTiles; ++j) {
+          *reinterpret_cast<float2*>(to + j * 8) = {sums[i][j][2 * half], sums[i][j][2 * half + 1]};
+        }
+      }
+    }
+  }
+  if (blockIdx.y != 0) return;
+  float4* const shares = reinterpret_cast<float4*>(shared);  // (threads / kQuads, kQuads)
+  shares[threadIdx.x] = bias;
+  __syncthreads();
+  if (threadIdx.x < kQuads) {
+    for (int i = threadIdx.x + kQuads; i < threads; i += kQuads) {
+      bias = {bias.x + shares[i].x, bias.y + shares[i].y, bias.z + shares[i].z, bias.w + shares[i].w};
+    }
+    reinterpret_cast<float4*>(to_block + int64_t{rows} * g.filters + first_filter)[threadIdx.x] = bias;
+  }
+}
+
+using Launch = void (*)(const Arguments&, dim3, int threads, int, cudaStream_t);
+
+template <typename Policy, int kFilters, bool kPooled>
+void launch(const Arguments& args, dim3 grid, int threads, int shared_bytes, cudaStream_t stream) {
+  conv_filter_grad<Policy, kFilters, kPooled><<<grid, threads, shared_bytes, stream>>>(args);
+  HR_CHECK(cudaGetLastError());
+}
+
+template <int kFilters>
+Launch prepare(Math math, bool pooled, int shared_bytes) {
+  return with_policy(math, [&](auto policy) -> Launch {
+    using Policy = decltype(policy);
+    const auto use = [&](auto kernel, Launch launch) {
+      HR_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+      return launch;
+    };
+    return pooled ? use(conv_filter_grad<Policy, kFilters, true>, &launch<Policy, kFilters, true>)
+                  : use(conv_filter_grad<Policy, kFilters, false>, &launch<Policy, kFilters, false>);
+  });
+}
+
+// The extents of a tile in shared memory.
+struct Extents {
+  Extents(const ConvGeometry& g, ConvTile& tile) {
+    tile.patch_h = tile.rows + g.kernel_h - 1;
+    tile.patch_w = g.width + 2 * g.pad_w;
+    positions = static_cast<int>(round_up(int64_t{tile.rows} * tile.patch_w, kPositionsOfStep));
+    pixels = positions + (g.kernel_h - 1) * tile.patch_w + g.kernel_w - 1;
+  }
+  int positions, pixels;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_conv_filter_grad(const ConvGeometry& g, const Request& request) {
+  CudaDevice& device = request.device;
+  if (device.compute_capability() < kLeastCapabilityOfMma || g.channels % 16 != 0 || g.filters % 16 != 0)
+    return nullptr;
+  const int filters = g.filters % 64 == 0 ? 64 : g.filters % 32 == 0 ? 32 : 16;
+  const int rows = g.kernel_h * g.kernel_w * g.channels;
+  const int warp_rows = (rows + kRowsOfWarp - 1) / kRowsOfWarp, filter_slices = g.filters / filters;
+  const int64_t elements = int64_t{rows} * g.filters + g.filters;
+
+  std::optional<TileChoice> best;
+  int best_pieces = 0;
+  for (int pieces = 1; pieces <= kMostWarps; ++pieces) {
+    if (warp_rows % pieces != 0 && pieces != kMostWarps) continue;
+    for (int parts = 1; parts * pieces <= kMostWarps; ++parts) {
+      const int warps = pieces * parts;
+      const auto cost_of = [&](ConvTile& tile, int, int) {
+        const Extents extents(g, tile);
+        TileCost cost;
+        const int64_t image_words = int64_t{extents.pixels} * (g.channels + kPadding) +
+                                    int64_t{extents.positions} * (filters + kPadding);
+        cost.shared_bytes = std::max({image_words * tile.images, share_words(pieces, parts, filters),
+                                      int64_t{warps} * 32 * 4}) *
+                            4;
+        if (tile.rows % g.unit != 0 && tile.tiles_per_image > 1)
+          cost.shared_bytes = INT64_MAX;  // would cut a window
+        cost.tile_bytes =
+            int64_t{tile.images} * (extents.pixels * g.channels * 4 + extents.positions * filters * 2);
+        cost.work = int64_t{tile.tiles} * ((warp_rows + pieces - 1) / pieces) * filter_slices;
+        const int64_t steps = int64_t{tile.images} * extents.positions / 8, column_tiles = filters / 8;
+        cost.tile_clocks = std::max((steps + parts - 1) / parts * (50 + 5 * column_tiles),
+                                    pieces * steps * (8 + 2 * column_tiles));
+        cost.fixed_bytes =
+            int64_t{pieces} * kRowsOfWarp * filters * 4 * 3;  // sums are written, read and added
+        cost.parts = parts;
+        return cost;
+      };
+      const std::optional<TileChoice> choice =
+          choose_tile(g.batch, g.out_h * g.unit, 16, {warps}, device.multiprocessors(),
+                      shared_limit_bytes(device), cost_of);
+      if (!choice || (best && best->clocks <= choice->clocks)) continue;
+      best = choice;
+      best_pieces = pieces;
+    }
+  }
+  if (!best) return nullptr;
+  ConvTile& tile = best->tile;
+  const Extents extents(g, tile);
+  const int bytes = static_cast<int>(best->cost.shared_bytes), threads = best->warps * 32;
+  const Math math = request.settings.math;
+  const bool pooled = g.unit == 2;
+  const Launch launch = filters == 64   ? prepare<64>(math, pooled, bytes)
+                        : filters == 32 ? prepare<32>(math, pooled, bytes)
+                                        : prepare<16>(math, pooled, bytes);
+  const int slices = (warp_rows + best_pieces - 1) / best_pieces;
+  const dim3 grid(blocks_for(tile.tiles, slices * filter_slices, bytes, device),
+                  static_cast<unsigned>(slices), static_cast<unsigned>(filter_slices));
+  const int64_t workspace = round_up(grid.x * elements * 4, 256);
+  if (workspace > request.settings.workspace_limit_bytes) return nullptr;
+  const int out_rows = (tile.rows + g.unit - 1) / g.unit;
+  const Arguments args{g,
+                       tile,
+                       extents.positions,
+                       extents.pixels,
+                       out_rows,
+                       warp_rows,
+                       best->cost.parts,
+                       Divisor(extents.pixels),
+                       Divisor(tile.patch_w),
+                       Divisor(out_rows * g.out_w),
+                       Divisor(g.out_w),
+                       Divisor(g.channels / 4),
+                       Divisor(filters / 4),
+                       nullptr,
+                       {},
+                       nullptr,
+                       elements};
+  return function_kernel(
+      [=](const Call& call) {
+        Arguments a = args;
+        a.x = call.in(0);
+        a.routed = {call.in(1), pooled ? call.in<uint8_t>(2) : nullptr, pooled ? nullptr : call.in(2)};
+        a.sums = call.scratch<float>();
+        launch(a, grid, threads, bytes, call.stream);
+        sum_parts(a.sums, static_cast<int>(grid.x), elements, call.out(0), elements - g.filters, call.out(1),
+                  call.stream);
+      },
+      workspace);
+}
+
+}  // namespace headroom::cuda

@@ -1,0 +1,260 @@
+// The gradient of a convolution block with respect to its input, on the tensor cores: rows are input
+// positions, columns input channels, the sum runs over taps and filters. Route and relu are applied on the
+// way into shared memory.
+#include <algorithm>
+
+#include "kernels/cuda/conv_accumulate.cuh"
+#include "kernels/cuda/conv_block.h"
+#include "kernels/cuda/conv_route.cuh"
+#include "runtime/core/cuda/check.h"
+
+namespace headroom::cuda {
+namespace {
+
+// More registers for each thread where more columns are summed.
+constexpr int most_threads(int channels) {
+  return channels == 64 ? 384 : 512;
+}
+
+constexpr int kPadding =
+    4;  // words after each pixel and each channel's filters: neighbours lie in different banks
+
+struct Arguments {
+  ConvGeometry g;
+  ConvTile tile;
+  int parts;     // warps that share a group of rows, each for some of the terms
+  int out_rows;  // rows of outputs that can reach a tile
+  Divisor width, units_of_image, out_w, outputs_of_tile, quads;
+  Routed routed;
+  const float* filter;
+  float* dx;
+};
+
+// The outputs that reach a tile: where each one comes from and where its gradient goes.
+template <bool kPooled>
+struct OutputAt {
+  static constexpr int kUnit = kPooled ? 2 : 1;
+  const Arguments& args;
+  int image0, first_row, first_column;  // of the convolution, at the patch's corner
+  int quad;
+
+  struct Place {
+    int image, row, column;
+  };
+  __device__ Place place_of(int output) const {
+    Place place;
+    int in_image;
+    place.image = args.outputs_of_tile.divide(output, in_image);
+    place.row = max(first_row, 0) / kUnit + args.out_w.divide(in_image, place.column);
+    return place;
+  }
+  __device__ RoutedUnit operator()(int output) const {
+    const ConvGeometry& g = args.g;
+    const Place place = place_of(output);
+    if (image0 + place.image >= g.batch || place.row >= g.out_h) return no_gradient();
+    const int64_t from = (int64_t{image0 + place.image} * g.out_h + place.row) * g.out_w + place.column;
+    return load_routed<kPooled>(args.routed, from * g.filters + quad * 4);
+  }
+  template <typename Policy>
+  __device__ void store(uint32_t* patch, int pitch, int output, const RoutedUnit& routed) const {
+    const Place place = place_of(output);
+#pragma unroll
+    for (int position = 0; position < kUnit * kUnit; ++position) {
+      const int row = place.row * kUnit + position / kUnit - first_row;
+      const int column = place.column * kUnit + position % kUnit - first_column;
+      if (row < 0 || row >= args.tile.patch_h || column < 0 || column >= args.tile.patch_w) continue;
+      uint32_t* const to =
+          patch + ((place.image * args.tile.patch_h + row) * args.tile.patch_w + column) * pitch;
+      store_words<Policy>(to + quad * (4 / Policy::kTermsOfWord), routed.at(position));
+    }
+  }
+};
+
+template <typename Policy, int kChannels, bool kPooled>
+__global__ void __launch_bounds__(most_threads(kChannels))
+    conv_input_grad(const __grid_constant__ Arguments args) {
+  constexpr int kColumnTiles = kChannels / 8;
+  constexpr int kWordsOfQuad = 4 / Policy::kTermsOfWord;
+  const ConvGeometry& g = args.g;
+  const ConvTile& tile = args.tile;
+
+  extern __shared__ uint4 shared[];
+  const int pitch =
+      g.filters / Policy::kTermsOfWord + kPadding;  // of a pixel, and of a channel of the filter
+  const int taps = g.kernel_h * g.kernel_w;
+  uint32_t* const filter = reinterpret_cast<uint32_t*>(shared);  // (taps, kChannels, pitch)
+  uint32_t* const patch = filter + taps * kChannels * pitch;
+  const int patch_words = tile.images * tile.patch_h * tile.patch_w * pitch;
+  const int first_channel = blockIdx.y * kChannels;
+  const int lane = threadIdx.x % 32, g_of_lane = lane / 4, t_of_lane = lane % 4;
+
+  const PixelLanes lanes(args.quads, g.filters / 4);
+  const auto outputs_of = [&](int t) {
+    const int image0 = tile.images == 1 ? t / tile.tiles_per_image : t * tile.images;
+    const int row0 = tile.images == 1 ? t % tile.tiles_per_image * tile.rows : 0;
+    return OutputAt<kPooled>{args, image0, row0 + g.pad_h - (g.kernel_h - 1), g.pad_w - (g.kernel_w - 1),
+                             lanes.quad};
+  };
+  Stage<RoutedUnit> stage(lanes.first, lanes.step, tile.images * args.out_rows * g.out_w);
+  stage.start(outputs_of(blockIdx.x));
+  {
+    const auto load = [&](int row) {
+      const int from = (row / kChannels * g.channels + first_channel + row % kChannels) * g.filters;
+      return *reinterpret_cast<const float4*>(args.filter + from + lanes.quad * 4);
+    };
+    Stage<float4> filter_stage(lanes.first, lanes.step, taps * kChannels);
+    filter_stage.start(load);
+    for (int i = threadIdx.x; i < patch_words / 4; i += blockDim.x) reinterpret_cast<uint4*>(patch)[i] = {};
+    filter_stage.finish(load, [&](int row, float4 value) {
+      store_words<Policy>(filter + row * pitch + lanes.quad * kWordsOfQuad, value);
+    });
+  }
+  __syncthreads();
+
+  const int units_of_image = tile.rows * g.width, units = tile.images * units_of_image;
+  const int groups = (units + kRowsOfGroup - 1) / kRowsOfGroup;
+  const int chunks_of_tap = g.filters / kTermsOfChunk, chunks = taps * chunks_of_tap;
+  // A tap takes the gradient from as far above and to the left as it looks below and right: from the patch's
+  // far corner backwards.
+  const TapWalk walk{chunks_of_tap, g.kernel_w, -pitch, -tile.patch_w * pitch, kChannels * pitch, pitch};
+  const int first_tap = ((g.kernel_h - 1) * tile.patch_w + g.kernel_w - 1) * pitch;
+  const int warps = blockDim.x / 32, part = threadIdx.x / 32 % args.parts;
+  for (int t = blockIdx.x; t < tile.tiles; t += gridDim.x) {
+    const OutputAt<kPooled> outputs = outputs_of(t);
+    const int image0 = outputs.image0, row0 = outputs.first_row - g.pad_h + (g.kernel_h - 1);
+    // Where no output's gradient goes, the patch stays zero; but halves of images end at different rows, and
+    // sums of parts were put here.
+    if (t != blockIdx.x && (tile.tiles_per_image > 1 || args.parts > 1)) {
+      for (int i = threadIdx.x; i < patch_words / 4; i += blockDim.x) reinterpret_cast<uint4*>(patch)[i] = {};
+      __syncthreads();
+    }
+    stage.finish(outputs, [&](int output, const RoutedUnit& routed) {
+      outputs.template store<Policy>(patch, pitch, output, routed);
+    });
+    __syncthreads();
+    if (t + gridDim.x < tile.tiles) stage.start(outputs_of(t + gridDim.x));
+
+    for (int group = threadIdx.x / 32 / args.parts; group < groups || args.parts > 1;
+         group += warps / args.parts) {
+      const int first_unit = group * kRowsOfGroup;
+      const uint32_t* rows[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int unit = min(first_unit + i * 16 + lane % 16, units - 1);
+        int in_image, column;
+        const int image = args.units_of_image.divide(unit, in_image);
+        const int row = args.width.divide(in_image, column);
+        rows[i] = patch + ((image * tile.patch_h + row) * tile.patch_w + column) * pitch + first_tap +
+                  lane / 16 * 4;
+      }
+      float sums[2][kColumnTiles][4] = {};
+      if (group < groups) {
+        accumulate<Policy>(sums, rows, filter, part * chunks / args.parts, (part + 1) * chunks / args.parts,
+                           walk);
+      }
+      if (args.parts > 1) {
+        add_parts(sums, group, groups, part, args.parts, patch);
+        if (part > 0 || group >= groups) break;
+      }
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const int unit = first_unit + r * 8 + g_of_lane;
+        int in_image, column;
+        const int image = image0 + args.units_of_image.divide(unit, in_image);
+        const int row = row0 + args.width.divide(in_image, column);
+        if (unit >= units || image >= g.batch || row >= g.height) continue;
+        const int64_t place = (int64_t{image} * g.height + row) * g.width + column;
+        float* const to = args.dx + place * g.channels + first_channel + 2 * t_of_lane;
+#pragma unroll
+        for (int j = 0; j < kColumnTiles; ++j) {
+          *reinterpret_cast<float2*>(to + j * 8) = {sums[r / 2][j][r % 2 * 2], sums[r / 2][j][r % 2 * 2 + 1]};
+        }
+      }
+      if (args.parts > 1) break;
+    }
+    __syncthreads();  // before the next patch replaces this one
+  }
+}
+
+using Launch = void (*)(const Arguments&, dim3, int threads, int shared_bytes, cudaStream_t);
+
+template <typename Policy, int kChannels, bool kPooled>
+void launch(const Arguments& args, dim3 grid, int threads, int shared_bytes, cudaStream_t stream) {
+  conv_input_grad<Policy, kChannels, kPooled><<<grid, threads, shared_bytes, stream>>>(args);
+  HR_CHECK(cudaGetLastError());
+}
+
+template <int kChannels>
+Launch prepare(Math math, bool pooled, int shared_bytes) {
+  return with_policy(math, [&](auto policy) -> Launch {
+    using Policy = decltype(policy);
+    const auto use = [&](auto kernel, Launch launch) {
+      HR_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+      return launch;
+    };
+    return pooled ? use(conv_input_grad<Policy, kChannels, true>, &launch<Policy, kChannels, true>)
+                  : use(conv_input_grad<Policy, kChannels, false>, &launch<Policy, kChannels, false>);
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_conv_input_grad(const ConvGeometry& g, const Request& request) {
+  CudaDevice& device = request.device;
+  if (device.compute_capability() < kLeastCapabilityOfMma || g.filters % kTermsOfChunk != 0) return nullptr;
+  const Math math = request.settings.math;
+  const int64_t taps = int64_t{g.kernel_h} * g.kernel_w;
+  const int terms_of_word = math == Math::kBf16 || math == Math::kF16 ? 2 : 1;
+  const auto cost_of = [&](ConvTile& tile, int channels, int warps) {
+    tile.patch_h = tile.rows + g.kernel_h - 1;
+    tile.patch_w = g.width + g.kernel_w - 1;
+    const int64_t pixels = int64_t{tile.images} * tile.patch_h * tile.patch_w;
+    const int64_t positions = int64_t{tile.images} * tile.rows * g.width;
+    const int64_t pitch = g.filters / terms_of_word + kPadding;
+    const ProductShape product{(positions + kRowsOfGroup - 1) / kRowsOfGroup, channels,
+                               taps * g.filters / terms_of_word};
+    TileCost cost = cost_of_product(product, warps);
+    const int64_t shares = share_words(product.groups, cost.parts, channels);
+    cost.shared_bytes = (taps * channels * pitch + std::max(pixels * pitch, shares)) * 4;
+    if (warps * 32 > most_threads(channels)) cost.shared_bytes = INT64_MAX;
+    cost.fixed_bytes = taps * channels * g.filters * 4;
+    cost.tile_bytes = pixels * g.filters * 2;  // half of it is zeros
+    cost.work = int64_t{tile.tiles} * (g.channels / channels);
+    return cost;
+  };
+  const std::optional<TileChoice> choice =
+      choose_tile(g.batch, g.height, g.channels, {8, 12, 16}, device.multiprocessors(),
+                  shared_limit_bytes(device), cost_of);
+  if (!choice) return nullptr;
+  const int bytes = static_cast<int>(choice->cost.shared_bytes);
+  const bool pooled = g.unit == 2;
+  const Launch launch = choice->columns == 16   ? prepare<16>(math, pooled, bytes)
+                        : choice->columns == 32 ? prepare<32>(math, pooled, bytes)
+                                                : prepare<64>(math, pooled, bytes);
+  const int threads = choice->warps * 32;
+  const auto slices = static_cast<unsigned>(g.channels / choice->columns);
+  const ConvTile& tile = choice->tile;
+  const dim3 grid(blocks_for(tile.tiles, slices, bytes, device), slices);
+  const int out_rows = std::min(g.out_h, tile.patch_h / g.unit + 1);
+  const Arguments args{g,
+                       tile,
+                       choice->cost.parts,
+                       out_rows,
+                       Divisor(g.width),
+                       Divisor(tile.rows * g.width),
+                       Divisor(g.out_w),
+                       Divisor(out_rows * g.out_w),
+                       Divisor(g.filters / 4),
+                       {},
+                       nullptr,
+                       nullptr};
+  return function_kernel([=](const Call& call) {
+    Arguments a = args;
+    a.routed = {call.in(0), pooled ? call.in<uint8_t>(1) : nullptr, pooled ? nullptr : call.in(1)};
+    a.filter = call.in(2);
+    a.dx = call.out();
+    launch(a, grid, threads, bytes, call.stream);
+  });
+}
+
+}  // namespace headroom::cuda
