@@ -26,7 +26,7 @@ Ancestors find_ancestors(const Graph& graph, std::span<const int> nodes) {
       if (writer[from] >= 0) ancestors.add(i, static_cast<size_t>(writer[from]));
       readers[from].push_back(i);
     }
-    for (int position : mutated_inputs(node.op)) {
+    for (int position : mutated_inputs(node.op, node.inputs.size())) {
       const size_t variable = source_of(node.inputs[static_cast<size_t>(position)]);
       for (size_t reader : readers[variable]) {
         if (reader != i) ancestors.add(i, reader);

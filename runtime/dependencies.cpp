@@ -18,7 +18,7 @@ struct Access {
 class Accesses {
  public:
   Accesses(const Graph& graph, const Plan& plan, const Node& node, int id) : graph_(graph), plan_(plan) {
-    const std::vector<int> mutated = mutated_inputs(node.op);
+    const std::vector<int> mutated = mutated_inputs(node.op, node.inputs.size());
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       add_value(node.inputs[i],
                 std::find(mutated.begin(), mutated.end(), static_cast<int>(i)) != mutated.end());

@@ -131,7 +131,7 @@ class Checker {
     for (int input : node.inputs) {
       if (auto fault = read(input)) return fmt::format("{}: {}", node.name, *fault);
     }
-    const bool updates = !mutated_inputs(node.op).empty();
+    const bool updates = is_update(node.op);
     if (mutated_ && !updates) return fmt::format("{} comes after an update", node.name);
     if (has_arena(plan_.mode) && !copied_out_.empty() && !updates) {
       return fmt::format("{} comes after a copy out", node.name);
@@ -196,7 +196,7 @@ class Checker {
         return fmt::format("{} is fetched but not copied out", fetch.name());
     }
     for (size_t i = 0; i < graph_.nodes().size() && plan_.targets.updates; ++i) {
-      if (!mutated_inputs(graph_.nodes()[i].op).empty() && !ran_.contains(static_cast<int>(i))) {
+      if (is_update(graph_.nodes()[i].op) && !ran_.contains(static_cast<int>(i))) {
         return fmt::format("the update {} does not run", graph_.nodes()[i].name);
       }
     }

@@ -126,6 +126,12 @@ Value slice(Value x, std::vector<int64_t> begin, const Shape& extents) {
 Value gather(Value table, Value indices) {
   return one(Gather{}, {table, indices});
 }
+Value take_batch(Value table, Value step, TakeBatch options) {
+  return one(options, {table, step});
+}
+Value take_batch(Value table, Value step, Value order, TakeBatch options) {
+  return one(options, {table, step, order});
+}
 Value cast(Value x, DType to) {
   return one(Cast{to}, {x});
 }

@@ -36,6 +36,9 @@ Value transpose(Value x);  // axes reversed
 Value concat(std::vector<Value> values, int axis);
 Value slice(Value x, std::vector<int64_t> begin, const Shape& extents);
 Value gather(Value table, Value indices);  // (V,..), i32 (I..) -> (I..,..)
+// The batch of a step out of a table (N,..), or out of its rows `order` i32 (M) -> (batch,..); see TakeBatch.
+Value take_batch(Value table, Value step, TakeBatch options);
+Value take_batch(Value table, Value step, Value order, TakeBatch options);
 Value cast(Value x, DType to);
 Value broadcast_to(Value x, const Shape& shape);
 Value fill(Graph& graph, float value, const Shape& shape);

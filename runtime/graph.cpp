@@ -60,7 +60,7 @@ std::vector<Value> Graph::add(const Op& op, std::span<const Value> inputs, std::
     specs.push_back(value.spec());
   }
   const std::vector<TensorSpec> outputs = infer_outputs(op, specs);
-  for (int position : mutated_inputs(op)) {
+  for (int position : mutated_inputs(op, inputs.size())) {
     const Value& changed = inputs[static_cast<size_t>(position)];
     if (value(changed.id).kind != ValueKind::kVariable) {
       throw InvalidArgument(fmt::format("{}: changes {}, which is no variable", op_name(op), changed.name()));

@@ -76,7 +76,7 @@ class Planner {
     for (const Value& fetch : plan_.targets.fetches) value_needed[static_cast<size_t>(fetch.id)] = true;
     for (size_t i = count; i-- > 0;) {
       const Node& node = graph_.nodes()[i];
-      bool needed = plan_.targets.updates && !mutated_inputs(node.op).empty();
+      bool needed = plan_.targets.updates && is_update(node.op);
       for (int output : node.outputs) needed = needed || value_needed[static_cast<size_t>(output)];
       node_needed[i] = needed;
       if (!needed) continue;
@@ -91,7 +91,7 @@ class Planner {
     const auto for_nodes = [&](bool updates, const auto& visit) {
       for (size_t i = 0; i < count; ++i) {
         const Node& node = graph_.nodes()[i];
-        if (node_needed[i] && mutated_inputs(node.op).empty() != updates) visit(static_cast<int>(i), node);
+        if (node_needed[i] && is_update(node.op) == updates) visit(static_cast<int>(i), node);
       }
     };
     const auto copy_inputs = [&](int, const Node& node) {

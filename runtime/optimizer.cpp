@@ -17,24 +17,32 @@ Value state(Value variable, std::string_view suffix) {
   return variable.graph->variable(fmt::format("{}/{}", variable.name(), suffix), variable.spec(), zeros());
 }
 
-struct Step {
-  Value variable, gradient, learning_rate, step;
+// One node for all variables.
+struct Update {
+  std::span<const Value> variables, gradients;
+  Value learning_rate, step;
+  float gradient_scale;
 
-  void add(const Op& op, std::vector<Value> inputs) const {
-    variable.graph->add(op, inputs, fmt::format("{}/update", variable.name()));
+  void add(const Op& op, std::vector<Value> inputs, std::initializer_list<std::string_view> states) const {
+    for (size_t i = 0; i < variables.size(); ++i) {
+      inputs.push_back(variables[i]);
+      inputs.push_back(gradients[i]);
+      for (std::string_view suffix : states) inputs.push_back(state(variables[i], suffix));
+    }
+    step.graph->add(op, inputs);
   }
   void operator()(const Sgd& o) const {
-    std::vector<Value> inputs = {variable, gradient, learning_rate};
-    if (o.momentum != 0) inputs.push_back(state(variable, "momentum"));
-    add(SgdUpdate{o.momentum, o.nesterov}, inputs);
+    const SgdUpdate op{o.momentum, o.nesterov, gradient_scale};
+    if (o.momentum != 0) return add(op, {learning_rate}, {"momentum"});
+    add(op, {learning_rate}, {});
   }
   void operator()(const Rmsprop& o) const {
-    add(RmspropUpdate{o.rho, o.epsilon}, {variable, gradient, learning_rate, state(variable, "square")});
+    add(RmspropUpdate{o.rho, o.epsilon, gradient_scale}, {learning_rate}, {"square"});
   }
   void operator()(const Adam& o) const { (*this)(AdamW{o.beta1, o.beta2, o.epsilon, 0}); }
   void operator()(const AdamW& o) const {
-    add(AdamUpdate{o.beta1, o.beta2, o.epsilon, o.weight_decay},
-        {variable, gradient, learning_rate, step, state(variable, "m"), state(variable, "v")});
+    add(AdamUpdate{o.beta1, o.beta2, o.epsilon, o.weight_decay, gradient_scale}, {learning_rate, step},
+        {"m", "v"});
   }
 };
 
@@ -55,14 +63,13 @@ Optimizer parse_optimizer(std::string_view name) {
 }
 
 void add_updates(const Optimizer& optimizer, std::span<const Value> variables,
-                 std::span<const Value> gradients, Value learning_rate, Value step) {
+                 std::span<const Value> gradients, Value learning_rate, Value step, float loss_scale) {
   if (variables.size() != gradients.size()) {
     throw InvalidArgument(
         fmt::format("add_updates: {} variables and {} gradients", variables.size(), gradients.size()));
   }
-  for (size_t i = 0; i < variables.size(); ++i) {
-    std::visit(Step{variables[i], gradients[i], learning_rate, step}, optimizer);
-  }
+  const Update update{variables, gradients, learning_rate, step, 1 / loss_scale};
+  if (!variables.empty()) std::visit(update, optimizer);
   step.graph->add(CounterUpdate{}, std::vector<Value>{step});
 }
 

@@ -36,9 +36,10 @@ using Optimizer = std::variant<Sgd, Rmsprop, Adam, AdamW>;
 Optimizer parse_optimizer(std::string_view name);
 std::span<const std::string_view> optimizer_names();
 
-// Appends one update per variable, with state variables named "<variable>/momentum" and so on, and the
+// Appends one update of all variables, with state variables named "<variable>/momentum" and so on, and the
 // increment of `step`. learning_rate is an f32 [], step an i32 [] variable that counts finished steps from 0.
+// The gradients are of a loss that was multiplied by loss_scale.
 void add_updates(const Optimizer& optimizer, std::span<const Value> variables,
-                 std::span<const Value> gradients, Value learning_rate, Value step);
+                 std::span<const Value> gradients, Value learning_rate, Value step, float loss_scale = 1);
 
 }  // namespace headroom

@@ -76,7 +76,7 @@ void Session::bind() {
     }
     if (step.kind != StepKind::kRun) continue;
     const Node& node = graph_.node(step.id);
-    (mutated_inputs(node.op).empty() ? pure_ : updates_).nodes.push_back(step.id);
+    (is_update(node.op) ? updates_ : pure_).nodes.push_back(step.id);
     BoundNode& bound = nodes_[static_cast<size_t>(step.id)];
     bound.kernel = &kernels_->of_node(step.id);
     for (int id : node.inputs) bound.inputs.push_back(view_of(id));

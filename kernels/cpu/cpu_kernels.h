@@ -17,7 +17,8 @@ std::unique_ptr<Kernel> make_conv_block(const ConvBlock& op, Specs inputs, Specs
 std::unique_ptr<Kernel> make_conv2d_input_grad(const Conv2dInputGrad& op, Specs inputs, Specs outputs);
 std::unique_ptr<Kernel> make_conv2d_filter_grad(const Conv2dFilterGrad& op, Specs inputs, Specs outputs);
 std::unique_ptr<Kernel> make_conv_block_input_grad(const ConvBlockInputGrad& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_conv_block_filter_grad(const ConvBlockFilterGrad& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_conv_block_filter_grad(const ConvBlockFilterGrad& op, Specs inputs,
+                                                    Specs outputs);
 
 // Each prepares the kernel of one op for fixed shapes that have passed infer_outputs.
 // matmul.cpp
@@ -47,6 +48,7 @@ std::unique_ptr<Kernel> make_kernel(const Fill& op, Specs inputs, Specs outputs)
 // gather.cpp
 std::unique_ptr<Kernel> make_kernel(const Gather& op, Specs inputs, Specs outputs);
 std::unique_ptr<Kernel> make_kernel(const GatherGrad& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_kernel(const TakeBatch& op, Specs inputs, Specs outputs);
 // reduce.cpp
 std::unique_ptr<Kernel> make_kernel(const Reduce& op, Specs inputs, Specs outputs);
 std::unique_ptr<Kernel> make_kernel(const ReduceMaxGrad& op, Specs inputs, Specs outputs);
@@ -68,5 +70,6 @@ std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, Specs inputs, Specs
 std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, Specs inputs, Specs outputs);
 std::unique_ptr<Kernel> make_kernel(const MovingAverageUpdate& op, Specs inputs, Specs outputs);
 std::unique_ptr<Kernel> make_kernel(const CounterUpdate& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_kernel(const RowUpdate& op, Specs inputs, Specs outputs);
 
 }  // namespace headroom::cpu

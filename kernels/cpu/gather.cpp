@@ -1,4 +1,4 @@
-// Rows of a table picked by indices, and the gradient that adds them back.
+// Rows of a table picked by indices, the gradient that adds them back, and the rows of a step.
 #include <algorithm>
 #include <cstring>
 
@@ -44,6 +44,30 @@ std::unique_ptr<Kernel> make_kernel(const GatherGrad& op, Specs inputs, Specs) {
       float* sum = call.out() + indices[i] * n;
 #pragma omp simd
       for (int64_t j = 0; j < n; ++j) sum[j] += dy[j];
+    }
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const TakeBatch& op, Specs inputs, Specs) {
+  const bool ordered = inputs.size() == 3;
+  const int64_t rows = inputs[0].shape[0], batches = inputs[ordered ? 2 : 0].shape[0] / op.batch;
+  const int64_t n = row_elements(inputs[0].shape), row_bytes = n * element_bytes(inputs[0].dtype);
+  return function_kernel([=](const Call& call) {
+    const int64_t first = op.batch * turn_of_step(*call.in<int32_t>(1), batches);
+    const int32_t* order = ordered ? call.in<int32_t>(2) + first : nullptr;
+    if (ordered) check_indices("take_batch", "row", order, op.batch, rows);
+    if (n == 0) return;
+    for (int64_t i = 0; i < op.batch; ++i) {
+      const std::byte* row = call.in<std::byte>(0) + (ordered ? order[i] : first + i) * row_bytes;
+      if (!op.scale) {
+        std::memcpy(call.out<std::byte>() + i * row_bytes, row, static_cast<size_t>(row_bytes));
+        continue;
+      }
+      const auto* pixels = reinterpret_cast<const uint8_t*>(row);
+      float* out = call.out() + i * n;
+      const float scale = *op.scale;
+#pragma omp simd
+      for (int64_t j = 0; j < n; ++j) out[j] = scale * static_cast<float>(pixels[j]);
     }
   });
 }

@@ -77,5 +77,14 @@ std::unique_ptr<Kernel> make_kernel(const UnaryGrad& op, const Request& request)
 std::unique_ptr<Kernel> make_kernel(const Scale& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Fill& op, const Request& request);
+// take_batch.cu
+std::unique_ptr<Kernel> make_kernel(const TakeBatch& op, const Request& request);
+// updates.cu
+std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const MovingAverageUpdate& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const CounterUpdate& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const RowUpdate& op, const Request& request);
 
 }  // namespace headroom::cuda

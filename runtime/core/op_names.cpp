@@ -55,6 +55,7 @@ std::string_view op_name(const Op& op) {
                         [](const SliceGrad&) -> S { return "slice_grad"; },
                         [](const Gather&) -> S { return "gather"; },
                         [](const GatherGrad&) -> S { return "gather_grad"; },
+                        [](const TakeBatch&) -> S { return "take_batch"; },
                         [](const BroadcastTo&) -> S { return "broadcast_to"; },
                         [](const Fill&) -> S { return "fill"; },
                         [](const Reduce& o) -> S { return name_of(o.kind); },
@@ -73,6 +74,7 @@ std::string_view op_name(const Op& op) {
                         [](const AdamUpdate&) -> S { return "adam_update"; },
                         [](const MovingAverageUpdate&) -> S { return "moving_average_update"; },
                         [](const CounterUpdate&) -> S { return "counter_update"; },
+                        [](const RowUpdate&) -> S { return "row_update"; },
                     },
                     op);
 }
@@ -112,6 +114,7 @@ std::span<const std::string_view> op_names() {
       "slice_grad",
       "gather",
       "gather_grad",
+      "take_batch",
       "broadcast_to",
       "fill",
       "sum",
@@ -132,6 +135,7 @@ std::span<const std::string_view> op_names() {
       "adam_update",
       "moving_average_update",
       "counter_update",
+      "row_update",
   });
   return kNames;
 }
@@ -173,19 +177,40 @@ bool is_optional_output(const Op& op, size_t index) {
   return index == 1 && (std::holds_alternative<MaxPool>(op) || std::holds_alternative<ConvBlock>(op));
 }
 
-std::vector<int> mutated_inputs(const Op& op) {
+bool is_update(const Op& op) {
+  return std::holds_alternative<SgdUpdate>(op) || std::holds_alternative<RmspropUpdate>(op) ||
+         std::holds_alternative<AdamUpdate>(op) || std::holds_alternative<MovingAverageUpdate>(op) ||
+         std::holds_alternative<CounterUpdate>(op) || std::holds_alternative<RowUpdate>(op);
+}
+
+namespace {
+
+// Of an update of many variables: `operands` for each after the first `shared`, of which those `changed`.
+std::vector<int> mutated_of_each(size_t inputs, size_t shared, size_t operands, std::vector<size_t> changed) {
+  std::vector<int> positions;
+  for (size_t first = shared; first < inputs; first += operands) {
+    for (size_t i : changed) positions.push_back(static_cast<int>(first + i));
+  }
+  return positions;
+}
+
+}  // namespace
+
+std::vector<int> mutated_inputs(const Op& op, size_t inputs) {
   return std::visit(Overloaded{
-                        [](const SgdUpdate& o) {
-                          return o.momentum != 0 ? std::vector<int>{0, 3} : std::vector<int>{0};
+                        [&](const SgdUpdate& o) {
+                          return o.momentum != 0 ? mutated_of_each(inputs, 1, 3, {0, 2})
+                                                 : mutated_of_each(inputs, 1, 2, {0});
                         },
-                        [](const RmspropUpdate&) {
-                          return std::vector<int>{0, 3};
+                        [&](const RmspropUpdate&) {
+                          return mutated_of_each(inputs, 1, 3, {0, 2});
                         },
-                        [](const AdamUpdate&) {
-                          return std::vector<int>{0, 4, 5};
+                        [&](const AdamUpdate&) {
+                          return mutated_of_each(inputs, 2, 4, {0, 2, 3});
                         },
                         [](const MovingAverageUpdate&) { return std::vector<int>{0}; },
                         [](const CounterUpdate&) { return std::vector<int>{0}; },
+                        [&](const RowUpdate&) { return mutated_of_each(inputs, 1, 2, {0}); },
                         [](const auto&) { return std::vector<int>{}; },
                     },
                     op);

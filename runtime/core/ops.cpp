@@ -315,6 +315,22 @@ Outputs infer(const GatherGrad& op, const OpCheck& c) {
   return {f32(op.table_shape)};
 }
 
+Outputs infer(const TakeBatch& op, const OpCheck& c) {
+  const bool ordered = c.size() == 3;
+  if (!ordered) c.count(2);
+  c.require(c.shape(0).rank() >= 1, "the table must have rank 1 at least");
+  c.scalar(1, DType::kI32);
+  if (ordered) {
+    c.dtype(2, DType::kI32);
+    c.rank(2, 1);
+  }
+  const int64_t rows = c.shape(ordered ? 2 : 0)[0];
+  c.require(op.batch >= 1 && op.batch <= rows,
+            fmt::format("the batch must be from 1 to the {} rows, got {}", rows, op.batch));
+  if (op.scale) c.dtype(0, DType::kU8);
+  return {{op.scale ? DType::kF32 : c.input(0).dtype, c.shape(0).with(0, op.batch)}};
+}
+
 Outputs infer(const BroadcastTo& op, const OpCheck& c) {
   c.floats(1);
   Shape result;
@@ -420,34 +436,32 @@ Outputs infer(const BatchNormInference&, const OpCheck& c) {
   return {c.input(0)};
 }
 
-// w, g, lr [] and further state shaped like w at `states`
-void check_update(const OpCheck& c, std::initializer_list<size_t> states) {
-  c.dtype(0, DType::kF32);
-  c.dtype(1, DType::kF32);
-  c.same_shape(1, c.shape(0));
-  c.scalar(2, DType::kF32);
-  for (size_t i : states) {
+// `operands` f32 tensors of one shape for each variable, after the first `shared` ones: lr [] and perhaps
+// more.
+void check_update(const OpCheck& c, size_t shared, size_t operands) {
+  c.require(c.size() > shared && (c.size() - shared) % operands == 0,
+            fmt::format("takes {} operand{} and {} for each variable, got {}", shared, shared == 1 ? "" : "s",
+                        operands, c.size()));
+  c.scalar(0, DType::kF32);
+  for (size_t i = shared; i < c.size(); ++i) {
     c.dtype(i, DType::kF32);
-    c.same_shape(i, c.shape(0));
+    c.same_shape(i, c.shape(i - (i - shared) % operands));
   }
 }
 
 Outputs infer(const SgdUpdate& op, const OpCheck& c) {
-  c.count(op.momentum != 0 ? 4 : 3);
-  op.momentum != 0 ? check_update(c, {3}) : check_update(c, {});
+  check_update(c, 1, op.momentum != 0 ? 3 : 2);
   return {};
 }
 
 Outputs infer(const RmspropUpdate&, const OpCheck& c) {
-  c.count(4);
-  check_update(c, {3});
+  check_update(c, 1, 3);
   return {};
 }
 
 Outputs infer(const AdamUpdate&, const OpCheck& c) {
-  c.count(6);
-  check_update(c, {4, 5});
-  c.scalar(3, DType::kI32);
+  check_update(c, 2, 4);
+  c.scalar(1, DType::kI32);
   return {};
 }
 
@@ -460,6 +474,18 @@ Outputs infer(const MovingAverageUpdate&, const OpCheck& c) {
 Outputs infer(const CounterUpdate&, const OpCheck& c) {
   c.count(1);
   c.scalar(0, DType::kI32);
+  return {};
+}
+
+Outputs infer(const RowUpdate&, const OpCheck& c) {
+  c.require(c.size() >= 3 && c.size() % 2 == 1,
+            fmt::format("takes a step and pairs of table and row, got {} operands", c.size()));
+  c.scalar(0, DType::kI32);
+  for (size_t i = 1; i < c.size(); i += 2) {
+    c.require(c.shape(i).rank() >= 1 && c.shape(i)[0] >= 1, fmt::format("operand {} has no rows", i));
+    c.dtype(i + 1, c.input(i).dtype);
+    c.same_shape(i + 1, Shape(extents_of(c.shape(i)).subspan(1)));
+  }
   return {};
 }
 

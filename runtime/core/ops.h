@@ -187,6 +187,15 @@ struct GatherGrad {
   Shape table_shape;
   bool operator==(const GatherGrad&) const = default;
 };
+// The batch of a step out of a table that stays on the device. table (N, ...), step i32 [], [order i32 (M)]
+// -> (batch, ...): rows [b batch, (b + 1) batch) of the table, or of what `order` names, where b is step mod
+// the number of whole batches; what is left over is never taken. With `scale` u8 becomes f32, times the
+// scale. A row outside [0, N) is a DeviceError at run time.
+struct TakeBatch {
+  int64_t batch = 1;
+  std::optional<float> scale = {};
+  bool operator==(const TakeBatch&) const = default;
+};
 // x -> shape (by broadcasting)
 struct BroadcastTo {
   Shape shape;
@@ -268,26 +277,33 @@ struct BatchNormInference {
 // ---- updates: change variables in place, no outputs
 // --------------------------------------------------------------
 
-// w', g, lr [], velocity' (only if momentum != 0):  v = momentum v + g;  w -= lr (nesterov ? g + momentum v :
-// v)
+// The optimizers update any number of variables at once: the operands of one variable follow those of the
+// one before. `gradient_scale` multiplies g first: the inverse of the factor by which a loss was scaled.
+
+// lr [], then w', g, velocity' (only if momentum != 0) of each variable:  v = momentum v + g;
+// w -= lr (nesterov ? g + momentum v : v)
 struct SgdUpdate {
   float momentum = 0;
   bool nesterov = false;
+  float gradient_scale = 1;
   bool operator==(const SgdUpdate&) const = default;
 };
-// w', g, lr [], s':  s = rho s + (1 - rho) g^2;  w -= lr g / (sqrt(s) + epsilon)   (Keras)
+// lr [], then w', g, s' of each variable:  s = rho s + (1 - rho) g^2;  w -= lr g / (sqrt(s) + epsilon)
+// (Keras)
 struct RmspropUpdate {
   float rho = 0.9f;
   float epsilon = 1e-7f;
+  float gradient_scale = 1;
   bool operator==(const RmspropUpdate&) const = default;
 };
-// w', g, lr [], step i32 [] (0 at the first update), m', v'. Adam (Kingma, Ba 2015) with bias correction;
-// AdamW (Loshchilov, Hutter 2019) when weight_decay != 0: w -= lr weight_decay w first.
+// lr [], step i32 [] (0 at the first update), then w', g, m', v' of each variable. Adam (Kingma, Ba 2015)
+// with bias correction; AdamW (Loshchilov, Hutter 2019) when weight_decay != 0: w -= lr weight_decay w first.
 struct AdamUpdate {
   float beta1 = 0.9f;
   float beta2 = 0.999f;
   float epsilon = 1e-8f;
   float weight_decay = 0;
+  float gradient_scale = 1;
   bool operator==(const AdamUpdate&) const = default;
 };
 // average', value:  average = momentum average + (1 - momentum) value
@@ -299,14 +315,19 @@ struct MovingAverageUpdate {
 struct CounterUpdate {
   bool operator==(const CounterUpdate&) const = default;
 };
+// step i32 [], then table' (R, ...), row (...), of any dtype, any number of times:  table[step mod R] = row.
+// What each step of a run gave is then read at once.
+struct RowUpdate {
+  bool operator==(const RowUpdate&) const = default;
+};
 
 using Op =
     std::variant<MatMul, Conv2d, Conv2dInputGrad, Conv2dFilterGrad, MaxPool, MaxPoolGrad, AvgPool,
                  AvgPoolGrad, ConvBlock, ConvBlockInputGrad, ConvBlockFilterGrad, Unary, UnaryGrad, Scale,
                  Binary, Cast, Dropout, Reshape, Transpose, Concat, Slice, SliceGrad, Gather, GatherGrad,
-                 BroadcastTo, Fill, Reduce, ReduceMaxGrad, ArgMax, Accuracy, Softmax, SoftmaxGrad,
+                 TakeBatch, BroadcastTo, Fill, Reduce, ReduceMaxGrad, ArgMax, Accuracy, Softmax, SoftmaxGrad,
                  CrossEntropy, CrossEntropyGrad, BatchNorm, BatchNormGrad, BatchNormInference, SgdUpdate,
-                 RmspropUpdate, AdamUpdate, MovingAverageUpdate, CounterUpdate>;
+                 RmspropUpdate, AdamUpdate, MovingAverageUpdate, CounterUpdate, RowUpdate>;
 
 // For visiting an Op: std::visit(Overloaded{[](const MatMul&) {...}, ...}, op).
 template <typename... F>
@@ -335,8 +356,17 @@ int in_place_input(const Op& op, std::span<const TensorSpec> inputs, const Tenso
 // Whether output `index` may have no memory when nobody reads it: the outputs in [brackets] above.
 bool is_optional_output(const Op& op, size_t index);
 
-// Positions of the inputs that the op changes; empty for all but the updates.
-std::vector<int> mutated_inputs(const Op& op);
+// Whether the op changes variables; if so, it has no outputs.
+bool is_update(const Op& op);
+// Positions of the inputs that the op changes when it has `inputs` of them; empty for all but the updates.
+std::vector<int> mutated_inputs(const Op& op, size_t inputs);
+
+// step mod `turns`, never negative: what the step takes or writes where there are so many turns.
+template <typename I>
+constexpr I turn_of_step(int32_t step, I turns) {
+  const I rest = static_cast<I>(step) % turns;
+  return rest < 0 ? rest + turns : rest;
+}
 
 // Extent of a convolution's or pooling's output along one axis; 0 or less when the window does not fit.
 constexpr int64_t window_output(int64_t input, int64_t window, int stride, int padding, int dilation) {

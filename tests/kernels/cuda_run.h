@@ -68,7 +68,7 @@ inline std::vector<HostTensor> run_on_cuda(Device& device, const Op& op,
   device.synchronize({});
   std::vector<HostTensor> outputs(output_specs.begin(), output_specs.end());
   for (size_t i = 0; i < outputs.size(); ++i) device_outputs[i].copy_to(outputs[i]);
-  for (int i : mutated_inputs(op)) {
+  for (int i : mutated_inputs(op, inputs.size())) {
     device_inputs[static_cast<size_t>(i)].copy_to(inputs[static_cast<size_t>(i)]);
   }
   workspace.copy_to(host_workspace);

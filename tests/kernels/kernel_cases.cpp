@@ -136,6 +136,15 @@ void add_movement_cases(std::vector<KernelCase>& cases) {
   add(cases, "", Gather{}, {floats(table), indices});
   add(cases, "vector_u8", Gather{}, {bytes({7}), indices});
   add(cases, "repeated", GatherGrad{table}, {floats({4, 6, 3, 5}), indices});
+  const HostTensor order = random_whole<int32_t>({23}, 41, 0, 7);  // seven batches of 3 and two left over
+  for (int32_t at : {0, 6, 7, 100, -1}) {
+    add(cases, fmt::format("ordered_{}", at), TakeBatch{3}, {floats(table), step(at), order});
+    add(cases, fmt::format("in_place_{}", at), TakeBatch{2}, {floats(table), step(at)});
+  }
+  add(cases, "images", TakeBatch{6, 1.0f / 255}, {bytes({7, 28, 28, 1}), step(2), order});
+  add(cases, "odd_images", TakeBatch{6, 1.0f / 255}, {bytes({7, 3, 5}), step(2), order});
+  add(cases, "bytes", TakeBatch{4}, {bytes({7, 5}), step(1), order});
+  add(cases, "labels", TakeBatch{9}, {random_whole<int32_t>({7}, 42, -9, 9), step(1), order});
   add(cases, "scalar", BroadcastTo{{3, 4}}, {floats({})});
   add(cases, "leading", BroadcastTo{{6, 3, 4}}, {floats({3, 4})});
   add(cases, "trailing", BroadcastTo{{2, 5, 4}}, {floats({5, 1})});
@@ -199,16 +208,38 @@ void add_update_cases(std::vector<KernelCase>& cases) {
     const std::string size = std::to_string(n);
     const HostTensor w = random_floats({n}, 37), g = random_floats({n}, 38), m = random_floats({n}, 39);
     const HostTensor square = random_floats({n}, 40, 0, 2);
-    add(cases, size, SgdUpdate{}, {w, g, rate(0.1f)});
-    add(cases, "momentum_" + size, SgdUpdate{0.9f, false}, {w, g, rate(0.1f), m});
-    add(cases, "nesterov_" + size, SgdUpdate{0.9f, true}, {w, g, rate(0.1f), m});
-    add(cases, size, RmspropUpdate{}, {w, g, rate(0.1f), square});
-    add(cases, size, AdamUpdate{}, {w, g, rate(0.1f), step(0), m, square});
+    add(cases, size, SgdUpdate{}, {rate(0.1f), w, g});
+    add(cases, "momentum_" + size, SgdUpdate{0.9f, false}, {rate(0.1f), w, g, m});
+    add(cases, "nesterov_" + size, SgdUpdate{0.9f, true}, {rate(0.1f), w, g, m});
+    add(cases, size, RmspropUpdate{}, {rate(0.1f), w, g, square});
+    add(cases, size, AdamUpdate{}, {rate(0.1f), step(0), w, g, m, square});
     add(cases, "decay_" + size, AdamUpdate{0.7f, 0.9f, 1e-6f, 0.01f},
-        {w, g, rate(0.1f), step(41), m, square});
+        {rate(0.1f), step(41), w, g, m, square});
     add(cases, size, MovingAverageUpdate{0.9f}, {w, g});
   }
+  // More variables than one launch on a GPU takes, of all sizes, one of them empty.
+  std::vector<HostTensor> of_sgd = {rate(0.1f)}, of_momentum = of_sgd, of_rmsprop = of_sgd;
+  std::vector<HostTensor> of_adam = {rate(0.1f), step(3)};
+  for (uint32_t i = 0; i < 150; ++i) {
+    const Shape shape = {(i * 37) % 100, i % 3 + 1};
+    const HostTensor w = random_floats(shape, 200 + i), g = random_floats(shape, 400 + i);
+    const HostTensor m = random_floats(shape, 600 + i), square = random_floats(shape, 800 + i, 0, 2);
+    of_sgd.insert(of_sgd.end(), {w, g});
+    of_momentum.insert(of_momentum.end(), {w, g, m});
+    of_rmsprop.insert(of_rmsprop.end(), {w, g, square});
+    of_adam.insert(of_adam.end(), {w, g, m, square});
+  }
+  add(cases, "many", SgdUpdate{0, false, 0.5f}, of_sgd);
+  add(cases, "many", SgdUpdate{0.9f, true, 0.5f}, of_momentum);
+  add(cases, "many", RmspropUpdate{0.9f, 1e-7f, 0.5f}, of_rmsprop);
+  add(cases, "many", AdamUpdate{0.9f, 0.999f, 1e-8f, 0.01f, 0.5f}, of_adam);
   add(cases, "", CounterUpdate{}, {step(41)});
+  add(cases, "losses", RowUpdate{},
+      {step(16), random_floats({7}, 43), rate(0.5f), random_floats({5}, 44), rate(0.25f)});
+  add(cases, "predictions", RowUpdate{},
+      {step(-1), random_whole<int32_t>({4, 1031}, 45, 0, 10), random_whole<int32_t>({1031}, 46, 0, 10)});
+  add(cases, "u8", RowUpdate{},
+      {step(2), random_whole<uint8_t>({3, 5}, 47, 0, 9), random_whole<uint8_t>({5}, 48, 0, 9)});
 }
 
 }  // namespace headroom::test

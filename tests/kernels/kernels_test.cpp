@@ -29,6 +29,9 @@ TEST(Indices, OutsideTheTableAreErrorsThatSayWhichAndWhere) {
     EXPECT_NE(failure_of(Gather{}, {table, indices}).find("gather failed"), std::string::npos);
     EXPECT_NE(failure_of(Gather{}, {table, indices}).find(said), std::string::npos);
     EXPECT_NE(failure_of(GatherGrad{{5, 2}}, {dy, indices}).find(said), std::string::npos);
+    const HostTensor order = tensor<int32_t>({6}, {0, 1, 2, 0, 4, bad}), second = tensor<int32_t>({}, {1});
+    const std::string row = "row " + std::to_string(bad) + " at position 2 is outside [0, 5)";
+    EXPECT_NE(failure_of(TakeBatch{3}, {table, second, order}).find(row), std::string::npos);
   }
 }
 
@@ -112,7 +115,7 @@ TEST(EmptyTensors, AreNoTrouble) {
   EXPECT_EQ(run_op(CrossEntropy{}, {none, labels})[0].elements(), 0);
   EXPECT_EQ(run_op(CrossEntropyGrad{}, {none, labels, loss})[0].elements(), 0);
   EXPECT_EQ(run_op(MatMul{}, {none, HostTensor({DType::kF32, {4, 3}})})[0].elements(), 0);
-  EXPECT_TRUE(run_op(SgdUpdate{}, {none, none, rate}).empty());
+  EXPECT_TRUE(run_op(SgdUpdate{}, {rate, none, none}).empty());
   // Nothing to add up is zero, not garbage.
   EXPECT_EQ(run_op(MatMul{}, {none_deep, none})[0].values(), std::vector<double>(16, 0));
   EXPECT_EQ(run_op(Reduce{ReduceKind::kSum, {0}}, {none})[0].values(), std::vector<double>(4, 0));
@@ -131,28 +134,29 @@ TEST(Updates, FollowTheirDefinitionOverManySteps) {
                          Row{RmspropUpdate{}, 1, false}, Row{AdamUpdate{}, 2, true},
                          Row{AdamUpdate{0.7f, 0.9f, 1e-8f, 0.05f}, 2, true}}) {
     const Shape shape = {3, 11};
-    std::vector<HostTensor> inputs = {random_floats(shape, 1), random_floats(shape, 2),
-                                      tensor<float>({}, {0.01f})};
+    std::vector<HostTensor> inputs = {tensor<float>({}, {0.01f})};
     if (row.counts_steps) inputs.push_back(tensor<int32_t>({}, {0}));
+    const size_t w = inputs.size();
+    for (uint32_t i = 1; i <= 2; ++i) inputs.push_back(random_floats(shape, i));
     for (int i = 0; i < row.states; ++i) inputs.push_back(tensor<float>(shape, std::vector<float>(33)));
     std::vector<Values> expected;
     for (const HostTensor& input : inputs) expected.push_back({input.spec(), input.values()});
     for (uint32_t step = 0; step < 20; ++step) {
       const HostTensor g = random_floats(shape, 100 + step);
-      inputs[1] = g;
-      expected[1].data = g.values();
+      inputs[w + 1] = g;
+      expected[w + 1].data = g.values();
       if (row.counts_steps) {
-        inputs[3].data<int32_t>()[0] = static_cast<int32_t>(step);
-        expected[3].data[0] = step;
+        inputs[1].data<int32_t>()[0] = static_cast<int32_t>(step);
+        expected[1].data[0] = step;
       }
       run_op(row.op, inputs);
       const std::vector<Values> changed = reference(row.op, expected);
-      const std::vector<int> mutated = mutated_inputs(row.op);
+      const std::vector<int> mutated = mutated_inputs(row.op, inputs.size());
       for (size_t i = 0; i < mutated.size(); ++i) expected[static_cast<size_t>(mutated[i])] = changed[i];
     }
-    const std::vector<double> got = inputs[0].values();
+    const std::vector<double> got = inputs[w].values();
     for (size_t i = 0; i < got.size(); ++i) {
-      ASSERT_NEAR(got[i], expected[0].data[i], 2e-5) << op_name(row.op) << ", element " << i;
+      ASSERT_NEAR(got[i], expected[w].data[i], 2e-5) << op_name(row.op) << ", element " << i;
     }
   }
 }

@@ -61,6 +61,20 @@ std::vector<Values> reference_movement(const Op& op, const std::vector<Values>& 
                             out[0][static_cast<int64_t>(in[1][i / row]) * row + i % row] += in[0][i];
                           return out;
                         },
+                        [&](const TakeBatch& o) {
+                          const int64_t row = out[0].shape().elements() / o.batch;
+                          const int64_t batches = in[in.size() == 3 ? 2 : 0].shape()[0] / o.batch;
+                          for (int64_t i = 0; i < o.batch; ++i) {
+                            auto b = static_cast<int64_t>(in[1][0]) % batches;
+                            if (b < 0) b += batches;
+                            auto from = b * o.batch + i;
+                            if (in.size() == 3) from = static_cast<int64_t>(in[2][from]);
+                            for (int64_t j = 0; j < row; ++j)
+                              out[0][i * row + j] =
+                                  in[0][from * row + j] * static_cast<double>(o.scale.value_or(1));
+                          }
+                          return out;
+                        },
                         [&](const BroadcastTo&) {
                           for_each_index(out[0].shape(), [&](const Index& index, int64_t i) {
                             out[0][i] = in[0][position_of(in[0].shape(), index)];

@@ -9,52 +9,81 @@ double wide(float value) {
   return static_cast<double>(value);
 }
 
+// The new w of each variable and its new states, in the order of the operands: f changes them, given w, g and
+// the states of one variable.
+template <typename F>
+std::vector<Values> update_each(const std::vector<Values>& in, size_t shared, size_t operands, float scale,
+                                F f) {
+  std::vector<Values> changed;
+  for (size_t first = shared; first < in.size(); first += operands) {
+    std::vector<Values> x(in.begin() + static_cast<long>(first),
+                          in.begin() + static_cast<long>(first + operands));
+    for (double& g : x[1].data) g *= wide(scale);
+    f(x, x[0].shape().elements());
+    x.erase(x.begin() + 1);
+    changed.insert(changed.end(), x.begin(), x.end());
+  }
+  return changed;
+}
+
 }  // namespace
 
 std::vector<Values> reference_update(const Op& op, const std::vector<Values>& in) {
   using All = std::vector<Values>;
-  Values w = in[0];
-  const int64_t n = w.shape().elements();
   return std::visit(
       Overloaded{
           [&](const SgdUpdate& o) {
             const double momentum = wide(o.momentum);
-            Values v = momentum != 0 ? in[3] : Values{w.spec, std::vector<double>(w.data.size())};
-            for (int64_t i = 0; i < n; ++i) {
-              v[i] = momentum * v[i] + in[1][i];
-              w[i] -= in[2][0] * (o.nesterov ? in[1][i] + momentum * v[i] : v[i]);
-            }
-            return momentum != 0 ? All{w, v} : All{w};
+            return update_each(in, 1, momentum != 0 ? 3 : 2, o.gradient_scale, [&](All& x, int64_t n) {
+              for (int64_t i = 0; i < n; ++i) {
+                double velocity = x[1][i];
+                if (momentum != 0) velocity = x[2][i] = momentum * x[2][i] + x[1][i];
+                x[0][i] -= in[0][0] * (o.nesterov ? x[1][i] + momentum * velocity : velocity);
+              }
+            });
           },
           [&](const RmspropUpdate& o) {
-            Values s = in[3];
-            for (int64_t i = 0; i < n; ++i) {
-              s[i] = wide(o.rho) * s[i] + (1 - wide(o.rho)) * in[1][i] * in[1][i];
-              w[i] -= in[2][0] * in[1][i] / (std::sqrt(s[i]) + wide(o.epsilon));
-            }
-            return All{w, s};
+            return update_each(in, 1, 3, o.gradient_scale, [&](All& x, int64_t n) {
+              for (int64_t i = 0; i < n; ++i) {
+                x[2][i] = wide(o.rho) * x[2][i] + (1 - wide(o.rho)) * x[1][i] * x[1][i];
+                x[0][i] -= in[0][0] * x[1][i] / (std::sqrt(x[2][i]) + wide(o.epsilon));
+              }
+            });
           },
           [&](const AdamUpdate& o) {
-            Values m = in[4], v = in[5];
-            const double t = in[3][0] + 1;
-            for (int64_t i = 0; i < n; ++i) {
-              m[i] = wide(o.beta1) * m[i] + (1 - wide(o.beta1)) * in[1][i];
-              v[i] = wide(o.beta2) * v[i] + (1 - wide(o.beta2)) * in[1][i] * in[1][i];
-              const double mean = m[i] / (1 - std::pow(wide(o.beta1), t));
-              const double square = v[i] / (1 - std::pow(wide(o.beta2), t));
-              w[i] -= in[2][0] * wide(o.weight_decay) * w[i];
-              w[i] -= in[2][0] * mean / (std::sqrt(square) + wide(o.epsilon));
-            }
-            return All{w, m, v};
+            const double t = in[1][0] + 1;
+            return update_each(in, 2, 4, o.gradient_scale, [&](All& x, int64_t n) {
+              for (int64_t i = 0; i < n; ++i) {
+                x[2][i] = wide(o.beta1) * x[2][i] + (1 - wide(o.beta1)) * x[1][i];
+                x[3][i] = wide(o.beta2) * x[3][i] + (1 - wide(o.beta2)) * x[1][i] * x[1][i];
+                const double mean = x[2][i] / (1 - std::pow(wide(o.beta1), t));
+                const double square = x[3][i] / (1 - std::pow(wide(o.beta2), t));
+                x[0][i] -= in[0][0] * wide(o.weight_decay) * x[0][i];
+                x[0][i] -= in[0][0] * mean / (std::sqrt(square) + wide(o.epsilon));
+              }
+            });
           },
           [&](const MovingAverageUpdate& o) {
-            for (int64_t i = 0; i < n; ++i)
-              w[i] = wide(o.momentum) * w[i] + (1 - wide(o.momentum)) * in[1][i];
-            return All{w};
+            Values average = in[0];
+            for (int64_t i = 0; i < average.shape().elements(); ++i)
+              average[i] = wide(o.momentum) * average[i] + (1 - wide(o.momentum)) * in[1][i];
+            return All{average};
           },
           [&](const CounterUpdate&) {
-            w[0] += 1;
-            return All{w};
+            Values counter = in[0];
+            counter[0] += 1;
+            return All{counter};
+          },
+          [&](const RowUpdate&) {
+            All tables;
+            for (size_t i = 1; i < in.size(); i += 2) {
+              tables.push_back(in[i]);
+              const int64_t rows = in[i].shape()[0], n = in[i + 1].shape().elements();
+              auto row = static_cast<int64_t>(in[0][0]) % rows;
+              if (row < 0) row += rows;
+              for (int64_t j = 0; j < n; ++j) tables.back()[row * n + j] = in[i + 1][j];
+            }
+            return tables;
           },
           [](const auto&) { return All(); },
       },

@@ -40,7 +40,7 @@ int64_t moved_bytes(const Op& op, const std::vector<TensorSpec>& inputs,
   int64_t bytes = 0;
   for (const TensorSpec& spec : inputs) bytes += spec.bytes();
   for (const TensorSpec& spec : outputs) bytes += spec.bytes();
-  for (int i : mutated_inputs(op)) bytes += inputs[static_cast<size_t>(i)].bytes();
+  for (int i : mutated_inputs(op, inputs.size())) bytes += inputs[static_cast<size_t>(i)].bytes();
   return bytes;
 }
 
@@ -112,9 +112,9 @@ void add_all() {
   for (int64_t n : {93322, 1 << 24}) {
     const TensorSpec w = f32({n}), scalar = f32({});
     const std::string size = std::to_string(n);
-    add(("sgd_momentum/" + size).c_str(), SgdUpdate{0.9f}, {w, w, scalar, w});
-    add(("rmsprop/" + size).c_str(), RmspropUpdate{}, {w, w, scalar, w});
-    add(("adam/" + size).c_str(), AdamUpdate{}, {w, w, scalar, i32({}), w, w});
+    add(("sgd_momentum/" + size).c_str(), SgdUpdate{0.9f}, {scalar, w, w, w});
+    add(("rmsprop/" + size).c_str(), RmspropUpdate{}, {scalar, w, w, w});
+    add(("adam/" + size).c_str(), AdamUpdate{}, {scalar, i32({}), w, w, w, w});
   }
 }
 

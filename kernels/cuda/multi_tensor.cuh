@@ -1,0 +1,93 @@
+// One launch over the elements of many tensors of different sizes, whose addresses travel in the kernel's
+// parameters: what PyTorch's optimizers call multi-tensor apply. Knows no op.
+#pragma once
+
+#include <span>
+
+#include "kernels/cuda/device_loops.cuh"
+
+namespace headroom::cuda {
+
+// Elements that one block takes, four by each thread: a net of 100,000 parameters fills the GPU once.
+inline constexpr int64_t kTensorBlock = 4 * kThreads;
+
+// Groups of N tensors with as many elements each. A kernel's parameters have 4 KiB.
+template <int N>
+struct TensorGroups {
+  static constexpr int kMost = 64;
+  int count = 0;
+  int first_block[kMost + 1] = {};
+  int64_t elements[kMost];
+  float* data[kMost][N];
+  bool in_lanes[kMost];  // every tensor of the group is aligned to four floats
+
+  unsigned blocks() const { return static_cast<unsigned>(first_block[count]); }
+  void add(const TensorView* views) {
+    elements[count] = views[0].elements();
+    in_lanes[count] = true;
+    for (int n = 0; n < N; ++n) {
+      data[count][n] = views[n].as<float>();
+      in_lanes[count] = in_lanes[count] && aligned<4>(data[count][n]);
+    }
+    first_block[count + 1] = first_block[count] + static_cast<int>(ceil_div(elements[count], kTensorBlock));
+    ++count;
+  }
+};
+
+// Changes x[0] and x[2..N) of an element by rule(x); x[1] is read only.
+template <int L, int N, typename Rule>
+__device__ void apply_rule(const Rule& rule, float* const (&data)[N], int64_t at) {
+  Lanes<float, L> lanes[N];
+#pragma unroll
+  for (int n = 0; n < N; ++n) lanes[n] = load<L>(data[n] + at);
+#pragma unroll
+  for (int lane = 0; lane < L; ++lane) {
+    float x[N];
+#pragma unroll
+    for (int n = 0; n < N; ++n) x[n] = lanes[n].values[lane];
+    rule(x);
+#pragma unroll
+    for (int n = 0; n < N; ++n) lanes[n].values[lane] = x[n];
+  }
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    if (n != 1) store<L>(data[n] + at, lanes[n]);
+  }
+}
+
+// `make_rule` reads what the rule needs of the device's memory.
+template <int N, typename MakeRule>
+__global__ void update_groups(const __grid_constant__ TensorGroups<N> groups, MakeRule make_rule) {
+  const auto block = static_cast<int>(blockIdx.x);
+  int low = 0, high = groups.count;  // the last group whose first block is not above this one
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (groups.first_block[middle] <= block ? low : high) = middle;
+  }
+  const int64_t n = groups.elements[low];
+  const int64_t at = (block - groups.first_block[low]) * kTensorBlock + 4 * threadIdx.x;
+  const auto rule = make_rule();
+  if (groups.in_lanes[low] && at + 4 <= n) {
+    apply_rule<4, N>(rule, groups.data[low], at);
+  } else {
+    for (int64_t i = at; i < min(n, at + 4); ++i) apply_rule<1, N>(rule, groups.data[low], i);
+  }
+}
+
+// Queues rule(x) for every element of the groups of N operands that follow each other in `operands`.
+template <int N, typename MakeRule>
+void update_all(std::span<const TensorView> operands, cudaStream_t stream, const MakeRule& make_rule) {
+  TensorGroups<N> groups;
+  const auto flush = [&] {
+    if (groups.blocks() > 0)
+      launch(update_groups<N, MakeRule>, groups.blocks(), kThreads, stream, groups, make_rule);
+    groups = {};
+  };
+  for (size_t first = 0; first < operands.size(); first += N) {
+    if (operands[first].elements() > 0) groups.add(&operands[first]);
+    if (groups.count == TensorGroups<N>::kMost) flush();
+  }
+  flush();
+}
+
+}  // namespace headroom::cuda

@@ -1,0 +1,175 @@
+// Optimizer steps and other changes of variables in place: one launch for all variables of a node. A
+// variable, its gradient and its state are different memory.
+#include <cmath>
+
+#include "kernels/cuda/multi_tensor.cuh"
+
+namespace headroom::cuda {
+namespace {
+
+// Each rule changes x = {w, g, states...} of one element; the type around it reads the rate and the step.
+struct PlainSgd {
+  const float* rate;
+  float scale;
+  struct Rule {
+    float factor;
+    __device__ void operator()(float (&x)[2]) const { x[0] -= factor * x[1]; }
+  };
+  __device__ Rule operator()() const { return {*rate * scale}; }
+};
+
+struct MomentumSgd {
+  const float* rate;
+  float momentum, scale;
+  bool nesterov;
+  struct Rule {
+    float rate, momentum, scale;
+    bool nesterov;
+    __device__ void operator()(float (&x)[3]) const {
+      const float g = scale * x[1];
+      x[2] = momentum * x[2] + g;
+      x[0] -= rate * (nesterov ? g + momentum * x[2] : x[2]);
+    }
+  };
+  __device__ Rule operator()() const { return {*rate, momentum, scale, nesterov}; }
+};
+
+struct Rmsprop {
+  const float* rate;
+  float rho, epsilon, scale;
+  struct Rule {
+    float rate, rho, epsilon, scale;
+    __device__ void operator()(float (&x)[3]) const {
+      const float g = scale * x[1];
+      x[2] = rho * x[2] + (1 - rho) * g * g;
+      x[0] -= rate * g / (sqrtf(x[2]) + epsilon);
+    }
+  };
+  __device__ Rule operator()() const { return {*rate, rho, epsilon, scale}; }
+};
+
+struct Adam {
+  const float* rate;
+  const int32_t* step;
+  float beta1, beta2, epsilon, weight_decay, scale;
+  float log_beta1, log_beta2;
+  struct Rule {
+    float beta1, beta2, epsilon, scale, kept, step, v_factor;
+    __device__ void operator()(float (&x)[4]) const {
+      const float g = scale * x[1];
+      x[2] = beta1 * x[2] + (1 - beta1) * g;
+      x[3] = beta2 * x[3] + (1 - beta2) * g * g;
+      x[0] = kept * x[0] - step * x[2] / (sqrtf(x[3] * v_factor) + epsilon);
+    }
+  };
+  __device__ Rule operator()() const {
+    // 1 - beta^t as -expm1(t log beta), which loses nothing at the first updates, where beta^t is near 1.
+    const auto updates = static_cast<float>(*step) + 1;
+    const float m_factor = -1 / expm1f(updates * log_beta1), v_factor = -1 / expm1f(updates * log_beta2);
+    return {beta1, beta2, epsilon, scale, 1 - *rate * weight_decay, *rate * m_factor, v_factor};
+  }
+};
+
+float log_of(float beta) {
+  return static_cast<float>(std::log(static_cast<double>(beta)));
+}
+
+__global__ void count_up(int32_t* counter) {
+  ++*counter;
+}
+
+// Tables and rows of one launch, in bytes.
+struct Rows {
+  static constexpr int kMost = 64;
+  int count = 0;
+  char* table[kMost];
+  const char* row[kMost];
+  int64_t rows[kMost], bytes[kMost];
+};
+
+// One column of blocks for each row.
+__global__ void write_rows(const __grid_constant__ Rows rows, const int32_t* step) {
+  const int i = static_cast<int>(blockIdx.y);
+  const int64_t bytes = rows.bytes[i];
+  const char* from = rows.row[i];
+  char* to = rows.table[i] + turn_of_step(*step, rows.rows[i]) * bytes;
+  const bool words = bytes % 4 == 0;  // an allocation's start is aligned, so its rows are, too
+  for (int64_t at = grid_thread(); at < (words ? bytes / 4 : bytes); at += grid_threads()) {
+    if (words) {
+      reinterpret_cast<int32_t*>(to)[at] = reinterpret_cast<const int32_t*>(from)[at];
+    } else {
+      to[at] = from[at];
+    }
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, const Request&) {
+  return function_kernel([op](const Call& call) {
+    const auto variables = call.inputs.subspan(1);
+    if (op.momentum == 0) {
+      update_all<2>(variables, call.stream, PlainSgd{call.in(0), op.gradient_scale});
+    } else {
+      update_all<3>(variables, call.stream,
+                    MomentumSgd{call.in(0), op.momentum, op.gradient_scale, op.nesterov});
+    }
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, const Request&) {
+  return function_kernel([op](const Call& call) {
+    update_all<3>(call.inputs.subspan(1), call.stream,
+                  Rmsprop{call.in(0), op.rho, op.epsilon, op.gradient_scale});
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, const Request&) {
+  return function_kernel([op](const Call& call) {
+    update_all<4>(call.inputs.subspan(2), call.stream,
+                  Adam{call.in(0), call.in<int32_t>(1), op.beta1, op.beta2, op.epsilon, op.weight_decay,
+                       op.gradient_scale, log_of(op.beta1), log_of(op.beta2)});
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const MovingAverageUpdate& op, const Request& request) {
+  const auto rule = [momentum = op.momentum] __device__(float average, float value) {
+    return momentum * average + (1 - momentum) * value;
+  };
+  return function_kernel(
+      [&device = request.device, rule, n = request.inputs[0].shape.elements()](const Call& call) {
+        map(device, call.stream, rule, n, call.mutated(0), call.in(0), call.in(1));
+      });
+}
+
+std::unique_ptr<Kernel> make_kernel(const CounterUpdate&, const Request&) {
+  return function_kernel(
+      [](const Call& call) { launch(count_up, 1, 1, call.stream, call.mutated<int32_t>(0)); });
+}
+
+std::unique_ptr<Kernel> make_kernel(const RowUpdate&, const Request&) {
+  return function_kernel([](const Call& call) {
+    Rows rows;
+    int64_t longest = 0;
+    const auto flush = [&] {
+      // Rows are short: losses, predictions of a batch.
+      const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(ceil_div(longest, 4 * kThreads), 1, 32));
+      if (longest > 0)
+        launch(write_rows, dim3(blocks, static_cast<unsigned>(rows.count)), kThreads, call.stream, rows,
+               call.in<int32_t>(0));
+      rows.count = 0;
+      longest = 0;
+    };
+    for (size_t i = 1; i < call.inputs.size(); i += 2) {
+      rows.table[rows.count] = call.mutated<char>(i);
+      rows.row[rows.count] = call.in<char>(i + 1);
+      rows.rows[rows.count] = call.inputs[i].shape()[0];
+      rows.bytes[rows.count] = call.inputs[i + 1].spec.bytes();
+      longest = std::max(longest, rows.bytes[rows.count]);
+      if (++rows.count == Rows::kMost) flush();
+    }
+    flush();
+  });
+}
+
+}  // namespace headroom::cuda
