@@ -11,7 +11,7 @@
 
 #include "examples/mnist/report.h"
 #include "runtime/core/errors.h"
-#include "runtime/files.h"
+#include "runtime/core/files.h"
 #include "runtime/optimizer.h"
 #include "runtime/program.h"
 #include "runtime/runtime.h"
