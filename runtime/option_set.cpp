@@ -14,7 +14,7 @@
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 #include "runtime/core/suggest.h"
-#include "runtime/core/files.h"
+#include "runtime/files.h"
 #include "runtime/toml.h"
 
 namespace headroom {
@@ -73,13 +73,13 @@ void OptionSet::add_text(std::string name, std::string help, std::string* target
 }
 
 void OptionSet::add_choice(std::string name, std::string help, std::string* target,
-                           std::vector<std::string> known) {
+                           std::vector<std::string> known, std::function<bool(const std::string&)> also) {
   add({.name = std::move(name),
        .help = fmt::format("{} ({})", help, fmt::join(known, ", ")),
        .value_name = "NAME",
        .set =
-           [target, known](const std::string& text, const std::string& origin) {
-             if (std::find(known.begin(), known.end(), text) == known.end()) {
+           [target, known, also = std::move(also)](const std::string& text, const std::string& origin) {
+             if (std::find(known.begin(), known.end(), text) == known.end() && !(also && also(text))) {
                const std::vector<std::string_view> words(known.begin(), known.end());
                throw InvalidArgument(fmt::format("{}: unknown value '{}'; known: {}", origin, text,
                                                  list_with_suggestion(text, words)));
@@ -183,6 +183,7 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
         << "\nEach option is also read from the environment (--device from HEADROOM_DEVICE) and from the "
            "file given with --config;\nthe command line comes first, then the environment, then the "
            "file.\n";
+    if (!examples_.empty()) out << "\nExamples:\n" << examples_;
     return false;
   } catch (const CLI::ParseError& error) {
     throw InvalidArgument(error.what());

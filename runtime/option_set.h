@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace CLI {
@@ -23,8 +24,9 @@ class OptionSet {
   // Option `name` is --name on the command line, HEADROOM_NAME in the environment ('_' for '-') and the key
   // `name` in a file. The target's value at this time is the default; targets must outlive parse().
   void add_text(std::string name, std::string help, std::string* target);
-  // One of `known`.
-  void add_choice(std::string name, std::string help, std::string* target, std::vector<std::string> known);
+  // One of `known`, or a text that `also` accepts.
+  void add_choice(std::string name, std::string help, std::string* target, std::vector<std::string> known,
+                  std::function<bool(const std::string&)> also = {});
   // A size such as "512MiB", see parse_bytes.
   void add_bytes(std::string name, std::string help, std::optional<int64_t>* target);
   // A whole number, or a number, in [low, high].
@@ -38,6 +40,9 @@ class OptionSet {
   // Environment variable `variable` with the text true or false overrides the switch `name`, wherever else
   // that is set, with a note. Any other text is noted and ignored.
   void add_override(std::string name, std::string variable);
+
+  // Lines at the end of --help: commands to try.
+  void set_examples(std::string examples) { examples_ = std::move(examples); }
 
   // Sets all targets. Returns false when the command line asks for --help or --print-config instead, which
   // `out` then has. Throws InvalidArgument, with targets possibly half set, for options, keys and values that
@@ -66,7 +71,7 @@ class OptionSet {
   void read_environment();
   void apply_overrides();
 
-  std::string program_, description_;
+  std::string program_, description_, examples_;
   std::vector<Option> options_;
   struct Override {
     std::string name, variable;

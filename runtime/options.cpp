@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "runtime/core/cpu/cpu_device.h"
+#include "runtime/core/cuda/devices.h"
 #include "runtime/core/errors.h"
 #include "runtime/core/sim/profiles.h"
 #include "runtime/core/sim/simulated_gpu.h"
@@ -13,7 +17,7 @@
 namespace headroom {
 namespace {
 
-constexpr std::string_view kSimulated = "sim";
+constexpr std::string_view kSimulated = "sim", kCuda = "cuda";
 
 std::vector<std::string> strategy_names() {
   std::vector<std::string> names;
@@ -21,12 +25,24 @@ std::vector<std::string> strategy_names() {
   return names;
 }
 
-// "cpu", "sim", "sim:laptop-2gb", ...
+// "cpu", "sim", "sim:laptop-2gb", ..., "cuda", "cuda:0"; any other number will do, too.
 std::vector<std::string> device_names() {
   std::vector<std::string> names = {"cpu", std::string(kSimulated)};
   for (const DeviceProfile& profile : device_profiles())
     names.push_back(fmt::format("{}:{}", kSimulated, profile.name));
+  names.insert(names.end(), {std::string(kCuda), fmt::format("{}:0", kCuda)});
   return names;
+}
+
+// The N of "cuda:N", 0 of "cuda"; nothing for any other text.
+std::optional<int> cuda_ordinal(std::string_view name) {
+  if (name == kCuda) return 0;
+  const size_t start = kCuda.size() + 1;
+  if (name.size() <= start || !name.starts_with(kCuda) || name[kCuda.size()] != ':') return std::nullopt;
+  int ordinal = 0;
+  const auto [end, error] = std::from_chars(name.data() + start, name.data() + name.size(), ordinal);
+  if (error != std::errc() || end != name.data() + name.size() || name[start] == '-') return std::nullopt;
+  return ordinal;
 }
 
 }  // namespace
@@ -40,7 +56,8 @@ StrategySettings RuntimeOptions::strategy_settings() const {
 }
 
 void add_runtime_options(OptionSet& set, RuntimeOptions& options) {
-  set.add_choice("device", "Where to compute", &options.device, device_names());
+  set.add_choice("device", "Where to compute", &options.device, device_names(),
+                 [](const std::string& name) { return cuda_ordinal(name).has_value(); });
   set.add_choice("strategy", "Memory strategy", &options.strategy, strategy_names());
   set.add_bytes("limit", "Most that the strategy may hold", &options.limit_bytes);
   set.add_choice("limit-scope", "What the limit counts: the pool, or context and libraries too",
@@ -53,8 +70,11 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options) {
       "plan", "Allocate value by value, pack all into one arena, or pack without ordering parallel branches",
       &options.plan, {"dynamic", "packed", "parallel"});
   set.add_integer("seed", "Seed of weights, order and dropout", &options.seed, 0);
-  set.add_bytes("device-memory", "Total memory of the simulated GPU", &options.device_memory_bytes);
-  set.add_bytes("others", "Memory of the simulated GPU that other processes hold", &options.others_bytes);
+  set.add_bytes("device-memory",
+                "Total memory of the GPU: of a simulated one, or of a real one whose rest is held",
+                &options.device_memory_bytes);
+  set.add_bytes("others", "Memory of the GPU that other processes hold: simulated, or held in their place",
+                &options.others_bytes);
   set.add_bytes("context", "Memory that the simulated GPU's context takes", &options.context_bytes);
 }
 
@@ -75,6 +95,12 @@ std::unique_ptr<Device> make_device(const RuntimeOptions& options) {
     profile.context_bytes = options.context_bytes.value_or(profile.context_bytes);
     return std::make_unique<SimulatedGpu>(std::move(profile));
   }
+  if (const std::optional<int> ordinal = cuda_ordinal(name)) {
+    if (options.context_bytes) {
+      throw InvalidArgument("context changes a simulated GPU; a real one's takes what it takes");
+    }
+    return make_cuda_device({*ordinal, options.device_memory_bytes, options.others_bytes});
+  }
   if (name != "cpu") {
     const std::vector<std::string> names = device_names();
     const std::vector<std::string_view> known(names.begin(), names.end());
@@ -82,7 +108,7 @@ std::unique_ptr<Device> make_device(const RuntimeOptions& options) {
         fmt::format("unknown device '{}'; known: {}", name, list_with_suggestion(name, known)));
   }
   if (options.device_memory_bytes || options.others_bytes || options.context_bytes) {
-    throw InvalidArgument("device-memory, others and context change a simulated GPU; the device is 'cpu'");
+    throw InvalidArgument("device-memory, others and context change a GPU; the device is 'cpu'");
   }
   return std::make_unique<CpuDevice>();
 }

@@ -14,7 +14,7 @@
 namespace headroom {
 
 struct RuntimeOptions {
-  std::string device = "cpu";  // "cpu", "sim" or "sim:PROFILE"
+  std::string device = "cpu";  // "cpu", "sim", "sim:PROFILE", "cuda" or "cuda:N"
   std::string strategy = "allow-growth";
   std::optional<int64_t> limit_bytes = {};
   std::string limit_scope = "pool";  // or "process"
@@ -23,7 +23,7 @@ struct RuntimeOptions {
   std::string plan = "dynamic";  // or "packed", "parallel"
   int64_t seed = 1;
 
-  // What a simulated GPU's profile is changed to.
+  // What a simulated GPU's profile is changed to. On a real one the first two are held for real.
   std::optional<int64_t> device_memory_bytes = {};
   std::optional<int64_t> others_bytes = {};
   std::optional<int64_t> context_bytes = {};
@@ -36,7 +36,7 @@ struct RuntimeOptions {
 void add_runtime_options(OptionSet& set, RuntimeOptions& options);
 
 // The device that the options name, not initialised. Throws InvalidArgument for an unknown one (with the
-// nearest known as a suggestion) and for profile changes on a device that is not simulated.
+// nearest known as a suggestion), for a GPU that is not there, and for memory that the device cannot have.
 std::unique_ptr<Device> make_device(const RuntimeOptions& options);
 
 }  // namespace headroom

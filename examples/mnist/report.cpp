@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <future>
-#include <utility>
-
 #include "examples/mnist/digits.h"
 #include "examples/mnist/idx.h"
 #include "runtime/core/bytes.h"
@@ -67,9 +64,7 @@ TrainingData load_or_draw(const std::string& folder, uint64_t seed) {
     return {draw_digits(kTraining, seed), draw_digits(kTest, seed, kTraining),
             fmt::format("{} drawn digits", kTraining)};
   }
-  std::future<Dataset> test = std::async(std::launch::async, load_mnist, folder, MnistSplit::kTest);
-  Dataset training = load_mnist(folder, MnistSplit::kTrain);
-  TrainingData data{std::move(training), test.get(), {}};
+  TrainingData data{load_mnist(folder, MnistSplit::kTrain), load_mnist(folder, MnistSplit::kTest), {}};
   data.origin = fmt::format("{} images of {}", data.training.count, folder);
   return data;
 }

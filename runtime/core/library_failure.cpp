@@ -30,4 +30,13 @@ LibraryError library_start_failure(Library library, const std::string& status, c
       "cudnnCreate", status, {"Could not create cudnn handle: " + status});
 }
 
+DeviceError context_failure(int ordinal, const std::string& status, const std::string& description,
+                            int64_t total_bytes) {
+  return DeviceError(
+      fmt::format("failed initializing StreamExecutor for CUDA device ordinal {}: Internal: failed call to "
+                  "cuDevicePrimaryCtxRetain: {}: {}; total memory reported: {}",
+                  ordinal, status, description, total_bytes),
+      "cuDevicePrimaryCtxRetain", status);
+}
+
 }  // namespace headroom

@@ -2,41 +2,22 @@
 // nothing behind.
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <string>
 
-#include "runtime/core/files.h"
+#include "runtime/files.h"
+#include "tests/run_shell.h"
 #include "tests/scratch_folder.h"
 
 namespace headroom {
 namespace {
 
-struct Outcome {
-  int code;
-  std::string out, errors;
-};
-
-// Runs train_mnist in a shell, in an environment without settings. Arguments may redirect, too.
+// Runs train_mnist in an environment without settings. Arguments may redirect, too.
 Outcome run(const ScratchFolder& folder, const std::string& arguments, const std::string& before = {}) {
-  const std::string errors = folder / "stderr";
-  const std::string command =
-      before + "env -i " HEADROOM_TRAIN_MNIST " 2>" + errors + " </dev/null " + arguments;
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) throw std::runtime_error("cannot run " + command);
-  std::string out;
-  std::array<char, 4096> chunk;
-  for (size_t got; (got = fread(chunk.data(), 1, chunk.size(), pipe)) > 0;) out.append(chunk.data(), got);
-  const int status = pclose(pipe);
-  Outcome outcome{WIFEXITED(status) ? WEXITSTATUS(status) : -1, out, read_file(errors, 1 << 20)};
-  std::filesystem::remove(errors);
-  return outcome;
+  return run_shell(folder, before + "env -i " HEADROOM_TRAIN_MNIST " " + arguments);
 }
 
 constexpr const char* kShort = "--epochs 1 --steps 3 ";
@@ -155,27 +136,10 @@ TEST(TrainMnistProgram, JsonIsOneWholeObjectForEveryOutcome) {
     EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 1) << outcome.out;
     const nlohmann::json json = nlohmann::json::parse(outcome.out);
     EXPECT_EQ(json["outcome"], expected);
-    for (const char* field : {"error",
-                              "device",
-                              "strategy",
-                              "epochs",
-                              "batch",
-                              "test_accuracy",
-                              "final_loss",
-                              "data_on",
-                              "kernels",
-                              "math",
-                              "steps",
-                              "training_seconds",
-                              "seconds_to_target",
-                              "seconds_per_step",
-                              "images_per_second",
-                              "peak_device_bytes",
-                              "peak_process_bytes",
-                              "peak_reserved_bytes",
-                              "peak_allocated_bytes",
-                              "predicted_peak_bytes",
-                              "weights_checksum"}) {
+    for (const char* field :
+         {"error", "device", "strategy", "epochs", "batch", "test_accuracy", "final_loss", "seconds_per_step",
+          "images_per_second", "peak_device_bytes", "peak_process_bytes", "peak_reserved_bytes",
+          "peak_allocated_bytes", "predicted_peak_bytes", "weights_checksum"}) {
       EXPECT_TRUE(json.contains(field)) << field;
     }
   }

@@ -173,6 +173,10 @@ TEST_F(OptionsTest, UnknownWordsAreRefusedWithTheNearest) {
   EXPECT_TRUE(refusal({"--strategy", "grab_all"}).ends_with("did you mean 'grab-all'?"));
   EXPECT_TRUE(refusal({"--device", "sim:laptop"})
                   .starts_with("--device: unknown value 'sim:laptop'; known: cpu, sim"));
+  for (const char* name : {"cuda:", "cuda:x", "cuda:-1", "cuda:1x", "cuda1"}) {
+    EXPECT_NE(refusal({"--device", name}).find("did you mean 'cuda"), std::string::npos) << name;
+  }
+  EXPECT_TRUE(parse({"--device", "cuda:17"}));  // whether it is there is seen when it is made
   const std::string file = folder_.write("s.toml", "\nmemory_fraction = 0.5\n");
   const std::string message = refusal({"--config", file.c_str()});
   EXPECT_TRUE(message.starts_with(file + ":2: unknown key 'memory_fraction'")) << message;
@@ -202,6 +206,7 @@ TEST(MakeDevice, RefusesAnUnknownDeviceAndProfileChangesOnTheCpu) {
   EXPECT_THROW(make_device({.device = "gpu"}), InvalidArgument);
   EXPECT_THROW(make_device({.device = "sim:nowhere"}), InvalidArgument);
   EXPECT_THROW(make_device({.device = "cpu", .others_bytes = kMiB}), InvalidArgument);
+  EXPECT_THROW(make_device({.device = "cuda", .context_bytes = kMiB}), InvalidArgument);
   EXPECT_EQ(make_device({.device = "cpu"})->kind(), DeviceKind::kCpu);
   EXPECT_EQ(make_device({.device = "sim"})->kind(), DeviceKind::kSimulatedGpu);
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/core/cuda/driver.h"
 #include "runtime/core/errors.h"
 
 namespace headroom::cuda {
@@ -40,8 +41,8 @@ void check(cudaError_t status, const char* call, const char* file, int line) {
 
 void check(CUresult status, const char* call, const char* file, int line) {
   if (status == CUDA_SUCCESS) return;
-  throw DeviceError(call, fmt::format("CUresult {}", static_cast<int>(status)), "driver call failed",
-                    place_of(file, line));
+  const Driver& driver = Driver::instance();
+  throw DeviceError(call, driver.name_of(status), driver.description_of(status), place_of(file, line));
 }
 
 void check(cublasStatus_t status, const char* call, const char* file, int line) {

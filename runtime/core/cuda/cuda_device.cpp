@@ -2,38 +2,88 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "runtime/core/bytes.h"
 #include "runtime/core/cuda/check.h"
 #include "runtime/core/cuda/cuda_recording.h"
+#include "runtime/core/cuda/driver.h"
+#include "runtime/core/cuda/nvml.h"
 #include "runtime/core/errors.h"
 #include "runtime/core/library_failure.h"
 
 namespace headroom {
+namespace {
+
+// Why a GPU was not found, in one line. `status` is cudaGetDeviceCount's.
+std::string why_none(cudaError_t status) {
+  if (status == cudaErrorInsufficientDriver) {
+    const cuda::Nvml* nvml = cuda::Nvml::instance();
+    if (nvml == nullptr) return "no GPU: no NVIDIA driver is installed";
+    return fmt::format("no GPU: driver {} is older than CUDA {}.{} needs", nvml->driver_version(),
+                       CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+  }
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if ((status == cudaErrorNoDevice || status == cudaSuccess) && visible != nullptr) {
+    return fmt::format("no GPU is visible: CUDA_VISIBLE_DEVICES='{}'", visible);
+  }
+  return fmt::format("no GPU: {}: {}", cudaGetErrorName(status), cudaGetErrorString(status));
+}
+
+// How many GPUs are visible, at least one.
+int count_gpus() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess && count > 0) return count;
+  cudaGetLastError();
+  throw InvalidArgument(why_none(status));
+}
+
+cudaDeviceProp properties_of(int ordinal) {
+  const int count = count_gpus();
+  if (ordinal < 0 || ordinal >= count) {
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    throw InvalidArgument(
+        fmt::format("no GPU {}: {}, counted from 0{}", ordinal,
+                    count == 1 ? std::string("only one is visible") : fmt::format("{} are visible", count),
+                    visible == nullptr ? "" : fmt::format(" (CUDA_VISIBLE_DEVICES={})", visible)));
+  }
+  cudaDeviceProp properties{};
+  HR_CHECK(cudaGetDeviceProperties(&properties, ordinal));
+  return properties;
+}
+
+std::string pci_bus_id_of(int ordinal) {
+  char text[32] = "";
+  HR_CHECK(cudaDeviceGetPCIBusId(text, sizeof text, ordinal));
+  return text;
+}
+
+}  // namespace
 
 std::unique_ptr<Device> make_cuda_device(const CudaSettings& settings) {
   return std::make_unique<cuda::CudaDevice>(settings);
 }
 
+std::vector<std::string> visible_gpus() {
+  std::vector<std::string> result(static_cast<size_t>(count_gpus()));
+  for (size_t i = 0; i < result.size(); ++i) result[i] = pci_bus_id_of(static_cast<int>(i));
+  return result;
+}
+
 namespace cuda {
 
 CudaDevice::CudaDevice(const CudaSettings& settings)
-    : settings_(settings), name_(fmt::format("/device:GPU:{}", settings.ordinal)), memory_(settings.ordinal) {
-  int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess) {
-    cudaGetLastError();
-    throw InvalidArgument(
-        fmt::format("no GPU: {}: {}", cudaGetErrorName(status), cudaGetErrorString(status)));
-  }
-  if (settings.ordinal < 0 || settings.ordinal >= count) {
-    throw InvalidArgument(fmt::format("no GPU {}: {} visible", settings.ordinal, count));
-  }
-  cudaDeviceProp properties{};
-  HR_CHECK(cudaGetDeviceProperties(&properties, settings.ordinal));
-  description_ = properties.name;
-  compute_capability_ = properties.major * 10 + properties.minor;
-  multiprocessors_ = properties.multiProcessorCount;
-}
+    : CudaDevice(settings, properties_of(settings.ordinal)) {}
+
+CudaDevice::CudaDevice(const CudaSettings& settings, const cudaDeviceProp& properties)
+    : ordinal_(settings.ordinal),
+      name_(fmt::format("/device:GPU:{}", settings.ordinal)),
+      description_(properties.name),
+      card_bytes_(static_cast<int64_t>(properties.totalGlobalMem)),
+      compute_capability_(properties.major * 10 + properties.minor),
+      multiprocessors_(properties.multiProcessorCount),
+      memory_(settings, card_bytes_, pci_bus_id_of(settings.ordinal)) {}
 
 CudaDevice::~CudaDevice() {
   if (dnn_ != nullptr) cudnnDestroy(dnn_);
@@ -42,29 +92,52 @@ CudaDevice::~CudaDevice() {
 
 void CudaDevice::initialise() {
   const std::lock_guard lock(mutex_);
-  if (initialised_) return;
-  HR_CHECK(cudaSetDevice(settings_.ordinal));
-  HR_CHECK(cudaFree(nullptr));  // makes the context
-  initialised_ = true;
+  if (!initialised_) {
+    make_context();
+    memory_.hold_the_rest();
+    initialised_ = true;
+  }
+  HR_CHECK(cudaSetDevice(ordinal_));  // each thread has its own current device
+}
+
+// By the driver's own call, whose name and status users know; the runtime library would only say that memory
+// is out.
+void CudaDevice::make_context() {
+  const Driver& driver = Driver::instance();
+  CUdevice device = 0;
+  HR_CHECK(driver.init(0));
+  HR_CHECK(driver.device_get(&device, ordinal_));
+  CUcontext context = nullptr;
+  const CUresult status = driver.retain_primary_context(&context, device);
+  if (status == CUDA_SUCCESS) return;
+  throw context_failure(ordinal_, driver.name_of(status), driver.description_of(status), card_bytes_);
 }
 
 void CudaDevice::start_library(Library library) {
   if (library == Library::kNone) return;
   initialise();
   const std::lock_guard lock(mutex_);
+  if (library == Library::kBlas ? blas_ != nullptr : dnn_ != nullptr) return;
+  const int64_t free_before = memory_.info().free;
   std::string status;
-  if (library == Library::kBlas && blas_ == nullptr) {
+  if (library == Library::kBlas) {
     const cublasStatus_t answer = cublasCreate(&blas_);
     if (answer != CUBLAS_STATUS_SUCCESS) status = cublasGetStatusName(answer);
-  }
-  if (library == Library::kDnn && dnn_ == nullptr) {
+  } else {
     const cudnnStatus_t answer = cudnnCreate(&dnn_);
     if (answer != CUDNN_STATUS_SUCCESS) status = cudnnGetErrorString(answer);
   }
-  if (status.empty()) return;
+  const int64_t free = memory_.info().free;
+  if (status.empty()) {
+    library_bytes_[static_cast<size_t>(library)] = free_before - free;
+    return;
+  }
+  blas_ = library == Library::kBlas ? nullptr : blas_;
+  dnn_ = library == Library::kDnn ? nullptr : dnn_;
   cudaGetLastError();
-  throw library_start_failure(library, status,
-                              fmt::format("{} free on the device", format_bytes(memory_.info().free)));
+  // A device that has failed before answers with the same status as one without memory.
+  HR_CHECK(cudaDeviceSynchronize());
+  throw library_start_failure(library, status, fmt::format("{} free on the device", format_bytes(free)));
 }
 
 void CudaDevice::synchronize(Stream stream) {

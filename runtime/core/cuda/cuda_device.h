@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 #include <cudnn.h>
 
+#include <array>
 #include <mutex>
 #include <string>
 
@@ -21,6 +22,7 @@ inline cudaStream_t stream_of(Stream stream) {
 
 class CudaDevice final : public Device {
  public:
+  // See make_cuda_device.
   explicit CudaDevice(const CudaSettings& settings);
   ~CudaDevice() override;
 
@@ -32,31 +34,39 @@ class CudaDevice final : public Device {
   void initialise() override;
   void start_library(Library library) override;
   void load_module(std::string_view, Library) override {}
+  // Unknown before they have been used, and nothing that is known not to be taken after.
   int64_t pending_library_bytes() const override { return 0; }
   void synchronize(Stream stream) override;
   std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override;
-  double driver_time_us() const override { return 0; }
+  double driver_time_us() const override { return memory_.driver_time_us(); }
 
   // The handles, made by start_library on first use. Throw LibraryError when they cannot be made. cuBLASLt
   // takes the cuBLAS handle too: cublasLtHandle_t(blas()).
   cublasHandle_t blas();
   cudnnHandle_t dnn();
-  int ordinal() const { return settings_.ordinal; }
+  int ordinal() const { return ordinal_; }
   int multiprocessors() const { return multiprocessors_; }
+  // What the library's handle took of the device when it was made; 0 before.
+  int64_t library_bytes(Library library) const { return library_bytes_[static_cast<size_t>(library)]; }
   // Where kernels report indices outside their range; synchronize() throws what it finds there.
   IndexFaults& index_faults() { return index_faults_; }
 
  private:
-  const CudaSettings settings_;
-  std::string name_, description_;
-  int compute_capability_ = 0;
-  int multiprocessors_ = 0;
+  CudaDevice(const CudaSettings& settings, const cudaDeviceProp& properties);
+  void make_context();
+
+  const int ordinal_;
+  const std::string name_, description_;
+  const int64_t card_bytes_;
+  const int compute_capability_;
+  const int multiprocessors_;
   CudaMemory memory_;
   IndexFaults index_faults_;
   std::mutex mutex_;
   bool initialised_ = false;
   cublasHandle_t blas_ = nullptr;
   cudnnHandle_t dnn_ = nullptr;
+  std::array<int64_t, 3> library_bytes_{};  // by Library
 };
 
 }  // namespace headroom::cuda

@@ -34,12 +34,7 @@ void SimulatedGpu::initialise() {
 void SimulatedGpu::make_context() {
   if (has_context_) return;
   if (!memory_.try_take(profile_.context_bytes)) {
-    throw DeviceError(
-        fmt::format(
-            "failed initializing StreamExecutor for CUDA device ordinal {}: Internal: failed call to "
-            "cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY: out of memory; total memory reported: {}",
-            ordinal_, profile_.total_bytes),
-        "cuDevicePrimaryCtxRetain", "CUDA_ERROR_OUT_OF_MEMORY");
+    throw context_failure(ordinal_, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory", profile_.total_bytes);
   }
   has_context_ = true;
 }

@@ -1,4 +1,4 @@
-#include "runtime/core/files.h"
+#include "runtime/files.h"
 
 #include <gtest/gtest.h>
 

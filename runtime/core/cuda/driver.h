@@ -1,0 +1,26 @@
+// The few calls of the CUDA driver that the runtime library does not offer. Knows no device.
+#pragma once
+
+#include <cuda.h>
+
+#include <string>
+
+namespace headroom::cuda {
+
+struct Driver {
+  decltype(&cuInit) init = nullptr;
+  decltype(&cuDeviceGet) device_get = nullptr;
+  decltype(&cuDevicePrimaryCtxRetain) retain_primary_context = nullptr;
+  decltype(&cuGetErrorName) error_name = nullptr;
+  decltype(&cuGetErrorString) error_string = nullptr;
+
+  // Found in libcuda.so.1 at the first call. By dlopen, as cudaGetDriverEntryPoint is deprecated since CUDA
+  // 13 and its successor missing before 12.5. Throws DeviceError where no driver is installed.
+  static const Driver& instance();
+
+  // "CUDA_ERROR_OUT_OF_MEMORY" and "out of memory".
+  std::string name_of(CUresult status) const;
+  std::string description_of(CUresult status) const;
+};
+
+}  // namespace headroom::cuda

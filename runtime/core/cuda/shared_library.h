@@ -1,0 +1,26 @@
+// A driver's library that is looked for when it is needed, so that programs start where it is not installed.
+// Knows no function by name.
+#pragma once
+
+#include <dlfcn.h>
+
+namespace headroom::cuda {
+
+// Stays loaded until the program ends: drivers do not take being unloaded.
+class SharedLibrary {
+ public:
+  explicit SharedLibrary(const char* file) : handle_(dlopen(file, RTLD_NOW | RTLD_LOCAL)) {}
+  bool is_loaded() const { return handle_ != nullptr; }
+
+  // Sets `function` to the symbol of that name; false, and null, where there is none.
+  template <typename F>
+  bool find(const char* name, F*& function) const {
+    function = handle_ == nullptr ? nullptr : reinterpret_cast<F*>(dlsym(handle_, name));
+    return function != nullptr;
+  }
+
+ private:
+  void* handle_;
+};
+
+}  // namespace headroom::cuda

@@ -1,0 +1,76 @@
+// The command as a user meets it, on machines with GPUs and without.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "runtime/core/cuda/devices.h"
+#include "runtime/core/sim/profiles.h"
+#include "tests/run_shell.h"
+
+namespace headroom {
+namespace {
+
+Outcome run(const std::string& arguments, const std::string& environment = {}) {
+  const ScratchFolder folder;
+  return run_shell(folder, "env " + environment + " " HEADROOM_COMMAND " " + arguments);
+}
+
+TEST(HeadroomCommand, SaysWhatItCanDo) {
+  for (const char* arguments : {"--help", "help"}) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 0);
+    EXPECT_NE(outcome.out.find("devices"), std::string::npos);
+  }
+  const Outcome nothing = run("");
+  EXPECT_EQ(nothing.code, 2);
+  EXPECT_EQ(nothing.out, "");
+  EXPECT_NE(nothing.errors.find("usage: headroom"), std::string::npos);
+}
+
+TEST(HeadroomCommand, UnknownWordsAreOneLineWithASuggestion) {
+  for (const char* arguments : {"devises", "devices --jsn"}) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_NE(outcome.errors.find("did you mean"), std::string::npos) << outcome.errors;
+    EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
+  }
+}
+
+TEST(HeadroomDevices, ListsEveryGpuOfTheMachineAndEveryProfile) {
+  const Outcome outcome = run("devices --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  const nlohmann::json json = nlohmann::json::parse(outcome.out);
+  const GpuList list = list_gpus();
+  EXPECT_EQ(json["gpus"].size(), list.gpus.size());
+  for (size_t i = 0; i < list.gpus.size(); ++i) {
+    EXPECT_EQ(json["gpus"][i]["uuid"], list.gpus[i].uuid);
+    EXPECT_GT(json["gpus"][i]["total_bytes"], 0);
+  }
+  ASSERT_EQ(json["simulated"].size(), device_profiles().size());
+  for (size_t i = 0; i < device_profiles().size(); ++i) {
+    EXPECT_EQ(json["simulated"][i]["device"], "sim:" + device_profiles()[i].name);
+  }
+}
+
+TEST(HeadroomDevices, HiddenGpusAreListedAndWhyNoneIsVisible) {
+  const Outcome outcome = run("devices --json", "CUDA_VISIBLE_DEVICES=");
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  const nlohmann::json json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["gpus"].size(), list_gpus().gpus.size());
+  for (const nlohmann::json& gpu : json["gpus"]) EXPECT_FALSE(gpu["visible"]);
+  EXPECT_NE(json["problem"], "");
+}
+
+TEST(HeadroomDevices, TheTableSaysTheVerdictFirstAndWhatToDoLast) {
+  const Outcome outcome = run("devices");
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  EXPECT_NE(outcome.out.substr(0, outcome.out.find('\n')), "");
+  EXPECT_NE(outcome.out.find("sim:laptop-2gb"), std::string::npos);
+  EXPECT_NE(outcome.out.rfind("\nnext: train_mnist --device "), std::string::npos);
+}
+
+}  // namespace
+}  // namespace headroom

@@ -1,0 +1,60 @@
+// The command: one subcommand for each question about the memory of a GPU. Try: headroom devices
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/core/errors.h"
+#include "runtime/core/suggest.h"
+#include "runtime/program.h"
+#include "tools/subcommands.h"
+
+namespace headroom {
+namespace {
+
+struct Subcommand {
+  std::string_view name;
+  std::string_view summary;
+  int (*run)(int argc, char** argv);
+};
+
+constexpr Subcommand kSubcommands[] = {
+    {"devices", "which GPUs there are, how full they are, and which can be simulated", run_devices},
+};
+
+std::string usage() {
+  std::string text = "usage: headroom SUBCOMMAND [OPTION...]\n\n";
+  for (const Subcommand& subcommand : kSubcommands) {
+    text += fmt::format("  {:<10} {}\n", subcommand.name, subcommand.summary);
+  }
+  return text + "\nheadroom SUBCOMMAND --help shows its options and examples.\n";
+}
+
+int run(int argc, char** argv) {
+  const std::string_view name = argc > 1 ? argv[1] : "";
+  if (name == "--help" || name == "-h" || name == "help") {
+    fmt::print("{}", usage());
+    return kExitDone;
+  }
+  if (name.empty()) {
+    fmt::print(stderr, "{}", usage());
+    return kExitBadInput;
+  }
+  std::vector<std::string_view> known;
+  for (const Subcommand& subcommand : kSubcommands) {
+    if (subcommand.name == name) return subcommand.run(argc - 1, argv + 1);
+    known.push_back(subcommand.name);
+  }
+  throw InvalidArgument(
+      fmt::format("unknown subcommand '{}'; known: {}", name, list_with_suggestion(name, known)));
+}
+
+}  // namespace
+}  // namespace headroom
+
+int main(int argc, char** argv) {
+  return headroom::run_program("headroom", headroom::run, argc, argv);
+}

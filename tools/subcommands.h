@@ -1,0 +1,10 @@
+// The subcommands of `headroom`, each in the file of its name. They know nothing of each other.
+#pragma once
+
+namespace headroom {
+
+// Run with the arguments after `headroom`, their own name first. Return the exit code; throw as run_program
+// expects.
+int run_devices(int argc, char** argv);
+
+}  // namespace headroom
