@@ -7,11 +7,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iostream>
 
 #include "examples/mnist/report.h"
 #include "runtime/core/errors.h"
-#include "runtime/files.h"
+#include "runtime/core/files.h"
 #include "runtime/optimizer.h"
 #include "runtime/program.h"
 #include "runtime/runtime.h"
@@ -21,24 +22,38 @@ namespace {
 
 struct Options {
   RuntimeOptions runtime;
-  std::string data, optimizer = "adam", schedule = "cosine", kernels = "fused", load, save, log;
-  int64_t epochs = 5, batch = 64, steps = 0;
+  std::string data, data_on = "device", optimizer = "adam", schedule = "cosine", kernels = "fused",
+                    math = "tf32", load, save, log;
+  int64_t epochs = 5, batch = 64, steps = 0, evaluate_every = 0;
   double learning_rate = 1e-3;
-  bool json = false;
+  std::optional<double> loss_scale, target_accuracy;
+  bool deterministic = true, json = false;
 };
 
 void add_options(OptionSet& set, Options& o) {
   set.add_text("data", "Folder with MNIST's four IDX files, gzipped or not; without it digits are drawn",
                &o.data);
+  set.add_choice("data-on", "Keep the images on the device, or copy each step's from the host", &o.data_on,
+                 {"device", "host"});
   set.add_integer("epochs", "Passes over the data", &o.epochs, 1, 1000000);
   set.add_integer("batch", "Images in one step", &o.batch, 1);
   set.add_integer("steps", "Steps of each epoch; 0: all of the data", &o.steps, 0);
   std::vector<std::string> names(optimizer_names().begin(), optimizer_names().end());
   set.add_choice("optimizer", "Rule that changes the weights", &o.optimizer, names);
   set.add_number("learning-rate", "Its rate at the start", &o.learning_rate, 1e-12, 1e3);
-  set.add_choice("schedule", "How the rate falls", &o.schedule, {"constant", "cosine"});
+  set.add_choice("schedule", "How the rate falls; one-cycle: after it has risen for a quarter of the steps",
+                 &o.schedule, {"constant", "cosine", "one-cycle"});
+  set.add_integer("evaluate-every", "Steps between two evaluations; 0: only after each epoch",
+                  &o.evaluate_every, 0);
+  set.add_number("target-accuracy", "Stop at the first evaluation with this share of the test set right",
+                 &o.target_accuracy, 0, 1);
   set.add_choice("kernels", "Fuse convolutions with bias, relu and pooling, or call one kernel per op",
                  &o.kernels, {"fused", "library"});
+  set.add_choice("math", "How a GPU rounds what it multiplies; sums are f32", &o.math,
+                 {math_names().begin(), math_names().end()});
+  set.add_number("loss-scale", "Factor on the loss for the gradients; 1024 with --math f16, otherwise 1",
+                 &o.loss_scale, 1e-6, 1e12);
+  set.add_switch("deterministic", "Only kernels that give the same bits on every run", &o.deterministic);
   set.add_text("load", "Start from the weights in this safetensors file", &o.load);
   set.add_text("save", "Write the weights to this safetensors file", &o.save);
   set.add_text("log", "Write a CSV line for each step to this file", &o.log);
@@ -53,10 +68,20 @@ TrainSettings settings_of(const Options& o) {
   settings.steps = o.steps;
   settings.optimizer = o.optimizer;
   settings.learning_rate = static_cast<float>(o.learning_rate);
-  settings.schedule = o.schedule == "constant" ? Schedule::kConstant : Schedule::kCosine;
+  settings.schedule = o.schedule == "constant"    ? Schedule::kConstant
+                      : o.schedule == "one-cycle" ? Schedule::kOneCycle
+                                                  : Schedule::kCosine;
   settings.seed = static_cast<uint64_t>(o.runtime.seed);
   settings.plan = o.runtime.plan_mode();
   settings.fused = o.kernels == "fused";
+  settings.data_on = o.data_on == "device" ? DataOn::kDevice : DataOn::kHost;
+  settings.math = parse_math(o.math);
+  settings.deterministic = o.deterministic;
+  // f16 ends at 6e-8; the gradients of a mean over hundreds of images are below that.
+  const double default_scale = settings.math == Math::kF16 ? 1024 : 1;
+  settings.loss_scale = static_cast<float>(o.loss_scale.value_or(default_scale));
+  settings.evaluate_every = o.evaluate_every;
+  settings.target_accuracy = o.target_accuracy;
   settings.load_weights = o.load;
   settings.save_weights = o.save;
   return settings;
@@ -100,11 +125,12 @@ class Progress {
       if (r.step == r.steps) fmt::print(stderr, "\r\033[K");
     }
     if (!r.test_accuracy) return;
-    fmt::print(out_, "epoch {}/{}: loss {:.4f}, test accuracy {:.2f} %, {:.1f} s\n", r.epoch, epochs_,
-               loss_ / static_cast<double>(r.steps), 100 * *r.test_accuracy, r.seconds);
+    const std::string step = r.step == r.steps ? "" : fmt::format(", step {}/{}", r.step, r.steps);
+    fmt::print(out_, "epoch {}/{}{}: loss {:.4f}, test accuracy {:.2f} %, {:.1f} s\n", r.epoch, epochs_, step,
+               loss_ / static_cast<double>(r.step), 100 * *r.test_accuracy, r.seconds);
     std::fflush(out_);
     log_.flush();
-    loss_ = 0;
+    if (r.step == r.steps) loss_ = 0;
   }
 
   void finish() {
@@ -131,6 +157,14 @@ class Progress {
   double loss_ = 0;
 };
 
+// What fails here will fail again in train(), which tells it.
+void start_early(Runtime& runtime) {
+  try {
+    runtime.device();
+  } catch (const Error&) {
+  }
+}
+
 int run(int argc, char** argv) {
   Options options;
   OptionSet set("train_mnist", "Trains a conv net on handwritten digits under a memory strategy.");
@@ -143,7 +177,11 @@ int run(int argc, char** argv) {
   if (!options.save.empty()) require_writable(options.save);
   require_usable_log(options);
   const TrainSettings settings = settings_of(options);
-  const TrainingData data = load_or_draw(options.data, settings.seed);
+  // A GPU takes a third of a second to start: as long as unpacking the data.
+  std::future<TrainingData> loading =
+      std::async(std::launch::async, load_or_draw, options.data, settings.seed);
+  start_early(runtime);
+  const TrainingData data = loading.get();
   Progress progress(options, data.origin, out);
   const TrainResult result =
       train(settings, data.training, data.test, runtime, [&](const StepReport& report) { progress(report); });

@@ -189,6 +189,16 @@ class Checker {
     return {};
   }
 
+  bool is_asked_for(const Node& update) const {
+    if (plan_.targets.updated.empty()) return true;
+    for (int position : mutated_inputs(update.op, update.inputs.size())) {
+      for (const Value& variable : plan_.targets.updated) {
+        if (update.inputs[static_cast<size_t>(position)] == variable.id) return true;
+      }
+    }
+    return false;
+  }
+
   Fault check_end() const {
     if (!live_.empty()) return fmt::format("buffer {} is never deallocated", *live_.begin());
     for (const Value& fetch : plan_.targets.fetches) {
@@ -196,8 +206,10 @@ class Checker {
         return fmt::format("{} is fetched but not copied out", fetch.name());
     }
     for (size_t i = 0; i < graph_.nodes().size() && plan_.targets.updates; ++i) {
-      if (is_update(graph_.nodes()[i].op) && !ran_.contains(static_cast<int>(i))) {
-        return fmt::format("the update {} does not run", graph_.nodes()[i].name);
+      const Node& node = graph_.nodes()[i];
+      if (is_update(node.op) && is_asked_for(node) != ran_.contains(static_cast<int>(i))) {
+        return fmt::format("the update {} {}", node.name,
+                           is_asked_for(node) ? "does not run" : "runs unasked");
       }
     }
     int64_t peak = highest_;

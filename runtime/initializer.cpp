@@ -23,6 +23,7 @@ uint64_t stream_of(std::string_view name) {
 
 float draw(const Initializer& initializer, uint64_t stream, uint64_t element) {
   switch (initializer.kind) {
+    case Initializer::Kind::kNone:
     case Initializer::Kind::kConstant:
       return initializer.first;
     case Initializer::Kind::kUniform: {
@@ -78,6 +79,9 @@ Initializer ones() {
 Initializer constant_of(float value) {
   return {Initializer::Kind::kConstant, value, 0, 0};
 }
+Initializer unset() {
+  return {Initializer::Kind::kNone, 0, 0, 0};
+}
 Initializer uniform(float low, float high, uint64_t seed) {
   return {Initializer::Kind::kUniform, low, high, seed};
 }
@@ -96,6 +100,7 @@ Initializer he_normal(const Shape& shape, uint64_t seed) {
 std::vector<std::byte> initial_value(const Initializer& initializer, std::string_view variable_name,
                                      const TensorSpec& spec) {
   std::vector<std::byte> bytes(static_cast<size_t>(spec.bytes()));
+  if (initializer.kind == Initializer::Kind::kNone) return bytes;
   if (initializer.kind == Initializer::Kind::kConstant) {
     if (spec.dtype == DType::kF32) fill_constant<float>(bytes, initializer.first, variable_name);
     if (spec.dtype == DType::kI32) fill_constant<int32_t>(bytes, initializer.first, variable_name);

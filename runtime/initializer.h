@@ -11,7 +11,7 @@
 namespace headroom {
 
 struct Initializer {
-  enum class Kind : uint8_t { kConstant, kUniform, kNormal };
+  enum class Kind : uint8_t { kConstant, kUniform, kNormal, kNone };
   Kind kind = Kind::kConstant;
   float first = 0;   // the constant; low; mean
   float second = 0;  // high; standard deviation
@@ -21,6 +21,8 @@ struct Initializer {
 Initializer zeros();
 Initializer ones();
 Initializer constant_of(float value);
+// None: for a variable that is written before anything reads it, such as a data set.
+Initializer unset();
 Initializer uniform(float low, float high, uint64_t seed);
 Initializer normal(float mean, float deviation, uint64_t seed);
 // For a filter (.., fan_in, fan_out) or a matrix (fan_in, fan_out): leading extents count into both fans.

@@ -54,6 +54,10 @@ class Planner {
       throw InvalidArgument(fmt::format("plan: {} workspace sizes for {} nodes", workspace_bytes_.size(),
                                         graph_.nodes().size()));
     }
+    for (const Value& value : plan_.targets.updated) {
+      if (value.graph != &graph_)
+        throw InvalidArgument("plan: a variable to update belongs to another graph");
+    }
     for (const Value& fetch : plan_.targets.fetches) {
       if (fetch.graph != &graph_) throw InvalidArgument("plan: a fetch belongs to another graph");
       if (value(fetch.id).kind == ValueKind::kResult && !made(fetch.id)) {
@@ -69,6 +73,17 @@ class Planner {
     });
   }
 
+  bool is_wanted_update(const Node& node) const {
+    const std::vector<Value>& updated = plan_.targets.updated;
+    if (!plan_.targets.updates || !is_update(node.op)) return false;
+    const auto is_asked_for = [&](int position) {
+      const int variable = node.inputs[static_cast<size_t>(position)];
+      return std::any_of(updated.begin(), updated.end(), [&](const Value& v) { return v.id == variable; });
+    };
+    const std::vector<int> changed = mutated_inputs(node.op, node.inputs.size());
+    return updated.empty() || std::any_of(changed.begin(), changed.end(), is_asked_for);
+  }
+
   // Nodes that the targets need, in graph order: pure ones, then the copies out, then the updates.
   void schedule() {
     const size_t count = graph_.nodes().size();
@@ -76,7 +91,7 @@ class Planner {
     for (const Value& fetch : plan_.targets.fetches) value_needed[static_cast<size_t>(fetch.id)] = true;
     for (size_t i = count; i-- > 0;) {
       const Node& node = graph_.nodes()[i];
-      bool needed = plan_.targets.updates && is_update(node.op);
+      bool needed = is_wanted_update(node);
       for (int output : node.outputs) needed = needed || value_needed[static_cast<size_t>(output)];
       node_needed[i] = needed;
       if (!needed) continue;

@@ -14,7 +14,7 @@
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 #include "runtime/core/suggest.h"
-#include "runtime/files.h"
+#include "runtime/core/files.h"
 #include "runtime/toml.h"
 
 namespace headroom {

@@ -25,6 +25,9 @@ constexpr bool has_arena(PlanMode mode) {
 struct Targets {
   std::vector<Value> fetches;  // copied to the host at each run
   bool updates = false;        // also run the update nodes: a training step
+  // Where not empty, only the update nodes that change one of these variables: a graph that is trained and
+  // tested has updates of both.
+  std::vector<Value> updated = {};
 };
 
 // A run of bytes that one or more values use in turn. Sizes and offsets are multiples of 256, the rounding of

@@ -14,7 +14,7 @@
 
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
-#include "runtime/files.h"
+#include "runtime/core/files.h"
 
 static_assert(std::endian::native == std::endian::little,
               "the format is little-endian and data is copied as it is");

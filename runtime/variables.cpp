@@ -14,7 +14,7 @@ Variables::Variables(const Graph& graph, Device& device, Allocator& allocator)
       const ValueInfo& info = graph.value(id);
       const int64_t bytes = info.spec.bytes();
       blocks_[static_cast<size_t>(id)] = allocator.allocate(round_up(bytes, Allocator::kAlignment));
-      if (bytes == 0) continue;
+      if (bytes == 0 || info.initializer.kind == Initializer::Kind::kNone) continue;
       const std::vector<std::byte> initial = initial_value(info.initializer, info.name, info.spec);
       device.memory().copy_to_device(data(id), initial.data(), bytes);
     }

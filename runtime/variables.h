@@ -15,7 +15,7 @@ namespace headroom {
 
 class Variables {
  public:
-  // Allocates every variable of the graph and gives it its initial value. Throws OutOfMemory (nothing stays
+  // Allocates every variable of the graph and gives it its initial value, if it has one. Throws OutOfMemory (nothing stays
   // allocated) or DeviceError.
   Variables(const Graph& graph, Device& device, Allocator& allocator);
   ~Variables();

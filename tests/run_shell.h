@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "runtime/files.h"
+#include "runtime/core/files.h"
 #include "tests/scratch_folder.h"
 
 namespace headroom {

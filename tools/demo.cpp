@@ -8,7 +8,7 @@
 #include "examples/mnist/report.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
-#include "runtime/files.h"
+#include "runtime/core/files.h"
 #include "runtime/program.h"
 #include "runtime/runtime.h"
 

@@ -35,7 +35,8 @@ ConvNet::ConvNet(Graph& graph, uint64_t seed) {
 Value ConvNet::logits(Value images) const {
   Graph& graph = *images.graph;
   const NameScope model(graph, "sequential");
-  Value x = scale(cast(images, DType::kF32), 1.0f / 255);  // (N,28,28,1), in [0, 1]
+  Value x = images;
+  if (x.spec().dtype == DType::kU8) x = scale(cast(x, DType::kF32), kPixelScale);
   for (size_t i = 0; i < kLayers.size(); ++i) {
     const NameScope scope(graph, kLayers[i].name);
     const Value kernel = parameters_[2 * i], b = parameters_[2 * i + 1];

@@ -8,12 +8,15 @@
 
 namespace headroom {
 
+// From a pixel in a byte to [0, 1].
+inline constexpr float kPixelScale = 1.0f / 255;
+
 class ConvNet {
  public:
   // Makes the ten trained variables, Glorot-uniform kernels and zero biases as in Keras.
   ConvNet(Graph& graph, uint64_t seed);
 
-  // images u8 (N,28,28,1) -> logits f32 (N,10)
+  // images (N,28,28,1), u8 or as f32 in [0, 1] -> logits f32 (N,10)
   Value logits(Value images) const;
   const std::vector<Value>& parameters() const { return parameters_; }
 

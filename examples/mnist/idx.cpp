@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <string_view>
 
 #include "runtime/core/bytes.h"
@@ -151,8 +152,9 @@ Dataset load_mnist(const std::string& folder, MnistSplit split) {
   const std::string_view prefix = split == MnistSplit::kTrain ? "train" : "t10k";
   const std::string image_path = find_file(folder, fmt::format("{}-images", prefix), "idx3-ubyte");
   const std::string label_path = find_file(folder, fmt::format("{}-labels", prefix), "idx1-ubyte");
+  std::future<IdxArray> reading_labels = std::async(std::launch::async, read_idx, label_path, 1);
   IdxArray images = read_idx(image_path, 3);
-  IdxArray labels = read_idx(label_path, 1);
+  IdxArray labels = reading_labels.get();
   if (images.extents[1] != Dataset::kSide || images.extents[2] != Dataset::kSide) {
     throw InvalidArgument(
         fmt::format("{}: images are {}x{}, not 28x28", image_path, images.extents[1], images.extents[2]));

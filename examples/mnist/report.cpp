@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <future>
+#include <utility>
+
 #include "examples/mnist/digits.h"
 #include "examples/mnist/idx.h"
 #include "runtime/core/bytes.h"
@@ -64,7 +67,9 @@ TrainingData load_or_draw(const std::string& folder, uint64_t seed) {
     return {draw_digits(kTraining, seed), draw_digits(kTest, seed, kTraining),
             fmt::format("{} drawn digits", kTraining)};
   }
-  TrainingData data{load_mnist(folder, MnistSplit::kTrain), load_mnist(folder, MnistSplit::kTest), {}};
+  std::future<Dataset> test = std::async(std::launch::async, load_mnist, folder, MnistSplit::kTest);
+  Dataset training = load_mnist(folder, MnistSplit::kTrain);
+  TrainingData data{std::move(training), test.get(), {}};
   data.origin = fmt::format("{} images of {}", data.training.count, folder);
   return data;
 }

@@ -3,22 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
-#include <cstring>
+#include <future>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <numbers>
 
-#include "examples/mnist/conv_net.h"
+#include "examples/mnist/feed.h"
+#include "examples/mnist/process_clock.h"
 #include "runtime/core/errors.h"
-#include "runtime/functions.h"
-#include "runtime/fuse.h"
-#include "runtime/gradients.h"
-#include "runtime/optimizer.h"
 #include "runtime/predict_peak.h"
 #include "runtime/safetensors.h"
-#include "runtime/session.h"
 
 namespace headroom {
 namespace {
@@ -28,36 +24,6 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
-
-// Training and testing as one graph over the same variables.
-struct TrainingGraph {
-  Graph graph;
-  Value images, labels, learning_rate;
-  std::vector<Value> parameters;
-  Value loss, accuracy, predictions;
-
-  explicit TrainingGraph(const TrainSettings& settings) {
-    const TensorSpec image_batch{DType::kU8, {settings.batch, Dataset::kSide, Dataset::kSide, 1}};
-    images = graph.input("images", image_batch);
-    labels = graph.input("labels", {DType::kI32, {settings.batch}});
-    learning_rate = graph.input("learning_rate", {DType::kF32, {}});
-    const ConvNet net(graph, settings.seed);
-    parameters = net.parameters();
-
-    const Value logits = net.logits(images);
-    loss = mean(cross_entropy(logits, labels));
-    accuracy = headroom::accuracy(logits, labels);
-    const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
-    add_updates(parse_optimizer(settings.optimizer), parameters, gradients(loss, parameters), learning_rate,
-                step);
-
-    const NameScope testing(graph, "test");
-    predictions = argmax(net.logits(images));
-    if (settings.fused) fuse(graph, fetches());
-  }
-
-  std::vector<Value> fetches() const { return {loss, accuracy, predictions}; }
-};
 
 void check(const TrainSettings& settings, const Dataset& training, const Dataset& test) {
   if (settings.batch < 1 || settings.batch > training.count) {
@@ -69,7 +35,15 @@ void check(const TrainSettings& settings, const Dataset& training, const Dataset
   if (!(settings.learning_rate > 0) || !std::isfinite(settings.learning_rate)) {
     throw InvalidArgument(fmt::format("learning rate {}: must be above 0", settings.learning_rate));
   }
+  if (!(settings.loss_scale > 0) || !std::isfinite(settings.loss_scale))
+    throw InvalidArgument(fmt::format("loss scale {}: must be above 0", settings.loss_scale));
   if (test.count < 1) throw InvalidArgument("there are no test images");
+}
+
+// A last, smaller batch is left to other epochs.
+int64_t steps_per_epoch(const TrainSettings& settings, const Dataset& training) {
+  const int64_t all = training.count / settings.batch;
+  return settings.steps > 0 ? std::min(settings.steps, all) : all;
 }
 
 void load_parameters(const std::string& path, std::span<const Value> parameters, Variables& variables) {
@@ -99,18 +73,6 @@ void save_parameters(const std::string& path, std::span<const Value> parameters,
   save_safetensors(path, tensors);
 }
 
-float rate_at(const TrainSettings& settings, int64_t step, int64_t steps) {
-  if (settings.schedule == Schedule::kConstant) return settings.learning_rate;
-  const double turn = std::numbers::pi * static_cast<double>(step) / static_cast<double>(steps);
-  return static_cast<float>(settings.learning_rate * 0.5 * (1 + std::cos(turn)));
-}
-
-// Copies image `index` of the data into place `row` of the batch.
-void copy_image(const Dataset& data, int64_t index, std::span<uint8_t> images, int64_t row) {
-  std::memcpy(images.data() + row * Dataset::kImageBytes, data.images.data() + index * Dataset::kImageBytes,
-              Dataset::kImageBytes);
-}
-
 class Training {
  public:
   Training(const TrainSettings& settings, const TrainingGraph& graph, const Dataset& training,
@@ -123,22 +85,29 @@ class Training {
         result_(result) {}
 
   void run(Runtime& runtime) {
-    const auto kernels = std::make_shared<const Kernels>(net_.graph, runtime.device(), runtime.allocator());
-    const auto plan = [&](std::vector<Value> fetches, bool updates) {
-      return make_plan(net_.graph, {std::move(fetches), updates}, settings_.plan, kernels->workspace_bytes());
+    KernelSettings kernel_settings;
+    kernel_settings.math = settings_.math;
+    kernel_settings.library_only = !settings_.fused;
+    kernel_settings.deterministic = settings_.deterministic;
+    const auto kernels =
+        std::make_shared<const Kernels>(net_.graph, runtime.device(), runtime.allocator(), kernel_settings);
+    const auto plan = [&](const Targets& targets) {
+      return make_plan(net_.graph, targets, settings_.plan, kernels->workspace_bytes());
     };
-    const Plan train_plan = plan({net_.loss, net_.accuracy}, true),
-               test_plan = plan({net_.predictions}, false);
+    const Plan train_plan = plan(net_.training_targets()), test_plan = plan(net_.test_targets());
     predict(train_plan, test_plan, runtime);
 
     Variables variables(net_.graph, runtime.device(), runtime.allocator());
     if (!settings_.load_weights.empty()) load_parameters(settings_.load_weights, net_.parameters, variables);
     Session train_session(net_.graph, train_plan, kernels, variables);
     Session test_session(net_.graph, test_plan, kernels, variables);
-    const auto start = Clock::now();
-    for (int epoch = 1; epoch <= settings_.epochs; ++epoch)
-      run_epoch(epoch, train_session, test_session, start);
+    feed_ = make_feed(settings_.data_on,
+                      {net_, training_, test_, settings_.batch, variables, train_session, test_session});
+    start_ = Clock::now();
+    run_epochs();
 
+    result_.training_seconds = seconds_since(start_);
+    result_.steps = static_cast<int64_t>(step_seconds_.size());
     std::nth_element(step_seconds_.begin(),
                      step_seconds_.begin() + static_cast<long>(step_seconds_.size() / 2),
                      step_seconds_.end());
@@ -146,6 +115,7 @@ class Training {
     result_.images_per_second = static_cast<double>(settings_.batch) / result_.seconds_per_step;
     result_.weights_checksum = fmt::format("{:016x}", variables.checksum(net_.parameters));
     if (!settings_.save_weights.empty()) save_parameters(settings_.save_weights, net_.parameters, variables);
+    feed_.reset();
   }
 
  private:
@@ -163,58 +133,76 @@ class Training {
     }
   }
 
-  void run_epoch(int epoch, Session& train_session, Session& test_session, Clock::time_point start) {
-    const std::vector<int64_t> order = epoch_order(training_.count, settings_.seed, epoch);
-    const int64_t all = training_.count / settings_.batch;  // a last, smaller batch is left to other epochs
-    const int64_t steps = settings_.steps > 0 ? std::min(settings_.steps, all) : all;
-    const std::span<uint8_t> images = train_session.input<uint8_t>(net_.images);
-    const std::span<int32_t> labels = train_session.input<int32_t>(net_.labels);
-    double loss_sum = 0;
-    for (int64_t step = 0; step < steps; ++step) {
-      const float rate = rate_at(settings_, (epoch - 1) * steps + step, settings_.epochs * steps);
-      for (int64_t row = 0; row < settings_.batch; ++row) {
-        const int64_t index = order[static_cast<size_t>(step * settings_.batch + row)];
-        copy_image(training_, index, images, row);
-        labels[static_cast<size_t>(row)] = training_.labels[static_cast<size_t>(index)];
-      }
-      train_session.input<float>(net_.learning_rate)[0] = rate;
-      const auto before = Clock::now();
-      train_session.run();
-      step_seconds_.push_back(seconds_since(before));
-      const float loss = train_session.output<float>(net_.loss)[0];
-      loss_sum += loss;
-      StepReport report{epoch,
-                        step + 1,
-                        steps,
-                        loss,
-                        train_session.output<float>(net_.accuracy)[0],
-                        rate,
-                        seconds_since(start),
-                        std::nullopt};
-      if (step + 1 == steps) report.test_accuracy = result_.test_accuracy = run_test(test_session);
-      if (on_step_) on_step_(report);
+  void run_epochs() {
+    const auto order_of = [this](int epoch) { return epoch_order(training_.count, settings_.seed, epoch); };
+    const int64_t steps = steps_per_epoch(settings_, training_);
+    std::vector<int64_t> order = order_of(1);
+    for (int epoch = 1; epoch <= settings_.epochs; ++epoch) {
+      std::vector<float> rates;
+      for (int64_t step = (epoch - 1) * steps; step < epoch * steps; ++step)
+        rates.push_back(rate_at(settings_, step, settings_.epochs * steps));
+      feed_->begin_epoch(order, rates);
+      // Drawn while the device works.
+      std::future<std::vector<int64_t>> next;
+      if (epoch < settings_.epochs) next = std::async(std::launch::async, order_of, epoch + 1);
+      if (!run_epoch(epoch, rates)) return;
+      if (next.valid()) order = next.get();
     }
-    result_.final_loss = loss_sum / static_cast<double>(steps);
   }
 
-  // Share of the test images that are recognised. The last batch is filled up with image 0, which is not
-  // counted.
-  double run_test(Session& session) {
+  // False when the target is reached.
+  bool run_epoch(int epoch, std::span<const float> rates) {
+    const auto steps = static_cast<int64_t>(rates.size());
+    double loss_sum = 0;
+    for (int64_t done = 0; done < steps;) {
+      const int64_t before_evaluation =
+          settings_.evaluate_every > 0 ? settings_.evaluate_every - done % settings_.evaluate_every : steps;
+      const int64_t count = std::min({piece_, before_evaluation, steps - done});
+      const std::vector<StepResult> results = run_piece(done, count);
+      const bool evaluates = count == before_evaluation || done + count == steps;
+      const double seconds = seconds_since(start_);
+      std::optional<double> test_accuracy;
+      if (evaluates) test_accuracy = result_.test_accuracy = evaluate();
+      const bool reached =
+          evaluates && settings_.target_accuracy && *test_accuracy >= *settings_.target_accuracy;
+      if (reached) result_.seconds_to_target = seconds_since_process_start();
+      for (const StepResult& step : results) {
+        loss_sum += static_cast<double>(step.loss);
+        const bool is_last = &step == &results.back();
+        const float rate = rates[static_cast<size_t>(done++)];
+        if (on_step_)
+          on_step_({epoch, done, steps, step.loss, step.accuracy, rate, seconds,
+                    is_last ? test_accuracy : std::nullopt});
+      }
+      result_.final_loss = loss_sum / static_cast<double>(done);
+      if (reached) return false;
+    }
+    return true;
+  }
+
+  // As many steps at once as take about this long: a person sees that it goes on, and where steps are short
+  // an epoch is one piece.
+  std::vector<StepResult> run_piece(int64_t first, int64_t count) {
+    constexpr double kPieceSeconds = 0.1;
+    const auto before = Clock::now();
+    std::vector<StepResult> results = feed_->train(first, count);
+    const double seconds = seconds_since(before);
+    step_seconds_.insert(step_seconds_.end(), static_cast<size_t>(count),
+                         seconds / static_cast<double>(count));
+    if (count == piece_ && 2 * seconds < kPieceSeconds) piece_ *= 2;
+    return results;
+  }
+
+  // Share of the test images that are recognised.
+  double evaluate() {
     result_.confusion = {};
     int64_t right = 0;
-    const std::span<uint8_t> images = session.input<uint8_t>(net_.images);
-    for (int64_t first = 0; first < test_.count; first += settings_.batch) {
-      const int64_t rows = std::min(settings_.batch, test_.count - first);
-      for (int64_t row = 0; row < settings_.batch; ++row)
-        copy_image(test_, row < rows ? first + row : 0, images, row);
-      session.run();
-      const std::span<const int32_t> predictions = session.output<int32_t>(net_.predictions);
-      for (int64_t row = 0; row < rows; ++row) {
-        const size_t label = test_.labels[static_cast<size_t>(first + row)];
-        const auto prediction = static_cast<size_t>(predictions[static_cast<size_t>(row)]);
-        ++result_.confusion[label][prediction];
-        right += label == prediction;
-      }
+    const std::vector<int32_t> answers = feed_->predict();
+    for (size_t i = 0; i < answers.size(); ++i) {
+      const size_t label = test_.labels[i];
+      const auto answer = static_cast<size_t>(answers[i]);
+      ++result_.confusion[label][answer];
+      right += label == answer;
     }
     return static_cast<double>(right) / static_cast<double>(test_.count);
   }
@@ -224,6 +212,9 @@ class Training {
   const Dataset &training_, &test_;
   const std::function<void(const StepReport&)>& on_step_;
   TrainResult& result_;
+  std::unique_ptr<Feed> feed_;
+  Clock::time_point start_;
+  int64_t piece_ = 1;  // steps at once
   std::vector<double> step_seconds_;
 };
 
@@ -237,7 +228,10 @@ TrainResult train(const TrainSettings& settings, const Dataset& training, const 
   result.epochs = settings.epochs;
   result.batch = settings.batch;
   result.device = runtime.options().device;
-  const TrainingGraph graph(settings);
+  result.data_on = settings.data_on == DataOn::kDevice ? "device" : "host";
+  result.kernels = settings.fused ? "fused" : "library";
+  result.math = math_names()[static_cast<size_t>(settings.math)];
+  const TrainingGraph graph(settings, {training.count, test.count, steps_per_epoch(settings, training)});
   try {
     Training(settings, graph, training, test, on_step, result).run(runtime);
   } catch (const OutOfMemory& error) {
@@ -267,10 +261,17 @@ std::string to_json(const TrainResult& result) {
   json["error"] = result.error;
   json["device"] = result.device;
   json["strategy"] = result.strategy;
+  json["data_on"] = result.data_on;
+  json["kernels"] = result.kernels;
+  json["math"] = result.math;
   json["epochs"] = result.epochs;
   json["batch"] = result.batch;
   json["test_accuracy"] = result.test_accuracy;
   json["final_loss"] = result.final_loss;
+  json["steps"] = result.steps;
+  json["training_seconds"] = result.training_seconds;
+  json["seconds_to_target"] =
+      result.seconds_to_target ? nlohmann::ordered_json(*result.seconds_to_target) : nlohmann::ordered_json();
   json["seconds_per_step"] = result.seconds_per_step;
   json["images_per_second"] = result.images_per_second;
   json["peak_device_bytes"] = result.peak_device_bytes;

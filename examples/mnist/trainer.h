@@ -9,49 +9,26 @@
 #include <vector>
 
 #include "examples/mnist/dataset.h"
-#include "runtime/plan.h"
+#include "examples/mnist/train_settings.h"
 #include "runtime/runtime.h"
 
 namespace headroom {
-
-enum class Schedule : uint8_t {
-  kConstant,
-  kCosine
-};  // of the learning rate; cosine falls to zero at the end
-
-struct TrainSettings {
-  int epochs = 5;
-  int64_t batch = 64;
-  std::string optimizer = "adam";
-  float learning_rate = 1e-3f;
-  Schedule schedule = Schedule::kCosine;
-  uint64_t seed = 1;
-  PlanMode plan = PlanMode::kDynamic;
-  bool fused = true;         // fuse convolutions with bias, relu and pooling
-  int64_t steps = 0;         // of each epoch; 0: as many as the data gives
-  std::string load_weights;  // safetensors; empty: none
-  std::string save_weights;
-};
-
-struct StepReport {
-  int epoch;      // from 1
-  int64_t step;   // of the epoch, from 1
-  int64_t steps;  // in the epoch
-  float loss, accuracy, learning_rate;
-  double seconds;                       // since training began
-  std::optional<double> test_accuracy;  // after the epoch's last step
-};
 
 struct TrainResult {
   std::string outcome = "ok";    // "out_of_memory", "library_failure" (of a library or the driver)
   std::string error;             // one line; empty when all went well
   std::vector<std::string> log;  // lines that led to a library's failure
   std::string device, strategy;
+  std::string data_on, kernels, math;
   int epochs = 0;
   int64_t batch = 0;
-  double test_accuracy = 0;     // in [0, 1], after the last epoch
+  double test_accuracy = 0;     // in [0, 1], at the last evaluation
   double final_loss = 0;        // mean over the last epoch
-  double seconds_per_step = 0;  // median
+  double seconds_per_step = 0;  // median; where many steps run at once, of their mean
+  double training_seconds = 0;  // all steps and evaluations
+  int64_t steps = 0;            // all that were run
+  // Since the process started, at the first evaluation that reached the target; absent when none did.
+  std::optional<double> seconds_to_target;
   double images_per_second = 0;
   int64_t peak_device_bytes = 0;  // as the driver sees it, others included
   int64_t peak_process_bytes = 0;

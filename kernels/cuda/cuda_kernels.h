@@ -86,5 +86,11 @@ std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, const Request& request
 std::unique_ptr<Kernel> make_kernel(const MovingAverageUpdate& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const CounterUpdate& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const RowUpdate& op, const Request& request);
+// matmul.cpp
+std::unique_ptr<Kernel> make_kernel(const MatMul& op, const Request& request);
+// conv2d.cpp
+std::unique_ptr<Kernel> make_kernel(const Conv2d& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Conv2dInputGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Conv2dFilterGrad& op, const Request& request);
 
 }  // namespace headroom::cuda

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "runtime/files.h"
+#include "runtime/core/files.h"
 #include "tests/run_shell.h"
 #include "tests/scratch_folder.h"
 
@@ -136,10 +136,27 @@ TEST(TrainMnistProgram, JsonIsOneWholeObjectForEveryOutcome) {
     EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 1) << outcome.out;
     const nlohmann::json json = nlohmann::json::parse(outcome.out);
     EXPECT_EQ(json["outcome"], expected);
-    for (const char* field :
-         {"error", "device", "strategy", "epochs", "batch", "test_accuracy", "final_loss", "seconds_per_step",
-          "images_per_second", "peak_device_bytes", "peak_process_bytes", "peak_reserved_bytes",
-          "peak_allocated_bytes", "predicted_peak_bytes", "weights_checksum"}) {
+    for (const char* field : {"error",
+                              "device",
+                              "strategy",
+                              "epochs",
+                              "batch",
+                              "test_accuracy",
+                              "final_loss",
+                              "data_on",
+                              "kernels",
+                              "math",
+                              "steps",
+                              "training_seconds",
+                              "seconds_to_target",
+                              "seconds_per_step",
+                              "images_per_second",
+                              "peak_device_bytes",
+                              "peak_process_bytes",
+                              "peak_reserved_bytes",
+                              "peak_allocated_bytes",
+                              "predicted_peak_bytes",
+                              "weights_checksum"}) {
       EXPECT_TRUE(json.contains(field)) << field;
     }
   }

@@ -259,12 +259,108 @@ TEST(Training, OnTheDocumentsLaptopFailsWithGrabAllAndTrainsWithGrowthAndLimit) 
   EXPECT_EQ(limit.weights_checksum, growth.weights_checksum);
 }
 
+TEST(Training, EndsWithTheSameWeightsWhereverTheDataIsAndWhateverThePlan) {
+  // Neither set is a whole number of batches.
+  const Dataset training = draw_digits(203, 1), test = draw_digits(51, 1, 203);
+  TrainSettings settings;
+  settings.epochs = 3;
+  settings.batch = 8;
+  std::optional<TrainResult> first;
+  std::vector<float> first_losses;
+  for (DataOn data_on : {DataOn::kHost, DataOn::kDevice}) {
+    for (PlanMode mode : kModes) {
+      settings.data_on = data_on;
+      settings.plan = mode;
+      Runtime runtime({.device = "sim:h200"});
+      std::vector<float> losses;
+      const TrainResult result =
+          train(settings, training, test, runtime, [&](const StepReport& r) { losses.push_back(r.loss); });
+      ASSERT_EQ(result.outcome, "ok") << result.error;
+      ASSERT_EQ(losses.size(), 75u);
+      if (!first) {
+        first = result;
+        first_losses = losses;
+      }
+      EXPECT_EQ(result.weights_checksum, first->weights_checksum) << to_string(mode);
+      EXPECT_EQ(result.confusion, first->confusion) << to_string(mode);
+      EXPECT_EQ(result.final_loss, first->final_loss) << to_string(mode);
+      EXPECT_EQ(losses, first_losses) << to_string(mode);
+    }
+  }
+}
+
+TEST(Training, StopsAtTheFirstEvaluationThatReachesTheTarget) {
+  const Dataset training = draw_digits(640, 1), test = draw_digits(100, 1, 640);
+  TrainSettings settings;
+  settings.batch = 16;
+  settings.evaluate_every = 15;
+  const auto evaluations_of = [&](TrainResult* result) {
+    std::vector<std::pair<int64_t, double>> evaluations;
+    Runtime runtime({.device = "cpu"});
+    *result = train(settings, training, test, runtime, [&](const StepReport& r) {
+      if (r.test_accuracy) evaluations.emplace_back((r.epoch - 1) * r.steps + r.step, *r.test_accuracy);
+    });
+    return evaluations;
+  };
+  TrainResult whole, stopped;
+  settings.epochs = 2;
+  const auto all = evaluations_of(&whole);
+  ASSERT_EQ(all.size(), 6u);  // after 15, 30 and 40 steps of each epoch
+  EXPECT_EQ(all[1].first, 30);
+  EXPECT_EQ(all[2].first, 40);
+  EXPECT_EQ(all[3].first, 55);
+  EXPECT_EQ(whole.steps, 80);
+  EXPECT_EQ(whole.seconds_to_target, std::nullopt);
+
+  settings.target_accuracy = all[3].second;
+  const auto until = evaluations_of(&stopped);
+  ASSERT_FALSE(until.empty());
+  EXPECT_GE(until.back().second, *settings.target_accuracy);
+  EXPECT_LE(until.back().first, 55);
+  EXPECT_EQ(stopped.steps, until.back().first);
+  EXPECT_GT(stopped.seconds_to_target.value_or(0), 0);
+  EXPECT_EQ(until, std::vector(all.begin(), all.begin() + static_cast<long>(until.size())));
+}
+
+TEST(Training, ALossScaleThatIsAPowerOfTwoChangesNoWeight) {
+  const Dataset training = draw_digits(64, 1), test = draw_digits(20, 1, 64);
+  for (const char* optimizer : {"sgd", "momentum", "rmsprop", "adamw"}) {
+    std::vector<std::string> checksums;
+    for (float scale : {1.0f, 1024.0f}) {
+      TrainSettings settings;
+      settings.batch = 16;
+      settings.optimizer = optimizer;
+      settings.loss_scale = scale;
+      Runtime runtime({.device = "cpu"});
+      checksums.push_back(train(settings, training, test, runtime).weights_checksum);
+    }
+    EXPECT_EQ(checksums[0], checksums[1]) << optimizer;
+  }
+}
+
+TEST(LearningRate, RisesAndFallsAsTheScheduleSays) {
+  TrainSettings settings;
+  settings.learning_rate = 0.5f;
+  settings.schedule = Schedule::kConstant;
+  EXPECT_EQ(rate_at(settings, 77, 100), 0.5f);
+  settings.schedule = Schedule::kCosine;
+  EXPECT_EQ(rate_at(settings, 0, 100), 0.5f);
+  EXPECT_FLOAT_EQ(rate_at(settings, 50, 100), 0.25f);
+  EXPECT_LT(rate_at(settings, 99, 100), 0.001f);
+  settings.schedule = Schedule::kOneCycle;
+  EXPECT_FLOAT_EQ(rate_at(settings, 0, 100), 0.02f);
+  EXPECT_FLOAT_EQ(rate_at(settings, 25, 100), 0.5f);
+  EXPECT_LT(rate_at(settings, 24, 100), 0.5f);
+  EXPECT_LT(rate_at(settings, 26, 100), 0.5f);
+  EXPECT_LT(rate_at(settings, 99, 100), 0.001f);
+}
+
 TEST(Training, RefusesSettingsThatMakeNoSense) {
   const Dataset training = draw_digits(64, 1), test = draw_digits(20, 1, 64);
   for (const auto& change : std::vector<std::function<void(TrainSettings&)>>{
            [](TrainSettings& s) { s.batch = 0; }, [](TrainSettings& s) { s.batch = 65; },
            [](TrainSettings& s) { s.epochs = 0; }, [](TrainSettings& s) { s.learning_rate = -1; },
-           [](TrainSettings& s) { s.optimizer = "adamm"; },
+           [](TrainSettings& s) { s.loss_scale = 0; }, [](TrainSettings& s) { s.optimizer = "adamm"; },
            [](TrainSettings& s) { s.load_weights = "/nowhere"; }}) {
     TrainSettings settings;
     settings.batch = 16;

@@ -78,6 +78,30 @@ TEST(Plan, PutsEveryUpdateAfterEverythingThatCanFail) {
   EXPECT_TRUE(updating);
 }
 
+TEST(Plan, RunsOnlyTheUpdatesThatAreAskedFor) {
+  Graph graph;
+  const Value a = graph.variable("a", {DType::kI32, {}}, zeros());
+  const Value b = graph.variable("b", {DType::kI32, {}}, zeros());
+  graph.add(CounterUpdate{}, std::vector<Value>{a});
+  graph.add(CounterUpdate{}, std::vector<Value>{b});
+  const std::vector<int64_t> workspace(2);
+  for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel}) {
+    const auto runs = [&](const Targets& targets) {
+      Plan plan = make_plan(graph, targets, mode, workspace);
+      EXPECT_EQ(find_fault(graph, plan, workspace), std::nullopt);
+      plan.targets.updated = {b};
+      EXPECT_EQ(find_fault(graph, plan, workspace).has_value(), targets.updated != std::vector{b});
+      return plan.steps.size();
+    };
+    EXPECT_EQ(runs({{}, true}), 2u);
+    EXPECT_EQ(runs({{}, true, {b}}), 1u);
+    EXPECT_EQ(runs({{}, true, {a, b}}), 2u);
+  }
+  Graph other;
+  const Value c = other.variable("c", {DType::kI32, {}}, zeros());
+  EXPECT_THROW(make_plan(graph, {{}, true, {c}}, PlanMode::kDynamic, workspace), InvalidArgument);
+}
+
 TEST(Plan, RefusesToFetchWhatFusingTookAway) {
   SmallNet net;
   Value middle{&net.graph, net.graph.node(0).outputs[0]};

@@ -1,0 +1,47 @@
+#include "examples/mnist/train_settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+
+#include "runtime/core/errors.h"
+#include "runtime/core/suggest.h"
+
+namespace headroom {
+namespace {
+
+constexpr std::array<std::string_view, 4> kMathNames = {"f32", "tf32", "bf16", "f16"};  // as in Math
+
+}  // namespace
+
+std::span<const std::string_view> math_names() {
+  return kMathNames;
+}
+
+Math parse_math(std::string_view name) {
+  const auto* const found = std::find(kMathNames.begin(), kMathNames.end(), name);
+  if (found == kMathNames.end()) {
+    throw InvalidArgument(
+        fmt::format("math '{}' is unknown; known are {}", name, list_with_suggestion(name, kMathNames)));
+  }
+  return static_cast<Math>(found - kMathNames.begin());
+}
+
+float rate_at(const TrainSettings& settings, int64_t step, int64_t steps) {
+  const auto turn = [](double at, double end) { return 0.5 * (1 + std::cos(std::numbers::pi * at / end)); };
+  const auto at = static_cast<double>(step), end = static_cast<double>(steps);
+  double share = 1;
+  if (settings.schedule == Schedule::kCosine) share = turn(at, end);
+  if (settings.schedule == Schedule::kOneCycle) {
+    // Smith, Topin 2018, with PyTorch's shape: a quarter of the way up from a 25th, then down to 0.
+    constexpr double kStart = 0.04;
+    const double rise = 0.25 * end;
+    share = at < rise ? kStart + (1 - kStart) * at / rise : turn(at - rise, end - rise);
+  }
+  return static_cast<float>(static_cast<double>(settings.learning_rate) * share);
+}
+
+}  // namespace headroom

@@ -1,0 +1,58 @@
+// How the conv net is trained, and what one step of it gave. Knows no graph.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "kernels/kernel.h"
+#include "runtime/plan.h"
+
+namespace headroom {
+
+// Of the learning rate. Cosine falls to zero at the end; one-cycle rises to the rate first.
+enum class Schedule : uint8_t { kConstant, kCosine, kOneCycle };
+
+// Where the images are: on the device from the start, or in host memory, from which each step's are copied.
+enum class DataOn : uint8_t { kDevice, kHost };
+
+struct TrainSettings {
+  int epochs = 5;
+  int64_t batch = 64;
+  std::string optimizer = "adam";
+  float learning_rate = 1e-3f;
+  Schedule schedule = Schedule::kCosine;
+  uint64_t seed = 1;
+  PlanMode plan = PlanMode::kDynamic;
+  bool fused = true;          // fuse convolutions with bias, relu and pooling, and use kernels of our own
+  Math math = Math::kTf32;    // of products on a GPU
+  bool deterministic = true;  // the same weights on every run, on a GPU, too
+  DataOn data_on = DataOn::kDevice;
+  float loss_scale = 1;                   // what the loss is multiplied by for the gradients' sake
+  int64_t steps = 0;                      // of each epoch; 0: as many as the data gives
+  int64_t evaluate_every = 0;             // steps between evaluations; 0: after each epoch alone
+  std::optional<double> target_accuracy;  // training ends at the first evaluation that reaches it
+  std::string load_weights;               // safetensors; empty: none
+  std::string save_weights;
+};
+
+struct StepReport {
+  int epoch;      // from 1
+  int64_t step;   // of the epoch, from 1
+  int64_t steps;  // in the epoch
+  float loss, accuracy, learning_rate;
+  double seconds;                       // since training began, when the step was known to be done
+  std::optional<double> test_accuracy;  // where the net was evaluated after this step
+};
+
+// "f32", "tf32", "bf16", "f16", in the order of Math.
+std::span<const std::string_view> math_names();
+// Throws InvalidArgument listing them.
+Math parse_math(std::string_view name);
+
+// The learning rate of step `step` of `steps`.
+float rate_at(const TrainSettings& settings, int64_t step, int64_t steps);
+
+}  // namespace headroom

@@ -1,0 +1,84 @@
+#include "examples/mnist/training_graph.h"
+
+#include "examples/mnist/dataset.h"
+#include "runtime/functions.h"
+#include "runtime/fuse.h"
+#include "runtime/gradients.h"
+#include "runtime/optimizer.h"
+
+namespace headroom {
+namespace {
+
+TensorSpec images_spec(int64_t count) {
+  return {DType::kU8, {count, Dataset::kSide, Dataset::kSide, 1}};
+}
+TensorSpec vector_of(DType dtype, int64_t count) {
+  return {dtype, {count}};
+}
+
+Value images_of_step(const ResidentSet& set, int64_t batch) {
+  return take_batch(set.images, set.step, set.order, {batch, kPixelScale});
+}
+
+}  // namespace
+
+TrainingGraph::TrainingGraph(const TrainSettings& settings, const TrainingSizes& sizes)
+    : resident_(settings.data_on == DataOn::kDevice) {
+  const int64_t batch = settings.batch;
+  const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
+  Value batch_images, batch_labels, test_images;
+  if (resident_) {
+    const int64_t test_steps = (sizes.test_images + batch - 1) / batch;
+    const NameScope scope(graph, "data");
+    training = {graph.variable("images", images_spec(sizes.training_images), unset()),
+                graph.variable("labels", vector_of(DType::kI32, sizes.training_images), unset()),
+                graph.variable("order", vector_of(DType::kI32, sizes.steps * batch), unset()), step};
+    rates = graph.variable("rates", vector_of(DType::kF32, sizes.steps), unset());
+    losses = graph.variable("losses", rates.spec(), zeros());
+    accuracies = graph.variable("accuracies", rates.spec(), zeros());
+    test = {graph.variable("test_images", images_spec(sizes.test_images), unset()),
+            {},
+            graph.variable("test_order", vector_of(DType::kI32, test_steps * batch), unset()),
+            graph.variable("test_step", {DType::kI32, {}}, zeros())};
+    all_predictions = graph.variable("predictions", {DType::kI32, {test_steps, batch}}, zeros());
+
+    batch_images = images_of_step(training, batch);
+    batch_labels = take_batch(training.labels, step, training.order, {batch});
+    learning_rate = reshape(take_batch(rates, step, {1}), {});
+  } else {
+    batch_images = test_images = images = graph.input("images", images_spec(batch));
+    batch_labels = labels = graph.input("labels", vector_of(DType::kI32, batch));
+    learning_rate = graph.input("learning_rate", {DType::kF32, {}});
+  }
+  const ConvNet net(graph, settings.seed);
+  parameters = net.parameters();
+
+  const Value logits = net.logits(batch_images);
+  loss = mean(cross_entropy(logits, batch_labels));
+  accuracy = headroom::accuracy(logits, batch_labels);
+  if (resident_) graph.add(RowUpdate{}, std::vector<Value>{step, losses, loss, accuracies, accuracy});
+  const Value scaled = settings.loss_scale == 1 ? loss : scale(loss, settings.loss_scale);
+  add_updates(parse_optimizer(settings.optimizer), parameters, gradients(scaled, parameters), learning_rate,
+              step, settings.loss_scale);
+
+  const NameScope testing(graph, "test");
+  if (resident_) test_images = images_of_step(test, batch);
+  predictions = argmax(net.logits(test_images));
+  if (resident_) {
+    graph.add(RowUpdate{}, std::vector<Value>{test.step, all_predictions, predictions});
+    graph.add(CounterUpdate{}, std::vector<Value>{test.step});
+  }
+  if (settings.fused) fuse(graph, std::vector<Value>{loss, accuracy, predictions});
+}
+
+Targets TrainingGraph::training_targets() const {
+  if (!resident_) return {{loss, accuracy}, true};
+  return {{}, true, {training.step, parameters[0], losses}};
+}
+
+Targets TrainingGraph::test_targets() const {
+  if (!resident_) return {{predictions}, false};
+  return {{}, true, {test.step, all_predictions}};
+}
+
+}  // namespace headroom

@@ -1,0 +1,54 @@
+// Training and testing the conv net as one graph over the same variables, for data on the device or on the
+// host. Knows no device and no session.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "examples/mnist/conv_net.h"
+#include "examples/mnist/train_settings.h"
+#include "runtime/graph.h"
+
+namespace headroom {
+
+// What the graph has to be made for.
+struct TrainingSizes {
+  int64_t training_images, test_images;
+  int64_t steps;  // of an epoch
+};
+
+// The images of one set on the device, and which of them each step takes. All variables.
+struct ResidentSet {
+  Value images;  // u8 (N,28,28,1)
+  Value labels;  // i32 (N); in training
+  Value order;   // i32 (steps * batch)
+  Value step;    // i32 []
+};
+
+class TrainingGraph {
+ public:
+  TrainingGraph(const TrainSettings& settings, const TrainingSizes& sizes);
+
+  Graph graph;
+  std::vector<Value> parameters;
+  Value loss, accuracy;  // f32 [] of a step
+  Value predictions;     // i32 (batch) of the test images fed
+
+  // With the data on the host: what each step is fed.
+  Value images, labels, learning_rate;
+
+  // With the data on the device.
+  ResidentSet training, test;
+  Value rates;               // f32 (steps): of an epoch
+  Value losses, accuracies;  // f32 (steps): what the steps of an epoch gave
+  Value all_predictions;     // i32 (test steps, batch)
+
+  // What a training step and a test step run.
+  Targets training_targets() const;
+  Targets test_targets() const;
+
+ private:
+  bool resident_;
+};
+
+}  // namespace headroom

@@ -1,0 +1,57 @@
+// Convolutions through cuDNN against the CPU's.
+#include <gtest/gtest.h>
+
+#include "tests/kernels/conv_cases.h"
+#include "tests/kernels/cuda_product.h"
+
+namespace headroom::test {
+namespace {
+
+class CudaConvTest : public CudaTableTest<ConvCase> {
+ protected:
+  struct Row {
+    Op op;
+    std::vector<HostTensor> inputs;
+  };
+  std::vector<Row> directions() const {
+    return {{c.conv, {x, filter}},
+            {Conv2dInputGrad{c.conv, c.x}, {dy, filter}},
+            {Conv2dFilterGrad{c.conv, c.filter}, {x, dy}}};
+  }
+
+  const ConvCase& c = GetParam();
+  HostTensor x = random_floats(c.x, 1), filter = random_floats(c.filter, 2);
+  HostTensor dy = random_floats(infer_outputs(c.conv, specs_of({x, filter}))[0].shape, 4);
+};
+
+TEST_P(CudaConvTest, ForwardAndBothGradientsAgreeWithTheCpuInEveryMath) {
+  for (const Row& row : directions()) {
+    for (Math math : kEveryMath) {
+      for (bool deterministic : {false, true})
+        expect_product(*device, row.op, row.inputs, {.math = math, .deterministic = deterministic});
+    }
+  }
+}
+
+TEST_P(CudaConvTest, StaysBelowALowWorkspaceLimit) {
+  // Enough for a filter in another layout, far less than unfolded images take.
+  const KernelSettings low{.workspace_limit_bytes = int64_t{256} << 10};
+  for (const Row& row : directions()) {
+    EXPECT_LE(workspace_bytes(*device, row.op, row.inputs, low), low.workspace_limit_bytes);
+    expect_product(*device, row.op, row.inputs, low);
+  }
+}
+
+TEST_P(CudaConvTest, TheSameInputGivesTheSameBits) {
+  for (const Row& row : directions()) {
+    const auto run = [&] { return run_on_cuda(*device, row.op, row.inputs, {.math = Math::kTf32})[0]; };
+    const HostTensor once = run();
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(once.same_bytes(run())) << op_name(row.op);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaConvTest, testing::ValuesIn(kConvCases),
+                         [](const auto& row) { return std::string(row.param.name); });
+
+}  // namespace
+}  // namespace headroom::test
