@@ -100,7 +100,7 @@ std::string target_of(const std::string& path) {
 }
 
 std::string temporary_beside(const std::string& target) {
-  return fmt::format("{}.{}.tmp", target, getpid());
+  return fmt::format("{}.{}.tmp", target, gettid());  // threads write, too
 }
 
 }  // namespace
