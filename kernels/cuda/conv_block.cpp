@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/library_conv_block.h"
 #include "runtime/core/cuda/check.h"
-#include "runtime/core/errors.h"
 
 namespace headroom::cuda {
 
@@ -23,31 +23,35 @@ unsigned blocks_for(int64_t tiles, int64_t slices, int64_t shared_bytes, const C
 
 namespace {
 
-// The first kernel that one of the makers gives for these shapes.
+// The first kernel of our own that one of the makers gives for these shapes; null where there is none, or
+// where only the libraries are asked for.
 template <typename... Makers>
 std::unique_ptr<Kernel> first_of(const ConvBlock& block, const Shape& x, const Shape& filter,
                                  const Request& request, Makers... makers) {
+  if (request.settings.library_only) return nullptr;
   const std::optional<ConvGeometry> geometry = geometry_of(block, x, filter);
   std::unique_ptr<Kernel> kernel;
   if (geometry) ((kernel = makers(*geometry, request)) || ...);
-  if (!kernel) throw InvalidArgument("a convolution block of this shape has no CUDA kernel");
   return kernel;
 }
 
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const ConvBlock& op, const Request& request) {
-  return first_of(op, request.inputs[0].shape, request.inputs[1].shape, request, &make_thin_conv_forward,
-                  &make_conv_forward);
+  auto kernel = first_of(op, request.inputs[0].shape, request.inputs[1].shape, request,
+                         &make_thin_conv_forward, &make_conv_forward);
+  return kernel ? std::move(kernel) : library_conv_block(op, request);
 }
 
 std::unique_ptr<Kernel> make_kernel(const ConvBlockInputGrad& op, const Request& request) {
-  return first_of(op.block, op.input_shape, request.inputs[2].shape, request, &make_conv_input_grad);
+  auto kernel = first_of(op.block, op.input_shape, request.inputs[2].shape, request, &make_conv_input_grad);
+  return kernel ? std::move(kernel) : library_conv_block_input_grad(op, request);
 }
 
 std::unique_ptr<Kernel> make_kernel(const ConvBlockFilterGrad& op, const Request& request) {
-  return first_of(op.block, request.inputs[0].shape, op.filter_shape, request, &make_thin_conv_filter_grad,
-                  &make_conv_filter_grad);
+  auto kernel = first_of(op.block, request.inputs[0].shape, op.filter_shape, request,
+                         &make_thin_conv_filter_grad, &make_conv_filter_grad);
+  return kernel ? std::move(kernel) : library_conv_block_filter_grad(op, request);
 }
 
 }  // namespace headroom::cuda

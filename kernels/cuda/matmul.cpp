@@ -26,7 +26,7 @@ Strides batch_strides(const Shape& operand, const Shape& batch) {
 std::unique_ptr<Kernel> make_kernel(const MatMul& op, const Request& request) {
   const Shape &a = request.inputs[0].shape, &b = request.inputs[1].shape, &y = request.outputs[0].shape;
   if (y.elements() == 0) return function_kernel([](const Call&) {});
-  ProductShape shape{y[y.rank() - 2], y.last(), op.transpose_a ? a[a.rank() - 2] : a.last(), op};
+  MatMulShape shape{y[y.rank() - 2], y.last(), op.transpose_a ? a[a.rank() - 2] : a.last(), op};
   if (shape.k == 0) {
     return function_kernel([bytes = request.outputs[0].bytes()](const Call& call) {
       HR_CHECK(cudaMemsetAsync(call.out(), 0, static_cast<size_t>(bytes), call.stream));

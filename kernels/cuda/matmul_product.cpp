@@ -84,7 +84,7 @@ int64_t span_bytes(int64_t rows, int64_t columns, int64_t batch, int64_t stride)
   return (elements * int64_t{sizeof(float)} + 255) / 256 * 256;
 }
 
-std::string name_of(const ProductShape& s, Epilogue epilogue, const KernelSettings& settings) {
+std::string name_of(const MatMulShape& s, Epilogue epilogue, const KernelSettings& settings) {
   return fmt::format("matmul {}x{}x{}{}{} batch {} strides {},{},{}{} epilogue {} math {}{}", s.m, s.n, s.k,
                      s.op.transpose_a ? " ta" : "", s.op.transpose_b ? " tb" : "", s.batch, s.stride_a,
                      s.stride_b, s.stride_y, s.aligned ? "" : " unaligned", static_cast<int>(epilogue),
@@ -112,7 +112,7 @@ std::optional<cublasLtMatmulAlgo_t> parse_algorithm(const std::string& text) {
 
 }  // namespace
 
-Product::Product(const Request& request, const ProductShape& s, Epilogue epilogue)
+Product::Product(const Request& request, const MatMulShape& s, Epilogue epilogue)
     : handle_(cublasLtHandle_t(request.device.blas())),
       description_(describe(request.settings, s.op, epilogue)),
       first_(s.op.transpose_b ? layout(s.n, s.k, s.batch, s.stride_b)
@@ -160,7 +160,7 @@ std::vector<cublasLtMatmulHeuristicResult_t> Product::suggestions(const KernelSe
   return results;
 }
 
-std::vector<PlanCandidate> Product::candidates(const KernelSettings& settings, const ProductShape& s) const {
+std::vector<PlanCandidate> Product::candidates(const KernelSettings& settings, const MatMulShape& s) const {
   const int64_t a_bytes = span_bytes(s.m, s.k, s.batch, s.stride_a);
   const int64_t b_bytes = span_bytes(s.k, s.n, s.batch, s.stride_b);
   const int64_t y_bytes = span_bytes(s.m, s.n, s.batch, s.stride_y);

@@ -14,7 +14,7 @@
 namespace headroom::cuda {
 
 // (m,k) x (k,n) -> (m,n), all row-major, `batch` times. A transposed operand is stored as (k,m) or (n,k).
-struct ProductShape {
+struct MatMulShape {
   int64_t m = 0, n = 0, k = 0;
   MatMul op;
   int64_t batch = 1;
@@ -35,7 +35,7 @@ enum class Epilogue : uint8_t {
 // way into the tensor cores; they stay f32 in memory, so that no mode needs a copy of them.
 class Product {
  public:
-  Product(const Request& request, const ProductShape& shape, Epilogue epilogue = Epilogue::kNone);
+  Product(const Request& request, const MatMulShape& shape, Epilogue epilogue = Epilogue::kNone);
 
   int64_t workspace_bytes() const { return workspace_bytes_; }
   // Queues the products on `stream`. `bias` is read or written as the epilogue says.
@@ -48,7 +48,7 @@ class Product {
   // What cuBLASLt suggests for a workspace of at most `limit_bytes`.
   std::vector<cublasLtMatmulHeuristicResult_t> suggestions(const KernelSettings& settings, bool aligned,
                                                            int64_t limit_bytes) const;
-  std::vector<PlanCandidate> candidates(const KernelSettings& settings, const ProductShape& shape) const;
+  std::vector<PlanCandidate> candidates(const KernelSettings& settings, const MatMulShape& shape) const;
   bool use(const PlanChoice& choice);
   void launch(const Algorithm& algorithm, const float* a, const float* b, float* y, float* bias,
               void* workspace, int64_t workspace_bytes, cudaStream_t stream) const;

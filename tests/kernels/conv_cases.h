@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <ostream>
 
 #include "runtime/core/ops.h"
 
@@ -13,6 +14,11 @@ struct ConvCase {
   Conv2d conv;
   std::optional<Pool2d> pool;
 };
+
+// The row's name where GoogleTest names a row that failed.
+inline void PrintTo(const ConvCase& row, std::ostream* stream) {
+  *stream << row.name;
+}
 
 inline const ConvCase kConvCases[] = {
     {"net_first", {3, 28, 28, 1}, {3, 3, 1, 32}, {}, Pool2d{}},
