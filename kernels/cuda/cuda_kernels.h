@@ -79,6 +79,41 @@ std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Fill& op, const Request& request);
 // take_batch.cu
 std::unique_ptr<Kernel> make_kernel(const TakeBatch& op, const Request& request);
+// binary.cu
+std::unique_ptr<Kernel> make_kernel(const Binary& op, const Request& request);
+// pool.cu
+std::unique_ptr<Kernel> make_kernel(const MaxPool& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const MaxPoolGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const AvgPool& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const AvgPoolGrad& op, const Request& request);
+// gather.cu
+std::unique_ptr<Kernel> make_kernel(const Gather& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const GatherGrad& op, const Request& request);
+// reduce.cu
+std::unique_ptr<Kernel> make_kernel(const Reduce& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const ReduceMaxGrad& op, const Request& request);
+// arg_max.cu
+std::unique_ptr<Kernel> make_kernel(const ArgMax& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Accuracy& op, const Request& request);
+// softmax.cu
+std::unique_ptr<Kernel> make_kernel(const Softmax& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const SoftmaxGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const CrossEntropy& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad& op, const Request& request);
+// shape_ops.cu
+std::unique_ptr<Kernel> make_kernel(const Reshape& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Transpose& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Slice& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const SliceGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const BroadcastTo& op, const Request& request);
+// concat.cu
+std::unique_ptr<Kernel> make_kernel(const Concat& op, const Request& request);
+// dropout.cu
+std::unique_ptr<Kernel> make_kernel(const Dropout& op, const Request& request);
+// batch_norm.cu
+std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const BatchNormInference& op, const Request& request);
 // updates.cu
 std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, const Request& request);

@@ -123,7 +123,21 @@ auto with_index_type(int64_t largest, F f) {
   return largest < (int64_t{1} << 31) ? f(uint32_t{}) : f(int64_t{});
 }
 
-// Where the i-th element of a LoopNest is in each of its N operands.
+// Whether every row of the nest is whole groups of `lanes` neighbours, which start at multiples of `lanes` in
+// each operand that is dense along rows.
+template <size_t N>
+bool rows_have_lanes(const LoopNest<N>& nest, int lanes) {
+  if (nest.extent(0) % lanes != 0) return false;
+  for (int axis = 1; axis < nest.axis_count(); ++axis) {
+    for (size_t n = 0; n < N; ++n) {
+      if (nest.row_strides()[n] == 1 && nest.strides(axis)[n] % lanes != 0) return false;
+    }
+  }
+  return true;
+}
+
+// Where the i-th element of a LoopNest, or the i-th group of neighbours along its rows, is in each of its N
+// operands.
 template <int N, typename I>
 struct Offsets {
   I at[N];
@@ -131,10 +145,12 @@ struct Offsets {
 template <int N, typename I>
 class StridedIndex {
  public:
-  explicit StridedIndex(const LoopNest<N>& nest) : axes_(nest.axis_count()) {
+  explicit StridedIndex(const LoopNest<N>& nest, int lanes = 1) : axes_(nest.axis_count()) {
     for (int axis = 0; axis < axes_; ++axis) {
-      extents_[axis] = Divider<I>(nest.extent(axis));
-      for (int n = 0; n < N; ++n) strides_[axis][n] = static_cast<I>(nest.strides(axis)[n]);
+      const int step = axis == 0 ? lanes : 1;
+      // Nobody asks for an element of an empty nest, but one is described all the same.
+      extents_[axis] = Divider<I>(std::max<int64_t>(1, nest.extent(axis) / step));
+      for (int n = 0; n < N; ++n) strides_[axis][n] = static_cast<I>(nest.strides(axis)[n] * step);
     }
   }
   __device__ Offsets<N, I> operator()(I i) const {

@@ -1,77 +1,74 @@
 // A GPU's kernel run once on copies of tensors in host memory, as run_op does on the CPU.
 #pragma once
 
-#include <stdexcept>
+#include <deque>
 
 #include "runtime/core/cuda/devices.h"
-#include "tests/kernels/host_tensor.h"
+#include "tests/kernels/device_tensor.h"
 
 namespace headroom::test {
 
-// A tensor's memory on a device, with a guard behind the bytes.
-class DeviceTensor {
- public:
-  DeviceTensor(Device& device, const HostTensor& host) : DeviceTensor(device, host.spec()) {
-    device.memory().copy_to_device(data_, host.data<void>(), static_cast<int64_t>(host.bytes()));
-  }
-  // Neither zero nor a usual number.
-  DeviceTensor(Device& device, const TensorSpec& spec)
-      : memory_(device.memory()), spec_(spec), data_(memory_.try_allocate(all_bytes())) {
-    if (data_ == nullptr) throw std::runtime_error("no room on the GPU for the test's tensors");
-    const std::vector<std::byte> pattern(static_cast<size_t>(all_bytes()), kPattern);
-    memory_.copy_to_device(data_, pattern.data(), all_bytes());
-  }
-  DeviceTensor(DeviceTensor&& other) noexcept
-      : memory_(other.memory_), spec_(other.spec_), data_(std::exchange(other.data_, nullptr)) {}
-  ~DeviceTensor() {
-    if (data_ != nullptr) memory_.release(data_, all_bytes());
-  }
-
-  TensorView view() const { return {data_, spec_}; }
-  // Throws std::logic_error when something was written behind the bytes.
-  void copy_to(const HostTensor& host) const {
-    std::vector<std::byte> bytes(static_cast<size_t>(all_bytes()));
-    memory_.copy_to_host(bytes.data(), data_, all_bytes());
-    std::memcpy(host.data<void>(), bytes.data(), host.bytes());
-    for (size_t i = host.bytes(); i < bytes.size(); ++i) {
-      if (bytes[i] != kPattern) throw std::logic_error("the kernel wrote behind a tensor");
-    }
-  }
-
- private:
-  static constexpr std::byte kPattern{0xA5};
-  int64_t all_bytes() const { return spec_.bytes() + 256; }
-
-  DeviceMemory& memory_;
-  TensorSpec spec_;
-  void* data_;
+// Where a run finds its memory, and how it is queued.
+struct CudaRun {
+  int64_t shift = 0;       // of every tensor, in elements, from an aligned address
+  uint8_t garbage = 0xA5;  // what outputs and workspace hold before
+  bool in_place = false;   // output 0 in the memory of in_place_input
+  bool recorded = false;   // as the one task of a recording
 };
 
 // Runs the GPU's kernel of `op` once; returns its outputs. Updates change `inputs`.
 inline std::vector<HostTensor> run_on_cuda(Device& device, const Op& op,
                                            const std::vector<HostTensor>& inputs,
-                                           const KernelSettings& settings = {}) {
+                                           const KernelSettings& settings = {}, const CudaRun& way = {}) {
   const std::vector<TensorSpec> input_specs = specs_of(inputs);
   const std::vector<TensorSpec> output_specs = infer_outputs(op, input_specs);
   const std::unique_ptr<Kernel> kernel = make_cuda_kernel(op, input_specs, output_specs, device, settings);
-  std::vector<DeviceTensor> device_inputs, device_outputs;
+  std::deque<DeviceTensor> device_inputs, device_outputs;
   std::vector<TensorView> input_views, output_views;
   for (const HostTensor& input : inputs) {
-    input_views.push_back(device_inputs.emplace_back(device, input).view());
+    input_views.push_back(device_inputs.emplace_back(device, input, way.shift).view());
   }
+  const auto garbage = [&](const TensorSpec& spec) {
+    HostTensor result(spec);
+    std::fill_n(result.data<uint8_t>(), result.bytes(), way.garbage);
+    return result;
+  };
   for (const TensorSpec& output : output_specs) {
-    output_views.push_back(device_outputs.emplace_back(device, output).view());
+    output_views.push_back(device_outputs.emplace_back(device, garbage(output), way.shift).view());
   }
-  const HostTensor host_workspace({DType::kU8, {kernel->workspace_bytes()}});
-  const DeviceTensor workspace(device, host_workspace.spec());
-  kernel->run(input_views, output_views, workspace.view().data, {});
+  const int shared = way.in_place ? in_place_input(op, input_specs, output_specs[0]) : -1;
+  if (shared >= 0) output_views[0].data = input_views[static_cast<size_t>(shared)].data;
+  const DeviceTensor workspace(device, garbage({DType::kU8, {kernel->workspace_bytes()}}));
+
+  const auto queue = [&](Stream stream) {
+    kernel->run(input_views, output_views, workspace.view().data, stream);
+  };
+  std::unique_ptr<Recording> recording;
+  if (way.recorded) {
+    recording = device.record(std::vector<Task>{{queue, {}, {}}}, 1);
+    recording->launch({});
+  } else {
+    queue({});
+  }
   device.synchronize({});
-  std::vector<HostTensor> outputs(output_specs.begin(), output_specs.end());
-  for (size_t i = 0; i < outputs.size(); ++i) device_outputs[i].copy_to(outputs[i]);
-  for (int i : mutated_inputs(op, inputs.size())) {
-    device_inputs[static_cast<size_t>(i)].copy_to(inputs[static_cast<size_t>(i)]);
+
+  std::vector<HostTensor> outputs;
+  for (size_t i = 0; i < device_outputs.size(); ++i) {
+    const bool taken_over = i == 0 && shared >= 0;
+    const DeviceTensor& from = taken_over ? device_inputs[static_cast<size_t>(shared)] : device_outputs[i];
+    outputs.push_back(from.read_as(output_specs[i]));
   }
-  workspace.copy_to(host_workspace);
+  const std::vector<int> mutated = mutated_inputs(op, inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const int position = static_cast<int>(i);
+    const HostTensor now = device_inputs[i].read();
+    if (std::find(mutated.begin(), mutated.end(), position) != mutated.end()) {
+      std::copy_n(now.data<uint8_t>(), now.bytes(), inputs[i].data<uint8_t>());
+    } else if (position != shared && !now.same_bytes(inputs[i])) {
+      throw std::logic_error("the kernel changed an input");
+    }
+  }
+  workspace.read();
   return outputs;
 }
 

@@ -24,7 +24,11 @@ inline void PrintTo(const KernelCase& row, std::ostream* stream) {
 
 std::vector<KernelCase> kernel_cases();
 
-// Parts of it.
+// Rows for a GPU beside those, which are small: results shared between blocks, loops that take several turns,
+// rows longer than a warp takes, tiles that are full and tiles that are not.
+std::vector<KernelCase> large_kernel_cases();
+
+// Parts of the common table.
 void add_matmul_and_pool_cases(std::vector<KernelCase>& cases);
 void add_elementwise_cases(std::vector<KernelCase>& cases);
 void add_movement_cases(std::vector<KernelCase>& cases);

@@ -1,0 +1,132 @@
+// Rows of a table picked by indices, and the gradient that adds them back.
+#include "kernels/cuda/device_loops.cuh"
+#include "kernels/cuda/index_report.cuh"
+
+namespace headroom::cuda {
+namespace {
+
+// Elements of table[i].
+int64_t row_elements(const Shape& table) {
+  int64_t elements = 1;
+  for (int axis = 1; axis < table.rank(); ++axis) elements *= table[axis];
+  return elements;
+}
+
+std::shared_ptr<IndexFaults::Site> index_faults(std::string_view op_name, int64_t rows,
+                                                const Request& request) {
+  return std::make_shared<IndexFaults::Site>(request.device.index_faults().add(op_name, "index", rows));
+}
+
+// Rows of `units` units each; a row picked by an index that is none is zero.
+template <typename Unit, typename I>
+__global__ void gather_rows(Divider<I> units, int64_t total, int64_t rows, const Unit* table,
+                            const int32_t* indices, Unit* y, FaultSlot fault) {
+  for (int64_t i = grid_thread(); i < total; i += grid_threads()) {
+    const I position = units.quotient(static_cast<I>(i));
+    const I unit = static_cast<I>(i) - position * units.divisor;
+    const int32_t index = indices[position];
+    if (in_range(index, rows)) {
+      y[i] = table[int64_t{index} * units.divisor + unit];
+    } else {
+      y[i] = Unit{};
+      if (unit == 0) report(fault, position, index);
+    }
+  }
+}
+
+// Where rows have no elements there are still indices to look at.
+__global__ void check_indices(int64_t count, int64_t rows, const int32_t* indices, FaultSlot fault) {
+  for (int64_t i = grid_thread(); i < count; i += grid_threads()) {
+    if (!in_range(indices[i], rows)) report(fault, i, indices[i]);
+  }
+}
+
+struct GatherShape {
+  int64_t rows, count, row_bytes;
+};
+
+template <typename Unit>
+bool fits(const Call& call, int64_t row_bytes) {
+  return row_bytes % static_cast<int64_t>(sizeof(Unit)) == 0 && aligned<1>(call.in<Unit>(0)) &&
+         aligned<1>(call.out<Unit>());
+}
+
+template <typename Unit>
+void launch_gather(const CudaDevice& device, const Call& call, const GatherShape& shape, FaultSlot fault) {
+  const int64_t units = shape.row_bytes / static_cast<int64_t>(sizeof(Unit)), total = shape.count * units;
+  with_index_type(total, [&](auto type) {
+    using I = decltype(type);
+    launch(gather_rows<Unit, I>, blocks_for(device, total), kThreads, call.stream, Divider<I>(units), total,
+           shape.rows, call.in<Unit>(0), call.in<int32_t>(1), call.out<Unit>(), fault);
+  });
+}
+
+// dtable[row] for each row: a warp adds up to 32 columns of one row, in the order of positions, for it looks
+// through all indices for the row's own. That reads the indices once per row, but needs neither atomics nor
+// memory to sort them in.
+__global__ void scatter_rows(int64_t rows, int64_t columns, int64_t count, const float* dy,
+                             const int32_t* indices, float* dtable, FaultSlot fault) {
+  constexpr unsigned kAll = ~0u;
+  constexpr int kWarp = 32, kBatch = 4;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t parts = max(int64_t{1}, (columns + kWarp - 1) / kWarp);
+  const int64_t tasks = max(int64_t{1}, rows * parts);
+  for (int64_t task = grid_thread() / kWarp; task < tasks; task += grid_threads() / kWarp) {
+    const int64_t row = task / parts, column = (task - row * parts) * kWarp + lane;
+    float sum = 0;
+    for (int64_t first = 0; first < count; first += kWarp * kBatch) {
+      unsigned found[kBatch], any = 0;
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        const int64_t position = first + b * kWarp + lane;
+        const int32_t index = position < count ? indices[position] : -1;
+        if (task == 0 && position < count && !in_range(index, rows)) report(fault, position, index);
+        found[b] = __ballot_sync(kAll, index == row);
+        any |= found[b];
+      }
+      if (any == 0 || column >= columns) continue;
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        for (unsigned left = found[b]; left != 0; left &= left - 1) {
+          sum += dy[(first + b * kWarp + __ffs(static_cast<int>(left)) - 1) * columns + column];
+        }
+      }
+    }
+    if (row < rows && column < columns) dtable[row * columns + column] = sum;
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_kernel(const Gather& op, const Request& request) {
+  const TensorSpec& table = request.inputs[0];
+  const GatherShape shape{table.shape[0], request.inputs[1].shape.elements(),
+                          row_elements(table.shape) * element_bytes(table.dtype)};
+  return function_kernel([=, &device = request.device,
+                          faults = index_faults(op_name(op), shape.rows, request)](const Call& call) {
+    if (shape.count == 0) return;
+    if (shape.row_bytes == 0) {
+      launch(check_indices, blocks_for(device, shape.count), kThreads, call.stream, shape.count, shape.rows,
+             call.in<int32_t>(1), faults->slot());
+    } else if (fits<uint4>(call, shape.row_bytes)) {
+      launch_gather<uint4>(device, call, shape, faults->slot());
+    } else if (fits<uint32_t>(call, shape.row_bytes)) {
+      launch_gather<uint32_t>(device, call, shape, faults->slot());
+    } else {
+      launch_gather<uint8_t>(device, call, shape, faults->slot());
+    }
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const GatherGrad& op, const Request& request) {
+  const int64_t rows = op.table_shape[0], columns = row_elements(op.table_shape);
+  const int64_t count = request.inputs[1].shape.elements();
+  const int64_t warps = std::max<int64_t>(1, rows * std::max<int64_t>(1, ceil_div(columns, 32)));
+  return function_kernel(
+      [=, &device = request.device, faults = index_faults(op_name(op), rows, request)](const Call& call) {
+        launch(scatter_rows, blocks_for(device, 32 * warps), kThreads, call.stream, rows, columns, count,
+               call.in(0), call.in<int32_t>(1), call.out(), faults->slot());
+      });
+}
+
+}  // namespace headroom::cuda

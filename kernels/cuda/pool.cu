@@ -1,0 +1,258 @@
+// Max and average pooling over (N,H,W,C) and their gradients. A thread works on neighbouring channels of one
+// pixel: a pixel of the output, or, for a gradient, a pixel of the image, which looks for the windows that it
+// is in, so that nothing is added from two sides.
+#include "kernels/cuda/device_loops.cuh"
+
+namespace headroom::cuda {
+namespace {
+
+// Along one axis: the extent of the image, of the output, and the windows.
+struct PoolAxis {
+  int input, output, window, stride, padding;
+
+  // A window's first position, outside the image where padded, and the part [begin, end) of it inside.
+  struct Range {
+    int begin, end;
+  };
+  __device__ int first(int out) const { return out * stride - padding; }
+  __device__ Range inside(int out) const { return {max(first(out), 0), min(first(out) + window, input)}; }
+  // The windows that have input position `in` inside.
+  __device__ Range windows_over(int in) const {
+    const int last = in + padding;
+    return {last < window ? 0 : (last - window) / stride + 1, min(last / stride + 1, output)};
+  }
+};
+
+// Channels [channel, channel + N) of a pixel of an image.
+template <typename I>
+struct Pixel {
+  int64_t image;
+  int row, column;
+  I channel;
+};
+template <typename I>
+class Pixels {
+ public:
+  Pixels(int64_t images, int64_t rows, int64_t columns, int64_t groups)
+      : count_(images * rows * columns * groups), rows_(rows), columns_(columns), groups_(groups) {}
+  int64_t count() const { return count_; }
+  __device__ int64_t size() const { return count_; }
+  template <int N>
+  __device__ Pixel<I> at(int64_t i) const {
+    const auto index = static_cast<I>(i);
+    const I pixel = groups_.quotient(index), line = columns_.quotient(pixel), image = rows_.quotient(line);
+    return {static_cast<int64_t>(image), static_cast<int>(line - image * rows_.divisor),
+            static_cast<int>(pixel - line * columns_.divisor), (index - pixel * groups_.divisor) * N};
+  }
+
+ private:
+  int64_t count_;
+  Divider<I> rows_, columns_, groups_;
+};
+
+struct PoolGeometry {
+  PoolAxis rows, columns;
+  int64_t images, channels;
+
+  PoolGeometry(const Pool2d& pool, const Shape& x, const Shape& y)
+      : rows(axis(pool, x, y, 0)), columns(axis(pool, x, y, 1)), images(x[0]), channels(x[3]) {}
+
+  // Offset of a pixel's first channel in the image and in the output.
+  __device__ int64_t input(int64_t image, int row, int column) const {
+    return ((image * rows.input + row) * columns.input + column) * channels;
+  }
+  __device__ int64_t output(int64_t image, int row, int column) const {
+    return ((image * rows.output + row) * columns.output + column) * channels;
+  }
+
+ private:
+  static PoolAxis axis(const Pool2d& pool, const Shape& x, const Shape& y, size_t i) {
+    const int axis = static_cast<int>(i) + 1;
+    return {static_cast<int>(x[axis]), static_cast<int>(y[axis]), pool.window[i], pool.stride[i],
+            pool.padding[i]};
+  }
+};
+
+template <int N, typename I>
+__global__ void max_pool(PoolGeometry geometry, Pixels<I> outputs, const float* x, float* y, uint8_t* index) {
+  for (int64_t i = grid_thread(); i < outputs.size(); i += grid_threads()) {
+    const Pixel<I> at = outputs.template at<N>(i);
+    const PoolAxis::Range rows = geometry.rows.inside(at.row), columns = geometry.columns.inside(at.column);
+    const int first_row = geometry.rows.first(at.row), first_column = geometry.columns.first(at.column);
+    Lanes<float, N> best;
+    Lanes<uint8_t, N> position;
+    for (int row = rows.begin; row < rows.end; ++row) {
+      for (int column = columns.begin; column < columns.end; ++column) {
+        const auto values = load<N>(x + geometry.input(at.image, row, column) + at.channel);
+        const auto here =
+            static_cast<uint8_t>((row - first_row) * geometry.columns.window + column - first_column);
+        const bool first = row == rows.begin && column == columns.begin;
+#pragma unroll
+        for (int lane = 0; lane < N; ++lane) {
+          const float value = values.values[lane], largest = best.values[lane];
+          // NaN wins over numbers and then stays.
+          if (!first && (value <= largest || largest != largest)) continue;
+          best.values[lane] = value;
+          position.values[lane] = here;
+        }
+      }
+    }
+    const int64_t to = geometry.output(at.image, at.row, at.column) + at.channel;
+    store(y + to, best);
+    if (index != nullptr) store(index + to, position);
+  }
+}
+
+template <int N, typename I>
+__global__ void max_pool_grad(PoolGeometry geometry, Pixels<I> inputs, const float* dy, const uint8_t* index,
+                              float* dx) {
+  for (int64_t i = grid_thread(); i < inputs.size(); i += grid_threads()) {
+    const Pixel<I> at = inputs.template at<N>(i);
+    const PoolAxis::Range rows = geometry.rows.windows_over(at.row);
+    const PoolAxis::Range columns = geometry.columns.windows_over(at.column);
+    Lanes<float, N> sum{};
+    for (int row = rows.begin; row < rows.end; ++row) {
+      for (int column = columns.begin; column < columns.end; ++column) {
+        const int64_t from = geometry.output(at.image, row, column) + at.channel;
+        const auto gradient = load<N>(dy + from);
+        const auto chosen = load<N>(index + from);
+        const int here = (at.row - geometry.rows.first(row)) * geometry.columns.window + at.column -
+                         geometry.columns.first(column);
+#pragma unroll
+        for (int lane = 0; lane < N; ++lane) {
+          sum.values[lane] += chosen.values[lane] == here ? gradient.values[lane] : 0;
+        }
+      }
+    }
+    store(dx + geometry.input(at.image, at.row, at.column) + at.channel, sum);
+  }
+}
+
+template <int N, typename I>
+__global__ void avg_pool(PoolGeometry geometry, Pixels<I> outputs, const float* x, float* y) {
+  for (int64_t i = grid_thread(); i < outputs.size(); i += grid_threads()) {
+    const Pixel<I> at = outputs.template at<N>(i);
+    const PoolAxis::Range rows = geometry.rows.inside(at.row), columns = geometry.columns.inside(at.column);
+    Lanes<float, N> sum{};
+    for (int row = rows.begin; row < rows.end; ++row) {
+      for (int column = columns.begin; column < columns.end; ++column) {
+        const auto values = load<N>(x + geometry.input(at.image, row, column) + at.channel);
+#pragma unroll
+        for (int lane = 0; lane < N; ++lane) sum.values[lane] += values.values[lane];
+      }
+    }
+    const float share = 1 / static_cast<float>((rows.end - rows.begin) * (columns.end - columns.begin));
+#pragma unroll
+    for (int lane = 0; lane < N; ++lane) sum.values[lane] *= share;
+    store(y + geometry.output(at.image, at.row, at.column) + at.channel, sum);
+  }
+}
+
+template <int N, typename I>
+__global__ void avg_pool_grad(PoolGeometry geometry, Pixels<I> inputs, const float* dy, float* dx) {
+  for (int64_t i = grid_thread(); i < inputs.size(); i += grid_threads()) {
+    const Pixel<I> at = inputs.template at<N>(i);
+    const PoolAxis::Range rows = geometry.rows.windows_over(at.row);
+    const PoolAxis::Range columns = geometry.columns.windows_over(at.column);
+    Lanes<float, N> sum{};
+    for (int row = rows.begin; row < rows.end; ++row) {
+      const PoolAxis::Range high = geometry.rows.inside(row);
+      for (int column = columns.begin; column < columns.end; ++column) {
+        const PoolAxis::Range wide = geometry.columns.inside(column);
+        const float share = 1 / static_cast<float>((high.end - high.begin) * (wide.end - wide.begin));
+        const auto gradient = load<N>(dy + geometry.output(at.image, row, column) + at.channel);
+#pragma unroll
+        for (int lane = 0; lane < N; ++lane) sum.values[lane] += gradient.values[lane] * share;
+      }
+    }
+    store(dx + geometry.input(at.image, at.row, at.column) + at.channel, sum);
+  }
+}
+
+// Calls f(lanes as a constant, Pixels) for pixels of the output or of the image, with as many channels
+// together as `arrays` allow.
+enum class Side { kOutput, kImage };
+template <typename F, typename... T>
+void with_pixels(const PoolGeometry& geometry, Side side, F f, const T*... arrays) {
+  const bool output = side == Side::kOutput;
+  const int64_t rows = output ? geometry.rows.output : geometry.rows.input;
+  const int64_t columns = output ? geometry.columns.output : geometry.columns.input;
+  const bool fours = geometry.channels % 4 == 0 && (aligned<4>(arrays) && ...);
+  const int64_t groups = fours ? geometry.channels / 4 : geometry.channels;
+  const int64_t count = geometry.images * rows * columns * groups;
+  if (count == 0) return;
+  with_index_type(count, [&](auto type) {
+    const Pixels<decltype(type)> pixels(geometry.images, rows, columns, groups);
+    if (fours) {
+      f(std::integral_constant<int, 4>(), type, pixels);
+    } else {
+      f(std::integral_constant<int, 1>(), type, pixels);
+    }
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_kernel(const MaxPool& op, const Request& request) {
+  const PoolGeometry geometry(op.pool, request.inputs[0].shape, request.outputs[0].shape);
+  return function_kernel([&device = request.device, geometry](const Call& call) {
+    const float* x = call.in(0);
+    float* y = call.out(0);
+    auto* index = call.out<uint8_t>(1);
+    with_pixels(
+        geometry, Side::kOutput,
+        [&](auto lanes, auto type, const auto& pixels) {
+          launch(max_pool<lanes, decltype(type)>, blocks_for(device, pixels.count()), kThreads, call.stream,
+                 geometry, pixels, x, y, index);
+        },
+        x, y, index);
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const MaxPoolGrad& op, const Request& request) {
+  const PoolGeometry geometry(op.pool, request.outputs[0].shape, request.inputs[0].shape);
+  return function_kernel([&device = request.device, geometry](const Call& call) {
+    const float* dy = call.in(0);
+    const auto* index = call.in<uint8_t>(1);
+    float* dx = call.out();
+    with_pixels(
+        geometry, Side::kImage,
+        [&](auto lanes, auto type, const auto& pixels) {
+          launch(max_pool_grad<lanes, decltype(type)>, blocks_for(device, pixels.count()), kThreads,
+                 call.stream, geometry, pixels, dy, index, dx);
+        },
+        dy, index, dx);
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const AvgPool& op, const Request& request) {
+  const PoolGeometry geometry(op.pool, request.inputs[0].shape, request.outputs[0].shape);
+  return function_kernel([&device = request.device, geometry](const Call& call) {
+    const float* x = call.in(0);
+    float* y = call.out();
+    with_pixels(
+        geometry, Side::kOutput,
+        [&](auto lanes, auto type, const auto& pixels) {
+          launch(avg_pool<lanes, decltype(type)>, blocks_for(device, pixels.count()), kThreads, call.stream,
+                 geometry, pixels, x, y);
+        },
+        x, y);
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const AvgPoolGrad& op, const Request& request) {
+  const PoolGeometry geometry(op.pool, request.outputs[0].shape, request.inputs[0].shape);
+  return function_kernel([&device = request.device, geometry](const Call& call) {
+    const float* dy = call.in(0);
+    float* dx = call.out();
+    with_pixels(
+        geometry, Side::kImage,
+        [&](auto lanes, auto type, const auto& pixels) {
+          launch(avg_pool_grad<lanes, decltype(type)>, blocks_for(device, pixels.count()), kThreads,
+                 call.stream, geometry, pixels, dy, dx);
+        },
+        dy, dx);
+  });
+}
+
+}  // namespace headroom::cuda

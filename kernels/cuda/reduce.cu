@@ -1,0 +1,195 @@
+// Sums, means and maxima over any axes, and the gradient of a maximum. Sums are kept in double, as on the
+// CPU: memory is slower, even where a GPU has few units for it.
+#include <cmath>
+#include <type_traits>
+
+#include "kernels/cuda/reductions.cuh"
+
+namespace headroom::cuda {
+namespace {
+
+struct Sum : Add {
+  using Value = double;
+  double factor;
+  static constexpr double kNothing = 0;
+  __device__ double operator()(double a, double b) const { return a + b; }
+  __device__ float finish(double value) const { return static_cast<float>(value * factor); }
+};
+struct Max : Larger {
+  using Value = float;
+  static constexpr float kNothing = -HUGE_VALF;
+  __device__ float finish(float value) const { return value; }
+};
+
+// The places of a tensor's elements by result and by term.
+template <typename I>
+struct Places {
+  StridedIndex<1, I> results, terms;
+};
+
+// y (splits, results): partial results, or, of one split, the results.
+template <typename F, typename From, typename To, typename I>
+__global__ void reduce_terms(F f, ReductionPlan plan, Places<I> places, const From* x, To* y) {
+  const Share share = share_of(plan);
+  typename F::Value value = F::kNothing;
+  if (share.result < plan.results) {
+    const From* from = x + places.results(static_cast<I>(share.result)).at[0];
+#pragma unroll 4
+    for (int64_t k = share.begin; k < share.end; k += share.step) {
+      value = f(value, static_cast<typename F::Value>(from[places.terms(static_cast<I>(k)).at[0]]));
+    }
+  }
+  value = combine_block(value, plan.wide, f);
+  if (threadIdx.x >= plan.wide || share.result >= plan.results) return;
+  To& result = y[blockIdx.y * plan.results + share.result];
+  if constexpr (std::is_same_v<To, float>) {
+    result = f.finish(value);
+  } else {
+    result = value;
+  }
+}
+
+// x's axes apart: those that stay, which number the results, and those that go, which number a result's
+// terms.
+class SplitAxes {
+ public:
+  SplitAxes(const Shape& x, const std::vector<int>& axes)
+      : SplitAxes(x, only(x, axes, false), only(x, axes, true)) {}
+
+  template <typename I>
+  Places<I> places() const {
+    return {StridedIndex<1, I>(results_), StridedIndex<1, I>(terms_)};
+  }
+  ReductionPlan plan(const CudaDevice& device) const {
+    return plan_reduction(device, results_count_, terms_count_,
+                          terms_.row_strides()[0] == 1 ? Neighbours::kTerms : Neighbours::kResults);
+  }
+  int64_t elements() const { return results_count_ * terms_count_; }
+
+ private:
+  SplitAxes(const Shape& x, const Shape& results, const Shape& terms)
+      : results_(results, {strides_of(x)}),
+        terms_(terms, {strides_of(x)}),
+        results_count_(results.elements()),
+        terms_count_(terms.elements()) {}
+
+  // x with extent 1 along the other axes.
+  static Shape only(const Shape& x, const std::vector<int>& axes, bool listed) {
+    Shape result = x;
+    for (int axis = 0; axis < x.rank(); ++axis) {
+      const bool found = std::find(axes.begin(), axes.end(), axis) != axes.end();
+      if (found != listed) result = result.with(axis, 1);
+    }
+    return result;
+  }
+
+  LoopNest<1> results_, terms_;
+  int64_t results_count_, terms_count_;
+};
+
+template <typename F>
+std::unique_ptr<Kernel> make_reduction(F f, const SplitAxes& axes, const Request& request) {
+  using Value = typename F::Value;
+  const ReductionPlan plan = axes.plan(request.device);
+  if (plan.results == 0) return function_kernel([](const Call&) {});
+  if (plan.splits == 1) {
+    return function_kernel([=](const Call& call) {
+      with_index_type(axes.elements(), [&](auto type) {
+        using I = decltype(type);
+        launch(reduce_terms<F, float, float, I>, plan.grid(), kThreads, call.stream, f, plan,
+               axes.places<I>(), call.in(0), call.out());
+      });
+    });
+  }
+  const SplitAxes partial_axes({plan.splits, plan.results}, {0});
+  ReductionPlan last = partial_axes.plan(request.device);
+  last.splits = 1;
+  last.terms_per_split = last.terms;
+  return function_kernel(
+      [=](const Call& call) {
+        with_index_type(axes.elements(), [&](auto type) {
+          using I = decltype(type);
+          launch(reduce_terms<F, float, Value, I>, plan.grid(), kThreads, call.stream, f, plan,
+                 axes.places<I>(), call.in(0), call.scratch<Value>());
+        });
+        launch(reduce_terms<F, Value, float, uint32_t>, last.grid(), kThreads, call.stream, f, last,
+               partial_axes.places<uint32_t>(), call.scratch<Value>(), call.out());
+      },
+      plan.splits * plan.results * static_cast<int64_t>(sizeof(Value)));
+}
+
+// A NaN is the maximum that it made.
+__device__ bool ties(float value, float maximum) {
+  return value == maximum || value != value;
+}
+
+// counts (splits, results): how many terms tie with the result.
+template <typename I>
+__global__ void count_ties(ReductionPlan plan, Places<I> places, const float* x, const float* y,
+                           int64_t* counts) {
+  const Share share = share_of(plan);
+  int64_t count = 0;
+  if (share.result < plan.results) {
+    const float* from = x + places.results(static_cast<I>(share.result)).at[0];
+    const float maximum = y[share.result];
+    for (int64_t k = share.begin; k < share.end; k += share.step) {
+      count += ties(from[places.terms(static_cast<I>(k)).at[0]], maximum) ? 1 : 0;
+    }
+  }
+  count = combine_block(count, plan.wide, Add());
+  if (threadIdx.x < plan.wide && share.result < plan.results) {
+    counts[blockIdx.y * plan.results + share.result] = count;
+  }
+}
+
+template <typename I>
+__global__ void share_among_ties(ReductionPlan plan, Places<I> places, const float* x, const float* y,
+                                 const float* dy, const int64_t* counts, float* dx) {
+  const Share share = share_of(plan);
+  if (share.result >= plan.results) return;
+  int64_t count = 0;
+  for (int split = 0; split < plan.splits; ++split) count += counts[split * plan.results + share.result];
+  const float maximum = y[share.result];
+  const auto part = static_cast<float>(static_cast<double>(dy[share.result]) / static_cast<double>(count));
+  const I first = places.results(static_cast<I>(share.result)).at[0];
+  for (int64_t k = share.begin; k < share.end; k += share.step) {
+    const I offset = first + places.terms(static_cast<I>(k)).at[0];
+    dx[offset] = ties(x[offset], maximum) ? part : 0;
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_kernel(const Reduce& op, const Request& request) {
+  const SplitAxes axes(request.inputs[0].shape, op.axes);
+  const double share =
+      static_cast<double>(request.outputs[0].shape.elements()) / static_cast<double>(axes.elements());
+  switch (op.kind) {
+    case ReduceKind::kSum:
+      return make_reduction(Sum{{}, 1}, axes, request);
+    case ReduceKind::kMean:
+      return make_reduction(Sum{{}, share}, axes, request);
+    case ReduceKind::kMax:
+      return make_reduction(Max(), axes, request);
+  }
+  return nullptr;
+}
+
+std::unique_ptr<Kernel> make_kernel(const ReduceMaxGrad& op, const Request& request) {
+  const SplitAxes axes(request.inputs[0].shape, op.axes);
+  const ReductionPlan plan = axes.plan(request.device);
+  if (axes.elements() == 0) return function_kernel([](const Call&) {});
+  return function_kernel(
+      [=](const Call& call) {
+        with_index_type(axes.elements(), [&](auto type) {
+          using I = decltype(type);
+          launch(count_ties<I>, plan.grid(), kThreads, call.stream, plan, axes.places<I>(), call.in(0),
+                 call.in(1), call.scratch<int64_t>());
+          launch(share_among_ties<I>, plan.grid(), kThreads, call.stream, plan, axes.places<I>(), call.in(0),
+                 call.in(1), call.in(2), call.scratch<int64_t>(), call.out());
+        });
+      },
+      plan.splits * plan.results * static_cast<int64_t>(sizeof(int64_t)));
+}
+
+}  // namespace headroom::cuda

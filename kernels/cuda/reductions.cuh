@@ -1,0 +1,91 @@
+// How blocks reduce many terms to one result: who takes which terms, and how a block brings its threads'
+// values together, in one order on every run. Knows no op.
+#pragma once
+
+#include "kernels/cuda/device_loops.cuh"
+
+namespace headroom::cuda {
+
+// A block computes `wide` neighbouring results, a power of two up to 32, thread t a share of result t % wide.
+// Where that leaves much of the GPU idle, the terms of a result are split between `splits` blocks, whose
+// partial results are to be reduced once more.
+struct ReductionPlan {
+  int64_t results = 0, terms = 0;
+  int wide = 1;
+  int splits = 1;
+  int64_t terms_per_split = 0;
+
+  dim3 grid() const {
+    return dim3(static_cast<unsigned>(ceil_div(results, wide)), static_cast<unsigned>(splits));
+  }
+};
+
+// `neighbours` says what lies side by side in memory: the terms of a result, or the results.
+enum class Neighbours { kTerms, kResults };
+inline ReductionPlan plan_reduction(const CudaDevice& device, int64_t results, int64_t terms,
+                                    Neighbours neighbours) {
+  // A thread's share that is worth a thread: below it, bringing threads together takes longer.
+  constexpr int64_t kTermsPerThread = 16;
+  ReductionPlan plan{results, terms};
+  const bool one_wide = neighbours == Neighbours::kTerms && terms >= kThreads;
+  while (!one_wide && plan.wide < 32 && plan.wide < results) plan.wide *= 2;
+  const int64_t blocks = std::max<int64_t>(1, ceil_div(results, plan.wide));
+  const int64_t useful = ceil_div(terms, kTermsPerThread * kThreads / plan.wide);
+  const int64_t idle = ceil_div(int64_t{2} * device.multiprocessors(), blocks);
+  plan.splits = static_cast<int>(std::max<int64_t>(1, std::min(useful, idle)));
+  plan.terms_per_split = ceil_div(terms, plan.splits);
+  return plan;
+}
+
+// What a thread's place in the grid of a plan says.
+struct Share {
+  int64_t result, begin, end;
+  int step;
+};
+__device__ inline Share share_of(const ReductionPlan& plan) {
+  const int64_t first = blockIdx.y * plan.terms_per_split;
+  return {int64_t{blockIdx.x} * plan.wide + threadIdx.x % plan.wide, first + threadIdx.x / plan.wide,
+          min(first + plan.terms_per_split, plan.terms), kThreads / plan.wide};
+}
+
+// The values of all threads t of a block of kThreads with equal t % wide combined, for each of them.
+template <typename T, typename F>
+__device__ T combine_block(T value, int wide, const F& combine) {
+  __shared__ T values[kThreads];
+  const int t = static_cast<int>(threadIdx.x);
+  values[t] = value;
+  for (int stride = kThreads / 2; stride >= wide; stride /= 2) {
+    __syncthreads();
+    if (t < stride) values[t] = combine(values[t], values[t + stride]);
+  }
+  __syncthreads();
+  value = values[t % wide];
+  __syncthreads();  // before the next call writes here again
+  return value;
+}
+
+struct Add {
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+// The larger of two; NaN if either is.
+struct Larger {
+  __device__ float operator()(float a, float b) const { return a >= b || a != a ? a : b; }
+};
+
+// A number and its position: the larger number is better, NaN better than any, and of equals the first.
+struct Placed {
+  float value;
+  int64_t position;
+};
+struct Better {
+  __device__ Placed operator()(const Placed& a, const Placed& b) const {
+    const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
+    if (a_nan == b_nan && (a_nan || a.value == b.value)) return a.position < b.position ? a : b;
+    return a_nan || a.value > b.value ? a : b;
+  }
+};
+
+}  // namespace headroom::cuda

@@ -1,0 +1,260 @@
+// Ops that move elements and compute nothing. Most are one strided copy; a transposition goes through shared
+// memory, so that it reads and writes whole lines.
+#include <type_traits>
+#include <vector>
+
+#include "kernels/cuda/device_loops.cuh"
+
+namespace headroom::cuda {
+namespace {
+
+template <int N, typename T, typename I>
+__global__ void copy_strided(StridedIndex<2, I> index, int64_t groups, const T* from, T* to) {
+  for (int64_t i = grid_thread(); i < groups; i += grid_threads()) {
+    const Offsets<2, I> offsets = index(static_cast<I>(i));
+    store(to + offsets.at[1], load<N>(from + offsets.at[0]));
+  }
+}
+
+// Elements are moved as unsigned numbers of their size.
+template <typename F>
+void with_element_type(DType dtype, F f) {
+  if (element_bytes(dtype) == 1) {
+    f(uint8_t{});
+  } else {
+    f(uint32_t{});
+  }
+}
+
+// Copies operand 0 to operand 1 of a nest, as many elements at once as rows and addresses allow.
+class StridedCopy {
+ public:
+  StridedCopy(const CudaDevice& device, const Shape& extents, const Strides& from, const Strides& to,
+              DType dtype, int64_t from_offset = 0)
+      : device_(device),
+        nest_(extents, {from, to}),
+        count_(extents.elements()),
+        dtype_(dtype),
+        from_offset_(from_offset) {}
+
+  void operator()(const Call& call) const {
+    if (count_ == 0) return;
+    with_element_type(dtype_, [&](auto element) {
+      using T = decltype(element);
+      const T* from = call.in<T>(0) + from_offset_;
+      T* to = call.out<T>();
+      constexpr int kWide = 16 / sizeof(T);
+      if (!copy<kWide>(call.stream, from, to) && !(sizeof(T) == 1 && copy<4>(call.stream, from, to))) {
+        copy<1>(call.stream, from, to);
+      }
+    });
+  }
+
+ private:
+  template <int N, typename T>
+  bool copy(cudaStream_t stream, const T* from, T* to) const {
+    const bool dense = nest_.row_strides()[0] == 1 && nest_.row_strides()[1] == 1;
+    if (N > 1 && !(dense && rows_have_lanes(nest_, N) && aligned<N>(from) && aligned<N>(to))) return false;
+    with_index_type(count_, [&](auto type) {
+      using I = decltype(type);
+      launch(copy_strided<N, T, I>, blocks_for(device_, count_ / N), kThreads, stream,
+             StridedIndex<2, I>(nest_, N), count_ / N, from, to);
+    });
+    return true;
+  }
+
+  const CudaDevice& device_;
+  LoopNest<2> nest_;
+  int64_t count_;
+  DType dtype_;
+  int64_t from_offset_;
+};
+
+// ---- transposition
+
+constexpr int kTile = 32;
+
+// Two axes that change places, `fast_to` dense in the result and `fast_from` dense in the operand, in tiles;
+// `outer` numbers what lies around them.
+template <typename I>
+struct Tiling {
+  StridedIndex<2, I> outer;
+  Divider<I> tiles_to, tiles_from;
+  I extent_to, extent_from;
+  I from_stride, to_stride;  // of the operand along fast_to, of the result along fast_from
+};
+
+template <typename T, typename I>
+__global__ void transpose_tiles(Tiling<I> tiling, int64_t tiles, const T* from, T* to) {
+  __shared__ T tile[kTile][kTile + 1];  // one more, so that a column's elements are in different banks
+  const int x = static_cast<int>(threadIdx.x) % kTile, y = static_cast<int>(threadIdx.x) / kTile;
+  for (int64_t i = blockIdx.x; i < tiles; i += gridDim.x) {
+    const auto number = static_cast<I>(i);
+    const I rest = tiling.tiles_to.quotient(number), outer = tiling.tiles_from.quotient(rest);
+    const I first_to = (number - rest * tiling.tiles_to.divisor) * kTile;
+    const I first_from = (rest - outer * tiling.tiles_from.divisor) * kTile;
+    const Offsets<2, I> offsets = tiling.outer(outer);
+    for (int row = y; row < kTile; row += kThreads / kTile) {
+      if (first_to + row >= tiling.extent_to || first_from + x >= tiling.extent_from) continue;
+      tile[row][x] = from[offsets.at[0] + (first_to + row) * tiling.from_stride + first_from + x];
+    }
+    __syncthreads();
+    for (int row = y; row < kTile; row += kThreads / kTile) {
+      if (first_from + row >= tiling.extent_from || first_to + x >= tiling.extent_to) continue;
+      to[offsets.at[1] + (first_from + row) * tiling.to_stride + first_to + x] = tile[x][row];
+    }
+    __syncthreads();
+  }
+}
+
+// The axis along which the operand is dense, where that is not the innermost; -1 if there is none.
+int fast_axis_of_operand(const LoopNest<2>& nest) {
+  for (int axis = 1; axis < nest.axis_count(); ++axis) {
+    if (nest.strides(axis)[0] == 1) return axis;
+  }
+  return -1;
+}
+
+// The axes of `nest` around the innermost and `fast_from`.
+LoopNest<2> axes_around(const LoopNest<2>& nest, int fast_from) {
+  std::vector<int64_t> extents;
+  std::array<Strides, 2> strides{};
+  for (int axis = nest.axis_count() - 1; axis > 0; --axis) {
+    if (axis == fast_from) continue;
+    for (size_t n = 0; n < 2; ++n) strides[n][extents.size()] = nest.strides(axis)[n];
+    extents.push_back(nest.extent(axis));
+  }
+  return LoopNest<2>(Shape(std::span<const int64_t>(extents)), strides);
+}
+
+std::unique_ptr<Kernel> make_tiled(const LoopNest<2>& nest, int fast_from, int64_t count,
+                                   const Request& request) {
+  const LoopNest<2> around = axes_around(nest, fast_from);
+  const int64_t extent_to = nest.extent(0), extent_from = nest.extent(fast_from);
+  const int64_t tiles_to = ceil_div(extent_to, kTile), tiles_from = ceil_div(extent_from, kTile);
+  const int64_t tiles = tiles_to * tiles_from * (count / (extent_to * extent_from));
+  return function_kernel([=, &device = request.device, dtype = request.inputs[0].dtype](const Call& call) {
+    with_element_type(dtype, [&](auto element) {
+      using T = decltype(element);
+      with_index_type(count, [&](auto type) {
+        using I = decltype(type);
+        const Tiling<I> tiling{StridedIndex<2, I>(around),
+                               Divider<I>(tiles_to),
+                               Divider<I>(tiles_from),
+                               static_cast<I>(extent_to),
+                               static_cast<I>(extent_from),
+                               static_cast<I>(nest.strides(0)[0]),
+                               static_cast<I>(nest.strides(fast_from)[1])};
+        launch(transpose_tiles<T, I>, blocks_for(device, tiles * kThreads), kThreads, call.stream, tiling,
+               tiles, call.in<T>(0), call.out<T>());
+      });
+    });
+  });
+}
+
+// ---- gradient of a slice
+
+// Where the slice lies in a tensor, axis by axis, innermost first.
+template <typename I>
+struct Window {
+  int axes = 0;
+  Divider<I> extents[Shape::kMaxRank];
+  I begin[Shape::kMaxRank] = {}, size[Shape::kMaxRank] = {}, stride[Shape::kMaxRank] = {};
+};
+
+template <typename I>
+Window<I> window_of(const std::vector<int64_t>& begin, const Shape& slice, const Shape& whole) {
+  Window<I> window;
+  const Strides strides = strides_of(slice);
+  for (int axis = whole.rank() - 1; axis >= 0; --axis) {
+    const int i = window.axes++;
+    const auto place = static_cast<size_t>(axis);
+    window.extents[i] = Divider<I>(whole[axis]);
+    window.begin[i] = static_cast<I>(begin[place]);
+    window.size[i] = static_cast<I>(slice[axis]);
+    window.stride[i] = static_cast<I>(strides[place]);
+  }
+  return window;
+}
+
+template <typename T, typename I>
+__global__ void embed(Window<I> window, int64_t count, const T* dy, T* dx) {
+  using Unsigned = std::make_unsigned_t<I>;
+  for (int64_t i = grid_thread(); i < count; i += grid_threads()) {
+    I rest = static_cast<I>(i), offset = 0;
+    bool inside = true;
+#pragma unroll
+    for (int axis = 0; axis < Shape::kMaxRank; ++axis) {
+      if (axis >= window.axes) break;
+      const I outer = window.extents[axis].quotient(rest);
+      // Before the slice begins this is negative, so a large number without a sign.
+      const I position = rest - outer * window.extents[axis].divisor - window.begin[axis];
+      inside = inside && static_cast<Unsigned>(position) < static_cast<Unsigned>(window.size[axis]);
+      offset += position * window.stride[axis];
+      rest = outer;
+    }
+    dx[i] = inside ? dy[offset] : T{0};
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_kernel(const Reshape&, const Request& request) {
+  return function_kernel([bytes = static_cast<size_t>(request.inputs[0].bytes())](const Call& call) {
+    const void* x = call.inputs[0].data;
+    void* y = call.outputs[0].data;
+    if (bytes > 0 && x != y) HR_CHECK(cudaMemcpyAsync(y, x, bytes, cudaMemcpyDeviceToDevice, call.stream));
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const Transpose& op, const Request& request) {
+  const Strides dense = strides_of(request.inputs[0].shape);
+  Strides permuted{};
+  for (size_t axis = 0; axis < op.axes.size(); ++axis)
+    permuted[axis] = dense[static_cast<size_t>(op.axes[axis])];
+  const Shape& shape = request.outputs[0].shape;
+  const LoopNest<2> nest(shape, {permuted, strides_of(shape)});
+  const int fast_from = fast_axis_of_operand(nest);
+  // Thinner axes would leave most of a tile empty; the caches serve them well enough.
+  constexpr int64_t kThinnest = 8;
+  if (shape.elements() > 0 && fast_from > 0 && nest.extent(0) >= kThinnest &&
+      nest.extent(fast_from) >= kThinnest) {
+    return make_tiled(nest, fast_from, shape.elements(), request);
+  }
+  return function_kernel(
+      StridedCopy(request.device, shape, permuted, strides_of(shape), request.inputs[0].dtype));
+}
+
+std::unique_ptr<Kernel> make_kernel(const Slice& op, const Request& request) {
+  const Strides strides = strides_of(request.inputs[0].shape);
+  const Shape& shape = request.outputs[0].shape;
+  int64_t offset = 0;
+  for (size_t axis = 0; axis < op.begin.size(); ++axis) offset += op.begin[axis] * strides[axis];
+  return function_kernel(
+      StridedCopy(request.device, shape, strides, strides_of(shape), request.inputs[0].dtype, offset));
+}
+
+std::unique_ptr<Kernel> make_kernel(const SliceGrad& op, const Request& request) {
+  const TensorSpec dy = request.inputs[0];
+  const int64_t count = op.input_shape.elements();
+  return function_kernel([=, &device = request.device](const Call& call) {
+    if (count == 0) return;
+    with_element_type(dy.dtype, [&](auto element) {
+      using T = decltype(element);
+      with_index_type(count, [&](auto type) {
+        using I = decltype(type);
+        launch(embed<T, I>, blocks_for(device, count), kThreads, call.stream,
+               window_of<I>(op.begin, dy.shape, op.input_shape), count, call.in<T>(0), call.out<T>());
+      });
+    });
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const BroadcastTo&, const Request& request) {
+  const TensorSpec& x = request.inputs[0];
+  const Shape& shape = request.outputs[0].shape;
+  return function_kernel(
+      StridedCopy(request.device, shape, broadcast_strides(x.shape, shape), strides_of(shape), x.dtype));
+}
+
+}  // namespace headroom::cuda

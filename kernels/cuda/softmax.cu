@@ -1,0 +1,195 @@
+// Softmax over the last axis and the cross-entropy of logits, with their gradients. Each row's maximum is
+// taken off first, so that no exp overflows.
+#include <cmath>
+
+#include "kernels/cuda/index_report.cuh"
+#include "kernels/cuda/reductions.cuh"
+
+namespace headroom::cuda {
+namespace {
+
+// Threads that work on one row: a power of two of a warp's lanes, or a whole block. All threads of a warp or
+// block must call its functions together.
+class WarpTeam {
+ public:
+  explicit __device__ WarpTeam(int size) : size_(size) {}
+  __device__ int lane() const { return static_cast<int>(threadIdx.x) % size_; }
+  __device__ int size() const { return size_; }
+  __device__ int64_t first_row() const { return grid_thread() / size_; }
+  __device__ int64_t teams() const { return grid_threads() / size_; }
+  template <typename F>
+  __device__ float combine(float value, const F& f) const {
+    for (int offset = size_ / 2; offset > 0; offset /= 2) {
+      value = f(value, __shfl_xor_sync(~0u, value, offset));
+    }
+    return value;
+  }
+
+ private:
+  int size_;
+};
+class BlockTeam {
+ public:
+  explicit __device__ BlockTeam(int) {}
+  __device__ int lane() const { return static_cast<int>(threadIdx.x); }
+  __device__ int size() const { return kThreads; }
+  __device__ int64_t first_row() const { return blockIdx.x; }
+  __device__ int64_t teams() const { return gridDim.x; }
+  template <typename F>
+  __device__ float combine(float value, const F& f) const {
+    return combine_block(value, 1, f);
+  }
+};
+
+// The maximum of a row and the sum of its exp(x - maximum). A row of n = 0 is one that there is not.
+struct RowSums {
+  float largest, sum;
+};
+template <typename Team>
+__device__ RowSums sums_of_row(const Team& team, const float* x, int64_t n) {
+  float largest = -HUGE_VALF;
+  for (int64_t i = team.lane(); i < n; i += team.size()) largest = Larger()(largest, x[i]);
+  largest = team.combine(largest, Larger());
+  float sum = 0;
+  for (int64_t i = team.lane(); i < n; i += team.size()) sum += expf(x[i] - largest);
+  return {largest, team.combine(sum, Add())};
+}
+
+// Calls f(team, row, n) for each row; n is 0 for rows beyond the last, which teams of a warp meet whose
+// others still have one.
+template <typename Team, typename F>
+__global__ void for_each_row(F f, int team_size, int64_t rows, int64_t n) {
+  const Team team(team_size);
+  for (int64_t first = 0; first < rows; first += team.teams()) {
+    const int64_t row = first + team.first_row();
+    f(team, row < rows ? row : 0, row < rows ? n : 0);
+  }
+}
+
+// Queues f for every row of a tensor of this shape.
+template <typename F>
+void launch_rows(const CudaDevice& device, cudaStream_t stream, const F& f, const Shape& shape) {
+  // Beyond this a warp would take more turns over a row than a block takes to meet.
+  constexpr int64_t kLongestRowOfAWarp = 1024;
+  const int64_t n = shape.last(), rows = shape.elements() / std::max<int64_t>(1, n);
+  if (rows == 0 || n == 0) return;
+  if (n > kLongestRowOfAWarp) {
+    launch(for_each_row<BlockTeam, F>, blocks_for(device, rows * kThreads), kThreads, stream, f, kThreads,
+           rows, n);
+    return;
+  }
+  int team_size = 1;
+  while (team_size < 32 && team_size < n) team_size *= 2;
+  launch(for_each_row<WarpTeam, F>, blocks_for(device, rows * team_size), kThreads, stream, f, team_size,
+         rows, n);
+}
+
+// y may be x, for a thread writes what it alone reads, and reads it first.
+struct SoftmaxRow {
+  const float* x;
+  float* y;
+  template <typename Team>
+  __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
+    const float* from = x + row * n;
+    float* to = y + row * n;
+    const RowSums sums = sums_of_row(team, from, n);
+    const float share = 1 / sums.sum;
+    for (int64_t i = team.lane(); i < n; i += team.size()) to[i] = expf(from[i] - sums.largest) * share;
+  }
+};
+
+// dx may be dy.
+struct SoftmaxGradRow {
+  const float *dy, *y;
+  float* dx;
+  template <typename Team>
+  __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
+    const int64_t at = row * n;
+    float product = 0;
+    for (int64_t i = team.lane(); i < n; i += team.size()) product += dy[at + i] * y[at + i];
+    product = team.combine(product, Add());
+    for (int64_t i = team.lane(); i < n; i += team.size()) dx[at + i] = (dy[at + i] - product) * y[at + i];
+  }
+};
+
+// A row whose label is no class has no loss; nobody reads it, for the fault ends the run.
+struct CrossEntropyRow {
+  const float* logits;
+  const int32_t* labels;
+  float* loss;
+  FaultSlot fault;
+  template <typename Team>
+  __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
+    const float* x = logits + row * n;
+    const RowSums sums = sums_of_row(team, x, n);
+    if (n == 0 || team.lane() != 0) return;
+    const int32_t label = labels[row];
+    if (in_range(label, n)) {
+      loss[row] = logf(sums.sum) - (x[label] - sums.largest);
+    } else {
+      loss[row] = 0;
+      report(fault, row, label);
+    }
+  }
+};
+
+// dlogits may be logits.
+struct CrossEntropyGradRow {
+  const float* logits;
+  const int32_t* labels;
+  const float* dloss;
+  float* dlogits;
+  FaultSlot fault;
+  template <typename Team>
+  __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
+    const float* x = logits + row * n;
+    float* dx = dlogits + row * n;
+    const RowSums sums = sums_of_row(team, x, n);
+    if (n == 0) return;
+    const int32_t label = labels[row];
+    if (team.lane() == 0 && !in_range(label, n)) report(fault, row, label);
+    const float share = 1 / sums.sum, gradient = dloss[row];
+    for (int64_t i = team.lane(); i < n; i += team.size()) {
+      dx[i] = (expf(x[i] - sums.largest) * share - (i == label ? 1 : 0)) * gradient;
+    }
+  }
+};
+
+// Where kernels report labels that are no class of the logits. Shared, since functions are copied.
+std::shared_ptr<IndexFaults::Site> label_faults(const Op& op, const Request& request) {
+  return std::make_shared<IndexFaults::Site>(
+      request.device.index_faults().add(op_name(op), "label", request.inputs[0].shape.last()));
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_kernel(const Softmax&, const Request& request) {
+  return function_kernel([&device = request.device, shape = request.inputs[0].shape](const Call& call) {
+    launch_rows(device, call.stream, SoftmaxRow{call.in(0), call.out()}, shape);
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const SoftmaxGrad&, const Request& request) {
+  return function_kernel([&device = request.device, shape = request.inputs[0].shape](const Call& call) {
+    launch_rows(device, call.stream, SoftmaxGradRow{call.in(0), call.in(1), call.out()}, shape);
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const CrossEntropy& op, const Request& request) {
+  return function_kernel([&device = request.device, shape = request.inputs[0].shape,
+                          faults = label_faults(op, request)](const Call& call) {
+    launch_rows(device, call.stream,
+                CrossEntropyRow{call.in(0), call.in<int32_t>(1), call.out(), faults->slot()}, shape);
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad& op, const Request& request) {
+  return function_kernel([&device = request.device, shape = request.inputs[0].shape,
+                          faults = label_faults(op, request)](const Call& call) {
+    launch_rows(device, call.stream,
+                CrossEntropyGradRow{call.in(0), call.in<int32_t>(1), call.in(2), call.out(), faults->slot()},
+                shape);
+  });
+}
+
+}  // namespace headroom::cuda

@@ -1,0 +1,67 @@
+#include "tests/kernels/kernel_cases.h"
+
+namespace headroom::test {
+namespace {
+
+KernelCase row(std::string name, const Op& op, std::vector<HostTensor> inputs, double tolerance = 1e-5) {
+  return {std::string(op_name(op)) + "_" + name, op, std::move(inputs), tolerance};
+}
+
+}  // namespace
+
+std::vector<KernelCase> large_kernel_cases() {
+  std::vector<KernelCase> cases;
+  const auto floats = [](const Shape& shape, uint32_t seed) { return random_floats(shape, seed); };
+  constexpr int64_t kMany = 3'000'001;
+  cases.push_back(row("many", Unary{UnaryKind::kRelu}, {floats({kMany}, 1)}));
+  cases.push_back(row("many", Dropout{0.3f, 7}, {floats({kMany}, 2), tensor<int32_t>({}, {5})}));
+  const HostTensor image = floats({16, 26, 26, 32}, 3);
+  cases.push_back(row("bias", Binary{BinaryKind::kAdd}, {image, floats({32}, 4)}));
+  cases.push_back(row("rows", Binary{BinaryKind::kMul}, {image, floats({16, 26, 26, 1}, 5)}));
+  for (const auto& [shape, axes] :
+       std::vector<std::pair<Shape, std::vector<int>>>{{{300'001}, {0}},
+                                                       {{70'000, 10}, {0}},
+                                                       {{33, 9'000}, {1}},
+                                                       {{3, 4'000, 8}, {0, 2}},
+                                                       {{16, 26, 26, 32}, {0, 1, 2}},
+                                                       {{64, 40'000}, {0}}}) {
+    const HostTensor x = floats(shape, 6);
+    for (ReduceKind kind : {ReduceKind::kSum, ReduceKind::kMean, ReduceKind::kMax}) {
+      cases.push_back(row(to_string(shape), Reduce{kind, axes}, {x}));
+    }
+    const HostTensor whole = random_whole<float>(shape, 7, -3, 4);
+    const HostTensor y = run_op(Reduce{ReduceKind::kMax, axes, true}, {whole})[0];
+    cases.push_back(row(to_string(shape), ReduceMaxGrad{axes}, {whole, y, floats(y.spec().shape, 8)}));
+    cases.push_back(row(to_string(shape), ArgMax{axes[0]}, {whole}));
+  }
+  for (const Shape& shape : {Shape{30'000, 10}, Shape{3'000, 300}, Shape{5, 1'025}}) {
+    const HostTensor logits = random_floats(shape, 9, -20, 20);
+    const HostTensor labels = random_whole<int32_t>({shape[0]}, 10, 0, static_cast<int>(shape[1]));
+    const std::string what = to_string(shape);
+    cases.push_back(row(what, Accuracy{}, {logits, labels}));
+    cases.push_back(row(what, Softmax{}, {logits}));
+    cases.push_back(row(what, CrossEntropy{}, {logits, labels}));
+    cases.push_back(row(what, CrossEntropyGrad{}, {logits, labels, floats({shape[0]}, 11)}));
+  }
+  const HostTensor indices = random_whole<int32_t>({64, 5}, 12, 0, 1'000);
+  cases.push_back(row("images", Gather{}, {random_whole<uint8_t>({1'000, 28, 28, 1}, 13, 0, 256), indices}));
+  cases.push_back(row("words", GatherGrad{{1'000, 70}}, {floats({64, 5, 70}, 14), indices}));
+  cases.push_back(row("tiles", Transpose{{0, 3, 1, 2}}, {floats({3, 33, 40, 64}, 15)}));
+  cases.push_back(row("tiles", Transpose{{2, 1, 0}}, {random_whole<uint8_t>({70, 3, 90}, 16, 0, 256)}));
+  cases.push_back(row("ten", Concat{1}, std::vector<HostTensor>(10, floats({50, 8}, 17))));
+  cases.push_back(row("vectors", Slice{{1, 4}, {60, 32}}, {floats({64, 64}, 18)}));
+  for (const Shape& shape : {Shape{20'000, 5}, Shape{16, 26, 26, 96}}) {
+    const HostTensor x = random_floats(shape, 19, 5, 9);
+    const Shape channels = {shape.last()};
+    const HostTensor gamma = floats(channels, 20), beta = floats(channels, 21);
+    const HostTensor mean = random_floats(channels, 22, 6, 8), variance = random_floats(channels, 23, 1, 3);
+    const std::string what = to_string(shape);
+    cases.push_back(row(what, BatchNorm{}, {x, gamma, beta}, 1e-4));
+    // Sums of up to 20,000 products, each rounded to a float, by which dgamma differs.
+    cases.push_back(row(what, BatchNormGrad{}, {floats(shape, 24), x, gamma, mean, variance}, 1e-3));
+    cases.push_back(row(what, BatchNormInference{}, {x, gamma, beta, mean, variance}));
+  }
+  return cases;
+}
+
+}  // namespace headroom::test
