@@ -119,10 +119,20 @@ class Training {
   }
 
  private:
+  // A second pool on a real GPU would take the room of the first: its twin is a simulated one as large.
+  static RuntimeOptions options_of_twin(const Runtime& runtime) {
+    RuntimeOptions options = runtime.options();
+    if (!options.device.starts_with("cuda")) return options;
+    options.device = "sim:h200";
+    options.device_memory_bytes = runtime.memory_info().total;
+    options.others_bytes = 0;
+    return options;
+  }
+
   // A run that will fail has no peak to predict; the run itself will say why.
   void predict(const Plan& train_plan, const Plan& test_plan, const Runtime& runtime) {
     try {
-      Runtime twin(runtime.options());
+      Runtime twin(options_of_twin(runtime));
       twin.set_strategy(runtime.strategy());
       const Plan* const plans[] = {&train_plan, &test_plan};
       result_.predicted_peak_bytes =

@@ -1,0 +1,88 @@
+#!/bin/sh
+# Training the examples' conv net on one GPU: ours beside PyTorch and JAX in turns, all with the data on the device.
+# Usage: tools/bench/mnist_gpu.sh --data DIR [--build DIR] [--epochs N] [--batches "64 512 4096"] [--math "f32 tf32 bf16"]
+#                                 [--runs N] [--no-peers]
+# Prints one Markdown table: us per training step (median over the epochs), the ratio to ours, the allocator's peak; then how
+# long it takes from the start of the process to 99 % of the test set (--runs seeds). A peer that python3 lacks is left out.
+set -eu
+# shellcheck source=tools/common.sh
+. "$(dirname -- "$0")/../common.sh"
+
+data='' program=$root/build/cuda/examples/train_mnist epochs=9 batches='64 512 4096' maths='f32 tf32 bf16' runs=5 peers=yes
+while [ $# -gt 0 ]; do
+  case $1 in
+    --data) data=$2; shift 2 ;;
+    --build) program=$2/examples/train_mnist; shift 2 ;;
+    --epochs) epochs=$2; shift 2 ;;
+    --batches) batches=$2; shift 2 ;;
+    --math) maths=$2; shift 2 ;;
+    --runs) runs=$2; shift 2 ;;
+    --no-peers) peers=no; shift ;;
+    *) fail 2 "unknown argument '$1'" ;;
+  esac
+done
+[ -n "$data" ] || fail 2 "--data DIR names the folder with MNIST's four files"
+[ -x "$program" ] || fail 2 "build first: cmake --preset cuda && cmake --build --preset cuda"
+
+results=$(mktemp)
+trap 'rm -f "$results"' EXIT
+field() { sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p"; }
+
+# ours KERNELS MATH BATCH
+ours() {
+  json=$("$program" --device cuda --data "$data" --plan parallel --kernels "$1" --math "$2" --batch "$3" --epochs "$epochs" \
+    --json 2>/dev/null) || { say "ours, $1, $2, batch $3: failed" >&2; return 0; }
+  printf 'RESULT Headroom %s %s %s %s %s %s\n' "$1" "$2" "$3" \
+    "$(printf '%s' "$json" | field seconds_per_step | awk '{ printf "%.1f", 1e6 * $1 }')" \
+    "$(printf '%s' "$json" | field peak_reserved_bytes | awk '{ printf "%.1f", $1 / 1048576 }')" \
+    "$(printf '%s' "$json" | field test_accuracy)" >>"$results"
+}
+
+# peer MODULE PROGRAM ARGUMENT...
+peer() {
+  module=$1 script=$root/tools/bench/peers/$2
+  shift 2
+  [ $peers = yes ] || return 0
+  python3 -c "import $module" 2>/dev/null || { say "python3 has no $module: left out" >&2; return 0; }
+  python3 "$script" "$data" "$@" 2>/dev/null | grep '^RESULT' >>"$results" || say "$module $*: failed" >&2
+}
+
+for math in $maths; do
+  for kernels in fused library; do
+    for batch in $batches; do ours $kernels "$math" "$batch"; done
+  done
+  # shellcheck disable=SC2086  # each batch is an argument
+  {
+    peer torch torch_mnist.py eager "$math" 2 $batches
+    peer torch torch_mnist.py graph "$math" 3 $batches
+    peer jax jax_mnist.py "$math" 3 $batches
+  }
+done
+
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null || true
+awk '
+  { n = NF; who = $2; for (i = 3; i <= n - 5; ++i) who = who " " $i
+    math = $(n - 4); batch = $(n - 3); us = $(n - 2); mib = $(n - 1); right = $n
+    if (who == "Headroom fused") best[math, batch] = us
+    row[NR] = who; maths[NR] = math; batches[NR] = batch; time[NR] = us; memory[NR] = mib; accuracy[NR] = right }
+  END {
+    print "| math | batch | who | us per step | times ours | allocator peak, MiB | test accuracy |"
+    print "| --- | --- | --- | --- | --- | --- | --- |"
+    for (i = 1; i <= NR; ++i) {
+      ours = best[maths[i], batches[i]]
+      printf "| %s | %s | %s | %s | %s | %s | %.2f %% |\n", maths[i], batches[i], row[i], time[i], \
+        (ours ? sprintf("%.2f", time[i] / ours) : "-"), memory[i], 100 * accuracy[i]
+    }
+  }' "$results"
+
+# The recipe of docs/performance.md.
+i=1
+while [ "$i" -le "$runs" ]; do
+  "$program" --device cuda --data "$data" --config "$root/examples/mnist/fast.toml" --seed "$i" --target-accuracy 0.99 --json \
+    2>/dev/null | field seconds_to_target || true
+  i=$((i + 1))
+done | sort -n | awk '
+  { if ($1 != "null") seconds[++n] = $1; ++all }
+  END { printf "\nfrom process start to 99 %%: reached by %d of %d seeds", n, all
+        if (n) printf ", median %.2f s (%.2f to %.2f s)", seconds[int((n + 1) / 2)], seconds[1], seconds[n]
+        print "" }'
