@@ -7,9 +7,10 @@
 
 namespace headroom {
 
-// Turns each conv2d + bias + relu [+ max_pool], with what gradients() made of them, into conv_block nodes,
-// where nobody else reads the values in between. Those values then have no producer; name in `keep` the ones
-// to fetch. Returns the number of blocks made. Results differ by rounding only.
+// Turns each conv2d + bias + relu [+ max_pool] into conv_block nodes and each dense + relu + dense +
+// cross_entropy into a classifier_head, with what gradients() made of them, where nobody else reads the
+// values in between. Those values then have no producer; name in `keep` the ones to fetch. Returns the number
+// of blocks and heads made. Results differ by rounding only.
 int fuse(Graph& graph, std::span<const Value> keep = {});
 
 }  // namespace headroom

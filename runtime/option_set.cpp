@@ -13,8 +13,8 @@
 
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
-#include "runtime/core/suggest.h"
 #include "runtime/core/files.h"
+#include "runtime/core/suggest.h"
 #include "runtime/toml.h"
 
 namespace headroom {

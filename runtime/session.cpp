@@ -16,9 +16,11 @@ namespace {
 // takes 7 us to record and, where there are branches, some 15 KiB of the driver's memory.
 constexpr int64_t kMostSteps = 16, kMostNodes = 4096;
 
-// TensorFlow's words for a matrix product without a Blas handle, as users know them.
+// TensorFlow's words for a matrix product without a Blas handle, as users know them; of a fused node's
+// products the first.
 std::string describe_failed_matmul(const Node& node, const Graph& graph) {
-  const MatMul& op = std::get<MatMul>(node.op);
+  const auto* matmul = std::get_if<MatMul>(&node.op);
+  const MatMul op = matmul ? *matmul : MatMul{};
   const Shape &a = graph.value(node.inputs[0]).spec.shape, &b = graph.value(node.inputs[1]).spec.shape;
   const auto rows = [](const Shape& s) { return s[s.rank() - 2]; };
   const auto batch = [&](const Shape& s) { return s.elements() / std::max<int64_t>(1, rows(s) * s.last()); };
@@ -133,7 +135,7 @@ void Session::get_ready(int id) {
   try {
     start_op(node.op, variables_.device(), variables_.allocator());
   } catch (const LibraryError& error) {
-    const bool matmul = std::holds_alternative<MatMul>(node.op);
+    const bool matmul = library_of(node.op) == Library::kBlas;
     throw LibraryError(fmt::format("{} [[node {}]]",
                                    matmul ? describe_failed_matmul(node, graph_) : error.what(), node.name),
                        error.call(), error.status(), error.log());

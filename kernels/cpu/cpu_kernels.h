@@ -60,6 +60,8 @@ std::unique_ptr<Kernel> make_kernel(const Softmax& op, Specs inputs, Specs outpu
 std::unique_ptr<Kernel> make_kernel(const SoftmaxGrad& op, Specs inputs, Specs outputs);
 std::unique_ptr<Kernel> make_kernel(const CrossEntropy& op, Specs inputs, Specs outputs);
 std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad& op, Specs inputs, Specs outputs);
+// classifier_head.cpp
+std::unique_ptr<Kernel> make_kernel(const ClassifierHead& op, Specs inputs, Specs outputs);
 // batch_norm.cpp
 std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, Specs inputs, Specs outputs);
 std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, Specs inputs, Specs outputs);

@@ -35,30 +35,6 @@ struct Arguments {
   int64_t block_elements;
 };
 
-// What lies in shared memory for x: sums run over positions here, so that words of two terms can only be put
-// together when they are read.
-template <typename Policy>
-__device__ uint32_t stored(float x) {
-  return Policy::kTermsOfWord == 1 ? Policy::word(x, 0) : __float_as_uint(x);
-}
-
-template <typename Policy>
-__device__ void store_quad(uint32_t* to, float4 v) {
-  *reinterpret_cast<uint4*>(to) = {stored<Policy>(v.x), stored<Policy>(v.y), stored<Policy>(v.z),
-                                   stored<Policy>(v.w)};
-}
-
-// Word `word` of a sum over positions that lie `pitch` words apart.
-template <typename Policy>
-__device__ uint32_t word_at(const uint32_t* from, int word, int pitch) {
-  if constexpr (Policy::kTermsOfWord == 1) {
-    return from[word * pitch];
-  } else {
-    return Policy::word(__uint_as_float(from[2 * word * pitch]),
-                        __uint_as_float(from[(2 * word + 1) * pitch]));
-  }
-}
-
 struct PixelAt {
   const Arguments& args;
   int image0, row0, quad;
@@ -100,8 +76,8 @@ struct OutputAt {
 #pragma unroll
     for (int position = 0; position < kUnit * kUnit; ++position) {
       const int at = (row * kUnit + position / kUnit) * args.tile.patch_w + column * kUnit + position % kUnit;
-      store_quad<Policy>(gradient + (image * args.positions + at) * kPitch + first_filter % kFilters,
-                         routed.at(position));
+      store_terms<Policy>(gradient + (image * args.positions + at) * kPitch + first_filter % kFilters,
+                          routed.at(position));
     }
   }
 };
@@ -158,7 +134,7 @@ __global__ void __launch_bounds__(kMostWarps * 32) conv_filter_grad(const __grid
   float4 bias = {};
   for (int t = blockIdx.x; t < tile.tiles; t += gridDim.x) {
     x_stage.finish(pixels_of(t), [&](int pixel, float4 value) {
-      store_quad<Policy>(patch + pixel * x_pitch + pixel_lanes.quad * 4, value);
+      store_terms<Policy>(patch + pixel * x_pitch + pixel_lanes.quad * 4, value);
     });
     const auto outputs = outputs_of(t);
     dy_stage.finish(outputs, [&](int output, const RoutedUnit& routed) {

@@ -67,6 +67,8 @@ std::unique_ptr<Kernel> function_kernel(F function, int64_t workspace_bytes = 0)
 
 // Each prepares the kernel of one op for fixed shapes that have passed infer_outputs. make_kernel.cpp calls
 // whatever is declared here.
+// classifier_head.cu
+std::unique_ptr<Kernel> make_kernel(const ClassifierHead& op, const Request& request);
 // conv_block.cpp
 std::unique_ptr<Kernel> make_kernel(const ConvBlock& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const ConvBlockInputGrad& op, const Request& request);

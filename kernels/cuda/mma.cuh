@@ -130,6 +130,30 @@ __device__ void store_words(uint32_t* to, float4 v) {
   }
 }
 
+// Operands whose sums may run in either direction lie in shared memory as single terms, so that words of two
+// terms can only be put together when they are read: what is stored for x, and below for 4 neighbours.
+template <typename Policy>
+__device__ uint32_t stored_term(float x) {
+  return Policy::kTermsOfWord == 1 ? Policy::word(x, 0) : __float_as_uint(x);
+}
+
+template <typename Policy>
+__device__ void store_terms(uint32_t* to, float4 v) {
+  *reinterpret_cast<uint4*>(to) = {stored_term<Policy>(v.x), stored_term<Policy>(v.y),
+                                   stored_term<Policy>(v.z), stored_term<Policy>(v.w)};
+}
+
+// Word `word` of a sum over terms that lie `pitch` apart.
+template <typename Policy>
+__device__ uint32_t word_at(const uint32_t* terms, int word, int pitch) {
+  if constexpr (Policy::kTermsOfWord == 1) {
+    return terms[word * pitch];
+  } else {
+    return Policy::word(__uint_as_float(terms[2 * word * pitch]),
+                        __uint_as_float(terms[(2 * word + 1) * pitch]));
+  }
+}
+
 // Four 8 x 4-word matrices from shared memory (ldmatrix): lane l gives the address of row l % 8 of matrix l /
 // 8, 16 bytes each, and gets word t of row g of matrix i in words[i].
 __device__ inline void load_matrices(uint32_t (&words)[4], const uint32_t* row) {

@@ -66,6 +66,7 @@ std::string_view op_name(const Op& op) {
                         [](const SoftmaxGrad&) -> S { return "softmax_grad"; },
                         [](const CrossEntropy&) -> S { return "cross_entropy"; },
                         [](const CrossEntropyGrad&) -> S { return "cross_entropy_grad"; },
+                        [](const ClassifierHead&) -> S { return "classifier_head"; },
                         [](const BatchNorm&) -> S { return "batch_norm"; },
                         [](const BatchNormGrad&) -> S { return "batch_norm_grad"; },
                         [](const BatchNormInference&) -> S { return "batch_norm_inference"; },
@@ -127,6 +128,7 @@ std::span<const std::string_view> op_names() {
       "softmax_grad",
       "cross_entropy",
       "cross_entropy_grad",
+      "classifier_head",
       "batch_norm",
       "batch_norm_grad",
       "batch_norm_inference",
@@ -143,6 +145,7 @@ std::span<const std::string_view> op_names() {
 Library library_of(const Op& op) {
   return std::visit(Overloaded{
                         [](const MatMul&) { return Library::kBlas; },
+                        [](const ClassifierHead&) { return Library::kBlas; },
                         [](const Conv2d&) { return Library::kDnn; },
                         [](const Conv2dInputGrad&) { return Library::kDnn; },
                         [](const Conv2dFilterGrad&) { return Library::kDnn; },

@@ -411,6 +411,23 @@ Outputs infer(const CrossEntropyGrad&, const OpCheck& c) {
   return {c.input(0)};
 }
 
+Outputs infer(const ClassifierHead&, const OpCheck& c) {
+  c.count(7);
+  for (size_t i : {0, 1, 2, 3, 4, 6}) c.dtype(i, DType::kF32);
+  for (size_t i : {0, 1, 3}) c.rank(i, 2);
+  const int64_t rows = c.shape(0)[0], terms = c.shape(0)[1], hidden = c.shape(1)[1], classes = c.shape(3)[1];
+  c.same_shape(1, {terms, hidden});
+  c.same_shape(2, {hidden});
+  c.same_shape(3, {hidden, classes});
+  c.same_shape(4, {classes});
+  c.dtype(5, DType::kI32);
+  c.same_shape(5, {rows});
+  c.same_shape(6, {rows});
+  c.require(classes > 0, "there are no classes");
+  return {f32({rows, hidden}),  f32({rows, classes}), f32({rows}),
+          f32({rows, classes}), f32({rows, hidden}),  f32({rows, terms})};
+}
+
 void check_channels(const OpCheck& c, size_t image, std::initializer_list<size_t> vectors) {
   c.require(c.shape(image).rank() >= 2, "the image must have rank 2 at least");
   c.require(c.shape(image).elements() > 0, "the image is empty");

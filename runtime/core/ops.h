@@ -255,6 +255,15 @@ struct CrossEntropyGrad {
   bool operator==(const CrossEntropyGrad&) const = default;
 };
 
+// Two dense layers with relu between, their cross-entropy and all that flows back through them to x (made by
+// fuse(), not by hand). x (N,K), w1 (K,H), b1 (H), w2 (H,C), b2 (C), i32 labels (N), dloss (N) ->
+// hidden (N,H) = relu(x w1 + b1), logits (N,C) = hidden w2 + b2, loss (N), dlogits (N,C),
+// dhidden (N,H) = dlogits w2^T where hidden > 0, dx (N,K) = dhidden w1^T. A label outside [0, C) is a
+// DeviceError.
+struct ClassifierHead {
+  bool operator==(const ClassifierHead&) const = default;
+};
+
 // ---- batch normalisation (over all axes but the last)
 // ------------------------------------------------------------
 
@@ -326,8 +335,8 @@ using Op =
                  AvgPoolGrad, ConvBlock, ConvBlockInputGrad, ConvBlockFilterGrad, Unary, UnaryGrad, Scale,
                  Binary, Cast, Dropout, Reshape, Transpose, Concat, Slice, SliceGrad, Gather, GatherGrad,
                  TakeBatch, BroadcastTo, Fill, Reduce, ReduceMaxGrad, ArgMax, Accuracy, Softmax, SoftmaxGrad,
-                 CrossEntropy, CrossEntropyGrad, BatchNorm, BatchNormGrad, BatchNormInference, SgdUpdate,
-                 RmspropUpdate, AdamUpdate, MovingAverageUpdate, CounterUpdate, RowUpdate>;
+                 CrossEntropy, CrossEntropyGrad, ClassifierHead, BatchNorm, BatchNormGrad, BatchNormInference,
+                 SgdUpdate, RmspropUpdate, AdamUpdate, MovingAverageUpdate, CounterUpdate, RowUpdate>;
 
 // For visiting an Op: std::visit(Overloaded{[](const MatMul&) {...}, ...}, op).
 template <typename... F>

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 namespace headroom::test {
 namespace {
 
@@ -191,6 +193,20 @@ void add_statistics_cases(std::vector<KernelCase>& cases) {
   // No exp of these logits is a float.
   add(cases, "large", CrossEntropy{},
       {tensor<float>({2, 3}, {1000, 0, -1000, 900, 950, 1000}), tensor<int32_t>({2}, {1, 2})});
+  // {rows, terms, hidden, classes}: the conv net's head, one row, odd extents, several turns of a GPU's
+  // blocks.
+  for (const auto& [n, k, h, c] : {std::array<int64_t, 4>{64, 576, 64, 10},
+                                   {1, 16, 16, 1},
+                                   {13, 7, 5, 3},
+                                   {70, 48, 128, 32},
+                                   {3, 32, 32, 40},
+                                   {1500, 32, 16, 10}}) {
+    const HostTensor labels = random_whole<int32_t>({n}, 46, 0, static_cast<int>(c));
+    add(cases, fmt::format("{}_{}_{}_{}", n, k, h, c), ClassifierHead{},
+        {random_floats({n, k}, 41), random_floats({k, h}, 42, -0.2f, 0.2f), random_floats({h}, 43),
+         random_floats({h, c}, 44), random_floats({c}, 45), labels, random_floats({n}, 47)},
+        1e-4);
+  }
   for (const Shape& shape : {Shape{3, 1}, Shape{65, 19}, Shape{2, 4, 5, 32}}) {
     const std::string what = to_string(shape);
     const Shape channels = {shape.last()};

@@ -112,6 +112,35 @@ std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>
             }
             return out;
           },
+          [&](const ClassifierHead&) {
+            const Values &x = in[0], &w1 = in[1], &w2 = in[3];
+            const int64_t terms = x.shape()[1], hidden = w1.shape()[1], classes = w2.shape()[1];
+            for (int64_t row = 0; row < x.shape()[0]; ++row) {
+              for (int64_t h = 0; h < hidden; ++h) {
+                double sum = in[2][h];
+                for (int64_t k = 0; k < terms; ++k) sum += x[row * terms + k] * w1[k * hidden + h];
+                out[0][row * hidden + h] = std::max(sum, 0.0);
+              }
+              for (int64_t c = 0; c < classes; ++c) {
+                out[1][row * classes + c] = in[4][c];
+                for (int64_t h = 0; h < hidden; ++h)
+                  out[1][row * classes + c] += out[0][row * hidden + h] * w2[h * classes + c];
+              }
+              const std::vector<double> p = softmax_of(out[1], row, classes);
+              const auto label = static_cast<int64_t>(in[5][row]);
+              out[2][row] = -std::log(p[static_cast<size_t>(label)]);
+              for (int64_t c = 0; c < classes; ++c)
+                out[3][row * classes + c] = (p[static_cast<size_t>(c)] - (c == label ? 1 : 0)) * in[6][row];
+              for (int64_t h = 0; h < hidden; ++h) {
+                if (out[0][row * hidden + h] <= 0) continue;
+                for (int64_t c = 0; c < classes; ++c)
+                  out[4][row * hidden + h] += out[3][row * classes + c] * w2[h * classes + c];
+                for (int64_t k = 0; k < terms; ++k)
+                  out[5][row * terms + k] += out[4][row * hidden + h] * w1[k * hidden + h];
+              }
+            }
+            return out;
+          },
           [&](const BatchNorm& o) {
             const double rows = static_cast<double>(elements / n);
             for (int64_t i = 0; i < elements; ++i) out[1][i % n] += in[0][i] / rows;

@@ -110,19 +110,6 @@ TEST(Plan, RefusesToFetchWhatFusingTookAway) {
                InvalidArgument);
 }
 
-TEST(Fuse, LeavesAlonePartsThatOthersReadOrFetch) {
-  {
-    SmallNet net;
-    const Value conv{&net.graph, net.graph.node(0).outputs[0]};
-    EXPECT_EQ(fuse(net.graph, std::vector<Value>{conv}), 0);
-  }
-  SmallNet net;
-  sum(Value{&net.graph, net.graph.node(2).outputs[0]});  // a second reader of the relu: the pool stays apart
-  EXPECT_EQ(fuse(net.graph), 1);
-  const auto is_pool = [](const Node& node) { return std::holds_alternative<MaxPool>(node.op); };
-  EXPECT_EQ(std::count_if(net.graph.nodes().begin(), net.graph.nodes().end(), is_pool), 1);
-}
-
 TEST(FindFault, SeesEachKindOfDamage) {
   SmallNet net;
   const std::vector<int64_t> workspace = workspaces(net.graph, 300);

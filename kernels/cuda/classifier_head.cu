@@ -1,0 +1,288 @@
+// The whole head of a classifier in one launch. Each block of threads takes some rows of x from the first
+// layer to the loss and back, so that nothing between waits for global memory. The weights of the first layer
+// stay in shared memory, where they are read once along their columns (forward) and once along their rows
+// (backward). The first layer's products run on the tensor cores, transposed: rows are hidden units or
+// elements of x, columns are rows of x. The second layer is so small that it is computed in plain f32.
+#include <algorithm>
+#include <optional>
+
+#include "kernels/classifier_head.h"
+#include "kernels/cuda/conv_block.h"
+#include "kernels/cuda/index_report.cuh"
+#include "kernels/cuda/mma.cuh"
+#include "runtime/core/bytes.h"
+#include "runtime/core/cuda/check.h"
+
+namespace headroom::cuda {
+namespace {
+
+constexpr int kThreads = 512, kWarps = kThreads / 32;
+constexpr int kRowsOfTile = 8;    // rows of x in a tile: the columns of an mma
+constexpr int kMostClasses = 32;  // a class per lane
+constexpr unsigned kAllLanes = ~0u;
+
+struct Extents {
+  int rows, terms, hidden, classes;
+
+  // In words, so that the lanes of a warp reach different banks: 8 more than a multiple of 32 between terms,
+  // 4 more between rows.
+  __host__ __device__ int weight_pitch() const { return (hidden + 31) / 32 * 32 + 8; }
+  __host__ __device__ int x_pitch() const { return (terms + 31) / 32 * 32 + 4; }
+  __host__ __device__ int hidden_pitch() const { return (hidden + 31) / 32 * 32 + 4; }
+  // Warps that share the sums of 16 hidden units, each for some of the terms.
+  __host__ __device__ int parts() const { return kWarps / (hidden / 16); }
+};
+
+struct Arguments {
+  Extents e;
+  const float *x, *w1, *b1, *w2, *b2;
+  const int32_t* labels;
+  const float* dloss;
+  float *hidden, *logits, *loss, *dlogits, *dhidden, *dx;
+  FaultSlot faults;
+};
+
+// What a block keeps in shared memory, in words from the start.
+struct Layout {
+  int w1, x, sums, hidden, dhidden, w2, end;
+
+  __host__ __device__ Layout(const Extents& e, int rows) {
+    w1 = 0;                                               // (terms, weight_pitch), as terms of the policy
+    x = w1 + e.terms * e.weight_pitch();                  // (rows, x_pitch), likewise
+    sums = x + rows * e.x_pitch();                        // (parts, rows, hidden_pitch) of f32
+    hidden = sums + e.parts() * rows * e.hidden_pitch();  // (rows, hidden_pitch) of f32
+    dhidden = hidden + rows * e.hidden_pitch();           // (rows, hidden_pitch) as terms
+    w2 = dhidden + rows * e.hidden_pitch();               // (hidden, classes) of f32
+    end = w2 + e.hidden * e.classes;
+  }
+};
+
+__device__ float warp_max(float value) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, distance));
+  }
+  return value;
+}
+
+__device__ float warp_sum(float value) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(kAllLanes, value, distance);
+  return value;
+}
+
+// The second layer, the loss and the way back to the hidden units for one row, by one warp.
+template <typename Policy>
+__device__ void finish_row(const Arguments& args, int row, const float* hidden, const float* w2,
+                           uint32_t* dhidden) {
+  const Extents& e = args.e;
+  const int lane = threadIdx.x % 32;
+  const bool is_class = lane < e.classes;
+  float parts[4] = {is_class ? args.b2[lane] : 0.0f};
+  if (is_class) {
+    for (int h = 0; h < e.hidden; h += 4) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) parts[i] += hidden[h + i] * w2[(h + i) * e.classes + lane];
+    }
+  }
+  const float logit = (parts[0] + parts[1]) + (parts[2] + parts[3]);
+  const float largest = warp_max(is_class ? logit : -INFINITY);
+  const float power = is_class ? expf(logit - largest) : 0.0f;
+  const float sum = warp_sum(power);
+  const int label = args.labels[row];
+  const bool valid = in_range(label, e.classes);
+  if (!valid && lane == 0) report(args.faults, row, label);
+  const float own = __shfl_sync(kAllLanes, logit, valid ? label : 0) - largest;
+  if (lane == 0) args.loss[row] = logf(sum) - own;
+  const float dlogit = (power / sum - (lane == label ? 1.0f : 0.0f)) * args.dloss[row];
+  if (is_class) {
+    args.logits[int64_t{row} * e.classes + lane] = logit;
+    args.dlogits[int64_t{row} * e.classes + lane] = dlogit;
+  }
+  for (int first = 0; first < e.hidden; first += 32) {
+    const int h = first + lane;
+    float gradient = 0;
+    for (int c = 0; c < e.classes; ++c) {
+      const float share = __shfl_sync(kAllLanes, dlogit, c);
+      if (h < e.hidden) gradient += share * w2[h * e.classes + c];
+    }
+    if (h >= e.hidden) continue;
+    if (!(hidden[h] > 0)) gradient = 0;
+    args.dhidden[int64_t{row} * e.hidden + h] = gradient;
+    dhidden[h] = stored_term<Policy>(gradient);
+  }
+}
+
+template <typename Policy, int kTiles>
+__global__ void __launch_bounds__(kThreads) classifier_head(const __grid_constant__ Arguments args) {
+  constexpr int kRows = kTiles * kRowsOfTile;
+  constexpr int kTermsOfStep = kWordsOfStep * Policy::kTermsOfWord;
+  const Extents& e = args.e;
+  const Layout layout(e, kRows);
+  const int weight_pitch = e.weight_pitch(), x_pitch = e.x_pitch(), hidden_pitch = e.hidden_pitch();
+  const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+
+  extern __shared__ uint4 shared[];
+  uint32_t* const words = reinterpret_cast<uint32_t*>(shared);
+  uint32_t *const w1 = words + layout.w1, *const x = words + layout.x,
+                  *const dhidden = words + layout.dhidden;
+  float* const sums = reinterpret_cast<float*>(words + layout.sums);
+  float* const hidden = reinterpret_cast<float*>(words + layout.hidden);
+  float* const w2 = reinterpret_cast<float*>(words + layout.w2);
+
+  const int quads = e.hidden / 4;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < e.terms * quads; i += kThreads) {
+    store_terms<Policy>(w1 + i / quads * weight_pitch + i % quads * 4,
+                        reinterpret_cast<const float4*>(args.w1)[i]);
+  }
+  for (int i = threadIdx.x; i < e.hidden * e.classes; i += kThreads) w2[i] = args.w2[i];
+
+  const int blocks_of_rows = (e.rows + kRows - 1) / kRows;
+  for (int block = blockIdx.x; block < blocks_of_rows; block += gridDim.x) {
+    const int row0 = block * kRows, rows = min(kRows, e.rows - row0);
+    const int x_quads = e.terms / 4;
+    for (int i = threadIdx.x; i < kRows * x_quads; i += kThreads) {
+      const int row = i / x_quads;
+      const float4 value =
+          row < rows ? reinterpret_cast<const float4*>(args.x)[int64_t{row0} * x_quads + i] : float4{};
+      store_terms<Policy>(x + row * x_pitch + i % x_quads * 4, value);
+    }
+    __syncthreads();
+
+    {  // hidden = x w1: 16 hidden units and a part of the terms to a warp
+      const int unit0 = warp / e.parts() * 16, part = warp % e.parts();
+      float products[kTiles][4] = {};
+      const int steps = e.terms / kTermsOfStep;
+      for (int step = part; step < steps; step += e.parts()) {
+        const uint32_t* const from = w1 + step * kTermsOfStep * weight_pitch + unit0 + g;
+        uint32_t a[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a[i] = word_at<Policy>(from + i % 2 * 8, t + i / 2 * 4, weight_pitch);
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          const uint32_t* const row = x + (tile * kRowsOfTile + g) * x_pitch + step * kTermsOfStep;
+          const uint32_t b[2] = {word_at<Policy>(row, t, 1), word_at<Policy>(row, t + 4, 1)};
+          Policy::multiply_add(products[tile], a, b);
+        }
+      }
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int row = tile * kRowsOfTile + 2 * t + i % 2, unit = unit0 + g + i / 2 * 8;
+          sums[(part * kRows + row) * hidden_pitch + unit] = products[tile][i];
+        }
+      }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < kRows * e.hidden; i += kThreads) {
+      const int row = i / e.hidden, unit = i % e.hidden;
+      float value = args.b1[unit];
+      for (int part = 0; part < e.parts(); ++part) value += sums[(part * kRows + row) * hidden_pitch + unit];
+      if (value <= 0) value = 0;  // NaN stays
+      hidden[row * hidden_pitch + unit] = value;
+      dhidden[row * hidden_pitch + unit] = 0;  // of rows that do not exist
+      if (row < rows) args.hidden[int64_t{row0 + row} * e.hidden + unit] = value;
+    }
+    __syncthreads();
+    for (int row = warp; row < rows; row += kWarps) {
+      finish_row<Policy>(args, row0 + row, hidden + row * hidden_pitch, w2, dhidden + row * hidden_pitch);
+    }
+    __syncthreads();
+
+    // dx = dhidden w1^T: 16 terms to a warp at a time
+    for (int term0 = warp * 16; term0 < e.terms; term0 += kWarps * 16) {
+      float products[kTiles][4] = {};
+      for (int unit = 0; unit < e.hidden; unit += kTermsOfStep) {
+        const uint32_t* const from = w1 + (term0 + g) * weight_pitch + unit;
+        uint32_t a[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a[i] = word_at<Policy>(from + i % 2 * 8 * weight_pitch, t + i / 2 * 4, 1);
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          const uint32_t* const row = dhidden + (tile * kRowsOfTile + g) * hidden_pitch + unit;
+          const uint32_t b[2] = {word_at<Policy>(row, t, 1), word_at<Policy>(row, t + 4, 1)};
+          Policy::multiply_add(products[tile], a, b);
+        }
+      }
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int row = tile * kRowsOfTile + 2 * t + i % 2, term = term0 + g + i / 2 * 8;
+          if (row < rows) args.dx[int64_t{row0 + row} * e.terms + term] = products[tile][i];
+        }
+      }
+    }
+    __syncthreads();  // before the next rows replace these
+  }
+}
+
+using Launch = void (*)(const Arguments&, unsigned blocks, int shared_bytes, cudaStream_t);
+
+template <typename Policy, int kTiles>
+void launch(const Arguments& args, unsigned blocks, int shared_bytes, cudaStream_t stream) {
+  classifier_head<Policy, kTiles><<<blocks, kThreads, shared_bytes, stream>>>(args);
+  HR_CHECK(cudaGetLastError());
+}
+
+template <int kTiles>
+Launch prepare(Math math, int shared_bytes) {
+  return with_policy(math, [&](auto policy) -> Launch {
+    using Policy = decltype(policy);
+    HR_CHECK(cudaFuncSetAttribute(classifier_head<Policy, kTiles>,
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+    return &launch<Policy, kTiles>;
+  });
+}
+
+// The extents of a head that the kernel takes.
+std::optional<Extents> extents_of(const Request& request) {
+  const Shape &x = request.inputs[0].shape, &w2 = request.inputs[3].shape;
+  const int64_t hidden = w2[0], classes = w2[1];
+  if (request.settings.library_only || request.device.compute_capability() < kLeastCapabilityOfMma) return {};
+  if (x[0] == 0 || x[0] > 1 << 24 || x[1] == 0 || x[1] % 16 != 0 || x[1] > 1 << 14) return {};
+  if (hidden != 16 && hidden != 32 && hidden != 64 && hidden != 128) return {};
+  if (classes > kMostClasses) return {};
+  return Extents{static_cast<int>(x[0]), static_cast<int>(x[1]), static_cast<int>(hidden),
+                 static_cast<int>(classes)};
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_kernel(const ClassifierHead&, const Request& request) {
+  CudaDevice& device = request.device;
+  const auto use_parts = [&] {
+    return make_sequence_kernel(parts_of_classifier_head(), request.inputs, request.outputs,
+                                [&](const Op& op, auto inputs, auto outputs) {
+                                  return make_cuda_kernel(op, inputs, outputs, device, request.settings);
+                                });
+  };
+  const std::optional<Extents> e = extents_of(request);
+  if (!e) return use_parts();
+  // The fewest rows to a block that leave no multiprocessor two turns, if there is room for them.
+  const auto bytes_of = [&](int tiles) { return int64_t{Layout(*e, tiles * kRowsOfTile).end} * 4; };
+  if (bytes_of(1) > shared_limit_bytes(device)) return use_parts();
+  int tiles = 1;
+  while (tiles < 4 && e->rows > tiles * kRowsOfTile * device.multiprocessors() &&
+         bytes_of(2 * tiles) <= shared_limit_bytes(device)) {
+    tiles *= 2;
+  }
+  const int bytes = static_cast<int>(bytes_of(tiles));
+  const Math math = request.settings.math;
+  const Launch launch = tiles == 1   ? prepare<1>(math, bytes)
+                        : tiles == 2 ? prepare<2>(math, bytes)
+                                     : prepare<4>(math, bytes);
+  const int rows = tiles * kRowsOfTile;
+  const auto blocks = static_cast<unsigned>(std::min((e->rows + rows - 1) / rows, device.multiprocessors()));
+  return function_kernel([e = *e, launch, blocks, bytes,
+                          faults = device.index_faults().add("cross_entropy", "label", e->classes)](
+                             const Call& call) {
+    launch({e, call.in(0), call.in(1), call.in(2), call.in(3), call.in(4), call.in<int32_t>(5), call.in(6),
+            call.out(0), call.out(1), call.out(2), call.out(3), call.out(4), call.out(5), faults.slot()},
+           blocks, bytes, call.stream);
+  });
+}
+
+}  // namespace headroom::cuda

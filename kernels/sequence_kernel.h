@@ -1,0 +1,29 @@
+// A kernel that runs those of other ops one after the other: how a fused op is computed where nobody wrote a
+// kernel for the whole. Knows no device.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/kernel.h"
+
+namespace headroom {
+
+// One op of a sequence. Operands are numbered: the sequence's inputs first, then its outputs, which also hold
+// what lies between the ops. An output may take over an input of equal size where in_place_input allows it.
+struct SequencePart {
+  Op op;
+  std::vector<int> inputs, outputs;
+};
+
+using MakeKernel = std::function<std::unique_ptr<Kernel>(const Op&, std::span<const TensorSpec> inputs,
+                                                         std::span<const TensorSpec> outputs)>;
+
+// The kernel of the sequence for fixed shapes. Throws what `make` throws.
+std::unique_ptr<Kernel> make_sequence_kernel(std::span<const SequencePart> parts,
+                                             std::span<const TensorSpec> inputs,
+                                             std::span<const TensorSpec> outputs, const MakeKernel& make);
+
+}  // namespace headroom
