@@ -17,7 +17,11 @@ __global__ void arg_max(ReductionPlan plan, int64_t inner, const float* x, int32
   if (share.result < plan.results) {
     const int64_t outer = share.result / inner;
     const float* from = x + outer * plan.terms * inner + (share.result - outer * inner);
-    for (int64_t k = share.begin; k < share.end; k += share.step) best = Better()(best, {from[k * inner], k});
+    for_each_term(
+        share, [](int64_t k) { return k; }, [&](int64_t k) { return from[k * inner]; },
+        [&](int64_t k, float value) {
+          best = Better()(best, {value, k});
+        });
   }
   best = combine_block(best, plan.wide, Better());
   if (threadIdx.x < plan.wide && share.result < plan.results) {

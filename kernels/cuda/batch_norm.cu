@@ -24,6 +24,15 @@ int64_t partial_bytes(const ReductionPlan& plan) {
   return plan.splits * plan.results * static_cast<int64_t>(sizeof(Sums));
 }
 
+// Calls use(i, load(i)) for the elements i of this thread's channel and rows.
+template <typename Load, typename Use>
+__device__ void for_each_row(const ReductionPlan& plan, const Share& share, const Load& load,
+                             const Use& use) {
+  constexpr int kAtOnce = 4;  // each with up to two tensors, and doubles
+  for_each_term<kAtOnce>(
+      share, [&](int64_t row) { return row * plan.results + share.result; }, load, use);
+}
+
 // partial (splits, C): the sums of f(channel) over a share of the rows.
 template <typename F>
 __global__ void sum_channels(F f, ReductionPlan plan, Sums* partial) {
@@ -31,10 +40,7 @@ __global__ void sum_channels(F f, ReductionPlan plan, Sums* partial) {
   Sums sums{};
   if (share.result < plan.results) {
     const auto term = f.of_channel(share.result);
-#pragma unroll 4
-    for (int64_t row = share.begin; row < share.end; row += share.step) {
-      sums = AddSums()(sums, term(row * plan.results + share.result));
-    }
+    for_each_row(plan, share, term, [&](int64_t, const Sums& sum) { sums = AddSums()(sums, sum); });
   }
   sums = combine_block(sums, plan.wide, AddSums());
   if (threadIdx.x < plan.wide && share.result < plan.results) {
@@ -88,10 +94,9 @@ __global__ void normalise_batch(ReductionPlan plan, float epsilon, const Sums* p
     variance[c] = spread;
   }
   const float scale = gamma[c] / sqrtf(spread + epsilon), offset = beta[c];
-  for (int64_t row = share.begin; row < share.end; row += share.step) {
-    const int64_t i = row * plan.results + c;
-    y[i] = (x[i] - centre) * scale + offset;
-  }
+  for_each_row(
+      plan, share, [&](int64_t i) { return x[i]; },
+      [&](int64_t i, float value) { y[i] = (value - centre) * scale + offset; });
 }
 
 // Sums of dy and of dy x', where x' = (x - mean) / sqrt(variance + epsilon).
@@ -104,6 +109,10 @@ struct GradientSums {
       return Sums{static_cast<double>(dy[i]), static_cast<double>(dy[i] * ((x[i] - centre) * inverse))};
     };
   }
+};
+
+struct Elements {
+  float dy, x;
 };
 
 //   dbeta = sum dy,  dgamma = sum dy x',  dx = gamma / sqrt(variance + epsilon) (dy - (dbeta + x' dgamma) /
@@ -121,11 +130,15 @@ __global__ void normalise_gradient(ReductionPlan plan, GradientSums in, const Su
   }
   const float centre = in.mean[c], inverse = 1 / sqrtf(in.variance[c] + in.epsilon);
   const float scale = gamma[c] * inverse, per_row = 1 / static_cast<float>(plan.terms);
-  for (int64_t row = share.begin; row < share.end; row += share.step) {
-    const int64_t i = row * plan.results + c;
-    const float normal = (in.x[i] - centre) * inverse;
-    dx[i] = scale * (in.dy[i] - (shift + normal * slope) * per_row);
-  }
+  for_each_row(
+      plan, share,
+      [&](int64_t i) {
+        return Elements{in.dy[i], in.x[i]};
+      },
+      [&](int64_t i, const Elements& at) {
+        const float normal = (at.x - centre) * inverse;
+        dx[i] = scale * (at.dy - (shift + normal * slope) * per_row);
+      });
 }
 
 __global__ void normalise_by(ReductionPlan plan, float epsilon, const float* x, const float* gamma,
@@ -134,10 +147,9 @@ __global__ void normalise_by(ReductionPlan plan, float epsilon, const float* x, 
   const int64_t c = share.result;
   if (c >= plan.results) return;
   const float centre = mean[c], scale = gamma[c] / sqrtf(variance[c] + epsilon), offset = beta[c];
-  for (int64_t row = share.begin; row < share.end; row += share.step) {
-    const int64_t i = row * plan.results + c;
-    y[i] = (x[i] - centre) * scale + offset;
-  }
+  for_each_row(
+      plan, share, [&](int64_t i) { return x[i]; },
+      [&](int64_t i, float value) { y[i] = (value - centre) * scale + offset; });
 }
 
 }  // namespace

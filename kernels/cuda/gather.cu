@@ -67,7 +67,7 @@ void launch_gather(const CudaDevice& device, const Call& call, const GatherShape
 __global__ void scatter_rows(int64_t rows, int64_t columns, int64_t count, const float* dy,
                              const int32_t* indices, float* dtable, FaultSlot fault) {
   constexpr unsigned kAll = ~0u;
-  constexpr int kWarp = 32, kBatch = 4;
+  constexpr int kWarp = 32, kBatch = 4, kAtOnce = 8;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t parts = max(int64_t{1}, (columns + kWarp - 1) / kWarp);
   const int64_t tasks = max(int64_t{1}, rows * parts);
@@ -87,8 +87,17 @@ __global__ void scatter_rows(int64_t rows, int64_t columns, int64_t count, const
       if (any == 0 || column >= columns) continue;
 #pragma unroll
       for (int b = 0; b < kBatch; ++b) {
-        for (unsigned left = found[b]; left != 0; left &= left - 1) {
-          sum += dy[(first + b * kWarp + __ffs(static_cast<int>(left)) - 1) * columns + column];
+        const float* from = dy + (first + b * kWarp) * columns + column;
+        for (unsigned left = found[b]; left != 0;) {
+          // Several loads before the first is needed: a row that is found often would wait for each.
+          float terms[kAtOnce];
+#pragma unroll
+          for (int i = 0; i < kAtOnce; ++i) {
+            terms[i] = left == 0 ? 0 : from[(__ffs(static_cast<int>(left)) - 1) * columns];
+            left &= left - 1;
+          }
+#pragma unroll
+          for (int i = 0; i < kAtOnce; ++i) sum += terms[i];
         }
       }
     }

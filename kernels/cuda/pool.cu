@@ -9,6 +9,7 @@ namespace {
 // Along one axis: the extent of the image, of the output, and the windows.
 struct PoolAxis {
   int input, output, window, stride, padding;
+  Divider<uint32_t> by_stride = Divider<uint32_t>(stride);
 
   // A window's first position, outside the image where padded, and the part [begin, end) of it inside.
   struct Range {
@@ -19,7 +20,10 @@ struct PoolAxis {
   // The windows that have input position `in` inside.
   __device__ Range windows_over(int in) const {
     const int last = in + padding;
-    return {last < window ? 0 : (last - window) / stride + 1, min(last / stride + 1, output)};
+    const auto strides = [&](int n) {
+      return static_cast<int>(by_stride.quotient(static_cast<uint32_t>(n)));
+    };
+    return {last < window ? 0 : strides(last - window) + 1, min(strides(last) + 1, output)};
   }
 };
 

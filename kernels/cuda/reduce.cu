@@ -34,10 +34,10 @@ __global__ void reduce_terms(F f, ReductionPlan plan, Places<I> places, const Fr
   typename F::Value value = F::kNothing;
   if (share.result < plan.results) {
     const From* from = x + places.results(static_cast<I>(share.result)).at[0];
-#pragma unroll 4
-    for (int64_t k = share.begin; k < share.end; k += share.step) {
-      value = f(value, static_cast<typename F::Value>(from[places.terms(static_cast<I>(k)).at[0]]));
-    }
+    for_each_term(
+        share, [&](int64_t k) { return places.terms(static_cast<I>(k)).at[0]; },
+        [&](I place) { return from[place]; },
+        [&](I, From term) { value = f(value, static_cast<typename F::Value>(term)); });
   }
   value = combine_block(value, plan.wide, f);
   if (threadIdx.x >= plan.wide || share.result >= plan.results) return;
@@ -132,9 +132,9 @@ __global__ void count_ties(ReductionPlan plan, Places<I> places, const float* x,
   if (share.result < plan.results) {
     const float* from = x + places.results(static_cast<I>(share.result)).at[0];
     const float maximum = y[share.result];
-    for (int64_t k = share.begin; k < share.end; k += share.step) {
-      count += ties(from[places.terms(static_cast<I>(k)).at[0]], maximum) ? 1 : 0;
-    }
+    for_each_term(
+        share, [&](int64_t k) { return places.terms(static_cast<I>(k)).at[0]; },
+        [&](I place) { return from[place]; }, [&](I, float term) { count += ties(term, maximum) ? 1 : 0; });
   }
   count = combine_block(count, plan.wide, Add());
   if (threadIdx.x < plan.wide && share.result < plan.results) {
@@ -152,10 +152,10 @@ __global__ void share_among_ties(ReductionPlan plan, Places<I> places, const flo
   const float maximum = y[share.result];
   const auto part = static_cast<float>(static_cast<double>(dy[share.result]) / static_cast<double>(count));
   const I first = places.results(static_cast<I>(share.result)).at[0];
-  for (int64_t k = share.begin; k < share.end; k += share.step) {
-    const I offset = first + places.terms(static_cast<I>(k)).at[0];
-    dx[offset] = ties(x[offset], maximum) ? part : 0;
-  }
+  for_each_term(
+      share, [&](int64_t k) { return first + places.terms(static_cast<I>(k)).at[0]; },
+      [&](I place) { return x[place]; },
+      [&](I place, float term) { dx[place] = ties(term, maximum) ? part : 0; });
 }
 
 }  // namespace

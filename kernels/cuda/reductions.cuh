@@ -31,21 +31,39 @@ inline ReductionPlan plan_reduction(const CudaDevice& device, int64_t results, i
   while (!one_wide && plan.wide < 32 && plan.wide < results) plan.wide *= 2;
   const int64_t blocks = std::max<int64_t>(1, ceil_div(results, plan.wide));
   const int64_t useful = ceil_div(terms, kTermsPerThread * kThreads / plan.wide);
-  const int64_t idle = ceil_div(int64_t{2} * device.multiprocessors(), blocks);
+  const int64_t idle = ceil_div(int64_t{8} * device.multiprocessors(), blocks);  // 8 blocks fill one
   plan.splits = static_cast<int>(std::max<int64_t>(1, std::min(useful, idle)));
   plan.terms_per_split = ceil_div(terms, plan.splits);
   return plan;
 }
 
-// What a thread's place in the grid of a plan says.
+// What a thread's place in the grid of a plan says: its result, and every step-th of the terms [begin, end).
 struct Share {
-  int64_t result, begin, end;
-  int step;
+  int64_t result, begin, end, step;
 };
 __device__ inline Share share_of(const ReductionPlan& plan) {
   const int64_t first = blockIdx.y * plan.terms_per_split;
   return {int64_t{blockIdx.x} * plan.wide + threadIdx.x % plan.wide, first + threadIdx.x / plan.wide,
           min(first + plan.terms_per_split, plan.terms), kThreads / plan.wide};
+}
+
+// Calls use(place, load(place)) for place = place_of(k) of each term k of the share, in order. Loads go out
+// several at a time, with no branch between them: one after the other they would wait for memory each.
+template <int kAtOnce = 8, typename PlaceOf, typename Load, typename Use>
+__device__ void for_each_term(const Share& share, const PlaceOf& place_of, const Load& load, const Use& use) {
+  for (int64_t first = share.begin; first < share.end; first += kAtOnce * share.step) {
+    decltype(place_of(first)) places[kAtOnce];
+    decltype(load(places[0])) values[kAtOnce];
+    // Beyond the end the last term is loaded again, and not used.
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) places[i] = place_of(min(first + i * share.step, share.end - 1));
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) values[i] = load(places[i]);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i * share.step < share.end) use(places[i], values[i]);
+    }
+  }
 }
 
 // The values of all threads t of a block of kThreads with equal t % wide combined, for each of them.

@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "kernels/cuda/device_loops.cuh"
-#include "runtime/core/cuda/index_faults.h"
+#include "kernels/cuda/index_report.cuh"
 #include "runtime/core/errors.h"
 
 namespace headroom::cuda {
@@ -38,11 +38,8 @@ __global__ void take(F f, Source source, Divider<uint32_t> lanes, uint32_t n, co
     if (order != nullptr) {
       const int32_t index = order[from];
       from = index;
-      if (index < 0 || index >= source.rows) {
-        if (lane == 0) {
-          atomicMin_system(source.fault,
-                           static_cast<unsigned long long>(row) << 32 | static_cast<uint32_t>(index));
-        }
+      if (!in_range(index, source.rows)) {
+        if (lane == 0) report(source.fault, row, index);
         from = 0;
       }
     }
