@@ -41,6 +41,14 @@ class BlockTeam {
   }
 };
 
+// Calls use(i, load(i)) for a thread's elements i of a row of n, several loads at once.
+template <typename Team, typename Load, typename Use>
+__device__ void for_each_element(const Team& team, int64_t n, const Load& load, const Use& use) {
+  constexpr int kAtOnce = 4;
+  for_each_term<kAtOnce>(
+      Share{0, team.lane(), n, team.size()}, [](int64_t i) { return i; }, load, use);
+}
+
 // The maximum of a row and the sum of its exp(x - maximum). A row of n = 0 is one that there is not.
 struct RowSums {
   float largest, sum;
@@ -48,10 +56,11 @@ struct RowSums {
 template <typename Team>
 __device__ RowSums sums_of_row(const Team& team, const float* x, int64_t n) {
   float largest = -HUGE_VALF;
-  for (int64_t i = team.lane(); i < n; i += team.size()) largest = Larger()(largest, x[i]);
+  const auto load = [&](int64_t i) { return x[i]; };
+  for_each_element(team, n, load, [&](int64_t, float value) { largest = Larger()(largest, value); });
   largest = team.combine(largest, Larger());
   float sum = 0;
-  for (int64_t i = team.lane(); i < n; i += team.size()) sum += expf(x[i] - largest);
+  for_each_element(team, n, load, [&](int64_t, float value) { sum += expf(value - largest); });
   return {largest, team.combine(sum, Add())};
 }
 
@@ -94,7 +103,9 @@ struct SoftmaxRow {
     float* to = y + row * n;
     const RowSums sums = sums_of_row(team, from, n);
     const float share = 1 / sums.sum;
-    for (int64_t i = team.lane(); i < n; i += team.size()) to[i] = expf(from[i] - sums.largest) * share;
+    for_each_element(
+        team, n, [&](int64_t i) { return from[i]; },
+        [&](int64_t i, float value) { to[i] = expf(value - sums.largest) * share; });
   }
 };
 
@@ -106,9 +117,11 @@ struct SoftmaxGradRow {
   __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
     const int64_t at = row * n;
     float product = 0;
-    for (int64_t i = team.lane(); i < n; i += team.size()) product += dy[at + i] * y[at + i];
+    const auto load = [&](int64_t i) { return float2{dy[at + i], y[at + i]}; };
+    for_each_element(team, n, load, [&](int64_t, float2 pair) { product += pair.x * pair.y; });
     product = team.combine(product, Add());
-    for (int64_t i = team.lane(); i < n; i += team.size()) dx[at + i] = (dy[at + i] - product) * y[at + i];
+    for_each_element(team, n, load,
+                     [&](int64_t i, float2 pair) { dx[at + i] = (pair.x - product) * pair.y; });
   }
 };
 
@@ -149,9 +162,11 @@ struct CrossEntropyGradRow {
     const int32_t label = labels[row];
     if (team.lane() == 0 && !in_range(label, n)) report(fault, row, label);
     const float share = 1 / sums.sum, gradient = dloss[row];
-    for (int64_t i = team.lane(); i < n; i += team.size()) {
-      dx[i] = (expf(x[i] - sums.largest) * share - (i == label ? 1 : 0)) * gradient;
-    }
+    for_each_element(
+        team, n, [&](int64_t i) { return x[i]; },
+        [&](int64_t i, float value) {
+          dx[i] = (expf(value - sums.largest) * share - (i == label ? 1 : 0)) * gradient;
+        });
   }
 };
 
