@@ -5,8 +5,10 @@
 # Prints one Markdown table: us per training step (median over the epochs), the ratio to ours, the allocator's peak; then how
 # long it takes from the start of the process to 99 % of the test set (--runs seeds). A peer that python3 lacks is left out.
 set -eu
-# shellcheck source=tools/common.sh
-. "$(dirname -- "$0")/../common.sh"
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
+
+say() { echo "mnist_gpu: $*" >&2; }
+fail() { say "$*"; exit 2; }
 
 data='' program=$root/build/cuda/examples/train_mnist epochs=9 batches='64 512 4096' maths='f32 tf32 bf16' runs=5 peers=yes
 while [ $# -gt 0 ]; do
@@ -18,20 +20,20 @@ while [ $# -gt 0 ]; do
     --math) maths=$2; shift 2 ;;
     --runs) runs=$2; shift 2 ;;
     --no-peers) peers=no; shift ;;
-    *) fail 2 "unknown argument '$1'" ;;
+    *) fail "unknown argument '$1'" ;;
   esac
 done
-[ -n "$data" ] || fail 2 "--data DIR names the folder with MNIST's four files"
-[ -x "$program" ] || fail 2 "build first: cmake --preset cuda && cmake --build --preset cuda"
+[ -n "$data" ] || fail "--data DIR names the folder with MNIST's four files"
+[ -x "$program" ] || fail "build first: cmake --preset cuda && cmake --build --preset cuda"
 
-results=$(mktemp)
-trap 'rm -f "$results"' EXIT
+results=$(mktemp) errors=$(mktemp)
+trap 'rm -f "$results" "$errors"' EXIT
 field() { sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p"; }
 
 # ours KERNELS MATH BATCH
 ours() {
   json=$("$program" --device cuda --data "$data" --plan parallel --kernels "$1" --math "$2" --batch "$3" --epochs "$epochs" \
-    --json 2>/dev/null) || { say "ours, $1, $2, batch $3: failed" >&2; return 0; }
+    --json 2>"$errors") || { say "ours, $1, $2, batch $3: $(tail -n 1 "$errors")"; return 0; }
   printf 'RESULT Headroom %s %s %s %s %s %s\n' "$1" "$2" "$3" \
     "$(printf '%s' "$json" | field seconds_per_step | awk '{ printf "%.1f", 1e6 * $1 }')" \
     "$(printf '%s' "$json" | field peak_reserved_bytes | awk '{ printf "%.1f", $1 / 1048576 }')" \
@@ -43,8 +45,8 @@ peer() {
   module=$1 script=$root/tools/bench/peers/$2
   shift 2
   [ $peers = yes ] || return 0
-  python3 -c "import $module" 2>/dev/null || { say "python3 has no $module: left out" >&2; return 0; }
-  python3 "$script" "$data" "$@" 2>/dev/null | grep '^RESULT' >>"$results" || say "$module $*: failed" >&2
+  python3 -c "import $module" 2>/dev/null || { say "python3 has no $module: left out"; return 0; }
+  python3 "$script" "$data" "$@" 2>"$errors" | grep '^RESULT' >>"$results" || say "$module $*: $(tail -n 1 "$errors")"
 }
 
 for math in $maths; do
