@@ -77,6 +77,11 @@ Statistics Allocator::statistics() const {
   return result;
 }
 
+MemoryFacts Allocator::facts(int64_t requested_bytes) const {
+  const std::lock_guard lock(mutex_);
+  return facts_now(requested_bytes);
+}
+
 std::optional<int64_t> Allocator::limit_bytes() const {
   return limit_ ? std::optional(limit_->bytes) : std::nullopt;
 }
@@ -109,6 +114,11 @@ int64_t Allocator::reservable_bytes() const {
 }
 
 OutOfMemory Allocator::out_of_memory(int64_t requested_bytes) const {
+  return OutOfMemory(facts_now(requested_bytes));
+}
+
+// The lock is held, but for a constructor's call.
+MemoryFacts Allocator::facts_now(int64_t requested_bytes) const {
   const MemoryInfo info = device_.memory().info();
   MemoryFacts facts;
   facts.requested = requested_bytes;
@@ -120,7 +130,7 @@ OutOfMemory Allocator::out_of_memory(int64_t requested_bytes) const {
   facts.others = info.others;
   facts.limit = limit_bytes();
   facts.strategy = name_;
-  return OutOfMemory(std::move(facts));
+  return facts;
 }
 
 // Giving a pool back for a request that no pool within the limit could serve would only risk losing it to

@@ -80,6 +80,9 @@ class Allocator {
   // The cap on what this allocator may reserve: as asked for, or as the strategy derived it (device less a
   // reserve).
   std::optional<int64_t> limit_bytes() const;
+  // What is known of memory now, for the error of someone who asked the driver for `requested_bytes` past
+  // this allocator (0: unknown).
+  MemoryFacts facts(int64_t requested_bytes) const;
   // "grab-all": the name under which the strategy was chosen.
   const std::string& name() const { return name_; }
 
@@ -110,6 +113,7 @@ class Allocator {
   virtual int64_t largest_free_block() const = 0;
 
   bool trimming_can_help(int64_t bytes) const;
+  MemoryFacts facts_now(int64_t requested_bytes) const;
 
   Device& device_;
   const std::string name_;

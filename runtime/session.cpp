@@ -136,9 +136,12 @@ void Session::get_ready(int id) {
     start_op(node.op, variables_.device(), variables_.allocator());
   } catch (const LibraryError& error) {
     const bool matmul = library_of(node.op) == Library::kBlas;
-    throw LibraryError(fmt::format("{} [[node {}]]",
-                                   matmul ? describe_failed_matmul(node, graph_) : error.what(), node.name),
-                       error.call(), error.status(), error.log());
+    LibraryError named(
+        fmt::format("{} [[node {}]]", matmul ? describe_failed_matmul(node, graph_) : error.message(),
+                    node.name),
+        error.call(), error.status(), error.log());
+    if (error.memory()) named.set_memory(*error.memory());
+    throw named;
   }
   bound.ready = true;
 }

@@ -15,15 +15,21 @@ namespace headroom {
 void start_op(const Op& op, Device& device, Allocator& allocator);
 
 // Returns attempt(). When that throws an Error, what the strategy holds idle goes back to the driver and it
-// is tried once more: for whatever takes memory of the device past the strategy.
+// is tried once more: for whatever takes memory of the device past the strategy. A LibraryError that lack of
+// memory may explain then says who holds what.
 template <typename F>
 auto with_idle_memory(Allocator& allocator, F attempt) {
   try {
+    try {
+      return attempt();
+    } catch (const Error&) {
+      if (allocator.trim() == 0) throw;
+    }
     return attempt();
-  } catch (const Error&) {
-    if (allocator.trim() == 0) throw;
+  } catch (LibraryError& error) {
+    if (error.may_lack_memory()) error.set_memory(allocator.facts(0));
+    throw;
   }
-  return attempt();
 }
 
 }  // namespace headroom

@@ -7,17 +7,22 @@
 namespace headroom {
 namespace {
 
+// Who holds what.
+std::string describe_holders(const MemoryFacts& facts) {
+  std::string text = fmt::format("strategy {}: {} allocated, {} reserved, largest free block {}",
+                                 facts.strategy, format_bytes(facts.allocated), format_bytes(facts.reserved),
+                                 format_bytes(facts.largest_free_block));
+  if (facts.limit) text += fmt::format(", limit {}", format_bytes(*facts.limit));
+  return text + fmt::format("; device: {} total, {} free, {} held by others",
+                            format_bytes(facts.device_total), format_bytes(facts.device_free),
+                            format_bytes(facts.others));
+}
+
 std::string describe(const MemoryFacts& facts) {
   std::string text = fmt::format("out of memory: tried to allocate {}", format_bytes(facts.requested));
   if (!facts.tensor.empty()) text += fmt::format(" for {}", facts.tensor);
   if (!facts.op.empty()) text += fmt::format(" of {}", facts.op);
-  text += fmt::format(" (strategy {}: {} allocated, {} reserved, largest free block {}", facts.strategy,
-                      format_bytes(facts.allocated), format_bytes(facts.reserved),
-                      format_bytes(facts.largest_free_block));
-  if (facts.limit) text += fmt::format(", limit {}", format_bytes(*facts.limit));
-  text += fmt::format("; device: {} total, {} free, {} held by others)", format_bytes(facts.device_total),
-                      format_bytes(facts.device_free), format_bytes(facts.others));
-  return text;
+  return text + " (" + describe_holders(facts) + ")";
 }
 
 }  // namespace
@@ -42,7 +47,23 @@ DeviceError::DeviceError(const std::string& message, std::string call, std::stri
 
 LibraryError::LibraryError(std::string message, std::string call, std::string status,
                            std::vector<std::string> log)
-    : Error(message), call_(std::move(call)), status_(std::move(status)), log_(std::move(log)) {}
+    : Error(message),
+      message_(std::move(message)),
+      full_message_(message_),
+      call_(std::move(call)),
+      status_(std::move(status)),
+      log_(std::move(log)) {}
+
+bool LibraryError::may_lack_memory() const {
+  return call_.ends_with("Create") || status_.ends_with("ALLOC_FAILED");
+}
+
+void LibraryError::set_memory(MemoryFacts facts) {
+  memory_ = std::move(facts);
+  full_message_ = fmt::format("{}; {}{}", message_,
+                              memory_->requested > 0 ? format_bytes(memory_->requested) + " requested; " : "",
+                              describe_holders(*memory_));
+}
 
 CollectiveError::CollectiveError(int rank, std::string call, std::string cause)
     : Error(fmt::format("{} failed on rank {}: {}", call, rank, cause)),

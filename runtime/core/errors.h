@@ -23,7 +23,7 @@ class InvalidArgument : public Error {
 
 // What was known when memory ran out. All in bytes; absent where nobody knows.
 struct MemoryFacts {
-  int64_t requested = 0;
+  int64_t requested = 0;           // 0: a library does not say what it asks for
   int64_t allocated = 0;           // live blocks of this allocator
   int64_t reserved = 0;            // what this allocator holds from the driver, live or cached
   int64_t largest_free_block = 0;  // inside what is reserved
@@ -73,9 +73,19 @@ class LibraryError : public Error {
   const std::string& status() const { return status_; }  // "CUBLAS_STATUS_NOT_INITIALIZED"
   const std::vector<std::string>& log() const { return log_; }
 
+  // Whether lack of memory may be the reason: a handle that was not made, or a status that says so. Neither
+  // proves it.
+  bool may_lack_memory() const;
+  // What was known of memory; absent where nobody added it. `message` is what() without it.
+  const std::optional<MemoryFacts>& memory() const { return memory_; }
+  const std::string& message() const { return message_; }
+  void set_memory(MemoryFacts facts);
+  const char* what() const noexcept override { return full_message_.c_str(); }
+
  private:
-  std::string call_, status_;
+  std::string message_, full_message_, call_, status_;
   std::vector<std::string> log_;
+  std::optional<MemoryFacts> memory_;
 };
 
 // A call that not all ranks of a group made alike and in time. `rank` is the one that says so, `cause` names
