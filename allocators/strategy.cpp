@@ -51,7 +51,8 @@ Limit pool_limit(const StrategySettings& settings, Device& device) {
     return {static_cast<int64_t>(static_cast<double>(info.total) * *settings.memory_fraction),
             LimitScope::kPool};
   }
-  const int64_t reserve = reserve_for_others_bytes(info.free, device.compute_capability());
+  const int64_t reserve =
+      settings.reserve_bytes.value_or(reserve_for_others_bytes(info.free, device.compute_capability()));
   return {reserve < info.free ? info.free - reserve : info.free, LimitScope::kPool};
 }
 

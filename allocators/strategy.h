@@ -17,7 +17,9 @@ struct StrategySettings {
   std::optional<int64_t> limit_bytes = {};
   LimitScope limit_scope = LimitScope::kPool;
   std::optional<double> memory_fraction = {};  // of the device's total, in (0, 1], without a reserve
-  bool allow_growth = false;              // makes strategies that take their pool at once grow it instead
+  // What a pool of "all" leaves to libraries and others; TensorFlow's figure where nothing was measured.
+  std::optional<int64_t> reserve_bytes = {};
+  bool allow_growth = false;  // makes strategies that take their pool at once grow it instead
 };
 
 struct Strategy {

@@ -66,6 +66,9 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options) {
                  &options.memory_fraction, 0, 1);
   set.add_switch("allow-growth", "Let the pool grow with demand", &options.allow_growth);
   set.add_override("allow-growth", "TF_FORCE_GPU_ALLOW_GROWTH");
+  set.add_switch("libraries-first",
+                 "Start cuBLAS and cuDNN before the pool, which then leaves them what was measured",
+                 &options.libraries_first);
   set.add_choice(
       "plan", "Allocate value by value, pack all into one arena, or pack without ordering parallel branches",
       &options.plan, {"dynamic", "packed", "parallel"});

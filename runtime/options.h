@@ -20,6 +20,7 @@ struct RuntimeOptions {
   std::string limit_scope = "pool";  // or "process"
   std::optional<double> memory_fraction = {};
   bool allow_growth = false;
+  bool libraries_first = false;  // start the libraries before the strategy takes memory
   std::string plan = "dynamic";  // or "packed", "parallel"
   int64_t seed = 1;
 

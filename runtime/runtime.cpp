@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "runtime/core/errors.h"
+#include "runtime/start_libraries.h"
 
 namespace headroom {
 
@@ -27,7 +28,11 @@ void Runtime::set_memory_growth(bool allow_growth) {
 
 void Runtime::initialise(const char* file, int line) {
   if (initialised()) return;
-  allocator_ = make_allocator(strategy_, *device_);
+  StrategySettings strategy = strategy_;
+  if (options_.libraries_first && device_->kind() != DeviceKind::kCpu) {
+    strategy.reserve_bytes = start_libraries(*device_);
+  }
+  allocator_ = make_allocator(strategy, *device_);
   initialised_by_ = fmt::format("{}:{}", file, line);
 }
 
