@@ -15,8 +15,8 @@ namespace headroom {
 
 class Variables {
  public:
-  // Allocates every variable of the graph and gives it its initial value, if it has one. Throws OutOfMemory
-  // (nothing stays allocated) or DeviceError.
+  // Allocates every variable of the graph and gives it its initial value, if it has one. Throws OutOfMemory (nothing stays
+  // allocated) or DeviceError.
   Variables(const Graph& graph, Device& device, Allocator& allocator);
   ~Variables();
   Variables(const Variables&) = delete;

@@ -35,8 +35,9 @@ std::string describe(const TrainResult& result) {
 std::string advice(const TrainResult& result, const RuntimeOptions& options) {
   if (result.outcome == "library_failure") {
     if (options.strategy == "grab-all" && !options.limit_bytes && !options.allow_growth) {
-      return "the pool left the library too little: --strategy allow-growth, or --strategy hard-limit "
-             "--limit 1GiB";
+      return "the pool left the library too little: --libraries-first, --strategy allow-growth, or "
+             "--strategy "
+             "hard-limit --limit 1GiB";
     }
     const bool has_context = result.peak_process_bytes > 0;
     if (options.limit_bytes && has_context) {

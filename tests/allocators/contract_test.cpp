@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "allocators/strategy.h"
 #include "runtime/core/bytes.h"
 #include "tests/allocators/devices.h"
+#include "tests/require_cuda.h"
 
 namespace headroom {
 namespace {
@@ -24,8 +26,8 @@ constexpr int64_t kLimit = 96 * kMiB;  // every strategy takes one, and hard-lim
 
 std::vector<Row> rows() {
   std::vector<Row> result;
-  for (const auto device :
-       {TestDeviceKind::kCpu, TestDeviceKind::kSimulated, TestDeviceKind::kFaultySimulated}) {
+  for (const auto device : {TestDeviceKind::kCpu, TestDeviceKind::kSimulated,
+                            TestDeviceKind::kFaultySimulated, TestDeviceKind::kCuda}) {
     for (const Strategy& strategy : strategies()) {
       for (const bool allow_growth : {false, true}) {
         result.push_back({std::string(strategy.name), allow_growth, device});
@@ -36,7 +38,7 @@ std::vector<Row> rows() {
 }
 
 std::string row_name(const testing::TestParamInfo<Row>& info) {
-  constexpr const char* kDevices[] = {"cpu", "sim", "faulty"};
+  constexpr const char* kDevices[] = {"cpu", "sim", "faulty", "cuda"};
   std::string name = info.param.strategy + (info.param.allow_growth ? "_growing_" : "_") +
                      kDevices[static_cast<size_t>(info.param.device)];
   std::replace(name.begin(), name.end(), '-', '_');
@@ -45,12 +47,17 @@ std::string row_name(const testing::TestParamInfo<Row>& info) {
 
 class AllocatorContract : public testing::TestWithParam<Row> {
  protected:
-  AllocatorContract() : device_(GetParam().device) {
+  void SetUp() override {
+    if (GetParam().device == TestDeviceKind::kCuda) {
+      require_cuda();
+      if (IsSkipped() || HasFatalFailure()) return;
+    }
+    device_.emplace(GetParam().device);
     device().initialise();
     base_ = held();
   }
 
-  Device& device() { return device_.device(); }
+  Device& device() { return device_->device(); }
   int64_t held() { return device().memory().info().process; }
   std::unique_ptr<Allocator> make() {
     return make_allocator(
@@ -58,7 +65,7 @@ class AllocatorContract : public testing::TestWithParam<Row> {
         device());
   }
 
-  TestDevice device_;
+  std::optional<TestDevice> device_;
   int64_t base_ = 0;
 };
 
@@ -75,7 +82,7 @@ TEST_P(AllocatorContract, AddressesAreAlignedTo256) {
 TEST_P(AllocatorContract, BlocksNeverOverlapAndBytesAreConserved) {
   for (const uint32_t seed : {1u, 2u, 3u}) {
     const auto allocator = make();
-    RandomLoad load(*allocator, seed, 8 * kMiB, 60);
+    RandomLoad load(*allocator, device_->contents(), seed, 8 * kMiB, 60);
     for (int i = 0; i < 600; ++i) {
       ASSERT_TRUE(load.step()) << "pattern damaged at step " << i << " of seed " << seed;
       const Statistics now = allocator->statistics();
@@ -96,7 +103,7 @@ TEST_P(AllocatorContract, BlocksNeverOverlapAndBytesAreConserved) {
 
 TEST_P(AllocatorContract, WhatIsFreedIsWholeAgainAndGoesBackOnTrim) {
   const auto allocator = make();
-  RandomLoad load(*allocator, 7, 4 * kMiB, 60);
+  RandomLoad load(*allocator, device_->contents(), 7, 4 * kMiB, 60);
   for (int i = 0; i < 500; ++i) ASSERT_TRUE(load.step());
   ASSERT_TRUE(load.finish());
   const Statistics idle = allocator->statistics();
@@ -189,8 +196,8 @@ TEST_P(AllocatorContract, EightThreadsKeepTheirBlocksApart) {
   std::atomic<bool> intact = true;
   std::vector<std::thread> threads;
   for (uint32_t seed = 0; seed < 8; ++seed) {
-    threads.emplace_back([&allocator, &intact, seed] {
-      RandomLoad load(*allocator, seed, kMiB, 10);
+    threads.emplace_back([this, &allocator, &intact, seed] {
+      RandomLoad load(*allocator, device_->contents(), seed, kMiB, 10);
       for (int i = 0; i < 200; ++i) {
         if (!load.step()) intact = false;
       }
@@ -207,7 +214,7 @@ TEST_P(AllocatorContract, TheSameCallsGiveTheSameStatistics) {
   std::vector<Statistics> runs;
   for (int run = 0; run < 2; ++run) {
     const auto allocator = make();
-    RandomLoad load(*allocator, 11, 8 * kMiB, 40);
+    RandomLoad load(*allocator, device_->contents(), 11, 8 * kMiB, 40);
     for (int i = 0; i < 500; ++i) ASSERT_TRUE(load.step());
     runs.push_back(allocator->statistics());
     ASSERT_TRUE(load.finish());
@@ -235,7 +242,7 @@ class AllocatorFaults : public AllocatorContract {
  protected:
   // A fixed run; failed allocations are skipped. False when a pattern was damaged.
   bool run(Allocator& allocator) {
-    RandomLoad load(allocator, 5, 8 * kMiB, 30);
+    RandomLoad load(allocator, device_->contents(), 5, 8 * kMiB, 30);
     bool intact = true;
     for (int i = 0; i < 80; ++i) intact &= load.step();
     return load.finish() && intact;
@@ -243,12 +250,12 @@ class AllocatorFaults : public AllocatorContract {
 };
 
 TEST_P(AllocatorFaults, EveryDriverCallMayFailOnceWithoutLeak) {
-  device_.faults().arm({});
+  device_->faults().arm({});
   ASSERT_TRUE(run(*make()));
-  const int64_t calls = device_.faults().calls();
+  const int64_t calls = device_->faults().calls();
   ASSERT_GT(calls, 0);
   for (int64_t n = 1; n <= calls; ++n) {
-    device_.faults().arm({.failing_call = n});
+    device_->faults().arm({.failing_call = n});
     try {
       const auto allocator = make();
       ASSERT_TRUE(run(*allocator)) << "call " << n;
@@ -262,14 +269,14 @@ TEST_P(AllocatorFaults, EveryDriverCallMayFailOnceWithoutLeak) {
 
 TEST_P(AllocatorFaults, CapacityThatDropsIsOutOfMemoryUntilItComesBack) {
   const auto allocator = make();
-  device_.faults().arm({.drop_call = 1, .drop_bytes = 512 * kMiB});
+  device_->faults().arm({.drop_call = 1, .drop_bytes = 512 * kMiB});
   std::vector<void*> blocks;
   try {
     for (;;) blocks.push_back(allocator->allocate(4 * kMiB));
   } catch (const OutOfMemory& error) {
     EXPECT_GT(error.facts().device_total, 0);
   }
-  device_.faults().arm({});
+  device_->faults().arm({});
   for (void* block : blocks) allocator->deallocate(block, 4 * kMiB);
   allocator->trim();
   void* block = allocator->allocate(4 * kMiB);

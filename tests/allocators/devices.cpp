@@ -1,9 +1,12 @@
 #include "tests/allocators/devices.h"
 
 #include <cmath>
+#include <cstddef>
+#include <utility>
 
 #include "runtime/core/bytes.h"
 #include "runtime/core/cpu/cpu_device.h"
+#include "runtime/core/cuda/devices.h"
 #include "runtime/core/sim/simulated_gpu.h"
 
 namespace headroom {
@@ -11,19 +14,21 @@ namespace {
 
 constexpr int64_t kTotalBytes = 512 * kMiB;
 
-// The whole of a small block, both ends of a large one.
-template <typename Visit>
-void visit_pattern(void* pointer, int64_t bytes, Visit visit) {
+// The parts of a block that are filled: the whole of a small one, both ends of a large one.
+std::vector<std::pair<int64_t, int64_t>> parts_of(int64_t bytes) {
   constexpr int64_t kEnd = 4096;
-  auto* data = static_cast<unsigned char*>(pointer);
-  for (int64_t i = 0; i < bytes; ++i) {
-    if (i == kEnd && bytes > 2 * kEnd) i = bytes - kEnd;
-    visit(data[i], i);
-  }
+  if (bytes <= 2 * kEnd) return {{0, bytes}};
+  return {{0, kEnd}, {bytes - kEnd, bytes}};
 }
 
 unsigned char pattern_at(uint64_t pattern, int64_t i) {
   return static_cast<unsigned char>((pattern >> (8 * (i % 8))) + static_cast<uint64_t>(i / 8));
+}
+
+std::vector<unsigned char> pattern_of(uint64_t pattern, int64_t begin, int64_t end) {
+  std::vector<unsigned char> bytes;
+  for (int64_t i = begin; i < end; ++i) bytes.push_back(pattern_at(pattern, i));
+  return bytes;
 }
 
 }  // namespace
@@ -43,14 +48,21 @@ DeviceProfile small_profile() {
 TestDevice::TestDevice(TestDeviceKind kind) {
   if (kind == TestDeviceKind::kCpu) {
     real_ = std::make_unique<CpuDevice>(kTotalBytes);
+  } else if (kind == TestDeviceKind::kCuda) {
+    real_ = make_cuda_device({});
   } else {
     real_ = std::make_unique<SimulatedGpu>(small_profile());
   }
   if (kind == TestDeviceKind::kFaultySimulated) faulty_ = std::make_unique<FaultyDevice>(*real_);
 }
 
-RandomLoad::RandomLoad(Allocator& allocator, uint32_t seed, int64_t largest_bytes, size_t most_blocks)
-    : allocator_(allocator), state_(seed), largest_bytes_(largest_bytes), most_blocks_(most_blocks) {}
+RandomLoad::RandomLoad(Allocator& allocator, DeviceMemory& memory, uint32_t seed, int64_t largest_bytes,
+                       size_t most_blocks)
+    : allocator_(allocator),
+      memory_(memory),
+      state_(seed),
+      largest_bytes_(largest_bytes),
+      most_blocks_(most_blocks) {}
 
 uint32_t RandomLoad::random() {
   state_ = state_ * 6364136223846793005u + 1442695040888963407u;  // Knuth's MMIX generator
@@ -79,7 +91,10 @@ bool RandomLoad::finish() {
 void RandomLoad::allocate(int64_t bytes) {
   void* pointer = allocator_.allocate(bytes);
   const uint64_t pattern = (uint64_t{random()} << 32) | random();
-  visit_pattern(pointer, bytes, [&](unsigned char& byte, int64_t i) { byte = pattern_at(pattern, i); });
+  for (const auto& [begin, end] : parts_of(bytes)) {
+    memory_.copy_to_device(static_cast<std::byte*>(pointer) + begin, pattern_of(pattern, begin, end).data(),
+                           end - begin);
+  }
   live_.push_back({pointer, bytes, pattern});
   live_bytes_ += bytes;
   ++allocations_;
@@ -90,8 +105,11 @@ bool RandomLoad::free_one(size_t index) {
   live_[index] = live_.back();
   live_.pop_back();
   bool intact = true;
-  visit_pattern(block.pointer, block.bytes,
-                [&](unsigned char& byte, int64_t i) { intact &= byte == pattern_at(block.pattern, i); });
+  for (const auto& [begin, end] : parts_of(block.bytes)) {
+    std::vector<unsigned char> found(static_cast<size_t>(end - begin));
+    memory_.copy_to_host(found.data(), static_cast<std::byte*>(block.pointer) + begin, end - begin);
+    intact &= found == pattern_of(block.pattern, begin, end);
+  }
   allocator_.deallocate(block.pointer, block.bytes);
   live_bytes_ -= block.bytes;
   return intact;

@@ -12,14 +12,17 @@
 
 namespace headroom {
 
-enum class TestDeviceKind { kCpu, kSimulated, kFaultySimulated };
+enum class TestDeviceKind { kCpu, kSimulated, kFaultySimulated, kCuda };
 
-// A device of 512 MiB, and its faulty twin around it where asked for.
+// A device of 512 MiB, and its faulty twin around it where asked for; a real GPU is as large as it is.
 class TestDevice {
  public:
+  // Throws InvalidArgument for kCuda where there is none.
   explicit TestDevice(TestDeviceKind kind);
 
   Device& device() { return faulty_ ? static_cast<Device&>(*faulty_) : *real_; }
+  // The device's memory past all faults, to see what is in it.
+  DeviceMemory& contents() { return real_->memory(); }
   // Only of a kFaultySimulated.
   FaultInjector& faults() { return faulty_->faults(); }
 
@@ -36,7 +39,8 @@ DeviceProfile small_profile();
 // bytes.
 class RandomLoad {
  public:
-  RandomLoad(Allocator& allocator, uint32_t seed, int64_t largest_bytes, size_t most_blocks);
+  RandomLoad(Allocator& allocator, DeviceMemory& memory, uint32_t seed, int64_t largest_bytes,
+             size_t most_blocks);
 
   // One allocation or deallocation; false when a pattern was damaged. Out of memory frees a block instead.
   bool step();
@@ -58,6 +62,7 @@ class RandomLoad {
   bool free_one(size_t index);
 
   Allocator& allocator_;
+  DeviceMemory& memory_;
   uint64_t state_;
   const int64_t largest_bytes_;
   const size_t most_blocks_;

@@ -167,6 +167,16 @@ TEST(Strategies, SmallestPublishedFragmentationCaseStrandsAGrowingPool) {
   EXPECT_THROW(allocator->allocate(55 * kMiB), OutOfMemory);
 }
 
+TEST(Strategies, AMeasuredReserveTakesThePlaceOfTheGuessedOne) {
+  for (const int64_t reserve : {int64_t{0}, 7 * kMiB}) {
+    SimulatedGpu gpu(small_profile());
+    gpu.initialise();
+    const int64_t free = gpu.memory().info().free;
+    const auto allocator = make_allocator({.name = "grab-all", .reserve_bytes = reserve}, gpu);
+    EXPECT_EQ(allocator->limit_bytes(), free - reserve);
+  }
+}
+
 TEST(ProcessLimit, HoldsAtEveryMomentOfARun) {
   constexpr int64_t kLimit = 700 * kMiB;
   for (const Strategy& strategy : strategies()) {
@@ -177,7 +187,7 @@ TEST(ProcessLimit, HoldsAtEveryMomentOfARun) {
                                              .limit_scope = LimitScope::kProcess,
                                              .allow_growth = growth},
                                             gpu);
-      RandomLoad load(*allocator, 3, 64 * kMiB, 30);
+      RandomLoad load(*allocator, gpu.memory(), 3, 64 * kMiB, 30);
       for (int i = 0; i < 100; ++i) {
         ASSERT_TRUE(load.step());
         if (i == 50) first_step(gpu);

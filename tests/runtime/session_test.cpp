@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 
+#include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 #include "runtime/core/faulty/faulty_device.h"
 #include "runtime/core/sim/simulated_gpu.h"
@@ -272,9 +273,18 @@ TEST(Session, ABlasHandleThatFailsGivesTheDocumentsMessage) {
     session.run();
     FAIL() << "the handle was made without room";
   } catch (const LibraryError& error) {
-    EXPECT_EQ(std::string(error.what()),
+    EXPECT_EQ(error.message(),
               "Blas xGEMM launch failed : a.shape=[1,64,576], b.shape=[1,576,64], m=64, n=64, k=576 [[node "
               "matmul]]");
+    ASSERT_TRUE(error.memory().has_value());
+    const MemoryInfo info = device.memory().info();
+    EXPECT_EQ(error.memory()->device_total, info.total);
+    EXPECT_EQ(error.memory()->device_free, info.free);
+    EXPECT_EQ(error.memory()->others, profile.others_bytes);
+    EXPECT_GT(error.memory()->allocated, allocator->statistics().allocated.current);  // of the step, too
+    EXPECT_EQ(error.memory()->reserved, allocator->statistics().reserved.current);
+    EXPECT_EQ(std::string(error.what()).rfind(error.message(), 0), 0u);
+    EXPECT_NE(std::string(error.what()).find("329.00 MiB held by others"), std::string::npos);
     ASSERT_EQ(error.log().size(), 5u);
     for (int i = 0; i < 4; ++i) {
       EXPECT_EQ(error.log()[static_cast<size_t>(i)],
@@ -320,6 +330,22 @@ TEST(StartOp, KernelsThatFindNoRoomGetWhatTheStrategyHoldsIdle) {
   EXPECT_NO_THROW(start_op(relu, device, *allocator));
   EXPECT_EQ(allocator->statistics().reserved.current, 0);
   for (void* pointer : taken) device.memory().release(pointer, 2 << 20);
+}
+
+TEST(Runtime, LibrariesFirstLeaveAllTheRestToThePoolAndStillStart) {
+  Runtime first({.device = "sim", .strategy = "grab-all", .libraries_first = true});
+  Device& device = first.device();
+  for (const Library library : {Library::kBlas, Library::kDnn}) {
+    device.start_library(library);
+    device.load_module("op", library);
+  }
+  device.load_module("relu", Library::kNone);
+  Runtime guessed({.device = "sim", .strategy = "grab-all"});
+  guessed.allocator();
+  EXPECT_GT(first.memory_info().process, guessed.memory_info().process);
+  EXPECT_LT(first.memory_info().free, 2 * kMiB);
+  guessed.device().start_library(Library::kDnn);
+  EXPECT_THROW(guessed.device().start_library(Library::kBlas), LibraryError);
 }
 
 TEST(Runtime, ALateChangeSaysWhoInitialisedTheDevice) {
