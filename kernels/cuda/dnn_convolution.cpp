@@ -71,9 +71,10 @@ DnnConvolution::DnnConvolution(const Request& request, ConvDirection direction, 
       device_(request.device),
       handle_(request.device.dnn()) {
   const KernelSettings& settings = request.settings;
-  choose_plan(request, {name_of(direction, conv, image, filter, settings),
-                        span(image) + span(filter) + span(result), [&] { return candidates(settings); },
-                        [&](const PlanChoice& choice) { return use(choice, settings.math); }});
+  choose_plan(request,
+              {name_of(direction, conv, image, filter, settings), span(image) + span(filter) + span(result),
+               [&](size_t enough) { return candidates(settings, enough); },
+               [&](const PlanChoice& choice) { return use(choice, settings.math); }});
 }
 
 DnnGraph DnnConvolution::graph(cudnnDataType_t type) const {
@@ -108,14 +109,14 @@ std::shared_ptr<const DnnConvolution::Prepared> DnnConvolution::prepare(cudnnDat
   return std::make_shared<const Prepared>(std::move(prepared));
 }
 
-std::vector<PlanCandidate> DnnConvolution::candidates(const KernelSettings& settings) const {
+std::vector<PlanCandidate> DnnConvolution::candidates(const KernelSettings& settings, size_t enough) const {
   const DnnRules rules{settings.math == Math::kF32, settings.deterministic};
   std::vector<PlanCandidate> results;
   for (const auto& [type, prefix] : operand_types(settings.math)) {
     const DnnGraph offered = graph(type);
     size_t taken = 0;
     for (const std::string& engine : offered.engines(rules)) {
-      if (taken == kMaxEngines) break;
+      if (taken == kMaxEngines || results.size() >= enough) break;
       const std::shared_ptr<const Prepared> prepared = prepare(type, offered, engine);
       if (!prepared || prepared->workspace_bytes > settings.workspace_limit_bytes) continue;
       ++taken;

@@ -40,7 +40,7 @@ class DnnConvolution {
   DnnGraph graph(cudnnDataType_t type) const;
   std::shared_ptr<const Prepared> prepare(cudnnDataType_t type, const DnnGraph& graph,
                                           const std::string& engine) const;
-  std::vector<PlanCandidate> candidates(const KernelSettings& settings) const;
+  std::vector<PlanCandidate> candidates(const KernelSettings& settings, size_t enough) const;
   bool use(const PlanChoice& choice, Math math);
   void run(const Prepared& prepared, const float* a, const float* b, float* computed, void* workspace,
            cudaStream_t stream) const;

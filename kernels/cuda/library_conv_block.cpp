@@ -14,6 +14,9 @@ namespace headroom::cuda {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float);
+// What lies between a convolution and its neighbours may take one part in so many of the workspace limit.
+// cuDNN's f32 engines want about as much again as they read and write; with less they take ten times as long.
+constexpr int64_t kShare = 4;
 
 int64_t aligned(int64_t bytes) {
   return (bytes + 255) / 256 * 256;
@@ -43,8 +46,7 @@ class Slices {
          const Shape& filter, const Beside& beside) {
     const Shape z = convolved(conv, x, filter);
     const int64_t limit = request.settings.workspace_limit_bytes - beside.fixed_bytes;
-    // Half for what lies between, half for the convolution.
-    const int64_t fitting = beside.image_bytes > 0 ? limit / 2 / beside.image_bytes : x[0];
+    const int64_t fitting = beside.image_bytes > 0 ? limit / kShare / beside.image_bytes : x[0];
     const int64_t images = std::clamp<int64_t>(fitting, 1, x[0]), count_all = (x[0] + images - 1) / images;
     between_bytes_ = aligned(images * beside.image_bytes);
     const int64_t slices_bytes = count_all > 1 ? count_all * beside.slice_bytes : 0;

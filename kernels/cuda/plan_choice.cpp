@@ -133,10 +133,12 @@ PlanChoice choose_plan(const Request& request, const PlanSearch& search) {
       if (choice.workspace_bytes <= limit && search.use(choice)) return choice;
     }
   }
-  const std::vector<PlanCandidate> candidates = search.candidates();
-  std::vector<PlanChoice> choices;
   // Times vary, and with them the plan and the last bits of its results, unless the choice is kept.
-  if (!path.empty() || !request.settings.deterministic) {
+  const bool timing = !path.empty() || !request.settings.deterministic;
+  const std::vector<PlanCandidate> candidates =
+      search.candidates(timing ? std::numeric_limits<size_t>::max() : 1);
+  std::vector<PlanChoice> choices;
+  if (timing) {
     choices = pareto_front(timed(search, candidates));
     keep_plans(path, problem, {limit, choices});
   }

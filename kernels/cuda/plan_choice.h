@@ -24,8 +24,9 @@ struct PlanCandidate {
 struct PlanSearch {
   std::string problem;  // names it, with everything that plans depend on but the machine
   int64_t operand_bytes = 0;
-  // The plans that need no more than the workspace limit, the library's best guess first.
-  std::function<std::vector<PlanCandidate>()> candidates;
+  // The plans that need no more than the workspace limit, the library's best guess first. Stops when there
+  // are `enough`: making one ready takes time.
+  std::function<std::vector<PlanCandidate>(size_t enough)> candidates;
   // Makes the plan of a choice the one to run. False when the library does not take it: it was kept on disk
   // and may be anything.
   std::function<bool(const PlanChoice&)> use;
