@@ -6,7 +6,8 @@ namespace headroom {
 
 int fuse(Graph& graph, std::span<const Value> keep) {
   fold_constants(graph);
-  return fuse_classifier_heads(graph, keep) + fuse_conv_blocks(graph, keep);
+  const int whole = fuse_classifier_heads(graph, keep) + fuse_conv_blocks(graph, keep);
+  return whole + fuse_dense_layers(graph, keep);
 }
 
 }  // namespace headroom

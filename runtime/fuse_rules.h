@@ -19,4 +19,8 @@ int fuse_classifier_heads(Graph& graph, std::span<const Value> keep);
 // blocks.
 int fuse_conv_blocks(Graph& graph, std::span<const Value> keep);
 
+// Turns matmul + bias [+ relu] of matrices into dense nodes, and the gradients of such a layer's weights and
+// of its bias into dense_filter_grad nodes. Returns the number of dense nodes.
+int fuse_dense_layers(Graph& graph, std::span<const Value> keep);
+
 }  // namespace headroom

@@ -47,6 +47,12 @@ Grads rule(const MatMul& op, const Context& c) {
   return {sum_to(da, a.shape()), sum_to(db, b.shape())};
 }
 
+Grads rule(const Dense& op, const Context& c) {
+  const Value g = op.relu ? c.add(UnaryGrad{UnaryKind::kRelu}, {c.dy(), c.out[0]}) : c.dy();
+  const std::vector<Value> parameters = c.graph.add(DenseFilterGrad{}, std::vector<Value>{c.in[0], g});
+  return {matmul(g, c.in[1], {false, true}), parameters[0], parameters[1]};
+}
+
 Grads rule(const Conv2d& op, const Context& c) {
   return {c.add(Conv2dInputGrad{op, c.in[0].shape()}, {c.dy(), c.in[1]}),
           c.add(Conv2dFilterGrad{op, c.in[1].shape()}, {c.in[0], c.dy()})};

@@ -23,6 +23,9 @@ std::unique_ptr<Kernel> make_conv_block_filter_grad(const ConvBlockFilterGrad& o
 // Each prepares the kernel of one op for fixed shapes that have passed infer_outputs.
 // matmul.cpp
 std::unique_ptr<Kernel> make_kernel(const MatMul& op, Specs inputs, Specs outputs);
+// dense.cpp
+std::unique_ptr<Kernel> make_kernel(const Dense& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_kernel(const DenseFilterGrad& op, Specs inputs, Specs outputs);
 // pool.cpp
 std::unique_ptr<Kernel> make_kernel(const MaxPool& op, Specs inputs, Specs outputs);
 std::unique_ptr<Kernel> make_kernel(const MaxPoolGrad& op, Specs inputs, Specs outputs);

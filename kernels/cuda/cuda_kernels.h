@@ -125,6 +125,9 @@ std::unique_ptr<Kernel> make_kernel(const CounterUpdate& op, const Request& requ
 std::unique_ptr<Kernel> make_kernel(const RowUpdate& op, const Request& request);
 // matmul.cpp
 std::unique_ptr<Kernel> make_kernel(const MatMul& op, const Request& request);
+// dense.cpp
+std::unique_ptr<Kernel> make_kernel(const Dense& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const DenseFilterGrad& op, const Request& request);
 // conv2d.cpp
 std::unique_ptr<Kernel> make_kernel(const Conv2d& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Conv2dInputGrad& op, const Request& request);

@@ -36,8 +36,6 @@ cublasLtEpilogue_t lt_epilogue(Epilogue epilogue) {
       break;
     case Epilogue::kBias:
       return CUBLASLT_EPILOGUE_BIAS;
-    case Epilogue::kReluBias:
-      return CUBLASLT_EPILOGUE_RELU_BIAS;
     case Epilogue::kSumB:
       return CUBLASLT_EPILOGUE_BGRADA;  // our b is its first operand
   }
@@ -125,7 +123,7 @@ Product::Product(const Request& request, const MatMulShape& s, Epilogue epilogue
                                 span_bytes(s.k, s.n, s.batch, s.stride_b) +
                                 span_bytes(s.m, s.n, s.batch, s.stride_y) + span_bytes(1, s.n, 1, 0);
   workspace_bytes_ = choose_plan(request, {name_of(s, epilogue, request.settings), operand_bytes,
-                                           [&] { return candidates(request.settings, s); },
+                                           [&](size_t) { return candidates(request.settings, s); },
                                            [&](const PlanChoice& choice) { return use(choice); }})
                          .workspace_bytes;
 }

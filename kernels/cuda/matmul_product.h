@@ -24,9 +24,8 @@ struct MatMulShape {
 
 enum class Epilogue : uint8_t {
   kNone,
-  kBias,      // y + bias (n)
-  kReluBias,  // relu(y + bias)
-  kSumB,      // also bias (n) = the sums of b over k: a bias' gradient where b is the gradient that arrives
+  kBias,  // y + bias (n)
+  kSumB,  // also bias (n) = the sums of b over k: a bias' gradient where b is the gradient that arrives
 };
 
 // Prepared for one shape: the algorithm is the fastest that fits. Extents must not be 0.

@@ -32,6 +32,8 @@ std::string_view op_name(const Op& op) {
   using S = std::string_view;
   return std::visit(Overloaded{
                         [](const MatMul&) -> S { return "matmul"; },
+                        [](const Dense&) -> S { return "dense"; },
+                        [](const DenseFilterGrad&) -> S { return "dense_filter_grad"; },
                         [](const Conv2d&) -> S { return "conv2d"; },
                         [](const Conv2dInputGrad&) -> S { return "conv2d_input_grad"; },
                         [](const Conv2dFilterGrad&) -> S { return "conv2d_filter_grad"; },
@@ -83,6 +85,8 @@ std::string_view op_name(const Op& op) {
 std::span<const std::string_view> op_names() {
   static constexpr auto kNames = std::to_array<std::string_view>({
       "matmul",
+      "dense",
+      "dense_filter_grad",
       "conv2d",
       "conv2d_input_grad",
       "conv2d_filter_grad",
@@ -145,6 +149,8 @@ std::span<const std::string_view> op_names() {
 Library library_of(const Op& op) {
   return std::visit(Overloaded{
                         [](const MatMul&) { return Library::kBlas; },
+                        [](const Dense&) { return Library::kBlas; },
+                        [](const DenseFilterGrad&) { return Library::kBlas; },
                         [](const ClassifierHead&) { return Library::kBlas; },
                         [](const Conv2d&) { return Library::kDnn; },
                         [](const Conv2dInputGrad&) { return Library::kDnn; },

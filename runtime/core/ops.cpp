@@ -127,6 +127,25 @@ Outputs infer(const MatMul& op, const OpCheck& c) {
   return {f32(concatenated(extents_of(batch), matrix))};
 }
 
+Outputs infer(const Dense&, const OpCheck& c) {
+  c.floats(3);
+  c.rank(0, 2);
+  const Shape &x = c.shape(0), &w = c.shape(1);
+  c.require(x[1] > 0, "there is nothing to sum");
+  c.require(w.rank() == 2 && w[0] == x[1], fmt::format("the weights must be ({},N)", x[1]));
+  c.same_shape(2, {w[1]});
+  return {f32({x[0], w[1]})};
+}
+
+Outputs infer(const DenseFilterGrad&, const OpCheck& c) {
+  c.floats(2);
+  c.rank(0, 2);
+  const Shape &x = c.shape(0), &dy = c.shape(1);
+  c.require(x[1] > 0, "there is nothing to sum");
+  c.require(dy.rank() == 2 && dy[0] == x[0], fmt::format("the gradient must be ({},N)", x[0]));
+  return {f32({x[1], dy[1]}), f32({dy[1]})};
+}
+
 Outputs infer(const Conv2d& op, const OpCheck& c) {
   c.floats(2);
   return {f32(conv_output(c, op, c.shape(0), c.shape(1)))};

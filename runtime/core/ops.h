@@ -31,6 +31,17 @@ struct MatMul {
   bool operator==(const MatMul&) const = default;
 };
 
+// A product with its neighbours (made by fuse(), not by hand).
+// x (M,K), w (K,N), bias (N) -> y (M,N) = x w + bias, or relu of that. There must be something to sum: K > 0.
+struct Dense {
+  bool relu = false;
+  bool operator==(const Dense&) const = default;
+};
+// x (M,K), dy (M,N), the gradient at x w + bias -> dw (K,N) = x^T dy, dbias (N) = the sums of dy over M
+struct DenseFilterGrad {
+  bool operator==(const DenseFilterGrad&) const = default;
+};
+
 // x (N,H,W,C), filter (KH,KW,C/groups,K) -> (N,OH,OW,K), cross-correlation as everywhere in the field.
 struct Conv2d {
   Pair stride = {1, 1};
@@ -330,13 +341,13 @@ struct RowUpdate {
   bool operator==(const RowUpdate&) const = default;
 };
 
-using Op =
-    std::variant<MatMul, Conv2d, Conv2dInputGrad, Conv2dFilterGrad, MaxPool, MaxPoolGrad, AvgPool,
-                 AvgPoolGrad, ConvBlock, ConvBlockInputGrad, ConvBlockFilterGrad, Unary, UnaryGrad, Scale,
-                 Binary, Cast, Dropout, Reshape, Transpose, Concat, Slice, SliceGrad, Gather, GatherGrad,
-                 TakeBatch, BroadcastTo, Fill, Reduce, ReduceMaxGrad, ArgMax, Accuracy, Softmax, SoftmaxGrad,
-                 CrossEntropy, CrossEntropyGrad, ClassifierHead, BatchNorm, BatchNormGrad, BatchNormInference,
-                 SgdUpdate, RmspropUpdate, AdamUpdate, MovingAverageUpdate, CounterUpdate, RowUpdate>;
+using Op = std::variant<MatMul, Dense, DenseFilterGrad, Conv2d, Conv2dInputGrad, Conv2dFilterGrad, MaxPool,
+                        MaxPoolGrad, AvgPool, AvgPoolGrad, ConvBlock, ConvBlockInputGrad, ConvBlockFilterGrad,
+                        Unary, UnaryGrad, Scale, Binary, Cast, Dropout, Reshape, Transpose, Concat, Slice,
+                        SliceGrad, Gather, GatherGrad, TakeBatch, BroadcastTo, Fill, Reduce, ReduceMaxGrad,
+                        ArgMax, Accuracy, Softmax, SoftmaxGrad, CrossEntropy, CrossEntropyGrad,
+                        ClassifierHead, BatchNorm, BatchNormGrad, BatchNormInference, SgdUpdate,
+                        RmspropUpdate, AdamUpdate, MovingAverageUpdate, CounterUpdate, RowUpdate>;
 
 // For visiting an Op: std::visit(Overloaded{[](const MatMul&) {...}, ...}, op).
 template <typename... F>

@@ -58,6 +58,15 @@ void add_matmul_and_pool_cases(std::vector<KernelCase>& cases) {
       product("crossed", {3, 1}, {1, 2}, 5, 4, 6);
     }
   }
+  for (const auto& [m, n, k] : {std::array<int64_t, 3>{1, 1, 1}, {64, 64, 576}, {37, 10, 19}, {130, 33, 7}}) {
+    const std::string what = fmt::format("{}x{}x{}", m, n, k);
+    const HostTensor x = random_floats({m, k}, 50);
+    for (bool relu : {false, true}) {
+      add(cases, what + (relu ? "_relu" : ""), Dense{relu},
+          {x, random_floats({k, n}, 51), random_floats({n}, 52)}, 1e-4);
+    }
+    add(cases, what, DenseFilterGrad{}, {x, random_floats({m, n}, 53)}, 1e-4);
+  }
   const auto pool = [&](const std::string& what, const Shape& x, Pool2d geometry) {
     const HostTensor image = random_whole<float>(x, 3, -4, 5);
     const std::vector<HostTensor> pooled = run_op(MaxPool{geometry}, {image});

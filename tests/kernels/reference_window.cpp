@@ -40,6 +40,25 @@ std::vector<Values> reference_window(const Op& op, const std::vector<Values>& in
                           });
                           return out;
                         },
+                        [&](const Dense& o) {
+                          const int64_t inner = in[0].shape()[1], columns = in[1].shape()[1];
+                          for_each_index(out[0].shape(), [&](const Index& at, int64_t i) {
+                            double sum = in[2][at[1]];
+                            for (int64_t k = 0; k < inner; ++k)
+                              sum += in[0][at[0] * inner + k] * in[1][k * columns + at[1]];
+                            out[0][i] = o.relu && sum < 0 ? 0 : sum;
+                          });
+                          return out;
+                        },
+                        [&](const DenseFilterGrad&) {
+                          const int64_t inner = out[0].shape()[0], columns = out[0].shape()[1];
+                          for_each_index(in[1].shape(), [&](const Index& at, int64_t i) {
+                            out[1][at[1]] += in[1][i];
+                            for (int64_t k = 0; k < inner; ++k)
+                              out[0][k * columns + at[1]] += in[0][at[0] * inner + k] * in[1][i];
+                          });
+                          return out;
+                        },
                         [&](const MaxPool& o) {
                           for (double& value : out[0].data) value = -std::numeric_limits<double>::infinity();
                           for_each_meeting(o.pool, in[0].shape(), out[0].shape(),

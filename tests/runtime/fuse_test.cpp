@@ -71,7 +71,7 @@ struct DenseNet {
 TEST(Fuse, AClassifiersHeadBecomesOneNodeWithTheSameBits) {
   for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel}) {
     DenseNet apart, fused;
-    EXPECT_EQ(fuse(fused.graph), 1);
+    EXPECT_EQ(fuse(fused.graph), 2);  // and the layer below it
     EXPECT_EQ(count_of<ClassifierHead>(fused.graph), 1);
     EXPECT_EQ(count_of<CrossEntropyGrad>(fused.graph), 0);
     EXPECT_EQ(fused.results(mode), apart.results(mode)) << to_string(mode);
@@ -80,12 +80,42 @@ TEST(Fuse, AClassifiersHeadBecomesOneNodeWithTheSameBits) {
 
 TEST(Fuse, AHeadStaysApartWhereAPartIsFetchedOrReadByOthers) {
   DenseNet fetched;
-  EXPECT_EQ(fuse(fetched.graph, std::vector<Value>{fetched.middle}), 0);
+  fuse(fetched.graph, std::vector<Value>{fetched.middle});
+  EXPECT_EQ(count_of<ClassifierHead>(fetched.graph), 0);
   DenseNet read;
   sum(read.middle);
-  EXPECT_EQ(fuse(read.graph), 0);
+  fuse(read.graph);
+  EXPECT_EQ(count_of<ClassifierHead>(read.graph), 0);
   DenseNet outputs;  // what the head itself gives may be fetched
-  EXPECT_EQ(fuse(outputs.graph, std::vector<Value>{outputs.logits, outputs.losses}), 1);
+  fuse(outputs.graph, std::vector<Value>{outputs.logits, outputs.losses});
+  EXPECT_EQ(count_of<ClassifierHead>(outputs.graph), 1);
+}
+
+TEST(Fuse, DenseLayersBecomeOneNodeEachWithTheSameBits) {
+  for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel}) {
+    DenseNet apart, fused;
+    // The fetched value keeps the last two layers from being a head.
+    EXPECT_EQ(fuse(fused.graph, std::vector<Value>{fused.middle}), 3);
+    EXPECT_EQ(count_of<Dense>(fused.graph), 3);
+    EXPECT_EQ(count_of<DenseFilterGrad>(fused.graph), 3);
+    EXPECT_EQ(fused.results(mode), apart.results(mode)) << to_string(mode);
+  }
+}
+
+TEST(Fuse, ADenseLayerStaysApartWhereItsProductIsFetchedOrItsWeightsChangeInBetween) {
+  const auto layer = [](Graph& graph, bool changes, bool fetched) {
+    const Value x = graph.input("x", {DType::kF32, {2, 3}});
+    const Value w = graph.variable("w", {DType::kF32, {3, 4}}, zeros());
+    const Value b = graph.variable("b", {DType::kF32, {4}}, zeros());
+    const Value product = matmul(x, w);
+    if (changes) graph.add(MovingAverageUpdate{}, std::vector<Value>{w, fill(graph, 1, {3, 4})});
+    bias(product, b);
+    return fuse(graph, fetched ? std::vector<Value>{product} : std::vector<Value>{});
+  };
+  Graph plain, changed, kept;
+  EXPECT_EQ(layer(plain, false, false), 1);
+  EXPECT_EQ(layer(changed, true, false), 0);
+  EXPECT_EQ(layer(kept, false, true), 0);
 }
 
 TEST(Fuse, ConstantsBecomeFillsOfTheirFinalValue) {

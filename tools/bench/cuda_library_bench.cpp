@@ -36,14 +36,30 @@ std::vector<Layer> layers(int64_t batch) {
   };
   const auto dense = [&](const std::string& name, int64_t k, int64_t n) {
     result.push_back({name + " forward", MatMul{}, {spec({batch, k}), spec({k, n})}});
+    result.push_back(
+        {name + " with bias and relu", Dense{true}, {spec({batch, k}), spec({k, n}), spec({n})}});
     result.push_back({name + " filter gradient", MatMul{true, false}, {spec({batch, k}), spec({batch, n})}});
+    result.push_back(
+        {name + " filter and bias gradient", DenseFilterGrad{}, {spec({batch, k}), spec({batch, n})}});
     result.push_back({name + " input gradient", MatMul{false, true}, {spec({batch, n}), spec({k, n})}});
+  };
+  const auto block = [&](const std::string& name, const ConvBlock& op, const Shape& x, const Shape& filter) {
+    const std::vector<TensorSpec> inputs = {spec(x), spec(filter), spec({filter[3]})};
+    const std::vector<TensorSpec> outputs = infer_outputs(op, inputs);
+    const TensorSpec &y = outputs[0], &route = outputs.back();
+    result.push_back({name + " forward", op, inputs});
+    result.push_back({name + " filter gradient", ConvBlockFilterGrad{op, filter}, {inputs[0], y, route}});
+    if (x[3] > 1)
+      result.push_back({name + " input gradient", ConvBlockInputGrad{op, x}, {y, route, inputs[1]}});
   };
   conv("conv 28x28x1->32", {batch, 28, 28, 1}, {3, 3, 1, 32});
   conv("conv 13x13x32->64", {batch, 13, 13, 32}, {3, 3, 32, 64});
   conv("conv 5x5x64->64", {batch, 5, 5, 64}, {3, 3, 64, 64});
   dense("dense 576->64", 576, 64);
   dense("dense 64->10", 64, 10);
+  block("block 28x28x1->32, pooled", {{}, Pool2d{}}, {batch, 28, 28, 1}, {3, 3, 1, 32});
+  block("block 13x13x32->64, pooled", {{}, Pool2d{}}, {batch, 13, 13, 32}, {3, 3, 32, 64});
+  block("block 5x5x64->64", {}, {batch, 5, 5, 64}, {3, 3, 64, 64});
   return result;
 }
 
@@ -82,7 +98,7 @@ Result measure(Device& device, const Layer& layer, Math math) {
   const std::vector<TensorSpec> outputs = infer_outputs(layer.op, layer.inputs);
   const auto begin = std::chrono::steady_clock::now();
   const std::unique_ptr<Kernel> kernel =
-      make_cuda_kernel(layer.op, layer.inputs, outputs, device, {.math = math});
+      make_cuda_kernel(layer.op, layer.inputs, outputs, device, {.math = math, .library_only = true});
   Result result{0, 1e3 * seconds_since(begin), kernel->workspace_bytes()};
   std::vector<std::unique_ptr<Memory>> memory;
   const auto views = [&](const std::vector<TensorSpec>& specs) {

@@ -1,0 +1,43 @@
+// Dense layers: the kernels of their parts, with one pass over the result behind the product.
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/function_kernel.h"
+
+namespace headroom::cpu {
+
+std::unique_ptr<Kernel> make_kernel(const Dense& op, Specs inputs, Specs outputs) {
+  const std::shared_ptr<Kernel> product = make_kernel(MatMul{}, inputs.first(2), outputs);
+  const int64_t rows = outputs[0].shape[0], columns = outputs[0].shape[1];
+  return function_kernel(
+      [=](const Call& call) {
+        product->run(call.inputs.first(2), call.outputs, call.workspace, {});
+        const float* bias = call.in(2);
+        // NaN is not below 0, and stays.
+        const float lowest = op.relu ? 0 : -std::numeric_limits<float>::infinity();
+        for (int64_t row = 0; row < rows; ++row) {
+          float* y = call.out() + row * columns;
+#pragma omp simd
+          for (int64_t i = 0; i < columns; ++i) {
+            const float value = y[i] + bias[i];
+            y[i] = value < lowest ? lowest : value;
+          }
+        }
+      },
+      product->workspace_bytes());
+}
+
+std::unique_ptr<Kernel> make_kernel(const DenseFilterGrad&, Specs inputs, Specs outputs) {
+  const std::shared_ptr<Kernel> product = make_kernel(MatMul{true, false}, inputs, outputs.first(1));
+  const std::shared_ptr<Kernel> sum =
+      make_kernel(Reduce{ReduceKind::kSum, {0}}, inputs.last(1), outputs.last(1));
+  return function_kernel(
+      [=](const Call& call) {
+        product->run(call.inputs, call.outputs.first(1), call.workspace, {});
+        sum->run(call.inputs.last(1), call.outputs.last(1), call.workspace, {});
+      },
+      std::max(product->workspace_bytes(), sum->workspace_bytes()));
+}
+
+}  // namespace headroom::cpu
