@@ -25,26 +25,28 @@ Value images_of_step(const ResidentSet& set, int64_t batch) {
 TrainingGraph::TrainingGraph(const TrainSettings& settings, const TrainingSizes& sizes)
     : resident_(settings.data_on == DataOn::kDevice) {
   const int64_t batch = settings.batch;
-  const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
+  const TensorSpec counter{DType::kI32, {}};
+  step = graph.variable("step", counter, zeros());
   Value batch_images, batch_labels, test_images;
   if (resident_) {
     const int64_t test_steps = (sizes.test_images + batch - 1) / batch;
     const NameScope scope(graph, "data");
     training = {graph.variable("images", images_spec(sizes.training_images), unset()),
                 graph.variable("labels", vector_of(DType::kI32, sizes.training_images), unset()),
-                graph.variable("order", vector_of(DType::kI32, sizes.steps * batch), unset()), step};
+                graph.variable("order", vector_of(DType::kI32, sizes.steps * batch), unset()),
+                graph.variable("step", counter, zeros())};
     rates = graph.variable("rates", vector_of(DType::kF32, sizes.steps), unset());
     losses = graph.variable("losses", rates.spec(), zeros());
     accuracies = graph.variable("accuracies", rates.spec(), zeros());
     test = {graph.variable("test_images", images_spec(sizes.test_images), unset()),
             {},
             graph.variable("test_order", vector_of(DType::kI32, test_steps * batch), unset()),
-            graph.variable("test_step", {DType::kI32, {}}, zeros())};
+            graph.variable("test_step", counter, zeros())};
     all_predictions = graph.variable("predictions", {DType::kI32, {test_steps, batch}}, zeros());
 
     batch_images = images_of_step(training, batch);
-    batch_labels = take_batch(training.labels, step, training.order, {batch});
-    learning_rate = reshape(take_batch(rates, step, {1}), {});
+    batch_labels = take_batch(training.labels, training.step, training.order, {batch});
+    learning_rate = reshape(take_batch(rates, training.step, {1}), {});
   } else {
     batch_images = test_images = images = graph.input("images", images_spec(batch));
     batch_labels = labels = graph.input("labels", vector_of(DType::kI32, batch));
@@ -56,7 +58,12 @@ TrainingGraph::TrainingGraph(const TrainSettings& settings, const TrainingSizes&
   const Value logits = net.logits(batch_images);
   loss = mean(cross_entropy(logits, batch_labels));
   accuracy = headroom::accuracy(logits, batch_labels);
-  if (resident_) graph.add(RowUpdate{}, std::vector<Value>{step, losses, loss, accuracies, accuracy});
+  if (resident_) {
+    graph.add(RowUpdate{}, std::vector<Value>{training.step, losses, loss, accuracies, accuracy});
+    // A counter of its own, apart from the optimizer's: then the next step's batch need not wait for the
+    // weights.
+    graph.add(CounterUpdate{}, std::vector<Value>{training.step});
+  }
   const Value scaled = settings.loss_scale == 1 ? loss : scale(loss, settings.loss_scale);
   add_updates(parse_optimizer(settings.optimizer), parameters, gradients(scaled, parameters), learning_rate,
               step, settings.loss_scale);
@@ -73,7 +80,7 @@ TrainingGraph::TrainingGraph(const TrainSettings& settings, const TrainingSizes&
 
 Targets TrainingGraph::training_targets() const {
   if (!resident_) return {{loss, accuracy}, true};
-  return {{}, true, {training.step, parameters[0], losses}};
+  return {{}, true, {step, parameters[0], training.step, losses}};
 }
 
 Targets TrainingGraph::test_targets() const {

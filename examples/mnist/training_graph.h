@@ -31,6 +31,7 @@ class TrainingGraph {
 
   Graph graph;
   std::vector<Value> parameters;
+  Value step;            // i32 []: steps done
   Value loss, accuracy;  // f32 [] of a step
   Value predictions;     // i32 (batch) of the test images fed
 

@@ -32,7 +32,7 @@ field() { sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p"; }
 
 # ours KERNELS MATH BATCH
 ours() {
-  json=$("$program" --device cuda --data "$data" --plan parallel --kernels "$1" --math "$2" --batch "$3" --epochs "$epochs" \
+  json=$("$program" --device cuda --data "$data" --plan parallel --strategy direct --kernels "$1" --math "$2" --batch "$3" --epochs "$epochs" \
     --json 2>"$errors") || { say "ours, $1, $2, batch $3: $(tail -n 1 "$errors")"; return 0; }
   printf 'RESULT Headroom %s %s %s %s %s %s\n' "$1" "$2" "$3" \
     "$(printf '%s' "$json" | field seconds_per_step | awk '{ printf "%.1f", 1e6 * $1 }')" \
