@@ -1,5 +1,5 @@
 // Batch normalisation over all axes but the last (Ioffe, Szegedy 2015). Statistics are summed in double, a
-// block for 32 neighbouring channels and a share of the rows; the blocks that use them add the shares up.
+// block for up to 32 neighbouring channels and a share of the rows; a second launch adds the shares up.
 #include "kernels/cuda/reductions.cuh"
 
 namespace headroom::cuda {
@@ -28,8 +28,7 @@ int64_t partial_bytes(const ReductionPlan& plan) {
 template <typename Load, typename Use>
 __device__ void for_each_row(const ReductionPlan& plan, const Share& share, const Load& load,
                              const Use& use) {
-  constexpr int kAtOnce = 4;  // each with up to two tensors, and doubles
-  for_each_term<kAtOnce>(
+  for_each_term(
       share, [&](int64_t row) { return row * plan.results + share.result; }, load, use);
 }
 
@@ -48,21 +47,15 @@ __global__ void sum_channels(F f, ReductionPlan plan, Sums* partial) {
   }
 }
 
-// The sums of the channel of this thread over all rows; every thread of the block must call it.
-__device__ Sums whole_sums(const ReductionPlan& plan, int64_t channel, const Sums* partial) {
+// The sums of this thread's channel over all shares; every thread of the block must call it.
+__device__ Sums add_shares(const ReductionPlan& last, const Share& share, const Sums* partial) {
   Sums sums{};
-  if (channel < plan.results) {
-    for (int split = static_cast<int>(threadIdx.x) / plan.wide; split < plan.splits;
-         split += kThreads / plan.wide) {
-      sums = AddSums()(sums, partial[split * plan.results + channel]);
-    }
+  if (share.result < last.results) {
+    for_each_row(
+        last, share, [&](int64_t i) { return partial[i]; },
+        [&](int64_t, const Sums& part) { sums = AddSums()(sums, part); });
   }
-  return combine_block(sums, plan.wide, AddSums());
-}
-
-// Whether this thread is the one of its channel that writes down what concerns the whole channel.
-__device__ bool speaks_for_channel(const ReductionPlan& plan) {
-  return blockIdx.y == 0 && threadIdx.x < plan.wide;
+  return combine_block(sums, last.wide, AddSums());
 }
 
 // Sums of x and x^2, both less the channel's first value: otherwise the mean of squares less the squared mean
@@ -77,26 +70,16 @@ struct Moments {
   }
 };
 
-__global__ void normalise_batch(ReductionPlan plan, float epsilon, const Sums* partial, const float* x,
-                                const float* gamma, const float* beta, float* y, float* mean,
-                                float* variance) {
-  const Share share = share_of(plan);
-  const int64_t c = share.result;
-  const Sums sums = whole_sums(plan, c, partial);
-  if (c >= plan.results) return;
-  const double rows = static_cast<double>(plan.terms), shift = sums.first / rows;
-  const auto centre = static_cast<float>(static_cast<double>(x[c]) + shift);
-  const double square = sums.second / rows - shift * shift;
+__global__ void finish_statistics(ReductionPlan last, int64_t rows, const Sums* partial, const float* x,
+                                  float* mean, float* variance) {
+  const Share share = share_of(last);
+  const Sums sums = add_shares(last, share, partial);
+  if (threadIdx.x >= last.wide || share.result >= last.results) return;
+  const double count = static_cast<double>(rows), shift = sums.first / count;
+  const double square = sums.second / count - shift * shift;
+  mean[share.result] = static_cast<float>(static_cast<double>(x[share.result]) + shift);
   // Rounding may leave it below 0; in this order NaN stays.
-  const auto spread = static_cast<float>(square < 0 ? 0 : square);
-  if (speaks_for_channel(plan)) {
-    mean[c] = centre;
-    variance[c] = spread;
-  }
-  const float scale = gamma[c] / sqrtf(spread + epsilon), offset = beta[c];
-  for_each_row(
-      plan, share, [&](int64_t i) { return x[i]; },
-      [&](int64_t i, float value) { y[i] = (value - centre) * scale + offset; });
+  variance[share.result] = static_cast<float>(square < 0 ? 0 : square);
 }
 
 // Sums of dy and of dy x', where x' = (x - mean) / sqrt(variance + epsilon).
@@ -111,24 +94,27 @@ struct GradientSums {
   }
 };
 
+__global__ void finish_gradients(ReductionPlan last, const Sums* partial, float* dgamma, float* dbeta) {
+  const Share share = share_of(last);
+  const Sums sums = add_shares(last, share, partial);
+  if (threadIdx.x >= last.wide || share.result >= last.results) return;
+  dbeta[share.result] = static_cast<float>(sums.first);
+  dgamma[share.result] = static_cast<float>(sums.second);
+}
+
 struct Elements {
   float dy, x;
 };
 
 //   dbeta = sum dy,  dgamma = sum dy x',  dx = gamma / sqrt(variance + epsilon) (dy - (dbeta + x' dgamma) /
 //   rows)
-__global__ void normalise_gradient(ReductionPlan plan, GradientSums in, const Sums* partial,
-                                   const float* gamma, float* dx, float* dgamma, float* dbeta) {
+__global__ void normalise_gradient(ReductionPlan plan, GradientSums in, const float* gamma,
+                                   const float* dgamma, const float* dbeta, float* dx) {
   const Share share = share_of(plan);
   const int64_t c = share.result;
-  const Sums sums = whole_sums(plan, c, partial);
   if (c >= plan.results) return;
-  const auto shift = static_cast<float>(sums.first), slope = static_cast<float>(sums.second);
-  if (speaks_for_channel(plan)) {
-    dbeta[c] = shift;
-    dgamma[c] = slope;
-  }
   const float centre = in.mean[c], inverse = 1 / sqrtf(in.variance[c] + in.epsilon);
+  const float shift = dbeta[c], slope = dgamma[c];
   const float scale = gamma[c] * inverse, per_row = 1 / static_cast<float>(plan.terms);
   for_each_row(
       plan, share,
@@ -157,11 +143,13 @@ __global__ void normalise_by(ReductionPlan plan, float epsilon, const float* x, 
 std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request) {
   const ReductionPlan plan = plan_of(request, request.inputs[0].shape);
   return function_kernel(
-      [plan, epsilon = op.epsilon](const Call& call) {
+      [plan, last = plan_of_partials(plan), epsilon = op.epsilon](const Call& call) {
         auto* partial = call.scratch<Sums>();
         launch(sum_channels<Moments>, plan.grid(), kThreads, call.stream, Moments{call.in(0)}, plan, partial);
-        launch(normalise_batch, plan.grid(), kThreads, call.stream, plan, epsilon, partial, call.in(0),
-               call.in(1), call.in(2), call.out(0), call.out(1), call.out(2));
+        launch(finish_statistics, last.grid(), kThreads, call.stream, last, plan.terms, partial, call.in(0),
+               call.out(1), call.out(2));
+        launch(normalise_by, plan.grid(), kThreads, call.stream, plan, epsilon, call.in(0), call.in(1),
+               call.in(2), call.out(1), call.out(2), call.out(0));
       },
       partial_bytes(plan));
 }
@@ -169,12 +157,13 @@ std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request)
 std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& request) {
   const ReductionPlan plan = plan_of(request, request.inputs[1].shape);
   return function_kernel(
-      [plan, epsilon = op.epsilon](const Call& call) {
+      [plan, last = plan_of_partials(plan), epsilon = op.epsilon](const Call& call) {
         auto* partial = call.scratch<Sums>();
         const GradientSums in{epsilon, call.in(0), call.in(1), call.in(3), call.in(4)};
         launch(sum_channels<GradientSums>, plan.grid(), kThreads, call.stream, in, plan, partial);
-        launch(normalise_gradient, plan.grid(), kThreads, call.stream, plan, in, partial, call.in(2),
-               call.out(0), call.out(1), call.out(2));
+        launch(finish_gradients, last.grid(), kThreads, call.stream, last, partial, call.out(1), call.out(2));
+        launch(normalise_gradient, plan.grid(), kThreads, call.stream, plan, in, call.in(2), call.out(1),
+               call.out(2), call.out(0));
       },
       partial_bytes(plan));
 }

@@ -107,7 +107,7 @@ __device__ void finish_row(const Arguments& args, int row, const float* hidden, 
       if (h < e.hidden) gradient += share * w2[h * e.classes + c];
     }
     if (h >= e.hidden) continue;
-    if (!(hidden[h] > 0)) gradient = 0;
+    if (hidden[h] <= 0) gradient = 0;  // NaN stays
     args.dhidden[int64_t{row} * e.hidden + h] = gradient;
     dhidden[h] = stored_term<Policy>(gradient);
   }

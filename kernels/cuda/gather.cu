@@ -61,47 +61,62 @@ void launch_gather(const CudaDevice& device, const Call& call, const GatherShape
   });
 }
 
-// dtable[row] for each row: a warp adds up to 32 columns of one row, in the order of positions, for it looks
-// through all indices for the row's own. That reads the indices once per row, but needs neither atomics nor
-// memory to sort them in.
+// dtable[row] for each row: a block looks through all indices for those of its rows, a warp adds what is
+// found for its own row, in the order of positions. That reads the indices once for every few rows, but needs
+// neither atomics nor memory to sort them in.
+constexpr int kWarp = 32, kRowsOfBlock = kThreads / kWarp;
+constexpr int kColumnsOfLane = 4, kColumnsOfWarp = kColumnsOfLane * kWarp;
+
 __global__ void scatter_rows(int64_t rows, int64_t columns, int64_t count, const float* dy,
-                             const int32_t* indices, float* dtable, FaultSlot fault) {
-  constexpr unsigned kAll = ~0u;
-  constexpr int kWarp = 32, kBatch = 4, kAtOnce = 8;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int64_t parts = max(int64_t{1}, (columns + kWarp - 1) / kWarp);
-  const int64_t tasks = max(int64_t{1}, rows * parts);
-  for (int64_t task = grid_thread() / kWarp; task < tasks; task += grid_threads() / kWarp) {
-    const int64_t row = task / parts, column = (task - row * parts) * kWarp + lane;
-    float sum = 0;
-    for (int64_t first = 0; first < count; first += kWarp * kBatch) {
-      unsigned found[kBatch], any = 0;
+                             const int32_t* indices, float* dtable, FaultSlot fault, int64_t tasks,
+                             int64_t parts) {
+  constexpr int kOfThread = 4, kTurn = kOfThread * kThreads;  // indices
+  constexpr int kAtOnce = 4;  // rows of dy: one after the other they would wait for memory each
+  __shared__ int32_t turn[kTurn];
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp;
+  for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
+    const int64_t first_row = task / parts * kRowsOfBlock, row = first_row + thread / kWarp;
+    const int64_t column = task % parts * kColumnsOfWarp + lane;
+    float sums[kColumnsOfLane] = {};
+    for (int64_t first = 0; first < count; first += kTurn) {
+      int32_t mine[kOfThread];
+      bool found = false;
 #pragma unroll
-      for (int b = 0; b < kBatch; ++b) {
-        const int64_t position = first + b * kWarp + lane;
-        const int32_t index = position < count ? indices[position] : -1;
-        if (task == 0 && position < count && !in_range(index, rows)) report(fault, position, index);
-        found[b] = __ballot_sync(kAll, index == row);
-        any |= found[b];
+      for (int i = 0; i < kOfThread; ++i) {
+        const int64_t position = first + i * kThreads + thread;
+        mine[i] = position < count ? indices[position] : -1;
+        found = found || (mine[i] >= first_row && mine[i] < first_row + kRowsOfBlock);
+        if (task == 0 && position < count && !in_range(mine[i], rows)) report(fault, position, mine[i]);
       }
-      if (any == 0 || column >= columns) continue;
+      if (!__syncthreads_or(found)) continue;
 #pragma unroll
-      for (int b = 0; b < kBatch; ++b) {
-        const float* from = dy + (first + b * kWarp) * columns + column;
-        for (unsigned left = found[b]; left != 0;) {
-          // Several loads before the first is needed: a row that is found often would wait for each.
-          float terms[kAtOnce];
+      for (int i = 0; i < kOfThread; ++i) turn[i * kThreads + thread] = mine[i];
+      __syncthreads();
+      for (int begin = 0; begin < kTurn; begin += kWarp) {
+        unsigned left = __ballot_sync(~0u, turn[begin + lane] == row);
+        while (left != 0) {
+          float terms[kAtOnce][kColumnsOfLane];
 #pragma unroll
           for (int i = 0; i < kAtOnce; ++i) {
-            terms[i] = left == 0 ? 0 : from[(__ffs(static_cast<int>(left)) - 1) * columns];
+            const float* from = dy + (first + begin + __ffs(static_cast<int>(left)) - 1) * columns + column;
+#pragma unroll
+            for (int j = 0; j < kColumnsOfLane; ++j) {
+              terms[i][j] = left != 0 && column + j * kWarp < columns ? from[j * kWarp] : 0;
+            }
             left &= left - 1;
           }
 #pragma unroll
-          for (int i = 0; i < kAtOnce; ++i) sum += terms[i];
+          for (int i = 0; i < kAtOnce; ++i) {
+#pragma unroll
+            for (int j = 0; j < kColumnsOfLane; ++j) sums[j] += terms[i][j];
+          }
         }
       }
     }
-    if (row < rows && column < columns) dtable[row * columns + column] = sum;
+#pragma unroll
+    for (int j = 0; j < kColumnsOfLane; ++j) {
+      if (row < rows && column + j * kWarp < columns) dtable[row * columns + column + j * kWarp] = sums[j];
+    }
   }
 }
 
@@ -130,11 +145,13 @@ std::unique_ptr<Kernel> make_kernel(const Gather& op, const Request& request) {
 std::unique_ptr<Kernel> make_kernel(const GatherGrad& op, const Request& request) {
   const int64_t rows = op.table_shape[0], columns = row_elements(op.table_shape);
   const int64_t count = request.inputs[1].shape.elements();
-  const int64_t warps = std::max<int64_t>(1, rows * std::max<int64_t>(1, ceil_div(columns, 32)));
+  const int64_t parts = std::max<int64_t>(1, ceil_div(columns, kColumnsOfWarp));
+  // Even without rows there may be indices, which are then out of range.
+  const int64_t tasks = std::max<int64_t>(1, ceil_div(rows, kRowsOfBlock)) * parts;
   return function_kernel(
       [=, &device = request.device, faults = index_faults(op_name(op), rows, request)](const Call& call) {
-        launch(scatter_rows, blocks_for(device, 32 * warps), kThreads, call.stream, rows, columns, count,
-               call.in(0), call.in<int32_t>(1), call.out(), faults->slot());
+        launch(scatter_rows, blocks_for(device, tasks * kThreads), kThreads, call.stream, rows, columns,
+               count, call.in(0), call.in<int32_t>(1), call.out(), faults->slot(), tasks, parts);
       });
 }
 

@@ -102,9 +102,7 @@ std::unique_ptr<Kernel> make_reduction(F f, const SplitAxes& axes, const Request
     });
   }
   const SplitAxes partial_axes({plan.splits, plan.results}, {0});
-  ReductionPlan last = partial_axes.plan(request.device);
-  last.splits = 1;
-  last.terms_per_split = last.terms;
+  const ReductionPlan last = plan_of_partials(plan);
   return function_kernel(
       [=](const Call& call) {
         with_index_type(axes.elements(), [&](auto type) {

@@ -37,6 +37,12 @@ inline ReductionPlan plan_reduction(const CudaDevice& device, int64_t results, i
   return plan;
 }
 
+// The plan by which the partial results (splits, results) of a plan become its results.
+inline ReductionPlan plan_of_partials(const ReductionPlan& plan) {
+  // Few results with many terms each: four side by side fill a sector of memory.
+  return {plan.results, plan.splits, std::min(plan.wide, 4), 1, plan.splits};
+}
+
 // What a thread's place in the grid of a plan says: its result, and every step-th of the terms [begin, end).
 struct Share {
   int64_t result, begin, end, step;
