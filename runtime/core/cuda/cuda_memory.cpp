@@ -49,10 +49,6 @@ void CudaMemory::hold_the_rest() {
   const CurrentDevice device(settings_.ordinal);
   has_context_ = true;
   if (!settings_.total_bytes && !settings_.others_bytes) return;
-  // A driver that finds a card full gives back some of what it holds for a context (on an H200 410 MiB of
-  // 518). It has to do so now, or the small device would grow when it is full.
-  ballast_.leave(0);
-  ballast_.release();
   const int64_t total = settings_.total_bytes.value_or(card_bytes_);
   const int64_t others = settings_.others_bytes.value_or(0);
   size_t free = 0, card = 0;

@@ -1,5 +1,6 @@
 // Fails on a GPU as it is told to, in a process of its own, and prints one line for each step: what was
 // thrown, or "ok".
+#undef NDEBUG  // the assert is what is tested
 #include <cassert>
 #include <cstdio>
 #include <functional>
