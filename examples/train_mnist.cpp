@@ -173,13 +173,13 @@ int run(int argc, char** argv) {
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   FILE* out = options.json ? stderr : stdout;
 
+  const TrainSettings settings = settings_of(options);
+  // A GPU takes a quarter of a second to start: as long as unpacking the data.
+  std::future<TrainingData> loading =
+      std::async(std::launch::async, load_or_draw, options.data, settings.seed);
   Runtime runtime(options.runtime);
   if (!options.save.empty()) require_writable(options.save);
   require_usable_log(options);
-  const TrainSettings settings = settings_of(options);
-  // A GPU takes a third of a second to start: as long as unpacking the data.
-  std::future<TrainingData> loading =
-      std::async(std::launch::async, load_or_draw, options.data, settings.seed);
   start_early(runtime);
   const TrainingData data = loading.get();
   Progress progress(options, data.origin, out);

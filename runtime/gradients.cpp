@@ -17,6 +17,7 @@ struct Context {
   const Node& node;
   std::vector<Value> in, out;
   std::vector<std::optional<Value>> grad_out;
+  std::vector<bool> wanted;  // by operand: whether its gradient leads to a variable
 
   Value add(const Op& op, std::vector<Value> inputs) const { return graph.add(op, inputs)[0]; }
   // Gradient of the first result; every op with a rule below has one when it is asked.
@@ -54,8 +55,11 @@ Grads rule(const Dense& op, const Context& c) {
 }
 
 Grads rule(const Conv2d& op, const Context& c) {
-  return {c.add(Conv2dInputGrad{op, c.in[0].shape()}, {c.dy(), c.in[1]}),
-          c.add(Conv2dFilterGrad{op, c.in[1].shape()}, {c.in[0], c.dy()})};
+  // The gradient of the images themselves is as costly as others, and most often nobody wants it.
+  Grads grads(2);
+  if (c.wanted[0]) grads[0] = c.add(Conv2dInputGrad{op, c.in[0].shape()}, {c.dy(), c.in[1]});
+  if (c.wanted[1]) grads[1] = c.add(Conv2dFilterGrad{op, c.in[1].shape()}, {c.in[0], c.dy()});
+  return grads;
 }
 
 Grads rule(const MaxPool& op, const Context& c) {
@@ -68,7 +72,8 @@ Grads rule(const AvgPool& op, const Context& c) {
 
 Grads rule(const ConvBlock& op, const Context& c) {
   const Value route = op.pool ? c.out[1] : c.out[0];
-  const Value dx = c.add(ConvBlockInputGrad{op, c.in[0].shape()}, {c.dy(), route, c.in[1]});
+  std::optional<Value> dx;
+  if (c.wanted[0]) dx = c.add(ConvBlockInputGrad{op, c.in[0].shape()}, {c.dy(), route, c.in[1]});
   const std::vector<Value> parameters =
       c.graph.add(ConvBlockFilterGrad{op, c.in[1].shape()}, std::vector<Value>{c.in[0], c.dy(), route});
   return {dx, parameters[0], parameters[1]};
@@ -206,7 +211,7 @@ std::vector<Value> gradients(Value loss, std::span<const Value> variables) {
   const auto count = static_cast<int>(graph.nodes().size()) - 1;  // the nodes before the fill
   for (int id = count - 1; id >= 0; --id) {
     const Node& node = graph.node(id);
-    Context context{graph, node, {}, {}, {}};
+    Context context{graph, node, {}, {}, {}, {}};
     bool flows = false, needed = false;
     for (int output : node.outputs) {
       context.out.push_back({&graph, output});
@@ -215,7 +220,8 @@ std::vector<Value> gradients(Value loss, std::span<const Value> variables) {
     }
     for (int input : node.inputs) {
       context.in.push_back({&graph, input});
-      needed = needed || wanted[static_cast<size_t>(input)];
+      context.wanted.push_back(wanted[static_cast<size_t>(input)]);
+      needed = needed || context.wanted.back();
     }
     if (!flows || !needed) continue;
     if (!context.grad_out[0]) {

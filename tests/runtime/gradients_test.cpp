@@ -234,6 +234,24 @@ TEST(Gradients, OfWhatTheLossDoesNotDependOnAreZero) {
   EXPECT_EQ(fetch<float>(session, grads[1]), std::vector<float>(4, 0));
 }
 
+TEST(Gradients, OfTheImagesThatAConvolutionIsFedAreNotComputed) {
+  for (bool blocks : {false, true}) {
+    Graph graph;
+    const Value images = graph.input("images", {DType::kF32, {1, 6, 6, 1}});
+    const std::vector<Value> filters = {graph.variable("first", {DType::kF32, {3, 3, 1, 2}}, ones()),
+                                        graph.variable("second", {DType::kF32, {3, 3, 2, 2}}, ones())};
+    const Value zero = graph.variable("bias", {DType::kF32, {2}}, zeros());
+    Value x = images;
+    for (const Value& filter : filters) {
+      x = blocks ? graph.add(ConvBlock{}, std::vector<Value>{x, filter, zero})[0] : conv2d(x, filter);
+    }
+    gradients(sum(x), filters);
+    int of_images = 0;
+    for (const Node& node : graph.nodes()) of_images += op_name(node.op).ends_with("_input_grad");
+    EXPECT_EQ(of_images, 1) << "that of the second convolution";
+  }
+}
+
 TEST(Gradients, RefuseWhatIsNoScalarAndPathsWithoutAGradient) {
   Graph graph;
   const Value x = graph.variable("x", {DType::kF32, {4, 3}}, ones());
