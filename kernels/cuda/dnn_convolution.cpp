@@ -14,7 +14,7 @@ namespace {
 
 // cuDNN lists its engines best guess first; the later ones are rarely the fastest, and each takes some
 // milliseconds to make ready.
-constexpr size_t kMaxEngines = 12;
+constexpr size_t kMaxEngines = 20;
 
 int64_t aligned(int64_t bytes) {
   return (bytes + 255) / 256 * 256;

@@ -108,6 +108,11 @@ std::vector<PlanChoice> timed(const PlanSearch& search, const std::vector<PlanCa
       choices.push_back(std::move(choice));
     } catch (const LibraryError&) {
       // Offered, but refused when it ran: the others are left.
+    } catch (const DeviceError& error) {
+      // The driver takes memory of its own for code and recordings: no room for more timing is no failure.
+      if (error.status() != cudaGetErrorName(cudaErrorMemoryAllocation)) throw;
+      cudaGetLastError();
+      return choices;
     }
   }
   return choices;

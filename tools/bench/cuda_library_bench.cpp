@@ -1,5 +1,5 @@
-// Times of cuBLASLt's and cuDNN's kernels for the layers of the examples' conv net on GPU 0, as nodes of a
-// recording: cuda_library_bench [BATCH...]
+// Times of the kernels for the layers of the examples' conv net on GPU 0 as nodes of a recording, through
+// cuBLASLt and cuDNN where those have the op: cuda_library_bench [BATCH...]
 #include <fmt/format.h>
 
 #include <chrono>
@@ -52,8 +52,15 @@ std::vector<Layer> layers(int64_t batch) {
     if (x[3] > 1)
       result.push_back({name + " input gradient", ConvBlockInputGrad{op, x}, {y, route, inputs[1]}});
   };
+  const auto pool = [&](const std::string& name, const Shape& x) {
+    const std::vector<TensorSpec> outputs = infer_outputs(MaxPool{}, std::vector{spec(x)});
+    result.push_back({name + " forward", MaxPool{}, {spec(x)}});
+    result.push_back({name + " gradient", MaxPoolGrad{{}, x}, outputs});
+  };
   conv("conv 28x28x1->32", {batch, 28, 28, 1}, {3, 3, 1, 32});
+  pool("max_pool 26x26x32", {batch, 26, 26, 32});
   conv("conv 13x13x32->64", {batch, 13, 13, 32}, {3, 3, 32, 64});
+  pool("max_pool 11x11x64", {batch, 11, 11, 64});
   conv("conv 5x5x64->64", {batch, 5, 5, 64}, {3, 3, 64, 64});
   dense("dense 576->64", 576, 64);
   dense("dense 64->10", 64, 10);
