@@ -67,14 +67,13 @@ void Session::bind() {
     const int variable = plan_.variable_of_value[static_cast<size_t>(id)];
     return TensorView{variable >= 0 ? variables_.data(variable) : nullptr, graph_.value(id).spec};
   };
+  DeviceMemory& memory = variables_.device().memory();
   for (const Step& step : plan_.steps) {
     if (step.kind == StepKind::kCopyIn) {
-      inputs_.push_back(
-          {step.id, std::vector<std::byte>(static_cast<size_t>(graph_.value(step.id).spec.bytes()))});
+      inputs_.push_back({step.id, HostBuffer(memory, graph_.value(step.id).spec.bytes())});
     }
     if (step.kind == StepKind::kCopyOut) {
-      outputs_.push_back(
-          {step.id, std::vector<std::byte>(static_cast<size_t>(graph_.value(step.id).spec.bytes()))});
+      outputs_.push_back({step.id, HostBuffer(memory, graph_.value(step.id).spec.bytes())});
     }
     if (step.kind != StepKind::kRun) continue;
     const Node& node = graph_.node(step.id);
@@ -159,7 +158,7 @@ void* Session::address_of(int value) const {
 
 void Session::copy(const Step& step) {
   const bool in = step.kind == StepKind::kCopyIn;
-  std::vector<std::byte>& host = staging_of(step.id, in ? inputs_ : outputs_);
+  const HostBuffer& host = staging_of(step.id, in ? inputs_ : outputs_);
   if (host.empty()) return;
   DeviceMemory& memory = variables_.device().memory();
   const auto bytes = static_cast<int64_t>(host.size());
@@ -291,7 +290,7 @@ void Session::clean_up() noexcept {
   }
 }
 
-std::vector<std::byte>& Session::staging_of(int value, std::vector<Staging>& all) {
+const HostBuffer& Session::staging_of(int value, std::vector<Staging>& all) {
   for (Staging& staging : all) {
     if (staging.value == value) return staging.bytes;
   }
@@ -305,7 +304,8 @@ std::span<std::byte> Session::staging(const Value& value, DType dtype, std::vect
     throw InvalidArgument(
         fmt::format("{} is {}, not {}", value.name(), to_string(value.spec()), to_string(dtype)));
   }
-  return staging_of(value.id, all);
+  const HostBuffer& host = staging_of(value.id, all);
+  return {host.data(), host.size()};
 }
 
 }  // namespace headroom

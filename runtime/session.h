@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/core/host_buffer.h"
 #include "runtime/kernels.h"
 #include "runtime/plan.h"
 #include "runtime/variables.h"
@@ -51,7 +52,7 @@ class Session {
  private:
   struct Staging {
     int value;
-    std::vector<std::byte> bytes;
+    HostBuffer bytes;
   };
   // A node of the plan, bound: views in the order the kernel takes them.
   struct BoundNode {
@@ -84,7 +85,7 @@ class Session {
   void clean_up() noexcept;
   void* address_of(int value) const;
   std::span<std::byte> staging(const Value& value, DType dtype, std::vector<Staging>& all);
-  std::vector<std::byte>& staging_of(int value, std::vector<Staging>& all);
+  const HostBuffer& staging_of(int value, std::vector<Staging>& all);
 
   const Graph& graph_;
   Plan plan_;

@@ -108,6 +108,17 @@ void CudaMemory::copy_to_host(void* host, const void* device, int64_t bytes) {
   HR_CHECK(cudaMemcpy(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost));
 }
 
+void* CudaMemory::allocate_host(int64_t bytes) {
+  const CurrentDevice device(settings_.ordinal);
+  void* pointer = nullptr;
+  HR_CHECK(cudaHostAlloc(&pointer, static_cast<size_t>(bytes), cudaHostAllocPortable));
+  return pointer;
+}
+
+void CudaMemory::release_host(void* pointer, int64_t) noexcept {
+  cudaFreeHost(pointer);
+}
+
 MemoryInfo CudaMemory::info() const {
   const std::lock_guard lock(mutex_);
   MemoryInfo info;

@@ -28,6 +28,8 @@ class CudaMemory final : public DeviceMemory {
   void release(void* pointer, int64_t bytes) noexcept override;
   void copy_to_device(void* device, const void* host, int64_t bytes) override;
   void copy_to_host(void* host, const void* device, int64_t bytes) override;
+  void* allocate_host(int64_t bytes) override;
+  void release_host(void* pointer, int64_t bytes) noexcept override;
   // Before there is a context, and when the driver does not answer any more, from the management library; all
   // is free where that is missing, too. `process` is what the driver has for this process; where it cannot
   // tell (some containers) all that came since the context was made.

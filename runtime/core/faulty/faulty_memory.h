@@ -16,6 +16,10 @@ class FaultyMemory final : public DeviceMemory {
   void release(void* pointer, int64_t bytes) noexcept override;
   void copy_to_device(void* device, const void* host, int64_t bytes) override;
   void copy_to_host(void* host, const void* device, int64_t bytes) override;
+  void* allocate_host(int64_t bytes) override { return upstream_.allocate_host(bytes); }
+  void release_host(void* pointer, int64_t bytes) noexcept override {
+    upstream_.release_host(pointer, bytes);
+  }
   MemoryInfo info() const override;
   int64_t granularity_bytes() const override { return upstream_.granularity_bytes(); }
 
