@@ -3,11 +3,14 @@
 // stay in shared memory, where they are read once along their columns (forward) and once along their rows
 // (backward). The first layer's products run on the tensor cores, transposed: rows are hidden units or
 // elements of x, columns are rows of x. The second layer is so small that it is computed in plain f32.
+#include <cuda_pipeline.h>
+
 #include <algorithm>
 #include <optional>
 
 #include "kernels/classifier_head.h"
 #include "kernels/cuda/conv_block.h"
+#include "kernels/cuda/conv_stage.cuh"
 #include "kernels/cuda/index_report.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "runtime/core/bytes.h"
@@ -35,6 +38,7 @@ struct Extents {
 
 struct Arguments {
   Extents e;
+  Divisor by_hidden, by_hidden_quads, by_x_quads;
   const float *x, *w1, *b1, *w2, *b2;
   const int32_t* labels;
   const float* dloss;
@@ -42,17 +46,17 @@ struct Arguments {
   FaultSlot faults;
 };
 
-// What a block keeps in shared memory, in words from the start.
+// What a block keeps in shared memory, all of it in f32; in elements from the start.
 struct Layout {
   int w1, x, sums, hidden, dhidden, w2, end;
 
   __host__ __device__ Layout(const Extents& e, int rows) {
-    w1 = 0;                                               // (terms, weight_pitch), as terms of the policy
-    x = w1 + e.terms * e.weight_pitch();                  // (rows, x_pitch), likewise
-    sums = x + rows * e.x_pitch();                        // (parts, rows, hidden_pitch) of f32
-    hidden = sums + e.parts() * rows * e.hidden_pitch();  // (rows, hidden_pitch) of f32
-    dhidden = hidden + rows * e.hidden_pitch();           // (rows, hidden_pitch) as terms
-    w2 = dhidden + rows * e.hidden_pitch();               // (hidden, classes) of f32
+    w1 = 0;                                               // (terms, weight_pitch)
+    x = w1 + e.terms * e.weight_pitch();                  // (rows, x_pitch)
+    sums = x + rows * e.x_pitch();                        // (parts, rows, hidden_pitch)
+    hidden = sums + e.parts() * rows * e.hidden_pitch();  // (rows, hidden_pitch)
+    dhidden = hidden + rows * e.hidden_pitch();           // likewise
+    w2 = dhidden + rows * e.hidden_pitch();               // (hidden, classes)
     end = w2 + e.hidden * e.classes;
   }
 };
@@ -72,14 +76,16 @@ __device__ float warp_sum(float value) {
 }
 
 // The second layer, the loss and the way back to the hidden units for one row, by one warp.
-template <typename Policy>
-__device__ void finish_row(const Arguments& args, int row, const float* hidden, const float* w2,
-                           uint32_t* dhidden) {
+__device__ inline void finish_row(const Arguments& args, int row, const float* hidden, const float* w2,
+                                  float* dhidden) {
   const Extents& e = args.e;
   const int lane = threadIdx.x % 32;
   const bool is_class = lane < e.classes;
+  const int label = args.labels[row];
+  const float dloss = args.dloss[row];
   float parts[4] = {is_class ? args.b2[lane] : 0.0f};
   if (is_class) {
+#pragma unroll 4
     for (int h = 0; h < e.hidden; h += 4) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) parts[i] += hidden[h + i] * w2[(h + i) * e.classes + lane];
@@ -89,12 +95,11 @@ __device__ void finish_row(const Arguments& args, int row, const float* hidden, 
   const float largest = warp_max(is_class ? logit : -INFINITY);
   const float power = is_class ? expf(logit - largest) : 0.0f;
   const float sum = warp_sum(power);
-  const int label = args.labels[row];
   const bool valid = in_range(label, e.classes);
   if (!valid && lane == 0) report(args.faults, row, label);
   const float own = __shfl_sync(kAllLanes, logit, valid ? label : 0) - largest;
   if (lane == 0) args.loss[row] = logf(sum) - own;
-  const float dlogit = (power / sum - (lane == label ? 1.0f : 0.0f)) * args.dloss[row];
+  const float dlogit = (power / sum - (lane == label ? 1.0f : 0.0f)) * dloss;
   if (is_class) {
     args.logits[int64_t{row} * e.classes + lane] = logit;
     args.dlogits[int64_t{row} * e.classes + lane] = dlogit;
@@ -102,6 +107,7 @@ __device__ void finish_row(const Arguments& args, int row, const float* hidden, 
   for (int first = 0; first < e.hidden; first += 32) {
     const int h = first + lane;
     float gradient = 0;
+#pragma unroll 4
     for (int c = 0; c < e.classes; ++c) {
       const float share = __shfl_sync(kAllLanes, dlogit, c);
       if (h < e.hidden) gradient += share * w2[h * e.classes + c];
@@ -109,7 +115,7 @@ __device__ void finish_row(const Arguments& args, int row, const float* hidden, 
     if (h >= e.hidden) continue;
     if (hidden[h] <= 0) gradient = 0;  // NaN stays
     args.dhidden[int64_t{row} * e.hidden + h] = gradient;
-    dhidden[h] = stored_term<Policy>(gradient);
+    dhidden[h] = gradient;
   }
 }
 
@@ -122,32 +128,33 @@ __global__ void __launch_bounds__(kThreads) classifier_head(const __grid_constan
   const int weight_pitch = e.weight_pitch(), x_pitch = e.x_pitch(), hidden_pitch = e.hidden_pitch();
   const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 
-  extern __shared__ uint4 shared[];
-  uint32_t* const words = reinterpret_cast<uint32_t*>(shared);
-  uint32_t *const w1 = words + layout.w1, *const x = words + layout.x,
-                  *const dhidden = words + layout.dhidden;
-  float* const sums = reinterpret_cast<float*>(words + layout.sums);
-  float* const hidden = reinterpret_cast<float*>(words + layout.hidden);
-  float* const w2 = reinterpret_cast<float*>(words + layout.w2);
+  extern __shared__ float4 shared[];
+  float* const w1 = reinterpret_cast<float*>(shared);
+  float *const x = w1 + layout.x, *const sums = w1 + layout.sums, *const hidden = w1 + layout.hidden;
+  float *const dhidden = w1 + layout.dhidden, *const w2 = w1 + layout.w2;
 
-  const int quads = e.hidden / 4;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < e.terms * quads; i += kThreads) {
-    store_terms<Policy>(w1 + i / quads * weight_pitch + i % quads * 4,
-                        reinterpret_cast<const float4*>(args.w1)[i]);
+  for (int i = threadIdx.x; i < e.terms * e.hidden / 4; i += kThreads) {
+    int quad;
+    const int term = args.by_hidden_quads.divide(i, quad);
+    __pipeline_memcpy_async(w1 + term * weight_pitch + quad * 4, args.w1 + i * 4, sizeof(float4));
   }
   for (int i = threadIdx.x; i < e.hidden * e.classes; i += kThreads) w2[i] = args.w2[i];
 
   const int blocks_of_rows = (e.rows + kRows - 1) / kRows;
   for (int block = blockIdx.x; block < blocks_of_rows; block += gridDim.x) {
     const int row0 = block * kRows, rows = min(kRows, e.rows - row0);
-    const int x_quads = e.terms / 4;
-    for (int i = threadIdx.x; i < kRows * x_quads; i += kThreads) {
-      const int row = i / x_quads;
-      const float4 value =
-          row < rows ? reinterpret_cast<const float4*>(args.x)[int64_t{row0} * x_quads + i] : float4{};
-      store_terms<Policy>(x + row * x_pitch + i % x_quads * 4, value);
+    for (int i = threadIdx.x; i < kRows * e.terms / 4; i += kThreads) {
+      int quad;
+      const int row = args.by_x_quads.divide(i, quad);
+      float* const to = x + row * x_pitch + quad * 4;
+      if (row < rows) {
+        __pipeline_memcpy_async(to, args.x + int64_t{row0} * e.terms + i * 4, sizeof(float4));
+      } else {
+        *reinterpret_cast<float4*>(to) = {};
+      }
     }
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
     __syncthreads();
 
     {  // hidden = x w1: 16 hidden units and a part of the terms to a warp
@@ -155,14 +162,14 @@ __global__ void __launch_bounds__(kThreads) classifier_head(const __grid_constan
       float products[kTiles][4] = {};
       const int steps = e.terms / kTermsOfStep;
       for (int step = part; step < steps; step += e.parts()) {
-        const uint32_t* const from = w1 + step * kTermsOfStep * weight_pitch + unit0 + g;
+        const float* const from = w1 + step * kTermsOfStep * weight_pitch + unit0 + g;
         uint32_t a[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) a[i] = word_at<Policy>(from + i % 2 * 8, t + i / 2 * 4, weight_pitch);
+        for (int i = 0; i < 4; ++i) a[i] = word_of<Policy>(from + i % 2 * 8, t + i / 2 * 4, weight_pitch);
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {
-          const uint32_t* const row = x + (tile * kRowsOfTile + g) * x_pitch + step * kTermsOfStep;
-          const uint32_t b[2] = {word_at<Policy>(row, t, 1), word_at<Policy>(row, t + 4, 1)};
+          const float* const row = x + (tile * kRowsOfTile + g) * x_pitch + step * kTermsOfStep;
+          const uint32_t b[2] = {word_of<Policy>(row, t, 1), word_of<Policy>(row, t + 4, 1)};
           Policy::multiply_add(products[tile], a, b);
         }
       }
@@ -177,7 +184,8 @@ __global__ void __launch_bounds__(kThreads) classifier_head(const __grid_constan
     }
     __syncthreads();
     for (int i = threadIdx.x; i < kRows * e.hidden; i += kThreads) {
-      const int row = i / e.hidden, unit = i % e.hidden;
+      int unit;
+      const int row = args.by_hidden.divide(i, unit);
       float value = args.b1[unit];
       for (int part = 0; part < e.parts(); ++part) value += sums[(part * kRows + row) * hidden_pitch + unit];
       if (value <= 0) value = 0;  // NaN stays
@@ -187,7 +195,7 @@ __global__ void __launch_bounds__(kThreads) classifier_head(const __grid_constan
     }
     __syncthreads();
     for (int row = warp; row < rows; row += kWarps) {
-      finish_row<Policy>(args, row0 + row, hidden + row * hidden_pitch, w2, dhidden + row * hidden_pitch);
+      finish_row(args, row0 + row, hidden + row * hidden_pitch, w2, dhidden + row * hidden_pitch);
     }
     __syncthreads();
 
@@ -195,14 +203,14 @@ __global__ void __launch_bounds__(kThreads) classifier_head(const __grid_constan
     for (int term0 = warp * 16; term0 < e.terms; term0 += kWarps * 16) {
       float products[kTiles][4] = {};
       for (int unit = 0; unit < e.hidden; unit += kTermsOfStep) {
-        const uint32_t* const from = w1 + (term0 + g) * weight_pitch + unit;
+        const float* const from = w1 + (term0 + g) * weight_pitch + unit;
         uint32_t a[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) a[i] = word_at<Policy>(from + i % 2 * 8 * weight_pitch, t + i / 2 * 4, 1);
+        for (int i = 0; i < 4; ++i) a[i] = word_of<Policy>(from + i % 2 * 8 * weight_pitch, t + i / 2 * 4, 1);
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {
-          const uint32_t* const row = dhidden + (tile * kRowsOfTile + g) * hidden_pitch + unit;
-          const uint32_t b[2] = {word_at<Policy>(row, t, 1), word_at<Policy>(row, t + 4, 1)};
+          const float* const row = dhidden + (tile * kRowsOfTile + g) * hidden_pitch + unit;
+          const uint32_t b[2] = {word_of<Policy>(row, t, 1), word_of<Policy>(row, t + 4, 1)};
           Policy::multiply_add(products[tile], a, b);
         }
       }
@@ -276,13 +284,14 @@ std::unique_ptr<Kernel> make_kernel(const ClassifierHead&, const Request& reques
                                      : prepare<4>(math, bytes);
   const int rows = tiles * kRowsOfTile;
   const auto blocks = static_cast<unsigned>(std::min((e->rows + rows - 1) / rows, device.multiprocessors()));
-  return function_kernel([e = *e, launch, blocks, bytes,
-                          faults = device.index_faults().add("cross_entropy", "label", e->classes)](
-                             const Call& call) {
-    launch({e, call.in(0), call.in(1), call.in(2), call.in(3), call.in(4), call.in<int32_t>(5), call.in(6),
-            call.out(0), call.out(1), call.out(2), call.out(3), call.out(4), call.out(5), faults.slot()},
-           blocks, bytes, call.stream);
-  });
+  return function_kernel(
+      [e = *e, launch, blocks, bytes,
+       faults = device.index_faults().add("cross_entropy", "label", e->classes)](const Call& call) {
+        launch({e, Divisor(e.hidden), Divisor(e.hidden / 4), Divisor(e.terms / 4), call.in(0), call.in(1),
+                call.in(2), call.in(3), call.in(4), call.in<int32_t>(5), call.in(6), call.out(0), call.out(1),
+                call.out(2), call.out(3), call.out(4), call.out(5), faults.slot()},
+               blocks, bytes, call.stream);
+      });
 }
 
 }  // namespace headroom::cuda

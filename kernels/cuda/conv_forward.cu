@@ -68,7 +68,7 @@ __device__ void load_filter(const Arguments& args, uint32_t* filter, int pitch, 
     }
     return piece;
   };
-  Stage<Piece> stage(threadIdx.x, blockDim.x, words * (kFilters / 4));
+  Stage<Piece, kFiltersAhead / kTerms> stage(threadIdx.x, blockDim.x, words * (kFilters / 4));
   stage.start(load);
   stage.finish(load, [&](int i, const Piece& piece) {
     int word;

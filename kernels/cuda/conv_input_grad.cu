@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(most_threads(kChannels))
       const int from = (row / kChannels * g.channels + first_channel + row % kChannels) * g.filters;
       return *reinterpret_cast<const float4*>(args.filter + from + lanes.quad * 4);
     };
-    Stage<float4> filter_stage(lanes.first, lanes.step, taps * kChannels);
+    Stage<float4, kFiltersAhead> filter_stage(lanes.first, lanes.step, taps * kChannels);
     filter_stage.start(load);
     for (int i = threadIdx.x; i < patch_words / 4; i += blockDim.x) reinterpret_cast<uint4*>(patch)[i] = {};
     filter_stage.finish(load, [&](int row, float4 value) {

@@ -6,10 +6,14 @@
 
 namespace headroom::cuda {
 
-// The pieces i = first, first + step, ... below end that one thread moves: start() reads the first of them
-// into registers, finish() stores them and moves the rest. Work between the two hides the latency of global
-// memory.
-template <typename Piece>
+// Pieces of a filter that a thread has under way: as many as its registers have room for, since nothing else
+// is done before.
+inline constexpr int kFiltersAhead = 8;
+
+// The pieces i = first, first + step, ... below end that one thread moves: start() reads the first kAhead of
+// them into registers, finish() stores them and moves the rest. Work between the two hides the latency of
+// global memory.
+template <typename Piece, int kAhead = 4>
 class Stage {
  public:
   __device__ Stage(int first, int step, int end) : first_(first), step_(step), end_(end) {}
@@ -38,7 +42,6 @@ class Stage {
   }
 
  private:
-  static constexpr int kAhead = 4;
   const int first_, step_, end_;
   Piece pieces_[kAhead];
 };

@@ -154,6 +154,16 @@ __device__ uint32_t word_at(const uint32_t* terms, int word, int pitch) {
   }
 }
 
+// The same where the terms lie in memory as they are, in f32.
+template <typename Policy>
+__device__ uint32_t word_of(const float* terms, int word, int pitch) {
+  if constexpr (Policy::kTermsOfWord == 1) {
+    return Policy::word(terms[word * pitch], 0);
+  } else {
+    return Policy::word(terms[2 * word * pitch], terms[(2 * word + 1) * pitch]);
+  }
+}
+
 // Four 8 x 4-word matrices from shared memory (ldmatrix): lane l gives the address of row l % 8 of matrix l /
 // 8, 16 bytes each, and gets word t of row g of matrix i in words[i].
 __device__ inline void load_matrices(uint32_t (&words)[4], const uint32_t* row) {
