@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <new>
 
+#include "runtime/core/virtual_memory.h"
+
 namespace headroom {
 
 // What the driver says of a device's memory, in bytes.
@@ -40,6 +42,9 @@ class DeviceMemory {
   virtual void release_host(void* pointer, int64_t bytes) noexcept {
     ::operator delete(pointer, static_cast<size_t>(bytes));
   }
+
+  // Addresses and physical memory apart, of the same total as above; null where the device has no such thing.
+  virtual VirtualMemory* virtual_memory() { return nullptr; }
 
   virtual MemoryInfo info() const = 0;
   // The page that the driver hands out: one allocation never takes more than its bytes rounded up to this.

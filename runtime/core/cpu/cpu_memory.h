@@ -2,23 +2,26 @@
 #pragma once
 
 #include "runtime/core/device_memory.h"
+#include "runtime/core/host_virtual_memory.h"
 #include "runtime/core/memory_ledger.h"
 
 namespace headroom {
 
 class CpuMemory final : public DeviceMemory {
  public:
-  explicit CpuMemory(int64_t capacity_bytes) : ledger_(capacity_bytes, 0) {}
+  explicit CpuMemory(int64_t capacity_bytes);
 
   void* try_allocate(int64_t bytes) override;
   void release(void* pointer, int64_t bytes) noexcept override;
   void copy_to_device(void* device, const void* host, int64_t bytes) override;
   void copy_to_host(void* host, const void* device, int64_t bytes) override;
+  VirtualMemory* virtual_memory() override { return &virtual_memory_; }
   MemoryInfo info() const override { return ledger_.info(); }
   int64_t granularity_bytes() const override;
 
  private:
   MemoryLedger ledger_;
+  HostVirtualMemory virtual_memory_;
 };
 
 }  // namespace headroom

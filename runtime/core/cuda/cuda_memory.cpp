@@ -30,7 +30,8 @@ CudaMemory::CudaMemory(const CudaSettings& settings, int64_t card_bytes, const s
     : settings_(settings),
       card_bytes_(card_bytes),
       nvml_(Nvml::instance()),
-      gpu_(nvml_ == nullptr ? nullptr : nvml_->find(pci_bus_id)) {
+      gpu_(nvml_ == nullptr ? nullptr : nvml_->find(pci_bus_id)),
+      virtual_memory_(settings.ordinal, [this](int64_t bytes) { count(bytes); }) {
   const int64_t total = settings.total_bytes.value_or(card_bytes);
   if (total <= 0 || total > card_bytes) {
     throw InvalidArgument(
@@ -77,14 +78,7 @@ void* CudaMemory::try_allocate(int64_t bytes) {
     }
     HR_CHECK(status);
   }
-  bool is_peak = false;
-  {
-    const std::lock_guard lock(mutex_);
-    held_ += bytes;
-    is_peak = held_ > most_held_;
-    most_held_ = std::max(most_held_, held_);
-  }
-  if (is_peak) info();
+  count(bytes);
   return pointer;
 }
 
@@ -94,8 +88,19 @@ void CudaMemory::release(void* pointer, int64_t bytes) noexcept {
     const Timed timed(*this);
     cudaFree(pointer);
   }
-  const std::lock_guard lock(mutex_);
-  held_ -= bytes;
+  count(-bytes);
+}
+
+// Keeps the peaks: the driver is asked whenever more is held than ever before.
+void CudaMemory::count(int64_t bytes) {
+  bool is_peak = false;
+  {
+    const std::lock_guard lock(mutex_);
+    held_ += bytes;
+    is_peak = held_ > most_held_;
+    most_held_ = std::max(most_held_, held_);
+  }
+  if (is_peak) info();
 }
 
 void CudaMemory::copy_to_device(void* device, const void* host, int64_t bytes) {

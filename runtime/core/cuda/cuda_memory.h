@@ -1,5 +1,5 @@
-// The memory of one NVIDIA GPU through cudaMalloc and cudaFree, and what is known of who holds how much of
-// it. Knows no strategy and no library.
+// The memory of one NVIDIA GPU through cudaMalloc and cudaFree or through virtual memory, and what is known
+// of who holds how much of it. Knows no strategy and no library.
 #pragma once
 
 #include <atomic>
@@ -8,6 +8,7 @@
 #include <string>
 
 #include "runtime/core/cuda/ballast.h"
+#include "runtime/core/cuda/cuda_virtual_memory.h"
 #include "runtime/core/cuda/devices.h"
 #include "runtime/core/cuda/nvml.h"
 #include "runtime/core/device_memory.h"
@@ -30,16 +31,20 @@ class CudaMemory final : public DeviceMemory {
   void copy_to_host(void* host, const void* device, int64_t bytes) override;
   void* allocate_host(int64_t bytes) override;
   void release_host(void* pointer, int64_t bytes) noexcept override;
+  VirtualMemory* virtual_memory() override {
+    return virtual_memory_.is_supported() ? &virtual_memory_ : nullptr;
+  }
   // Before there is a context, and when the driver does not answer any more, from the management library; all
   // is free where that is missing, too. `process` is what the driver has for this process; where it cannot
   // tell (some containers) all that came since the context was made.
   MemoryInfo info() const override;
   int64_t granularity_bytes() const override;
-  // Time spent in allocations, releases and copies, by the host's clock.
-  double driver_time_us() const { return driver_time_us_; }
+  // Time spent in allocations, releases, copies and calls of virtual memory, by the host's clock.
+  double driver_time_us() const { return driver_time_us_ + virtual_memory_.driver_time_us(); }
 
  private:
   class Timed;
+  void count(int64_t bytes);
   int64_t process_bytes(int64_t used_bytes) const;
 
   const CudaSettings settings_;
@@ -51,8 +56,9 @@ class CudaMemory final : public DeviceMemory {
   Ballast ballast_;
   mutable std::mutex mutex_;
   mutable int64_t peak_used_ = 0, peak_process_ = 0;
-  int64_t held_ = 0, most_held_ = 0;  // by try_allocate
+  int64_t held_ = 0, most_held_ = 0;  // by try_allocate and virtual memory
   std::atomic<double> driver_time_us_ = 0;
+  CudaVirtualMemory virtual_memory_;
 };
 
 }  // namespace headroom::cuda

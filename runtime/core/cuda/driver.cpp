@@ -12,7 +12,14 @@ const Driver& Driver::instance() {
     if (!library.find("cuInit", found.init) || !library.find("cuDeviceGet", found.device_get) ||
         !library.find("cuDevicePrimaryCtxRetain", found.retain_primary_context) ||
         !library.find("cuGetErrorName", found.error_name) ||
-        !library.find("cuGetErrorString", found.error_string)) {
+        !library.find("cuGetErrorString", found.error_string) ||
+        !library.find("cuMemGetAllocationGranularity", found.get_granularity) ||
+        !library.find("cuMemAddressReserve", found.reserve_addresses) ||
+        !library.find("cuMemAddressFree", found.free_addresses) ||
+        !library.find("cuMemCreate", found.create_memory) ||
+        !library.find("cuMemRelease", found.release_memory) || !library.find("cuMemMap", found.map_memory) ||
+        !library.find("cuMemUnmap", found.unmap_memory) ||
+        !library.find("cuMemSetAccess", found.set_access)) {
       throw DeviceError("dlopen(libcuda.so.1)", "not found", "no NVIDIA driver is installed", "");
     }
     return found;

@@ -13,6 +13,14 @@ struct Driver {
   decltype(&cuDevicePrimaryCtxRetain) retain_primary_context = nullptr;
   decltype(&cuGetErrorName) error_name = nullptr;
   decltype(&cuGetErrorString) error_string = nullptr;
+  decltype(&cuMemGetAllocationGranularity) get_granularity = nullptr;
+  decltype(&cuMemAddressReserve) reserve_addresses = nullptr;
+  decltype(&cuMemAddressFree) free_addresses = nullptr;
+  decltype(&cuMemCreate) create_memory = nullptr;
+  decltype(&cuMemRelease) release_memory = nullptr;
+  decltype(&cuMemMap) map_memory = nullptr;
+  decltype(&cuMemUnmap) unmap_memory = nullptr;
+  decltype(&cuMemSetAccess) set_access = nullptr;
 
   // Found in libcuda.so.1 at the first call. By dlopen, as cudaGetDriverEntryPoint is deprecated since CUDA
   // 13 and its successor missing before 12.5. Throws DeviceError where no driver is installed.

@@ -11,7 +11,7 @@
 
 namespace headroom {
 
-// Driver calls are: allocations, copies, recordings and their launches, and the first initialise(),
+// Driver calls are: allocations, copies, calls of virtual memory, recordings and their launches, and the first initialise(),
 // start_library() and load_module() of each thing that succeeds here. Releases cannot fail and do not count.
 class FaultyDevice final : public Device {
  public:

@@ -14,6 +14,11 @@ DeviceError refused_copy() {
 
 }  // namespace
 
+FaultyMemory::FaultyMemory(DeviceMemory& upstream, FaultInjector& faults)
+    : upstream_(upstream), faults_(faults) {
+  if (VirtualMemory* memory = upstream.virtual_memory()) virtual_memory_.emplace(*memory, *this, faults);
+}
+
 void* FaultyMemory::try_allocate(int64_t bytes) {
   if (faults_.next_call_fails()) return nullptr;
   // Only when capacity has dropped: otherwise upstream knows better what fits.

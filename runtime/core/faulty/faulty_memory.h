@@ -2,15 +2,18 @@
 // above.
 #pragma once
 
+#include <optional>
+
 #include "runtime/core/device_memory.h"
 #include "runtime/core/faulty/fault_injector.h"
+#include "runtime/core/faulty/faulty_virtual_memory.h"
 
 namespace headroom {
 
 class FaultyMemory final : public DeviceMemory {
  public:
   // Both must outlive this.
-  FaultyMemory(DeviceMemory& upstream, FaultInjector& faults) : upstream_(upstream), faults_(faults) {}
+  FaultyMemory(DeviceMemory& upstream, FaultInjector& faults);
 
   void* try_allocate(int64_t bytes) override;
   void release(void* pointer, int64_t bytes) noexcept override;
@@ -20,12 +23,14 @@ class FaultyMemory final : public DeviceMemory {
   void release_host(void* pointer, int64_t bytes) noexcept override {
     upstream_.release_host(pointer, bytes);
   }
+  VirtualMemory* virtual_memory() override { return virtual_memory_ ? &*virtual_memory_ : nullptr; }
   MemoryInfo info() const override;
   int64_t granularity_bytes() const override { return upstream_.granularity_bytes(); }
 
  private:
   DeviceMemory& upstream_;
   FaultInjector& faults_;
+  std::optional<FaultyVirtualMemory> virtual_memory_;
 };
 
 }  // namespace headroom

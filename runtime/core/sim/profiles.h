@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/core/host_virtual_memory.h"
+
 namespace headroom {
 
 // What one library costs on a device, in bytes, and how it says that it cannot start.
@@ -28,8 +30,9 @@ struct DeviceProfile {
   LibraryProfile blas;
   LibraryProfile dnn;
   int64_t granularity_bytes = 0;
-  double driver_call_us = 0;        // one call that maps or unmaps pages
-  double small_driver_call_us = 0;  // one that does not: a small allocation, a copy
+  double driver_call_us = 0;          // one call that maps or unmaps pages
+  double small_driver_call_us = 0;    // one that does not: a small allocation, a copy
+  VirtualMemoryCosts virtual_memory;  // per call on a physical block
 
   // Context, handles and all kernels together.
   int64_t overhead_bytes() const {

@@ -22,7 +22,8 @@ SimulatedMemory::SimulatedMemory(const DeviceProfile& profile)
     : granularity_bytes_(profile.granularity_bytes),
       driver_call_us_(profile.driver_call_us),
       small_driver_call_us_(profile.small_driver_call_us),
-      ledger_(profile.total_bytes, profile.others_bytes) {
+      ledger_(profile.total_bytes, profile.others_bytes),
+      virtual_memory_(ledger_, profile.granularity_bytes, profile.virtual_memory) {
   if (granularity_bytes_ < kSmallUnit) {
     throw InvalidArgument(fmt::format("device profile {}: a page of {} bytes, but at least {} are needed",
                                       profile.name, granularity_bytes_, kSmallUnit));
@@ -67,7 +68,7 @@ bool SimulatedMemory::try_take(int64_t bytes, int64_t needed_bytes) {
 
 double SimulatedMemory::driver_time_us() const {
   const std::lock_guard lock(mutex_);
-  return driver_time_us_;
+  return driver_time_us_ + virtual_memory_.driver_time_us();
 }
 
 bool SimulatedMemory::take_small(int64_t bytes) {

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "runtime/core/device_memory.h"
+#include "runtime/core/host_virtual_memory.h"
 #include "runtime/core/memory_ledger.h"
 #include "runtime/core/sim/profiles.h"
 
@@ -19,6 +20,7 @@ class SimulatedMemory final : public DeviceMemory {
   void release(void* pointer, int64_t bytes) noexcept override;
   void copy_to_device(void* device, const void* host, int64_t bytes) override;
   void copy_to_host(void* host, const void* device, int64_t bytes) override;
+  VirtualMemory* virtual_memory() override { return &virtual_memory_; }
   MemoryInfo info() const override { return ledger_.info(); }
   int64_t granularity_bytes() const override { return granularity_bytes_; }
 
@@ -37,6 +39,7 @@ class SimulatedMemory final : public DeviceMemory {
   const double driver_call_us_;
   const double small_driver_call_us_;
   MemoryLedger ledger_;
+  HostVirtualMemory virtual_memory_;
   mutable std::mutex mutex_;
   int64_t small_bytes_ = 0;
   double driver_time_us_ = 0;
