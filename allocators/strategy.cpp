@@ -87,6 +87,12 @@ constexpr Strategy kStrategies[] = {
     {"direct", "asks the driver at every call and keeps nothing: the baseline", make_direct},
 };
 
+}  // namespace
+
+std::span<const Strategy> strategies() {
+  return kStrategies;
+}
+
 const Strategy& find_strategy(std::string_view name) {
   std::vector<std::string_view> known;
   for (const Strategy& strategy : kStrategies) {
@@ -97,14 +103,9 @@ const Strategy& find_strategy(std::string_view name) {
       fmt::format("unknown strategy '{}': known are {}", name, list_with_suggestion(name, known)));
 }
 
-}  // namespace
-
-std::span<const Strategy> strategies() {
-  return kStrategies;
-}
-
 std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Device& device) {
   const Strategy& strategy = find_strategy(settings.name);
+  settings.options.require_known(strategy.name, strategy.options);
   if (settings.limit_bytes) check_limit(settings, device.memory().info().total);
   if (settings.limit_scope == LimitScope::kProcess && !settings.limit_bytes) {
     throw InvalidArgument(

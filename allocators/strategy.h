@@ -8,12 +8,14 @@
 #include <string_view>
 
 #include "allocators/allocator.h"
+#include "allocators/strategy_options.h"
 
 namespace headroom {
 
 // What a user chooses. Limit and memory fraction exclude each other.
 struct StrategySettings {
   std::string name = "grab-all";
+  StrategyOptions options = {};  // the strategy's own
   std::optional<int64_t> limit_bytes = {};
   LimitScope limit_scope = LimitScope::kPool;
   std::optional<double> memory_fraction = {};  // of the device's total, in (0, 1], without a reserve
@@ -26,10 +28,13 @@ struct Strategy {
   std::string_view name;
   std::string_view summary;
   std::unique_ptr<Allocator> (*make)(const StrategySettings& settings, Device& device);
+  std::span<const StrategyOption> options = {};
 };
 
 // Every strategy, the default one first.
 std::span<const Strategy> strategies();
+// The one of that name. Throws InvalidArgument for an unknown one, with the nearest known.
+const Strategy& find_strategy(std::string_view name);
 
 // The allocator that `settings` ask for, on `device`, which is initialised first and must outlive it. With a
 // limit on the process both libraries are started first, so that what is left of the limit is known. Throws

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "allocators/strategy_text.h"
 #include "runtime/core/cpu/cpu_device.h"
 #include "runtime/core/cuda/devices.h"
 #include "runtime/core/errors.h"
@@ -23,6 +24,11 @@ std::vector<std::string> strategy_names() {
   std::vector<std::string> names;
   for (const Strategy& strategy : strategies()) names.emplace_back(strategy.name);
   return names;
+}
+
+// More than a name; what is wrong with it comes out when it is parsed.
+bool is_composed(const std::string& strategy) {
+  return strategy.find_first_of("=:+") != std::string::npos;
 }
 
 // "cpu", "sim", "sim:laptop-2gb", ..., "cuda", "cuda:0"; any other number will do, too.
@@ -48,17 +54,27 @@ std::optional<int> cuda_ordinal(std::string_view name) {
 }  // namespace
 
 StrategySettings RuntimeOptions::strategy_settings() const {
-  return {.name = strategy,
-          .limit_bytes = limit_bytes,
-          .limit_scope = limit_scope == "process" ? LimitScope::kProcess : LimitScope::kPool,
-          .memory_fraction = memory_fraction,
-          .allow_growth = allow_growth};
+  StrategySettings settings = parse_strategy(strategy);
+  if (limit_bytes) {
+    if (settings.limit_bytes) throw InvalidArgument("limit is given twice: in the strategy and as an option");
+    settings.limit_bytes = limit_bytes;
+  }
+  if (memory_fraction) {
+    if (settings.memory_fraction) {
+      throw InvalidArgument("fraction is given twice: in the strategy and as an option");
+    }
+    settings.memory_fraction = memory_fraction;
+  }
+  if (limit_scope == "process") settings.limit_scope = LimitScope::kProcess;
+  settings.allow_growth = settings.allow_growth || allow_growth;
+  return settings;
 }
 
 void add_runtime_options(OptionSet& set, RuntimeOptions& options) {
   set.add_choice("device", "Where to compute", &options.device, device_names(),
                  [](const std::string& name) { return cuda_ordinal(name).has_value(); });
-  set.add_choice("strategy", "Memory strategy", &options.strategy, strategy_names());
+  set.add_choice("strategy", "Memory strategy, such as allow-growth or hard-limit=1GiB", &options.strategy,
+                 strategy_names(), is_composed);
   set.add_bytes("limit", "Most that the strategy may hold", &options.limit_bytes);
   set.add_choice("limit-scope", "What the limit counts: the pool, or context and libraries too",
                  &options.limit_scope, {"pool", "process"});

@@ -14,8 +14,8 @@
 namespace headroom {
 
 struct RuntimeOptions {
-  std::string device = "cpu";  // "cpu", "sim", "sim:PROFILE", "cuda" or "cuda:N"
-  std::string strategy = "allow-growth";
+  std::string device = "cpu";             // "cpu", "sim", "sim:PROFILE", "cuda" or "cuda:N"
+  std::string strategy = "allow-growth";  // see parse_strategy
   std::optional<int64_t> limit_bytes = {};
   std::string limit_scope = "pool";  // or "process"
   std::optional<double> memory_fraction = {};
@@ -29,6 +29,7 @@ struct RuntimeOptions {
   std::optional<int64_t> others_bytes = {};
   std::optional<int64_t> context_bytes = {};
 
+  // Throws InvalidArgument for a strategy that is malformed or contradicts the options beside it.
   StrategySettings strategy_settings() const;
   PlanMode plan_mode() const;
 };

@@ -1,0 +1,115 @@
+#include "allocators/strategy_text.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+#include "runtime/core/bytes.h"
+#include "runtime/core/errors.h"
+#include "runtime/core/suggest.h"
+
+namespace headroom {
+namespace {
+
+template <typename T>
+void set_once(std::optional<T>& target, T value, std::string_view what) {
+  if (target) throw InvalidArgument(fmt::format("{} is given twice", what));
+  target = value;
+}
+
+constexpr StrategyModifier kModifiers[] = {
+    {"limit", "SIZE", "the pool never holds more",
+     [](std::string_view value, StrategySettings& settings) {
+       set_once(settings.limit_bytes, parse_bytes(value, "limit"), "limit");
+     }},
+    {"process-limit", "SIZE", "context, libraries, kernels and pool together never hold more",
+     [](std::string_view value, StrategySettings& settings) {
+       set_once(settings.limit_bytes, parse_bytes(value, "process-limit"), "limit");
+       settings.limit_scope = LimitScope::kProcess;
+     }},
+    {"fraction", "SHARE", "a limit as a share of the device's total memory, without a reserve",
+     [](std::string_view value, StrategySettings& settings) {
+       set_once(settings.memory_fraction, parse_share(value, "fraction"), "fraction");
+     }},
+    {"reserve", "SIZE", "what a pool of all leaves to libraries and others",
+     [](std::string_view value, StrategySettings& settings) {
+       set_once(settings.reserve_bytes, parse_bytes(value, "reserve"), "reserve");
+     }},
+    {"allow-growth", "", "a pool that is taken at the start grows instead",
+     [](std::string_view, StrategySettings& settings) { settings.allow_growth = true; }},
+};
+
+using Pair = std::pair<std::string_view, std::string_view>;
+
+// Splits at the first `separator`; nothing stands in the second part without one.
+std::pair<std::string_view, std::optional<std::string_view>> split(std::string_view text, char separator) {
+  const size_t at = text.find(separator);
+  if (at == std::string_view::npos) return {text, {}};
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+// NAME[=VALUE]: the value is empty where there is none.
+Pair parse_name(std::string_view text) {
+  const auto [name, value] = split(text, '=');
+  if (name.empty()) throw InvalidArgument(fmt::format("strategy: '{}' has no name", text));
+  if (value && value->empty()) throw InvalidArgument(fmt::format("strategy: '{}' has no value", text));
+  return {name, value.value_or("")};
+}
+
+void apply_modifier(std::string_view text, StrategySettings& settings) {
+  const auto [name, value] = parse_name(text);
+  std::vector<std::string_view> known;
+  for (const StrategyModifier& modifier : kModifiers) {
+    known.push_back(modifier.name);
+    if (modifier.name != name) continue;
+    if (modifier.value.empty() != value.empty()) {
+      throw InvalidArgument(modifier.value.empty() ? fmt::format("strategy: {} takes no value", name)
+                                                   : fmt::format("strategy: {} needs a value: {}={}", name,
+                                                                 name, modifier.value));
+    }
+    return modifier.apply(value, settings);
+  }
+  throw InvalidArgument(
+      fmt::format("strategy: unknown modifier '{}': known are {}", name, list_with_suggestion(name, known)));
+}
+
+// NAME[=VALUE][:KEY=VALUE,...]
+StrategySettings parse_base(std::string_view text) {
+  const auto [head, options] = split(text, ':');
+  const auto [name, limit] = parse_name(head);
+  const Strategy& strategy = find_strategy(name);
+  StrategySettings settings;
+  settings.name = strategy.name;
+  if (!limit.empty()) settings.limit_bytes = parse_bytes(limit, strategy.name);
+  for (std::optional<std::string_view> rest = options; rest;) {
+    const auto [option, next] = split(*rest, ',');
+    const auto [key, value] = split(option, '=');
+    if (key.empty() || !value || value->empty()) {
+      throw InvalidArgument(fmt::format("strategy: '{}' in '{}' is not KEY=VALUE", option, text));
+    }
+    settings.options.add(key, *value);
+    rest = next;
+  }
+  settings.options.require_known(strategy.name, strategy.options);
+  return settings;
+}
+
+}  // namespace
+
+std::span<const StrategyModifier> strategy_modifiers() {
+  return kModifiers;
+}
+
+StrategySettings parse_strategy(std::string_view text) {
+  const auto [base, modifiers] = split(text, '+');
+  StrategySettings settings = parse_base(base);
+  for (std::optional<std::string_view> rest = modifiers; rest;) {
+    const auto [modifier, next] = split(*rest, '+');
+    apply_modifier(modifier, settings);
+    rest = next;
+  }
+  return settings;
+}
+
+}  // namespace headroom

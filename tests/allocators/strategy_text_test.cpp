@@ -1,0 +1,92 @@
+#include "allocators/strategy_text.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/core/bytes.h"
+#include "tests/allocators/devices.h"
+
+namespace headroom {
+namespace {
+
+TEST(StrategyText, ANameAloneIsTheStrategyWithItsDefaults) {
+  for (const Strategy& strategy : strategies()) {
+    const StrategySettings settings = parse_strategy(strategy.name);
+    EXPECT_EQ(settings.name, strategy.name);
+    EXPECT_EQ(settings.limit_bytes, std::nullopt);
+    EXPECT_FALSE(settings.allow_growth);
+    EXPECT_TRUE(settings.options.empty());
+  }
+}
+
+TEST(StrategyText, ElementsCompose) {
+  const StrategySettings settings = parse_strategy("hard-limit=1GiB+allow-growth+reserve=100MiB");
+  EXPECT_EQ(settings.name, "hard-limit");
+  EXPECT_EQ(settings.limit_bytes, kGiB);
+  EXPECT_EQ(settings.limit_scope, LimitScope::kPool);
+  EXPECT_EQ(settings.reserve_bytes, 100 * kMiB);
+  EXPECT_TRUE(settings.allow_growth);
+  const StrategySettings process = parse_strategy("allow-growth+process-limit=96MiB");
+  EXPECT_EQ(process.limit_bytes, 96 * kMiB);
+  EXPECT_EQ(process.limit_scope, LimitScope::kProcess);
+  EXPECT_EQ(parse_strategy("grab-all+fraction=0.25").memory_fraction, 0.25);
+}
+
+TEST(StrategyText, WhatComesOutMakesTheAllocatorThatItSays) {
+  TestDevice device(TestDeviceKind::kSimulated);
+  const auto allocator = make_allocator(parse_strategy("hard-limit=96MiB"), device.device());
+  EXPECT_EQ(allocator->statistics().reserved.current, 96 * kMiB);
+  const auto growing = make_allocator(parse_strategy("hard-limit=96MiB+allow-growth"), device.device());
+  EXPECT_EQ(growing->statistics().reserved.current, 0);
+  EXPECT_EQ(growing->limit_bytes(), 96 * kMiB);
+}
+
+struct BadText {
+  const char *text, *part;
+};
+
+class RefusedStrategy : public testing::TestWithParam<BadText> {};
+
+TEST_P(RefusedStrategy, NamesWhatIsWrong) {
+  try {
+    parse_strategy(GetParam().text);
+    FAIL() << GetParam().text;
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find(GetParam().part), std::string::npos) << error.what();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RefusedStrategy,
+    testing::Values(
+        BadText{"grow-all", "did you mean 'grab-all'?"}, BadText{"", "has no name"},
+        BadText{"+limit=1GiB", "has no name"}, BadText{"grab-all+", "has no name"},
+        BadText{"grab-all++allow-growth", "has no name"},
+        BadText{"grab-all+limt=1GiB", "did you mean 'limit'?"}, BadText{"grab-all+limit", "limit=SIZE"},
+        BadText{"grab-all+limit=", "has no value"},
+        BadText{"grab-all+limit=x", "does not start with a number"}, BadText{"grab-all+limit=-1", "negative"},
+        BadText{"grab-all=1GiB+limit=2GiB", "limit is given twice"},
+        BadText{"grab-all+fraction=2", "at most 1"}, BadText{"grab-all+fraction=0.5+fraction=0.5", "twice"},
+        BadText{"grab-all+allow-growth=1", "takes no value"},
+        BadText{"grab-all+limit=1GiB:a=b", "unknown unit"}, BadText{"grab-all:", "not KEY=VALUE"},
+        BadText{"grab-all:gc", "not KEY=VALUE"}, BadText{"grab-all:gc=0.8", "none called 'gc'"},
+        BadText{"grab-all:a=1,a=2", "given twice"}));
+
+constexpr StrategyOption kSome[] = {{"max_split", "SIZE", "none", ""}, {"gc", "SHARE", "none", ""}};
+
+TEST(StrategyOptions, AreReadAsWhatTheyAre) {
+  StrategyOptions options;
+  options.add("max_split", "128MiB");
+  options.add("gc", "0.8");
+  options.add("count", "7");
+  EXPECT_EQ(options.bytes("max_split"), 128 * kMiB);
+  EXPECT_EQ(options.share("gc"), 0.8);
+  EXPECT_EQ(options.count("count", 0, 10), 7);
+  EXPECT_EQ(options.bytes("other"), std::nullopt);
+  EXPECT_THROW(options.share("count"), InvalidArgument);
+  EXPECT_THROW(options.count("count", 0, 6), InvalidArgument);
+  EXPECT_THROW(options.count("gc", 0, 6), InvalidArgument);
+  EXPECT_THROW(options.require_known("some", kSome), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace headroom
