@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "allocators/bfc_allocator.h"
+#include "allocators/caching_allocator.h"
 #include "allocators/direct_allocator.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/suggest.h"
@@ -73,10 +74,19 @@ std::unique_ptr<Allocator> make_hard_limit(const StrategySettings& settings, Dev
   return make_grab_all(settings, device);
 }
 
+// The cap on a strategy that takes from the driver as it goes: only the one that was asked for.
+std::optional<Limit> asked_limit(const StrategySettings& settings, Device& device) {
+  if (!settings.limit_bytes && !settings.memory_fraction) return std::nullopt;
+  return pool_limit(settings, device);
+}
+
+std::unique_ptr<Allocator> make_caching(const StrategySettings& settings, Device& device) {
+  return std::make_unique<CachingAllocator>(device, settings.name, asked_limit(settings, device),
+                                            caching_rules(settings.options));
+}
+
 std::unique_ptr<Allocator> make_direct(const StrategySettings& settings, Device& device) {
-  const bool capped = settings.limit_bytes || settings.memory_fraction;
-  return std::make_unique<DirectAllocator>(
-      device, settings.name, capped ? std::optional(pool_limit(settings, device)) : std::nullopt);
+  return std::make_unique<DirectAllocator>(device, settings.name, asked_limit(settings, device));
 }
 
 constexpr Strategy kStrategies[] = {
@@ -84,6 +94,8 @@ constexpr Strategy kStrategies[] = {
      make_grab_all},
     {"allow-growth", "takes regions of doubling size as they are needed, from 2 MiB", make_allow_growth},
     {"hard-limit", "takes a fixed number of bytes at the start and never more", make_hard_limit},
+    {"caching", "keeps segments of a few sizes and cuts them into blocks, as PyTorch does by default",
+     make_caching, kCachingOptions},
     {"direct", "asks the driver at every call and keeps nothing: the baseline", make_direct},
 };
 

@@ -74,6 +74,17 @@ void apply_modifier(std::string_view text, StrategySettings& settings) {
       fmt::format("strategy: unknown modifier '{}': known are {}", name, list_with_suggestion(name, known)));
 }
 
+// Splits at the first comma that is not inside brackets: lists such as [256:1,512:2] are values.
+std::pair<std::string_view, std::optional<std::string_view>> split_option(std::string_view text) {
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '[') ++depth;
+    if (text[i] == ']') --depth;
+    if (text[i] == ',' && depth <= 0) return {text.substr(0, i), text.substr(i + 1)};
+  }
+  return {text, {}};
+}
+
 // NAME[=VALUE][:KEY=VALUE,...]
 StrategySettings parse_base(std::string_view text) {
   const auto [head, options] = split(text, ':');
@@ -83,7 +94,7 @@ StrategySettings parse_base(std::string_view text) {
   settings.name = strategy.name;
   if (!limit.empty()) settings.limit_bytes = parse_bytes(limit, strategy.name);
   for (std::optional<std::string_view> rest = options; rest;) {
-    const auto [option, next] = split(*rest, ',');
+    const auto [option, next] = split_option(*rest);
     const auto [key, value] = split(option, '=');
     if (key.empty() || !value || value->empty()) {
       throw InvalidArgument(fmt::format("strategy: '{}' in '{}' is not KEY=VALUE", option, text));

@@ -195,7 +195,8 @@ TEST(ProcessLimit, HoldsAtEveryMomentOfARun) {
       std::vector<void*> rest;
       EXPECT_THROW(for (;;) rest.push_back(allocator->allocate(4 * kMiB)), OutOfMemory);
       EXPECT_LE(gpu.memory().info().peak_process, kLimit) << strategy.name;
-      EXPECT_GT(gpu.memory().info().peak_process, kLimit - 8 * kMiB) << strategy.name;
+      // The coarsest segments are caching's: 20 MiB for a block of 4.
+      EXPECT_GT(gpu.memory().info().peak_process, kLimit - 24 * kMiB) << strategy.name;
       for (void* block : rest) allocator->deallocate(block, 4 * kMiB);
       ASSERT_TRUE(load.finish());
     }

@@ -1,0 +1,152 @@
+#include "allocators/caching_allocator.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace headroom {
+
+CachingAllocator::CachingAllocator(Device& device, std::string name, std::optional<Limit> limit,
+                                   CachingRules rules)
+    : Allocator(device, std::move(name), limit), rules_(rules) {}
+
+CachingAllocator::~CachingAllocator() {
+  store_.for_each_segment([this](Index block) {
+    std::byte* base = store_.at(block).pointer;
+    int64_t bytes = 0;
+    for (; block != BlockStore::kNone; block = store_.at(block).next) bytes += store_.at(block).bytes;
+    unreserve(base, bytes);
+  });
+}
+
+// PyTorch's malloc, in its order. What follows when this finds nothing is the caller's: give back every
+// segment that is one free block, and come here once more. PyTorch then asks the driver alone, and misses a
+// block of its own that became free in between.
+Allocator::Block CachingAllocator::do_allocate(int64_t bytes, Stream stream) {
+  const int64_t block_bytes = rules_.block_bytes(bytes);
+  const int32_t pool = pool_of(stream, is_small_block(block_bytes));
+  Index block = find(pool, block_bytes);
+  if (block == BlockStore::kNone) {
+    if (collects_garbage()) collect_garbage();
+    block = add_segment(pool, block_bytes);
+  }
+  if (block == BlockStore::kNone && release_oversize(pool, block_bytes)) {
+    block = add_segment(pool, block_bytes);
+  }
+  if (block == BlockStore::kNone) return {};
+  if (rules_.cuts(store_.at(block).bytes, block_bytes)) {
+    store_.take_cut(block, block_bytes, bytes);
+  } else {
+    store_.take(block, bytes);
+  }
+  return {store_.at(block).pointer, store_.at(block).bytes};
+}
+
+int64_t CachingAllocator::do_deallocate(void* pointer, int64_t bytes, Stream) noexcept {
+  const auto [block, block_bytes] = store_.give_back(pointer, bytes);
+  if (block == BlockStore::kNone) return 0;
+  store_.at(block).stamp = pool(store_.at(block).list).searches;
+  return block_bytes;
+}
+
+int64_t CachingAllocator::do_trim() noexcept {
+  int64_t given_back = 0;
+  store_.for_each_segment([&](Index block) {
+    if (store_.covers_segment(block) && store_.is_free(block)) given_back += release(block);
+  });
+  return given_back;
+}
+
+int32_t CachingAllocator::pool_of(Stream stream, bool small) {
+  for (size_t i = 0; i < pools_.size(); i += 2) {
+    if (pools_[i].stream == stream) return static_cast<int32_t>(i + (small ? 0 : 1));
+  }
+  const int32_t first = store_.add_list();
+  store_.add_list();
+  pools_.resize(pools_.size() + 2, {.stream = stream});
+  return first + (small ? 0 : 1);
+}
+
+CachingAllocator::Index CachingAllocator::find(int32_t number, int64_t block_bytes) {
+  ++pool(number).searches;
+  const Index block = store_.best_fit(number, block_bytes);
+  if (block == BlockStore::kNone || !rules_.serves(store_.at(block).bytes, block_bytes)) {
+    return BlockStore::kNone;
+  }
+  return block;
+}
+
+CachingAllocator::Index CachingAllocator::add_segment(int32_t number, int64_t block_bytes) {
+  const int64_t bytes = caching_segment_bytes(block_bytes);
+  void* base = reserve(bytes);
+  if (base == nullptr) return BlockStore::kNone;
+  reserved_bytes_ += bytes;
+  const Index block = store_.add_segment(base, bytes, number);
+  store_.at(block).stamp = pool(number).searches;
+  return block;
+}
+
+// Idle segments of large blocks go back, those first that were idle for longer than the average, until no
+// more than the share is held.
+void CachingAllocator::collect_garbage() {
+  const int64_t allowed = reserved_bytes_ + reservable_bytes();
+  const auto threshold = static_cast<int64_t>(rules_.gc_share * static_cast<double>(allowed));
+  const int64_t target = reserved_bytes_ - threshold;
+  if (target <= 0) return;
+  std::vector<Index> idle;
+  int64_t total_age = 0;
+  for (size_t i = 1; i < pools_.size(); i += 2) {
+    store_.list(static_cast<int32_t>(i)).for_each([&](const FreeList::Entry& entry) {
+      if (!store_.covers_segment(entry.block)) return;
+      idle.push_back(entry.block);
+      total_age += idle_searches(entry.block);
+    });
+  }
+  int64_t given_back = 0;
+  for (bool found = true; found && given_back < target && !idle.empty();) {
+    const double average = static_cast<double>(total_age) / static_cast<double>(idle.size());
+    // One pass frees all that are old enough, past the target, as PyTorch's does.
+    const auto young = std::stable_partition(idle.begin(), idle.end(), [&](Index block) {
+      return static_cast<double>(idle_searches(block)) < average;
+    });
+    found = young != idle.end();
+    for (auto old = young; old != idle.end(); ++old) {
+      total_age -= idle_searches(*old);
+      given_back += release(*old);
+    }
+    idle.erase(young, idle.end());
+  }
+}
+
+// Room for a new segment from cached blocks that are too large to be cut: the smallest that is large enough,
+// or else the largest ones, until their sum is.
+bool CachingAllocator::release_oversize(int32_t number, int64_t block_bytes) noexcept {
+  if (!rules_.limits_splits()) return false;
+  const int64_t wanted = std::max(block_bytes, rules_.max_split_bytes);
+  int64_t released = 0;
+  const Index fitting = store_.best_fit(number, wanted);
+  if (fitting != BlockStore::kNone) return store_.covers_segment(fitting) && release(fitting) > 0;
+  while (released < wanted) {
+    const FreeList::Entry* largest = store_.list(number).largest();
+    if (largest == nullptr || largest->bytes < rules_.max_split_bytes) break;
+    if (!store_.covers_segment(largest->block)) break;
+    released += release(largest->block);
+  }
+  return released >= wanted;
+}
+
+int64_t CachingAllocator::release(Index block) noexcept {
+  void* base = store_.at(block).pointer;
+  const int64_t bytes = store_.at(block).bytes;
+  store_.remove_segment(block);
+  unreserve(base, bytes);
+  reserved_bytes_ -= bytes;
+  return bytes;
+}
+
+// How often its pool was searched since the block became free.
+int64_t CachingAllocator::idle_searches(Index block) const {
+  const BlockStore::Block& record = store_.at(block);
+  return pools_[static_cast<size_t>(record.list)].searches - record.stamp;
+}
+
+}  // namespace headroom

@@ -1,0 +1,166 @@
+// The accounts that strategies share, against a plain model.
+#include "allocators/block_store.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "allocators/free_list.h"
+
+namespace headroom {
+namespace {
+
+// Addresses are never read or written here.
+std::byte* address(int64_t offset) {
+  return reinterpret_cast<std::byte*>(static_cast<uintptr_t>((int64_t{1} << 40) + offset));
+}
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  int64_t below(int64_t end) {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;  // Knuth's MMIX generator
+    return static_cast<int64_t>(state_ >> 33) % end;
+  }
+
+ private:
+  uint64_t state_;
+};
+
+TEST(FreeList, FindsWhatASortedSetFindsAtEverySize) {
+  Random random(1);
+  FreeList list;
+  std::set<std::pair<int64_t, uint64_t>> model;
+  for (int step = 0; step < 20'000; ++step) {
+    const bool grows = step % 4000 < 2500;  // to hundreds of entries and back to none
+    if (model.empty() || random.below(100) < (grows ? 70 : 20)) {
+      const std::pair<int64_t, uint64_t> key = {random.below(40),
+                                                static_cast<uint64_t>(random.below(1 << 30))};
+      if (model.insert(key).second) list.insert({key.first, key.second, step});
+    } else {
+      auto gone = model.lower_bound({random.below(40), 0});
+      if (gone == model.end()) gone = model.begin();
+      list.erase({gone->first, gone->second, 0});
+      model.erase(gone);
+    }
+    const int64_t wanted = random.below(42);
+    const auto expected = model.lower_bound({wanted, 0});
+    const FreeList::Entry* found = list.best_fit(wanted);
+    ASSERT_EQ(found == nullptr, expected == model.end());
+    if (found != nullptr) {
+      ASSERT_EQ(std::pair(found->bytes, found->place), *expected);
+    }
+    ASSERT_EQ(list.empty(), model.empty());
+    if (!model.empty()) {
+      ASSERT_EQ(list.largest()->bytes, model.rbegin()->first);
+    }
+  }
+  std::vector<std::pair<int64_t, uint64_t>> visited;
+  list.for_each([&](const FreeList::Entry& entry) { visited.emplace_back(entry.bytes, entry.place); });
+  EXPECT_EQ(visited, std::vector(model.begin(), model.end()));
+}
+
+TEST(BlockStore, WhatIsGivenBackJoinsUntilTheSegmentIsOneBlock) {
+  BlockStore store;
+  const int32_t list = store.add_list();
+  store.add_segment(address(0), 4096, list);
+  std::vector<std::byte*> pointers;
+  for (int i = 0; i < 4; ++i) {
+    const auto block = store.best_fit(list, 1024);
+    if (store.at(block).bytes > 1024) {
+      store.take_cut(block, 1024, 1000);
+    } else {
+      store.take(block, 1000);
+    }
+    pointers.push_back(store.at(block).pointer);
+  }
+  EXPECT_EQ(pointers[3], address(3072));
+  EXPECT_EQ(store.best_fit(list, 1), BlockStore::kNone);
+  for (const size_t i : {0u, 2u, 3u}) EXPECT_EQ(store.give_back(pointers[i], 1000).bytes, 1024);
+  EXPECT_EQ(store.largest_free_bytes(), 2048);
+  const auto last = store.give_back(pointers[1], 1000);
+  EXPECT_EQ(last.bytes, 1024);
+  EXPECT_TRUE(store.covers_segment(last.block));
+  EXPECT_EQ(store.at(last.block).bytes, 4096);
+}
+
+TEST(BlockStore, BlocksOfDifferentListsOrSegmentsDoNotJoin) {
+  BlockStore store;
+  const int32_t one = store.add_list();
+  const int32_t other = store.add_list();
+  const auto first = store.add_segment(address(0), 1024, one);
+  store.add_segment(address(1024), 1024, one);
+  store.take_cut(first, 512, 512);
+  const auto rest = store.best_fit(one, 512);
+  EXPECT_EQ(store.move(rest, other), rest);
+  store.give_back(address(0), 512);
+  EXPECT_EQ(store.largest_free_bytes(), 1024);
+  EXPECT_EQ(store.best_fit(other, 1), rest);
+  EXPECT_TRUE(store.covers_segment(store.move(rest, one)));
+}
+
+TEST(BlockStore, OnlyWhatWasHandedOutIsTakenBackAndOnlyOnce) {
+  BlockStore store;
+  const int32_t list = store.add_list();
+  EXPECT_EQ(store.give_back(address(0), 256).block, BlockStore::kNone);
+  store.take(store.add_segment(address(0), 1024, list), 1000);
+  EXPECT_EQ(store.give_back(address(256), 1000).block, BlockStore::kNone);
+  EXPECT_EQ(store.give_back(address(0), 999).block, BlockStore::kNone);
+  EXPECT_NE(store.give_back(address(0), 1000).block, BlockStore::kNone);
+  EXPECT_EQ(store.give_back(address(0), 1000).block, BlockStore::kNone);
+}
+
+TEST(BlockStore, KeepsApartThousandsOfBlocksOfManySegments) {
+  Random random(2);
+  BlockStore store;
+  const int32_t list = store.add_list();
+  std::map<std::byte*, int64_t> live;
+  int64_t end = 0, held = 0;
+  for (int step = 0; step < 30'000; ++step) {
+    const bool grows = step < 15'000;
+    if (live.empty() || random.below(100) < (grows ? 75 : 30)) {
+      const int64_t bytes = 256 * (1 + random.below(60));
+      auto block = store.best_fit(list, bytes);
+      if (block == BlockStore::kNone) {
+        const int64_t segment = 256 * (60 + random.below(200));
+        block = store.add_segment(address(end), segment, list);
+        end += segment + 256 * random.below(3);  // some segments touch: blocks must not join across
+        held += segment;
+      }
+      if (store.at(block).bytes > bytes) {
+        store.take_cut(block, bytes, bytes);
+      } else {
+        store.take(block, bytes);
+      }
+      const auto [at, fresh] = live.emplace(store.at(block).pointer, bytes);
+      ASSERT_TRUE(fresh);
+      if (at != live.begin()) {
+        ASSERT_LE(std::prev(at)->first + std::prev(at)->second, at->first);
+      }
+      if (std::next(at) != live.end()) {
+        ASSERT_LE(at->first + bytes, std::next(at)->first);
+      }
+    } else {
+      auto gone = live.lower_bound(address(random.below(end)));
+      if (gone == live.end()) gone = live.begin();
+      ASSERT_EQ(store.give_back(gone->first, gone->second).bytes, gone->second);
+      live.erase(gone);
+    }
+  }
+  for (const auto& [pointer, bytes] : live) store.give_back(pointer, bytes);
+  int64_t free = 0;
+  store.for_each_segment([&](BlockStore::Index block) {
+    EXPECT_TRUE(store.covers_segment(block));
+    free += store.at(block).bytes;
+    store.remove_segment(block);
+  });
+  EXPECT_EQ(free, held);
+  EXPECT_EQ(store.largest_free_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace headroom

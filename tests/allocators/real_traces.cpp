@@ -1,0 +1,81 @@
+#include "tests/allocators/real_traces.h"
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <unordered_map>
+
+#include "runtime/core/sim/simulated_gpu.h"
+
+namespace headroom {
+
+std::filesystem::path traces_folder() {
+  const char* shared = std::getenv("HEADROOM_SHARED");
+  return std::filesystem::path(shared ? shared : HEADROOM_SOURCE_DIR "/../shared") / "data" / "traces";
+}
+
+// Lines "a,<block>,<bytes>" and "f,<block>,<bytes>" after a head.
+std::vector<TraceEvent> read_trace(const std::string& name) {
+  std::vector<TraceEvent> events;
+  gzFile file = gzopen((traces_folder() / (name + ".csv.gz")).c_str(), "rb");
+  char line[128];
+  for (bool head = true; file != nullptr && gzgets(file, line, sizeof line) != nullptr; head = false) {
+    char op = 0;
+    long long block = 0, bytes = 0;
+    if (!head && std::sscanf(line, "%c,%lld,%lld", &op, &block, &bytes) >= 2) {
+      events.push_back({op == 'a', block, bytes});
+    }
+  }
+  if (file != nullptr) gzclose(file);
+  return events;
+}
+
+int64_t largest_live_set(const std::vector<TraceEvent>& events) {
+  int64_t live = 0, largest = 0;
+  std::unordered_map<int64_t, int64_t> bytes_of;
+  for (const TraceEvent& event : events) {
+    if (event.allocates) bytes_of[event.block] = event.bytes;
+    live += event.allocates ? event.bytes : -bytes_of[event.block];
+    largest = std::max(largest, live);
+  }
+  return largest;
+}
+
+Replay replay(const std::vector<TraceEvent>& events, const StrategySettings& settings) {
+  return replay(events, [&](Device& device) { return make_allocator(settings, device); });
+}
+
+Replay replay(const std::vector<TraceEvent>& events, const MakeAllocator& make) {
+  SimulatedGpu gpu(find_profile("h200"));
+  gpu.initialise();
+  Replay result;
+  {
+    const auto allocator = make(gpu);
+    std::unordered_map<int64_t, std::pair<void*, int64_t>> live;
+    uintptr_t lowest = UINTPTR_MAX, highest = 0;
+    for (const TraceEvent& event : events) {
+      if (event.allocates) {
+        void* pointer = allocator->allocate(event.bytes);
+        live[event.block] = {pointer, event.bytes};
+        if (pointer == nullptr) continue;
+        const auto address = reinterpret_cast<uintptr_t>(pointer);
+        lowest = std::min(lowest, address);
+        highest = std::max(highest, address + static_cast<uintptr_t>(event.bytes));
+      } else if (const auto found = live.find(event.block); found != live.end()) {
+        allocator->deallocate(found->second.first, found->second.second);
+        live.erase(found);
+      }
+    }
+    for (const auto& [block, memory] : live) allocator->deallocate(memory.first, memory.second);
+    result.statistics = allocator->statistics();
+    result.high_water_bytes = static_cast<int64_t>(highest - lowest);
+    result.driver_time_us = gpu.driver_time_us();
+  }
+  EXPECT_EQ(gpu.memory().info().process, gpu.profile().context_bytes);
+  return result;
+}
+
+}  // namespace headroom

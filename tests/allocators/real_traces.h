@@ -1,0 +1,38 @@
+// Allocation traces of real training runs, and their replay through a strategy on a simulated GPU. The traces
+// lie outside of the project (HEADROOM_SHARED, or ../shared beside the checkout).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "allocators/strategy.h"
+
+namespace headroom {
+
+struct TraceEvent {
+  bool allocates;
+  int64_t block;
+  int64_t bytes;
+};
+
+struct Replay {
+  Statistics statistics;
+  int64_t high_water_bytes = 0;  // highest end of a block, counted from the lowest begin
+  double driver_time_us = 0;
+};
+
+std::filesystem::path traces_folder();
+// The trace of that name; empty where it is not at hand.
+std::vector<TraceEvent> read_trace(const std::string& name);
+// The most bytes that are live at once.
+int64_t largest_live_set(const std::vector<TraceEvent>& events);
+// One pass on the H200's profile; what the trace leaves live is freed at the end.
+using MakeAllocator = std::function<std::unique_ptr<Allocator>(Device& device)>;
+Replay replay(const std::vector<TraceEvent>& events, const MakeAllocator& make);
+Replay replay(const std::vector<TraceEvent>& events, const StrategySettings& settings);
+
+}  // namespace headroom
