@@ -14,6 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr const char* kFormatName = "headroom_plans";
 constexpr int kFormat = 1;
 // A problem takes some hundred bytes; a file that outgrows this began with other shapes, and starts anew.
 constexpr int64_t kMaxFileBytes = int64_t{4} << 20;
@@ -52,11 +53,19 @@ PlanSet parse_set(const Json& json) {
   return plans;
 }
 
-PlanTable read_table(const std::string& path) {
+// The table in a file, empty where there is none or it cannot be used. Nothing for a file that holds
+// something else, which a wrong path must not destroy.
+std::optional<PlanTable> read_table(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return PlanTable{};
+  std::string text;
   try {
-    return parse_plans(read_file(path, kMaxFileBytes));
+    text = read_file(path, kMaxFileBytes);
+    return parse_plans(text);
   } catch (const InvalidArgument&) {
-    return {};
+    const bool ours = text.empty() ? std::filesystem::file_size(path, error) == 0
+                                   : text.find(kFormatName) != std::string::npos;
+    return ours ? std::optional(PlanTable{}) : std::nullopt;
   }
 }
 
@@ -76,7 +85,7 @@ std::vector<PlanChoice> pareto_front(std::vector<PlanChoice> choices) {
 
 PlanTable parse_plans(std::string_view text) {
   const Json file = Json::parse(text, nullptr, false);
-  if (member(file, "headroom_plans") != kFormat) refuse("another format");
+  if (member(file, kFormatName) != kFormat) refuse("another format");
   const Json& problems = member(file, "problems");
   if (!problems.is_object()) refuse("no table of problems");
   PlanTable table;
@@ -94,7 +103,7 @@ std::string plans_text(const PlanTable& table) {
     }
     problems[problem] = {{"limit_bytes", plans.limit_bytes}, {"choices", choices}};
   }
-  return Json{{"headroom_plans", kFormat}, {"problems", problems}}.dump(1) + "\n";
+  return Json{{kFormatName, kFormat}, {"problems", problems}}.dump(1) + "\n";
 }
 
 std::string plan_cache_path() {
@@ -111,17 +120,18 @@ std::string plan_cache_path() {
 
 std::optional<PlanSet> kept_plans(const std::string& path, const std::string& problem) {
   if (path.empty()) return {};
-  PlanTable table = read_table(path);
+  const PlanTable table = read_table(path).value_or(PlanTable{});
   const auto row = table.find(problem);
-  return row == table.end() ? std::nullopt : std::optional(std::move(row->second));
+  return row == table.end() ? std::nullopt : std::optional(row->second);
 }
 
 void keep_plans(const std::string& path, const std::string& problem, const PlanSet& plans) noexcept {
   if (path.empty() || plans.choices.empty()) return;
   try {
-    PlanTable table = read_table(path);
-    table[problem] = plans;
-    std::string text = plans_text(table);
+    std::optional<PlanTable> table = read_table(path);
+    if (!table) return;
+    (*table)[problem] = plans;
+    std::string text = plans_text(*table);
     if (static_cast<int64_t>(text.size()) > kMaxFileBytes) text = plans_text({{problem, plans}});
     const std::filesystem::path folder = std::filesystem::path(path).parent_path();
     if (!folder.empty()) std::filesystem::create_directories(folder);

@@ -71,9 +71,19 @@ TEST_F(PlanCacheFile, KeepsWhatWasFoundForEachProblem) {
   EXPECT_FALSE(kept_plans(path, "c"));
 }
 
-TEST_F(PlanCacheFile, AForeignOrBrokenFileCountsAsEmptyAndIsReplaced) {
+TEST_F(PlanCacheFile, AFileOfSomethingElseIsLeftAsItIs) {
+  for (const char* content : {"not json", "{\"strategy\": \"direct\"}", " "}) {
+    const std::string other = folder.write("other", content);
+    EXPECT_FALSE(kept_plans(other, "a"));
+    keep_plans(other, "a", kPlans);
+    EXPECT_EQ(read_file(other, 100), content);
+  }
+}
+
+TEST_F(PlanCacheFile, AnotherFormatABrokenFileAndAnEmptyOneAreReplaced) {
   keep_plans(path, "a", kPlans);
-  for (const char* content : {"not json", "{\"headroom_plans\": 99, \"problems\": {}}", ""}) {
+  for (const char* content :
+       {"{\"headroom_plans\": 99, \"problems\": {}}", "{\"headroom_plans\": 1, \"pro", ""}) {
     std::ofstream(path) << content;
     EXPECT_FALSE(kept_plans(path, "a"));
     keep_plans(path, "a", kPlans);
