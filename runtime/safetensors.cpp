@@ -40,7 +40,9 @@ std::string_view type_name(DType dtype) {
 // One file being read; errors name it.
 class Reader {
  public:
-  explicit Reader(const std::string& path) : path_(path), content_(read_file(path, kMaxFileBytes)) {}
+  explicit Reader(const std::string& path)
+      : path_(path),
+        content_(read_file(path, kMaxFileBytes, [this](std::string_view start) { check_start(start); })) {}
 
   std::vector<NamedTensor> read() {
     const Json header = read_header();
@@ -78,19 +80,26 @@ class Reader {
     throw InvalidArgument(fmt::format("{}: {}", path_, why));
   }
 
-  // Parses the header and sets data_ to what follows it.
-  Json read_header() {
+  // Bytes of the header, of which the file's first bytes have been checked.
+  uint64_t check_start(std::string_view start) const {
     uint64_t length = 0;
-    if (content_.size() < kLengthBytes) fail("truncated: no room for the length of the header");
-    std::memcpy(&length, content_.data(), kLengthBytes);
+    if (start.size() < kLengthBytes) fail("truncated: no room for the length of the header");
+    std::memcpy(&length, start.data(), kLengthBytes);
     if (length > kMaxHeaderBytes)
       fail(fmt::format("the header's length is {}: not a safetensors file", length));
+    if (length == 0 || (start.size() > kLengthBytes && start[kLengthBytes] != '{'))
+      fail("the header does not start with '{'");
+    return length;
+  }
+
+  // Parses the header and sets data_ to what follows it.
+  Json read_header() {
+    const uint64_t length = check_start(content_);
     if (length > content_.size() - kLengthBytes) {
       fail(fmt::format("truncated: a header of {} bytes in a file of {}", length, content_.size()));
     }
     const std::string_view text = std::string_view(content_).substr(kLengthBytes, length);
     data_ = std::string_view(content_).substr(kLengthBytes + length);
-    if (!text.starts_with('{')) fail("the header does not start with '{'");
     // The parser would silently keep the last of two equal names.
     std::set<std::string> names;
     const auto check_key = [&](int depth, Json::parse_event_t event, Json& key) {

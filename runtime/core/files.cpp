@@ -59,9 +59,12 @@ bool write_all(int descriptor, std::span<const std::string_view> parts) {
 
 }  // namespace
 
-std::string read_file(const std::string& path, int64_t max_bytes) {
+std::string read_file(const std::string& path, int64_t max_bytes,
+                      const std::function<void(std::string_view)>& check_start) {
+  constexpr size_t kStartBytes = 4 * kKiB;  // the least that a pipe holds
   const Descriptor file(path, O_RDONLY, "open");
   std::string content;
+  bool checked = !check_start;
   for (;;) {
     const size_t have = content.size();
     content.resize(
@@ -69,6 +72,10 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
     const ssize_t got = read(file.value(), content.data() + have, content.size() - have);
     if (got < 0 && errno != EINTR) refuse(path, "read", errno);
     content.resize(have + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    if (!checked && (got == 0 || content.size() >= kStartBytes)) {
+      check_start(content);
+      checked = true;
+    }
     if (static_cast<int64_t>(content.size()) > max_bytes) {
       throw InvalidArgument(
           fmt::format("{}: larger than the {} that are read here", path, format_bytes(max_bytes)));

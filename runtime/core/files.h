@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,8 +10,10 @@
 namespace headroom {
 
 // The content of a file. Throws InvalidArgument naming the file when it cannot be read or has more than
-// `max_bytes`.
-std::string read_file(const std::string& path, int64_t max_bytes);
+// `max_bytes`. `check_start`, which may throw, sees the first KiBs (or all) before the rest is read: a device
+// without an end, or a large file of something else, is then refused at once.
+std::string read_file(const std::string& path, int64_t max_bytes,
+                      const std::function<void(std::string_view)>& check_start = {});
 
 // Writes the parts one after the other under a temporary name beside `path` and renames that, so that `path`
 // holds the old content or the new, never a half. What is no regular file (a pipe, /dev/stdout) is written
