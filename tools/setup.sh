@@ -35,12 +35,10 @@ by_hand() {
 }
 
 id=unknown
-like=
 VERSION_ID=0
 if [ -r /etc/os-release ]; then
   . /etc/os-release
   id=${ID:-unknown}
-  like=${ID_LIKE:-}
 fi
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
   if tools_ready; then

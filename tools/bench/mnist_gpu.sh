@@ -1,18 +1,27 @@
 #!/bin/sh
 # Training the examples' conv net on one GPU: ours beside PyTorch and JAX in turns, all with the data on the device.
-# Usage: tools/bench/mnist_gpu.sh --data DIR [--build DIR] [--epochs N] [--batches "64 512 4096"] [--math "f32 tf32 bf16"]
-#                                 [--runs N] [--no-peers]
-# Prints one Markdown table: us per training step (median over the epochs), the ratio to ours, the allocator's peak; then how
-# long it takes from the start of the process to 99 % of the test set (--runs seeds). A peer that python3 lacks is left out.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 
 say() { echo "mnist_gpu: $*" >&2; }
 fail() { say "$*"; exit 2; }
+usage() {
+  cat <<'HELP'
+usage: tools/bench/mnist_gpu.sh --data DIR [--build DIR] [--epochs N] [--batches "64 512 4096"]
+                                [--math "f32 tf32 bf16"] [--runs N] [--no-peers]
+Prints one Markdown table: us per training step (median over the epochs), the ratio to ours, the allocator's
+peak; then how long it takes from the start of the process to 99 % of the test set (--runs seeds). A peer that
+python3 lacks is left out. --build names the build folder, build/cuda unless given.
+HELP
+}
 
 data='' program=$root/build/cuda/examples/train_mnist epochs=9 batches='64 512 4096' maths='f32 tf32 bf16' runs=5 peers=yes
 while [ $# -gt 0 ]; do
   case $1 in
+    --data | --build | --epochs | --batches | --math | --runs) [ $# -ge 2 ] || fail "$1 needs a value" ;;
+  esac
+  case $1 in
+    -h | --help) usage; exit 0 ;;
     --data) data=$2; shift 2 ;;
     --build) program=$2/examples/train_mnist; shift 2 ;;
     --epochs) epochs=$2; shift 2 ;;
@@ -20,10 +29,11 @@ while [ $# -gt 0 ]; do
     --math) maths=$2; shift 2 ;;
     --runs) runs=$2; shift 2 ;;
     --no-peers) peers=no; shift ;;
-    *) fail "unknown argument '$1'" ;;
+    *) fail "unknown argument '$1' (see --help)" ;;
   esac
 done
 [ -n "$data" ] || fail "--data DIR names the folder with MNIST's four files"
+[ -d "$data" ] || fail "$data: no such folder"
 [ -x "$program" ] || fail "build first: cmake --preset cuda && cmake --build --preset cuda"
 
 results=$(mktemp) errors=$(mktemp)
@@ -61,6 +71,7 @@ for math in $maths; do
   }
 done
 
+[ -s "$results" ] || { say "nothing could be measured"; exit 1; }
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null || true
 awk '
   { n = NF; who = $2; for (i = 3; i <= n - 5; ++i) who = who " " $i

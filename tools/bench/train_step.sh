@@ -1,7 +1,10 @@
 #!/bin/sh
 # One training step on one CPU core, ours beside PyTorch's (where python3 has torch), in turns within one run.
-# Usage: tools/bench/train_step.sh [batch [rounds]]
 set -eu
+case ${1:-} in
+  -h | --help) echo 'usage: tools/bench/train_step.sh [batch [rounds]]'; exit 0 ;;
+  *[!0-9]*) echo "train_step: '$1' is not a number (see --help)" >&2; exit 2 ;;
+esac
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 batch=${1:-64}
 rounds=${2:-3}
