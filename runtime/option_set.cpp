@@ -179,10 +179,13 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    out << app.help()
-        << "\nEach option is also read from the environment (--device from HEADROOM_DEVICE) and from the "
-           "file given with --config;\nthe command line comes first, then the environment, then the "
-           "file.\n";
+    out << app.help();
+    if (!options_.empty()) {
+      out << fmt::format(
+          "\nEach option is also read from the environment (--{} from {}) and from the file given with "
+          "--config;\nthe command line comes first, then the environment, then the file.\n",
+          options_[0].name, variable_of(options_[0].name));
+    }
     if (!examples_.empty()) out << "\nExamples:\n" << examples_;
     return false;
   } catch (const CLI::ParseError& error) {

@@ -4,14 +4,15 @@
 
 #include <algorithm>
 
+#include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 
 namespace headroom {
 
 MemoryLedger::MemoryLedger(int64_t total_bytes, int64_t others_bytes) {
   if (others_bytes < 0 || others_bytes > total_bytes) {
-    throw InvalidArgument(
-        fmt::format("others cannot hold {} bytes of a device of {} bytes", others_bytes, total_bytes));
+    throw InvalidArgument(fmt::format("others cannot hold {} of a device of {}", format_bytes(others_bytes),
+                                      format_bytes(total_bytes)));
   }
   info_.total = total_bytes;
   info_.others = others_bytes;
