@@ -1,4 +1,4 @@
-// Trains the documents' conv net on digits, on any device under any memory strategy.
+// Trains a conv net on handwritten digits, on any device under any memory strategy.
 // Try: train_mnist --device sim --strategy grab-all
 
 #include <fmt/format.h>
@@ -45,8 +45,10 @@ void add_options(OptionSet& set, Options& o) {
                  &o.schedule, {"constant", "cosine", "one-cycle"});
   set.add_integer("evaluate-every", "Steps between two evaluations; 0: only after each epoch",
                   &o.evaluate_every, 0);
-  set.add_number("target-accuracy", "Stop at the first evaluation with this share of the test set right",
-                 &o.target_accuracy, 0, 1);
+  set.add_number(
+      "target-accuracy",
+      "Stop at the first evaluation with this share of the test set right; exit code 5 when there is none",
+      &o.target_accuracy, 0, 1);
   set.add_choice("kernels", "Fuse convolutions with bias, relu and pooling, or call one kernel per op",
                  &o.kernels, {"fused", "library"});
   set.add_choice("math", "How a GPU rounds what it multiplies; sums are f32", &o.math,
@@ -189,7 +191,8 @@ int run(int argc, char** argv) {
   fmt::print(ok ? out : stderr, "{}next: {}\n", describe(result), advice(result, options.runtime));
   if (options.json) fmt::print("{}\n", to_json(result));
   progress.finish();
-  return ok ? kExitDone : result.outcome == "out_of_memory" ? kExitOutOfMemory : kExitLibraryFailure;
+  if (!ok) return result.outcome == "out_of_memory" ? kExitOutOfMemory : kExitLibraryFailure;
+  return result.target_accuracy && !result.seconds_to_target ? kExitCheckFailed : kExitDone;
 }
 
 }  // namespace

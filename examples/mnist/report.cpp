@@ -18,6 +18,13 @@ std::string describe(const TrainResult& result) {
   text += fmt::format("test accuracy {:.2f} %, loss {:.4f}, {:.2f} ms per step, {:.0f} images/s\n",
                       100 * result.test_accuracy, result.final_loss, 1e3 * result.seconds_per_step,
                       result.images_per_second);
+  if (result.target_accuracy) {
+    const std::string when =
+        result.seconds_to_target
+            ? fmt::format("reached {:.2f} s after the start of the program", *result.seconds_to_target)
+            : "not reached";
+    text += fmt::format("target of {:.2f} %: {}\n", 100 * *result.target_accuracy, when);
+  }
   text += fmt::format("peak: {} on the device, {} of it this process; {} reserved, {} allocated",
                       format_bytes(result.peak_device_bytes), format_bytes(result.peak_process_bytes),
                       format_bytes(result.peak_reserved_bytes), format_bytes(result.peak_allocated_bytes));
@@ -35,9 +42,10 @@ std::string describe(const TrainResult& result) {
 std::string advice(const TrainResult& result, const RuntimeOptions& options) {
   if (result.outcome == "library_failure") {
     if (options.strategy == "grab-all" && !options.limit_bytes && !options.allow_growth) {
-      return "the pool left the library too little: --libraries-first, --strategy allow-growth, or "
-             "--strategy "
-             "hard-limit --limit 1GiB";
+      return fmt::format(
+          "the pool left the library too little: {}--strategy allow-growth, or --strategy hard-limit "
+          "--limit 1GiB",
+          options.libraries_first ? "" : "--libraries-first, ");
     }
     const bool has_context = result.peak_process_bytes > 0;
     if (options.limit_bytes && has_context) {
@@ -46,7 +54,9 @@ std::string advice(const TrainResult& result, const RuntimeOptions& options) {
     if (options.memory_fraction && has_context) {
       return fmt::format("leave the library more: a --memory-fraction below {}", *options.memory_fraction);
     }
-    return "others hold the memory that the library needs: free it, or use a larger device";
+    return result.peak_device_bytes > result.peak_process_bytes
+               ? "others hold the memory that the library needs: free it, or use a larger device"
+               : "context, libraries and kernels need more than this device has: use a larger one";
   }
   if (result.outcome == "out_of_memory") {
     const std::string batch =

@@ -240,6 +240,7 @@ TrainResult train(const TrainSettings& settings, const Dataset& training, const 
   result.device = runtime.options().device;
   result.data_on = settings.data_on == DataOn::kDevice ? "device" : "host";
   result.kernels = settings.fused ? "fused" : "library";
+  result.target_accuracy = settings.target_accuracy;
   result.math = math_names()[static_cast<size_t>(settings.math)];
   const TrainingGraph graph(settings, {training.count, test.count, steps_per_epoch(settings, training)});
   try {

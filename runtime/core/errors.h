@@ -105,13 +105,14 @@ class CollectiveError : public Error {
 // What every program of the project returns to the shell.
 enum ExitCode : int {
   kExitDone = 0,
-  kExitOther = 1,
-  kExitBadInput = 2,
-  kExitOutOfMemory = 3,
-  kExitLibraryFailure = 4,
-  kExitCheckFailed = 5,
+  kExitOther = 1,           // output that cannot be written, and all without a code of its own
+  kExitBadInput = 2,        // of the caller: arguments, settings, files
+  kExitOutOfMemory = 3,     // of a strategy
+  kExitLibraryFailure = 4,  // of a library, the driver or a device
+  kExitCheckFailed = 5,     // the work is done, and what was asked of the result does not hold
 };
 
+// The code of a program that ends with `error`.
 ExitCode exit_code(const std::exception& error);
 
 }  // namespace headroom

@@ -59,6 +59,7 @@ TEST(TrainMnistProgram, BadInputIsOneLineWithItsCodeAndLeavesNothing) {
       {"broken data", "--data " + data.path(), 2, "train-labels"},
       {"no such weights", "--load /nowhere", 2, "/nowhere"},
       {"broken weights", "--load " + junk, 2, "safetensors"},
+      {"weights without an end", "--load /dev/zero", 2, "/dev/zero: the header"},
       {"unwritable weights", "--save /nowhere/w", 2, "/nowhere/w"},
       {"unwritable log", "--log /nowhere/l", 2, "/nowhere/l"},
       {"log beside bad weights", "--load " + junk + " --log " + (folder / "l"), 2, "safetensors"},
@@ -71,6 +72,8 @@ TEST(TrainMnistProgram, BadInputIsOneLineWithItsCodeAndLeavesNothing) {
       {"number above 64 bits", "--batch 99999999999999999999", 2, "is not in [1,"},
       {"no such config", "--config /nowhere", 2, "/nowhere"},
       {"unknown key in a config", "--config " + junk, 2, "strat"},
+      {"others above the device", "--device sim --device-memory 1", 2, "hold 329.00 MiB of a device of 1 B"},
+      {"missed target", std::string(kShort) + "--target-accuracy 1", 5, ""},
       {"no room", std::string(kShort) + "--device sim --limit 3MiB", 3, "out of memory"},
       {"no room for a handle", std::string(kShort) + "--device sim --strategy grab-all", 4, "Blas xGEMM"},
   };
