@@ -42,6 +42,15 @@ class Recording {
   virtual void launch(Stream stream) = 0;
 };
 
+// A point in the work of a stream, reached when all that was queued before it is done.
+class Event {
+ public:
+  virtual ~Event() = default;
+  // Throw DeviceError when the device has failed.
+  virtual bool done() const = 0;
+  virtual void wait() = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -67,6 +76,14 @@ class Device {
   // What start_library and load_module may still take from the device, in bytes: the room that a cap on the
   // whole process has to leave. Falls by what each of them takes; 0 where libraries take nothing.
   virtual int64_t pending_library_bytes() const = 0;
+  // A stream of its own, until delete_stream; work on it is not ordered with other streams'. Throws
+  // DeviceError. Streams that others made with the same driver will do, too.
+  virtual Stream new_stream() = 0;
+  virtual void delete_stream(Stream stream) noexcept = 0;
+  // What is queued on `stream` from now on begins after all that `other` holds now; the host goes on. Throw
+  // DeviceError.
+  virtual void wait(Stream stream, Stream other) = 0;
+  virtual std::unique_ptr<Event> record_event(Stream stream) = 0;
   // Waits until everything queued on `stream` is done. Throws DeviceError when that failed, or met data that
   // it could not take (an index out of range); after the latter the device is usable.
   virtual void synchronize(Stream stream) = 0;

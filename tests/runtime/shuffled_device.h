@@ -60,6 +60,10 @@ class ShuffledDevice final : public Device {
   void start_library(Library) override {}
   void load_module(std::string_view, Library) override {}
   int64_t pending_library_bytes() const override { return 0; }
+  Stream new_stream() override { return cpu_.new_stream(); }
+  void delete_stream(Stream stream) noexcept override { cpu_.delete_stream(stream); }
+  void wait(Stream stream, Stream other) override { cpu_.wait(stream, other); }
+  std::unique_ptr<Event> record_event(Stream stream) override { return cpu_.record_event(stream); }
   void synchronize(Stream) override {}
   std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override {
     return std::make_unique<ShuffledRecording>(tasks, repeats, seed_);

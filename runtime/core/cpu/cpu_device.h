@@ -7,6 +7,7 @@
 #include "runtime/core/cpu/cpu_memory.h"
 #include "runtime/core/device.h"
 #include "runtime/core/in_order_recording.h"
+#include "runtime/core/simulated_streams.h"
 
 namespace headroom {
 
@@ -25,6 +26,10 @@ class CpuDevice final : public Device {
   void start_library(Library) override {}
   void load_module(std::string_view, Library) override {}
   int64_t pending_library_bytes() const override { return 0; }
+  Stream new_stream() override { return streams_.add(); }
+  void delete_stream(Stream stream) noexcept override { streams_.remove(stream); }
+  void wait(Stream stream, Stream other) override { streams_.wait(stream, other); }
+  std::unique_ptr<Event> record_event(Stream stream) override { return streams_.record(stream); }
   void synchronize(Stream) override {}
   std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override {
     return record_in_order(tasks, repeats);
@@ -35,6 +40,7 @@ class CpuDevice final : public Device {
   std::string name_ = "/device:CPU:0";
   std::string description_;
   CpuMemory memory_;
+  SimulatedStreams streams_;
 };
 
 }  // namespace headroom

@@ -6,6 +6,7 @@
 
 #include "runtime/core/bytes.h"
 #include "runtime/core/cuda/check.h"
+#include "runtime/core/cuda/cuda_event.h"
 #include "runtime/core/cuda/cuda_recording.h"
 #include "runtime/core/cuda/driver.h"
 #include "runtime/core/cuda/nvml.h"
@@ -138,6 +139,26 @@ void CudaDevice::start_library(Library library) {
   // A device that has failed before answers with the same status as one without memory.
   HR_CHECK(cudaDeviceSynchronize());
   throw library_start_failure(library, status, fmt::format("{} free on the device", format_bytes(free)));
+}
+
+Stream CudaDevice::new_stream() {
+  initialise();
+  cudaStream_t stream = nullptr;
+  HR_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return {stream};
+}
+
+void CudaDevice::delete_stream(Stream stream) noexcept {
+  cudaStreamDestroy(stream_of(stream));
+}
+
+void CudaDevice::wait(Stream stream, Stream other) {
+  const CudaEvent event(stream_of(other));
+  event.make_wait(stream_of(stream));
+}
+
+std::unique_ptr<Event> CudaDevice::record_event(Stream stream) {
+  return std::make_unique<CudaEvent>(stream_of(stream));
 }
 
 void CudaDevice::synchronize(Stream stream) {

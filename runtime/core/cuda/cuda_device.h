@@ -36,6 +36,10 @@ class CudaDevice final : public Device {
   void load_module(std::string_view, Library) override {}
   // Unknown before they have been used, and nothing that is known not to be taken after.
   int64_t pending_library_bytes() const override { return 0; }
+  Stream new_stream() override;
+  void delete_stream(Stream stream) noexcept override;
+  void wait(Stream stream, Stream other) override;
+  std::unique_ptr<Event> record_event(Stream stream) override;
   void synchronize(Stream stream) override;
   std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override;
   double driver_time_us() const override { return memory_.driver_time_us(); }

@@ -29,6 +29,10 @@ class FaultyDevice final : public Device {
   void start_library(Library library) override;
   void load_module(std::string_view op_name, Library library) override;
   int64_t pending_library_bytes() const override { return upstream_.pending_library_bytes(); }
+  Stream new_stream() override { return upstream_.new_stream(); }
+  void delete_stream(Stream stream) noexcept override { upstream_.delete_stream(stream); }
+  void wait(Stream stream, Stream other) override { upstream_.wait(stream, other); }
+  std::unique_ptr<Event> record_event(Stream stream) override { return upstream_.record_event(stream); }
   void synchronize(Stream stream) override { upstream_.synchronize(stream); }
   std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override;
   double driver_time_us() const override { return upstream_.driver_time_us(); }

@@ -12,6 +12,7 @@
 #include "runtime/core/in_order_recording.h"
 #include "runtime/core/sim/profiles.h"
 #include "runtime/core/sim/simulated_memory.h"
+#include "runtime/core/simulated_streams.h"
 
 namespace headroom {
 
@@ -31,13 +32,19 @@ class SimulatedGpu final : public Device {
   void start_library(Library library) override;
   void load_module(std::string_view op_name, Library library) override;
   int64_t pending_library_bytes() const override;
-  void synchronize(Stream) override {}
+  Stream new_stream() override { return streams_.add(); }
+  void delete_stream(Stream stream) noexcept override { streams_.remove(stream); }
+  void wait(Stream stream, Stream other) override { streams_.wait(stream, other); }
+  std::unique_ptr<Event> record_event(Stream stream) override { return streams_.record(stream); }
+  void synchronize(Stream stream) override { streams_.synchronize(stream); }
   std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override {
     return record_in_order(tasks, repeats);
   }
   double driver_time_us() const override { return memory_.driver_time_us(); }
 
   const DeviceProfile& profile() const { return profile_; }
+  // Its streams' clock, on which work takes only the time that occupy() says.
+  SimulatedStreams& streams() { return streams_; }
 
  private:
   void make_context();
@@ -49,6 +56,7 @@ class SimulatedGpu final : public Device {
   const std::string name_;
   const std::string description_;
   SimulatedMemory memory_;
+  SimulatedStreams streams_;
   mutable std::mutex mutex_;
   bool has_context_ = false;
   std::array<bool, 3> started_{};  // by Library
