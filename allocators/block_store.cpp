@@ -21,11 +21,12 @@ int32_t BlockStore::add_list() {
 }
 
 BlockStore::Index BlockStore::add_segment(void* base, int64_t bytes, int32_t list) {
+  return add_segment(base, bytes, list, segments_made_++ << kOffsetBits);
+}
+
+BlockStore::Index BlockStore::add_segment(void* base, int64_t bytes, int32_t list, uint64_t place) {
   const Index block = new_block();
-  at(block) = {.pointer = static_cast<std::byte*>(base),
-               .bytes = bytes,
-               .place = segments_made_++ << kOffsetBits,
-               .list = list};
+  at(block) = {.pointer = static_cast<std::byte*>(base), .bytes = bytes, .place = place, .list = list};
   insert_free(block);
   return block;
 }
@@ -37,6 +38,11 @@ void BlockStore::remove_segment(Index block) noexcept {
 
 BlockStore::Index BlockStore::best_fit(int32_t list, int64_t bytes) const {
   const FreeList::Entry* found = lists_[static_cast<size_t>(list)].best_fit(bytes);
+  return found == nullptr ? kNone : found->block;
+}
+
+BlockStore::Index BlockStore::first_fit(int32_t list, int64_t bytes) const {
+  const FreeList::Entry* found = lists_[static_cast<size_t>(list)].first_fit(bytes);
   return found == nullptr ? kNone : found->block;
 }
 
@@ -54,8 +60,22 @@ void BlockStore::take(Index block, int64_t requested_bytes) {
 }
 
 void BlockStore::take_cut(Index block, int64_t bytes, int64_t requested_bytes) {
+  erase_free(block);
+  insert_free(split(block, bytes));
+  enter_handed_out(block, requested_bytes);
+}
+
+BlockStore::Index BlockStore::take_tail(Index block, int64_t bytes, int64_t requested_bytes) {
+  erase_free(block);
+  const Index tail = split(block, at(block).bytes - bytes);
+  insert_free(block);
+  enter_handed_out(tail, requested_bytes);
+  return tail;
+}
+
+// Cuts a block to `bytes`; the result is the rest behind it, in no list yet.
+BlockStore::Index BlockStore::split(Index block, int64_t bytes) {
   const Index rest = new_block();  // may move the records, so no reference before it
-  take(block, requested_bytes);
   Block& head = at(block);
   at(rest) = {.pointer = head.pointer + bytes,
               .bytes = head.bytes - bytes,
@@ -66,7 +86,7 @@ void BlockStore::take_cut(Index block, int64_t bytes, int64_t requested_bytes) {
   if (head.next != kNone) at(head.next).previous = rest;
   head.next = rest;
   head.bytes = bytes;
-  insert_free(rest);
+  return rest;
 }
 
 BlockStore::Returned BlockStore::give_back(const void* pointer, int64_t requested_bytes) noexcept {
@@ -76,10 +96,22 @@ BlockStore::Returned BlockStore::give_back(const void* pointer, int64_t requeste
   return {join_and_list(block), bytes};
 }
 
-BlockStore::Index BlockStore::move(Index block, int32_t list) {
-  erase_free(block);
+BlockStore::Returned BlockStore::give_back(const void* pointer, int64_t requested_bytes,
+                                           int32_t list) noexcept {
+  const Index block = erase_handed_out(pointer, requested_bytes);
+  if (block == kNone) return {};
+  const int64_t bytes = at(block).bytes;
   at(block).list = list;
-  return join_and_list(block);
+  return {join_and_list(block), bytes};
+}
+
+void BlockStore::move_all(int32_t from, int32_t to) {
+  while (const FreeList::Entry* entry = list(from).largest()) {
+    const Index block = entry->block;
+    erase_free(block);
+    at(block).list = to;
+    join_and_list(block);
+  }
 }
 
 BlockStore::Index BlockStore::join_and_list(Index block) noexcept {

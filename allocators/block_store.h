@@ -38,8 +38,9 @@ class BlockStore {
   int32_t add_list();
   const FreeList& list(int32_t number) const { return lists_[static_cast<size_t>(number)]; }
 
-  // A new segment of `bytes` at `base`: one free block.
+  // A new segment of `bytes` at `base`: one free block, behind all others in place or at that one.
   Index add_segment(void* base, int64_t bytes, int32_t list);
+  Index add_segment(void* base, int64_t bytes, int32_t list, uint64_t place);
   // Forgets a segment that is one free block.
   void remove_segment(Index block) noexcept;
   bool is_free(Index block) const { return at(block).requested_bytes == 0; }
@@ -48,14 +49,20 @@ class BlockStore {
 
   // The smallest free block of the list that has at least `bytes`, or kNone.
   Index best_fit(int32_t list, int64_t bytes) const;
+  // The first by place.
+  Index first_fit(int32_t list, int64_t bytes) const;
   int64_t largest_free_bytes() const;
-  // Hands a free block out for `requested_bytes` (> 0). Cut: its first `bytes`, and the rest stays free.
+  // Hands a free block out for `requested_bytes` (> 0): all of it, or of a longer one the first or the last
+  // `bytes`, where the last ones become a block of their own.
   void take(Index block, int64_t requested_bytes);
   void take_cut(Index block, int64_t bytes, int64_t requested_bytes);
-  // Takes back what was handed out at `pointer` for just as many bytes.
+  Index take_tail(Index block, int64_t bytes, int64_t requested_bytes);
+  // Takes back what was handed out at `pointer` for just as many bytes; into the list it came from, or that
+  // one.
   Returned give_back(const void* pointer, int64_t requested_bytes) noexcept;
-  // Puts a free block into another list, where it joins its neighbours; returns what it is then part of.
-  Index move(Index block, int32_t list);
+  Returned give_back(const void* pointer, int64_t requested_bytes, int32_t list) noexcept;
+  // Puts all free blocks of one list into another, where they join their neighbours.
+  void move_all(int32_t from, int32_t to);
 
   // Calls visit(block) for the first block of every segment, in no order that means anything.
   template <class Visit>
@@ -75,6 +82,7 @@ class BlockStore {
   bool is_free_in(Index block, int32_t list) const {
     return block != kNone && at(block).requested_bytes == 0 && at(block).list == list;
   }
+  Index split(Index block, int64_t bytes);
   Index join_and_list(Index block) noexcept;
   void absorb_next(Index block) noexcept;
   void insert_free(Index block);

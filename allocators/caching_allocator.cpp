@@ -7,16 +7,7 @@ namespace headroom {
 
 CachingAllocator::CachingAllocator(Device& device, std::string name, std::optional<Limit> limit,
                                    CachingRules rules)
-    : Allocator(device, std::move(name), limit), rules_(rules) {}
-
-CachingAllocator::~CachingAllocator() {
-  store_.for_each_segment([this](Index block) {
-    std::byte* base = store_.at(block).pointer;
-    int64_t bytes = 0;
-    for (; block != BlockStore::kNone; block = store_.at(block).next) bytes += store_.at(block).bytes;
-    unreserve(base, bytes);
-  });
-}
+    : SegmentAllocator(device, std::move(name), limit), rules_(rules) {}
 
 // PyTorch's malloc, in its order. What follows when this finds nothing is the caller's: give back every
 // segment that is one free block, and come here once more. PyTorch then asks the driver alone, and misses a
@@ -27,18 +18,14 @@ Allocator::Block CachingAllocator::do_allocate(int64_t bytes, Stream stream) {
   Index block = find(pool, block_bytes);
   if (block == BlockStore::kNone) {
     if (collects_garbage()) collect_garbage();
-    block = add_segment(pool, block_bytes);
+    block = grow(pool, block_bytes);
   }
   if (block == BlockStore::kNone && release_oversize(pool, block_bytes)) {
-    block = add_segment(pool, block_bytes);
+    block = grow(pool, block_bytes);
   }
   if (block == BlockStore::kNone) return {};
-  if (rules_.cuts(store_.at(block).bytes, block_bytes)) {
-    store_.take_cut(block, block_bytes, bytes);
-  } else {
-    store_.take(block, bytes);
-  }
-  return {store_.at(block).pointer, store_.at(block).bytes};
+  return rules_.cuts(store_.at(block).bytes, block_bytes) ? take_cut(block, block_bytes, bytes)
+                                                          : take(block, bytes);
 }
 
 int64_t CachingAllocator::do_deallocate(void* pointer, int64_t bytes, Stream) noexcept {
@@ -46,14 +33,6 @@ int64_t CachingAllocator::do_deallocate(void* pointer, int64_t bytes, Stream) no
   if (block == BlockStore::kNone) return 0;
   store_.at(block).stamp = pool(store_.at(block).list).searches;
   return block_bytes;
-}
-
-int64_t CachingAllocator::do_trim() noexcept {
-  int64_t given_back = 0;
-  store_.for_each_segment([&](Index block) {
-    if (store_.covers_segment(block) && store_.is_free(block)) given_back += release(block);
-  });
-  return given_back;
 }
 
 int32_t CachingAllocator::pool_of(Stream stream, bool small) {
@@ -75,22 +54,18 @@ CachingAllocator::Index CachingAllocator::find(int32_t number, int64_t block_byt
   return block;
 }
 
-CachingAllocator::Index CachingAllocator::add_segment(int32_t number, int64_t block_bytes) {
-  const int64_t bytes = caching_segment_bytes(block_bytes);
-  void* base = reserve(bytes);
-  if (base == nullptr) return BlockStore::kNone;
-  reserved_bytes_ += bytes;
-  const Index block = store_.add_segment(base, bytes, number);
-  store_.at(block).stamp = pool(number).searches;
+CachingAllocator::Index CachingAllocator::grow(int32_t number, int64_t block_bytes) {
+  const Index block = add_segment(caching_segment_bytes(block_bytes), number);
+  if (block != BlockStore::kNone) store_.at(block).stamp = pool(number).searches;
   return block;
 }
 
 // Idle segments of large blocks go back, those first that were idle for longer than the average, until no
 // more than the share is held.
 void CachingAllocator::collect_garbage() {
-  const int64_t allowed = reserved_bytes_ + reservable_bytes();
+  const int64_t allowed = segment_bytes() + reservable_bytes();
   const auto threshold = static_cast<int64_t>(rules_.gc_share * static_cast<double>(allowed));
-  const int64_t target = reserved_bytes_ - threshold;
+  const int64_t target = segment_bytes() - threshold;
   if (target <= 0) return;
   std::vector<Index> idle;
   int64_t total_age = 0;
@@ -132,15 +107,6 @@ bool CachingAllocator::release_oversize(int32_t number, int64_t block_bytes) noe
     released += release(largest->block);
   }
   return released >= wanted;
-}
-
-int64_t CachingAllocator::release(Index block) noexcept {
-  void* base = store_.at(block).pointer;
-  const int64_t bytes = store_.at(block).bytes;
-  store_.remove_segment(block);
-  unreserve(base, bytes);
-  reserved_bytes_ -= bytes;
-  return bytes;
 }
 
 // How often its pool was searched since the block became free.

@@ -1,86 +1,130 @@
 #include "allocators/free_list.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace headroom {
 namespace {
 
-// Without branches, which would be guessed wrongly every other time.
-size_t is_before(const FreeList::Entry& entry, int64_t bytes, uint64_t place) {
-  return static_cast<size_t>(
-      static_cast<unsigned>(entry.bytes < bytes) |
-      (static_cast<unsigned>(entry.bytes == bytes) & static_cast<unsigned>(entry.place < place)));
+// Sizes are multiples of 256 B. Below eight of these units each size has a bin of its own.
+constexpr int kUnitBits = 8;
+constexpr int kBinsPerPower = 8;
+
+bool is_before(const FreeList::Entry& entry, int64_t bytes, uint64_t place) {
+  return entry.bytes != bytes ? entry.bytes < bytes : entry.place < place;
 }
 
 }  // namespace
 
 void FreeList::insert(const Entry& entry) {
-  if (leaves_.empty()) leaves_.push_back(new_leaf());
-  Position at = lower_bound(entry.bytes, entry.place);
-  if (at.leaf == leaves_.size()) at = {leaves_.size() - 1, leaves_.back()->count};
-  if (leaves_[at.leaf]->count == kLeafEntries) {
+  const size_t number = bin_of(entry.bytes);
+  Bin& bin = bins_[number];
+  if (bin.empty()) bin.push_back(new_leaf());
+  Position at = lower_bound(bin, entry.bytes, entry.place);
+  if (at.leaf == bin.size()) at = {bin.size() - 1, bin.back()->count};
+  if (bin[at.leaf]->count == kLeafEntries) {
     std::unique_ptr<Leaf> upper = new_leaf();
-    Leaf& lower = *leaves_[at.leaf];
+    Leaf& lower = *bin[at.leaf];
     constexpr size_t kHalf = kLeafEntries / 2;
     std::copy(lower.entries.begin() + kHalf, lower.entries.end(), upper->entries.begin());
     upper->count = lower.count = kHalf;
-    leaves_.insert(leaves_.begin() + static_cast<std::ptrdiff_t>(at.leaf) + 1, std::move(upper));
+    bin.insert(bin.begin() + static_cast<std::ptrdiff_t>(at.leaf) + 1, std::move(upper));
     if (at.entry > kHalf) at = {at.leaf + 1, at.entry - kHalf};
   }
-  Leaf& leaf = *leaves_[at.leaf];
-  const auto begin = leaf.entries.begin();
-  std::move_backward(begin + static_cast<std::ptrdiff_t>(at.entry),
-                     begin + static_cast<std::ptrdiff_t>(leaf.count),
-                     begin + static_cast<std::ptrdiff_t>(leaf.count) + 1);
+  Leaf& leaf = *bin[at.leaf];
+  for (size_t i = leaf.count; i > at.entry; --i) leaf.entries[i] = leaf.entries[i - 1];
   leaf.entries[at.entry] = entry;
   ++leaf.count;
+  used_[number / 64] |= uint64_t{1} << (number % 64);
 }
 
 void FreeList::erase(const Entry& entry) noexcept {
-  const Position at = lower_bound(entry.bytes, entry.place);
-  Leaf& leaf = *leaves_[at.leaf];
-  const auto begin = leaf.entries.begin();
-  std::move(begin + static_cast<std::ptrdiff_t>(at.entry) + 1,
-            begin + static_cast<std::ptrdiff_t>(leaf.count), begin + static_cast<std::ptrdiff_t>(at.entry));
-  if (--leaf.count > 0) return;
-  spare_.push_back(std::move(leaves_[at.leaf]));  // room was made when the leaf was
-  leaves_.erase(leaves_.begin() + static_cast<std::ptrdiff_t>(at.leaf));
+  const size_t number = bin_of(entry.bytes);
+  Bin& bin = bins_[number];
+  const Position at = lower_bound(bin, entry.bytes, entry.place);
+  Leaf& leaf = *bin[at.leaf];
+  --leaf.count;
+  for (size_t i = at.entry; i < leaf.count; ++i) leaf.entries[i] = leaf.entries[i + 1];
+  if (leaf.count > 0) return;
+  if (bin.size() == 1) {
+    used_[number / 64] &= ~(uint64_t{1} << (number % 64));
+    return;
+  }
+  spare_.push_back(std::move(bin[at.leaf]));  // room was made when the leaf was
+  bin.erase(bin.begin() + static_cast<std::ptrdiff_t>(at.leaf));
 }
 
 const FreeList::Entry* FreeList::best_fit(int64_t bytes) const {
-  const Position at = lower_bound(bytes, 0);
-  return at.leaf == leaves_.size() ? nullptr : &leaves_[at.leaf]->entries[at.entry];
+  const size_t number = bin_of(bytes);
+  size_t used = next_used(number);
+  if (used == number) {
+    const Position at = lower_bound(bins_[number], bytes, 0);
+    if (at.leaf < bins_[number].size()) return &bins_[number][at.leaf]->entries[at.entry];
+    used = next_used(number + 1);
+  }
+  return used == kBins ? nullptr : &bins_[used].front()->entries.front();
 }
 
-FreeList::Position FreeList::lower_bound(int64_t bytes, uint64_t place) const {
-  size_t first = 0;
-  for (size_t length = leaves_.size(); length > 0;) {
-    const size_t half = length / 2;
-    const size_t skip = is_before(leaves_[first + half]->last(), bytes, place);
-    first += skip * (half + 1);
-    length = skip != 0 ? length - half - 1 : half;
+const FreeList::Entry* FreeList::first_fit(int64_t bytes) const {
+  const Entry* first = nullptr;
+  for (size_t bin = next_used(bin_of(bytes)); bin < kBins; bin = next_used(bin + 1)) {
+    for (const auto& leaf : bins_[bin]) {
+      for (size_t i = 0; i < leaf->count; ++i) {
+        const Entry& entry = leaf->entries[i];
+        if (entry.bytes >= bytes && (first == nullptr || entry.place < first->place)) first = &entry;
+      }
+    }
   }
-  if (first == leaves_.size()) return {first, 0};
-  const Leaf& leaf = *leaves_[first];
+  return first;
+}
+
+const FreeList::Entry* FreeList::largest() const {
+  for (size_t word = used_.size(); word-- > 0;) {
+    if (used_[word] == 0) continue;
+    return &bins_[word * 64 + static_cast<size_t>(std::bit_width(used_[word])) - 1].back()->last();
+  }
+  return nullptr;
+}
+
+size_t FreeList::bin_of(int64_t bytes) {
+  const uint64_t units = static_cast<uint64_t>(bytes) >> kUnitBits;
+  if (units < kBinsPerPower) return units;
+  const int shift = static_cast<int>(std::bit_width(units)) - static_cast<int>(std::bit_width(7u)) - 1;
+  const uint64_t bin =
+      static_cast<uint64_t>(shift + 1) * kBinsPerPower + ((units >> shift) & (kBinsPerPower - 1));
+  return std::min<size_t>(bin, kBins - 1);
+}
+
+size_t FreeList::next_used(size_t bin) const {
+  for (size_t word = bin / 64; word < used_.size(); ++word) {
+    const uint64_t from = word == bin / 64 ? ~uint64_t{0} << (bin % 64) : ~uint64_t{0};
+    const uint64_t bits = used_[word] & from;
+    if (bits != 0) return word * 64 + static_cast<size_t>(std::countr_zero(bits));
+  }
+  return kBins;
+}
+
+FreeList::Position FreeList::lower_bound(const Bin& bin, int64_t bytes, uint64_t place) {
+  const auto leaf =
+      bin.size() == 1 ? bin.begin() : std::partition_point(bin.begin(), bin.end(), [&](const auto& each) {
+        return is_before(each->last(), bytes, place);
+      });
+  const auto number = static_cast<size_t>(leaf - bin.begin());
+  if (leaf == bin.end()) return {number, 0};
+  // Few entries as a rule, the same ones again and again: a walk whose end is guessed beats halving.
   size_t entry = 0;
-  size_t length = leaf.count;
-  while (length > 1) {
-    const size_t half = length / 2;
-    entry += half * is_before(leaf.entries[entry + half - 1], bytes, place);
-    length -= half;
-  }
-  return {first, entry};  // the last one of the leaf is not before, so this one is found
+  while (entry < (*leaf)->count && is_before((*leaf)->entries[entry], bytes, place)) ++entry;
+  return entry == (*leaf)->count ? Position{number + 1, 0} : Position{number, entry};
 }
 
 std::unique_ptr<FreeList::Leaf> FreeList::new_leaf() {
   if (spare_.empty()) {
-    spare_.reserve(leaves_.size() + 1);  // so that erase never has to ask for memory
+    spare_.reserve(++leaves_made_);  // so that erase never has to ask for memory
     return std::make_unique<Leaf>();
   }
   std::unique_ptr<Leaf> leaf = std::move(spare_.back());
   spare_.pop_back();
-  leaf->count = 0;
   return leaf;
 }
 

@@ -4,9 +4,12 @@
 
 #include <vector>
 
+#include "allocators/arena_allocator.h"
 #include "allocators/bfc_allocator.h"
 #include "allocators/caching_allocator.h"
 #include "allocators/direct_allocator.h"
+#include "allocators/pool_allocator.h"
+#include "allocators/two_ended_allocator.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/suggest.h"
 
@@ -85,6 +88,20 @@ std::unique_ptr<Allocator> make_caching(const StrategySettings& settings, Device
                                             caching_rules(settings.options));
 }
 
+std::unique_ptr<Allocator> make_pool(const StrategySettings& settings, Device& device) {
+  return std::make_unique<PoolAllocator>(device, settings.name, asked_limit(settings, device),
+                                         settings.options.bytes("initial").value_or(0));
+}
+
+std::unique_ptr<Allocator> make_arena(const StrategySettings& settings, Device& device) {
+  return std::make_unique<ArenaAllocator>(device, settings.name, asked_limit(settings, device));
+}
+
+std::unique_ptr<Allocator> make_two_ended(const StrategySettings& settings, Device& device) {
+  return std::make_unique<TwoEndedAllocator>(device, settings.name, pool_limit(settings, device),
+                                             settings.options.bytes("large").value_or(kTwoEndedLargeBytes));
+}
+
 std::unique_ptr<Allocator> make_direct(const StrategySettings& settings, Device& device) {
   return std::make_unique<DirectAllocator>(device, settings.name, asked_limit(settings, device));
 }
@@ -94,8 +111,14 @@ constexpr Strategy kStrategies[] = {
      make_grab_all},
     {"allow-growth", "takes regions of doubling size as they are needed, from 2 MiB", make_allow_growth},
     {"hard-limit", "takes a fixed number of bytes at the start and never more", make_hard_limit},
+    {"two-ended", "takes what grab-all takes; small blocks lie at the high end, large ones at the low one",
+     make_two_ended, kTwoEndedOptions},
     {"caching", "keeps segments of a few sizes and cuts them into blocks, as PyTorch does by default",
      make_caching, kCachingOptions},
+    {"pool", "doubles its segments, or takes half of what the limit leaves, as RMM's pool does", make_pool,
+     kPoolOptions},
+    {"arena", "half of the free memory in one piece, with parts of it for each stream, as RMM's arena does",
+     make_arena},
     {"direct", "asks the driver at every call and keeps nothing: the baseline", make_direct},
 };
 

@@ -1,0 +1,113 @@
+#include "allocators/arena_allocator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/core/bytes.h"
+
+namespace headroom {
+namespace {
+
+// RMM's superblock::minimum_size: what is larger goes past the streams' arenas.
+constexpr int64_t kSuperblockBytes = kMiB;
+
+// The one list of free blocks in the segment, and in each arena.
+constexpr int32_t kList = 0;
+
+// The first block by address that is large enough, cut to size; kNone when there is none.
+BlockStore::Index take_first_fit(BlockStore& store, int64_t bytes) {
+  const BlockStore::Index block = store.first_fit(kList, bytes);
+  if (block == BlockStore::kNone) return block;
+  if (store.at(block).bytes > bytes) {
+    store.take_cut(block, bytes, bytes);
+  } else {
+    store.take(block, bytes);
+  }
+  return block;
+}
+
+}  // namespace
+
+ArenaAllocator::ArenaAllocator(Device& device, std::string name, std::optional<Limit> limit)
+    : SegmentAllocator(device, std::move(name), limit),
+      bytes_(limit ? reservable_bytes() : device.memory().info().free / 2 / kAlignment * kAlignment) {
+  store_.add_list();
+  if (bytes_ < kAlignment || add_segment(bytes_, kList) == BlockStore::kNone) {
+    throw out_of_memory(std::max(bytes_, kAlignment));
+  }
+}
+
+Allocator::Block ArenaAllocator::do_allocate(int64_t bytes, Stream stream) {
+  // It may have gone back to the driver while nothing was live.
+  if (segment_bytes() == 0 && add_segment(bytes_, kList) == BlockStore::kNone) return {};
+  const auto attempt = [&] {
+    return bytes > kSuperblockBytes ? allocate_large(bytes) : allocate_small(arena_of(stream), bytes);
+  };
+  const Block block = attempt();
+  return block.pointer == nullptr && defragment() ? attempt() : block;
+}
+
+int64_t ArenaAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
+  if (bytes > kSuperblockBytes) return store_.give_back(pointer, bytes).bytes;
+  if (const int64_t own = arena_of(stream).superblocks.give_back(pointer, bytes).bytes) return own;
+  for (Arena& arena : arenas_) {
+    if (const int64_t other = arena.superblocks.give_back(pointer, bytes).bytes) return other;
+  }
+  return 0;
+}
+
+int64_t ArenaAllocator::do_trim() noexcept {
+  defragment();
+  return SegmentAllocator::do_trim();
+}
+
+int64_t ArenaAllocator::largest_free_block() const {
+  int64_t largest = SegmentAllocator::largest_free_block();
+  for (const Arena& arena : arenas_) largest = std::max(largest, arena.superblocks.largest_free_bytes());
+  return largest;
+}
+
+Allocator::Block ArenaAllocator::allocate_large(int64_t bytes) {
+  const Index block = take_first_fit(store_, bytes);
+  if (block == BlockStore::kNone) return {};
+  return {store_.at(block).pointer, bytes};
+}
+
+Allocator::Block ArenaAllocator::allocate_small(Arena& arena, int64_t bytes) {
+  Index block = take_first_fit(arena.superblocks, bytes);
+  if (block == BlockStore::kNone) {
+    const Index superblock = take_first_fit(store_, kSuperblockBytes);
+    if (superblock == BlockStore::kNone) return {};
+    const BlockStore::Block& record = store_.at(superblock);
+    arena.superblocks.add_segment(record.pointer, record.bytes, kList, record.place);
+    block = take_first_fit(arena.superblocks, bytes);
+  }
+  return {arena.superblocks.at(block).pointer, bytes};
+}
+
+// Superblocks without a live block go back to the segment; false when there were none.
+bool ArenaAllocator::defragment() noexcept {
+  bool found = false;
+  for (Arena& arena : arenas_) {
+    arena.superblocks.for_each_segment([&](Index block) {
+      if (!arena.superblocks.covers_segment(block) || !arena.superblocks.is_free(block)) return;
+      const void* pointer = arena.superblocks.at(block).pointer;
+      arena.superblocks.remove_segment(block);
+      store_.give_back(pointer, kSuperblockBytes);
+      found = true;
+    });
+  }
+  return found;
+}
+
+ArenaAllocator::Arena& ArenaAllocator::arena_of(Stream stream) {
+  const auto found = std::find_if(arenas_.begin(), arenas_.end(),
+                                  [stream](const Arena& arena) { return arena.stream == stream; });
+  if (found != arenas_.end()) return *found;
+  Arena& arena = arenas_.emplace_back();
+  arena.stream = stream;
+  arena.superblocks.add_list();
+  return arena;
+}
+
+}  // namespace headroom

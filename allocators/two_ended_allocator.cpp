@@ -1,0 +1,39 @@
+#include "allocators/two_ended_allocator.h"
+
+#include <utility>
+
+namespace headroom {
+namespace {
+
+constexpr int32_t kList = 0;
+
+}  // namespace
+
+TwoEndedAllocator::TwoEndedAllocator(Device& device, std::string name, Limit limit, int64_t large_bytes)
+    : SegmentAllocator(device, std::move(name), limit), large_bytes_(large_bytes) {
+  store_.add_list();
+  if (!take_segment(kAlignment)) throw out_of_memory(kAlignment);
+}
+
+Allocator::Block TwoEndedAllocator::do_allocate(int64_t bytes, Stream) {
+  // It may have gone back to the driver while nothing was live.
+  if (segment_bytes() == 0 && !take_segment(bytes)) return {};
+  const Index block = store_.best_fit(kList, bytes);
+  if (block == BlockStore::kNone) return {};
+  if (store_.at(block).bytes == bytes) return take(block, bytes);
+  return bytes < large_bytes_ ? take_tail(block, bytes, bytes) : take_cut(block, bytes, bytes);
+}
+
+int64_t TwoEndedAllocator::do_deallocate(void* pointer, int64_t bytes, Stream) noexcept {
+  return store_.give_back(pointer, bytes).bytes;
+}
+
+bool TwoEndedAllocator::take_segment(int64_t least_bytes) {
+  for (int64_t size = reservable_bytes(); size >= least_bytes;
+       size = size / 10 * 9 / kAlignment * kAlignment) {
+    if (add_segment(size, kList) != BlockStore::kNone) return true;
+  }
+  return false;
+}
+
+}  // namespace headroom

@@ -1,0 +1,70 @@
+// One segment with two ends: what lies where, and how little more than the largest live set it needs.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "allocators/two_ended_allocator.h"
+#include "runtime/core/bytes.h"
+#include "runtime/core/cpu/cpu_device.h"
+#include "tests/allocators/real_traces.h"
+
+namespace headroom {
+namespace {
+
+int64_t distance(const void* from, const void* to) {
+  return static_cast<const char*>(to) - static_cast<const char*>(from);
+}
+
+TEST(TwoEnded, LargeBlocksGrowFromTheLowEndAndSmallOnesFromTheHighEnd) {
+  CpuDevice cpu(kGiB);
+  TwoEndedAllocator allocator(cpu, "two-ended", Limit{256 * kMiB}, 32 * kMiB);
+  void* low = allocator.allocate(32 * kMiB);
+  EXPECT_EQ(distance(low, allocator.allocate(kMiB)), 255 * kMiB);
+  EXPECT_EQ(distance(low, allocator.allocate(40 * kMiB)), 32 * kMiB);
+  EXPECT_EQ(distance(low, allocator.allocate(2 * kMiB)), 253 * kMiB);
+}
+
+TEST(TwoEnded, ASmallBlockTakesTheSmallestHoleAndItsHighEnd) {
+  CpuDevice cpu(kGiB);
+  TwoEndedAllocator allocator(cpu, "two-ended", Limit{256 * kMiB}, 32 * kMiB);
+  void* hole = allocator.allocate(32 * kMiB);
+  allocator.allocate(33 * kMiB);
+  allocator.deallocate(hole, 32 * kMiB);
+  EXPECT_EQ(distance(hole, allocator.allocate(kMiB)), 31 * kMiB);
+}
+
+TEST(TwoEnded, TakesNineTenthsWhileTheDeviceHasLess) {
+  CpuDevice cpu(95 * kMiB);
+  TwoEndedAllocator allocator(cpu, "two-ended", Limit{100 * kMiB}, 32 * kMiB);
+  EXPECT_EQ(allocator.statistics().reserved.current, 90 * kMiB);
+}
+
+// The capacity in multiples of the largest live set at which the trace fits, and at which it goes on to fit
+// when there is more: with best fit a larger region is another placement, not a better one.
+struct Capacity {
+  const char* trace;
+  double ratio;
+};
+
+class TwoEndedTraces : public testing::TestWithParam<Capacity> {};
+
+TEST_P(TwoEndedTraces, FitInHardlyMoreThanTheLargestLiveSet) {
+  const auto events = read_trace(GetParam().trace);
+  if (events.empty()) GTEST_SKIP() << "no trace in " << traces_folder();
+  const auto need = static_cast<double>(largest_live_set(events));
+  for (const double more : {0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.5, 1.0}) {
+    const auto limit = static_cast<int64_t>(need * (GetParam().ratio + more));
+    const Replay run = replay(events, {.name = "two-ended", .limit_bytes = limit});
+    EXPECT_EQ(run.statistics.failures, 0) << more;
+    EXPECT_EQ(run.statistics.driver_allocations, 1) << more;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Traces, TwoEndedTraces,
+                         testing::Values(Capacity{"resnet50", 1.01}, Capacity{"deeplab", 1.02},
+                                         Capacity{"gpt2_train", 1.01}, Capacity{"gnn", 1.05}),
+                         [](const auto& row) { return row.param.trace; });
+
+}  // namespace
+}  // namespace headroom
