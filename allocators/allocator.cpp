@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
@@ -31,43 +32,149 @@ Allocator::Allocator(Device& device, std::string name, std::optional<Limit> limi
 void* Allocator::allocate(int64_t bytes, Stream stream) {
   if (bytes < 0) throw InvalidArgument(fmt::format("cannot allocate a negative size: {} bytes", bytes));
   if (bytes == 0) return nullptr;
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   Block block;
   if (bytes <= kLargestRequest) {
     const int64_t rounded = round_up(bytes, kAlignment);
-    block = do_allocate(rounded, stream);
-    if (block.pointer == nullptr && trimming_can_help(rounded) && do_trim() > 0) {
-      block = do_allocate(rounded, stream);
+    block = find_block(rounded, stream);
+    for (int attempt = 1; block.pointer == nullptr && handler_ && attempt <= kMostHandlerCalls; ++attempt) {
+      const OutOfMemoryHandler handler = handler_;
+      lock.unlock();
+      const bool again = handler(bytes, attempt);
+      lock.lock();
+      if (!again) break;
+      block = find_block(rounded, stream);
       if (block.pointer != nullptr) ++statistics_.retries;
     }
   }
   if (block.pointer == nullptr) {
     ++statistics_.failures;
+    notify(AllocatorEvent::Kind::kOutOfMemory, nullptr, bytes, stream);
     throw out_of_memory(bytes);
   }
   ++statistics_.allocations;
   statistics_.requested.add(bytes);
   statistics_.allocated.add(block.bytes);
+  statistics_.active.add(block.bytes);
+  notify(AllocatorEvent::Kind::kAllocate, block.pointer, bytes, stream);
   return block.pointer;
+}
+
+// As found, else after a wait for pending blocks, else after a trim.
+Allocator::Block Allocator::find_block(int64_t bytes, Stream stream) {
+  if (!pending_.empty()) finish_pending(false);
+  Block block = do_allocate(bytes, stream);
+  if (block.pointer != nullptr) return block;
+  bool freed = finish_pending(true);
+  if (freed) block = do_allocate(bytes, stream);
+  if (block.pointer == nullptr && trimming_can_help(bytes) && do_trim() > 0) {
+    freed = true;
+    block = do_allocate(bytes, stream);
+  }
+  if (freed && block.pointer != nullptr) ++statistics_.retries;
+  return block;
 }
 
 void Allocator::deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
   if (pointer == nullptr) return;
   const std::lock_guard lock(mutex_);
+  notify(AllocatorEvent::Kind::kDeallocate, pointer, bytes, stream);
+  ++statistics_.deallocations;
+  statistics_.requested.add(-bytes);
+  if (!other_uses_.empty() && defer(pointer, bytes, stream)) {
+    // What the block is larger than that is known, and counted, when it comes back.
+    statistics_.allocated.add(-round_up(bytes, kAlignment));
+    return;
+  }
+  const int64_t block_bytes = give_back(pointer, bytes, stream);
+  statistics_.allocated.add(-block_bytes);
+}
+
+int64_t Allocator::give_back(void* pointer, int64_t bytes, Stream stream) noexcept {
   const int64_t block_bytes = do_deallocate(pointer, round_up(bytes, kAlignment), stream);
   if (block_bytes == 0) {
     std::fprintf(stderr, "headroom: %s: deallocate(%p, %lld bytes): no such live block\n", name_.c_str(),
                  pointer, static_cast<long long>(bytes));
     std::abort();
   }
-  ++statistics_.deallocations;
-  statistics_.requested.add(-bytes);
-  statistics_.allocated.add(-block_bytes);
+  statistics_.active.add(-block_bytes);
+  return block_bytes;
+}
+
+void Allocator::record_use(void* pointer, Stream stream) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Stream>& streams = other_uses_[pointer];
+  if (std::find(streams.begin(), streams.end(), stream) == streams.end()) streams.push_back(stream);
+}
+
+// False when no other stream uses the block, or when that cannot be found out any more because the device
+// has failed.
+bool Allocator::defer(void* pointer, int64_t bytes, Stream stream) noexcept {
+  const auto uses = other_uses_.find(pointer);
+  if (uses == other_uses_.end()) return false;
+  try {
+    Pending pending{pointer, bytes, stream, {}};
+    for (const Stream other : uses->second) {
+      if (!(other == stream)) pending.events.push_back(device_.record_event(other));
+    }
+    other_uses_.erase(uses);
+    if (pending.events.empty()) return false;
+    pending_.push_back(std::move(pending));
+  } catch (...) {
+    return false;
+  }
+  return true;
+}
+
+bool Allocator::finish_pending(bool wait) {
+  const auto is_done = [wait](const Pending& pending) {
+    for (const std::unique_ptr<Event>& event : pending.events) {
+      if (wait) event->wait();
+      if (!event->done()) return false;
+    }
+    return true;
+  };
+  bool any = false;
+  for (size_t i = 0; i < pending_.size();) {
+    if (!is_done(pending_[i])) {
+      ++i;
+      continue;
+    }
+    const int64_t block_bytes = give_back(pending_[i].pointer, pending_[i].bytes, pending_[i].stream);
+    statistics_.allocated.add(round_up(pending_[i].bytes, kAlignment) - block_bytes);
+    pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
+    any = true;
+  }
+  return any;
 }
 
 int64_t Allocator::trim() noexcept {
   const std::lock_guard lock(mutex_);
+  try {
+    finish_pending(false);
+  } catch (const Error&) {  // the device has failed: what is pending stays so
+  }
   return do_trim();
+}
+
+void Allocator::set_out_of_memory_handler(OutOfMemoryHandler handler) {
+  const std::lock_guard lock(mutex_);
+  handler_ = std::move(handler);
+}
+
+void Allocator::set_observer(std::function<void(const AllocatorEvent&)> observer) {
+  const std::lock_guard lock(mutex_);
+  observer_ = std::move(observer);
+}
+
+void Allocator::notify(AllocatorEvent::Kind kind, void* pointer, int64_t bytes, Stream stream) const {
+  if (observer_) observer_({kind, pointer, bytes, stream});
+}
+
+void Allocator::follow(Stream stream, Stream freed_on) {
+  if (stream == freed_on) return;
+  device_.wait(stream, freed_on);
+  ++statistics_.stream_waits;
 }
 
 Statistics Allocator::statistics() const {

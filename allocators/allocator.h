@@ -3,22 +3,28 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
+#include <vector>
 
 #include "runtime/core/device.h"
 #include "runtime/core/errors.h"
 
 namespace headroom {
 
-// Bytes of one kind, now and at their highest.
+// Bytes of one kind: now, at their highest, and all that ever came.
 struct Gauge {
   int64_t current = 0;
   int64_t peak = 0;
+  int64_t total = 0;
 
   void add(int64_t bytes) {
     current += bytes;
+    if (bytes > 0) total += bytes;
     if (current > peak) peak = current;
   }
 };
@@ -27,6 +33,7 @@ struct Gauge {
 struct Statistics {
   Gauge requested;  // what callers asked for
   Gauge allocated;  // the blocks they got: rounding and unsplit remainders included
+  Gauge active;     // the same and the blocks that were given back while other streams still used them
   Gauge reserved;   // what is held from the driver
   int64_t allocations = 0;
   int64_t deallocations = 0;
@@ -34,6 +41,7 @@ struct Statistics {
   int64_t driver_releases = 0;
   int64_t retries = 0;  // allocations that succeeded only after a trim
   int64_t failures = 0;
+  int64_t stream_waits = 0;        // blocks that another stream had to wait for
   int64_t largest_free_block = 0;  // inside what is reserved
 
   // Share of the idle reserved bytes that is outside the largest free block: 0 when nothing is idle, so never
@@ -52,6 +60,15 @@ struct Limit {
   LimitScope scope = LimitScope::kPool;
 };
 
+// What happened to a block, for those who watch.
+struct AllocatorEvent {
+  enum class Kind : uint8_t { kAllocate, kDeallocate, kOutOfMemory };
+  Kind kind;
+  void* pointer;            // null when there was no room
+  int64_t requested_bytes;  // what the caller asked for
+  Stream stream;
+};
+
 // A strategy over one device's memory. Public calls check, count and lock; strategies implement the private
 // ones. The caller gives the size back when it deallocates, so no strategy needs a header in device memory.
 class Allocator {
@@ -66,15 +83,29 @@ class Allocator {
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
 
-  // Memory of `bytes` (>= 0) for use on `stream`; zero bytes give a null pointer. Trims and retries once
-  // before it throws OutOfMemory, whose facts are filled but for op and tensor; throws InvalidArgument for a
-  // negative size.
+  // Memory of `bytes` (>= 0) for use on `stream`, whose queued work may write to it at once; zero bytes give
+  // a null pointer. Where there is no room, waits for blocks that other streams still use, trims, and asks
+  // the out-of-memory handler, with a retry after each, before it throws OutOfMemory, whose facts are filled
+  // but for op and tensor; throws InvalidArgument for a negative size.
   void* allocate(int64_t bytes, Stream stream = {});
-  // Takes back what allocate returned for the same `bytes`. A null pointer does nothing. Any other pointer or
-  // size ends the program: going on would hand the same memory out twice.
+  // Takes back what allocate returned for the same `bytes`; work that is queued on `stream` by now may still
+  // use it. A null pointer does nothing. Any other pointer or size ends the program: going on would hand the
+  // same memory out twice.
   void deallocate(void* pointer, int64_t bytes, Stream stream = {}) noexcept;
+  // Notes that work queued on `stream` by the time the block is deallocated uses it, too: it is not handed
+  // out again before that is done.
+  void record_use(void* pointer, Stream stream);
   // Gives what is reserved and wholly idle back to the driver; returns the bytes given back.
   int64_t trim() noexcept;
+
+  // Called with what was asked for and how often it was tried, when there is no room and nothing of its own
+  // helped: may deallocate blocks of this allocator, or make others free memory. True: try again, at most
+  // kMostHandlerCalls times for one request.
+  using OutOfMemoryHandler = std::function<bool(int64_t requested_bytes, int attempt)>;
+  static constexpr int kMostHandlerCalls = 16;
+  void set_out_of_memory_handler(OutOfMemoryHandler handler);
+  // Called for every event, in order, while the allocator is locked: it must not call back.
+  void set_observer(std::function<void(const AllocatorEvent&)> observer);
 
   Statistics statistics() const;
   // The cap on what this allocator may reserve: as asked for, or as the strategy derived it (device less a
@@ -97,6 +128,9 @@ class Allocator {
   // is no room or the limit forbids it.
   void* reserve(int64_t bytes);
   void unreserve(void* pointer, int64_t bytes) noexcept;
+  // What is queued on `stream` from now on begins after the work of `freed_on`, on which the memory was used
+  // last. To be called before memory is handed out to another stream than it came back from.
+  void follow(Stream stream, Stream freed_on);
   // How much one reserve may ask for by the limit alone; the largest multiple of kAlignment without one.
   int64_t reservable_bytes() const;
   // The error for a request that found no room, with what is known now.
@@ -112,6 +146,20 @@ class Allocator {
   virtual int64_t do_trim() noexcept = 0;
   virtual int64_t largest_free_block() const = 0;
 
+  // A block given back while other streams used it.
+  struct Pending {
+    void* pointer;
+    int64_t bytes;
+    Stream stream;
+    std::vector<std::unique_ptr<Event>> events;
+  };
+
+  Block find_block(int64_t bytes, Stream stream);
+  int64_t give_back(void* pointer, int64_t bytes, Stream stream) noexcept;
+  bool defer(void* pointer, int64_t bytes, Stream stream) noexcept;
+  // Gives pending blocks back: those that are done, or all after a wait. True when there were any.
+  bool finish_pending(bool wait);
+  void notify(AllocatorEvent::Kind kind, void* pointer, int64_t bytes, Stream stream) const;
   bool trimming_can_help(int64_t bytes) const;
   MemoryFacts facts_now(int64_t requested_bytes) const;
 
@@ -120,6 +168,10 @@ class Allocator {
   const std::optional<Limit> limit_;
   mutable std::mutex mutex_;
   Statistics statistics_;
+  std::unordered_map<void*, std::vector<Stream>> other_uses_;  // by block; most blocks have none
+  std::vector<Pending> pending_;
+  OutOfMemoryHandler handler_;
+  std::function<void(const AllocatorEvent&)> observer_;
 };
 
 }  // namespace headroom

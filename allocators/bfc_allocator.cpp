@@ -51,17 +51,35 @@ std::vector<int64_t> BfcAllocator::region_bytes() const {
   return result;
 }
 
-Allocator::Block BfcAllocator::do_allocate(int64_t bytes, Stream) {
-  const Block block = take_best_fit(bytes);
+Allocator::Block BfcAllocator::do_allocate(int64_t bytes, Stream stream) {
+  const Block block = take_best_fit(bytes, stream);
   if (block.pointer != nullptr || !extend(bytes)) return block;
-  return take_best_fit(bytes);
+  return take_best_fit(bytes, stream);
 }
 
-Allocator::Block BfcAllocator::take_best_fit(int64_t bytes) {
+void BfcAllocator::Users::join(const Users& other) {
+  if (other.kind == Kind::kNone) return;
+  if (kind == Kind::kNone) {
+    *this = other;
+  } else if (other.kind == Kind::kMany || !(stream == other.stream)) {
+    kind = Kind::kMany;
+  }
+}
+
+void BfcAllocator::follow_users(const Users& users, Stream stream) {
+  if (users.kind == Users::Kind::kOne) {
+    follow(stream, users.stream);
+  } else if (users.kind == Users::Kind::kMany) {
+    for (const Stream other : streams_) follow(stream, other);
+  }
+}
+
+Allocator::Block BfcAllocator::take_best_fit(int64_t bytes, Stream stream) {
   for (size_t bin = static_cast<size_t>(bin_of(bytes)); bin < bins_.size(); ++bin) {
     const auto found = bins_[bin].lower_bound(FreeKey{bytes, 0, 0, 0});
     if (found == bins_[bin].end()) continue;
     const Index index = found->chunk;
+    follow_users(at(index).users, stream);
     bins_[bin].erase(found);
     const int64_t size = at(index).bytes;
     if (size >= 2 * bytes || size - bytes >= kLargestWasteBytes) split(index, bytes);
@@ -98,18 +116,20 @@ bool BfcAllocator::extend(int64_t bytes) {
   if (slot == regions_.size()) regions_.emplace_back();
   const Index index = new_chunk();
   regions_[slot] = {base, size, regions_made_++, index};
-  at(index) = {.bytes = size, .region = static_cast<Index>(slot)};
+  at(index) = {.bytes = size, .region = static_cast<Index>(slot), .users = {}};
   insert_free(index);
   return true;
 }
 
-int64_t BfcAllocator::do_deallocate(void* pointer, int64_t bytes, Stream) noexcept {
+int64_t BfcAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
   const auto found = live_.find(pointer);
   if (found == live_.end() || at(found->second).requested_bytes != bytes) return 0;
   Index index = found->second;
   live_.erase(found);
   const int64_t block_bytes = at(index).bytes;
   at(index).requested_bytes = 0;
+  at(index).users = {Users::Kind::kOne, stream};
+  if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) streams_.push_back(stream);
   const Index next = at(index).next;
   if (next != kNone && at(next).requested_bytes == 0) {
     erase_free(next);
@@ -155,7 +175,8 @@ void BfcAllocator::split(Index chunk, int64_t bytes) {
               .bytes = head.bytes - bytes,
               .region = head.region,
               .previous = chunk,
-              .next = head.next};
+              .next = head.next,
+              .users = head.users};
   if (head.next != kNone) at(head.next).previous = rest;
   head.next = rest;
   head.bytes = bytes;
@@ -166,6 +187,7 @@ void BfcAllocator::absorb_next(Index chunk) {
   Chunk& head = at(chunk);
   const Index gone = head.next;
   head.bytes += at(gone).bytes;
+  head.users.join(at(gone).users);
   head.next = at(gone).next;
   if (head.next != kNone) at(head.next).previous = chunk;
   recycle_chunk(gone);

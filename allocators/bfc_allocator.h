@@ -40,6 +40,14 @@ class BfcAllocator final : public Allocator {
     int64_t number = 0;  // counts regions as they are made
     Index first = kNone;
   };
+  // Whose queued work may still use a free piece: nobody's, one stream's, or that of any that blocks came
+  // back on.
+  struct Users {
+    enum class Kind : uint8_t { kNone, kOne, kMany };
+    Kind kind = Kind::kNone;
+    Stream stream;
+    void join(const Users& other);
+  };
   // A piece of a region, free or handed out. Pieces of one region form a list in address order.
   struct Chunk {
     int64_t offset_bytes = 0;
@@ -48,6 +56,7 @@ class BfcAllocator final : public Allocator {
     Index region = kNone;
     Index previous = kNone;
     Index next = kNone;
+    Users users;  // of a free one
   };
   // Free chunks are ordered by size, then by where they lie counted from the first region: addresses would
   // differ from run to run, and with them every choice after the first tie.
@@ -66,7 +75,8 @@ class BfcAllocator final : public Allocator {
   int64_t largest_free_block() const override;
 
   bool extend(int64_t bytes);
-  Block take_best_fit(int64_t bytes);
+  Block take_best_fit(int64_t bytes, Stream stream);
+  void follow_users(const Users& users, Stream stream);
   void split(Index chunk, int64_t bytes);
   void absorb_next(Index chunk);
   void insert_free(Index chunk);
@@ -84,6 +94,7 @@ class BfcAllocator final : public Allocator {
   std::pmr::unordered_map<void*, Index> live_;
   std::vector<Chunk> chunks_;
   std::vector<Index> unused_chunks_;
+  std::vector<Stream> streams_;  // that blocks came back on
   std::vector<Region> regions_;  // a base of null: given back, to be filled again
   int64_t regions_made_ = 0;
   int64_t next_region_bytes_ = 0;

@@ -70,6 +70,11 @@ void SimulatedStreams::synchronize(Stream stream) {
   state_->now_us = state_->end_of(stream);
 }
 
+void SimulatedStreams::synchronize_all() {
+  const std::lock_guard lock(state_->mutex);
+  for (const auto& [stream, end_us] : state_->busy_until_us) state_->now_us = std::max(state_->now_us, end_us);
+}
+
 double SimulatedStreams::now_us() const {
   const std::lock_guard lock(state_->mutex);
   return state_->now_us;

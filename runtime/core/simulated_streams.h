@@ -22,6 +22,8 @@ class SimulatedStreams {
   std::unique_ptr<Event> record(Stream stream);
   // Moves the clock on to the end of the stream's work.
   void synchronize(Stream stream);
+  // To the end of all work.
+  void synchronize_all();
   double now_us() const;
 
  private:

@@ -24,7 +24,7 @@ SimulatedGpu::SimulatedGpu(DeviceProfile profile, int ordinal)
       ordinal_(ordinal),
       name_(fmt::format("/device:GPU:{}", ordinal)),
       description_("simulated " + profile_.name),
-      memory_(profile_) {}
+      memory_(profile_, streams_) {}
 
 void SimulatedGpu::initialise() {
   const std::lock_guard lock(mutex_);

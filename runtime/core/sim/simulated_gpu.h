@@ -55,8 +55,8 @@ class SimulatedGpu final : public Device {
   const int ordinal_;
   const std::string name_;
   const std::string description_;
-  SimulatedMemory memory_;
   SimulatedStreams streams_;
+  SimulatedMemory memory_;
   mutable std::mutex mutex_;
   bool has_context_ = false;
   std::array<bool, 3> started_{};  // by Library

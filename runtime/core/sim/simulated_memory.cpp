@@ -18,10 +18,11 @@ constexpr int64_t kSmallUnit = 512;
 
 }  // namespace
 
-SimulatedMemory::SimulatedMemory(const DeviceProfile& profile)
+SimulatedMemory::SimulatedMemory(const DeviceProfile& profile, SimulatedStreams& streams)
     : granularity_bytes_(profile.granularity_bytes),
       driver_call_us_(profile.driver_call_us),
       small_driver_call_us_(profile.small_driver_call_us),
+      streams_(streams),
       ledger_(profile.total_bytes, profile.others_bytes),
       virtual_memory_(ledger_, profile.granularity_bytes, profile.virtual_memory) {
   if (granularity_bytes_ < kSmallUnit) {
@@ -47,6 +48,7 @@ void SimulatedMemory::release(void* pointer, int64_t bytes) noexcept {
   if (pointer == nullptr) return;
   const bool small = bytes < kSmallBytes;
   spend(small ? small_driver_call_us_ : driver_call_us_);
+  streams_.synchronize_all();
   return_host_pages(pointer, bytes);
   small ? give_back_small(bytes) : ledger_.give_back(round_up(bytes, granularity_bytes_));
 }

@@ -8,13 +8,15 @@
 #include "runtime/core/host_virtual_memory.h"
 #include "runtime/core/memory_ledger.h"
 #include "runtime/core/sim/profiles.h"
+#include "runtime/core/simulated_streams.h"
 
 namespace headroom {
 
 class SimulatedMemory final : public DeviceMemory {
  public:
-  // Throws InvalidArgument for a profile whose sizes contradict each other.
-  explicit SimulatedMemory(const DeviceProfile& profile);
+  // `streams` are the GPU's, which release() waits for as cudaFree does. Throws InvalidArgument for a profile
+  // whose sizes contradict each other.
+  SimulatedMemory(const DeviceProfile& profile, SimulatedStreams& streams);
 
   void* try_allocate(int64_t bytes) override;
   void release(void* pointer, int64_t bytes) noexcept override;
@@ -38,6 +40,7 @@ class SimulatedMemory final : public DeviceMemory {
   const int64_t granularity_bytes_;
   const double driver_call_us_;
   const double small_driver_call_us_;
+  SimulatedStreams& streams_;
   MemoryLedger ledger_;
   HostVirtualMemory virtual_memory_;
   mutable std::mutex mutex_;

@@ -1,0 +1,140 @@
+// What every strategy promises when several streams use its memory, on a simulated GPU whose work takes time.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "allocators/strategy_text.h"
+#include "runtime/core/bytes.h"
+#include "runtime/core/sim/simulated_gpu.h"
+#include "tests/allocators/devices.h"
+
+namespace headroom {
+namespace {
+
+constexpr int64_t kLimit = 96 * kMiB;
+
+class StrategyStreams : public testing::TestWithParam<std::string> {
+ protected:
+  std::unique_ptr<Allocator> make() {
+    return make_allocator({.name = GetParam(), .limit_bytes = kLimit}, gpu_);
+  }
+
+  SimulatedGpu gpu_{small_profile()};
+  const Stream one_ = gpu_.new_stream(), two_ = gpu_.new_stream();
+};
+
+TEST_P(StrategyStreams, OneStreamNeverWaits) {
+  const auto allocator = make();
+  for (int i = 0; i < 20; ++i) {
+    void* a = allocator->allocate(kMiB, one_);
+    void* b = allocator->allocate(3 * kMiB, one_);
+    allocator->deallocate(a, kMiB, one_);
+    allocator->deallocate(b, 3 * kMiB, one_);
+  }
+  EXPECT_EQ(allocator->statistics().stream_waits, 0);
+}
+
+// Whoever gets memory on another stream than it came back on must start after the work that still uses it.
+TEST_P(StrategyStreams, ReuseOnAnotherStreamFollowsTheWorkOfTheFirst) {
+  const auto allocator = make();
+  std::set<void*> used;
+  for (int i = 0; i < 20; ++i) used.insert(allocator->allocate(4 * kMiB, one_));
+  gpu_.streams().occupy(one_, 1000);
+  for (void* pointer : used) allocator->deallocate(pointer, 4 * kMiB, one_);
+  bool reused = false;
+  std::vector<void*> again;
+  for (int i = 0; i < 20; ++i) {
+    void* pointer = allocator->allocate(4 * kMiB, two_);
+    again.push_back(pointer);
+    if (!used.contains(pointer)) continue;
+    reused = true;
+    const std::unique_ptr<Event> event = gpu_.record_event(two_);
+    EXPECT_TRUE(gpu_.streams().now_us() >= 1000 || !event->done()) << "stream two may run at once";
+  }
+  EXPECT_TRUE(reused) << "the limit leaves no other memory";
+  for (void* pointer : again) allocator->deallocate(pointer, 4 * kMiB, two_);
+}
+
+TEST_P(StrategyStreams, ABlockThatAnotherStreamUsesComesBackWhenThatIsDone) {
+  const auto allocator = make();
+  void* block = allocator->allocate(40 * kMiB, one_);
+  gpu_.streams().occupy(two_, 500);
+  allocator->record_use(block, two_);
+  allocator->deallocate(block, 40 * kMiB, one_);
+  Statistics now = allocator->statistics();
+  EXPECT_EQ(now.requested.current, 0);
+  EXPECT_EQ(now.active.current - now.allocated.current, 40 * kMiB);
+  // There is no room without it: the allocator has to wait.
+  void* large = allocator->allocate(80 * kMiB, one_);
+  EXPECT_GE(gpu_.streams().now_us(), 500);
+  now = allocator->statistics();
+  EXPECT_EQ(now.active.current, now.allocated.current);
+  EXPECT_EQ(now.retries, 1);
+  allocator->deallocate(large, 80 * kMiB, one_);
+  EXPECT_EQ(allocator->statistics().active.current, 0);
+}
+
+TEST_P(StrategyStreams, APendingBlockIsReusedWithoutAWaitOnceItIsDone) {
+  const auto allocator = make();
+  void* block = allocator->allocate(40 * kMiB, one_);
+  gpu_.streams().occupy(two_, 500);
+  allocator->record_use(block, two_);
+  allocator->deallocate(block, 40 * kMiB, one_);
+  gpu_.synchronize(two_);
+  void* large = allocator->allocate(80 * kMiB, one_);
+  EXPECT_EQ(gpu_.streams().now_us(), 500);
+  allocator->deallocate(large, 80 * kMiB, one_);
+}
+
+TEST_P(StrategyStreams, TheHandlerMayFreeAndIsAskedABoundedNumberOfTimes) {
+  const auto allocator = make();
+  void* block = allocator->allocate(60 * kMiB, one_);
+  int calls = 0;
+  allocator->set_out_of_memory_handler([&](int64_t requested, int attempt) {
+    EXPECT_EQ(requested, 60 * kMiB);
+    EXPECT_EQ(attempt, ++calls);
+    if (attempt == 2) allocator->deallocate(std::exchange(block, nullptr), 60 * kMiB, one_);
+    return true;
+  });
+  void* second = allocator->allocate(60 * kMiB, one_);
+  EXPECT_EQ(calls, 2);
+  calls = 0;
+  EXPECT_THROW(allocator->allocate(60 * kMiB, one_), OutOfMemory);
+  EXPECT_EQ(calls, Allocator::kMostHandlerCalls);
+  allocator->deallocate(second, 60 * kMiB, one_);
+}
+
+TEST_P(StrategyStreams, TheObserverSeesEveryEventInOrder) {
+  const auto allocator = make();
+  std::vector<AllocatorEvent> events;
+  allocator->set_observer([&](const AllocatorEvent& event) { events.push_back(event); });
+  void* block = allocator->allocate(1000, two_);
+  EXPECT_THROW(allocator->allocate(200 * kMiB, one_), OutOfMemory);
+  allocator->deallocate(block, 1000, two_);
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0].kind, AllocatorEvent::Kind::kAllocate);
+  EXPECT_EQ(events[0].pointer, block);
+  EXPECT_EQ(events[0].requested_bytes, 1000);
+  EXPECT_EQ(events[0].stream, two_);
+  EXPECT_EQ(events[1].kind, AllocatorEvent::Kind::kOutOfMemory);
+  EXPECT_EQ(events[1].requested_bytes, 200 * kMiB);
+  EXPECT_EQ(events[2].kind, AllocatorEvent::Kind::kDeallocate);
+  EXPECT_EQ(events[2].pointer, block);
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> result;
+  for (const Strategy& strategy : strategies()) result.emplace_back(strategy.name);
+  return result;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StrategyStreams, testing::ValuesIn(names()), [](const auto& row) {
+  std::string name = row.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace headroom
