@@ -125,11 +125,11 @@ std::optional<PlanSet> kept_plans(const std::string& path, const std::string& pr
   return row == table.end() ? std::nullopt : std::optional(row->second);
 }
 
-void keep_plans(const std::string& path, const std::string& problem, const PlanSet& plans) noexcept {
-  if (path.empty() || plans.choices.empty()) return;
+bool keep_plans(const std::string& path, const std::string& problem, const PlanSet& plans) noexcept {
+  if (path.empty() || plans.choices.empty()) return false;
   try {
     std::optional<PlanTable> table = read_table(path);
-    if (!table) return;
+    if (!table) return false;
     (*table)[problem] = plans;
     std::string text = plans_text(*table);
     if (static_cast<int64_t>(text.size()) > kMaxFileBytes) text = plans_text({{problem, plans}});
@@ -137,8 +137,9 @@ void keep_plans(const std::string& path, const std::string& problem, const PlanS
     if (!folder.empty()) std::filesystem::create_directories(folder);
     const std::string_view parts[] = {text};
     write_file(path, parts);
+    return true;
   } catch (const std::exception&) {
-    // Measuring again next time is the only loss.
+    return false;
   }
 }
 

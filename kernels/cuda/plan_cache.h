@@ -44,7 +44,7 @@ std::string plan_cache_path();
 // be measured again.
 std::optional<PlanSet> kept_plans(const std::string& path, const std::string& problem);
 // Adds what a search found to the file, replacing it as a whole, so that other processes see the old one or
-// the new one. Does nothing when the file cannot be written or holds something else than plans.
-void keep_plans(const std::string& path, const std::string& problem, const PlanSet& plans) noexcept;
+// the new one. False, and nothing has changed, when the file cannot be written or holds something else.
+bool keep_plans(const std::string& path, const std::string& problem, const PlanSet& plans) noexcept;
 
 }  // namespace headroom::cuda

@@ -145,7 +145,8 @@ PlanChoice choose_plan(const Request& request, const PlanSearch& search) {
   std::vector<PlanChoice> choices;
   if (timing) {
     choices = pareto_front(timed(search, candidates));
-    keep_plans(path, problem, {limit, choices});
+    const bool kept = keep_plans(path, problem, {limit, choices});
+    if (!kept && request.settings.deterministic) choices.clear();
   }
   for (const PlanCandidate& candidate : candidates) choices.push_back(candidate.choice);
   for (const PlanChoice& choice : choices) {

@@ -63,7 +63,7 @@ class PlanCacheFile : public testing::Test {
 
 TEST_F(PlanCacheFile, KeepsWhatWasFoundForEachProblem) {
   EXPECT_FALSE(kept_plans(path, "a"));
-  keep_plans(path, "a", kPlans);
+  EXPECT_TRUE(keep_plans(path, "a", kPlans));
   const PlanSet other{0, {{"other", 3, 0}}};
   keep_plans(path, "b", other);
   EXPECT_EQ(kept_plans(path, "a"), kPlans);
@@ -75,7 +75,7 @@ TEST_F(PlanCacheFile, AFileOfSomethingElseIsLeftAsItIs) {
   for (const char* content : {"not json", "{\"strategy\": \"direct\"}", " "}) {
     const std::string other = folder.write("other", content);
     EXPECT_FALSE(kept_plans(other, "a"));
-    keep_plans(other, "a", kPlans);
+    EXPECT_FALSE(keep_plans(other, "a", kPlans));
     EXPECT_EQ(read_file(other, 100), content);
   }
 }
@@ -92,8 +92,8 @@ TEST_F(PlanCacheFile, AnotherFormatABrokenFileAndAnEmptyOneAreReplaced) {
 }
 
 TEST_F(PlanCacheFile, WhereNothingCanBeWrittenNothingIsKept) {
-  keep_plans("/proc/no/such/folder/plans.json", "a", kPlans);
-  keep_plans("", "a", kPlans);
+  EXPECT_FALSE(keep_plans("/proc/no/such/folder/plans.json", "a", kPlans));
+  EXPECT_FALSE(keep_plans("", "a", kPlans));
   EXPECT_FALSE(kept_plans("/proc/no/such/folder/plans.json", "a"));
   EXPECT_FALSE(kept_plans("", "a"));
 }
