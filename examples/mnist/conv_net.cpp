@@ -8,7 +8,7 @@ namespace headroom {
 namespace {
 
 struct Layer {
-  const char* name;  // Keras' names, which the documents' messages show
+  const char* name;  // Keras' names, which TensorFlow's messages show
   Shape kernel;
 };
 

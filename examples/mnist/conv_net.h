@@ -1,4 +1,5 @@
-// The documents' conv net for 28x28 digits: 93,322 parameters. Knows no device and no data.
+// The small conv net of Chollet's "Deep Learning with Python" (2017) for 28x28 digits: 93,322 parameters.
+// Knows no device and no data.
 #pragma once
 
 #include <cstdint>

@@ -52,7 +52,7 @@ TEST(SimulatedGpu, WhatIsPendingAndWhatIsHeldAlwaysSumToTheOverhead) {
   }
 }
 
-TEST(SimulatedGpu, BlasWithoutRoomFailsInTheWordsOfTheDocument) {
+TEST(SimulatedGpu, BlasWithoutRoomFailsInTensorFlowsWords) {
   SimulatedGpu gpu(with_free("laptop-2gb", 99 * kMiB));
   try {
     gpu.start_library(Library::kBlas);
@@ -69,7 +69,7 @@ TEST(SimulatedGpu, BlasWithoutRoomFailsInTheWordsOfTheDocument) {
   }
 }
 
-TEST(SimulatedGpu, DnnWithoutRoomFailsInTheWordsOfTheDocument) {
+TEST(SimulatedGpu, DnnWithoutRoomFailsInTensorFlowsWords) {
   SimulatedGpu gpu(with_free("laptop-2gb", 99 * kMiB));
   try {
     gpu.start_library(Library::kDnn);
@@ -121,7 +121,7 @@ TEST(SimulatedGpu, KernelsWithoutRoomAreADeviceErrorThatNamesTheOp) {
   }
 }
 
-TEST(SimulatedGpu, ContextOnAFullCardFailsInTheWordsOfTheDocument) {
+TEST(SimulatedGpu, ContextOnAFullCardFailsInTensorFlowsWords) {
   DeviceProfile profile = find_profile("rtx-2080ti");
   profile.others_bytes = profile.total_bytes;
   SimulatedGpu gpu(profile, 2);
@@ -138,7 +138,7 @@ TEST(SimulatedGpu, ContextOnAFullCardFailsInTheWordsOfTheDocument) {
   }
 }
 
-TEST(SimulatedGpu, SixGigabyteCardHasTheDocumentsFreeMemory) {
+TEST(SimulatedGpu, SixGigabyteCardHasTheReportedFreeMemory) {
   SimulatedGpu gpu(find_profile("card-6gb"));
   gpu.initialise();
   std::vector<void*> blocks;

@@ -234,7 +234,7 @@ TEST(Training, LearnsDrawnDigitsAndEndsWithTheSameWeightsEveryTime) {
   }
 }
 
-TEST(Training, OnTheDocumentsLaptopFailsWithGrabAllAndTrainsWithGrowthAndLimit) {
+TEST(Training, OnTheLaptopFailsWithGrabAllAndTrainsWithGrowthAndLimit) {
   const Dataset training = draw_digits(64, 1), test = draw_digits(20, 1, 64);
   TrainSettings settings;
   settings.epochs = 1;

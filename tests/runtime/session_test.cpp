@@ -258,7 +258,7 @@ TEST(Session, OutOfMemoryNamesOpAndTensorAndLeavesTheSessionUsable) {
   }
 }
 
-TEST(Session, ABlasHandleThatFailsGivesTheDocumentsMessage) {
+TEST(Session, ABlasHandleThatFailsGivesTensorFlowsMessage) {
   Graph graph;
   const Value x = graph.input("x", {DType::kF32, {64, 576}});
   const Value w = graph.variable("w", {DType::kF32, {576, 64}}, zeros());

@@ -29,7 +29,7 @@ constexpr VirtualMemoryCosts kVirtualMemory = {.reserve = {10, 0},
                                                .unmap = between(13, 19),
                                                .release = between(8, 67)};
 
-// The TensorFlow document gives the sum, 431 MiB = 1455 - 1024, for context, handles and kernels. The split
+// What was reported of TensorFlow on such a laptop gives the sum, 431 MiB = 1455 - 1024, for context, handles and kernels. The split
 // is chosen so that its three runs come out as they did: of the 225 MiB that the default strategy leaves,
 // cuDNN's handle and kernels get their part, and cuBLAS's handle finds too little.
 const DeviceProfile kLaptop2Gb = {
@@ -54,7 +54,7 @@ const DeviceProfile kLaptop2Gb = {
     .virtual_memory = kVirtualMemory,
 };
 
-// The PyTorch document: a first small tensor shows 448 = 446 + 2 MiB, so kernels of its own count to the
+// As reported of PyTorch on such a card: a first small tensor shows 448 = 446 + 2 MiB, so kernels of its own count to the
 // context; others hold 931.56 = 6144 - 446 - 5 x 916 - 186.44. It says nothing of the model (compute
 // capability 7.5 is the RTX 2060's) nor of handles, which are the H200's.
 const DeviceProfile kCard6Gb = {
@@ -79,7 +79,7 @@ const DeviceProfile kCard6Gb = {
     .virtual_memory = kVirtualMemory,
 };
 
-// The document on four of them gives the total alone; the costs are the 2 GB laptop's, of the same software.
+// What was reported of four of them gives the total alone; the costs are the 2 GB laptop's, of the same software.
 const DeviceProfile kRtx2080Ti = {
     .name = "rtx-2080ti",
     .description = "GeForce RTX 2080 Ti",

@@ -58,7 +58,7 @@ TEST_F(CudaFailures, DnnWithoutRoomInThisProcessSaysInternalErrorAndStartsOnceTh
             "free: ok\n");
 }
 
-// The documents' failures word for word: here another process holds the card.
+// What users of the frameworks see as NOT_INITIALIZED: another process holds the card.
 TEST_F(CudaFailures, AProcessThatComesToAFullCardHasNoContextAndNotInitializedLibraries) {
   {
     CudaDevice device({});
