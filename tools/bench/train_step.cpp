@@ -95,8 +95,8 @@ void measure(int64_t batch, int steps, PlanMode mode, bool fused, bool by_node) 
         std::make_unique<TimedKernel>(make_cpu_kernel(node.op, inputs, outputs), &taken[timed.size()]));
   }
   const auto kernels = std::make_shared<const Kernels>(std::move(timed));
-  Session session(step.graph, make_plan(step.graph, {{step.loss}, true}, mode, kernels->workspace_bytes()),
-                  kernels, variables);
+  const Plan plan = make_plan(step.graph, {{step.loss}, true}, mode, kernels->workspace_bytes());
+  Session session(step.graph, plan, kernels, variables);
   feed(step, session, batch);
   for (int i = 0; i < 5; ++i) session.run();
   std::vector<double> whole, convolutions;
@@ -116,9 +116,9 @@ void measure(int64_t batch, int steps, PlanMode mode, bool fused, bool by_node) 
   const double total = median(whole), conv = median(convolutions);
   fmt::print(
       "{:<8} {:<8} step {:8.1f} us, convolutions {:8.1f} us, step/convolutions {:.3f}, {:6.0f} GFLOP/s "
-      "dense-equivalent\n",
+      "dense-equivalent; {} bytes, largest live set {}\n",
       to_string(mode), fused ? "fused" : "library", total, conv, total / conv,
-      kConvolutionFlops * static_cast<double>(batch) / conv / 1e3);
+      kConvolutionFlops * static_cast<double>(batch) / conv / 1e3, plan.peak_bytes, plan.lower_bound_bytes);
   std::vector<std::pair<double, std::string>> sorted;
   for (auto& [name, values] : nodes) sorted.emplace_back(median(values), name);
   std::sort(sorted.rbegin(), sorted.rend());
@@ -142,6 +142,8 @@ int main(int argc, char** argv) {
              bench::fma_peak_gflops());
   measure(batch, steps, PlanMode::kPacked, true, true);
   measure(batch, steps, PlanMode::kDynamic, true, false);
+  measure(batch, steps, PlanMode::kParallel, true, false);
   measure(batch, steps, PlanMode::kPacked, false, false);
+  measure(batch, steps, PlanMode::kParallel, false, false);
   return 0;
 }
