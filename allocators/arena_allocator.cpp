@@ -14,18 +14,6 @@ constexpr int64_t kSuperblockBytes = kMiB;
 // The one list of free blocks in the segment, and in each arena.
 constexpr int32_t kList = 0;
 
-// The first block by address that is large enough, cut to size; kNone when there is none.
-BlockStore::Index take_first_fit(BlockStore& store, int64_t bytes) {
-  const BlockStore::Index block = store.first_fit(kList, bytes);
-  if (block == BlockStore::kNone) return block;
-  if (store.at(block).bytes > bytes) {
-    store.take_cut(block, bytes, bytes);
-  } else {
-    store.take(block, bytes);
-  }
-  return block;
-}
-
 }  // namespace
 
 ArenaAllocator::ArenaAllocator(Device& device, std::string name, std::optional<Limit> limit)
@@ -41,17 +29,18 @@ Allocator::Block ArenaAllocator::do_allocate(int64_t bytes, Stream stream) {
   // It may have gone back to the driver while nothing was live.
   if (segment_bytes() == 0 && add_segment(bytes_, kList) == BlockStore::kNone) return {};
   const auto attempt = [&] {
-    return bytes > kSuperblockBytes ? allocate_large(bytes) : allocate_small(arena_of(stream), bytes);
+    return bytes > kSuperblockBytes ? allocate_large(bytes, stream) : allocate_small(arena_of(stream), bytes);
   };
   const Block block = attempt();
   return block.pointer == nullptr && defragment() ? attempt() : block;
 }
 
 int64_t ArenaAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
-  if (bytes > kSuperblockBytes) return store_.give_back(pointer, bytes).bytes;
-  if (const int64_t own = arena_of(stream).superblocks.give_back(pointer, bytes).bytes) return own;
+  const int32_t user = user_of(stream);
+  if (bytes > kSuperblockBytes) return store_.give_back(pointer, bytes, user).bytes;
+  if (const int64_t own = arena_of(stream).superblocks.give_back(pointer, bytes, user).bytes) return own;
   for (Arena& arena : arenas_) {
-    if (const int64_t other = arena.superblocks.give_back(pointer, bytes).bytes) return other;
+    if (const int64_t other = arena.superblocks.give_back(pointer, bytes, user).bytes) return other;
   }
   return 0;
 }
@@ -67,22 +56,29 @@ int64_t ArenaAllocator::largest_free_block() const {
   return largest;
 }
 
-Allocator::Block ArenaAllocator::allocate_large(int64_t bytes) {
-  const Index block = take_first_fit(store_, bytes);
-  if (block == BlockStore::kNone) return {};
-  return {store_.at(block).pointer, bytes};
+Allocator::Block ArenaAllocator::allocate_large(int64_t bytes, Stream stream) {
+  const Index block = take_first_fit(store_, bytes, stream);
+  return block == BlockStore::kNone ? Block{} : handed_out(block);
 }
 
 Allocator::Block ArenaAllocator::allocate_small(Arena& arena, int64_t bytes) {
-  Index block = take_first_fit(arena.superblocks, bytes);
+  Index block = take_first_fit(arena.superblocks, bytes, arena.stream);
   if (block == BlockStore::kNone) {
-    const Index superblock = take_first_fit(store_, kSuperblockBytes);
+    const Index superblock = take_first_fit(store_, kSuperblockBytes, arena.stream);
     if (superblock == BlockStore::kNone) return {};
     const BlockStore::Block& record = store_.at(superblock);
     arena.superblocks.add_segment(record.pointer, record.bytes, kList, record.place);
-    block = take_first_fit(arena.superblocks, bytes);
+    block = take_first_fit(arena.superblocks, bytes, arena.stream);
   }
   return {arena.superblocks.at(block).pointer, bytes};
+}
+
+// The first block by address that is large enough, cut to size; kNone when there is none.
+ArenaAllocator::Index ArenaAllocator::take_first_fit(BlockStore& store, int64_t bytes, Stream stream) {
+  const Index block = store.first_fit(kList, bytes);
+  if (block == BlockStore::kNone) return block;
+  follow_user(store.at(block).user, stream);
+  return store.at(block).bytes > bytes ? store.take_head(block, bytes, bytes) : store.take(block, bytes);
 }
 
 // Superblocks without a live block go back to the segment; false when there were none.
@@ -91,9 +87,9 @@ bool ArenaAllocator::defragment() noexcept {
   for (Arena& arena : arenas_) {
     arena.superblocks.for_each_segment([&](Index block) {
       if (!arena.superblocks.covers_segment(block) || !arena.superblocks.is_free(block)) return;
-      const void* pointer = arena.superblocks.at(block).pointer;
+      const BlockStore::Block superblock = arena.superblocks.at(block);
       arena.superblocks.remove_segment(block);
-      store_.give_back(pointer, kSuperblockBytes);
+      store_.give_back(superblock.pointer, superblock.bytes, superblock.user);
       found = true;
     });
   }

@@ -26,8 +26,9 @@ class ArenaAllocator final : public SegmentAllocator {
   int64_t do_trim() noexcept override;
   int64_t largest_free_block() const override;
 
-  Block allocate_large(int64_t bytes);
+  Block allocate_large(int64_t bytes, Stream stream);
   Block allocate_small(Arena& arena, int64_t bytes);
+  Index take_first_fit(BlockStore& store, int64_t bytes, Stream stream);
   bool defragment() noexcept;
   Arena& arena_of(Stream stream);
 

@@ -54,15 +54,17 @@ int64_t BlockStore::largest_free_bytes() const {
   return result;
 }
 
-void BlockStore::take(Index block, int64_t requested_bytes) {
-  enter_handed_out(block, requested_bytes);
+BlockStore::Index BlockStore::take(Index block, int64_t requested_bytes) {
   erase_free(block);
+  enter_handed_out(block, requested_bytes);
+  return block;
 }
 
-void BlockStore::take_cut(Index block, int64_t bytes, int64_t requested_bytes) {
+BlockStore::Index BlockStore::take_head(Index block, int64_t bytes, int64_t requested_bytes) {
   erase_free(block);
   insert_free(split(block, bytes));
   enter_handed_out(block, requested_bytes);
+  return block;
 }
 
 BlockStore::Index BlockStore::take_tail(Index block, int64_t bytes, int64_t requested_bytes) {
@@ -81,6 +83,7 @@ BlockStore::Index BlockStore::split(Index block, int64_t bytes) {
               .bytes = head.bytes - bytes,
               .place = head.place + (static_cast<uint64_t>(bytes) >> kUnitBits),
               .list = head.list,
+              .user = head.user,
               .previous = block,
               .next = head.next};
   if (head.next != kNone) at(head.next).previous = rest;
@@ -89,19 +92,23 @@ BlockStore::Index BlockStore::split(Index block, int64_t bytes) {
   return rest;
 }
 
-BlockStore::Returned BlockStore::give_back(const void* pointer, int64_t requested_bytes) noexcept {
+BlockStore::Returned BlockStore::give_back(const void* pointer, int64_t requested_bytes,
+                                           int32_t user) noexcept {
   const Index block = erase_handed_out(pointer, requested_bytes);
-  if (block == kNone) return {};
-  const int64_t bytes = at(block).bytes;
-  return {join_and_list(block), bytes};
+  return block == kNone ? Returned{} : put_back(block, user);
 }
 
-BlockStore::Returned BlockStore::give_back(const void* pointer, int64_t requested_bytes,
+BlockStore::Returned BlockStore::give_back(const void* pointer, int64_t requested_bytes, int32_t user,
                                            int32_t list) noexcept {
   const Index block = erase_handed_out(pointer, requested_bytes);
   if (block == kNone) return {};
-  const int64_t bytes = at(block).bytes;
   at(block).list = list;
+  return put_back(block, user);
+}
+
+BlockStore::Returned BlockStore::put_back(Index block, int32_t user) noexcept {
+  at(block).user = user;
+  const int64_t bytes = at(block).bytes;
   return {join_and_list(block), bytes};
 }
 
@@ -135,6 +142,11 @@ void BlockStore::absorb_next(Index block) noexcept {
   Block& head = at(block);
   const Index gone = head.next;
   head.bytes += at(gone).bytes;
+  if (head.user == kNobody) {
+    head.user = at(gone).user;
+  } else if (at(gone).user != kNobody && at(gone).user != head.user) {
+    head.user = kSeveral;
+  }
   head.next = at(gone).next;
   if (head.next != kNone) at(head.next).previous = block;
   recycle(gone);

@@ -14,6 +14,9 @@ class BlockStore {
  public:
   using Index = int32_t;
   static constexpr Index kNone = -1;
+  // Who last used a free block, by a number of the strategy's, or:
+  static constexpr int32_t kNobody = -1;
+  static constexpr int32_t kSeveral = -2;
 
   // A part of a segment, free or handed out. The blocks of a segment form a chain in address order.
   struct Block {
@@ -23,6 +26,7 @@ class BlockStore {
     uint64_t place = 0;           // by age of the segment, then by address: the same in every run
     int64_t stamp = 0;            // the strategy's own
     int32_t list = 0;             // where it stands while it is free; the parts of a block inherit it
+    int32_t user = kNobody;       // of a free one; parts inherit it, too
     Index previous = kNone;
     Index next = kNone;
   };
@@ -53,14 +57,14 @@ class BlockStore {
   Index first_fit(int32_t list, int64_t bytes) const;
   int64_t largest_free_bytes() const;
   // Hands a free block out for `requested_bytes` (> 0): all of it, or of a longer one the first or the last
-  // `bytes`, where the last ones become a block of their own.
-  void take(Index block, int64_t requested_bytes);
-  void take_cut(Index block, int64_t bytes, int64_t requested_bytes);
+  // `bytes`. Returns what was handed out, which is a new block for the last ones.
+  Index take(Index block, int64_t requested_bytes);
+  Index take_head(Index block, int64_t bytes, int64_t requested_bytes);
   Index take_tail(Index block, int64_t bytes, int64_t requested_bytes);
-  // Takes back what was handed out at `pointer` for just as many bytes; into the list it came from, or that
-  // one.
-  Returned give_back(const void* pointer, int64_t requested_bytes) noexcept;
-  Returned give_back(const void* pointer, int64_t requested_bytes, int32_t list) noexcept;
+  // Takes back what was handed out at `pointer` for just as many bytes, last used by `user`; into the list it
+  // came from, or that one.
+  Returned give_back(const void* pointer, int64_t requested_bytes, int32_t user) noexcept;
+  Returned give_back(const void* pointer, int64_t requested_bytes, int32_t user, int32_t list) noexcept;
   // Puts all free blocks of one list into another, where they join their neighbours.
   void move_all(int32_t from, int32_t to);
 
@@ -83,6 +87,7 @@ class BlockStore {
     return block != kNone && at(block).requested_bytes == 0 && at(block).list == list;
   }
   Index split(Index block, int64_t bytes);
+  Returned put_back(Index block, int32_t user) noexcept;
   Index join_and_list(Index block) noexcept;
   void absorb_next(Index block) noexcept;
   void insert_free(Index block);

@@ -24,12 +24,13 @@ Allocator::Block CachingAllocator::do_allocate(int64_t bytes, Stream stream) {
     block = grow(pool, block_bytes);
   }
   if (block == BlockStore::kNone) return {};
-  return rules_.cuts(store_.at(block).bytes, block_bytes) ? take_cut(block, block_bytes, bytes)
-                                                          : take(block, bytes);
+  follow_user(store_.at(block).user, stream);
+  const bool cuts = rules_.cuts(store_.at(block).bytes, block_bytes);
+  return handed_out(cuts ? store_.take_head(block, block_bytes, bytes) : store_.take(block, bytes));
 }
 
-int64_t CachingAllocator::do_deallocate(void* pointer, int64_t bytes, Stream) noexcept {
-  const auto [block, block_bytes] = store_.give_back(pointer, bytes);
+int64_t CachingAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
+  const auto [block, block_bytes] = store_.give_back(pointer, bytes, user_of(stream));
   if (block == BlockStore::kNone) return 0;
   store_.at(block).stamp = pool(store_.at(block).list).searches;
   return block_bytes;

@@ -23,11 +23,13 @@ Allocator::Block PoolAllocator::do_allocate(int64_t bytes, Stream stream) {
   if (block == BlockStore::kNone) block = merge_lists(list, bytes);
   if (block == BlockStore::kNone) block = grow(list, bytes);
   if (block == BlockStore::kNone) return {};
-  return store_.at(block).bytes > bytes ? take_cut(block, bytes, bytes) : take(block, bytes);
+  follow_user(store_.at(block).user, stream);
+  const bool cuts = store_.at(block).bytes > bytes;
+  return handed_out(cuts ? store_.take_head(block, bytes, bytes) : store_.take(block, bytes));
 }
 
 int64_t PoolAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
-  return store_.give_back(pointer, bytes, list_of(stream)).bytes;
+  return store_.give_back(pointer, bytes, user_of(stream), list_of(stream)).bytes;
 }
 
 // Segments whose parts are free in several streams are whole only together.

@@ -1,6 +1,12 @@
 #include "allocators/segment_allocator.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace headroom {
+
+SegmentAllocator::SegmentAllocator(Device& device, std::string name, std::optional<Limit> limit)
+    : Allocator(device, std::move(name), limit), device_(device) {}
 
 SegmentAllocator::~SegmentAllocator() {
   store_.for_each_segment([this](Index block) {
@@ -27,27 +33,28 @@ int64_t SegmentAllocator::release(Index segment) noexcept {
   return bytes;
 }
 
-Allocator::Block SegmentAllocator::take_cut(Index block, int64_t bytes, int64_t requested_bytes) {
-  store_.take_cut(block, bytes, requested_bytes);
-  return {store_.at(block).pointer, bytes};
-}
-
-Allocator::Block SegmentAllocator::take_tail(Index block, int64_t bytes, int64_t requested_bytes) {
-  const Index tail = store_.take_tail(block, bytes, requested_bytes);
-  return {store_.at(tail).pointer, bytes};
-}
-
-Allocator::Block SegmentAllocator::take(Index block, int64_t requested_bytes) {
-  store_.take(block, requested_bytes);
-  return {store_.at(block).pointer, store_.at(block).bytes};
-}
-
 int64_t SegmentAllocator::do_trim() noexcept {
   int64_t given_back = 0;
   store_.for_each_segment([&](Index block) {
     if (store_.covers_segment(block) && store_.is_free(block)) given_back += release(block);
   });
   return given_back;
+}
+
+int32_t SegmentAllocator::user_of(Stream stream) {
+  const auto found = std::find(streams_.begin(), streams_.end(), stream);
+  if (found != streams_.end()) return static_cast<int32_t>(found - streams_.begin());
+  streams_.push_back(stream);
+  return static_cast<int32_t>(streams_.size() - 1);
+}
+
+void SegmentAllocator::follow_user(int32_t user, Stream stream) {
+  if (user == BlockStore::kNobody) return;
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    if ((user == BlockStore::kSeveral || user == static_cast<int32_t>(i)) && !(streams_[i] == stream)) {
+      follow(stream, streams_[i]);
+    }
+  }
 }
 
 }  // namespace headroom

@@ -2,6 +2,8 @@
 // large a segment is, nor which block serves a request.
 #pragma once
 
+#include <vector>
+
 #include "allocators/allocator.h"
 #include "allocators/block_store.h"
 
@@ -9,11 +11,11 @@ namespace headroom {
 
 class SegmentAllocator : public Allocator {
  public:
+  SegmentAllocator(Device& device, std::string name, std::optional<Limit> limit);
   ~SegmentAllocator() override;
 
  protected:
   using Index = BlockStore::Index;
-  using Allocator::Allocator;
 
   // A new segment of `bytes` in that list of free blocks; kNone when there is no room.
   Index add_segment(int64_t bytes, int32_t list);
@@ -21,18 +23,26 @@ class SegmentAllocator : public Allocator {
   int64_t release(Index segment) noexcept;
   // Held from the driver.
   int64_t segment_bytes() const { return segment_bytes_; }
-  // Hands out the first or the last `bytes` of a longer free block, or all of it.
-  Block take_cut(Index block, int64_t bytes, int64_t requested_bytes);
-  Block take_tail(Index block, int64_t bytes, int64_t requested_bytes);
-  Block take(Index block, int64_t requested_bytes);
-
-  BlockStore store_;
   // Gives back every segment that is one free block.
   int64_t do_trim() noexcept override;
   int64_t largest_free_block() const override { return store_.largest_free_bytes(); }
 
+  // The number of a stream as the last user of a block.
+  int32_t user_of(Stream stream);
+  // Makes `stream` start after whoever used a block last: to be called before it is handed out there.
+  void follow_user(int32_t user, Stream stream);
+
+  // What allocate returns for a block of the store.
+  Block handed_out(Index block) const { return {store_.at(block).pointer, store_.at(block).bytes}; }
+
+  BlockStore store_;
+
  private:
+  void follow(Stream stream, Stream freed_on) { device_.wait(stream, freed_on); }
+
+  Device& device_;
   int64_t segment_bytes_ = 0;
+  std::vector<Stream> streams_;  // that blocks came back on
 };
 
 }  // namespace headroom

@@ -15,17 +15,19 @@ TwoEndedAllocator::TwoEndedAllocator(Device& device, std::string name, Limit lim
   if (!take_segment(kAlignment)) throw out_of_memory(kAlignment);
 }
 
-Allocator::Block TwoEndedAllocator::do_allocate(int64_t bytes, Stream) {
+Allocator::Block TwoEndedAllocator::do_allocate(int64_t bytes, Stream stream) {
   // It may have gone back to the driver while nothing was live.
   if (segment_bytes() == 0 && !take_segment(bytes)) return {};
   const Index block = store_.best_fit(kList, bytes);
   if (block == BlockStore::kNone) return {};
-  if (store_.at(block).bytes == bytes) return take(block, bytes);
-  return bytes < large_bytes_ ? take_tail(block, bytes, bytes) : take_cut(block, bytes, bytes);
+  follow_user(store_.at(block).user, stream);
+  if (store_.at(block).bytes == bytes) return handed_out(store_.take(block, bytes));
+  return handed_out(bytes < large_bytes_ ? store_.take_tail(block, bytes, bytes)
+                                         : store_.take_head(block, bytes, bytes));
 }
 
-int64_t TwoEndedAllocator::do_deallocate(void* pointer, int64_t bytes, Stream) noexcept {
-  return store_.give_back(pointer, bytes).bytes;
+int64_t TwoEndedAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
+  return store_.give_back(pointer, bytes, user_of(stream)).bytes;
 }
 
 bool TwoEndedAllocator::take_segment(int64_t least_bytes) {

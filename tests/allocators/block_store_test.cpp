@@ -74,7 +74,7 @@ TEST(BlockStore, WhatIsGivenBackJoinsUntilTheSegmentIsOneBlock) {
   for (int i = 0; i < 4; ++i) {
     const auto block = store.best_fit(list, 1024);
     if (store.at(block).bytes > 1024) {
-      store.take_cut(block, 1024, 1000);
+      store.take_head(block, 1024, 1000);
     } else {
       store.take(block, 1000);
     }
@@ -82,9 +82,10 @@ TEST(BlockStore, WhatIsGivenBackJoinsUntilTheSegmentIsOneBlock) {
   }
   EXPECT_EQ(pointers[3], address(3072));
   EXPECT_EQ(store.best_fit(list, 1), BlockStore::kNone);
-  for (const size_t i : {0u, 2u, 3u}) EXPECT_EQ(store.give_back(pointers[i], 1000).bytes, 1024);
+  for (const size_t i : {0u, 2u, 3u})
+    EXPECT_EQ(store.give_back(pointers[i], 1000, BlockStore::kNobody).bytes, 1024);
   EXPECT_EQ(store.largest_free_bytes(), 2048);
-  const auto last = store.give_back(pointers[1], 1000);
+  const auto last = store.give_back(pointers[1], 1000, BlockStore::kNobody);
   EXPECT_EQ(last.bytes, 1024);
   EXPECT_TRUE(store.covers_segment(last.block));
   EXPECT_EQ(store.at(last.block).bytes, 4096);
@@ -96,25 +97,41 @@ TEST(BlockStore, BlocksOfDifferentListsOrSegmentsDoNotJoin) {
   const int32_t other = store.add_list();
   const auto first = store.add_segment(address(0), 1024, one);
   store.add_segment(address(1024), 1024, one);
-  store.take_cut(first, 512, 512);
+  store.take_head(first, 512, 512);
   const auto rest = store.best_fit(one, 512);
   store.move_all(one, other);
-  store.give_back(address(0), 512);
+  store.give_back(address(0), 512, BlockStore::kNobody);
   EXPECT_EQ(store.largest_free_bytes(), 1024);
   EXPECT_EQ(store.best_fit(other, 1), rest);
   store.move_all(other, one);
   EXPECT_TRUE(store.covers_segment(store.best_fit(one, 1024)));
 }
 
+TEST(BlockStore, PartsKnowWhoUsedThemLast) {
+  BlockStore store;
+  const int32_t list = store.add_list();
+  const auto whole = store.add_segment(address(0), 1024, list);
+  EXPECT_EQ(store.at(whole).user, BlockStore::kNobody);
+  store.take(whole, 1024);
+  store.give_back(address(0), 1024, 3);
+  const auto head = store.take_head(store.best_fit(list, 512), 512, 512);
+  EXPECT_EQ(store.at(head).user, 3);
+  EXPECT_EQ(store.at(store.best_fit(list, 512)).user, 3);
+  EXPECT_EQ(store.at(store.give_back(address(0), 512, 3).block).user, 3);
+  const auto tail = store.take_tail(store.best_fit(list, 512), 512, 512);
+  EXPECT_EQ(store.at(tail).pointer, address(512));
+  EXPECT_EQ(store.at(store.give_back(address(512), 512, 4).block).user, BlockStore::kSeveral);
+}
+
 TEST(BlockStore, OnlyWhatWasHandedOutIsTakenBackAndOnlyOnce) {
   BlockStore store;
   const int32_t list = store.add_list();
-  EXPECT_EQ(store.give_back(address(0), 256).block, BlockStore::kNone);
+  EXPECT_EQ(store.give_back(address(0), 256, BlockStore::kNobody).block, BlockStore::kNone);
   store.take(store.add_segment(address(0), 1024, list), 1000);
-  EXPECT_EQ(store.give_back(address(256), 1000).block, BlockStore::kNone);
-  EXPECT_EQ(store.give_back(address(0), 999).block, BlockStore::kNone);
-  EXPECT_NE(store.give_back(address(0), 1000).block, BlockStore::kNone);
-  EXPECT_EQ(store.give_back(address(0), 1000).block, BlockStore::kNone);
+  EXPECT_EQ(store.give_back(address(256), 1000, BlockStore::kNobody).block, BlockStore::kNone);
+  EXPECT_EQ(store.give_back(address(0), 999, BlockStore::kNobody).block, BlockStore::kNone);
+  EXPECT_NE(store.give_back(address(0), 1000, BlockStore::kNobody).block, BlockStore::kNone);
+  EXPECT_EQ(store.give_back(address(0), 1000, BlockStore::kNobody).block, BlockStore::kNone);
 }
 
 TEST(BlockStore, KeepsApartThousandsOfBlocksOfManySegments) {
@@ -135,7 +152,7 @@ TEST(BlockStore, KeepsApartThousandsOfBlocksOfManySegments) {
         held += segment;
       }
       if (store.at(block).bytes > bytes) {
-        store.take_cut(block, bytes, bytes);
+        store.take_head(block, bytes, bytes);
       } else {
         store.take(block, bytes);
       }
@@ -150,11 +167,11 @@ TEST(BlockStore, KeepsApartThousandsOfBlocksOfManySegments) {
     } else {
       auto gone = live.lower_bound(address(random.below(end)));
       if (gone == live.end()) gone = live.begin();
-      ASSERT_EQ(store.give_back(gone->first, gone->second).bytes, gone->second);
+      ASSERT_EQ(store.give_back(gone->first, gone->second, BlockStore::kNobody).bytes, gone->second);
       live.erase(gone);
     }
   }
-  for (const auto& [pointer, bytes] : live) store.give_back(pointer, bytes);
+  for (const auto& [pointer, bytes] : live) store.give_back(pointer, bytes, BlockStore::kNobody);
   int64_t free = 0;
   store.for_each_segment([&](BlockStore::Index block) {
     EXPECT_TRUE(store.covers_segment(block));
