@@ -70,13 +70,6 @@ std::unique_ptr<Allocator> make_allow_growth(const StrategySettings& settings, D
                                         BfcAllocator::Growth::kDoubling);
 }
 
-std::unique_ptr<Allocator> make_hard_limit(const StrategySettings& settings, Device& device) {
-  if (!settings.limit_bytes) {
-    throw InvalidArgument("strategy hard-limit needs a limit in bytes: pass one, such as 1GiB");
-  }
-  return make_grab_all(settings, device);
-}
-
 // The cap on a strategy that takes from the driver as it goes: only the one that was asked for.
 std::optional<Limit> asked_limit(const StrategySettings& settings, Device& device) {
   if (!settings.limit_bytes && !settings.memory_fraction) return std::nullopt;
@@ -110,7 +103,7 @@ constexpr Strategy kStrategies[] = {
     {"grab-all", "takes all free memory but a reserve at the start, as TensorFlow does by default",
      make_grab_all},
     {"allow-growth", "takes regions of doubling size as they are needed, from 2 MiB", make_allow_growth},
-    {"hard-limit", "takes a fixed number of bytes at the start and never more", make_hard_limit},
+    {"hard-limit", "takes a fixed number of bytes at the start and never more", make_grab_all, {}, true},
     {"two-ended", "takes what grab-all takes; small blocks lie at the high end, large ones at the low one",
      make_two_ended, kTwoEndedOptions},
     {"caching", "keeps segments of a few sizes and cuts them into blocks, as PyTorch does by default",
@@ -142,6 +135,10 @@ std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Devi
   const Strategy& strategy = find_strategy(settings.name);
   settings.options.require_known(strategy.name, strategy.options);
   if (settings.limit_bytes) check_limit(settings, device.memory().info().total);
+  if (strategy.needs_limit && !settings.limit_bytes) {
+    throw InvalidArgument(
+        fmt::format("strategy {} needs a limit in bytes: pass one, such as 1GiB", strategy.name));
+  }
   if (settings.limit_scope == LimitScope::kProcess && !settings.limit_bytes) {
     throw InvalidArgument(
         "the scope of the limit is the process, but there is no limit: pass one, such as 1GiB");

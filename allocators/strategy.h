@@ -29,6 +29,7 @@ struct Strategy {
   std::string_view summary;
   std::unique_ptr<Allocator> (*make)(const StrategySettings& settings, Device& device);
   std::span<const StrategyOption> options = {};
+  bool needs_limit = false;  // and throws without one
 };
 
 // Every strategy, the default one first.

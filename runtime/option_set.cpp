@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <limits>
 #include <ostream>
+#include <sstream>
 #include <utility>
 
 #include "runtime/core/bytes.h"
@@ -21,6 +22,7 @@ namespace headroom {
 namespace {
 
 constexpr int64_t kMaxConfigBytes = kMiB;
+constexpr int kMostValues = 1 << 16;  // of one option that takes several
 
 std::string variable_of(std::string_view name) {
   std::string result = "HEADROOM_";
@@ -143,6 +145,22 @@ void OptionSet::add_switch(std::string name, std::string help, bool* target) {
        .show = [target] { return std::string(*target ? "true" : "false"); }});
 }
 
+void OptionSet::add_list(std::string name, std::string help, std::vector<std::string>* target) {
+  add({.name = std::move(name),
+       .help = std::move(help),
+       .value_name = "TEXT",
+       .set = [target](const std::string& text, const std::string&) { target->push_back(text); },
+       .clear = [target] { target->clear(); },
+       .show = [target]() -> std::optional<std::string> {
+         if (target->empty()) return std::nullopt;
+         return toml_quoted(fmt::format("{}", fmt::join(*target, " ")));
+       }});
+}
+
+void OptionSet::add_arguments(std::string name, std::string help, std::vector<std::string>* target) {
+  arguments_ = {std::move(name), std::move(help), target};
+}
+
 void OptionSet::add_override(std::string name, std::string variable) {
   overrides_.push_back({std::move(name), std::move(variable)});
 }
@@ -165,16 +183,27 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
   CLI::Option* config = app.add_option("--config", config_path, "TOML file with options as `name = value`");
   config->type_name("FILE")->take_last();
   app.add_flag("--print-config", print_config, "Show every option's value and where it came from, and stop");
-  std::vector<std::string> texts(options_.size());
+  std::vector<std::string> switches(options_.size());
+  std::vector<std::vector<std::string>> texts(options_.size());
   std::vector<CLI::Option*> given;
   for (size_t i = 0; i < options_.size(); ++i) {
     const Option& option = options_[i];
-    CLI::Option* added =
-        option.value_name.empty()
-            ? app.add_flag("--" + option.name, texts[i], option.help)
-            : app.add_option("--" + option.name, texts[i], option.help)->type_name(option.value_name);
-    if (!option.value_name.empty()) added->default_str(option.show().value_or(""));
-    given.push_back(added->take_last());
+    if (option.value_name.empty()) {
+      given.push_back(app.add_flag("--" + option.name, switches[i], option.help)->take_last());
+      continue;
+    }
+    CLI::Option* added = app.add_option("--" + option.name, texts[i], option.help);
+    added->type_name(option.value_name)->default_str(option.show().value_or(""));
+    option.clear ? added->expected(1, kMostValues)->take_all()
+                 : added->expected(1)->allow_extra_args(false)->take_last();
+    given.push_back(added);
+  }
+  if (arguments_.target != nullptr) {
+    app.add_option(arguments_.name, *arguments_.target, arguments_.help)
+        ->type_name("")
+        ->required()
+        ->expected(1, kMostValues)
+        ->take_all();
   }
   try {
     app.parse(argc, argv);
@@ -209,7 +238,9 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
   for (size_t i = 0; i < options_.size(); ++i) {
     if (given[i]->count() == 0) continue;
     options_[i].origin = "--" + options_[i].name;
-    options_[i].set(texts[i], options_[i].origin);
+    if (options_[i].clear) options_[i].clear();
+    if (options_[i].value_name.empty()) texts[i] = {switches[i]};
+    for (const std::string& text : texts[i]) options_[i].set(text, options_[i].origin);
   }
   apply_overrides();
   if (print_config) out << describe();
@@ -229,7 +260,7 @@ void OptionSet::read_file_entries(const std::string& path) {
                                         list_with_suggestion(entry.key, known)));
     }
     option->origin = fmt::format("{}:{}", path, entry.line);
-    option->set(entry.value, fmt::format("{}: {}", option->origin, entry.key));
+    set_from_text(*option, entry.value, fmt::format("{}: {}", option->origin, entry.key));
   }
 }
 
@@ -239,8 +270,15 @@ void OptionSet::read_environment() {
     const std::optional<std::string> text = environment(variable);
     if (!text) continue;
     option.origin = "environment variable " + variable;
-    option.set(*text, option.origin);
+    set_from_text(option, *text, option.origin);
   }
+}
+
+void OptionSet::set_from_text(Option& option, const std::string& text, const std::string& origin) {
+  if (!option.clear) return option.set(text, origin);
+  option.clear();
+  std::istringstream words(text);
+  for (std::string word; words >> word;) option.set(word, origin);
 }
 
 void OptionSet::apply_overrides() {

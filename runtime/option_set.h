@@ -34,6 +34,11 @@ class OptionSet {
                    int64_t high = INT64_MAX);
   void add_number(std::string name, std::string help, double* target, double low, double high);
   void add_number(std::string name, std::string help, std::optional<double>* target, double low, double high);
+  // Any number of texts after the option, which may be repeated; in the environment and in files blanks
+  // separate them.
+  void add_list(std::string name, std::string help, std::vector<std::string>* target);
+  // What stands on the command line without an option's name, `name` in the help: at least one.
+  void add_arguments(std::string name, std::string help, std::vector<std::string>* target);
   // Given without a value it is true; "--name=false" says false.
   void add_switch(std::string name, std::string help, bool* target);
 
@@ -60,19 +65,26 @@ class OptionSet {
     std::string name;
     std::string help;
     std::string value_name;  // "SIZE"; empty for a switch
-    std::function<void(const std::string& text, const std::string& origin)> set;
+    std::function<void(const std::string& text, const std::string& origin)> set;  // a list: one more of it
+    std::function<void()> clear = {};                  // of a list alone: begins it anew
     std::function<std::optional<std::string>()> show;  // as TOML; nothing when not set
     std::string origin = "default";
   };
 
   void add(Option option);
   Option* find(std::string_view name);
+  static void set_from_text(Option& option, const std::string& text, const std::string& origin);
   void read_file_entries(const std::string& path);
   void read_environment();
   void apply_overrides();
 
   std::string program_, description_, examples_;
   std::vector<Option> options_;
+  struct Arguments {
+    std::string name, help;
+    std::vector<std::string>* target = nullptr;
+  };
+  Arguments arguments_;  // without a target: the program takes none
   struct Override {
     std::string name, variable;
   };

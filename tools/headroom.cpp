@@ -23,6 +23,8 @@ struct Subcommand {
 
 constexpr Subcommand kSubcommands[] = {
     {"devices", "which GPUs there are, how full they are, and which can be simulated", run_devices},
+    {"replay", "how each memory strategy copes with a recorded trace: the verdict matrix", run_replay},
+    {"strategies", "which memory strategies there are", run_strategies},
 };
 
 std::string usage() {

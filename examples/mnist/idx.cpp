@@ -1,20 +1,16 @@
 #include "examples/mnist/idx.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <future>
 #include <string_view>
 
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
+#include "runtime/core/input_file.h"
 
 namespace headroom {
 namespace {
@@ -24,63 +20,8 @@ namespace {
 constexpr int64_t kMaxDataBytes = kGiB;
 constexpr uint8_t kUnsignedByte = 0x08;  // third byte of the magic number
 
-// A file read through zlib, which passes bytes on unchanged where there is no gzip header.
-class Input {
- public:
-  explicit Input(const std::string& path) : path_(path) {
-    std::error_code ignored;
-    if (std::filesystem::is_directory(path, ignored)) fail("is a folder, not a file");
-    const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) fail(std::strerror(errno));
-    file_ = gzdopen(descriptor, "rb");
-    if (file_ == nullptr) {
-      close(descriptor);
-      fail("no memory to read it");
-    }
-    gzbuffer(file_, 1 << 17);
-  }
-  ~Input() { gzclose(file_); }
-  Input(const Input&) = delete;
-  Input& operator=(const Input&) = delete;
-
-  // Bytes read into `destination`: fewer than asked at the end only.
-  int64_t read(uint8_t* destination, int64_t bytes) {
-    int64_t done = 0;
-    while (done < bytes) {
-      const auto chunk = static_cast<unsigned>(std::min(bytes - done, kMiB));
-      const int got = gzread(file_, destination + done, chunk);
-      if (got <= 0) break;
-      done += got;
-    }
-    int status = Z_OK;
-    const char* message = gzerror(file_, &status);
-    if (status == Z_BUF_ERROR)
-      fail(fmt::format("the gzip data is truncated (after {} bytes of content)", at_ + done));
-    if (status == Z_DATA_ERROR)
-      fail(fmt::format("the gzip data is corrupt after byte {}: {}", at_ + done, reason(message)));
-    if (status != Z_OK) fail(fmt::format("reading failed after byte {}: {}", at_ + done, reason(message)));
-    at_ += done;
-    return done;
-  }
-
-  [[noreturn]] void fail(std::string_view why) const {
-    throw InvalidArgument(fmt::format("{}: {}", path_, why));
-  }
-
- private:
-  // Without the "<fd:3>: " that zlib puts in front in place of the name, which it was not told.
-  static std::string_view reason(std::string_view message) {
-    const size_t name_end = message.find(">: ");
-    return name_end == std::string_view::npos ? message : message.substr(name_end + 3);
-  }
-
-  std::string path_;
-  gzFile file_ = nullptr;
-  int64_t at_ = 0;
-};
-
 // The extents of an array of `rank` axes: big-endian 32-bit numbers after the magic number.
-std::vector<int64_t> read_header(Input& input, int rank) {
+std::vector<int64_t> read_header(InputFile& input, int rank) {
   std::array<uint8_t, 4> word{};
   if (input.read(word.data(), 4) != 4) input.fail("truncated: the file ends inside the magic number");
   const std::array<uint8_t, 4> magic = {0, 0, kUnsignedByte, static_cast<uint8_t>(rank)};
@@ -127,7 +68,7 @@ std::string find_file(const std::string& folder, std::string_view stem, std::str
 }  // namespace
 
 IdxArray read_idx(const std::string& path, int rank) {
-  Input input(path);
+  InputFile input(path);
   IdxArray array{.extents = read_header(input, rank), .data = {}};
   int64_t expected = 1;
   for (const int64_t extent : array.extents) expected *= extent;

@@ -14,7 +14,8 @@ namespace headroom {
 namespace {
 
 constexpr int64_t kFileBytes = int64_t{1} << 60;
-constexpr int64_t kHostPageBytes = 4 * kKiB;  // of all the hosts that CUDA runs on but a few
+constexpr int64_t kFirstRange = int64_t{1} << 62;  // without backing: above all that can be allocated
+constexpr int64_t kHostPageBytes = 4 * kKiB;       // of all the hosts that CUDA runs on but a few
 
 [[noreturn]] void misuse(const char* call, const char* what) {
   std::fprintf(stderr, "headroom: virtual memory: %s: %s\n", call, what);
@@ -34,10 +35,15 @@ double CallCost::of(int64_t bytes) const {
 }
 
 HostVirtualMemory::HostVirtualMemory(MemoryLedger& ledger, int64_t granularity_bytes,
-                                     const VirtualMemoryCosts& costs)
-    : ledger_(ledger), granularity_bytes_(round_up(granularity_bytes, kHostPageBytes)), costs_(costs) {}
+                                     const VirtualMemoryCosts& costs, Backing backing)
+    : ledger_(ledger),
+      granularity_bytes_(round_up(granularity_bytes, kHostPageBytes)),
+      costs_(costs),
+      backing_(backing),
+      next_range_(static_cast<uintptr_t>(round_up(kFirstRange, granularity_bytes_))) {}
 
 HostVirtualMemory::~HostVirtualMemory() {
+  if (backing_ == Backing::kNone) return;
   for (const auto& [base, bytes] : ranges_) munmap(reinterpret_cast<void*>(base), static_cast<size_t>(bytes));
   if (file_ >= 0) close(file_);
 }
@@ -46,6 +52,18 @@ void* HostVirtualMemory::try_reserve_range(int64_t bytes) {
   check_multiple(bytes, "reserve");
   const std::lock_guard lock(mutex_);
   driver_time_us_ += costs_.reserve.of(bytes);
+  void* base = take_range(bytes);
+  if (base != nullptr) ranges_.emplace(reinterpret_cast<uintptr_t>(base), bytes);
+  return base;
+}
+
+void* HostVirtualMemory::take_range(int64_t bytes) {
+  if (backing_ == Backing::kNone) {
+    if (bytes > INT64_MAX - static_cast<int64_t>(next_range_)) return nullptr;
+    const uintptr_t base = next_range_;
+    next_range_ += static_cast<uintptr_t>(bytes);
+    return reinterpret_cast<void*>(base);
+  }
   // One granule more than asked for, so that an aligned range lies in it; the ends go back.
   void* wide = map_nothing(nullptr, bytes + granularity_bytes_);
   if (wide == MAP_FAILED) return nullptr;
@@ -54,7 +72,6 @@ void* HostVirtualMemory::try_reserve_range(int64_t bytes) {
   const uintptr_t base = (from + granule - 1) / granule * granule;
   if (base != from) munmap(wide, base - from);
   munmap(reinterpret_cast<char*>(base) + bytes, from + granule - base);
-  ranges_.emplace(base, bytes);
   return reinterpret_cast<void*>(base);
 }
 
@@ -68,7 +85,7 @@ void HostVirtualMemory::release_range(void* base, int64_t bytes) noexcept {
     misuse("release range", "something is mapped in it");
   }
   driver_time_us_ += costs_.release.of(0);
-  munmap(base, static_cast<size_t>(bytes));
+  if (backing_ == Backing::kHostMemory) munmap(base, static_cast<size_t>(bytes));
   ranges_.erase(found);
 }
 
@@ -100,10 +117,12 @@ bool HostVirtualMemory::try_map(void* address, const PhysicalBlock& block) {
   if (at % static_cast<uintptr_t>(granularity_bytes_) != 0) misuse("map", "the address is not aligned");
   check_free(at, block.bytes);
   driver_time_us_ += costs_.map.of(block.bytes);
-  const auto offset = static_cast<off_t>(block.handle) - granularity_bytes_;
-  void* mapped = mmap(address, static_cast<size_t>(block.bytes), PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_FIXED, file_, offset);
-  if (mapped == MAP_FAILED) return false;  // the host has a limit on the number of mappings
+  if (backing_ == Backing::kHostMemory) {
+    const auto offset = static_cast<off_t>(block.handle) - granularity_bytes_;
+    void* mapped = mmap(address, static_cast<size_t>(block.bytes), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_FIXED, file_, offset);
+    if (mapped == MAP_FAILED) return false;  // the host has a limit on the number of mappings
+  }
   mappings_[at] = block;
   ++found->second.mappings;
   return true;
@@ -114,7 +133,9 @@ void HostVirtualMemory::unmap(void* address, const PhysicalBlock& block) noexcep
   const auto found = mappings_.find(reinterpret_cast<uintptr_t>(address));
   if (found == mappings_.end() || found->second.handle != block.handle) misuse("unmap", "no such mapping");
   driver_time_us_ += costs_.unmap.of(block.bytes);
-  if (map_nothing(address, block.bytes) == MAP_FAILED) misuse("unmap", "the host refuses");
+  if (backing_ == Backing::kHostMemory && map_nothing(address, block.bytes) == MAP_FAILED) {
+    misuse("unmap", "the host refuses");
+  }
   mappings_.erase(found);
   const auto physical = blocks_.find(block.handle);
   if (--physical->second.mappings == 0 && physical->second.released) give_back(physical);
@@ -127,7 +148,7 @@ double HostVirtualMemory::driver_time_us() const {
 
 // Not before it is needed: most devices never map anything.
 bool HostVirtualMemory::open_file() {
-  if (file_ >= 0) return true;
+  if (file_ >= 0 || backing_ == Backing::kNone) return true;
   file_ = memfd_create("headroom device memory", MFD_CLOEXEC);
   if (file_ >= 0 && ftruncate(file_, kFileBytes) != 0) {
     close(file_);
@@ -164,7 +185,8 @@ void HostVirtualMemory::check_free(uintptr_t address, int64_t bytes) const {
 void HostVirtualMemory::give_back(Blocks::iterator block) noexcept {
   const auto offset = static_cast<off_t>(block->first) - granularity_bytes_;
   // The host's pages go back with it. Only a wish: the accounts do not depend on it.
-  fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, block->second.bytes);
+  if (backing_ == Backing::kHostMemory)
+    fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, block->second.bytes);
   ledger_.give_back(block->second.bytes);
   blocks_.erase(block);
 }

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "runtime/core/backing.h"
 #include "runtime/core/memory_ledger.h"
 #include "runtime/core/virtual_memory.h"
 
@@ -28,7 +29,8 @@ class HostVirtualMemory final : public VirtualMemory {
  public:
   // Physical blocks are taken from `ledger`, which must outlive this. The granularity is raised to the host's
   // page.
-  HostVirtualMemory(MemoryLedger& ledger, int64_t granularity_bytes, const VirtualMemoryCosts& costs);
+  HostVirtualMemory(MemoryLedger& ledger, int64_t granularity_bytes, const VirtualMemoryCosts& costs,
+                    Backing backing = Backing::kHostMemory);
   ~HostVirtualMemory() override;
   HostVirtualMemory(const HostVirtualMemory&) = delete;
   HostVirtualMemory& operator=(const HostVirtualMemory&) = delete;
@@ -54,6 +56,7 @@ class HostVirtualMemory final : public VirtualMemory {
 
   bool open_file();
   Blocks::iterator find_block(const PhysicalBlock& block, const char* call);
+  void* take_range(int64_t bytes);
   void check_multiple(int64_t bytes, const char* call) const;
   void check_free(uintptr_t address, int64_t bytes) const;
   void give_back(Blocks::iterator block) noexcept;
@@ -61,6 +64,7 @@ class HostVirtualMemory final : public VirtualMemory {
   MemoryLedger& ledger_;
   const int64_t granularity_bytes_;
   const VirtualMemoryCosts costs_;
+  const Backing backing_;
   mutable std::mutex mutex_;
   double driver_time_us_ = 0;
   // All blocks lie in one file that has no name, each at an offset of its own: its handle less one granule.
@@ -68,6 +72,7 @@ class HostVirtualMemory final : public VirtualMemory {
   int file_ = -1;
   int64_t next_offset_bytes_ = 0;
   Blocks blocks_;
+  uintptr_t next_range_;                         // without backing
   std::map<uintptr_t, int64_t> ranges_;          // base -> bytes
   std::map<uintptr_t, PhysicalBlock> mappings_;  // address -> what lies there
 };

@@ -1,13 +1,12 @@
 #include "tests/allocators/real_traces.h"
 
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <unordered_map>
 
+#include "allocators/trace/read_trace.h"
 #include "runtime/core/sim/simulated_gpu.h"
 
 namespace headroom {
@@ -17,28 +16,16 @@ std::filesystem::path traces_folder() {
   return std::filesystem::path(shared ? shared : HEADROOM_SOURCE_DIR "/../shared") / "data" / "traces";
 }
 
-// Lines "a,<block>,<bytes>" and "f,<block>,<bytes>" after a head.
 std::vector<TraceEvent> read_trace(const std::string& name) {
-  std::vector<TraceEvent> events;
-  gzFile file = gzopen((traces_folder() / (name + ".csv.gz")).c_str(), "rb");
-  char line[128];
-  for (bool head = true; file != nullptr && gzgets(file, line, sizeof line) != nullptr; head = false) {
-    char op = 0;
-    long long block = 0, bytes = 0;
-    if (!head && std::sscanf(line, "%c,%lld,%lld", &op, &block, &bytes) >= 2) {
-      events.push_back({op == 'a', block, bytes});
-    }
-  }
-  if (file != nullptr) gzclose(file);
-  return events;
+  const std::filesystem::path path = traces_folder() / (name + ".csv.gz");
+  if (!std::filesystem::exists(path)) return {};
+  return read_traces(path.string()).front().events;
 }
 
 int64_t largest_live_set(const std::vector<TraceEvent>& events) {
   int64_t live = 0, largest = 0;
-  std::unordered_map<int64_t, int64_t> bytes_of;
   for (const TraceEvent& event : events) {
-    if (event.allocates) bytes_of[event.block] = event.bytes;
-    live += event.allocates ? event.bytes : -bytes_of[event.block];
+    live += event.allocates ? event.bytes : -event.bytes;
     largest = std::max(largest, live);
   }
   return largest;

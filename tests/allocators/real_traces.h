@@ -10,14 +10,9 @@
 #include <vector>
 
 #include "allocators/strategy.h"
+#include "allocators/trace/trace.h"
 
 namespace headroom {
-
-struct TraceEvent {
-  bool allocates;
-  int64_t block;
-  int64_t bytes;
-};
 
 struct Replay {
   Statistics statistics;

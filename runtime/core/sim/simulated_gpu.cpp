@@ -19,12 +19,12 @@ constexpr size_t index(Library library) {
 
 }  // namespace
 
-SimulatedGpu::SimulatedGpu(DeviceProfile profile, int ordinal)
+SimulatedGpu::SimulatedGpu(DeviceProfile profile, int ordinal, Backing backing)
     : profile_(std::move(profile)),
       ordinal_(ordinal),
       name_(fmt::format("/device:GPU:{}", ordinal)),
       description_("simulated " + profile_.name),
-      memory_(profile_, streams_) {}
+      memory_(profile_, streams_, backing) {}
 
 void SimulatedGpu::initialise() {
   const std::lock_guard lock(mutex_);

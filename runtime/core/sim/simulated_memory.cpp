@@ -16,15 +16,20 @@ namespace {
 constexpr int64_t kSmallBytes = kMiB;
 constexpr int64_t kSmallUnit = 512;
 
+// Where addresses without backing begin: far from null, and a multiple of every page.
+constexpr uintptr_t kFirstAddress = uintptr_t{1} << 40;
+
 }  // namespace
 
-SimulatedMemory::SimulatedMemory(const DeviceProfile& profile, SimulatedStreams& streams)
-    : granularity_bytes_(profile.granularity_bytes),
+SimulatedMemory::SimulatedMemory(const DeviceProfile& profile, SimulatedStreams& streams, Backing backing)
+    : backing_(backing),
+      granularity_bytes_(profile.granularity_bytes),
       driver_call_us_(profile.driver_call_us),
       small_driver_call_us_(profile.small_driver_call_us),
       streams_(streams),
       ledger_(profile.total_bytes, profile.others_bytes),
-      virtual_memory_(ledger_, profile.granularity_bytes, profile.virtual_memory) {
+      virtual_memory_(ledger_, profile.granularity_bytes, profile.virtual_memory, backing),
+      next_address_(kFirstAddress) {
   if (granularity_bytes_ < kSmallUnit) {
     throw InvalidArgument(fmt::format("device profile {}: a page of {} bytes, but at least {} are needed",
                                       profile.name, granularity_bytes_, kSmallUnit));
@@ -37,7 +42,7 @@ void* SimulatedMemory::try_allocate(int64_t bytes) {
   // Before rounding up, which overflows for sizes near the largest integer.
   if (bytes > ledger_.info().total) return nullptr;
   if (!(small ? take_small(bytes) : ledger_.try_take(round_up(bytes, granularity_bytes_)))) return nullptr;
-  void* pointer = take_host_pages(bytes);
+  void* pointer = backing_ == Backing::kNone ? take_addresses(bytes) : take_host_pages(bytes);
   if (pointer == nullptr) {
     small ? give_back_small(bytes) : ledger_.give_back(round_up(bytes, granularity_bytes_));
   }
@@ -49,17 +54,19 @@ void SimulatedMemory::release(void* pointer, int64_t bytes) noexcept {
   const bool small = bytes < kSmallBytes;
   spend(small ? small_driver_call_us_ : driver_call_us_);
   streams_.synchronize_all();
-  return_host_pages(pointer, bytes);
+  if (backing_ == Backing::kHostMemory) return_host_pages(pointer, bytes);
   small ? give_back_small(bytes) : ledger_.give_back(round_up(bytes, granularity_bytes_));
 }
 
 void SimulatedMemory::copy_to_device(void* device, const void* host, int64_t bytes) {
   spend(small_driver_call_us_);
+  require_backing("cudaMemcpyHostToDevice");
   std::memcpy(device, host, static_cast<size_t>(bytes));
 }
 
 void SimulatedMemory::copy_to_host(void* host, const void* device, int64_t bytes) {
   spend(small_driver_call_us_);
+  require_backing("cudaMemcpyDeviceToHost");
   std::memcpy(host, device, static_cast<size_t>(bytes));
 }
 
@@ -71,6 +78,20 @@ bool SimulatedMemory::try_take(int64_t bytes, int64_t needed_bytes) {
 double SimulatedMemory::driver_time_us() const {
   const std::lock_guard lock(mutex_);
   return driver_time_us_ + virtual_memory_.driver_time_us();
+}
+
+void* SimulatedMemory::take_addresses(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const uintptr_t address = next_address_;
+  next_address_ +=
+      static_cast<uintptr_t>(round_up(bytes, bytes < kSmallBytes ? kSmallUnit : granularity_bytes_));
+  return reinterpret_cast<void*>(address);
+}
+
+void SimulatedMemory::require_backing(const char* call) const {
+  if (backing_ == Backing::kHostMemory) return;
+  throw DeviceError(call, "cudaErrorNotSupported", "this simulated memory has no bytes behind it",
+                    "simulated");
 }
 
 bool SimulatedMemory::take_small(int64_t bytes) {

@@ -4,6 +4,7 @@
 
 #include <mutex>
 
+#include "runtime/core/backing.h"
 #include "runtime/core/device_memory.h"
 #include "runtime/core/host_virtual_memory.h"
 #include "runtime/core/memory_ledger.h"
@@ -16,10 +17,11 @@ class SimulatedMemory final : public DeviceMemory {
  public:
   // `streams` are the GPU's, which release() waits for as cudaFree does. Throws InvalidArgument for a profile
   // whose sizes contradict each other.
-  SimulatedMemory(const DeviceProfile& profile, SimulatedStreams& streams);
+  SimulatedMemory(const DeviceProfile& profile, SimulatedStreams& streams, Backing backing);
 
   void* try_allocate(int64_t bytes) override;
   void release(void* pointer, int64_t bytes) noexcept override;
+  // Without backing these throw DeviceError.
   void copy_to_device(void* device, const void* host, int64_t bytes) override;
   void copy_to_host(void* host, const void* device, int64_t bytes) override;
   VirtualMemory* virtual_memory() override { return &virtual_memory_; }
@@ -33,10 +35,13 @@ class SimulatedMemory final : public DeviceMemory {
   double driver_time_us() const;
 
  private:
+  void* take_addresses(int64_t bytes);
+  void require_backing(const char* call) const;
   bool take_small(int64_t bytes);
   void give_back_small(int64_t bytes) noexcept;
   void spend(double microseconds) noexcept;
 
+  const Backing backing_;
   const int64_t granularity_bytes_;
   const double driver_call_us_;
   const double small_driver_call_us_;
@@ -44,6 +49,7 @@ class SimulatedMemory final : public DeviceMemory {
   MemoryLedger ledger_;
   HostVirtualMemory virtual_memory_;
   mutable std::mutex mutex_;
+  uintptr_t next_address_ = 0;  // without backing
   int64_t small_bytes_ = 0;
   double driver_time_us_ = 0;
 };

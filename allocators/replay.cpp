@@ -1,0 +1,183 @@
+#include "allocators/replay.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <vector>
+
+#include "runtime/core/bytes.h"
+#include "runtime/core/sim/simulated_gpu.h"
+
+namespace headroom {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The streams of a trace, by position there; the first is the default stream.
+class TraceStreams {
+ public:
+  TraceStreams(const Trace& trace, Device& device) : device_(device), streams_(1) {
+    while (streams_.size() < trace.streams.size()) streams_.push_back(device.new_stream());
+  }
+  ~TraceStreams() {
+    for (size_t i = 1; i < streams_.size(); ++i) device_.delete_stream(streams_[i]);
+  }
+  TraceStreams(const TraceStreams&) = delete;
+  TraceStreams& operator=(const TraceStreams&) = delete;
+
+  Stream operator[](int32_t position) const { return streams_[static_cast<size_t>(position)]; }
+
+ private:
+  Device& device_;
+  std::vector<Stream> streams_;
+};
+
+// One allocator with the live blocks of a trace.
+class Player {
+ public:
+  Player(const Trace& trace, const TraceStreams& streams, Allocator& allocator)
+      : trace_(trace),
+        streams_(streams),
+        allocator_(allocator),
+        pointers_(static_cast<size_t>(trace.blocks)) {}
+  ~Player() { free_rest(); }
+  Player(const Player&) = delete;
+  Player& operator=(const Player&) = delete;
+
+  // The events [begin, end) of the trace; the position of the one that found no room, or `end`.
+  int64_t play(int64_t begin, int64_t end) {
+    const TraceEvent* event = trace_.events.data() + begin;
+    int64_t at = begin;
+    try {
+      for (; at < end; ++at, ++event) {
+        void*& pointer = pointers_[static_cast<size_t>(event->block)];
+        const Stream stream = streams_[event->stream];
+        if (event->allocates) {
+          pointer = allocator_.allocate(event->bytes, stream);
+        } else {
+          allocator_.deallocate(pointer, event->bytes, stream);
+          pointer = nullptr;
+        }
+      }
+    } catch (const OutOfMemory&) {
+    }
+    return at;
+  }
+
+  // What the trace never freed, or had not yet.
+  void free_rest() noexcept {
+    for (const TraceEvent& event : trace_.events) {
+      void*& pointer = pointers_[static_cast<size_t>(event.block)];
+      if (pointer == nullptr) continue;
+      allocator_.deallocate(pointer, event.bytes, streams_[event.stream]);
+      pointer = nullptr;
+    }
+  }
+
+ private:
+  const Trace& trace_;
+  const TraceStreams& streams_;
+  Allocator& allocator_;
+  std::vector<void*> pointers_;  // by block; null: not live
+};
+
+double ns_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::nano>(Clock::now() - begin).count();
+}
+
+}  // namespace
+
+Verdict replay(const Trace& trace, const StrategySettings& settings, Device& device, int64_t passes) {
+  Verdict result;
+  const TraceStreams streams(trace, device);  // outlive the allocator, which may still wait for them
+  std::unique_ptr<Allocator> allocator;
+  try {
+    allocator = make_allocator(settings, device);
+  } catch (const OutOfMemory&) {
+    result.failed_event = 0;
+    return result;
+  }
+  const auto events = static_cast<int64_t>(trace.events.size());
+  double fastest_ns = std::numeric_limits<double>::infinity();
+  Player player(trace, streams, *allocator);
+  for (int64_t pass = 0; pass < passes; ++pass) {
+    if (pass > 0) player.free_rest();
+    // Statistics may cost much more than a call, so they are taken outside the time, and only once.
+    const Clock::time_point begin = Clock::now();
+    int64_t at = player.play(0, trace.peak_event + 1);
+    const double ns_to_peak = ns_since(begin);
+    result.statistics = allocator->statistics();
+    result.fragmentation = result.statistics.fragmentation();
+    double ns = ns_to_peak;
+    if (at > trace.peak_event) {
+      const Clock::time_point middle = Clock::now();
+      at = player.play(at, events);
+      ns += ns_since(middle);
+    }
+    if (at < events) {
+      result.failed_event = pass * events + at + 1;
+      result.statistics = allocator->statistics();
+      result.fragmentation = result.statistics.fragmentation();
+      return result;
+    }
+    fastest_ns = std::min(fastest_ns, ns);
+    result.ns_per_call = fastest_ns / static_cast<double>(events);
+  }
+  result.statistics = allocator->statistics();
+  return result;
+}
+
+int64_t capacity_of(const DeviceProfile& profile) {
+  const int64_t bytes = profile.total_bytes - profile.others_bytes - profile.context_bytes;
+  return bytes / profile.granularity_bytes * profile.granularity_bytes;
+}
+
+Verdict replay_at(const Trace& trace, StrategySettings settings, const DeviceProfile& profile,
+                  int64_t capacity_bytes, int64_t passes) {
+  DeviceProfile bare = profile;
+  // Whole pages: of a part the driver could give nothing, and a strategy that asks for all would be refused.
+  bare.total_bytes = capacity_bytes / profile.granularity_bytes * profile.granularity_bytes;
+  bare.others_bytes = bare.context_bytes = bare.own_module_bytes = 0;
+  bare.blas = bare.dnn = {};
+  SimulatedGpu gpu(bare, 0, Backing::kNone);
+  if (!settings.reserve_bytes) settings.reserve_bytes = 0;
+  if (find_strategy(settings.name).needs_limit && !settings.limit_bytes)
+    settings.limit_bytes = bare.total_bytes;
+  return replay(trace, settings, gpu, passes);
+}
+
+std::optional<int64_t> minimum_capacity(const Trace& trace, const StrategySettings& settings,
+                                        const DeviceProfile& profile, int64_t passes) {
+  const int64_t page = profile.granularity_bytes;
+  const int64_t least_pages = (trace.peak_bytes + page - 1) / page;
+  const auto fits = [&](int64_t pages) {
+    try {
+      return replay_at(trace, settings, profile, pages * page, passes).fits();
+    } catch (const InvalidArgument&) {
+      return false;  // a limit of its own above this capacity
+    }
+  };
+  int64_t low = least_pages - 1;  // does not fit
+  int64_t high = least_pages;     // fits, after this loop
+  for (int64_t step = 1; !fits(high); step *= 2) {
+    low = high;
+    high += step;
+    if (high / 64 > least_pages + 64) return std::nullopt;
+  }
+  for (;;) {
+    while (high - low > 1) {
+      const int64_t middle = low + (high - low) / 2;
+      (fits(middle) ? high : low) = middle;
+    }
+    constexpr int64_t kSamples = 16;
+    const int64_t found = high;
+    for (int64_t i = 0; i < kSamples && high == found; ++i) {
+      const int64_t sample = least_pages + (found - least_pages) * i / kSamples;
+      if (sample < found && fits(sample)) high = sample;
+    }
+    if (high == found) return high * page;
+    low = least_pages - 1;
+  }
+}
+
+}  // namespace headroom

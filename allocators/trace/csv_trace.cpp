@@ -1,0 +1,34 @@
+// Lines `a,ID,BYTES` and `f,ID[,BYTES]`, with or without the head `op,id,bytes`.
+#include <fmt/format.h>
+
+#include "allocators/trace/formats.h"
+#include "allocators/trace/trace_builder.h"
+
+namespace headroom {
+
+Trace read_csv_trace(TraceInput& input) {
+  TraceBuilder builder(input.path(), "CSV");
+  bool first = true;
+  for_each_line(input, [&](std::string_view line) {
+    const bool head = first && line == kCsvHeader;
+    first = false;
+    if (head || line.empty()) return;
+    std::string_view columns[3];
+    const size_t count = split_columns(line, columns, 3);
+    const bool allocates = columns[0] == "a";
+    if (!allocates && columns[0] != "f") throw InvalidArgument("neither 'a,ID,BYTES' nor 'f,ID'");
+    if (count > 3 || count < (allocates ? 3 : 2)) {
+      throw InvalidArgument(fmt::format("{} columns, expected {}", count, allocates ? "3" : "2 or 3"));
+    }
+    const uint64_t id = parse_unsigned(columns[1], "id");
+    const bool sized = count == 3 && !columns[2].empty();
+    if (allocates) {
+      builder.allocate(id, parse_size(columns[2]));
+    } else {
+      builder.free(id, sized ? parse_size(columns[2]) : 0);
+    }
+  });
+  return builder.take();
+}
+
+}  // namespace headroom

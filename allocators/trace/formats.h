@@ -1,0 +1,36 @@
+// The readers behind read_traces, one for each format. Each begins at the start of the input and throws
+// InvalidArgument with the place.
+#pragma once
+
+#include <vector>
+
+#include "allocators/trace/trace.h"
+#include "allocators/trace/trace_input.h"
+#include "runtime/core/errors.h"
+
+namespace headroom {
+
+Trace read_csv_trace(TraceInput& input);
+Trace read_rmm_log(TraceInput& input);
+Trace read_recording(TraceInput& input);
+std::vector<Trace> read_torch_snapshot(TraceInput& input);
+
+// What a file of each begins with.
+inline constexpr std::string_view kCsvHeader = "op,id,bytes";
+inline constexpr std::string_view kRmmHeader = "Thread,Time,Action,Pointer,Size,Stream";
+inline constexpr std::string_view kPickleStart = "\x80";
+
+// Calls `read(line)` for each line left; what that throws gets the file and line in front.
+template <typename Read>
+void for_each_line(TraceInput& input, Read read) {
+  std::string_view line;
+  while (input.next_line(&line)) {
+    try {
+      read(line);
+    } catch (const InvalidArgument& error) {
+      input.fail_at_line(error.what());
+    }
+  }
+}
+
+}  // namespace headroom

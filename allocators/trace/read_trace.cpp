@@ -1,0 +1,40 @@
+#include "allocators/trace/read_trace.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "allocators/trace/formats.h"
+#include "allocators/trace/recording_format.h"
+
+namespace headroom {
+namespace {
+
+std::vector<Trace> read_any(TraceInput& input) {
+  std::vector<Trace> traces;
+  const std::string_view start = input.peek(64);
+  if (start.starts_with(kCsvHeader) || start.starts_with("a,")) {
+    traces.push_back(read_csv_trace(input));
+  } else if (start.starts_with(kRmmHeader)) {
+    traces.push_back(read_rmm_log(input));
+  } else if (start.starts_with(kRecordingStart)) {
+    traces.push_back(read_recording(input));
+  } else {
+    input.fail(fmt::format("no trace: it begins neither with '{}' nor '{}' nor '{}', nor as a pickle does",
+                           kRecordingStart, kCsvHeader, kRmmHeader));
+  }
+  return traces;
+}
+
+}  // namespace
+
+std::vector<Trace> read_traces(const std::string& path) {
+  TraceInput input(path);
+  std::vector<Trace> traces = read_any(input);
+  for (const Trace& trace : traces) {
+    if (trace.blocks == 0) input.fail("the trace allocates nothing");
+  }
+  return traces;
+}
+
+}  // namespace headroom

@@ -1,0 +1,39 @@
+// What a program asked of its memory strategy, in order: the one form in which traces are kept, whatever file
+// they come from. Knows no device and no strategy.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace headroom {
+
+struct TraceEvent {
+  bool allocates = true;  // else it frees
+  int32_t block = 0;      // which block: every allocation has a number of its own, from 0 in order
+  int64_t bytes = 0;      // of the block as requested, at both of its events
+  int32_t stream = 0;     // position in Trace::streams
+  int32_t op = 0;         // position in Trace::names: who asked; 0 where unknown
+  int32_t tag = 0;        // position in Trace::names: what for
+  int64_t time_ns = 0;    // since some begin; 0 where unknown
+};
+
+struct Trace {
+  // A request above this is a fault of the trace: no device is larger, and sums stay far from overflow.
+  static constexpr int64_t kLargestBlockBytes = int64_t{1} << 60;
+
+  std::string name;    // of the file, with "#device1" behind it where the file holds several devices
+  std::string format;  // "PyTorch memory snapshot"
+  // Every free is of a live block, so an event can be replayed without a check.
+  std::vector<TraceEvent> events;
+  int64_t blocks = 0;
+  int64_t live_before = 0;  // how many of the blocks the recording found already there: allocated first
+  std::vector<std::string> names = {""};
+  std::vector<uint64_t> streams = {0};  // handles as the trace has them; the default stream comes first
+
+  int64_t peak_bytes = 0;  // the largest set of bytes live at once: what no strategy can go below
+  int64_t peak_event = 0;  // after which of the events they first were
+};
+
+}  // namespace headroom

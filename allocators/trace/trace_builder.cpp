@@ -1,0 +1,95 @@
+#include "allocators/trace/trace_builder.h"
+
+#include <fmt/format.h>
+
+#include "runtime/core/errors.h"
+
+namespace headroom {
+namespace {
+
+// An event takes 40 bytes: a small gzip file that unpacks without end stops here, at 2.5 GiB.
+constexpr size_t kMaxEvents = size_t{1} << 26;
+constexpr size_t kMaxNames = size_t{1} << 20;
+constexpr size_t kMaxStreams = size_t{1} << 16;
+// Eight of the largest blocks would overflow a sum.
+constexpr int64_t kMaxLiveBytes = int64_t{1} << 62;
+
+}  // namespace
+
+TraceBuilder::TraceBuilder(std::string name, std::string format) {
+  trace_.name = std::move(name);
+  trace_.format = std::move(format);
+  streams_.emplace(0, 0);
+}
+
+void TraceBuilder::allocate(uint64_t id, int64_t bytes, const TraceContext& context) {
+  if (bytes <= 0 || bytes > Trace::kLargestBlockBytes) {
+    throw InvalidArgument(
+        fmt::format("a block of {} bytes: at least 1 and at most 2^60 can be allocated", bytes));
+  }
+  if (bytes > kMaxLiveBytes - live_bytes_) throw InvalidArgument("more than 2^62 bytes are live at once");
+  Block& block = blocks_[id];
+  if (block.live) throw InvalidArgument(fmt::format("block {} is allocated while it is live", id));
+  block = {static_cast<int32_t>(trace_.blocks), true, bytes};
+  add(true, block, context);
+  ++trace_.blocks;
+  live_bytes_ += bytes;
+  if (live_bytes_ > trace_.peak_bytes) {
+    trace_.peak_bytes = live_bytes_;
+    trace_.peak_event = static_cast<int64_t>(trace_.events.size()) - 1;
+  }
+}
+
+void TraceBuilder::free(uint64_t id, int64_t bytes, const TraceContext& context) {
+  const auto found = blocks_.find(id);
+  if (found == blocks_.end())
+    throw InvalidArgument(fmt::format("block {} is freed, but never allocated", id));
+  Block& block = found->second;
+  if (!block.live) throw InvalidArgument(fmt::format("block {} is freed twice", id));
+  if (bytes != 0 && bytes != block.bytes) {
+    throw InvalidArgument(fmt::format("block {} of {} bytes is freed as one of {}", id, block.bytes, bytes));
+  }
+  add(false, block, context);
+  block.live = false;
+  live_bytes_ -= block.bytes;
+}
+
+bool TraceBuilder::is_live(uint64_t id) const {
+  const auto found = blocks_.find(id);
+  return found != blocks_.end() && found->second.live;
+}
+
+void TraceBuilder::add(bool allocates, const Block& block, const TraceContext& context) {
+  if (trace_.events.size() == kMaxEvents) {
+    throw InvalidArgument(fmt::format("more than {} events, the most that are read", kMaxEvents));
+  }
+  trace_.events.push_back({.allocates = allocates,
+                           .block = block.number,
+                           .bytes = block.bytes,
+                           .stream = stream_index(context.stream),
+                           .op = name_index(context.op),
+                           .tag = name_index(context.tag),
+                           .time_ns = context.time_ns});
+}
+
+int32_t TraceBuilder::name_index(std::string_view name) {
+  if (name.empty()) return 0;
+  const auto [at, added] = names_.try_emplace(std::string(name), static_cast<int32_t>(trace_.names.size()));
+  if (added) {
+    if (names_.size() > kMaxNames) throw InvalidArgument(fmt::format("more than {} names", kMaxNames));
+    trace_.names.emplace_back(name);
+  }
+  return at->second;
+}
+
+int32_t TraceBuilder::stream_index(uint64_t handle) {
+  const auto [at, added] = streams_.try_emplace(handle, static_cast<int32_t>(trace_.streams.size()));
+  if (added) {
+    if (streams_.size() > kMaxStreams)
+      throw InvalidArgument(fmt::format("more than {} streams", kMaxStreams));
+    trace_.streams.push_back(handle);
+  }
+  return at->second;
+}
+
+}  // namespace headroom

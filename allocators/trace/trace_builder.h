@@ -1,0 +1,53 @@
+// Makes a trace event by event and refuses what cannot have happened. Knows no file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "allocators/trace/trace.h"
+
+namespace headroom {
+
+// What a reader knows of an event beside its block.
+struct TraceContext {
+  uint64_t stream = 0;
+  int64_t time_ns = 0;
+  std::string_view op = {};
+  std::string_view tag = {};
+};
+
+// All that adds throws InvalidArgument saying what is wrong, without the place, which the reader knows.
+class TraceBuilder {
+ public:
+  TraceBuilder(std::string name, std::string format);
+
+  // `id` names the block until it is freed; it may be used again then.
+  void allocate(uint64_t id, int64_t bytes, const TraceContext& context = {});
+  // `bytes`, unless 0, must be those of the block.
+  void free(uint64_t id, int64_t bytes = 0, const TraceContext& context = {});
+
+  bool is_live(uint64_t id) const;
+  Trace take() { return std::move(trace_); }
+
+ private:
+  struct Block {
+    int32_t number = 0;
+    bool live = false;
+    int64_t bytes = 0;
+  };
+
+  void add(bool allocates, const Block& block, const TraceContext& context);
+  int32_t name_index(std::string_view name);
+  int32_t stream_index(uint64_t handle);
+
+  Trace trace_;
+  int64_t live_bytes_ = 0;
+  std::unordered_map<uint64_t, Block> blocks_;  // freed ones stay, to tell a second free from a wrong id
+  std::unordered_map<std::string, int32_t> names_;
+  std::unordered_map<uint64_t, int32_t> streams_;
+};
+
+}  // namespace headroom

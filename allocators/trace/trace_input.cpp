@@ -1,0 +1,127 @@
+#include "allocators/trace/trace_input.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "runtime/core/errors.h"
+
+namespace headroom {
+namespace {
+
+// What was found, short enough for a message.
+std::string shown(std::string_view text) {
+  constexpr size_t kMost = 40;
+  return text.size() <= kMost ? std::string(text) : std::string(text.substr(0, kMost)) + "...";
+}
+
+uint64_t parse(std::string_view text, int base, std::string_view what) {
+  uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value, base);
+  if (error == std::errc::result_out_of_range && stop == end) {
+    throw InvalidArgument(fmt::format("{} '{}' is 2^64 or more", what, shown(text)));
+  }
+  if (error != std::errc() || stop != end) {
+    throw InvalidArgument(fmt::format("{} '{}' is not a number", what, shown(text)));
+  }
+  return value;
+}
+
+}  // namespace
+
+TraceInput::TraceInput(const std::string& path) : file_(path), buffer_(2 * kMaxLineBytes) {}
+
+// Moves what is left to the front and reads on behind it; false when nothing came.
+bool TraceInput::fill() {
+  std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+  end_ -= begin_;
+  begin_ = 0;
+  const int64_t got = file_.read(buffer_.data() + end_, static_cast<int64_t>(buffer_.size() - end_));
+  end_ += static_cast<size_t>(got);
+  return got > 0;
+}
+
+std::string_view TraceInput::peek(int64_t bytes) {
+  if (end_ - begin_ < static_cast<size_t>(bytes)) fill();
+  return {buffer_.data() + begin_, std::min(static_cast<size_t>(bytes), end_ - begin_)};
+}
+
+bool TraceInput::next_line(std::string_view* line) {
+  ++line_;
+  size_t searched = 0;
+  for (;;) {
+    const std::string_view left(buffer_.data() + begin_, end_ - begin_);
+    size_t length = left.find('\n', searched);
+    const bool ended = length != std::string_view::npos;
+    if (!ended && left.size() <= kMaxLineBytes) {
+      searched = left.size();
+      if (fill()) continue;
+      if (left.empty()) return false;
+    }
+    length = std::min(length, left.size());
+    if (length > kMaxLineBytes) fail_at_line(fmt::format("longer than {} bytes", kMaxLineBytes));
+    *line = std::string_view(buffer_.data() + begin_, length);
+    begin_ += length + (ended ? 1 : 0);
+    at_ += static_cast<int64_t>(length) + (ended ? 1 : 0);
+    if (line->ends_with('\r')) line->remove_suffix(1);
+    return true;
+  }
+}
+
+void TraceInput::read(void* destination, int64_t bytes) {
+  auto* to = static_cast<char*>(destination);
+  while (bytes > 0) {
+    if (begin_ == end_ && !fill()) fail_at_byte("the file ends too early");
+    const size_t chunk = std::min(static_cast<size_t>(bytes), end_ - begin_);
+    std::memcpy(to, buffer_.data() + begin_, chunk);
+    to += chunk;
+    begin_ += chunk;
+    at_ += static_cast<int64_t>(chunk);
+    bytes -= static_cast<int64_t>(chunk);
+  }
+}
+
+uint8_t TraceInput::read_byte() {
+  if (begin_ == end_ && !fill()) fail_at_byte("the file ends too early");
+  ++at_;
+  return static_cast<uint8_t>(buffer_[begin_++]);
+}
+
+void TraceInput::fail_at_line(std::string_view why) const {
+  throw InvalidArgument(fmt::format("{}:{}: {}", path(), line_, why));
+}
+
+void TraceInput::fail_at_byte(std::string_view why) const {
+  throw InvalidArgument(fmt::format("{}: byte {}: {}", path(), at_, why));
+}
+
+uint64_t parse_unsigned(std::string_view text, std::string_view what) {
+  return parse(text, 10, what);
+}
+
+uint64_t parse_hexadecimal(std::string_view text, std::string_view what) {
+  const bool prefixed = text.starts_with("0x") || text.starts_with("0X");
+  return parse(prefixed ? text.substr(2) : text, 16, what);
+}
+
+int64_t parse_size(std::string_view text) {
+  const uint64_t bytes = parse(text, 10, "size");
+  if (bytes > INT64_MAX) throw InvalidArgument(fmt::format("size of {} bytes: that is 2^63 or more", bytes));
+  return static_cast<int64_t>(bytes);
+}
+
+size_t split_columns(std::string_view line, std::string_view* columns, size_t capacity) {
+  size_t count = 0;
+  for (size_t begin = 0;;) {
+    const size_t comma = line.find(',', begin);
+    if (count < capacity) columns[count] = line.substr(begin, comma - begin);
+    ++count;
+    if (comma == std::string_view::npos) return count;
+    begin = comma + 1;
+  }
+}
+
+}  // namespace headroom

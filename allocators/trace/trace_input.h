@@ -1,0 +1,55 @@
+// The bytes and lines of a trace's file with their places, for the readers of this folder. Knows no format.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/core/input_file.h"
+
+namespace headroom {
+
+class TraceInput {
+ public:
+  // A longer line is refused, so that a file without line ends takes no memory.
+  static constexpr int64_t kMaxLineBytes = int64_t{1} << 16;
+
+  explicit TraceInput(const std::string& path);
+
+  // What comes next, at most `bytes` (up to kMaxLineBytes) and fewer at the end only; it stays to be read.
+  // Valid until the next call.
+  std::string_view peek(int64_t bytes);
+
+  // The next line without its end, valid until the next call; false at the end. Throws InvalidArgument for
+  // one that is too long.
+  bool next_line(std::string_view* line);
+  // Exactly `bytes` bytes; throws InvalidArgument when the file ends before.
+  void read(void* destination, int64_t bytes);
+  uint8_t read_byte();
+
+  const std::string& path() const { return file_.path(); }
+  // Throw InvalidArgument of one line: the file, the place, `why`.
+  [[noreturn]] void fail(std::string_view why) const { file_.fail(why); }
+  [[noreturn]] void fail_at_line(std::string_view why) const;
+  [[noreturn]] void fail_at_byte(std::string_view why) const;
+
+ private:
+  bool fill();
+
+  InputFile file_;
+  std::vector<char> buffer_;
+  size_t begin_ = 0, end_ = 0;  // what of the buffer is still to be read
+  int64_t at_ = 0;              // bytes read
+  int64_t line_ = 0;            // lines read
+};
+
+// One of the columns of a line: `text` as a number of that kind. Throw InvalidArgument naming `what`.
+uint64_t parse_unsigned(std::string_view text, std::string_view what);
+uint64_t parse_hexadecimal(std::string_view text, std::string_view what);  // with or without 0x
+int64_t parse_size(std::string_view text);
+
+// Splits at commas: the number of columns, of which the first `capacity` are stored.
+size_t split_columns(std::string_view line, std::string_view* columns, size_t capacity);
+
+}  // namespace headroom

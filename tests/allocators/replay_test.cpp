@@ -1,0 +1,97 @@
+// Replays: the verdict on traces whose answers are known.
+#include "allocators/replay.h"
+
+#include <gtest/gtest.h>
+
+#include "allocators/trace/trace_builder.h"
+#include "runtime/core/bytes.h"
+#include "runtime/core/errors.h"
+
+namespace headroom {
+namespace {
+
+const DeviceProfile& h200() {
+  return find_profile("h200");
+}
+
+// Two blocks of 3 MiB with one of 1 MiB between them; then those of 3 go and one of 6 comes.
+Trace holes() {
+  TraceBuilder builder("holes", "test");
+  builder.allocate(0, 3 * kMiB);
+  builder.allocate(1, 1 * kMiB);
+  builder.allocate(2, 3 * kMiB);
+  builder.free(0);
+  builder.free(2);
+  builder.allocate(3, 6 * kMiB);
+  return builder.take();
+}
+
+TEST(Replay, SaysAtWhichEventMemoryRanOut) {
+  const Verdict run = replay_at(holes(), {.name = "grab-all"}, h200(), 8 * kMiB);
+  EXPECT_FALSE(run.fits());
+  EXPECT_EQ(run.failed_event, 6);
+  EXPECT_EQ(run.statistics.reserved.peak, 8 * kMiB);
+  EXPECT_EQ(run.statistics.requested.peak, 7 * kMiB);
+  EXPECT_DOUBLE_EQ(run.fragmentation, 3.0 / 7);  // free: 3 MiB before the block, 4 after it
+}
+
+TEST(Replay, SaysWhatWasHeldWhenItFits) {
+  const Verdict run = replay_at(holes(), {.name = "direct"}, h200(), 10 * kMiB);
+  EXPECT_TRUE(run.fits());
+  EXPECT_EQ(run.statistics.requested.peak, 7 * kMiB);
+  EXPECT_EQ(run.statistics.reserved.peak, 7 * kMiB);
+  EXPECT_EQ(run.statistics.driver_allocations, 4);
+  EXPECT_EQ(run.statistics.driver_releases, 2);
+  EXPECT_GT(run.ns_per_call, 0);
+}
+
+TEST(Replay, WhatIsNeverFreedIsFreedBetweenPasses) {
+  const Verdict run = replay_at(holes(), {.name = "direct"}, h200(), 10 * kMiB, 3);
+  EXPECT_TRUE(run.fits());
+  EXPECT_EQ(run.statistics.allocations, 3 * 4);
+  EXPECT_EQ(run.statistics.requested.current, 7 * kMiB);
+}
+
+TEST(Replay, AStrategyThatCannotStartFailsAtEventZero) {
+  const Verdict run = replay_at(holes(), {.name = "grab-all"}, h200(), 1);
+  EXPECT_EQ(run.failed_event, 0);
+}
+
+TEST(Replay, CapacityIsAllThatTheStrategyGets) {
+  for (const Strategy& strategy : strategies()) {
+    const Verdict run = replay_at(holes(), {.name = std::string(strategy.name)}, h200(), 64 * kMiB);
+    EXPECT_TRUE(run.fits()) << strategy.name;
+    EXPECT_LE(run.statistics.reserved.peak, 64 * kMiB) << strategy.name;
+  }
+}
+
+TEST(Replay, TracesOfAnySizeNeedNoMemory) {
+  TraceBuilder builder("huge", "test");
+  for (uint64_t i = 0; i < 100; ++i) builder.allocate(i, kGiB * 1000);
+  const Verdict run = replay_at(builder.take(), {.name = "direct"}, h200(), kGiB * 100'000);
+  EXPECT_TRUE(run.fits());
+}
+
+TEST(MinimumCapacity, IsTheLeastPageAtWhichItFits) {
+  for (const Strategy& strategy : strategies()) {
+    const StrategySettings settings{.name = std::string(strategy.name)};
+    const std::optional<int64_t> least = minimum_capacity(holes(), settings, h200());
+    ASSERT_TRUE(least) << strategy.name;
+    EXPECT_GE(*least, holes().peak_bytes) << strategy.name;
+    EXPECT_TRUE(replay_at(holes(), settings, h200(), *least).fits()) << strategy.name;
+    EXPECT_FALSE(replay_at(holes(), settings, h200(), *least - 2 * kMiB).fits()) << strategy.name;
+  }
+}
+
+TEST(MinimumCapacity, ALimitOfItsOwnIsTheLeastCapacity) {
+  const StrategySettings settings{.name = "hard-limit", .limit_bytes = 40 * kMiB};
+  EXPECT_EQ(minimum_capacity(holes(), settings, h200()), 40 * kMiB);
+}
+
+TEST(MinimumCapacity, ThereIsNoneForALimitThatIsTooSmall) {
+  const StrategySettings settings{.name = "hard-limit", .limit_bytes = 2 * kMiB};
+  EXPECT_EQ(minimum_capacity(holes(), settings, h200()), std::nullopt);
+}
+
+}  // namespace
+}  // namespace headroom

@@ -1,0 +1,205 @@
+// Traces of every format: what is read, and what is refused with its place.
+#include "allocators/trace/read_trace.h"
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <string>
+#include <vector>
+
+#include "allocators/trace/trace_writer.h"
+#include "runtime/core/errors.h"
+#include "runtime/core/files.h"
+#include "tests/scratch_folder.h"
+
+namespace headroom {
+namespace {
+
+Trace read(std::string_view content) {
+  const ScratchFolder folder;
+  std::vector<Trace> traces = read_traces(folder.write("trace", content));
+  EXPECT_EQ(traces.size(), 1u);
+  return traces.front();
+}
+
+// The message, without the folder.
+std::string refusal(std::string_view content) {
+  const ScratchFolder folder;
+  try {
+    read_traces(folder.write("trace", content));
+  } catch (const InvalidArgument& error) {
+    const std::string text = error.what();
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+    EXPECT_TRUE(text.starts_with(folder.path())) << text;
+    return text.substr(folder.path().size() + 1);
+  }
+  return "";
+}
+
+std::string zipped(std::string_view content) {
+  const ScratchFolder folder;
+  gzFile file = gzopen((folder / "zipped").c_str(), "wb");
+  gzwrite(file, content.data(), static_cast<unsigned>(content.size()));
+  gzclose(file);
+  return read_file(folder / "zipped", 1 << 20);
+}
+
+constexpr std::string_view kSmall = "op,id,bytes\na,0,1024\na,1,512\nf,0,0\na,0,2048\nf,1\nf,0,2048\n";
+
+void expect_small(const Trace& trace) {
+  ASSERT_EQ(trace.events.size(), 6u);
+  EXPECT_EQ(trace.blocks, 3);  // an id may be used again
+  EXPECT_EQ(trace.events[3].block, 2);
+  EXPECT_EQ(trace.events[5].block, 2);
+  EXPECT_EQ(trace.events[2].bytes, 1024);
+  EXPECT_EQ(trace.peak_bytes, 2560);
+  EXPECT_EQ(trace.peak_event, 3);
+}
+
+TEST(ReadTrace, CsvIsReadWithAndWithoutHeadLineEndsAndGzip) {
+  expect_small(read(kSmall));
+  expect_small(read(kSmall.substr(12)));
+  expect_small(read(kSmall.substr(0, kSmall.size() - 1)));
+  expect_small(read(zipped(kSmall)));
+  std::string windows;
+  for (const char c : kSmall) windows += c == '\n' ? "\r\n" : std::string(1, c);
+  expect_small(read(windows));
+}
+
+TEST(ReadTrace, WhatCannotHaveHappenedIsRefusedByLine) {
+  const std::string two62 = "4611686018427387904";
+  const std::pair<std::string, std::string> cases[] = {
+      {"f,7", "neither with 'headroom-trace"},
+      {"op,id,bytes\nf,7,0\n", "trace:2: block 7 is freed, but never allocated"},
+      {"a,7,1\nf,7\nf,7\n", "trace:3: block 7 is freed twice"},
+      {"a,7,1\na,7,1\n", "trace:2: block 7 is allocated while it is live"},
+      {"a,7,8\nf,7,9\n", "trace:2: block 7 of 8 bytes is freed as one of 9"},
+      {"a,0,0\n", "trace:1: a block of 0 bytes"},
+      {"a,0,9223372036854775808\n", "trace:1: size of 9223372036854775808 bytes: that is 2^63 or more"},
+      {"a,0,18446744073709551616\n", "trace:1: size '18446744073709551616' is 2^64 or more"},
+      {"a,0," + two62 + "\n", "at most 2^60"},
+      {"a,0,-5\n", "trace:1: size '-5' is not a number"},
+      {"a,0,5x\n", "trace:1: size '5x' is not a number"},
+      {"a,,5\n", "trace:1: id '' is not a number"},
+      {"a,1\n", "trace:1: 2 columns, expected 3"},
+      {"a,1,2,3\n", "trace:1: 4 columns, expected 3"},
+      {"a,1,2\nb,1,2\n", "trace:2: neither 'a,ID,BYTES' nor 'f,ID'"},
+      {"a,1,2\n" + std::string(100'000, 'x'), "trace:2: longer than 65536 bytes"},
+      {"a,1,2\n" + std::string("\0\xff\x80", 3), "trace:2: "},
+      {"op,id,bytes\n", "trace: the trace allocates nothing"},
+      {"", "trace: no trace"},
+      {"\x7f"
+       "ELF",
+       "trace: no trace"},
+      {zipped(std::string(kSmall)).substr(0, 30), "the gzip data is truncated"},
+  };
+  for (const auto& [content, expected] : cases) {
+    const std::string message = refusal(content);
+    EXPECT_NE(message.find(expected), std::string::npos) << message << "\nexpected: " << expected;
+  }
+}
+
+TEST(ReadTrace, SumsNeverOverflow) {
+  std::string content;
+  for (int i = 0; i < 5; ++i) content += "a," + std::to_string(i) + ",1152921504606846976\n";  // 2^60
+  EXPECT_NE(refusal(content).find("trace:5: more than 2^62 bytes are live at once"), std::string::npos);
+}
+
+constexpr std::string_view kRmmHead = "Thread,Time,Action,Pointer,Size,Stream\n";
+
+TEST(ReadTrace, RmmLogsAreReadWithStreamsAndTime) {
+  const Trace trace = read(std::string(kRmmHead) +
+                           "1234,23:59:59.999999,allocate,0x7f00,1024,0x0\n"
+                           "1234,23:59:59.999999,allocate,(nil),0,0x0\n"
+                           "1235,00:00:00.000001,allocate failure,(nil),99999999,0x0\n"
+                           "1235,00:00:00.000002,allocate,0x8f00,2048,0x5566\n"
+                           "1235,00:00:00.000003,free,(nil),0,0x0\n"
+                           "1234,00:00:00.000004,free,0x7f00,1024,0x5566\n");
+  ASSERT_EQ(trace.events.size(), 3u);
+  EXPECT_EQ(trace.format, "RMM log");
+  EXPECT_EQ(trace.streams, (std::vector<uint64_t>{0, 0x5566}));
+  EXPECT_EQ(trace.events[0].stream, 0);
+  EXPECT_EQ(trace.events[1].stream, 1);
+  EXPECT_EQ(trace.events[2].stream, 1);
+  EXPECT_EQ(trace.events[1].time_ns - trace.events[0].time_ns, 3'000);  // over midnight
+  EXPECT_EQ(trace.peak_bytes, 3072);
+}
+
+TEST(ReadTrace, BrokenRmmLogsAreRefusedByLine) {
+  const std::pair<std::string_view, std::string_view> cases[] = {
+      {"1,00:00:00.000001,free,0x7f00,1024,0x0\n", "trace:2: block 32512 is freed, but never allocated"},
+      {"1,00:00:00.000001,allocate,0x7f00,0,0x0\n", "trace:2: a block of 0 bytes"},
+      {"1,00:00:00.000001,alloc,0x7f00,1,0x0\n", "trace:2: the action is neither"},
+      {"1,0:0:0,allocate,0x7f00,1,0x0\n", "trace:2: the time is not"},
+      {"1,00:00:00.000001,allocate,pointer,1,0x0\n", "trace:2: pointer 'pointer' is not a number"},
+      {"1,00:00:00.000001,allocate,0x7f00,1\n", "trace:2: 5 columns, expected 6"},
+  };
+  for (const auto& [line, expected] : cases) {
+    const std::string message = refusal(std::string(kRmmHead) + std::string(line));
+    EXPECT_NE(message.find(expected), std::string::npos) << message;
+  }
+}
+
+TEST(ReadTrace, ARecordingReadsBackAsItWasWritten) {
+  const ScratchFolder folder;
+  const std::string path = folder / "run.trace";
+  {
+    TraceWriter writer(path);
+    writer.allocate(0xdeadbeefcafe, 1000,
+                    {.stream = 7, .time_ns = 123, .op = "MatMul", .tag = "100 %, \"w\"\n"});
+    writer.allocate(UINT64_MAX, 1, {.op = std::string_view("\0\xff", 2)});
+    writer.free(0xdeadbeefcafe, 1000, {.time_ns = INT64_MAX});
+    writer.close();
+  }
+  const Trace trace = read_traces(path).front();
+  ASSERT_EQ(trace.events.size(), 3u);
+  EXPECT_EQ(trace.format, "Headroom recording");
+  const TraceEvent& first = trace.events[0];
+  EXPECT_EQ(first.bytes, 1000);
+  EXPECT_EQ(trace.streams[static_cast<size_t>(first.stream)], 7u);
+  EXPECT_EQ(first.time_ns, 123);
+  EXPECT_EQ(trace.names[static_cast<size_t>(first.op)], "MatMul");
+  EXPECT_EQ(trace.names[static_cast<size_t>(first.tag)], "100 %, \"w\"\n");
+  EXPECT_EQ(trace.names[static_cast<size_t>(trace.events[1].op)], std::string("\0\xff", 2));
+  EXPECT_FALSE(trace.events[2].allocates);
+  EXPECT_EQ(trace.events[2].block, first.block);
+  EXPECT_EQ(trace.events[2].time_ns, INT64_MAX);
+}
+
+TEST(ReadTrace, BrokenRecordingsAreRefusedByLine) {
+  const std::string head = "headroom-trace 1\nop,id,bytes,stream,time_ns,node,tag\n";
+  const std::pair<std::string, std::string_view> cases[] = {
+      {"headroom-trace 2\n", "trace:1: a recording of version 1 is needed"},
+      {"headroom-trace 1\n", "trace:2: the head is not"},
+      {head + "a,1,1,0,0,\n", "trace:3: 6 columns, expected 7"},
+      {head + "a,1,1,0,0,,%4\n", "trace:3: the last escape is cut off"},
+      {head + "a,1,1,0,0,,%zz\n", "trace:3: escape 'zz' is not a number"},
+      {head + "a,1,1,0,9223372036854775808,,\n", "trace:3: "},
+      {head + "f,1,1,0,0,,\n", "trace:3: block 1 is freed, but never allocated"},
+  };
+  for (const auto& [content, expected] : cases) {
+    const std::string message = refusal(content);
+    EXPECT_NE(message.find(expected), std::string::npos) << message;
+  }
+}
+
+TEST(TraceWriter, AFailedWriteIsToldAtTheEnd) {
+  EXPECT_THROW(TraceWriter("/nowhere/run.trace"), InvalidArgument);
+  TraceWriter full("/dev/full");
+  for (int i = 0; i < 100'000; ++i) full.allocate(static_cast<uint64_t>(i), 1, {});
+  EXPECT_THROW(full.close(), InvalidArgument);
+}
+
+TEST(TraceWriter, NamesOfAnyLengthAreCutNotOverrun) {
+  const ScratchFolder folder;
+  const std::string name(100'000, ',');
+  TraceWriter writer(folder / "run.trace");
+  for (uint64_t i = 0; i < 1000; ++i) writer.allocate(i, 1, {.op = name, .tag = name});
+  writer.close();
+  const Trace trace = read_traces(folder / "run.trace").front();
+  EXPECT_EQ(trace.events.size(), 1000u);
+  EXPECT_EQ(trace.names[1], name.substr(0, 1024));
+}
+
+}  // namespace
+}  // namespace headroom

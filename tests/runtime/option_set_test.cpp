@@ -1,0 +1,84 @@
+// Options that take several values, and arguments without a name.
+#include "runtime/option_set.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <sstream>
+
+#include "runtime/core/errors.h"
+#include "tests/scratch_folder.h"
+
+namespace headroom {
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct Program {
+  OptionSet set{"program", "A program."};
+  Words files, colours;
+  std::string name = "none";
+  bool loud = false;
+
+  Program() {
+    set.add_arguments("FILE", "What to read", &files);
+    set.add_list("colour", "Colours", &colours);
+    set.add_text("name", "A name", &name);
+    set.add_switch("loud", "Be loud", &loud);
+  }
+  bool parse(std::vector<const char*> arguments, std::ostream& out) {
+    arguments.insert(arguments.begin(), "program");
+    return set.parse(static_cast<int>(arguments.size()), arguments.data(), out);
+  }
+  void parse(std::vector<const char*> arguments) {
+    std::ostringstream out;
+    EXPECT_TRUE(parse(std::move(arguments), out));
+  }
+};
+
+TEST(OptionSet, ListsTakeAllThatFollowsAndMayBeRepeated) {
+  Program program;
+  program.parse({"a", "b", "--colour", "red", "green", "--loud", "--colour=blue", "--name", "x"});
+  EXPECT_EQ(program.files, (Words{"a", "b"}));
+  EXPECT_EQ(program.colours, (Words{"red", "green", "blue"}));
+  EXPECT_EQ(program.name, "x");
+  EXPECT_TRUE(program.loud);
+}
+
+TEST(OptionSet, ASwitchTakesNoArgumentAway) {
+  Program program;
+  program.parse({"--loud", "a"});
+  EXPECT_TRUE(program.loud);
+  EXPECT_EQ(program.files, Words{"a"});
+  Program other;
+  other.parse({"--loud", "--loud=false", "a", "--name", "x", "b"});
+  EXPECT_FALSE(other.loud);
+  EXPECT_EQ(other.files, (Words{"a", "b"}));
+}
+
+TEST(OptionSet, ArgumentsAreNeeded) {
+  Program program;
+  EXPECT_THROW(program.parse({"--loud"}), InvalidArgument);
+}
+
+TEST(OptionSet, ListsComeFromFilesAndTheEnvironmentAsWords) {
+  const ScratchFolder folder;
+  const std::string config = folder.write("c.toml", "colour = \"red  green\"\n");
+  Program program;
+  program.parse({"a", "--config", config.c_str()});
+  EXPECT_EQ(program.colours, (Words{"red", "green"}));
+
+  setenv("HEADROOM_COLOUR", "blue", 1);
+  Program other;
+  other.parse({"a", "--config", config.c_str()});
+  EXPECT_EQ(other.colours, Words{"blue"});  // in place of the file's, not behind them
+  Program last;
+  std::ostringstream out;
+  EXPECT_FALSE(last.parse({"a", "--colour", "white", "black", "--print-config"}, out));
+  unsetenv("HEADROOM_COLOUR");
+  EXPECT_EQ(last.colours, (Words{"white", "black"}));
+  EXPECT_NE(out.str().find("colour = \"white black\""), std::string::npos) << out.str();
+}
+
+}  // namespace
+}  // namespace headroom

@@ -1,0 +1,143 @@
+// `headroom replay` and `headroom strategies` as a user meets them.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "allocators/strategy.h"
+#include "runtime/core/bytes.h"
+#include "tests/run_shell.h"
+
+namespace headroom {
+namespace {
+
+constexpr const char* kTrace = "op,id,bytes\na,0,3145728\na,1,1048576\nf,0,0\na,2,4194304\nf,1,0\n";
+
+class ReplayCommand : public testing::Test {
+ protected:
+  Outcome run(const std::string& arguments) {
+    return run_shell(folder_, std::string(HEADROOM_COMMAND) + " " + arguments);
+  }
+  nlohmann::json results(const std::string& arguments) {
+    const Outcome outcome = run("replay " + trace_ + " --json " + arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.errors;
+    EXPECT_EQ(outcome.errors, "");
+    return nlohmann::json::parse(outcome.out)["results"];
+  }
+
+  const ScratchFolder folder_;
+  const std::string trace_ = folder_.write("small.csv", kTrace);
+};
+
+TEST_F(ReplayCommand, TriesEveryStrategyUnlessTold) {
+  const nlohmann::json rows = results("");
+  ASSERT_EQ(rows.size(), strategies().size());
+  for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(rows[i]["strategy"], strategies()[i].name);
+}
+
+TEST_F(ReplayCommand, JsonHasEveryFigureOfTheVerdict) {
+  const nlohmann::json rows = results("--strategy direct --capacity 6MiB 4MiB --minimum");
+  ASSERT_EQ(rows.size(), 2u);
+  const nlohmann::json& fits = rows[0];
+  const std::vector<std::string> keys = {"trace",
+                                         "strategy",
+                                         "capacity_bytes",
+                                         "fits",
+                                         "failed_event",
+                                         "peak_reserved_bytes",
+                                         "peak_requested_bytes",
+                                         "peak_allocated_bytes",
+                                         "fragmentation",
+                                         "driver_calls",
+                                         "ns_per_call",
+                                         "minimum_capacity_bytes",
+                                         "lower_bound_bytes"};
+  for (const std::string& key : keys) EXPECT_TRUE(fits.contains(key)) << key;
+  EXPECT_EQ(fits.size(), keys.size());
+  EXPECT_EQ(fits["trace"], trace_);
+  EXPECT_EQ(fits["capacity_bytes"], 6 * kMiB);
+  EXPECT_EQ(fits["fits"], true);
+  EXPECT_TRUE(fits["failed_event"].is_null());
+  EXPECT_EQ(fits["peak_reserved_bytes"], 5 * kMiB);
+  EXPECT_EQ(fits["peak_requested_bytes"], 5 * kMiB);
+  EXPECT_EQ(fits["lower_bound_bytes"], 5 * kMiB);
+  EXPECT_EQ(fits["driver_calls"], 5);
+  EXPECT_EQ(fits["minimum_capacity_bytes"], 6 * kMiB);  // whole pages
+  EXPECT_EQ(rows[1]["fits"], false);
+  EXPECT_EQ(rows[1]["failed_event"], 2);  // 3 MiB take two pages of the driver, 1 MiB a third
+  EXPECT_EQ(rows[1]["minimum_capacity_bytes"], 6 * kMiB);
+}
+
+TEST_F(ReplayCommand, TheTableSaysTheVerdictFirstAndWhatToDoLast) {
+  const Outcome outcome = run("replay " + trace_ + " --capacity 4MiB 1GiB");
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  EXPECT_NE(outcome.out.find("largest live set 5.00 MiB"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("\n0 of "), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("OOM at event"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.rfind("\nnext: headroom replay "), std::string::npos);
+  EXPECT_EQ(outcome.errors, "");  // no progress where nobody watches
+}
+
+TEST_F(ReplayCommand, BadInputIsOneLineAndExitCodeTwo) {
+  const std::string broken = folder_.write("broken.csv", "op,id,bytes\na,0,1\nf,0,0\nf,0,0\n");
+  const std::pair<std::string, std::string> cases[] = {
+      {"replay", "TRACE is required"},
+      {"replay " + broken, "broken.csv:4: block 0 is freed twice"},
+      {"replay " + folder_.path(), "is a folder"},
+      {"replay " + trace_ + ".missing", "No such file"},
+      {"replay " HEADROOM_COMMAND, "no trace"},
+      {"replay " + trace_ + " --strategy grab-al", "did you mean 'grab-all'"},
+      {"replay " + trace_ + " --capacity much", "much"},
+      {"replay " + trace_ + " --device cuda:0", "simulated"},
+      {"replay " + trace_ + " --device sim:h20", "did you mean 'h200'"},
+      {"replay " + trace_ + " --passes 0", "passes"},
+  };
+  for (const auto& [arguments, expected] : cases) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments;
+    EXPECT_EQ(outcome.out, "") << arguments;
+    EXPECT_NE(outcome.errors.find(expected), std::string::npos) << outcome.errors;
+    EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
+  }
+}
+
+// The matrix itself is printed, so that a run of the tests shows it.
+TEST_F(ReplayCommand, RealTracesFitEveryStrategyOnAnH200) {
+  const char* shared = std::getenv("HEADROOM_SHARED");
+  const std::string traces = std::string(shared ? shared : HEADROOM_SOURCE_DIR "/../shared") + "/data/traces";
+  if (!std::filesystem::exists(traces + "/gnn.csv.gz")) GTEST_SKIP() << "no traces in " << traces;
+  const Outcome table = run("replay " + traces + "/*.csv.gz");
+  EXPECT_EQ(table.code, 0) << table.errors;
+  std::fputs(table.out.c_str(), stdout);
+  const Outcome json = run("replay --json " + traces + "/*.csv.gz");
+  const nlohmann::json rows = nlohmann::json::parse(json.out)["results"];
+  EXPECT_EQ(rows.size() % strategies().size(), 0u);
+  for (const nlohmann::json& row : rows) {
+    EXPECT_EQ(row["fits"], true) << row;
+    EXPECT_EQ(row["peak_requested_bytes"], row["lower_bound_bytes"]) << row;
+    EXPECT_GE(row["peak_reserved_bytes"], row["lower_bound_bytes"]) << row;
+  }
+}
+
+TEST_F(ReplayCommand, StrategiesAreThoseOfTheArray) {
+  const Outcome outcome = run("strategies --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  const nlohmann::json rows = nlohmann::json::parse(outcome.out)["strategies"];
+  ASSERT_EQ(rows.size(), strategies().size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i]["name"], strategies()[i].name);
+    EXPECT_EQ(rows[i]["summary"], strategies()[i].summary);
+    EXPECT_TRUE(rows[i]["options"].is_array());
+  }
+  const Outcome table = run("strategies");
+  for (const Strategy& strategy : strategies()) {
+    EXPECT_NE(table.out.find(strategy.summary), std::string::npos) << strategy.name;
+  }
+}
+
+}  // namespace
+}  // namespace headroom

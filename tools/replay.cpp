@@ -1,0 +1,225 @@
+// headroom replay: recorded traces against memory strategies and capacities, on a simulated GPU: what fits,
+// in how much memory, how fast.
+
+#include "allocators/replay.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "allocators/strategy_text.h"
+#include "allocators/trace/read_trace.h"
+#include "runtime/core/bytes.h"
+#include "runtime/core/errors.h"
+#include "runtime/core/sim/profiles.h"
+#include "runtime/option_set.h"
+#include "tools/subcommands.h"
+
+namespace headroom {
+namespace {
+
+struct Options {
+  std::vector<std::string> traces, strategies, capacities;
+  std::string device = "sim:h200";
+  int64_t passes = 1;
+  bool minimum = false;
+  bool json = false;
+};
+
+struct Row {
+  const Trace* trace;
+  std::string strategy;
+  int64_t capacity_bytes;
+  Verdict verdict;
+  std::optional<int64_t> minimum_bytes;
+};
+
+// A line on stderr that is written over, where someone sees it.
+class Progress {
+ public:
+  explicit Progress(size_t total) : total_(total), shown_(isatty(STDERR_FILENO) != 0) {}
+  ~Progress() { clear(); }
+  void next(const std::string& what) {
+    ++done_;
+    if (shown_) fmt::print(stderr, "\r\033[K{}/{} {}", done_, total_, what);
+  }
+  void clear() const {
+    if (shown_ && done_ > 0) fmt::print(stderr, "\r\033[K");
+  }
+
+ private:
+  const size_t total_;
+  const bool shown_;
+  size_t done_ = 0;
+};
+
+DeviceProfile profile_of(const std::string& device) {
+  if (device == "sim") return device_profiles().front();
+  if (device.starts_with("sim:")) return find_profile(device.substr(4));
+  throw InvalidArgument(
+      fmt::format("--device {}: a replay runs on a simulated GPU, such as sim:h200", device));
+}
+
+double ratio(int64_t bytes, int64_t of_bytes) {
+  return of_bytes == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(of_bytes);
+}
+
+std::string outcome(const Row& row) {
+  if (row.verdict.fits()) return "fits";
+  return *row.verdict.failed_event == 0 ? "cannot start"
+                                        : fmt::format("OOM at event {}", *row.verdict.failed_event);
+}
+
+// "5 of 6 strategies fit into 139.29 GiB; least reserved: direct, 1.001 of the largest live set".
+std::string summary(const Trace& trace, const std::vector<Row>& rows, int64_t capacity_bytes) {
+  size_t count = 0, fit = 0;
+  const Row* best = nullptr;
+  for (const Row& row : rows) {
+    if (row.trace != &trace || row.capacity_bytes != capacity_bytes) continue;
+    ++count;
+    if (!row.verdict.fits()) continue;
+    ++fit;
+    const int64_t reserved = row.verdict.statistics.reserved.peak;
+    if (best == nullptr || reserved < best->verdict.statistics.reserved.peak) best = &row;
+  }
+  std::string text = fmt::format("{} of {} fit into {}", fit, count, format_bytes(capacity_bytes));
+  if (best != nullptr) {
+    text += fmt::format("; least reserved: {}, {:.3f} of the largest live set", best->strategy,
+                        ratio(best->verdict.statistics.reserved.peak, trace.peak_bytes));
+  }
+  return text;
+}
+
+void print_table(const Trace& trace, const std::vector<Row>& rows, const std::vector<int64_t>& capacities,
+                 bool minimum) {
+  size_t width = std::string_view("strategy").size();
+  for (const Row& row : rows) width = std::max(width, row.strategy.size());
+  fmt::print("{}: {}, {} events, {} blocks, {} stream{}, largest live set {}\n", trace.name, trace.format,
+             trace.events.size(), trace.blocks, trace.streams.size(), trace.streams.size() == 1 ? "" : "s",
+             format_bytes(trace.peak_bytes));
+  for (const int64_t capacity : capacities) fmt::print("{}\n", summary(trace, rows, capacity));
+  fmt::print("\nmemory in MiB, peaks\n{:<{}} {:>10} {:<20} {:>10} {:>10} {:>10} {:>7} {:>13} {:>12} {:>8}",
+             "strategy", width, "capacity", "verdict", "reserved", "allocated", "requested", "ratio",
+             "fragmentation", "driver calls", "ns/call");
+  fmt::print("{}\n", minimum ? fmt::format(" {:>10} {:>7}", "minimum", "ratio") : "");
+  for (const Row& row : rows) {
+    if (row.trace != &trace) continue;
+    const Statistics& now = row.verdict.statistics;
+    fmt::print("{:<{}} {:>10} {:<20} {:>10} {:>10} {:>10} {:>7.3f} {:>13.3f} {:>12} {:>8}", row.strategy,
+               width, format_mib(row.capacity_bytes), outcome(row), format_mib(now.reserved.peak),
+               format_mib(now.allocated.peak), format_mib(now.requested.peak),
+               ratio(now.reserved.peak, now.requested.peak), row.verdict.fragmentation,
+               now.driver_allocations + now.driver_releases,
+               row.verdict.ns_per_call > 0 ? fmt::format("{:.1f}", row.verdict.ns_per_call) : "-");
+    if (minimum && row.minimum_bytes) {
+      fmt::print(" {:>10} {:>7.3f}", format_mib(*row.minimum_bytes),
+                 ratio(*row.minimum_bytes, trace.peak_bytes));
+    } else if (minimum) {
+      fmt::print(" {:>10} {:>7}", "-", "-");
+    }
+    fmt::print("\n");
+  }
+  fmt::print("\n");
+}
+
+nlohmann::ordered_json to_json(const Row& row) {
+  const Statistics& now = row.verdict.statistics;
+  nlohmann::ordered_json json;
+  const auto number_or_null = [](const std::optional<int64_t>& value) {
+    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
+  };
+  json["trace"] = row.trace->name;
+  json["strategy"] = row.strategy;
+  json["capacity_bytes"] = row.capacity_bytes;
+  json["fits"] = row.verdict.fits();
+  json["failed_event"] = number_or_null(row.verdict.failed_event);
+  json["peak_reserved_bytes"] = now.reserved.peak;
+  json["peak_requested_bytes"] = now.requested.peak;
+  json["peak_allocated_bytes"] = now.allocated.peak;
+  json["fragmentation"] = row.verdict.fragmentation;
+  json["driver_calls"] = now.driver_allocations + now.driver_releases;
+  json["ns_per_call"] = row.verdict.ns_per_call;
+  json["minimum_capacity_bytes"] = number_or_null(row.minimum_bytes);
+  json["lower_bound_bytes"] = row.trace->peak_bytes;
+  return json;
+}
+
+std::vector<Row> replay_all(const std::vector<Trace>& traces, const std::vector<std::string>& names,
+                            const std::vector<int64_t>& capacities, const DeviceProfile& profile,
+                            const Options& options) {
+  std::vector<Row> rows;
+  Progress progress(traces.size() * names.size() * (capacities.size() + (options.minimum ? 1 : 0)));
+  for (const Trace& trace : traces) {
+    for (const std::string& name : names) {
+      const StrategySettings settings = parse_strategy(name);
+      const size_t first = rows.size();
+      for (const int64_t capacity : capacities) {
+        progress.next(fmt::format("{}: {} in {}", trace.name, name, format_bytes(capacity)));
+        rows.push_back(
+            {&trace, name, capacity, replay_at(trace, settings, profile, capacity, options.passes), {}});
+      }
+      if (!options.minimum) continue;
+      progress.next(fmt::format("{}: the least capacity for {}", trace.name, name));
+      const std::optional<int64_t> least = minimum_capacity(trace, settings, profile, options.passes);
+      for (size_t i = first; i < rows.size(); ++i) rows[i].minimum_bytes = least;
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+int run_replay(int argc, char** argv) {
+  Options options;
+  OptionSet set(
+      "headroom replay",
+      "Plays recorded allocation traces to memory strategies on a simulated GPU and says what fits.");
+  set.add_arguments("TRACE",
+                    "Files: recordings, op,id,bytes CSV, RMM logs, PyTorch memory snapshots; gzipped or not",
+                    &options.traces);
+  set.add_list("strategy", "Strategies to try; all when none is given", &options.strategies);
+  set.add_list("capacity",
+               "Memory that a strategy may take, such as 16GiB; all that the device has free when not given",
+               &options.capacities);
+  set.add_text("device", "The simulated GPU whose pages and costs are taken: sim:PROFILE", &options.device);
+  set.add_integer("passes", "How often each trace is played; time is that of the fastest pass",
+                  &options.passes, 1, 1'000'000);
+  set.add_switch("minimum", "Also find the least capacity at which each strategy fits", &options.minimum);
+  set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
+  set.set_examples(
+      "  headroom replay run.csv.gz                                 every strategy, on an H200\n"
+      "  headroom replay run.trace --capacity 8GiB 16GiB --minimum  what fits, and the least that does\n"
+      "  headroom replay snapshot.pickle --strategy allow-growth direct\n"
+      "  headroom replay run.csv --json | jq '.results[] | select(.fits).strategy'\n");
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+
+  const DeviceProfile profile = profile_of(options.device);
+  std::vector<int64_t> capacities;
+  for (const std::string& text : options.capacities) capacities.push_back(parse_bytes(text, "--capacity"));
+  if (capacities.empty()) capacities.push_back(capacity_of(profile));
+  std::vector<std::string> names = options.strategies;
+  if (names.empty()) {
+    for (const Strategy& strategy : strategies()) names.emplace_back(strategy.name);
+  }
+  std::vector<Trace> traces;
+  for (const std::string& path : options.traces) {
+    for (Trace& trace : read_traces(path)) traces.push_back(std::move(trace));
+  }
+  const std::vector<Row> rows = replay_all(traces, names, capacities, profile, options);
+  if (options.json) {
+    nlohmann::ordered_json json;
+    json["results"] = nlohmann::ordered_json::array();
+    for (const Row& row : rows) json["results"].push_back(to_json(row));
+    fmt::print("{}\n", json.dump(2));
+    return kExitDone;
+  }
+  for (const Trace& trace : traces) print_table(trace, rows, capacities, options.minimum);
+  fmt::print("next: headroom replay {} --minimum\n", options.traces.front());
+  return kExitDone;
+}
+
+}  // namespace headroom
