@@ -196,16 +196,20 @@ std::optional<int64_t> Allocator::limit_bytes() const {
 void* Allocator::reserve(int64_t bytes) {
   if (bytes > reservable_bytes()) return nullptr;
   void* pointer = device_.memory().try_allocate(bytes);
-  if (pointer == nullptr) return nullptr;
-  ++statistics_.driver_allocations;
-  statistics_.reserved.add(bytes);
+  if (pointer != nullptr) count_driver_call(bytes);
   return pointer;
 }
 
 void Allocator::unreserve(void* pointer, int64_t bytes) noexcept {
   device_.memory().release(pointer, bytes);
-  ++statistics_.driver_releases;
-  statistics_.reserved.add(-bytes);
+  count_driver_call(-bytes);
+}
+
+void Allocator::count_driver_call(int64_t bytes) noexcept {
+  ++(bytes > 0   ? statistics_.driver_allocations
+     : bytes < 0 ? statistics_.driver_releases
+                 : statistics_.driver_mappings);
+  statistics_.reserved.add(bytes);
 }
 
 int64_t Allocator::reservable_bytes() const {
@@ -243,7 +247,7 @@ MemoryFacts Allocator::facts_now(int64_t requested_bytes) const {
 // Giving a pool back for a request that no pool within the limit could serve would only risk losing it to
 // others.
 bool Allocator::trimming_can_help(int64_t bytes) const {
-  return !limit_ || bytes <= limit_->bytes;
+  return trimming_makes_room() && (!limit_ || bytes <= limit_->bytes);
 }
 
 }  // namespace headroom

@@ -39,7 +39,8 @@ struct Statistics {
   int64_t deallocations = 0;
   int64_t driver_allocations = 0;
   int64_t driver_releases = 0;
-  int64_t retries = 0;  // allocations that succeeded only after a trim
+  int64_t driver_mappings = 0;  // pages mapped and unmapped
+  int64_t retries = 0;          // allocations that succeeded only after a trim
   int64_t failures = 0;
   int64_t stream_waits = 0;        // blocks that another stream had to wait for
   int64_t largest_free_block = 0;  // inside what is reserved
@@ -131,6 +132,9 @@ class Allocator {
   // What is queued on `stream` from now on begins after the work of `freed_on`, on which the memory was used
   // last. To be called before memory is handed out to another stream than it came back from.
   void follow(Stream stream, Stream freed_on);
+  // What those two do for a driver call that a strategy made itself, within reservable_bytes(): counts one
+  // that brought `bytes`, gave them back (a negative number), or mapped or unmapped a page (zero).
+  void count_driver_call(int64_t bytes) noexcept;
   // How much one reserve may ask for by the limit alone; the largest multiple of kAlignment without one.
   int64_t reservable_bytes() const;
   // The error for a request that found no room, with what is known now.
@@ -144,6 +148,8 @@ class Allocator {
   virtual int64_t do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept = 0;
   // Gives idle reserved memory back to the driver; returns the bytes given back.
   virtual int64_t do_trim() noexcept = 0;
+  // Whether a request that found no room may find it once idle memory has gone back.
+  virtual bool trimming_makes_room() const { return true; }
   virtual int64_t largest_free_block() const = 0;
 
   // A block given back while other streams used it.

@@ -8,6 +8,7 @@
 #include "allocators/bfc_allocator.h"
 #include "allocators/caching_allocator.h"
 #include "allocators/direct_allocator.h"
+#include "allocators/mapped_allocator.h"
 #include "allocators/pool_allocator.h"
 #include "allocators/two_ended_allocator.h"
 #include "runtime/core/bytes.h"
@@ -95,6 +96,11 @@ std::unique_ptr<Allocator> make_two_ended(const StrategySettings& settings, Devi
                                              settings.options.bytes("large").value_or(kTwoEndedLargeBytes));
 }
 
+std::unique_ptr<Allocator> make_mapped(const StrategySettings& settings, Device& device) {
+  return std::make_unique<MappedAllocator>(device, settings.name, asked_limit(settings, device),
+                                           settings.options.bytes("page").value_or(0));
+}
+
 std::unique_ptr<Allocator> make_direct(const StrategySettings& settings, Device& device) {
   return std::make_unique<DirectAllocator>(device, settings.name, asked_limit(settings, device));
 }
@@ -112,6 +118,8 @@ constexpr Strategy kStrategies[] = {
      kPoolOptions},
     {"arena", "half of the free memory in one piece, with parts of it for each stream, as RMM's arena does",
      make_arena},
+    {"mapped", "maps physical pages under blocks where they are needed, idle ones before new ones",
+     make_mapped, kMappedOptions},
     {"direct", "asks the driver at every call and keeps nothing: the baseline", make_direct},
 };
 

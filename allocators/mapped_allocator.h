@@ -1,0 +1,90 @@
+// Virtual memory against fragmentation: blocks lie side by side in one range of addresses, and physical pages
+// are mapped under them; before the device is asked for a new page, an idle one is taken from wherever it
+// lies. Nothing is copied. Knows no other strategy.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "allocators/allocator.h"
+#include "allocators/mapped_range.h"
+#include "allocators/strategy_options.h"
+
+namespace headroom {
+
+inline constexpr StrategyOption kMappedOptions[] = {
+    {"page", "SIZE", "the device's granularity", "bytes of one physical block, all of which moves at once"},
+};
+
+class MappedAllocator final : public Allocator {
+ public:
+  // Blocks up to this size have pages of their own: among large ones they would pin pages that could move.
+  static constexpr int64_t kSmallBytes = 64 * 1024;
+
+  // Streams that memory was allocated on must live as long as this, which waits for their work before it
+  // unmaps. Pages of `page_bytes`, rounded up to the device's granularity times a power of two. Throws
+  // InvalidArgument when the device has no virtual memory.
+  MappedAllocator(Device& device, std::string name, std::optional<Limit> limit, int64_t page_bytes = 0);
+  ~MappedAllocator() override;
+
+  int64_t page_bytes() const { return page_bytes_; }
+
+ private:
+  // A range with its addresses, and the physical block of each of its pages; one of no bytes where nothing is
+  // mapped.
+  struct Space {
+    Space(VirtualMemory& memory, int64_t bytes, int64_t page_bytes);
+    ~Space();
+    Space(const Space&) = delete;
+    Space& operator=(const Space&) = delete;
+
+    VirtualMemory& memory;
+    const int64_t bytes;
+    char* const base;
+    MappedRange range;
+    std::vector<PhysicalBlock> pages;
+  };
+
+  Block do_allocate(int64_t bytes, Stream stream) override;
+  int64_t do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept override;
+  int64_t do_trim() noexcept override;
+  // No idle page is out of a request's reach.
+  bool trimming_makes_room() const override { return false; }
+  int64_t largest_free_block() const override;
+
+  // What one stream allocates lies in ranges of its own, so that none waits for another; only pages change
+  // hands.
+  struct Lane {
+    Lane(VirtualMemory& memory, Stream lane_stream, int64_t addresses, int64_t page_bytes);
+
+    Space& space_of(int64_t bytes) { return bytes <= kSmallBytes ? small : large; }
+
+    const Stream stream;
+    Space small, large;
+  };
+
+  Lane* lane_of(Stream stream);
+  Lane* lane_with(const void* pointer, int64_t bytes);
+  template <typename Visit>
+  void for_each_space(const Visit& visit) const;
+  int64_t allocate_with_pages(Space& space, int64_t bytes);
+  bool collect_pages(int64_t count);
+  bool map_pages(Space& space);
+  void unmap_idle(Space& space, const MappedRange::IdlePages& idle);
+  void undo(Space& space, int64_t offset, int64_t bytes) noexcept;
+  Space& with_oldest_idle();
+  int64_t idle_pages() const;
+  void wait_for_streams();
+
+  Device& device_;
+  VirtualMemory& memory_;
+  const int64_t page_bytes_;
+  const int64_t addresses_;                   // of one range
+  std::vector<std::unique_ptr<Lane>> lanes_;  // the one used last comes first
+  std::vector<PhysicalBlock> spare_;          // pages mapped nowhere
+  std::vector<int64_t> missing_pages_;        // under the block that is being placed
+  int64_t now_ = 0;                           // counts deallocations
+  int64_t waited_at_ = 0;                     // work on what was freed by then is done
+};
+
+}  // namespace headroom

@@ -1,0 +1,273 @@
+#include "allocators/mapped_range.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace headroom {
+namespace {
+
+constexpr int kLongestSearch = 32;  // pieces of one size class
+
+}  // namespace
+
+MappedRange::MappedRange(int64_t bytes, int64_t page_bytes)
+    : page_bytes_(page_bytes), pieces_(1), live_(SizeBins::kUnit) {
+  heads_.fill(kNone);
+  at(first_).bytes = bytes;
+}
+
+int64_t MappedRange::take(int64_t bytes) {
+  const Index piece = best_fit(bytes);
+  if (piece == kNone) return -1;
+  prepare(1);
+  erase_free(piece);
+  const int64_t offset = at(piece).offset;
+  if (at(piece).bytes > bytes) insert_free(cut(piece, offset + bytes));
+  at(piece).state = State::kLive;
+  live_.insert(offset, piece);
+  return offset;
+}
+
+bool MappedRange::give_back(int64_t offset, int64_t bytes, int64_t time) noexcept {
+  const Index piece = live_.find(offset);
+  if (piece == kNone || at(piece).bytes != bytes) return false;
+  live_.erase(offset);
+  at(piece).state = State::kMapped;
+  at(piece).freed_at = time;
+  insert_free(merge_around(piece));
+  return true;
+}
+
+MappedRange::Place MappedRange::find_place(int64_t bytes, int64_t idle_pages) const {
+  Place best;
+  const auto cost = [](const Place& place) {
+    return std::tuple(place.new_pages, place.missing_pages, place.left_bytes);
+  };
+  for (Index run = first_; run != kNone;) {
+    if (at(run).state == State::kLive) {
+      run = at(run).next;
+      continue;
+    }
+    Index after = run;
+    int64_t end = 0;
+    for (; after != kNone && at(after).state != State::kLive; after = at(after).next) end = at(after).end();
+    const int64_t begin = at(run).offset;
+    const auto consider = [&](int64_t offset) {
+      if (offset < begin || offset + bytes > end) return;
+      Place place = {.offset = offset, .left_bytes = end - begin - bytes, .run = run};
+      rate(place, bytes, idle_pages);
+      if (best.offset < 0 || cost(place) < cost(best)) best = place;
+    };
+    // A block that has no end in common with a piece could be moved to one without touching more pages.
+    for (Index piece = run; end - begin >= bytes && piece != after; piece = at(piece).next) {
+      consider(at(piece).offset);
+      if (at(piece).next != kNone) consider(at(piece).end() - bytes);  // not at the end of all addresses
+    }
+    run = after;
+  }
+  return best;
+}
+
+void MappedRange::rate(Place& place, int64_t bytes, int64_t idle_pages) const {
+  const int64_t begin = round_down(place.offset), end = round_up(place.offset + bytes);
+  int64_t idle_beneath = 0;
+  for (Index index = piece_at(place.run, place.offset); index != kNone && at(index).offset < end;
+       index = at(index).next) {
+    const int64_t from = std::max(round_up(at(index).offset), begin);
+    const int64_t to = std::min(round_down(at(index).end()), end);
+    if (to <= from || at(index).state == State::kLive) continue;
+    (at(index).state == State::kUnmapped ? place.missing_pages : idle_beneath) += (to - from) / page_bytes_;
+  }
+  place.new_pages = std::max<int64_t>(0, place.missing_pages - (idle_pages - idle_beneath));
+}
+
+void MappedRange::occupy(const Place& place, int64_t bytes, std::vector<int64_t>& missing) {
+  prepare(4 + 2 * place.missing_pages);
+  missing.reserve(missing.size() + static_cast<size_t>(place.missing_pages));
+  const int64_t begin = place.offset, end = begin + bytes;
+  for (Index piece = piece_at(place.run, begin); piece != kNone && at(piece).offset < end;
+       piece = at(piece).next) {
+    if (at(piece).state != State::kUnmapped) continue;
+    const int64_t from = std::max(at(piece).offset, round_down(begin));
+    const int64_t to = std::min(at(piece).end(), round_up(end));
+    if (at(piece).offset < from) piece = cut(piece, from);
+    if (to < at(piece).end()) cut(piece, to);
+    at(piece).state = State::kMapped;
+    insert_free(piece);
+    for (int64_t page = from / page_bytes_; page < to / page_bytes_; ++page) missing.push_back(page);
+  }
+  Index block = piece_at(place.run, begin);
+  erase_free(block);
+  while (at(block).end() < end) {
+    erase_free(at(block).next);
+    absorb_next(block);
+  }
+  Index before = kNone, behind = kNone;
+  if (at(block).offset < begin) {
+    before = block;
+    block = cut(block, begin);
+  }
+  if (end < at(block).end()) behind = cut(block, end);
+  at(block).state = State::kLive;
+  live_.insert(begin, block);
+  if (before != kNone) insert_free(merge_around(before));
+  if (behind != kNone) insert_free(merge_around(behind));
+}
+
+int64_t MappedRange::idle_pages() const {
+  int64_t pages = 0;
+  for_each_mapped_piece(page_bytes_, [&](const Piece& piece) { pages += idle_pages_in(piece); });
+  return pages;
+}
+
+MappedRange::IdlePages MappedRange::oldest_idle_pages(int64_t most) const {
+  IdlePages oldest;
+  for_each_mapped_piece(page_bytes_, [&](const Piece& piece) {
+    const int64_t pages = std::min(idle_pages_in(piece), most);
+    if (pages <= 0 || (oldest.count > 0 && oldest.freed_at <= piece.freed_at)) return;
+    oldest = {round_down(piece.end()) / page_bytes_ - pages, pages, piece.freed_at};
+  });
+  return oldest;
+}
+
+void MappedRange::unmap(int64_t first_page, int64_t pages) {
+  prepare(2);
+  const int64_t begin = first_page * page_bytes_, end = begin + pages * page_bytes_;
+  Index piece = piece_at(first_, begin);
+  erase_free(piece);
+  if (at(piece).offset < begin) {
+    const Index rest = cut(piece, begin);
+    insert_free(piece);
+    piece = rest;
+  }
+  if (end < at(piece).end()) insert_free(cut(piece, end));
+  at(piece).state = State::kUnmapped;
+  merge_around(piece);
+}
+
+int64_t MappedRange::largest_mapped_piece() const {
+  int64_t largest = 0;
+  for_each_mapped_piece(0, [&](const Piece& piece) { largest = std::max(largest, piece.bytes); });
+  return largest;
+}
+
+int64_t MappedRange::idle_pages_in(const Piece& piece) const {
+  return std::max<int64_t>(0, round_down(piece.end()) - round_up(piece.offset)) / page_bytes_;
+}
+
+MappedRange::Index MappedRange::piece_at(Index from, int64_t offset) const {
+  while (at(from).end() <= offset) from = at(from).next;
+  return from;
+}
+
+template <typename Visit>
+void MappedRange::for_each_mapped_piece(int64_t least_bytes, const Visit& visit) const {
+  for (int bin = bins_.first_from(SizeBins::of(least_bytes)); bin >= 0; bin = bins_.first_from(bin + 1)) {
+    for (Index piece = heads_[static_cast<size_t>(bin)]; piece != kNone; piece = at(piece).bin_next)
+      visit(at(piece));
+  }
+}
+
+MappedRange::Index MappedRange::best_fit(int64_t bytes) const {
+  const int bin = SizeBins::of(bytes);
+  // Pieces of the same class may still be too small; those of later ones are not.
+  if (heads_[static_cast<size_t>(bin)] != kNone) {
+    if (const Index piece = smallest_in(bin, bytes); piece != kNone) return piece;
+  }
+  const int later = bins_.first_from(bin + 1);
+  return later < 0 ? kNone : smallest_in(later, bytes);
+}
+
+MappedRange::Index MappedRange::smallest_in(int bin, int64_t bytes) const {
+  Index best = kNone;
+  int looked_at = 0;
+  for (Index piece = heads_[static_cast<size_t>(bin)]; piece != kNone; piece = at(piece).bin_next) {
+    const int64_t size = at(piece).bytes;
+    if (size >= bytes && (best == kNone || size < at(best).bytes)) best = piece;
+    if (size == bytes || ++looked_at >= kLongestSearch) break;
+  }
+  return best;
+}
+
+void MappedRange::insert_free(Index piece) noexcept {
+  const int bin = SizeBins::of(at(piece).bytes);
+  Index& head = heads_[static_cast<size_t>(bin)];
+  at(piece).bin_previous = kNone;
+  at(piece).bin_next = head;
+  if (head == kNone) {
+    bins_.set(bin);
+  } else {
+    at(head).bin_previous = piece;
+  }
+  head = piece;
+}
+
+void MappedRange::erase_free(Index piece) noexcept {
+  const Piece& gone = at(piece);
+  if (gone.bin_next != kNone) at(gone.bin_next).bin_previous = gone.bin_previous;
+  if (gone.bin_previous != kNone) {
+    at(gone.bin_previous).bin_next = gone.bin_next;
+    return;
+  }
+  const int bin = SizeBins::of(gone.bytes);
+  heads_[static_cast<size_t>(bin)] = gone.bin_next;
+  if (gone.bin_next == kNone) bins_.clear(bin);
+}
+
+// Makes sure of a record for each of the next cuts and of a place for one live block, so that they cannot
+// fail half way.
+void MappedRange::prepare(int64_t cuts) {
+  live_.prepare();
+  while (unused_count_ < cuts) {
+    pieces_.emplace_back().next = unused_;
+    unused_ = static_cast<Index>(pieces_.size() - 1);
+    ++unused_count_;
+  }
+}
+
+// The part of the piece from `offset` on becomes a piece of its own, in the same state and in no bin.
+MappedRange::Index MappedRange::cut(Index piece, int64_t offset) noexcept {
+  const Index rest = unused_;
+  unused_ = at(rest).next;
+  --unused_count_;
+  Piece& head = at(piece);
+  at(rest) = {.offset = offset,
+              .bytes = head.end() - offset,
+              .freed_at = head.freed_at,
+              .previous = piece,
+              .next = head.next,
+              .state = head.state};
+  if (head.next != kNone) at(head.next).previous = rest;
+  head.next = rest;
+  head.bytes = offset - head.offset;
+  return rest;
+}
+
+// One piece of this, which is in no bin, and its neighbours in the same state, which leave theirs.
+MappedRange::Index MappedRange::merge_around(Index piece) noexcept {
+  const State state = at(piece).state;
+  const bool binned = state == State::kMapped;
+  const Index next = at(piece).next, previous = at(piece).previous;
+  if (next != kNone && at(next).state == state) {
+    if (binned) erase_free(next);
+    absorb_next(piece);
+  }
+  if (previous == kNone || at(previous).state != state) return piece;
+  if (binned) erase_free(previous);
+  absorb_next(previous);
+  return previous;
+}
+
+void MappedRange::absorb_next(Index piece) noexcept {
+  Piece& head = at(piece);
+  const Index gone = head.next;
+  head.bytes += at(gone).bytes;
+  head.freed_at = std::max(head.freed_at, at(gone).freed_at);
+  head.next = at(gone).next;
+  if (head.next != kNone) at(head.next).previous = piece;
+  at(gone).next = unused_;
+  unused_ = gone;
+  ++unused_count_;
+}
+
+}  // namespace headroom

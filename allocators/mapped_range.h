@@ -1,0 +1,107 @@
+// Who has which part of one range of addresses, of which some pages have memory behind them and some have
+// not. The strategy `mapped` without its driver calls: knows offsets and pages, no pointer, no device and no
+// physical block.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "allocators/offset_table.h"
+#include "allocators/size_bins.h"
+
+namespace headroom {
+
+// All offsets and sizes of blocks are multiples of 512 B. What throws std::bad_alloc has then changed
+// nothing.
+class MappedRange {
+ public:
+  // A range of `bytes`, a multiple of `page_bytes` (a power of two), nothing of it mapped.
+  MappedRange(int64_t bytes, int64_t page_bytes);
+
+  // A block cut from the mapped free piece that fits best, from its lower end; its offset, or -1 when none is
+  // large enough. Throws std::bad_alloc.
+  int64_t take(int64_t bytes);
+  // Takes the block at that offset back, at that time; false when there is none of that size.
+  bool give_back(int64_t offset, int64_t bytes, int64_t time) noexcept;
+
+  // Where a block could lie if pages were mapped.
+  struct Place {
+    int64_t offset = -1;
+    int64_t missing_pages = 0;  // under it, to be mapped
+    int64_t new_pages = 0;      // of these, what idle pages from elsewhere cannot provide
+    int64_t left_bytes = 0;     // of the free run around it
+    int32_t run = -1;           // the first piece of that run
+  };
+  // The place that takes the fewest new pages, then the fewest mappings, then the tightest run, when
+  // `idle_pages` are idle in all, here and in other ranges. Its offset is -1 when the range has no such
+  // place.
+  Place find_place(int64_t bytes, int64_t idle_pages) const;
+  // Makes the place a live block and counts all pages under it as mapped; appends those that were not to
+  // `missing`. unmap() of those does not throw then. Throws std::bad_alloc.
+  void occupy(const Place& place, int64_t bytes, std::vector<int64_t>& missing);
+
+  // Pages with memory behind them that no live block touches.
+  struct IdlePages {
+    int64_t first = 0;
+    int64_t count = 0;
+    int64_t freed_at = 0;  // when the latest block on them or beside them was given back
+  };
+  int64_t idle_pages() const;
+  // The last ones, `most` at most, of the free piece that has been free for longest; a count of 0 when there
+  // are none.
+  IdlePages oldest_idle_pages(int64_t most) const;
+  // Says that idle pages have no memory behind them any more. Throws std::bad_alloc.
+  void unmap(int64_t first_page, int64_t pages);
+
+  int64_t largest_mapped_piece() const;
+
+ private:
+  using Index = int32_t;
+  static constexpr Index kNone = -1;
+
+  enum class State : uint8_t { kLive, kMapped, kUnmapped };  // the latter two are free
+  // Pieces form a list in address order. Free neighbours of one state are one piece; unmapped pieces are
+  // whole pages.
+  struct Piece {
+    int64_t offset = 0;
+    int64_t bytes = 0;
+    int64_t freed_at = 0;
+    Index previous = kNone, next = kNone;
+    Index bin_previous = kNone, bin_next = kNone;
+    State state = State::kUnmapped;
+
+    int64_t end() const { return offset + bytes; }
+  };
+
+  int64_t round_down(int64_t bytes) const { return bytes & -page_bytes_; }
+  int64_t round_up(int64_t bytes) const { return round_down(bytes + page_bytes_ - 1); }
+  int64_t idle_pages_in(const Piece& piece) const;
+  void rate(Place& place, int64_t bytes, int64_t idle_pages) const;
+  Index piece_at(Index from, int64_t offset) const;
+  template <typename Visit>
+  void for_each_mapped_piece(int64_t least_bytes, const Visit& visit) const;
+
+  Index best_fit(int64_t bytes) const;
+  Index smallest_in(int bin, int64_t bytes) const;
+  void insert_free(Index piece) noexcept;
+  void erase_free(Index piece) noexcept;
+  void prepare(int64_t cuts);
+  Index cut(Index piece, int64_t offset) noexcept;
+  Index merge_around(Index piece) noexcept;
+  void absorb_next(Index piece) noexcept;
+  Piece& at(Index piece) { return pieces_[static_cast<size_t>(piece)]; }
+  const Piece& at(Index piece) const { return pieces_[static_cast<size_t>(piece)]; }
+
+  const int64_t page_bytes_;
+  std::vector<Piece> pieces_;
+  Index first_ = 0;  // by address; it is cut and grows, but keeps its number
+  Index unused_ = kNone;
+  int64_t unused_count_ = 0;
+  OffsetTable live_;
+  SizeBins bins_;  // of mapped free pieces
+  std::array<Index, SizeBins::kCount> heads_;
+};
+
+}  // namespace headroom

@@ -1,0 +1,221 @@
+// The strategy `mapped`: pages move to where they are needed, memory is full only when it is full.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "allocators/mapped_allocator.h"
+#include "runtime/core/bytes.h"
+#include "runtime/core/faulty/faulty_device.h"
+#include "runtime/core/sim/simulated_gpu.h"
+#include "tests/allocators/devices.h"
+#include "tests/allocators/real_traces.h"
+
+namespace headroom {
+namespace {
+
+constexpr int64_t kPage = 2 * kMiB;
+constexpr int64_t kFree = 512 * kMiB - 64 * kMiB - 32 * kMiB;  // of the small profile, with a context
+
+class Mapped : public testing::Test {
+ protected:
+  Mapped() { gpu_.initialise(); }
+
+  MappedAllocator make(std::optional<Limit> limit = std::nullopt, int64_t page_bytes = 0) {
+    return MappedAllocator(gpu_, "mapped", limit, page_bytes);
+  }
+  void fill_all_and_free_every_other(MappedAllocator& allocator, int64_t bytes) {
+    std::vector<void*> blocks;
+    for (int64_t i = 0; i < kFree / bytes; ++i) blocks.push_back(allocator.allocate(bytes));
+    for (size_t i = 0; i < blocks.size(); i += 2) allocator.deallocate(blocks[i], bytes);
+  }
+
+  SimulatedGpu gpu_{small_profile()};
+};
+
+TEST_F(Mapped, TakesPagesAsTheyAreNeeded) {
+  MappedAllocator allocator = make();
+  EXPECT_EQ(allocator.statistics().reserved.current, 0);
+  void* first = allocator.allocate(3 * kMiB);
+  EXPECT_EQ(allocator.statistics().reserved.current, 2 * kPage);
+  void* second = allocator.allocate(kMiB);  // the rest of the second page
+  EXPECT_EQ(allocator.statistics().reserved.current, 2 * kPage);
+  EXPECT_EQ(static_cast<char*>(second) - static_cast<char*>(first), 3 * kMiB);
+}
+
+TEST_F(Mapped, ARequestFitsWheneverTheFreePagesSufficeWhereverTheyLie) {
+  for (const int64_t bytes : {kPage, 4 * kPage}) {
+    MappedAllocator allocator = make();
+    fill_all_and_free_every_other(allocator, bytes);
+    const int64_t free_bytes = kFree - allocator.statistics().allocated.current;
+    EXPECT_EQ(allocator.statistics().largest_free_block, free_bytes);
+    EXPECT_EQ(allocator.statistics().fragmentation(), 0);
+    void* block = allocator.allocate(free_bytes);
+    EXPECT_EQ(allocator.statistics().reserved.current, kFree);
+    EXPECT_THROW(allocator.allocate(64 * kKiB + 1), OutOfMemory);
+    allocator.deallocate(block, free_bytes);
+    EXPECT_EQ(allocator.statistics().retries, 0);
+  }
+}
+
+TEST_F(Mapped, ContentsStayWhenIdlePagesAreTakenFromBothSides) {
+  MappedAllocator allocator = make();
+  std::vector<void*> blocks;
+  for (int64_t i = 0; i < kFree / kPage; ++i) blocks.push_back(allocator.allocate(kPage));
+  for (size_t i = 0; i < blocks.size(); ++i)
+    std::fill_n(static_cast<char*>(blocks[i]), 64, static_cast<char>(i));
+  for (size_t i = 0; i < blocks.size(); i += 2) allocator.deallocate(blocks[i], kPage);
+  auto* large = static_cast<char*>(allocator.allocate(kFree / 2));
+  for (int64_t at = 0; at < kFree / 2; at += kPage) std::fill_n(large + at, 64, char{-1});
+  for (size_t i = 1; i < blocks.size(); i += 2) {
+    EXPECT_EQ(
+        std::count(static_cast<char*>(blocks[i]), static_cast<char*>(blocks[i]) + 64, static_cast<char>(i)),
+        64);
+  }
+}
+
+TEST_F(Mapped, ALimitIsKeptToThePage) {
+  for (const int64_t extra : {int64_t{0}, kPage - 1}) {
+    MappedAllocator allocator = make(Limit{10 * kPage + extra});
+    void* block = allocator.allocate(10 * kPage);
+    EXPECT_EQ(allocator.statistics().reserved.current, 10 * kPage);
+    EXPECT_THROW(allocator.allocate(512), OutOfMemory);
+    EXPECT_EQ(allocator.statistics().reserved.peak, 10 * kPage);
+    allocator.deallocate(block, 10 * kPage);
+  }
+}
+
+TEST_F(Mapped, ARefusedRequestTakesNothingFromTheDriverAndGivesNothingBack) {
+  MappedAllocator allocator = make(Limit{16 * kPage});
+  void* live = allocator.allocate(8 * kPage);
+  allocator.deallocate(allocator.allocate(4 * kPage), 4 * kPage);
+  const Statistics before = allocator.statistics();
+  EXPECT_THROW(allocator.allocate(9 * kPage), OutOfMemory);
+  const Statistics after = allocator.statistics();
+  EXPECT_EQ(after.reserved.current, before.reserved.current);
+  EXPECT_EQ(after.driver_allocations, before.driver_allocations);
+  EXPECT_EQ(after.driver_releases, 0);
+  EXPECT_EQ(after.driver_mappings, before.driver_mappings);
+  allocator.deallocate(live, 8 * kPage);
+}
+
+TEST_F(Mapped, TrimGivesIdlePagesBackAndKeepsTheRest) {
+  MappedAllocator allocator = make();
+  void* first = allocator.allocate(3 * kPage);
+  void* second = allocator.allocate(3 * kPage + kMiB);
+  void* third = allocator.allocate(kPage);  // shares a page with the second
+  allocator.deallocate(second, 3 * kPage + kMiB);
+  EXPECT_EQ(allocator.trim(), 3 * kPage);
+  EXPECT_EQ(allocator.trim(), 0);
+  EXPECT_EQ(allocator.statistics().reserved.current, 5 * kPage);
+  allocator.deallocate(first, 3 * kPage);
+  allocator.deallocate(third, kPage);
+  EXPECT_EQ(allocator.trim(), 5 * kPage);
+  EXPECT_EQ(gpu_.memory().info().process, 32 * kMiB);
+}
+
+TEST_F(Mapped, WhatWasMappedOnceIsNotMappedAgain) {
+  MappedAllocator allocator = make();
+  for (int round = 0; round < 3; ++round) {
+    std::vector<void*> blocks;
+    for (int64_t i = 1; i <= 12; ++i) blocks.push_back(allocator.allocate(i * kMiB + 1000));
+    for (int64_t i = 12; i >= 1; --i)
+      allocator.deallocate(blocks[static_cast<size_t>(i - 1)], i * kMiB + 1000);
+    EXPECT_EQ(allocator.statistics().driver_mappings, allocator.statistics().driver_allocations);
+  }
+}
+
+TEST_F(Mapped, UnmappingWaitsForTheWorkThatUsedThePage) {
+  MappedAllocator allocator = make(Limit{8 * kPage});
+  void* first = allocator.allocate(4 * kPage);
+  void* second = allocator.allocate(4 * kPage);
+  gpu_.streams().occupy({}, 1000);
+  allocator.deallocate(first, 4 * kPage);
+  allocator.deallocate(second, 4 * kPage);
+  void* same = allocator.allocate(4 * kPage);  // mapped as it is: stream order suffices
+  EXPECT_EQ(gpu_.streams().now_us(), 0);
+  allocator.trim();
+  EXPECT_EQ(gpu_.streams().now_us(), 1000);
+  gpu_.streams().occupy({}, 500);
+  EXPECT_EQ(allocator.trim(), 0);  // nothing is idle: nobody waits
+  EXPECT_EQ(gpu_.streams().now_us(), 1000);
+  allocator.deallocate(same, 4 * kPage);
+}
+
+TEST_F(Mapped, PagesMayBeLargerThanTheDevicesGranularity) {
+  MappedAllocator allocator = make(std::nullopt, 5 * kMiB);
+  EXPECT_EQ(allocator.page_bytes(), 8 * kMiB);
+  allocator.allocate(9 * kMiB);
+  EXPECT_EQ(allocator.statistics().reserved.current, 16 * kMiB);
+  EXPECT_EQ(allocator.statistics().driver_allocations, 2);
+}
+
+// 0.55 M, free it, 0.1 M, 0.55 M of a pool of M: Flashlight's smallest published case of fragmentation.
+TEST_F(Mapped, ServesTheSmallestPublishedFragmentationCase) {
+  MappedAllocator allocator = make(Limit{100 * kMiB});
+  allocator.deallocate(allocator.allocate(55 * kMiB), 55 * kMiB);
+  allocator.allocate(10 * kMiB);
+  EXPECT_NE(allocator.allocate(55 * kMiB), nullptr);
+}
+
+TEST_F(Mapped, SmallBlocksPinNoPageOfLargeOnes) {
+  MappedAllocator allocator = make();
+  std::vector<void*> small, large;
+  for (int i = 0; i < 40; ++i) {
+    large.push_back(allocator.allocate(4 * kMiB));
+    small.push_back(allocator.allocate(1000));
+  }
+  for (void* block : large) allocator.deallocate(block, 4 * kMiB);
+  EXPECT_EQ(allocator.trim(), 160 * kMiB);
+  EXPECT_EQ(allocator.statistics().reserved.current, kPage);
+  for (void* block : small) allocator.deallocate(block, 1000);
+}
+
+// A failed call in the middle of a request that needs eight pages: the same accounts as before but for pages
+// that are idle.
+TEST_F(Mapped, AFailureHalfWayLeavesNothingBehind) {
+  for (int64_t call = 1; call <= 20; ++call) {
+    FaultyDevice device(gpu_);
+    MappedAllocator allocator(device, "mapped", Limit{8 * kPage});
+    void* first = allocator.allocate(3 * kPage);
+    void* second = allocator.allocate(kPage);
+    allocator.deallocate(first, 3 * kPage);
+    device.faults().arm({.failing_call = call});
+    void* third = nullptr;
+    try {
+      third = allocator.allocate(7 * kPage);  // three idle pages and four new ones
+      EXPECT_GT(call, 11);                    // four creations and seven mappings, or fewer
+    } catch (const OutOfMemory&) {
+      EXPECT_EQ(allocator.statistics().allocated.current, kPage) << call;
+      EXPECT_LE(allocator.statistics().reserved.current, 8 * kPage) << call;
+      third = allocator.allocate(7 * kPage);
+    }
+    allocator.deallocate(third, 7 * kPage);
+    allocator.deallocate(second, kPage);
+    EXPECT_EQ(allocator.trim(), allocator.statistics().reserved.peak) << call;
+    EXPECT_EQ(allocator.statistics().reserved.current, 0) << call;
+  }
+}
+
+struct TraceRow {
+  const char* name;
+  double reserved;
+};
+
+class MappedTraces : public testing::TestWithParam<TraceRow> {};
+
+TEST_P(MappedTraces, ReserveHardlyMoreThanTheLargestLiveSet) {
+  const auto events = read_trace(GetParam().name);
+  if (events.empty()) GTEST_SKIP() << "no trace in " << traces_folder();
+  const Replay run = replay(events, {.name = "mapped"});
+  EXPECT_LE(static_cast<double>(run.statistics.reserved.peak),
+            GetParam().reserved * static_cast<double>(largest_live_set(events)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Traces, MappedTraces,
+                         testing::Values(TraceRow{"resnet50", 1.006}, TraceRow{"deeplab", 1.005},
+                                         TraceRow{"gpt2_train", 1.005}, TraceRow{"gnn", 1.005}),
+                         [](const auto& row) { return row.param.name; });
+
+}  // namespace
+}  // namespace headroom
