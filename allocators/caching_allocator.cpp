@@ -9,9 +9,9 @@ CachingAllocator::CachingAllocator(Device& device, std::string name, std::option
                                    CachingRules rules)
     : SegmentAllocator(device, std::move(name), limit), rules_(rules) {}
 
-// PyTorch's malloc, in its order. What follows when this finds nothing is the caller's: give back every
-// segment that is one free block, and come here once more. PyTorch then asks the driver alone, and misses a
-// block of its own that became free in between.
+// PyTorch's malloc, in its order. Whoever calls goes on when this finds nothing: with a wait for blocks that
+// other streams still use and another search, which PyTorch misses (#189504), and then with all idle segments
+// given back and a third.
 Allocator::Block CachingAllocator::do_allocate(int64_t bytes, Stream stream) {
   const int64_t block_bytes = rules_.block_bytes(bytes);
   const int32_t pool = pool_of(stream, is_small_block(block_bytes));

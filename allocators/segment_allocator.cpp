@@ -1,12 +1,8 @@
 #include "allocators/segment_allocator.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace headroom {
-
-SegmentAllocator::SegmentAllocator(Device& device, std::string name, std::optional<Limit> limit)
-    : Allocator(device, std::move(name), limit), device_(device) {}
 
 SegmentAllocator::~SegmentAllocator() {
   store_.for_each_segment([this](Index block) {

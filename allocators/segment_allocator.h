@@ -11,11 +11,11 @@ namespace headroom {
 
 class SegmentAllocator : public Allocator {
  public:
-  SegmentAllocator(Device& device, std::string name, std::optional<Limit> limit);
   ~SegmentAllocator() override;
 
  protected:
   using Index = BlockStore::Index;
+  using Allocator::Allocator;
 
   // A new segment of `bytes` in that list of free blocks; kNone when there is no room.
   Index add_segment(int64_t bytes, int32_t list);
@@ -38,9 +38,6 @@ class SegmentAllocator : public Allocator {
   BlockStore store_;
 
  private:
-  void follow(Stream stream, Stream freed_on) { device_.wait(stream, freed_on); }
-
-  Device& device_;
   int64_t segment_bytes_ = 0;
   std::vector<Stream> streams_;  // that blocks came back on
 };

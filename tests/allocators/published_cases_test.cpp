@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "allocators/strategy_text.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/cpu/cpu_device.h"
+#include "runtime/core/sim/simulated_gpu.h"
 
 namespace headroom {
 namespace {
@@ -102,6 +104,38 @@ INSTANTIATE_TEST_SUITE_P(All, BatchOrderCase,
                                          Row{"caching", Outcome::kOutOfMemory},
                                          Row{"pool", Outcome::kOutOfMemory}),
                          row_name);
+
+// PyTorch #189504: a block that another stream uses comes back only when that is done. The wait that a
+// refusal brings frees it, but its segment is still in use, so nothing goes back to the driver: the block has
+// to be found in the cache.
+class PendingBlockCase : public testing::TestWithParam<const char*> {};
+
+TEST_P(PendingBlockCase, IsFoundAfterTheWait) {
+  SimulatedGpu gpu(find_profile("card-6gb"));
+  StrategySettings settings = parse_strategy(GetParam());
+  settings.limit_bytes = 20 * kMiB;  // one of caching's segments
+  const auto allocator = make_allocator(settings, gpu);
+  const Stream other = gpu.new_stream();
+  void* first = allocator->allocate(8 * kMiB);
+  void* second = allocator->allocate(8 * kMiB);
+  gpu.streams().occupy(other, 1000);
+  allocator->record_use(first, other);
+  allocator->deallocate(first, 8 * kMiB);
+  EXPECT_EQ(allocator->allocate(8 * kMiB), first);
+  EXPECT_GE(gpu.streams().now_us(), 1000);
+  EXPECT_EQ(allocator->statistics().driver_releases, 0);
+  EXPECT_EQ(allocator->statistics().retries, 1);
+  allocator->deallocate(first, 8 * kMiB);
+  allocator->deallocate(second, 8 * kMiB);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PendingBlockCase,
+                         testing::Values("grab-all", "hard-limit", "two-ended", "caching", "arena"),
+                         [](const auto& row) {
+                           std::string name = row.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 bool fits(Allocator& allocator, int64_t bytes) {
   try {
