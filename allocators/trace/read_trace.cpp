@@ -19,6 +19,8 @@ std::vector<Trace> read_any(TraceInput& input) {
     traces.push_back(read_rmm_log(input));
   } else if (start.starts_with(kRecordingStart)) {
     traces.push_back(read_recording(input));
+  } else if (start.starts_with(kPickleStart)) {
+    traces = read_torch_snapshot(input);
   } else {
     input.fail(fmt::format("no trace: it begins neither with '{}' nor '{}' nor '{}', nor as a pickle does",
                            kRecordingStart, kCsvHeader, kRmmHeader));

@@ -28,7 +28,6 @@ struct Trace {
   // Every free is of a live block, so an event can be replayed without a check.
   std::vector<TraceEvent> events;
   int64_t blocks = 0;
-  int64_t live_before = 0;  // how many of the blocks the recording found already there: allocated first
   std::vector<std::string> names = {""};
   std::vector<uint64_t> streams = {0};  // handles as the trace has them; the default stream comes first
 

@@ -29,6 +29,7 @@ class TraceInput {
   uint8_t read_byte();
 
   const std::string& path() const { return file_.path(); }
+  int64_t at_bytes() const { return at_; }  // bytes read
   // Throw InvalidArgument of one line: the file, the place, `why`.
   [[noreturn]] void fail(std::string_view why) const { file_.fail(why); }
   [[noreturn]] void fail_at_line(std::string_view why) const;

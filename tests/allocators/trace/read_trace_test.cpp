@@ -183,6 +183,63 @@ TEST(ReadTrace, BrokenRecordingsAreRefusedByLine) {
   }
 }
 
+// Both protocols that Python has written by default; tests/fuzz/make_snapshots.py made them.
+TEST(ReadTrace, SnapshotsOfPyTorchAreReadWithWhatWasThereBefore) {
+  for (const char* name : {"snapshot.pickle", "snapshot2.pickle"}) {
+    const std::vector<Trace> traces =
+        read_traces(HEADROOM_SOURCE_DIR "/tests/fuzz/seeds/" + std::string(name));
+    ASSERT_EQ(traces.size(), 1u);  // the other device has no history
+    const Trace& trace = traces.front();
+    EXPECT_EQ(trace.format, "PyTorch memory snapshot");
+    EXPECT_TRUE(trace.name.ends_with(name));
+    // Two from before, three of the history; two are freed, for a request alone frees nothing.
+    std::string order;
+    for (const TraceEvent& event : trace.events) {
+      order += (event.allocates ? "a" : "f") + std::to_string(event.bytes) + " ";
+    }
+    EXPECT_EQ(order, "a512 a2000 a1000 f512 a3000 f1000 a700 ");
+    EXPECT_EQ(trace.peak_bytes, 6000);
+    const TraceEvent& tagged = trace.events[4];
+    EXPECT_EQ(trace.names[static_cast<size_t>(tagged.op)], "forward");
+    EXPECT_EQ(trace.names[static_cast<size_t>(tagged.tag)], "loss");
+    EXPECT_EQ(trace.streams[static_cast<size_t>(tagged.stream)], 94000000u);
+    EXPECT_EQ(tagged.time_ns, 1700000000000004000);
+  }
+}
+
+TEST(ReadTrace, PicklesThatAreNoSnapshotAreRefusedByByte) {
+  using namespace std::string_literals;
+  const std::pair<std::string, std::string_view> cases[] = {
+      {"\x80\x04N."s, "trace: a pickle, but no memory snapshot of PyTorch"},
+      {"\x80\x04]\x94."s, "trace: a pickle, but no memory snapshot of PyTorch"},
+      {"\x80\x02}U\x0d"
+       "device_traces]s."s,
+       "trace: the snapshot has no history"},
+      {"\x80\x04"s, "trace: byte 2: the file ends too early"},
+      {"\x80\x06."s, "trace: byte 2: a pickle of a protocol above 5"},
+      {"\x80\x04."s, "trace: byte 3: the pickle takes from an empty stack"},
+      {"\x80\x04u"s, "trace: byte 3: the pickle lacks a mark"},
+      {"\x80\x04K\x01K\x01"
+       "a"s,
+       "appends to what is no list"},
+      {"\x80\x04]K\x01K\x01s"s, "sets items of what is no dictionary"},
+      {"\x80\x04h\x05"s, "a wrong position in the memo"},
+      {"\x80\x04Nr\xff\xff\xff\xff"s, "a wrong position in the memo"},
+      {"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff"s, "more than 1 GiB of text"},
+      {"\x80\x04X\xff\xff\xff\x3f"
+       "abc"s,
+       "the file ends too early"},
+      // os.system("true"): nothing is looked up, let alone called.
+      {"\x80\x02"
+       "cos\nsystem\nU\x04true\x85R."s,
+       "trace: byte 3: pickle opcode 0x63: only plain data is read"},
+  };
+  for (const auto& [content, expected] : cases) {
+    const std::string message = refusal(content);
+    EXPECT_NE(message.find(expected), std::string::npos) << message << "\nexpected: " << expected;
+  }
+}
+
 TEST(TraceWriter, AFailedWriteIsToldAtTheEnd) {
   EXPECT_THROW(TraceWriter("/nowhere/run.trace"), InvalidArgument);
   TraceWriter full("/dev/full");

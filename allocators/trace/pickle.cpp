@@ -1,0 +1,318 @@
+#include "allocators/trace/pickle.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace headroom {
+namespace {
+
+constexpr size_t kMaxValues = size_t{1} << 27;
+constexpr uint64_t kMaxCharacters = uint64_t{1} << 30;
+
+// Opcodes of Python's pickletools, by the names they have there.
+enum Opcode : uint8_t {
+  kMark = '(',
+  kStop = '.',
+  kPop = '0',
+  kPopMark = '1',
+  kDup = '2',
+  kBinFloat = 'G',
+  kBinInt = 'J',
+  kBinInt1 = 'K',
+  kBinInt2 = 'M',
+  kNone = 'N',
+  kBinString = 'T',
+  kShortBinString = 'U',
+  kBinUnicode = 'X',
+  kAppend = 'a',
+  kAppends = 'e',
+  kBinGet = 'h',
+  kLongBinGet = 'j',
+  kBinPut = 'q',
+  kLongBinPut = 'r',
+  kSetItem = 's',
+  kTuple = 't',
+  kSetItems = 'u',
+  kEmptyTuple = ')',
+  kEmptyList = ']',
+  kEmptyDict = '}',
+  kBinBytes = 'B',
+  kShortBinBytes = 'C',
+  kProto = 0x80,
+  kTuple1 = 0x85,
+  kTuple2 = 0x86,
+  kTuple3 = 0x87,
+  kNewTrue = 0x88,
+  kNewFalse = 0x89,
+  kLong1 = 0x8a,
+  kLong4 = 0x8b,
+  kShortBinUnicode = 0x8c,
+  kBinUnicode8 = 0x8d,
+  kMemoize = 0x94,
+  kFrame = 0x95,
+};
+
+}  // namespace
+
+Pickle::Pickle(TraceInput& input) : input_(input) {
+  while (step(input_.read_byte())) {
+  }
+  root_ = pop();
+  // Only what was read is needed from here on.
+  memo_ = {};
+  stack_ = {};
+}
+
+bool Pickle::step(uint8_t opcode) {
+  switch (opcode) {
+    case kProto:
+      if (input_.read_byte() > 5) input_.fail_at_byte("a pickle of a protocol above 5");
+      break;
+    case kFrame:
+      little_endian(8);
+      break;
+    case kStop:
+      return false;
+    case kMark:
+      marks_.push_back(stack_.size());
+      count_values(1);
+      break;
+    case kPop:
+      pop();
+      break;
+    case kPopMark:
+      stack_.resize(pop_mark());
+      break;
+    case kDup:
+      stack_.push_back(pop());
+      stack_.push_back(stack_.back());
+      count_values(1);
+      break;
+    case kNone:
+      push(Kind::kNone, 0);
+      break;
+    case kNewTrue:
+    case kNewFalse:
+      push(Kind::kInteger, opcode == kNewTrue);
+      break;
+    case kBinInt:
+      push(Kind::kInteger, static_cast<int32_t>(little_endian(4)));
+      break;
+    case kBinInt1:
+      push(Kind::kInteger, static_cast<int64_t>(little_endian(1)));
+      break;
+    case kBinInt2:
+      push(Kind::kInteger, static_cast<int64_t>(little_endian(2)));
+      break;
+    case kLong1:
+    case kLong4:
+      push_long(little_endian(opcode == kLong1 ? 1 : 4));
+      break;
+    case kBinFloat: {
+      uint64_t bits = 0;
+      for (int i = 0; i < 8; ++i) bits = bits << 8 | input_.read_byte();
+      push(Kind::kReal, 0);
+      stack_.back().real = std::bit_cast<double>(bits);
+      break;
+    }
+    case kShortBinUnicode:
+    case kShortBinString:
+    case kShortBinBytes:
+      push_text(little_endian(1));
+      break;
+    case kBinUnicode:
+    case kBinString:
+    case kBinBytes:
+      push_text(little_endian(4));
+      break;
+    case kBinUnicode8:
+      push_text(little_endian(8));
+      break;
+    case kEmptyList:
+    case kEmptyTuple:
+      push_container(Kind::kList, stack_.size());
+      break;
+    case kEmptyDict:
+      push_container(Kind::kDictionary, stack_.size());
+      break;
+    case kTuple1:
+    case kTuple2:
+    case kTuple3: {
+      const size_t length = opcode - kTuple1 + size_t{1};
+      if (stack_.size() < length) input_.fail_at_byte("the pickle takes from an empty stack");
+      push_container(Kind::kList, stack_.size() - length);
+      break;
+    }
+    case kTuple:
+      push_container(Kind::kList, pop_mark());
+      break;
+    case kAppend:
+      append(std::max<size_t>(stack_.size(), 1) - 1);
+      break;
+    case kAppends:
+      append(pop_mark());
+      break;
+    case kSetItem:
+      set_items(std::max<size_t>(stack_.size(), 2) - 2);
+      break;
+    case kSetItems:
+      set_items(pop_mark());
+      break;
+    case kMemoize:
+      put(memo_.size());
+      break;
+    case kBinPut:
+    case kLongBinPut:
+      put(little_endian(opcode == kBinPut ? 1 : 4));
+      break;
+    case kBinGet:
+    case kLongBinGet:
+      get_memo(little_endian(opcode == kBinGet ? 1 : 4));
+      break;
+    default:
+      input_.fail_at_byte(
+          fmt::format("pickle opcode 0x{:02x}: only plain data is read, no objects and no code", opcode));
+  }
+  return true;
+}
+
+void Pickle::push(Kind kind, int64_t integer) {
+  count_values(1);
+  stack_.push_back({kind, {integer}});
+}
+
+void Pickle::push_text(uint64_t length) {
+  if (length > kMaxCharacters - characters_.size()) input_.fail_at_byte("more than 1 GiB of text");
+  const size_t begin = characters_.size();
+  // Piece by piece: a length alone takes no memory.
+  for (uint64_t left = length; left > 0;) {
+    const auto piece = static_cast<size_t>(std::min<uint64_t>(left, 1 << 16));
+    characters_.resize(characters_.size() + piece);
+    input_.read(characters_.data() + characters_.size() - piece, static_cast<int64_t>(piece));
+    left -= piece;
+  }
+  push(Kind::kText, 0);
+  stack_.back().index = texts_.size();
+  texts_.push_back({begin, static_cast<size_t>(length)});
+}
+
+// Two's complement, as short as it gets. What 64 bits do not hold (hashes, not sizes) becomes a real number
+// of nearly that value's size, which is no integer to anyone.
+void Pickle::push_long(uint64_t length) {
+  if (length > 1 << 16) input_.fail_at_byte("an integer of more than 65536 bytes");
+  uint64_t low = 0;
+  uint8_t last = 0;
+  for (uint64_t i = 0; i < length; ++i) {
+    last = input_.read_byte();
+    if (i < 8) low |= static_cast<uint64_t>(last) << (8 * i);
+  }
+  if (length > 8) {
+    push(Kind::kReal, 0);
+    stack_.back().real = last < 0x80 ? 0x1p64 : -0x1p64;
+    return;
+  }
+  if (length > 0 && length < 8 && last >= 0x80) low |= ~uint64_t{0} << (8 * length);
+  push(Kind::kInteger, static_cast<int64_t>(low));
+}
+
+// A container of what stands on the stack from `from` on, in its place.
+void Pickle::push_container(Kind kind, size_t from) {
+  const auto begin = stack_.begin() + static_cast<ptrdiff_t>(from);
+  containers_.emplace_back(begin, stack_.end());
+  count_values(stack_.size() - from + 2);
+  stack_.erase(begin, stack_.end());
+  push(kind, 0);
+  stack_.back().index = containers_.size() - 1;
+}
+
+Pickle::Value Pickle::pop() {
+  if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) {
+    input_.fail_at_byte("the pickle takes from an empty stack");
+  }
+  const Value value = stack_.back();
+  stack_.pop_back();
+  return value;
+}
+
+size_t Pickle::pop_mark() {
+  if (marks_.empty() || marks_.back() > stack_.size()) input_.fail_at_byte("the pickle lacks a mark");
+  const size_t from = marks_.back();
+  marks_.pop_back();
+  return from;
+}
+
+void Pickle::append(size_t from) {
+  if (from == 0 || from > stack_.size() || stack_[from - 1].kind != Kind::kList) {
+    input_.fail_at_byte("the pickle appends to what is no list");
+  }
+  count_values(stack_.size() - from);
+  std::vector<Value>& list = containers_[stack_[from - 1].index];
+  list.insert(list.end(), stack_.begin() + static_cast<ptrdiff_t>(from), stack_.end());
+  stack_.resize(from);
+}
+
+void Pickle::set_items(size_t from) {
+  if (from == 0 || from > stack_.size() || (stack_.size() - from) % 2 != 0 ||
+      stack_[from - 1].kind != Kind::kDictionary) {
+    input_.fail_at_byte("the pickle sets items of what is no dictionary");
+  }
+  count_values(stack_.size() - from);
+  std::vector<Value>& items = containers_[stack_[from - 1].index];
+  items.insert(items.end(), stack_.begin() + static_cast<ptrdiff_t>(from), stack_.end());
+  stack_.resize(from);
+}
+
+void Pickle::put(uint64_t position) {
+  if (stack_.empty()) input_.fail_at_byte("the pickle takes from an empty stack");
+  // Writers count up from 0, so there are never more positions than bytes.
+  const auto most = std::min<uint64_t>(static_cast<uint64_t>(input_.at_bytes()), kMaxValues);
+  if (position > most) input_.fail_at_byte("a wrong position in the memo");
+  if (position >= memo_.size()) memo_.resize(position + 1);
+  memo_[position] = stack_.back();
+}
+
+void Pickle::get_memo(uint64_t position) {
+  if (position >= memo_.size()) input_.fail_at_byte("a wrong position in the memo");
+  count_values(1);
+  stack_.push_back(memo_[position]);
+}
+
+void Pickle::count_values(size_t more) {
+  values_ += more;
+  if (values_ > kMaxValues) input_.fail_at_byte("more than 2^27 values");
+}
+
+uint64_t Pickle::little_endian(int bytes) {
+  uint64_t value = 0;
+  for (int i = 0; i < bytes; ++i) value |= static_cast<uint64_t>(input_.read_byte()) << (8 * i);
+  return value;
+}
+
+const std::vector<Pickle::Value>& Pickle::list(Value value) const {
+  static const std::vector<Value> kEmpty;
+  return value.kind == Kind::kList ? containers_[value.index] : kEmpty;
+}
+
+Pickle::Value Pickle::get(Value dictionary, std::string_view key) const {
+  Value found;
+  if (dictionary.kind != Kind::kDictionary) return found;
+  const std::vector<Value>& items = containers_[dictionary.index];
+  for (size_t i = 0; i < items.size(); i += 2) {
+    if (items[i].kind == Kind::kText && text(items[i]) == key) found = items[i + 1];
+  }
+  return found;
+}
+
+std::string_view Pickle::text(Value value) const {
+  if (value.kind != Kind::kText) return {};
+  const Text& text = texts_[value.index];
+  return std::string_view(characters_).substr(text.begin, text.length);
+}
+
+int64_t Pickle::integer(Value value, int64_t otherwise) const {
+  return value.kind == Kind::kInteger ? value.integer : otherwise;
+}
+
+}  // namespace headroom

@@ -1,0 +1,72 @@
+// Reads the pickles of plain data (numbers, text, lists, tuples, dictionaries) that Python 3 writes. Objects,
+// and with them all code, are refused. Knows not what the data means.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "allocators/trace/trace_input.h"
+
+namespace headroom {
+
+class Pickle {
+ public:
+  enum class Kind : uint8_t { kNone, kInteger, kReal, kText, kList, kDictionary };  // a tuple is a list
+
+  // Cheap to copy; belongs to the pickle that it came from.
+  struct Value {
+    Kind kind = Kind::kNone;
+    union {
+      int64_t integer = 0;  // kInteger; false and true are 0 and 1
+      double real;
+      size_t index;  // of a text, list or dictionary
+    };
+  };
+
+  // The whole pickle. Throws InvalidArgument with the byte for what is cut off, malformed, no plain data, or
+  // beyond 2^27 values or 1 GiB of text. Memory grows with what was read.
+  explicit Pickle(TraceInput& input);
+
+  Value root() const { return root_; }
+  // The elements; none when it is no list.
+  const std::vector<Value>& list(Value value) const;
+  // What a dictionary has under `key`, the last one if there are several; kNone when there is none, or no
+  // dictionary.
+  Value get(Value dictionary, std::string_view key) const;
+  // Empty, and `otherwise`, when it is no text or integer.
+  std::string_view text(Value value) const;
+  int64_t integer(Value value, int64_t otherwise = 0) const;
+
+ private:
+  struct Text {
+    size_t begin = 0, length = 0;
+  };
+
+  bool step(uint8_t opcode);  // false: the end
+  void push(Kind kind, int64_t integer);
+  void push_text(uint64_t length);
+  void push_long(uint64_t length);
+  void push_container(Kind kind, size_t from);
+  Value pop();
+  size_t pop_mark();
+  void append(size_t from);
+  void set_items(size_t from);
+  void put(uint64_t position);
+  void get_memo(uint64_t position);
+  void count_values(size_t more);
+  uint64_t little_endian(int bytes);
+
+  TraceInput& input_;
+  std::vector<Value> stack_;
+  std::vector<size_t> marks_;  // sizes of the stack
+  std::vector<Value> memo_;
+  std::vector<std::vector<Value>> containers_;  // a dictionary: key, value, key, value, ...
+  std::vector<Text> texts_;
+  std::string characters_;  // of all texts
+  size_t values_ = 0;       // in containers
+  Value root_;
+};
+
+}  // namespace headroom

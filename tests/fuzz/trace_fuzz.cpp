@@ -1,0 +1,32 @@
+#include <cstdlib>
+#include <vector>
+
+#include "allocators/trace/read_trace.h"
+#include "runtime/core/errors.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/memory_file.h"
+
+// Every format, told apart by the seeds' content. What is accepted must be a history that can have happened.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const headroom::MemoryFile file(data, size);
+  try {
+    for (const headroom::Trace& trace : headroom::read_traces(file.path())) {
+      std::vector<int64_t> live(static_cast<size_t>(trace.blocks));  // bytes by block
+      int64_t bytes = 0, peak = 0, next = 0;
+      for (const headroom::TraceEvent& event : trace.events) {
+        int64_t& block = live.at(static_cast<size_t>(event.block));
+        if (event.bytes <= 0 || (event.allocates ? event.block != next++ : block != event.bytes))
+          std::abort();
+        block = event.allocates ? event.bytes : 0;
+        bytes += event.allocates ? event.bytes : -event.bytes;
+        if (bytes > peak) peak = bytes;
+        trace.names.at(static_cast<size_t>(event.op));
+        trace.names.at(static_cast<size_t>(event.tag));
+        trace.streams.at(static_cast<size_t>(event.stream));
+      }
+      if (bytes < 0 || peak != trace.peak_bytes || next != trace.blocks) std::abort();
+    }
+  } catch (const headroom::InvalidArgument&) {
+  }
+  return 0;
+}
