@@ -9,6 +9,7 @@
 #include "allocators/caching_allocator.h"
 #include "allocators/direct_allocator.h"
 #include "allocators/mapped_allocator.h"
+#include "allocators/plugin_allocator.h"
 #include "allocators/pool_allocator.h"
 #include "allocators/two_ended_allocator.h"
 #include "runtime/core/bytes.h"
@@ -105,6 +106,11 @@ std::unique_ptr<Allocator> make_direct(const StrategySettings& settings, Device&
   return std::make_unique<DirectAllocator>(device, settings.name, asked_limit(settings, device));
 }
 
+std::unique_ptr<Allocator> make_plugin(const StrategySettings& settings, Device& device) {
+  return std::make_unique<PluginAllocator>(device, settings.plugin_path, asked_limit(settings, device),
+                                           settings.options.all());
+}
+
 constexpr Strategy kStrategies[] = {
     {"grab-all", "takes all free memory but a reserve at the start, as TensorFlow does by default",
      make_grab_all},
@@ -140,13 +146,18 @@ const Strategy& find_strategy(std::string_view name) {
 }
 
 std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Device& device) {
-  const Strategy& strategy = find_strategy(settings.name);
-  settings.options.require_known(strategy.name, strategy.options);
-  if (settings.limit_bytes) check_limit(settings, device.memory().info().total);
-  if (strategy.needs_limit && !settings.limit_bytes) {
-    throw InvalidArgument(
-        fmt::format("strategy {} needs a limit in bytes: pass one, such as 1GiB", strategy.name));
+  auto make = settings.make;
+  if (!make && !settings.plugin_path.empty()) make = make_plugin;
+  if (!make) {
+    const Strategy& strategy = find_strategy(settings.name);
+    settings.options.require_known(strategy.name, strategy.options);
+    if (strategy.needs_limit && !settings.limit_bytes) {
+      throw InvalidArgument(
+          fmt::format("strategy {} needs a limit in bytes: pass one, such as 1GiB", strategy.name));
+    }
+    make = strategy.make;
   }
+  if (settings.limit_bytes) check_limit(settings, device.memory().info().total);
   if (settings.limit_scope == LimitScope::kProcess && !settings.limit_bytes) {
     throw InvalidArgument(
         "the scope of the limit is the process, but there is no limit: pass one, such as 1GiB");
@@ -159,7 +170,7 @@ std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Devi
   if (settings.limit_scope == LimitScope::kProcess) {
     start_everything_else(device, *settings.limit_bytes);
   }
-  return strategy.make(settings, device);
+  return make(settings, device);
 }
 
 int64_t reserve_for_others_bytes(int64_t available_bytes, int compute_capability) {

@@ -1,6 +1,7 @@
 // Which memory strategies there are, and how one is made from its settings. Knows no command line.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,6 +22,10 @@ struct StrategySettings {
   std::optional<double> memory_fraction = {};  // of the device's total, in (0, 1], without a reserve
   // What a pool of "all" leaves to libraries and others; TensorFlow's figure where nothing was measured.
   std::optional<int64_t> reserve_bytes = {};
+  // A strategy from elsewhere: a shared library (see headroom_strategy.h), or a function that makes it; the
+  // name is then only a name.
+  std::string plugin_path = {};
+  std::function<std::unique_ptr<Allocator>(const StrategySettings&, Device&)> make = {};
   bool allow_growth = false;  // makes strategies that take their pool at once grow it instead
 };
 

@@ -28,6 +28,14 @@ void StrategyOptions::require_known(std::string_view strategy, std::span<const S
   }
 }
 
+std::string StrategyOptions::all() const {
+  std::string result;
+  for (const auto& [key, value] : given_) {
+    result += fmt::format("{}{}={}", result.empty() ? "" : ",", key, value);
+  }
+  return result;
+}
+
 std::optional<std::string_view> StrategyOptions::text(std::string_view key) const {
   for (const auto& [given, value] : given_) {
     if (given == key) return value;

@@ -28,6 +28,8 @@ class StrategyOptions {
   // Throws InvalidArgument for a key that `known` has not, naming the strategy and the nearest known.
   void require_known(std::string_view strategy, std::span<const StrategyOption> known) const;
 
+  // "key=value,key=value", as they were given.
+  std::string all() const;
   // Nothing when the key was not given. Throw InvalidArgument naming the key when the value is no size of at
   // least one byte, no share in (0, 1], no whole number in [low, high].
   std::optional<int64_t> bytes(std::string_view key) const;

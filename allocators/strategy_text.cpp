@@ -40,6 +40,9 @@ constexpr StrategyModifier kModifiers[] = {
      [](std::string_view, StrategySettings& settings) { settings.allow_growth = true; }},
 };
 
+// A strategy from a shared library.
+constexpr std::string_view kPlugin = "plugin";
+
 using Pair = std::pair<std::string_view, std::string_view>;
 
 // Splits at the first `separator`; nothing stands in the second part without one.
@@ -88,21 +91,27 @@ std::pair<std::string_view, std::optional<std::string_view>> split_option(std::s
 // NAME[=VALUE][:KEY=VALUE,...]
 StrategySettings parse_base(std::string_view text) {
   const auto [head, options] = split(text, ':');
-  const auto [name, limit] = parse_name(head);
-  const Strategy& strategy = find_strategy(name);
+  const auto [name, value] = parse_name(head);
   StrategySettings settings;
-  settings.name = strategy.name;
-  if (!limit.empty()) settings.limit_bytes = parse_bytes(limit, strategy.name);
+  const bool is_plugin = name == kPlugin;
+  if (is_plugin) {
+    if (value.empty()) throw InvalidArgument("strategy: plugin needs a value: plugin=PATH");
+    settings.name = name;
+    settings.plugin_path = value;
+  } else {
+    settings.name = find_strategy(name).name;
+    if (!value.empty()) settings.limit_bytes = parse_bytes(value, settings.name);
+  }
   for (std::optional<std::string_view> rest = options; rest;) {
     const auto [option, next] = split_option(*rest);
-    const auto [key, value] = split(option, '=');
-    if (key.empty() || !value || value->empty()) {
+    const auto [key, text_of_value] = split(option, '=');
+    if (key.empty() || !text_of_value || text_of_value->empty()) {
       throw InvalidArgument(fmt::format("strategy: '{}' in '{}' is not KEY=VALUE", option, text));
     }
-    settings.options.add(key, *value);
+    settings.options.add(key, *text_of_value);
     rest = next;
   }
-  settings.options.require_known(strategy.name, strategy.options);
+  if (!is_plugin) settings.options.require_known(settings.name, find_strategy(settings.name).options);
   return settings;
 }
 

@@ -11,8 +11,9 @@
 namespace headroom {
 
 // ELEMENT[+ELEMENT...] with ELEMENT = NAME[=VALUE][:KEY=VALUE[,KEY=VALUE...]]. The first names the strategy,
-// whose VALUE is its limit; each other one is a modifier, below. Throws InvalidArgument naming the element
-// for unknown names and keys (with the nearest known), malformed values, and what is said twice.
+// whose VALUE is its limit, or with the name "plugin" the path of a shared library; each other one is a
+// modifier, below. Throws InvalidArgument naming the element for unknown names and keys (with the nearest
+// known), malformed values, and what is said twice.
 StrategySettings parse_strategy(std::string_view text);
 
 // What can stand behind a '+': a setting that every strategy takes.
