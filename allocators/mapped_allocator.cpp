@@ -15,7 +15,7 @@ namespace {
 // pages: by Robson's bound ("Bounds for some functions concerning dynamic storage allocation", 1974) the
 // logarithm of the ratio of block sizes would do in the worst case, and 2 to 3 times in practice.
 constexpr int64_t kAddressesPerByte = 4;
-constexpr int64_t kMostAddresses = int64_t{1} << 40;
+constexpr int64_t kMostAddresses = 1023 * kGiB;  // less than 2^31 units of 512 B
 
 VirtualMemory& virtual_memory_of(Device& device) {
   VirtualMemory* memory = device.memory().virtual_memory();
@@ -39,18 +39,21 @@ int64_t addresses_for(Device& device, int64_t page_bytes) {
 
 }  // namespace
 
-MappedAllocator::Space::Space(VirtualMemory& virtual_memory, int64_t range_bytes, int64_t page_bytes)
+MappedAllocator::Space::Space(VirtualMemory& virtual_memory, int64_t range_bytes, int64_t page_bytes,
+                              MappedRange::Fit fit)
     : memory(virtual_memory),
       bytes(range_bytes),
       base(static_cast<char*>(memory.try_reserve_range(bytes))),
-      range(bytes, page_bytes) {}
+      range(bytes, page_bytes, fit) {}
 
 MappedAllocator::Space::~Space() {
   memory.release_range(base, bytes);
 }
 
 MappedAllocator::Lane::Lane(VirtualMemory& memory, Stream lane_stream, int64_t addresses, int64_t page_bytes)
-    : stream(lane_stream), small(memory, addresses, page_bytes), large(memory, addresses, page_bytes) {}
+    : stream(lane_stream),
+      small(memory, addresses, page_bytes, MappedRange::Fit::kBest),
+      large(memory, addresses, page_bytes, MappedRange::Fit::kFirst) {}
 
 MappedAllocator::MappedAllocator(Device& device, std::string name, std::optional<Limit> limit,
                                  int64_t page_bytes)

@@ -19,7 +19,7 @@ inline constexpr StrategyOption kMappedOptions[] = {
 class MappedAllocator final : public Allocator {
  public:
   // Blocks up to this size have pages of their own: among large ones they would pin pages that could move.
-  static constexpr int64_t kSmallBytes = 64 * 1024;
+  static constexpr int64_t kSmallBytes = MappedRange::kSmallestOfFirstFit;
 
   // Streams that memory was allocated on must live as long as this, which waits for their work before it
   // unmaps. Pages of `page_bytes`, rounded up to the device's granularity times a power of two. Throws
@@ -33,7 +33,7 @@ class MappedAllocator final : public Allocator {
   // A range with its addresses, and the physical block of each of its pages; one of no bytes where nothing is
   // mapped.
   struct Space {
-    Space(VirtualMemory& memory, int64_t bytes, int64_t page_bytes);
+    Space(VirtualMemory& memory, int64_t bytes, int64_t page_bytes, MappedRange::Fit fit);
     ~Space();
     Space(const Space&) = delete;
     Space& operator=(const Space&) = delete;

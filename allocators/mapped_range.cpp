@@ -10,14 +10,14 @@ constexpr int kLongestSearch = 32;  // pieces of one size class
 
 }  // namespace
 
-MappedRange::MappedRange(int64_t bytes, int64_t page_bytes)
-    : page_bytes_(page_bytes), pieces_(1), live_(SizeBins::kUnit) {
+MappedRange::MappedRange(int64_t bytes, int64_t page_bytes, Fit fit)
+    : page_bytes_(page_bytes), pieces_(1), live_(SizeBins::kUnit), fit_(fit) {
   heads_.fill(kNone);
   at(first_).bytes = bytes;
 }
 
 int64_t MappedRange::take(int64_t bytes) {
-  const Index piece = best_fit(bytes);
+  const Index piece = fit_ == Fit::kFirst ? first_fit(bytes) : best_fit(bytes);
   if (piece == kNone) return -1;
   prepare(1);
   erase_free(piece);
@@ -85,6 +85,10 @@ void MappedRange::occupy(const Place& place, int64_t bytes, std::vector<int64_t>
   prepare(4 + 2 * place.missing_pages);
   missing.reserve(missing.size() + static_cast<size_t>(place.missing_pages));
   const int64_t begin = place.offset, end = begin + bytes;
+  if (fit_ == Fit::kFirst) {
+    tree_.grow(static_cast<size_t>(round_up(end) / kSmallestOfFirstFit));
+    piece_in_place_.resize(tree_.places(), kNone);
+  }
   for (Index piece = piece_at(place.run, begin); piece != kNone && at(piece).offset < end;
        piece = at(piece).next) {
     if (at(piece).state != State::kUnmapped) continue;
@@ -162,10 +166,21 @@ MappedRange::Index MappedRange::piece_at(Index from, int64_t offset) const {
 
 template <typename Visit>
 void MappedRange::for_each_mapped_piece(int64_t least_bytes, const Visit& visit) const {
+  if (fit_ == Fit::kFirst) {
+    for (Index piece = first_; piece != kNone; piece = at(piece).next) {
+      if (at(piece).state == State::kMapped && at(piece).bytes >= least_bytes) visit(at(piece));
+    }
+    return;
+  }
   for (int bin = bins_.first_from(SizeBins::of(least_bytes)); bin >= 0; bin = bins_.first_from(bin + 1)) {
     for (Index piece = heads_[static_cast<size_t>(bin)]; piece != kNone; piece = at(piece).bin_next)
       visit(at(piece));
   }
+}
+
+MappedRange::Index MappedRange::first_fit(int64_t bytes) const {
+  const int64_t place = tree_.first_with(static_cast<int32_t>(bytes / SizeBins::kUnit));
+  return place < 0 ? kNone : piece_in_place_[static_cast<size_t>(place)];
 }
 
 MappedRange::Index MappedRange::best_fit(int64_t bytes) const {
@@ -190,6 +205,12 @@ MappedRange::Index MappedRange::smallest_in(int bin, int64_t bytes) const {
 }
 
 void MappedRange::insert_free(Index piece) noexcept {
+  if (fit_ == Fit::kFirst) {
+    const size_t place = place_of(at(piece));
+    piece_in_place_[place] = piece;
+    tree_.set(place, static_cast<int32_t>(at(piece).bytes / SizeBins::kUnit));
+    return;
+  }
   const int bin = SizeBins::of(at(piece).bytes);
   Index& head = heads_[static_cast<size_t>(bin)];
   at(piece).bin_previous = kNone;
@@ -203,6 +224,10 @@ void MappedRange::insert_free(Index piece) noexcept {
 }
 
 void MappedRange::erase_free(Index piece) noexcept {
+  if (fit_ == Fit::kFirst) {
+    tree_.set(place_of(at(piece)), 0);
+    return;
+  }
   const Piece& gone = at(piece);
   if (gone.bin_next != kNone) at(gone.bin_next).bin_previous = gone.bin_previous;
   if (gone.bin_previous != kNone) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "allocators/first_fit_tree.h"
 #include "allocators/offset_table.h"
 #include "allocators/size_bins.h"
 
@@ -17,11 +18,18 @@ namespace headroom {
 // nothing.
 class MappedRange {
  public:
-  // A range of `bytes`, a multiple of `page_bytes` (a power of two), nothing of it mapped.
-  MappedRange(int64_t bytes, int64_t page_bytes);
+  // Which mapped free piece a block is cut from, always at its lower end.
+  enum class Fit : uint8_t {
+    kBest,  // one of the smallest that are large enough
+    kFirst  // the first by address: leaves less between large blocks
+  };
+  // Where the first by address is taken, blocks are larger than this.
+  static constexpr int64_t kSmallestOfFirstFit = 64 * 1024;
 
-  // A block cut from the mapped free piece that fits best, from its lower end; its offset, or -1 when none is
-  // large enough. Throws std::bad_alloc.
+  // A range of `bytes`, a multiple of `page_bytes` (a power of two), nothing of it mapped.
+  MappedRange(int64_t bytes, int64_t page_bytes, Fit fit);
+
+  // The offset of a new block, or -1 when no mapped free piece is large enough. Throws std::bad_alloc.
   int64_t take(int64_t bytes);
   // Takes the block at that offset back, at that time; false when there is none of that size.
   bool give_back(int64_t offset, int64_t bytes, int64_t time) noexcept;
@@ -80,9 +88,13 @@ class MappedRange {
   int64_t idle_pages_in(const Piece& piece) const;
   void rate(Place& place, int64_t bytes, int64_t idle_pages) const;
   Index piece_at(Index from, int64_t offset) const;
+  static size_t place_of(const Piece& piece) {
+    return static_cast<size_t>(piece.offset / kSmallestOfFirstFit);
+  }
   template <typename Visit>
   void for_each_mapped_piece(int64_t least_bytes, const Visit& visit) const;
 
+  Index first_fit(int64_t bytes) const;
   Index best_fit(int64_t bytes) const;
   Index smallest_in(int bin, int64_t bytes) const;
   void insert_free(Index piece) noexcept;
@@ -100,8 +112,14 @@ class MappedRange {
   Index unused_ = kNone;
   int64_t unused_count_ = 0;
   OffsetTable live_;
-  SizeBins bins_;  // of mapped free pieces
+  const Fit fit_;
+  // Mapped free pieces by size, for Fit::kBest.
+  SizeBins bins_;
   std::array<Index, SizeBins::kCount> heads_;
+  // For Fit::kFirst by address, in places of kSmallestOfFirstFit: a live block or a page lies between two
+  // pieces, so no two begin in the same.
+  FirstFitTree tree_;
+  std::vector<Index> piece_in_place_;
 };
 
 }  // namespace headroom

@@ -213,7 +213,7 @@ TEST_P(MappedTraces, ReserveHardlyMoreThanTheLargestLiveSet) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Traces, MappedTraces,
-                         testing::Values(TraceRow{"resnet50", 1.006}, TraceRow{"deeplab", 1.005},
+                         testing::Values(TraceRow{"resnet50", 1.005}, TraceRow{"deeplab", 1.005},
                                          TraceRow{"gpt2_train", 1.005}, TraceRow{"gnn", 1.005}),
                          [](const auto& row) { return row.param.name; });
 

@@ -1,0 +1,220 @@
+// The bookkeeping of `mapped`, against plain models of it.
+#include "allocators/mapped_range.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace headroom {
+namespace {
+
+constexpr int64_t kPage = 2 << 20;
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  int64_t below(int64_t bound) {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;  // Knuth's MMIX generator
+    return static_cast<int64_t>((state_ >> 33) % static_cast<uint64_t>(bound));
+  }
+
+ private:
+  uint64_t state_;
+};
+
+TEST(FirstFitTree, FindsTheFirstPlaceThatHoldsEnough) {
+  Random random(1);
+  FirstFitTree tree;
+  EXPECT_EQ(tree.first_with(1), -1);
+  std::vector<int32_t> plain;
+  for (int i = 0; i < 20000; ++i) {
+    if (i % 4000 == 0) {
+      tree.grow(plain.size() + 1 + static_cast<size_t>(random.below(300)));
+      plain.resize(tree.places());
+    }
+    const auto place = static_cast<size_t>(random.below(static_cast<int64_t>(plain.size())));
+    plain[place] = static_cast<int32_t>(random.below(4) == 0 ? random.below(1000) : 0);
+    tree.set(place, plain[place]);
+    const auto amount = static_cast<int32_t>(1 + random.below(1100));
+    const auto found = std::find_if(plain.begin(), plain.end(), [&](int32_t held) { return held >= amount; });
+    ASSERT_EQ(tree.first_with(amount), found == plain.end() ? -1 : found - plain.begin()) << "step " << i;
+  }
+}
+
+TEST(SizeBins, ClassesAreOrderedAndFineAndTheNextFilledOneIsFound) {
+  Random random(2);
+  SizeBins bins;
+  std::set<int> filled;
+  for (int i = 0; i < 20000; ++i) {
+    const int64_t bytes = (1 + random.below(int64_t{1} << random.below(31))) * SizeBins::kUnit;
+    const int bin = SizeBins::of(bytes);
+    ASSERT_LE(SizeBins::of(bytes - SizeBins::kUnit), bin);
+    ASSERT_LT(bin, SizeBins::of(bytes + bytes / 16 + SizeBins::kUnit));
+    ASSERT_LT(bin, SizeBins::kCount);
+    filled.insert(bin);
+    bins.set(bin);
+    if (i % 3 != 0) {
+      bins.clear(*filled.begin());
+      filled.erase(filled.begin());
+    }
+    const int from = static_cast<int>(random.below(SizeBins::kCount));
+    const auto next = filled.lower_bound(from);
+    ASSERT_EQ(bins.first_from(from), next == filled.end() ? -1 : *next);
+  }
+}
+
+TEST(OffsetTable, FindsWhatWasPutInAndNothingElse) {
+  Random random(3);
+  OffsetTable table(SizeBins::kUnit);
+  std::map<int64_t, int32_t> plain;
+  for (int32_t i = 0; i < 50000; ++i) {
+    // Few offsets, and many that lie side by side, so that they collide.
+    const int64_t offset = random.below(3000) * SizeBins::kUnit;
+    if (plain.contains(offset)) {
+      table.erase(offset);
+      plain.erase(offset);
+    } else {
+      table.prepare();
+      table.insert(offset, i);
+      plain[offset] = i;
+    }
+    const int64_t asked = random.below(3000) * SizeBins::kUnit;
+    const auto found = plain.find(asked);
+    ASSERT_EQ(table.find(asked), found == plain.end() ? OffsetTable::kNone : found->second) << "step " << i;
+  }
+}
+
+// A page has memory or has not, and blocks lie in pages that have.
+class Model {
+ public:
+  Model(MappedRange& range, int64_t least_bytes) : range_(range), least_bytes_(least_bytes) {}
+
+  void allocate(int64_t bytes) {
+    int64_t offset = range_.take(bytes);
+    if (offset < 0) {
+      const int64_t idle = range_.idle_pages();
+      const MappedRange::Place place = range_.find_place(bytes, idle);
+      ASSERT_GE(place.offset, 0);
+      std::vector<int64_t> missing;
+      range_.occupy(place, bytes, missing);
+      ASSERT_EQ(static_cast<int64_t>(missing.size()), place.missing_pages);
+      for (const int64_t page : missing) {
+        ASSERT_TRUE(mapped_.insert(page).second) << "mapped twice";
+      }
+      offset = place.offset;
+      // Never more new pages than a block needs that shares none with its neighbours.
+      ASSERT_LE(place.new_pages, std::max<int64_t>(0, (bytes + kPage - 1) / kPage - idle));
+    }
+    ASSERT_EQ(offset % SizeBins::kUnit, 0);
+    const auto next = live_.lower_bound(offset);
+    ASSERT_TRUE(next == live_.end() || offset + bytes <= next->first) << "overlap";
+    ASSERT_TRUE(next == live_.begin() || std::prev(next)->first + std::prev(next)->second <= offset)
+        << "overlap";
+    for (int64_t page = offset / kPage; page * kPage < offset + bytes; ++page) {
+      ASSERT_TRUE(mapped_.contains(page));
+      ++blocks_on_[page];
+    }
+    live_[offset] = bytes;
+  }
+
+  void give_back(int64_t number) {
+    const auto block = std::next(live_.begin(), number);
+    ASSERT_FALSE(range_.give_back(block->first, block->second + SizeBins::kUnit, time_));
+    ASSERT_TRUE(range_.give_back(block->first, block->second, ++time_));
+    ASSERT_FALSE(range_.give_back(block->first, block->second, time_));
+    for (int64_t page = block->first / kPage; page * kPage < block->first + block->second; ++page) {
+      if (--blocks_on_[page] == 0) blocks_on_.erase(page);
+    }
+    live_.erase(block);
+  }
+
+  void unmap(int64_t most) {
+    const MappedRange::IdlePages idle = range_.oldest_idle_pages(most);
+    ASSERT_LE(idle.count, most);
+    ASSERT_EQ(idle.count > 0, range_.idle_pages() > 0);
+    if (idle.count == 0) return;
+    range_.unmap(idle.first, idle.count);
+    for (int64_t page = idle.first; page < idle.first + idle.count; ++page) {
+      ASSERT_FALSE(blocks_on_.contains(page)) << "in use";
+      ASSERT_EQ(mapped_.erase(page), 1u) << "not mapped";
+    }
+  }
+
+  void check() const {
+    ASSERT_EQ(range_.idle_pages(), static_cast<int64_t>(mapped_.size() - blocks_on_.size()));
+    int64_t largest = 0, end = 0;
+    const auto piece_until = [&](int64_t begin) {  // mapped bytes in one piece between two blocks
+      int64_t from = end;
+      for (int64_t page = from / kPage; page * kPage < begin; ++page) {
+        if (mapped_.contains(page)) continue;
+        largest = std::max(largest, std::max(from, page * kPage) - from);
+        from = (page + 1) * kPage;
+      }
+      largest = std::max(largest, begin - from);
+    };
+    for (const auto& [offset, bytes] : live_) {
+      piece_until(offset);
+      end = offset + bytes;
+    }
+    piece_until((mapped_.empty() ? 0 : *mapped_.rbegin() + 1) * kPage);
+    ASSERT_EQ(range_.largest_mapped_piece(), largest);
+  }
+
+  int64_t blocks() const { return static_cast<int64_t>(live_.size()); }
+  int64_t mapped_pages() const { return static_cast<int64_t>(mapped_.size()); }
+  int64_t random_size(Random& random) const {
+    const int64_t bytes = least_bytes_ + random.below(int64_t{1} << (9 + random.below(15)));
+    return bytes / SizeBins::kUnit * SizeBins::kUnit;
+  }
+
+ private:
+  MappedRange& range_;
+  const int64_t least_bytes_;
+  std::map<int64_t, int64_t> live_;  // offset -> bytes
+  std::set<int64_t> mapped_;
+  std::map<int64_t, int64_t> blocks_on_;  // page -> live blocks that touch it
+  int64_t time_ = 0;
+};
+
+class MappedRangeTest : public testing::TestWithParam<MappedRange::Fit> {};
+
+TEST_P(MappedRangeTest, AgreesWithAPlainModelOfPagesUnderRandomLoad) {
+  const int64_t least =
+      GetParam() == MappedRange::Fit::kFirst ? MappedRange::kSmallestOfFirstFit + 512 : SizeBins::kUnit;
+  for (const uint64_t seed : {1u, 2u, 3u, 4u}) {
+    Random random(seed);
+    MappedRange range(int64_t{1} << 36, kPage, GetParam());
+    Model model(range, least);
+    for (int i = 0; i < 4000; ++i) {
+      const int64_t kind = random.below(100);
+      // Grows for the first half and shrinks in the second.
+      if (kind < (i < 2000 ? 52 : 40)) {
+        model.allocate(model.random_size(random));
+      } else if (kind < 95) {
+        if (model.blocks() > 0) model.give_back(random.below(model.blocks()));
+      } else {
+        model.unmap(1 + random.below(20));
+      }
+      if (i % 50 == 0) model.check();
+      ASSERT_FALSE(HasFatalFailure()) << "step " << i << " of seed " << seed;
+    }
+    while (model.blocks() > 0) model.give_back(random.below(model.blocks()));
+    model.check();
+    EXPECT_EQ(range.idle_pages(), model.mapped_pages());  // all of it is whole again
+    while (model.mapped_pages() > 0 && !HasFatalFailure()) model.unmap(1000);
+    EXPECT_EQ(range.largest_mapped_piece(), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Fits, MappedRangeTest,
+                         testing::Values(MappedRange::Fit::kBest, MappedRange::Fit::kFirst),
+                         [](const auto& row) -> std::string {
+                           return row.param == MappedRange::Fit::kBest ? "best" : "first";
+                         });
+
+}  // namespace
+}  // namespace headroom
