@@ -15,15 +15,16 @@ namespace headroom {
 struct Verdict {
   // Which event, counted from 1 on through all passes, found no room; 0: the strategy could not even start.
   std::optional<int64_t> failed_event;
-  Statistics statistics;     // at the end or the failure, with what the trace never frees still live
-  double fragmentation = 0;  // Statistics' own, when most was live in the last pass, or at the failure
-  double ns_per_call = 0;    // of host time, in the fastest pass that was finished; 0 if none was
+  Statistics statistics;      // at the end or the failure, with what the trace never frees still live
+  double fragmentation = 0;   // Statistics' own, when most was live in the last pass, or at the failure
+  double driver_time_us = 0;  // of its driver calls, on the device's clock
+  double ns_per_call = 0;     // of host time, in the fastest pass that was finished; 0 if none was
 
   bool fits() const { return !failed_event; }
 };
 
 // The trace `passes` times over; what it never frees is freed between passes. The settings are used as they
-// are. Throws what make_allocator throws, but OutOfMemory.
+// are. Throws what Device::initialise and make_allocator throw, but OutOfMemory.
 Verdict replay(const Trace& trace, const StrategySettings& settings, Device& device, int64_t passes = 1);
 
 // What a strategy may take on a device of that profile: the whole pages of all but what other processes and

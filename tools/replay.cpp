@@ -74,24 +74,30 @@ std::string outcome(const Row& row) {
                                         : fmt::format("OOM at event {}", *row.verdict.failed_event);
 }
 
-// "5 of 6 strategies fit into 139.29 GiB; least reserved: direct, 1.001 of the largest live set".
+// "7 of 9 fit into 4.00 GiB; not: caching, arena".
 std::string summary(const Trace& trace, const std::vector<Row>& rows, int64_t capacity_bytes) {
-  size_t count = 0, fit = 0;
-  const Row* best = nullptr;
+  size_t count = 0;
+  std::vector<std::string_view> not_fitting;
   for (const Row& row : rows) {
     if (row.trace != &trace || row.capacity_bytes != capacity_bytes) continue;
     ++count;
-    if (!row.verdict.fits()) continue;
-    ++fit;
-    const int64_t reserved = row.verdict.statistics.reserved.peak;
-    if (best == nullptr || reserved < best->verdict.statistics.reserved.peak) best = &row;
+    if (!row.verdict.fits()) not_fitting.push_back(row.strategy);
   }
-  std::string text = fmt::format("{} of {} fit into {}", fit, count, format_bytes(capacity_bytes));
-  if (best != nullptr) {
-    text += fmt::format("; least reserved: {}, {:.3f} of the largest live set", best->strategy,
-                        ratio(best->verdict.statistics.reserved.peak, trace.peak_bytes));
+  return fmt::format("{} of {} fit into {}", count - not_fitting.size(), count,
+                     format_bytes(capacity_bytes)) +
+         (not_fitting.empty() ? "" : fmt::format("; not: {}", fmt::join(not_fitting, ", ")));
+}
+
+// "least capacity: mapped, 3850.0 MiB, 1.007 of the largest live set".
+std::string least_capacity(const Trace& trace, const std::vector<Row>& rows) {
+  const Row* least = nullptr;
+  for (const Row& row : rows) {
+    if (row.trace != &trace || !row.minimum_bytes) continue;
+    if (least == nullptr || *row.minimum_bytes < *least->minimum_bytes) least = &row;
   }
-  return text;
+  if (least == nullptr) return "no strategy fits into 64 times the largest live set";
+  return fmt::format("least capacity: {}, {}, {:.3f} of the largest live set", least->strategy,
+                     format_bytes(*least->minimum_bytes), ratio(*least->minimum_bytes, trace.peak_bytes));
 }
 
 void print_table(const Trace& trace, const std::vector<Row>& rows, const std::vector<int64_t>& capacities,
@@ -102,18 +108,20 @@ void print_table(const Trace& trace, const std::vector<Row>& rows, const std::ve
              trace.events.size(), trace.blocks, trace.streams.size(), trace.streams.size() == 1 ? "" : "s",
              format_bytes(trace.peak_bytes));
   for (const int64_t capacity : capacities) fmt::print("{}\n", summary(trace, rows, capacity));
-  fmt::print("\nmemory in MiB, peaks\n{:<{}} {:>10} {:<20} {:>10} {:>10} {:>10} {:>7} {:>13} {:>12} {:>8}",
-             "strategy", width, "capacity", "verdict", "reserved", "allocated", "requested", "ratio",
-             "fragmentation", "driver calls", "ns/call");
+  if (minimum) fmt::print("{}\n", least_capacity(trace, rows));
+  fmt::print(
+      "\nmemory in MiB, peaks\n{:<{}} {:>10} {:<20} {:>10} {:>10} {:>10} {:>7} {:>13} {:>12} {:>9} {:>8}",
+      "strategy", width, "capacity", "verdict", "reserved", "allocated", "requested", "ratio",
+      "fragmentation", "driver calls", "driver ms", "ns/call");
   fmt::print("{}\n", minimum ? fmt::format(" {:>10} {:>7}", "minimum", "ratio") : "");
   for (const Row& row : rows) {
     if (row.trace != &trace) continue;
     const Statistics& now = row.verdict.statistics;
-    fmt::print("{:<{}} {:>10} {:<20} {:>10} {:>10} {:>10} {:>7.3f} {:>13.3f} {:>12} {:>8}", row.strategy,
-               width, format_mib(row.capacity_bytes), outcome(row), format_mib(now.reserved.peak),
-               format_mib(now.allocated.peak), format_mib(now.requested.peak),
+    fmt::print("{:<{}} {:>10} {:<20} {:>10} {:>10} {:>10} {:>7.3f} {:>13.3f} {:>12} {:>9.1f} {:>8}",
+               row.strategy, width, format_mib(row.capacity_bytes), outcome(row),
+               format_mib(now.reserved.peak), format_mib(now.allocated.peak), format_mib(now.requested.peak),
                ratio(now.reserved.peak, now.requested.peak), row.verdict.fragmentation,
-               now.driver_allocations + now.driver_releases,
+               now.driver_allocations + now.driver_releases, row.verdict.driver_time_us / 1e3,
                row.verdict.ns_per_call > 0 ? fmt::format("{:.1f}", row.verdict.ns_per_call) : "-");
     if (minimum && row.minimum_bytes) {
       fmt::print(" {:>10} {:>7.3f}", format_mib(*row.minimum_bytes),
@@ -218,7 +226,10 @@ int run_replay(int argc, char** argv) {
     return kExitDone;
   }
   for (const Trace& trace : traces) print_table(trace, rows, capacities, options.minimum);
-  fmt::print("next: headroom replay {} --minimum\n", options.traces.front());
+  const std::string next = options.minimum
+                               ? "headroom strategies"
+                               : fmt::format("headroom replay {} --minimum", options.traces.front());
+  fmt::print("next: {}\n", next);
   return kExitDone;
 }
 

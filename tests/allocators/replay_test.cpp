@@ -43,6 +43,7 @@ TEST(Replay, SaysWhatWasHeldWhenItFits) {
   EXPECT_EQ(run.statistics.driver_allocations, 4);
   EXPECT_EQ(run.statistics.driver_releases, 2);
   EXPECT_GT(run.ns_per_call, 0);
+  EXPECT_DOUBLE_EQ(run.driver_time_us, 6 * h200().driver_call_us);
 }
 
 TEST(Replay, WhatIsNeverFreedIsFreedBetweenPasses) {

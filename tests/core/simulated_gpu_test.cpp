@@ -183,6 +183,43 @@ TEST(SimulatedMemory, AllOfA140GiBDeviceCanBeTakenOnASmallHost) {
   gpu.memory().release(block, bytes);
 }
 
+TEST(SimulatedMemory, WithoutBackingTheAccountsAreTheSameAndTheHostGivesNothing) {
+  DeviceProfile profile = find_profile("h200");
+  profile.total_bytes = int64_t{1} << 50;  // more than any host has addresses for, 200 times over
+  SimulatedGpu gpu(profile, 0, Backing::kNone);
+  DeviceMemory& memory = gpu.memory();
+  VirtualMemory& pages = *memory.virtual_memory();
+  constexpr int64_t kBytes = int64_t{1} << 49;
+  void* previous = nullptr;
+  for (int i = 0; i < 200; ++i) {
+    void* block = memory.try_allocate(kBytes);
+    ASSERT_NE(block, nullptr);
+    EXPECT_GT(block, previous);  // never the same twice
+    EXPECT_EQ(memory.info().process, kBytes);
+    memory.release(block, kBytes);
+    previous = block;
+  }
+  EXPECT_EQ(memory.try_allocate(profile.total_bytes + 1), nullptr);
+
+  // More mappings than a host allows one process (65,530 on Linux).
+  constexpr int kMappings = 100'000;
+  const int64_t page = pages.granularity_bytes();
+  char* range = static_cast<char*>(pages.try_reserve_range(kMappings * page));
+  ASSERT_NE(range, nullptr);
+  const std::optional<PhysicalBlock> block = pages.try_create(page);
+  ASSERT_TRUE(block);
+  for (int i = 0; i < kMappings; ++i) ASSERT_TRUE(pages.try_map(range + i * page, *block));
+  EXPECT_EQ(memory.info().process, page);
+  for (int i = 0; i < kMappings; ++i) pages.unmap(range + i * page, *block);
+  pages.release(*block);
+  pages.release_range(range, kMappings * page);
+  EXPECT_EQ(memory.info().process, 0);
+
+  int value = 0;
+  EXPECT_THROW(memory.copy_to_device(range, &value, 4), DeviceError);
+  EXPECT_THROW(memory.copy_to_host(&value, range, 4), DeviceError);
+}
+
 TEST(SimulatedMemory, SizesAboveEveryDeviceAreRefused) {
   SimulatedGpu gpu(find_profile("h200"));
   EXPECT_EQ(gpu.memory().try_allocate(INT64_MAX), nullptr);
