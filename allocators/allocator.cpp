@@ -181,6 +181,7 @@ Statistics Allocator::statistics() const {
   const std::lock_guard lock(mutex_);
   Statistics result = statistics_;
   result.largest_free_block = largest_free_block();
+  result.reserved.current = reserved_now();
   return result;
 }
 
@@ -212,6 +213,11 @@ void Allocator::count_driver_call(int64_t bytes) noexcept {
   statistics_.reserved.add(bytes);
 }
 
+void Allocator::count_driver_call(DriverCall call, int64_t reserved_bytes) {
+  ++(call == DriverCall::kAllocation ? statistics_.driver_allocations : statistics_.driver_releases);
+  statistics_.reserved.add(reserved_bytes - statistics_.reserved.current);
+}
+
 int64_t Allocator::reservable_bytes() const {
   if (!limit_) return round_down(std::numeric_limits<int64_t>::max(), kAlignment);
   if (limit_->scope == LimitScope::kPool) {
@@ -234,7 +240,7 @@ MemoryFacts Allocator::facts_now(int64_t requested_bytes) const {
   MemoryFacts facts;
   facts.requested = requested_bytes;
   facts.allocated = statistics_.allocated.current;
-  facts.reserved = statistics_.reserved.current;
+  facts.reserved = reserved_now();
   facts.largest_free_block = largest_free_block();
   facts.device_free = info.free;
   facts.device_total = info.total;

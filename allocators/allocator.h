@@ -135,6 +135,10 @@ class Allocator {
   // What those two do for a driver call that a strategy made itself, within reservable_bytes(): counts one
   // that brought `bytes`, gave them back (a negative number), or mapped or unmapped a page (zero).
   void count_driver_call(int64_t bytes) noexcept;
+  // The same count for a strategy whose memory comes from elsewhere, after a call that left it holding
+  // `reserved_bytes`.
+  enum class DriverCall : uint8_t { kAllocation, kRelease };
+  void count_driver_call(DriverCall call, int64_t reserved_bytes);
   // How much one reserve may ask for by the limit alone; the largest multiple of kAlignment without one.
   int64_t reservable_bytes() const;
   // The error for a request that found no room, with what is known now.
@@ -151,6 +155,8 @@ class Allocator {
   // Whether a request that found no room may find it once idle memory has gone back.
   virtual bool trimming_makes_room() const { return true; }
   virtual int64_t largest_free_block() const = 0;
+  // Held from the driver now; of interest where that changes between calls.
+  virtual int64_t reserved_now() const { return statistics_.reserved.current; }
 
   // A block given back while other streams used it.
   struct Pending {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <vector>
 
 #include "allocators/arena_allocator.h"
@@ -11,6 +12,7 @@
 #include "allocators/mapped_allocator.h"
 #include "allocators/plugin_allocator.h"
 #include "allocators/pool_allocator.h"
+#include "allocators/stream_ordered_allocator.h"
 #include "allocators/two_ended_allocator.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/suggest.h"
@@ -102,6 +104,13 @@ std::unique_ptr<Allocator> make_mapped(const StrategySettings& settings, Device&
                                            settings.options.bytes("page").value_or(0));
 }
 
+std::unique_ptr<Allocator> make_stream_ordered(const StrategySettings& settings, Device& device) {
+  const auto threshold = settings.options.text("release_threshold");
+  return std::make_unique<StreamOrderedAllocator>(
+      device, settings.name, asked_limit(settings, device),
+      threshold ? parse_bytes(*threshold, "release_threshold") : std::numeric_limits<int64_t>::max());
+}
+
 std::unique_ptr<Allocator> make_direct(const StrategySettings& settings, Device& device) {
   return std::make_unique<DirectAllocator>(device, settings.name, asked_limit(settings, device));
 }
@@ -126,6 +135,8 @@ constexpr Strategy kStrategies[] = {
      make_arena},
     {"mapped", "maps physical pages under blocks where they are needed, idle ones before new ones",
      make_mapped, kMappedOptions},
+    {"stream-ordered", "passes every request to the driver's own pool, as cudaMallocAsync does",
+     make_stream_ordered, kStreamOrderedOptions},
     {"direct", "asks the driver at every call and keeps nothing: the baseline", make_direct},
 };
 

@@ -10,14 +10,10 @@
 #include <vector>
 
 #include "runtime/core/device_memory.h"
+#include "runtime/core/stream.h"
+#include "runtime/core/stream_ordered_pool.h"
 
 namespace headroom {
-
-// Work queue of a device; a null handle is the default stream. Simulated devices and the CPU run at once.
-struct Stream {
-  void* handle = nullptr;
-  bool operator==(const Stream&) const = default;
-};
 
 // Libraries whose handle takes device memory when it is made. kBlas multiplies matrices, kDnn convolves.
 enum class Library : uint8_t { kNone, kBlas, kDnn };
@@ -84,6 +80,10 @@ class Device {
   // DeviceError.
   virtual void wait(Stream stream, Stream other) = 0;
   virtual std::unique_ptr<Event> record_event(Stream stream) = 0;
+  // A pool of the driver's own; null where there is none. The device must outlive it. Throws DeviceError.
+  virtual std::unique_ptr<StreamOrderedPool> make_stream_ordered_pool(const StreamOrderedPoolSettings&) {
+    return nullptr;
+  }
   // Waits until everything queued on `stream` is done. Throws DeviceError when that failed, or met data that
   // it could not take (an index out of range); after the latter the device is usable.
   virtual void synchronize(Stream stream) = 0;

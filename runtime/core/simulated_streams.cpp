@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <utility>
 
 namespace headroom {
 
@@ -11,6 +12,13 @@ struct SimulatedStreams::State {
   double now_us = 0;
   uintptr_t streams_made = 0;
   std::map<void*, double> busy_until_us;  // no entry: idle
+  std::mutex callbacks_mutex;  // held while they run, so that an owner can end after it took its away
+  std::map<const void*, std::function<void()>> callbacks;
+
+  void call_back() {
+    const std::lock_guard lock(callbacks_mutex);
+    for (const auto& [owner, callback] : callbacks) callback();
+  }
 
   double end_of(Stream stream) const {
     const auto found = busy_until_us.find(stream.handle);
@@ -26,8 +34,11 @@ class SimulatedStreams::TimedEvent final : public Event {
     return state_->now_us >= at_us_;
   }
   void wait() override {
-    const std::lock_guard lock(state_->mutex);
-    state_->now_us = std::max(state_->now_us, at_us_);
+    {
+      const std::lock_guard lock(state_->mutex);
+      state_->now_us = std::max(state_->now_us, at_us_);
+    }
+    state_->call_back();
   }
 
  private:
@@ -66,13 +77,26 @@ std::unique_ptr<Event> SimulatedStreams::record(Stream stream) {
 }
 
 void SimulatedStreams::synchronize(Stream stream) {
-  const std::lock_guard lock(state_->mutex);
-  state_->now_us = state_->end_of(stream);
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->now_us = state_->end_of(stream);
+  }
+  state_->call_back();
 }
 
 void SimulatedStreams::synchronize_all() {
   const std::lock_guard lock(state_->mutex);
-  for (const auto& [stream, end_us] : state_->busy_until_us) state_->now_us = std::max(state_->now_us, end_us);
+  for (const auto& [stream, end_us] : state_->busy_until_us)
+    state_->now_us = std::max(state_->now_us, end_us);
+}
+
+void SimulatedStreams::call_after_waits(const void* owner, std::function<void()> callback) {
+  const std::lock_guard lock(state_->callbacks_mutex);
+  if (callback) {
+    state_->callbacks[owner] = std::move(callback);
+  } else {
+    state_->callbacks.erase(owner);
+  }
 }
 
 double SimulatedStreams::now_us() const {

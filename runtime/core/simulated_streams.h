@@ -2,6 +2,7 @@
 // only moves when somebody waits. Knows no device.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "runtime/core/device.h"
@@ -25,6 +26,9 @@ class SimulatedStreams {
   // To the end of all work.
   void synchronize_all();
   double now_us() const;
+  // `callback` is called after each wait of the host for a stream or an event, until it is replaced by an
+  // empty one. It must not wait itself.
+  void call_after_waits(const void* owner, std::function<void()> callback);
 
  private:
   struct State;

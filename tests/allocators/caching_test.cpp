@@ -1,4 +1,4 @@
-// What tells PyTorch's caching allocator apart, with the numbers of the document on its out-of-memory error.
+// What tells PyTorch's caching allocator apart, with the numbers that were reported of it on a 6 GiB card.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -17,7 +17,7 @@ constexpr int64_t kSmall = floats(200, 300, 1, 1);
 constexpr int64_t k916 = floats(200, 300, 200, 20);   // its segment: 916 MiB
 constexpr int64_t k2060 = floats(300, 300, 300, 20);  // 2060 MiB
 
-// The document's 6 GiB card: the context holds 446 MiB, others 931.56.
+// That 6 GiB card: the context holds 446 MiB, others 931.56.
 class CachingOn6Gib : public testing::Test {
  protected:
   int64_t held_mib() { return gpu_.memory().info().process / kMiB; }
@@ -52,7 +52,7 @@ TEST_F(CachingOn6Gib, ALargerReplacementCannotUseTheCachedBlock) {
   allocator_.deallocate(y, k2060);
 }
 
-TEST_F(CachingOn6Gib, TheSixthTensorThatIsKeptIsOutOfMemoryWithTheDocumentsNumbers) {
+TEST_F(CachingOn6Gib, TheSixthTensorThatIsKeptIsOutOfMemoryWithTheReportedNumbers) {
   std::vector<void*> kept;
   try {
     for (int i = 0; i < 6; ++i) kept.push_back(allocator_.allocate(k916));

@@ -72,7 +72,8 @@ INSTANTIATE_TEST_SUITE_P(
     All, FlashlightCase,
     testing::Values(Row{"grab-all", Outcome::kFits}, Row{"hard-limit", Outcome::kFits},
                     Row{"two-ended", Outcome::kFits}, Row{"arena", Outcome::kFits},
-                    Row{"direct", Outcome::kFits},
+                    Row{"direct", Outcome::kFits}, Row{"mapped", Outcome::kFits},
+                    Row{"stream-ordered", Outcome::kFits},
                     // The first region is 64 MiB, the small block lies in it, and 36 are left.
                     Row{"allow-growth", Outcome::kOutOfMemory},
                     // The small block keeps the segment of 56 MiB, and a second one has no room ...
@@ -99,7 +100,8 @@ TEST_P(BatchOrderCase, LargeBatchFirstAlwaysFits) {
 INSTANTIATE_TEST_SUITE_P(All, BatchOrderCase,
                          testing::Values(Row{"grab-all", Outcome::kFits}, Row{"hard-limit", Outcome::kFits},
                                          Row{"two-ended", Outcome::kFits}, Row{"arena", Outcome::kFits},
-                                         Row{"direct", Outcome::kFits},
+                                         Row{"direct", Outcome::kFits}, Row{"mapped", Outcome::kFits},
+                                         Row{"stream-ordered", Outcome::kFits},
                                          Row{"allow-growth", Outcome::kOutOfMemory},
                                          Row{"caching", Outcome::kOutOfMemory},
                                          Row{"pool", Outcome::kOutOfMemory}),

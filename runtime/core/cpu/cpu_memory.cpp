@@ -42,4 +42,10 @@ int64_t CpuMemory::granularity_bytes() const {
   return kGranularityBytes;
 }
 
+std::unique_ptr<StreamOrderedPool> CpuMemory::make_pool(const StreamOrderedPoolSettings& settings,
+                                                        SimulatedStreams& streams) {
+  return std::make_unique<HostStreamPool>(settings, ledger_, streams, kGranularityBytes, StreamPoolCosts{},
+                                          [](double) {});
+}
+
 }  // namespace headroom

@@ -1,7 +1,10 @@
 // The host's own memory as device memory, up to a capacity. Knows no strategy.
 #pragma once
 
+#include <memory>
+
 #include "runtime/core/device_memory.h"
+#include "runtime/core/host_stream_pool.h"
 #include "runtime/core/host_virtual_memory.h"
 #include "runtime/core/memory_ledger.h"
 
@@ -18,6 +21,10 @@ class CpuMemory final : public DeviceMemory {
   VirtualMemory* virtual_memory() override { return &virtual_memory_; }
   MemoryInfo info() const override { return ledger_.info(); }
   int64_t granularity_bytes() const override;
+
+  // A pool that takes its pages from here. This and `streams` must outlive it.
+  std::unique_ptr<StreamOrderedPool> make_pool(const StreamOrderedPoolSettings& settings,
+                                               SimulatedStreams& streams);
 
  private:
   MemoryLedger ledger_;

@@ -8,6 +8,7 @@
 #include "runtime/core/cuda/check.h"
 #include "runtime/core/cuda/cuda_event.h"
 #include "runtime/core/cuda/cuda_recording.h"
+#include "runtime/core/cuda/cuda_stream_pool.h"
 #include "runtime/core/cuda/driver.h"
 #include "runtime/core/cuda/nvml.h"
 #include "runtime/core/errors.h"
@@ -159,6 +160,12 @@ void CudaDevice::wait(Stream stream, Stream other) {
 
 std::unique_ptr<Event> CudaDevice::record_event(Stream stream) {
   return std::make_unique<CudaEvent>(stream_of(stream));
+}
+
+std::unique_ptr<StreamOrderedPool> CudaDevice::make_stream_ordered_pool(
+    const StreamOrderedPoolSettings& settings) {
+  initialise();
+  return std::make_unique<CudaStreamPool>(settings, ordinal_);
 }
 
 void CudaDevice::synchronize(Stream stream) {

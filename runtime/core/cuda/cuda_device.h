@@ -40,6 +40,8 @@ class CudaDevice final : public Device {
   void delete_stream(Stream stream) noexcept override;
   void wait(Stream stream, Stream other) override;
   std::unique_ptr<Event> record_event(Stream stream) override;
+  std::unique_ptr<StreamOrderedPool> make_stream_ordered_pool(
+      const StreamOrderedPoolSettings& settings) override;
   void synchronize(Stream stream) override;
   std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override;
   double driver_time_us() const override { return memory_.driver_time_us(); }

@@ -1,5 +1,6 @@
 #include "runtime/core/faulty/faulty_device.h"
 
+#include "runtime/core/faulty/faulty_stream_pool.h"
 #include "runtime/core/library_failure.h"
 
 namespace headroom {
@@ -27,6 +28,12 @@ class FaultyRecording final : public Recording {
 };
 
 }  // namespace
+
+std::unique_ptr<StreamOrderedPool> FaultyDevice::make_stream_ordered_pool(
+    const StreamOrderedPoolSettings& settings) {
+  std::unique_ptr<StreamOrderedPool> pool = upstream_.make_stream_ordered_pool(settings);
+  return pool == nullptr ? nullptr : std::make_unique<FaultyStreamPool>(std::move(pool), faults_);
+}
 
 void FaultyDevice::initialise() {
   if (is_done("initialise")) return;

@@ -11,8 +11,9 @@
 
 namespace headroom {
 
-// Driver calls are: allocations, copies, calls of virtual memory, recordings and their launches, and the first initialise(),
-// start_library() and load_module() of each thing that succeeds here. Releases cannot fail and do not count.
+// Driver calls are: allocations, copies, calls of virtual memory, recordings and their launches, and the
+// first initialise(), start_library() and load_module() of each thing that succeeds here. Releases cannot
+// fail and do not count.
 class FaultyDevice final : public Device {
  public:
   // `upstream` must outlive this. No fault until one is armed.
@@ -33,6 +34,8 @@ class FaultyDevice final : public Device {
   void delete_stream(Stream stream) noexcept override { upstream_.delete_stream(stream); }
   void wait(Stream stream, Stream other) override { upstream_.wait(stream, other); }
   std::unique_ptr<Event> record_event(Stream stream) override { return upstream_.record_event(stream); }
+  std::unique_ptr<StreamOrderedPool> make_stream_ordered_pool(
+      const StreamOrderedPoolSettings& settings) override;
   void synchronize(Stream stream) override { upstream_.synchronize(stream); }
   std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override;
   double driver_time_us() const override { return upstream_.driver_time_us(); }

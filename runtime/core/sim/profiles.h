@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/core/host_stream_pool.h"
 #include "runtime/core/host_virtual_memory.h"
 
 namespace headroom {
@@ -33,6 +34,7 @@ struct DeviceProfile {
   double driver_call_us = 0;          // one call that maps or unmaps pages
   double small_driver_call_us = 0;    // one that does not: a small allocation, a copy
   VirtualMemoryCosts virtual_memory;  // per call on a physical block
+  StreamPoolCosts stream_pool;
 
   // Context, handles and all kernels together.
   int64_t overhead_bytes() const {

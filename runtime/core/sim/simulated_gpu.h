@@ -36,6 +36,10 @@ class SimulatedGpu final : public Device {
   void delete_stream(Stream stream) noexcept override { streams_.remove(stream); }
   void wait(Stream stream, Stream other) override { streams_.wait(stream, other); }
   std::unique_ptr<Event> record_event(Stream stream) override { return streams_.record(stream); }
+  std::unique_ptr<StreamOrderedPool> make_stream_ordered_pool(
+      const StreamOrderedPoolSettings& settings) override {
+    return memory_.make_pool(settings);
+  }
   void synchronize(Stream stream) override { streams_.synchronize(stream); }
   std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override {
     return record_in_order(tasks, repeats);

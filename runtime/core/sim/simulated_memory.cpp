@@ -26,6 +26,7 @@ SimulatedMemory::SimulatedMemory(const DeviceProfile& profile, SimulatedStreams&
       granularity_bytes_(profile.granularity_bytes),
       driver_call_us_(profile.driver_call_us),
       small_driver_call_us_(profile.small_driver_call_us),
+      stream_pool_costs_(profile.stream_pool),
       streams_(streams),
       ledger_(profile.total_bytes, profile.others_bytes),
       virtual_memory_(ledger_, profile.granularity_bytes, profile.virtual_memory, backing),
@@ -73,6 +74,11 @@ void SimulatedMemory::copy_to_host(void* host, const void* device, int64_t bytes
 bool SimulatedMemory::try_take(int64_t bytes, int64_t needed_bytes) {
   spend(driver_call_us_);
   return ledger_.try_take(bytes, needed_bytes);
+}
+
+std::unique_ptr<StreamOrderedPool> SimulatedMemory::make_pool(const StreamOrderedPoolSettings& settings) {
+  return std::make_unique<HostStreamPool>(settings, ledger_, streams_, granularity_bytes_, stream_pool_costs_,
+                                          [this](double us) { spend(us); });
 }
 
 double SimulatedMemory::driver_time_us() const {

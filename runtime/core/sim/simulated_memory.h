@@ -2,10 +2,12 @@
 // context and no library; the GPU above takes their bytes from here.
 #pragma once
 
+#include <memory>
 #include <mutex>
 
 #include "runtime/core/backing.h"
 #include "runtime/core/device_memory.h"
+#include "runtime/core/host_stream_pool.h"
 #include "runtime/core/host_virtual_memory.h"
 #include "runtime/core/memory_ledger.h"
 #include "runtime/core/sim/profiles.h"
@@ -31,6 +33,8 @@ class SimulatedMemory final : public DeviceMemory {
   // One driver call that takes `bytes` for good (a context, a handle, kernels); false when fewer than `bytes`
   // or `needed_bytes` are free.
   bool try_take(int64_t bytes, int64_t needed_bytes = 0);
+  // A pool that takes its pages from here. This must outlive it.
+  std::unique_ptr<StreamOrderedPool> make_pool(const StreamOrderedPoolSettings& settings);
   // Time of all driver calls so far.
   double driver_time_us() const;
 
@@ -45,6 +49,7 @@ class SimulatedMemory final : public DeviceMemory {
   const int64_t granularity_bytes_;
   const double driver_call_us_;
   const double small_driver_call_us_;
+  const StreamPoolCosts stream_pool_costs_;
   SimulatedStreams& streams_;
   MemoryLedger ledger_;
   HostVirtualMemory virtual_memory_;
