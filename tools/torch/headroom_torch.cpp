@@ -1,0 +1,128 @@
+#include "tools/torch/headroom_torch.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+#include "allocators/strategy_text.h"
+#include "runtime/core/cuda/devices.h"
+#include "runtime/core/errors.h"
+#include "runtime/core/sim/simulated_gpu.h"
+
+namespace headroom {
+namespace {
+
+constexpr int kMostDevices = 64;  // of one process, as in PyTorch
+
+struct TorchDevice {
+  std::atomic<Allocator*> allocator = nullptr;
+  std::unique_ptr<Device> device;
+  double fraction = 1;
+};
+
+// Lives to the end of the process and beyond the last tensor: the driver takes everything back then.
+struct TorchDevices {
+  std::mutex mutex;  // of making allocators
+  std::array<TorchDevice, kMostDevices> all;
+};
+
+TorchDevices& devices() {
+  static auto* const kDevices = new TorchDevices;
+  return *kDevices;
+}
+
+const char* environment(const char* name, const char* standard) {
+  const char* value = std::getenv(name);
+  return value == nullptr || *value == '\0' ? standard : value;
+}
+
+TorchDevice& device_at(int ordinal) {
+  if (ordinal < 0 || ordinal >= kMostDevices) throw InvalidArgument(fmt::format("no device {}", ordinal));
+  return devices().all[static_cast<size_t>(ordinal)];
+}
+
+// HEADROOM_TORCH_DEVICE=sim:PROFILE takes a simulated GPU in place of CUDA's, to try things out without one.
+std::unique_ptr<Device> make_device(int ordinal) {
+  const std::string_view name = environment("HEADROOM_TORCH_DEVICE", "cuda"), simulated = "sim:";
+  if (name.starts_with(simulated)) return make_simulated_gpu(name.substr(simulated.size()), ordinal);
+  return make_cuda_device({.ordinal = ordinal});
+}
+
+Allocator& make(int ordinal) {
+  const std::lock_guard lock(devices().mutex);
+  TorchDevice& torch = device_at(ordinal);
+  if (Allocator* made = torch.allocator.load()) return *made;
+  StrategySettings settings = parse_strategy(environment("HEADROOM_STRATEGY", "mapped"));
+  if (torch.fraction < 1 && !settings.limit_bytes && !settings.memory_fraction) {
+    settings.memory_fraction = torch.fraction;
+  }
+  std::unique_ptr<Device> device = make_device(ordinal);
+  std::unique_ptr<Allocator> allocator = make_allocator(settings, *device);
+  torch.device = std::move(device);
+  torch.allocator.store(allocator.get(), std::memory_order_release);
+  return *allocator.release();
+}
+
+Allocator& allocator_of(int ordinal) {
+  Allocator* const made = device_at(ordinal).allocator.load(std::memory_order_acquire);
+  return made != nullptr ? *made : make(ordinal);
+}
+
+template <typename F>
+void for_each_allocator(F f) {
+  for (TorchDevice& torch : devices().all) {
+    if (Allocator* allocator = torch.allocator.load(std::memory_order_acquire)) f(*allocator);
+  }
+}
+
+}  // namespace
+}  // namespace headroom
+
+using namespace headroom;
+
+void* headroom_malloc(ssize_t size, int device, void* stream) {
+  return allocator_of(device).allocate(size, {stream});
+}
+
+void headroom_free(void* pointer, ssize_t size, int device, void* stream) {
+  if (pointer != nullptr) allocator_of(device).deallocate(pointer, size, {stream});
+}
+
+// PyTorch does not say whose block it is. No two devices have the same addresses, so that a note where the
+// block is not does no harm.
+void headroom_record_stream(void* pointer, void* stream) {
+  for_each_allocator([&](Allocator& allocator) { allocator.record_use(pointer, {stream}); });
+}
+
+void headroom_empty_cache() {
+  for_each_allocator([](Allocator& allocator) { allocator.trim(); });
+}
+
+void headroom_memory_fraction(double fraction, int device) {
+  const std::lock_guard lock(devices().mutex);
+  device_at(device).fraction = fraction;
+}
+
+size_t headroom_statistics(int device, char* text, size_t size) {
+  const Allocator* allocator = device_at(device).allocator.load(std::memory_order_acquire);
+  if (allocator == nullptr) return 0;
+  const Statistics s = allocator->statistics();
+  const std::string json = fmt::format(
+      "{{\"strategy\":\"{}\",\"requested_bytes\":{},\"requested_peak_bytes\":{},\"allocated_bytes\":{},"
+      "\"allocated_peak_bytes\":{},\"reserved_bytes\":{},\"reserved_peak_bytes\":{},\"allocations\":{},"
+      "\"driver_calls\":{},\"retries\":{},\"stream_waits\":{}}}",
+      allocator->name(), s.requested.current, s.requested.peak, s.allocated.current, s.allocated.peak,
+      s.reserved.current, s.reserved.peak, s.allocations, s.driver_allocations + s.driver_releases, s.retries,
+      s.stream_waits);
+  if (size > 0) {
+    const size_t copied = std::min(size - 1, json.size());
+    std::memcpy(text, json.data(), copied);
+    text[copied] = '\0';
+  }
+  return json.size() + 1;
+}

@@ -1,0 +1,39 @@
+/* Headroom's strategies as PyTorch's allocator: the functions that torch.cuda.memory.CUDAPluggableAllocator
+ * takes by name, and the hooks that it takes by address (see headroom_torch.py). Streams are CUDA's. The
+ * strategy of each device is made at its first allocation from the environment variable HEADROOM_STRATEGY
+ * (default: mapped). */
+#ifndef HEADROOM_TORCH_H
+#define HEADROOM_TORCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define HEADROOM_EXPORT __attribute__((visibility("default")))
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Memory for the stream. Throws a C++ exception, which PyTorch turns into a RuntimeError with its message,
+ * when there is no room or HEADROOM_STRATEGY is malformed. */
+HEADROOM_EXPORT void* headroom_malloc(ssize_t size, int device, void* stream);
+HEADROOM_EXPORT void headroom_free(void* pointer, ssize_t size, int device, void* stream);
+
+/* torch.Tensor.record_stream: the stream uses the block, too. */
+HEADROOM_EXPORT void headroom_record_stream(void* pointer, void* stream);
+/* torch.cuda.empty_cache: all idle memory goes back to the driver. */
+HEADROOM_EXPORT void headroom_empty_cache(void);
+/* torch.cuda.set_per_process_memory_fraction; has no effect on a device that has its strategy already. */
+HEADROOM_EXPORT void headroom_memory_fraction(double fraction, int device);
+
+/* Writes {"strategy", "requested_bytes", "requested_peak_bytes", "allocated_bytes", "allocated_peak_bytes",
+ * "reserved_bytes", "reserved_peak_bytes", "allocations", "driver_calls", "retries", "stream_waits"} of the
+ * device as JSON into `text` of `size` bytes; returns the length it needs, 0 where nothing was allocated. */
+HEADROOM_EXPORT size_t headroom_statistics(int device, char* text, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
