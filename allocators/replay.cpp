@@ -85,6 +85,13 @@ double ns_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::nano>(Clock::now() - begin).count();
 }
 
+bool needs_limit(const StrategySettings& settings) {
+  const std::span<const Strategy> known = strategies();
+  return std::any_of(known.begin(), known.end(), [&](const Strategy& strategy) {
+    return strategy.name == settings.name && strategy.needs_limit;
+  });
+}
+
 }  // namespace
 
 Verdict replay(const Trace& trace, const StrategySettings& settings, Device& device, int64_t passes) {
@@ -146,8 +153,7 @@ Verdict replay_at(const Trace& trace, StrategySettings settings, const DevicePro
   bare.blas = bare.dnn = {};
   SimulatedGpu gpu(bare, 0, Backing::kNone);
   if (!settings.reserve_bytes) settings.reserve_bytes = 0;
-  if (find_strategy(settings.name).needs_limit && !settings.limit_bytes)
-    settings.limit_bytes = bare.total_bytes;
+  if (needs_limit(settings) && !settings.limit_bytes) settings.limit_bytes = bare.total_bytes;
   return replay(trace, settings, gpu, passes);
 }
 

@@ -207,7 +207,13 @@ int run_replay(int argc, char** argv) {
 
   const DeviceProfile profile = profile_of(options.device);
   std::vector<int64_t> capacities;
-  for (const std::string& text : options.capacities) capacities.push_back(parse_bytes(text, "--capacity"));
+  for (const std::string& text : options.capacities) {
+    capacities.push_back(parse_bytes(text, "--capacity"));
+    if (capacities.back() < profile.granularity_bytes) {
+      throw InvalidArgument(fmt::format("--capacity {}: less than one page of {}", text,
+                                        format_bytes(profile.granularity_bytes)));
+    }
+  }
   if (capacities.empty()) capacities.push_back(capacity_of(profile));
   std::vector<std::string> names = options.strategies;
   if (names.empty()) {

@@ -66,6 +66,28 @@ TEST(Replay, CapacityIsAllThatTheStrategyGets) {
   }
 }
 
+// caching keeps memory apart by stream, so what one stream has freed does not serve another.
+TEST(Replay, StreamsOfATraceAreStreamsOfTheDevice) {
+  const auto reserved = [](uint64_t other) {
+    TraceBuilder builder("streams", "test");
+    for (const uint64_t stream : {uint64_t{7}, other}) {
+      builder.allocate(stream, 30 * kMiB, {.stream = stream});
+      builder.free(stream, 0, {.stream = stream});
+    }
+    return replay_at(builder.take(), {.name = "caching"}, h200(), kGiB).statistics.reserved.peak;
+  };
+  EXPECT_EQ(reserved(7), 30 * kMiB);
+  EXPECT_EQ(reserved(8), 60 * kMiB);
+}
+
+TEST(Replay, AStrategyFromOutsideIsPlayedLikeAnyOther) {
+  StrategySettings settings{.name = "mine"};
+  settings.make = [](const StrategySettings&, Device& device) {
+    return make_allocator({.name = "direct"}, device);
+  };
+  EXPECT_TRUE(replay_at(holes(), settings, h200(), 10 * kMiB).fits());
+}
+
 TEST(Replay, TracesOfAnySizeNeedNoMemory) {
   TraceBuilder builder("huge", "test");
   for (uint64_t i = 0; i < 100; ++i) builder.allocate(i, kGiB * 1000);
