@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/function_kernel.h"
-#include "kernels/loop_nest.h"
+#include "kernels/matrix_batch.h"
 
 namespace headroom::cpu {
 namespace {
@@ -55,19 +55,6 @@ struct Product {
     }
   }
 };
-
-// The leading axes of a batch of matrices.
-Shape batch_of(const Shape& shape) {
-  return Shape(std::span(shape.begin(), shape.end() - 2));
-}
-
-// broadcast_strides of the batch, in elements.
-Strides batch_strides(const Shape& operand, const Shape& batch) {
-  Strides strides = broadcast_strides(batch_of(operand), batch);
-  const int rank = operand.rank();
-  for (int64_t& stride : strides) stride *= operand[rank - 2] * operand[rank - 1];
-  return strides;
-}
 
 }  // namespace
 

@@ -2,27 +2,10 @@
 #include <algorithm>
 
 #include "kernels/cuda/matmul_product.h"
-#include "kernels/loop_nest.h"
+#include "kernels/matrix_batch.h"
 #include "runtime/core/cuda/check.h"
 
 namespace headroom::cuda {
-namespace {
-
-// The leading axes of a batch of matrices.
-Shape batch_of(const Shape& shape) {
-  return Shape(std::span(shape.begin(), shape.end() - 2));
-}
-
-// How the batch of an operand is walked, in elements.
-Strides batch_strides(const Shape& operand, const Shape& batch) {
-  Strides strides = broadcast_strides(batch_of(operand), batch);
-  const int rank = operand.rank();
-  for (int64_t& stride : strides) stride *= operand[rank - 2] * operand[rank - 1];
-  return strides;
-}
-
-}  // namespace
-
 std::unique_ptr<Kernel> make_kernel(const MatMul& op, const Request& request) {
   const Shape &a = request.inputs[0].shape, &b = request.inputs[1].shape, &y = request.outputs[0].shape;
   if (y.elements() == 0) return function_kernel([](const Call&) {});
