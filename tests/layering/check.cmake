@@ -26,7 +26,8 @@ endfunction()
 
 set(files)
 foreach(folder runtime allocators kernels examples tools tests)
-  file(GLOB_RECURSE found RELATIVE ${ROOT} ${ROOT}/${folder}/*.h ${ROOT}/${folder}/*.cpp ${ROOT}/${folder}/*.cu)
+  file(GLOB_RECURSE found RELATIVE ${ROOT} ${ROOT}/${folder}/*.h ${ROOT}/${folder}/*.cpp ${ROOT}/${folder}/*.cu
+       ${ROOT}/${folder}/*.cuh)
   list(APPEND files ${found})
 endforeach()
 list(FILTER files EXCLUDE REGEX "^tests/layering/")  # holds wrong code on purpose
