@@ -117,8 +117,11 @@ class Progress {
     if (r.epoch == 1 && r.step == 1) begin();
     loss_ += static_cast<double>(r.loss);
     if (log_.is_open()) {
+      // Line by line and appended: a program that is killed leaves whole lines, and two with one log mix
+      // them.
       log_ << fmt::format("{},{},{},{},{},{:.6f},{}\n", r.epoch, r.step, r.loss, r.accuracy, r.learning_rate,
-                          r.seconds, r.test_accuracy ? fmt::format("{}", *r.test_accuracy) : "");
+                          r.seconds, r.test_accuracy ? fmt::format("{}", *r.test_accuracy) : "")
+           << std::flush;
     }
     if (bar_ && (r.step % 10 == 0 || r.step == r.steps)) {
       const auto filled = static_cast<size_t>(30 * r.step / r.steps);
@@ -131,7 +134,6 @@ class Progress {
     fmt::print(out_, "epoch {}/{}{}: loss {:.4f}, test accuracy {:.2f} %, {:.1f} s\n", r.epoch, epochs_, step,
                loss_ / static_cast<double>(r.step), 100 * *r.test_accuracy, r.seconds);
     std::fflush(out_);
-    log_.flush();
     if (r.step == r.steps) loss_ = 0;
   }
 
@@ -146,9 +148,11 @@ class Progress {
   void begin() {
     fmt::print(out_, "{}", head_);
     if (log_path_.empty()) return;
-    log_.open(log_path_, std::ios::trunc);
-    if (!log_) throw InvalidArgument(fmt::format("log {}: cannot be written", log_path_));
-    log_ << "epoch,step,loss,accuracy,learning_rate,seconds,test_accuracy\n";
+    std::error_code error;
+    if (std::filesystem::is_regular_file(log_path_)) std::filesystem::resize_file(log_path_, 0, error);
+    log_.open(log_path_, std::ios::app);
+    if (error || !log_) throw InvalidArgument(fmt::format("log {}: cannot be written", log_path_));
+    log_ << "epoch,step,loss,accuracy,learning_rate,seconds,test_accuracy\n" << std::flush;
   }
 
   std::string head_, log_path_;

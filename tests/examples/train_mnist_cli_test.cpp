@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 #include "runtime/core/files.h"
@@ -97,6 +98,19 @@ TEST(TrainMnistProgram, RefusedSettingLeavesAnOldLogAsItWas) {
   EXPECT_EQ(read_file(log, 100), "of before\n");
   EXPECT_EQ(run(folder, "--epochs 1 --steps 1 --log " + log).code, 0);
   EXPECT_EQ(read_file(log, 1000).rfind("epoch,", 0), 0u);
+}
+
+TEST(TrainMnistProgram, TwoAtOnceMixLinesOfALogButBreakNone) {
+  const ScratchFolder folder;
+  const std::string log = folder / "log.csv";
+  const std::string one =
+      "env -i " HEADROOM_TRAIN_MNIST " --epochs 1 --steps 40 --batch 4 --evaluate-every 4 --log " + log;
+  EXPECT_EQ(run_shell(folder, one + " & " + one + "; code=$?; wait; exit $code").code, 0);
+  std::istringstream lines(read_file(log, 1 << 20));
+  int64_t rows = 0;
+  for (std::string line; std::getline(lines, line); ++rows)
+    EXPECT_EQ(std::count(line.begin(), line.end(), ','), 6) << line;
+  EXPECT_GT(rows, 40);
 }
 
 TEST(TrainMnistProgram, OutputThatCannotBeWrittenIsAFailure) {
