@@ -192,7 +192,7 @@ int run(int argc, char** argv) {
   const TrainResult result =
       train(settings, data.training, data.test, runtime, [&](const StepReport& report) { progress(report); });
   const bool ok = result.outcome == "ok";
-  fmt::print(ok ? out : stderr, "{}next: {}\n", describe(result), advice(result, options.runtime));
+  fmt::print(ok ? out : stderr, "{}next: {}\n", describe(result), advice(result, runtime));
   if (options.json) fmt::print("{}\n", to_json(result));
   progress.finish();
   if (!ok) return result.outcome == "out_of_memory" ? kExitOutOfMemory : kExitLibraryFailure;

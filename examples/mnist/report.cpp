@@ -39,20 +39,23 @@ std::string describe(const TrainResult& result) {
   return text + "\n";
 }
 
-std::string advice(const TrainResult& result, const RuntimeOptions& options) {
+std::string advice(const TrainResult& result, const Runtime& runtime) {
+  const StrategySettings& strategy = runtime.strategy();
   if (result.outcome == "library_failure") {
-    if (options.strategy == "grab-all" && !options.limit_bytes && !options.allow_growth) {
+    const bool takes_all = (strategy.name == "grab-all" || strategy.name == "two-ended") &&
+                           !strategy.limit_bytes && !strategy.memory_fraction && !strategy.allow_growth;
+    if (takes_all) {
       return fmt::format(
           "the pool left the library too little: {}--strategy allow-growth, or --strategy hard-limit "
           "--limit 1GiB",
-          options.libraries_first ? "" : "--libraries-first, ");
+          runtime.options().libraries_first ? "" : "--libraries-first, ");
     }
     const bool has_context = result.peak_process_bytes > 0;
-    if (options.limit_bytes && has_context) {
-      return fmt::format("leave the library more: a --limit below {}", format_bytes(*options.limit_bytes));
+    if (strategy.limit_bytes && has_context) {
+      return fmt::format("leave the library more: a limit below {}", format_bytes(*strategy.limit_bytes));
     }
-    if (options.memory_fraction && has_context) {
-      return fmt::format("leave the library more: a --memory-fraction below {}", *options.memory_fraction);
+    if (strategy.memory_fraction && has_context) {
+      return fmt::format("leave the library more: a memory fraction below {}", *strategy.memory_fraction);
     }
     return result.peak_device_bytes > result.peak_process_bytes
                ? "others hold the memory that the library needs: free it, or use a larger device"
@@ -61,13 +64,13 @@ std::string advice(const TrainResult& result, const RuntimeOptions& options) {
   if (result.outcome == "out_of_memory") {
     const std::string batch =
         result.batch > 1 ? fmt::format("--batch {}", result.batch / 2) : "a larger device";
-    if (options.limit_bytes)
-      return fmt::format("a --limit above {}, or {}", format_bytes(*options.limit_bytes), batch);
-    if (options.memory_fraction && *options.memory_fraction < 1)
-      return fmt::format("a --memory-fraction above {}, or {}", *options.memory_fraction, batch);
+    if (strategy.limit_bytes)
+      return fmt::format("a limit above {}, or {}", format_bytes(*strategy.limit_bytes), batch);
+    if (strategy.memory_fraction && *strategy.memory_fraction < 1)
+      return fmt::format("a memory fraction above {}, or {}", *strategy.memory_fraction, batch);
     return batch;
   }
-  if (options.plan != "packed") return "--plan packed takes least and calls no allocator in a step";
+  if (runtime.options().plan != "packed") return "--plan packed takes least and calls no allocator in a step";
   return "--save FILE keeps the weights";
 }
 

@@ -11,7 +11,7 @@ namespace headroom {
 std::string describe(const TrainResult& result);
 
 // One line: the next useful command, or the setting to change. Never names a setting that is already on.
-std::string advice(const TrainResult& result, const RuntimeOptions& options);
+std::string advice(const TrainResult& result, const Runtime& runtime);
 
 // Training and test images: MNIST from `folder`, or drawn digits when it is empty.
 struct TrainingData {

@@ -75,6 +75,9 @@ TEST(TrainMnistProgram, BadInputIsOneLineWithItsCodeAndLeavesNothing) {
       {"unknown key in a config", "--config " + junk, 2, "strat"},
       {"others above the device", "--device sim --device-memory 1", 2, "hold 329.00 MiB of a device of 1 B"},
       {"missed target", std::string(kShort) + "--target-accuracy 1", 5, ""},
+      {"a pool of all by the strategy's text",
+       std::string(kShort) + "--device sim --strategy grab-all+reserve=1MiB", 4,
+       "next: the pool left the library too little"},
       {"no room", std::string(kShort) + "--device sim --limit 3MiB", 3, "out of memory"},
       {"no room for a handle", std::string(kShort) + "--device sim --strategy grab-all", 4, "Blas xGEMM"},
   };
