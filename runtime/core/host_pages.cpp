@@ -16,7 +16,11 @@ constexpr int64_t kMappedBytes = kMiB;
 
 }  // namespace
 
-void* take_host_pages(int64_t bytes) noexcept {
+void* HostPages::take(int64_t bytes) noexcept {
+  if (backing_ == Backing::kNone) {
+    const auto taken = static_cast<uintptr_t>(round_up(bytes, static_cast<int64_t>(kAlignment)));
+    return reinterpret_cast<void*>(next_address_.fetch_add(taken));
+  }
   if (bytes < kMappedBytes) return ::operator new(static_cast<size_t>(bytes), kAlignment, std::nothrow);
   void* pointer = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -26,8 +30,8 @@ void* take_host_pages(int64_t bytes) noexcept {
   return pointer;
 }
 
-void return_host_pages(void* pointer, int64_t bytes) noexcept {
-  if (pointer == nullptr) return;
+void HostPages::give_back(void* pointer, int64_t bytes) noexcept {
+  if (pointer == nullptr || backing_ == Backing::kNone) return;
   if (bytes < kMappedBytes) {
     ::operator delete(pointer, kAlignment);
   } else {

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "runtime/core/bytes.h"
-#include "runtime/core/host_pages.h"
 
 namespace headroom {
 namespace {
@@ -14,10 +13,11 @@ constexpr int64_t kUnitBytes = 512;  // how the driver packs is not known: here 
 }  // namespace
 
 HostStreamPool::HostStreamPool(const StreamOrderedPoolSettings& settings, MemoryLedger& ledger,
-                               SimulatedStreams& streams, int64_t granularity_bytes,
+                               HostPages& pages, SimulatedStreams& streams, int64_t granularity_bytes,
                                const StreamPoolCosts& costs, std::function<void(double us)> spend)
     : settings_(settings),
       ledger_(ledger),
+      pages_(pages),
       streams_(streams),
       granularity_bytes_(granularity_bytes),
       costs_(costs),
@@ -30,8 +30,8 @@ HostStreamPool::HostStreamPool(const StreamOrderedPoolSettings& settings, Memory
 
 HostStreamPool::~HostStreamPool() {
   streams_.call_after_waits(this, nullptr);
-  for (const auto& [pointer, bytes] : used_) return_host_pages(pointer, bytes);
-  for (const Mapping& mapping : idle_) return_host_pages(mapping.pointer, mapping.bytes);
+  for (const auto& [pointer, bytes] : used_) pages_.give_back(pointer, bytes);
+  for (const Mapping& mapping : idle_) pages_.give_back(mapping.pointer, mapping.bytes);
   ledger_.give_back(reserved_bytes_);
 }
 
@@ -44,7 +44,7 @@ void* HostStreamPool::try_allocate(int64_t bytes, Stream stream) {
   void* pointer = take_idle(rounded, stream);
   if (pointer == nullptr) {
     unmap_idle_above(reserved_bytes_ - used_bytes_ - rounded, &stream);
-    pointer = take_host_pages(rounded);
+    pointer = pages_.take(rounded);
     if (pointer == nullptr) return nullptr;
   }
   used_.emplace(pointer, rounded);
@@ -115,7 +115,7 @@ void HostStreamPool::unmap_idle_above(int64_t bytes, const Stream* next) {
   for (; idle_bytes_ > bytes; ++gone) {
     const Mapping& mapping = idle_[gone];
     if (next != nullptr && !(mapping.stream == *next)) streams_.wait(*next, mapping.stream);
-    return_host_pages(mapping.pointer, mapping.bytes);
+    pages_.give_back(mapping.pointer, mapping.bytes);
     idle_bytes_ -= mapping.bytes;
   }
   idle_.erase(idle_.begin(), idle_.begin() + static_cast<std::ptrdiff_t>(gone));

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/core/host_pages.h"
 #include "runtime/core/memory_ledger.h"
 #include "runtime/core/simulated_streams.h"
 #include "runtime/core/stream_ordered_pool.h"
@@ -22,10 +23,11 @@ struct StreamPoolCosts {
 
 class HostStreamPool final : public StreamOrderedPool {
  public:
-  // Takes pages of `granularity_bytes` from `ledger`, which like `streams` must outlive this. `spend` is told
+  // Takes pages of `granularity_bytes` from `ledger`, and what lies behind them from `pages`, which like
+  // `streams` must outlive this. `spend` is told
   // the time of each call.
-  HostStreamPool(const StreamOrderedPoolSettings& settings, MemoryLedger& ledger, SimulatedStreams& streams,
-                 int64_t granularity_bytes, const StreamPoolCosts& costs,
+  HostStreamPool(const StreamOrderedPoolSettings& settings, MemoryLedger& ledger, HostPages& pages,
+                 SimulatedStreams& streams, int64_t granularity_bytes, const StreamPoolCosts& costs,
                  std::function<void(double us)> spend);
   ~HostStreamPool() override;
 
@@ -50,6 +52,7 @@ class HostStreamPool final : public StreamOrderedPool {
 
   const StreamOrderedPoolSettings settings_;
   MemoryLedger& ledger_;
+  HostPages& pages_;
   SimulatedStreams& streams_;
   const int64_t granularity_bytes_;
   const StreamPoolCosts costs_;

@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "runtime/core/bytes.h"
-#include "runtime/core/host_pages.h"
 
 namespace headroom {
 namespace {
@@ -19,14 +18,14 @@ CpuMemory::CpuMemory(int64_t capacity_bytes)
 void* CpuMemory::try_allocate(int64_t bytes) {
   const int64_t taken = round_up(bytes, kGranularityBytes);
   if (!ledger_.try_take(taken)) return nullptr;
-  void* pointer = take_host_pages(bytes);
+  void* pointer = pages_.take(bytes);
   if (pointer == nullptr) ledger_.give_back(taken);
   return pointer;
 }
 
 void CpuMemory::release(void* pointer, int64_t bytes) noexcept {
   if (pointer == nullptr) return;
-  return_host_pages(pointer, bytes);
+  pages_.give_back(pointer, bytes);
   ledger_.give_back(round_up(bytes, kGranularityBytes));
 }
 
@@ -44,8 +43,8 @@ int64_t CpuMemory::granularity_bytes() const {
 
 std::unique_ptr<StreamOrderedPool> CpuMemory::make_pool(const StreamOrderedPoolSettings& settings,
                                                         SimulatedStreams& streams) {
-  return std::make_unique<HostStreamPool>(settings, ledger_, streams, kGranularityBytes, StreamPoolCosts{},
-                                          [](double) {});
+  return std::make_unique<HostStreamPool>(settings, ledger_, pages_, streams, kGranularityBytes,
+                                          StreamPoolCosts{}, [](double) {});
 }
 
 }  // namespace headroom

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "runtime/core/device_memory.h"
+#include "runtime/core/host_pages.h"
 #include "runtime/core/host_stream_pool.h"
 #include "runtime/core/host_virtual_memory.h"
 #include "runtime/core/memory_ledger.h"
@@ -28,6 +29,7 @@ class CpuMemory final : public DeviceMemory {
 
  private:
   MemoryLedger ledger_;
+  HostPages pages_;
   HostVirtualMemory virtual_memory_;
 };
 

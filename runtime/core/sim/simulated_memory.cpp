@@ -6,7 +6,6 @@
 
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
-#include "runtime/core/host_pages.h"
 
 namespace headroom {
 namespace {
@@ -16,21 +15,17 @@ namespace {
 constexpr int64_t kSmallBytes = kMiB;
 constexpr int64_t kSmallUnit = 512;
 
-// Where addresses without backing begin: far from null, and a multiple of every page.
-constexpr uintptr_t kFirstAddress = uintptr_t{1} << 40;
-
 }  // namespace
 
 SimulatedMemory::SimulatedMemory(const DeviceProfile& profile, SimulatedStreams& streams, Backing backing)
-    : backing_(backing),
+    : pages_(backing),
       granularity_bytes_(profile.granularity_bytes),
       driver_call_us_(profile.driver_call_us),
       small_driver_call_us_(profile.small_driver_call_us),
       stream_pool_costs_(profile.stream_pool),
       streams_(streams),
       ledger_(profile.total_bytes, profile.others_bytes),
-      virtual_memory_(ledger_, profile.granularity_bytes, profile.virtual_memory, backing),
-      next_address_(kFirstAddress) {
+      virtual_memory_(ledger_, profile.granularity_bytes, profile.virtual_memory, backing) {
   if (granularity_bytes_ < kSmallUnit) {
     throw InvalidArgument(fmt::format("device profile {}: a page of {} bytes, but at least {} are needed",
                                       profile.name, granularity_bytes_, kSmallUnit));
@@ -43,7 +38,7 @@ void* SimulatedMemory::try_allocate(int64_t bytes) {
   // Before rounding up, which overflows for sizes near the largest integer.
   if (bytes > ledger_.info().total) return nullptr;
   if (!(small ? take_small(bytes) : ledger_.try_take(round_up(bytes, granularity_bytes_)))) return nullptr;
-  void* pointer = backing_ == Backing::kNone ? take_addresses(bytes) : take_host_pages(bytes);
+  void* pointer = pages_.take(bytes);
   if (pointer == nullptr) {
     small ? give_back_small(bytes) : ledger_.give_back(round_up(bytes, granularity_bytes_));
   }
@@ -55,7 +50,7 @@ void SimulatedMemory::release(void* pointer, int64_t bytes) noexcept {
   const bool small = bytes < kSmallBytes;
   spend(small ? small_driver_call_us_ : driver_call_us_);
   streams_.synchronize_all();
-  if (backing_ == Backing::kHostMemory) return_host_pages(pointer, bytes);
+  pages_.give_back(pointer, bytes);
   small ? give_back_small(bytes) : ledger_.give_back(round_up(bytes, granularity_bytes_));
 }
 
@@ -77,8 +72,8 @@ bool SimulatedMemory::try_take(int64_t bytes, int64_t needed_bytes) {
 }
 
 std::unique_ptr<StreamOrderedPool> SimulatedMemory::make_pool(const StreamOrderedPoolSettings& settings) {
-  return std::make_unique<HostStreamPool>(settings, ledger_, streams_, granularity_bytes_, stream_pool_costs_,
-                                          [this](double us) { spend(us); });
+  return std::make_unique<HostStreamPool>(settings, ledger_, pages_, streams_, granularity_bytes_,
+                                          stream_pool_costs_, [this](double us) { spend(us); });
 }
 
 double SimulatedMemory::driver_time_us() const {
@@ -86,16 +81,8 @@ double SimulatedMemory::driver_time_us() const {
   return driver_time_us_ + virtual_memory_.driver_time_us();
 }
 
-void* SimulatedMemory::take_addresses(int64_t bytes) {
-  const std::lock_guard lock(mutex_);
-  const uintptr_t address = next_address_;
-  next_address_ +=
-      static_cast<uintptr_t>(round_up(bytes, bytes < kSmallBytes ? kSmallUnit : granularity_bytes_));
-  return reinterpret_cast<void*>(address);
-}
-
 void SimulatedMemory::require_backing(const char* call) const {
-  if (backing_ == Backing::kHostMemory) return;
+  if (pages_.backing() == Backing::kHostMemory) return;
   throw DeviceError(call, "cudaErrorNotSupported", "this simulated memory has no bytes behind it",
                     "simulated");
 }

@@ -5,8 +5,8 @@
 #include <memory>
 #include <mutex>
 
-#include "runtime/core/backing.h"
 #include "runtime/core/device_memory.h"
+#include "runtime/core/host_pages.h"
 #include "runtime/core/host_stream_pool.h"
 #include "runtime/core/host_virtual_memory.h"
 #include "runtime/core/memory_ledger.h"
@@ -39,13 +39,12 @@ class SimulatedMemory final : public DeviceMemory {
   double driver_time_us() const;
 
  private:
-  void* take_addresses(int64_t bytes);
   void require_backing(const char* call) const;
   bool take_small(int64_t bytes);
   void give_back_small(int64_t bytes) noexcept;
   void spend(double microseconds) noexcept;
 
-  const Backing backing_;
+  HostPages pages_;
   const int64_t granularity_bytes_;
   const double driver_call_us_;
   const double small_driver_call_us_;
@@ -54,7 +53,6 @@ class SimulatedMemory final : public DeviceMemory {
   MemoryLedger ledger_;
   HostVirtualMemory virtual_memory_;
   mutable std::mutex mutex_;
-  uintptr_t next_address_ = 0;  // without backing
   int64_t small_bytes_ = 0;
   double driver_time_us_ = 0;
 };
