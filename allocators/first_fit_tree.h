@@ -35,8 +35,8 @@ class FirstFitTree {
     }
   };
 
-  static int32_t most_of(const Node& node);
-  static size_t first_lane(const Node& node, int32_t amount);
+  [[gnu::always_inline]] static int32_t most_of(const Node& node);
+  [[gnu::always_inline]] static size_t first_lane(const Node& node, int32_t amount);
 
   std::vector<std::vector<Node>> levels_;  // from the leaves up; the last has one node
 };

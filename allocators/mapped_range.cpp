@@ -278,7 +278,8 @@ MappedRange::Index MappedRange::merge_around(Index piece) noexcept {
     absorb_next(piece);
   }
   if (previous == kNone || at(previous).state != state) return piece;
-  if (binned) erase_free(previous);
+  // By address it stays where it is: whoever inserts it says how large it has become.
+  if (binned && fit_ == Fit::kBest) erase_free(previous);
   absorb_next(previous);
   return previous;
 }
