@@ -11,7 +11,7 @@
 namespace headroom {
 
 // Bins by size, eight to a power of two, each a sorted array in pieces: a search looks at the few entries of
-// one bin, and a change moves little even where thousands are of one size. A third of the price of a tree.
+// one bin, and a change moves little even where thousands are of one size.
 class FreeList {
  public:
   struct Entry {
