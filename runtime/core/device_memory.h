@@ -39,9 +39,7 @@ class DeviceMemory {
   // or std::bad_alloc when the host has none.
   virtual void* allocate_host(int64_t bytes) { return ::operator new(static_cast<size_t>(bytes)); }
   // Gives back what allocate_host returned for the same `bytes`.
-  virtual void release_host(void* pointer, int64_t bytes) noexcept {
-    ::operator delete(pointer, static_cast<size_t>(bytes));
-  }
+  virtual void release_host(void* pointer, int64_t) noexcept { ::operator delete(pointer); }
 
   // Addresses and physical memory apart, of the same total as above; null where the device has no such thing.
   virtual VirtualMemory* virtual_memory() { return nullptr; }
