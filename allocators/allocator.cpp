@@ -29,7 +29,7 @@ double Statistics::fragmentation() const {
 Allocator::Allocator(Device& device, std::string name, std::optional<Limit> limit)
     : device_(device), name_(std::move(name)), limit_(limit) {}
 
-void* Allocator::allocate(int64_t bytes, Stream stream) {
+void* Allocator::allocate(int64_t bytes, Stream stream, const MemoryUser& user) {
   if (bytes < 0) throw InvalidArgument(fmt::format("cannot allocate a negative size: {} bytes", bytes));
   if (bytes == 0) return nullptr;
   std::unique_lock lock(mutex_);
@@ -49,14 +49,18 @@ void* Allocator::allocate(int64_t bytes, Stream stream) {
   }
   if (block.pointer == nullptr) {
     ++statistics_.failures;
-    notify(AllocatorEvent::Kind::kOutOfMemory, nullptr, bytes, stream);
-    throw out_of_memory(bytes);
+    notify(AllocatorEvent::Kind::kOutOfMemory, nullptr, bytes, stream, user);
+    OutOfMemory error = out_of_memory(bytes);
+    if (!user.op.empty() || !user.tensor.empty()) {
+      error.set_user(std::string(user.op), std::string(user.tensor));
+    }
+    throw error;
   }
   ++statistics_.allocations;
   statistics_.requested.add(bytes);
   statistics_.allocated.add(block.bytes);
   statistics_.active.add(block.bytes);
-  notify(AllocatorEvent::Kind::kAllocate, block.pointer, bytes, stream);
+  notify(AllocatorEvent::Kind::kAllocate, block.pointer, bytes, stream, user);
   return block.pointer;
 }
 
@@ -167,8 +171,9 @@ void Allocator::set_observer(std::function<void(const AllocatorEvent&)> observer
   observer_ = std::move(observer);
 }
 
-void Allocator::notify(AllocatorEvent::Kind kind, void* pointer, int64_t bytes, Stream stream) const {
-  if (observer_) observer_({kind, pointer, bytes, stream});
+void Allocator::notify(AllocatorEvent::Kind kind, void* pointer, int64_t bytes, Stream stream,
+                       const MemoryUser& user) const {
+  if (observer_) observer_({kind, pointer, bytes, stream, user});
 }
 
 void Allocator::follow(Stream stream, Stream freed_on) {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -61,6 +62,11 @@ struct Limit {
   LimitScope scope = LimitScope::kPool;
 };
 
+// Who asks for memory and what for, for those who watch: the names of a node and a value.
+struct MemoryUser {
+  std::string_view op, tensor;
+};
+
 // What happened to a block, for those who watch.
 struct AllocatorEvent {
   enum class Kind : uint8_t { kAllocate, kDeallocate, kOutOfMemory };
@@ -68,6 +74,7 @@ struct AllocatorEvent {
   void* pointer;            // null when there was no room
   int64_t requested_bytes;  // what the caller asked for
   Stream stream;
+  MemoryUser user;  // of an allocation
 };
 
 // A strategy over one device's memory. Public calls check, count and lock; strategies implement the private
@@ -87,8 +94,8 @@ class Allocator {
   // Memory of `bytes` (>= 0) for use on `stream`, whose queued work may write to it at once; zero bytes give
   // a null pointer. Where there is no room, waits for blocks that other streams still use, trims, and asks
   // the out-of-memory handler, with a retry after each, before it throws OutOfMemory, whose facts are filled
-  // but for op and tensor; throws InvalidArgument for a negative size.
-  void* allocate(int64_t bytes, Stream stream = {});
+  // but for an op and a tensor that `user` does not name; throws InvalidArgument for a negative size.
+  void* allocate(int64_t bytes, Stream stream = {}, const MemoryUser& user = {});
   // Takes back what allocate returned for the same `bytes`; work that is queued on `stream` by now may still
   // use it. A null pointer does nothing. Any other pointer or size ends the program: going on would hand the
   // same memory out twice.
@@ -171,7 +178,8 @@ class Allocator {
   bool defer(void* pointer, int64_t bytes, Stream stream) noexcept;
   // Gives pending blocks back: those that are done, or all after a wait. True when there were any.
   bool finish_pending(bool wait);
-  void notify(AllocatorEvent::Kind kind, void* pointer, int64_t bytes, Stream stream) const;
+  void notify(AllocatorEvent::Kind kind, void* pointer, int64_t bytes, Stream stream,
+              const MemoryUser& user = {}) const;
   bool trimming_can_help(int64_t bytes) const;
   MemoryFacts facts_now(int64_t requested_bytes) const;
 

@@ -12,6 +12,7 @@
 #include "allocators/mapped_allocator.h"
 #include "allocators/plugin_allocator.h"
 #include "allocators/pool_allocator.h"
+#include "allocators/recorder.h"
 #include "allocators/stream_ordered_allocator.h"
 #include "allocators/two_ended_allocator.h"
 #include "runtime/core/bytes.h"
@@ -181,7 +182,9 @@ std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Devi
   if (settings.limit_scope == LimitScope::kProcess) {
     start_everything_else(device, *settings.limit_bytes);
   }
-  return make(settings, device);
+  std::unique_ptr<Allocator> allocator = make(settings, device);
+  if (!settings.record_path.empty()) allocator->set_observer(recorder(settings.record_path));
+  return allocator;
 }
 
 int64_t reserve_for_others_bytes(int64_t available_bytes, int compute_capability) {

@@ -26,7 +26,8 @@ struct StrategySettings {
   // name is then only a name.
   std::string plugin_path = {};
   std::function<std::unique_ptr<Allocator>(const StrategySettings&, Device&)> make = {};
-  bool allow_growth = false;  // makes strategies that take their pool at once grow it instead
+  std::string record_path = {};  // where a trace of all that is asked is written; nowhere when empty
+  bool allow_growth = false;     // makes strategies that take their pool at once grow it instead
 };
 
 struct Strategy {

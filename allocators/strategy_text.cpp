@@ -36,6 +36,11 @@ constexpr StrategyModifier kModifiers[] = {
      [](std::string_view value, StrategySettings& settings) {
        set_once(settings.reserve_bytes, parse_bytes(value, "reserve"), "reserve");
      }},
+    {"record", "PATH", "writes a trace of all that is asked to a file, for headroom replay",
+     [](std::string_view value, StrategySettings& settings) {
+       if (!settings.record_path.empty()) throw InvalidArgument("record is given twice");
+       settings.record_path = value;
+     }},
     {"allow-growth", "", "a pool that is taken at the start grows instead",
      [](std::string_view, StrategySettings& settings) { settings.allow_growth = true; }},
 };

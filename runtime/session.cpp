@@ -93,12 +93,7 @@ void Session::bind() {
   const auto nodes = static_cast<int64_t>(pure_.nodes.size() + updates_.nodes.size());
   steps_of_many_ = std::clamp<int64_t>(kMostNodes / std::max<int64_t>(1, nodes), 1, kMostSteps);
   if (!has_arena(plan_.mode) || plan_.buffers.empty()) return;
-  try {
-    arena_ = variables_.allocator().allocate(plan_.peak_bytes);
-  } catch (OutOfMemory& error) {
-    error.set_user({}, "the arena of the packed plan");
-    throw;
-  }
+  arena_ = variables_.allocator().allocate(plan_.peak_bytes, {}, {{}, "the arena of the packed plan"});
   for (size_t id = 0; id < plan_.buffers.size(); ++id) {
     set_buffer(static_cast<int>(id), static_cast<std::byte*>(arena_) + plan_.buffers[id].offset_bytes);
   }
@@ -111,13 +106,10 @@ void Session::set_buffer(int id, void* pointer) {
 
 void Session::allocate(int id) {
   const Buffer& buffer = plan_.buffers[static_cast<size_t>(id)];
-  try {
-    set_buffer(id, variables_.allocator().allocate(buffer.bytes));
-  } catch (OutOfMemory& error) {
-    error.set_user(buffer.node >= 0 ? graph_.node(buffer.node).name : "copy to device",
-                   buffer.owner >= 0 ? graph_.value(buffer.owner).name : "workspace");
-    throw;
-  }
+  MemoryUser user{"copy to device", "workspace"};
+  if (buffer.node >= 0) user.op = graph_.node(buffer.node).name;
+  if (buffer.owner >= 0) user.tensor = graph_.value(buffer.owner).name;
+  set_buffer(id, variables_.allocator().allocate(buffer.bytes, {}, user));
 }
 
 void Session::deallocate(int id) noexcept {

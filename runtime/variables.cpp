@@ -13,20 +13,12 @@ Variables::Variables(const Graph& graph, Device& device, Allocator& allocator)
     for (int id : graph.variables()) {
       const ValueInfo& info = graph.value(id);
       const int64_t bytes = info.spec.bytes();
-      blocks_[static_cast<size_t>(id)] = allocator.allocate(round_up(bytes, Allocator::kAlignment));
+      blocks_[static_cast<size_t>(id)] =
+          allocator.allocate(round_up(bytes, Allocator::kAlignment), {}, {"variables", info.name});
       if (bytes == 0 || info.initializer.kind == Initializer::Kind::kNone) continue;
       const std::vector<std::byte> initial = initial_value(info.initializer, info.name, info.spec);
       device.memory().copy_to_device(data(id), initial.data(), bytes);
     }
-  } catch (OutOfMemory& error) {
-    for (int id : graph.variables()) {
-      if (data(id) == nullptr && graph.value(id).spec.bytes() > 0) {
-        error.set_user("variables", graph.value(id).name);
-        break;
-      }
-    }
-    release();
-    throw;
   } catch (...) {
     release();
     throw;
