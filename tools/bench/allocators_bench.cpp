@@ -1,0 +1,363 @@
+// Real time of allocators on allocation traces, in a loop over one size, and under eight threads: ours on a
+// GPU or a simulated one, and those of others as shared libraries (peers/peer.h). Prints one line of fields
+// with tabs between them for each measurement, which tools/bench/allocators makes tables of.
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "allocators/strategy.h"
+#include "allocators/strategy_text.h"
+#include "allocators/trace/read_trace.h"
+#include "runtime/core/bytes.h"
+#include "runtime/core/cuda/devices.h"
+#include "runtime/core/sim/simulated_gpu.h"
+#include "tools/bench/peers/peer.h"
+
+namespace headroom {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kUsage =
+    "usage: allocators_bench [--device auto|cuda|sim] [--passes N] [--peers LIBRARY [--as NAME]]\n"
+    "                        [STRATEGY[@SHARE]...] -- TRACE...\n"
+    "Measures the strategies, or all allocators of a peers' library. SHARE limits a strategy to that "
+    "multiple\n"
+    "of each trace's largest live set. NAME replaces the name of the library's one allocator.\n";
+
+double ns_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::nano>(Clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// One of our strategies, made anew for each measurement.
+class Ours {
+ public:
+  Ours(const StrategySettings& settings, Device& device) : allocator_(make_allocator(settings, device)) {}
+
+  void* allocate(int64_t bytes, Stream stream) { return allocator_->allocate(bytes, stream); }
+  void deallocate(void* pointer, int64_t bytes, Stream stream) {
+    allocator_->deallocate(pointer, bytes, stream);
+  }
+  int64_t reserved_peak_bytes() const { return allocator_->statistics().reserved.peak; }
+  int64_t driver_calls() const {
+    const Statistics now = allocator_->statistics();
+    return now.driver_allocations + now.driver_releases + now.driver_mappings;
+  }
+
+ private:
+  std::unique_ptr<Allocator> allocator_;
+};
+
+class Peer {
+ public:
+  explicit Peer(const headroom_peer& peer) : peer_(peer) {
+    if (peer_.start() == 0) throw InvalidArgument(fmt::format("{} does not start", peer_.name));
+  }
+  ~Peer() { peer_.trim(); }
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  void* allocate(int64_t bytes, Stream stream) {
+    void* pointer = peer_.allocate(static_cast<size_t>(bytes), stream.handle);
+    if (pointer != nullptr) return pointer;
+    MemoryFacts facts;
+    facts.requested = bytes;
+    throw OutOfMemory(facts);
+  }
+  void deallocate(void* pointer, int64_t bytes, Stream stream) {
+    peer_.deallocate(pointer, static_cast<size_t>(bytes), stream.handle);
+  }
+  int64_t reserved_peak_bytes() const { return peer_.reserved_peak_bytes(); }
+  int64_t driver_calls() const { return peer_.driver_calls(); }
+
+ private:
+  const headroom_peer& peer_;
+};
+
+// Fields: "trace", who, which trace, ns per call of the first pass, the same of the later ones (median),
+// reserved over requested peak after the first pass and at the end, driver calls of the first pass and of the
+// last, us of the last pass inside the driver per call (0: not known).
+template <typename A>
+void play_trace(const std::string& who, const Trace& trace, int passes, Device& device, A& allocator) {
+  std::vector<void*> pointers(static_cast<size_t>(trace.blocks), nullptr);
+  const auto events = static_cast<double>(trace.events.size());
+  const auto ratio = [&] {
+    return static_cast<double>(allocator.reserved_peak_bytes()) / static_cast<double>(trace.peak_bytes);
+  };
+  double first_ns = 0, first_ratio = 0, driver_us = 0;
+  int64_t first_calls = 0, last_calls = 0;
+  std::vector<double> warm_ns;
+  for (int pass = 0; pass < passes; ++pass) {
+    const int64_t calls_before = allocator.driver_calls();
+    const double driver_us_before = device.driver_time_us();
+    const Clock::time_point begin = Clock::now();
+    for (const TraceEvent& event : trace.events) {
+      void*& pointer = pointers[static_cast<size_t>(event.block)];
+      if (event.allocates) {
+        pointer = allocator.allocate(event.bytes, {});
+      } else {
+        allocator.deallocate(pointer, event.bytes, {});
+        pointer = nullptr;
+      }
+    }
+    const double ns = ns_since(begin) / events;
+    driver_us = (device.driver_time_us() - driver_us_before) / events;
+    last_calls = calls_before < 0 ? -1 : allocator.driver_calls() - calls_before;
+    if (pass == 0) {
+      first_ns = ns;
+      first_ratio = ratio();
+      first_calls = last_calls;
+    } else {
+      warm_ns.push_back(ns);
+    }
+    for (const TraceEvent& event : trace.events) {  // what the trace never frees
+      void*& pointer = pointers[static_cast<size_t>(event.block)];
+      if (pointer != nullptr) allocator.deallocate(pointer, event.bytes, {});
+      pointer = nullptr;
+    }
+  }
+  fmt::print("trace\t{}\t{}\t{:.1f}\t{:.1f}\t{:.4f}\t{:.4f}\t{}\t{}\t{:.3f}\n", who,
+             std::filesystem::path(trace.name).stem().stem().string(), first_ns, median(warm_ns), first_ratio,
+             ratio(), first_calls, last_calls, driver_us);
+}
+
+// Fields: "pair", who, bytes, ns of one allocation with its deallocation: median of seven times.
+template <typename A>
+void play_pairs(const std::string& who, int64_t bytes, A& allocator) {
+  constexpr int kPairs = 20'000, kTimes = 7;
+  std::vector<double> ns;
+  for (int time = -1; time < kTimes; ++time) {
+    const Clock::time_point begin = Clock::now();
+    for (int i = 0; i < kPairs; ++i) allocator.deallocate(allocator.allocate(bytes, {}), bytes, {});
+    if (time >= 0) ns.push_back(ns_since(begin) / kPairs);
+  }
+  fmt::print("pair\t{}\t{}\t{:.1f}\n", who, bytes, median(ns));
+}
+
+// What a thread keeps live: 64 blocks of 512 B to 2 MiB, of which it replaces one after the other, on a
+// stream of its own. The same sizes in the same order at every turn, so that the second turn is warm.
+template <typename A>
+class Worker {
+ public:
+  static constexpr int kCalls = 100'000;
+
+  Worker(A& allocator, Stream stream, uint32_t seed) : allocator_(allocator), stream_(stream), seed_(seed) {}
+
+  void run() {
+    uint32_t random = seed_;
+    for (int i = 0; i < kCalls / 2; ++i) {
+      random = random * 1664525 + 1013904223;  // Numerical Recipes' generator
+      Block& block = blocks_[static_cast<size_t>(i) % std::size(blocks_)];
+      if (block.pointer != nullptr) allocator_.deallocate(block.pointer, block.bytes, stream_);
+      block.bytes = int64_t{512} << (random >> 8) % 13;
+      block.pointer = allocator_.allocate(block.bytes, stream_);
+    }
+    for (Block& block : blocks_) {
+      allocator_.deallocate(block.pointer, block.bytes, stream_);
+      block.pointer = nullptr;
+    }
+  }
+
+ private:
+  struct Block {
+    void* pointer = nullptr;
+    int64_t bytes = 0;
+  };
+  A& allocator_;
+  const Stream stream_;
+  const uint32_t seed_;
+  Block blocks_[64];
+};
+
+// Millions of calls a second of all threads together: the median of five turns behind a warm one.
+template <typename A>
+double throughput(A& allocator, const std::vector<Stream>& streams, size_t threads) {
+  constexpr int kTurns = 6;
+  std::vector<double> rates;
+  Clock::time_point begin;
+  bool starts = true;
+  const auto note_time = [&]() noexcept {
+    if (!starts) {
+      rates.push_back(static_cast<double>(threads) * Worker<A>::kCalls / ns_since(begin) * 1e3);
+    }
+    starts = !starts;
+    begin = Clock::now();
+  };
+  std::barrier all(static_cast<std::ptrdiff_t>(threads), note_time);
+  std::vector<std::thread> running;
+  for (size_t i = 0; i < threads; ++i) {
+    running.emplace_back([&, i] {
+      Worker<A> worker(allocator, streams[i], static_cast<uint32_t>(i) * 7919 + 1);
+      for (int turn = 0; turn < kTurns; ++turn) {
+        all.arrive_and_wait();
+        worker.run();
+        all.arrive_and_wait();
+      }
+    });
+  }
+  for (std::thread& thread : running) thread.join();
+  rates.erase(rates.begin());
+  return median(rates);
+}
+
+// Fields: "threads", who, million calls a second of one thread and of eight.
+template <typename A>
+void play_threads(const std::string& who, const std::vector<Stream>& streams, A& allocator) {
+  const double one = throughput(allocator, streams, 1);
+  fmt::print("threads\t{}\t{:.3f}\t{:.3f}\n", who, one, throughput(allocator, streams, streams.size()));
+}
+
+struct Settings {
+  std::string device = "auto", peers, peer_name;
+  int passes = 6;
+  std::vector<std::string> strategies, traces;
+};
+
+Settings parse(const std::vector<std::string>& arguments) {
+  Settings settings;
+  size_t at = 0;
+  for (; at < arguments.size() && arguments[at] != "--"; ++at) {
+    const std::string& name = arguments[at];
+    if (!name.starts_with("--")) {
+      settings.strategies.push_back(name);
+      continue;
+    }
+    if (at + 1 == arguments.size()) throw InvalidArgument(fmt::format("{} needs a value\n{}", name, kUsage));
+    const std::string& value = arguments[++at];
+    if (name == "--device") {
+      settings.device = value;
+    } else if (name == "--peers") {
+      settings.peers = value;
+    } else if (name == "--as") {
+      settings.peer_name = value;
+    } else if (name == "--passes") {
+      settings.passes = std::atoi(value.c_str());
+    } else {
+      throw InvalidArgument(fmt::format("unknown option {}\n{}", name, kUsage));
+    }
+  }
+  for (++at; at < arguments.size(); ++at) settings.traces.push_back(arguments[at]);
+  if (settings.traces.empty() || settings.passes < 2 ||
+      settings.strategies.empty() == settings.peers.empty()) {
+    throw InvalidArgument(kUsage);
+  }
+  return settings;
+}
+
+std::unique_ptr<Device> make_device(const std::string& name) {
+  if (name != "auto" && name != "cuda" && name != "sim") {
+    throw InvalidArgument(fmt::format("unknown device {}\n{}", name, kUsage));
+  }
+  if (name != "sim") {
+    try {
+      return make_cuda_device({});
+    } catch (const InvalidArgument& none) {
+      if (name == "cuda") throw;
+      fmt::print(stderr, "allocators_bench: {}; on the simulated H200 instead\n", none.what());
+    }
+  }
+  return std::make_unique<SimulatedGpu>(find_profile("h200"), 0, Backing::kNone);
+}
+
+// Measures one allocator; `with(trace, play)` makes it, for a trace or null, and calls `play` with it.
+template <typename With>
+void measure(const std::string& who, const std::vector<Trace>& traces, int passes, Device& device,
+             const std::vector<Stream>& streams, const With& with) {
+  const auto attempt = [&](const char* kind, const Trace* trace, const auto& play) {
+    try {
+      with(trace, play);
+    } catch (const OutOfMemory&) {
+      fmt::print("no room\t{}\t{}\t{}\n", who, kind, trace == nullptr ? "" : trace->name);
+    }
+    std::fflush(stdout);
+  };
+  for (const Trace& trace : traces) {
+    attempt("trace", &trace, [&](auto& a) { play_trace(who, trace, passes, device, a); });
+  }
+  for (const int64_t bytes : {4 * kKiB, 1 * kMiB, 64 * kMiB}) {
+    attempt("pair", nullptr, [&](auto& a) { play_pairs(who, bytes, a); });
+  }
+  attempt("threads", nullptr, [&](auto& a) { play_threads(who, streams, a); });
+}
+
+void measure_strategy(const std::string& text, const std::vector<Trace>& traces, int passes, Device& device,
+                      const std::vector<Stream>& streams) {
+  const size_t at = text.find('@');
+  const double share = at == std::string::npos ? 0 : std::stod(text.substr(at + 1));
+  const StrategySettings chosen = parse_strategy(text.substr(0, at));
+  measure(text, traces, passes, device, streams, [&](const Trace* trace, const auto& play) {
+    StrategySettings settings = chosen;
+    if (share > 0) {
+      const int64_t bytes = trace == nullptr ? 4 * kGiB : trace->peak_bytes;
+      settings.limit_bytes = round_up(static_cast<int64_t>(static_cast<double>(bytes) * share), 2 * kMiB);
+    }
+    Ours ours(settings, device);
+    play(ours);
+  });
+}
+
+void measure_peers(const Settings& settings, const std::vector<Trace>& traces, Device& device,
+                   const std::vector<Stream>& streams) {
+  if (device.kind() != DeviceKind::kCuda) {
+    fmt::print(stderr, "allocators_bench: {} needs a GPU: skipped\n", settings.peers);
+    return;
+  }
+  void* library = dlopen(settings.peers.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw InvalidArgument(dlerror());
+  const auto peers = reinterpret_cast<decltype(headroom_peers)*>(dlsym(library, "headroom_peers"));
+  if (peers == nullptr) throw InvalidArgument(settings.peers + " has no headroom_peers");
+  size_t count = 0;
+  const headroom_peer* all = peers(&count);
+  for (const headroom_peer* peer = all; peer != all + count; ++peer) {
+    const std::string who = settings.peer_name.empty() ? peer->name : settings.peer_name;
+    measure(who, traces, settings.passes, device, streams, [&](const Trace*, const auto& play) {
+      Peer theirs(*peer);
+      play(theirs);
+    });
+  }
+}
+
+int bench(const std::vector<std::string>& arguments) {
+  const Settings settings = parse(arguments);
+  std::vector<Trace> traces;
+  for (const std::string& path : settings.traces) {
+    for (Trace& trace : read_traces(path)) traces.push_back(std::move(trace));
+  }
+  const std::unique_ptr<Device> device = make_device(settings.device);
+  device->initialise();
+  fmt::print("device\t{}\n", device->description());
+  constexpr size_t kThreads = 8;
+  std::vector<Stream> streams(kThreads);
+  for (Stream& stream : streams) stream = device->new_stream();
+  for (const std::string& strategy : settings.strategies) {
+    measure_strategy(strategy, traces, settings.passes, *device, streams);
+  }
+  if (!settings.peers.empty()) measure_peers(settings, traces, *device, streams);
+  for (const Stream stream : streams) device->delete_stream(stream);
+  return kExitDone;
+}
+
+}  // namespace
+}  // namespace headroom
+
+int main(int count, char** arguments) {
+  try {
+    return headroom::bench({arguments + 1, arguments + count});
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "allocators_bench: {}\n", error.what());
+    return headroom::exit_code(error);
+  }
+}
