@@ -21,21 +21,21 @@ constexpr int64_t round_down(int64_t bytes, int64_t multiple) {
 
 }  // namespace
 
-double Statistics::fragmentation() const {
-  const int64_t idle = reserved.current - allocated.current;
-  return idle <= 0 ? 0 : static_cast<double>(idle - largest_free_block) / static_cast<double>(idle);
-}
-
 Allocator::Allocator(Device& device, std::string name, std::optional<Limit> limit)
-    : device_(device), name_(std::move(name)), limit_(limit) {}
+    : device_(device), name_(std::move(name)), limit_(limit), pending_(device) {}
 
 void* Allocator::allocate(int64_t bytes, Stream stream, const MemoryUser& user) {
   if (bytes < 0) throw InvalidArgument(fmt::format("cannot allocate a negative size: {} bytes", bytes));
   if (bytes == 0) return nullptr;
-  std::unique_lock lock(mutex_);
   Block block;
-  if (bytes <= kLargestRequest) {
-    const int64_t rounded = round_up(bytes, kAlignment);
+  const int64_t rounded = bytes <= kLargestRequest ? round_up(bytes, kAlignment) : 0;
+  if (rounded > 0) {
+    const StreamLanes::Taken taken = lanes_.take(bytes, rounded, stream);
+    if (taken.counted) return taken.block.pointer;
+    block = taken.block;
+  }
+  Lock lock(*this);
+  if (rounded > 0 && block.pointer == nullptr) {
     block = find_block(rounded, stream);
     for (int attempt = 1; block.pointer == nullptr && handler_ && attempt <= kMostHandlerCalls; ++attempt) {
       const OutOfMemoryHandler handler = handler_;
@@ -81,11 +81,12 @@ Allocator::Block Allocator::find_block(int64_t bytes, Stream stream) {
 
 void Allocator::deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
   if (pointer == nullptr) return;
-  const std::lock_guard lock(mutex_);
+  if (lanes_.give_back(pointer, bytes, round_up(bytes, kAlignment), stream)) return;
+  const Lock lock(*this);
   notify(AllocatorEvent::Kind::kDeallocate, pointer, bytes, stream);
   ++statistics_.deallocations;
   statistics_.requested.add(-bytes);
-  if (!other_uses_.empty() && defer(pointer, bytes, stream)) {
+  if (!pending_.empty() && pending_.defer(pointer, bytes, stream)) {
     // What the block is larger than that is known, and counted, when it comes back.
     statistics_.allocated.add(-round_up(bytes, kAlignment));
     return;
@@ -106,54 +107,19 @@ int64_t Allocator::give_back(void* pointer, int64_t bytes, Stream stream) noexce
 }
 
 void Allocator::record_use(void* pointer, Stream stream) {
-  const std::lock_guard lock(mutex_);
-  std::vector<Stream>& streams = other_uses_[pointer];
-  if (std::find(streams.begin(), streams.end(), stream) == streams.end()) streams.push_back(stream);
-}
-
-// False when no other stream uses the block, or when that cannot be found out any more because the device
-// has failed.
-bool Allocator::defer(void* pointer, int64_t bytes, Stream stream) noexcept {
-  const auto uses = other_uses_.find(pointer);
-  if (uses == other_uses_.end()) return false;
-  try {
-    Pending pending{pointer, bytes, stream, {}};
-    for (const Stream other : uses->second) {
-      if (!(other == stream)) pending.events.push_back(device_.record_event(other));
-    }
-    other_uses_.erase(uses);
-    if (pending.events.empty()) return false;
-    pending_.push_back(std::move(pending));
-  } catch (...) {
-    return false;
-  }
-  return true;
+  const Lock lock(*this);
+  pending_.record_use(pointer, stream);
 }
 
 bool Allocator::finish_pending(bool wait) {
-  const auto is_done = [wait](const Pending& pending) {
-    for (const std::unique_ptr<Event>& event : pending.events) {
-      if (wait) event->wait();
-      if (!event->done()) return false;
-    }
-    return true;
-  };
-  bool any = false;
-  for (size_t i = 0; i < pending_.size();) {
-    if (!is_done(pending_[i])) {
-      ++i;
-      continue;
-    }
-    const int64_t block_bytes = give_back(pending_[i].pointer, pending_[i].bytes, pending_[i].stream);
-    statistics_.allocated.add(round_up(pending_[i].bytes, kAlignment) - block_bytes);
-    pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
-    any = true;
-  }
-  return any;
+  return pending_.finish(wait, [this](const PendingBlocks::Pending& pending) {
+    const int64_t block_bytes = give_back(pending.pointer, pending.bytes, pending.stream);
+    statistics_.allocated.add(round_up(pending.bytes, kAlignment) - block_bytes);
+  });
 }
 
 int64_t Allocator::trim() noexcept {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(*this);
   try {
     finish_pending(false);
   } catch (const Error&) {  // the device has failed: what is pending stays so
@@ -162,12 +128,12 @@ int64_t Allocator::trim() noexcept {
 }
 
 void Allocator::set_out_of_memory_handler(OutOfMemoryHandler handler) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(*this);
   handler_ = std::move(handler);
 }
 
 void Allocator::set_observer(std::function<void(const AllocatorEvent&)> observer) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(*this);
   observer_ = std::move(observer);
 }
 
@@ -183,7 +149,7 @@ void Allocator::follow(Stream stream, Stream freed_on) {
 }
 
 Statistics Allocator::statistics() const {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(*this);
   Statistics result = statistics_;
   result.largest_free_block = largest_free_block();
   result.reserved.current = reserved_now();
@@ -191,7 +157,7 @@ Statistics Allocator::statistics() const {
 }
 
 MemoryFacts Allocator::facts(int64_t requested_bytes) const {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(*this);
   return facts_now(requested_bytes);
 }
 

@@ -5,51 +5,17 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
-#include <vector>
 
+#include "allocators/pending_blocks.h"
+#include "allocators/statistics.h"
+#include "allocators/stream_lanes.h"
 #include "runtime/core/device.h"
 #include "runtime/core/errors.h"
 
 namespace headroom {
-
-// Bytes of one kind: now, at their highest, and all that ever came.
-struct Gauge {
-  int64_t current = 0;
-  int64_t peak = 0;
-  int64_t total = 0;
-
-  void add(int64_t bytes) {
-    current += bytes;
-    if (bytes > 0) total += bytes;
-    if (current > peak) peak = current;
-  }
-};
-
-// Counts of one allocator since it was made.
-struct Statistics {
-  Gauge requested;  // what callers asked for
-  Gauge allocated;  // the blocks they got: rounding and unsplit remainders included
-  Gauge active;     // the same and the blocks that were given back while other streams still used them
-  Gauge reserved;   // what is held from the driver
-  int64_t allocations = 0;
-  int64_t deallocations = 0;
-  int64_t driver_allocations = 0;
-  int64_t driver_releases = 0;
-  int64_t driver_mappings = 0;  // pages mapped and unmapped
-  int64_t retries = 0;          // allocations that succeeded only after a trim
-  int64_t failures = 0;
-  int64_t stream_waits = 0;        // blocks that another stream had to wait for
-  int64_t largest_free_block = 0;  // inside what is reserved
-
-  // Share of the idle reserved bytes that is outside the largest free block: 0 when nothing is idle, so never
-  // NaN (TensorFlow's own formula divides by zero there).
-  double fragmentation() const;
-};
 
 enum class LimitScope : uint8_t {
   kPool,     // what this allocator reserves, as in TensorFlow
@@ -126,11 +92,7 @@ class Allocator {
   const std::string& name() const { return name_; }
 
  protected:
-  // What allocate hands out: `bytes` is the size of the block, at least what was asked.
-  struct Block {
-    void* pointer = nullptr;
-    int64_t bytes = 0;
-  };
+  using Block = MemoryBlock;
 
   // Driver calls of strategies go through these two, which count them and keep to the limit. Null when there
   // is no room or the limit forbids it.
@@ -146,6 +108,9 @@ class Allocator {
   // `reserved_bytes`.
   enum class DriverCall : uint8_t { kAllocation, kRelease };
   void count_driver_call(DriverCall call, int64_t reserved_bytes);
+  // From now on calls on the lane's stream, which must have none yet, go by the lane first. To be called from
+  // do_allocate; the lane lives as long as this.
+  void add_lane(std::unique_ptr<StreamLane> lane) { lanes_.add(std::move(lane)); }
   // How much one reserve may ask for by the limit alone; the largest multiple of kAlignment without one.
   int64_t reservable_bytes() const;
   // The error for a request that found no room, with what is known now.
@@ -165,17 +130,33 @@ class Allocator {
   // Held from the driver now; of interest where that changes between calls.
   virtual int64_t reserved_now() const { return statistics_.reserved.current; }
 
-  // A block given back while other streams used it.
-  struct Pending {
-    void* pointer;
-    int64_t bytes;
-    Stream stream;
-    std::vector<std::unique_ptr<Event>> events;
+  // All of this is locked, lanes included.
+  class Lock {
+   public:
+    explicit Lock(const Allocator& allocator) : allocator_(allocator) { lock(); }
+    ~Lock() {
+      if (locked_) unlock();
+    }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+    void lock() {
+      allocator_.lanes_.lock();
+      locked_ = true;
+    }
+    void unlock() {
+      locked_ = false;
+      allocator_.lanes_.unlock(allocator_.may_use_lanes());
+    }
+
+   private:
+    const Allocator& allocator_;
+    bool locked_ = false;
   };
 
+  // Lanes neither notify anyone nor know of blocks that several streams use.
+  bool may_use_lanes() const { return !observer_ && pending_.empty(); }
   Block find_block(int64_t bytes, Stream stream);
   int64_t give_back(void* pointer, int64_t bytes, Stream stream) noexcept;
-  bool defer(void* pointer, int64_t bytes, Stream stream) noexcept;
   // Gives pending blocks back: those that are done, or all after a wait. True when there were any.
   bool finish_pending(bool wait);
   void notify(AllocatorEvent::Kind kind, void* pointer, int64_t bytes, Stream stream,
@@ -186,10 +167,9 @@ class Allocator {
   Device& device_;
   const std::string name_;
   const std::optional<Limit> limit_;
-  mutable std::mutex mutex_;
-  Statistics statistics_;
-  std::unordered_map<void*, std::vector<Stream>> other_uses_;  // by block; most blocks have none
-  std::vector<Pending> pending_;
+  mutable Statistics statistics_;  // right while all is locked
+  mutable StreamLanes lanes_{statistics_};
+  PendingBlocks pending_;
   OutOfMemoryHandler handler_;
   std::function<void(const AllocatorEvent&)> observer_;
 };

@@ -20,14 +20,14 @@ ArenaAllocator::ArenaAllocator(Device& device, std::string name, std::optional<L
     : SegmentAllocator(device, std::move(name), limit),
       bytes_(limit ? reservable_bytes() : device.memory().info().free / 2 / kAlignment * kAlignment) {
   store_.add_list();
-  if (bytes_ < kAlignment || add_segment(bytes_, kList) == BlockStore::kNone) {
+  if (bytes_ < kAlignment || add_segment(store_, bytes_, kList) == BlockStore::kNone) {
     throw out_of_memory(std::max(bytes_, kAlignment));
   }
 }
 
 Allocator::Block ArenaAllocator::do_allocate(int64_t bytes, Stream stream) {
   // It may have gone back to the driver while nothing was live.
-  if (segment_bytes() == 0 && add_segment(bytes_, kList) == BlockStore::kNone) return {};
+  if (segment_bytes() == 0 && add_segment(store_, bytes_, kList) == BlockStore::kNone) return {};
   const auto attempt = [&] {
     return bytes > kSuperblockBytes ? allocate_large(bytes, stream) : allocate_small(arena_of(stream), bytes);
   };
@@ -58,7 +58,7 @@ int64_t ArenaAllocator::largest_free_block() const {
 
 Allocator::Block ArenaAllocator::allocate_large(int64_t bytes, Stream stream) {
   const Index block = take_first_fit(store_, bytes, stream);
-  return block == BlockStore::kNone ? Block{} : handed_out(block);
+  return block == BlockStore::kNone ? Block{} : handed_out(store_, block);
 }
 
 Allocator::Block ArenaAllocator::allocate_small(Arena& arena, int64_t bytes) {

@@ -32,6 +32,7 @@ class ArenaAllocator final : public SegmentAllocator {
   bool defragment() noexcept;
   Arena& arena_of(Stream stream);
 
+  BlockStore& store_ = new_store();
   const int64_t bytes_;
   std::deque<Arena> arenas_;
 };

@@ -10,7 +10,8 @@
 
 namespace headroom {
 
-class BlockStore {
+// Stores of different streams are written at the same time, so they share no line of cache.
+class alignas(128) BlockStore {
  public:
   using Index = int32_t;
   static constexpr Index kNone = -1;

@@ -4,6 +4,15 @@
 #include <utility>
 
 namespace headroom {
+namespace {
+
+constexpr int32_t kSmallPool = 0, kLargePool = 1;
+
+int32_t pool_of(int64_t block_bytes) {
+  return is_small_block(block_bytes) ? kSmallPool : kLargePool;
+}
+
+}  // namespace
 
 CachingAllocator::CachingAllocator(Device& device, std::string name, std::optional<Limit> limit,
                                    CachingRules rules)
@@ -13,51 +22,47 @@ CachingAllocator::CachingAllocator(Device& device, std::string name, std::option
 // other streams still use and another search, which PyTorch misses (#189504), and then with all idle segments
 // given back and a third.
 Allocator::Block CachingAllocator::do_allocate(int64_t bytes, Stream stream) {
+  Lane& lane = lane_of(stream);
   const int64_t block_bytes = rules_.block_bytes(bytes);
-  const int32_t pool = pool_of(stream, is_small_block(block_bytes));
-  Index block = find(pool, block_bytes);
+  const int32_t pool = pool_of(block_bytes);
+  ++lane.searches[static_cast<size_t>(pool)];
+  Index block = lane.find(pool, block_bytes);
   if (block == BlockStore::kNone) {
     if (collects_garbage()) collect_garbage();
-    block = grow(pool, block_bytes);
+    block = grow(lane, pool, block_bytes);
   }
-  if (block == BlockStore::kNone && release_oversize(pool, block_bytes)) {
-    block = grow(pool, block_bytes);
+  if (block == BlockStore::kNone && release_oversize(lane, pool, block_bytes)) {
+    block = grow(lane, pool, block_bytes);
   }
   if (block == BlockStore::kNone) return {};
-  follow_user(store_.at(block).user, stream);
-  const bool cuts = rules_.cuts(store_.at(block).bytes, block_bytes);
-  return handed_out(cuts ? store_.take_head(block, block_bytes, bytes) : store_.take(block, bytes));
+  follow_user(lane.store.at(block).user, stream);
+  return lane.take_from(block, block_bytes, bytes);
 }
 
+// A block may come back on another stream than it was handed out to.
 int64_t CachingAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
-  const auto [block, block_bytes] = store_.give_back(pointer, bytes, user_of(stream));
-  if (block == BlockStore::kNone) return 0;
-  store_.at(block).stamp = pool(store_.at(block).list).searches;
-  return block_bytes;
-}
-
-int32_t CachingAllocator::pool_of(Stream stream, bool small) {
-  for (size_t i = 0; i < pools_.size(); i += 2) {
-    if (pools_[i].stream == stream) return static_cast<int32_t>(i + (small ? 0 : 1));
+  const int32_t user = user_of(stream);
+  for (Lane* lane : own_lanes_) {
+    if (const int64_t block_bytes = lane->give_back(pointer, bytes, user)) return block_bytes;
   }
-  const int32_t first = store_.add_list();
-  store_.add_list();
-  pools_.resize(pools_.size() + 2, {.stream = stream});
-  return first + (small ? 0 : 1);
+  return 0;
 }
 
-CachingAllocator::Index CachingAllocator::find(int32_t number, int64_t block_bytes) {
-  ++pool(number).searches;
-  const Index block = store_.best_fit(number, block_bytes);
-  if (block == BlockStore::kNone || !rules_.serves(store_.at(block).bytes, block_bytes)) {
-    return BlockStore::kNone;
+CachingAllocator::Lane& CachingAllocator::lane_of(Stream stream) {
+  for (Lane* lane : own_lanes_) {
+    if (lane->stream() == stream) return *lane;
   }
-  return block;
+  own_lanes_.reserve(own_lanes_.size() + 1);
+  auto made = std::make_unique<Lane>(stream, user_of(stream), new_store(), rules_);
+  Lane& lane = *made;
+  add_lane(std::move(made));
+  own_lanes_.push_back(&lane);
+  return lane;
 }
 
-CachingAllocator::Index CachingAllocator::grow(int32_t number, int64_t block_bytes) {
-  const Index block = add_segment(caching_segment_bytes(block_bytes), number);
-  if (block != BlockStore::kNone) store_.at(block).stamp = pool(number).searches;
+CachingAllocator::Index CachingAllocator::grow(Lane& lane, int32_t pool, int64_t block_bytes) {
+  const Index block = add_segment(lane.store, caching_segment_bytes(block_bytes), pool);
+  if (block != BlockStore::kNone) lane.store.at(block).stamp = lane.searches[static_cast<size_t>(pool)];
   return block;
 }
 
@@ -68,26 +73,31 @@ void CachingAllocator::collect_garbage() {
   const auto threshold = static_cast<int64_t>(rules_.gc_share * static_cast<double>(allowed));
   const int64_t target = segment_bytes() - threshold;
   if (target <= 0) return;
-  std::vector<Index> idle;
+  struct Idle {
+    Lane* lane;
+    Index block;
+    int64_t age() const { return lane->idle_searches(block); }
+  };
+  std::vector<Idle> idle;
   int64_t total_age = 0;
-  for (size_t i = 1; i < pools_.size(); i += 2) {
-    store_.list(static_cast<int32_t>(i)).for_each([&](const FreeList::Entry& entry) {
-      if (!store_.covers_segment(entry.block)) return;
-      idle.push_back(entry.block);
-      total_age += idle_searches(entry.block);
+  for (Lane* lane : own_lanes_) {
+    lane->store.list(kLargePool).for_each([&](const FreeList::Entry& entry) {
+      if (!lane->store.covers_segment(entry.block)) return;
+      idle.push_back({lane, entry.block});
+      total_age += idle.back().age();
     });
   }
   int64_t given_back = 0;
   for (bool found = true; found && given_back < target && !idle.empty();) {
     const double average = static_cast<double>(total_age) / static_cast<double>(idle.size());
     // One pass frees all that are old enough, past the target, as PyTorch's does.
-    const auto young = std::stable_partition(idle.begin(), idle.end(), [&](Index block) {
-      return static_cast<double>(idle_searches(block)) < average;
+    const auto young = std::stable_partition(idle.begin(), idle.end(), [&](const Idle& each) {
+      return static_cast<double>(each.age()) < average;
     });
     found = young != idle.end();
     for (auto old = young; old != idle.end(); ++old) {
-      total_age -= idle_searches(*old);
-      given_back += release(*old);
+      total_age -= old->age();
+      given_back += release(old->lane->store, old->block);
     }
     idle.erase(young, idle.end());
   }
@@ -95,25 +105,63 @@ void CachingAllocator::collect_garbage() {
 
 // Room for a new segment from cached blocks that are too large to be cut: the smallest that is large enough,
 // or else the largest ones, until their sum is.
-bool CachingAllocator::release_oversize(int32_t number, int64_t block_bytes) noexcept {
+bool CachingAllocator::release_oversize(Lane& lane, int32_t pool, int64_t block_bytes) noexcept {
   if (!rules_.limits_splits()) return false;
+  BlockStore& store = lane.store;
   const int64_t wanted = std::max(block_bytes, rules_.max_split_bytes);
   int64_t released = 0;
-  const Index fitting = store_.best_fit(number, wanted);
-  if (fitting != BlockStore::kNone) return store_.covers_segment(fitting) && release(fitting) > 0;
+  const Index fitting = store.best_fit(pool, wanted);
+  if (fitting != BlockStore::kNone) return store.covers_segment(fitting) && release(store, fitting) > 0;
   while (released < wanted) {
-    const FreeList::Entry* largest = store_.list(number).largest();
+    const FreeList::Entry* largest = store.list(pool).largest();
     if (largest == nullptr || largest->bytes < rules_.max_split_bytes) break;
-    if (!store_.covers_segment(largest->block)) break;
-    released += release(largest->block);
+    if (!store.covers_segment(largest->block)) break;
+    released += release(store, largest->block);
   }
   return released >= wanted;
 }
 
-// How often its pool was searched since the block became free.
-int64_t CachingAllocator::idle_searches(Index block) const {
-  const BlockStore::Block& record = store_.at(block);
-  return pools_[static_cast<size_t>(record.list)].searches - record.stamp;
+CachingAllocator::Lane::Lane(Stream stream, int32_t user, BlockStore& blocks, const CachingRules& rules)
+    : StreamLane(stream), store(blocks), user_(user), rules_(rules) {
+  store.add_list();
+  store.add_list();
+}
+
+CachingAllocator::Index CachingAllocator::Lane::find(int32_t pool, int64_t block_bytes) const {
+  const Index block = store.best_fit(pool, block_bytes);
+  if (block == BlockStore::kNone || !rules_.serves(store.at(block).bytes, block_bytes)) {
+    return BlockStore::kNone;
+  }
+  return block;
+}
+
+Allocator::Block CachingAllocator::Lane::take_from(Index block, int64_t block_bytes, int64_t bytes) {
+  const bool cuts = rules_.cuts(store.at(block).bytes, block_bytes);
+  return handed_out(store, cuts ? store.take_head(block, block_bytes, bytes) : store.take(block, bytes));
+}
+
+int64_t CachingAllocator::Lane::give_back(const void* pointer, int64_t bytes, int32_t last_user) noexcept {
+  const auto [block, block_bytes] = store.give_back(pointer, bytes, last_user);
+  if (block == BlockStore::kNone) return 0;
+  store.at(block).stamp = searches[static_cast<size_t>(store.at(block).list)];
+  return block_bytes;
+}
+
+int64_t CachingAllocator::Lane::idle_searches(Index block) const {
+  const BlockStore::Block& record = store.at(block);
+  return searches[static_cast<size_t>(record.list)] - record.stamp;
+}
+
+// Blocks that another stream used last are followed, which takes more than the lane.
+Allocator::Block CachingAllocator::Lane::take(int64_t bytes) {
+  const int64_t block_bytes = rules_.block_bytes(bytes);
+  const int32_t pool = pool_of(block_bytes);
+  const Index block = find(pool, block_bytes);
+  if (block == BlockStore::kNone) return {};
+  const int32_t last_user = store.at(block).user;
+  if (last_user != user_ && last_user != BlockStore::kNobody) return {};
+  ++searches[static_cast<size_t>(pool)];
+  return take_from(block, block_bytes, bytes);
 }
 
 }  // namespace headroom

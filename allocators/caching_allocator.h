@@ -2,6 +2,7 @@
 // ones apart, for each stream. Knows none of its virtual-memory segments and no graph-private pools.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "allocators/caching_rules.h"
@@ -14,26 +15,45 @@ class CachingAllocator final : public SegmentAllocator {
   CachingAllocator(Device& device, std::string name, std::optional<Limit> limit, CachingRules rules);
 
  private:
-  // The small or the large blocks of one stream.
-  struct Pool {
-    Stream stream;
-    int64_t searches = 0;  // the clock by which idle blocks grow old
+  // The pools of one stream: small blocks in the first list of the store, large ones in the second.
+  class Lane final : public StreamLane {
+   public:
+    // `user` is the stream's number as the last user of a block.
+    Lane(Stream stream, int32_t user, BlockStore& blocks, const CachingRules& rules);
+
+    // A free block that serves, still free; kNone when there is none.
+    Index find(int32_t pool, int64_t block_bytes) const;
+    // Hands it out for `bytes`, cut where that is worth it.
+    Block take_from(Index block, int64_t block_bytes, int64_t bytes);
+    // The size of the block that is free from now on, last used by `last_user`; 0 when there is none such.
+    int64_t give_back(const void* pointer, int64_t bytes, int32_t last_user) noexcept;
+    // How often its pool was searched since the block became free.
+    int64_t idle_searches(Index block) const;
+
+    BlockStore& store;
+    std::array<int64_t, 2> searches{};  // of each pool: the clock by which idle blocks grow old
+
+   private:
+    Block take(int64_t bytes) override;
+    int64_t give_back(void* pointer, int64_t bytes) noexcept override {
+      return give_back(pointer, bytes, user_);
+    }
+
+    const int32_t user_;
+    const CachingRules& rules_;
   };
 
   Block do_allocate(int64_t bytes, Stream stream) override;
   int64_t do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept override;
 
-  int32_t pool_of(Stream stream, bool small);
-  Index find(int32_t pool, int64_t block_bytes);
-  Index grow(int32_t pool, int64_t block_bytes);
+  Lane& lane_of(Stream stream);
+  Index grow(Lane& lane, int32_t pool, int64_t block_bytes);
   void collect_garbage();
-  bool release_oversize(int32_t pool, int64_t block_bytes) noexcept;
+  bool release_oversize(Lane& lane, int32_t pool, int64_t block_bytes) noexcept;
   bool collects_garbage() const { return rules_.gc_share > 0 && limit_bytes().has_value(); }
-  int64_t idle_searches(Index block) const;
-  Pool& pool(int32_t number) { return pools_[static_cast<size_t>(number)]; }
 
   const CachingRules rules_;
-  std::vector<Pool> pools_;  // by the number of their list in the store
+  std::vector<Lane*> own_lanes_;
 };
 
 }  // namespace headroom

@@ -50,10 +50,32 @@ MappedAllocator::Space::~Space() {
   memory.release_range(base, bytes);
 }
 
-MappedAllocator::Lane::Lane(VirtualMemory& memory, Stream lane_stream, int64_t addresses, int64_t page_bytes)
-    : stream(lane_stream),
+MappedAllocator::Lane::Lane(VirtualMemory& memory, Stream stream, int64_t addresses, int64_t page_bytes)
+    : StreamLane(stream),
       small(memory, addresses, page_bytes, MappedRange::Fit::kBest),
       large(memory, addresses, page_bytes, MappedRange::Fit::kFirst) {}
+
+bool MappedAllocator::Lane::has(const void* pointer, int64_t bytes) {
+  const Space& space = space_of(round_up(bytes, SizeBins::kUnit));
+  const auto address = reinterpret_cast<uintptr_t>(pointer), base = reinterpret_cast<uintptr_t>(space.base);
+  return address >= base && address - base < static_cast<uintptr_t>(space.bytes);
+}
+
+// Only where pages are mapped already.
+Allocator::Block MappedAllocator::Lane::take(int64_t bytes) {
+  const int64_t rounded = round_up(bytes, SizeBins::kUnit);
+  Space& space = space_of(rounded);
+  const int64_t offset = space.range.take(rounded);
+  return offset < 0 ? Block{} : Block{space.base + offset, rounded};
+}
+
+int64_t MappedAllocator::Lane::give_back(void* pointer, int64_t bytes) noexcept {
+  if (!has(pointer, bytes)) return 0;
+  const int64_t rounded = round_up(bytes, SizeBins::kUnit);
+  Space& space = space_of(rounded);
+  const int64_t offset = static_cast<char*>(pointer) - space.base;
+  return space.range.give_back(offset, rounded, ++now) ? rounded : 0;
+}
 
 MappedAllocator::MappedAllocator(Device& device, std::string name, std::optional<Limit> limit,
                                  int64_t page_bytes)
@@ -82,6 +104,7 @@ MappedAllocator::~MappedAllocator() {
 Allocator::Block MappedAllocator::do_allocate(int64_t bytes, Stream stream) {
   Lane* lane = lane_of(stream);
   if (lane == nullptr) return {};
+  compare_clocks();
   const int64_t rounded = round_up(bytes, SizeBins::kUnit);
   Space& space = lane->space_of(rounded);
   int64_t offset = space.range.take(rounded);
@@ -91,22 +114,22 @@ Allocator::Block MappedAllocator::do_allocate(int64_t bytes, Stream stream) {
 }
 
 int64_t MappedAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
-  const int64_t rounded = round_up(bytes, SizeBins::kUnit);
-  Lane* lane = lane_with(pointer, rounded);
-  if (lane == nullptr) return 0;
-  Space& space = lane->space_of(rounded);
-  const int64_t offset = static_cast<char*>(pointer) - space.base;
-  if (!space.range.give_back(offset, rounded, ++now_)) return 0;
-  if (!(lane->stream == stream)) {
+  const auto found = std::find_if(own_lanes_.begin(), own_lanes_.end(),
+                                  [&](Lane* lane) { return lane->has(pointer, bytes); });
+  if (found == own_lanes_.end()) return 0;
+  Lane& lane = **found;
+  const int64_t block_bytes = lane.give_back(pointer, bytes);
+  if (block_bytes > 0 && !(lane.stream() == stream)) {
     try {
-      follow(lane->stream, stream);
+      follow(lane.stream(), stream);
     } catch (const Error&) {  // a device that has failed does no more work
     }
   }
-  return rounded;
+  return block_bytes;
 }
 
 int64_t MappedAllocator::do_trim() noexcept {
+  compare_clocks();
   try {
     if (idle_pages() > 0) wait_for_streams();
     for_each_space([&](Space& space) {
@@ -235,7 +258,7 @@ int64_t MappedAllocator::idle_pages() const {
 
 template <typename Visit>
 void MappedAllocator::for_each_space(const Visit& visit) const {
-  for (const std::unique_ptr<Lane>& lane : lanes_) {
+  for (Lane* lane : own_lanes_) {
     visit(lane->large);
     visit(lane->small);
   }
@@ -243,29 +266,29 @@ void MappedAllocator::for_each_space(const Visit& visit) const {
 
 // Null when there are no addresses for a new one.
 MappedAllocator::Lane* MappedAllocator::lane_of(Stream stream) {
-  for (std::unique_ptr<Lane>& lane : lanes_) {
-    if (!(lane->stream == stream)) continue;
-    std::swap(lane, lanes_.front());
-    return lanes_.front().get();
+  for (Lane* lane : own_lanes_) {
+    if (lane->stream() == stream) return lane;
   }
-  auto lane = std::make_unique<Lane>(memory_, stream, addresses_, page_bytes_);
-  if (lane->small.base == nullptr || lane->large.base == nullptr) return nullptr;
-  lanes_.push_back(std::move(lane));
-  return lanes_.back().get();
+  auto made = std::make_unique<Lane>(memory_, stream, addresses_, page_bytes_);
+  if (made->small.base == nullptr || made->large.base == nullptr) return nullptr;
+  own_lanes_.reserve(own_lanes_.size() + 1);
+  Lane* lane = made.get();
+  add_lane(std::move(made));
+  own_lanes_.push_back(lane);
+  return lane;
 }
 
-MappedAllocator::Lane* MappedAllocator::lane_with(const void* pointer, int64_t bytes) {
-  const auto address = reinterpret_cast<uintptr_t>(pointer);
-  for (const std::unique_ptr<Lane>& lane : lanes_) {
-    const auto base = reinterpret_cast<uintptr_t>(lane->space_of(bytes).base);
-    if (address >= base && address - base < static_cast<uintptr_t>(addresses_)) return lane.get();
-  }
-  return nullptr;
+// Lanes count apart, so that none waits for another's clock; what one gives back after this is later than
+// what any gave back before (Lamport, "Time, clocks, and the ordering of events in a distributed system",
+// 1978).
+void MappedAllocator::compare_clocks() noexcept {
+  for (const Lane* lane : own_lanes_) now_ = std::max(now_, lane->now);
+  for (Lane* lane : own_lanes_) lane->now = now_;
 }
 
 // A page may only be unmapped once the work that used it is done.
 void MappedAllocator::wait_for_streams() {
-  for (const std::unique_ptr<Lane>& lane : lanes_) device_.record_event(lane->stream)->wait();
+  for (const Lane* lane : own_lanes_) device_.record_event(lane->stream())->wait();
   waited_at_ = now_;
 }
 

@@ -54,17 +54,22 @@ class MappedAllocator final : public Allocator {
 
   // What one stream allocates lies in ranges of its own, so that none waits for another; only pages change
   // hands.
-  struct Lane {
-    Lane(VirtualMemory& memory, Stream lane_stream, int64_t addresses, int64_t page_bytes);
+  class Lane final : public StreamLane {
+   public:
+    Lane(VirtualMemory& memory, Stream stream, int64_t addresses, int64_t page_bytes);
 
     Space& space_of(int64_t bytes) { return bytes <= kSmallBytes ? small : large; }
+    bool has(const void* pointer, int64_t bytes);
+    int64_t give_back(void* pointer, int64_t bytes) noexcept override;
 
-    const Stream stream;
     Space small, large;
+    int64_t now = 0;  // counts what is given back here, on from the other lanes' when they were last compared
+
+   private:
+    Block take(int64_t bytes) override;
   };
 
   Lane* lane_of(Stream stream);
-  Lane* lane_with(const void* pointer, int64_t bytes);
   template <typename Visit>
   void for_each_space(const Visit& visit) const;
   int64_t allocate_with_pages(Space& space, int64_t bytes);
@@ -74,17 +79,18 @@ class MappedAllocator final : public Allocator {
   void undo(Space& space, int64_t offset, int64_t bytes) noexcept;
   Space& with_oldest_idle();
   int64_t idle_pages() const;
+  void compare_clocks() noexcept;
   void wait_for_streams();
 
   Device& device_;
   VirtualMemory& memory_;
   const int64_t page_bytes_;
-  const int64_t addresses_;                   // of one range
-  std::vector<std::unique_ptr<Lane>> lanes_;  // the one used last comes first
-  std::vector<PhysicalBlock> spare_;          // pages mapped nowhere
-  std::vector<int64_t> missing_pages_;        // under the block that is being placed
-  int64_t now_ = 0;                           // counts deallocations
-  int64_t waited_at_ = 0;                     // work on what was freed by then is done
+  const int64_t addresses_;  // of one range
+  std::vector<Lane*> own_lanes_;
+  std::vector<PhysicalBlock> spare_;    // pages mapped nowhere
+  std::vector<int64_t> missing_pages_;  // under the block that is being placed
+  int64_t now_ = 0;                     // the latest time of all lanes when they were last compared
+  int64_t waited_at_ = 0;               // work on what was freed by then is done
 };
 
 }  // namespace headroom

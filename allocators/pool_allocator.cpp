@@ -11,7 +11,7 @@ PoolAllocator::PoolAllocator(Device& device, std::string name, std::optional<Lim
                              int64_t initial_bytes)
     : SegmentAllocator(device, std::move(name), limit) {
   const int64_t bytes = round_up(initial_bytes, kAlignment);
-  if (bytes > 0 && add_segment(bytes, list_of({})) == BlockStore::kNone) throw out_of_memory(bytes);
+  if (bytes > 0 && add_segment(store_, bytes, list_of({})) == BlockStore::kNone) throw out_of_memory(bytes);
 }
 
 // In RMM's order: what this stream freed, what another one did, both again with all neighbours joined, and
@@ -25,7 +25,7 @@ Allocator::Block PoolAllocator::do_allocate(int64_t bytes, Stream stream) {
   if (block == BlockStore::kNone) return {};
   follow_user(store_.at(block).user, stream);
   const bool cuts = store_.at(block).bytes > bytes;
-  return handed_out(cuts ? store_.take_head(block, bytes, bytes) : store_.take(block, bytes));
+  return handed_out(store_, cuts ? store_.take_head(block, bytes, bytes) : store_.take(block, bytes));
 }
 
 int64_t PoolAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
@@ -74,7 +74,7 @@ PoolAllocator::Index PoolAllocator::grow(int32_t list, int64_t bytes) {
     size = std::max(bytes, round_up(left / 2, kAlignment));
   }
   for (;;) {
-    const Index block = add_segment(size, list);
+    const Index block = add_segment(store_, size, list);
     if (block != BlockStore::kNone || size == bytes) return block;
     size = std::max(bytes, round_up(size / 2, kAlignment));
   }

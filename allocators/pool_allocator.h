@@ -28,6 +28,7 @@ class PoolAllocator final : public SegmentAllocator {
   Index merge_lists(int32_t list, int64_t bytes);
   Index grow(int32_t list, int64_t bytes);
 
+  BlockStore& store_ = new_store();
   std::vector<Stream> streams_;  // by the number of their list in the store
 };
 

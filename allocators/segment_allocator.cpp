@@ -5,25 +5,31 @@
 namespace headroom {
 
 SegmentAllocator::~SegmentAllocator() {
-  store_.for_each_segment([this](Index block) {
-    void* base = store_.at(block).pointer;
-    int64_t bytes = 0;
-    for (; block != BlockStore::kNone; block = store_.at(block).next) bytes += store_.at(block).bytes;
-    unreserve(base, bytes);
-  });
+  for (const std::unique_ptr<BlockStore>& store : stores_) {
+    store->for_each_segment([&](Index block) {
+      void* base = store->at(block).pointer;
+      int64_t bytes = 0;
+      for (; block != BlockStore::kNone; block = store->at(block).next) bytes += store->at(block).bytes;
+      unreserve(base, bytes);
+    });
+  }
 }
 
-SegmentAllocator::Index SegmentAllocator::add_segment(int64_t bytes, int32_t list) {
+BlockStore& SegmentAllocator::new_store() {
+  return *stores_.emplace_back(std::make_unique<BlockStore>());
+}
+
+SegmentAllocator::Index SegmentAllocator::add_segment(BlockStore& store, int64_t bytes, int32_t list) {
   void* base = reserve(bytes);
   if (base == nullptr) return BlockStore::kNone;
   segment_bytes_ += bytes;
-  return store_.add_segment(base, bytes, list);
+  return store.add_segment(base, bytes, list);
 }
 
-int64_t SegmentAllocator::release(Index segment) noexcept {
-  void* base = store_.at(segment).pointer;
-  const int64_t bytes = store_.at(segment).bytes;
-  store_.remove_segment(segment);
+int64_t SegmentAllocator::release(BlockStore& store, Index segment) noexcept {
+  void* base = store.at(segment).pointer;
+  const int64_t bytes = store.at(segment).bytes;
+  store.remove_segment(segment);
   unreserve(base, bytes);
   segment_bytes_ -= bytes;
   return bytes;
@@ -31,10 +37,20 @@ int64_t SegmentAllocator::release(Index segment) noexcept {
 
 int64_t SegmentAllocator::do_trim() noexcept {
   int64_t given_back = 0;
-  store_.for_each_segment([&](Index block) {
-    if (store_.covers_segment(block) && store_.is_free(block)) given_back += release(block);
-  });
+  for (const std::unique_ptr<BlockStore>& store : stores_) {
+    store->for_each_segment([&](Index block) {
+      if (store->covers_segment(block) && store->is_free(block)) given_back += release(*store, block);
+    });
+  }
   return given_back;
+}
+
+int64_t SegmentAllocator::largest_free_block() const {
+  int64_t largest = 0;
+  for (const std::unique_ptr<BlockStore>& store : stores_) {
+    largest = std::max(largest, store->largest_free_bytes());
+  }
+  return largest;
 }
 
 int32_t SegmentAllocator::user_of(Stream stream) {

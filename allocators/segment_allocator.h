@@ -2,6 +2,7 @@
 // large a segment is, nor which block serves a request.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "allocators/allocator.h"
@@ -17,27 +18,30 @@ class SegmentAllocator : public Allocator {
   using Index = BlockStore::Index;
   using Allocator::Allocator;
 
-  // A new segment of `bytes` in that list of free blocks; kNone when there is no room.
-  Index add_segment(int64_t bytes, int32_t list);
+  // Segments that are kept apart from those of other stores; it lives as long as this.
+  BlockStore& new_store();
+  // A new segment of `bytes` in that list of a store's free blocks; kNone when there is no room.
+  Index add_segment(BlockStore& store, int64_t bytes, int32_t list);
   // Gives a segment that is one free block back to the driver; returns its bytes.
-  int64_t release(Index segment) noexcept;
+  int64_t release(BlockStore& store, Index segment) noexcept;
   // Held from the driver.
   int64_t segment_bytes() const { return segment_bytes_; }
   // Gives back every segment that is one free block.
   int64_t do_trim() noexcept override;
-  int64_t largest_free_block() const override { return store_.largest_free_bytes(); }
+  int64_t largest_free_block() const override;
 
   // The number of a stream as the last user of a block.
   int32_t user_of(Stream stream);
   // Makes `stream` start after whoever used a block last: to be called before it is handed out there.
   void follow_user(int32_t user, Stream stream);
 
-  // What allocate returns for a block of the store.
-  Block handed_out(Index block) const { return {store_.at(block).pointer, store_.at(block).bytes}; }
-
-  BlockStore store_;
+  // What allocate returns for a block of a store.
+  static Block handed_out(const BlockStore& store, Index block) {
+    return {store.at(block).pointer, store.at(block).bytes};
+  }
 
  private:
+  std::vector<std::unique_ptr<BlockStore>> stores_;
   int64_t segment_bytes_ = 0;
   std::vector<Stream> streams_;  // that blocks came back on
 };

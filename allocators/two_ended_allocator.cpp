@@ -21,9 +21,9 @@ Allocator::Block TwoEndedAllocator::do_allocate(int64_t bytes, Stream stream) {
   const Index block = store_.best_fit(kList, bytes);
   if (block == BlockStore::kNone) return {};
   follow_user(store_.at(block).user, stream);
-  if (store_.at(block).bytes == bytes) return handed_out(store_.take(block, bytes));
-  return handed_out(bytes < large_bytes_ ? store_.take_tail(block, bytes, bytes)
-                                         : store_.take_head(block, bytes, bytes));
+  if (store_.at(block).bytes == bytes) return handed_out(store_, store_.take(block, bytes));
+  return handed_out(store_, bytes < large_bytes_ ? store_.take_tail(block, bytes, bytes)
+                                                 : store_.take_head(block, bytes, bytes));
 }
 
 int64_t TwoEndedAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
@@ -33,7 +33,7 @@ int64_t TwoEndedAllocator::do_deallocate(void* pointer, int64_t bytes, Stream st
 bool TwoEndedAllocator::take_segment(int64_t least_bytes) {
   for (int64_t size = reservable_bytes(); size >= least_bytes;
        size = size / 10 * 9 / kAlignment * kAlignment) {
-    if (add_segment(size, kList) != BlockStore::kNone) return true;
+    if (add_segment(store_, size, kList) != BlockStore::kNone) return true;
   }
   return false;
 }

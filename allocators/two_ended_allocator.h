@@ -27,6 +27,7 @@ class TwoEndedAllocator final : public SegmentAllocator {
 
   bool take_segment(int64_t least_bytes);
 
+  BlockStore& store_ = new_store();
   const int64_t large_bytes_;
 };
 

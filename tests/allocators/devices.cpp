@@ -57,12 +57,13 @@ TestDevice::TestDevice(TestDeviceKind kind) {
 }
 
 RandomLoad::RandomLoad(Allocator& allocator, DeviceMemory& memory, uint32_t seed, int64_t largest_bytes,
-                       size_t most_blocks)
+                       size_t most_blocks, Stream stream)
     : allocator_(allocator),
       memory_(memory),
       state_(seed),
       largest_bytes_(largest_bytes),
-      most_blocks_(most_blocks) {}
+      most_blocks_(most_blocks),
+      stream_(stream) {}
 
 uint32_t RandomLoad::random() {
   state_ = state_ * 6364136223846793005u + 1442695040888963407u;  // Knuth's MMIX generator
@@ -89,7 +90,7 @@ bool RandomLoad::finish() {
 }
 
 void RandomLoad::allocate(int64_t bytes) {
-  void* pointer = allocator_.allocate(bytes);
+  void* pointer = allocator_.allocate(bytes, stream_);
   const uint64_t pattern = (uint64_t{random()} << 32) | random();
   for (const auto& [begin, end] : parts_of(bytes)) {
     memory_.copy_to_device(static_cast<std::byte*>(pointer) + begin, pattern_of(pattern, begin, end).data(),
@@ -110,7 +111,7 @@ bool RandomLoad::free_one(size_t index) {
     memory_.copy_to_host(found.data(), static_cast<std::byte*>(block.pointer) + begin, end - begin);
     intact &= found == pattern_of(block.pattern, begin, end);
   }
-  allocator_.deallocate(block.pointer, block.bytes);
+  allocator_.deallocate(block.pointer, block.bytes, stream_);
   live_bytes_ -= block.bytes;
   return intact;
 }

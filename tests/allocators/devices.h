@@ -40,7 +40,7 @@ DeviceProfile small_profile();
 class RandomLoad {
  public:
   RandomLoad(Allocator& allocator, DeviceMemory& memory, uint32_t seed, int64_t largest_bytes,
-             size_t most_blocks);
+             size_t most_blocks, Stream stream = {});
 
   // One allocation or deallocation; false when a pattern was damaged. Out of memory frees a block instead.
   bool step();
@@ -66,6 +66,7 @@ class RandomLoad {
   uint64_t state_;
   const int64_t largest_bytes_;
   const size_t most_blocks_;
+  const Stream stream_;
   std::vector<Live> live_;
   int64_t live_bytes_ = 0;
   int64_t allocations_ = 0;

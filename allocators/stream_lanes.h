@@ -1,0 +1,112 @@
+// Lanes past an allocator's lock: what one stream has to itself of a strategy's memory, with a lock and
+// counts of its own, so that threads on streams of their own neither wait for each other nor write to the
+// same line of cache. Knows no strategy and no driver.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "allocators/statistics.h"
+#include "runtime/core/stream.h"
+
+namespace headroom {
+
+// What an allocator hands out: `bytes` is the size of the block, at least what was asked.
+struct MemoryBlock {
+  void* pointer = nullptr;
+  int64_t bytes = 0;
+};
+
+// Processors fetch lines of 64 B in pairs.
+inline constexpr size_t kApart = 128;
+
+// Derived by strategies that keep the memory of streams apart.
+class alignas(kApart) StreamLane {
+ public:
+  explicit StreamLane(Stream stream) : stream_(stream) {}
+  virtual ~StreamLane() = default;
+  StreamLane(const StreamLane&) = delete;
+  StreamLane& operator=(const StreamLane&) = delete;
+
+  Stream stream() const { return stream_; }
+
+ private:
+  friend class StreamLanes;
+
+  // Called under this lane's lock alone, so they may touch nothing but the lane. A block of at least `bytes`
+  // (> 0, a multiple of the alignment); a null one when that takes more than the lane has: the driver, or a
+  // wait for another stream.
+  virtual MemoryBlock take(int64_t bytes) = 0;
+  // Returns the full size of the block of that pointer and size, which is free now, or 0 when the lane has
+  // none such.
+  virtual int64_t give_back(void* pointer, int64_t bytes) noexcept = 0;
+
+  const Stream stream_;
+  std::mutex mutex_;
+  bool open_ = false;
+  // How much more may be live here before all lanes together could be above a peak; at the last count, now.
+  int64_t requested_share_ = 0, requested_room_ = 0;
+  int64_t allocated_share_ = 0, allocated_room_ = 0;
+  // Since the last count.
+  int64_t requested_total_ = 0, allocated_total_ = 0;
+  int64_t allocations_ = 0, deallocations_ = 0;
+};
+
+// The lanes of one allocator and the lock on all of it. Counts are exact, peaks too, though lanes share no
+// counter: what is still missing to each peak is divided among the lanes, and who needs more than its share
+// goes the long way and counts all of them.
+class StreamLanes {
+ public:
+  // `statistics` must outlive this. They are right while all is locked.
+  explicit StreamLanes(Statistics& statistics) : statistics_(statistics) {}
+
+  struct Taken {
+    MemoryBlock block;  // null: go the long way
+    bool counted = false;
+  };
+  // A block from the stream's lane, without the lock on all. `rounded_bytes` is what is asked of the lane for
+  // a request of `bytes`. One that is not counted would have raised a peak.
+  Taken take(int64_t bytes, int64_t rounded_bytes, Stream stream);
+  // The reverse; false when nothing was done: go the long way.
+  bool give_back(void* pointer, int64_t bytes, int64_t rounded_bytes, Stream stream) noexcept;
+
+  // Locks all, lanes included, and brings their counts into the statistics.
+  void lock();
+  // `open` says whether calls may go by lanes from now on.
+  void unlock(bool open) noexcept;
+  // A lane for a stream that has none; while all is locked.
+  void add(std::unique_ptr<StreamLane> lane);
+
+ private:
+  // Open addressing, at most half full. Slots are filled while others read, and never emptied.
+  struct Slot {
+    void* handle = nullptr;
+    std::atomic<StreamLane*> lane = nullptr;  // null: empty
+  };
+  struct Table {
+    explicit Table(size_t size);
+    void insert(StreamLane& lane) noexcept;
+    StreamLane* find(Stream stream) const noexcept;
+
+    const size_t mask;
+    const std::unique_ptr<Slot[]> slots;
+  };
+
+  StreamLane* find(Stream stream) const noexcept {
+    const Table* table = table_.load(std::memory_order_acquire);
+    return table == nullptr ? nullptr : table->find(stream);
+  }
+
+  Statistics& statistics_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<StreamLane>> lanes_;
+  std::vector<std::unique_ptr<Table>> tables_;  // older ones stay: someone may still be reading them
+  // Read at each call, so nothing that is written lies beside it.
+  alignas(kApart) std::atomic<const Table*> table_ = nullptr;
+};
+
+}  // namespace headroom

@@ -1,0 +1,182 @@
+// What every strategy promises when threads use it at once, each on a stream of its own: exact counts, kept
+// limits, and memory that one thread left idle for the next.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "allocators/strategy_text.h"
+#include "runtime/core/bytes.h"
+#include "runtime/core/sim/simulated_gpu.h"
+#include "tests/allocators/devices.h"
+
+namespace headroom {
+namespace {
+
+constexpr int64_t kLimit = 96 * kMiB;
+
+// Numbers that are the same in every run (Knuth's MMIX generator).
+class Numbers {
+ public:
+  explicit Numbers(uint64_t seed) : state_(seed) {}
+  int64_t below(int64_t end) {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<int64_t>((state_ >> 33) % static_cast<uint64_t>(end));
+  }
+
+ private:
+  uint64_t state_;
+};
+
+class StrategyThreads : public testing::TestWithParam<std::string> {
+ protected:
+  std::unique_ptr<Allocator> make() {
+    StrategySettings settings = parse_strategy(GetParam());
+    settings.limit_bytes = kLimit;
+    return make_allocator(settings, gpu_);
+  }
+  std::vector<Stream> streams(int count) {
+    std::vector<Stream> result;
+    for (int i = 0; i < count; ++i) result.push_back(gpu_.new_stream());
+    return result;
+  }
+
+  SimulatedGpu gpu_{small_profile()};
+};
+
+// Counters are kept apart for each stream, so that this shows whether they are put together rightly: peaks
+// above all, which no stream sees.
+TEST_P(StrategyThreads, CountsOfSeveralStreamsAreThoseOfOneCounter) {
+  const auto allocator = make();
+  const std::vector<Stream> all = streams(5);
+  struct Live {
+    void* pointer;
+    int64_t bytes;
+    Stream stream;
+  };
+  std::vector<Live> live;
+  Gauge requested;
+  int64_t allocations = 0, deallocations = 0;
+  Numbers numbers(1);
+  for (int i = 0; i < 4000; ++i) {
+    if (live.size() < 8 || (live.size() < 60 && numbers.below(100) < 50)) {
+      const Stream stream = all[static_cast<size_t>(numbers.below(5))];
+      const int64_t bytes = 1 + (numbers.below(4) == 0 ? numbers.below(kMiB) : numbers.below(5000));
+      live.push_back({allocator->allocate(bytes, stream), bytes, stream});
+      requested.add(bytes);
+      ++allocations;
+    } else {
+      std::swap(live[static_cast<size_t>(numbers.below(static_cast<int64_t>(live.size())))], live.back());
+      const Live block = live.back();
+      live.pop_back();
+      // One of eight comes back on another stream than it went to.
+      const Stream on = numbers.below(8) == 0 ? all[static_cast<size_t>(numbers.below(5))] : block.stream;
+      allocator->deallocate(block.pointer, block.bytes, on);
+      requested.add(-block.bytes);
+      ++deallocations;
+    }
+    if (numbers.below(200) != 0) continue;
+    const Statistics now = allocator->statistics();
+    ASSERT_EQ(now.requested.current, requested.current);
+    ASSERT_EQ(now.requested.peak, requested.peak);
+    ASSERT_EQ(now.requested.total, requested.total);
+    ASSERT_EQ(now.allocations, allocations);
+    ASSERT_EQ(now.deallocations, deallocations);
+    ASSERT_EQ(now.active.current, now.allocated.current);
+    ASSERT_EQ(now.active.peak, now.allocated.peak);
+    ASSERT_GE(now.reserved.current, now.allocated.current);
+    ASSERT_LE(now.largest_free_block, now.reserved.current - now.allocated.current);
+  }
+  for (const Live& block : live) allocator->deallocate(block.pointer, block.bytes, block.stream);
+  EXPECT_EQ(allocator->statistics().requested.current, 0);
+  EXPECT_EQ(allocator->statistics().allocated.current, 0);
+}
+
+TEST_P(StrategyThreads, EightThreadsOnTheirStreamsCountExactlyAndKeepTheLimit) {
+  const auto allocator = make();
+  const std::vector<Stream> all = streams(8);
+  std::atomic<int64_t> requested = 0, allocations = 0, beyond = 0;
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < all.size(); ++i) {
+    threads.emplace_back([&, i] {
+      RandomLoad load(*allocator, gpu_.memory(), static_cast<uint32_t>(i), 4 * kMiB, 12, all[i]);
+      for (int step = 0; step < 300; ++step) {
+        if (!load.step()) ++beyond;
+        if (step % 50 == 0 && allocator->statistics().reserved.peak > kLimit) ++beyond;
+      }
+      requested += load.live_bytes();
+      if (!load.finish()) ++beyond;
+      allocations += load.allocations();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(beyond, 0) << "damaged patterns, or more reserved than the limit";
+  const Statistics now = allocator->statistics();
+  EXPECT_EQ(now.allocations, allocations);
+  EXPECT_EQ(now.deallocations, allocations);
+  EXPECT_EQ(now.requested.current, 0);
+  EXPECT_EQ(now.allocated.current, 0);
+  EXPECT_EQ(now.active.current, 0);
+  EXPECT_GE(now.requested.peak, requested);
+  EXPECT_LE(now.reserved.peak, kLimit);
+}
+
+// A thread that has ended, and a stream that nothing uses any more, keep no memory from those that need it.
+TEST_P(StrategyThreads, WhatAThreadLeftIdleServesAnother) {
+  const auto allocator = make();
+  const std::vector<Stream> all = streams(4);
+  for (const Stream stream : all) {
+    std::thread([&] {
+      std::vector<void*> blocks;
+      for (int i = 0; i < 10; ++i) blocks.push_back(allocator->allocate(6 * kMiB, stream));
+      for (void* block : blocks) allocator->deallocate(block, 6 * kMiB, stream);
+    }).join();
+  }
+  EXPECT_EQ(allocator->statistics().failures, 0);
+  EXPECT_LE(allocator->statistics().reserved.peak, kLimit);
+  EXPECT_EQ(allocator->statistics().allocated.current, 0);
+  allocator->trim();
+  EXPECT_EQ(allocator->statistics().reserved.current, 0);
+}
+
+TEST_P(StrategyThreads, AnObserverSeesTheCallsOfAllThreadsFromTheMomentItIsSet) {
+  const auto allocator = make();
+  const std::vector<Stream> all = streams(4);
+  void* before = allocator->allocate(1000, all[0]);
+  int64_t live = 0, seen = 0;  // not atomic: the allocator is locked
+  allocator->set_observer([&](const AllocatorEvent& event) {
+    ++seen;
+    live += event.kind == AllocatorEvent::Kind::kAllocate ? event.requested_bytes : -event.requested_bytes;
+  });
+  std::vector<std::thread> threads;
+  for (const Stream stream : all) {
+    threads.emplace_back([&allocator, stream] {
+      for (int i = 1; i <= 100; ++i) allocator->deallocate(allocator->allocate(i, stream), i, stream);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  allocator->set_observer({});
+  EXPECT_EQ(seen, 800);
+  EXPECT_EQ(live, 0);
+  allocator->deallocate(before, 1000, all[0]);
+  EXPECT_EQ(seen, 800);
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> result;
+  for (const Strategy& strategy : strategies()) result.emplace_back(strategy.name);
+  return result;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StrategyThreads, testing::ValuesIn(names()), [](const auto& row) {
+  std::string name = row.param;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == '-' || c == '+'; }, '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace headroom
