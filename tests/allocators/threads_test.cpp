@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <string>
 #include <thread>
 #include <vector>
@@ -99,6 +100,7 @@ TEST_P(StrategyThreads, EightThreadsOnTheirStreamsCountExactlyAndKeepTheLimit) {
   const auto allocator = make();
   const std::vector<Stream> all = streams(8);
   std::atomic<int64_t> requested = 0, allocations = 0, beyond = 0;
+  std::barrier all_have_stopped(static_cast<std::ptrdiff_t>(all.size()));
   std::vector<std::thread> threads;
   for (size_t i = 0; i < all.size(); ++i) {
     threads.emplace_back([&, i] {
@@ -108,6 +110,7 @@ TEST_P(StrategyThreads, EightThreadsOnTheirStreamsCountExactlyAndKeepTheLimit) {
         if (step % 50 == 0 && allocator->statistics().reserved.peak > kLimit) ++beyond;
       }
       requested += load.live_bytes();
+      all_have_stopped.arrive_and_wait();
       if (!load.finish()) ++beyond;
       allocations += load.allocations();
     });
