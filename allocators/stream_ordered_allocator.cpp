@@ -9,7 +9,8 @@ StreamOrderedAllocator::StreamOrderedAllocator(Device& device, std::string name,
                                                int64_t release_threshold_bytes)
     : Allocator(device, std::move(name), limit), live_(&nodes_) {
   pool_ = device.make_stream_ordered_pool(
-      {.release_threshold_bytes = release_threshold_bytes, .most_bytes = reservable_bytes()});
+      {.release_threshold_bytes = release_threshold_bytes,
+       .most_bytes = std::min(reservable_bytes(), device.memory().info().total)});
   if (pool_ == nullptr) {
     throw InvalidArgument("strategy stream-ordered: " + device.name() + " has no pool of its own");
   }

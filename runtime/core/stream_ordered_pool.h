@@ -10,7 +10,7 @@ namespace headroom {
 
 struct StreamOrderedPoolSettings {
   int64_t release_threshold_bytes = 0;  // idle memory above this goes back when the device is synchronised
-  int64_t most_bytes = 0;               // the pool never holds more
+  int64_t most_bytes = 0;               // the pool never holds more; at most what the device has
 };
 
 // Thread-safe. Gives all that it holds back when it ends.

@@ -30,6 +30,13 @@ TEST_F(StreamOrdered, KeepsWhatIsIdleUnlessToldOtherwise) {
   EXPECT_EQ(held(), 0);
 }
 
+TEST_F(StreamOrdered, APoolOfMoreThanTheDeviceHasIsRefusedAndNeverAskedFor) {
+  const int64_t total = gpu_.memory().info().total;
+  EXPECT_NO_THROW(gpu_.make_stream_ordered_pool({.most_bytes = total}));
+  EXPECT_THROW(gpu_.make_stream_ordered_pool({.most_bytes = total + 1}), DeviceError);
+  EXPECT_NO_THROW(make("stream-ordered"));
+}
+
 TEST_F(StreamOrdered, WhatIsAboveTheThresholdGoesBackAtTheNextWaitAndIsReportedSo) {
   for (const auto& [text, kept] : {std::pair{"stream-ordered:release_threshold=0", int64_t{10 * kMiB}},
                                    std::pair{"stream-ordered:release_threshold=64MiB", int64_t{64 * kMiB}}}) {

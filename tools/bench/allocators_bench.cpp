@@ -134,10 +134,10 @@ void play_trace(const std::string& who, const Trace& trace, int passes, Device& 
              ratio(), first_calls, last_calls, driver_us);
 }
 
-// Fields: "pair", who, bytes, ns of one allocation with its deallocation: median of seven times.
+// Fields: "pair", who, bytes, ns of one allocation with its deallocation: median of five times.
 template <typename A>
 void play_pairs(const std::string& who, int64_t bytes, A& allocator) {
-  constexpr int kPairs = 20'000, kTimes = 7;
+  constexpr int kPairs = 10'000, kTimes = 5;
   std::vector<double> ns;
   for (int time = -1; time < kTimes; ++time) {
     const Clock::time_point begin = Clock::now();
@@ -152,7 +152,7 @@ void play_pairs(const std::string& who, int64_t bytes, A& allocator) {
 template <typename A>
 class Worker {
  public:
-  static constexpr int kCalls = 100'000;
+  static constexpr int kCalls = 40'000;
 
   Worker(A& allocator, Stream stream, uint32_t seed) : allocator_(allocator), stream_(stream), seed_(seed) {}
 

@@ -1,7 +1,5 @@
 #include "runtime/core/cuda/cuda_stream_pool.h"
 
-#include <limits>
-
 #include "runtime/core/cuda/check.h"
 #include "runtime/core/cuda/cuda_device.h"
 #include "runtime/core/cuda/current_device.h"
@@ -13,9 +11,12 @@ CudaStreamPool::CudaStreamPool(const StreamOrderedPoolSettings& settings, int or
   properties.allocType = cudaMemAllocationTypePinned;
   properties.location.type = cudaMemLocationTypeDevice;
   properties.location.id = ordinal;
-  // Zero is the driver's own maximum.
-  const bool limited = settings.most_bytes < std::numeric_limits<int64_t>::max();
-  properties.maxSize = limited ? static_cast<size_t>(settings.most_bytes) : 0;
+  const CurrentDevice device(ordinal);
+  size_t free = 0, card = 0;
+  HR_CHECK(cudaMemGetInfo(&free, &card));
+  // Zero is the driver's own maximum; what is more than the card has is refused.
+  const auto most = static_cast<size_t>(settings.most_bytes);
+  properties.maxSize = most < card ? most : 0;
   HR_CHECK(cudaMemPoolCreate(&pool_, &properties));
   auto threshold = static_cast<uint64_t>(settings.release_threshold_bytes);
   HR_CHECK(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &threshold));
