@@ -11,9 +11,9 @@
 #include <iostream>
 
 #include "examples/mnist/report.h"
+#include "examples/mnist/step_options.h"
 #include "runtime/core/errors.h"
 #include "runtime/core/files.h"
-#include "runtime/optimizer.h"
 #include "runtime/program.h"
 #include "runtime/runtime.h"
 
@@ -22,9 +22,9 @@ namespace {
 
 struct Options {
   RuntimeOptions runtime;
-  std::string data, data_on = "device", optimizer = "adam", schedule = "cosine", kernels = "fused",
-                    math = "tf32", load, save, log;
-  int64_t epochs = 5, batch = 64, steps = 0, evaluate_every = 0;
+  StepOptions step;
+  std::string data, schedule = "cosine", math = "tf32", load, save, log;
+  int64_t epochs = 5, evaluate_every = 0;
   double learning_rate = 1e-3;
   std::optional<double> loss_scale, target_accuracy;
   bool deterministic = true, json = false;
@@ -33,13 +33,8 @@ struct Options {
 void add_options(OptionSet& set, Options& o) {
   set.add_text("data", "Folder with MNIST's four IDX files, gzipped or not; without it digits are drawn",
                &o.data);
-  set.add_choice("data-on", "Keep the images on the device, or copy each step's from the host", &o.data_on,
-                 {"device", "host"});
+  add_step_options(set, o.step);
   set.add_integer("epochs", "Passes over the data", &o.epochs, 1, 1000000);
-  set.add_integer("batch", "Images in one step", &o.batch, 1);
-  set.add_integer("steps", "Steps of each epoch; 0: all of the data", &o.steps, 0);
-  std::vector<std::string> names(optimizer_names().begin(), optimizer_names().end());
-  set.add_choice("optimizer", "Rule that changes the weights", &o.optimizer, names);
   set.add_number("learning-rate", "Its rate at the start", &o.learning_rate, 1e-12, 1e3);
   set.add_choice("schedule", "How the rate falls; one-cycle: after it has risen for a quarter of the steps",
                  &o.schedule, {"constant", "cosine", "one-cycle"});
@@ -49,8 +44,6 @@ void add_options(OptionSet& set, Options& o) {
       "target-accuracy",
       "Stop at the first evaluation with this share of the test set right; exit code 5 when there is none",
       &o.target_accuracy, 0, 1);
-  set.add_choice("kernels", "Fuse convolutions with bias, relu and pooling, or call one kernel per op",
-                 &o.kernels, {"fused", "library"});
   set.add_choice("math", "How a GPU rounds what it multiplies; sums are f32", &o.math,
                  {math_names().begin(), math_names().end()});
   set.add_number("loss-scale", "Factor on the loss for the gradients; 1024 with --math f16, otherwise 1",
@@ -66,17 +59,17 @@ void add_options(OptionSet& set, Options& o) {
 TrainSettings settings_of(const Options& o) {
   TrainSettings settings;
   settings.epochs = static_cast<int>(o.epochs);
-  settings.batch = o.batch;
-  settings.steps = o.steps;
-  settings.optimizer = o.optimizer;
+  settings.batch = o.step.batch;
+  settings.steps = o.step.steps;
+  settings.optimizer = o.step.optimizer;
   settings.learning_rate = static_cast<float>(o.learning_rate);
   settings.schedule = o.schedule == "constant"    ? Schedule::kConstant
                       : o.schedule == "one-cycle" ? Schedule::kOneCycle
                                                   : Schedule::kCosine;
   settings.seed = static_cast<uint64_t>(o.runtime.seed);
   settings.plan = o.runtime.plan_mode();
-  settings.fused = o.kernels == "fused";
-  settings.data_on = o.data_on == "device" ? DataOn::kDevice : DataOn::kHost;
+  settings.fused = o.step.fused();
+  settings.data_on = o.step.data_on == "device" ? DataOn::kDevice : DataOn::kHost;
   settings.math = parse_math(o.math);
   settings.deterministic = o.deterministic;
   // f16 ends at 6e-8; the gradients of a mean over hundreds of images are below that.

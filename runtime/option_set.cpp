@@ -166,6 +166,7 @@ void OptionSet::add_override(std::string name, std::string variable) {
 }
 
 void OptionSet::add(Option option) {
+  option.standard = option.show();
   options_.push_back(std::move(option));
 }
 
@@ -296,6 +297,27 @@ void OptionSet::apply_overrides() {
     option->origin = "environment variable " + variable;
     option->set(*text, option->origin);
   }
+}
+
+std::vector<std::string> OptionSet::words(Words which) const {
+  std::vector<std::string> words;
+  for (const Option& option : options_) {
+    const std::optional<std::string> shown = option.show();
+    if (!shown || (which == Words::kChanged && shown == option.standard)) continue;
+    const std::string text = parse_toml(fmt::format("{} = {}", option.name, *shown), option.name)[0].value;
+    if (option.value_name.empty()) {
+      words.push_back(fmt::format("--{}{}", option.name, text == "true" ? "" : "=" + text));
+      continue;
+    }
+    words.push_back("--" + option.name);
+    if (!option.clear) {
+      words.push_back(text);
+      continue;
+    }
+    std::istringstream list(text);
+    for (std::string word; list >> word;) words.push_back(word);
+  }
+  return words;
 }
 
 std::string OptionSet::describe() const {

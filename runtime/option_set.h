@@ -57,6 +57,11 @@ class OptionSet {
   // Lines for the user about settings that were overridden or ignored.
   const std::vector<std::string>& notes() const { return notes_; }
 
+  // The options as words of a command line that sets them to what they are now: all that are set, or only
+  // those that are not as they were when they were added.
+  enum class Words : uint8_t { kAll, kChanged };
+  std::vector<std::string> words(Words which) const;
+
   // Every value and where it came from, as TOML that --config takes back.
   std::string describe() const;
 
@@ -69,6 +74,7 @@ class OptionSet {
     std::function<void()> clear = {};                  // of a list alone: begins it anew
     std::function<std::optional<std::string>()> show;  // as TOML; nothing when not set
     std::string origin = "default";
+    std::optional<std::string> standard = {};  // what `show` gave when the option was added
   };
 
   void add(Option option);

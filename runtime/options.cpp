@@ -8,12 +8,7 @@
 #include <vector>
 
 #include "allocators/strategy_text.h"
-#include "runtime/core/cpu/cpu_device.h"
-#include "runtime/core/cuda/devices.h"
 #include "runtime/core/errors.h"
-#include "runtime/core/sim/profiles.h"
-#include "runtime/core/sim/simulated_gpu.h"
-#include "runtime/core/suggest.h"
 
 namespace headroom {
 namespace {
@@ -31,7 +26,8 @@ bool is_composed(const std::string& strategy) {
   return strategy.find_first_of("=:+") != std::string::npos;
 }
 
-// "cpu", "sim", "sim:laptop-2gb", ..., "cuda", "cuda:0"; any other number will do, too.
+}  // namespace
+
 std::vector<std::string> device_names() {
   std::vector<std::string> names = {"cpu", std::string(kSimulated)};
   for (const DeviceProfile& profile : device_profiles())
@@ -40,7 +36,6 @@ std::vector<std::string> device_names() {
   return names;
 }
 
-// The N of "cuda:N", 0 of "cuda"; nothing for any other text.
 std::optional<int> cuda_ordinal(std::string_view name) {
   if (name == kCuda) return 0;
   const size_t start = kCuda.size() + 1;
@@ -50,8 +45,6 @@ std::optional<int> cuda_ordinal(std::string_view name) {
   if (error != std::errc() || end != name.data() + name.size() || name[start] == '-') return std::nullopt;
   return ordinal;
 }
-
-}  // namespace
 
 StrategySettings RuntimeOptions::strategy_settings() const {
   StrategySettings settings = parse_strategy(strategy);
@@ -104,32 +97,15 @@ PlanMode RuntimeOptions::plan_mode() const {
   return PlanMode::kDynamic;
 }
 
-std::unique_ptr<Device> make_device(const RuntimeOptions& options) {
+std::optional<DeviceProfile> simulated_profile(const RuntimeOptions& options) {
   const std::string_view name = options.device;
-  if (name == kSimulated || name.starts_with(fmt::format("{}:", kSimulated))) {
-    DeviceProfile profile =
-        name == kSimulated ? device_profiles().front() : find_profile(name.substr(kSimulated.size() + 1));
-    profile.total_bytes = options.device_memory_bytes.value_or(profile.total_bytes);
-    profile.others_bytes = options.others_bytes.value_or(profile.others_bytes);
-    profile.context_bytes = options.context_bytes.value_or(profile.context_bytes);
-    return std::make_unique<SimulatedGpu>(std::move(profile));
-  }
-  if (const std::optional<int> ordinal = cuda_ordinal(name)) {
-    if (options.context_bytes) {
-      throw InvalidArgument("context changes a simulated GPU; a real one's takes what it takes");
-    }
-    return make_cuda_device({*ordinal, options.device_memory_bytes, options.others_bytes});
-  }
-  if (name != "cpu") {
-    const std::vector<std::string> names = device_names();
-    const std::vector<std::string_view> known(names.begin(), names.end());
-    throw InvalidArgument(
-        fmt::format("unknown device '{}'; known: {}", name, list_with_suggestion(name, known)));
-  }
-  if (options.device_memory_bytes || options.others_bytes || options.context_bytes) {
-    throw InvalidArgument("device-memory, others and context change a GPU; the device is 'cpu'");
-  }
-  return std::make_unique<CpuDevice>();
+  if (name != kSimulated && !name.starts_with(fmt::format("{}:", kSimulated))) return std::nullopt;
+  DeviceProfile profile =
+      name == kSimulated ? device_profiles().front() : find_profile(name.substr(kSimulated.size() + 1));
+  profile.total_bytes = options.device_memory_bytes.value_or(profile.total_bytes);
+  profile.others_bytes = options.others_bytes.value_or(profile.others_bytes);
+  profile.context_bytes = options.context_bytes.value_or(profile.context_bytes);
+  return profile;
 }
 
 }  // namespace headroom

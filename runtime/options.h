@@ -5,9 +5,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "allocators/strategy.h"
 #include "runtime/core/device.h"
+#include "runtime/core/sim/profiles.h"
 #include "runtime/option_set.h"
 #include "runtime/plan.h"
 
@@ -36,6 +39,14 @@ struct RuntimeOptions {
 
 // Adds one option for each field, which `options` (with its defaults) receives when `set` parses.
 void add_runtime_options(OptionSet& set, RuntimeOptions& options);
+
+// "cpu", "sim", "sim:laptop-2gb", ..., "cuda", "cuda:0"; any other number of a GPU will do, too.
+std::vector<std::string> device_names();
+// The N of "cuda:N", 0 of "cuda"; nothing for any other text.
+std::optional<int> cuda_ordinal(std::string_view device);
+// The simulated GPU that the options name, changed as they say; nothing for any other device. Throws
+// InvalidArgument for an unknown profile.
+std::optional<DeviceProfile> simulated_profile(const RuntimeOptions& options);
 
 // The device that the options name, not initialised. Throws InvalidArgument for an unknown one (with the
 // nearest known as a suggestion), for a GPU that is not there, and for memory that the device cannot have.

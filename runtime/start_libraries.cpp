@@ -8,6 +8,7 @@
 #include "kernels/kernel.h"
 #include "runtime/core/errors.h"
 #include "runtime/core/ops.h"
+#include "runtime/start_op.h"
 
 namespace headroom {
 namespace {
@@ -72,9 +73,8 @@ int64_t run_first(Library library, Device& device) {
 }  // namespace
 
 int64_t start_libraries(Device& device) {
-  device.initialise();
-  for (const Library library : kLibraries) device.start_library(library);
-  if (device.kind() != DeviceKind::kCuda) return device.pending_library_bytes();
+  const int64_t pending_bytes = start_library_handles(device);
+  if (device.kind() != DeviceKind::kCuda) return pending_bytes;
   int64_t bytes = 0;
   for (const Library library : kLibraries) {
     bytes += run_first(library, device) + device.memory().granularity_bytes();

@@ -11,4 +11,10 @@ void start_op(const Op& op, Device& device, Allocator& allocator) {
   });
 }
 
+int64_t start_library_handles(Device& device) {
+  device.initialise();
+  for (const Library library : {Library::kBlas, Library::kDnn}) device.start_library(library);
+  return device.pending_library_bytes();
+}
+
 }  // namespace headroom

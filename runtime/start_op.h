@@ -14,6 +14,10 @@ namespace headroom {
 // DeviceError.
 void start_op(const Op& op, Device& device, Allocator& allocator);
 
+// Initialises the device and makes the handles of both libraries. Returns what they may still load, as far as
+// the device tells: nothing on a GPU. Throws LibraryError or DeviceError when there is no room for them.
+int64_t start_library_handles(Device& device);
+
 // Returns attempt(). When that throws an Error, what the strategy holds idle goes back to the driver and it
 // is tried once more: for whatever takes memory of the device past the strategy. A LibraryError that lack of
 // memory may explain then says who holds what.

@@ -23,6 +23,8 @@ struct Subcommand {
 
 constexpr Subcommand kSubcommands[] = {
     {"devices", "which GPUs there are, how full they are, and which can be simulated", run_devices},
+    {"predict", "whether training a net fits, by how much, and what takes the memory; needs no GPU",
+     run_predict},
     {"replay", "how each memory strategy copes with a recorded trace: the verdict matrix", run_replay},
     {"strategies", "which memory strategies there are", run_strategies},
 };

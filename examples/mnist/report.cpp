@@ -75,11 +75,9 @@ std::string advice(const TrainResult& result, const Runtime& runtime) {
 }
 
 TrainingData load_or_draw(const std::string& folder, uint64_t seed) {
-  // Enough for 97 % and more in one epoch of some seconds.
-  constexpr int64_t kTraining = 12000, kTest = 2000;
   if (folder.empty()) {
-    return {draw_digits(kTraining, seed), draw_digits(kTest, seed, kTraining),
-            fmt::format("{} drawn digits", kTraining)};
+    return {draw_digits(kDrawnTraining, seed), draw_digits(kDrawnTest, seed, kDrawnTraining),
+            fmt::format("{} drawn digits", kDrawnTraining)};
   }
   std::future<Dataset> test = std::async(std::launch::async, load_mnist, folder, MnistSplit::kTest);
   Dataset training = load_mnist(folder, MnistSplit::kTrain);

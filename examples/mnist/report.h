@@ -18,6 +18,7 @@ struct TrainingData {
   Dataset training, test;
   std::string origin;  // "12000 drawn digits", "60000 images of data/mnist"
 };
+inline constexpr int64_t kDrawnTraining = 12000, kDrawnTest = 2000;  // 97 % and more in one epoch of seconds
 TrainingData load_or_draw(const std::string& folder, uint64_t seed);
 
 }  // namespace headroom

@@ -30,6 +30,11 @@ Math parse_math(std::string_view name) {
   return static_cast<Math>(found - kMathNames.begin());
 }
 
+int64_t steps_per_epoch(const TrainSettings& settings, int64_t images) {
+  const int64_t all = images / settings.batch;
+  return settings.steps > 0 ? std::min(settings.steps, all) : all;
+}
+
 float rate_at(const TrainSettings& settings, int64_t step, int64_t steps) {
   const auto turn = [](double at, double end) { return 0.5 * (1 + std::cos(std::numbers::pi * at / end)); };
   const auto at = static_cast<double>(step), end = static_cast<double>(steps);

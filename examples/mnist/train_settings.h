@@ -52,6 +52,9 @@ std::span<const std::string_view> math_names();
 // Throws InvalidArgument listing them.
 Math parse_math(std::string_view name);
 
+// How many steps an epoch has over so many images: a last, smaller batch is left to other epochs.
+int64_t steps_per_epoch(const TrainSettings& settings, int64_t images);
+
 // The learning rate of step `step` of `steps`.
 float rate_at(const TrainSettings& settings, int64_t step, int64_t steps);
 

@@ -40,12 +40,6 @@ void check(const TrainSettings& settings, const Dataset& training, const Dataset
   if (test.count < 1) throw InvalidArgument("there are no test images");
 }
 
-// A last, smaller batch is left to other epochs.
-int64_t steps_per_epoch(const TrainSettings& settings, const Dataset& training) {
-  const int64_t all = training.count / settings.batch;
-  return settings.steps > 0 ? std::min(settings.steps, all) : all;
-}
-
 void load_parameters(const std::string& path, std::span<const Value> parameters, Variables& variables) {
   std::map<std::string, NamedTensor> tensors;
   for (NamedTensor& tensor : load_safetensors(path)) tensors.emplace(tensor.name, std::move(tensor));
@@ -145,7 +139,7 @@ class Training {
 
   void run_epochs() {
     const auto order_of = [this](int epoch) { return epoch_order(training_.count, settings_.seed, epoch); };
-    const int64_t steps = steps_per_epoch(settings_, training_);
+    const int64_t steps = steps_per_epoch(settings_, training_.count);
     std::vector<int64_t> order = order_of(1);
     for (int epoch = 1; epoch <= settings_.epochs; ++epoch) {
       std::vector<float> rates;
@@ -242,7 +236,8 @@ TrainResult train(const TrainSettings& settings, const Dataset& training, const 
   result.kernels = settings.fused ? "fused" : "library";
   result.target_accuracy = settings.target_accuracy;
   result.math = math_names()[static_cast<size_t>(settings.math)];
-  const TrainingGraph graph(settings, {training.count, test.count, steps_per_epoch(settings, training)});
+  const TrainingGraph graph(settings,
+                            {training.count, test.count, steps_per_epoch(settings, training.count)});
   try {
     Training(settings, graph, training, test, on_step, result).run(runtime);
   } catch (const OutOfMemory& error) {

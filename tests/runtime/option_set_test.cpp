@@ -56,6 +56,16 @@ TEST(OptionSet, ASwitchTakesNoArgumentAway) {
   EXPECT_EQ(other.files, (Words{"a", "b"}));
 }
 
+TEST(OptionSet, WordsSetAnotherProgramToTheSame) {
+  Program program;
+  program.parse({"a", "--colour", "red", "green", "--name", "x \"y\" \\", "--loud"});
+  EXPECT_EQ(program.set.words(OptionSet::Words::kChanged),
+            (Words{"--colour", "red", "green", "--name", "x \"y\" \\", "--loud"}));
+  Program other;
+  EXPECT_TRUE(other.set.words(OptionSet::Words::kChanged).empty());
+  EXPECT_EQ(other.set.words(OptionSet::Words::kAll), (Words{"--name", "none", "--loud=false"}));
+}
+
 TEST(OptionSet, ArgumentsAreNeeded) {
   Program program;
   EXPECT_THROW(program.parse({"--loud"}), InvalidArgument);

@@ -1,0 +1,18 @@
+#include "examples/mnist/step_options.h"
+
+#include "runtime/optimizer.h"
+
+namespace headroom {
+
+void add_step_options(OptionSet& set, StepOptions& options) {
+  set.add_integer("batch", "Images in one step", &options.batch, 1);
+  set.add_choice("optimizer", "Rule that changes the weights", &options.optimizer,
+                 {optimizer_names().begin(), optimizer_names().end()});
+  set.add_choice("kernels", "Fuse convolutions with bias, relu and pooling, or call one kernel per op",
+                 &options.kernels, {"fused", "library"});
+  set.add_choice("data-on", "Keep MNIST's images on the device, or copy each step's from the host",
+                 &options.data_on, {"device", "host"});
+  set.add_integer("steps", "Steps of each epoch; 0: all of the data", &options.steps, 0);
+}
+
+}  // namespace headroom

@@ -1,0 +1,56 @@
+#include "examples/zoo/zoo.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "examples/zoo/nets.h"
+#include "runtime/core/errors.h"
+#include "runtime/functions.h"
+#include "runtime/fuse.h"
+#include "runtime/gradients.h"
+#include "runtime/optimizer.h"
+
+namespace headroom {
+namespace {
+
+constexpr ZooNet kNets[] = {
+    {"mlp", "three dense layers on 28x28 pixels", build_mlp},
+    {"lenet", "two convolutions and three dense layers on 28x28 pixels: LeNet-5", build_lenet},
+    {"residual", "14 layers with shortcuts and batch normalisation on 32x32 pixels: a small ResNet",
+     build_residual},
+    {"unet", "down to 8x8 and up again with concatenations on 64x64 pixels: a small U-Net", build_unet},
+    {"attention", "one encoder block of 4 heads on 64 tokens", build_attention},
+};
+
+}  // namespace
+
+std::span<const ZooNet> zoo_nets() {
+  return kNets;
+}
+
+const ZooNet* find_zoo_net(std::string_view name) {
+  const auto* const found =
+      std::find_if(std::begin(kNets), std::end(kNets), [&](const ZooNet& net) { return net.name == name; });
+  return found == std::end(kNets) ? nullptr : found;
+}
+
+std::unique_ptr<ZooStep> make_zoo_step(const ZooNet& net, const ZooSettings& settings) {
+  if (settings.batch < 1) throw InvalidArgument(fmt::format("batch {}: must be at least 1", settings.batch));
+  if (settings.width < 1) throw InvalidArgument(fmt::format("width {}: must be at least 1", settings.width));
+  auto step = std::make_unique<ZooStep>();
+  Graph& graph = step->graph;
+  const Value counter = graph.variable("step", {DType::kI32, {}}, zeros());
+  step->learning_rate = graph.input("learning_rate", {DType::kF32, {}});
+  {
+    const NameScope scope(graph, net.name);
+    net.build(*step, settings);
+  }
+  add_updates(parse_optimizer(settings.optimizer), step->parameters, gradients(step->loss, step->parameters),
+              step->learning_rate, counter);
+  if (settings.fused) fuse(graph, std::vector<Value>{step->loss});
+  return step;
+}
+
+}  // namespace headroom

@@ -1,0 +1,74 @@
+// `headroom predict` as a user meets it.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "allocators/strategy.h"
+#include "tests/run_shell.h"
+
+namespace headroom {
+namespace {
+
+Outcome predict(const std::string& arguments) {
+  const ScratchFolder folder;
+  return run_shell(folder, "env -u TF_FORCE_GPU_ALLOW_GROWTH " HEADROOM_COMMAND " predict " + arguments);
+}
+
+TEST(PredictCommand, JsonHasTheVerdictOfTheChosenStrategyAndOfAllOthers) {
+  const Outcome outcome = predict("--net unet --batch 16 --strategy caching --limit 1GiB --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  const nlohmann::json json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["fits"], true);
+  EXPECT_EQ(json["strategy"], "caching");
+  EXPECT_GT(json["margin_bytes"], 0);
+  int64_t sum = 0;
+  for (const auto& [category, bytes] : json["by_category"].items()) sum += bytes.get<int64_t>();
+  EXPECT_EQ(json["total_bytes"], sum);
+  EXPECT_NE(json["peak_op"], "");
+  ASSERT_EQ(json["strategies"].size(), strategies().size());
+  for (const nlohmann::json& row : json["strategies"]) {
+    for (const char* key : {"strategy", "fits", "margin_bytes", "total_bytes", "by_category", "peak_op"}) {
+      EXPECT_TRUE(row.contains(key)) << key;
+    }
+  }
+}
+
+TEST(PredictCommand, WhatDoesNotFitIsExitCodeThree) {
+  const Outcome outcome = predict("--net unet --batch 512");
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_EQ(outcome.errors, "");
+  EXPECT_EQ(outcome.out.find("does not fit: unet"), 0u) << outcome.out;
+  EXPECT_NE(outcome.out.rfind("\nnext: headroom fit --net unet --batch 512"), std::string::npos);
+  const nlohmann::json json = nlohmann::json::parse(predict("--net unet --batch 512 --json").out);
+  EXPECT_EQ(json["fits"], false);
+  EXPECT_LT(json["margin_bytes"], 0);
+  EXPECT_GT(json["total_bytes"], 2002 << 20);
+}
+
+TEST(PredictCommand, BadInputIsOneLineAndExitCodeTwo) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"--net unett", "did you mean 'unet'"},
+      {"--batch 0", "batch"},
+      {"--device cpu", "sim:h200"},
+      {"--device sim:h20", "did you mean 'sim:h200'"},
+      {"--device cuda:99", "cuda:99"},
+      {"--strategy hard-limit", "needs a limit"},
+      {"--net mnist --width 2", "width"},
+      {"--net unet --batch 9000000000000000000", "elements"},
+      {"--device-memory 1GiB --others 2GiB", "others"},
+      {"--device-memory 1GiB --strategy hard-limit=2GiB", "limit"},
+  };
+  for (const auto& [arguments, expected] : cases) {
+    const Outcome outcome = predict(arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments;
+    EXPECT_EQ(outcome.out, "") << arguments;
+    EXPECT_NE(outcome.errors.find(expected), std::string::npos) << outcome.errors;
+    EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
+  }
+}
+
+}  // namespace
+}  // namespace headroom

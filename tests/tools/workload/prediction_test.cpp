@@ -1,0 +1,147 @@
+// Predictions against real runs on simulated GPUs.
+
+#include "tools/workload/prediction.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "runtime/core/bytes.h"
+#include "runtime/core/errors.h"
+#include "tools/workload/measurement.h"
+
+namespace headroom {
+namespace {
+
+// Small enough to run in moments.
+WorkloadOptions small(const std::string& net) {
+  WorkloadOptions options;
+  options.net = net;
+  options.step.batch = net == kMnist ? 64 : 1;
+  options.step.steps = 2;
+  return options;
+}
+
+Prediction predict(const WorkloadOptions& options) {
+  return Predictor(make_program(options), options.runtime.plan_mode()).predict(place_of(options.runtime));
+}
+
+class EveryNet : public testing::TestWithParam<std::string> {};
+
+// The promise is 0 bytes for packed plans and 4 MiB for others; a simulated GPU gives 0 for both.
+TEST_P(EveryNet, TakesWhatIsPredictedToTheByte) {
+  const std::vector<std::string> all = {"allow-growth", "caching", "direct", "mapped", "hard-limit=600MiB"};
+  const bool is_slow = GetParam() == kMnist;  // its digits take long to draw
+  for (const char* plan : {"dynamic", "packed", "parallel"}) {
+    for (const std::string& strategy : is_slow ? std::vector(1, all[0]) : all) {
+      WorkloadOptions options = small(GetParam());
+      options.runtime.plan = plan;
+      options.runtime.strategy = strategy;
+      const Prediction predicted = predict(options);
+      const Measurement measured = measure(options);
+      const std::string label = fmt::format("{} {} {}", plan, strategy, measured.error);
+      ASSERT_EQ(measured.outcome, "ok") << label;
+      EXPECT_TRUE(predicted.fits) << label;
+      EXPECT_EQ(predicted.total_bytes, measured.peak_process_bytes) << label;
+      EXPECT_EQ(predicted.reserved_bytes, measured.peak_reserved_bytes) << label;
+      EXPECT_EQ(predicted.allocated_bytes, measured.peak_allocated_bytes) << label;
+    }
+  }
+}
+
+// On the least device that is predicted to do, and on one a page smaller.
+TEST_P(EveryNet, FitsWhereThatIsPredictedAndNotBelow) {
+  for (const std::string strategy : {"allow-growth", "grab-all", "pool"}) {
+    if (GetParam() == kMnist && strategy != "allow-growth") continue;  // its digits take long to draw
+    WorkloadOptions options = small(GetParam());
+    options.runtime.strategy = strategy;
+    const Prediction predicted = predict(options);
+    const int64_t total = 2002 * kMiB - predicted.margin_bytes;
+    options.runtime.device_memory_bytes = total;
+    EXPECT_EQ(measure(options).outcome, "ok") << strategy;
+    options.runtime.device_memory_bytes = total - 2 * kMiB;
+    EXPECT_FALSE(predict(options).fits) << strategy;
+    EXPECT_NE(measure(options).outcome, "ok") << strategy;
+  }
+}
+
+TEST_P(EveryNet, CategoriesAddUpAndNoneIsNegative) {
+  for (const char* strategy : {"grab-all", "allow-growth", "direct"}) {
+    WorkloadOptions options = small(GetParam());
+    options.runtime.strategy = strategy;
+    options.runtime.device = "sim:card-6gb";
+    const Prediction predicted = predict(options);
+    const ByCategory& parts = predicted.by_category;
+    EXPECT_EQ(std::accumulate(parts.begin(), parts.end(), int64_t{0}), predicted.total_bytes);
+    for (size_t i = 0; i < parts.size(); ++i) EXPECT_GE(parts[i], 0) << kCategoryNames[i];
+    EXPECT_GT(parts[static_cast<size_t>(Category::kWeights)], 0);
+    EXPECT_GT(parts[static_cast<size_t>(Category::kOptimizerState)], 0);
+    EXPECT_NE(predicted.peak_op, "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Zoo, EveryNet, testing::ValuesIn(net_names()),
+                         [](const auto& test) { return test.param; });
+
+TEST(Prediction, OptimizerStateIsTwiceTheWeightsUnderAdamAndNoneUnderSgd) {
+  WorkloadOptions options = small("mlp");
+  const auto part = [&](Category category) {
+    return predict(options).by_category[static_cast<size_t>(category)];
+  };
+  EXPECT_EQ(part(Category::kOptimizerState), 2 * part(Category::kWeights));
+  options.step.optimizer = "sgd";
+  EXPECT_EQ(part(Category::kOptimizerState), 0);
+}
+
+TEST(Prediction, WhatDoesNotFitSaysHowMuchItLacks) {
+  WorkloadOptions options = small("unet");
+  options.step.batch = 512;
+  const Prediction on_laptop = predict(options);
+  EXPECT_FALSE(on_laptop.fits);
+  EXPECT_LT(on_laptop.margin_bytes, 0);
+  EXPECT_NE(on_laptop.reason.find("out of memory"), std::string::npos) << on_laptop.reason;
+  options.runtime.device_memory_bytes = 2002 * kMiB - on_laptop.margin_bytes;
+  EXPECT_TRUE(predict(options).fits);
+  *options.runtime.device_memory_bytes -= 2 * kMiB;
+  EXPECT_FALSE(predict(options).fits);
+}
+
+TEST(Prediction, ATightLimitIsWhatTheMarginCounts) {
+  WorkloadOptions options = small("mlp");
+  options.runtime.strategy = "hard-limit";
+  options.runtime.limit_bytes = 8 * kMiB;
+  const Prediction predicted = predict(options);
+  EXPECT_FALSE(predicted.fits);
+  EXPECT_LT(predicted.margin_bytes, 0);
+  EXPECT_GT(predicted.margin_bytes, -8 * kMiB);
+  options.runtime.limit_bytes = 8 * kMiB - predicted.margin_bytes;
+  EXPECT_TRUE(predict(options).fits);
+  EXPECT_EQ(predict(options).margin_bytes, 0);
+}
+
+TEST(Prediction, AFractionThatLeavesLibrariesNothingFitsOnNoDevice) {
+  WorkloadOptions options = small("mlp");
+  options.runtime.memory_fraction = 1;
+  options.runtime.strategy = "grab-all";
+  const Prediction predicted = predict(options);
+  EXPECT_FALSE(predicted.fits);
+  EXPECT_LT(predicted.margin_bytes, 0);
+}
+
+TEST(Prediction, OthersMayHoldEverything) {
+  WorkloadOptions options = small("mlp");
+  options.runtime.others_bytes = 2002 * kMiB;
+  const Prediction predicted = predict(options);
+  EXPECT_FALSE(predicted.fits);
+  EXPECT_LT(predicted.margin_bytes, 0);
+}
+
+TEST(Prediction, TheCpuIsRefused) {
+  WorkloadOptions options = small("mlp");
+  options.runtime.device = "cpu";
+  EXPECT_THROW(place_of(options.runtime), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace headroom

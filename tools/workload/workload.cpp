@@ -1,0 +1,89 @@
+#include "tools/workload/workload.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "examples/mnist/report.h"
+#include "examples/mnist/training_graph.h"
+#include "examples/zoo/zoo.h"
+#include "runtime/core/errors.h"
+#include "runtime/core/suggest.h"
+
+namespace headroom {
+namespace {
+
+Program mnist_program(const WorkloadOptions& options) {
+  const TrainSettings settings = train_settings(options);
+  const int64_t images = training_images(settings.batch);
+  const auto net = std::make_shared<const TrainingGraph>(
+      settings, TrainingSizes{images, kDrawnTest, steps_per_epoch(settings, images)});
+  return {{net, &net->graph},
+          net->parameters,
+          {net->loss, net->accuracy, net->predictions},
+          {net->training_targets(), net->test_targets()}};
+}
+
+Program zoo_program(const ZooNet& net, const WorkloadOptions& options) {
+  const std::shared_ptr<const ZooStep> step =
+      make_zoo_step(net, {options.step.batch, options.width, options.step.optimizer, options.step.fused()});
+  return {{step, &step->graph}, step->parameters, {step->loss}, {step->targets()}};
+}
+
+}  // namespace
+
+void add_workload_options(OptionSet& set, WorkloadOptions& options) {
+  set.add_choice("net", "The net that is trained; mnist: as train_mnist does", &options.net, net_names());
+  add_step_and_runtime_options(set, options);
+}
+
+void add_step_and_runtime_options(OptionSet& set, WorkloadOptions& options) {
+  set.add_integer("width", "Times the channels or units of each hidden layer", &options.width, 1, 1 << 20);
+  add_step_options(set, options.step);
+  add_runtime_options(set, options.runtime);
+}
+
+std::vector<std::string> net_names() {
+  std::vector<std::string> names = {kMnist};
+  for (const ZooNet& net : zoo_nets()) names.emplace_back(net.name);
+  return names;
+}
+
+std::vector<std::string> to_words(const WorkloadOptions& options, OptionSet::Words which) {
+  WorkloadOptions copy;
+  OptionSet set({}, {});
+  add_workload_options(set, copy);
+  copy = options;
+  return set.words(which);
+}
+
+TrainSettings train_settings(const WorkloadOptions& options) {
+  TrainSettings settings;
+  settings.epochs = 1;
+  settings.batch = options.step.batch;
+  settings.optimizer = options.step.optimizer;
+  settings.fused = options.step.fused();
+  settings.data_on = options.step.data_on == "device" ? DataOn::kDevice : DataOn::kHost;
+  settings.steps = options.step.steps;
+  settings.plan = options.runtime.plan_mode();
+  settings.seed = static_cast<uint64_t>(options.runtime.seed);
+  return settings;
+}
+
+Program make_program(const WorkloadOptions& options) {
+  if (options.net == kMnist) {
+    if (options.width != 1) throw InvalidArgument("width: the net of train_mnist has one width");
+    return mnist_program(options);
+  }
+  if (const ZooNet* net = find_zoo_net(options.net)) return zoo_program(*net, options);
+  const std::vector<std::string> names = net_names();
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  throw InvalidArgument(
+      fmt::format("unknown net '{}'; known: {}", options.net, list_with_suggestion(options.net, known)));
+}
+
+int64_t training_images(int64_t batch) {
+  return std::max(kDrawnTraining, batch);
+}
+
+}  // namespace headroom

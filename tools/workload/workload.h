@@ -1,0 +1,56 @@
+// A training program to ask questions about: a net of the zoo or train_mnist's, as a graph with what its
+// sessions run. Knows no device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "examples/mnist/step_options.h"
+#include "examples/mnist/train_settings.h"
+#include "runtime/graph.h"
+#include "runtime/options.h"
+#include "runtime/plan.h"
+
+namespace headroom {
+
+// The net that train_mnist trains, with its data; every other name is the zoo's.
+inline constexpr const char* kMnist = "mnist";
+
+struct WorkloadOptions {
+  std::string net = kMnist;
+  int64_t width = 1;
+  StepOptions step;
+  RuntimeOptions runtime = {.device = "sim"};
+};
+
+// Adds the net, its width, and the options of steps and runtimes.
+void add_workload_options(OptionSet& set, WorkloadOptions& options);
+// Those but the net, for programs that take several.
+void add_step_and_runtime_options(OptionSet& set, WorkloadOptions& options);
+
+// kMnist and the names of the zoo.
+std::vector<std::string> net_names();
+
+// The options as words of a command line: all for a process that is to do the same, the changed ones for a
+// person.
+std::vector<std::string> to_words(const WorkloadOptions& options, OptionSet::Words which);
+
+struct Program {
+  std::shared_ptr<const Graph> graph;
+  std::vector<Value> parameters;
+  std::vector<Value> results;    // of the forward parts: losses, predictions
+  std::vector<Targets> targets;  // of each session, in the order in which they are made
+};
+
+// Throws InvalidArgument for an unknown net, a width that mnist cannot have, and sizes that cannot be
+// counted.
+Program make_program(const WorkloadOptions& options);
+
+// What train_mnist makes of the options, for one epoch.
+TrainSettings train_settings(const WorkloadOptions& options);
+// How many digits a run of the mnist net has to draw: as train_mnist does, or one batch.
+int64_t training_images(int64_t batch);
+
+}  // namespace headroom
