@@ -19,8 +19,9 @@ class alignas(128) BlockStore {
   static constexpr int32_t kNobody = -1;
   static constexpr int32_t kSeveral = -2;
 
-  // A part of a segment, free or handed out. The blocks of a segment form a chain in address order.
-  struct Block {
+  // A part of a segment, free or handed out. The blocks of a segment form a chain in address order. One line
+  // of cache each.
+  struct alignas(64) Block {
     std::byte* pointer = nullptr;
     int64_t bytes = 0;
     int64_t requested_bytes = 0;  // 0: free

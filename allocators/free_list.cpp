@@ -33,7 +33,11 @@ void FreeList::insert(const Entry& entry) {
     if (at.entry > kHalf) at = {at.leaf + 1, at.entry - kHalf};
   }
   Leaf& leaf = *bin[at.leaf];
-  for (size_t i = leaf.count; i > at.entry; --i) leaf.entries[i] = leaf.entries[i - 1];
+  // Mostly there is nothing to move, and a call of memmove would cost as much as all the rest.
+  if (at.entry < leaf.count) {
+    std::move_backward(leaf.entries.data() + at.entry, leaf.entries.data() + leaf.count,
+                       leaf.entries.data() + leaf.count + 1);
+  }
   leaf.entries[at.entry] = entry;
   ++leaf.count;
   used_[number / 64] |= uint64_t{1} << (number % 64);
@@ -45,7 +49,9 @@ void FreeList::erase(const Entry& entry) noexcept {
   const Position at = lower_bound(bin, entry.bytes, entry.place);
   Leaf& leaf = *bin[at.leaf];
   --leaf.count;
-  for (size_t i = at.entry; i < leaf.count; ++i) leaf.entries[i] = leaf.entries[i + 1];
+  if (at.entry < leaf.count)
+    std::move(leaf.entries.data() + at.entry + 1, leaf.entries.data() + leaf.count + 1,
+              leaf.entries.data() + at.entry);
   if (leaf.count > 0) return;
   if (bin.size() == 1) {
     used_[number / 64] &= ~(uint64_t{1} << (number % 64));

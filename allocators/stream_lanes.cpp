@@ -1,12 +1,14 @@
 #include "allocators/stream_lanes.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 namespace headroom {
 namespace {
 
 constexpr size_t kFirstSlots = 16;
+constexpr int kAttemptsBeforeYield = 100;
 
 // Fibonacci hashing (Knuth, vol. 3, 6.4).
 size_t hash_of(Stream stream) {
@@ -32,11 +34,29 @@ StreamLane* StreamLanes::Table::find(Stream stream) const noexcept {
   }
 }
 
+bool StreamLane::enter() noexcept {
+  for (int attempt = 0;; ++attempt) {
+    State state = State::kFree;
+    if (state_.compare_exchange_weak(state, State::kTaken, std::memory_order_acquire)) return true;
+    if (state == State::kClosed) return false;
+    if (attempt >= kAttemptsBeforeYield)
+      std::this_thread::yield();  // whoever is in may have lost its processor
+  }
+}
+
+void StreamLane::close() noexcept {
+  for (;;) {
+    State state = State::kFree;
+    if (state_.compare_exchange_weak(state, State::kClosed, std::memory_order_acquire)) return;
+    if (state == State::kClosed) return;
+    if (state == State::kTaken) std::this_thread::yield();
+  }
+}
+
 StreamLanes::Taken StreamLanes::take(int64_t bytes, int64_t rounded_bytes, Stream stream) {
   StreamLane* lane = find(stream);
-  if (lane == nullptr) return {};
-  const std::lock_guard lock(lane->mutex_);
-  if (!lane->open_) return {};
+  if (lane == nullptr || !lane->enter()) return {};
+  const Leave leave(*lane);
   const MemoryBlock block = lane->take(rounded_bytes);
   if (block.pointer == nullptr) return {};
   if (bytes > lane->requested_room_ || block.bytes > lane->allocated_room_) return {block, false};
@@ -50,9 +70,8 @@ StreamLanes::Taken StreamLanes::take(int64_t bytes, int64_t rounded_bytes, Strea
 
 bool StreamLanes::give_back(void* pointer, int64_t bytes, int64_t rounded_bytes, Stream stream) noexcept {
   StreamLane* lane = find(stream);
-  if (lane == nullptr) return false;
-  const std::lock_guard lock(lane->mutex_);
-  if (!lane->open_) return false;
+  if (lane == nullptr || !lane->enter()) return false;
+  const Leave leave(*lane);
   const int64_t block_bytes = lane->give_back(pointer, rounded_bytes);
   if (block_bytes == 0) return false;
   lane->requested_room_ += bytes;
@@ -64,7 +83,7 @@ bool StreamLanes::give_back(void* pointer, int64_t bytes, int64_t rounded_bytes,
 void StreamLanes::lock() {
   mutex_.lock();
   for (const std::unique_ptr<StreamLane>& lane : lanes_) {
-    lane->mutex_.lock();
+    lane->close();
     const int64_t requested = lane->requested_share_ - std::exchange(lane->requested_room_, 0);
     const int64_t allocated = lane->allocated_share_ - std::exchange(lane->allocated_room_, 0);
     lane->requested_share_ = lane->allocated_share_ = 0;
@@ -88,8 +107,7 @@ void StreamLanes::unlock(bool open) noexcept {
   for (const std::unique_ptr<StreamLane>& lane : lanes_) {
     lane->requested_share_ = lane->requested_room_ = requested;
     lane->allocated_share_ = lane->allocated_room_ = allocated;
-    lane->open_ = open;
-    lane->mutex_.unlock();
+    if (open) lane->leave();
   }
   mutex_.unlock();
 }
@@ -102,7 +120,6 @@ void StreamLanes::add(std::unique_ptr<StreamLane> lane) {
     for (const std::unique_ptr<StreamLane>& each : lanes_) tables_.back()->insert(*each);
     table_.store(tables_.back().get(), std::memory_order_release);
   }
-  lane->mutex_.lock();  // until all is unlocked
   tables_.back()->insert(*lane);
   lanes_.push_back(std::move(lane));
 }

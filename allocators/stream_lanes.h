@@ -37,7 +37,8 @@ class alignas(kApart) StreamLane {
  private:
   friend class StreamLanes;
 
-  // Called under this lane's lock alone, so they may touch nothing but the lane. A block of at least `bytes`
+  // Called while one call is in this lane and others may be in others, so they may touch nothing but the
+  // lane. A block of at least `bytes`
   // (> 0, a multiple of the alignment); a null one when that takes more than the lane has: the driver, or a
   // wait for another stream.
   virtual MemoryBlock take(int64_t bytes) = 0;
@@ -45,9 +46,17 @@ class alignas(kApart) StreamLane {
   // none such.
   virtual int64_t give_back(void* pointer, int64_t bytes) noexcept = 0;
 
+  // Of the lock on all of an allocator a lane has its part in a word of its own: a call that finds it closed
+  // goes the long way, where it sleeps on a mutex, so nobody spins for longer than a call takes.
+  enum class State : uint8_t { kFree, kTaken, kClosed };
+  // Waits for another call on this stream; false when the lane is closed.
+  bool enter() noexcept;
+  void leave() noexcept { state_.store(State::kFree, std::memory_order_release); }
+  // Waits for the call that is in the lane; those that come later find it closed.
+  void close() noexcept;
+
   const Stream stream_;
-  std::mutex mutex_;
-  bool open_ = false;
+  std::atomic<State> state_ = State::kClosed;
   // How much more may be live here before all lanes together could be above a peak; at the last count, now.
   int64_t requested_share_ = 0, requested_room_ = 0;
   int64_t allocated_share_ = 0, allocated_room_ = 0;
@@ -76,7 +85,7 @@ class StreamLanes {
 
   // Locks all, lanes included, and brings their counts into the statistics.
   void lock();
-  // `open` says whether calls may go by lanes from now on.
+  // `open` says whether calls may go by lanes from now on, or have to come here.
   void unlock(bool open) noexcept;
   // A lane for a stream that has none; while all is locked.
   void add(std::unique_ptr<StreamLane> lane);
@@ -94,6 +103,15 @@ class StreamLanes {
 
     const size_t mask;
     const std::unique_ptr<Slot[]> slots;
+  };
+
+  // Leaves a lane at the end of a call, an exception included.
+  struct Leave {
+    explicit Leave(StreamLane& lane_left) : lane(lane_left) {}
+    ~Leave() { lane.leave(); }
+    Leave(const Leave&) = delete;
+    Leave& operator=(const Leave&) = delete;
+    StreamLane& lane;
   };
 
   StreamLane* find(Stream stream) const noexcept {
