@@ -81,6 +81,9 @@ class Allocator {
   // Called for every event, in order, while the allocator is locked: it must not call back.
   void set_observer(std::function<void(const AllocatorEvent&)> observer);
 
+  // Takes over the device that this was made on, where nobody else keeps it.
+  void keep(std::unique_ptr<Device> device) { own_device_ = std::move(device); }
+
   Statistics statistics() const;
   // The cap on what this allocator may reserve: as asked for, or as the strategy derived it (device less a
   // reserve).
@@ -164,6 +167,7 @@ class Allocator {
   bool trimming_can_help(int64_t bytes) const;
   MemoryFacts facts_now(int64_t requested_bytes) const;
 
+  std::unique_ptr<Device> own_device_;  // goes last
   Device& device_;
   const std::string name_;
   const std::optional<Limit> limit_;

@@ -16,6 +16,7 @@
 #include "allocators/stream_ordered_allocator.h"
 #include "allocators/two_ended_allocator.h"
 #include "runtime/core/bytes.h"
+#include "runtime/core/faulty/faulty_device.h"
 #include "runtime/core/suggest.h"
 
 namespace headroom {
@@ -121,6 +122,18 @@ std::unique_ptr<Allocator> make_plugin(const StrategySettings& settings, Device&
                                            settings.options.all());
 }
 
+// On a device of the allocator's own that passes all on but the calls that are to fail.
+template <typename Make>
+std::unique_ptr<Allocator> make_failing(const Make& make, const StrategySettings& settings, Device& device) {
+  const auto [first, last] = *settings.failing_calls;
+  auto faulty = std::make_unique<FaultyDevice>(device);
+  faulty->initialise();
+  faulty->faults().arm({.failing_call = first, .failing_calls = last - first + 1});
+  std::unique_ptr<Allocator> allocator = make(settings, *faulty);
+  allocator->keep(std::move(faulty));
+  return allocator;
+}
+
 constexpr Strategy kStrategies[] = {
     {"grab-all", "takes all free memory but a reserve at the start, as TensorFlow does by default",
      make_grab_all},
@@ -182,7 +195,8 @@ std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Devi
   if (settings.limit_scope == LimitScope::kProcess) {
     start_everything_else(device, *settings.limit_bytes);
   }
-  std::unique_ptr<Allocator> allocator = make(settings, device);
+  std::unique_ptr<Allocator> allocator =
+      settings.failing_calls ? make_failing(make, settings, device) : make(settings, device);
   if (!settings.record_path.empty()) allocator->set_observer(recorder(settings.record_path));
   return allocator;
 }

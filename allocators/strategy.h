@@ -27,7 +27,14 @@ struct StrategySettings {
   std::string plugin_path = {};
   std::function<std::unique_ptr<Allocator>(const StrategySettings&, Device&)> make = {};
   std::string record_path = {};  // where a trace of all that is asked is written; nowhere when empty
-  bool allow_growth = false;     // makes strategies that take their pool at once grow it instead
+  // Which of the strategy's calls to the driver fail, counted from 1, the last one included.
+  struct FailingCalls {
+    int64_t first = 0;
+    int64_t last = 0;
+    bool operator==(const FailingCalls&) const = default;
+  };
+  std::optional<FailingCalls> failing_calls = {};
+  bool allow_growth = false;  // makes strategies that take their pool at once grow it instead
 };
 
 struct Strategy {

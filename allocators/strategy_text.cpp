@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -16,6 +18,27 @@ template <typename T>
 void set_once(std::optional<T>& target, T value, std::string_view what) {
   if (target) throw InvalidArgument(fmt::format("{} is given twice", what));
   target = value;
+}
+
+int64_t parse_call(std::string_view text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < 1) {
+    throw InvalidArgument(fmt::format("fail is '{}': calls are counted from 1", text));
+  }
+  return number;
+}
+
+// "3", "3.." and "3..5".
+StrategySettings::FailingCalls parse_calls(std::string_view text) {
+  constexpr std::string_view kTo = "..";
+  const size_t at = text.find(kTo);
+  const int64_t first = parse_call(text.substr(0, at));
+  if (at == std::string_view::npos) return {first, first};
+  const std::string_view rest = text.substr(at + kTo.size());
+  const int64_t last = rest.empty() ? std::numeric_limits<int64_t>::max() : parse_call(rest);
+  if (last < first) throw InvalidArgument(fmt::format("fail is '{}': it ends before it begins", text));
+  return {first, last};
 }
 
 constexpr StrategyModifier kModifiers[] = {
@@ -40,6 +63,11 @@ constexpr StrategyModifier kModifiers[] = {
      [](std::string_view value, StrategySettings& settings) {
        if (!settings.record_path.empty()) throw InvalidArgument("record is given twice");
        settings.record_path = value;
+     }},
+    {"fail", "CALLS",
+     "these calls to the driver fail: the third is 3, from the third on 3.., up to the fifth 3..5",
+     [](std::string_view value, StrategySettings& settings) {
+       set_once(settings.failing_calls, parse_calls(value), "fail");
      }},
     {"allow-growth", "", "a pool that is taken at the start grows instead",
      [](std::string_view, StrategySettings& settings) { settings.allow_growth = true; }},

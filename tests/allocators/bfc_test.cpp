@@ -27,19 +27,6 @@ class Bfc : public testing::Test {
   CpuDevice cpu_{8 * kGiB};
 };
 
-TEST_F(Bfc, TwentyOneBinsDoubleFrom256BytesTo256MiB) {
-  EXPECT_EQ(BfcAllocator::kBins, 21);
-  for (int bin = 0; bin < BfcAllocator::kBins; ++bin) {
-    EXPECT_EQ(BfcAllocator::bin_of(int64_t{256} << bin), bin);
-    if (bin > 0) {
-      EXPECT_EQ(BfcAllocator::bin_of((int64_t{256} << bin) - 256), bin - 1);
-    }
-  }
-  EXPECT_EQ(BfcAllocator::bin_of(256 * kMiB), 20);
-  EXPECT_EQ(BfcAllocator::bin_of(140 * kGiB), 20);
-  EXPECT_EQ(BfcAllocator::bin_of(1), 0);
-}
-
 TEST_F(Bfc, RegionsDoubleFromTwoMiB) {
   BfcAllocator allocator = doubling();
   EXPECT_TRUE(allocator.region_bytes().empty());

@@ -40,6 +40,35 @@ TEST(StrategyText, WhatComesOutMakesTheAllocatorThatItSays) {
   EXPECT_EQ(growing->limit_bytes(), 96 * kMiB);
 }
 
+TEST(StrategyText, FailNamesTheCallsThatFail) {
+  using Calls = StrategySettings::FailingCalls;
+  EXPECT_EQ(parse_strategy("caching").failing_calls, std::nullopt);
+  EXPECT_EQ(parse_strategy("caching+fail=3").failing_calls, (Calls{3, 3}));
+  EXPECT_EQ(parse_strategy("caching+fail=3..5").failing_calls, (Calls{3, 5}));
+  EXPECT_EQ(parse_strategy("caching+fail=3..").failing_calls, (Calls{3, INT64_MAX}));
+}
+
+// The second segment does not come, whatever the device has.
+TEST(StrategyText, ACallThatFailsIsOutOfMemoryUnlessATrimMakesTheNextOneSucceed) {
+  TestDevice device(TestDeviceKind::kSimulated);
+  const auto for_ever = make_allocator(parse_strategy("caching+fail=2.."), device.device());
+  void* first = for_ever->allocate(30 * kMiB);
+  EXPECT_THROW(for_ever->allocate(30 * kMiB), OutOfMemory);
+  for_ever->deallocate(first, 30 * kMiB);
+  first = for_ever->allocate(20 * kMiB);  // from the segment that is there
+  EXPECT_EQ(for_ever->statistics().driver_allocations, 1);
+  for_ever->deallocate(first, 20 * kMiB);
+
+  const auto once = make_allocator(parse_strategy("caching+fail=2"), device.device());
+  first = once->allocate(30 * kMiB);
+  once->deallocate(first, 30 * kMiB);
+  void* second = once->allocate(40 * kMiB);
+  EXPECT_EQ(once->statistics().retries, 1);
+  once->deallocate(second, 40 * kMiB);
+
+  EXPECT_THROW(make_allocator(parse_strategy("hard-limit=96MiB+fail=1.."), device.device()), OutOfMemory);
+}
+
 struct BadText {
   const char *text, *part;
 };
@@ -57,20 +86,21 @@ TEST_P(RefusedStrategy, NamesWhatIsWrong) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, RefusedStrategy,
-    testing::Values(BadText{"grow-all", "did you mean 'grab-all'?"}, BadText{"", "has no name"},
-                    BadText{"+limit=1GiB", "has no name"}, BadText{"grab-all+", "has no name"},
-                    BadText{"grab-all++allow-growth", "has no name"},
-                    BadText{"grab-all+limt=1GiB", "did you mean 'limit'?"},
-                    BadText{"grab-all+limit", "limit=SIZE"}, BadText{"grab-all+limit=", "has no value"},
-                    BadText{"grab-all+limit=x", "does not start with a number"},
-                    BadText{"grab-all+limit=-1", "negative"},
-                    BadText{"grab-all=1GiB+limit=2GiB", "limit is given twice"},
-                    BadText{"grab-all+fraction=2", "at most 1"},
-                    BadText{"grab-all+fraction=0.5+fraction=0.5", "twice"},
-                    BadText{"grab-all+allow-growth=1", "takes no value"},
-                    BadText{"grab-all+limit=1GiB:a=b", "unknown unit"}, BadText{"grab-all:", "not KEY=VALUE"},
-                    BadText{"grab-all:gc", "not KEY=VALUE"}, BadText{"grab-all:gc=0.8", "none called 'gc'"},
-                    BadText{"grab-all:a=1,a=2", "given twice"}));
+    testing::Values(
+        BadText{"grow-all", "did you mean 'grab-all'?"}, BadText{"", "has no name"},
+        BadText{"+limit=1GiB", "has no name"}, BadText{"grab-all+", "has no name"},
+        BadText{"grab-all++allow-growth", "has no name"},
+        BadText{"grab-all+limt=1GiB", "did you mean 'limit'?"}, BadText{"grab-all+limit", "limit=SIZE"},
+        BadText{"grab-all+limit=", "has no value"},
+        BadText{"grab-all+limit=x", "does not start with a number"}, BadText{"grab-all+limit=-1", "negative"},
+        BadText{"grab-all=1GiB+limit=2GiB", "limit is given twice"},
+        BadText{"grab-all+fraction=2", "at most 1"}, BadText{"grab-all+fraction=0.5+fraction=0.5", "twice"},
+        BadText{"grab-all+allow-growth=1", "takes no value"}, BadText{"caching+fail=0", "counted from 1"},
+        BadText{"caching+fail=x", "counted from 1"}, BadText{"caching+fail=5..3", "ends before it begins"},
+        BadText{"caching+fail=1+fail=2", "fail is given twice"},
+        BadText{"grab-all+limit=1GiB:a=b", "unknown unit"}, BadText{"grab-all:", "not KEY=VALUE"},
+        BadText{"grab-all:gc", "not KEY=VALUE"}, BadText{"grab-all:gc=0.8", "none called 'gc'"},
+        BadText{"grab-all:a=1,a=2", "given twice"}));
 
 constexpr StrategyOption kSome[] = {{"max_split", "SIZE", "none", ""}, {"gc", "SHARE", "none", ""}};
 

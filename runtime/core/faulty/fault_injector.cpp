@@ -10,7 +10,9 @@ void FaultInjector::arm(const FaultPlan& plan) {
 
 bool FaultInjector::next_call_fails() {
   const std::lock_guard lock(mutex_);
-  return ++calls_ == plan_.failing_call;
+  ++calls_;
+  return plan_.failing_call > 0 && calls_ >= plan_.failing_call &&
+         calls_ - plan_.failing_call < plan_.failing_calls;
 }
 
 int64_t FaultInjector::calls() const {

@@ -8,8 +8,9 @@
 namespace headroom {
 
 struct FaultPlan {
-  int64_t failing_call = 0;  // this call, counted from 1, fails once; 0: none does
-  int64_t drop_call = 0;     // from this call on others hold `drop_bytes` more of the device; 0: never
+  int64_t failing_call = 0;   // this call, counted from 1, fails; 0: none does
+  int64_t failing_calls = 1;  // and so many in a row with it
+  int64_t drop_call = 0;      // from this call on others hold `drop_bytes` more of the device; 0: never
   int64_t drop_bytes = 0;
 };
 
