@@ -16,6 +16,10 @@ namespace {
 // logarithm of the ratio of block sizes would do in the worst case, and 2 to 3 times in practice.
 constexpr int64_t kAddressesPerByte = 4;
 constexpr int64_t kMostAddresses = 1023 * kGiB;  // less than 2^31 units of 512 B
+// What is wasted is 4 to 14 pages, whatever their size, and a page costs 40 us to move, whatever its size. So
+// pages that move often may be as large as wastes 1 %; "often" is once this share of what is held has moved.
+constexpr int64_t kPagesHeld = 1024;
+constexpr int64_t kShareMoved = 4;
 
 VirtualMemory& virtual_memory_of(Device& device) {
   VirtualMemory* memory = device.memory().virtual_memory();
@@ -32,17 +36,17 @@ int64_t page_of(int64_t wanted_bytes, int64_t granularity_bytes) {
   return granularity_bytes * static_cast<int64_t>(std::bit_ceil(granules));
 }
 
-int64_t addresses_for(Device& device, int64_t page_bytes) {
-  const int64_t total = device.memory().info().total;
-  return round_up(std::min(kMostAddresses, kAddressesPerByte * total), page_bytes);
+int64_t addresses_for(Device& device) {
+  return std::min(kMostAddresses, kAddressesPerByte * device.memory().info().total);
 }
 
 }  // namespace
 
-MappedAllocator::Space::Space(VirtualMemory& virtual_memory, int64_t range_bytes, int64_t page_bytes,
+MappedAllocator::Space::Space(VirtualMemory& virtual_memory, int64_t range_bytes, int64_t bytes_of_page,
                               MappedRange::Fit fit)
     : memory(virtual_memory),
-      bytes(range_bytes),
+      page_bytes(bytes_of_page),
+      bytes(round_up(range_bytes, page_bytes)),
       base(static_cast<char*>(memory.try_reserve_range(bytes))),
       range(bytes, page_bytes, fit) {}
 
@@ -50,31 +54,44 @@ MappedAllocator::Space::~Space() {
   memory.release_range(base, bytes);
 }
 
-MappedAllocator::Lane::Lane(VirtualMemory& memory, Stream stream, int64_t addresses, int64_t page_bytes)
-    : StreamLane(stream),
-      small(memory, addresses, page_bytes, MappedRange::Fit::kBest),
-      large(memory, addresses, page_bytes, MappedRange::Fit::kFirst) {}
-
-bool MappedAllocator::Lane::has(const void* pointer, int64_t bytes) {
-  const Space& space = space_of(round_up(bytes, SizeBins::kUnit));
-  const auto address = reinterpret_cast<uintptr_t>(pointer), base = reinterpret_cast<uintptr_t>(space.base);
-  return address >= base && address - base < static_cast<uintptr_t>(space.bytes);
+// Only where pages are mapped already.
+Allocator::Block MappedAllocator::Space::take(int64_t block_bytes) {
+  const int64_t offset = range.take(block_bytes);
+  return offset < 0 ? Block{} : Block{base + offset, block_bytes};
 }
 
-// Only where pages are mapped already.
+bool MappedAllocator::Space::has(const void* pointer) const {
+  const auto address = reinterpret_cast<uintptr_t>(pointer), first = reinterpret_cast<uintptr_t>(base);
+  return address >= first && address - first < static_cast<uintptr_t>(bytes);
+}
+
+MappedAllocator::Lane::Lane(VirtualMemory& memory, Stream stream, int64_t addresses, int64_t page_bytes)
+    : StreamLane(stream), small(memory, addresses, page_bytes, MappedRange::Fit::kBest) {
+  large.push_back(std::make_unique<Space>(memory, addresses, page_bytes, MappedRange::Fit::kFirst));
+}
+
 Allocator::Block MappedAllocator::Lane::take(int64_t bytes) {
   const int64_t rounded = round_up(bytes, SizeBins::kUnit);
-  Space& space = space_of(rounded);
-  const int64_t offset = space.range.take(rounded);
-  return offset < 0 ? Block{} : Block{space.base + offset, rounded};
+  if (rounded <= kSmallBytes) return small.take(rounded);
+  Block block;
+  for (size_t i = large.size(); i > 0 && block.pointer == nullptr; --i) block = large[i - 1]->take(rounded);
+  return block;
 }
 
 int64_t MappedAllocator::Lane::give_back(void* pointer, int64_t bytes) noexcept {
-  if (!has(pointer, bytes)) return 0;
+  Space* space = space_with(pointer, bytes);
+  if (space == nullptr) return 0;
   const int64_t rounded = round_up(bytes, SizeBins::kUnit);
-  Space& space = space_of(rounded);
-  const int64_t offset = static_cast<char*>(pointer) - space.base;
-  return space.range.give_back(offset, rounded, ++now) ? rounded : 0;
+  const int64_t offset = static_cast<char*>(pointer) - space->base;
+  return space->range.give_back(offset, rounded, ++now) ? rounded : 0;
+}
+
+MappedAllocator::Space* MappedAllocator::Lane::space_with(const void* pointer, int64_t bytes) {
+  if (round_up(bytes, SizeBins::kUnit) <= kSmallBytes) return small.has(pointer) ? &small : nullptr;
+  for (const std::unique_ptr<Space>& space : large) {
+    if (space->has(pointer)) return space.get();
+  }
+  return nullptr;
 }
 
 MappedAllocator::MappedAllocator(Device& device, std::string name, std::optional<Limit> limit,
@@ -83,7 +100,8 @@ MappedAllocator::MappedAllocator(Device& device, std::string name, std::optional
       device_(device),
       memory_(virtual_memory_of(device)),
       page_bytes_(page_of(page_bytes, memory_.granularity_bytes())),
-      addresses_(addresses_for(device, page_bytes_)) {}
+      page_may_grow_(page_bytes == 0),
+      addresses_(addresses_for(device)) {}
 
 MappedAllocator::~MappedAllocator() {
   try {
@@ -94,7 +112,7 @@ MappedAllocator::~MappedAllocator() {
     for (size_t page = 0; page < space.pages.size(); ++page) {
       const PhysicalBlock& block = space.pages[page];
       if (block.bytes == 0) continue;
-      memory_.unmap(space.base + static_cast<int64_t>(page) * page_bytes_, block);
+      memory_.unmap(space.base + static_cast<int64_t>(page) * space.page_bytes, block);
       memory_.release(block);
     }
   });
@@ -105,12 +123,16 @@ Allocator::Block MappedAllocator::do_allocate(int64_t bytes, Stream stream) {
   Lane* lane = lane_of(stream);
   if (lane == nullptr) return {};
   compare_clocks();
+  Block block = lane->take(bytes);
+  if (block.pointer != nullptr) return block;
   const int64_t rounded = round_up(bytes, SizeBins::kUnit);
-  Space& space = lane->space_of(rounded);
-  int64_t offset = space.range.take(rounded);
-  if (offset < 0) offset = allocate_with_pages(space, rounded);
-  if (offset < 0) return {};
-  return {space.base + offset, rounded};
+  if (rounded <= kSmallBytes) return allocate_with_pages(lane->small, rounded);
+  grow_pages(*lane);
+  // Where large pages do not fit into what is left, smaller ones may.
+  for (size_t i = lane->large.size(); i > 0 && block.pointer == nullptr; --i) {
+    block = allocate_with_pages(*lane->large[i - 1], rounded);
+  }
+  return block;
 }
 
 int64_t MappedAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
@@ -131,7 +153,7 @@ int64_t MappedAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stre
 int64_t MappedAllocator::do_trim() noexcept {
   compare_clocks();
   try {
-    if (idle_pages() > 0) wait_for_streams();
+    if (idle_bytes() > 0) wait_for_streams();
     for_each_space([&](Space& space) {
       const int64_t all = space.range.idle_pages();
       for (auto idle = space.range.oldest_idle_pages(all); idle.count > 0;
@@ -141,78 +163,122 @@ int64_t MappedAllocator::do_trim() noexcept {
     });
   } catch (const std::exception&) {  // what is unmapped by now can still go back
   }
-  const auto bytes = static_cast<int64_t>(spare_.size()) * page_bytes_;
-  for (const PhysicalBlock& block : spare_) {
-    memory_.release(block);
-    count_driver_call(-page_bytes_);
+  int64_t bytes = 0;
+  while (!spare_.empty()) {
+    bytes += spare_.back().bytes;
+    release_spare(spare_.size() - 1);
   }
-  spare_.clear();
   return bytes;
 }
 
 // What one request could have without a new page: idle pages can be brought together under one block.
 int64_t MappedAllocator::largest_free_block() const {
-  int64_t largest = (idle_pages() + static_cast<int64_t>(spare_.size())) * page_bytes_;
+  int64_t largest = movable_bytes();
   for_each_space(
       [&](const Space& space) { largest = std::max(largest, space.range.largest_mapped_piece()); });
   return largest;
 }
 
-// The offset of a block under which pages had to be mapped; -1, and nothing has changed, when there are not
-// enough.
-int64_t MappedAllocator::allocate_with_pages(Space& space, int64_t bytes) {
-  const auto spare = static_cast<int64_t>(spare_.size());
-  const MappedRange::Place place = space.range.find_place(bytes, idle_pages() + spare);
-  if (place.offset < 0 || place.new_pages * page_bytes_ > reservable_bytes()) return -1;
+// A block under which pages had to be mapped; a null one, and nothing has changed, when there are not enough.
+Allocator::Block MappedAllocator::allocate_with_pages(Space& space, int64_t bytes) {
+  const MappedRange::Place place = space.range.find_place(bytes, movable_bytes() / space.page_bytes);
+  if (place.offset < 0 || place.new_pages * space.page_bytes > reservable_bytes()) return {};
   missing_pages_.clear();
   space.range.occupy(place, bytes, missing_pages_);
   bool done = false;
   try {
-    const int64_t frontier = (place.offset + bytes - 1) / page_bytes_ + 1;
+    const int64_t frontier = (place.offset + bytes - 1) / space.page_bytes + 1;
     if (frontier > static_cast<int64_t>(space.pages.size()))
       space.pages.resize(static_cast<size_t>(frontier));
-    done = collect_pages(place.missing_pages) && map_pages(space);
+    done = collect_pages(space.page_bytes, place.missing_pages) && map_pages(space);
   } catch (...) {
     undo(space, place.offset, bytes);
     throw;
   }
   if (!done) undo(space, place.offset, bytes);
-  return done ? place.offset : -1;
+  return done ? Block{space.base + place.offset, bytes} : Block{};
 }
 
-// Sees to `count` spare pages: new ones where idle ones do not suffice, which is tried first, because it can
-// fail.
-bool MappedAllocator::collect_pages(int64_t count) {
-  spare_.reserve(static_cast<size_t>(count));
-  const size_t spare_before = spare_.size();
-  const auto have = static_cast<int64_t>(spare_before) + idle_pages();
-  for (int64_t needed = count - have; needed > 0; --needed) {
-    const auto block = memory_.try_create(page_bytes_);
-    if (!block) {
-      for (; spare_.size() > spare_before; spare_.pop_back()) {
-        memory_.release(spare_.back());
-        count_driver_call(-page_bytes_);
-      }
-      return false;
+// Larger pages for what the lane maps from now on. What lies on smaller ones stays there; they are given back
+// for larger ones as they become idle and are needed.
+void MappedAllocator::grow_pages(Lane& lane) {
+  if (!page_may_grow_ || moved_bytes_ < held_bytes_ / kShareMoved) return;
+  const int64_t affordable = held_bytes_ / kPagesHeld / page_bytes_;
+  if (affordable == 0) return;
+  const int64_t page = page_bytes_ * static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(affordable)));
+  if (page <= lane.large.back()->page_bytes) return;
+  auto space = std::make_unique<Space>(memory_, addresses_, page, MappedRange::Fit::kFirst);
+  if (space->base != nullptr) lane.large.push_back(std::move(space));
+  moved_bytes_ = 0;
+}
+
+// Sees to `count` spare pages of that size: new ones where what is idle does not suffice, which is tried
+// first, because it can fail.
+bool MappedAllocator::collect_pages(int64_t page_bytes, int64_t count) {
+  spare_.reserve(spare_.size() + static_cast<size_t>(count));
+  if (!create_pages(page_bytes, count - movable_bytes() / page_bytes)) return false;
+  int64_t given_back = 0;  // of pages of other sizes
+  for (;;) {
+    const int64_t missing = count - spare_pages(page_bytes);
+    if (missing <= 0) return true;
+    if (given_back >= page_bytes) {
+      if (!create_pages(page_bytes, 1)) return false;
+      given_back -= page_bytes;
+      continue;
     }
-    count_driver_call(page_bytes_);
-    spare_.push_back(*block);
-  }
-  while (static_cast<int64_t>(spare_.size()) < count) {
+    const auto other = std::find_if(spare_.begin(), spare_.end(),
+                                    [&](const PhysicalBlock& block) { return block.bytes != page_bytes; });
+    if (other != spare_.end()) {
+      given_back += other->bytes;
+      release_spare(static_cast<size_t>(other - spare_.begin()));
+      continue;
+    }
     Space& from = with_oldest_idle();
-    const auto idle = from.range.oldest_idle_pages(count - static_cast<int64_t>(spare_.size()));
+    const int64_t wanted = (missing * page_bytes - given_back - 1) / from.page_bytes + 1;
+    const auto idle = from.range.oldest_idle_pages(wanted);
     if (idle.freed_at > waited_at_) wait_for_streams();
     unmap_idle(from, idle);
+    moved_bytes_ += idle.count * from.page_bytes;
+  }
+}
+
+// All of them or, where one is refused, none.
+bool MappedAllocator::create_pages(int64_t page_bytes, int64_t count) {
+  for (int64_t created = 0; created < count; ++created) {
+    const auto block = memory_.try_create(page_bytes);
+    if (!block) {
+      for (; created > 0; --created) release_spare(spare_.size() - 1);
+      return false;
+    }
+    count_driver_call(page_bytes);
+    held_bytes_ += page_bytes;
+    spare_.push_back(*block);
   }
   return true;
 }
 
+void MappedAllocator::release_spare(size_t index) noexcept {
+  const PhysicalBlock block = spare_[index];
+  spare_.erase(spare_.begin() + static_cast<std::ptrdiff_t>(index));
+  memory_.release(block);
+  count_driver_call(-block.bytes);
+  held_bytes_ -= block.bytes;
+}
+
+int64_t MappedAllocator::spare_pages(int64_t page_bytes) const {
+  return std::count_if(spare_.begin(), spare_.end(),
+                       [&](const PhysicalBlock& block) { return block.bytes == page_bytes; });
+}
+
 bool MappedAllocator::map_pages(Space& space) {
   for (const int64_t page : missing_pages_) {
-    if (!memory_.try_map(space.base + page * page_bytes_, spare_.back())) return false;
+    const auto spare = std::find_if(spare_.rbegin(), spare_.rend(), [&](const PhysicalBlock& block) {
+      return block.bytes == space.page_bytes;
+    });
+    if (!memory_.try_map(space.base + page * space.page_bytes, *spare)) return false;
     count_driver_call(0);
-    space.pages[static_cast<size_t>(page)] = spare_.back();
-    spare_.pop_back();
+    space.pages[static_cast<size_t>(page)] = *spare;
+    spare_.erase(std::next(spare).base());
   }
   return true;
 }
@@ -222,7 +288,7 @@ void MappedAllocator::unmap_idle(Space& space, const MappedRange::IdlePages& idl
   space.range.unmap(idle.first, idle.count);
   for (int64_t page = idle.first; page < idle.first + idle.count; ++page) {
     PhysicalBlock& block = space.pages[static_cast<size_t>(page)];
-    memory_.unmap(space.base + page * page_bytes_, block);
+    memory_.unmap(space.base + page * space.page_bytes, block);
     count_driver_call(0);
     spare_.push_back(block);
     block = {};
@@ -250,16 +316,23 @@ MappedAllocator::Space& MappedAllocator::with_oldest_idle() {
   return *oldest;
 }
 
-int64_t MappedAllocator::idle_pages() const {
-  int64_t pages = 0;
-  for_each_space([&](const Space& space) { pages += space.range.idle_pages(); });
-  return pages;
+int64_t MappedAllocator::idle_bytes() const {
+  int64_t bytes = 0;
+  for_each_space([&](const Space& space) { bytes += space.range.idle_pages() * space.page_bytes; });
+  return bytes;
+}
+
+// What can be brought together under one block.
+int64_t MappedAllocator::movable_bytes() const {
+  int64_t bytes = idle_bytes();
+  for (const PhysicalBlock& block : spare_) bytes += block.bytes;
+  return bytes;
 }
 
 template <typename Visit>
 void MappedAllocator::for_each_space(const Visit& visit) const {
   for (Lane* lane : own_lanes_) {
-    visit(lane->large);
+    for (const std::unique_ptr<Space>& space : lane->large) visit(*space);
     visit(lane->small);
   }
 }
@@ -270,7 +343,7 @@ MappedAllocator::Lane* MappedAllocator::lane_of(Stream stream) {
     if (lane->stream() == stream) return lane;
   }
   auto made = std::make_unique<Lane>(memory_, stream, addresses_, page_bytes_);
-  if (made->small.base == nullptr || made->large.base == nullptr) return nullptr;
+  if (made->small.base == nullptr || made->large.front()->base == nullptr) return nullptr;
   own_lanes_.reserve(own_lanes_.size() + 1);
   Lane* lane = made.get();
   add_lane(std::move(made));

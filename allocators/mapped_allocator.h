@@ -13,7 +13,7 @@
 namespace headroom {
 
 inline constexpr StrategyOption kMappedOptions[] = {
-    {"page", "SIZE", "the device's granularity", "bytes of one physical block, all of which moves at once"},
+    {"page", "SIZE", "by what is held", "bytes of one physical block, all of which moves at once"},
 };
 
 class MappedAllocator final : public Allocator {
@@ -22,11 +22,13 @@ class MappedAllocator final : public Allocator {
   static constexpr int64_t kSmallBytes = MappedRange::kSmallestOfFirstFit;
 
   // Streams that memory was allocated on must live as long as this, which waits for their work before it
-  // unmaps. Pages of `page_bytes`, rounded up to the device's granularity times a power of two. Throws
-  // InvalidArgument when the device has no virtual memory.
+  // unmaps. Pages of `page_bytes`, rounded up to the device's granularity times a power of two; with 0 they
+  // begin at the granularity and grow with what is held where they move often. Throws InvalidArgument when
+  // the device has no virtual memory.
   MappedAllocator(Device& device, std::string name, std::optional<Limit> limit, int64_t page_bytes = 0);
   ~MappedAllocator() override;
 
+  // Of the first pages, and of all of them when their size was asked for.
   int64_t page_bytes() const { return page_bytes_; }
 
  private:
@@ -38,8 +40,11 @@ class MappedAllocator final : public Allocator {
     Space(const Space&) = delete;
     Space& operator=(const Space&) = delete;
 
+    Block take(int64_t block_bytes);
+    bool has(const void* pointer) const;
+
     VirtualMemory& memory;
-    const int64_t bytes;
+    const int64_t page_bytes, bytes;
     char* const base;
     MappedRange range;
     std::vector<PhysicalBlock> pages;
@@ -58,39 +63,48 @@ class MappedAllocator final : public Allocator {
    public:
     Lane(VirtualMemory& memory, Stream stream, int64_t addresses, int64_t page_bytes);
 
-    Space& space_of(int64_t bytes) { return bytes <= kSmallBytes ? small : large; }
-    bool has(const void* pointer, int64_t bytes);
+    Block take(int64_t bytes) override;
     int64_t give_back(void* pointer, int64_t bytes) noexcept override;
+    bool has(const void* pointer, int64_t bytes) { return space_with(pointer, bytes) != nullptr; }
 
-    Space small, large;
+    Space small;
+    std::vector<std::unique_ptr<Space>> large;  // the one with the largest pages last
     int64_t now = 0;  // counts what is given back here, on from the other lanes' when they were last compared
 
    private:
-    Block take(int64_t bytes) override;
+    Space* space_with(const void* pointer, int64_t bytes);
   };
 
   Lane* lane_of(Stream stream);
   template <typename Visit>
   void for_each_space(const Visit& visit) const;
-  int64_t allocate_with_pages(Space& space, int64_t bytes);
-  bool collect_pages(int64_t count);
+  Block allocate_with_pages(Space& space, int64_t bytes);
+  void grow_pages(Lane& lane);
+  bool collect_pages(int64_t page_bytes, int64_t count);
+  bool create_pages(int64_t page_bytes, int64_t count);
+  void release_spare(size_t index) noexcept;
+  int64_t spare_pages(int64_t page_bytes) const;
   bool map_pages(Space& space);
   void unmap_idle(Space& space, const MappedRange::IdlePages& idle);
   void undo(Space& space, int64_t offset, int64_t bytes) noexcept;
   Space& with_oldest_idle();
-  int64_t idle_pages() const;
+  int64_t idle_bytes() const;
+  int64_t movable_bytes() const;
   void compare_clocks() noexcept;
   void wait_for_streams();
 
   Device& device_;
   VirtualMemory& memory_;
   const int64_t page_bytes_;
+  const bool page_may_grow_;
   const int64_t addresses_;  // of one range
   std::vector<Lane*> own_lanes_;
   std::vector<PhysicalBlock> spare_;    // pages mapped nowhere
   std::vector<int64_t> missing_pages_;  // under the block that is being placed
   int64_t now_ = 0;                     // the latest time of all lanes when they were last compared
   int64_t waited_at_ = 0;               // work on what was freed by then is done
+  int64_t held_bytes_ = 0;
+  int64_t moved_bytes_ = 0;  // since pages last grew
 };
 
 }  // namespace headroom

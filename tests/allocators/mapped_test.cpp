@@ -152,6 +152,52 @@ TEST_F(Mapped, PagesMayBeLargerThanTheDevicesGranularity) {
   EXPECT_EQ(allocator.statistics().driver_allocations, 2);
 }
 
+// Two streams that use the same memory in turns, on a device large enough for pages to grow.
+class MappedPagesGrow : public testing::Test {
+ protected:
+  static constexpr int64_t kHeld = 5 * kGiB;
+
+  // Mappings of the last of some turns.
+  int64_t mappings_of_a_turn(MappedAllocator& allocator) {
+    int64_t before = 0;
+    for (int turn = 0; turn < 8; ++turn) {
+      before = allocator.statistics().driver_mappings;
+      const Stream stream = turn % 2 == 0 ? Stream{} : other_;
+      allocator.deallocate(allocator.allocate(kHeld, stream), kHeld, stream);
+    }
+    return allocator.statistics().driver_mappings - before;
+  }
+
+  SimulatedGpu gpu_{find_profile("h200"), 0, Backing::kNone};
+  const Stream other_ = gpu_.new_stream();
+};
+
+TEST_F(MappedPagesGrow, WhereTheyMoveOftenAndTheirSizeWasNotAskedFor) {
+  MappedAllocator fixed(gpu_, "mapped", Limit{kHeld}, kPage);
+  EXPECT_EQ(mappings_of_a_turn(fixed), 2 * (kHeld / kPage));
+  fixed.trim();
+  MappedAllocator growing(gpu_, "mapped", Limit{kHeld});
+  EXPECT_EQ(mappings_of_a_turn(growing), 2 * (kHeld / (2 * kPage)));
+  EXPECT_EQ(growing.statistics().reserved.current, kHeld);
+  EXPECT_EQ(growing.statistics().reserved.peak, kHeld);
+}
+
+TEST_F(MappedPagesGrow, AndAreExchangedForSmallOnesWhereOnlyThoseFit) {
+  const int64_t before = gpu_.memory().info().process;
+  {
+    MappedAllocator allocator(gpu_, "mapped", Limit{kHeld});
+    mappings_of_a_turn(allocator);
+    void* small = allocator.allocate(1000);
+    void* rest = allocator.allocate(kHeld - kPage);
+    EXPECT_THROW(allocator.allocate(kMiB), OutOfMemory);
+    allocator.deallocate(rest, kHeld - kPage);
+    allocator.deallocate(allocator.allocate(kHeld - kPage, other_), kHeld - kPage, other_);
+    allocator.deallocate(small, 1000);
+    EXPECT_EQ(allocator.statistics().reserved.peak, kHeld);
+  }
+  EXPECT_EQ(gpu_.memory().info().process, before);
+}
+
 // 0.55 M, free it, 0.1 M, 0.55 M of a pool of M: Flashlight's smallest published case of fragmentation.
 TEST_F(Mapped, ServesTheSmallestPublishedFragmentationCase) {
   MappedAllocator allocator = make(Limit{100 * kMiB});
