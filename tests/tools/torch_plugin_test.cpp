@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/scratch_folder.h"
 #include "tools/torch/headroom_torch.h"
 
 namespace {
@@ -75,6 +79,27 @@ TEST_F(TorchPlugin, ServesStreamsAndDevicesAndEmptiesItsCache) {
   empty_cache_();
   EXPECT_EQ(statistics()["reserved_bytes"], 0);
   EXPECT_EQ(statistics(1)["reserved_bytes"], 0);
+}
+
+TEST_F(TorchPlugin, ARecordingIsWholeWhenTheProgramEnds) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  // The child, a process of its own, takes the parent's folder.
+  std::optional<headroom::ScratchFolder> folder;
+  if (std::getenv("HEADROOM_TEST_RECORDING") == nullptr) {
+    setenv("HEADROOM_TEST_RECORDING", (folder.emplace() / "run.trace").c_str(), 1);
+  }
+  const std::string recording = std::getenv("HEADROOM_TEST_RECORDING");
+  const auto run = [&] {
+    open(("caching+record=" + recording).c_str());
+    for (int i = 0; i < 10; ++i) free_(malloc_(kMiB, 0, nullptr), kMiB, 0, nullptr);
+    std::exit(0);
+  };
+  EXPECT_EXIT(run(), testing::ExitedWithCode(0), "");
+  std::ifstream file(recording);
+  int frees = 0;
+  for (std::string line; std::getline(file, line);) frees += line.starts_with("f,");
+  EXPECT_EQ(frees, 10);
+  unsetenv("HEADROOM_TEST_RECORDING");
 }
 
 TEST_F(TorchPlugin, AFractionThatIsSetFirstIsALimit) {

@@ -53,6 +53,18 @@ std::unique_ptr<Device> make_device(int ordinal) {
   return make_cuda_device({.ordinal = ordinal});
 }
 
+template <typename F>
+void for_each_allocator(F f) {
+  for (TorchDevice& torch : devices().all) {
+    if (Allocator* allocator = torch.allocator.load(std::memory_order_acquire)) f(*allocator);
+  }
+}
+
+// Writes the rest of recordings: the allocators themselves do not end.
+void end_recordings() {
+  for_each_allocator([](Allocator& allocator) { allocator.set_observer({}); });
+}
+
 Allocator& make(int ordinal) {
   const std::lock_guard lock(devices().mutex);
   TorchDevice& torch = device_at(ordinal);
@@ -63,6 +75,8 @@ Allocator& make(int ordinal) {
   }
   std::unique_ptr<Device> device = make_device(ordinal);
   std::unique_ptr<Allocator> allocator = make_allocator(settings, *device);
+  static const int registered = std::atexit(end_recordings);
+  (void)registered;
   torch.device = std::move(device);
   torch.allocator.store(allocator.get(), std::memory_order_release);
   return *allocator.release();
@@ -71,13 +85,6 @@ Allocator& make(int ordinal) {
 Allocator& allocator_of(int ordinal) {
   Allocator* const made = device_at(ordinal).allocator.load(std::memory_order_acquire);
   return made != nullptr ? *made : make(ordinal);
-}
-
-template <typename F>
-void for_each_allocator(F f) {
-  for (TorchDevice& torch : devices().all) {
-    if (Allocator* allocator = torch.allocator.load(std::memory_order_acquire)) f(*allocator);
-  }
 }
 
 }  // namespace

@@ -84,23 +84,23 @@ void* CudaMemory::try_allocate(int64_t bytes) {
 
 void CudaMemory::release(void* pointer, int64_t bytes) noexcept {
   if (pointer == nullptr) return;
-  {
-    const Timed timed(*this);
-    cudaFree(pointer);
-  }
   count(-bytes);
+  const Timed timed(*this);
+  cudaFree(pointer);
 }
 
-// Keeps the peaks: the driver is asked whenever more is held than ever before.
+// To be called behind what takes bytes and before what gives them back. Keeps the peaks: the driver, which
+// takes longer to answer than to map a page, is only asked when less is about to be held than ever before.
 void CudaMemory::count(int64_t bytes) {
-  bool is_peak = false;
+  bool leaves_peak = false;
   {
     const std::lock_guard lock(mutex_);
-    held_ += bytes;
-    is_peak = held_ > most_held_;
-    most_held_ = std::max(most_held_, held_);
+    leaves_peak = bytes < 0 && held_ > most_asked_at_;
+    if (leaves_peak) most_asked_at_ = held_;
   }
-  if (is_peak) info();
+  if (leaves_peak) info();
+  const std::lock_guard lock(mutex_);
+  held_ += bytes;
 }
 
 void CudaMemory::copy_to_device(void* device, const void* host, int64_t bytes) {

@@ -56,7 +56,8 @@ class CudaMemory final : public DeviceMemory {
   Ballast ballast_;
   mutable std::mutex mutex_;
   mutable int64_t peak_used_ = 0, peak_process_ = 0;
-  int64_t held_ = 0, most_held_ = 0;  // by try_allocate and virtual memory
+  int64_t held_ = 0;           // by try_allocate and virtual memory
+  int64_t most_asked_at_ = 0;  // the most that was held when the driver was asked
   std::atomic<double> driver_time_us_ = 0;
   CudaVirtualMemory virtual_memory_;
 };

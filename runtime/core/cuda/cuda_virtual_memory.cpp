@@ -84,11 +84,9 @@ std::optional<PhysicalBlock> CudaVirtualMemory::try_create(int64_t bytes) {
 }
 
 void CudaVirtualMemory::release(const PhysicalBlock& block) noexcept {
-  {
-    const Timed timed(*this);
-    Driver::instance().release_memory(block.handle);
-  }
   count_(-block.bytes);
+  const Timed timed(*this);
+  Driver::instance().release_memory(block.handle);
 }
 
 bool CudaVirtualMemory::try_map(void* address, const PhysicalBlock& block) {

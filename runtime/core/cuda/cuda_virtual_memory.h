@@ -11,7 +11,8 @@ namespace headroom::cuda {
 
 class CudaVirtualMemory final : public VirtualMemory {
  public:
-  // `count` is told of all bytes that come, and that go as a negative number. Makes no context.
+  // `count` is told of all bytes that have come, and of those about to go as a negative number. Makes no
+  // context.
   CudaVirtualMemory(int ordinal, std::function<void(int64_t bytes)> count);
 
   // False where the GPU or its driver has no such thing; then nothing below may be called.
