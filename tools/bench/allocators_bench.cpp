@@ -4,13 +4,11 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <barrier>
-#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "allocators/strategy.h"
@@ -19,12 +17,11 @@
 #include "runtime/core/bytes.h"
 #include "runtime/core/cuda/devices.h"
 #include "runtime/core/sim/simulated_gpu.h"
+#include "tools/bench/allocator_trials.h"
 #include "tools/bench/peers/peer.h"
 
 namespace headroom {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr const char* kUsage =
     "usage: allocators_bench [--device auto|cuda|sim] [--passes N] [--peers LIBRARY [--as NAME]]\n"
@@ -32,15 +29,6 @@ constexpr const char* kUsage =
     "Measures the strategies, or all allocators of a peers' library. SHARE limits a strategy to that "
     "multiple\n"
     "of each trace's largest live set. NAME replaces the name of the library's one allocator.\n";
-
-double ns_since(Clock::time_point begin) {
-  return std::chrono::duration<double, std::nano>(Clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // One of our strategies, made anew for each measurement.
 class Ours {
@@ -87,137 +75,21 @@ class Peer {
   const headroom_peer& peer_;
 };
 
-// Fields: "trace", who, which trace, ns per call of the first pass, the same of the later ones (median),
-// reserved over requested peak after the first pass and at the end, driver calls of the first pass and of the
-// last, us of the last pass inside the driver per call (0: not known).
-template <typename A>
-void play_trace(const std::string& who, const Trace& trace, int passes, Device& device, A& allocator) {
-  std::vector<void*> pointers(static_cast<size_t>(trace.blocks), nullptr);
-  const auto events = static_cast<double>(trace.events.size());
-  const auto ratio = [&] {
-    return static_cast<double>(allocator.reserved_peak_bytes()) / static_cast<double>(trace.peak_bytes);
-  };
-  double first_ns = 0, first_ratio = 0, driver_us = 0;
-  int64_t first_calls = 0, last_calls = 0;
-  std::vector<double> warm_ns;
-  for (int pass = 0; pass < passes; ++pass) {
-    const int64_t calls_before = allocator.driver_calls();
-    const double driver_us_before = device.driver_time_us();
-    const Clock::time_point begin = Clock::now();
-    for (const TraceEvent& event : trace.events) {
-      void*& pointer = pointers[static_cast<size_t>(event.block)];
-      if (event.allocates) {
-        pointer = allocator.allocate(event.bytes, {});
-      } else {
-        allocator.deallocate(pointer, event.bytes, {});
-        pointer = nullptr;
-      }
-    }
-    const double ns = ns_since(begin) / events;
-    driver_us = (device.driver_time_us() - driver_us_before) / events;
-    last_calls = calls_before < 0 ? -1 : allocator.driver_calls() - calls_before;
-    if (pass == 0) {
-      first_ns = ns;
-      first_ratio = ratio();
-      first_calls = last_calls;
-    } else {
-      warm_ns.push_back(ns);
-    }
-    for (const TraceEvent& event : trace.events) {  // what the trace never frees
-      void*& pointer = pointers[static_cast<size_t>(event.block)];
-      if (pointer != nullptr) allocator.deallocate(pointer, event.bytes, {});
-      pointer = nullptr;
-    }
-  }
-  fmt::print("trace\t{}\t{}\t{:.1f}\t{:.1f}\t{:.4f}\t{:.4f}\t{}\t{}\t{:.3f}\n", who,
-             std::filesystem::path(trace.name).stem().stem().string(), first_ns, median(warm_ns), first_ratio,
-             ratio(), first_calls, last_calls, driver_us);
+// Fields: "trace", who, which trace, ns per call of the first pass, of the later ones, and of their calls
+// without the driver, reserved over requested peak after the first pass and at the end, driver calls of the
+// first pass and of the last (-1: not known).
+void print_trace(const std::string& who, const Trace& trace, const TraceTimes& times) {
+  fmt::print("trace\t{}\t{}\t{:.1f}\t{:.1f}\t{:.1f}\t{:.4f}\t{:.4f}\t{}\t{}\n", who,
+             std::filesystem::path(trace.name).stem().stem().string(), times.first_ns, times.warm_ns,
+             times.own_ns, times.first_ratio, times.last_ratio, times.first_calls, times.last_calls);
 }
 
-// Fields: "pair", who, bytes, ns of one allocation with its deallocation: median of five times.
+// Fields: "threads", who, million calls a second of one thread and of all.
 template <typename A>
-void play_pairs(const std::string& who, int64_t bytes, A& allocator) {
-  constexpr int kPairs = 10'000, kTimes = 5;
-  std::vector<double> ns;
-  for (int time = -1; time < kTimes; ++time) {
-    const Clock::time_point begin = Clock::now();
-    for (int i = 0; i < kPairs; ++i) allocator.deallocate(allocator.allocate(bytes, {}), bytes, {});
-    if (time >= 0) ns.push_back(ns_since(begin) / kPairs);
-  }
-  fmt::print("pair\t{}\t{}\t{:.1f}\n", who, bytes, median(ns));
-}
-
-// What a thread keeps live: 64 blocks of 512 B to 2 MiB, of which it replaces one after the other, on a
-// stream of its own. The same sizes in the same order at every turn, so that the second turn is warm.
-template <typename A>
-class Worker {
- public:
-  static constexpr int kCalls = 40'000;
-
-  Worker(A& allocator, Stream stream, uint32_t seed) : allocator_(allocator), stream_(stream), seed_(seed) {}
-
-  void run() {
-    uint32_t random = seed_;
-    for (int i = 0; i < kCalls / 2; ++i) {
-      random = random * 1664525 + 1013904223;  // Numerical Recipes' generator
-      Block& block = blocks_[static_cast<size_t>(i) % std::size(blocks_)];
-      if (block.pointer != nullptr) allocator_.deallocate(block.pointer, block.bytes, stream_);
-      block.bytes = int64_t{512} << (random >> 8) % 13;
-      block.pointer = allocator_.allocate(block.bytes, stream_);
-    }
-    for (Block& block : blocks_) {
-      allocator_.deallocate(block.pointer, block.bytes, stream_);
-      block.pointer = nullptr;
-    }
-  }
-
- private:
-  struct Block {
-    void* pointer = nullptr;
-    int64_t bytes = 0;
-  };
-  A& allocator_;
-  const Stream stream_;
-  const uint32_t seed_;
-  Block blocks_[64];
-};
-
-// Millions of calls a second of all threads together: the median of five turns behind a warm one.
-template <typename A>
-double throughput(A& allocator, const std::vector<Stream>& streams, size_t threads) {
-  constexpr int kTurns = 6;
-  std::vector<double> rates;
-  Clock::time_point begin;
-  bool starts = true;
-  const auto note_time = [&]() noexcept {
-    if (!starts) {
-      rates.push_back(static_cast<double>(threads) * Worker<A>::kCalls / ns_since(begin) * 1e3);
-    }
-    starts = !starts;
-    begin = Clock::now();
-  };
-  std::barrier all(static_cast<std::ptrdiff_t>(threads), note_time);
-  std::vector<std::thread> running;
-  for (size_t i = 0; i < threads; ++i) {
-    running.emplace_back([&, i] {
-      Worker<A> worker(allocator, streams[i], static_cast<uint32_t>(i) * 7919 + 1);
-      for (int turn = 0; turn < kTurns; ++turn) {
-        all.arrive_and_wait();
-        worker.run();
-        all.arrive_and_wait();
-      }
-    });
-  }
-  for (std::thread& thread : running) thread.join();
-  rates.erase(rates.begin());
-  return median(rates);
-}
-
-// Fields: "threads", who, million calls a second of one thread and of eight.
-template <typename A>
-void play_threads(const std::string& who, const std::vector<Stream>& streams, A& allocator) {
-  const double one = throughput(allocator, streams, 1);
-  fmt::print("threads\t{}\t{:.3f}\t{:.3f}\n", who, one, throughput(allocator, streams, streams.size()));
+void print_threads(const std::string& who, const std::vector<Stream>& streams, A& allocator) {
+  const double one = calls_a_second(allocator, streams, 1);
+  fmt::print("threads\t{}\t{:.3f}\t{:.3f}\n", who, one / 1e6,
+             calls_a_second(allocator, streams, streams.size()) / 1e6);
 }
 
 struct Settings {
@@ -285,12 +157,13 @@ void measure(const std::string& who, const std::vector<Trace>& traces, int passe
     std::fflush(stdout);
   };
   for (const Trace& trace : traces) {
-    attempt("trace", &trace, [&](auto& a) { play_trace(who, trace, passes, device, a); });
+    attempt("trace", &trace, [&](auto& a) { print_trace(who, trace, time_trace(trace, passes, device, a)); });
   }
   for (const int64_t bytes : {4 * kKiB, 1 * kMiB, 64 * kMiB}) {
-    attempt("pair", nullptr, [&](auto& a) { play_pairs(who, bytes, a); });
+    attempt("pair", nullptr,
+            [&](auto& a) { fmt::print("pair\t{}\t{}\t{:.1f}\n", who, bytes, ns_of_a_pair(bytes, a)); });
   }
-  attempt("threads", nullptr, [&](auto& a) { play_threads(who, streams, a); });
+  attempt("threads", nullptr, [&](auto& a) { print_threads(who, streams, a); });
 }
 
 void measure_strategy(const std::string& text, const std::vector<Trace>& traces, int passes, Device& device,

@@ -1,0 +1,184 @@
+// What is timed of an allocator: a trace, one size in a loop, threads on streams of their own. Works with
+// whatever has allocate(bytes, stream), deallocate(pointer, bytes, stream), reserved_peak_bytes() and
+// driver_calls(). Knows no particular allocator.
+#pragma once
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <cstdint>
+#include <iterator>
+#include <thread>
+#include <vector>
+
+#include "allocators/trace/trace.h"
+#include "runtime/core/device.h"
+
+namespace headroom {
+
+using Clock = std::chrono::steady_clock;
+
+inline double ns_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::nano>(Clock::now() - begin).count();
+}
+
+inline double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+struct TraceTimes {
+  double first_ns = 0, warm_ns = 0;  // per call of the first pass; median over the later ones
+  double own_ns = 0;                 // the latter, of pieces in which our device was not called
+  double first_ratio = 0,
+         last_ratio = 0;  // reserved peak over the trace's, after the first pass and the last
+  int64_t first_calls = 0, last_calls = 0;  // driver calls of the first pass and of the last; -1: not known
+};
+
+// The trace over and over, on the default stream; what it never frees is freed between passes. Throws what
+// `allocate` throws, with nothing left allocated.
+template <typename A>
+TraceTimes time_trace(const Trace& trace, int passes, const Device& device, A& allocator) {
+  constexpr size_t kPiece = 64;
+  const std::vector<TraceEvent>& events = trace.events;
+  std::vector<void*> pointers(static_cast<size_t>(trace.blocks), nullptr);
+  const auto free_rest = [&] {
+    for (const TraceEvent& event : events) {
+      void*& pointer = pointers[static_cast<size_t>(event.block)];
+      if (pointer != nullptr) allocator.deallocate(pointer, event.bytes, {});
+      pointer = nullptr;
+    }
+  };
+  const auto play = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const TraceEvent& event = events[i];
+      void*& pointer = pointers[static_cast<size_t>(event.block)];
+      if (event.allocates) {
+        pointer = allocator.allocate(event.bytes, {});
+      } else {
+        allocator.deallocate(pointer, event.bytes, {});
+        pointer = nullptr;
+      }
+    }
+  };
+  TraceTimes times;
+  std::vector<double> warm_ns, own_ns;
+  for (int pass = 0; pass < passes; ++pass) {
+    const int64_t calls_before = allocator.driver_calls();
+    double all = 0, own = 0;
+    size_t own_calls = 0;
+    try {
+      for (size_t begin = 0; begin < events.size(); begin += kPiece) {
+        const size_t end = std::min(begin + kPiece, events.size());
+        const double driver_us = device.driver_time_us();
+        const Clock::time_point start = Clock::now();
+        play(begin, end);
+        const double ns = ns_since(start);
+        all += ns;
+        if (device.driver_time_us() > driver_us) continue;
+        own += ns;
+        own_calls += end - begin;
+      }
+    } catch (...) {
+      free_rest();
+      throw;
+    }
+    times.last_calls = calls_before < 0 ? -1 : allocator.driver_calls() - calls_before;
+    times.last_ratio =
+        static_cast<double>(allocator.reserved_peak_bytes()) / static_cast<double>(trace.peak_bytes);
+    const double ns = all / static_cast<double>(events.size());
+    if (pass == 0) {
+      times.first_ns = ns;
+      times.first_ratio = times.last_ratio;
+      times.first_calls = times.last_calls;
+    } else {
+      warm_ns.push_back(ns);
+      if (own_calls > 0) own_ns.push_back(own / static_cast<double>(own_calls));
+    }
+    free_rest();
+  }
+  times.warm_ns = median(warm_ns);
+  times.own_ns = median(own_ns);
+  return times;
+}
+
+// One allocation with its deallocation: the median of five times, the first left out.
+template <typename A>
+double ns_of_a_pair(int64_t bytes, A& allocator) {
+  constexpr int kPairs = 10'000, kTimes = 5;
+  std::vector<double> ns;
+  for (int time = -1; time < kTimes; ++time) {
+    const Clock::time_point begin = Clock::now();
+    for (int i = 0; i < kPairs; ++i) allocator.deallocate(allocator.allocate(bytes, {}), bytes, {});
+    if (time >= 0) ns.push_back(ns_since(begin) / kPairs);
+  }
+  return median(ns);
+}
+
+// What a thread keeps live: 64 blocks of 512 B to 2 MiB, of which it replaces one after the other, on a
+// stream of its own. The same sizes in the same order at every turn, so that the second turn is warm.
+template <typename A>
+class Worker {
+ public:
+  static constexpr int kCalls = 40'000;
+
+  Worker(A& allocator, Stream stream, uint32_t seed) : allocator_(allocator), stream_(stream), seed_(seed) {}
+
+  void run() {
+    uint32_t random = seed_;
+    for (int i = 0; i < kCalls / 2; ++i) {
+      random = random * 1664525 + 1013904223;  // Numerical Recipes' generator
+      Block& block = blocks_[static_cast<size_t>(i) % std::size(blocks_)];
+      if (block.pointer != nullptr) allocator_.deallocate(block.pointer, block.bytes, stream_);
+      block.bytes = int64_t{512} << (random >> 8) % 13;
+      block.pointer = allocator_.allocate(block.bytes, stream_);
+    }
+    for (Block& block : blocks_) {
+      allocator_.deallocate(block.pointer, block.bytes, stream_);
+      block.pointer = nullptr;
+    }
+  }
+
+ private:
+  struct Block {
+    void* pointer = nullptr;
+    int64_t bytes = 0;
+  };
+  A& allocator_;
+  const Stream stream_;
+  const uint32_t seed_;
+  Block blocks_[64];
+};
+
+// Of all threads together: the median of five turns behind a warm one.
+template <typename A>
+double calls_a_second(A& allocator, const std::vector<Stream>& streams, size_t threads) {
+  constexpr int kTurns = 6;
+  std::vector<double> rates;
+  Clock::time_point begin;
+  bool starts = true;
+  const auto note_time = [&]() noexcept {
+    if (!starts) {
+      rates.push_back(static_cast<double>(threads) * Worker<A>::kCalls / ns_since(begin) * 1e9);
+    }
+    starts = !starts;
+    begin = Clock::now();
+  };
+  std::barrier all(static_cast<std::ptrdiff_t>(threads), note_time);
+  std::vector<std::thread> running;
+  for (size_t i = 0; i < threads; ++i) {
+    running.emplace_back([&, i] {
+      Worker<A> worker(allocator, streams[i], static_cast<uint32_t>(i) * 7919 + 1);
+      for (int turn = 0; turn < kTurns; ++turn) {
+        all.arrive_and_wait();
+        worker.run();
+        all.arrive_and_wait();
+      }
+    });
+  }
+  for (std::thread& thread : running) thread.join();
+  rates.erase(rates.begin());
+  return median(rates);
+}
+
+}  // namespace headroom
