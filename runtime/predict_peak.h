@@ -14,6 +14,7 @@ struct PeakPrediction {
   int64_t allocated_bytes = 0;  // highest sum of live blocks, variables included
   int64_t reserved_bytes = 0;
   int64_t process_bytes = 0;  // highest of this process as the driver sees it: context and libraries included
+  double fragmentation = 0;   // Statistics' own, when most was allocated
 };
 
 // Plays variables, arenas and steps of the plans in turn, until a whole round raises no peak. `device` must

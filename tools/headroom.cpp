@@ -23,9 +23,11 @@ struct Subcommand {
 
 constexpr Subcommand kSubcommands[] = {
     {"devices", "which GPUs there are, how full they are, and which can be simulated", run_devices},
+    {"fit", "the largest batch, or the least memory, that a device and a strategy will do with", run_fit},
     {"predict", "whether training a net fits, by how much, and what takes the memory; needs no GPU",
      run_predict},
     {"replay", "how each memory strategy copes with a recorded trace: the verdict matrix", run_replay},
+    {"run", "a few steps of a net, or a trace, and what they took", run_run},
     {"strategies", "which memory strategies there are", run_strategies},
 };
 

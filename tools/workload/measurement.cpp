@@ -1,146 +1,44 @@
 #include "tools/workload/measurement.h"
 
-#include <algorithm>
-#include <chrono>
-#include <random>
+#include <fmt/format.h>
 
-#include "allocators/replay.h"
-#include "examples/mnist/digits.h"
-#include "examples/mnist/report.h"
-#include "examples/zoo/zoo.h"
+#include <nlohmann/json.hpp>
+
 #include "runtime/core/errors.h"
-#include "runtime/core/sim/simulated_gpu.h"
-#include "runtime/runtime.h"
-#include "runtime/session.h"
 
 namespace headroom {
-namespace {
 
-// Calls `work`; how it failed, if it did, goes to the result.
-template <typename F>
-void note_failure(Measurement& result, F work) {
-  const auto fail = [&](const char* outcome, const Error& error) {
-    result.outcome = outcome;
-    result.error = error.what();
-  };
+std::string to_json(const Measurement& m) {
+  nlohmann::ordered_json json;
+  json["outcome"] = m.outcome;
+  json["error"] = m.error;
+  json["steps"] = m.steps;
+  json["seconds_per_step"] = m.seconds_per_step;
+  json["peak_device_bytes"] = m.peak_device_bytes;
+  json["peak_process_bytes"] = m.peak_process_bytes;
+  json["peak_reserved_bytes"] = m.peak_reserved_bytes;
+  json["peak_allocated_bytes"] = m.peak_allocated_bytes;
+  json["fragmentation"] = m.fragmentation;
+  json["overhead_bytes"] = m.overhead_bytes;
+  return json.dump();
+}
+
+Measurement parse_measurement(const std::string& text) {
   try {
-    work();
-  } catch (const OutOfMemory& error) {
-    fail("out_of_memory", error);
-  } catch (const LibraryError& error) {
-    fail("library_failure", error);
-  } catch (const DeviceError& error) {
-    fail("library_failure", error);
+    const nlohmann::json json = nlohmann::json::parse(text);
+    return {json.at("outcome"),
+            json.at("error"),
+            json.at("steps"),
+            json.at("seconds_per_step"),
+            json.at("peak_device_bytes"),
+            json.at("peak_process_bytes"),
+            json.at("peak_reserved_bytes"),
+            json.at("peak_allocated_bytes"),
+            json.at("fragmentation"),
+            json.at("overhead_bytes")};
+  } catch (const nlohmann::json::exception& error) {
+    throw InvalidArgument(fmt::format("a measurement that is none: {}", error.what()));
   }
-}
-
-void note_memory(Measurement& result, const MemoryInfo& info, const Statistics& statistics) {
-  result.peak_device_bytes = info.peak_used;
-  result.peak_process_bytes = info.peak_process;
-  result.peak_reserved_bytes = statistics.reserved.peak;
-  result.peak_allocated_bytes = statistics.allocated.peak;
-  result.overhead_bytes = info.process - statistics.reserved.current;
-}
-
-void note_memory(Measurement& result, Runtime& runtime) {
-  const Statistics nothing;
-  const bool has_allocator = runtime.initialised();
-  note_memory(result, runtime.memory_info(), has_allocator ? runtime.allocator().statistics() : nothing);
-}
-
-Measurement measure_mnist(const WorkloadOptions& options) {
-  const TrainSettings settings = train_settings(options);
-  const int64_t images = training_images(settings.batch);
-  const Dataset training = draw_digits(images, settings.seed);
-  const Dataset test = draw_digits(kDrawnTest, settings.seed, images);
-  Runtime runtime(options.runtime);
-  const TrainResult trained = train(settings, training, test, runtime);
-  Measurement result{trained.outcome, trained.error, trained.steps, trained.seconds_per_step};
-  note_memory(result, runtime);
-  return result;
-}
-
-// Numbers that stand for data: every step sees the same.
-void feed(const ZooStep& step, Session& session) {
-  std::mt19937 random(1);
-  const auto classes = [&](const Value& input) {
-    for (int32_t& value : session.input<int32_t>(input)) {
-      value = static_cast<int32_t>(random() % static_cast<uint32_t>(step.classes));
-    }
-  };
-  if (step.input.spec().dtype == DType::kI32) {
-    classes(step.input);
-  } else {
-    for (float& value : session.input<float>(step.input)) {
-      value = static_cast<float>(random()) / static_cast<float>(std::mt19937::max());
-    }
-  }
-  classes(step.labels);
-  session.input<float>(step.learning_rate)[0] = 1e-3f;
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<long>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-Measurement measure_zoo(const ZooNet& net, const WorkloadOptions& options) {
-  const std::unique_ptr<ZooStep> step =
-      make_zoo_step(net, {options.step.batch, options.width, options.step.optimizer, options.step.fused(),
-                          static_cast<uint64_t>(options.runtime.seed)});
-  Measurement result;
-  std::vector<double> seconds;
-  Runtime runtime(options.runtime);
-  note_failure(result, [&] {
-    KernelSettings settings;
-    settings.library_only = !options.step.fused();
-    const auto kernels =
-        std::make_shared<const Kernels>(step->graph, runtime.device(), runtime.allocator(), settings);
-    Plan plan =
-        make_plan(step->graph, step->targets(), options.runtime.plan_mode(), kernels->workspace_bytes());
-    Variables variables(step->graph, runtime.device(), runtime.allocator());
-    Session session(step->graph, std::move(plan), kernels, variables);
-    feed(*step, session);
-    for (; result.steps < options.step.steps; ++result.steps) {
-      const auto start = std::chrono::steady_clock::now();
-      session.run();
-      seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    }
-  });
-  result.seconds_per_step = median(std::move(seconds));
-  note_memory(result, runtime);
-  return result;
-}
-
-}  // namespace
-
-Measurement measure(const WorkloadOptions& options) {
-  const ZooNet* net = find_zoo_net(options.net);
-  if (net != nullptr) return measure_zoo(*net, options);
-  make_program(options);  // refuses what is no net
-  return measure_mnist(options);
-}
-
-Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t steps) {
-  // Nobody touches the bytes, so none need to lie behind a simulated device's addresses.
-  const std::optional<DeviceProfile> profile = simulated_profile(options);
-  const std::unique_ptr<Device> device =
-      profile ? std::make_unique<SimulatedGpu>(*profile, 0, Backing::kNone) : make_device(options);
-  Measurement result;
-  note_failure(result, [&] {
-    const Verdict verdict = replay(trace, options.strategy_settings(), *device, steps);
-    const Statistics& statistics = verdict.statistics;
-    note_memory(result, device->memory().info(), statistics);
-    result.steps = steps;
-    result.seconds_per_step = 1e-9 * verdict.ns_per_call * static_cast<double>(trace.events.size());
-    if (verdict.fits()) return;
-    result.outcome = "out_of_memory";
-    result.error = "no room at event " + std::to_string(*verdict.failed_event);
-    result.steps = *verdict.failed_event / static_cast<int64_t>(trace.events.size());
-  });
-  return result;
 }
 
 }  // namespace headroom

@@ -1,11 +1,8 @@
-// What a few real steps of a program took, or how they ended. Knows no command line.
+// What a few steps of a program took, or how they ended, as a process tells it to another. Knows no program.
 #pragma once
 
 #include <cstdint>
 #include <string>
-
-#include "allocators/trace/trace.h"
-#include "tools/workload/workload.h"
 
 namespace headroom {
 
@@ -18,14 +15,14 @@ struct Measurement {
   int64_t peak_process_bytes = 0;
   int64_t peak_reserved_bytes = 0;
   int64_t peak_allocated_bytes = 0;
+  // Share of the idle reserved bytes outside the largest free block when most is allocated, or when there is
+  // no room: of a twin on a simulated device, as a run cannot be stopped to look.
+  double fragmentation = 0;
   int64_t overhead_bytes = 0;  // context and libraries: what the process holds past the strategy
 };
 
-// Trains the net for the steps of the options, mnist for one epoch, and tests mnist. Lack of memory and
-// failures of libraries end in the result; throws InvalidArgument for options that are wrong.
-Measurement measure(const WorkloadOptions& options);
-
-// Plays the trace `steps` times to the strategy of the options, on their device.
-Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t steps);
+// As one line of JSON, and back. The latter throws InvalidArgument for anything else.
+std::string to_json(const Measurement& measurement);
+Measurement parse_measurement(const std::string& json);
 
 }  // namespace headroom

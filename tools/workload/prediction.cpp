@@ -170,7 +170,13 @@ Predictor::Trial Predictor::play(const Place& place) const {
     trial.fits = true;
     trial.library_bytes = profile.overhead_bytes() - profile.context_bytes - device.pending_library_bytes();
   } catch (const OutOfMemory& error) {
-    lacks(error, error.facts().requested);
+    const MemoryFacts& facts = error.facts();
+    lacks(error, facts.requested);
+    const int64_t idle = facts.reserved - facts.allocated;
+    if (idle > 0) {
+      trial.peak.fragmentation =
+          1 - static_cast<double>(facts.largest_free_block) / static_cast<double>(idle);
+    }
   } catch (const LibraryError& error) {
     lacks(error, device.pending_library_bytes());
   } catch (const DeviceError& error) {
@@ -183,6 +189,10 @@ bool Predictor::fits(const Place& place, int64_t margin_bytes) const {
   Place smaller = place;
   smaller.profile.others_bytes += margin_bytes;
   return play(smaller).fits;
+}
+
+double Predictor::fragmentation(const Place& place) const {
+  return play(place).peak.fragmentation;
 }
 
 std::optional<int64_t> Predictor::least_total_bytes(const Place& place) const {
@@ -241,6 +251,7 @@ Prediction Predictor::predict(const Place& place) const {
   prediction.total_bytes = trial.peak.process_bytes;
   prediction.reserved_bytes = trial.peak.reserved_bytes;
   prediction.allocated_bytes = trial.peak.allocated_bytes;
+  prediction.fragmentation = trial.peak.fragmentation;
   prediction.peak_op = op_at_peak(*program_.graph, *largest_);
   prediction.by_category = live_at_peak();
   const auto part = [&](Category category) -> int64_t& {

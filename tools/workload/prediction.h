@@ -42,8 +42,9 @@ struct Prediction {
   int64_t total_bytes = 0;
   ByCategory by_category{};  // its parts
   int64_t reserved_bytes = 0, allocated_bytes = 0;
-  std::string peak_op;  // node during which most is live
-  std::string reason;   // why it does not fit, one line
+  double fragmentation = 0;  // Statistics' own, when most is allocated
+  std::string peak_op;       // node during which most is live
+  std::string reason;        // why it does not fit, one line
 };
 
 // What memory a program runs in.
@@ -66,6 +67,8 @@ class Predictor {
 
   // Whether it fits with `margin_bytes` less free on the device.
   bool fits(const Place& place, int64_t margin_bytes = 0) const;
+  // Statistics' fragmentation when most is allocated, or when there is no room.
+  double fragmentation(const Place& place) const;
   // The margin is searched for with samples between the whole memory and none, see docs/predict.md. Throws
   // InvalidArgument for settings that contradict each other or the device.
   Prediction predict(const Place& place) const;

@@ -9,7 +9,7 @@
 
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
-#include "tools/workload/measurement.h"
+#include "tools/workload/measure.h"
 
 namespace headroom {
 namespace {
@@ -120,13 +120,14 @@ TEST(Prediction, ATightLimitIsWhatTheMarginCounts) {
   EXPECT_EQ(predict(options).margin_bytes, 0);
 }
 
-TEST(Prediction, AFractionThatLeavesLibrariesNothingFitsOnNoDevice) {
+TEST(Prediction, APoolOfAllLacksWhatLibrariesNeed) {
   WorkloadOptions options = small("mlp");
   options.runtime.memory_fraction = 1;
   options.runtime.strategy = "grab-all";
   const Prediction predicted = predict(options);
   EXPECT_FALSE(predicted.fits);
   EXPECT_LT(predicted.margin_bytes, 0);
+  EXPECT_NE(predicted.reason.find("CUBLAS_STATUS_NOT_INITIALIZED"), std::string::npos) << predicted.reason;
 }
 
 TEST(Prediction, OthersMayHoldEverything) {

@@ -1,0 +1,83 @@
+// `headroom fit` and `headroom run` as a user meets them.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/run_shell.h"
+
+namespace headroom {
+namespace {
+
+constexpr const char* kTight = " --device-memory 800MiB --context 260MiB ";
+
+Outcome headroom(const std::string& arguments) {
+  const ScratchFolder folder;
+  return run_shell(folder, "env -u TF_FORCE_GPU_ALLOW_GROWTH " HEADROOM_COMMAND " " + arguments);
+}
+
+TEST(FitCommand, FindsABatchAndRunsItInAProcessOfItsOwn) {
+  const Outcome outcome =
+      headroom("fit --net unet --strategy caching --steps 2 --margin 0 --json" + std::string(kTight));
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  const nlohmann::json json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["fits"], true);
+  EXPECT_EQ(json["verified"], true);
+  EXPECT_GT(json["batch"], 1);
+  ASSERT_EQ(json["trials"].size(), 1u);
+  EXPECT_EQ(json["trials"][0]["outcome"], "ok");
+  EXPECT_EQ(json["trials"][0]["steps"], 2);
+  EXPECT_EQ(json["trials"][0]["peak_process_bytes"], json["predicted_total_bytes"]);
+}
+
+TEST(FitCommand, SaysWhenItOnlyPredicts) {
+  const Outcome outcome = headroom("fit --net residual --device sim:h200 --verify=false");
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  EXPECT_EQ(outcome.out.find("largest batch "), 0u) << outcome.out;
+  EXPECT_NE(outcome.out.find("predicted, not run"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.rfind("\nnext: headroom compare --net residual"), std::string::npos);
+}
+
+TEST(FitCommand, NothingThatFitsIsExitCodeThree) {
+  const Outcome outcome = headroom("fit --net unet --device-memory 700MiB");
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_EQ(outcome.out.find("nothing fits"), 0u) << outcome.out;
+  EXPECT_EQ(headroom("fit --net unet --device-memory 400MiB --margin 10GiB --json").code, 3);
+}
+
+TEST(FitCommand, BadInputIsOneLineAndExitCodeTwo) {
+  for (const char* arguments : {"--net unett", "--margin much", "--most 0", "--device cpu"}) {
+    const Outcome outcome = headroom(std::string("fit ") + arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments;
+    EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
+  }
+}
+
+TEST(RunCommand, SaysHowARunEnds) {
+  const nlohmann::json ok = nlohmann::json::parse(headroom("run --net mlp --batch 4 --json").out);
+  EXPECT_EQ(ok["outcome"], "ok");
+  EXPECT_EQ(ok["steps"], 10);
+  EXPECT_GT(ok["overhead_bytes"], 0);
+  const Outcome full = headroom("run --net unet --batch 64 --json" + std::string(kTight));
+  EXPECT_EQ(full.code, 3);
+  EXPECT_EQ(nlohmann::json::parse(full.out)["outcome"], "out_of_memory");
+  const Outcome library = headroom("run --net lenet --batch 4 --strategy grab-all");
+  EXPECT_EQ(library.code, 4);
+  EXPECT_EQ(library.out.find("library_failure"), 0u) << library.out;
+  EXPECT_EQ(headroom("run --net lenet --batch 4 --device cpu --steps 1").code, 0);
+}
+
+TEST(RunCommand, PlaysATrace) {
+  const ScratchFolder folder;
+  const std::string trace = folder.write("t.csv", "op,id,bytes\na,0,3145728\na,1,1048576\nf,0,0\nf,1,0\n");
+  const nlohmann::json json =
+      nlohmann::json::parse(headroom("run --trace " + trace + " --strategy direct --json").out);
+  EXPECT_EQ(json["outcome"], "ok");
+  EXPECT_EQ(json["peak_reserved_bytes"], 4 << 20);
+  EXPECT_EQ(json["overhead_bytes"], 140 << 20) << "a replay needs the context alone";
+}
+
+}  // namespace
+}  // namespace headroom

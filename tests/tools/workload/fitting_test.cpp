@@ -1,0 +1,109 @@
+// The search for the largest batch and the least memory, with runs in this process.
+
+#include "tools/workload/fitting.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/core/bytes.h"
+#include "tools/workload/measure.h"
+
+namespace headroom {
+namespace {
+
+// A laptop whose context leaves so little that a few images are too many.
+WorkloadOptions tight() {
+  WorkloadOptions options;
+  options.net = "unet";
+  options.step.batch = 2;
+  options.step.steps = 2;
+  options.runtime.device_memory_bytes = 800 * kMiB;
+  options.runtime.context_bytes = 260 * kMiB;
+  return options;
+}
+
+std::optional<Measurement> run_here(const WorkloadOptions& options) {
+  return measure(options);
+}
+
+TEST(Fit, TheBatchItFindsRunsAndTheNextOneDoesNot) {
+  for (const char* strategy : {"caching", "allow-growth"}) {
+    WorkloadOptions options = tight();
+    options.runtime.strategy = strategy;
+    const FitResult result = fit_batch(options, {.margin_bytes = 0, .most_batch = 1000}, run_here);
+    EXPECT_GT(result.batch, 1);
+    EXPECT_TRUE(result.verified);
+    ASSERT_EQ(result.trials.size(), 1u);
+    EXPECT_EQ(result.trials[0].measurement.peak_process_bytes, result.prediction.total_bytes);
+    options.step.batch = result.batch + 1;
+    EXPECT_EQ(measure(options).outcome, "out_of_memory") << strategy << " " << result.batch;
+    EXPECT_NE(result.stopped_by.find("out of memory"), std::string::npos) << result.stopped_by;
+  }
+}
+
+TEST(Fit, TheMarginStaysFree) {
+  const WorkloadOptions options = tight();
+  const FitResult all = fit_batch(options, {.margin_bytes = 0, .most_batch = 1000}, run_here);
+  const FitResult less = fit_batch(options, {.margin_bytes = 16 * kMiB, .most_batch = 1000}, run_here);
+  EXPECT_LT(less.batch, all.batch);
+  EXPECT_TRUE(less.verified);
+  const int64_t others = 329 * kMiB;
+  EXPECT_LE(less.trials[0].measurement.peak_process_bytes, (800 - 16) * kMiB - others);
+}
+
+TEST(Fit, ABatchThatFailsWhenItIsRunIsGivenUp) {
+  int64_t first = 0;
+  const RunElsewhere run = [&](const WorkloadOptions& options) -> std::optional<Measurement> {
+    if (first == 0) first = options.step.batch;
+    if (2 * options.step.batch > first) return Measurement{.outcome = "killed", .error = "by the test"};
+    return Measurement{};
+  };
+  const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .most_batch = 1000}, run);
+  EXPECT_LE(2 * result.batch, first);
+  EXPECT_TRUE(result.verified);
+  EXPECT_GT(result.trials.size(), 1u);
+  EXPECT_NE(result.stopped_by.find("by the test"), std::string::npos) << result.stopped_by;
+}
+
+TEST(Fit, NoBatchIsFoundWhereNoneRuns) {
+  const RunElsewhere run = [](const WorkloadOptions&) -> std::optional<Measurement> {
+    return Measurement{.outcome = "killed", .error = "by the test"};
+  };
+  const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .most_batch = 1000}, run);
+  EXPECT_EQ(result.batch, 0);
+  EXPECT_FALSE(result.verified);
+  EXPECT_EQ(result.stopped_by, "by the test");
+}
+
+TEST(Fit, WhatCannotBeRunIsNotCalledVerified) {
+  const RunElsewhere run = [](const WorkloadOptions&) { return std::nullopt; };
+  const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .most_batch = 1000}, run);
+  EXPECT_GT(result.batch, 0);
+  EXPECT_FALSE(result.verified);
+  EXPECT_TRUE(result.trials.empty());
+}
+
+TEST(Fit, TakesNoMoreThanIsWanted) {
+  const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .most_batch = 2}, run_here);
+  EXPECT_EQ(result.batch, 2);
+  EXPECT_EQ(result.stopped_by, "no larger batch was asked for");
+}
+
+TEST(Fit, TheLeastMemoryRunsAndAPageLessDoesNot) {
+  WorkloadOptions options = tight();
+  const FitResult result = fit_memory(options, {}, run_here);
+  EXPECT_TRUE(result.verified);
+  EXPECT_LT(result.device_bytes, 800 * kMiB);
+  options.runtime.device_memory_bytes = result.device_bytes - 2 * kMiB;
+  EXPECT_EQ(measure(options).outcome, "out_of_memory");
+}
+
+TEST(Fit, NoMemoryIsFoundWhereNoneDoes) {
+  WorkloadOptions options = tight();
+  options.runtime.strategy = "hard-limit=4MiB";  // on any device
+  const FitResult result = fit_memory(options, {}, run_here);
+  EXPECT_EQ(result.device_bytes, 0);
+  EXPECT_NE(result.stopped_by, "");
+}
+
+}  // namespace
+}  // namespace headroom
