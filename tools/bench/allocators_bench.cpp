@@ -169,7 +169,10 @@ void measure(const std::string& who, const std::vector<Trace>& traces, int passe
 void measure_strategy(const std::string& text, const std::vector<Trace>& traces, int passes, Device& device,
                       const std::vector<Stream>& streams) {
   const size_t at = text.find('@');
-  const double share = at == std::string::npos ? 0 : std::stod(text.substr(at + 1));
+  const double share = at == std::string::npos ? 0 : std::atof(text.c_str() + at + 1);
+  if (at != std::string::npos && !(share >= 1)) {
+    throw InvalidArgument(fmt::format("{}: what follows @ is a multiple, 1 or more", text));
+  }
   const StrategySettings chosen = parse_strategy(text.substr(0, at));
   measure(text, traces, passes, device, streams, [&](const Trace* trace, const auto& play) {
     StrategySettings settings = chosen;
