@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <limits>
 
 #include "runtime/core/bytes.h"
@@ -150,6 +151,27 @@ void Allocator::follow(Stream stream, Stream freed_on) {
 
 Statistics Allocator::statistics() const {
   const Lock lock(*this);
+  return statistics_now();
+}
+
+Snapshot Allocator::snapshot() const {
+  const Lock lock(*this);
+  Snapshot result{statistics_now(), {}};
+  do_snapshot(result.segments);
+  std::sort(result.segments.begin(), result.segments.end(),
+            [](const auto& a, const auto& b) { return std::less<>()(a.pointer, b.pointer); });
+  for (const PendingBlocks::Pending& pending : pending_.pending()) {
+    for (SnapshotSegment& segment : result.segments) {
+      for (SnapshotBlock& block : segment.blocks) {
+        if (block.pointer == pending.pointer) block.state = SnapshotBlock::State::kPending;
+      }
+    }
+  }
+  return result;
+}
+
+// All is locked.
+Statistics Allocator::statistics_now() const {
   Statistics result = statistics_;
   result.largest_free_block = largest_free_block();
   result.reserved.current = reserved_now();

@@ -8,8 +8,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "allocators/pending_blocks.h"
+#include "allocators/snapshot.h"
 #include "allocators/statistics.h"
 #include "allocators/stream_lanes.h"
 #include "runtime/core/device.h"
@@ -85,6 +87,8 @@ class Allocator {
   void keep(std::unique_ptr<Device> device) { own_device_ = std::move(device); }
 
   Statistics statistics() const;
+  // All that is held now, piece by piece; without segments where the strategy does not say (one of a plugin).
+  Snapshot snapshot() const;
   // The cap on what this allocator may reserve: as asked for, or as the strategy derived it (device less a
   // reserve).
   std::optional<int64_t> limit_bytes() const;
@@ -130,6 +134,8 @@ class Allocator {
   // Whether a request that found no room may find it once idle memory has gone back.
   virtual bool trimming_makes_room() const { return true; }
   virtual int64_t largest_free_block() const = 0;
+  // Appends what is held, in any order; blocks that wait for other streams count as active.
+  virtual void do_snapshot(std::vector<SnapshotSegment>&) const {}
   // Held from the driver now; of interest where that changes between calls.
   virtual int64_t reserved_now() const { return statistics_.reserved.current; }
 
@@ -165,6 +171,7 @@ class Allocator {
   void notify(AllocatorEvent::Kind kind, void* pointer, int64_t bytes, Stream stream,
               const MemoryUser& user = {}) const;
   bool trimming_can_help(int64_t bytes) const;
+  Statistics statistics_now() const;
   MemoryFacts facts_now(int64_t requested_bytes) const;
 
   std::unique_ptr<Device> own_device_;  // goes last

@@ -56,9 +56,26 @@ int64_t ArenaAllocator::largest_free_block() const {
   return largest;
 }
 
+// A superblock is a block of the segment; what is in it stands in its place.
+void ArenaAllocator::do_snapshot(std::vector<SnapshotSegment>& segments) const {
+  SegmentAllocator::do_snapshot(segments);
+  for (const Arena& arena : arenas_) {
+    arena.superblocks.for_each_segment([&](Index first) {
+      const std::vector<SnapshotBlock> parts = blocks_from(arena.superblocks, first);
+      for (SnapshotSegment& segment : segments) {
+        std::vector<SnapshotBlock>& blocks = segment.blocks;
+        const auto whole = std::find_if(blocks.begin(), blocks.end(), [&](const SnapshotBlock& block) {
+          return block.pointer == parts.front().pointer;
+        });
+        if (whole != blocks.end()) blocks.insert(blocks.erase(whole), parts.begin(), parts.end());
+      }
+    });
+  }
+}
+
 Allocator::Block ArenaAllocator::allocate_large(int64_t bytes, Stream stream) {
   const Index block = take_first_fit(store_, bytes, stream);
-  return block == BlockStore::kNone ? Block{} : handed_out(store_, block);
+  return block == BlockStore::kNone ? Block{} : handed_out(store_, block, user_of(stream));
 }
 
 Allocator::Block ArenaAllocator::allocate_small(Arena& arena, int64_t bytes) {
@@ -70,7 +87,7 @@ Allocator::Block ArenaAllocator::allocate_small(Arena& arena, int64_t bytes) {
     arena.superblocks.add_segment(record.pointer, record.bytes, kList, record.place);
     block = take_first_fit(arena.superblocks, bytes, arena.stream);
   }
-  return {arena.superblocks.at(block).pointer, bytes};
+  return handed_out(arena.superblocks, block, user_of(arena.stream));
 }
 
 // The first block by address that is large enough, cut to size; kNone when there is none.

@@ -25,6 +25,7 @@ class ArenaAllocator final : public SegmentAllocator {
   int64_t do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept override;
   int64_t do_trim() noexcept override;
   int64_t largest_free_block() const override;
+  void do_snapshot(std::vector<SnapshotSegment>& segments) const override;
 
   Block allocate_large(int64_t bytes, Stream stream);
   Block allocate_small(Arena& arena, int64_t bytes);

@@ -53,7 +53,8 @@ Allocator::Block BfcAllocator::do_allocate(int64_t bytes, Stream stream) {
   follow_user(store_.at(block).user, stream);
   const int64_t size = store_.at(block).bytes;
   const bool cuts = size >= 2 * bytes || size - bytes >= kLargestWasteBytes;
-  return handed_out(store_, cuts ? store_.take_head(block, bytes, bytes) : store_.take(block, bytes));
+  return handed_out(store_, cuts ? store_.take_head(block, bytes, bytes) : store_.take(block, bytes),
+                    user_of(stream));
 }
 
 int64_t BfcAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {

@@ -15,7 +15,7 @@ class alignas(128) BlockStore {
  public:
   using Index = int32_t;
   static constexpr Index kNone = -1;
-  // Who last used a free block, by a number of the strategy's, or:
+  // Who uses a block or did last, by a number of the strategy's, or:
   static constexpr int32_t kNobody = -1;
   static constexpr int32_t kSeveral = -2;
 
@@ -28,7 +28,7 @@ class alignas(128) BlockStore {
     uint64_t place = 0;           // by age of the segment, then by address: the same in every run
     int64_t stamp = 0;            // the strategy's own
     int32_t list = 0;             // where it stands while it is free; the parts of a block inherit it
-    int32_t user = kNobody;       // of a free one; parts inherit it, too
+    int32_t user = kNobody;       // who has it, or had it last; free parts inherit it, too
     Index previous = kNone;
     Index next = kNone;
   };

@@ -137,7 +137,8 @@ CachingAllocator::Index CachingAllocator::Lane::find(int32_t pool, int64_t block
 
 Allocator::Block CachingAllocator::Lane::take_from(Index block, int64_t block_bytes, int64_t bytes) {
   const bool cuts = rules_.cuts(store.at(block).bytes, block_bytes);
-  return handed_out(store, cuts ? store.take_head(block, block_bytes, bytes) : store.take(block, bytes));
+  return handed_out(store, cuts ? store.take_head(block, block_bytes, bytes) : store.take(block, bytes),
+                    user_);
 }
 
 int64_t CachingAllocator::Lane::give_back(const void* pointer, int64_t bytes, int32_t last_user) noexcept {

@@ -17,8 +17,13 @@ class DirectAllocator final : public Allocator {
   int64_t do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept override;
   int64_t do_trim() noexcept override { return 0; }
   int64_t largest_free_block() const override { return 0; }
+  void do_snapshot(std::vector<SnapshotSegment>& segments) const override;
 
-  std::unordered_map<void*, int64_t> live_;  // pointer -> bytes
+  struct Live {
+    int64_t bytes;
+    Stream stream;
+  };
+  std::unordered_map<void*, Live> live_;
 };
 
 }  // namespace headroom

@@ -179,6 +179,29 @@ int64_t MappedAllocator::largest_free_block() const {
   return largest;
 }
 
+// A run of mapped pages is a segment; so is what is mapped nowhere.
+void MappedAllocator::do_snapshot(std::vector<SnapshotSegment>& segments) const {
+  const auto add_range = [&](const Space& space, Stream stream) {
+    int64_t end = -1;
+    space.range.for_each_piece([&](int64_t offset, int64_t bytes, bool live) {
+      char* const pointer = space.base + offset;
+      if (offset != end) segments.push_back({pointer, 0, {}});
+      segments.back().bytes += bytes;
+      segments.back().blocks.push_back({pointer, bytes, live ? bytes : 0,
+                                        live ? SnapshotBlock::State::kActive : SnapshotBlock::State::kFree,
+                                        stream});
+      end = offset + bytes;
+    });
+  };
+  for (const Lane* lane : own_lanes_) {
+    for (const std::unique_ptr<Space>& space : lane->large) add_range(*space, lane->stream());
+    add_range(lane->small, lane->stream());
+  }
+  for (const PhysicalBlock& block : spare_) {
+    segments.push_back({nullptr, block.bytes, {{.bytes = block.bytes}}});
+  }
+}
+
 // A block under which pages had to be mapped; a null one, and nothing has changed, when there are not enough.
 Allocator::Block MappedAllocator::allocate_with_pages(Space& space, int64_t bytes) {
   const MappedRange::Place place = space.range.find_place(bytes, movable_bytes() / space.page_bytes);

@@ -56,6 +56,7 @@ class MappedAllocator final : public Allocator {
   // No idle page is out of a request's reach.
   bool trimming_makes_room() const override { return false; }
   int64_t largest_free_block() const override;
+  void do_snapshot(std::vector<SnapshotSegment>& segments) const override;
 
   // What one stream allocates lies in ranges of its own, so that none waits for another; only pages change
   // hands.

@@ -65,6 +65,17 @@ class MappedRange {
 
   int64_t largest_mapped_piece() const;
 
+  // Calls visit(offset, bytes, live) for each live block and each free piece with pages behind it, by
+  // address.
+  template <typename Visit>
+  void for_each_piece(const Visit& visit) const {
+    for (Index piece = first_; piece != kNone; piece = at(piece).next) {
+      if (at(piece).state != State::kUnmapped) {
+        visit(at(piece).offset, at(piece).bytes, at(piece).state == State::kLive);
+      }
+    }
+  }
+
  private:
   using Index = int32_t;
   static constexpr Index kNone = -1;

@@ -25,7 +25,8 @@ Allocator::Block PoolAllocator::do_allocate(int64_t bytes, Stream stream) {
   if (block == BlockStore::kNone) return {};
   follow_user(store_.at(block).user, stream);
   const bool cuts = store_.at(block).bytes > bytes;
-  return handed_out(store_, cuts ? store_.take_head(block, bytes, bytes) : store_.take(block, bytes));
+  return handed_out(store_, cuts ? store_.take_head(block, bytes, bytes) : store_.take(block, bytes),
+                    user_of(stream));
 }
 
 int64_t PoolAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {

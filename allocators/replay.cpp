@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "runtime/core/bytes.h"
@@ -16,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 // The streams of a trace, by position there; the first is the default stream.
 class TraceStreams {
  public:
-  TraceStreams(const Trace& trace, Device& device) : device_(device), streams_(1) {
+  TraceStreams(const Trace& trace, Device& device) : trace_(trace), device_(device), streams_(1) {
     while (streams_.size() < trace.streams.size()) streams_.push_back(device.new_stream());
   }
   ~TraceStreams() {
@@ -26,8 +28,14 @@ class TraceStreams {
   TraceStreams& operator=(const TraceStreams&) = delete;
 
   Stream operator[](int32_t position) const { return streams_[static_cast<size_t>(position)]; }
+  // The handle that the trace has for it.
+  uint64_t in_trace(Stream stream) const {
+    const auto found = std::find(streams_.begin(), streams_.end(), stream);
+    return found == streams_.end() ? 0 : trace_.streams[static_cast<size_t>(found - streams_.begin())];
+  }
 
  private:
+  const Trace& trace_;
   Device& device_;
   std::vector<Stream> streams_;
 };
@@ -71,6 +79,25 @@ class Player {
       if (pointer == nullptr) continue;
       allocator_.deallocate(pointer, event.bytes, streams_[event.stream]);
       pointer = nullptr;
+    }
+  }
+
+  // Completes what the allocator knows of the blocks that are live after so many events.
+  void describe(Snapshot& snapshot, int64_t events) const {
+    std::unordered_map<const void*, const TraceEvent*> live;
+    for (int64_t i = 0; i < events; ++i) {
+      const TraceEvent& event = trace_.events[static_cast<size_t>(i)];
+      if (event.allocates) live[pointers_[static_cast<size_t>(event.block)]] = &event;
+    }
+    for (SnapshotSegment& segment : snapshot.segments) {
+      for (SnapshotBlock& block : segment.blocks) {
+        if (block.stream) block.stream = Stream{reinterpret_cast<void*>(streams_.in_trace(*block.stream))};
+        const auto found = live.find(block.pointer);
+        if (found == live.end() || block.state != SnapshotBlock::State::kActive) continue;
+        block.requested_bytes = found->second->bytes;
+        block.op = trace_.names[static_cast<size_t>(found->second->op)];
+        block.tensor = trace_.names[static_cast<size_t>(found->second->tag)];
+      }
     }
   }
 
@@ -144,8 +171,12 @@ int64_t capacity_of(const DeviceProfile& profile) {
   return bytes / profile.granularity_bytes * profile.granularity_bytes;
 }
 
-Verdict replay_at(const Trace& trace, StrategySettings settings, const DeviceProfile& profile,
-                  int64_t capacity_bytes, int64_t passes) {
+namespace {
+
+// Calls play(settings, device) for settings that suit a device with that capacity and nothing else.
+template <typename Play>
+auto on_bare_device(StrategySettings settings, const DeviceProfile& profile, int64_t capacity_bytes,
+                    const Play& play) {
   DeviceProfile bare = profile;
   // Whole pages: of a part the driver could give nothing, and a strategy that asks for all would be refused.
   bare.total_bytes = capacity_bytes / profile.granularity_bytes * profile.granularity_bytes;
@@ -154,7 +185,38 @@ Verdict replay_at(const Trace& trace, StrategySettings settings, const DevicePro
   SimulatedGpu gpu(bare, 0, Backing::kNone);
   if (!settings.reserve_bytes) settings.reserve_bytes = 0;
   if (needs_limit(settings) && !settings.limit_bytes) settings.limit_bytes = bare.total_bytes;
-  return replay(trace, settings, gpu, passes);
+  return play(settings, gpu);
+}
+
+}  // namespace
+
+Verdict replay_at(const Trace& trace, StrategySettings settings, const DeviceProfile& profile,
+                  int64_t capacity_bytes, int64_t passes) {
+  return on_bare_device(
+      std::move(settings), profile, capacity_bytes,
+      [&](const StrategySettings& suited, Device& device) { return replay(trace, suited, device, passes); });
+}
+
+ReplaySnapshot snapshot_at(const Trace& trace, StrategySettings settings, const DeviceProfile& profile,
+                           int64_t capacity_bytes, int64_t event) {
+  return on_bare_device(std::move(settings), profile, capacity_bytes,
+                        [&](const StrategySettings& suited, Device& device) {
+                          device.initialise();
+                          const TraceStreams streams(trace, device);
+                          ReplaySnapshot result;
+                          try {
+                            const auto allocator = make_allocator(suited, device);
+                            Player player(trace, streams, *allocator);
+                            const int64_t played = player.play(0, event);
+                            result.snapshot = allocator->snapshot();
+                            player.describe(result.snapshot, played);
+                            result.out_of_memory = played < event;
+                            result.event = result.out_of_memory ? played + 1 : event;
+                          } catch (const OutOfMemory&) {  // of the pool itself
+                            result.out_of_memory = true;
+                          }
+                          return result;
+                        });
 }
 
 std::optional<int64_t> minimum_capacity(const Trace& trace, const StrategySettings& settings,

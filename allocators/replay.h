@@ -36,6 +36,17 @@ int64_t capacity_of(const DeviceProfile& profile);
 Verdict replay_at(const Trace& trace, StrategySettings settings, const DeviceProfile& profile,
                   int64_t capacity_bytes, int64_t passes = 1);
 
+// What a strategy holds after that event (counted from 1) of the first pass, or at the event that found no
+// room if that comes first, on such a device. Blocks have the requests and names of the trace, and the
+// trace's handles as streams. Event 0 and no segments where the strategy could not start.
+struct ReplaySnapshot {
+  Snapshot snapshot;
+  int64_t event = 0;
+  bool out_of_memory = false;
+};
+ReplaySnapshot snapshot_at(const Trace& trace, StrategySettings settings, const DeviceProfile& profile,
+                           int64_t capacity_bytes, int64_t event);
+
 // The least capacity found at which replay_at fits: a multiple of the profile's page of which one page less
 // does not fit. A strategy may also fail with more or fit with less; so that an island of success below is
 // missed only if it is small, the capacities between it and the largest live set are sampled, and the search

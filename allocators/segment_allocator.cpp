@@ -53,6 +53,31 @@ int64_t SegmentAllocator::largest_free_block() const {
   return largest;
 }
 
+void SegmentAllocator::do_snapshot(std::vector<SnapshotSegment>& segments) const {
+  for (const std::unique_ptr<BlockStore>& store : stores_) {
+    store->for_each_segment([&](Index first) {
+      SnapshotSegment& segment = segments.emplace_back();
+      segment.pointer = store->at(first).pointer;
+      segment.blocks = blocks_from(*store, first);
+      for (const SnapshotBlock& block : segment.blocks) segment.bytes += block.bytes;
+    });
+  }
+}
+
+std::vector<SnapshotBlock> SegmentAllocator::blocks_from(const BlockStore& store, Index index) const {
+  std::vector<SnapshotBlock> blocks;
+  for (; index != BlockStore::kNone; index = store.at(index).next) {
+    const BlockStore::Block& record = store.at(index);
+    SnapshotBlock& block = blocks.emplace_back();
+    block.pointer = record.pointer;
+    block.bytes = record.bytes;
+    block.requested_bytes = record.requested_bytes;
+    if (!store.is_free(index)) block.state = SnapshotBlock::State::kActive;
+    if (record.user >= 0) block.stream = streams_[static_cast<size_t>(record.user)];
+  }
+  return blocks;
+}
+
 int32_t SegmentAllocator::user_of(Stream stream) {
   const auto found = std::find(streams_.begin(), streams_.end(), stream);
   if (found != streams_.end()) return static_cast<int32_t>(found - streams_.begin());

@@ -29,14 +29,18 @@ class SegmentAllocator : public Allocator {
   // Gives back every segment that is one free block.
   int64_t do_trim() noexcept override;
   int64_t largest_free_block() const override;
+  void do_snapshot(std::vector<SnapshotSegment>& segments) const override;
+  // The blocks of a store from this one on.
+  std::vector<SnapshotBlock> blocks_from(const BlockStore& store, Index block) const;
 
   // The number of a stream as the last user of a block.
   int32_t user_of(Stream stream);
   // Makes `stream` start after whoever used a block last: to be called before it is handed out there.
   void follow_user(int32_t user, Stream stream);
 
-  // What allocate returns for a block of a store.
-  static Block handed_out(const BlockStore& store, Index block) {
+  // What allocate returns for a block of a store that it took for that user.
+  static Block handed_out(BlockStore& store, Index block, int32_t user) {
+    store.at(block).user = user;
     return {store.at(block).pointer, store.at(block).bytes};
   }
 

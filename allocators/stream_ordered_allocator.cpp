@@ -1,6 +1,7 @@
 #include "allocators/stream_ordered_allocator.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace headroom {
@@ -51,6 +52,20 @@ int64_t StreamOrderedAllocator::do_trim() noexcept {
 int64_t StreamOrderedAllocator::largest_free_block() const {
   const int64_t reserved = pool_->reserved_bytes();
   return std::max<int64_t>(0, std::min(reserved - pool_->used_bytes(), reserved - live_bytes_));
+}
+
+// Where the pool's segments lie only the driver knows: they count as one, with what is idle behind the
+// blocks.
+void StreamOrderedAllocator::do_snapshot(std::vector<SnapshotSegment>& segments) const {
+  SnapshotSegment pool;
+  pool.bytes = std::max(pool_->reserved_bytes(), live_bytes_);
+  for (const auto& [pointer, live] : live_) {
+    pool.blocks.push_back({pointer, live.bytes, live.bytes, SnapshotBlock::State::kActive, live.stream});
+  }
+  std::sort(pool.blocks.begin(), pool.blocks.end(),
+            [](const auto& a, const auto& b) { return std::less<>()(a.pointer, b.pointer); });
+  if (pool.bytes > live_bytes_) pool.blocks.push_back({.bytes = pool.bytes - live_bytes_});
+  if (pool.bytes > 0) segments.push_back(std::move(pool));
 }
 
 }  // namespace headroom

@@ -34,6 +34,7 @@ class StreamOrderedAllocator final : public Allocator {
   int64_t do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept override;
   int64_t do_trim() noexcept override;
   int64_t largest_free_block() const override;
+  void do_snapshot(std::vector<SnapshotSegment>& segments) const override;
   int64_t reserved_now() const override { return pool_->reserved_bytes(); }
 
   std::unique_ptr<StreamOrderedPool> pool_;

@@ -21,9 +21,11 @@ Allocator::Block TwoEndedAllocator::do_allocate(int64_t bytes, Stream stream) {
   const Index block = store_.best_fit(kList, bytes);
   if (block == BlockStore::kNone) return {};
   follow_user(store_.at(block).user, stream);
-  if (store_.at(block).bytes == bytes) return handed_out(store_, store_.take(block, bytes));
-  return handed_out(store_, bytes < large_bytes_ ? store_.take_tail(block, bytes, bytes)
-                                                 : store_.take_head(block, bytes, bytes));
+  if (store_.at(block).bytes == bytes) return handed_out(store_, store_.take(block, bytes), user_of(stream));
+  return handed_out(
+      store_,
+      bytes < large_bytes_ ? store_.take_tail(block, bytes, bytes) : store_.take_head(block, bytes, bytes),
+      user_of(stream));
 }
 
 int64_t TwoEndedAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {

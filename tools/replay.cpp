@@ -17,6 +17,7 @@
 #include "runtime/core/errors.h"
 #include "runtime/core/sim/profiles.h"
 #include "runtime/option_set.h"
+#include "tools/replay_snapshot.h"
 #include "tools/subcommands.h"
 
 namespace headroom {
@@ -25,6 +26,7 @@ namespace {
 struct Options {
   std::vector<std::string> traces, strategies, capacities;
   std::string device = "sim:h200";
+  std::string snapshot_event;
   int64_t passes = 1;
   bool minimum = false;
   bool json = false;
@@ -197,11 +199,15 @@ int run_replay(int argc, char** argv) {
   set.add_integer("passes", "How often each trace is played; time is that of the fastest pass",
                   &options.passes, 1, 1'000'000);
   set.add_switch("minimum", "Also find the least capacity at which each strategy fits", &options.minimum);
+  set.add_text("snapshot-at",
+               "Show what each strategy holds after an event instead: its number, peak, or end",
+               &options.snapshot_event);
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
   set.set_examples(
       "  headroom replay run.csv.gz                                 every strategy, on an H200\n"
       "  headroom replay run.trace --capacity 8GiB 16GiB --minimum  what fits, and the least that does\n"
       "  headroom replay snapshot.pickle --strategy allow-growth direct\n"
+      "  headroom replay run.trace --strategy caching --snapshot-at peak\n"
       "  headroom replay run.csv --json | jq '.results[] | select(.fits).strategy'\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
 
@@ -222,6 +228,11 @@ int run_replay(int argc, char** argv) {
   std::vector<Trace> traces;
   for (const std::string& path : options.traces) {
     for (Trace& trace : read_traces(path)) traces.push_back(std::move(trace));
+  }
+  if (!options.snapshot_event.empty()) {
+    if (capacities.size() > 1) throw InvalidArgument("--snapshot-at shows one capacity: pass one");
+    print_snapshots(traces, names, profile, capacities.front(), options.snapshot_event, options.json);
+    return kExitDone;
   }
   const std::vector<Row> rows = replay_all(traces, names, capacities, profile, options);
   if (options.json) {

@@ -49,6 +49,11 @@ std::string to_json() {
     }
     json["strategies"].push_back(row);
   }
+  json["modifiers"] = nlohmann::ordered_json::array();
+  for (const StrategyModifier& modifier : strategy_modifiers()) {
+    json["modifiers"].push_back(
+        {{"name", modifier.name}, {"value", modifier.value}, {"summary", modifier.summary}});
+  }
   return json.dump(2);
 }
 

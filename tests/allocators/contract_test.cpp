@@ -139,6 +139,43 @@ TEST_P(AllocatorContract, StatisticsAreExact) {
   EXPECT_EQ(allocator->limit_bytes(), kLimit);
 }
 
+TEST_P(AllocatorContract, ASnapshotIsTheStatisticsPieceByPiece) {
+  const auto allocator = make();
+  RandomLoad load(*allocator, device_->contents(), 3, 4 * kMiB, 40);
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(load.step());
+    if (i % 20 != 0) continue;
+    const Snapshot snapshot = allocator->snapshot();
+    int64_t reserved = 0, active = 0, blocks = 0, largest_free = 0;
+    const std::byte* last_end = nullptr;
+    for (const SnapshotSegment& segment : snapshot.segments) {
+      int64_t bytes = 0;
+      for (const SnapshotBlock& block : segment.blocks) {
+        ASSERT_GT(block.bytes, 0);
+        bytes += block.bytes;
+        if (block.state == SnapshotBlock::State::kFree) {
+          largest_free = std::max(largest_free, block.bytes);
+          EXPECT_EQ(block.requested_bytes, 0);
+          continue;
+        }
+        EXPECT_LE(block.requested_bytes, block.bytes);
+        EXPECT_EQ(block.stream, Stream{});
+        EXPECT_LE(last_end, block.pointer) << "overlaps the one before";
+        last_end = static_cast<const std::byte*>(block.pointer) + block.bytes;
+        active += block.bytes;
+        ++blocks;
+      }
+      EXPECT_EQ(bytes, segment.bytes);
+      reserved += bytes;
+    }
+    EXPECT_EQ(reserved, snapshot.statistics.reserved.current);
+    EXPECT_EQ(active, snapshot.statistics.allocated.current);
+    EXPECT_EQ(blocks, snapshot.statistics.allocations - snapshot.statistics.deallocations);
+    EXPECT_LE(largest_free, reserved - active);
+  }
+  ASSERT_TRUE(load.finish());
+}
+
 TEST_P(AllocatorContract, ZeroBytesNullPointersAndNegativeSizes) {
   const auto allocator = make();
   EXPECT_EQ(allocator->allocate(0), nullptr);

@@ -77,6 +77,31 @@ TEST_P(StrategyStreams, ABlockThatAnotherStreamUsesComesBackWhenThatIsDone) {
   EXPECT_EQ(allocator->statistics().active.current, 0);
 }
 
+TEST_P(StrategyStreams, ASnapshotTellsPendingBlocksFromThoseInUseAndTheStreamsThatHaveThem) {
+  const auto allocator = make();
+  void* held = allocator->allocate(4 * kMiB, two_);
+  void* block = allocator->allocate(3 * kMiB, one_);
+  gpu_.streams().occupy(two_, 500);
+  allocator->record_use(block, two_);
+  allocator->deallocate(block, 3 * kMiB, one_);
+  int found = 0;
+  for (const SnapshotSegment& segment : allocator->snapshot().segments) {
+    for (const SnapshotBlock& each : segment.blocks) {
+      if (each.pointer == held) {
+        EXPECT_EQ(each.state, SnapshotBlock::State::kActive);
+        EXPECT_EQ(each.stream, two_);
+        ++found;
+      } else if (each.pointer == block) {
+        EXPECT_EQ(each.state, SnapshotBlock::State::kPending);
+        EXPECT_EQ(each.stream, one_);
+        ++found;
+      }
+    }
+  }
+  EXPECT_EQ(found, 2);
+  allocator->deallocate(held, 4 * kMiB, two_);
+}
+
 TEST_P(StrategyStreams, APendingBlockIsReusedWithoutAWaitOnceItIsDone) {
   const auto allocator = make();
   void* block = allocator->allocate(40 * kMiB, one_);

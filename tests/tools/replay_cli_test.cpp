@@ -82,6 +82,35 @@ TEST_F(ReplayCommand, TheTableSaysTheVerdictFirstAndWhatToDoLast) {
   EXPECT_EQ(outcome.errors, "");  // no progress where nobody watches
 }
 
+TEST_F(ReplayCommand, ASnapshotShowsSegmentsAndBlocksAfterAnEventOrAtTheOneThatFailed) {
+  const auto snapshots = [&](const std::string& arguments) {
+    const Outcome outcome = run("replay " + trace_ + " --json --strategy caching direct " + arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.errors;
+    return nlohmann::json::parse(outcome.out)["snapshots"];
+  };
+  for (const nlohmann::json& at : snapshots("--snapshot-at 3")) {
+    EXPECT_EQ(at["event"], 3);
+    EXPECT_EQ(at["out_of_memory"], false);
+    EXPECT_EQ(at["statistics"]["requested_bytes"]["current"], kMiB);
+    EXPECT_EQ(at["statistics"]["requested_bytes"]["peak"], 4 * kMiB);
+    int64_t active = 0;
+    for (const nlohmann::json& segment : at["segments"]) {
+      for (const nlohmann::json& block : segment["blocks"]) {
+        if (block["state"] == "active") active += block["requested_bytes"].get<int64_t>();
+      }
+    }
+    EXPECT_EQ(active, kMiB) << at["strategy"];
+  }
+  EXPECT_EQ(snapshots("--snapshot-at peak")[1]["segments"].size(), 2u);
+  EXPECT_EQ(snapshots("--snapshot-at end")[1]["segments"].size(), 1u);
+  const nlohmann::json failed = snapshots("--snapshot-at end --capacity 4MiB")[1];
+  EXPECT_EQ(failed["event"], 2);
+  EXPECT_EQ(failed["out_of_memory"], true);
+  const Outcome text = run("replay " + trace_ + " --strategy caching --snapshot-at 1");
+  EXPECT_EQ(text.out.find(trace_ + " with caching, after event 1: 20.00 MiB reserved"), 0u) << text.out;
+  EXPECT_NE(text.out.find("next: headroom replay"), std::string::npos);
+}
+
 TEST_F(ReplayCommand, BadInputIsOneLineAndExitCodeTwo) {
   const std::string broken = folder_.write("broken.csv", "op,id,bytes\na,0,1\nf,0,0\nf,0,0\n");
   const std::pair<std::string, std::string> cases[] = {
@@ -96,6 +125,10 @@ TEST_F(ReplayCommand, BadInputIsOneLineAndExitCodeTwo) {
       {"replay " + trace_ + " --device cuda:0", "simulated"},
       {"replay " + trace_ + " --device sim:h20", "did you mean 'h200'"},
       {"replay " + trace_ + " --passes 0", "passes"},
+      {"replay " + trace_ + " --snapshot-at 6", "from 1 to 5"},
+      {"replay " + trace_ + " --snapshot-at now", "peak, end, or an event"},
+      {"replay " + trace_ + " --snapshot-at 1 --capacity 1GiB 2GiB", "one capacity"},
+      {"replay " + trace_ + " --strategy caching+fail=0 --snapshot-at 1", "counted from 1"},
   };
   for (const auto& [arguments, expected] : cases) {
     const Outcome outcome = run(arguments);
