@@ -23,6 +23,7 @@ struct Subcommand {
 
 constexpr Subcommand kSubcommands[] = {
     {"devices", "which GPUs there are, how full they are, and which can be simulated", run_devices},
+    {"explain", "why a log's failure on a GPU happened, and what to do", run_explain},
     {"fit", "the largest batch, or the least memory, that a device and a strategy will do with", run_fit},
     {"predict", "whether training a net fits, by how much, and what takes the memory; needs no GPU",
      run_predict},

@@ -1,0 +1,36 @@
+// All that `headroom explain` says of a log: the verdict, what it rests on, what to do. Knows no output
+// format.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/explain/advice.h"
+#include "tools/explain/case.h"
+#include "tools/explain/facts.h"
+#include "tools/explain/verdict.h"
+
+namespace headroom::explain {
+
+struct Evidence {
+  std::string name;              // "requested"
+  std::optional<int64_t> bytes;  // signed: a difference of figures that do not belong together is below 0
+  std::optional<int64_t> line;   // of the log, from 1; absent for what is computed
+  std::string text;              // the message's words, or how it is computed
+};
+
+struct Explanation {
+  Judgement judgement;
+  Framework framework = Framework::kNone;
+  std::vector<Evidence> evidence;  // messages first, then figures, then what is computed of them
+  std::array<Advice, 2> next;
+  int64_t failure_count = 0;
+  int64_t line_count = 0;
+};
+
+Explanation explain(const Log& log);
+
+}  // namespace headroom::explain

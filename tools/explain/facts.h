@@ -1,0 +1,121 @@
+// What a log says about its failures: texts and figures, nothing concluded. Knows neither the messages that
+// they were read from nor what they mean.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace headroom::explain {
+
+enum class Framework { kNone, kTensorflow, kTorch, kJax, kOnnx, kHeadroom, kOther };
+
+// What a message is about. Of several on one line the first in this order names the failure: it is nearer to
+// the cause.
+enum class Kind {
+  kIndex,          // an index outside its table
+  kVersion,        // parts that do not fit together
+  kPermission,     // a file or device that may not be used
+  kBusy,           // the device is another's alone
+  kHost,           // the machine's own memory, not the GPU's
+  kNotAFailure,    // no room, and the message itself says that it does no harm
+  kCap,            // a limit that someone set
+  kContext,        // the driver could not make a context
+  kHandle,         // a library did not start
+  kWorkspace,      // no algorithm or scratch memory for an op
+  kAllocation,     // no room for a tensor
+  kLaunch,         // a call of a library failed: mostly because it had not started
+  kAssert,         // a kernel's check failed; which one was said before
+  kCrash,          // a kernel went astray
+  kLateSetting,    // a setting made too late or twice
+  kPoolShrunk,     // TensorFlow's pool got less than it asked for and goes on
+  kBrokenVersion,  // as kVersion, in words that a working set-up prints, too
+  // No failures, but what belongs to one, or to the whole log:
+  kDetail,  // to the failure right before it
+  kPiece,  // the same, with words that nothing else has: to an earlier failure, or a failure of which no more
+           // is left
+  kBackground,
+  kMention,
+};
+
+// Figures of a message. All in bytes but kPid; kVersion and those below are texts.
+enum class Field {
+  kRequested,
+  kTotal,
+  kFree,
+  kAllocated,
+  kReserved,
+  kIdle,      // reserved and not allocated
+  kPrivate,   // allocated in pools of recorded graphs
+  kProcess,   // all that this process holds
+  kHolder,    // all that another process holds
+  kOthers,    // all that all others hold
+  kLimit,     // a cap that was set
+  kCapacity,  // how far the framework's pool may grow: a cap, or what it found free
+  kLargest,   // largest free block inside the pool
+  kStartFree,
+  kPool,
+  kPid,
+  kVersion,
+  kDims,
+  kType,
+  kStatus,
+  kStrategy,
+  kScript,
+};
+inline constexpr size_t kFieldCount = static_cast<size_t>(Field::kScript) + 1;
+
+struct Figure {
+  int64_t bytes = 0;
+  int64_t line = 0;  // counted from 1
+};
+
+class Figures {
+ public:
+  std::optional<Figure>& operator[](Field field) { return all_[static_cast<size_t>(field)]; }
+  const std::optional<Figure>& operator[](Field field) const { return all_[static_cast<size_t>(field)]; }
+  bool any() const {
+    for (const std::optional<Figure>& figure : all_) {
+      if (figure) return true;
+    }
+    return false;
+  }
+
+ private:
+  std::array<std::optional<Figure>, kFieldCount> all_;
+};
+
+struct Holder {
+  int64_t pid = 0;
+  int64_t bytes = 0;
+};
+
+struct Failure {
+  Kind kind = Kind::kAllocation;
+  Framework framework = Framework::kNone;
+  int64_t line = 0;
+  std::string rank;  // what the line starts with where several processes write one log: "[rank3]:"
+  std::string text;  // the message's own words, one line without control characters
+  std::string status, strategy, dims, type;
+  Figures figures;
+  std::vector<Holder> holders;
+};
+
+struct Log {
+  std::vector<Failure> failures;  // in the order of their lines; only the first few hundred
+  int64_t failure_count = 0;
+  int64_t line_count = 0;
+  Figures background;               // said of the device before or outside a failure
+  std::set<Framework> mentioned;    // by paths and names of modules
+  std::set<std::string> settings;   // names of the settings that the log shows in use, see settings()
+  std::optional<int64_t> version;   // 1000 * major + minor, of the framework
+  std::optional<int64_t> at_least;  // what the words of its messages tell of the version
+  std::string script;               // "train.py", from a traceback
+  bool windows = false;
+  bool cublas_hint = false;  // TensorFlow's own words that memory may be the reason
+};
+
+}  // namespace headroom::explain

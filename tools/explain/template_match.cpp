@@ -1,0 +1,191 @@
+#include "tools/explain/template_match.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <utility>
+
+namespace headroom::explain {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, Field>, kFieldCount> kFieldNames = {{
+    {"requested", Field::kRequested}, {"total", Field::kTotal},
+    {"free", Field::kFree},           {"allocated", Field::kAllocated},
+    {"reserved", Field::kReserved},   {"idle", Field::kIdle},
+    {"private", Field::kPrivate},     {"process", Field::kProcess},
+    {"holder", Field::kHolder},       {"others", Field::kOthers},
+    {"limit", Field::kLimit},         {"capacity", Field::kCapacity},
+    {"largest", Field::kLargest},     {"start_free", Field::kStartFree},
+    {"pool", Field::kPool},           {"pid", Field::kPid},
+    {"version", Field::kVersion},     {"dims", Field::kDims},
+    {"type", Field::kType},           {"status", Field::kStatus},
+    {"strategy", Field::kStrategy},   {"script", Field::kScript},
+}};
+
+// No message has a longer stretch between two things that it is known by.
+constexpr size_t kLongestSkip = 400;
+
+bool is_blank(char c) {
+  return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+class Matcher {
+ public:
+  explicit Matcher(std::string_view text) : text_(text) {}
+
+  bool take_blanks() {
+    const size_t begin = at_;
+    for (int line_ends = 0; at_ < text_.size() && is_blank(text_[at_]); ++at_) {
+      if (text_[at_] == '\n' && ++line_ends > 1) break;
+    }
+    return at_ > begin;
+  }
+
+  bool take(char c) {
+    if (at_ >= text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+
+  // The largest int64 stands for all above it: a count that wrapped around is told by being too large.
+  std::optional<int64_t> take_count() {
+    const size_t begin = at_;
+    while (at_ < text_.size() && is_digit(text_[at_])) ++at_;
+    if (at_ == begin) return std::nullopt;
+    // A unit or a fraction right behind says that this is no plain count.
+    if (at_ < text_.size() && is_letter(text_[at_])) return std::nullopt;
+    if (at_ + 1 < text_.size() && text_[at_] == '.' && is_digit(text_[at_ + 1])) return std::nullopt;
+    int64_t count = 0;
+    const auto [end, error] = std::from_chars(text_.data() + begin, text_.data() + at_, count);
+    return error == std::errc() ? count : std::numeric_limits<int64_t>::max();
+  }
+
+  std::optional<int64_t> take_size() {
+    double number = 0;
+    const char* const begin = text_.data() + at_;
+    const char* const end = text_.data() + text_.size();
+    if (at_ >= text_.size() || !is_digit(text_[at_])) return std::nullopt;
+    const auto [stop, error] = std::from_chars(begin, end, number, std::chars_format::fixed);
+    if (error != std::errc()) return std::nullopt;
+    at_ += static_cast<size_t>(stop - begin);
+    take_blanks();
+    const std::optional<double> unit = take_unit();
+    if (!unit) return std::nullopt;
+    const double bytes = std::nearbyint(number * *unit);
+    return bytes < std::ldexp(1.0, 63) ? static_cast<int64_t>(bytes) : std::numeric_limits<int64_t>::max();
+  }
+
+  // Up to `stop` on the same line; where the template goes on with a blank or ends, up to what ends a word.
+  std::string_view take_word(char stop) {
+    constexpr std::string_view kEnds = " \t\r\n,;\"'()<>";
+    const std::string_view rest = text_.substr(at_, kLongestSkip);
+    size_t length = 0;
+    if (stop == '\0' || stop == ' ') {
+      length = std::min(rest.find_first_of(kEnds), rest.size());
+    } else {
+      length = rest.find(stop);
+      if (length == std::string_view::npos || rest.substr(0, length).find('\n') != std::string_view::npos)
+        return {};
+    }
+    at_ += length;
+    return rest.substr(0, length);
+  }
+
+  bool skip_to(std::string_view literal) {
+    const std::string_view rest = text_.substr(at_, kLongestSkip);
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    const size_t found = line.find(literal);
+    if (found == std::string_view::npos) return false;
+    at_ += found;
+    return true;
+  }
+
+  size_t at() const { return at_; }
+
+ private:
+  // "GiB", "GB", "G", "bytes", "byte", "B"; a unit that is cut off ("Gi") is that of its first letter.
+  // Another word is none.
+  std::optional<double> take_unit() {
+    const size_t begin = at_;
+    while (at_ < text_.size() && is_letter(text_[at_]) && at_ - begin < 6) ++at_;
+    const std::string_view unit = text_.substr(begin, at_ - begin);
+    if (unit == "B" || unit == "bytes" || unit == "byte") return 1.0;
+    if (unit.empty()) return std::nullopt;
+    const std::string_view rest = unit.substr(1);
+    if (!rest.empty() && rest != "iB" && rest != "B" && rest != "i" && rest != "b" && rest != "ib") {
+      return std::nullopt;
+    }
+    constexpr std::string_view kPrefixes = "KMGTPE";
+    const size_t power = kPrefixes.find(unit[0] == 'k' ? 'K' : unit[0]);
+    if (power == std::string_view::npos) return std::nullopt;
+    return std::ldexp(1.0, static_cast<int>(10 * (power + 1)));
+  }
+
+  const std::string_view text_;
+  size_t at_ = 0;
+};
+
+Field field_named(std::string_view name) {
+  for (const auto& [known, field] : kFieldNames) {
+    if (known == name) return field;
+  }
+  std::abort();  // a typing error in the array of messages, which the first test that reads it finds
+}
+
+bool take_hole(Matcher& matcher, std::string_view hole, std::string_view rest,
+               std::vector<Capture>& captures) {
+  if (hole.empty()) return true;
+  if (hole == "*") {
+    // Up to the next hole, blank by blank alike.
+    const std::string_view literal = rest.substr(0, rest.find('{'));
+    return matcher.skip_to(literal);
+  }
+  if (hole.ends_with('~')) {
+    const std::string_view word = matcher.take_word(rest.empty() ? '\0' : rest[0]);
+    captures.push_back({field_named(hole.substr(0, hole.size() - 1)), 0, word});
+    return !word.empty();
+  }
+  const bool plain = hole.ends_with('#');
+  const std::optional<int64_t> bytes = plain ? matcher.take_count() : matcher.take_size();
+  if (!bytes) return false;
+  captures.push_back({field_named(plain ? hole.substr(0, hole.size() - 1) : hole), *bytes, {}});
+  return true;
+}
+
+}  // namespace
+
+std::string_view head_of(std::string_view pattern) {
+  return pattern.substr(0, pattern.find('{'));
+}
+
+std::optional<TemplateMatch> match_template(std::string_view pattern, std::string_view text) {
+  Matcher matcher(text);
+  TemplateMatch match;
+  for (size_t i = 0; i < pattern.size();) {
+    if (pattern[i] == '{') {
+      const size_t close = pattern.find('}', i);
+      const std::string_view rest = pattern.substr(close + 1);
+      if (!take_hole(matcher, pattern.substr(i + 1, close - i - 1), rest, match.captures))
+        return std::nullopt;
+      i = close + 1;
+    } else if (pattern[i] == ' ') {
+      if (!matcher.take_blanks()) return std::nullopt;
+      while (i < pattern.size() && pattern[i] == ' ') ++i;
+    } else if (!matcher.take(pattern[i++])) {
+      return std::nullopt;
+    }
+  }
+  match.length = static_cast<int64_t>(matcher.at());
+  return match;
+}
+
+}  // namespace headroom::explain

@@ -1,0 +1,38 @@
+// Reads a message back by the text that printed it: "Tried to allocate {requested}". Knows no message.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "tools/explain/facts.h"
+
+namespace headroom::explain {
+
+struct Capture {
+  Field field = Field::kRequested;
+  int64_t bytes = 0;      // of a size, a count or a pid; INT64_MAX when it is larger
+  std::string_view text;  // of a word
+};
+
+struct TemplateMatch {
+  int64_t length = 0;  // of the text that the template took
+  std::vector<Capture> captures;
+};
+
+// Matches `text` from its begin on. A blank of the template is one or more blanks of the text, one line's end
+// among them (a terminal wraps). Holes:
+//   {requested}   a size with its unit, as "1.39 GiB", "2.25GiB", "10.91G", "0 bytes"; K, M, G and T are
+//                 powers of 1024, which all frameworks print, also where they write MB
+//   {requested#}  a plain count of bytes
+//   {version~}    a word: up to what follows in the template; where that is a blank or nothing, up to the
+//                 next blank, bracket, comma, semicolon or quote
+//   {}            nothing: ends the head, where several blanks may follow
+//   {*}           anything on the same line up to what follows in the template
+std::optional<TemplateMatch> match_template(std::string_view pattern, std::string_view text);
+
+// The text before the first hole: where a match begins.
+std::string_view head_of(std::string_view pattern);
+
+}  // namespace headroom::explain
