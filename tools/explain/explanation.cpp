@@ -36,10 +36,15 @@ void add_computed(std::vector<Evidence>& evidence, const Case& facts) {
   };
   if (!facts.figures[Field::kReserved]) add("reserved by the pool", facts.reserved, "allocated + idle");
   if (!facts.figures[Field::kIdle]) add("reserved and idle", facts.idle, "reserved - allocated");
+  const auto& start_free = facts.figures[Field::kStartFree];
+  const auto& pool = facts.figures[Field::kPool];
+  if (start_free && pool) {
+    add("left at the start", start_free->bytes - pool->bytes, "free at the start - pool at the start");
+  }
   add("outside the pool", facts.outside, "total - free - reserved");
   if (facts.own_outside_pool)
     add("this process, outside its pool", facts.own_outside_pool, "this process - reserved");
-  if (facts.others && !facts.others_named) {
+  if (facts.others && *facts.others > 0 && !facts.others_named) {
     add("other processes, at least", facts.others,
         facts.process ? "total - free - this process"
                       : "outside the pool - 1 GiB for a context and libraries");
