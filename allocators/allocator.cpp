@@ -45,11 +45,15 @@ void* Allocator::allocate(int64_t bytes, Stream stream, const MemoryUser& user) 
       lock.lock();
       if (!again) break;
       block = find_block(rounded, stream);
-      if (block.pointer != nullptr) ++statistics_.retries;
+      if (block.pointer != nullptr) {
+        ++statistics_.retries;
+        notify(AllocatorEvent::Kind::kRetry, nullptr, bytes, stream, user);
+      }
     }
   }
   if (block.pointer == nullptr) {
     ++statistics_.failures;
+    if (observer_) notify_device();
     notify(AllocatorEvent::Kind::kOutOfMemory, nullptr, bytes, stream, user);
     OutOfMemory error = out_of_memory(bytes);
     if (!user.op.empty() || !user.tensor.empty()) {
@@ -61,7 +65,7 @@ void* Allocator::allocate(int64_t bytes, Stream stream, const MemoryUser& user) 
   statistics_.requested.add(bytes);
   statistics_.allocated.add(block.bytes);
   statistics_.active.add(block.bytes);
-  notify(AllocatorEvent::Kind::kAllocate, block.pointer, bytes, stream, user);
+  notify(AllocatorEvent::Kind::kAllocate, block.pointer, bytes, stream, user, block.bytes);
   return block.pointer;
 }
 
@@ -76,7 +80,10 @@ Allocator::Block Allocator::find_block(int64_t bytes, Stream stream) {
     freed = true;
     block = do_allocate(bytes, stream);
   }
-  if (freed && block.pointer != nullptr) ++statistics_.retries;
+  if (freed && block.pointer != nullptr) {
+    ++statistics_.retries;
+    notify(AllocatorEvent::Kind::kRetry, nullptr, bytes, stream);
+  }
   return block;
 }
 
@@ -136,11 +143,41 @@ void Allocator::set_out_of_memory_handler(OutOfMemoryHandler handler) {
 void Allocator::set_observer(std::function<void(const AllocatorEvent&)> observer) {
   const Lock lock(*this);
   observer_ = std::move(observer);
+  if (!observer_) return;
+  int64_t unplaced = reserved_now();
+  std::vector<SnapshotSegment> segments;
+  do_snapshot(segments);
+  for (const SnapshotSegment& segment : segments) {
+    notify_reserved(segment.pointer, segment.bytes);
+    unplaced -= segment.bytes;
+  }
+  if (unplaced > 0) notify_reserved(nullptr, unplaced);
+  notify_device();
+}
+
+void Allocator::observe_device() {
+  const Lock lock(*this);
+  if (observer_) notify_device();
+}
+
+void Allocator::notify_device() const {
+  const MemoryInfo info = device_.memory().info();
+  observer_({.kind = AllocatorEvent::Kind::kDevice,
+             .pointer = nullptr,
+             .requested_bytes = 0,
+             .stream = {},
+             .memory = &info});
+}
+
+// A negative number of bytes went back.
+void Allocator::notify_reserved(void* pointer, int64_t bytes) const {
+  notify(bytes > 0 ? AllocatorEvent::Kind::kReserve : AllocatorEvent::Kind::kUnreserve, pointer,
+         std::abs(bytes), {});
 }
 
 void Allocator::notify(AllocatorEvent::Kind kind, void* pointer, int64_t bytes, Stream stream,
-                       const MemoryUser& user) const {
-  if (observer_) observer_({kind, pointer, bytes, stream, user});
+                       const MemoryUser& user, int64_t block_bytes) const {
+  if (observer_) observer_({kind, pointer, bytes, stream, user, block_bytes});
 }
 
 void Allocator::follow(Stream stream, Stream freed_on) {
@@ -190,25 +227,29 @@ std::optional<int64_t> Allocator::limit_bytes() const {
 void* Allocator::reserve(int64_t bytes) {
   if (bytes > reservable_bytes()) return nullptr;
   void* pointer = device_.memory().try_allocate(bytes);
-  if (pointer != nullptr) count_driver_call(bytes);
+  if (pointer == nullptr) return nullptr;
+  count_driver_call(bytes, pointer);
   return pointer;
 }
 
 void Allocator::unreserve(void* pointer, int64_t bytes) noexcept {
   device_.memory().release(pointer, bytes);
-  count_driver_call(-bytes);
+  count_driver_call(-bytes, pointer);
 }
 
-void Allocator::count_driver_call(int64_t bytes) noexcept {
+void Allocator::count_driver_call(int64_t bytes, void* pointer) noexcept {
   ++(bytes > 0   ? statistics_.driver_allocations
      : bytes < 0 ? statistics_.driver_releases
                  : statistics_.driver_mappings);
   statistics_.reserved.add(bytes);
+  if (bytes != 0) notify_reserved(pointer, bytes);
 }
 
 void Allocator::count_driver_call(DriverCall call, int64_t reserved_bytes) {
   ++(call == DriverCall::kAllocation ? statistics_.driver_allocations : statistics_.driver_releases);
-  statistics_.reserved.add(reserved_bytes - statistics_.reserved.current);
+  const int64_t change = reserved_bytes - statistics_.reserved.current;
+  statistics_.reserved.add(change);
+  if (change != 0) notify_reserved(nullptr, change);
 }
 
 int64_t Allocator::reservable_bytes() const {

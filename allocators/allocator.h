@@ -14,6 +14,7 @@
 #include "allocators/snapshot.h"
 #include "allocators/statistics.h"
 #include "allocators/stream_lanes.h"
+#include "allocators/trace/category.h"
 #include "runtime/core/device.h"
 #include "runtime/core/errors.h"
 
@@ -30,19 +31,32 @@ struct Limit {
   LimitScope scope = LimitScope::kPool;
 };
 
-// Who asks for memory and what for, for those who watch: the names of a node and a value.
+// Who asks for memory and what for, for those who watch: the names of a node and a value, and the line of
+// code that made the node.
 struct MemoryUser {
-  std::string_view op, tensor;
+  std::string_view op, tensor, source = {};
+  MemoryCategory category = MemoryCategory::kOther;
 };
 
-// What happened to a block, for those who watch.
+// What happened, for those who watch.
 struct AllocatorEvent {
-  enum class Kind : uint8_t { kAllocate, kDeallocate, kOutOfMemory };
+  enum class Kind : uint8_t {
+    kAllocate,
+    kDeallocate,
+    kOutOfMemory,
+    kRetry,    // the allocation that follows found room only after memory had come back
+    kReserve,  // from the driver; of unknown address (null) where the strategy maps pages or has a pool below
+               // it
+    kUnreserve,  // back to the driver
+    kDevice,     // of a device whose use of memory may have changed otherwise
+  };
   Kind kind;
   void* pointer;            // null when there was no room
-  int64_t requested_bytes;  // what the caller asked for
+  int64_t requested_bytes;  // what the caller asked for; of driver calls the bytes that came or went
   Stream stream;
-  MemoryUser user;  // of an allocation
+  MemoryUser user = {};                // of an allocation
+  int64_t block_bytes = 0;             // of an allocation: what the strategy took for it
+  const MemoryInfo* memory = nullptr;  // of kDevice
 };
 
 // A strategy over one device's memory. Public calls check, count and lock; strategies implement the private
@@ -80,8 +94,12 @@ class Allocator {
   using OutOfMemoryHandler = std::function<bool(int64_t requested_bytes, int attempt)>;
   static constexpr int kMostHandlerCalls = 16;
   void set_out_of_memory_handler(OutOfMemoryHandler handler);
-  // Called for every event, in order, while the allocator is locked: it must not call back.
+  // Called for every event, in order, while the allocator is locked: it must not call back. What is reserved
+  // by now comes first, and the device's memory.
   void set_observer(std::function<void(const AllocatorEvent&)> observer);
+  // Tells the observer, if there is one, what the driver says of the device's memory: to be called when
+  // something other than this allocator may have taken some, such as a library that started.
+  void observe_device();
 
   // Takes over the device that this was made on, where nobody else keeps it.
   void keep(std::unique_ptr<Device> device) { own_device_ = std::move(device); }
@@ -110,7 +128,8 @@ class Allocator {
   void follow(Stream stream, Stream freed_on);
   // What those two do for a driver call that a strategy made itself, within reservable_bytes(): counts one
   // that brought `bytes`, gave them back (a negative number), or mapped or unmapped a page (zero).
-  void count_driver_call(int64_t bytes) noexcept;
+  // `pointer` is where, if that is known, for those who watch.
+  void count_driver_call(int64_t bytes, void* pointer = nullptr) noexcept;
   // The same count for a strategy whose memory comes from elsewhere, after a call that left it holding
   // `reserved_bytes`.
   enum class DriverCall : uint8_t { kAllocation, kRelease };
@@ -169,7 +188,9 @@ class Allocator {
   // Gives pending blocks back: those that are done, or all after a wait. True when there were any.
   bool finish_pending(bool wait);
   void notify(AllocatorEvent::Kind kind, void* pointer, int64_t bytes, Stream stream,
-              const MemoryUser& user = {}) const;
+              const MemoryUser& user = {}, int64_t block_bytes = 0) const;
+  void notify_reserved(void* pointer, int64_t bytes) const;
+  void notify_device() const;
   bool trimming_can_help(int64_t bytes) const;
   Statistics statistics_now() const;
   MemoryFacts facts_now(int64_t requested_bytes) const;
@@ -183,6 +204,10 @@ class Allocator {
   PendingBlocks pending_;
   OutOfMemoryHandler handler_;
   std::function<void(const AllocatorEvent&)> observer_;
+  // What a strategy takes when it is made comes before any observer: kept for one, while nothing is
+  // allocated.
+  static constexpr size_t kMostFirstSegments = 16;
+  std::vector<std::pair<void*, int64_t>> first_segments_;
 };
 
 }  // namespace headroom

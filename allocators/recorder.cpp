@@ -6,20 +6,48 @@
 #include "allocators/trace/trace_writer.h"
 
 namespace headroom {
+namespace {
 
-std::function<void(const AllocatorEvent&)> recorder(const std::string& path) {
+void write_device_event(TraceWriter& writer, const AllocatorEvent& event, const TraceContext& context) {
+  using Kind = AllocatorEvent::Kind;
+  DeviceEvent written{.address = reinterpret_cast<uint64_t>(event.pointer), .bytes = event.requested_bytes};
+  if (event.kind == Kind::kDevice) {
+    written.kind = DeviceEvent::Kind::kDevice;
+    written.bytes = event.memory->total;
+    written.free_bytes = event.memory->free;
+    written.process_bytes = event.memory->process;
+    written.others_bytes = event.memory->others;
+  } else {
+    written.kind = event.kind == Kind::kReserve     ? DeviceEvent::Kind::kReserve
+                   : event.kind == Kind::kUnreserve ? DeviceEvent::Kind::kUnreserve
+                   : event.kind == Kind::kRetry     ? DeviceEvent::Kind::kRetry
+                                                    : DeviceEvent::Kind::kOutOfMemory;
+  }
+  writer.add(written, context);
+}
+
+}  // namespace
+
+std::function<void(const AllocatorEvent&)> recorder(const std::string& path,
+                                                    const RecordedSettings& settings) {
   using Clock = std::chrono::steady_clock;
-  return [writer = std::make_shared<TraceWriter>(path), start = Clock::now()](const AllocatorEvent& event) {
-    using Kind = AllocatorEvent::Kind;
-    if (event.kind == Kind::kOutOfMemory) return;
-    const auto id = reinterpret_cast<uint64_t>(event.pointer);
+  auto writer = std::make_shared<TraceWriter>(path);
+  for (const auto& [name, value] : settings) writer->setting(name, value);
+  return [writer = std::move(writer), start = Clock::now()](const AllocatorEvent& event) {
     const auto since = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start);
-    const TraceContext context{reinterpret_cast<uint64_t>(event.stream.handle), since.count(), event.user.op,
-                               event.user.tensor};
-    if (event.kind == Kind::kAllocate) {
-      writer->allocate(id, event.requested_bytes, context);
+    const TraceContext context{.stream = reinterpret_cast<uint64_t>(event.stream.handle),
+                               .time_ns = since.count(),
+                               .op = event.user.op,
+                               .tag = event.user.tensor,
+                               .source = event.user.source,
+                               .category = event.user.category,
+                               .block_bytes = event.block_bytes};
+    if (event.kind == AllocatorEvent::Kind::kAllocate) {
+      writer->allocate(reinterpret_cast<uint64_t>(event.pointer), event.requested_bytes, context);
+    } else if (event.kind == AllocatorEvent::Kind::kDeallocate) {
+      writer->free(reinterpret_cast<uint64_t>(event.pointer), context);
     } else {
-      writer->free(id, event.requested_bytes, context);
+      write_device_event(*writer, event, context);
     }
   };
 }

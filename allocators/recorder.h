@@ -1,15 +1,22 @@
-// An observer that writes what an allocator is asked to a trace. Knows no strategy.
+// An observer that writes what an allocator is asked, and what it asks of the driver, to a trace. Knows no
+// strategy.
 #pragma once
 
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "allocators/allocator.h"
 
 namespace headroom {
 
-// To be given to Allocator::set_observer; the file is complete when the allocator is gone. Requests that find
-// no room are not in it, since nothing came of them. Throws InvalidArgument when the file cannot be written.
-std::function<void(const AllocatorEvent&)> recorder(const std::string& path);
+// Names and values that say of what the recording is: "strategy", "device", "limit_bytes".
+using RecordedSettings = std::vector<std::pair<std::string, std::string>>;
+
+// To be given to Allocator::set_observer; the file is complete when the allocator is gone. Throws
+// InvalidArgument when it cannot be written.
+std::function<void(const AllocatorEvent&)> recorder(const std::string& path,
+                                                    const RecordedSettings& settings = {});
 
 }  // namespace headroom

@@ -197,7 +197,12 @@ std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Devi
   }
   std::unique_ptr<Allocator> allocator =
       settings.failing_calls ? make_failing(make, settings, device) : make(settings, device);
-  if (!settings.record_path.empty()) allocator->set_observer(recorder(settings.record_path));
+  if (!settings.record_path.empty()) {
+    RecordedSettings recorded = {{"strategy", settings.name}, {"device", device.name()}};
+    if (const auto limit = allocator->limit_bytes())
+      recorded.emplace_back("limit_bytes", std::to_string(*limit));
+    allocator->set_observer(recorder(settings.record_path, recorded));
+  }
   return allocator;
 }
 

@@ -204,6 +204,7 @@ std::vector<Value> gradients(Value loss, std::span<const Value> variables) {
     if (variable.graph != &graph) throw InvalidArgument("gradients: a variable belongs to another graph");
   }
   const NameScope scope(graph, "gradients");
+  const BackwardScope backward(graph, loss);
   const std::vector<bool> wanted = reached_from(graph, variables);
   std::vector<std::optional<Value>> grad(graph.values().size());
   grad[static_cast<size_t>(loss.id)] = fill(graph, 1, {});
@@ -227,6 +228,7 @@ std::vector<Value> gradients(Value loss, std::span<const Value> variables) {
     if (!context.grad_out[0]) {
       throw InvalidArgument(fmt::format("gradients: the loss depends on a side result of {}", node.name));
     }
+    const BackwardScope of_node(graph, context.out[0]);
     const Grads grads = std::visit([&](const auto& op) { return rule(op, context); }, node.op);
     for (size_t i = 0; i < grads.size(); ++i) {
       auto& sum_so_far = grad[static_cast<size_t>(node.inputs[i])];

@@ -41,15 +41,17 @@ std::string Graph::new_name(std::string_view what, std::string_view name) {
   return unique_name(name);
 }
 
-Value Graph::input(std::string_view name, const TensorSpec& spec) {
-  return new_value({new_name("input", name), spec, ValueKind::kInput, {}});
+Value Graph::input(std::string_view name, const TensorSpec& spec, CodePlace place) {
+  return new_value({new_name("input", name), spec, ValueKind::kInput, {}, place.text()});
 }
 
-Value Graph::variable(std::string_view name, const TensorSpec& spec, const Initializer& initializer) {
-  return new_value({new_name("variable", name), spec, ValueKind::kVariable, initializer});
+Value Graph::variable(std::string_view name, const TensorSpec& spec, const Initializer& initializer,
+                      CodePlace place) {
+  return new_value({new_name("variable", name), spec, ValueKind::kVariable, initializer, place.text()});
 }
 
-std::vector<Value> Graph::add(const Op& op, std::span<const Value> inputs, std::string_view name) {
+std::vector<Value> Graph::add(const Op& op, std::span<const Value> inputs, std::string_view name,
+                              CodePlace place) {
   Node node{op, {}, {}, {}};
   std::vector<TensorSpec> specs;
   for (const Value& value : inputs) {
@@ -69,9 +71,11 @@ std::vector<Value> Graph::add(const Op& op, std::span<const Value> inputs, std::
   node.name = unique_name(name.empty() ? op_name(op) : name);
 
   std::vector<Value> results;
+  const bool backward = backward_of_ != nullptr;
+  const std::string source = backward ? *backward_of_ : place.text();
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string value_name = i == 0 ? node.name : fmt::format("{}:{}", node.name, i);
-    results.push_back(new_value({value_name, outputs[i], ValueKind::kResult, {}}));
+    results.push_back(new_value({value_name, outputs[i], ValueKind::kResult, {}, source, backward}));
     node.outputs.push_back(results.back().id);
   }
   nodes_.push_back(std::move(node));
@@ -117,6 +121,15 @@ NameScope::NameScope(Graph& graph, std::string_view name) : graph_(graph), previ
 
 NameScope::~NameScope() {
   graph_.scope_ = previous_;
+}
+
+BackwardScope::BackwardScope(Graph& graph, const Value& forward)
+    : graph_(graph), previous_(graph.backward_of_) {
+  graph_.backward_of_ = &graph.value(forward.id).source;
+}
+
+BackwardScope::~BackwardScope() {
+  graph_.backward_of_ = previous_;
 }
 
 }  // namespace headroom

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/code_place.h"
 #include "runtime/core/ops.h"
 #include "runtime/initializer.h"
 
@@ -37,6 +38,8 @@ struct ValueInfo {
   TensorSpec spec;
   ValueKind kind = ValueKind::kResult;
   Initializer initializer;  // of a variable
+  std::string source = {};  // the line of code that asked for it: "net.cpp:31"
+  bool backward = false;    // made on the way back from a loss
 };
 
 struct Node {
@@ -53,13 +56,15 @@ class Graph {
   Graph& operator=(const Graph&) = delete;
 
   // A value that the caller feeds. Throws InvalidArgument when the name is taken, as the two below do.
-  Value input(std::string_view name, const TensorSpec& spec);
+  Value input(std::string_view name, const TensorSpec& spec, CodePlace place = CodePlace::here());
   // State that lives on the device between runs.
-  Value variable(std::string_view name, const TensorSpec& spec, const Initializer& initializer);
+  Value variable(std::string_view name, const TensorSpec& spec, const Initializer& initializer,
+                 CodePlace place = CodePlace::here());
   // Appends a node and returns its outputs. The name defaults to the op's. Throws InvalidArgument naming the
   // op, its operands and their shapes when they do not fit, or when an update is asked to change what is no
   // variable.
-  std::vector<Value> add(const Op& op, std::span<const Value> inputs, std::string_view name = {});
+  std::vector<Value> add(const Op& op, std::span<const Value> inputs, std::string_view name = {},
+                         CodePlace place = CodePlace::here());
 
   // References to nodes and values stay valid while the graph grows.
   const std::deque<Node>& nodes() const { return nodes_; }
@@ -77,6 +82,7 @@ class Graph {
 
  private:
   friend class NameScope;
+  friend class BackwardScope;
   std::string unique_name(std::string_view name);
   std::string new_name(std::string_view what, std::string_view name);  // throws when it is taken
   Value new_value(ValueInfo info);
@@ -85,6 +91,7 @@ class Graph {
   std::deque<ValueInfo> values_;
   std::vector<std::string> names_;  // of nodes, inputs and variables; sorted
   std::string scope_;
+  const std::string* backward_of_ = nullptr;  // while a BackwardScope lives
 };
 
 // While it lives, names in the graph get a prefix: NameScope scope(graph, "dense") gives "dense/matmul".
@@ -98,6 +105,19 @@ class NameScope {
  private:
   Graph& graph_;
   std::string previous_;
+};
+
+// While it lives, what is added is on the way back from a loss, and its place is that of `forward`.
+class BackwardScope {
+ public:
+  BackwardScope(Graph& graph, const Value& forward);
+  ~BackwardScope();
+  BackwardScope(const BackwardScope&) = delete;
+  BackwardScope& operator=(const BackwardScope&) = delete;
+
+ private:
+  Graph& graph_;
+  const std::string* previous_;
 };
 
 }  // namespace headroom

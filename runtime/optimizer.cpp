@@ -13,8 +13,9 @@ namespace {
 constexpr std::array<std::string_view, 5> kNames = {"sgd", "momentum", "rmsprop", "adam", "adamw"};
 
 // State of one variable: zeros of its shape.
-Value state(Value variable, std::string_view suffix) {
-  return variable.graph->variable(fmt::format("{}/{}", variable.name(), suffix), variable.spec(), zeros());
+Value state(Value variable, std::string_view suffix, CodePlace place) {
+  return variable.graph->variable(fmt::format("{}/{}", variable.name(), suffix), variable.spec(), zeros(),
+                                  place);
 }
 
 // One node for all variables.
@@ -22,12 +23,13 @@ struct Update {
   std::span<const Value> variables, gradients;
   Value learning_rate, step;
   float gradient_scale;
+  CodePlace place;
 
   void add(const Op& op, std::vector<Value> inputs, std::initializer_list<std::string_view> states) const {
     for (size_t i = 0; i < variables.size(); ++i) {
       inputs.push_back(variables[i]);
       inputs.push_back(gradients[i]);
-      for (std::string_view suffix : states) inputs.push_back(state(variables[i], suffix));
+      for (std::string_view suffix : states) inputs.push_back(state(variables[i], suffix, place));
     }
     step.graph->add(op, inputs);
   }
@@ -63,12 +65,13 @@ Optimizer parse_optimizer(std::string_view name) {
 }
 
 void add_updates(const Optimizer& optimizer, std::span<const Value> variables,
-                 std::span<const Value> gradients, Value learning_rate, Value step, float loss_scale) {
+                 std::span<const Value> gradients, Value learning_rate, Value step, float loss_scale,
+                 CodePlace place) {
   if (variables.size() != gradients.size()) {
     throw InvalidArgument(
         fmt::format("add_updates: {} variables and {} gradients", variables.size(), gradients.size()));
   }
-  const Update update{variables, gradients, learning_rate, step, 1 / loss_scale};
+  const Update update{variables, gradients, learning_rate, step, 1 / loss_scale, place};
   if (!variables.empty()) std::visit(update, optimizer);
   step.graph->add(CounterUpdate{}, std::vector<Value>{step});
 }

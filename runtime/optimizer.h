@@ -40,6 +40,7 @@ std::span<const std::string_view> optimizer_names();
 // increment of `step`. learning_rate is an f32 [], step an i32 [] variable that counts finished steps from 0.
 // The gradients are of a loss that was multiplied by loss_scale.
 void add_updates(const Optimizer& optimizer, std::span<const Value> variables,
-                 std::span<const Value> gradients, Value learning_rate, Value step, float loss_scale = 1);
+                 std::span<const Value> gradients, Value learning_rate, Value step, float loss_scale = 1,
+                 CodePlace place = CodePlace::here());
 
 }  // namespace headroom

@@ -58,6 +58,11 @@ StrategySettings RuntimeOptions::strategy_settings() const {
     }
     settings.memory_fraction = memory_fraction;
   }
+  if (!record.empty()) {
+    if (!settings.record_path.empty())
+      throw InvalidArgument("record is given twice: in the strategy and as an option");
+    settings.record_path = record;
+  }
   if (limit_scope == "process") settings.limit_scope = LimitScope::kProcess;
   settings.allow_growth = settings.allow_growth || allow_growth;
   return settings;
@@ -82,6 +87,8 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options) {
       "plan", "Allocate value by value, pack all into one arena, or pack without ordering parallel branches",
       &options.plan, {"dynamic", "packed", "parallel"});
   set.add_integer("seed", "Seed of weights, order and dropout", &options.seed, 0);
+  set.add_text("record", "Write all that is asked of the strategy to this file, for headroom report",
+               &options.record);
   set.add_bytes("device-memory",
                 "Total memory of the GPU: of a simulated one, or of a real one whose rest is held",
                 &options.device_memory_bytes);

@@ -26,6 +26,7 @@ struct RuntimeOptions {
   bool libraries_first = false;  // start the libraries before the strategy takes memory
   std::string plan = "dynamic";  // or "packed", "parallel"
   int64_t seed = 1;
+  std::string record = {};  // where what is asked of the strategy is written; nowhere when empty
 
   // What a simulated GPU's profile is changed to. On a real one the first two are held for real.
   std::optional<int64_t> device_memory_bytes = {};

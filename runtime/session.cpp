@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/categories.h"
 #include "runtime/core/errors.h"
 #include "runtime/dependencies.h"
 #include "runtime/start_op.h"
@@ -57,6 +58,7 @@ Session::~Session() {
 // in addresses.
 void Session::bind() {
   if (&variables_.graph() != &graph_) throw InvalidArgument("session: the variables are another graph's");
+  categories_ = categorise(graph_);
   buffers_.assign(plan_.buffers.size(), nullptr);
   uses_of_buffer_.resize(plan_.buffers.size());
   nodes_.resize(graph_.nodes().size());
@@ -93,7 +95,8 @@ void Session::bind() {
   const auto nodes = static_cast<int64_t>(pure_.nodes.size() + updates_.nodes.size());
   steps_of_many_ = std::clamp<int64_t>(kMostNodes / std::max<int64_t>(1, nodes), 1, kMostSteps);
   if (!has_arena(plan_.mode) || plan_.buffers.empty()) return;
-  arena_ = variables_.allocator().allocate(plan_.peak_bytes, {}, {{}, "the arena of the packed plan"});
+  arena_ = variables_.allocator().allocate(
+      plan_.peak_bytes, {}, {{}, "the arena of the packed plan", {}, MemoryCategory::kActivations});
   for (size_t id = 0; id < plan_.buffers.size(); ++id) {
     set_buffer(static_cast<int>(id), static_cast<std::byte*>(arena_) + plan_.buffers[id].offset_bytes);
   }
@@ -106,9 +109,16 @@ void Session::set_buffer(int id, void* pointer) {
 
 void Session::allocate(int id) {
   const Buffer& buffer = plan_.buffers[static_cast<size_t>(id)];
-  MemoryUser user{"copy to device", "workspace"};
-  if (buffer.node >= 0) user.op = graph_.node(buffer.node).name;
-  if (buffer.owner >= 0) user.tensor = graph_.value(buffer.owner).name;
+  MemoryUser user{"copy to device", "workspace", {}, MemoryCategory::kWorkspace};
+  if (buffer.node >= 0) {
+    const Node& node = graph_.node(buffer.node);
+    user.op = node.name;
+    if (!node.outputs.empty()) user.source = graph_.value(node.outputs.front()).source;
+  }
+  if (buffer.owner >= 0) {
+    const ValueInfo& owner = graph_.value(buffer.owner);
+    user = {user.op, owner.name, owner.source, categories_[static_cast<size_t>(buffer.owner)]};
+  }
   set_buffer(id, variables_.allocator().allocate(buffer.bytes, {}, user));
 }
 
@@ -135,6 +145,7 @@ void Session::get_ready(int id) {
     throw named;
   }
   bound.ready = true;
+  variables_.allocator().observe_device();
 }
 
 void Session::get_ready(const std::vector<int>& nodes) {

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "allocators/trace/category.h"
 #include "runtime/core/host_buffer.h"
 #include "runtime/kernels.h"
 #include "runtime/plan.h"
@@ -93,6 +94,7 @@ class Session {
   Variables& variables_;
   std::vector<Staging> inputs_, outputs_;
   std::vector<BoundNode> nodes_;                     // by node id
+  std::vector<MemoryCategory> categories_;           // by value
   std::vector<void*> buffers_;                       // by buffer: its address while live
   std::vector<std::vector<void**>> uses_of_buffer_;  // by buffer: the pointers that follow it
   void* arena_ = nullptr;

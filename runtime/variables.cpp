@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/categories.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 
@@ -9,12 +10,14 @@ namespace headroom {
 
 Variables::Variables(const Graph& graph, Device& device, Allocator& allocator)
     : graph_(graph), device_(device), allocator_(allocator), blocks_(graph.values().size()) {
+  const std::vector<MemoryCategory> categories = categorise(graph);
   try {
     for (int id : graph.variables()) {
       const ValueInfo& info = graph.value(id);
       const int64_t bytes = info.spec.bytes();
       blocks_[static_cast<size_t>(id)] =
-          allocator.allocate(round_up(bytes, Allocator::kAlignment), {}, {"variables", info.name});
+          allocator.allocate(round_up(bytes, Allocator::kAlignment), {},
+                             {"variables", info.name, info.source, categories[static_cast<size_t>(id)]});
       if (bytes == 0 || info.initializer.kind == Initializer::Kind::kNone) continue;
       const std::vector<std::byte> initial = initial_value(info.initializer, info.name, info.spec);
       device.memory().copy_to_device(data(id), initial.data(), bytes);

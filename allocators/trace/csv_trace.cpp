@@ -8,6 +8,7 @@ namespace headroom {
 
 Trace read_csv_trace(TraceInput& input) {
   TraceBuilder builder(input.path(), "CSV");
+  builder.has_no_addresses();
   bool first = true;
   for_each_line(input, [&](std::string_view line) {
     const bool head = first && line == kCsvHeader;

@@ -1,5 +1,8 @@
-// Headroom's own recording, as TraceWriter writes it.
+// Headroom's own recording, as TraceWriter writes it, and version 1, which had a line of seven columns for
+// each event and nothing else.
 #include <fmt/format.h>
+
+#include <array>
 
 #include "allocators/trace/formats.h"
 #include "allocators/trace/recording_format.h"
@@ -25,24 +28,20 @@ std::string_view unescape(std::string_view name, std::string* scratch) {
   return *scratch;
 }
 
-}  // namespace
+void require_columns(size_t count, size_t expected) {
+  if (count != expected) throw InvalidArgument(fmt::format("{} columns, expected {}", count, expected));
+}
 
-Trace read_recording(TraceInput& input) {
+Trace read_version_1(TraceInput& input) {
   TraceBuilder builder(input.path(), "Headroom recording");
   std::string_view line;
-  input.next_line(&line);
-  if (line != fmt::format("{}{}", kRecordingStart, kRecordingVersion)) {
-    input.fail_at_line(fmt::format("a recording of version {} is needed", kRecordingVersion));
-  }
-  if (!input.next_line(&line) || line != kRecordingColumns) {
-    input.fail_at_line(fmt::format("the head is not '{}'", kRecordingColumns));
+  if (!input.next_line(&line) || line != kRecordingColumnsOfVersion1) {
+    input.fail_at_line(fmt::format("the head is not '{}'", kRecordingColumnsOfVersion1));
   }
   std::string op, tag;
   for_each_line(input, [&](std::string_view event) {
-    constexpr size_t kColumns = 7;
-    std::string_view columns[kColumns];
-    const size_t count = split_columns(event, columns, kColumns);
-    if (count != kColumns) throw InvalidArgument(fmt::format("{} columns, expected {}", count, kColumns));
+    std::string_view columns[7];
+    require_columns(split_columns(event, columns, 7), 7);
     const bool allocates = columns[0] == "a";
     if (!allocates && columns[0] != "f") throw InvalidArgument("op is neither 'a' nor 'f'");
     const uint64_t id = parse_unsigned(columns[1], "id");
@@ -58,6 +57,120 @@ Trace read_recording(TraceInput& input) {
     }
   });
   return builder.take();
+}
+
+class Version2 {
+ public:
+  explicit Version2(TraceInput& input) : builder_(input.path(), "Headroom recording") {}
+
+  void add(std::string_view line) {
+    const size_t count = split_columns(line, columns_.data(), columns_.size());
+    if (columns_[0].size() != 1) throw InvalidArgument("the line does not begin with one letter and a comma");
+    const auto kind = static_cast<RecordingLine>(columns_[0][0]);
+    using Kind = DeviceEvent::Kind;
+    switch (kind) {
+      case RecordingLine::kSetting:
+        require_columns(count, 3);
+        return builder_.add_setting(unescape(columns_[1], &scratch_), unescape(columns_[2], &value_));
+      case RecordingLine::kName:
+        require_columns(count, 2);
+        if (names_.size() > kMaxNames) throw InvalidArgument(fmt::format("more than {} names", kMaxNames));
+        names_.emplace_back(unescape(columns_[1], &scratch_));
+        return;
+      case RecordingLine::kAllocate: {
+        require_columns(count, 10);
+        TraceContext context = user(4);
+        context.block_bytes = parse_size(columns_[3]);
+        return builder_.allocate(address(), parse_size(columns_[2]), context);
+      }
+      case RecordingLine::kFree:
+        require_columns(count, 4);
+        return builder_.free(address(), 0, {.stream = stream(2), .time_ns = time(3)});
+      case RecordingLine::kReserve:
+      case RecordingLine::kUnreserve:
+        require_columns(count, 4);
+        return builder_.add({.kind = kind == RecordingLine::kReserve ? Kind::kReserve : Kind::kUnreserve,
+                             .address = address(),
+                             .bytes = parse_size(columns_[2])},
+                            {.time_ns = time(3)});
+      case RecordingLine::kRetry:
+        require_columns(count, 4);
+        return builder_.add({.kind = Kind::kRetry, .bytes = parse_size(columns_[1])},
+                            {.stream = stream(2), .time_ns = time(3)});
+      case RecordingLine::kOutOfMemory:
+        require_columns(count, 8);
+        return builder_.add({.kind = Kind::kOutOfMemory, .bytes = parse_size(columns_[1])}, user(2));
+      case RecordingLine::kDevice:
+        require_columns(count, 6);
+        return builder_.add({.kind = Kind::kDevice,
+                             .bytes = parse_size(columns_[1]),
+                             .free_bytes = parse_size(columns_[2]),
+                             .process_bytes = parse_size(columns_[3]),
+                             .others_bytes = parse_size(columns_[4])},
+                            {.time_ns = time(5)});
+    }
+    throw InvalidArgument(fmt::format("lines of kind '{}' are unknown", columns_[0]));
+  }
+
+  Trace take(bool cut_off) {
+    if (cut_off) builder_.is_cut_off();
+    return builder_.take();
+  }
+
+ private:
+  static constexpr size_t kMaxNames = size_t{1} << 20;
+
+  uint64_t address() const { return parse_hexadecimal(columns_[1], "address"); }
+  uint64_t stream(size_t column) const { return parse_unsigned(columns_[column], "stream"); }
+  int64_t time(size_t column) {
+    const int64_t since = parse_signed(columns_[column], "time");
+    if (__builtin_add_overflow(time_ns_, since, &time_ns_) || time_ns_ < 0) {
+      throw InvalidArgument("the time is below 0, or 2^63 ns or more");
+    }
+    return time_ns_;
+  }
+  std::string_view name(size_t column) const {
+    const uint64_t number = parse_unsigned(columns_[column], "name");
+    if (number >= names_.size()) throw InvalidArgument(fmt::format("there is no name {} yet", number));
+    return names_[number];
+  }
+  // stream, time, op, tensor, source, category
+  TraceContext user(size_t from) {
+    const uint64_t category = parse_unsigned(columns_[from + 5], "category");
+    if (category >= kMemoryCategoryNames.size()) {
+      throw InvalidArgument(fmt::format("there is no category {}", category));
+    }
+    return {.stream = stream(from),
+            .time_ns = time(from + 1),
+            .op = name(from + 2),
+            .tag = name(from + 3),
+            .source = name(from + 4),
+            .category = static_cast<MemoryCategory>(category)};
+  }
+
+  TraceBuilder builder_;
+  std::array<std::string_view, 10> columns_;
+  std::vector<std::string> names_ = {""};
+  std::string scratch_, value_;
+  int64_t time_ns_ = 0;
+};
+
+}  // namespace
+
+Trace read_recording(TraceInput& input) {
+  std::string_view line;
+  input.next_line(&line);
+  if (line == fmt::format("{}1", kRecordingStart)) return read_version_1(input);
+  if (line != fmt::format("{}{}", kRecordingStart, kRecordingVersion)) {
+    input.fail_at_line(fmt::format("a recording of version 1 to {} is needed", kRecordingVersion));
+  }
+  Version2 recording(input);
+  bool cut_off = false;
+  for_each_line(input, [&](std::string_view event) {
+    cut_off = !input.line_ended();
+    if (!cut_off) recording.add(event);
+  });
+  return recording.take(cut_off);
 }
 
 }  // namespace headroom

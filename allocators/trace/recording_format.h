@@ -7,9 +7,22 @@ namespace headroom {
 
 // The first line: this and the version.
 inline constexpr std::string_view kRecordingStart = "headroom-trace ";
-inline constexpr int kRecordingVersion = 1;
-// The second line. Every line after it has as many columns.
-inline constexpr std::string_view kRecordingColumns = "op,id,bytes,stream,time_ns,node,tag";
+inline constexpr int kRecordingVersion = 2;
+// The second line of version 1, whose every other line has as many columns.
+inline constexpr std::string_view kRecordingColumnsOfVersion1 = "op,id,bytes,stream,time_ns,node,tag";
+
+// What a line of version 2 begins with.
+enum class RecordingLine : char {
+  kSetting = 's',      // name, value
+  kName = 'n',         // the text of the next name; names are counted from 1
+  kAllocate = 'a',     // address, bytes, block bytes, stream, time, names of op, tensor and source, category
+  kFree = 'f',         // address, stream, time
+  kReserve = 'r',      // address, bytes, time: from the driver; address 0: unknown
+  kUnreserve = 'u',    // the same, back to the driver
+  kRetry = 't',        // bytes, stream, time: what follows found room only after memory came back
+  kOutOfMemory = 'o',  // bytes, stream, time, names of op, tensor and source, category
+  kDevice = 'd',       // total, free, held by this process, held by others, time
+};
 
 // Whether a byte of a name is written as '%' and two hexadecimal digits, so that a line stays a line.
 constexpr bool must_escape(char c) {

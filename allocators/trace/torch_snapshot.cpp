@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "allocators/trace/formats.h"
 #include "allocators/trace/pickle.h"
@@ -41,14 +43,19 @@ class DeviceHistory {
     for (size_t i = 0; i < events_.size(); ++i) {
       const Value event = events_[i];
       const Action what = action(event);
-      if (what == Action::kOther) continue;
       const Value frame = first(pickle_.get(event, "frames"));
+      const std::string source = place_of(frame);
       const TraceContext context = {.stream = static_cast<uint64_t>(number(event, "stream")),
                                     .time_ns = time_ns(event),
                                     .op = pickle_.text(pickle_.get(frame, "name")),
-                                    .tag = pickle_.text(pickle_.get(event, "user_metadata"))};
+                                    .tag = pickle_.text(pickle_.get(event, "user_metadata")),
+                                    .source = source};
       const auto address = static_cast<uint64_t>(number(event, "addr"));
       try {
+        if (what == Action::kOther) {
+          add_device_event(builder, event, context);
+          continue;
+        }
         // Some versions give the rounded size with a free, so it is not compared.
         what == Action::kAllocate ? builder.allocate(address, number(event, "size"), context)
                                   : builder.free(address, 0, context);
@@ -59,6 +66,29 @@ class DeviceHistory {
   }
 
  private:
+  // What the allocator did with the driver: for views, a replay leaves it to its strategy.
+  void add_device_event(TraceBuilder& builder, Value event, const TraceContext& context) const {
+    static constexpr std::pair<std::string_view, DeviceEvent::Kind> kKinds[] = {
+        {"segment_alloc", DeviceEvent::Kind::kReserve},  {"segment_map", DeviceEvent::Kind::kReserve},
+        {"segment_free", DeviceEvent::Kind::kUnreserve}, {"segment_unmap", DeviceEvent::Kind::kUnreserve},
+        {"oom", DeviceEvent::Kind::kOutOfMemory},
+    };
+    const std::string_view name = pickle_.text(pickle_.get(event, "action"));
+    for (const auto& [action_name, kind] : kKinds) {
+      if (action_name != name) continue;
+      builder.add({.kind = kind,
+                   .address = static_cast<uint64_t>(number(event, "addr")),
+                   .bytes = number(event, "size")},
+                  context);
+    }
+  }
+
+  // "/src/train.py:42"; empty where the history has no frames.
+  std::string place_of(Value frame) const {
+    const std::string_view file = pickle_.text(pickle_.get(frame, "filename"));
+    return file.empty() ? "" : fmt::format("{}:{}", file, number(frame, "line"));
+  }
+
   // A block is free for others when its free is completed: until then other streams may use it. Every other
   // action is the allocator's own business, which a replay leaves to its strategy.
   Action action(Value event) const {

@@ -5,7 +5,10 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "allocators/trace/category.h"
 
 namespace headroom {
 
@@ -19,6 +22,33 @@ struct TraceEvent {
   int64_t time_ns = 0;    // since some begin; 0 where unknown
 };
 
+// What is known of a block beside its events; all of it may be unknown.
+struct TraceBlock {
+  uint64_t address = 0;     // where the recorded strategy put it; the block's id where that was no address
+  int64_t block_bytes = 0;  // what the strategy took for it; 0 where unknown
+  int32_t source = 0;       // position in Trace::names: "net.cpp:31"
+  MemoryCategory category = MemoryCategory::kOther;
+};
+
+// What happened beside allocations and frees.
+struct DeviceEvent {
+  enum class Kind : uint8_t {
+    kReserve,      // the strategy got `bytes` from the driver, at `address` if that is not 0
+    kUnreserve,    // and gave them back
+    kRetry,        // a request found room only after memory had come back
+    kOutOfMemory,  // or none at all
+    kDevice,       // what the driver says of the device
+  };
+  Kind kind = Kind::kRetry;
+  MemoryCategory category = MemoryCategory::kOther;
+  int32_t stream = 0, op = 0, tag = 0, source = 0;
+  int64_t position = 0;  // how many of Trace::events were before
+  int64_t time_ns = 0;
+  uint64_t address = 0;
+  int64_t bytes = 0;  // kDevice: in total
+  int64_t free_bytes = 0, process_bytes = 0, others_bytes = 0;
+};
+
 struct Trace {
   // A request above this is a fault of the trace: no device is larger, and sums stay far from overflow.
   static constexpr int64_t kLargestBlockBytes = int64_t{1} << 60;
@@ -28,6 +58,11 @@ struct Trace {
   // Every free is of a live block, so an event can be replayed without a check.
   std::vector<TraceEvent> events;
   int64_t blocks = 0;
+  std::vector<TraceBlock> block_facts;  // by block
+  std::vector<DeviceEvent> device_events;
+  std::vector<std::pair<std::string, std::string>> settings;  // of the recorded program: "strategy", ...
+  bool has_addresses = true;
+  bool cut_off = false;  // the file ended within a line, as when a program is killed
   std::vector<std::string> names = {""};
   std::vector<uint64_t> streams = {0};  // handles as the trace has them; the default stream comes first
 

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "allocators/trace/name_table.h"
 #include "allocators/trace/trace.h"
 
 namespace headroom {
@@ -17,6 +18,9 @@ struct TraceContext {
   int64_t time_ns = 0;
   std::string_view op = {};
   std::string_view tag = {};
+  std::string_view source = {};
+  MemoryCategory category = MemoryCategory::kOther;
+  int64_t block_bytes = 0;  // what a strategy took for the bytes asked for
 };
 
 // All that adds throws InvalidArgument saying what is wrong, without the place, which the reader knows.
@@ -28,6 +32,13 @@ class TraceBuilder {
   void allocate(uint64_t id, int64_t bytes, const TraceContext& context = {});
   // `bytes`, unless 0, must be those of the block.
   void free(uint64_t id, int64_t bytes = 0, const TraceContext& context = {});
+
+  // An event beside those two, whose position, names and stream are filled in here.
+  void add(DeviceEvent event, const TraceContext& context = {});
+  void add_setting(std::string_view name, std::string_view value);
+  // For a format whose ids say nothing of places.
+  void has_no_addresses() { trace_.has_addresses = false; }
+  void is_cut_off() { trace_.cut_off = true; }
 
   bool is_live(uint64_t id) const;
   Trace take() { return std::move(trace_); }
@@ -46,7 +57,7 @@ class TraceBuilder {
   Trace trace_;
   int64_t live_bytes_ = 0;
   std::unordered_map<uint64_t, Block> blocks_;  // freed ones stay, to tell a second free from a wrong id
-  std::unordered_map<std::string, int32_t> names_;
+  NameTable names_;
   std::unordered_map<uint64_t, int32_t> streams_;
 };
 

@@ -63,6 +63,7 @@ bool TraceInput::next_line(std::string_view* line) {
     }
     length = std::min(length, left.size());
     if (length > kMaxLineBytes) fail_at_line(fmt::format("longer than {} bytes", kMaxLineBytes));
+    line_ended_ = ended;
     *line = std::string_view(buffer_.data() + begin_, length);
     begin_ += length + (ended ? 1 : 0);
     at_ += static_cast<int64_t>(length) + (ended ? 1 : 0);
@@ -111,6 +112,13 @@ int64_t parse_size(std::string_view text) {
   const uint64_t bytes = parse(text, 10, "size");
   if (bytes > INT64_MAX) throw InvalidArgument(fmt::format("size of {} bytes: that is 2^63 or more", bytes));
   return static_cast<int64_t>(bytes);
+}
+
+int64_t parse_signed(std::string_view text, std::string_view what) {
+  const bool negative = text.starts_with("-");
+  const uint64_t value = parse(negative ? text.substr(1) : text, 10, what);
+  if (value > INT64_MAX) throw InvalidArgument(fmt::format("{} '{}' is 2^63 or more", what, shown(text)));
+  return negative ? -static_cast<int64_t>(value) : static_cast<int64_t>(value);
 }
 
 size_t split_columns(std::string_view line, std::string_view* columns, size_t capacity) {

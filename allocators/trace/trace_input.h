@@ -24,6 +24,8 @@ class TraceInput {
   // The next line without its end, valid until the next call; false at the end. Throws InvalidArgument for
   // one that is too long.
   bool next_line(std::string_view* line);
+  // Whether that line had an end: the last one of a file that was cut off has none.
+  bool line_ended() const { return line_ended_; }
   // Exactly `bytes` bytes; throws InvalidArgument when the file ends before.
   void read(void* destination, int64_t bytes);
   uint8_t read_byte();
@@ -43,12 +45,14 @@ class TraceInput {
   size_t begin_ = 0, end_ = 0;  // what of the buffer is still to be read
   int64_t at_ = 0;              // bytes read
   int64_t line_ = 0;            // lines read
+  bool line_ended_ = true;
 };
 
 // One of the columns of a line: `text` as a number of that kind. Throw InvalidArgument naming `what`.
 uint64_t parse_unsigned(std::string_view text, std::string_view what);
 uint64_t parse_hexadecimal(std::string_view text, std::string_view what);  // with or without 0x
 int64_t parse_size(std::string_view text);
+int64_t parse_signed(std::string_view text, std::string_view what);
 
 // Splits at commas: the number of columns, of which the first `capacity` are stored.
 size_t split_columns(std::string_view line, std::string_view* columns, size_t capacity);

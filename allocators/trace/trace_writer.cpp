@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <new>
 
-#include "allocators/trace/recording_format.h"
 #include "runtime/core/errors.h"
 
 namespace headroom {
@@ -17,12 +17,17 @@ namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 18;
 constexpr size_t kMaxNameBytes = 1024;
-// Op, four numbers of at most 20 digits, six commas, and two names of which each byte may become three.
-constexpr size_t kMaxEventBytes = 1 + 4 * 20 + 7 + 2 * 3 * kMaxNameBytes;
+// Two names of which each byte may become three; an event of ten numbers is far shorter.
+constexpr size_t kMaxLineBytes = 8 + 2 * 3 * kMaxNameBytes;
+// A program that is killed loses no more than this of its last events, unless it stood still.
+constexpr int64_t kFlushNs = 500'000'000;
+// What is numbered; with more names than that, as where each step invents its own, the rest stay empty.
+constexpr size_t kMaxNames = size_t{1} << 19;
 
-char* put(char* to, uint64_t number) {
+template <typename Number>
+char* put(char* to, Number number, int base = 10) {
   *to++ = ',';
-  return std::to_chars(to, to + 20, number).ptr;
+  return std::to_chars(to, to + 21, number, base).ptr;
 }
 
 char* put(char* to, std::string_view name) {
@@ -41,6 +46,22 @@ char* put(char* to, std::string_view name) {
   return to;
 }
 
+RecordingLine line_of(DeviceEvent::Kind kind) {
+  switch (kind) {
+    case DeviceEvent::Kind::kReserve:
+      return RecordingLine::kReserve;
+    case DeviceEvent::Kind::kUnreserve:
+      return RecordingLine::kUnreserve;
+    case DeviceEvent::Kind::kRetry:
+      return RecordingLine::kRetry;
+    case DeviceEvent::Kind::kOutOfMemory:
+      return RecordingLine::kOutOfMemory;
+    case DeviceEvent::Kind::kDevice:
+      break;
+  }
+  return RecordingLine::kDevice;
+}
+
 }  // namespace
 
 TraceWriter::TraceWriter(std::string path)
@@ -50,7 +71,7 @@ TraceWriter::TraceWriter(std::string path)
   if (descriptor_ < 0) {
     throw InvalidArgument(fmt::format("{}: cannot write it: {}", path_, std::strerror(errno)));
   }
-  end_ = fmt::format_to(buffer_.data(), "{}{}\n{}\n", kRecordingStart, kRecordingVersion, kRecordingColumns);
+  end_ = fmt::format_to(buffer_.data(), "{}{}\n", kRecordingStart, kRecordingVersion);
 }
 
 TraceWriter::~TraceWriter() {
@@ -59,25 +80,87 @@ TraceWriter::~TraceWriter() {
 }
 
 void TraceWriter::allocate(uint64_t id, int64_t bytes, const TraceContext& context) noexcept {
-  add('a', id, bytes, context);
+  const int32_t names[] = {name(context.op), name(context.tag), name(context.source)};
+  char* to = begin(RecordingLine::kAllocate);
+  to = put(to, id, 16);
+  to = put(to, bytes);
+  to = put(to, context.block_bytes);
+  end(put_user(to, context, names), context);
 }
 
-void TraceWriter::free(uint64_t id, int64_t bytes, const TraceContext& context) noexcept {
-  add('f', id, bytes, context);
-}
-
-void TraceWriter::add(char op, uint64_t id, int64_t bytes, const TraceContext& context) noexcept {
-  if (static_cast<size_t>(buffer_.data() + buffer_.size() - end_) < kMaxEventBytes) flush();
-  char* to = end_;
-  *to++ = op;
-  to = put(to, id);
-  to = put(to, static_cast<uint64_t>(bytes));
+void TraceWriter::free(uint64_t id, const TraceContext& context) noexcept {
+  char* to = put(begin(RecordingLine::kFree), id, 16);
   to = put(to, context.stream);
-  to = put(to, static_cast<uint64_t>(context.time_ns));
-  to = put(to, context.op);
-  to = put(to, context.tag);
+  end(put_time(to, context.time_ns), context);
+}
+
+void TraceWriter::add(const DeviceEvent& event, const TraceContext& context) noexcept {
+  using Kind = DeviceEvent::Kind;
+  const bool failed = event.kind == Kind::kOutOfMemory;
+  const int32_t names[] = {failed ? name(context.op) : 0, failed ? name(context.tag) : 0,
+                           failed ? name(context.source) : 0};
+  char* to = begin(line_of(event.kind));
+  if (event.kind == Kind::kReserve || event.kind == Kind::kUnreserve) to = put(to, event.address, 16);
+  to = put(to, event.bytes);
+  if (event.kind == Kind::kDevice) {
+    for (const int64_t bytes : {event.free_bytes, event.process_bytes, event.others_bytes})
+      to = put(to, bytes);
+  }
+  if (event.kind == Kind::kRetry) to = put(to, context.stream);
+  end(failed ? put_user(to, context, names) : put_time(to, context.time_ns), context);
+  if (failed) flush();  // what people want to read may be the program's last event
+}
+
+void TraceWriter::setting(std::string_view key, std::string_view value) noexcept {
+  char* to = put(begin(RecordingLine::kSetting), key);
+  to = put(to, value);
   *to++ = '\n';
   end_ = to;
+}
+
+// The number of a name; one that is new gets a line of its own first.
+int32_t TraceWriter::name(std::string_view text) noexcept {
+  if (text.empty()) return 0;
+  text = text.substr(0, kMaxNameBytes);
+  if (const auto known = names_.find(text); known != names_.end()) return known->second;
+  if (names_.size() == kMaxNames) return 0;
+  const auto number = static_cast<int32_t>(names_.size()) + 1;
+  try {
+    names_.emplace(text, number);
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
+  char* to = put(begin(RecordingLine::kName), text);
+  *to++ = '\n';
+  end_ = to;
+  return number;
+}
+
+char* TraceWriter::begin(RecordingLine line) noexcept {
+  if (static_cast<size_t>(buffer_.data() + buffer_.size() - end_) < kMaxLineBytes) flush();
+  char* to = end_;
+  *to++ = static_cast<char>(line);
+  return to;
+}
+
+char* TraceWriter::put_user(char* to, const TraceContext& context, const int32_t (&names)[3]) noexcept {
+  to = put_time(put(to, context.stream), context.time_ns);
+  for (const int32_t number : names) to = put(to, number);
+  return put(to, static_cast<int>(context.category));
+}
+
+// Differences are short.
+char* TraceWriter::put_time(char* to, int64_t time_ns) noexcept {
+  const int64_t before = std::exchange(last_ns_, time_ns);
+  return put(to, time_ns - before);
+}
+
+void TraceWriter::end(char* to, const TraceContext& context) noexcept {
+  *to++ = '\n';
+  end_ = to;
+  if (context.time_ns - flushed_ns_ < kFlushNs) return;
+  flushed_ns_ = context.time_ns;
+  flush();
 }
 
 void TraceWriter::flush() noexcept {

@@ -7,11 +7,14 @@
 #include <string_view>
 #include <vector>
 
+#include "allocators/trace/name_table.h"
+#include "allocators/trace/recording_format.h"
 #include "allocators/trace/trace_builder.h"
 
 namespace headroom {
 
-// Not thread-safe. Takes nothing from the system heap after its making.
+// Not thread-safe. Takes memory from the system heap for names that it has not seen before, and for nothing
+// else after its making.
 class TraceWriter {
  public:
   // Throws InvalidArgument naming the file when it cannot be written.
@@ -21,10 +24,14 @@ class TraceWriter {
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;
 
-  // One event. `id` tells blocks that are live at once apart: an address will do. Of names, which may hold
-  // any bytes, the first 1024 are written.
+  // One event. `id` tells blocks that are live at once apart; where it is an address, views can draw a map.
+  // Of names, which may hold any bytes, the first 1024 are written.
   void allocate(uint64_t id, int64_t bytes, const TraceContext& context) noexcept;
-  void free(uint64_t id, int64_t bytes, const TraceContext& context) noexcept;
+  void free(uint64_t id, const TraceContext& context) noexcept;
+  // An event beside those two: kind, address and sizes are the event's, all else is the context's.
+  void add(const DeviceEvent& event, const TraceContext& context) noexcept;
+  void setting(std::string_view name, std::string_view value) noexcept;
+
   // Hands whole lines to the operating system, so that they outlive the process. A failed write ends the
   // recording; the program that is recorded goes on.
   void flush() noexcept;
@@ -32,13 +39,19 @@ class TraceWriter {
   void close();
 
  private:
-  void add(char op, uint64_t id, int64_t bytes, const TraceContext& context) noexcept;
+  int32_t name(std::string_view text) noexcept;
+  char* begin(RecordingLine line) noexcept;
+  char* put_user(char* to, const TraceContext& context, const int32_t (&names)[3]) noexcept;
+  char* put_time(char* to, int64_t time_ns) noexcept;
+  void end(char* to, const TraceContext& context) noexcept;
 
   const std::string path_;
   int descriptor_ = -1;
   int error_ = 0;  // errno of the first write that failed
   std::vector<char> buffer_;
   char* end_ = nullptr;
+  NameTable names_;
+  int64_t last_ns_ = 0, flushed_ns_ = 0;
 };
 
 }  // namespace headroom

@@ -127,7 +127,9 @@ class Training {
   void predict(const Plan& train_plan, const Plan& test_plan, const Runtime& runtime) {
     try {
       Runtime twin(options_of_twin(runtime));
-      twin.set_strategy(runtime.strategy());
+      StrategySettings strategy = runtime.strategy();
+      strategy.record_path.clear();  // what the twin is asked did not happen
+      twin.set_strategy(strategy);
       const Plan* const plans[] = {&train_plan, &test_plan};
       result_.predicted_peak_bytes =
           predict_peak(net_.graph, plans, twin.device(), twin.allocator()).allocated_bytes;

@@ -151,8 +151,10 @@ TEST_P(StrategyThreads, AnObserverSeesTheCallsOfAllThreadsFromTheMomentItIsSet) 
   void* before = allocator->allocate(1000, all[0]);
   int64_t live = 0, seen = 0;  // not atomic: the allocator is locked
   allocator->set_observer([&](const AllocatorEvent& event) {
+    const bool allocates = event.kind == AllocatorEvent::Kind::kAllocate;
+    if (!allocates && event.kind != AllocatorEvent::Kind::kDeallocate) return;
     ++seen;
-    live += event.kind == AllocatorEvent::Kind::kAllocate ? event.requested_bytes : -event.requested_bytes;
+    live += allocates ? event.requested_bytes : -event.requested_bytes;
   });
   std::vector<std::thread> threads;
   for (const Stream stream : all) {

@@ -24,7 +24,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         trace.names.at(static_cast<size_t>(event.tag));
         trace.streams.at(static_cast<size_t>(event.stream));
       }
-      if (bytes < 0 || peak != trace.peak_bytes || next != trace.blocks) std::abort();
+      for (const headroom::TraceBlock& block : trace.block_facts) {
+        trace.names.at(static_cast<size_t>(block.source));
+        headroom::kMemoryCategoryNames.at(static_cast<size_t>(block.category));
+      }
+      for (const headroom::DeviceEvent& event : trace.device_events) {
+        if (event.position < 0 || event.position > static_cast<int64_t>(trace.events.size()) ||
+            event.bytes < 0)
+          std::abort();
+        trace.names.at(static_cast<size_t>(event.op));
+        trace.streams.at(static_cast<size_t>(event.stream));
+      }
+      if (bytes < 0 || trace.block_facts.size() != live.size() || peak != trace.peak_bytes ||
+          next != trace.blocks)
+        std::abort();
     }
   } catch (const headroom::InvalidArgument&) {
   }

@@ -148,7 +148,18 @@ TEST(ReadTrace, ARecordingReadsBackAsItWasWritten) {
     writer.allocate(0xdeadbeefcafe, 1000,
                     {.stream = 7, .time_ns = 123, .op = "MatMul", .tag = "100 %, \"w\"\n"});
     writer.allocate(UINT64_MAX, 1, {.op = std::string_view("\0\xff", 2)});
-    writer.free(0xdeadbeefcafe, 1000, {.time_ns = INT64_MAX});
+    writer.setting("strategy", "grab,all");
+    writer.add({.kind = DeviceEvent::Kind::kReserve, .address = 4096, .bytes = 3}, {.time_ns = 1});
+    writer.add({.kind = DeviceEvent::Kind::kRetry, .bytes = 5}, {.stream = 7, .time_ns = 2});
+    writer.add({.kind = DeviceEvent::Kind::kOutOfMemory, .bytes = 6},
+               {.stream = 7, .time_ns = 3, .op = "MatMul", .tag = "z", .source = "a.cpp:1"});
+    writer.add({.kind = DeviceEvent::Kind::kDevice,
+                .bytes = 10,
+                .free_bytes = 1,
+                .process_bytes = 2,
+                .others_bytes = 3},
+               {.time_ns = 4});
+    writer.free(0xdeadbeefcafe, {.time_ns = INT64_MAX});
     writer.close();
   }
   const Trace trace = read_traces(path).front();
@@ -164,12 +175,37 @@ TEST(ReadTrace, ARecordingReadsBackAsItWasWritten) {
   EXPECT_FALSE(trace.events[2].allocates);
   EXPECT_EQ(trace.events[2].block, first.block);
   EXPECT_EQ(trace.events[2].time_ns, INT64_MAX);
+  EXPECT_EQ(trace.settings.front().second, "grab,all");
+  ASSERT_EQ(trace.device_events.size(), 4u);
+  EXPECT_EQ(trace.device_events[0].address, 4096u);
+  EXPECT_EQ(trace.device_events[1].stream, first.stream);
+  EXPECT_EQ(trace.device_events[2].op, first.op);
+  EXPECT_EQ(trace.names[static_cast<size_t>(trace.device_events[2].source)], "a.cpp:1");
+  EXPECT_EQ(trace.device_events[3].others_bytes, 3);
+  EXPECT_EQ(trace.device_events[3].time_ns, 4);
+}
+
+TEST(ReadTrace, RecordingsOfVersionOneStayReadable) {
+  const ScratchFolder folder;
+  const Trace trace = read_traces(folder.write("old.trace",
+                                               "headroom-trace 1\nop,id,bytes,stream,time_ns,node,tag\n"
+                                               "a,1,10,7,5,conv%2C1,w\nf,1,10,7,6,,\n"))
+                          .front();
+  ASSERT_EQ(trace.events.size(), 2u);
+  EXPECT_EQ(trace.names[static_cast<size_t>(trace.events[0].op)], "conv,1");
+  EXPECT_EQ(trace.events[1].time_ns, 6);
 }
 
 TEST(ReadTrace, BrokenRecordingsAreRefusedByLine) {
   const std::string head = "headroom-trace 1\nop,id,bytes,stream,time_ns,node,tag\n";
   const std::pair<std::string, std::string_view> cases[] = {
-      {"headroom-trace 2\n", "trace:1: a recording of version 1 is needed"},
+      {"headroom-trace 3\n", "trace:1: a recording of version 1 to 2 is needed"},
+      {"headroom-trace 2\nq,1\n", "trace:2: lines of kind 'q' are unknown"},
+      {"headroom-trace 2\na,1,1,1,0,0,0,0,0\n", "trace:2: 9 columns, expected 10"},
+      {"headroom-trace 2\na,1,1,1,0,0,1,0,0,0\n", "trace:2: there is no name 1 yet"},
+      {"headroom-trace 2\na,1,1,1,0,0,0,0,0,8\n", "trace:2: there is no category 8"},
+      {"headroom-trace 2\nt,1,0,-1\n", "trace:2: the time is below 0"},
+      {"headroom-trace 2\nr,1,2305843009213693952,0\n", "trace:2: 2305843009213693952 bytes"},
       {"headroom-trace 1\n", "trace:2: the head is not"},
       {head + "a,1,1,0,0,\n", "trace:3: 6 columns, expected 7"},
       {head + "a,1,1,0,0,,%4\n", "trace:3: the last escape is cut off"},

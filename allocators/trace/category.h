@@ -1,0 +1,25 @@
+// What a block of memory is for, as recordings and their views tell blocks apart. Knows no tensors.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace headroom {
+
+enum class MemoryCategory : uint8_t {
+  kOther,  // not known
+  kWeights,
+  kGradients,
+  kOptimizerState,
+  kActivations,
+  kInputs,  // data, and counters
+  kWorkspace,
+  kLibrary,  // context, libraries and their kernels
+};
+
+// In the order of the enumeration; a recording holds the position.
+inline constexpr std::array<std::string_view, 8> kMemoryCategoryNames = {
+    "other", "weights", "gradients", "optimizer state", "activations", "inputs", "workspace", "library"};
+
+}  // namespace headroom
