@@ -299,6 +299,26 @@ TEST(Explain, PlentyOfFreeMemoryIsNeverAMemoryProblem) {
   }
 }
 
+// In a container PyTorch does not know which of the listed processes it is, nor always what they hold.
+TEST(Explain, AProcessInAContainerIsNotTakenForAnother) {
+  const auto message = [](std::string_view processes, std::string_view allocated) {
+    return "CUDA out of memory. Tried to allocate 200.00 MiB. GPU 0 has a total capacity of 23.65 GiB of "
+           "which 30.00 MiB is "
+           "free. " +
+           std::string(processes) + "Of the allocated memory " + std::string(allocated) +
+           " is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated.\n";
+  };
+  const Explanation own = explain_text(message("Process 2834 has 23.61 GiB memory in use. ", "23.00 GiB"));
+  EXPECT_EQ(own.judgement.verdict, Verdict::kExhausted) << own.judgement.reason;
+  const Explanation unset =
+      explain_text(message("Process 2834 has 17179869184.00 GiB memory in use. ", "23.00 GiB"));
+  EXPECT_EQ(unset.judgement.verdict, Verdict::kExhausted) << unset.judgement.reason;
+  const Explanation both = explain_text(message(
+      "Process 17 has 20.10 GiB memory in use. Process 2834 has 3.51 GiB memory in use. ", "3.00 GiB"));
+  EXPECT_EQ(both.judgement.verdict, Verdict::kOtherProcess) << both.judgement.reason;
+  EXPECT_NE(both.judgement.reason.find("(pid 17)"), std::string::npos) << both.judgement.reason;
+}
+
 TEST(Explain, WhatIsShownIsFitForATerminal) {
   const Explanation explanation = explain_text(
       "\x1b]0;title\x07"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -17,6 +18,9 @@ namespace {
 constexpr int64_t kOwnOverheadBytes = kGiB;
 // A limit that nobody set is printed as the largest number: "17179869184.00 GiB" (pytorch#110194).
 constexpr int64_t kUnsetBytes = int64_t{1} << 60;
+
+// Two sizes of two decimals of a GiB, each half a unit off at most.
+constexpr int64_t kPrintedBytes = kGiB / 100;
 
 bool is_fatal(Kind kind) {
   return kind != Kind::kNotAFailure && kind != Kind::kPoolShrunk && kind != Kind::kBrokenVersion;
@@ -103,6 +107,22 @@ void drop_unset(Figures& figures) {
   }
 }
 
+// Inside a container a process does not know its own pid, so PyTorch lists it among the others: as the one
+// that holds just more than the pool.
+void find_own_among_holders(Case& result) {
+  if (result.process || !result.reserved) return;
+  auto own = result.holders.end();
+  for (auto holder = result.holders.begin(); holder != result.holders.end(); ++holder) {
+    const int64_t beside = holder->bytes - *result.reserved;
+    if (beside < -kPrintedBytes || beside > 2 * kOwnOverheadBytes) continue;
+    if (own == result.holders.end() || holder->bytes < own->bytes) own = holder;
+  }
+  if (own == result.holders.end()) return;
+  result.process = own->bytes;
+  result.own_pid = own->pid;
+  result.holders.erase(own);
+}
+
 void derive(Case& result) {
   const std::optional<int64_t>& total = result.total;
   const std::optional<int64_t>& free = result.free;
@@ -111,6 +131,7 @@ void derive(Case& result) {
   if (!result.idle && allocated && result.reserved && *result.reserved >= *allocated) {
     result.idle = *result.reserved - *allocated;
   }
+  find_own_among_holders(result);
   if (total && free && result.reserved) result.outside = *total - *free - *result.reserved;
   if (free && result.idle) result.best = *free + *result.idle;
   if (result.process && result.reserved) result.own_outside_pool = *result.process - *result.reserved;
@@ -120,7 +141,7 @@ void derive(Case& result) {
     result.others_named = true;
   } else if (!result.holders.empty()) {
     int64_t sum = 0;
-    for (const Holder& holder : result.holders) sum += std::min(holder.bytes, kUnsetBytes / 64);
+    for (const Holder& holder : result.holders) sum += holder.bytes;
     result.others = sum;
     result.others_named = true;
   } else if (total && free && result.process) {
@@ -174,7 +195,9 @@ Case make_case(const Log& log) {
   result.lender = choose_lender(log, *result.failure);
   const Failure& source = result.lender != nullptr ? *result.lender : *result.failure;
   result.figures = source.figures;
-  result.holders = source.holders;
+  // In a container the driver may not tell, and PyTorch prints 2^64 bytes.
+  std::copy_if(source.holders.begin(), source.holders.end(), std::back_inserter(result.holders),
+               [](const Holder& holder) { return holder.bytes < kUnsetBytes / 1024; });
   result.strategy = source.strategy;
   if (!result.figures[Field::kRequested]) {
     if (const auto bytes = tensor_bytes(source.dims, source.type)) {

@@ -25,7 +25,8 @@ struct Case {
   bool others_named = false;
   std::optional<int64_t> own_outside_pool;  // process - reserved
   std::optional<int64_t> best;              // free + idle: the most that any arrangement could give
-  std::vector<Holder> holders;
+  std::vector<Holder> holders;              // other processes
+  std::optional<int64_t> own_pid;           // this process, found among those that the message calls others
 
   bool is(Kind kind) const { return failure != nullptr && failure->kind == kind; }
   bool has_setting(const std::string& name) const { return log->settings.contains(name); }

@@ -69,6 +69,10 @@ std::vector<Evidence> collect(const Case& facts, const Judgement& judgement) {
       evidence.push_back({std::string(name), figure->bytes, figure->line, {}});
   }
   const int64_t line = facts.lender != nullptr ? facts.lender->line : witness->line;
+  if (facts.own_pid) {
+    evidence.push_back({fmt::format("process {}", *facts.own_pid), facts.process, line,
+                        "this process itself, as it holds just more than the pool"});
+  }
   for (const Holder& holder : facts.holders) {
     evidence.push_back({fmt::format("process {}", holder.pid), holder.bytes, line, {}});
   }

@@ -132,7 +132,7 @@ constexpr Message kMessages[] = {
     {kHandle, kOnnx, "CUDNN failure {*}: CUDNN_STATUS_INTERNAL_ERROR"},
     {kWorkspace, kOnnx, "CUDNN failure {*}: CUDNN_STATUS_ALLOC_FAILED"},
 
-    // RMM, MLX, Flashlight.
+    // RMM, MLX, Flashlight, ggml.
     {kAllocation, kOther, "RMM failure at:"},
     {kCap, kOther, "Maximum pool size exceeded"},
     {kCap, kOther, "Maximum pool size exceeded (failed to allocate {requested})"},
@@ -140,6 +140,7 @@ constexpr Message kMessages[] = {
     {kDetail, kOther, "current/max/try size = {reserved}, {limit}, {*}"},
     {kAllocation, kOther, "CUDA error (failed to allocate {requested}) at:"},
     {kAllocation, kOther, "std::bad_alloc: out_of_memory"},
+    {kAllocation, kOther, "allocating {requested} on device {*}: cudaMalloc failed: out of memory"},
     {kAllocation, kOther, "[malloc] Unable to allocate {requested#} bytes"},
     {kAllocation, kOther,
      "Failed to allocate memory of size {requested} (Device: {*}, Capacity: {total}, "
@@ -159,13 +160,14 @@ constexpr Message kMessages[] = {
 
     // An index outside its table. It is printed by the kernel, then any later call fails with any words.
     {kIndex, kNone, "srcIndex < srcSelectDimSize"},
-    {kIndex, kNone, "\"index out of bounds\""},
+    {kIndex, kNone, "\"index out of bounds"},
     {kIndex, kNone, "index >= -sizes[i] && index < sizes[i]"},
     {kIndex, kNone, "idx_dim >= 0 && idx_dim < index_size"},
     {kIndex, kNone, "t >= 0 && t < n_classes"},
     {kIndex, kNone, "cur_target >= 0 && cur_target < n_classes"},
     {kIndex, kNone, "ind >= 0 && ind < ind_dim_size"},
     {kIndex, kNone, "IndexError: index out of range in self"},
+    {kIndex, kTorch, "IndexError: Target {*} is out of bounds"},
     {kIndex, kTensorflow, "indices[{*}] = {*} is not in ["},
     {kAssert, kNone, "device-side assert triggered"},
     {kAssert, kNone, "cudaErrorAssert"},
@@ -203,7 +205,7 @@ constexpr Message kMessages[] = {
     {kPermission, kNone, ".nv/ComputeCache{*}Permission denied"},
     {kPermission, kNone, "Permission denied: '{*}/.nv"},
     {kPermission, kNone, "Permission denied{*}/.nv"},
-    {kPermission, kNone, "Insufficient Permissions"},
+    {kPermission, kNone, "Failed to initialize NVML: Insufficient Permissions"},
     {kPermission, kNone, "cudaErrorNotPermitted"},
     {kBusy, kNone, "all CUDA-capable devices are busy or unavailable"},
     {kBusy, kNone, "CUDA-capable device(s) is/are busy or unavailable"},

@@ -421,6 +421,14 @@ Result unknown(const Case& facts) {
   if (facts.failure == nullptr) {
     return make(kUnknown, kLow, "No message of a GPU failure that this command knows stands in the log.");
   }
+  if (facts.is(Kind::kLaunch)) {
+    return make(kUnknown, kLow,
+                "A call of a library failed, which alone decides nothing: it does after an index out of "
+                "range earlier in "
+                "the program, with operands that do not suit it, with libraries that do not match and when "
+                "it finds no "
+                "room. The log has no figure that tells them apart.");
+  }
   return make(kUnknown, kLow,
               "The status alone decides nothing: a library does not start for lack of memory, after an index "
               "out of range "
