@@ -39,6 +39,9 @@ constexpr Fixture kFixtures[] = {
     {"e9_jax_21396_plenty_free", "not-memory", F::kJax},
     // Generations of PyTorch's text.
     {"torch_1_0", "too-large-for-device", F::kTorch},
+    {"torch_1_0_as_good_as_full", "exhausted", F::kTorch},  // shllln/GenerativeGraph#5
+    {"torch_1_0_plenty_free", "not-memory", F::kTorch},     // pytorch#16417
+    {"torch_1_4_others", "other-process", F::kTorch},       // phamquiluan/ResidualMaskingNetwork#15
     {"torch_1_4_taming", "exhausted", F::kTorch},
     {"torch_1_11_fragmentation", "fragmentation", F::kTorch},
     {"torch_2_1_typo", "fragmentation", F::kTorch},
@@ -116,6 +119,7 @@ constexpr Fixture kFixtures[] = {
     // As loggers, terminals and Windows leave them.
     {"messy_pod_colours_crlf", "fragmentation", F::kTorch},
     {"messy_wrapped_by_a_terminal", "fragmentation", F::kTorch},
+    {"messy_wrapped_after_a_blank", "exhausted", F::kTensorflow},  // jax#788
     {"messy_two_ranks", "exhausted", F::kTorch},
     {"messy_json_logger", "too-large-for-device", F::kTorch},
     {"messy_head_cut_off", "exhausted", F::kTorch},

@@ -39,11 +39,11 @@ constexpr Message kMessages[] = {
     {kDetail, kTorch, "and {idle} is reserved by PyTorch but unallocated"},
     // ... and its stream-ordered backend.
     {kAllocation, kTorch, "Allocation on device {*} would exceed allowed memory. (out of memory)", 2000},
-    {kDetail, kTorch, "Currently allocated{} : {allocated}"},
-    {kDetail, kTorch, "Requested{} : {requested}"},
-    {kDetail, kTorch, "Device limit{} : {total}"},
+    {kDetail, kTorch, "Currently allocated : {allocated}"},
+    {kDetail, kTorch, "Requested : {requested}"},
+    {kDetail, kTorch, "Device limit : {total}"},
     {kDetail, kTorch, "Free (according to CUDA): {free}"},
-    {kDetail, kTorch, "PyTorch limit (set by user-supplied memory fraction){} : {limit}"},
+    {kDetail, kTorch, "PyTorch limit (set by user-supplied memory fraction) : {limit}"},
 
     // PyTorch and the libraries.
     {kHandle, kTorch, "CUDA error: {status~} when calling `cublasCreate"},
@@ -72,7 +72,7 @@ constexpr Message kMessages[] = {
     {kDetail, kNone, "Limit: {capacity#}"},
     {kDetail, kNone, "InUse: {allocated#}"},
     {kPiece, kNone, "LargestFreeBlock: {largest#}"},
-    {kPiece, kNone, "Free  at {*} of size {largest#}"},
+    {kPiece, kNone, "Free at {*} of size {largest#}"},
     {kAllocation, kTensorflow, "OOM when allocating tensor with shape"},
     {kAllocation, kTensorflow, "OOM when allocating tensor with shape[{dims~}] and type {type~}"},
     {kHost, kTensorflow, "by allocator cpu"},

@@ -143,7 +143,6 @@ Field field_named(std::string_view name) {
 
 bool take_hole(Matcher& matcher, std::string_view hole, std::string_view rest,
                std::vector<Capture>& captures) {
-  if (hole.empty()) return true;
   if (hole == "*") {
     // Up to the next hole, blank by blank alike.
     const std::string_view literal = rest.substr(0, rest.find('{'));

@@ -28,7 +28,6 @@ struct TemplateMatch {
 //   {requested#}  a plain count of bytes
 //   {version~}    a word: up to what follows in the template; where that is a blank or nothing, up to the
 //                 next blank, bracket, comma, semicolon or quote
-//   {}            nothing: ends the head, where several blanks may follow
 //   {*}           anything on the same line up to what follows in the template
 std::optional<TemplateMatch> match_template(std::string_view pattern, std::string_view text);
 

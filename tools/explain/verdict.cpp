@@ -358,6 +358,7 @@ Result fragmentation(const Case& facts) {
                                       : facts.capacity && !growth_is_on(facts)
                                           ? std::optional(*facts.capacity - *facts.allocated)
                                           : std::nullopt;
+  if (idle && *idle < (*facts.allocated + *idle) / 100) return std::nullopt;  // as good as full
   if (idle && *idle >= *facts.requested) {
     const int64_t pool = *facts.allocated + *idle;
     const bool near_full = *idle < pool / 20;
@@ -397,6 +398,13 @@ Result exhausted(const Case& facts) {
             "{} were requested; {} free and {} idle in the pool are {} short even if nothing were in pieces.",
             size(*facts.requested), size(*facts.free), size(*facts.idle),
             size(*facts.requested - *facts.best)));
+  }
+  if (facts.best && facts.total && facts.allocated) {
+    return make(
+        kExhausted, kHigh,
+        fmt::format("{} are allocated on a device of {}; {} were requested, and the {} that are free or idle "
+                    "are in pieces.",
+                    size(*facts.allocated), size(*facts.total), size(*facts.requested), size(*facts.best)));
   }
   if (facts.capacity && facts.allocated) {
     return make(kExhausted, kHigh,

@@ -7,17 +7,17 @@ constexpr uint16_t kNone = 0xffff;
 
 }  // namespace
 
-WordScanner::WordScanner(std::span<const std::string_view> words) {
+WordScanner::WordScanner(std::span<const std::string_view> words) : words_(words.begin(), words.end()) {
+  blank_ = static_cast<uint8_t>(class_count_++);
+  for (const char blank : {' ', '\n', '\r', '\t'}) class_of_[static_cast<unsigned char>(blank)] = blank_;
   size_t most_states = 1;
   for (const std::string_view word : words) {
     most_states += word.size();
-    lengths_.push_back(word.size());
     for (const char c : word) {
       uint8_t& byte_class = class_of_[static_cast<unsigned char>(c)];
       if (byte_class == 0) byte_class = static_cast<uint8_t>(class_count_++);
     }
   }
-  for (const char blank : {'\n', '\r', '\t'}) class_of_[static_cast<unsigned char>(blank)] = class_of_[' '];
 
   next_.assign(most_states * class_count_, kNone);
   first_output_.assign(most_states, -1);
@@ -63,6 +63,16 @@ WordScanner::WordScanner(std::span<const std::string_view> words) {
   next_.resize(states * class_count_);
   first_output_.resize(states);
   for (const int32_t word : first_output_) has_output_.push_back(word >= 0);
+}
+
+size_t WordScanner::begin_of(std::string_view text, size_t end, std::string_view word) const {
+  for (size_t i = word.size(); i > 0; --i) {
+    --end;
+    if (word[i - 1] != ' ') continue;
+    // The first blank of a run is the one that was read; at the word's own begin one is enough.
+    while (i > 1 && end > 0 && is_blank(text[end - 1])) --end;
+  }
+  return end;
 }
 
 }  // namespace headroom::explain
