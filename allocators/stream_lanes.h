@@ -46,28 +46,41 @@ class alignas(kApart) StreamLane {
   // none such.
   virtual int64_t give_back(void* pointer, int64_t bytes) noexcept = 0;
 
-  // Of the lock on all of an allocator a lane has its part in a word of its own: a call that finds it closed
-  // goes the long way, where it sleeps on a mutex, so nobody spins for longer than a call takes.
-  enum class State : uint8_t { kFree, kTaken, kClosed };
-  // Waits for another call on this stream; false when the lane is closed.
+  // Of the lock on all of an allocator a lane has its part in a word of its own. A call that finds the lane
+  // held waits a little, in which most holders are done, and then goes the long way, where it sleeps on a
+  // mutex; one that finds it closed goes there at once.
+  enum class State : uint8_t { kFree, kTaken, kHeld, kClosed };
+  // False when the call has to go the long way.
   bool enter() noexcept;
   void leave() noexcept { state_.store(State::kFree, std::memory_order_release); }
-  // Waits for the call that is in the lane; those that come later find it closed.
-  void close() noexcept;
+  // Waits for the call that is in the lane, and keeps others out until leave() or close().
+  void hold() noexcept;
+  void close() noexcept { state_.store(State::kClosed, std::memory_order_release); }
+
+  // How much more may be live here before all lanes together could be above a peak.
+  struct Room {
+    int64_t share = 0;  // what the lane was given, taken since included
+    int64_t left = 0;
+    int64_t most = 0;   // of which more is left than this goes back to all
+    int64_t total = 0;  // what came since the last count
+
+    // Uses `bytes` of it, with more from what belongs to no lane if need be; false when that is not enough.
+    bool use(int64_t bytes, std::atomic<int64_t>& common) noexcept;
+    void free(int64_t bytes, std::atomic<int64_t>& common) noexcept;
+    // Moves what was counted here to the gauge.
+    void count(Gauge& gauge) noexcept;
+  };
 
   const Stream stream_;
   std::atomic<State> state_ = State::kClosed;
-  // How much more may be live here before all lanes together could be above a peak; at the last count, now.
-  int64_t requested_share_ = 0, requested_room_ = 0;
-  int64_t allocated_share_ = 0, allocated_room_ = 0;
-  // Since the last count.
-  int64_t requested_total_ = 0, allocated_total_ = 0;
-  int64_t allocations_ = 0, deallocations_ = 0;
+  Room requested_, allocated_;
+  int64_t allocations_ = 0, deallocations_ = 0;  // since the last count
 };
 
-// The lanes of one allocator and the lock on all of it. Counts are exact, peaks too, though lanes share no
-// counter: what is still missing to each peak is divided among the lanes, and who needs more than its share
-// goes the long way and counts all of them.
+// The lanes of one allocator and the lock on all of it. Counts are exact, peaks too, though no call of every
+// day writes to what others read: half of what is missing to each peak is divided among the lanes, a lane
+// that needs more takes it from the other half, and who finds too little there goes the long way and counts
+// all.
 class StreamLanes {
  public:
   // `statistics` must outlive this. They are right while all is locked.
@@ -123,6 +136,11 @@ class StreamLanes {
   std::mutex mutex_;
   std::vector<std::unique_ptr<StreamLane>> lanes_;
   std::vector<std::unique_ptr<Table>> tables_;  // older ones stay: someone may still be reading them
+  // What is missing to the peaks and belongs to no lane.
+  struct alignas(kApart) Common {
+    std::atomic<int64_t> requested = 0, allocated = 0;
+  };
+  Common common_;
   // Read at each call, so nothing that is written lies beside it.
   alignas(kApart) std::atomic<const Table*> table_ = nullptr;
 };
