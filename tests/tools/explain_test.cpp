@@ -254,11 +254,15 @@ TEST(Explain, AdviceSuitsTheVersion) {
   EXPECT_EQ(advice_of(explain_text(windows)).find("expandable_segments"), std::string::npos);
   const std::string old_tensorflow = "tensorflow==1.9.0\n" + read_fixture("e4_tf_cublas");
   EXPECT_EQ(advice_of(explain_text(old_tensorflow)).find("TF_FORCE"), std::string::npos);
+  const std::string another = "torch==1.9.0\n" + read_fixture("e4_tf_cublas");
+  EXPECT_NE(advice_of(explain_text(another)).find("TF_FORCE"), std::string::npos);
 }
 
 TEST(Explain, EveryVerdictHasTwoStepsForEveryFrameworkAndSetting) {
   Log log;
-  log.version = 1;  // older than every setting
+  for (int framework = 0; framework <= static_cast<int>(Framework::kOther); ++framework) {
+    log.versions[static_cast<Framework>(framework)] = 1;  // older than every setting
+  }
   for (const Setting& setting : settings()) log.settings.emplace(setting.name);
   for (int verdict = 0; verdict <= static_cast<int>(Verdict::kUnknown); ++verdict) {
     for (int framework = 0; framework <= static_cast<int>(Framework::kOther); ++framework) {

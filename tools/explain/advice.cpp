@@ -201,7 +201,7 @@ bool fits(const Row& row, const Case& facts, Verdict verdict) {
     return false;
   }
   if (facts.version() && *facts.version() < row.from) return false;
-  return row.before == 0 || (facts.log->version && *facts.log->version < row.before);
+  return row.before == 0 || (facts.named_version() && *facts.named_version() < row.before);
 }
 
 std::string filled(std::string_view text, const Case& facts) {

@@ -30,7 +30,15 @@ struct Case {
 
   bool is(Kind kind) const { return failure != nullptr && failure->kind == kind; }
   bool has_setting(const std::string& name) const { return log->settings.contains(name); }
-  std::optional<int64_t> version() const { return log->version ? log->version : log->at_least; }
+  // Of `framework`, as 1000 * major + minor: as the log names it; else what its messages tell at least.
+  std::optional<int64_t> named_version() const { return find(log->versions); }
+  std::optional<int64_t> version() const { return named_version() ? named_version() : find(log->at_least); }
+
+ private:
+  std::optional<int64_t> find(const std::map<Framework, int64_t>& versions) const {
+    const auto found = versions.find(framework);
+    return found == versions.end() ? std::nullopt : std::optional(found->second);
+  }
 };
 
 // The first failure that counts: what does no harm, and words that a working set-up prints, too, count only

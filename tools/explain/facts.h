@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -108,12 +109,12 @@ struct Log {
   std::vector<Failure> failures;  // in the order of their lines; only the first few hundred
   int64_t failure_count = 0;
   int64_t line_count = 0;
-  Figures background;               // said of the device before or outside a failure
-  std::set<Framework> mentioned;    // by paths and names of modules
-  std::set<std::string> settings;   // names of the settings that the log shows in use, see settings()
-  std::optional<int64_t> version;   // 1000 * major + minor, of the framework
-  std::optional<int64_t> at_least;  // what the words of its messages tell of the version
-  std::string script;               // "train.py", from a traceback
+  Figures background;              // said of the device before or outside a failure
+  std::set<Framework> mentioned;   // by paths and names of modules
+  std::set<std::string> settings;  // names of the settings that the log shows in use, see settings()
+  // 1000 * major + minor: as the log names it, and what the words of the messages tell at least.
+  std::map<Framework, int64_t> versions, at_least;
+  std::string script;  // "train.py", from a traceback
   bool windows = false;
   bool cublas_hint = false;  // TensorFlow's own words that memory may be the reason
 };

@@ -256,6 +256,12 @@ Failure* LogReader::failure_of_line() {
   return &log_.failures.back();
 }
 
+void LogReader::keep_version_bound(const Message& message) {
+  if (message.at_least == 0) return;
+  int64_t& known = log_.at_least[message.framework];
+  known = std::max(known, message.at_least);
+}
+
 void LogReader::add_failure(const Message& message, size_t begin, const Match& match) {
   Failure* failure = failure_of_line();
   if (failure == nullptr) {
@@ -278,7 +284,7 @@ void LogReader::add_failure(const Message& message, size_t begin, const Match& m
     failure->kind = message.kind;
     failure->framework = message.framework;
   }
-  if (message.at_least > 0) log_.at_least = std::max(log_.at_least.value_or(0), message.at_least);
+  keep_version_bound(message);
   keep_figures(*failure, match.captures, line_);
   if (failure->status.empty() && failure->text.find("_STATUS_") != std::string::npos) {
     // Words such as "the library was not initialized" are a status, too; the constant is found by its name.
@@ -308,19 +314,20 @@ void LogReader::add_detail(const Message& message, const Match& match) {
     const Message piece{Kind::kAllocation, message.framework, message.pattern, message.at_least};
     return add_failure(piece, counted_, match);
   }
-  if (message.at_least > 0) log_.at_least = std::max(log_.at_least.value_or(0), message.at_least);
+  keep_version_bound(message);
   if (message.framework != Framework::kNone) owner->framework = message.framework;
   keep_figures(*owner, match.captures, line_);
 }
 
 void LogReader::add_background(const Message& message, const Match& match) {
-  if (message.at_least > 0) log_.at_least = std::max(log_.at_least.value_or(0), message.at_least);
+  keep_version_bound(message);
   if (message.framework != Framework::kNone) log_.mentioned.insert(message.framework);
   if (message.pattern.starts_with("cublas may be due")) log_.cublas_hint = true;
   if (message.pattern.starts_with(":\\")) log_.windows = true;
   for (const Capture& capture : match.captures) {
     if (capture.field == Field::kVersion) {
-      if (!log_.version) log_.version = parse_version(capture.text);
+      if (const auto version = parse_version(capture.text))
+        log_.versions.emplace(message.framework, *version);
     } else if (capture.field == Field::kScript) {
       if (log_.script.empty() && is_plain_script(capture.text)) log_.script = capture.text;
     } else if (!is_text(capture.field) && !log_.background[capture.field]) {

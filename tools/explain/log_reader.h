@@ -28,6 +28,7 @@ class LogReader {
   void add_failure(const Message& message, size_t begin, const Match& match);
   void add_detail(const Message& message, const Match& match);
   void add_background(const Message& message, const Match& match);
+  void keep_version_bound(const Message& message);
   Failure* failure_of_line();
   std::string_view line_at(size_t at) const;
   std::string_view rank_of(std::string_view line) const;
