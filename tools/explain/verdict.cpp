@@ -284,8 +284,8 @@ Result preallocation(const Case& facts) {
     return make(
         kPreallocation, kLow,
         fmt::format(
-            "{} takes nearly all memory before its libraries start, the usual cause; the log also doubts "
-            "the driver's version, which it does for this status whatever the cause.",
+            "{} takes nearly all memory before its libraries start, the usual cause; the log also doubts the "
+            "version of the driver or of a library, which may be another.",
             name));
   }
   return make(
