@@ -68,11 +68,15 @@ StrategySettings RuntimeOptions::strategy_settings() const {
   return settings;
 }
 
-void add_runtime_options(OptionSet& set, RuntimeOptions& options) {
+void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<std::string>* strategies) {
   set.add_choice("device", "Where to compute", &options.device, device_names(),
                  [](const std::string& name) { return cuda_ordinal(name).has_value(); });
-  set.add_choice("strategy", "Memory strategy, such as allow-growth or hard-limit=1GiB", &options.strategy,
-                 strategy_names(), is_composed);
+  if (strategies != nullptr) {
+    set.add_list("strategy", "Memory strategies, such as allow-growth or hard-limit=1GiB", strategies);
+  } else {
+    set.add_choice("strategy", "Memory strategy, such as allow-growth or hard-limit=1GiB", &options.strategy,
+                   strategy_names(), is_composed);
+  }
   set.add_bytes("limit", "Most that the strategy may hold", &options.limit_bytes);
   set.add_choice("limit-scope", "What the limit counts: the pool, or context and libraries too",
                  &options.limit_scope, {"pool", "process"});

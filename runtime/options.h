@@ -38,8 +38,10 @@ struct RuntimeOptions {
   PlanMode plan_mode() const;
 };
 
-// Adds one option for each field, which `options` (with its defaults) receives when `set` parses.
-void add_runtime_options(OptionSet& set, RuntimeOptions& options);
+// Adds one option for each field, which `options` (with its defaults) receives when `set` parses. With
+// `strategies` the option of that name takes any number, which go there.
+void add_runtime_options(OptionSet& set, RuntimeOptions& options,
+                         std::vector<std::string>* strategies = nullptr);
 
 // "cpu", "sim", "sim:laptop-2gb", ..., "cuda", "cuda:0"; any other number of a GPU will do, too.
 std::vector<std::string> device_names();

@@ -22,6 +22,7 @@ struct Subcommand {
 };
 
 constexpr Subcommand kSubcommands[] = {
+    {"compare", "nets or traces under strategies and settings, and which of them nobody beats", run_compare},
     {"devices", "which GPUs there are, how full they are, and which can be simulated", run_devices},
     {"explain", "why a log's failure on a GPU happened, and what to do", run_explain},
     {"fit", "the largest batch, or the least memory, that a device and a strategy will do with", run_fit},

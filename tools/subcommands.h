@@ -5,6 +5,7 @@ namespace headroom {
 
 // Run with the arguments after `headroom`, their own name first. Return the exit code; throw as run_program
 // expects.
+int run_compare(int argc, char** argv);
 int run_devices(int argc, char** argv);
 int run_explain(int argc, char** argv);
 int run_fit(int argc, char** argv);

@@ -37,18 +37,41 @@ void note_failure(Measurement& result, F work) {
   }
 }
 
-void note_memory(Measurement& result, const MemoryInfo& info, const Statistics& statistics) {
+void note_peaks(Measurement& result, const MemoryInfo& info, const Statistics& statistics) {
   result.peak_device_bytes = info.peak_used;
   result.peak_process_bytes = info.peak_process;
   result.peak_reserved_bytes = statistics.reserved.peak;
   result.peak_allocated_bytes = statistics.allocated.peak;
-  result.overhead_bytes = info.process - statistics.reserved.current;
 }
 
+// The clock of the driver's calls, told apart into the first step and the rest.
+class DriverClock {
+ public:
+  explicit DriverClock(Runtime& runtime) : runtime_(runtime) {}
+
+  void step_done() {
+    if (steps_++ == 0) after_first_us_ = now_us();
+  }
+  // A simulated driver's time passes on its own clock only.
+  void note(Measurement& result) const {
+    result.driver_seconds = 1e-6 * now_us();
+    if (steps_ < 2 || runtime_.device().kind() != DeviceKind::kSimulatedGpu) return;
+    result.seconds_per_step += 1e-6 * (now_us() - after_first_us_) / static_cast<double>(steps_ - 1);
+  }
+
+ private:
+  double now_us() const { return runtime_.initialised() ? runtime_.device().driver_time_us() : 0; }
+
+  Runtime& runtime_;
+  int64_t steps_ = 0;
+  double after_first_us_ = 0;
+};
+
 void note_memory(Measurement& result, Runtime& runtime) {
-  const Statistics nothing;
-  const bool has_allocator = runtime.initialised();
-  note_memory(result, runtime.memory_info(), has_allocator ? runtime.allocator().statistics() : nothing);
+  const MemoryInfo info = runtime.memory_info();
+  const Statistics statistics = runtime.initialised() ? runtime.allocator().statistics() : Statistics{};
+  note_peaks(result, info, statistics);
+  result.overhead_bytes = info.process - statistics.reserved.current;
 }
 
 Measurement measure_mnist(const WorkloadOptions& options) {
@@ -57,8 +80,11 @@ Measurement measure_mnist(const WorkloadOptions& options) {
   const Dataset training = draw_digits(images, settings.seed);
   const Dataset test = draw_digits(kDrawnTest, settings.seed, images);
   Runtime runtime(options.runtime);
-  const TrainResult trained = train(settings, training, test, runtime);
+  DriverClock clock(runtime);
+  const TrainResult trained =
+      train(settings, training, test, runtime, [&](const StepReport&) { clock.step_done(); });
   Measurement result{trained.outcome, trained.error, trained.steps, trained.seconds_per_step};
+  clock.note(result);
   note_memory(result, runtime);
   return result;
 }
@@ -96,6 +122,7 @@ Measurement measure_zoo(const ZooNet& net, const WorkloadOptions& options) {
   Measurement result;
   std::vector<double> seconds;
   Runtime runtime(options.runtime);
+  DriverClock clock(runtime);
   note_failure(result, [&] {
     KernelSettings settings;
     settings.library_only = !options.step.fused();
@@ -110,9 +137,11 @@ Measurement measure_zoo(const ZooNet& net, const WorkloadOptions& options) {
       const auto start = std::chrono::steady_clock::now();
       session.run();
       seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      clock.step_done();
     }
+    result.seconds_per_step = median(std::move(seconds));
+    clock.note(result);
   });
-  result.seconds_per_step = median(std::move(seconds));
   note_memory(result, runtime);
   return result;
 }
@@ -136,18 +165,24 @@ Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t s
   const std::unique_ptr<Device> device =
       profile ? std::make_unique<SimulatedGpu>(*profile, 0, Backing::kNone) : make_device(options);
   Measurement result;
-  note_failure(result, [&] {
-    const Verdict verdict = replay(trace, options.strategy_settings(), *device, steps);
-    const Statistics& statistics = verdict.statistics;
-    note_memory(result, device->memory().info(), statistics);
-    result.steps = steps;
-    result.fragmentation = verdict.fragmentation;
-    result.seconds_per_step = 1e-9 * verdict.ns_per_call * static_cast<double>(trace.events.size());
-    if (verdict.fits()) return;
-    result.outcome = "out_of_memory";
-    result.error = fmt::format("no room at event {}", *verdict.failed_event);
-    result.steps = *verdict.failed_event / static_cast<int64_t>(trace.events.size());
-  });
+  Verdict verdict;
+  note_failure(result, [&] { verdict = replay(trace, options.strategy_settings(), *device, steps); });
+  const MemoryInfo info = device->memory().info();
+  note_peaks(result, info, verdict.statistics);
+  result.overhead_bytes = info.process;  // the strategy is gone
+  if (result.outcome != "ok") return result;
+  const auto events = static_cast<int64_t>(trace.events.size());
+  result.steps = verdict.fits() ? steps : *verdict.failed_event / events;
+  result.fragmentation = verdict.fragmentation;
+  result.driver_seconds = 1e-6 * verdict.driver_time_us;
+  const double strategy_seconds = 1e-9 * verdict.ns_per_call * static_cast<double>(events);
+  if (result.steps > 0) {
+    result.seconds_per_step = strategy_seconds + result.driver_seconds / static_cast<double>(result.steps);
+  }
+  if (verdict.fits()) return result;
+  result.outcome = "out_of_memory";
+  result.error = *verdict.failed_event == 0 ? "no room for the pool"
+                                            : fmt::format("no room at event {}", *verdict.failed_event);
   return result;
 }
 

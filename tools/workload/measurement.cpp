@@ -14,6 +14,7 @@ std::string to_json(const Measurement& m) {
   json["error"] = m.error;
   json["steps"] = m.steps;
   json["seconds_per_step"] = m.seconds_per_step;
+  json["driver_seconds"] = m.driver_seconds;
   json["peak_device_bytes"] = m.peak_device_bytes;
   json["peak_process_bytes"] = m.peak_process_bytes;
   json["peak_reserved_bytes"] = m.peak_reserved_bytes;
@@ -30,6 +31,7 @@ Measurement parse_measurement(const std::string& text) {
             json.at("error"),
             json.at("steps"),
             json.at("seconds_per_step"),
+            json.at("driver_seconds"),
             json.at("peak_device_bytes"),
             json.at("peak_process_bytes"),
             json.at("peak_reserved_bytes"),

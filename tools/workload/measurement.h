@@ -7,10 +7,13 @@
 namespace headroom {
 
 struct Measurement {
-  std::string outcome = "ok";     // "out_of_memory", "library_failure" (of a library or the driver)
-  std::string error;              // one line; empty when all went well
-  int64_t steps = 0;              // that were run
-  double seconds_per_step = 0;    // median; of a trace the time that the strategy takes for one pass
+  std::string outcome = "ok";  // "out_of_memory", "library_failure" (of a library or the driver)
+  std::string error;           // one line; empty when all went well
+  int64_t steps = 0;           // that were run
+  // Median; on a simulated GPU with the mean of what its driver's calls take after the first step, on its own
+  // clock. Of a trace the strategy's own time for one pass and the mean of the driver's.
+  double seconds_per_step = 0;
+  double driver_seconds = 0;      // of all the driver's calls
   int64_t peak_device_bytes = 0;  // as the driver sees it, others included
   int64_t peak_process_bytes = 0;
   int64_t peak_reserved_bytes = 0;

@@ -34,13 +34,13 @@ Program zoo_program(const ZooNet& net, const WorkloadOptions& options) {
 
 void add_workload_options(OptionSet& set, WorkloadOptions& options) {
   set.add_choice("net", "The net that is trained; mnist: as train_mnist does", &options.net, net_names());
-  add_step_and_runtime_options(set, options);
+  add_common_options(set, options, nullptr);
 }
 
-void add_step_and_runtime_options(OptionSet& set, WorkloadOptions& options) {
+void add_common_options(OptionSet& set, WorkloadOptions& options, std::vector<std::string>* strategies) {
   set.add_integer("width", "Times the channels or units of each hidden layer", &options.width, 1, 1 << 20);
   add_step_options(set, options.step);
-  add_runtime_options(set, options.runtime);
+  add_runtime_options(set, options.runtime, strategies);
 }
 
 std::vector<std::string> net_names() {

@@ -27,8 +27,8 @@ struct WorkloadOptions {
 
 // Adds the net, its width, and the options of steps and runtimes.
 void add_workload_options(OptionSet& set, WorkloadOptions& options);
-// Those but the net, for programs that take several.
-void add_step_and_runtime_options(OptionSet& set, WorkloadOptions& options);
+// Those but net and strategy, of which any number goes to `strategies`.
+void add_common_options(OptionSet& set, WorkloadOptions& options, std::vector<std::string>* strategies);
 
 // kMnist and the names of the zoo.
 std::vector<std::string> net_names();

@@ -1,0 +1,118 @@
+#include "tools/compare/comparison.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tools/compare/formats.h"
+
+namespace headroom {
+namespace {
+
+ComparedRow row(const std::string& strategy, int64_t bytes, double low, double high,
+                const std::string& workload = "net") {
+  ComparedRow result{workload, strategy, "", {}};
+  result.worst.peak_process_bytes = bytes;
+  result.seconds_low = low;
+  result.seconds_per_step = high;
+  result.seconds_high = high;
+  return result;
+}
+
+std::vector<std::string> unbeaten(std::vector<ComparedRow> rows) {
+  mark_unbeaten(rows);
+  std::vector<std::string> names;
+  for (const ComparedRow& r : rows) {
+    if (r.unbeaten) names.push_back(r.strategy);
+  }
+  return names;
+}
+
+using Names = std::vector<std::string>;
+
+TEST(Compare, LessMemoryAndLessTimeAreBothUnbeaten) {
+  EXPECT_EQ(unbeaten({row("small", 1, 5, 6), row("fast", 2, 1, 2), row("neither", 3, 3, 4)}),
+            (Names{"small", "fast"}));
+}
+
+TEST(Compare, TimesThatOverlapAreNoReasonToTakeMoreMemory) {
+  EXPECT_EQ(unbeaten({row("less", 1, 1, 3), row("more", 2, 2, 4)}), Names{"less"});
+  EXPECT_EQ(unbeaten({row("more", 2, 1, 2), row("less", 1, 1.5, 3)}), Names{"less"});
+}
+
+TEST(Compare, AmongEqualsInMemoryOnlyTheClearlySlowerIsBeaten) {
+  EXPECT_EQ(unbeaten({row("a", 1, 1, 2), row("b", 1, 1.5, 3), row("c", 1, 2.5, 4)}), (Names{"a", "b"}));
+}
+
+TEST(Compare, WorkloadsDoNotBeatEachOtherAndFailuresBeatNobody) {
+  ComparedRow failed = row("failed", 0, 0, 0);
+  failed.worst.outcome = "out_of_memory";
+  EXPECT_EQ(unbeaten({failed, row("a", 5, 5, 5), row("b", 1, 1, 1, "other")}), (Names{"a", "b"}));
+}
+
+TEST(Compare, RunsAllRowsBeforeAnyAgainAndNoneThatFailed) {
+  std::vector<ComparedRow> rows = {row("a", 0, 0, 0), row("bad", 0, 0, 0), row("c", 0, 0, 0)};
+  std::string order;
+  compare(rows, 3, [&](const ComparedRow& r, int64_t run) {
+    order += r.strategy + std::to_string(run) + " ";
+    Measurement measured;
+    if (r.strategy == "bad" && run == 1) measured.outcome = "killed";
+    measured.peak_process_bytes = 10 * (run % 2 + 1);
+    measured.seconds_per_step = static_cast<double>(3 - run);
+    return measured;
+  });
+  EXPECT_EQ(order, "a0 bad0 c0 a1 bad1 c1 a2 c2 ");
+  EXPECT_EQ(rows[0].worst.peak_process_bytes, 20);
+  EXPECT_EQ(rows[0].seconds_per_step, 2);
+  EXPECT_EQ(rows[0].seconds_low, 1);
+  EXPECT_EQ(rows[0].seconds_high, 3);
+  EXPECT_EQ(rows[1].worst.outcome, "killed");
+  EXPECT_EQ(rows[1].runs, 2);
+  EXPECT_FALSE(rows[1].unbeaten);
+}
+
+class CompareFormats : public testing::Test {
+ protected:
+  CompareFormats() {
+    rows_[0].settings = "plan=packed,batch=2";
+    rows_[1].worst.outcome = "failed";
+    rows_[1].worst.error = "it said \"no\" & <died>";
+  }
+  std::vector<ComparedRow> rows_ = {row("a", 3 << 20, 1, 2), row("b", 1, 1, 2)};
+};
+
+TEST_F(CompareFormats, JsonHasTheFieldsThatWerePromised) {
+  const nlohmann::json json = nlohmann::json::parse(to_json(rows_));
+  ASSERT_EQ(json["rows"].size(), 2u);
+  for (const char* key : {"workload", "strategy", "settings", "outcome", "peak_device_bytes",
+                          "peak_process_bytes", "peak_reserved_bytes", "peak_allocated_bytes",
+                          "fragmentation", "overhead_bytes", "seconds_per_step", "unbeaten"}) {
+    EXPECT_TRUE(json["rows"][0].contains(key)) << key;
+  }
+  EXPECT_EQ(json["rows"][0]["peak_process_bytes"], 3 << 20);
+}
+
+TEST_F(CompareFormats, CsvQuotesWhatNeedsIt) {
+  const std::string csv = to_csv(rows_);
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
+  EXPECT_EQ(csv.find("workload,strategy,settings,outcome,"), 0u);
+  EXPECT_NE(csv.find("\r\nnet,a,\"plan=packed,batch=2\",ok,"), std::string::npos) << csv;
+  EXPECT_NE(csv.find("\"it said \"\"no\"\" & <died>\""), std::string::npos) << csv;
+}
+
+TEST_F(CompareFormats, HtmlEscapesWhatItShows) {
+  const std::string html = to_html(rows_, "a <title>");
+  EXPECT_NE(html.find("<h1>a &lt;title&gt;</h1>"), std::string::npos);
+  EXPECT_NE(html.find("it said &quot;no&quot; &amp; &lt;died&gt;"), std::string::npos) << html;
+  EXPECT_EQ(html.find("http"), std::string::npos) << "needs no network";
+}
+
+TEST_F(CompareFormats, TextSaysTheVerdictFirstAndWhyARowFailed) {
+  const std::string text = to_text(rows_);
+  EXPECT_EQ(text.find("net: 1 of 2 ran; least memory: a plan=packed,batch=2, 3.00 MiB"), 0u) << text;
+  EXPECT_NE(text.find("b: it said"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace headroom

@@ -1,0 +1,82 @@
+// `headroom compare` as a user meets it.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "allocators/strategy.h"
+#include "tests/run_shell.h"
+
+namespace headroom {
+namespace {
+
+class CompareCommand : public testing::Test {
+ protected:
+  Outcome compare(const std::string& arguments) {
+    return run_shell(folder_, "env -u TF_FORCE_GPU_ALLOW_GROWTH " HEADROOM_COMMAND " compare " + arguments);
+  }
+  const ScratchFolder folder_;
+  const std::string trace_ = folder_.write("t.csv", "op,id,bytes\na,0,3145728\na,1,1048576\nf,0,0\nf,1,0\n");
+};
+
+TEST_F(CompareCommand, NetsAndTracesUnderStrategiesAndSettings) {
+  const Outcome outcome = compare("--net lenet --trace " + trace_ +
+                                  " --batch 4 --steps 2 --runs 1 --strategy grab-all direct"
+                                  " --settings plan=dynamic plan=packed --json --csv " +
+                                  folder_ / "t1.csv" + " --html " + folder_ / "t.html");
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  const nlohmann::json rows = nlohmann::json::parse(outcome.out)["rows"];
+  ASSERT_EQ(rows.size(), 8u);
+  EXPECT_EQ(rows[0]["workload"], "lenet, batch 4");
+  EXPECT_EQ(rows[0]["strategy"], "grab-all");
+  EXPECT_EQ(rows[0]["settings"], "plan=dynamic");
+  EXPECT_EQ(rows[0]["outcome"], "library_failure") << "as on the laptop of 2 GB";
+  EXPECT_EQ(rows[3]["outcome"], "ok");
+  EXPECT_EQ(rows[4]["workload"], trace_);
+  EXPECT_EQ(rows[4]["outcome"], "ok");
+  EXPECT_GT(rows[3]["overhead_bytes"], 0);
+  EXPECT_EQ(rows[3]["peak_device_bytes"],
+            rows[3]["peak_process_bytes"].get<int64_t>() + (int64_t{329} << 20));
+  const bool any = std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row["unbeaten"]; });
+  EXPECT_TRUE(any);
+  EXPECT_GT(std::filesystem::file_size(folder_ / "t1.csv"), 0u);
+  EXPECT_GT(std::filesystem::file_size(folder_ / "t.html"), 0u);
+}
+
+TEST_F(CompareCommand, TriesEveryStrategyThatNeedsNoLimitUnlessTold) {
+  const Outcome outcome = compare("--trace " + trace_ + " --runs 1");
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  for (const Strategy& strategy : strategies()) {
+    const bool is_there = outcome.out.find(" " + std::string(strategy.name) + " ") != std::string::npos;
+    EXPECT_EQ(is_there, !strategy.needs_limit) << strategy.name << "\n" << outcome.out;
+  }
+  EXPECT_EQ(outcome.errors, "");
+  EXPECT_NE(outcome.out.rfind("\nnext: "), std::string::npos);
+}
+
+TEST_F(CompareCommand, BadInputIsOneLineAndExitCodeTwoBeforeAnythingRuns) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"--net unett", "did you mean 'unet'"},
+      {"--strategy cachin", "did you mean 'caching'"},
+      {"--settings packed", "OPTION=VALUE"},
+      {"--settings plan=packt", "did you mean 'packed'"},
+      {"--settings plam=packed", "did you mean '--plan'"},
+      {"--trace " + trace_ + ".missing", "No such file"},
+      {"--runs 0", "runs"},
+      {"--html /no/such/folder/t.html", "/no/such/folder/t.html"},
+      {"--device sim:h20", "did you mean"},
+  };
+  for (const auto& [arguments, expected] : cases) {
+    const Outcome outcome = compare(arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments;
+    EXPECT_EQ(outcome.out, "") << arguments;
+    EXPECT_NE(outcome.errors.find(expected), std::string::npos) << outcome.errors;
+    EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
+  }
+}
+
+}  // namespace
+}  // namespace headroom
