@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <functional>
 #include <limits>
+#include <unordered_map>
+#include <utility>
 
 #include "runtime/core/bytes.h"
 
@@ -69,22 +71,66 @@ void* Allocator::allocate(int64_t bytes, Stream stream, const MemoryUser& user) 
   return block.pointer;
 }
 
-// As found, else after a wait for pending blocks, else after a trim.
+// As found, else with what streams kept, else after a wait for pending blocks, else after a trim.
 Allocator::Block Allocator::find_block(int64_t bytes, Stream stream) {
   if (!pending_.empty()) finish_pending(false);
-  Block block = do_allocate(bytes, stream);
+  Block block = allocate_and_adopt(bytes, stream);
+  if (block.pointer != nullptr) return block;
+  if (empty_caches()) block = allocate_and_adopt(bytes, stream);
   if (block.pointer != nullptr) return block;
   bool freed = finish_pending(true);
-  if (freed) block = do_allocate(bytes, stream);
+  if (freed) block = allocate_and_adopt(bytes, stream);
   if (block.pointer == nullptr && trimming_can_help(bytes) && do_trim() > 0) {
     freed = true;
-    block = do_allocate(bytes, stream);
+    block = allocate_and_adopt(bytes, stream);
   }
   if (freed && block.pointer != nullptr) {
     ++statistics_.retries;
     notify(AllocatorEvent::Kind::kRetry, nullptr, bytes, stream);
   }
   return block;
+}
+
+Allocator::Block Allocator::allocate_and_adopt(int64_t bytes, Stream stream) {
+  const Block block = do_allocate(bytes, stream);
+  if (block.pointer == nullptr || cache_bytes_ == 0) return block;
+  try {
+    const auto found = std::find_if(cache_lanes_.begin(), cache_lanes_.end(),
+                                    [&](const CacheLane* lane) { return lane->stream() == stream; });
+    if (found != cache_lanes_.end()) {
+      (*found)->adopt(block, bytes);
+    } else if (lanes_.has_lane(stream)) {
+      cache_bytes_ = 0;  // the strategy's own
+    } else {
+      cache_lanes_.reserve(cache_lanes_.size() + 1);
+      auto made = std::make_unique<CacheLane>(stream, cache_bytes_);
+      CacheLane& lane = *made;
+      lane.adopt(block, bytes);
+      lanes_.add(std::move(made));
+      cache_lanes_.push_back(&lane);
+    }
+  } catch (...) {
+    do_deallocate(block.pointer, bytes, stream);
+    throw;
+  }
+  return block;
+}
+
+bool Allocator::forget(const void* pointer, int64_t bytes) noexcept {
+  return std::any_of(cache_lanes_.begin(), cache_lanes_.end(),
+                     [&](CacheLane* lane) { return lane->forget(pointer, bytes); });
+}
+
+bool Allocator::empty_caches() noexcept {
+  bool any = false;
+  for (CacheLane* lane : cache_lanes_) {
+    lane->for_each_kept([&](void* pointer, int64_t bytes) {
+      do_deallocate(pointer, bytes, lane->stream());
+      any = true;
+    });
+    lane->clear();
+  }
+  return any;
 }
 
 void Allocator::deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
@@ -104,7 +150,9 @@ void Allocator::deallocate(void* pointer, int64_t bytes, Stream stream) noexcept
 }
 
 int64_t Allocator::give_back(void* pointer, int64_t bytes, Stream stream) noexcept {
-  const int64_t block_bytes = do_deallocate(pointer, round_up(bytes, kAlignment), stream);
+  const int64_t rounded = round_up(bytes, kAlignment);
+  const bool live = cache_lanes_.empty() || forget(pointer, rounded);
+  const int64_t block_bytes = live ? do_deallocate(pointer, rounded, stream) : 0;
   if (block_bytes == 0) {
     std::fprintf(stderr, "headroom: %s: deallocate(%p, %lld bytes): no such live block\n", name_.c_str(),
                  pointer, static_cast<long long>(bytes));
@@ -132,6 +180,7 @@ int64_t Allocator::trim() noexcept {
     finish_pending(false);
   } catch (const Error&) {  // the device has failed: what is pending stays so
   }
+  empty_caches();
   return do_trim();
 }
 
@@ -197,11 +246,19 @@ Snapshot Allocator::snapshot() const {
   do_snapshot(result.segments);
   std::sort(result.segments.begin(), result.segments.end(),
             [](const auto& a, const auto& b) { return std::less<>()(a.pointer, b.pointer); });
+  std::unordered_map<const void*, SnapshotBlock::State> states;
   for (const PendingBlocks::Pending& pending : pending_.pending()) {
-    for (SnapshotSegment& segment : result.segments) {
-      for (SnapshotBlock& block : segment.blocks) {
-        if (block.pointer == pending.pointer) block.state = SnapshotBlock::State::kPending;
-      }
+    states[pending.pointer] = SnapshotBlock::State::kPending;
+  }
+  for (const CacheLane* lane : cache_lanes_) {
+    lane->for_each_kept([&](const void* pointer, int64_t) { states[pointer] = SnapshotBlock::State::kFree; });
+  }
+  for (SnapshotSegment& segment : result.segments) {
+    for (SnapshotBlock& block : segment.blocks) {
+      const auto state = states.find(block.pointer);
+      if (state == states.end() || block.state == SnapshotBlock::State::kFree) continue;
+      block.state = state->second;
+      if (block.state == SnapshotBlock::State::kFree) block.requested_bytes = 0;
     }
   }
   return result;

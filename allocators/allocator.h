@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "allocators/cache_lane.h"
 #include "allocators/pending_blocks.h"
 #include "allocators/snapshot.h"
 #include "allocators/statistics.h"
@@ -101,6 +102,12 @@ class Allocator {
   // something other than this allocator may have taken some, such as a library that started.
   void observe_device();
 
+  // Lets each stream keep blocks of up to so many bytes that it gave back, for itself, so that threads on
+  // streams of their own seldom meet; 0: none. They count as idle, and go back to the strategy before it
+  // gives up. Strategies that keep streams apart need none and take none. To be called before the first
+  // allocation.
+  void set_thread_cache(int64_t most_bytes) { cache_bytes_ = most_bytes; }
+
   // Takes over the device that this was made on, where nobody else keeps it.
   void keep(std::unique_ptr<Device> device) { own_device_ = std::move(device); }
 
@@ -184,6 +191,10 @@ class Allocator {
   // Lanes neither notify anyone nor know of blocks that several streams use.
   bool may_use_lanes() const { return !observer_ && pending_.empty(); }
   Block find_block(int64_t bytes, Stream stream);
+  Block allocate_and_adopt(int64_t bytes, Stream stream);
+  bool forget(const void* pointer, int64_t bytes) noexcept;
+  // Gives what streams keep back to the strategy; true when that was anything.
+  bool empty_caches() noexcept;
   int64_t give_back(void* pointer, int64_t bytes, Stream stream) noexcept;
   // Gives pending blocks back: those that are done, or all after a wait. True when there were any.
   bool finish_pending(bool wait);
@@ -202,6 +213,8 @@ class Allocator {
   mutable Statistics statistics_;  // right while all is locked
   mutable StreamLanes lanes_{statistics_};
   PendingBlocks pending_;
+  int64_t cache_bytes_ = 0;
+  std::vector<CacheLane*> cache_lanes_;  // every live block is in one of them, if there are any
   OutOfMemoryHandler handler_;
   std::function<void(const AllocatorEvent&)> observer_;
   // What a strategy takes when it is made comes before any observer: kept for one, while nothing is

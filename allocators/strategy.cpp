@@ -197,6 +197,7 @@ std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Devi
   }
   std::unique_ptr<Allocator> allocator =
       settings.failing_calls ? make_failing(make, settings, device) : make(settings, device);
+  if (settings.thread_cache_bytes) allocator->set_thread_cache(*settings.thread_cache_bytes);
   if (!settings.record_path.empty()) {
     RecordedSettings recorded = {{"strategy", settings.name}, {"device", device.name()}};
     if (const auto limit = allocator->limit_bytes())

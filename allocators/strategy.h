@@ -34,6 +34,7 @@ struct StrategySettings {
     bool operator==(const FailingCalls&) const = default;
   };
   std::optional<FailingCalls> failing_calls = {};
+  std::optional<int64_t> thread_cache_bytes = {};  // see Allocator::set_thread_cache
   bool allow_growth = false;  // makes strategies that take their pool at once grow it instead
 };
 

@@ -59,6 +59,11 @@ constexpr StrategyModifier kModifiers[] = {
      [](std::string_view value, StrategySettings& settings) {
        set_once(settings.reserve_bytes, parse_bytes(value, "reserve"), "reserve");
      }},
+    {"thread-cache", "SIZE",
+     "each stream keeps so much of what it gave back for itself, past the lock of all",
+     [](std::string_view value, StrategySettings& settings) {
+       set_once(settings.thread_cache_bytes, parse_bytes(value, "thread-cache"), "thread-cache");
+     }},
     {"record", "PATH", "writes a trace of all that is asked to a file, for headroom replay",
      [](std::string_view value, StrategySettings& settings) {
        if (!settings.record_path.empty()) throw InvalidArgument("record is given twice");

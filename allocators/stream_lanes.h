@@ -100,6 +100,7 @@ class StreamLanes {
   void lock();
   // `open` says whether calls may go by lanes from now on, or have to come here.
   void unlock(bool open) noexcept;
+  bool has_lane(Stream stream) const noexcept { return find(stream) != nullptr; }
   // A lane for a stream that has none; while all is locked.
   void add(std::unique_ptr<StreamLane> lane);
 

@@ -170,16 +170,47 @@ TEST_P(StrategyThreads, AnObserverSeesTheCallsOfAllThreadsFromTheMomentItIsSet) 
   EXPECT_EQ(seen, 800);
 }
 
+TEST(ThreadCache, WhatAStreamKeepsIsIdleServesItAgainAndGoesBackBeforeMemoryRunsOut) {
+  SimulatedGpu gpu(small_profile());
+  const auto allocator = make_allocator(parse_strategy("direct+limit=16MiB+thread-cache=8MiB"), gpu);
+  const Stream one = gpu.new_stream(), two = gpu.new_stream();
+  void* block = allocator->allocate(6 * kMiB, one);
+  allocator->deallocate(block, 6 * kMiB, one);
+  EXPECT_EQ(allocator->statistics().allocated.current, 0);
+  EXPECT_EQ(allocator->statistics().reserved.current, 6 * kMiB);
+  EXPECT_EQ(allocator->snapshot().segments.at(0).blocks.at(0).state, SnapshotBlock::State::kFree);
+  EXPECT_EQ(allocator->allocate(6 * kMiB, one), block);
+  EXPECT_EQ(allocator->statistics().driver_allocations, 1);
+  allocator->deallocate(block, 6 * kMiB, one);
+  void* large = allocator->allocate(12 * kMiB, two);
+  EXPECT_EQ(allocator->statistics().driver_releases, 1);
+  allocator->deallocate(large, 12 * kMiB, two);  // more than is kept
+  EXPECT_EQ(allocator->statistics().reserved.current, 0);
+}
+
+TEST(ThreadCache, ABlockThatIsKeptCannotBeGivenBackAgain) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  SimulatedGpu gpu(small_profile());
+  const auto allocator = make_allocator(parse_strategy("pool+thread-cache=8MiB"), gpu);
+  void* block = allocator->allocate(1000);
+  EXPECT_DEATH(allocator->deallocate(block, 2000), "no such live block");
+  allocator->deallocate(block, 1000);
+  EXPECT_DEATH(allocator->deallocate(block, 1000), "no such live block");
+}
+
 std::vector<std::string> names() {
   std::vector<std::string> result;
-  for (const Strategy& strategy : strategies()) result.emplace_back(strategy.name);
+  for (const Strategy& strategy : strategies()) {
+    result.emplace_back(strategy.name);
+    result.push_back(result.back() + "+thread-cache=8MiB");
+  }
   return result;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StrategyThreads, testing::ValuesIn(names()), [](const auto& row) {
   std::string name = row.param;
   std::replace_if(
-      name.begin(), name.end(), [](char c) { return c == '-' || c == '+'; }, '_');
+      name.begin(), name.end(), [](char c) { return c == '-' || c == '+' || c == '='; }, '_');
   return name;
 });
 
