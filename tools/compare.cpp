@@ -128,6 +128,9 @@ int run_compare(int argc, char** argv) {
   add_options(set, options);
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
+  if (!options.workload.runtime.record.empty()) {
+    throw InvalidArgument("record: all runs would write to one file; headroom run records one");
+  }
   if (options.workload.step.steps == 0) options.workload.step.steps = kSteps;
   if (options.nets.empty() && options.traces.empty()) options.nets = {kMnist};
   if (options.strategies.empty()) options.strategies = usable_strategies(options);

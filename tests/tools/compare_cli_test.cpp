@@ -66,6 +66,7 @@ TEST_F(CompareCommand, BadInputIsOneLineAndExitCodeTwoBeforeAnythingRuns) {
       {"--settings plam=packed", "did you mean '--plan'"},
       {"--trace " + trace_ + ".missing", "No such file"},
       {"--runs 0", "runs"},
+      {"--record " + folder_ / "r.trace", "headroom run records one"},
       {"--html /no/such/folder/t.html", "/no/such/folder/t.html"},
       {"--device sim:h20", "did you mean"},
   };

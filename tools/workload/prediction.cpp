@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/kernel.h"
+#include "runtime/categories.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/cuda/devices.h"
 #include "runtime/core/errors.h"
@@ -27,50 +28,27 @@ std::vector<int64_t> workspaces(const Graph& graph) {
   return bytes;
 }
 
-// By value: whether a result of the forward parts depends on it, or it is noted on the way there (where a
-// maximum was).
-std::vector<bool> find_forward(const Program& program) {
-  const Graph& graph = *program.graph;
-  std::vector<bool> forward(graph.values().size());
-  for (const Value& result : program.results) forward[static_cast<size_t>(result.id)] = true;
-  for (size_t i = graph.nodes().size(); i-- > 0;) {
-    const Node& node = graph.nodes()[i];
-    const bool needed = std::any_of(node.outputs.begin(), node.outputs.end(),
-                                    [&](int id) { return forward[static_cast<size_t>(id)]; });
-    if (!needed) continue;
-    for (int id : node.inputs) forward[static_cast<size_t>(id)] = true;
-    for (size_t output = 0; output < node.outputs.size(); ++output) {
-      if (is_optional_output(node.op, output)) forward[static_cast<size_t>(node.outputs[output])] = true;
-    }
+// What a recording calls the same.
+Category category_of(MemoryCategory category) {
+  switch (category) {
+    case MemoryCategory::kWeights:
+      return Category::kWeights;
+    case MemoryCategory::kGradients:
+      return Category::kGradients;
+    case MemoryCategory::kOptimizerState:
+      return Category::kOptimizerState;
+    case MemoryCategory::kActivations:
+      return Category::kActivations;
+    case MemoryCategory::kInputs:
+      return Category::kInputs;
+    case MemoryCategory::kWorkspace:
+      return Category::kWorkspace;
+    case MemoryCategory::kLibrary:
+      return Category::kLibraries;
+    case MemoryCategory::kOther:
+      break;
   }
-  return forward;
-}
-
-bool is_optimizer(const Op& op) {
-  return std::holds_alternative<SgdUpdate>(op) || std::holds_alternative<RmspropUpdate>(op) ||
-         std::holds_alternative<AdamUpdate>(op);
-}
-
-// Bytes of the variables by what they are for.
-ByCategory variables_by_category(const Program& program) {
-  const Graph& graph = *program.graph;
-  std::vector<Category> category(graph.values().size(), Category::kInputs);
-  for (const Node& node : graph.nodes()) {
-    for (int position : mutated_inputs(node.op, node.inputs.size())) {
-      Category& of_variable = category[static_cast<size_t>(node.inputs[static_cast<size_t>(position)])];
-      if (is_optimizer(node.op)) of_variable = Category::kOptimizerState;
-      if (std::holds_alternative<MovingAverageUpdate>(node.op)) of_variable = Category::kWeights;
-    }
-  }
-  for (const Value& parameter : program.parameters) {
-    category[static_cast<size_t>(parameter.id)] = Category::kWeights;
-  }
-  ByCategory bytes{};
-  for (int id : graph.variables()) {
-    bytes[static_cast<size_t>(category[static_cast<size_t>(id)])] +=
-        round_up(graph.value(id).spec.bytes(), Allocator::kAlignment);
-  }
-  return bytes;
+  return Category::kUnused;
 }
 
 int64_t sum(const ByCategory& bytes) {
@@ -135,16 +113,18 @@ struct Predictor::Trial {
   std::string reason;
 };
 
-Predictor::Predictor(Program program, PlanMode mode) : program_(std::move(program)), mode_(mode) {
+Predictor::Predictor(Program program, PlanMode mode) : program_(std::move(program)) {
   const std::vector<int64_t> workspace_bytes = workspaces(*program_.graph);
   for (const Targets& targets : program_.targets) {
     plans_.push_back(make_plan(*program_.graph, targets, mode, workspace_bytes));
   }
-  is_forward_ = find_forward(program_);
+  for (const MemoryCategory category : categorise(*program_.graph)) {
+    category_of_value_.push_back(category_of(category));
+  }
   largest_ = &*std::max_element(plans_.begin(), plans_.end(), [](const Plan& a, const Plan& b) {
     return a.lower_bound_bytes < b.lower_bound_bytes;
   });
-  variable_bytes_ = sum(variables_by_category(program_));
+  variable_bytes_ = sum(variables_by_category());
 }
 
 Predictor::Trial Predictor::play(const Place& place) const {
@@ -195,16 +175,18 @@ double Predictor::fragmentation(const Place& place) const {
   return play(place).peak.fragmentation;
 }
 
+bool Predictor::would_fit(const Place& place) const {
+  try {
+    return play(place).fits;
+  } catch (const InvalidArgument&) {
+    return false;  // a limit above the device's total, or on a process that needs more for its libraries
+  }
+}
+
 std::optional<int64_t> Predictor::least_total_bytes(const Place& place) const {
   const int64_t page = place.profile.granularity_bytes, total = place.profile.total_bytes;
   // In pages fewer or more than the device has.
-  const Fits fits_with = [&](int64_t pages) {
-    try {
-      return play(with_total(place, total + pages * page)).fits;
-    } catch (const InvalidArgument&) {
-      return false;  // a limit above so small a device
-    }
-  };
+  const Fits fits_with = [&](int64_t pages) { return would_fit(with_total(place, total + pages * page)); };
   const int64_t end = (largest_total_bytes(place) - total) / page;
   const std::optional<int64_t> pages =
       fits_with(0) ? least_below(0, -(total / page), fits_with) : first_above(0, end, fits_with);
@@ -217,7 +199,7 @@ std::optional<int64_t> Predictor::least_limit_bytes(const Place& place) const {
   Place roomy = with_total(place, largest_total_bytes(place));
   const Fits fits_with = [&](int64_t pages) {
     roomy.strategy.limit_bytes = limit + pages * page;
-    return *roomy.strategy.limit_bytes > 0 && play(roomy).fits;
+    return *roomy.strategy.limit_bytes > 0 && would_fit(roomy);
   };
   const int64_t end = (roomy.profile.total_bytes - limit) / page;
   const std::optional<int64_t> pages =
@@ -267,18 +249,22 @@ int64_t Predictor::lower_bound_bytes() const {
   return variable_bytes_ + largest_->lower_bound_bytes;
 }
 
-Category Predictor::category_of(const Buffer& buffer) const {
-  if (buffer.owner < 0) return Category::kWorkspace;
-  if (program_.graph->value(buffer.owner).kind == ValueKind::kInput) return Category::kInputs;
-  return is_forward_[static_cast<size_t>(buffer.owner)] ? Category::kActivations : Category::kGradients;
+ByCategory Predictor::variables_by_category() const {
+  ByCategory bytes{};
+  for (int id : program_.graph->variables()) {
+    bytes[static_cast<size_t>(category_of_value_[static_cast<size_t>(id)])] +=
+        round_up(program_.graph->value(id).spec.bytes(), Allocator::kAlignment);
+  }
+  return bytes;
 }
 
 ByCategory Predictor::live_at_peak() const {
-  ByCategory bytes = variables_by_category(program_);
+  ByCategory bytes = variables_by_category();
   for (const Buffer& buffer : largest_->buffers) {
-    if (buffer.first_step <= largest_->peak_step && largest_->peak_step < buffer.end_step) {
-      bytes[static_cast<size_t>(category_of(buffer))] += buffer.bytes;
-    }
+    if (buffer.first_step > largest_->peak_step || largest_->peak_step >= buffer.end_step) continue;
+    const Category category =
+        buffer.owner < 0 ? Category::kWorkspace : category_of_value_[static_cast<size_t>(buffer.owner)];
+    bytes[static_cast<size_t>(category)] += buffer.bytes;
   }
   return bytes;
 }

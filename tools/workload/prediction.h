@@ -15,13 +15,13 @@
 
 namespace headroom {
 
-// Where memory goes at the peak.
+// Where memory goes at the peak: what a recording tells apart (see categorise), and what no block is.
 enum class Category : uint8_t {
-  kWeights,         // and the averages that normalisation keeps
-  kGradients,       // results that only the updates of variables need
-  kOptimizerState,  // what the optimizer keeps of each weight
-  kActivations,     // results that a loss or a prediction depends on, and what is noted of them
-  kInputs,          // data, and counters
+  kWeights,
+  kGradients,
+  kOptimizerState,
+  kActivations,
+  kInputs,
   kWorkspace,
   kContext,
   kLibraries,  // handles and kernels
@@ -81,14 +81,15 @@ class Predictor {
  private:
   struct Trial;
   Trial play(const Place& place) const;
+  // The same for a place that nobody asked for, in which settings may contradict each other.
+  bool would_fit(const Place& place) const;
   std::optional<int64_t> least_limit_bytes(const Place& place) const;
+  ByCategory variables_by_category() const;
   ByCategory live_at_peak() const;
-  Category category_of(const Buffer& buffer) const;
 
   Program program_;
-  PlanMode mode_;
   std::vector<Plan> plans_;
-  std::vector<bool> is_forward_;  // by value
+  std::vector<Category> category_of_value_;
   const Plan* largest_ = nullptr;
   int64_t variable_bytes_ = 0;
 };

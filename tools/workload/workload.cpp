@@ -18,16 +18,13 @@ Program mnist_program(const WorkloadOptions& options) {
   const int64_t images = training_images(settings.batch);
   const auto net = std::make_shared<const TrainingGraph>(
       settings, TrainingSizes{images, kDrawnTest, steps_per_epoch(settings, images)});
-  return {{net, &net->graph},
-          net->parameters,
-          {net->loss, net->accuracy, net->predictions},
-          {net->training_targets(), net->test_targets()}};
+  return {{net, &net->graph}, {net->training_targets(), net->test_targets()}};
 }
 
 Program zoo_program(const ZooNet& net, const WorkloadOptions& options) {
   const std::shared_ptr<const ZooStep> step =
       make_zoo_step(net, {options.step.batch, options.width, options.step.optimizer, options.step.fused()});
-  return {{step, &step->graph}, step->parameters, {step->loss}, {step->targets()}};
+  return {{step, &step->graph}, {step->targets()}};
 }
 
 }  // namespace

@@ -39,8 +39,6 @@ std::vector<std::string> to_words(const WorkloadOptions& options, OptionSet::Wor
 
 struct Program {
   std::shared_ptr<const Graph> graph;
-  std::vector<Value> parameters;
-  std::vector<Value> results;    // of the forward parts: losses, predictions
   std::vector<Targets> targets;  // of each session, in the order in which they are made
 };
 

@@ -138,6 +138,16 @@ TEST(Prediction, OthersMayHoldEverything) {
   EXPECT_LT(predicted.margin_bytes, 0);
 }
 
+// Below it context and libraries alone take more than the limit, which make_allocator refuses.
+TEST(Prediction, ALimitOnTheProcessHasAMarginToo) {
+  WorkloadOptions options = small("lenet");
+  options.runtime.strategy = "allow-growth+process-limit=500MiB";
+  const Prediction predicted = predict(options);
+  EXPECT_TRUE(predicted.fits);
+  EXPECT_GT(predicted.margin_bytes, 0);
+  EXPECT_LT(predicted.margin_bytes, 69 * kMiB);
+}
+
 TEST(Prediction, TheCpuIsRefused) {
   WorkloadOptions options = small("mlp");
   options.runtime.device = "cpu";
