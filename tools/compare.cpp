@@ -157,7 +157,11 @@ int run_compare(int argc, char** argv) {
     return kExitDone;
   }
   fmt::print("{}", to_text(rows));
-  fmt::print("next: {}\n", options.html.empty() ? "headroom compare ... --html table.html" : options.html);
+  if (options.html.empty()) {
+    fmt::print("next: headroom compare {} --html table.html\n", fmt::join(argv + 1, argv + argc, " "));
+  } else {
+    fmt::print("next: open {}\n", options.html);
+  }
   return kExitDone;
 }
 
