@@ -36,12 +36,13 @@ void print_table(const std::vector<Row>& rows) {
 }
 
 int run(int argc, char** argv) {
-  std::string folder, json;
+  std::string folder, json, record;
   int64_t epochs = 2, batch = 64, seed = 1;
   OptionSet set("headroom_demo",
                 "Trains the conv net on a simulated 2 GB GPU under three memory strategies.");
   set.add_text("data", "Folder with MNIST's four IDX files; without it digits are drawn", &folder);
   set.add_text("json", "Write the rows of the table to this file", &json);
+  set.add_text("record", "Folder that gets a recording of each run, for headroom report", &record);
   set.add_integer("epochs", "Passes over the data", &epochs, 1, 1000);
   set.add_integer("batch", "Images in one step", &batch, 1);
   set.add_integer("seed", "Seed of digits, weights and order", &seed, 0);
@@ -53,6 +54,9 @@ int run(int argc, char** argv) {
       {{.device = "sim", .strategy = "hard-limit", .limit_bytes = 1 * kGiB}, "ok", {}},
   };
   if (!json.empty()) require_writable(json);
+  for (Row& row : rows) {
+    if (!record.empty()) row.options.record = fmt::format("{}/{}.trace", record, row.options.strategy);
+  }
   TrainSettings settings;
   settings.epochs = static_cast<int>(epochs);
   settings.batch = batch;

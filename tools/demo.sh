@@ -1,10 +1,19 @@
 #!/bin/sh
 # Sets up, builds and runs the demo: the conv net on a simulated 2 GB GPU under three memory strategies.
-# Arguments go to the program (--data DIR, --json FILE, --help ...).
+# Arguments go to the program (--data DIR, --json FILE, --help ...). Ends with a page about the run that trained.
 set -eu
 . "$(dirname -- "$0")/common.sh"
 
 "$root/tools/setup.sh"
 configure release --log-level=WARNING
-build release headroom_demo train_mnist # the program whose command lines the demo suggests
-exec "$root/build/release/tools/headroom_demo" "$@"
+build release headroom_demo headroom train_mnist # the programs whose command lines the demo suggests
+recordings=${HEADROOM_RECORD:-$root/build/release/recordings}
+mkdir -p "$recordings"
+rm -f "$recordings/allow-growth.trace"
+status=0
+HEADROOM_RECORD=$recordings "$root/build/release/tools/headroom_demo" "$@" || status=$?
+if [ -f "$recordings/allow-growth.trace" ]; then
+  "$root/build/release/tools/headroom" report "$recordings/allow-growth.trace" --html "$recordings/report.html" >/dev/null
+  echo "What took the memory, as a page: $recordings/report.html"
+fi
+exit $status

@@ -22,13 +22,16 @@ struct Subcommand {
 };
 
 constexpr Subcommand kSubcommands[] = {
+    {"assert", "whether a recording keeps to limits: peak, fragmentation, retries; for CI", run_assert},
     {"compare", "nets or traces under strategies and settings, and which of them nobody beats", run_compare},
     {"devices", "which GPUs there are, how full they are, and which can be simulated", run_devices},
+    {"diff", "what grew, what is new between two recordings, op by op", run_diff},
     {"explain", "why a log's failure on a GPU happened, and what to do", run_explain},
     {"fit", "the largest batch, or the least memory, that a device and a strategy will do with", run_fit},
     {"predict", "whether training a net fits, by how much, and what takes the memory; needs no GPU",
      run_predict},
     {"replay", "how each memory strategy copes with a recorded trace: the verdict matrix", run_replay},
+    {"report", "a recording as a timeline: in the terminal, as a page, for Perfetto", run_report},
     {"run", "a few steps of a net, or a trace, and what they took", run_run},
     {"strategies", "which memory strategies there are", run_strategies},
 };

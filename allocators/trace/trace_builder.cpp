@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "runtime/core/errors.h"
 
 namespace headroom {
@@ -30,10 +32,16 @@ void TraceBuilder::allocate(uint64_t id, int64_t bytes, const TraceContext& cont
     throw InvalidArgument(
         fmt::format("a block of {} bytes: at least 1 and at most 2^60 can be allocated", bytes));
   }
-  if (bytes > kMaxLiveBytes - live_bytes_) throw InvalidArgument("more than 2^62 bytes are live at once");
+  const int64_t taken_bytes = std::max(bytes, context.block_bytes);
+  if (taken_bytes > Trace::kLargestBlockBytes) {
+    throw InvalidArgument(fmt::format("a block of {} bytes in one of {}: at most 2^60", bytes, taken_bytes));
+  }
+  if (taken_bytes > kMaxLiveBytes - taken_bytes_) {
+    throw InvalidArgument("more than 2^62 bytes are live at once");
+  }
   Block& block = blocks_[id];
   if (block.live) throw InvalidArgument(fmt::format("block {} is allocated while it is live", id));
-  block = {static_cast<int32_t>(trace_.blocks), true, bytes};
+  block = {static_cast<int32_t>(trace_.blocks), true, bytes, taken_bytes};
   add(true, block, context);
   trace_.block_facts.push_back({.address = id,
                                 .block_bytes = context.block_bytes,
@@ -41,6 +49,7 @@ void TraceBuilder::allocate(uint64_t id, int64_t bytes, const TraceContext& cont
                                 .category = context.category});
   ++trace_.blocks;
   live_bytes_ += bytes;
+  taken_bytes_ += taken_bytes;
   if (live_bytes_ > trace_.peak_bytes) {
     trace_.peak_bytes = live_bytes_;
     trace_.peak_event = static_cast<int64_t>(trace_.events.size()) - 1;
@@ -59,6 +68,7 @@ void TraceBuilder::free(uint64_t id, int64_t bytes, const TraceContext& context)
   add(false, block, context);
   block.live = false;
   live_bytes_ -= block.bytes;
+  taken_bytes_ -= block.taken_bytes;
 }
 
 void TraceBuilder::add(DeviceEvent event, const TraceContext& context) {

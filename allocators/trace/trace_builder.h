@@ -48,6 +48,7 @@ class TraceBuilder {
     int32_t number = 0;
     bool live = false;
     int64_t bytes = 0;
+    int64_t taken_bytes = 0;  // the same, or the strategy's block if that is known and larger
   };
 
   void add(bool allocates, const Block& block, const TraceContext& context);
@@ -55,7 +56,7 @@ class TraceBuilder {
   int32_t stream_index(uint64_t handle);
 
   Trace trace_;
-  int64_t live_bytes_ = 0;
+  int64_t live_bytes_ = 0, taken_bytes_ = 0;
   std::unordered_map<uint64_t, Block> blocks_;  // freed ones stay, to tell a second free from a wrong id
   NameTable names_;
   std::unordered_map<uint64_t, int32_t> streams_;

@@ -1,0 +1,133 @@
+#include "tools/report/history.h"
+
+#include <gtest/gtest.h>
+
+#include "allocators/trace/read_trace.h"
+#include "runtime/core/errors.h"
+#include "tests/scratch_folder.h"
+#include "tools/report/checks.h"
+#include "tools/report/choose_blocks.h"
+#include "tools/report/difference.h"
+#include "tools/report/page_data.h"
+#include "tools/report/timeline.h"
+
+namespace headroom {
+namespace {
+
+// Two segments of 4 KiB; at the peak 1 KiB is live at the begin of one and 2 KiB in the middle of the other.
+constexpr const char* kRecording =
+    "headroom-trace 2\n"
+    "s,strategy,caching\n"
+    "r,10000,4096,0\n"
+    "d,100000,80000,14096,0,1\n"
+    "n,conv2d\nn,y\nn,/home/me/net/a.cpp:1\nn,/home/me/net/b.cpp:22\n"
+    "a,10000,1000,1024,0,10,1,2,3,4\n"
+    "r,20000,4096,1\n"
+    "a,20000,1024,1024,0,10,1,0,4,1\n"
+    "a,20400,2000,2048,0,10,1,2,4,2\n"
+    "f,20000,0,10\n"
+    "t,9000,0,1\n"
+    "o,9000,0,1,1,2,4,2\n"
+    "f,20400,0,10\n"
+    "u,20000,4096,1\n";
+
+Trace read(const std::string& text) {
+  const ScratchFolder folder;
+  return std::move(read_traces(folder.write("run.trace", text)).front());
+}
+
+TEST(History, KnowsThePeakItsCategoriesAndWhatTheDriverWasAsked) {
+  const Trace trace = read(kRecording);
+  const History history(trace);
+  EXPECT_EQ(history.peak_bytes, 4024);
+  EXPECT_EQ(history.peak_event(), 3);
+  EXPECT_EQ(history.allocated_at_peak, 4096);
+  EXPECT_EQ(history.peak_reserved_bytes, 8192);
+  EXPECT_EQ(history.library_bytes, 10000);  // what the process holds beside its segment
+  EXPECT_EQ(history.driver_calls, 3);
+  EXPECT_EQ(history.retries, 1);
+  EXPECT_EQ(history.out_of_memory, 1);
+  EXPECT_EQ(history.live_at_end_bytes, 1000);
+  const MemorySample& peak = history.samples[history.peak_sample];
+  EXPECT_EQ(peak.bytes[static_cast<size_t>(MemoryCategory::kActivations)], 1000);
+  EXPECT_EQ(peak.bytes[static_cast<size_t>(MemoryCategory::kWeights)], 1024);
+  EXPECT_EQ(peak.bytes[static_cast<size_t>(MemoryCategory::kLibrary)], 10000);
+  EXPECT_EQ(history.live_blocks(3), (std::vector<size_t>{2, 1, 0}));
+  EXPECT_EQ(history.live_blocks(4), (std::vector<size_t>{2, 0}));
+  EXPECT_EQ(history.source(2), "b.cpp:22");  // without the folder that all files share
+}
+
+TEST(History, FragmentationIsTheShareOfIdleBytesOutsideTheLargestGap) {
+  const Trace trace = read(kRecording);
+  // Idle at the peak: 3072 behind the first block, 1024 at the end of the second segment.
+  EXPECT_DOUBLE_EQ(*History(trace).fragmentation, 1024.0 / 4096);
+}
+
+TEST(History, WhatATraceDoesNotSayIsUnknownAndNotZero) {
+  const Trace trace = read("op,id,bytes\na,0,10\na,1,20\nf,0\n");
+  const History history(trace);
+  EXPECT_FALSE(history.peak_reserved_bytes);
+  EXPECT_FALSE(history.fragmentation);
+  EXPECT_THROW(check(history, {.most_reserved_bytes = 1}), InvalidArgument);
+  EXPECT_THROW(check(history, {.no_out_of_memory = true}), InvalidArgument);
+  EXPECT_TRUE(check(history, {.most_peak_bytes = 30})[0].holds());
+  EXPECT_FALSE(check(history, {.most_peak_bytes = 29})[0].holds());
+}
+
+TEST(History, SamplesOfALongTraceKeepItsPeak) {
+  std::string text = "op,id,bytes\n";
+  for (int i = 0; i < 10'000; ++i) text += "a,1," + std::to_string(i == 7777 ? 5000 : 10) + "\nf,1\n";
+  const Trace trace = read(text);
+  const History history(trace);
+  EXPECT_LE(history.samples.size(), static_cast<size_t>(History::kMostSamples));
+  EXPECT_EQ(history.samples[history.peak_sample].live_bytes, 5000);
+  EXPECT_EQ(history.peak_event(), 2 * 7777 + 1);
+}
+
+TEST(History, PagesAreBoundedAndHaveNoMarkupOfStrangers) {
+  std::string text = "headroom-trace 2\nn,</script><script>alert(1)</script>\n";
+  for (int i = 0; i < 60'000; ++i) {
+    text += "a," + std::to_string(1000 + i) + ",100,0,0,1,1,1,1,1\nf," + std::to_string(1000 + i) + ",0,1\n";
+  }
+  const Trace trace = read(text);
+  const History history(trace);
+  EXPECT_EQ(choose_blocks(history).size(), 20'000u);
+  const std::string data = page_data(history);
+  EXPECT_LT(data.size(), 5'000'000u);
+  EXPECT_EQ(data.find('<'), std::string::npos);
+  EXPECT_NE(data.find("\\u003c/script>"), std::string::npos);
+}
+
+TEST(History, TheTimelineHasOneLetterForEachCategory) {
+  const Trace trace = read("headroom-trace 2\na,100,600,0,0,1,0,0,0,1\na,800,400,0,0,1,0,0,0,2\n");
+  EXPECT_EQ(timeline(History(trace), 4, 5),
+            "     1000 B |  GG\n"
+            "            |  GG\n"
+            "      600 B |WWWW\n"
+            "            |WWWW\n"
+            "        0 B |WWWW\n"
+            "            +----\n"
+            "               ^ peak, event 2 of 2\n"
+            "             W weights, G gradients\n");
+}
+
+TEST(Difference, NamesWhatGrewWhatIsNewAndWhatIsGone) {
+  const auto recording = [](const std::string& names, const std::string& events) {
+    return read("headroom-trace 2\n" + names + events);
+  };
+  const Trace before = recording("n,conv\nn,old\nn,same\n",
+                                 "a,1000,10,0,0,1,1,0,0,1\na,2000,5,0,0,1,2,0,0,1\na,3000,7,0,0,1,3,0,0,1\n");
+  const Trace after = recording("n,same\nn,conv\nn,new\n",
+                                "a,1000,7,0,0,1,1,0,0,1\na,2000,40,0,0,1,2,0,0,1\na,3000,9,0,0,1,3,0,0,1\n");
+  const std::vector<OpDifference> ops = differences(History(before), History(after));
+  ASSERT_EQ(ops.size(), 3u);
+  EXPECT_EQ(ops[0].op, "conv");
+  EXPECT_EQ(ops[0].peak_change(), 30);
+  EXPECT_EQ(ops[1].op, "new");
+  EXPECT_TRUE(ops[1].is_new());
+  EXPECT_EQ(ops[2].op, "old");
+  EXPECT_TRUE(ops[2].is_gone());
+}
+
+}  // namespace
+}  // namespace headroom

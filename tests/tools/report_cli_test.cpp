@@ -1,0 +1,155 @@
+// `headroom report`, `diff` and `assert` as a user meets them; the page as a browser shows it.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "runtime/core/bytes.h"
+#include "tests/run_shell.h"
+
+namespace headroom {
+namespace {
+
+constexpr const char* kRecording =
+    "headroom-trace 2\n"
+    "s,strategy,<b>caching</b>\n"
+    "r,7f0000000000,4194304,0\n"
+    "d,100000000,80000000,5000000,0,1\n"
+    "n,conv2d\nn,</script><script>document.title='ran'</script>\nn,net.cpp:31\n"
+    "a,7f0000000000,1048576,1048576,0,1000,1,2,3,4\n"
+    "a,7f0000100000,2097152,2097152,0,1000,1,1,3,1\n"
+    "f,7f0000000000,0,1000\n"
+    "o,99999999,0,5,1,2,3,2\n";
+
+class ReportCommand : public testing::Test {
+ protected:
+  Outcome run(const std::string& arguments) {
+    return run_shell(folder_, std::string(HEADROOM_COMMAND) + " " + arguments);
+  }
+  nlohmann::json json(const std::string& arguments, int code = 0) {
+    const Outcome outcome = run(arguments + " --json");
+    EXPECT_EQ(outcome.code, code) << outcome.errors;
+    return nlohmann::json::parse(outcome.out);
+  }
+
+  const ScratchFolder folder_;
+  const std::string trace_ = folder_.write("run.trace", kRecording);
+};
+
+TEST_F(ReportCommand, TheVerdictComesFirstAndTheNextCommandLast) {
+  const Outcome outcome = run("report " + trace_);
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  EXPECT_TRUE(outcome.out.starts_with("peak 3.00 MiB live, 4.00 MiB reserved")) << outcome.out;
+  EXPECT_NE(outcome.out.find("net.cpp:31"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.rfind("\nnext: headroom report "), std::string::npos) << outcome.out;
+}
+
+TEST_F(ReportCommand, JsonHasEveryFigureInBytes) {
+  const nlohmann::json report = json("report " + trace_);
+  EXPECT_EQ(report["peak_bytes"], 3 * kMiB);
+  EXPECT_EQ(report["peak_reserved_bytes"], 4 * kMiB);
+  EXPECT_EQ(report["by_category"]["activations"], kMiB);
+  EXPECT_EQ(report["by_category"]["weights"], 2 * kMiB);
+  EXPECT_EQ(report["out_of_memory"], 1);
+  EXPECT_EQ(report["live_at_end_bytes"], 2 * kMiB);
+  EXPECT_EQ(report["at_peak"][0]["source"], "net.cpp:31");
+}
+
+TEST_F(ReportCommand, PerfettoGetsCountersSpansAndTheFailure) {
+  const std::string path = folder_ / "chrome.json";
+  ASSERT_EQ(run("report " + trace_ + " --chrome " + path).code, 0);
+  const nlohmann::json events = nlohmann::json::parse(read_file(path, kMiB))["traceEvents"];
+  const auto count = [&](const std::string& phase) {
+    return std::count_if(events.begin(), events.end(),
+                         [&](const auto& event) { return event["ph"] == phase; });
+  };
+  EXPECT_EQ(count("C"), 6);
+  EXPECT_EQ(count("b"), 2);
+  EXPECT_EQ(count("e"), 2);
+  EXPECT_EQ(count("i"), 1);
+}
+
+TEST_F(ReportCommand, ChecksThatDoNotHoldEndWithFive) {
+  EXPECT_EQ(run("assert " + trace_ + " --max-peak 3MiB --no-retries").code, 0);
+  const nlohmann::json failed =
+      json("assert " + trace_ + " --max-peak 2MiB --no-oom --max-driver-calls 1", 5);
+  EXPECT_EQ(failed["holds"], false);
+  EXPECT_EQ(failed["checks"][0]["measured"], 3 * kMiB);
+  EXPECT_EQ(failed["checks"][0]["holds"], false);
+  EXPECT_EQ(failed["checks"][1]["name"], "max-driver-calls");
+  EXPECT_EQ(failed["checks"][1]["holds"], true);
+  EXPECT_EQ(failed["checks"][2]["name"], "no-oom");
+  EXPECT_EQ(failed["checks"][2]["holds"], false);
+}
+
+TEST_F(ReportCommand, DiffSaysHowThePeakChanged) {
+  const std::string other = folder_.write("other.csv", "op,id,bytes\na,1,4194304\n");
+  EXPECT_NE(run("diff " + trace_ + " " + other).out.find("the peak grew by 1.00 MiB: 3.00 MiB -> 4.00 MiB"),
+            std::string::npos);
+  const nlohmann::json difference = json("diff " + trace_ + " " + other);
+  EXPECT_EQ(difference["peak_change_bytes"], kMiB);
+  EXPECT_EQ(difference["ops"].size(), 2u);
+  EXPECT_EQ(run("diff " + trace_ + " " + trace_).out.find("no op differs") == std::string::npos, false);
+}
+
+TEST_F(ReportCommand, BadInputIsOneLineAndNothingIsWritten) {
+  const std::string page = folder_ / "page.html";
+  const std::string broken = folder_.write("broken.trace", "headroom-trace 2\nf,1,0,1\n");
+  const std::pair<std::string, std::string> cases[] = {
+      {"report " + broken + " --html " + page, "broken.trace:2: block 1 is freed, but never allocated"},
+      {"report " + trace_ + " --html " + trace_, "is the trace itself"},
+      {"report " + trace_ + " --html /no/such/folder/page.html", "/no/such/folder"},
+      {"report " + trace_ + " " + trace_, "2 traces; a report is of one"},
+      {"diff " + trace_, "1 traces; a difference is of two"},
+      {"assert " + trace_, "nothing is asked"},
+      {"assert " + trace_ + " --max-peak much", "much"},
+  };
+  for (const auto& [arguments, expected] : cases) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments;
+    EXPECT_EQ(outcome.out, "") << arguments;
+    EXPECT_NE(outcome.errors.find(expected), std::string::npos) << outcome.errors;
+    EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
+  }
+  EXPECT_FALSE(std::filesystem::exists(page));
+}
+
+// One start of the browser: what the page has drawn, and after its slider was moved to the last moment.
+TEST_F(ReportCommand, ABrowserShowsThePageAndRunsNothingThatANameSays) {
+  const char* const names = "chromium-headless-shell chromium chromium-browser google-chrome";
+  std::string browser = run_shell(folder_, "command -v " + std::string(names) + " | head -n 1; true").out;
+  if (browser.empty()) GTEST_SKIP() << "no Chromium";
+  browser.pop_back();
+  const std::string page = folder_ / "page.html";
+  ASSERT_EQ(run("report " + trace_ + " --html " + page).code, 0);
+  std::string text = read_file(page, kMiB);
+  EXPECT_EQ(text.find("http://"), std::string::npos);
+  EXPECT_EQ(text.find("https://"), std::string::npos);
+  const std::string probe =
+      "<script>const seen = (id) => document.getElementById(id).textContent;"
+      "const put = (key, value) => document.body.dataset[key] = value;"
+      "put('peak', seen('moment-text')); put('rows', seen('rows')); put('title', document.title);"
+      "const pen = document.getElementById('chart').getContext('2d'), c = pen.canvas;"
+      "put('drawn', pen.getImageData(0, 0, c.width, c.height).data.some((v) => v > 0));"
+      "const slider = document.getElementById('moment'); slider.value = slider.max;"
+      "slider.dispatchEvent(new Event('input'));"
+      "dispatchEvent(new Event('beforeprint')); put('last', seen('moment-text'));</script>";
+  text.insert(text.rfind("</body>"), probe);
+  const Outcome shown = run_shell(
+      folder_, browser +
+                   " --headless --no-sandbox --disable-gpu --virtual-time-budget=1000 --user-data-dir=" +
+                   (folder_ / "profile") + " --dump-dom file://" + folder_.write("probe.html", text));
+  const std::string& dom = shown.out;
+  EXPECT_NE(dom.find("data-peak=\"event 2 of 3"), std::string::npos) << dom.substr(0, 2000) << shown.errors;
+  EXPECT_NE(dom.find("3.00 MiB live, 4.00 MiB reserved – the peak\""), std::string::npos);
+  EXPECT_NE(dom.find("data-drawn=\"true\""), std::string::npos);
+  EXPECT_NE(dom.find("data-last=\"event 3 of 3"), std::string::npos);
+  EXPECT_NE(dom.find("run.trace – Headroom report"), std::string::npos);
+  EXPECT_EQ(dom.find("data-title=\"ran\""), std::string::npos);
+  EXPECT_NE(dom.find("&lt;/script&gt;&lt;script&gt;document.title='ran'"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace headroom

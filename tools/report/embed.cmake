@@ -1,0 +1,15 @@
+# Puts page.html, with page.css and page.js in their places, into a C++ source. Run by the build:
+# cmake -DFOLDER=... -DOUTPUT=... -P embed.cmake
+file(READ ${FOLDER}/page.html page)
+file(READ ${FOLDER}/page.css css)
+file(READ ${FOLDER}/page.js js)
+string(REPLACE "@CSS@" "${css}" page "${page}")
+string(REPLACE "@JS@" "${js}" page "${page}")
+string(FIND "${page}" "@DATA@" at)
+math(EXPR after "${at} + 6")
+string(SUBSTRING "${page}" 0 ${at} before)
+string(SUBSTRING "${page}" ${after} -1 after)
+file(WRITE ${OUTPUT} "#include \"tools/report/page.h\"\n
+namespace headroom {\n
+const std::string_view kPageBeforeData = R\"PAGE(${before})PAGE\";\nconst std::string_view kPageAfterData = R\"PAGE(${after})PAGE\";\n
+}  // namespace headroom\n")

@@ -1,0 +1,226 @@
+#include "tools/report/history.h"
+
+#include <algorithm>
+#include <limits>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+namespace headroom {
+namespace {
+
+// Bytes of `sources` up to the last '/' that all of them share.
+size_t shared_folder(const Trace& trace) {
+  std::optional<std::string_view> shared;
+  for (const TraceBlock& block : trace.block_facts) {
+    const std::string_view source = trace.names[static_cast<size_t>(block.source)];
+    if (source.empty()) continue;
+    if (!shared) shared = source.substr(0, source.rfind('/') + 1);
+    const auto ends = std::mismatch(shared->begin(), shared->end(), source.begin(), source.end());
+    const std::string_view both = shared->substr(0, static_cast<size_t>(ends.first - shared->begin()));
+    shared = both.substr(0, both.rfind('/') + 1);
+  }
+  return shared ? shared->size() : 0;
+}
+
+uint64_t end_of(uint64_t address, int64_t bytes) {
+  const uint64_t room = std::numeric_limits<uint64_t>::max() - address;
+  return address + std::min(room, static_cast<uint64_t>(bytes));
+}
+
+}  // namespace
+
+// The one pass over all events.
+class History::Walk {
+ public:
+  explicit Walk(History& history) : h_(history), trace_(history.trace) {
+    h_.lifetimes.resize(static_cast<size_t>(trace_.blocks));
+    h_.allocation_.resize(static_cast<size_t>(trace_.blocks));
+    const auto events = static_cast<int64_t>(trace_.events.size());
+    per_sample_ = std::max<int64_t>(1, (events + kMostSamples - 1) / kMostSamples);
+  }
+
+  void run() {
+    const auto events = static_cast<int64_t>(trace_.events.size());
+    for (int64_t at = 0; at < events; ++at) {
+      const TraceEvent& event = trace_.events[static_cast<size_t>(at)];
+      device_events(at);
+      apply(event, at);
+      now_.event = at + 1;
+      now_.time_ns = event.time_ns;
+      if (now_.live_bytes > now_.reserved_bytes) reserved_is_whole_ = false;
+      if (now_.live_bytes > best_.live_bytes || best_.event == 0) best_ = now_;
+      if ((at + 1) % per_sample_ == 0 || at + 1 == events) take_sample();
+    }
+    device_events(events);
+    h_.live_at_end_bytes = now_.live_bytes;
+    if (reserved_is_whole_ && h_.knows_driver) {
+      h_.peak_reserved_bytes = peak_reserved_;
+    } else {
+      for (MemorySample& sample : h_.samples) sample.reserved_bytes = 0;
+    }
+  }
+
+ private:
+  void apply(const TraceEvent& event, int64_t at) {
+    const auto block = static_cast<size_t>(event.block);
+    const auto category = static_cast<size_t>(trace_.block_facts[block].category);
+    const int64_t change = event.allocates ? event.bytes : -event.bytes;
+    now_.bytes[category] += change;
+    now_.live_bytes += change;
+    const int64_t block_bytes = std::max(trace_.block_facts[block].block_bytes, event.bytes);
+    allocated_ += event.allocates ? block_bytes : -block_bytes;
+    if (event.allocates) {
+      h_.lifetimes[block] = {at + 1, end_};
+      h_.allocation_[block] = static_cast<size_t>(at);
+    } else {
+      h_.lifetimes[block].end = at + 1;
+    }
+    if (now_.live_bytes > h_.peak_bytes) {
+      h_.peak_bytes = now_.live_bytes;
+      h_.allocated_at_peak = allocated_;
+    }
+  }
+
+  // Those that came before event `at`.
+  void device_events(int64_t at) {
+    using Kind = DeviceEvent::Kind;
+    for (; next_ < trace_.device_events.size() && trace_.device_events[next_].position <= at; ++next_) {
+      const DeviceEvent& event = trace_.device_events[next_];
+      switch (event.kind) {
+        case Kind::kReserve:
+          if (event.address != 0) {
+            open_[event.address] = h_.segments.size();
+            h_.segments.push_back({event.address, event.bytes, {at + 1, end_}});
+          }
+          reserve(event.bytes);
+          break;
+        case Kind::kUnreserve:
+          close_segment(event, at);
+          reserve(-event.bytes);
+          break;
+        case Kind::kRetry:
+          ++h_.retries;
+          break;
+        case Kind::kOutOfMemory:
+          ++h_.out_of_memory;
+          break;
+        case Kind::kDevice: {
+          int64_t& library = now_.bytes[static_cast<size_t>(MemoryCategory::kLibrary)];
+          library_ = std::max<int64_t>(0, event.process_bytes - now_.reserved_bytes);
+          library += library_ - std::exchange(counted_library_, library_);
+          h_.library_bytes = std::max(h_.library_bytes, library_);
+          break;
+        }
+      }
+    }
+  }
+
+  void reserve(int64_t bytes) {
+    h_.knows_driver = true;
+    ++h_.driver_calls;
+    if (__builtin_add_overflow(now_.reserved_bytes, bytes, &now_.reserved_bytes) || now_.reserved_bytes < 0) {
+      now_.reserved_bytes = 0;
+      reserved_is_whole_ = false;
+    }
+    peak_reserved_ = std::max(peak_reserved_, now_.reserved_bytes);
+  }
+
+  void close_segment(const DeviceEvent& event, int64_t at) {
+    const auto found = open_.find(event.address);
+    if (found == open_.end()) return;
+    h_.segments[found->second].held.end = at + 1;
+    open_.erase(found);
+  }
+
+  void take_sample() {
+    if (best_.live_bytes > best_of_all_) {
+      best_of_all_ = best_.live_bytes;
+      h_.peak_sample = h_.samples.size();
+    }
+    h_.samples.push_back(best_);
+    best_ = {};
+  }
+
+  History& h_;
+  const Trace& trace_;
+  MemorySample now_, best_;
+  int64_t per_sample_ = 1, allocated_ = 0, library_ = 0, counted_library_ = 0, peak_reserved_ = 0;
+  int64_t best_of_all_ = 0;
+  const int64_t end_ = static_cast<int64_t>(trace_.events.size()) + 1;  // of what never ends
+  size_t next_ = 0;
+  std::unordered_map<uint64_t, size_t> open_;  // by address: position in History::segments
+  bool reserved_is_whole_ = true;
+};
+
+History::History(const Trace& of) : trace(of), shared_folder_(shared_folder(of)) {
+  Walk(*this).run();
+  fragmentation = fragmentation_at_peak();
+}
+
+std::vector<size_t> History::live_blocks(int64_t event) const {
+  std::vector<size_t> live;
+  for (size_t block = 0; block < lifetimes.size(); ++block) {
+    if (is_live(block, event)) live.push_back(block);
+  }
+  std::stable_sort(live.begin(), live.end(), [&](size_t a, size_t b) { return bytes(a) > bytes(b); });
+  return live;
+}
+
+const std::string& History::op(size_t block) const {
+  return trace.names[static_cast<size_t>(trace.events[allocation_[block]].op)];
+}
+
+const std::string& History::tensor(size_t block) const {
+  return trace.names[static_cast<size_t>(trace.events[allocation_[block]].tag)];
+}
+
+std::string History::source(size_t block) const {
+  return short_source(trace.names[static_cast<size_t>(trace.block_facts[block].source)]);
+}
+
+std::string History::short_source(const std::string& text) const {
+  return text.size() > shared_folder_ ? text.substr(shared_folder_) : text;
+}
+
+std::optional<double> History::fragmentation_at_peak() const {
+  if (!peak_reserved_bytes || !trace.has_addresses) return std::nullopt;
+  struct Range {
+    uint64_t begin, end;
+  };
+  const int64_t event = peak_event();
+  std::vector<Range> blocks, places;
+  for (size_t block : live_blocks(event)) {
+    const uint64_t address = trace.block_facts[block].address;
+    blocks.push_back({address, end_of(address, block_bytes(block))});
+  }
+  const auto by_begin = [](const Range& a, const Range& b) { return a.begin < b.begin; };
+  std::sort(blocks.begin(), blocks.end(), by_begin);
+  uint64_t placed = 0;
+  for (const Segment& segment : segments) {
+    if (!segment.held.has(event)) continue;
+    places.push_back({segment.address, end_of(segment.address, segment.bytes)});
+    placed += static_cast<uint64_t>(segment.bytes);
+  }
+  if (placed != static_cast<uint64_t>(samples[peak_sample].reserved_bytes)) return std::nullopt;
+  std::sort(places.begin(), places.end(), by_begin);
+  uint64_t idle = 0, largest = 0;
+  auto block = blocks.begin();
+  for (const Range& place : places) {
+    uint64_t at = place.begin;
+    const auto gap_until = [&](uint64_t end) {
+      if (end <= at) return;
+      idle += end - at;
+      largest = std::max(largest, end - at);
+    };
+    while (block != blocks.end() && block->begin < place.begin) ++block;
+    for (; block != blocks.end() && block->begin < place.end; ++block) {
+      gap_until(block->begin);
+      at = std::max(at, block->end);
+    }
+    gap_until(place.end);
+  }
+  return idle == 0 ? 0 : static_cast<double>(idle - largest) / static_cast<double>(idle);
+}
+
+}  // namespace headroom

@@ -1,0 +1,17 @@
+// The one trace of a file that a view is of. Knows no output.
+#pragma once
+
+#include <string>
+
+#include "allocators/trace/trace.h"
+
+namespace headroom {
+
+// Of a file with several devices the one with the largest peak, whose name says which it is. Throws
+// InvalidArgument as read_traces does.
+Trace load_trace(const std::string& path);
+
+// A name of strangers for a terminal: control characters, and with them escape sequences, become '?'.
+std::string printable_name(const std::string& name);
+
+}  // namespace headroom

@@ -1,0 +1,85 @@
+#include "tools/report/timeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "runtime/core/bytes.h"
+
+namespace headroom {
+namespace {
+
+// By MemoryCategory; and from the bottom of the stack up: what stays longest first.
+constexpr std::string_view kLetters = "#WGOAIS";
+constexpr MemoryCategory kOrder[] = {MemoryCategory::kWeights,   MemoryCategory::kOptimizerState,
+                                     MemoryCategory::kInputs,    MemoryCategory::kActivations,
+                                     MemoryCategory::kGradients, MemoryCategory::kWorkspace,
+                                     MemoryCategory::kOther};
+
+// The sample of a column: the fullest of those that fall into it.
+std::vector<MemorySample> columns_of(const History& history, int width) {
+  std::vector<MemorySample> columns;
+  const size_t count = history.samples.size();
+  const auto wide = static_cast<size_t>(width);
+  for (size_t column = 0; column < wide; ++column) {
+    const size_t begin = column * count / wide;
+    const size_t end = std::clamp((column + 1) * count / wide, begin + 1, count);
+    columns.push_back(*std::max_element(
+        history.samples.begin() + static_cast<long>(begin), history.samples.begin() + static_cast<long>(end),
+        [](const MemorySample& a, const MemorySample& b) { return a.live_bytes < b.live_bytes; }));
+  }
+  return columns;
+}
+
+char letter_at(const MemorySample& sample, int64_t level) {
+  for (const MemoryCategory category : kOrder) {
+    const int64_t bytes = sample.bytes[static_cast<size_t>(category)];
+    if (level < bytes) return kLetters[static_cast<size_t>(category)];
+    level -= bytes;
+  }
+  return ' ';
+}
+
+}  // namespace
+
+std::string timeline(const History& history, int width, int height) {
+  const std::vector<MemorySample> columns = columns_of(history, width);
+  int64_t highest = 1;
+  for (const MemorySample& sample : columns)
+    highest = std::max({highest, sample.live_bytes, sample.reserved_bytes});
+  std::string text;
+  for (int row = height - 1; row >= 0; --row) {
+    // Of the cell's middle; in doubles, because a trace may claim 2^62 bytes.
+    const double unit = static_cast<double>(highest) / height;
+    const auto level = static_cast<int64_t>((row + 0.5) * unit);
+    std::string line;
+    for (const MemorySample& sample : columns) {
+      const char letter = letter_at(sample, level);
+      const int64_t top = sample.reserved_bytes;
+      const bool edge = history.peak_reserved_bytes && static_cast<double>(top) > row * unit &&
+                        static_cast<double>(top) <= (row + 1) * unit;
+      line += letter == ' ' && edge ? '-' : letter;
+    }
+    const bool labelled = row == height - 1 || row == height / 2 || row == 0;
+    const auto value = static_cast<int64_t>((row + 1) * unit);
+    text += fmt::format("{:>11} |{}\n", labelled ? format_bytes(row == 0 ? 0 : value) : "", line);
+  }
+  const size_t peak = history.peak_sample * static_cast<size_t>(width) / history.samples.size();
+  text += fmt::format("{:>11} +{:-<{}}\n", "", "", width);
+  text += fmt::format("{:>13}{:>{}} peak, event {} of {}\n", "", "^", peak + 1, history.peak_event(),
+                      history.trace.events.size());
+  std::string legend;
+  for (const MemoryCategory category : kOrder) {
+    const auto index = static_cast<size_t>(category);
+    const bool used = std::any_of(columns.begin(), columns.end(),
+                                  [&](const MemorySample& sample) { return sample.bytes[index] > 0; });
+    if (!used) continue;
+    legend +=
+        fmt::format("{}{} {}", legend.empty() ? "" : ", ", kLetters[index], kMemoryCategoryNames[index]);
+  }
+  if (history.peak_reserved_bytes) legend += ", - reserved";
+  return text + fmt::format("{:>13}{}\n", "", legend);
+}
+
+}  // namespace headroom
