@@ -43,10 +43,12 @@ class TraceStreams {
 // One allocator with the live blocks of a trace.
 class Player {
  public:
-  Player(const Trace& trace, const TraceStreams& streams, Allocator& allocator)
+  // `named`: whoever watches the allocator is told the names that the trace has, too.
+  Player(const Trace& trace, const TraceStreams& streams, Allocator& allocator, bool named)
       : trace_(trace),
         streams_(streams),
         allocator_(allocator),
+        named_(named),
         pointers_(static_cast<size_t>(trace.blocks)) {}
   ~Player() { free_rest(); }
   Player(const Player&) = delete;
@@ -61,7 +63,7 @@ class Player {
         void*& pointer = pointers_[static_cast<size_t>(event->block)];
         const Stream stream = streams_[event->stream];
         if (event->allocates) {
-          pointer = allocator_.allocate(event->bytes, stream);
+          pointer = allocator_.allocate(event->bytes, stream, named_ ? user_of(*event) : MemoryUser{});
         } else {
           allocator_.deallocate(pointer, event->bytes, stream);
           pointer = nullptr;
@@ -102,9 +104,18 @@ class Player {
   }
 
  private:
+  MemoryUser user_of(const TraceEvent& event) const {
+    const TraceBlock& block = trace_.block_facts[static_cast<size_t>(event.block)];
+    const auto name = [this](int32_t position) -> std::string_view {
+      return trace_.names[static_cast<size_t>(position)];
+    };
+    return {name(event.op), name(event.tag), name(block.source), block.category};
+  }
+
   const Trace& trace_;
   const TraceStreams& streams_;
   Allocator& allocator_;
+  const bool named_;
   std::vector<void*> pointers_;  // by block; null: not live
 };
 
@@ -140,7 +151,7 @@ Verdict replay(const Trace& trace, const StrategySettings& settings, Device& dev
   const auto events = static_cast<int64_t>(trace.events.size());
   const int64_t peak = trace.peak_event + 1;
   double fastest_ns = std::numeric_limits<double>::infinity();
-  Player player(trace, streams, *allocator);
+  Player player(trace, streams, *allocator, !settings.record_path.empty());
   for (int64_t pass = 0; pass < passes && result.fits(); ++pass) {
     if (pass > 0) player.free_rest();
     // Statistics may cost much more than a call, so they are taken outside the time, and only once.
@@ -206,7 +217,7 @@ ReplaySnapshot snapshot_at(const Trace& trace, StrategySettings settings, const 
                           ReplaySnapshot result;
                           try {
                             const auto allocator = make_allocator(suited, device);
-                            Player player(trace, streams, *allocator);
+                            Player player(trace, streams, *allocator, false);
                             const int64_t played = player.play(0, event);
                             result.snapshot = allocator->snapshot();
                             player.describe(result.snapshot, played);

@@ -15,6 +15,7 @@
 #include "allocators/trace/read_trace.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
+#include "runtime/core/files.h"
 #include "runtime/core/sim/profiles.h"
 #include "runtime/option_set.h"
 #include "tools/replay_snapshot.h"
@@ -26,7 +27,7 @@ namespace {
 struct Options {
   std::vector<std::string> traces, strategies, capacities;
   std::string device = "sim:h200";
-  std::string snapshot_event;
+  std::string snapshot_event, record;
   int64_t passes = 1;
   bool minimum = false;
   bool json = false;
@@ -165,7 +166,8 @@ std::vector<Row> replay_all(const std::vector<Trace>& traces, const std::vector<
   Progress progress(traces.size() * names.size() * (capacities.size() + (options.minimum ? 1 : 0)));
   for (const Trace& trace : traces) {
     for (const std::string& name : names) {
-      const StrategySettings settings = parse_strategy(name);
+      StrategySettings settings = parse_strategy(name);
+      if (!options.record.empty()) settings.record_path = options.record;
       const size_t first = rows.size();
       for (const int64_t capacity : capacities) {
         progress.next(fmt::format("{}: {} in {}", trace.name, name, format_bytes(capacity)));
@@ -199,6 +201,10 @@ int run_replay(int argc, char** argv) {
   set.add_integer("passes", "How often each trace is played; time is that of the fastest pass",
                   &options.passes, 1, 1'000'000);
   set.add_switch("minimum", "Also find the least capacity at which each strategy fits", &options.minimum);
+  set.add_text(
+      "record",
+      "Write what is played, and the driver calls of the strategy, to this file, for headroom report",
+      &options.record);
   set.add_text("snapshot-at",
                "Show what each strategy holds after an event instead: its number, peak, or end",
                &options.snapshot_event);
@@ -233,6 +239,15 @@ int run_replay(int argc, char** argv) {
     if (capacities.size() > 1) throw InvalidArgument("--snapshot-at shows one capacity: pass one");
     print_snapshots(traces, names, profile, capacities.front(), options.snapshot_event, options.json);
     return kExitDone;
+  }
+  if (!options.record.empty()) {
+    if (traces.size() * names.size() * capacities.size() != 1 || options.minimum) {
+      throw InvalidArgument(
+          "--record is of one run: pass one trace, one --strategy, one --capacity, no --minimum");
+    }
+    if (is_same_file(options.record, options.traces[0])) {
+      throw InvalidArgument(fmt::format("{}: is the trace that is played", options.record));
+    }
   }
   const std::vector<Row> rows = replay_all(traces, names, capacities, profile, options);
   if (options.json) {

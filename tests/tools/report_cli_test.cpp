@@ -94,6 +94,16 @@ TEST_F(ReportCommand, DiffSaysHowThePeakChanged) {
   EXPECT_EQ(run("diff " + trace_ + " " + trace_).out.find("no op differs") == std::string::npos, false);
 }
 
+TEST_F(ReportCommand, AReplayIsRecordedWithTheNamesOfItsTrace) {
+  const std::string path = folder_ / "replayed.trace";
+  ASSERT_EQ(run("replay " + trace_ + " --strategy grab-all --capacity 8MiB --record " + path).code, 0);
+  const nlohmann::json replayed = json("report " + path), original = json("report " + trace_);
+  EXPECT_EQ(replayed["settings"]["strategy"], "grab-all");
+  EXPECT_EQ(replayed["peak_reserved_bytes"], 8 * kMiB);
+  EXPECT_EQ(replayed["at_peak"], original["at_peak"]);
+  EXPECT_EQ(run("replay " + trace_ + " --record " + path).code, 2);  // every strategy
+}
+
 TEST_F(ReportCommand, BadInputIsOneLineAndNothingIsWritten) {
   const std::string page = folder_ / "page.html";
   const std::string broken = folder_.write("broken.trace", "headroom-trace 2\nf,1,0,1\n");
