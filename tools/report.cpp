@@ -58,6 +58,9 @@ std::string_view name_of(MemoryCategory category) {
 std::string summary(const History& history) {
   const Trace& trace = history.trace;
   std::string text = fmt::format("peak {} live", format_bytes(history.peak_bytes));
+  if (history.allocated_at_peak > history.peak_bytes) {
+    text += fmt::format(" in blocks of {}", format_bytes(history.allocated_at_peak));
+  }
   if (history.peak_reserved_bytes)
     text += fmt::format(", {} reserved", format_bytes(*history.peak_reserved_bytes));
   if (history.library_bytes > 0) {

@@ -65,6 +65,7 @@
       .concat(data.settings.map(([name, value]) => `${name} ${value}`))
       .concat(data.cutOff ? ['the file ends within a line, as when a program is killed'] : []).join(' · ');
     const figures = [['peak of live bytes', size(data.peak)]];
+    if (data.allocatedAtPeak > data.peak) figures.push(['in blocks of', size(data.allocatedAtPeak)]);
     if (hasReserved) figures.push(['peak reserved', size(data.reservedPeak)]);
     const library = Math.max(...samples.bytes[LIBRARY]);
     if (library > 0) figures.push(['context and libraries', size(library)]);
@@ -159,12 +160,13 @@
       pen.fillText(v === 0 ? '0' : size(v).replace('.00', ''), MARGIN.left - 8, y(v));
     }
     pen.textBaseline = 'alphabetic';
-    for (let i = 0; i <= 4; ++i) {
-      pen.textAlign = i === 0 ? 'left' : i === 4 ? 'right' : 'center';
+    const ticks = shape.width < 520 ? 2 : 4;
+    for (let i = 0; i <= ticks; ++i) {
+      pen.textAlign = i === 0 ? 'left' : i === ticks ? 'right' : 'center';
       const span = byTime ? samples.time[count - 1] - samples.time[0] : samples.event[count - 1];
-      const text = byTime ? seconds(span * i / 4) : number(Math.round(span * i / 4));
+      const text = byTime ? seconds(span * i / ticks) : number(Math.round(span * i / ticks));
       pen.fillText(i === 0 ? (byTime ? '0 s' : 'event 0') : text,
-        MARGIN.left + (shape.width - MARGIN.left - MARGIN.right) * i / 4, shape.height - 10);
+        MARGIN.left + (shape.width - MARGIN.left - MARGIN.right) * i / ticks, shape.height - 10);
     }
   }
 
@@ -212,7 +214,7 @@
       pen.lineTo(x(s), height - MARGIN.bottom);
       pen.stroke();
       pen.textAlign = x(s) > width / 2 ? 'right' : 'left';
-      pen.fillText('out of memory', x(s) + (x(s) > width / 2 ? -5 : 5), MARGIN.top + 10);
+      pen.fillText('out of memory', x(s) + (x(s) > width / 2 ? -5 : 5), MARGIN.top + 24);
     }
     pen.strokeStyle = pen.fillStyle = style('--ink');
     pen.lineWidth = 2;

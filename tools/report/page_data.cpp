@@ -122,6 +122,7 @@ std::string page_data(const History& history) {
   json["blockCount"] = trace.blocks;
   json["cutOff"] = trace.cut_off;
   json["peak"] = history.peak_bytes;
+  json["allocatedAtPeak"] = history.allocated_at_peak;
   json["peakSample"] = history.peak_sample;
   json["reservedPeak"] = history.peak_reserved_bytes ? Json(*history.peak_reserved_bytes) : Json();
   json["fragmentation"] = history.fragmentation ? Json(*history.fragmentation) : Json();
