@@ -42,7 +42,7 @@ int run(int argc, char** argv) {
                 "Trains the conv net on a simulated 2 GB GPU under three memory strategies.");
   set.add_text("data", "Folder with MNIST's four IDX files; without it digits are drawn", &folder);
   set.add_text("json", "Write the rows of the table to this file", &json);
-  set.add_text("record", "Folder that gets a recording of each run, for headroom report", &record);
+  set.add_text("recordings", "Folder that gets a recording of each run, for headroom report", &record);
   set.add_integer("epochs", "Passes over the data", &epochs, 1, 1000);
   set.add_integer("batch", "Images in one step", &batch, 1);
   set.add_integer("seed", "Seed of digits, weights and order", &seed, 0);

@@ -7,11 +7,11 @@ set -eu
 "$root/tools/setup.sh"
 configure release --log-level=WARNING
 build release headroom_demo headroom train_mnist # the programs whose command lines the demo suggests
-recordings=${HEADROOM_RECORD:-$root/build/release/recordings}
+recordings=${HEADROOM_RECORDINGS:-$root/build/release/recordings}
 mkdir -p "$recordings"
 rm -f "$recordings/allow-growth.trace"
 status=0
-HEADROOM_RECORD=$recordings "$root/build/release/tools/headroom_demo" "$@" || status=$?
+HEADROOM_RECORDINGS=$recordings "$root/build/release/tools/headroom_demo" "$@" || status=$?
 if [ -f "$recordings/allow-growth.trace" ]; then
   "$root/build/release/tools/headroom" report "$recordings/allow-growth.trace" --html "$recordings/report.html" >/dev/null
   echo "What took the memory, as a page: $recordings/report.html"
