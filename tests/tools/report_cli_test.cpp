@@ -149,7 +149,8 @@ TEST_F(ReportCommand, ABrowserShowsThePageAndRunsNothingThatANameSays) {
   text.insert(text.rfind("</body>"), probe);
   const Outcome shown = run_shell(
       folder_, browser +
-                   " --headless --no-sandbox --disable-gpu --virtual-time-budget=1000 --user-data-dir=" +
+                   " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage "
+                   "--virtual-time-budget=1000 --user-data-dir=" +
                    (folder_ / "profile") + " --dump-dom file://" + folder_.write("probe.html", text));
   const std::string& dom = shown.out;
   EXPECT_NE(dom.find("data-peak=\"event 2 of 3"), std::string::npos) << dom.substr(0, 2000) << shown.errors;
