@@ -3,7 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "runtime/core/device.h"
 #include "runtime/core/ops.h"
@@ -18,6 +20,9 @@ class Kernel {
 
   // Scratch memory that run() needs, on the device, aligned to 256 bytes.
   virtual int64_t workspace_bytes() const { return 0; }
+  // Set for a kernel that a GPU may start while the work it has to wait for still runs: it waits on the
+  // device. Until then it reads only these inputs, which none of that work may change.
+  virtual std::optional<std::vector<int>> early_inputs() const { return {}; }
   // Computes the op. Views have the shapes that the kernel was made for. An optional output without a reader
   // has null data. Input and output 0 may be the same memory where in_place_input allows it. Throws
   // DeviceError for data that the op cannot take (an index out of range).

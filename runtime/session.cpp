@@ -6,7 +6,6 @@
 
 #include "runtime/categories.h"
 #include "runtime/core/errors.h"
-#include "runtime/dependencies.h"
 #include "runtime/start_op.h"
 
 namespace headroom {
@@ -251,6 +250,26 @@ void Session::run_part(Part& part) {
   part.recording->launch({});
 }
 
+// What the kernel reads before it waits must be variables that none of the nodes it waits for changes: the
+// nodes before those are done by then.
+bool Session::may_start_early(int id, const Waits& waits, const std::vector<int>& nodes) const {
+  const std::optional<std::vector<int>> early = nodes_[static_cast<size_t>(id)].kernel->early_inputs();
+  if (!early) return false;
+  const auto changes = [&](int position, int value) {
+    const Node& node = graph_.node(nodes[static_cast<size_t>(position)]);
+    const std::vector<int> mutated = mutated_inputs(node.op, node.inputs.size());
+    return std::any_of(mutated.begin(), mutated.end(),
+                       [&](int i) { return node.inputs[static_cast<size_t>(i)] == value; });
+  };
+  return std::all_of(early->begin(), early->end(), [&](int input) {
+    const int value = graph_.node(id).inputs[static_cast<size_t>(input)];
+    const auto changed_by = [&](int position) { return changes(position, value); };
+    return graph_.value(value).kind == ValueKind::kVariable &&
+           std::none_of(waits.after.begin(), waits.after.end(), changed_by) &&
+           std::none_of(waits.after_previous.begin(), waits.after_previous.end(), changed_by);
+  });
+}
+
 std::unique_ptr<Recording> Session::record(const std::vector<int>& nodes, int64_t repeats) {
   // A reshape has nothing to do: its result is its operand.
   std::vector<int> working;
@@ -260,8 +279,8 @@ std::unique_ptr<Recording> Session::record(const std::vector<int>& nodes, int64_
   std::vector<Task> tasks;
   for (size_t i = 0; i < working.size(); ++i) {
     BoundNode* bound = &nodes_[static_cast<size_t>(working[i])];
-    tasks.push_back(
-        {[bound](Stream stream) { bound->run(stream); }, waits[i].after, waits[i].after_previous});
+    tasks.push_back({[bound](Stream stream) { bound->run(stream); }, waits[i].after, waits[i].after_previous,
+                     may_start_early(working[i], waits[i], working)});
   }
   return with_idle_memory(variables_.allocator(), [&] { return variables_.device().record(tasks, repeats); });
 }

@@ -8,6 +8,7 @@
 
 #include "allocators/trace/category.h"
 #include "runtime/core/host_buffer.h"
+#include "runtime/dependencies.h"
 #include "runtime/kernels.h"
 #include "runtime/plan.h"
 #include "runtime/variables.h"
@@ -83,6 +84,7 @@ class Session {
   void begin_updates(bool is_last);
   void run_part(Part& part);
   std::unique_ptr<Recording> record(const std::vector<int>& nodes, int64_t repeats);
+  bool may_start_early(int node, const Waits& waits, const std::vector<int>& nodes) const;
   void clean_up() noexcept;
   void* address_of(int value) const;
   std::span<std::byte> staging(const Value& value, DType dtype, std::vector<Staging>& all);

@@ -153,8 +153,8 @@ int64_t sum_gradient_bytes(const BlockShape& shape) {
   return parts_of(shape) * shape.channels * int64_t{sizeof(float)};
 }
 
-void sum_gradient(cudaStream_t stream, const BlockShape& shape, const float* dy, const void* route,
-                  float* dbias, void* workspace) {
+void sum_gradient(const CudaDevice& device, cudaStream_t stream, const BlockShape& shape, const float* dy,
+                  const void* route, float* dbias, void* workspace) {
   const int64_t parts = parts_of(shape);
   const dim3 grid(static_cast<unsigned>(ceil_div(shape.channels, kColumns)), static_cast<unsigned>(parts));
   auto* sums = static_cast<float*>(workspace);
@@ -163,7 +163,7 @@ void sum_gradient(cudaStream_t stream, const BlockShape& shape, const float* dy,
     launch(sum_kernel<Route>, grid, kColumns * kRows, stream, shape.images * shape.out_h * shape.out_w,
            shape.channels, dy, typed_route, sums);
   });
-  sum_parts(sums, static_cast<int>(parts), shape.channels, dbias, shape.channels, nullptr, stream);
+  sum_parts(device, sums, static_cast<int>(parts), shape.channels, dbias, shape.channels, nullptr, stream);
 }
 
 }  // namespace headroom::cuda

@@ -35,7 +35,7 @@ void route_gradient(const CudaDevice& device, cudaStream_t stream, const BlockSh
 // Workspace of sum_gradient.
 int64_t sum_gradient_bytes(const BlockShape& shape);
 // Queues dbias (channels) = the sums of dz, from what dz is made of. In the same order on every run.
-void sum_gradient(cudaStream_t stream, const BlockShape& shape, const float* dy, const void* route,
-                  float* dbias, void* workspace);
+void sum_gradient(const CudaDevice& device, cudaStream_t stream, const BlockShape& shape, const float* dy,
+                  const void* route, float* dbias, void* workspace);
 
 }  // namespace headroom::cuda

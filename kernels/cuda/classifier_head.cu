@@ -11,6 +11,7 @@
 #include "kernels/classifier_head.h"
 #include "kernels/cuda/conv_block.h"
 #include "kernels/cuda/conv_stage.cuh"
+#include "kernels/cuda/early_start.cuh"
 #include "kernels/cuda/index_report.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "runtime/core/bytes.h"
@@ -139,6 +140,7 @@ __global__ void __launch_bounds__(kThreads) classifier_head(const __grid_constan
     __pipeline_memcpy_async(w1 + term * weight_pitch + quad * 4, args.w1 + i * 4, sizeof(float4));
   }
   for (int i = threadIdx.x; i < e.hidden * e.classes; i += kThreads) w2[i] = args.w2[i];
+  wait_for_earlier_work();
 
   const int blocks_of_rows = (e.rows + kRows - 1) / kRows;
   for (int block = blockIdx.x; block < blocks_of_rows; block += gridDim.x) {
@@ -291,7 +293,8 @@ std::unique_ptr<Kernel> make_kernel(const ClassifierHead&, const Request& reques
                 call.in(2), call.in(3), call.in(4), call.in<int32_t>(5), call.in(6), call.out(0), call.out(1),
                 call.out(2), call.out(3), call.out(4), call.out(5), faults.slot()},
                blocks, bytes, call.stream);
-      });
+      },
+      0, starts_early(device, {1, 3}));
 }
 
 }  // namespace headroom::cuda

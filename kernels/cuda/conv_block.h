@@ -26,7 +26,7 @@ unsigned blocks_for(int64_t tiles, int64_t slices, int64_t shared_bytes, const C
 
 // out[i] = sum over s of parts[s][i] in the order of s, for i in [0, n): the last step of gradients that many
 // blocks add up. The first n_first sums go to `first`, the others to `second`.
-void sum_parts(const float* parts, int count, int64_t n, float* first, int64_t n_first, float* second,
-               cudaStream_t stream);
+void sum_parts(const CudaDevice& device, const float* parts, int count, int64_t n, float* first,
+               int64_t n_first, float* second, cudaStream_t stream);
 
 }  // namespace headroom::cuda

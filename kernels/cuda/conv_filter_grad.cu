@@ -9,6 +9,7 @@
 #include "kernels/cuda/conv_accumulate.cuh"
 #include "kernels/cuda/conv_block.h"
 #include "kernels/cuda/conv_route.cuh"
+#include "kernels/cuda/early_start.cuh"
 #include "runtime/core/bytes.h"
 #include "runtime/core/cuda/check.h"
 
@@ -123,11 +124,12 @@ __global__ void __launch_bounds__(kMostWarps * 32) conv_filter_grad(const __grid
   };
   Stage<float4> x_stage(pixel_lanes.first, pixel_lanes.step, tile.images * args.pixels);
   Stage<RoutedUnit> dy_stage(output_lanes.first, output_lanes.step, tile.images * args.out_rows * g.out_w);
-  x_stage.start(pixels_of(blockIdx.x));
-  dy_stage.start(outputs_of(blockIdx.x));
   for (int i = threadIdx.x; i < tile.images * args.positions * kPitch / 4; i += threads) {
     reinterpret_cast<uint4*>(gradient)[i] = {};  // between rows it stays zero
   }
+  wait_for_earlier_work();
+  x_stage.start(pixels_of(blockIdx.x));
+  dy_stage.start(outputs_of(blockIdx.x));
   __syncthreads();
 
   float sums[2][kColumnTiles][4] = {};
@@ -324,16 +326,16 @@ std::unique_ptr<Kernel> make_conv_filter_grad(const ConvGeometry& g, const Reque
                        nullptr,
                        elements};
   return function_kernel(
-      [=](const Call& call) {
+      [=, &device](const Call& call) {
         Arguments a = args;
         a.x = call.in(0);
         a.routed = {call.in(1), pooled ? call.in<uint8_t>(2) : nullptr, pooled ? nullptr : call.in(2)};
         a.sums = call.scratch<float>();
         launch(a, grid, threads, bytes, call.stream);
-        sum_parts(a.sums, static_cast<int>(grid.x), elements, call.out(0), elements - g.filters, call.out(1),
-                  call.stream);
+        sum_parts(device, a.sums, static_cast<int>(grid.x), elements, call.out(0), elements - g.filters,
+                  call.out(1), call.stream);
       },
-      workspace);
+      workspace, starts_early(device, {}));
 }
 
 }  // namespace headroom::cuda

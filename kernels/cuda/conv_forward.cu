@@ -7,6 +7,7 @@
 #include "kernels/cuda/conv_accumulate.cuh"
 #include "kernels/cuda/conv_block.h"
 #include "kernels/cuda/conv_stage.cuh"
+#include "kernels/cuda/early_start.cuh"
 #include "runtime/core/cuda/check.h"
 
 namespace headroom::cuda {
@@ -130,8 +131,9 @@ __global__ void __launch_bounds__(most_threads(kFilters))
     const int out_row0 = tile.images == 1 ? t % tile.tiles_per_image * tile.rows : 0;
     return PixelAt{args, image0, out_row0 * kUnit, lanes.quad};
   };
-  stage.start(pixels_of(blockIdx.x));
   load_filter<Policy, kFilters>(args, filter, filter_pitch, first_filter);
+  wait_for_earlier_work();
+  stage.start(pixels_of(blockIdx.x));
 
   const int units_of_image = tile.rows * g.out_w, units = tile.images * units_of_image;
   const int groups = (units + kUnitsOfGroup - 1) / kUnitsOfGroup;
@@ -295,15 +297,17 @@ std::unique_ptr<Kernel> make_conv_forward(const ConvGeometry& g, const Request& 
                  nullptr,
                  nullptr,
                  nullptr};
-  return function_kernel([=](const Call& call) {
-    Arguments a = args;
-    a.x = call.in(0);
-    a.filter = call.in(1);
-    a.bias = call.in(2);
-    a.y = call.out();
-    a.index = pooled ? call.out<uint8_t>(1) : nullptr;
-    launch(a, grid, threads, bytes, call.stream);
-  });
+  return function_kernel(
+      [=](const Call& call) {
+        Arguments a = args;
+        a.x = call.in(0);
+        a.filter = call.in(1);
+        a.bias = call.in(2);
+        a.y = call.out();
+        a.index = pooled ? call.out<uint8_t>(1) : nullptr;
+        launch(a, grid, threads, bytes, call.stream);
+      },
+      0, starts_early(device, {1, 2}));
 }
 
 }  // namespace headroom::cuda

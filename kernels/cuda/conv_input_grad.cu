@@ -6,6 +6,7 @@
 #include "kernels/cuda/conv_accumulate.cuh"
 #include "kernels/cuda/conv_block.h"
 #include "kernels/cuda/conv_route.cuh"
+#include "kernels/cuda/early_start.cuh"
 #include "runtime/core/cuda/check.h"
 
 namespace headroom::cuda {
@@ -96,7 +97,6 @@ __global__ void __launch_bounds__(most_threads(kChannels))
                              lanes.quad};
   };
   Stage<RoutedUnit> stage(lanes.first, lanes.step, tile.images * args.out_rows * g.out_w);
-  stage.start(outputs_of(blockIdx.x));
   {
     const auto load = [&](int row) {
       const int from = (row / kChannels * g.channels + first_channel + row % kChannels) * g.filters;
@@ -109,6 +109,8 @@ __global__ void __launch_bounds__(most_threads(kChannels))
       store_words<Policy>(filter + row * pitch + lanes.quad * kWordsOfQuad, value);
     });
   }
+  wait_for_earlier_work();
+  stage.start(outputs_of(blockIdx.x));
   __syncthreads();
 
   const int units_of_image = tile.rows * g.width, units = tile.images * units_of_image;
@@ -248,13 +250,15 @@ std::unique_ptr<Kernel> make_conv_input_grad(const ConvGeometry& g, const Reques
                        {},
                        nullptr,
                        nullptr};
-  return function_kernel([=](const Call& call) {
-    Arguments a = args;
-    a.routed = {call.in(0), pooled ? call.in<uint8_t>(1) : nullptr, pooled ? nullptr : call.in(1)};
-    a.filter = call.in(2);
-    a.dx = call.out();
-    launch(a, grid, threads, bytes, call.stream);
-  });
+  return function_kernel(
+      [=](const Call& call) {
+        Arguments a = args;
+        a.routed = {call.in(0), pooled ? call.in<uint8_t>(1) : nullptr, pooled ? nullptr : call.in(1)};
+        a.filter = call.in(2);
+        a.dx = call.out();
+        launch(a, grid, threads, bytes, call.stream);
+      },
+      0, starts_early(device, {2}));
 }
 
 }  // namespace headroom::cuda

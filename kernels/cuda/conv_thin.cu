@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/conv_block.h"
 #include "kernels/cuda/conv_route.cuh"
+#include "kernels/cuda/early_start.cuh"
 #include "runtime/core/bytes.h"
 #include "runtime/core/cuda/check.h"
 
@@ -50,6 +51,7 @@ __global__ void __launch_bounds__(kThreads, 3) thin_forward(const __grid_constan
   const int quads = g.filters / 4;
   float4* const filter = shared;  // (kTerms, quads)
   float* const patch = reinterpret_cast<float*>(shared + kTerms * quads);
+  wait_for_earlier_work();
   for (int i = threadIdx.x; i < kTerms * quads; i += kThreads) {
     filter[i] = reinterpret_cast<const float4*>(args.filter)[i];
   }
@@ -137,6 +139,7 @@ __global__ void __launch_bounds__(kThreads) thin_filter_grad(const __grid_consta
   }
   float sums[kTermsOfChunk] = {};
   float bias = 0;
+  wait_for_earlier_work();
   for (int t = blockIdx.x; t < tile.tiles; t += gridDim.x) {
     const int image = t / tile.tiles_per_image, out_row0 = t % tile.tiles_per_image * tile.rows;
     load_patch(args, patch, image, out_row0 * kUnit);
@@ -234,13 +237,16 @@ std::unique_ptr<Kernel> make_thin_conv_forward(const ConvGeometry& g, const Requ
   const int64_t bytes = patch_bytes(g, tile) + int64_t{g.kernel_h} * g.kernel_w * g.channels * g.filters * 4;
   if (bytes > kSharedBytes) return nullptr;
   const unsigned blocks = blocks_for(tile.tiles, 1, bytes, request.device);
-  return function_kernel([=](const Call& call) {
-    uint8_t* const index = g.unit == 2 ? call.out<uint8_t>(1) : nullptr;
-    const Arguments args{g,          tile,  call.in(0), call.in(1), call.in(2),       {},
-                         call.out(), index, nullptr,    0,          Divisor(g.out_w), Divisor(g.filters / 4)};
-    forward<<<blocks, kThreads, bytes, call.stream>>>(args);
-    HR_CHECK(cudaGetLastError());
-  });
+  return function_kernel(
+      [=](const Call& call) {
+        uint8_t* const index = g.unit == 2 ? call.out<uint8_t>(1) : nullptr;
+        const Arguments args{g,          tile, call.in(0),       call.in(1),
+                             call.in(2), {},   call.out(),       index,
+                             nullptr,    0,    Divisor(g.out_w), Divisor(g.filters / 4)};
+        forward<<<blocks, kThreads, bytes, call.stream>>>(args);
+        HR_CHECK(cudaGetLastError());
+      },
+      0, starts_early(request.device, {}));
 }
 
 std::unique_ptr<Kernel> make_thin_conv_filter_grad(const ConvGeometry& g, const Request& request) {
@@ -255,7 +261,7 @@ std::unique_ptr<Kernel> make_thin_conv_filter_grad(const ConvGeometry& g, const 
   const int64_t elements = int64_t{terms} * g.filters + g.filters;
   const int64_t workspace = round_up(grid.x * elements * 4, 256);
   return function_kernel(
-      [=](const Call& call) {
+      [=, &device = request.device](const Call& call) {
         const bool pooled = g.unit == 2;
         const Routed routed{call.in(1), pooled ? call.in<uint8_t>(2) : nullptr,
                             pooled ? nullptr : call.in(2)};
@@ -269,10 +275,10 @@ std::unique_ptr<Kernel> make_thin_conv_filter_grad(const ConvGeometry& g, const 
           thin_filter_grad<false><<<grid, kThreads, bytes, call.stream>>>(args);
         }
         HR_CHECK(cudaGetLastError());
-        sum_parts(parts, static_cast<int>(grid.x), elements, call.out(0), elements - g.filters, call.out(1),
-                  call.stream);
+        sum_parts(device, parts, static_cast<int>(grid.x), elements, call.out(0), elements - g.filters,
+                  call.out(1), call.stream);
       },
-      workspace);
+      workspace, starts_early(request.device, {}));
 }
 
 }  // namespace headroom::cuda

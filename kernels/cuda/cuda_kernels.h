@@ -45,9 +45,12 @@ struct Call {
 template <typename F>
 class FunctionKernel final : public Kernel {
  public:
-  FunctionKernel(F function, int64_t workspace_bytes)
-      : function_(std::move(function)), workspace_bytes_(workspace_bytes) {}
+  FunctionKernel(F function, int64_t workspace_bytes, std::optional<std::vector<int>> early_inputs)
+      : function_(std::move(function)),
+        workspace_bytes_(workspace_bytes),
+        early_inputs_(std::move(early_inputs)) {}
   int64_t workspace_bytes() const override { return workspace_bytes_; }
+  std::optional<std::vector<int>> early_inputs() const override { return early_inputs_; }
   void run(std::span<const TensorView> inputs, std::span<const TensorView> outputs, void* workspace,
            Stream stream) override {
     function_(Call{inputs, outputs, workspace, stream_of(stream)});
@@ -56,13 +59,15 @@ class FunctionKernel final : public Kernel {
  private:
   const F function_;
   const int64_t workspace_bytes_;
+  const std::optional<std::vector<int>> early_inputs_;
 };
 
 // The kernel that calls `function(const Call&)`, which launches work on the call's stream and waits for
 // nothing.
 template <typename F>
-std::unique_ptr<Kernel> function_kernel(F function, int64_t workspace_bytes = 0) {
-  return std::make_unique<FunctionKernel<F>>(std::move(function), workspace_bytes);
+std::unique_ptr<Kernel> function_kernel(F function, int64_t workspace_bytes = 0,
+                                        std::optional<std::vector<int>> early_inputs = {}) {
+  return std::make_unique<FunctionKernel<F>>(std::move(function), workspace_bytes, std::move(early_inputs));
 }
 
 // Each prepares the kernel of one op for fixed shapes that have passed infer_outputs. make_kernel.cpp calls

@@ -180,8 +180,8 @@ std::unique_ptr<Kernel> library_conv_block_filter_grad(const ConvBlockFilterGrad
           part += n;
         }
         if (slices.size() > 1)
-          sum_parts(parts, static_cast<int>(slices.size()), n, call.out(0), n, nullptr, call.stream);
-        sum_gradient(call.stream, shape, call.in(1), call.in<std::byte>(2), call.out(1),
+          sum_parts(device, parts, static_cast<int>(slices.size()), n, call.out(0), n, nullptr, call.stream);
+        sum_gradient(device, call.stream, shape, call.in(1), call.in<std::byte>(2), call.out(1),
                      place(call, sums_at));
       },
       sums_at + sums_bytes);

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "kernels/cuda/device_loops.cuh"
+#include "kernels/cuda/early_start.cuh"
 
 namespace headroom::cuda {
 
@@ -68,6 +69,7 @@ __global__ void update_groups(const __grid_constant__ TensorGroups<N> groups, Ma
   }
   const int64_t n = groups.elements[low];
   const int64_t at = (block - groups.first_block[low]) * kTensorBlock + 4 * threadIdx.x;
+  wait_for_earlier_work();
   if (groups.in_lanes[low] && at + 4 <= n) {
     apply_rule<4, N>(make_rule, groups.data[low], at);
   } else {

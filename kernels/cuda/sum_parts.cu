@@ -1,5 +1,5 @@
 #include "kernels/cuda/conv_block.h"
-#include "runtime/core/cuda/check.h"
+#include "kernels/cuda/early_start.cuh"
 
 namespace headroom::cuda {
 namespace {
@@ -13,6 +13,7 @@ __global__ void __launch_bounds__(kColumns* kShares)
   const int column = threadIdx.x % kColumns, share = threadIdx.x / kColumns;
   const int64_t i = int64_t{blockIdx.x} * kColumns + column;
   float sum = 0;
+  wait_for_earlier_work();
   if (i < n) {
 #pragma unroll 4
     for (int part = share; part < count; part += kShares) sum += parts[part * n + i];
@@ -27,11 +28,11 @@ __global__ void __launch_bounds__(kColumns* kShares)
 
 }  // namespace
 
-void sum_parts(const float* parts, int count, int64_t n, float* first, int64_t n_first, float* second,
-               cudaStream_t stream) {
+void sum_parts(const CudaDevice& device, const float* parts, int count, int64_t n, float* first,
+               int64_t n_first, float* second, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>((n + kColumns - 1) / kColumns);
-  sum_parts_kernel<<<blocks, kColumns * kShares, 0, stream>>>(parts, count, n, first, n_first, second);
-  HR_CHECK(cudaGetLastError());
+  launch_early(device, sum_parts_kernel, blocks, kColumns * kShares, stream, parts, count, n, first, n_first,
+               second);
 }
 
 }  // namespace headroom::cuda

@@ -26,6 +26,9 @@ struct Task {
   std::function<void(Stream)> run;
   std::vector<int> after;           // positions of earlier tasks that must be done first
   std::vector<int> after_previous;  // positions of tasks that must be done first in the repetition before
+  // Whether the task may be started before those are done, once they run themselves: it waits for them on the
+  // device, and does before that only what needs none of their results.
+  bool starts_early = false;
 };
 
 // Work that was recorded once and can be queued as a whole any number of times, with no host work and no

@@ -1,7 +1,9 @@
 #include "runtime/core/cuda/cuda_recording.h"
 
+#include <algorithm>
 #include <memory>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "runtime/core/cuda/check.h"
@@ -31,35 +33,57 @@ OwnedStream new_stream() {
   return OwnedStream(stream);
 }
 
-// What the task queues, as a graph of its own.
-Graph capture(const Task& task, cudaStream_t stream) {
-  cudaGraph_t graph = nullptr;
-  // Other threads may go on calling the driver as they like.
-  HR_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  try {
-    task.run(Stream{stream});
-  } catch (...) {
-    cudaStreamEndCapture(stream, &graph);
-    cudaGetLastError();
-    if (graph != nullptr) cudaGraphDestroy(graph);
-    throw;
-  }
-  HR_CHECK(cudaStreamEndCapture(stream, &graph));
-  return Graph(graph);
-}
+// The nodes at the end of a task: whoever waits for the task waits for them.
+using Ends = std::vector<cudaGraphNode_t>;
 
-// Puts the part into `graph` after those nodes. As a child it costs no more than its own nodes would,
-// measured on an H200; a part that queues nothing only keeps the order.
-cudaGraphNode_t add(cudaGraph_t graph, cudaGraph_t part, const std::vector<cudaGraphNode_t>& after) {
-  size_t nodes = 0;
-  HR_CHECK(cudaGraphGetNodes(part, nullptr, &nodes));
-  cudaGraphNode_t node = nullptr;
-  if (nodes > 0) {
-    HR_CHECK(cudaGraphAddChildGraphNode(&node, graph, after.data(), after.size(), part));
-  } else {
-    HR_CHECK(cudaGraphAddEmptyNode(&node, graph, after.data(), after.size()));
+// Capturing `stream` into `graph`, which ends with the object, also when a task throws.
+class Capture {
+ public:
+  Capture(cudaGraph_t graph, cudaStream_t stream, const Ends& after, bool starts_early) : stream_(stream) {
+    std::vector<cudaGraphEdgeData> edges(after.size());
+    for (size_t i = 0; i < after.size(); ++i) {
+      cudaGraphNodeType type{};
+      HR_CHECK(cudaGraphNodeGetType(after[i], &type));
+      if (!starts_early || type != cudaGraphNodeTypeKernel) continue;
+      edges[i].from_port = cudaGraphKernelNodePortProgrammatic;
+      edges[i].type = cudaGraphDependencyTypeProgrammatic;
+    }
+    // Other threads may go on calling the driver as they like.
+    HR_CHECK(cudaStreamBeginCaptureToGraph(stream, graph, after.data(), edges.data(), after.size(),
+                                           cudaStreamCaptureModeThreadLocal));
   }
-  return node;
+  ~Capture() {
+    cudaGraph_t graph = nullptr;
+    if (stream_ != nullptr) cudaStreamEndCapture(stream_, &graph);
+    cudaGetLastError();  // what was refused while capturing has been thrown
+  }
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+
+  Ends end() {
+    cudaStreamCaptureStatus status{};
+    const cudaGraphNode_t* nodes = nullptr;
+    size_t count = 0;
+#if CUDART_VERSION >= 13000
+    HR_CHECK(cudaStreamGetCaptureInfo(stream_, &status, nullptr, nullptr, &nodes, nullptr, &count));
+#else
+    HR_CHECK(cudaStreamGetCaptureInfo_v3(stream_, &status, nullptr, nullptr, &nodes, nullptr, &count));
+#endif
+    Ends ends(nodes, nodes + count);
+    cudaGraph_t graph = nullptr;
+    HR_CHECK(cudaStreamEndCapture(std::exchange(stream_, nullptr), &graph));
+    return ends;
+  }
+
+ private:
+  cudaStream_t stream_;
+};
+
+// Puts what the task queues into the graph. A task that queues nothing only passes on what it waits for.
+Ends add(cudaGraph_t graph, cudaStream_t stream, const Task& task, const Ends& after) {
+  Capture capture(graph, stream, after, task.starts_early);
+  task.run(Stream{stream});
+  return capture.end();
 }
 
 }  // namespace
@@ -67,19 +91,21 @@ cudaGraphNode_t add(cudaGraph_t graph, cudaGraph_t part, const std::vector<cudaG
 CudaRecording::CudaRecording(std::span<const Task> tasks, int64_t repeats) {
   check_tasks(tasks, repeats);
   const OwnedStream stream = new_stream();
-  std::vector<Graph> parts;
-  for (const Task& task : tasks) parts.push_back(capture(task, stream.get()));
-
   const Graph graph = new_graph();
-  std::vector<cudaGraphNode_t> previous, current(tasks.size());
+  std::vector<Ends> previous, current(tasks.size());
   for (int64_t repeat = 0; repeat < repeats; ++repeat) {
     for (size_t i = 0; i < tasks.size(); ++i) {
-      std::vector<cudaGraphNode_t> after;
-      for (int other : tasks[i].after) after.push_back(current[static_cast<size_t>(other)]);
+      Ends after;
+      const auto wait_for = [&](const Ends& ends) {
+        for (cudaGraphNode_t node : ends) {
+          if (std::find(after.begin(), after.end(), node) == after.end()) after.push_back(node);
+        }
+      };
+      for (int other : tasks[i].after) wait_for(current[static_cast<size_t>(other)]);
       if (repeat > 0) {
-        for (int other : tasks[i].after_previous) after.push_back(previous[static_cast<size_t>(other)]);
+        for (int other : tasks[i].after_previous) wait_for(previous[static_cast<size_t>(other)]);
       }
-      current[i] = add(graph.get(), parts[i].get(), after);
+      current[i] = add(graph.get(), stream.get(), tasks[i], after);
     }
     previous = current;
   }

@@ -12,8 +12,9 @@ namespace headroom::cuda {
 
 class CudaRecording final : public Recording {
  public:
-  // Captures each task once, on the current device, and makes it ready to launch. The driver takes memory of
-  // its own for that. Throws as Device::record does, or what a task throws; then nothing is left behind.
+  // Captures each task once for each repetition, on the current device, and makes it ready to launch. The
+  // driver takes memory of its own for that. Throws as Device::record does, or what a task throws; then
+  // nothing is left behind.
   CudaRecording(std::span<const Task> tasks, int64_t repeats);
   ~CudaRecording() override;
   CudaRecording(const CudaRecording&) = delete;
