@@ -257,6 +257,7 @@ bool Session::may_start_early(int id, const Waits& waits, const std::vector<int>
   if (!early) return false;
   const auto changes = [&](int position, int value) {
     const Node& node = graph_.node(nodes[static_cast<size_t>(position)]);
+    if (std::find(node.outputs.begin(), node.outputs.end(), value) != node.outputs.end()) return true;
     const std::vector<int> mutated = mutated_inputs(node.op, node.inputs.size());
     return std::any_of(mutated.begin(), mutated.end(),
                        [&](int i) { return node.inputs[static_cast<size_t>(i)] == value; });
@@ -264,8 +265,7 @@ bool Session::may_start_early(int id, const Waits& waits, const std::vector<int>
   return std::all_of(early->begin(), early->end(), [&](int input) {
     const int value = graph_.node(id).inputs[static_cast<size_t>(input)];
     const auto changed_by = [&](int position) { return changes(position, value); };
-    return graph_.value(value).kind == ValueKind::kVariable &&
-           std::none_of(waits.after.begin(), waits.after.end(), changed_by) &&
+    return std::none_of(waits.after.begin(), waits.after.end(), changed_by) &&
            std::none_of(waits.after_previous.begin(), waits.after_previous.end(), changed_by);
   });
 }

@@ -77,14 +77,12 @@ __device__ float warp_sum(float value) {
 }
 
 // The second layer, the loss and the way back to the hidden units for one row, by one warp.
-__device__ inline void finish_row(const Arguments& args, int row, const float* hidden, const float* w2,
-                                  float* dhidden) {
+__device__ inline void finish_row(const Arguments& args, int row, int32_t label, float dloss, const float* b2,
+                                  const float* hidden, const float* w2, float* dhidden) {
   const Extents& e = args.e;
   const int lane = threadIdx.x % 32;
   const bool is_class = lane < e.classes;
-  const int label = args.labels[row];
-  const float dloss = args.dloss[row];
-  float parts[4] = {is_class ? args.b2[lane] : 0.0f};
+  float parts[4] = {is_class ? b2[lane] : 0.0f};
   if (is_class) {
 #pragma unroll 4
     for (int h = 0; h < e.hidden; h += 4) {
@@ -140,11 +138,18 @@ __global__ void __launch_bounds__(kThreads) classifier_head(const __grid_constan
     __pipeline_memcpy_async(w1 + term * weight_pitch + quad * 4, args.w1 + i * 4, sizeof(float4));
   }
   for (int i = threadIdx.x; i < e.hidden * e.classes; i += kThreads) w2[i] = args.w2[i];
-  wait_for_earlier_work();
+  __shared__ int32_t labels[kRows];
+  __shared__ float dloss[kRows], b2[kMostClasses];
+  if (static_cast<int>(threadIdx.x) < e.classes) b2[threadIdx.x] = args.b2[threadIdx.x];
 
   const int blocks_of_rows = (e.rows + kRows - 1) / kRows;
   for (int block = blockIdx.x; block < blocks_of_rows; block += gridDim.x) {
     const int row0 = block * kRows, rows = min(kRows, e.rows - row0);
+    if (static_cast<int>(threadIdx.x) < rows) {
+      labels[threadIdx.x] = args.labels[row0 + threadIdx.x];
+      dloss[threadIdx.x] = args.dloss[row0 + threadIdx.x];
+    }
+    if (block == static_cast<int>(blockIdx.x)) wait_for_earlier_work();
     for (int i = threadIdx.x; i < kRows * e.terms / 4; i += kThreads) {
       int quad;
       const int row = args.by_x_quads.divide(i, quad);
@@ -197,7 +202,8 @@ __global__ void __launch_bounds__(kThreads) classifier_head(const __grid_constan
     }
     __syncthreads();
     for (int row = warp; row < rows; row += kWarps) {
-      finish_row(args, row0 + row, hidden + row * hidden_pitch, w2, dhidden + row * hidden_pitch);
+      finish_row(args, row0 + row, labels[row], dloss[row], b2, hidden + row * hidden_pitch, w2,
+                 dhidden + row * hidden_pitch);
     }
     __syncthreads();
 
@@ -294,7 +300,7 @@ std::unique_ptr<Kernel> make_kernel(const ClassifierHead&, const Request& reques
                 call.out(2), call.out(3), call.out(4), call.out(5), faults.slot()},
                blocks, bytes, call.stream);
       },
-      0, starts_early(device, {1, 3}));
+      0, starts_early(device, {1, 3, 4, 5, 6}));
 }
 
 }  // namespace headroom::cuda

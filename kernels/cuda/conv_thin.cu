@@ -139,30 +139,40 @@ __global__ void __launch_bounds__(kThreads) thin_filter_grad(const __grid_consta
   }
   float sums[kTermsOfChunk] = {};
   float bias = 0;
-  wait_for_earlier_work();
   for (int t = blockIdx.x; t < tile.tiles; t += gridDim.x) {
     const int image = t / tile.tiles_per_image, out_row0 = t % tile.tiles_per_image * tile.rows;
     load_patch(args, patch, image, out_row0 * kUnit);
-    __syncthreads();
+    if (t == static_cast<int>(blockIdx.x)) wait_for_earlier_work();
     const int units = min(tile.rows, g.out_h - out_row0) * g.out_w;
     const int64_t base = (int64_t{image} * g.out_h + out_row0) * g.out_w;
-    for (int first = warp; first < units; first += warps * kUnroll) {
-      float dy[kUnroll];
-      int corner[kUnroll];
+    float dy[kUnroll];
+    int route[kUnroll];
+    const auto load = [&](int first) {
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const int unit = first + u * warps;
-        dy[u] = 0;
-        corner[u] = 0;
+        route[u] = kNoGradient;
         if (unit >= units || k >= g.filters) continue;
         const int64_t at = (base + unit) * g.filters + k;
-        const int position = kPooled ? args.routed.index[at] : args.routed.y[at] > 0 ? 0 : kNoGradient;
-        if (position == kNoGradient) continue;
         dy[u] = args.routed.dy[at];
+        route[u] = kPooled ? args.routed.index[at] : args.routed.y[at] > 0 ? 0 : kNoGradient;
+      }
+    };
+    load(warp);
+    __syncthreads();
+    for (int first = warp; first < units; first += warps * kUnroll) {
+      int corner[kUnroll];
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        corner[u] = 0;
+        if (route[u] == kNoGradient) {
+          dy[u] = 0;
+          continue;
+        }
         int column;
-        const int row = args.out_w.divide(unit, column);
+        const int row = args.out_w.divide(first + u * warps, column);
         corner[u] =
-            (row * kUnit + position / kUnit) * row_pitch + (column * kUnit + position % kUnit) * g.channels;
+            (row * kUnit + route[u] / kUnit) * row_pitch + (column * kUnit + route[u] % kUnit) * g.channels;
       }
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
@@ -170,6 +180,7 @@ __global__ void __launch_bounds__(kThreads) thin_filter_grad(const __grid_consta
 #pragma unroll
         for (int i = 0; i < kTermsOfChunk; ++i) sums[i] += dy[u] * patch[corner[u] + offsets[i]];
       }
+      if (first + warps * kUnroll < units) load(first + warps * kUnroll);
     }
     __syncthreads();  // before the next patch replaces this one
   }
@@ -278,7 +289,7 @@ std::unique_ptr<Kernel> make_thin_conv_filter_grad(const ConvGeometry& g, const 
         sum_parts(device, parts, static_cast<int>(grid.x), elements, call.out(0), elements - g.filters,
                   call.out(1), call.stream);
       },
-      workspace, starts_early(request.device, {}));
+      workspace, starts_early(request.device, {0}));
 }
 
 }  // namespace headroom::cuda

@@ -35,13 +35,17 @@ struct TensorGroups {
   }
 };
 
-// Changes x[0] and x[2..N) of an element by rule(x); x[1] is read only. The rule is made once the operands
-// are on their way: it waits for the memory, too.
+// Changes x[0] and x[2..N) of an element by rule(x); x[1], the gradient, is read only and all that earlier
+// work still makes. The rule is made once the operands are on their way: it waits for the memory, too.
 template <int L, int N, typename MakeRule>
 __device__ void apply_rule(const MakeRule& make_rule, float* const (&data)[N], int64_t at) {
   Lanes<float, L> lanes[N];
 #pragma unroll
-  for (int n = 0; n < N; ++n) lanes[n] = load<L>(data[n] + at);
+  for (int n = 0; n < N; ++n) {
+    if (n != 1) lanes[n] = load<L>(data[n] + at);
+  }
+  wait_for_earlier_work();
+  lanes[1] = load<L>(data[1] + at);
   const auto rule = make_rule();
 #pragma unroll
   for (int lane = 0; lane < L; ++lane) {
@@ -69,11 +73,11 @@ __global__ void update_groups(const __grid_constant__ TensorGroups<N> groups, Ma
   }
   const int64_t n = groups.elements[low];
   const int64_t at = (block - groups.first_block[low]) * kTensorBlock + 4 * threadIdx.x;
-  wait_for_earlier_work();
   if (groups.in_lanes[low] && at + 4 <= n) {
     apply_rule<4, N>(make_rule, groups.data[low], at);
   } else {
     for (int64_t i = at; i < min(n, at + 4); ++i) apply_rule<1, N>(make_rule, groups.data[low], i);
+    if (at >= n) wait_for_earlier_work();
   }
 }
 

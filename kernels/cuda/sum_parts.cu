@@ -4,18 +4,20 @@
 namespace headroom::cuda {
 namespace {
 
-constexpr int kColumns = 32;  // sums of one block, side by side in memory
-constexpr int kShares = 8;    // threads that share the parts of one sum
+constexpr int kThreads = 256;
 
-__global__ void __launch_bounds__(kColumns* kShares)
+// kThreads / kShares sums to a block, side by side in memory; kShares threads share the parts of one sum.
+template <int kShares>
+__global__ void __launch_bounds__(kThreads)
     sum_parts_kernel(const float* parts, int count, int64_t n, float* first, int64_t n_first, float* second) {
+  constexpr int kColumns = kThreads / kShares;
   __shared__ float shares[kShares][kColumns];
   const int column = threadIdx.x % kColumns, share = threadIdx.x / kColumns;
   const int64_t i = int64_t{blockIdx.x} * kColumns + column;
   float sum = 0;
   wait_for_earlier_work();
   if (i < n) {
-#pragma unroll 4
+#pragma unroll 8
     for (int part = share; part < count; part += kShares) sum += parts[part * n + i];
   }
   shares[share][column] = sum;
@@ -30,9 +32,17 @@ __global__ void __launch_bounds__(kColumns* kShares)
 
 void sum_parts(const CudaDevice& device, const float* parts, int count, int64_t n, float* first,
                int64_t n_first, float* second, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>((n + kColumns - 1) / kColumns);
-  launch_early(device, sum_parts_kernel, blocks, kColumns * kShares, stream, parts, count, n, first, n_first,
-               second);
+  const auto queue = [&](auto kernel, int shares) {
+    const int columns = kThreads / shares;
+    launch_early(device, kernel, static_cast<unsigned>((n + columns - 1) / columns), kThreads, stream, parts,
+                 count, n, first, n_first, second);
+  };
+  // All loads of a thread should be on their way together, and few sums still occupy many multiprocessors.
+  if (count > 64) {
+    queue(sum_parts_kernel<32>, 32);
+  } else {
+    queue(sum_parts_kernel<8>, 8);
+  }
 }
 
 }  // namespace headroom::cuda

@@ -70,6 +70,17 @@ struct Adam {
   }
 };
 
+// What an optimizer's kernel reads before it waits: all but the gradients, of N operands for each variable
+// that follow `scalars` others.
+template <int N>
+std::optional<std::vector<int>> starts_early_but_for_gradients(const Request& request, int scalars) {
+  std::vector<int> inputs;
+  for (int i = scalars; i < static_cast<int>(request.inputs.size()); ++i) {
+    if ((i - scalars) % N != 1) inputs.push_back(i);
+  }
+  return starts_early(request.device, std::move(inputs));
+}
+
 float log_of(float beta) {
   return static_cast<float>(std::log(static_cast<double>(beta)));
 }
@@ -116,7 +127,9 @@ std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, const Request& request)
                         MomentumSgd{call.in(0), op.momentum, op.gradient_scale, op.nesterov});
         }
       },
-      0, starts_early(request.device, {}));
+      0,
+      op.momentum == 0 ? starts_early_but_for_gradients<2>(request, 1)
+                       : starts_early_but_for_gradients<3>(request, 1));
 }
 
 std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, const Request& request) {
@@ -125,7 +138,7 @@ std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, const Request& requ
         update_all<3>(call.inputs.subspan(1), call.stream,
                       Rmsprop{call.in(0), op.rho, op.epsilon, op.gradient_scale});
       },
-      0, starts_early(request.device, {}));
+      0, starts_early_but_for_gradients<3>(request, 1));
 }
 
 std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, const Request& request) {
@@ -135,7 +148,7 @@ std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, const Request& request
                       Adam{call.in(0), call.in<int32_t>(1), op.beta1, op.beta2, op.epsilon, op.weight_decay,
                            op.gradient_scale, log_of(op.beta1), log_of(op.beta2)});
       },
-      0, starts_early(request.device, {}));
+      0, starts_early_but_for_gradients<4>(request, 2));
 }
 
 std::unique_ptr<Kernel> make_kernel(const MovingAverageUpdate& op, const Request& request) {
