@@ -127,8 +127,8 @@ __global__ void __launch_bounds__(kMostWarps * 32) conv_filter_grad(const __grid
   for (int i = threadIdx.x; i < tile.images * args.positions * kPitch / 4; i += threads) {
     reinterpret_cast<uint4*>(gradient)[i] = {};  // between rows it stays zero
   }
-  wait_for_earlier_work();
   x_stage.start(pixels_of(blockIdx.x));
+  wait_for_earlier_work();
   dy_stage.start(outputs_of(blockIdx.x));
   __syncthreads();
 
@@ -260,7 +260,9 @@ std::unique_ptr<Kernel> make_conv_filter_grad(const ConvGeometry& g, const Reque
 
   std::optional<TileChoice> best;
   int best_pieces = 0;
-  for (int pieces = 1; pieces <= kMostWarps; ++pieces) {
+  // The fewest slices that fit: each loads x and dy again, and beside the other gradients of a step it is
+  // less this kernel's own time that counts than the work.
+  for (int pieces = std::min(kMostWarps, warp_rows); pieces >= 1 && !best; --pieces) {
     if (warp_rows % pieces != 0 && pieces != kMostWarps) continue;
     for (int parts = 1; parts * pieces <= kMostWarps; ++parts) {
       const int warps = pieces * parts;
@@ -280,8 +282,7 @@ std::unique_ptr<Kernel> make_conv_filter_grad(const ConvGeometry& g, const Reque
         const int64_t steps = int64_t{tile.images} * extents.positions / 8, column_tiles = filters / 8;
         cost.tile_clocks = std::max((steps + parts - 1) / parts * (50 + 5 * column_tiles),
                                     pieces * steps * (8 + 2 * column_tiles));
-        cost.fixed_bytes =
-            int64_t{pieces} * kRowsOfWarp * filters * 4 * 3;  // sums are written, read and added
+        cost.fixed_bytes = cost.after_bytes = int64_t{pieces} * kRowsOfWarp * filters * 4;  // its sums
         cost.parts = parts;
         return cost;
       };
@@ -335,7 +336,7 @@ std::unique_ptr<Kernel> make_conv_filter_grad(const ConvGeometry& g, const Reque
         sum_parts(device, a.sums, static_cast<int>(grid.x), elements, call.out(0), elements - g.filters,
                   call.out(1), call.stream);
       },
-      workspace, starts_early(device, {}));
+      workspace, starts_early(device, {0}));
 }
 
 }  // namespace headroom::cuda

@@ -12,6 +12,9 @@ constexpr int64_t kLatency = 800;         // clocks until the first bytes arrive
 constexpr int64_t kMostResident = 4;      // blocks of a multiprocessor
 constexpr int64_t kReservedBytes = 1024;  // of shared memory, by the system for each block
 constexpr int kMostImages = 16;           // of a tile
+// By how much slower a kernel may be that leaves room for the next: on an H200 the conv net's step at batch
+// 64 gains 4 % from one that is 1.13 times as slow.
+constexpr double kWorthLeavingRoom = 1.25;
 
 }  // namespace
 
@@ -81,13 +84,15 @@ std::optional<int64_t> clocks_of(const TileCost& cost, int multiprocessors, int6
                            ? std::max(load, cost.tile_clocks) + std::min(load, cost.tile_clocks) / 2
                            : load + cost.tile_clocks;
   return per_multiprocessor(blocks) * cost.fixed_bytes / kBytesPerClock +
-         per_multiprocessor(cost.work) * tile;
+         per_multiprocessor(cost.work) * tile +
+         blocks * cost.after_bytes / (multiprocessors * kBytesPerClock);
 }
 
 std::optional<TileChoice> choose_tile(int batch, int height, int columns, std::initializer_list<int> warps,
                                       int multiprocessors, int64_t shared_limit_bytes,
                                       const std::function<TileCost(ConvTile&, int, int)>& cost_of) {
-  std::optional<TileChoice> best;
+  const int64_t half = (shared_limit_bytes - kReservedBytes) / 2;
+  std::optional<TileChoice> best, smaller;
   const auto consider = [&](int images, int rows) {
     for (int columns_of_block : {64, 32, 16}) {
       if (columns % columns_of_block != 0) continue;
@@ -95,8 +100,14 @@ std::optional<TileChoice> choose_tile(int batch, int height, int columns, std::i
         ConvTile tile = ConvTile::cut(batch, height, images, rows);
         const TileCost cost = cost_of(tile, columns_of_block, warps_of_block);
         const std::optional<int64_t> clocks = clocks_of(cost, multiprocessors, shared_limit_bytes);
-        if (!clocks || (best && best->clocks <= *clocks)) continue;
-        best = TileChoice{tile, columns_of_block, warps_of_block, cost, *clocks};
+        if (!clocks) continue;
+        const TileChoice choice{tile, columns_of_block, warps_of_block, cost, *clocks};
+        const auto keep = [&](std::optional<TileChoice>& least) {
+          if (!least || choice.clocks <= least->clocks)
+            least = choice;  // the more warps, the sooner all is loaded
+        };
+        keep(best);
+        if (cost.shared_bytes <= half && cost.work <= multiprocessors) keep(smaller);
       }
     }
   };
@@ -107,7 +118,10 @@ std::optional<TileChoice> choose_tile(int batch, int height, int columns, std::i
     last = rows;
     consider(1, rows);
   }
-  return best;
+  return smaller &&
+                 static_cast<double>(smaller->clocks) <= static_cast<double>(best->clocks) * kWorthLeavingRoom
+             ? smaller
+             : best;
 }
 
 }  // namespace headroom::cuda

@@ -39,6 +39,7 @@ struct TileCost {
   int64_t shared_bytes = 0;  // of a block
   int64_t fixed_bytes = 0;   // that each block loads once
   int64_t tile_bytes = 0;    // that it loads for each tile
+  int64_t after_bytes = 0;   // that it leaves for another kernel to read
   int64_t tile_clocks = 0;   // that a tile takes to compute when a multiprocessor works on it alone
   int64_t work = 0;          // tiles, over all slices of the columns
   int parts = 1;             // warps that share the terms of one group of rows
@@ -65,7 +66,8 @@ struct TileChoice {
 
 // The cheapest of all sensible tiles of `batch` images with `height` rows, of 16, 32 or 64 of the `columns`
 // columns, and of the numbers of warps offered; nothing when none fits. cost_of(tile, columns, warps) fills
-// in the tile's patch and says what it costs.
+// in the tile's patch and says what it costs. Where blocks run once and little is lost by it, they leave half
+// of a multiprocessor's shared memory to the kernel that comes next and may start early.
 std::optional<TileChoice> choose_tile(
     int batch, int height, int columns, std::initializer_list<int> warps, int multiprocessors,
     int64_t shared_limit_bytes, const std::function<TileCost(ConvTile&, int columns, int warps)>& cost_of);
