@@ -71,7 +71,7 @@ TEST_F(SmallCudaTest, LibrariesFirstLeaveTheMeasuredReserveAndNothingGuessed) {
 TEST_F(SmallCudaTest, ARequestBeyondTheDeviceIsOutOfMemoryWithTheSmallDevicesNumbers) {
   for (const Strategy& strategy : strategies()) {
     const auto allocator =
-        make_allocator({.name = std::string(strategy.name), .limit_bytes = 512 * kMiB}, *device_);
+        make_allocator({.name = std::string(strategy.name), .limit_bytes = 400 * kMiB}, *device_);
     std::vector<void*> blocks;
     try {
       for (;;) blocks.push_back(allocator->allocate(64 * kMiB));

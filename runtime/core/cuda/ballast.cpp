@@ -26,6 +26,11 @@ Ballast::~Ballast() {
 
 void Ballast::leave(int64_t free_bytes) {
   try {
+    // A request that fails makes the driver give back what it keeps for itself, some MiB, which would
+    // otherwise show up as free once the device is full.
+    void* none = nullptr;
+    if (cudaMalloc(&none, static_cast<size_t>(free_now() + kPage)) == cudaSuccess) cudaFree(none);
+    cudaGetLastError();
     // The driver may have the bytes in several places, and not all that it calls free can be had.
     int64_t left = free_now() - free_bytes;
     for (int64_t piece = left; left > 0 && piece >= kPage;) {
