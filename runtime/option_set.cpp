@@ -157,8 +157,9 @@ void OptionSet::add_list(std::string name, std::string help, std::vector<std::st
        }});
 }
 
-void OptionSet::add_arguments(std::string name, std::string help, std::vector<std::string>* target) {
-  arguments_ = {std::move(name), std::move(help), target};
+void OptionSet::add_arguments(std::string name, std::string help, std::vector<std::string>* target,
+                              bool required) {
+  arguments_ = {std::move(name), std::move(help), target, required};
 }
 
 void OptionSet::add_override(std::string name, std::string variable) {
@@ -202,8 +203,8 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
   if (arguments_.target != nullptr) {
     app.add_option(arguments_.name, *arguments_.target, arguments_.help)
         ->type_name("")
-        ->required()
-        ->expected(1, kMostValues)
+        ->required(arguments_.required)
+        ->expected(arguments_.required ? 1 : 0, kMostValues)
         ->take_all();
   }
   try {

@@ -37,8 +37,9 @@ class OptionSet {
   // Any number of texts after the option, which may be repeated; in the environment and in files blanks
   // separate them.
   void add_list(std::string name, std::string help, std::vector<std::string>* target);
-  // What stands on the command line without an option's name, `name` in the help: at least one.
-  void add_arguments(std::string name, std::string help, std::vector<std::string>* target);
+  // What stands on the command line without an option's name, `name` in the help: at least one if `required`.
+  void add_arguments(std::string name, std::string help, std::vector<std::string>* target,
+                     bool required = true);
   // Given without a value it is true; "--name=false" says false.
   void add_switch(std::string name, std::string help, bool* target);
 
@@ -89,6 +90,7 @@ class OptionSet {
   struct Arguments {
     std::string name, help;
     std::vector<std::string>* target = nullptr;
+    bool required = true;
   };
   Arguments arguments_;  // without a target: the program takes none
   struct Override {

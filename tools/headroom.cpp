@@ -32,6 +32,7 @@ constexpr Subcommand kSubcommands[] = {
      run_predict},
     {"replay", "how each memory strategy copes with a recorded trace: the verdict matrix", run_replay},
     {"report", "a recording as a timeline: in the terminal, as a page, for Perfetto", run_report},
+    {"repro", "failures that people met on GPUs, made to happen again, and their cures", run_repro},
     {"run", "a few steps of a net, or a trace, and what they took", run_run},
     {"strategies", "which memory strategies there are", run_strategies},
 };

@@ -14,6 +14,7 @@ int run_fit(int argc, char** argv);
 int run_predict(int argc, char** argv);
 int run_replay(int argc, char** argv);
 int run_report(int argc, char** argv);
+int run_repro(int argc, char** argv);
 int run_run(int argc, char** argv);
 int run_strategies(int argc, char** argv);
 

@@ -49,12 +49,9 @@ class Pipe {
   std::array<int, 2> ends_{};
 };
 
-struct Ended {
-  int status;
-  std::string out, errors;
-};
+}  // namespace
 
-Ended run(const std::string& program, const std::vector<std::string>& words) {
+ChildResult run_child(const std::string& program, const std::vector<std::string>& words) {
   std::vector<char*> arguments = {const_cast<char*>(program.c_str())};
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
@@ -70,7 +67,7 @@ Ended run(const std::string& program, const std::vector<std::string>& words) {
   if (failure != 0) throw Error(fmt::format("{}: {}", program, std::strerror(failure)));
   out.close_write_end();
   errors.close_write_end();
-  Ended ended{};
+  ChildResult ended{};
   std::thread reader([&] { ended.errors = errors.read_all(); });  // a full pipe would stop the child
   ended.out = out.read_all();
   reader.join();
@@ -84,16 +81,23 @@ std::string last_line(std::string text) {
   return text.substr(text.rfind('\n') + 1);
 }
 
-}  // namespace
+std::string sibling_path(std::string_view program) {
+  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / program).string();
+}
 
 std::string runner_path() {
-  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "headroom_run").string();
+  return sibling_path("headroom_run");
+}
+
+void become(const std::string& program, char** argv) {
+  execv(program.c_str(), argv);
+  throw Error(fmt::format("{}: {}", program, std::strerror(errno)));
 }
 
 Measurement measure_in_child(const std::vector<std::string>& words) {
   std::vector<std::string> arguments = words;
   arguments.push_back("--json");
-  const Ended ended = run(runner_path(), arguments);
+  const ChildResult ended = run_child(runner_path(), arguments);
   if (WIFSIGNALED(ended.status)) {
     return {.outcome = "killed",
             .error = fmt::format("ended by signal {} ({})", WTERMSIG(ended.status),

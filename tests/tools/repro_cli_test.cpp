@@ -1,0 +1,123 @@
+// `headroom repro` as a user meets it: the reported figures come out.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "runtime/core/bytes.h"
+#include "tests/require_cuda.h"
+#include "tests/run_shell.h"
+
+namespace headroom {
+namespace {
+
+using Json = nlohmann::json;
+
+Outcome repro(const std::string& arguments, const std::string& environment = {}) {
+  const ScratchFolder folder;
+  return run_shell(folder, "env " + environment + " " HEADROOM_COMMAND " repro " + arguments);
+}
+
+// What a scenario measured, by its id.
+std::map<std::string, Json> measured_by(const std::string& arguments) {
+  const Outcome outcome = repro(arguments + " --json");
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.errors;
+  std::map<std::string, Json> result;
+  const Json json = Json::parse(outcome.out);
+  for (const Json& row : json["scenarios"]) {
+    EXPECT_EQ(row.size(), 6u) << row;
+    EXPECT_TRUE(row["ok"]) << row;
+    result[row["id"]] = row["measured"];
+  }
+  return result;
+}
+
+TEST(HeadroomRepro, TheReportedFiguresComeOutOnSimulatedGpus) {
+  std::map<std::string, Json> measured = measured_by("--all");
+  EXPECT_EQ(measured["A1"]["cublas_line"], "failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED");
+  EXPECT_EQ(measured["A1"]["cublas_lines"], 4);
+  EXPECT_EQ(measured["A1"]["next_line"],
+            "attempting to perform BLAS operation using StreamExecutor without BLAS support");
+  EXPECT_EQ(
+      measured["A1"]["message"],
+      "InternalError:  Blas xGEMM launch failed : a.shape=[1,64,576], b.shape=[1,576,64], m=64, n=64, k=576");
+  EXPECT_EQ(measured["A2"]["overhead_bytes"], 431 * kMiB);
+  EXPECT_EQ(measured["A3"]["process_bytes"], 1455 * kMiB);
+  EXPECT_EQ(measured["A3"]["device_bytes"], 1784 * kMiB);
+  EXPECT_EQ(measured["B2"]["message"],
+            "failed initializing StreamExecutor for CUDA device ordinal 2: Internal: failed call to "
+            "cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY: out of memory; total memory reported: "
+            "11554717696");
+  const std::pair<const char*, int64_t> sizes[] = {{"C1", 448},  {"C2", 1362}, {"C3", 1364},
+                                                   {"C4", 3422}, {"C6", 2278}, {"C7", 446}};
+  for (const auto& [id, mib] : sizes) EXPECT_EQ(measured[id]["process_bytes"], mib * kMiB) << id;
+  EXPECT_EQ(
+      measured["C5"]["message"],
+      "CUDA out of memory. Tried to allocate 916.00 MiB (GPU 0; 6.00 GiB total capacity; 4.47 GiB already "
+      "allocated; 186.44 MiB free; 4.47 GiB reserved in total by PyTorch)");
+}
+
+TEST(HeadroomRepro, EveryFixHelps) {
+  std::map<std::string, Json> measured = measured_by("--all --fix");
+  EXPECT_EQ(measured.count("C1"), 0u) << "there is nothing to fix";
+  EXPECT_EQ(measured["A1"]["outcome"], "ok");
+  EXPECT_EQ(measured["C5"]["process_bytes"], 2278 * kMiB);
+}
+
+TEST(HeadroomRepro, OneScenarioShowsWhatItsUserSawAndHowToGoOn) {
+  const Outcome outcome = repro("a1");
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  EXPECT_EQ(outcome.out.find("A1 came out as expected on sim"), 0u);
+  const std::string line = "  failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED\n";
+  EXPECT_NE(outcome.out.find(line + line + line + line), std::string::npos);
+  EXPECT_TRUE(outcome.out.ends_with("\nnext: headroom repro A1 --fix\n")) << outcome.out;
+  const Outcome fixed = repro("A1 --fix");
+  EXPECT_EQ(fixed.out.find("A1 came out as expected on sim with its fix"), 0u) << fixed.out;
+}
+
+TEST(HeadroomRepro, SettingsOfTheEnvironmentDoNotChangeAStory) {
+  const Outcome outcome =
+      repro("A1 C5 --json", "TF_FORCE_GPU_ALLOW_GROWTH=true HEADROOM_STRATEGY=mapped HEADROOM_LIMIT=1MiB");
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.errors;
+}
+
+TEST(HeadroomRepro, ListsAllInTextAndJson) {
+  const Outcome text = repro("--list"), json = repro("--list --json");
+  ASSERT_EQ(json.code, 0) << json.errors;
+  const Json rows = Json::parse(json.out)["scenarios"];
+  EXPECT_GE(rows.size(), 22u);
+  for (const Json& row : rows) {
+    EXPECT_NE(text.out.find(row["title"].get<std::string>()), std::string::npos) << row;
+    EXPECT_NE(row["story"], "");
+  }
+}
+
+TEST(HeadroomRepro, BadInputIsOneLineAndExitCodeTwo) {
+  const char* const commands[] = {"",    "Z9", "A1 --all", "C1 --fix", "A1 --device cpu", "C9 --device cuda",
+                                  "--al"};
+  for (const char* arguments : commands) {
+    const Outcome outcome = repro(arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments;
+    EXPECT_EQ(outcome.out, "") << arguments;
+    EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
+  }
+}
+
+TEST(HeadroomRepro, WithoutAVisibleGpuTheRealOneIsRefusedInOneLine) {
+  const Outcome outcome = repro("A1 --device cuda", "CUDA_VISIBLE_DEVICES=");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
+}
+
+class HeadroomReproCuda : public CudaTest {};
+
+TEST_F(HeadroomReproCuda, TheRealLibraryAndTheRealCardFail) {
+  const Outcome outcome = repro("A1 B2 C5 --device cuda --json");
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.errors;
+}
+
+}  // namespace
+}  // namespace headroom

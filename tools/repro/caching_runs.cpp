@@ -1,0 +1,194 @@
+// C: what PyTorch's allocator makes of a few tensors on a card of 6 GB. Every run begins with a new one.
+
+#include <fmt/format.h>
+
+#include <deque>
+#include <optional>
+
+#include "allocators/caching_rules.h"
+#include "examples/mnist/digits.h"
+#include "examples/mnist/training_graph.h"
+#include "runtime/core/bytes.h"
+#include "runtime/core/errors.h"
+#include "runtime/session.h"
+#include "tools/repro/card.h"
+#include "tools/repro/runs.h"
+
+namespace headroom {
+namespace {
+
+constexpr std::string_view kCard = "card-6gb";
+
+void note_memory(Measured& measured, const Card& card) {
+  measured.add("process_bytes", card.process_bytes());
+  measured.add("above_context_bytes", card.above_context_bytes());
+}
+
+// PyTorch's words, in which the failure was reported: what it tried is the segment that it asked the driver
+// for.
+std::string torch_message(const MemoryFacts& facts) {
+  return fmt::format(
+      "CUDA out of memory. Tried to allocate {} (GPU 0; {} total capacity; {} already allocated; {} free; {} "
+      "reserved in total by PyTorch)",
+      format_bytes(caching_segment_bytes(facts.requested)), format_bytes(facts.device_total),
+      format_bytes(facts.allocated), format_bytes(facts.device_free), format_bytes(facts.reserved));
+}
+
+void note_failure(Measured& measured, const OutOfMemory& error, size_t kept) {
+  measured.add("outcome", "out_of_memory");
+  measured.add("tensors_kept", static_cast<int64_t>(kept));
+  measured.add("message", torch_message(error.facts()));
+  measured.lines = {torch_message(error.facts()), error.what()};
+}
+
+Card::Tensor large(Card& card) {
+  return card.randn({200, 300, 200, 20});
+}
+
+// "Code B": the name is given another tensor six times.
+Measured reassign(const Place& place) {
+  Card card(place, kCard);
+  Card::Tensor x;
+  for (int i = 0; i < 6; ++i) x = large(card);
+  Measured measured;
+  measured.add("outcome", "ok");
+  note_memory(measured, card);
+  return measured;
+}
+
+// One step of the conv net under a pool of at most so much: training it, or (no_grad) evaluating.
+std::string try_net(const Place& place, int64_t batch, bool no_grad) {
+  const std::string strategy = "caching=64MiB";
+  Card card(place, kCard, strategy);
+  TrainSettings settings;
+  settings.batch = batch;
+  settings.data_on = DataOn::kHost;
+  settings.fused = false;
+  const TrainingGraph net(settings, {batch, batch, 1});
+  try {
+    Variables variables(net.graph, card.device(), card.allocator());
+    Session session(net.graph, no_grad ? net.test_targets() : net.training_targets(), PlanMode::kDynamic,
+                    variables);
+    session.run();  // of images that are black: what they show changes no size
+    return "ok";
+  } catch (const OutOfMemory&) {
+    return "out_of_memory";
+  }
+}
+
+// Whether somebody beside the cache, another library or process, finds room for a large piece of the card.
+std::string try_beside(Card& card) {
+  constexpr int64_t kBytes = 4 * kGiB;
+  void* block = card.device().memory().try_allocate(kBytes);
+  if (block == nullptr) return "out_of_memory";
+  card.device().memory().release(block, kBytes);
+  return "ok";
+}
+
+}  // namespace
+
+Measured run_c1(const Place& place) {
+  Card card(place, kCard);
+  const Card::Tensor x = card.randn({1});
+  Measured measured;
+  note_memory(measured, card);
+  return measured;
+}
+
+Measured run_c2(const Place& place) {
+  Card card(place, kCard);
+  const Card::Tensor x = large(card);
+  Measured measured;
+  note_memory(measured, card);
+  return measured;
+}
+
+Measured run_c3(const Place& place) {
+  Card card(place, kCard);
+  Card::Tensor x = large(card);
+  x = card.randn({200, 300});
+  if (place.cured) card.allocator().trim();
+  Measured measured;
+  note_memory(measured, card);
+  measured.add("allocated_bytes", card.allocator().statistics().allocated.current);
+  return measured;
+}
+
+Measured run_c4(const Place& place) {
+  Card card(place, kCard);
+  Card::Tensor x = large(card);
+  if (place.cured) {
+    x = {};
+    card.allocator().trim();
+  }
+  x = card.randn({300, 300, 300, 20});
+  Measured measured;
+  note_memory(measured, card);
+  return measured;
+}
+
+Measured run_c5(const Place& place) {
+  if (place.cured) return reassign(place);
+  Card card(place, kCard);
+  std::vector<Card::Tensor> kept;
+  Measured measured;
+  try {
+    for (int i = 0; i < 6; ++i) kept.push_back(large(card));
+    measured.add("outcome", "ok");
+  } catch (const OutOfMemory& error) {
+    note_failure(measured, error, kept.size());
+  }
+  return measured;
+}
+
+Measured run_c6(const Place& place) {
+  return reassign(place);
+}
+
+Measured run_c7(const Place& place) {
+  Card card(place, kCard);
+  { const Card::Tensor x = large(card), y = card.randn({300, 300, 300, 20}); }
+  Measured measured;
+  measured.add("process_after_dropping_bytes", card.process_bytes());
+  card.allocator().trim();
+  note_memory(measured, card);
+  return measured;
+}
+
+Measured run_c8(const Place& place) {
+  constexpr size_t kKept = 2, kSteps = 100;
+  Card card(place, kCard);
+  std::deque<Card::Tensor> losses;
+  Measured measured;
+  try {
+    for (size_t step = 0; step < kSteps; ++step) {
+      losses.push_back(card.randn({100, 512, 512}));
+      if (place.cured && losses.size() > kKept) losses.pop_front();
+    }
+    measured.add("outcome", "ok");
+    note_memory(measured, card);
+  } catch (const OutOfMemory& error) {
+    note_failure(measured, error, losses.size());
+  }
+  return measured;
+}
+
+Measured run_c9(const Place& place) {
+  constexpr int64_t kBatch = 256;
+  Measured measured;
+  Card card(place, kCard);
+  { const Card::Tensor x = large(card); }
+  if (!place.cured) {
+    measured.add("training", try_net(place, kBatch, false));
+    measured.add("beside_the_cache", try_beside(card));
+    return measured;
+  }
+  measured.add("half_the_batch", try_net(place, kBatch / 2, false));
+  measured.add("evaluation_without_gradients", try_net(place, kBatch, true));
+  measured.add("references_dropped", *reassign(place).find("outcome"));
+  card.allocator().trim();
+  measured.add("beside_the_cache_emptied", try_beside(card));
+  return measured;
+}
+
+}  // namespace headroom

@@ -1,0 +1,64 @@
+// A card of a scenario with a strategy on it, and tensors as blocks of memory: what PyTorch's allocator sees
+// of a program. Knows no scenario.
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "allocators/allocator.h"
+#include "tools/repro/scenario.h"
+
+namespace headroom {
+
+class Card {
+ public:
+  // A tensor of float32, which goes back when this ends or is given another.
+  class Tensor {
+   public:
+    Tensor() = default;
+    Tensor(Allocator& allocator, int64_t bytes)
+        : allocator_(&allocator), bytes_(bytes), pointer_(allocator.allocate(bytes)) {}
+    Tensor(Tensor&& other) noexcept { swap(other); }
+    // The old one goes back after the new one is there, as in any assignment of Python's.
+    Tensor& operator=(Tensor&& other) noexcept {
+      Tensor old(std::move(*this));
+      swap(other);
+      return *this;
+    }
+    ~Tensor() {
+      if (allocator_ != nullptr) allocator_->deallocate(pointer_, bytes_);
+    }
+
+   private:
+    void swap(Tensor& other) noexcept {
+      std::swap(allocator_, other.allocator_);
+      std::swap(bytes_, other.bytes_);
+      std::swap(pointer_, other.pointer_);
+    }
+
+    Allocator* allocator_ = nullptr;
+    int64_t bytes_ = 0;
+    void* pointer_ = nullptr;
+  };
+
+  // The card of that profile with its context made. Throws what make_device and make_allocator throw.
+  Card(const Place& place, std::string_view profile, const std::string& strategy = "caching");
+
+  // Throws OutOfMemory.
+  Tensor randn(std::initializer_list<int64_t> shape);
+
+  Device& device() { return *device_; }
+  Allocator& allocator() { return *allocator_; }
+  // What nvidia-smi shows of this process, and how much of that is beyond the context.
+  int64_t process_bytes() const { return device_->memory().info().process; }
+  int64_t above_context_bytes() const { return process_bytes() - context_bytes_; }
+
+ private:
+  std::unique_ptr<Device> device_;
+  int64_t context_bytes_ = 0;
+  std::unique_ptr<Allocator> allocator_;
+};
+
+}  // namespace headroom

@@ -1,0 +1,115 @@
+// B: four 2080 Ti, some of them full.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/core/bytes.h"
+#include "runtime/core/cuda/devices.h"
+#include "runtime/core/errors.h"
+#include "runtime/core/sim/simulated_gpu.h"
+#include "runtime/runtime.h"
+#include "tools/repro/runs.h"
+#include "tools/workload/child.h"
+
+namespace headroom {
+namespace {
+
+constexpr std::string_view kCard = "rtx-2080ti";
+
+std::string line_of(const Device& device, const MemoryInfo& info) {
+  return fmt::format("{}  {}  {} total, {} free", device.name(), device.description(),
+                     format_bytes(info.total), format_bytes(info.free));
+}
+
+// The four of them, of which others hold the last two.
+Measured list_simulated(bool initialises) {
+  Measured measured;
+  int64_t listed = 0;
+  try {
+    for (int ordinal = 0; ordinal < 4; ++ordinal) {
+      DeviceProfile profile = find_profile(kCard);
+      profile.others_bytes = ordinal < 2 ? 0 : profile.total_bytes;
+      SimulatedGpu gpu(std::move(profile), ordinal);
+      if (initialises) gpu.initialise();
+      measured.lines.push_back(line_of(gpu, gpu.memory().info()));
+      ++listed;
+    }
+    measured.add("outcome", "ok");
+  } catch (const DeviceError& error) {
+    measured.add("outcome", "library_failure");
+    measured.add("message", error.what());
+    measured.lines.emplace_back(error.what());
+  }
+  measured.add("listed", listed);
+  return measured;
+}
+
+// This process holds the card, and another comes to it.
+Measured come_to_full_card(const Place& place) {
+  const std::unique_ptr<Device> device = make_cuda_device({.ordinal = *cuda_ordinal(place.device)});
+  device->initialise();
+  DeviceMemory& memory = device->memory();
+  std::vector<std::pair<void*, int64_t>> blocks;
+  for (int64_t bytes = round_up(memory.info().free, kGiB); bytes >= memory.granularity_bytes();) {
+    if (void* block = memory.try_allocate(bytes)) {
+      blocks.emplace_back(block, bytes);
+    } else {
+      bytes /= 2;
+    }
+  }
+  Measured measured;
+  if (place.cured) {
+    const GpuList list = list_gpus();
+    for (const PhysicalGpu& gpu : list.gpus) {
+      measured.lines.push_back(fmt::format("{}  {} total, {} free", gpu.name, format_bytes(gpu.total_bytes),
+                                           format_bytes(gpu.free_bytes)));
+    }
+    measured.add("outcome", list.gpus.empty() ? "nothing is listed" : "ok");
+  } else {
+    const Measurement child = measure_in_child({"--device", place.device, "--net", "mlp", "--steps", "1"});
+    measured.add("outcome", child.outcome);
+    measured.add("message", child.error);
+    measured.lines.push_back(child.error);
+  }
+  for (const auto& [pointer, bytes] : blocks) memory.release(pointer, bytes);
+  return measured;
+}
+
+}  // namespace
+
+Measured run_b2(const Place& place) {
+  return place.is_sim() ? list_simulated(!place.cured) : come_to_full_card(place);
+}
+
+Measured run_b4(const Place& place) {
+  constexpr double kFraction = 0.4;
+  Measured measured;
+  for (const bool grows : {false, true}) {
+    RuntimeOptions options = place.card(kCard);
+    options.strategy = "grab-all";
+    options.memory_fraction = kFraction;
+    options.allow_growth = grows;
+    Runtime runtime(options);
+    Allocator& pool = runtime.allocator();
+    const int64_t total = runtime.memory_info().total;
+    const int64_t most = pool.limit_bytes().value_or(total);
+    if (!grows) {
+      measured.add("pool_bytes", pool.statistics().reserved.current);
+      measured.add("percent_of_device", (100 * most + total / 2) / total);
+      continue;
+    }
+    measured.add("pool_at_start_with_growth_bytes", pool.statistics().reserved.current);
+    const int64_t beyond = most + kMiB;
+    try {
+      pool.deallocate(pool.allocate(beyond), beyond);
+      measured.add("beyond_the_fraction", "ok");
+    } catch (const OutOfMemory& error) {
+      measured.add("beyond_the_fraction", "out_of_memory");
+      measured.lines.emplace_back(error.what());
+    }
+  }
+  return measured;
+}
+
+}  // namespace headroom

@@ -1,0 +1,39 @@
+// The runs of the scenarios, each named by its id. They make something happen and say what they saw; what
+// should have come out they do not know.
+#pragma once
+
+#include "tools/repro/scenario.h"
+
+namespace headroom {
+
+// A: TensorFlow's conv net on a laptop's GPU of 2 GB (training_runs.cpp).
+Measured run_a1(const Place& place);
+Measured run_a2(const Place& place);
+Measured run_a3(const Place& place);
+Measured run_a4(const Place& place);
+Measured run_a5(const Place& place);
+Measured run_a6(const Place& place);
+Measured run_a7(const Place& place);
+
+// B: four 2080 Ti (device_runs.cpp).
+Measured run_b2(const Place& place);
+Measured run_b4(const Place& place);
+
+// C: PyTorch on a card of 6 GB (caching_runs.cpp).
+Measured run_c1(const Place& place);
+Measured run_c2(const Place& place);
+Measured run_c3(const Place& place);
+Measured run_c4(const Place& place);
+Measured run_c5(const Place& place);
+Measured run_c6(const Place& place);
+Measured run_c7(const Place& place);
+Measured run_c8(const Place& place);
+Measured run_c9(const Place& place);
+
+// D: PyTorch's model of memory and streams (model_runs.cpp).
+Measured run_d3(const Place& place);
+Measured run_d4(const Place& place);
+Measured run_d5(const Place& place);
+Measured run_d7(const Place& place);
+
+}  // namespace headroom

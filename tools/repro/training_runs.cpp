@@ -1,0 +1,207 @@
+// A: the conv net of TensorFlow's tutorial on a laptop's GPU of 2 GB, under the settings that were tried
+// there.
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdlib>
+#include <iterator>
+#include <optional>
+#include <sstream>
+
+#include "examples/mnist/digits.h"
+#include "examples/mnist/trainer.h"
+#include "runtime/core/bytes.h"
+#include "runtime/core/errors.h"
+#include "runtime/start_op.h"
+#include "tools/repro/runs.h"
+
+namespace headroom {
+namespace {
+
+constexpr std::string_view kLaptop = "laptop-2gb";
+constexpr int64_t kImages = 256;  // four steps: memory is the same from the first one on
+
+// One kernel for each op and batches from the host, as TensorFlow has it.
+TrainResult train_net(Runtime& runtime) {
+  TrainSettings settings;
+  settings.epochs = 1;
+  settings.optimizer = "rmsprop";
+  settings.data_on = DataOn::kHost;
+  settings.fused = false;
+  settings.math = Math::kF32;
+  return train(settings, draw_digits(kImages, 1), draw_digits(settings.batch, 1, kImages), runtime);
+}
+
+TrainResult train_net(RuntimeOptions options, const char* strategy, std::optional<int64_t> limit = {}) {
+  options.strategy = strategy;
+  options.limit_bytes = limit;
+  Runtime runtime(options);
+  return train_net(runtime);
+}
+
+Measured figures_of(const TrainResult& result) {
+  Measured measured;
+  measured.add("outcome", result.outcome);
+  if (result.outcome != "ok") {
+    measured.lines = result.log;
+    measured.lines.push_back(result.error);
+  }
+  measured.add("overhead_bytes", result.peak_process_bytes - result.peak_reserved_bytes);
+  measured.add("reserved_bytes", result.peak_reserved_bytes);
+  measured.add("process_bytes", result.peak_process_bytes);
+  measured.add("device_bytes", result.peak_device_bytes);
+  return measured;
+}
+
+// How a library's failure looks to TensorFlow's user; `message` is the last line of it.
+void add_failure(Measured& measured, const std::vector<std::string>& log, const std::string& message) {
+  measured.lines = log;
+  measured.lines.push_back(message);
+  if (log.empty()) return;
+  int64_t handles = 0;
+  for (const std::string& line : log) handles += line == log.front();
+  measured.add("cublas_line", log.front());
+  measured.add("cublas_lines", handles);
+  measured.add("next_line", log.back());
+  measured.add("message", message.substr(0, message.find(" [[")));
+}
+
+// The handle is made when the pool has taken all but 8 MiB, and something lives in it. On a real card: a
+// session there makes its handles while the pool is idle and gives way, and today's libraries do with what
+// TensorFlow's reserve leaves them.
+Measured start_blas_beside_full_pool(const Place& place, const char* strategy) {
+  constexpr int64_t kLeft = 8 * kMiB;  // less than any handle takes, more than the pages that drivers keep
+  const std::unique_ptr<Device> device = make_device(place.card(kLaptop));
+  device->initialise();
+  StrategySettings settings{.name = strategy, .reserve_bytes = kLeft};
+  if (settings.name == "hard-limit") settings.limit_bytes = device->memory().info().free - kLeft;
+  const std::unique_ptr<Allocator> pool = make_allocator(settings, *device);
+  void* live = pool->allocate(kMiB);
+  Measured measured;
+  try {
+    with_idle_memory(*pool, [&] { device->start_library(Library::kBlas); });
+    measured.add("outcome", "ok");
+  } catch (const LibraryError& error) {
+    measured.add("outcome", "library_failure");
+    add_failure(measured, error.log(), error.what());
+  }
+  pool->deallocate(live, kMiB);
+  return measured;
+}
+
+// Flashlight's smallest case of fragmentation, in a pool of at most 100 MiB: 55, that freed, 10, 55.
+Measured play_flashlight(const Place& place, const char* strategy) {
+  constexpr int64_t kMost = 100 * kMiB, kLarge = 55 * kMiB, kSmall = 10 * kMiB;
+  const std::unique_ptr<Device> device = make_device(place.card(kLaptop));
+  const auto pool = make_allocator({.name = strategy, .limit_bytes = kMost}, *device);
+  Measured measured;
+  pool->deallocate(pool->allocate(kLarge), kLarge);
+  void* small = pool->allocate(kSmall);
+  try {
+    pool->deallocate(pool->allocate(kLarge), kLarge);
+    measured.add("outcome", "ok");
+  } catch (const OutOfMemory& error) {
+    measured.add("outcome", "out_of_memory");
+    measured.lines.emplace_back(error.what());
+  }
+  pool->deallocate(small, kSmall);
+  return measured;
+}
+
+// A variable of the environment, set while this lives.
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    setenv(name, value, 1);
+  }
+  ~Environment() { before_ ? setenv(name_, before_->c_str(), 1) : unsetenv(name_); }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+}  // namespace
+
+Measured run_a1(const Place& place) {
+  if (place.cured) return figures_of(train_net(place.card(kLaptop), "allow-growth"));
+  if (!place.is_sim()) return start_blas_beside_full_pool(place, "grab-all");
+  const TrainResult result = train_net(place.card(kLaptop), "grab-all");
+  Measured measured;
+  measured.add("outcome", result.outcome);
+  add_failure(measured, result.log, "InternalError:  " + result.error);
+  return measured;
+}
+
+Measured run_a2(const Place& place) {
+  return figures_of(train_net(place.card(kLaptop), "allow-growth"));
+}
+
+Measured run_a3(const Place& place) {
+  return figures_of(train_net(place.card(kLaptop), "hard-limit", 1 * kGiB));
+}
+
+Measured run_a4(const Place& place) {
+  Measured measured;
+  if (place.cured) return figures_of(train_net(place.card(kLaptop), "hard-limit", 1 * kGiB));
+  if (place.is_sim()) {
+    const TrainResult fails = train_net(place.card(kLaptop), "hard-limit", 1244 * kMiB);
+    measured.add("high_limit", fails.outcome);
+    measured.lines = fails.log;
+    measured.lines.push_back(fails.error);
+    measured.add("limit_of_1242_mib", train_net(place.card(kLaptop), "hard-limit", 1242 * kMiB).outcome);
+  } else {
+    const Measured fails = start_blas_beside_full_pool(place, "hard-limit");
+    measured.add("high_limit", *fails.find("outcome"));
+    measured.lines = fails.lines;
+  }
+  measured.add("low_limit", train_net(place.card(kLaptop), "hard-limit", 64 * kMiB).outcome);
+  return measured;
+}
+
+Measured run_a5(const Place& place) {
+  if (place.cured) return play_flashlight(place, "mapped");
+  Measured measured = play_flashlight(place, "allow-growth");
+  measured.add("all_at_once", *play_flashlight(place, "grab-all").find("outcome"));
+  return measured;
+}
+
+Measured run_a6(const Place& place) {
+  const Environment variable("TF_FORCE_GPU_ALLOW_GROWTH", "true");
+  RuntimeOptions options = place.card(kLaptop);
+  options.strategy = "grab-all";
+  OptionSet set("headroom repro A6", "");
+  set.add_switch("allow-growth", "", &options.allow_growth);
+  set.add_override("allow-growth", "TF_FORCE_GPU_ALLOW_GROWTH");
+  const char* const words[] = {"A6"};
+  std::ostringstream out;
+  set.parse(static_cast<int>(std::size(words)), words, out);
+  Runtime runtime(options);
+  Measured measured;
+  measured.add("grows", runtime.strategy().allow_growth ? "yes" : "no");
+  measured.add("outcome", train_net(runtime).outcome);
+  measured.lines = set.notes();
+  return measured;
+}
+
+Measured run_a7(const Place& place) {
+  Runtime runtime(place.card(kLaptop));
+  Measured measured;
+  if (!place.cured) runtime.device();
+  try {
+    runtime.set_memory_growth(true);
+    measured.add("outcome", "ok");
+  } catch (const InvalidArgument& error) {
+    measured.add("outcome", "refused");
+    const std::string message = error.what();
+    measured.add("message", message.substr(0, message.find(';')));
+    measured.lines.push_back(message);
+  }
+  return measured;
+}
+
+}  // namespace headroom
