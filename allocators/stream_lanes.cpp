@@ -46,7 +46,9 @@ bool StreamLane::enter() noexcept {
         state_.compare_exchange_weak(state, State::kTaken, std::memory_order_acquire)) {
       return true;
     }
-    if (state == State::kClosed || (state == State::kHeld && attempt >= kAttemptsWhileHeld)) return false;
+    if (state == State::kClosed) return false;
+    // Not the long way: then each of those who wait would hold all lanes in turn, and none would get on.
+    if (state == State::kHeld && attempt >= kAttemptsWhileHeld) state_.wait(State::kHeld);
     // Whoever is in the lane may have lost its processor.
     if (state == State::kTaken && attempt >= kAttemptsWhileTaken) std::this_thread::yield();
   }
@@ -153,7 +155,10 @@ void StreamLanes::unlock(bool open) noexcept {
   }
   common_.requested.store(requested - requested / part * count, std::memory_order_relaxed);
   common_.allocated.store(allocated - allocated / part * count, std::memory_order_relaxed);
-  for (const std::unique_ptr<StreamLane>& lane : lanes_) open ? lane->leave() : lane->close();
+  for (const std::unique_ptr<StreamLane>& lane : lanes_) {
+    open ? lane->leave() : lane->close();
+    lane->state_.notify_all();
+  }
   mutex_.unlock();
 }
 

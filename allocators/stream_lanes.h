@@ -47,8 +47,8 @@ class alignas(kApart) StreamLane {
   virtual int64_t give_back(void* pointer, int64_t bytes) noexcept = 0;
 
   // Of the lock on all of an allocator a lane has its part in a word of its own. A call that finds the lane
-  // held waits a little, in which most holders are done, and then goes the long way, where it sleeps on a
-  // mutex; one that finds it closed goes there at once.
+  // held waits, asleep where it takes long; one that finds it closed goes the long way, which begins with a
+  // mutex.
   enum class State : uint8_t { kFree, kTaken, kHeld, kClosed };
   // False when the call has to go the long way.
   bool enter() noexcept;
