@@ -21,7 +21,9 @@ namespace headroom::cuda {
 namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
-constexpr int kRowsOfTile = 8;    // rows of x in a tile: the columns of an mma
+constexpr int kRowsOfTile = 8;  // rows of x in a tile: the columns of an mma
+constexpr int64_t kStaticBytes =
+    1024;                         // at least what the kernel declares: labels, losses' gradients, biases
 constexpr int kMostClasses = 32;  // a class per lane
 constexpr unsigned kAllLanes = ~0u;
 
@@ -244,11 +246,10 @@ void launch(const Arguments& args, unsigned blocks, int shared_bytes, cudaStream
 }
 
 template <int kTiles>
-Launch prepare(Math math, int shared_bytes) {
+Launch prepare(Math math, const CudaDevice& device) {
   return with_policy(math, [&](auto policy) -> Launch {
     using Policy = decltype(policy);
-    HR_CHECK(cudaFuncSetAttribute(classifier_head<Policy, kTiles>,
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+    allow_shared_memory(reinterpret_cast<const void*>(&classifier_head<Policy, kTiles>), device);
     return &launch<Policy, kTiles>;
   });
 }
@@ -279,17 +280,18 @@ std::unique_ptr<Kernel> make_kernel(const ClassifierHead&, const Request& reques
   if (!e) return use_parts();
   // The fewest rows to a block that leave no multiprocessor two turns, if there is room for them.
   const auto bytes_of = [&](int tiles) { return int64_t{Layout(*e, tiles * kRowsOfTile).end} * 4; };
-  if (bytes_of(1) > shared_limit_bytes(device)) return use_parts();
+  const int64_t limit = shared_limit_bytes(device) - kStaticBytes;
+  if (bytes_of(1) > limit) return use_parts();
   int tiles = 1;
   while (tiles < 4 && e->rows > tiles * kRowsOfTile * device.multiprocessors() &&
-         bytes_of(2 * tiles) <= shared_limit_bytes(device)) {
+         bytes_of(2 * tiles) <= limit) {
     tiles *= 2;
   }
   const int bytes = static_cast<int>(bytes_of(tiles));
   const Math math = request.settings.math;
-  const Launch launch = tiles == 1   ? prepare<1>(math, bytes)
-                        : tiles == 2 ? prepare<2>(math, bytes)
-                                     : prepare<4>(math, bytes);
+  const Launch launch = tiles == 1   ? prepare<1>(math, device)
+                        : tiles == 2 ? prepare<2>(math, device)
+                                     : prepare<4>(math, device);
   const int rows = tiles * kRowsOfTile;
   const auto blocks = static_cast<unsigned>(std::min((e->rows + rows - 1) / rows, device.multiprocessors()));
   return function_kernel(

@@ -13,6 +13,14 @@ int64_t shared_limit_bytes(const CudaDevice& device) {
   return bytes;
 }
 
+void allow_shared_memory(const void* kernel, const CudaDevice& device) {
+  cudaFuncAttributes attributes{};
+  HR_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+  const int64_t bytes = shared_limit_bytes(device) - static_cast<int64_t>(attributes.sharedSizeBytes);
+  HR_CHECK(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+}
+
 unsigned blocks_for(int64_t tiles, int64_t slices, int64_t shared_bytes, const CudaDevice& device) {
   const int64_t resident =
       std::clamp<int64_t>(shared_limit_bytes(device) / std::max<int64_t>(shared_bytes, 1), 1, 4);

@@ -21,6 +21,10 @@ std::unique_ptr<Kernel> make_thin_conv_filter_grad(const ConvGeometry& geometry,
 // The most shared memory that a block of threads can have, in bytes.
 int64_t shared_limit_bytes(const CudaDevice& device);
 
+// Lets blocks of a kernel have all of it but what the kernel has already. This holds wherever the kernel is
+// used, so it must not be what one use needs: another, made later, may need less.
+void allow_shared_memory(const void* kernel, const CudaDevice& device);
+
 // Blocks that share `tiles` evenly when each of `slices` slices of the filters gets as many as run at once.
 unsigned blocks_for(int64_t tiles, int64_t slices, int64_t shared_bytes, const CudaDevice& device);
 

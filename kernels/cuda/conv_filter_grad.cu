@@ -224,11 +224,11 @@ void launch(const Arguments& args, dim3 grid, int threads, int shared_bytes, cud
 }
 
 template <int kFilters>
-Launch prepare(Math math, bool pooled, int shared_bytes) {
+Launch prepare(Math math, bool pooled, const CudaDevice& device) {
   return with_policy(math, [&](auto policy) -> Launch {
     using Policy = decltype(policy);
     const auto use = [&](auto kernel, Launch launch) {
-      HR_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+      allow_shared_memory(reinterpret_cast<const void*>(kernel), device);
       return launch;
     };
     return pooled ? use(conv_filter_grad<Policy, kFilters, true>, &launch<Policy, kFilters, true>)
@@ -300,9 +300,9 @@ std::unique_ptr<Kernel> make_conv_filter_grad(const ConvGeometry& g, const Reque
   const int bytes = static_cast<int>(best->cost.shared_bytes), threads = best->warps * 32;
   const Math math = request.settings.math;
   const bool pooled = g.unit == 2;
-  const Launch launch = filters == 64   ? prepare<64>(math, pooled, bytes)
-                        : filters == 32 ? prepare<32>(math, pooled, bytes)
-                                        : prepare<16>(math, pooled, bytes);
+  const Launch launch = filters == 64   ? prepare<64>(math, pooled, device)
+                        : filters == 32 ? prepare<32>(math, pooled, device)
+                                        : prepare<16>(math, pooled, device);
   const int slices = (warp_rows + best_pieces - 1) / best_pieces;
   const dim3 grid(blocks_for(tile.tiles, slices * filter_slices, bytes, device),
                   static_cast<unsigned>(slices), static_cast<unsigned>(filter_slices));

@@ -233,11 +233,11 @@ void launch(const Arguments& args, dim3 grid, int threads, int shared_bytes, cud
 }
 
 template <int kFilters>
-Launch prepare(Math math, bool pooled, int shared_bytes) {
+Launch prepare(Math math, bool pooled, const CudaDevice& device) {
   return with_policy(math, [&](auto policy) -> Launch {
     using Policy = decltype(policy);
     const auto use = [&](auto kernel, Launch launch) {
-      HR_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+      allow_shared_memory(reinterpret_cast<const void*>(kernel), device);
       return launch;
     };
     return pooled ? use(conv_forward<Policy, kFilters, true>, &launch<Policy, kFilters, true>)
@@ -276,9 +276,9 @@ std::unique_ptr<Kernel> make_conv_forward(const ConvGeometry& g, const Request& 
   if (!choice) return nullptr;
   const int bytes = static_cast<int>(choice->cost.shared_bytes);
   const bool pooled = g.unit == 2;
-  const Launch launch = choice->columns == 16   ? prepare<16>(math, pooled, bytes)
-                        : choice->columns == 32 ? prepare<32>(math, pooled, bytes)
-                                                : prepare<64>(math, pooled, bytes);
+  const Launch launch = choice->columns == 16   ? prepare<16>(math, pooled, device)
+                        : choice->columns == 32 ? prepare<32>(math, pooled, device)
+                                                : prepare<64>(math, pooled, device);
   const int threads = choice->warps * 32;
   const auto slices = static_cast<unsigned>(g.filters / choice->columns);
   const ConvTile& tile = choice->tile;

@@ -158,5 +158,37 @@ TEST_F(CudaTest, ANanReachesThePooledResult) {
   }
 }
 
+// Layers of a net are made one after the other before any of them runs, and share the code of a kernel.
+TEST(CudaConvBlocks, ALayerRunsAlsoAfterASmallerOneWasMadeWithTheSameKernel) {
+  require_cuda();
+  if (testing::Test::IsSkipped() || testing::Test::HasFatalFailure()) return;
+  const auto device = make_cuda_device({});
+  device->initialise();
+  const Conv2d conv{{1, 1}, {1, 1}, {1, 1}, 1};
+  const ConvBlock block{conv, std::nullopt};
+  struct Layer {
+    std::vector<HostTensor> inputs;
+    std::unique_ptr<Kernel> kernel;
+    std::deque<DeviceTensor> memory;
+  };
+  std::deque<Layer> layers;
+  for (const int64_t channels : {128, 64, 32, 16}) {
+    Layer& layer = layers.emplace_back();
+    layer.inputs = {random_floats({32, 16, 16, channels}, 1), random_floats({3, 3, channels, 64}, 2),
+                    random_floats({64}, 3)};
+    const std::vector<TensorSpec> specs = specs_of(layer.inputs), outputs = infer_outputs(block, specs);
+    layer.kernel = make_cuda_kernel(block, specs, outputs, *device, {});
+    for (const HostTensor& input : layer.inputs) layer.memory.emplace_back(*device, input);
+    layer.memory.emplace_back(*device, HostTensor(outputs[0]));
+    layer.memory.emplace_back(*device, HostTensor({DType::kU8, {layer.kernel->workspace_bytes()}}));
+  }
+  for (Layer& layer : layers) {
+    const TensorView inputs[] = {layer.memory[0].view(), layer.memory[1].view(), layer.memory[2].view()};
+    const TensorView outputs[] = {layer.memory[3].view()};
+    ASSERT_NO_THROW(layer.kernel->run(inputs, outputs, layer.memory[4].view().data, {}));
+  }
+  device->synchronize({});
+}
+
 }  // namespace
 }  // namespace headroom::test
