@@ -106,7 +106,7 @@ TEST_F(CudaDeviceTest, ABallastLeavesADeviceOfTheSizeThatWasAskedFor) {
     expect_sum(info);
     EXPECT_EQ(info.total, 2002 * kMiB);
     EXPECT_GE(info.others, 329 * kMiB);
-    EXPECT_LE(info.others, 329 * kMiB + page);
+    EXPECT_LE(info.others, 329 * kMiB + 8 * page);  // the driver keeps some for a while
     EXPECT_GT(info.process, 0);
     // All that is said to be free can be had but for a few pages that the driver keeps, and nothing beyond.
     std::vector<void*> blocks;
