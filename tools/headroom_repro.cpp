@@ -80,8 +80,8 @@ int run(int argc, char** argv) {
   Place& place = options.place;
   OptionSet set(
       "headroom repro",
-      "Makes failures that people met on GPUs happen again, and compares the figures with those that were "
-      "reported. Needs no GPU.");
+      "Makes failures that people met on GPUs happen again, and compares the figures with those that "
+      "were reported. Needs no GPU.");
   set.add_arguments("ID", "Scenarios to run: A1, C5, ...", &options.ids, false);
   set.add_switch("list", "Show the scenarios and run none", &options.list);
   set.add_switch("all", "Run all", &options.all);

@@ -54,10 +54,9 @@ TEST(HeadroomRepro, TheReportedFiguresComeOutOnSimulatedGpus) {
   const std::pair<const char*, int64_t> sizes[] = {{"C1", 448},  {"C2", 1362}, {"C3", 1364},
                                                    {"C4", 3422}, {"C6", 2278}, {"C7", 446}};
   for (const auto& [id, mib] : sizes) EXPECT_EQ(measured[id]["process_bytes"], mib * kMiB) << id;
-  EXPECT_EQ(
-      measured["C5"]["message"],
-      "CUDA out of memory. Tried to allocate 916.00 MiB (GPU 0; 6.00 GiB total capacity; 4.47 GiB already "
-      "allocated; 186.44 MiB free; 4.47 GiB reserved in total by PyTorch)");
+  EXPECT_EQ(measured["C5"]["message"],
+            "CUDA out of memory. Tried to allocate 916.00 MiB (GPU 0; 6.00 GiB total capacity; 4.47 GiB "
+            "already allocated; 186.44 MiB free; 4.47 GiB reserved in total by PyTorch)");
 }
 
 TEST(HeadroomRepro, EveryFixHelps) {

@@ -26,14 +26,14 @@ void require_unused_card(int ordinal) {
                                 [&](const PhysicalGpu& row) { return row.ordinal == ordinal; });
   if (gpu == list.gpus.end()) {
     throw InvalidArgument(fmt::format(
-        "nothing tells whether others use cuda:{0} (no management library), and a scenario takes all that is "
-        "free of it: --force to run nevertheless",
+        "nothing tells whether others use cuda:{0} (no management library), and a scenario takes all "
+        "that is free of it: --force to run nevertheless",
         ordinal));
   }
   if (gpu->used_bytes <= kOfTheDriver) return;
   throw InvalidArgument(fmt::format(
-      "others hold {} of cuda:{}, and a scenario takes all that is free of it, which can make them "
-      "fail: --force to run nevertheless",
+      "others hold {} of cuda:{}, and a scenario takes all that is free of it, which can make them fail: "
+      "--force to run nevertheless",
       format_bytes(gpu->used_bytes), ordinal));
 }
 

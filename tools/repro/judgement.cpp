@@ -46,7 +46,7 @@ Json json_of(const Expected& expected) {
 
 // What the cell of a table says; whole texts where they matter.
 std::string cell(const Comparison& row, const std::optional<Measured::Figure>& figure) {
-  constexpr size_t kWidest = 38;
+  constexpr size_t kWidest = 34;
   if (!figure) return "-";
   if (const auto* number = std::get_if<int64_t>(&*figure)) {
     return is_size(row.name) ? format_mib(*number) : fmt::format("{}", *number);
@@ -69,14 +69,14 @@ const char* verdict_of(const Comparison& row) {
 }
 
 std::string table_head() {
-  return fmt::format("sizes in MiB\n{:<4} {:<32} {:<38} {:<38} {}\n", "", "", "expected", "measured",
+  return fmt::format("sizes in MiB\n{:<4} {:<28} {:<34} {:<34} {}\n", "", "", "expected", "measured",
                      "verdict");
 }
 
 std::string table_rows(const Judgement& judgement) {
   std::string text;
   for (const Comparison& row : judgement.comparisons) {
-    std::string line = fmt::format("     {:<32} {:<38} {:<38} {}", name_in_table(row.name),
+    std::string line = fmt::format("     {:<28} {:<34} {:<34} {}", name_in_table(row.name),
                                    cell(row, row.expected), cell(row, row.measured), verdict_of(row));
     line.resize(line.find_last_not_of(' ') + 1);
     text += line + "\n";
@@ -194,7 +194,7 @@ std::string describe(std::span<const Judgement> judgements) {
                                  judgements.size(), first.device, first.cured ? " with their fixes" : "");
   text += table_head();
   for (const Judgement& judgement : judgements) {
-    text += fmt::format("{:<4} {:<110} {}\n", judgement.scenario->id, judgement.scenario->title,
+    text += fmt::format("{:<4} {:<98} {}\n", judgement.scenario->id, judgement.scenario->title,
                         judgement.ok ? "ok" : "DIFFERS");
     text += table_rows(judgement);
   }

@@ -45,12 +45,11 @@ struct Measured {
 };
 
 struct Scenario {
-  std::string_view id, title;
+  std::string_view id, title, story;
   std::span<const Expected> expected;
-  std::string_view story;
-  std::string_view fix;                    // empty: it shows what is so, and nothing is to be cured
-  std::span<const Expected> cured;         // with the fix
   Measured (*run)(const Place& place);     // throws what goes wrong beyond the story
+  std::string_view fix = {};               // empty: it shows what is so, and nothing is to be cured
+  std::span<const Expected> cured = {};    // with the fix
   CheckedOn on = CheckedOn::kEveryDevice;  // where it can run
 };
 

@@ -21,7 +21,7 @@ constexpr Expected kFigures[] = {
     {"device_bytes", 600 * kMiB, CheckedOn::kSimulated},
     {"pool_bytes", 266 * kMiB, CheckedOn::kEveryDevice, "demand differs"},
 };
-constexpr Scenario kScenario{"X1", "a title", kFigures, "a story", "", {}, nullptr};
+constexpr Scenario kScenario{"X1", "a title", "a story", kFigures, nullptr};
 
 Measured as_expected() {
   Measured measured;
