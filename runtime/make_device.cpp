@@ -1,6 +1,9 @@
 // Apart from options.cpp: a program that only reads options needs no library of a GPU.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdlib>
+
 #include "runtime/core/cpu/cpu_device.h"
 #include "runtime/core/cuda/devices.h"
 #include "runtime/core/errors.h"
@@ -9,28 +12,82 @@
 #include "runtime/options.h"
 
 namespace headroom {
+namespace {
 
-std::unique_ptr<Device> make_device(const RuntimeOptions& options) {
-  if (std::optional<DeviceProfile> profile = simulated_profile(options)) {
-    return std::make_unique<SimulatedGpu>(std::move(*profile));
+// The GPUs of the machine that the options name; none for the CPU.
+std::vector<PhysicalGpu> find_gpus(const RuntimeOptions& options) {
+  if (const std::optional<DeviceProfile> profile = simulated_profile(options)) {
+    return simulated_gpus(*profile, parse_gpu_sizes(options.others_by_gpu, "others-by-gpu"),
+                          std::getenv("CUDA_VISIBLE_DEVICES"));
   }
-  const std::string_view name = options.device;
-  if (const std::optional<int> ordinal = cuda_ordinal(name)) {
+  if (!options.others_by_gpu.empty() || options.gpus > 0) {
+    throw InvalidArgument("gpus and others-by-gpu change a simulated machine; this one is not");
+  }
+  if (cuda_ordinal(options.device)) {
     if (options.context_bytes) {
       throw InvalidArgument("context changes a simulated GPU; a real one's takes what it takes");
     }
-    return make_cuda_device({*ordinal, options.device_memory_bytes, options.others_bytes});
+    GpuList list = list_gpus();
+    if (!list.problem.empty()) throw InvalidArgument(list.problem);
+    return std::move(list.gpus);
   }
-  if (name != "cpu") {
+  if (options.device != "cpu") {
     const std::vector<std::string> names = device_names();
     const std::vector<std::string_view> known(names.begin(), names.end());
-    throw InvalidArgument(
-        fmt::format("unknown device '{}'; known: {}", name, list_with_suggestion(name, known)));
+    throw InvalidArgument(fmt::format("unknown device '{}'; known: {}", options.device,
+                                      list_with_suggestion(options.device, known)));
   }
   if (options.device_memory_bytes || options.others_bytes || options.context_bytes) {
     throw InvalidArgument("device-memory, others and context change a GPU; the device is 'cpu'");
   }
-  return std::make_unique<CpuDevice>();
+  return {};
+}
+
+}  // namespace
+
+DeviceMap find_devices(const RuntimeOptions& options) {
+  std::optional<std::vector<int>> wanted;
+  if (!options.visible_devices.empty()) {
+    wanted = parse_gpu_numbers(options.visible_devices, "visible-devices");
+  }
+  return find_devices(options, wanted, parse_gpu_sizes(options.virtual_devices, "virtual-devices"));
+}
+
+DeviceMap find_devices(const RuntimeOptions& options, const std::optional<std::vector<int>>& wanted,
+                       std::span<const GpuSizes> virtual_limits) {
+  std::vector<PhysicalGpu> gpus = find_gpus(options);
+  if (gpus.empty() && (wanted || !virtual_limits.empty())) {
+    throw InvalidArgument(
+        fmt::format("visible and virtual devices are GPUs; the device is '{}'", options.device));
+  }
+  const bool all_shown =
+      std::all_of(gpus.begin(), gpus.end(), [](const PhysicalGpu& gpu) { return gpu.ordinal.has_value(); });
+  DeviceMap map = make_device_map(std::move(gpus), wanted, virtual_limits);
+  const char* const variable = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (variable != nullptr && !all_shown) {
+    map.hidden_by = fmt::format("CUDA_VISIBLE_DEVICES={}{}{}", variable, map.hidden_by.empty() ? "" : ", ",
+                                map.hidden_by);
+  }
+  return map;
+}
+
+std::unique_ptr<Device> make_gpu(const RuntimeOptions& options, const DeviceMap& map, int physical,
+                                 Backing backing) {
+  const PhysicalGpu& gpu = map.physical[static_cast<size_t>(physical)];
+  const auto first = std::find_if(map.logical.begin(), map.logical.end(),
+                                  [&](const LogicalGpu& logical) { return logical.physical == physical; });
+  const std::string name = DeviceName{DeviceType::kGpu, static_cast<int>(first - map.logical.begin())}.text();
+  if (std::optional<DeviceProfile> profile = simulated_profile(options)) {
+    profile->others_bytes = gpu.used_bytes;
+    return std::make_unique<SimulatedGpu>(std::move(*profile), *gpu.ordinal, backing, name);
+  }
+  return make_cuda_device({*gpu.ordinal, name, options.device_memory_bytes, options.others_bytes});
+}
+
+std::unique_ptr<Device> make_device(const RuntimeOptions& options, Backing backing) {
+  const DeviceMap map = find_devices(options);
+  if (map.physical.empty()) return std::make_unique<CpuDevice>();
+  return make_gpu(options, map, map.find(default_device(options)).physical, backing);
 }
 
 }  // namespace headroom

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <string_view>
@@ -14,6 +15,7 @@ namespace headroom {
 namespace {
 
 constexpr std::string_view kSimulated = "sim", kCuda = "cuda";
+constexpr int64_t kMostGpus = 64;  // no machine that is sold has more
 
 std::vector<std::string> strategy_names() {
   std::vector<std::string> names;
@@ -24,6 +26,40 @@ std::vector<std::string> strategy_names() {
 // More than a name; what is wrong with it comes out when it is parsed.
 bool is_composed(const std::string& strategy) {
   return strategy.find_first_of("=:+") != std::string::npos;
+}
+
+std::optional<int> parse_ordinal(std::string_view digits) {
+  int ordinal = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, ordinal);
+  if (error != std::errc() || stop != end || ordinal < 0 || digits.front() == '-') return std::nullopt;
+  return ordinal;
+}
+
+struct SimulatedName {
+  std::string_view profile;
+  int ordinal = 0;
+};
+
+// "sim", "sim:PROFILE", "sim:PROFILE:N".
+std::optional<SimulatedName> parse_simulated(std::string_view name) {
+  if (name == kSimulated) return SimulatedName{device_profiles().front().name};
+  if (!name.starts_with(kSimulated) || name[kSimulated.size()] != ':') return std::nullopt;
+  SimulatedName result{name.substr(kSimulated.size() + 1)};
+  const size_t colon = result.profile.rfind(':');
+  if (colon == std::string_view::npos) return result;
+  if (const std::optional<int> ordinal = parse_ordinal(result.profile.substr(colon + 1))) {
+    return SimulatedName{result.profile.substr(0, colon), *ordinal};
+  }
+  return result;
+}
+
+bool is_gpu_of_profile(std::string_view name) {
+  const std::optional<SimulatedName> simulated = parse_simulated(name);
+  const auto profiles = device_profiles();
+  return simulated && std::any_of(profiles.begin(), profiles.end(), [&](const DeviceProfile& profile) {
+           return profile.name == simulated->profile;
+         });
 }
 
 }  // namespace
@@ -38,12 +74,16 @@ std::vector<std::string> device_names() {
 
 std::optional<int> cuda_ordinal(std::string_view name) {
   if (name == kCuda) return 0;
-  const size_t start = kCuda.size() + 1;
-  if (name.size() <= start || !name.starts_with(kCuda) || name[kCuda.size()] != ':') return std::nullopt;
-  int ordinal = 0;
-  const auto [end, error] = std::from_chars(name.data() + start, name.data() + name.size(), ordinal);
-  if (error != std::errc() || end != name.data() + name.size() || name[start] == '-') return std::nullopt;
-  return ordinal;
+  if (!name.starts_with(kCuda) || name[kCuda.size()] != ':') return std::nullopt;
+  return parse_ordinal(name.substr(kCuda.size() + 1));
+}
+
+DeviceName default_device(const RuntimeOptions& options) {
+  if (const std::optional<SimulatedName> simulated = parse_simulated(options.device)) {
+    return {DeviceType::kGpu, simulated->ordinal};
+  }
+  const std::optional<int> ordinal = cuda_ordinal(options.device);
+  return ordinal ? DeviceName{DeviceType::kGpu, *ordinal} : DeviceName{DeviceType::kCpu, 0};
 }
 
 StrategySettings RuntimeOptions::strategy_settings() const {
@@ -68,9 +108,29 @@ StrategySettings RuntimeOptions::strategy_settings() const {
   return settings;
 }
 
+void add_device_options(OptionSet& set, RuntimeOptions& options) {
+  set.add_choice("device", "Where to compute", &options.device, device_names(), [](const std::string& name) {
+    return cuda_ordinal(name).has_value() || is_gpu_of_profile(name);
+  });
+  set.add_bytes("device-memory",
+                "Total memory of the GPU: of a simulated one, or of a real one whose rest is held",
+                &options.device_memory_bytes);
+  set.add_bytes("others", "Memory of the GPU that other processes hold: simulated, or held in their place",
+                &options.others_bytes);
+  set.add_bytes("context", "Memory that the simulated GPU's context takes", &options.context_bytes);
+  set.add_text("others-by-gpu",
+               "The same as --others for some GPUs of a simulated machine, such as 2:11000MiB;3:11000MiB",
+               &options.others_by_gpu);
+  set.add_text("visible-devices", "GPUs to use, such as 1,2, or none; they become /GPU:0, /GPU:1",
+               &options.visible_devices);
+  set.add_text("virtual-devices", "Limits of several devices on one GPU, such as 0:1024MiB,1024MiB",
+               &options.virtual_devices);
+  set.add_integer("gpus", "GPUs of the simulated machine; 0: as many as its profile has", &options.gpus, 0,
+                  kMostGpus);
+}
+
 void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<std::string>* strategies) {
-  set.add_choice("device", "Where to compute", &options.device, device_names(),
-                 [](const std::string& name) { return cuda_ordinal(name).has_value(); });
+  add_device_options(set, options);
   if (strategies != nullptr) {
     set.add_list("strategy", "Memory strategies, such as allow-growth or hard-limit=1GiB", strategies);
   } else {
@@ -93,12 +153,6 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
   set.add_integer("seed", "Seed of weights, order and dropout", &options.seed, 0);
   set.add_text("record", "Write all that is asked of the strategy to this file, for headroom report",
                &options.record);
-  set.add_bytes("device-memory",
-                "Total memory of the GPU: of a simulated one, or of a real one whose rest is held",
-                &options.device_memory_bytes);
-  set.add_bytes("others", "Memory of the GPU that other processes hold: simulated, or held in their place",
-                &options.others_bytes);
-  set.add_bytes("context", "Memory that the simulated GPU's context takes", &options.context_bytes);
 }
 
 PlanMode RuntimeOptions::plan_mode() const {
@@ -109,13 +163,13 @@ PlanMode RuntimeOptions::plan_mode() const {
 }
 
 std::optional<DeviceProfile> simulated_profile(const RuntimeOptions& options) {
-  const std::string_view name = options.device;
-  if (name != kSimulated && !name.starts_with(fmt::format("{}:", kSimulated))) return std::nullopt;
-  DeviceProfile profile =
-      name == kSimulated ? device_profiles().front() : find_profile(name.substr(kSimulated.size() + 1));
+  const std::optional<SimulatedName> name = parse_simulated(options.device);
+  if (!name) return std::nullopt;
+  DeviceProfile profile = find_profile(name->profile);
   profile.total_bytes = options.device_memory_bytes.value_or(profile.total_bytes);
   profile.others_bytes = options.others_bytes.value_or(profile.others_bytes);
   profile.context_bytes = options.context_bytes.value_or(profile.context_bytes);
+  if (options.gpus > 0) profile.gpus = static_cast<int>(options.gpus);
   return profile;
 }
 

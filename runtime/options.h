@@ -9,15 +9,19 @@
 #include <vector>
 
 #include "allocators/strategy.h"
+#include "runtime/core/backing.h"
 #include "runtime/core/device.h"
 #include "runtime/core/sim/profiles.h"
+#include "runtime/device_map.h"
 #include "runtime/option_set.h"
 #include "runtime/plan.h"
 
 namespace headroom {
 
 struct RuntimeOptions {
-  std::string device = "cpu";             // "cpu", "sim", "sim:PROFILE", "cuda" or "cuda:N"
+  // "cpu", "sim", "sim:PROFILE" or "cuda"; the last two with ":N" for another GPU of the machine than the
+  // first, counted as the program names them.
+  std::string device = "cpu";
   std::string strategy = "allow-growth";  // see parse_strategy
   std::optional<int64_t> limit_bytes = {};
   std::string limit_scope = "pool";  // or "process"
@@ -32,12 +36,19 @@ struct RuntimeOptions {
   std::optional<int64_t> device_memory_bytes = {};
   std::optional<int64_t> others_bytes = {};
   std::optional<int64_t> context_bytes = {};
+  int64_t gpus = 0;                // of the simulated machine; the profile's when 0
+  std::string others_by_gpu = {};  // "2:11000MiB;3:11000MiB"
+
+  std::string visible_devices = {};  // "1,2" or "none", CUDA's numbers; all that CUDA shows when empty
+  std::string virtual_devices = {};  // "0:1024MiB,1024MiB": their limits, by the number of the GPU
 
   // Throws InvalidArgument for a strategy that is malformed or contradicts the options beside it.
   StrategySettings strategy_settings() const;
   PlanMode plan_mode() const;
 };
 
+// Adds the options that say what machine there is and what is used of it, from `device` to `virtual-devices`.
+void add_device_options(OptionSet& set, RuntimeOptions& options);
 // Adds one option for each field, which `options` (with its defaults) receives when `set` parses. With
 // `strategies` the option of that name takes any number, which go there.
 void add_runtime_options(OptionSet& set, RuntimeOptions& options,
@@ -47,12 +58,27 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options,
 std::vector<std::string> device_names();
 // The N of "cuda:N", 0 of "cuda"; nothing for any other text.
 std::optional<int> cuda_ordinal(std::string_view device);
+// What the program calls the device that the options name: "/GPU:2" of "sim:four-2080ti:2".
+DeviceName default_device(const RuntimeOptions& options);
 // The simulated GPU that the options name, changed as they say; nothing for any other device. Throws
 // InvalidArgument for an unknown profile.
 std::optional<DeviceProfile> simulated_profile(const RuntimeOptions& options);
 
-// The device that the options name, not initialised. Throws InvalidArgument for an unknown one (with the
-// nearest known as a suggestion), for a GPU that is not there, and for memory that the device cannot have.
-std::unique_ptr<Device> make_device(const RuntimeOptions& options);
+// The GPUs of the machine that the options name, what is visible of them and what that is called; empty for
+// the CPU. Initialises none and works however full they are. Throws InvalidArgument for an unknown device
+// (with the nearest known as a suggestion), for a machine without GPUs, and for options that do not fit it.
+DeviceMap find_devices(const RuntimeOptions& options);
+// The same with other GPUs visible and cut up than the options say, see make_device_map.
+DeviceMap find_devices(const RuntimeOptions& options, const std::optional<std::vector<int>>& wanted,
+                       std::span<const GpuSizes> virtual_limits);
+
+// GPU `physical` of the map, which must be visible, named as the first of what is on it; not initialised.
+// A simulated one lies in host memory, or nowhere. Throws InvalidArgument for memory that it cannot have.
+std::unique_ptr<Device> make_gpu(const RuntimeOptions& options, const DeviceMap& map, int physical,
+                                 Backing backing = Backing::kHostMemory);
+
+// The device that the options name, not initialised. Throws what the two above throw, and InvalidArgument for
+// a GPU that is not there or not visible.
+std::unique_ptr<Device> make_device(const RuntimeOptions& options, Backing backing = Backing::kHostMemory);
 
 }  // namespace headroom

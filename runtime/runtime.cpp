@@ -2,18 +2,56 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
+
+#include "runtime/core/cpu/cpu_device.h"
 #include "runtime/core/errors.h"
 #include "runtime/start_libraries.h"
 
 namespace headroom {
+namespace {
 
-Runtime::Runtime(const RuntimeOptions& options)
-    : options_(options), strategy_(options.strategy_settings()), device_(make_device(options)) {}
+constexpr int kCpu = -1;  // in place of the position of a GPU
+
+// "run.trace" for the device that the options name, "run.gpu1.trace" for /GPU:1 beside it.
+std::string record_path_of(const std::string& path, const DeviceName& name) {
+  if (path.empty()) return path;
+  const std::filesystem::path whole(path);
+  const std::string file = whole.filename().string();
+  const size_t dot = std::min(file.find('.'), file.size());
+  return whole.parent_path() / fmt::format("{}.{}{}{}", file.substr(0, dot),
+                                           name.type == DeviceType::kCpu ? "cpu" : "gpu", name.ordinal,
+                                           file.substr(dot));
+}
+
+}  // namespace
+
+Runtime::Runtime(const RuntimeOptions& options) : options_(options), strategy_(options.strategy_settings()) {
+  if (!options.visible_devices.empty()) {
+    visible_ = parse_gpu_numbers(options.visible_devices, "visible-devices");
+  }
+  virtual_ = parse_gpu_sizes(options.virtual_devices, "virtual-devices");
+  use(find_devices(options_, visible_, virtual_));
+}
+
+// Everything that can be wrong comes out before anything is changed.
+void Runtime::use(DeviceMap map) {
+  const DeviceName name = default_device(options_);
+  const int physical = name.type == DeviceType::kCpu ? kCpu : map.find(name).physical;
+  strategy_on(map, name, strategy_);
+  std::unique_ptr<Device> device =
+      physical == kCpu ? std::make_unique<CpuDevice>() : make_gpu(options_, map, physical);
+  map_ = std::move(map);
+  logical_.clear();
+  devices_.clear();
+  default_device_ = (devices_[physical] = std::move(device)).get();
+}
 
 void Runtime::require_not_initialised(const char* what) const {
   if (!initialised()) return;
   throw InvalidArgument(fmt::format("{} must be set before {} is initialised; it was initialised by {}", what,
-                                    device_->name(), initialised_by_));
+                                    default_device_->name(), initialised_by_));
 }
 
 void Runtime::set_strategy(const StrategySettings& strategy) {
@@ -24,26 +62,111 @@ void Runtime::set_strategy(const StrategySettings& strategy) {
 void Runtime::set_memory_growth(bool allow_growth) {
   require_not_initialised("memory growth");
   strategy_.allow_growth = allow_growth;
+  growth_.clear();
 }
 
-void Runtime::initialise(const char* file, int line) {
-  if (initialised()) return;
-  StrategySettings strategy = strategy_;
-  if (options_.libraries_first && device_->kind() != DeviceKind::kCpu) {
-    strategy.reserve_bytes = start_libraries(*device_);
+void Runtime::set_memory_growth(int gpu, bool allow_growth) {
+  require_not_initialised("memory growth");
+  if (std::any_of(virtual_.begin(), virtual_.end(),
+                  [&](const GpuSizes& sizes) { return sizes.gpu == gpu; })) {
+    throw InvalidArgument(fmt::format(
+        "Cannot set memory growth on device when virtual devices configured: GPU {} has some", gpu));
   }
-  allocator_ = make_allocator(strategy, *device_);
-  initialised_by_ = fmt::format("{}:{}", file, line);
+  if (std::none_of(map_.physical.begin(), map_.physical.end(),
+                   [&](const PhysicalGpu& physical) { return physical.ordinal == gpu; })) {
+    throw InvalidArgument(fmt::format("memory growth of GPU {}: there is no such GPU", gpu));
+  }
+  growth_[gpu] = allow_growth;
 }
 
-Device& Runtime::device(const char* file, int line) {
-  initialise(file, line);
-  return *device_;
+void Runtime::set_visible_devices(std::span<const int> gpus) {
+  require_not_initialised("visible devices");
+  std::vector<int> visible(gpus.begin(), gpus.end());
+  use(find_devices(options_, visible, virtual_));
+  visible_ = std::move(visible);
 }
 
-Allocator& Runtime::allocator(const char* file, int line) {
-  initialise(file, line);
-  return *allocator_;
+void Runtime::set_virtual_devices(int gpu, std::span<const int64_t> limits_bytes) {
+  require_not_initialised("virtual devices");
+  std::vector<GpuSizes> sizes = virtual_;
+  std::erase_if(sizes, [&](const GpuSizes& other) { return other.gpu == gpu; });
+  if (!limits_bytes.empty()) sizes.push_back({gpu, {limits_bytes.begin(), limits_bytes.end()}});
+  use(find_devices(options_, visible_, sizes));
+  virtual_ = std::move(sizes);
+}
+
+bool Runtime::grows(const LogicalGpu& gpu) const {
+  const auto found = growth_.find(*map_.physical[static_cast<size_t>(gpu.physical)].ordinal);
+  return found != growth_.end() ? found->second : strategy_.allow_growth;
+}
+
+// TensorFlow's rule: virtual devices have limits in its place.
+void Runtime::require_equal_growth() const {
+  if (map_.has_virtual()) return;
+  for (const LogicalGpu& gpu : map_.logical) {
+    if (grows(gpu) == grows(map_.logical.front())) continue;
+    const auto number = [&](const LogicalGpu& one) {
+      return *map_.physical[static_cast<size_t>(one.physical)].ordinal;
+    };
+    throw InvalidArgument(
+        fmt::format("Memory growth cannot differ between GPU devices: it is {} on GPU {} and {} on GPU {}",
+                    grows(map_.logical.front()), number(map_.logical.front()), grows(gpu), number(gpu)));
+  }
+}
+
+StrategySettings Runtime::strategy_of(const DeviceName& name) const {
+  const bool is_default = name == default_device(options_);
+  if (name.type == DeviceType::kCpu) return is_default ? strategy_ : StrategySettings{.name = "allow-growth"};
+  const LogicalGpu& gpu = map_.find(name);
+  StrategySettings strategy = strategy_on(map_, name, strategy_);
+  strategy.allow_growth = grows(gpu);
+  if (!is_default) strategy.record_path = record_path_of(strategy.record_path, name);
+  return strategy;
+}
+
+Device& Runtime::made(const DeviceName& name) {
+  const bool is_cpu = name == DeviceName{DeviceType::kCpu, 0};
+  const int physical = is_cpu ? kCpu : map_.find(name).physical;
+  std::unique_ptr<Device>& device = devices_[physical];
+  if (device == nullptr) {
+    if (is_cpu) {
+      device = std::make_unique<CpuDevice>();
+    } else {
+      device = make_gpu(options_, map_, physical);
+    }
+  }
+  return *device;
+}
+
+Runtime::Logical& Runtime::ready(const DeviceName& name, const CodePlace& place) {
+  Device& device = made(name);
+  Logical& logical = logical_[name.text()];
+  if (logical.allocator != nullptr) return logical;
+  require_equal_growth();
+  StrategySettings strategy = strategy_of(name);
+  if (options_.libraries_first && device.kind() != DeviceKind::kCpu) {
+    strategy.reserve_bytes = start_libraries(device);
+  }
+  logical.allocator = make_allocator(strategy, device);
+  logical.device = &device;
+  if (!initialised()) initialised_by_ = place.text();
+  return logical;
+}
+
+Device& Runtime::device(CodePlace place) {
+  return *ready(default_device(options_), place).device;
+}
+
+Device& Runtime::device(std::string_view name, CodePlace place) {
+  return *ready(parse_device_name(name), place).device;
+}
+
+Allocator& Runtime::allocator(CodePlace place) {
+  return *ready(default_device(options_), place).allocator;
+}
+
+Allocator& Runtime::allocator(std::string_view name, CodePlace place) {
+  return *ready(parse_device_name(name), place).allocator;
 }
 
 }  // namespace headroom

@@ -1,10 +1,17 @@
-// One device with one memory strategy, made from options. The strategy can change until the device is
-// initialised and is fixed from then on. Knows no graph.
+// The devices of a program, each with a memory strategy, made from options. What is visible, how GPUs are cut
+// up and the strategies can change until the first device is initialised and are fixed from then on. Knows no
+// graph.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "runtime/code_place.h"
+#include "runtime/device_map.h"
 #include "runtime/options.h"
 
 namespace headroom {
@@ -16,27 +23,57 @@ class Runtime {
 
   const RuntimeOptions& options() const { return options_; }
   const StrategySettings& strategy() const { return strategy_; }
-  // Throw InvalidArgument once the device is initialised, naming the line of code that initialised it.
+  // The GPUs and their names; empty where the options name the CPU.
+  const DeviceMap& devices() const { return map_; }
+
+  // The settings. All throw InvalidArgument once a device is initialised, naming the line of code that did
+  // it, and, with nothing changed, for what make_device_map refuses. Numbers of GPUs are CUDA's.
   void set_strategy(const StrategySettings& strategy);
   void set_memory_growth(bool allow_growth);
+  // On one GPU; those that are visible must agree when the first device is initialised, unless there are
+  // virtual devices. Throws InvalidArgument for a GPU with virtual devices, or that is not there.
+  void set_memory_growth(int gpu, bool allow_growth);
+  // GPUs in this order become /GPU:0, /GPU:1, ...; no others can be used.
+  void set_visible_devices(std::span<const int> gpus);
+  // One device for each limit in place of the GPU; none of them make it whole again.
+  void set_virtual_devices(int gpu, std::span<const int64_t> limits_bytes);
 
-  // The device and its strategy; the first call of either initialises both and throws what make_allocator
-  // throws.
-  // The parameters are the caller's place; std::source_location is missing from clang 14.
-  Device& device(const char* file = __builtin_FILE(), int line = __builtin_LINE());
-  Allocator& allocator(const char* file = __builtin_FILE(), int line = __builtin_LINE());
-  bool initialised() const { return allocator_ != nullptr; }
-  // What the driver says of the device's memory, also when initialising failed half-way.
-  MemoryInfo memory_info() const { return device_->memory().info(); }
+  // A device and its strategy, by a name that parse_device_name takes; without one what the options name.
+  // Each is initialised at the first call. Virtual devices of one GPU are the same Device with strategies of
+  // their own. Throw InvalidArgument for a device that there is not, saying which there are, and what
+  // make_allocator throws.
+  Device& device(CodePlace place = CodePlace::here());
+  Device& device(std::string_view name, CodePlace place = CodePlace::here());
+  Allocator& allocator(CodePlace place = CodePlace::here());
+  Allocator& allocator(std::string_view name, CodePlace place = CodePlace::here());
+  bool initialised() const { return !initialised_by_.empty(); }
+  // What the driver says of the memory of the device that the options name, also when initialising failed
+  // half-way.
+  MemoryInfo memory_info() const { return default_device_->memory().info(); }
 
  private:
-  void initialise(const char* file, int line);
+  struct Logical {
+    Device* device = nullptr;
+    std::unique_ptr<Allocator> allocator = {};
+  };
+
+  void use(DeviceMap map);
+  Device& made(const DeviceName& name);
+  Logical& ready(const DeviceName& name, const CodePlace& place);
+  StrategySettings strategy_of(const DeviceName& name) const;
+  bool grows(const LogicalGpu& gpu) const;
+  void require_equal_growth() const;
   void require_not_initialised(const char* what) const;
 
   RuntimeOptions options_;
   StrategySettings strategy_;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Allocator> allocator_;
+  std::optional<std::vector<int>> visible_;
+  std::vector<GpuSizes> virtual_;
+  std::map<int, bool> growth_;  // by CUDA's number of a GPU, where it was set for one
+  DeviceMap map_;
+  std::map<int, std::unique_ptr<Device>> devices_;  // by position in the map; the CPU has kCpu
+  std::map<std::string, Logical> logical_;          // by text(); goes before the devices
+  Device* default_device_ = nullptr;
   std::string initialised_by_;
 };
 

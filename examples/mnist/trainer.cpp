@@ -120,6 +120,8 @@ class Training {
     options.device = "sim:h200";
     options.device_memory_bytes = runtime.memory_info().total;
     options.others_bytes = 0;
+    options.visible_devices.clear();
+    options.virtual_devices.clear();
     return options;
   }
 
@@ -128,6 +130,9 @@ class Training {
     try {
       Runtime twin(options_of_twin(runtime));
       StrategySettings strategy = runtime.strategy();
+      if (twin.devices().has_virtual() != runtime.devices().has_virtual()) {
+        strategy = strategy_on(runtime.devices(), default_device(runtime.options()), strategy);
+      }
       strategy.record_path.clear();  // what the twin is asked did not happen
       twin.set_strategy(strategy);
       const Plan* const plans[] = {&train_plan, &test_plan};

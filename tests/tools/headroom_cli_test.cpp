@@ -72,5 +72,38 @@ TEST(HeadroomDevices, TheTableSaysTheVerdictFirstAndWhatToDoLast) {
   EXPECT_NE(outcome.out.rfind("\nnext: train_mnist --device "), std::string::npos);
 }
 
+TEST(HeadroomDevices, CountsAndMapsTheGpusOfASimulatedMachine) {
+  const Outcome split =
+      run("devices --device sim:four-2080ti --virtual-devices 0:1024MiB,1024MiB", "CUDA_VISIBLE_DEVICES=0,1");
+  ASSERT_EQ(split.code, 0) << split.errors;
+  EXPECT_TRUE(split.out.starts_with("2 Physical GPU, 3 Logical GPUs: ")) << split.out;
+  const Outcome visible = run("devices --device sim:four-2080ti --visible-devices 1,2 --json");
+  ASSERT_EQ(visible.code, 0) << visible.errors;
+  const nlohmann::json json = nlohmann::json::parse(visible.out);
+  ASSERT_EQ(json["logical"].size(), 2u);
+  EXPECT_EQ(json["logical"][1]["name"], "/job:localhost/replica:0/task:0/device:GPU:1");
+  EXPECT_EQ(json["logical"][1]["mapping"],
+            "/device:GPU:1 -> device: 2, name: GeForce RTX 2080 Ti, pci bus id: 0000:03:00.0, compute "
+            "capability: 7.5");
+  EXPECT_FALSE(json["gpus"][0]["visible"]);
+}
+
+TEST(HeadroomDevices, ListsGpusThatAreFull) {
+  const Outcome outcome =
+      run("devices --device sim:four-2080ti --others-by-gpu '2:11554717696;3:11554717696' --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  const nlohmann::json json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["gpus"][2]["free_bytes"], 0);
+  EXPECT_EQ(json["logical"].size(), 4u);
+}
+
+TEST(HeadroomDevices, AGpuThatIsNotThereIsOneLine) {
+  const Outcome outcome = run("devices --device sim:four-2080ti --visible-devices 1,4");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(outcome.errors,
+            "headroom: 'visible_device_list' listed an invalid GPU id '4' but visible device count is 4\n");
+}
+
 }  // namespace
 }  // namespace headroom

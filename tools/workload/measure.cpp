@@ -11,7 +11,6 @@
 #include "examples/mnist/report.h"
 #include "examples/zoo/zoo.h"
 #include "runtime/core/errors.h"
-#include "runtime/core/sim/simulated_gpu.h"
 #include "runtime/runtime.h"
 #include "runtime/session.h"
 #include "tools/workload/prediction.h"
@@ -161,18 +160,19 @@ Measurement measure(const WorkloadOptions& options) {
 
 Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t steps) {
   // Nobody touches the bytes, so none need to lie behind a simulated device's addresses.
-  const std::optional<DeviceProfile> profile = simulated_profile(options);
-  const std::unique_ptr<Device> device =
-      profile ? std::make_unique<SimulatedGpu>(*profile, 0, Backing::kNone) : make_device(options);
+  const std::unique_ptr<Device> device = make_device(options, Backing::kNone);
+  const StrategySettings strategy =
+      strategy_on(find_devices(options), default_device(options), options.strategy_settings());
   Measurement result;
   Verdict verdict;
-  note_failure(result, [&] { verdict = replay(trace, options.strategy_settings(), *device, steps); });
+  note_failure(result, [&] { verdict = replay(trace, strategy, *device, steps); });
   const MemoryInfo info = device->memory().info();
   note_peaks(result, info, verdict.statistics);
   result.overhead_bytes = info.process;  // the strategy is gone
   if (result.outcome != "ok") return result;
   const auto events = static_cast<int64_t>(trace.events.size());
-  result.steps = verdict.fits() ? steps : *verdict.failed_event / events;
+  const int64_t failed_event = verdict.failed_event.value_or(0);
+  result.steps = verdict.fits() ? steps : failed_event / events;
   result.fragmentation = verdict.fragmentation;
   result.driver_seconds = 1e-6 * verdict.driver_time_us;
   const double strategy_seconds = 1e-9 * verdict.ns_per_call * static_cast<double>(events);
@@ -181,8 +181,8 @@ Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t s
   }
   if (verdict.fits()) return result;
   result.outcome = "out_of_memory";
-  result.error = *verdict.failed_event == 0 ? "no room for the pool"
-                                            : fmt::format("no room at event {}", *verdict.failed_event);
+  result.error =
+      failed_event == 0 ? "no room for the pool" : fmt::format("no room at event {}", failed_event);
   return result;
 }
 

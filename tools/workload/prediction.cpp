@@ -81,27 +81,28 @@ Place place_of(const RuntimeOptions& options) {
   Place place{{}, options.strategy_settings(), options.libraries_first};
   place.strategy.record_path.clear();  // what is only played is not what happened
   if (const std::optional<DeviceProfile> profile = simulated_profile(options)) {
+    const DeviceMap map = find_devices(options);
+    const LogicalGpu& gpu = map.find(default_device(options));
+    place.strategy = strategy_on(map, default_device(options), place.strategy);
     place.profile = *profile;
+    place.profile.others_bytes = map.physical[static_cast<size_t>(gpu.physical)].used_bytes;
     SimulatedGpu(place.profile, 0, Backing::kNone);  // refuses sizes that contradict each other
     return place;
   }
-  const std::optional<int> ordinal = cuda_ordinal(options.device);
-  if (!ordinal) {
+  if (!cuda_ordinal(options.device)) {
     throw InvalidArgument(fmt::format(
         "device '{}' has no memory of its own to fit into: name a GPU, such as sim:h200", options.device));
   }
-  const GpuList list = list_gpus();
-  for (const PhysicalGpu& gpu : list.gpus) {
-    if (gpu.ordinal != ordinal) continue;
-    place.profile = find_profile("h200");
-    place.profile.name = gpu.name;
-    place.profile.compute_capability = gpu.compute_capability;
-    place.profile.total_bytes = options.device_memory_bytes.value_or(gpu.total_bytes);
-    place.profile.others_bytes = options.others_bytes.value_or(gpu.used_bytes);
-    return place;
-  }
-  throw InvalidArgument(fmt::format("device '{}': {}; a simulated GPU, such as sim:h200, needs none",
-                                    options.device, list.problem.empty() ? "no such GPU" : list.problem));
+  const DeviceMap map = find_devices(options);
+  const LogicalGpu& logical = map.find(default_device(options));
+  const PhysicalGpu& gpu = map.physical[static_cast<size_t>(logical.physical)];
+  place.strategy = strategy_on(map, default_device(options), place.strategy);
+  place.profile = find_profile("h200");
+  place.profile.name = gpu.name;
+  place.profile.compute_capability = gpu.compute_capability;
+  place.profile.total_bytes = options.device_memory_bytes.value_or(gpu.total_bytes);
+  place.profile.others_bytes = options.others_bytes.value_or(gpu.used_bytes);
+  return place;
 }
 
 // How a run in some place would go.

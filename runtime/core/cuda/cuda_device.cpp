@@ -80,7 +80,7 @@ CudaDevice::CudaDevice(const CudaSettings& settings)
 
 CudaDevice::CudaDevice(const CudaSettings& settings, const cudaDeviceProp& properties)
     : ordinal_(settings.ordinal),
-      name_(fmt::format("/device:GPU:{}", settings.ordinal)),
+      name_(settings.name.empty() ? fmt::format("/device:GPU:{}", settings.ordinal) : settings.name),
       description_(properties.name),
       card_bytes_(static_cast<int64_t>(properties.totalGlobalMem)),
       compute_capability_(properties.major * 10 + properties.minor),

@@ -13,7 +13,8 @@
 namespace headroom {
 
 struct CudaSettings {
-  int ordinal = 0;  // among the visible GPUs
+  int ordinal = 0;        // among the visible GPUs
+  std::string name = {};  // "/device:GPU:<ordinal>" when empty
   // Make the card behave as a smaller one, or one that others use too: the rest is really held while the
   // device lives. With a total alone others hold nothing of it.
   std::optional<int64_t> total_bytes = {};

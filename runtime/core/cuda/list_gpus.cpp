@@ -15,7 +15,16 @@ GpuList list_gpus() {
     list.problem = error.what();
   }
   const cuda::Nvml* nvml = cuda::Nvml::instance();
-  if (nvml == nullptr) return list;
+  if (nvml == nullptr) {  // what CUDA shows is all that can be known
+    for (const std::string& id : visible) {
+      PhysicalGpu row;
+      row.index = static_cast<int>(list.gpus.size());
+      row.ordinal = row.index;
+      row.pci_bus_id = id;
+      list.gpus.push_back(std::move(row));
+    }
+    return list;
+  }
   list.driver_version = nvml->driver_version();
   for (cuda::Nvml::Gpu gpu : nvml->gpus()) {
     PhysicalGpu row;

@@ -33,9 +33,9 @@ constexpr VirtualMemoryCosts kVirtualMemory = {.reserve = {10, 0},
 // cudaMalloc does.
 constexpr StreamPoolCosts kStreamPool = {.allocate_us = 2.1, .release_us = 0.9, .grow_us = kCallUs};
 
-// What was reported of TensorFlow on such a laptop gives the sum, 431 MiB = 1455 - 1024, for context, handles and kernels. The split
-// is chosen so that its three runs come out as they did: of the 225 MiB that the default strategy leaves,
-// cuDNN's handle and kernels get their part, and cuBLAS's handle finds too little.
+// What was reported of TensorFlow on such a laptop gives the sum, 431 MiB = 1455 - 1024, for context, handles
+// and kernels. The split is chosen so that its three runs come out as they did: of the 225 MiB that the
+// default strategy leaves, cuDNN's handle and kernels get their part, and cuBLAS's handle finds too little.
 const DeviceProfile kLaptop2Gb = {
     .name = "laptop-2gb",
     .description = "laptop GPU of 2002 MiB with a desktop on it, CUDA 11.4, cuDNN 8.2",
@@ -59,9 +59,9 @@ const DeviceProfile kLaptop2Gb = {
     .stream_pool = kStreamPool,
 };
 
-// As reported of PyTorch on such a card: a first small tensor shows 448 = 446 + 2 MiB, so kernels of its own count to the
-// context; others hold 931.56 = 6144 - 446 - 5 x 916 - 186.44. It says nothing of the model (compute
-// capability 7.5 is the RTX 2060's) nor of handles, which are the H200's.
+// As reported of PyTorch on such a card: a first small tensor shows 448 = 446 + 2 MiB, so kernels of its own
+// count to the context; others hold 931.56 = 6144 - 446 - 5 x 916 - 186.44. It says nothing of the model
+// (compute capability 7.5 is the RTX 2060's) nor of handles, which are the H200's.
 const DeviceProfile kCard6Gb = {
     .name = "card-6gb",
     .description = "desktop card of 6 GiB in use by others",
@@ -85,7 +85,8 @@ const DeviceProfile kCard6Gb = {
     .stream_pool = kStreamPool,
 };
 
-// What was reported of four of them gives the total alone; the costs are the 2 GB laptop's, of the same software.
+// What was reported of four of them gives the total alone; the costs are the 2 GB laptop's, of the same
+// software.
 const DeviceProfile kRtx2080Ti = {
     .name = "rtx-2080ti",
     .description = "GeForce RTX 2080 Ti",
@@ -102,6 +103,14 @@ const DeviceProfile kRtx2080Ti = {
     .virtual_memory = kVirtualMemory,
     .stream_pool = kStreamPool,
 };
+
+// The machine of which was reported who sees which device.
+const DeviceProfile kFour2080Ti = [] {
+  DeviceProfile profile = kRtx2080Ti;
+  profile.name = "four-2080ti";
+  profile.gpus = 4;
+  return profile;
+}();
 
 // Measured with driver 580, CUDA 13.0, cuBLAS 13.1 and cuDNN 9.14. Lazily loaded kernels were below what
 // cudaMemGetInfo resolves. cublasCreate failed with 64 MiB left and succeeded with 100; cudnnCreate with 9
@@ -129,7 +138,7 @@ const DeviceProfile kH200 = {
     .stream_pool = kStreamPool,
 };
 
-const DeviceProfile kProfiles[] = {kLaptop2Gb, kCard6Gb, kRtx2080Ti, kH200};
+const DeviceProfile kProfiles[] = {kLaptop2Gb, kCard6Gb, kRtx2080Ti, kFour2080Ti, kH200};
 
 }  // namespace
 

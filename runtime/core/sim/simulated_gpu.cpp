@@ -19,10 +19,10 @@ constexpr size_t index(Library library) {
 
 }  // namespace
 
-SimulatedGpu::SimulatedGpu(DeviceProfile profile, int ordinal, Backing backing)
+SimulatedGpu::SimulatedGpu(DeviceProfile profile, int ordinal, Backing backing, std::string name)
     : profile_(std::move(profile)),
       ordinal_(ordinal),
-      name_(fmt::format("/device:GPU:{}", ordinal)),
+      name_(name.empty() ? fmt::format("/device:GPU:{}", ordinal) : std::move(name)),
       description_("simulated " + profile_.name),
       memory_(profile_, streams_, backing) {}
 

@@ -18,9 +18,10 @@ namespace headroom {
 
 class SimulatedGpu final : public Device {
  public:
-  // The GPU with that ordinal on its machine, as "/device:GPU:<ordinal>". Throws InvalidArgument for a
-  // profile whose sizes contradict each other.
-  explicit SimulatedGpu(DeviceProfile profile, int ordinal = 0, Backing backing = Backing::kHostMemory);
+  // The GPU with that ordinal on its machine, as "/device:GPU:<ordinal>" unless it has another name. Throws
+  // InvalidArgument for a profile whose sizes contradict each other.
+  explicit SimulatedGpu(DeviceProfile profile, int ordinal = 0, Backing backing = Backing::kHostMemory,
+                        std::string name = {});
 
   DeviceKind kind() const override { return DeviceKind::kSimulatedGpu; }
   const std::string& name() const override { return name_; }
