@@ -35,6 +35,7 @@ constexpr Subcommand kSubcommands[] = {
     {"repro", "failures that people met on GPUs, made to happen again, and their cures", run_repro},
     {"run", "a few steps of a net, or a trace, and what they took", run_run},
     {"strategies", "which memory strategies there are", run_strategies},
+    {"who", "who holds the memory of each GPU, process by process", run_who},
 };
 
 std::string usage() {

@@ -17,5 +17,6 @@ int run_report(int argc, char** argv);
 int run_repro(int argc, char** argv);
 int run_run(int argc, char** argv);
 int run_strategies(int argc, char** argv);
+int run_who(int argc, char** argv);
 
 }  // namespace headroom

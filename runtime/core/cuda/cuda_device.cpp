@@ -10,39 +10,15 @@
 #include "runtime/core/cuda/cuda_recording.h"
 #include "runtime/core/cuda/cuda_stream_pool.h"
 #include "runtime/core/cuda/driver.h"
-#include "runtime/core/cuda/nvml.h"
+#include "runtime/core/cuda/visible_gpus.h"
 #include "runtime/core/errors.h"
 #include "runtime/core/library_failure.h"
 
 namespace headroom {
 namespace {
 
-// Why a GPU was not found, in one line. `status` is cudaGetDeviceCount's.
-std::string why_none(cudaError_t status) {
-  if (status == cudaErrorInsufficientDriver) {
-    const cuda::Nvml* nvml = cuda::Nvml::instance();
-    if (nvml == nullptr) return "no GPU: no NVIDIA driver is installed";
-    return fmt::format("no GPU: driver {} is older than CUDA {}.{} needs", nvml->driver_version(),
-                       CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
-  }
-  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  if ((status == cudaErrorNoDevice || status == cudaSuccess) && visible != nullptr) {
-    return fmt::format("no GPU is visible: CUDA_VISIBLE_DEVICES='{}'", visible);
-  }
-  return fmt::format("no GPU: {}: {}", cudaGetErrorName(status), cudaGetErrorString(status));
-}
-
-// How many GPUs are visible, at least one.
-int count_gpus() {
-  int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status == cudaSuccess && count > 0) return count;
-  cudaGetLastError();
-  throw InvalidArgument(why_none(status));
-}
-
 cudaDeviceProp properties_of(int ordinal) {
-  const int count = count_gpus();
+  const int count = cuda::count_gpus();
   if (ordinal < 0 || ordinal >= count) {
     const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
     throw InvalidArgument(
@@ -55,22 +31,10 @@ cudaDeviceProp properties_of(int ordinal) {
   return properties;
 }
 
-std::string pci_bus_id_of(int ordinal) {
-  char text[32] = "";
-  HR_CHECK(cudaDeviceGetPCIBusId(text, sizeof text, ordinal));
-  return text;
-}
-
 }  // namespace
 
 std::unique_ptr<Device> make_cuda_device(const CudaSettings& settings) {
   return std::make_unique<cuda::CudaDevice>(settings);
-}
-
-std::vector<std::string> visible_gpus() {
-  std::vector<std::string> result(static_cast<size_t>(count_gpus()));
-  for (size_t i = 0; i < result.size(); ++i) result[i] = pci_bus_id_of(static_cast<int>(i));
-  return result;
 }
 
 namespace cuda {

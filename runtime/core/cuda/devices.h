@@ -29,6 +29,12 @@ std::unique_ptr<Device> make_cuda_device(const CudaSettings& settings);
 // context. Throws InvalidArgument when there is none, saying why.
 std::vector<std::string> visible_gpus();
 
+// A process that holds memory of a GPU. In a container its number may be one of the host's.
+struct GpuProcess {
+  int64_t pid = 0;
+  std::optional<int64_t> bytes;  // absent where the driver does not tell
+};
+
 // One GPU of the machine, visible or not.
 struct PhysicalGpu {
   int index = 0;               // in the order of the PCI bus, as nvidia-smi counts
@@ -36,6 +42,7 @@ struct PhysicalGpu {
   std::string name, uuid, pci_bus_id;
   int compute_capability = 0;  // major * 10 + minor
   int64_t total_bytes = 0, used_bytes = 0, free_bytes = 0;
+  std::optional<std::vector<GpuProcess>> processes;  // absent where the driver does not list them
 };
 
 struct GpuList {

@@ -37,6 +37,7 @@ GpuList list_gpus() {
     row.total_bytes = memory.total;
     row.used_bytes = memory.used;
     row.free_bytes = memory.free;
+    row.processes = nvml->processes(gpu);
     const auto found = std::find_if(visible.begin(), visible.end(), [&](const std::string& id) {
       return cuda::same_pci_bus_id(id, row.pci_bus_id);
     });

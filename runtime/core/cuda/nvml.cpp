@@ -12,7 +12,7 @@ namespace {
 
 // From NVIDIA's nvml.h, whose binary interface does not change under these names. The toolkit need not be
 // there, so the header cannot be asked.
-constexpr int kSuccess = 0;
+constexpr int kSuccess = 0, kInsufficientSize = 7;
 constexpr unsigned kTextBytes = 96;
 constexpr unsigned long long kNotAvailable = ~0ull;
 
@@ -41,6 +41,29 @@ std::string text(F* function, Arguments... arguments) {
   return function(arguments..., buffer, kTextBytes) == kSuccess ? buffer : "";
 }
 
+using ListProcesses = int(void* gpu, unsigned* count, ProcessV3* processes);
+
+// The rows that `list` writes; nothing when it cannot.
+std::optional<std::vector<ProcessV3>> rows_of(ListProcesses* list, void* gpu) {
+  std::vector<ProcessV3> rows(64);
+  for (;;) {
+    auto count = static_cast<unsigned>(rows.size());
+    const int status = list(gpu, &count, rows.data());
+    if (status == kInsufficientSize && count > 0) {
+      rows.resize(2 * std::max<size_t>(count, rows.size()));  // more may have come by the next call
+      continue;
+    }
+    if (status != kSuccess) return std::nullopt;
+    rows.resize(count);
+    return rows;
+  }
+}
+
+std::optional<int64_t> bytes_of(const ProcessV3& row) {
+  if (row.used_bytes == kNotAvailable) return std::nullopt;
+  return static_cast<int64_t>(row.used_bytes);
+}
+
 }  // namespace
 
 struct Nvml::Functions {
@@ -54,7 +77,8 @@ struct Nvml::Functions {
   int (*pci)(Gpu, PciV3*);
   int (*capability)(Gpu, int*, int*);
   int (*memory)(Gpu, MemoryV2*);
-  int (*processes)(Gpu, unsigned*, ProcessV3*);
+  ListProcesses* processes;
+  ListProcesses* drawing_processes;  // null where the library has none
 };
 
 Nvml::Nvml() {
@@ -70,6 +94,7 @@ Nvml::Nvml() {
       library.find("nvmlDeviceGetCudaComputeCapability", f.capability) &&
       library.find("nvmlDeviceGetMemoryInfo_v2", f.memory) &&
       library.find("nvmlDeviceGetComputeRunningProcesses_v3", f.processes);
+  library.find("nvmlDeviceGetGraphicsRunningProcesses_v3", f.drawing_processes);
   if (complete && f.init() == kSuccess) functions_ = &f;
 }
 
@@ -126,14 +151,33 @@ std::optional<Nvml::Memory> Nvml::memory(Gpu gpu) const {
 }
 
 std::optional<int64_t> Nvml::own_bytes(Gpu gpu) const {
-  std::vector<ProcessV3> processes(64);
-  auto count = static_cast<unsigned>(processes.size());
-  if (functions_->processes(gpu, &count, processes.data()) != kSuccess) return std::nullopt;
+  const auto rows = rows_of(functions_->processes, gpu);
+  if (!rows) return std::nullopt;
   const auto own = static_cast<unsigned>(getpid());
-  const auto end = processes.begin() + count;
-  const auto found = std::find_if(processes.begin(), end, [&](const ProcessV3& p) { return p.pid == own; });
-  if (found == end || found->used_bytes == kNotAvailable) return std::nullopt;
-  return static_cast<int64_t>(found->used_bytes);
+  const auto found =
+      std::find_if(rows->begin(), rows->end(), [&](const ProcessV3& row) { return row.pid == own; });
+  return found == rows->end() ? std::nullopt : bytes_of(*found);
+}
+
+std::optional<std::vector<GpuProcess>> Nvml::processes(Gpu gpu) const {
+  auto rows = rows_of(functions_->processes, gpu);
+  if (!rows) return std::nullopt;
+  if (functions_->drawing_processes != nullptr) {
+    const auto drawing = rows_of(functions_->drawing_processes, gpu).value_or(std::vector<ProcessV3>{});
+    rows->insert(rows->end(), drawing.begin(), drawing.end());
+  }
+  std::vector<GpuProcess> result;
+  for (const ProcessV3& row : *rows) {
+    // One that computes and draws is in both lists, with all that it holds in each.
+    const auto same = std::find_if(result.begin(), result.end(),
+                                   [&](const GpuProcess& process) { return process.pid == row.pid; });
+    if (same == result.end()) {
+      result.push_back({static_cast<int64_t>(row.pid), bytes_of(row)});
+    } else if (const auto bytes = bytes_of(row)) {
+      same->bytes = std::max(*bytes, same->bytes.value_or(0));
+    }
+  }
+  return result;
 }
 
 bool same_pci_bus_id(std::string_view a, std::string_view b) {

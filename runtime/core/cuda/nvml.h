@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/core/cuda/devices.h"
+
 namespace headroom::cuda {
 
 class Nvml {
@@ -36,6 +38,8 @@ class Nvml {
   // What this process holds of the GPU; nothing where the library cannot tell (in some containers, on some
   // systems).
   std::optional<int64_t> own_bytes(Gpu gpu) const;
+  // All processes that compute or draw on it, each once; nothing where the library does not tell.
+  std::optional<std::vector<GpuProcess>> processes(Gpu gpu) const;
 
  private:
   Nvml();

@@ -1,0 +1,90 @@
+#include "tools/who/account.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "runtime/core/bytes.h"
+#include "runtime/core/errors.h"
+#include "tools/who/formats.h"
+#include "tools/who/held_device.h"
+#include "tools/who/process.h"
+
+namespace headroom::who {
+namespace {
+
+// Total = free + ours + others + unaccounted, by what the account's fields say.
+void expect_balanced(const Account& account) {
+  EXPECT_EQ(account.total_bytes, account.free_bytes + account.ours.total_bytes() + account.others_bytes() +
+                                     account.unaccounted_bytes());
+}
+
+TEST(WhoHoldsMemory, AShortfallIsNegativeAndNotHuge) {
+  PhysicalGpu gpu;
+  gpu.ordinal = 0;
+  gpu.total_bytes = 10 * kGiB;
+  gpu.free_bytes = 9 * kGiB;
+  gpu.processes = std::vector<GpuProcess>{{.pid = -1, .bytes = 3 * kGiB}};  // claims more than is in use
+  const Account account = account_of(gpu, {});
+  expect_balanced(account);
+  EXPECT_EQ(account.unaccounted_bytes(), -2 * kGiB);
+  EXPECT_NE(to_json({{account}, {}, {}}, -1).find("\"unaccounted_bytes\":-2147483648"), std::string::npos);
+  EXPECT_NE(to_text({{account}, {}, {}}).find("-2048.0"), std::string::npos);
+}
+
+TEST(WhoHoldsMemory, TheLargestProcessComesFirstAndThisOneIsNotAmongOthers) {
+  PhysicalGpu gpu;
+  gpu.total_bytes = 10 * kGiB;
+  gpu.free_bytes = 4 * kGiB;
+  gpu.processes = std::vector<GpuProcess>{
+      {.pid = -1, .bytes = kGiB}, {.pid = getpid(), .bytes = 2 * kGiB}, {.pid = -2, .bytes = 3 * kGiB}};
+  const Account account = account_of(gpu, {.context_bytes = 2 * kGiB});
+  ASSERT_EQ(account.others.size(), 2u);
+  EXPECT_EQ(account.others[0].pid, -2);
+  EXPECT_EQ(account.unaccounted_bytes(), 0);
+  expect_balanced(account);
+}
+
+TEST(WhoHoldsMemory, WhatTheDriverDoesNotTellIsUnaccountedAndSaid) {
+  PhysicalGpu gpu;
+  gpu.total_bytes = 10 * kGiB;
+  gpu.free_bytes = 4 * kGiB;
+  gpu.processes = std::vector<GpuProcess>{{.pid = -1, .bytes = {}}};
+  const Account silent = account_of(gpu, {});
+  EXPECT_EQ(silent.unaccounted_bytes(), 6 * kGiB);
+  EXPECT_NE(to_json({{silent}, {}, {}}, -1).find("\"bytes\":null"), std::string::npos);
+  gpu.processes.reset();
+  EXPECT_NE(to_text({{account_of(gpu, {})}, {}, {}}).find("lists no processes"), std::string::npos);
+}
+
+TEST(WhoHoldsMemory, OfASimulatedGpuEveryByteIsSomebodys) {
+  for (const DeviceProfile& profile : device_profiles()) {
+    const HeldDevice device({.device = "sim:" + profile.name}, 100 * kMiB);
+    ASSERT_EQ(device.failure(), "") << profile.name;
+    const Account account = device.account();
+    expect_balanced(account);
+    EXPECT_EQ(account.unaccounted_bytes(), 0) << profile.name;
+    EXPECT_EQ(account.ours.context_bytes, profile.context_bytes);
+    EXPECT_EQ(account.ours.context_bytes + account.ours.libraries_bytes, profile.overhead_bytes());
+    EXPECT_GE(account.ours.live_bytes, 100 * kMiB);
+    EXPECT_EQ(account.others_bytes(), profile.others_bytes);
+  }
+}
+
+TEST(WhoHoldsMemory, WhatCouldNotBeTakenIsSaidAndTheRestIsShown) {
+  const HeldDevice device({.device = "sim", .strategy = "grab-all"}, 0);
+  EXPECT_NE(device.failure(), "");
+  EXPECT_EQ(device.exit_code(), kExitLibraryFailure);
+  const Account account = device.account();
+  expect_balanced(account);
+  EXPECT_EQ(account.unaccounted_bytes(), 0);
+  EXPECT_GT(account.ours.cached_bytes, kGiB);
+}
+
+TEST(WhoHoldsMemory, AStrangerIsNotTakenForTheProcessOfADriver) {
+  EXPECT_EQ(find_process(-1).user, "");
+  // This process is there and has no GPU: a container's number for somebody else.
+  EXPECT_EQ(find_process(getpid()).command, "");
+}
+
+}  // namespace
+}  // namespace headroom::who

@@ -1,0 +1,64 @@
+// headroom who as a user meets it.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/run_shell.h"
+
+namespace headroom {
+namespace {
+
+Outcome run(const std::string& arguments) {
+  const ScratchFolder folder;
+  return run_shell(folder, HEADROOM_COMMAND " who " + arguments);
+}
+
+int64_t sum_of(const nlohmann::json& device) {
+  int64_t bytes = device["free_bytes"].get<int64_t>() + device["unaccounted_bytes"].get<int64_t>();
+  for (const auto& part : device["ours"]) bytes += part.get<int64_t>();
+  for (const auto& holder : device["others"])
+    bytes += holder["bytes"].is_null() ? 0 : holder["bytes"].get<int64_t>();
+  return bytes;
+}
+
+TEST(HeadroomWho, EveryDeviceAddsUpOnAnyMachine) {
+  for (const char* arguments :
+       {"--json", "--json --device sim", "--json --device sim:card-6gb --strategy grab-all"}) {
+    const Outcome outcome = run(arguments);
+    ASSERT_EQ(outcome.code, 0) << outcome.errors;
+    const nlohmann::json json = nlohmann::json::parse(outcome.out);
+    ASSERT_FALSE(json["devices"].empty());
+    for (const auto& device : json["devices"]) EXPECT_EQ(sum_of(device), device["total_bytes"]) << device;
+  }
+}
+
+TEST(HeadroomWho, WatchingPrintsOneLineOfJsonForEachLook) {
+  const Outcome outcome = run("--device sim --watch --every 0.1 --times 2 --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  ASSERT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 2);
+  EXPECT_EQ(nlohmann::json::parse(outcome.out.substr(0, outcome.out.find('\n')))["devices"].size(), 1u);
+}
+
+TEST(HeadroomWho, TheVerdictIsFirstAndTheNextCommandLast) {
+  const Outcome outcome = run("--device sim --allocate 64MiB");
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  EXPECT_EQ(outcome.out.find("sim (simulated laptop-2gb): "), 0u);
+  EXPECT_NE(outcome.out.rfind("\nnext: headroom predict --device sim\n"), std::string::npos);
+}
+
+TEST(HeadroomWho, TooLittleMemoryHasItsExitCodeAndBadOptionsAreOneLine) {
+  EXPECT_EQ(run("--device sim --allocate 5GiB").code, 3);
+  for (const char* arguments : {"--device cpu", "--device sim --strategy nonesuch",
+                                "--device sim --others 9GiB", "--watch --every 0", "--device cuda:99"}) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments;
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
+  }
+}
+
+}  // namespace
+}  // namespace headroom

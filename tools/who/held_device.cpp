@@ -1,0 +1,87 @@
+#include "tools/who/held_device.h"
+
+#include <algorithm>
+
+#include "runtime/core/errors.h"
+#include "runtime/core/sim/simulated_gpu.h"
+
+namespace headroom::who {
+namespace {
+
+// The GPU's place among those of the machine; null when the management library has none of it.
+const PhysicalGpu* find_gpu(const GpuList& list, int ordinal) {
+  const auto at = std::find_if(list.gpus.begin(), list.gpus.end(),
+                               [&](const PhysicalGpu& gpu) { return gpu.ordinal == ordinal; });
+  return at == list.gpus.end() ? nullptr : &*at;
+}
+
+// Nothing is computed, so a simulated GPU needs none of the host's memory.
+std::unique_ptr<Device> make(const RuntimeOptions& options) {
+  if (std::optional<DeviceProfile> profile = simulated_profile(options)) {
+    return std::make_unique<SimulatedGpu>(std::move(*profile), 0, Backing::kNone);
+  }
+  return make_device(options);
+}
+
+}  // namespace
+
+HeldDevice::HeldDevice(const RuntimeOptions& options, int64_t live_bytes)
+    : device_name_(options.device),
+      live_bytes_(live_bytes),
+      device_(make(options)),
+      is_resized_(options.device_memory_bytes || options.others_bytes) {
+  try {
+    take(options);
+  } catch (const InvalidArgument&) {
+    throw;
+  } catch (const Error& error) {
+    failure_ = error.what();
+    exit_code_ = headroom::exit_code(error);
+  }
+}
+
+void HeldDevice::take(const RuntimeOptions& options) {
+  device_->initialise();
+  context_bytes_ = device_->memory().info().process;
+  allocator_ = make_allocator(options.strategy_settings(), *device_);
+  for (const Library library : {Library::kBlas, Library::kDnn}) device_->start_library(library);
+  for (const Library library : {Library::kNone, Library::kBlas, Library::kDnn}) {
+    device_->load_module("", library);
+  }
+  if (live_bytes_ > 0) block_ = allocator_->allocate(live_bytes_);
+}
+
+HeldDevice::~HeldDevice() {
+  if (block_ != nullptr) allocator_->deallocate(block_, live_bytes_);
+}
+
+Account HeldDevice::account() const {
+  const MemoryInfo info = device_->memory().info();
+  Ours ours{.context_bytes = context_bytes_};
+  if (allocator_ != nullptr) {
+    const Statistics now = allocator_->statistics();
+    ours.live_bytes = now.allocated.current;
+    ours.cached_bytes = now.reserved.current - now.allocated.current;
+  }
+  ours.libraries_bytes = info.process - ours.total_bytes();
+  Account account;
+  const bool simulated = device_->kind() == DeviceKind::kSimulatedGpu;
+  if (device_->kind() == DeviceKind::kCuda && !is_resized_) {
+    const GpuList list = list_gpus();
+    if (const PhysicalGpu* gpu = find_gpu(list, *cuda_ordinal(device_name_))) {
+      account = account_of(*gpu, ours);
+    }
+  }
+  if (account.others.empty() && (simulated || is_resized_) && info.others > 0) {
+    account.others.push_back({.pid = {}, .user = {}, .command = {}, .bytes = info.others});
+  }
+  account.device = device_name_;
+  account.name = device_->description();
+  account.simulated = simulated;
+  account.total_bytes = info.total;
+  account.free_bytes = info.free;
+  account.ours = ours;
+  return account;
+}
+
+}  // namespace headroom::who
