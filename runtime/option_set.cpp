@@ -204,7 +204,7 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
     app.add_option(arguments_.name, *arguments_.target, arguments_.help)
         ->type_name("")
         ->required(arguments_.required)
-        ->expected(arguments_.required ? 1 : 0, kMostValues)
+        ->expected(1, kMostValues)
         ->take_all();
   }
   try {
