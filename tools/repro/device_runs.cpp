@@ -1,4 +1,4 @@
-// B: four 2080 Ti, some of them full.
+// B: four 2080 Ti, some of them hidden or full; and what of A is about several GPUs.
 
 #include <fmt/format.h>
 
@@ -9,6 +9,7 @@
 #include "runtime/core/errors.h"
 #include "runtime/core/sim/simulated_gpu.h"
 #include "runtime/runtime.h"
+#include "tools/repro/environment.h"
 #include "tools/repro/runs.h"
 #include "tools/workload/child.h"
 
@@ -16,6 +17,21 @@ namespace headroom {
 namespace {
 
 constexpr std::string_view kCard = "rtx-2080ti";
+constexpr const char* kMachine = "sim:four-2080ti";
+constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
+
+// Makes the device ready; of a refusal what is said before the first `end`.
+void note_use(Measured& measured, Runtime& runtime, std::string_view device, char end) {
+  try {
+    runtime.device(device);
+    measured.add("outcome", "ok");
+  } catch (const InvalidArgument& error) {
+    const std::string message = error.what();
+    measured.add("outcome", "refused");
+    measured.add("message", message.substr(0, message.find(end)));
+    measured.lines.push_back(message);
+  }
+}
 
 std::string line_of(const Device& device, const MemoryInfo& info) {
   return fmt::format("{}  {}  {} total, {} free", device.name(), device.description(),
@@ -78,6 +94,50 @@ Measured come_to_full_card(const Place& place) {
 
 }  // namespace
 
+Measured run_a8(const Place& place) {
+  const Environment all_visible(kVisible, nullptr);
+  Runtime runtime({.device = kMachine, .strategy = "grab-all"});
+  runtime.set_memory_growth(0, true);
+  if (place.cured) {
+    for (int gpu = 1; gpu < 4; ++gpu) runtime.set_memory_growth(gpu, true);
+  }
+  Measured measured;
+  note_use(measured, runtime, "/GPU:0", ':');
+  return measured;
+}
+
+Measured run_a9(const Place&) {
+  Runtime runtime({.device = "sim:rtx-2080ti", .virtual_devices = "0:1GiB,1GiB"});
+  Measured measured;
+  measured.add("counts", count_line(runtime.devices()));
+  Allocator& first = runtime.allocator("/GPU:0");
+  Allocator& second = runtime.allocator("/GPU:1");
+  void* all = first.allocate(kGiB);
+  try {
+    first.deallocate(first.allocate(kMiB), kMiB);
+    measured.add("beyond_the_first", "ok");
+  } catch (const OutOfMemory& error) {
+    measured.add("beyond_the_first", "out_of_memory");
+    measured.lines.emplace_back(error.what());
+  }
+  second.deallocate(second.allocate(kGiB), kGiB);
+  measured.add("second_beside_it", "ok");
+  first.deallocate(all, kGiB);
+  return measured;
+}
+
+Measured run_b1(const Place& place) {
+  const Environment visible(kVisible, "1,2");
+  Runtime runtime({.device = kMachine});
+  Measured measured;
+  measured.lines = mapping_lines(runtime.devices());
+  for (const std::string& line : measured.lines) {
+    measured.add(fmt::format("mapping_{}", measured.figures.size()), line.substr(0, line.find(',')));
+  }
+  note_use(measured, runtime, place.cured ? "/gpu:1" : "/gpu:2", ',');
+  return measured;
+}
+
 Measured run_b2(const Place& place) {
   return place.is_sim() ? list_simulated(!place.cured) : come_to_full_card(place);
 }
@@ -109,6 +169,24 @@ Measured run_b4(const Place& place) {
       measured.lines.emplace_back(error.what());
     }
   }
+  return measured;
+}
+
+Measured run_b5(const Place&) {
+  Measured measured;
+  {
+    const Environment two_visible(kVisible, "0,1");
+    Runtime runtime({.device = kMachine});
+    const int64_t limits[] = {kGiB, kGiB};
+    runtime.set_virtual_devices(0, limits);
+    measured.add("first_of_two_split", count_line(runtime.devices()));
+    measured.lines = mapping_lines(runtime.devices());
+  }
+  const Environment all_visible(kVisible, nullptr);
+  Runtime runtime({.device = kMachine});
+  const int first[] = {0};
+  runtime.set_visible_devices(first);
+  measured.add("first_of_four_visible", count_line(runtime.devices()));
   return measured;
 }
 

@@ -14,10 +14,15 @@ Measured run_a4(const Place& place);
 Measured run_a5(const Place& place);
 Measured run_a6(const Place& place);
 Measured run_a7(const Place& place);
+// Of several or virtual GPUs (device_runs.cpp).
+Measured run_a8(const Place& place);
+Measured run_a9(const Place& place);
 
 // B: four 2080 Ti (device_runs.cpp).
+Measured run_b1(const Place& place);
 Measured run_b2(const Place& place);
 Measured run_b4(const Place& place);
+Measured run_b5(const Place& place);
 
 // C: PyTorch on a card of 6 GB (caching_runs.cpp).
 Measured run_c1(const Place& place);

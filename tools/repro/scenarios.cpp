@@ -56,9 +56,28 @@ constexpr Expected kA7[] = {
     {"outcome", "refused"},
     {"message", "memory growth must be set before /device:GPU:0 is initialised", kSim},
 };
+constexpr Expected kA8[] = {
+    {"outcome", "refused"},
+    {"message", "Memory growth cannot differ between GPU devices"},
+};
+constexpr Expected kA9[] = {
+    {"counts", "1 Physical GPU, 2 Logical GPUs"},
+    {"beyond_the_first", "out_of_memory"},
+    {"second_beside_it", "ok"},
+};
 constexpr Expected kWorks[] = {{"outcome", "ok"}};
 
 // B
+constexpr Expected kB1[] = {
+    {"mapping_0", "/device:GPU:0 -> device: 1"},
+    {"mapping_1", "/device:GPU:1 -> device: 2"},
+    {"outcome", "refused"},
+    {"message", "no device /device:GPU:2"},
+};
+constexpr Expected kB5[] = {
+    {"first_of_two_split", "2 Physical GPU, 3 Logical GPUs"},
+    {"first_of_four_visible", "4 Physical GPUs, 1 Logical GPU"},
+};
 constexpr Expected kB2[] = {
     {"outcome", "library_failure"},
     {"message",
@@ -153,6 +172,21 @@ constexpr Scenario kScenarios[] = {
     {"A7", "Growth that is set too late",
      "Memory growth is asked for when the GPU is initialised already: TensorFlow's RuntimeError.", kA7,
      run_a7, "set it before the first use of the device", kWorks},
+    {"A8", "Growth that differs between GPUs",
+     "Memory growth is set for the first of four GPUs only: TensorFlow's ValueError.", kA8, run_a8,
+     "set it for all that are visible", kWorks, kSim},
+    {"A9",
+     "Two logical devices on one GPU",
+     "Two of 1024 MiB on one physical GPU: each has a pool of its own, and what one holds is no part of the "
+     "other.",
+     kA9,
+     run_a9,
+     "",
+     {},
+     kSim},
+    {"B1", "Visible devices are renumbered",
+     "CUDA_VISIBLE_DEVICES=1,2 of four: they become /device:GPU:0 and /device:GPU:1, and /gpu:2 is an error.",
+     kB1, run_b1, "the names of the mapping: physical GPU 2 is /GPU:1", kWorks, kSim},
     {"B2", "A listing that initialises full GPUs",
      "Others hold GPUs 2 and 3 of four 2080 Ti; a listing that makes a context on each dies at the third.",
      kB2, run_b2, "list without a context: headroom devices", kB2Cured},
@@ -160,6 +194,14 @@ constexpr Scenario kScenarios[] = {
      "per_process_gpu_memory_fraction = 0.4 takes that share at once; with allow_growth it is taken as "
      "needed, and remains the most.",
      kB4, run_b4},
+    {"B5",
+     "Physical and logical devices are counted",
+     "Two visible, the first split in two; and the first of four alone visible.",
+     kB5,
+     run_b5,
+     "",
+     {},
+     kSim},
     {"C1", "A small tensor shows 448 MiB",
      "PyTorch on a card of 6 GB: whatever is small takes a segment of 2 MiB beside the context.", kC1,
      run_c1},

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstdlib>
 #include <iterator>
 #include <optional>
 #include <sstream>
@@ -14,6 +13,7 @@
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 #include "runtime/start_op.h"
+#include "tools/repro/environment.h"
 #include "tools/repro/runs.h"
 
 namespace headroom {
@@ -108,22 +108,6 @@ Measured play_flashlight(const Place& place, const char* strategy) {
   pool->deallocate(small, kSmall);
   return measured;
 }
-
-// A variable of the environment, set while this lives.
-class Environment {
- public:
-  Environment(const char* name, const char* value) : name_(name) {
-    if (const char* before = std::getenv(name)) before_ = before;
-    setenv(name, value, 1);
-  }
-  ~Environment() { before_ ? setenv(name_, before_->c_str(), 1) : unsetenv(name_); }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-
- private:
-  const char* name_;
-  std::optional<std::string> before_;
-};
 
 }  // namespace
 
