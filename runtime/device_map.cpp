@@ -10,6 +10,7 @@
 
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
+#include "runtime/core/memory_ledger.h"
 
 namespace headroom {
 namespace {
@@ -80,10 +81,10 @@ void check_limits(const PhysicalGpu& gpu, const GpuSizes& limits) {
 }  // namespace
 
 std::vector<GpuSizes> parse_gpu_sizes(std::string_view text, std::string_view what) {
-  constexpr std::string_view kExample = "GPU:SIZE,SIZE, such as 0:1GiB,1GiB;1:2GiB";
+  constexpr std::string_view kExample = "GPU:SIZE,SIZE, such as 0:1GiB,1GiB/1:2GiB";
   std::vector<GpuSizes> result;
   if (text.empty()) return result;
-  for (const std::string_view part : split(text, ';')) {
+  for (const std::string_view part : split(text, '/')) {
     const size_t colon = part.find(':');
     if (colon == std::string_view::npos) {
       throw InvalidArgument(fmt::format("{}: '{}' has no sizes; write {}", what, part, kExample));
@@ -185,7 +186,7 @@ std::vector<PhysicalGpu> simulated_gpus(const DeviceProfile& profile, std::span<
     PhysicalGpu& gpu = gpus[i];
     gpu.index = static_cast<int>(i);
     gpu.ordinal = gpu.index;
-    gpu.name = profile.description;
+    gpu.name = profile.model.empty() ? "simulated " + profile.name : profile.model;
     gpu.pci_bus_id = fmt::format("0000:{:02x}:00.0", i + 1);
     gpu.compute_capability = profile.compute_capability;
     gpu.total_bytes = profile.total_bytes;
@@ -195,14 +196,11 @@ std::vector<PhysicalGpu> simulated_gpus(const DeviceProfile& profile, std::span<
     if (static_cast<size_t>(sizes.gpu) >= gpus.size() || sizes.bytes.size() != 1) {
       throw InvalidArgument(fmt::format("others-by-gpu: one size for each of GPUs 0 to {}", gpus.size() - 1));
     }
-    PhysicalGpu& gpu = gpus[static_cast<size_t>(sizes.gpu)];
-    if (sizes.bytes.front() > gpu.total_bytes) {
-      throw InvalidArgument(fmt::format("others cannot hold {} of a device of {}",
-                                        format_bytes(sizes.bytes.front()), format_bytes(gpu.total_bytes)));
-    }
-    gpu.used_bytes = sizes.bytes.front();
+    gpus[static_cast<size_t>(sizes.gpu)].used_bytes = sizes.bytes.front();
   }
-  for (PhysicalGpu& gpu : gpus) gpu.free_bytes = gpu.total_bytes - gpu.used_bytes;
+  for (PhysicalGpu& gpu : gpus) {
+    gpu.free_bytes = MemoryLedger(gpu.total_bytes, gpu.used_bytes).info().free;  // refuses more than all
+  }
 
   if (cuda_visible_devices == nullptr || gpus.size() == 1) return gpus;
   for (PhysicalGpu& gpu : gpus) gpu.ordinal.reset();

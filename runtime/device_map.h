@@ -23,7 +23,7 @@ struct GpuSizes {
   bool operator==(const GpuSizes&) const = default;
 };
 
-// "0:1024MiB,1024MiB;1:2GiB" and "1,2", or "none" for an empty list of numbers. Throw InvalidArgument naming
+// "0:1024MiB,1024MiB/1:2GiB" and "1,2", or "none" for an empty list of numbers. Throw InvalidArgument naming
 // `what` for anything else and for a GPU that stands there twice.
 std::vector<GpuSizes> parse_gpu_sizes(std::string_view text, std::string_view what);
 std::vector<int> parse_gpu_numbers(std::string_view text, std::string_view what);

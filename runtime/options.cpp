@@ -119,7 +119,7 @@ void add_device_options(OptionSet& set, RuntimeOptions& options) {
                 &options.others_bytes);
   set.add_bytes("context", "Memory that the simulated GPU's context takes", &options.context_bytes);
   set.add_text("others-by-gpu",
-               "The same as --others for some GPUs of a simulated machine, such as 2:11000MiB;3:11000MiB",
+               "The same as --others for some GPUs of a simulated machine, such as 2:11000MiB/3:11000MiB",
                &options.others_by_gpu);
   set.add_text("visible-devices", "GPUs to use, such as 1,2, or none; they become /GPU:0, /GPU:1",
                &options.visible_devices);

@@ -37,7 +37,7 @@ struct RuntimeOptions {
   std::optional<int64_t> others_bytes = {};
   std::optional<int64_t> context_bytes = {};
   int64_t gpus = 0;                // of the simulated machine; the profile's when 0
-  std::string others_by_gpu = {};  // "2:11000MiB;3:11000MiB"
+  std::string others_by_gpu = {};  // "2:11000MiB/3:11000MiB"
 
   std::string visible_devices = {};  // "1,2" or "none", CUDA's numbers; all that CUDA shows when empty
   std::string virtual_devices = {};  // "0:1024MiB,1024MiB": their limits, by the number of the GPU

@@ -288,6 +288,7 @@ std::unique_ptr<Recording> Session::record(const std::vector<int>& nodes, int64_
 void Session::run(int64_t steps) {
   if (steps < 1) throw InvalidArgument(fmt::format("a run of {} steps", steps));
   try {
+    variables_.device().initialise();  // makes it the current GPU of this thread, which may have used another
     if (has_arena(plan_.mode)) {
       run_arena(steps);
     } else {

@@ -50,7 +50,7 @@ std::optional<std::string> device_option(const Listing& listing, int physical) {
 std::string as_given(const RuntimeOptions& options) {
   std::string words;
   const auto add = [&](std::string_view name, const std::string& value) {
-    if (!value.empty()) words += fmt::format(" --{} '{}'", name, value);
+    if (!value.empty()) words += fmt::format(" --{} {}", name, value);
   };
   add("gpus", options.gpus > 0 ? fmt::format("{}", options.gpus) : "");
   add("visible-devices", options.visible_devices);
@@ -170,6 +170,9 @@ Listing list_devices(const RuntimeOptions& options) {
   if (!is_real(listing) || listing.list.problem.empty() || is_cut) {
     listing.map = find_devices(options);
     listing.list.gpus = listing.map.physical;
+    // A number that was given must be that of a device; the first need not be there to list the others.
+    const DeviceName named = default_device(options);
+    if (named.ordinal > 0) listing.map.find(named);
   }
   return listing;
 }

@@ -113,6 +113,10 @@ TEST(DeviceMap, WhatDoesNotFitTheMachineIsRefused) {
   EXPECT_NE(cut({{2, {kGiB}}}).find("GPU 2: it is not visible (visible-devices=0,1)"), std::string::npos);
   EXPECT_NE(cut({{0, {6 * kGiB, 6 * kGiB}}}).find("together above its 10.76 GiB"), std::string::npos);
   EXPECT_NE(cut({{0, {kGiB, 0}}}).find("above 0 bytes"), std::string::npos);
+  DeviceProfile full = find_profile("four-2080ti");
+  full.others_bytes = full.total_bytes + 1;
+  EXPECT_NE(refusal([&] { simulated_gpus(full, {}, nullptr); }).find("others cannot hold"),
+            std::string::npos);
   EXPECT_NE(refusal([] { four(nullptr, {{4, {kGiB}}}); }).find("GPUs 0 to 3"), std::string::npos);
   EXPECT_NE(refusal([] {
               four(nullptr, {{1, {12 * kGiB}}});
@@ -121,13 +125,13 @@ TEST(DeviceMap, WhatDoesNotFitTheMachineIsRefused) {
 }
 
 TEST(DeviceMap, ListsOfGpusAreReadOrRefusedInOneLine) {
-  EXPECT_EQ(parse_gpu_sizes("0:1GiB,512MiB;3:1", "x"),
+  EXPECT_EQ(parse_gpu_sizes("0:1GiB,512MiB/3:1", "x"),
             (std::vector<GpuSizes>{{0, {kGiB, 512 * kMiB}}, {3, {1}}}));
   EXPECT_TRUE(parse_gpu_sizes("", "x").empty());
   EXPECT_EQ(parse_gpu_numbers("2,0", "x"), (std::vector<int>{2, 0}));
   EXPECT_TRUE(parse_gpu_numbers("none", "x").empty());
   for (const char* text :
-       {"0", ":1GiB", "a:1GiB", "0:", "0:1GiB,", "0:1GiB;", "-1:1GiB", "0:1GiB;0:1GiB", "0:-1"}) {
+       {"0", ":1GiB", "a:1GiB", "0:", "0:1GiB,", "0:1GiB/", "-1:1GiB", "0:1GiB/0:1GiB", "0:-1"}) {
     EXPECT_TRUE(refusal([&] { parse_gpu_sizes(text, "x"); }).starts_with("x: ")) << text;
   }
   for (const char* text : {"", "1,", ",1", "-1", "1.0", "99999999999", "1 2"}) {

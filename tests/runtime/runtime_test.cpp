@@ -40,7 +40,7 @@ TEST(RuntimeDevices, VirtualDevicesShareTheCardAndKeepTheirOwnLimits) {
 
 TEST(RuntimeDevices, AreMadeOnlyWhenTheyAreUsed) {
   // GPUs 2 and 3 are full: no context fits there.
-  Runtime runtime({.device = "sim:four-2080ti", .others_by_gpu = "2:11019MiB;3:11019MiB"});
+  Runtime runtime({.device = "sim:four-2080ti", .others_by_gpu = "2:11019MiB/3:11019MiB"});
   EXPECT_EQ(runtime.devices().logical.size(), 4u);
   EXPECT_FALSE(runtime.initialised());
   EXPECT_NO_THROW(runtime.device("/GPU:1"));

@@ -90,7 +90,7 @@ TEST(HeadroomDevices, CountsAndMapsTheGpusOfASimulatedMachine) {
 
 TEST(HeadroomDevices, ListsGpusThatAreFull) {
   const Outcome outcome =
-      run("devices --device sim:four-2080ti --others-by-gpu '2:11554717696;3:11554717696' --json");
+      run("devices --device sim:four-2080ti --others-by-gpu 2:11554717696/3:11554717696 --json");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   const nlohmann::json json = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(json["gpus"][2]["free_bytes"], 0);
@@ -98,6 +98,7 @@ TEST(HeadroomDevices, ListsGpusThatAreFull) {
 }
 
 TEST(HeadroomDevices, AGpuThatIsNotThereIsOneLine) {
+  EXPECT_EQ(run("devices --device sim:four-2080ti:4").code, 2);
   const Outcome outcome = run("devices --device sim:four-2080ti --visible-devices 1,4");
   EXPECT_EQ(outcome.code, 2);
   EXPECT_EQ(outcome.out, "");

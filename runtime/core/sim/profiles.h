@@ -23,6 +23,7 @@ struct LibraryProfile {
 struct DeviceProfile {
   std::string name;
   std::string description;
+  std::string model = {};      // as the driver names it; unknown when empty
   int gpus = 1;                // of the machine, all alike
   int compute_capability = 0;  // major * 10 + minor
   int64_t total_bytes = 0;
