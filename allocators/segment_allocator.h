@@ -33,8 +33,9 @@ class SegmentAllocator : public Allocator {
   // The blocks of a store from this one on.
   std::vector<SnapshotBlock> blocks_from(const BlockStore& store, Index block) const;
 
-  // The number of a stream as the last user of a block.
+  // The number of a stream as the last user of a block, and back.
   int32_t user_of(Stream stream);
+  Stream stream_of_user(int32_t user) const { return streams_[static_cast<size_t>(user)]; }
   // Makes `stream` start after whoever used a block last: to be called before it is handed out there.
   void follow_user(int32_t user, Stream stream);
 

@@ -10,10 +10,12 @@
 #include "allocators/caching_allocator.h"
 #include "allocators/direct_allocator.h"
 #include "allocators/mapped_allocator.h"
+#include "allocators/packed_allocator.h"
 #include "allocators/plugin_allocator.h"
 #include "allocators/pool_allocator.h"
 #include "allocators/recorder.h"
 #include "allocators/stream_ordered_allocator.h"
+#include "allocators/trace/read_trace.h"
 #include "allocators/two_ended_allocator.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/faulty/faulty_device.h"
@@ -113,6 +115,20 @@ std::unique_ptr<Allocator> make_stream_ordered(const StrategySettings& settings,
       threshold ? parse_bytes(*threshold, "release_threshold") : std::numeric_limits<int64_t>::max());
 }
 
+std::unique_ptr<Allocator> make_packed(const StrategySettings& settings, Device& device) {
+  RequestPlan plan;
+  if (const auto path = settings.options.text("trace")) {
+    const std::vector<Trace> traces = read_traces(std::string(*path));
+    if (traces.size() > 1) {
+      throw InvalidArgument(
+          fmt::format("{}: has traces of {} devices, a plan is for one", *path, traces.size()));
+    }
+    plan = plan_requests(traces[0]);
+  }
+  return std::make_unique<PackedAllocator>(device, settings.name, asked_limit(settings, device),
+                                           std::make_shared<const RequestPlan>(std::move(plan)));
+}
+
 std::unique_ptr<Allocator> make_direct(const StrategySettings& settings, Device& device) {
   return std::make_unique<DirectAllocator>(device, settings.name, asked_limit(settings, device));
 }
@@ -151,6 +167,8 @@ constexpr Strategy kStrategies[] = {
      make_mapped, kMappedOptions},
     {"stream-ordered", "passes every request to the driver's own pool, as cudaMallocAsync does",
      make_stream_ordered, kStreamOrderedOptions},
+    {"packed", "gives a run that repeats a recorded one its memory at places planned in advance", make_packed,
+     kPackedOptions},
     {"direct", "asks the driver at every call and keeps nothing: the baseline", make_direct},
 };
 

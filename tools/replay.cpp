@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "allocators/packed_allocator.h"
 #include "allocators/strategy_text.h"
 #include "allocators/trace/read_trace.h"
 #include "runtime/core/bytes.h"
@@ -159,6 +160,18 @@ nlohmann::ordered_json to_json(const Row& row) {
   return json;
 }
 
+// A packed strategy that is given no recording repeats the one that is played; planned once for all
+// capacities.
+void plan_for(const Trace& trace, StrategySettings& settings) {
+  settings.options.require_known(settings.name, kPackedOptions);
+  settings.make = [plan = std::make_shared<const RequestPlan>(plan_requests(trace))](
+                      const StrategySettings& asked, Device& device) -> std::unique_ptr<Allocator> {
+    std::optional<Limit> limit;
+    if (asked.limit_bytes) limit = Limit{*asked.limit_bytes, asked.limit_scope};
+    return std::make_unique<PackedAllocator>(device, asked.name, limit, plan);
+  };
+}
+
 std::vector<Row> replay_all(const std::vector<Trace>& traces, const std::vector<std::string>& names,
                             const std::vector<int64_t>& capacities, const DeviceProfile& profile,
                             const Options& options) {
@@ -168,6 +181,7 @@ std::vector<Row> replay_all(const std::vector<Trace>& traces, const std::vector<
     for (const std::string& name : names) {
       StrategySettings settings = parse_strategy(name);
       if (!options.record.empty()) settings.record_path = options.record;
+      if (settings.name == "packed" && !settings.options.text("trace")) plan_for(trace, settings);
       const size_t first = rows.size();
       for (const int64_t capacity : capacities) {
         progress.next(fmt::format("{}: {} in {}", trace.name, name, format_bytes(capacity)));
