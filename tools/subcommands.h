@@ -9,6 +9,7 @@ int run_assert(int argc, char** argv);
 int run_compare(int argc, char** argv);
 int run_devices(int argc, char** argv);
 int run_diff(int argc, char** argv);
+int run_doctor(int argc, char** argv);
 int run_explain(int argc, char** argv);
 int run_fit(int argc, char** argv);
 int run_predict(int argc, char** argv);
