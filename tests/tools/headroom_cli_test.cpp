@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "runtime/core/cuda/devices.h"
 #include "runtime/core/sim/profiles.h"
@@ -28,6 +30,33 @@ TEST(HeadroomCommand, SaysWhatItCanDo) {
   EXPECT_EQ(nothing.code, 2);
   EXPECT_EQ(nothing.out, "");
   EXPECT_NE(nothing.errors.find("usage: headroom"), std::string::npos);
+}
+
+// The first words of the lines that `begin` leads, without it.
+std::vector<std::string> names_after(const std::string& text, const std::string& begin) {
+  std::vector<std::string> names;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(begin) || line.size() == begin.size() || line[begin.size()] == ' ') continue;
+    line.erase(0, begin.size());
+    names.push_back(line.substr(0, line.find_first_of(" `")));
+  }
+  return names;
+}
+
+TEST(HeadroomCommand, TheReadmeHasEverySubcommandInTheOrderOfTheHelp) {
+  const std::vector<std::string> helped = names_after(run("--help").out, "  ");
+  std::vector<std::string> told =
+      names_after(read_file(HEADROOM_SOURCE_DIR "/README.md", int64_t{1} << 20), "| `");
+  std::erase_if(told, [&](const std::string& name) {  // other tables
+    return name == "headroom" || name.find('/') != name.npos;
+  });
+  EXPECT_EQ(told, helped);
+  for (const std::string& name : helped) {
+    const Outcome outcome = run(name + " --help");
+    EXPECT_EQ(outcome.code, 0);
+    EXPECT_NE(outcome.out.find("\nExamples:\n"), std::string::npos) << name;
+  }
 }
 
 TEST(HeadroomCommand, UnknownWordsAreOneLineWithASuggestion) {
