@@ -59,7 +59,7 @@ void* Allocator::allocate(int64_t bytes, Stream stream, const MemoryUser& user) 
     notify(AllocatorEvent::Kind::kOutOfMemory, nullptr, bytes, stream, user);
     OutOfMemory error = out_of_memory(bytes);
     if (!user.op.empty() || !user.tensor.empty()) {
-      error.set_user(std::string(user.op), std::string(user.tensor));
+      error.set_user(std::string(user.op), std::string(user.tensor), std::string(user.source));
     }
     throw error;
   }
@@ -331,12 +331,17 @@ MemoryFacts Allocator::facts_now(int64_t requested_bytes) const {
   MemoryFacts facts;
   facts.requested = requested_bytes;
   facts.allocated = statistics_.allocated.current;
+  facts.asked = statistics_.requested.current;
   facts.reserved = reserved_now();
   facts.largest_free_block = largest_free_block();
   facts.device_free = info.free;
   facts.device_total = info.total;
   facts.others = info.others;
   facts.limit = limit_bytes();
+  if (limit_) {
+    facts.limit_is_reserve = limit_->is_reserve;
+    facts.limit_room = std::max<int64_t>(0, reservable_bytes());
+  }
   facts.strategy = name_;
   return facts;
 }

@@ -30,6 +30,7 @@ enum class LimitScope : uint8_t {
 struct Limit {
   int64_t bytes = 0;
   LimitScope scope = LimitScope::kPool;
+  bool is_reserve = false;  // nobody set it: it is what was free, less a reserve for libraries
 };
 
 // Who asks for memory and what for, for those who watch: the names of a node and a value, and the line of

@@ -151,7 +151,8 @@ Verdict replay(const Trace& trace, const StrategySettings& settings, Device& dev
   const auto events = static_cast<int64_t>(trace.events.size());
   const int64_t peak = trace.peak_event + 1;
   double fastest_ns = std::numeric_limits<double>::infinity();
-  Player player(trace, streams, *allocator, !settings.record_path.empty());
+  // Whoever made the allocator may watch it.
+  Player player(trace, streams, *allocator, !settings.record_path.empty() || settings.make);
   for (int64_t pass = 0; pass < passes && result.fits(); ++pass) {
     if (pass > 0) player.free_rest();
     // Statistics may cost much more than a call, so they are taken outside the time, and only once.

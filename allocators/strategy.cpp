@@ -65,7 +65,7 @@ Limit pool_limit(const StrategySettings& settings, Device& device) {
   }
   const int64_t reserve =
       settings.reserve_bytes.value_or(reserve_for_others_bytes(info.free, device.compute_capability()));
-  return {reserve < info.free ? info.free - reserve : info.free, LimitScope::kPool};
+  return {reserve < info.free ? info.free - reserve : info.free, LimitScope::kPool, true};
 }
 
 std::unique_ptr<Allocator> make_grab_all(const StrategySettings& settings, Device& device) {

@@ -164,6 +164,16 @@ void start_early(Runtime& runtime) {
   }
 }
 
+// The command with the smallest change that is proven to fit, where there is one.
+std::string next_command(const TrainResult& result, const Runtime& runtime, const OptionSet& set,
+                         Options& options) {
+  const TriedChange* change = result.report ? result.report->smallest() : nullptr;
+  if (change == nullptr || change->name == "device") return advice(result, runtime);
+  options.runtime = change->setting.options;
+  options.step.batch = change->setting.batch;
+  return fmt::format("train_mnist {}", fmt::join(set.words(OptionSet::Words::kChanged), " "));
+}
+
 int run(int argc, char** argv) {
   Options options;
   OptionSet set("train_mnist", "Trains a conv net on handwritten digits under a memory strategy.");
@@ -182,10 +192,12 @@ int run(int argc, char** argv) {
   start_early(runtime);
   const TrainingData data = loading.get();
   Progress progress(options, data.origin, out);
-  const TrainResult result =
+  TrainResult result =
       train(settings, data.training, data.test, runtime, [&](const StepReport& report) { progress(report); });
   const bool ok = result.outcome == "ok";
-  fmt::print(ok ? out : stderr, "{}next: {}\n", describe(result), advice(result, runtime));
+  explain_failure(settings, data.training, data.test, runtime, result);
+  fmt::print(ok ? out : stderr, "{}next: {}\n", describe(result),
+             next_command(result, runtime, set, options));
   if (options.json) fmt::print("{}\n", to_json(result));
   progress.finish();
   if (!ok) return result.outcome == "out_of_memory" ? kExitOutOfMemory : kExitLibraryFailure;

@@ -6,6 +6,7 @@
 
 #include "runtime/categories.h"
 #include "runtime/core/errors.h"
+#include "runtime/memory_users.h"
 #include "runtime/start_op.h"
 
 namespace headroom {
@@ -94,8 +95,7 @@ void Session::bind() {
   const auto nodes = static_cast<int64_t>(pure_.nodes.size() + updates_.nodes.size());
   steps_of_many_ = std::clamp<int64_t>(kMostNodes / std::max<int64_t>(1, nodes), 1, kMostSteps);
   if (!has_arena(plan_.mode) || plan_.buffers.empty()) return;
-  arena_ = variables_.allocator().allocate(
-      plan_.peak_bytes, {}, {{}, "the arena of the packed plan", {}, MemoryCategory::kActivations});
+  arena_ = variables_.allocator().allocate(plan_.peak_bytes, {}, user_of_arena());
   for (size_t id = 0; id < plan_.buffers.size(); ++id) {
     set_buffer(static_cast<int>(id), static_cast<std::byte*>(arena_) + plan_.buffers[id].offset_bytes);
   }
@@ -108,17 +108,7 @@ void Session::set_buffer(int id, void* pointer) {
 
 void Session::allocate(int id) {
   const Buffer& buffer = plan_.buffers[static_cast<size_t>(id)];
-  MemoryUser user{"copy to device", "workspace", {}, MemoryCategory::kWorkspace};
-  if (buffer.node >= 0) {
-    const Node& node = graph_.node(buffer.node);
-    user.op = node.name;
-    if (!node.outputs.empty()) user.source = graph_.value(node.outputs.front()).source;
-  }
-  if (buffer.owner >= 0) {
-    const ValueInfo& owner = graph_.value(buffer.owner);
-    user = {user.op, owner.name, owner.source, categories_[static_cast<size_t>(buffer.owner)]};
-  }
-  set_buffer(id, variables_.allocator().allocate(buffer.bytes, {}, user));
+  set_buffer(id, variables_.allocator().allocate(buffer.bytes, {}, user_of(buffer, graph_, categories_)));
 }
 
 void Session::deallocate(int id) noexcept {

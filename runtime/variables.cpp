@@ -5,6 +5,7 @@
 #include "runtime/categories.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
+#include "runtime/memory_users.h"
 
 namespace headroom {
 
@@ -15,9 +16,8 @@ Variables::Variables(const Graph& graph, Device& device, Allocator& allocator)
     for (int id : graph.variables()) {
       const ValueInfo& info = graph.value(id);
       const int64_t bytes = info.spec.bytes();
-      blocks_[static_cast<size_t>(id)] =
-          allocator.allocate(round_up(bytes, Allocator::kAlignment), {},
-                             {"variables", info.name, info.source, categories[static_cast<size_t>(id)]});
+      blocks_[static_cast<size_t>(id)] = allocator.allocate(round_up(bytes, Allocator::kAlignment), {},
+                                                            user_of_variable(id, graph, categories));
       if (bytes == 0 || info.initializer.kind == Initializer::Kind::kNone) continue;
       const std::vector<std::byte> initial = initial_value(info.initializer, info.name, info.spec);
       device.memory().copy_to_device(data(id), initial.data(), bytes);

@@ -5,11 +5,14 @@
 #include <fmt/format.h>
 
 #include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "allocators/trace/read_trace.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 #include "runtime/program.h"
+#include "tools/workload/explain_failure.h"
 #include "tools/workload/measure.h"
 
 namespace headroom {
@@ -17,17 +20,35 @@ namespace {
 
 constexpr int64_t kSteps = 10;
 
-void print_report(const Measurement& m, const std::string& workload, const WorkloadOptions& options) {
+using Report = std::optional<OutOfMemoryReport>;
+
+void print_report(const Measurement& m, const Report& report, const std::string& workload,
+                  const WorkloadOptions& options) {
   const RuntimeOptions& runtime = options.runtime;
   fmt::print("{}: {} under {} on {}, {} steps\n", m.outcome, workload, runtime.strategy, runtime.device,
              m.steps);
-  if (!m.error.empty()) fmt::print("{}\n", m.error);
+  if (report) {
+    fmt::print("{}", to_text(*report));
+  } else if (!m.error.empty()) {
+    fmt::print("{}\n", m.error);
+  }
   fmt::print("\npeaks in MiB\n{:>10} {:>10} {:>10} {:>10} {:>10} {:>13} {:>10}\n", "device", "process",
              "reserved", "allocated", "overhead", "fragmentation", "ms/step");
   fmt::print("{:>10} {:>10} {:>10} {:>10} {:>10} {:>13.3f} {:>10.3f}\n", format_mib(m.peak_device_bytes),
              format_mib(m.peak_process_bytes), format_mib(m.peak_reserved_bytes),
              format_mib(m.peak_allocated_bytes), format_mib(m.overhead_bytes), m.fragmentation,
              1e3 * m.seconds_per_step);
+}
+
+std::string next_command(const Report& report, const std::string& path, const WorkloadOptions& options) {
+  if (!path.empty()) return "headroom compare --trace " + path;
+  const TriedChange* change = report ? report->smallest() : nullptr;
+  if (change == nullptr) {
+    return fmt::format("headroom compare --net {} --batch {}", options.net, options.step.batch);
+  }
+  if (change->name == "device") return fmt::format("headroom devices  # for {}", change->what);
+  return fmt::format("headroom run {}",
+                     fmt::join(to_words(with_change(options, *change), OptionSet::Words::kChanged), " "));
 }
 
 int run(int argc, char** argv) {
@@ -58,14 +79,16 @@ int run(int argc, char** argv) {
     }
     result = measure(traces.front(), options.runtime, options.step.steps);
   }
+  const Report report = path.empty() ? explain_failure(options, result) : std::nullopt;
   if (json) {
-    fmt::print("{}\n", to_json(result));
+    auto object = nlohmann::ordered_json::parse(to_json(result));
+    object["out_of_memory"] =
+        report ? nlohmann::ordered_json::parse(to_json(*report)) : nlohmann::ordered_json();
+    fmt::print("{}\n", object.dump());
   } else {
-    print_report(result, path.empty() ? fmt::format("{}, batch {}", options.net, options.step.batch) : path,
-                 options);
-    fmt::print("\nnext: headroom compare {}\n",
-               path.empty() ? fmt::format("--net {} --batch {}", options.net, options.step.batch)
-                            : "--trace " + path);
+    print_report(result, report,
+                 path.empty() ? fmt::format("{}, batch {}", options.net, options.step.batch) : path, options);
+    fmt::print("\nnext: {}\n", next_command(report, path, options));
   }
   if (result.outcome == "ok") return kExitDone;
   return result.outcome == "out_of_memory" ? kExitOutOfMemory : kExitLibraryFailure;

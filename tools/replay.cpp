@@ -19,6 +19,7 @@
 #include "runtime/core/files.h"
 #include "runtime/core/sim/profiles.h"
 #include "runtime/option_set.h"
+#include "runtime/play_trace.h"
 #include "tools/replay_snapshot.h"
 #include "tools/subcommands.h"
 
@@ -40,6 +41,7 @@ struct Row {
   int64_t capacity_bytes;
   Verdict verdict;
   std::optional<int64_t> minimum_bytes;
+  std::optional<OutOfMemoryReport> report = {};
 };
 
 // A line on stderr that is written over, where someone sees it.
@@ -157,6 +159,7 @@ nlohmann::ordered_json to_json(const Row& row) {
   json["ns_per_call"] = row.verdict.ns_per_call;
   json["minimum_capacity_bytes"] = number_or_null(row.minimum_bytes);
   json["lower_bound_bytes"] = row.trace->peak_bytes;
+  if (row.report) json["out_of_memory"] = nlohmann::ordered_json::parse(to_json(*row.report));
   return json;
 }
 
@@ -170,6 +173,28 @@ void plan_for(const Trace& trace, StrategySettings& settings) {
     if (asked.limit_bytes) limit = Limit{*asked.limit_bytes, asked.limit_scope};
     return std::make_unique<PackedAllocator>(device, asked.name, limit, plan);
   };
+}
+
+// Why a replay failed that alone was asked for: of a table of them the table says enough.
+void explain_failure(Row& row, const DeviceProfile& profile) {
+  Setting present{.device = profile, .options = {.strategy = row.strategy}};
+  present.device.total_bytes = row.capacity_bytes;
+  const Play play = [&row](const Setting& setting) { return play_trace(*row.trace, setting); };
+  const std::optional<FailedRequest> failure = play(present).failure;
+  if (failure) row.report = explain_out_of_memory(failure->facts, present, play);
+}
+
+// The command with the smallest change that fits.
+std::string next_command(const Row& row, const Options& options) {
+  const TriedChange* change = row.report->smallest();
+  std::string command = "headroom replay " + options.traces.front();
+  if (options.device != Options{}.device) command += " --device " + options.device;
+  if (change == nullptr) return command + " --minimum";
+  return command +
+         fmt::format(" --capacity {} --strategy {}", change->setting.device.total_bytes,
+                     change->setting.options.strategy) +
+         (change->setting.options.limit_bytes ? fmt::format("+limit={}", *change->setting.options.limit_bytes)
+                                              : "");
 }
 
 std::vector<Row> replay_all(const std::vector<Trace>& traces, const std::vector<std::string>& names,
@@ -263,7 +288,8 @@ int run_replay(int argc, char** argv) {
       throw InvalidArgument(fmt::format("{}: is the trace that is played", options.record));
     }
   }
-  const std::vector<Row> rows = replay_all(traces, names, capacities, profile, options);
+  std::vector<Row> rows = replay_all(traces, names, capacities, profile, options);
+  if (rows.size() == 1 && rows[0].verdict.failed_event.value_or(0) > 0) explain_failure(rows[0], profile);
   if (options.json) {
     nlohmann::ordered_json json;
     json["results"] = nlohmann::ordered_json::array();
@@ -272,6 +298,11 @@ int run_replay(int argc, char** argv) {
     return kExitDone;
   }
   for (const Trace& trace : traces) print_table(trace, rows, capacities, options.minimum);
+  if (rows.size() == 1 && rows[0].report) {
+    fmt::print("at event {}: {}\nnext: {}\n", *rows[0].verdict.failed_event, to_text(*rows[0].report),
+               next_command(rows[0], options));
+    return kExitDone;
+  }
   const std::string next = options.minimum
                                ? "headroom strategies"
                                : fmt::format("headroom replay {} --minimum", options.traces.front());

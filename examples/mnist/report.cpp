@@ -14,7 +14,10 @@ namespace headroom {
 std::string describe(const TrainResult& result) {
   std::string text;
   for (const std::string& line : result.log) text += fmt::format("  {}\n", line);
-  if (result.outcome != "ok") return text + fmt::format("{}: {}\n", result.outcome, result.error);
+  if (result.outcome != "ok") {
+    return result.report ? fmt::format("{}: {}{}", result.outcome, to_text(*result.report), text)
+                         : text + fmt::format("{}: {}\n", result.outcome, result.error);
+  }
   text += fmt::format("test accuracy {:.2f} %, loss {:.4f}, {:.2f} ms per step, {:.0f} images/s\n",
                       100 * result.test_accuracy, result.final_loss, 1e3 * result.seconds_per_step,
                       result.images_per_second);
@@ -41,6 +44,10 @@ std::string describe(const TrainResult& result) {
 
 std::string advice(const TrainResult& result, const Runtime& runtime) {
   const StrategySettings& strategy = runtime.strategy();
+  const TriedChange* change = result.report ? result.report->smallest() : nullptr;
+  if (change != nullptr && change->name == "device") {
+    return fmt::format("{}, or as much given back by others: headroom devices", change->what);
+  }
   if (result.outcome == "library_failure") {
     const bool takes_all = (strategy.name == "grab-all" || strategy.name == "two-ended") &&
                            !strategy.limit_bytes && !strategy.memory_fraction && !strategy.allow_growth;

@@ -13,6 +13,7 @@
 #include "examples/mnist/feed.h"
 #include "examples/mnist/process_clock.h"
 #include "runtime/core/errors.h"
+#include "runtime/play_program.h"
 #include "runtime/predict_peak.h"
 #include "runtime/safetensors.h"
 
@@ -250,9 +251,11 @@ TrainResult train(const TrainSettings& settings, const Dataset& training, const 
   } catch (const OutOfMemory& error) {
     result.outcome = "out_of_memory";
     result.error = error.what();
+    result.memory = error.facts();
   } catch (const LibraryError& error) {
     result.outcome = "library_failure";
     result.error = error.what();
+    result.memory = error.memory();
     result.log = error.log();
   } catch (const DeviceError& error) {  // a context or kernels that found no room
     result.outcome = "library_failure";
@@ -266,6 +269,23 @@ TrainResult train(const TrainSettings& settings, const Dataset& training, const 
   result.peak_reserved_bytes = statistics.reserved.peak;
   result.peak_allocated_bytes = statistics.allocated.peak;
   return result;
+}
+
+void explain_failure(const TrainSettings& settings, const Dataset& training, const Dataset& test,
+                     const Runtime& runtime, TrainResult& result) {
+  if (!result.memory) return;
+  const Setting present{.device = twin_of(runtime.options(), runtime.memory_info()),
+                        .options = runtime.options(),
+                        .batch = settings.batch,
+                        .has_plan = true};
+  const Play play = [&](const Setting& setting) {
+    TrainSettings changed = settings;
+    changed.batch = setting.batch;
+    const TrainingGraph net(changed, {training.count, test.count, steps_per_epoch(changed, training.count)});
+    const Targets targets[] = {net.training_targets(), net.test_targets()};
+    return play_program(net.graph, targets, setting);
+  };
+  result.report = explain_out_of_memory(*result.memory, present, play, result.error);
 }
 
 std::string to_json(const TrainResult& result) {
@@ -295,6 +315,8 @@ std::string to_json(const TrainResult& result) {
                                      ? nlohmann::ordered_json(*result.predicted_peak_bytes)
                                      : nlohmann::ordered_json();
   json["weights_checksum"] = result.weights_checksum;
+  json["out_of_memory"] =
+      result.report ? nlohmann::ordered_json::parse(to_json(*result.report)) : nlohmann::ordered_json();
   return json.dump();
 }
 

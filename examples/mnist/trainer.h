@@ -10,14 +10,17 @@
 
 #include "examples/mnist/dataset.h"
 #include "examples/mnist/train_settings.h"
+#include "runtime/out_of_memory.h"
 #include "runtime/runtime.h"
 
 namespace headroom {
 
 struct TrainResult {
-  std::string outcome = "ok";    // "out_of_memory", "library_failure" (of a library or the driver)
-  std::string error;             // one line; empty when all went well
-  std::vector<std::string> log;  // lines that led to a library's failure
+  std::string outcome = "ok";               // "out_of_memory", "library_failure" (of a library or the driver)
+  std::string error;                        // one line; empty when all went well
+  std::vector<std::string> log;             // lines that led to a library's failure
+  std::optional<MemoryFacts> memory;        // what was known when memory ran out
+  std::optional<OutOfMemoryReport> report;  // see explain_failure
   std::string device, strategy;
   std::string data_on, kernels, math;
   int epochs = 0;
@@ -50,5 +53,10 @@ std::string to_json(const TrainResult& result);
 // trained. `on_step` is called after each step.
 TrainResult train(const TrainSettings& settings, const Dataset& training, const Dataset& test,
                   Runtime& runtime, const std::function<void(const StepReport&)>& on_step = {});
+
+// Fills the result's report, where memory ran out: why, and the smallest change with which the same training
+// fits, played on a twin of the device. Takes some tenths of a second.
+void explain_failure(const TrainSettings& settings, const Dataset& training, const Dataset& test,
+                     const Runtime& runtime, TrainResult& result);
 
 }  // namespace headroom

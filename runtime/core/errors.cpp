@@ -3,11 +3,24 @@
 #include <fmt/format.h>
 
 #include "runtime/core/bytes.h"
+#include "runtime/core/memory_cause.h"
 
 namespace headroom {
 namespace {
 
-// Who holds what.
+// One line of a log has to stay short: of a path the file is enough.
+std::string_view file_name(std::string_view source) {
+  const size_t slash = source.rfind('/');
+  return slash == std::string_view::npos ? source : source.substr(slash + 1);
+}
+
+std::string describe(const MemoryFacts& facts) {
+  const MemoryCause cause = judge(facts);
+  return fmt::format("{}; {}: {}", describe_failure(facts), name_of(cause), reason_for(cause, facts));
+}
+
+}  // namespace
+
 std::string describe_holders(const MemoryFacts& facts) {
   std::string text = fmt::format("strategy {}: {} allocated, {} reserved, largest free block {}",
                                  facts.strategy, format_bytes(facts.allocated), format_bytes(facts.reserved),
@@ -18,21 +31,21 @@ std::string describe_holders(const MemoryFacts& facts) {
                             format_bytes(facts.others));
 }
 
-std::string describe(const MemoryFacts& facts) {
-  std::string text = fmt::format("out of memory: tried to allocate {}", format_bytes(facts.requested));
+std::string describe_request(const MemoryFacts& facts) {
+  std::string text = format_bytes(facts.requested);
   if (!facts.tensor.empty()) text += fmt::format(" for {}", facts.tensor);
   if (!facts.op.empty()) text += fmt::format(" of {}", facts.op);
-  return text + " (" + describe_holders(facts) + ")";
+  if (!facts.source.empty()) text += fmt::format(" at {}", file_name(facts.source));
+  return text;
 }
-
-}  // namespace
 
 OutOfMemory::OutOfMemory(MemoryFacts facts)
     : Error("out of memory"), facts_(std::move(facts)), message_(describe(facts_)) {}
 
-void OutOfMemory::set_user(std::string op, std::string tensor) {
+void OutOfMemory::set_user(std::string op, std::string tensor, std::string source) {
   facts_.op = std::move(op);
   facts_.tensor = std::move(tensor);
+  facts_.source = std::move(source);
   message_ = describe(facts_);
 }
 

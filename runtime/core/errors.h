@@ -25,16 +25,25 @@ class InvalidArgument : public Error {
 struct MemoryFacts {
   int64_t requested = 0;           // 0: a library does not say what it asks for
   int64_t allocated = 0;           // live blocks of this allocator
+  int64_t asked = 0;               // what was asked for those, before rounding
   int64_t reserved = 0;            // what this allocator holds from the driver, live or cached
   int64_t largest_free_block = 0;  // inside what is reserved
   int64_t device_free = 0;         // what the driver could still give
   int64_t device_total = 0;
-  int64_t others = 0;            // held on the device by other processes
-  std::optional<int64_t> limit;  // the cap that was set, if any
+  int64_t others = 0;             // held on the device by other processes
+  std::optional<int64_t> limit;   // the cap on this allocator, if any
+  bool limit_is_reserve = false;  // that nobody set: what was free at its start, less a reserve for libraries
+  std::optional<int64_t> limit_room;  // what the cap lets it still reserve, whatever the device has
   std::string strategy;
   std::string op;      // name of the node that needed the bytes
   std::string tensor;  // name of the value, or "workspace"
+  std::string source;  // the line of code that made the value: "net.cpp:31"
 };
+
+// "strategy caching: 4.47 GiB allocated, ...; device: 6.00 GiB total, ...": who holds what.
+std::string describe_holders(const MemoryFacts& facts);
+// "916.00 MiB for x of conv1 at net.cpp:31": what was asked, as far as is known.
+std::string describe_request(const MemoryFacts& facts);
 
 // No room, after trimming and retrying. The runtime is usable afterwards and its accounts are as before the
 // call.
@@ -44,7 +53,7 @@ class OutOfMemory : public Error {
   const MemoryFacts& facts() const { return facts_; }
   const char* what() const noexcept override { return message_.c_str(); }
   // Adds who needed the bytes, which the allocator below could not know.
-  void set_user(std::string op, std::string tensor);
+  void set_user(std::string op, std::string tensor, std::string source = {});
 
  private:
   MemoryFacts facts_;

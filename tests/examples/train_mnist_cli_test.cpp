@@ -78,6 +78,8 @@ TEST(TrainMnistProgram, BadInputIsOneLineWithItsCodeAndLeavesNothing) {
       {"a pool of all by the strategy's text",
        std::string(kShort) + "--device sim --strategy grab-all+reserve=1MiB", 4,
        "next: the pool left the library too little"},
+      {"a change that is proven", std::string(kShort) + "--device sim --strategy grab-all", 4,
+       "library_failure: library-reserve: "},
       {"no room", std::string(kShort) + "--device sim --limit 3MiB", 3, "out of memory"},
       {"no room for a handle", std::string(kShort) + "--device sim --strategy grab-all", 4, "Blas xGEMM"},
   };
@@ -160,6 +162,10 @@ TEST(TrainMnistProgram, JsonIsOneWholeObjectForEveryOutcome) {
     EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 1) << outcome.out;
     const nlohmann::json json = nlohmann::json::parse(outcome.out);
     EXPECT_EQ(json["outcome"], expected);
+    EXPECT_TRUE(json.contains("out_of_memory"));
+    if (json["outcome"] == "out_of_memory") {
+      EXPECT_EQ(json["out_of_memory"]["cause"], "cap");
+    }
     for (const char* field : {"error",
                               "device",
                               "strategy",
@@ -183,6 +189,18 @@ TEST(TrainMnistProgram, JsonIsOneWholeObjectForEveryOutcome) {
                               "weights_checksum"}) {
       EXPECT_TRUE(json.contains(field)) << field;
     }
+  }
+}
+
+TEST(TrainMnistProgram, TheNextCommandAfterAFailureTrains) {
+  const ScratchFolder folder;
+  for (const char* arguments : {"--device sim --limit 10MiB", "--device sim --strategy grab-all"}) {
+    const Outcome outcome = run(folder, std::string(kShort) + arguments);
+    const std::string lead = "\nnext: train_mnist ";
+    const size_t next = outcome.errors.find(lead);
+    ASSERT_NE(next, std::string::npos) << outcome.errors;
+    const std::string changed = outcome.errors.substr(next + lead.size());
+    EXPECT_EQ(run(folder, changed.substr(0, changed.find('\n'))).code, 0) << changed;
   }
 }
 

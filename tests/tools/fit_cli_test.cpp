@@ -55,6 +55,17 @@ TEST(FitCommand, BadInputIsOneLineAndExitCodeTwo) {
   }
 }
 
+TEST(RunCommand, TheNextCommandAfterARunOutOfMemoryRuns) {
+  const Outcome failed = headroom("run --net mlp --batch 4096 --steps 1 --strategy hard-limit --limit 24MiB");
+  EXPECT_EQ(failed.code, 3) << failed.errors;
+  const std::string lead = "\nnext: headroom ";
+  const size_t next = failed.out.find(lead);
+  ASSERT_NE(next, std::string::npos) << failed.out;
+  EXPECT_EQ(headroom(failed.out.substr(next + lead.size(), failed.out.size() - next - lead.size() - 1)).code,
+            0)
+      << failed.out;
+}
+
 TEST(RunCommand, SaysHowARunEnds) {
   const nlohmann::json ok = nlohmann::json::parse(headroom("run --net mlp --batch 4 --json").out);
   EXPECT_EQ(ok["outcome"], "ok");

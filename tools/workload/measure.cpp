@@ -29,8 +29,10 @@ void note_failure(Measurement& result, F work) {
     work();
   } catch (const OutOfMemory& error) {
     fail("out_of_memory", error);
+    result.memory = error.facts();
   } catch (const LibraryError& error) {
     fail("library_failure", error);
+    result.memory = error.memory();
   } catch (const DeviceError& error) {
     fail("library_failure", error);
   }
@@ -83,6 +85,7 @@ Measurement measure_mnist(const WorkloadOptions& options) {
   const TrainResult trained =
       train(settings, training, test, runtime, [&](const StepReport&) { clock.step_done(); });
   Measurement result{trained.outcome, trained.error, trained.steps, trained.seconds_per_step};
+  result.memory = trained.memory;
   clock.note(result);
   note_memory(result, runtime);
   return result;

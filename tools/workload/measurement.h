@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "runtime/core/errors.h"
 
 namespace headroom {
 
@@ -22,6 +25,8 @@ struct Measurement {
   // no room: of a twin on a simulated device, as a run cannot be stopped to look.
   double fragmentation = 0;
   int64_t overhead_bytes = 0;  // context and libraries: what the process holds past the strategy
+  // When memory ran out; not told to other processes.
+  std::optional<MemoryFacts> memory = {};
 };
 
 // As one line of JSON, and back. The latter throws InvalidArgument for anything else.

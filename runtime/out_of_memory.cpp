@@ -1,0 +1,236 @@
+#include "runtime/out_of_memory.h"
+
+#include <algorithm>
+#include <array>
+
+#include "allocators/strategy_text.h"
+#include "runtime/core/bytes.h"
+#include "runtime/core/errors.h"
+
+namespace headroom {
+namespace {
+
+// One search: what is tried goes to the report.
+struct Search {
+  const Setting& present;
+  const Play& play;
+  OutOfMemoryReport& report;
+
+  bool fits(const Setting& setting) const { return play(setting).fits; }
+  void note(std::string_view name, std::string what, bool does_fit, const Setting& setting) const {
+    report.changes.push_back({name, std::move(what), does_fit, setting});
+  }
+};
+
+// The least number of steps in [1, most] found to fit: one step fewer does not. Nothing when none of doubling
+// steps fits.
+template <typename Fits>
+std::optional<int64_t> least_steps(int64_t most, const Fits& fits) {
+  int64_t failing = 0;
+  for (int64_t steps = 1; failing < most; steps *= 2) {
+    int64_t fitting = std::min(steps, most);
+    if (!fits(fitting)) {
+      failing = fitting;
+      continue;
+    }
+    while (fitting - failing > 1) {
+      const int64_t middle = failing + (fitting - failing) / 2;
+      (fits(middle) ? fitting : failing) = middle;
+    }
+    return fitting;
+  }
+  return std::nullopt;
+}
+
+// `text` with VALUE in its element KEY=VALUE, as "hard-limit=1GiB" and "caching+limit=1GiB" have it; nothing
+// where no element has that key.
+std::optional<std::string> with_value(const std::string& text, std::string_view key,
+                                      const std::string& value) {
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('+', begin), text.size());
+    const std::string_view element = std::string_view(text).substr(begin, end - begin);
+    if (element.starts_with(key) && element.substr(key.size()).starts_with('=')) {
+      const size_t from = begin + key.size() + 1;
+      const size_t to = std::min(text.find(':', from), end);
+      return text.substr(0, from) + value + text.substr(to);
+    }
+    begin = end + 1;
+  }
+  return std::nullopt;
+}
+
+// The options with another limit, wherever the present one stands.
+std::optional<RuntimeOptions> with_limit(RuntimeOptions options, int64_t bytes) {
+  if (options.limit_bytes) {
+    options.limit_bytes = bytes;
+    return options;
+  }
+  const std::string first = options.strategy.substr(0, options.strategy.find_first_of("=:+"));
+  for (const std::string_view key :
+       {std::string_view(first), std::string_view("limit"), std::string_view("process-limit")}) {
+    if (auto text = with_value(options.strategy, key, std::to_string(bytes))) {
+      options.strategy = *text;
+      return options;
+    }
+  }
+  return std::nullopt;
+}
+
+void change_limit(std::string_view name, const Search& search) {
+  const std::optional<int64_t> limit = search.present.options.strategy_settings().limit_bytes;
+  if (!limit || !with_limit(search.present.options, *limit)) return;
+  // A library that finds no room needs less of a pool, not more.
+  const int64_t direction = search.report.facts.requested > 0 ? 1 : -1;
+  const int64_t page = search.present.device.granularity_bytes;
+  const int64_t room = direction > 0 ? search.present.device.total_bytes - *limit : *limit;
+  Setting setting = search.present;
+  const auto set = [&](int64_t pages) {
+    setting.options = *with_limit(search.present.options, *limit + direction * pages * page);
+  };
+  const std::optional<int64_t> pages = least_steps(room / page, [&](int64_t count) {
+    set(count);
+    return search.fits(setting);
+  });
+  if (!pages)
+    return search.note(name, direction > 0 ? "any higher limit" : "any lower limit", false, setting);
+  set(*pages);
+  search.note(name, std::string("limit ") + (direction > 0 ? "+" : "-") + format_bytes(*pages * page), true,
+              setting);
+}
+
+void change_fraction(std::string_view name, const Search& search) {
+  const std::optional<double> fraction = search.present.options.memory_fraction;
+  if (!fraction) return;
+  Setting setting = search.present;
+  const auto set = [&](int64_t hundredths) {
+    setting.options.memory_fraction = *fraction + 0.01 * static_cast<double>(hundredths);
+  };
+  const auto most = static_cast<int64_t>((1 - *fraction) * 100);
+  const std::optional<int64_t> steps = least_steps(most, [&](int64_t count) {
+    set(count);
+    return search.fits(setting);
+  });
+  if (!steps) return search.note(name, "any larger memory fraction", false, setting);
+  set(*steps);
+  search.note(name, "memory fraction +" + std::to_string(*steps) + " %", true, setting);
+}
+
+void start_libraries_first(std::string_view name, const Search& search) {
+  if (search.report.facts.requested > 0 || search.present.options.libraries_first) return;
+  Setting setting = search.present;
+  setting.options.libraries_first = true;
+  search.note(name, "libraries-first", search.fits(setting), setting);
+}
+
+// Those that take no limit of their own, under the present limit if there is one. Allow-growth is the
+// nearest to a pool, mapped and caching take least for what they hold.
+void change_strategy(std::string_view name, const Search& search) {
+  constexpr std::array<std::string_view, 6> kOthers = {"allow-growth",   "mapped", "caching",
+                                                       "stream-ordered", "pool",   "direct"};
+  const StrategySettings settings = search.present.options.strategy_settings();
+  for (const std::string_view other : kOthers) {
+    if (settings.name == other) continue;
+    Setting setting = search.present;
+    setting.options.strategy = other;
+    setting.options.limit_bytes = settings.limit_bytes;
+    setting.options.memory_fraction = settings.memory_fraction;
+    search.note(name, "strategy " + std::string(other), search.fits(setting), setting);
+  }
+}
+
+void pack_plan(std::string_view name, const Search& search) {
+  if (!search.present.has_plan || search.present.options.plan == "packed") return;
+  Setting setting = search.present;
+  setting.options.plan = "packed";
+  search.note(name, "plan packed", search.fits(setting), setting);
+}
+
+void shrink_batch(std::string_view name, const Search& search) {
+  int64_t batch = search.present.batch;
+  if (batch <= 1) return;
+  Setting setting = search.present;
+  // Sixteenths of it, and where even one of these is too large, sixteenths of that.
+  while (batch > 1) {
+    const int64_t unit = std::max<int64_t>(batch / 16, 1);
+    const auto set = [&](int64_t steps) { setting.batch = batch - steps * unit; };
+    const std::optional<int64_t> steps = least_steps((batch - 1) / unit, [&](int64_t count) {
+      set(count);
+      return search.fits(setting);
+    });
+    if (steps) {
+      set(*steps);
+      return search.note(name, "batch " + std::to_string(setting.batch), true, setting);
+    }
+    batch = unit > 1 ? unit : 1;
+  }
+  setting.batch = 1;
+  search.note(name, "any smaller batch", false, setting);
+}
+
+void enlarge_device(std::string_view name, const Search& search) {
+  const int64_t page = search.present.device.granularity_bytes;
+  Setting setting = search.present;
+  const auto set = [&](int64_t pages) {
+    setting.device.total_bytes = search.present.device.total_bytes + pages * page;
+  };
+  constexpr int64_t kMostTimes = 64;
+  const int64_t most = kMostTimes * search.present.device.total_bytes / page;
+  const std::optional<int64_t> pages = least_steps(most, [&](int64_t count) {
+    set(count);
+    return search.fits(setting);
+  });
+  if (!pages) return search.note(name, "any larger device", false, setting);
+  set(*pages);
+  search.note(name, format_bytes(*pages * page) + " more on the device", true, setting);
+}
+
+struct Row {
+  Change change;
+  void (*search)(std::string_view name, const Search& search);
+};
+
+// What costs a user least comes first: nothing of the result changes up to the plan.
+constexpr Row kChanges[] = {
+    {{"limit", "a higher limit; a lower one for a library's sake"}, change_limit},
+    {{"memory-fraction", "a larger share"}, change_fraction},
+    {{"libraries-first", "libraries before the pool"}, start_libraries_first},
+    {{"strategy", "another strategy under the same limit"}, change_strategy},
+    {{"plan", "all values of a step in one arena"}, pack_plan},
+    {{"batch", "a smaller one"}, shrink_batch},
+    {{"device", "more memory, or as much given back by others"}, enlarge_device},
+};
+
+}  // namespace
+
+std::vector<Change> changes() {
+  std::vector<Change> all;
+  for (const Row& row : kChanges) all.push_back(row.change);
+  return all;
+}
+
+const TriedChange* OutOfMemoryReport::smallest() const {
+  const auto found =
+      std::find_if(changes.begin(), changes.end(), [](const TriedChange& change) { return change.fits; });
+  return found == changes.end() ? nullptr : &*found;
+}
+
+OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const Setting& present, const Play& play,
+                                        std::string message) {
+  OutOfMemoryReport report;
+  report.message = facts.requested > 0 ? describe_failure(facts) : std::move(message);
+  report.facts = facts;
+  report.cause = judge(facts);
+  report.reason = reason_for(report.cause, facts);
+  Attempt now = play(present);
+  report.reproduced = !now.fits;
+  if (!report.reproduced) return report;
+  if (now.failure) {
+    report.live = std::move(now.failure->live);
+    if (report.cause == MemoryCause::kFragmentation) report.pin = std::move(now.failure->pin);
+  }
+  const Search search{present, play, report};
+  for (const Row& row : kChanges) row.search(row.change.name, search);
+  return report;
+}
+
+}  // namespace headroom

@@ -1,0 +1,12 @@
+// Plays a trace under a setting. Apart from play_program.h: a program that only replays needs no kernel.
+#pragma once
+
+#include "allocators/trace/trace.h"
+#include "runtime/out_of_memory.h"
+
+namespace headroom {
+
+// On a device that has setting.device.total_bytes for the strategy and nothing else.
+Attempt play_trace(const Trace& trace, const Setting& setting);
+
+}  // namespace headroom
