@@ -43,7 +43,10 @@ Attempt attempt(F play) {
 }  // namespace
 
 DeviceProfile twin_of(const RuntimeOptions& options, const MemoryInfo& info) {
-  if (const std::optional<DeviceProfile> profile = simulated_profile(options)) return *profile;
+  if (std::optional<DeviceProfile> simulated = simulated_profile(options)) {
+    if (info.total > 0) simulated->others_bytes = info.others;  // of the GPU in use, where several differ
+    return *simulated;
+  }
   DeviceProfile profile = find_profile("h200");
   profile.total_bytes = info.total;
   profile.others_bytes = info.others;
