@@ -73,7 +73,7 @@ TEST_F(ReplayCommand, JsonHasEveryFigureOfTheVerdict) {
 }
 
 TEST_F(ReplayCommand, OneThatFailsIsExplainedAndTheNextCommandFits) {
-  const Outcome failed = run("replay " + trace_ + " --strategy hard-limit=4MiB --capacity 64MiB");
+  const Outcome failed = run("replay " + trace_ + " --strategy direct+limit=4MiB --capacity 64MiB");
   ASSERT_EQ(failed.code, 0) << failed.errors;
   EXPECT_NE(failed.out.find("\nat event 4: cap: 5.00 MiB are needed"), std::string::npos) << failed.out;
   const std::string lead = "\nnext: headroom ";
@@ -82,7 +82,7 @@ TEST_F(ReplayCommand, OneThatFailsIsExplainedAndTheNextCommandFits) {
   const std::string command = failed.out.substr(next + lead.size());
   const Outcome changed = run(command.substr(0, command.find('\n')) + " --json");
   EXPECT_EQ(nlohmann::json::parse(changed.out)["results"][0]["fits"], true) << command;
-  const nlohmann::json json = results("--strategy hard-limit=4MiB --capacity 64MiB")[0]["out_of_memory"];
+  const nlohmann::json json = results("--strategy direct+limit=4MiB --capacity 64MiB")[0]["out_of_memory"];
   EXPECT_EQ(json["cause"], "cap");
   EXPECT_EQ(json["facts"]["limit_bytes"], 4 * kMiB);
   EXPECT_EQ(json["smallest"], "limit +2.00 MiB");
