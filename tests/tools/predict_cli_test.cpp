@@ -54,7 +54,7 @@ TEST(PredictCommand, BadInputIsOneLineAndExitCodeTwo) {
       {"--batch 0", "batch"},
       {"--device cpu", "sim:h200"},
       {"--device sim:h20", "did you mean 'sim:h200'"},
-      {"--device cuda:99", "cuda:99"},
+      {"--device sim:none", "sim:none"},
       {"--strategy hard-limit", "needs a limit"},
       {"--net mnist --width 2", "width"},
       {"--net unet --batch 9000000000000000000", "elements"},
