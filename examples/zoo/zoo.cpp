@@ -24,6 +24,14 @@ constexpr ZooNet kNets[] = {
     {"attention", "one encoder block of 4 heads on 64 tokens", build_attention},
 };
 
+// So that a net can multiply it by its own sizes; shapes refuse what is too large after that.
+constexpr int64_t kLargestSize = int64_t{1} << 40;
+
+void check_size(std::string_view what, int64_t size) {
+  if (size < 1) throw InvalidArgument(fmt::format("{} {}: must be at least 1", what, size));
+  if (size > kLargestSize) throw InvalidArgument(fmt::format("{} {}: too large", what, size));
+}
+
 }  // namespace
 
 std::span<const ZooNet> zoo_nets() {
@@ -37,8 +45,8 @@ const ZooNet* find_zoo_net(std::string_view name) {
 }
 
 std::unique_ptr<ZooStep> make_zoo_step(const ZooNet& net, const ZooSettings& settings) {
-  if (settings.batch < 1) throw InvalidArgument(fmt::format("batch {}: must be at least 1", settings.batch));
-  if (settings.width < 1) throw InvalidArgument(fmt::format("width {}: must be at least 1", settings.width));
+  check_size("batch", settings.batch);
+  check_size("width", settings.width);
   auto step = std::make_unique<ZooStep>();
   Graph& graph = step->graph;
   const Value counter = graph.variable("step", {DType::kI32, {}}, zeros());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "runtime/core/bytes.h"
 
@@ -19,6 +20,13 @@ constexpr int64_t kRoomForLibrary = 64 * kMiB;
 
 int64_t asked(const MemoryFacts& facts) {
   return facts.asked > 0 ? facts.asked : facts.allocated;
+}
+
+// A request may be any number; what does not fit into 64 bits is as much as they hold.
+int64_t needed_bytes(const MemoryFacts& facts) {
+  int64_t sum = 0;
+  return __builtin_add_overflow(asked(facts), facts.requested, &sum) ? std::numeric_limits<int64_t>::max()
+                                                                     : sum;
 }
 
 // What the strategy may still take from the driver.
@@ -42,7 +50,7 @@ MemoryCause judge(const MemoryFacts& facts) {
   if (facts.requested == 0) return judge_library(facts);
   if (facts.requested > facts.device_total) return MemoryCause::kCapacity;
   if (facts.requested <= room(facts)) return MemoryCause::kRounding;
-  const int64_t needed = asked(facts) + facts.requested;
+  const int64_t needed = needed_bytes(facts);
   const int64_t most = facts.reserved + room(facts);
   if (needed > most) {
     const int64_t on_device = facts.reserved + facts.device_free;
@@ -61,7 +69,7 @@ std::string_view name_of(MemoryCause cause) {
 
 std::string reason_for(MemoryCause cause, const MemoryFacts& facts) {
   const auto size = [](int64_t bytes) { return format_bytes(bytes); };
-  const int64_t needed = asked(facts) + facts.requested;
+  const int64_t needed = needed_bytes(facts);
   const int64_t on_device = facts.reserved + facts.device_free;
   const int64_t idle = facts.reserved - facts.allocated;
   switch (cause) {
