@@ -1,6 +1,7 @@
 # Checks who includes whom:  cmake -DROOT=<checkout> -P check.cmake
 #   runtime/core <- {allocators, kernels} <- runtime <- examples <- {tools, tests}
-# Third-party headers stay out of our headers (test helpers may use GoogleTest), CUDA headers inside cuda/ folders.
+# Third-party headers stay out of our headers (test helpers may use GoogleTest), CUDA headers inside cuda/ folders, MPI's inside
+# mpi/ folders.
 cmake_minimum_required(VERSION 3.22)
 
 set(layers runtime/core allocators kernels runtime examples tools tests)
@@ -53,6 +54,9 @@ foreach(file IN LISTS files)
     set(header "${CMAKE_MATCH_2}")
     if(header MATCHES "^(cuda|cublas|cudnn|nccl|nvml|curand|cupti)[A-Za-z_]*(\\.h|/)" AND NOT file MATCHES "/cuda/")
       fault("CUDA headers belong under cuda/")
+    endif()
+    if(header STREQUAL "mpi.h" AND NOT file MATCHES "/mpi/")
+      fault("MPI's header belongs under mpi/")
     endif()
     if(bracket STREQUAL "\"")
       layer_of(${header} target)

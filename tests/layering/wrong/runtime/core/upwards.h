@@ -4,3 +4,4 @@
 #include <fmt/format.h>
 #include "allocators/allocator.h"
 #include "errors.h"
+#include <mpi.h>

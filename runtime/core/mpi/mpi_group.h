@@ -1,0 +1,88 @@
+// How the ranks of one communicator come together for a call, and find out when that fails. Includes MPI's
+// header, so nothing outside this folder includes this one.
+#pragma once
+
+#include <mpi.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace headroom {
+
+// What the calls of all ranks have to agree on.
+struct MpiCall {
+  enum class Kind : int64_t { kAllReduceSum, kBroadcast, kBarrier };
+  Kind kind = Kind::kBarrier;
+  int64_t count = 0;  // floats of a sum, bytes of a broadcast
+  int64_t root = 0;   // of a broadcast
+  bool operator==(const MpiCall&) const = default;
+};
+
+// Before a call moves any byte each rank tells every other what it calls. That names the ranks that are late,
+// shows a mismatch to all before anything has changed, and carries the words of a rank that dies or gives up.
+class MpiGroup {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // All ranks of the job must make it. Throws CollectiveError when MPI fails.
+  explicit MpiGroup(std::chrono::milliseconds timeout);
+  MpiGroup(const MpiGroup&) = delete;
+  MpiGroup& operator=(const MpiGroup&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(peers_.size()); }
+  MPI_Comm communicator() const { return communicator_; }
+
+  // Returns once all ranks have come with this call. Throws CollectiveError as Collective says.
+  void meet(const MpiCall& call);
+  // Waits for a transfer of this call, which all ranks have come to. Throws CollectiveError when one gives up
+  // or it takes longer than the timeout; what it moves must then stay where it is.
+  void wait(MPI_Request request);
+  // Throws CollectiveError unless MPI's answer is success.
+  void check(int status);
+
+  // Tells all others that this rank makes no more calls.
+  void leave() noexcept;
+  // Takes the last words of all others, which must have left or be about to.
+  void finish();
+
+ private:
+  enum class Word : int64_t { kCome, kLeave, kGiveUp };
+  struct Message {
+    Word word = Word::kCome;
+    int64_t round = 0;  // of giving up
+    MpiCall call;
+    char cause[216] = "";  // of giving up
+  };
+  struct Peer {
+    Message inbox;                             // where MPI writes the next message
+    MPI_Request receiving = MPI_REQUEST_NULL;  // while one is expected
+    std::optional<MpiCall> come;               // a call that it has come to and this rank has not left yet
+    bool has_left = false;
+  };
+
+  void expect(int rank);
+  void send(const Message& message);
+  void listen();
+  void hear(int rank, const Message& message);
+  bool is_broken() const { return !broken_.empty() && broken_round_ <= round_; }
+  void require_usable();
+  [[noreturn]] void give_up(const std::string& cause);
+  [[noreturn]] void fail(const std::string& cause) const;
+  std::string describe_late() const;
+  std::string find_mismatch() const;
+
+  const std::chrono::milliseconds timeout_;
+  MPI_Comm communicator_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  std::vector<Peer> peers_;   // by rank; the own one is not used
+  MpiCall call_;              // the present one
+  int64_t round_ = 0;         // how many calls there were with it
+  std::string broken_;        // why the group is given up for good; empty while it is not
+  int64_t broken_round_ = 0;  // a faster rank gives up a later call: what all have come to goes its way
+};
+
+}  // namespace headroom

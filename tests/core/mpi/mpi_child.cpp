@@ -1,0 +1,130 @@
+// One rank of the tests of MPI: makes the calls that its argument names and says what came of them. Exits
+// with 1 when a promise is broken.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/core/errors.h"
+#include "runtime/core/mpi/mpi_world.h"
+
+namespace headroom {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kLong = std::chrono::minutes(1), kShort(300);
+
+void expect(bool holds, const std::string& what) {
+  if (!holds) throw Error(what);
+}
+
+std::span<std::byte> bytes_of(std::vector<float>& values) {
+  return std::as_writable_bytes(std::span(values));
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Magnitudes far enough apart for another order of adding to give other bits.
+std::vector<float> random_values(int rank, size_t count) {
+  uint32_t state = static_cast<uint32_t>(rank) + 1;
+  std::vector<float> values(count);
+  for (float& value : values) {
+    state = state * 1664525u + 1013904223u;  // Numerical Recipes
+    value = std::ldexp(static_cast<float>(state >> 8) - 0x1p23f, static_cast<int>(state >> 28));
+  }
+  return values;
+}
+
+std::string cause_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const CollectiveError& error) {
+    return error.cause();
+  }
+  return "no failure";
+}
+
+// Sums of more than one piece, too; then a mismatch, which leaves the group usable.
+void agree(MpiWorld& world) {
+  const std::unique_ptr<Collective> group = world.make_collective(kLong);
+  expect(group->rank() == world.rank() && group->size() == world.size(), "rank and size");
+  for (const size_t count : {0, 1, 2, 1000, 4200003}) {
+    std::vector<float> sum = random_values(0, count);
+    for (int rank = 1; rank < world.size(); ++rank) {
+      const std::vector<float> values = random_values(rank, count);
+      for (size_t i = 0; i < count; ++i) sum[i] += values[i];
+    }
+    std::vector<float> values = random_values(world.rank(), count);
+    group->all_reduce_sum(values);
+    expect(same_bits(values, sum), fmt::format("sum of {}", count));
+    for (int root = count > 1000 ? world.size() - 1 : 0; root < world.size(); ++root) {
+      std::vector<float> given = random_values(world.rank(), count);
+      group->broadcast(bytes_of(given), root);
+      expect(same_bits(given, random_values(root, count)), fmt::format("broadcast of {}", count));
+    }
+  }
+  for (int round = 0; round < 100; ++round) {
+    group->barrier();
+    const bool is_odd = world.rank() == world.size() - 1;
+    std::vector<float> values(is_odd ? 7 : 10, 1);
+    expect(cause_of([&] { group->all_reduce_sum(values); }) ==
+               fmt::format(
+                   "rank 0 called all_reduce_sum of 10 floats, rank {} called all_reduce_sum of 7 floats",
+                   world.size() - 1),
+           "mismatch");
+    expect(values[0] == 1, "a mismatch moved bytes");
+  }
+  expect(world.local_rank() == world.rank() && !world.host().empty(), "one host");
+}
+
+// The last rank makes two collectives' calls and goes; the others hear that from each of theirs.
+void die(MpiWorld& world) {
+  std::unique_ptr<Collective> group = world.make_collective(kLong);
+  group->barrier();
+  const int dying = world.size() - 1;
+  std::vector<float> values(10, 1);
+  for (int call = 0; world.rank() != dying && call < 2; ++call) {
+    expect(cause_of([&] { group->all_reduce_sum(values); }) == fmt::format("rank {} has died", dying),
+           "death");
+  }
+}
+
+// The last rank comes when the others have given up: all name it, also itself.
+void be_late(MpiWorld& world) {
+  const std::unique_ptr<Collective> group = world.make_collective(kShort);
+  const int late = world.size() - 1;
+  if (world.rank() == late) std::this_thread::sleep_for(4 * kShort);
+  const std::string cause = cause_of([&] { group->barrier(); });
+  expect(cause == fmt::format("rank {} did not come within 300 ms", late), "late: " + cause);
+  expect(cause_of([&] { group->barrier(); }) == cause, "the group is given up");
+}
+
+int run(const std::string& scenario) {
+  const std::map<std::string, void (*)(MpiWorld&)> scenarios = {
+      {"agree", agree}, {"die", die}, {"late", be_late}};
+  const std::unique_ptr<MpiWorld> world = join_mpi_world();
+  scenarios.at(scenario)(*world);
+  fmt::print("rank {} of {} done\n", world->rank(), world->size());
+  std::fflush(stdout);
+  world->finish();
+  return 0;
+}
+
+}  // namespace
+}  // namespace headroom
+
+int main(int argc, char** argv) {
+  try {
+    return argc == 2 ? headroom::run(argv[1]) : 2;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+}
