@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/core/device.h"
+#include "runtime/core/device_collective.h"
 #include "runtime/core/ops.h"
 #include "runtime/core/tensor.h"
 
@@ -23,16 +24,15 @@ class Kernel {
   // Set for a kernel that a GPU may start while the work it has to wait for still runs: it waits on the
   // device. Until then it reads only these inputs, which none of that work may change.
   virtual std::optional<std::vector<int>> early_inputs() const { return {}; }
+  // Whether run() may be part of what Device::record records.
+  virtual bool can_be_recorded() const { return true; }
   // Computes the op. Views have the shapes that the kernel was made for. An optional output without a reader
-  // has null data. Input and output 0 may be the same memory where in_place_input allows it. Throws
-  // DeviceError for data that the op cannot take (an index out of range).
+  // has null data. An input and an output may be the same memory where in_place_input allows it. Throws
+  // DeviceError for data that the op cannot take (an index out of range), CollectiveError as
+  // DeviceCollective does.
   virtual void run(std::span<const TensorView> inputs, std::span<const TensorView> outputs, void* workspace,
                    Stream stream) = 0;
 };
-
-// The kernel of `op` on the CPU, which serves simulated GPUs too. Shapes must have passed infer_outputs.
-std::unique_ptr<Kernel> make_cpu_kernel(const Op& op, std::span<const TensorSpec> inputs,
-                                        std::span<const TensorSpec> outputs);
 
 // How products of f32 values are computed on a GPU. Sums are kept in f32 in every mode, values and weights
 // stay f32 in memory.
@@ -43,13 +43,20 @@ enum class Math : uint8_t {
   kF16,   // to 10, with f16's range: gradients need a loss scale
 };
 
-// What decides which of several kernels computes an op on a GPU.
+// What decides which of several kernels computes an op on a GPU, and with whom.
 struct KernelSettings {
   Math math = Math::kTf32;
   bool library_only = false;  // never a fused kernel of our own where cuBLAS or cuDNN has the op
   bool deterministic = true;  // the same bits on every run
   int64_t workspace_limit_bytes = int64_t{256} << 20;  // no kernel may ask for more
+  DeviceCollective* collective = nullptr;              // of the replicas; must outlive the kernels
 };
+
+// The kernel of `op` on the CPU, which serves simulated GPUs too. Shapes must have passed infer_outputs. Of
+// the settings only the collective counts.
+std::unique_ptr<Kernel> make_cpu_kernel(const Op& op, std::span<const TensorSpec> inputs,
+                                        std::span<const TensorSpec> outputs,
+                                        const KernelSettings& settings = {});
 
 // The kernel of `op` on an NVIDIA GPU. `device` must be a CUDA device and outlive the kernel. Starts the
 // libraries that the op needs; throws LibraryError when one cannot start, InvalidArgument in a build without

@@ -174,7 +174,7 @@ class Checker {
   Fault check_in_place(const Node& node, int output, size_t index) const {
     std::vector<TensorSpec> specs;
     for (int input : node.inputs) specs.push_back(graph_.value(input).spec);
-    const int allowed = index == 0 ? in_place_input(node.op, specs, graph_.value(output).spec) : -1;
+    const int allowed = in_place_input(node.op, specs, graph_.value(output).spec, index);
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const int a = buffer_of(node.inputs[i]), b = buffer_of(output);
       if (a < 0) continue;

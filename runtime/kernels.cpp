@@ -16,7 +16,7 @@ std::vector<std::unique_ptr<Kernel>> prepare(const Graph& graph, Device& device,
       kernels.push_back(with_idle_memory(
           allocator, [&] { return make_cuda_kernel(node.op, inputs, outputs, device, settings); }));
     } else {
-      kernels.push_back(make_cpu_kernel(node.op, inputs, outputs));
+      kernels.push_back(make_cpu_kernel(node.op, inputs, outputs, settings));
     }
   }
   return kernels;

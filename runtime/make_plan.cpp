@@ -170,15 +170,19 @@ class Planner {
     reads_left_[static_cast<size_t>(buffer)] += reads_[static_cast<size_t>(id)];
   }
 
-  // The buffer that output 0 of the node may take over: of an input that dies here and that no other operand
-  // views under another shape.
-  int take_over(const Node& node, const TensorSpec& output, int event) const {
+  // The buffer that an output of the node may take over: of an input that dies here, that no other operand
+  // views under another shape, and that no output before it has.
+  int take_over(const Node& node, size_t index, int event) const {
     std::vector<TensorSpec> specs;
     for (int input : node.inputs) specs.push_back(value(input).spec);
-    const int position = in_place_input(node.op, specs, output);
+    const TensorSpec& output = value(node.outputs[index]).spec;
+    const int position = in_place_input(node.op, specs, output, index);
     if (position < 0 || specs[static_cast<size_t>(position)].bytes() != output.bytes()) return -1;
     const int buffer = plan_.buffer_of_value[static_cast<size_t>(node.inputs[static_cast<size_t>(position)])];
     if (buffer < 0) return -1;
+    for (size_t i = 0; i < index; ++i) {
+      if (plan_.buffer_of_value[static_cast<size_t>(node.outputs[i])] == buffer) return -1;
+    }
     int reads_here = 0;
     for (int input : node.inputs) {
       if (plan_.buffer_of_value[static_cast<size_t>(input)] != buffer) continue;
@@ -237,7 +241,7 @@ class Planner {
         if (plan_.buffer_of_value[source] >= 0) put(output, plan_.buffer_of_value[source]);
         continue;
       }
-      const int shared = i == 0 ? take_over(node, spec, event) : -1;
+      const int shared = take_over(node, i, event);
       put(output, shared >= 0 ? shared : new_buffer(spec.bytes(), output, id, event));
       use(plan_.buffer_of_value[static_cast<size_t>(output)], event);
     }

@@ -79,9 +79,11 @@ void Session::bind() {
     }
     if (step.kind != StepKind::kRun) continue;
     const Node& node = graph_.node(step.id);
-    (is_update(node.op) ? updates_ : pure_).nodes.push_back(step.id);
     BoundNode& bound = nodes_[static_cast<size_t>(step.id)];
     bound.kernel = &kernels_->of_node(step.id);
+    Part& part = is_update(node.op) ? updates_ : pure_;
+    part.nodes.push_back(step.id);
+    part.can_be_recorded = part.can_be_recorded && bound.kernel->can_be_recorded();
     for (int id : node.inputs) bound.inputs.push_back(view_of(id));
     for (int id : node.outputs) bound.outputs.push_back(view_of(id));
     for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -204,7 +206,7 @@ void Session::run_arena(int64_t steps) {
     if (step.kind == StepKind::kCopyIn) copy(step);
   }
   for (int64_t left = steps - 1; left > 0;) {
-    if (left >= steps_of_many_ && pure_.has_run && updates_.has_run) {
+    if (left >= steps_of_many_ && pure_.is_ready() && updates_.is_ready()) {
       if (many_ == nullptr) {
         std::vector<int> nodes = pure_.nodes;
         nodes.insert(nodes.end(), updates_.nodes.begin(), updates_.nodes.end());
@@ -229,7 +231,7 @@ void Session::run_arena(int64_t steps) {
 
 // The first time node by node, which loads what kernels load when they are launched; that cannot be recorded.
 void Session::run_part(Part& part) {
-  if (!part.has_run) {
+  if (!part.is_ready()) {
     get_ready(part.nodes);
     for (int id : part.nodes) nodes_[static_cast<size_t>(id)].run({});
     part.has_run = true;

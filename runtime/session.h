@@ -68,8 +68,11 @@ class Session {
   // Nodes that run without a copy between them.
   struct Part {
     std::vector<int> nodes;
+    bool can_be_recorded = true;  // every node
     bool has_run = false;
     std::unique_ptr<Recording> recording;
+
+    bool is_ready() const { return has_run && can_be_recorded; }  // to be recorded
   };
 
   void bind();

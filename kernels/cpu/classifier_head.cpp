@@ -5,7 +5,9 @@
 namespace headroom::cpu {
 
 std::unique_ptr<Kernel> make_kernel(const ClassifierHead&, Specs inputs, Specs outputs) {
-  return make_sequence_kernel(parts_of_classifier_head(), inputs, outputs, &make_cpu_kernel);
+  return make_sequence_kernel(
+      parts_of_classifier_head(), inputs, outputs,
+      [](const Op& part, Specs ins, Specs outs) { return make_cpu_kernel(part, ins, outs); });
 }
 
 }  // namespace headroom::cpu

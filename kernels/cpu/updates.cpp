@@ -9,11 +9,14 @@
 namespace headroom::cpu {
 namespace {
 
-// Calls f(first, n) for each variable of an update: the position of its first operand, its elements.
+// Calls f(first, begin, n) for each variable of an update: the position of its first operand, and the
+// elements [begin, begin + n) of it that are this shard.
 template <typename F>
-void for_each_variable(const Call& call, size_t shared, size_t operands, F f) {
-  for (size_t first = shared; first < call.inputs.size(); first += operands)
-    f(first, call.inputs[first].elements());
+void for_each_variable(const Call& call, size_t shared, size_t operands, const Shard& shard, F f) {
+  for (size_t first = shared; first < call.inputs.size(); first += operands) {
+    const int64_t elements = call.inputs[first].elements();
+    f(first, shard.begin(elements), shard.size(elements));
+  }
 }
 
 }  // namespace
@@ -22,9 +25,9 @@ std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, Specs, Specs) {
   if (op.momentum == 0) {
     return function_kernel([op](const Call& call) {
       const float rate = *call.in(0) * op.gradient_scale;
-      for_each_variable(call, 1, 2, [&](size_t first, int64_t n) {
-        float* w = call.mutated(first);
-        const float* g = call.in(first + 1);
+      for_each_variable(call, 1, 2, op.shard, [&](size_t first, int64_t begin, int64_t n) {
+        float* w = call.mutated(first) + begin;
+        const float* g = call.in(first + 1) + begin;
 #pragma omp simd
         for (int64_t i = 0; i < n; ++i) w[i] -= rate * g[i];
       });
@@ -34,9 +37,9 @@ std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, Specs, Specs) {
     const float rate = *call.in(0), momentum = op.momentum, scale = op.gradient_scale;
     // The step is g_part g + v_part v, with the new v.
     const float g_part = op.nesterov ? scale : 0.0f, v_part = op.nesterov ? momentum : 1.0f;
-    for_each_variable(call, 1, 3, [&](size_t first, int64_t n) {
-      float *w = call.mutated(first), *v = call.mutated(first + 2);
-      const float* g = call.in(first + 1);
+    for_each_variable(call, 1, 3, op.shard, [&](size_t first, int64_t begin, int64_t n) {
+      float *w = call.mutated(first) + begin, *v = call.mutated(first + 2);
+      const float* g = call.in(first + 1) + begin;
 #pragma omp simd
       for (int64_t i = 0; i < n; ++i) {
         const float velocity = momentum * v[i] + scale * g[i];
@@ -50,9 +53,9 @@ std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, Specs, Specs) {
 std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, Specs, Specs) {
   return function_kernel([op](const Call& call) {
     const float rate = *call.in(0), rho = op.rho, epsilon = op.epsilon, scale = op.gradient_scale;
-    for_each_variable(call, 1, 3, [&](size_t first, int64_t n) {
-      float *w = call.mutated(first), *s = call.mutated(first + 2);
-      const float* g = call.in(first + 1);
+    for_each_variable(call, 1, 3, op.shard, [&](size_t first, int64_t begin, int64_t n) {
+      float *w = call.mutated(first) + begin, *s = call.mutated(first + 2);
+      const float* g = call.in(first + 1) + begin;
 #pragma omp simd
       for (int64_t i = 0; i < n; ++i) {
         const float gradient = scale * g[i];
@@ -73,9 +76,9 @@ std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, Specs, Specs) {
     const auto v_factor = static_cast<float>(1 / (1 - std::pow(static_cast<double>(op.beta2), updates)));
     const float beta1 = op.beta1, beta2 = op.beta2, epsilon = op.epsilon, scale = op.gradient_scale;
     const float kept = 1 - rate * op.weight_decay, step = rate * m_factor;
-    for_each_variable(call, 2, 4, [&](size_t first, int64_t n) {
-      float *w = call.mutated(first), *m = call.mutated(first + 2), *v = call.mutated(first + 3);
-      const float* g = call.in(first + 1);
+    for_each_variable(call, 2, 4, op.shard, [&](size_t first, int64_t begin, int64_t n) {
+      float *w = call.mutated(first) + begin, *m = call.mutated(first + 2), *v = call.mutated(first + 3);
+      const float* g = call.in(first + 1) + begin;
 #pragma omp simd
       for (int64_t i = 0; i < n; ++i) {
         const float gradient = scale * g[i];

@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "kernels/collective_kernels.h"
 #include "kernels/kernel.h"
 #include "runtime/core/cuda/cuda_device.h"
 
@@ -128,6 +129,13 @@ std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, const Request& request
 std::unique_ptr<Kernel> make_kernel(const MovingAverageUpdate& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const CounterUpdate& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const RowUpdate& op, const Request& request);
+// Of all devices.
+inline std::unique_ptr<Kernel> make_kernel(const AllReduce& op, const Request& request) {
+  return make_collective_kernel(op, request.inputs, request.settings.collective);
+}
+inline std::unique_ptr<Kernel> make_kernel(const AllGatherUpdate& op, const Request& request) {
+  return make_collective_kernel(op, request.inputs, request.settings.collective);
+}
 // matmul.cpp
 std::unique_ptr<Kernel> make_kernel(const MatMul& op, const Request& request);
 // dense.cpp

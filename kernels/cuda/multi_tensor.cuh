@@ -12,7 +12,8 @@ namespace headroom::cuda {
 // Elements that one block takes, four by each thread: a net of 100,000 parameters fills the GPU once.
 inline constexpr int64_t kTensorBlock = 4 * kThreads;
 
-// Groups of N tensors with as many elements each. A kernel's parameters have 4 KiB.
+// Groups of N tensors with as many elements each: a shard of a variable, of its gradient, and states of that
+// shard. A kernel's parameters have 4 KiB.
 template <int N>
 struct TensorGroups {
   static constexpr int kMost = 64;
@@ -23,11 +24,12 @@ struct TensorGroups {
   bool in_lanes[kMost];  // every tensor of the group is aligned to four floats
 
   unsigned blocks() const { return static_cast<unsigned>(first_block[count]); }
-  void add(const TensorView* views) {
-    elements[count] = views[0].elements();
+  void add(const TensorView* views, const Shard& shard) {
+    const int64_t begin = shard.begin(views[0].elements());
+    elements[count] = shard.size(views[0].elements());
     in_lanes[count] = true;
     for (int n = 0; n < N; ++n) {
-      data[count][n] = views[n].as<float>();
+      data[count][n] = views[n].as<float>() + (n < 2 ? begin : 0);
       in_lanes[count] = in_lanes[count] && aligned<4>(data[count][n]);
     }
     first_block[count + 1] = first_block[count] + static_cast<int>(ceil_div(elements[count], kTensorBlock));
@@ -81,9 +83,11 @@ __global__ void update_groups(const __grid_constant__ TensorGroups<N> groups, Ma
   }
 }
 
-// Queues rule(x) for every element of the groups of N operands that follow each other in `operands`.
+// Queues rule(x) for every element of that shard of the groups of N operands that follow each other in
+// `operands`.
 template <int N, typename MakeRule>
-void update_all(std::span<const TensorView> operands, cudaStream_t stream, const MakeRule& make_rule) {
+void update_all(std::span<const TensorView> operands, const Shard& shard, cudaStream_t stream,
+                const MakeRule& make_rule) {
   TensorGroups<N> groups;
   const auto flush = [&] {
     if (groups.blocks() > 0)
@@ -91,7 +95,7 @@ void update_all(std::span<const TensorView> operands, cudaStream_t stream, const
     groups = {};
   };
   for (size_t first = 0; first < operands.size(); first += N) {
-    if (operands[first].elements() > 0) groups.add(&operands[first]);
+    if (shard.size(operands[first].elements()) > 0) groups.add(&operands[first], shard);
     if (groups.count == TensorGroups<N>::kMost) flush();
   }
   flush();

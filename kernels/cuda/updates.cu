@@ -121,9 +121,9 @@ std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, const Request& request)
       [op](const Call& call) {
         const auto variables = call.inputs.subspan(1);
         if (op.momentum == 0) {
-          update_all<2>(variables, call.stream, PlainSgd{call.in(0), op.gradient_scale});
+          update_all<2>(variables, op.shard, call.stream, PlainSgd{call.in(0), op.gradient_scale});
         } else {
-          update_all<3>(variables, call.stream,
+          update_all<3>(variables, op.shard, call.stream,
                         MomentumSgd{call.in(0), op.momentum, op.gradient_scale, op.nesterov});
         }
       },
@@ -135,7 +135,7 @@ std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, const Request& request)
 std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, const Request& request) {
   return function_kernel(
       [op](const Call& call) {
-        update_all<3>(call.inputs.subspan(1), call.stream,
+        update_all<3>(call.inputs.subspan(1), op.shard, call.stream,
                       Rmsprop{call.in(0), op.rho, op.epsilon, op.gradient_scale});
       },
       0, starts_early_but_for_gradients<3>(request, 1));
@@ -144,7 +144,7 @@ std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, const Request& requ
 std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, const Request& request) {
   return function_kernel(
       [op](const Call& call) {
-        update_all<4>(call.inputs.subspan(2), call.stream,
+        update_all<4>(call.inputs.subspan(2), op.shard, call.stream,
                       Adam{call.in(0), call.in<int32_t>(1), op.beta1, op.beta2, op.epsilon, op.weight_decay,
                            op.gradient_scale, log_of(op.beta1), log_of(op.beta2)});
       },

@@ -72,12 +72,14 @@ std::string_view op_name(const Op& op) {
                         [](const BatchNorm&) -> S { return "batch_norm"; },
                         [](const BatchNormGrad&) -> S { return "batch_norm_grad"; },
                         [](const BatchNormInference&) -> S { return "batch_norm_inference"; },
+                        [](const AllReduce&) -> S { return "all_reduce"; },
                         [](const SgdUpdate&) -> S { return "sgd_update"; },
                         [](const RmspropUpdate&) -> S { return "rmsprop_update"; },
                         [](const AdamUpdate&) -> S { return "adam_update"; },
                         [](const MovingAverageUpdate&) -> S { return "moving_average_update"; },
                         [](const CounterUpdate&) -> S { return "counter_update"; },
                         [](const RowUpdate&) -> S { return "row_update"; },
+                        [](const AllGatherUpdate&) -> S { return "all_gather_update"; },
                     },
                     op);
 }
@@ -136,12 +138,14 @@ std::span<const std::string_view> op_names() {
       "batch_norm",
       "batch_norm_grad",
       "batch_norm_inference",
+      "all_reduce",
       "sgd_update",
       "rmsprop_update",
       "adam_update",
       "moving_average_update",
       "counter_update",
       "row_update",
+      "all_gather_update",
   });
   return kNames;
 }
@@ -163,7 +167,10 @@ Library library_of(const Op& op) {
                     op);
 }
 
-int in_place_input(const Op& op, std::span<const TensorSpec> inputs, const TensorSpec& output) {
+int in_place_input(const Op& op, std::span<const TensorSpec> inputs, const TensorSpec& output, size_t index) {
+  if (const auto* reduce = std::get_if<AllReduce>(&op))
+    return static_cast<int>(index) + (reduce->follows ? 1 : 0);
+  if (index != 0) return -1;
   const auto fits = [&](size_t i) { return inputs[i].bytes() == output.bytes(); };
   return std::visit(Overloaded{
                         [&](const Unary&) { return 0; },
@@ -189,7 +196,8 @@ bool is_optional_output(const Op& op, size_t index) {
 bool is_update(const Op& op) {
   return std::holds_alternative<SgdUpdate>(op) || std::holds_alternative<RmspropUpdate>(op) ||
          std::holds_alternative<AdamUpdate>(op) || std::holds_alternative<MovingAverageUpdate>(op) ||
-         std::holds_alternative<CounterUpdate>(op) || std::holds_alternative<RowUpdate>(op);
+         std::holds_alternative<CounterUpdate>(op) || std::holds_alternative<RowUpdate>(op) ||
+         std::holds_alternative<AllGatherUpdate>(op);
 }
 
 namespace {
@@ -220,6 +228,7 @@ std::vector<int> mutated_inputs(const Op& op, size_t inputs) {
                         [](const MovingAverageUpdate&) { return std::vector<int>{0}; },
                         [](const CounterUpdate&) { return std::vector<int>{0}; },
                         [&](const RowUpdate&) { return mutated_of_each(inputs, 1, 2, {0}); },
+                        [&](const AllGatherUpdate&) { return mutated_of_each(inputs, 0, 1, {0}); },
                         [](const auto&) { return std::vector<int>{}; },
                     },
                     op);

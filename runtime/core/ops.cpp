@@ -332,29 +332,51 @@ Outputs infer(const BatchNormInference&, const OpCheck& c) {
 
 // `operands` f32 tensors of one shape for each variable, after the first `shared` ones: lr [] and perhaps
 // more.
-void check_update(const OpCheck& c, size_t shared, size_t operands) {
+Outputs infer(const AllReduce& op, const OpCheck& c) {
+  const size_t first = op.follows ? 1 : 0;
+  c.require(op.replicas >= 1, fmt::format("there must be a replica, got {}", op.replicas));
+  c.require(c.size() > first, "takes at least one operand to sum");
+  c.floats(c.size());
+  Outputs outputs;
+  for (size_t i = first; i < c.size(); ++i) outputs.push_back(c.input(i));
+  return outputs;
+}
+
+Outputs infer(const AllGatherUpdate& op, const OpCheck& c) {
+  c.require(op.replicas >= 1, fmt::format("there must be a replica, got {}", op.replicas));
+  c.require(c.size() >= 1, "takes at least one operand");
+  c.floats(c.size());
+  return {};
+}
+
+// A variable and its gradient have the same shape, its states that of the shard.
+void check_update(const OpCheck& c, size_t shared, size_t operands, const Shard& shard) {
+  c.require(shard.of >= 1 && shard.index >= 0 && shard.index < shard.of,
+            fmt::format("there is no shard {} of {}", shard.index, shard.of));
   c.require(c.size() > shared && (c.size() - shared) % operands == 0,
             fmt::format("takes {} operand{} and {} for each variable, got {}", shared, shared == 1 ? "" : "s",
                         operands, c.size()));
   c.scalar(0, DType::kF32);
   for (size_t i = shared; i < c.size(); ++i) {
     c.dtype(i, DType::kF32);
-    c.same_shape(i, c.shape(i - (i - shared) % operands));
+    const size_t place = (i - shared) % operands;
+    const Shape& variable = c.shape(i - place);
+    c.same_shape(i, place < 2 || shard.is_whole() ? variable : Shape{shard.size(variable.elements())});
   }
 }
 
 Outputs infer(const SgdUpdate& op, const OpCheck& c) {
-  check_update(c, 1, op.momentum != 0 ? 3 : 2);
+  check_update(c, 1, op.momentum != 0 ? 3 : 2, op.shard);
   return {};
 }
 
-Outputs infer(const RmspropUpdate&, const OpCheck& c) {
-  check_update(c, 1, 3);
+Outputs infer(const RmspropUpdate& op, const OpCheck& c) {
+  check_update(c, 1, 3, op.shard);
   return {};
 }
 
-Outputs infer(const AdamUpdate&, const OpCheck& c) {
-  check_update(c, 2, 4);
+Outputs infer(const AdamUpdate& op, const OpCheck& c) {
+  check_update(c, 2, 4, op.shard);
   c.scalar(1, DType::kI32);
   return {};
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "runtime/core/device.h"
+#include "runtime/core/shard.h"
 #include "runtime/core/tensor.h"
 
 namespace headroom {
@@ -294,11 +295,23 @@ struct BatchNormInference {
   bool operator==(const BatchNormInference&) const = default;
 };
 
+// ---- replicas
+// ------------------------------------------------------------------------------------------------
+
+// x.. of any f32 shapes -> their sums over all replicas, in the same shapes. With `follows` the first operand
+// is not summed: it is what this has to come after, so that all replicas reduce in the same order.
+struct AllReduce {
+  int replicas = 1;
+  bool follows = false;
+  bool operator==(const AllReduce&) const = default;
+};
+
 // ---- updates: change variables in place, no outputs
 // --------------------------------------------------------------
 
 // The optimizers update any number of variables at once: the operands of one variable follow those of the
-// one before. `gradient_scale` multiplies g first: the inverse of the factor by which a loss was scaled.
+// one before. `gradient_scale` multiplies g first: the inverse of the factor by which a loss was scaled. Only
+// `shard` of each variable is updated; where that is not the whole, a state is (elements of the shard).
 
 // lr [], then w', g, velocity' (only if momentum != 0) of each variable:  v = momentum v + g;
 // w -= lr (nesterov ? g + momentum v : v)
@@ -306,6 +319,7 @@ struct SgdUpdate {
   float momentum = 0;
   bool nesterov = false;
   float gradient_scale = 1;
+  Shard shard = {};
   bool operator==(const SgdUpdate&) const = default;
 };
 // lr [], then w', g, s' of each variable:  s = rho s + (1 - rho) g^2;  w -= lr g / (sqrt(s) + epsilon)
@@ -314,6 +328,7 @@ struct RmspropUpdate {
   float rho = 0.9f;
   float epsilon = 1e-7f;
   float gradient_scale = 1;
+  Shard shard = {};
   bool operator==(const RmspropUpdate&) const = default;
 };
 // lr [], step i32 [] (0 at the first update), then w', g, m', v' of each variable. Adam (Kingma, Ba 2015)
@@ -324,6 +339,7 @@ struct AdamUpdate {
   float epsilon = 1e-8f;
   float weight_decay = 0;
   float gradient_scale = 1;
+  Shard shard = {};
   bool operator==(const AdamUpdate&) const = default;
 };
 // average', value:  average = momentum average + (1 - momentum) value
@@ -341,13 +357,21 @@ struct RowUpdate {
   bool operator==(const RowUpdate&) const = default;
 };
 
-using Op = std::variant<MatMul, Dense, DenseFilterGrad, Conv2d, Conv2dInputGrad, Conv2dFilterGrad, MaxPool,
-                        MaxPoolGrad, AvgPool, AvgPoolGrad, ConvBlock, ConvBlockInputGrad, ConvBlockFilterGrad,
-                        Unary, UnaryGrad, Scale, Binary, Cast, Dropout, Reshape, Transpose, Concat, Slice,
-                        SliceGrad, Gather, GatherGrad, TakeBatch, BroadcastTo, Fill, Reduce, ReduceMaxGrad,
-                        ArgMax, Accuracy, Softmax, SoftmaxGrad, CrossEntropy, CrossEntropyGrad,
-                        ClassifierHead, BatchNorm, BatchNormGrad, BatchNormInference, SgdUpdate,
-                        RmspropUpdate, AdamUpdate, MovingAverageUpdate, CounterUpdate, RowUpdate>;
+// w'.. of any f32 shapes:  Shard{r, replicas} of each becomes what it is on replica r, which alone has
+// updated it.
+struct AllGatherUpdate {
+  int replicas = 1;
+  bool operator==(const AllGatherUpdate&) const = default;
+};
+
+using Op =
+    std::variant<MatMul, Dense, DenseFilterGrad, Conv2d, Conv2dInputGrad, Conv2dFilterGrad, MaxPool,
+                 MaxPoolGrad, AvgPool, AvgPoolGrad, ConvBlock, ConvBlockInputGrad, ConvBlockFilterGrad, Unary,
+                 UnaryGrad, Scale, Binary, Cast, Dropout, Reshape, Transpose, Concat, Slice, SliceGrad,
+                 Gather, GatherGrad, TakeBatch, BroadcastTo, Fill, Reduce, ReduceMaxGrad, ArgMax, Accuracy,
+                 Softmax, SoftmaxGrad, CrossEntropy, CrossEntropyGrad, ClassifierHead, BatchNorm,
+                 BatchNormGrad, BatchNormInference, AllReduce, SgdUpdate, RmspropUpdate, AdamUpdate,
+                 MovingAverageUpdate, CounterUpdate, RowUpdate, AllGatherUpdate>;
 
 // For visiting an Op: std::visit(Overloaded{[](const MatMul&) {...}, ...}, op).
 template <typename... F>
@@ -369,9 +393,10 @@ std::vector<TensorSpec> infer_outputs(const Op& op, std::span<const TensorSpec> 
 // The library whose handle the op needs on a GPU.
 Library library_of(const Op& op);
 
-// The input whose bytes output 0 may take over when the input dies at this op and both have the same size;
-// -1 if none.
-int in_place_input(const Op& op, std::span<const TensorSpec> inputs, const TensorSpec& output);
+// The input whose bytes output `index` may take over when the input dies at this op and both have the same
+// size; -1 if none.
+int in_place_input(const Op& op, std::span<const TensorSpec> inputs, const TensorSpec& output,
+                   size_t index = 0);
 
 // Whether output `index` may have no memory when nobody reads it: the outputs in [brackets] above.
 bool is_optional_output(const Op& op, size_t index);

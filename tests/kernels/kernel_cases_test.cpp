@@ -126,12 +126,13 @@ INSTANTIATE_TEST_SUITE_P(Table, EveryKernel, testing::ValuesIn(kernel_cases()), 
   return name + "_row" + std::to_string(row.index);
 });
 
-TEST(KernelTable, CoversEveryOpButTheConvolutions) {
+// Convolutions have a table of their own; a collective has no result on one replica.
+TEST(KernelTable, CoversEveryOtherOp) {
   std::set<std::string_view> covered;
   const std::vector<KernelCase> cases = kernel_cases();
   for (const KernelCase& row : cases) covered.insert(op_name(row.op));
   for (std::string_view name : op_names()) {
-    EXPECT_TRUE(covered.contains(name) || name.starts_with("conv")) << name;
+    EXPECT_TRUE(covered.contains(name) || name.starts_with("conv") || name.starts_with("all_")) << name;
   }
 }
 

@@ -1,0 +1,38 @@
+// Calls that all replicas make together on values in their devices' memory, as the nodes of a graph make
+// them. Knows no graph, nor how the ranks reach each other.
+#pragma once
+
+#include <span>
+
+#include "runtime/core/stream.h"
+
+namespace headroom {
+
+// One rank's end, for one device. All ranks make the same calls with the same sizes in the same order, one at
+// a time. Calls throw CollectiveError as those of Collective do, and DeviceError when the device has failed.
+class DeviceCollective {
+ public:
+  // A tensor of a sum. `output` may be `input` itself; otherwise they do not overlap.
+  struct Term {
+    const float* input = nullptr;
+    float* output = nullptr;
+    int64_t elements = 0;
+  };
+
+  virtual ~DeviceCollective() = default;
+
+  // In [0, size()).
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Whether a call may be part of what Device::record records. One that may not waits on the host for the
+  // stream and for the other ranks, and is done on return.
+  virtual bool can_be_recorded() const = 0;
+
+  // Each output becomes the sum of the inputs at its place over all ranks, with the same bits on every rank.
+  // The tensors travel as one message.
+  virtual void all_reduce_sum(std::span<const Term> terms, Stream stream) = 0;
+  // In each tensor, Shard{r, size()} becomes what it is on rank r.
+  virtual void all_gather(std::span<const std::span<float>> tensors, Stream stream) = 0;
+};
+
+}  // namespace headroom
