@@ -12,10 +12,11 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kNames = {"sgd", "momentum", "rmsprop", "adam", "adamw"};
 
-// State of one variable: zeros of its shape.
-Value state(Value variable, std::string_view suffix, CodePlace place) {
-  return variable.graph->variable(fmt::format("{}/{}", variable.name(), suffix), variable.spec(), zeros(),
-                                  place);
+// State of one variable, or of a shard of it: zeros.
+Value state(Value variable, std::string_view suffix, const Shard& shard, CodePlace place) {
+  TensorSpec spec = variable.spec();
+  if (!shard.is_whole()) spec.shape = {shard.size(spec.shape.elements())};
+  return variable.graph->variable(fmt::format("{}/{}", variable.name(), suffix), spec, zeros(), place);
 }
 
 // One node for all variables.
@@ -23,27 +24,28 @@ struct Update {
   std::span<const Value> variables, gradients;
   Value learning_rate, step;
   float gradient_scale;
+  Shard shard;
   CodePlace place;
 
   void add(const Op& op, std::vector<Value> inputs, std::initializer_list<std::string_view> states) const {
     for (size_t i = 0; i < variables.size(); ++i) {
       inputs.push_back(variables[i]);
       inputs.push_back(gradients[i]);
-      for (std::string_view suffix : states) inputs.push_back(state(variables[i], suffix, place));
+      for (std::string_view suffix : states) inputs.push_back(state(variables[i], suffix, shard, place));
     }
     step.graph->add(op, inputs);
   }
   void operator()(const Sgd& o) const {
-    const SgdUpdate op{o.momentum, o.nesterov, gradient_scale};
+    const SgdUpdate op{o.momentum, o.nesterov, gradient_scale, shard};
     if (o.momentum != 0) return add(op, {learning_rate}, {"momentum"});
     add(op, {learning_rate}, {});
   }
   void operator()(const Rmsprop& o) const {
-    add(RmspropUpdate{o.rho, o.epsilon, gradient_scale}, {learning_rate}, {"square"});
+    add(RmspropUpdate{o.rho, o.epsilon, gradient_scale, shard}, {learning_rate}, {"square"});
   }
   void operator()(const Adam& o) const { (*this)(AdamW{o.beta1, o.beta2, o.epsilon, 0}); }
   void operator()(const AdamW& o) const {
-    add(AdamUpdate{o.beta1, o.beta2, o.epsilon, o.weight_decay, gradient_scale}, {learning_rate, step},
+    add(AdamUpdate{o.beta1, o.beta2, o.epsilon, o.weight_decay, gradient_scale, shard}, {learning_rate, step},
         {"m", "v"});
   }
 };
@@ -66,13 +68,14 @@ Optimizer parse_optimizer(std::string_view name) {
 
 void add_updates(const Optimizer& optimizer, std::span<const Value> variables,
                  std::span<const Value> gradients, Value learning_rate, Value step, float loss_scale,
-                 CodePlace place) {
+                 const Shard& shard, CodePlace place) {
   if (variables.size() != gradients.size()) {
     throw InvalidArgument(
         fmt::format("add_updates: {} variables and {} gradients", variables.size(), gradients.size()));
   }
-  const Update update{variables, gradients, learning_rate, step, 1 / loss_scale, place};
+  const Update update{variables, gradients, learning_rate, step, 1 / loss_scale, shard, place};
   if (!variables.empty()) std::visit(update, optimizer);
+  if (!variables.empty() && !shard.is_whole()) step.graph->add(AllGatherUpdate{shard.of}, variables);
   step.graph->add(CounterUpdate{}, std::vector<Value>{step});
 }
 
