@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -12,12 +13,13 @@
 
 #include "runtime/core/errors.h"
 #include "runtime/core/mpi/mpi_world.h"
+#include "runtime/core/ranks/rank_watch.h"
 
 namespace headroom {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr milliseconds kLong = std::chrono::minutes(1), kShort(300);
+constexpr milliseconds kLong = std::chrono::minutes(1), kShort(300), kWatched(2000);
 
 void expect(bool holds, const std::string& what) {
   if (!holds) throw Error(what);
@@ -106,9 +108,54 @@ void be_late(MpiWorld& world) {
   expect(cause_of([&] { group->barrier(); }) == cause, "the group is given up");
 }
 
+// All ranks are watched; what the last one does is none of the others' fault. They sleep through it, as if
+// they waited for a GPU, and nobody wakes them.
+void be_watched(MpiWorld& world, const std::function<void(RankWatch&)>& last_words) {
+  const std::unique_ptr<Collective> group = world.make_collective(kLong);
+  RankWatch watch(*group, world.host(), "child", kWatched);
+  watch.set_name(fmt::format("rank {} of the test", world.rank()));
+  group->barrier();
+  last_words(watch);
+  std::this_thread::sleep_for(kLong);
+}
+
+void be_killed(MpiWorld& world) {
+  be_watched(world, [&](RankWatch&) {
+    if (world.rank() == world.size() - 1) raise(SIGKILL);
+  });
+}
+
+void kill_first(MpiWorld& world) {
+  be_watched(world, [&](RankWatch&) {
+    if (world.rank() == 0) raise(SIGKILL);
+  });
+}
+
+void be_stopped(MpiWorld& world) {
+  be_watched(world, [&](RankWatch&) {
+    if (world.rank() == world.size() - 1) raise(SIGSTOP);
+  });
+}
+
+void fail_alike(MpiWorld& world) {
+  be_watched(world, [&](RankWatch& watch) {
+    watch.ask_to_speak();
+    fmt::print(stderr, "this is why\n");
+    watch.end_job(kExitOutOfMemory);
+  });
+}
+
+void end_well(MpiWorld& world) {
+  const std::unique_ptr<Collective> group = world.make_collective(kLong);
+  RankWatch watch(*group, world.host(), "child", kWatched);
+  std::this_thread::sleep_for(milliseconds(20 * world.rank()));
+}
+
 int run(const std::string& scenario) {
   const std::map<std::string, void (*)(MpiWorld&)> scenarios = {
-      {"agree", agree}, {"die", die}, {"late", be_late}};
+      {"agree", agree},      {"die", die},          {"late", be_late},
+      {"killed", be_killed}, {"first", kill_first}, {"stopped", be_stopped},
+      {"alike", fail_alike}, {"well", end_well}};
   const std::unique_ptr<MpiWorld> world = join_mpi_world();
   scenarios.at(scenario)(*world);
   fmt::print("rank {} of {} done\n", world->rank(), world->size());

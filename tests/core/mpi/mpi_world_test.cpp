@@ -2,8 +2,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <csignal>
+#include <set>
 #include <string>
 
+#include "runtime/core/errors.h"
 #include "tests/mpirun.h"
 
 namespace headroom {
@@ -30,6 +34,39 @@ TEST(MpiCollectiveTest, RankThatLeavesIsNamedToAllThatWaitAndComeLater) {
 
 TEST(MpiCollectiveTest, RankThatComesLateIsNamedToAllAndToItself) {
   expect_done("late", 3);
+}
+
+// The job ends with `line` said once and that exit code, long before the ranks would by themselves.
+void expect_end(const std::string& scenario, const std::string& line, const std::set<int>& codes) {
+  const ScratchFolder folder;
+  const auto began = std::chrono::steady_clock::now();
+  const Outcome outcome = run_shell(folder, mpirun_command(3, HEADROOM_MPI_CHILD " " + scenario));
+  EXPECT_TRUE(codes.contains(outcome.code)) << outcome.code << outcome.errors;
+  const size_t at = outcome.errors.find(line);
+  EXPECT_NE(at, std::string::npos) << outcome.errors;
+  EXPECT_EQ(outcome.errors.find(line, at + 1), std::string::npos) << outcome.errors;
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(50)) << scenario;
+}
+
+// Of the rank that was killed, or of those that the watch ends: mpirun returns what it sees first.
+const std::set<int> kKilled = {128 + SIGKILL, kExitLibraryFailure};
+
+TEST(RankWatchTest, KilledRankIsNamedOnceAndEndsAllThatWaitForNothing) {
+  expect_end("killed", "child: rank 2 of the test: its process ended without a word", kKilled);
+  expect_end("first", "child: rank 0 of the test: its process ended without a word", kKilled);
+}
+
+TEST(RankWatchTest, StoppedRankIsNamedOnceAndEnds) {
+  expect_end("stopped", "child: rank 2 of the test: nothing was heard of its process for 2000 ms",
+             kExitLibraryFailure);
+}
+
+TEST(RankWatchTest, OfRanksThatFailAlikeOneSaysWhy) {
+  expect_end("alike", "this is why\n", {kExitOutOfMemory});
+}
+
+TEST(RankWatchTest, RanksThatEndAtDifferentTimesEndWell) {
+  expect_done("well", 3);
 }
 
 }  // namespace
