@@ -58,7 +58,7 @@ TEST(RankWatchTest, KilledRankIsNamedOnceAndEndsAllThatWaitForNothing) {
 
 TEST(RankWatchTest, StoppedRankIsNamedOnceAndEnds) {
   expect_end("stopped", "child: rank 2 of the test: nothing was heard of its process for 2000 ms",
-             kExitLibraryFailure);
+             {kExitLibraryFailure});
 }
 
 TEST(RankWatchTest, OfRanksThatFailAlikeOneSaysWhy) {
