@@ -33,6 +33,9 @@ class DeviceCollective {
   virtual void all_reduce_sum(std::span<const Term> terms, Stream stream) = 0;
   // In each tensor, Shard{r, size()} becomes what it is on rank r.
   virtual void all_gather(std::span<const std::span<float>> tensors, Stream stream) = 0;
+  // To be called when the stream is synchronized: throws CollectiveError when a call has failed since it was
+  // queued, so that nothing that came of it is of use. Calls that are done on return have nothing to add.
+  virtual void check() {}
 };
 
 }  // namespace headroom

@@ -1,0 +1,32 @@
+// The calls of NCCL, found when they are needed: a library of some hundred MiB that programs start without.
+// Knows no device.
+#pragma once
+
+#include <nccl.h>
+
+#include <string>
+
+namespace headroom::cuda {
+
+struct Nccl {
+  decltype(&ncclGetUniqueId) get_unique_id = nullptr;
+  decltype(&ncclCommInitRank) init_rank = nullptr;
+  decltype(&ncclCommAbort) abort = nullptr;
+  decltype(&ncclCommGetAsyncError) get_async_error = nullptr;
+  decltype(&ncclAllReduce) all_reduce = nullptr;
+  decltype(&ncclBroadcast) broadcast = nullptr;
+  decltype(&ncclGroupStart) group_start = nullptr;
+  decltype(&ncclGroupEnd) group_end = nullptr;
+  decltype(&ncclGetErrorString) error_string = nullptr;
+  decltype(&ncclGetLastError) last_error = nullptr;
+
+  // Found in libnccl.so.2 at the first call; null where it is not installed, or lacks one of the calls.
+  static const Nccl* instance();
+
+  // "unhandled cuda error: ...": what NCCL says of a status, and of the call that failed last.
+  std::string describe(ncclResult_t status) const;
+  // Throws LibraryError unless the status is success.
+  void check(ncclResult_t status, const char* call) const;
+};
+
+}  // namespace headroom::cuda
