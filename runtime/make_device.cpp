@@ -27,6 +27,9 @@ std::vector<PhysicalGpu> find_gpus(const RuntimeOptions& options) {
     if (options.context_bytes) {
       throw InvalidArgument("context changes a simulated GPU; a real one's takes what it takes");
     }
+    if (options.check_streams) {
+      throw InvalidArgument("check-streams checks the streams of a simulated GPU; this one is real");
+    }
     GpuList list = list_gpus();
     if (!list.problem.empty()) throw InvalidArgument(list.problem);
     return std::move(list.gpus);
@@ -39,6 +42,9 @@ std::vector<PhysicalGpu> find_gpus(const RuntimeOptions& options) {
   }
   if (options.device_memory_bytes || options.others_bytes || options.context_bytes) {
     throw InvalidArgument("device-memory, others and context change a GPU; the device is 'cpu'");
+  }
+  if (options.check_streams) {
+    throw InvalidArgument("check-streams checks the streams of a simulated GPU; the device is 'cpu'");
   }
   return {};
 }
@@ -79,7 +85,12 @@ std::unique_ptr<Device> make_gpu(const RuntimeOptions& options, const DeviceMap&
   const std::string name = DeviceName{DeviceType::kGpu, static_cast<int>(first - map.logical.begin())}.text();
   if (std::optional<DeviceProfile> profile = simulated_profile(options)) {
     profile->others_bytes = gpu.used_bytes;
-    return std::make_unique<SimulatedGpu>(std::move(*profile), *gpu.ordinal, backing, name);
+    auto simulated = std::make_unique<SimulatedGpu>(std::move(*profile), *gpu.ordinal, backing, name);
+    // As CUDA's driver reads it.
+    const char* const blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
+    simulated->streams().set_blocking(blocking != nullptr && std::atoi(blocking) != 0);
+    if (options.check_streams) simulated->streams().check_waits();
+    return simulated;
   }
   return make_cuda_device({*gpu.ordinal, name, options.device_memory_bytes, options.others_bytes});
 }

@@ -150,6 +150,8 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
   set.add_choice(
       "plan", "Allocate value by value, pack all into one arena, or pack without ordering parallel branches",
       &options.plan, {"dynamic", "packed", "parallel"});
+  set.add_switch("check-streams", "Find waits that are missing between the streams of a simulated GPU",
+                 &options.check_streams);
   set.add_integer("seed", "Seed of weights, order and dropout", &options.seed, 0);
   set.add_text("record", "Write all that is asked of the strategy to this file, for headroom report",
                &options.record);

@@ -39,6 +39,8 @@ struct RuntimeOptions {
   int64_t gpus = 0;                // of the simulated machine; the profile's when 0
   std::string others_by_gpu = {};  // "2:11000MiB/3:11000MiB"
 
+  bool check_streams = false;  // find waits that are missing between the streams of a simulated GPU
+
   std::string visible_devices = {};  // "1,2" or "none", CUDA's numbers; all that CUDA shows when empty
   std::string virtual_devices = {};  // "0:1024MiB,1024MiB": their limits, by the number of the GPU
 

@@ -110,12 +110,13 @@ void Session::set_buffer(int id, void* pointer) {
 
 void Session::allocate(int id) {
   const Buffer& buffer = plan_.buffers[static_cast<size_t>(id)];
-  set_buffer(id, variables_.allocator().allocate(buffer.bytes, {}, user_of(buffer, graph_, categories_)));
+  set_buffer(id,
+             variables_.allocator().allocate(buffer.bytes, stream_, user_of(buffer, graph_, categories_)));
 }
 
 void Session::deallocate(int id) noexcept {
   variables_.allocator().deallocate(buffers_[static_cast<size_t>(id)],
-                                    plan_.buffers[static_cast<size_t>(id)].bytes);
+                                    plan_.buffers[static_cast<size_t>(id)].bytes, stream_);
   set_buffer(id, nullptr);
 }
 
@@ -154,17 +155,47 @@ void Session::copy(const Step& step) {
   const bool in = step.kind == StepKind::kCopyIn;
   const HostBuffer& host = staging_of(step.id, in ? inputs_ : outputs_);
   if (host.empty()) return;
-  DeviceMemory& memory = variables_.device().memory();
+  Device& device = variables_.device();
   const auto bytes = static_cast<int64_t>(host.size());
   if (in) {
-    memory.copy_to_device(address_of(step.id), host.data(), bytes);
+    device.copy_to_device(address_of(step.id), host.data(), bytes, stream_);
   } else {
-    memory.copy_to_host(host.data(), address_of(step.id), bytes);
+    device.copy_to_host(host.data(), address_of(step.id), bytes, stream_);
   }
 }
 
+void Session::run_node(int id, Stream stream) {
+  if (device_takes_work_) return variables_.device().queue(stream, work_of(id));
+  nodes_[static_cast<size_t>(id)].run(stream);
+}
+
+// With views of its own: by the time it runs those of the node may be another step's.
+StreamWork Session::work_of(int id) const {
+  const BoundNode& bound = nodes_[static_cast<size_t>(id)];
+  const Node& node = graph_.node(id);
+  StreamWork work{[bound](Stream stream) { bound.run(stream); }, node.name};
+  if (std::holds_alternative<Reshape>(node.op)) return work;
+  const std::vector<int> mutated = mutated_inputs(node.op, node.inputs.size());
+  const auto use = [&](const TensorView& view, int value, bool writes) {
+    const ValueInfo& info = graph_.value(value);
+    if (writes) work.place = info.source;
+    if (view.data != nullptr) work.uses.push_back({view.data, info.spec.bytes(), writes, info.name});
+  };
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    use(bound.inputs[i], node.inputs[i],
+        std::find(mutated.begin(), mutated.end(), static_cast<int>(i)) != mutated.end());
+  }
+  for (size_t i = 0; i < node.outputs.size(); ++i) use(bound.outputs[i], node.outputs[i], true);
+  const int workspace = plan_.workspace_of_node[static_cast<size_t>(id)];
+  if (workspace >= 0) {
+    work.uses.push_back(
+        {bound.workspace, plan_.buffers[static_cast<size_t>(workspace)].bytes, true, "its workspace"});
+  }
+  return work;
+}
+
 // Memory that is deallocated while a GPU still works on it goes to requests whose work is queued behind: all
-// of it is on the default stream.
+// of it is on one stream.
 void Session::run_dynamic(bool is_last) {
   bool updating = false;
   for (const Step& step : plan_.steps) {
@@ -188,7 +219,7 @@ void Session::run_dynamic(bool is_last) {
           begin_updates(is_last);
         }
         get_ready(step.id);
-        bound.run({});
+        run_node(step.id, stream_);
         break;
       }
     }
@@ -198,7 +229,7 @@ void Session::run_dynamic(bool is_last) {
 // Whatever can still fail must do so before the first variable changes.
 void Session::begin_updates(bool is_last) {
   get_ready(updates_.nodes);
-  if (is_last && !updates_.nodes.empty()) variables_.device().synchronize({});
+  if (is_last && !updates_.nodes.empty()) variables_.device().synchronize(stream_);
 }
 
 void Session::run_arena(int64_t steps) {
@@ -212,7 +243,7 @@ void Session::run_arena(int64_t steps) {
         nodes.insert(nodes.end(), updates_.nodes.begin(), updates_.nodes.end());
         many_ = record(nodes, steps_of_many_);
       }
-      many_->launch({});
+      many_->launch(stream_);
       left -= steps_of_many_;
     } else {
       run_part(pure_);
@@ -233,13 +264,13 @@ void Session::run_arena(int64_t steps) {
 void Session::run_part(Part& part) {
   if (!part.is_ready()) {
     get_ready(part.nodes);
-    for (int id : part.nodes) nodes_[static_cast<size_t>(id)].run({});
+    for (int id : part.nodes) run_node(id, stream_);
     part.has_run = true;
     return;
   }
   if (part.nodes.empty()) return;
   if (part.recording == nullptr) part.recording = record(part.nodes, 1);
-  part.recording->launch({});
+  part.recording->launch(stream_);
 }
 
 // What the kernel reads before it waits must be variables that none of the nodes it waits for changes: the
@@ -270,15 +301,16 @@ std::unique_ptr<Recording> Session::record(const std::vector<int>& nodes, int64_
   const std::vector<Waits> waits = find_dependencies(graph_, plan_, working);
   std::vector<Task> tasks;
   for (size_t i = 0; i < working.size(); ++i) {
-    BoundNode* bound = &nodes_[static_cast<size_t>(working[i])];
-    tasks.push_back({[bound](Stream stream) { bound->run(stream); }, waits[i].after, waits[i].after_previous,
-                     may_start_early(working[i], waits[i], working)});
+    const int id = working[i];
+    tasks.push_back({[this, id](Stream stream) { run_node(id, stream); }, waits[i].after,
+                     waits[i].after_previous, may_start_early(working[i], waits[i], working)});
   }
   return with_idle_memory(variables_.allocator(), [&] { return variables_.device().record(tasks, repeats); });
 }
 
 void Session::run(int64_t steps) {
   if (steps < 1) throw InvalidArgument(fmt::format("a run of {} steps", steps));
+  device_takes_work_ = variables_.device().takes_work(stream_);
   try {
     variables_.device().initialise();  // makes it the current GPU of this thread, which may have used another
     if (has_arena(plan_.mode)) {
@@ -286,7 +318,7 @@ void Session::run(int64_t steps) {
     } else {
       for (int64_t step = 1; step <= steps; ++step) run_dynamic(step == steps);
     }
-    variables_.device().synchronize({});
+    variables_.device().synchronize(stream_);
   } catch (...) {
     clean_up();
     throw;
@@ -296,7 +328,7 @@ void Session::run(int64_t steps) {
 // After an error nothing of the run goes on, and nothing stays allocated.
 void Session::clean_up() noexcept {
   try {
-    variables_.device().synchronize({});
+    variables_.device().synchronize(stream_);
   } catch (const Error&) {  // the one at hand is told
   }
   if (has_arena(plan_.mode)) return;

@@ -27,6 +27,9 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   const Plan& plan() const { return plan_; }
+  // Runs queue their work there from the next one on; on the default stream at first. The stream must stay
+  // until another one is set or the session ends.
+  void use_stream(Stream stream) { stream_ = stream; }
 
   // Host memory of an input, written by the caller before run(); keeps its content between runs. Throws
   // InvalidArgument when the plan does not read that input or T is not its dtype.
@@ -63,7 +66,7 @@ class Session {
     void* workspace = nullptr;
     bool ready = false;  // library started, module loaded
 
-    void run(Stream stream) { kernel->run(inputs, outputs, workspace, stream); }
+    void run(Stream stream) const { kernel->run(inputs, outputs, workspace, stream); }
   };
   // Nodes that run without a copy between them.
   struct Part {
@@ -79,6 +82,8 @@ class Session {
   void set_buffer(int id, void* pointer);
   void allocate(int id);
   void deallocate(int id) noexcept;
+  void run_node(int node, Stream stream);
+  StreamWork work_of(int node) const;
   void get_ready(int node);
   void get_ready(const std::vector<int>& nodes);
   void copy(const Step& step);
@@ -98,6 +103,8 @@ class Session {
   std::shared_ptr<const Kernels> kernels_;
   Variables& variables_;
   std::vector<Staging> inputs_, outputs_;
+  Stream stream_;
+  bool device_takes_work_ = false;                   // as the device says when a run begins
   std::vector<BoundNode> nodes_;                     // by node id
   std::vector<MemoryCategory> categories_;           // by value
   std::vector<void*> buffers_;                       // by buffer: its address while live

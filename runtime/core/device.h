@@ -12,6 +12,7 @@
 #include "runtime/core/device_memory.h"
 #include "runtime/core/stream.h"
 #include "runtime/core/stream_ordered_pool.h"
+#include "runtime/core/stream_work.h"
 
 namespace headroom {
 
@@ -83,6 +84,22 @@ class Device {
   // DeviceError.
   virtual void wait(Stream stream, Stream other) = 0;
   virtual std::unique_ptr<Event> record_event(Stream stream) = 0;
+  // The same for all that came before `event`, which must be of this device.
+  virtual void wait(Stream stream, const Event& event) = 0;
+  // Queues work. Throws what the work throws where it runs at once, and StreamHazard, with nothing queued,
+  // where the device checks its streams and a wait is missing.
+  virtual void queue(Stream stream, StreamWork work) { work.run(stream); }
+  // Whether queue() does more than call the work. Where it does not, nobody needs to ask for it.
+  virtual bool takes_work(Stream) const { return false; }
+  // Queue a copy of `bytes`. The host goes on if its memory is of DeviceMemory::allocate_host, which must
+  // then stay as it is until the copy is done; with other memory it may wait. Throw DeviceError, and
+  // StreamHazard as queue() does.
+  virtual void copy_to_device(void* device, const void* host, int64_t bytes, Stream) {
+    memory().copy_to_device(device, host, bytes);
+  }
+  virtual void copy_to_host(void* host, const void* device, int64_t bytes, Stream) {
+    memory().copy_to_host(host, device, bytes);
+  }
   // A pool of the driver's own; null where there is none. The device must outlive it. Throws DeviceError.
   virtual std::unique_ptr<StreamOrderedPool> make_stream_ordered_pool(const StreamOrderedPoolSettings&) {
     return nullptr;

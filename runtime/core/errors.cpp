@@ -84,6 +84,30 @@ CollectiveError::CollectiveError(int rank, std::string call, std::string cause)
       call_(std::move(call)),
       cause_(std::move(cause)) {}
 
+namespace {
+
+// Streams of the devices that check are numbered from 1.
+std::string stream_text(const void* handle) {
+  if (handle == nullptr) return "the default stream";
+  return fmt::format("stream {}", reinterpret_cast<uintptr_t>(handle));
+}
+
+std::string work_text(const StreamHazard::Access& access) {
+  return fmt::format("{}{}", access.work, access.place.empty() ? "" : fmt::format(" ({})", access.place));
+}
+
+}  // namespace
+
+StreamHazard::StreamHazard(Access before, Access now, std::string value)
+    : Error(fmt::format(
+          "missing wait: {} {} {} in {} while {} may still {} it in {}; let {} wait for {} before",
+          stream_text(now.stream), now.writes ? "overwrites" : "reads", value, work_text(now),
+          stream_text(before.stream), before.writes ? "write" : "read", work_text(before),
+          stream_text(now.stream), stream_text(before.stream))),
+      before_(std::move(before)),
+      now_(std::move(now)),
+      value_(std::move(value)) {}
+
 ExitCode exit_code(const std::exception& error) {
   if (dynamic_cast<const InvalidArgument*>(&error)) return kExitBadInput;
   if (dynamic_cast<const OutOfMemory*>(&error)) return kExitOutOfMemory;
@@ -91,6 +115,7 @@ ExitCode exit_code(const std::exception& error) {
       dynamic_cast<const CollectiveError*>(&error)) {
     return kExitLibraryFailure;
   }
+  if (dynamic_cast<const StreamHazard*>(&error)) return kExitCheckFailed;
   return kExitOther;
 }
 

@@ -111,6 +111,26 @@ class CollectiveError : public Error {
   std::string call_, cause_;
 };
 
+// Work of one stream that uses memory which work of another still may write or read: a wait is missing. Found
+// where the device checks its streams, before the later of the two is queued.
+class StreamHazard : public Error {
+ public:
+  struct Access {
+    void* stream = nullptr;  // as in Stream; null is the default one
+    bool writes = false;
+    std::string work;   // "dense/matmul"
+    std::string place;  // the line of code that asked for it; empty where nobody knows
+  };
+  StreamHazard(Access before, Access now, std::string value);
+  const Access& before() const { return before_; }
+  const Access& now() const { return now_; }
+  const std::string& value() const { return value_; }  // what both use
+
+ private:
+  Access before_, now_;
+  std::string value_;
+};
+
 // What every program of the project returns to the shell.
 enum ExitCode : int {
   kExitDone = 0,

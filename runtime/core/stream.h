@@ -3,7 +3,8 @@
 
 namespace headroom {
 
-// A null handle is the default stream. Simulated devices and the CPU run at once what is queued.
+// A null handle is the default stream. The CPU runs at once what is queued, and so do simulated devices where
+// work takes no time.
 struct Stream {
   void* handle = nullptr;
   bool operator==(const Stream&) const = default;

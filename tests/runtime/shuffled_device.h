@@ -63,6 +63,7 @@ class ShuffledDevice final : public Device {
   Stream new_stream() override { return cpu_.new_stream(); }
   void delete_stream(Stream stream) noexcept override { cpu_.delete_stream(stream); }
   void wait(Stream stream, Stream other) override { cpu_.wait(stream, other); }
+  void wait(Stream stream, const Event& event) override { cpu_.wait(stream, event); }
   std::unique_ptr<Event> record_event(Stream stream) override { return cpu_.record_event(stream); }
   void synchronize(Stream) override {}
   std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override {

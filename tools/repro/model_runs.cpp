@@ -1,4 +1,4 @@
-// D: what PyTorch's documents say of memory, streams and devices.
+// D: what PyTorch's documents say of memory and devices.
 
 #include <fmt/format.h>
 
@@ -16,40 +16,7 @@ namespace {
 
 constexpr std::string_view kCard = "card-6gb";
 
-int64_t now_us(SimulatedGpu& gpu) {
-  return std::llround(gpu.streams().now_us());
-}
-
 }  // namespace
-
-Measured run_d3(const Place&) {
-  SimulatedGpu gpu(find_profile(kCard));
-  const Stream stream = gpu.new_stream();
-  gpu.streams().occupy(stream, 1000);
-  const std::unique_ptr<Event> done = gpu.record_event(stream);
-  Measured measured;
-  measured.add("host_goes_on_at_us", now_us(gpu));
-  measured.add("work_is_done_then", done->done() ? "yes" : "no");
-  gpu.synchronize(stream);
-  measured.add("synchronize_returns_at_us", now_us(gpu));
-  measured.add("work_is_done_at_the_end", done->done() ? "yes" : "no");
-  return measured;
-}
-
-// The writer takes 1000 us, the reader 10.
-Measured run_d4(const Place& place) {
-  SimulatedGpu gpu(find_profile(kCard));
-  const Stream writer = gpu.new_stream(), reader = gpu.new_stream();
-  gpu.streams().occupy(writer, 1000);
-  const std::unique_ptr<Event> written = gpu.record_event(writer);
-  if (place.cured) gpu.wait(reader, writer);
-  gpu.streams().occupy(reader, 10);
-  gpu.synchronize(reader);
-  Measured measured;
-  measured.add("read_at_us", now_us(gpu));
-  measured.add("written_by_then", written->done() ? "yes" : "no");
-  return measured;
-}
 
 Measured run_d5(const Place& place) {
   Card card(place, kCard);

@@ -35,7 +35,8 @@ Measured run_c7(const Place& place);
 Measured run_c8(const Place& place);
 Measured run_c9(const Place& place);
 
-// D: PyTorch's model of memory and streams (model_runs.cpp).
+// D: PyTorch's model of memory and devices (model_runs.cpp) and of streams (stream_runs.cpp).
+Measured run_d2(const Place& place);
 Measured run_d3(const Place& place);
 Measured run_d4(const Place& place);
 Measured run_d5(const Place& place);

@@ -135,8 +135,15 @@ constexpr Expected kD3[] = {
     {"synchronize_returns_at_us", 1000},
     {"work_is_done_at_the_end", "yes"},
 };
-constexpr Expected kD4[] = {{"read_at_us", 10}, {"written_by_then", "no"}};
-constexpr Expected kD4Cured[] = {{"read_at_us", 1010}, {"written_by_then", "yes"}};
+constexpr Expected kD2[] = {{"call_returns_at_us", 0}, {"failure_comes_out_at", "synchronize"}};
+constexpr Expected kD2Cured[] = {{"call_returns_at_us", 1000},
+                                 {"failure_comes_out_at", "the call that failed"}};
+constexpr Expected kD4[] = {{"read_at_us", 10},
+                            {"written_by_then", "no"},
+                            {"value_read", 0},
+                            {"check_streams_finds", "a missing wait"}};
+constexpr Expected kD4Cured[] = {
+    {"read_at_us", 1010}, {"written_by_then", "yes"}, {"value_read", 1}, {"check_streams_finds", "nothing"}};
 // What is left of 916 MiB beside 960,000,000 bytes is too short to be cut off, and counts as allocated: 4.47
 // GiB in the message of C5 is 5 x 916.
 constexpr Expected kD5[] = {
@@ -227,6 +234,10 @@ constexpr Scenario kScenarios[] = {
      "A batch of 256 in a pool of 64 MiB, and a neighbour that wants 4 GiB beside 916 MiB of idle cache.",
      kC9, run_c9, "a smaller batch; no_grad for evaluation; dropping references; empty_cache", kC9Cured,
      kSim},
+    {"D2", "Asynchronous by default",
+     "1000 us of work and then some that fails: both calls return at once, and the failure comes out where "
+     "somebody waits.",
+     kD2, run_d2, "CUDA_LAUNCH_BLOCKING=1: each call waits for its work", kD2Cured, kSim},
     {"D3",
      "Work is queued, the host goes on",
      "1000 us of work are queued: the call returns at once, and only synchronize waits.",
@@ -236,8 +247,10 @@ constexpr Scenario kScenarios[] = {
      {},
      kSim},
     {"D4", "A stream reads what is not written yet",
-     "A second stream reads after 10 us what the first has written after 1000.", kD4, run_d4,
-     "wait_stream: the reader waits for the writer", kD4Cured, kSim},
+     "A second stream reads after 10 us what the first has written after 1000, and gets what was there "
+     "before.",
+     kD4, run_d4, "wait_stream: the reader waits for the writer; --check-streams finds where one is missing",
+     kD4Cured, kSim},
     {"D5", "Allocated, reserved, empty_cache",
      "memory_allocated, memory_reserved and their peaks around one tensor, del and empty_cache.", kD5,
      run_d5},

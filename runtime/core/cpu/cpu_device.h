@@ -29,6 +29,7 @@ class CpuDevice final : public Device {
   Stream new_stream() override { return streams_.add(); }
   void delete_stream(Stream stream) noexcept override { streams_.remove(stream); }
   void wait(Stream stream, Stream other) override { streams_.wait(stream, other); }
+  void wait(Stream stream, const Event& event) override { streams_.wait(stream, event); }
   std::unique_ptr<Event> record_event(Stream stream) override { return streams_.record(stream); }
   std::unique_ptr<StreamOrderedPool> make_stream_ordered_pool(
       const StreamOrderedPoolSettings& settings) override {

@@ -122,6 +122,22 @@ void CudaDevice::wait(Stream stream, Stream other) {
   event.make_wait(stream_of(stream));
 }
 
+void CudaDevice::wait(Stream stream, const Event& event) {
+  const auto* recorded = dynamic_cast<const CudaEvent*>(&event);
+  if (recorded == nullptr) throw InvalidArgument("wait: the event is another device's");
+  recorded->make_wait(stream_of(stream));
+}
+
+void CudaDevice::copy_to_device(void* device, const void* host, int64_t bytes, Stream stream) {
+  HR_CHECK(
+      cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream_of(stream)));
+}
+
+void CudaDevice::copy_to_host(void* host, const void* device, int64_t bytes, Stream stream) {
+  HR_CHECK(
+      cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream_of(stream)));
+}
+
 std::unique_ptr<Event> CudaDevice::record_event(Stream stream) {
   return std::make_unique<CudaEvent>(stream_of(stream));
 }

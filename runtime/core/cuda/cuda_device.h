@@ -39,9 +39,12 @@ class CudaDevice final : public Device {
   Stream new_stream() override;
   void delete_stream(Stream stream) noexcept override;
   void wait(Stream stream, Stream other) override;
+  void wait(Stream stream, const Event& event) override;
   std::unique_ptr<Event> record_event(Stream stream) override;
   std::unique_ptr<StreamOrderedPool> make_stream_ordered_pool(
       const StreamOrderedPoolSettings& settings) override;
+  void copy_to_device(void* device, const void* host, int64_t bytes, Stream stream) override;
+  void copy_to_host(void* host, const void* device, int64_t bytes, Stream stream) override;
   void synchronize(Stream stream) override;
   std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override;
   double driver_time_us() const override { return memory_.driver_time_us(); }

@@ -72,6 +72,16 @@ std::unique_ptr<Recording> FaultyDevice::record(std::span<const Task> tasks, int
   return std::make_unique<FaultyRecording>(upstream_.record(tasks, repeats), faults_, name());
 }
 
+void FaultyDevice::copy_to_device(void* device, const void* host, int64_t bytes, Stream stream) {
+  memory_.count_copy();
+  upstream_.copy_to_device(device, host, bytes, stream);
+}
+
+void FaultyDevice::copy_to_host(void* host, const void* device, int64_t bytes, Stream stream) {
+  memory_.count_copy();
+  upstream_.copy_to_host(host, device, bytes, stream);
+}
+
 bool FaultyDevice::is_done(const std::string& call) const {
   const std::lock_guard lock(mutex_);
   return done_.contains(call);

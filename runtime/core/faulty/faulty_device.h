@@ -33,7 +33,12 @@ class FaultyDevice final : public Device {
   Stream new_stream() override { return upstream_.new_stream(); }
   void delete_stream(Stream stream) noexcept override { upstream_.delete_stream(stream); }
   void wait(Stream stream, Stream other) override { upstream_.wait(stream, other); }
+  void wait(Stream stream, const Event& event) override { upstream_.wait(stream, event); }
   std::unique_ptr<Event> record_event(Stream stream) override { return upstream_.record_event(stream); }
+  void queue(Stream stream, StreamWork work) override { upstream_.queue(stream, std::move(work)); }
+  bool takes_work(Stream stream) const override { return upstream_.takes_work(stream); }
+  void copy_to_device(void* device, const void* host, int64_t bytes, Stream stream) override;
+  void copy_to_host(void* host, const void* device, int64_t bytes, Stream stream) override;
   std::unique_ptr<StreamOrderedPool> make_stream_ordered_pool(
       const StreamOrderedPoolSettings& settings) override;
   void synchronize(Stream stream) override { upstream_.synchronize(stream); }

@@ -6,14 +6,6 @@
 #include "runtime/core/errors.h"
 
 namespace headroom {
-namespace {
-
-DeviceError refused_copy() {
-  return DeviceError("cudaMemcpy", "cudaErrorUnknown", "injected fault", "FaultyMemory");
-}
-
-}  // namespace
-
 FaultyMemory::FaultyMemory(DeviceMemory& upstream, FaultInjector& faults)
     : upstream_(upstream), faults_(faults) {
   if (VirtualMemory* memory = upstream.virtual_memory()) virtual_memory_.emplace(*memory, *this, faults);
@@ -30,13 +22,18 @@ void FaultyMemory::release(void* pointer, int64_t bytes) noexcept {
   upstream_.release(pointer, bytes);
 }
 
+void FaultyMemory::count_copy() {
+  if (!faults_.next_call_fails()) return;
+  throw DeviceError("cudaMemcpy", "cudaErrorUnknown", "injected fault", "FaultyMemory");
+}
+
 void FaultyMemory::copy_to_device(void* device, const void* host, int64_t bytes) {
-  if (faults_.next_call_fails()) throw refused_copy();
+  count_copy();
   upstream_.copy_to_device(device, host, bytes);
 }
 
 void FaultyMemory::copy_to_host(void* host, const void* device, int64_t bytes) {
-  if (faults_.next_call_fails()) throw refused_copy();
+  count_copy();
   upstream_.copy_to_host(host, device, bytes);
 }
 

@@ -19,6 +19,8 @@ class FaultyMemory final : public DeviceMemory {
   void release(void* pointer, int64_t bytes) noexcept override;
   void copy_to_device(void* device, const void* host, int64_t bytes) override;
   void copy_to_host(void* host, const void* device, int64_t bytes) override;
+  // Counts a copy that goes another way than these two. Throws DeviceError when it is the one to fail.
+  void count_copy();
   void* allocate_host(int64_t bytes) override { return upstream_.allocate_host(bytes); }
   void release_host(void* pointer, int64_t bytes) noexcept override {
     upstream_.release_host(pointer, bytes);

@@ -37,6 +37,10 @@ struct DeviceProfile {
   double small_driver_call_us = 0;    // one that does not: a small allocation, a copy
   VirtualMemoryCosts virtual_memory;  // per call on a physical block
   StreamPoolCosts stream_pool;
+  // What work takes on the clock of the streams; none where 0, as in every profile of the list: work is then
+  // done as it is queued.
+  double kernel_us = 0;
+  double copy_bytes_per_us = 0;
 
   // Context, handles and all kernels together.
   int64_t overhead_bytes() const {

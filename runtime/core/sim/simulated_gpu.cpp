@@ -78,6 +78,11 @@ int64_t SimulatedGpu::pending_library_bytes() const {
   return bytes;
 }
 
+void SimulatedGpu::queue(Stream stream, StreamWork work) {
+  const double us = work.us.value_or(profile_.kernel_us);
+  streams_.queue(stream, std::move(work), us);
+}
+
 const LibraryProfile& SimulatedGpu::costs(Library library) const {
   return library == Library::kBlas ? profile_.blas : profile_.dnn;
 }

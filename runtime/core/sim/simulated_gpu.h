@@ -36,7 +36,20 @@ class SimulatedGpu final : public Device {
   Stream new_stream() override { return streams_.add(); }
   void delete_stream(Stream stream) noexcept override { streams_.remove(stream); }
   void wait(Stream stream, Stream other) override { streams_.wait(stream, other); }
+  void wait(Stream stream, const Event& event) override { streams_.wait(stream, event); }
   std::unique_ptr<Event> record_event(Stream stream) override { return streams_.record(stream); }
+  void queue(Stream stream, StreamWork work) override;
+  bool takes_work(Stream stream) const override {
+    return profile_.kernel_us > 0 || profile_.copy_bytes_per_us > 0 || streams_.takes_work(stream);
+  }
+  // As a driver does it: from memory of allocate_host the copy is queued, with other memory the host waits
+  // for it.
+  void copy_to_device(void* device, const void* host, int64_t bytes, Stream stream) override {
+    memory_.copy_to_device(device, host, bytes, stream);
+  }
+  void copy_to_host(void* host, const void* device, int64_t bytes, Stream stream) override {
+    memory_.copy_to_host(host, device, bytes, stream);
+  }
   std::unique_ptr<StreamOrderedPool> make_stream_ordered_pool(
       const StreamOrderedPoolSettings& settings) override {
     return memory_.make_pool(settings);
@@ -48,7 +61,7 @@ class SimulatedGpu final : public Device {
   double driver_time_us() const override { return memory_.driver_time_us(); }
 
   const DeviceProfile& profile() const { return profile_; }
-  // Its streams' clock, on which work takes only the time that occupy() says.
+  // Its streams and their clock, on which work takes the time that the profile or who queues it says.
   SimulatedStreams& streams() { return streams_; }
 
  private:

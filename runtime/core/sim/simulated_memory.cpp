@@ -22,6 +22,7 @@ SimulatedMemory::SimulatedMemory(const DeviceProfile& profile, SimulatedStreams&
       granularity_bytes_(profile.granularity_bytes),
       driver_call_us_(profile.driver_call_us),
       small_driver_call_us_(profile.small_driver_call_us),
+      copy_bytes_per_us_(profile.copy_bytes_per_us),
       stream_pool_costs_(profile.stream_pool),
       streams_(streams),
       ledger_(profile.total_bytes, profile.others_bytes),
@@ -50,20 +51,63 @@ void SimulatedMemory::release(void* pointer, int64_t bytes) noexcept {
   const bool small = bytes < kSmallBytes;
   spend(small ? small_driver_call_us_ : driver_call_us_);
   streams_.synchronize_all();
+  streams_.forget(pointer, bytes);
   pages_.give_back(pointer, bytes);
   small ? give_back_small(bytes) : ledger_.give_back(round_up(bytes, granularity_bytes_));
 }
 
 void SimulatedMemory::copy_to_device(void* device, const void* host, int64_t bytes) {
-  spend(small_driver_call_us_);
-  require_backing("cudaMemcpyHostToDevice");
-  std::memcpy(device, host, static_cast<size_t>(bytes));
+  queue_copy({device, host, bytes, {device, bytes, true}, "cudaMemcpyHostToDevice"}, {}, true);
 }
 
 void SimulatedMemory::copy_to_host(void* host, const void* device, int64_t bytes) {
+  queue_copy({host, device, bytes, {device, bytes, false}, "cudaMemcpyDeviceToHost"}, {}, true);
+}
+
+void SimulatedMemory::copy_to_device(void* device, const void* host, int64_t bytes, Stream stream) {
+  queue_copy({device, host, bytes, {device, bytes, true}, "cudaMemcpyHostToDevice"}, stream,
+             !is_page_locked(host, bytes));
+}
+
+void SimulatedMemory::copy_to_host(void* host, const void* device, int64_t bytes, Stream stream) {
+  queue_copy({host, device, bytes, {device, bytes, false}, "cudaMemcpyDeviceToHost"}, stream,
+             !is_page_locked(host, bytes));
+}
+
+void SimulatedMemory::queue_copy(Copy copy, Stream stream, bool host_waits) {
   spend(small_driver_call_us_);
-  require_backing("cudaMemcpyDeviceToHost");
-  std::memcpy(host, device, static_cast<size_t>(bytes));
+  require_backing(copy.call);
+  const auto run = [to = copy.to, from = copy.from, bytes = copy.bytes](Stream) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  };
+  if (copy_bytes_per_us_ <= 0 && !streams_.takes_work(stream)) return run(stream);
+  const double us = copy_bytes_per_us_ > 0 ? static_cast<double>(copy.bytes) / copy_bytes_per_us_ : 0;
+  streams_.queue(stream, {run, copy.call, {}, {copy.use}}, us);
+  if (host_waits) streams_.record(stream)->wait();
+}
+
+void* SimulatedMemory::allocate_host(int64_t bytes) {
+  void* const pointer = DeviceMemory::allocate_host(bytes);
+  const std::lock_guard lock(mutex_);
+  page_locked_[static_cast<const std::byte*>(pointer)] = bytes;
+  return pointer;
+}
+
+void SimulatedMemory::release_host(void* pointer, int64_t bytes) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    page_locked_.erase(static_cast<const std::byte*>(pointer));
+  }
+  DeviceMemory::release_host(pointer, bytes);
+}
+
+bool SimulatedMemory::is_page_locked(const void* host, int64_t bytes) const {
+  const auto* const begin = static_cast<const std::byte*>(host);
+  const std::lock_guard lock(mutex_);
+  auto found = page_locked_.upper_bound(begin);
+  if (found == page_locked_.begin()) return false;
+  --found;
+  return begin + bytes <= found->first + found->second;
 }
 
 bool SimulatedMemory::try_take(int64_t bytes, int64_t needed_bytes) {

@@ -2,6 +2,7 @@
 // context and no library; the GPU above takes their bytes from here.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 
@@ -23,9 +24,14 @@ class SimulatedMemory final : public DeviceMemory {
 
   void* try_allocate(int64_t bytes) override;
   void release(void* pointer, int64_t bytes) noexcept override;
-  // Without backing these throw DeviceError.
+  // On the default stream. Without backing these throw DeviceError.
   void copy_to_device(void* device, const void* host, int64_t bytes) override;
   void copy_to_host(void* host, const void* device, int64_t bytes) override;
+  // On a stream; the host waits unless its memory is of allocate_host.
+  void copy_to_device(void* device, const void* host, int64_t bytes, Stream stream);
+  void copy_to_host(void* host, const void* device, int64_t bytes, Stream stream);
+  void* allocate_host(int64_t bytes) override;
+  void release_host(void* pointer, int64_t bytes) noexcept override;
   VirtualMemory* virtual_memory() override { return &virtual_memory_; }
   MemoryInfo info() const override { return ledger_.info(); }
   int64_t granularity_bytes() const override { return granularity_bytes_; }
@@ -39,6 +45,15 @@ class SimulatedMemory final : public DeviceMemory {
   double driver_time_us() const;
 
  private:
+  struct Copy {
+    void* to;
+    const void* from;
+    int64_t bytes;
+    MemoryUse use;
+    const char* call;
+  };
+  void queue_copy(Copy copy, Stream stream, bool host_waits);
+  bool is_page_locked(const void* host, int64_t bytes) const;
   void require_backing(const char* call) const;
   bool take_small(int64_t bytes);
   void give_back_small(int64_t bytes) noexcept;
@@ -48,6 +63,7 @@ class SimulatedMemory final : public DeviceMemory {
   const int64_t granularity_bytes_;
   const double driver_call_us_;
   const double small_driver_call_us_;
+  const double copy_bytes_per_us_;
   const StreamPoolCosts stream_pool_costs_;
   SimulatedStreams& streams_;
   MemoryLedger ledger_;
@@ -55,6 +71,7 @@ class SimulatedMemory final : public DeviceMemory {
   mutable std::mutex mutex_;
   int64_t small_bytes_ = 0;
   double driver_time_us_ = 0;
+  std::map<const std::byte*, int64_t> page_locked_;  // begin -> bytes, of host memory
 };
 
 }  // namespace headroom
