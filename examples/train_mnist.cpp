@@ -4,12 +4,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <future>
 #include <iostream>
 
+#include "examples/mnist/replica_options.h"
 #include "examples/mnist/report.h"
 #include "examples/mnist/step_options.h"
 #include "runtime/core/errors.h"
@@ -23,9 +26,10 @@ namespace {
 struct Options {
   RuntimeOptions runtime;
   StepOptions step;
+  ReplicaOptions replicas;
   std::string data, schedule = "cosine", math = "tf32", load, save, log;
   int64_t epochs = 5, evaluate_every = 0;
-  double learning_rate = 1e-3;
+  double learning_rate = 1e-3, collective_timeout = std::chrono::duration<double>(kCollectiveTimeout).count();
   std::optional<double> loss_scale, target_accuracy;
   bool deterministic = true, json = false;
 };
@@ -34,6 +38,9 @@ void add_options(OptionSet& set, Options& o) {
   set.add_text("data", "Folder with MNIST's four IDX files, gzipped or not; without it digits are drawn",
                &o.data);
   add_step_options(set, o.step);
+  add_replica_options(set, o.replicas);
+  set.add_number("collective-timeout", "Seconds that a replica waits for the others before it gives up",
+                 &o.collective_timeout, 0.001, 86400);
   set.add_integer("epochs", "Passes over the data", &o.epochs, 1, 1000000);
   set.add_number("learning-rate", "Its rate at the start", &o.learning_rate, 1e-12, 1e3);
   set.add_choice("schedule", "How the rate falls; one-cycle: after it has risen for a quarter of the steps",
@@ -79,6 +86,10 @@ TrainSettings settings_of(const Options& o) {
   settings.target_accuracy = o.target_accuracy;
   settings.load_weights = o.load;
   settings.save_weights = o.save;
+  settings.replicas = o.replicas.count();
+  settings.shard_optimizer = o.replicas.shard_optimizer;
+  settings.buckets = o.replicas.buckets();
+  settings.collective_timeout = std::chrono::milliseconds(std::llround(1e3 * o.collective_timeout));
   return settings;
 }
 
@@ -95,12 +106,19 @@ void require_usable_log(const Options& o) {
   if (!std::ofstream(o.log, std::ios::app)) throw InvalidArgument(fmt::format("{}: cannot write it", o.log));
 }
 
+std::string describe_replicas(const ReplicaOptions& replicas) {
+  if (replicas.replicas == 1) return {};
+  return fmt::format(", {} replicas{}", replicas.replicas,
+                     replicas.shard_optimizer ? " with the optimizer sharded" : "");
+}
+
 // The CSV log, the progress bar and the line per epoch.
 class Progress {
  public:
   Progress(const Options& options, const std::string& data, FILE* out)
-      : head_(fmt::format("{}; device {}, strategy {}, {} plan\n", data, options.runtime.device,
-                          options.runtime.strategy, options.runtime.plan)),
+      : head_(fmt::format("{}; device {}, strategy {}, {} plan{}\n", data, options.runtime.device,
+                          options.runtime.strategy, options.runtime.plan,
+                          describe_replicas(options.replicas))),
         log_path_(options.log),
         epochs_(options.epochs),
         out_(out),

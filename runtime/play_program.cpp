@@ -14,10 +14,12 @@ namespace {
 // Strategies on a CPU take from the host's allocator, which hands out pages.
 constexpr int64_t kHostPage = 4096;
 
-StrategySettings unrecorded(const RuntimeOptions& options) {
+// The strategy on the device that the options name.
+StrategySettings played_strategy(const RuntimeOptions& options) {
   StrategySettings settings = options.strategy_settings();
   settings.record_path.clear();  // what is only played is not what happened
-  return settings;
+  if (options.virtual_devices.empty()) return settings;
+  return strategy_on(find_devices(options), default_device(options), settings);
 }
 
 // Calls `play`, whose failures are the answer; a setting that contradicts itself is one, too.
@@ -60,7 +62,7 @@ DeviceProfile twin_of(const RuntimeOptions& options, const MemoryInfo& info) {
 Attempt play_program(const Graph& graph, std::span<const Targets> targets, const Setting& setting) {
   return attempt([&](FailureWitness& witness) {
     SimulatedGpu device(setting.device, 0, Backing::kNone);
-    StrategySettings strategy = unrecorded(setting.options);
+    StrategySettings strategy = played_strategy(setting.options);
     if (setting.options.libraries_first) strategy.reserve_bytes = start_library_handles(device);
     const std::unique_ptr<Allocator> allocator = make_allocator(strategy, device);
     witness.watch(*allocator);

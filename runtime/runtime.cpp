@@ -139,6 +139,7 @@ Device& Runtime::made(const DeviceName& name) {
 }
 
 Runtime::Logical& Runtime::ready(const DeviceName& name, const CodePlace& place) {
+  const std::lock_guard lock(mutex_);
   Device& device = made(name);
   Logical& logical = logical_[name.text()];
   if (logical.allocator != nullptr) return logical;
@@ -151,6 +152,18 @@ Runtime::Logical& Runtime::ready(const DeviceName& name, const CodePlace& place)
   logical.device = &device;
   if (!initialised()) initialised_by_ = place.text();
   return logical;
+}
+
+MemoryInfo Runtime::memory_info(std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  return made(parse_device_name(name)).memory().info();
+}
+
+Statistics Runtime::statistics(std::string_view name) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = logical_.find(parse_device_name(name).text());
+  const bool is_ready = found != logical_.end() && found->second.allocator != nullptr;
+  return is_ready ? found->second.allocator->statistics() : Statistics{};
 }
 
 Device& Runtime::device(CodePlace place) {

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,8 +41,8 @@ class Runtime {
 
   // A device and its strategy, by a name that parse_device_name takes; without one what the options name.
   // Each is initialised at the first call. Virtual devices of one GPU are the same Device with strategies of
-  // their own. Throw InvalidArgument for a device that there is not, saying which there are, and what
-  // make_allocator throws.
+  // their own. Threads may ask at the same time. Throw InvalidArgument for a device that there is not, saying
+  // which there are, and what make_allocator throws.
   Device& device(CodePlace place = CodePlace::here());
   Device& device(std::string_view name, CodePlace place = CodePlace::here());
   Allocator& allocator(CodePlace place = CodePlace::here());
@@ -50,6 +51,10 @@ class Runtime {
   // What the driver says of the memory of the device that the options name, also when initialising failed
   // half-way.
   MemoryInfo memory_info() const { return default_device_->memory().info(); }
+  // The same of the device of that name. Throws InvalidArgument for one that there is not.
+  MemoryInfo memory_info(std::string_view name);
+  // Of the strategy of that device; all zero where it is not initialised.
+  Statistics statistics(std::string_view name) const;
 
  private:
   struct Logical {
@@ -75,6 +80,7 @@ class Runtime {
   std::map<std::string, Logical> logical_;          // by text(); goes before the devices
   Device* default_device_ = nullptr;
   std::string initialised_by_;
+  mutable std::mutex mutex_;  // of what is made at the first use
 };
 
 }  // namespace headroom

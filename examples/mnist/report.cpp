@@ -11,6 +11,25 @@
 
 namespace headroom {
 
+namespace {
+
+std::string describe_replicas(const TrainResult& result) {
+  std::string text =
+      fmt::format("\n\npeaks in MiB\n{:<10} {:>10} {:>10} {:>10} {:>10} {:>10}   {}\n", "replica", "device",
+                  "reserved", "allocated", "predicted", "optimizer", "weights");
+  for (const ReplicaResult& r : result.replicas) {
+    text += fmt::format("{:<10} {:>10} {:>10} {:>10} {:>10} {:>10}   {}\n", r.device,
+                        format_mib(r.peak_device_bytes), format_mib(r.peak_reserved_bytes),
+                        format_mib(r.peak_allocated_bytes),
+                        r.predicted_peak_bytes ? format_mib(*r.predicted_peak_bytes) : "-",
+                        format_mib(r.optimizer_bytes), r.weights_checksum);
+  }
+  text.pop_back();
+  return text;
+}
+
+}  // namespace
+
 std::string describe(const TrainResult& result) {
   std::string text;
   for (const std::string& line : result.log) text += fmt::format("  {}\n", line);
@@ -33,6 +52,7 @@ std::string describe(const TrainResult& result) {
                       format_bytes(result.peak_reserved_bytes), format_bytes(result.peak_allocated_bytes));
   if (result.predicted_peak_bytes)
     text += fmt::format(" (predicted {})", format_bytes(*result.predicted_peak_bytes));
+  if (result.replicas.size() > 1) text += describe_replicas(result);
   text += "\n\nlabel   predicted\n      ";
   for (int i = 0; i < Dataset::kClasses; ++i) text += fmt::format("{:>6}", i);
   for (size_t label = 0; label < result.confusion.size(); ++label) {

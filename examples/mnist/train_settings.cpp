@@ -30,6 +30,13 @@ Math parse_math(std::string_view name) {
   return static_cast<Math>(found - kMathNames.begin());
 }
 
+int64_t share_of_batch(int64_t batch, int replicas) {
+  if (batch % replicas == 0) return batch / replicas;
+  const int64_t below = batch / replicas * replicas;
+  throw InvalidArgument(fmt::format("batch {}: {} replicas cannot share it equally; {} they can", batch,
+                                    replicas, below > 0 ? below : replicas));
+}
+
 int64_t steps_per_epoch(const TrainSettings& settings, int64_t images) {
   const int64_t all = images / settings.batch;
   return settings.steps > 0 ? std::min(settings.steps, all) : all;

@@ -1,6 +1,7 @@
 // How the conv net is trained, and what one step of it gave. Knows no graph.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -8,6 +9,8 @@
 #include <string_view>
 
 #include "kernels/kernel.h"
+#include "runtime/core/in_process/in_process_collective.h"
+#include "runtime/data_parallel.h"
 #include "runtime/plan.h"
 
 namespace headroom {
@@ -36,6 +39,14 @@ struct TrainSettings {
   std::optional<double> target_accuracy;  // training ends at the first evaluation that reaches it
   std::string load_weights;               // safetensors; empty: none
   std::string save_weights;
+
+  int replicas = 1;              // that share each batch; `batch` is that of all of them
+  bool shard_optimizer = false;  // each replica keeps its share of the optimizer's state
+  BucketSettings buckets;
+  // How long a replica waits for another before it gives the training up.
+  std::chrono::milliseconds collective_timeout = kCollectiveTimeout;
+
+  int64_t batch_of_replica() const { return batch / replicas; }
 };
 
 struct StepReport {
@@ -51,6 +62,9 @@ struct StepReport {
 std::span<const std::string_view> math_names();
 // Throws InvalidArgument listing them.
 Math parse_math(std::string_view name);
+
+// A replica's share of a batch. Throws InvalidArgument for one that they cannot share equally.
+int64_t share_of_batch(int64_t batch, int replicas);
 
 // How many steps an epoch has over so many images: a last, smaller batch is left to other epochs.
 int64_t steps_per_epoch(const TrainSettings& settings, int64_t images);

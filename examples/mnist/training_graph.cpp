@@ -22,9 +22,9 @@ Value images_of_step(const ResidentSet& set, int64_t batch) {
 
 }  // namespace
 
-TrainingGraph::TrainingGraph(const TrainSettings& settings, const TrainingSizes& sizes)
+TrainingGraph::TrainingGraph(const TrainSettings& settings, const TrainingSizes& sizes, int rank)
     : resident_(settings.data_on == DataOn::kDevice) {
-  const int64_t batch = settings.batch;
+  const int64_t batch = settings.batch_of_replica();
   const TensorSpec counter{DType::kI32, {}};
   step = graph.variable("step", counter, zeros());
   Value batch_images, batch_labels, test_images;
@@ -65,8 +65,9 @@ TrainingGraph::TrainingGraph(const TrainSettings& settings, const TrainingSizes&
     graph.add(CounterUpdate{}, std::vector<Value>{training.step});
   }
   const Value scaled = settings.loss_scale == 1 ? loss : scale(loss, settings.loss_scale);
+  const Shard shard = settings.shard_optimizer ? Shard{rank, settings.replicas} : Shard{};
   add_updates(parse_optimizer(settings.optimizer), parameters, gradients(scaled, parameters), learning_rate,
-              step, settings.loss_scale);
+              step, settings.loss_scale, shard);
 
   const NameScope testing(graph, "test");
   if (resident_) test_images = images_of_step(test, batch);
@@ -76,6 +77,7 @@ TrainingGraph::TrainingGraph(const TrainSettings& settings, const TrainingSizes&
     graph.add(CounterUpdate{}, std::vector<Value>{test.step});
   }
   if (settings.fused) fuse(graph, std::vector<Value>{loss, accuracy, predictions});
+  reduce_gradients(graph, settings.replicas, settings.buckets);
 }
 
 Targets TrainingGraph::training_targets() const {

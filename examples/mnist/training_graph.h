@@ -11,7 +11,7 @@
 
 namespace headroom {
 
-// What the graph has to be made for.
+// What the graph of a replica has to be made for.
 struct TrainingSizes {
   int64_t training_images, test_images;
   int64_t steps;  // of an epoch
@@ -27,7 +27,8 @@ struct ResidentSet {
 
 class TrainingGraph {
  public:
-  TrainingGraph(const TrainSettings& settings, const TrainingSizes& sizes);
+  // Of replica `rank`: with its share of the batch and, where the optimizer is sharded, its shard.
+  TrainingGraph(const TrainSettings& settings, const TrainingSizes& sizes, int rank = 0);
 
   Graph graph;
   std::vector<Value> parameters;

@@ -1,0 +1,303 @@
+#include "examples/mnist/training.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <future>
+#include <map>
+
+#include "examples/mnist/feed.h"
+#include "examples/mnist/process_clock.h"
+#include "runtime/categories.h"
+#include "runtime/core/errors.h"
+#include "runtime/core/staged_collective.h"
+#include "runtime/predict_peak.h"
+#include "runtime/safetensors.h"
+
+namespace headroom {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void load_parameters(const std::string& path, std::span<const Value> parameters, Variables& variables) {
+  std::map<std::string, NamedTensor> tensors;
+  for (NamedTensor& tensor : load_safetensors(path)) tensors.emplace(tensor.name, std::move(tensor));
+  for (const Value& parameter : parameters) {
+    const auto found = tensors.find(parameter.name());
+    if (found == tensors.end())
+      throw InvalidArgument(fmt::format("{}: has no tensor {}", path, parameter.name()));
+    if (found->second.spec != parameter.spec()) {
+      throw InvalidArgument(fmt::format("{}: {} is {}, the net needs {}", path, parameter.name(),
+                                        to_string(found->second.spec), to_string(parameter.spec())));
+    }
+    variables.write(parameter, found->second.data);
+    tensors.erase(found);
+  }
+  if (!tensors.empty()) {
+    throw InvalidArgument(fmt::format("{}: the net has no variable {}", path, tensors.begin()->first));
+  }
+}
+
+void save_parameters(const std::string& path, std::span<const Value> parameters, const Variables& variables) {
+  std::vector<NamedTensor> tensors;
+  for (const Value& parameter : parameters) {
+    tensors.push_back({parameter.name(), parameter.spec(), variables.read(parameter)});
+  }
+  save_safetensors(path, tensors);
+}
+
+class Training {
+ public:
+  Training(const TrainSettings& settings, const TrainingGraph& graph, const Dataset& training,
+           const Dataset& test, Collective* group, const std::function<void(const StepReport&)>& on_step,
+           TrainResult& result)
+      : settings_(settings),
+        net_(graph),
+        training_(training),
+        test_(test),
+        group_(group),
+        on_step_(on_step),
+        result_(result) {}
+
+  void run(Runtime& runtime, const DeviceName& name) {
+    Device& device = runtime.device(name.text());
+    Allocator& allocator = runtime.allocator(name.text());
+    device.initialise();  // makes it the current GPU of this thread
+    std::optional<StagedCollective> collective;
+    if (group_ != nullptr) collective.emplace(device, *group_);
+    KernelSettings kernel_settings;
+    kernel_settings.collective = collective ? &*collective : nullptr;
+    kernel_settings.math = settings_.math;
+    kernel_settings.library_only = !settings_.fused;
+    kernel_settings.deterministic = settings_.deterministic;
+    const auto kernels = std::make_shared<const Kernels>(net_.graph, device, allocator, kernel_settings);
+    const auto plan = [&](const Targets& targets) {
+      return make_plan(net_.graph, targets, settings_.plan, kernels->workspace_bytes());
+    };
+    const Plan train_plan = plan(net_.training_targets()), test_plan = plan(net_.test_targets());
+    predict(train_plan, test_plan, runtime, name);
+
+    Variables variables(net_.graph, device, allocator);
+    if (!settings_.load_weights.empty() && rank() == 0)
+      load_parameters(settings_.load_weights, net_.parameters, variables);
+    if (group_ != nullptr) share_weights(variables);
+    Session train_session(net_.graph, train_plan, kernels, variables);
+    Session test_session(net_.graph, test_plan, kernels, variables);
+    feed_ = make_feed(settings_.data_on, {net_, training_, test_, settings_.batch_of_replica(), variables,
+                                          train_session, test_session});
+    start_ = Clock::now();
+    run_epochs();
+
+    result_.training_seconds = seconds_since(start_);
+    result_.steps = static_cast<int64_t>(step_seconds_.size());
+    std::nth_element(step_seconds_.begin(),
+                     step_seconds_.begin() + static_cast<long>(step_seconds_.size() / 2),
+                     step_seconds_.end());
+    result_.seconds_per_step = step_seconds_[step_seconds_.size() / 2];
+    result_.images_per_second = static_cast<double>(settings_.batch) / result_.seconds_per_step;
+    result_.weights_checksum = fmt::format("{:016x}", variables.checksum(net_.parameters));
+    result_.optimizer_bytes = optimizer_bytes();
+    if (!settings_.save_weights.empty() && rank() == 0)
+      save_parameters(settings_.save_weights, net_.parameters, variables);
+    if (group_ != nullptr) group_->barrier();  // the weights are saved when all are done
+    feed_.reset();
+  }
+
+ private:
+  int rank() const { return group_ == nullptr ? 0 : group_->rank(); }
+
+  void share_weights(Variables& variables) {
+    for (const Value& parameter : net_.parameters) {
+      std::vector<std::byte> bytes = variables.read(parameter);
+      group_->broadcast(bytes, 0);
+      variables.write(parameter, bytes);
+    }
+  }
+
+  int64_t optimizer_bytes() const {
+    const std::vector<MemoryCategory> categories = categorise(net_.graph);
+    int64_t bytes = 0;
+    for (const int id : net_.graph.variables()) {
+      if (categories[static_cast<size_t>(id)] == MemoryCategory::kOptimizerState)
+        bytes += net_.graph.value(id).spec.bytes();
+    }
+    return bytes;
+  }
+
+  // A second pool on a real GPU would take the room of the first: its twin is a simulated one as large.
+  static RuntimeOptions options_of_twin(const Runtime& runtime) {
+    RuntimeOptions options = runtime.options();
+    if (!options.device.starts_with("cuda")) return options;
+    options.device = "sim:h200";
+    options.device_memory_bytes = runtime.memory_info().total;
+    options.others_bytes = 0;
+    options.visible_devices.clear();
+    options.virtual_devices.clear();
+    return options;
+  }
+
+  // A run that will fail has no peak to predict; the run itself will say why.
+  void predict(const Plan& train_plan, const Plan& test_plan, const Runtime& runtime, DeviceName name) {
+    try {
+      Runtime twin(options_of_twin(runtime));
+      StrategySettings strategy = runtime.strategy();
+      if (twin.devices().has_virtual() != runtime.devices().has_virtual()) {
+        strategy = strategy_on(runtime.devices(), name, strategy);
+      }
+      if (twin.options().device != runtime.options().device) name = default_device(twin.options());
+      strategy.record_path.clear();  // what the twin is asked did not happen
+      twin.set_strategy(strategy);
+      const Plan* const plans[] = {&train_plan, &test_plan};
+      result_.predicted_peak_bytes =
+          predict_peak(net_.graph, plans, twin.device(name.text()), twin.allocator(name.text()))
+              .allocated_bytes;
+    } catch (const OutOfMemory&) {
+    } catch (const LibraryError&) {
+    } catch (const DeviceError&) {
+    }
+  }
+
+  void run_epochs() {
+    const auto order_of = [this](int epoch) { return epoch_order(training_.count, settings_.seed, epoch); };
+    const int64_t steps = steps_per_epoch(settings_, training_.count);
+    std::vector<int64_t> order = order_of(1);
+    for (int epoch = 1; epoch <= settings_.epochs; ++epoch) {
+      std::vector<float> rates;
+      for (int64_t step = (epoch - 1) * steps; step < epoch * steps; ++step)
+        rates.push_back(rate_at(settings_, step, settings_.epochs * steps));
+      feed_->begin_epoch(share_of(order, steps), rates);
+      // Drawn while the device works.
+      std::future<std::vector<int64_t>> next;
+      if (epoch < settings_.epochs) next = std::async(std::launch::async, order_of, epoch + 1);
+      if (!run_epoch(epoch, rates)) return;
+      if (next.valid()) order = next.get();
+    }
+  }
+
+  // The images of this replica, in the order of its steps: its share of each batch.
+  std::vector<int64_t> share_of(const std::vector<int64_t>& order, int64_t steps) const {
+    if (group_ == nullptr) return order;
+    const int64_t batch = settings_.batch_of_replica();
+    std::vector<int64_t> share;
+    for (int64_t step = 0; step < steps; ++step) {
+      const auto first = order.begin() + step * settings_.batch + rank() * batch;
+      share.insert(share.end(), first, first + batch);
+    }
+    return share;
+  }
+
+  // False when the target is reached.
+  bool run_epoch(int epoch, std::span<const float> rates) {
+    const auto steps = static_cast<int64_t>(rates.size());
+    double loss_sum = 0;
+    for (int64_t done = 0; done < steps;) {
+      const int64_t before_evaluation =
+          settings_.evaluate_every > 0 ? settings_.evaluate_every - done % settings_.evaluate_every : steps;
+      const int64_t count = std::min({piece_, before_evaluation, steps - done});
+      const std::vector<StepResult> results = run_piece(done, count);
+      const bool evaluates = count == before_evaluation || done + count == steps;
+      const double seconds = seconds_since(start_);
+      std::optional<double> test_accuracy;
+      if (evaluates) test_accuracy = result_.test_accuracy = evaluate();
+      const bool reached =
+          evaluates && settings_.target_accuracy && *test_accuracy >= *settings_.target_accuracy;
+      if (reached) result_.seconds_to_target = seconds_since_process_start();
+      for (const StepResult& step : results) {
+        loss_sum += static_cast<double>(step.loss);
+        const bool is_last = &step == &results.back();
+        const float rate = rates[static_cast<size_t>(done++)];
+        if (on_step_ && rank() == 0)
+          on_step_({epoch, done, steps, step.loss, step.accuracy, rate, seconds,
+                    is_last ? test_accuracy : std::nullopt});
+      }
+      result_.final_loss = loss_sum / static_cast<double>(done);
+      if (reached) return false;
+    }
+    return true;
+  }
+
+  // As many steps at once as take about this long: a person sees that it goes on, and where steps are short
+  // an epoch is one piece.
+  std::vector<StepResult> run_piece(int64_t first, int64_t count) {
+    constexpr double kPieceSeconds = 0.1;
+    const auto before = Clock::now();
+    std::vector<StepResult> results = feed_->train(first, count);
+    double seconds = seconds_since(before);
+    if (group_ != nullptr) average(results, seconds);
+    step_seconds_.insert(step_seconds_.end(), static_cast<size_t>(count),
+                         seconds / static_cast<double>(count));
+    if (count == piece_ && 2 * seconds < kPieceSeconds) piece_ *= 2;
+    return results;
+  }
+
+  // Over the replicas: the loss and the accuracy of each step, and the time, by which all of them choose the
+  // same next piece.
+  void average(std::vector<StepResult>& results, double& seconds) {
+    std::vector<float> sums;
+    for (const StepResult& step : results) sums.insert(sums.end(), {step.loss, step.accuracy});
+    sums.push_back(static_cast<float>(seconds));
+    group_->all_reduce_sum(sums);
+    const auto mean = [&](size_t i) { return sums[i] / static_cast<float>(group_->size()); };
+    for (size_t i = 0; i < results.size(); ++i) results[i] = {mean(2 * i), mean(2 * i + 1)};
+    seconds = static_cast<double>(mean(sums.size() - 1));
+  }
+
+  // Share of the test images that are recognised.
+  double evaluate() {
+    std::array<float, Dataset::kClasses * Dataset::kClasses> counts{};  // exact up to 16 million images
+    const std::vector<int32_t> answers = feed_->predict();
+    for (size_t i = 0; i < answers.size(); ++i)
+      ++counts[test_.labels[i] * Dataset::kClasses + static_cast<size_t>(answers[i])];
+    if (group_ != nullptr) group_->all_reduce_sum(counts);
+    int64_t right = 0, all = 0;
+    for (size_t i = 0; i < counts.size(); ++i) {
+      const size_t label = i / Dataset::kClasses, answer = i % Dataset::kClasses;
+      const auto count = static_cast<int64_t>(counts[i]);
+      result_.confusion[label][answer] = count;
+      all += count;
+      if (label == answer) right += count;
+    }
+    return static_cast<double>(right) / static_cast<double>(all);
+  }
+
+  const TrainSettings& settings_;
+  const TrainingGraph& net_;
+  const Dataset &training_, &test_;
+  Collective* const group_;
+  const std::function<void(const StepReport&)>& on_step_;
+  TrainResult& result_;
+  std::unique_ptr<Feed> feed_;
+  Clock::time_point start_;
+  int64_t piece_ = 1;  // steps at once
+  std::vector<double> step_seconds_;
+};
+
+// The test images of one replica of several.
+Dataset share_of_test(const Dataset& test, int rank, int replicas) {
+  const int64_t begin = test.count * rank / replicas, end = test.count * (rank + 1) / replicas;
+  const auto part = [&](const std::vector<uint8_t>& all, int64_t bytes) {
+    return std::vector<uint8_t>(all.begin() + begin * bytes, all.begin() + end * bytes);
+  };
+  return {end - begin, part(test.images, Dataset::kImageBytes), part(test.labels, 1)};
+}
+
+}  // namespace
+
+void train_replica(const TrainSettings& settings, const Dataset& training, const Dataset& test,
+                   Runtime& runtime, const DeviceName& name, Collective* group,
+                   const std::function<void(const StepReport&)>& on_step, TrainResult& result) {
+  const int rank = group == nullptr ? 0 : group->rank();
+  const Dataset share = group == nullptr ? Dataset{} : share_of_test(test, rank, settings.replicas);
+  const Dataset& own_test = group == nullptr ? test : share;
+  const TrainingGraph graph(
+      settings, {training.count, own_test.count, steps_per_epoch(settings, training.count)}, rank);
+  Training(settings, graph, training, own_test, group, on_step, result).run(runtime, name);
+}
+
+}  // namespace headroom

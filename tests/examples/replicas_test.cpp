@@ -1,0 +1,151 @@
+// The conv net trained by several replicas in one process: the same training as on one device.
+
+#include <gtest/gtest.h>
+
+#include "examples/mnist/digits.h"
+#include "examples/mnist/trainer.h"
+#include "runtime/core/errors.h"
+
+namespace headroom {
+namespace {
+
+constexpr int64_t kBatch = 12;
+
+struct Training {
+  TrainResult result;
+  std::vector<float> losses;
+};
+
+RuntimeOptions four_gpus() {
+  return {.device = "sim:four-2080ti"};
+}
+
+TrainSettings settings_for(int replicas) {
+  TrainSettings settings;
+  settings.epochs = 2;
+  settings.steps = 2;
+  settings.batch = kBatch;
+  settings.replicas = replicas;
+  settings.plan = PlanMode::kParallel;
+  settings.buckets = {1, 100000};
+  return settings;
+}
+
+Training run(const TrainSettings& settings, RuntimeOptions options) {
+  static const Dataset training = draw_digits(2 * kBatch, 3), test = draw_digits(25, 4);
+  options.plan = to_string(settings.plan);
+  Runtime runtime(options);
+  Training run;
+  run.result = train(settings, training, test, runtime,
+                     [&](const StepReport& report) { run.losses.push_back(report.loss); });
+  if (run.result.outcome != "ok") explain_failure(settings, training, test, runtime, run.result);
+  return run;
+}
+
+TEST(Replicas, HaveEqualWeightsAndTheLossesOfOneDeviceWithTheSameBatch) {
+  const Training one = run(settings_for(1), four_gpus());
+  ASSERT_EQ(one.result.replicas.size(), 1u);
+  for (const int replicas : {2, 3, 4}) {
+    for (const DataOn data_on : {DataOn::kDevice, DataOn::kHost}) {
+      TrainSettings settings = settings_for(replicas);
+      settings.data_on = data_on;
+      const Training many = run(settings, four_gpus());
+      ASSERT_EQ(many.result.outcome, "ok") << many.result.error;
+      ASSERT_EQ(many.result.replicas.size(), static_cast<size_t>(replicas));
+      for (const ReplicaResult& replica : many.result.replicas) {
+        EXPECT_EQ(replica.weights_checksum, many.result.weights_checksum);
+        EXPECT_EQ(replica.predicted_peak_bytes, replica.peak_allocated_bytes);
+      }
+      ASSERT_EQ(many.losses.size(), one.losses.size());
+      for (size_t i = 0; i < one.losses.size(); ++i) EXPECT_NEAR(many.losses[i], one.losses[i], 1e-4);
+      EXPECT_NEAR(many.result.test_accuracy, one.result.test_accuracy, 0.05);
+      int64_t tested = 0;
+      for (const auto& row : many.result.confusion) {
+        for (const int64_t count : row) tested += count;
+      }
+      EXPECT_EQ(tested, 25);
+    }
+  }
+}
+
+TEST(Replicas, OnVirtualDevicesOfOneGpuGiveTheBitsOfGpusOfTheirOwn) {
+  const Training apart = run(settings_for(2), four_gpus());
+  RuntimeOptions options{.device = "sim", .virtual_devices = "0:300MiB,200MiB"};
+  EXPECT_EQ(run(settings_for(2), options).result.weights_checksum, apart.result.weights_checksum);
+}
+
+TEST(Replicas, WithAShardedOptimizerKeepAShareOfItsStateAndTheBitsOfTheWhole) {
+  RuntimeOptions options = four_gpus();
+  options.strategy = "direct";  // which counts what was asked for
+  TrainSettings settings = settings_for(4);
+  const Training whole = run(settings, options);
+  settings.shard_optimizer = true;
+  const Training sharded = run(settings, options);
+  EXPECT_EQ(sharded.result.weights_checksum, whole.result.weights_checksum);
+  EXPECT_EQ(sharded.losses, whole.losses);
+  constexpr int64_t kBucket = 100000;
+  for (const ReplicaResult& replica : sharded.result.replicas) {
+    EXPECT_LE(replica.optimizer_bytes, whole.result.optimizer_bytes / 4 + kBucket);
+    EXPECT_EQ(replica.predicted_peak_bytes, replica.peak_allocated_bytes);
+    const int64_t saved = whole.result.optimizer_bytes - replica.optimizer_bytes;
+    // Blocks are rounded up to 256 bytes: two states of each of ten variables.
+    EXPECT_NEAR(static_cast<double>(whole.result.peak_allocated_bytes - replica.peak_allocated_bytes),
+                static_cast<double>(saved), 2 * 10 * 256);
+  }
+}
+
+TEST(Replicas, OneThatRunsOutOfMemoryEndsAllAndIsNamed) {
+  for (const char* limits : {"0:300MiB,3MiB", "0:3MiB,300MiB"}) {
+    RuntimeOptions options{.device = "sim", .virtual_devices = limits};
+    const int failing = limits[3] == 'M' ? 0 : 1;
+    TrainSettings settings = settings_for(2);
+    settings.batch = 24;
+    const TrainResult result = run(settings, options).result;
+    EXPECT_EQ(result.outcome, "out_of_memory");
+    EXPECT_EQ(result.failed_rank, failing);
+    EXPECT_TRUE(result.error.starts_with("replica " + std::to_string(failing) +
+                                         " on /GPU:" + std::to_string(failing)))
+        << result.error;
+    ASSERT_TRUE(result.report.has_value());
+    EXPECT_TRUE(result.report->reproduced);
+    EXPECT_EQ(result.report->message, result.error);
+    for (const TriedChange& change : result.report->changes) EXPECT_EQ(change.setting.options.device, "sim");
+    EXPECT_EQ(result.replicas.size(), 2u);
+  }
+}
+
+TEST(Replicas, AGpuThatOthersHaveFilledEndsAllAndIsNamed) {
+  RuntimeOptions options = four_gpus();
+  options.others_by_gpu = "2:10900MiB";
+  const TrainResult result = run(settings_for(4), options).result;
+  EXPECT_EQ(result.outcome, "library_failure");
+  EXPECT_EQ(result.failed_rank, 2);
+}
+
+TEST(Replicas, AnExceptionOfOneEndsAllAndIsThrown) {
+  TrainSettings settings = settings_for(3);
+  settings.load_weights = "/nowhere";
+  EXPECT_THROW(run(settings, four_gpus()), InvalidArgument);
+}
+
+TEST(Replicas, AreRefusedWhereTheyCannotShareEqually) {
+  const auto refused = [](int replicas, int64_t batch, const RuntimeOptions& options) {
+    TrainSettings settings = settings_for(replicas);
+    settings.batch = batch;
+    try {
+      run(settings, options);
+    } catch (const InvalidArgument& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused(4, 10, four_gpus()), "batch 10: 4 replicas cannot share it equally; 8 they can");
+  EXPECT_EQ(refused(4, 2, four_gpus()), "batch 2: 4 replicas cannot share it equally; 4 they can");
+  EXPECT_NE(refused(0, 12, four_gpus()), "");
+  EXPECT_NE(refused(5, 20, four_gpus()).find("sim:four-2080ti has 4"), std::string::npos);
+  EXPECT_NE(refused(2, 12, {.device = "cpu"}).find("cpu has 0"), std::string::npos);
+  EXPECT_NE(refused(2, 12, {.device = "sim:four-2080ti:1"}).find("/GPU:1"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace headroom
