@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -11,7 +13,11 @@
 #include <fstream>
 #include <future>
 #include <iostream>
+#include <map>
+#include <sstream>
 
+#include "examples/mnist/fingerprint.h"
+#include "examples/mnist/rank_job.h"
 #include "examples/mnist/replica_options.h"
 #include "examples/mnist/report.h"
 #include "examples/mnist/step_options.h"
@@ -28,7 +34,7 @@ struct Options {
   StepOptions step;
   ReplicaOptions replicas;
   std::string data, schedule = "cosine", math = "tf32", load, save, log;
-  int64_t epochs = 5, evaluate_every = 0;
+  int64_t epochs = 5, evaluate_every = 0, checkpoint_every = 0;
   double learning_rate = 1e-3, collective_timeout = std::chrono::duration<double>(kCollectiveTimeout).count();
   std::optional<double> loss_scale, target_accuracy;
   bool deterministic = true, json = false;
@@ -58,6 +64,8 @@ void add_options(OptionSet& set, Options& o) {
   set.add_switch("deterministic", "Only kernels that give the same bits on every run", &o.deterministic);
   set.add_text("load", "Start from the weights in this safetensors file", &o.load);
   set.add_text("save", "Write the weights to this safetensors file", &o.save);
+  set.add_integer("checkpoint-every", "Steps between two times that --save writes; 0: only at the end",
+                  &o.checkpoint_every, 0);
   set.add_text("log", "Write a CSV line for each step to this file", &o.log);
   set.add_switch("json", "Print the result as one line of JSON, everything else to stderr", &o.json);
   add_runtime_options(set, o.runtime);
@@ -86,6 +94,10 @@ TrainSettings settings_of(const Options& o) {
   settings.target_accuracy = o.target_accuracy;
   settings.load_weights = o.load;
   settings.save_weights = o.save;
+  settings.checkpoint_every = o.checkpoint_every;
+  if (o.checkpoint_every > 0 && o.save.empty()) {
+    throw InvalidArgument("--checkpoint-every needs the file that --save names");
+  }
   settings.replicas = o.replicas.count();
   settings.shard_optimizer = o.replicas.shard_optimizer;
   settings.buckets = o.replicas.buckets();
@@ -125,6 +137,7 @@ class Progress {
         bar_(isatty(STDERR_FILENO) != 0) {}
 
   void operator()(const StepReport& r) {
+    if (out_ == nullptr) return;
     if (r.epoch == 1 && r.step == 1) begin();
     loss_ += static_cast<double>(r.loss);
     if (log_.is_open()) {
@@ -174,6 +187,47 @@ class Progress {
   double loss_ = 0;
 };
 
+// A rank is one replica, and takes the device of its turn.
+void become_rank(Options& options, RankJob& job) {
+  if (options.replicas.replicas != 1 && options.replicas.replicas != job.size()) {
+    throw InvalidArgument(
+        fmt::format("--replicas {}: there are {} ranks, and each is one replica; leave it out",
+                    options.replicas.replicas, job.size()));
+  }
+  options.replicas.replicas = job.size();
+  const DeviceName first = default_device(options.runtime);
+  if (first.type == DeviceType::kGpu && first.ordinal == 0) {
+    const int device = job.device_of(static_cast<int>(find_devices(options.runtime).logical.size()));
+    const std::optional<DeviceProfile> profile = simulated_profile(options.runtime);
+    options.runtime.device = fmt::format("{}:{}", profile ? "sim:" + profile->name : "cuda", device);
+  }
+  job.set_device(default_device(options.runtime).short_text());
+  job.set_timeout(std::chrono::milliseconds(std::llround(1e3 * options.collective_timeout)));
+}
+
+// What has to be the same on all ranks for them to train one net: all that is set, but for places and for
+// what only rank 0 does.
+std::map<std::string, std::string> facts_of(const OptionSet& set, const TrainingData& data) {
+  constexpr std::array kOwn = {"data", "load", "save", "log", "record", "device", "visible-devices", "json"};
+  std::map<std::string, std::string> facts;
+  std::string* value = nullptr;
+  for (const std::string& word : set.words(OptionSet::Words::kAll)) {
+    if (!word.starts_with("--")) {
+      if (value != nullptr) *value += (value->empty() ? "" : " ") + word;
+      continue;
+    }
+    const size_t equals = std::min(word.find('='), word.size());
+    const std::string name = word.substr(2, equals - 2);
+    const bool is_own = std::find(kOwn.begin(), kOwn.end(), name) != kOwn.end();
+    value = is_own ? nullptr : &facts[name];
+    if (value != nullptr && equals < word.size()) *value = word.substr(equals + 1);
+  }
+  facts["build"] = program_fingerprint();
+  facts["training data"] = fingerprint(data.training.images) + "/" + fingerprint(data.training.labels);
+  facts["test data"] = fingerprint(data.test.images) + "/" + fingerprint(data.test.labels);
+  return facts;
+}
+
 // What fails here will fail again in train(), which tells it.
 void start_early(Runtime& runtime) {
   try {
@@ -182,41 +236,64 @@ void start_early(Runtime& runtime) {
   }
 }
 
-// The command with the smallest change that is proven to fit, where there is one.
+// The command with the smallest change that is proven to fit, where there is one. `given` are the options as
+// they were on the command line, without what a rank has made of them.
 std::string next_command(const TrainResult& result, const Runtime& runtime, const OptionSet& set,
-                         Options& options) {
+                         Options& options, const Options& given, const RankJob* job) {
   const TriedChange* change = result.report ? result.report->smallest() : nullptr;
   if (change == nullptr || change->name == "device") return advice(result, runtime);
   options.runtime = change->setting.options;
   options.step.batch = change->setting.batch;
-  return fmt::format("train_mnist {}", fmt::join(set.words(OptionSet::Words::kChanged), " "));
+  if (job != nullptr) options.runtime.device = given.runtime.device;
+  options.replicas = given.replicas;
+  return fmt::format("{}train_mnist {}", job == nullptr ? "" : fmt::format("mpirun -np {} ", job->size()),
+                     fmt::join(set.words(OptionSet::Words::kChanged), " "));
 }
 
-int run(int argc, char** argv) {
+// Alone, or as a rank of `job`.
+int run(int argc, char** argv, RankJob* job) {
+  const bool speaks = job == nullptr || job->rank() == 0;
   Options options;
   OptionSet set("train_mnist", "Trains a conv net on handwritten digits under a memory strategy.");
   add_options(set, options);
-  if (!set.parse(argc, argv, std::cout)) return kExitDone;
-  for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
-  FILE* out = options.json ? stderr : stdout;
+  std::ostringstream unheard;
+  if (!set.parse(argc, argv, speaks ? std::cout : unheard)) return kExitDone;
+  const Options given = options;
+  if (job != nullptr) become_rank(options, *job);
+  for (const std::string& note : set.notes()) {
+    if (speaks) fmt::print(stderr, "note: {}\n", note);
+  }
+  FILE* out = !speaks ? nullptr : options.json ? stderr : stdout;
 
   const TrainSettings settings = settings_of(options);
   // A GPU takes a quarter of a second to start: as long as unpacking the data.
   std::future<TrainingData> loading =
       std::async(std::launch::async, load_or_draw, options.data, settings.seed);
   Runtime runtime(options.runtime);
-  if (!options.save.empty()) require_writable(options.save);
-  require_usable_log(options);
+  if (speaks) {
+    if (!options.save.empty()) require_writable(options.save);
+    require_usable_log(options);
+  }
   start_early(runtime);
   const TrainingData data = loading.get();
+  if (job != nullptr) job->require_equal(facts_of(set, data));
   Progress progress(options, data.origin, out);
-  TrainResult result =
-      train(settings, data.training, data.test, runtime, [&](const StepReport& report) { progress(report); });
+  const auto on_step = [&](const StepReport& report) { progress(report); };
+  TrainResult result = job == nullptr ? train(settings, data.training, data.test, runtime, on_step)
+                                      : train_rank(settings, data.training, data.test, runtime, job->host(),
+                                                   job->group(), on_step);
   const bool ok = result.outcome == "ok";
+  if (job != nullptr && !ok) {
+    job->ask_to_speak();
+    result.error = fmt::format("{}: {}", job->name(), result.error);
+  }
   explain_failure(settings, data.training, data.test, runtime, result);
-  fmt::print(ok ? out : stderr, "{}next: {}\n", describe(result),
-             next_command(result, runtime, set, options));
-  if (options.json) fmt::print("{}\n", to_json(result));
+  if (job != nullptr && result.report) result.report->message = result.error;
+  if (speaks || !ok) {
+    fmt::print(ok ? out : stderr, "{}next: {}\n", describe(result),
+               next_command(result, runtime, set, options, given, job));
+    if (options.json) fmt::print("{}\n", to_json(result));
+  }
   progress.finish();
   if (!ok) return result.outcome == "out_of_memory" ? kExitOutOfMemory : kExitLibraryFailure;
   return result.target_accuracy && !result.seconds_to_target ? kExitCheckFailed : kExitDone;
@@ -226,5 +303,9 @@ int run(int argc, char** argv) {
 }  // namespace headroom
 
 int main(int argc, char** argv) {
-  return headroom::run_program("train_mnist", headroom::run, argc, argv);
+  const auto run = [](int count, char** words) {
+    return headroom::run_as_rank("train_mnist",
+                                 [=](headroom::RankJob* job) { return headroom::run(count, words, job); });
+  };
+  return headroom::run_program("train_mnist", run, argc, argv);
 }

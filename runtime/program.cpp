@@ -39,12 +39,12 @@ std::string one_line(std::string_view text) {
   return line;
 }
 
-// Not by fmt::print, which throws when it cannot write.
-void report(const char* name, std::string_view text) {
+}  // namespace
+
+void print_failure(const char* name, std::string_view text) {
+  // Not by fmt::print, which throws when it cannot write.
   std::fputs(fmt::format("{}: {}\n", name, one_line(text)).c_str(), stderr);
 }
-
-}  // namespace
 
 int run_program(const char* name, int (*run)(int, char**), int argc, char** argv) {
   open_standard_streams();
@@ -55,11 +55,11 @@ int run_program(const char* name, int (*run)(int, char**), int argc, char** argv
   try {
     code = run(argc, argv);
   } catch (const std::exception& error) {
-    report(name, error.what());
+    print_failure(name, error.what());
     return exit_code(error);
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    report(name, "the output could not be written to the end");
+    print_failure(name, "the output could not be written to the end");
     if (code == kExitDone) code = kExitOther;
   }
   return code;

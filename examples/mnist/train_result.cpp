@@ -42,9 +42,11 @@ std::string to_json(const TrainResult& result) {
   for (const ReplicaResult& replica : result.replicas) {
     Json row;
     row["device"] = replica.device;
+    if (!replica.host.empty()) row["host"] = replica.host;
     add_figures(row, replica);
     json["replicas"].push_back(std::move(row));
   }
+  json["sums"] = result.sums.empty() ? Json() : Json(result.sums);
   json["failed_rank"] = result.failed_rank ? Json(*result.failed_rank) : Json();
   json["out_of_memory"] = result.report ? Json::parse(to_json(*result.report)) : Json();
   return json.dump();

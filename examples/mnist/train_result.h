@@ -25,7 +25,8 @@ struct ReplicaFigures {
 };
 
 struct ReplicaResult : ReplicaFigures {
-  std::string device;  // "/GPU:1"
+  std::string device;     // "/GPU:1"
+  std::string host = {};  // empty where all replicas are threads of one process
 };
 
 // Its figures are the largest of any replica, its weights those of all.
@@ -51,6 +52,7 @@ struct TrainResult : ReplicaFigures {
   std::optional<double> seconds_to_target;
   double images_per_second = 0;
   std::vector<ReplicaResult> replicas;  // by rank, one at least
+  std::string sums;  // by what replicas sum gradients: "nccl", or "host" memory; empty without others
   // by label, then by prediction
   std::array<std::array<int64_t, Dataset::kClasses>, Dataset::kClasses> confusion{};
 };

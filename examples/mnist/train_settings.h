@@ -39,6 +39,7 @@ struct TrainSettings {
   std::optional<double> target_accuracy;  // training ends at the first evaluation that reaches it
   std::string load_weights;               // safetensors; empty: none
   std::string save_weights;
+  int64_t checkpoint_every = 0;  // steps between two times that the weights are saved; 0: at the end alone
 
   int replicas = 1;              // that share each batch; `batch` is that of all of them
   bool shard_optimizer = false;  // each replica keeps its share of the optimizer's state

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <exception>
 #include <thread>
 
@@ -71,17 +72,16 @@ TrainResult result_for(const TrainSettings& settings, const Runtime& runtime) {
 
 using OnStep = std::function<void(const StepReport&)>;
 
-// One replica, with its failures in the result. `group` dies here, when the replica has.
+// One replica, with its failures in the result.
 TrainResult train_one(const TrainSettings& settings, const Dataset& training, const Dataset& test,
-                      Runtime& runtime, const DeviceName& name, std::unique_ptr<Collective> group,
-                      const OnStep& on_step) {
+                      Runtime& runtime, const DeviceName& name, Collective* group, const OnStep& on_step) {
   TrainResult result = result_for(settings, runtime);
   const auto fail = [&](const char* outcome, const Error& error) {
     result.outcome = outcome;
     result.error = error.what();
   };
   try {
-    train_replica(settings, training, test, runtime, name, group.get(), on_step, result);
+    train_replica(settings, training, test, runtime, name, group, on_step, result);
   } catch (const OutOfMemory& error) {
     fail("out_of_memory", error);
     result.memory = error.facts();
@@ -94,7 +94,6 @@ TrainResult train_one(const TrainSettings& settings, const Dataset& training, co
   } catch (const CollectiveError& error) {
     fail("replica_failure", error);
   }
-  group.reset();
   const MemoryInfo info = runtime.memory_info(name.text());
   result.peak_device_bytes = info.peak_used;
   result.peak_process_bytes = info.peak_process;
@@ -141,6 +140,41 @@ TrainResult merge(std::vector<TrainResult> results) {
   return merged;
 }
 
+// A replica's result as it travels between processes of one program.
+struct SentResult {
+  int64_t peak_device_bytes, peak_process_bytes, peak_reserved_bytes, peak_allocated_bytes, optimizer_bytes;
+  int64_t predicted_peak_bytes;  // negative: absent
+  char weights_checksum[32], device[64], host[256];
+};
+
+// That of `rank`, on all ranks.
+ReplicaResult result_of_rank(Collective& group, int rank, const ReplicaResult& own) {
+  SentResult sent{own.peak_device_bytes,
+                  own.peak_process_bytes,
+                  own.peak_reserved_bytes,
+                  own.peak_allocated_bytes,
+                  own.optimizer_bytes,
+                  own.predicted_peak_bytes.value_or(-1),
+                  {},
+                  {},
+                  {}};
+  std::strncpy(sent.weights_checksum, own.weights_checksum.c_str(), sizeof sent.weights_checksum - 1);
+  std::strncpy(sent.device, own.device.c_str(), sizeof sent.device - 1);
+  std::strncpy(sent.host, own.host.c_str(), sizeof sent.host - 1);
+  group.broadcast(std::as_writable_bytes(std::span(&sent, 1)), rank);
+  ReplicaResult result;
+  result.peak_device_bytes = sent.peak_device_bytes;
+  result.peak_process_bytes = sent.peak_process_bytes;
+  result.peak_reserved_bytes = sent.peak_reserved_bytes;
+  result.peak_allocated_bytes = sent.peak_allocated_bytes;
+  result.optimizer_bytes = sent.optimizer_bytes;
+  if (sent.predicted_peak_bytes >= 0) result.predicted_peak_bytes = sent.predicted_peak_bytes;
+  result.weights_checksum = sent.weights_checksum;
+  result.device = sent.device;
+  result.host = sent.host;
+  return result;
+}
+
 }  // namespace
 
 TrainResult train(const TrainSettings& settings, const Dataset& training, const Dataset& test,
@@ -156,8 +190,8 @@ TrainResult train(const TrainSettings& settings, const Dataset& training, const 
   for (size_t rank = 0; rank < names.size(); ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        results[rank] =
-            train_one(settings, training, test, runtime, names[rank], std::move(group[rank]), on_step);
+        const std::unique_ptr<Collective> own = std::move(group[rank]);  // dies when the replica has
+        results[rank] = train_one(settings, training, test, runtime, names[rank], own.get(), on_step);
       } catch (...) {
         thrown[rank] = std::current_exception();
       }
@@ -166,6 +200,23 @@ TrainResult train(const TrainSettings& settings, const Dataset& training, const 
   for (std::thread& thread : threads) thread.join();
   for (const std::exception_ptr& exception : thrown) {
     if (exception != nullptr) std::rethrow_exception(exception);
+  }
+  return merge(std::move(results));
+}
+
+TrainResult train_rank(const TrainSettings& settings, const Dataset& training, const Dataset& test,
+                       Runtime& runtime, const std::string& host, Collective& group, const OnStep& on_step) {
+  check(settings, training, test);
+  TrainResult result =
+      train_one(settings, training, test, runtime, default_device(runtime.options()), &group, on_step);
+  result.replicas[0].host = host;
+  if (result.outcome != "ok") return result;
+  std::vector<TrainResult> results;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    results.push_back(result);
+    const ReplicaResult replica = result_of_rank(group, rank, result.replicas[0]);
+    static_cast<ReplicaFigures&>(results.back()) = replica;
+    results.back().replicas = {replica};
   }
   return merge(std::move(results));
 }

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "examples/mnist/dataset.h"
 #include "examples/mnist/train_result.h"
 #include "examples/mnist/train_settings.h"
+#include "runtime/core/collective.h"
 #include "runtime/runtime.h"
 
 namespace headroom {
@@ -18,6 +20,13 @@ namespace headroom {
 // each step, with the loss and the accuracy of the whole batch.
 TrainResult train(const TrainSettings& settings, const Dataset& training, const Dataset& test,
                   Runtime& runtime, const std::function<void(const StepReport&)>& on_step = {});
+
+// The same as one rank of `group`, which has as many as the settings have replicas, each in a process of its
+// own on `host`: on the device that the runtime's options name. A failure is this rank's alone; without one
+// the result is that of all ranks.
+TrainResult train_rank(const TrainSettings& settings, const Dataset& training, const Dataset& test,
+                       Runtime& runtime, const std::string& host, Collective& group,
+                       const std::function<void(const StepReport&)>& on_step = {});
 
 // Fills the result's report, where memory ran out: why, and the smallest change with which the same training
 // fits, played on a twin of the device. Takes some tenths of a second.

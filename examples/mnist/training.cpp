@@ -11,6 +11,7 @@
 #include "examples/mnist/feed.h"
 #include "examples/mnist/process_clock.h"
 #include "runtime/categories.h"
+#include "runtime/core/cuda/gpu_collective.h"
 #include "runtime/core/errors.h"
 #include "runtime/core/staged_collective.h"
 #include "runtime/predict_peak.h"
@@ -69,10 +70,9 @@ class Training {
     Device& device = runtime.device(name.text());
     Allocator& allocator = runtime.allocator(name.text());
     device.initialise();  // makes it the current GPU of this thread
-    std::optional<StagedCollective> collective;
-    if (group_ != nullptr) collective.emplace(device, *group_);
+    if (group_ != nullptr) join(device);
     KernelSettings kernel_settings;
-    kernel_settings.collective = collective ? &*collective : nullptr;
+    kernel_settings.collective = collective_.get();
     kernel_settings.math = settings_.math;
     kernel_settings.library_only = !settings_.fused;
     kernel_settings.deterministic = settings_.deterministic;
@@ -91,6 +91,7 @@ class Training {
     Session test_session(net_.graph, test_plan, kernels, variables);
     feed_ = make_feed(settings_.data_on, {net_, training_, test_, settings_.batch_of_replica(), variables,
                                           train_session, test_session});
+    variables_ = &variables;
     start_ = Clock::now();
     run_epochs();
 
@@ -103,14 +104,25 @@ class Training {
     result_.images_per_second = static_cast<double>(settings_.batch) / result_.seconds_per_step;
     result_.weights_checksum = fmt::format("{:016x}", variables.checksum(net_.parameters));
     result_.optimizer_bytes = optimizer_bytes();
-    if (!settings_.save_weights.empty() && rank() == 0)
-      save_parameters(settings_.save_weights, net_.parameters, variables);
+    if (!settings_.save_weights.empty()) save();
     if (group_ != nullptr) group_->barrier();  // the weights are saved when all are done
     feed_.reset();
   }
 
  private:
   int rank() const { return group_ == nullptr ? 0 : group_->rank(); }
+
+  // GPUs of their own sum among themselves, all others through the host.
+  void join(Device& device) {
+    collective_ = make_gpu_collective(device, *group_);
+    result_.sums = collective_ == nullptr ? "host" : "nccl";
+    if (collective_ == nullptr) collective_ = std::make_unique<StagedCollective>(device, *group_);
+  }
+
+  // The weights of rank 0, which are those of all.
+  void save() const {
+    if (rank() == 0) save_parameters(settings_.save_weights, net_.parameters, *variables_);
+  }
 
   void share_weights(Variables& variables) {
     for (const Value& parameter : net_.parameters) {
@@ -199,8 +211,13 @@ class Training {
     for (int64_t done = 0; done < steps;) {
       const int64_t before_evaluation =
           settings_.evaluate_every > 0 ? settings_.evaluate_every - done % settings_.evaluate_every : steps;
-      const int64_t count = std::min({piece_, before_evaluation, steps - done});
+      const int64_t before_checkpoint =
+          settings_.checkpoint_every > 0
+              ? settings_.checkpoint_every - ((epoch - 1) * steps + done) % settings_.checkpoint_every
+              : steps;
+      const int64_t count = std::min({piece_, before_evaluation, before_checkpoint, steps - done});
       const std::vector<StepResult> results = run_piece(done, count);
+      if (settings_.checkpoint_every > 0 && count == before_checkpoint) save();
       const bool evaluates = count == before_evaluation || done + count == steps;
       const double seconds = seconds_since(start_);
       std::optional<double> test_accuracy;
@@ -229,6 +246,7 @@ class Training {
     const auto before = Clock::now();
     std::vector<StepResult> results = feed_->train(first, count);
     double seconds = seconds_since(before);
+    if (collective_ != nullptr) collective_->check();
     if (group_ != nullptr) average(results, seconds);
     step_seconds_.insert(step_seconds_.end(), static_cast<size_t>(count),
                          seconds / static_cast<double>(count));
@@ -272,6 +290,8 @@ class Training {
   Collective* const group_;
   const std::function<void(const StepReport&)>& on_step_;
   TrainResult& result_;
+  std::unique_ptr<DeviceCollective> collective_;  // of several replicas
+  const Variables* variables_ = nullptr;
   std::unique_ptr<Feed> feed_;
   Clock::time_point start_;
   int64_t piece_ = 1;  // steps at once

@@ -1,0 +1,123 @@
+#include "examples/mnist/rank_job.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstddef>
+#include <memory>
+#include <sstream>
+#include <vector>
+
+#include "runtime/core/errors.h"
+#include "runtime/core/in_process/in_process_collective.h"
+#include "runtime/core/mpi/mpi_world.h"
+#include "runtime/core/ranks/rank_watch.h"
+#include "runtime/program.h"
+
+namespace headroom {
+namespace {
+
+// The text of rank 0 on all ranks.
+std::string text_of_first(Collective& group, std::string text) {
+  int64_t bytes = std::ssize(text);
+  group.broadcast(std::as_writable_bytes(std::span(&bytes, 1)), 0);
+  text.resize(static_cast<size_t>(bytes));
+  group.broadcast(std::as_writable_bytes(std::span(text)), 0);
+  return text;
+}
+
+class MpiRankJob final : public RankJob {
+ public:
+  explicit MpiRankJob(const char* program)
+      : world_(join_mpi_world()),
+        first_group_(world_->make_collective(kCollectiveTimeout)),
+        watch_(*first_group_, world_->host(), program, kCollectiveTimeout) {
+    set_device("");
+  }
+
+  int rank() const override { return world_->rank(); }
+  int size() const override { return world_->size(); }
+  const std::string& host() const override { return world_->host(); }
+  int device_of(int devices) const override { return world_->local_rank() % devices; }
+  const std::string& name() const override { return name_; }
+
+  void set_device(const std::string& device) override {
+    name_ = fmt::format("rank {} of {} on {}{}{}", rank(), size(), world_->host(), device.empty() ? "" : ", ",
+                        device);
+    watch_.set_name(name_);
+  }
+
+  void set_timeout(std::chrono::milliseconds timeout) override {
+    timeout_ = timeout;
+    watch_.set_timeout(timeout);
+  }
+
+  Collective& group() override {
+    if (group_ == nullptr) group_ = world_->make_collective(timeout_);
+    return *group_;
+  }
+
+  void require_equal(const std::map<std::string, std::string>& facts) override {
+    std::string own;
+    for (const auto& [fact, value] : facts) own += fmt::format("{}\n{}\n", fact, value);
+    std::istringstream first(text_of_first(group(), own));
+    std::map<std::string, std::string> expected;
+    for (std::string fact, value; std::getline(first, fact) && std::getline(first, value);) {
+      expected[fact] = value;
+    }
+    std::vector<std::string> differences;
+    for (const auto& [fact, value] : facts) {
+      const auto found = expected.find(fact);
+      if (found == expected.end()) {
+        differences.push_back(fmt::format("rank 0 has no {}", fact));
+      } else if (found->second != value) {
+        differences.push_back(fmt::format("{} is {}, on rank 0 {}", fact, value, found->second));
+      }
+    }
+    if (!differences.empty()) {
+      throw InvalidArgument(fmt::format("all ranks must be alike: {}", fmt::join(differences, "; ")));
+    }
+    group().barrier();
+  }
+
+  void ask_to_speak() override { watch_.ask_to_speak(); }
+  [[noreturn]] void end_all(int exit_code) { watch_.end_job(exit_code); }
+
+  // Once all is done. MPI ends last: it waits for all ranks, while each is watched no more.
+  void finish() {
+    group_.reset();
+    first_group_.reset();
+    watch_.finish();
+    world_->finish();
+  }
+
+ private:
+  std::unique_ptr<MpiWorld> world_;
+  std::unique_ptr<Collective> first_group_, group_;
+  RankWatch watch_;
+  std::string name_;
+  std::chrono::milliseconds timeout_ = kCollectiveTimeout;
+};
+
+bool is_failure(int exit_code) {
+  return exit_code != kExitDone && exit_code != kExitCheckFailed;
+}
+
+}  // namespace
+
+int run_as_rank(const char* program, const std::function<int(RankJob*)>& body) {
+  if (!is_started_by_mpi()) return body(nullptr);
+  MpiRankJob job(program);
+  try {
+    const int code = body(&job);
+    if (is_failure(code)) job.end_all(code);
+    job.finish();
+    return code;
+  } catch (const std::exception& error) {
+    job.ask_to_speak();
+    print_failure(program, fmt::format("{}: {}", job.name(), error.what()));
+    job.end_all(exit_code(error));
+  }
+}
+
+}  // namespace headroom

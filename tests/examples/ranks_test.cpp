@@ -1,0 +1,154 @@
+// train_mnist over processes: the same weights on all ranks, and one message with an exit code when it fails.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "runtime/core/errors.h"
+#include "runtime/core/files.h"
+#include "tests/mpirun.h"
+
+namespace headroom {
+namespace {
+
+constexpr const char* kShort = "--device sim:four-2080ti --epochs 1 --steps 3 --batch 32 ";
+
+std::string train(const std::string& arguments) {
+  return HEADROOM_TRAIN_MNIST " " + std::string(kShort) + arguments;
+}
+
+// Ranks that write their process' number to the folder before they begin.
+std::string with_numbers(const ScratchFolder& folder, const std::string& command) {
+  return "sh -c 'echo $$ >" + (folder / "pid.") + "$OMPI_COMM_WORLD_RANK; exec " + command + "'";
+}
+
+// What of a text is not MPI's or mpirun's own.
+std::string lines_of_ours(const std::string& text) {
+  std::istringstream lines(text);
+  std::string ours;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("train_mnist: ")) ours += line + "\n";
+  }
+  return ours;
+}
+
+void expect_refusal(const std::string& arguments, const std::string& part, int code = kExitBadInput) {
+  const ScratchFolder folder;
+  const Outcome outcome = run_shell(folder, mpirun_command(2, arguments));
+  EXPECT_EQ(outcome.code, code) << outcome.errors;
+  const std::string ours = lines_of_ours(outcome.errors);
+  EXPECT_EQ(std::count(ours.begin(), ours.end(), '\n'), 1) << outcome.errors;
+  EXPECT_NE(ours.find(part), std::string::npos) << outcome.errors;
+  EXPECT_EQ(outcome.out, "");
+}
+
+TEST(RanksTest, ProcessesEndWithTheWeightsOfThreads) {
+  const ScratchFolder folder;
+  const Outcome processes = run_shell(folder, mpirun_command(2, train("--json")));
+  ASSERT_EQ(processes.code, 0) << processes.errors;
+  const nlohmann::json ranks = nlohmann::json::parse(processes.out);  // rank 0's alone
+  const Outcome one = run_shell(folder, "env -i " + train("--replicas 2 --json"));
+  ASSERT_EQ(one.code, 0) << one.errors;
+  const nlohmann::json threads = nlohmann::json::parse(one.out);
+  EXPECT_EQ(ranks["weights_checksum"], threads["weights_checksum"]);
+  EXPECT_EQ(ranks["final_loss"], threads["final_loss"]);
+  EXPECT_EQ(ranks["test_accuracy"], threads["test_accuracy"]);
+  ASSERT_EQ(ranks["replicas"].size(), 2u);
+  for (const nlohmann::json& rank : ranks["replicas"]) {
+    EXPECT_EQ(rank["weights_checksum"], threads["weights_checksum"]);
+  }
+  EXPECT_NE(ranks["replicas"][0]["device"], ranks["replicas"][1]["device"]);
+}
+
+TEST(RanksTest, WhatRanksDoNotShareIsRefusedOnce) {
+  expect_refusal(train("--batch 33"), "33");
+  expect_refusal(train("--replicas 3"), "--replicas 3");
+  expect_refusal(train("--foo"), "unknown argument '--foo'");
+  // Another batch on rank 1, and another program.
+  expect_refusal("sh -c 'test $OMPI_COMM_WORLD_RANK = 0 || export HEADROOM_SEED=7; exec " + train("") + "'",
+                 "rank 1 of 2 on ");
+  const ScratchFolder folder;
+  const std::string other = folder / "train_mnist";
+  std::filesystem::copy_file(HEADROOM_TRAIN_MNIST, other);
+  const int status = std::system(("echo >>" + other).c_str());
+  ASSERT_EQ(status, 0);
+  expect_refusal("sh -c 'p=" HEADROOM_TRAIN_MNIST "; test $OMPI_COMM_WORLD_RANK = 0 || p=" + other +
+                     "; exec $p " + kShort + "'",
+                 "build is ");
+}
+
+TEST(RanksTest, RankThatRunsOutOfMemoryIsTheOneThatIsNamed) {
+  const ScratchFolder folder;
+  const Outcome outcome = run_shell(folder, mpirun_command(2, train("--others-by-gpu 1:10900MiB --json")));
+  EXPECT_NE(outcome.errors.find("rank 1 of 2 on "), std::string::npos) << outcome.errors;
+  EXPECT_EQ(outcome.errors.find("rank 0 of 2"), std::string::npos) << outcome.errors;
+  EXPECT_EQ(outcome.code, kExitLibraryFailure) << outcome.errors;
+}
+
+TEST(RanksTest, OfRanksThatAllRunOutOfMemoryOneSaysSo) {
+  const ScratchFolder folder;
+  const Outcome outcome = run_shell(folder, mpirun_command(2, train("--limit 2MiB")));
+  EXPECT_EQ(outcome.code, kExitOutOfMemory) << outcome.errors;
+  const size_t at = outcome.errors.find("out_of_memory: ");
+  EXPECT_NE(at, std::string::npos) << outcome.errors;
+  EXPECT_EQ(outcome.errors.find("out_of_memory: ", at + 1), std::string::npos) << outcome.errors;
+}
+
+// Signals a rank once the first checkpoint is there. The job must end with one line about that rank, nothing
+// of it may stay, and the checkpoint must be whole.
+void expect_end_after(int signal, int rank, const std::string& cause) {
+  const ScratchFolder folder;
+  const std::string weights = folder / "weights";
+  const std::string long_training =
+      train("--steps 0 --epochs 1000000 --checkpoint-every 1 --collective-timeout 2 --save " + weights);
+  const auto pid_of = [&](int of) {
+    return static_cast<pid_t>(std::stoi(read_file(folder / ("pid." + std::to_string(of)), 100)));
+  };
+  std::atomic<bool> has_ended = false;
+  std::thread killer([&] {
+    while (!std::filesystem::exists(weights) && !has_ended) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    if (!has_ended) kill(pid_of(rank), signal);
+  });
+  const Outcome outcome = run_shell(folder, mpirun_command(2, with_numbers(folder, long_training)));
+  has_ended = true;
+  killer.join();
+  ASSERT_TRUE(std::filesystem::exists(weights)) << outcome.errors;
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_NE(outcome.code, 124) << "it had to be ended";  // by timeout(1)
+  const std::string ours = lines_of_ours(outcome.errors);
+  EXPECT_EQ(std::count(ours.begin(), ours.end(), '\n'), 1) << outcome.errors;
+  EXPECT_NE(ours.find("rank " + std::to_string(rank) + " of 2 on "), std::string::npos) << outcome.errors;
+  EXPECT_NE(ours.find("/GPU:" + std::to_string(rank) + ": "), std::string::npos) << outcome.errors;
+  EXPECT_NE(ours.find(cause), std::string::npos) << outcome.errors;
+  for (const int of : {0, 1}) {
+    // mpirun's children are its to wait for; nobody waits for what it leaves, which may show for a moment.
+    const auto is_running = [&] {
+      const std::string stat = "/proc/" + std::to_string(pid_of(of)) + "/stat";
+      return std::filesystem::exists(stat) && read_file(stat, 4096).find(") Z ") == std::string::npos;
+    };
+    for (int look = 0; look < 500 && is_running(); ++look) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    EXPECT_FALSE(is_running()) << "rank " << of << " is an orphan";
+  }
+  EXPECT_EQ(run_shell(folder, "env -i " + train("--load " + weights)).code, 0);
+}
+
+TEST(RanksTest, KilledRankEndsTheJobAndLeavesTheLastCheckpoint) {
+  expect_end_after(SIGKILL, 1, "ended without a word");
+}
+
+TEST(RanksTest, StoppedRankEndsTheJobAndLeavesTheLastCheckpoint) {
+  expect_end_after(SIGSTOP, 0, "nothing was heard of its process for 2000 ms");
+}
+
+}  // namespace
+}  // namespace headroom
