@@ -4,10 +4,11 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "allocators/allocator.h"
-#include "allocators/mapped_range.h"
+#include "allocators/mapped_pages.h"
 #include "allocators/strategy_options.h"
 
 namespace headroom {
@@ -32,24 +33,6 @@ class MappedAllocator final : public Allocator {
   int64_t page_bytes() const { return page_bytes_; }
 
  private:
-  // A range with its addresses, and the physical block of each of its pages; one of no bytes where nothing is
-  // mapped.
-  struct Space {
-    Space(VirtualMemory& memory, int64_t bytes, int64_t page_bytes, MappedRange::Fit fit);
-    ~Space();
-    Space(const Space&) = delete;
-    Space& operator=(const Space&) = delete;
-
-    Block take(int64_t block_bytes);
-    bool has(const void* pointer) const;
-
-    VirtualMemory& memory;
-    const int64_t page_bytes, bytes;
-    char* const base;
-    MappedRange range;
-    std::vector<PhysicalBlock> pages;
-  };
-
   Block do_allocate(int64_t bytes, Stream stream) override;
   int64_t do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept override;
   int64_t do_trim() noexcept override;
@@ -62,35 +45,56 @@ class MappedAllocator final : public Allocator {
   // hands.
   class Lane final : public StreamLane {
    public:
-    Lane(VirtualMemory& memory, Stream stream, int64_t addresses, int64_t page_bytes);
+    Lane(VirtualMemory& memory, MappedPages& pages, Stream stream, int64_t addresses, int64_t page_bytes);
 
     Block take(int64_t bytes) override;
     int64_t give_back(void* pointer, int64_t bytes) noexcept override;
     bool has(const void* pointer, int64_t bytes) { return space_with(pointer, bytes) != nullptr; }
 
-    Space small;
-    std::vector<std::unique_ptr<Space>> large;  // the one with the largest pages last
+    // Calls visit(space) for each.
+    template <typename Visit>
+    void for_each_space(const Visit& visit) {
+      for (const std::unique_ptr<MappedSpace>& space : large) visit(*space);
+      visit(small);
+    }
+
+    MappedPages& pages;
+    MappedSpace small;
+    std::vector<std::unique_ptr<MappedSpace>> large;  // the one with the largest pages last
     int64_t now = 0;  // counts what is given back here, on from the other lanes' when they were last compared
+    int64_t active_at = 0;  // when something was last given back here, as far as was seen at such times
 
    private:
-    Space* space_with(const void* pointer, int64_t bytes);
+    MappedSpace* space_with(const void* pointer, int64_t bytes);
+  };
+
+  // Whose idle pages may be taken.
+  enum class Reach : uint8_t {
+    kLane,  // the lane's own, and those of lanes that have been quiet for long
+    kAll
   };
 
   Lane* lane_of(Stream stream);
-  template <typename Visit>
-  void for_each_space(const Visit& visit) const;
-  Block allocate_with_pages(Space& space, int64_t bytes);
+  Block allocate_with_pages(Lane& lane, int64_t bytes, Reach reach);
+  Block allocate_with_pages(MappedSpace& space, int64_t bytes);
   void grow_pages(Lane& lane);
-  bool collect_pages(int64_t page_bytes, int64_t count);
+  void look_for_idle(const Lane& lane, Reach reach);
+  MappedRange::Place place_of_before(const MappedSpace& space, int64_t bytes, int64_t movable);
+  MappingCalls calls_to_bring(const MappedSpace& space);
+  bool can_create(int64_t bytes) const;
+  // What it takes to map a page, which may be none, where it is mapped already; nothing if it is idle
+  // elsewhere.
+  int32_t& calls_for(MappedPages::Index page) { return calls_for_[static_cast<size_t>(page + 1)]; }
+  bool is_idle(MappedPages::Index page) { return calls_for(page) == 0; }
+  void return_pages(MappedSpace& space);
+  bool collect_pages(MappedSpace& space, int64_t count);
   bool create_pages(int64_t page_bytes, int64_t count);
-  void release_spare(size_t index) noexcept;
+  bool settle_pages(MappedSpace& space, bool for_good);
+  void take_over(MappedSpace& from, const MappedSpace& to);
+  void undo(MappedSpace& space, int64_t offset, int64_t bytes) noexcept;
+  MappedSpace& with_oldest_idle();
   int64_t spare_pages(int64_t page_bytes) const;
-  bool map_pages(Space& space);
-  void unmap_idle(Space& space, const MappedRange::IdlePages& idle);
-  void undo(Space& space, int64_t offset, int64_t bytes) noexcept;
-  Space& with_oldest_idle();
-  int64_t idle_bytes() const;
-  int64_t movable_bytes() const;
+  int64_t movable_bytes(std::span<Lane* const> lanes) const;
   void compare_clocks() noexcept;
   void wait_for_streams();
 
@@ -99,13 +103,19 @@ class MappedAllocator final : public Allocator {
   const int64_t page_bytes_;
   const bool page_may_grow_;
   const int64_t addresses_;  // of one range
+  MappedPages pages_;
   std::vector<Lane*> own_lanes_;
-  std::vector<PhysicalBlock> spare_;    // pages mapped nowhere
+  // Of the request that is being served:
+  std::vector<Lane*> within_reach_;
+  std::vector<int32_t> calls_for_;     // by page, of those within reach
+  std::vector<Stream> followed_;       // after which its stream begins
+  std::vector<int32_t> calls_before_;  // as in MappingCalls
+  std::vector<PageRow> free_rows_;
   std::vector<int64_t> missing_pages_;  // under the block that is being placed
   int64_t now_ = 0;                     // the latest time of all lanes when they were last compared
   int64_t waited_at_ = 0;               // work on what was freed by then is done
-  int64_t held_bytes_ = 0;
-  int64_t moved_bytes_ = 0;  // since pages last grew
+  int requests_settled_ = 0;            // that took pages since one took a new one
+  int64_t moved_bytes_ = 0;             // by calls of the driver, since pages last grew
 };
 
 }  // namespace headroom

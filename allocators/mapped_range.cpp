@@ -28,21 +28,24 @@ int64_t MappedRange::take(int64_t bytes) {
   return offset;
 }
 
-bool MappedRange::give_back(int64_t offset, int64_t bytes, int64_t time) noexcept {
-  const Index piece = live_.find(offset);
-  if (piece == kNone || at(piece).bytes != bytes) return false;
+MappedRange::Index MappedRange::give_back(int64_t offset, int64_t bytes, int64_t time) noexcept {
+  Index piece = live_.find(offset);
+  if (piece == kNone || at(piece).bytes != bytes) return kNone;
   live_.erase(offset);
   at(piece).state = State::kMapped;
   at(piece).freed_at = time;
-  insert_free(merge_around(piece));
-  return true;
+  piece = merge_around(piece);
+  insert_free(piece);
+  return piece;
 }
 
-MappedRange::Place MappedRange::find_place(int64_t bytes, int64_t idle_pages) const {
+MappedRange::Place MappedRange::find_place(int64_t bytes, int64_t idle_pages,
+                                           const MappingCalls& calls) const {
   Place best;
   const auto cost = [](const Place& place) {
-    return std::tuple(place.new_pages, place.missing_pages, place.left_bytes);
+    return std::tuple(place.new_pages, place.calls, place.missing_pages, place.left_bytes);
   };
+  auto row = calls.free_rows.begin();
   for (Index run = first_; run != kNone;) {
     if (at(run).state == State::kLive) {
       run = at(run).next;
@@ -55,20 +58,50 @@ MappedRange::Place MappedRange::find_place(int64_t bytes, int64_t idle_pages) co
     const auto consider = [&](int64_t offset) {
       if (offset < begin || offset + bytes > end) return;
       Place place = {.offset = offset, .left_bytes = end - begin - bytes, .run = run};
-      rate(place, bytes, idle_pages);
+      rate(place, bytes, idle_pages, calls);
       if (best.offset < 0 || cost(place) < cost(best)) best = place;
     };
-    // A block that has no end in common with a piece could be moved to one without touching more pages.
+    // A block that has no end in common with a piece, or with pages that take no call, could be moved to one
+    // without touching more pages.
     for (Index piece = run; end - begin >= bytes && piece != after; piece = at(piece).next) {
       consider(at(piece).offset);
       if (at(piece).next != kNone) consider(at(piece).end() - bytes);  // not at the end of all addresses
+      if (at(piece).state != State::kUnmapped) continue;
+      const int64_t first_page = at(piece).offset / page_bytes_, end_page = at(piece).end() / page_bytes_;
+      while (row != calls.free_rows.end() && row->first + row->count <= first_page) ++row;
+      for (auto each = row; each != calls.free_rows.end() && each->first < end_page; ++each) {
+        consider(std::max(each->first, first_page) * page_bytes_);
+        if (const int64_t end_of_row = each->first + each->count; end_of_row < end_page) {
+          consider(end_of_row * page_bytes_ - bytes);
+        }
+      }
+      const auto known = static_cast<int64_t>(calls.before.size()) - 1;
+      if (known > first_page) consider(known * page_bytes_);  // the first page that never had memory
     }
     run = after;
   }
   return best;
 }
 
-void MappedRange::rate(Place& place, int64_t bytes, int64_t idle_pages) const {
+MappedRange::Place MappedRange::place_at(int64_t offset, int64_t bytes, int64_t idle_pages) const {
+  const Index first = piece_at(first_, offset);
+  int64_t end = offset;
+  for (Index piece = first; end < offset + bytes; piece = at(piece).next) {
+    if (piece == kNone || at(piece).state == State::kLive) return {};
+    end = at(piece).end();
+  }
+  Place place = {.offset = offset, .run = first};
+  rate(place, bytes, idle_pages, {});
+  return place;
+}
+
+void MappedRange::rate(Place& place, int64_t bytes, int64_t idle_pages, const MappingCalls& calls) const {
+  const auto known = static_cast<int64_t>(calls.before.size()) - 1;
+  const auto calls_up_to = [&](int64_t page) -> int64_t {
+    if (known < 0) return page * calls.behind;
+    return calls.before[static_cast<size_t>(std::min(page, known))] +
+           std::max<int64_t>(0, page - known) * calls.behind;
+  };
   const int64_t begin = round_down(place.offset), end = round_up(place.offset + bytes);
   int64_t idle_beneath = 0;
   for (Index index = piece_at(place.run, place.offset); index != kNone && at(index).offset < end;
@@ -76,7 +109,13 @@ void MappedRange::rate(Place& place, int64_t bytes, int64_t idle_pages) const {
     const int64_t from = std::max(round_up(at(index).offset), begin);
     const int64_t to = std::min(round_down(at(index).end()), end);
     if (to <= from || at(index).state == State::kLive) continue;
-    (at(index).state == State::kUnmapped ? place.missing_pages : idle_beneath) += (to - from) / page_bytes_;
+    const int64_t pages = (to - from) / page_bytes_;
+    if (at(index).state == State::kMapped) {
+      idle_beneath += pages;
+      continue;
+    }
+    place.missing_pages += pages;
+    place.calls += calls_up_to(to / page_bytes_) - calls_up_to(from / page_bytes_);
   }
   place.new_pages = std::max<int64_t>(0, place.missing_pages - (idle_pages - idle_beneath));
 }
@@ -124,6 +163,13 @@ int64_t MappedRange::idle_pages() const {
   return pages;
 }
 
+PageRow MappedRange::idle_under(Index index, int64_t offset, int64_t bytes) const {
+  const Piece& piece = at(index);
+  const int64_t begin = std::max(round_up(piece.offset), round_down(offset));
+  const int64_t end = std::min(round_down(piece.end()), round_up(offset + bytes));
+  return {begin / page_bytes_, std::max<int64_t>(0, end - begin) / page_bytes_};
+}
+
 MappedRange::IdlePages MappedRange::oldest_idle_pages(int64_t most) const {
   IdlePages oldest;
   for_each_mapped_piece(page_bytes_, [&](const Piece& piece) {
@@ -147,6 +193,17 @@ void MappedRange::unmap(int64_t first_page, int64_t pages) {
   if (end < at(piece).end()) insert_free(cut(piece, end));
   at(piece).state = State::kUnmapped;
   merge_around(piece);
+}
+
+void MappedRange::map(int64_t first_page, int64_t pages, int64_t freed_at) {
+  prepare(2);
+  const int64_t begin = first_page * page_bytes_, end = begin + pages * page_bytes_;
+  Index piece = piece_at(first_, begin);
+  if (at(piece).offset < begin) piece = cut(piece, begin);
+  if (end < at(piece).end()) cut(piece, end);
+  at(piece).state = State::kMapped;
+  at(piece).freed_at = freed_at;
+  insert_free(merge_around(piece));
 }
 
 int64_t MappedRange::largest_mapped_piece() const {

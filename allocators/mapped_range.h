@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "allocators/first_fit_tree.h"
@@ -13,6 +14,19 @@
 #include "allocators/size_bins.h"
 
 namespace headroom {
+
+// Pages side by side.
+struct PageRow {
+  int64_t first = 0, count = 0;
+};
+
+// What it takes of calls of the driver to bring memory to pages: before each page and before the one past the
+// last, counted from the first, and to each behind those. The rows that take none.
+struct MappingCalls {
+  std::span<const int32_t> before = {};
+  int32_t behind = 1;
+  std::span<const PageRow> free_rows = {};
+};
 
 // All offsets and sizes of blocks are multiples of 512 B. What throws std::bad_alloc has then changed
 // nothing.
@@ -31,21 +45,27 @@ class MappedRange {
 
   // The offset of a new block, or -1 when no mapped free piece is large enough. Throws std::bad_alloc.
   int64_t take(int64_t bytes);
-  // Takes the block at that offset back, at that time; false when there is none of that size.
-  bool give_back(int64_t offset, int64_t bytes, int64_t time) noexcept;
+  // Takes the block at that offset back, at that time: the number of the free piece that it is part of now,
+  // until the next change. kNone when there is none of that size.
+  using Index = int32_t;
+  static constexpr Index kNone = -1;
+  Index give_back(int64_t offset, int64_t bytes, int64_t time) noexcept;
 
   // Where a block could lie if pages were mapped.
   struct Place {
     int64_t offset = -1;
     int64_t missing_pages = 0;  // under it, to be mapped
     int64_t new_pages = 0;      // of these, what idle pages from elsewhere cannot provide
+    int64_t calls = 0;          // of the driver, to bring memory to those
     int64_t left_bytes = 0;     // of the free run around it
     int32_t run = -1;           // the first piece of that run
   };
-  // The place that takes the fewest new pages, then the fewest mappings, then the tightest run, when
-  // `idle_pages` are idle in all, here and in other ranges. Its offset is -1 when the range has no such
-  // place.
-  Place find_place(int64_t bytes, int64_t idle_pages) const;
+  // The place that takes the fewest new pages, then the fewest calls of the driver, then the fewest pages,
+  // then the tightest run, when `idle_pages` are idle in all, here and in other ranges. Its offset is -1 when
+  // the range has no such place.
+  Place find_place(int64_t bytes, int64_t idle_pages, const MappingCalls& calls = {}) const;
+  // That place, if it is free; an offset of -1 otherwise.
+  Place place_at(int64_t offset, int64_t bytes, int64_t idle_pages) const;
   // Makes the place a live block and counts all pages under it as mapped; appends those that were not to
   // `missing`. unmap() of those does not throw then. Throws std::bad_alloc.
   void occupy(const Place& place, int64_t bytes, std::vector<int64_t>& missing);
@@ -57,11 +77,23 @@ class MappedRange {
     int64_t freed_at = 0;  // when the latest block on them or beside them was given back
   };
   int64_t idle_pages() const;
+  // The idle ones of a free piece that so many of its bytes at `offset` touch.
+  PageRow idle_under(Index piece, int64_t offset, int64_t bytes) const;
+  // Calls visit(first page, pages) for each free piece with idle pages.
+  template <typename Visit>
+  void for_each_idle(const Visit& visit) const {
+    for (Index piece = first_; piece != kNone; piece = at(piece).next) {
+      const int64_t pages = at(piece).state == State::kMapped ? idle_pages_in(at(piece)) : 0;
+      if (pages > 0) visit(round_up(at(piece).offset) / page_bytes_, pages);
+    }
+  }
   // The last ones, `most` at most, of the free piece that has been free for longest; a count of 0 when there
   // are none.
   IdlePages oldest_idle_pages(int64_t most) const;
   // Says that idle pages have no memory behind them any more. Throws std::bad_alloc.
   void unmap(int64_t first_page, int64_t pages);
+  // Says that pages that had memory once have some again, idle since then. Throws std::bad_alloc.
+  void map(int64_t first_page, int64_t pages, int64_t freed_at);
 
   int64_t largest_mapped_piece() const;
 
@@ -77,9 +109,6 @@ class MappedRange {
   }
 
  private:
-  using Index = int32_t;
-  static constexpr Index kNone = -1;
-
   enum class State : uint8_t { kLive, kMapped, kUnmapped };  // the latter two are free
   // Pieces form a list in address order. Free neighbours of one state are one piece; unmapped pieces are
   // whole pages.
@@ -97,7 +126,7 @@ class MappedRange {
   int64_t round_down(int64_t bytes) const { return bytes & -page_bytes_; }
   int64_t round_up(int64_t bytes) const { return round_down(bytes + page_bytes_ - 1); }
   int64_t idle_pages_in(const Piece& piece) const;
-  void rate(Place& place, int64_t bytes, int64_t idle_pages) const;
+  void rate(Place& place, int64_t bytes, int64_t idle_pages, const MappingCalls& calls) const;
   Index piece_at(Index from, int64_t offset) const;
   static size_t place_of(const Piece& piece) {
     return static_cast<size_t>(piece.offset / kSmallestOfFirstFit);

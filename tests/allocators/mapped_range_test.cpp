@@ -123,9 +123,9 @@ class Model {
 
   void give_back(int64_t number) {
     const auto block = std::next(live_.begin(), number);
-    ASSERT_FALSE(range_.give_back(block->first, block->second + SizeBins::kUnit, time_));
-    ASSERT_TRUE(range_.give_back(block->first, block->second, ++time_));
-    ASSERT_FALSE(range_.give_back(block->first, block->second, time_));
+    ASSERT_EQ(range_.give_back(block->first, block->second + SizeBins::kUnit, time_), MappedRange::kNone);
+    ASSERT_NE(range_.give_back(block->first, block->second, ++time_), MappedRange::kNone);
+    ASSERT_EQ(range_.give_back(block->first, block->second, time_), MappedRange::kNone);
     for (int64_t page = block->first / kPage; page * kPage < block->first + block->second; ++page) {
       if (--blocks_on_[page] == 0) blocks_on_.erase(page);
     }

@@ -157,12 +157,12 @@ class MappedPagesGrow : public testing::Test {
  protected:
   static constexpr int64_t kHeld = 5 * kGiB;
 
-  // Mappings of the last of some turns.
+  // Mappings of the last of some turns, each of a stream that had none of the memory before.
   int64_t mappings_of_a_turn(MappedAllocator& allocator) {
     int64_t before = 0;
-    for (int turn = 0; turn < 8; ++turn) {
+    for (int turn = 0; turn < 6; ++turn) {
       before = allocator.statistics().driver_mappings;
-      const Stream stream = turn % 2 == 0 ? Stream{} : other_;
+      const Stream stream = turn == 0 ? Stream{} : gpu_.new_stream();
       allocator.deallocate(allocator.allocate(kHeld, stream), kHeld, stream);
     }
     return allocator.statistics().driver_mappings - before;
@@ -174,10 +174,10 @@ class MappedPagesGrow : public testing::Test {
 
 TEST_F(MappedPagesGrow, WhereTheyMoveOftenAndTheirSizeWasNotAskedFor) {
   MappedAllocator fixed(gpu_, "mapped", Limit{kHeld}, kPage);
-  EXPECT_EQ(mappings_of_a_turn(fixed), 2 * (kHeld / kPage));
+  EXPECT_EQ(mappings_of_a_turn(fixed), kHeld / kPage);
   fixed.trim();
   MappedAllocator growing(gpu_, "mapped", Limit{kHeld});
-  EXPECT_EQ(mappings_of_a_turn(growing), 2 * (kHeld / (2 * kPage)));
+  EXPECT_EQ(mappings_of_a_turn(growing), kHeld / (2 * kPage));
   EXPECT_EQ(growing.statistics().reserved.current, kHeld);
   EXPECT_EQ(growing.statistics().reserved.peak, kHeld);
 }
@@ -219,30 +219,95 @@ TEST_F(Mapped, SmallBlocksPinNoPageOfLargeOnes) {
   for (void* block : small) allocator.deallocate(block, 1000);
 }
 
-// A failed call in the middle of a request that needs eight pages: the same accounts as before but for pages
-// that are idle.
+// Failed calls in the middle of a request that needs eight pages: the same accounts as before but for pages
+// that are idle. One refused mapping is tried again.
 TEST_F(Mapped, AFailureHalfWayLeavesNothingBehind) {
-  for (int64_t call = 1; call <= 20; ++call) {
-    FaultyDevice device(gpu_);
-    MappedAllocator allocator(device, "mapped", Limit{8 * kPage});
-    void* first = allocator.allocate(3 * kPage);
-    void* second = allocator.allocate(kPage);
-    allocator.deallocate(first, 3 * kPage);
-    device.faults().arm({.failing_call = call});
-    void* third = nullptr;
-    try {
-      third = allocator.allocate(7 * kPage);  // three idle pages and four new ones
-      EXPECT_GT(call, 11);                    // four creations and seven mappings, or fewer
-    } catch (const OutOfMemory&) {
-      EXPECT_EQ(allocator.statistics().allocated.current, kPage) << call;
-      EXPECT_LE(allocator.statistics().reserved.current, 8 * kPage) << call;
-      third = allocator.allocate(7 * kPage);
+  for (const int64_t calls : {1, 2}) {
+    int64_t last_failure = 0;
+    for (int64_t call = 1; call <= 20; ++call) {
+      FaultyDevice device(gpu_);
+      MappedAllocator allocator(device, "mapped", Limit{8 * kPage});
+      void* first = allocator.allocate(3 * kPage);
+      void* second = allocator.allocate(kPage);
+      allocator.deallocate(first, 3 * kPage);
+      device.faults().arm({.failing_call = call, .failing_calls = calls});
+      void* third = nullptr;
+      try {
+        third = allocator.allocate(7 * kPage);  // three idle pages and four new ones
+      } catch (const OutOfMemory&) {
+        last_failure = call;
+        EXPECT_EQ(allocator.statistics().allocated.current, kPage) << call;
+        EXPECT_LE(allocator.statistics().reserved.current, 8 * kPage) << call;
+        device.faults().arm({});
+        third = allocator.allocate(7 * kPage);
+      }
+      allocator.deallocate(third, 7 * kPage);
+      allocator.deallocate(second, kPage);
+      EXPECT_EQ(allocator.trim(), allocator.statistics().reserved.peak) << call;
+      EXPECT_EQ(allocator.statistics().reserved.current, 0) << call;
     }
-    allocator.deallocate(third, 7 * kPage);
-    allocator.deallocate(second, kPage);
-    EXPECT_EQ(allocator.trim(), allocator.statistics().reserved.peak) << call;
-    EXPECT_EQ(allocator.statistics().reserved.current, 0) << call;
+    EXPECT_EQ(last_failure, calls == 1 ? 4 : 11);  // of four creations, and of seven mappings
   }
+}
+
+// Two layouts that need the same pages in turns: after the first turn nothing is left to be mapped.
+TEST_F(Mapped, PagesComeBackToAnyPlaceTheyHadWithoutACallOfTheDriver) {
+  MappedAllocator allocator = make(Limit{12 * kPage});
+  int64_t after_two = 0;
+  for (int turn = 0; turn < 6; ++turn) {
+    std::vector<void*> blocks;
+    for (int i = 0; i < 6; ++i) blocks.push_back(allocator.allocate(2 * kPage));
+    for (size_t i = 0; i < 6; i += 2) allocator.deallocate(blocks[i], 2 * kPage);
+    auto* large = static_cast<char*>(allocator.allocate(6 * kPage));
+    for (int64_t at = 0; at < 6 * kPage; at += kPage)
+      std::fill_n(large + at, 64, static_cast<char>(at / kPage));
+    for (int64_t at = 0; at < 6 * kPage; at += kPage) EXPECT_EQ(large[at], static_cast<char>(at / kPage));
+    for (size_t i = 1; i < 6; i += 2) allocator.deallocate(blocks[i], 2 * kPage);
+    allocator.deallocate(large, 6 * kPage);
+    if (turn == 1) after_two = allocator.statistics().driver_mappings;
+  }
+  EXPECT_EQ(allocator.statistics().driver_mappings, after_two);
+  EXPECT_EQ(allocator.trim(), 12 * kPage);
+  EXPECT_EQ(gpu_.memory().info().process, 32 * kMiB);
+}
+
+// Where memory is so short that pages move at most requests, into and out of places they had before.
+TEST_F(Mapped, NoTwoBlocksEverHaveTheSameMemory) {
+  for (const uint32_t seed : {1u, 2u, 3u}) {
+    MappedAllocator allocator = make(Limit{24 * kPage});
+    RandomLoad load(allocator, gpu_.memory(), seed, 9 * kMiB, 40);
+    for (int step = 0; step < 1500; ++step) ASSERT_TRUE(load.step()) << "step " << step;
+    EXPECT_TRUE(load.finish());
+    EXPECT_GT(allocator.statistics().driver_mappings, 0);
+  }
+}
+
+TEST_F(Mapped, AStreamLeavesThePagesOfOthersToThemWhileTheDeviceHasMore) {
+  MappedAllocator allocator = make();
+  const Stream other = gpu_.new_stream();
+  const auto use = [&](Stream stream) {
+    allocator.deallocate(allocator.allocate(20 * kPage, stream), 20 * kPage, stream);
+  };
+  use({});
+  use(other);
+  EXPECT_EQ(allocator.statistics().reserved.current, 40 * kPage);
+  const int64_t mappings = allocator.statistics().driver_mappings;
+  for (int turn = 0; turn < 10; ++turn) use(turn % 2 == 0 ? Stream{} : other);
+  EXPECT_EQ(allocator.statistics().driver_mappings, mappings);
+  EXPECT_EQ(allocator.statistics().stream_waits, 0);
+  // All that the device has: then it takes them.
+  allocator.deallocate(allocator.allocate(kFree, other), kFree, other);
+  EXPECT_EQ(allocator.statistics().reserved.peak, kFree);
+  EXPECT_EQ(allocator.statistics().stream_waits, 1);
+}
+
+TEST_F(Mapped, AStreamTakesThePagesOfOneThatHasBeenQuietForLong) {
+  MappedAllocator allocator = make();
+  const Stream other = gpu_.new_stream();
+  allocator.deallocate(allocator.allocate(20 * kPage, other), 20 * kPage, other);
+  for (int i = 0; i < 30'000; ++i) allocator.deallocate(allocator.allocate(kPage), kPage);
+  allocator.deallocate(allocator.allocate(20 * kPage), 20 * kPage);
+  EXPECT_EQ(allocator.statistics().reserved.peak, 21 * kPage);
 }
 
 double reserved_over_live(const std::vector<TraceEvent>& events) {
@@ -339,8 +404,8 @@ TEST_P(MappedTraces, WarmPassesHardlyMapAnything) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Traces, MappedTraces,
-                         testing::Values(TraceRow{"resnet50", 0.015}, TraceRow{"deeplab", 0.01},
-                                         TraceRow{"gpt2_train", 0.005}, TraceRow{"gnn", 0.2}),
+                         testing::Values(TraceRow{"resnet50", 0.004}, TraceRow{"deeplab", 0.004},
+                                         TraceRow{"gpt2_train", 0.002}, TraceRow{"gnn", 0.002}),
                          [](const auto& row) { return row.param.name; });
 
 }  // namespace

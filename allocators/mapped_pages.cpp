@@ -1,0 +1,184 @@
+#include "allocators/mapped_pages.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/core/bytes.h"
+
+namespace headroom {
+
+MappedSpace::MappedSpace(VirtualMemory& virtual_memory, Stream stream_of_blocks, int64_t range_bytes,
+                         int64_t bytes_of_page, MappedRange::Fit fit)
+    : memory(virtual_memory),
+      stream(stream_of_blocks),
+      page_bytes(bytes_of_page),
+      bytes(round_up(range_bytes, page_bytes)),
+      base(static_cast<char*>(memory.try_reserve_range(bytes))),
+      range(bytes, page_bytes, fit) {}
+
+MappedSpace::~MappedSpace() {
+  memory.release_range(base, bytes);
+}
+
+bool MappedSpace::has(const void* pointer) const {
+  const auto address = reinterpret_cast<uintptr_t>(pointer), first = reinterpret_cast<uintptr_t>(base);
+  return address >= first && address - first < static_cast<uintptr_t>(bytes);
+}
+
+MappedPages::MappedPages(VirtualMemory& memory, std::function<void(int64_t)> count)
+    : memory_(memory), count_(std::move(count)) {}
+
+MappedPages::~MappedPages() {
+  for (const Page& page : pages_) {
+    if (page.block.bytes == 0) continue;
+    for (const Mapping& mapping : page.mappings) {
+      memory_.unmap(mapping.space->base + mapping.at * mapping.space->page_bytes, page.block);
+    }
+    memory_.release(page.block);
+  }
+}
+
+bool MappedPages::create(int64_t bytes) {
+  if (unused_.empty()) {
+    pages_.emplace_back();
+    // So that a page can always become a spare one or go.
+    spare_.reserve(pages_.capacity());
+    unused_.reserve(pages_.capacity());
+    unused_.push_back(static_cast<Index>(pages_.size() - 1));
+  }
+  const auto block = memory_.try_create(bytes);
+  if (!block) return false;
+  const Index page = unused_.back();
+  unused_.pop_back();
+  at(page).block = *block;
+  spare_.push_back(page);
+  held_bytes_ += bytes;
+  count_(bytes);
+  return true;
+}
+
+void MappedPages::release(Index page) noexcept {
+  spare_.erase(std::find(spare_.begin(), spare_.end(), page));
+  for (const Mapping& mapping : at(page).mappings) unmap(page, mapping);
+  const PhysicalBlock block = std::exchange(at(page).block, {});
+  at(page) = {};
+  unused_.push_back(page);
+  memory_.release(block);
+  held_bytes_ -= block.bytes;
+  count_(-block.bytes);
+}
+
+void MappedPages::lift(MappedSpace& space, int64_t first, int64_t count, int64_t now) {
+  space.range.unmap(first, count);
+  for (int64_t place = first; place < first + count; ++place) {
+    take_place(space, place, now);
+    const Index page = space.addresses[static_cast<size_t>(place)].page;
+    at(page).place = {};
+    spare_.push_back(page);
+  }
+}
+
+void MappedPages::sort_spare() noexcept {
+  const auto home = [this](Index page) {
+    const Mapping& mapping = at(page).home;
+    return std::pair(mapping.space == nullptr ? 0 : reinterpret_cast<uintptr_t>(mapping.space->base),
+                     mapping.at);
+  };
+  std::sort(spare_.begin(), spare_.end(), [&](Index a, Index b) { return home(a) < home(b); });
+}
+
+bool MappedPages::settle(Index page, MappedSpace& space, int64_t place, bool for_good) {
+  const auto spare = std::find(spare_.begin(), spare_.end(), page);
+  MappedSpace::Address& address = space.addresses[static_cast<size_t>(place)];
+  if (address.page != page) {
+    at(page).mappings.reserve(at(page).mappings.size() + 1);
+    if (address.page != kNone) end_mapping(space, place);
+    if (!memory_.try_map(space.base + place * space.page_bytes, at(page).block)) return false;
+    count_(0);
+    at(page).mappings.push_back({&space, place});
+    address.page = page;
+  }
+  at(page).place = {&space, place};
+  MappedSpace* const home = at(page).home.space;
+  if (for_good || home == nullptr || !(home->stream == space.stream)) at(page).home = at(page).place;
+  address.is_lent = !(at(page).home == at(page).place);
+  if (address.is_lent) ++space.lent;
+  spare_.erase(spare);
+  return true;
+}
+
+void MappedPages::forget_addresses() noexcept {
+  for (size_t number = 0; number < pages_.size(); ++number) {
+    Page& page = pages_[number];
+    const auto in_place =
+        std::partition(page.mappings.begin(), page.mappings.end(),
+                       [&](const Mapping& mapping) { return mapping == page.place || mapping == page.home; });
+    for (auto left = in_place; left != page.mappings.end(); ++left) unmap(static_cast<Index>(number), *left);
+    page.mappings.erase(in_place, page.mappings.end());
+  }
+}
+
+void MappedPages::send_home(MappedSpace& space, int64_t first, int64_t count, int64_t now) {
+  const int64_t end = first + count;
+  for (int64_t place = first; place < end;) {
+    const auto page_at = [&](int64_t number) -> Page& {
+      return at(space.addresses[static_cast<size_t>(number)].page);
+    };
+    if (!space.addresses[static_cast<size_t>(place)].is_lent) {
+      ++place;
+      continue;
+    }
+    const Mapping home = page_at(place).home;
+    int64_t together = 1;
+    while (place + together < end &&
+           page_at(place + together).home == Mapping{home.space, home.at + together})
+      ++together;
+    home.space->range.map(home.at, together, now);
+    space.range.unmap(place, together);
+    for (int64_t i = 0; i < together; ++i) {
+      take_place(space, place + i, now);
+      page_at(place + i).place = {home.space, home.at + i};
+    }
+    place += together;
+  }
+}
+
+// Of what is in its place there.
+void MappedPages::take_place(MappedSpace& space, int64_t place, int64_t now) noexcept {
+  MappedSpace::Address& address = space.addresses[static_cast<size_t>(place)];
+  address.left_at = now;
+  if (address.is_lent) --space.lent;
+  address.is_lent = false;
+}
+
+bool MappedPages::is_in_place(const MappedSpace& space, int64_t place) const {
+  if (place >= static_cast<int64_t>(space.addresses.size())) return false;
+  const Index page = space.addresses[static_cast<size_t>(place)].page;
+  return page != kNone && at(page).place.space == &space && at(page).place.at == place;
+}
+
+void MappedPages::unmap(Index page, const Mapping& mapping) noexcept {
+  MappedSpace& space = *mapping.space;
+  memory_.unmap(space.base + mapping.at * space.page_bytes, at(page).block);
+  count_(0);
+  space.addresses[static_cast<size_t>(mapping.at)].page = kNone;
+  if (!(at(page).home == mapping)) return;
+  at(page).home = at(page).place;
+  MappedSpace* const now_in = at(page).place.space;
+  if (now_in == nullptr) return;
+  bool& is_lent = now_in->addresses[static_cast<size_t>(at(page).place.at)].is_lent;
+  if (is_lent) --now_in->lent;
+  is_lent = false;
+}
+
+void MappedPages::end_mapping(MappedSpace& space, int64_t place) noexcept {
+  const Index page = space.addresses[static_cast<size_t>(place)].page;
+  std::vector<Mapping>& mappings = at(page).mappings;
+  const auto found = std::find_if(mappings.begin(), mappings.end(), [&](const Mapping& mapping) {
+    return mapping.space == &space && mapping.at == place;
+  });
+  unmap(page, *found);
+  mappings.erase(found);
+}
+
+}  // namespace headroom

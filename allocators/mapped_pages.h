@@ -1,0 +1,115 @@
+// The physical pages of `mapped` and the addresses they are mapped at. A page that leaves its place stays
+// mapped there, so that it can come back without a call of the driver. Knows no request and no lane.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include "allocators/mapped_range.h"
+#include "runtime/core/stream.h"
+#include "runtime/core/virtual_memory.h"
+
+namespace headroom {
+
+// A range of addresses for the blocks of one stream, with pages of one size.
+struct MappedSpace {
+  // What is mapped at one page of addresses. In its place it has memory for blocks; otherwise it is somewhere
+  // else by now.
+  struct Address {
+    int32_t page = -1;
+    bool is_lent = false;  // in its place, and not at home
+    int64_t left_at = 0;   // when its place was last taken from it
+  };
+
+  // `bytes` is rounded up to whole pages. Without a base, which the owner is to look at, there were no
+  // addresses.
+  MappedSpace(VirtualMemory& memory, Stream stream, int64_t bytes, int64_t page_bytes, MappedRange::Fit fit);
+  ~MappedSpace();
+  MappedSpace(const MappedSpace&) = delete;
+  MappedSpace& operator=(const MappedSpace&) = delete;
+
+  bool has(const void* pointer) const;
+
+  VirtualMemory& memory;
+  const Stream stream;
+  const int64_t page_bytes, bytes;
+  char* const base;
+  MappedRange range;
+  std::vector<Address> addresses;  // as far as any was ever used
+  int64_t lent = 0;                // of these
+  std::unordered_map<int64_t, int64_t>
+      places;  // by bytes, the offset where pages were last brought under a block
+};
+
+// What throws std::bad_alloc has then changed nothing.
+class MappedPages {
+ public:
+  using Index = int32_t;
+  static constexpr Index kNone = -1;
+
+  // `count` is told of each call of the driver: the bytes that came or, as a negative number, went; zero when
+  // one was mapped or unmapped.
+  MappedPages(VirtualMemory& memory, std::function<void(int64_t bytes)> count);
+  // All work on the pages is done, and their spaces are still there.
+  ~MappedPages();
+  MappedPages(const MappedPages&) = delete;
+  MappedPages& operator=(const MappedPages&) = delete;
+
+  // A spare page, which lies nowhere; false when the device has no room. Throws std::bad_alloc, and what the
+  // device throws.
+  bool create(int64_t bytes);
+  // Gives a spare page back to the device, and its addresses free. The work on it is done.
+  void release(Index spare) noexcept;
+  // Makes idle pages of a space spare ones. Throws std::bad_alloc.
+  void lift(MappedSpace& space, int64_t first, int64_t count, int64_t now);
+  // Puts spare pages in the order of their homes: side by side they move together.
+  void sort_spare() noexcept;
+  // Gives a spare page its place: maps it there unless it still is, in place of what else still is; the work
+  // on that is done. It has its home there from now on if that is `for_good`, if it has none yet, or if that
+  // is on another stream. False when the driver refuses. Throws std::bad_alloc.
+  bool settle(Index spare, MappedSpace& space, int64_t at, bool for_good);
+  // Ends all mappings of pages that are not in their place. The work on them is done.
+  void forget_addresses() noexcept;
+
+  // Sends those home of so many idle pages that have their home elsewhere.
+  void send_home(MappedSpace& space, int64_t first, int64_t count, int64_t now);
+  bool is_in_place(const MappedSpace& space, int64_t at) const;
+  const std::vector<Index>& spare() const { return spare_; }
+  int64_t bytes_of(Index page) const { return at(page).block.bytes; }
+  // The space that a page is in its place in; null for a spare one.
+  MappedSpace* space_of(Index page) const { return at(page).place.space; }
+  int64_t place_of(Index page) const { return at(page).place.at; }
+  // Of all numbers of pages: as many as there may be.
+  size_t numbers() const { return pages_.size(); }
+  int64_t held_bytes() const { return held_bytes_; }
+
+ private:
+  struct Mapping {
+    MappedSpace* space = nullptr;
+    int64_t at = 0;
+
+    bool operator==(const Mapping&) const = default;
+  };
+  struct Page {
+    PhysicalBlock block;  // of no bytes: the number is unused
+    Mapping place = {};   // of no space: spare
+    Mapping home = {};
+    std::vector<Mapping> mappings;
+  };
+
+  Page& at(Index page) { return pages_[static_cast<size_t>(page)]; }
+  const Page& at(Index page) const { return pages_[static_cast<size_t>(page)]; }
+  void take_place(MappedSpace& space, int64_t place, int64_t now) noexcept;
+  void unmap(Index page, const Mapping& mapping) noexcept;
+  void end_mapping(MappedSpace& space, int64_t at) noexcept;
+
+  VirtualMemory& memory_;
+  const std::function<void(int64_t)> count_;
+  std::vector<Page> pages_;
+  std::vector<Index> spare_, unused_;
+  int64_t held_bytes_ = 0;
+};
+
+}  // namespace headroom
