@@ -343,6 +343,7 @@ MemoryFacts Allocator::facts_now(int64_t requested_bytes) const {
     facts.limit_room = std::max<int64_t>(0, reservable_bytes());
   }
   facts.strategy = name_;
+  facts.device = device_name_;
   return facts;
 }
 

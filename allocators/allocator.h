@@ -121,6 +121,8 @@ class Allocator {
   // What is known of memory now, for the error of someone who asked the driver for `requested_bytes` past
   // this allocator (0: unknown).
   MemoryFacts facts(int64_t requested_bytes) const;
+  // What errors call the device; nothing until it has a name. To be called before the first allocation.
+  void set_device_name(std::string name) { device_name_ = std::move(name); }
   // "grab-all": the name under which the strategy was chosen.
   const std::string& name() const { return name_; }
 
@@ -210,6 +212,7 @@ class Allocator {
   std::unique_ptr<Device> own_device_;  // goes last
   Device& device_;
   const std::string name_;
+  std::string device_name_;
   const std::optional<Limit> limit_;
   mutable Statistics statistics_;  // right while all is locked
   mutable StreamLanes lanes_{statistics_};

@@ -58,6 +58,8 @@ std::unique_ptr<Kernel> make_cpu_kernel(const Op& op, std::span<const TensorSpec
                                         std::span<const TensorSpec> outputs,
                                         const KernelSettings& settings = {});
 
+// Whether make_cuda_kernel has one for such an op. False in a build without CUDA.
+bool has_cuda_kernel(const Op& op);
 // The kernel of `op` on an NVIDIA GPU. `device` must be a CUDA device and outlive the kernel. Starts the
 // libraries that the op needs; throws LibraryError when one cannot start, InvalidArgument in a build without
 // CUDA.

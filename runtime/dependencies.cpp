@@ -8,8 +8,9 @@
 namespace headroom {
 namespace {
 
-// Bytes [begin, end) of the arena or of a variable.
+// Bytes [begin, end) of a device's arena or of a variable.
 struct Access {
+  int device;
   int variable;  // -1: the arena
   int64_t begin, end;
   bool writes;
@@ -31,7 +32,8 @@ class Accesses {
   bool conflicts_with(const Accesses& other) const {
     for (const Access& a : all_) {
       for (const Access& b : other.all_) {
-        if ((a.writes || b.writes) && a.variable == b.variable && a.begin < b.end && b.begin < a.end)
+        if ((a.writes || b.writes) && a.device == b.device && a.variable == b.variable && a.begin < b.end &&
+            b.begin < a.end)
           return true;
       }
     }
@@ -42,7 +44,7 @@ class Accesses {
   void add_value(int id, bool writes) {
     const int variable = plan_.variable_of_value[static_cast<size_t>(id)];
     if (variable >= 0) {
-      all_.push_back({variable, 0, graph_.value(variable).spec.bytes(), writes});
+      all_.push_back({0, variable, 0, graph_.value(variable).spec.bytes(), writes});
     } else {
       add_buffer(plan_.buffer_of_value[static_cast<size_t>(id)], writes);
     }
@@ -51,7 +53,7 @@ class Accesses {
   void add_buffer(int id, bool writes) {
     if (id < 0) return;
     const Buffer& buffer = plan_.buffers[static_cast<size_t>(id)];
-    all_.push_back({-1, buffer.offset_bytes, buffer.offset_bytes + buffer.bytes, writes});
+    all_.push_back({buffer.device, -1, buffer.offset_bytes, buffer.offset_bytes + buffer.bytes, writes});
   }
 
   const Graph& graph_;

@@ -33,6 +33,13 @@ class Checker {
   const std::string& name(int value) const { return graph_.value(value).name; }
   int buffer_of(int value) const { return plan_.buffer_of_value[static_cast<size_t>(value)]; }
   int variable_of(int value) const { return plan_.variable_of_value[static_cast<size_t>(value)]; }
+  const std::string& device_of(int buffer) const {
+    return plan_.devices[static_cast<size_t>(plan_.buffers[static_cast<size_t>(buffer)].device)].name;
+  }
+  bool overlap(const Buffer& a, const Buffer& b) const {
+    return a.device == b.device && a.offset_bytes < b.offset_bytes + b.bytes &&
+           b.offset_bytes < a.offset_bytes + a.bytes;
+  }
   const Buffer& buffer(int id) const { return plan_.buffers[static_cast<size_t>(id)]; }
 
   Fault check_sizes() const {
@@ -42,6 +49,12 @@ class Checker {
         workspace_bytes_.size() != graph_.nodes().size()) {
       return "the plan is for another graph";
     }
+    for (size_t id = 0; id < plan_.buffers.size(); ++id) {
+      const int device = plan_.buffers[id].device;
+      if (device < 0 || device >= static_cast<int>(plan_.devices.size())) {
+        return fmt::format("buffer {} is on no device", id);
+      }
+    }
     const int buffers = static_cast<int>(plan_.buffers.size());
     for (size_t value = 0; value < graph_.values().size(); ++value) {
       const int id = plan_.buffer_of_value[value];
@@ -49,12 +62,18 @@ class Checker {
       if (id >= 0 && buffer(id).bytes < graph_.values()[value].spec.bytes()) {
         return fmt::format("{} does not fit its buffer", graph_.values()[value].name);
       }
+      if (id >= 0 && device_of(id) != graph_.values()[value].device) {
+        return fmt::format("{} lies on another device", graph_.values()[value].name);
+      }
     }
     for (size_t node = 0; node < graph_.nodes().size(); ++node) {
       const int id = plan_.workspace_of_node[node];
       if (id < -1 || id >= buffers) return fmt::format("{} has no such workspace", graph_.nodes()[node].name);
       if (id >= 0 && buffer(id).bytes < workspace_bytes_[node]) {
         return fmt::format("the workspace of {} is too small", graph_.nodes()[node].name);
+      }
+      if (id >= 0 && device_of(id) != graph_.nodes()[node].device) {
+        return fmt::format("the workspace of {} lies on another device", graph_.nodes()[node].name);
       }
     }
     return {};
@@ -72,8 +91,7 @@ class Checker {
     std::erase_if(content_, [&](const auto& entry) {
       if (entry.second == id) return true;
       if (!has_arena(plan_.mode)) return false;
-      const Buffer &a = buffer(id), &b = buffer(entry.second);
-      return a.offset_bytes < b.offset_bytes + b.bytes && b.offset_bytes < a.offset_bytes + a.bytes;
+      return overlap(buffer(id), buffer(entry.second));
     });
   }
 
@@ -104,12 +122,13 @@ class Checker {
       case StepKind::kAllocate:
         if (has_arena(plan_.mode)) return "a plan with an arena allocates";
         if (!live_.insert(step.id).second) return fmt::format("buffer {} is allocated twice", step.id);
-        live_bytes_ += buffer(step.id).bytes;
-        highest_ = std::max(highest_, live_bytes_);
+        live_bytes_[buffer(step.id).device] += buffer(step.id).bytes;
+        highest_[buffer(step.id).device] =
+            std::max(highest_[buffer(step.id).device], live_bytes_[buffer(step.id).device]);
         return {};
       case StepKind::kDeallocate:
         if (live_.erase(step.id) == 0) return fmt::format("buffer {} is deallocated but not live", step.id);
-        live_bytes_ -= buffer(step.id).bytes;
+        live_bytes_[buffer(step.id).device] -= buffer(step.id).bytes;
         overwrite(step.id);
         return {};
       case StepKind::kCopyIn:
@@ -130,6 +149,10 @@ class Checker {
     if (!ran_.insert(id).second) return fmt::format("{} runs twice", node.name);
     for (int input : node.inputs) {
       if (auto fault = read(input)) return fmt::format("{}: {}", node.name, *fault);
+      // Only a copy reads from another device.
+      if (graph_.value(input).device != node.device && !std::holds_alternative<CopyToDevice>(node.op)) {
+        return fmt::format("{} reads {} from another device", node.name, name(input));
+      }
     }
     const bool updates = is_update(node.op);
     if (mutated_ && !updates) return fmt::format("{} comes after an update", node.name);
@@ -178,12 +201,10 @@ class Checker {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const int a = buffer_of(node.inputs[i]), b = buffer_of(output);
       if (a < 0) continue;
-      const bool overlap = a == b || (has_arena(plan_.mode) &&
-                                      buffer(a).offset_bytes < buffer(b).offset_bytes + buffer(b).bytes &&
-                                      buffer(b).offset_bytes < buffer(a).offset_bytes + buffer(a).bytes);
+      const bool shared = a == b || (has_arena(plan_.mode) && overlap(buffer(a), buffer(b)));
       const bool same_operand = allowed >= 0 && specs[i] == specs[static_cast<size_t>(allowed)] &&
                                 a == buffer_of(node.inputs[static_cast<size_t>(allowed)]);
-      if (overlap && !same_operand)
+      if (shared && !same_operand)
         return fmt::format("{} overwrites its operand {}", node.name, name(node.inputs[i]));
     }
     return {};
@@ -212,29 +233,32 @@ class Checker {
                            is_asked_for(node) ? "does not run" : "runs unasked");
       }
     }
-    int64_t peak = highest_;
+    std::map<int, int64_t> peaks = highest_;
     if (has_arena(plan_.mode)) {
       for (const Step& step : plan_.steps) {
         if (step.kind != StepKind::kCopyIn || graph_.value(step.id).spec.bytes() == 0) continue;
         if (!content_.contains(step.id)) return fmt::format("the input {} is overwritten", name(step.id));
       }
-      peak = 0;
       for (size_t a = 0; a < plan_.buffers.size(); ++a) {
         const Buffer& first = plan_.buffers[a];
         if (first.offset_bytes < 0 || first.offset_bytes % 256 != 0)
           return fmt::format("buffer {} is misplaced", a);
-        peak = std::max(peak, first.offset_bytes + first.bytes);
+        peaks[first.device] = std::max(peaks[first.device], first.offset_bytes + first.bytes);
         for (size_t b = a + 1; b < plan_.buffers.size(); ++b) {
           const Buffer& second = plan_.buffers[b];
           const bool in_time = first.first_step < second.end_step && second.first_step < first.end_step;
-          const bool in_space = first.offset_bytes < second.offset_bytes + second.bytes &&
-                                second.offset_bytes < first.offset_bytes + first.bytes;
-          if (in_time && in_space) return fmt::format("buffers {} and {} overlap", a, b);
+          if (in_time && overlap(first, second)) return fmt::format("buffers {} and {} overlap", a, b);
         }
       }
     }
-    if (peak != plan_.peak_bytes)
-      return fmt::format("the peak is {} bytes, the plan says {}", peak, plan_.peak_bytes);
+    int64_t sum = 0;
+    for (size_t i = 0; i < plan_.devices.size(); ++i) {
+      const int64_t peak = peaks[static_cast<int>(i)], stated = plan_.devices[i].peak_bytes;
+      sum += peak;
+      if (peak != stated) return fmt::format("the peak is {} bytes, the plan says {}", peak, stated);
+    }
+    if (sum != plan_.peak_bytes)
+      return fmt::format("the peaks are {} bytes together, the plan says {}", sum, plan_.peak_bytes);
     return {};
   }
 
@@ -242,8 +266,8 @@ class Checker {
   const Plan& plan_;
   std::span<const int64_t> workspace_bytes_;
   std::set<int> live_, made_, ran_, copied_out_;
-  std::map<int, int> content_;  // value -> the buffer that holds it now
-  int64_t live_bytes_ = 0, highest_ = 0;
+  std::map<int, int> content_;                   // value -> the buffer that holds it now
+  std::map<int, int64_t> live_bytes_, highest_;  // by device
   int position_ = 0;
   bool mutated_ = false;
 };

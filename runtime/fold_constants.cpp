@@ -19,6 +19,7 @@ void fold_constants(Graph& graph) {
                        },
                        [&](const BroadcastTo&) { return input(); },
                        [&](const Reshape&) { return input(); },
+                       [&](const CopyToDevice&) { return input(); },
                        [](const auto&) { return std::optional<float>(); },
                    },
                    node.op);

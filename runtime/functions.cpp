@@ -107,6 +107,11 @@ Value flatten(Value x, CodePlace place) {
   const int64_t rows = x.shape().rank() == 0 ? 1 : x.shape()[0];
   return reshape(x, {rows, rows == 0 ? 0 : x.shape().elements() / rows}, place);
 }
+Value to_device(Value x, std::string_view device, CodePlace place) {
+  if (x.graph == nullptr) throw InvalidArgument("to_device: operand 0 is no value of a graph");
+  const DeviceScope scope(*x.graph, device);
+  return one(CopyToDevice{}, {x}, place);
+}
 Value transpose(Value x, std::vector<int> axes, CodePlace place) {
   for (int& axis : axes) axis = from_end(axis, x);
   return one(Transpose{std::move(axes)}, {x}, place);

@@ -36,6 +36,8 @@ Value mean(Value x, CodePlace place = CodePlace::here());
 Value max(Value x, CodePlace place = CodePlace::here());
 Value reshape(Value x, const Shape& shape, CodePlace place = CodePlace::here());
 Value flatten(Value x, CodePlace place = CodePlace::here());  // (N,...) -> (N, the rest)
+// The same value on the device of that name; its gradient is copied back.
+Value to_device(Value x, std::string_view device, CodePlace place = CodePlace::here());
 Value transpose(Value x, std::vector<int> axes, CodePlace place = CodePlace::here());
 Value transpose(Value x, CodePlace place = CodePlace::here());  // axes reversed
 Value concat(std::vector<Value> values, int axis, CodePlace place = CodePlace::here());

@@ -60,6 +60,10 @@ class ClassifierHeads : private GraphView {
     if (maker(input(loss_grad, 1)) > place || (dloss_maker > place && head.dloss_fill < 0)) return {};
     const auto reads_before = [&](int reader) { return reader < place && reader != second->product; };
     if (std::any_of(readers(hidden).begin(), readers(hidden).end(), reads_before)) return {};
+    if (!on_one_device({first->product, first->bias, head.relu, second->product, second->bias, head.loss,
+                        loss_grad, head.dloss_fill, head.hidden_grad, head.relu_grad, head.x_grad})) {
+      return {};
+    }
     const int last = std::max({loss_grad, head.loss, head.x_grad, head.relu_grad});
     return changes_weights(head, last) ? std::nullopt : std::optional(head);
   }

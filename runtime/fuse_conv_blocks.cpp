@@ -41,9 +41,14 @@ class ConvBlocks : private GraphView {
       // Inference: a pool's index must have no reader either.
       const bool plain =
           chain.pool < 0 || (readers(output(chain.pool, 1)).empty() && !kept(output(chain.pool, 1)));
-      return plain ? std::optional(chain) : std::nullopt;
+      return plain && on_one_device(chain) ? std::optional(chain) : std::nullopt;
     }
-    return match_gradient(chain) ? std::optional(chain) : std::nullopt;
+    return match_gradient(chain) && on_one_device(chain) ? std::optional(chain) : std::nullopt;
+  }
+
+  bool on_one_device(const Chain& c) const {
+    return GraphView::on_one_device(
+        {c.conv, c.bias, c.relu, c.pool, c.pool_grad, c.relu_grad, c.input_grad, c.filter_grad, c.bias_grad});
   }
 
   bool match_gradient(Chain& chain) const {

@@ -29,6 +29,7 @@ class DenseLayers : private GraphView {
     if (layer.bias < 0 || !adds_bias(layer.bias, output(product))) return {};
     const int next = only_reader(output(layer.bias));
     if (const auto* unary = op<Unary>(next); unary && unary->kind == UnaryKind::kRelu) layer.relu = next;
+    if (!on_one_device({layer.product, layer.bias, layer.relu})) return {};
     return changes_operand(product, layer.last()) ? std::nullopt : std::optional(layer);
   }
 
@@ -42,6 +43,7 @@ class DenseLayers : private GraphView {
     });
     if (found == readers(dy).end()) return {};
     const Gradient gradient{product, *found};
+    if (!on_one_device({product, *found})) return {};
     // Both are computed where the first of them is: by then the layer's input must be there.
     const int first = std::min(product, gradient.sum), last = std::max(product, gradient.sum);
     if (maker(input(product, 0)) > first) return {};

@@ -114,6 +114,10 @@ Grads rule(const Reshape&, const Context& c) {
   return {reshape(c.dy(), c.in[0].shape())};
 }
 
+Grads rule(const CopyToDevice&, const Context& c) {
+  return {to_device(c.dy(), c.graph.value(c.in[0].id).device)};
+}
+
 Grads rule(const Transpose& op, const Context& c) {
   std::vector<int> inverse(op.axes.size());
   for (size_t i = 0; i < op.axes.size(); ++i) inverse[static_cast<size_t>(op.axes[i])] = static_cast<int>(i);
@@ -233,6 +237,8 @@ std::vector<Value> gradients(Value loss, std::span<const Value> variables) {
     for (size_t i = 0; i < grads.size(); ++i) {
       auto& sum_so_far = grad[static_cast<size_t>(node.inputs[i])];
       if (!grads[i] || !wanted[static_cast<size_t>(node.inputs[i])]) continue;
+      // Where the value lives, wherever its readers are.
+      const DeviceScope of_value(graph, graph.value(node.inputs[i]).device);
       sum_so_far = sum_so_far ? add(*sum_so_far, *grads[i]) : *grads[i];
     }
   }
@@ -240,6 +246,7 @@ std::vector<Value> gradients(Value loss, std::span<const Value> variables) {
   std::vector<Value> results;
   for (const Value& variable : variables) {
     const auto& result = grad[static_cast<size_t>(variable.id)];
+    const DeviceScope of_variable(graph, graph.value(variable.id).device);
     results.push_back(result ? *result : fill(graph, 0, variable.shape()));
   }
   return results;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "runtime/core/device_name.h"
 #include "runtime/core/errors.h"
 
 namespace headroom {
@@ -42,12 +43,25 @@ std::string Graph::new_name(std::string_view what, std::string_view name) {
 }
 
 Value Graph::input(std::string_view name, const TensorSpec& spec, CodePlace place) {
-  return new_value({new_name("input", name), spec, ValueKind::kInput, {}, place.text()});
+  return new_value(
+      {new_name("input", name), spec, ValueKind::kInput, {}, place.text(), false, device_.value_or("")});
 }
 
 Value Graph::variable(std::string_view name, const TensorSpec& spec, const Initializer& initializer,
                       CodePlace place) {
-  return new_value({new_name("variable", name), spec, ValueKind::kVariable, initializer, place.text()});
+  return new_value({new_name("variable", name), spec, ValueKind::kVariable, initializer, place.text(), false,
+                    device_.value_or("")});
+}
+
+std::string Graph::device_for(const Op& op, std::span<const Value> inputs) const {
+  const auto device_of = [&](const Value& input) -> const std::string& { return value(input.id).device; };
+  const std::vector<int> changed = mutated_inputs(op, inputs.size());
+  if (!changed.empty()) return device_of(inputs[static_cast<size_t>(changed.front())]);
+  if (device_) return *device_;
+  const bool agree = std::all_of(inputs.begin(), inputs.end(), [&](const Value& input) {
+    return device_of(input) == device_of(inputs.front());
+  });
+  return agree && !inputs.empty() ? device_of(inputs.front()) : std::string();
 }
 
 std::vector<Value> Graph::add(const Op& op, std::span<const Value> inputs, std::string_view name,
@@ -69,13 +83,15 @@ std::vector<Value> Graph::add(const Op& op, std::span<const Value> inputs, std::
     }
   }
   node.name = unique_name(name.empty() ? op_name(op) : name);
+  node.device = device_for(op, inputs);
 
   std::vector<Value> results;
   const bool backward = backward_of_ != nullptr;
   const std::string source = backward ? *backward_of_ : place.text();
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string value_name = i == 0 ? node.name : fmt::format("{}:{}", node.name, i);
-    results.push_back(new_value({value_name, outputs[i], ValueKind::kResult, {}, source, backward}));
+    results.push_back(
+        new_value({value_name, outputs[i], ValueKind::kResult, {}, source, backward, node.device}));
     node.outputs.push_back(results.back().id);
   }
   nodes_.push_back(std::move(node));
@@ -110,9 +126,18 @@ void Graph::replace_nodes(std::vector<Node> nodes) {
         throw InvalidArgument(fmt::format("{} reads {} before it is made", node.name, value(input).name));
       }
     }
-    for (int output : node.outputs) made[static_cast<size_t>(output)] = true;
+    for (int output : node.outputs) {
+      made[static_cast<size_t>(output)] = true;
+      set_device(output, node.device);
+    }
   }
   nodes_.assign(std::make_move_iterator(nodes.begin()), std::make_move_iterator(nodes.end()));
+}
+
+Value Graph::new_result(ValueInfo info) {
+  info.name = unique_name(info.name);
+  info.kind = ValueKind::kResult;
+  return new_value(std::move(info));
 }
 
 NameScope::NameScope(Graph& graph, std::string_view name) : graph_(graph), previous_(graph.scope_) {
@@ -123,8 +148,16 @@ NameScope::~NameScope() {
   graph_.scope_ = previous_;
 }
 
+DeviceScope::DeviceScope(Graph& graph, std::string_view device) : graph_(graph), previous_(graph.device_) {
+  graph_.device_ = device.empty() ? std::string() : parse_device_name(device).text();
+}
+
+DeviceScope::~DeviceScope() {
+  graph_.device_ = std::move(previous_);
+}
+
 BackwardScope::BackwardScope(Graph& graph, const Value& forward)
-    : graph_(graph), previous_(graph.backward_of_) {
+    : graph_(graph), previous_(graph.backward_of_), device_(graph, graph.value(forward.id).device) {
   graph_.backward_of_ = &graph.value(forward.id).source;
 }
 

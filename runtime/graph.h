@@ -1,11 +1,13 @@
-// The graph: what is computed. Append-only nodes over values; building a node checks its shapes at once.
-// Knows no device, no plan and no memory.
+// The graph: what is computed, and by name where. Append-only nodes over values; building a node checks its
+// shapes at once. Knows no device but the names that it is given, no plan and no memory.
 #pragma once
 
 #include <deque>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/code_place.h"
@@ -40,6 +42,7 @@ struct ValueInfo {
   Initializer initializer;  // of a variable
   std::string source = {};  // the line of code that asked for it: "net.cpp:31"
   bool backward = false;    // made on the way back from a loss
+  std::string device = {};  // where it lives: "/device:GPU:1"; empty: on the default device
 };
 
 struct Node {
@@ -47,6 +50,7 @@ struct Node {
   std::string name;          // "dense/matmul", unique in the graph
   std::vector<int> inputs;   // value ids
   std::vector<int> outputs;  // value ids
+  std::string device = {};   // where it runs, and where its outputs live
 };
 
 class Graph {
@@ -60,9 +64,10 @@ class Graph {
   // State that lives on the device between runs.
   Value variable(std::string_view name, const TensorSpec& spec, const Initializer& initializer,
                  CodePlace place = CodePlace::here());
-  // Appends a node and returns its outputs. The name defaults to the op's. Throws InvalidArgument naming the
-  // op, its operands and their shapes when they do not fit, or when an update is asked to change what is no
-  // variable.
+  // Appends a node and returns its outputs. The name defaults to the op's. It runs on the device of the
+  // DeviceScope; without one where its operands live, if they all live on one device, and else on the default
+  // one; an update always where the variable lives that it changes. Throws InvalidArgument naming the op, its
+  // operands and their shapes when they do not fit, or when an update is asked to change what is no variable.
   std::vector<Value> add(const Op& op, std::span<const Value> inputs, std::string_view name = {},
                          CodePlace place = CodePlace::here());
 
@@ -78,11 +83,20 @@ class Graph {
 
   // Rewriting for passes: puts other nodes in place of the present ones; values keep their ids. The new nodes
   // must be in an order in which each value is made before it is read; throws InvalidArgument otherwise.
+  // Values follow the nodes that make them to their device.
   void replace_nodes(std::vector<Node> nodes);
+  // A result for a node that a pass is about to put in; its name is made unique.
+  Value new_result(ValueInfo info);
+  // Moves an input or a variable.
+  void set_device(int value, std::string device) {
+    values_[static_cast<size_t>(value)].device = std::move(device);
+  }
 
  private:
   friend class NameScope;
   friend class BackwardScope;
+  friend class DeviceScope;
+  std::string device_for(const Op& op, std::span<const Value> inputs) const;
   std::string unique_name(std::string_view name);
   std::string new_name(std::string_view what, std::string_view name);  // throws when it is taken
   Value new_value(ValueInfo info);
@@ -91,6 +105,7 @@ class Graph {
   std::deque<ValueInfo> values_;
   std::vector<std::string> names_;  // of nodes, inputs and variables; sorted
   std::string scope_;
+  std::optional<std::string> device_;         // while a DeviceScope lives
   const std::string* backward_of_ = nullptr;  // while a BackwardScope lives
 };
 
@@ -107,7 +122,30 @@ class NameScope {
   std::string previous_;
 };
 
-// While it lives, what is added is on the way back from a loss, and its place is that of `forward`.
+// While it lives, what is added is on that device, which nothing checks before the graph is placed: any name
+// that parse_device_name takes; an empty one means the default device. The innermost scope counts, as with
+// TensorFlow's tf.device and PyTorch's torch.cuda.device. Throws InvalidArgument for what is no name.
+class DeviceScope {
+ public:
+  DeviceScope(Graph& graph, std::string_view device);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  Graph& graph_;
+  std::optional<std::string> previous_;
+};
+
+// What `build` returns, whose additions to the graph are on that device.
+template <typename F>
+auto with_device(Graph& graph, std::string_view device, F&& build) {
+  const DeviceScope scope(graph, device);
+  return std::forward<F>(build)();
+}
+
+// While it lives, what is added is on the way back from a loss, and its line of code and its device are those
+// of `forward`.
 class BackwardScope {
  public:
   BackwardScope(Graph& graph, const Value& forward);
@@ -118,6 +156,7 @@ class BackwardScope {
  private:
   Graph& graph_;
   const std::string* previous_;
+  const DeviceScope device_;
 };
 
 }  // namespace headroom

@@ -15,6 +15,16 @@ int GraphView::only_reader(int value) const {
   return !kept(value) && readers(value).size() == 1 ? readers(value)[0] : -1;
 }
 
+bool GraphView::on_one_device(std::initializer_list<int> nodes) const {
+  const std::string* device = nullptr;
+  for (int id : nodes) {
+    if (id < 0) continue;
+    if (device != nullptr && *device != graph_.node(id).device) return false;
+    device = &graph_.node(id).device;
+  }
+  return true;
+}
+
 bool GraphView::adds_bias(int node, int value) const {
   const auto* add = op<Binary>(node);
   return add && add->kind == BinaryKind::kAdd && input(node, 0) == value &&

@@ -2,6 +2,7 @@
 // place of the present ones. Knows no rule.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <vector>
@@ -31,6 +32,8 @@ class GraphView {
   int maker(int value) const { return makers_[static_cast<size_t>(value)]; }
   // The only reader of a value that nobody fetches; -1 otherwise.
   int only_reader(int value) const;
+  // Whether all of these nodes, -1 apart, run on the same device.
+  bool on_one_device(std::initializer_list<int> nodes) const;
   // Whether the node adds a vector along the last axis of `value`: what a layer does with its bias.
   bool adds_bias(int node, int value) const;
 
@@ -44,17 +47,21 @@ class GraphView {
 // The nodes of a graph while some of them are replaced.
 class Rewrite {
  public:
-  explicit Rewrite(const Graph& graph) : nodes_(graph.nodes().begin(), graph.nodes().end()) {}
+  explicit Rewrite(const Graph& graph) : graph_(graph), nodes_(graph.nodes().begin(), graph.nodes().end()) {}
   // Does nothing for -1.
   void drop(int node) {
     if (node >= 0) nodes_[static_cast<size_t>(node)].reset();
   }
-  // Puts a node in that place.
-  void put(int place, Node node) { nodes_[static_cast<size_t>(place)] = std::move(node); }
+  // Puts a node in that place, on the device of the one that was there.
+  void put(int place, Node node) {
+    node.device = graph_.node(place).device;
+    nodes_[static_cast<size_t>(place)] = std::move(node);
+  }
   // Throws InvalidArgument when a value would be read before it is made.
   void apply(Graph& graph);
 
  private:
+  const Graph& graph_;
   std::vector<std::optional<Node>> nodes_;
 };
 

@@ -1,23 +1,25 @@
-// The kernels of a graph, prepared once for one device. Knows no plan.
+// The kernels of a graph, prepared once, each for the device that its node runs on. Knows no plan.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "allocators/allocator.h"
 #include "kernels/kernel.h"
+#include "runtime/device_set.h"
 #include "runtime/graph.h"
 
 namespace headroom {
 
 class Kernels {
  public:
-  // Prepares every node of the graph: for a GPU as `settings` say, for all other devices on the CPU. When the
-  // device has no room for a library that a kernel needs, what `allocator` holds idle goes back to the driver
-  // and the kernel is made once more. Nodes must not be added or replaced afterwards; the device must outlive
-  // the kernels. Throws LibraryError or DeviceError.
-  Kernels(const Graph& graph, Device& device, Allocator& allocator, const KernelSettings& settings = {});
+  // Prepares every node of the graph: for a GPU as `settings` say, for all other devices on the CPU. When a
+  // device has no room for a library that a kernel needs, what its strategy holds idle goes back to the
+  // driver and the kernel is made once more. Nodes must not be added or replaced afterwards. Throws
+  // LibraryError, DeviceError, and InvalidArgument for a node on a device that is not in the set.
+  Kernels(const Graph& graph, const DeviceSet& devices, const KernelSettings& settings = {});
+  Kernels(const Graph& graph, Device& device, Allocator& allocator, const KernelSettings& settings = {})
+      : Kernels(graph, DeviceSet(device, allocator), settings) {}
 
   // Kernels made elsewhere, one for each node in order.
   explicit Kernels(std::vector<std::unique_ptr<Kernel>> kernels);

@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "allocators/allocator.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 #include "runtime/data_flow.h"
+#include "runtime/placement.h"
 #include "runtime/plan.h"
 
 namespace headroom {
@@ -26,6 +28,7 @@ class Planner {
 
   Plan make() {
     check_targets();
+    find_devices();
     schedule();
     count_reads();
     find_order();
@@ -65,6 +68,23 @@ class Planner {
             fmt::format("plan: no node makes {}; a value to fetch must be kept from fuse()", fetch.name()));
       }
     }
+  }
+
+  void find_devices() {
+    std::vector<std::string> names = devices_of(graph_);
+    for (const Node& node : graph_.nodes()) {
+      const std::string why_not = find_operand_elsewhere(graph_, node);
+      if (!why_not.empty()) throw InvalidArgument(why_not);
+    }
+    for (std::string& name : names) plan_.devices.push_back({std::move(name)});
+  }
+
+  // Position in the plan's devices.
+  int device_of(const std::string& name) const {
+    for (size_t i = 0; i < plan_.devices.size(); ++i) {
+      if (plan_.devices[i].name == name) return static_cast<int>(i);
+    }
+    return 0;
   }
 
   bool made(int id) const {
@@ -157,7 +177,9 @@ class Planner {
   }
 
   int new_buffer(int64_t bytes, int owner, int node, int event) {
-    plan_.buffers.push_back({round_up(bytes, Allocator::kAlignment), 0, 0, -1, owner, node});
+    const std::string& device = node >= 0 ? graph_.node(node).device : value(owner).device;
+    plan_.buffers.push_back(
+        {round_up(bytes, Allocator::kAlignment), 0, 0, -1, owner, node, device_of(device)});
     lives_.push_back({event, event});
     reads_left_.push_back(0);
     users_.emplace_back();
@@ -288,19 +310,50 @@ class Planner {
   }
 
   void measure() {
+    for (size_t i = 0; i < plan_.devices.size(); ++i) {
+      PlanDevice& device = plan_.devices[i];
+      measure([&](const Buffer& buffer) { return buffer.device == static_cast<int>(i); },
+              &device.lower_bound_bytes, &device.peak_step);
+      device.peak_bytes = has_arena(plan_.mode) ? pack_device(static_cast<int>(i)) : device.lower_bound_bytes;
+      plan_.peak_bytes += device.peak_bytes;
+    }
+    if (plan_.devices.size() == 1) {
+      plan_.lower_bound_bytes = plan_.devices[0].lower_bound_bytes;
+      plan_.peak_step = plan_.devices[0].peak_step;
+    } else {
+      measure([](const Buffer&) { return true; }, &plan_.lower_bound_bytes, &plan_.peak_step);
+    }
+  }
+
+  // The largest set of these buffers that is live at once, and when.
+  template <typename F>
+  void measure(F is_counted, int64_t* bytes, int* step_of_it) const {
     std::vector<int64_t> change(plan_.steps.size() + 1, 0);
     for (const Buffer& buffer : plan_.buffers) {
+      if (!is_counted(buffer)) continue;
       change[static_cast<size_t>(buffer.first_step)] += buffer.bytes;
       change[static_cast<size_t>(buffer.end_step)] -= buffer.bytes;
     }
     int64_t live = 0;
     for (size_t step = 0; step < plan_.steps.size(); ++step) {
       live += change[step];
-      if (live <= plan_.lower_bound_bytes) continue;
-      plan_.lower_bound_bytes = live;
-      plan_.peak_step = static_cast<int>(step);
+      if (live <= *bytes) continue;
+      *bytes = live;
+      *step_of_it = static_cast<int>(step);
     }
-    plan_.peak_bytes = has_arena(plan_.mode) ? pack(plan_.buffers) : plan_.lower_bound_bytes;
+  }
+
+  int64_t pack_device(int device) {
+    if (plan_.devices.size() == 1) return pack(plan_.buffers);
+    std::vector<Buffer> buffers;
+    std::copy_if(plan_.buffers.begin(), plan_.buffers.end(), std::back_inserter(buffers),
+                 [&](const Buffer& buffer) { return buffer.device == device; });
+    const int64_t bytes = pack(buffers);
+    auto packed = buffers.begin();
+    for (Buffer& buffer : plan_.buffers) {
+      if (buffer.device == device) buffer = *packed++;
+    }
+    return bytes;
   }
 
   const Graph& graph_;

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "runtime/core/errors.h"
 #include "runtime/core/suggest.h"
+#include "runtime/functions.h"
 
 namespace headroom {
 namespace {
@@ -16,10 +18,26 @@ constexpr std::array<std::string_view, 5> kNames = {"sgd", "momentum", "rmsprop"
 Value state(Value variable, std::string_view suffix, const Shard& shard, CodePlace place) {
   TensorSpec spec = variable.spec();
   if (!shard.is_whole()) spec.shape = {shard.size(spec.shape.elements())};
+  const DeviceScope beside_it(*variable.graph, variable.graph->value(variable.id).device);
   return variable.graph->variable(fmt::format("{}/{}", variable.name(), suffix), spec, zeros(), place);
 }
 
-// One node for all variables.
+// `value` for a node on that device.
+Value on_device(Value value, const std::string& device) {
+  return value.graph->value(value.id).device == device ? value : to_device(value, device);
+}
+
+// In the order of their first variables.
+std::vector<std::string> devices_in_order(std::span<const Value> variables) {
+  std::vector<std::string> devices;
+  for (const Value& variable : variables) {
+    const std::string& device = variable.graph->value(variable.id).device;
+    if (std::find(devices.begin(), devices.end(), device) == devices.end()) devices.push_back(device);
+  }
+  return devices;
+}
+
+// One node for all variables of a device.
 struct Update {
   std::span<const Value> variables, gradients;
   Value learning_rate, step;
@@ -28,6 +46,7 @@ struct Update {
   CodePlace place;
 
   void add(const Op& op, std::vector<Value> inputs, std::initializer_list<std::string_view> states) const {
+    for (Value& shared : inputs) shared = on_device(shared, step.graph->value(variables[0].id).device);
     for (size_t i = 0; i < variables.size(); ++i) {
       inputs.push_back(variables[i]);
       inputs.push_back(gradients[i]);
@@ -73,10 +92,18 @@ void add_updates(const Optimizer& optimizer, std::span<const Value> variables,
     throw InvalidArgument(
         fmt::format("add_updates: {} variables and {} gradients", variables.size(), gradients.size()));
   }
-  const Update update{variables, gradients, learning_rate, step, 1 / loss_scale, shard, place};
-  if (!variables.empty()) std::visit(update, optimizer);
-  if (!variables.empty() && !shard.is_whole()) step.graph->add(AllGatherUpdate{shard.of}, variables);
-  step.graph->add(CounterUpdate{}, std::vector<Value>{step});
+  Graph& graph = *step.graph;
+  for (const std::string& device : devices_in_order(variables)) {
+    std::vector<Value> changed, by;
+    for (size_t i = 0; i < variables.size(); ++i) {
+      if (graph.value(variables[i].id).device != device) continue;
+      changed.push_back(variables[i]);
+      by.push_back(gradients[i]);
+    }
+    std::visit(Update{changed, by, learning_rate, step, 1 / loss_scale, shard, place}, optimizer);
+    if (!shard.is_whole()) graph.add(AllGatherUpdate{shard.of}, changed);
+  }
+  graph.add(CounterUpdate{}, std::vector<Value>{step});
 }
 
 }  // namespace headroom

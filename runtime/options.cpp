@@ -152,6 +152,14 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
       &options.plan, {"dynamic", "packed", "parallel"});
   set.add_switch("check-streams", "Find waits that are missing between the streams of a simulated GPU",
                  &options.check_streams);
+  set.add_choice("device-policy",
+                 "Whether ops that read from another device get a copy (silent) or are errors (explicit)",
+                 &options.device_policy, {"explicit", "silent"});
+  set.add_switch("allow-soft-placement",
+                 "Run what cannot run on the device that it names on another, and copy what it reads",
+                 &options.allow_soft_placement);
+  set.add_switch("log-placement", "Print the device of every op and variable to stderr",
+                 &options.log_placement);
   set.add_integer("seed", "Seed of weights, order and dropout", &options.seed, 0);
   set.add_text("record", "Write all that is asked of the strategy to this file, for headroom report",
                &options.record);
@@ -162,6 +170,10 @@ PlanMode RuntimeOptions::plan_mode() const {
     if (plan == to_string(mode)) return mode;
   }
   return PlanMode::kDynamic;
+}
+
+PlacementRules RuntimeOptions::placement_rules() const {
+  return {.allow_copies = device_policy == "silent", .allow_soft_placement = allow_soft_placement};
 }
 
 std::optional<DeviceProfile> simulated_profile(const RuntimeOptions& options) {

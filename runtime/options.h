@@ -14,6 +14,7 @@
 #include "runtime/core/sim/profiles.h"
 #include "runtime/device_map.h"
 #include "runtime/option_set.h"
+#include "runtime/placement.h"
 #include "runtime/plan.h"
 
 namespace headroom {
@@ -40,6 +41,10 @@ struct RuntimeOptions {
   std::string others_by_gpu = {};  // "2:11000MiB/3:11000MiB"
 
   bool check_streams = false;  // find waits that are missing between the streams of a simulated GPU
+  // Where nodes of a graph may run, see placement.h.
+  std::string device_policy = "explicit";  // or "silent": copies between devices need no to_device
+  bool allow_soft_placement = false;
+  bool log_placement = false;
 
   std::string visible_devices = {};  // "1,2" or "none", CUDA's numbers; all that CUDA shows when empty
   std::string virtual_devices = {};  // "0:1024MiB,1024MiB": their limits, by the number of the GPU
@@ -47,6 +52,7 @@ struct RuntimeOptions {
   // Throws InvalidArgument for a strategy that is malformed or contradicts the options beside it.
   StrategySettings strategy_settings() const;
   PlanMode plan_mode() const;
+  PlacementRules placement_rules() const;
 };
 
 // Adds the options that say what machine there is and what is used of it, from `device` to `virtual-devices`.

@@ -39,6 +39,15 @@ struct Buffer {
   int64_t offset_bytes = -1;  // in the arena; -1 where there is none
   int owner = -1;             // the value that first lives here; -1 for workspace
   int node = -1;              // the node that needs it first; -1 for an input
+  int device = 0;             // position in Plan::devices
+};
+
+// What a plan takes of one device.
+struct PlanDevice {
+  std::string name;               // as the graph has it: empty for the default device
+  int64_t lower_bound_bytes = 0;  // the largest set of its buffers live at once: no placement needs less
+  int64_t peak_bytes = 0;         // what a step allocates at its highest, variables apart
+  int peak_step = 0;              // position in `steps` of the largest live set
 };
 
 enum class StepKind : uint8_t { kAllocate, kCopyIn, kRun, kCopyOut, kDeallocate };
@@ -61,17 +70,20 @@ struct Plan {
   std::vector<int>
       variable_of_value;  // by value id: the variable whose memory it is (itself, or a reshape of it)
   std::vector<int> workspace_of_node;  // by node id: a buffer, or -1
-  int64_t lower_bound_bytes = 0;       // the largest set of buffers live at once: no placement needs less
-  int64_t peak_bytes = 0;              // what a step allocates at its highest, variables apart
-  int peak_step = 0;                   // position in `steps` of the largest live set
+  std::vector<PlanDevice> devices;     // the default one first; those of the graph, needed here or not
+  // The same over all devices together.
+  int64_t lower_bound_bytes = 0;
+  int64_t peak_bytes = 0;
+  int peak_step = 0;
 };
 
 // Schedules the nodes that `targets` need, in graph order, updates last; shares buffers where a value dies at
 // an op that can work in place, never copies a reshape, and gives each buffer an offset where there is an
-// arena. In parallel mode memory goes to another buffer only where all that used it comes before the new user
-// in the flow of the data; a buffer's life is stated as reaching to the last one that must not share with it.
-// workspace_bytes: one number per node of the graph, as the kernels state it. Throws InvalidArgument when a
-// fetch is of another graph.
+// arena; each device has an arena of its own. In parallel mode memory goes to another buffer only where all
+// that used it comes before the new user in the flow of the data; a buffer's life is stated as reaching to
+// the last one that must not share with it. workspace_bytes: one number per node of the graph, as the kernels
+// state it. Throws InvalidArgument when a fetch is of another graph, or a node reads from another device (see
+// placement.h).
 Plan make_plan(const Graph& graph, const Targets& targets, PlanMode mode,
                std::span<const int64_t> workspace_bytes);
 
@@ -80,8 +92,8 @@ Plan make_plan(const Graph& graph, const Targets& targets, PlanMode mode,
 int64_t pack(std::span<Buffer> buffers);
 
 // Checks a plan against its graph step by step, sharing no code with the planner: every read finds the value
-// it means, in live memory that nothing else wrote; buffers that live together do not overlap; updates come
-// last; the stated peak is the real one. Says what is wrong first, or nothing.
+// it means, in live memory of its device that nothing else wrote; buffers that live together do not overlap;
+// updates come last; the stated peak is the real one. Says what is wrong first, or nothing.
 std::optional<std::string> find_fault(const Graph& graph, const Plan& plan,
                                       std::span<const int64_t> workspace_bytes);
 

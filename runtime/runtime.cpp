@@ -43,6 +43,7 @@ void Runtime::use(DeviceMap map) {
   std::unique_ptr<Device> device =
       physical == kCpu ? std::make_unique<CpuDevice>() : make_gpu(options_, map, physical);
   map_ = std::move(map);
+  current_ = name;
   logical_.clear();
   devices_.clear();
   default_device_ = (devices_[physical] = std::move(device)).get();
@@ -52,6 +53,29 @@ void Runtime::require_not_initialised(const char* what) const {
   if (!initialised()) return;
   throw InvalidArgument(fmt::format("{} must be set before {} is initialised; it was initialised by {}", what,
                                     default_device_->name(), initialised_by_));
+}
+
+std::vector<DeviceName> Runtime::available_devices() const {
+  std::vector<DeviceName> names = {current_};
+  const auto add = [&](const DeviceName& name) {
+    if (name != current_) names.push_back(name);
+  };
+  for (size_t i = 0; i < map_.logical.size(); ++i) add({DeviceType::kGpu, static_cast<int>(i)});
+  add({DeviceType::kCpu, 0});
+  return names;
+}
+
+void Runtime::set_current_device(std::string_view name) {
+  const DeviceName wanted = parse_device_name(name);
+  const std::vector<DeviceName> names = available_devices();
+  if (std::find(names.begin(), names.end(), wanted) == names.end()) {
+    try {
+      map_.find(wanted);
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(fmt::format("CUDA error: invalid device ordinal: {}", error.what()));
+    }
+  }
+  current_ = wanted;
 }
 
 void Runtime::set_strategy(const StrategySettings& strategy) {
@@ -149,6 +173,8 @@ Runtime::Logical& Runtime::ready(const DeviceName& name, const CodePlace& place)
     strategy.reserve_bytes = start_libraries(device);
   }
   logical.allocator = make_allocator(strategy, device);
+  // Where there are several, an error has to say which one is full.
+  if (map_.logical.size() > 1) logical.allocator->set_device_name(name.text());
   logical.device = &device;
   if (!initialised()) initialised_by_ = place.text();
   return logical;
@@ -167,7 +193,7 @@ Statistics Runtime::statistics(std::string_view name) const {
 }
 
 Device& Runtime::device(CodePlace place) {
-  return *ready(default_device(options_), place).device;
+  return *ready(current_, place).device;
 }
 
 Device& Runtime::device(std::string_view name, CodePlace place) {
@@ -175,7 +201,7 @@ Device& Runtime::device(std::string_view name, CodePlace place) {
 }
 
 Allocator& Runtime::allocator(CodePlace place) {
-  return *ready(default_device(options_), place).allocator;
+  return *ready(current_, place).allocator;
 }
 
 Allocator& Runtime::allocator(std::string_view name, CodePlace place) {

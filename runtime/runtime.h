@@ -27,6 +27,14 @@ class Runtime {
   // The GPUs and their names; empty where the options name the CPU.
   const DeviceMap& devices() const { return map_; }
 
+  // By which names devices can be asked for: the default one first, then all GPUs, then the CPU.
+  std::vector<DeviceName> available_devices() const;
+  // What device() and allocator() without a name mean from now on, and nodes of graphs that name no device:
+  // PyTorch's torch.cuda.set_device. Hides no device, and can be called at any time. Throws InvalidArgument
+  // for one that there is not.
+  void set_current_device(std::string_view name);
+  DeviceName current_device() const { return current_; }
+
   // The settings. All throw InvalidArgument once a device is initialised, naming the line of code that did
   // it, and, with nothing changed, for what make_device_map refuses. Numbers of GPUs are CUDA's.
   void set_strategy(const StrategySettings& strategy);
@@ -39,7 +47,8 @@ class Runtime {
   // One device for each limit in place of the GPU; none of them make it whole again.
   void set_virtual_devices(int gpu, std::span<const int64_t> limits_bytes);
 
-  // A device and its strategy, by a name that parse_device_name takes; without one what the options name.
+  // A device and its strategy, by a name that parse_device_name takes; without one the current device, which
+  // the options name at first.
   // Each is initialised at the first call. Virtual devices of one GPU are the same Device with strategies of
   // their own. Threads may ask at the same time. Throw InvalidArgument for a device that there is not, saying
   // which there are, and what make_allocator throws.
@@ -78,6 +87,7 @@ class Runtime {
   DeviceMap map_;
   std::map<int, std::unique_ptr<Device>> devices_;  // by position in the map; the CPU has kCpu
   std::map<std::string, Logical> logical_;          // by text(); goes before the devices
+  DeviceName current_;
   Device* default_device_ = nullptr;
   std::string initialised_by_;
   mutable std::mutex mutex_;  // of what is made at the first use

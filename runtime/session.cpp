@@ -38,9 +38,7 @@ std::vector<int64_t> workspaces(const Kernels& kernels) {
 }  // namespace
 
 Session::Session(const Graph& graph, const Targets& targets, PlanMode mode, Variables& variables)
-    : graph_(graph),
-      kernels_(std::make_shared<Kernels>(graph, variables.device(), variables.allocator())),
-      variables_(variables) {
+    : graph_(graph), kernels_(std::make_shared<Kernels>(graph, variables.devices())), variables_(variables) {
   plan_ = make_plan(graph, targets, mode, workspaces(*kernels_));
   bind();
 }
@@ -51,7 +49,7 @@ Session::Session(const Graph& graph, Plan plan, std::shared_ptr<const Kernels> k
 }
 
 Session::~Session() {
-  if (arena_ != nullptr) variables_.allocator().deallocate(arena_, plan_.peak_bytes);
+  release_arenas();
 }
 
 // Resolves every pointer that can be known now and notes which ones follow a buffer, so that a run only fills
@@ -69,21 +67,27 @@ void Session::bind() {
     const int variable = plan_.variable_of_value[static_cast<size_t>(id)];
     return TensorView{variable >= 0 ? variables_.data(variable) : nullptr, graph_.value(id).spec};
   };
-  DeviceMemory& memory = variables_.device().memory();
+  for (const PlanDevice& device : plan_.devices) devices_.push_back(&variables_.devices().find(device.name));
   for (const Step& step : plan_.steps) {
     if (step.kind == StepKind::kCopyIn) {
-      inputs_.push_back({step.id, HostBuffer(memory, graph_.value(step.id).spec.bytes())});
+      inputs_.push_back(
+          {step.id, HostBuffer(home_of(step.id).device->memory(), graph_.value(step.id).spec.bytes())});
     }
     if (step.kind == StepKind::kCopyOut) {
-      outputs_.push_back({step.id, HostBuffer(memory, graph_.value(step.id).spec.bytes())});
+      outputs_.push_back(
+          {step.id, HostBuffer(home_of(step.id).device->memory(), graph_.value(step.id).spec.bytes())});
     }
     if (step.kind != StepKind::kRun) continue;
     const Node& node = graph_.node(step.id);
     BoundNode& bound = nodes_[static_cast<size_t>(step.id)];
+    bound.on = &variables_.devices().find(node.device);
+    bound.is_between_devices =
+        std::holds_alternative<CopyToDevice>(node.op) && home_of(node.inputs[0]).device != bound.on->device;
     bound.kernel = &kernels_->of_node(step.id);
     Part& part = is_update(node.op) ? updates_ : pure_;
     part.nodes.push_back(step.id);
-    part.can_be_recorded = part.can_be_recorded && bound.kernel->can_be_recorded();
+    part.can_be_recorded =
+        part.can_be_recorded && bound.kernel->can_be_recorded() && unrecorded_because().empty();
     for (int id : node.inputs) bound.inputs.push_back(view_of(id));
     for (int id : node.outputs) bound.outputs.push_back(view_of(id));
     for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -96,11 +100,32 @@ void Session::bind() {
   }
   const auto nodes = static_cast<int64_t>(pure_.nodes.size() + updates_.nodes.size());
   steps_of_many_ = std::clamp<int64_t>(kMostNodes / std::max<int64_t>(1, nodes), 1, kMostSteps);
-  if (!has_arena(plan_.mode) || plan_.buffers.empty()) return;
-  arena_ = variables_.allocator().allocate(plan_.peak_bytes, {}, user_of_arena());
+  if (!has_arena(plan_.mode)) return;
+  allocate_arenas();
   for (size_t id = 0; id < plan_.buffers.size(); ++id) {
-    set_buffer(static_cast<int>(id), static_cast<std::byte*>(arena_) + plan_.buffers[id].offset_bytes);
+    const Buffer& buffer = plan_.buffers[id];
+    void* const arena = arenas_[static_cast<size_t>(buffer.device)];
+    set_buffer(static_cast<int>(id), static_cast<std::byte*>(arena) + buffer.offset_bytes);
   }
+}
+
+void Session::allocate_arenas() {
+  try {
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      arenas_.push_back(devices_[i]->allocator->allocate(plan_.devices[i].peak_bytes, {}, user_of_arena()));
+    }
+  } catch (...) {
+    release_arenas();
+    throw;
+  }
+}
+
+// Last in, first out, as with variables.
+void Session::release_arenas() noexcept {
+  for (size_t i = arenas_.size(); i-- > 0;) {
+    devices_[i]->allocator->deallocate(arenas_[i], plan_.devices[i].peak_bytes);
+  }
+  arenas_.clear();
 }
 
 void Session::set_buffer(int id, void* pointer) {
@@ -110,13 +135,13 @@ void Session::set_buffer(int id, void* pointer) {
 
 void Session::allocate(int id) {
   const Buffer& buffer = plan_.buffers[static_cast<size_t>(id)];
-  set_buffer(id,
-             variables_.allocator().allocate(buffer.bytes, stream_, user_of(buffer, graph_, categories_)));
+  set_buffer(
+      id, device_of(buffer).allocator->allocate(buffer.bytes, stream_, user_of(buffer, graph_, categories_)));
 }
 
 void Session::deallocate(int id) noexcept {
-  variables_.allocator().deallocate(buffers_[static_cast<size_t>(id)],
-                                    plan_.buffers[static_cast<size_t>(id)].bytes, stream_);
+  const Buffer& buffer = plan_.buffers[static_cast<size_t>(id)];
+  device_of(buffer).allocator->deallocate(buffers_[static_cast<size_t>(id)], buffer.bytes, stream_);
   set_buffer(id, nullptr);
 }
 
@@ -126,7 +151,7 @@ void Session::get_ready(int id) {
   if (bound.ready) return;
   const Node& node = graph_.node(id);
   try {
-    start_op(node.op, variables_.device(), variables_.allocator());
+    start_op(node.op, *bound.on->device, *bound.on->allocator);
   } catch (const LibraryError& error) {
     const bool matmul = library_of(node.op) == Library::kBlas;
     LibraryError named(
@@ -137,7 +162,7 @@ void Session::get_ready(int id) {
     throw named;
   }
   bound.ready = true;
-  variables_.allocator().observe_device();
+  bound.on->allocator->observe_device();
 }
 
 void Session::get_ready(const std::vector<int>& nodes) {
@@ -155,7 +180,7 @@ void Session::copy(const Step& step) {
   const bool in = step.kind == StepKind::kCopyIn;
   const HostBuffer& host = staging_of(step.id, in ? inputs_ : outputs_);
   if (host.empty()) return;
-  Device& device = variables_.device();
+  Device& device = *home_of(step.id).device;
   const auto bytes = static_cast<int64_t>(host.size());
   if (in) {
     device.copy_to_device(address_of(step.id), host.data(), bytes, stream_);
@@ -165,8 +190,15 @@ void Session::copy(const Step& step) {
 }
 
 void Session::run_node(int id, Stream stream) {
-  if (device_takes_work_) return variables_.device().queue(stream, work_of(id));
-  nodes_[static_cast<size_t>(id)].run(stream);
+  BoundNode& bound = nodes_[static_cast<size_t>(id)];
+  Device& device = *bound.on->device;
+  if (devices_.size() > 1) device.initialise();  // kernels are launched on the current GPU of the thread
+  if (device_takes_work_ && !bound.is_between_devices) return device.queue(stream, work_of(id));
+  bound.run(stream);
+}
+
+void Session::synchronize() {
+  for (const PlacedDevice* placed : devices_) placed->device->synchronize(stream_);
 }
 
 // With views of its own: by the time it runs those of the node may be another step's.
@@ -195,7 +227,7 @@ StreamWork Session::work_of(int id) const {
 }
 
 // Memory that is deallocated while a GPU still works on it goes to requests whose work is queued behind: all
-// of it is on one stream.
+// of it is on one stream of its device, and copies between devices are in order with both.
 void Session::run_dynamic(bool is_last) {
   bool updating = false;
   for (const Step& step : plan_.steps) {
@@ -229,7 +261,18 @@ void Session::run_dynamic(bool is_last) {
 // Whatever can still fail must do so before the first variable changes.
 void Session::begin_updates(bool is_last) {
   get_ready(updates_.nodes);
-  if (is_last && !updates_.nodes.empty()) variables_.device().synchronize(stream_);
+  if (is_last && !updates_.nodes.empty()) synchronize();
+}
+
+// A CUDA graph that spans GPUs would need a stream of each in one capture.
+std::string_view Session::unrecorded_because() const {
+  const Device* const first = devices_.front()->device;
+  for (const PlacedDevice* placed : devices_) {
+    const bool has_gpu = first->kind() == DeviceKind::kCuda || placed->device->kind() == DeviceKind::kCuda;
+    if (placed->device != first && has_gpu)
+      return "a CUDA graph holds the work of one GPU, this plan spans more";
+  }
+  return {};
 }
 
 void Session::run_arena(int64_t steps) {
@@ -310,15 +353,21 @@ std::unique_ptr<Recording> Session::record(const std::vector<int>& nodes, int64_
 
 void Session::run(int64_t steps) {
   if (steps < 1) throw InvalidArgument(fmt::format("a run of {} steps", steps));
-  device_takes_work_ = variables_.device().takes_work(stream_);
+  if (devices_.size() > 1 && stream_ != Stream{}) {
+    throw InvalidArgument("a session on several devices runs on their default streams");
+  }
+  device_takes_work_ = std::any_of(devices_.begin(), devices_.end(), [&](const PlacedDevice* placed) {
+    return placed->device->takes_work(stream_);
+  });
   try {
-    variables_.device().initialise();  // makes it the current GPU of this thread, which may have used another
+    // The last one becomes the current GPU of this thread, which may have used another.
+    for (size_t i = devices_.size(); i-- > 0;) devices_[i]->device->initialise();
     if (has_arena(plan_.mode)) {
       run_arena(steps);
     } else {
       for (int64_t step = 1; step <= steps; ++step) run_dynamic(step == steps);
     }
-    variables_.device().synchronize(stream_);
+    synchronize();
   } catch (...) {
     clean_up();
     throw;
@@ -328,7 +377,7 @@ void Session::run(int64_t steps) {
 // After an error nothing of the run goes on, and nothing stays allocated.
 void Session::clean_up() noexcept {
   try {
-    variables_.device().synchronize(stream_);
+    synchronize();
   } catch (const Error&) {  // the one at hand is told
   }
   if (has_arena(plan_.mode)) return;

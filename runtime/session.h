@@ -1,4 +1,4 @@
-// The session: does what a plan says, with one strategy on one device. The only loop of the runtime.
+// The session: does what a plan says, on each device with its strategy. The only loop of the runtime.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ namespace headroom {
 
 class Session {
  public:
-  // Plans the targets and binds the plan. Graph and variables must outlive the session. Throws OutOfMemory
-  // when the arena of a packed plan does not fit.
+  // Plans the targets and binds the plan to the devices of the variables. Graph and variables must outlive
+  // the session. Throws OutOfMemory when an arena of a packed plan does not fit.
   Session(const Graph& graph, const Targets& targets, PlanMode mode, Variables& variables);
   // The same with a plan and kernels made before, which sessions of one graph may share.
   Session(const Graph& graph, Plan plan, std::shared_ptr<const Kernels> kernels, Variables& variables);
@@ -28,8 +28,11 @@ class Session {
 
   const Plan& plan() const { return plan_; }
   // Runs queue their work there from the next one on; on the default stream at first. The stream must stay
-  // until another one is set or the session ends.
+  // until another one is set or the session ends. A session on several devices has the default one of each.
   void use_stream(Stream stream) { stream_ = stream; }
+  // Why steps of a plan with an arena are queued node by node, not as recordings; empty where they are
+  // recorded.
+  std::string_view unrecorded_because() const;
 
   // Host memory of an input, written by the caller before run(); keeps its content between runs. Throws
   // InvalidArgument when the plan does not read that input or T is not its dtype.
@@ -61,6 +64,8 @@ class Session {
   };
   // A node of the plan, bound: views in the order the kernel takes them.
   struct BoundNode {
+    const PlacedDevice* on = nullptr;
+    bool is_between_devices = false;
     Kernel* kernel = nullptr;
     std::vector<TensorView> inputs, outputs;
     void* workspace = nullptr;
@@ -79,6 +84,15 @@ class Session {
   };
 
   void bind();
+  const PlacedDevice& device_of(const Buffer& buffer) const {
+    return *devices_[static_cast<size_t>(buffer.device)];
+  }
+  const PlacedDevice& home_of(int value) const {
+    return variables_.devices().find(graph_.value(value).device);
+  }
+  void allocate_arenas();
+  void release_arenas() noexcept;
+  void synchronize();
   void set_buffer(int id, void* pointer);
   void allocate(int id);
   void deallocate(int id) noexcept;
@@ -104,15 +118,16 @@ class Session {
   Variables& variables_;
   std::vector<Staging> inputs_, outputs_;
   Stream stream_;
-  bool device_takes_work_ = false;                   // as the device says when a run begins
+  bool device_takes_work_ = false;                   // as the devices say when a run begins
   std::vector<BoundNode> nodes_;                     // by node id
   std::vector<MemoryCategory> categories_;           // by value
   std::vector<void*> buffers_;                       // by buffer: its address while live
   std::vector<std::vector<void**>> uses_of_buffer_;  // by buffer: the pointers that follow it
-  void* arena_ = nullptr;
-  Part pure_, updates_;              // the nodes before and after the copies out
-  int64_t steps_of_many_;            // what `many_` runs
-  std::unique_ptr<Recording> many_;  // whole steps
+  std::vector<const PlacedDevice*> devices_;         // by position in Plan::devices
+  std::vector<void*> arenas_;                        // likewise
+  Part pure_, updates_;                              // the nodes before and after the copies out
+  int64_t steps_of_many_;                            // what `many_` runs
+  std::unique_ptr<Recording> many_;                  // whole steps
 };
 
 }  // namespace headroom

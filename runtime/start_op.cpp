@@ -4,6 +4,7 @@ namespace headroom {
 
 void start_op(const Op& op, Device& device, Allocator& allocator) {
   if (device.kind() == DeviceKind::kCuda) return;  // its kernels started what they call when they were made
+  if (std::holds_alternative<CopyToDevice>(op)) return;  // the driver's own
   const Library library = library_of(op);
   with_idle_memory(allocator, [&] {
     device.start_library(library);

@@ -9,18 +9,19 @@
 
 namespace headroom {
 
-Variables::Variables(const Graph& graph, Device& device, Allocator& allocator)
-    : graph_(graph), device_(device), allocator_(allocator), blocks_(graph.values().size()) {
+Variables::Variables(const Graph& graph, DeviceSet devices)
+    : graph_(graph), devices_(std::move(devices)), blocks_(graph.values().size()) {
   const std::vector<MemoryCategory> categories = categorise(graph);
   try {
     for (int id : graph.variables()) {
       const ValueInfo& info = graph.value(id);
       const int64_t bytes = info.spec.bytes();
-      blocks_[static_cast<size_t>(id)] = allocator.allocate(round_up(bytes, Allocator::kAlignment), {},
-                                                            user_of_variable(id, graph, categories));
+      const PlacedDevice& here = device_of(id);
+      blocks_[static_cast<size_t>(id)] = here.allocator->allocate(round_up(bytes, Allocator::kAlignment), {},
+                                                                  user_of_variable(id, graph, categories));
       if (bytes == 0 || info.initializer.kind == Initializer::Kind::kNone) continue;
       const std::vector<std::byte> initial = initial_value(info.initializer, info.name, info.spec);
-      device.memory().copy_to_device(data(id), initial.data(), bytes);
+      here.device->memory().copy_to_device(data(id), initial.data(), bytes);
     }
   } catch (...) {
     release();
@@ -36,7 +37,9 @@ void Variables::release() noexcept {
   // Last in, first out: the strategy's own state is then as it was.
   for (size_t id = blocks_.size(); id-- > 0;) {
     if (blocks_[id] == nullptr) continue;
-    allocator_.deallocate(blocks_[id], round_up(graph_.values()[id].spec.bytes(), Allocator::kAlignment));
+    device_of(static_cast<int>(id))
+        .allocator->deallocate(blocks_[id],
+                               round_up(graph_.values()[id].spec.bytes(), Allocator::kAlignment));
     blocks_[id] = nullptr;
   }
 }
@@ -54,7 +57,10 @@ std::vector<std::byte> Variables::read(const Value& variable) const {
     throw InvalidArgument("read: not a variable of this graph");
   }
   std::vector<std::byte> bytes(static_cast<size_t>(variable.spec().bytes()));
-  if (!bytes.empty()) device_.memory().copy_to_host(bytes.data(), data(variable.id), variable.spec().bytes());
+  if (!bytes.empty())
+    device_of(variable.id)
+        .device->memory()
+        .copy_to_host(bytes.data(), data(variable.id), variable.spec().bytes());
   return bytes;
 }
 
@@ -67,7 +73,9 @@ void Variables::write(const Value& variable, std::span<const std::byte> bytes) {
                                       to_string(variable.spec()), variable.spec().bytes(), bytes.size()));
   }
   if (!bytes.empty())
-    device_.memory().copy_to_device(data(variable.id), bytes.data(), variable.spec().bytes());
+    device_of(variable.id)
+        .device->memory()
+        .copy_to_device(data(variable.id), bytes.data(), variable.spec().bytes());
 }
 
 uint64_t Variables::checksum(std::span<const Value> variables) const {

@@ -1,4 +1,5 @@
-// The state of a graph on a device: one block per variable, from one strategy, for as long as this lives.
+// The state of a graph: one block per variable, from the strategy of the device that it lives on, for as long
+// as this lives.
 // Knows no plan.
 #pragma once
 
@@ -7,24 +8,27 @@
 #include <string>
 #include <vector>
 
-#include "allocators/allocator.h"
-#include "runtime/core/device.h"
+#include "runtime/device_set.h"
 #include "runtime/graph.h"
 
 namespace headroom {
 
 class Variables {
  public:
-  // Allocates every variable of the graph and gives it its initial value, if it has one. Throws OutOfMemory (nothing stays
-  // allocated) or DeviceError.
-  Variables(const Graph& graph, Device& device, Allocator& allocator);
+  // Allocates every variable of the graph and gives it its initial value, if it has one. Throws OutOfMemory
+  // or DeviceError (nothing stays allocated), and InvalidArgument for one on a device that is not in the set.
+  Variables(const Graph& graph, DeviceSet devices);
+  Variables(const Graph& graph, Device& device, Allocator& allocator)
+      : Variables(graph, DeviceSet(device, allocator)) {}
   ~Variables();
   Variables(const Variables&) = delete;
   Variables& operator=(const Variables&) = delete;
 
   const Graph& graph() const { return graph_; }
-  Device& device() const { return device_; }
-  Allocator& allocator() const { return allocator_; }
+  // What the graph's sessions run on, and of that the default device with its strategy.
+  const DeviceSet& devices() const { return devices_; }
+  Device& device() const { return *devices_.front().device; }
+  Allocator& allocator() const { return *devices_.front().allocator; }
   // Device address of a variable by value id. Throws InvalidArgument for one that the graph got later.
   void* data(int id) const;
 
@@ -38,10 +42,10 @@ class Variables {
 
  private:
   void release() noexcept;
+  const PlacedDevice& device_of(int id) const { return devices_.find(graph_.value(id).device); }
 
   const Graph& graph_;
-  Device& device_;
-  Allocator& allocator_;
+  const DeviceSet devices_;
   std::vector<void*> blocks_;  // by value id; null where the value is no variable
 };
 

@@ -42,6 +42,7 @@ std::unique_ptr<Kernel> make_kernel(const Binary& op, Specs inputs, Specs output
 std::unique_ptr<Kernel> make_kernel(const Dropout& op, Specs inputs, Specs outputs);
 // shape_ops.cpp
 std::unique_ptr<Kernel> make_kernel(const Reshape& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_kernel(const CopyToDevice& op, Specs inputs, Specs outputs);
 std::unique_ptr<Kernel> make_kernel(const Transpose& op, Specs inputs, Specs outputs);
 std::unique_ptr<Kernel> make_kernel(const Concat& op, Specs inputs, Specs outputs);
 std::unique_ptr<Kernel> make_kernel(const Slice& op, Specs inputs, Specs outputs);

@@ -63,6 +63,10 @@ std::unique_ptr<Kernel> make_kernel(const Reshape&, Specs inputs, Specs) {
   });
 }
 
+std::unique_ptr<Kernel> make_kernel(const CopyToDevice&, Specs inputs, Specs outputs) {
+  return make_kernel(Reshape{outputs[0].shape}, inputs, outputs);
+}
+
 std::unique_ptr<Kernel> make_kernel(const Transpose& op, Specs inputs, Specs outputs) {
   const Strides dense = strides_of(inputs[0].shape);
   Strides permuted{};

@@ -110,6 +110,7 @@ std::unique_ptr<Kernel> make_kernel(const CrossEntropy& op, const Request& reque
 std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad& op, const Request& request);
 // shape_ops.cu
 std::unique_ptr<Kernel> make_kernel(const Reshape& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const CopyToDevice& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Transpose& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Slice& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const SliceGrad& op, const Request& request);

@@ -5,6 +5,16 @@
 
 namespace headroom {
 
+bool has_cuda_kernel(const Op& op) {
+  return std::visit(
+      []<typename T>(const T&) {
+        return requires(const T& concrete, const cuda::Request& request) {
+          cuda::make_kernel(concrete, request);
+        };
+      },
+      op);
+}
+
 std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, std::span<const TensorSpec> inputs,
                                          std::span<const TensorSpec> outputs, Device& device,
                                          const KernelSettings& settings) {

@@ -207,6 +207,10 @@ std::unique_ptr<Kernel> make_kernel(const Reshape&, const Request& request) {
   });
 }
 
+std::unique_ptr<Kernel> make_kernel(const CopyToDevice&, const Request& request) {
+  return make_kernel(Reshape{request.outputs[0].shape}, request);
+}
+
 std::unique_ptr<Kernel> make_kernel(const Transpose& op, const Request& request) {
   const Strides dense = strides_of(request.inputs[0].shape);
   Strides permuted{};

@@ -107,6 +107,13 @@ class Device {
   // Waits until everything queued on `stream` is done. Throws DeviceError when that failed, or met data that
   // it could not take (an index out of range); after the latter the device is usable.
   virtual void synchronize(Stream stream) = 0;
+  // Queues a copy of `bytes` of another device's memory to this one's: behind what the default streams of
+  // both hold, and before what they are given from now on. False, with nothing queued, where only the host
+  // can copy between the two. Throws DeviceError.
+  virtual bool copy_from(Device& other, void* to, const void* from, int64_t bytes) {
+    (void)other, (void)to, (void)from, (void)bytes;
+    return false;
+  }
   // Records the tasks, `repeats` times over. Each task must have run once before, so that all that it needs
   // is loaded. A GPU runs side by side what is not ordered; other devices run the tasks in the order given.
   // Throws InvalidArgument for a task that waits for itself or a later one, DeviceError when the driver

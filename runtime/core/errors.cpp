@@ -36,6 +36,7 @@ std::string describe_request(const MemoryFacts& facts) {
   if (!facts.tensor.empty()) text += fmt::format(" for {}", facts.tensor);
   if (!facts.op.empty()) text += fmt::format(" of {}", facts.op);
   if (!facts.source.empty()) text += fmt::format(" at {}", file_name(facts.source));
+  if (!facts.device.empty()) text += fmt::format(" on {}", facts.device);
   return text;
 }
 

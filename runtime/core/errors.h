@@ -35,6 +35,7 @@ struct MemoryFacts {
   bool limit_is_reserve = false;  // that nobody set: what was free at its start, less a reserve for libraries
   std::optional<int64_t> limit_room;  // what the cap lets it still reserve, whatever the device has
   std::string strategy;
+  std::string device;  // "/device:GPU:1"; empty where there is no other
   std::string op;      // name of the node that needed the bytes
   std::string tensor;  // name of the value, or "workspace"
   std::string source;  // the line of code that made the value: "net.cpp:31"

@@ -122,6 +122,11 @@ Outputs infer(const Reshape& op, const OpCheck& c) {
   return {{c.input(0).dtype, op.shape}};
 }
 
+Outputs infer(const CopyToDevice&, const OpCheck& c) {
+  c.count(1);
+  return {c.input(0)};
+}
+
 Outputs infer(const Transpose& op, const OpCheck& c) {
   c.count(1);
   const int rank = c.shape(0).rank();

@@ -169,6 +169,10 @@ struct Reshape {
   Shape shape;
   bool operator==(const Reshape&) const = default;
 };
+// x -> the same on another device; to_device() and the placing of a graph put it in
+struct CopyToDevice {
+  bool operator==(const CopyToDevice&) const = default;
+};
 struct Transpose {
   std::vector<int> axes;  // output axis i is input axis axes[i]
   bool operator==(const Transpose&) const = default;
@@ -367,9 +371,9 @@ struct AllGatherUpdate {
 using Op =
     std::variant<MatMul, Dense, DenseFilterGrad, Conv2d, Conv2dInputGrad, Conv2dFilterGrad, MaxPool,
                  MaxPoolGrad, AvgPool, AvgPoolGrad, ConvBlock, ConvBlockInputGrad, ConvBlockFilterGrad, Unary,
-                 UnaryGrad, Scale, Binary, Cast, Dropout, Reshape, Transpose, Concat, Slice, SliceGrad,
-                 Gather, GatherGrad, TakeBatch, BroadcastTo, Fill, Reduce, ReduceMaxGrad, ArgMax, Accuracy,
-                 Softmax, SoftmaxGrad, CrossEntropy, CrossEntropyGrad, ClassifierHead, BatchNorm,
+                 UnaryGrad, Scale, Binary, Cast, Dropout, Reshape, CopyToDevice, Transpose, Concat, Slice,
+                 SliceGrad, Gather, GatherGrad, TakeBatch, BroadcastTo, Fill, Reduce, ReduceMaxGrad, ArgMax,
+                 Accuracy, Softmax, SoftmaxGrad, CrossEntropy, CrossEntropyGrad, ClassifierHead, BatchNorm,
                  BatchNormGrad, BatchNormInference, AllReduce, SgdUpdate, RmspropUpdate, AdamUpdate,
                  MovingAverageUpdate, CounterUpdate, RowUpdate, AllGatherUpdate>;
 

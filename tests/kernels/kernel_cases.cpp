@@ -128,6 +128,7 @@ void add_movement_cases(std::vector<KernelCase>& cases) {
   const HostTensor indices = random_whole<int32_t>({4, 6}, 21, 0, 7);
   add(cases, "", Reshape{{6, 4}}, {floats({2, 3, 4})});
   add(cases, "u8", Reshape{{5}}, {bytes({5, 1})});
+  add(cases, "", CopyToDevice{}, {floats({2, 3})});
   add(cases, "scalar", Transpose{{}}, {floats({})});
   add(cases, "same", Transpose{{0, 1, 2}}, {floats({3, 4, 5})});
   add(cases, "matrix", Transpose{{1, 0}}, {floats({33, 17})});

@@ -16,6 +16,10 @@ std::vector<Values> reference_movement(const Op& op, const std::vector<Values>& 
                           out[0].data = in[0].data;
                           return out;
                         },
+                        [&](const CopyToDevice&) {
+                          out[0].data = in[0].data;
+                          return out;
+                        },
                         [&](const Transpose& o) {
                           for_each_index(out[0].shape(), [&](const Index& index, int64_t i) {
                             Index source(index.size());

@@ -9,6 +9,7 @@
 #include "runtime/core/cuda/cuda_event.h"
 #include "runtime/core/cuda/cuda_recording.h"
 #include "runtime/core/cuda/cuda_stream_pool.h"
+#include "runtime/core/cuda/current_device.h"
 #include "runtime/core/cuda/driver.h"
 #include "runtime/core/cuda/visible_gpus.h"
 #include "runtime/core/errors.h"
@@ -117,28 +118,35 @@ void CudaDevice::delete_stream(Stream stream) noexcept {
   cudaStreamDestroy(stream_of(stream));
 }
 
+// A null stream is the default one of the thread's current device, and events belong to theirs: what is done
+// with either has to happen on this GPU.
 void CudaDevice::wait(Stream stream, Stream other) {
+  const CurrentDevice current(ordinal_);
   const CudaEvent event(stream_of(other));
   event.make_wait(stream_of(stream));
 }
 
 void CudaDevice::wait(Stream stream, const Event& event) {
+  const CurrentDevice current(ordinal_);
   const auto* recorded = dynamic_cast<const CudaEvent*>(&event);
   if (recorded == nullptr) throw InvalidArgument("wait: the event is another device's");
   recorded->make_wait(stream_of(stream));
 }
 
 void CudaDevice::copy_to_device(void* device, const void* host, int64_t bytes, Stream stream) {
+  const CurrentDevice current(ordinal_);
   HR_CHECK(
       cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream_of(stream)));
 }
 
 void CudaDevice::copy_to_host(void* host, const void* device, int64_t bytes, Stream stream) {
+  const CurrentDevice current(ordinal_);
   HR_CHECK(
       cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream_of(stream)));
 }
 
 std::unique_ptr<Event> CudaDevice::record_event(Stream stream) {
+  const CurrentDevice current(ordinal_);
   return std::make_unique<CudaEvent>(stream_of(stream));
 }
 
@@ -149,8 +157,27 @@ std::unique_ptr<StreamOrderedPool> CudaDevice::make_stream_ordered_pool(
 }
 
 void CudaDevice::synchronize(Stream stream) {
+  const CurrentDevice current(ordinal_);
   HR_CHECK(cudaStreamSynchronize(stream_of(stream)));
   index_faults_.throw_first();
+}
+
+// The two events are all that orders the default streams of two GPUs. Without access to each other's memory
+// the driver copies through the host.
+bool CudaDevice::copy_from(Device& other, void* to, const void* from, int64_t bytes) {
+  auto* const source = dynamic_cast<CudaDevice*>(&other);
+  if (source == nullptr) return false;
+  const std::unique_ptr<Event> written = source->record_event({});
+  std::unique_ptr<Event> copied;
+  {
+    const CurrentDevice current(ordinal_);
+    static_cast<const CudaEvent&>(*written).make_wait(nullptr);
+    HR_CHECK(cudaMemcpyPeerAsync(to, ordinal_, from, source->ordinal_, static_cast<size_t>(bytes), nullptr));
+    copied = record_event({});
+  }
+  const CurrentDevice current(source->ordinal_);
+  static_cast<const CudaEvent&>(*copied).make_wait(nullptr);
+  return true;
 }
 
 std::unique_ptr<Recording> CudaDevice::record(std::span<const Task> tasks, int64_t repeats) {

@@ -46,6 +46,7 @@ class CudaDevice final : public Device {
   void copy_to_device(void* device, const void* host, int64_t bytes, Stream stream) override;
   void copy_to_host(void* host, const void* device, int64_t bytes, Stream stream) override;
   void synchronize(Stream stream) override;
+  bool copy_from(Device& other, void* to, const void* from, int64_t bytes) override;
   std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override;
   double driver_time_us() const override { return memory_.driver_time_us(); }
 

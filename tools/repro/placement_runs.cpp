@@ -1,0 +1,140 @@
+// B3, B7 and D1: on which device things are, by name, by number and by where their operands live.
+
+#include <fmt/format.h>
+
+#include "runtime/core/bytes.h"
+#include "runtime/core/errors.h"
+#include "runtime/functions.h"
+#include "runtime/place_on_runtime.h"
+#include "runtime/placement.h"
+#include "runtime/session.h"
+#include "tools/repro/environment.h"
+#include "tools/repro/runs.h"
+
+namespace headroom {
+namespace {
+
+constexpr const char* kFourGpus = "sim:four-2080ti";
+constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
+
+const TensorSpec kMatrix{DType::kF32, {2, 2}};
+
+// Calls `act`; of what it refuses what is said before the first `end`.
+template <typename F>
+void note_outcome(Measured& measured, char end, F act) {
+  try {
+    act();
+    measured.add("outcome", "ok");
+  } catch (const InvalidArgument& error) {
+    const std::string message = error.what();
+    measured.add("outcome", "refused");
+    measured.add("message", message.substr(0, message.find(end)));
+    measured.lines.push_back(message);
+  }
+}
+
+// The first element of what the graph makes of its variables.
+float first_of(const Value& value, const Graph& graph, const DeviceSet& devices) {
+  Variables variables(graph, devices);
+  Session session(graph, {.fetches = {value}}, PlanMode::kDynamic, variables);
+  session.run();
+  return session.output<float>(value)[0];
+}
+
+// The two matrices of TensorFlow's guide on the CPU, their product on `device`.
+void multiply_on(const char* device, bool softly, Measured& measured) {
+  Graph graph;
+  const auto matrix = [&](const char* name) { return graph.variable(name, kMatrix, ones()); };
+  const Value a = with_device(graph, "/CPU:0", [&] { return matrix("a"); });
+  const Value b = with_device(graph, "/device:CPU:0", [&] { return matrix("b"); });
+  const Value product = with_device(graph, device, [&] { return matmul(a, b); });
+  Runtime runtime({.device = kFourGpus, .device_policy = "silent", .allow_soft_placement = softly});
+  const DeviceSet devices = place(graph, runtime);
+  for (const std::string& line : placement_lines(graph, runtime.current_device())) {
+    measured.lines.push_back(line);
+    if (line.starts_with("a: ")) measured.add("a", line);
+    if (line.starts_with("matmul: ")) measured.add("product", line);
+  }
+  measured.add("value", fmt::format("{}", first_of(product, graph, devices)));
+}
+
+}  // namespace
+
+Measured run_b3(const Place& place) {
+  const Environment all_visible(kVisibleGpus, nullptr);
+  Measured measured;
+  if (!place.cured) multiply_on("/job:localhost/replica:0/task:0/device:GPU:1", false, measured);
+  note_outcome(measured, '[', [&] { multiply_on("/GPU:5", place.cured, measured); });
+  return measured;
+}
+
+Measured run_b7(const Place& place) {
+  Measured measured;
+  {
+    const Environment all_visible(kVisibleGpus, nullptr);
+    Runtime runtime({.device = kFourGpus});
+    const auto count = [&] { return static_cast<int64_t>(runtime.devices().logical.size()); };
+    measured.add("is_available", count() > 0 ? "yes" : "no");
+    measured.add("is_initialized", runtime.initialised() ? "yes" : "no");
+    measured.add("device_count", count());
+    measured.add("current_device", int64_t{runtime.current_device().ordinal});
+    runtime.set_current_device("/GPU:1");
+    measured.add("current_device_after_set_device", int64_t{runtime.current_device().ordinal});
+    measured.add("device_count_after_set_device", count());
+    const PhysicalGpu& gpu =
+        runtime.devices().physical[static_cast<size_t>(runtime.devices().find({DeviceType::kGpu, 1}).physical)];
+    measured.add("device_name", gpu.name);
+    measured.add("device_capability",
+                 fmt::format("{}.{}", gpu.compute_capability / 10, gpu.compute_capability % 10));
+    runtime.allocator().deallocate(runtime.allocator().allocate(kMiB), kMiB);
+    measured.add("is_initialized_after_use", runtime.initialised() ? "yes" : "no");
+    measured.lines.push_back(fmt::format("made ready by the first use of it: {}, {}", runtime.device().name(),
+                                         runtime.device().description()));
+  }
+  const Environment one_visible(kVisibleGpus, "1");
+  Runtime runtime({.device = kFourGpus});
+  measured.add("device_count_with_one_visible", static_cast<int64_t>(runtime.devices().logical.size()));
+  note_outcome(measured, '(', [&] {
+    try {
+      runtime.set_current_device(place.cured ? "/GPU:0" : "/GPU:1");
+    } catch (const InvalidArgument& error) {
+      // Its first part is CUDA's; what follows says what there is.
+      const std::string message = error.what();
+      measured.lines.push_back(message);
+      throw InvalidArgument(message.substr(0, message.find(": no device")));
+    }
+  });
+  return measured;
+}
+
+Measured run_d1(const Place& place_of_run) {
+  const Environment all_visible(kVisibleGpus, nullptr);
+  Measured measured;
+  Graph graph;
+  const Value x = graph.variable("x", kMatrix, ones());
+  const Value y = with_device(graph, "/GPU:1", [&] { return graph.variable("y", kMatrix, ones()); });
+  const Value z = with_device(graph, "/GPU:1", [&] {
+    return with_device(graph, "/GPU:2", [&] { return graph.variable("z", kMatrix, ones()); });
+  });
+  const Value behind_the_guard = graph.variable("behind_the_guard", kMatrix, ones());
+  const auto home = [&](const Value& value) {
+    const std::string& name = graph.value(value.id).device;
+    return name.empty() ? std::string("/device:GPU:0") : name;
+  };
+  measured.add("in_the_guard", home(y));
+  measured.add("in_the_guard_inside", home(z));
+  measured.add("behind_the_guard", home(behind_the_guard));
+  measured.add("y_times_y", home(mul(y, y)));
+  const Value sum = add(place_of_run.cured ? to_device(x, "/GPU:1") : x, y);
+  Runtime runtime({.device = kFourGpus});
+  note_outcome(measured, '!', [&] {
+    const DeviceSet devices = place(graph, runtime);
+    for (const std::string& line : placement_lines(graph, runtime.current_device())) {
+      measured.lines.push_back(line);
+    }
+    measured.add("x_plus_y", fmt::format("{} on {}", first_of(sum, graph, devices), home(sum)));
+  });
+  return measured;
+}
+
+}  // namespace headroom
