@@ -94,6 +94,7 @@ const std::vector<GradientCase>& cases() {
          return relu(reshape(v[0], {3, 4}));
        }},
       {"flatten", {{2, 3, 2}}, [](Graph&, V v) { return flatten(v[0]); }},
+      {"to_device", {{2, 3}}, [](Graph&, V v) { return relu(to_device(v[0], "")); }},
       {"transpose",
        {{2, 3, 4}},
        [](Graph&, V v) {
