@@ -218,6 +218,16 @@ std::vector<PhysicalGpu> simulated_gpus(const DeviceProfile& profile, std::span<
   return gpus;
 }
 
+std::vector<DeviceName> available_devices(const DeviceMap& map, const DeviceName& first) {
+  std::vector<DeviceName> names = {first};
+  const auto add = [&](const DeviceName& name) {
+    if (name != first) names.push_back(name);
+  };
+  for (size_t i = 0; i < map.logical.size(); ++i) add({DeviceType::kGpu, static_cast<int>(i)});
+  add({DeviceType::kCpu, 0});
+  return names;
+}
+
 StrategySettings strategy_on(const DeviceMap& map, const DeviceName& name, const StrategySettings& strategy) {
   StrategySettings result = strategy;
   if (name.type == DeviceType::kCpu) return result;

@@ -59,6 +59,9 @@ DeviceMap make_device_map(std::vector<PhysicalGpu> physical, const std::optional
 std::vector<PhysicalGpu> simulated_gpus(const DeviceProfile& profile, std::span<const GpuSizes> others,
                                         const char* cuda_visible_devices);
 
+// By which names devices can be asked for: that one, then all other GPUs, then the CPU.
+std::vector<DeviceName> available_devices(const DeviceMap& map, const DeviceName& first);
+
 // `strategy` on the device of that name: with the limit of a virtual one. Throws what find throws, and
 // InvalidArgument, where the map has virtual devices, for a fraction, a limit or a scope that contradict
 // their limits.

@@ -43,21 +43,38 @@ std::string Graph::new_name(std::string_view what, std::string_view name) {
 }
 
 Value Graph::input(std::string_view name, const TensorSpec& spec, CodePlace place) {
-  return new_value(
-      {new_name("input", name), spec, ValueKind::kInput, {}, place.text(), false, device_.value_or("")});
+  ValueInfo info{new_name("input", name), spec, ValueKind::kInput, {}, place.text()};
+  info.device = device_by_name(info.name).value_or("");
+  return new_value(std::move(info));
 }
 
 Value Graph::variable(std::string_view name, const TensorSpec& spec, const Initializer& initializer,
                       CodePlace place) {
-  return new_value({new_name("variable", name), spec, ValueKind::kVariable, initializer, place.text(), false,
-                    device_.value_or("")});
+  ValueInfo info{new_name("variable", name), spec, ValueKind::kVariable, initializer, place.text()};
+  info.device = device_by_name(info.name).value_or("");
+  return new_value(std::move(info));
 }
 
-std::string Graph::device_for(const Op& op, std::span<const Value> inputs) const {
+void Graph::put_scope_on_device(std::string_view scope, std::string_view device) {
+  device_of_scope_.emplace_back(fmt::format("/{}/", scope), parse_device_name(device).text());
+  std::stable_sort(device_of_scope_.begin(), device_of_scope_.end(),
+                   [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+}
+
+std::optional<std::string> Graph::device_by_name(const std::string& name) const {
+  if (device_ || device_of_scope_.empty()) return device_;
+  const std::string path = fmt::format("/{}/", name);
+  for (const auto& [scope, device] : device_of_scope_) {
+    if (path.find(scope) != std::string::npos) return device;
+  }
+  return std::nullopt;
+}
+
+std::string Graph::device_for(const Node& node, std::span<const Value> inputs) const {
   const auto device_of = [&](const Value& input) -> const std::string& { return value(input.id).device; };
-  const std::vector<int> changed = mutated_inputs(op, inputs.size());
+  const std::vector<int> changed = mutated_inputs(node.op, inputs.size());
   if (!changed.empty()) return device_of(inputs[static_cast<size_t>(changed.front())]);
-  if (device_) return *device_;
+  if (std::optional<std::string> device = device_by_name(node.name)) return *device;
   const bool agree = std::all_of(inputs.begin(), inputs.end(), [&](const Value& input) {
     return device_of(input) == device_of(inputs.front());
   });
@@ -83,7 +100,7 @@ std::vector<Value> Graph::add(const Op& op, std::span<const Value> inputs, std::
     }
   }
   node.name = unique_name(name.empty() ? op_name(op) : name);
-  node.device = device_for(op, inputs);
+  node.device = device_for(node, inputs);
 
   std::vector<Value> results;
   const bool backward = backward_of_ != nullptr;

@@ -71,6 +71,10 @@ class Graph {
   std::vector<Value> add(const Op& op, std::span<const Value> inputs, std::string_view name = {},
                          CodePlace place = CodePlace::here());
 
+  // From now on inputs, variables and nodes in that name scope, wherever it stands in their names ("dense" in
+  // "net/dense/kernel"), are on that device, unless a DeviceScope says otherwise; of several scopes that fit
+  // the longest counts. Throws InvalidArgument for what is no name of a device.
+  void put_scope_on_device(std::string_view scope, std::string_view device);
   // References to nodes and values stay valid while the graph grows.
   const std::deque<Node>& nodes() const { return nodes_; }
   const std::deque<ValueInfo>& values() const { return values_; }
@@ -96,7 +100,8 @@ class Graph {
   friend class NameScope;
   friend class BackwardScope;
   friend class DeviceScope;
-  std::string device_for(const Op& op, std::span<const Value> inputs) const;
+  std::optional<std::string> device_by_name(const std::string& name) const;
+  std::string device_for(const Node& node, std::span<const Value> inputs) const;
   std::string unique_name(std::string_view name);
   std::string new_name(std::string_view what, std::string_view name);  // throws when it is taken
   Value new_value(ValueInfo info);
@@ -105,8 +110,9 @@ class Graph {
   std::deque<ValueInfo> values_;
   std::vector<std::string> names_;  // of nodes, inputs and variables; sorted
   std::string scope_;
-  std::optional<std::string> device_;         // while a DeviceScope lives
-  const std::string* backward_of_ = nullptr;  // while a BackwardScope lives
+  std::optional<std::string> device_;                                 // while a DeviceScope lives
+  std::vector<std::pair<std::string, std::string>> device_of_scope_;  // the longest scopes first
+  const std::string* backward_of_ = nullptr;                          // while a BackwardScope lives
 };
 
 // While it lives, names in the graph get a prefix: NameScope scope(graph, "dense") gives "dense/matmul".

@@ -152,6 +152,7 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
       &options.plan, {"dynamic", "packed", "parallel"});
   set.add_switch("check-streams", "Find waits that are missing between the streams of a simulated GPU",
                  &options.check_streams);
+  set.add_text("place", "Devices of layers by name, such as dense=/GPU:1,dense_1=/GPU:1", &options.place);
   set.add_choice("device-policy",
                  "Whether ops that read from another device get a copy (silent) or are errors (explicit)",
                  &options.device_policy, {"explicit", "silent"});

@@ -41,7 +41,8 @@ struct RuntimeOptions {
   std::string others_by_gpu = {};  // "2:11000MiB/3:11000MiB"
 
   bool check_streams = false;  // find waits that are missing between the streams of a simulated GPU
-  // Where nodes of a graph may run, see placement.h.
+  // Where nodes of a graph run, see placement.h.
+  std::string place = {};                  // "dense=/GPU:1,dense_1=/GPU:1": name scopes and their devices
   std::string device_policy = "explicit";  // or "silent": copies between devices need no to_device
   bool allow_soft_placement = false;
   bool log_placement = false;

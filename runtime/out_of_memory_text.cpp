@@ -77,6 +77,7 @@ nlohmann::ordered_json json_of(const MemoryFacts& facts) {
           {"device_free_bytes", facts.device_free},
           {"others_bytes", facts.others},
           {"strategy", facts.strategy},
+          {"device", facts.device},
           {"op", facts.op},
           {"tensor", facts.tensor},
           {"source", facts.source}};

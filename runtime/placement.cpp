@@ -29,7 +29,7 @@ std::string two_devices(const Graph& graph, const Node& node, int input, const s
       "Expected all tensors to be on the same device, but found at least two devices, {} and {}! ({}, node "
       "{}{}, "
       "runs on the first, {} lives on the second; copy it with to_device, or allow copies when the graph is "
-      "placed)",
+      "placed: device-policy silent)",
       of_node, of_input, op_name(node.op), node.name, line_of(graph, node), graph.value(input).name);
 }
 
@@ -188,6 +188,37 @@ void place(Graph& graph, std::span<const DeviceName> devices, const PlacementRul
   // Softly, even what names nothing may have to leave a device that has no kernel for it.
   if (!names_a_device(graph) && !(rules.allow_soft_placement && has_kernel)) return;
   Placer(graph, devices, rules, has_kernel).run();
+}
+
+std::vector<ScopeOnDevice> parse_scopes_on_devices(std::string_view text) {
+  std::vector<ScopeOnDevice> scopes;
+  while (!text.empty()) {
+    const std::string_view part = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), part.size() + 1));
+    const size_t equals = part.find('=');
+    if (equals == 0 || equals == std::string_view::npos) {
+      throw InvalidArgument(fmt::format(
+          "place: '{}' is no scope with its device; write SCOPE=DEVICE, such as dense=/GPU:1", part));
+    }
+    scopes.push_back(
+        {std::string(part.substr(0, equals)), parse_device_name(part.substr(equals + 1)).text()});
+  }
+  return scopes;
+}
+
+void put_scopes_on_devices(Graph& graph, std::span<const ScopeOnDevice> scopes) {
+  for (const auto& [scope, device] : scopes) graph.put_scope_on_device(scope, device);
+}
+
+void require_scopes(const Graph& graph, std::span<const ScopeOnDevice> scopes) {
+  for (const auto& [scope, device] : scopes) {
+    const std::string inside = fmt::format("/{}/", scope);
+    const auto is_inside = [&](const auto& part) {
+      return fmt::format("/{}/", part.name).find(inside) != std::string::npos;
+    };
+    if (std::any_of(graph.values().begin(), graph.values().end(), is_inside)) continue;
+    throw InvalidArgument(fmt::format("place: the graph has nothing in a scope '{}'", scope));
+  }
 }
 
 std::vector<std::string> devices_of(const Graph& graph) {

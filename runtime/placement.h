@@ -9,6 +9,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/core/device_name.h"
@@ -37,6 +38,18 @@ using HasKernel = std::function<bool(const Op& op, const DeviceName& device)>;
 // allowed, and an update that would need one for what another update changes.
 void place(Graph& graph, std::span<const DeviceName> devices, const PlacementRules& rules,
            const HasKernel& has_kernel = {});
+
+// A name scope of a graph and the device of what is in it.
+struct ScopeOnDevice {
+  std::string scope, device;
+};
+
+// "dense=/GPU:1,dense_1=/GPU:1". Throws InvalidArgument for anything else.
+std::vector<ScopeOnDevice> parse_scopes_on_devices(std::string_view text);
+// Puts the scopes of a graph that is still to be made on their devices.
+void put_scopes_on_devices(Graph& graph, std::span<const ScopeOnDevice> scopes);
+// Throws InvalidArgument for the first scope in which the graph, now made, has nothing.
+void require_scopes(const Graph& graph, std::span<const ScopeOnDevice> scopes);
 
 // The names of the devices in the graph: the default one's, which is empty, first and the others in the order
 // in which values first live on them.

@@ -12,87 +12,129 @@ namespace {
 // Plays one session's requests in the order in which Session makes them.
 class Player {
  public:
-  Player(const Graph& graph, Device& device, Allocator& allocator)
-      : graph_(graph), device_(device), allocator_(allocator), categories_(categorise(graph)) {}
+  Player(const Graph& graph, const DeviceSet& devices)
+      : graph_(graph), devices_(devices), live_(devices.all().size()), categories_(categorise(graph)) {}
 
   ~Player() {
-    for (size_t i = held_.size(); i-- > 0;) allocator_.deallocate(held_[i].pointer, held_[i].bytes);
+    for (size_t i = held_.size(); i-- > 0;)
+      held_[i].on->allocator->deallocate(held_[i].pointer, held_[i].bytes);
   }
 
-  void hold(int64_t bytes, const MemoryUser& user) { held_.push_back({allocate(bytes, user), bytes}); }
-
   void hold_variable(int id) {
-    hold(round_up(graph_.value(id).spec.bytes(), Allocator::kAlignment),
+    const ValueInfo& info = graph_.value(id);
+    hold(devices_.find(info.device), round_up(info.spec.bytes(), Allocator::kAlignment),
          user_of_variable(id, graph_, categories_));
+  }
+
+  void hold_arenas(const Plan& plan) {
+    for (const PlanDevice& device : plan.devices) {
+      hold(devices_.find(device.name), device.peak_bytes, user_of_arena());
+    }
   }
 
   void step(const Plan& plan) {
     std::vector<void*> live(plan.buffers.size());
+    std::vector<const PlacedDevice*> placed;
+    for (const PlanDevice& device : plan.devices) placed.push_back(&devices_.find(device.name));
     for (const Step& step : plan.steps) {
       const auto id = static_cast<size_t>(step.id);
       if (step.kind == StepKind::kAllocate) {
         const Buffer& buffer = plan.buffers[id];
-        live[id] = allocate(buffer.bytes, user_of(buffer, graph_, categories_));
+        live[id] = allocate(*placed[static_cast<size_t>(buffer.device)], buffer.bytes,
+                            user_of(buffer, graph_, categories_));
       }
-      if (step.kind == StepKind::kDeallocate) deallocate(live[id], plan.buffers[id].bytes);
-      if (step.kind == StepKind::kRun) start_op(graph_.node(step.id).op, device_, allocator_);
+      if (step.kind == StepKind::kDeallocate) {
+        const Buffer& buffer = plan.buffers[id];
+        deallocate(*placed[static_cast<size_t>(buffer.device)], live[id], buffer.bytes);
+      }
+      if (step.kind == StepKind::kRun) {
+        const Node& node = graph_.node(step.id);
+        const PlacedDevice& on = devices_.find(node.device);
+        start_op(node.op, *on.device, *on.allocator);
+      }
     }
   }
 
-  double fragmentation() const { return fragmentation_; }
+  PeakPrediction peak_of(size_t device) const {
+    const PlacedDevice& placed = devices_.all()[device];
+    const Statistics statistics = placed.allocator->statistics();
+    return {statistics.allocated.peak, statistics.reserved.peak, placed.device->memory().info().peak_process,
+            live_[device].fragmentation};
+  }
 
  private:
-  void* allocate(int64_t bytes, const MemoryUser& user) {
-    void* const pointer = allocator_.allocate(bytes, {}, user);
-    live_bytes_ += bytes;
-    if (live_bytes_ > most_live_bytes_) {
-      most_live_bytes_ = live_bytes_;
-      fragmentation_ = allocator_.statistics().fragmentation();
-    }
-    return pointer;
-  }
-  void deallocate(void* pointer, int64_t bytes) {
-    allocator_.deallocate(pointer, bytes);
-    live_bytes_ -= bytes;
-  }
-
+  struct Live {
+    int64_t bytes = 0, most_bytes = 0;
+    double fragmentation = 0;
+  };
   struct Held {
+    const PlacedDevice* on;
     void* pointer;
     int64_t bytes;
   };
 
+  Live& live_on(const PlacedDevice& placed) {
+    return live_[static_cast<size_t>(&placed - devices_.all().data())];
+  }
+  void hold(const PlacedDevice& on, int64_t bytes, const MemoryUser& user) {
+    held_.push_back({&on, allocate(on, bytes, user), bytes});
+  }
+  void* allocate(const PlacedDevice& on, int64_t bytes, const MemoryUser& user) {
+    void* const pointer = on.allocator->allocate(bytes, {}, user);
+    Live& live = live_on(on);
+    live.bytes += bytes;
+    if (live.bytes > live.most_bytes) {
+      live.most_bytes = live.bytes;
+      live.fragmentation = on.allocator->statistics().fragmentation();
+    }
+    return pointer;
+  }
+  void deallocate(const PlacedDevice& on, void* pointer, int64_t bytes) {
+    on.allocator->deallocate(pointer, bytes);
+    live_on(on).bytes -= bytes;
+  }
+
   const Graph& graph_;
-  Device& device_;
-  Allocator& allocator_;
+  const DeviceSet& devices_;
+  std::vector<Live> live_;                        // by position in the set
   const std::vector<MemoryCategory> categories_;  // by value
   std::vector<Held> held_;
-  int64_t live_bytes_ = 0, most_live_bytes_ = 0;
-  double fragmentation_ = 0;
 };
+
+bool is_higher(const PeakPrediction& now, const PeakPrediction& before) {
+  return now.allocated_bytes > before.allocated_bytes || now.reserved_bytes > before.reserved_bytes ||
+         now.process_bytes > before.process_bytes;
+}
 
 }  // namespace
 
-PeakPrediction predict_peak(const Graph& graph, std::span<const Plan* const> plans, Device& device,
-                            Allocator& allocator) {
-  Player player(graph, device, allocator);
+std::vector<PeakPrediction> predict_peaks(const Graph& graph, std::span<const Plan* const> plans,
+                                          const DeviceSet& devices) {
+  Player player(graph, devices);
   for (int id : graph.variables()) player.hold_variable(id);
   for (const Plan* plan : plans) {
-    if (has_arena(plan->mode)) player.hold(plan->peak_bytes, user_of_arena());
+    if (has_arena(plan->mode)) player.hold_arenas(*plan);
   }
-  PeakPrediction peak, before;
-  do {
-    before = peak;
+  std::vector<PeakPrediction> peaks(devices.all().size());
+  for (bool rises = true; rises;) {
+    rises = false;
     // Twice each: the second step of a plan meets the state that its first one left.
     for (const Plan* plan : plans) {
       player.step(*plan);
       player.step(*plan);
     }
-    const Statistics statistics = allocator.statistics();
-    peak = {statistics.allocated.peak, statistics.reserved.peak, device.memory().info().peak_process,
-            player.fragmentation()};
-  } while (peak.allocated_bytes > before.allocated_bytes || peak.reserved_bytes > before.reserved_bytes ||
-           peak.process_bytes > before.process_bytes);
-  return peak;
+    for (size_t i = 0; i < peaks.size(); ++i) {
+      const PeakPrediction peak = player.peak_of(i);
+      rises = rises || is_higher(peak, peaks[i]);
+      peaks[i] = peak;
+    }
+  }
+  return peaks;
+}
+
+PeakPrediction predict_peak(const Graph& graph, std::span<const Plan* const> plans, Device& device,
+                            Allocator& allocator) {
+  return predict_peaks(graph, plans, DeviceSet(device, allocator)).front();
 }
 
 }  // namespace headroom

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
-#include "allocators/allocator.h"
-#include "runtime/core/device.h"
+#include "runtime/device_set.h"
 #include "runtime/plan.h"
 
 namespace headroom {
@@ -17,9 +17,13 @@ struct PeakPrediction {
   double fragmentation = 0;   // Statistics' own, when most was allocated
 };
 
-// Plays variables, arenas and steps of the plans in turn, until a whole round raises no peak. `device` must
-// be a fresh simulated device that answers as the real one would, `allocator` a fresh strategy over it.
-// Throws what the real run would throw: OutOfMemory or LibraryError.
+// Plays variables, arenas and steps of the plans in turn, until a whole round raises no peak, and says what
+// each device of the set takes, in its order; `process_bytes` is of the GPU, which virtual devices share.
+// Devices must be fresh simulated ones that answer as the real ones would, with fresh strategies. Throws what
+// the real run would throw: OutOfMemory or LibraryError.
+std::vector<PeakPrediction> predict_peaks(const Graph& graph, std::span<const Plan* const> plans,
+                                          const DeviceSet& devices);
+// The same of a graph on one device.
 PeakPrediction predict_peak(const Graph& graph, std::span<const Plan* const> plans, Device& device,
                             Allocator& allocator);
 

@@ -56,13 +56,7 @@ void Runtime::require_not_initialised(const char* what) const {
 }
 
 std::vector<DeviceName> Runtime::available_devices() const {
-  std::vector<DeviceName> names = {current_};
-  const auto add = [&](const DeviceName& name) {
-    if (name != current_) names.push_back(name);
-  };
-  for (size_t i = 0; i < map_.logical.size(); ++i) add({DeviceType::kGpu, static_cast<int>(i)});
-  add({DeviceType::kCpu, 0});
-  return names;
+  return headroom::available_devices(map_, current_);
 }
 
 void Runtime::set_current_device(std::string_view name) {

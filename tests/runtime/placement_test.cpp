@@ -14,6 +14,7 @@
 #include "runtime/gradients.h"
 #include "runtime/optimizer.h"
 #include "runtime/place_on_runtime.h"
+#include "runtime/predict_peak.h"
 #include "tests/runtime/harness.h"
 
 namespace headroom {
@@ -59,6 +60,30 @@ TEST(Placement, TheInnermostScopeCountsAndWithoutOneANodeRunsWhereItsOperandsLiv
   EXPECT_EQ(device_of(relu(b)), "/device:GPU:1");
   EXPECT_EQ(device_of(add(a, b)), "") << "operands that disagree leave the default device";
   EXPECT_THROW(DeviceScope(graph, "/TPU:0"), InvalidArgument);
+}
+
+TEST(Placement, ScopesOfNamesGoToTheirDevicesWithTheirGradientsAndOptimizerStates) {
+  Graph graph;
+  const std::vector<ScopeOnDevice> scopes = parse_scopes_on_devices("second=/GPU:1,second/inner=cpu");
+  put_scopes_on_devices(graph, scopes);
+  const Value x = graph.variable("net/second_too", kVector, ones());
+  const NameScope net(graph, "net");
+  const NameScope second(graph, "second");
+  const Value w = graph.variable("w", kVector, ones());
+  const Value inner = graph.variable("inner/w", kVector, ones());
+  const Value y = mul(x, w);
+  EXPECT_EQ(device_of(x), "");
+  EXPECT_EQ(device_of(w), "/device:GPU:1");
+  EXPECT_EQ(device_of(y), "/device:GPU:1");
+  EXPECT_EQ(device_of(inner), "/device:CPU:0");
+  EXPECT_EQ(device_of(with_device(graph, "", [&] { return relu(w); })), "") << "a DeviceScope counts more";
+  const std::vector<Value> gradient = gradients(sum(y), std::vector<Value>{w});
+  EXPECT_EQ(device_of(gradient[0]), "/device:GPU:1");
+  EXPECT_NO_THROW(require_scopes(graph, scopes));
+  EXPECT_THROW(require_scopes(graph, parse_scopes_on_devices("third=/GPU:1")), InvalidArgument);
+  for (const char* wrong : {"second", "=/GPU:1", "second=/TPU:0", ",", "second="}) {
+    EXPECT_THROW(parse_scopes_on_devices(wrong), InvalidArgument) << wrong;
+  }
 }
 
 TEST(Placement, AGraphWithoutNamesIsLeftAsItIs) {
@@ -259,6 +284,31 @@ Trained train(TwoLayers& net, Runtime& runtime, PlanMode mode) {
   session.run(40);
   trained.checksum = variables.checksum(net.parameters);
   return trained;
+}
+
+TEST(PlacedPlan, ItsPeaksArePredictedForEachDevice) {
+  for (const char* plan : {"dynamic", "packed"}) {
+    const RuntimeOptions options{.device = "sim:card-6gb", .plan = plan, .virtual_devices = "0:1GiB,1GiB"};
+    TwoLayers net("/GPU:1");
+    Runtime twin(options), runtime(options);
+    const DeviceSet devices = place(net.graph, runtime);
+    const Kernels kernels(net.graph, devices);
+    const Plan made = make_plan(net.graph, net.training(), options.plan_mode(), kernels.workspace_bytes());
+    const Plan* const plans[] = {&made};
+    const std::vector<PeakPrediction> peaks = predict_peaks(net.graph, plans, place(net.graph, twin));
+    Variables variables(net.graph, devices);
+    Session session(net.graph, net.training(), options.plan_mode(), variables);
+    for (int32_t& label : session.input<int32_t>(net.labels)) label = 0;
+    session.run();
+    session.run();
+    ASSERT_EQ(peaks.size(), 2u);
+    for (size_t i = 0; i < peaks.size(); ++i) {
+      const PlacedDevice& placed = devices.all()[i];
+      EXPECT_EQ(peaks[i].allocated_bytes, placed.allocator->statistics().allocated.peak) << placed.name;
+      EXPECT_EQ(peaks[i].reserved_bytes, placed.allocator->statistics().reserved.peak) << placed.name;
+      EXPECT_EQ(peaks[i].process_bytes, placed.device->memory().info().peak_process) << placed.name;
+    }
+  }
 }
 
 class PlacedTraining : public testing::TestWithParam<PlanMode> {};
