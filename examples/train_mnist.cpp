@@ -201,13 +201,16 @@ void become_rank(Options& options, RankJob& job) {
     const std::optional<DeviceProfile> profile = simulated_profile(options.runtime);
     options.runtime.device = fmt::format("{}:{}", profile ? "sim:" + profile->name : "cuda", device);
   }
+  if (!options.runtime.record.empty() && job.rank() != 0) {
+    options.runtime.record = record_path_of(options.runtime.record, fmt::format("rank{}", job.rank()));
+  }
   job.set_device(default_device(options.runtime).short_text());
   job.set_timeout(std::chrono::milliseconds(std::llround(1e3 * options.collective_timeout)));
 }
 
-// What has to be the same on all ranks for them to train one net: all that is set, but for places and for
-// what only rank 0 does.
-std::map<std::string, std::string> facts_of(const OptionSet& set, const TrainingData& data) {
+// What has to be the same on all ranks for them to train one net: the program, and all that is set but for
+// places and for what only rank 0 does.
+std::map<std::string, std::string> facts_of(const OptionSet& set) {
   constexpr std::array kOwn = {"data", "load", "save", "log", "record", "device", "visible-devices", "json"};
   std::map<std::string, std::string> facts;
   std::string* value = nullptr;
@@ -223,9 +226,12 @@ std::map<std::string, std::string> facts_of(const OptionSet& set, const Training
     if (value != nullptr && equals < word.size()) *value = word.substr(equals + 1);
   }
   facts["build"] = program_fingerprint();
-  facts["training data"] = fingerprint(data.training.images) + "/" + fingerprint(data.training.labels);
-  facts["test data"] = fingerprint(data.test.images) + "/" + fingerprint(data.test.labels);
   return facts;
+}
+
+std::map<std::string, std::string> facts_of(const TrainingData& data) {
+  const auto of = [](const Dataset& set) { return fingerprint(set.images) + "/" + fingerprint(set.labels); };
+  return {{"training data", of(data.training)}, {"test data", of(data.test)}};
 }
 
 // What fails here will fail again in train(), which tells it.
@@ -270,13 +276,14 @@ int run(int argc, char** argv, RankJob* job) {
   std::future<TrainingData> loading =
       std::async(std::launch::async, load_or_draw, options.data, settings.seed);
   Runtime runtime(options.runtime);
+  if (job != nullptr) job->require_equal(facts_of(set));
   if (speaks) {
     if (!options.save.empty()) require_writable(options.save);
     require_usable_log(options);
   }
   start_early(runtime);
   const TrainingData data = loading.get();
-  if (job != nullptr) job->require_equal(facts_of(set, data));
+  if (job != nullptr) job->require_equal(facts_of(data));
   Progress progress(options, data.origin, out);
   const auto on_step = [&](const StepReport& report) { progress(report); };
   TrainResult result = job == nullptr ? train(settings, data.training, data.test, runtime, on_step)

@@ -14,18 +14,15 @@ namespace {
 
 constexpr int kCpu = -1;  // in place of the position of a GPU
 
-// "run.trace" for the device that the options name, "run.gpu1.trace" for /GPU:1 beside it.
-std::string record_path_of(const std::string& path, const DeviceName& name) {
+}  // namespace
+
+std::string record_path_of(const std::string& path, std::string_view who) {
   if (path.empty()) return path;
   const std::filesystem::path whole(path);
   const std::string file = whole.filename().string();
   const size_t dot = std::min(file.find('.'), file.size());
-  return whole.parent_path() / fmt::format("{}.{}{}{}", file.substr(0, dot),
-                                           name.type == DeviceType::kCpu ? "cpu" : "gpu", name.ordinal,
-                                           file.substr(dot));
+  return whole.parent_path() / fmt::format("{}.{}{}", file.substr(0, dot), who, file.substr(dot));
 }
-
-}  // namespace
 
 Runtime::Runtime(const RuntimeOptions& options) : options_(options), strategy_(options.strategy_settings()) {
   if (!options.visible_devices.empty()) {
@@ -138,7 +135,10 @@ StrategySettings Runtime::strategy_of(const DeviceName& name) const {
   const LogicalGpu& gpu = map_.find(name);
   StrategySettings strategy = strategy_on(map_, name, strategy_);
   strategy.allow_growth = grows(gpu);
-  if (!is_default) strategy.record_path = record_path_of(strategy.record_path, name);
+  if (!is_default)
+    strategy.record_path =
+        record_path_of(strategy.record_path,
+                       fmt::format("{}{}", name.type == DeviceType::kCpu ? "cpu" : "gpu", name.ordinal));
   return strategy;
 }
 

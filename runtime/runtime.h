@@ -17,6 +17,10 @@
 
 namespace headroom {
 
+// Where beside `path` another device or rank records: "run.gpu1.trace" beside "run.trace". Empty for an empty
+// path.
+std::string record_path_of(const std::string& path, std::string_view who);
+
 class Runtime {
  public:
   // Throws InvalidArgument for an unknown device. Touches no device yet.

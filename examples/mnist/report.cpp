@@ -18,11 +18,12 @@ std::string describe_replicas(const TrainResult& result) {
       fmt::format("\n\npeaks in MiB\n{:<10} {:>10} {:>10} {:>10} {:>10} {:>10}   {}\n", "replica", "device",
                   "reserved", "allocated", "predicted", "optimizer", "weights");
   for (const ReplicaResult& r : result.replicas) {
-    text += fmt::format("{:<10} {:>10} {:>10} {:>10} {:>10} {:>10}   {}\n", r.device,
-                        format_mib(r.peak_device_bytes), format_mib(r.peak_reserved_bytes),
-                        format_mib(r.peak_allocated_bytes),
-                        r.predicted_peak_bytes ? format_mib(*r.predicted_peak_bytes) : "-",
-                        format_mib(r.optimizer_bytes), r.weights_checksum);
+    const std::string name = r.host.empty() ? r.device : fmt::format("{} {}", r.host, r.device);
+    text +=
+        fmt::format("{:<10} {:>10} {:>10} {:>10} {:>10} {:>10}   {}\n", name, format_mib(r.peak_device_bytes),
+                    format_mib(r.peak_reserved_bytes), format_mib(r.peak_allocated_bytes),
+                    r.predicted_peak_bytes ? format_mib(*r.predicted_peak_bytes) : "-",
+                    format_mib(r.optimizer_bytes), r.weights_checksum);
   }
   text.pop_back();
   return text;
