@@ -135,10 +135,10 @@ StrategySettings Runtime::strategy_of(const DeviceName& name) const {
   const LogicalGpu& gpu = map_.find(name);
   StrategySettings strategy = strategy_on(map_, name, strategy_);
   strategy.allow_growth = grows(gpu);
-  if (!is_default)
-    strategy.record_path =
-        record_path_of(strategy.record_path,
-                       fmt::format("{}{}", name.type == DeviceType::kCpu ? "cpu" : "gpu", name.ordinal));
+  if (!is_default) {
+    const char* type = name.type == DeviceType::kCpu ? "cpu" : "gpu";
+    strategy.record_path = record_path_of(strategy.record_path, fmt::format("{}{}", type, name.ordinal));
+  }
   return strategy;
 }
 
