@@ -11,23 +11,21 @@ namespace {
 // RMM's superblock::minimum_size: what is larger goes past the streams' arenas.
 constexpr int64_t kSuperblockBytes = kMiB;
 
-// The one list of free blocks in the segment, and in each arena.
-constexpr int32_t kList = 0;
-
 }  // namespace
 
 ArenaAllocator::ArenaAllocator(Device& device, std::string name, std::optional<Limit> limit)
     : SegmentAllocator(device, std::move(name), limit),
       bytes_(limit ? reservable_bytes() : device.memory().info().free / 2 / kAlignment * kAlignment) {
   store_.add_list();
-  if (bytes_ < kAlignment || add_segment(store_, bytes_, kList) == BlockStore::kNone) {
+  if (bytes_ < kAlignment || add_segment(store_, bytes_, BlockStore::kFirstList) == BlockStore::kNone) {
     throw out_of_memory(std::max(bytes_, kAlignment));
   }
 }
 
 Allocator::Block ArenaAllocator::do_allocate(int64_t bytes, Stream stream) {
   // It may have gone back to the driver while nothing was live.
-  if (segment_bytes() == 0 && add_segment(store_, bytes_, kList) == BlockStore::kNone) return {};
+  if (segment_bytes() == 0 && add_segment(store_, bytes_, BlockStore::kFirstList) == BlockStore::kNone)
+    return {};
   const auto attempt = [&] {
     return bytes > kSuperblockBytes ? allocate_large(bytes, stream) : allocate_small(arena_of(stream), bytes);
   };
@@ -84,7 +82,7 @@ Allocator::Block ArenaAllocator::allocate_small(Arena& arena, int64_t bytes) {
     const Index superblock = take_first_fit(store_, kSuperblockBytes, arena.stream);
     if (superblock == BlockStore::kNone) return {};
     const BlockStore::Block& record = store_.at(superblock);
-    arena.superblocks.add_segment(record.pointer, record.bytes, kList, record.place);
+    arena.superblocks.add_segment(record.pointer, record.bytes, BlockStore::kFirstList, record.place);
     block = take_first_fit(arena.superblocks, bytes, arena.stream);
   }
   return handed_out(arena.superblocks, block, user_of(arena.stream));
@@ -92,7 +90,7 @@ Allocator::Block ArenaAllocator::allocate_small(Arena& arena, int64_t bytes) {
 
 // The first block by address that is large enough, cut to size; kNone when there is none.
 ArenaAllocator::Index ArenaAllocator::take_first_fit(BlockStore& store, int64_t bytes, Stream stream) {
-  const Index block = store.first_fit(kList, bytes);
+  const Index block = store.first_fit(BlockStore::kFirstList, bytes);
   if (block == BlockStore::kNone) return block;
   follow_user(store.at(block).user, stream);
   return store.at(block).bytes > bytes ? store.take_head(block, bytes, bytes) : store.take(block, bytes);

@@ -16,8 +16,6 @@ constexpr double kBackOff = 0.9;
 
 constexpr int64_t kLargestRegionBytes = int64_t{1} << 61;  // doubling has to end before it overflows
 
-constexpr int32_t kList = 0;
-
 }  // namespace
 
 BfcAllocator::BfcAllocator(Device& device, std::string name, std::optional<Limit> limit, Growth growth)
@@ -47,8 +45,8 @@ std::vector<int64_t> BfcAllocator::region_bytes() const {
 }
 
 Allocator::Block BfcAllocator::do_allocate(int64_t bytes, Stream stream) {
-  Index block = store_.best_fit(kList, bytes);
-  if (block == BlockStore::kNone && extend(bytes)) block = store_.best_fit(kList, bytes);
+  Index block = store_.best_fit(BlockStore::kFirstList, bytes);
+  if (block == BlockStore::kNone && extend(bytes)) block = store_.best_fit(BlockStore::kFirstList, bytes);
   if (block == BlockStore::kNone) return {};
   follow_user(store_.at(block).user, stream);
   const int64_t size = store_.at(block).bytes;
@@ -70,7 +68,7 @@ bool BfcAllocator::extend(int64_t bytes) {
     grown = true;
   }
   int64_t size = std::min(next_region_bytes_, available);
-  while (add_segment(store_, size, kList) == BlockStore::kNone) {
+  while (add_segment(store_, size, BlockStore::kFirstList) == BlockStore::kNone) {
     const int64_t less = round_up(static_cast<int64_t>(static_cast<double>(size) * kBackOff), kAlignment);
     // Rounding up stands still below ten units of alignment, where TensorFlow's loop would not end.
     if (less < bytes || less == size) return false;

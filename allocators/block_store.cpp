@@ -8,10 +8,10 @@ namespace headroom {
 namespace {
 
 // Blocks lie at multiples of 256 B; 34 bits of these units are 4 TiB, more than any device has.
-constexpr int kUnitBits = 8;
+constexpr int kPlaceUnitBits = 8;
 constexpr int kOffsetBits = 34;
 
-constexpr size_t kFirstSlots = 1024;
+constexpr size_t kFirstBlockSlots = 1024;
 
 }  // namespace
 
@@ -81,7 +81,7 @@ BlockStore::Index BlockStore::split(Index block, int64_t bytes) {
   Block& head = at(block);
   at(rest) = {.pointer = head.pointer + bytes,
               .bytes = head.bytes - bytes,
-              .place = head.place + (static_cast<uint64_t>(bytes) >> kUnitBits),
+              .place = head.place + (static_cast<uint64_t>(bytes) >> kPlaceUnitBits),
               .list = head.list,
               .user = head.user,
               .previous = block,
@@ -216,12 +216,12 @@ void BlockStore::recycle(Index block) noexcept {
 
 size_t BlockStore::home_of(const void* pointer) const {
   // Fibonacci hashing (Knuth, vol. 3, 6.4): multiply by 2^64 over the golden ratio, keep the upper bits.
-  const auto address = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(pointer)) >> kUnitBits;
+  const auto address = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(pointer)) >> kPlaceUnitBits;
   return static_cast<size_t>((address * 0x9E3779B97F4A7C15u) >> shift_);
 }
 
 void BlockStore::grow_slots() {
-  std::vector<Slot> old(slots_.empty() ? kFirstSlots : 2 * slots_.size());
+  std::vector<Slot> old(slots_.empty() ? kFirstBlockSlots : 2 * slots_.size());
   std::swap(old, slots_);
   shift_ = 64 - std::countr_zero(slots_.size());
   for (const Slot& entry : old) {

@@ -40,7 +40,9 @@ class alignas(128) BlockStore {
   Block& at(Index block) { return blocks_[static_cast<size_t>(block)]; }
   const Block& at(Index block) const { return blocks_[static_cast<size_t>(block)]; }
 
-  // A further list of free blocks; the first one is 0. Blocks join only with neighbours of the same list.
+  // The list that every store has.
+  static constexpr int32_t kFirstList = 0;
+  // A further list of free blocks. Blocks join only with neighbours of the same list.
   int32_t add_list();
   const FreeList& list(int32_t number) const { return lists_[static_cast<size_t>(number)]; }
 

@@ -15,8 +15,6 @@ namespace {
 constexpr int64_t kMostBlocks = 65536;
 constexpr int64_t kSegmentBytes =
     2 * kMiB;  // what the plan does not have comes in multiples of cudaMalloc's page
-constexpr int32_t kList = 0;
-
 }  // namespace
 
 RequestPlan plan_requests(const Trace& trace) {
@@ -82,8 +80,9 @@ Allocator::Block PackedAllocator::take_planned(int64_t bytes, Stream stream) {
 }
 
 Allocator::Block PackedAllocator::take_beside(int64_t bytes, Stream stream) {
-  Index block = beside_.best_fit(kList, bytes);
-  if (block == BlockStore::kNone) block = add_segment(beside_, round_up(bytes, kSegmentBytes), kList);
+  Index block = beside_.best_fit(BlockStore::kFirstList, bytes);
+  if (block == BlockStore::kNone)
+    block = add_segment(beside_, round_up(bytes, kSegmentBytes), BlockStore::kFirstList);
   if (block == BlockStore::kNone) return {};
   follow_user(beside_.at(block).user, stream);
   const Index taken =

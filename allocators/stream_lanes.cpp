@@ -7,7 +7,7 @@
 namespace headroom {
 namespace {
 
-constexpr size_t kFirstSlots = 16;
+constexpr size_t kFirstLaneSlots = 16;
 constexpr int kAttemptsWhileTaken = 100;
 constexpr int kAttemptsWhileHeld = 2000;  // a few microseconds: counting eight lanes takes one or two
 
@@ -166,7 +166,7 @@ void StreamLanes::add(std::unique_ptr<StreamLane> lane) {
   lanes_.reserve(lanes_.size() + 1);
   const Table* table = table_.load(std::memory_order_relaxed);
   if (table == nullptr || 2 * (lanes_.size() + 1) > table->mask + 1) {
-    tables_.push_back(std::make_unique<Table>(table == nullptr ? kFirstSlots : 2 * (table->mask + 1)));
+    tables_.push_back(std::make_unique<Table>(table == nullptr ? kFirstLaneSlots : 2 * (table->mask + 1)));
     for (const std::unique_ptr<StreamLane>& each : lanes_) tables_.back()->insert(*each);
     table_.store(tables_.back().get(), std::memory_order_release);
   }

@@ -3,11 +3,7 @@
 #include <utility>
 
 namespace headroom {
-namespace {
-
-constexpr int32_t kList = 0;
-
-}  // namespace
+namespace {}  // namespace
 
 TwoEndedAllocator::TwoEndedAllocator(Device& device, std::string name, Limit limit, int64_t large_bytes)
     : SegmentAllocator(device, std::move(name), limit), large_bytes_(large_bytes) {
@@ -18,7 +14,7 @@ TwoEndedAllocator::TwoEndedAllocator(Device& device, std::string name, Limit lim
 Allocator::Block TwoEndedAllocator::do_allocate(int64_t bytes, Stream stream) {
   // It may have gone back to the driver while nothing was live.
   if (segment_bytes() == 0 && !take_segment(bytes)) return {};
-  const Index block = store_.best_fit(kList, bytes);
+  const Index block = store_.best_fit(BlockStore::kFirstList, bytes);
   if (block == BlockStore::kNone) return {};
   follow_user(store_.at(block).user, stream);
   if (store_.at(block).bytes == bytes) return handed_out(store_, store_.take(block, bytes), user_of(stream));
@@ -35,7 +31,7 @@ int64_t TwoEndedAllocator::do_deallocate(void* pointer, int64_t bytes, Stream st
 bool TwoEndedAllocator::take_segment(int64_t least_bytes) {
   for (int64_t size = reservable_bytes(); size >= least_bytes;
        size = size / 10 * 9 / kAlignment * kAlignment) {
-    if (add_segment(store_, size, kList) != BlockStore::kNone) return true;
+    if (add_segment(store_, size, BlockStore::kFirstList) != BlockStore::kNone) return true;
   }
   return false;
 }

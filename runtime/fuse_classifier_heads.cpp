@@ -8,12 +8,12 @@ namespace headroom {
 namespace {
 
 // x w + b without transposes: node ids.
-struct Dense {
+struct LogitsLayer {
   int product, bias;
 };
 
 struct Head {
-  Dense first, second;
+  LogitsLayer first, second;
   int relu, loss, dloss_fill;  // dloss_fill: the node that makes dloss when it has to move up, else -1
   int loss_grad, hidden_grad, relu_grad, x_grad;
 };
@@ -27,14 +27,14 @@ class ClassifierHeads : private GraphView {
     Head head{};
     head.loss_grad = loss_grad;
     const int logits = input(loss_grad, 0);
-    const std::optional<Dense> second = dense_of(logits);
+    const std::optional<LogitsLayer> second = dense_of(logits);
     if (!second) return {};
     head.second = *second;
     const int hidden = input(second->product, 0);
     head.relu = maker(hidden);
     const auto* relu = op<Unary>(head.relu);
     if (!relu || relu->kind != UnaryKind::kRelu || only_reader(input(head.relu, 0)) != head.relu) return {};
-    const std::optional<Dense> first = dense_of(input(head.relu, 0));
+    const std::optional<LogitsLayer> first = dense_of(input(head.relu, 0));
     if (!first) return {};
     head.first = *first;
 
@@ -86,7 +86,7 @@ class ClassifierHeads : private GraphView {
 
  private:
   // The layer that makes `value`, if nobody else sees the product.
-  std::optional<Dense> dense_of(int value) const {
+  std::optional<LogitsLayer> dense_of(int value) const {
     const int bias = maker(value);
     if (!op<Binary>(bias)) return {};
     const int product = maker(input(bias, 0));
@@ -94,7 +94,7 @@ class ClassifierHeads : private GraphView {
     if (!matmul || *matmul != MatMul{} || !adds_bias(bias, output(product))) return {};
     if (shape(output(product)).rank() != 2 || only_reader(output(product)) != bias) return {};
     if (shape(input(product, 0)).rank() != 2 || shape(input(product, 1)).rank() != 2) return {};
-    return Dense{product, bias};
+    return LogitsLayer{product, bias};
   }
   // The reader that makes value weights^T; -1 if there is none.
   int product_with_transposed(int value, int weights) const {
@@ -113,7 +113,7 @@ class ClassifierHeads : private GraphView {
     for (int node = head.first.product; node <= last; ++node) {
       for (int i : mutated_inputs(graph().node(node).op, graph().node(node).inputs.size())) {
         const int changed = input(node, static_cast<size_t>(i));
-        for (const Dense& layer : {head.first, head.second}) {
+        for (const LogitsLayer& layer : {head.first, head.second}) {
           if (changed == input(layer.product, 1) || changed == input(layer.bias, 1)) return true;
         }
       }

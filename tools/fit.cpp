@@ -19,9 +19,9 @@
 namespace headroom {
 namespace {
 
-constexpr int64_t kSteps = 3;
+constexpr int64_t kFitSteps = 3;
 
-struct Options {
+struct FitOptions {
   WorkloadOptions workload;
   std::optional<int64_t> margin_bytes = 64 * kMiB;
   int64_t most = 1 << 20;
@@ -57,14 +57,14 @@ std::optional<Measurement> run_elsewhere(WorkloadOptions options, int64_t steps)
   return measured;
 }
 
-std::string certainty(const Options& options, const FitResult& result) {
+std::string certainty(const FitOptions& options, const FitResult& result) {
   if (result.verified) {
     return fmt::format("ran {} steps there", result.trials.back().measurement.steps);
   }
   return options.verify ? "predicted; this host has too little memory to run it" : "predicted, not run";
 }
 
-void print_report(const Options& options, const FitResult& result, const std::string& device, bool fits) {
+void print_report(const FitOptions& options, const FitResult& result, const std::string& device, bool fits) {
   const WorkloadOptions& workload = options.workload;
   const std::string where = fmt::format("under {} on {}", workload.runtime.strategy, device);
   if (!fits) {
@@ -105,7 +105,7 @@ void print_report(const Options& options, const FitResult& result, const std::st
              fmt::join(to_words(next, OptionSet::Words::kChanged), " "));
 }
 
-std::string to_json(const Options& options, const FitResult& result, bool fits) {
+std::string to_json(const FitOptions& options, const FitResult& result, bool fits) {
   nlohmann::ordered_json json;
   json["fits"] = fits;
   json["net"] = options.workload.net;
@@ -133,8 +133,8 @@ std::string to_json(const Options& options, const FitResult& result, bool fits) 
 }  // namespace
 
 int run_fit(int argc, char** argv) {
-  Options options;
-  options.workload.step.steps = kSteps;
+  FitOptions options;
+  options.workload.step.steps = kFitSteps;
   OptionSet set("headroom fit",
                 "Finds the largest batch, or the least memory, with which a net trains on a device.");
   add_workload_options(set, options.workload);
@@ -155,7 +155,7 @@ int run_fit(int argc, char** argv) {
   const int64_t steps = std::exchange(options.workload.step.steps, 0);
   const FitSettings settings{*options.margin_bytes, options.most};
   const RunElsewhere run = [&](const WorkloadOptions& workload) {
-    return options.verify ? run_elsewhere(workload, steps > 0 ? steps : kSteps) : std::nullopt;
+    return options.verify ? run_elsewhere(workload, steps > 0 ? steps : kFitSteps) : std::nullopt;
   };
   const FitResult result = options.least_memory ? fit_memory(options.workload, settings, run)
                                                 : fit_batch(options.workload, settings, run);

@@ -26,7 +26,7 @@
 namespace headroom {
 namespace {
 
-struct Options {
+struct ReplayOptions {
   std::vector<std::string> traces, strategies, capacities;
   std::string device = "sim:h200";
   std::string snapshot_event, record;
@@ -35,7 +35,7 @@ struct Options {
   bool json = false;
 };
 
-struct Row {
+struct ReplayRow {
   const Trace* trace;
   std::string strategy;
   int64_t capacity_bytes;
@@ -74,17 +74,17 @@ double ratio(int64_t bytes, int64_t of_bytes) {
   return of_bytes == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(of_bytes);
 }
 
-std::string outcome(const Row& row) {
+std::string outcome(const ReplayRow& row) {
   if (row.verdict.fits()) return "fits";
   return *row.verdict.failed_event == 0 ? "cannot start"
                                         : fmt::format("OOM at event {}", *row.verdict.failed_event);
 }
 
 // "7 of 9 fit into 4.00 GiB; not: caching, arena".
-std::string summary(const Trace& trace, const std::vector<Row>& rows, int64_t capacity_bytes) {
+std::string summary(const Trace& trace, const std::vector<ReplayRow>& rows, int64_t capacity_bytes) {
   size_t count = 0;
   std::vector<std::string_view> not_fitting;
-  for (const Row& row : rows) {
+  for (const ReplayRow& row : rows) {
     if (row.trace != &trace || row.capacity_bytes != capacity_bytes) continue;
     ++count;
     if (!row.verdict.fits()) not_fitting.push_back(row.strategy);
@@ -95,9 +95,9 @@ std::string summary(const Trace& trace, const std::vector<Row>& rows, int64_t ca
 }
 
 // "least capacity: mapped, 3850.0 MiB, 1.007 of the largest live set".
-std::string least_capacity(const Trace& trace, const std::vector<Row>& rows) {
-  const Row* least = nullptr;
-  for (const Row& row : rows) {
+std::string least_capacity(const Trace& trace, const std::vector<ReplayRow>& rows) {
+  const ReplayRow* least = nullptr;
+  for (const ReplayRow& row : rows) {
     if (row.trace != &trace || !row.minimum_bytes) continue;
     if (least == nullptr || *row.minimum_bytes < *least->minimum_bytes) least = &row;
   }
@@ -106,10 +106,10 @@ std::string least_capacity(const Trace& trace, const std::vector<Row>& rows) {
                      format_bytes(*least->minimum_bytes), ratio(*least->minimum_bytes, trace.peak_bytes));
 }
 
-void print_table(const Trace& trace, const std::vector<Row>& rows, const std::vector<int64_t>& capacities,
-                 bool minimum) {
+void print_table(const Trace& trace, const std::vector<ReplayRow>& rows,
+                 const std::vector<int64_t>& capacities, bool minimum) {
   size_t width = std::string_view("strategy").size();
-  for (const Row& row : rows) width = std::max(width, row.strategy.size());
+  for (const ReplayRow& row : rows) width = std::max(width, row.strategy.size());
   fmt::print("{}: {}, {} events, {} blocks, {} stream{}, largest live set {}\n", trace.name, trace.format,
              trace.events.size(), trace.blocks, trace.streams.size(), trace.streams.size() == 1 ? "" : "s",
              format_bytes(trace.peak_bytes));
@@ -120,7 +120,7 @@ void print_table(const Trace& trace, const std::vector<Row>& rows, const std::ve
       "strategy", width, "capacity", "verdict", "reserved", "allocated", "requested", "ratio",
       "fragmentation", "driver calls", "driver ms", "ns/call");
   fmt::print("{}\n", minimum ? fmt::format(" {:>10} {:>7}", "minimum", "ratio") : "");
-  for (const Row& row : rows) {
+  for (const ReplayRow& row : rows) {
     if (row.trace != &trace) continue;
     const Statistics& now = row.verdict.statistics;
     fmt::print("{:<{}} {:>10} {:<20} {:>10} {:>10} {:>10} {:>7.3f} {:>13.3f} {:>12} {:>9.1f} {:>8}",
@@ -140,7 +140,7 @@ void print_table(const Trace& trace, const std::vector<Row>& rows, const std::ve
   fmt::print("\n");
 }
 
-nlohmann::ordered_json to_json(const Row& row) {
+nlohmann::ordered_json to_json(const ReplayRow& row) {
   const Statistics& now = row.verdict.statistics;
   nlohmann::ordered_json json;
   const auto number_or_null = [](const std::optional<int64_t>& value) {
@@ -176,7 +176,7 @@ void plan_for(const Trace& trace, StrategySettings& settings) {
 }
 
 // Why a replay failed that alone was asked for: of a table of them the table says enough.
-void explain_failure(Row& row, const DeviceProfile& profile) {
+void explain_failure(ReplayRow& row, const DeviceProfile& profile) {
   Setting present{.device = profile, .options = {.strategy = row.strategy}};
   present.device.total_bytes = row.capacity_bytes;
   const Play play = [&row](const Setting& setting) { return play_trace(*row.trace, setting); };
@@ -185,10 +185,10 @@ void explain_failure(Row& row, const DeviceProfile& profile) {
 }
 
 // The command with the smallest change that fits.
-std::string next_command(const Row& row, const Options& options) {
+std::string next_command(const ReplayRow& row, const ReplayOptions& options) {
   const TriedChange* change = row.report->smallest();
   std::string command = "headroom replay " + options.traces.front();
-  if (options.device != Options{}.device) command += " --device " + options.device;
+  if (options.device != ReplayOptions{}.device) command += " --device " + options.device;
   if (change == nullptr) return command + " --minimum";
   return command +
          fmt::format(" --capacity {} --strategy {}", change->setting.device.total_bytes,
@@ -197,10 +197,10 @@ std::string next_command(const Row& row, const Options& options) {
                                               : "");
 }
 
-std::vector<Row> replay_all(const std::vector<Trace>& traces, const std::vector<std::string>& names,
-                            const std::vector<int64_t>& capacities, const DeviceProfile& profile,
-                            const Options& options) {
-  std::vector<Row> rows;
+std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::vector<std::string>& names,
+                                  const std::vector<int64_t>& capacities, const DeviceProfile& profile,
+                                  const ReplayOptions& options) {
+  std::vector<ReplayRow> rows;
   Progress progress(traces.size() * names.size() * (capacities.size() + (options.minimum ? 1 : 0)));
   for (const Trace& trace : traces) {
     for (const std::string& name : names) {
@@ -225,7 +225,7 @@ std::vector<Row> replay_all(const std::vector<Trace>& traces, const std::vector<
 }  // namespace
 
 int run_replay(int argc, char** argv) {
-  Options options;
+  ReplayOptions options;
   OptionSet set(
       "headroom replay",
       "Plays recorded allocation traces to memory strategies on a simulated GPU and says what fits.");
@@ -288,12 +288,12 @@ int run_replay(int argc, char** argv) {
       throw InvalidArgument(fmt::format("{}: is the trace that is played", options.record));
     }
   }
-  std::vector<Row> rows = replay_all(traces, names, capacities, profile, options);
+  std::vector<ReplayRow> rows = replay_all(traces, names, capacities, profile, options);
   if (rows.size() == 1 && rows[0].verdict.failed_event.value_or(0) > 0) explain_failure(rows[0], profile);
   if (options.json) {
     nlohmann::ordered_json json;
     json["results"] = nlohmann::ordered_json::array();
-    for (const Row& row : rows) json["results"].push_back(to_json(row));
+    for (const ReplayRow& row : rows) json["results"].push_back(to_json(row));
     fmt::print("{}\n", json.dump(2));
     return kExitDone;
   }

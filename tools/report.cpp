@@ -28,26 +28,27 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Blocks at the peak that have all their names in common.
-struct Row {
+struct ReportRow {
   std::string op, tensor, source;
   MemoryCategory category = MemoryCategory::kOther;
   int64_t bytes = 0, blocks = 0;
 };
 
-std::vector<Row> rows_at_peak(const History& history) {
-  std::map<std::tuple<int32_t, int32_t, int32_t, MemoryCategory>, Row> groups;
+std::vector<ReportRow> rows_at_peak(const History& history) {
+  std::map<std::tuple<int32_t, int32_t, int32_t, MemoryCategory>, ReportRow> groups;
   for (const size_t block : history.live_blocks(history.peak_event())) {
     const TraceEvent& allocation = history.allocation(block);
     const TraceBlock& facts = history.trace.block_facts[block];
-    Row& row = groups[{allocation.op, allocation.tag, facts.source, facts.category}];
+    ReportRow& row = groups[{allocation.op, allocation.tag, facts.source, facts.category}];
     if (row.blocks++ == 0) {
       row = {history.op(block), history.tensor(block), history.source(block), facts.category, 0, 1};
     }
     row.bytes += allocation.bytes;
   }
-  std::vector<Row> rows;
+  std::vector<ReportRow> rows;
   for (auto& [names, row] : groups) rows.push_back(std::move(row));
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.bytes > b.bytes; });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const ReportRow& a, const ReportRow& b) { return a.bytes > b.bytes; });
   return rows;
 }
 
@@ -81,12 +82,12 @@ std::string summary(const History& history) {
 void print(const History& history) {
   constexpr size_t kShown = 15;
   fmt::print("{}\n\n{}\n", summary(history), timeline(history));
-  const std::vector<Row> rows = rows_at_peak(history);
+  const std::vector<ReportRow> rows = rows_at_peak(history);
   fmt::print("what lives at the peak\n{:>14} {:>6}  {:<16} {:<34} {:<30} {}\n", "bytes", "share", "category",
              "tensor", "op", "source");
   int64_t left = history.peak_bytes;
   for (size_t i = 0; i < rows.size() && i < kShown; ++i) {
-    const Row& row = rows[i];
+    const ReportRow& row = rows[i];
     left -= row.bytes;
     const std::string tensor =
         printable_name(row.tensor) + (row.blocks > 1 ? fmt::format(" ({} blocks)", row.blocks) : "");
@@ -126,7 +127,7 @@ Json to_json(const History& history) {
     json["by_category"][name] = peak.bytes[i];
   }
   json["at_peak"] = Json::array();
-  for (const Row& row : rows_at_peak(history)) {
+  for (const ReportRow& row : rows_at_peak(history)) {
     json["at_peak"].push_back({{"bytes", row.bytes},
                                {"blocks", row.blocks},
                                {"category", name_of(row.category)},

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMaxEvents = size_t{1} << 26;
 constexpr size_t kMaxDeviceEvents = size_t{1} << 24;
 constexpr size_t kMaxSettings = 256;
-constexpr size_t kMaxNames = size_t{1} << 20;
+constexpr size_t kMaxNamesRead = size_t{1} << 20;
 constexpr size_t kMaxStreams = size_t{1} << 16;
 // Eight of the largest blocks would overflow a sum.
 constexpr int64_t kMaxLiveBytes = int64_t{1} << 62;
@@ -118,7 +118,7 @@ void TraceBuilder::add(bool allocates, const Block& block, const TraceContext& c
 int32_t TraceBuilder::name_index(std::string_view name) {
   if (name.empty()) return 0;
   if (const auto known = names_.find(name); known != names_.end()) return known->second;
-  if (names_.size() == kMaxNames) throw InvalidArgument(fmt::format("more than {} names", kMaxNames));
+  if (names_.size() == kMaxNamesRead) throw InvalidArgument(fmt::format("more than {} names", kMaxNamesRead));
   const auto index = static_cast<int32_t>(trace_.names.size());
   names_.emplace(name, index);
   trace_.names.emplace_back(name);

@@ -22,7 +22,7 @@ constexpr size_t kMaxLineBytes = 8 + 2 * 3 * kMaxNameBytes;
 // A program that is killed loses no more than this of its last events, unless it stood still.
 constexpr int64_t kFlushNs = 500'000'000;
 // What is numbered; with more names than that, as where each step invents its own, the rest stay empty.
-constexpr size_t kMaxNames = size_t{1} << 19;
+constexpr size_t kMaxNamesKept = size_t{1} << 19;
 
 template <typename Number>
 char* put(char* to, Number number, int base = 10) {
@@ -123,7 +123,7 @@ int32_t TraceWriter::name(std::string_view text) noexcept {
   if (text.empty()) return 0;
   text = text.substr(0, kMaxNameBytes);
   if (const auto known = names_.find(text); known != names_.end()) return known->second;
-  if (names_.size() == kMaxNames) return 0;
+  if (names_.size() == kMaxNamesKept) return 0;
   const auto number = static_cast<int32_t>(names_.size()) + 1;
   try {
     names_.emplace(text, number);

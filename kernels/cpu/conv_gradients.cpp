@@ -53,15 +53,15 @@ class Spread {
 // for whole vectors: a partial one costs calls.
 template <typename Live, typename Lanes>
 void add_up_column(const float* dy, int64_t rows, int64_t k, const Live& live, Lanes lanes, float* dbias) {
-  constexpr int64_t kSums = 4;
-  Vec sums[kSums] = {};
+  constexpr int64_t kPartialSums = 4;
+  Vec sums[kPartialSums] = {};
   const auto term = [&](int64_t row) {
     const int64_t at = row * k;
     return live(at, lanes) ? load_some(dy + at, lanes) : Vec{};
   };
   int64_t row = 0;
-  for (; row + kSums <= rows; row += kSums) {
-    for (int64_t i = 0; i < kSums; ++i) sums[i] += term(row + i);
+  for (; row + kPartialSums <= rows; row += kPartialSums) {
+    for (int64_t i = 0; i < kPartialSums; ++i) sums[i] += term(row + i);
   }
   for (; row < rows; ++row) sums[0] += term(row);
   store_some(dbias, (sums[0] + sums[1]) + (sums[2] + sums[3]), lanes);

@@ -16,18 +16,18 @@ using ConstArray = Eigen::Map<const Eigen::ArrayXf>;
 
 // Elements that go through the steps of a softmax together: they stay in the first-level cache, and short
 // rows share a vectorised exp.
-constexpr int64_t kBlockElements = 4096;
+constexpr int64_t kSoftmaxBlockElements = 4096;
 
-struct Rows {
-  explicit Rows(const Shape& shape)
+struct RowsOf {
+  explicit RowsOf(const Shape& shape)
       : extent(shape.last()), count(extent == 0 ? 0 : shape.elements() / extent) {}
   int64_t extent, count;
 };
 
 // y may be x.
-void softmax_rows(const float* x, float* y, Rows rows) {
+void softmax_rows(const float* x, float* y, RowsOf rows) {
   const int64_t n = rows.extent,
-                rows_per_block = std::max<int64_t>(1, kBlockElements / std::max<int64_t>(1, n));
+                rows_per_block = std::max<int64_t>(1, kSoftmaxBlockElements / std::max<int64_t>(1, n));
   for (int64_t begin = 0; begin < rows.count; begin += rows_per_block) {
     const int64_t end = std::min(begin + rows_per_block, rows.count);
     for (int64_t row = begin; row < end; ++row) {
@@ -48,11 +48,11 @@ void softmax_rows(const float* x, float* y, Rows rows) {
 
 std::unique_ptr<Kernel> make_kernel(const Softmax&, Specs inputs, Specs) {
   return function_kernel(
-      [rows = Rows(inputs[0].shape)](const Call& call) { softmax_rows(call.in(0), call.out(), rows); });
+      [rows = RowsOf(inputs[0].shape)](const Call& call) { softmax_rows(call.in(0), call.out(), rows); });
 }
 
 std::unique_ptr<Kernel> make_kernel(const SoftmaxGrad&, Specs inputs, Specs) {
-  return function_kernel([rows = Rows(inputs[0].shape)](const Call& call) {
+  return function_kernel([rows = RowsOf(inputs[0].shape)](const Call& call) {
     const int64_t n = rows.extent;
     for (int64_t row = 0; row < rows.count; ++row) {
       const ConstArray dy(call.in(0) + row * n, n), y(call.in(1) + row * n, n);
@@ -63,7 +63,7 @@ std::unique_ptr<Kernel> make_kernel(const SoftmaxGrad&, Specs inputs, Specs) {
 }
 
 std::unique_ptr<Kernel> make_kernel(const CrossEntropy& op, Specs inputs, Specs) {
-  return function_kernel([op, rows = Rows(inputs[0].shape)](const Call& call) {
+  return function_kernel([op, rows = RowsOf(inputs[0].shape)](const Call& call) {
     const int64_t n = rows.extent;
     const int32_t* labels = call.in<int32_t>(1);
     check_indices(op_name(op), "label", labels, rows.count, n);
@@ -77,7 +77,7 @@ std::unique_ptr<Kernel> make_kernel(const CrossEntropy& op, Specs inputs, Specs)
 }
 
 std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad& op, Specs inputs, Specs) {
-  return function_kernel([op, rows = Rows(inputs[0].shape)](const Call& call) {
+  return function_kernel([op, rows = RowsOf(inputs[0].shape)](const Call& call) {
     const int64_t n = rows.extent;
     const int32_t* labels = call.in<int32_t>(1);
     // Before the logits are overwritten, in case it works in place.

@@ -11,8 +11,8 @@
 namespace headroom {
 namespace {
 
-constexpr std::array<std::string_view, 6> kNames = {"capacity",      "cap",           "library-reserve",
-                                                    "other-process", "fragmentation", "rounding"};
+constexpr std::array<std::string_view, 6> kCauseNames = {"capacity",      "cap",           "library-reserve",
+                                                         "other-process", "fragmentation", "rounding"};
 
 // A library starts in less: cuBLAS's handle, the largest, took 64 to 100 MiB wherever it was measured
 // (docs/gpu.md).
@@ -64,7 +64,7 @@ MemoryCause judge(const MemoryFacts& facts) {
 }
 
 std::string_view name_of(MemoryCause cause) {
-  return kNames[static_cast<size_t>(cause)];
+  return kCauseNames[static_cast<size_t>(cause)];
 }
 
 std::string reason_for(MemoryCause cause, const MemoryFacts& facts) {

@@ -7,15 +7,12 @@
 #include "runtime/core/bytes.h"
 #include "runtime/core/cpu/cpu_device.h"
 #include "tests/allocators/devices.h"
+#include "tests/allocators/helpers.h"
 
 namespace headroom {
 namespace {
 
 using Growth = BfcAllocator::Growth;
-
-int64_t distance(const void* from, const void* to) {
-  return static_cast<const char*>(to) - static_cast<const char*>(from);
-}
 
 class Bfc : public testing::Test {
  protected:

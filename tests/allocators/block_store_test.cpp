@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "allocators/free_list.h"
+#include "tests/allocators/helpers.h"
 
 namespace headroom {
 namespace {
@@ -18,18 +19,6 @@ namespace {
 std::byte* address(int64_t offset) {
   return reinterpret_cast<std::byte*>(static_cast<uintptr_t>((int64_t{1} << 40) + offset));
 }
-
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-  int64_t below(int64_t end) {
-    state_ = state_ * 6364136223846793005u + 1442695040888963407u;  // Knuth's MMIX generator
-    return static_cast<int64_t>(state_ >> 33) % end;
-  }
-
- private:
-  uint64_t state_;
-};
 
 TEST(FreeList, FindsWhatASortedSetFindsAtEverySize) {
   for (const int64_t unit : {int64_t{1}, int64_t{256}, int64_t{100'000}, int64_t{1} << 45}) {

@@ -9,22 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "tests/allocators/helpers.h"
+
 namespace headroom {
 namespace {
 
-constexpr int64_t kPage = 2 << 20;
-
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-  int64_t below(int64_t bound) {
-    state_ = state_ * 6364136223846793005u + 1442695040888963407u;  // Knuth's MMIX generator
-    return static_cast<int64_t>((state_ >> 33) % static_cast<uint64_t>(bound));
-  }
-
- private:
-  uint64_t state_;
-};
+constexpr int64_t kRangePage = 2 << 20;
 
 TEST(FirstFitTree, FindsTheFirstPlaceThatHoldsEnough) {
   Random random(1);
@@ -107,14 +97,14 @@ class Model {
       }
       offset = place.offset;
       // Never more new pages than a block needs that shares none with its neighbours.
-      ASSERT_LE(place.new_pages, std::max<int64_t>(0, (bytes + kPage - 1) / kPage - idle));
+      ASSERT_LE(place.new_pages, std::max<int64_t>(0, (bytes + kRangePage - 1) / kRangePage - idle));
     }
     ASSERT_EQ(offset % SizeBins::kUnit, 0);
     const auto next = live_.lower_bound(offset);
     ASSERT_TRUE(next == live_.end() || offset + bytes <= next->first) << "overlap";
     ASSERT_TRUE(next == live_.begin() || std::prev(next)->first + std::prev(next)->second <= offset)
         << "overlap";
-    for (int64_t page = offset / kPage; page * kPage < offset + bytes; ++page) {
+    for (int64_t page = offset / kRangePage; page * kRangePage < offset + bytes; ++page) {
       ASSERT_TRUE(mapped_.contains(page));
       ++blocks_on_[page];
     }
@@ -126,7 +116,7 @@ class Model {
     ASSERT_EQ(range_.give_back(block->first, block->second + SizeBins::kUnit, time_), MappedRange::kNone);
     ASSERT_NE(range_.give_back(block->first, block->second, ++time_), MappedRange::kNone);
     ASSERT_EQ(range_.give_back(block->first, block->second, time_), MappedRange::kNone);
-    for (int64_t page = block->first / kPage; page * kPage < block->first + block->second; ++page) {
+    for (int64_t page = block->first / kRangePage; page * kRangePage < block->first + block->second; ++page) {
       if (--blocks_on_[page] == 0) blocks_on_.erase(page);
     }
     live_.erase(block);
@@ -149,10 +139,10 @@ class Model {
     int64_t largest = 0, end = 0;
     const auto piece_until = [&](int64_t begin) {  // mapped bytes in one piece between two blocks
       int64_t from = end;
-      for (int64_t page = from / kPage; page * kPage < begin; ++page) {
+      for (int64_t page = from / kRangePage; page * kRangePage < begin; ++page) {
         if (mapped_.contains(page)) continue;
-        largest = std::max(largest, std::max(from, page * kPage) - from);
-        from = (page + 1) * kPage;
+        largest = std::max(largest, std::max(from, page * kRangePage) - from);
+        from = (page + 1) * kRangePage;
       }
       largest = std::max(largest, begin - from);
     };
@@ -160,7 +150,7 @@ class Model {
       piece_until(offset);
       end = offset + bytes;
     }
-    piece_until((mapped_.empty() ? 0 : *mapped_.rbegin() + 1) * kPage);
+    piece_until((mapped_.empty() ? 0 : *mapped_.rbegin() + 1) * kRangePage);
     ASSERT_EQ(range_.largest_mapped_piece(), largest);
   }
 
@@ -187,7 +177,7 @@ TEST_P(MappedRangeTest, AgreesWithAPlainModelOfPagesUnderRandomLoad) {
       GetParam() == MappedRange::Fit::kFirst ? MappedRange::kSmallestOfFirstFit + 512 : SizeBins::kUnit;
   for (const uint64_t seed : {1u, 2u, 3u, 4u}) {
     Random random(seed);
-    MappedRange range(int64_t{1} << 36, kPage, GetParam());
+    MappedRange range(int64_t{1} << 36, kRangePage, GetParam());
     Model model(range, least);
     for (int i = 0; i < 4000; ++i) {
       const int64_t kind = random.below(100);

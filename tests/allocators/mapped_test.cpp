@@ -359,12 +359,12 @@ TEST(MappedPatterns, ManySmallBlocksDoNotHoldThePagesOfLargeOnes) {
   EXPECT_LE(reserved_over_live(events), 1.02);
 }
 
-struct TraceRow {
+struct MappedTrace {
   const char* name;
   double mappings_per_call;  // when it is replayed for the third time
 };
 
-class MappedTraces : public testing::TestWithParam<TraceRow> {
+class MappedTraces : public testing::TestWithParam<MappedTrace> {
  protected:
   void SetUp() override {
     events_ = read_trace(GetParam().name);
@@ -404,8 +404,8 @@ TEST_P(MappedTraces, WarmPassesHardlyMapAnything) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Traces, MappedTraces,
-                         testing::Values(TraceRow{"resnet50", 0.004}, TraceRow{"deeplab", 0.004},
-                                         TraceRow{"gpt2_train", 0.002}, TraceRow{"gnn", 0.002}),
+                         testing::Values(MappedTrace{"resnet50", 0.004}, MappedTrace{"deeplab", 0.004},
+                                         MappedTrace{"gpt2_train", 0.002}, MappedTrace{"gnn", 0.002}),
                          [](const auto& row) { return row.param.name; });
 
 }  // namespace

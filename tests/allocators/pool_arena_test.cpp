@@ -8,13 +8,10 @@
 #include "allocators/strategy_text.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/cpu/cpu_device.h"
+#include "tests/allocators/helpers.h"
 
 namespace headroom {
 namespace {
-
-int64_t distance(const void* from, const void* to) {
-  return static_cast<const char*>(to) - static_cast<const char*>(from);
-}
 
 TEST(Pool, DoublesWithoutALimit) {
   CpuDevice cpu(kGiB);

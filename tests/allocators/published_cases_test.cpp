@@ -18,12 +18,12 @@ namespace {
 
 enum class Outcome { kFits, kOutOfMemory };
 
-struct Row {
+struct CaseRow {
   const char* strategy;
   Outcome outcome;
 };
 
-std::string row_name(const testing::TestParamInfo<Row>& info) {
+std::string case_name(const testing::TestParamInfo<CaseRow>& info) {
   std::string name = info.param.strategy;
   std::replace_if(
       name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
@@ -31,7 +31,7 @@ std::string row_name(const testing::TestParamInfo<Row>& info) {
 }
 
 // A device of 100 MiB, all of it for the strategy.
-class PublishedCase : public testing::TestWithParam<Row> {
+class PublishedCase : public testing::TestWithParam<CaseRow> {
  protected:
   static constexpr int64_t kDevice = 100 * kMiB;
 
@@ -70,17 +70,17 @@ TEST_P(FlashlightCase, EndsAsMeant) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, FlashlightCase,
-    testing::Values(Row{"grab-all", Outcome::kFits}, Row{"hard-limit", Outcome::kFits},
-                    Row{"two-ended", Outcome::kFits}, Row{"arena", Outcome::kFits},
-                    Row{"direct", Outcome::kFits}, Row{"mapped", Outcome::kFits},
-                    Row{"stream-ordered", Outcome::kFits},
+    testing::Values(CaseRow{"grab-all", Outcome::kFits}, CaseRow{"hard-limit", Outcome::kFits},
+                    CaseRow{"two-ended", Outcome::kFits}, CaseRow{"arena", Outcome::kFits},
+                    CaseRow{"direct", Outcome::kFits}, CaseRow{"mapped", Outcome::kFits},
+                    CaseRow{"stream-ordered", Outcome::kFits},
                     // The first region is 64 MiB, the small block lies in it, and 36 are left.
-                    Row{"allow-growth", Outcome::kOutOfMemory},
+                    CaseRow{"allow-growth", Outcome::kOutOfMemory},
                     // The small block keeps the segment of 56 MiB, and a second one has no room ...
-                    Row{"caching", Outcome::kOutOfMemory}, Row{"pool", Outcome::kOutOfMemory},
+                    CaseRow{"caching", Outcome::kOutOfMemory}, CaseRow{"pool", Outcome::kOutOfMemory},
                     // ... unless such a segment is not to be cut (Flashlight's recycling limit).
-                    Row{"caching:max_split=50MiB", Outcome::kFits}),
-    row_name);
+                    CaseRow{"caching:max_split=50MiB", Outcome::kFits}),
+    case_name);
 
 // PyTorch #1529: a step on batch A and then on the larger B is out of memory, the other order is not. The
 // optimizer's state, made after the first step, stays where the first batch was.
@@ -97,15 +97,14 @@ TEST_P(BatchOrderCase, LargeBatchFirstAlwaysFits) {
   EXPECT_EQ(outcome_of({kB, 0, kState, kA}), Outcome::kFits);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, BatchOrderCase,
-                         testing::Values(Row{"grab-all", Outcome::kFits}, Row{"hard-limit", Outcome::kFits},
-                                         Row{"two-ended", Outcome::kFits}, Row{"arena", Outcome::kFits},
-                                         Row{"direct", Outcome::kFits}, Row{"mapped", Outcome::kFits},
-                                         Row{"stream-ordered", Outcome::kFits},
-                                         Row{"allow-growth", Outcome::kOutOfMemory},
-                                         Row{"caching", Outcome::kOutOfMemory},
-                                         Row{"pool", Outcome::kOutOfMemory}),
-                         row_name);
+INSTANTIATE_TEST_SUITE_P(
+    All, BatchOrderCase,
+    testing::Values(CaseRow{"grab-all", Outcome::kFits}, CaseRow{"hard-limit", Outcome::kFits},
+                    CaseRow{"two-ended", Outcome::kFits}, CaseRow{"arena", Outcome::kFits},
+                    CaseRow{"direct", Outcome::kFits}, CaseRow{"mapped", Outcome::kFits},
+                    CaseRow{"stream-ordered", Outcome::kFits}, CaseRow{"allow-growth", Outcome::kOutOfMemory},
+                    CaseRow{"caching", Outcome::kOutOfMemory}, CaseRow{"pool", Outcome::kOutOfMemory}),
+    case_name);
 
 // PyTorch #189504: a block that another stream uses comes back only when that is done. The wait that a
 // refusal brings frees it, but its segment is still in use, so nothing goes back to the driver: the block has

@@ -178,12 +178,12 @@ TEST(Strategies, AMeasuredReserveTakesThePlaceOfTheGuessedOne) {
 }
 
 TEST(ProcessLimit, HoldsAtEveryMomentOfARun) {
-  constexpr int64_t kLimit = 700 * kMiB;
+  constexpr int64_t kUserLimit = 700 * kMiB;
   for (const Strategy& strategy : strategies()) {
     for (const bool growth : {false, true}) {
       SimulatedGpu gpu(find_profile("laptop-2gb"));
       const auto allocator = make_allocator({.name = std::string(strategy.name),
-                                             .limit_bytes = kLimit,
+                                             .limit_bytes = kUserLimit,
                                              .limit_scope = LimitScope::kProcess,
                                              .allow_growth = growth},
                                             gpu);
@@ -194,11 +194,11 @@ TEST(ProcessLimit, HoldsAtEveryMomentOfARun) {
       }
       std::vector<void*> rest;
       EXPECT_THROW(for (;;) rest.push_back(allocator->allocate(4 * kMiB)), OutOfMemory);
-      EXPECT_LE(gpu.memory().info().peak_process, kLimit) << strategy.name;
+      EXPECT_LE(gpu.memory().info().peak_process, kUserLimit) << strategy.name;
       // No strategy gives up while there is room for one more of its steps: caching's segments are of 20 MiB
       // for a block of 4, others ask for what the block needs.
       const int64_t step = strategy.name == "caching" ? 20 * kMiB : 4 * kMiB;
-      EXPECT_GT(gpu.memory().info().peak_process, kLimit - step - 4 * kMiB) << strategy.name;
+      EXPECT_GT(gpu.memory().info().peak_process, kUserLimit - step - 4 * kMiB) << strategy.name;
       for (void* block : rest) allocator->deallocate(block, 4 * kMiB);
       ASSERT_TRUE(load.finish());
     }

@@ -13,12 +13,12 @@
 namespace headroom {
 namespace {
 
-constexpr int64_t kLimit = 96 * kMiB;
+constexpr int64_t kStreamsLimit = 96 * kMiB;
 
 class StrategyStreams : public testing::TestWithParam<std::string> {
  protected:
   std::unique_ptr<Allocator> make() {
-    return make_allocator({.name = GetParam(), .limit_bytes = kLimit}, gpu_);
+    return make_allocator({.name = GetParam(), .limit_bytes = kStreamsLimit}, gpu_);
   }
 
   SimulatedGpu gpu_{small_profile()};
@@ -155,13 +155,13 @@ TEST_P(StrategyStreams, TheObserverSeesEveryEventInOrder) {
   EXPECT_EQ(events[2].pointer, block);
 }
 
-std::vector<std::string> names() {
+std::vector<std::string> strategy_names() {
   std::vector<std::string> result;
   for (const Strategy& strategy : strategies()) result.emplace_back(strategy.name);
   return result;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, StrategyStreams, testing::ValuesIn(names()), [](const auto& row) {
+INSTANTIATE_TEST_SUITE_P(All, StrategyStreams, testing::ValuesIn(strategy_names()), [](const auto& row) {
   std::string name = row.param;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;

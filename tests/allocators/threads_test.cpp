@@ -17,7 +17,7 @@
 namespace headroom {
 namespace {
 
-constexpr int64_t kLimit = 96 * kMiB;
+constexpr int64_t kThreadsLimit = 96 * kMiB;
 
 // Numbers that are the same in every run (Knuth's MMIX generator).
 class Numbers {
@@ -36,7 +36,7 @@ class StrategyThreads : public testing::TestWithParam<std::string> {
  protected:
   std::unique_ptr<Allocator> make() {
     StrategySettings settings = parse_strategy(GetParam());
-    settings.limit_bytes = kLimit;
+    settings.limit_bytes = kThreadsLimit;
     return make_allocator(settings, gpu_);
   }
   std::vector<Stream> streams(int count) {
@@ -107,7 +107,7 @@ TEST_P(StrategyThreads, EightThreadsOnTheirStreamsCountExactlyAndKeepTheLimit) {
       RandomLoad load(*allocator, gpu_.memory(), static_cast<uint32_t>(i), 4 * kMiB, 12, all[i]);
       for (int step = 0; step < 300; ++step) {
         if (!load.step()) ++beyond;
-        if (step % 50 == 0 && allocator->statistics().reserved.peak > kLimit) ++beyond;
+        if (step % 50 == 0 && allocator->statistics().reserved.peak > kThreadsLimit) ++beyond;
       }
       requested += load.live_bytes();
       all_have_stopped.arrive_and_wait();
@@ -124,7 +124,7 @@ TEST_P(StrategyThreads, EightThreadsOnTheirStreamsCountExactlyAndKeepTheLimit) {
   EXPECT_EQ(now.allocated.current, 0);
   EXPECT_EQ(now.active.current, 0);
   EXPECT_GE(now.requested.peak, requested);
-  EXPECT_LE(now.reserved.peak, kLimit);
+  EXPECT_LE(now.reserved.peak, kThreadsLimit);
 }
 
 // A thread that has ended, and a stream that nothing uses any more, keep no memory from those that need it.
@@ -139,7 +139,7 @@ TEST_P(StrategyThreads, WhatAThreadLeftIdleServesAnother) {
     }).join();
   }
   EXPECT_EQ(allocator->statistics().failures, 0);
-  EXPECT_LE(allocator->statistics().reserved.peak, kLimit);
+  EXPECT_LE(allocator->statistics().reserved.peak, kThreadsLimit);
   EXPECT_EQ(allocator->statistics().allocated.current, 0);
   allocator->trim();
   EXPECT_EQ(allocator->statistics().reserved.current, 0);
@@ -198,7 +198,7 @@ TEST(ThreadCache, ABlockThatIsKeptCannotBeGivenBackAgain) {
   EXPECT_DEATH(allocator->deallocate(block, 1000), "no such live block");
 }
 
-std::vector<std::string> names() {
+std::vector<std::string> strategies_and_caches() {
   std::vector<std::string> result;
   for (const Strategy& strategy : strategies()) {
     result.emplace_back(strategy.name);
@@ -207,12 +207,14 @@ std::vector<std::string> names() {
   return result;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, StrategyThreads, testing::ValuesIn(names()), [](const auto& row) {
-  std::string name = row.param;
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return c == '-' || c == '+' || c == '='; }, '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, StrategyThreads, testing::ValuesIn(strategies_and_caches()),
+                         [](const auto& row) {
+                           std::string name = row.param;
+                           std::replace_if(
+                               name.begin(), name.end(),
+                               [](char c) { return c == '-' || c == '+' || c == '='; }, '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace headroom

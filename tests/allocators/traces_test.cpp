@@ -14,12 +14,12 @@ namespace {
 
 // What a pool in one piece needs at most of the largest live set, measured; TensorFlow's split rule beats
 // plain best fit on gnn (1.42) and pays for it elsewhere (1.02, 1.03 and 1.004).
-struct TraceRow {
+struct OnePieceTrace {
   const char* name;
   double one_piece;
 };
 
-class RealTraces : public testing::TestWithParam<TraceRow> {
+class RealTraces : public testing::TestWithParam<OnePieceTrace> {
  protected:
   void SetUp() override {
     events_ = read_trace(GetParam().name);
@@ -63,8 +63,8 @@ TEST_P(RealTraces, AGrowingPoolNeedsMoreThanOneInOnePiece) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Traces, RealTraces,
-                         testing::Values(TraceRow{"resnet50", 1.04}, TraceRow{"deeplab", 1.05},
-                                         TraceRow{"gpt2_train", 1.02}, TraceRow{"gnn", 1.16}),
+                         testing::Values(OnePieceTrace{"resnet50", 1.04}, OnePieceTrace{"deeplab", 1.05},
+                                         OnePieceTrace{"gpt2_train", 1.02}, OnePieceTrace{"gnn", 1.16}),
                          [](const auto& row) { return row.param.name; });
 
 }  // namespace

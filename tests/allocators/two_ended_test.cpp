@@ -7,14 +7,11 @@
 #include "allocators/two_ended_allocator.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/cpu/cpu_device.h"
+#include "tests/allocators/helpers.h"
 #include "tests/allocators/real_traces.h"
 
 namespace headroom {
 namespace {
-
-int64_t distance(const void* from, const void* to) {
-  return static_cast<const char*>(to) - static_cast<const char*>(from);
-}
 
 TEST(TwoEnded, LargeBlocksGrowFromTheLowEndAndSmallOnesFromTheHighEnd) {
   CpuDevice cpu(kGiB);

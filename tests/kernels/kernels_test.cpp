@@ -10,7 +10,7 @@
 namespace headroom::test {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kQuietNan = std::numeric_limits<float>::quiet_NaN();
 
 std::string failure_of(const Op& op, const std::vector<HostTensor>& inputs) {
   try {
@@ -53,7 +53,7 @@ TEST(Labels, OutsideTheClassesAreErrorsBeforeAnythingIsWritten) {
 TEST(Maxima, OfANanAreNanWhereverItStands) {
   for (int64_t position = 0; position < 40; ++position) {
     HostTensor x = random_floats({40}, 1);
-    x.data()[position] = kNan;
+    x.data()[position] = kQuietNan;
     EXPECT_TRUE(std::isnan(run_op(Reduce{ReduceKind::kMax, {0}}, {x})[0].data()[0])) << position;
     EXPECT_EQ(run_op(ArgMax{0}, {x})[0].data<int32_t>()[0], position);
     const HostTensor column = run_op(Reshape{{40, 1, 1}}, {x})[0];

@@ -13,7 +13,7 @@ namespace headroom {
 namespace {
 
 // Two dense layers over rows of a table, trained: branches in the backward pass, a row that can be missing.
-struct DenseNet {
+struct CudaDenseNet {
   static constexpr int64_t kBatch = 32, kRows = 100, kIn = 48, kHidden = 64, kOut = 10;
   Graph graph;
   Value rows = graph.input("rows", {DType::kI32, {kBatch}});
@@ -22,7 +22,7 @@ struct DenseNet {
   Value step, loss;
   std::vector<Value> parameters;
 
-  DenseNet() {
+  CudaDenseNet() {
     const auto weights = [&](const char* name, const Shape& shape) {
       return graph.variable(name, {DType::kF32, shape}, glorot_uniform(shape, 1));
     };
@@ -46,7 +46,7 @@ struct DenseNet {
   }
 };
 
-constexpr PlanMode kModes[] = {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel};
+constexpr PlanMode kCudaModes[] = {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel};
 
 class CudaSessionTest : public CudaTest {
  protected:
@@ -70,7 +70,7 @@ class CudaSessionTest : public CudaTest {
     return {variables.checksum(net_.parameters), session.output<float>(net_.loss)[0]};
   }
 
-  DenseNet net_;
+  CudaDenseNet net_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Allocator> allocator_;
   std::shared_ptr<const Kernels> kernels_;
@@ -79,7 +79,7 @@ class CudaSessionTest : public CudaTest {
 TEST_F(CudaSessionTest, RecordedStepsGiveTheBitsOfStepsLaunchedOneByOne) {
   for (int64_t steps : {1, 2, 20, 40}) {
     const auto expected = train(PlanMode::kDynamic, steps, false);
-    for (PlanMode mode : kModes) {
+    for (PlanMode mode : kCudaModes) {
       for (bool at_once : {false, true}) {
         EXPECT_EQ(train(mode, steps, at_once), expected) << to_string(mode) << " " << steps << " " << at_once;
       }
@@ -103,13 +103,13 @@ TEST_F(CudaSessionTest, RecordedStepsCallNoAllocator) {
 }
 
 TEST_F(CudaSessionTest, AFaultInTheDataIsADeviceErrorThatChangesNoVariable) {
-  for (PlanMode mode : kModes) {
+  for (PlanMode mode : kCudaModes) {
     Variables variables(net_.graph, *device_, *allocator_);
     Session session(net_.graph, plan(mode), kernels_, variables);
     net_.feed(session);
     for (int run = 0; run < 3; ++run) {  // launched one by one, recorded, launched again
       const uint64_t before = variables.checksum(net_.parameters);
-      session.input<int32_t>(net_.rows)[5] = DenseNet::kRows;
+      session.input<int32_t>(net_.rows)[5] = CudaDenseNet::kRows;
       EXPECT_THROW(session.run(), DeviceError) << to_string(mode);
       EXPECT_EQ(variables.checksum(net_.parameters), before) << to_string(mode);
       session.input<int32_t>(net_.rows)[5] = 7;

@@ -12,7 +12,7 @@
 namespace headroom {
 namespace {
 
-std::string refusal(const std::function<void()>& call) {
+std::string refusal_of(const std::function<void()>& call) {
   try {
     call();
   } catch (const InvalidArgument& error) {
@@ -61,7 +61,7 @@ TEST(RuntimeDevices, TheOptionsDeviceIsCountedAsTheProgramNamesIt) {
   EXPECT_EQ(runtime.device().name(), "/device:GPU:1");
   EXPECT_EQ(&runtime.device(), &runtime.device("/GPU:1"));
   EXPECT_EQ(runtime.devices().find({DeviceType::kGpu, 1}).physical, 2);
-  EXPECT_NE(refusal([] {
+  EXPECT_NE(refusal_of([] {
               Runtime({.device = "sim:four-2080ti:2", .visible_devices = "3,2"});
             }).find("(visible-devices=3,2)"),
             std::string::npos);
@@ -78,7 +78,7 @@ TEST(RuntimeDevices, NothingCanBeSetAfterOneIsInitialised) {
   for (const auto& change : std::vector<std::function<void()>>{
            [&] { runtime.set_visible_devices(both); }, [&] { runtime.set_virtual_devices(2, limits); },
            [&] { runtime.set_memory_growth(1, true); }}) {
-    const std::string message = refusal(change);
+    const std::string message = refusal_of(change);
     EXPECT_NE(message.find("must be set before"), std::string::npos) << message;
     EXPECT_NE(message.find("runtime_test.cpp:"), std::string::npos) << message;
   }
@@ -87,9 +87,9 @@ TEST(RuntimeDevices, NothingCanBeSetAfterOneIsInitialised) {
 TEST(RuntimeDevices, ARefusedSettingChangesNothing) {
   Runtime runtime({.device = "sim:four-2080ti"});
   const int wrong[] = {1, 7};
-  EXPECT_NE(refusal([&] { runtime.set_visible_devices(wrong); }), "accepted");
+  EXPECT_NE(refusal_of([&] { runtime.set_visible_devices(wrong); }), "accepted");
   const int64_t limits[] = {kGiB};
-  EXPECT_NE(refusal([&] { runtime.set_virtual_devices(4, limits); }), "accepted");
+  EXPECT_NE(refusal_of([&] { runtime.set_virtual_devices(4, limits); }), "accepted");
   EXPECT_EQ(count_line(runtime.devices()), "4 Physical GPUs, 4 Logical GPUs");
   EXPECT_EQ(runtime.device("/GPU:3").name(), "/device:GPU:3");
 }
@@ -97,14 +97,14 @@ TEST(RuntimeDevices, ARefusedSettingChangesNothing) {
 TEST(RuntimeDevices, GrowthMustBeTheSameOnAllThatAreVisible) {
   Runtime runtime({.device = "sim:four-2080ti", .strategy = "grab-all"});
   runtime.set_memory_growth(0, true);
-  EXPECT_TRUE(refusal([&] {
+  EXPECT_TRUE(refusal_of([&] {
                 runtime.device();
               }).starts_with("Memory growth cannot differ between GPU devices: it is true on GPU 0"));
   const int two[] = {0, 3};
   runtime.set_visible_devices(two);
   runtime.set_memory_growth(3, true);
   EXPECT_LT(runtime.allocator().statistics().reserved.current, kGiB);  // it grows
-  EXPECT_NE(refusal([] {
+  EXPECT_NE(refusal_of([] {
               Runtime cut({.device = "sim", .virtual_devices = "0:64MiB"});
               cut.set_memory_growth(0, true);
             }).find("Cannot set memory growth on device when virtual devices configured"),
@@ -112,11 +112,11 @@ TEST(RuntimeDevices, GrowthMustBeTheSameOnAllThatAreVisible) {
 }
 
 TEST(RuntimeDevices, TheCpuHasNoGpusToChooseFrom) {
-  EXPECT_NE(refusal([] { Runtime({.device = "cpu", .visible_devices = "0"}); }), "accepted");
-  EXPECT_NE(refusal([] { Runtime({.device = "cpu", .gpus = 2}); }), "accepted");
+  EXPECT_NE(refusal_of([] { Runtime({.device = "cpu", .visible_devices = "0"}); }), "accepted");
+  EXPECT_NE(refusal_of([] { Runtime({.device = "cpu", .gpus = 2}); }), "accepted");
   Runtime runtime({.device = "cpu"});
   EXPECT_EQ(runtime.device("/device:CPU:0").kind(), DeviceKind::kCpu);
-  EXPECT_NE(refusal([&] { runtime.device("/GPU:0"); }), "accepted");
+  EXPECT_NE(refusal_of([&] { runtime.device("/GPU:0"); }), "accepted");
 }
 
 }  // namespace

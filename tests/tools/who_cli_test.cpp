@@ -11,7 +11,7 @@
 namespace headroom {
 namespace {
 
-Outcome run(const std::string& arguments) {
+Outcome who(const std::string& arguments) {
   const ScratchFolder folder;
   return run_shell(folder, HEADROOM_COMMAND " who " + arguments);
 }
@@ -27,7 +27,7 @@ int64_t sum_of(const nlohmann::json& device) {
 TEST(HeadroomWho, EveryDeviceAddsUpOnAnyMachine) {
   for (const char* arguments :
        {"--json", "--json --device sim", "--json --device sim:card-6gb --strategy grab-all"}) {
-    const Outcome outcome = run(arguments);
+    const Outcome outcome = who(arguments);
     ASSERT_EQ(outcome.code, 0) << outcome.errors;
     const nlohmann::json json = nlohmann::json::parse(outcome.out);
     ASSERT_FALSE(json["devices"].empty());
@@ -36,24 +36,24 @@ TEST(HeadroomWho, EveryDeviceAddsUpOnAnyMachine) {
 }
 
 TEST(HeadroomWho, WatchingPrintsOneLineOfJsonForEachLook) {
-  const Outcome outcome = run("--device sim --watch --every 0.1 --times 2 --json");
+  const Outcome outcome = who("--device sim --watch --every 0.1 --times 2 --json");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   ASSERT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 2);
   EXPECT_EQ(nlohmann::json::parse(outcome.out.substr(0, outcome.out.find('\n')))["devices"].size(), 1u);
 }
 
 TEST(HeadroomWho, TheVerdictIsFirstAndTheNextCommandLast) {
-  const Outcome outcome = run("--device sim --allocate 64MiB");
+  const Outcome outcome = who("--device sim --allocate 64MiB");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   EXPECT_EQ(outcome.out.find("sim (simulated laptop-2gb): "), 0u);
   EXPECT_NE(outcome.out.rfind("\nnext: headroom predict --device sim\n"), std::string::npos);
 }
 
 TEST(HeadroomWho, TooLittleMemoryHasItsExitCodeAndBadOptionsAreOneLine) {
-  EXPECT_EQ(run("--device sim --allocate 5GiB").code, 3);
+  EXPECT_EQ(who("--device sim --allocate 5GiB").code, 3);
   for (const char* arguments : {"--device cpu", "--device sim --strategy nonesuch",
                                 "--device sim --others 9GiB", "--watch --every 0", "--device cuda:99"}) {
-    const Outcome outcome = run(arguments);
+    const Outcome outcome = who(arguments);
     EXPECT_EQ(outcome.code, 2) << arguments;
     EXPECT_EQ(outcome.out, "");
     EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kMostGapsTried = 256;
 
-uint64_t end_of(uint64_t address, int64_t bytes) {
+uint64_t end_of_stretch(uint64_t address, int64_t bytes) {
   const uint64_t room = std::numeric_limits<uint64_t>::max() - address;
   return address + std::min(room, static_cast<uint64_t>(bytes));
 }
@@ -18,11 +18,11 @@ uint64_t end_of(uint64_t address, int64_t bytes) {
 AddressMap::AddressMap(const History& history) : history_(history) {
   if (history.trace.has_addresses) {
     for (const Segment& segment : history.segments) {
-      stretches_.push_back({segment.address, end_of(segment.address, segment.bytes)});
+      stretches_.push_back({segment.address, end_of_stretch(segment.address, segment.bytes)});
     }
     for (size_t block = 0; block < history.lifetimes.size(); ++block) {
       const uint64_t address = history.trace.block_facts[block].address;
-      stretches_.push_back({address, end_of(address, history.block_bytes(block))});
+      stretches_.push_back({address, end_of_stretch(address, history.block_bytes(block))});
     }
     join();
     return;

@@ -16,7 +16,7 @@
 namespace headroom {
 namespace {
 
-constexpr std::string_view kCard = "rtx-2080ti";
+constexpr std::string_view kFourCards = "rtx-2080ti";
 constexpr const char* kMachine = "sim:four-2080ti";
 constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
 
@@ -44,7 +44,7 @@ Measured list_simulated(bool initialises) {
   int64_t listed = 0;
   try {
     for (int ordinal = 0; ordinal < 4; ++ordinal) {
-      DeviceProfile profile = find_profile(kCard);
+      DeviceProfile profile = find_profile(kFourCards);
       profile.others_bytes = ordinal < 2 ? 0 : profile.total_bytes;
       SimulatedGpu gpu(std::move(profile), ordinal);
       if (initialises) gpu.initialise();
@@ -146,7 +146,7 @@ Measured run_b4(const Place& place) {
   constexpr double kFraction = 0.4;
   Measured measured;
   for (const bool grows : {false, true}) {
-    RuntimeOptions options = place.card(kCard);
+    RuntimeOptions options = place.card(kFourCards);
     options.strategy = "grab-all";
     options.memory_fraction = kFraction;
     options.allow_growth = grows;

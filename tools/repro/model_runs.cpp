@@ -14,12 +14,12 @@
 namespace headroom {
 namespace {
 
-constexpr std::string_view kCard = "card-6gb";
+constexpr std::string_view kModelCard = "card-6gb";
 
 }  // namespace
 
 Measured run_d5(const Place& place) {
-  Card card(place, kCard);
+  Card card(place, kModelCard);
   Allocator& allocator = card.allocator();
   Measured measured;
   {
@@ -48,7 +48,7 @@ Measured run_d7(const Place& place) {
     return train(settings, training, test, runtime);
   };
   const TrainResult cpu = train_on({.device = "cpu"});
-  const TrainResult gpu = train_on(place.card(kCard));
+  const TrainResult gpu = train_on(place.card(kModelCard));
   // A GPU adds in another order; a thousandth of the loss after four steps is far above what that makes.
   const bool agree = std::abs(cpu.final_loss - gpu.final_loss) <= 1e-3 * std::abs(cpu.final_loss);
   Measured measured;

@@ -44,7 +44,7 @@ std::string zipped(std::string_view content) {
   return read_file(folder / "zipped", 1 << 20);
 }
 
-constexpr std::string_view kSmall = "op,id,bytes\na,0,1024\na,1,512\nf,0,0\na,0,2048\nf,1\nf,0,2048\n";
+constexpr std::string_view kSmallCsv = "op,id,bytes\na,0,1024\na,1,512\nf,0,0\na,0,2048\nf,1\nf,0,2048\n";
 
 void expect_small(const Trace& trace) {
   ASSERT_EQ(trace.events.size(), 6u);
@@ -57,12 +57,12 @@ void expect_small(const Trace& trace) {
 }
 
 TEST(ReadTrace, CsvIsReadWithAndWithoutHeadLineEndsAndGzip) {
-  expect_small(read(kSmall));
-  expect_small(read(kSmall.substr(12)));
-  expect_small(read(kSmall.substr(0, kSmall.size() - 1)));
-  expect_small(read(zipped(kSmall)));
+  expect_small(read(kSmallCsv));
+  expect_small(read(kSmallCsv.substr(12)));
+  expect_small(read(kSmallCsv.substr(0, kSmallCsv.size() - 1)));
+  expect_small(read(zipped(kSmallCsv)));
   std::string windows;
-  for (const char c : kSmall) windows += c == '\n' ? "\r\n" : std::string(1, c);
+  for (const char c : kSmallCsv) windows += c == '\n' ? "\r\n" : std::string(1, c);
   expect_small(read(windows));
 }
 
@@ -91,7 +91,7 @@ TEST(ReadTrace, WhatCannotHaveHappenedIsRefusedByLine) {
       {"\x7f"
        "ELF",
        "trace: no trace"},
-      {zipped(std::string(kSmall)).substr(0, 30), "the gzip data is truncated"},
+      {zipped(std::string(kSmallCsv)).substr(0, 30), "the gzip data is truncated"},
   };
   for (const auto& [content, expected] : cases) {
     const std::string message = refusal(content);
