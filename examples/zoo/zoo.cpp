@@ -29,7 +29,8 @@ constexpr int64_t kLargestSize = int64_t{1} << 40;
 
 void check_size(std::string_view what, int64_t size) {
   if (size < 1) throw InvalidArgument(fmt::format("{} {}: must be at least 1", what, size));
-  if (size > kLargestSize) throw InvalidArgument(fmt::format("{} {}: too large", what, size));
+  if (size > kLargestSize)
+    throw InvalidArgument(fmt::format("{} {}: more elements than can be counted", what, size));
 }
 
 }  // namespace

@@ -13,12 +13,12 @@ constexpr int64_t kCacheFloats = 32 * 1024 / 4;
 
 }  // namespace
 
-DenseInputGrad::DenseInputGrad(const ConvShape& shape)
+UnpooledInputGrad::UnpooledInputGrad(const ConvShape& shape)
     : shape_(shape), padded_channels_(round_up_to(shape.cg, kLanes)) {
   for (int32_t offset : shape.position_offsets()) pixels_.push_back(offset / std::max<int64_t>(1, shape.c));
 }
 
-int64_t DenseInputGrad::workspace_bytes() const {
+int64_t UnpooledInputGrad::workspace_bytes() const {
   // Weights of one group transposed, then one padded image.
   return (round_up_to(shape_.kh * shape_.kw * shape_.kg * padded_channels_, kWorkspaceAlignment) +
           shape_.hp * shape_.wp * shape_.groups * padded_channels_) *
@@ -28,8 +28,8 @@ int64_t DenseInputGrad::workspace_bytes() const {
 // image[pixel + tap] += dy[position, all k] x weights[k, channels of this column] for all positions of one
 // image.
 template <int V>
-void DenseInputGrad::run_tap(const float* dy, const float* weights, float* image, int64_t image_stride,
-                             int64_t column, int64_t tap_offset) const {
+void UnpooledInputGrad::run_tap(const float* dy, const float* weights, float* image, int64_t image_stride,
+                                int64_t column, int64_t tap_offset) const {
   constexpr int kRows = kSums / V;
   const int64_t count = shape_.positions(), depth = shape_.kg;
   for (int64_t first = 0; first < count; first += kRows) {
@@ -55,7 +55,7 @@ void DenseInputGrad::run_tap(const float* dy, const float* weights, float* image
   }
 }
 
-void DenseInputGrad::operator()(const float* dy, const float* filter, float* dx, float* workspace) const {
+void UnpooledInputGrad::operator()(const float* dy, const float* filter, float* dx, float* workspace) const {
   const int64_t window = shape_.kh * shape_.kw, tap_elements = shape_.kg * padded_channels_;
   float* transposed = workspace;
   float* buffer = workspace + round_up_to(window * tap_elements, kWorkspaceAlignment);
@@ -99,8 +99,8 @@ void DenseInputGrad::operator()(const float* dy, const float* filter, float* dx,
 }
 
 // Copies one group's channels of a padded image to where they belong in dx.
-void DenseInputGrad::copy_group(const float* image, int64_t stride, int64_t group, int64_t index,
-                                float* dx) const {
+void UnpooledInputGrad::copy_group(const float* image, int64_t stride, int64_t group, int64_t index,
+                                   float* dx) const {
   float* target = dx + index * shape_.image_elements() + group * shape_.cg;
   for (int64_t row = 0; row < shape_.h; ++row) {
     for (int64_t column = 0; column < shape_.w; ++column) {
@@ -111,7 +111,7 @@ void DenseInputGrad::copy_group(const float* image, int64_t stride, int64_t grou
   }
 }
 
-DenseFilterGrad::DenseFilterGrad(const ConvShape& shape)
+UnpooledFilterGrad::UnpooledFilterGrad(const ConvShape& shape)
     : shape_(shape),
       taps_(shape.tap_offsets()),
       positions_(shape.position_offsets()),
@@ -121,7 +121,7 @@ DenseFilterGrad::DenseFilterGrad(const ConvShape& shape)
       std::clamp<int64_t>(kCacheFloats / std::max<int64_t>(1, floats), 1, std::max<int64_t>(1, shape.n));
 }
 
-int64_t DenseFilterGrad::workspace_bytes() const {
+int64_t UnpooledFilterGrad::workspace_bytes() const {
   const int64_t sums = round_up_to(shape_.taps() * padded_channels_, kWorkspaceAlignment);
   const int64_t gradient =
       round_up_to(images_per_block_ * shape_.positions() * padded_channels_, kWorkspaceAlignment);
@@ -131,8 +131,8 @@ int64_t DenseFilterGrad::workspace_bytes() const {
 
 // sums[tap, k] += x[position + tap] x dy[position, k] over the positions of `count` images.
 template <int V>
-void DenseFilterGrad::run_block(const float* images, int64_t image_stride, int64_t count, const float* dy,
-                                int64_t dy_stride, int64_t column, float* sums) const {
+void UnpooledFilterGrad::run_block(const float* images, int64_t image_stride, int64_t count, const float* dy,
+                                   int64_t dy_stride, int64_t column, float* sums) const {
   constexpr int kTaps = kSums / V;
   const int64_t taps = shape_.taps();
   for (int64_t first = 0; first < taps; first += kTaps) {
@@ -178,7 +178,7 @@ void DenseFilterGrad::run_block(const float* images, int64_t image_stride, int64
   }
 }
 
-void DenseFilterGrad::operator()(const float* x, const float* dy, float* dfilter, float* workspace) const {
+void UnpooledFilterGrad::operator()(const float* x, const float* dy, float* dfilter, float* workspace) const {
   const int64_t taps = shape_.taps(), positions = shape_.positions();
   float* sums = workspace;
   float* gradient = sums + round_up_to(taps * padded_channels_, kWorkspaceAlignment);

@@ -105,14 +105,14 @@ std::unique_ptr<Kernel> filter_kernel(const Grad& grad, int64_t k) {
 }  // namespace
 
 std::unique_ptr<Kernel> make_conv2d_input_grad(const Conv2dInputGrad& op, Specs inputs, Specs) {
-  const DenseInputGrad grad(ConvShape(op.conv, op.input_shape, inputs[1].shape));
+  const UnpooledInputGrad grad(ConvShape(op.conv, op.input_shape, inputs[1].shape));
   return function_kernel(
       [=](const Call& call) { grad(call.in(0), call.in(1), call.out(), call.scratch<float>()); },
       grad.workspace_bytes());
 }
 
 std::unique_ptr<Kernel> make_conv2d_filter_grad(const Conv2dFilterGrad& op, Specs inputs, Specs) {
-  const DenseFilterGrad grad(ConvShape(op.conv, inputs[0].shape, op.filter_shape));
+  const UnpooledFilterGrad grad(ConvShape(op.conv, inputs[0].shape, op.filter_shape));
   return function_kernel(
       [=](const Call& call) { grad(call.in(0), call.in(1), call.out(), call.scratch<float>()); },
       grad.workspace_bytes());
@@ -130,7 +130,7 @@ std::unique_ptr<Kernel> make_conv_block_input_grad(const ConvBlockInputGrad& op,
         grad.workspace_bytes());
   }
   const Spread spread(op.block, shape, y);
-  const DenseInputGrad grad(shape);
+  const UnpooledInputGrad grad(shape);
   return function_kernel(
       [=](const Call& call) {
         float* g = call.scratch<float>();
@@ -149,7 +149,7 @@ std::unique_ptr<Kernel> make_conv_block_filter_grad(const ConvBlockFilterGrad& o
     return filter_kernel(MaskedFilterGrad(shape, windows), shape.k);
   }
   const Spread spread(op.block, shape, y);
-  const DenseFilterGrad grad(shape);
+  const UnpooledFilterGrad grad(shape);
   return function_kernel(
       [=, pooled = op.block.pool.has_value()](const Call& call) {
         float* g = call.scratch<float>();

@@ -9,9 +9,9 @@ namespace headroom::cpu {
 
 // dx of one group-wise convolution from a dense gradient: for each tap, a product of the positions' gradients
 // with the tap's transposed weights is added to the image where the tap lies.
-class DenseInputGrad {
+class UnpooledInputGrad {
  public:
-  explicit DenseInputGrad(const ConvShape& shape);
+  explicit UnpooledInputGrad(const ConvShape& shape);
   int64_t workspace_bytes() const;
   // dy (N,OH,OW,K), filter -> dx
   void operator()(const float* dy, const float* filter, float* dx, float* workspace) const;
@@ -30,9 +30,9 @@ class DenseInputGrad {
 
 // dfilter from a dense gradient: tiles of taps x output channels stay in registers over the positions of a
 // few images.
-class DenseFilterGrad {
+class UnpooledFilterGrad {
  public:
-  explicit DenseFilterGrad(const ConvShape& shape);
+  explicit UnpooledFilterGrad(const ConvShape& shape);
   int64_t workspace_bytes() const;
   // x, dy (N,OH,OW,K) -> dfilter
   void operator()(const float* x, const float* dy, float* dfilter, float* workspace) const;
