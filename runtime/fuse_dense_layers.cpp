@@ -14,7 +14,7 @@ struct Layer {
 };
 
 // The gradients of a layer's weights and of its bias.
-struct Gradient {
+struct DenseGradient {
   int product, sum;
 };
 
@@ -33,7 +33,7 @@ class DenseLayers : private GraphView {
     return changes_operand(product, layer.last()) ? std::nullopt : std::optional(layer);
   }
 
-  std::optional<Gradient> match_gradient(int product) const {
+  std::optional<DenseGradient> match_gradient(int product) const {
     const auto* matmul = op<MatMul>(product);
     if (!matmul || *matmul != MatMul{true, false} || !multiplies_matrices(product)) return {};
     const int dy = input(product, 1);
@@ -42,7 +42,7 @@ class DenseLayers : private GraphView {
       return sum && *sum == Reduce{ReduceKind::kSum, {0}, false};
     });
     if (found == readers(dy).end()) return {};
-    const Gradient gradient{product, *found};
+    const DenseGradient gradient{product, *found};
     if (!on_one_device({product, *found})) return {};
     // Both are computed where the first of them is: by then the layer's input must be there.
     const int first = std::min(product, gradient.sum), last = std::max(product, gradient.sum);
@@ -58,7 +58,7 @@ class DenseLayers : private GraphView {
                                  {output(layer.last())}});
   }
 
-  void rewrite(const Gradient& gradient, Rewrite& nodes) const {
+  void rewrite(const DenseGradient& gradient, Rewrite& nodes) const {
     nodes.drop(gradient.product);
     nodes.drop(gradient.sum);
     nodes.put(std::min(gradient.product, gradient.sum),
@@ -99,7 +99,7 @@ int fuse_dense_layers(Graph& graph, std::span<const Value> keep) {
       layers.rewrite(*layer, nodes);
       ++count;
     }
-    const std::optional<Gradient> gradient = layers.match_gradient(i);
+    const std::optional<DenseGradient> gradient = layers.match_gradient(i);
     // Two products can share a gradient, its sum belongs to one of them.
     if (!gradient || summed[static_cast<size_t>(gradient->sum)]) continue;
     summed[static_cast<size_t>(gradient->sum)] = true;

@@ -46,8 +46,6 @@ struct CudaDenseNet {
   }
 };
 
-constexpr PlanMode kCudaModes[] = {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel};
-
 class CudaSessionTest : public CudaTest {
  protected:
   void SetUp() override {
@@ -79,7 +77,7 @@ class CudaSessionTest : public CudaTest {
 TEST_F(CudaSessionTest, RecordedStepsGiveTheBitsOfStepsLaunchedOneByOne) {
   for (int64_t steps : {1, 2, 20, 40}) {
     const auto expected = train(PlanMode::kDynamic, steps, false);
-    for (PlanMode mode : kCudaModes) {
+    for (PlanMode mode : kPlanModes) {
       for (bool at_once : {false, true}) {
         EXPECT_EQ(train(mode, steps, at_once), expected) << to_string(mode) << " " << steps << " " << at_once;
       }
@@ -103,7 +101,7 @@ TEST_F(CudaSessionTest, RecordedStepsCallNoAllocator) {
 }
 
 TEST_F(CudaSessionTest, AFaultInTheDataIsADeviceErrorThatChangesNoVariable) {
-  for (PlanMode mode : kCudaModes) {
+  for (PlanMode mode : kPlanModes) {
     Variables variables(net_.graph, *device_, *allocator_);
     Session session(net_.graph, plan(mode), kernels_, variables);
     net_.feed(session);

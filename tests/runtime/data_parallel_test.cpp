@@ -7,12 +7,12 @@
 #include "runtime/core/in_process/in_process_collective.h"
 #include "runtime/core/staged_collective.h"
 #include "runtime/fuse.h"
+#include "tests/runtime/harness.h"
 #include "tests/runtime/small_net.h"
 
 namespace headroom {
 namespace {
 
-constexpr PlanMode kModes[] = {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel};
 constexpr BucketSettings kOneEach{1, 1};  // a bucket for every gradient
 
 std::vector<const Node*> nodes_of(const Graph& graph, std::string_view op) {
@@ -51,7 +51,7 @@ struct Result {
   int64_t optimizer_bytes = 0;
 };
 
-constexpr int kSteps = 5;
+constexpr int kReplicaSteps = 5;
 constexpr int64_t kBatch = 12;
 
 Result train(const Net& net, PlanMode mode, int rank, Device& device, Allocator& allocator,
@@ -64,7 +64,7 @@ Result train(const Net& net, PlanMode mode, int rank, Device& device, Allocator&
   const int64_t batch = net.labels.shape()[0];
   session.input<float>(net.rate)[0] = 1e-2f;
   Result result;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kReplicaSteps; ++step) {
     const std::vector<float> images = random_floats(kBatch * 8, static_cast<uint64_t>(step));
     std::copy_n(images.begin() + rank * batch * 8, batch * 8, session.input<float>(net.x).begin());
     for (int64_t row = 0; row < batch; ++row)
@@ -108,7 +108,7 @@ TEST(DataParallel, PlansAreFaultlessInEveryModeFusedOrNot) {
       if (fused) fuse(net.graph);
       reduce_gradients(net.graph, 3, buckets);
       const std::vector<int64_t> workspace = workspaces(net.graph, 1000);
-      for (const PlanMode mode : kModes) {
+      for (const PlanMode mode : kPlanModes) {
         const Plan plan = make_plan(net.graph, net.training(), mode, workspace);
         EXPECT_EQ(find_fault(net.graph, plan, workspace), std::nullopt) << to_string(mode);
       }
@@ -165,10 +165,10 @@ TEST(DataParallel, WeightsAreEqualAfterEveryStepAndTheLossIsThatOfTheWholeBatch)
   CpuHarness cpu;
   const Net single(kBatch, 1);
   const Result whole = train(single, PlanMode::kPacked, 0, cpu.device, *cpu.allocator, nullptr);
-  for (const PlanMode mode : kModes) {
+  for (const PlanMode mode : kPlanModes) {
     for (const int replicas : {2, 3}) {
       const std::vector<Result> results = train_replicas(replicas, mode, kOneEach, false);
-      for (size_t step = 0; step < kSteps; ++step) {
+      for (size_t step = 0; step < kReplicaSteps; ++step) {
         float loss = 0;
         for (const Result& result : results) {
           EXPECT_EQ(result.checksums[step], results[0].checksums[step]) << "step " << step;

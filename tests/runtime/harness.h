@@ -14,6 +14,8 @@
 
 namespace headroom {
 
+inline constexpr PlanMode kPlanModes[] = {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel};
+
 // A CPU with the baseline strategy.
 struct CpuHarness {
   CpuDevice device;

@@ -26,17 +26,17 @@ namespace headroom {
 namespace {
 
 // Takes 16 KiB for each of the batch four times over: 4 MiB for each value of 64, 8 of the last.
-struct Net {
+struct BranchingNet {
   Graph graph;
   Value y;
-  explicit Net(int64_t batch) {
+  explicit BranchingNet(int64_t batch) {
     const Value x = graph.input("x", {DType::kF32, {batch, 4096}});
     const Value left = relu(x), right = sigmoid(x);
     y = concat({left, right}, 0);
   }
   Targets targets() const { return {{y}, false}; }
 };
-constexpr int64_t kBatch = 256;  // 4 MiB
+constexpr int64_t kNetBatch = 256;  // 4 MiB
 
 RuntimeOptions options(const std::string& strategy, int64_t device_bytes = 1002 * kMiB,
                        int64_t others_bytes = 0) {
@@ -49,7 +49,7 @@ RuntimeOptions options(const std::string& strategy, int64_t device_bytes = 1002 
 
 // Throws what a run throws.
 void run(const RuntimeOptions& options, int64_t batch) {
-  const Net net(batch);
+  const BranchingNet net(batch);
   Runtime runtime(options);
   Variables variables(net.graph, runtime.device(), runtime.allocator());
   Session session(net.graph, net.targets(), options.plan_mode(), variables);
@@ -58,12 +58,12 @@ void run(const RuntimeOptions& options, int64_t batch) {
 
 OutOfMemoryReport explain_run(const RuntimeOptions& options) {
   try {
-    run(options, kBatch);
+    run(options, kNetBatch);
   } catch (const OutOfMemory& error) {
     const Setting present{
-        .device = twin_of(options, {}), .options = options, .batch = kBatch, .has_plan = true};
+        .device = twin_of(options, {}), .options = options, .batch = kNetBatch, .has_plan = true};
     return explain_out_of_memory(error.facts(), present, [](const Setting& setting) {
-      const Net net(setting.batch);
+      const BranchingNet net(setting.batch);
       const Targets targets[] = {net.targets()};
       return play_program(net.graph, targets, setting);
     });
@@ -130,7 +130,7 @@ TEST(OutOfMemoryReports, NameOpTensorLineAndWhatLives) {
 
 TEST(OutOfMemoryReports, TheErrorItselfSaysTheCauseInOneLine) {
   try {
-    run(options("hard-limit=12MiB"), kBatch);
+    run(options("hard-limit=12MiB"), kNetBatch);
     FAIL() << "fits";
   } catch (const OutOfMemory& error) {
     const std::string text = error.what();
@@ -141,7 +141,7 @@ TEST(OutOfMemoryReports, TheErrorItselfSaysTheCauseInOneLine) {
 
 TEST(OutOfMemoryReports, OneCallExplainsAnErrorOfASession) {
   const RuntimeOptions asked = options("hard-limit=12MiB");
-  const Net net(kBatch);
+  const BranchingNet net(kNetBatch);
   const Targets targets[] = {net.targets()};
   Runtime runtime(asked);
   Variables variables(net.graph, runtime.device(), runtime.allocator());
@@ -160,8 +160,8 @@ TEST(OutOfMemoryReports, OneCallExplainsAnErrorOfASession) {
 // What others took since then is not in the twin: nothing is claimed then.
 TEST(OutOfMemoryReports, AFailureThatTheTwinDoesNotShowProvesNoChange) {
   const RuntimeOptions roomy = options("direct");
-  const Setting present{.device = twin_of(roomy, {}), .options = roomy, .batch = kBatch, .has_plan = true};
-  const Net net(kBatch);
+  const Setting present{.device = twin_of(roomy, {}), .options = roomy, .batch = kNetBatch, .has_plan = true};
+  const BranchingNet net(kNetBatch);
   const Targets targets[] = {net.targets()};
   MemoryFacts facts;
   facts.requested = 8 * kMiB;

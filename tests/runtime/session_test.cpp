@@ -33,10 +33,8 @@ TEST(Session, ComputesWhatTheGraphSays) {
   }
 }
 
-constexpr PlanMode kModes[] = {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel};
-
 TEST(Session, ManyStepsInOneRunGiveTheBitsOfAsManyRuns) {
-  for (PlanMode mode : kModes) {
+  for (PlanMode mode : kPlanModes) {
     for (int64_t steps : {2, 33, 70}) {
       uint64_t checksums[2];
       std::vector<float> losses[2];
@@ -68,7 +66,7 @@ TEST(Session, EachOfManyStepsReadsTheInputsAsTheyWereFed) {
   const Value y = scale(scale(x, 2), 2);
   CpuHarness cpu;
   Variables variables(graph, cpu.device, *cpu.allocator);
-  for (PlanMode mode : kModes) {
+  for (PlanMode mode : kPlanModes) {
     Session session(graph, {{y, x}, false}, mode, variables);
     for (size_t i = 0; i < 3; ++i) session.input<float>(x)[i] = static_cast<float>(i);
     session.run(3);
@@ -126,7 +124,7 @@ TEST(Session, AFaultInARunOfManyStepsLeavesWholeStepsAndAUsableSession) {
 }
 
 TEST(Session, AFaultInTheDataChangesNoVariableAndTheSessionGoesOn) {
-  for (PlanMode mode : kModes) {
+  for (PlanMode mode : kPlanModes) {
     Graph graph;
     const Value table = graph.variable("table", {DType::kF32, {4, 2}}, ones());
     const Value indices = graph.input("indices", {DType::kI32, {3}});
