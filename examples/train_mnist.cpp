@@ -272,11 +272,11 @@ int run(int argc, char** argv, RankJob* job) {
   FILE* out = !speaks ? nullptr : options.json ? stderr : stdout;
 
   const TrainSettings settings = settings_of(options);
+  if (job != nullptr) job->require_equal(facts_of(set));
   // A GPU takes a quarter of a second to start: as long as unpacking the data.
   std::future<TrainingData> loading =
       std::async(std::launch::async, load_or_draw, options.data, settings.seed);
   Runtime runtime(options.runtime);
-  if (job != nullptr) job->require_equal(facts_of(set));
   if (speaks) {
     if (!options.save.empty()) require_writable(options.save);
     require_usable_log(options);

@@ -17,12 +17,12 @@
 namespace headroom {
 namespace {
 
-// The text of rank 0 on all ranks.
-std::string text_of_first(Collective& group, std::string text) {
+// The text of that rank on all ranks.
+std::string text_of(Collective& group, int rank, std::string text) {
   int64_t bytes = std::ssize(text);
-  group.broadcast(std::as_writable_bytes(std::span(&bytes, 1)), 0);
+  group.broadcast(std::as_writable_bytes(std::span(&bytes, 1)), rank);
   text.resize(static_cast<size_t>(bytes));
-  group.broadcast(std::as_writable_bytes(std::span(text)), 0);
+  group.broadcast(std::as_writable_bytes(std::span(text)), rank);
   return text;
 }
 
@@ -53,14 +53,18 @@ class MpiRankJob final : public RankJob {
   }
 
   Collective& group() override {
-    if (group_ == nullptr) group_ = world_->make_collective(timeout_);
+    if (group_ != nullptr) return *group_;
+    std::vector<std::string> names;
+    for (int other = 0; other < size(); ++other) names.push_back(text_of(*first_group_, other, name_));
+    // Longer than the watch waits, which knows more of a rank that is not heard of.
+    group_ = world_->make_collective(timeout_ + timeout_ / 4, std::move(names));
     return *group_;
   }
 
   void require_equal(const std::map<std::string, std::string>& facts) override {
     std::string own;
     for (const auto& [fact, value] : facts) own += fmt::format("{}\n{}\n", fact, value);
-    std::istringstream first(text_of_first(group(), own));
+    std::istringstream first(text_of(group(), 0, own));
     std::map<std::string, std::string> expected;
     for (std::string fact, value; std::getline(first, fact) && std::getline(first, value);) {
       expected[fact] = value;

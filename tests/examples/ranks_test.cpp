@@ -69,7 +69,6 @@ TEST(RanksTest, ProcessesEndWithTheWeightsOfThreads) {
 TEST(RanksTest, WhatRanksDoNotShareIsRefusedOnce) {
   expect_refusal(train("--batch 33"), "33");
   expect_refusal(train("--replicas 3"), "--replicas 3");
-  expect_refusal(train("--foo"), "unknown argument '--foo'");
   // Another batch on rank 1, and another program.
   expect_refusal("sh -c 'test $OMPI_COMM_WORLD_RANK = 0 || export HEADROOM_SEED=7; exec " + train("") + "'",
                  "rank 1 of 2 on ");
@@ -102,11 +101,12 @@ TEST(RanksTest, OfRanksThatAllRunOutOfMemoryOneSaysSo) {
 
 // Signals a rank once the first checkpoint is there. The job must end with one line about that rank, nothing
 // of it may stay, and the checkpoint must be whole.
-void expect_end_after(int signal, int rank, const std::string& cause) {
+void expect_end_after(int signal, int rank, int timeout_seconds, const std::string& cause) {
   const ScratchFolder folder;
   const std::string weights = folder / "weights";
   const std::string long_training =
-      train("--steps 0 --epochs 1000000 --checkpoint-every 1 --collective-timeout 2 --save " + weights);
+      train("--steps 0 --epochs 1000000 --checkpoint-every 10 --collective-timeout " +
+            std::to_string(timeout_seconds) + " --save " + weights);
   const auto pid_of = [&](int of) {
     return static_cast<pid_t>(std::stoi(read_file(folder / ("pid." + std::to_string(of)), 100)));
   };
@@ -143,11 +143,11 @@ void expect_end_after(int signal, int rank, const std::string& cause) {
 }
 
 TEST(RanksTest, KilledRankEndsTheJobAndLeavesTheLastCheckpoint) {
-  expect_end_after(SIGKILL, 1, "ended without a word");
+  expect_end_after(SIGKILL, 1, 60, "ended without a word");
 }
 
 TEST(RanksTest, StoppedRankEndsTheJobAndLeavesTheLastCheckpoint) {
-  expect_end_after(SIGSTOP, 0, "nothing was heard of its process for 2000 ms");
+  expect_end_after(SIGSTOP, 1, 4, "nothing was heard of its process for 4000 ms");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "runtime/core/errors.h"
 
@@ -56,7 +57,8 @@ class Patience {
 
 }  // namespace
 
-MpiGroup::MpiGroup(std::chrono::milliseconds timeout) : timeout_(timeout) {
+MpiGroup::MpiGroup(std::chrono::milliseconds timeout, std::vector<std::string> names)
+    : timeout_(timeout), names_(std::move(names)) {
   check(MPI_Comm_dup(MPI_COMM_WORLD, &communicator_));
   // A failure comes back as a status instead of ending the process with a page of text.
   MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
@@ -74,7 +76,7 @@ void MpiGroup::expect(int rank) {
   check(MPI_Irecv(&peer.inbox, sizeof peer.inbox, MPI_BYTE, rank, 0, communicator_, &peer.receiving));
 }
 
-// A few hundred bytes leave at once, whether the other side looks for them or not (OpenMPI's eager limit is
+// A KiB leaves at once, whether the other side looks for them or not (OpenMPI's eager limit is
 // 4 KiB, MPICH's more): sending does not wait for a rank that is late.
 void MpiGroup::send(const Message& message) {
   for (int rank = 0; rank < size(); ++rank) {
@@ -158,7 +160,7 @@ void MpiGroup::check(int status) {
 
 void MpiGroup::require_usable() {
   for (int rank = 0; rank < size() && !is_broken(); ++rank) {
-    if (peers_[rank].has_left && !peers_[rank].come) give_up(fmt::format("rank {} has died", rank));
+    if (peers_[rank].has_left && !peers_[rank].come) give_up(fmt::format("{} has died", name_of_rank(rank)));
   }
   if (is_broken()) fail(broken_);
 }
@@ -179,13 +181,16 @@ void MpiGroup::fail(const std::string& cause) const {
   throw CollectiveError(rank_, name_of(call_), cause);
 }
 
+std::string MpiGroup::name_of_rank(int rank) const {
+  return names_.empty() ? fmt::format("rank {}", rank) : names_[rank];
+}
+
 std::string MpiGroup::describe_late() const {
-  std::vector<int> ranks;
+  std::vector<std::string> late;
   for (int rank = 0; rank < size(); ++rank) {
-    if (!peers_[rank].come) ranks.push_back(rank);
+    if (!peers_[rank].come) late.push_back(name_of_rank(rank));
   }
-  return fmt::format("rank{} {} did not come within {} ms", ranks.size() == 1 ? "" : "s",
-                     fmt::join(ranks, ", "), timeout_.count());
+  return fmt::format("{} did not come within {} ms", fmt::join(late, " and "), timeout_.count());
 }
 
 std::string MpiGroup::find_mismatch() const {

@@ -27,8 +27,9 @@ class MpiGroup {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // All ranks of the job must make it. Throws CollectiveError when MPI fails.
-  explicit MpiGroup(std::chrono::milliseconds timeout);
+  // All ranks of the job must make it; `names`, by rank, are for messages. Throws CollectiveError when MPI
+  // fails.
+  MpiGroup(std::chrono::milliseconds timeout, std::vector<std::string> names);
   MpiGroup(const MpiGroup&) = delete;
   MpiGroup& operator=(const MpiGroup&) = delete;
 
@@ -55,7 +56,7 @@ class MpiGroup {
     Word word = Word::kCome;
     int64_t round = 0;  // of giving up
     MpiCall call;
-    char cause[216] = "";  // of giving up
+    char cause[984] = "";  // of giving up
   };
   struct Peer {
     Message inbox;                             // where MPI writes the next message
@@ -72,10 +73,12 @@ class MpiGroup {
   void require_usable();
   [[noreturn]] void give_up(const std::string& cause);
   [[noreturn]] void fail(const std::string& cause) const;
+  std::string name_of_rank(int rank) const;
   std::string describe_late() const;
   std::string find_mismatch() const;
 
   const std::chrono::milliseconds timeout_;
+  const std::vector<std::string> names_;  // may be none
   MPI_Comm communicator_ = MPI_COMM_NULL;
   int rank_ = 0;
   std::vector<Peer> peers_;   // by rank; the own one is not used

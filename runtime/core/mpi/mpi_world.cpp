@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "runtime/core/errors.h"
@@ -29,7 +30,8 @@ struct MpiBuffers {
 };
 
 struct MpiMember {
-  explicit MpiMember(std::chrono::milliseconds timeout) : group(timeout) {}
+  MpiMember(std::chrono::milliseconds timeout, std::vector<std::string> names)
+      : group(timeout, std::move(names)) {}
   MpiGroup group;
   MpiBuffers buffers;
 };
@@ -150,11 +152,12 @@ class RunningMpiWorld final : public MpiWorld {
   int local_rank() const override { return local_rank_; }
   const std::string& host() const override { return host_; }
 
-  std::unique_ptr<Collective> make_collective(std::chrono::milliseconds timeout) override {
+  std::unique_ptr<Collective> make_collective(std::chrono::milliseconds timeout,
+                                              std::vector<std::string> names) override {
     if (timeout < std::chrono::milliseconds(1) || timeout > kLongestWait) {
       throw InvalidArgument(fmt::format("a timeout of {} ms: must be from 1 ms to 1 year", timeout.count()));
     }
-    return std::make_unique<MpiCollective>(members_.emplace_back(timeout));
+    return std::make_unique<MpiCollective>(members_.emplace_back(timeout, std::move(names)));
   }
 
   void finish() override {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/core/collective.h"
 
@@ -27,10 +28,11 @@ class MpiWorld {
   virtual const std::string& host() const = 0;
 
   // This rank's end of a group of all ranks, which must all make it, in the same order; `timeout` bounds each
-  // wait for the others. Sums are taken in rank order, as an in-process group takes them: the same bits. The
-  // world must outlive it. Throws InvalidArgument for a timeout outside 1 ms to 1 year, CollectiveError when
-  // MPI fails.
-  virtual std::unique_ptr<Collective> make_collective(std::chrono::milliseconds timeout) = 0;
+  // wait for the others, which failures call by their `names`, if there are any. Sums are taken in rank
+  // order, as an in-process group takes them: the same bits. The world must outlive it. Throws
+  // InvalidArgument for a timeout outside 1 ms to 1 year, CollectiveError when MPI fails.
+  virtual std::unique_ptr<Collective> make_collective(std::chrono::milliseconds timeout,
+                                                      std::vector<std::string> names = {}) = 0;
 
   // Ends MPI together with all other ranks, after the last collective is destroyed. It waits for all of them:
   // where one may not come, a rank just ends, and the launcher ends the others.
