@@ -80,6 +80,7 @@ class MappedAllocator final : public Allocator {
   void grow_pages(Lane& lane);
   void look_for_idle(const Lane& lane, Reach reach);
   MappedRange::Place place_of_before(const MappedSpace& space, int64_t bytes, int64_t movable);
+  static void remember(MappedSpace& space, int64_t bytes, int64_t offset);
   MappingCalls calls_to_bring(const MappedSpace& space);
   bool can_create(int64_t bytes) const;
   // What it takes to map a page, which may be none, where it is mapped already; nothing if it is idle

@@ -2,6 +2,7 @@
 // mapped there, so that it can come back without a call of the driver. Knows no request and no lane.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <unordered_map>
@@ -39,8 +40,9 @@ struct MappedSpace {
   MappedRange range;
   std::vector<Address> addresses;  // as far as any was ever used
   int64_t lent = 0;                // of these
-  std::unordered_map<int64_t, int64_t>
-      places;  // by bytes, the offset where pages were last brought under a block
+  // By bytes of a block, the offsets where pages were brought under one, the latest first; -1: none.
+  static constexpr size_t kPlacesOfASize = 4;
+  std::unordered_map<int64_t, std::array<int64_t, kPlacesOfASize>> places;
 };
 
 // What throws std::bad_alloc has then changed nothing.

@@ -18,7 +18,7 @@ constexpr int32_t kCallsInPlaceOfAnother = 100;
 // Addresses are searched, so they spread over no more than this many times what is held before other pages
 // give way to new mappings.
 constexpr int64_t kSpread = 8;
-constexpr size_t kMostPlaces = 4096;  // remembered of a space
+constexpr size_t kMostSizes = 4096;  // whose places are remembered of a space
 
 }  // namespace
 
@@ -55,8 +55,7 @@ Allocator::Block MappedAllocator::allocate_with_pages(MappedSpace& space, int64_
       if (pages_.is_in_place(space, static_cast<int64_t>(at)))
         calls_for(space.addresses[at].page) = kCallsInPlaceOfAnother;
     }
-    if (space.places.size() >= kMostPlaces) space.places.clear();
-    space.places[bytes] = place.offset;
+    remember(space, bytes, place.offset);
     return_pages(space);
     done = collect_pages(space, static_cast<int64_t>(missing_pages_.size())) && settle_pages(space, for_good);
   } catch (...) {
@@ -67,20 +66,35 @@ Allocator::Block MappedAllocator::allocate_with_pages(MappedSpace& space, int64_
   return done ? Block{space.base + place.offset, bytes} : Block{};
 }
 
-// Where the last block of that size was that pages were brought under, if they can come again without a call.
+// A place where pages were brought under a block of that size before, if they can come again without a call.
 MappedRange::Place MappedAllocator::place_of_before(const MappedSpace& space, int64_t bytes,
                                                     int64_t movable) {
   const auto before = space.places.find(bytes);
   if (before == space.places.end()) return {};
-  const MappedRange::Place place = space.range.place_at(before->second, bytes, movable);
-  if (place.offset < 0 || place.new_pages > 0) return {};
-  const int64_t end = (place.offset + bytes - 1) / space.page_bytes + 1;
-  for (int64_t at = place.offset / space.page_bytes; at < end; ++at) {
-    if (pages_.is_in_place(space, at)) continue;
-    const MappedPages::Index page = space.addresses[static_cast<size_t>(at)].page;
-    if (!is_idle(page)) return {};
+  for (const int64_t offset : before->second) {
+    if (offset < 0) break;
+    const MappedRange::Place place = space.range.place_at(offset, bytes, movable);
+    if (place.offset < 0 || place.new_pages > 0) continue;
+    int64_t at = offset / space.page_bytes;
+    const int64_t end = (offset + bytes - 1) / space.page_bytes + 1;
+    while (at < end &&
+           (pages_.is_in_place(space, at) || is_idle(space.addresses[static_cast<size_t>(at)].page))) {
+      ++at;
+    }
+    if (at == end) return place;
   }
-  return place;
+  return {};
+}
+
+void MappedAllocator::remember(MappedSpace& space, int64_t bytes, int64_t offset) {
+  if (space.places.size() >= kMostSizes) space.places.clear();
+  auto [entry, is_new] = space.places.try_emplace(bytes);
+  auto& offsets = entry->second;
+  if (is_new) offsets.fill(-1);
+  // The same one comes to the front; else the oldest goes.
+  const auto same = std::find(offsets.begin(), offsets.end() - 1, offset);
+  std::rotate(offsets.begin(), same, same + 1);
+  offsets.front() = offset;
 }
 
 // By the limit and, while there are lanes with idle pages beyond reach, by what the device has: creating all

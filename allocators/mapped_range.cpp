@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 namespace headroom {
 namespace {
@@ -183,7 +184,7 @@ MappedRange::IdlePages MappedRange::oldest_idle_pages(int64_t most) const {
 void MappedRange::unmap(int64_t first_page, int64_t pages) {
   prepare(2);
   const int64_t begin = first_page * page_bytes_, end = begin + pages * page_bytes_;
-  Index piece = piece_at(first_, begin);
+  Index piece = piece_at(near(last_unmapped_, begin), begin);
   erase_free(piece);
   if (at(piece).offset < begin) {
     const Index rest = cut(piece, begin);
@@ -192,18 +193,19 @@ void MappedRange::unmap(int64_t first_page, int64_t pages) {
   }
   if (end < at(piece).end()) insert_free(cut(piece, end));
   at(piece).state = State::kUnmapped;
-  merge_around(piece);
+  last_unmapped_ = merge_around(piece);
 }
 
 void MappedRange::map(int64_t first_page, int64_t pages, int64_t freed_at) {
   prepare(2);
   const int64_t begin = first_page * page_bytes_, end = begin + pages * page_bytes_;
-  Index piece = piece_at(first_, begin);
+  Index piece = piece_at(near(last_mapped_, begin), begin);
   if (at(piece).offset < begin) piece = cut(piece, begin);
   if (end < at(piece).end()) cut(piece, end);
   at(piece).state = State::kMapped;
   at(piece).freed_at = freed_at;
-  insert_free(merge_around(piece));
+  last_mapped_ = merge_around(piece);
+  insert_free(last_mapped_);
 }
 
 int64_t MappedRange::largest_mapped_piece() const {
@@ -214,6 +216,11 @@ int64_t MappedRange::largest_mapped_piece() const {
 
 int64_t MappedRange::idle_pages_in(const Piece& piece) const {
   return std::max<int64_t>(0, round_down(piece.end()) - round_up(piece.offset)) / page_bytes_;
+}
+
+// Pages that move together lie side by side as a rule, and lists are slow to walk.
+MappedRange::Index MappedRange::near(Index last, int64_t offset) const {
+  return at(last).bytes > 0 && at(last).offset <= offset ? last : first_;
 }
 
 MappedRange::Index MappedRange::piece_at(Index from, int64_t offset) const {
@@ -344,7 +351,7 @@ MappedRange::Index MappedRange::merge_around(Index piece) noexcept {
 void MappedRange::absorb_next(Index piece) noexcept {
   Piece& head = at(piece);
   const Index gone = head.next;
-  head.bytes += at(gone).bytes;
+  head.bytes += std::exchange(at(gone).bytes, 0);
   head.freed_at = std::max(head.freed_at, at(gone).freed_at);
   head.next = at(gone).next;
   if (head.next != kNone) at(head.next).previous = piece;

@@ -114,7 +114,7 @@ class MappedRange {
   // whole pages.
   struct Piece {
     int64_t offset = 0;
-    int64_t bytes = 0;
+    int64_t bytes = 0;  // none: the record is unused
     int64_t freed_at = 0;
     Index previous = kNone, next = kNone;
     Index bin_previous = kNone, bin_next = kNone;
@@ -127,6 +127,7 @@ class MappedRange {
   int64_t round_up(int64_t bytes) const { return round_down(bytes + page_bytes_ - 1); }
   int64_t idle_pages_in(const Piece& piece) const;
   void rate(Place& place, int64_t bytes, int64_t idle_pages, const MappingCalls& calls) const;
+  Index near(Index last, int64_t offset) const;
   Index piece_at(Index from, int64_t offset) const;
   static size_t place_of(const Piece& piece) {
     return static_cast<size_t>(piece.offset / kSmallestOfFirstFit);
@@ -149,6 +150,8 @@ class MappedRange {
   const int64_t page_bytes_;
   std::vector<Piece> pieces_;
   Index first_ = 0;  // by address; it is cut and grows, but keeps its number
+  Index last_mapped_ = 0,
+        last_unmapped_ = 0;  // a piece that map() or unmap() left, or what was one: of no bytes
   Index unused_ = kNone;
   int64_t unused_count_ = 0;
   OffsetTable live_;
