@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
@@ -46,7 +47,7 @@ void train(const char* device, const RuntimeOptions& options) {
     Variables variables(graph, devices);
     Session session(graph, {.fetches = {loss}, .updates = true}, PlanMode::kPacked, variables);
     std::ranges::fill(session.input<float>(x), 0.5f);
-    std::ranges::fill(session.input<int32_t>(labels), 7);
+    std::iota(session.input<int32_t>(labels).begin(), session.input<int32_t>(labels).end(), 0);
     session.input<float>(rate)[0] = 1e-3f;
     session.run(20);
     std::printf("  loss %.6f, weights %016llx\n", static_cast<double>(session.output<float>(loss)[0]),

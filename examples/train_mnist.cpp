@@ -98,7 +98,10 @@ TrainSettings settings_of(const Options& o) {
   if (o.checkpoint_every > 0 && o.save.empty()) {
     throw InvalidArgument("--checkpoint-every needs the file that --save names");
   }
+  settings.placed = parse_scopes_on_devices(o.runtime.place);
   settings.replicas = o.replicas.count();
+  if (settings.replicas > 1 && !settings.placed.empty())
+    throw InvalidArgument("place: each replica is whole on its device");
   settings.shard_optimizer = o.replicas.shard_optimizer;
   settings.buckets = o.replicas.buckets();
   settings.collective_timeout = std::chrono::milliseconds(std::llround(1e3 * o.collective_timeout));

@@ -12,14 +12,14 @@
 namespace headroom {
 namespace {
 
-std::string shown(const std::string& device) {
+std::string text_or_default(const std::string& device) {
   return device.empty() ? "the default device" : device;
 }
 
 // The line of code that made the node, as far as it is known.
 std::string line_of(const Graph& graph, const Node& node) {
   const std::string source = node.outputs.empty() ? "" : graph.value(node.outputs.front()).source;
-  return source.empty() ? "" : " at " + source;
+  return source.empty() ? "" : " at " + source.substr(source.rfind('/') + 1);
 }
 
 // In PyTorch's words.
@@ -120,8 +120,8 @@ class Placer {
         // Copies run before all updates: this one would come too early.
         if (is_update(node.op) && std::find(updated_.begin(), updated_.end(), input) != updated_.end()) {
           throw InvalidArgument(fmt::format("{} on {} reads {} of {}, which an update before it changes",
-                                            node.name, shown(device), graph_.value(input).name,
-                                            shown(device_of(input))));
+                                            node.name, text_or_default(device), graph_.value(input).name,
+                                            text_or_default(device_of(input))));
         }
       }
       if (is_changed) updated_.push_back(input);
@@ -176,6 +176,8 @@ class Placer {
 
 bool names_a_device(const Graph& graph) {
   const auto has_name = [](const auto& part) { return !part.device.empty(); };
+  const auto is_copy = [](const Node& node) { return std::holds_alternative<CopyToDevice>(node.op); };
+  if (std::any_of(graph.nodes().begin(), graph.nodes().end(), is_copy)) return true;
   return std::any_of(graph.values().begin(), graph.values().end(), has_name) ||
          std::any_of(graph.nodes().begin(), graph.nodes().end(), has_name);
 }
@@ -236,7 +238,7 @@ std::string find_operand_elsewhere(const Graph& graph, const Node& node) {
   for (int input : node.inputs) {
     const ValueInfo& operand = graph.value(input);
     if (operand.device == node.device) continue;
-    return two_devices(graph, node, input, shown(node.device), shown(operand.device));
+    return two_devices(graph, node, input, text_or_default(node.device), text_or_default(operand.device));
   }
   return {};
 }

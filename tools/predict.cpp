@@ -10,6 +10,7 @@
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 #include "tools/subcommands.h"
+#include "tools/workload/placed_prediction.h"
 #include "tools/workload/prediction.h"
 
 namespace headroom {
@@ -40,6 +41,13 @@ std::vector<Row> predict_all(const Predictor& predictor, const Place& place, con
 
 std::string verdict(const Prediction& prediction) {
   return prediction.fits ? "fits" : "does not fit";
+}
+
+// The command with the same options.
+std::string with_options(const char* command, const WorkloadOptions& options) {
+  std::string line = command;
+  for (const std::string& word : to_words(options, OptionSet::Words::kChanged)) line += " " + word;
+  return line;
 }
 
 void print_report(const WorkloadOptions& options, const Place& place, const std::vector<Row>& rows) {
@@ -75,9 +83,7 @@ void print_report(const WorkloadOptions& options, const Place& place, const std:
     }
     fmt::print("\n");
   }
-  fmt::print("\nnext: headroom fit");
-  for (const std::string& word : to_words(options, OptionSet::Words::kChanged)) fmt::print(" {}", word);
-  fmt::print("\n");
+  fmt::print("\nnext: {}\n", with_options("headroom fit", options));
 }
 
 nlohmann::ordered_json to_json(const Row& row) {
@@ -98,6 +104,52 @@ nlohmann::ordered_json to_json(const Row& row) {
   return json;
 }
 
+int report_placed(const WorkloadOptions& options, bool json) {
+  const PlacedPrediction placed = predict_placed(make_program(options), options);
+  if (json) {
+    nlohmann::ordered_json result;
+    result["net"] = options.net;
+    result["batch"] = options.step.batch;
+    result["plan"] = options.runtime.plan;
+    result["device"] = options.runtime.device;
+    result["strategy"] = options.runtime.strategy;
+    result["fits"] = placed.fits;
+    result["reason"] = placed.reason;
+    result["copies"] = placed.copies;
+    result["copied_bytes"] = placed.copied_bytes;
+    result["devices"] = nlohmann::ordered_json::array();
+    for (const DevicePrediction& device : placed.devices) {
+      result["devices"].push_back({{"name", device.name},
+                                   {"variable_bytes", device.variable_bytes},
+                                   {"step_bytes", device.step_bytes},
+                                   {"peak_allocated_bytes", device.peak.allocated_bytes},
+                                   {"peak_reserved_bytes", device.peak.reserved_bytes},
+                                   {"process_bytes", device.peak.process_bytes}});
+    }
+    fmt::print("{}\n", result.dump(2));
+    return placed.fits ? kExitDone : kExitOutOfMemory;
+  }
+  fmt::print("{}: {}, batch {}, under {} on {} devices of {}\n", placed.fits ? "fits" : "does not fit",
+             options.net, options.step.batch, options.runtime.strategy, placed.devices.size(),
+             options.runtime.device);
+  if (!placed.reason.empty()) fmt::print("{}\n", placed.reason);
+  fmt::print("\nin MiB\n{:<16} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "device", "variables", "a step",
+             "allocated", "reserved", "process");
+  for (const DevicePrediction& device : placed.devices) {
+    fmt::print("{:<16} {:>10} {:>10}", device.name, format_mib(device.variable_bytes),
+               format_mib(device.step_bytes));
+    const PeakPrediction& peak = device.peak;
+    for (int64_t bytes : {peak.allocated_bytes, peak.reserved_bytes, peak.process_bytes}) {
+      fmt::print(" {:>10}", placed.fits ? format_mib(bytes) : "-");
+    }
+    fmt::print("\n");
+  }
+  fmt::print("{} values are copied between devices in a step, {}\n", placed.copies,
+             format_bytes(placed.copied_bytes));
+  fmt::print("\nnext: {}\n", with_options("headroom run", options));
+  return placed.fits ? kExitDone : kExitOutOfMemory;
+}
+
 }  // namespace
 
 int run_predict(int argc, char** argv) {
@@ -111,10 +163,12 @@ int run_predict(int argc, char** argv) {
       "  headroom predict --net unet --batch 256                      on a simulated 2 GB laptop\n"
       "  headroom predict --net unet --batch 256 --device sim:card-6gb --strategy caching --plan packed\n"
       "  headroom predict --device-memory 3GiB --others 1GiB          train_mnist's net on another machine\n"
+      "  headroom predict --net mlp --device sim:four-2080ti --place dense2=/GPU:1 --device-policy silent\n"
       "  headroom predict --net residual --batch 4096 --json | jq .by_category\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
 
+  if (!options.runtime.place.empty()) return report_placed(options, json);
   const Place place = place_of(options.runtime);
   const Predictor predictor(make_program(options), options.runtime.plan_mode());
   const std::vector<Row> rows = predict_all(predictor, place, options.runtime.strategy);

@@ -7,10 +7,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/kernel.h"
 #include "runtime/core/in_process/in_process_collective.h"
 #include "runtime/data_parallel.h"
+#include "runtime/placement.h"
 #include "runtime/plan.h"
 
 namespace headroom {
@@ -33,11 +35,12 @@ struct TrainSettings {
   Math math = Math::kTf32;    // of products on a GPU
   bool deterministic = true;  // the same weights on every run, on a GPU, too
   DataOn data_on = DataOn::kDevice;
-  float loss_scale = 1;                   // what the loss is multiplied by for the gradients' sake
-  int64_t steps = 0;                      // of each epoch; 0: as many as the data gives
-  int64_t evaluate_every = 0;             // steps between evaluations; 0: after each epoch alone
-  std::optional<double> target_accuracy;  // training ends at the first evaluation that reaches it
-  std::string load_weights;               // safetensors; empty: none
+  float loss_scale = 1;                    // what the loss is multiplied by for the gradients' sake
+  int64_t steps = 0;                       // of each epoch; 0: as many as the data gives
+  int64_t evaluate_every = 0;              // steps between evaluations; 0: after each epoch alone
+  std::optional<double> target_accuracy;   // training ends at the first evaluation that reaches it
+  std::vector<ScopeOnDevice> placed = {};  // layers that are on another device than the rest
+  std::string load_weights;                // safetensors; empty: none
   std::string save_weights;
   int64_t checkpoint_every = 0;  // steps between two times that the weights are saved; 0: at the end alone
 

@@ -223,7 +223,8 @@ TrainResult train_rank(const TrainSettings& settings, const Dataset& training, c
 
 void explain_failure(const TrainSettings& settings, const Dataset& training, const Dataset& test,
                      Runtime& runtime, TrainResult& result) {
-  if (!result.memory) return;
+  // The twin on which changes are played has one device.
+  if (!result.memory || !settings.placed.empty()) return;
   const int rank = result.failed_rank.value_or(0);
   RuntimeOptions options = runtime.options();
   MemoryInfo info = runtime.memory_info();

@@ -14,6 +14,7 @@
 #include "runtime/core/cuda/gpu_collective.h"
 #include "runtime/core/errors.h"
 #include "runtime/core/staged_collective.h"
+#include "runtime/place_on_runtime.h"
 #include "runtime/predict_peak.h"
 #include "runtime/safetensors.h"
 
@@ -55,9 +56,8 @@ void save_parameters(const std::string& path, std::span<const Value> parameters,
 
 class Training {
  public:
-  Training(const TrainSettings& settings, const TrainingGraph& graph, const Dataset& training,
-           const Dataset& test, Collective* group, const std::function<void(const StepReport&)>& on_step,
-           TrainResult& result)
+  Training(const TrainSettings& settings, TrainingGraph& graph, const Dataset& training, const Dataset& test,
+           Collective* group, const std::function<void(const StepReport&)>& on_step, TrainResult& result)
       : settings_(settings),
         net_(graph),
         training_(training),
@@ -68,7 +68,9 @@ class Training {
 
   void run(Runtime& runtime, const DeviceName& name) {
     Device& device = runtime.device(name.text());
-    Allocator& allocator = runtime.allocator(name.text());
+    // A replica is whole on its device.
+    const DeviceSet devices =
+        group_ == nullptr ? place(net_.graph, runtime) : DeviceSet(device, runtime.allocator(name.text()));
     device.initialise();  // makes it the current GPU of this thread
     if (group_ != nullptr) join(device);
     KernelSettings kernel_settings;
@@ -76,14 +78,14 @@ class Training {
     kernel_settings.math = settings_.math;
     kernel_settings.library_only = !settings_.fused;
     kernel_settings.deterministic = settings_.deterministic;
-    const auto kernels = std::make_shared<const Kernels>(net_.graph, device, allocator, kernel_settings);
+    const auto kernels = std::make_shared<const Kernels>(net_.graph, devices, kernel_settings);
     const auto plan = [&](const Targets& targets) {
       return make_plan(net_.graph, targets, settings_.plan, kernels->workspace_bytes());
     };
     const Plan train_plan = plan(net_.training_targets()), test_plan = plan(net_.test_targets());
-    predict(train_plan, test_plan, runtime, name);
+    if (devices.all().size() == 1) predict(train_plan, test_plan, runtime, name);
 
-    Variables variables(net_.graph, device, allocator);
+    Variables variables(net_.graph, devices);
     if (!settings_.load_weights.empty() && rank() == 0)
       load_parameters(settings_.load_weights, net_.parameters, variables);
     if (group_ != nullptr) share_weights(variables);
@@ -285,7 +287,7 @@ class Training {
   }
 
   const TrainSettings& settings_;
-  const TrainingGraph& net_;
+  TrainingGraph& net_;
   const Dataset &training_, &test_;
   Collective* const group_;
   const std::function<void(const StepReport&)>& on_step_;
@@ -315,8 +317,8 @@ void train_replica(const TrainSettings& settings, const Dataset& training, const
   const int rank = group == nullptr ? 0 : group->rank();
   const Dataset share = group == nullptr ? Dataset{} : share_of_test(test, rank, settings.replicas);
   const Dataset& own_test = group == nullptr ? test : share;
-  const TrainingGraph graph(
-      settings, {training.count, own_test.count, steps_per_epoch(settings, training.count)}, rank);
+  TrainingGraph graph(settings, {training.count, own_test.count, steps_per_epoch(settings, training.count)},
+                      rank);
   Training(settings, graph, training, own_test, group, on_step, result).run(runtime, name);
 }
 

@@ -24,6 +24,7 @@ Value images_of_step(const ResidentSet& set, int64_t batch) {
 
 TrainingGraph::TrainingGraph(const TrainSettings& settings, const TrainingSizes& sizes, int rank)
     : resident_(settings.data_on == DataOn::kDevice) {
+  put_scopes_on_devices(graph, settings.placed);
   const int64_t batch = settings.batch_of_replica();
   const TensorSpec counter{DType::kI32, {}};
   step = graph.variable("step", counter, zeros());
@@ -77,12 +78,16 @@ TrainingGraph::TrainingGraph(const TrainSettings& settings, const TrainingSizes&
     graph.add(CounterUpdate{}, std::vector<Value>{test.step});
   }
   if (settings.fused) fuse(graph, std::vector<Value>{loss, accuracy, predictions});
+  require_scopes(graph, settings.placed);
   reduce_gradients(graph, settings.replicas, settings.buckets);
 }
 
 Targets TrainingGraph::training_targets() const {
   if (!resident_) return {{loss, accuracy}, true};
-  return {{}, true, {step, parameters[0], training.step, losses}};
+  // One optimizer's node for each device that parameters live on.
+  std::vector<Value> updated = parameters;
+  updated.insert(updated.end(), {step, training.step, losses});
+  return {{}, true, std::move(updated)};
 }
 
 Targets TrainingGraph::test_targets() const {

@@ -50,6 +50,7 @@ std::unique_ptr<ZooStep> make_zoo_step(const ZooNet& net, const ZooSettings& set
   check_size("width", settings.width);
   auto step = std::make_unique<ZooStep>();
   Graph& graph = step->graph;
+  put_scopes_on_devices(graph, settings.placed);
   const Value counter = graph.variable("step", {DType::kI32, {}}, zeros());
   step->learning_rate = graph.input("learning_rate", {DType::kF32, {}});
   {
@@ -59,6 +60,7 @@ std::unique_ptr<ZooStep> make_zoo_step(const ZooNet& net, const ZooSettings& set
   add_updates(parse_optimizer(settings.optimizer), step->parameters, gradients(step->loss, step->parameters),
               step->learning_rate, counter);
   if (settings.fused) fuse(graph, std::vector<Value>{step->loss});
+  require_scopes(graph, settings.placed);
   return step;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/graph.h"
+#include "runtime/placement.h"
 #include "runtime/plan.h"
 
 namespace headroom {
@@ -20,6 +21,7 @@ struct ZooSettings {
   std::string optimizer = "adam";
   bool fused = true;  // convolutions and dense layers with their neighbours, as in train_mnist
   uint64_t seed = 1;
+  std::vector<ScopeOnDevice> placed = {};  // layers that are on another device than the rest
 };
 
 // One training step of a net, fed from the host.

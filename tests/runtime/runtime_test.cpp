@@ -111,6 +111,23 @@ TEST(RuntimeDevices, GrowthMustBeTheSameOnAllThatAreVisible) {
             std::string::npos);
 }
 
+TEST(RuntimeDevices, TheCurrentDeviceIsTheDefaultOneAndHidesNone) {
+  Runtime runtime({.device = "sim:four-2080ti"});
+  EXPECT_FALSE(runtime.initialised());
+  runtime.set_current_device("/GPU:2");
+  EXPECT_EQ(runtime.current_device(), (DeviceName{DeviceType::kGpu, 2}));
+  EXPECT_EQ(runtime.devices().logical.size(), 4u);
+  EXPECT_EQ(runtime.available_devices().size(), 5u);
+  EXPECT_EQ(runtime.available_devices().front(), runtime.current_device());
+  EXPECT_EQ(&runtime.device(), &runtime.device("/GPU:2"));
+  EXPECT_TRUE(refusal([&] {
+                runtime.set_current_device("/GPU:4");
+              }).starts_with("CUDA error: invalid device ordinal: no device /device:GPU:4, but available"));
+  EXPECT_EQ(runtime.current_device().ordinal, 2) << "what is refused changes nothing";
+  runtime.set_current_device("cpu");
+  EXPECT_EQ(runtime.device().kind(), DeviceKind::kCpu);
+}
+
 TEST(RuntimeDevices, TheCpuHasNoGpusToChooseFrom) {
   EXPECT_NE(refusal_of([] { Runtime({.device = "cpu", .visible_devices = "0"}); }), "accepted");
   EXPECT_NE(refusal_of([] { Runtime({.device = "cpu", .gpus = 2}); }), "accepted");

@@ -48,6 +48,29 @@ TEST(PredictCommand, WhatDoesNotFitIsExitCodeThree) {
   EXPECT_GT(json["total_bytes"], 2002 << 20);
 }
 
+TEST(PredictCommand, ANetOnTwoDevicesIsPredictedForEach) {
+  const std::string halves =
+      "--net mlp --width 4 --device sim:card-6gb --strategy direct --place mlp/dense2=/GPU:1 "
+      "--device-policy silent --virtual-devices ";
+  const Outcome outcome = predict(halves + "0:70MiB,90MiB --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  const nlohmann::json json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["fits"], true);
+  EXPECT_GT(json["copies"], 0);
+  ASSERT_EQ(json["devices"].size(), 2u);
+  EXPECT_EQ(json["devices"][0]["name"], "/device:GPU:0");
+  EXPECT_EQ(json["devices"][1]["name"], "/device:GPU:1");
+  for (const nlohmann::json& device : json["devices"]) {
+    EXPECT_GT(device["variable_bytes"], 0);
+    EXPECT_GE(device["peak_allocated_bytes"], device["variable_bytes"]);
+    EXPECT_GE(device["peak_reserved_bytes"], device["peak_allocated_bytes"]);
+  }
+  const Outcome full = predict(halves + "0:90MiB,40MiB");
+  EXPECT_EQ(full.code, 3) << full.out;
+  EXPECT_EQ(full.out.find("does not fit: mlp"), 0u) << full.out;
+  EXPECT_NE(full.out.find(" on /device:GPU:1 ("), std::string::npos) << full.out;
+}
+
 TEST(PredictCommand, BadInputIsOneLineAndExitCodeTwo) {
   const std::pair<std::string, std::string> cases[] = {
       {"--net unett", "did you mean 'unet'"},
@@ -60,6 +83,10 @@ TEST(PredictCommand, BadInputIsOneLineAndExitCodeTwo) {
       {"--net unet --batch 9000000000000000000", "elements"},
       {"--device-memory 1GiB --others 2GiB", "others"},
       {"--device-memory 1GiB --strategy hard-limit=2GiB", "limit"},
+      {"--net mlp --place dense2", "SCOPE=DEVICE"},
+      {"--net mlp --place dense2=/GPU:9", "available devices are"},
+      {"--net mlp --virtual-devices 0:1MiB,1MiB --place nosuch=/GPU:1", "nosuch"},
+      {"--net mlp --virtual-devices 0:1MiB,1MiB --place dense2=/GPU:1", "same device"},
   };
   for (const auto& [arguments, expected] : cases) {
     const Outcome outcome = predict(arguments);

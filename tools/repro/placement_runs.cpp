@@ -21,7 +21,7 @@ const TensorSpec kMatrix{DType::kF32, {2, 2}};
 
 // Calls `act`; of what it refuses what is said before the first `end`.
 template <typename F>
-void note_outcome(Measured& measured, char end, F act) {
+void note_outcome(Measured& measured, std::string_view end, F act) {
   try {
     act();
     measured.add("outcome", "ok");
@@ -58,52 +58,46 @@ void multiply_on(const char* device, bool softly, Measured& measured) {
   measured.add("value", fmt::format("{}", first_of(product, graph, devices)));
 }
 
+// PyTorch's questions, which torch.cuda answers for all visible GPUs.
+void ask_about_four(Measured& measured) {
+  const Environment all_visible(kVisibleGpus, nullptr);
+  Runtime runtime({.device = kFourGpus});
+  const DeviceMap& map = runtime.devices();
+  const auto count = [&] { return static_cast<int64_t>(map.logical.size()); };
+  measured.add("is_available", count() > 0 ? "yes" : "no");
+  measured.add("is_initialized", runtime.initialised() ? "yes" : "no");
+  measured.add("device_count", count());
+  measured.add("current_device", int64_t{runtime.current_device().ordinal});
+  runtime.set_current_device("/GPU:1");
+  measured.add("current_after_set_device", int64_t{runtime.current_device().ordinal});
+  measured.add("count_after_set_device", count());
+  const PhysicalGpu& gpu = map.physical[static_cast<size_t>(map.find({DeviceType::kGpu, 1}).physical)];
+  measured.add("device_name", gpu.name);
+  measured.add("device_capability",
+               fmt::format("{}.{}", gpu.compute_capability / 10, gpu.compute_capability % 10));
+  const Device& used = runtime.device();
+  measured.add("is_initialized_after_use", runtime.initialised() ? "yes" : "no");
+  measured.lines.push_back(fmt::format("the current device, used first: {}", used.name()));
+  measured.lines.emplace_back("versions of driver and libraries: headroom doctor");
+}
+
 }  // namespace
 
 Measured run_b3(const Place& place) {
   const Environment all_visible(kVisibleGpus, nullptr);
   Measured measured;
   if (!place.cured) multiply_on("/job:localhost/replica:0/task:0/device:GPU:1", false, measured);
-  note_outcome(measured, '[', [&] { multiply_on("/GPU:5", place.cured, measured); });
+  note_outcome(measured, "[", [&] { multiply_on("/GPU:5", place.cured, measured); });
   return measured;
 }
 
 Measured run_b7(const Place& place) {
   Measured measured;
-  {
-    const Environment all_visible(kVisibleGpus, nullptr);
-    Runtime runtime({.device = kFourGpus});
-    const auto count = [&] { return static_cast<int64_t>(runtime.devices().logical.size()); };
-    measured.add("is_available", count() > 0 ? "yes" : "no");
-    measured.add("is_initialized", runtime.initialised() ? "yes" : "no");
-    measured.add("device_count", count());
-    measured.add("current_device", int64_t{runtime.current_device().ordinal});
-    runtime.set_current_device("/GPU:1");
-    measured.add("current_device_after_set_device", int64_t{runtime.current_device().ordinal});
-    measured.add("device_count_after_set_device", count());
-    const PhysicalGpu& gpu =
-        runtime.devices().physical[static_cast<size_t>(runtime.devices().find({DeviceType::kGpu, 1}).physical)];
-    measured.add("device_name", gpu.name);
-    measured.add("device_capability",
-                 fmt::format("{}.{}", gpu.compute_capability / 10, gpu.compute_capability % 10));
-    runtime.allocator().deallocate(runtime.allocator().allocate(kMiB), kMiB);
-    measured.add("is_initialized_after_use", runtime.initialised() ? "yes" : "no");
-    measured.lines.push_back(fmt::format("made ready by the first use of it: {}, {}", runtime.device().name(),
-                                         runtime.device().description()));
-  }
+  if (!place.cured) ask_about_four(measured);
   const Environment one_visible(kVisibleGpus, "1");
   Runtime runtime({.device = kFourGpus});
-  measured.add("device_count_with_one_visible", static_cast<int64_t>(runtime.devices().logical.size()));
-  note_outcome(measured, '(', [&] {
-    try {
-      runtime.set_current_device(place.cured ? "/GPU:0" : "/GPU:1");
-    } catch (const InvalidArgument& error) {
-      // Its first part is CUDA's; what follows says what there is.
-      const std::string message = error.what();
-      measured.lines.push_back(message);
-      throw InvalidArgument(message.substr(0, message.find(": no device")));
-    }
-  });
+  measured.add("count_with_one_visible", static_cast<int64_t>(runtime.devices().logical.size()));
+  note_outcome(measured, ": no", [&] { runtime.set_current_device(place.cured ? "/GPU:0" : "/GPU:1"); });
   return measured;
 }
 
@@ -127,7 +121,7 @@ Measured run_d1(const Place& place_of_run) {
   measured.add("y_times_y", home(mul(y, y)));
   const Value sum = add(place_of_run.cured ? to_device(x, "/GPU:1") : x, y);
   Runtime runtime({.device = kFourGpus});
-  note_outcome(measured, '!', [&] {
+  note_outcome(measured, "!", [&] {
     const DeviceSet devices = place(graph, runtime);
     for (const std::string& line : placement_lines(graph, runtime.current_device())) {
       measured.lines.push_back(line);

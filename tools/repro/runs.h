@@ -21,8 +21,10 @@ Measured run_a9(const Place& place);
 // B: four 2080 Ti (device_runs.cpp).
 Measured run_b1(const Place& place);
 Measured run_b2(const Place& place);
+Measured run_b3(const Place& place);  // placement_runs.cpp, as are B7 and D1
 Measured run_b4(const Place& place);
 Measured run_b5(const Place& place);
+Measured run_b7(const Place& place);
 
 // C: PyTorch on a card of 6 GB (caching_runs.cpp).
 Measured run_c1(const Place& place);
@@ -37,6 +39,7 @@ Measured run_c9(const Place& place);
 
 // D: PyTorch's model of memory and devices (model_runs.cpp) and of streams (stream_runs.cpp).
 Measured run_d2(const Place& place);
+Measured run_d1(const Place& place);
 Measured run_d3(const Place& place);
 Measured run_d4(const Place& place);
 Measured run_d5(const Place& place);

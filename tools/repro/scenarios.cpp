@@ -88,6 +88,21 @@ constexpr Expected kB2[] = {
     {"listed", 2, kSim},
 };
 constexpr Expected kB2Cured[] = {{"outcome", "ok"}, {"listed", 4, kSim}};
+constexpr Expected kB3[] = {
+    {"a", "a: (variable): /job:localhost/replica:0/task:0/device:CPU:0"},
+    {"product", "matmul: (matmul): /job:localhost/replica:0/task:0/device:GPU:1"},
+    {"value", "2"},
+    {"outcome", "refused"},
+    {"message",
+     "Cannot assign a device for operation matmul: matmul was explicitly assigned to /device:GPU:5 but "
+     "available devices are "},
+};
+constexpr Expected kB3Cured[] = {
+    {"a", "a: (variable): /job:localhost/replica:0/task:0/device:CPU:0"},
+    {"product", "matmul: (matmul): /job:localhost/replica:0/task:0/device:GPU:0"},
+    {"value", "2"},
+    {"outcome", "ok"},
+};
 // 4621887078 = 0.4 x 11554717696, in blocks of 256 bytes.
 constexpr Expected kB4[] = {
     {"pool_bytes", int64_t{4'621'886'976}, kSim},
@@ -95,6 +110,22 @@ constexpr Expected kB4[] = {
     {"pool_at_start_with_growth_bytes", 0},
     {"beyond_the_fraction", "out_of_memory"},
 };
+
+constexpr Expected kB7[] = {
+    {"is_available", "yes"},
+    {"is_initialized", "no"},
+    {"device_count", 4},
+    {"current_device", 0},
+    {"current_after_set_device", 1},
+    {"count_after_set_device", 4},
+    {"device_name", "GeForce RTX 2080 Ti"},
+    {"device_capability", "7.5"},
+    {"is_initialized_after_use", "yes"},
+    {"count_with_one_visible", 1},
+    {"outcome", "refused"},
+    {"message", "CUDA error: invalid device ordinal"},
+};
+constexpr Expected kB7Cured[] = {{"count_with_one_visible", 1}, {"outcome", "ok"}};
 
 // C: the context holds 446, a small tensor takes a segment of 2.
 constexpr Expected kC1[] = {{"process_bytes", 448 * kMiB, kSim}, {"above_context_bytes", 2 * kMiB}};
@@ -129,6 +160,21 @@ constexpr Expected kC9Cured[] = {
 };
 
 // D: times are of the simulated GPU's clock, which only moves when somebody waits.
+constexpr Expected kD1[] = {
+    {"in_the_guard", "/device:GPU:1"},
+    {"in_the_guard_inside", "/device:GPU:2"},
+    {"behind_the_guard", "/device:GPU:0"},
+    {"y_times_y", "/device:GPU:1"},
+    {"outcome", "refused"},
+    {"message",
+     "Expected all tensors to be on the same device, but found at least two devices, /device:GPU:0 and "
+     "/device:GPU:1"},
+};
+constexpr Expected kD1Cured[] = {
+    {"in_the_guard", "/device:GPU:1"},     {"in_the_guard_inside", "/device:GPU:2"},
+    {"behind_the_guard", "/device:GPU:0"}, {"y_times_y", "/device:GPU:1"},
+    {"x_plus_y", "2 on /device:GPU:1"},    {"outcome", "ok"},
+};
 constexpr Expected kD3[] = {
     {"host_goes_on_at_us", 0},
     {"work_is_done_then", "no"},
@@ -197,6 +243,12 @@ constexpr Scenario kScenarios[] = {
     {"B2", "A listing that initialises full GPUs",
      "Others hold GPUs 2 and 3 of four 2080 Ti; a listing that makes a context on each dies at the third.",
      kB2, run_b2, "list without a context: headroom devices", kB2Cured},
+    {"B3", "Ops and tensors are placed by name",
+     "TensorFlow's guide: two matrices on the CPU, their product on a GPU, every placement logged; then a "
+     "GPU "
+     "that is not there.",
+     kB3, run_b3, "allow_soft_placement: what cannot go where it was asked goes where it can", kB3Cured,
+     kSim},
     {"B4", "A fraction of 0.4, and growth",
      "per_process_gpu_memory_fraction = 0.4 takes that share at once; with allow_growth it is taken as "
      "needed, and remains the most.",
@@ -209,6 +261,10 @@ constexpr Scenario kScenarios[] = {
      "",
      {},
      kSim},
+    {"B7", "PyTorch's questions about devices",
+     "device_count, current_device, set_device, names and capabilities of four GPUs; set_device hides none. "
+     "With only the second visible, device 1 is an invalid ordinal.",
+     kB7, run_b7, "the names of the mapping: the only visible GPU is /GPU:0", kB7Cured, kSim},
     {"C1", "A small tensor shows 448 MiB",
      "PyTorch on a card of 6 GB: whatever is small takes a segment of 2 MiB beside the context.", kC1,
      run_c1},
@@ -234,6 +290,10 @@ constexpr Scenario kScenarios[] = {
      "A batch of 256 in a pool of 64 MiB, and a neighbour that wants 4 GiB beside 916 MiB of idle cache.",
      kC9, run_c9, "a smaller batch; no_grad for evaluation; dropping references; empty_cache", kC9Cured,
      kSim},
+    {"D1", "A device guard, and operands on two devices",
+     "Two tensors, one of them made in the guard of the second GPU: an op on both is an error, in PyTorch's "
+     "words, as long as nobody copies.",
+     kD1, run_d1, "copy the operand: to_device(x, \"/GPU:1\"), PyTorch's x.to(\"cuda:1\")", kD1Cured, kSim},
     {"D2", "Asynchronous by default",
      "1000 us of work and then some that fails: both calls return at once, and the failure comes out where "
      "somebody waits.",

@@ -6,7 +6,8 @@ namespace headroom {
 
 std::optional<OutOfMemoryReport> explain_failure(const WorkloadOptions& options,
                                                  const Measurement& measured) {
-  if (!measured.memory) return std::nullopt;
+  // The twin on which changes are played has one device.
+  if (!measured.memory || !options.runtime.place.empty()) return std::nullopt;
   const MemoryFacts& facts = *measured.memory;
   const Setting present{
       .device = twin_of(options.runtime, {.total = facts.device_total, .others = facts.others}),

@@ -11,6 +11,7 @@
 #include "examples/mnist/report.h"
 #include "examples/zoo/zoo.h"
 #include "runtime/core/errors.h"
+#include "runtime/place_on_runtime.h"
 #include "runtime/runtime.h"
 #include "runtime/session.h"
 #include "tools/workload/prediction.h"
@@ -118,9 +119,7 @@ double median(std::vector<double> values) {
 }
 
 Measurement measure_zoo(const ZooNet& net, const WorkloadOptions& options) {
-  const std::unique_ptr<ZooStep> step =
-      make_zoo_step(net, {options.step.batch, options.width, options.step.optimizer, options.step.fused(),
-                          static_cast<uint64_t>(options.runtime.seed)});
+  const std::unique_ptr<ZooStep> step = make_zoo_step(net, zoo_settings(options));
   Measurement result;
   std::vector<double> seconds;
   Runtime runtime(options.runtime);
@@ -128,11 +127,11 @@ Measurement measure_zoo(const ZooNet& net, const WorkloadOptions& options) {
   note_failure(result, [&] {
     KernelSettings settings;
     settings.library_only = !options.step.fused();
-    const auto kernels =
-        std::make_shared<const Kernels>(step->graph, runtime.device(), runtime.allocator(), settings);
+    const DeviceSet devices = place(step->graph, runtime);
+    const auto kernels = std::make_shared<const Kernels>(step->graph, devices, settings);
     Plan plan =
         make_plan(step->graph, step->targets(), options.runtime.plan_mode(), kernels->workspace_bytes());
-    Variables variables(step->graph, runtime.device(), runtime.allocator());
+    Variables variables(step->graph, devices);
     Session session(step->graph, std::move(plan), kernels, variables);
     feed(*step, session);
     for (; result.steps < options.step.steps; ++result.steps) {
@@ -153,8 +152,8 @@ Measurement measure_zoo(const ZooNet& net, const WorkloadOptions& options) {
 Measurement measure(const WorkloadOptions& options) {
   // Before the run, as what it leaves on a GPU is in use there. Refuses what is no net.
   const Predictor predictor(make_program(options), options.runtime.plan_mode());
-  const bool is_gpu = options.runtime.device != "cpu";
-  const double fragmentation = is_gpu ? predictor.fragmentation(place_of(options.runtime)) : 0;
+  const bool is_on_one_gpu = options.runtime.device != "cpu" && options.runtime.place.empty();
+  const double fragmentation = is_on_one_gpu ? predictor.fragmentation(place_of(options.runtime)) : 0;
   const ZooNet* net = find_zoo_net(options.net);
   Measurement result = net != nullptr ? measure_zoo(*net, options) : measure_mnist(options);
   result.fragmentation = fragmentation;

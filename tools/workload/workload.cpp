@@ -13,17 +13,25 @@
 namespace headroom {
 namespace {
 
+// As the runtime of the options would; touches no device.
+void place_by_options(Graph& graph, const RuntimeOptions& options) {
+  if (options.place.empty()) return;
+  const DeviceMap map = find_devices(options);
+  place(graph, available_devices(map, default_device(options)), options.placement_rules());
+}
+
 Program mnist_program(const WorkloadOptions& options) {
   const TrainSettings settings = train_settings(options);
   const int64_t images = training_images(settings.batch);
-  const auto net = std::make_shared<const TrainingGraph>(
+  const auto net = std::make_shared<TrainingGraph>(
       settings, TrainingSizes{images, kDrawnTest, steps_per_epoch(settings, images)});
+  place_by_options(net->graph, options.runtime);
   return {{net, &net->graph}, {net->training_targets(), net->test_targets()}};
 }
 
 Program zoo_program(const ZooNet& net, const WorkloadOptions& options) {
-  const std::shared_ptr<const ZooStep> step =
-      make_zoo_step(net, {options.step.batch, options.width, options.step.optimizer, options.step.fused()});
+  const std::shared_ptr<ZooStep> step = make_zoo_step(net, zoo_settings(options));
+  place_by_options(step->graph, options.runtime);
   return {{step, &step->graph}, {step->targets()}};
 }
 
@@ -64,7 +72,17 @@ TrainSettings train_settings(const WorkloadOptions& options) {
   settings.steps = options.step.steps;
   settings.plan = options.runtime.plan_mode();
   settings.seed = static_cast<uint64_t>(options.runtime.seed);
+  settings.placed = parse_scopes_on_devices(options.runtime.place);
   return settings;
+}
+
+ZooSettings zoo_settings(const WorkloadOptions& options) {
+  return {options.step.batch,
+          options.width,
+          options.step.optimizer,
+          options.step.fused(),
+          static_cast<uint64_t>(options.runtime.seed),
+          parse_scopes_on_devices(options.runtime.place)};
 }
 
 Program make_program(const WorkloadOptions& options) {

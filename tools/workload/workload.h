@@ -9,6 +9,7 @@
 
 #include "examples/mnist/step_options.h"
 #include "examples/mnist/train_settings.h"
+#include "examples/zoo/zoo.h"
 #include "runtime/graph.h"
 #include "runtime/options.h"
 #include "runtime/plan.h"
@@ -42,10 +43,12 @@ struct Program {
   std::vector<Targets> targets;  // of each session, in the order in which they are made
 };
 
-// Throws InvalidArgument for an unknown net, a width that mnist cannot have, and sizes that cannot be
-// counted.
+// Placed as the options say. Throws InvalidArgument for an unknown net, a width that mnist cannot have, and
+// sizes that cannot be counted.
 Program make_program(const WorkloadOptions& options);
 
+// What a net of the zoo is made of by the options.
+ZooSettings zoo_settings(const WorkloadOptions& options);
 // What train_mnist makes of the options, for one epoch.
 TrainSettings train_settings(const WorkloadOptions& options);
 // How many digits a run of the mnist net has to draw: as train_mnist does, or one batch.
