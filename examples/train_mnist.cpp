@@ -199,8 +199,10 @@ void become_rank(Options& options, RankJob& job) {
   }
   options.replicas.replicas = job.size();
   const DeviceName first = default_device(options.runtime);
-  if (first.type == DeviceType::kGpu && first.ordinal == 0) {
-    const int device = job.device_of(static_cast<int>(find_devices(options.runtime).logical.size()));
+  const size_t devices =
+      first.type == DeviceType::kGpu ? find_devices(options.runtime).logical.size() : size_t{0};
+  if (devices > 0 && first.ordinal == 0) {
+    const int device = job.device_of(static_cast<int>(devices));
     const std::optional<DeviceProfile> profile = simulated_profile(options.runtime);
     options.runtime.device = fmt::format("{}:{}", profile ? "sim:" + profile->name : "cuda", device);
   }

@@ -87,11 +87,11 @@ class MpiRankJob final : public RankJob {
   void ask_to_speak() override { watch_.ask_to_speak(); }
   [[noreturn]] void end_all(int exit_code) { watch_.end_job(exit_code); }
 
-  // Once all is done. MPI ends last: it waits for all ranks, while each is watched no more.
+  // Once all is done. MPI waits for all ranks to come here, which may yet fail.
   void finish() {
+    watch_.finish();
     group_.reset();
     first_group_.reset();
-    watch_.finish();
     world_->finish();
   }
 

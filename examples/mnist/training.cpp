@@ -246,14 +246,26 @@ class Training {
   std::vector<StepResult> run_piece(int64_t first, int64_t count) {
     constexpr double kPieceSeconds = 0.1;
     const auto before = Clock::now();
+    if (collective_ != nullptr) collective_->set_deadline(before + settings_.collective_timeout);
     std::vector<StepResult> results = feed_->train(first, count);
     double seconds = seconds_since(before);
-    if (collective_ != nullptr) collective_->check();
+    if (collective_ != nullptr) require_summed();
     if (group_ != nullptr) average(results, seconds);
     step_seconds_.insert(step_seconds_.end(), static_cast<size_t>(count),
                          seconds / static_cast<double>(count));
     if (count == piece_ && 2 * seconds < kPieceSeconds) piece_ *= 2;
     return results;
+  }
+
+  // That GPUs which sum among themselves have done so.
+  void require_summed() {
+    collective_->set_deadline({});
+    try {
+      collective_->check();
+    } catch (const CollectiveError&) {
+      group_->barrier();  // names the replica that is late or dead, where it can
+      throw;
+    }
   }
 
   // Over the replicas: the loss and the accuracy of each step, and the time, by which all of them choose the

@@ -2,6 +2,8 @@
 // them. Knows no graph, nor how the ranks reach each other.
 #pragma once
 
+#include <chrono>
+#include <optional>
 #include <span>
 
 #include "runtime/core/stream.h"
@@ -36,6 +38,9 @@ class DeviceCollective {
   // To be called when the stream is synchronized: throws CollectiveError when a call has failed since it was
   // queued, so that nothing that came of it is of use. Calls that are done on return have nothing to add.
   virtual void check() {}
+  // Calls that are queued and not done by then fail, since a rank that hangs lets GPUs wait forever; none
+  // without a value. Calls that wait on the host end by the timeout of its collective.
+  virtual void set_deadline(std::optional<std::chrono::steady_clock::time_point>) {}
 };
 
 }  // namespace headroom

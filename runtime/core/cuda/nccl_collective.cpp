@@ -165,10 +165,13 @@ void NcclCollective::watch() {
       }
     }
     ncclResult_t failure = ncclSuccess;
+    bool is_late = false;
     {
       const std::lock_guard lock(mutex_);
       nccl_.get_async_error(communicator_, &failure);
+      is_late = deadline_ && std::chrono::steady_clock::now() > *deadline_;
     }
+    if (is_late) return give_up("the ranks' GPUs did not finish in time");
     if (failure != ncclSuccess && failure != ncclInProgress) {
       return give_up(fmt::format("NCCL failed: {}", nccl_.describe(failure)));
     }
@@ -178,6 +181,11 @@ void NcclCollective::watch() {
 void NcclCollective::check() {
   const std::lock_guard lock(mutex_);
   if (communicator_ == nullptr) throw CollectiveError(rank_, "collective on GPUs", broken_);
+}
+
+void NcclCollective::set_deadline(std::optional<std::chrono::steady_clock::time_point> deadline) {
+  const std::lock_guard lock(mutex_);
+  deadline_ = deadline;
 }
 
 // Between start and end of a group NCCL collects calls and launches them as one kernel.

@@ -37,6 +37,7 @@ class NcclCollective final : public DeviceCollective {
   void all_reduce_sum(std::span<const Term> terms, Stream stream) override;
   void all_gather(std::span<const std::span<float>> tensors, Stream stream) override;
   void check() override;
+  void set_deadline(std::optional<std::chrono::steady_clock::time_point> deadline) override;
 
  private:
   template <typename Queue>
@@ -47,10 +48,11 @@ class NcclCollective final : public DeviceCollective {
   const Nccl& nccl_;
   const int ordinal_, rank_, size_;
   const std::shared_ptr<NcclNeighbours> neighbours_;
-  std::mutex mutex_;  // of the two below: NCCL must not be called while a communicator is being aborted
+  std::mutex mutex_;  // of the three below: NCCL must not be called while a communicator is being aborted
   ncclComm_t communicator_ = nullptr;  // null once given up
   std::string broken_;                 // why
-  bool ends_ = false;                  // under the neighbours' lock
+  std::optional<std::chrono::steady_clock::time_point> deadline_;
+  bool ends_ = false;  // under the neighbours' lock
   std::thread watcher_;
 };
 

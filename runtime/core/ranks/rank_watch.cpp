@@ -82,6 +82,12 @@ RankWatch::RankWatch(Collective& group, const std::string& host, std::string pro
 
 RankWatch::~RankWatch() {
   finish();
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    const uint64_t one = 1;
+    static_cast<void>(!write(wake_, &one, sizeof one));
+  }
   thread_.join();
   std::signal(SIGTERM, SIG_DFL);
   wake_of_process = -1;
@@ -136,7 +142,7 @@ void RankWatch::tell_all(const RankMessage& message) noexcept {
 
 void RankWatch::watch() {
   auto last_look = Clock::now();
-  for (std::unique_lock lock(mutex_); !finished_; lock.lock()) {
+  for (std::unique_lock lock(mutex_); !stopped_; lock.lock()) {
     const auto pause = std::clamp(std::chrono::milliseconds(timeout_ms_ / kLooks),
                                   std::chrono::milliseconds(1), kLongestPause);
     tell_all({});
@@ -271,11 +277,7 @@ void RankWatch::end_job(int exit_code) {
 
 void RankWatch::finish() {
   const std::lock_guard lock(mutex_);
-  if (finished_) return;
-  finished_ = true;
   tell_all({RankWord::kDone});
-  const uint64_t one = 1;
-  static_cast<void>(!write(wake_, &one, sizeof one));
 }
 
 // At once: other threads may wait for ranks that never come, on a GPU as well, and exit() would join them.

@@ -37,7 +37,7 @@ class RankWatch {
   void ask_to_speak();
   // Ends all processes of the job with this exit code, this one too. What they have written is flushed.
   [[noreturn]] void end_job(int exit_code);
-  // This rank has done its work: that it ends is no failure any more.
+  // This rank has done its work: that it ends is no failure any more. The others are watched on.
   void finish();
 
  private:
@@ -70,7 +70,7 @@ class RankWatch {
   std::vector<Peer> peers_;  // by rank: of rank 0 all others, of the others rank 0 alone
   int speaker_ = -1;         // who may say why the job ends; at rank 0
   bool may_speak_ = false;
-  bool finished_ = false;
+  bool stopped_ = false;
   int wake_ = -1;  // an eventfd: something has to be done before the next look
   std::thread thread_;
 };
