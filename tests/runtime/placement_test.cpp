@@ -24,7 +24,7 @@ const DeviceName kGpu0{DeviceType::kGpu, 0}, kGpu1{DeviceType::kGpu, 1}, kCpu0{D
 const DeviceName kThree[] = {kGpu0, kGpu1, kCpu0};
 constexpr PlacementRules kSilent{.allow_copies = true}, kSoft{.allow_soft_placement = true};
 
-std::string refusal_of(const auto& call) {
+std::string refusal_to_place(const auto& call) {
   try {
     call();
   } catch (const InvalidArgument& error) {
@@ -112,7 +112,7 @@ TEST(Placement, OperandsOnTwoDevicesAreAnErrorInPyTorchsWords) {
   const Value a = graph.variable("a", kVector, ones());
   const Value b = with_device(graph, "/GPU:1", [&] { return graph.variable("b", kVector, ones()); });
   add(a, b);
-  const std::string message = refusal_of([&] { place(graph, kThree, {}); });
+  const std::string message = refusal_to_place([&] { place(graph, kThree, {}); });
   EXPECT_TRUE(
       message.starts_with("Expected all tensors to be on the same device, but found at least two "
                           "devices, /device:GPU:0 and /device:GPU:1!"))
@@ -168,7 +168,7 @@ TEST(Placement, ADeviceThatIsNotThereIsAnErrorUnlessSoftly) {
   };
   Graph strict, soft;
   build(strict);
-  const std::string message = refusal_of([&] { place(strict, kThree, kSilent); });
+  const std::string message = refusal_to_place([&] { place(strict, kThree, kSilent); });
   EXPECT_TRUE(
       message.starts_with("Cannot assign a device for operation w: w was explicitly assigned to "
                           "/device:GPU:2 but available devices are [ "
@@ -189,7 +189,7 @@ TEST(Placement, AnOpWithoutAKernelGoesSoftlyToADeviceThatHasOne) {
   };
   Graph strict, soft;
   build(strict);
-  const std::string message = refusal_of([&] { place(strict, kThree, kSilent, no_argmax_on_gpus); });
+  const std::string message = refusal_to_place([&] { place(strict, kThree, kSilent, no_argmax_on_gpus); });
   EXPECT_EQ(message,
             "Cannot assign a device for operation argmax: Could not satisfy explicit device specification "
             "'/device:GPU:1' because no supported kernel for GPU devices is available.");
@@ -217,7 +217,7 @@ TEST(Placement, ACopyOfWhatAnUpdateChangesFirstIsRefused) {
   const Value rows = graph.variable("rows", kVector, zeros());
   const Value loss = fill(graph, 1, {});
   graph.add(RowUpdate{}, std::vector<Value>{step, rows, loss});
-  const std::string message = refusal_of([&] { place(graph, kThree, kSilent); });
+  const std::string message = refusal_to_place([&] { place(graph, kThree, kSilent); });
   EXPECT_NE(message.find("which an update before it changes"), std::string::npos) << message;
 }
 

@@ -120,7 +120,7 @@ TEST(RuntimeDevices, TheCurrentDeviceIsTheDefaultOneAndHidesNone) {
   EXPECT_EQ(runtime.available_devices().size(), 5u);
   EXPECT_EQ(runtime.available_devices().front(), runtime.current_device());
   EXPECT_EQ(&runtime.device(), &runtime.device("/GPU:2"));
-  EXPECT_TRUE(refusal([&] {
+  EXPECT_TRUE(refusal_of([&] {
                 runtime.set_current_device("/GPU:4");
               }).starts_with("CUDA error: invalid device ordinal: no device /device:GPU:4, but available"));
   EXPECT_EQ(runtime.current_device().ordinal, 2) << "what is refused changes nothing";
