@@ -85,6 +85,7 @@ TrainSettings settings_of(const Options& o) {
   settings.plan = o.runtime.plan_mode();
   settings.fused = o.step.fused();
   settings.data_on = o.step.data_on == "device" ? DataOn::kDevice : DataOn::kHost;
+  settings.loader_depth = o.step.loader_depth;
   settings.math = parse_math(o.math);
   settings.deterministic = o.deterministic;
   // f16 ends at 6e-8; the gradients of a mean over hundreds of images are below that.

@@ -46,14 +46,15 @@ enum class Math : uint8_t {
 // What decides which of several kernels computes an op on a GPU, and with whom.
 struct KernelSettings {
   Math math = Math::kTf32;
-  bool library_only = false;  // never a fused kernel of our own where cuBLAS or cuDNN has the op
-  bool deterministic = true;  // the same bits on every run
+  bool library_only = false;      // never a fused kernel of our own where cuBLAS or cuDNN has the op
+  bool deterministic = true;      // the same bits on every run
+  ThreadPool* threads = nullptr;  // for kernels on the CPU, which it must outlive; null: the caller's alone
   int64_t workspace_limit_bytes = int64_t{256} << 20;  // no kernel may ask for more
   DeviceCollective* collective = nullptr;              // of the replicas; must outlive the kernels
 };
 
 // The kernel of `op` on the CPU, which serves simulated GPUs too. Shapes must have passed infer_outputs. Of
-// the settings only the collective counts.
+// the settings only the collective and the threads count; the bits are the same on any number of these.
 std::unique_ptr<Kernel> make_cpu_kernel(const Op& op, std::span<const TensorSpec> inputs,
                                         std::span<const TensorSpec> outputs,
                                         const KernelSettings& settings = {});

@@ -53,6 +53,7 @@ class Accesses {
   void add_buffer(int id, bool writes) {
     if (id < 0) return;
     const Buffer& buffer = plan_.buffers[static_cast<size_t>(id)];
+    if (buffer.doubled) return;  // no node writes there
     all_.push_back({buffer.device, -1, buffer.offset_bytes, buffer.offset_bytes + buffer.bytes, writes});
   }
 

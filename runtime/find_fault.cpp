@@ -37,7 +37,7 @@ class Checker {
     return plan_.devices[static_cast<size_t>(plan_.buffers[static_cast<size_t>(buffer)].device)].name;
   }
   bool overlap(const Buffer& a, const Buffer& b) const {
-    return a.device == b.device && a.offset_bytes < b.offset_bytes + b.bytes &&
+    return a.device == b.device && !a.doubled && !b.doubled && a.offset_bytes < b.offset_bytes + b.bytes &&
            b.offset_bytes < a.offset_bytes + a.bytes;
   }
   const Buffer& buffer(int id) const { return plan_.buffers[static_cast<size_t>(id)]; }
@@ -82,6 +82,7 @@ class Checker {
   // In dynamic mode buffers are live between their allocate and deallocate steps, in an arena by their stated
   // range.
   bool is_live(int id) const {
+    if (buffer(id).doubled) return true;
     if (!has_arena(plan_.mode)) return live_.contains(id);
     return buffer(id).first_step <= position_ && position_ < buffer(id).end_step;
   }
@@ -99,6 +100,9 @@ class Checker {
     const int id = buffer_of(value);
     if (id < 0) return {};
     if (!is_live(id)) return fmt::format("{} is written to memory that is not live", name(value));
+    if (buffer(id).doubled && graph_.value(value).kind != ValueKind::kInput) {
+      return fmt::format("{} is written over an input that the next step has, too", name(value));
+    }
     overwrite(id);
     content_[value] = id;
     return {};
@@ -220,7 +224,33 @@ class Checker {
     return false;
   }
 
+  // The inputs of a set lie side by side.
+  Fault check_input_set() const {
+    int64_t end = 0, sum = 0;
+    for (const Buffer& input : plan_.buffers) {
+      if (!input.doubled) continue;
+      if (input.owner < 0 || graph_.value(input.owner).kind != ValueKind::kInput || input.offset_bytes < 0 ||
+          input.offset_bytes % 256 != 0 || input.device != 0) {
+        return "a doubled buffer is misplaced";
+      }
+      for (const Buffer& other : plan_.buffers) {
+        if (&other == &input || !other.doubled) continue;
+        if (input.offset_bytes < other.offset_bytes + other.bytes &&
+            other.offset_bytes < input.offset_bytes + input.bytes) {
+          return "two inputs share memory";
+        }
+      }
+      end = std::max(end, input.offset_bytes + input.bytes);
+      sum += input.bytes;
+    }
+    if (end != plan_.input_set_bytes || sum != end) {
+      return fmt::format("a set of inputs has {} bytes, the plan says {}", end, plan_.input_set_bytes);
+    }
+    return {};
+  }
+
   Fault check_end() const {
+    if (auto fault = check_input_set()) return fault;
     if (!live_.empty()) return fmt::format("buffer {} is never deallocated", *live_.begin());
     for (const Value& fetch : plan_.targets.fetches) {
       if (!copied_out_.contains(fetch.id))
@@ -241,11 +271,13 @@ class Checker {
       }
       for (size_t a = 0; a < plan_.buffers.size(); ++a) {
         const Buffer& first = plan_.buffers[a];
+        if (first.doubled) continue;
         if (first.offset_bytes < 0 || first.offset_bytes % 256 != 0)
           return fmt::format("buffer {} is misplaced", a);
         peaks[first.device] = std::max(peaks[first.device], first.offset_bytes + first.bytes);
         for (size_t b = a + 1; b < plan_.buffers.size(); ++b) {
           const Buffer& second = plan_.buffers[b];
+          if (second.doubled) continue;
           const bool in_time = first.first_step < second.end_step && second.first_step < first.end_step;
           if (in_time && overlap(first, second)) return fmt::format("buffers {} and {} overlap", a, b);
         }

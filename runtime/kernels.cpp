@@ -30,7 +30,11 @@ std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node, const Devi
     // Virtual devices of one GPU share its memory, and its streams.
     if (&from != here.device) return std::make_unique<DeviceCopy>(from, *here.device, inputs[0].bytes());
   }
-  if (here.device->kind() != DeviceKind::kCuda) return make_cpu_kernel(node.op, inputs, outputs, settings);
+  if (here.device->kind() != DeviceKind::kCuda) {
+    KernelSettings on_cpu = settings;
+    on_cpu.threads = here.device->kernel_threads();
+    return make_cpu_kernel(node.op, inputs, outputs, on_cpu);
+  }
   return with_idle_memory(*here.allocator,
                           [&] { return make_cuda_kernel(node.op, inputs, outputs, *here.device, settings); });
 }

@@ -1,5 +1,6 @@
 // Apart from options.cpp: a program that only reads options needs no library of a GPU.
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -13,6 +14,24 @@
 
 namespace headroom {
 namespace {
+
+constexpr int kMostThreadsOfVariable = 1024;
+
+// CPUs that this process may run on.
+int usable_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+// What was asked for, else what TensorFlow's variable says, else `otherwise`.
+int threads_of(int64_t asked, const char* variable, int otherwise) {
+  if (asked > 0) return static_cast<int>(asked);
+  const char* const text = std::getenv(variable);
+  const int said = text == nullptr ? 0 : std::atoi(text);
+  return said > 0 ? std::min(said, kMostThreadsOfVariable) : otherwise;
+}
 
 // The GPUs of the machine that the options name; none for the CPU.
 std::vector<PhysicalGpu> find_gpus(const RuntimeOptions& options) {
@@ -51,6 +70,15 @@ std::vector<PhysicalGpu> find_gpus(const RuntimeOptions& options) {
 
 }  // namespace
 
+CpuThreads cpu_threads(const RuntimeOptions& options) {
+  return {threads_of(options.intra_op_threads, "TF_NUM_INTRAOP_THREADS", usable_cpus()),
+          threads_of(options.inter_op_threads, "TF_NUM_INTEROP_THREADS", 1)};
+}
+
+std::unique_ptr<Device> make_cpu(const RuntimeOptions& options) {
+  return std::make_unique<CpuDevice>(std::nullopt, cpu_threads(options));
+}
+
 DeviceMap find_devices(const RuntimeOptions& options) {
   std::optional<std::vector<int>> wanted;
   if (!options.visible_devices.empty()) {
@@ -85,7 +113,8 @@ std::unique_ptr<Device> make_gpu(const RuntimeOptions& options, const DeviceMap&
   const std::string name = DeviceName{DeviceType::kGpu, static_cast<int>(first - map.logical.begin())}.text();
   if (std::optional<DeviceProfile> profile = simulated_profile(options)) {
     profile->others_bytes = gpu.used_bytes;
-    auto simulated = std::make_unique<SimulatedGpu>(std::move(*profile), *gpu.ordinal, backing, name);
+    auto simulated = std::make_unique<SimulatedGpu>(std::move(*profile), *gpu.ordinal, backing, name,
+                                                    cpu_threads(options).intra_op);
     // As CUDA's driver reads it.
     const char* const blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
     simulated->streams().set_blocking(blocking != nullptr && std::atoi(blocking) != 0);
@@ -97,7 +126,7 @@ std::unique_ptr<Device> make_gpu(const RuntimeOptions& options, const DeviceMap&
 
 std::unique_ptr<Device> make_device(const RuntimeOptions& options, Backing backing) {
   const DeviceMap map = find_devices(options);
-  if (map.physical.empty()) return std::make_unique<CpuDevice>();
+  if (map.physical.empty()) return make_cpu(options);
   return make_gpu(options, map, map.find(default_device(options)).physical, backing);
 }
 

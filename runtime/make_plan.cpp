@@ -221,8 +221,18 @@ class Planner {
       const auto [kind, id] = events_[static_cast<size_t>(event)];
       if (kind == StepKind::kCopyIn && value(id).spec.bytes() > 0) {
         put(id, new_buffer(value(id).spec.bytes(), id, -1, event));
+        if (plan_.targets.doubled_inputs) {
+          Buffer& buffer = plan_.buffers.back();
+          if (buffer.device != 0) {
+            throw InvalidArgument(
+                fmt::format("plan: the doubled input {} is not on the default device", value(id).name));
+          }
+          buffer.doubled = true;
+          buffer.offset_bytes = plan_.input_set_bytes;
+          plan_.input_set_bytes += buffer.bytes;
+        }
         // The next step may read it again, without a copy.
-        if (has_arena(plan_.mode)) ++reads_left_.back();
+        if (has_arena(plan_.mode) || plan_.targets.doubled_inputs) ++reads_left_.back();
       }
       if (kind == StepKind::kRun) place_node(id, event);
       if (kind == StepKind::kCopyOut) read(id, event);
@@ -291,6 +301,7 @@ class Planner {
     const size_t count = events_.size();
     std::vector<std::vector<int>> begins(count), ends(count);
     for (size_t buffer = 0; buffer < lives_.size(); ++buffer) {
+      if (plan_.buffers[buffer].doubled) continue;
       begins[static_cast<size_t>(lives_[buffer].first)].push_back(static_cast<int>(buffer));
       ends[static_cast<size_t>(lives_[buffer].last)].push_back(static_cast<int>(buffer));
     }
@@ -306,6 +317,9 @@ class Planner {
         if (dynamic) plan_.steps.push_back({StepKind::kDeallocate, buffer});
         plan_.buffers[static_cast<size_t>(buffer)].end_step = position();
       }
+    }
+    for (Buffer& buffer : plan_.buffers) {
+      if (buffer.doubled) buffer.end_step = position();
     }
   }
 
@@ -330,7 +344,7 @@ class Planner {
   void measure(F is_counted, int64_t* bytes, int* step_of_it) const {
     std::vector<int64_t> change(plan_.steps.size() + 1, 0);
     for (const Buffer& buffer : plan_.buffers) {
-      if (!is_counted(buffer)) continue;
+      if (buffer.doubled || !is_counted(buffer)) continue;
       change[static_cast<size_t>(buffer.first_step)] += buffer.bytes;
       change[static_cast<size_t>(buffer.end_step)] -= buffer.bytes;
     }
@@ -344,14 +358,13 @@ class Planner {
   }
 
   int64_t pack_device(int device) {
-    if (plan_.devices.size() == 1) return pack(plan_.buffers);
+    const auto is_packed = [&](const Buffer& buffer) { return buffer.device == device && !buffer.doubled; };
     std::vector<Buffer> buffers;
-    std::copy_if(plan_.buffers.begin(), plan_.buffers.end(), std::back_inserter(buffers),
-                 [&](const Buffer& buffer) { return buffer.device == device; });
+    std::copy_if(plan_.buffers.begin(), plan_.buffers.end(), std::back_inserter(buffers), is_packed);
     const int64_t bytes = pack(buffers);
     auto packed = buffers.begin();
     for (Buffer& buffer : plan_.buffers) {
-      if (buffer.device == device) buffer = *packed++;
+      if (is_packed(buffer)) buffer = *packed++;
     }
     return bytes;
   }

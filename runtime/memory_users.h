@@ -16,6 +16,10 @@ inline MemoryUser user_of_variable(int id, const Graph& graph,
   return {"variables", info.name, info.source, categories[static_cast<size_t>(id)]};
 }
 
+inline MemoryUser user_of_input_sets() {
+  return {{}, "the inputs of two steps", {}, MemoryCategory::kActivations};
+}
+
 inline MemoryUser user_of_arena() {
   return {{}, "the arena of the packed plan", {}, MemoryCategory::kActivations};
 }

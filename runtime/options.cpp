@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::string_view kSimulated = "sim", kCuda = "cuda";
 constexpr int64_t kMostGpus = 64;  // no machine that is sold has more
+constexpr int64_t kMostThreads = 1024;
 
 std::vector<std::string> strategy_names() {
   std::vector<std::string> names;
@@ -150,6 +151,12 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
   set.add_choice(
       "plan", "Allocate value by value, pack all into one arena, or pack without ordering parallel branches",
       &options.plan, {"dynamic", "packed", "parallel"});
+  set.add_integer("intra-op-threads",
+                  "Threads of the host that a kernel uses which runs there; 0: as many as there are CPUs",
+                  &options.intra_op_threads, 0, kMostThreads);
+  set.add_integer("inter-op-threads",
+                  "Kernels that the CPU runs side by side in a parallel plan; 0: one after the other",
+                  &options.inter_op_threads, 0, kMostThreads);
   set.add_switch("check-streams", "Find waits that are missing between the streams of a simulated GPU",
                  &options.check_streams);
   set.add_text("place", "Devices of layers by name, such as dense=/GPU:1,dense_1=/GPU:1", &options.place);

@@ -10,6 +10,7 @@
 
 #include "allocators/strategy.h"
 #include "runtime/core/backing.h"
+#include "runtime/core/cpu/cpu_device.h"
 #include "runtime/core/device.h"
 #include "runtime/core/sim/profiles.h"
 #include "runtime/device_map.h"
@@ -40,7 +41,9 @@ struct RuntimeOptions {
   int64_t gpus = 0;                // of the simulated machine; the profile's when 0
   std::string others_by_gpu = {};  // "2:11000MiB/3:11000MiB"
 
-  bool check_streams = false;  // find waits that are missing between the streams of a simulated GPU
+  int64_t intra_op_threads = 0;  // of the host, for one kernel that runs there; 0: as many as there are CPUs
+  int64_t inter_op_threads = 0;  // kernels that the CPU runs side by side; 0: one after the other
+  bool check_streams = false;    // find waits that are missing between the streams of a simulated GPU
   // Where nodes of a graph run, see placement.h.
   std::string place = {};                  // "dense=/GPU:1,dense_1=/GPU:1": name scopes and their devices
   std::string device_policy = "explicit";  // or "silent": copies between devices need no to_device
@@ -80,6 +83,12 @@ DeviceMap find_devices(const RuntimeOptions& options);
 // The same with other GPUs visible and cut up than the options say, see make_device_map.
 DeviceMap find_devices(const RuntimeOptions& options, const std::optional<std::vector<int>>& wanted,
                        std::span<const GpuSizes> virtual_limits);
+
+// The threads that the options ask for; where they leave it open, what TF_NUM_INTRAOP_THREADS and
+// TF_NUM_INTEROP_THREADS of the environment say.
+CpuThreads cpu_threads(const RuntimeOptions& options);
+// The CPU, with those threads.
+std::unique_ptr<Device> make_cpu(const RuntimeOptions& options);
 
 // GPU `physical` of the map, which must be visible, named as the first of what is on it; not initialised.
 // A simulated one lies in host memory, or nowhere. Throws InvalidArgument for memory that it cannot have.

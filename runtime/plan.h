@@ -28,6 +28,8 @@ struct Targets {
   // Where not empty, only the update nodes that change one of these variables: a graph that is trained and
   // tested has updates of both.
   std::vector<Value> updated = {};
+  // Inputs have two buffers each: while one step reads the one, the next step's are copied to the other.
+  bool doubled_inputs = false;
 };
 
 // A run of bytes that one or more values use in turn. Sizes and offsets are multiples of 256, the rounding of
@@ -36,10 +38,11 @@ struct Buffer {
   int64_t bytes = 0;
   int first_step = 0;  // [first_step, end_step): positions in Plan::steps while it is live
   int end_step = 0;
-  int64_t offset_bytes = -1;  // in the arena; -1 where there is none
+  int64_t offset_bytes = -1;  // in the arena, or in a set of inputs; -1 where there is neither
   int owner = -1;             // the value that first lives here; -1 for workspace
   int node = -1;              // the node that needs it first; -1 for an input
   int device = 0;             // position in Plan::devices
+  bool doubled = false;       // an input's that is there twice, apart from what a step allocates
 };
 
 // What a plan takes of one device.
@@ -75,6 +78,9 @@ struct Plan {
   int64_t lower_bound_bytes = 0;
   int64_t peak_bytes = 0;
   int peak_step = 0;
+  // Where inputs are doubled: what all of them take once, on the default device. Who runs the plan holds two
+  // such sets throughout.
+  int64_t input_set_bytes = 0;
 };
 
 // Schedules the nodes that `targets` need, in graph order, updates last; shares buffers where a value dies at

@@ -32,6 +32,10 @@ class Player {
     }
   }
 
+  void hold_input_sets(const Plan& plan) {
+    hold(devices_.all().front(), 2 * plan.input_set_bytes, user_of_input_sets());
+  }
+
   void step(const Plan& plan) {
     std::vector<void*> live(plan.buffers.size());
     std::vector<const PlacedDevice*> placed;
@@ -114,6 +118,7 @@ std::vector<PeakPrediction> predict_peaks(const Graph& graph, std::span<const Pl
   for (int id : graph.variables()) player.hold_variable(id);
   for (const Plan* plan : plans) {
     if (has_arena(plan->mode)) player.hold_arenas(*plan);
+    if (plan->input_set_bytes > 0) player.hold_input_sets(*plan);
   }
   std::vector<PeakPrediction> peaks(devices.all().size());
   for (bool rises = true; rises;) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "runtime/core/cpu/cpu_device.h"
 #include "runtime/core/errors.h"
 #include "runtime/start_libraries.h"
 
@@ -37,8 +36,7 @@ void Runtime::use(DeviceMap map) {
   const DeviceName name = default_device(options_);
   const int physical = name.type == DeviceType::kCpu ? kCpu : map.find(name).physical;
   strategy_on(map, name, strategy_);
-  std::unique_ptr<Device> device =
-      physical == kCpu ? std::make_unique<CpuDevice>() : make_gpu(options_, map, physical);
+  std::unique_ptr<Device> device = physical == kCpu ? make_cpu(options_) : make_gpu(options_, map, physical);
   map_ = std::move(map);
   current_ = name;
   logical_.clear();
@@ -148,7 +146,7 @@ Device& Runtime::made(const DeviceName& name) {
   std::unique_ptr<Device>& device = devices_[physical];
   if (device == nullptr) {
     if (is_cpu) {
-      device = std::make_unique<CpuDevice>();
+      device = make_cpu(options_);
     } else {
       device = make_gpu(options_, map_, physical);
     }

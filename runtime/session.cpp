@@ -49,6 +49,7 @@ Session::Session(const Graph& graph, Plan plan, std::shared_ptr<const Kernels> k
 }
 
 Session::~Session() {
+  variables_.allocator().deallocate(input_sets_, 2 * plan_.input_set_bytes);
   release_arenas();
 }
 
@@ -100,13 +101,41 @@ void Session::bind() {
   }
   const auto nodes = static_cast<int64_t>(pure_.nodes.size() + updates_.nodes.size());
   steps_of_many_ = std::clamp<int64_t>(kMostNodes / std::max<int64_t>(1, nodes), 1, kMostSteps);
-  if (!has_arena(plan_.mode)) return;
-  allocate_arenas();
+  if (has_arena(plan_.mode)) {
+    allocate_arenas();
+    for (size_t id = 0; id < plan_.buffers.size(); ++id) {
+      const Buffer& buffer = plan_.buffers[id];
+      if (buffer.doubled) continue;
+      void* const arena = arenas_[static_cast<size_t>(buffer.device)];
+      set_buffer(static_cast<int>(id), static_cast<std::byte*>(arena) + buffer.offset_bytes);
+    }
+  }
+  if (plan_.input_set_bytes == 0) return;
+  try {
+    input_sets_ = static_cast<std::byte*>(
+        variables_.allocator().allocate(2 * plan_.input_set_bytes, {}, user_of_input_sets()));
+  } catch (...) {
+    release_arenas();
+    throw;
+  }
+  use_set(0);
+}
+
+void Session::use_set(int set) {
+  set_ = set;
   for (size_t id = 0; id < plan_.buffers.size(); ++id) {
     const Buffer& buffer = plan_.buffers[id];
-    void* const arena = arenas_[static_cast<size_t>(buffer.device)];
-    set_buffer(static_cast<int>(id), static_cast<std::byte*>(arena) + buffer.offset_bytes);
+    if (buffer.doubled) set_buffer(static_cast<int>(id), input_set(set) + buffer.offset_bytes);
   }
+}
+
+int64_t Session::offset_in_input_set(const Value& value) const {
+  if (value.graph != &graph_) throw InvalidArgument("the value belongs to another graph");
+  const int id = plan_.buffer_of_value[static_cast<size_t>(value.id)];
+  if (id < 0 || !plan_.buffers[static_cast<size_t>(id)].doubled) {
+    throw InvalidArgument(fmt::format("{} is not a doubled input of this plan", value.name()));
+  }
+  return plan_.buffers[static_cast<size_t>(id)].offset_bytes;
 }
 
 void Session::allocate_arenas() {
@@ -239,7 +268,7 @@ void Session::run_dynamic(bool is_last) {
         deallocate(step.id);
         break;
       case StepKind::kCopyIn:
-        copy(step);
+        if (copies_inputs_) copy(step);
         break;
       case StepKind::kCopyOut:
         if (is_last) copy(step);
@@ -277,7 +306,7 @@ std::string_view Session::unrecorded_because() const {
 
 void Session::run_arena(int64_t steps) {
   for (const Step& step : plan_.steps) {
-    if (step.kind == StepKind::kCopyIn) copy(step);
+    if (step.kind == StepKind::kCopyIn && copies_inputs_) copy(step);
   }
   for (int64_t left = steps - 1; left > 0;) {
     if (left >= steps_of_many_ && pure_.is_ready() && updates_.is_ready()) {
@@ -312,8 +341,9 @@ void Session::run_part(Part& part) {
     return;
   }
   if (part.nodes.empty()) return;
-  if (part.recording == nullptr) part.recording = record(part.nodes, 1);
-  part.recording->launch(stream_);
+  std::unique_ptr<Recording>& recording = part.recordings[static_cast<size_t>(set_)];
+  if (recording == nullptr) recording = record(part.nodes, 1);
+  recording->launch(stream_);
 }
 
 // What the kernel reads before it waits must be variables that none of the nodes it waits for changes: the
@@ -343,16 +373,38 @@ std::unique_ptr<Recording> Session::record(const std::vector<int>& nodes, int64_
                [&](int id) { return !std::holds_alternative<Reshape>(graph_.node(id).op); });
   const std::vector<Waits> waits = find_dependencies(graph_, plan_, working);
   std::vector<Task> tasks;
+  const auto updates = [&](int id) { return is_update(graph_.node(id).op); };
+  const bool may_fail_early = variables_.device().kind() == DeviceKind::kCpu;
   for (size_t i = 0; i < working.size(); ++i) {
     const int id = working[i];
     tasks.push_back({[this, id](Stream stream) { run_node(id, stream); }, waits[i].after,
                      waits[i].after_previous, may_start_early(working[i], waits[i], working)});
+  }
+  // On several threads of the CPU a node that fails must do so before a variable changes.
+  for (size_t i = 0; i < working.size() && may_fail_early; ++i) {
+    for (size_t j = 0; j < i && updates(working[i]); ++j) {
+      if (!updates(working[j])) tasks[i].after.push_back(static_cast<int>(j));
+    }
   }
   return with_idle_memory(variables_.allocator(), [&] { return variables_.device().record(tasks, repeats); });
 }
 
 void Session::run(int64_t steps) {
   if (steps < 1) throw InvalidArgument(fmt::format("a run of {} steps", steps));
+  if (input_sets_ != nullptr) use_set(0);
+  copies_inputs_ = true;
+  run_whole(steps);
+}
+
+void Session::run_on_set(int set, const Event& arrival) {
+  if (input_sets_ == nullptr) throw InvalidArgument("session: the plan has no doubled inputs");
+  use_set(set);
+  copies_inputs_ = false;
+  variables_.device().wait(stream_, arrival);
+  run_whole(1);
+}
+
+void Session::run_whole(int64_t steps) {
   if (devices_.size() > 1 && stream_ != Stream{}) {
     throw InvalidArgument("a session on several devices runs on their default streams");
   }
@@ -382,7 +434,7 @@ void Session::clean_up() noexcept {
   }
   if (has_arena(plan_.mode)) return;
   for (size_t id = 0; id < buffers_.size(); ++id) {
-    if (buffers_[id] != nullptr) deallocate(static_cast<int>(id));
+    if (buffers_[id] != nullptr && !plan_.buffers[id].doubled) deallocate(static_cast<int>(id));
   }
 }
 

@@ -1,6 +1,7 @@
 // The session: does what a plan says, on each device with its strategy. The only loop of the runtime.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -57,6 +58,14 @@ class Session {
   // InvalidArgument for fewer than one step.
   void run(int64_t steps = 1);
 
+  // Of a plan with doubled inputs: device memory for the inputs of a step, 0 or 1, and where in it each lies.
+  // run() uses set 0. The second throws InvalidArgument when the plan does not read that input.
+  std::byte* input_set(int set) const { return input_sets_ + set * plan_.input_set_bytes; }
+  int64_t offset_in_input_set(const Value& value) const;
+  // As run() for one step, whose inputs are in that set by the time of `arrival`.
+  void run_on_set(int set, const Event& arrival);
+  Device& device() const { return variables_.device(); }
+
  private:
   struct Staging {
     int value;
@@ -78,7 +87,7 @@ class Session {
     std::vector<int> nodes;
     bool can_be_recorded = true;  // every node
     bool has_run = false;
-    std::unique_ptr<Recording> recording;
+    std::array<std::unique_ptr<Recording>, 2> recordings;  // by set of inputs
 
     bool is_ready() const { return has_run && can_be_recorded; }  // to be recorded
   };
@@ -105,6 +114,8 @@ class Session {
   void run_arena(int64_t steps);
   void begin_updates(bool is_last);
   void run_part(Part& part);
+  void run_whole(int64_t steps);
+  void use_set(int set);
   std::unique_ptr<Recording> record(const std::vector<int>& nodes, int64_t repeats);
   bool may_start_early(int node, const Waits& waits, const std::vector<int>& nodes) const;
   void clean_up() noexcept;
@@ -125,9 +136,12 @@ class Session {
   std::vector<std::vector<void**>> uses_of_buffer_;  // by buffer: the pointers that follow it
   std::vector<const PlacedDevice*> devices_;         // by position in Plan::devices
   std::vector<void*> arenas_;                        // likewise
-  Part pure_, updates_;                              // the nodes before and after the copies out
-  int64_t steps_of_many_;                            // what `many_` runs
-  std::unique_ptr<Recording> many_;                  // whole steps
+  std::byte* input_sets_ = nullptr;
+  int set_ = 0;                      // of the inputs that are used
+  bool copies_inputs_ = true;        // or they are there
+  Part pure_, updates_;              // the nodes before and after the copies out
+  int64_t steps_of_many_;            // what `many_` runs
+  std::unique_ptr<Recording> many_;  // whole steps
 };
 
 }  // namespace headroom

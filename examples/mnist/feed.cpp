@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <optional>
+
+#include "runtime/loader.h"
 
 namespace headroom {
 namespace {
@@ -15,26 +18,35 @@ void copy_image(const Dataset& data, int64_t index, std::span<uint8_t> images, i
 
 class HostFeed final : public Feed {
  public:
-  explicit HostFeed(const FeedContext& context) : c_(context) {}
+  explicit HostFeed(const FeedContext& context) : c_(context) {
+    if (c_.loader_depth == 0) return;
+    loader_.emplace(
+        c_.train_session,
+        [this](int64_t step, const Loader::Batch& batch) {
+          fill(step, batch.input<uint8_t>(c_.net.images), batch.input<int32_t>(c_.net.labels),
+               batch.input<float>(c_.net.learning_rate));
+        },
+        c_.loader_depth);
+  }
 
   void begin_epoch(std::span<const int64_t> order, std::span<const float> rates) override {
+    if (loader_) loader_->stop();  // its thread reads what follows
     order_.assign(order.begin(), order.end());
     rates_.assign(rates.begin(), rates.end());
+    if (loader_) loader_->begin(0, static_cast<int64_t>(rates_.size()));
   }
 
   std::vector<StepResult> train(int64_t first, int64_t steps) override {
     Session& session = c_.train_session;
-    const std::span<uint8_t> images = session.input<uint8_t>(c_.net.images);
-    const std::span<int32_t> labels = session.input<int32_t>(c_.net.labels);
     std::vector<StepResult> results;
     for (int64_t step = first; step < first + steps; ++step) {
-      for (int64_t row = 0; row < c_.batch; ++row) {
-        const int64_t index = order_[static_cast<size_t>(step * c_.batch + row)];
-        copy_image(c_.training, index, images, row);
-        labels[static_cast<size_t>(row)] = c_.training.labels[static_cast<size_t>(index)];
+      if (loader_) {
+        loader_->run_next();
+      } else {
+        fill(step, session.input<uint8_t>(c_.net.images), session.input<int32_t>(c_.net.labels),
+             session.input<float>(c_.net.learning_rate));
+        session.run();
       }
-      session.input<float>(c_.net.learning_rate)[0] = rates_[static_cast<size_t>(step)];
-      session.run();
       results.push_back({session.output<float>(c_.net.loss)[0], session.output<float>(c_.net.accuracy)[0]});
     }
     return results;
@@ -57,9 +69,19 @@ class HostFeed final : public Feed {
   }
 
  private:
+  void fill(int64_t step, std::span<uint8_t> images, std::span<int32_t> labels, std::span<float> rate) const {
+    for (int64_t row = 0; row < c_.batch; ++row) {
+      const int64_t index = order_[static_cast<size_t>(step * c_.batch + row)];
+      copy_image(c_.training, index, images, row);
+      labels[static_cast<size_t>(row)] = c_.training.labels[static_cast<size_t>(index)];
+    }
+    rate[0] = rates_[static_cast<size_t>(step)];
+  }
+
   const FeedContext c_;
   std::vector<int64_t> order_;
   std::vector<float> rates_;
+  std::optional<Loader> loader_;  // ends first: its thread reads the others
 };
 
 class ResidentFeed final : public Feed {

@@ -35,6 +35,7 @@ struct FeedContext {
   const TrainingGraph& net;
   const Dataset &training, &test;
   int64_t batch;
+  int64_t loader_depth;  // of training steps with the data on the host
   Variables& variables;
   Session &train_session, &test_session;
 };

@@ -12,6 +12,10 @@ void add_step_options(OptionSet& set, StepOptions& options) {
                  &options.kernels, {"fused", "library"});
   set.add_choice("data-on", "Keep MNIST's images on the device, or copy each step's from the host",
                  &options.data_on, {"device", "host"});
+  set.add_integer(
+      "loader-depth",
+      "Batches that a thread prefetches with --data-on host, 2 or more; 0: each step copies its own",
+      &options.loader_depth, 0, 1024);
   set.add_integer("steps", "Steps of each epoch; 0: all of the data", &options.steps, 0);
 }
 

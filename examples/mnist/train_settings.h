@@ -35,9 +35,10 @@ struct TrainSettings {
   Math math = Math::kTf32;    // of products on a GPU
   bool deterministic = true;  // the same weights on every run, on a GPU, too
   DataOn data_on = DataOn::kDevice;
-  float loss_scale = 1;                    // what the loss is multiplied by for the gradients' sake
-  int64_t steps = 0;                       // of each epoch; 0: as many as the data gives
-  int64_t evaluate_every = 0;              // steps between evaluations; 0: after each epoch alone
+  int64_t loader_depth = 0;    // batches that a thread prefetches where the data is on the host; 0: none
+  float loss_scale = 1;        // what the loss is multiplied by for the gradients' sake
+  int64_t steps = 0;           // of each epoch; 0: as many as the data gives
+  int64_t evaluate_every = 0;  // steps between evaluations; 0: after each epoch alone
   std::optional<double> target_accuracy;   // training ends at the first evaluation that reaches it
   std::vector<ScopeOnDevice> placed = {};  // layers that are on another device than the rest
   std::string load_weights;                // safetensors; empty: none

@@ -23,6 +23,8 @@ void check(const TrainSettings& settings, const Dataset& training, const Dataset
   }
   if (settings.epochs < 1)
     throw InvalidArgument(fmt::format("epochs {}: must be at least 1", settings.epochs));
+  if (settings.loader_depth < 0 || settings.loader_depth == 1)
+    throw InvalidArgument(fmt::format("loader depth {}: must be 0 or at least 2", settings.loader_depth));
   if (!(settings.learning_rate > 0) || !std::isfinite(settings.learning_rate)) {
     throw InvalidArgument(fmt::format("learning rate {}: must be above 0", settings.learning_rate));
   }

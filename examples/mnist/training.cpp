@@ -91,8 +91,11 @@ class Training {
     if (group_ != nullptr) share_weights(variables);
     Session train_session(net_.graph, train_plan, kernels, variables);
     Session test_session(net_.graph, test_plan, kernels, variables);
-    feed_ = make_feed(settings_.data_on, {net_, training_, test_, settings_.batch_of_replica(), variables,
-                                          train_session, test_session});
+    // Ends before the sessions also when a step throws: it may have a thread that feeds them.
+    const std::unique_ptr<Feed> feed =
+        make_feed(settings_.data_on, {net_, training_, test_, settings_.batch_of_replica(),
+                                      settings_.loader_depth, variables, train_session, test_session});
+    feed_ = feed.get();
     variables_ = &variables;
     start_ = Clock::now();
     run_epochs();
@@ -108,7 +111,6 @@ class Training {
     result_.optimizer_bytes = optimizer_bytes();
     if (!settings_.save_weights.empty()) save();
     if (group_ != nullptr) group_->barrier();  // the weights are saved when all are done
-    feed_.reset();
   }
 
  private:
@@ -306,7 +308,7 @@ class Training {
   TrainResult& result_;
   std::unique_ptr<DeviceCollective> collective_;  // of several replicas
   const Variables* variables_ = nullptr;
-  std::unique_ptr<Feed> feed_;
+  Feed* feed_ = nullptr;
   Clock::time_point start_;
   int64_t piece_ = 1;  // steps at once
   std::vector<double> step_seconds_;

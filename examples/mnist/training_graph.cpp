@@ -23,7 +23,7 @@ Value images_of_step(const ResidentSet& set, int64_t batch) {
 }  // namespace
 
 TrainingGraph::TrainingGraph(const TrainSettings& settings, const TrainingSizes& sizes, int rank)
-    : resident_(settings.data_on == DataOn::kDevice) {
+    : resident_(settings.data_on == DataOn::kDevice), prefetched_(settings.loader_depth > 0) {
   put_scopes_on_devices(graph, settings.placed);
   const int64_t batch = settings.batch_of_replica();
   const TensorSpec counter{DType::kI32, {}};
@@ -83,7 +83,7 @@ TrainingGraph::TrainingGraph(const TrainSettings& settings, const TrainingSizes&
 }
 
 Targets TrainingGraph::training_targets() const {
-  if (!resident_) return {{loss, accuracy}, true};
+  if (!resident_) return {.fetches = {loss, accuracy}, .updates = true, .doubled_inputs = prefetched_};
   // One optimizer's node for each device that parameters live on.
   std::vector<Value> updated = parameters;
   updated.insert(updated.end(), {step, training.step, losses});

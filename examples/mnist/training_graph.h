@@ -50,7 +50,7 @@ class TrainingGraph {
   Targets test_targets() const;
 
  private:
-  bool resident_;
+  bool resident_, prefetched_;
 };
 
 }  // namespace headroom

@@ -11,12 +11,15 @@
 #include "kernels/cpu/conv_shape.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/function_kernel.h"
+#include "kernels/cpu/worker_scratch.h"
 
 namespace headroom::cpu {
 namespace {
 
 constexpr int kPositions = kVectorRegisters == 32 ? 8 : 4;
 constexpr int kChannelVectors = 2;
+// Of a piece of the work: less is done sooner than another thread begins.
+constexpr int64_t kImages = 4;
 
 // What follows the sum over the taps.
 struct Epilogue {
@@ -27,11 +30,13 @@ struct Epilogue {
 class Forward {
  public:
   Forward(const Conv2d& op, const std::optional<Pool2d>& pool, Epilogue epilogue, Specs inputs,
-          const Shape& y)
+          const Shape& y, ThreadPool* threads)
       : shape_(op, inputs[0].shape, inputs[1].shape),
         windows_(shape_, pool, y),
         epilogue_(epilogue),
-        taps_(shape_.tap_offsets()) {}
+        taps_(shape_.tap_offsets()),
+        threads_(threads),
+        padded_(threads, shape_.padded() ? shape_.padded_elements() * int64_t{sizeof(float)} : 0) {}
 
   int64_t workspace_bytes() const {
     return (weight_elements() + (shape_.padded() ? shape_.padded_elements() : 0)) * int64_t{sizeof(float)};
@@ -73,13 +78,22 @@ class Forward {
     for (int v = 0; v < V && epilogue_.bias; ++v) {
       start[static_cast<size_t>(v)] = load_some(call.in(2) + first + v * kLanes, lanes_of(channels, v));
     }
+    for_each_piece(threads_, shape_.n, kImages, [&](int64_t begin, int64_t end, int worker) {
+      run_images<V>(call, group, first, channels, weights, start, begin, end,
+                    padded_.of(worker, weights + weight_elements()));
+    });
+  }
+
+  // Images [begin, end); each output has the same bits whatever it shares a tile with.
+  template <int V>
+  void run_images(const Call& call, int64_t group, int64_t first, int64_t channels, const float* weights,
+                  const std::array<Vec, V>& start, int64_t begin, int64_t end, float* buffer) const {
     const int64_t per_tile = std::max<int64_t>(1, kPositions / windows_.area);
     std::array<const float*, kPositions> x;
-    float* buffer = weights + weight_elements();
-    const int64_t total = shape_.n * windows_.count;
-    int64_t image = 0, window = 0;  // of the next window
-    const float* pixels = shape_.n > 0 ? shape_.padded_image(call.in(0), 0, buffer) : nullptr;
-    for (int64_t done = 0; done < total;) {
+    const int64_t total = end * windows_.count;
+    int64_t image = begin, window = 0;  // of the next window
+    const float* pixels = shape_.padded_image(call.in(0), image, buffer);
+    for (int64_t done = begin * windows_.count; done < total;) {
       // Windows of several images share a tile, unless padding leaves one image at a time.
       int64_t count = 0;
       for (; count < per_tile && done + count < total; ++count) {
@@ -154,6 +168,8 @@ class Forward {
   Windows windows_;
   Epilogue epilogue_;
   std::vector<int32_t> taps_;
+  ThreadPool* threads_;
+  WorkerScratch padded_;  // an image with its padding
 };
 
 std::unique_ptr<Kernel> make(const Forward& forward) {
@@ -162,10 +178,10 @@ std::unique_ptr<Kernel> make(const Forward& forward) {
 
 // A block whose windows do not fit a tile or reach outside the image: convolution, then pooling, through
 // workspace.
-std::unique_ptr<Kernel> make_composed(const ConvBlock& op, Specs inputs, Specs outputs) {
+std::unique_ptr<Kernel> make_composed(const ConvBlock& op, Specs inputs, Specs outputs, ThreadPool* threads) {
   const ConvShape shape(op.conv, inputs[0].shape, inputs[1].shape);
   const TensorSpec between{DType::kF32, {shape.n, shape.oh, shape.ow, shape.k}};
-  const Forward conv(op.conv, std::nullopt, {true, true}, inputs, between.shape);
+  const Forward conv(op.conv, std::nullopt, {true, true}, inputs, between.shape, threads);
   std::shared_ptr<Kernel> pool = make_kernel(MaxPool{*op.pool}, std::span(&between, 1), outputs);
   const int64_t between_bytes = round_up_to(between.bytes(), 256);
   return function_kernel(
@@ -183,15 +199,16 @@ std::unique_ptr<Kernel> make_composed(const ConvBlock& op, Specs inputs, Specs o
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_conv2d(const Conv2d& op, Specs inputs, Specs outputs) {
-  return make(Forward(op, std::nullopt, {}, inputs, outputs[0].shape));
+std::unique_ptr<Kernel> make_conv2d(const Conv2d& op, Specs inputs, Specs outputs, ThreadPool* threads) {
+  return make(Forward(op, std::nullopt, {}, inputs, outputs[0].shape, threads));
 }
 
-std::unique_ptr<Kernel> make_conv_block(const ConvBlock& op, Specs inputs, Specs outputs) {
+std::unique_ptr<Kernel> make_conv_block(const ConvBlock& op, Specs inputs, Specs outputs,
+                                        ThreadPool* threads) {
   const bool fits =
       !op.pool || (op.pool->padding == Pair{0, 0} && op.pool->window[0] * op.pool->window[1] <= kPositions);
-  if (!fits) return make_composed(op, inputs, outputs);
-  return make(Forward(op.conv, op.pool, {true, true}, inputs, outputs[0].shape));
+  if (!fits) return make_composed(op, inputs, outputs, threads);
+  return make(Forward(op.conv, op.pool, {true, true}, inputs, outputs[0].shape, threads));
 }
 
 }  // namespace headroom::cpu

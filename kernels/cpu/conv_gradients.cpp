@@ -118,11 +118,12 @@ std::unique_ptr<Kernel> make_conv2d_filter_grad(const Conv2dFilterGrad& op, Spec
       grad.workspace_bytes());
 }
 
-std::unique_ptr<Kernel> make_conv_block_input_grad(const ConvBlockInputGrad& op, Specs inputs, Specs) {
+std::unique_ptr<Kernel> make_conv_block_input_grad(const ConvBlockInputGrad& op, Specs inputs, Specs,
+                                                   ThreadPool* threads) {
   const ConvShape shape(op.block.conv, op.input_shape, inputs[2].shape);
   const Shape& y = inputs[0].shape;
   if (windows_inside(op.block) && SparseInputGrad::fits(shape)) {
-    const SparseInputGrad grad(shape, Windows(shape, op.block.pool, y));
+    const SparseInputGrad grad(shape, Windows(shape, op.block.pool, y), threads);
     return function_kernel(
         [=](const Call& call) {
           grad(call.in(0), call.in<uint8_t>(1), call.in(2), call.out(), call.scratch<float>());
@@ -140,13 +141,15 @@ std::unique_ptr<Kernel> make_conv_block_input_grad(const ConvBlockInputGrad& op,
       spread.bytes() + grad.workspace_bytes());
 }
 
-std::unique_ptr<Kernel> make_conv_block_filter_grad(const ConvBlockFilterGrad& op, Specs inputs, Specs) {
+std::unique_ptr<Kernel> make_conv_block_filter_grad(const ConvBlockFilterGrad& op, Specs inputs, Specs,
+                                                    ThreadPool* threads) {
   const ConvShape shape(op.block.conv, inputs[0].shape, op.filter_shape);
   const Shape& y = inputs[1].shape;
   if (windows_inside(op.block)) {
     const Windows windows(shape, op.block.pool, y);
-    if (SparseFilterGrad::fits(shape)) return filter_kernel(SparseFilterGrad(shape, windows), shape.k);
-    return filter_kernel(MaskedFilterGrad(shape, windows), shape.k);
+    if (SparseFilterGrad::fits(shape))
+      return filter_kernel(SparseFilterGrad(shape, windows, threads), shape.k);
+    return filter_kernel(MaskedFilterGrad(shape, windows, threads), shape.k);
   }
   const Spread spread(op.block, shape, y);
   const UnpooledFilterGrad grad(shape);

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/conv_shape.h"
 #include "kernels/cpu/function_kernel.h"
+#include "kernels/cpu/worker_scratch.h"
 
 namespace headroom::cpu {
 
@@ -55,36 +56,47 @@ class UnpooledFilterGrad {
 class SparseFilterGrad {
  public:
   static bool fits(const ConvShape& shape);
-  SparseFilterGrad(const ConvShape& shape, const Windows& windows);
+  SparseFilterGrad(const ConvShape& shape, const Windows& windows, ThreadPool* threads);
   int64_t workspace_bytes() const;
   void operator()(const float* x, const float* dy, const uint8_t* index, float* dfilter,
                   float* workspace) const;
 
  private:
+  void sum_channels(const float* x, const float* dy, const uint8_t* index, int64_t begin, int64_t end,
+                    float* workspace, float* padded) const;
+
   ConvShape shape_;
   Windows windows_;
+  ThreadPool* threads_;
+  WorkerScratch padded_;  // an image with its padding
 };
 
 class SparseInputGrad {
  public:
   static bool fits(const ConvShape& shape);
-  SparseInputGrad(const ConvShape& shape, const Windows& windows);
+  SparseInputGrad(const ConvShape& shape, const Windows& windows, ThreadPool* threads);
   int64_t workspace_bytes() const;
   void operator()(const float* dy, const uint8_t* index, const float* filter, float* dx,
                   float* workspace) const;
 
  private:
   int64_t images_per_block() const;
+  int64_t weight_elements() const;
+  int64_t block_bytes() const;
+  void run_block(const float* dy, const uint8_t* index, const float* transposed, int64_t first,
+                 int64_t images, float* dx, float* scratch) const;
 
   ConvShape shape_;
   Windows windows_;
+  ThreadPool* threads_;
+  WorkerScratch blocks_;
 };
 
 // dfilter of a pooled block with few taps: vectors of channels, each position of a window masked by the
 // index.
 class MaskedFilterGrad {
  public:
-  MaskedFilterGrad(const ConvShape& shape, const Windows& windows);
+  MaskedFilterGrad(const ConvShape& shape, const Windows& windows, ThreadPool* threads);
   int64_t workspace_bytes() const;
   void operator()(const float* x, const float* dy, const uint8_t* index, float* dfilter,
                   float* workspace) const;
@@ -92,7 +104,13 @@ class MaskedFilterGrad {
  private:
   ConvShape shape_;
   Windows windows_;
+  int64_t columns_per_group() const;
+  void sum_columns(const float* x, const float* dy, const uint8_t* index, int64_t begin, int64_t end,
+                   float* dfilter, float* padded) const;
+
   std::vector<int32_t> taps_;
+  ThreadPool* threads_;
+  WorkerScratch padded_;  // an image with its padding
 };
 
 }  // namespace headroom::cpu

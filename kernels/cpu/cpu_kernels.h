@@ -10,22 +10,26 @@ namespace headroom::cpu {
 
 using Specs = std::span<const TensorSpec>;
 
+// Those that take `threads` share their work among them.
 // conv_forward.cpp
-std::unique_ptr<Kernel> make_conv2d(const Conv2d& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_conv_block(const ConvBlock& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_conv2d(const Conv2d& op, Specs inputs, Specs outputs, ThreadPool* threads);
+std::unique_ptr<Kernel> make_conv_block(const ConvBlock& op, Specs inputs, Specs outputs,
+                                        ThreadPool* threads);
 // conv_gradients.cpp
 std::unique_ptr<Kernel> make_conv2d_input_grad(const Conv2dInputGrad& op, Specs inputs, Specs outputs);
 std::unique_ptr<Kernel> make_conv2d_filter_grad(const Conv2dFilterGrad& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_conv_block_input_grad(const ConvBlockInputGrad& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_conv_block_input_grad(const ConvBlockInputGrad& op, Specs inputs, Specs outputs,
+                                                   ThreadPool* threads);
 std::unique_ptr<Kernel> make_conv_block_filter_grad(const ConvBlockFilterGrad& op, Specs inputs,
-                                                    Specs outputs);
+                                                    Specs outputs, ThreadPool* threads);
 
 // Each prepares the kernel of one op for fixed shapes that have passed infer_outputs.
 // matmul.cpp
-std::unique_ptr<Kernel> make_kernel(const MatMul& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_kernel(const MatMul& op, Specs inputs, Specs outputs, ThreadPool* threads);
 // dense.cpp
-std::unique_ptr<Kernel> make_kernel(const Dense& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const DenseFilterGrad& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_kernel(const Dense& op, Specs inputs, Specs outputs, ThreadPool* threads);
+std::unique_ptr<Kernel> make_kernel(const DenseFilterGrad& op, Specs inputs, Specs outputs,
+                                    ThreadPool* threads);
 // pool.cpp
 std::unique_ptr<Kernel> make_kernel(const MaxPool& op, Specs inputs, Specs outputs);
 std::unique_ptr<Kernel> make_kernel(const MaxPoolGrad& op, Specs inputs, Specs outputs);

@@ -7,8 +7,8 @@
 
 namespace headroom::cpu {
 
-std::unique_ptr<Kernel> make_kernel(const Dense& op, Specs inputs, Specs outputs) {
-  const std::shared_ptr<Kernel> product = make_kernel(MatMul{}, inputs.first(2), outputs);
+std::unique_ptr<Kernel> make_kernel(const Dense& op, Specs inputs, Specs outputs, ThreadPool* threads) {
+  const std::shared_ptr<Kernel> product = make_kernel(MatMul{}, inputs.first(2), outputs, threads);
   const int64_t rows = outputs[0].shape[0], columns = outputs[0].shape[1];
   return function_kernel(
       [=](const Call& call) {
@@ -28,8 +28,9 @@ std::unique_ptr<Kernel> make_kernel(const Dense& op, Specs inputs, Specs outputs
       product->workspace_bytes());
 }
 
-std::unique_ptr<Kernel> make_kernel(const DenseFilterGrad&, Specs inputs, Specs outputs) {
-  const std::shared_ptr<Kernel> product = make_kernel(MatMul{true, false}, inputs, outputs.first(1));
+std::unique_ptr<Kernel> make_kernel(const DenseFilterGrad&, Specs inputs, Specs outputs,
+                                    ThreadPool* threads) {
+  const std::shared_ptr<Kernel> product = make_kernel(MatMul{true, false}, inputs, outputs.first(1), threads);
   const std::shared_ptr<Kernel> sum =
       make_kernel(Reduce{ReduceKind::kSum, {0}}, inputs.last(1), outputs.last(1));
   return function_kernel(

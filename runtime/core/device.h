@@ -13,6 +13,7 @@
 #include "runtime/core/stream.h"
 #include "runtime/core/stream_ordered_pool.h"
 #include "runtime/core/stream_work.h"
+#include "runtime/core/thread_pool.h"
 
 namespace headroom {
 
@@ -119,6 +120,8 @@ class Device {
   // Throws InvalidArgument for a task that waits for itself or a later one, DeviceError when the driver
   // refuses.
   virtual std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) = 0;
+  // The threads of the host that kernels which run there share a loop among; null: the caller's alone.
+  virtual ThreadPool* kernel_threads() { return nullptr; }
   // Time spent in driver calls so far, on the device's own clock: simulated time on a simulated GPU.
   virtual double driver_time_us() const = 0;
 };

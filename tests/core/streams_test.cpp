@@ -2,8 +2,11 @@
 // time.
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "runtime/core/cpu/cpu_device.h"
 #include "runtime/core/cuda/devices.h"
+#include "runtime/core/host_buffer.h"
 #include "runtime/core/sim/simulated_gpu.h"
 #include "tests/require_cuda.h"
 
@@ -34,6 +37,27 @@ TEST(Streams, AreDoneWhenNothingWasQueued) {
 
 TEST_F(CudaTest, StreamsAreDoneWhenNothingWasQueued) {
   expect_that_idle_streams_are_done(*make_cuda_device({}));
+}
+
+TEST_F(CudaTest, QueuedCopiesKeepTheOrderThatEventsGive) {
+  constexpr int64_t kCopyBytes = int64_t{64} << 20;
+  const std::unique_ptr<Device> gpu = make_cuda_device({});
+  gpu->initialise();
+  DeviceMemory& memory = gpu->memory();
+  const Stream up = gpu->new_stream(), down = gpu->new_stream();
+  void* const data = memory.try_allocate(kCopyBytes);
+  const HostBuffer from(memory, kCopyBytes), to(memory, kCopyBytes);
+  for (int round = 1; round < 20; ++round) {
+    std::memset(from.data(), round, from.size());
+    gpu->copy_to_device(data, from.data(), kCopyBytes, up);
+    gpu->wait(down, *gpu->record_event(up));
+    gpu->copy_to_host(to.data(), data, kCopyBytes, down);
+    gpu->synchronize(down);
+    EXPECT_EQ(std::memcmp(to.data(), from.data(), from.size()), 0) << round;
+  }
+  memory.release(data, kCopyBytes);
+  gpu->delete_stream(up);
+  gpu->delete_stream(down);
 }
 
 TEST(SimulatedStreams, AnEventIsDoneWhenTheWorkBeforeItIs) {

@@ -110,6 +110,32 @@ TEST(Plan, RefusesToFetchWhatFusingTookAway) {
                InvalidArgument);
 }
 
+TEST(Plan, DoubledInputsAreApartFromWhatAStepAllocates) {
+  SmallNet net;
+  const std::vector<int64_t> workspace = workspaces(net.graph, 1000);
+  for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel}) {
+    Targets targets = net.training();
+    const Plan single = make_plan(net.graph, targets, mode, workspace);
+    targets.doubled_inputs = true;
+    const Plan plan = make_plan(net.graph, targets, mode, workspace);
+    EXPECT_EQ(find_fault(net.graph, plan, workspace), std::nullopt) << to_string(mode);
+    EXPECT_EQ(single.input_set_bytes, 0);
+    EXPECT_EQ(plan.input_set_bytes, 3328 + 256 + 256);  // 4 x 10 x 10 x 2 floats, 4 labels, a rate
+    EXPECT_LE(plan.peak_bytes, single.peak_bytes);
+    const auto damaged = [&](auto change) {
+      Plan broken = plan;
+      for (Buffer& buffer : broken.buffers) {
+        if (buffer.doubled) change(broken, buffer);
+      }
+      return find_fault(net.graph, broken, workspace).has_value();
+    };
+    EXPECT_TRUE(damaged([](Plan&, Buffer& input) { input.offset_bytes = 0; }));
+    EXPECT_TRUE(damaged([](Plan&, Buffer& input) { input.offset_bytes += 256; }));
+    EXPECT_TRUE(damaged([](Plan& p, Buffer&) { ++p.input_set_bytes; }));
+    EXPECT_TRUE(damaged([](Plan&, Buffer& input) { input.doubled = false; }));
+  }
+}
+
 TEST(FindFault, SeesEachKindOfDamage) {
   SmallNet net;
   const std::vector<int64_t> workspace = workspaces(net.graph, 300);

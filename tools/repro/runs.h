@@ -37,12 +37,16 @@ Measured run_c7(const Place& place);
 Measured run_c8(const Place& place);
 Measured run_c9(const Place& place);
 
+// Threads (stream_runs.cpp).
+Measured run_b6(const Place& place);
+
 // D: PyTorch's model of memory and devices (model_runs.cpp) and of streams (stream_runs.cpp).
 Measured run_d2(const Place& place);
 Measured run_d1(const Place& place);
 Measured run_d3(const Place& place);
 Measured run_d4(const Place& place);
 Measured run_d5(const Place& place);
+Measured run_d6(const Place& place);
 Measured run_d7(const Place& place);
 
 }  // namespace headroom

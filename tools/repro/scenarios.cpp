@@ -111,6 +111,11 @@ constexpr Expected kB4[] = {
     {"beyond_the_fraction", "out_of_memory"},
 };
 
+constexpr Expected kB6[] = {{"intra_op_threads", 2},
+                            {"inter_op_threads", 3},
+                            {"chosen_for_0", "one or more"},
+                            {"of_the_variable", 5},
+                            {"weights", "the same bits"}};
 constexpr Expected kB7[] = {
     {"is_available", "yes"},
     {"is_initialized", "no"},
@@ -190,6 +195,9 @@ constexpr Expected kD4[] = {{"read_at_us", 10},
                             {"check_streams_finds", "a missing wait"}};
 constexpr Expected kD4Cured[] = {
     {"read_at_us", 1010}, {"written_by_then", "yes"}, {"value_read", 1}, {"check_streams_finds", "nothing"}};
+// 8 x (1000 + 1000), and 1000 + 8 x 1000.
+constexpr Expected kD6[] = {{"eight_steps_end_at_us", 16000}, {"weights_with_a_loader", "the same bits"}};
+constexpr Expected kD6Cured[] = {{"eight_steps_end_at_us", 9000}, {"weights_with_a_loader", "the same bits"}};
 // What is left of 916 MiB beside 960,000,000 bytes is too short to be cut off, and counts as allocated: 4.47
 // GiB in the message of C5 is 5 x 916.
 constexpr Expected kD5[] = {
@@ -261,6 +269,15 @@ constexpr Scenario kScenarios[] = {
      "",
      {},
      kSim},
+    {"B6",
+     "Threads for one kernel, and beside each other",
+     "intra_op_parallelism_threads = 2 and inter_op_parallelism_threads = 3; 0 chooses, and TensorFlow's "
+     "variables of the environment choose for it.",
+     kB6,
+     run_b6,
+     "",
+     {},
+     kSim},
     {"B7", "PyTorch's questions about devices",
      "device_count, current_device, set_device, names and capabilities of four GPUs; set_device hides none. "
      "With only the second visible, device 1 is an invalid ordinal.",
@@ -314,6 +331,14 @@ constexpr Scenario kScenarios[] = {
     {"D5", "Allocated, reserved, empty_cache",
      "memory_allocated, memory_reserved and their peaks around one tensor, del and empty_cache.", kD5,
      run_d5},
+    {"D6", "Copies that the work waits for",
+     "Eight batches are copied from pageable memory for 1000 us each, and worked off for 1000 each: one "
+     "after "
+     "the other.",
+     kD6, run_d6,
+     "pinned memory, non_blocking copies on a stream of their own, and a loader that hands out pinned "
+     "batches",
+     kD6Cured, kSim},
     {"D7", "One program for CPU and GPU", "The same training on both, chosen by a flag.", kD7, run_d7},
 };
 

@@ -1,11 +1,15 @@
-// D: what PyTorch's documents say of streams, on the clock of a simulated GPU.
+// B6 and D: threads, and what PyTorch's documents say of streams, on the clock of a simulated GPU.
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
-#include <cstring>
+#include <vector>
 
+#include "examples/mnist/digits.h"
+#include "examples/mnist/trainer.h"
 #include "runtime/core/errors.h"
+#include "runtime/core/host_buffer.h"
 #include "runtime/core/sim/simulated_gpu.h"
 #include "runtime/runtime.h"
 #include "tools/repro/environment.h"
@@ -49,7 +53,48 @@ class Scalar {
   void* const data_;
 };
 
+// Four steps of the conv net, fed from the host.
+TrainResult train_a_little(const RuntimeOptions& options, int64_t loader_depth) {
+  TrainSettings settings;
+  settings.epochs = 1;
+  settings.data_on = DataOn::kHost;
+  settings.loader_depth = loader_depth;
+  settings.plan = options.plan_mode();
+  const Dataset training = draw_digits(4 * settings.batch, 1);
+  const Dataset test = draw_digits(settings.batch, 1, training.count);
+  Runtime runtime(options);
+  return train(settings, training, test, runtime);
+}
+
+// Which of both it was that trained.
+std::string compare_weights(const TrainResult& one, const TrainResult& other) {
+  if (one.outcome != "ok" || other.outcome != "ok") return one.error + other.error;
+  return one.weights_checksum == other.weights_checksum ? "the same bits" : "other bits";
+}
+
 }  // namespace
+
+Measured run_b6(const Place&) {
+  const Environment inter("TF_NUM_INTEROP_THREADS", nullptr);
+  Measured measured;
+  const auto options = [](int64_t intra_op, int64_t inter_op) {
+    return RuntimeOptions{
+        .device = "cpu", .plan = "parallel", .intra_op_threads = intra_op, .inter_op_threads = inter_op};
+  };
+  {
+    const Environment intra("TF_NUM_INTRAOP_THREADS", nullptr);
+    measured.add("intra_op_threads", Runtime(options(2, 3)).device().kernel_threads()->threads());
+    measured.add("inter_op_threads", cpu_threads(options(2, 3)).inter_op);
+    const int chosen = Runtime(options(0, 0)).device().kernel_threads()->threads();
+    measured.add("chosen_for_0", chosen >= 1 ? "one or more" : "none");
+    measured.lines.push_back(fmt::format("0 chooses {} on this machine", chosen));
+  }
+  const Environment intra("TF_NUM_INTRAOP_THREADS", "5");
+  measured.add("of_the_variable", Runtime(options(0, 0)).device().kernel_threads()->threads());
+  measured.add("weights",
+               compare_weights(train_a_little(options(1, 1), 0), train_a_little(options(2, 2), 0)));
+  return measured;
+}
 
 Measured run_d2(const Place& place) {
   const Environment blocking("CUDA_LAUNCH_BLOCKING", place.cured ? "1" : nullptr);
@@ -118,6 +163,37 @@ Measured run_d4(const Place& place) {
     measured.add("written_by_then", written->done() ? "yes" : "no");
     measured.add("value_read", std::llround(read));
   }
+  return measured;
+}
+
+// Eight batches, each of which takes as long to copy as to work off.
+Measured run_d6(const Place& place) {
+  constexpr int64_t kBatchBytes = 1'000'000;
+  DeviceProfile profile = find_profile(kStreamCard);
+  profile.copy_bytes_per_us = 1000;
+  SimulatedGpu gpu(profile);
+  gpu.streams().check_waits();
+  std::vector<std::byte> pageable(kBatchBytes);
+  const HostBuffer pinned(gpu.memory(), kBatchBytes);
+  const std::byte* const host = place.cured ? pinned.data() : pageable.data();
+  const Stream work = {}, copies = place.cured ? gpu.new_stream() : work;
+  std::array<void*, 2> batches = {gpu.memory().try_allocate(kBatchBytes),
+                                  gpu.memory().try_allocate(kBatchBytes)};
+  std::array<std::unique_ptr<Event>, 2> used;
+  for (size_t i = 0; i < 8; ++i) {
+    void* const batch = batches[i % 2];
+    if (used[i % 2] != nullptr) gpu.wait(copies, *used[i % 2]);
+    gpu.copy_to_device(batch, host, kBatchBytes, copies);
+    gpu.wait(work, copies);
+    gpu.queue(work, {[](Stream) {}, "step", {}, {{batch, kBatchBytes, false, "batch"}}, 1000.0});
+    used[i % 2] = gpu.record_event(work);
+  }
+  gpu.synchronize(work);
+  Measured measured;
+  measured.add("eight_steps_end_at_us", now_us(gpu));
+  for (void* batch : batches) gpu.memory().release(batch, kBatchBytes);
+  const RuntimeOptions card = place.card(kStreamCard);
+  measured.add("weights_with_a_loader", compare_weights(train_a_little(card, 0), train_a_little(card, 4)));
   return measured;
 }
 

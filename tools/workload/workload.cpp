@@ -69,6 +69,7 @@ TrainSettings train_settings(const WorkloadOptions& options) {
   settings.optimizer = options.step.optimizer;
   settings.fused = options.step.fused();
   settings.data_on = options.step.data_on == "device" ? DataOn::kDevice : DataOn::kHost;
+  settings.loader_depth = options.step.loader_depth;
   settings.steps = options.step.steps;
   settings.plan = options.runtime.plan_mode();
   settings.seed = static_cast<uint64_t>(options.runtime.seed);

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "runtime/core/errors.h"
+#include "runtime/core/threaded_recording.h"
 
 namespace headroom {
 namespace {
@@ -30,7 +31,17 @@ std::string processor_name() {
 
 }  // namespace
 
-CpuDevice::CpuDevice(std::optional<int64_t> capacity_bytes)
-    : description_(processor_name()), memory_(capacity_of(capacity_bytes)) {}
+CpuDevice::CpuDevice(std::optional<int64_t> capacity_bytes, CpuThreads threads)
+    : description_(processor_name()),
+      memory_(capacity_of(capacity_bytes)),
+      inter_op_threads_(threads.inter_op),
+      kernel_threads_(threads.intra_op) {
+  if (threads.inter_op < 1) throw InvalidArgument("the CPU runs its work on at least one thread");
+}
+
+std::unique_ptr<Recording> CpuDevice::record(std::span<const Task> tasks, int64_t repeats) {
+  if (inter_op_threads_ == 1) return record_in_order(tasks, repeats);
+  return record_on_threads(tasks, repeats, inter_op_threads_);
+}
 
 }  // namespace headroom

@@ -11,11 +11,17 @@
 
 namespace headroom {
 
+// What one kernel uses, and how many kernels run side by side where a recording leaves them unordered.
+struct CpuThreads {
+  int intra_op = 1;
+  int inter_op = 1;
+};
+
 class CpuDevice final : public Device {
  public:
   // The capacity is the machine's physical memory unless given. Throws InvalidArgument for one below one
-  // byte.
-  explicit CpuDevice(std::optional<int64_t> capacity_bytes = std::nullopt);
+  // byte, and for fewer than one thread.
+  explicit CpuDevice(std::optional<int64_t> capacity_bytes = std::nullopt, CpuThreads threads = {});
 
   DeviceKind kind() const override { return DeviceKind::kCpu; }
   const std::string& name() const override { return name_; }
@@ -36,9 +42,8 @@ class CpuDevice final : public Device {
     return memory_.make_pool(settings, streams_);
   }
   void synchronize(Stream stream) override { streams_.synchronize(stream); }
-  std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override {
-    return record_in_order(tasks, repeats);
-  }
+  std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override;
+  ThreadPool* kernel_threads() override { return &kernel_threads_; }
   double driver_time_us() const override { return 0; }
 
  private:
@@ -46,6 +51,8 @@ class CpuDevice final : public Device {
   std::string description_;
   CpuMemory memory_;
   SimulatedStreams streams_;
+  const int inter_op_threads_;
+  ThreadPool kernel_threads_;
 };
 
 }  // namespace headroom

@@ -43,6 +43,7 @@ class FaultyDevice final : public Device {
       const StreamOrderedPoolSettings& settings) override;
   void synchronize(Stream stream) override { upstream_.synchronize(stream); }
   std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override;
+  ThreadPool* kernel_threads() override { return upstream_.kernel_threads(); }
   double driver_time_us() const override { return upstream_.driver_time_us(); }
 
  private:

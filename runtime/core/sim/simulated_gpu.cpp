@@ -19,12 +19,13 @@ constexpr size_t index(Library library) {
 
 }  // namespace
 
-SimulatedGpu::SimulatedGpu(DeviceProfile profile, int ordinal, Backing backing, std::string name)
+SimulatedGpu::SimulatedGpu(DeviceProfile profile, int ordinal, Backing backing, std::string name, int threads)
     : profile_(std::move(profile)),
       ordinal_(ordinal),
       name_(name.empty() ? fmt::format("/device:GPU:{}", ordinal) : std::move(name)),
       description_("simulated " + profile_.name),
-      memory_(profile_, streams_, backing) {}
+      memory_(profile_, streams_, backing),
+      kernel_threads_(threads) {}
 
 void SimulatedGpu::initialise() {
   const std::lock_guard lock(mutex_);

@@ -20,8 +20,9 @@ class SimulatedGpu final : public Device {
  public:
   // The GPU with that ordinal on its machine, as "/device:GPU:<ordinal>" unless it has another name. Throws
   // InvalidArgument for a profile whose sizes contradict each other.
+  // Kernels use so many threads of the host.
   explicit SimulatedGpu(DeviceProfile profile, int ordinal = 0, Backing backing = Backing::kHostMemory,
-                        std::string name = {});
+                        std::string name = {}, int threads = 1);
 
   DeviceKind kind() const override { return DeviceKind::kSimulatedGpu; }
   const std::string& name() const override { return name_; }
@@ -58,6 +59,7 @@ class SimulatedGpu final : public Device {
   std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override {
     return record_in_order(tasks, repeats);
   }
+  ThreadPool* kernel_threads() override { return &kernel_threads_; }
   double driver_time_us() const override { return memory_.driver_time_us(); }
 
   const DeviceProfile& profile() const { return profile_; }
@@ -76,6 +78,7 @@ class SimulatedGpu final : public Device {
   SimulatedStreams streams_;
   SimulatedMemory memory_;
   mutable std::mutex mutex_;
+  ThreadPool kernel_threads_;
   bool has_context_ = false;
   std::array<bool, 3> started_{};  // by Library
   std::array<bool, 3> loaded_{};   // by Library; kNone: kernels that belong to none

@@ -1,0 +1,38 @@
+// Scratch memory for the threads that share a loop of a kernel. The first uses the kernel's workspace, the
+// others memory of the host that no plan counts: so what a plan holds does not depend on the number of
+// threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <new>
+
+#include "kernels/cpu/conv_shape.h"
+#include "runtime/core/thread_pool.h"
+
+namespace headroom::cpu {
+
+class WorkerScratch {
+ public:
+  // Of `bytes` for each thread of the pool but the first; none without a pool.
+  WorkerScratch(const ThreadPool* threads, int64_t bytes) : stride_(round_up_to(bytes, kAlignment)) {
+    const int64_t others = threads == nullptr ? 0 : threads->threads() - 1;
+    if (others == 0 || bytes == 0) return;
+    memory_.reset(static_cast<std::byte*>(
+                      ::operator new (static_cast<size_t>(others * stride_), std::align_val_t{kAlignment})),
+                  [](std::byte* memory) { ::operator delete (memory, std::align_val_t{kAlignment}); });
+  }
+
+  // `first` for worker 0.
+  template <typename T>
+  T* of(int worker, T* first) const {
+    return worker == 0 ? first : reinterpret_cast<T*>(memory_.get() + (worker - 1) * stride_);
+  }
+
+ private:
+  static constexpr int64_t kAlignment = 256;  // as the workspace has
+  int64_t stride_;
+  std::shared_ptr<std::byte> memory_;
+};
+
+}  // namespace headroom::cpu

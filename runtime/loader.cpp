@@ -1,0 +1,133 @@
+#include "runtime/loader.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "runtime/core/errors.h"
+
+namespace headroom {
+
+std::span<std::byte> Loader::Batch::bytes_of(const Value& value, DType dtype) const {
+  const int64_t offset = session_.offset_in_input_set(value);
+  if (value.spec().dtype != dtype) {
+    throw InvalidArgument(
+        fmt::format("{} is {}, not {}", value.name(), to_string(value.spec()), to_string(dtype)));
+  }
+  return {base_ + offset, static_cast<size_t>(value.spec().bytes())};
+}
+
+Loader::Loader(Session& session, Fill fill, int64_t depth)
+    : session_(session), device_(session.device()), fill_(std::move(fill)) {
+  if (depth < 2)
+    throw InvalidArgument(fmt::format("loader: {} batches at once, at least 2 are needed", depth));
+  if (!session.plan().targets.doubled_inputs) {
+    throw InvalidArgument("loader: the plan of the session has no doubled inputs");
+  }
+  for (int64_t i = 0; i < depth; ++i) buffers_.emplace_back(device_.memory(), session.plan().input_set_bytes);
+  stream_ = device_.new_stream();
+}
+
+Loader::~Loader() {
+  stop();
+  device_.delete_stream(stream_);
+}
+
+void Loader::begin(int64_t first, int64_t end) {
+  if (first < 0 || end < first)
+    throw InvalidArgument(fmt::format("loader: batches from {} to {}", first, end));
+  stop();
+  stopping_ = false;
+  end_ = end;
+  filled_ = copied_ = done_ = first;
+  failed_ = end;
+  thread_ = std::thread([this] { work(); });
+}
+
+void Loader::run_next() {
+  const Event* arrival = nullptr;
+  {
+    std::unique_lock lock(mutex_);
+    if (done_ >= end_) throw InvalidArgument(fmt::format("loader: there is no batch {}", done_));
+    changed_.wait(lock, [&] { return copied_ > done_ || failed_ <= done_; });
+    if (copied_ <= done_) std::rethrow_exception(failure_);
+    arrival = arrivals_.at(done_).get();
+  }
+  session_.run_on_set(static_cast<int>(done_ % 2), *arrival);
+  {
+    const std::lock_guard lock(mutex_);
+    arrivals_.erase(done_);
+    ++done_;
+  }
+  changed_.notify_all();
+}
+
+// The two sets of the device take turns: batch n lies where n - 2 was, which must be computed.
+bool Loader::can_copy() const {
+  return copied_ < filled_ && copied_ - done_ < 2;
+}
+
+// So does host memory: a batch that is computed is no longer being copied.
+bool Loader::can_fill() const {
+  return filled_ < failed_ && filled_ - done_ < static_cast<int64_t>(buffers_.size());
+}
+
+// After a failure of filling, what was filled before is still copied.
+void Loader::work() {
+  std::unique_lock lock(mutex_);
+  for (bool is_ready = false; copied_ < failed_;) {
+    changed_.wait(lock, [&] { return stopping_ || can_copy() || can_fill(); });
+    if (stopping_) return;
+    const bool copies = can_copy();
+    const int64_t number = copies ? copied_ : filled_;
+    const HostBuffer& buffer = buffers_[static_cast<size_t>(number) % buffers_.size()];
+    lock.unlock();
+    std::unique_ptr<Event> arrival;
+    std::exception_ptr failure;
+    try {
+      if (!is_ready) device_.initialise();  // makes it this thread's current one
+      is_ready = true;
+      if (copies) {
+        arrival = copy(number, buffer);
+      } else {
+        fill_(number, Batch(session_, buffer.data()));
+      }
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    if (failure != nullptr) {
+      failure_ = failure;
+      failed_ = number;
+    } else if (copies) {
+      arrivals_[copied_++] = std::move(arrival);
+    } else {
+      ++filled_;
+    }
+    changed_.notify_all();
+  }
+}
+
+std::unique_ptr<Event> Loader::copy(int64_t number, const HostBuffer& buffer) {
+  device_.copy_to_device(session_.input_set(static_cast<int>(number % 2)), buffer.data(),
+                         static_cast<int64_t>(buffer.size()), stream_);
+  return device_.record_event(stream_);
+}
+
+void Loader::stop() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  try {
+    device_.synchronize(stream_);
+  } catch (const Error&) {  // of copies that nobody will use
+  }
+  arrivals_.clear();
+  failure_ = nullptr;
+  end_ = failed_ = done_;
+}
+
+}  // namespace headroom
