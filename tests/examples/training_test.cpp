@@ -294,24 +294,22 @@ TEST(Training, EndsWithTheSameWeightsWhereverTheDataIsAndWhateverThePlan) {
 TEST(Training, GivesTheSameBitsWithALoaderAndOnAnyNumberOfThreads) {
   const Dataset training = draw_digits(203, 1), test = draw_digits(51, 1, 203);
   TrainSettings settings;
-  settings.epochs = 2;
+  settings.epochs = 1;
   settings.batch = 50;
   settings.data_on = DataOn::kHost;
   std::set<std::string> weights;
   std::set<double> losses;
   for (PlanMode mode : kModes) {
-    for (const int64_t loader_depth : {0, 3}) {
-      for (const int64_t threads : {1, 3}) {
-        settings.plan = mode;
-        settings.loader_depth = loader_depth;
-        Runtime runtime({.device = "cpu", .intra_op_threads = threads, .inter_op_threads = threads});
-        const TrainResult result = train(settings, training, test, runtime);
-        ASSERT_EQ(result.outcome, "ok") << result.error;
-        EXPECT_EQ(result.predicted_peak_bytes, result.peak_allocated_bytes)
-            << to_string(mode) << " " << loader_depth;
-        weights.insert(result.weights_checksum);
-        losses.insert(result.final_loss);
-      }
+    for (const auto& [loader_depth, threads] : {std::pair<int64_t, int64_t>{0, 1}, {3, 1}, {4, 3}}) {
+      settings.plan = mode;
+      settings.loader_depth = loader_depth;
+      Runtime runtime({.device = "cpu", .intra_op_threads = threads, .inter_op_threads = threads});
+      const TrainResult result = train(settings, training, test, runtime);
+      ASSERT_EQ(result.outcome, "ok") << result.error;
+      EXPECT_EQ(result.predicted_peak_bytes, result.peak_allocated_bytes)
+          << to_string(mode) << " " << loader_depth;
+      weights.insert(result.weights_checksum);
+      losses.insert(result.final_loss);
     }
   }
   EXPECT_EQ(weights.size(), 1u);
