@@ -76,7 +76,7 @@ BlockStore::Index BlockStore::take_tail(Index block, int64_t bytes, int64_t requ
 }
 
 // Cuts a block to `bytes`; the result is the rest behind it, in no list yet.
-BlockStore::Index BlockStore::split(Index block, int64_t bytes) {
+inline BlockStore::Index BlockStore::split(Index block, int64_t bytes) {
   const Index rest = new_block();  // may move the records, so no reference before it
   Block& head = at(block);
   at(rest) = {.pointer = head.pointer + bytes,
@@ -106,7 +106,7 @@ BlockStore::Returned BlockStore::give_back(const void* pointer, int64_t requeste
   return put_back(block, user);
 }
 
-BlockStore::Returned BlockStore::put_back(Index block, int32_t user) noexcept {
+inline BlockStore::Returned BlockStore::put_back(Index block, int32_t user) noexcept {
   at(block).user = user;
   const int64_t bytes = at(block).bytes;
   return {join_and_list(block), bytes};
@@ -121,7 +121,7 @@ void BlockStore::move_all(int32_t from, int32_t to) {
   }
 }
 
-BlockStore::Index BlockStore::join_and_list(Index block) noexcept {
+inline BlockStore::Index BlockStore::join_and_list(Index block) noexcept {
   const int32_t list = at(block).list;
   const Index next = at(block).next;
   if (is_free_in(next, list)) {
@@ -138,7 +138,7 @@ BlockStore::Index BlockStore::join_and_list(Index block) noexcept {
   return block;
 }
 
-void BlockStore::absorb_next(Index block) noexcept {
+inline void BlockStore::absorb_next(Index block) noexcept {
   Block& head = at(block);
   const Index gone = head.next;
   head.bytes += at(gone).bytes;
@@ -152,17 +152,17 @@ void BlockStore::absorb_next(Index block) noexcept {
   recycle(gone);
 }
 
-void BlockStore::insert_free(Index block) {
+inline void BlockStore::insert_free(Index block) {
   const Block& record = at(block);
   lists_[static_cast<size_t>(record.list)].insert({record.bytes, record.place, block});
 }
 
-void BlockStore::erase_free(Index block) noexcept {
+inline void BlockStore::erase_free(Index block) noexcept {
   const Block& record = at(block);
   lists_[static_cast<size_t>(record.list)].erase({record.bytes, record.place, block});
 }
 
-void BlockStore::enter_handed_out(Index block, int64_t requested_bytes) {
+inline void BlockStore::enter_handed_out(Index block, int64_t requested_bytes) {
   if (2 * (handed_out_ + 1) > slots_.size()) grow_slots();
   Block& record = at(block);
   record.requested_bytes = requested_bytes;
@@ -173,7 +173,7 @@ void BlockStore::enter_handed_out(Index block, int64_t requested_bytes) {
   ++handed_out_;
 }
 
-BlockStore::Index BlockStore::erase_handed_out(const void* pointer, int64_t requested_bytes) noexcept {
+inline BlockStore::Index BlockStore::erase_handed_out(const void* pointer, int64_t requested_bytes) noexcept {
   if (slots_.empty()) return kNone;
   const size_t mask = slots_.size() - 1;
   size_t slot = home_of(pointer);
@@ -197,7 +197,7 @@ BlockStore::Index BlockStore::erase_handed_out(const void* pointer, int64_t requ
   return block;
 }
 
-BlockStore::Index BlockStore::new_block() {
+inline BlockStore::Index BlockStore::new_block() {
   if (unused_.empty()) {
     blocks_.emplace_back();
     // So that recycling, which must not fail, never has to grow the list.
@@ -209,12 +209,12 @@ BlockStore::Index BlockStore::new_block() {
   return block;
 }
 
-void BlockStore::recycle(Index block) noexcept {
+inline void BlockStore::recycle(Index block) noexcept {
   at(block).pointer = nullptr;
   unused_.push_back(block);
 }
 
-size_t BlockStore::home_of(const void* pointer) const {
+inline size_t BlockStore::home_of(const void* pointer) const {
   // Fibonacci hashing (Knuth, vol. 3, 6.4): multiply by 2^64 over the golden ratio, keep the upper bits.
   const auto address = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(pointer)) >> kPlaceUnitBits;
   return static_cast<size_t>((address * 0x9E3779B97F4A7C15u) >> shift_);

@@ -127,7 +127,7 @@ CachingAllocator::Lane::Lane(Stream stream, int32_t user, BlockStore& blocks, co
   store.add_list();
 }
 
-CachingAllocator::Index CachingAllocator::Lane::find(int32_t pool, int64_t block_bytes) const {
+inline CachingAllocator::Index CachingAllocator::Lane::find(int32_t pool, int64_t block_bytes) const {
   const Index block = store.best_fit(pool, block_bytes);
   if (block == BlockStore::kNone || !rules_.serves(store.at(block).bytes, block_bytes)) {
     return BlockStore::kNone;
@@ -135,7 +135,7 @@ CachingAllocator::Index CachingAllocator::Lane::find(int32_t pool, int64_t block
   return block;
 }
 
-Allocator::Block CachingAllocator::Lane::take_from(Index block, int64_t block_bytes, int64_t bytes) {
+inline Allocator::Block CachingAllocator::Lane::take_from(Index block, int64_t block_bytes, int64_t bytes) {
   const bool cuts = rules_.cuts(store.at(block).bytes, block_bytes);
   return handed_out(store, cuts ? store.take_head(block, block_bytes, bytes) : store.take(block, bytes),
                     user_);

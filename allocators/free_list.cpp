@@ -17,9 +17,23 @@ bool is_before(const FreeList::Entry& entry, int64_t bytes, uint64_t place) {
 
 }  // namespace
 
+// Nearly all bins have one leaf with a few entries: the usual case comes first and looks at nothing else.
 void FreeList::insert(const Entry& entry) {
   const size_t number = bin_of(entry.bytes);
   Bin& bin = bins_[number];
+  if (bin.size() != 1 || bin.front()->count == kLeafEntries) {
+    insert_in_leaves(bin, entry);
+  } else {
+    Leaf& leaf = *bin.front();
+    size_t at = first_of_size(leaf, entry.bytes);
+    while (at < leaf.count && leaf.entries[at].bytes == entry.bytes && leaf.entries[at].place < entry.place)
+      ++at;
+    insert_at(leaf, at, entry);
+  }
+  used_[number / 64] |= uint64_t{1} << (number % 64);
+}
+
+void FreeList::insert_in_leaves(Bin& bin, const Entry& entry) {
   if (bin.empty()) bin.push_back(new_leaf());
   Position at = lower_bound(bin, entry.bytes, entry.place);
   if (at.leaf == bin.size()) at = {bin.size() - 1, bin.back()->count};
@@ -32,26 +46,30 @@ void FreeList::insert(const Entry& entry) {
     bin.insert(bin.begin() + static_cast<std::ptrdiff_t>(at.leaf) + 1, std::move(upper));
     if (at.entry > kHalf) at = {at.leaf + 1, at.entry - kHalf};
   }
-  Leaf& leaf = *bin[at.leaf];
-  // Mostly there is nothing to move, and a call of memmove would cost as much as all the rest.
-  if (at.entry < leaf.count) {
-    std::move_backward(leaf.entries.data() + at.entry, leaf.entries.data() + leaf.count,
-                       leaf.entries.data() + leaf.count + 1);
-  }
-  leaf.entries[at.entry] = entry;
+  insert_at(*bin[at.leaf], at.entry, entry);
+}
+
+// Mostly there is nothing to move, and a call of memmove would cost as much as all the rest.
+inline void FreeList::insert_at(Leaf& leaf, size_t at, const Entry& entry) {
+  Entry* const entries = leaf.entries.data();
+  if (at < leaf.count) std::move_backward(entries + at, entries + leaf.count, entries + leaf.count + 1);
+  entries[at] = entry;
   ++leaf.count;
-  used_[number / 64] |= uint64_t{1} << (number % 64);
 }
 
 void FreeList::erase(const Entry& entry) noexcept {
   const size_t number = bin_of(entry.bytes);
   Bin& bin = bins_[number];
-  const Position at = lower_bound(bin, entry.bytes, entry.place);
+  Position at = {0, 0};
+  if (bin.size() == 1) {
+    while (bin.front()->entries[at.entry].place != entry.place) ++at.entry;
+  } else {
+    at = lower_bound(bin, entry.bytes, entry.place);
+  }
   Leaf& leaf = *bin[at.leaf];
   --leaf.count;
-  if (at.entry < leaf.count)
-    std::move(leaf.entries.data() + at.entry + 1, leaf.entries.data() + leaf.count + 1,
-              leaf.entries.data() + at.entry);
+  Entry* const entries = leaf.entries.data();
+  if (at.entry < leaf.count) std::move(entries + at.entry + 1, entries + leaf.count + 1, entries + at.entry);
   if (leaf.count > 0) return;
   if (bin.size() == 1) {
     used_[number / 64] &= ~(uint64_t{1} << (number % 64));
@@ -63,12 +81,17 @@ void FreeList::erase(const Entry& entry) noexcept {
 
 const FreeList::Entry* FreeList::best_fit(int64_t bytes) const {
   const size_t number = bin_of(bytes);
-  size_t used = next_used(number);
-  if (used == number) {
-    const Position at = lower_bound(bins_[number], bytes, 0);
-    if (at.leaf < bins_[number].size()) return &bins_[number][at.leaf]->entries[at.entry];
-    used = next_used(number + 1);
+  if ((used_[number / 64] >> (number % 64) & 1) != 0) {
+    const Bin& bin = bins_[number];
+    if (bin.size() == 1) {
+      const size_t at = first_of_size(*bin.front(), bytes);
+      if (at < bin.front()->count) return &bin.front()->entries[at];
+    } else {
+      const Position at = lower_bound(bin, bytes, 0);
+      if (at.leaf < bin.size()) return &bin[at.leaf]->entries[at.entry];
+    }
   }
+  const size_t used = next_used(number + 1);
   return used == kBins ? nullptr : &bins_[used].front()->entries.front();
 }
 
@@ -93,7 +116,7 @@ const FreeList::Entry* FreeList::largest() const {
   return nullptr;
 }
 
-size_t FreeList::bin_of(int64_t bytes) {
+inline size_t FreeList::bin_of(int64_t bytes) {
   const uint64_t units = static_cast<uint64_t>(bytes) >> kUnitBits;
   if (units < kBinsPerPower) return units;
   const int shift = static_cast<int>(std::bit_width(units)) - static_cast<int>(std::bit_width(7u)) - 1;
@@ -111,17 +134,22 @@ size_t FreeList::next_used(size_t bin) const {
   return kBins;
 }
 
+// Few entries as a rule, the same ones again and again: a walk whose end is guessed beats halving.
+inline size_t FreeList::first_of_size(const Leaf& leaf, int64_t bytes) {
+  size_t at = 0;
+  while (at < leaf.count && leaf.entries[at].bytes < bytes) ++at;
+  return at;
+}
+
 FreeList::Position FreeList::lower_bound(const Bin& bin, int64_t bytes, uint64_t place) {
-  const auto leaf =
-      bin.size() == 1 ? bin.begin() : std::partition_point(bin.begin(), bin.end(), [&](const auto& each) {
-        return is_before(each->last(), bytes, place);
-      });
+  const auto leaf = std::partition_point(bin.begin(), bin.end(), [&](const auto& each) {
+    return each->count > 0 && is_before(each->last(), bytes, place);
+  });
   const auto number = static_cast<size_t>(leaf - bin.begin());
   if (leaf == bin.end()) return {number, 0};
-  // Few entries as a rule, the same ones again and again: a walk whose end is guessed beats halving.
   size_t entry = 0;
   while (entry < (*leaf)->count && is_before((*leaf)->entries[entry], bytes, place)) ++entry;
-  return entry == (*leaf)->count ? Position{number + 1, 0} : Position{number, entry};
+  return {number, entry};
 }
 
 std::unique_ptr<FreeList::Leaf> FreeList::new_leaf() {

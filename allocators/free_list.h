@@ -58,6 +58,9 @@ class FreeList {
   };
 
   static size_t bin_of(int64_t bytes);
+  static size_t first_of_size(const Leaf& leaf, int64_t bytes);
+  static void insert_at(Leaf& leaf, size_t at, const Entry& entry);
+  void insert_in_leaves(Bin& bin, const Entry& entry);
   static Position lower_bound(const Bin& bin, int64_t bytes, uint64_t place);
   // The first bin from this one on with an entry, or kBins.
   size_t next_used(size_t bin) const;

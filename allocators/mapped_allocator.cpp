@@ -37,7 +37,7 @@ int64_t page_of(int64_t wanted_bytes, int64_t granularity_bytes) {
 }
 
 // Only where pages are in their place already.
-MemoryBlock taken(MappedSpace& space, int64_t bytes) {
+inline MemoryBlock taken(MappedSpace& space, int64_t bytes) {
   const int64_t offset = space.range.take(bytes);
   return offset < 0 ? MemoryBlock{} : MemoryBlock{space.base + offset, bytes};
 }
@@ -82,7 +82,7 @@ int64_t MappedAllocator::Lane::give_back(void* pointer, int64_t bytes) noexcept 
   return rounded;
 }
 
-MappedSpace* MappedAllocator::Lane::space_with(const void* pointer, int64_t bytes) {
+inline MappedSpace* MappedAllocator::Lane::space_with(const void* pointer, int64_t bytes) {
   if (round_up(bytes, SizeBins::kUnit) <= kSmallBytes) return small.has(pointer) ? &small : nullptr;
   for (const std::unique_ptr<MappedSpace>& space : large) {
     if (space->has(pointer)) return space.get();

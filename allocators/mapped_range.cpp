@@ -242,12 +242,12 @@ void MappedRange::for_each_mapped_piece(int64_t least_bytes, const Visit& visit)
   }
 }
 
-MappedRange::Index MappedRange::first_fit(int64_t bytes) const {
+inline MappedRange::Index MappedRange::first_fit(int64_t bytes) const {
   const int64_t place = tree_.first_with(static_cast<int32_t>(bytes / SizeBins::kUnit));
   return place < 0 ? kNone : piece_in_place_[static_cast<size_t>(place)];
 }
 
-MappedRange::Index MappedRange::best_fit(int64_t bytes) const {
+inline MappedRange::Index MappedRange::best_fit(int64_t bytes) const {
   const int bin = SizeBins::of(bytes);
   // Pieces of the same class may still be too small; those of later ones are not.
   if (heads_[static_cast<size_t>(bin)] != kNone) {
@@ -257,7 +257,7 @@ MappedRange::Index MappedRange::best_fit(int64_t bytes) const {
   return later < 0 ? kNone : smallest_in(later, bytes);
 }
 
-MappedRange::Index MappedRange::smallest_in(int bin, int64_t bytes) const {
+inline MappedRange::Index MappedRange::smallest_in(int bin, int64_t bytes) const {
   Index best = kNone;
   int looked_at = 0;
   for (Index piece = heads_[static_cast<size_t>(bin)]; piece != kNone; piece = at(piece).bin_next) {
@@ -268,7 +268,7 @@ MappedRange::Index MappedRange::smallest_in(int bin, int64_t bytes) const {
   return best;
 }
 
-void MappedRange::insert_free(Index piece) noexcept {
+inline void MappedRange::insert_free(Index piece) noexcept {
   if (fit_ == Fit::kFirst) {
     const size_t place = place_of(at(piece));
     piece_in_place_[place] = piece;
@@ -287,7 +287,7 @@ void MappedRange::insert_free(Index piece) noexcept {
   head = piece;
 }
 
-void MappedRange::erase_free(Index piece) noexcept {
+inline void MappedRange::erase_free(Index piece) noexcept {
   if (fit_ == Fit::kFirst) {
     tree_.set(place_of(at(piece)), 0);
     return;
@@ -305,7 +305,7 @@ void MappedRange::erase_free(Index piece) noexcept {
 
 // Makes sure of a record for each of the next cuts and of a place for one live block, so that they cannot
 // fail half way.
-void MappedRange::prepare(int64_t cuts) {
+inline void MappedRange::prepare(int64_t cuts) {
   live_.prepare();
   while (unused_count_ < cuts) {
     pieces_.emplace_back().next = unused_;
@@ -315,7 +315,7 @@ void MappedRange::prepare(int64_t cuts) {
 }
 
 // The part of the piece from `offset` on becomes a piece of its own, in the same state and in no bin.
-MappedRange::Index MappedRange::cut(Index piece, int64_t offset) noexcept {
+inline MappedRange::Index MappedRange::cut(Index piece, int64_t offset) noexcept {
   const Index rest = unused_;
   unused_ = at(rest).next;
   --unused_count_;
@@ -333,7 +333,7 @@ MappedRange::Index MappedRange::cut(Index piece, int64_t offset) noexcept {
 }
 
 // One piece of this, which is in no bin, and its neighbours in the same state, which leave theirs.
-MappedRange::Index MappedRange::merge_around(Index piece) noexcept {
+inline MappedRange::Index MappedRange::merge_around(Index piece) noexcept {
   const State state = at(piece).state;
   const bool binned = state == State::kMapped;
   const Index next = at(piece).next, previous = at(piece).previous;
@@ -348,7 +348,7 @@ MappedRange::Index MappedRange::merge_around(Index piece) noexcept {
   return previous;
 }
 
-void MappedRange::absorb_next(Index piece) noexcept {
+inline void MappedRange::absorb_next(Index piece) noexcept {
   Piece& head = at(piece);
   const Index gone = head.next;
   head.bytes += std::exchange(at(gone).bytes, 0);

@@ -39,7 +39,7 @@ StreamLane* StreamLanes::Table::find(Stream stream) const noexcept {
   }
 }
 
-bool StreamLane::enter() noexcept {
+bool StreamLane::enter_late() noexcept {
   for (int attempt = 0;; ++attempt) {
     State state = state_.load(std::memory_order_relaxed);
     if (state == State::kFree &&
@@ -63,7 +63,7 @@ void StreamLane::hold() noexcept {
   }
 }
 
-bool StreamLane::Room::use(int64_t bytes, std::atomic<int64_t>& common) noexcept {
+inline bool StreamLane::Room::use(int64_t bytes, std::atomic<int64_t>& common) noexcept {
   if (bytes > left) {
     int64_t available = common.load(std::memory_order_relaxed);
     int64_t more = 0;
@@ -79,7 +79,7 @@ bool StreamLane::Room::use(int64_t bytes, std::atomic<int64_t>& common) noexcept
   return true;
 }
 
-void StreamLane::Room::free(int64_t bytes, std::atomic<int64_t>& common) noexcept {
+inline void StreamLane::Room::free(int64_t bytes, std::atomic<int64_t>& common) noexcept {
   left += bytes;
   if (left <= most) return;
   const int64_t returned = left / 2;

@@ -51,7 +51,11 @@ class alignas(kApart) StreamLane {
   // mutex.
   enum class State : uint8_t { kFree, kTaken, kHeld, kClosed };
   // False when the call has to go the long way.
-  bool enter() noexcept;
+  bool enter() noexcept {
+    State state = State::kFree;
+    return state_.compare_exchange_strong(state, State::kTaken, std::memory_order_acquire) || enter_late();
+  }
+  bool enter_late() noexcept;
   void leave() noexcept { state_.store(State::kFree, std::memory_order_release); }
   // Waits for the call that is in the lane, and keeps others out until leave() or close().
   void hold() noexcept;

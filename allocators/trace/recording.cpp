@@ -109,7 +109,7 @@ class Version2 {
                              .others_bytes = parse_size(columns_[4])},
                             {.time_ns = time(5)});
     }
-    throw InvalidArgument(fmt::format("lines of kind '{}' are unknown", columns_[0]));
+    throw InvalidArgument(fmt::format("lines of kind '{}' are unknown", printable(columns_[0])));
   }
 
   Trace take(bool cut_off) {

@@ -54,6 +54,9 @@ uint64_t parse_hexadecimal(std::string_view text, std::string_view what);  // wi
 int64_t parse_size(std::string_view text);
 int64_t parse_signed(std::string_view text, std::string_view what);
 
+// What was found, short enough for a message, and without what would change a terminal.
+std::string printable(std::string_view text);
+
 // Splits at commas: the number of columns, of which the first `capacity` are stored.
 size_t split_columns(std::string_view line, std::string_view* columns, size_t capacity);
 

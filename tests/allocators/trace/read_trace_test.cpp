@@ -81,6 +81,7 @@ TEST(ReadTrace, WhatCannotHaveHappenedIsRefusedByLine) {
       {"a,0,-5\n", "trace:1: size '-5' is not a number"},
       {"a,0,5x\n", "trace:1: size '5x' is not a number"},
       {"a,,5\n", "trace:1: id '' is not a number"},
+      {"a,0,5\x1b[2J\n", "trace:1: size '5\\x1b[2J' is not a number"},
       {"a,1\n", "trace:1: 2 columns, expected 3"},
       {"a,1,2,3\n", "trace:1: 4 columns, expected 3"},
       {"a,1,2\nb,1,2\n", "trace:2: neither 'a,ID,BYTES' nor 'f,ID'"},
