@@ -46,4 +46,13 @@ std::vector<MemoryCategory> categorise(const Graph& graph) {
   return categories;
 }
 
+int64_t variable_bytes(const Graph& graph, MemoryCategory category) {
+  const std::vector<MemoryCategory> categories = categorise(graph);
+  int64_t bytes = 0;
+  for (const int id : graph.variables()) {
+    if (categories[static_cast<size_t>(id)] == category) bytes += graph.value(id).spec.bytes();
+  }
+  return bytes;
+}
+
 }  // namespace headroom

@@ -12,5 +12,7 @@ namespace headroom {
 // without an optimizer, variables with an initial value; gradients are all that is made on the way back from
 // a loss, and what else an op makes for that is an activation; counters and data are inputs.
 std::vector<MemoryCategory> categorise(const Graph& graph);
+// Of all variables of that category.
+int64_t variable_bytes(const Graph& graph, MemoryCategory category);
 
 }  // namespace headroom

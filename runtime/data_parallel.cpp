@@ -83,6 +83,11 @@ void reduce_gradients(Graph& graph, int replicas, const BucketSettings& settings
                                       settings.first_bytes, settings.bytes));
   }
   if (replicas == 1) return;
+  for (const Node& node : graph.nodes()) {
+    if (node.device.empty()) continue;
+    throw InvalidArgument(
+        fmt::format("{} is on {}: a replica has one device for all", node.name, node.device));
+  }
   std::vector<Node> nodes(graph.nodes().begin(), graph.nodes().end());
   const std::vector<Gradient> gradients = find_gradients(nodes, graph.values().size());
   // Each reduction is added to the graph, which makes its results, and then takes its place among the nodes.

@@ -20,7 +20,8 @@ struct BucketSettings {
 // in which they are made and as soon as a bucket is complete, so that a parallel plan reduces beside the rest
 // of the way back; the buckets follow each other in the same order on every replica. What else reads a
 // gradient still sees the replica's own. To be called last, after fuse(); one replica leaves the graph as it
-// is. Throws InvalidArgument for fewer than one replica and for buckets of less than a byte.
+// is. Throws InvalidArgument for fewer than one replica, for buckets of less than a byte and for nodes that are
+// put on devices: a replica has one.
 void reduce_gradients(Graph& graph, int replicas, const BucketSettings& buckets = {});
 
 }  // namespace headroom

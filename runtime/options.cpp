@@ -184,6 +184,13 @@ PlacementRules RuntimeOptions::placement_rules() const {
   return {.allow_copies = device_policy == "silent", .allow_soft_placement = allow_soft_placement};
 }
 
+RuntimeOptions with_gpu(RuntimeOptions options, int ordinal) {
+  const std::optional<SimulatedName> simulated = parse_simulated(options.device);
+  options.device =
+      simulated ? fmt::format("sim:{}:{}", simulated->profile, ordinal) : fmt::format("cuda:{}", ordinal);
+  return options;
+}
+
 std::optional<DeviceProfile> simulated_profile(const RuntimeOptions& options) {
   const std::optional<SimulatedName> name = parse_simulated(options.device);
   if (!name) return std::nullopt;

@@ -72,6 +72,8 @@ std::vector<std::string> device_names();
 std::optional<int> cuda_ordinal(std::string_view device);
 // What the program calls the device that the options name: "/GPU:2" of "sim:four-2080ti:2".
 DeviceName default_device(const RuntimeOptions& options);
+// The options with GPU `ordinal` of the machine that they name as the device.
+RuntimeOptions with_gpu(RuntimeOptions options, int ordinal);
 // The simulated GPU that the options name, changed as they say; nothing for any other device. Throws
 // InvalidArgument for an unknown profile.
 std::optional<DeviceProfile> simulated_profile(const RuntimeOptions& options);

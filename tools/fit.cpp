@@ -151,6 +151,10 @@ int run_fit(int argc, char** argv) {
       "  headroom fit --net residual --device sim:h200 --verify=false --json | jq .batch\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
+  if (options.workload.replicas.count() != 1) {
+    throw InvalidArgument(
+        "replicas: sizes are found for one device; headroom predict says what a replica takes");
+  }
   // What is found has to do for whole epochs; only the run of it is short.
   const int64_t steps = std::exchange(options.workload.step.steps, 0);
   const FitSettings settings{*options.margin_bytes, options.most};

@@ -38,6 +38,14 @@ void print_report(const Measurement& m, const Report& report, const std::string&
              format_mib(m.peak_process_bytes), format_mib(m.peak_reserved_bytes),
              format_mib(m.peak_allocated_bytes), format_mib(m.overhead_bytes), m.fragmentation,
              1e3 * m.seconds_per_step);
+  if (m.replicas.empty()) return;
+  fmt::print("\n{:<10} {:>10} {:>10} {:>10} {:>10}   {}\n", "replica", "device", "reserved", "allocated",
+             "optimizer", "weights");
+  for (const ReplicaResult& r : m.replicas) {
+    fmt::print("{:<10} {:>10} {:>10} {:>10} {:>10}   {}\n", r.device, format_mib(r.peak_device_bytes),
+               format_mib(r.peak_reserved_bytes), format_mib(r.peak_allocated_bytes),
+               format_mib(r.optimizer_bytes), r.weights_checksum);
+  }
 }
 
 std::string next_command(const Report& report, const std::string& path, const WorkloadOptions& options) {
@@ -73,6 +81,7 @@ int run(int argc, char** argv) {
   if (path.empty()) {
     result = measure(options);
   } else {
+    if (options.replicas.count() != 1) throw InvalidArgument("replicas: a trace is played on one device");
     const std::vector<Trace> traces = read_traces(path);
     if (traces.size() != 1) {
       throw InvalidArgument(fmt::format("{}: has traces of {} devices, one can be run", path, traces.size()));

@@ -55,8 +55,10 @@ void print_report(const WorkloadOptions& options, const Place& place, const std:
   const DeviceProfile& profile = place.profile;
   const std::string margin = chosen.fits ? format_bytes(chosen.margin_bytes) + " to spare"
                                          : "lacks " + format_bytes(-chosen.margin_bytes);
-  fmt::print("{}: {}, batch {}, under {} on {}: {}\n", verdict(chosen), options.net, options.step.batch,
-             rows.front().strategy, options.runtime.device, margin);
+  const int64_t replicas = options.replicas.replicas;
+  fmt::print("{}: {}, batch {}{}, under {} on {}: {}\n", verdict(chosen), options.net, options.step.batch,
+             replicas == 1 ? "" : fmt::format(", each of {} replicas", replicas), rows.front().strategy,
+             options.runtime.device, margin);
   fmt::print("device of {}, others hold {}\n", format_bytes(profile.total_bytes),
              format_bytes(profile.others_bytes));
   if (!chosen.reason.empty()) fmt::print("{}\n", chosen.reason);
@@ -176,6 +178,7 @@ int run_predict(int argc, char** argv) {
     nlohmann::ordered_json result = to_json(rows.front());
     result["net"] = options.net;
     result["batch"] = options.step.batch;
+    result["replicas"] = options.replicas.replicas;
     result["plan"] = options.runtime.plan;
     result["device"] = options.runtime.device;
     result["device_total_bytes"] = place.profile.total_bytes;

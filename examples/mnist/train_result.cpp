@@ -19,6 +19,18 @@ void add_figures(Json& json, const ReplicaFigures& figures) {
 
 }  // namespace
 
+std::string to_json(const std::vector<ReplicaResult>& replicas) {
+  Json rows = Json::array();
+  for (const ReplicaResult& replica : replicas) {
+    Json row;
+    row["device"] = replica.device;
+    if (!replica.host.empty()) row["host"] = replica.host;
+    add_figures(row, replica);
+    rows.push_back(std::move(row));
+  }
+  return rows.dump();
+}
+
 std::string to_json(const TrainResult& result) {
   Json json;
   json["outcome"] = result.outcome;
@@ -38,14 +50,7 @@ std::string to_json(const TrainResult& result) {
   json["seconds_per_step"] = result.seconds_per_step;
   json["images_per_second"] = result.images_per_second;
   add_figures(json, result);
-  json["replicas"] = Json::array();
-  for (const ReplicaResult& replica : result.replicas) {
-    Json row;
-    row["device"] = replica.device;
-    if (!replica.host.empty()) row["host"] = replica.host;
-    add_figures(row, replica);
-    json["replicas"].push_back(std::move(row));
-  }
+  json["replicas"] = Json::parse(to_json(result.replicas));
   json["sums"] = result.sums.empty() ? Json() : Json(result.sums);
   json["failed_rank"] = result.failed_rank ? Json(*result.failed_rank) : Json();
   json["out_of_memory"] = result.report ? Json::parse(to_json(*result.report)) : Json();

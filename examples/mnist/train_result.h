@@ -57,6 +57,9 @@ struct TrainResult : ReplicaFigures {
   std::array<std::array<int64_t, Dataset::kClasses>, Dataset::kClasses> confusion{};
 };
 
+// As a JSON array.
+std::string to_json(const std::vector<ReplicaResult>& replicas);
+
 // One line of JSON with the fields that a program reads (all but log and confusion).
 std::string to_json(const TrainResult& result);
 

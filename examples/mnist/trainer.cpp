@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <exception>
-#include <thread>
 
 #include "examples/mnist/training.h"
 #include "examples/mnist/training_graph.h"
 #include "runtime/core/errors.h"
 #include "runtime/play_program.h"
+#include "runtime/replicas.h"
 
 namespace headroom {
 namespace {
@@ -38,25 +37,6 @@ void check(const TrainSettings& settings, const Dataset& training, const Dataset
     throw InvalidArgument(
         fmt::format("{} test images cannot be shared by {} replicas", test.count, settings.replicas));
   }
-}
-
-// The devices of the replicas, in rank order.
-std::vector<DeviceName> devices_of(const TrainSettings& settings, const Runtime& runtime) {
-  const DeviceName first = default_device(runtime.options());
-  if (settings.replicas == 1) return {first};
-  if (first.ordinal != 0) {
-    throw InvalidArgument(fmt::format(
-        "replicas are on the first devices, {} is another; visible-devices chooses", first.short_text()));
-  }
-  const size_t count = runtime.devices().logical.size();
-  if (static_cast<size_t>(settings.replicas) > count) {
-    throw InvalidArgument(fmt::format(
-        "{} replicas need as many logical GPUs, device {} has {}; virtual-devices cuts one into several",
-        settings.replicas, runtime.options().device, count));
-  }
-  std::vector<DeviceName> names;
-  for (int rank = 0; rank < settings.replicas; ++rank) names.push_back({DeviceType::kGpu, rank});
-  return names;
 }
 
 TrainResult result_for(const TrainSettings& settings, const Runtime& runtime) {
@@ -121,7 +101,7 @@ TrainResult merge(std::vector<TrainResult> results) {
   TrainResult merged = results[chosen];
   if (merged.outcome != "ok") {
     merged.failed_rank = static_cast<int>(chosen);
-    merged.error = fmt::format("replica {} on {}: {}", chosen, merged.replicas[0].device, merged.error);
+    merged.error = fmt::format("{}: {}", name_replica(*merged.failed_rank), merged.error);
   }
   merged.replicas.clear();
   const auto raise = [](int64_t& to, int64_t bytes) { to = std::max(to, bytes); };
@@ -182,27 +162,14 @@ ReplicaResult result_of_rank(Collective& group, int rank, const ReplicaResult& o
 TrainResult train(const TrainSettings& settings, const Dataset& training, const Dataset& test,
                   Runtime& runtime, const OnStep& on_step) {
   check(settings, training, test);
-  const std::vector<DeviceName> names = devices_of(settings, runtime);
+  const std::vector<DeviceName> names = replica_devices(runtime, settings.replicas);
   if (names.size() == 1) return train_one(settings, training, test, runtime, names[0], nullptr, on_step);
-  std::vector<std::unique_ptr<Collective>> group =
-      make_in_process_group(settings.replicas, settings.collective_timeout);
   std::vector<TrainResult> results(names.size());
-  std::vector<std::exception_ptr> thrown(names.size());
-  std::vector<std::thread> threads;
-  for (size_t rank = 0; rank < names.size(); ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        const std::unique_ptr<Collective> own = std::move(group[rank]);  // dies when the replica has
-        results[rank] = train_one(settings, training, test, runtime, names[rank], own.get(), on_step);
-      } catch (...) {
-        thrown[rank] = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& exception : thrown) {
-    if (exception != nullptr) std::rethrow_exception(exception);
-  }
+  run_replicas(settings.replicas, settings.collective_timeout,
+               [&](int rank, std::unique_ptr<Collective> group) {
+                 const auto i = static_cast<size_t>(rank);
+                 results[i] = train_one(settings, training, test, runtime, names[i], group.get(), on_step);
+               });
   return merge(std::move(results));
 }
 
@@ -232,8 +199,7 @@ void explain_failure(const TrainSettings& settings, const Dataset& training, con
   MemoryInfo info = runtime.memory_info();
   if (result.failed_rank) {
     info = runtime.memory_info(DeviceName{DeviceType::kGpu, rank}.text());
-    const std::optional<DeviceProfile> profile = simulated_profile(options);
-    options.device = profile ? fmt::format("sim:{}:{}", profile->name, rank) : fmt::format("cuda:{}", rank);
+    options = with_gpu(options, rank);
   }
   const Setting present{
       .device = twin_of(options, info), .options = options, .batch = settings.batch, .has_plan = true};
@@ -248,7 +214,9 @@ void explain_failure(const TrainSettings& settings, const Dataset& training, con
   result.report = explain_out_of_memory(*result.memory, present, play, result.error);
   if (!result.failed_rank) return;
   // The report tells of one device; the message that it is not the only one, and the changes are to all.
-  result.report->message = result.error;
+  if (result.memory->requested > 0) {
+    result.report->message = fmt::format("{}: {}", name_replica(rank), result.report->message);
+  }
   for (TriedChange& change : result.report->changes) change.setting.options.device = runtime.options().device;
 }
 

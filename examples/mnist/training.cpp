@@ -11,7 +11,7 @@
 #include "examples/mnist/feed.h"
 #include "examples/mnist/process_clock.h"
 #include "runtime/categories.h"
-#include "runtime/core/cuda/gpu_collective.h"
+#include "runtime/core/device_collective.h"
 #include "runtime/core/errors.h"
 #include "runtime/core/staged_collective.h"
 #include "runtime/place_on_runtime.h"
@@ -108,7 +108,7 @@ class Training {
     result_.seconds_per_step = step_seconds_[step_seconds_.size() / 2];
     result_.images_per_second = static_cast<double>(settings_.batch) / result_.seconds_per_step;
     result_.weights_checksum = fmt::format("{:016x}", variables.checksum(net_.parameters));
-    result_.optimizer_bytes = optimizer_bytes();
+    result_.optimizer_bytes = variable_bytes(net_.graph, MemoryCategory::kOptimizerState);
     if (!settings_.save_weights.empty()) save();
     if (group_ != nullptr) group_->barrier();  // the weights are saved when all are done
   }
@@ -118,9 +118,8 @@ class Training {
 
   // GPUs of their own sum among themselves, all others through the host.
   void join(Device& device) {
-    collective_ = make_gpu_collective(device, *group_);
-    result_.sums = collective_ == nullptr ? "host" : "nccl";
-    if (collective_ == nullptr) collective_ = std::make_unique<StagedCollective>(device, *group_);
+    collective_ = make_device_collective(device, *group_);
+    result_.sums = dynamic_cast<const StagedCollective*>(collective_.get()) != nullptr ? "host" : "nccl";
   }
 
   // The weights of rank 0, which are those of all.
@@ -134,16 +133,6 @@ class Training {
       group_->broadcast(bytes, 0);
       variables.write(parameter, bytes);
     }
-  }
-
-  int64_t optimizer_bytes() const {
-    const std::vector<MemoryCategory> categories = categorise(net_.graph);
-    int64_t bytes = 0;
-    for (const int id : net_.graph.variables()) {
-      if (categories[static_cast<size_t>(id)] == MemoryCategory::kOptimizerState)
-        bytes += net_.graph.value(id).spec.bytes();
-    }
-    return bytes;
   }
 
   // A second pool on a real GPU would take the room of the first: its twin is a simulated one as large.

@@ -58,9 +58,10 @@ std::unique_ptr<ZooStep> make_zoo_step(const ZooNet& net, const ZooSettings& set
     net.build(*step, settings);
   }
   add_updates(parse_optimizer(settings.optimizer), step->parameters, gradients(step->loss, step->parameters),
-              step->learning_rate, counter);
+              step->learning_rate, counter, 1, settings.shard);
   if (settings.fused) fuse(graph, std::vector<Value>{step->loss});
   require_scopes(graph, settings.placed);
+  reduce_gradients(graph, settings.replicas, settings.buckets);
   return step;
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/data_parallel.h"
 #include "runtime/graph.h"
 #include "runtime/placement.h"
 #include "runtime/plan.h"
@@ -22,6 +23,10 @@ struct ZooSettings {
   bool fused = true;  // convolutions and dense layers with their neighbours, as in train_mnist
   uint64_t seed = 1;
   std::vector<ScopeOnDevice> placed = {};  // layers that are on another device than the rest
+
+  int replicas = 1;  // that train together, each with a batch of this size
+  Shard shard = {};  // of the optimizer's state
+  BucketSettings buckets = {};
 };
 
 // One training step of a net, fed from the host.

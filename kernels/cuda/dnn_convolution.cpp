@@ -164,7 +164,10 @@ void DnnConvolution::run(const Prepared& prepared, const float* a, const float* 
   DnnPointers pointers{first, second, result};
   if (direction_ == ConvDirection::kInputGrad) pointers = {result, second, first};
   if (direction_ == ConvDirection::kFilterGrad) pointers = {first, result, second};
-  prepared.plan.run(handle_, pointers, at(prepared.plan_at), stream);
+  {
+    const std::lock_guard lock(device_.dnn_mutex());
+    prepared.plan.run(handle_, pointers, at(prepared.plan_at), stream);
+  }
   if (prepared.computed_at >= 0) transpose(stream, columns, rows, result, CUDNN_DATA_FLOAT, computed);
 }
 

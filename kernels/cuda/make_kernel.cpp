@@ -20,6 +20,7 @@ std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, std::span<const TensorSpe
                                          const KernelSettings& settings) {
   auto& gpu = dynamic_cast<cuda::CudaDevice&>(device);
   gpu.initialise();
+  const std::lock_guard lock(gpu.dnn_mutex());
   const cuda::Request request{inputs, outputs, gpu, settings};
   return std::visit(
       [&](const auto& concrete) -> std::unique_ptr<Kernel> {

@@ -3,12 +3,16 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <span>
 
 #include "runtime/core/stream.h"
 
 namespace headroom {
+
+class Collective;
+class Device;
 
 // One rank's end, for one device. All ranks make the same calls with the same sizes in the same order, one at
 // a time. Calls throw CollectiveError as those of Collective do, and DeviceError when the device has failed.
@@ -42,5 +46,10 @@ class DeviceCollective {
   // without a value. Calls that wait on the host end by the timeout of its collective.
   virtual void set_deadline(std::optional<std::chrono::steady_clock::time_point>) {}
 };
+
+// The best that serves all ranks of `host`, which make it together: over NCCL between GPUs of their own,
+// through host memory otherwise. Both must outlive it. Throws CollectiveError as `host` does, LibraryError
+// when NCCL does not start.
+std::unique_ptr<DeviceCollective> make_device_collective(Device& device, Collective& host);
 
 }  // namespace headroom

@@ -17,6 +17,8 @@ Measured run_a7(const Place& place);
 // Of several or virtual GPUs (device_runs.cpp).
 Measured run_a8(const Place& place);
 Measured run_a9(const Place& place);
+// Of replicas (replica_runs.cpp).
+Measured run_a10(const Place& place);
 
 // B: four 2080 Ti (device_runs.cpp).
 Measured run_b1(const Place& place);
@@ -48,5 +50,7 @@ Measured run_d4(const Place& place);
 Measured run_d5(const Place& place);
 Measured run_d6(const Place& place);
 Measured run_d7(const Place& place);
+// Of replicas (replica_runs.cpp).
+Measured run_d8(const Place& place);
 
 }  // namespace headroom

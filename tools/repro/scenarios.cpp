@@ -65,6 +65,13 @@ constexpr Expected kA9[] = {
     {"beyond_the_first", "out_of_memory"},
     {"second_beside_it", "ok"},
 };
+constexpr Expected kA10[] = {
+    {"counts", "1 Physical GPU, 2 Logical GPUs"},
+    {"outcome", "ok"},
+    {"images_per_gpu", 32},
+    {"weights_of_all", "the same bits"},
+    {"losses_of_one_gpu", "yes"},
+};
 constexpr Expected kWorks[] = {{"outcome", "ok"}};
 
 // B
@@ -208,6 +215,12 @@ constexpr Expected kD5[] = {
 };
 constexpr Expected kD7[] = {
     {"on_the_cpu", "ok"}, {"on_the_gpu", "ok"}, {"losses_agree", "yes"}, {"weights", "the same bits", kSim}};
+constexpr Expected kD8[] = {
+    {"outcome", "ok"},
+    {"images_per_gpu", 16},
+    {"weights_of_all", "the same bits"},
+    {"losses_of_one_gpu", "yes"},
+};
 
 constexpr Scenario kScenarios[] = {
     {"A1", "TensorFlow's default takes all",
@@ -242,6 +255,16 @@ constexpr Scenario kScenarios[] = {
      "other.",
      kA9,
      run_a9,
+     "",
+     {},
+     kSim},
+    {"A10",
+     "A net mirrored on logical devices",
+     "MirroredStrategy over two logical devices of one GPU: each trains on half of a batch of 64, and "
+     "gradients "
+     "are summed before the weights change.",
+     kA10,
+     run_a10,
      "",
      {},
      kSim},
@@ -340,6 +363,14 @@ constexpr Scenario kScenarios[] = {
      "batches",
      kD6Cured, kSim},
     {"D7", "One program for CPU and GPU", "The same training on both, chosen by a flag.", kD7, run_d7},
+    {"D8",
+     "DataParallel over several GPUs",
+     "A batch of 64 is shared by four GPUs, and comes to what one GPU makes of it.",
+     kD8,
+     run_d8,
+     "",
+     {},
+     kSim},
 };
 
 }  // namespace

@@ -10,8 +10,11 @@
 #include "examples/mnist/digits.h"
 #include "examples/mnist/report.h"
 #include "examples/zoo/zoo.h"
+#include "runtime/categories.h"
+#include "runtime/core/device_collective.h"
 #include "runtime/core/errors.h"
 #include "runtime/place_on_runtime.h"
+#include "runtime/replicas.h"
 #include "runtime/runtime.h"
 #include "runtime/session.h"
 #include "tools/workload/prediction.h"
@@ -36,6 +39,8 @@ void note_failure(Measurement& result, F work) {
     result.memory = error.memory();
   } catch (const DeviceError& error) {
     fail("library_failure", error);
+  } catch (const CollectiveError& error) {
+    fail("replica_failure", error);
   }
 }
 
@@ -76,6 +81,24 @@ void note_memory(Measurement& result, Runtime& runtime) {
   result.overhead_bytes = info.process - statistics.reserved.current;
 }
 
+// The largest peaks of any, and what all of them leave on the first one's GPU.
+void note_replicas(Measurement& result, std::vector<ReplicaResult> replicas, Runtime& runtime) {
+  const DeviceMap& map = runtime.devices();
+  result.overhead_bytes = runtime.memory_info().process;
+  for (size_t i = 0; i < replicas.size(); ++i) {
+    const ReplicaResult& replica = replicas[i];
+    const auto raise = [](int64_t& to, int64_t bytes) { to = std::max(to, bytes); };
+    raise(result.peak_device_bytes, replica.peak_device_bytes);
+    raise(result.peak_process_bytes, replica.peak_process_bytes);
+    raise(result.peak_reserved_bytes, replica.peak_reserved_bytes);
+    raise(result.peak_allocated_bytes, replica.peak_allocated_bytes);
+    if (map.logical[i].physical == map.logical[0].physical) {
+      result.overhead_bytes -= runtime.statistics(replica.device).reserved.current;
+    }
+  }
+  result.replicas = std::move(replicas);
+}
+
 Measurement measure_mnist(const WorkloadOptions& options) {
   const TrainSettings settings = train_settings(options);
   const int64_t images = training_images(settings.batch);
@@ -89,6 +112,9 @@ Measurement measure_mnist(const WorkloadOptions& options) {
   result.memory = trained.memory;
   clock.note(result);
   note_memory(result, runtime);
+  if (settings.replicas == 1) return result;
+  result.failed_rank = trained.failed_rank;
+  note_replicas(result, trained.replicas, runtime);
   return result;
 }
 
@@ -118,16 +144,24 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-Measurement measure_zoo(const ZooNet& net, const WorkloadOptions& options) {
-  const std::unique_ptr<ZooStep> step = make_zoo_step(net, zoo_settings(options));
+// One replica's steps, on the device of that name; `group` is null for one alone.
+Measurement measure_zoo_replica(const ZooNet& net, const WorkloadOptions& options, Runtime& runtime,
+                                const DeviceName& name, std::unique_ptr<Collective> group) {
+  const int rank = group == nullptr ? 0 : group->rank();
+  const std::unique_ptr<ZooStep> step = make_zoo_step(net, zoo_settings(options, rank));
   Measurement result;
   std::vector<double> seconds;
-  Runtime runtime(options.runtime);
   DriverClock clock(runtime);
   note_failure(result, [&] {
+    Device& device = runtime.device(name.text());
+    // A replica is whole on its device.
+    const DeviceSet devices =
+        group == nullptr ? place(step->graph, runtime) : DeviceSet(device, runtime.allocator(name.text()));
+    device.initialise();  // makes it the current GPU of this thread
+    const auto collective = group == nullptr ? nullptr : make_device_collective(device, *group);
     KernelSettings settings;
     settings.library_only = !options.step.fused();
-    const DeviceSet devices = place(step->graph, runtime);
+    settings.collective = collective.get();
     const auto kernels = std::make_shared<const Kernels>(step->graph, devices, settings);
     Plan plan =
         make_plan(step->graph, step->targets(), options.runtime.plan_mode(), kernels->workspace_bytes());
@@ -138,12 +172,60 @@ Measurement measure_zoo(const ZooNet& net, const WorkloadOptions& options) {
       const auto start = std::chrono::steady_clock::now();
       session.run();
       seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-      clock.step_done();
+      if (rank == 0) clock.step_done();
     }
     result.seconds_per_step = median(std::move(seconds));
-    clock.note(result);
+    if (rank == 0) clock.note(result);
+    if (group == nullptr) return;
+    collective->check();
+    ReplicaResult replica;
+    replica.weights_checksum = fmt::format("{:016x}", variables.checksum(step->parameters));
+    replica.optimizer_bytes = variable_bytes(step->graph, MemoryCategory::kOptimizerState);
+    result.replicas.push_back(replica);
+    group->barrier();  // none dies before the last is done
   });
+  return result;
+}
+
+Measurement measure_zoo(const ZooNet& net, const WorkloadOptions& options) {
+  Runtime runtime(options.runtime);
+  const std::vector<DeviceName> names = replica_devices(runtime, options.replicas.count());
+  std::vector<Measurement> results(names.size());
+  if (names.size() == 1) {
+    results[0] = measure_zoo_replica(net, options, runtime, names[0], nullptr);
+  } else {
+    run_replicas(options.replicas.count(), kCollectiveTimeout,
+                 [&](int rank, std::unique_ptr<Collective> group) {
+                   const auto i = static_cast<size_t>(rank);
+                   results[i] = measure_zoo_replica(net, options, runtime, names[i], std::move(group));
+                 });
+  }
+  size_t told = 0;  // the cause of all failures, where there is one
+  const auto rate = [&](size_t i) {
+    return results[i].outcome == "ok" ? 0 : results[i].outcome == "replica_failure" ? 1 : 2;
+  };
+  for (size_t i = 1; i < results.size(); ++i) {
+    if (rate(i) > rate(told)) told = i;
+  }
+  Measurement result = results[told];
   note_memory(result, runtime);
+  if (names.size() == 1) return result;
+  std::vector<ReplicaResult> replicas;
+  for (size_t i = 0; i < names.size(); ++i) {
+    replicas.push_back(results[i].replicas.empty() ? ReplicaResult{} : results[i].replicas[0]);
+    const MemoryInfo info = runtime.memory_info(names[i].text());
+    const Statistics statistics = runtime.statistics(names[i].text());
+    replicas[i].device = names[i].short_text();
+    replicas[i].peak_device_bytes = info.peak_used;
+    replicas[i].peak_process_bytes = info.peak_process;
+    replicas[i].peak_reserved_bytes = statistics.reserved.peak;
+    replicas[i].peak_allocated_bytes = statistics.allocated.peak;
+  }
+  if (result.outcome != "ok") {
+    result.failed_rank = static_cast<int>(told);
+    result.error = fmt::format("{}: {}", name_replica(*result.failed_rank), result.error);
+  }
+  note_replicas(result, std::move(replicas), runtime);
   return result;
 }
 

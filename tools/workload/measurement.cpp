@@ -21,6 +21,7 @@ std::string to_json(const Measurement& m) {
   json["peak_allocated_bytes"] = m.peak_allocated_bytes;
   json["fragmentation"] = m.fragmentation;
   json["overhead_bytes"] = m.overhead_bytes;
+  if (!m.replicas.empty()) json["replicas"] = nlohmann::ordered_json::parse(to_json(m.replicas));
   return json.dump();
 }
 

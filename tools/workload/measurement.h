@@ -4,13 +4,16 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "examples/mnist/train_result.h"
 #include "runtime/core/errors.h"
 
 namespace headroom {
 
+// Of several replicas the peaks are the largest of any.
 struct Measurement {
-  std::string outcome = "ok";  // "out_of_memory", "library_failure" (of a library or the driver)
+  std::string outcome = "ok";  // as TrainResult's
   std::string error;           // one line; empty when all went well
   int64_t steps = 0;           // that were run
   // Median; on a simulated GPU with the mean of what its driver's calls take after the first step, on its own
@@ -25,11 +28,13 @@ struct Measurement {
   // no room: of a twin on a simulated device, as a run cannot be stopped to look.
   double fragmentation = 0;
   int64_t overhead_bytes = 0;  // context and libraries: what the process holds past the strategy
-  // When memory ran out; not told to other processes.
-  std::optional<MemoryFacts> memory = {};
+  // Of all replicas by rank, where there are several; not told to other processes, nor is what follows.
+  std::vector<ReplicaResult> replicas = {};
+  std::optional<int> failed_rank = {};
+  std::optional<MemoryFacts> memory = {};  // when it ran out
 };
 
-// As one line of JSON, and back. The latter throws InvalidArgument for anything else.
+// As one line of JSON, and back but for the replicas. The latter throws InvalidArgument for anything else.
 std::string to_json(const Measurement& measurement);
 Measurement parse_measurement(const std::string& json);
 

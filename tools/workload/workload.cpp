@@ -24,13 +24,13 @@ Program mnist_program(const WorkloadOptions& options) {
   const TrainSettings settings = train_settings(options);
   const int64_t images = training_images(settings.batch);
   const auto net = std::make_shared<TrainingGraph>(
-      settings, TrainingSizes{images, kDrawnTest, steps_per_epoch(settings, images)});
+      settings, TrainingSizes{images, kDrawnTest / settings.replicas, steps_per_epoch(settings, images)});
   place_by_options(net->graph, options.runtime);
   return {{net, &net->graph}, {net->training_targets(), net->test_targets()}};
 }
 
 Program zoo_program(const ZooNet& net, const WorkloadOptions& options) {
-  const std::shared_ptr<ZooStep> step = make_zoo_step(net, zoo_settings(options));
+  const std::shared_ptr<ZooStep> step = make_zoo_step(net, zoo_settings(options, 0));
   place_by_options(step->graph, options.runtime);
   return {{step, &step->graph}, {step->targets()}};
 }
@@ -39,6 +39,7 @@ Program zoo_program(const ZooNet& net, const WorkloadOptions& options) {
 
 void add_workload_options(OptionSet& set, WorkloadOptions& options) {
   set.add_choice("net", "The net that is trained; mnist: as train_mnist does", &options.net, net_names());
+  add_replica_options(set, options.replicas);
   add_common_options(set, options, nullptr);
 }
 
@@ -74,20 +75,29 @@ TrainSettings train_settings(const WorkloadOptions& options) {
   settings.plan = options.runtime.plan_mode();
   settings.seed = static_cast<uint64_t>(options.runtime.seed);
   settings.placed = parse_scopes_on_devices(options.runtime.place);
+  settings.replicas = options.replicas.count();
+  settings.shard_optimizer = options.replicas.shard_optimizer;
+  settings.buckets = options.replicas.buckets();
   return settings;
 }
 
-ZooSettings zoo_settings(const WorkloadOptions& options) {
-  return {options.step.batch,
-          options.width,
-          options.step.optimizer,
-          options.step.fused(),
-          static_cast<uint64_t>(options.runtime.seed),
-          parse_scopes_on_devices(options.runtime.place)};
+ZooSettings zoo_settings(const WorkloadOptions& options, int rank) {
+  ZooSettings settings;
+  settings.replicas = options.replicas.count();
+  settings.batch = share_of_batch(options.step.batch, settings.replicas);
+  settings.width = options.width;
+  settings.optimizer = options.step.optimizer;
+  settings.fused = options.step.fused();
+  settings.seed = static_cast<uint64_t>(options.runtime.seed);
+  settings.buckets = options.replicas.buckets();
+  settings.placed = parse_scopes_on_devices(options.runtime.place);
+  if (options.replicas.shard_optimizer) settings.shard = {rank, settings.replicas};
+  return settings;
 }
 
 Program make_program(const WorkloadOptions& options) {
   if (options.net == kMnist) {
+    share_of_batch(options.step.batch, options.replicas.count());
     if (options.width != 1) throw InvalidArgument("width: the net of train_mnist has one width");
     return mnist_program(options);
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/mnist/replica_options.h"
 #include "examples/mnist/step_options.h"
 #include "examples/mnist/train_settings.h"
 #include "examples/zoo/zoo.h"
@@ -22,13 +23,14 @@ inline constexpr const char* kMnist = "mnist";
 struct WorkloadOptions {
   std::string net = kMnist;
   int64_t width = 1;
-  StepOptions step;
+  StepOptions step;  // with the batch of all replicas
+  ReplicaOptions replicas;
   RuntimeOptions runtime = {.device = "sim"};
 };
 
-// Adds the net, its width, and the options of steps and runtimes.
+// Adds the net, its width, and the options of steps, replicas and runtimes.
 void add_workload_options(OptionSet& set, WorkloadOptions& options);
-// Those but net and strategy, of which any number goes to `strategies`.
+// Those but net, replicas and strategy, of which any number goes to `strategies`.
 void add_common_options(OptionSet& set, WorkloadOptions& options, std::vector<std::string>* strategies);
 
 // kMnist and the names of the zoo.
@@ -43,14 +45,14 @@ struct Program {
   std::vector<Targets> targets;  // of each session, in the order in which they are made
 };
 
-// Placed as the options say. Throws InvalidArgument for an unknown net, a width that mnist cannot have, and
-// sizes that cannot be counted.
+// The program of the first replica, placed as the options say. Throws InvalidArgument for an unknown net, a
+// width that mnist cannot have, a batch that replicas cannot share equally, and sizes that cannot be counted.
 Program make_program(const WorkloadOptions& options);
 
-// What a net of the zoo is made of by the options.
-ZooSettings zoo_settings(const WorkloadOptions& options);
 // What train_mnist makes of the options, for one epoch.
 TrainSettings train_settings(const WorkloadOptions& options);
+// What a net of the zoo is made of by the options, for a replica.
+ZooSettings zoo_settings(const WorkloadOptions& options, int rank);
 // How many digits a run of the mnist net has to draw: as train_mnist does, or one batch.
 int64_t training_images(int64_t batch);
 

@@ -54,6 +54,9 @@ class CudaDevice final : public Device {
   // takes the cuBLAS handle too: cublasLtHandle_t(blas()).
   cublasHandle_t blas();
   cudnnHandle_t dnn();
+  // Held by whoever calls cuDNN with the handle, or measures kernels: one thread at a time may, and virtual
+  // devices of one GPU are used by a thread each.
+  std::recursive_mutex& dnn_mutex() const { return dnn_mutex_; }
   int ordinal() const { return ordinal_; }
   int multiprocessors() const { return multiprocessors_; }
   // What the library's handle took of the device when it was made; 0 before.
@@ -73,6 +76,7 @@ class CudaDevice final : public Device {
   CudaMemory memory_;
   IndexFaults index_faults_;
   std::mutex mutex_;
+  mutable std::recursive_mutex dnn_mutex_;
   bool initialised_ = false;
   cublasHandle_t blas_ = nullptr;
   cudnnHandle_t dnn_ = nullptr;
