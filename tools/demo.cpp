@@ -17,7 +17,7 @@ namespace {
 
 struct Row {
   RuntimeOptions options;
-  const char* expected;  // outcome
+  const char* expected = "ok";  // outcome
   TrainResult result;
   std::string next = {};  // advice
 };
@@ -48,11 +48,11 @@ int run(int argc, char** argv) {
   set.add_integer("seed", "Seed of digits, weights and order", &seed, 0);
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
 
-  std::vector<Row> rows = {
-      {{.device = "sim", .strategy = "grab-all"}, "library_failure", {}},
-      {{.device = "sim", .strategy = "allow-growth"}, "ok", {}},
-      {{.device = "sim", .strategy = "hard-limit", .limit_bytes = 1 * kGiB}, "ok", {}},
-  };
+  std::vector<Row> rows(3);
+  rows[0].options = {.device = "sim", .strategy = "grab-all"};
+  rows[0].expected = "library_failure";
+  rows[1].options = {.device = "sim", .strategy = "allow-growth"};
+  rows[2].options = {.device = "sim", .strategy = "hard-limit", .limit_bytes = 1 * kGiB};
   if (!json.empty()) require_writable(json);
   for (Row& row : rows) {
     if (!record.empty()) row.options.record = fmt::format("{}/{}.trace", record, row.options.strategy);

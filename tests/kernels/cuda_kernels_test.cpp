@@ -20,16 +20,6 @@
 namespace headroom::test {
 namespace {
 
-bool has_cuda_kernel(const Op& op) {
-  return std::visit(
-      [](const auto& concrete) {
-        return requires(const cuda::Request& request) {
-          cuda::make_kernel(concrete, request);
-        };
-      },
-      op);
-}
-
 // These move values, pick them, or compute each by one operation in the CPU's order: no bit may differ.
 const std::set<std::string_view> kExact = {
     "relu",        "relu_grad",    "scale",         "add",        "sub",
