@@ -5,17 +5,19 @@ set -eu
 
 usage() {
   cat <<'HELP'
-usage: tools/test.sh [--sanitize address|thread|all] [--require-cuda] [--help]
+usage: tools/test.sh [--sanitize address|thread|all] [--require-cuda] [--programs] [--help]
   --sanitize KIND  the tests under a sanitizer instead: address (with undefined behaviour), thread, or one
                    after the other
   --require-cuda   builds for CUDA and sets HEADROOM_REQUIRE_CUDA=1: tests that need a GPU fail without one
                    instead of being skipped
+  --programs       each test program as a whole, which takes half the time, instead of each case by its name
 Where the CUDA toolkit is installed all of it compiles and links; without a GPU for one generation alone
 (CUDAARCHS, 90 unless set), and the tests that need a GPU are skipped.
 HELP
 }
 
 presets=release
+cases=ON
 while [ $# -gt 0 ]; do
   case "$1" in
     --sanitize)
@@ -32,6 +34,7 @@ while [ $# -gt 0 ]; do
       presets=cuda
       export HEADROOM_REQUIRE_CUDA=1
       ;;
+    --programs) cases=OFF ;;
     -h | --help)
       usage
       exit 0
@@ -52,7 +55,7 @@ fi
 "$root/tools/setup.sh"
 status=0
 for preset in $presets; do
-  configure "$preset"
+  configure "$preset" -DHEADROOM_TEST_CASES=$cases
   build "$preset"
   (cd "$root" && ctest --preset "$preset" --parallel "$(nproc 2>/dev/null || echo 2)") </dev/null || status=1
 done
