@@ -7,14 +7,27 @@
 
 namespace headroom {
 
-MappedSpace::MappedSpace(VirtualMemory& virtual_memory, Stream stream_of_blocks, int64_t range_bytes,
-                         int64_t bytes_of_page, MappedRange::Fit fit)
+MappedSpace::Addresses MappedSpace::reserve(VirtualMemory& memory, int64_t bytes, int64_t page_bytes) {
+  for (;; bytes /= 2) {
+    bytes = round_up(bytes, page_bytes);
+    void* base = memory.try_reserve_range(bytes);
+    if (base != nullptr || bytes == page_bytes) return {static_cast<char*>(base), bytes};
+  }
+}
+
+MappedSpace::MappedSpace(VirtualMemory& virtual_memory, Stream stream_of_blocks, int64_t bytes_of_page,
+                         MappedRange::Fit fit, const Addresses& reserved)
     : memory(virtual_memory),
       stream(stream_of_blocks),
       page_bytes(bytes_of_page),
-      bytes(round_up(range_bytes, page_bytes)),
-      base(static_cast<char*>(memory.try_reserve_range(bytes))),
+      bytes(reserved.bytes),
+      base(reserved.base),
       range(bytes, page_bytes, fit) {}
+
+MappedSpace::MappedSpace(VirtualMemory& virtual_memory, Stream stream_of_blocks, int64_t range_bytes,
+                         int64_t bytes_of_page, MappedRange::Fit fit)
+    : MappedSpace(virtual_memory, stream_of_blocks, bytes_of_page, fit,
+                  reserve(virtual_memory, range_bytes, bytes_of_page)) {}
 
 MappedSpace::~MappedSpace() {
   memory.release_range(base, bytes);

@@ -24,8 +24,8 @@ struct MappedSpace {
     int64_t left_at = 0;   // when its place was last taken from it
   };
 
-  // `bytes` is rounded up to whole pages. Without a base, which the owner is to look at, there were no
-  // addresses.
+  // `bytes` is rounded up to whole pages, and halved while the process has no addresses for so many (a limit
+  // on them, a sanitizer). Without a base, which the owner is to look at, there were none at all.
   MappedSpace(VirtualMemory& memory, Stream stream, int64_t bytes, int64_t page_bytes, MappedRange::Fit fit);
   ~MappedSpace();
   MappedSpace(const MappedSpace&) = delete;
@@ -43,6 +43,15 @@ struct MappedSpace {
   // By bytes of a block, the offsets where pages were brought under one, the latest first; -1: none.
   static constexpr size_t kPlacesOfASize = 4;
   std::unordered_map<int64_t, std::array<int64_t, kPlacesOfASize>> places;
+
+ private:
+  struct Addresses {
+    char* base = nullptr;
+    int64_t bytes = 0;
+  };
+  static Addresses reserve(VirtualMemory& memory, int64_t bytes, int64_t page_bytes);
+  MappedSpace(VirtualMemory& memory, Stream stream, int64_t page_bytes, MappedRange::Fit fit,
+              const Addresses& reserved);
 };
 
 // What throws std::bad_alloc has then changed nothing.

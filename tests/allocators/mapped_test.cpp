@@ -219,6 +219,17 @@ TEST_F(Mapped, SmallBlocksPinNoPageOfLargeOnes) {
   for (void* block : small) allocator.deallocate(block, 1000);
 }
 
+// As under a limit on addresses, and under the thread sanitizer.
+TEST_F(Mapped, AProcessShortOfAddressesGetsShorterRanges) {
+  FaultyDevice device(gpu_);
+  MappedAllocator allocator(device, "mapped", std::nullopt);
+  device.faults().arm({.failing_call = 1, .failing_calls = 3});
+  void* block = allocator.allocate(3 * kPage);
+  EXPECT_GT(device.faults().calls(), 3);
+  EXPECT_EQ(allocator.statistics().allocated.current, 3 * kPage);
+  allocator.deallocate(block, 3 * kPage);
+}
+
 // Failed calls in the middle of a request that needs eight pages: the same accounts as before but for pages
 // that are idle. One refused mapping is tried again.
 TEST_F(Mapped, AFailureHalfWayLeavesNothingBehind) {

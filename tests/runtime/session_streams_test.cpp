@@ -35,11 +35,10 @@ TrainedNet train_small_net(SimulatedGpu& gpu, const std::string& strategy, PlanM
 }
 
 TEST(SessionStreams, WorkThatTakesTimeGivesTheSameBitsAndMissesNoWait) {
-  // A small GPU: mapped reserves addresses for several times its memory, and a sanitizer has not many.
-  DeviceProfile slow = find_profile("card-6gb");
+  DeviceProfile slow = find_profile("h200");
   slow.kernel_us = 10;
   slow.copy_bytes_per_us = 1000;
-  SimulatedGpu plain(find_profile("card-6gb"));
+  SimulatedGpu plain(find_profile("h200"));
   const TrainedNet expected = train_small_net(plain, "direct", PlanMode::kDynamic, false);
   for (const char* strategy : {"direct", "caching", "mapped", "stream-ordered"}) {
     for (PlanMode mode : kAllModes) {

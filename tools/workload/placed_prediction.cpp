@@ -2,25 +2,14 @@
 
 #include <algorithm>
 
-#include "kernels/kernel.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 #include "runtime/placement.h"
 #include "runtime/runtime.h"
+#include "tools/workload/prediction.h"
 
 namespace headroom {
 namespace {
-
-std::vector<int64_t> workspaces_of_cpu_kernels(const Graph& graph) {
-  std::vector<int64_t> bytes;
-  for (const Node& node : graph.nodes()) {
-    std::vector<TensorSpec> inputs, outputs;
-    for (int id : node.inputs) inputs.push_back(graph.value(id).spec);
-    for (int id : node.outputs) outputs.push_back(graph.value(id).spec);
-    bytes.push_back(make_cpu_kernel(node.op, inputs, outputs)->workspace_bytes());
-  }
-  return bytes;
-}
 
 // What the pure figures of graph and plans are, by device.
 std::vector<DevicePrediction> needs_of(const Graph& graph, const std::vector<Plan>& plans,

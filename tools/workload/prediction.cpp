@@ -15,9 +15,8 @@
 #include "tools/workload/search.h"
 
 namespace headroom {
-namespace {
 
-std::vector<int64_t> workspaces(const Graph& graph) {
+std::vector<int64_t> workspaces_of_cpu_kernels(const Graph& graph) {
   std::vector<int64_t> bytes;
   for (const Node& node : graph.nodes()) {
     std::vector<TensorSpec> inputs, outputs;
@@ -27,6 +26,8 @@ std::vector<int64_t> workspaces(const Graph& graph) {
   }
   return bytes;
 }
+
+namespace {
 
 // What a recording calls the same.
 Category category_of(MemoryCategory category) {
@@ -115,7 +116,7 @@ struct Predictor::Trial {
 };
 
 Predictor::Predictor(Program program, PlanMode mode) : program_(std::move(program)) {
-  const std::vector<int64_t> workspace_bytes = workspaces(*program_.graph);
+  const std::vector<int64_t> workspace_bytes = workspaces_of_cpu_kernels(*program_.graph);
   for (const Targets& targets : program_.targets) {
     plans_.push_back(make_plan(*program_.graph, targets, mode, workspace_bytes));
   }

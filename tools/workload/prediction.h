@@ -15,6 +15,9 @@
 
 namespace headroom {
 
+// What the kernels of the CPU and of simulated GPUs need, by node, as make_plan takes it.
+std::vector<int64_t> workspaces_of_cpu_kernels(const Graph& graph);
+
 // Where memory goes at the peak: what a recording tells apart (see categorise), and what no block is.
 enum class Category : uint8_t {
   kWeights,
