@@ -34,6 +34,9 @@ struct Statistics {
   int64_t stream_waits = 0;        // blocks that another stream had to wait for
   int64_t largest_free_block = 0;  // inside what is reserved
 
+  // All that were made.
+  int64_t driver_calls() const { return driver_allocations + driver_releases + driver_mappings; }
+
   // Share of the idle reserved bytes that is outside the largest free block: 0 when nothing is idle, so never
   // NaN (TensorFlow's own formula divides by zero there).
   double fragmentation() const {

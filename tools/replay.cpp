@@ -126,8 +126,8 @@ void print_table(const Trace& trace, const std::vector<ReplayRow>& rows,
     fmt::print("{:<{}} {:>10} {:<20} {:>10} {:>10} {:>10} {:>7.3f} {:>13.3f} {:>12} {:>9.1f} {:>8}",
                row.strategy, width, format_mib(row.capacity_bytes), outcome(row),
                format_mib(now.reserved.peak), format_mib(now.allocated.peak), format_mib(now.requested.peak),
-               ratio(now.reserved.peak, now.requested.peak), row.verdict.fragmentation,
-               now.driver_allocations + now.driver_releases, row.verdict.driver_time_us / 1e3,
+               ratio(now.reserved.peak, now.requested.peak), row.verdict.fragmentation, now.driver_calls(),
+               row.verdict.driver_time_us / 1e3,
                row.verdict.ns_per_call > 0 ? fmt::format("{:.1f}", row.verdict.ns_per_call) : "-");
     if (minimum && row.minimum_bytes) {
       fmt::print(" {:>10} {:>7.3f}", format_mib(*row.minimum_bytes),
@@ -155,7 +155,7 @@ nlohmann::ordered_json to_json(const ReplayRow& row) {
   json["peak_requested_bytes"] = now.requested.peak;
   json["peak_allocated_bytes"] = now.allocated.peak;
   json["fragmentation"] = row.verdict.fragmentation;
-  json["driver_calls"] = now.driver_allocations + now.driver_releases;
+  json["driver_calls"] = now.driver_calls();
   json["ns_per_call"] = row.verdict.ns_per_call;
   json["minimum_capacity_bytes"] = number_or_null(row.minimum_bytes);
   json["lower_bound_bytes"] = row.trace->peak_bytes;
@@ -228,7 +228,8 @@ int run_replay(int argc, char** argv) {
   ReplayOptions options;
   OptionSet set(
       "headroom replay",
-      "Plays recorded allocation traces to memory strategies on a simulated GPU and says what fits.");
+      "Plays recorded allocation traces to memory strategies on a simulated GPU and says what fits.\n"
+      "Driver calls are allocations, releases, and pages mapped and unmapped, of all passes.");
   set.add_arguments("TRACE",
                     "Files: recordings, op,id,bytes CSV, RMM logs, PyTorch memory snapshots; gzipped or not",
                     &options.traces);
@@ -237,7 +238,7 @@ int run_replay(int argc, char** argv) {
                "Memory that a strategy may take, such as 16GiB; all that the device has free when not given",
                &options.capacities);
   set.add_text("device", "The simulated GPU whose pages and costs are taken: sim:PROFILE", &options.device);
-  set.add_integer("passes", "How often each trace is played; time is that of the fastest pass",
+  set.add_integer("passes", "How often each trace is played; ns/call is that of the fastest pass",
                   &options.passes, 1, 1'000'000);
   set.add_switch("minimum", "Also find the least capacity at which each strategy fits", &options.minimum);
   set.add_text(

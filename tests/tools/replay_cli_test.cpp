@@ -72,6 +72,12 @@ TEST_F(ReplayCommand, JsonHasEveryFigureOfTheVerdict) {
   EXPECT_EQ(rows[1]["minimum_capacity_bytes"], 6 * kMiB);
 }
 
+TEST_F(ReplayCommand, MappedPagesCountAsDriverCalls) {
+  const nlohmann::json row = results("--strategy mapped")[0];
+  EXPECT_EQ(row["peak_reserved_bytes"], 6 * kMiB);
+  EXPECT_EQ(row["driver_calls"], 3 + 4);  // three pages are made, and one is mapped twice
+}
+
 TEST_F(ReplayCommand, OneThatFailsIsExplainedAndTheNextCommandFits) {
   const Outcome failed = run("replay " + trace_ + " --strategy direct+limit=4MiB --capacity 64MiB");
   ASSERT_EQ(failed.code, 0) << failed.errors;

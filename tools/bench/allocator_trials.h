@@ -115,6 +115,48 @@ double ns_of_a_pair(int64_t bytes, A& allocator) {
   return median(ns);
 }
 
+// The same with other calls in between: 1000 blocks of 512 B to 2 MiB are live, and each pair gives one of
+// them back, at random, and takes one of a random size in its place. The same in every time.
+template <typename A>
+double ns_of_a_pair_among_others(A& allocator) {
+  constexpr int kPairs = 20'000, kTimes = 5;
+  struct Block {
+    void* pointer = nullptr;
+    int64_t bytes = 0;
+  };
+  std::vector<Block> blocks(1000);
+  uint32_t random = 0;
+  const auto next = [&] { return (random = random * 1664525 + 1013904223) >> 8; };  // Numerical Recipes'
+  const auto replace = [&](Block& block) {
+    if (block.pointer != nullptr) allocator.deallocate(block.pointer, block.bytes, {});
+    block = {};
+    const int64_t least = int64_t{512} << next() % 12;
+    const int64_t bytes = least + static_cast<int64_t>(next()) % least;
+    block = {allocator.allocate(bytes, {}), bytes};
+  };
+  const auto free_all = [&] {
+    for (Block& block : blocks) {
+      if (block.pointer != nullptr) allocator.deallocate(block.pointer, block.bytes, {});
+      block = {};
+    }
+  };
+  std::vector<double> ns;
+  try {
+    for (int time = -1; time < kTimes; ++time) {
+      random = 1;
+      for (Block& block : blocks) replace(block);
+      const Clock::time_point begin = Clock::now();
+      for (int i = 0; i < kPairs; ++i) replace(blocks[next() % blocks.size()]);
+      if (time >= 0) ns.push_back(ns_since(begin) / kPairs);
+    }
+  } catch (...) {
+    free_all();
+    throw;
+  }
+  free_all();
+  return median(ns);
+}
+
 // What a thread keeps live: 64 blocks of 512 B to 2 MiB, of which it replaces one after the other, on a
 // stream of its own. The same sizes in the same order at every turn, so that the second turn is warm.
 template <typename A>

@@ -40,10 +40,7 @@ class Ours {
     allocator_->deallocate(pointer, bytes, stream);
   }
   int64_t reserved_peak_bytes() const { return allocator_->statistics().reserved.peak; }
-  int64_t driver_calls() const {
-    const Statistics now = allocator_->statistics();
-    return now.driver_allocations + now.driver_releases + now.driver_mappings;
-  }
+  int64_t driver_calls() const { return allocator_->statistics().driver_calls(); }
 
  private:
   std::unique_ptr<Allocator> allocator_;
@@ -163,6 +160,8 @@ void measure(const std::string& who, const std::vector<Trace>& traces, int passe
     attempt("pair", nullptr,
             [&](auto& a) { fmt::print("pair\t{}\t{}\t{:.1f}\n", who, bytes, ns_of_a_pair(bytes, a)); });
   }
+  attempt("pair", nullptr,
+          [&](auto& a) { fmt::print("pair\t{}\tamong\t{:.1f}\n", who, ns_of_a_pair_among_others(a)); });
   attempt("threads", nullptr, [&](auto& a) { print_threads(who, streams, a); });
 }
 

@@ -66,10 +66,6 @@ Trace read_trace(const char* path) {
   return trace;
 }
 
-int64_t driver_calls(const Statistics& now) {
-  return now.driver_allocations + now.driver_releases + now.driver_mappings;
-}
-
 struct Pass {
   double own_ns_per_call = 0;
   double calls_with_driver = 0;  // share, in pieces of kCallsAtOnce
@@ -83,7 +79,7 @@ Pass replay(const Trace& trace, Allocator& allocator, const Device& device, std:
   double own_ns = 0;
   size_t own_calls = 0;
   const double driver_us = device.driver_time_us();
-  const int64_t calls_before = driver_calls(allocator.statistics());
+  const int64_t calls_before = allocator.statistics().driver_calls();
   int64_t calls_so_far = calls_before;
   for (size_t begin = 0; begin < trace.events.size(); begin += kCallsAtOnce) {
     const size_t end = std::min(begin + kCallsAtOnce, trace.events.size());
@@ -97,7 +93,7 @@ Pass replay(const Trace& trace, Allocator& allocator, const Device& device, std:
       }
     }
     const double ns = std::chrono::duration<double, std::nano>(Clock::now() - start).count();
-    const int64_t calls = driver_calls(allocator.statistics());
+    const int64_t calls = allocator.statistics().driver_calls();
     if (calls == calls_so_far) {
       own_ns += ns;
       own_calls += end - begin;

@@ -64,11 +64,6 @@ class Player {
   std::vector<int64_t> sizes_;
 };
 
-int64_t driver_calls(const Allocator& allocator) {
-  const Statistics now = allocator.statistics();
-  return now.driver_allocations + now.driver_releases + now.driver_mappings;
-}
-
 struct Rate {
   double calls_per_us = 0;  // of all threads together
   double driver_calls_per_million = 0;
@@ -103,7 +98,7 @@ Rate rate_of(const Trace& trace, const std::string& strategy, int threads) {
   for (int round = 0; round < kRounds; ++round) {
     stop = false;
     begin.arrive_and_wait();
-    const int64_t driver_calls_before = driver_calls(*allocator);
+    const int64_t driver_calls_before = allocator->statistics().driver_calls();
     const auto start = Clock::now();
     std::this_thread::sleep_for(kRound);
     stop = true;
@@ -113,7 +108,7 @@ Rate rate_of(const Trace& trace, const std::string& strategy, int threads) {
     for (const int64_t count : calls) all += count;
     const double calls_per_us = static_cast<double>(all) / us;
     if (calls_per_us <= best.calls_per_us) continue;
-    const int64_t to_driver = driver_calls(*allocator) - driver_calls_before;
+    const int64_t to_driver = allocator->statistics().driver_calls() - driver_calls_before;
     best = {calls_per_us, 1e6 * static_cast<double>(to_driver) / static_cast<double>(all)};
   }
   for (std::thread& thread : running) thread.join();

@@ -124,7 +124,7 @@ size_t headroom_statistics(int device, char* text, size_t size) {
       "\"allocated_peak_bytes\":{},\"reserved_bytes\":{},\"reserved_peak_bytes\":{},\"allocations\":{},"
       "\"driver_calls\":{},\"retries\":{},\"stream_waits\":{}}}",
       allocator->name(), s.requested.current, s.requested.peak, s.allocated.current, s.allocated.peak,
-      s.reserved.current, s.reserved.peak, s.allocations, s.driver_allocations + s.driver_releases, s.retries,
+      s.reserved.current, s.reserved.peak, s.allocations, s.driver_calls(), s.retries,
       s.stream_waits);
   if (size > 0) {
     const size_t copied = std::min(size - 1, json.size());
