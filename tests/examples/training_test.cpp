@@ -52,8 +52,6 @@ struct Step {
   }
 };
 
-constexpr PlanMode kModes[] = {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel};
-
 StrategySettings settings_of(std::string_view strategy) {
   StrategySettings settings{.name = std::string(strategy)};
   if (strategy == "hard-limit") settings.limit_bytes = 256 << 20;
@@ -100,7 +98,7 @@ TEST_P(StrategyTest, AnyDriverCallOfAStepMayFailWithoutLeakOrTrace) {
   const Step step;
   CpuHarness cpu;
   const auto kernels = std::make_shared<const Kernels>(step.graph, cpu.device, *cpu.allocator);
-  for (PlanMode mode : kModes) {
+  for (PlanMode mode : kPlanModes) {
     const Plan plan = make_plan(step.graph, step.targets(), mode, kernels->workspace_bytes());
     int64_t failures = 0;
     bool fired = true;
@@ -140,7 +138,7 @@ TEST_P(StrategyTest, AnyDriverCallOfAStepMayFailWithoutLeakOrTrace) {
 
 TEST_P(StrategyTest, GivesTheSameBitsInEveryModeAndNoneChangesThem) {
   const Step step;
-  for (PlanMode mode : kModes) {
+  for (PlanMode mode : kPlanModes) {
     SimulatedGpu device(roomy());
     const auto allocator = make_allocator(settings_of(GetParam()), device);
     Variables variables(step.graph, device, *allocator);
@@ -154,7 +152,7 @@ TEST_P(StrategyTest, GivesTheSameBitsInEveryModeAndNoneChangesThem) {
 
 TEST_P(StrategyTest, ThePredictedPeakIsTheMeasuredOneToTheByte) {
   const Dataset training = draw_digits(64, 1), test = draw_digits(20, 1, 64);
-  for (PlanMode mode : kModes) {
+  for (PlanMode mode : kPlanModes) {
     for (bool fused : {false, true}) {
       RuntimeOptions options{.device = "sim:h200", .strategy = GetParam()};
       if (GetParam() == "hard-limit") options.limit_bytes = 256 << 20;
@@ -270,7 +268,7 @@ TEST(Training, EndsWithTheSameWeightsWhereverTheDataIsAndWhateverThePlan) {
   std::optional<TrainResult> first;
   std::vector<float> first_losses;
   for (DataOn data_on : {DataOn::kHost, DataOn::kDevice}) {
-    for (PlanMode mode : kModes) {
+    for (PlanMode mode : kPlanModes) {
       settings.data_on = data_on;
       settings.plan = mode;
       Runtime runtime({.device = "sim:h200"});
@@ -299,7 +297,7 @@ TEST(Training, GivesTheSameBitsWithALoaderAndOnAnyNumberOfThreads) {
   settings.data_on = DataOn::kHost;
   std::set<std::string> weights;
   std::set<double> losses;
-  for (PlanMode mode : kModes) {
+  for (PlanMode mode : kPlanModes) {
     for (const auto& [loader_depth, threads] : {std::pair<int64_t, int64_t>{0, 1}, {3, 1}, {4, 3}}) {
       settings.plan = mode;
       settings.loader_depth = loader_depth;

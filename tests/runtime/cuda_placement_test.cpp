@@ -64,7 +64,7 @@ Steps train_on(const char* device, PlanMode mode) {
 
 TEST_F(CudaPlacementTest, ALayerOnTheSecondGpuGivesTheBitsOfOneGpu) {
   const Steps expected = train_on("", PlanMode::kPacked);
-  for (const PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel}) {
+  for (const PlanMode mode : kPlanModes) {
     EXPECT_EQ(train_on("/GPU:1", mode), expected) << to_string(mode);
   }
 }

@@ -4,9 +4,11 @@
 #include <thread>
 
 #include "runtime/core/errors.h"
+#include "runtime/core/faulty/faulty_collective.h"
 #include "runtime/core/in_process/in_process_collective.h"
 #include "runtime/core/staged_collective.h"
 #include "runtime/fuse.h"
+#include "runtime/replicas.h"
 #include "tests/runtime/harness.h"
 #include "tests/runtime/small_net.h"
 
@@ -154,6 +156,13 @@ TEST(DataParallel, OneReplicaHasNoCollectiveNode) {
   EXPECT_TRUE(nodes_of(net.graph, "all_gather_update").empty());
 }
 
+TEST(DataParallel, RefusesANetThatIsSpreadOverDevices) {
+  Net net(4, 1);
+  const DeviceScope elsewhere(net.graph, "/GPU:1");
+  relu(net.graph.variable("x1", {DType::kF32, {2}}, zeros()));
+  EXPECT_THROW(reduce_gradients(net.graph, 2), InvalidArgument);
+}
+
 TEST(DataParallel, RefusesWhatIsNoGroupAndNoBucket) {
   Net net(4, 1);
   EXPECT_THROW(reduce_gradients(net.graph, 0), InvalidArgument);
@@ -195,6 +204,30 @@ TEST(DataParallel, ShardedOptimizersGiveTheSameBitsWithAShareOfTheState) {
     sum += sharded[rank].optimizer_bytes;
   }
   EXPECT_EQ(sum, whole[0].optimizer_bytes);
+}
+
+TEST(DataParallel, ARankThatDiesInAnyOfItsCallsEndsAll) {
+  int deaths = 0;
+  for (bool has_died = true; has_died;) {
+    has_died = false;
+    try {
+      run_replicas(2, kCollectiveTimeout, [&](int rank, std::unique_ptr<Collective> end) {
+        if (rank == 1) {
+          auto faulty = std::make_unique<FaultyCollective>(std::move(end));
+          faulty->faults().arm({.failing_call = deaths + 1});
+          end = std::move(faulty);
+        }
+        CpuHarness cpu;
+        StagedCollective collective(cpu.device, *end);
+        const Net net(kBatch / 2, 2, kOneEach, {rank, 2});
+        train(net, PlanMode::kParallel, rank, cpu.device, *cpu.allocator, &collective);
+      });
+    } catch (const CollectiveError&) {
+      has_died = true;
+      ++deaths;
+    }
+  }
+  EXPECT_EQ(deaths, kReplicaSteps * (3 + 2)) << "three buckets and a broadcast by each rank in every step";
 }
 
 TEST(DataParallel, AGraphForOtherReplicasIsRefusedAndWithoutThemItDoesNotRun) {

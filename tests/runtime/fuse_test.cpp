@@ -69,7 +69,7 @@ struct DenseNet {
 };
 
 TEST(Fuse, AClassifiersHeadBecomesOneNodeWithTheSameBits) {
-  for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel}) {
+  for (PlanMode mode : kPlanModes) {
     DenseNet apart, fused;
     EXPECT_EQ(fuse(fused.graph), 2);  // and the layer below it
     EXPECT_EQ(count_of<ClassifierHead>(fused.graph), 1);
@@ -92,7 +92,7 @@ TEST(Fuse, AHeadStaysApartWhereAPartIsFetchedOrReadByOthers) {
 }
 
 TEST(Fuse, DenseLayersBecomeOneNodeEachWithTheSameBits) {
-  for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel}) {
+  for (PlanMode mode : kPlanModes) {
     DenseNet apart, fused;
     // The fetched value keeps the last two layers from being a head.
     EXPECT_EQ(fuse(fused.graph, std::vector<Value>{fused.middle}), 3);

@@ -14,8 +14,6 @@
 namespace headroom {
 namespace {
 
-constexpr PlanMode kLoaderModes[] = {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel};
-
 // A net, and a session of it whose inputs may be doubled.
 struct Fed {
   Device& device;
@@ -60,7 +58,7 @@ TEST(Loader, GivesTheBitsOfAsManyRunsByHand) {
     by_hand.run_by_hand(i);
     losses.push_back(by_hand.loss());
   }
-  for (const PlanMode mode : kLoaderModes) {
+  for (const PlanMode mode : kPlanModes) {
     for (const int64_t depth : {2, 5}) {
       SimulatedGpu gpu(find_profile("h200"));
       gpu.streams().check_waits();
@@ -182,7 +180,7 @@ TEST(Loader, RefusesWhatCannotBeFed) {
 TEST_F(CudaTest, ALoaderGivesTheBitsOfAsManyRunsByHand) {
   const std::unique_ptr<Device> gpu = make_cuda_device({});
   gpu->initialise();
-  for (const PlanMode mode : kLoaderModes) {
+  for (const PlanMode mode : kPlanModes) {
     Fed by_hand(*gpu, mode, false), fed(*gpu, mode, true);
     Loader loader(*fed.session, fed.fill(), 3);
     loader.begin(0, 20);

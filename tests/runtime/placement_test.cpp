@@ -345,15 +345,14 @@ TEST_P(PlacedTraining, OverGpusOfDifferentSizesAndTheCpuGivesTheBitsOfOneDevice)
   EXPECT_EQ(train(on_cpu, with_cpu, GetParam()), expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, PlacedTraining,
-                         testing::Values(PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel),
+INSTANTIATE_TEST_SUITE_P(Modes, PlacedTraining, testing::ValuesIn(kPlanModes),
                          [](const auto& mode) { return std::string(to_string(mode.param)); });
 
 TEST(PlacedPlan, StatesWhatItTakesOfEachDeviceAndTheCheckerKnowsDevices) {
   TwoLayers net("/GPU:1");
   place(net.graph, kThree, {});
   const std::vector<int64_t> workspace(net.graph.nodes().size(), 512);
-  for (const PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel}) {
+  for (const PlanMode mode : kPlanModes) {
     const Plan plan = make_plan(net.graph, net.training(), mode, workspace);
     EXPECT_EQ(find_fault(net.graph, plan, workspace), std::nullopt);
     ASSERT_EQ(plan.devices.size(), 2u);

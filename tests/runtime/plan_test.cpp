@@ -19,7 +19,7 @@ TEST(Plan, IsFaultlessInEveryModeFusedOrNotWithAndWithoutWorkspace) {
     }
     for (int64_t bytes : {0, 1000}) {
       const std::vector<int64_t> workspace = workspaces(net.graph, bytes);
-      for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel}) {
+      for (PlanMode mode : kPlanModes) {
         for (const Targets& targets : {net.training(), Targets{{net.probabilities}, false}}) {
           const Plan plan = make_plan(net.graph, targets, mode, workspace);
           EXPECT_EQ(find_fault(net.graph, plan, workspace), std::nullopt) << to_string(mode) << " " << bytes;
@@ -85,7 +85,7 @@ TEST(Plan, RunsOnlyTheUpdatesThatAreAskedFor) {
   graph.add(CounterUpdate{}, std::vector<Value>{a});
   graph.add(CounterUpdate{}, std::vector<Value>{b});
   const std::vector<int64_t> workspace(2);
-  for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel}) {
+  for (PlanMode mode : kPlanModes) {
     const auto runs = [&](const Targets& targets) {
       Plan plan = make_plan(graph, targets, mode, workspace);
       EXPECT_EQ(find_fault(graph, plan, workspace), std::nullopt);
@@ -113,7 +113,7 @@ TEST(Plan, RefusesToFetchWhatFusingTookAway) {
 TEST(Plan, DoubledInputsAreApartFromWhatAStepAllocates) {
   SmallNet net;
   const std::vector<int64_t> workspace = workspaces(net.graph, 1000);
-  for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel}) {
+  for (PlanMode mode : kPlanModes) {
     Targets targets = net.training();
     const Plan single = make_plan(net.graph, targets, mode, workspace);
     targets.doubled_inputs = true;
@@ -139,7 +139,7 @@ TEST(Plan, DoubledInputsAreApartFromWhatAStepAllocates) {
 TEST(FindFault, SeesEachKindOfDamage) {
   SmallNet net;
   const std::vector<int64_t> workspace = workspaces(net.graph, 300);
-  for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel}) {
+  for (PlanMode mode : kPlanModes) {
     const Plan good = make_plan(net.graph, net.training(), mode, workspace);
     const auto damaged = [&](auto change) {
       Plan plan = good;

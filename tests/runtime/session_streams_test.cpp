@@ -7,8 +7,6 @@
 namespace headroom {
 namespace {
 
-constexpr PlanMode kAllModes[] = {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel};
-
 struct TrainedNet {
   uint64_t checksum = 0;
   std::vector<float> losses;
@@ -41,7 +39,7 @@ TEST(SessionStreams, WorkThatTakesTimeGivesTheSameBitsAndMissesNoWait) {
   SimulatedGpu plain(find_profile("h200"));
   const TrainedNet expected = train_small_net(plain, "direct", PlanMode::kDynamic, false);
   for (const char* strategy : {"direct", "caching", "mapped", "stream-ordered"}) {
-    for (PlanMode mode : kAllModes) {
+    for (PlanMode mode : kPlanModes) {
       for (const bool own_stream : {false, true}) {
         SimulatedGpu gpu(slow);
         gpu.streams().check_waits();
@@ -55,7 +53,7 @@ TEST(SessionStreams, WorkThatTakesTimeGivesTheSameBitsAndMissesNoWait) {
 }
 
 TEST(SessionStreams, AVariableThatAnotherStreamStillWritesIsFound) {
-  for (PlanMode mode : kAllModes) {
+  for (PlanMode mode : kPlanModes) {
     SimulatedGpu gpu(find_profile("h200"));
     gpu.streams().check_waits();
     const std::unique_ptr<Allocator> allocator = make_allocator({.name = "caching"}, gpu);

@@ -1,0 +1,93 @@
+// Nets of the zoo in replicas, and what is predicted of one.
+
+#include <gtest/gtest.h>
+
+#include "runtime/core/errors.h"
+#include "tools/workload/explain_failure.h"
+#include "tools/workload/measure.h"
+#include "tools/workload/prediction.h"
+
+namespace headroom {
+namespace {
+
+WorkloadOptions four_replicas(const char* net) {
+  WorkloadOptions options;
+  options.net = net;
+  options.step.batch = 4;
+  options.step.steps = 2;
+  options.replicas.replicas = 4;
+  options.runtime.device = "sim:four-2080ti";
+  options.runtime.strategy = "direct";  // counts what was asked for
+  options.runtime.plan = "parallel";
+  return options;
+}
+
+Prediction predict_replica(const WorkloadOptions& options) {
+  return Predictor(make_program(options), options.runtime.plan_mode()).predict(place_of(options.runtime));
+}
+
+int64_t optimizer_state(const Prediction& prediction) {
+  return prediction.by_category[static_cast<size_t>(Category::kOptimizerState)];
+}
+
+TEST(ReplicaWorkloads, TakeWhatIsPredictedOfEachAndHaveEqualWeights) {
+  for (const char* net : {"mlp", "residual", "attention"}) {
+    const WorkloadOptions options = four_replicas(net);
+    const Measurement measured = measure(options);
+    ASSERT_EQ(measured.outcome, "ok") << measured.error;
+    ASSERT_EQ(measured.replicas.size(), 4u);
+    const Prediction predicted = predict_replica(options);
+    for (const ReplicaResult& replica : measured.replicas) {
+      EXPECT_EQ(replica.weights_checksum, measured.replicas[0].weights_checksum) << net;
+      EXPECT_EQ(replica.peak_allocated_bytes, predicted.allocated_bytes) << net;
+      EXPECT_EQ(replica.peak_process_bytes, predicted.total_bytes) << net;
+    }
+  }
+}
+
+TEST(ReplicaWorkloads, ShardingTheOptimizerSavesWhatIsPredicted) {
+  WorkloadOptions options = four_replicas("mlp");
+  const Measurement whole = measure(options);
+  const Prediction whole_predicted = predict_replica(options);
+  options.replicas.shard_optimizer = true;
+  options.replicas.bucket_bytes = 64 << 10;
+  const Measurement sharded = measure(options);
+  ASSERT_EQ(sharded.outcome, "ok") << sharded.error;
+  EXPECT_EQ(sharded.replicas[0].weights_checksum, whole.replicas[0].weights_checksum);
+  for (const ReplicaResult& replica : sharded.replicas)
+    EXPECT_LE(replica.optimizer_bytes,
+              whole.replicas[0].optimizer_bytes / 4 + *options.replicas.bucket_bytes);
+  const Prediction predicted = predict_replica(options);
+  EXPECT_EQ(sharded.replicas[0].peak_allocated_bytes, predicted.allocated_bytes);
+  EXPECT_LE(optimizer_state(predicted),
+            optimizer_state(whole_predicted) / 4 + *options.replicas.bucket_bytes);
+  EXPECT_LT(predicted.allocated_bytes, whole_predicted.allocated_bytes);
+}
+
+TEST(ReplicaWorkloads, OneThatFindsNoRoomEndsAllAndIsExplained) {
+  WorkloadOptions options = four_replicas("mlp");
+  options.runtime.device = "sim";
+  options.runtime.strategy = "allow-growth";
+  options.runtime.virtual_devices = "0:200MiB,4MiB";
+  options.replicas.replicas = 2;
+  const Measurement measured = measure(options);
+  EXPECT_EQ(measured.outcome, "out_of_memory");
+  EXPECT_EQ(measured.failed_rank, 1);
+  EXPECT_TRUE(measured.error.starts_with("replica 1 on /GPU:1: out of memory")) << measured.error;
+  const auto report = explain_failure(options, measured);
+  ASSERT_TRUE(report.has_value());
+  EXPECT_TRUE(report->reproduced);
+  EXPECT_TRUE(measured.error.starts_with(report->message)) << report->message;
+}
+
+TEST(ReplicaWorkloads, ABatchThatCannotBeSharedIsRefused) {
+  WorkloadOptions options = four_replicas("mlp");
+  options.step.batch = 6;
+  EXPECT_THROW(make_program(options), InvalidArgument);
+  EXPECT_THROW(measure(options), InvalidArgument);
+  options.net = kMnist;
+  EXPECT_THROW(make_program(options), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace headroom
