@@ -13,8 +13,8 @@
 #include <fstream>
 #include <future>
 #include <iostream>
-#include <map>
 #include <sstream>
+#include <utility>
 
 #include "examples/mnist/fingerprint.h"
 #include "examples/mnist/rank_job.h"
@@ -33,7 +33,7 @@ struct Options {
   RuntimeOptions runtime;
   StepOptions step;
   ReplicaOptions replicas;
-  std::string data, schedule = "cosine", math = "tf32", load, save, log;
+  std::string data, schedule = "cosine", math = "tf32", load, resume, save, log;
   int64_t epochs = 5, evaluate_every = 0, checkpoint_every = 0;
   double learning_rate = 1e-3, collective_timeout = std::chrono::duration<double>(kCollectiveTimeout).count();
   std::optional<double> loss_scale, target_accuracy;
@@ -50,7 +50,7 @@ void add_options(OptionSet& set, Options& o) {
   set.add_integer("epochs", "Passes over the data", &o.epochs, 1, 1000000);
   set.add_number("learning-rate", "Its rate at the start", &o.learning_rate, 1e-12, 1e3);
   set.add_choice("schedule", "How the rate falls; one-cycle: after it has risen for a quarter of the steps",
-                 &o.schedule, {"constant", "cosine", "one-cycle"});
+                 &o.schedule, {schedule_names().begin(), schedule_names().end()});
   set.add_integer("evaluate-every", "Steps between two evaluations; 0: only after each epoch",
                   &o.evaluate_every, 0);
   set.add_number(
@@ -62,8 +62,10 @@ void add_options(OptionSet& set, Options& o) {
   set.add_number("loss-scale", "Factor on the loss for the gradients; 1024 with --math f16, otherwise 1",
                  &o.loss_scale, 1e-6, 1e12);
   set.add_switch("deterministic", "Only kernels that give the same bits on every run", &o.deterministic);
-  set.add_text("load", "Start from the weights in this safetensors file", &o.load);
-  set.add_text("save", "Write the weights to this safetensors file", &o.save);
+  set.add_text("load", "Start a new training from the weights in this safetensors file", &o.load);
+  set.add_text("resume", "Go on with the training in this file, which --save wrote, as if it had not stopped",
+               &o.resume);
+  set.add_text("save", "Write weights, optimizer state and position to this safetensors file", &o.save);
   set.add_integer("checkpoint-every", "Steps between two times that --save writes; 0: only at the end",
                   &o.checkpoint_every, 0);
   set.add_text("log", "Write a CSV line for each step to this file", &o.log);
@@ -78,9 +80,7 @@ TrainSettings settings_of(const Options& o) {
   settings.steps = o.step.steps;
   settings.optimizer = o.step.optimizer;
   settings.learning_rate = static_cast<float>(o.learning_rate);
-  settings.schedule = o.schedule == "constant"    ? Schedule::kConstant
-                      : o.schedule == "one-cycle" ? Schedule::kOneCycle
-                                                  : Schedule::kCosine;
+  settings.schedule = parse_schedule(o.schedule);
   settings.seed = static_cast<uint64_t>(o.runtime.seed);
   settings.plan = o.runtime.plan_mode();
   settings.fused = o.step.fused();
@@ -94,7 +94,12 @@ TrainSettings settings_of(const Options& o) {
   settings.evaluate_every = o.evaluate_every;
   settings.target_accuracy = o.target_accuracy;
   settings.load_weights = o.load;
-  settings.save_weights = o.save;
+  settings.resume = o.resume;
+  if (!o.load.empty() && !o.resume.empty()) {
+    throw InvalidArgument(
+        "--load begins a new training and --resume goes on with one: one of them is wanted");
+  }
+  settings.save = o.save;
   settings.checkpoint_every = o.checkpoint_every;
   if (o.checkpoint_every > 0 && o.save.empty()) {
     throw InvalidArgument("--checkpoint-every needs the file that --save names");
@@ -112,7 +117,7 @@ TrainSettings settings_of(const Options& o) {
 // The log is written while the net trains, the weights are read before that and written after it.
 void require_usable_log(const Options& o) {
   if (o.log.empty()) return;
-  for (const std::string& weights : {o.load, o.save}) {
+  for (const std::string& weights : {o.load, o.resume, o.save}) {
     if (!weights.empty() && is_same_file(o.log, weights)) {
       throw InvalidArgument(fmt::format("{}: is the log's file and the weights', too", o.log));
     }
@@ -138,12 +143,12 @@ class Progress {
         log_path_(options.log),
         epochs_(options.epochs),
         out_(out),
-        bar_(isatty(STDERR_FILENO) != 0) {}
+        bar_(isatty(STDERR_FILENO) != 0),
+        resumes_(!options.resume.empty()) {}
 
   void operator()(const StepReport& r) {
     if (out_ == nullptr) return;
-    if (r.epoch == 1 && r.step == 1) begin();
-    loss_ += static_cast<double>(r.loss);
+    if (!std::exchange(has_begun_, true)) begin();
     if (log_.is_open()) {
       // Line by line and appended: a program that is killed leaves whole lines, and two with one log mix
       // them.
@@ -160,9 +165,8 @@ class Progress {
     if (!r.test_accuracy) return;
     const std::string step = r.step == r.steps ? "" : fmt::format(", step {}/{}", r.step, r.steps);
     fmt::print(out_, "epoch {}/{}{}: loss {:.4f}, test accuracy {:.2f} %, {:.1f} s\n", r.epoch, epochs_, step,
-               loss_ / static_cast<double>(r.step), 100 * *r.test_accuracy, r.seconds);
+               r.mean_loss, 100 * *r.test_accuracy, r.seconds);
     std::fflush(out_);
-    if (r.step == r.steps) loss_ = 0;
   }
 
   void finish() {
@@ -172,14 +176,18 @@ class Progress {
   }
 
  private:
-  // Only once training has begun: a refused setting is one line alone, and an old log stays as it was.
+  // Only once training has begun: a refused setting is one line alone, and an old log stays as it was. That
+  // of a training that goes on does, too, with what comes behind it.
   void begin() {
     fmt::print(out_, "{}", head_);
     if (log_path_.empty()) return;
     std::error_code error;
-    if (std::filesystem::is_regular_file(log_path_)) std::filesystem::resize_file(log_path_, 0, error);
+    const bool is_file = std::filesystem::is_regular_file(log_path_);
+    const bool goes_on = resumes_ && is_file && std::filesystem::file_size(log_path_, error) > 0;
+    if (is_file && !goes_on) std::filesystem::resize_file(log_path_, 0, error);
     log_.open(log_path_, std::ios::app);
     if (error || !log_) throw InvalidArgument(fmt::format("log {}: cannot be written", log_path_));
+    if (goes_on) return;
     log_ << "epoch,step,loss,accuracy,learning_rate,seconds,test_accuracy\n" << std::flush;
   }
 
@@ -188,7 +196,7 @@ class Progress {
   FILE* out_;
   bool bar_;
   std::ofstream log_;
-  double loss_ = 0;
+  bool resumes_, has_begun_ = false;
 };
 
 // A rank is one replica, and takes the device of its turn.
@@ -216,9 +224,10 @@ void become_rank(Options& options, RankJob& job) {
 
 // What has to be the same on all ranks for them to train one net: the program, and all that is set but for
 // places and for what only rank 0 does.
-std::map<std::string, std::string> facts_of(const OptionSet& set) {
-  constexpr std::array kOwn = {"data", "load", "save", "log", "record", "device", "visible-devices", "json"};
-  std::map<std::string, std::string> facts;
+Facts facts_of(const OptionSet& set) {
+  constexpr std::array kOwn = {"data",   "load",   "resume",          "save", "log",
+                               "record", "device", "visible-devices", "json"};
+  Facts facts;
   std::string* value = nullptr;
   for (const std::string& word : set.words(OptionSet::Words::kAll)) {
     if (!word.starts_with("--")) {
@@ -235,7 +244,7 @@ std::map<std::string, std::string> facts_of(const OptionSet& set) {
   return facts;
 }
 
-std::map<std::string, std::string> facts_of(const TrainingData& data) {
+Facts facts_of(const TrainingData& data) {
   const auto of = [](const Dataset& set) { return fingerprint(set.images) + "/" + fingerprint(set.labels); };
   return {{"training data", of(data.training)}, {"test data", of(data.test)}};
 }

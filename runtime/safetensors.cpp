@@ -44,16 +44,20 @@ class Reader {
       : path_(path),
         content_(read_file(path, kMaxFileBytes, [this](std::string_view start) { check_start(start); })) {}
 
-  std::vector<NamedTensor> read() {
+  TensorFile read() {
     const Json header = read_header();
+    TensorFile file;
     std::vector<Entry> entries;
     for (const auto& [name, value] : header.items()) {
-      if (name != kMetadata) entries.push_back(read_entry(name, value));
+      if (name == kMetadata) {
+        file.metadata = read_metadata(value);
+      } else {
+        entries.push_back(read_entry(name, value));
+      }
     }
     std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
       return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
     });
-    std::vector<NamedTensor> tensors;
     int64_t at = 0;
     for (const Entry& entry : entries) {
       if (entry.begin < at) fail(fmt::format("tensor '{}': its data overlaps the one before", entry.name));
@@ -61,12 +65,12 @@ class Reader {
         fail(fmt::format("tensor '{}': {} unused bytes before it", entry.name, entry.begin - at));
       at = entry.end;
       const auto* data = reinterpret_cast<const std::byte*>(data_.data());
-      tensors.push_back(
+      file.tensors.push_back(
           {entry.name, entry.spec, std::vector<std::byte>(data + entry.begin, data + entry.end)});
     }
     const auto have = static_cast<int64_t>(data_.size());
     if (at != have) fail(fmt::format("{} bytes after the last tensor", have - at));
-    return tensors;
+    return file;
   }
 
  private:
@@ -113,6 +117,14 @@ class Reader {
     } catch (const Json::exception& error) {
       fail(fmt::format("the header is not JSON: {}", error.what()));
     }
+  }
+
+  TensorMetadata read_metadata(const Json& value) const {
+    try {
+      if (value.is_object()) return value.get<TensorMetadata>();
+    } catch (const Json::exception&) {
+    }
+    fail("its metadata is not an object of texts");
   }
 
   Entry read_entry(const std::string& name, const Json& value) const {
@@ -168,8 +180,10 @@ class Reader {
 
 }  // namespace
 
-void save_safetensors(const std::string& path, std::span<const NamedTensor> tensors) {
+void save_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
+                      const TensorMetadata& metadata) {
   Json header = Json::object();
+  if (!metadata.empty()) header[kMetadata] = metadata;
   std::vector<std::string_view> parts(2);
   int64_t at = 0;
   for (const NamedTensor& tensor : tensors) {
@@ -193,7 +207,7 @@ void save_safetensors(const std::string& path, std::span<const NamedTensor> tens
   try {
     text = header.dump();
   } catch (const Json::exception&) {
-    throw InvalidArgument(fmt::format("{}: a tensor's name is not UTF-8", path));
+    throw InvalidArgument(fmt::format("{}: a tensor's name or the metadata is not UTF-8", path));
   }
   text.resize(static_cast<size_t>(round_up(static_cast<int64_t>(text.size()), 8)), ' ');  // aligns the data
   const uint64_t length = text.size();
@@ -202,7 +216,7 @@ void save_safetensors(const std::string& path, std::span<const NamedTensor> tens
   write_file(path, parts);
 }
 
-std::vector<NamedTensor> load_safetensors(const std::string& path) {
+TensorFile load_safetensors(const std::string& path) {
   return Reader(path).read();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,13 +17,22 @@ struct NamedTensor {
   std::vector<std::byte> data;  // spec.bytes() of them, row-major, little-endian
 };
 
-// Writes all tensors to `path`, or leaves it as it was. Throws InvalidArgument when it cannot be written,
-// when two tensors share a name, or when a tensor's data and shape differ in size.
-void save_safetensors(const std::string& path, std::span<const NamedTensor> tensors);
+// Texts that a file may have beside its tensors.
+using TensorMetadata = std::map<std::string, std::string>;
 
-// The tensors of a file, in the order of their data. Throws InvalidArgument naming the file and the tensor
-// when the header is not what the format asks for, a dtype is not one of DType, or the data has gaps,
-// overlaps, too few bytes or too many.
-std::vector<NamedTensor> load_safetensors(const std::string& path);
+struct TensorFile {
+  std::vector<NamedTensor> tensors;  // in the order of their data
+  TensorMetadata metadata;
+};
+
+// Writes all tensors to `path`, or leaves it as it was. Throws InvalidArgument when it cannot be written,
+// when two tensors share a name, when a tensor's data and shape differ in size, or for a text that is not
+// UTF-8.
+void save_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
+                      const TensorMetadata& metadata = {});
+
+// Throws InvalidArgument naming the file and the tensor when the header is not what the format asks for, a
+// dtype is not one of DType, or the data has gaps, overlaps, too few bytes or too many.
+TensorFile load_safetensors(const std::string& path);
 
 }  // namespace headroom

@@ -29,11 +29,11 @@ class HostFeed final : public Feed {
         c_.loader_depth);
   }
 
-  void begin_epoch(std::span<const int64_t> order, std::span<const float> rates) override {
+  void begin_epoch(std::span<const int64_t> order, std::span<const float> rates, int64_t first) override {
     if (loader_) loader_->stop();  // its thread reads what follows
     order_.assign(order.begin(), order.end());
     rates_.assign(rates.begin(), rates.end());
-    if (loader_) loader_->begin(0, static_cast<int64_t>(rates_.size()));
+    if (loader_) loader_->begin(first, static_cast<int64_t>(rates_.size()));
   }
 
   std::vector<StepResult> train(int64_t first, int64_t steps) override {
@@ -97,7 +97,8 @@ class ResidentFeed final : public Feed {
     write<int32_t>(net.test.order, order);
   }
 
-  void begin_epoch(std::span<const int64_t> order, std::span<const float> rates) override {
+  // Which step is the next is counted on the device.
+  void begin_epoch(std::span<const int64_t> order, std::span<const float> rates, int64_t) override {
     const auto used = static_cast<size_t>(c_.net.training.order.shape().elements());
     write<int32_t>(c_.net.training.order, {order.begin(), order.begin() + static_cast<long>(used)});
     write<float>(c_.net.rates, {rates.begin(), rates.end()});

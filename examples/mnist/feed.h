@@ -20,9 +20,9 @@ class Feed {
  public:
   virtual ~Feed() = default;
 
-  // Before the steps of an epoch: the images in the order they are seen, at least steps * batch, and the rate
-  // of each step.
-  virtual void begin_epoch(std::span<const int64_t> order, std::span<const float> rates) = 0;
+  // Before the steps of an epoch, of which `first` is the next: the images in the order they are seen, at
+  // least steps * batch, and the rate of each step.
+  virtual void begin_epoch(std::span<const int64_t> order, std::span<const float> rates, int64_t first) = 0;
   // Runs `steps` of the epoch from `first` on and gives what each gave; steps must be run in order. Throws as
   // Session::run does.
   virtual std::vector<StepResult> train(int64_t first, int64_t steps) = 0;

@@ -1,7 +1,6 @@
 #include "examples/mnist/rank_job.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <cstddef>
 #include <memory>
@@ -61,25 +60,17 @@ class MpiRankJob final : public RankJob {
     return *group_;
   }
 
-  void require_equal(const std::map<std::string, std::string>& facts) override {
+  void require_equal(const Facts& facts) override {
     std::string own;
     for (const auto& [fact, value] : facts) own += fmt::format("{}\n{}\n", fact, value);
     std::istringstream first(text_of(group(), 0, own));
-    std::map<std::string, std::string> expected;
+    Facts expected;
     for (std::string fact, value; std::getline(first, fact) && std::getline(first, value);) {
       expected[fact] = value;
     }
-    std::vector<std::string> differences;
-    for (const auto& [fact, value] : facts) {
-      const auto found = expected.find(fact);
-      if (found == expected.end()) {
-        differences.push_back(fmt::format("rank 0 has no {}", fact));
-      } else if (found->second != value) {
-        differences.push_back(fmt::format("{} is {}, on rank 0 {}", fact, value, found->second));
-      }
-    }
+    const std::string differences = describe_differences(facts, expected, "on rank 0");
     if (!differences.empty()) {
-      throw InvalidArgument(fmt::format("all ranks must be alike: {}", fmt::join(differences, "; ")));
+      throw InvalidArgument(fmt::format("all ranks must be alike: {}", differences));
     }
     group().barrier();
   }

@@ -4,9 +4,9 @@
 
 #include <chrono>
 #include <functional>
-#include <map>
 #include <string>
 
+#include "examples/mnist/facts.h"
 #include "runtime/core/collective.h"
 
 namespace headroom {
@@ -31,7 +31,7 @@ class RankJob {
   virtual Collective& group() = 0;
   // Throws InvalidArgument on ranks where one of the facts is not what it is on rank 0, naming each that is
   // not. Ranks of which all are equal return once all are found to be.
-  virtual void require_equal(const std::map<std::string, std::string>& facts) = 0;
+  virtual void require_equal(const Facts& facts) = 0;
   // To be called by a rank that has failed, before it says why. Returns for the first; the others end here.
   virtual void ask_to_speak() = 0;
 };

@@ -15,19 +15,39 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kMathNames = {"f32", "tf32", "bf16", "f16"};  // as in Math
 
+constexpr std::array<std::string_view, 3> kScheduleNames = {"constant", "cosine", "one-cycle"};
+
+// The one that stands at the place of its name.
+template <typename Enum>
+Enum parse(std::string_view what, std::string_view name, std::span<const std::string_view> names) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) {
+    throw InvalidArgument(
+        fmt::format("{} '{}' is unknown; known are {}", what, name, list_with_suggestion(name, names)));
+  }
+  return static_cast<Enum>(found - names.begin());
+}
+
 }  // namespace
+
+std::span<const std::string_view> schedule_names() {
+  return kScheduleNames;
+}
+
+std::string_view to_string(Schedule schedule) {
+  return kScheduleNames[static_cast<size_t>(schedule)];
+}
+
+Schedule parse_schedule(std::string_view name) {
+  return parse<Schedule>("schedule", name, kScheduleNames);
+}
 
 std::span<const std::string_view> math_names() {
   return kMathNames;
 }
 
 Math parse_math(std::string_view name) {
-  const auto* const found = std::find(kMathNames.begin(), kMathNames.end(), name);
-  if (found == kMathNames.end()) {
-    throw InvalidArgument(
-        fmt::format("math '{}' is unknown; known are {}", name, list_with_suggestion(name, kMathNames)));
-  }
-  return static_cast<Math>(found - kMathNames.begin());
+  return parse<Math>("math", name, kMathNames);
 }
 
 int64_t share_of_batch(int64_t batch, int replicas) {

@@ -20,6 +20,12 @@ namespace headroom {
 // Of the learning rate. Cosine falls to zero at the end; one-cycle rises to the rate first.
 enum class Schedule : uint8_t { kConstant, kCosine, kOneCycle };
 
+// "constant", "cosine", "one-cycle", in the order of Schedule.
+std::span<const std::string_view> schedule_names();
+std::string_view to_string(Schedule schedule);
+// Throws InvalidArgument listing them.
+Schedule parse_schedule(std::string_view name);
+
 // Where the images are: on the device from the start, or in host memory, from which each step's are copied.
 enum class DataOn : uint8_t { kDevice, kHost };
 
@@ -41,9 +47,10 @@ struct TrainSettings {
   int64_t evaluate_every = 0;  // steps between evaluations; 0: after each epoch alone
   std::optional<double> target_accuracy;   // training ends at the first evaluation that reaches it
   std::vector<ScopeOnDevice> placed = {};  // layers that are on another device than the rest
-  std::string load_weights;                // safetensors; empty: none
-  std::string save_weights;
-  int64_t checkpoint_every = 0;  // steps between two times that the weights are saved; 0: at the end alone
+  std::string load_weights;                // of that file; empty: none
+  std::string resume;                      // the file whose training goes on; empty: a new one begins
+  std::string save;                        // the file that keeps the training, see checkpoint.h; empty: none
+  int64_t checkpoint_every = 0;            // steps between two times that it is written; 0: at the end alone
 
   int replicas = 1;              // that share each batch; `batch` is that of all of them
   bool shard_optimizer = false;  // each replica keeps its share of the optimizer's state
@@ -59,6 +66,7 @@ struct StepReport {
   int64_t step;   // of the epoch, from 1
   int64_t steps;  // in the epoch
   float loss, accuracy, learning_rate;
+  double mean_loss;                     // of the epoch's steps so far
   double seconds;                       // since training began, when the step was known to be done
   std::optional<double> test_accuracy;  // where the net was evaluated after this step
 };

@@ -6,8 +6,8 @@
 #include <array>
 #include <chrono>
 #include <future>
-#include <map>
 
+#include "examples/mnist/checkpoint.h"
 #include "examples/mnist/feed.h"
 #include "examples/mnist/process_clock.h"
 #include "runtime/categories.h"
@@ -16,7 +16,6 @@
 #include "runtime/core/staged_collective.h"
 #include "runtime/place_on_runtime.h"
 #include "runtime/predict_peak.h"
-#include "runtime/safetensors.h"
 
 namespace headroom {
 namespace {
@@ -25,33 +24,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-void load_parameters(const std::string& path, std::span<const Value> parameters, Variables& variables) {
-  std::map<std::string, NamedTensor> tensors;
-  for (NamedTensor& tensor : load_safetensors(path)) tensors.emplace(tensor.name, std::move(tensor));
-  for (const Value& parameter : parameters) {
-    const auto found = tensors.find(parameter.name());
-    if (found == tensors.end())
-      throw InvalidArgument(fmt::format("{}: has no tensor {}", path, parameter.name()));
-    if (found->second.spec != parameter.spec()) {
-      throw InvalidArgument(fmt::format("{}: {} is {}, the net needs {}", path, parameter.name(),
-                                        to_string(found->second.spec), to_string(parameter.spec())));
-    }
-    variables.write(parameter, found->second.data);
-    tensors.erase(found);
-  }
-  if (!tensors.empty()) {
-    throw InvalidArgument(fmt::format("{}: the net has no variable {}", path, tensors.begin()->first));
-  }
-}
-
-void save_parameters(const std::string& path, std::span<const Value> parameters, const Variables& variables) {
-  std::vector<NamedTensor> tensors;
-  for (const Value& parameter : parameters) {
-    tensors.push_back({parameter.name(), parameter.spec(), variables.read(parameter)});
-  }
-  save_safetensors(path, tensors);
 }
 
 class Training {
@@ -86,9 +58,8 @@ class Training {
     if (devices.all().size() == 1) predict(train_plan, test_plan, runtime, name);
 
     Variables variables(net_.graph, devices);
-    if (!settings_.load_weights.empty() && rank() == 0)
-      load_parameters(settings_.load_weights, net_.parameters, variables);
-    if (group_ != nullptr) share_weights(variables);
+    Checkpoint checkpoint(settings_, net_, training_, variables, group_);
+    position_ = checkpoint.load();
     Session train_session(net_.graph, train_plan, kernels, variables);
     Session test_session(net_.graph, test_plan, kernels, variables);
     // Ends before the sessions also when a step throws: it may have a thread that feeds them.
@@ -96,20 +67,21 @@ class Training {
         make_feed(settings_.data_on, {net_, training_, test_, settings_.batch_of_replica(),
                                       settings_.loader_depth, variables, train_session, test_session});
     feed_ = feed.get();
-    variables_ = &variables;
+    checkpoint_ = &checkpoint;
     start_ = Clock::now();
     run_epochs();
 
     result_.training_seconds = seconds_since(start_);
     result_.steps = static_cast<int64_t>(step_seconds_.size());
-    std::nth_element(step_seconds_.begin(),
-                     step_seconds_.begin() + static_cast<long>(step_seconds_.size() / 2),
-                     step_seconds_.end());
-    result_.seconds_per_step = step_seconds_[step_seconds_.size() / 2];
-    result_.images_per_second = static_cast<double>(settings_.batch) / result_.seconds_per_step;
+    if (result_.steps > 0) {
+      const auto median = step_seconds_.begin() + static_cast<long>(step_seconds_.size() / 2);
+      std::nth_element(step_seconds_.begin(), median, step_seconds_.end());
+      result_.seconds_per_step = *median;
+      result_.images_per_second = static_cast<double>(settings_.batch) / *median;
+    }
     result_.weights_checksum = fmt::format("{:016x}", variables.checksum(net_.parameters));
     result_.optimizer_bytes = variable_bytes(net_.graph, MemoryCategory::kOptimizerState);
-    if (!settings_.save_weights.empty()) save();
+    save();
     if (group_ != nullptr) group_->barrier();  // the weights are saved when all are done
   }
 
@@ -122,17 +94,10 @@ class Training {
     result_.sums = dynamic_cast<const StagedCollective*>(collective_.get()) != nullptr ? "host" : "nccl";
   }
 
-  // The weights of rank 0, which are those of all.
-  void save() const {
-    if (rank() == 0) save_parameters(settings_.save_weights, net_.parameters, *variables_);
-  }
-
-  void share_weights(Variables& variables) {
-    for (const Value& parameter : net_.parameters) {
-      std::vector<std::byte> bytes = variables.read(parameter);
-      group_->broadcast(bytes, 0);
-      variables.write(parameter, bytes);
-    }
+  void save() {
+    if (settings_.save.empty() || saved_steps_ == position_.steps) return;
+    checkpoint_->save(position_);
+    saved_steps_ = position_.steps;
   }
 
   // A second pool on a real GPU would take the room of the first: its twin is a simulated one as large.
@@ -171,16 +136,25 @@ class Training {
   void run_epochs() {
     const auto order_of = [this](int epoch) { return epoch_order(training_.count, settings_.seed, epoch); };
     const int64_t steps = steps_per_epoch(settings_, training_.count);
-    std::vector<int64_t> order = order_of(1);
-    for (int epoch = 1; epoch <= settings_.epochs; ++epoch) {
+    const int64_t first_epoch = position_.steps / steps + 1;
+    if (first_epoch > settings_.epochs) {  // a training that is done is tested all the same
+      result_.final_loss = position_.loss_sum / static_cast<double>((position_.steps - 1) % steps + 1);
+      result_.test_accuracy = evaluate();
+      return;
+    }
+    auto epoch = static_cast<int>(first_epoch);
+    std::vector<int64_t> order = order_of(epoch);
+    for (; epoch <= settings_.epochs; ++epoch) {
+      const int64_t before = (epoch - 1) * steps, first = position_.steps - before;
       std::vector<float> rates;
-      for (int64_t step = (epoch - 1) * steps; step < epoch * steps; ++step)
+      for (int64_t step = before; step < before + steps; ++step)
         rates.push_back(rate_at(settings_, step, settings_.epochs * steps));
-      feed_->begin_epoch(share_of(order, steps), rates);
+      if (first == 0) position_.loss_sum = 0;
+      feed_->begin_epoch(share_of(order, steps), rates, first);
       // Drawn while the device works.
       std::future<std::vector<int64_t>> next;
       if (epoch < settings_.epochs) next = std::async(std::launch::async, order_of, epoch + 1);
-      if (!run_epoch(epoch, rates)) return;
+      if (!run_epoch(epoch, first, rates)) return;
       if (next.valid()) order = next.get();
     }
   }
@@ -197,19 +171,20 @@ class Training {
     return share;
   }
 
-  // False when the target is reached.
-  bool run_epoch(int epoch, std::span<const float> rates) {
+  // From step `first` on. False when the target is reached.
+  bool run_epoch(int epoch, int64_t first, std::span<const float> rates) {
     const auto steps = static_cast<int64_t>(rates.size());
-    double loss_sum = 0;
-    for (int64_t done = 0; done < steps;) {
-      const int64_t before_evaluation =
-          settings_.evaluate_every > 0 ? settings_.evaluate_every - done % settings_.evaluate_every : steps;
-      const int64_t before_checkpoint =
-          settings_.checkpoint_every > 0
-              ? settings_.checkpoint_every - ((epoch - 1) * steps + done) % settings_.checkpoint_every
-              : steps;
+    const auto before_next = [&](int64_t every, int64_t done) {
+      return every > 0 ? every - done % every : steps;
+    };
+    for (int64_t done = first; done < steps;) {
+      const int64_t before_evaluation = before_next(settings_.evaluate_every, done);
+      const int64_t before_checkpoint = before_next(settings_.checkpoint_every, position_.steps);
       const int64_t count = std::min({piece_, before_evaluation, before_checkpoint, steps - done});
       const std::vector<StepResult> results = run_piece(done, count);
+      double loss_sum = position_.loss_sum;
+      for (const StepResult& step : results) position_.loss_sum += static_cast<double>(step.loss);
+      position_.steps += count;
       if (settings_.checkpoint_every > 0 && count == before_checkpoint) save();
       const bool evaluates = count == before_evaluation || done + count == steps;
       const double seconds = seconds_since(start_);
@@ -219,11 +194,12 @@ class Training {
           evaluates && settings_.target_accuracy && *test_accuracy >= *settings_.target_accuracy;
       if (reached) result_.seconds_to_target = seconds_since_process_start();
       for (const StepResult& step : results) {
-        loss_sum += static_cast<double>(step.loss);
         const bool is_last = &step == &results.back();
         const float rate = rates[static_cast<size_t>(done++)];
+        loss_sum += static_cast<double>(step.loss);
+        const double mean_loss = loss_sum / static_cast<double>(done);
         if (on_step_ && rank() == 0)
-          on_step_({epoch, done, steps, step.loss, step.accuracy, rate, seconds,
+          on_step_({epoch, done, steps, step.loss, step.accuracy, rate, mean_loss, seconds,
                     is_last ? test_accuracy : std::nullopt});
       }
       result_.final_loss = loss_sum / static_cast<double>(done);
@@ -296,8 +272,10 @@ class Training {
   const std::function<void(const StepReport&)>& on_step_;
   TrainResult& result_;
   std::unique_ptr<DeviceCollective> collective_;  // of several replicas
-  const Variables* variables_ = nullptr;
+  Checkpoint* checkpoint_ = nullptr;
   Feed* feed_ = nullptr;
+  Position position_;
+  int64_t saved_steps_ = -1;  // those of the position that was saved last
   Clock::time_point start_;
   int64_t piece_ = 1;  // steps at once
   std::vector<double> step_seconds_;

@@ -82,6 +82,10 @@ TrainingGraph::TrainingGraph(const TrainSettings& settings, const TrainingSizes&
   reduce_gradients(graph, settings.replicas, settings.buckets);
 }
 
+std::vector<Value> TrainingGraph::counters() const {
+  return resident_ ? std::vector<Value>{step, training.step} : std::vector<Value>{step};
+}
+
 Targets TrainingGraph::training_targets() const {
   if (!resident_) return {.fetches = {loss, accuracy}, .updates = true, .doubled_inputs = prefetched_};
   // One optimizer's node for each device that parameters live on.

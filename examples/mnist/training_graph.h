@@ -45,6 +45,8 @@ class TrainingGraph {
   Value losses, accuracies;  // f32 (steps): what the steps of an epoch gave
   Value all_predictions;     // i32 (test steps, batch)
 
+  // What counts the training steps done.
+  std::vector<Value> counters() const;
   // What a training step and a test step run.
   Targets training_targets() const;
   Targets test_targets() const;

@@ -66,6 +66,24 @@ TEST(RanksTest, ProcessesEndWithTheWeightsOfThreads) {
   EXPECT_NE(ranks["replicas"][0]["device"], ranks["replicas"][1]["device"]);
 }
 
+TEST(RanksTest, ProcessesGoOnWithATrainingAsThreadsThatDidNotStop) {
+  const ScratchFolder folder;
+  const std::string file = folder / "training";
+  const std::string constant = "--schedule constant --json ";
+  const auto checksum = [](const Outcome& outcome) -> std::string {
+    EXPECT_EQ(outcome.code, 0) << outcome.errors;
+    return outcome.code == 0 ? nlohmann::json::parse(outcome.out)["weights_checksum"]
+                             : nlohmann::json("none");
+  };
+  checksum(run_shell(folder, "env -i " + train(constant + "--replicas 2 --save " + file)));
+  // Rank 0 alone reads the file.
+  const std::string resume = "test $OMPI_COMM_WORLD_RANK = 0 && r=\"--resume " + file + "\"; exec " +
+                             train(constant + "--epochs 2 --shard-optimizer") + " $r";
+  const Outcome processes = run_shell(folder, mpirun_command(2, "sh -c '" + resume + "'"));
+  const Outcome threads = run_shell(folder, "env -i " + train(constant + "--epochs 2 --replicas 2"));
+  EXPECT_EQ(checksum(processes), checksum(threads));
+}
+
 TEST(RanksTest, WhatRanksDoNotShareIsRefusedOnce) {
   expect_refusal(train("--batch 33"), "33");
   expect_refusal(train("--replicas 3"), "--replicas 3");

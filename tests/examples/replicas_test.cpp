@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <thread>
+
 #include "examples/mnist/digits.h"
 #include "examples/mnist/trainer.h"
 #include "runtime/core/errors.h"
+#include "runtime/core/faulty/faulty_collective.h"
 
 namespace headroom {
 namespace {
@@ -126,6 +130,44 @@ TEST(Replicas, AnExceptionOfOneEndsAllAndIsThrown) {
   TrainSettings settings = settings_for(3);
   settings.load_weights = "/nowhere";
   EXPECT_THROW(run(settings, four_gpus()), InvalidArgument);
+}
+
+// What both ranks of a training say of which rank 1 dies in its `failing_call`-th call; empty: nothing
+// failed.
+std::array<std::string, 2> errors_of_two_ranks(int64_t failing_call) {
+  static const Dataset training = draw_digits(4, 3), test = draw_digits(4, 4);
+  TrainSettings settings = settings_for(2);
+  settings.epochs = 1;
+  settings.batch = 2;
+  settings.shard_optimizer = true;
+  std::array<std::string, 2> errors;
+  std::vector<std::thread> ranks;
+  for (auto& end : make_in_process_group(2)) {
+    ranks.emplace_back([&, end = std::move(end)]() mutable {
+      std::string& error = errors[static_cast<size_t>(end->rank())];
+      Runtime runtime({.device = "sim:four-2080ti:" + std::to_string(end->rank())});
+      FaultyCollective group(std::move(end));
+      if (group.rank() == 1) group.faults().arm({.failing_call = failing_call});
+      try {
+        error = train_rank(settings, training, test, runtime, "host", group).error;
+      } catch (const CollectiveError& failure) {  // after the training, when results are told
+        error = failure.what();
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  return errors;
+}
+
+TEST(Replicas, ARankThatDiesInAnyOfItsCallsEndsAllAndIsNamed) {
+  int64_t call = 1;
+  for (;; ++call) {
+    const std::array<std::string, 2> errors = errors_of_two_ranks(call);
+    if (errors[1].empty()) break;
+    EXPECT_NE(errors[1].find("injected fault"), std::string::npos) << errors[1];
+    EXPECT_NE(errors[0].find("rank 1 has died"), std::string::npos) << "call " << call << ": " << errors[0];
+  }
+  EXPECT_GT(call, 20) << "weights, steps, the test and the results are all calls";
 }
 
 TEST(Replicas, AreRefusedWhereTheyCannotShareEqually) {

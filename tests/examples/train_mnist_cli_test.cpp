@@ -66,6 +66,9 @@ TEST(TrainMnistProgram, BadInputIsOneLineWithItsCodeAndLeavesNothing) {
       {"broken weights", "--load " + junk, 2, "safetensors"},
       {"weights without an end", "--load /dev/zero", 2, "/dev/zero: the header"},
       {"unwritable weights", "--save /nowhere/w", 2, "/nowhere/w"},
+      {"no such training", "--resume /nowhere", 2, "/nowhere"},
+      {"new and old at once", "--load " + junk + " --resume " + junk, 2, "one of them"},
+      {"checkpoints nowhere", "--checkpoint-every 1", 2, "--save"},
       {"unwritable log", "--log /nowhere/l", 2, "/nowhere/l"},
       {"log beside bad weights", "--load " + junk + " --log " + (folder / "l"), 2, "safetensors"},
       {"log beside a bad batch", "--batch 100000 --log " + (folder / "l"), 2, "12000"},
@@ -222,6 +225,24 @@ TEST(TrainMnistProgram, WeightsThatAreSavedAndLoadedGoOnWhereTheyStopped) {
   const std::string text = read_file(log, 1 << 20);
   EXPECT_EQ(text.rfind("epoch,step,loss,accuracy,learning_rate,seconds,test_accuracy\n1,1,", 0), 0u) << text;
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);
+}
+
+TEST(TrainMnistProgram, AResumedTrainingEndsAsOneThatDidNotStopAndGoesOnWithItsLog) {
+  const ScratchFolder folder;
+  const std::string file = folder / "training", log = folder / "log.csv";
+  const std::string constant = "--steps 2 --schedule constant --json ";
+  const Outcome whole = run(folder, constant + "--epochs 2");
+  ASSERT_EQ(whole.code, 0) << whole.errors;
+  const std::string kept = " --save " + file + " --log " + log;
+  ASSERT_EQ(run(folder, constant + "--epochs 1" + kept).code, 0);
+  const Outcome rest = run(folder, constant + "--epochs 2 --resume " + file + kept);
+  ASSERT_EQ(rest.code, 0) << rest.errors;
+  const nlohmann::json expected = nlohmann::json::parse(whole.out), json = nlohmann::json::parse(rest.out);
+  EXPECT_EQ(json["weights_checksum"], expected["weights_checksum"]);
+  EXPECT_EQ(json["steps"], 2);
+  const std::string text = read_file(log, 1 << 20);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5) << text;
+  EXPECT_NE(text.find("\n2,2,"), std::string::npos) << text;
 }
 
 }  // namespace

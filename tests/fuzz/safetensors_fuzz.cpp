@@ -6,7 +6,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const headroom::MemoryFile file(data, size);
   try {
-    for (const headroom::NamedTensor& tensor : headroom::load_safetensors(file.path())) {
+    for (const headroom::NamedTensor& tensor : headroom::load_safetensors(file.path()).tensors) {
       if (tensor.spec.bytes() != static_cast<int64_t>(tensor.data.size())) std::abort();
     }
   } catch (const headroom::InvalidArgument&) {

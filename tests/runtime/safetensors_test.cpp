@@ -32,8 +32,10 @@ TEST(Safetensors, GiveBackWhatWasSaved) {
                                           tensor("a name with \"quotes\" and ü", {DType::kI32, {}}),
                                           tensor("empty", {DType::kF32, {0, 4}}),
                                           tensor("bytes", {DType::kU8, {5}})};
-  save_safetensors(folder / "w", saved);
-  const std::vector<NamedTensor> loaded = load_safetensors(folder / "w");
+  const TensorMetadata metadata = {{"steps done", "7"}, {"", "a \"quoted\" ü\n"}};
+  save_safetensors(folder / "w", saved, metadata);
+  EXPECT_EQ(load_safetensors(folder / "w").metadata, metadata);
+  const std::vector<NamedTensor> loaded = load_safetensors(folder / "w").tensors;
   ASSERT_EQ(loaded.size(), saved.size());
   for (const NamedTensor& expected : saved) {
     const auto found = std::find_if(loaded.begin(), loaded.end(),
@@ -50,14 +52,16 @@ TEST(Safetensors, AlignTheDataAndTakeMetadata) {
   EXPECT_EQ((std::filesystem::file_size(folder / "w") - 1) % 8, 0u);
   const std::string header =
       R"({"__metadata__":{"format":"pt"},"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}   )";
-  EXPECT_EQ(load_safetensors(folder.write("m", file_of(header, "ab"))).size(), 1u);
+  const TensorFile file = load_safetensors(folder.write("m", file_of(header, "ab")));
+  EXPECT_EQ(file.tensors.size(), 1u);
+  EXPECT_EQ(file.metadata, (TensorMetadata{{"format", "pt"}}));
 }
 
 TEST(Safetensors, SavingReplacesTheWholeFileAndLeavesNothingElse) {
   const ScratchFolder folder;
   save_safetensors(folder / "w", std::vector{tensor("x", {DType::kF32, {1000}})});
   save_safetensors(folder / "w", std::vector{tensor("y", {DType::kF32, {1}})});
-  EXPECT_EQ(load_safetensors(folder / "w").at(0).name, "y");
+  EXPECT_EQ(load_safetensors(folder / "w").tensors.at(0).name, "y");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
@@ -73,8 +77,9 @@ TEST(Safetensors, AFailedSaveLeavesTheOldFile) {
   EXPECT_THROW(save_safetensors(folder / "w", twice), InvalidArgument);
   twice[1].name = "\xff";
   EXPECT_THROW(save_safetensors(folder / "w", twice), InvalidArgument);
+  EXPECT_THROW(save_safetensors(folder / "w", {}, {{"x", "\xff"}}), InvalidArgument);
   EXPECT_THROW(save_safetensors(folder / "no/such/folder/w", {}), InvalidArgument);
-  EXPECT_EQ(load_safetensors(folder / "w").at(0).name, "x");
+  EXPECT_EQ(load_safetensors(folder / "w").tensors.at(0).name, "x");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
@@ -84,7 +89,7 @@ TEST(Safetensors, SavingThroughALinkKeepsTheLink) {
   std::filesystem::create_symlink("target", folder / "link");
   save_safetensors(folder / "link", std::vector{tensor("x", {DType::kU8, {1}})});
   EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
-  EXPECT_EQ(load_safetensors(folder / "target").at(0).name, "x");
+  EXPECT_EQ(load_safetensors(folder / "target").tensors.at(0).name, "x");
 }
 
 struct BrokenFile {
@@ -123,6 +128,8 @@ INSTANTIATE_TEST_SUITE_P(
                     BrokenFile{file_of("[]", ""), "does not start with '{'"},
                     BrokenFile{file_of("{\"x\":", ""), "not JSON"},
                     BrokenFile{file_of("{\"x\":\"\xff\"}", ""), "not JSON"},
+                    BrokenFile{file_of(R"({"__metadata__":["a"]})", ""), "not an object of texts"},
+                    BrokenFile{file_of(R"({"__metadata__":{"a":1}})", ""), "not an object of texts"},
                     BrokenFile{file_of(R"({"x":1})", ""), "needs dtype, shape and data_offsets"},
                     BrokenFile{file_of(R"({"x":{"dtype":"U8","shape":[1]}})", "a"),
                                "needs dtype, shape and data_offsets"},

@@ -1,0 +1,213 @@
+// A training that stops and goes on from its file: the same one as if it had not stopped.
+
+#include "examples/mnist/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "examples/mnist/digits.h"
+#include "examples/mnist/trainer.h"
+#include "runtime/core/errors.h"
+#include "tests/scratch_folder.h"
+
+namespace headroom {
+namespace {
+
+constexpr int kEpochs = 2;
+constexpr int64_t kStepsOfEpoch = 3, kImages = 8;
+
+struct Stop {};
+
+struct Trained {
+  TrainResult result;
+  std::vector<float> losses;
+};
+
+TrainSettings short_training(int replicas, bool sharded) {
+  TrainSettings settings;
+  settings.epochs = kEpochs;
+  settings.batch = kImages;
+  settings.replicas = replicas;
+  settings.shard_optimizer = sharded;
+  return settings;
+}
+
+// Trains to the end, or ends by an exception of the caller after `stop_after` steps.
+Trained train_until(const TrainSettings& settings, int64_t stop_after = INT64_MAX) {
+  static const Dataset training = draw_digits(kStepsOfEpoch * kImages + 1, 3), test = draw_digits(10, 4);
+  Runtime runtime({.device = "sim:four-2080ti", .plan = std::string(to_string(settings.plan))});
+  Trained run;
+  run.result = train(settings, training, test, runtime, [&](const StepReport& report) {
+    run.losses.push_back(report.loss);
+    if (std::ssize(run.losses) == stop_after) throw Stop();
+  });
+  return run;
+}
+
+void stop_after(int64_t steps, TrainSettings settings, const std::string& path) {
+  settings.save = path;
+  settings.checkpoint_every = 1;
+  EXPECT_THROW(train_until(settings, steps), Stop);
+}
+
+Trained resume(TrainSettings settings, const std::string& path) {
+  settings.resume = path;
+  return train_until(settings);
+}
+
+std::string refusal(const TrainSettings& settings, const std::string& path) {
+  try {
+    resume(settings, path);
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "not refused";
+}
+
+void expect_the_same_training(const TrainSettings& settings, std::initializer_list<int64_t> stops) {
+  const ScratchFolder folder;
+  const Trained whole = train_until(settings);
+  ASSERT_EQ(whole.result.outcome, "ok") << whole.result.error;
+  for (const int64_t steps : stops) {
+    stop_after(steps, settings, folder / "training");
+    const Trained rest = resume(settings, folder / "training");
+    EXPECT_EQ(rest.result.weights_checksum, whole.result.weights_checksum) << "after step " << steps;
+    EXPECT_EQ(rest.losses, std::vector(whole.losses.begin() + steps, whole.losses.end())) << steps;
+    EXPECT_EQ(rest.result.final_loss, whole.result.final_loss) << steps;
+    EXPECT_EQ(rest.result.test_accuracy, whole.result.test_accuracy) << steps;
+    EXPECT_EQ(rest.result.confusion, whole.result.confusion) << steps;
+    EXPECT_EQ(rest.result.steps, kEpochs * kStepsOfEpoch - steps);
+  }
+}
+
+TEST(Checkpoint, TrainingThatStopsAtAnyStepGoesOnWithTheBitsOfOneThatDoesNot) {
+  expect_the_same_training(short_training(1, false), {1, 2, 3, 4, 5});
+}
+
+TEST(Checkpoint, SoItDoesWithEveryOptimizerAndScheduleAndWithALoader) {
+  TrainSettings settings = short_training(1, false);
+  settings.data_on = DataOn::kHost;
+  settings.plan = PlanMode::kPacked;
+  for (const std::string_view optimizer : {"momentum", "rmsprop", "sgd"}) {
+    settings.optimizer = optimizer;
+    settings.loader_depth = optimizer == "momentum" ? 2 : 0;
+    settings.schedule = optimizer == "sgd" ? Schedule::kConstant : Schedule::kOneCycle;
+    expect_the_same_training(settings, {2});
+  }
+}
+
+TEST(Checkpoint, SoItDoesInReplicasWithTheOptimizerShardedOrNot) {
+  expect_the_same_training(short_training(2, false), {2, 3});
+  expect_the_same_training(short_training(4, true), {2, 3});
+}
+
+TEST(Checkpoint, TheFileDoesNotDependOnHowTheOptimizerIsSharded) {
+  const ScratchFolder folder;
+  stop_after(4, short_training(2, false), folder / "whole");
+  stop_after(4, short_training(2, true), folder / "sharded");
+  const TensorFile whole = load_safetensors(folder / "whole"), sharded = load_safetensors(folder / "sharded");
+  EXPECT_EQ(whole.metadata, sharded.metadata);
+  ASSERT_EQ(whole.tensors.size(), 30u);  // ten weights and two states of each
+  for (size_t i = 0; i < whole.tensors.size(); ++i) {
+    EXPECT_EQ(whole.tensors[i].name, sharded.tensors[i].name);
+    EXPECT_EQ(whole.tensors[i].data, sharded.tensors[i].data) << whole.tensors[i].name;
+  }
+  EXPECT_EQ(resume(short_training(2, true), folder / "whole").result.weights_checksum,
+            resume(short_training(2, false), folder / "sharded").result.weights_checksum);
+  const Trained on_one = resume(short_training(1, false), folder / "sharded");
+  const Trained on_two = resume(short_training(2, false), folder / "sharded");
+  ASSERT_EQ(on_one.losses.size(), on_two.losses.size());
+  for (size_t i = 0; i < on_one.losses.size(); ++i) EXPECT_NEAR(on_one.losses[i], on_two.losses[i], 1e-4);
+}
+
+TEST(Checkpoint, OneThatIsDoneIsTestedAndMayGoOnWhereItsRateDoesNotDependOnItsEnd) {
+  const ScratchFolder folder;
+  TrainSettings settings = short_training(1, false);
+  settings.schedule = Schedule::kConstant;
+  settings.save = folder / "training";
+  settings.epochs = 1;
+  const Trained first = train_until(settings);
+  settings.save.clear();
+  const Trained done = resume(settings, folder / "training");
+  EXPECT_EQ(done.result.steps, 0);
+  EXPECT_EQ(done.result.test_accuracy, first.result.test_accuracy);
+  EXPECT_EQ(done.result.final_loss, first.result.final_loss);
+  EXPECT_EQ(done.result.weights_checksum, first.result.weights_checksum);
+  settings.epochs = 2;
+  EXPECT_EQ(resume(settings, folder / "training").result.weights_checksum,
+            train_until(settings).result.weights_checksum);
+}
+
+TEST(Checkpoint, WeightsOfATrainingBeginANewOneAndWeightsAloneAreNoTraining) {
+  const ScratchFolder folder;
+  const TrainSettings settings = short_training(1, false);
+  stop_after(4, settings, folder / "training");
+  TensorFile file = load_safetensors(folder / "training");
+  file.tensors.resize(10);  // the weights come first, and are what files held at first
+  save_safetensors(folder / "weights", file.tensors);
+  TrainSettings from_training = settings, from_weights = settings;
+  from_training.load_weights = folder / "training";
+  from_weights.load_weights = folder / "weights";
+  const Trained new_one = train_until(from_training);
+  EXPECT_EQ(std::ssize(new_one.losses), kEpochs * kStepsOfEpoch);
+  EXPECT_EQ(new_one.losses, train_until(from_weights).losses);
+  EXPECT_NE(refusal(settings, folder / "weights").find("holds no training"), std::string::npos);
+  file.tensors.push_back({"more", {DType::kU8, {0}}, {}});
+  save_safetensors(folder / "weights", file.tensors);
+  EXPECT_THROW(train_until(from_weights), InvalidArgument);
+}
+
+TEST(Checkpoint, ATrainingOnAnotherCourseIsRefusedWithAllThatDiffers) {
+  const ScratchFolder folder;
+  const std::string path = folder / "training";
+  TrainSettings settings = short_training(1, false);
+  stop_after(1, settings, path);
+  settings.batch = 4;
+  settings.optimizer = "adamw";
+  EXPECT_EQ(refusal(settings, path),
+            path +
+                ": is of a training on another course: batch is 4, in the file 8; optimizer is adamw, in the "
+                "file adam; steps of an epoch is 6, in the file 3");
+  settings = short_training(1, false);
+  settings.epochs = 3;
+  EXPECT_NE(refusal(settings, path).find("epochs is 3, in the file 2"), std::string::npos);
+}
+
+TEST(Checkpoint, ABrokenTrainingIsRefused) {
+  const ScratchFolder folder;
+  const TrainSettings settings = short_training(2, true);
+  stop_after(1, settings, folder / "training");
+  const TensorFile good = load_safetensors(folder / "training");
+  const auto refused = [&](const std::function<void(TensorFile&)>& breaks) {
+    TensorFile file = good;
+    breaks(file);
+    save_safetensors(folder / "broken", file.tensors, file.metadata);
+    return refusal(settings, folder / "broken");
+  };
+  EXPECT_NE(refused([](TensorFile& file) { file.tensors.pop_back(); }).find("has no tensor"),
+            std::string::npos);
+  for (const char* number : {"", "x", "-3", "0", "99999999999", "1.5"}) {
+    const std::string message = refused([&](TensorFile& file) { file.metadata["steps done"] = number; });
+    EXPECT_NE(message.find("steps done"), std::string::npos) << number << ": " << message;
+  }
+  EXPECT_NE(refused([](TensorFile& file) { file.metadata.erase("sum of losses"); }).find("'sum of losses'"),
+            std::string::npos);
+}
+
+TEST(Checkpoint, OneThatCannotBeWrittenEndsTheTrainingAndLeavesTheLast) {
+  const ScratchFolder folder;
+  const std::string path = folder / "training";
+  TrainSettings settings = short_training(2, false);
+  stop_after(2, settings, path);
+  const TensorFile before = load_safetensors(path);
+  settings.save = folder / "no/such/folder";
+  settings.checkpoint_every = 1;
+  settings.resume = path;
+  EXPECT_THROW(train_until(settings), InvalidArgument);
+  EXPECT_EQ(load_safetensors(path).metadata, before.metadata);
+}
+
+}  // namespace
+}  // namespace headroom
