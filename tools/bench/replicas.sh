@@ -54,4 +54,4 @@ awk -v n="$replicas" '
   BEGIN { print "| batch | us alone | us, " n " replicas | cost | us, sharded |"; print "| --- | --- | --- | --- | --- |" }
   { key = $1 " " $2; if (!(key in least) || $3 < least[key]) least[key] = $3; if (!($2 in seen)) { seen[$2]; order[++count] = $2 } }
   END { for (i = 1; i <= count; ++i) { b = order[i]; alone = least["alone " b]; all = least["replicas " b]
-    printf "| %s | %.1f | %.1f | %+.1f %% | %.1f |\n", b, alone, all, alone > 0 ? 100 * (all / alone - 1) : 0, least["sharded " b] } }' "$results"
+    printf "| %s | %.1f | %.1f | %+.1f %% | %.1f |\n", b, alone, all, (alone > 0 ? 100 * (all / alone - 1) : 0), least["sharded " b] } }' "$results"

@@ -20,12 +20,6 @@ struct Destroy {
 using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, Destroy>;
 using OwnedStream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, Destroy>;
 
-Graph new_graph() {
-  cudaGraph_t graph = nullptr;
-  HR_CHECK(cudaGraphCreate(&graph, 0));
-  return Graph(graph);
-}
-
 // One that does not wait for the default stream: capturing would be refused.
 OwnedStream new_stream() {
   cudaStream_t stream = nullptr;
@@ -33,65 +27,74 @@ OwnedStream new_stream() {
   return OwnedStream(stream);
 }
 
+// CUDA 13 dropped the old versions of two calls, and the new ones' suffixes.
+#if CUDART_VERSION >= 13000
+constexpr auto* get_capture_info = &cudaStreamGetCaptureInfo;
+constexpr auto* set_dependencies = &cudaStreamUpdateCaptureDependencies;
+#else
+constexpr auto* get_capture_info = &cudaStreamGetCaptureInfo_v3;
+constexpr auto* set_dependencies = &cudaStreamUpdateCaptureDependencies_v2;
+#endif
+
 // The nodes at the end of a task: whoever waits for the task waits for them.
 using Ends = std::vector<cudaGraphNode_t>;
 
-// Capturing `stream` into `graph`, which ends with the object, also when a task throws.
+// All tasks are captured in one go, on one stream that is set back to what each task waits for. A capture for
+// each task would do for kernels, but NCCL's calls in one graph have to be in one capture: NCCL orders them
+// by a stream of its own, which it draws into the capture at its first call.
 class Capture {
  public:
-  Capture(cudaGraph_t graph, cudaStream_t stream, const Ends& after, bool starts_early) : stream_(stream) {
-    std::vector<cudaGraphEdgeData> edges(after.size());
-    for (size_t i = 0; i < after.size(); ++i) {
-      cudaGraphNodeType type{};
-      HR_CHECK(cudaGraphNodeGetType(after[i], &type));
-      if (!starts_early || type != cudaGraphNodeTypeKernel) continue;
-      edges[i].from_port = cudaGraphKernelNodePortProgrammatic;
-      edges[i].type = cudaGraphDependencyTypeProgrammatic;
-    }
+  explicit Capture(cudaStream_t stream) : stream_(stream) {
     // Other threads may go on calling the driver as they like.
-    HR_CHECK(cudaStreamBeginCaptureToGraph(stream, graph, after.data(), edges.data(), after.size(),
-                                           cudaStreamCaptureModeThreadLocal));
+    HR_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   }
   ~Capture() {
     cudaGraph_t graph = nullptr;
-    if (stream_ != nullptr) cudaStreamEndCapture(stream_, &graph);
+    if (stream_ != nullptr && cudaStreamEndCapture(stream_, &graph) == cudaSuccess) cudaGraphDestroy(graph);
     cudaGetLastError();  // what was refused while capturing has been thrown
   }
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
-  Ends end() {
+  // Puts what the task queues behind `after`. A task that queues nothing only passes on what it waits for.
+  Ends add(const Task& task, Ends after) {
+    std::vector<cudaGraphEdgeData> edges(after.size());
+    for (size_t i = 0; i < after.size(); ++i) {
+      cudaGraphNodeType type{};
+      HR_CHECK(cudaGraphNodeGetType(after[i], &type));
+      if (!task.starts_early || type != cudaGraphNodeTypeKernel) continue;
+      edges[i].from_port = cudaGraphKernelNodePortProgrammatic;
+      edges[i].type = cudaGraphDependencyTypeProgrammatic;
+    }
+    HR_CHECK(set_dependencies(stream_, after.data(), edges.data(), after.size(),
+                              cudaStreamSetCaptureDependencies));
+    task.run(Stream{stream_});
+
     cudaStreamCaptureStatus status{};
     const cudaGraphNode_t* nodes = nullptr;
+    const cudaGraphEdgeData* data =
+        nullptr;  // only to be asked for: the query fails where it would lose some
     size_t count = 0;
-#if CUDART_VERSION >= 13000
-    HR_CHECK(cudaStreamGetCaptureInfo(stream_, &status, nullptr, nullptr, &nodes, nullptr, &count));
-#else
-    HR_CHECK(cudaStreamGetCaptureInfo_v3(stream_, &status, nullptr, nullptr, &nodes, nullptr, &count));
-#endif
-    Ends ends(nodes, nodes + count);
+    HR_CHECK(get_capture_info(stream_, &status, nullptr, nullptr, &nodes, &data, &count));
+    return Ends(nodes, nodes + count);
+  }
+
+  Graph end() {
     cudaGraph_t graph = nullptr;
     HR_CHECK(cudaStreamEndCapture(std::exchange(stream_, nullptr), &graph));
-    return ends;
+    return Graph(graph);
   }
 
  private:
   cudaStream_t stream_;
 };
 
-// Puts what the task queues into the graph. A task that queues nothing only passes on what it waits for.
-Ends add(cudaGraph_t graph, cudaStream_t stream, const Task& task, const Ends& after) {
-  Capture capture(graph, stream, after, task.starts_early);
-  task.run(Stream{stream});
-  return capture.end();
-}
-
 }  // namespace
 
 CudaRecording::CudaRecording(std::span<const Task> tasks, int64_t repeats) {
   check_tasks(tasks, repeats);
   const OwnedStream stream = new_stream();
-  const Graph graph = new_graph();
+  Capture capture(stream.get());
   std::vector<Ends> previous, current(tasks.size());
   for (int64_t repeat = 0; repeat < repeats; ++repeat) {
     for (size_t i = 0; i < tasks.size(); ++i) {
@@ -105,10 +108,11 @@ CudaRecording::CudaRecording(std::span<const Task> tasks, int64_t repeats) {
       if (repeat > 0) {
         for (int other : tasks[i].after_previous) wait_for(previous[static_cast<size_t>(other)]);
       }
-      current[i] = add(graph.get(), stream.get(), tasks[i], after);
+      current[i] = capture.add(tasks[i], std::move(after));
     }
     previous = current;
   }
+  const Graph graph = capture.end();
   HR_CHECK(cudaGraphInstantiate(&graph_, graph.get(), 0));
   try {
     // Otherwise the first launch would do it.

@@ -137,15 +137,18 @@ NcclCollective::~NcclCollective() {
 }
 
 // Aborting is the only way out of a kernel that waits for a GPU that will not answer; it makes the stream's
-// work end as if it had been done.
+// work end as if it had been done. It returns once all recordings with calls in them are destroyed, which
+// their owner does when it sees that the communicator is gone: so nothing is locked meanwhile.
 void NcclCollective::give_up(const std::string& cause) {
+  ncclComm_t communicator = nullptr;
   {
     const std::lock_guard lock(mutex_);
     if (communicator_ == nullptr) return;
     broken_ = cause;
-    const CurrentDevice current(ordinal_);
-    nccl_.abort(std::exchange(communicator_, nullptr));
+    communicator = std::exchange(communicator_, nullptr);
   }
+  const CurrentDevice current(ordinal_);
+  nccl_.abort(communicator);
   const std::lock_guard lock(neighbours_->mutex);
   --neighbours_->members;
   neighbours_->changed.notify_all();

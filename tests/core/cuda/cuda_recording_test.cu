@@ -116,6 +116,13 @@ TEST_F(CudaRecordingTest, ATaskMayQueueNothingOrSeveralThings) {
   EXPECT_EQ(read(3), std::vector<float>(kCount, 6));
 }
 
+TEST_F(CudaRecordingTest, ATaskThatStartsEarlyMayQueueNothing) {
+  const Task nothing{[](Stream) {}, {0}, {}, true};
+  const std::vector<Task> tasks = {step(1, 0, 1, 3, {}, {}), nothing, step(2, 1, 2, 0, {1}, {})};
+  device_->record(tasks, 3)->launch({});
+  EXPECT_EQ(read(2), std::vector<float>(kCount, 6));
+}
+
 TEST_F(CudaRecordingTest, AnErrorWhileRecordingLeavesTheDeviceUsable) {
   const auto refuse = [](Stream) { throw InvalidArgument("no"); };
   // Nobody may wait for work that is being recorded.

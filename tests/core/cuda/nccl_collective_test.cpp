@@ -1,6 +1,7 @@
 // Sums between GPUs: the same bits on all, also out of a recording, and an end when one dies.
 #include <gtest/gtest.h>
 
+#include <exception>
 #include <functional>
 #include <optional>
 #include <thread>
@@ -44,6 +45,8 @@ std::vector<std::optional<CollectiveError>> run_on_gpus(int ranks, const Program
         host->barrier();  // before anybody's end is a death
       } catch (const CollectiveError& error) {
         failures[static_cast<size_t>(host->rank())] = error;
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << host->rank() << ": " << error.what();
       }
     });
   }
@@ -146,6 +149,56 @@ TEST_F(NcclTest, RecordedSumsAreSummedAtEachLaunch) {
     device.delete_stream(stream);
   });
   for (const auto& failure : failures) EXPECT_FALSE(failure) << failure->what();
+}
+
+// Several calls in one graph, as buckets of gradients make them, and other work in between.
+TEST_F(NcclTest, ARecordingMayHaveSeveralSums) {
+  const auto failures = run_on_gpus(2, [&](DeviceCollective& collective, Device& device) {
+    const DeviceFloats first(device, {1}), second(device, {1});
+    const Stream stream = device.new_stream();
+    const auto sum = [&](const DeviceFloats& values) {
+      return [&](Stream on) {
+        const DeviceCollective::Term term{values.data(), values.data(), 1};
+        collective.all_reduce_sum({&term, 1}, on);
+      };
+    };
+    const std::vector<Task> tasks = {
+        {sum(first), {}, {0}}, {[](Stream) {}, {}, {1}}, {sum(second), {0, 1}, {2}}, {sum(first), {2}, {3}}};
+    for (const Task& task : tasks) task.run(stream);
+    device.synchronize(stream);
+    {
+      const std::unique_ptr<Recording> recording = device.record(tasks, 2);
+      recording->launch(stream);
+      for (const Task& task : tasks) task.run(stream);
+      recording->launch(stream);
+      device.synchronize(stream);
+      collective.check();
+    }
+    EXPECT_EQ(first.read(), std::vector<float>{0x1p12f});
+    EXPECT_EQ(second.read(), std::vector<float>{0x1p6f});
+    device.delete_stream(stream);
+  });
+  for (const auto& failure : failures) EXPECT_FALSE(failure) << failure->what();
+}
+
+// NCCL lets go of a communicator only when no graph has calls of it any more.
+TEST_F(NcclTest, ADeathIsToldToARankThatHoldsARecording) {
+  const auto failures = run_on_gpus(2, [&](DeviceCollective& collective, Device& device) {
+    const DeviceFloats values(device, {1});
+    const Stream stream = device.new_stream();
+    const DeviceCollective::Term term{values.data(), values.data(), 1};
+    const Task task{[&](Stream on) { collective.all_reduce_sum({&term, 1}, on); }, {}, {0}};
+    task.run(stream);
+    device.synchronize(stream);
+    const std::unique_ptr<Recording> recording = device.record({&task, 1}, 2);
+    if (collective.rank() == 1) throw CollectiveError(1, "test", "it dies");
+    recording->launch(stream);
+    device.synchronize(stream);
+    device.delete_stream(stream);
+    collective.check();
+  });
+  ASSERT_TRUE(failures[0]);
+  EXPECT_EQ(failures[0]->cause(), "rank 1 has died");
 }
 
 // Rank 0's GPU waits in a kernel for rank 1, which goes without having made the call.
