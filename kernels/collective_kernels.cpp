@@ -16,10 +16,10 @@ class CollectiveKernel : public Kernel {
         fmt::format("{}: made for {} replicas, run by {}", op, replicas, collective->size()));
   }
 
-  bool can_be_recorded() const override { return collective_ == nullptr || collective_->can_be_recorded(); }
+  DeviceCollective* collective() const override { return collective_; }
 
  protected:
-  DeviceCollective& collective() const {
+  DeviceCollective& replicas() const {
     if (collective_ != nullptr) return *collective_;
     throw InvalidArgument(fmt::format("{}: there are no other replicas to compute it with", op_));
   }
@@ -41,7 +41,7 @@ class AllReduceKernel final : public CollectiveKernel {
     for (size_t i = 0; i < terms_.size(); ++i) {
       terms_[i] = {inputs[first_ + i].as<const float>(), outputs[i].as<float>(), outputs[i].elements()};
     }
-    collective().all_reduce_sum(terms_, stream);
+    replicas().all_reduce_sum(terms_, stream);
   }
 
  private:
@@ -58,7 +58,7 @@ class AllGatherKernel final : public CollectiveKernel {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       tensors_[i] = {inputs[i].as<float>(), static_cast<size_t>(inputs[i].elements())};
     }
-    collective().all_gather(tensors_, stream);
+    replicas().all_gather(tensors_, stream);
   }
 
  private:

@@ -24,8 +24,8 @@ class Kernel {
   // Set for a kernel that a GPU may start while the work it has to wait for still runs: it waits on the
   // device. Until then it reads only these inputs, which none of that work may change.
   virtual std::optional<std::vector<int>> early_inputs() const { return {}; }
-  // Whether run() may be part of what Device::record records.
-  virtual bool can_be_recorded() const { return true; }
+  // What run() makes a call of, which all replicas make together; null for most.
+  virtual DeviceCollective* collective() const { return nullptr; }
   // Computes the op. Views have the shapes that the kernel was made for. An optional output without a reader
   // has null data. An input and an output may be the same memory where in_place_input allows it. Throws
   // DeviceError for data that the op cannot take (an index out of range), CollectiveError as

@@ -87,8 +87,10 @@ void Session::bind() {
     bound.kernel = &kernels_->of_node(step.id);
     Part& part = is_update(node.op) ? updates_ : pure_;
     part.nodes.push_back(step.id);
-    part.can_be_recorded =
-        part.can_be_recorded && bound.kernel->can_be_recorded() && unrecorded_because().empty();
+    DeviceCollective* const collective = bound.kernel->collective();
+    if (collective != nullptr) collective_ = collective;
+    const bool can_be_recorded = collective == nullptr || collective->can_be_recorded();
+    part.can_be_recorded = part.can_be_recorded && can_be_recorded && unrecorded_because().empty();
     for (int id : node.inputs) bound.inputs.push_back(view_of(id));
     for (int id : node.outputs) bound.outputs.push_back(view_of(id));
     for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -378,7 +380,8 @@ std::unique_ptr<Recording> Session::record(const std::vector<int>& nodes, int64_
   for (size_t i = 0; i < working.size(); ++i) {
     const int id = working[i];
     tasks.push_back({[this, id](Stream stream) { run_node(id, stream); }, waits[i].after,
-                     waits[i].after_previous, may_start_early(working[i], waits[i], working)});
+                     waits[i].after_previous, may_start_early(working[i], waits[i], working),
+                     nodes_[static_cast<size_t>(id)].kernel->collective() != nullptr});
   }
   // On several threads of the CPU a node that fails must do so before a variable changes.
   for (size_t i = 0; i < working.size() && may_fail_early; ++i) {
@@ -386,7 +389,11 @@ std::unique_ptr<Recording> Session::record(const std::vector<int>& nodes, int64_
       if (!updates(working[j])) tasks[i].after.push_back(static_cast<int>(j));
     }
   }
-  return with_idle_memory(variables_.allocator(), [&] { return variables_.device().record(tasks, repeats); });
+  Device& device = variables_.device();
+  return with_idle_memory(variables_.allocator(), [&] {
+    return collective_ == nullptr ? device.record(tasks, repeats)
+                                  : collective_->record(device, tasks, repeats);
+  });
 }
 
 void Session::run(int64_t steps) {

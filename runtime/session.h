@@ -131,6 +131,7 @@ class Session {
   Stream stream_;
   bool device_takes_work_ = false;                   // as the devices say when a run begins
   std::vector<BoundNode> nodes_;                     // by node id
+  DeviceCollective* collective_ = nullptr;           // what some of them are calls of
   std::vector<MemoryCategory> categories_;           // by value
   std::vector<void*> buffers_;                       // by buffer: its address while live
   std::vector<std::vector<void**>> uses_of_buffer_;  // by buffer: the pointers that follow it

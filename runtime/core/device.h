@@ -31,6 +31,8 @@ struct Task {
   // Whether the task may be started before those are done, once they run themselves: it waits for them on the
   // device, and does before that only what needs none of their results.
   bool starts_early = false;
+  // Whether it is a call of a collective, which all ranks make together.
+  bool is_collective = false;
 };
 
 // Work that was recorded once and can be queued as a whole any number of times, with no host work and no

@@ -6,13 +6,14 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 
+#include "runtime/core/device.h"
 #include "runtime/core/stream.h"
 
 namespace headroom {
 
 class Collective;
-class Device;
 
 // One rank's end, for one device. All ranks make the same calls with the same sizes in the same order, one at
 // a time. Calls throw CollectiveError as those of Collective do, and DeviceError when the device has failed.
@@ -30,8 +31,10 @@ class DeviceCollective {
   // In [0, size()).
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Whether a call may be part of what Device::record records. One that may not waits on the host for the
-  // stream and for the other ranks, and is done on return.
+  // What it goes through: "nccl", "gpu" (that all ranks are on) or "host".
+  virtual std::string_view means() const = 0;
+  // Whether a call may be part of what record() records. One that may not waits on the host for the stream
+  // and for the other ranks, and is done on return.
   virtual bool can_be_recorded() const = 0;
 
   // Each output becomes the sum of the inputs at its place over all ranks, with the same bits on every rank.
@@ -39,6 +42,11 @@ class DeviceCollective {
   virtual void all_reduce_sum(std::span<const Term> terms, Stream stream) = 0;
   // In each tensor, Shard{r, size()} becomes what it is on rank r.
   virtual void all_gather(std::span<const std::span<float>> tensors, Stream stream) = 0;
+  // As Device::record with this rank's device, for tasks some of which are calls of this collective. All
+  // ranks record together, and launch their recordings together.
+  virtual std::unique_ptr<Recording> record(Device& device, std::span<const Task> tasks, int64_t repeats) {
+    return device.record(tasks, repeats);
+  }
   // To be called when the stream is synchronized: throws CollectiveError when a call has failed since it was
   // queued, so that nothing that came of it is of use. Calls that are done on return have nothing to add.
   virtual void check() {}
@@ -47,9 +55,9 @@ class DeviceCollective {
   virtual void set_deadline(std::optional<std::chrono::steady_clock::time_point>) {}
 };
 
-// The best that serves all ranks of `host`, which make it together: over NCCL between GPUs of their own,
-// through host memory otherwise. Both must outlive it. Throws CollectiveError as `host` does, LibraryError
-// when NCCL does not start.
+// The best that serves all ranks of `host`, which make it together: over NCCL between GPUs of their own, in
+// the memory of the GPU that all threads of a process share, through host memory otherwise. Both must outlive
+// it. Throws CollectiveError as `host` does, LibraryError when NCCL does not start.
 std::unique_ptr<DeviceCollective> make_device_collective(Device& device, Collective& host);
 
 }  // namespace headroom

@@ -1,5 +1,6 @@
 // What a build without the CUDA toolkit answers where the others reach for a GPU.
 #include "runtime/core/cuda/devices.h"
+#include "runtime/core/cuda/gpu_collective.h"
 #include "runtime/core/errors.h"
 
 namespace headroom {
@@ -13,6 +14,10 @@ namespace {
 
 std::unique_ptr<Device> make_cuda_device(const CudaSettings&) {
   refuse();
+}
+
+std::unique_ptr<DeviceCollective> make_shared_gpu_collective(Device&, Collective&) {
+  return nullptr;
 }
 
 std::vector<std::string> visible_gpus() {

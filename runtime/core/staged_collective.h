@@ -1,5 +1,5 @@
-// A collective for any device through host memory: replicas on the CPU, on simulated GPUs and on virtual
-// devices of one GPU, and GPUs without NCCL. Knows no driver.
+// A collective for any device through host memory: replicas on the CPU, on simulated GPUs, and on
+// GPUs without NCCL or of which some have several. Knows no driver.
 #pragma once
 
 #include <optional>
@@ -18,6 +18,7 @@ class StagedCollective final : public DeviceCollective {
 
   int rank() const override { return host_.rank(); }
   int size() const override { return host_.size(); }
+  std::string_view means() const override { return "host"; }
   // Recorded work of all devices but a GPU is run by the host.
   bool can_be_recorded() const override { return device_.kind() != DeviceKind::kCuda; }
   void all_reduce_sum(std::span<const Term> terms, Stream stream) override;

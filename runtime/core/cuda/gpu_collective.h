@@ -1,5 +1,5 @@
-// A collective between GPUs that each have one rank: the way in for code that must not see NCCL's header. A
-// build without NCCL answers too.
+// Collectives of GPUs: the way in for code that must not see the headers of CUDA and NCCL. A build without
+// them answers too.
 #pragma once
 
 #include <memory>
@@ -16,5 +16,10 @@ namespace headroom {
 // queued before must be done on all ranks by then, and what has recorded calls destroyed. Throws
 // CollectiveError as `host` does, LibraryError when NCCL does not start.
 std::unique_ptr<DeviceCollective> make_gpu_collective(Device& device, Collective& host);
+
+// In the memory of one GPU, for ranks that are threads of one process with the same `device`. Made together
+// and destroyed as the one above. Null, on all ranks, where theirs differ or it is no NVIDIA GPU. Throws
+// CollectiveError as `host` does.
+std::unique_ptr<DeviceCollective> make_shared_gpu_collective(Device& device, Collective& host);
 
 }  // namespace headroom

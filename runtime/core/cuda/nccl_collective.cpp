@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "runtime/core/cuda/gpu_collective.h"
 #include "runtime/core/cuda/visible_gpus.h"
 #include "runtime/core/errors.h"
+#include "runtime/core/process_nonce.h"
 #include "runtime/core/shard.h"
 
 namespace headroom {
@@ -40,15 +40,6 @@ void broadcast_to_guests(Collective& host, T& value, int root) {
 
 void copy_name(char* to, size_t capacity, const std::string& text) {
   std::strncpy(to, text.c_str(), capacity - 1);
-}
-
-// Of this process alone, on any host and in any container.
-uint64_t process_nonce() {
-  static const uint64_t nonce = [] {
-    std::random_device random;
-    return (uint64_t{random()} << 32) + random();
-  }();
-  return nonce;
 }
 
 std::string host_name() {
@@ -127,13 +118,20 @@ NcclCollective::~NcclCollective() {
     neighbours_->changed.notify_all();
   }
   watcher_.join();
+  leave();
   {
-    // Their GPUs may be reading this one's memory, which is about to go.
+    // The GPUs of those that go on may be reading this one's memory, which is about to go.
     std::unique_lock lock(neighbours_->mutex);
-    const int own = communicator_ == nullptr ? 0 : 1;
-    neighbours_->changed.wait_for(lock, kLettingGo, [&] { return neighbours_->members <= own; });
+    neighbours_->changed.wait_for(lock, kLettingGo, [&] { return neighbours_->members == 0; });
   }
   give_up("destroyed");
+}
+
+void NcclCollective::leave() {
+  const std::lock_guard lock(neighbours_->mutex);
+  if (std::exchange(has_left_, true)) return;
+  --neighbours_->members;
+  neighbours_->changed.notify_all();
 }
 
 // Aborting is the only way out of a kernel that waits for a GPU that will not answer; it makes the stream's
@@ -149,12 +147,14 @@ void NcclCollective::give_up(const std::string& cause) {
   }
   const CurrentDevice current(ordinal_);
   nccl_.abort(communicator);
-  const std::lock_guard lock(neighbours_->mutex);
-  --neighbours_->members;
-  neighbours_->changed.notify_all();
 }
 
 void NcclCollective::watch() {
+  wait_for_the_end();
+  leave();
+}
+
+void NcclCollective::wait_for_the_end() {
   for (;;) {
     {
       std::unique_lock lock(neighbours_->mutex);

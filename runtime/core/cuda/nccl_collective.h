@@ -19,7 +19,7 @@ struct NcclNeighbours {
   std::mutex mutex;
   std::condition_variable changed;
   int dead_rank = -1;
-  int members = 0;  // that have not given their communicator up
+  int members = 0;  // that go on: neither destroyed, nor has their communicator been given up
 };
 
 class NcclCollective final : public DeviceCollective {
@@ -33,6 +33,7 @@ class NcclCollective final : public DeviceCollective {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  std::string_view means() const override { return "nccl"; }
   bool can_be_recorded() const override { return true; }
   void all_reduce_sum(std::span<const Term> terms, Stream stream) override;
   void all_gather(std::span<const std::span<float>> tensors, Stream stream) override;
@@ -43,6 +44,8 @@ class NcclCollective final : public DeviceCollective {
   template <typename Queue>
   void queue_as_one(const char* call, const Queue& queue);
   void watch();
+  void wait_for_the_end();
+  void leave();
   void give_up(const std::string& cause);
 
   const Nccl& nccl_;
@@ -52,7 +55,7 @@ class NcclCollective final : public DeviceCollective {
   ncclComm_t communicator_ = nullptr;  // null once given up
   std::string broken_;                 // why
   std::optional<std::chrono::steady_clock::time_point> deadline_;
-  bool ends_ = false;  // under the neighbours' lock
+  bool ends_ = false, has_left_ = false;  // under the neighbours' lock
   std::thread watcher_;
 };
 

@@ -1,0 +1,27 @@
+// Sums over the replicas that share a GPU, in its memory. Knows no replica.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <span>
+
+namespace headroom::cuda {
+
+// Of more ranks nobody has asked for sums yet; a launch takes its arguments in 4 KiB.
+inline constexpr int kMostSharingRanks = 8;
+
+// A tensor of f32, 16-byte aligned, that several ranks have.
+struct SharedTensor {
+  const float* inputs[kMostSharingRanks] = {};
+  float* outputs[kMostSharingRanks] = {};
+  int64_t elements = 0;
+};
+
+// Queues: each of the outputs becomes ((inputs[0] + inputs[1]) + inputs[2]) + ..., element by element. An
+// output may be an input of its own tensor, and otherwise overlaps nothing. `multiprocessors` bounds how much
+// is launched. Throws DeviceError.
+void queue_shared_sums(std::span<const SharedTensor> tensors, int inputs, int outputs, int multiprocessors,
+                       cudaStream_t stream);
+
+}  // namespace headroom::cuda
