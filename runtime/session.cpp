@@ -102,7 +102,7 @@ void Session::bind() {
     follow(plan_.workspace_of_node[static_cast<size_t>(step.id)], &bound.workspace);
   }
   const auto nodes = static_cast<int64_t>(pure_.nodes.size() + updates_.nodes.size());
-  steps_of_many_ = std::clamp<int64_t>(kMostNodes / std::max<int64_t>(1, nodes), 1, kMostSteps);
+  most_of_many_ = std::clamp<int64_t>(kMostNodes / std::max<int64_t>(1, nodes), 1, kMostSteps);
   if (has_arena(plan_.mode)) {
     allocate_arenas();
     for (size_t id = 0; id < plan_.buffers.size(); ++id) {
@@ -310,14 +310,20 @@ void Session::run_arena(int64_t steps) {
   for (const Step& step : plan_.steps) {
     if (step.kind == StepKind::kCopyIn && copies_inputs_) copy(step);
   }
+  bool is_first = true;  // of the launches of many, before which no such recording is at work
   for (int64_t left = steps - 1; left > 0;) {
-    if (left >= steps_of_many_ && pure_.is_ready() && updates_.is_ready()) {
-      if (many_ == nullptr) {
-        std::vector<int> nodes = pure_.nodes;
-        nodes.insert(nodes.end(), updates_.nodes.begin(), updates_.nodes.end());
-        many_ = record(nodes, steps_of_many_);
-      }
+    const int64_t most = std::min(left, most_of_many_);
+    if (is_first && most > std::max<int64_t>(1, steps_of_many_) && pure_.is_ready() && updates_.is_ready()) {
+      std::vector<int> nodes = pure_.nodes;
+      nodes.insert(nodes.end(), updates_.nodes.begin(), updates_.nodes.end());
+      many_.reset();
+      steps_of_many_ = 0;
+      many_ = record(nodes, most);
+      steps_of_many_ = most;
+    }
+    if (many_ != nullptr && left >= steps_of_many_) {
       many_->launch(stream_);
+      is_first = false;
       left -= steps_of_many_;
     } else {
       run_part(pure_);

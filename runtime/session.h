@@ -141,8 +141,8 @@ class Session {
   int set_ = 0;                      // of the inputs that are used
   bool copies_inputs_ = true;        // or they are there
   Part pure_, updates_;              // the nodes before and after the copies out
-  int64_t steps_of_many_;            // what `many_` runs
-  std::unique_ptr<Recording> many_;  // whole steps
+  std::unique_ptr<Recording> many_;  // whole steps, as many as the longest run so far had need of
+  int64_t steps_of_many_ = 0, most_of_many_ = 1;
 };
 
 }  // namespace headroom

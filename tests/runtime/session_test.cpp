@@ -59,6 +59,25 @@ TEST(Session, ManyStepsInOneRunGiveTheBitsOfAsManyRuns) {
   }
 }
 
+// The recording of many steps is made anew for a longer run, and used by a shorter one where it fits.
+TEST(Session, RunsOfAnyLengthsOneAfterTheOtherGiveTheBitsOfOneRun) {
+  for (PlanMode mode : kPlanModes) {
+    uint64_t checksums[2];
+    for (bool at_once : {false, true}) {
+      SmallNet net;
+      CpuHarness cpu;
+      Variables variables(net.graph, cpu.device, *cpu.allocator);
+      Session session(net.graph, net.training(), mode, variables);
+      net.feed(session);
+      for (int64_t steps : at_once ? std::vector<int64_t>{54} : std::vector<int64_t>{4, 2, 7, 1, 40})
+        session.run(steps);
+      EXPECT_EQ(read<int32_t>(variables, net.step)[0], 54);
+      checksums[at_once] = variables.checksum(net.parameters);
+    }
+    EXPECT_EQ(checksums[0], checksums[1]) << to_string(mode);
+  }
+}
+
 // The ops could work in place, on the input itself.
 TEST(Session, EachOfManyStepsReadsTheInputsAsTheyWereFed) {
   Graph graph;

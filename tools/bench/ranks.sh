@@ -10,12 +10,13 @@ usage() {
 usage: tools/bench/ranks.sh --data DIR [--build DIR] [--gpus "2 4"] [--batches "64 4096"] [--epochs N]
                             [--buckets "25MiB 64KiB"] [--device NAME] [--no-peers]
 Prints one Markdown table: us per step on one GPU alone and on all together, and the efficiency, alone / together. The
-batch is that of one GPU. Each size of bucket is a row: gradients in one bucket are summed after the backward pass,
+batch is that of one GPU, which alone does as many steps in a run as beside the others. Each size of bucket is a row: gradients in one bucket are summed after the backward pass,
 smaller ones beside the rest of it. --device names something else than cuda (sim:h200 tries the script without a
 GPU). A peer that python3 lacks is left out, processes where there is no mpirun.
 HELP
 }
 
+images=60000  # in an epoch of MNIST
 data='' build=$root/build/cuda gpus='2 4' batches='64 4096' epochs=20 buckets='25MiB 64KiB' device=cuda peers=yes
 while [ $# -gt 0 ]; do
   case $1 in
@@ -58,9 +59,9 @@ us() {
 row() { printf 'RESULT %s %s %s %s %s\n' "$1" "$2" "$3" "$4" "$5" >>"$results"; }
 
 for batch in $batches; do
-  alone=$(us "$batch" "$program") || continue
   for n in $gpus; do
     all=$((batch * n))
+    alone=$(us "$batch" "$program" --steps $((images / all))) || continue
     for bucket in $buckets; do
       if command -v mpirun >/dev/null; then
         if together=$(us "$all" mpirun -q -np "$n" "$program" --bucket "$bucket"); then
