@@ -44,30 +44,49 @@ void Loader::begin(int64_t first, int64_t end) {
   thread_ = std::thread([this] { work(); });
 }
 
-void Loader::run_next() {
+void Loader::run(int64_t steps) {
+  if (steps < 1 || steps > end_ - done_) {
+    throw InvalidArgument(fmt::format("loader: {} batches from {} on, there are {}", steps, done_, end_));
+  }
+  for (; steps > 0; --steps) run_next(steps == 1);
+}
+
+void Loader::run_next(bool is_last) {
   const Event* arrival = nullptr;
+  std::exception_ptr failure;
   {
     std::unique_lock lock(mutex_);
-    if (done_ >= end_) throw InvalidArgument(fmt::format("loader: there is no batch {}", done_));
     changed_.wait(lock, [&] { return copied_ > done_ || failed_ <= done_; });
-    if (copied_ <= done_) std::rethrow_exception(failure_);
-    arrival = arrivals_.at(done_).get();
+    if (copied_ <= done_) {
+      failure = failure_;
+    } else {
+      arrival = arrivals_.at(done_).get();
+    }
   }
-  session_.run_on_set(static_cast<int>(done_ % 2), *arrival);
+  if (failure != nullptr) {
+    session_.finish();
+    std::rethrow_exception(failure);
+  }
+  const int set = static_cast<int>(done_ % 2);
+  std::unique_ptr<Event> end;
+  if (is_last) {
+    session_.run_on_set(set, *arrival);
+  } else {
+    end = session_.queue_on_set(set, *arrival);
+  }
   {
     const std::lock_guard lock(mutex_);
-    arrivals_.erase(done_);
+    ends_[static_cast<size_t>(set)] = std::move(end);
     ++done_;
   }
   changed_.notify_all();
 }
 
-// The two sets of the device take turns: batch n lies where n - 2 was, which must be computed.
+// The two sets of the device take turns: batch n lies where n - 2 was, whose step must be queued.
 bool Loader::can_copy() const {
   return copied_ < filled_ && copied_ - done_ < 2;
 }
 
-// So does host memory: a batch that is computed is no longer being copied.
 bool Loader::can_fill() const {
   return filled_ < failed_ && filled_ - done_ < static_cast<int64_t>(buffers_.size());
 }
@@ -90,7 +109,7 @@ void Loader::work() {
       if (copies) {
         arrival = copy(number, buffer);
       } else {
-        fill_(number, Batch(session_, buffer.data()));
+        fill(number, buffer);
       }
     } catch (...) {
       failure = std::current_exception();
@@ -109,9 +128,26 @@ void Loader::work() {
 }
 
 std::unique_ptr<Event> Loader::copy(int64_t number, const HostBuffer& buffer) {
-  device_.copy_to_device(session_.input_set(static_cast<int>(number % 2)), buffer.data(),
-                         static_cast<int64_t>(buffer.size()), stream_);
+  const int set = static_cast<int>(number % 2);
+  if (const Event* end = ends_[static_cast<size_t>(set)].get()) device_.wait(stream_, *end);
+  device_.copy_to_device(session_.input_set(set), buffer.data(), static_cast<int64_t>(buffer.size()),
+                         stream_);
   return device_.record_event(stream_);
+}
+
+// The host's memory is that of a batch whose step is queued, and which may still be on its way to the device.
+void Loader::fill(int64_t number, const HostBuffer& buffer) {
+  std::unique_ptr<Event> arrival;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto before = arrivals_.find(number - static_cast<int64_t>(buffers_.size()));
+    if (before != arrivals_.end()) {
+      arrival = std::move(before->second);
+      arrivals_.erase(before);
+    }
+  }
+  if (arrival != nullptr) arrival->wait();
+  fill_(number, Batch(session_, buffer.data()));
 }
 
 void Loader::stop() noexcept {
@@ -126,6 +162,7 @@ void Loader::stop() noexcept {
   } catch (const Error&) {  // of copies that nobody will use
   }
   arrivals_.clear();
+  ends_ = {};
   failure_ = nullptr;
   end_ = failed_ = done_;
 }

@@ -2,6 +2,7 @@
 // the device on a stream of its own, while the session computes the batch before. Knows no data.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -55,14 +56,17 @@ class Loader {
   void begin(int64_t first, int64_t end);
   // Drops what is not computed yet, once the batch is done that is being filled; none comes until begin().
   void stop() noexcept;
-  // Runs the session on the next batch, as Session::run does. What filling or copying that batch has thrown
-  // comes out here, at this call and each one until begin(). Where the run itself throws, the batch is the
-  // next one again. Throws InvalidArgument behind the last batch.
-  void run_next();
+  // Runs the session on the next `steps` batches, as Session::run does; what is fetched is of the last one.
+  // What filling or copying a batch has thrown comes out here once those before it are done, at this call and
+  // each one until begin(). Where the run of a batch throws, that batch is the next one again. Throws
+  // InvalidArgument where there are not so many batches left.
+  void run(int64_t steps = 1);
 
  private:
   void work();
+  void run_next(bool is_last);
   std::unique_ptr<Event> copy(int64_t number, const HostBuffer& buffer);
+  void fill(int64_t number, const HostBuffer& buffer);
   bool can_copy() const;
   bool can_fill() const;
 
@@ -76,9 +80,11 @@ class Loader {
   std::condition_variable changed_;
   bool stopping_ = false;
   int64_t end_ = 0;
-  // The next batch to be filled, to be copied, to be computed.
+  // The next batch to be filled, to be copied, to be computed, as far as that is queued.
   int64_t filled_ = 0, copied_ = 0, done_ = 0;
   std::map<int64_t, std::unique_ptr<Event>> arrivals_;  // by batch: when its inputs are on the device
+  // By set of inputs: when what was queued on it is done; null where it is.
+  std::array<std::unique_ptr<Event>, 2> ends_;
   std::exception_ptr failure_;
   int64_t failed_ = 0;  // the batch that it is of; `end_` where there is none
   std::thread thread_;

@@ -314,11 +314,9 @@ void Session::run_arena(int64_t steps) {
   for (int64_t left = steps - 1; left > 0;) {
     const int64_t most = std::min(left, most_of_many_);
     if (is_first && most > std::max<int64_t>(1, steps_of_many_) && pure_.is_ready() && updates_.is_ready()) {
-      std::vector<int> nodes = pure_.nodes;
-      nodes.insert(nodes.end(), updates_.nodes.begin(), updates_.nodes.end());
       many_.reset();
       steps_of_many_ = 0;
-      many_ = record(nodes, most);
+      many_ = record_steps(most);
       steps_of_many_ = most;
     }
     if (many_ != nullptr && left >= steps_of_many_) {
@@ -326,9 +324,7 @@ void Session::run_arena(int64_t steps) {
       is_first = false;
       left -= steps_of_many_;
     } else {
-      run_part(pure_);
-      begin_updates(false);
-      run_part(updates_);
+      queue_step();
       --left;
     }
   }
@@ -337,6 +333,24 @@ void Session::run_arena(int64_t steps) {
     if (step.kind == StepKind::kCopyOut) copy(step);
   }
   begin_updates(true);
+  run_part(updates_);
+}
+
+std::unique_ptr<Recording> Session::record_steps(int64_t steps) {
+  std::vector<int> nodes = pure_.nodes;
+  nodes.insert(nodes.end(), updates_.nodes.begin(), updates_.nodes.end());
+  return record(nodes, steps);
+}
+
+// One of a plan with an arena that is not the last of its run.
+void Session::queue_step() {
+  if (pure_.is_ready() && updates_.is_ready()) {
+    std::unique_ptr<Recording>& whole = whole_steps_[static_cast<size_t>(set_)];
+    if (whole == nullptr) whole = record_steps(1);
+    return whole->launch(stream_);
+  }
+  run_part(pure_);
+  begin_updates(false);
   run_part(updates_);
 }
 
@@ -409,15 +423,48 @@ void Session::run(int64_t steps) {
   run_whole(steps);
 }
 
-void Session::run_on_set(int set, const Event& arrival) {
+void Session::use_arrived_set(int set, const Event& arrival) {
   if (input_sets_ == nullptr) throw InvalidArgument("session: the plan has no doubled inputs");
   use_set(set);
   copies_inputs_ = false;
   variables_.device().wait(stream_, arrival);
+}
+
+void Session::run_on_set(int set, const Event& arrival) {
+  use_arrived_set(set, arrival);
   run_whole(1);
 }
 
+std::unique_ptr<Event> Session::queue_on_set(int set, const Event& arrival) {
+  use_arrived_set(set, arrival);
+  std::unique_ptr<Event> end;
+  guard_run([&] {
+    if (has_arena(plan_.mode)) {
+      queue_step();
+    } else {
+      run_dynamic(false);
+    }
+    end = variables_.device().record_event(stream_);
+  });
+  return end;
+}
+
+void Session::finish() {
+  guard_run([&] { synchronize(); });
+}
+
 void Session::run_whole(int64_t steps) {
+  guard_run([&] {
+    if (has_arena(plan_.mode)) {
+      run_arena(steps);
+    } else {
+      for (int64_t step = 1; step <= steps; ++step) run_dynamic(step == steps);
+    }
+    synchronize();
+  });
+}
+
+void Session::guard_run(const std::function<void()>& work) {
   if (devices_.size() > 1 && stream_ != Stream{}) {
     throw InvalidArgument("a session on several devices runs on their default streams");
   }
@@ -427,12 +474,7 @@ void Session::run_whole(int64_t steps) {
   try {
     // The last one becomes the current GPU of this thread, which may have used another.
     for (size_t i = devices_.size(); i-- > 0;) devices_[i]->device->initialise();
-    if (has_arena(plan_.mode)) {
-      run_arena(steps);
-    } else {
-      for (int64_t step = 1; step <= steps; ++step) run_dynamic(step == steps);
-    }
-    synchronize();
+    work();
   } catch (...) {
     clean_up();
     throw;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -64,6 +65,11 @@ class Session {
   int64_t offset_in_input_set(const Value& value) const;
   // As run() for one step, whose inputs are in that set by the time of `arrival`.
   void run_on_set(int set, const Event& arrival);
+  // The same for a step of several, of which run_on_set() does the last: it is queued, and fetches nothing.
+  // Returns its end, until when the set must stay as it is. What it fails with may come out of a later call.
+  std::unique_ptr<Event> queue_on_set(int set, const Event& arrival);
+  // Waits for what was queued. Throws as run() does.
+  void finish();
   Device& device() const { return variables_.device(); }
 
  private:
@@ -115,7 +121,11 @@ class Session {
   void begin_updates(bool is_last);
   void run_part(Part& part);
   void run_whole(int64_t steps);
+  void guard_run(const std::function<void()>& work);
+  void queue_step();
+  std::unique_ptr<Recording> record_steps(int64_t steps);
   void use_set(int set);
+  void use_arrived_set(int set, const Event& arrival);
   std::unique_ptr<Recording> record(const std::vector<int>& nodes, int64_t repeats);
   bool may_start_early(int node, const Waits& waits, const std::vector<int>& nodes) const;
   void clean_up() noexcept;
@@ -138,10 +148,11 @@ class Session {
   std::vector<const PlacedDevice*> devices_;         // by position in Plan::devices
   std::vector<void*> arenas_;                        // likewise
   std::byte* input_sets_ = nullptr;
-  int set_ = 0;                      // of the inputs that are used
-  bool copies_inputs_ = true;        // or they are there
-  Part pure_, updates_;              // the nodes before and after the copies out
-  std::unique_ptr<Recording> many_;  // whole steps, as many as the longest run so far had need of
+  int set_ = 0;                                            // of the inputs that are used
+  bool copies_inputs_ = true;                              // or they are there
+  Part pure_, updates_;                                    // the nodes before and after the copies out
+  std::array<std::unique_ptr<Recording>, 2> whole_steps_;  // one step, by set of inputs
+  std::unique_ptr<Recording> many_;  // steps, as many as the longest run so far had need of
   int64_t steps_of_many_ = 0, most_of_many_ = 1;
 };
 

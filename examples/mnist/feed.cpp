@@ -16,6 +16,24 @@ void copy_image(const Dataset& data, int64_t index, std::span<uint8_t> images, i
               Dataset::kImageBytes);
 }
 
+template <typename T>
+std::vector<T> read(const FeedContext& context, const Value& variable) {
+  const std::vector<std::byte> bytes = context.variables.read(variable);
+  std::vector<T> values(bytes.size() / sizeof(T));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+// As the device has noted them.
+std::vector<StepResult> results_of(const FeedContext& context, int64_t first, int64_t steps) {
+  const auto losses = read<float>(context, context.net.losses);
+  const auto accuracies = read<float>(context, context.net.accuracies);
+  std::vector<StepResult> results;
+  for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(first + steps); ++i)
+    results.push_back({losses[i], accuracies[i]});
+  return results;
+}
+
 class HostFeed final : public Feed {
  public:
   explicit HostFeed(const FeedContext& context) : c_(context) {
@@ -37,19 +55,17 @@ class HostFeed final : public Feed {
   }
 
   std::vector<StepResult> train(int64_t first, int64_t steps) override {
-    Session& session = c_.train_session;
-    std::vector<StepResult> results;
-    for (int64_t step = first; step < first + steps; ++step) {
-      if (loader_) {
-        loader_->run_next();
-      } else {
+    if (loader_) {
+      loader_->run(steps);
+    } else {
+      Session& session = c_.train_session;
+      for (int64_t step = first; step < first + steps; ++step) {
         fill(step, session.input<uint8_t>(c_.net.images), session.input<int32_t>(c_.net.labels),
              session.input<float>(c_.net.learning_rate));
         session.run();
       }
-      results.push_back({session.output<float>(c_.net.loss)[0], session.output<float>(c_.net.accuracy)[0]});
     }
-    return results;
+    return results_of(c_, first, steps);
   }
 
   // The last batch is filled up with image 0, whose answer is dropped.
@@ -106,16 +122,12 @@ class ResidentFeed final : public Feed {
 
   std::vector<StepResult> train(int64_t first, int64_t steps) override {
     c_.train_session.run(steps);
-    const std::vector<float> losses = read<float>(c_.net.losses), accuracies = read<float>(c_.net.accuracies);
-    std::vector<StepResult> results;
-    for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(first + steps); ++i)
-      results.push_back({losses[i], accuracies[i]});
-    return results;
+    return results_of(c_, first, steps);
   }
 
   std::vector<int32_t> predict() override {
     c_.test_session.run(c_.net.all_predictions.shape()[0]);
-    std::vector<int32_t> answers = read<int32_t>(c_.net.all_predictions);
+    std::vector<int32_t> answers = read<int32_t>(c_, c_.net.all_predictions);
     answers.resize(static_cast<size_t>(c_.test.count));
     return answers;
   }
@@ -125,14 +137,6 @@ class ResidentFeed final : public Feed {
   void write(const Value& variable, const std::vector<T>& values) {
     c_.variables.write(variable, std::as_bytes(std::span(values)));
   }
-  template <typename T>
-  std::vector<T> read(const Value& variable) const {
-    const std::vector<std::byte> bytes = c_.variables.read(variable);
-    std::vector<T> values(bytes.size() / sizeof(T));
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-    return values;
-  }
-
   const FeedContext c_;
 };
 

@@ -29,16 +29,19 @@ TrainingGraph::TrainingGraph(const TrainSettings& settings, const TrainingSizes&
   const TensorSpec counter{DType::kI32, {}};
   step = graph.variable("step", counter, zeros());
   Value batch_images, batch_labels, test_images;
+  {
+    const NameScope scope(graph, "data");
+    training.step = graph.variable("step", counter, zeros());
+    losses = graph.variable("losses", vector_of(DType::kF32, sizes.steps), zeros());
+    accuracies = graph.variable("accuracies", losses.spec(), zeros());
+  }
   if (resident_) {
     const int64_t test_steps = (sizes.test_images + batch - 1) / batch;
     const NameScope scope(graph, "data");
-    training = {graph.variable("images", images_spec(sizes.training_images), unset()),
-                graph.variable("labels", vector_of(DType::kI32, sizes.training_images), unset()),
-                graph.variable("order", vector_of(DType::kI32, sizes.steps * batch), unset()),
-                graph.variable("step", counter, zeros())};
+    training.images = graph.variable("images", images_spec(sizes.training_images), unset());
+    training.labels = graph.variable("labels", vector_of(DType::kI32, sizes.training_images), unset());
+    training.order = graph.variable("order", vector_of(DType::kI32, sizes.steps * batch), unset());
     rates = graph.variable("rates", vector_of(DType::kF32, sizes.steps), unset());
-    losses = graph.variable("losses", rates.spec(), zeros());
-    accuracies = graph.variable("accuracies", rates.spec(), zeros());
     test = {graph.variable("test_images", images_spec(sizes.test_images), unset()),
             {},
             graph.variable("test_order", vector_of(DType::kI32, test_steps * batch), unset()),
@@ -59,12 +62,10 @@ TrainingGraph::TrainingGraph(const TrainSettings& settings, const TrainingSizes&
   const Value logits = net.logits(batch_images);
   loss = mean(cross_entropy(logits, batch_labels));
   accuracy = headroom::accuracy(logits, batch_labels);
-  if (resident_) {
-    graph.add(RowUpdate{}, std::vector<Value>{training.step, losses, loss, accuracies, accuracy});
-    // A counter of its own, apart from the optimizer's: then the next step's batch need not wait for the
-    // weights.
-    graph.add(CounterUpdate{}, std::vector<Value>{training.step});
-  }
+  graph.add(RowUpdate{}, std::vector<Value>{training.step, losses, loss, accuracies, accuracy});
+  // A counter of its own, apart from the optimizer's: then the next step's batch need not wait for the
+  // weights.
+  graph.add(CounterUpdate{}, std::vector<Value>{training.step});
   const Value scaled = settings.loss_scale == 1 ? loss : scale(loss, settings.loss_scale);
   const Shard shard = settings.shard_optimizer ? Shard{rank, settings.replicas} : Shard{};
   add_updates(parse_optimizer(settings.optimizer), parameters, gradients(scaled, parameters), learning_rate,
@@ -83,15 +84,17 @@ TrainingGraph::TrainingGraph(const TrainSettings& settings, const TrainingSizes&
 }
 
 std::vector<Value> TrainingGraph::counters() const {
-  return resident_ ? std::vector<Value>{step, training.step} : std::vector<Value>{step};
+  return {step, training.step};
 }
 
 Targets TrainingGraph::training_targets() const {
-  if (!resident_) return {.fetches = {loss, accuracy}, .updates = true, .doubled_inputs = prefetched_};
   // One optimizer's node for each device that parameters live on.
   std::vector<Value> updated = parameters;
   updated.insert(updated.end(), {step, training.step, losses});
-  return {{}, true, std::move(updated)};
+  return {.fetches = {},
+          .updates = true,
+          .updated = std::move(updated),
+          .doubled_inputs = !resident_ && prefetched_};
 }
 
 Targets TrainingGraph::test_targets() const {

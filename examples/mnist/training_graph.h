@@ -39,11 +39,13 @@ class TrainingGraph {
   // With the data on the host: what each step is fed.
   Value images, labels, learning_rate;
 
-  // With the data on the device.
+  // What the steps of an epoch gave, by training.step: f32 (steps).
+  Value losses, accuracies;
+
+  // With the data on the device; training.step always.
   ResidentSet training, test;
-  Value rates;               // f32 (steps): of an epoch
-  Value losses, accuracies;  // f32 (steps): what the steps of an epoch gave
-  Value all_predictions;     // i32 (test steps, batch)
+  Value rates;            // f32 (steps): of an epoch
+  Value all_predictions;  // i32 (test steps, batch)
 
   // What counts the training steps done.
   std::vector<Value> counters() const;

@@ -67,14 +67,54 @@ TEST(Loader, GivesTheBitsOfAsManyRunsByHand) {
       for (const auto& [first, end] : {std::pair<int64_t, int64_t>{0, 5}, {5, 12}}) {
         loader.begin(first, end);
         for (int64_t i = first; i < end; ++i) {
-          loader.run_next();
+          loader.run();
           EXPECT_EQ(fed.loss(), losses[static_cast<size_t>(i)]) << to_string(mode) << " " << i;
         }
       }
       EXPECT_EQ(fed.checksum(), by_hand.checksum()) << to_string(mode);
-      EXPECT_THROW(loader.run_next(), InvalidArgument);
+      EXPECT_THROW(loader.run(), InvalidArgument);
     }
   }
+}
+
+TEST(Loader, ManyBatchesInOneRunGiveTheSameBits) {
+  CpuDevice cpu;
+  Fed by_hand(cpu, PlanMode::kDynamic, false);
+  for (int64_t i = 0; i < 12; ++i) by_hand.run_by_hand(i);
+  for (const PlanMode mode : kPlanModes) {
+    DeviceProfile slow = find_profile("h200");
+    slow.kernel_us = 10;
+    slow.copy_bytes_per_us = 20;
+    SimulatedGpu gpu(slow);
+    gpu.streams().check_waits();
+    Fed fed(gpu, mode, true);
+    Loader loader(*fed.session, fed.fill(), 3);
+    loader.begin(0, 12);
+    for (int64_t steps : {1, 4, 7}) loader.run(steps);
+    EXPECT_EQ(fed.loss(), by_hand.loss()) << to_string(mode);
+    EXPECT_EQ(fed.checksum(), by_hand.checksum()) << to_string(mode);
+    EXPECT_THROW(loader.run(), InvalidArgument);
+  }
+}
+
+TEST(Loader, AFailureInTheMiddleOfARunLeavesTheBatchesBeforeItDone) {
+  SimulatedGpu gpu(find_profile("h200"));
+  Fed fed(gpu, PlanMode::kPacked, true);
+  const Loader::Fill fill = fed.fill();
+  Loader loader(
+      *fed.session,
+      [&](int64_t number, const Loader::Batch& batch) {
+        if (number == 3) throw InvalidArgument("file of batch 3 is broken");
+        fill(number, batch);
+      },
+      2);
+  loader.begin(0, 10);
+  EXPECT_THROW(loader.run(11), InvalidArgument);
+  EXPECT_THROW(loader.run(6), InvalidArgument);
+  EXPECT_EQ(read<int32_t>(fed.variables, fed.net.step)[0], 3);
+  loader.begin(4, 6);
+  loader.run(2);
+  EXPECT_EQ(read<int32_t>(fed.variables, fed.net.step)[0], 5);
 }
 
 TEST(Loader, ASessionWithDoubledInputsRunsByHandToo) {
@@ -101,10 +141,10 @@ TEST(Loader, AFailureToFillComesOutAtTheStepThatNeedsTheBatch) {
       },
       4);
   loader.begin(0, 10);
-  for (int i = 0; i < 3; ++i) loader.run_next();
+  for (int i = 0; i < 3; ++i) loader.run();
   for (int i = 0; i < 2; ++i) {
     try {
-      loader.run_next();
+      loader.run();
       ADD_FAILURE() << "the failure is lost";
     } catch (const InvalidArgument& error) {
       EXPECT_STREQ(error.what(), "file of batch 3 is broken");
@@ -112,8 +152,8 @@ TEST(Loader, AFailureToFillComesOutAtTheStepThatNeedsTheBatch) {
   }
   EXPECT_EQ(read<int32_t>(fed.variables, fed.net.step)[0], 3);
   loader.begin(4, 6);
-  loader.run_next();
-  loader.run_next();
+  loader.run();
+  loader.run();
   EXPECT_EQ(read<int32_t>(fed.variables, fed.net.step)[0], 5);
 }
 
@@ -130,7 +170,7 @@ TEST(Loader, ABatchWhoseRunFailsIsTheNextOneAgain) {
     // Half of the driver's calls are the loader's; whichever fails, nothing is lost but time.
     if (failures < 20) faulty.faults().arm({.failing_call = 1 + failures});
     try {
-      loader.run_next();
+      loader.run();
       ++done;
     } catch (const Error&) {
       ++failures;
@@ -158,7 +198,7 @@ TEST(Loader, HoldsNoMoreThanItsDepthAndEndsInTheMiddle) {
         3);
     loader.begin(0, 1000000);
     for (int i = 0; i < 10; ++i) {
-      loader.run_next();
+      loader.run();
       ++done;
     }
   }
@@ -174,7 +214,7 @@ TEST(Loader, RefusesWhatCannotBeFed) {
   EXPECT_THROW(Loader(*doubled.session, doubled.fill(), 1), InvalidArgument);
   Loader loader(*doubled.session, doubled.fill(), 2);
   EXPECT_THROW(loader.begin(3, 2), InvalidArgument);
-  EXPECT_THROW(loader.run_next(), InvalidArgument);
+  EXPECT_THROW(loader.run(), InvalidArgument);
 }
 
 TEST_F(CudaTest, ALoaderGivesTheBitsOfAsManyRunsByHand) {
@@ -183,10 +223,11 @@ TEST_F(CudaTest, ALoaderGivesTheBitsOfAsManyRunsByHand) {
   for (const PlanMode mode : kPlanModes) {
     Fed by_hand(*gpu, mode, false), fed(*gpu, mode, true);
     Loader loader(*fed.session, fed.fill(), 3);
-    loader.begin(0, 20);
-    for (int64_t i = 0; i < 20; ++i) {
-      by_hand.run_by_hand(i);
-      loader.run_next();
+    loader.begin(0, 200);
+    for (int64_t i = 0; i < 200;) {
+      const int64_t steps = i < 10 ? 1 : 38;
+      loader.run(steps);
+      for (const int64_t end = i + steps; i < end; ++i) by_hand.run_by_hand(i);
       EXPECT_EQ(fed.loss(), by_hand.loss()) << to_string(mode) << " " << i;
     }
     EXPECT_EQ(fed.checksum(), by_hand.checksum()) << to_string(mode);
