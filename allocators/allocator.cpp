@@ -340,6 +340,7 @@ MemoryFacts Allocator::facts_now(int64_t requested_bytes) const {
   facts.limit = limit_bytes();
   if (limit_) {
     facts.limit_is_reserve = limit_->is_reserve;
+    facts.limit_is_on_process = limit_->scope == LimitScope::kProcess;
     facts.limit_room = std::max<int64_t>(0, reservable_bytes());
   }
   facts.strategy = name_;

@@ -21,6 +21,7 @@
 #include "examples/mnist/replica_options.h"
 #include "examples/mnist/report.h"
 #include "examples/mnist/step_options.h"
+#include "runtime/command_line.h"
 #include "runtime/core/errors.h"
 #include "runtime/core/files.h"
 #include "runtime/program.h"
@@ -33,7 +34,7 @@ struct Options {
   RuntimeOptions runtime;
   StepOptions step;
   ReplicaOptions replicas;
-  std::string data, schedule = "cosine", math = "tf32", load, resume, save, log;
+  std::string data, schedule = "cosine", load, resume, save, log;
   int64_t epochs = 5, evaluate_every = 0, checkpoint_every = 0;
   double learning_rate = 1e-3, collective_timeout = std::chrono::duration<double>(kCollectiveTimeout).count();
   std::optional<double> loss_scale, target_accuracy;
@@ -57,8 +58,6 @@ void add_options(OptionSet& set, Options& o) {
       "target-accuracy",
       "Stop at the first evaluation with this share of the test set right; exit code 5 when there is none",
       &o.target_accuracy, 0, 1);
-  set.add_choice("math", "How a GPU rounds what it multiplies; sums are f32", &o.math,
-                 {math_names().begin(), math_names().end()});
   set.add_number("loss-scale", "Factor on the loss for the gradients; 1024 with --math f16, otherwise 1",
                  &o.loss_scale, 1e-6, 1e12);
   set.add_switch("deterministic", "Only kernels that give the same bits on every run", &o.deterministic);
@@ -86,11 +85,9 @@ TrainSettings settings_of(const Options& o) {
   settings.fused = o.step.fused();
   settings.data_on = o.step.data_on == "device" ? DataOn::kDevice : DataOn::kHost;
   settings.loader_depth = o.step.loader_depth;
-  settings.math = parse_math(o.math);
+  settings.math = parse_math(o.step.math);
   settings.deterministic = o.deterministic;
-  // f16 ends at 6e-8; the gradients of a mean over hundreds of images are below that.
-  const double default_scale = settings.math == Math::kF16 ? 1024 : 1;
-  settings.loss_scale = static_cast<float>(o.loss_scale.value_or(default_scale));
+  settings.loss_scale = o.loss_scale ? static_cast<float>(*o.loss_scale) : usual_loss_scale(settings.math);
   settings.evaluate_every = o.evaluate_every;
   settings.target_accuracy = o.target_accuracy;
   settings.load_weights = o.load;
@@ -267,8 +264,8 @@ std::string next_command(const TrainResult& result, const Runtime& runtime, cons
   options.step.batch = change->setting.batch;
   if (job != nullptr) options.runtime.device = given.runtime.device;
   options.replicas = given.replicas;
-  return fmt::format("{}train_mnist {}", job == nullptr ? "" : fmt::format("mpirun -np {} ", job->size()),
-                     fmt::join(set.words(OptionSet::Words::kChanged), " "));
+  return (job == nullptr ? "" : fmt::format("mpirun -np {} ", job->size())) +
+         command_line("train_mnist", set.words(OptionSet::Words::kChanged));
 }
 
 // Alone, or as a rank of `job`.

@@ -99,7 +99,7 @@ void OptionSet::add_bytes(std::string name, std::string help, std::optional<int6
                        const std::string& origin) { *target = parse_bytes(text, origin); },
        .show = [target]() -> std::optional<std::string> {
          if (!*target) return std::nullopt;
-         return fmt::format("{}", **target);
+         return toml_quoted(exact_size(**target));
        }});
 }
 

@@ -72,6 +72,7 @@ nlohmann::ordered_json json_of(const MemoryFacts& facts) {
           {"largest_free_block_bytes", facts.largest_free_block},
           {"limit_bytes", json_of(facts.limit)},
           {"limit_is_reserve", facts.limit_is_reserve},
+          {"limit_is_on_process", facts.limit_is_on_process},
           {"limit_room_bytes", json_of(facts.limit_room)},
           {"device_total_bytes", facts.device_total},
           {"device_free_bytes", facts.device_free},

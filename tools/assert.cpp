@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/command_line.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 #include "runtime/option_set.h"
@@ -84,7 +85,7 @@ int run_assert(int argc, char** argv) {
       fmt::print("{:<18} {:>28} {:>28}  {}\n", check.name, shown(check, check.measured),
                  shown(check, check.allowed), check.holds() ? "holds" : "DOES NOT HOLD");
     }
-    fmt::print("\nnext: headroom report {}\n", paths[0]);
+    fmt::print("\nnext: headroom report {}\n", shell_word(paths[0]));
   }
   return failed == 0 ? kExitDone : kExitCheckFailed;
 }

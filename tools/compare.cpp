@@ -10,6 +10,7 @@
 
 #include "allocators/strategy.h"
 #include "allocators/trace/read_trace.h"
+#include "runtime/command_line.h"
 #include "runtime/core/errors.h"
 #include "runtime/core/files.h"
 #include "tools/compare/comparison.h"
@@ -158,9 +159,10 @@ int run_compare(int argc, char** argv) {
   }
   fmt::print("{}", to_text(rows));
   if (options.html.empty()) {
-    fmt::print("next: headroom compare {} --html table.html\n", fmt::join(argv + 1, argv + argc, " "));
+    const std::vector<std::string> words(argv + 1, argv + argc);
+    fmt::print("next: {} --html table.html\n", command_line("headroom compare", words));
   } else {
-    fmt::print("next: open {}\n", options.html);
+    fmt::print("next: xdg-open {}\n", shell_word(options.html));
   }
   return kExitDone;
 }

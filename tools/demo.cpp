@@ -6,6 +6,8 @@
 #include <iostream>
 
 #include "examples/mnist/report.h"
+#include "examples/mnist/step_options.h"
+#include "runtime/command_line.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 #include "runtime/core/files.h"
@@ -19,8 +21,23 @@ struct Row {
   RuntimeOptions options;
   const char* expected = "ok";  // outcome
   TrainResult result;
-  std::string next = {};  // advice
+  std::string next = {};
 };
+
+// The command with the smallest change that is proven to fit, where there is one.
+std::string next_command(const TrainResult& result, const Runtime& runtime) {
+  const TriedChange* change = result.report ? result.report->smallest() : nullptr;
+  if (change == nullptr || change->name == "device") return advice(result, runtime);
+  RuntimeOptions options;
+  StepOptions step;
+  OptionSet set({}, {});
+  add_step_options(set, step);
+  add_runtime_options(set, options);
+  options = change->setting.options;
+  options.record.clear();
+  step.batch = change->setting.batch;
+  return command_line("train_mnist", set.words(OptionSet::Words::kChanged));
+}
 
 void print_table(const std::vector<Row>& rows) {
   fmt::print("\nmemory in MiB\n{:<13} {:<16} {:>8} {:>9} {:>10} {:>9} {:>9}  {}\n", "strategy", "outcome",
@@ -80,7 +97,8 @@ int run(int argc, char** argv) {
         std::fflush(stdout);
       }
     });
-    row.next = advice(row.result, runtime);
+    explain_failure(settings, data.training, data.test, runtime, row.result);
+    row.next = next_command(row.result, runtime);
     if (row.result.outcome != "ok") fmt::print("{}", describe(row.result));
     as_expected = as_expected && row.result.outcome == row.expected;
     lines += (lines.empty() ? "" : ",\n") + to_json(row.result);

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "runtime/command_line.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 #include "runtime/core/sim/profiles.h"
@@ -50,7 +51,7 @@ std::optional<std::string> device_option(const Listing& listing, int physical) {
 std::string as_given(const RuntimeOptions& options) {
   std::string words;
   const auto add = [&](std::string_view name, const std::string& value) {
-    if (!value.empty()) words += fmt::format(" --{} {}", name, value);
+    if (!value.empty()) words += fmt::format(" --{} {}", name, shell_word(value));
   };
   add("gpus", options.gpus > 0 ? fmt::format("{}", options.gpus) : "");
   add("visible-devices", options.visible_devices);
@@ -90,11 +91,12 @@ void print_table(const Listing& listing) {
   }
   for (size_t i = 0; i < list.gpus.size(); ++i) {
     const PhysicalGpu& gpu = list.gpus[i];
-    fmt::print("{:>3}  {:>4}  {:<18} {:<28} {:>10} {:>9} {:>9} {:>9}  {:<16}  {}\n", gpu.index,
+    fmt::print("{:>3}  {:>4}  {:<18} {:<28} {:>10} {:>9} {:>9} {:>9}  {}\n", gpu.index,
                gpu.ordinal ? fmt::format("{}", *gpu.ordinal) : "-",
                device_option(listing, static_cast<int>(i)).value_or("hidden"), gpu.name,
                capability(gpu.compute_capability), format_mib(gpu.total_bytes), format_mib(gpu.used_bytes),
-               format_mib(gpu.free_bytes), gpu.pci_bus_id, gpu.uuid);
+               format_mib(gpu.free_bytes),
+               gpu.uuid.empty() ? gpu.pci_bus_id : fmt::format("{:<16}  {}", gpu.pci_bus_id, gpu.uuid));
   }
   const std::vector<std::string> lines = mapping_lines(listing.map);
   if (!lines.empty()) fmt::print("\n");

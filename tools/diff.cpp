@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/command_line.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 #include "runtime/option_set.h"
@@ -103,7 +104,7 @@ int run_diff(int argc, char** argv) {
     return kExitDone;
   }
   print(before, after, ops);
-  fmt::print("\nnext: headroom report {} --html report.html\n", paths[1]);
+  fmt::print("\nnext: headroom report {} --html report.html\n", shell_word(paths[1]));
   return kExitDone;
 }
 

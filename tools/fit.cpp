@@ -10,6 +10,7 @@
 #include <sstream>
 #include <utility>
 
+#include "runtime/command_line.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 #include "tools/subcommands.h"
@@ -101,8 +102,8 @@ void print_report(const FitOptions& options, const FitResult& result, const std:
   }
   WorkloadOptions next = workload;
   next.step.batch = std::max<int64_t>(result.batch, 1);
-  fmt::print("\nnext: headroom {} {}\n", fits ? "compare" : "predict",
-             fmt::join(to_words(next, OptionSet::Words::kChanged), " "));
+  fmt::print("\nnext: {}\n", command_line(fits ? "headroom compare" : "headroom predict",
+                                          to_words(next, OptionSet::Words::kChanged)));
 }
 
 std::string to_json(const FitOptions& options, const FitResult& result, bool fits) {

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "allocators/trace/read_trace.h"
+#include "runtime/command_line.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 #include "runtime/program.h"
@@ -49,14 +50,13 @@ void print_report(const Measurement& m, const Report& report, const std::string&
 }
 
 std::string next_command(const Report& report, const std::string& path, const WorkloadOptions& options) {
-  if (!path.empty()) return "headroom compare --trace " + path;
+  if (!path.empty()) return "headroom compare --trace " + shell_word(path);
   const TriedChange* change = report ? report->smallest() : nullptr;
   if (change == nullptr) {
     return fmt::format("headroom compare --net {} --batch {}", options.net, options.step.batch);
   }
   if (change->name == "device") return fmt::format("headroom devices  # for {}", change->what);
-  return fmt::format("headroom run {}",
-                     fmt::join(to_words(with_change(options, *change), OptionSet::Words::kChanged), " "));
+  return command_line("headroom run", to_words(with_change(options, *change), OptionSet::Words::kChanged));
 }
 
 int run(int argc, char** argv) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "allocators/strategy_text.h"
+#include "runtime/command_line.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 #include "tools/subcommands.h"
@@ -45,9 +46,7 @@ std::string verdict(const Prediction& prediction) {
 
 // The command with the same options.
 std::string with_options(const char* command, const WorkloadOptions& options) {
-  std::string line = command;
-  for (const std::string& word : to_words(options, OptionSet::Words::kChanged)) line += " " + word;
-  return line;
+  return command_line(command, to_words(options, OptionSet::Words::kChanged));
 }
 
 void print_report(const WorkloadOptions& options, const Place& place, const std::vector<Row>& rows) {

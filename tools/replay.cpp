@@ -14,6 +14,7 @@
 #include "allocators/packed_allocator.h"
 #include "allocators/strategy_text.h"
 #include "allocators/trace/read_trace.h"
+#include "runtime/command_line.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 #include "runtime/core/files.h"
@@ -187,14 +188,15 @@ void explain_failure(ReplayRow& row, const DeviceProfile& profile) {
 // The command with the smallest change that fits.
 std::string next_command(const ReplayRow& row, const ReplayOptions& options) {
   const TriedChange* change = row.report->smallest();
-  std::string command = "headroom replay " + options.traces.front();
+  std::string command = "headroom replay " + shell_word(options.traces.front());
   if (options.device != ReplayOptions{}.device) command += " --device " + options.device;
   if (change == nullptr) return command + " --minimum";
   return command +
-         fmt::format(" --capacity {} --strategy {}", change->setting.device.total_bytes,
+         fmt::format(" --capacity {} --strategy {}", exact_size(change->setting.device.total_bytes),
                      change->setting.options.strategy) +
-         (change->setting.options.limit_bytes ? fmt::format("+limit={}", *change->setting.options.limit_bytes)
-                                              : "");
+         (change->setting.options.limit_bytes
+              ? fmt::format("+limit={}", exact_size(*change->setting.options.limit_bytes))
+              : "");
 }
 
 std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::vector<std::string>& names,
@@ -304,9 +306,9 @@ int run_replay(int argc, char** argv) {
                next_command(rows[0], options));
     return kExitDone;
   }
-  const std::string next = options.minimum
-                               ? "headroom strategies"
-                               : fmt::format("headroom replay {} --minimum", options.traces.front());
+  const std::string next =
+      options.minimum ? "headroom strategies"
+                      : fmt::format("headroom replay {} --minimum", shell_word(options.traces.front()));
   fmt::print("next: {}\n", next);
   return kExitDone;
 }

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "runtime/command_line.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 #include "runtime/core/files.h"
@@ -180,9 +181,10 @@ int run_report(int argc, char** argv) {
     return kExitDone;
   }
   print(history);
-  if (!chrome.empty()) fmt::print("\nfor ui.perfetto.dev: {}", chrome);
-  fmt::print("\nnext: {}\n", html.empty() ? fmt::format("headroom report {} --html report.html", paths[0])
-                                          : fmt::format("open {}", html));
+  if (!chrome.empty()) fmt::print("\nfor ui.perfetto.dev: {}", printable_name(chrome));
+  fmt::print("\nnext: {}\n", html.empty()
+                                 ? fmt::format("headroom report {} --html report.html", shell_word(paths[0]))
+                                 : "xdg-open " + shell_word(html));
   return kExitDone;
 }
 

@@ -69,6 +69,12 @@ std::string advice(const TrainResult& result, const Runtime& runtime) {
   if (change != nullptr && change->name == "device") {
     return fmt::format("{}, or as much given back by others: headroom devices", change->what);
   }
+  if (result.report && result.report->reproduced && change == nullptr) {
+    const std::string& virtual_devices = runtime.options().virtual_devices;
+    return virtual_devices.empty()
+               ? "headroom predict shows what takes the memory"
+               : fmt::format("more memory than --virtual-devices {} gives", virtual_devices);
+  }
   if (result.outcome == "library_failure") {
     const bool takes_all = (strategy.name == "grab-all" || strategy.name == "two-ended") &&
                            !strategy.limit_bytes && !strategy.memory_fraction && !strategy.allow_growth;

@@ -1,5 +1,6 @@
 #include "examples/mnist/step_options.h"
 
+#include "examples/mnist/train_settings.h"
 #include "runtime/optimizer.h"
 
 namespace headroom {
@@ -10,6 +11,8 @@ void add_step_options(OptionSet& set, StepOptions& options) {
                  {optimizer_names().begin(), optimizer_names().end()});
   set.add_choice("kernels", "Fuse convolutions with bias, relu and pooling, or call one kernel per op",
                  &options.kernels, {"fused", "library"});
+  set.add_choice("math", "How a GPU rounds what it multiplies; sums are f32", &options.math,
+                 {math_names().begin(), math_names().end()});
   set.add_choice("data-on", "Keep MNIST's images on the device, or copy each step's from the host",
                  &options.data_on, {"device", "host"});
   set.add_integer(

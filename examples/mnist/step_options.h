@@ -13,6 +13,7 @@ struct StepOptions {
   int64_t batch = 64;
   std::string optimizer = "adam";
   std::string kernels = "fused";   // or "library"
+  std::string math = "tf32";       // one of math_names()
   std::string data_on = "device";  // or "host"
   int64_t loader_depth = 4;        // with data on the host; 0: each step copies its own
   int64_t steps = 0;               // of an epoch; 0: all of the data

@@ -46,6 +46,11 @@ std::span<const std::string_view> math_names() {
   return kMathNames;
 }
 
+// f16 ends at 6e-8; the gradients of a mean over hundreds of images are below that.
+float usual_loss_scale(Math math) {
+  return math == Math::kF16 ? 1024 : 1;
+}
+
 Math parse_math(std::string_view name) {
   return parse<Math>("math", name, kMathNames);
 }

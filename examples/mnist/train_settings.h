@@ -73,6 +73,8 @@ struct StepReport {
 
 // "f32", "tf32", "bf16", "f16", in the order of Math.
 std::span<const std::string_view> math_names();
+// The loss scale that training needs with that rounding.
+float usual_loss_scale(Math math);
 // Throws InvalidArgument listing them.
 Math parse_math(std::string_view name);
 

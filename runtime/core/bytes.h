@@ -20,6 +20,10 @@ int64_t parse_bytes(std::string_view text, std::string_view what);
 // "1.43 GiB", "186.44 MiB", "12.50 KiB", "17 B"; keeps the sign.
 std::string format_bytes(int64_t bytes);
 
+// As a setting that parse_bytes takes back to the byte, in the largest unit without a fraction: "750MiB",
+// "31476KiB", "1000".
+std::string exact_size(int64_t bytes);
+
 // "1455.0" : MiB with one decimal, for columns whose head says MiB.
 std::string format_mib(int64_t bytes);
 

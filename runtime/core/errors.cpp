@@ -25,7 +25,12 @@ std::string describe_holders(const MemoryFacts& facts) {
   std::string text = fmt::format("strategy {}: {} allocated, {} reserved, largest free block {}",
                                  facts.strategy, format_bytes(facts.allocated), format_bytes(facts.reserved),
                                  format_bytes(facts.largest_free_block));
-  if (facts.limit) text += fmt::format(", limit {}", format_bytes(*facts.limit));
+  if (facts.limit) {
+    text += fmt::format(", limit {}{}", format_bytes(*facts.limit),
+                        facts.limit_is_reserve      ? " to leave libraries room"
+                        : facts.limit_is_on_process ? " on the process"
+                                                    : "");
+  }
   return text + fmt::format("; device: {} total, {} free, {} held by others",
                             format_bytes(facts.device_total), format_bytes(facts.device_free),
                             format_bytes(facts.others));

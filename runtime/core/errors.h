@@ -33,6 +33,7 @@ struct MemoryFacts {
   int64_t others = 0;             // held on the device by other processes
   std::optional<int64_t> limit;   // the cap on this allocator, if any
   bool limit_is_reserve = false;  // that nobody set: what was free at its start, less a reserve for libraries
+  bool limit_is_on_process = false;   // and counts context and libraries, too
   std::optional<int64_t> limit_room;  // what the cap lets it still reserve, whatever the device has
   std::string strategy;
   std::string device;  // "/device:GPU:1"; empty where there is no other

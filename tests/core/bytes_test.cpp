@@ -47,6 +47,16 @@ INSTANTIATE_TEST_SUITE_P(All, RefusedSize,
                                          "0x10", "1 2", "1GiBs", "1152921504606846976", "1048576TiB",
                                          "99999999999999999999999999"));
 
+TEST(ExactSize, IsTakenBackToTheByteInTheLargestWholeUnit) {
+  EXPECT_EQ(exact_size(750 * kMiB), "750MiB");
+  EXPECT_EQ(exact_size(31476 * kKiB), "31476KiB");
+  EXPECT_EQ(exact_size(2048 * kGiB), "2048GiB");
+  EXPECT_EQ(exact_size(1000), "1000");
+  for (const int64_t bytes : {int64_t{0}, int64_t{1}, 3 * kGiB / 2, 3 * kGiB + 1, kGiB * 1024 - 512}) {
+    EXPECT_EQ(parse_bytes(exact_size(bytes), "x"), bytes);
+  }
+}
+
 TEST(FormatBytes, ChoosesTheUnitAndKeepsTheSign) {
   EXPECT_EQ(format_bytes(0), "0 B");
   EXPECT_EQ(format_bytes(1023), "1023 B");

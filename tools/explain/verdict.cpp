@@ -176,7 +176,19 @@ Result context(const Case& facts) {
           facts.total ? fmt::format(" of {}", size(*facts.total)) : ""));
 }
 
+// Headroom says whether its limit was set; an idle block that would do for the request is in pieces.
+Result own_cap(const Case& facts) {
+  if (!facts.limit || !facts.requested || !facts.free || *facts.free < *facts.requested) return std::nullopt;
+  if (facts.idle && *facts.idle >= *facts.requested) return std::nullopt;
+  return make(kCap, kHigh,
+              fmt::format("The limit that was set is {}; {} are allocated and {} were requested, while the "
+                          "device has {} free.",
+                          size(*facts.limit), size(facts.allocated.value_or(0)), size(*facts.requested),
+                          size(*facts.free)));
+}
+
 Result cap(const Case& facts) {
+  if (facts.framework == Framework::kHeadroom && !facts.is(Kind::kCap)) return own_cap(facts);
   if (facts.limit && facts.requested && !facts.is(Kind::kCap)) {
     const int64_t held = facts.reserved.value_or(facts.allocated.value_or(0));
     if (*facts.requested > *facts.limit - held && (!facts.free || *facts.free >= *facts.requested)) {
@@ -197,11 +209,9 @@ Result cap(const Case& facts) {
   if (!facts.is(Kind::kAllocation) || !facts.requested || !facts.capacity) return std::nullopt;
   const int64_t held = facts.allocated.value_or(0);
   if (*facts.requested <= *facts.capacity - held) return std::nullopt;  // within the limit: something else
-  const bool is_set = facts.strategy.starts_with("hard-limit");
-  if (facts.free &&
-      (is_set ? *facts.free >= *facts.requested : *facts.free - kLargestReserve >= *facts.requested)) {
+  if (facts.free && *facts.free - kLargestReserve >= *facts.requested) {
     return make(
-        kCap, is_set ? kHigh : kMedium,
+        kCap, kMedium,
         fmt::format(
             "The pool may hold {}, has {} in use and {} were requested, while the device has {} free: "
             "the limit stopped it.",
@@ -226,6 +236,7 @@ Result cap(const Case& facts) {
 
 Result plenty_is_free(const Case& facts) {
   if (!needs_memory(facts) || !facts.free) return std::nullopt;
+  if (facts.requested && facts.limit) return std::nullopt;  // room on the device is none under a limit
   if (facts.requested) {
     const int64_t margin =
         facts.capacity ? kPlentyForLibraries : std::max(kRoomForLibrary, *facts.requested / 8);
@@ -398,6 +409,14 @@ Result exhausted(const Case& facts) {
             "{} were requested; {} free and {} idle in the pool are {} short even if nothing were in pieces.",
             size(*facts.requested), size(*facts.free), size(*facts.idle),
             size(*facts.requested - *facts.best)));
+  }
+  if (facts.framework == Framework::kHeadroom && facts.capacity && facts.free &&
+      *facts.free >= *facts.requested) {
+    return make(kExhausted, kHigh,
+                fmt::format("The pool stops at {} to leave libraries room, has {} allocated, and {} were "
+                            "requested; the {} that are free on the device are for libraries.",
+                            size(*facts.capacity), size(facts.allocated.value_or(0)), size(*facts.requested),
+                            size(*facts.free)));
   }
   if (facts.best && facts.total && facts.allocated) {
     return make(

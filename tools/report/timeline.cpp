@@ -61,6 +61,7 @@ std::string timeline(const History& history, int width, int height) {
                         static_cast<double>(top) <= (row + 1) * unit;
       line += letter == ' ' && edge ? '-' : letter;
     }
+    line.erase(line.find_last_not_of(' ') + 1);
     const bool labelled = row == height - 1 || row == height / 2 || row == 0;
     const auto value = static_cast<int64_t>((row + 1) * unit);
     text += fmt::format("{:>11} |{}\n", labelled ? format_bytes(row == 0 ? 0 : value) : "", line);

@@ -161,6 +161,7 @@ Measurement measure_zoo_replica(const ZooNet& net, const WorkloadOptions& option
     const auto collective = group == nullptr ? nullptr : make_device_collective(device, *group);
     KernelSettings settings;
     settings.library_only = !options.step.fused();
+    settings.math = parse_math(options.step.math);
     settings.collective = collective.get();
     const auto kernels = std::make_shared<const Kernels>(step->graph, devices, settings);
     Plan plan =
