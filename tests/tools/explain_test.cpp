@@ -110,6 +110,11 @@ constexpr Fixture kFixtures[] = {
     // Headroom's own.
     {"headroom_grab_all", "preallocation", F::kHeadroom},
     {"headroom_cap", "cap", F::kHeadroom},
+    {"headroom_limit_of_growth", "cap", F::kHeadroom},
+    {"headroom_limit_of_caching", "cap", F::kHeadroom},
+    {"headroom_limit_on_process", "cap", F::kHeadroom},
+    {"headroom_limit_in_pieces", "fragmentation", F::kHeadroom},
+    {"headroom_room_left_to_libraries", "exhausted", F::kHeadroom},
     {"headroom_process_limit", "cap", F::kHeadroom},
     {"headroom_others", "other-process", F::kHeadroom},
     {"headroom_fragmentation", "fragmentation", F::kHeadroom},
