@@ -17,9 +17,9 @@ namespace {
 constexpr int64_t kAddressesPerByte = 4;
 constexpr int64_t kMostAddresses = 1023 * kGiB;  // less than 2^31 units of 512 B
 // What is wasted is 4 to 14 pages, whatever their size, and a page costs 40 us to move, whatever its size. So
-// pages that move often may be as large as wastes 1 %; "often" is once this share of what is held has moved.
+// pages that move often may be as large as wastes 1 %; "often" is once as much as is held has moved, which a
+// program that repeats itself seldom comes to before its pages are mapped wherever it needs them.
 constexpr int64_t kPagesHeld = 1024;
-constexpr int64_t kShareMoved = 4;
 
 VirtualMemory& virtual_memory_of(Device& device) {
   VirtualMemory* memory = device.memory().virtual_memory();
@@ -36,59 +36,11 @@ int64_t page_of(int64_t wanted_bytes, int64_t granularity_bytes) {
   return granularity_bytes * static_cast<int64_t>(std::bit_ceil(granules));
 }
 
-// Only where pages are in their place already.
-inline MemoryBlock taken(MappedSpace& space, int64_t bytes) {
-  const int64_t offset = space.range.take(bytes);
-  return offset < 0 ? MemoryBlock{} : MemoryBlock{space.base + offset, bytes};
-}
-
 int64_t addresses_for(Device& device) {
   return std::min(kMostAddresses, kAddressesPerByte * device.memory().info().total);
 }
 
 }  // namespace
-
-MappedAllocator::Lane::Lane(VirtualMemory& memory, MappedPages& all_pages, Stream stream, int64_t addresses,
-                            int64_t page_bytes)
-    : StreamLane(stream),
-      pages(all_pages),
-      small(memory, stream, addresses, page_bytes, MappedRange::Fit::kBest) {
-  large.push_back(
-      std::make_unique<MappedSpace>(memory, stream, addresses, page_bytes, MappedRange::Fit::kFirst));
-}
-
-Allocator::Block MappedAllocator::Lane::take(int64_t bytes) {
-  const int64_t rounded = round_up(bytes, SizeBins::kUnit);
-  if (rounded <= kSmallBytes) return taken(small, rounded);
-  Block block;
-  for (size_t i = large.size(); i > 0 && block.pointer == nullptr; --i) block = taken(*large[i - 1], rounded);
-  return block;
-}
-
-int64_t MappedAllocator::Lane::give_back(void* pointer, int64_t bytes) noexcept {
-  MappedSpace* space = space_with(pointer, bytes);
-  if (space == nullptr) return 0;
-  const int64_t rounded = round_up(bytes, SizeBins::kUnit);
-  const int64_t offset = static_cast<char*>(pointer) - space->base;
-  const MappedRange::Index piece = space->range.give_back(offset, rounded, ++now);
-  if (piece == MappedRange::kNone) return 0;
-  if (space->lent > 0) {
-    const auto [first, count] = space->range.idle_under(piece, offset, rounded);
-    try {
-      pages.send_home(*space, first, count, now);
-    } catch (const std::bad_alloc&) {  // they stay where they are
-    }
-  }
-  return rounded;
-}
-
-inline MappedSpace* MappedAllocator::Lane::space_with(const void* pointer, int64_t bytes) {
-  if (round_up(bytes, SizeBins::kUnit) <= kSmallBytes) return small.has(pointer) ? &small : nullptr;
-  for (const std::unique_ptr<MappedSpace>& space : large) {
-    if (space->has(pointer)) return space.get();
-  }
-  return nullptr;
-}
 
 MappedAllocator::MappedAllocator(Device& device, std::string name, std::optional<Limit> limit,
                                  int64_t page_bytes)
@@ -108,13 +60,13 @@ MappedAllocator::~MappedAllocator() {
 }
 
 Allocator::Block MappedAllocator::do_allocate(int64_t bytes, Stream stream) {
-  Lane* lane = lane_of(stream);
+  MappedLane* lane = lane_of(stream);
   if (lane == nullptr) return {};
   compare_clocks();
   Block block = lane->take(bytes);
   if (block.pointer != nullptr) return block;
   const int64_t rounded = round_up(bytes, SizeBins::kUnit);
-  if (rounded > kSmallBytes) grow_pages(*lane);
+  if (rounded > MappedLane::kSmallBytes) grow_pages(*lane);
   block = allocate_with_pages(*lane, rounded, Reach::kLane);
   if (block.pointer != nullptr || own_lanes_.size() == 1) return block;
   return allocate_with_pages(*lane, rounded, Reach::kAll);
@@ -122,9 +74,9 @@ Allocator::Block MappedAllocator::do_allocate(int64_t bytes, Stream stream) {
 
 int64_t MappedAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
   const auto found = std::find_if(own_lanes_.begin(), own_lanes_.end(),
-                                  [&](Lane* lane) { return lane->has(pointer, bytes); });
+                                  [&](MappedLane* lane) { return lane->has(pointer, bytes); });
   if (found == own_lanes_.end()) return 0;
-  Lane& lane = **found;
+  MappedLane& lane = **found;
   const int64_t block_bytes = lane.give_back(pointer, bytes);
   if (block_bytes > 0 && !(lane.stream() == stream)) {
     try {
@@ -139,7 +91,7 @@ int64_t MappedAllocator::do_trim() noexcept {
   compare_clocks();
   try {
     if (movable_bytes(own_lanes_) > 0) wait_for_streams();
-    for (Lane* lane : own_lanes_) {
+    for (MappedLane* lane : own_lanes_) {
       lane->for_each_space([&](MappedSpace& space) {
         const int64_t all = space.range.idle_pages();
         for (auto idle = space.range.oldest_idle_pages(all); idle.count > 0;
@@ -161,7 +113,7 @@ int64_t MappedAllocator::do_trim() noexcept {
 // What one request could have without a new page: idle pages can be brought together under one block.
 int64_t MappedAllocator::largest_free_block() const {
   int64_t largest = movable_bytes(own_lanes_);
-  for (Lane* lane : own_lanes_) {
+  for (MappedLane* lane : own_lanes_) {
     lane->for_each_space(
         [&](const MappedSpace& space) { largest = std::max(largest, space.range.largest_mapped_piece()); });
   }
@@ -170,7 +122,7 @@ int64_t MappedAllocator::largest_free_block() const {
 
 // A run of pages in their place is a segment; so is a spare page.
 void MappedAllocator::do_snapshot(std::vector<SnapshotSegment>& segments) const {
-  for (Lane* lane : own_lanes_) {
+  for (MappedLane* lane : own_lanes_) {
     lane->for_each_space([&](const MappedSpace& space) {
       int64_t end = -1;
       space.range.for_each_piece([&](int64_t offset, int64_t bytes, bool live) {
@@ -192,9 +144,9 @@ void MappedAllocator::do_snapshot(std::vector<SnapshotSegment>& segments) const 
 
 // Larger pages for what the lane maps from now on. What lies on smaller ones stays there; they are given back
 // for larger ones as they become idle and are needed.
-void MappedAllocator::grow_pages(Lane& lane) {
+void MappedAllocator::grow_pages(MappedLane& lane) {
   const int64_t held_bytes = pages_.held_bytes();
-  if (!page_may_grow_ || moved_bytes_ < held_bytes / kShareMoved) return;
+  if (!page_may_grow_ || moved_bytes_ < held_bytes) return;
   const int64_t affordable = held_bytes / kPagesHeld / page_bytes_;
   if (affordable == 0) return;
   const int64_t page = page_bytes_ * static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(affordable)));
@@ -206,14 +158,14 @@ void MappedAllocator::grow_pages(Lane& lane) {
 }
 
 // Null when there are no addresses for a new one.
-MappedAllocator::Lane* MappedAllocator::lane_of(Stream stream) {
-  for (Lane* lane : own_lanes_) {
+MappedLane* MappedAllocator::lane_of(Stream stream) {
+  for (MappedLane* lane : own_lanes_) {
     if (lane->stream() == stream) return lane;
   }
-  auto made = std::make_unique<Lane>(memory_, pages_, stream, addresses_, page_bytes_);
+  auto made = std::make_unique<MappedLane>(memory_, pages_, stream, addresses_, page_bytes_);
   if (made->small.base == nullptr || made->large.front()->base == nullptr) return nullptr;
   own_lanes_.reserve(own_lanes_.size() + 1);
-  Lane* lane = made.get();
+  MappedLane* lane = made.get();
   add_lane(std::move(made));
   own_lanes_.push_back(lane);
   return lane;
@@ -224,15 +176,15 @@ MappedAllocator::Lane* MappedAllocator::lane_of(Stream stream) {
 // 1978).
 void MappedAllocator::compare_clocks() noexcept {
   const int64_t before = now_;
-  for (Lane* lane : own_lanes_) {
+  for (MappedLane* lane : own_lanes_) {
     if (lane->now > before) lane->active_at = lane->now;
     now_ = std::max(now_, lane->now);
   }
-  for (Lane* lane : own_lanes_) lane->now = now_;
+  for (MappedLane* lane : own_lanes_) lane->now = now_;
 }
 
 void MappedAllocator::wait_for_streams() {
-  for (const Lane* lane : own_lanes_) device_.record_event(lane->stream())->wait();
+  for (const MappedLane* lane : own_lanes_) device_.record_event(lane->stream())->wait();
   waited_at_ = now_;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "allocators/allocator.h"
+#include "allocators/mapped_lane.h"
 #include "allocators/mapped_pages.h"
 #include "allocators/strategy_options.h"
 
@@ -19,9 +20,6 @@ inline constexpr StrategyOption kMappedOptions[] = {
 
 class MappedAllocator final : public Allocator {
  public:
-  // Blocks up to this size have pages of their own: among large ones they would pin pages that could move.
-  static constexpr int64_t kSmallBytes = MappedRange::kSmallestOfFirstFit;
-
   // Streams that memory was allocated on must live as long as this, which waits for their work before it
   // unmaps. Pages of `page_bytes`, rounded up to the device's granularity times a power of two; with 0 they
   // begin at the granularity and grow with what is held where they move often. Throws InvalidArgument when
@@ -41,61 +39,32 @@ class MappedAllocator final : public Allocator {
   int64_t largest_free_block() const override;
   void do_snapshot(std::vector<SnapshotSegment>& segments) const override;
 
-  // What one stream allocates lies in ranges of its own, so that none waits for another; only pages change
-  // hands.
-  class Lane final : public StreamLane {
-   public:
-    Lane(VirtualMemory& memory, MappedPages& pages, Stream stream, int64_t addresses, int64_t page_bytes);
-
-    Block take(int64_t bytes) override;
-    int64_t give_back(void* pointer, int64_t bytes) noexcept override;
-    bool has(const void* pointer, int64_t bytes) { return space_with(pointer, bytes) != nullptr; }
-
-    // Calls visit(space) for each.
-    template <typename Visit>
-    void for_each_space(const Visit& visit) {
-      for (const std::unique_ptr<MappedSpace>& space : large) visit(*space);
-      visit(small);
-    }
-
-    MappedPages& pages;
-    MappedSpace small;
-    std::vector<std::unique_ptr<MappedSpace>> large;  // the one with the largest pages last
-    int64_t now = 0;  // counts what is given back here, on from the other lanes' when they were last compared
-    int64_t active_at = 0;  // when something was last given back here, as far as was seen at such times
-
-   private:
-    MappedSpace* space_with(const void* pointer, int64_t bytes);
-  };
-
   // Whose idle pages may be taken.
   enum class Reach : uint8_t {
     kLane,  // the lane's own, and those of lanes that have been quiet for long
     kAll
   };
 
-  Lane* lane_of(Stream stream);
-  Block allocate_with_pages(Lane& lane, int64_t bytes, Reach reach);
-  Block allocate_with_pages(MappedSpace& space, int64_t bytes);
-  void grow_pages(Lane& lane);
-  void look_for_idle(const Lane& lane, Reach reach);
-  MappedRange::Place place_of_before(const MappedSpace& space, int64_t bytes, int64_t movable);
-  static void remember(MappedSpace& space, int64_t bytes, int64_t offset);
-  MappingCalls calls_to_bring(const MappedSpace& space);
+  MappedLane* lane_of(Stream stream);
+  Block allocate_with_pages(MappedLane& lane, int64_t bytes, Reach reach);
+  Block allocate_with_pages(MappedLane& lane, MappedSpace& space, int64_t bytes, Reach reach);
+  void grow_pages(MappedLane& lane);
+  void look_for_idle(const MappedLane& lane, Reach reach, int32_t calls_in_place_of_another);
+  MappingCalls calls_to_bring(const MappedSpace& space, int64_t spread);
   bool can_create(int64_t bytes) const;
   // What it takes to map a page, which may be none, where it is mapped already; nothing if it is idle
   // elsewhere.
   int32_t& calls_for(MappedPages::Index page) { return calls_for_[static_cast<size_t>(page + 1)]; }
   bool is_idle(MappedPages::Index page) { return calls_for(page) == 0; }
+  void no_longer_idle(MappedPages::Index page) { calls_for(page) = calls_in_place_of_another_; }
   void return_pages(MappedSpace& space);
   bool collect_pages(MappedSpace& space, int64_t count);
   bool create_pages(int64_t page_bytes, int64_t count);
   bool settle_pages(MappedSpace& space, bool for_good);
   void take_over(MappedSpace& from, const MappedSpace& to);
-  void undo(MappedSpace& space, int64_t offset, int64_t bytes) noexcept;
   MappedSpace& with_oldest_idle();
   int64_t spare_pages(int64_t page_bytes) const;
-  int64_t movable_bytes(std::span<Lane* const> lanes) const;
+  int64_t movable_bytes(std::span<MappedLane* const> lanes) const;
   void compare_clocks() noexcept;
   void wait_for_streams();
 
@@ -105,18 +74,20 @@ class MappedAllocator final : public Allocator {
   const bool page_may_grow_;
   const int64_t addresses_;  // of one range
   MappedPages pages_;
-  std::vector<Lane*> own_lanes_;
+  std::vector<MappedLane*> own_lanes_;
   // Of the request that is being served:
-  std::vector<Lane*> within_reach_;
+  std::vector<MappedLane*> within_reach_;
+  int32_t calls_in_place_of_another_ = 0;
   std::vector<int32_t> calls_for_;     // by page, of those within reach
   std::vector<Stream> followed_;       // after which its stream begins
   std::vector<int32_t> calls_before_;  // as in MappingCalls
   std::vector<PageRow> free_rows_;
-  std::vector<int64_t> missing_pages_;  // under the block that is being placed
-  int64_t now_ = 0;                     // the latest time of all lanes when they were last compared
-  int64_t waited_at_ = 0;               // work on what was freed by then is done
-  int requests_settled_ = 0;            // that took pages since one took a new one
-  int64_t moved_bytes_ = 0;             // by calls of the driver, since pages last grew
+  std::vector<PageRow> missing_rows_;  // under the block that is being placed
+  std::vector<int64_t> missing_pages_;
+  int64_t now_ = 0;           // the latest time of all lanes when they were last compared
+  int64_t waited_at_ = 0;     // work on what was freed by then is done
+  int requests_settled_ = 0;  // that took pages since one took a new one
+  int64_t moved_bytes_ = 0;   // by calls of the driver, since pages last grew
 };
 
 }  // namespace headroom

@@ -33,11 +33,6 @@ MappedSpace::~MappedSpace() {
   memory.release_range(base, bytes);
 }
 
-bool MappedSpace::has(const void* pointer) const {
-  const auto address = reinterpret_cast<uintptr_t>(pointer), first = reinterpret_cast<uintptr_t>(base);
-  return address >= first && address - first < static_cast<uintptr_t>(bytes);
-}
-
 MappedPages::MappedPages(VirtualMemory& memory, std::function<void(int64_t)> count)
     : memory_(memory), count_(std::move(count)) {}
 
@@ -111,11 +106,11 @@ bool MappedPages::settle(Index page, MappedSpace& space, int64_t place, bool for
     at(page).mappings.push_back({&space, place});
     address.page = page;
   }
-  at(page).place = {&space, place};
   MappedSpace* const home = at(page).home.space;
-  if (for_good || home == nullptr || !(home->stream == space.stream)) at(page).home = at(page).place;
-  address.is_lent = !(at(page).home == at(page).place);
-  if (address.is_lent) ++space.lent;
+  const bool is_from_here = home != nullptr && home->stream == space.stream;
+  if (for_good || !is_from_here) at(page).home = {&space, place};
+  give_place(page, space, place);
+  if (!is_from_here) note_stream(at(page));
   spare_.erase(spare);
   return true;
 }
@@ -131,9 +126,9 @@ void MappedPages::forget_addresses() noexcept {
   }
 }
 
-void MappedPages::send_home(MappedSpace& space, int64_t first, int64_t count, int64_t now) {
-  const int64_t end = first + count;
-  for (int64_t place = first; place < end;) {
+void MappedPages::send_home(MappedSpace& space, const PageRow& row, int64_t now) {
+  const int64_t end = row.first + row.count;
+  for (int64_t place = row.first; place < end;) {
     const auto page_at = [&](int64_t number) -> Page& {
       return at(space.addresses[static_cast<size_t>(number)].page);
     };
@@ -156,8 +151,70 @@ void MappedPages::send_home(MappedSpace& space, int64_t first, int64_t count, in
   }
 }
 
+// The first of these pages and those that go with it.
+MappedPages::Run MappedPages::idle_elsewhere(const MappedSpace& space, int64_t first, int64_t end) const {
+  const MappedSpace::Address* address = &space.addresses[static_cast<size_t>(first)];
+  if (address->page == kNone || address->is_abroad) return {};
+  const Mapping place = at(address->page).place;
+  if (place.space == nullptr) return {};
+  const int64_t most = std::min(end - first, place.space->range.idle_pages_from(place.at));
+  if (most == 0) return {};
+  int64_t count = 1;
+  while (count < most) {
+    ++address;
+    if (address->page == kNone || address->is_abroad) break;
+    if (!(at(address->page).place == Mapping{place.space, place.at + count})) break;
+    ++count;
+  }
+  return {place.space, {place.at, count}};
+}
+
+bool MappedPages::can_come_back(const MappedSpace& space, const PageRow& row) const {
+  const int64_t end = row.first + row.count;
+  for (int64_t place = row.first; place < end;) {
+    if (is_in_place(space, place)) {
+      ++place;
+      continue;
+    }
+    const Run idle = idle_elsewhere(space, place, end);
+    if (idle.row.count == 0) return false;
+    place += idle.row.count;
+  }
+  return true;
+}
+
+bool MappedPages::bring_back(MappedSpace& space, const PageRow& row, int64_t now) {
+  const int64_t end = row.first + row.count;
+  for (int64_t place = row.first; place < end;) {
+    const Run idle = idle_elsewhere(space, place, end);
+    if (idle.row.count == 0) return false;  // it is mapped here twice, or came with the row before
+    idle.space->range.unmap(idle.row.first, idle.row.count);
+    for (int64_t i = 0; i < idle.row.count; ++i, ++place) {
+      take_place(*idle.space, idle.row.first + i, now);
+      give_place(space.addresses[static_cast<size_t>(place)].page, space, place);
+    }
+  }
+  return true;
+}
+
+// To what is mapped there.
+inline void MappedPages::give_place(Index page, MappedSpace& space, int64_t place) noexcept {
+  at(page).place = {&space, place};
+  MappedSpace::Address& address = space.addresses[static_cast<size_t>(place)];
+  address.is_lent = !(at(page).home == at(page).place);
+  if (address.is_lent) ++space.lent;
+}
+
+// Says at all addresses of a page whether it still belongs to their stream.
+void MappedPages::note_stream(const Page& page) noexcept {
+  for (const Mapping& mapping : page.mappings) {
+    mapping.space->addresses[static_cast<size_t>(mapping.at)].is_abroad =
+        !(mapping.space->stream == page.place.space->stream);
+  }
+}
+
 // Of what is in its place there.
-void MappedPages::take_place(MappedSpace& space, int64_t place, int64_t now) noexcept {
+inline void MappedPages::take_place(MappedSpace& space, int64_t place, int64_t now) noexcept {
   MappedSpace::Address& address = space.addresses[static_cast<size_t>(place)];
   address.left_at = now;
   if (address.is_lent) --space.lent;
@@ -166,8 +223,10 @@ void MappedPages::take_place(MappedSpace& space, int64_t place, int64_t now) noe
 
 bool MappedPages::is_in_place(const MappedSpace& space, int64_t place) const {
   if (place >= static_cast<int64_t>(space.addresses.size())) return false;
-  const Index page = space.addresses[static_cast<size_t>(place)].page;
-  return page != kNone && at(page).place.space == &space && at(page).place.at == place;
+  const MappedSpace::Address& address = space.addresses[static_cast<size_t>(place)];
+  if (address.page == kNone || address.is_abroad) return false;
+  const Mapping& now = at(address.page).place;
+  return now.space == &space && now.at == place;
 }
 
 void MappedPages::unmap(Index page, const Mapping& mapping) noexcept {

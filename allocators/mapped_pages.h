@@ -2,7 +2,6 @@
 // mapped there, so that it can come back without a call of the driver. Knows no request and no lane.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <unordered_map>
@@ -20,8 +19,9 @@ struct MappedSpace {
   // else by now.
   struct Address {
     int32_t page = -1;
-    bool is_lent = false;  // in its place, and not at home
-    int64_t left_at = 0;   // when its place was last taken from it
+    bool is_lent = false;    // in its place, and not at home
+    bool is_abroad = false;  // belongs to another stream by now
+    int64_t left_at = 0;     // when its place was last taken from it
   };
 
   // `bytes` is rounded up to whole pages, and halved while the process has no addresses for so many (a limit
@@ -31,7 +31,15 @@ struct MappedSpace {
   MappedSpace(const MappedSpace&) = delete;
   MappedSpace& operator=(const MappedSpace&) = delete;
 
-  bool has(const void* pointer) const;
+  bool has(const void* pointer) const {
+    const auto address = reinterpret_cast<uintptr_t>(pointer), first = reinterpret_cast<uintptr_t>(base);
+    return address >= first && address - first < static_cast<uintptr_t>(bytes);
+  }
+  // Those that so many bytes at `offset` touch.
+  PageRow pages_under(int64_t offset, int64_t block_bytes) const {
+    const int64_t first = offset / page_bytes;
+    return {first, (offset + block_bytes - 1) / page_bytes + 1 - first};
+  }
 
   VirtualMemory& memory;
   const Stream stream;
@@ -40,9 +48,8 @@ struct MappedSpace {
   MappedRange range;
   std::vector<Address> addresses;  // as far as any was ever used
   int64_t lent = 0;                // of these
-  // By bytes of a block, the offsets where pages were brought under one, the latest first; -1: none.
-  static constexpr size_t kPlacesOfASize = 4;
-  std::unordered_map<int64_t, std::array<int64_t, kPlacesOfASize>> places;
+  // Where pages were last brought under a block, by what was asked for and what was live.
+  std::unordered_map<uint64_t, int64_t> places;
 
  private:
   struct Addresses {
@@ -84,8 +91,14 @@ class MappedPages {
   // Ends all mappings of pages that are not in their place. The work on them is done.
   void forget_addresses() noexcept;
 
-  // Sends those home of so many idle pages that have their home elsewhere.
-  void send_home(MappedSpace& space, int64_t first, int64_t count, int64_t now);
+  // Sends those home of these idle pages that have their home elsewhere. This and the next three touch no
+  // page of another stream, so that streams need not wait for each other. Throws std::bad_alloc.
+  void send_home(MappedSpace& space, const PageRow& row, int64_t now);
+  // Whether each is in its place or, by all that is seen at a glance, idle elsewhere and still mapped here.
+  bool can_come_back(const MappedSpace& space, const PageRow& row) const;
+  // Brings such pages back to addresses that have been counted as having memory; false when one did not come.
+  // Throws std::bad_alloc.
+  bool bring_back(MappedSpace& space, const PageRow& row, int64_t now);
   bool is_in_place(const MappedSpace& space, int64_t at) const;
   const std::vector<Index>& spare() const { return spare_; }
   int64_t bytes_of(Index page) const { return at(page).block.bytes; }
@@ -103,16 +116,25 @@ class MappedPages {
 
     bool operator==(const Mapping&) const = default;
   };
-  struct Page {
-    PhysicalBlock block;  // of no bytes: the number is unused
-    Mapping place = {};   // of no space: spare
+  // Apart, because lanes write to pages of their own at once.
+  struct alignas(64) Page {
+    Mapping place = {};  // of no space: spare
     Mapping home = {};
+    PhysicalBlock block;  // of no bytes: the number is unused
     std::vector<Mapping> mappings;
+  };
+  // Pages that lie side by side.
+  struct Run {
+    MappedSpace* space = nullptr;
+    PageRow row = {};
   };
 
   Page& at(Index page) { return pages_[static_cast<size_t>(page)]; }
   const Page& at(Index page) const { return pages_[static_cast<size_t>(page)]; }
+  Run idle_elsewhere(const MappedSpace& space, int64_t first, int64_t end) const;
+  void give_place(Index page, MappedSpace& space, int64_t place) noexcept;
   void take_place(MappedSpace& space, int64_t place, int64_t now) noexcept;
+  void note_stream(const Page& page) noexcept;
   void unmap(Index page, const Mapping& mapping) noexcept;
   void end_mapping(MappedSpace& space, int64_t at) noexcept;
 

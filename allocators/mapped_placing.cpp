@@ -12,89 +12,63 @@ constexpr int64_t kQuietFor = 20'000;
 // What is held grows as long as the places of blocks are still being found; pages that move then have their
 // homes where they go. This many requests in a row that took pages without a new one show that it is over.
 constexpr int kRequestsToSettle = 3;
-// To map a page where another still is takes two calls and costs the other its way back, which a request that
-// comes again would take again: so that is for when addresses run short.
-constexpr int32_t kCallsInPlaceOfAnother = 100;
+// To map a page where another still is takes two calls and costs the other its way back. A request that comes
+// again would take all of that again, so it rather has a whole block mapped at addresses of its own.
+constexpr int32_t kCallsInPlaceOfAnother = 100, kCallsInPlaceOfAnotherIfRepeated = 1000;
 // Addresses are searched, so they spread over no more than this many times what is held before other pages
 // give way to new mappings.
-constexpr int64_t kSpread = 8;
-constexpr size_t kMostSizes = 4096;  // whose places are remembered of a space
+constexpr int64_t kSpread = 8, kSpreadIfRepeated = 16;
 
 }  // namespace
 
 // A block under which pages had to be brought; a null one, and nothing has changed, when there are not
 // enough. Where large pages do not fit into what is left, smaller ones may.
-Allocator::Block MappedAllocator::allocate_with_pages(Lane& lane, int64_t bytes, Reach reach) {
-  if (bytes <= kSmallBytes) {
-    look_for_idle(lane, reach);
-    return allocate_with_pages(lane.small, bytes);
-  }
+Allocator::Block MappedAllocator::allocate_with_pages(MappedLane& lane, int64_t bytes, Reach reach) {
+  if (bytes <= MappedLane::kSmallBytes) return allocate_with_pages(lane, lane.small, bytes, reach);
   Block block;
   for (size_t i = lane.large.size(); i > 0 && block.pointer == nullptr; --i) {
-    look_for_idle(lane, reach);
-    block = allocate_with_pages(*lane.large[i - 1], bytes);
+    block = allocate_with_pages(lane, *lane.large[i - 1], bytes, reach);
   }
   return block;
 }
 
-Allocator::Block MappedAllocator::allocate_with_pages(MappedSpace& space, int64_t bytes) {
+Allocator::Block MappedAllocator::allocate_with_pages(MappedLane& lane, MappedSpace& space, int64_t bytes,
+                                                      Reach reach) {
+  const bool is_repeated = lane.is_repeated(space, bytes);
+  look_for_idle(lane, reach, is_repeated ? kCallsInPlaceOfAnotherIfRepeated : kCallsInPlaceOfAnother);
   const int64_t movable = movable_bytes(within_reach_) / space.page_bytes;
-  MappedRange::Place place = place_of_before(space, bytes, movable);
-  if (place.offset < 0) place = space.range.find_place(bytes, movable, calls_to_bring(space));
+  const int64_t spread = is_repeated ? kSpreadIfRepeated : kSpread;
+  const MappedRange::Place place = space.range.find_place(bytes, movable, calls_to_bring(space, spread));
   if (place.offset < 0 || !can_create(place.new_pages * space.page_bytes)) return {};
   requests_settled_ = place.new_pages > 0 ? 0 : std::min(requests_settled_ + 1, kRequestsToSettle);
-  const bool for_good = requests_settled_ < kRequestsToSettle;
-  missing_pages_.clear();
-  space.range.occupy(place, bytes, missing_pages_);
+  const bool for_good = !is_repeated && requests_settled_ < kRequestsToSettle;
+  missing_rows_.clear();
+  space.range.occupy(place, bytes, missing_rows_);
   bool done = false;
   try {
-    const auto first = static_cast<size_t>(place.offset / space.page_bytes);
-    const auto end = static_cast<size_t>((place.offset + bytes - 1) / space.page_bytes + 1);
+    const auto [first, count] = space.pages_under(place.offset, bytes);
+    const auto end = static_cast<size_t>(first + count);
     if (end > space.addresses.size()) space.addresses.resize(end);
-    for (size_t at = first; at < end; ++at) {
-      if (pages_.is_in_place(space, static_cast<int64_t>(at)))
-        calls_for(space.addresses[at].page) = kCallsInPlaceOfAnother;
+    for (int64_t at = first; at < first + count; ++at) {
+      if (pages_.is_in_place(space, at)) no_longer_idle(space.addresses[static_cast<size_t>(at)].page);
     }
-    remember(space, bytes, place.offset);
+    missing_pages_.clear();
+    for (const PageRow& row : missing_rows_) {
+      for (int64_t at = row.first; at < row.first + row.count; ++at) missing_pages_.push_back(at);
+    }
+    lane.remember(space, bytes, place.offset);
     return_pages(space);
     done = collect_pages(space, static_cast<int64_t>(missing_pages_.size())) && settle_pages(space, for_good);
   } catch (...) {
-    undo(space, place.offset, bytes);
+    lane.undo(space, place.offset, bytes);
     throw;
   }
-  if (!done) undo(space, place.offset, bytes);
-  return done ? Block{space.base + place.offset, bytes} : Block{};
-}
-
-// A place where pages were brought under a block of that size before, if they can come again without a call.
-MappedRange::Place MappedAllocator::place_of_before(const MappedSpace& space, int64_t bytes,
-                                                    int64_t movable) {
-  const auto before = space.places.find(bytes);
-  if (before == space.places.end()) return {};
-  for (const int64_t offset : before->second) {
-    if (offset < 0) break;
-    const MappedRange::Place place = space.range.place_at(offset, bytes, movable);
-    if (place.offset < 0 || place.new_pages > 0) continue;
-    int64_t at = offset / space.page_bytes;
-    const int64_t end = (offset + bytes - 1) / space.page_bytes + 1;
-    while (at < end &&
-           (pages_.is_in_place(space, at) || is_idle(space.addresses[static_cast<size_t>(at)].page))) {
-      ++at;
-    }
-    if (at == end) return place;
+  if (!done) {
+    lane.undo(space, place.offset, bytes);
+    return {};
   }
-  return {};
-}
-
-void MappedAllocator::remember(MappedSpace& space, int64_t bytes, int64_t offset) {
-  if (space.places.size() >= kMostSizes) space.places.clear();
-  auto [entry, is_new] = space.places.try_emplace(bytes);
-  auto& offsets = entry->second;
-  if (is_new) offsets.fill(-1);
-  // The same one comes to the front; else the oldest goes.
-  const auto same = std::find(offsets.begin(), offsets.end() - 1, offset);
-  std::rotate(offsets.begin(), same, same + 1);
-  offsets.front() = offset;
+  lane.count_brought(bytes);
+  return {space.base + place.offset, bytes};
 }
 
 // By the limit and, while there are lanes with idle pages beyond reach, by what the device has: creating all
@@ -107,15 +81,16 @@ bool MappedAllocator::can_create(int64_t bytes) const {
 
 // Lanes keep their pages, because an exchange makes both wait: for the lock on all, and one stream for the
 // other.
-void MappedAllocator::look_for_idle(const Lane& lane, Reach reach) {
+void MappedAllocator::look_for_idle(const MappedLane& lane, Reach reach, int32_t calls_in_place_of_another) {
   within_reach_.clear();
   followed_.clear();
-  calls_for_.assign(pages_.numbers() + 1, kCallsInPlaceOfAnother);
+  calls_in_place_of_another_ = calls_in_place_of_another;
+  calls_for_.assign(pages_.numbers() + 1, calls_in_place_of_another);
   calls_for(MappedPages::kNone) = 1;
   // What an allocation that failed has left spare may still be used on another stream.
   if (!pages_.spare().empty() && now_ > waited_at_) wait_for_streams();
   for (const MappedPages::Index page : pages_.spare()) calls_for(page) = 0;
-  for (Lane* each : own_lanes_) {
+  for (MappedLane* each : own_lanes_) {
     const bool is_quiet = now_ - each->active_at >= kQuietFor;
     if (reach == Reach::kLane && each != &lane && !is_quiet) continue;
     within_reach_.push_back(each);
@@ -130,7 +105,7 @@ void MappedAllocator::look_for_idle(const Lane& lane, Reach reach) {
 }
 
 // None where the page that is mapped there is idle elsewhere.
-MappingCalls MappedAllocator::calls_to_bring(const MappedSpace& space) {
+MappingCalls MappedAllocator::calls_to_bring(const MappedSpace& space, int64_t spread) {
   const auto pages = static_cast<int64_t>(space.addresses.size());
   calls_before_.resize(space.addresses.size() + 1);
   free_rows_.clear();
@@ -153,8 +128,8 @@ MappingCalls MappedAllocator::calls_to_bring(const MappedSpace& space) {
     }
   }
   *before = sum;
-  const bool has_spread = pages * space.page_bytes > kSpread * pages_.held_bytes();
-  return {calls_before_, has_spread ? kCallsInPlaceOfAnother : 1, free_rows_};
+  const bool has_spread = pages * space.page_bytes > spread * pages_.held_bytes();
+  return {calls_before_, has_spread ? calls_in_place_of_another_ : 1, free_rows_};
 }
 
 // Brings those missing pages back that are idle elsewhere and still mapped here.
@@ -183,7 +158,7 @@ void MappedAllocator::return_pages(MappedSpace& space) {
     }
     for (; count > 0; --count, ++i) {
       const auto at = static_cast<size_t>(missing_pages_[i]);
-      calls_for(space.addresses[at].page) = kCallsInPlaceOfAnother;
+      no_longer_idle(space.addresses[at].page);
       pages_.settle(space.addresses[at].page, space, missing_pages_[i], false);
     }
   }
@@ -262,18 +237,10 @@ void MappedAllocator::take_over(MappedSpace& from, const MappedSpace& to) {
   follow(to.stream, from.stream);
 }
 
-// Takes an allocation back of which some pages did not come; those that did stay as idle ones.
-void MappedAllocator::undo(MappedSpace& space, int64_t offset, int64_t bytes) noexcept {
-  space.range.give_back(offset, bytes, now_);
-  for (const int64_t at : missing_pages_) {
-    if (!pages_.is_in_place(space, at)) space.range.unmap(at, 1);
-  }
-}
-
 MappedSpace& MappedAllocator::with_oldest_idle() {
   MappedSpace* oldest = nullptr;
   int64_t freed_at = 0;
-  for (Lane* lane : within_reach_) {
+  for (MappedLane* lane : within_reach_) {
     lane->for_each_space([&](MappedSpace& space) {
       const MappedRange::IdlePages idle = space.range.oldest_idle_pages(1);
       if (idle.count == 0 || (oldest != nullptr && idle.freed_at >= freed_at)) return;
@@ -290,9 +257,9 @@ int64_t MappedAllocator::spare_pages(int64_t page_bytes) const {
 }
 
 // What can be brought together under one block.
-int64_t MappedAllocator::movable_bytes(std::span<Lane* const> lanes) const {
+int64_t MappedAllocator::movable_bytes(std::span<MappedLane* const> lanes) const {
   int64_t bytes = 0;
-  for (Lane* lane : lanes) {
+  for (MappedLane* lane : lanes) {
     lane->for_each_space(
         [&](const MappedSpace& space) { bytes += space.range.idle_pages() * space.page_bytes; });
   }

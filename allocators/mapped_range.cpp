@@ -8,6 +8,7 @@ namespace headroom {
 namespace {
 
 constexpr int kLongestSearch = 32;  // pieces of one size class
+constexpr int64_t kPagesOfStretch = 16;
 
 }  // namespace
 
@@ -84,15 +85,15 @@ MappedRange::Place MappedRange::find_place(int64_t bytes, int64_t idle_pages,
   return best;
 }
 
-MappedRange::Place MappedRange::place_at(int64_t offset, int64_t bytes, int64_t idle_pages) const {
-  const Index first = piece_at(first_, offset);
+MappedRange::Place MappedRange::place_at(int64_t offset, int64_t bytes) {
+  const Index first = piece_at(offset);
   int64_t end = offset;
   for (Index piece = first; end < offset + bytes; piece = at(piece).next) {
     if (piece == kNone || at(piece).state == State::kLive) return {};
     end = at(piece).end();
   }
   Place place = {.offset = offset, .run = first};
-  rate(place, bytes, idle_pages, {});
+  rate(place, bytes, 0, {});
   return place;
 }
 
@@ -121,10 +122,12 @@ void MappedRange::rate(Place& place, int64_t bytes, int64_t idle_pages, const Ma
   place.new_pages = std::max<int64_t>(0, place.missing_pages - (idle_pages - idle_beneath));
 }
 
-void MappedRange::occupy(const Place& place, int64_t bytes, std::vector<int64_t>& missing) {
+void MappedRange::occupy(const Place& place, int64_t bytes, std::vector<PageRow>& missing) {
   prepare(4 + 2 * place.missing_pages);
   missing.reserve(missing.size() + static_cast<size_t>(place.missing_pages));
   const int64_t begin = place.offset, end = begin + bytes;
+  const auto stretches = static_cast<size_t>(end / (kPagesOfStretch * page_bytes_) + 1);
+  if (near_.size() < stretches) near_.resize(std::max(stretches, 2 * near_.size()), first_);
   if (fit_ == Fit::kFirst) {
     tree_.grow(static_cast<size_t>(round_up(end) / kSmallestOfFirstFit));
     piece_in_place_.resize(tree_.places(), kNone);
@@ -138,7 +141,7 @@ void MappedRange::occupy(const Place& place, int64_t bytes, std::vector<int64_t>
     if (to < at(piece).end()) cut(piece, to);
     at(piece).state = State::kMapped;
     insert_free(piece);
-    for (int64_t page = from / page_bytes_; page < to / page_bytes_; ++page) missing.push_back(page);
+    missing.push_back({from / page_bytes_, (to - from) / page_bytes_});
   }
   Index block = piece_at(place.run, begin);
   erase_free(block);
@@ -171,6 +174,12 @@ PageRow MappedRange::idle_under(Index index, int64_t offset, int64_t bytes) cons
   return {begin / page_bytes_, std::max<int64_t>(0, end - begin) / page_bytes_};
 }
 
+int64_t MappedRange::idle_pages_from(int64_t page) {
+  const Piece& piece = at(piece_at(page * page_bytes_));
+  if (piece.state != State::kMapped) return 0;
+  return std::max<int64_t>(0, round_down(piece.end()) / page_bytes_ - page);
+}
+
 MappedRange::IdlePages MappedRange::oldest_idle_pages(int64_t most) const {
   IdlePages oldest;
   for_each_mapped_piece(page_bytes_, [&](const Piece& piece) {
@@ -184,7 +193,7 @@ MappedRange::IdlePages MappedRange::oldest_idle_pages(int64_t most) const {
 void MappedRange::unmap(int64_t first_page, int64_t pages) {
   prepare(2);
   const int64_t begin = first_page * page_bytes_, end = begin + pages * page_bytes_;
-  Index piece = piece_at(near(last_unmapped_, begin), begin);
+  Index piece = piece_at(begin);
   erase_free(piece);
   if (at(piece).offset < begin) {
     const Index rest = cut(piece, begin);
@@ -193,19 +202,18 @@ void MappedRange::unmap(int64_t first_page, int64_t pages) {
   }
   if (end < at(piece).end()) insert_free(cut(piece, end));
   at(piece).state = State::kUnmapped;
-  last_unmapped_ = merge_around(piece);
+  merge_around(piece);
 }
 
 void MappedRange::map(int64_t first_page, int64_t pages, int64_t freed_at) {
   prepare(2);
   const int64_t begin = first_page * page_bytes_, end = begin + pages * page_bytes_;
-  Index piece = piece_at(near(last_mapped_, begin), begin);
+  Index piece = piece_at(begin);
   if (at(piece).offset < begin) piece = cut(piece, begin);
   if (end < at(piece).end()) cut(piece, end);
   at(piece).state = State::kMapped;
   at(piece).freed_at = freed_at;
-  last_mapped_ = merge_around(piece);
-  insert_free(last_mapped_);
+  insert_free(merge_around(piece));
 }
 
 int64_t MappedRange::largest_mapped_piece() const {
@@ -218,9 +226,14 @@ int64_t MappedRange::idle_pages_in(const Piece& piece) const {
   return std::max<int64_t>(0, round_down(piece.end()) - round_up(piece.offset)) / page_bytes_;
 }
 
-// Pages that move together lie side by side as a rule, and lists are slow to walk.
-MappedRange::Index MappedRange::near(Index last, int64_t offset) const {
-  return at(last).bytes > 0 && at(last).offset <= offset ? last : first_;
+// Lists are slow to walk, and what was looked for near by is near by as a rule.
+MappedRange::Index MappedRange::piece_at(int64_t offset) {
+  const auto stretch = static_cast<size_t>(offset / (kPagesOfStretch * page_bytes_));
+  if (stretch >= near_.size()) return piece_at(first_, offset);
+  Index piece = near_[stretch];
+  if (at(piece).bytes == 0) piece = first_;
+  while (at(piece).offset > offset) piece = at(piece).previous;
+  return near_[stretch] = piece_at(piece, offset);
 }
 
 MappedRange::Index MappedRange::piece_at(Index from, int64_t offset) const {

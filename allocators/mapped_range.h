@@ -64,11 +64,11 @@ class MappedRange {
   // then the tightest run, when `idle_pages` are idle in all, here and in other ranges. Its offset is -1 when
   // the range has no such place.
   Place find_place(int64_t bytes, int64_t idle_pages, const MappingCalls& calls = {}) const;
-  // That place, if it is free; an offset of -1 otherwise.
-  Place place_at(int64_t offset, int64_t bytes, int64_t idle_pages) const;
+  // That place with the number of its missing pages alone, if it is free; an offset of -1 otherwise.
+  Place place_at(int64_t offset, int64_t bytes);
   // Makes the place a live block and counts all pages under it as mapped; appends those that were not to
-  // `missing`. unmap() of those does not throw then. Throws std::bad_alloc.
-  void occupy(const Place& place, int64_t bytes, std::vector<int64_t>& missing);
+  // `missing`, by address. unmap() of those does not throw then. Throws std::bad_alloc.
+  void occupy(const Place& place, int64_t bytes, std::vector<PageRow>& missing);
 
   // Pages with memory behind them that no live block touches.
   struct IdlePages {
@@ -77,6 +77,8 @@ class MappedRange {
     int64_t freed_at = 0;  // when the latest block on them or beside them was given back
   };
   int64_t idle_pages() const;
+  // How many are idle from that page on, side by side.
+  int64_t idle_pages_from(int64_t page);
   // The idle ones of a free piece that so many of its bytes at `offset` touch.
   PageRow idle_under(Index piece, int64_t offset, int64_t bytes) const;
   // Calls visit(first page, pages) for each free piece with idle pages.
@@ -127,7 +129,7 @@ class MappedRange {
   int64_t round_up(int64_t bytes) const { return round_down(bytes + page_bytes_ - 1); }
   int64_t idle_pages_in(const Piece& piece) const;
   void rate(Place& place, int64_t bytes, int64_t idle_pages, const MappingCalls& calls) const;
-  Index near(Index last, int64_t offset) const;
+  Index piece_at(int64_t offset);
   Index piece_at(Index from, int64_t offset) const;
   static size_t place_of(const Piece& piece) {
     return static_cast<size_t>(piece.offset / kSmallestOfFirstFit);
@@ -150,8 +152,8 @@ class MappedRange {
   const int64_t page_bytes_;
   std::vector<Piece> pieces_;
   Index first_ = 0;  // by address; it is cut and grows, but keeps its number
-  Index last_mapped_ = 0,
-        last_unmapped_ = 0;  // a piece that map() or unmap() left, or what was one: of no bytes
+  // By stretches of addresses, a piece that was looked for there, or whatever has its number by now.
+  std::vector<Index> near_;
   Index unused_ = kNone;
   int64_t unused_count_ = 0;
   OffsetTable live_;

@@ -89,8 +89,12 @@ class Model {
       const int64_t idle = range_.idle_pages();
       const MappedRange::Place place = range_.find_place(bytes, idle);
       ASSERT_GE(place.offset, 0);
+      std::vector<PageRow> rows;
+      range_.occupy(place, bytes, rows);
       std::vector<int64_t> missing;
-      range_.occupy(place, bytes, missing);
+      for (const PageRow& row : rows) {
+        for (int64_t page = row.first; page < row.first + row.count; ++page) missing.push_back(page);
+      }
       ASSERT_EQ(static_cast<int64_t>(missing.size()), place.missing_pages);
       for (const int64_t page : missing) {
         ASSERT_TRUE(mapped_.insert(page).second) << "mapped twice";

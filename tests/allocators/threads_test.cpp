@@ -170,6 +170,32 @@ TEST_P(StrategyThreads, AnObserverSeesTheCallsOfAllThreadsFromTheMomentItIsSet) 
   EXPECT_EQ(seen, 800);
 }
 
+// Each thread repeats a load of its own, so that it has pages brought back to where they were, while pages go
+// from stream to stream where the limit is short.
+TEST(MappedThreads, PagesComeBackInEachStreamWhileOthersDoTheSame) {
+  for (const int64_t limit : {kThreadsLimit, 3 * kThreadsLimit}) {
+    SimulatedGpu gpu(small_profile());
+    StrategySettings settings = parse_strategy("mapped");
+    settings.limit_bytes = limit;
+    const auto allocator = make_allocator(settings, gpu);
+    std::atomic<int64_t> damaged = 0;
+    std::vector<std::thread> threads;
+    for (uint32_t i = 0; i < 4; ++i) {
+      threads.emplace_back([&, i, stream = gpu.new_stream()] {
+        for (int turn = 0; turn < 4; ++turn) {
+          RandomLoad load(*allocator, gpu.memory(), i, 6 * kMiB, 12, stream);
+          for (int step = 0; step < 100; ++step) damaged += load.step() ? 0 : 1;
+          damaged += load.finish() ? 0 : 1;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(damaged, 0);
+    EXPECT_EQ(allocator->statistics().allocated.current, 0);
+    EXPECT_LE(allocator->statistics().reserved.peak, limit);
+  }
+}
+
 TEST(ThreadCache, WhatAStreamKeepsIsIdleServesItAgainAndGoesBackBeforeMemoryRunsOut) {
   SimulatedGpu gpu(small_profile());
   const auto allocator = make_allocator(parse_strategy("direct+limit=16MiB+thread-cache=8MiB"), gpu);
