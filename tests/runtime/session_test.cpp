@@ -33,28 +33,31 @@ TEST(Session, ComputesWhatTheGraphSays) {
   }
 }
 
+// What a net comes to in runs of these lengths: counted steps, weights and the last loss.
+struct Trained {
+  int32_t steps;
+  uint64_t checksum;
+  std::vector<float> loss;
+  bool operator==(const Trained&) const = default;
+};
+
+Trained train_in_runs(PlanMode mode, const std::vector<int64_t>& lengths) {
+  SmallNet net;
+  CpuHarness cpu;
+  Variables variables(net.graph, cpu.device, *cpu.allocator);
+  Session session(net.graph, net.training(), mode, variables);
+  net.feed(session);
+  for (int64_t steps : lengths) session.run(steps);
+  return {read<int32_t>(variables, net.step)[0], variables.checksum(net.parameters),
+          fetch<float>(session, net.loss)};
+}
+
 TEST(Session, ManyStepsInOneRunGiveTheBitsOfAsManyRuns) {
   for (PlanMode mode : kPlanModes) {
-    for (int64_t steps : {2, 33, 70}) {
-      uint64_t checksums[2];
-      std::vector<float> losses[2];
-      for (bool at_once : {false, true}) {
-        SmallNet net;
-        CpuHarness cpu;
-        Variables variables(net.graph, cpu.device, *cpu.allocator);
-        Session session(net.graph, net.training(), mode, variables);
-        net.feed(session);
-        if (at_once) {
-          session.run(steps);
-        } else {
-          for (int64_t i = 0; i < steps; ++i) session.run();
-        }
-        EXPECT_EQ(read<int32_t>(variables, net.step)[0], steps);
-        checksums[at_once] = variables.checksum(net.parameters);
-        losses[at_once] = fetch<float>(session, net.loss);
-      }
-      EXPECT_EQ(checksums[0], checksums[1]) << to_string(mode) << " " << steps;
-      EXPECT_EQ(losses[0], losses[1]) << to_string(mode) << " " << steps;
+    for (int32_t steps : {2, 33, 70}) {
+      const Trained one_by_one = train_in_runs(mode, std::vector<int64_t>(static_cast<size_t>(steps), 1));
+      EXPECT_EQ(one_by_one.steps, steps);
+      EXPECT_EQ(train_in_runs(mode, {steps}), one_by_one) << to_string(mode) << " " << steps;
     }
   }
 }
@@ -62,19 +65,7 @@ TEST(Session, ManyStepsInOneRunGiveTheBitsOfAsManyRuns) {
 // The recording of many steps is made anew for a longer run, and used by a shorter one where it fits.
 TEST(Session, RunsOfAnyLengthsOneAfterTheOtherGiveTheBitsOfOneRun) {
   for (PlanMode mode : kPlanModes) {
-    uint64_t checksums[2];
-    for (bool at_once : {false, true}) {
-      SmallNet net;
-      CpuHarness cpu;
-      Variables variables(net.graph, cpu.device, *cpu.allocator);
-      Session session(net.graph, net.training(), mode, variables);
-      net.feed(session);
-      for (int64_t steps : at_once ? std::vector<int64_t>{54} : std::vector<int64_t>{4, 2, 7, 1, 40})
-        session.run(steps);
-      EXPECT_EQ(read<int32_t>(variables, net.step)[0], 54);
-      checksums[at_once] = variables.checksum(net.parameters);
-    }
-    EXPECT_EQ(checksums[0], checksums[1]) << to_string(mode);
+    EXPECT_EQ(train_in_runs(mode, {4, 2, 7, 1, 40}), train_in_runs(mode, {54})) << to_string(mode);
   }
 }
 
