@@ -209,6 +209,19 @@ void Allocator::observe_device() {
   if (observer_) notify_device();
 }
 
+void Allocator::observe_part(void* pointer, int64_t bytes, int64_t first, int64_t end,
+                             const MemoryUser& user) {
+  const Lock lock(*this);
+  if (!observer_) return;
+  observer_({.kind = AllocatorEvent::Kind::kPart,
+             .pointer = pointer,
+             .requested_bytes = bytes,
+             .stream = {},
+             .user = user,
+             .first = first,
+             .end = end});
+}
+
 void Allocator::notify_device() const {
   const MemoryInfo info = device_.memory().info();
   observer_({.kind = AllocatorEvent::Kind::kDevice,

@@ -51,6 +51,7 @@ struct AllocatorEvent {
                // it
     kUnreserve,  // back to the driver
     kDevice,     // of a device whose use of memory may have changed otherwise
+    kPart,       // of the block allocated last: what lies there while its user makes use of it
   };
   Kind kind;
   void* pointer;            // null when there was no room
@@ -59,6 +60,7 @@ struct AllocatorEvent {
   MemoryUser user = {};                // of an allocation
   int64_t block_bytes = 0;             // of an allocation: what the strategy took for it
   const MemoryInfo* memory = nullptr;  // of kDevice
+  int64_t first = 0, end = 0;          // of kPart, see observe_part
 };
 
 // A strategy over one device's memory. Public calls check, count and lock; strategies implement the private
@@ -102,6 +104,11 @@ class Allocator {
   // Tells the observer, if there is one, what the driver says of the device's memory: to be called when
   // something other than this allocator may have taken some, such as a library that started.
   void observe_device();
+
+  // Tells the observer, if there is one, that `bytes` at `pointer`, inside of the block allocated last, are
+  // `user`'s in [first, end): positions in a pass that is made through the block again and again, as a step
+  // is through the arena of its plan.
+  void observe_part(void* pointer, int64_t bytes, int64_t first, int64_t end, const MemoryUser& user);
 
   // Lets each stream keep blocks of up to so many bytes that it gave back, for itself, so that threads on
   // streams of their own seldom meet; 0: none. They count as idle, and go back to the strategy before it

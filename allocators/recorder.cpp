@@ -46,6 +46,9 @@ std::function<void(const AllocatorEvent&)> recorder(const std::string& path,
       writer->allocate(reinterpret_cast<uint64_t>(event.pointer), event.requested_bytes, context);
     } else if (event.kind == AllocatorEvent::Kind::kDeallocate) {
       writer->free(reinterpret_cast<uint64_t>(event.pointer), context);
+    } else if (event.kind == AllocatorEvent::Kind::kPart) {
+      writer->part(reinterpret_cast<uint64_t>(event.pointer), event.requested_bytes, event.first, event.end,
+                   context);
     } else {
       write_device_event(*writer, event, context);
     }

@@ -69,10 +69,13 @@ class Player {
           pointer = nullptr;
         }
       }
-    } catch (const OutOfMemory&) {
+    } catch (const OutOfMemory& error) {
+      failure_ = error.facts();
     }
     return at;
   }
+  // Of the event that found no room.
+  const std::optional<MemoryFacts>& failure() const { return failure_; }
 
   // What the trace never freed, or had not yet.
   void free_rest() noexcept {
@@ -116,6 +119,7 @@ class Player {
   const TraceStreams& streams_;
   Allocator& allocator_;
   const bool named_;
+  std::optional<MemoryFacts> failure_;
   std::vector<void*> pointers_;  // by block; null: not live
 };
 
@@ -140,8 +144,9 @@ Verdict replay(const Trace& trace, const StrategySettings& settings, Device& dev
   std::unique_ptr<Allocator> allocator;
   try {
     allocator = make_allocator(settings, device);
-  } catch (const OutOfMemory&) {
+  } catch (const OutOfMemory& error) {
     result.failed_event = 0;
+    result.failure = error.facts();
     return result;
   }
   const auto look = [&] {
@@ -167,6 +172,7 @@ Verdict replay(const Trace& trace, const StrategySettings& settings, Device& dev
     }
     if (at < events) {
       result.failed_event = pass * events + at + 1;
+      result.failure = player.failure();
       look();
     } else {
       fastest_ns = std::min(fastest_ns, ns);

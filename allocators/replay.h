@@ -15,6 +15,7 @@ namespace headroom {
 struct Verdict {
   // Which event, counted from 1 on through all passes, found no room; 0: the strategy could not even start.
   std::optional<int64_t> failed_event;
+  std::optional<MemoryFacts> failure;  // what was known then
   Statistics statistics;      // at the end or the failure, with what the trace never frees still live
   double fragmentation = 0;   // Statistics' own, when most was live in the last pass, or at the failure
   double driver_time_us = 0;  // of its driver calls, on the device's clock

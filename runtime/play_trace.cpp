@@ -4,10 +4,14 @@
 
 #include "allocators/replay.h"
 #include "runtime/core/errors.h"
+#include "runtime/core/sim/simulated_gpu.h"
 
 namespace headroom {
+namespace {
 
-Attempt play_trace(const Trace& trace, const Setting& setting) {
+// Calls play(settings), which says whether the trace fits, with settings whose allocator is watched.
+template <typename F>
+Attempt attempt_to_play(const Setting& setting, const F& play) {
   Attempt result;
   FailureWitness witness;
   try {
@@ -21,12 +25,29 @@ Attempt play_trace(const Trace& trace, const Setting& setting) {
       witness.watch(*allocator);
       return allocator;
     };
-    result.fits = replay_at(trace, settings, setting.device, setting.device.total_bytes).fits();
+    result.fits = play(settings);
   } catch (const InvalidArgument& error) {  // a limit above this device's total
+    result.error = error.what();
+  } catch (const DeviceError& error) {  // no room for the context
     result.error = error.what();
   }
   result.failure = witness.failure();
   return result;
+}
+
+}  // namespace
+
+Attempt play_trace(const Trace& trace, const Setting& setting) {
+  return attempt_to_play(setting, [&](const StrategySettings& settings) {
+    return replay_at(trace, settings, setting.device, setting.device.total_bytes).fits();
+  });
+}
+
+Attempt play_trace_on_device(const Trace& trace, const Setting& setting, int64_t passes) {
+  return attempt_to_play(setting, [&](const StrategySettings& settings) {
+    SimulatedGpu device(setting.device, 0, Backing::kNone);
+    return replay(trace, settings, device, passes).fits();
+  });
 }
 
 }  // namespace headroom

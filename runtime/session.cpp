@@ -116,6 +116,12 @@ void Session::bind() {
   try {
     input_sets_ = static_cast<std::byte*>(
         variables_.allocator().allocate(2 * plan_.input_set_bytes, {}, user_of_input_sets()));
+    for (const Buffer& buffer : plan_.buffers) {
+      for (const int set : {0, 1}) {
+        if (!buffer.doubled) continue;
+        observe_part(variables_.allocator(), input_set(set), buffer, 0, static_cast<int>(plan_.steps.size()));
+      }
+    }
   } catch (...) {
     release_arenas();
     throw;
@@ -143,12 +149,26 @@ int64_t Session::offset_in_input_set(const Value& value) const {
 void Session::allocate_arenas() {
   try {
     for (size_t i = 0; i < devices_.size(); ++i) {
-      arenas_.push_back(devices_[i]->allocator->allocate(plan_.devices[i].peak_bytes, {}, user_of_arena()));
+      Allocator& allocator = *devices_[i]->allocator;
+      arenas_.push_back(allocator.allocate(plan_.devices[i].peak_bytes, {}, user_of_arena()));
+      for (const Buffer& buffer : plan_.buffers) {
+        if (buffer.doubled || buffer.device != static_cast<int>(i)) continue;
+        observe_part(allocator, static_cast<std::byte*>(arenas_[i]), buffer, buffer.first_step,
+                     buffer.end_step);
+      }
     }
   } catch (...) {
     release_arenas();
     throw;
   }
+}
+
+// Of zero bytes there is nothing to tell.
+void Session::observe_part(Allocator& allocator, std::byte* block, const Buffer& buffer, int first,
+                           int end) const {
+  if (buffer.bytes == 0) return;
+  allocator.observe_part(block + buffer.offset_bytes, buffer.bytes, first, end,
+                         user_of(buffer, graph_, categories_));
 }
 
 // Last in, first out, as with variables.

@@ -106,6 +106,7 @@ class Session {
     return variables_.devices().find(graph_.value(value).device);
   }
   void allocate_arenas();
+  void observe_part(Allocator& allocator, std::byte* block, const Buffer& buffer, int first, int end) const;
   void release_arenas() noexcept;
   void synchronize();
   void set_buffer(int id, void* pointer);

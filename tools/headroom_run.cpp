@@ -50,13 +50,15 @@ void print_report(const Measurement& m, const Report& report, const std::string&
 }
 
 std::string next_command(const Report& report, const std::string& path, const WorkloadOptions& options) {
-  if (!path.empty()) return "headroom compare --trace " + shell_word(path);
+  const std::string trace = path.empty() ? "" : " --trace " + shell_word(path);
   const TriedChange* change = report ? report->smallest() : nullptr;
   if (change == nullptr) {
+    if (!path.empty()) return "headroom compare" + trace;
     return fmt::format("headroom compare --net {} --batch {}", options.net, options.step.batch);
   }
   if (change->name == "device") return fmt::format("headroom devices  # for {}", change->what);
-  return command_line("headroom run", to_words(with_change(options, *change), OptionSet::Words::kChanged));
+  return command_line("headroom run" + trace,
+                      to_words(with_change(options, *change), OptionSet::Words::kChanged));
 }
 
 int run(int argc, char** argv) {
@@ -78,8 +80,10 @@ int run(int argc, char** argv) {
   if (options.step.steps == 0) options.step.steps = kSteps;
 
   Measurement result;
+  Report report;
   if (path.empty()) {
     result = measure(options);
+    report = explain_failure(options, result);
   } else {
     if (options.replicas.count() != 1) throw InvalidArgument("replicas: a trace is played on one device");
     const std::vector<Trace> traces = read_traces(path);
@@ -87,8 +91,8 @@ int run(int argc, char** argv) {
       throw InvalidArgument(fmt::format("{}: has traces of {} devices, one can be run", path, traces.size()));
     }
     result = measure(traces.front(), options.runtime, options.step.steps);
+    report = explain_failure(traces.front(), options, result);
   }
-  const Report report = path.empty() ? explain_failure(options, result) : std::nullopt;
   if (json) {
     auto object = nlohmann::ordered_json::parse(to_json(result));
     object["out_of_memory"] =

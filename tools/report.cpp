@@ -75,6 +75,8 @@ std::string summary(const History& history) {
   for (const auto& [name, value] : trace.settings) {
     text += fmt::format(", {} {}", printable_name(name), printable_name(value));
   }
+  if (!trace.parts.empty())
+    text += "\nnote: what lies in the arenas of packed plans is shown for one step, where each was allocated";
   if (trace.cut_off)
     text += "\nnote: the file ends within a line, as when a program is killed; that line is left out";
   return text;

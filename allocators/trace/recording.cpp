@@ -59,9 +59,9 @@ Trace read_version_1(TraceInput& input) {
   return builder.take();
 }
 
-class Version2 {
+class RecordingLines {
  public:
-  explicit Version2(TraceInput& input) : builder_(input.path(), "Headroom recording") {}
+  explicit RecordingLines(TraceInput& input) : builder_(input.path(), "Headroom recording") {}
 
   void add(std::string_view line) {
     const size_t count = split_columns(line, columns_.data(), columns_.size());
@@ -83,6 +83,10 @@ class Version2 {
         context.block_bytes = parse_size(columns_[3]);
         return builder_.allocate(address(), parse_size(columns_[2]), context);
       }
+      case RecordingLine::kPart:
+        require_columns(count, 9);
+        return builder_.add_part(address(), parse_size(columns_[2]), parse_signed(columns_[3], "first"),
+                                 parse_signed(columns_[4], "end"), names(5));
       case RecordingLine::kFree:
         require_columns(count, 4);
         return builder_.free(address(), 0, {.stream = stream(2), .time_ns = time(3)});
@@ -134,18 +138,23 @@ class Version2 {
     if (number >= names_.size()) throw InvalidArgument(fmt::format("there is no name {} yet", number));
     return names_[number];
   }
-  // stream, time, op, tensor, source, category
-  TraceContext user(size_t from) {
-    const uint64_t category = parse_unsigned(columns_[from + 5], "category");
+  // op, tensor, source, category
+  TraceContext names(size_t from) const {
+    const uint64_t category = parse_unsigned(columns_[from + 3], "category");
     if (category >= kMemoryCategoryNames.size()) {
       throw InvalidArgument(fmt::format("there is no category {}", category));
     }
-    return {.stream = stream(from),
-            .time_ns = time(from + 1),
-            .op = name(from + 2),
-            .tag = name(from + 3),
-            .source = name(from + 4),
+    return {.op = name(from),
+            .tag = name(from + 1),
+            .source = name(from + 2),
             .category = static_cast<MemoryCategory>(category)};
+  }
+  // stream, time and those
+  TraceContext user(size_t from) {
+    TraceContext context = names(from + 2);
+    context.stream = stream(from);
+    context.time_ns = time(from + 1);
+    return context;
   }
 
   TraceBuilder builder_;
@@ -161,10 +170,11 @@ Trace read_recording(TraceInput& input) {
   std::string_view line;
   input.next_line(&line);
   if (line == fmt::format("{}1", kRecordingStart)) return read_version_1(input);
-  if (line != fmt::format("{}{}", kRecordingStart, kRecordingVersion)) {
+  if (line != fmt::format("{}2", kRecordingStart) &&
+      line != fmt::format("{}{}", kRecordingStart, kRecordingVersion)) {
     input.fail_at_line(fmt::format("a recording of version 1 to {} is needed", kRecordingVersion));
   }
-  Version2 recording(input);
+  RecordingLines recording(input);
   bool cut_off = false;
   for_each_line(input, [&](std::string_view event) {
     cut_off = !input.line_ended();

@@ -28,6 +28,18 @@ struct TraceBlock {
   int64_t block_bytes = 0;  // what the strategy took for it; 0 where unknown
   int32_t source = 0;       // position in Trace::names: "net.cpp:31"
   MemoryCategory category = MemoryCategory::kOther;
+  bool is_part = false;  // of another block: it took nothing of the strategy
+};
+
+// What lies inside of a block while its user makes use of it, as the values of a step do in the arena of a
+// packed plan. The strategy was not asked for it.
+struct TracePart {
+  int32_t block = 0;
+  MemoryCategory category = MemoryCategory::kOther;
+  int32_t op = 0, tag = 0, source = 0;  // positions in Trace::names
+  uint64_t address = 0;
+  int64_t bytes = 0;
+  int64_t first = 0, end = 0;  // [first, end): when in a pass through the block that is made again and again
 };
 
 // What happened beside allocations and frees.
@@ -59,6 +71,7 @@ struct Trace {
   std::vector<TraceEvent> events;
   int64_t blocks = 0;
   std::vector<TraceBlock> block_facts;  // by block
+  std::vector<TracePart> parts;         // in the order of their blocks
   std::vector<DeviceEvent> device_events;
   std::vector<std::pair<std::string, std::string>> settings;  // of the recorded program: "strategy", ...
   bool has_addresses = true;

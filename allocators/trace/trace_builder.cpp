@@ -13,6 +13,7 @@ namespace {
 // stops here, at 4 GiB.
 constexpr size_t kMaxEvents = size_t{1} << 26;
 constexpr size_t kMaxDeviceEvents = size_t{1} << 24;
+constexpr size_t kMaxParts = size_t{1} << 22;
 constexpr size_t kMaxSettings = 256;
 constexpr size_t kMaxNamesRead = size_t{1} << 20;
 constexpr size_t kMaxStreams = size_t{1} << 16;
@@ -69,6 +70,32 @@ void TraceBuilder::free(uint64_t id, int64_t bytes, const TraceContext& context)
   block.live = false;
   live_bytes_ -= block.bytes;
   taken_bytes_ -= block.taken_bytes;
+}
+
+void TraceBuilder::add_part(uint64_t address, int64_t bytes, int64_t first, int64_t end,
+                            const TraceContext& context) {
+  if (trace_.events.empty() || !trace_.events.back().allocates) {
+    throw InvalidArgument("a part of a block comes right behind the block's allocation");
+  }
+  if (trace_.parts.size() == kMaxParts) throw InvalidArgument(fmt::format("more than {} parts", kMaxParts));
+  const TraceEvent& block = trace_.events.back();
+  const uint64_t begin = trace_.block_facts.back().address;
+  const bool is_inside = bytes > 0 && bytes <= block.bytes && address >= begin &&
+                         address - begin <= static_cast<uint64_t>(block.bytes - bytes);
+  if (!is_inside) {
+    throw InvalidArgument(fmt::format("a part of {} bytes at {:x} is not inside the block of {} at {:x}",
+                                      bytes, address, block.bytes, begin));
+  }
+  if (first < 0 || end <= first) throw InvalidArgument(fmt::format("a part in [{}, {})", first, end));
+  trace_.parts.push_back({.block = block.block,
+                          .category = context.category,
+                          .op = name_index(context.op),
+                          .tag = name_index(context.tag),
+                          .source = name_index(context.source),
+                          .address = address,
+                          .bytes = bytes,
+                          .first = first,
+                          .end = end});
 }
 
 void TraceBuilder::add(DeviceEvent event, const TraceContext& context) {

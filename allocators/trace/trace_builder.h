@@ -33,6 +33,9 @@ class TraceBuilder {
   // `bytes`, unless 0, must be those of the block.
   void free(uint64_t id, int64_t bytes = 0, const TraceContext& context = {});
 
+  // What lies in the block allocated last.
+  void add_part(uint64_t address, int64_t bytes, int64_t first, int64_t end, const TraceContext& context);
+
   // An event beside those two, whose position, names and stream are filled in here.
   void add(DeviceEvent event, const TraceContext& context = {});
   void add_setting(std::string_view name, std::string_view value);

@@ -94,6 +94,14 @@ void TraceWriter::free(uint64_t id, const TraceContext& context) noexcept {
   end(put_time(to, context.time_ns), context);
 }
 
+void TraceWriter::part(uint64_t address, int64_t bytes, int64_t first, int64_t last,
+                       const TraceContext& context) noexcept {
+  const int32_t names[] = {name(context.op), name(context.tag), name(context.source)};
+  char* to = put(begin(RecordingLine::kPart), address, 16);
+  for (const int64_t number : {bytes, first, last}) to = put(to, number);
+  end(put_names(to, context, names), context);
+}
+
 void TraceWriter::add(const DeviceEvent& event, const TraceContext& context) noexcept {
   using Kind = DeviceEvent::Kind;
   const bool failed = event.kind == Kind::kOutOfMemory;
@@ -144,7 +152,10 @@ char* TraceWriter::begin(RecordingLine line) noexcept {
 }
 
 char* TraceWriter::put_user(char* to, const TraceContext& context, const int32_t (&names)[3]) noexcept {
-  to = put_time(put(to, context.stream), context.time_ns);
+  return put_names(put_time(put(to, context.stream), context.time_ns), context, names);
+}
+
+char* TraceWriter::put_names(char* to, const TraceContext& context, const int32_t (&names)[3]) noexcept {
   for (const int32_t number : names) to = put(to, number);
   return put(to, static_cast<int>(context.category));
 }

@@ -28,7 +28,10 @@ class TraceWriter {
   // Of names, which may hold any bytes, the first 1024 are written.
   void allocate(uint64_t id, int64_t bytes, const TraceContext& context) noexcept;
   void free(uint64_t id, const TraceContext& context) noexcept;
-  // An event beside those two: kind, address and sizes are the event's, all else is the context's.
+  // What lies in the block allocated last, see TracePart. Of the context names and category count.
+  void part(uint64_t address, int64_t bytes, int64_t first, int64_t end,
+            const TraceContext& context) noexcept;
+  // An event beside those: kind, address and sizes are the event's, all else is the context's.
   void add(const DeviceEvent& event, const TraceContext& context) noexcept;
   void setting(std::string_view name, std::string_view value) noexcept;
 
@@ -41,6 +44,7 @@ class TraceWriter {
  private:
   int32_t name(std::string_view text) noexcept;
   char* begin(RecordingLine line) noexcept;
+  static char* put_names(char* to, const TraceContext& context, const int32_t (&names)[3]) noexcept;
   char* put_user(char* to, const TraceContext& context, const int32_t (&names)[3]) noexcept;
   char* put_time(char* to, int64_t time_ns) noexcept;
   void end(char* to, const TraceContext& context) noexcept;

@@ -46,6 +46,22 @@ TEST_F(CompareCommand, NetsAndTracesUnderStrategiesAndSettings) {
   EXPECT_GT(std::filesystem::file_size(folder_ / "t.html"), 0u);
 }
 
+TEST_F(CompareCommand, ATraceThatRunFindsNoRoomForIsExplainedAndTheNextCommandRuns) {
+  const std::string command = HEADROOM_COMMAND " run --trace " + trace_ + " --device sim --limit 3MiB";
+  const Outcome outcome = run_shell(folder_, command);
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_NE(outcome.out.find("\ncap: 4.00 MiB are needed, the limit is 3.00 MiB"), std::string::npos)
+      << outcome.out;
+  const auto report = nlohmann::json::parse(run_shell(folder_, command + " --json").out)["out_of_memory"];
+  EXPECT_EQ(report["cause"], "cap");
+  EXPECT_EQ(report["facts"]["limit_bytes"], 3 << 20);
+  EXPECT_EQ(report["smallest"], "limit +2.00 MiB");
+  const size_t next = outcome.out.rfind("\nnext: headroom ");
+  ASSERT_NE(next, std::string::npos) << outcome.out;
+  const std::string again = outcome.out.substr(next + std::string("\nnext: headroom ").size());
+  EXPECT_EQ(run_shell(folder_, std::string(HEADROOM_COMMAND) + " " + again).code, 0) << again;
+}
+
 TEST_F(CompareCommand, TriesEveryStrategyThatNeedsNoLimitUnlessTold) {
   const Outcome outcome = compare("--trace " + trace_ + " --runs 1");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;

@@ -57,6 +57,25 @@ TEST_F(ReportCommand, JsonHasEveryFigureInBytes) {
   EXPECT_EQ(report["at_peak"][0]["source"], "net.cpp:31");
 }
 
+TEST_F(ReportCommand, OfAPackedPlanTheTensorsInTheArenaAreNamed) {
+  const auto record = [&](const std::string& plan) {
+    const std::string path = folder_ / (plan + ".trace");
+    EXPECT_EQ(run("run --net lenet --batch 8 --steps 1 --device sim --strategy direct --plan " + plan +
+                  " --record " + path)
+                  .code,
+              0);
+    return json("report " + path);
+  };
+  const nlohmann::json packed = record("packed"), dynamic = record("dynamic");
+  EXPECT_GE(packed["at_peak"].size(), dynamic["at_peak"].size());
+  EXPECT_EQ(packed["at_peak"][0], dynamic["at_peak"][0]);
+  for (const nlohmann::json& row : packed["at_peak"]) {
+    EXPECT_NE(row["op"], "") << row << ": the arena is no tensor";
+  }
+  EXPECT_LE(packed["peak_bytes"], packed["peak_reserved_bytes"]);
+  EXPECT_LT(packed["driver_calls"], dynamic["driver_calls"]);
+}
+
 TEST_F(ReportCommand, PerfettoGetsCountersSpansAndTheFailure) {
   const std::string path = folder_ / "chrome.json";
   ASSERT_EQ(run("report " + trace_ + " --chrome " + path).code, 0);

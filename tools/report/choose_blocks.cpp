@@ -17,7 +17,7 @@ std::vector<size_t> choose_blocks(const History& history) {
   for (size_t block : chosen) taken[block] = true;
   std::vector<size_t> rest;
   for (size_t block = 0; block < history.lifetimes.size(); ++block) {
-    if (!taken[block]) rest.push_back(block);
+    if (!taken[block] && history.bytes(block) > 0) rest.push_back(block);
   }
   const auto weight = [&](size_t block) {
     const Lifetime& life = history.lifetimes[block];

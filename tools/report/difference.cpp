@@ -13,6 +13,7 @@ void add(const History& history, OpMemory OpDifference::*side, std::map<std::str
   std::vector<OpMemory> by_name(history.trace.names.size());
   for (size_t block = 0; block < history.lifetimes.size(); ++block) {
     const TraceEvent& allocation = history.allocation(block);
+    if (allocation.bytes == 0) continue;  // its parts stand for it
     OpMemory& op = by_name[static_cast<size_t>(allocation.op)];
     ++op.blocks;
     // A trace may claim 2^60 bytes for each of its blocks.

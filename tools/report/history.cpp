@@ -68,7 +68,8 @@ class History::Walk {
     const int64_t change = event.allocates ? event.bytes : -event.bytes;
     now_.bytes[category] += change;
     now_.live_bytes += change;
-    const int64_t block_bytes = std::max(trace_.block_facts[block].block_bytes, event.bytes);
+    const TraceBlock& facts = trace_.block_facts[block];
+    const int64_t block_bytes = facts.is_part ? 0 : std::max(facts.block_bytes, event.bytes);
     allocated_ += event.allocates ? block_bytes : -block_bytes;
     if (event.allocates) {
       h_.lifetimes[block] = {at + 1, end_};
@@ -161,7 +162,7 @@ History::History(const Trace& of) : trace(of), shared_folder_(shared_folder(of))
 std::vector<size_t> History::live_blocks(int64_t event) const {
   std::vector<size_t> live;
   for (size_t block = 0; block < lifetimes.size(); ++block) {
-    if (is_live(block, event)) live.push_back(block);
+    if (is_live(block, event) && bytes(block) > 0) live.push_back(block);
   }
   std::stable_sort(live.begin(), live.end(), [&](size_t a, size_t b) { return bytes(a) > bytes(b); });
   return live;
@@ -190,7 +191,8 @@ std::optional<double> History::fragmentation_at_peak() const {
   };
   const int64_t event = peak_event();
   std::vector<Range> blocks, places;
-  for (size_t block : live_blocks(event)) {
+  for (size_t block = 0; block < lifetimes.size(); ++block) {
+    if (!is_live(block, event)) continue;
     const uint64_t address = trace.block_facts[block].address;
     blocks.push_back({address, end_of(address, block_bytes(block))});
   }

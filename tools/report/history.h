@@ -68,7 +68,8 @@ struct History {
     return std::max(trace.block_facts[block].block_bytes, bytes(block));
   }
   const TraceEvent& allocation(size_t block) const { return trace.events[allocation_[block]]; }
-  // Numbers of the blocks that are live after `event` events, the largest first.
+  // Numbers of the blocks that are live after `event` events, the largest first; without those whose parts
+  // stand for them.
   std::vector<size_t> live_blocks(int64_t event) const;
   const std::string& op(size_t block) const;
   const std::string& tensor(size_t block) const;

@@ -5,14 +5,15 @@
 #include <vector>
 
 #include "allocators/trace/read_trace.h"
+#include "tools/report/unfold.h"
 
 namespace headroom {
 
 Trace load_trace(const std::string& path) {
   std::vector<Trace> traces = read_traces(path);
-  return std::move(*std::max_element(traces.begin(), traces.end(), [](const Trace& a, const Trace& b) {
+  return unfold(std::move(*std::max_element(traces.begin(), traces.end(), [](const Trace& a, const Trace& b) {
     return a.peak_bytes < b.peak_bytes;
-  }));
+  })));
 }
 
 std::string printable_name(const std::string& name) {

@@ -7,7 +7,7 @@
 
 namespace headroom {
 
-// Of a file with several devices the one with the largest peak, whose name says which it is. Throws
+// Of a file with several devices the one with the largest peak, whose name says which it is; unfolded. Throws
 // InvalidArgument as read_traces does.
 Trace load_trace(const std::string& path);
 

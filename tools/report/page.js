@@ -14,7 +14,8 @@
   let used = [];
   const hasReserved = data.reservedPeak !== null;
   const timed = samples.time[count - 1] > samples.time[0];
-  let byTime = timed, moment = data.peakSample;
+  // A step that is unfolded takes no time.
+  let byTime = timed && !data.unfolded, moment = data.peakSample;
 
   const size = (bytes) => {
     const units = [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB']];
@@ -63,6 +64,7 @@
     $('title').textContent = data.name;
     $('about').textContent = [`${data.format}: ${number(data.events)} events, ${number(data.blockCount)} blocks`]
       .concat(data.settings.map(([name, value]) => `${name} ${value}`))
+      .concat(data.unfolded ? ['what lies in the arenas of packed plans is shown for one step, where each was allocated'] : [])
       .concat(data.cutOff ? ['the file ends within a line, as when a program is killed'] : []).join(' · ');
     const figures = [['peak of live bytes', size(data.peak)]];
     if (data.allocatedAtPeak > data.peak) figures.push(['in blocks of', size(data.allocatedAtPeak)]);

@@ -121,6 +121,7 @@ std::string page_data(const History& history) {
   json["events"] = trace.events.size();
   json["blockCount"] = trace.blocks;
   json["cutOff"] = trace.cut_off;
+  json["unfolded"] = !trace.parts.empty();
   json["peak"] = history.peak_bytes;
   json["allocatedAtPeak"] = history.allocated_at_peak;
   json["peakSample"] = history.peak_sample;

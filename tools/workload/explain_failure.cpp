@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runtime/play_program.h"
+#include "runtime/play_trace.h"
 #include "runtime/replicas.h"
 
 namespace headroom {
@@ -43,10 +44,25 @@ std::optional<OutOfMemoryReport> explain_failure(const WorkloadOptions& options,
   return report;
 }
 
+std::optional<OutOfMemoryReport> explain_failure(const Trace& trace, const WorkloadOptions& options,
+                                                 const Measurement& measured) {
+  // The twin has one strategy.
+  if (!measured.memory || !options.runtime.virtual_devices.empty()) return std::nullopt;
+  const MemoryFacts& facts = *measured.memory;
+  const Setting present{
+      .device = twin_of(options.runtime, {.total = facts.device_total, .others = facts.others}),
+      .options = options.runtime};
+  const int64_t passes = std::min<int64_t>(options.step.steps, 2);
+  OutOfMemoryReport report = explain_out_of_memory(
+      facts, present, [&](const Setting& setting) { return play_trace_on_device(trace, setting, passes); });
+  report.message = fmt::format("{}: {}", measured.error, report.message);
+  return report;
+}
+
 WorkloadOptions with_change(const WorkloadOptions& options, const TriedChange& change) {
   WorkloadOptions changed = options;
   changed.runtime = change.setting.options;
-  changed.step.batch = shared_batch(change.setting.batch, options.replicas);
+  if (change.setting.batch > 0) changed.step.batch = shared_batch(change.setting.batch, options.replicas);
   return changed;
 }
 

@@ -266,6 +266,7 @@ Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t s
   }
   if (verdict.fits()) return result;
   result.outcome = "out_of_memory";
+  result.memory = verdict.failure;
   result.error =
       failed_event == 0 ? "no room for the pool" : fmt::format("no room at event {}", failed_event);
   return result;

@@ -148,6 +148,8 @@ TEST(ReadTrace, ARecordingReadsBackAsItWasWritten) {
     TraceWriter writer(path);
     writer.allocate(0xdeadbeefcafe, 1000,
                     {.stream = 7, .time_ns = 123, .op = "MatMul", .tag = "100 %, \"w\"\n"});
+    writer.part(0xdeadbeefcafe + 256, 744, 3, 5,
+                {.op = "MatMul", .tag = "y", .category = MemoryCategory::kInputs});
     writer.allocate(UINT64_MAX, 1, {.op = std::string_view("\0\xff", 2)});
     writer.setting("strategy", "grab,all");
     writer.add({.kind = DeviceEvent::Kind::kReserve, .address = 4096, .bytes = 3}, {.time_ns = 1});
@@ -173,6 +175,15 @@ TEST(ReadTrace, ARecordingReadsBackAsItWasWritten) {
   EXPECT_EQ(trace.names[static_cast<size_t>(first.op)], "MatMul");
   EXPECT_EQ(trace.names[static_cast<size_t>(first.tag)], "100 %, \"w\"\n");
   EXPECT_EQ(trace.names[static_cast<size_t>(trace.events[1].op)], std::string("\0\xff", 2));
+  ASSERT_EQ(trace.parts.size(), 1u);
+  const TracePart& part = trace.parts[0];
+  EXPECT_EQ(part.block, first.block);
+  EXPECT_EQ(part.address, 0xdeadbeefcafeu + 256);
+  EXPECT_EQ(part.bytes, 744);
+  EXPECT_EQ(part.first, 3);
+  EXPECT_EQ(part.end, 5);
+  EXPECT_EQ(trace.names[static_cast<size_t>(part.tag)], "y");
+  EXPECT_EQ(part.category, MemoryCategory::kInputs);
   EXPECT_FALSE(trace.events[2].allocates);
   EXPECT_EQ(trace.events[2].block, first.block);
   EXPECT_EQ(trace.events[2].time_ns, INT64_MAX);
@@ -200,7 +211,13 @@ TEST(ReadTrace, RecordingsOfVersionOneStayReadable) {
 TEST(ReadTrace, BrokenRecordingsAreRefusedByLine) {
   const std::string head = "headroom-trace 1\nop,id,bytes,stream,time_ns,node,tag\n";
   const std::pair<std::string, std::string_view> cases[] = {
-      {"headroom-trace 3\n", "trace:1: a recording of version 1 to 2 is needed"},
+      {"headroom-trace 4\n", "trace:1: a recording of version 1 to 3 is needed"},
+      {"headroom-trace 3\np,1,1,0,1,0,0,0,0\n", "trace:2: a part of a block comes right behind"},
+      {"headroom-trace 3\na,10,4,4,0,0,0,0,0,0\np,11,4,0,1,0,0,0,0\n",
+       "trace:3: a part of 4 bytes at 11 is not"},
+      {"headroom-trace 3\na,10,4,4,0,0,0,0,0,0\np,f,2,0,1,0,0,0,0\n",
+       "trace:3: a part of 2 bytes at f is not"},
+      {"headroom-trace 3\na,10,4,4,0,0,0,0,0,0\np,10,4,2,2,0,0,0,0\n", "trace:3: a part in [2, 2)"},
       {"headroom-trace 2\nq,1\n", "trace:2: lines of kind 'q' are unknown"},
       {"headroom-trace 2\na,1,1,1,0,0,0,0,0\n", "trace:2: 9 columns, expected 10"},
       {"headroom-trace 2\na,1,1,1,0,0,1,0,0,0\n", "trace:2: there is no name 1 yet"},
