@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace headroom {
 
@@ -27,44 +28,59 @@ inline size_t FirstFitTree::first_lane(const Node& node, int32_t amount) {
 }
 
 void FirstFitTree::grow(size_t wanted) {
-  if (wanted <= places()) return;
-  std::vector<std::vector<Node>> levels;
+  if (wanted <= places_) return;
+  std::array<size_t, kMostLevels> begins = {};
+  size_t height = 0, count = 0;
   // Twice as many as now, so that growing stays rare.
-  size_t nodes = (std::max(wanted, 2 * places()) + kFanOut - 1) / kFanOut;
-  for (levels.emplace_back(nodes); nodes > 1; levels.emplace_back(nodes))
-    nodes = (nodes + kFanOut - 1) / kFanOut;
-  if (!levels_.empty()) std::copy(levels_.front().begin(), levels_.front().end(), levels.front().begin());
-  for (size_t level = 0; level + 1 < levels.size(); ++level) {
-    for (size_t i = 0; i < levels[level].size(); ++i) {
-      levels[level + 1][i / kFanOut].set(i % kFanOut, most_of(levels[level][i]));
+  for (size_t width = std::max(wanted, 2 * places_); height == 0 || width > 1;) {
+    width = (width + kFanOut - 1) / kFanOut;
+    begins[height++] = count;
+    count += width;
+  }
+  std::vector<Node> nodes(count);
+  std::copy_n(nodes_.begin(), places_ / kFanOut, nodes.begin());
+  nodes_ = std::move(nodes);
+  height_ = height;
+  for (size_t level = 0; level < height; ++level) levels_[level] = nodes_.data() + begins[level];
+  places_ = (height == 1 ? count : begins[1]) * kFanOut;
+  for (size_t level = 0; level + 1 < height; ++level) {
+    const size_t width = begins[level + 1] - begins[level];
+    for (size_t i = 0; i < width; ++i) {
+      levels_[level + 1][i / kFanOut].set(i % kFanOut, most_of(levels_[level][i]));
     }
   }
-  levels_ = std::move(levels);
 }
 
 // Nothing changes further up unless this was the most below a node, or is now.
 void FirstFitTree::set(size_t place, int32_t amount) noexcept {
-  for (size_t level = 0;; ++level) {
-    Node& node = levels_[level][place / kFanOut];
-    const int32_t before = node.get(place % kFanOut);
-    node.set(place % kFanOut, amount);
-    if (level + 1 == levels_.size()) return;
+  Node* node = levels_[0] + place / kFanOut;
+  int32_t before = node->get(place % kFanOut);
+  node->set(place % kFanOut, amount);
+  for (size_t level = 1; level < height_; ++level) {
     place /= kFanOut;
-    const int32_t most = levels_[level + 1][place / kFanOut].get(place % kFanOut);
-    if (std::max(before, amount) < most) return;
-    if (amount < before) amount = most_of(node);
-    if (amount == most) return;
+    Node* const above = levels_[level] + place / kFanOut;
+    const int32_t most = above->get(place % kFanOut);
+    if (amount < before) {
+      if (before < most) return;
+      amount = most_of(*node);
+      if (amount == most) return;
+    } else if (amount <= most) {
+      return;
+    }
+    before = most;
+    above->set(place % kFanOut, amount);
+    node = above;
   }
 }
 
 int64_t FirstFitTree::first_with(int32_t amount) const noexcept {
   size_t place = 0;
-  for (auto level = levels_.rbegin(); level != levels_.rend(); ++level) {
-    const size_t lane = first_lane((*level)[place], amount);
+  for (size_t level = height_; level > 0; --level) {
+    const size_t lane = first_lane(levels_[level - 1][place], amount);
     if (lane == kFanOut) return -1;  // not below the topmost level
     place = place * kFanOut + lane;
   }
-  return levels_.empty() ? -1 : static_cast<int64_t>(place);
+  return height_ == 0 ? -1 : static_cast<int64_t>(place);
 }
 
 }  // namespace headroom

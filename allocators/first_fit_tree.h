@@ -2,6 +2,7 @@
 // that a node is one line of cache and a search takes a few of them. Knows numbers alone.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -13,7 +14,7 @@ class FirstFitTree {
   // As many places at least, what is new of them holding nothing. Throws std::bad_alloc, and has then changed
   // nothing.
   void grow(size_t places);
-  size_t places() const { return levels_.empty() ? 0 : levels_.front().size() * kFanOut; }
+  size_t places() const { return places_; }
 
   // Says what a place holds from now on, 0 or more.
   void set(size_t place, int32_t amount) noexcept;
@@ -22,6 +23,7 @@ class FirstFitTree {
 
  private:
   static constexpr size_t kFanOut = 16;
+  static constexpr size_t kMostLevels = 16;  // 2^64 places
   using Four [[gnu::vector_size(16)]] = int32_t;
   struct alignas(64) Node {
     Four most[kFanOut / 4] = {};
@@ -38,7 +40,10 @@ class FirstFitTree {
   [[gnu::always_inline]] static int32_t most_of(const Node& node);
   [[gnu::always_inline]] static size_t first_lane(const Node& node, int32_t amount);
 
-  std::vector<std::vector<Node>> levels_;  // from the leaves up; the last has one node
+  size_t places_ = 0;
+  size_t height_ = 0;
+  std::array<Node*, kMostLevels> levels_ = {};  // from the leaves up; the last has one node
+  std::vector<Node> nodes_;                     // of all levels
 };
 
 }  // namespace headroom

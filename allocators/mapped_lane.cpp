@@ -1,5 +1,6 @@
 #include "allocators/mapped_lane.h"
 
+#include <algorithm>
 #include <new>
 
 #include "runtime/core/bytes.h"
@@ -53,8 +54,10 @@ MemoryBlock MappedLane::bring_back(MappedSpace& space, int64_t bytes) {
   const auto before = space.places.find(request_of(bytes, live_bytes_));
   if (before == space.places.end()) return {};
   const int64_t offset = before->second;
-  const MappedRange::Place place = space.range.place_at(offset, bytes);
-  if (place.offset < 0 || !pages_.can_come_back(space, space.pages_under(offset, bytes))) return {};
+  missing_.clear();
+  const MappedRange::Place place = space.range.place_at(offset, bytes, missing_);
+  const auto can_come = [&](const PageRow& row) { return pages_.can_come_back(space, row); };
+  if (place.offset < 0 || !std::all_of(missing_.begin(), missing_.end(), can_come)) return {};
   missing_.clear();
   space.range.occupy(place, bytes, missing_);
   bool done = true;
@@ -76,11 +79,10 @@ int64_t MappedLane::give_back(void* pointer, int64_t bytes) noexcept {
   const MappedRange::Index piece = space->range.give_back(offset, rounded, ++now);
   if (piece == MappedRange::kNone) return 0;
   live_bytes_ -= rounded;
-  if (space->lent > 0) {
-    try {
-      pages_.send_home(*space, space->range.idle_under(piece, offset, rounded), now);
-    } catch (const std::bad_alloc&) {  // they stay where they are
-    }
+  if (space->lent == 0) return rounded;
+  try {
+    pages_.send_home(*space, space->range.idle_under(piece, offset, rounded), now);
+  } catch (const std::bad_alloc&) {  // they stay where they are
   }
   return rounded;
 }

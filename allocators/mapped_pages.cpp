@@ -126,36 +126,54 @@ void MappedPages::forget_addresses() noexcept {
   }
 }
 
+// Moves pages with their places, which the caller has seen to in the ranges.
+inline void MappedPages::move(MappedSpace& from, int64_t first, MappedSpace& to, const PageRow& row,
+                              int64_t now) noexcept {
+  // Of what writes to a page, nothing is read through this or a space again.
+  Page* const pages = pages_.data();
+  MappedSpace::Address* left = from.addresses.data() + first;
+  MappedSpace::Address* taken = to.addresses.data() + row.first;
+  int64_t lent_before = 0, lent = 0;
+  for (int64_t i = 0; i < row.count; ++i, ++left, ++taken) {
+    lent_before += left->is_lent ? 1 : 0;
+    left->is_lent = false;
+    left->left_at = now;
+    Page& page = pages[taken->page];
+    page.place = {&to, row.first + i};
+    taken->is_lent = !(page.home == page.place);
+    lent += taken->is_lent ? 1 : 0;
+  }
+  from.lent -= lent_before;
+  to.lent += lent;
+}
+
 void MappedPages::send_home(MappedSpace& space, const PageRow& row, int64_t now) {
+  const Page* const pages = pages_.data();
+  const MappedSpace::Address* const addresses = space.addresses.data();
   const int64_t end = row.first + row.count;
-  for (int64_t place = row.first; place < end;) {
-    const auto page_at = [&](int64_t number) -> Page& {
-      return at(space.addresses[static_cast<size_t>(number)].page);
-    };
-    if (!space.addresses[static_cast<size_t>(place)].is_lent) {
+  for (int64_t place = row.first; place < end && space.lent > 0;) {
+    if (!addresses[place].is_lent) {
       ++place;
       continue;
     }
-    const Mapping home = page_at(place).home;
+    const Mapping home = pages[addresses[place].page].home;
     int64_t together = 1;
     while (place + together < end &&
-           page_at(place + together).home == Mapping{home.space, home.at + together})
+           pages[addresses[place + together].page].home == Mapping{home.space, home.at + together})
       ++together;
     home.space->range.map(home.at, together, now);
     space.range.unmap(place, together);
-    for (int64_t i = 0; i < together; ++i) {
-      take_place(space, place + i, now);
-      page_at(place + i).place = {home.space, home.at + i};
-    }
+    move(space, place, *home.space, {home.at, together}, now);
     place += together;
   }
 }
 
 // The first of these pages and those that go with it.
 MappedPages::Run MappedPages::idle_elsewhere(const MappedSpace& space, int64_t first, int64_t end) const {
-  const MappedSpace::Address* address = &space.addresses[static_cast<size_t>(first)];
+  const Page* const pages = pages_.data();
+  const MappedSpace::Address* address = space.addresses.data() + first;
   if (address->page == kNone || address->is_abroad) return {};
-  const Mapping place = at(address->page).place;
+  const Mapping place = pages[address->page].place;
   if (place.space == nullptr) return {};
   const int64_t most = std::min(end - first, place.space->range.idle_pages_from(place.at));
   if (most == 0) return {};
@@ -163,7 +181,7 @@ MappedPages::Run MappedPages::idle_elsewhere(const MappedSpace& space, int64_t f
   while (count < most) {
     ++address;
     if (address->page == kNone || address->is_abroad) break;
-    if (!(at(address->page).place == Mapping{place.space, place.at + count})) break;
+    if (!(pages[address->page].place == Mapping{place.space, place.at + count})) break;
     ++count;
   }
   return {place.space, {place.at, count}};
@@ -172,10 +190,6 @@ MappedPages::Run MappedPages::idle_elsewhere(const MappedSpace& space, int64_t f
 bool MappedPages::can_come_back(const MappedSpace& space, const PageRow& row) const {
   const int64_t end = row.first + row.count;
   for (int64_t place = row.first; place < end;) {
-    if (is_in_place(space, place)) {
-      ++place;
-      continue;
-    }
     const Run idle = idle_elsewhere(space, place, end);
     if (idle.row.count == 0) return false;
     place += idle.row.count;
@@ -187,18 +201,16 @@ bool MappedPages::bring_back(MappedSpace& space, const PageRow& row, int64_t now
   const int64_t end = row.first + row.count;
   for (int64_t place = row.first; place < end;) {
     const Run idle = idle_elsewhere(space, place, end);
-    if (idle.row.count == 0) return false;  // it is mapped here twice, or came with the row before
+    if (idle.row.count == 0) return false;  // it is mapped here twice
     idle.space->range.unmap(idle.row.first, idle.row.count);
-    for (int64_t i = 0; i < idle.row.count; ++i, ++place) {
-      take_place(*idle.space, idle.row.first + i, now);
-      give_place(space.addresses[static_cast<size_t>(place)].page, space, place);
-    }
+    move(*idle.space, idle.row.first, space, {place, idle.row.count}, now);
+    place += idle.row.count;
   }
   return true;
 }
 
 // To what is mapped there.
-inline void MappedPages::give_place(Index page, MappedSpace& space, int64_t place) noexcept {
+void MappedPages::give_place(Index page, MappedSpace& space, int64_t place) noexcept {
   at(page).place = {&space, place};
   MappedSpace::Address& address = space.addresses[static_cast<size_t>(place)];
   address.is_lent = !(at(page).home == at(page).place);
@@ -214,7 +226,7 @@ void MappedPages::note_stream(const Page& page) noexcept {
 }
 
 // Of what is in its place there.
-inline void MappedPages::take_place(MappedSpace& space, int64_t place, int64_t now) noexcept {
+void MappedPages::take_place(MappedSpace& space, int64_t place, int64_t now) noexcept {
   MappedSpace::Address& address = space.addresses[static_cast<size_t>(place)];
   address.left_at = now;
   if (address.is_lent) --space.lent;
@@ -233,7 +245,9 @@ void MappedPages::unmap(Index page, const Mapping& mapping) noexcept {
   MappedSpace& space = *mapping.space;
   memory_.unmap(space.base + mapping.at * space.page_bytes, at(page).block);
   count_(0);
-  space.addresses[static_cast<size_t>(mapping.at)].page = kNone;
+  MappedSpace::Address& address = space.addresses[static_cast<size_t>(mapping.at)];
+  address.page = kNone;
+  address.is_abroad = false;
   if (!(at(page).home == mapping)) return;
   at(page).home = at(page).place;
   MappedSpace* const now_in = at(page).place.space;

@@ -94,7 +94,8 @@ class MappedPages {
   // Sends those home of these idle pages that have their home elsewhere. This and the next three touch no
   // page of another stream, so that streams need not wait for each other. Throws std::bad_alloc.
   void send_home(MappedSpace& space, const PageRow& row, int64_t now);
-  // Whether each is in its place or, by all that is seen at a glance, idle elsewhere and still mapped here.
+  // Whether pages that are not in their place are idle elsewhere and still mapped here, each once as far as
+  // is seen at a glance.
   bool can_come_back(const MappedSpace& space, const PageRow& row) const;
   // Brings such pages back to addresses that have been counted as having memory; false when one did not come.
   // Throws std::bad_alloc.
@@ -132,6 +133,7 @@ class MappedPages {
   Page& at(Index page) { return pages_[static_cast<size_t>(page)]; }
   const Page& at(Index page) const { return pages_[static_cast<size_t>(page)]; }
   Run idle_elsewhere(const MappedSpace& space, int64_t first, int64_t end) const;
+  void move(MappedSpace& from, int64_t first, MappedSpace& to, const PageRow& row, int64_t now) noexcept;
   void give_place(Index page, MappedSpace& space, int64_t place) noexcept;
   void take_place(MappedSpace& space, int64_t place, int64_t now) noexcept;
   void note_stream(const Page& page) noexcept;

@@ -13,7 +13,7 @@ constexpr int64_t kPagesOfStretch = 16;
 }  // namespace
 
 MappedRange::MappedRange(int64_t bytes, int64_t page_bytes, Fit fit)
-    : page_bytes_(page_bytes), pieces_(1), live_(SizeBins::kUnit), fit_(fit) {
+    : page_bytes_(page_bytes), pieces_(1), fit_(fit) {
   heads_.fill(kNone);
   at(first_).bytes = bytes;
 }
@@ -22,18 +22,21 @@ int64_t MappedRange::take(int64_t bytes) {
   const Index piece = fit_ == Fit::kFirst ? first_fit(bytes) : best_fit(bytes);
   if (piece == kNone) return -1;
   prepare(1);
-  erase_free(piece);
   const int64_t offset = at(piece).offset;
-  if (at(piece).bytes > bytes) insert_free(cut(piece, offset + bytes));
+  const bool is_whole = at(piece).bytes == bytes;
+  // By address the rest stays where the piece was.
+  if (is_whole || fit_ == Fit::kBest) erase_free(piece);
+  if (!is_whole) insert_free(cut(piece, offset + bytes));
   at(piece).state = State::kLive;
-  live_.insert(offset, piece);
+  live_[unit_of(offset)] = piece;
   return offset;
 }
 
 MappedRange::Index MappedRange::give_back(int64_t offset, int64_t bytes, int64_t time) noexcept {
-  Index piece = live_.find(offset);
-  if (piece == kNone || at(piece).bytes != bytes) return kNone;
-  live_.erase(offset);
+  const size_t unit = unit_of(offset);
+  Index piece = unit < live_.size() ? live_[unit] : kNone;
+  if (piece == kNone || at(piece).offset != offset || at(piece).bytes != bytes) return kNone;
+  live_[unit] = kNone;
   at(piece).state = State::kMapped;
   at(piece).freed_at = time;
   piece = merge_around(piece);
@@ -85,15 +88,18 @@ MappedRange::Place MappedRange::find_place(int64_t bytes, int64_t idle_pages,
   return best;
 }
 
-MappedRange::Place MappedRange::place_at(int64_t offset, int64_t bytes) {
-  const Index first = piece_at(offset);
-  int64_t end = offset;
-  for (Index piece = first; end < offset + bytes; piece = at(piece).next) {
+MappedRange::Place MappedRange::place_at(int64_t offset, int64_t bytes, std::vector<PageRow>& missing) {
+  Place place = {.offset = offset, .run = piece_at(offset)};
+  const int64_t begin = round_down(offset), end = round_up(offset + bytes);
+  int64_t known_to = offset;
+  for (Index piece = place.run; known_to < offset + bytes; piece = at(piece).next) {
     if (piece == kNone || at(piece).state == State::kLive) return {};
-    end = at(piece).end();
+    known_to = at(piece).end();
+    if (at(piece).state != State::kUnmapped) continue;
+    const int64_t first = std::max(at(piece).offset, begin) / page_bytes_;
+    missing.push_back({first, std::min(known_to, end) / page_bytes_ - first});
+    place.missing_pages += missing.back().count;
   }
-  Place place = {.offset = offset, .run = first};
-  rate(place, bytes, 0, {});
   return place;
 }
 
@@ -128,8 +134,10 @@ void MappedRange::occupy(const Place& place, int64_t bytes, std::vector<PageRow>
   const int64_t begin = place.offset, end = begin + bytes;
   const auto stretches = static_cast<size_t>(end / (kPagesOfStretch * page_bytes_) + 1);
   if (near_.size() < stretches) near_.resize(std::max(stretches, 2 * near_.size()), first_);
+  const size_t units = unit_of(round_up(end) - 1) + 1;
+  if (units > live_.size()) live_.resize(std::max(units, 2 * live_.size()), kNone);
   if (fit_ == Fit::kFirst) {
-    tree_.grow(static_cast<size_t>(round_up(end) / kSmallestOfFirstFit));
+    tree_.grow(units);
     piece_in_place_.resize(tree_.places(), kNone);
   }
   for (Index piece = piece_at(place.run, begin); piece != kNone && at(piece).offset < end;
@@ -156,7 +164,7 @@ void MappedRange::occupy(const Place& place, int64_t bytes, std::vector<PageRow>
   }
   if (end < at(block).end()) behind = cut(block, end);
   at(block).state = State::kLive;
-  live_.insert(begin, block);
+  live_[unit_of(begin)] = block;
   if (before != kNone) insert_free(merge_around(before));
   if (behind != kNone) insert_free(merge_around(behind));
 }
@@ -316,10 +324,8 @@ inline void MappedRange::erase_free(Index piece) noexcept {
   if (gone.bin_next == kNone) bins_.clear(bin);
 }
 
-// Makes sure of a record for each of the next cuts and of a place for one live block, so that they cannot
-// fail half way.
+// Makes sure of a record for each of the next cuts, so that they cannot fail half way.
 inline void MappedRange::prepare(int64_t cuts) {
-  live_.prepare();
   while (unused_count_ < cuts) {
     pieces_.emplace_back().next = unused_;
     unused_ = static_cast<Index>(pieces_.size() - 1);
@@ -351,12 +357,12 @@ inline MappedRange::Index MappedRange::merge_around(Index piece) noexcept {
   const bool binned = state == State::kMapped;
   const Index next = at(piece).next, previous = at(piece).previous;
   if (next != kNone && at(next).state == state) {
-    if (binned) erase_free(next);
+    // By address it stays where it is: whoever inserts it says how large it has become.
+    if (binned && fit_ == Fit::kBest) erase_free(next);
     absorb_next(piece);
   }
   if (previous == kNone || at(previous).state != state) return piece;
-  // By address it stays where it is: whoever inserts it says how large it has become.
-  if (binned && fit_ == Fit::kBest) erase_free(previous);
+  if (binned) erase_free(previous);
   absorb_next(previous);
   return previous;
 }

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "allocators/first_fit_tree.h"
-#include "allocators/offset_table.h"
 #include "allocators/size_bins.h"
 
 namespace headroom {
@@ -64,8 +63,9 @@ class MappedRange {
   // then the tightest run, when `idle_pages` are idle in all, here and in other ranges. Its offset is -1 when
   // the range has no such place.
   Place find_place(int64_t bytes, int64_t idle_pages, const MappingCalls& calls = {}) const;
-  // That place with the number of its missing pages alone, if it is free; an offset of -1 otherwise.
-  Place place_at(int64_t offset, int64_t bytes);
+  // That place, if it is free; an offset of -1 otherwise. Of its figures it has the number of missing pages,
+  // which are appended to `missing`, by address. Throws std::bad_alloc.
+  Place place_at(int64_t offset, int64_t bytes, std::vector<PageRow>& missing);
   // Makes the place a live block and counts all pages under it as mapped; appends those that were not to
   // `missing`, by address. unmap() of those does not throw then. Throws std::bad_alloc.
   void occupy(const Place& place, int64_t bytes, std::vector<PageRow>& missing);
@@ -125,14 +125,18 @@ class MappedRange {
     int64_t end() const { return offset + bytes; }
   };
 
+  size_t unit_of(int64_t offset) const {
+    return static_cast<size_t>(offset / (fit_ == Fit::kFirst ? kSmallestOfFirstFit : SizeBins::kUnit));
+  }
   int64_t round_down(int64_t bytes) const { return bytes & -page_bytes_; }
   int64_t round_up(int64_t bytes) const { return round_down(bytes + page_bytes_ - 1); }
   int64_t idle_pages_in(const Piece& piece) const;
   void rate(Place& place, int64_t bytes, int64_t idle_pages, const MappingCalls& calls) const;
   Index piece_at(int64_t offset);
   Index piece_at(Index from, int64_t offset) const;
+  // By its end, which stays where it is when a block is cut from its lower end.
   static size_t place_of(const Piece& piece) {
-    return static_cast<size_t>(piece.offset / kSmallestOfFirstFit);
+    return static_cast<size_t>((piece.end() - 1) / kSmallestOfFirstFit);
   }
   template <typename Visit>
   void for_each_mapped_piece(int64_t least_bytes, const Visit& visit) const;
@@ -156,13 +160,14 @@ class MappedRange {
   std::vector<Index> near_;
   Index unused_ = kNone;
   int64_t unused_count_ = 0;
-  OffsetTable live_;
   const Fit fit_;
+  // By where they begin, in units of which no two begin in the same.
+  std::vector<Index> live_;
   // Mapped free pieces by size, for Fit::kBest.
   SizeBins bins_;
   std::array<Index, SizeBins::kCount> heads_;
   // For Fit::kFirst by address, in places of kSmallestOfFirstFit: a live block or a page lies between two
-  // pieces, so no two begin in the same.
+  // pieces, so no two end in the same.
   FirstFitTree tree_;
   std::vector<Index> piece_in_place_;
 };

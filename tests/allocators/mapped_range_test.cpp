@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "allocators/offset_table.h"
 #include "tests/allocators/helpers.h"
 
 namespace headroom {
@@ -138,6 +139,28 @@ class Model {
     }
   }
 
+  // Whether a block could lie there, and what is missing then; and how many idle pages lie side by side.
+  void look_at(int64_t offset, int64_t bytes) {
+    const int64_t first = offset / kRangePage, end = (offset + bytes - 1) / kRangePage + 1;
+    std::vector<PageRow> rows;
+    const MappedRange::Place place = range_.place_at(offset, bytes, rows);
+    const auto next = live_.lower_bound(offset);
+    const bool is_free =
+        (next == live_.end() || offset + bytes <= next->first) &&
+        (next == live_.begin() || std::prev(next)->first + std::prev(next)->second <= offset);
+    ASSERT_EQ(place.offset, is_free ? offset : -1);
+    std::set<int64_t> missing;
+    for (const PageRow& row : rows) {
+      for (int64_t page = row.first; page < row.first + row.count; ++page) missing.insert(page);
+    }
+    for (int64_t page = first; is_free && page < end; ++page) {
+      ASSERT_EQ(missing.contains(page), !mapped_.contains(page)) << page;
+    }
+    int64_t idle = 0;
+    for (int64_t page = first; mapped_.contains(page) && !blocks_on_.contains(page); ++page) ++idle;
+    ASSERT_EQ(range_.idle_pages_from(first), idle);
+  }
+
   void check() const {
     ASSERT_EQ(range_.idle_pages(), static_cast<int64_t>(mapped_.size() - blocks_on_.size()));
     int64_t largest = 0, end = 0;
@@ -193,6 +216,7 @@ TEST_P(MappedRangeTest, AgreesWithAPlainModelOfPagesUnderRandomLoad) {
       } else {
         model.unmap(1 + random.below(20));
       }
+      model.look_at(random.below(1 << 20) * SizeBins::kUnit, model.random_size(random));
       if (i % 50 == 0) model.check();
       ASSERT_FALSE(HasFatalFailure()) << "step " << i << " of seed " << seed;
     }
