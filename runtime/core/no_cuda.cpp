@@ -4,24 +4,13 @@
 #include "runtime/core/errors.h"
 
 namespace headroom {
-namespace {
-
-[[noreturn]] void refuse() {
-  throw InvalidArgument("this build has no CUDA: it was made without the CUDA toolkit 12.4 and cuDNN 9");
-}
-
-}  // namespace
 
 std::unique_ptr<Device> make_cuda_device(const CudaSettings&) {
-  refuse();
+  throw InvalidArgument("this build has no CUDA: it was made without the CUDA toolkit 12.4 and cuDNN 9");
 }
 
 std::unique_ptr<DeviceCollective> make_shared_gpu_collective(Device&, Collective&) {
   return nullptr;
-}
-
-std::vector<std::string> visible_gpus() {
-  refuse();
 }
 
 }  // namespace headroom

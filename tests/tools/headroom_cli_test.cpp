@@ -59,6 +59,13 @@ TEST(HeadroomCommand, TheReadmeHasEverySubcommandInTheOrderOfTheHelp) {
   }
 }
 
+// With CUDA they take 70 ms of every start, see tools/gpu_program.h.
+TEST(HeadroomCommand, StartsWithoutTheLibrariesOfGpus) {
+  const std::string libraries = run("", "LD_TRACE_LOADED_OBJECTS=1").out;
+  EXPECT_NE(libraries.find("libc.so"), std::string::npos) << libraries;
+  EXPECT_EQ(libraries.find("libcu"), std::string::npos) << libraries;
+}
+
 TEST(HeadroomCommand, UnknownWordsAreOneLineWithASuggestion) {
   for (const char* arguments : {"devises", "devices --jsn"}) {
     const Outcome outcome = run(arguments);

@@ -46,8 +46,8 @@ Card::Tensor large(Card& card) {
 }
 
 // "Code B": the name is given another tensor six times.
-Measured reassign(const Place& place) {
-  Card card(place, kCard);
+Measured reassign(const Stage& stage) {
+  Card card(stage, kCard);
   Card::Tensor x;
   for (int i = 0; i < 6; ++i) x = large(card);
   Measured measured;
@@ -57,9 +57,9 @@ Measured reassign(const Place& place) {
 }
 
 // One step of the conv net under a pool of at most so much: training it, or (no_grad) evaluating.
-std::string try_net(const Place& place, int64_t batch, bool no_grad) {
+std::string try_net(const Stage& stage, int64_t batch, bool no_grad) {
   const std::string strategy = "caching=64MiB";
-  Card card(place, kCard, strategy);
+  Card card(stage, kCard, strategy);
   TrainSettings settings;
   settings.batch = batch;
   settings.data_on = DataOn::kHost;
@@ -87,37 +87,37 @@ std::string try_beside(Card& card) {
 
 }  // namespace
 
-Measured run_c1(const Place& place) {
-  Card card(place, kCard);
+Measured run_c1(const Stage& stage) {
+  Card card(stage, kCard);
   const Card::Tensor x = card.randn({1});
   Measured measured;
   note_memory(measured, card);
   return measured;
 }
 
-Measured run_c2(const Place& place) {
-  Card card(place, kCard);
+Measured run_c2(const Stage& stage) {
+  Card card(stage, kCard);
   const Card::Tensor x = large(card);
   Measured measured;
   note_memory(measured, card);
   return measured;
 }
 
-Measured run_c3(const Place& place) {
-  Card card(place, kCard);
+Measured run_c3(const Stage& stage) {
+  Card card(stage, kCard);
   Card::Tensor x = large(card);
   x = card.randn({200, 300});
-  if (place.cured) card.allocator().trim();
+  if (stage.cured) card.allocator().trim();
   Measured measured;
   note_memory(measured, card);
   measured.add("allocated_bytes", card.allocator().statistics().allocated.current);
   return measured;
 }
 
-Measured run_c4(const Place& place) {
-  Card card(place, kCard);
+Measured run_c4(const Stage& stage) {
+  Card card(stage, kCard);
   Card::Tensor x = large(card);
-  if (place.cured) {
+  if (stage.cured) {
     x = {};
     card.allocator().trim();
   }
@@ -127,9 +127,9 @@ Measured run_c4(const Place& place) {
   return measured;
 }
 
-Measured run_c5(const Place& place) {
-  if (place.cured) return reassign(place);
-  Card card(place, kCard);
+Measured run_c5(const Stage& stage) {
+  if (stage.cured) return reassign(stage);
+  Card card(stage, kCard);
   std::vector<Card::Tensor> kept;
   Measured measured;
   try {
@@ -141,12 +141,12 @@ Measured run_c5(const Place& place) {
   return measured;
 }
 
-Measured run_c6(const Place& place) {
-  return reassign(place);
+Measured run_c6(const Stage& stage) {
+  return reassign(stage);
 }
 
-Measured run_c7(const Place& place) {
-  Card card(place, kCard);
+Measured run_c7(const Stage& stage) {
+  Card card(stage, kCard);
   { const Card::Tensor x = large(card), y = card.randn({300, 300, 300, 20}); }
   Measured measured;
   measured.add("process_after_dropping_bytes", card.process_bytes());
@@ -155,15 +155,15 @@ Measured run_c7(const Place& place) {
   return measured;
 }
 
-Measured run_c8(const Place& place) {
+Measured run_c8(const Stage& stage) {
   constexpr size_t kKept = 2, kSteps = 100;
-  Card card(place, kCard);
+  Card card(stage, kCard);
   std::deque<Card::Tensor> losses;
   Measured measured;
   try {
     for (size_t step = 0; step < kSteps; ++step) {
       losses.push_back(card.randn({100, 512, 512}));
-      if (place.cured && losses.size() > kKept) losses.pop_front();
+      if (stage.cured && losses.size() > kKept) losses.pop_front();
     }
     measured.add("outcome", "ok");
     note_memory(measured, card);
@@ -173,19 +173,19 @@ Measured run_c8(const Place& place) {
   return measured;
 }
 
-Measured run_c9(const Place& place) {
+Measured run_c9(const Stage& stage) {
   constexpr int64_t kBatch = 256;
   Measured measured;
-  Card card(place, kCard);
+  Card card(stage, kCard);
   { const Card::Tensor x = large(card); }
-  if (!place.cured) {
-    measured.add("training", try_net(place, kBatch, false));
+  if (!stage.cured) {
+    measured.add("training", try_net(stage, kBatch, false));
     measured.add("beside_the_cache", try_beside(card));
     return measured;
   }
-  measured.add("half_the_batch", try_net(place, kBatch / 2, false));
-  measured.add("evaluation_without_gradients", try_net(place, kBatch, true));
-  measured.add("references_dropped", *reassign(place).find("outcome"));
+  measured.add("half_the_batch", try_net(stage, kBatch / 2, false));
+  measured.add("evaluation_without_gradients", try_net(stage, kBatch, true));
+  measured.add("references_dropped", *reassign(stage).find("outcome"));
   card.allocator().trim();
   measured.add("beside_the_cache_emptied", try_beside(card));
   return measured;

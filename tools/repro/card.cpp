@@ -4,8 +4,8 @@
 
 namespace headroom {
 
-Card::Card(const Place& place, std::string_view profile, const std::string& strategy)
-    : device_(make_device(place.card(profile))) {
+Card::Card(const Stage& stage, std::string_view profile, const std::string& strategy)
+    : device_(make_device(stage.card(profile))) {
   device_->initialise();
   context_bytes_ = process_bytes();
   allocator_ = make_allocator(parse_strategy(strategy), *device_);

@@ -44,7 +44,7 @@ class Card {
   };
 
   // The card of that profile with its context made. Throws what make_device and make_allocator throw.
-  Card(const Place& place, std::string_view profile, const std::string& strategy = "caching");
+  Card(const Stage& stage, std::string_view profile, const std::string& strategy = "caching");
 
   // Throws OutOfMemory.
   Tensor randn(std::initializer_list<int64_t> shape);

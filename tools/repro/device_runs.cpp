@@ -62,8 +62,8 @@ Measured list_simulated(bool initialises) {
 }
 
 // This process holds the card, and another comes to it.
-Measured come_to_full_card(const Place& place) {
-  const std::unique_ptr<Device> device = make_cuda_device({.ordinal = *cuda_ordinal(place.device)});
+Measured come_to_full_card(const Stage& stage) {
+  const std::unique_ptr<Device> device = make_cuda_device({.ordinal = *cuda_ordinal(stage.device)});
   device->initialise();
   DeviceMemory& memory = device->memory();
   std::vector<std::pair<void*, int64_t>> blocks;
@@ -75,7 +75,7 @@ Measured come_to_full_card(const Place& place) {
     }
   }
   Measured measured;
-  if (place.cured) {
+  if (stage.cured) {
     const GpuList list = list_gpus();
     for (const PhysicalGpu& gpu : list.gpus) {
       measured.lines.push_back(fmt::format("{}  {} total, {} free", gpu.name, format_bytes(gpu.total_bytes),
@@ -83,7 +83,7 @@ Measured come_to_full_card(const Place& place) {
     }
     measured.add("outcome", list.gpus.empty() ? "nothing is listed" : "ok");
   } else {
-    const Measurement child = measure_in_child({"--device", place.device, "--net", "mlp", "--steps", "1"});
+    const Measurement child = measure_in_child({"--device", stage.device, "--net", "mlp", "--steps", "1"});
     measured.add("outcome", child.outcome);
     measured.add("message", child.error);
     measured.lines.push_back(child.error);
@@ -94,11 +94,11 @@ Measured come_to_full_card(const Place& place) {
 
 }  // namespace
 
-Measured run_a8(const Place& place) {
+Measured run_a8(const Stage& stage) {
   const Environment all_visible(kVisible, nullptr);
   Runtime runtime({.device = kMachine, .strategy = "grab-all"});
   runtime.set_memory_growth(0, true);
-  if (place.cured) {
+  if (stage.cured) {
     for (int gpu = 1; gpu < 4; ++gpu) runtime.set_memory_growth(gpu, true);
   }
   Measured measured;
@@ -106,7 +106,7 @@ Measured run_a8(const Place& place) {
   return measured;
 }
 
-Measured run_a9(const Place&) {
+Measured run_a9(const Stage&) {
   Runtime runtime({.device = "sim:rtx-2080ti", .virtual_devices = "0:1GiB,1GiB"});
   Measured measured;
   measured.add("counts", count_line(runtime.devices()));
@@ -126,7 +126,7 @@ Measured run_a9(const Place&) {
   return measured;
 }
 
-Measured run_b1(const Place& place) {
+Measured run_b1(const Stage& stage) {
   const Environment visible(kVisible, "1,2");
   Runtime runtime({.device = kMachine});
   Measured measured;
@@ -134,19 +134,19 @@ Measured run_b1(const Place& place) {
   for (const std::string& line : measured.lines) {
     measured.add(fmt::format("mapping_{}", measured.figures.size()), line.substr(0, line.find(',')));
   }
-  note_use(measured, runtime, place.cured ? "/gpu:1" : "/gpu:2", ',');
+  note_use(measured, runtime, stage.cured ? "/gpu:1" : "/gpu:2", ',');
   return measured;
 }
 
-Measured run_b2(const Place& place) {
-  return place.is_sim() ? list_simulated(!place.cured) : come_to_full_card(place);
+Measured run_b2(const Stage& stage) {
+  return stage.is_sim() ? list_simulated(!stage.cured) : come_to_full_card(stage);
 }
 
-Measured run_b4(const Place& place) {
+Measured run_b4(const Stage& stage) {
   constexpr double kFraction = 0.4;
   Measured measured;
   for (const bool grows : {false, true}) {
-    RuntimeOptions options = place.card(kFourCards);
+    RuntimeOptions options = stage.card(kFourCards);
     options.strategy = "grab-all";
     options.memory_fraction = kFraction;
     options.allow_growth = grows;
@@ -172,7 +172,7 @@ Measured run_b4(const Place& place) {
   return measured;
 }
 
-Measured run_b5(const Place&) {
+Measured run_b5(const Stage&) {
   Measured measured;
   {
     const Environment two_visible(kVisible, "0,1");

@@ -106,16 +106,16 @@ std::string options_of(const Judgement& judgement) {
 
 }  // namespace
 
-Judgement judge(const Scenario& scenario, const Place& place, const Measured& measured) {
-  Judgement judgement{&scenario, place.device, place.cured, {}, measured.lines, true};
-  const std::span<const Expected> expected = place.cured ? scenario.cured : scenario.expected;
+Judgement judge(const Scenario& scenario, const Stage& stage, const Measured& measured) {
+  Judgement judgement{&scenario, stage.device, stage.cured, {}, measured.lines, true};
+  const std::span<const Expected> expected = stage.cured ? scenario.cured : scenario.expected;
   for (const Expected& figure : expected) {
-    if (figure.on == CheckedOn::kSimulated && !place.is_sim()) continue;
+    if (figure.on == CheckedOn::kSimulated && !stage.is_sim()) continue;
     Comparison row{std::string(figure.name), figure_of(figure), std::nullopt};
     if (const Measured::Figure* found = measured.find(figure.name)) row.measured = *found;
     row.differs_because = figure.differs_because;
     row.compared = figure.differs_because.empty();
-    row.ok = row.compared ? agree(row, place.is_sim()) : row.measured.has_value();
+    row.ok = row.compared ? agree(row, stage.is_sim()) : row.measured.has_value();
     judgement.ok = judgement.ok && row.ok;
     judgement.comparisons.push_back(std::move(row));
   }

@@ -30,7 +30,7 @@ struct Judgement {
 };
 
 // On a real card sizes may differ by the pages that its driver takes beside.
-Judgement judge(const Scenario& scenario, const Place& place, const Measured& measured);
+Judgement judge(const Scenario& scenario, const Stage& stage, const Measured& measured);
 
 // {"scenarios": [{id, title, device, expected, measured, ok}]}, sizes in bytes.
 std::string to_json(std::span<const Judgement> judgements);

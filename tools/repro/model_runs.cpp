@@ -18,8 +18,8 @@ constexpr std::string_view kModelCard = "card-6gb";
 
 }  // namespace
 
-Measured run_d5(const Place& place) {
-  Card card(place, kModelCard);
+Measured run_d5(const Stage& stage) {
+  Card card(stage, kModelCard);
   Allocator& allocator = card.allocator();
   Measured measured;
   {
@@ -36,7 +36,7 @@ Measured run_d5(const Place& place) {
   return measured;
 }
 
-Measured run_d7(const Place& place) {
+Measured run_d7(const Stage& stage) {
   TrainSettings settings;
   settings.epochs = 1;
   settings.fused = false;
@@ -48,7 +48,7 @@ Measured run_d7(const Place& place) {
     return train(settings, training, test, runtime);
   };
   const TrainResult cpu = train_on({.device = "cpu"});
-  const TrainResult gpu = train_on(place.card(kModelCard));
+  const TrainResult gpu = train_on(stage.card(kModelCard));
   // A GPU adds in another order; a thousandth of the loss after four steps is far above what that makes.
   const bool agree = std::abs(cpu.final_loss - gpu.final_loss) <= 1e-3 * std::abs(cpu.final_loss);
   Measured measured;

@@ -83,25 +83,25 @@ void ask_about_four(Measured& measured) {
 
 }  // namespace
 
-Measured run_b3(const Place& place) {
+Measured run_b3(const Stage& stage) {
   const Environment all_visible(kVisibleGpus, nullptr);
   Measured measured;
-  if (!place.cured) multiply_on("/job:localhost/replica:0/task:0/device:GPU:1", false, measured);
-  note_outcome(measured, "[", [&] { multiply_on("/GPU:5", place.cured, measured); });
+  if (!stage.cured) multiply_on("/job:localhost/replica:0/task:0/device:GPU:1", false, measured);
+  note_outcome(measured, "[", [&] { multiply_on("/GPU:5", stage.cured, measured); });
   return measured;
 }
 
-Measured run_b7(const Place& place) {
+Measured run_b7(const Stage& stage) {
   Measured measured;
-  if (!place.cured) ask_about_four(measured);
+  if (!stage.cured) ask_about_four(measured);
   const Environment one_visible(kVisibleGpus, "1");
   Runtime runtime({.device = kFourGpus});
   measured.add("count_with_one_visible", static_cast<int64_t>(runtime.devices().logical.size()));
-  note_outcome(measured, ": no", [&] { runtime.set_current_device(place.cured ? "/GPU:0" : "/GPU:1"); });
+  note_outcome(measured, ": no", [&] { runtime.set_current_device(stage.cured ? "/GPU:0" : "/GPU:1"); });
   return measured;
 }
 
-Measured run_d1(const Place& place_of_run) {
+Measured run_d1(const Stage& place_of_run) {
   const Environment all_visible(kVisibleGpus, nullptr);
   Measured measured;
   Graph graph;

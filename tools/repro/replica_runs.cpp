@@ -54,7 +54,7 @@ void compare_with_one(Measured& measured, const RuntimeOptions& options, int rep
 
 }  // namespace
 
-Measured run_a10(const Place&) {
+Measured run_a10(const Stage&) {
   const RuntimeOptions options{.device = "sim:rtx-2080ti", .virtual_devices = "0:1GiB,1GiB"};
   Measured measured;
   measured.add("counts", count_line(find_devices(options)));
@@ -62,7 +62,7 @@ Measured run_a10(const Place&) {
   return measured;
 }
 
-Measured run_d8(const Place&) {
+Measured run_d8(const Stage&) {
   const Environment all_visible("CUDA_VISIBLE_DEVICES", nullptr);
   Measured measured;
   compare_with_one(measured, {.device = "sim:four-2080ti"}, 4);

@@ -15,7 +15,7 @@
 namespace headroom {
 
 // Where a scenario runs, and whether with its cure.
-struct Place {
+struct Stage {
   std::string device = "sim";  // or "cuda", "cuda:N"
   bool cured = false;
 
@@ -47,7 +47,7 @@ struct Measured {
 struct Scenario {
   std::string_view id, title, story;
   std::span<const Expected> expected;
-  Measured (*run)(const Place& place);     // throws what goes wrong beyond the story
+  Measured (*run)(const Stage& stage);     // throws what goes wrong beyond the story
   std::string_view fix = {};               // empty: it shows what is so, and nothing is to be cured
   std::span<const Expected> cured = {};    // with the fix
   CheckedOn on = CheckedOn::kEveryDevice;  // where it can run

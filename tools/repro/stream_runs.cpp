@@ -74,7 +74,7 @@ std::string compare_weights(const TrainResult& one, const TrainResult& other) {
 
 }  // namespace
 
-Measured run_b6(const Place&) {
+Measured run_b6(const Stage&) {
   const Environment inter("TF_NUM_INTEROP_THREADS", nullptr);
   Measured measured;
   const auto options = [](int64_t intra_op, int64_t inter_op) {
@@ -96,9 +96,9 @@ Measured run_b6(const Place&) {
   return measured;
 }
 
-Measured run_d2(const Place& place) {
-  const Environment blocking("CUDA_LAUNCH_BLOCKING", place.cured ? "1" : nullptr);
-  Runtime runtime(place.card(kStreamCard));
+Measured run_d2(const Stage& stage) {
+  const Environment blocking("CUDA_LAUNCH_BLOCKING", stage.cured ? "1" : nullptr);
+  Runtime runtime(stage.card(kStreamCard));
   auto& gpu = dynamic_cast<SimulatedGpu&>(runtime.device());
   Measured measured;
   const auto note = [&](const char* where, const InvalidArgument& error) {
@@ -122,7 +122,7 @@ Measured run_d2(const Place& place) {
   return measured;
 }
 
-Measured run_d3(const Place&) {
+Measured run_d3(const Stage&) {
   SimulatedGpu gpu(find_profile(kStreamCard));
   const Stream stream = gpu.new_stream();
   gpu.streams().occupy(stream, 1000);
@@ -136,7 +136,7 @@ Measured run_d3(const Place&) {
   return measured;
 }
 
-Measured run_d4(const Place& place) {
+Measured run_d4(const Stage& stage) {
   Measured measured;
   for (const bool checks : {false, true}) {
     SimulatedGpu gpu(find_profile(kStreamCard));
@@ -147,7 +147,7 @@ Measured run_d4(const Place& place) {
     std::string found = "nothing";
     a.write(writer);
     const std::unique_ptr<Event> written = gpu.record_event(writer);
-    if (place.cured) gpu.wait(reader, writer);
+    if (stage.cured) gpu.wait(reader, writer);
     try {
       a.read(reader, &read);
     } catch (const StreamHazard& hazard) {
@@ -167,7 +167,7 @@ Measured run_d4(const Place& place) {
 }
 
 // Eight batches, each of which takes as long to copy as to work off.
-Measured run_d6(const Place& place) {
+Measured run_d6(const Stage& stage) {
   constexpr int64_t kBatchBytes = 1'000'000;
   DeviceProfile profile = find_profile(kStreamCard);
   profile.copy_bytes_per_us = 1000;
@@ -175,8 +175,8 @@ Measured run_d6(const Place& place) {
   gpu.streams().check_waits();
   std::vector<std::byte> pageable(kBatchBytes);
   const HostBuffer pinned(gpu.memory(), kBatchBytes);
-  const std::byte* const host = place.cured ? pinned.data() : pageable.data();
-  const Stream work = {}, copies = place.cured ? gpu.new_stream() : work;
+  const std::byte* const host = stage.cured ? pinned.data() : pageable.data();
+  const Stream work = {}, copies = stage.cured ? gpu.new_stream() : work;
   std::array<void*, 2> batches = {gpu.memory().try_allocate(kBatchBytes),
                                   gpu.memory().try_allocate(kBatchBytes)};
   std::array<std::unique_ptr<Event>, 2> used;
@@ -192,7 +192,7 @@ Measured run_d6(const Place& place) {
   Measured measured;
   measured.add("eight_steps_end_at_us", now_us(gpu));
   for (void* batch : batches) gpu.memory().release(batch, kBatchBytes);
-  const RuntimeOptions card = place.card(kStreamCard);
+  const RuntimeOptions card = stage.card(kStreamCard);
   measured.add("weights_with_a_loader", compare_weights(train_a_little(card, 0), train_a_little(card, 4)));
   return measured;
 }

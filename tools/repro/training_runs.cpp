@@ -70,9 +70,9 @@ void add_failure(Measured& measured, const std::vector<std::string>& log, const 
 // The handle is made when the pool has taken all but 8 MiB, and something lives in it. On a real card: a
 // session there makes its handles while the pool is idle and gives way, and today's libraries do with what
 // TensorFlow's reserve leaves them.
-Measured start_blas_beside_full_pool(const Place& place, const char* strategy) {
+Measured start_blas_beside_full_pool(const Stage& stage, const char* strategy) {
   constexpr int64_t kLeft = 8 * kMiB;  // less than any handle takes, more than the pages that drivers keep
-  const std::unique_ptr<Device> device = make_device(place.card(kLaptop));
+  const std::unique_ptr<Device> device = make_device(stage.card(kLaptop));
   device->initialise();
   StrategySettings settings{.name = strategy, .reserve_bytes = kLeft};
   if (settings.name == "hard-limit") settings.limit_bytes = device->memory().info().free - kLeft;
@@ -91,9 +91,9 @@ Measured start_blas_beside_full_pool(const Place& place, const char* strategy) {
 }
 
 // Flashlight's smallest case of fragmentation, in a pool of at most 100 MiB: 55, that freed, 10, 55.
-Measured play_flashlight(const Place& place, const char* strategy) {
+Measured play_flashlight(const Stage& stage, const char* strategy) {
   constexpr int64_t kMost = 100 * kMiB, kLarge = 55 * kMiB, kSmall = 10 * kMiB;
-  const std::unique_ptr<Device> device = make_device(place.card(kLaptop));
+  const std::unique_ptr<Device> device = make_device(stage.card(kLaptop));
   const auto pool = make_allocator({.name = strategy, .limit_bytes = kMost}, *device);
   Measured measured;
   pool->deallocate(pool->allocate(kLarge), kLarge);
@@ -111,56 +111,56 @@ Measured play_flashlight(const Place& place, const char* strategy) {
 
 }  // namespace
 
-Measured run_a1(const Place& place) {
-  if (place.cured) return figures_of(train_net(place.card(kLaptop), "allow-growth"));
-  if (!place.is_sim()) return start_blas_beside_full_pool(place, "grab-all");
-  const TrainResult result = train_net(place.card(kLaptop), "grab-all");
+Measured run_a1(const Stage& stage) {
+  if (stage.cured) return figures_of(train_net(stage.card(kLaptop), "allow-growth"));
+  if (!stage.is_sim()) return start_blas_beside_full_pool(stage, "grab-all");
+  const TrainResult result = train_net(stage.card(kLaptop), "grab-all");
   Measured measured;
   measured.add("outcome", result.outcome);
   add_failure(measured, result.log, "InternalError:  " + result.error);
   return measured;
 }
 
-Measured run_a2(const Place& place) {
-  return figures_of(train_net(place.card(kLaptop), "allow-growth"));
+Measured run_a2(const Stage& stage) {
+  return figures_of(train_net(stage.card(kLaptop), "allow-growth"));
 }
 
-Measured run_a3(const Place& place) {
-  return figures_of(train_net(place.card(kLaptop), "hard-limit", 1 * kGiB));
+Measured run_a3(const Stage& stage) {
+  return figures_of(train_net(stage.card(kLaptop), "hard-limit", 1 * kGiB));
 }
 
-Measured run_a4(const Place& place) {
+Measured run_a4(const Stage& stage) {
   Measured measured;
-  if (place.cured) return figures_of(train_net(place.card(kLaptop), "hard-limit", 1 * kGiB));
-  if (place.is_sim()) {
+  if (stage.cured) return figures_of(train_net(stage.card(kLaptop), "hard-limit", 1 * kGiB));
+  if (stage.is_sim()) {
     const auto outcome_at = [&](int64_t mib) {
-      return train_net(place.card(kLaptop), "hard-limit", mib * kMiB).outcome;
+      return train_net(stage.card(kLaptop), "hard-limit", mib * kMiB).outcome;
     };
-    const TrainResult fails = train_net(place.card(kLaptop), "hard-limit", 1300 * kMiB);
+    const TrainResult fails = train_net(stage.card(kLaptop), "hard-limit", 1300 * kMiB);
     measured.add("high_limit", fails.outcome);
     measured.lines = fails.log;
     measured.lines.push_back(fails.error);
     measured.add("limit_of_1244_mib", outcome_at(1244));
     measured.add("limit_of_1242_mib", outcome_at(1242));
   } else {
-    const Measured fails = start_blas_beside_full_pool(place, "hard-limit");
+    const Measured fails = start_blas_beside_full_pool(stage, "hard-limit");
     measured.add("high_limit", *fails.find("outcome"));
     measured.lines = fails.lines;
   }
-  measured.add("low_limit", train_net(place.card(kLaptop), "hard-limit", 64 * kMiB).outcome);
+  measured.add("low_limit", train_net(stage.card(kLaptop), "hard-limit", 64 * kMiB).outcome);
   return measured;
 }
 
-Measured run_a5(const Place& place) {
-  if (place.cured) return play_flashlight(place, "mapped");
-  Measured measured = play_flashlight(place, "allow-growth");
-  measured.add("all_at_once", *play_flashlight(place, "grab-all").find("outcome"));
+Measured run_a5(const Stage& stage) {
+  if (stage.cured) return play_flashlight(stage, "mapped");
+  Measured measured = play_flashlight(stage, "allow-growth");
+  measured.add("all_at_once", *play_flashlight(stage, "grab-all").find("outcome"));
   return measured;
 }
 
-Measured run_a6(const Place& place) {
+Measured run_a6(const Stage& stage) {
   const Environment variable("TF_FORCE_GPU_ALLOW_GROWTH", "true");
-  RuntimeOptions options = place.card(kLaptop);
+  RuntimeOptions options = stage.card(kLaptop);
   options.strategy = "grab-all";
   OptionSet set("headroom repro A6", "");
   set.add_switch("allow-growth", "", &options.allow_growth);
@@ -176,10 +176,10 @@ Measured run_a6(const Place& place) {
   return measured;
 }
 
-Measured run_a7(const Place& place) {
-  Runtime runtime(place.card(kLaptop));
+Measured run_a7(const Stage& stage) {
+  Runtime runtime(stage.card(kLaptop));
   Measured measured;
-  if (!place.cured) runtime.device();
+  if (!stage.cured) runtime.device();
   try {
     runtime.set_memory_growth(true);
     measured.add("outcome", "ok");

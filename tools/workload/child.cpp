@@ -76,17 +76,21 @@ ChildResult run_child(const std::string& program, const std::vector<std::string>
   return ended;
 }
 
-std::string last_line(std::string text) {
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text.substr(text.rfind('\n') + 1);
+std::string error_of(const ChildResult& child) {
+  std::string_view text = child.errors;
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  text.remove_prefix(text.rfind('\n') + 1);
+  constexpr std::string_view kName = "headroom: ";
+  if (text.starts_with(kName)) text.remove_prefix(kName.size());
+  return std::string(text);
 }
 
-std::string sibling_path(std::string_view program) {
-  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / program).string();
+std::string own_path() {
+  return std::filesystem::read_symlink("/proc/self/exe").string();
 }
 
-std::string runner_path() {
-  return sibling_path("headroom_run");
+std::string path_of_sibling(std::string_view program) {
+  return (std::filesystem::path(own_path()).parent_path() / program).string();
 }
 
 void become(const std::string& program, char** argv) {
@@ -95,18 +99,19 @@ void become(const std::string& program, char** argv) {
 }
 
 Measurement measure_in_child(const std::vector<std::string>& words) {
-  std::vector<std::string> arguments = words;
-  arguments.push_back("--json");
-  const ChildResult ended = run_child(runner_path(), arguments);
+  std::vector<std::string> arguments = {"run"};
+  arguments.insert(arguments.end(), words.begin(), words.end());
+  arguments.emplace_back("--json");
+  const ChildResult ended = run_child(own_path(), arguments);
   if (WIFSIGNALED(ended.status)) {
     return {.outcome = "killed",
             .error = fmt::format("ended by signal {} ({})", WTERMSIG(ended.status),
                                  strsignal(WTERMSIG(ended.status)))};
   }
   const int code = WEXITSTATUS(ended.status);
-  if (code == kExitBadInput) throw InvalidArgument(last_line(ended.errors));
+  if (code == kExitBadInput) throw InvalidArgument(error_of(ended));
   if (code != kExitDone && code != kExitOutOfMemory && code != kExitLibraryFailure) {
-    return {.outcome = "failed", .error = last_line(ended.errors)};
+    return {.outcome = "failed", .error = error_of(ended)};
   }
   return parse_measurement(ended.out);
 }

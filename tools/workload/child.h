@@ -10,9 +10,9 @@
 
 namespace headroom {
 
-// The program of that name in the folder of this one; `headroom_run` runs a workload.
-std::string sibling_path(std::string_view program);
-std::string runner_path();
+// This program, and the one of that name in its folder.
+std::string own_path();
+std::string path_of_sibling(std::string_view program);
 
 // How a process ended, and what it wrote.
 struct ChildResult {
@@ -21,15 +21,16 @@ struct ChildResult {
 };
 // Throws Error when it cannot be started.
 ChildResult run_child(const std::string& program, const std::vector<std::string>& words);
-// The last line of what a process wrote: its error, for programs of this project.
-std::string last_line(std::string text);
+// The last line that it wrote to stderr, which is its error for the command, without the command's name.
+std::string error_of(const ChildResult& child);
 
 // This process becomes that program. Returns only by an Error.
 [[noreturn]] void become(const std::string& program, char** argv);
 
-// What the runner measured with these words behind its name. A process that dies is the outcome "killed", one
-// that ends with an error that is none of the run's "failed"; `error` says how. Throws InvalidArgument with
-// its message for what it takes for bad options, and Error when no process can be started.
+// What `headroom run` measured with these words behind it. This program has to be the command. A process that
+// dies is the outcome "killed", one that ends with an error that is none of the run's "failed"; `error` says
+// how. Throws InvalidArgument with its message for what it takes for bad options, and Error when no process
+// can be started.
 Measurement measure_in_child(const std::vector<std::string>& words);
 
 }  // namespace headroom

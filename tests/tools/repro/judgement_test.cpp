@@ -59,11 +59,11 @@ TEST(Judgement, ARunThatDidNotSayAFigureDidNotComeOut) {
 }
 
 TEST(Judgement, OnARealCardSizesAreGoodToAFewPagesAndItsOwnAreNotCompared) {
-  const Place place{.device = "cuda"};
-  EXPECT_TRUE(judge(kScenario, place, with("process_bytes", 450 * kMiB)).ok);
-  EXPECT_FALSE(judge(kScenario, place, with("process_bytes", 454 * kMiB)).ok);
-  EXPECT_TRUE(judge(kScenario, place, with("device_bytes", 700 * kMiB)).ok);
-  EXPECT_FALSE(judge(kScenario, place, with("steps", 4)).ok);
+  const Stage stage{.device = "cuda"};
+  EXPECT_TRUE(judge(kScenario, stage, with("process_bytes", 450 * kMiB)).ok);
+  EXPECT_FALSE(judge(kScenario, stage, with("process_bytes", 454 * kMiB)).ok);
+  EXPECT_TRUE(judge(kScenario, stage, with("device_bytes", 700 * kMiB)).ok);
+  EXPECT_FALSE(judge(kScenario, stage, with("steps", 4)).ok);
 }
 
 TEST(Judgement, JsonHasTheSixKeysAndGoesBack) {

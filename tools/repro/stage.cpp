@@ -6,7 +6,7 @@
 
 namespace headroom {
 
-RuntimeOptions Place::card(std::string_view profile) const {
+RuntimeOptions Stage::card(std::string_view profile) const {
   RuntimeOptions options;
   if (is_sim()) {
     options.device = fmt::format("sim:{}", profile);

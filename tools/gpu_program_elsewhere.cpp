@@ -1,0 +1,17 @@
+#include <string>
+#include <vector>
+
+#include "tools/gpu_program.h"
+#include "tools/workload/child.h"
+
+namespace headroom {
+
+void continue_in_gpu_program(char** words) {
+  std::string program = path_of_sibling("headroom_gpu");
+  std::vector<char*> arguments = {program.data()};
+  for (; *words != nullptr; ++words) arguments.push_back(*words);
+  arguments.push_back(nullptr);
+  become(program, arguments.data());
+}
+
+}  // namespace headroom
