@@ -57,12 +57,12 @@ class Capture {
   Capture& operator=(const Capture&) = delete;
 
   // Puts what the task queues behind `after`. A task that queues nothing only passes on what it waits for.
-  Ends add(const Task& task, Ends after) {
+  Ends add(const Task& task, Ends& after) {
     std::vector<cudaGraphEdgeData> edges(after.size());
-    for (size_t i = 0; i < after.size(); ++i) {
+    for (size_t i = 0; i < after.size() && task.starts_early; ++i) {
       cudaGraphNodeType type{};
       HR_CHECK(cudaGraphNodeGetType(after[i], &type));
-      if (!task.starts_early || type != cudaGraphNodeTypeKernel) continue;
+      if (type != cudaGraphNodeTypeKernel) continue;
       edges[i].from_port = cudaGraphKernelNodePortProgrammatic;
       edges[i].type = cudaGraphDependencyTypeProgrammatic;
     }
@@ -72,10 +72,9 @@ class Capture {
 
     cudaStreamCaptureStatus status{};
     const cudaGraphNode_t* nodes = nullptr;
-    const cudaGraphEdgeData* data =
-        nullptr;  // only to be asked for: the query fails where it would lose some
+    const cudaGraphEdgeData* unused = nullptr;  // a query that could not give it would fail
     size_t count = 0;
-    HR_CHECK(get_capture_info(stream_, &status, nullptr, nullptr, &nodes, &data, &count));
+    HR_CHECK(get_capture_info(stream_, &status, nullptr, nullptr, &nodes, &unused, &count));
     return Ends(nodes, nodes + count);
   }
 
@@ -108,7 +107,7 @@ CudaRecording::CudaRecording(std::span<const Task> tasks, int64_t repeats) {
       if (repeat > 0) {
         for (int other : tasks[i].after_previous) wait_for(previous[static_cast<size_t>(other)]);
       }
-      current[i] = capture.add(tasks[i], std::move(after));
+      current[i] = capture.add(tasks[i], after);
     }
     previous = current;
   }

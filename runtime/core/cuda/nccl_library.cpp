@@ -45,9 +45,9 @@ std::optional<Nccl> load() {
   // All connections are made with the communicator: later, to queue a call waits for no other rank, which may
   // have died.
   setenv("NCCL_RUNTIME_CONNECT", "0", 0);
-  // What orders graphs on several streams, and calls outside of graphs behind graphs, costs 8 us a step on two
-  // H200s. A rank's work is all on one stream, and a session calls NCCL outside of a graph only before its
-  // first graph and while nothing is queued.
+  // What orders graphs on several streams, and calls outside of graphs behind graphs, costs 8 us a step on
+  // two H200s. A rank's work is all on one stream, and a session calls NCCL outside of a graph only before
+  // its first graph and while nothing is queued.
   setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0);
   std::optional<Nccl> nccl = load_from("libnccl.so.2");
   // Where the build has found it, for toolkits outside the loader's path.
