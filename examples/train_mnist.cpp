@@ -25,6 +25,7 @@
 #include "runtime/core/errors.h"
 #include "runtime/core/files.h"
 #include "runtime/program.h"
+#include "runtime/replicas.h"
 #include "runtime/runtime.h"
 
 namespace headroom {
@@ -103,8 +104,7 @@ TrainSettings settings_of(const Options& o) {
   }
   settings.placed = parse_scopes_on_devices(o.runtime.place);
   settings.replicas = o.replicas.count();
-  if (settings.replicas > 1 && !settings.placed.empty())
-    throw InvalidArgument("place: each replica is whole on its device");
+  require_whole_replicas(settings.replicas, o.runtime);
   settings.shard_optimizer = o.replicas.shard_optimizer;
   settings.buckets = o.replicas.buckets();
   settings.collective_timeout = std::chrono::milliseconds(std::llround(1e3 * o.collective_timeout));

@@ -101,6 +101,18 @@ std::vector<GpuSizes> parse_gpu_sizes(std::string_view text, std::string_view wh
   return result;
 }
 
+std::string format_gpu_sizes(std::span<const GpuSizes> sizes) {
+  std::string text;
+  for (const GpuSizes& of_gpu : sizes) {
+    text += fmt::format("{}{}:", text.empty() ? "" : "/", of_gpu.gpu);
+    for (const int64_t bytes : of_gpu.bytes) {
+      if (text.back() != ':') text += ',';
+      text += bytes % kMiB == 0 ? fmt::format("{}MiB", bytes / kMiB) : fmt::format("{}", bytes);
+    }
+  }
+  return text;
+}
+
 std::vector<int> parse_gpu_numbers(std::string_view text, std::string_view what) {
   std::vector<int> numbers;
   if (text == "none") return numbers;

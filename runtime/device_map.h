@@ -28,6 +28,9 @@ struct GpuSizes {
 std::vector<GpuSizes> parse_gpu_sizes(std::string_view text, std::string_view what);
 std::vector<int> parse_gpu_numbers(std::string_view text, std::string_view what);
 
+// The text of such sizes.
+std::string format_gpu_sizes(std::span<const GpuSizes> sizes);
+
 // A GPU as the program names it: a visible one, or a virtual device on it.
 struct LogicalGpu {
   int physical = 0;                         // position in DeviceMap::physical

@@ -42,41 +42,42 @@ std::optional<int64_t> least_steps(int64_t most, const Fits& fits) {
   return std::nullopt;
 }
 
-// `text` with VALUE in its element KEY=VALUE, as "hard-limit=1GiB" and "caching+limit=1GiB" have it; nothing
-// where no element has that key.
-std::optional<std::string> with_value(const std::string& text, std::string_view key,
-                                      const std::string& value) {
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('+', begin), text.size());
-    const std::string_view element = std::string_view(text).substr(begin, end - begin);
-    if (element.starts_with(key) && element.substr(key.size()).starts_with('=')) {
-      const size_t from = begin + key.size() + 1;
-      const size_t to = std::min(text.find(':', from), end);
-      return text.substr(0, from) + value + text.substr(to);
-    }
-    begin = end + 1;
+// The limit of the virtual device that had no room, as far as its GPU has more.
+void change_virtual_limit(std::string_view name, const Search& search) {
+  const std::string& device = search.report.facts.device;
+  std::vector<GpuSizes> sizes = parse_gpu_sizes(search.present.options.virtual_devices, "virtual-devices");
+  const DeviceMap& gpus = search.present.gpus;
+  if (device.empty() || search.report.facts.requested == 0) return;
+  const auto logical = static_cast<size_t>(parse_device_name(device).ordinal);
+  const int physical = gpus.find(parse_device_name(device)).physical;
+  const std::optional<int> number = gpus.physical[static_cast<size_t>(physical)].ordinal;
+  const auto of_gpu =
+      std::find_if(sizes.begin(), sizes.end(), [&](const GpuSizes& one) { return one.gpu == number; });
+  if (of_gpu == sizes.end()) return;  // it is whole, or was cut up in code
+  size_t place = 0;
+  int64_t room = search.present.device.total_bytes;
+  for (size_t i = 0; i < gpus.logical.size(); ++i) {
+    if (gpus.logical[i].physical != physical) continue;
+    if (i < logical) ++place;
+    room -= *gpus.logical[i].limit_bytes;
   }
-  return std::nullopt;
-}
-
-// The options with another limit, wherever the present one stands.
-std::optional<RuntimeOptions> with_limit(RuntimeOptions options, int64_t bytes) {
-  if (options.limit_bytes) {
-    options.limit_bytes = bytes;
-    return options;
-  }
-  const std::string first = options.strategy.substr(0, options.strategy.find_first_of("=:+"));
-  for (const std::string_view key :
-       {std::string_view(first), std::string_view("limit"), std::string_view("process-limit")}) {
-    if (auto text = with_value(options.strategy, key, std::to_string(bytes))) {
-      options.strategy = *text;
-      return options;
-    }
-  }
-  return std::nullopt;
+  const int64_t page = search.present.device.granularity_bytes, limit = of_gpu->bytes[place];
+  Setting setting = search.present;
+  const auto set = [&](int64_t pages) {
+    setting.gpus.logical[logical].limit_bytes = of_gpu->bytes[place] = limit + pages * page;
+    setting.options.virtual_devices = format_gpu_sizes(sizes);
+  };
+  const std::optional<int64_t> pages = least_steps(room / page, [&](int64_t count) {
+    set(count);
+    return search.fits(setting);
+  });
+  if (!pages) return search.note(name, "any higher limit of " + device, false, setting);
+  set(*pages);
+  search.note(name, "limit of " + device + " +" + format_bytes(*pages * page), true, setting);
 }
 
 void change_limit(std::string_view name, const Search& search) {
+  if (search.present.gpus.has_virtual()) return change_virtual_limit(name, search);
   const std::optional<int64_t> limit = search.present.options.strategy_settings().limit_bytes;
   if (!limit || !with_limit(search.present.options, *limit)) return;
   // A library that finds no room needs less of a pool, not more.
@@ -146,14 +147,15 @@ void pack_plan(std::string_view name, const Search& search) {
 }
 
 void shrink_batch(std::string_view name, const Search& search) {
-  int64_t batch = search.present.batch;
-  if (batch <= 1) return;
+  const int64_t unit = search.present.batch_unit;
+  int64_t units = search.present.batch / unit;
+  if (units <= 1) return;
   Setting setting = search.present;
   // Sixteenths of it, and where even one of these is too large, sixteenths of that.
-  while (batch > 1) {
-    const int64_t unit = std::max<int64_t>(batch / 16, 1);
-    const auto set = [&](int64_t steps) { setting.batch = batch - steps * unit; };
-    const std::optional<int64_t> steps = least_steps((batch - 1) / unit, [&](int64_t count) {
+  while (units > 1) {
+    const int64_t step = std::max<int64_t>(units / 16, 1);
+    const auto set = [&](int64_t steps) { setting.batch = (units - steps * step) * unit; };
+    const std::optional<int64_t> steps = least_steps((units - 1) / step, [&](int64_t count) {
       set(count);
       return search.fits(setting);
     });
@@ -161,9 +163,9 @@ void shrink_batch(std::string_view name, const Search& search) {
       set(*steps);
       return search.note(name, "batch " + std::to_string(setting.batch), true, setting);
     }
-    batch = unit > 1 ? unit : 1;
+    units = step > 1 ? step : 1;
   }
-  setting.batch = 1;
+  setting.batch = unit;
   search.note(name, "any smaller batch", false, setting);
 }
 

@@ -12,17 +12,9 @@
 
 #include "allocators/failure_witness.h"
 #include "runtime/core/memory_cause.h"
-#include "runtime/options.h"
+#include "runtime/setting.h"
 
 namespace headroom {
-
-// All that a change may change.
-struct Setting {
-  DeviceProfile device;  // the twin: what the device has, and what others hold of it
-  RuntimeOptions options;
-  int64_t batch = 0;      // 0: there is none to change
-  bool has_plan = false;  // whether options.plan means anything
-};
 
 // How it goes under a setting.
 struct Attempt {

@@ -1,89 +1,145 @@
 #include "runtime/play_program.h"
 
-#include <vector>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "kernels/kernel.h"
 #include "runtime/core/errors.h"
-#include "runtime/core/sim/simulated_gpu.h"
-#include "runtime/kernels.h"
-#include "runtime/predict_peak.h"
-#include "runtime/start_op.h"
+#include "runtime/placement.h"
+#include "runtime/run_result.h"
+#include "runtime/twin.h"
 
 namespace headroom {
 namespace {
 
-// Strategies on a CPU take from the host's allocator, which hands out pages.
-constexpr int64_t kHostPage = 4096;
-
-// The strategy on the device that the options name.
-StrategySettings played_strategy(const RuntimeOptions& options) {
-  StrategySettings settings = options.strategy_settings();
-  settings.record_path.clear();  // what is only played is not what happened
-  if (options.virtual_devices.empty()) return settings;
-  return strategy_on(find_devices(options), default_device(options), settings);
-}
-
-// Calls `play`, whose failures are the answer; a setting that contradicts itself is one, too.
-template <typename F>
-Attempt attempt(F play) {
-  Attempt result;
-  FailureWitness witness;
-  try {
-    result.fits = play(witness);
-  } catch (const OutOfMemory& error) {
-    result.error = error.what();
-  } catch (const LibraryError& error) {
-    result.error = error.what();
-  } catch (const DeviceError& error) {
-    result.error = error.what();
-  } catch (const InvalidArgument& error) {
-    result.error = error.what();
-  }
-  result.failure = witness.failure();
-  return result;
+Play play_of(const MakePrograms& make) {
+  return [make](const Setting& setting) -> Attempt {
+    try {
+      const auto planned = plan_programs(make(setting), setting.options.plan_mode());
+      return play(to_play(planned, setting.options), setting, true);
+    } catch (const InvalidArgument& error) {
+      return {.fits = false, .error = error.what(), .failure = {}};
+    }
+  };
 }
 
 }  // namespace
 
-DeviceProfile twin_of(const RuntimeOptions& options, const MemoryInfo& info) {
-  if (std::optional<DeviceProfile> simulated = simulated_profile(options)) {
-    if (info.total > 0) simulated->others_bytes = info.others;  // of the GPU in use, where several differ
-    return *simulated;
+std::vector<int64_t> workspaces_of_cpu_kernels(const Graph& graph) {
+  std::vector<int64_t> bytes;
+  for (const Node& node : graph.nodes()) {
+    std::vector<TensorSpec> inputs, outputs;
+    for (int id : node.inputs) inputs.push_back(graph.value(id).spec);
+    for (int id : node.outputs) outputs.push_back(graph.value(id).spec);
+    bytes.push_back(make_cpu_kernel(node.op, inputs, outputs)->workspace_bytes());
   }
-  DeviceProfile profile = find_profile("h200");
-  profile.total_bytes = info.total;
-  profile.others_bytes = info.others;
-  if (cuda_ordinal(options.device)) return profile;
-  profile.context_bytes = 0;
-  profile.blas = profile.dnn = {};
-  profile.granularity_bytes = kHostPage;
-  return profile;
+  return bytes;
 }
 
-Attempt play_program(const Graph& graph, std::span<const Targets> targets, const Setting& setting) {
-  return attempt([&](FailureWitness& witness) {
-    SimulatedGpu device(setting.device, 0, Backing::kNone);
-    StrategySettings strategy = played_strategy(setting.options);
-    if (setting.options.libraries_first) strategy.reserve_bytes = start_library_handles(device);
-    const std::unique_ptr<Allocator> allocator = make_allocator(strategy, device);
-    witness.watch(*allocator);
-    const Kernels kernels(graph, device, *allocator);
-    std::vector<Plan> plans;
-    for (const Targets& target : targets) {
-      plans.push_back(make_plan(graph, target, setting.options.plan_mode(), kernels.workspace_bytes()));
+std::vector<std::shared_ptr<const PlannedProgram>> plan_programs(std::span<const Program> ranks,
+                                                                 PlanMode mode) {
+  std::vector<std::shared_ptr<const PlannedProgram>> planned;
+  for (const Program& program : ranks) {
+    if (!planned.empty() && planned.back()->program.graph == program.graph) {
+      planned.push_back(planned.back());
+      continue;
     }
-    std::vector<const Plan*> pointers;
-    for (const Plan& plan : plans) pointers.push_back(&plan);
-    predict_peak(graph, pointers, device, *allocator);
-    return true;
-  });
+    const std::vector<int64_t> workspace_bytes = workspaces_of_cpu_kernels(*program.graph);
+    PlannedProgram result{program, {}};
+    for (const Targets& targets : program.targets) {
+      result.plans.push_back(make_plan(*program.graph, targets, mode, workspace_bytes));
+    }
+    planned.push_back(std::make_shared<const PlannedProgram>(std::move(result)));
+  }
+  return planned;
+}
+
+std::vector<Played> to_play(std::span<const std::shared_ptr<const PlannedProgram>> ranks,
+                            const RuntimeOptions& options) {
+  std::vector<Played> replicas;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const DeviceName replica{DeviceType::kGpu, static_cast<int>(rank)};
+    const DeviceName device = ranks.size() == 1 ? default_device(options) : replica;
+    Played& played = replicas.emplace_back(Played{ranks[rank]->program.graph.get(), {}, device.text()});
+    for (const Plan& plan : ranks[rank]->plans) played.plans.push_back(&plan);
+  }
+  return replicas;
+}
+
+PlayedAttempt play(std::span<const Played> replicas, const Setting& setting, bool explains) {
+  PlayedAttempt result;
+  std::deque<FailureWitness> witnesses;  // outlive what they watch
+  Twin twin(setting);
+  const auto fail = [&](const Error& error, std::optional<int64_t> requested) {
+    result.error = error.what();
+    result.lacking_bytes = 1;
+    for (const DevicePeak& device : result.devices) {
+      SimulatedGpu& gpu = twin.gpu(device.name);
+      const int64_t bytes = requested.value_or(gpu.pending_library_bytes());
+      result.lacking_bytes = std::max(result.lacking_bytes, bytes - gpu.memory().info().free);
+    }
+    result.devices.clear();
+  };
+  try {
+    std::vector<PlayedProgram> programs;
+    for (const Played& replica : replicas) {
+      std::vector<PlacedDevice> devices;
+      for (const std::string& used : devices_of(*replica.graph)) {
+        const std::string& name = used.empty() ? replica.device : used;
+        result.devices.push_back({name, {}});
+        devices.push_back(twin.at(name));
+        if (explains) witnesses.emplace_back().watch(*devices.back().allocator);
+      }
+      programs.push_back({replica.graph, replica.plans, DeviceSet(std::move(devices))});
+    }
+    const std::vector<PeakPrediction> peaks = predict_peaks(programs);
+    for (size_t i = 0; i < peaks.size(); ++i) {
+      DevicePeak& device = result.devices[i];
+      const SimulatedGpu& gpu = twin.gpu(device.name);
+      const DeviceProfile& profile = gpu.profile();
+      device.peak = peaks[i];
+      device.library_bytes = profile.overhead_bytes() - profile.context_bytes - gpu.pending_library_bytes();
+    }
+    result.fragmentation = peaks[0].fragmentation;
+    result.fits = true;
+  } catch (const OutOfMemory& error) {
+    const MemoryFacts& facts = error.facts();
+    fail(error, facts.requested);
+    const int64_t idle = facts.reserved - facts.allocated;
+    if (idle > 0) {
+      result.fragmentation = 1 - static_cast<double>(facts.largest_free_block) / static_cast<double>(idle);
+    }
+  } catch (const LibraryError& error) {
+    fail(error, std::nullopt);
+  } catch (const DeviceError& error) {
+    fail(error, std::nullopt);
+  }
+  for (const FailureWitness& witness : witnesses) {
+    if (witness.failure()) result.failure = witness.failure();
+  }
+  return result;
+}
+
+std::optional<OutOfMemoryReport> explain_run(const RunResult& result, const Setting& present,
+                                             const MakePrograms& make) {
+  if (!result.memory) return std::nullopt;
+  OutOfMemoryReport report = explain_out_of_memory(*result.memory, present, play_of(make), result.error);
+  if (result.failed_rank && result.memory->requested > 0) {
+    report.message = fmt::format("{}: {}", name_replica(*result.failed_rank), report.message);
+  }
+  return report;
 }
 
 OutOfMemoryReport explain_out_of_memory(const OutOfMemory& error, const Graph& graph,
-                                        std::span<const Targets> targets, const RuntimeOptions& options,
-                                        const MemoryInfo& info) {
-  const Setting present{.device = twin_of(options, info), .options = options, .has_plan = true};
-  return explain_out_of_memory(error.facts(), present,
-                               [&](const Setting& setting) { return play_program(graph, targets, setting); });
+                                        std::span<const Targets> targets, Setting present) {
+  present.has_plan = true;
+  const std::shared_ptr<const Graph> not_owned(std::shared_ptr<const Graph>(), &graph);
+  const std::vector<Program> programs = {{not_owned, {targets.begin(), targets.end()}}};
+  return explain_out_of_memory(error.facts(), present, play_of([&](const Setting&) { return programs; }));
 }
 
 }  // namespace headroom

@@ -16,6 +16,9 @@ Attempt attempt_to_play(const Setting& setting, const F& play) {
   FailureWitness witness;
   try {
     StrategySettings settings = setting.options.strategy_settings();
+    if (!setting.gpus.logical.empty()) {
+      settings = strategy_on(setting.gpus, default_device(setting.options), settings);
+    }
     settings.record_path.clear();  // what is only tried is not what was asked for
     settings.make = [&witness](const StrategySettings& asked, Device& device) {
       StrategySettings plain = asked;

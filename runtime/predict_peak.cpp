@@ -1,6 +1,8 @@
 #include "runtime/predict_peak.h"
 
 #include <algorithm>
+#include <deque>
+#include <utility>
 
 #include "runtime/core/bytes.h"
 #include "runtime/memory_users.h"
@@ -112,34 +114,41 @@ bool is_higher(const PeakPrediction& now, const PeakPrediction& before) {
 
 }  // namespace
 
-std::vector<PeakPrediction> predict_peaks(const Graph& graph, std::span<const Plan* const> plans,
-                                          const DeviceSet& devices) {
-  Player player(graph, devices);
-  for (int id : graph.variables()) player.hold_variable(id);
-  for (const Plan* plan : plans) {
-    if (has_arena(plan->mode)) player.hold_arenas(*plan);
-    if (plan->input_set_bytes > 0) player.hold_input_sets(*plan);
+std::vector<PeakPrediction> predict_peaks(std::span<const PlayedProgram> programs) {
+  std::deque<Player> players;
+  for (const PlayedProgram& program : programs) {
+    Player& player = players.emplace_back(*program.graph, program.devices);
+    for (int id : program.graph->variables()) player.hold_variable(id);
+    for (const Plan* plan : program.plans) {
+      if (has_arena(plan->mode)) player.hold_arenas(*plan);
+      if (plan->input_set_bytes > 0) player.hold_input_sets(*plan);
+    }
   }
-  std::vector<PeakPrediction> peaks(devices.all().size());
+  std::vector<PeakPrediction> peaks;
   for (bool rises = true; rises;) {
     rises = false;
-    // Twice each: the second step of a plan meets the state that its first one left.
-    for (const Plan* plan : plans) {
-      player.step(*plan);
-      player.step(*plan);
+    std::vector<PeakPrediction> now;
+    for (size_t i = 0; i < players.size(); ++i) {
+      // Twice each: the second step of a plan meets the state that its first one left.
+      for (const Plan* plan : programs[i].plans) {
+        players[i].step(*plan);
+        players[i].step(*plan);
+      }
     }
-    for (size_t i = 0; i < peaks.size(); ++i) {
-      const PeakPrediction peak = player.peak_of(i);
-      rises = rises || is_higher(peak, peaks[i]);
-      peaks[i] = peak;
+    for (size_t i = 0; i < players.size(); ++i) {
+      for (size_t at = 0; at < programs[i].devices.all().size(); ++at) now.push_back(players[i].peak_of(at));
     }
+    peaks.resize(now.size());
+    for (size_t i = 0; i < now.size(); ++i) rises = rises || is_higher(now[i], peaks[i]);
+    peaks = std::move(now);
   }
   return peaks;
 }
 
 PeakPrediction predict_peak(const Graph& graph, std::span<const Plan* const> plans, Device& device,
                             Allocator& allocator) {
-  return predict_peaks(graph, plans, DeviceSet(device, allocator)).front();
+  const PlayedProgram program{&graph, {plans.begin(), plans.end()}, DeviceSet(device, allocator)};
+  return predict_peaks({&program, 1}).front();
 }
 
 }  // namespace headroom

@@ -17,13 +17,20 @@ struct PeakPrediction {
   double fragmentation = 0;   // Statistics' own, when most was allocated
 };
 
-// Plays variables, arenas and steps of the plans in turn, until a whole round raises no peak, and says what
-// each device of the set takes, in its order; `process_bytes` is of the GPU, which virtual devices share.
-// Devices must be fresh simulated ones that answer as the real ones would, with fresh strategies. Throws what
-// the real run would throw: OutOfMemory or LibraryError.
-std::vector<PeakPrediction> predict_peaks(const Graph& graph, std::span<const Plan* const> plans,
-                                          const DeviceSet& devices);
-// The same of a graph on one device.
+// What one replica, or a program alone, runs: sessions over one graph, and where.
+struct PlayedProgram {
+  const Graph* graph = nullptr;
+  std::vector<const Plan*> plans;  // of each session
+  DeviceSet devices;
+};
+
+// Plays variables, arenas and steps of all programs in turn, each with what it holds throughout, until a
+// whole round raises no peak, and says what each device of each program takes, in their order;
+// `process_bytes` is of the GPU, which virtual devices share. Devices must be fresh simulated ones that
+// answer as the real ones would, with fresh strategies. Throws what the real run would throw: OutOfMemory or
+// LibraryError.
+std::vector<PeakPrediction> predict_peaks(std::span<const PlayedProgram> programs);
+// The same of one program on one device.
 PeakPrediction predict_peak(const Graph& graph, std::span<const Plan* const> plans, Device& device,
                             Allocator& allocator);
 

@@ -7,15 +7,14 @@
 #include <vector>
 
 #include "runtime/core/errors.h"
+#include "runtime/place_on_runtime.h"
 
 namespace headroom {
 
 std::vector<DeviceName> replica_devices(const Runtime& runtime, int replicas) {
+  require_whole_replicas(replicas, runtime.options());
   const DeviceName first = default_device(runtime.options());
   if (replicas == 1) return {first};
-  if (!runtime.options().place.empty()) {
-    throw InvalidArgument("place spreads one net over devices, and each replica has the whole net on one");
-  }
   if (first.ordinal != 0) {
     throw InvalidArgument(fmt::format(
         "replicas are on the first devices, {} is another; visible-devices chooses", first.short_text()));
@@ -29,10 +28,6 @@ std::vector<DeviceName> replica_devices(const Runtime& runtime, int replicas) {
   std::vector<DeviceName> names;
   for (int rank = 0; rank < replicas; ++rank) names.push_back({DeviceType::kGpu, rank});
   return names;
-}
-
-std::string name_replica(int rank) {
-  return fmt::format("replica {} on {}", rank, DeviceName{DeviceType::kGpu, rank}.short_text());
 }
 
 void run_replicas(int replicas, std::chrono::milliseconds timeout, const ReplicaBody& body) {
@@ -56,6 +51,32 @@ void run_replicas(int replicas, std::chrono::milliseconds timeout, const Replica
       if (exception != nullptr) std::rethrow_exception(exception);
     }
   }
+}
+
+ReplicaPlace settle_replica(Graph& graph, Runtime& runtime, const DeviceName& name, Collective* group) {
+  Device& device = runtime.device(name.text());
+  ReplicaPlace here{group == nullptr ? place(graph, runtime)
+                                     : DeviceSet({{name.text(), &device, &runtime.allocator(name.text())}}),
+                    nullptr};
+  device.initialise();  // makes it the current GPU of this thread
+  if (group != nullptr) here.collective = make_device_collective(device, *group);
+  return here;
+}
+
+void run_replica(Runtime& runtime, const DeviceName& name, RunResult& result,
+                 const std::function<void()>& work) {
+  static_cast<Ending&>(result) = attempt(work);
+  if (result.devices.empty()) result.devices.push_back({{}, name.short_text(), {}});
+  for (DeviceResult& device : result.devices) {
+    const MemoryInfo info = runtime.memory_info(device.device);
+    const Statistics statistics = runtime.statistics(device.device);
+    device.peak_device_bytes = info.peak_used;
+    device.peak_process_bytes = info.peak_process;
+    device.peak_reserved_bytes = statistics.reserved.peak;
+    device.peak_allocated_bytes = statistics.allocated.peak;
+    raise_to(result, device);
+  }
+  result.replicas = {{static_cast<const ReplicaFigures&>(result), name.short_text(), {}}};
 }
 
 }  // namespace headroom

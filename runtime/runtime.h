@@ -14,6 +14,7 @@
 #include "runtime/code_place.h"
 #include "runtime/device_map.h"
 #include "runtime/options.h"
+#include "runtime/setting.h"
 
 namespace headroom {
 
@@ -66,6 +67,8 @@ class Runtime {
   MemoryInfo memory_info() const { return default_device_->memory().info(); }
   // The same of the device of that name. Throws InvalidArgument for one that there is not.
   MemoryInfo memory_info(std::string_view name);
+  // The options and the machine, with what the driver says now of the devices that are in use.
+  Setting setting() const;
   // Of the strategy of that device; all zero where it is not initialised.
   Statistics statistics(std::string_view name) const;
 

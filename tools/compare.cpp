@@ -67,7 +67,11 @@ void check(const std::vector<std::string>& words) {
   std::ostringstream out;
   set.parse(static_cast<int>(arguments.size()), arguments.data(), out);
   options.runtime.strategy_settings();
-  if (trace.empty()) make_program(options);
+  if (trace.empty()) {
+    make_programs(options);
+  } else {
+    require_one_device(options);
+  }
 }
 
 std::vector<ComparedRow> rows_of(const Options& options) {
@@ -85,7 +89,10 @@ std::vector<ComparedRow> rows_of(const Options& options) {
     }
   };
   for (const std::string& net : options.nets) {
-    add(fmt::format("{}, batch {}", net, options.workload.step.batch), "--net", net);
+    const int64_t replicas = options.workload.replicas.replicas;
+    add(fmt::format("{}, batch {}{}", net, options.workload.step.batch,
+                    replicas == 1 ? "" : fmt::format(", {} replicas", replicas)),
+        "--net", net);
   }
   for (const std::string& trace : options.traces) {
     if (const size_t devices = read_traces(trace).size(); devices != 1) {

@@ -15,6 +15,7 @@
 #include "runtime/core/errors.h"
 #include "tools/subcommands.h"
 #include "tools/workload/child.h"
+#include "tools/workload/device_table.h"
 #include "tools/workload/fitting.h"
 
 namespace headroom {
@@ -44,8 +45,7 @@ std::optional<int64_t> host_available_bytes() {
 bool host_has_room(const WorkloadOptions& options) {
   const std::optional<int64_t> available = host_available_bytes();
   if (!available || !simulated_profile(options.runtime)) return true;
-  const Predictor predictor(make_program(options), options.runtime.plan_mode());
-  return predictor.lower_bound_bytes() < *available / 10 * 9;
+  return Predictor(options).lower_bound_bytes() < *available / 10 * 9;
 }
 
 std::optional<Measurement> run_elsewhere(WorkloadOptions options, int64_t steps) {
@@ -67,7 +67,10 @@ std::string certainty(const FitOptions& options, const FitResult& result) {
 
 void print_report(const FitOptions& options, const FitResult& result, const std::string& device, bool fits) {
   const WorkloadOptions& workload = options.workload;
-  const std::string where = fmt::format("under {} on {}", workload.runtime.strategy, device);
+  const int64_t replicas = workload.replicas.replicas;
+  const std::string where =
+      fmt::format("{}under {} on {}", replicas == 1 ? "" : fmt::format("in {} replicas ", replicas),
+                  workload.runtime.strategy, device);
   if (!fits) {
     fmt::print("nothing fits: {}, {} {}\n{}\n", workload.net,
                options.least_memory ? fmt::format("batch {}", workload.step.batch) : "no batch", where,
@@ -100,6 +103,7 @@ void print_report(const FitOptions& options, const FitResult& result, const std:
     print_row("run", trial.batch, trial.device_bytes, m.outcome,
               {m.peak_process_bytes, m.peak_reserved_bytes, m.peak_allocated_bytes});
   }
+  if (fits) fmt::print("{}", describe_devices(prediction));
   WorkloadOptions next = workload;
   next.step.batch = std::max<int64_t>(result.batch, 1);
   fmt::print("\nnext: {}\n", command_line(fits ? "headroom compare" : "headroom predict",
@@ -119,6 +123,7 @@ std::string to_json(const FitOptions& options, const FitResult& result, bool fit
   json["predicted_total_bytes"] = result.prediction.total_bytes;
   json["predicted_reserved_bytes"] = result.prediction.reserved_bytes;
   json["predicted_allocated_bytes"] = result.prediction.allocated_bytes;
+  json["predicted_devices"] = nlohmann::ordered_json::parse(devices_json(result.prediction));
   json["verified"] = result.verified;
   json["stopped_by"] = result.stopped_by;
   json["trials"] = nlohmann::ordered_json::array();
@@ -148,14 +153,11 @@ int run_fit(int argc, char** argv) {
   set.set_examples(
       "  headroom fit --net unet                                   largest batch on a simulated 2 GB laptop\n"
       "  headroom fit --net unet --strategy caching --margin 256MiB --steps 50\n"
+      "  headroom fit --net unet --device sim:four-2080ti --replicas 4 --shard-optimizer\n"
       "  headroom fit --net unet --batch 64 --least-memory         how small a GPU would do\n"
       "  headroom fit --net residual --device sim:h200 --verify=false --json | jq .batch\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
-  if (options.workload.replicas.count() != 1) {
-    throw InvalidArgument(
-        "replicas: sizes are found for one device; headroom predict says what a replica takes");
-  }
   // What is found has to do for whole epochs; only the run of it is short.
   const int64_t steps = std::exchange(options.workload.step.steps, 0);
   const FitSettings settings{*options.margin_bytes, options.most};

@@ -11,7 +11,7 @@
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 #include "tools/subcommands.h"
-#include "tools/workload/placed_prediction.h"
+#include "tools/workload/device_table.h"
 #include "tools/workload/prediction.h"
 
 namespace headroom {
@@ -23,15 +23,19 @@ struct Row {
 };
 
 // The chosen strategy first, then all others that need no limit, or have one.
-std::vector<Row> predict_all(const Predictor& predictor, const Place& place, const std::string& chosen) {
-  std::vector<Row> rows = {{chosen, predictor.predict(place)}};
+std::vector<Row> predict_all(const Predictor& predictor, const Setting& setting) {
+  const RuntimeOptions& options = setting.options;
+  std::vector<Row> rows = {{options.strategy, predictor.predict(setting)}};
+  const StrategySettings chosen = options.strategy_settings();
   for (const Strategy& strategy : strategies()) {
-    Place other = place;
-    other.strategy = StrategySettings{.name = std::string(strategy.name),
-                                      .limit_bytes = place.strategy.limit_bytes,
-                                      .limit_scope = place.strategy.limit_scope,
-                                      .memory_fraction = place.strategy.memory_fraction};
-    if (strategy.name == chosen || (strategy.needs_limit && !other.strategy.limit_bytes)) continue;
+    const bool has_limit = chosen.limit_bytes || setting.gpus.has_virtual();
+    if (strategy.name == options.strategy || (strategy.needs_limit && !has_limit)) continue;
+    Setting other = setting;
+    other.options.strategy = strategy.name;
+    other.options.limit_bytes = chosen.limit_bytes;
+    if (chosen.limit_scope == LimitScope::kProcess) other.options.limit_scope = "process";
+    other.options.memory_fraction = chosen.memory_fraction;
+    other.options.allow_growth = false;
     try {
       rows.push_back({std::string(strategy.name), predictor.predict(other)});
     } catch (const InvalidArgument&) {  // cannot keep to such a limit
@@ -44,26 +48,32 @@ std::string verdict(const Prediction& prediction) {
   return prediction.fits ? "fits" : "does not fit";
 }
 
+// What others hold of the GPU that the options name.
+int64_t held_on_default(const Setting& setting) {
+  const LogicalGpu& gpu = setting.gpus.find(default_device(setting.options));
+  return setting.gpus.physical[static_cast<size_t>(gpu.physical)].used_bytes;
+}
+
 // The command with the same options.
 std::string with_options(const char* command, const WorkloadOptions& options) {
   return command_line(command, to_words(options, OptionSet::Words::kChanged));
 }
 
-void print_report(const WorkloadOptions& options, const Place& place, const std::vector<Row>& rows) {
+void print_report(const WorkloadOptions& options, const Setting& setting, const std::vector<Row>& rows) {
   const Prediction& chosen = rows.front().prediction;
-  const DeviceProfile& profile = place.profile;
   const std::string margin = chosen.fits ? format_bytes(chosen.margin_bytes) + " to spare"
                                          : "lacks " + format_bytes(-chosen.margin_bytes);
   const int64_t replicas = options.replicas.replicas;
-  fmt::print("{}: {}, batch {}{}, under {} on {}: {}\n", verdict(chosen), options.net, options.step.batch,
-             replicas == 1 ? "" : fmt::format(", each of {} replicas", replicas), rows.front().strategy,
-             options.runtime.device, margin);
-  fmt::print("device of {}, others hold {}\n", format_bytes(profile.total_bytes),
-             format_bytes(profile.others_bytes));
+  const size_t devices = chosen.devices.size();
+  fmt::print("{}: {}, batch {}{}, under {} on {}{}: {}\n", verdict(chosen), options.net, options.step.batch,
+             replicas == 1 ? "" : fmt::format(" shared by {} replicas", replicas), rows.front().strategy,
+             devices == 1 ? "" : fmt::format("{} devices of ", devices), options.runtime.device, margin);
+  fmt::print("device of {}, others hold {}\n", format_bytes(setting.device.total_bytes),
+             format_bytes(held_on_default(setting)));
   if (!chosen.reason.empty()) fmt::print("{}\n", chosen.reason);
   if (chosen.total_bytes > 0) {
     if (!chosen.fits) fmt::print("where there is enough, it takes:\n");
-    fmt::print("\n{:<16} {:>10}   at {}\n", "", "MiB", chosen.peak_op);
+    fmt::print("\n{:<16} {:>10}   at {}\n", devices == 1 ? "" : "the fullest GPU", "MiB", chosen.peak_op);
     for (size_t i = 0; i < kCategoryNames.size(); ++i) {
       std::string name(kCategoryNames[i]);
       std::replace(name.begin(), name.end(), '_', ' ');
@@ -71,6 +81,7 @@ void print_report(const WorkloadOptions& options, const Place& place, const std:
     }
     fmt::print("{:<16} {:>10}\n", "total", format_mib(chosen.total_bytes));
   }
+  fmt::print("{}", describe_devices(chosen));
   size_t width = std::string_view("strategy").size();
   for (const Row& row : rows) width = std::max(width, row.strategy.size());
   fmt::print("\nin MiB\n{:<{}} {:<12} {:>10} {:>10} {:>10} {:>10}\n", "strategy", width, "verdict",
@@ -105,52 +116,6 @@ nlohmann::ordered_json to_json(const Row& row) {
   return json;
 }
 
-int report_placed(const WorkloadOptions& options, bool json) {
-  const PlacedPrediction placed = predict_placed(make_program(options), options);
-  if (json) {
-    nlohmann::ordered_json result;
-    result["net"] = options.net;
-    result["batch"] = options.step.batch;
-    result["plan"] = options.runtime.plan;
-    result["device"] = options.runtime.device;
-    result["strategy"] = options.runtime.strategy;
-    result["fits"] = placed.fits;
-    result["reason"] = placed.reason;
-    result["copies"] = placed.copies;
-    result["copied_bytes"] = placed.copied_bytes;
-    result["devices"] = nlohmann::ordered_json::array();
-    for (const DevicePrediction& device : placed.devices) {
-      result["devices"].push_back({{"name", device.name},
-                                   {"variable_bytes", device.variable_bytes},
-                                   {"step_bytes", device.step_bytes},
-                                   {"peak_allocated_bytes", device.peak.allocated_bytes},
-                                   {"peak_reserved_bytes", device.peak.reserved_bytes},
-                                   {"process_bytes", device.peak.process_bytes}});
-    }
-    fmt::print("{}\n", result.dump(2));
-    return placed.fits ? kExitDone : kExitOutOfMemory;
-  }
-  fmt::print("{}: {}, batch {}, under {} on {} devices of {}\n", placed.fits ? "fits" : "does not fit",
-             options.net, options.step.batch, options.runtime.strategy, placed.devices.size(),
-             options.runtime.device);
-  if (!placed.reason.empty()) fmt::print("{}\n", placed.reason);
-  fmt::print("\nin MiB\n{:<16} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "device", "variables", "a step",
-             "allocated", "reserved", "process");
-  for (const DevicePrediction& device : placed.devices) {
-    fmt::print("{:<16} {:>10} {:>10}", device.name, format_mib(device.variable_bytes),
-               format_mib(device.step_bytes));
-    const PeakPrediction& peak = device.peak;
-    for (int64_t bytes : {peak.allocated_bytes, peak.reserved_bytes, peak.process_bytes}) {
-      fmt::print(" {:>10}", placed.fits ? format_mib(bytes) : "-");
-    }
-    fmt::print("\n");
-  }
-  fmt::print("{} values are copied between devices in a step, {}\n", placed.copies,
-             format_bytes(placed.copied_bytes));
-  fmt::print("\nnext: {}\n", with_options("headroom run", options));
-  return placed.fits ? kExitDone : kExitOutOfMemory;
-}
-
 }  // namespace
 
 int run_predict(int argc, char** argv) {
@@ -169,24 +134,27 @@ int run_predict(int argc, char** argv) {
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
 
-  if (!options.runtime.place.empty()) return report_placed(options, json);
-  const Place place = place_of(options.runtime);
-  const Predictor predictor(make_program(options), options.runtime.plan_mode());
-  const std::vector<Row> rows = predict_all(predictor, place, options.runtime.strategy);
+  const Setting setting = setting_to_fit(options.runtime);
+  const Predictor predictor(options);
+  const std::vector<Row> rows = predict_all(predictor, setting);
   if (json) {
+    const Prediction& chosen = rows.front().prediction;
     nlohmann::ordered_json result = to_json(rows.front());
     result["net"] = options.net;
     result["batch"] = options.step.batch;
     result["replicas"] = options.replicas.replicas;
     result["plan"] = options.runtime.plan;
     result["device"] = options.runtime.device;
-    result["device_total_bytes"] = place.profile.total_bytes;
-    result["device_others_bytes"] = place.profile.others_bytes;
+    result["device_total_bytes"] = setting.device.total_bytes;
+    result["device_others_bytes"] = held_on_default(setting);
+    result["devices"] = nlohmann::ordered_json::parse(devices_json(chosen));
+    result["copies"] = chosen.copies;
+    result["copied_bytes"] = chosen.copied_bytes;
     result["strategies"] = nlohmann::ordered_json::array();
     for (const Row& row : rows) result["strategies"].push_back(to_json(row));
     fmt::print("{}\n", result.dump(2));
   } else {
-    print_report(options, place, rows);
+    print_report(options, setting, rows);
   }
   return rows.front().prediction.fits ? kExitDone : kExitOutOfMemory;
 }

@@ -21,6 +21,17 @@ namespace {
 
 constexpr int64_t kStepsOfRun = 10;
 
+// Of a net that is placed on several devices.
+void print_devices(const Measurement& m) {
+  fmt::print("\n{:<10} {:>10} {:>10} {:>10} {:>10}\n", "device", "device", "process", "reserved",
+             "allocated");
+  for (const DeviceResult& d : m.devices) {
+    fmt::print("{:<10} {:>10} {:>10} {:>10} {:>10}\n", d.device, format_mib(d.peak_device_bytes),
+               format_mib(d.peak_process_bytes), format_mib(d.peak_reserved_bytes),
+               format_mib(d.peak_allocated_bytes));
+  }
+}
+
 void print_run(const Measurement& m, const std::optional<OutOfMemoryReport>& report,
                const std::string& workload, const WorkloadOptions& options) {
   const RuntimeOptions& runtime = options.runtime;
@@ -37,7 +48,8 @@ void print_run(const Measurement& m, const std::optional<OutOfMemoryReport>& rep
              format_mib(m.peak_process_bytes), format_mib(m.peak_reserved_bytes),
              format_mib(m.peak_allocated_bytes), format_mib(m.overhead_bytes), m.fragmentation,
              1e3 * m.seconds_per_step);
-  if (m.replicas.empty()) return;
+  if (m.devices.size() > 1 && m.replicas.size() < 2) print_devices(m);
+  if (m.replicas.size() < 2) return;
   fmt::print("\n{:<10} {:>10} {:>10} {:>10} {:>10}   {}\n", "replica", "device", "reserved", "allocated",
              "optimizer", "weights");
   for (const ReplicaResult& r : m.replicas) {
@@ -87,7 +99,7 @@ int run_run(int argc, char** argv) {
     result = measure(options);
     report = explain_failure(options, result);
   } else {
-    if (options.replicas.count() != 1) throw InvalidArgument("replicas: a trace is played on one device");
+    require_one_device(options);
     const std::vector<Trace> traces = read_traces(path);
     if (traces.size() != 1) {
       throw InvalidArgument(fmt::format("{}: has traces of {} devices, one can be run", path, traces.size()));

@@ -29,6 +29,20 @@ std::string describe_replicas(const TrainResult& result) {
   return text;
 }
 
+// Of one net.
+std::string describe_devices(const TrainResult& result) {
+  std::string text = fmt::format("\n\npeaks in MiB\n{:<10} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "device",
+                                 "device", "process", "reserved", "allocated", "predicted");
+  for (const DeviceResult& d : result.devices) {
+    text += fmt::format("{:<10} {:>10} {:>10} {:>10} {:>10} {:>10}\n", d.device,
+                        format_mib(d.peak_device_bytes), format_mib(d.peak_process_bytes),
+                        format_mib(d.peak_reserved_bytes), format_mib(d.peak_allocated_bytes),
+                        d.predicted_peak_bytes ? format_mib(*d.predicted_peak_bytes) : "-");
+  }
+  text.pop_back();
+  return text;
+}
+
 }  // namespace
 
 std::string describe(const TrainResult& result) {
@@ -38,9 +52,10 @@ std::string describe(const TrainResult& result) {
     return result.report ? fmt::format("{}: {}{}", result.outcome, to_text(*result.report), text)
                          : text + fmt::format("{}: {}\n", result.outcome, result.error);
   }
-  text += fmt::format("test accuracy {:.2f} %, loss {:.4f}, {:.2f} ms per step, {:.0f} images/s\n",
-                      100 * result.test_accuracy, result.final_loss, 1e3 * result.seconds_per_step,
-                      result.images_per_second);
+  text += fmt::format("test accuracy {:.2f} %, loss {:.4f}, ", 100 * result.test_accuracy, result.final_loss);
+  text += result.steps == 0 ? "nothing was left to train\n"
+                            : fmt::format("{:.2f} ms per step, {:.0f} images/s\n",
+                                          1e3 * result.seconds_per_step, result.images_per_second);
   if (result.target_accuracy) {
     const std::string when =
         result.seconds_to_target
@@ -53,7 +68,11 @@ std::string describe(const TrainResult& result) {
                       format_bytes(result.peak_reserved_bytes), format_bytes(result.peak_allocated_bytes));
   if (result.predicted_peak_bytes)
     text += fmt::format(" (predicted {})", format_bytes(*result.predicted_peak_bytes));
-  if (result.replicas.size() > 1) text += describe_replicas(result);
+  if (result.replicas.size() > 1) {
+    text += describe_replicas(result);
+  } else if (result.devices.size() > 1) {
+    text += describe_devices(result);
+  }
   text += "\n\nlabel   predicted\n      ";
   for (int i = 0; i < Dataset::kClasses; ++i) text += fmt::format("{:>6}", i);
   for (size_t label = 0; label < result.confusion.size(); ++label) {

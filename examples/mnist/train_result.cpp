@@ -7,28 +7,41 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-void add_figures(Json& json, const ReplicaFigures& figures) {
+void add_figures(Json& json, const DeviceFigures& figures) {
   json["peak_device_bytes"] = figures.peak_device_bytes;
   json["peak_process_bytes"] = figures.peak_process_bytes;
   json["peak_reserved_bytes"] = figures.peak_reserved_bytes;
   json["peak_allocated_bytes"] = figures.peak_allocated_bytes;
   json["predicted_peak_bytes"] = figures.predicted_peak_bytes ? Json(*figures.predicted_peak_bytes) : Json();
+}
+
+void add_figures(Json& json, const ReplicaFigures& figures) {
+  add_figures(json, static_cast<const DeviceFigures&>(figures));
   json["optimizer_bytes"] = figures.optimizer_bytes;
   json["weights_checksum"] = figures.weights_checksum;
 }
 
-}  // namespace
-
-std::string to_json(const std::vector<ReplicaResult>& replicas) {
+template <typename Row>
+std::string rows_of(const std::vector<Row>& all) {
   Json rows = Json::array();
-  for (const ReplicaResult& replica : replicas) {
+  for (const Row& one : all) {
     Json row;
-    row["device"] = replica.device;
-    if (!replica.host.empty()) row["host"] = replica.host;
-    add_figures(row, replica);
+    row["device"] = one.device;
+    if (!one.host.empty()) row["host"] = one.host;
+    add_figures(row, one);
     rows.push_back(std::move(row));
   }
   return rows.dump();
+}
+
+}  // namespace
+
+std::string to_json(const std::vector<DeviceResult>& devices) {
+  return rows_of(devices);
+}
+
+std::string to_json(const std::vector<ReplicaResult>& replicas) {
+  return rows_of(replicas);
 }
 
 std::string to_json(const TrainResult& result) {
@@ -50,6 +63,7 @@ std::string to_json(const TrainResult& result) {
   json["seconds_per_step"] = result.seconds_per_step;
   json["images_per_second"] = result.images_per_second;
   add_figures(json, result);
+  json["devices"] = Json::parse(to_json(result.devices));
   json["replicas"] = Json::parse(to_json(result.replicas));
   json["sums"] = result.sums.empty() ? Json() : Json(result.sums);
   json["failed_rank"] = result.failed_rank ? Json(*result.failed_rank) : Json();

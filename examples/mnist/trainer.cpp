@@ -54,74 +54,6 @@ TrainResult result_for(const TrainSettings& settings, const Runtime& runtime) {
 
 using OnStep = std::function<void(const StepReport&)>;
 
-// One replica, with its failures in the result.
-TrainResult train_one(const TrainSettings& settings, const Dataset& training, const Dataset& test,
-                      Runtime& runtime, const DeviceName& name, Collective* group, const OnStep& on_step) {
-  TrainResult result = result_for(settings, runtime);
-  const auto fail = [&](const char* outcome, const Error& error) {
-    result.outcome = outcome;
-    result.error = error.what();
-  };
-  try {
-    train_replica(settings, training, test, runtime, name, group, on_step, result);
-  } catch (const OutOfMemory& error) {
-    fail("out_of_memory", error);
-    result.memory = error.facts();
-  } catch (const LibraryError& error) {
-    fail("library_failure", error);
-    result.memory = error.memory();
-    result.log = error.log();
-  } catch (const DeviceError& error) {  // a context or kernels that found no room
-    fail("library_failure", error);
-  } catch (const CollectiveError& error) {
-    fail("replica_failure", error);
-  }
-  const MemoryInfo info = runtime.memory_info(name.text());
-  result.peak_device_bytes = info.peak_used;
-  result.peak_process_bytes = info.peak_process;
-  const Statistics statistics = runtime.statistics(name.text());
-  result.peak_reserved_bytes = statistics.reserved.peak;
-  result.peak_allocated_bytes = statistics.allocated.peak;
-  result.replicas.push_back({static_cast<const ReplicaFigures&>(result), name.short_text()});
-  return result;
-}
-
-// What all replicas came to: of failures the one that the others are due to.
-TrainResult merge(std::vector<TrainResult> results) {
-  size_t chosen = 0;
-  const auto is_cause = [](const TrainResult& r) {
-    return r.outcome != "ok" && r.outcome != "replica_failure";
-  };
-  const auto cause = std::find_if(results.begin(), results.end(), is_cause);
-  const auto failed =
-      cause != results.end() ? cause : std::find_if(results.begin(), results.end(), [](const TrainResult& r) {
-        return r.outcome != "ok";
-      });
-  if (failed != results.end()) chosen = static_cast<size_t>(failed - results.begin());
-  TrainResult merged = results[chosen];
-  if (merged.outcome != "ok") {
-    merged.failed_rank = static_cast<int>(chosen);
-    merged.error = fmt::format("{}: {}", name_replica(*merged.failed_rank), merged.error);
-  }
-  merged.replicas.clear();
-  const auto raise = [](int64_t& to, int64_t bytes) { to = std::max(to, bytes); };
-  for (const TrainResult& result : results) {
-    raise(merged.peak_device_bytes, result.peak_device_bytes);
-    raise(merged.peak_process_bytes, result.peak_process_bytes);
-    raise(merged.peak_reserved_bytes, result.peak_reserved_bytes);
-    raise(merged.peak_allocated_bytes, result.peak_allocated_bytes);
-    raise(merged.optimizer_bytes, result.optimizer_bytes);
-    merged.predicted_peak_bytes = std::max(merged.predicted_peak_bytes, result.predicted_peak_bytes);
-    merged.replicas.push_back(result.replicas[0]);
-    if (merged.outcome == "ok" && result.weights_checksum != merged.weights_checksum) {
-      merged.outcome = "replica_failure";
-      merged.error = fmt::format("the weights of {} and {} differ: {} and {}", merged.replicas[0].device,
-                                 result.replicas[0].device, merged.weights_checksum, result.weights_checksum);
-    }
-  }
-  return merged;
-}
-
 // A replica's result as it travels between processes of one program.
 struct SentResult {
   int64_t peak_device_bytes, peak_process_bytes, peak_reserved_bytes, peak_allocated_bytes, optimizer_bytes;
@@ -162,62 +94,49 @@ ReplicaResult result_of_rank(Collective& group, int rank, const ReplicaResult& o
 TrainResult train(const TrainSettings& settings, const Dataset& training, const Dataset& test,
                   Runtime& runtime, const OnStep& on_step) {
   check(settings, training, test);
-  const std::vector<DeviceName> names = replica_devices(runtime, settings.replicas);
-  if (names.size() == 1) return train_one(settings, training, test, runtime, names[0], nullptr, on_step);
-  std::vector<TrainResult> results(names.size());
-  run_replicas(settings.replicas, settings.collective_timeout,
-               [&](int rank, std::unique_ptr<Collective> group) {
-                 const auto i = static_cast<size_t>(rank);
-                 results[i] = train_one(settings, training, test, runtime, names[i], group.get(), on_step);
-               });
-  return merge(std::move(results));
+  const ReplicaWork<TrainResult> work = [&](int, const DeviceName& device, Collective* group,
+                                            TrainResult& result) {
+    train_replica(settings, training, test, runtime, device, group, on_step, result);
+  };
+  return run_on_devices(runtime, settings.replicas, settings.collective_timeout,
+                        result_for(settings, runtime), work);
 }
 
 TrainResult train_rank(const TrainSettings& settings, const Dataset& training, const Dataset& test,
                        Runtime& runtime, const std::string& host, Collective& group, const OnStep& on_step) {
   check(settings, training, test);
-  TrainResult result =
-      train_one(settings, training, test, runtime, default_device(runtime.options()), &group, on_step);
+  const DeviceName device = default_device(runtime.options());
+  TrainResult result = result_for(settings, runtime);
+  run_replica(runtime, device, result,
+              [&] { train_replica(settings, training, test, runtime, device, &group, on_step, result); });
   result.replicas[0].host = host;
   if (result.outcome != "ok") return result;
   std::vector<TrainResult> results;
   for (int rank = 0; rank < group.size(); ++rank) {
-    results.push_back(result);
     const ReplicaResult replica = result_of_rank(group, rank, result.replicas[0]);
-    static_cast<ReplicaFigures&>(results.back()) = replica;
-    results.back().replicas = {replica};
+    TrainResult& of_rank = results.emplace_back(result);
+    static_cast<ReplicaFigures&>(of_rank) = replica;
+    of_rank.devices = {{replica, replica.device, replica.host}};
+    of_rank.replicas = {replica};
   }
-  return merge(std::move(results));
+  return merge_replicas(results);
 }
 
 void explain_failure(const TrainSettings& settings, const Dataset& training, const Dataset& test,
                      Runtime& runtime, TrainResult& result) {
-  // The twin on which changes are played has one device.
-  if (!result.memory || !settings.placed.empty()) return;
-  const int rank = result.failed_rank.value_or(0);
-  RuntimeOptions options = runtime.options();
-  MemoryInfo info = runtime.memory_info();
-  if (result.failed_rank) {
-    info = runtime.memory_info(DeviceName{DeviceType::kGpu, rank}.text());
-    options = with_gpu(options, rank);
-  }
-  const Setting present{
-      .device = twin_of(options, info), .options = options, .batch = settings.batch, .has_plan = true};
-  const Play play = [&](const Setting& setting) {
+  Setting present = runtime.setting();
+  present.batch = settings.batch;
+  present.batch_unit = settings.replicas;
+  present.has_plan = true;
+  // A rank of a job knows its own device alone, and what runs there is much like what failed.
+  const bool is_rank_of_job = settings.replicas > 1 && !result.failed_rank;
+  result.report = explain_run(result, present, [&](const Setting& setting) {
     TrainSettings changed = settings;
-    changed.batch = std::max<int64_t>(1, setting.batch / changed.replicas) * changed.replicas;
-    const TrainingGraph net(changed, {training.count, test.count, steps_per_epoch(changed, training.count)},
-                            rank);
-    const Targets targets[] = {net.training_targets(), net.test_targets()};
-    return play_program(net.graph, targets, setting);
-  };
-  result.report = explain_out_of_memory(*result.memory, present, play, result.error);
-  if (!result.failed_rank) return;
-  // The report tells of one device; the message that it is not the only one, and the changes are to all.
-  if (result.memory->requested > 0) {
-    result.report->message = fmt::format("{}: {}", name_replica(rank), result.report->message);
-  }
-  for (TriedChange& change : result.report->changes) change.setting.options.device = runtime.options().device;
+    changed.batch = setting.batch;
+    std::vector<Program> programs = training_programs(changed, training.count, test.count, setting.options);
+    if (is_rank_of_job) programs.resize(1);
+    return programs;
+  });
 }
 
 }  // namespace headroom

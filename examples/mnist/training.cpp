@@ -11,10 +11,9 @@
 #include "examples/mnist/feed.h"
 #include "examples/mnist/process_clock.h"
 #include "runtime/categories.h"
-#include "runtime/core/device_collective.h"
 #include "runtime/core/errors.h"
-#include "runtime/place_on_runtime.h"
-#include "runtime/predict_peak.h"
+#include "runtime/play_program.h"
+#include "runtime/replicas.h"
 
 namespace headroom {
 namespace {
@@ -38,14 +37,15 @@ class Training {
         result_(result) {}
 
   void run(Runtime& runtime, const DeviceName& name) {
-    Device& device = runtime.device(name.text());
-    // A replica is whole on its device.
-    const DeviceSet devices =
-        group_ == nullptr ? place(net_.graph, runtime) : DeviceSet(device, runtime.allocator(name.text()));
-    device.initialise();  // makes it the current GPU of this thread
-    if (group_ != nullptr) join(device);
+    const ReplicaPlace here = settle_replica(net_.graph, runtime, name, group_);
+    const DeviceSet& devices = here.devices;
+    for (const PlacedDevice& device : devices.all()) {
+      result_.devices.push_back({{}, parse_device_name(device.name).short_text(), {}});
+    }
+    collective_ = here.collective.get();
+    if (collective_ != nullptr) result_.sums = collective_->means();
     KernelSettings kernel_settings;
-    kernel_settings.collective = collective_.get();
+    kernel_settings.collective = collective_;
     kernel_settings.math = settings_.math;
     kernel_settings.library_only = !settings_.fused;
     kernel_settings.deterministic = settings_.deterministic;
@@ -54,7 +54,7 @@ class Training {
       return make_plan(net_.graph, targets, settings_.plan, kernels->workspace_bytes());
     };
     const Plan train_plan = plan(net_.training_targets()), test_plan = plan(net_.test_targets());
-    if (devices.all().size() == 1) predict(train_plan, test_plan, runtime, name);
+    predict(train_plan, test_plan, runtime, name);
 
     Variables variables(net_.graph, devices);
     Checkpoint checkpoint(settings_, net_, training_, variables, group_);
@@ -87,48 +87,21 @@ class Training {
  private:
   int rank() const { return group_ == nullptr ? 0 : group_->rank(); }
 
-  // GPUs of their own sum among themselves, all others through the host.
-  void join(Device& device) {
-    collective_ = make_device_collective(device, *group_);
-    result_.sums = collective_->means();
-  }
-
   void save() {
     if (settings_.save.empty() || saved_steps_ == position_.steps) return;
     checkpoint_->save(position_);
     saved_steps_ = position_.steps;
   }
 
-  // A second pool on a real GPU would take the room of the first: its twin is a simulated one as large.
-  static RuntimeOptions options_of_twin(const Runtime& runtime) {
-    RuntimeOptions options = runtime.options();
-    if (!options.device.starts_with("cuda")) return options;
-    options.device = "sim:h200";
-    options.device_memory_bytes = runtime.memory_info().total;
-    options.others_bytes = 0;
-    options.visible_devices.clear();
-    options.virtual_devices.clear();
-    return options;
-  }
-
   // A run that will fail has no peak to predict; the run itself will say why.
-  void predict(const Plan& train_plan, const Plan& test_plan, const Runtime& runtime, DeviceName name) {
-    try {
-      Runtime twin(options_of_twin(runtime));
-      StrategySettings strategy = runtime.strategy();
-      if (twin.devices().has_virtual() != runtime.devices().has_virtual()) {
-        strategy = strategy_on(runtime.devices(), name, strategy);
-      }
-      if (twin.options().device != runtime.options().device) name = default_device(twin.options());
-      strategy.record_path.clear();  // what the twin is asked did not happen
-      twin.set_strategy(strategy);
-      const Plan* const plans[] = {&train_plan, &test_plan};
-      result_.predicted_peak_bytes =
-          predict_peak(net_.graph, plans, twin.device(name.text()), twin.allocator(name.text()))
-              .allocated_bytes;
-    } catch (const OutOfMemory&) {
-    } catch (const LibraryError&) {
-    } catch (const DeviceError&) {
+  void predict(const Plan& train_plan, const Plan& test_plan, const Runtime& runtime,
+               const DeviceName& name) {
+    Setting setting = runtime.setting();
+    setting.strategy = runtime.strategy();
+    const Played played{&net_.graph, {&train_plan, &test_plan}, name.text()};
+    const PlayedAttempt attempt = play({&played, 1}, setting, false);
+    for (size_t i = 0; i < attempt.devices.size(); ++i) {
+      result_.devices[i].predicted_peak_bytes = attempt.devices[i].peak.allocated_bytes;
     }
   }
 
@@ -270,7 +243,7 @@ class Training {
   Collective* const group_;
   const std::function<void(const StepReport&)>& on_step_;
   TrainResult& result_;
-  std::unique_ptr<DeviceCollective> collective_;  // of several replicas
+  DeviceCollective* collective_ = nullptr;  // of several replicas
   Checkpoint* checkpoint_ = nullptr;
   Feed* feed_ = nullptr;
   Position position_;

@@ -5,6 +5,7 @@
 #include "runtime/fuse.h"
 #include "runtime/gradients.h"
 #include "runtime/optimizer.h"
+#include "runtime/setting.h"
 
 namespace headroom {
 namespace {
@@ -100,6 +101,24 @@ Targets TrainingGraph::training_targets() const {
 Targets TrainingGraph::test_targets() const {
   if (!resident_) return {{predictions}, false};
   return {{}, true, {test.step, all_predictions}};
+}
+
+std::vector<Program> training_programs(const TrainSettings& settings, int64_t training_images,
+                                       int64_t test_images, const RuntimeOptions& options) {
+  std::vector<Program> programs;
+  // Of test images that cannot be shared equally some replicas have one more.
+  const TrainingSizes sizes{training_images, (test_images + settings.replicas - 1) / settings.replicas,
+                            steps_per_epoch(settings, training_images)};
+  for (int rank = 0; rank < settings.replicas; ++rank) {
+    if (rank > 0 && !settings.shard_optimizer) {
+      programs.push_back(programs.front());
+      continue;
+    }
+    const auto net = std::make_shared<TrainingGraph>(settings, sizes, rank);
+    place(net->graph, options);
+    programs.push_back({{net, &net->graph}, {net->training_targets(), net->test_targets()}});
+  }
+  return programs;
 }
 
 }  // namespace headroom

@@ -8,6 +8,7 @@
 #include "examples/mnist/conv_net.h"
 #include "examples/mnist/train_settings.h"
 #include "runtime/graph.h"
+#include "runtime/play_program.h"
 
 namespace headroom {
 
@@ -56,5 +57,9 @@ class TrainingGraph {
  private:
   bool resident_, prefetched_;
 };
+
+// What all replicas run, placed as the options say: by rank; replicas whose graphs are alike share one.
+std::vector<Program> training_programs(const TrainSettings& settings, int64_t training_images,
+                                       int64_t test_images, const RuntimeOptions& options);
 
 }  // namespace headroom

@@ -56,17 +56,25 @@ void run(const RuntimeOptions& options, int64_t batch) {
   session.run(2);
 }
 
-OutOfMemoryReport explain_run(const RuntimeOptions& options) {
+Setting present_setting(const RuntimeOptions& options) {
+  Setting present = setting_of(options);
+  present.batch = kNetBatch;
+  present.has_plan = true;
+  return present;
+}
+
+std::vector<Program> branching_programs(const Setting& setting) {
+  const auto net = std::make_shared<BranchingNet>(setting.batch);
+  return {{{net, &net->graph}, {net->targets()}}};
+}
+
+OutOfMemoryReport explain_failed_run(const RuntimeOptions& options) {
   try {
     run(options, kNetBatch);
   } catch (const OutOfMemory& error) {
-    const Setting present{
-        .device = twin_of(options, {}), .options = options, .batch = kNetBatch, .has_plan = true};
-    return explain_out_of_memory(error.facts(), present, [](const Setting& setting) {
-      const BranchingNet net(setting.batch);
-      const Targets targets[] = {net.targets()};
-      return play_program(net.graph, targets, setting);
-    });
+    RunResult failed;
+    failed.memory = error.facts();
+    return *explain_run(failed, present_setting(options), branching_programs);
   }
   ADD_FAILURE() << options.strategy << " fits";
   return {};
@@ -102,7 +110,7 @@ TEST(OutOfMemoryReports, EachCauseIsToldAndEachChangeThatFitsDoesWhenItIsRun) {
   };
   for (const Row& row : rows) {
     SCOPED_TRACE(row.options.strategy + " " + std::string(name_of(row.cause)));
-    const OutOfMemoryReport report = explain_run(row.options);
+    const OutOfMemoryReport report = explain_failed_run(row.options);
     EXPECT_EQ(name_of(report.cause), name_of(row.cause)) << to_text(report);
     ASSERT_NE(report.smallest(), nullptr) << to_text(report);
     EXPECT_TRUE(report.smallest()->what.starts_with(row.smallest)) << to_text(report);
@@ -111,7 +119,7 @@ TEST(OutOfMemoryReports, EachCauseIsToldAndEachChangeThatFitsDoesWhenItIsRun) {
 }
 
 TEST(OutOfMemoryReports, NameOpTensorLineAndWhatLives) {
-  const OutOfMemoryReport report = explain_run(options("hard-limit=12MiB"));
+  const OutOfMemoryReport report = explain_failed_run(options("hard-limit=12MiB"));
   EXPECT_EQ(report.facts.op, "concat");
   EXPECT_NE(report.facts.source.find("out_of_memory_test.cpp:"), std::string::npos);
   ASSERT_FALSE(report.live.empty());
@@ -150,8 +158,7 @@ TEST(OutOfMemoryReports, OneCallExplainsAnErrorOfASession) {
     session.run();
     FAIL() << "fits";
   } catch (const OutOfMemory& error) {
-    const OutOfMemoryReport report =
-        explain_out_of_memory(error, net.graph, targets, runtime.options(), runtime.memory_info());
+    const OutOfMemoryReport report = explain_out_of_memory(error, net.graph, targets, runtime.setting());
     ASSERT_NE(report.smallest(), nullptr);
     EXPECT_EQ(report.smallest()->what, "limit +4.00 MiB");
   }
@@ -160,14 +167,10 @@ TEST(OutOfMemoryReports, OneCallExplainsAnErrorOfASession) {
 // What others took since then is not in the twin: nothing is claimed then.
 TEST(OutOfMemoryReports, AFailureThatTheTwinDoesNotShowProvesNoChange) {
   const RuntimeOptions roomy = options("direct");
-  const Setting present{.device = twin_of(roomy, {}), .options = roomy, .batch = kNetBatch, .has_plan = true};
-  const BranchingNet net(kNetBatch);
-  const Targets targets[] = {net.targets()};
-  MemoryFacts facts;
-  facts.requested = 8 * kMiB;
-  facts.device_total = 1002 * kMiB;
-  const OutOfMemoryReport report = explain_out_of_memory(
-      facts, present, [&](const Setting& setting) { return play_program(net.graph, targets, setting); });
+  RunResult failed;
+  failed.memory.emplace().requested = 8 * kMiB;
+  failed.memory->device_total = 1002 * kMiB;
+  const OutOfMemoryReport report = *explain_run(failed, present_setting(roomy), branching_programs);
   EXPECT_FALSE(report.reproduced);
   EXPECT_TRUE(report.changes.empty());
   EXPECT_NE(to_text(report).find("no change is proven"), std::string::npos);

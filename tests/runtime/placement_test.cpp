@@ -301,8 +301,8 @@ TEST(PlacedPlan, ItsPeaksArePredictedForEachDevice) {
     const DeviceSet devices = place(net.graph, runtime);
     const Kernels kernels(net.graph, devices);
     const Plan made = make_plan(net.graph, net.training(), options.plan_mode(), kernels.workspace_bytes());
-    const Plan* const plans[] = {&made};
-    const std::vector<PeakPrediction> peaks = predict_peaks(net.graph, plans, place(net.graph, twin));
+    const PlayedProgram program{&net.graph, {&made}, place(net.graph, twin)};
+    const std::vector<PeakPrediction> peaks = predict_peaks({&program, 1});
     Variables variables(net.graph, devices);
     Session session(net.graph, net.training(), options.plan_mode(), variables);
     for (int32_t& label : session.input<int32_t>(net.labels)) label = 0;

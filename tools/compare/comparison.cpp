@@ -13,11 +13,8 @@ void add(ComparedRow& row, const Measurement& measured, std::vector<double>& sec
     worst.outcome = measured.outcome;
     worst.error = measured.error;
   }
-  for (int64_t Measurement::*peak :
-       {&Measurement::peak_device_bytes, &Measurement::peak_process_bytes, &Measurement::peak_reserved_bytes,
-        &Measurement::peak_allocated_bytes, &Measurement::overhead_bytes}) {
-    worst.*peak = std::max(worst.*peak, measured.*peak);
-  }
+  raise_to(worst, measured);
+  worst.overhead_bytes = std::max(worst.overhead_bytes, measured.overhead_bytes);
   worst.fragmentation = std::max(worst.fragmentation, measured.fragmentation);
   worst.driver_seconds = std::max(worst.driver_seconds, measured.driver_seconds);
   if (measured.outcome == "ok") seconds.push_back(measured.seconds_per_step);

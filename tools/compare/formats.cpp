@@ -46,7 +46,7 @@ struct Column {
 std::string milliseconds(double seconds) {
   return fmt::format("{:.3f}", 1e3 * seconds);
 }
-template <int64_t Measurement::*kBytes>
+template <auto kBytes>
 std::string mib(const ComparedRow& row) {
   return format_mib(row.worst.*kBytes);
 }

@@ -103,15 +103,19 @@ Measurement measure_in_child(const std::vector<std::string>& words) {
   arguments.insert(arguments.end(), words.begin(), words.end());
   arguments.emplace_back("--json");
   const ChildResult ended = run_child(own_path(), arguments);
+  Measurement measured;
   if (WIFSIGNALED(ended.status)) {
-    return {.outcome = "killed",
-            .error = fmt::format("ended by signal {} ({})", WTERMSIG(ended.status),
-                                 strsignal(WTERMSIG(ended.status)))};
+    measured.outcome = "killed";
+    measured.error =
+        fmt::format("ended by signal {} ({})", WTERMSIG(ended.status), strsignal(WTERMSIG(ended.status)));
+    return measured;
   }
   const int code = WEXITSTATUS(ended.status);
   if (code == kExitBadInput) throw InvalidArgument(error_of(ended));
   if (code != kExitDone && code != kExitOutOfMemory && code != kExitLibraryFailure) {
-    return {.outcome = "failed", .error = error_of(ended)};
+    measured.outcome = "failed";
+    measured.error = error_of(ended);
+    return measured;
   }
   return parse_measurement(ended.out);
 }

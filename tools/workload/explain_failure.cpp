@@ -4,57 +4,44 @@
 
 #include <algorithm>
 
-#include "runtime/play_program.h"
 #include "runtime/play_trace.h"
-#include "runtime/replicas.h"
 
 namespace headroom {
 namespace {
 
-// The largest batch up to this one that the replicas can share equally.
-int64_t shared_batch(int64_t batch, const ReplicaOptions& options) {
-  return std::max<int64_t>(1, batch / options.replicas) * options.replicas;
+// What the options' run met. What others hold of a real GPU now is not told from what this process does.
+Setting setting_of_failure(const RuntimeOptions& options, const MemoryFacts& facts) {
+  Setting setting = setting_of(options);
+  setting.device.others_bytes = facts.others;
+  if (simulated_profile(options)) return setting;
+  setting.device.total_bytes = facts.device_total;
+  for (PhysicalGpu& gpu : setting.gpus.physical) gpu.used_bytes = facts.others;
+  return setting;
 }
 
 }  // namespace
 
 std::optional<OutOfMemoryReport> explain_failure(const WorkloadOptions& options,
                                                  const Measurement& measured) {
-  // The twin on which changes are played has one device.
-  if (!measured.memory || !options.runtime.place.empty()) return std::nullopt;
-  const MemoryFacts& facts = *measured.memory;
-  const RuntimeOptions runtime =
-      measured.failed_rank ? with_gpu(options.runtime, *measured.failed_rank) : options.runtime;
-  const Setting present{.device = twin_of(runtime, {.total = facts.device_total, .others = facts.others}),
-                        .options = runtime,
-                        .batch = options.step.batch,
-                        .has_plan = true};
-  const Play play = [&](const Setting& setting) {
+  if (!measured.memory) return std::nullopt;
+  Setting present = setting_of_failure(options.runtime, *measured.memory);
+  present.batch = options.step.batch;
+  present.batch_unit = options.replicas.replicas;
+  present.has_plan = true;
+  return explain_run(measured, present, [&](const Setting& setting) {
     WorkloadOptions changed = options;
-    changed.step.batch = shared_batch(setting.batch, options.replicas);
-    const Program program = make_program(changed);
-    return play_program(*program.graph, program.targets, setting);
-  };
-  OutOfMemoryReport report = explain_out_of_memory(facts, present, play, measured.error);
-  if (!measured.failed_rank) return report;
-  if (facts.requested > 0) {
-    report.message = fmt::format("{}: {}", name_replica(*measured.failed_rank), report.message);
-  }
-  for (TriedChange& change : report.changes) change.setting.options.device = options.runtime.device;
-  return report;
+    changed.step.batch = setting.batch;
+    return make_programs(changed);
+  });
 }
 
 std::optional<OutOfMemoryReport> explain_failure(const Trace& trace, const WorkloadOptions& options,
                                                  const Measurement& measured) {
-  // The twin has one strategy.
-  if (!measured.memory || !options.runtime.virtual_devices.empty()) return std::nullopt;
-  const MemoryFacts& facts = *measured.memory;
-  const Setting present{
-      .device = twin_of(options.runtime, {.total = facts.device_total, .others = facts.others}),
-      .options = options.runtime};
+  if (!measured.memory) return std::nullopt;
   const int64_t passes = std::min<int64_t>(options.step.steps, 2);
   OutOfMemoryReport report = explain_out_of_memory(
-      facts, present, [&](const Setting& setting) { return play_trace_on_device(trace, setting, passes); });
+      *measured.memory, setting_of_failure(options.runtime, *measured.memory),
+      [&](const Setting& setting) { return play_trace_on_device(trace, setting, passes); });
   report.message = fmt::format("{}: {}", measured.error, report.message);
   return report;
 }
@@ -62,7 +49,7 @@ std::optional<OutOfMemoryReport> explain_failure(const Trace& trace, const Workl
 WorkloadOptions with_change(const WorkloadOptions& options, const TriedChange& change) {
   WorkloadOptions changed = options;
   changed.runtime = change.setting.options;
-  if (change.setting.batch > 0) changed.step.batch = shared_batch(change.setting.batch, options.replicas);
+  if (change.setting.batch > 0) changed.step.batch = change.setting.batch;
   return changed;
 }
 

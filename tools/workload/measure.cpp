@@ -11,9 +11,6 @@
 #include "examples/mnist/report.h"
 #include "examples/zoo/zoo.h"
 #include "runtime/categories.h"
-#include "runtime/core/device_collective.h"
-#include "runtime/core/errors.h"
-#include "runtime/place_on_runtime.h"
 #include "runtime/replicas.h"
 #include "runtime/runtime.h"
 #include "runtime/session.h"
@@ -21,35 +18,6 @@
 
 namespace headroom {
 namespace {
-
-// Calls `work`; how it failed, if it did, goes to the result.
-template <typename F>
-void note_failure(Measurement& result, F work) {
-  const auto fail = [&](const char* outcome, const Error& error) {
-    result.outcome = outcome;
-    result.error = error.what();
-  };
-  try {
-    work();
-  } catch (const OutOfMemory& error) {
-    fail("out_of_memory", error);
-    result.memory = error.facts();
-  } catch (const LibraryError& error) {
-    fail("library_failure", error);
-    result.memory = error.memory();
-  } catch (const DeviceError& error) {
-    fail("library_failure", error);
-  } catch (const CollectiveError& error) {
-    fail("replica_failure", error);
-  }
-}
-
-void note_peaks(Measurement& result, const MemoryInfo& info, const Statistics& statistics) {
-  result.peak_device_bytes = info.peak_used;
-  result.peak_process_bytes = info.peak_process;
-  result.peak_reserved_bytes = statistics.reserved.peak;
-  result.peak_allocated_bytes = statistics.allocated.peak;
-}
 
 // The clock of the driver's calls, told apart into the first step and the rest.
 class DriverClock {
@@ -74,29 +42,17 @@ class DriverClock {
   double after_first_us_ = 0;
 };
 
-void note_memory(Measurement& result, Runtime& runtime) {
-  const MemoryInfo info = runtime.memory_info();
-  const Statistics statistics = runtime.initialised() ? runtime.allocator().statistics() : Statistics{};
-  note_peaks(result, info, statistics);
-  result.overhead_bytes = info.process - statistics.reserved.current;
-}
-
-// The largest peaks of any, and what all of them leave on the first one's GPU.
-void note_replicas(Measurement& result, std::vector<ReplicaResult> replicas, Runtime& runtime) {
+// What the process holds of the default device past the strategies on it.
+int64_t overhead_bytes(Runtime& runtime) {
+  int64_t bytes = runtime.memory_info().process;
+  const DeviceName device = default_device(runtime.options());
   const DeviceMap& map = runtime.devices();
-  result.overhead_bytes = runtime.memory_info().process;
-  for (size_t i = 0; i < replicas.size(); ++i) {
-    const ReplicaResult& replica = replicas[i];
-    const auto raise = [](int64_t& to, int64_t bytes) { to = std::max(to, bytes); };
-    raise(result.peak_device_bytes, replica.peak_device_bytes);
-    raise(result.peak_process_bytes, replica.peak_process_bytes);
-    raise(result.peak_reserved_bytes, replica.peak_reserved_bytes);
-    raise(result.peak_allocated_bytes, replica.peak_allocated_bytes);
-    if (map.logical[i].physical == map.logical[0].physical) {
-      result.overhead_bytes -= runtime.statistics(replica.device).reserved.current;
-    }
+  for (const DeviceName& other : runtime.available_devices()) {
+    const bool is_beside = device.type == DeviceType::kGpu && other.type == DeviceType::kGpu &&
+                           map.find(other).physical == map.find(device).physical;
+    if (other == device || is_beside) bytes -= runtime.statistics(other.text()).reserved.current;
   }
-  result.replicas = std::move(replicas);
+  return bytes;
 }
 
 Measurement measure_mnist(const WorkloadOptions& options) {
@@ -108,13 +64,12 @@ Measurement measure_mnist(const WorkloadOptions& options) {
   DriverClock clock(runtime);
   const TrainResult trained =
       train(settings, training, test, runtime, [&](const StepReport&) { clock.step_done(); });
-  Measurement result{trained.outcome, trained.error, trained.steps, trained.seconds_per_step};
-  result.memory = trained.memory;
+  Measurement result;
+  static_cast<RunResult&>(result) = trained;
+  result.steps = trained.steps;
+  result.seconds_per_step = trained.seconds_per_step;
   clock.note(result);
-  note_memory(result, runtime);
-  if (settings.replicas == 1) return result;
-  result.failed_rank = trained.failed_rank;
-  note_replicas(result, trained.replicas, runtime);
+  result.overhead_bytes = overhead_bytes(runtime);
   return result;
 }
 
@@ -145,88 +100,50 @@ double median(std::vector<double> values) {
 }
 
 // One replica's steps, on the device of that name; `group` is null for one alone.
-Measurement measure_zoo_replica(const ZooNet& net, const WorkloadOptions& options, Runtime& runtime,
-                                const DeviceName& name, std::unique_ptr<Collective> group) {
+void run_zoo_replica(const ZooNet& net, const WorkloadOptions& options, Runtime& runtime,
+                     const DeviceName& name, Collective* group, Measurement& result) {
   const int rank = group == nullptr ? 0 : group->rank();
   const std::unique_ptr<ZooStep> step = make_zoo_step(net, zoo_settings(options, rank));
-  Measurement result;
-  std::vector<double> seconds;
+  const ReplicaPlace here = settle_replica(step->graph, runtime, name, group);
+  for (const PlacedDevice& device : here.devices.all()) {
+    result.devices.push_back({{}, parse_device_name(device.name).short_text(), {}});
+  }
+  KernelSettings settings;
+  settings.library_only = !options.step.fused();
+  settings.math = parse_math(options.step.math);
+  settings.collective = here.collective.get();
+  const auto kernels = std::make_shared<const Kernels>(step->graph, here.devices, settings);
+  Plan plan =
+      make_plan(step->graph, step->targets(), options.runtime.plan_mode(), kernels->workspace_bytes());
+  Variables variables(step->graph, here.devices);
+  Session session(step->graph, std::move(plan), kernels, variables);
+  feed(*step, session);
   DriverClock clock(runtime);
-  note_failure(result, [&] {
-    Device& device = runtime.device(name.text());
-    // A replica is whole on its device.
-    const DeviceSet devices =
-        group == nullptr ? place(step->graph, runtime) : DeviceSet(device, runtime.allocator(name.text()));
-    device.initialise();  // makes it the current GPU of this thread
-    const auto collective = group == nullptr ? nullptr : make_device_collective(device, *group);
-    KernelSettings settings;
-    settings.library_only = !options.step.fused();
-    settings.math = parse_math(options.step.math);
-    settings.collective = collective.get();
-    const auto kernels = std::make_shared<const Kernels>(step->graph, devices, settings);
-    Plan plan =
-        make_plan(step->graph, step->targets(), options.runtime.plan_mode(), kernels->workspace_bytes());
-    Variables variables(step->graph, devices);
-    Session session(step->graph, std::move(plan), kernels, variables);
-    feed(*step, session);
-    for (; result.steps < options.step.steps; ++result.steps) {
-      const auto start = std::chrono::steady_clock::now();
-      session.run();
-      seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-      if (rank == 0) clock.step_done();
-    }
-    result.seconds_per_step = median(std::move(seconds));
-    if (rank == 0) clock.note(result);
-    if (group == nullptr) return;
-    collective->check();
-    ReplicaResult replica;
-    replica.weights_checksum = fmt::format("{:016x}", variables.checksum(step->parameters));
-    replica.optimizer_bytes = variable_bytes(step->graph, MemoryCategory::kOptimizerState);
-    result.replicas.push_back(replica);
-    group->barrier();  // none dies before the last is done
-  });
-  return result;
+  std::vector<double> seconds;
+  for (; result.steps < options.step.steps; ++result.steps) {
+    const auto start = std::chrono::steady_clock::now();
+    session.run();
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    if (rank == 0) clock.step_done();
+  }
+  result.seconds_per_step = median(std::move(seconds));
+  if (rank == 0) clock.note(result);
+  if (group == nullptr) return;
+  here.collective->check();
+  result.weights_checksum = fmt::format("{:016x}", variables.checksum(step->parameters));
+  result.optimizer_bytes = variable_bytes(step->graph, MemoryCategory::kOptimizerState);
+  group->barrier();  // none dies before the last is done
 }
 
 Measurement measure_zoo(const ZooNet& net, const WorkloadOptions& options) {
   Runtime runtime(options.runtime);
-  const std::vector<DeviceName> names = replica_devices(runtime, options.replicas.count());
-  std::vector<Measurement> results(names.size());
-  if (names.size() == 1) {
-    results[0] = measure_zoo_replica(net, options, runtime, names[0], nullptr);
-  } else {
-    run_replicas(options.replicas.count(), kCollectiveTimeout,
-                 [&](int rank, std::unique_ptr<Collective> group) {
-                   const auto i = static_cast<size_t>(rank);
-                   results[i] = measure_zoo_replica(net, options, runtime, names[i], std::move(group));
-                 });
-  }
-  size_t told = 0;  // the cause of all failures, where there is one
-  const auto rate = [&](size_t i) {
-    return results[i].outcome == "ok" ? 0 : results[i].outcome == "replica_failure" ? 1 : 2;
+  const ReplicaWork<Measurement> work = [&](int, const DeviceName& device, Collective* group,
+                                            Measurement& result) {
+    run_zoo_replica(net, options, runtime, device, group, result);
   };
-  for (size_t i = 1; i < results.size(); ++i) {
-    if (rate(i) > rate(told)) told = i;
-  }
-  Measurement result = results[told];
-  note_memory(result, runtime);
-  if (names.size() == 1) return result;
-  std::vector<ReplicaResult> replicas;
-  for (size_t i = 0; i < names.size(); ++i) {
-    replicas.push_back(results[i].replicas.empty() ? ReplicaResult{} : results[i].replicas[0]);
-    const MemoryInfo info = runtime.memory_info(names[i].text());
-    const Statistics statistics = runtime.statistics(names[i].text());
-    replicas[i].device = names[i].short_text();
-    replicas[i].peak_device_bytes = info.peak_used;
-    replicas[i].peak_process_bytes = info.peak_process;
-    replicas[i].peak_reserved_bytes = statistics.reserved.peak;
-    replicas[i].peak_allocated_bytes = statistics.allocated.peak;
-  }
-  if (result.outcome != "ok") {
-    result.failed_rank = static_cast<int>(told);
-    result.error = fmt::format("{}: {}", name_replica(*result.failed_rank), result.error);
-  }
-  note_replicas(result, std::move(replicas), runtime);
+  Measurement result =
+      run_on_devices(runtime, options.replicas.count(), kCollectiveTimeout, Measurement{}, work);
+  result.overhead_bytes = overhead_bytes(runtime);
   return result;
 }
 
@@ -234,9 +151,9 @@ Measurement measure_zoo(const ZooNet& net, const WorkloadOptions& options) {
 
 Measurement measure(const WorkloadOptions& options) {
   // Before the run, as what it leaves on a GPU is in use there. Refuses what is no net.
-  const Predictor predictor(make_program(options), options.runtime.plan_mode());
-  const bool is_on_one_gpu = options.runtime.device != "cpu" && options.runtime.place.empty();
-  const double fragmentation = is_on_one_gpu ? predictor.fragmentation(place_of(options.runtime)) : 0;
+  const Predictor predictor(options);
+  const bool is_on_gpu = options.runtime.device != "cpu";
+  const double fragmentation = is_on_gpu ? predictor.fragmentation(setting_to_fit(options.runtime)) : 0;
   const ZooNet* net = find_zoo_net(options.net);
   Measurement result = net != nullptr ? measure_zoo(*net, options) : measure_mnist(options);
   result.fragmentation = fragmentation;
@@ -250,9 +167,12 @@ Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t s
       strategy_on(find_devices(options), default_device(options), options.strategy_settings());
   Measurement result;
   Verdict verdict;
-  note_failure(result, [&] { verdict = replay(trace, strategy, *device, steps); });
+  static_cast<Ending&>(result) = attempt([&] { verdict = replay(trace, strategy, *device, steps); });
   const MemoryInfo info = device->memory().info();
-  note_peaks(result, info, verdict.statistics);
+  result.peak_device_bytes = info.peak_used;
+  result.peak_process_bytes = info.peak_process;
+  result.peak_reserved_bytes = verdict.statistics.reserved.peak;
+  result.peak_allocated_bytes = verdict.statistics.allocated.peak;
   result.overhead_bytes = info.process;  // the strategy is gone
   if (result.outcome != "ok") return result;
   const auto events = static_cast<int64_t>(trace.events.size());

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "examples/mnist/train_result.h"
 #include "runtime/core/errors.h"
 
 namespace headroom {
@@ -21,24 +22,27 @@ std::string to_json(const Measurement& m) {
   json["peak_allocated_bytes"] = m.peak_allocated_bytes;
   json["fragmentation"] = m.fragmentation;
   json["overhead_bytes"] = m.overhead_bytes;
-  if (!m.replicas.empty()) json["replicas"] = nlohmann::ordered_json::parse(to_json(m.replicas));
+  if (m.devices.size() > 1) json["devices"] = nlohmann::ordered_json::parse(to_json(m.devices));
+  if (m.replicas.size() > 1) json["replicas"] = nlohmann::ordered_json::parse(to_json(m.replicas));
   return json.dump();
 }
 
 Measurement parse_measurement(const std::string& text) {
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
-    return {json.at("outcome"),
-            json.at("error"),
-            json.at("steps"),
-            json.at("seconds_per_step"),
-            json.at("driver_seconds"),
-            json.at("peak_device_bytes"),
-            json.at("peak_process_bytes"),
-            json.at("peak_reserved_bytes"),
-            json.at("peak_allocated_bytes"),
-            json.at("fragmentation"),
-            json.at("overhead_bytes")};
+    Measurement m;
+    m.outcome = json.at("outcome");
+    m.error = json.at("error");
+    m.steps = json.at("steps");
+    m.seconds_per_step = json.at("seconds_per_step");
+    m.driver_seconds = json.at("driver_seconds");
+    m.peak_device_bytes = json.at("peak_device_bytes");
+    m.peak_process_bytes = json.at("peak_process_bytes");
+    m.peak_reserved_bytes = json.at("peak_reserved_bytes");
+    m.peak_allocated_bytes = json.at("peak_allocated_bytes");
+    m.fragmentation = json.at("fragmentation");
+    m.overhead_bytes = json.at("overhead_bytes");
+    return m;
   } catch (const nlohmann::json::exception& error) {
     throw InvalidArgument(fmt::format("a measurement that is none: {}", error.what()));
   }

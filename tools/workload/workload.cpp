@@ -9,43 +9,41 @@
 #include "examples/zoo/zoo.h"
 #include "runtime/core/errors.h"
 #include "runtime/core/suggest.h"
+#include "runtime/setting.h"
 
 namespace headroom {
 namespace {
 
-// As the runtime of the options would; touches no device.
-void place_by_options(Graph& graph, const RuntimeOptions& options) {
-  if (options.place.empty()) return;
-  const DeviceMap map = find_devices(options);
-  place(graph, available_devices(map, default_device(options)), options.placement_rules());
-}
-
-Program mnist_program(const WorkloadOptions& options) {
+std::vector<Program> mnist_programs(const WorkloadOptions& options) {
   const TrainSettings settings = train_settings(options);
-  const int64_t images = training_images(settings.batch);
-  const auto net = std::make_shared<TrainingGraph>(
-      settings, TrainingSizes{images, kDrawnTest / settings.replicas, steps_per_epoch(settings, images)});
-  place_by_options(net->graph, options.runtime);
-  return {{net, &net->graph}, {net->training_targets(), net->test_targets()}};
+  return training_programs(settings, training_images(settings.batch), kDrawnTest, options.runtime);
 }
 
-Program zoo_program(const ZooNet& net, const WorkloadOptions& options) {
-  const std::shared_ptr<ZooStep> step = make_zoo_step(net, zoo_settings(options, 0));
-  place_by_options(step->graph, options.runtime);
-  return {{step, &step->graph}, {step->targets()}};
+std::vector<Program> zoo_programs(const ZooNet& net, const WorkloadOptions& options) {
+  std::vector<Program> programs;
+  for (int rank = 0; rank < options.replicas.count(); ++rank) {
+    if (rank > 0 && !options.replicas.shard_optimizer) {
+      programs.push_back(programs.front());
+      continue;
+    }
+    const std::shared_ptr<ZooStep> step = make_zoo_step(net, zoo_settings(options, rank));
+    place(step->graph, options.runtime);
+    programs.push_back({{step, &step->graph}, {step->targets()}});
+  }
+  return programs;
 }
 
 }  // namespace
 
 void add_workload_options(OptionSet& set, WorkloadOptions& options) {
   set.add_choice("net", "The net that is trained; mnist: as train_mnist does", &options.net, net_names());
-  add_replica_options(set, options.replicas);
   add_common_options(set, options, nullptr);
 }
 
 void add_common_options(OptionSet& set, WorkloadOptions& options, std::vector<std::string>* strategies) {
   set.add_integer("width", "Times the channels or units of each hidden layer", &options.width, 1, 1 << 20);
   add_step_options(set, options.step);
+  add_replica_options(set, options.replicas);
   add_runtime_options(set, options.runtime, strategies);
 }
 
@@ -97,17 +95,23 @@ ZooSettings zoo_settings(const WorkloadOptions& options, int rank) {
   return settings;
 }
 
-Program make_program(const WorkloadOptions& options) {
+std::vector<Program> make_programs(const WorkloadOptions& options) {
+  require_whole_replicas(options.replicas.count(), options.runtime);
   if (options.net == kMnist) {
     share_of_batch(options.step.batch, options.replicas.count());
     if (options.width != 1) throw InvalidArgument("width: the net of train_mnist has one width");
-    return mnist_program(options);
+    return mnist_programs(options);
   }
-  if (const ZooNet* net = find_zoo_net(options.net)) return zoo_program(*net, options);
+  if (const ZooNet* net = find_zoo_net(options.net)) return zoo_programs(*net, options);
   const std::vector<std::string> names = net_names();
   const std::vector<std::string_view> known(names.begin(), names.end());
   throw InvalidArgument(
       fmt::format("unknown net '{}'; known: {}", options.net, list_with_suggestion(options.net, known)));
+}
+
+void require_one_device(const WorkloadOptions& options) {
+  if (options.replicas.count() == 1 && options.runtime.place.empty()) return;
+  throw InvalidArgument("replicas and place are for nets: a trace is played on one device");
 }
 
 int64_t training_images(int64_t batch) {

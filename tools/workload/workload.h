@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,7 +12,7 @@
 #include "examples/zoo/zoo.h"
 #include "runtime/graph.h"
 #include "runtime/options.h"
-#include "runtime/plan.h"
+#include "runtime/play_program.h"
 
 namespace headroom {
 
@@ -30,7 +29,7 @@ struct WorkloadOptions {
 
 // Adds the net, its width, and the options of steps, replicas and runtimes.
 void add_workload_options(OptionSet& set, WorkloadOptions& options);
-// Those but net, replicas and strategy, of which any number goes to `strategies`.
+// Those but net and strategy, of which any number goes to `strategies`.
 void add_common_options(OptionSet& set, WorkloadOptions& options, std::vector<std::string>* strategies);
 
 // kMnist and the names of the zoo.
@@ -40,14 +39,13 @@ std::vector<std::string> net_names();
 // person.
 std::vector<std::string> to_words(const WorkloadOptions& options, OptionSet::Words which);
 
-struct Program {
-  std::shared_ptr<const Graph> graph;
-  std::vector<Targets> targets;  // of each session, in the order in which they are made
-};
+// What all replicas run, placed as the options say: by rank; replicas whose graphs are alike share one.
+// Throws InvalidArgument for an unknown net, a width that mnist cannot have, a batch that replicas cannot
+// share equally, replicas of a net that is placed, and sizes that cannot be counted.
+std::vector<Program> make_programs(const WorkloadOptions& options);
 
-// The program of the first replica, placed as the options say. Throws InvalidArgument for an unknown net, a
-// width that mnist cannot have, a batch that replicas cannot share equally, and sizes that cannot be counted.
-Program make_program(const WorkloadOptions& options);
+// Throws InvalidArgument for replicas and placement, as a trace is of one device.
+void require_one_device(const WorkloadOptions& options);
 
 // What train_mnist makes of the options, for one epoch.
 TrainSettings train_settings(const WorkloadOptions& options);

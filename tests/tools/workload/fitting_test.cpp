@@ -21,6 +21,13 @@ WorkloadOptions tight() {
   return options;
 }
 
+Measurement killed() {
+  Measurement measured;
+  measured.outcome = "killed";
+  measured.error = "by the test";
+  return measured;
+}
+
 std::optional<Measurement> run_here(const WorkloadOptions& options) {
   return measure(options);
 }
@@ -54,7 +61,7 @@ TEST(Fit, ABatchThatFailsWhenItIsRunIsGivenUp) {
   int64_t first = 0;
   const RunElsewhere run = [&](const WorkloadOptions& options) -> std::optional<Measurement> {
     if (first == 0) first = options.step.batch;
-    if (2 * options.step.batch > first) return Measurement{.outcome = "killed", .error = "by the test"};
+    if (2 * options.step.batch > first) return killed();
     return Measurement{};
   };
   const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .most_batch = 1000}, run);
@@ -65,9 +72,7 @@ TEST(Fit, ABatchThatFailsWhenItIsRunIsGivenUp) {
 }
 
 TEST(Fit, NoBatchIsFoundWhereNoneRuns) {
-  const RunElsewhere run = [](const WorkloadOptions&) -> std::optional<Measurement> {
-    return Measurement{.outcome = "killed", .error = "by the test"};
-  };
+  const RunElsewhere run = [](const WorkloadOptions&) -> std::optional<Measurement> { return killed(); };
   const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .most_batch = 1000}, run);
   EXPECT_EQ(result.batch, 0);
   EXPECT_FALSE(result.verified);

@@ -22,8 +22,8 @@ WorkloadOptions four_replicas(const char* net) {
   return options;
 }
 
-Prediction predict_replica(const WorkloadOptions& options) {
-  return Predictor(make_program(options), options.runtime.plan_mode()).predict(place_of(options.runtime));
+Prediction predict_replicas(const WorkloadOptions& options) {
+  return Predictor(options).predict(setting_to_fit(options.runtime));
 }
 
 int64_t optimizer_state(const Prediction& prediction) {
@@ -36,11 +36,12 @@ TEST(ReplicaWorkloads, TakeWhatIsPredictedOfEachAndHaveEqualWeights) {
     const Measurement measured = measure(options);
     ASSERT_EQ(measured.outcome, "ok") << measured.error;
     ASSERT_EQ(measured.replicas.size(), 4u);
-    const Prediction predicted = predict_replica(options);
-    for (const ReplicaResult& replica : measured.replicas) {
+    const Prediction predicted = predict_replicas(options);
+    for (size_t rank = 0; rank < 4; ++rank) {
+      const ReplicaResult& replica = measured.replicas[rank];
       EXPECT_EQ(replica.weights_checksum, measured.replicas[0].weights_checksum) << net;
-      EXPECT_EQ(replica.peak_allocated_bytes, predicted.allocated_bytes) << net;
-      EXPECT_EQ(replica.peak_process_bytes, predicted.total_bytes) << net;
+      EXPECT_EQ(replica.peak_allocated_bytes, predicted.devices[rank].peak.allocated_bytes) << net;
+      EXPECT_EQ(replica.peak_process_bytes, predicted.devices[rank].peak.process_bytes) << net;
     }
   }
 }
@@ -48,7 +49,7 @@ TEST(ReplicaWorkloads, TakeWhatIsPredictedOfEachAndHaveEqualWeights) {
 TEST(ReplicaWorkloads, ShardingTheOptimizerSavesWhatIsPredicted) {
   WorkloadOptions options = four_replicas("mlp");
   const Measurement whole = measure(options);
-  const Prediction whole_predicted = predict_replica(options);
+  const Prediction whole_predicted = predict_replicas(options);
   options.replicas.shard_optimizer = true;
   options.replicas.bucket_bytes = 64 << 10;
   const Measurement sharded = measure(options);
@@ -57,8 +58,9 @@ TEST(ReplicaWorkloads, ShardingTheOptimizerSavesWhatIsPredicted) {
   for (const ReplicaResult& replica : sharded.replicas)
     EXPECT_LE(replica.optimizer_bytes,
               whole.replicas[0].optimizer_bytes / 4 + *options.replicas.bucket_bytes);
-  const Prediction predicted = predict_replica(options);
-  EXPECT_EQ(sharded.replicas[0].peak_allocated_bytes, predicted.allocated_bytes);
+  const Prediction predicted = predict_replicas(options);
+  for (size_t rank = 0; rank < 4; ++rank)
+    EXPECT_EQ(sharded.replicas[rank].peak_allocated_bytes, predicted.devices[rank].peak.allocated_bytes);
   EXPECT_LE(optimizer_state(predicted),
             optimizer_state(whole_predicted) / 4 + *options.replicas.bucket_bytes);
   EXPECT_LT(predicted.allocated_bytes, whole_predicted.allocated_bytes);
@@ -83,10 +85,10 @@ TEST(ReplicaWorkloads, OneThatFindsNoRoomEndsAllAndIsExplained) {
 TEST(ReplicaWorkloads, ABatchThatCannotBeSharedIsRefused) {
   WorkloadOptions options = four_replicas("mlp");
   options.step.batch = 6;
-  EXPECT_THROW(make_program(options), InvalidArgument);
+  EXPECT_THROW(make_programs(options), InvalidArgument);
   EXPECT_THROW(measure(options), InvalidArgument);
   options.net = kMnist;
-  EXPECT_THROW(make_program(options), InvalidArgument);
+  EXPECT_THROW(make_programs(options), InvalidArgument);
 }
 
 }  // namespace
