@@ -48,6 +48,8 @@ TEST(TrainMnistProgram, BadInputIsOneLineWithItsCodeAndLeavesNothing) {
       {"batch of nothing", "--batch 0", 2, "--batch"},
       {"more replicas than GPUs", "--device sim --replicas 2", 2, "device sim has 1"},
       {"a batch that cannot be shared", "--device sim:four-2080ti --replicas 3", 2, "63 they can"},
+      {"replicas of a placed net", "--device sim:four-2080ti --replicas 2 --place dense=/GPU:1", 2,
+       "leave out --replicas"},
       {"bucket of nothing", "--bucket 0", 2, "bucket"},
       {"no time to wait", "--collective-timeout 0", 2, "collective-timeout"},
       {"batch above the data", "--batch 100000", 2, "12000"},
@@ -195,6 +197,24 @@ TEST(TrainMnistProgram, JsonIsOneWholeObjectForEveryOutcome) {
                               "predicted_peak_bytes",
                               "weights_checksum"}) {
       EXPECT_TRUE(json.contains(field)) << field;
+    }
+  }
+}
+
+TEST(TrainMnistProgram, JsonHasThePeaksOfAllDevices) {
+  const ScratchFolder folder;
+  const std::string four = std::string(kShort) + "--json --device sim:four-2080ti ";
+  for (const char* several : {"--replicas 2", "--place dense_1=/GPU:1 --device-policy silent"}) {
+    const Outcome outcome = run(folder, four + several);
+    ASSERT_EQ(outcome.code, 0) << outcome.errors;
+    const nlohmann::json json = nlohmann::json::parse(outcome.out);
+    ASSERT_EQ(json["devices"].size(), 2u) << several;
+    for (size_t i = 0; i < 2; ++i) {
+      const nlohmann::json& device = json["devices"][i];
+      EXPECT_EQ(device["device"], "/GPU:" + std::to_string(i));
+      EXPECT_GT(device["peak_allocated_bytes"], 0);
+      EXPECT_EQ(device["peak_allocated_bytes"], device["predicted_peak_bytes"]);
+      EXPECT_LE(device["peak_process_bytes"], json["peak_process_bytes"]);
     }
   }
 }

@@ -40,6 +40,22 @@ TEST(FitCommand, SaysWhenItOnlyPredicts) {
   EXPECT_NE(outcome.out.rfind("\nnext: headroom compare --net residual"), std::string::npos);
 }
 
+TEST(FitCommand, SaysWhatEachDeviceOfReplicasAndOfAPlacedNetTakes) {
+  const std::string halves =
+      "--net mlp --device sim:card-6gb --virtual-devices 0:20MiB,24MiB --most 64 --json ";
+  for (const char* several : {"--replicas 2", "--place mlp/dense2=/GPU:1 --device-policy silent"}) {
+    const Outcome outcome = headroom("fit " + halves + several);
+    ASSERT_EQ(outcome.code, 0) << outcome.errors;
+    const nlohmann::json json = nlohmann::json::parse(outcome.out);
+    EXPECT_EQ(json["batch"], 64) << outcome.out;
+    EXPECT_EQ(json["verified"], true);
+    ASSERT_EQ(json["predicted_devices"].size(), 2u);
+    for (const nlohmann::json& device : json["predicted_devices"]) {
+      EXPECT_GT(device["peak_allocated_bytes"], device["variable_bytes"]) << several;
+    }
+  }
+}
+
 TEST(FitCommand, NothingThatFitsIsExitCodeThree) {
   const Outcome outcome = headroom("fit --net unet --device-memory 700MiB");
   EXPECT_EQ(outcome.code, 3);
@@ -64,6 +80,25 @@ TEST(RunCommand, TheNextCommandAfterARunOutOfMemoryRuns) {
   EXPECT_EQ(headroom(failed.out.substr(next + lead.size(), failed.out.size() - next - lead.size() - 1)).code,
             0)
       << failed.out;
+}
+
+TEST(RunCommand, ReplicasEndWithTheSameWeightsAndTheirFailureWithACommandThatRuns) {
+  const std::string two = "run --net mlp --batch 4 --steps 2 --replicas 2 --virtual-devices ";
+  const Outcome outcome = headroom(two + "0:100MiB,100MiB --shard-optimizer --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  const nlohmann::json json = nlohmann::json::parse(outcome.out);
+  ASSERT_EQ(json["replicas"].size(), 2u);
+  EXPECT_EQ(json["replicas"][0]["device"], "/GPU:0");
+  EXPECT_EQ(json["replicas"][0]["weights_checksum"], json["replicas"][1]["weights_checksum"]);
+  EXPECT_EQ(json["devices"].size(), 2u);
+  const Outcome failed = headroom(two + "0:100MiB,4MiB");
+  EXPECT_EQ(failed.code, 3) << failed.errors;
+  EXPECT_NE(failed.out.find("replica 1 on /GPU:1: out of memory"), std::string::npos) << failed.out;
+  const std::string lead = "\nnext: headroom ";
+  const std::string next = failed.out.substr(failed.out.find(lead) + lead.size());
+  EXPECT_EQ(headroom(next.substr(0, next.find('\n'))).code, 0) << next;
+  EXPECT_EQ(headroom("run --net mlp --batch 3 --replicas 2 --virtual-devices 0:1GiB,512MiB").code, 2);
+  EXPECT_EQ(headroom("run --net mlp --device cpu --replicas 2").code, 2);
 }
 
 TEST(RunCommand, SaysHowARunEnds) {

@@ -212,8 +212,8 @@ Prediction Predictor::predict(const Setting& setting) const {
   for (size_t i = 0; i < attempt.devices.size(); ++i) prediction.devices[i].peak = attempt.devices[i].peak;
   const auto fullest = std::max_element(prediction.devices.begin(), prediction.devices.end(),
                                         [](const DevicePrediction& a, const DevicePrediction& b) {
-                                          return std::pair(a.peak.process_bytes, a.peak.allocated_bytes) <
-                                                 std::pair(b.peak.process_bytes, b.peak.allocated_bytes);
+                                          return std::pair(a.peak.process_bytes, a.peak.reserved_bytes) <
+                                                 std::pair(b.peak.process_bytes, b.peak.reserved_bytes);
                                         });
   prediction.total_bytes = fullest->peak.process_bytes;
   prediction.reserved_bytes = fullest->peak.reserved_bytes;

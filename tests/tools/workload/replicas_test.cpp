@@ -4,6 +4,7 @@
 
 #include "runtime/core/errors.h"
 #include "tools/workload/explain_failure.h"
+#include "tools/workload/fitting.h"
 #include "tools/workload/measure.h"
 #include "tools/workload/prediction.h"
 
@@ -80,6 +81,32 @@ TEST(ReplicaWorkloads, OneThatFindsNoRoomEndsAllAndIsExplained) {
   ASSERT_TRUE(report.has_value());
   EXPECT_TRUE(report->reproduced);
   EXPECT_TRUE(measured.error.starts_with(report->message)) << report->message;
+  ASSERT_NE(report->smallest(), nullptr);
+  EXPECT_TRUE(report->smallest()->what.starts_with("limit of /device:GPU:1 +")) << report->smallest()->what;
+  EXPECT_EQ(measure(with_change(options, *report->smallest())).outcome, "ok");
+}
+
+TEST(ReplicaWorkloads, FitTheLargestBatchThatAllCanShare) {
+  WorkloadOptions options = four_replicas("mlp");
+  options.runtime.device = "sim";
+  options.runtime.virtual_devices = "0:16MiB,24MiB,20MiB";
+  options.replicas.replicas = 3;
+  options.replicas.shard_optimizer = true;
+  const FitResult found = fit_batch(options, {.margin_bytes = 0, .most_batch = 10000},
+                                    [](const WorkloadOptions& tried) { return measure(tried); });
+  EXPECT_EQ(found.batch % 3, 0);
+  EXPECT_GT(found.batch, 3);
+  EXPECT_TRUE(found.verified);
+  EXPECT_EQ(found.trials.size(), 1u);
+  ASSERT_EQ(found.prediction.devices.size(), 3u);
+  for (size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(found.trials[0].measurement.replicas[rank].peak_allocated_bytes,
+              found.prediction.devices[rank].peak.allocated_bytes);
+  }
+  options.step.batch = found.batch + 3;
+  const Measurement more = measure(options);
+  EXPECT_EQ(more.outcome, "out_of_memory");
+  EXPECT_EQ(more.failed_rank, 0);
 }
 
 TEST(ReplicaWorkloads, ABatchThatCannotBeSharedIsRefused) {

@@ -1,0 +1,108 @@
+// Nets of the zoo over several devices: what is predicted of each, what fits, and why one does not.
+
+#include <gtest/gtest.h>
+
+#include "runtime/core/errors.h"
+#include "tools/workload/explain_failure.h"
+#include "tools/workload/fitting.h"
+#include "tools/workload/measure.h"
+#include "tools/workload/prediction.h"
+
+namespace headroom {
+namespace {
+
+WorkloadOptions two_layers_apart(const char* device, const char* virtual_devices) {
+  WorkloadOptions options;
+  options.net = "mlp";
+  options.step.batch = 4;
+  options.step.steps = 2;
+  options.runtime.device = device;
+  options.runtime.virtual_devices = virtual_devices;
+  options.runtime.place = "mlp/dense2=/GPU:1";
+  options.runtime.device_policy = "silent";
+  return options;
+}
+
+Prediction predict_placed(const WorkloadOptions& options) {
+  return Predictor(options).predict(setting_to_fit(options.runtime));
+}
+
+TEST(PlacedWorkloads, TakeOfEachDeviceWhatIsPredicted) {
+  for (const char* virtual_devices : {"", "0:1GiB,1GiB"}) {
+    for (const char* strategy : {"allow-growth", "caching", "direct"}) {
+      for (const char* plan : {"dynamic", "packed"}) {
+        WorkloadOptions options = two_layers_apart("sim:four-2080ti", virtual_devices);
+        options.runtime.strategy = strategy;
+        options.runtime.plan = plan;
+        const Prediction predicted = predict_placed(options);
+        const Measurement measured = measure(options);
+        ASSERT_EQ(measured.outcome, "ok") << measured.error;
+        ASSERT_EQ(measured.devices.size(), 2u);
+        ASSERT_EQ(predicted.devices.size(), 2u);
+        EXPECT_GT(predicted.copies, 0);
+        for (size_t i = 0; i < 2; ++i) {
+          const DeviceResult& device = measured.devices[i];
+          const PeakPrediction& peak = predicted.devices[i].peak;
+          EXPECT_EQ(device.peak_allocated_bytes, peak.allocated_bytes) << strategy << " " << plan;
+          EXPECT_EQ(device.peak_reserved_bytes, peak.reserved_bytes) << strategy << " " << plan;
+          EXPECT_EQ(device.peak_process_bytes, peak.process_bytes) << strategy << " " << plan;
+        }
+        EXPECT_EQ(measured.peak_process_bytes, predicted.total_bytes);
+      }
+    }
+  }
+}
+
+TEST(PlacedWorkloads, TheMarginIsThatOfTheFullestDevice) {
+  WorkloadOptions options = two_layers_apart("sim", "0:12MiB,24MiB");
+  options.runtime.strategy = "direct";
+  const Prediction predicted = predict_placed(options);
+  ASSERT_TRUE(predicted.fits) << predicted.reason;
+  const int64_t limits[] = {(12 << 20) - predicted.margin_bytes, (24 << 20) - predicted.margin_bytes};
+  const auto with_limits = [&](int64_t less) {
+    options.runtime.virtual_devices =
+        "0:" + std::to_string(limits[0] - less) + "," + std::to_string(limits[1] - less);
+    return measure(options).outcome;
+  };
+  EXPECT_EQ(with_limits(0), "ok");
+  EXPECT_EQ(with_limits(2 << 20), "out_of_memory");
+}
+
+TEST(PlacedWorkloads, FitTheLargestBatchThatAllDevicesHold) {
+  WorkloadOptions options = two_layers_apart("sim", "0:12MiB,24MiB");
+  const FitResult found = fit_batch(options, {.margin_bytes = 0, .most_batch = 10000},
+                                    [](const WorkloadOptions& tried) { return measure(tried); });
+  EXPECT_GT(found.batch, 1);
+  EXPECT_TRUE(found.verified);
+  EXPECT_EQ(found.trials.size(), 1u);
+  options.step.batch = found.batch + 1;
+  EXPECT_EQ(measure(options).outcome, "out_of_memory");
+}
+
+TEST(PlacedWorkloads, OneThatFindsNoRoomIsExplainedByItsDevice) {
+  WorkloadOptions options = two_layers_apart("sim", "0:64MiB,4MiB");
+  const Measurement measured = measure(options);
+  EXPECT_EQ(measured.outcome, "out_of_memory");
+  ASSERT_TRUE(measured.memory);
+  EXPECT_EQ(measured.memory->device, "/device:GPU:1");
+  const auto report = explain_failure(options, measured);
+  ASSERT_TRUE(report.has_value());
+  EXPECT_TRUE(report->reproduced);
+  ASSERT_NE(report->smallest(), nullptr);
+  EXPECT_TRUE(report->smallest()->what.starts_with("limit of /device:GPU:1 +")) << report->smallest()->what;
+  EXPECT_EQ(measure(with_change(options, *report->smallest())).outcome, "ok");
+}
+
+TEST(PlacedWorkloads, ReplicasOfThemAreRefusedWithAWayOut) {
+  WorkloadOptions options = two_layers_apart("sim:four-2080ti", "");
+  options.replicas.replicas = 2;
+  try {
+    make_programs(options);
+    FAIL() << "accepted";
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find("leave out --replicas"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace headroom
