@@ -24,6 +24,7 @@ struct TrainResult : RunResult {
   double seconds_per_step = 0;  // median; where many steps run at once, of their mean
   double training_seconds = 0;  // all steps and evaluations
   int64_t steps = 0;            // all that were run
+  std::vector<float> losses;    // of each of them
   std::optional<double> target_accuracy;
   // Since the process started, at the first evaluation that reached the target; absent when none did.
   std::optional<double> seconds_to_target;

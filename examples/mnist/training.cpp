@@ -169,6 +169,7 @@ class Training {
         const bool is_last = &step == &results.back();
         const float rate = rates[static_cast<size_t>(done++)];
         loss_sum += static_cast<double>(step.loss);
+        result_.losses.push_back(step.loss);
         const double mean_loss = loss_sum / static_cast<double>(done);
         if (on_step_ && rank() == 0)
           on_step_({epoch, done, steps, step.loss, step.accuracy, rate, mean_loss, seconds,

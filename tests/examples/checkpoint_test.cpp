@@ -20,11 +20,6 @@ constexpr int64_t kStepsOfEpoch = 3, kImages = 8;
 
 struct Stop {};
 
-struct Trained {
-  TrainResult result;
-  std::vector<float> losses;
-};
-
 TrainSettings short_training(int replicas, bool sharded) {
   TrainSettings settings;
   settings.epochs = kEpochs;
@@ -35,15 +30,12 @@ TrainSettings short_training(int replicas, bool sharded) {
 }
 
 // Trains to the end, or ends by an exception of the caller after `stop_after` steps.
-Trained train_until(const TrainSettings& settings, int64_t stop_after = INT64_MAX) {
+TrainResult train_until(const TrainSettings& settings, int64_t stop_after = INT64_MAX) {
   static const Dataset training = draw_digits(kStepsOfEpoch * kImages + 1, 3), test = draw_digits(10, 4);
   Runtime runtime({.device = "sim:four-2080ti", .plan = std::string(to_string(settings.plan))});
-  Trained run;
-  run.result = train(settings, training, test, runtime, [&](const StepReport& report) {
-    run.losses.push_back(report.loss);
-    if (std::ssize(run.losses) == stop_after) throw Stop();
+  return train(settings, training, test, runtime, [left = stop_after](const StepReport&) mutable {
+    if (--left == 0) throw Stop();
   });
-  return run;
 }
 
 void stop_after(int64_t steps, TrainSettings settings, const std::string& path) {
@@ -52,7 +44,7 @@ void stop_after(int64_t steps, TrainSettings settings, const std::string& path) 
   EXPECT_THROW(train_until(settings, steps), Stop);
 }
 
-Trained resume(TrainSettings settings, const std::string& path) {
+TrainResult resume(TrainSettings settings, const std::string& path) {
   settings.resume = path;
   return train_until(settings);
 }
@@ -68,17 +60,17 @@ std::string refusal(const TrainSettings& settings, const std::string& path) {
 
 void expect_the_same_training(const TrainSettings& settings, std::initializer_list<int64_t> stops) {
   const ScratchFolder folder;
-  const Trained whole = train_until(settings);
-  ASSERT_EQ(whole.result.outcome, "ok") << whole.result.error;
+  const TrainResult whole = train_until(settings);
+  ASSERT_EQ(whole.outcome, "ok") << whole.error;
   for (const int64_t steps : stops) {
     stop_after(steps, settings, folder / "training");
-    const Trained rest = resume(settings, folder / "training");
-    EXPECT_EQ(rest.result.weights_checksum, whole.result.weights_checksum) << "after step " << steps;
+    const TrainResult rest = resume(settings, folder / "training");
+    EXPECT_EQ(rest.weights_checksum, whole.weights_checksum) << "after step " << steps;
     EXPECT_EQ(rest.losses, std::vector(whole.losses.begin() + steps, whole.losses.end())) << steps;
-    EXPECT_EQ(rest.result.final_loss, whole.result.final_loss) << steps;
-    EXPECT_EQ(rest.result.test_accuracy, whole.result.test_accuracy) << steps;
-    EXPECT_EQ(rest.result.confusion, whole.result.confusion) << steps;
-    EXPECT_EQ(rest.result.steps, kEpochs * kStepsOfEpoch - steps);
+    EXPECT_EQ(rest.final_loss, whole.final_loss) << steps;
+    EXPECT_EQ(rest.test_accuracy, whole.test_accuracy) << steps;
+    EXPECT_EQ(rest.confusion, whole.confusion) << steps;
+    EXPECT_EQ(rest.steps, kEpochs * kStepsOfEpoch - steps);
   }
 }
 
@@ -114,10 +106,10 @@ TEST(Checkpoint, TheFileDoesNotDependOnHowTheOptimizerIsSharded) {
     EXPECT_EQ(whole.tensors[i].name, sharded.tensors[i].name);
     EXPECT_EQ(whole.tensors[i].data, sharded.tensors[i].data) << whole.tensors[i].name;
   }
-  EXPECT_EQ(resume(short_training(2, true), folder / "whole").result.weights_checksum,
-            resume(short_training(2, false), folder / "sharded").result.weights_checksum);
-  const Trained on_one = resume(short_training(1, false), folder / "sharded");
-  const Trained on_two = resume(short_training(2, false), folder / "sharded");
+  EXPECT_EQ(resume(short_training(2, true), folder / "whole").weights_checksum,
+            resume(short_training(2, false), folder / "sharded").weights_checksum);
+  const TrainResult on_one = resume(short_training(1, false), folder / "sharded");
+  const TrainResult on_two = resume(short_training(2, false), folder / "sharded");
   ASSERT_EQ(on_one.losses.size(), on_two.losses.size());
   for (size_t i = 0; i < on_one.losses.size(); ++i) EXPECT_NEAR(on_one.losses[i], on_two.losses[i], 1e-4);
 }
@@ -128,16 +120,15 @@ TEST(Checkpoint, OneThatIsDoneIsTestedAndMayGoOnWhereItsRateDoesNotDependOnItsEn
   settings.schedule = Schedule::kConstant;
   settings.save = folder / "training";
   settings.epochs = 1;
-  const Trained first = train_until(settings);
+  const TrainResult first = train_until(settings);
   settings.save.clear();
-  const Trained done = resume(settings, folder / "training");
-  EXPECT_EQ(done.result.steps, 0);
-  EXPECT_EQ(done.result.test_accuracy, first.result.test_accuracy);
-  EXPECT_EQ(done.result.final_loss, first.result.final_loss);
-  EXPECT_EQ(done.result.weights_checksum, first.result.weights_checksum);
+  const TrainResult done = resume(settings, folder / "training");
+  EXPECT_EQ(done.steps, 0);
+  EXPECT_EQ(done.test_accuracy, first.test_accuracy);
+  EXPECT_EQ(done.final_loss, first.final_loss);
+  EXPECT_EQ(done.weights_checksum, first.weights_checksum);
   settings.epochs = 2;
-  EXPECT_EQ(resume(settings, folder / "training").result.weights_checksum,
-            train_until(settings).result.weights_checksum);
+  EXPECT_EQ(resume(settings, folder / "training").weights_checksum, train_until(settings).weights_checksum);
 }
 
 TEST(Checkpoint, WeightsOfATrainingBeginANewOneAndWeightsAloneAreNoTraining) {
@@ -150,7 +141,7 @@ TEST(Checkpoint, WeightsOfATrainingBeginANewOneAndWeightsAloneAreNoTraining) {
   TrainSettings from_training = settings, from_weights = settings;
   from_training.load_weights = folder / "training";
   from_weights.load_weights = folder / "weights";
-  const Trained new_one = train_until(from_training);
+  const TrainResult new_one = train_until(from_training);
   EXPECT_EQ(std::ssize(new_one.losses), kEpochs * kStepsOfEpoch);
   EXPECT_EQ(new_one.losses, train_until(from_weights).losses);
   EXPECT_NE(refusal(settings, folder / "weights").find("holds no training"), std::string::npos);

@@ -15,11 +15,6 @@ namespace {
 
 constexpr int64_t kBatch = 12;
 
-struct Training {
-  TrainResult result;
-  std::vector<float> losses;
-};
-
 RuntimeOptions four_gpus() {
   return {.device = "sim:four-2080ti"};
 }
@@ -35,36 +30,34 @@ TrainSettings settings_for(int replicas) {
   return settings;
 }
 
-Training run(const TrainSettings& settings, RuntimeOptions options) {
+TrainResult run(const TrainSettings& settings, RuntimeOptions options) {
   static const Dataset training = draw_digits(2 * kBatch, 3), test = draw_digits(25, 4);
   options.plan = to_string(settings.plan);
   Runtime runtime(options);
-  Training run;
-  run.result = train(settings, training, test, runtime,
-                     [&](const StepReport& report) { run.losses.push_back(report.loss); });
-  if (run.result.outcome != "ok") explain_failure(settings, training, test, runtime, run.result);
-  return run;
+  TrainResult result = train(settings, training, test, runtime);
+  if (result.outcome != "ok") explain_failure(settings, training, test, runtime, result);
+  return result;
 }
 
 TEST(Replicas, HaveEqualWeightsAndTheLossesOfOneDeviceWithTheSameBatch) {
-  const Training one = run(settings_for(1), four_gpus());
-  ASSERT_EQ(one.result.replicas.size(), 1u);
+  const TrainResult one = run(settings_for(1), four_gpus());
+  ASSERT_EQ(one.replicas.size(), 1u);
   for (const int replicas : {2, 3, 4}) {
     for (const DataOn data_on : {DataOn::kDevice, DataOn::kHost}) {
       TrainSettings settings = settings_for(replicas);
       settings.data_on = data_on;
-      const Training many = run(settings, four_gpus());
-      ASSERT_EQ(many.result.outcome, "ok") << many.result.error;
-      ASSERT_EQ(many.result.replicas.size(), static_cast<size_t>(replicas));
-      for (const ReplicaResult& replica : many.result.replicas) {
-        EXPECT_EQ(replica.weights_checksum, many.result.weights_checksum);
+      const TrainResult many = run(settings, four_gpus());
+      ASSERT_EQ(many.outcome, "ok") << many.error;
+      ASSERT_EQ(many.replicas.size(), static_cast<size_t>(replicas));
+      for (const ReplicaResult& replica : many.replicas) {
+        EXPECT_EQ(replica.weights_checksum, many.weights_checksum);
         EXPECT_EQ(replica.predicted_peak_bytes, replica.peak_allocated_bytes);
       }
       ASSERT_EQ(many.losses.size(), one.losses.size());
       for (size_t i = 0; i < one.losses.size(); ++i) EXPECT_NEAR(many.losses[i], one.losses[i], 1e-4);
-      EXPECT_NEAR(many.result.test_accuracy, one.result.test_accuracy, 0.05);
+      EXPECT_NEAR(many.test_accuracy, one.test_accuracy, 0.05);
       int64_t tested = 0;
-      for (const auto& row : many.result.confusion) {
+      for (const auto& row : many.confusion) {
         for (const int64_t count : row) tested += count;
       }
       EXPECT_EQ(tested, 25);
@@ -73,27 +66,27 @@ TEST(Replicas, HaveEqualWeightsAndTheLossesOfOneDeviceWithTheSameBatch) {
 }
 
 TEST(Replicas, OnVirtualDevicesOfOneGpuGiveTheBitsOfGpusOfTheirOwn) {
-  const Training apart = run(settings_for(2), four_gpus());
+  const TrainResult apart = run(settings_for(2), four_gpus());
   RuntimeOptions options{.device = "sim", .virtual_devices = "0:300MiB,200MiB"};
-  EXPECT_EQ(run(settings_for(2), options).result.weights_checksum, apart.result.weights_checksum);
+  EXPECT_EQ(run(settings_for(2), options).weights_checksum, apart.weights_checksum);
 }
 
 TEST(Replicas, WithAShardedOptimizerKeepAShareOfItsStateAndTheBitsOfTheWhole) {
   RuntimeOptions options = four_gpus();
   options.strategy = "direct";  // which counts what was asked for
   TrainSettings settings = settings_for(4);
-  const Training whole = run(settings, options);
+  const TrainResult whole = run(settings, options);
   settings.shard_optimizer = true;
-  const Training sharded = run(settings, options);
-  EXPECT_EQ(sharded.result.weights_checksum, whole.result.weights_checksum);
+  const TrainResult sharded = run(settings, options);
+  EXPECT_EQ(sharded.weights_checksum, whole.weights_checksum);
   EXPECT_EQ(sharded.losses, whole.losses);
   constexpr int64_t kBucket = 100000;
-  for (const ReplicaResult& replica : sharded.result.replicas) {
-    EXPECT_LE(replica.optimizer_bytes, whole.result.optimizer_bytes / 4 + kBucket);
+  for (const ReplicaResult& replica : sharded.replicas) {
+    EXPECT_LE(replica.optimizer_bytes, whole.optimizer_bytes / 4 + kBucket);
     EXPECT_EQ(replica.predicted_peak_bytes, replica.peak_allocated_bytes);
-    const int64_t saved = whole.result.optimizer_bytes - replica.optimizer_bytes;
+    const int64_t saved = whole.optimizer_bytes - replica.optimizer_bytes;
     // Blocks are rounded up to 256 bytes: two states of each of ten variables.
-    EXPECT_NEAR(static_cast<double>(whole.result.peak_allocated_bytes - replica.peak_allocated_bytes),
+    EXPECT_NEAR(static_cast<double>(whole.peak_allocated_bytes - replica.peak_allocated_bytes),
                 static_cast<double>(saved), 2 * 10 * 256);
   }
 }
@@ -104,7 +97,7 @@ TEST(Replicas, OneThatRunsOutOfMemoryEndsAllAndIsNamed) {
     const int failing = limits[3] == 'M' ? 0 : 1;
     TrainSettings settings = settings_for(2);
     settings.batch = 24;
-    const TrainResult result = run(settings, options).result;
+    const TrainResult result = run(settings, options);
     EXPECT_EQ(result.outcome, "out_of_memory");
     EXPECT_EQ(result.failed_rank, failing);
     EXPECT_TRUE(result.error.starts_with("replica " + std::to_string(failing) +
@@ -121,7 +114,7 @@ TEST(Replicas, OneThatRunsOutOfMemoryEndsAllAndIsNamed) {
 TEST(Replicas, AGpuThatOthersHaveFilledEndsAllAndIsNamed) {
   RuntimeOptions options = four_gpus();
   options.others_by_gpu = "2:10900MiB";
-  const TrainResult result = run(settings_for(4), options).result;
+  const TrainResult result = run(settings_for(4), options);
   EXPECT_EQ(result.outcome, "library_failure");
   EXPECT_EQ(result.failed_rank, 2);
 }

@@ -10,6 +10,7 @@
 #include "runtime/core/sim/simulated_gpu.h"
 #include "runtime/runtime.h"
 #include "tools/repro/environment.h"
+#include "tools/repro/outcome.h"
 #include "tools/repro/runs.h"
 #include "tools/workload/child.h"
 
@@ -19,19 +20,6 @@ namespace {
 constexpr std::string_view kFourCards = "rtx-2080ti";
 constexpr const char* kMachine = "sim:four-2080ti";
 constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
-
-// Makes the device ready; of a refusal what is said before the first `end`.
-void note_use(Measured& measured, Runtime& runtime, std::string_view device, char end) {
-  try {
-    runtime.device(device);
-    measured.add("outcome", "ok");
-  } catch (const InvalidArgument& error) {
-    const std::string message = error.what();
-    measured.add("outcome", "refused");
-    measured.add("message", message.substr(0, message.find(end)));
-    measured.lines.push_back(message);
-  }
-}
 
 std::string line_of(const Device& device, const MemoryInfo& info) {
   return fmt::format("{}  {}  {} total, {} free", device.name(), device.description(),
@@ -102,7 +90,7 @@ Measured run_a8(const Stage& stage) {
     for (int gpu = 1; gpu < 4; ++gpu) runtime.set_memory_growth(gpu, true);
   }
   Measured measured;
-  note_use(measured, runtime, "/GPU:0", ':');
+  note_refusal(measured, ":", [&] { runtime.device("/GPU:0"); });
   return measured;
 }
 
@@ -113,13 +101,7 @@ Measured run_a9(const Stage&) {
   Allocator& first = runtime.allocator("/GPU:0");
   Allocator& second = runtime.allocator("/GPU:1");
   void* all = first.allocate(kGiB);
-  try {
-    first.deallocate(first.allocate(kMiB), kMiB);
-    measured.add("beyond_the_first", "ok");
-  } catch (const OutOfMemory& error) {
-    measured.add("beyond_the_first", "out_of_memory");
-    measured.lines.emplace_back(error.what());
-  }
+  note_room(measured, "beyond_the_first", [&] { first.deallocate(first.allocate(kMiB), kMiB); });
   second.deallocate(second.allocate(kGiB), kGiB);
   measured.add("second_beside_it", "ok");
   first.deallocate(all, kGiB);
@@ -134,7 +116,7 @@ Measured run_b1(const Stage& stage) {
   for (const std::string& line : measured.lines) {
     measured.add(fmt::format("mapping_{}", measured.figures.size()), line.substr(0, line.find(',')));
   }
-  note_use(measured, runtime, stage.cured ? "/gpu:1" : "/gpu:2", ',');
+  note_refusal(measured, ",", [&] { runtime.device(stage.cured ? "/gpu:1" : "/gpu:2"); });
   return measured;
 }
 
@@ -161,13 +143,7 @@ Measured run_b4(const Stage& stage) {
     }
     measured.add("pool_at_start_with_growth_bytes", pool.statistics().reserved.current);
     const int64_t beyond = most + kMiB;
-    try {
-      pool.deallocate(pool.allocate(beyond), beyond);
-      measured.add("beyond_the_fraction", "ok");
-    } catch (const OutOfMemory& error) {
-      measured.add("beyond_the_fraction", "out_of_memory");
-      measured.lines.emplace_back(error.what());
-    }
+    note_room(measured, "beyond_the_fraction", [&] { pool.deallocate(pool.allocate(beyond), beyond); });
   }
   return measured;
 }

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include "runtime/core/bytes.h"
-#include "runtime/core/errors.h"
 #include "runtime/functions.h"
 #include "runtime/place_on_runtime.h"
 #include "runtime/placement.h"
 #include "runtime/session.h"
 #include "tools/repro/environment.h"
+#include "tools/repro/outcome.h"
 #include "tools/repro/runs.h"
 
 namespace headroom {
@@ -18,20 +18,6 @@ constexpr const char* kFourGpus = "sim:four-2080ti";
 constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
 
 const TensorSpec kMatrix{DType::kF32, {2, 2}};
-
-// Calls `act`; of what it refuses what is said before the first `end`.
-template <typename F>
-void note_outcome(Measured& measured, std::string_view end, F act) {
-  try {
-    act();
-    measured.add("outcome", "ok");
-  } catch (const InvalidArgument& error) {
-    const std::string message = error.what();
-    measured.add("outcome", "refused");
-    measured.add("message", message.substr(0, message.find(end)));
-    measured.lines.push_back(message);
-  }
-}
 
 // The first element of what the graph makes of its variables.
 float first_of(const Value& value, const Graph& graph, const DeviceSet& devices) {
@@ -87,7 +73,7 @@ Measured run_b3(const Stage& stage) {
   const Environment all_visible(kVisibleGpus, nullptr);
   Measured measured;
   if (!stage.cured) multiply_on("/job:localhost/replica:0/task:0/device:GPU:1", false, measured);
-  note_outcome(measured, "[", [&] { multiply_on("/GPU:5", stage.cured, measured); });
+  note_refusal(measured, "[", [&] { multiply_on("/GPU:5", stage.cured, measured); });
   return measured;
 }
 
@@ -97,7 +83,7 @@ Measured run_b7(const Stage& stage) {
   const Environment one_visible(kVisibleGpus, "1");
   Runtime runtime({.device = kFourGpus});
   measured.add("count_with_one_visible", static_cast<int64_t>(runtime.devices().logical.size()));
-  note_outcome(measured, ": no", [&] { runtime.set_current_device(stage.cured ? "/GPU:0" : "/GPU:1"); });
+  note_refusal(measured, ": no", [&] { runtime.set_current_device(stage.cured ? "/GPU:0" : "/GPU:1"); });
   return measured;
 }
 
@@ -121,7 +107,7 @@ Measured run_d1(const Stage& place_of_run) {
   measured.add("y_times_y", home(mul(y, y)));
   const Value sum = add(place_of_run.cured ? to_device(x, "/GPU:1") : x, y);
   Runtime runtime({.device = kFourGpus});
-  note_outcome(measured, "!", [&] {
+  note_refusal(measured, "!", [&] {
     const DeviceSet devices = place(graph, runtime);
     for (const std::string& line : placement_lines(graph, runtime.current_device())) {
       measured.lines.push_back(line);

@@ -15,41 +15,33 @@ namespace {
 
 constexpr int64_t kMirroredSteps = 4;
 
-struct MirroredRun {
-  TrainResult result;
-  std::vector<float> losses;
-};
-
-MirroredRun train_mirrored(Runtime& runtime, int replicas) {
+TrainResult train_mirrored(Runtime& runtime, int replicas) {
   TrainSettings settings;
   settings.epochs = 1;
   settings.replicas = replicas;
   const int64_t images = kMirroredSteps * settings.batch;
-  MirroredRun run;
-  run.result = train(settings, draw_digits(images, 1), draw_digits(settings.batch, 1, images), runtime,
-                     [&](const StepReport& report) { run.losses.push_back(report.loss); });
-  return run;
+  return train(settings, draw_digits(images, 1), draw_digits(settings.batch, 1, images), runtime);
 }
 
 // `replicas` of the runtime's GPUs beside one of them alone, over the same batches.
 void compare_with_one(Measured& measured, const RuntimeOptions& options, int replicas) {
   Runtime together(options), alone(options);
-  const MirroredRun many = train_mirrored(together, replicas), one = train_mirrored(alone, 1);
-  measured.add("outcome", many.result.outcome);
+  const TrainResult many = train_mirrored(together, replicas), one = train_mirrored(alone, 1);
+  measured.add("outcome", many.outcome);
   bool weights_equal = true, losses_agree = many.losses.size() == one.losses.size();
-  for (const ReplicaResult& replica : many.result.replicas) {
-    weights_equal = weights_equal && replica.weights_checksum == many.result.weights_checksum;
+  for (const ReplicaResult& replica : many.replicas) {
+    weights_equal = weights_equal && replica.weights_checksum == many.weights_checksum;
     measured.lines.push_back(fmt::format("{}: {} images a step, weights {}", replica.device,
-                                         many.result.batch / replicas, replica.weights_checksum));
+                                         many.batch / replicas, replica.weights_checksum));
   }
   for (size_t i = 0; losses_agree && i < one.losses.size(); ++i) {
     losses_agree = std::abs(many.losses[i] - one.losses[i]) < 1e-3f;
   }
-  measured.add("images_per_gpu", many.result.batch / replicas);
+  measured.add("images_per_gpu", many.batch / replicas);
   measured.add("weights_of_all", weights_equal ? "the same bits" : "differ");
   measured.add("losses_of_one_gpu", losses_agree ? "yes" : "no");
   measured.lines.push_back(fmt::format("loss {:.4f} on {} GPUs, {:.4f} on one with the same batches",
-                                       many.result.final_loss, replicas, one.result.final_loss));
+                                       many.final_loss, replicas, one.final_loss));
 }
 
 }  // namespace

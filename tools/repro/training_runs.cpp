@@ -14,6 +14,7 @@
 #include "runtime/core/errors.h"
 #include "runtime/start_op.h"
 #include "tools/repro/environment.h"
+#include "tools/repro/outcome.h"
 #include "tools/repro/runs.h"
 
 namespace headroom {
@@ -98,13 +99,7 @@ Measured play_flashlight(const Stage& stage, const char* strategy) {
   Measured measured;
   pool->deallocate(pool->allocate(kLarge), kLarge);
   void* small = pool->allocate(kSmall);
-  try {
-    pool->deallocate(pool->allocate(kLarge), kLarge);
-    measured.add("outcome", "ok");
-  } catch (const OutOfMemory& error) {
-    measured.add("outcome", "out_of_memory");
-    measured.lines.emplace_back(error.what());
-  }
+  note_room(measured, "outcome", [&] { pool->deallocate(pool->allocate(kLarge), kLarge); });
   pool->deallocate(small, kSmall);
   return measured;
 }
