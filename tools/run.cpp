@@ -64,8 +64,11 @@ std::string command_after_run(const std::optional<OutOfMemoryReport>& report, co
   const std::string trace = path.empty() ? "" : " --trace " + shell_word(path);
   const TriedChange* change = report ? report->smallest() : nullptr;
   if (change == nullptr) {
-    if (!path.empty()) return "headroom compare" + trace;
-    return fmt::format("headroom compare --net {} --batch {}", options.net, options.step.batch);
+    WorkloadOptions compared = options;
+    compared.runtime.strategy = RuntimeOptions{}.strategy;  // all of them
+    compared.runtime.record.clear();
+    if (compared.step.steps == kStepsOfRun) compared.step.steps = 0;  // compare's own
+    return command_line("headroom compare" + trace, to_words(compared, OptionSet::Words::kChanged));
   }
   if (change->name == "device") return fmt::format("headroom devices  # for {}", change->what);
   return command_line("headroom run" + trace,

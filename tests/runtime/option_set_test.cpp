@@ -14,13 +14,13 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-struct Program {
+struct ParsedOptions {
   OptionSet set{"program", "A program."};
   Words files, colours;
   std::string name = "none";
   bool loud = false;
 
-  Program() {
+  ParsedOptions() {
     set.add_arguments("FILE", "What to read", &files);
     set.add_list("colour", "Colours", &colours);
     set.add_text("name", "A name", &name);
@@ -37,7 +37,7 @@ struct Program {
 };
 
 TEST(OptionSet, ListsTakeAllThatFollowsAndMayBeRepeated) {
-  Program program;
+  ParsedOptions program;
   program.parse({"a", "b", "--colour", "red", "green", "--loud", "--colour=blue", "--name", "x"});
   EXPECT_EQ(program.files, (Words{"a", "b"}));
   EXPECT_EQ(program.colours, (Words{"red", "green", "blue"}));
@@ -46,43 +46,43 @@ TEST(OptionSet, ListsTakeAllThatFollowsAndMayBeRepeated) {
 }
 
 TEST(OptionSet, ASwitchTakesNoArgumentAway) {
-  Program program;
+  ParsedOptions program;
   program.parse({"--loud", "a"});
   EXPECT_TRUE(program.loud);
   EXPECT_EQ(program.files, Words{"a"});
-  Program other;
+  ParsedOptions other;
   other.parse({"--loud", "--loud=false", "a", "--name", "x", "b"});
   EXPECT_FALSE(other.loud);
   EXPECT_EQ(other.files, (Words{"a", "b"}));
 }
 
 TEST(OptionSet, WordsSetAnotherProgramToTheSame) {
-  Program program;
+  ParsedOptions program;
   program.parse({"a", "--colour", "red", "green", "--name", "x \"y\" \\", "--loud"});
   EXPECT_EQ(program.set.words(OptionSet::Words::kChanged),
             (Words{"--colour", "red", "green", "--name", "x \"y\" \\", "--loud"}));
-  Program other;
+  ParsedOptions other;
   EXPECT_TRUE(other.set.words(OptionSet::Words::kChanged).empty());
   EXPECT_EQ(other.set.words(OptionSet::Words::kAll), (Words{"--name", "none", "--loud=false"}));
 }
 
 TEST(OptionSet, ArgumentsAreNeeded) {
-  Program program;
+  ParsedOptions program;
   EXPECT_THROW(program.parse({"--loud"}), InvalidArgument);
 }
 
 TEST(OptionSet, ListsComeFromFilesAndTheEnvironmentAsWords) {
   const ScratchFolder folder;
   const std::string config = folder.write("c.toml", "colour = \"red  green\"\n");
-  Program program;
+  ParsedOptions program;
   program.parse({"a", "--config", config.c_str()});
   EXPECT_EQ(program.colours, (Words{"red", "green"}));
 
   setenv("HEADROOM_COLOUR", "blue", 1);
-  Program other;
+  ParsedOptions other;
   other.parse({"a", "--config", config.c_str()});
   EXPECT_EQ(other.colours, Words{"blue"});  // in place of the file's, not behind them
-  Program last;
+  ParsedOptions last;
   std::ostringstream out;
   EXPECT_FALSE(last.parse({"a", "--colour", "white", "black", "--print-config"}, out));
   unsetenv("HEADROOM_COLOUR");
