@@ -263,13 +263,13 @@ struct TwoLayers {
 };
 
 // Losses and weights after some steps.
-struct Trained {
+struct TrainedLayers {
   std::vector<float> losses;
   uint64_t checksum = 0;
-  bool operator==(const Trained&) const = default;
+  bool operator==(const TrainedLayers&) const = default;
 };
 
-Trained train(TwoLayers& net, Runtime& runtime, PlanMode mode) {
+TrainedLayers train(TwoLayers& net, Runtime& runtime, PlanMode mode) {
   const DeviceSet devices = place(net.graph, runtime);
   Variables variables(net.graph, devices);
   Session session(net.graph, net.training(), mode, variables);
@@ -279,7 +279,7 @@ Trained train(TwoLayers& net, Runtime& runtime, PlanMode mode) {
     return std::vector<int64_t>(kernels.workspace_bytes().begin(), kernels.workspace_bytes().end());
   }();
   EXPECT_EQ(find_fault(net.graph, session.plan(), workspace), std::nullopt);
-  Trained trained;
+  TrainedLayers trained;
   for (int step = 0; step < 3; ++step) {
     const std::vector<float> values = random_floats(16 * 256, static_cast<uint64_t>(step));
     std::copy(values.begin(), values.end(), session.input<float>(net.x).begin());
@@ -323,7 +323,7 @@ class PlacedTraining : public testing::TestWithParam<PlanMode> {};
 TEST_P(PlacedTraining, OverVirtualDevicesThatCannotHoldTheNetGivesTheBitsOfOneDevice) {
   TwoLayers whole(""), halves("/GPU:1");
   Runtime one({.device = "sim:card-6gb"});
-  const Trained expected = train(whole, one, GetParam());
+  const TrainedLayers expected = train(whole, one, GetParam());
 
   // Weights, gradients and Adam's state of either layer alone take 0.8 to 1.1 MiB, both together 1.9.
   const char* const kLimits = "0:1280KiB,1280KiB";
@@ -338,7 +338,7 @@ TEST_P(PlacedTraining, OverVirtualDevicesThatCannotHoldTheNetGivesTheBitsOfOneDe
 TEST_P(PlacedTraining, OverGpusOfDifferentSizesAndTheCpuGivesTheBitsOfOneDevice) {
   TwoLayers whole("", true), on_gpu("/GPU:1", true), on_cpu("/CPU:0", true);
   Runtime one({.device = "sim:card-6gb"});
-  const Trained expected = train(whole, one, GetParam());
+  const TrainedLayers expected = train(whole, one, GetParam());
   Runtime gpus({.device = "sim:card-6gb", .gpus = 2, .others_by_gpu = "1:5GiB"});
   EXPECT_EQ(train(on_gpu, gpus, GetParam()), expected);
   Runtime with_cpu({.device = "sim:card-6gb"});
