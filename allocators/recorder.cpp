@@ -1,9 +1,13 @@
 #include "allocators/recorder.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
+#include <cstdio>
 #include <memory>
 
 #include "allocators/trace/trace_writer.h"
+#include "runtime/core/errors.h"
 
 namespace headroom {
 namespace {
@@ -26,14 +30,34 @@ void write_device_event(TraceWriter& writer, const AllocatorEvent& event, const 
   writer.add(written, context);
 }
 
+// Nobody asks an observer how it went; a recording that is cut short without a word is worse than a line.
+class ToldWriter {
+ public:
+  explicit ToldWriter(const std::string& path) : writer_(path) {}
+  ~ToldWriter() {
+    try {
+      writer_.close();
+    } catch (const InvalidArgument& error) {
+      std::fputs(fmt::format("note: the recording is not whole: {}\n", error.what()).c_str(), stderr);
+    }
+  }
+  ToldWriter(const ToldWriter&) = delete;
+  ToldWriter& operator=(const ToldWriter&) = delete;
+  TraceWriter& operator*() { return writer_; }
+
+ private:
+  TraceWriter writer_;
+};
+
 }  // namespace
 
 std::function<void(const AllocatorEvent&)> recorder(const std::string& path,
                                                     const RecordedSettings& settings) {
   using Clock = std::chrono::steady_clock;
-  auto writer = std::make_shared<TraceWriter>(path);
-  for (const auto& [name, value] : settings) writer->setting(name, value);
-  return [writer = std::move(writer), start = Clock::now()](const AllocatorEvent& event) {
+  auto shared = std::make_shared<ToldWriter>(path);
+  for (const auto& [name, value] : settings) (**shared).setting(name, value);
+  return [shared = std::move(shared), start = Clock::now()](const AllocatorEvent& event) {
+    TraceWriter& writer = **shared;
     const auto since = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start);
     const TraceContext context{.stream = reinterpret_cast<uint64_t>(event.stream.handle),
                                .time_ns = since.count(),
@@ -43,14 +67,14 @@ std::function<void(const AllocatorEvent&)> recorder(const std::string& path,
                                .category = event.user.category,
                                .block_bytes = event.block_bytes};
     if (event.kind == AllocatorEvent::Kind::kAllocate) {
-      writer->allocate(reinterpret_cast<uint64_t>(event.pointer), event.requested_bytes, context);
+      writer.allocate(reinterpret_cast<uint64_t>(event.pointer), event.requested_bytes, context);
     } else if (event.kind == AllocatorEvent::Kind::kDeallocate) {
-      writer->free(reinterpret_cast<uint64_t>(event.pointer), context);
+      writer.free(reinterpret_cast<uint64_t>(event.pointer), context);
     } else if (event.kind == AllocatorEvent::Kind::kPart) {
-      writer->part(reinterpret_cast<uint64_t>(event.pointer), event.requested_bytes, event.first, event.end,
-                   context);
+      writer.part(reinterpret_cast<uint64_t>(event.pointer), event.requested_bytes, event.first, event.end,
+                  context);
     } else {
-      write_device_event(*writer, event, context);
+      write_device_event(writer, event, context);
     }
   };
 }

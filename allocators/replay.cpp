@@ -71,6 +71,10 @@ class Player {
       }
     } catch (const OutOfMemory& error) {
       failure_ = error.facts();
+      const MemoryUser user = user_of(*event);
+      failure_->op = user.op;
+      failure_->tensor = user.tensor;
+      failure_->source = user.source;
     }
     return at;
   }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "allocators/trace/read_trace.h"
 #include "runtime/command_line.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
@@ -77,9 +78,12 @@ int run_assert(int argc, char** argv) {
     fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
   } else {
     fmt::print("{}\n\n{:<18} {:>28} {:>28}\n",
-               failed == 0 ? fmt::format("{}: all {} checks hold", printable_name(trace.name), checks.size())
-                           : fmt::format("{}: {} of {} checks do not hold", printable_name(trace.name),
-                                         failed, checks.size()),
+               failed == 0
+                   ? fmt::format("{}: {}", printable_name(trace.name),
+                                 checks.size() == 1 ? "the check holds"
+                                                    : fmt::format("all {} checks hold", checks.size()))
+                   : fmt::format("{}: {} of {} checks do not hold", printable_name(trace.name), failed,
+                                 checks.size()),
                "check", "measured", "allowed");
     for (const Check& check : checks) {
       fmt::print("{:<18} {:>28} {:>28}  {}\n", check.name, shown(check, check.measured),

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "allocators/trace/read_trace.h"
 #include "runtime/command_line.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
@@ -95,7 +96,7 @@ int run_diff(int argc, char** argv) {
       "  headroom diff before.trace after.trace --json | jq '.ops[] | select(.new).op'\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   if (paths.size() != 2)
-    throw InvalidArgument(fmt::format("{} traces; a difference is of two", paths.size()));
+    throw InvalidArgument(fmt::format("a difference is of two traces, {} given", paths.size()));
   const Trace traces[] = {load_trace(paths[0]), load_trace(paths[1])};
   const History before(traces[0]), after(traces[1]);
   const std::vector<OpDifference> ops = differences(before, after);

@@ -60,7 +60,8 @@ std::optional<Measurement> run_elsewhere(WorkloadOptions options, int64_t steps)
 
 std::string certainty(const FitOptions& options, const FitResult& result) {
   if (result.verified) {
-    return fmt::format("ran {} steps there", result.trials.back().measurement.steps);
+    const int64_t steps = result.trials.back().measurement.steps;
+    return fmt::format("ran {} step{} there", steps, steps == 1 ? "" : "s");
   }
   return options.verify ? "predicted; this host has too little memory to run it" : "predicted, not run";
 }

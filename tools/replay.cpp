@@ -111,9 +111,9 @@ void print_table(const Trace& trace, const std::vector<ReplayRow>& rows,
                  const std::vector<int64_t>& capacities, bool minimum) {
   size_t width = std::string_view("strategy").size();
   for (const ReplayRow& row : rows) width = std::max(width, row.strategy.size());
-  fmt::print("{}: {}, {} events, {} blocks, {} stream{}, largest live set {}\n", trace.name, trace.format,
-             trace.events.size(), trace.blocks, trace.streams.size(), trace.streams.size() == 1 ? "" : "s",
-             format_bytes(trace.peak_bytes));
+  fmt::print("{}: {}, {} events, {} blocks, {} stream{}, largest live set {}\n", printable_name(trace.name),
+             trace.format, trace.events.size(), trace.blocks, trace.streams.size(),
+             trace.streams.size() == 1 ? "" : "s", format_bytes(trace.peak_bytes));
   for (const int64_t capacity : capacities) fmt::print("{}\n", summary(trace, rows, capacity));
   if (minimum) fmt::print("{}\n", least_capacity(trace, rows));
   fmt::print(
@@ -211,12 +211,12 @@ std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::v
       if (settings.name == "packed" && !settings.options.text("trace")) plan_for(trace, settings);
       const size_t first = rows.size();
       for (const int64_t capacity : capacities) {
-        progress.next(fmt::format("{}: {} in {}", trace.name, name, format_bytes(capacity)));
+        progress.next(fmt::format("{}: {} in {}", printable_name(trace.name), name, format_bytes(capacity)));
         rows.push_back(
             {&trace, name, capacity, replay_at(trace, settings, profile, capacity, options.passes), {}});
       }
       if (!options.minimum) continue;
-      progress.next(fmt::format("{}: the least capacity for {}", trace.name, name));
+      progress.next(fmt::format("{}: the least capacity for {}", printable_name(trace.name), name));
       const std::optional<int64_t> least = minimum_capacity(trace, settings, profile, options.passes);
       for (size_t i = first; i < rows.size(); ++i) rows[i].minimum_bytes = least;
     }
@@ -297,7 +297,7 @@ int run_replay(int argc, char** argv) {
     nlohmann::ordered_json json;
     json["results"] = nlohmann::ordered_json::array();
     for (const ReplayRow& row : rows) json["results"].push_back(to_json(row));
-    fmt::print("{}\n", json.dump(2));
+    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return kExitDone;
   }
   for (const Trace& trace : traces) print_table(trace, rows, capacities, options.minimum);

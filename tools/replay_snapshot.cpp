@@ -10,6 +10,8 @@
 
 #include "allocators/replay.h"
 #include "allocators/strategy_text.h"
+#include "allocators/trace/read_trace.h"
+#include "runtime/command_line.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"
 
@@ -56,8 +58,9 @@ std::string address_of(const void* pointer) {
 }
 
 std::string user_of(const SnapshotBlock& block) {
-  if (block.op.empty()) return block.tensor;
-  return block.tensor.empty() ? block.op : fmt::format("{} {}", block.op, block.tensor);
+  const std::string op = printable_name(block.op), tensor = printable_name(block.tensor);
+  if (op.empty()) return tensor;
+  return tensor.empty() ? op : op + " " + tensor;
 }
 
 std::string verdict(const ReplaySnapshot& at) {
@@ -172,7 +175,7 @@ void print_snapshots(std::span<const Trace> traces, std::span<const std::string>
       const ReplaySnapshot at =
           snapshot_at(trace, parse_strategy(strategy), profile, capacity_bytes, snapshot_event(event, trace));
       if (!json) {
-        fmt::print("{} with {}, {}\n", trace.name, strategy, verdict(at));
+        fmt::print("{} with {}, {}\n", printable_name(trace.name), strategy, verdict(at));
         if (!at.snapshot.segments.empty()) {
           print_segments(at.snapshot);
           print_users(at.snapshot);
@@ -194,7 +197,9 @@ void print_snapshots(std::span<const Trace> traces, std::span<const std::string>
   if (json) {
     fmt::print("{}\n", all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
-    fmt::print("next: headroom replay TRACE --snapshot-at {} --json\n", event);
+    const std::string& name = traces.front().name;
+    fmt::print("next: headroom replay {} --snapshot-at {} --json\n",
+               shell_word(std::string_view(name).substr(0, name.rfind("#device"))), event);
   }
 }
 

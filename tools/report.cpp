@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "allocators/trace/read_trace.h"
 #include "runtime/command_line.h"
 #include "runtime/core/bytes.h"
 #include "runtime/core/errors.h"

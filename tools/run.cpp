@@ -35,8 +35,8 @@ void print_devices(const Measurement& m) {
 void print_run(const Measurement& m, const std::optional<OutOfMemoryReport>& report,
                const std::string& workload, const WorkloadOptions& options) {
   const RuntimeOptions& runtime = options.runtime;
-  fmt::print("{}: {} under {} on {}, {} steps\n", m.outcome, workload, runtime.strategy, runtime.device,
-             m.steps);
+  fmt::print("{}: {} under {} on {}, {} step{}\n", m.outcome, workload, runtime.strategy, runtime.device,
+             m.steps, m.steps == 1 ? "" : "s");
   if (report) {
     fmt::print("{}", to_text(*report));
   } else if (!m.error.empty()) {
@@ -116,8 +116,10 @@ int run_run(int argc, char** argv) {
         report ? nlohmann::ordered_json::parse(to_json(*report)) : nlohmann::ordered_json();
     fmt::print("{}\n", object.dump());
   } else {
-    print_run(result, report,
-              path.empty() ? fmt::format("{}, batch {}", options.net, options.step.batch) : path, options);
+    print_run(
+        result, report,
+        path.empty() ? fmt::format("{}, batch {}", options.net, options.step.batch) : printable_name(path),
+        options);
     fmt::print("\nnext: {}\n", command_after_run(report, path, options));
   }
   if (result.outcome == "ok") return kExitDone;

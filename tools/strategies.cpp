@@ -8,13 +8,14 @@
 #include "allocators/strategy_text.h"
 #include "runtime/core/errors.h"
 #include "runtime/option_set.h"
+#include "runtime/options.h"
 #include "tools/subcommands.h"
 
 namespace headroom {
 namespace {
 
 void print_table() {
-  fmt::print("{} memory strategies; the first is the default\n\n", strategies().size());
+  fmt::print("{} memory strategies; {} is the default\n\n", strategies().size(), RuntimeOptions{}.strategy);
   for (const Strategy& strategy : strategies()) {
     fmt::print("{:<15} {}\n", strategy.name, strategy.summary);
     for (const StrategyOption& option : strategy.options) {
@@ -28,7 +29,7 @@ void print_table() {
                                                     : fmt::format("+{}={}", modifier.name, modifier.value);
     fmt::print("  {:<28} {}\n", text, modifier.summary);
   }
-  fmt::print("\nnext: headroom replay TRACE --strategy '{}'\n", strategies().front().name);
+  fmt::print("\nnext: headroom compare\n");
 }
 
 std::string to_json() {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "allocators/trace/formats.h"
@@ -22,6 +23,7 @@ std::vector<Trace> read_any(TraceInput& input) {
   } else if (start.starts_with(kPickleStart)) {
     traces = read_torch_snapshot(input);
   } else {
+    if (start.empty()) input.fail("no trace: it is empty");
     input.fail(fmt::format("no trace: it begins neither with '{}' nor '{}' nor '{}', nor as a pickle does",
                            kRecordingStart, kCsvHeader, kRmmHeader));
   }
@@ -37,6 +39,15 @@ std::vector<Trace> read_traces(const std::string& path) {
     if (trace.blocks == 0) input.fail("the trace allocates nothing");
   }
   return traces;
+}
+
+std::string printable_name(std::string_view name) {
+  std::string text(name);
+  std::replace_if(
+      text.begin(), text.end(),
+      [](char c) { return static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) == 0x7f; },
+      '?');
+  return text;
 }
 
 }  // namespace headroom

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "allocators/trace/trace.h"
@@ -13,5 +14,8 @@ namespace headroom {
 // Memory grows with the events read and is bounded; nothing of the file is executed. Throws InvalidArgument
 // of one line, with the file and the line or byte, for anything that is no whole, possible trace.
 std::vector<Trace> read_traces(const std::string& path);
+
+// A name of strangers for a terminal: control characters, and with them escape sequences, become '?'.
+std::string printable_name(std::string_view name);
 
 }  // namespace headroom

@@ -45,7 +45,9 @@ int64_t parse_bytes(std::string_view text, std::string_view what) {
   double number = 0;
   const auto [end, error] =
       std::from_chars(body.data(), body.data() + body.size(), number, std::chars_format::fixed);
-  if (error != std::errc() || end == body.data()) refuse(text, what, "it does not start with a number");
+  if (error != std::errc() || end == body.data() || !std::isfinite(number)) {
+    refuse(text, what, "it does not start with a number");
+  }
   const std::string unit(
       trimmed(std::string_view(end, static_cast<size_t>(body.data() + body.size() - end))));
   const double factor = unit_of(unit);

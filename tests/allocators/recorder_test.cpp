@@ -94,6 +94,13 @@ TEST(Recorder, WhatAKilledProgramLeavesCanBeRead) {
   EXPECT_FALSE(read_traces(path).front().cut_off);
 }
 
+TEST(Recorder, ARecordingThatADiskHasNoRoomForIsTold) {
+  testing::internal::CaptureStderr();
+  { recorder("/dev/full"); }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "note: the recording is not whole: /dev/full: cannot write it: No space left on device\n");
+}
+
 TEST(Recorder, AFileThatCannotBeWrittenIsRefused) {
   TestDevice device(TestDeviceKind::kSimulated);
   EXPECT_THROW(make_allocator(parse_strategy("direct+record=/no/such/folder/run.trace"), device.device()),

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "allocators/trace/read_trace.h"
 #include "runtime/core/bytes.h"
 
 namespace headroom {
@@ -102,7 +103,7 @@ std::string verdict(const std::string& workload, const std::vector<const Compare
     if (least == nullptr || row->worst.peak_process_bytes < least->worst.peak_process_bytes) least = row;
     if (fastest == nullptr || row->seconds_per_step < fastest->seconds_per_step) fastest = row;
   }
-  const std::string head = fmt::format("{}: {} of {} ran", workload, ran, rows.size());
+  const std::string head = fmt::format("{}: {} of {} ran", printable_name(workload), ran, rows.size());
   if (least == nullptr) return head;
   return fmt::format("{}; least memory: {}, {}; fastest: {}, {} ms", head, name_of(*least),
                      format_bytes(least->worst.peak_process_bytes), name_of(*fastest),

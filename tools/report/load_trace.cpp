@@ -16,13 +16,4 @@ Trace load_trace(const std::string& path) {
   })));
 }
 
-std::string printable_name(const std::string& name) {
-  std::string text = name;
-  std::replace_if(
-      text.begin(), text.end(),
-      [](char c) { return static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) == 0x7f; },
-      '?');
-  return text;
-}
-
 }  // namespace headroom

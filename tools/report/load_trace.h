@@ -11,7 +11,4 @@ namespace headroom {
 // InvalidArgument as read_traces does.
 Trace load_trace(const std::string& path);
 
-// A name of strangers for a terminal: control characters, and with them escape sequences, become '?'.
-std::string printable_name(const std::string& name);
-
 }  // namespace headroom

@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -55,16 +57,29 @@ ChildResult run_child(const std::string& program, const std::vector<std::string>
   std::vector<char*> arguments = {const_cast<char*>(program.c_str())};
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
-  Pipe out, errors;
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, out.write_end(), STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, errors.write_end(), STDERR_FILENO);
-  pid_t child = 0;
-  const int failure = posix_spawn(&child, program.c_str(), &actions, nullptr, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (failure != 0) throw Error(fmt::format("{}: {}", program, std::strerror(failure)));
+  Pipe out, errors, start;  // the last is closed by a program that starts
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) throw Error(fmt::format("{}: {}", program, std::strerror(errno)));
+  if (child == 0) {
+    // Nobody would read what a run of hours ends with when this process is killed.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (getppid() == parent && dup2(nothing, STDIN_FILENO) >= 0 &&
+        dup2(out.write_end(), STDOUT_FILENO) >= 0 && dup2(errors.write_end(), STDERR_FILENO) >= 0) {
+      execv(program.c_str(), arguments.data());
+    }
+    const int failure = errno;
+    [[maybe_unused]] const ssize_t told = write(start.write_end(), &failure, sizeof failure);
+    _exit(kExitOther);
+  }
+  start.close_write_end();
+  if (const std::string failure = start.read_all(); !failure.empty()) {
+    waitpid(child, nullptr, 0);
+    int number = 0;
+    std::memcpy(&number, failure.data(), std::min(sizeof number, failure.size()));
+    throw Error(fmt::format("{}: {}", program, std::strerror(number)));
+  }
   out.close_write_end();
   errors.close_write_end();
   ChildResult ended{};

@@ -19,7 +19,7 @@ struct ChildResult {
   int status;  // as waitpid has it
   std::string out, errors;
 };
-// Throws Error when it cannot be started.
+// It does not outlive this process. Throws Error when it cannot be started.
 ChildResult run_child(const std::string& program, const std::vector<std::string>& words);
 // The last line that it wrote to stderr, which is its error for the command, without the command's name.
 std::string error_of(const ChildResult& child);

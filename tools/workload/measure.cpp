@@ -177,7 +177,7 @@ Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t s
   if (result.outcome != "ok") return result;
   const auto events = static_cast<int64_t>(trace.events.size());
   const int64_t failed_event = verdict.failed_event.value_or(0);
-  result.steps = verdict.fits() ? steps : failed_event / events;
+  result.steps = verdict.fits() ? steps : std::max<int64_t>(0, failed_event - 1) / events;
   result.fragmentation = verdict.fragmentation;
   result.driver_seconds = 1e-6 * verdict.driver_time_us;
   const double strategy_seconds = 1e-9 * verdict.ns_per_call * static_cast<double>(events);

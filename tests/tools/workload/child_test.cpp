@@ -1,0 +1,69 @@
+#include "tools/workload/child.h"
+
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include "runtime/core/errors.h"
+#include "tests/scratch_folder.h"
+
+namespace headroom {
+namespace {
+
+TEST(RunChild, BothStreamsAndTheStatusComeBackHoweverMuchIsWritten) {
+  const ChildResult ended = run_child(
+      "/bin/sh",
+      {"-c", "head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2; echo >&2; echo why >&2; exit 3"});
+  ASSERT_TRUE(WIFEXITED(ended.status));
+  EXPECT_EQ(WEXITSTATUS(ended.status), 3);
+  EXPECT_EQ(ended.out.size(), 300'000u);
+  EXPECT_EQ(ended.errors.size(), 300'005u);
+  EXPECT_EQ(error_of(ended), "why");
+}
+
+TEST(RunChild, ReadsNothingOfWhatThisProcessReads) {
+  EXPECT_EQ(run_child("/bin/cat", {}).out, "");
+}
+
+TEST(RunChild, AProgramThatIsNotThereIsAnErrorWithItsName) {
+  try {
+    run_child("/nowhere/headroom", {"run"});
+    FAIL() << "was started";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "/nowhere/headroom: No such file or directory");
+  }
+}
+
+TEST(RunChild, TheNameOfTheCommandIsNoPartOfAnError) {
+  EXPECT_EQ(error_of({0, "", "note: x\nheadroom: --batch: 'a' is not a whole number\n\n"}),
+            "--batch: 'a' is not a whole number");
+  EXPECT_EQ(error_of({0, "", ""}), "");
+}
+
+TEST(RunChild, EndsWithTheProcessThatStartedIt) {
+  const ScratchFolder folder;
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);  // a child whose parent is gone is this process's
+  const pid_t parent = fork();
+  if (parent == 0) {
+    run_child("/bin/sh", {"-c", "echo $$ > " + folder / "new" + " && mv " + folder / "new" + " " +
+                                    folder / "pid" + " && exec sleep 30"});
+    _exit(0);
+  }
+  pid_t child = 0;
+  while (!(std::ifstream(folder / "pid") >> child)) usleep(1000);
+  kill(parent, SIGKILL);
+  waitpid(parent, nullptr, 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status)) << "it went on for its 30 seconds";
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
+}
+
+}  // namespace
+}  // namespace headroom
