@@ -131,7 +131,7 @@ TEST_F(ReportCommand, BadInputIsOneLineAndNothingIsWritten) {
       {"report " + trace_ + " --html " + trace_, "is the trace itself"},
       {"report " + trace_ + " --html /no/such/folder/page.html", "/no/such/folder"},
       {"report " + trace_ + " " + trace_, "2 traces; a report is of one"},
-      {"diff " + trace_, "1 traces; a difference is of two"},
+      {"diff " + trace_, "a difference is of two traces"},
       {"assert " + trace_, "nothing is asked"},
       {"assert " + trace_ + " --max-peak much", "much"},
   };
