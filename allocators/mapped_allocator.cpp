@@ -153,7 +153,10 @@ void MappedAllocator::grow_pages(MappedLane& lane) {
   if (page <= lane.large.back()->page_bytes) return;
   auto space =
       std::make_unique<MappedSpace>(memory_, lane.stream(), addresses_, page, MappedRange::Fit::kFirst);
-  if (space->base != nullptr) lane.large.push_back(std::move(space));
+  if (space->base != nullptr) {
+    pages_.add(*space);
+    lane.large.push_back(std::move(space));
+  }
   moved_bytes_ = 0;
 }
 
@@ -164,6 +167,7 @@ MappedLane* MappedAllocator::lane_of(Stream stream) {
   }
   auto made = std::make_unique<MappedLane>(memory_, pages_, stream, addresses_, page_bytes_);
   if (made->small.base == nullptr || made->large.front()->base == nullptr) return nullptr;
+  made->for_each_space([this](MappedSpace& space) { pages_.add(space); });
   own_lanes_.reserve(own_lanes_.size() + 1);
   MappedLane* lane = made.get();
   add_lane(std::move(made));

@@ -37,17 +37,21 @@ MappedPages::MappedPages(VirtualMemory& memory, std::function<void(int64_t)> cou
     : memory_(memory), count_(std::move(count)) {}
 
 MappedPages::~MappedPages() {
-  for (const Page& page : pages_) {
+  for (const Memory& page : memories_) {
     if (page.block.bytes == 0) continue;
-    for (const Mapping& mapping : page.mappings) {
-      memory_.unmap(mapping.space->base + mapping.at * mapping.space->page_bytes, page.block);
-    }
+    for (const Where mapping : page.mappings) memory_.unmap(pointer_to(mapping), page.block);
     memory_.release(page.block);
   }
 }
 
+void MappedPages::add(MappedSpace& space) {
+  space.number = static_cast<uint32_t>(spaces_.size());
+  spaces_.push_back(&space);
+}
+
 bool MappedPages::create(int64_t bytes) {
   if (unused_.empty()) {
+    memories_.resize(pages_.size() + 1);
     pages_.emplace_back();
     // So that a page can always become a spare one or go.
     spare_.reserve(pages_.capacity());
@@ -58,7 +62,7 @@ bool MappedPages::create(int64_t bytes) {
   if (!block) return false;
   const Index page = unused_.back();
   unused_.pop_back();
-  at(page).block = *block;
+  memory_of(page).block = *block;
   spare_.push_back(page);
   held_bytes_ += bytes;
   count_(bytes);
@@ -67,8 +71,8 @@ bool MappedPages::create(int64_t bytes) {
 
 void MappedPages::release(Index page) noexcept {
   spare_.erase(std::find(spare_.begin(), spare_.end(), page));
-  for (const Mapping& mapping : at(page).mappings) unmap(page, mapping);
-  const PhysicalBlock block = std::exchange(at(page).block, {});
+  for (const Where mapping : memory_of(page).mappings) unmap(page, mapping);
+  const PhysicalBlock block = std::exchange(memory_of(page), {}).block;
   at(page) = {};
   unused_.push_back(page);
   memory_.release(block);
@@ -81,48 +85,49 @@ void MappedPages::lift(MappedSpace& space, int64_t first, int64_t count, int64_t
   for (int64_t place = first; place < first + count; ++place) {
     take_place(space, place, now);
     const Index page = space.addresses[static_cast<size_t>(place)].page;
-    at(page).place = {};
+    at(page).place = kNowhere;
     spare_.push_back(page);
   }
 }
 
 void MappedPages::sort_spare() noexcept {
-  const auto home = [this](Index page) {
-    const Mapping& mapping = at(page).home;
-    return std::pair(mapping.space == nullptr ? 0 : reinterpret_cast<uintptr_t>(mapping.space->base),
-                     mapping.at);
-  };
-  std::sort(spare_.begin(), spare_.end(), [&](Index a, Index b) { return home(a) < home(b); });
+  // Those without one first: one more than nowhere is nothing.
+  std::sort(spare_.begin(), spare_.end(), [&](Index a, Index b) { return at(a).home + 1 < at(b).home + 1; });
 }
 
 bool MappedPages::settle(Index page, MappedSpace& space, int64_t place, bool for_good) {
   const auto spare = std::find(spare_.begin(), spare_.end(), page);
-  MappedSpace::Address& address = space.addresses[static_cast<size_t>(place)];
+  const Where there = where(space, place);
+  MappedSpace::Address& address = address_at(there);
   if (address.page != page) {
-    at(page).mappings.reserve(at(page).mappings.size() + 1);
-    if (address.page != kNone) end_mapping(space, place);
-    if (!memory_.try_map(space.base + place * space.page_bytes, at(page).block)) return false;
+    std::vector<Where>& mappings = memory_of(page).mappings;
+    mappings.reserve(mappings.size() + 1);
+    if (address.page != kNone) end_mapping(there);
+    if (!memory_.try_map(pointer_to(there), memory_of(page).block)) return false;
     count_(0);
-    at(page).mappings.push_back({&space, place});
+    mappings.push_back(there);
     address.page = page;
   }
-  MappedSpace* const home = at(page).home.space;
+  const MappedSpace* const home = space_of(at(page).home);
   const bool is_from_here = home != nullptr && home->stream == space.stream;
-  if (for_good || !is_from_here) at(page).home = {&space, place};
-  give_place(page, space, place);
-  if (!is_from_here) note_stream(at(page));
+  if (for_good || !is_from_here) at(page).home = there;
+  at(page).place = there;
+  address.is_lent = at(page).home != there;
+  if (address.is_lent) ++space.lent;
+  if (!is_from_here) note_stream(page, space.stream);
   spare_.erase(spare);
   return true;
 }
 
 void MappedPages::forget_addresses() noexcept {
   for (size_t number = 0; number < pages_.size(); ++number) {
-    Page& page = pages_[number];
-    const auto in_place =
-        std::partition(page.mappings.begin(), page.mappings.end(),
-                       [&](const Mapping& mapping) { return mapping == page.place || mapping == page.home; });
-    for (auto left = in_place; left != page.mappings.end(); ++left) unmap(static_cast<Index>(number), *left);
-    page.mappings.erase(in_place, page.mappings.end());
+    const Page& page = pages_[number];
+    std::vector<Where>& mappings = memories_[number].mappings;
+    const auto left = std::partition(mappings.begin(), mappings.end(), [&](Where mapping) {
+      return mapping == page.place || mapping == page.home;
+    });
+    for (auto each = left; each != mappings.end(); ++each) unmap(static_cast<Index>(number), *each);
+    mappings.erase(left, mappings.end());
   }
 }
 
@@ -133,14 +138,15 @@ inline void MappedPages::move(MappedSpace& from, int64_t first, MappedSpace& to,
   Page* const pages = pages_.data();
   MappedSpace::Address* left = from.addresses.data() + first;
   MappedSpace::Address* taken = to.addresses.data() + row.first;
+  Where there = where(to, row.first);
   int64_t lent_before = 0, lent = 0;
-  for (int64_t i = 0; i < row.count; ++i, ++left, ++taken) {
+  for (int64_t i = 0; i < row.count; ++i, ++left, ++taken, ++there) {
     lent_before += left->is_lent ? 1 : 0;
     left->is_lent = false;
     left->left_at = now;
     Page& page = pages[taken->page];
-    page.place = {&to, row.first + i};
-    taken->is_lent = !(page.home == page.place);
+    page.place = there;
+    taken->is_lent = page.home != there;
     lent += taken->is_lent ? 1 : 0;
   }
   from.lent -= lent_before;
@@ -156,35 +162,35 @@ void MappedPages::send_home(MappedSpace& space, const PageRow& row, int64_t now)
       ++place;
       continue;
     }
-    const Mapping home = pages[addresses[place].page].home;
-    int64_t together = 1;
-    while (place + together < end &&
-           pages[addresses[place + together].page].home == Mapping{home.space, home.at + together})
-      ++together;
-    home.space->range.map(home.at, together, now);
-    space.range.unmap(place, together);
-    move(space, place, *home.space, {home.at, together}, now);
-    place += together;
+    const Where home = pages[addresses[place].page].home;
+    int64_t next = place + 1;
+    while (next < end && pages[addresses[next].page].home == home + static_cast<Where>(next - place)) ++next;
+    const PageRow there = {number_of(home), next - place};
+    MappedSpace& owner = *space_of(home);
+    owner.range.map(there.first, there.count, now);
+    space.range.unmap(place, there.count);
+    move(space, place, owner, there, now);
+    place = next;
   }
 }
 
 // The first of these pages and those that go with it.
 MappedPages::Run MappedPages::idle_elsewhere(const MappedSpace& space, int64_t first, int64_t end) const {
   const Page* const pages = pages_.data();
-  const MappedSpace::Address* address = space.addresses.data() + first;
-  if (address->page == kNone || address->is_abroad) return {};
-  const Mapping place = pages[address->page].place;
-  if (place.space == nullptr) return {};
-  const int64_t most = std::min(end - first, place.space->range.idle_pages_from(place.at));
-  if (most == 0) return {};
-  int64_t count = 1;
-  while (count < most) {
-    ++address;
-    if (address->page == kNone || address->is_abroad) break;
-    if (!(pages[address->page].place == Mapping{place.space, place.at + count})) break;
-    ++count;
+  const MappedSpace::Address* const addresses = space.addresses.data();
+  if (addresses[first].page == kNone || addresses[first].is_abroad) return {};
+  const Where place = pages[addresses[first].page].place;
+  MappedSpace* const from = space_of(place);
+  if (from == nullptr) return {};
+  const int64_t idle = from->range.idle_pages_from(number_of(place));
+  if (idle == 0) return {};
+  end = std::min(end, first + idle);
+  int64_t next = first + 1;
+  while (next < end && addresses[next].page != kNone && !addresses[next].is_abroad &&
+         pages[addresses[next].page].place == place + static_cast<Where>(next - first)) {
+    ++next;
   }
-  return {place.space, {place.at, count}};
+  return {from, {number_of(place), next - first}};
 }
 
 bool MappedPages::can_come_back(const MappedSpace& space, const PageRow& row) const {
@@ -209,19 +215,10 @@ bool MappedPages::bring_back(MappedSpace& space, const PageRow& row, int64_t now
   return true;
 }
 
-// To what is mapped there.
-void MappedPages::give_place(Index page, MappedSpace& space, int64_t place) noexcept {
-  at(page).place = {&space, place};
-  MappedSpace::Address& address = space.addresses[static_cast<size_t>(place)];
-  address.is_lent = !(at(page).home == at(page).place);
-  if (address.is_lent) ++space.lent;
-}
-
-// Says at all addresses of a page whether it still belongs to their stream.
-void MappedPages::note_stream(const Page& page) noexcept {
-  for (const Mapping& mapping : page.mappings) {
-    mapping.space->addresses[static_cast<size_t>(mapping.at)].is_abroad =
-        !(mapping.space->stream == page.place.space->stream);
+// Says at all addresses of a page which are of the stream that it belongs to now.
+void MappedPages::note_stream(Index page, Stream stream) noexcept {
+  for (const Where mapping : memory_of(page).mappings) {
+    address_at(mapping).is_abroad = !(space_of(mapping)->stream == stream);
   }
 }
 
@@ -236,35 +233,27 @@ void MappedPages::take_place(MappedSpace& space, int64_t place, int64_t now) noe
 bool MappedPages::is_in_place(const MappedSpace& space, int64_t place) const {
   if (place >= static_cast<int64_t>(space.addresses.size())) return false;
   const MappedSpace::Address& address = space.addresses[static_cast<size_t>(place)];
-  if (address.page == kNone || address.is_abroad) return false;
-  const Mapping& now = at(address.page).place;
-  return now.space == &space && now.at == place;
+  return address.page != kNone && !address.is_abroad && at(address.page).place == where(space, place);
 }
 
-void MappedPages::unmap(Index page, const Mapping& mapping) noexcept {
-  MappedSpace& space = *mapping.space;
-  memory_.unmap(space.base + mapping.at * space.page_bytes, at(page).block);
+void MappedPages::unmap(Index page, Where mapping) noexcept {
+  memory_.unmap(pointer_to(mapping), memory_of(page).block);
   count_(0);
-  MappedSpace::Address& address = space.addresses[static_cast<size_t>(mapping.at)];
+  MappedSpace::Address& address = address_at(mapping);
   address.page = kNone;
   address.is_abroad = false;
-  if (!(at(page).home == mapping)) return;
+  if (at(page).home != mapping) return;
   at(page).home = at(page).place;
-  MappedSpace* const now_in = at(page).place.space;
-  if (now_in == nullptr) return;
-  bool& is_lent = now_in->addresses[static_cast<size_t>(at(page).place.at)].is_lent;
-  if (is_lent) --now_in->lent;
+  if (at(page).place == kNowhere) return;
+  bool& is_lent = address_at(at(page).place).is_lent;
+  if (is_lent) --space_of(at(page).place)->lent;
   is_lent = false;
 }
 
-void MappedPages::end_mapping(MappedSpace& space, int64_t place) noexcept {
-  const Index page = space.addresses[static_cast<size_t>(place)].page;
-  std::vector<Mapping>& mappings = at(page).mappings;
-  const auto found = std::find_if(mappings.begin(), mappings.end(), [&](const Mapping& mapping) {
-    return mapping.space == &space && mapping.at == place;
-  });
-  unmap(page, *found);
-  mappings.erase(found);
+void MappedPages::end_mapping(Where mapping) noexcept {
+  const Index page = address_at(mapping).page;
+  unmap(page, mapping);
+  std::erase(memory_of(page).mappings, mapping);
 }
 
 }  // namespace headroom

@@ -45,6 +45,7 @@ struct MappedSpace {
   const Stream stream;
   const int64_t page_bytes, bytes;
   char* const base;
+  uint32_t number = 0;  // among all of MappedPages
   MappedRange range;
   std::vector<Address> addresses;  // as far as any was ever used
   int64_t lent = 0;                // of these
@@ -70,11 +71,13 @@ class MappedPages {
   // `count` is told of each call of the driver: the bytes that came or, as a negative number, went; zero when
   // one was mapped or unmapped.
   MappedPages(VirtualMemory& memory, std::function<void(int64_t bytes)> count);
-  // All work on the pages is done, and their spaces are still there.
+  // All work on the pages is done.
   ~MappedPages();
   MappedPages(const MappedPages&) = delete;
   MappedPages& operator=(const MappedPages&) = delete;
 
+  // Knows a space from now on, which must outlive this. Throws std::bad_alloc.
+  void add(MappedSpace& space);
   // A spare page, which lies nowhere; false when the device has no room. Throws std::bad_alloc, and what the
   // device throws.
   bool create(int64_t bytes);
@@ -102,27 +105,33 @@ class MappedPages {
   bool bring_back(MappedSpace& space, const PageRow& row, int64_t now);
   bool is_in_place(const MappedSpace& space, int64_t at) const;
   const std::vector<Index>& spare() const { return spare_; }
-  int64_t bytes_of(Index page) const { return at(page).block.bytes; }
+  int64_t bytes_of(Index page) const { return memory_of(page).block.bytes; }
   // The space that a page is in its place in; null for a spare one.
-  MappedSpace* space_of(Index page) const { return at(page).place.space; }
-  int64_t place_of(Index page) const { return at(page).place.at; }
+  MappedSpace* space_of(Index page) const { return space_of(at(page).place); }
+  int64_t place_of(Index page) const { return number_of(at(page).place); }
   // Of all numbers of pages: as many as there may be.
   size_t numbers() const { return pages_.size(); }
   int64_t held_bytes() const { return held_bytes_; }
 
  private:
-  struct Mapping {
-    MappedSpace* space = nullptr;
-    int64_t at = 0;
+  // A page of addresses: the number of its space in the upper half, which page of it in the lower one, so
+  // that those that lie side by side are numbers in a row.
+  using Where = uint64_t;
+  static constexpr Where kNowhere = ~Where{0};
+  static Where where(const MappedSpace& space, int64_t at) {
+    return Where{space.number} << 32 | static_cast<Where>(at);
+  }
+  static int64_t number_of(Where where) { return static_cast<int64_t>(where & 0xFFFFFFFF); }
+  MappedSpace* space_of(Where where) const { return where == kNowhere ? nullptr : spaces_[where >> 32]; }
 
-    bool operator==(const Mapping&) const = default;
+  // What changes when pages move, hundreds at once.
+  struct Page {
+    Where place = kNowhere;  // nowhere: spare
+    Where home = kNowhere;
   };
-  // Apart, because lanes write to pages of their own at once.
-  struct alignas(64) Page {
-    Mapping place = {};  // of no space: spare
-    Mapping home = {};
+  struct Memory {
     PhysicalBlock block;  // of no bytes: the number is unused
-    std::vector<Mapping> mappings;
+    std::vector<Where> mappings;
   };
   // Pages that lie side by side.
   struct Run {
@@ -132,17 +141,26 @@ class MappedPages {
 
   Page& at(Index page) { return pages_[static_cast<size_t>(page)]; }
   const Page& at(Index page) const { return pages_[static_cast<size_t>(page)]; }
+  Memory& memory_of(Index page) { return memories_[static_cast<size_t>(page)]; }
+  const Memory& memory_of(Index page) const { return memories_[static_cast<size_t>(page)]; }
+  MappedSpace::Address& address_at(Where where) const {
+    return space_of(where)->addresses[static_cast<size_t>(number_of(where))];
+  }
+  char* pointer_to(Where where) const {
+    return space_of(where)->base + number_of(where) * space_of(where)->page_bytes;
+  }
   Run idle_elsewhere(const MappedSpace& space, int64_t first, int64_t end) const;
   void move(MappedSpace& from, int64_t first, MappedSpace& to, const PageRow& row, int64_t now) noexcept;
-  void give_place(Index page, MappedSpace& space, int64_t place) noexcept;
   void take_place(MappedSpace& space, int64_t place, int64_t now) noexcept;
-  void note_stream(const Page& page) noexcept;
-  void unmap(Index page, const Mapping& mapping) noexcept;
-  void end_mapping(MappedSpace& space, int64_t at) noexcept;
+  void note_stream(Index page, Stream stream) noexcept;
+  void unmap(Index page, Where mapping) noexcept;
+  void end_mapping(Where mapping) noexcept;
 
   VirtualMemory& memory_;
   const std::function<void(int64_t)> count_;
+  std::vector<MappedSpace*> spaces_;
   std::vector<Page> pages_;
+  std::vector<Memory> memories_;  // of the same numbers
   std::vector<Index> spare_, unused_;
   int64_t held_bytes_ = 0;
 };
