@@ -8,7 +8,6 @@ namespace headroom {
 namespace {
 
 constexpr int kLongestSearch = 32;  // pieces of one size class
-constexpr int64_t kPagesOfStretch = 16;
 
 }  // namespace
 
@@ -132,14 +131,8 @@ void MappedRange::occupy(const Place& place, int64_t bytes, std::vector<PageRow>
   prepare(4 + 2 * place.missing_pages);
   missing.reserve(missing.size() + static_cast<size_t>(place.missing_pages));
   const int64_t begin = place.offset, end = begin + bytes;
-  const auto stretches = static_cast<size_t>(end / (kPagesOfStretch * page_bytes_) + 1);
-  if (near_.size() < stretches) near_.resize(std::max(stretches, 2 * near_.size()), first_);
   const size_t units = unit_of(round_up(end) - 1) + 1;
   if (units > live_.size()) live_.resize(std::max(units, 2 * live_.size()), kNone);
-  if (fit_ == Fit::kFirst) {
-    tree_.grow(units);
-    piece_in_place_.resize(tree_.places(), kNone);
-  }
   for (Index piece = piece_at(place.run, begin); piece != kNone && at(piece).offset < end;
        piece = at(piece).next) {
     if (at(piece).state != State::kUnmapped) continue;
@@ -234,14 +227,16 @@ int64_t MappedRange::idle_pages_in(const Piece& piece) const {
   return std::max<int64_t>(0, round_down(piece.end()) - round_up(piece.offset)) / page_bytes_;
 }
 
-// Lists are slow to walk, and what was looked for near by is near by as a rule.
+// Lists are slow to walk: from the next free piece, or from what was looked for last.
 MappedRange::Index MappedRange::piece_at(int64_t offset) {
-  const auto stretch = static_cast<size_t>(offset / (kPagesOfStretch * page_bytes_));
-  if (stretch >= near_.size()) return piece_at(first_, offset);
-  Index piece = near_[stretch];
+  Index piece = last_found_;
+  if (fit_ == Fit::kFirst) {
+    const Index above = by_address_.first_above(static_cast<int32_t>(offset / SizeBins::kUnit));
+    if (above != kNone) piece = above;
+  }
   if (at(piece).bytes == 0) piece = first_;
   while (at(piece).offset > offset) piece = at(piece).previous;
-  return near_[stretch] = piece_at(piece, offset);
+  return last_found_ = piece_at(piece, offset);
 }
 
 MappedRange::Index MappedRange::piece_at(Index from, int64_t offset) const {
@@ -263,9 +258,8 @@ void MappedRange::for_each_mapped_piece(int64_t least_bytes, const Visit& visit)
   }
 }
 
-inline MappedRange::Index MappedRange::first_fit(int64_t bytes) const {
-  const int64_t place = tree_.first_with(static_cast<int32_t>(bytes / SizeBins::kUnit));
-  return place < 0 ? kNone : piece_in_place_[static_cast<size_t>(place)];
+inline MappedRange::Index MappedRange::first_fit(int64_t bytes) {
+  return by_address_.first_with(static_cast<int32_t>(bytes / SizeBins::kUnit));
 }
 
 inline MappedRange::Index MappedRange::best_fit(int64_t bytes) const {
@@ -291,9 +285,7 @@ inline MappedRange::Index MappedRange::smallest_in(int bin, int64_t bytes) const
 
 inline void MappedRange::insert_free(Index piece) noexcept {
   if (fit_ == Fit::kFirst) {
-    const size_t place = place_of(at(piece));
-    piece_in_place_[place] = piece;
-    tree_.set(place, static_cast<int32_t>(at(piece).bytes / SizeBins::kUnit));
+    by_address_.set(key_of(at(piece)), static_cast<int32_t>(at(piece).bytes / SizeBins::kUnit), piece);
     return;
   }
   const int bin = SizeBins::of(at(piece).bytes);
@@ -310,7 +302,7 @@ inline void MappedRange::insert_free(Index piece) noexcept {
 
 inline void MappedRange::erase_free(Index piece) noexcept {
   if (fit_ == Fit::kFirst) {
-    tree_.set(place_of(at(piece)), 0);
+    by_address_.set(key_of(at(piece)), 0, piece);
     return;
   }
   const Piece& gone = at(piece);
@@ -326,6 +318,8 @@ inline void MappedRange::erase_free(Index piece) noexcept {
 
 // Makes sure of a record for each of the next cuts, so that they cannot fail half way.
 inline void MappedRange::prepare(int64_t cuts) {
+  if (unused_count_ >= cuts) return;
+  if (fit_ == Fit::kFirst) by_address_.prepare(pieces_.size() + static_cast<size_t>(cuts));
   while (unused_count_ < cuts) {
     pieces_.emplace_back().next = unused_;
     unused_ = static_cast<Index>(pieces_.size() - 1);

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "allocators/first_fit_tree.h"
+#include "allocators/first_fit_list.h"
 #include "allocators/size_bins.h"
 
 namespace headroom {
@@ -134,14 +134,12 @@ class MappedRange {
   void rate(Place& place, int64_t bytes, int64_t idle_pages, const MappingCalls& calls) const;
   Index piece_at(int64_t offset);
   Index piece_at(Index from, int64_t offset) const;
-  // By its end, which stays where it is when a block is cut from its lower end.
-  static size_t place_of(const Piece& piece) {
-    return static_cast<size_t>((piece.end() - 1) / kSmallestOfFirstFit);
-  }
+  // In the list by address: its end, which stays where it is when a block is cut from its lower end.
+  static int32_t key_of(const Piece& piece) { return static_cast<int32_t>(piece.end() / SizeBins::kUnit); }
   template <typename Visit>
   void for_each_mapped_piece(int64_t least_bytes, const Visit& visit) const;
 
-  Index first_fit(int64_t bytes) const;
+  Index first_fit(int64_t bytes);
   Index best_fit(int64_t bytes) const;
   Index smallest_in(int bin, int64_t bytes) const;
   void insert_free(Index piece) noexcept;
@@ -155,9 +153,8 @@ class MappedRange {
 
   const int64_t page_bytes_;
   std::vector<Piece> pieces_;
-  Index first_ = 0;  // by address; it is cut and grows, but keeps its number
-  // By stretches of addresses, a piece that was looked for there, or whatever has its number by now.
-  std::vector<Index> near_;
+  Index first_ = 0;       // by address; it is cut and grows, but keeps its number
+  Index last_found_ = 0;  // by address, or whatever has its number by now
   Index unused_ = kNone;
   int64_t unused_count_ = 0;
   const Fit fit_;
@@ -166,10 +163,7 @@ class MappedRange {
   // Mapped free pieces by size, for Fit::kBest.
   SizeBins bins_;
   std::array<Index, SizeBins::kCount> heads_;
-  // For Fit::kFirst by address, in places of kSmallestOfFirstFit: a live block or a page lies between two
-  // pieces, so no two end in the same.
-  FirstFitTree tree_;
-  std::vector<Index> piece_in_place_;
+  FirstFitList by_address_;  // of these, for Fit::kFirst
 };
 
 }  // namespace headroom

@@ -17,22 +17,32 @@ namespace {
 
 constexpr int64_t kRangePage = 2 << 20;
 
-TEST(FirstFitTree, FindsTheFirstPlaceThatHoldsEnough) {
+// Few keys, which come back again and again, and many, so that leaves are cut and joined.
+TEST(FirstFitList, FindsTheFirstKeyThatHoldsEnough) {
   Random random(1);
-  FirstFitTree tree;
-  EXPECT_EQ(tree.first_with(1), -1);
-  std::vector<int32_t> plain;
-  for (int i = 0; i < 20000; ++i) {
-    if (i % 4000 == 0) {
-      tree.grow(plain.size() + 1 + static_cast<size_t>(random.below(300)));
-      plain.resize(tree.places());
+  for (const int64_t keys : {40, 300, 20'000}) {
+    FirstFitList list;
+    std::map<int32_t, std::pair<int32_t, int32_t>> plain;  // what holds something: amount and number
+    for (int i = 0; i < 30'000; ++i) {
+      // Fills up for a third of the time, then stays, then empties.
+      const int64_t share = i < 10'000 ? 70 : i < 20'000 ? 50 : 20;
+      const auto key = static_cast<int32_t>(random.below(keys) * 7);
+      if (random.below(100) < share) {
+        plain[key] = {static_cast<int32_t>(1 + random.below(1000)), i};
+        list.prepare(plain.size());
+        list.set(key, plain[key].first, i);
+      } else if (!plain.empty()) {
+        const auto gone = plain.lower_bound(key) == plain.end() ? plain.begin() : plain.lower_bound(key);
+        list.set(gone->first, 0, 0);
+        plain.erase(gone);
+      }
+      const auto amount = static_cast<int32_t>(1 + random.below(1100));
+      const auto found = std::find_if(plain.begin(), plain.end(),
+                                      [&](const auto& each) { return each.second.first >= amount; });
+      ASSERT_EQ(list.first_with(amount), found == plain.end() ? -1 : found->second.second) << "step " << i;
+      const auto above = plain.upper_bound(key);
+      ASSERT_EQ(list.first_above(key), above == plain.end() ? -1 : above->second.second) << "step " << i;
     }
-    const auto place = static_cast<size_t>(random.below(static_cast<int64_t>(plain.size())));
-    plain[place] = static_cast<int32_t>(random.below(4) == 0 ? random.below(1000) : 0);
-    tree.set(place, plain[place]);
-    const auto amount = static_cast<int32_t>(1 + random.below(1100));
-    const auto found = std::find_if(plain.begin(), plain.end(), [&](int32_t held) { return held >= amount; });
-    ASSERT_EQ(tree.first_with(amount), found == plain.end() ? -1 : found - plain.begin()) << "step " << i;
   }
 }
 
