@@ -3,10 +3,19 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <filesystem>
+
 namespace headroom {
 namespace {
 
 constexpr const char* kSymbol = "headroom_strategy_v1";
+
+// A name without a slash is looked for where the system keeps libraries, and nowhere else.
+std::string hint_for(const std::string& path) {
+  std::error_code none;
+  const bool is_here = path.find('/') == std::string::npos && std::filesystem::exists(path, none);
+  return is_here ? fmt::format("; the file in this folder is ./{}", path) : "";
+}
 
 }  // namespace
 
@@ -30,7 +39,8 @@ PluginAllocator::PluginAllocator(Device& device, const std::string& path, std::o
                    void* freed_on) { static_cast<PluginAllocator*>(self)->follow({stream}, {freed_on}); },
   };
   library_.reset(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL));
-  if (!library_) throw InvalidArgument(fmt::format("strategy plugin {}: {}", path, dlerror()));
+  if (!library_)
+    throw InvalidArgument(fmt::format("strategy plugin {}: {}{}", path, dlerror(), hint_for(path)));
   using Entry = const headroom_strategy* (*)();
   const auto entry = reinterpret_cast<Entry>(dlsym(library_.get(), kSymbol));
   if (entry == nullptr) throw InvalidArgument(fmt::format("strategy plugin {}: it has no {}", path, kSymbol));

@@ -1,6 +1,9 @@
 // Strategies from outside: a shared library, and a function.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "allocators/direct_allocator.h"
 #include "allocators/strategy_text.h"
 #include "runtime/core/bytes.h"
@@ -55,6 +58,14 @@ TEST_F(PluginStrategy, IsRefusedWithTheReason) {
   EXPECT_NE(failure_of("plugin=/no/such/library.so").find("/no/such/library.so"), std::string::npos);
   EXPECT_NE(failure_of("plugin=libm.so.6").find("headroom_strategy_v1"), std::string::npos);
   EXPECT_NE(failure_of(kPlugin + ":size=3").find("knows region=MIB, not 'size=3'"), std::string::npos);
+}
+
+TEST_F(PluginStrategy, AFileOfThisFolderIsNamedWhereItsPathWasMeant) {
+  const std::string name = "headroom_plugin_test_no_library.so";
+  std::ofstream(name) << "no library";
+  EXPECT_NE(failure_of("plugin=" + name).find("is ./" + name), std::string::npos);
+  std::filesystem::remove(name);
+  EXPECT_EQ(failure_of("plugin=" + name).find("is ./" + name), std::string::npos);
 }
 
 TEST(OwnStrategy, AFunctionMakesItAndTheLimitIsItsToKeep) {
