@@ -259,6 +259,9 @@ void start_early(Runtime& runtime) {
 std::string next_command(const TrainResult& result, const Runtime& runtime, const OptionSet& set,
                          Options& options, const Options& given, const RankJob* job) {
   const TriedChange* change = result.report ? result.report->smallest() : nullptr;
+  if (result.outcome == "ok" && !options.save.empty()) {
+    return fmt::format("train_mnist --load {} starts from these weights", options.save);
+  }
   if (change == nullptr || change->name == "device") return advice(result, runtime);
   options.runtime = change->setting.options;
   options.step.batch = change->setting.batch;

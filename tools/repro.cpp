@@ -109,6 +109,7 @@ int run_repro(int argc, char** argv) {
     return kExitDone;
   }
   const std::vector<const Scenario*> chosen = choose_scenarios(options);
+  if (!stage.is_sim()) continue_in_gpu_program(argv);
   if (!stage.is_sim() && !options.force) require_unused_card(*cuda_ordinal(stage.device));
 
   std::vector<Judgement> judgements;

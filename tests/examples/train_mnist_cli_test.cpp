@@ -231,6 +231,14 @@ TEST(TrainMnistProgram, TheNextCommandAfterAFailureTrains) {
   }
 }
 
+TEST(TrainMnistProgram, ASavedTrainingIsNotAdvisedToBeSaved) {
+  const ScratchFolder folder;
+  const std::string file = folder / "weights";
+  const Outcome outcome = run(folder, std::string(kShort) + "--plan packed --save " + file);
+  EXPECT_TRUE(outcome.out.ends_with("\nnext: train_mnist --load " + file + " starts from these weights\n"))
+      << outcome.out << outcome.errors;
+}
+
 TEST(TrainMnistProgram, WeightsThatAreSavedAndLoadedGoOnWhereTheyStopped) {
   const ScratchFolder folder;
   const std::string weights = folder / "weights.safetensors", log = folder / "log.csv";

@@ -111,6 +111,16 @@ TEST(HeadroomRepro, WithoutAVisibleGpuTheRealOneIsRefusedInOneLine) {
   EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
 }
 
+// Where the command is built apart from what works on a GPU, that is where it goes on.
+TEST(HeadroomRepro, AMachineWithoutAGpuIsTheReasonAndNotTheProgram) {
+  const std::string hidden = "env CUDA_VISIBLE_DEVICES= " HEADROOM_COMMAND;
+  const ScratchFolder folder;
+  const Outcome repro = run_shell(folder, hidden + " repro B2 --device cuda --force");
+  const Outcome run = run_shell(folder, hidden + " run --net mlp --device cuda");
+  EXPECT_EQ(repro.code, 2);
+  EXPECT_EQ(repro.errors, run.errors);
+}
+
 class HeadroomReproCuda : public CudaTest {};
 
 TEST_F(HeadroomReproCuda, TheRealLibraryAndTheRealCardFail) {

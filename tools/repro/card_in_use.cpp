@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "runtime/core/bytes.h"
 #include "runtime/core/cuda/devices.h"
 #include "runtime/core/errors.h"
@@ -22,9 +20,8 @@ void require_unused_card(int ordinal) {
     throw InvalidArgument(fmt::format("no GPU {}: {} visible, counted from 0", ordinal, visible));
   }
   const GpuList list = list_gpus();
-  const auto gpu = std::find_if(list.gpus.begin(), list.gpus.end(),
-                                [&](const PhysicalGpu& row) { return row.ordinal == ordinal; });
-  if (gpu == list.gpus.end()) {
+  const PhysicalGpu* gpu = list.find(ordinal);
+  if (gpu == nullptr) {
     throw InvalidArgument(fmt::format(
         "nothing tells whether others use cuda:{0} (no management library), and a scenario takes all "
         "that is free of it: --force to run nevertheless",

@@ -8,13 +8,6 @@
 namespace headroom::who {
 namespace {
 
-// The GPU's place among those of the machine; null when the management library has none of it.
-const PhysicalGpu* find_gpu(const GpuList& list, int ordinal) {
-  const auto at = std::find_if(list.gpus.begin(), list.gpus.end(),
-                               [&](const PhysicalGpu& gpu) { return gpu.ordinal == ordinal; });
-  return at == list.gpus.end() ? nullptr : &*at;
-}
-
 // Nothing is computed, so a simulated GPU needs none of the host's memory.
 std::unique_ptr<Device> make(const RuntimeOptions& options) {
   if (std::optional<DeviceProfile> profile = simulated_profile(options)) {
@@ -68,7 +61,7 @@ Account HeldDevice::account() const {
   const bool simulated = device_->kind() == DeviceKind::kSimulatedGpu;
   if (device_->kind() == DeviceKind::kCuda && !is_resized_) {
     const GpuList list = list_gpus();
-    if (const PhysicalGpu* gpu = find_gpu(list, *cuda_ordinal(device_name_))) {
+    if (const PhysicalGpu* gpu = list.find(*cuda_ordinal(device_name_))) {
       account = account_of(*gpu, ours);
     }
   }

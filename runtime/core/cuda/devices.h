@@ -49,6 +49,9 @@ struct GpuList {
   std::string driver_version;  // empty without a driver
   std::vector<PhysicalGpu> gpus;
   std::string problem;  // why CUDA shows none of them; empty when it shows any
+
+  // The one with CUDA's number `ordinal`; null where none has it, and without a management library.
+  const PhysicalGpu* find(int ordinal) const;
 };
 
 // All GPUs, however full they are. Makes no context and throws nothing for a missing driver.

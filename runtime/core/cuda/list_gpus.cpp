@@ -47,4 +47,10 @@ GpuList list_gpus() {
   return list;
 }
 
+const PhysicalGpu* GpuList::find(int ordinal) const {
+  const auto gpu =
+      std::find_if(gpus.begin(), gpus.end(), [&](const PhysicalGpu& row) { return row.ordinal == ordinal; });
+  return gpu == gpus.end() ? nullptr : &*gpu;
+}
+
 }  // namespace headroom

@@ -14,7 +14,9 @@ namespace headroom::cuda {
 namespace {
 
 int64_t free_on_the_card() {
-  return list_gpus().gpus.at(0).free_bytes;
+  const GpuList list = list_gpus();
+  const PhysicalGpu* gpu = list.find(0);
+  return gpu == nullptr ? 0 : gpu->free_bytes;
 }
 
 class CudaFailures : public CudaTest {

@@ -58,7 +58,8 @@ void come_late() {
   report("dnn", [&] { HR_CHECK(cudnnCreate(&dnn)); });
   report("list", [] {
     const GpuList list = list_gpus();
-    if (list.gpus.empty() || !list.problem.empty() || list.gpus[0].free_bytes > kGiB) {
+    const PhysicalGpu* gpu = list.find(0);
+    if (gpu == nullptr || !list.problem.empty() || gpu->free_bytes > kGiB) {
       throw DeviceError(list.problem, "list_gpus", "wrong");
     }
   });
