@@ -115,6 +115,31 @@ double ns_of_a_pair(int64_t bytes, A& allocator) {
   return median(ns);
 }
 
+// The same while the GPU works: a copy into each block is queued between its allocation and its deallocation.
+// Without the copies and what it takes to look at the clock.
+template <typename A>
+double ns_of_a_pair_at_work(int64_t bytes, Device& device, A& allocator) {
+  constexpr int kPairs = 2'000, kTimes = 5;
+  const int64_t work = 0;
+  std::vector<double> clock_ns, ns;
+  for (int i = 0; i < kPairs; ++i) clock_ns.push_back(ns_since(Clock::now()));
+  for (int time = -1; time < kTimes; ++time) {
+    double all = 0;
+    for (int i = 0; i < kPairs; ++i) {
+      const Clock::time_point begin = Clock::now();
+      void* pointer = allocator.allocate(bytes, {});
+      all += ns_since(begin);
+      device.copy_to_device(pointer, &work, sizeof work, {});
+      const Clock::time_point end = Clock::now();
+      allocator.deallocate(pointer, bytes, {});
+      all += ns_since(end);
+    }
+    device.synchronize({});
+    if (time >= 0) ns.push_back(all / kPairs - 2 * median(clock_ns));
+  }
+  return median(ns);
+}
+
 // The same with other calls in between: 1000 blocks of 512 B to 2 MiB are live, and each pair gives one of
 // them back, at random, and takes one of a random size in its place. The same in every time.
 template <typename A>

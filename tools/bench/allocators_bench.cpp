@@ -160,6 +160,11 @@ void measure(const std::string& who, const std::vector<Trace>& traces, int passe
     attempt("pair", nullptr,
             [&](auto& a) { fmt::print("pair\t{}\t{}\t{:.1f}\n", who, bytes, ns_of_a_pair(bytes, a)); });
   }
+  if (device.kind() == DeviceKind::kCuda) {
+    attempt("pair", nullptr, [&](auto& a) {
+      fmt::print("pair\t{}\tworking\t{:.1f}\n", who, ns_of_a_pair_at_work(1 * kMiB, device, a));
+    });
+  }
   attempt("pair", nullptr,
           [&](auto& a) { fmt::print("pair\t{}\tamong\t{:.1f}\n", who, ns_of_a_pair_among_others(a)); });
   attempt("threads", nullptr, [&](auto& a) { print_threads(who, streams, a); });
