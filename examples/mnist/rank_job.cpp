@@ -55,8 +55,9 @@ class MpiRankJob final : public RankJob {
     if (group_ != nullptr) return *group_;
     std::vector<std::string> names;
     for (int other = 0; other < size(); ++other) names.push_back(text_of(*first_group_, other, name_));
-    // Longer than the watch waits, which knows more of a rank that is not heard of.
-    group_ = world_->make_collective(timeout_ + timeout_ / 4, std::move(names));
+    // Longer than the watch waits, which knows more of a rank that is not heard of, and looks a second apart.
+    constexpr std::chrono::seconds kLooks(2);
+    group_ = world_->make_collective(timeout_ + timeout_ / 4 + kLooks, std::move(names));
     return *group_;
   }
 
@@ -78,12 +79,12 @@ class MpiRankJob final : public RankJob {
   void ask_to_speak() override { watch_.ask_to_speak(); }
   [[noreturn]] void end_all(int exit_code) { watch_.end_job(exit_code); }
 
-  // Once all is done. MPI waits for all ranks to come here, which may yet fail.
+  // Once all is done. MPI waits for all ranks to come here, and one that dies before they have is a failure.
   void finish() {
-    watch_.finish();
     group_.reset();
     first_group_.reset();
     world_->finish();
+    watch_.finish();
   }
 
  private:

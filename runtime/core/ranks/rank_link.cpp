@@ -115,6 +115,18 @@ std::vector<RankMessage> RankLink::receive() {
   return messages;
 }
 
+void RankLink::finish(std::chrono::steady_clock::time_point until) noexcept {
+  if (!is_open()) return;
+  shutdown(socket_, SHUT_WR);
+  for (std::array<char, 4096> unread;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    const int ready = left.count() > 0 ? poll_one(socket_, POLLIN, left) : 0;
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0 || recv(socket_, unread.data(), unread.size(), 0) <= 0) break;
+  }
+  close_now();
+}
+
 RankListener::RankListener(bool this_host_only) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   sockaddr_in address{};
   address.sin_family = AF_INET;

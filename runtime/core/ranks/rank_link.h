@@ -14,7 +14,7 @@ enum class RankWord : int32_t {
   kName,        // text: what a person calls the rank
   kAlive,       // from time to time
   kDone,        // the rank will end, all is well
-  kTerminated,  // the rank will end, because it was asked to by a signal
+  kAskedToEnd,  // the rank was asked to end by the signal `value`
   kAskToSpeak,  // the rank has failed and would say why
   kSpeak,       // it may
   kEnd,         // all ranks are to end with the exit code `value`
@@ -44,6 +44,9 @@ class RankLink {
   void send(const RankMessage& message) noexcept;
   // What has arrived. The link is closed once all that came before the other end went has been given.
   std::vector<RankMessage> receive();
+  // Nothing is sent any more; returns once the other end has gone, or at `until`. An end that closes with
+  // words unread takes back its own that are on the way.
+  void finish(std::chrono::steady_clock::time_point until) noexcept;
 
  private:
   void close_now() noexcept;

@@ -8,75 +8,40 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <random>
 #include <utility>
 
 #include "runtime/core/errors.h"
+#include "runtime/core/ranks/link_ranks.h"
 
 namespace headroom {
 namespace {
 
-// Between SIGTERM and the end: time to hear who has died of a signal before. OpenMPI's mpirun sends SIGKILL
-// after a second.
-constexpr std::chrono::milliseconds kLastWords(300);
+using std::chrono::milliseconds;
+
+// Between SIGTERM and the end: time to hear who has died before. OpenMPI's mpirun sends SIGKILL after a
+// second.
+constexpr milliseconds kLastWords(300);
 // Looks within the timeout: some may be late on a loaded machine before a rank is given up.
 constexpr int64_t kLooks = 8;
-constexpr std::chrono::milliseconds kLongestPause(1000);
-
-std::atomic<bool> termination_asked = false;
-std::atomic<int> wake_of_process = -1;
-
-void on_termination(int) {
-  termination_asked = true;
-  const uint64_t one = 1;
-  static_cast<void>(!write(wake_of_process, &one, sizeof one));
-}
-
-struct Meeting {
-  char host[256] = "";
-  char token[32] = "";  // keeps others who find the port out
-  int32_t port = 0;
-  int32_t this_host_only = 0;
-};
-
-template <typename T>
-void broadcast(Collective& group, T& value, int root) {
-  group.broadcast(std::as_writable_bytes(std::span(&value, 1)), root);
-}
-
-void copy_text(char* to, size_t capacity, const std::string& text) {
-  std::strncpy(to, text.c_str(), capacity - 1);
-}
-
-// Whether all ranks are on one host, by name.
-bool on_one_host(Collective& group, const std::string& host) {
-  Meeting first;
-  copy_text(first.host, sizeof first.host, host);
-  broadcast(group, first, 0);
-  float others = host == first.host ? 0.0f : 1.0f;
-  group.all_reduce_sum({&others, 1});
-  return others == 0;
-}
+constexpr milliseconds kShortestPause(1), kLongestPause(1000);
 
 }  // namespace
 
-RankWatch::RankWatch(Collective& group, const std::string& host, std::string program,
-                     std::chrono::milliseconds timeout)
+RankWatch::RankWatch(Collective& group, const std::string& host, std::string program, milliseconds timeout)
     : rank_(group.rank()),
       size_(group.size()),
       program_(std::move(program)),
-      name_(fmt::format("rank {} on {}", rank_, host)),
       timeout_ms_(timeout.count()),
       peers_(static_cast<size_t>(size_)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  for (int rank = 0; rank < size_; ++rank) peers_[rank].name = fmt::format("rank {}", rank);
-  link_to_all(group, host, timeout);
+  std::vector<RankLink> links = link_ranks(group, host, timeout);
+  for (int rank = 0; rank < size_; ++rank) {
+    peers_[rank].link = std::move(links[static_cast<size_t>(rank)]);
+    peers_[rank].name = fmt::format("rank {}", rank);
+  }
   group.barrier();
-  set_name(name_);
-  wake_of_process = wake_;
-  std::signal(SIGTERM, on_termination);
+  set_name(fmt::format("rank {} on {}", rank_, host));
+  signals_.emplace(wake_);
   thread_ = std::thread([this] { watch(); });
 }
 
@@ -85,54 +50,16 @@ RankWatch::~RankWatch() {
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
-    const uint64_t one = 1;
-    static_cast<void>(!write(wake_, &one, sizeof one));
+    wake_watch();
   }
   thread_.join();
-  std::signal(SIGTERM, SIG_DFL);
-  wake_of_process = -1;
+  signals_.reset();
   close(wake_);
-}
-
-void RankWatch::link_to_all(Collective& group, const std::string& host, std::chrono::milliseconds timeout) {
-  const bool is_one_host = on_one_host(group, host);
-  std::optional<RankListener> listener;
-  Meeting meeting;
-  if (rank_ == 0) {
-    listener.emplace(is_one_host);
-    std::random_device random;
-    copy_text(meeting.host, sizeof meeting.host, is_one_host ? "127.0.0.1" : host);
-    copy_text(meeting.token, sizeof meeting.token, fmt::format("{:08x}{:08x}", random(), random()));
-    meeting.port = listener->port();
-  }
-  broadcast(group, meeting, 0);
-  if (rank_ != 0) {
-    peers_[0].link = RankLink::connect(meeting.host, meeting.port, timeout);
-    peers_[0].link.send({RankWord::kHello, rank_, meeting.token});
-    return;
-  }
-  std::vector<RankLink> strangers;
-  const auto end = Clock::now() + timeout;
-  for (int linked = 1; linked < size_;) {
-    if (Clock::now() > end) throw InvalidArgument("not all ranks could link to rank 0");
-    if (auto link = listener->accept(std::chrono::milliseconds(1))) strangers.push_back(std::move(*link));
-    for (RankLink& stranger : strangers) {
-      for (const RankMessage& message : stranger.receive()) {
-        if (message.word != RankWord::kHello || message.text != meeting.token || message.value < 1 ||
-            message.value >= size_ || !stranger.is_open()) {
-          continue;
-        }
-        peers_[message.value].link = std::move(stranger);
-        ++linked;
-        break;
-      }
-    }
-  }
 }
 
 void RankWatch::set_name(const std::string& name) {
   const std::lock_guard lock(mutex_);
-  name_ = name;
+  peers_[rank_].name = name;
   tell_all({RankWord::kName, rank_, name});
 }
 
@@ -140,34 +67,49 @@ void RankWatch::tell_all(const RankMessage& message) noexcept {
   for (Peer& peer : peers_) peer.link.send(message);
 }
 
+void RankWatch::wake_watch() noexcept {
+  const uint64_t one = 1;
+  static_cast<void>(!write(wake_, &one, sizeof one));
+}
+
+milliseconds RankWatch::pause() const {
+  return std::clamp(milliseconds(timeout_ms_ / kLooks), kShortestPause,
+                    first_signal_ ? kLastWords / kLooks : kLongestPause);
+}
+
 void RankWatch::watch() {
-  auto last_look = Clock::now();
+  auto last_look = Clock::now(), next_word = last_look;
   for (std::unique_lock lock(mutex_); !stopped_; lock.lock()) {
-    const auto pause = std::clamp(std::chrono::milliseconds(timeout_ms_ / kLooks),
-                                  std::chrono::milliseconds(1), kLongestPause);
-    tell_all({});
+    const milliseconds wait = pause();
+    // By the clock, not as an answer: two ranks that answered each other would do nothing else.
+    if (last_look >= next_word) {
+      tell_all({});
+      next_word = last_look + wait;
+    }
     lock.unlock();
-    listen(static_cast<int>(pause.count()));
+    listen(std::min(wait, std::chrono::ceil<milliseconds>(next_word - last_look)));
     lock.lock();
     const auto now = Clock::now();
     // This process itself was stopped, or got no processor: what the others said meanwhile is yet to be read.
-    if (now - last_look > 3 * pause) {
+    if (now - last_look > 3 * wait) {
       for (Peer& peer : peers_) peer.heard = now;
     }
     last_look = now;
-    if (termination_asked) terminate();
-    look_for_the_dead();
+    if (const int signal = signals_->arrived()) note_signal(rank_, signal);
+    look_for_the_dead(now);
+    look_for_signals(now);
+    let_speak();
     lock.unlock();
   }
 }
 
 // Waits for messages, at most so long, and takes what has come.
-void RankWatch::listen(int wait_ms) {
+void RankWatch::listen(milliseconds wait) {
   std::vector<pollfd> entries = {{wake_, POLLIN, 0}};
   for (const Peer& peer : peers_) {
     if (peer.link.is_open()) entries.push_back({peer.link.socket(), POLLIN, 0});
   }
-  poll(entries.data(), entries.size(), wait_ms);
+  poll(entries.data(), entries.size(), static_cast<int>(wait.count()));
   uint64_t woken = 0;
   static_cast<void>(!read(wake_, &woken, sizeof woken));
   const std::lock_guard lock(mutex_);
@@ -184,14 +126,16 @@ void RankWatch::hear(int rank, const RankMessage& message) {
       peer.name = message.text;
       break;
     case RankWord::kDone:
-    case RankWord::kTerminated:
-      peer.may_end = true;
+      peer.is_done = true;
+      break;
+    case RankWord::kAskedToEnd:
+      note_signal(rank, message.value);
       break;
     case RankWord::kAskToSpeak:
-      grant(rank);
+      if (asking_ < 0) asking_ = rank;
       break;
     case RankWord::kSpeak:
-      may_speak_ = true;
+      speaker_ = rank_;
       changed_.notify_all();
       break;
     case RankWord::kEnd:
@@ -203,55 +147,62 @@ void RankWatch::hear(int rank, const RankMessage& message) {
   }
 }
 
-// The first one only: of ranks that fail alike, one says so.
-void RankWatch::grant(int rank) {
-  if (speaker_ >= 0) return;
-  speaker_ = rank;
-  if (rank == rank_) {
-    may_speak_ = true;
-  } else {
-    peers_[rank].link.send({RankWord::kSpeak});
-  }
+void RankWatch::note_signal(int rank, int signal) {
+  if (peers_[rank].signal != 0) return;
+  peers_[rank].signal = signal;
+  if (!first_signal_) first_signal_ = Clock::now();
+  if (rank == rank_) tell_all({RankWord::kAskedToEnd, signal});
 }
 
-void RankWatch::look_for_the_dead() {
-  const std::chrono::milliseconds timeout(timeout_ms_);
+void RankWatch::look_for_the_dead(Clock::time_point now) {
+  if (speaker_ == rank_) return;
+  const milliseconds timeout(timeout_ms_);
   for (int rank = 0; rank < size_; ++rank) {
     const Peer& peer = peers_[rank];
     const bool is_linked = rank != rank_ && (rank_ == 0 || rank == 0);
-    if (!is_linked || peer.may_end) continue;
+    const bool speaks = rank == speaker_;
+    // While one speaks, only that it does is watched; one that was asked to end may do so.
+    if (!is_linked || peer.is_done || (!speaks && (speaker_ >= 0 || peer.signal != 0))) continue;
     if (!peer.link.is_open()) {
       end_for(rank, "its process ended without a word: killed from outside, or crashed");
     }
-    if (Clock::now() - peer.heard > timeout) {
+    if (now - peer.heard > timeout) {
       end_for(rank, fmt::format("nothing was heard of its process for {} ms: stopped, or its host is gone",
                                 timeout.count()));
     }
   }
 }
 
-// The launcher has asked all ranks to end. If one has died before, its link is closed by now, or in a moment.
-void RankWatch::terminate() {
-  tell_all({RankWord::kTerminated});
-  const auto end = Clock::now() + kLastWords;
-  mutex_.unlock();
-  while (Clock::now() < end) {
-    listen(10);
-    mutex_.lock();
-    look_for_the_dead();
-    mutex_.unlock();
-  }
-  std::signal(SIGTERM, SIG_DFL);
-  raise(SIGTERM);
-  mutex_.lock();
+// Rank 0 says it for all; should it not be able to, rank 1 does, and the others go last.
+void RankWatch::look_for_signals(Clock::time_point now) {
+  const int turn = std::min(rank_, 2);
+  if (!first_signal_ || speaker_ >= 0 || now - *first_signal_ < (turn + 1) * kLastWords) return;
+  const auto is_asked = [](const Peer& peer) { return peer.signal != 0 && !peer.is_done; };
+  const auto first = std::find_if(peers_.begin(), peers_.end(), is_asked);
+  if (first == peers_.end()) return;
+  const bool is_all = size_ > 1 && std::all_of(peers_.begin(), peers_.end(), is_asked);
+  end_for(static_cast<int>(first - peers_.begin()),
+          fmt::format("asked to end by {}{}", first->signal == SIGINT ? "SIGINT" : "SIGTERM",
+                      is_all ? ", as all ranks were" : ""));
+}
+
+// The first that asks alone: of ranks that fail alike, one says so.
+void RankWatch::let_speak() {
+  if (speaker_ >= 0 || asking_ < 0) return;
+  speaker_ = asking_;
+  peers_[speaker_].link.send({RankWord::kSpeak});
+  changed_.notify_all();
 }
 
 // Rank 0 speaks of all others, and rank 1 of rank 0: one line, not one from each.
 void RankWatch::end_for(int rank, const std::string& cause) {
-  if (rank_ == 0 || rank_ == 1) {
+  if (rank_ <= 1) {
     // By write: a thread that was stopped while it printed may hold the stream's lock.
     const std::string line = fmt::format("{}: {}: {}\n", program_, peers_[rank].name, cause);
     static_cast<void>(!write(STDERR_FILENO, line.data(), line.size()));
+  } else {
+    // The launcher ends all when it sees one end, and rank 1 may be a look behind.
+    std::this_thread::sleep_for(pause() + kLastWords);
   }
   tell_all({RankWord::kEnd, kExitLibraryFailure});
   leave(kExitLibraryFailure);
@@ -260,12 +211,13 @@ void RankWatch::end_for(int rank, const std::string& cause) {
 void RankWatch::ask_to_speak() {
   std::unique_lock lock(mutex_);
   if (rank_ == 0) {
-    grant(0);
+    if (asking_ < 0) asking_ = 0;
+    wake_watch();
   } else {
     peers_[0].link.send({RankWord::kAskToSpeak});
   }
   // Ends in the watching thread when another rank speaks, or when rank 0 is gone.
-  changed_.wait(lock, [this] { return may_speak_; });
+  changed_.wait(lock, [this] { return speaker_ == rank_; });
 }
 
 void RankWatch::end_job(int exit_code) {
@@ -282,6 +234,8 @@ void RankWatch::finish() {
 
 // At once: other threads may wait for ranks that never come, on a GPU as well, and exit() would join them.
 void RankWatch::leave(int exit_code) noexcept {
+  const auto end = Clock::now() + kLastWords;
+  for (Peer& peer : peers_) peer.link.finish(end);
   _exit(exit_code);
 }
 

@@ -7,11 +7,13 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "runtime/core/collective.h"
+#include "runtime/core/ranks/end_signals.h"
 #include "runtime/core/ranks/rank_link.h"
 
 namespace headroom {
@@ -19,8 +21,9 @@ namespace headroom {
 class RankWatch {
  public:
   // All ranks of `group` must make it together: each links to rank 0, which `host` leads to. `program` leads
-  // the line that says why a job ends. SIGTERM is handled from then on, as launchers send it to all ranks
-  // once one has died. Throws InvalidArgument when a link cannot be made, CollectiveError as `group` does.
+  // the line that says why a job ends. SIGINT and SIGTERM are handled from then on: one that a rank alone
+  // gets ends the job like any other failure, and launchers send SIGTERM to all ranks once one has died,
+  // which is then what is said. Throws what link_ranks throws.
   RankWatch(Collective& group, const std::string& host, std::string program,
             std::chrono::milliseconds timeout);
   ~RankWatch();
@@ -33,7 +36,8 @@ class RankWatch {
   void set_name(const std::string& name);
 
   // To be called by a rank that has failed. Returns for the first of the job, which should then say why and
-  // call end_job. For all others the process ends here, with the first one's exit code.
+  // call end_job; nobody else speaks meanwhile. For all others the process ends here, with the first one's
+  // exit code, and where the failure is that another rank has died the watch says that.
   void ask_to_speak();
   // Ends all processes of the job with this exit code, this one too. What they have written is flushed.
   [[noreturn]] void end_job(int exit_code);
@@ -42,36 +46,41 @@ class RankWatch {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // What this rank knows of one that it is linked to.
+  // What this rank knows of one that it is linked to, or of itself.
   struct Peer {
     RankLink link;
     std::string name;
     Clock::time_point heard = Clock::now();
-    bool may_end = false;  // it has said that it will
+    bool is_done = false;  // it may end
+    int signal = 0;        // it has been asked to end by that
   };
 
-  void link_to_all(Collective& group, const std::string& host, std::chrono::milliseconds timeout);
+  std::chrono::milliseconds pause() const;
   void watch();
-  void listen(int wait_ms);
+  void listen(std::chrono::milliseconds wait);
   void hear(int rank, const RankMessage& message);
-  void look_for_the_dead();
-  void grant(int rank);
+  void note_signal(int rank, int signal);
+  // Of ranks that failed by themselves, then of those that were asked to end, then who may say more.
+  void look_for_the_dead(Clock::time_point now);
+  void look_for_signals(Clock::time_point now);
+  void let_speak();
   void tell_all(const RankMessage& message) noexcept;
-  void terminate();
+  void wake_watch() noexcept;
   [[noreturn]] void end_for(int rank, const std::string& cause);
   [[noreturn]] void leave(int exit_code) noexcept;
 
   const int rank_, size_;
   const std::string program_;
-  std::string name_;
   std::atomic<int64_t> timeout_ms_;
   std::mutex mutex_;  // of all below
   std::condition_variable changed_;
-  std::vector<Peer> peers_;  // by rank: of rank 0 all others, of the others rank 0 alone
-  int speaker_ = -1;         // who may say why the job ends; at rank 0
-  bool may_speak_ = false;
+  std::vector<Peer> peers_;  // by rank: linked are of rank 0 all others, of the others rank 0 alone
+  int asking_ = -1;          // the first that would say why the job ends; at rank 0
+  int speaker_ = -1;         // who does; at rank 0, and at the speaker
+  std::optional<Clock::time_point> first_signal_;
   bool stopped_ = false;
-  int wake_ = -1;  // an eventfd: something has to be done before the next look
+  const int wake_;  // an eventfd: something has to be done before the next look
+  std::optional<EndSignals> signals_;
   std::thread thread_;
 };
 

@@ -1,6 +1,7 @@
 // One rank of the tests of MPI: makes the calls that its argument names and says what came of them. Exits
 // with 1 when a promise is broken.
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
@@ -144,9 +145,47 @@ void be_stopped(MpiWorld& world) {
 void fail_alike(MpiWorld& world) {
   be_watched(world, [&](RankWatch& watch) {
     watch.ask_to_speak();
-    fmt::print(stderr, "this is why\n");
+    fmt::print(stderr, "child: this is why\n");
     watch.end_job(kExitOutOfMemory);
   });
+}
+
+// The last rank stops while rank 0 is at its last words, which take longer than ranks may be silent.
+void speak_long(MpiWorld& world) {
+  be_watched(world, [&](RankWatch& watch) {
+    if (world.rank() == world.size() - 1) raise(SIGSTOP);
+    if (world.rank() != 0) return;
+    watch.ask_to_speak();
+    watch.set_timeout(milliseconds(50));
+    std::this_thread::sleep_for(milliseconds(500));
+    fmt::print(stderr, "child: this is why\n");
+    watch.end_job(kExitOutOfMemory);
+  });
+}
+
+void be_asked_to_end(MpiWorld& world) {
+  be_watched(world, [&](RankWatch&) {
+    if (world.rank() == world.size() - 1) raise(SIGTERM);
+  });
+}
+
+void interrupt_all(MpiWorld& world) {
+  be_watched(world, [&](RankWatch&) { raise(SIGINT); });
+}
+
+// Ranks that answered each other's words at once would do so thousands of times.
+void stay_idle(MpiWorld& world) {
+  const std::unique_ptr<Collective> group = world.make_collective(kLong);
+  RankWatch watch(*group, world.host(), "child", kWatched);
+  const auto switches = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_nvcsw;
+  };
+  const long before = switches();
+  std::this_thread::sleep_for(milliseconds(300));
+  expect(switches() - before < 300, "the watch is busy");
+  group->barrier();
 }
 
 void end_well(MpiWorld& world) {
@@ -157,9 +196,12 @@ void end_well(MpiWorld& world) {
 
 int run(const std::string& scenario) {
   const std::map<std::string, void (*)(MpiWorld&)> scenarios = {
-      {"agree", agree},      {"die", die},          {"late", be_late},
-      {"killed", be_killed}, {"first", kill_first}, {"stopped", be_stopped},
-      {"alike", fail_alike}, {"well", end_well}};
+      {"agree", agree},           {"die", die},
+      {"late", be_late},          {"killed", be_killed},
+      {"first", kill_first},      {"stopped", be_stopped},
+      {"alike", fail_alike},      {"speech", speak_long},
+      {"asked", be_asked_to_end}, {"interrupted", interrupt_all},
+      {"idle", stay_idle},        {"well", end_well}};
   const std::unique_ptr<MpiWorld> world = join_mpi_world();
   scenarios.at(scenario)(*world);
   fmt::print("rank {} of {} done\n", world->rank(), world->size());

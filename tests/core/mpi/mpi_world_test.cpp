@@ -36,15 +36,17 @@ TEST(MpiCollectiveTest, RankThatComesLateIsNamedToAllAndToItself) {
   expect_done("late", 2);
 }
 
-// The job ends with `line` said once and that exit code, long before the ranks would by themselves.
+// The job ends with that exit code and `line`, said once and alone, long before the ranks would by
+// themselves.
 void expect_end(const std::string& scenario, const std::string& line, const std::set<int>& codes) {
   const ScratchFolder folder;
   const auto began = std::chrono::steady_clock::now();
   const Outcome outcome = run_shell(folder, mpirun_command(3, HEADROOM_MPI_CHILD " " + scenario));
   EXPECT_TRUE(codes.contains(outcome.code)) << outcome.code << outcome.errors;
-  const size_t at = outcome.errors.find(line);
-  EXPECT_NE(at, std::string::npos) << outcome.errors;
-  EXPECT_EQ(outcome.errors.find(line, at + 1), std::string::npos) << outcome.errors;
+  const size_t at = outcome.errors.find("child: ");
+  ASSERT_NE(at, std::string::npos) << outcome.errors;
+  EXPECT_TRUE(outcome.errors.substr(at).starts_with("child: " + line)) << outcome.errors;
+  EXPECT_EQ(outcome.errors.find("child: ", at + 1), std::string::npos) << outcome.errors;
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(50)) << scenario;
 }
 
@@ -52,17 +54,30 @@ void expect_end(const std::string& scenario, const std::string& line, const std:
 const std::set<int> kKilled = {128 + SIGKILL, kExitLibraryFailure};
 
 TEST(RankWatchTest, KilledRankIsNamedOnceAndEndsAllThatWaitForNothing) {
-  expect_end("killed", "child: rank 2 of the test: its process ended without a word", kKilled);
-  expect_end("first", "child: rank 0 of the test: its process ended without a word", kKilled);
+  expect_end("killed", "rank 2 of the test: its process ended without a word", kKilled);
+  expect_end("first", "rank 0 of the test: its process ended without a word", kKilled);
 }
 
 TEST(RankWatchTest, StoppedRankIsNamedOnceAndEnds) {
-  expect_end("stopped", "child: rank 2 of the test: nothing was heard of its process for 2000 ms",
+  expect_end("stopped", "rank 2 of the test: nothing was heard of its process for 2000 ms",
              {kExitLibraryFailure});
 }
 
 TEST(RankWatchTest, OfRanksThatFailAlikeOneSaysWhy) {
   expect_end("alike", "this is why\n", {kExitOutOfMemory});
+}
+
+TEST(RankWatchTest, NobodySpeaksBesideOneThatDoes) {
+  expect_end("speech", "this is why\n", {kExitOutOfMemory});
+}
+
+TEST(RankWatchTest, RankThatIsAskedToEndIsNamedOnceAndEndsAll) {
+  expect_end("asked", "rank 2 of the test: asked to end by SIGTERM\n", {kExitLibraryFailure});
+  expect_end("interrupted", "rank ", {kExitLibraryFailure});
+}
+
+TEST(RankWatchTest, RanksThatWorkAreLeftAlone) {
+  expect_done("idle", 3);
 }
 
 TEST(RankWatchTest, RanksThatEndAtDifferentTimesEndWell) {
