@@ -8,12 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "allocators/trace/category.h"
+#include "runtime/bound_plan.h"
 #include "runtime/core/host_buffer.h"
-#include "runtime/dependencies.h"
-#include "runtime/kernels.h"
-#include "runtime/plan.h"
-#include "runtime/variables.h"
 
 namespace headroom {
 
@@ -24,11 +20,10 @@ class Session {
   Session(const Graph& graph, const Targets& targets, PlanMode mode, Variables& variables);
   // The same with a plan and kernels made before, which sessions of one graph may share.
   Session(const Graph& graph, Plan plan, std::shared_ptr<const Kernels> kernels, Variables& variables);
-  ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  const Plan& plan() const { return plan_; }
+  const Plan& plan() const { return bound_.plan(); }
   // Runs queue their work there from the next one on; on the default stream at first. The stream must stay
   // until another one is set or the session ends. A session on several devices has the default one of each.
   void use_stream(Stream stream) { stream_ = stream; }
@@ -61,8 +56,8 @@ class Session {
 
   // Of a plan with doubled inputs: device memory for the inputs of a step, 0 or 1, and where in it each lies.
   // run() uses set 0. The second throws InvalidArgument when the plan does not read that input.
-  std::byte* input_set(int set) const { return input_sets_ + set * plan_.input_set_bytes; }
-  int64_t offset_in_input_set(const Value& value) const;
+  std::byte* input_set(int set) const { return bound_.input_set(set); }
+  int64_t offset_in_input_set(const Value& value) const { return bound_.offset_in_input_set(value); }
   // As run() for one step, whose inputs are in that set by the time of `arrival`.
   void run_on_set(int set, const Event& arrival);
   // The same for a step of several, of which run_on_set() does the last: it is queued, and fetches nothing.
@@ -70,23 +65,14 @@ class Session {
   std::unique_ptr<Event> queue_on_set(int set, const Event& arrival);
   // Waits for what was queued. Throws as run() does.
   void finish();
-  Device& device() const { return variables_.device(); }
+  Device& device() const { return bound_.variables().device(); }
 
  private:
+  Session(const Graph& graph, const Targets& targets, PlanMode mode, std::shared_ptr<const Kernels> kernels,
+          Variables& variables);
   struct Staging {
     int value;
     HostBuffer bytes;
-  };
-  // A node of the plan, bound: views in the order the kernel takes them.
-  struct BoundNode {
-    const PlacedDevice* on = nullptr;
-    bool is_between_devices = false;
-    Kernel* kernel = nullptr;
-    std::vector<TensorView> inputs, outputs;
-    void* workspace = nullptr;
-    bool ready = false;  // library started, module loaded
-
-    void run(Stream stream) const { kernel->run(inputs, outputs, workspace, stream); }
   };
   // Nodes that run without a copy between them.
   struct Part {
@@ -98,22 +84,10 @@ class Session {
     bool is_ready() const { return has_run && can_be_recorded; }  // to be recorded
   };
 
-  void bind();
-  const PlacedDevice& device_of(const Buffer& buffer) const {
-    return *devices_[static_cast<size_t>(buffer.device)];
-  }
-  const PlacedDevice& home_of(int value) const {
-    return variables_.devices().find(graph_.value(value).device);
-  }
-  void allocate_arenas();
-  void observe_part(Allocator& allocator, std::byte* block, const Buffer& buffer, int first, int end) const;
-  void release_arenas() noexcept;
+  const Graph& graph() const { return bound_.graph(); }
+  bool has_arenas() const { return has_arena(bound_.plan().mode); }
   void synchronize();
-  void set_buffer(int id, void* pointer);
-  void allocate(int id);
-  void deallocate(int id) noexcept;
   void run_node(int node, Stream stream);
-  StreamWork work_of(int node) const;
   void get_ready(int node);
   void get_ready(const std::vector<int>& nodes);
   void copy(const Step& step);
@@ -125,33 +99,20 @@ class Session {
   void guard_run(const std::function<void()>& work);
   void queue_step();
   std::unique_ptr<Recording> record_steps(int64_t steps);
-  void use_set(int set);
-  void use_arrived_set(int set, const Event& arrival);
   std::unique_ptr<Recording> record(const std::vector<int>& nodes, int64_t repeats);
-  bool may_start_early(int node, const Waits& waits, const std::vector<int>& nodes) const;
+  void use_arrived_set(int set, const Event& arrival);
   void clean_up() noexcept;
-  void* address_of(int value) const;
   std::span<std::byte> staging(const Value& value, DType dtype, std::vector<Staging>& all);
   const HostBuffer& staging_of(int value, std::vector<Staging>& all);
 
-  const Graph& graph_;
-  Plan plan_;
-  std::shared_ptr<const Kernels> kernels_;
-  Variables& variables_;
+  BoundPlan bound_;
   std::vector<Staging> inputs_, outputs_;
   Stream stream_;
-  bool device_takes_work_ = false;                   // as the devices say when a run begins
-  std::vector<BoundNode> nodes_;                     // by node id
-  DeviceCollective* collective_ = nullptr;           // what some of them are calls of
-  std::vector<MemoryCategory> categories_;           // by value
-  std::vector<void*> buffers_;                       // by buffer: its address while live
-  std::vector<std::vector<void**>> uses_of_buffer_;  // by buffer: the pointers that follow it
-  std::vector<const PlacedDevice*> devices_;         // by position in Plan::devices
-  std::vector<void*> arenas_;                        // likewise
-  std::byte* input_sets_ = nullptr;
-  int set_ = 0;                                            // of the inputs that are used
-  bool copies_inputs_ = true;                              // or they are there
-  Part pure_, updates_;                                    // the nodes before and after the copies out
+  bool device_takes_work_ = false;          // as the devices say when a run begins
+  std::vector<bool> is_ready_;              // by node id: its library is started, its module loaded
+  DeviceCollective* collective_ = nullptr;  // what some of the nodes are calls of
+  bool copies_inputs_ = true;               // or they are there
+  Part pure_, updates_;                     // the nodes before and after the copies out
   std::array<std::unique_ptr<Recording>, 2> whole_steps_;  // one step, by set of inputs
   std::unique_ptr<Recording> many_;  // steps, as many as the longest run so far had need of
   int64_t steps_of_many_ = 0, most_of_many_ = 1;
