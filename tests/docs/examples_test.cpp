@@ -1,0 +1,160 @@
+// Every example of the documentation that can run here, against what the programs print: the words and the
+// shape of it, whatever the numbers, of which some are times and others the machine's.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/run_shell.h"
+
+namespace headroom {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+struct Example {
+  size_t line = 0;  // of the page
+  std::string command;
+  Lines output;
+};
+
+constexpr std::string_view kIndent = "    ", kPrompt = "    $ ", kElision = "...";
+
+Lines lines_of(const std::string& text) {
+  Lines lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// The blocks of code that begin with "$ " and a command.
+std::vector<Example> read_examples(const std::string& page) {
+  std::vector<Example> examples;
+  bool inside = false;
+  const Lines lines = lines_of(read_file(page, 1 << 20));
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].starts_with(kPrompt)) {
+      examples.push_back({i + 1, lines[i].substr(kPrompt.size()), {}});
+      inside = true;
+    } else if (inside && (lines[i].empty() || lines[i].starts_with(kIndent))) {
+      examples.back().output.push_back(lines[i].substr(std::min(lines[i].size(), kIndent.size())));
+    } else {
+      inside = false;
+    }
+  }
+  return examples;
+}
+
+// Of a line what stays from run to run: no numbers, no drawing, no mark of the best.
+std::string shape_of(const std::string& line) {
+  static const std::regex drawing(R"(^[^|]*\|.*$)"), best("fastest: [^,]*,"), mark(R"(^\*)"),
+      number(R"(-?[0-9]+([.,][0-9]+)*|(^| )[.-](?= |$))"), hexadecimal("[0-9a-f]{16}"), blanks(" +");
+  std::string text = std::regex_replace(line, drawing, "|");
+  text = std::regex_replace(text, best, "fastest: #,");
+  text = std::regex_replace(text, mark, "");
+  text = std::regex_replace(text, hexadecimal, "#");
+  text = std::regex_replace(text, number, " #");
+  text = std::regex_replace(text, blanks, " ");
+  text.erase(0, std::min(text.find_first_not_of(' '), text.size()));
+  text.erase(text.find_last_not_of(' ') + 1);
+  return text;
+}
+
+// The shapes of the lines that are not empty.
+Lines shapes_of(const Lines& lines) {
+  Lines shapes;
+  for (const std::string& line : lines) {
+    if (std::string shape = shape_of(line); !shape.empty()) shapes.push_back(std::move(shape));
+  }
+  return shapes;
+}
+
+// How many of the written lines from `from` on are the printed one, which may be wrapped, or end in "..."; 0:
+// they are not.
+size_t count_written(const Lines& written, size_t from, const std::string& printed) {
+  std::string text;
+  for (size_t i = from; i < written.size() && text.size() <= printed.size(); ++i) {
+    text += (text.empty() ? "" : " ") + written[i];
+    if (text == printed) return i - from + 1;
+    if (text.ends_with(kElision) && printed.starts_with(text.substr(0, text.size() - kElision.size()))) {
+      return i - from + 1;
+    }
+  }
+  return 0;
+}
+
+// The first written line that was not printed; nothing where all were. A line that begins with "..." stands
+// for any.
+std::string first_difference(const Lines& written, const Lines& printed) {
+  bool skips = false;
+  size_t next = 0;
+  for (size_t i = 0; i < written.size();) {
+    if (written[i].starts_with(kElision)) {
+      skips = true;
+      ++i;
+      continue;
+    }
+    size_t count = 0;
+    while (next < printed.size() && (count = count_written(written, i, printed[next++])) == 0 && skips) {
+    }
+    if (count == 0) {
+      return "written: " + written[i] + "\nprinted: " + (next == 0 ? "" : printed[next - 1]);
+    }
+    i += count;
+    skips = false;
+  }
+  return skips || next == printed.size() ? "" : "not written: " + printed[next];
+}
+
+// What needs a GPU, several processes, Python, or a file that is none of the repository's.
+bool can_run(const std::string& command) {
+  const auto names = [&](const char* word) { return command.find(word) != std::string::npos; };
+  return !names("cuda") && !names("mpirun") && !names("python") && !names(".csv.gz") && !names("doctor");
+}
+
+class Documentation : public testing::TestWithParam<std::string> {};
+
+TEST_P(Documentation, ShowsWhatTheProgramsPrint) {
+  const ScratchFolder folder;
+  std::filesystem::create_directory_symlink(HEADROOM_SOURCE_DIR "/tests", folder / "tests");
+  for (const Example& example : read_examples(HEADROOM_SOURCE_DIR "/" + GetParam())) {
+    if (!can_run(example.command)) continue;
+    const Outcome outcome =
+        run_shell(folder, "cd " + folder.path() +
+                              " && export PATH=" HEADROOM_FOLDERS
+                              ":$PATH && unset TF_FORCE_GPU_ALLOW_GROWTH CUDA_VISIBLE_DEVICES"
+                              " && { " +
+                              example.command + "; } 2>&1");
+    EXPECT_EQ(first_difference(shapes_of(example.output), shapes_of(lines_of(outcome.out))), "")
+        << GetParam() << ":" << example.line << ": " << example.command << "\n"
+        << outcome.errors;
+  }
+}
+
+// The pages with such examples.
+std::vector<std::string> pages() {
+  std::vector<std::string> names{"README.md"};
+  for (const auto& entry : std::filesystem::directory_iterator(HEADROOM_SOURCE_DIR "/docs")) {
+    if (entry.path().extension() != ".md") continue;
+    const std::vector<Example> examples = read_examples(entry.path());
+    if (std::any_of(examples.begin(), examples.end(), [](const Example& e) { return can_run(e.command); })) {
+      names.push_back("docs/" + entry.path().filename().string());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Pages, Documentation, testing::ValuesIn(pages()), [](const auto& test) {
+  std::string name = std::filesystem::path(test.param).stem();
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace headroom
