@@ -12,8 +12,9 @@ class CodePlace {
   static constexpr CodePlace here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     return {file, line};
   }
-  // "net.cpp:31", with the path as the compiler was given it.
-  std::string text() const { return std::string(file_) + ":" + std::to_string(line_); }
+  // "examples/nets.cpp:31": from the root of these sources on; "net.cpp:31" elsewhere, with the path as the
+  // compiler was given it.
+  std::string text() const;
 
  private:
   constexpr CodePlace(const char* file, int line) : file_(file), line_(line) {}

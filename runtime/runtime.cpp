@@ -13,14 +13,6 @@ namespace {
 
 constexpr int kCpu = -1;  // in place of the position of a GPU
 
-// A place as a reader of the sources knows it: compilers are given paths of either kind.
-std::string from_root(std::string_view place) {
-  constexpr std::string_view root = HEADROOM_SOURCE_DIR "/", up = "../";
-  if (place.starts_with(root)) place.remove_prefix(root.size());
-  while (place.starts_with(up)) place.remove_prefix(up.size());
-  return std::string(place);
-}
-
 }  // namespace
 
 std::string record_path_of(const std::string& path, std::string_view who) {
@@ -176,7 +168,7 @@ Runtime::Logical& Runtime::ready(const DeviceName& name, const CodePlace& place)
   // Where there are several, an error has to say which one is full.
   if (map_.logical.size() > 1) logical.allocator->set_device_name(name.text());
   logical.device = &device;
-  if (!initialised()) initialised_by_ = from_root(place.text());
+  if (!initialised()) initialised_by_ = place.text();
   return logical;
 }
 

@@ -25,6 +25,14 @@ TensorSpec f32(Shape shape) {
   return {DType::kF32, shape};
 }
 
+TEST(Graph, AValueKnowsItsLineFromTheRootOfTheSourcesOn) {
+  Graph graph;
+  const Value a = graph.input("a", f32({1})),
+              b = graph.input("b", f32({1}), CodePlace::here("../net.cpp", 3));
+  EXPECT_TRUE(graph.value(a.id).source.starts_with("tests/runtime/graph_test.cpp:")) << graph.value(a.id).source;
+  EXPECT_EQ(graph.value(b.id).source, "net.cpp:3");
+}
+
 TEST(Graph, AWrongShapeIsRefusedWhenTheNodeIsAddedAndNamesOpAndOperands) {
   Graph graph;
   const Value a = graph.input("a", f32({64, 576})), b = graph.input("b", f32({575, 64}));
