@@ -237,21 +237,12 @@ __global__ void __launch_bounds__(kThreads) classifier_head(const __grid_constan
   }
 }
 
-using Launch = void (*)(const Arguments&, unsigned blocks, int shared_bytes, cudaStream_t);
-
-template <typename Policy, int kTiles>
-void launch(const Arguments& args, unsigned blocks, int shared_bytes, cudaStream_t stream) {
-  classifier_head<Policy, kTiles><<<blocks, kThreads, shared_bytes, stream>>>(args);
-  HR_CHECK(cudaGetLastError());
-}
+using HeadKernel = void (*)(Arguments);
 
 template <int kTiles>
-Launch prepare(Math math, const CudaDevice& device) {
-  return with_policy(math, [&](auto policy) -> Launch {
-    using Policy = decltype(policy);
-    allow_shared_memory(reinterpret_cast<const void*>(&classifier_head<Policy, kTiles>), device);
-    return &launch<Policy, kTiles>;
-  });
+HeadKernel instance_of(Math math) {
+  return with_policy(math,
+                     [](auto policy) -> HeadKernel { return &classifier_head<decltype(policy), kTiles>; });
 }
 
 // The extents of a head that the kernel takes.
@@ -289,18 +280,20 @@ std::unique_ptr<Kernel> make_kernel(const ClassifierHead&, const Request& reques
   }
   const int bytes = static_cast<int>(bytes_of(tiles));
   const Math math = request.settings.math;
-  const Launch launch = tiles == 1   ? prepare<1>(math, device)
-                        : tiles == 2 ? prepare<2>(math, device)
-                                     : prepare<4>(math, device);
+  const HeadKernel kernel = tiles == 1   ? instance_of<1>(math)
+                            : tiles == 2 ? instance_of<2>(math)
+                                         : instance_of<4>(math);
+  allow_shared_memory(reinterpret_cast<const void*>(kernel), device);
   const int rows = tiles * kRowsOfTile;
   const auto blocks = static_cast<unsigned>(std::min((e->rows + rows - 1) / rows, device.multiprocessors()));
   return function_kernel(
-      [e = *e, launch, blocks, bytes,
+      [e = *e, kernel, blocks, bytes,
        faults = device.index_faults().add("cross_entropy", "label", e->classes)](const Call& call) {
-        launch({e, Divisor(e.hidden), Divisor(e.hidden / 4), Divisor(e.terms / 4), call.in(0), call.in(1),
-                call.in(2), call.in(3), call.in(4), call.in<int32_t>(5), call.in(6), call.out(0), call.out(1),
-                call.out(2), call.out(3), call.out(4), call.out(5), faults.slot()},
-               blocks, bytes, call.stream);
+        kernel<<<blocks, kThreads, bytes, call.stream>>>(
+            {e, Divisor(e.hidden), Divisor(e.hidden / 4), Divisor(e.terms / 4), call.in(0), call.in(1),
+             call.in(2), call.in(3), call.in(4), call.in<int32_t>(5), call.in(6), call.out(0), call.out(1),
+             call.out(2), call.out(3), call.out(4), call.out(5), faults.slot()});
+        HR_CHECK(cudaGetLastError());
       },
       0, starts_early(device, {1, 3, 4, 5, 6}));
 }

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/conv_accumulate.cuh"
 #include "kernels/cuda/conv_block.h"
+#include "kernels/cuda/conv_instance.cuh"
 #include "kernels/cuda/conv_route.cuh"
 #include "kernels/cuda/early_start.cuh"
 #include "runtime/core/bytes.h"
@@ -215,26 +216,7 @@ __global__ void __launch_bounds__(kMostWarps * 32) conv_filter_grad(const __grid
   }
 }
 
-using Launch = void (*)(const Arguments&, dim3, int threads, int, cudaStream_t);
-
-template <typename Policy, int kFilters, bool kPooled>
-void launch(const Arguments& args, dim3 grid, int threads, int shared_bytes, cudaStream_t stream) {
-  conv_filter_grad<Policy, kFilters, kPooled><<<grid, threads, shared_bytes, stream>>>(args);
-  HR_CHECK(cudaGetLastError());
-}
-
-template <int kFilters>
-Launch prepare(Math math, bool pooled, const CudaDevice& device) {
-  return with_policy(math, [&](auto policy) -> Launch {
-    using Policy = decltype(policy);
-    const auto use = [&](auto kernel, Launch launch) {
-      allow_shared_memory(reinterpret_cast<const void*>(kernel), device);
-      return launch;
-    };
-    return pooled ? use(conv_filter_grad<Policy, kFilters, true>, &launch<Policy, kFilters, true>)
-                  : use(conv_filter_grad<Policy, kFilters, false>, &launch<Policy, kFilters, false>);
-  });
-}
+using ConvKernel = void (*)(Arguments);
 
 // The extents of a tile in shared memory.
 struct Extents {
@@ -300,9 +282,11 @@ std::unique_ptr<Kernel> make_conv_filter_grad(const ConvGeometry& g, const Reque
   const int bytes = static_cast<int>(best->cost.shared_bytes), threads = best->warps * 32;
   const Math math = request.settings.math;
   const bool pooled = g.unit == 2;
-  const Launch launch = filters == 64   ? prepare<64>(math, pooled, device)
-                        : filters == 32 ? prepare<32>(math, pooled, device)
-                                        : prepare<16>(math, pooled, device);
+  const auto kernel =
+      choose_instance<ConvKernel>(math, filters, pooled, device, [](auto instance) -> ConvKernel {
+        using I = decltype(instance);
+        return &conv_filter_grad<typename I::Policy, I::kColumns, I::kPooled>;
+      });
   const int slices = (warp_rows + best_pieces - 1) / best_pieces;
   const dim3 grid(blocks_for(tile.tiles, slices * filter_slices, bytes, device),
                   static_cast<unsigned>(slices), static_cast<unsigned>(filter_slices));
@@ -332,7 +316,8 @@ std::unique_ptr<Kernel> make_conv_filter_grad(const ConvGeometry& g, const Reque
         a.x = call.in(0);
         a.routed = {call.in(1), pooled ? call.in<uint8_t>(2) : nullptr, pooled ? nullptr : call.in(2)};
         a.sums = call.scratch<float>();
-        launch(a, grid, threads, bytes, call.stream);
+        kernel<<<grid, threads, bytes, call.stream>>>(a);
+        HR_CHECK(cudaGetLastError());
         sum_parts(device, a.sums, static_cast<int>(grid.x), elements, call.out(0), elements - g.filters,
                   call.out(1), call.stream);
       },

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/conv_accumulate.cuh"
 #include "kernels/cuda/conv_block.h"
+#include "kernels/cuda/conv_instance.cuh"
 #include "kernels/cuda/conv_route.cuh"
 #include "kernels/cuda/early_start.cuh"
 #include "runtime/core/cuda/check.h"
@@ -178,26 +179,7 @@ __global__ void __launch_bounds__(most_threads(kChannels))
   }
 }
 
-using Launch = void (*)(const Arguments&, dim3, int threads, int shared_bytes, cudaStream_t);
-
-template <typename Policy, int kChannels, bool kPooled>
-void launch(const Arguments& args, dim3 grid, int threads, int shared_bytes, cudaStream_t stream) {
-  conv_input_grad<Policy, kChannels, kPooled><<<grid, threads, shared_bytes, stream>>>(args);
-  HR_CHECK(cudaGetLastError());
-}
-
-template <int kChannels>
-Launch prepare(Math math, bool pooled, const CudaDevice& device) {
-  return with_policy(math, [&](auto policy) -> Launch {
-    using Policy = decltype(policy);
-    const auto use = [&](auto kernel, Launch launch) {
-      allow_shared_memory(reinterpret_cast<const void*>(kernel), device);
-      return launch;
-    };
-    return pooled ? use(conv_input_grad<Policy, kChannels, true>, &launch<Policy, kChannels, true>)
-                  : use(conv_input_grad<Policy, kChannels, false>, &launch<Policy, kChannels, false>);
-  });
-}
+using ConvKernel = void (*)(Arguments);
 
 }  // namespace
 
@@ -230,9 +212,11 @@ std::unique_ptr<Kernel> make_conv_input_grad(const ConvGeometry& g, const Reques
   if (!choice) return nullptr;
   const int bytes = static_cast<int>(choice->cost.shared_bytes);
   const bool pooled = g.unit == 2;
-  const Launch launch = choice->columns == 16   ? prepare<16>(math, pooled, device)
-                        : choice->columns == 32 ? prepare<32>(math, pooled, device)
-                                                : prepare<64>(math, pooled, device);
+  const auto kernel =
+      choose_instance<ConvKernel>(math, choice->columns, pooled, device, [](auto instance) -> ConvKernel {
+        using I = decltype(instance);
+        return &conv_input_grad<typename I::Policy, I::kColumns, I::kPooled>;
+      });
   const int threads = choice->warps * 32;
   const auto slices = static_cast<unsigned>(g.channels / choice->columns);
   const ConvTile& tile = choice->tile;
@@ -256,7 +240,8 @@ std::unique_ptr<Kernel> make_conv_input_grad(const ConvGeometry& g, const Reques
         a.routed = {call.in(0), pooled ? call.in<uint8_t>(1) : nullptr, pooled ? nullptr : call.in(1)};
         a.filter = call.in(2);
         a.dx = call.out();
-        launch(a, grid, threads, bytes, call.stream);
+        kernel<<<grid, threads, bytes, call.stream>>>(a);
+        HR_CHECK(cudaGetLastError());
       },
       0, starts_early(device, {2}));
 }

@@ -7,6 +7,7 @@
 
 #include "kernels/collective_kernels.h"
 #include "kernels/kernel.h"
+#include "kernels/kernel_call.h"
 #include "runtime/core/cuda/cuda_device.h"
 
 namespace headroom::cuda {
@@ -18,29 +19,8 @@ struct Request {
   const KernelSettings& settings;
 };
 
-// The memory of one run.
-struct Call {
-  std::span<const TensorView> inputs, outputs;
-  void* workspace = nullptr;
+struct Call : KernelCall {
   cudaStream_t stream = nullptr;
-
-  template <typename T = float>
-  const T* in(size_t i) const {
-    return inputs[i].as<const T>();
-  }
-  // An input that the op changes.
-  template <typename T = float>
-  T* mutated(size_t i) const {
-    return inputs[i].as<T>();
-  }
-  template <typename T = float>
-  T* out(size_t i = 0) const {
-    return outputs[i].as<T>();
-  }
-  template <typename T>
-  T* scratch() const {
-    return static_cast<T*>(workspace);
-  }
 };
 
 template <typename F>
@@ -54,7 +34,7 @@ class FunctionKernel final : public Kernel {
   std::optional<std::vector<int>> early_inputs() const override { return early_inputs_; }
   void run(std::span<const TensorView> inputs, std::span<const TensorView> outputs, void* workspace,
            Stream stream) override {
-    function_(Call{inputs, outputs, workspace, stream_of(stream)});
+    function_(Call{{inputs, outputs, workspace}, stream_of(stream)});
   }
 
  private:
