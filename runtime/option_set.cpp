@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <limits>
+#include <memory>
 #include <ostream>
 #include <sstream>
 #include <utility>
@@ -23,6 +24,14 @@ namespace {
 
 constexpr int64_t kMaxConfigBytes = kMiB;
 constexpr int kMostValues = 1 << 16;  // of one option that takes several
+
+// CLI11's own says "TRACE(1x)" of an argument that is given once or more.
+struct HelpFormatter : CLI::Formatter {
+  std::string make_option_usage(const CLI::Option* argument) const override {
+    const std::string name = argument->get_name(true);
+    return argument->get_required() ? name : "[" + name + "]";
+  }
+};
 
 std::string variable_of(std::string_view name) {
   std::string result = "HEADROOM_";
@@ -180,6 +189,7 @@ OptionSet::Option* OptionSet::find(std::string_view name) {
 bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
   CLI::App app(description_, program_);
   app.allow_extras();  // reported below, with a suggestion
+  app.formatter(std::make_shared<HelpFormatter>());
   std::string config_path;
   bool print_config = false;
   CLI::Option* config = app.add_option("--config", config_path, "TOML file with options as `name = value`");
@@ -210,7 +220,8 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    out << app.help();
+    std::string help = app.help();
+    out << help.erase(help.find_last_not_of('\n') + 1) << "\n";
     if (!options_.empty()) {
       out << fmt::format(
           "\nEach option is also read from the environment (--{} from {}) and from the file given with "

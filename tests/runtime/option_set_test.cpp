@@ -36,6 +36,14 @@ struct ParsedOptions {
   }
 };
 
+TEST(OptionSet, HelpNamesArgumentsAsTheyAreGiven) {
+  ParsedOptions program;
+  std::ostringstream out;
+  EXPECT_FALSE(program.parse({"--help"}, out));
+  EXPECT_NE(out.str().find(" FILE\n"), std::string::npos) << out.str();
+  EXPECT_EQ(out.str().find("\n\n\n"), std::string::npos) << out.str();
+}
+
 TEST(OptionSet, ListsTakeAllThatFollowsAndMayBeRepeated) {
   ParsedOptions program;
   program.parse({"a", "b", "--colour", "red", "green", "--loud", "--colour=blue", "--name", "x"});
