@@ -11,9 +11,12 @@ namespace {
 constexpr int kPlaceUnitBits = 8;
 constexpr int kOffsetBits = 34;
 
-constexpr size_t kFirstBlockSlots = 1024;
+constexpr size_t kFirstChains = 1024;
 
 }  // namespace
+
+BlockStore::BlockStore()
+    : chains_(kFirstChains, kNone), shift_(64 - std::countr_zero(kFirstChains)) {}
 
 int32_t BlockStore::add_list() {
   lists_.emplace_back();
@@ -25,6 +28,7 @@ BlockStore::Index BlockStore::add_segment(void* base, int64_t bytes, int32_t lis
 }
 
 BlockStore::Index BlockStore::add_segment(void* base, int64_t bytes, int32_t list, uint64_t place) {
+  prepare();
   const Index block = new_block();
   at(block) = {.pointer = static_cast<std::byte*>(base), .bytes = bytes, .place = place, .list = list};
   insert_free(block);
@@ -37,30 +41,35 @@ void BlockStore::remove_segment(Index block) noexcept {
 }
 
 BlockStore::Index BlockStore::best_fit(int32_t list, int64_t bytes) const {
-  const FreeList::Entry* found = lists_[static_cast<size_t>(list)].best_fit(bytes);
-  return found == nullptr ? kNone : found->block;
+  return lists_[static_cast<size_t>(list)].best_fit(blocks_.data(), bytes);
 }
 
 BlockStore::Index BlockStore::first_fit(int32_t list, int64_t bytes) const {
-  const FreeList::Entry* found = lists_[static_cast<size_t>(list)].first_fit(bytes);
-  return found == nullptr ? kNone : found->block;
+  return lists_[static_cast<size_t>(list)].first_fit(blocks_.data(), bytes);
+}
+
+BlockStore::Index BlockStore::largest(int32_t list) const {
+  return lists_[static_cast<size_t>(list)].largest(blocks_.data());
 }
 
 int64_t BlockStore::largest_free_bytes() const {
   int64_t result = 0;
   for (const FreeList& list : lists_) {
-    if (!list.empty()) result = std::max(result, list.largest()->bytes);
+    const Index block = list.largest(blocks_.data());
+    if (block != kNone) result = std::max(result, at(block).bytes);
   }
   return result;
 }
 
 BlockStore::Index BlockStore::take(Index block, int64_t requested_bytes) {
+  prepare();
   erase_free(block);
   enter_handed_out(block, requested_bytes);
   return block;
 }
 
 BlockStore::Index BlockStore::take_head(Index block, int64_t bytes, int64_t requested_bytes) {
+  prepare();
   erase_free(block);
   insert_free(split(block, bytes));
   enter_handed_out(block, requested_bytes);
@@ -68,6 +77,7 @@ BlockStore::Index BlockStore::take_head(Index block, int64_t bytes, int64_t requ
 }
 
 BlockStore::Index BlockStore::take_tail(Index block, int64_t bytes, int64_t requested_bytes) {
+  prepare();
   erase_free(block);
   const Index tail = split(block, at(block).bytes - bytes);
   insert_free(block);
@@ -76,8 +86,8 @@ BlockStore::Index BlockStore::take_tail(Index block, int64_t bytes, int64_t requ
 }
 
 // Cuts a block to `bytes`; the result is the rest behind it, in no list yet.
-inline BlockStore::Index BlockStore::split(Index block, int64_t bytes) {
-  const Index rest = new_block();  // may move the records, so no reference before it
+inline BlockStore::Index BlockStore::split(Index block, int64_t bytes) noexcept {
+  const Index rest = new_block();
   Block& head = at(block);
   at(rest) = {.pointer = head.pointer + bytes,
               .bytes = head.bytes - bytes,
@@ -113,8 +123,7 @@ inline BlockStore::Returned BlockStore::put_back(Index block, int32_t user) noex
 }
 
 void BlockStore::move_all(int32_t from, int32_t to) {
-  while (const FreeList::Entry* entry = list(from).largest()) {
-    const Index block = entry->block;
+  for (Index block = largest(from); block != kNone; block = largest(from)) {
     erase_free(block);
     at(block).list = to;
     join_and_list(block);
@@ -152,83 +161,72 @@ inline void BlockStore::absorb_next(Index block) noexcept {
   recycle(gone);
 }
 
-inline void BlockStore::insert_free(Index block) {
-  const Block& record = at(block);
-  lists_[static_cast<size_t>(record.list)].insert({record.bytes, record.place, block});
+inline void BlockStore::insert_free(Index block) noexcept {
+  lists_[static_cast<size_t>(at(block).list)].insert(blocks_.data(), block);
 }
 
 inline void BlockStore::erase_free(Index block) noexcept {
-  const Block& record = at(block);
-  lists_[static_cast<size_t>(record.list)].erase({record.bytes, record.place, block});
+  lists_[static_cast<size_t>(at(block).list)].erase(blocks_.data(), block);
 }
 
-inline void BlockStore::enter_handed_out(Index block, int64_t requested_bytes) {
-  if (2 * (handed_out_ + 1) > slots_.size()) grow_slots();
+inline void BlockStore::enter_handed_out(Index block, int64_t requested_bytes) noexcept {
   Block& record = at(block);
   record.requested_bytes = requested_bytes;
-  const size_t mask = slots_.size() - 1;
-  size_t slot = home_of(record.pointer);
-  while (slots_[slot].pointer != nullptr) slot = (slot + 1) & mask;
-  slots_[slot] = {record.pointer, block};
+  Index& chain = chain_of(record.pointer);
+  record.lower = chain;
+  chain = block;
   ++handed_out_;
 }
 
 inline BlockStore::Index BlockStore::erase_handed_out(const void* pointer, int64_t requested_bytes) noexcept {
-  if (slots_.empty()) return kNone;
-  const size_t mask = slots_.size() - 1;
-  size_t slot = home_of(pointer);
-  while (slots_[slot].pointer != pointer) {
-    if (slots_[slot].pointer == nullptr) return kNone;
-    slot = (slot + 1) & mask;
-  }
-  const Index block = slots_[slot].block;
-  if (at(block).requested_bytes != requested_bytes) return kNone;
+  Index* link = &chain_of(pointer);
+  while (*link != kNone && at(*link).pointer != pointer) link = &at(*link).lower;
+  const Index block = *link;
+  if (block == kNone || at(block).requested_bytes != requested_bytes) return kNone;
+  *link = at(block).lower;
   at(block).requested_bytes = 0;
   --handed_out_;
-  // An entry behind the hole moves into it unless it would then lie before its home (Knuth, vol. 3, 6.4 R).
-  for (size_t next = (slot + 1) & mask; slots_[next].pointer != nullptr; next = (next + 1) & mask) {
-    const size_t home = home_of(slots_[next].pointer);
-    if (((next - home) & mask) >= ((next - slot) & mask)) {
-      slots_[slot] = slots_[next];
-      slot = next;
-    }
-  }
-  slots_[slot] = {};
   return block;
 }
 
-inline BlockStore::Index BlockStore::new_block() {
-  if (unused_.empty()) {
-    blocks_.emplace_back();
-    // So that recycling, which must not fail, never has to grow the list.
-    unused_.reserve(blocks_.capacity());
-    return static_cast<Index>(blocks_.size() - 1);
-  }
-  const Index block = unused_.back();
-  unused_.pop_back();
-  return block;
+inline BlockStore::Index BlockStore::new_block() noexcept {
+  return std::exchange(unused_, at(unused_).next);
 }
 
 inline void BlockStore::recycle(Index block) noexcept {
   at(block).pointer = nullptr;
-  unused_.push_back(block);
+  at(block).next = std::exchange(unused_, block);
 }
 
-inline size_t BlockStore::home_of(const void* pointer) const {
+inline void BlockStore::prepare() {
+  if (unused_ == kNone || 2 * (handed_out_ + 1) > chains_.size()) [[unlikely]] grow();
+}
+
+void BlockStore::grow() {
+  if (unused_ == kNone) {
+    blocks_.emplace_back();
+    recycle(static_cast<Index>(blocks_.size() - 1));
+  }
+  if (2 * (handed_out_ + 1) > chains_.size()) grow_chains();
+}
+
+inline BlockStore::Index& BlockStore::chain_of(const void* pointer) noexcept {
   // Fibonacci hashing (Knuth, vol. 3, 6.4): multiply by 2^64 over the golden ratio, keep the upper bits.
   const auto address = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(pointer)) >> kPlaceUnitBits;
-  return static_cast<size_t>((address * 0x9E3779B97F4A7C15u) >> shift_);
+  return chains_[static_cast<size_t>((address * 0x9E3779B97F4A7C15u) >> shift_)];
 }
 
-void BlockStore::grow_slots() {
-  std::vector<Slot> old(slots_.empty() ? kFirstBlockSlots : 2 * slots_.size());
-  std::swap(old, slots_);
-  shift_ = 64 - std::countr_zero(slots_.size());
-  for (const Slot& entry : old) {
-    if (entry.pointer == nullptr) continue;
-    size_t slot = home_of(entry.pointer);
-    while (slots_[slot].pointer != nullptr) slot = (slot + 1) & (slots_.size() - 1);
-    slots_[slot] = entry;
+void BlockStore::grow_chains() {
+  std::vector<Index> old(2 * chains_.size(), kNone);
+  std::swap(old, chains_);
+  --shift_;
+  for (Index block : old) {
+    while (block != kNone) {
+      const Index next = at(block).lower;
+      Index& chain = chain_of(at(block).pointer);
+      at(block).lower = std::exchange(chain, block);
+      block = next;
+    }
   }
 }
 

@@ -13,25 +13,14 @@ namespace headroom {
 // Stores of different streams are written at the same time, so they share no line of cache.
 class alignas(128) BlockStore {
  public:
-  using Index = int32_t;
-  static constexpr Index kNone = -1;
-  // Who uses a block or did last, by a number of the strategy's, or:
-  static constexpr int32_t kNobody = -1;
-  static constexpr int32_t kSeveral = -2;
+  BlockStore();
 
-  // A part of a segment, free or handed out. The blocks of a segment form a chain in address order. One line
-  // of cache each.
-  struct alignas(64) Block {
-    std::byte* pointer = nullptr;
-    int64_t bytes = 0;
-    int64_t requested_bytes = 0;  // 0: free
-    uint64_t place = 0;           // by age of the segment, then by address: the same in every run
-    int64_t stamp = 0;            // the strategy's own
-    int32_t list = 0;             // where it stands while it is free; the parts of a block inherit it
-    int32_t user = kNobody;       // who has it, or had it last; free parts inherit it, too
-    Index previous = kNone;
-    Index next = kNone;
-  };
+  using Block = BlockRecord;
+  using Index = Block::Index;
+  static constexpr Index kNone = Block::kNone;
+  static constexpr int32_t kNobody = Block::kNobody;
+  static constexpr int32_t kSeveral = Block::kSeveral;
+
   struct Returned {
     Index block = kNone;  // free now, joined with its free neighbours; kNone: there was no such block
     int64_t bytes = 0;    // before it joined
@@ -44,7 +33,6 @@ class alignas(128) BlockStore {
   static constexpr int32_t kFirstList = 0;
   // A further list of free blocks. Blocks join only with neighbours of the same list.
   int32_t add_list();
-  const FreeList& list(int32_t number) const { return lists_[static_cast<size_t>(number)]; }
 
   // A new segment of `bytes` at `base`: one free block, behind all others in place or at that one.
   Index add_segment(void* base, int64_t bytes, int32_t list);
@@ -59,6 +47,13 @@ class alignas(128) BlockStore {
   Index best_fit(int32_t list, int64_t bytes) const;
   // The first by place.
   Index first_fit(int32_t list, int64_t bytes) const;
+  // The last in order of size and place, or kNone.
+  Index largest(int32_t list) const;
+  // Calls visit(block) for each free block of the list, in order of size and place.
+  template <class Visit>
+  void for_each_free(int32_t list, const Visit& visit) const {
+    lists_[static_cast<size_t>(list)].for_each(blocks_.data(), visit);
+  }
   int64_t largest_free_bytes() const;
   // Hands a free block out for `requested_bytes` (> 0): all of it, or of a longer one the first or the last
   // `bytes`. Returns what was handed out, which is a new block for the last ones.
@@ -81,34 +76,32 @@ class alignas(128) BlockStore {
   }
 
  private:
-  // What was handed out, by address: open addressing with linear probing, at most half full.
-  struct Slot {
-    const void* pointer = nullptr;
-    Index block = kNone;
-  };
-
   bool is_free_in(Index block, int32_t list) const {
     return block != kNone && at(block).requested_bytes == 0 && at(block).list == list;
   }
-  Index split(Index block, int64_t bytes);
+  // Makes sure of a record and a chain for one more, so that what follows cannot fail half way.
+  void prepare();
+  void grow();
+  void grow_chains();
+  Index split(Index block, int64_t bytes) noexcept;
   Returned put_back(Index block, int32_t user) noexcept;
   Index join_and_list(Index block) noexcept;
   void absorb_next(Index block) noexcept;
-  void insert_free(Index block);
+  void insert_free(Index block) noexcept;
   void erase_free(Index block) noexcept;
-  void enter_handed_out(Index block, int64_t requested_bytes);
+  void enter_handed_out(Index block, int64_t requested_bytes) noexcept;
   Index erase_handed_out(const void* pointer, int64_t requested_bytes) noexcept;
-  Index new_block();
+  Index new_block() noexcept;
   void recycle(Index block) noexcept;
-  size_t home_of(const void* pointer) const;
-  void grow_slots();
+  Index& chain_of(const void* pointer) noexcept;
 
   std::vector<Block> blocks_;
-  std::vector<Index> unused_;
+  Index unused_ = kNone;  // the first of a chain
   std::vector<FreeList> lists_;
-  std::vector<Slot> slots_;
+  // What was handed out, by address: chains that begin here, on average of half a block at most.
+  std::vector<Index> chains_;
   size_t handed_out_ = 0;
-  int shift_ = 0;  // 64 less the number of bits of a slot's position
+  int shift_;  // 64 less the number of bits of a chain's number
   uint64_t segments_made_ = 0;
 };
 

@@ -81,9 +81,9 @@ void CachingAllocator::collect_garbage() {
   std::vector<Idle> idle;
   int64_t total_age = 0;
   for (Lane* lane : own_lanes_) {
-    lane->store.list(kLargePool).for_each([&](const FreeList::Entry& entry) {
-      if (!lane->store.covers_segment(entry.block)) return;
-      idle.push_back({lane, entry.block});
+    lane->store.for_each_free(kLargePool, [&](Index block) {
+      if (!lane->store.covers_segment(block)) return;
+      idle.push_back({lane, block});
       total_age += idle.back().age();
     });
   }
@@ -113,10 +113,10 @@ bool CachingAllocator::release_oversize(Lane& lane, int32_t pool, int64_t block_
   const Index fitting = store.best_fit(pool, wanted);
   if (fitting != BlockStore::kNone) return store.covers_segment(fitting) && release(store, fitting) > 0;
   while (released < wanted) {
-    const FreeList::Entry* largest = store.list(pool).largest();
-    if (largest == nullptr || largest->bytes < rules_.max_split_bytes) break;
-    if (!store.covers_segment(largest->block)) break;
-    released += release(store, largest->block);
+    const Index largest = store.largest(pool);
+    if (largest == BlockStore::kNone || store.at(largest).bytes < rules_.max_split_bytes) break;
+    if (!store.covers_segment(largest)) break;
+    released += release(store, largest);
   }
   return released >= wanted;
 }

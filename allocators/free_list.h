@@ -3,73 +3,167 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <vector>
+
+#include "allocators/size_bins.h"
 
 namespace headroom {
 
-// Bins by size, eight to a power of two, each a sorted array in pieces: a search looks at the few entries of
-// one bin, and a change moves little even where thousands are of one size.
+// A part of a segment, free or handed out. The blocks of a segment form a chain in address order. One line
+// of cache each; they name each other by their number in the owner's array.
+struct alignas(64) BlockRecord {
+  using Index = int32_t;
+  static constexpr Index kNone = -1;
+  // Who uses a block or did last, by a number of the strategy's, or:
+  static constexpr int32_t kNobody = -1;
+  static constexpr int32_t kSeveral = -2;
+
+  std::byte* pointer = nullptr;
+  int64_t bytes = 0;
+  int64_t requested_bytes = 0;  // 0: free
+  uint64_t place = 0;           // by age of the segment, then by address: the same in every run
+  int64_t stamp = 0;            // the strategy's own
+  int32_t list = 0;             // where it stands while it is free; the parts of a block inherit it
+  int32_t user = kNobody;       // who has it, or had it last; free parts inherit it, too
+  Index previous = kNone;
+  Index next = kNone;
+  Index lower = kNone;  // the blocks below it in its tree while it is free, else the next in its chain of
+                        // addresses
+  Index upper = kNone;  // the blocks above it in its tree
+};
+static_assert(sizeof(BlockRecord) == 64);
+
+// A tree to each class of sizes, of which nearly all have one block or none; large ones are kept shallow by
+// priorities that are drawn from the place (treaps: Seidel and Aragon, "Randomized search trees", 1996).
+// Nothing is ever taken from the heap. `blocks` is the owner's array.
 class FreeList {
  public:
-  struct Entry {
-    int64_t bytes;
-    uint64_t place;  // unique; lower ones are preferred among equal sizes
-    int32_t block;   // what the owner calls it
-  };
+  using Index = BlockRecord::Index;
+  static constexpr Index kNone = BlockRecord::kNone;
 
-  void insert(const Entry& entry);
-  // `entry` must be in the list.
-  void erase(const Entry& entry) noexcept;
+  FreeList() { roots_.fill(kNone); }
 
-  // The smallest entry of at least `bytes`, the first place of equal ones; null when there is none. Valid
-  // until the next change.
-  const Entry* best_fit(int64_t bytes) const;
-  // The entry of at least `bytes` with the first place of all; null when there is none.
-  const Entry* first_fit(int64_t bytes) const;
-  // The last entry in order; null when empty.
-  const Entry* largest() const;
-  bool empty() const { return largest() == nullptr; }
-
-  // Calls visit(entry) for each in order.
-  template <class Visit>
-  void for_each(Visit visit) const {
-    for (size_t bin = next_used(0); bin < kBins; bin = next_used(bin + 1)) {
-      for (const auto& leaf : bins_[bin]) {
-        for (size_t i = 0; i < leaf->count; ++i) visit(leaf->entries[i]);
+  // Sizes below 2^60, places that no two blocks have.
+  void insert(BlockRecord* blocks, Index block) noexcept {
+    BlockRecord& added = blocks[block];
+    const int bin = SizeBins::of(added.bytes);
+    Index* link = &roots_[static_cast<size_t>(bin)];
+    Index rest = *link;
+    while (rest != kNone && priority(blocks[rest]) > priority(added)) {
+      link = is_before(added, blocks[rest]) ? &blocks[rest].lower : &blocks[rest].upper;
+      rest = *link;
+    }
+    *link = block;
+    Index *below = &added.lower, *above = &added.upper;
+    while (rest != kNone) {
+      BlockRecord& each = blocks[rest];
+      if (is_before(added, each)) {
+        *above = rest;
+        above = &each.lower;
+        rest = each.lower;
+      } else {
+        *below = rest;
+        below = &each.upper;
+        rest = each.upper;
       }
+    }
+    *below = *above = kNone;
+    bins_.set(bin);
+  }
+
+  // It must be in the list, and be as it was then.
+  void erase(BlockRecord* blocks, Index block) noexcept {
+    const BlockRecord& gone = blocks[block];
+    const int bin = SizeBins::of(gone.bytes);
+    Index& root = roots_[static_cast<size_t>(bin)];
+    Index* link = &root;
+    while (*link != block) {
+      BlockRecord& each = blocks[*link];
+      link = is_before(gone, each) ? &each.lower : &each.upper;
+    }
+    Index below = gone.lower, above = gone.upper;
+    while (below != kNone && above != kNone) {
+      if (priority(blocks[below]) > priority(blocks[above])) {
+        *link = below;
+        link = &blocks[below].upper;
+        below = *link;
+      } else {
+        *link = above;
+        link = &blocks[above].lower;
+        above = *link;
+      }
+    }
+    *link = below != kNone ? below : above;
+    if (root == kNone) bins_.clear(bin);
+  }
+
+  // The smallest block of at least `bytes`, the first place of equal ones; kNone when there is none.
+  Index best_fit(const BlockRecord* blocks, int64_t bytes) const noexcept {
+    const int bin = SizeBins::of(bytes);
+    Index found = kNone;
+    for (Index at = roots_[static_cast<size_t>(bin)]; at != kNone;) {
+      const bool fits = blocks[at].bytes >= bytes;
+      if (fits) found = at;
+      at = fits ? blocks[at].lower : blocks[at].upper;
+    }
+    if (found != kNone) return found;
+    const int next = bins_.first_from(bin + 1);
+    if (next < 0) return kNone;
+    found = roots_[static_cast<size_t>(next)];
+    while (blocks[found].lower != kNone) found = blocks[found].lower;
+    return found;
+  }
+
+  // The block of at least `bytes` with the first place of all; kNone when there is none.
+  Index first_fit(const BlockRecord* blocks, int64_t bytes) const {
+    Index first = kNone;
+    for (int bin = bins_.first_from(SizeBins::of(bytes)); bin >= 0; bin = bins_.first_from(bin + 1)) {
+      visit_tree(blocks, roots_[static_cast<size_t>(bin)], [&](Index block) {
+        if (blocks[block].bytes < bytes) return;
+        if (first == kNone || blocks[block].place < blocks[first].place) first = block;
+      });
+    }
+    return first;
+  }
+
+  // The last block in order; kNone when there is none.
+  Index largest(const BlockRecord* blocks) const noexcept {
+    const int bin = bins_.last();
+    if (bin < 0) return kNone;
+    Index last = roots_[static_cast<size_t>(bin)];
+    while (blocks[last].upper != kNone) last = blocks[last].upper;
+    return last;
+  }
+
+  // Calls visit(block) for each in order; it must not change the list.
+  template <class Visit>
+  void for_each(const BlockRecord* blocks, const Visit& visit) const {
+    for (int bin = bins_.first_from(0); bin >= 0; bin = bins_.first_from(bin + 1)) {
+      visit_tree(blocks, roots_[static_cast<size_t>(bin)], visit);
     }
   }
 
  private:
-  static constexpr size_t kLeafEntries = 32;
-  static constexpr size_t kBins = 320;  // up to 1 PiB; larger sizes share the last one
-  struct Leaf {
-    size_t count = 0;
-    std::array<Entry, kLeafEntries> entries;
-    const Entry& last() const { return entries[count - 1]; }
-  };
-  using Bin = std::vector<std::unique_ptr<Leaf>>;  // in order; only a bin's single leaf may be empty
-  struct Position {
-    size_t leaf;
-    size_t entry;
-  };
+  static bool is_before(const BlockRecord& one, const BlockRecord& other) {
+    return one.bytes != other.bytes ? one.bytes < other.bytes : one.place < other.place;
+  }
+  // The finisher of MurmurHash3 (Appleby), shortened: neighbours in memory have nothing in common.
+  static uint64_t priority(const BlockRecord& block) {
+    const uint64_t mixed = (block.place ^ block.place >> 33) * 0xFF51AFD7ED558CCDu;
+    return (mixed ^ mixed >> 33) * 0xC4CEB9FE1A85EC53u;
+  }
+  template <class Visit>
+  static void visit_tree(const BlockRecord* blocks, Index root, const Visit& visit) {
+    for (; root != kNone; root = blocks[root].upper) {
+      visit_tree(blocks, blocks[root].lower, visit);
+      visit(root);
+    }
+  }
 
-  static size_t bin_of(int64_t bytes);
-  static size_t first_of_size(const Leaf& leaf, int64_t bytes);
-  static void insert_at(Leaf& leaf, size_t at, const Entry& entry);
-  void insert_in_leaves(Bin& bin, const Entry& entry);
-  static Position lower_bound(const Bin& bin, int64_t bytes, uint64_t place);
-  // The first bin from this one on with an entry, or kBins.
-  size_t next_used(size_t bin) const;
-  std::unique_ptr<Leaf> new_leaf();
-
-  std::array<Bin, kBins> bins_;
-  std::array<uint64_t, kBins / 64> used_{};   // one bit per bin that has an entry
-  std::vector<std::unique_ptr<Leaf>> spare_;  // kept, so that a steady state takes nothing from the heap
-  size_t leaves_made_ = 0;
+  std::array<Index, SizeBins::kCount> roots_;  // by class
+  SizeBins bins_;
 };
 
 }  // namespace headroom

@@ -57,7 +57,7 @@ PoolAllocator::Index PoolAllocator::find_elsewhere(int32_t list, int64_t bytes) 
 
 PoolAllocator::Index PoolAllocator::merge_lists(int32_t list, int64_t bytes) {
   for (int32_t other = 0; other < static_cast<int32_t>(streams_.size()); ++other) {
-    if (other == list || store_.list(other).empty()) continue;
+    if (other == list || store_.largest(other) == BlockStore::kNone) continue;
     store_.move_all(other, list);
     const Index block = store_.best_fit(list, bytes);
     if (block != BlockStore::kNone) return block;

@@ -14,39 +14,48 @@ namespace headroom {
 class SizeBins {
  public:
   static constexpr int64_t kUnit = 512;
-  // 32 classes to each doubling: sizes of one class differ by 3 % at most, and below 32 units each has its
+  // 32 classes to each doubling: sizes of one class differ by 3 % at most, and below 64 units each has its
   // own.
   static constexpr int kSplitBits = 5;
-  static constexpr int kCount = 1024;  // up to 2^36 units, 32 TiB
+  static constexpr int kCount = 1536;  // up to 2^52 units, 2 EiB: more than anyone may ask for
 
   static int of(int64_t bytes) {
-    const auto units = static_cast<uint64_t>(bytes / kUnit);
-    if (units < (1u << kSplitBits)) return static_cast<int>(units);
-    const int doublings = static_cast<int>(std::bit_width(units)) - 1 - kSplitBits;
+    const uint64_t units = static_cast<uint64_t>(bytes) / kUnit;
+    const int doublings = static_cast<int>(std::bit_width(units | 1u << kSplitBits)) - 1 - kSplitBits;
     return (doublings << kSplitBits) + static_cast<int>(units >> doublings);
   }
 
   void set(int bin) {
-    words_[static_cast<size_t>(bin / 64)] |= uint64_t{1} << (bin % 64);
-    filled_words_ |= 1u << (bin / 64);
+    const unsigned word = word_of(bin);
+    words_[word] |= uint64_t{1} << (bin % 64u);
+    filled_words_ |= 1u << word;
   }
   void clear(int bin) {
-    uint64_t& word = words_[static_cast<size_t>(bin / 64)];
-    word &= ~(uint64_t{1} << (bin % 64));
-    if (word == 0) filled_words_ &= ~(1u << (bin / 64));
+    const unsigned word = word_of(bin);
+    words_[word] &= ~(uint64_t{1} << (bin % 64u));
+    if (words_[word] == 0) filled_words_ &= ~(1u << word);
   }
   // The first bin at or after `bin` that has something in it; -1 when there is none.
   int first_from(int bin) const {
     if (bin >= kCount) return -1;
-    const uint64_t rest = words_[static_cast<size_t>(bin / 64)] & (~uint64_t{0} << (bin % 64));
-    if (rest != 0) return bin / 64 * 64 + std::countr_zero(rest);
-    const uint32_t later = filled_words_ & (~uint32_t{1} << (bin / 64));
+    const unsigned word = word_of(bin);
+    const uint64_t rest = words_[word] & (~uint64_t{0} << (bin % 64u));
+    if (rest != 0) return static_cast<int>(word * 64) + std::countr_zero(rest);
+    const uint32_t later = filled_words_ & (~uint32_t{1} << word);
     if (later == 0) return -1;
-    const int word = std::countr_zero(later);
-    return word * 64 + std::countr_zero(words_[static_cast<size_t>(word)]);
+    const int found = std::countr_zero(later);
+    return found * 64 + std::countr_zero(words_[static_cast<size_t>(found)]);
+  }
+  // The last bin that has something in it; -1 when there is none.
+  int last() const {
+    if (filled_words_ == 0) return -1;
+    const int word = static_cast<int>(std::bit_width(filled_words_)) - 1;
+    return word * 64 + static_cast<int>(std::bit_width(words_[static_cast<size_t>(word)])) - 1;
   }
 
  private:
+  static unsigned word_of(int bin) { return static_cast<unsigned>(bin) / 64; }
+
   std::array<uint64_t, kCount / 64> words_{};
   uint32_t filled_words_ = 0;
 };

@@ -24,33 +24,34 @@ TEST(FreeList, FindsWhatASortedSetFindsAtEverySize) {
   for (const int64_t unit : {int64_t{1}, int64_t{256}, int64_t{100'000}, int64_t{1} << 45}) {
     Random random(1);
     FreeList list;
+    std::vector<BlockRecord> records(8'000);
+    std::map<std::pair<int64_t, uint64_t>, int32_t> numbers;
+    BlockRecord* const blocks = records.data();
     std::set<std::pair<int64_t, uint64_t>> model;
     for (int step = 0; step < 8'000; ++step) {
       const bool grows = step % 4000 < 2500;  // to hundreds of entries and back to few
       if (model.empty() || random.below(100) < (grows ? 70 : 20)) {
         const std::pair<int64_t, uint64_t> key = {unit * random.below(40),
                                                   static_cast<uint64_t>(random.below(1 << 30))};
-        if (model.insert(key).second) list.insert({key.first, key.second, step});
+        if (model.insert(key).second) {
+          blocks[step].bytes = key.first;
+          blocks[step].place = key.second;
+          numbers[key] = step;
+          list.insert(blocks, step);
+        }
       } else {
         auto gone = model.lower_bound({unit * random.below(40), 0});
         if (gone == model.end()) gone = model.begin();
-        list.erase({gone->first, gone->second, 0});
+        list.erase(blocks, numbers[*gone]);
         model.erase(gone);
       }
       const int64_t wanted = unit * random.below(42);
       const auto expected = model.lower_bound({wanted, 0});
-      const FreeList::Entry* found = list.best_fit(wanted);
-      ASSERT_EQ(found == nullptr, expected == model.end());
-      if (found != nullptr) {
-        ASSERT_EQ(std::pair(found->bytes, found->place), *expected);
-      }
-      ASSERT_EQ(list.empty(), model.empty());
-      if (!model.empty()) {
-        ASSERT_EQ(list.largest()->bytes, model.rbegin()->first);
-      }
+      ASSERT_EQ(list.best_fit(blocks, wanted), expected == model.end() ? FreeList::kNone : numbers[*expected]);
+      ASSERT_EQ(list.largest(blocks), model.empty() ? FreeList::kNone : numbers[*model.rbegin()]);
     }
     std::vector<std::pair<int64_t, uint64_t>> visited;
-    list.for_each([&](const FreeList::Entry& entry) { visited.emplace_back(entry.bytes, entry.place); });
+    list.for_each(blocks, [&](int32_t block) { visited.emplace_back(blocks[block].bytes, blocks[block].place); });
     EXPECT_EQ(visited, std::vector(model.begin(), model.end()));
   }
 }
