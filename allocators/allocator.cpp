@@ -28,15 +28,16 @@ Allocator::Allocator(Device& device, std::string name, std::optional<Limit> limi
     : device_(device), name_(std::move(name)), limit_(limit), pending_(device) {}
 
 void* Allocator::allocate(int64_t bytes, Stream stream, const MemoryUser& user) {
-  if (bytes < 0) throw InvalidArgument(fmt::format("cannot allocate a negative size: {} bytes", bytes));
   if (bytes == 0) return nullptr;
-  Block block;
+  // One comparison for negative sizes, too.
+  if (static_cast<uint64_t>(bytes) > kLargestRequest) return allocate_locked({}, bytes, stream, user);
+  const StreamLanes::Taken taken = lanes_.take(bytes, round_up(bytes, kAlignment), stream);
+  return taken.counted ? taken.block.pointer : allocate_locked(taken.block, bytes, stream, user);
+}
+
+void* Allocator::allocate_locked(Block block, int64_t bytes, Stream stream, const MemoryUser& user) {
+  if (bytes < 0) throw InvalidArgument(fmt::format("cannot allocate a negative size: {} bytes", bytes));
   const int64_t rounded = bytes <= kLargestRequest ? round_up(bytes, kAlignment) : 0;
-  if (rounded > 0) {
-    const StreamLanes::Taken taken = lanes_.take(bytes, rounded, stream);
-    if (taken.counted) return taken.block.pointer;
-    block = taken.block;
-  }
   Lock lock(*this);
   if (rounded > 0 && block.pointer == nullptr) {
     block = find_block(rounded, stream);
@@ -135,7 +136,12 @@ bool Allocator::empty_caches() noexcept {
 
 void Allocator::deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
   if (pointer == nullptr) return;
-  if (lanes_.give_back(pointer, bytes, round_up(bytes, kAlignment), stream)) return;
+  if (!lanes_.give_back(pointer, bytes, round_up(bytes, kAlignment), stream)) {
+    deallocate_locked(pointer, bytes, stream);
+  }
+}
+
+void Allocator::deallocate_locked(void* pointer, int64_t bytes, Stream stream) noexcept {
   const Lock lock(*this);
   notify(AllocatorEvent::Kind::kDeallocate, pointer, bytes, stream);
   ++statistics_.deallocations;

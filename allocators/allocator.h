@@ -200,6 +200,9 @@ class Allocator {
 
   // Lanes neither notify anyone nor know of blocks that several streams use.
   bool may_use_lanes() const { return !observer_ && pending_.empty(); }
+  // The long ways; the first may have a block by now that is not counted yet.
+  void* allocate_locked(Block block, int64_t bytes, Stream stream, const MemoryUser& user);
+  void deallocate_locked(void* pointer, int64_t bytes, Stream stream) noexcept;
   Block find_block(int64_t bytes, Stream stream);
   Block allocate_and_adopt(int64_t bytes, Stream stream);
   bool forget(const void* pointer, int64_t bytes) noexcept;

@@ -15,8 +15,7 @@ constexpr size_t kFirstChains = 1024;
 
 }  // namespace
 
-BlockStore::BlockStore()
-    : chains_(kFirstChains, kNone), shift_(64 - std::countr_zero(kFirstChains)) {}
+BlockStore::BlockStore() : chains_(kFirstChains, kNone), shift_(64 - std::countr_zero(kFirstChains)) {}
 
 int32_t BlockStore::add_list() {
   lists_.emplace_back();
@@ -173,17 +172,17 @@ inline void BlockStore::enter_handed_out(Index block, int64_t requested_bytes) n
   Block& record = at(block);
   record.requested_bytes = requested_bytes;
   Index& chain = chain_of(record.pointer);
-  record.lower = chain;
+  record.side[0] = chain;
   chain = block;
   ++handed_out_;
 }
 
 inline BlockStore::Index BlockStore::erase_handed_out(const void* pointer, int64_t requested_bytes) noexcept {
   Index* link = &chain_of(pointer);
-  while (*link != kNone && at(*link).pointer != pointer) link = &at(*link).lower;
+  while (*link != kNone && at(*link).pointer != pointer) link = &at(*link).side[0];
   const Index block = *link;
   if (block == kNone || at(block).requested_bytes != requested_bytes) return kNone;
-  *link = at(block).lower;
+  *link = at(block).side[0];
   at(block).requested_bytes = 0;
   --handed_out_;
   return block;
@@ -199,7 +198,8 @@ inline void BlockStore::recycle(Index block) noexcept {
 }
 
 inline void BlockStore::prepare() {
-  if (unused_ == kNone || 2 * (handed_out_ + 1) > chains_.size()) [[unlikely]] grow();
+  if (unused_ == kNone || 2 * (handed_out_ + 1) > chains_.size()) [[unlikely]]
+    grow();
 }
 
 void BlockStore::grow() {
@@ -222,9 +222,9 @@ void BlockStore::grow_chains() {
   --shift_;
   for (Index block : old) {
     while (block != kNone) {
-      const Index next = at(block).lower;
+      const Index next = at(block).side[0];
       Index& chain = chain_of(at(block).pointer);
-      at(block).lower = std::exchange(chain, block);
+      at(block).side[0] = std::exchange(chain, block);
       block = next;
     }
   }

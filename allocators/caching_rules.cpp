@@ -14,9 +14,7 @@
 namespace headroom {
 namespace {
 
-// PyTorch's kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc, kLargeBuffer and kRoundLarge.
-constexpr int64_t kMinBlockBytes = 512;
-constexpr int64_t kSmallBytes = kMiB;
+// PyTorch's kSmallBuffer, kMinLargeAlloc, kLargeBuffer and kRoundLarge.
 constexpr int64_t kSmallSegmentBytes = 2 * kMiB;
 constexpr int64_t kMinLargeBytes = 10 * kMiB;
 constexpr int64_t kLargeSegmentBytes = 20 * kMiB;
@@ -42,22 +40,11 @@ std::optional<int64_t> parse_power(std::string_view text, bool zero_allowed) {
 
 }  // namespace
 
-int64_t CachingRules::block_bytes(int64_t bytes) const {
+int64_t CachingRules::divided(int64_t bytes) const {
   if (bytes < kMinBlockBytes) return kMinBlockBytes;
-  const int64_t divisions = power2_divisions[interval_of(bytes)];
+  const int64_t divisions = (*power2_divisions)[interval_of(bytes)];
   if (divisions > 1 && bytes > kMinBlockBytes * divisions) return round_up_power2(bytes, divisions);
   return round_up(bytes, kMinBlockBytes);
-}
-
-bool CachingRules::cuts(int64_t free_bytes, int64_t block_bytes) const {
-  const int64_t rest = free_bytes - block_bytes;
-  if (is_small_block(block_bytes)) return rest >= kMinBlockBytes;
-  return block_bytes < max_split_bytes && rest > kSmallBytes;
-}
-
-bool CachingRules::serves(int64_t free_bytes, int64_t block_bytes) const {
-  if (block_bytes < max_split_bytes) return free_bytes < max_split_bytes;
-  return free_bytes < block_bytes + max_non_split_rounding_bytes;
 }
 
 CachingRules caching_rules(const StrategyOptions& options) {
@@ -80,7 +67,7 @@ CachingRules caching_rules(const StrategyOptions& options) {
 }
 
 int64_t caching_segment_bytes(int64_t block_bytes) {
-  if (block_bytes <= kSmallBytes) return kSmallSegmentBytes;
+  if (is_small_block(block_bytes)) return kSmallSegmentBytes;
   if (block_bytes < kMinLargeBytes) return kLargeSegmentBytes;
   return round_up(block_bytes, kRoundLargeBytes);
 }

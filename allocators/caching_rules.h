@@ -5,13 +5,23 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string_view>
 
 #include "allocators/strategy_options.h"
+#include "runtime/core/bytes.h"
 
 namespace headroom {
 
+// Blocks up to this size lie in segments of their own; PyTorch's kSmallSize.
+inline constexpr int64_t kSmallBlockBytes = int64_t{1} << 20;
+constexpr bool is_small_block(int64_t block_bytes) {
+  return block_bytes <= kSmallBlockBytes;
+}
+
 struct CachingRules {
+  static constexpr int64_t kMinBlockBytes = 512;  // PyTorch's kMinBlockSize
+
   // One number of divisions per power of two from 1 MiB to 32 GiB; smaller sizes take the first one, larger
   // ones the last. 0 and 1: no rounding.
   using Divisions = std::array<int64_t, 16>;
@@ -23,15 +33,27 @@ struct CachingRules {
   // Share of the limit above which idle segments go back before a new one is taken; 0: never. PyTorch's
   // garbage_collection_threshold; does nothing without a limit.
   double gc_share = 0;
-  Divisions power2_divisions = {};
+  std::optional<Divisions> power2_divisions = {};
 
   bool limits_splits() const { return max_split_bytes != std::numeric_limits<int64_t>::max(); }
   // The block that a request of `bytes` gets: a multiple of 512 B, or the next division of a power of two.
-  int64_t block_bytes(int64_t bytes) const;
+  int64_t block_bytes(int64_t bytes) const {
+    return power2_divisions ? divided(bytes) : round_up(bytes, kMinBlockBytes);
+  }
   // What remains of a free block is worth a block of its own.
-  bool cuts(int64_t free_bytes, int64_t block_bytes) const;
+  bool cuts(int64_t free_bytes, int64_t block_bytes) const {
+    const int64_t rest = free_bytes - block_bytes;
+    if (is_small_block(block_bytes)) return rest >= kMinBlockBytes;
+    return block_bytes < max_split_bytes && rest > kSmallBlockBytes;
+  }
   // Whether a free block that is large enough may serve.
-  bool serves(int64_t free_bytes, int64_t block_bytes) const;
+  bool serves(int64_t free_bytes, int64_t block_bytes) const {
+    if (block_bytes < max_split_bytes) return free_bytes < max_split_bytes;
+    return free_bytes < block_bytes + max_non_split_rounding_bytes;
+  }
+
+ private:
+  int64_t divided(int64_t bytes) const;
 };
 
 inline constexpr StrategyOption kCachingOptions[] = {
@@ -45,10 +67,6 @@ inline constexpr StrategyOption kCachingOptions[] = {
 // The rules that these options ask for. Throws InvalidArgument for values out of range.
 CachingRules caching_rules(const StrategyOptions& options);
 
-// Blocks up to 1 MiB lie in segments of their own.
-constexpr bool is_small_block(int64_t block_bytes) {
-  return block_bytes <= int64_t{1} << 20;
-}
 // The segment taken for a block: 2 MiB for a small one, 20 MiB below 10 MiB, else a multiple of 2 MiB.
 int64_t caching_segment_bytes(int64_t block_bytes);
 // The next multiple of a power of two's share: 1200 in 4 divisions of 1024 is 1280.

@@ -29,9 +29,9 @@ struct alignas(64) BlockRecord {
   int32_t user = kNobody;       // who has it, or had it last; free parts inherit it, too
   Index previous = kNone;
   Index next = kNone;
-  Index lower = kNone;  // the blocks below it in its tree while it is free, else the next in its chain of
-                        // addresses
-  Index upper = kNone;  // the blocks above it in its tree
+  // Of a free block the trees of those before it and behind it in order; the first of another is the next one
+  // in its chain of addresses.
+  Index side[2] = {kNone, kNone};
 };
 static_assert(sizeof(BlockRecord) == 64);
 
@@ -45,58 +45,25 @@ class FreeList {
 
   FreeList() { roots_.fill(kNone); }
 
-  // Sizes below 2^60, places that no two blocks have.
+  // Sizes up to 2^60, places that no two blocks have.
   void insert(BlockRecord* blocks, Index block) noexcept {
-    BlockRecord& added = blocks[block];
-    const int bin = SizeBins::of(added.bytes);
-    Index* link = &roots_[static_cast<size_t>(bin)];
-    Index rest = *link;
-    while (rest != kNone && priority(blocks[rest]) > priority(added)) {
-      link = is_before(added, blocks[rest]) ? &blocks[rest].lower : &blocks[rest].upper;
-      rest = *link;
-    }
-    *link = block;
-    Index *below = &added.lower, *above = &added.upper;
-    while (rest != kNone) {
-      BlockRecord& each = blocks[rest];
-      if (is_before(added, each)) {
-        *above = rest;
-        above = &each.lower;
-        rest = each.lower;
-      } else {
-        *below = rest;
-        below = &each.upper;
-        rest = each.upper;
-      }
-    }
-    *below = *above = kNone;
+    const int bin = SizeBins::of(blocks[block].bytes);
+    Index& root = roots_[static_cast<size_t>(bin)];
+    if (root != kNone) return insert_below(blocks, &root, block);
+    root = block;
+    blocks[block].side[0] = blocks[block].side[1] = kNone;
     bins_.set(bin);
   }
 
   // It must be in the list, and be as it was then.
   void erase(BlockRecord* blocks, Index block) noexcept {
-    const BlockRecord& gone = blocks[block];
-    const int bin = SizeBins::of(gone.bytes);
+    const int bin = SizeBins::of(blocks[block].bytes);
     Index& root = roots_[static_cast<size_t>(bin)];
-    Index* link = &root;
-    while (*link != block) {
-      BlockRecord& each = blocks[*link];
-      link = is_before(gone, each) ? &each.lower : &each.upper;
+    if (root != block || blocks[block].side[0] != kNone || blocks[block].side[1] != kNone) {
+      return erase_below(blocks, &root, block);
     }
-    Index below = gone.lower, above = gone.upper;
-    while (below != kNone && above != kNone) {
-      if (priority(blocks[below]) > priority(blocks[above])) {
-        *link = below;
-        link = &blocks[below].upper;
-        below = *link;
-      } else {
-        *link = above;
-        link = &blocks[above].lower;
-        above = *link;
-      }
-    }
-    *link = below != kNone ? below : above;
-    if (root == kNone) bins_.clear(bin);
+    root = kNone;
+    bins_.clear(bin);
   }
 
   // The smallest block of at least `bytes`, the first place of equal ones; kNone when there is none.
@@ -105,14 +72,14 @@ class FreeList {
     Index found = kNone;
     for (Index at = roots_[static_cast<size_t>(bin)]; at != kNone;) {
       const bool fits = blocks[at].bytes >= bytes;
-      if (fits) found = at;
-      at = fits ? blocks[at].lower : blocks[at].upper;
+      found = fits ? at : found;
+      at = blocks[at].side[!fits];
     }
     if (found != kNone) return found;
     const int next = bins_.first_from(bin + 1);
     if (next < 0) return kNone;
     found = roots_[static_cast<size_t>(next)];
-    while (blocks[found].lower != kNone) found = blocks[found].lower;
+    while (blocks[found].side[0] != kNone) found = blocks[found].side[0];
     return found;
   }
 
@@ -133,7 +100,7 @@ class FreeList {
     const int bin = bins_.last();
     if (bin < 0) return kNone;
     Index last = roots_[static_cast<size_t>(bin)];
-    while (blocks[last].upper != kNone) last = blocks[last].upper;
+    while (blocks[last].side[1] != kNone) last = blocks[last].side[1];
     return last;
   }
 
@@ -146,18 +113,14 @@ class FreeList {
   }
 
  private:
-  static bool is_before(const BlockRecord& one, const BlockRecord& other) {
-    return one.bytes != other.bytes ? one.bytes < other.bytes : one.place < other.place;
-  }
-  // The finisher of MurmurHash3 (Appleby), shortened: neighbours in memory have nothing in common.
-  static uint64_t priority(const BlockRecord& block) {
-    const uint64_t mixed = (block.place ^ block.place >> 33) * 0xFF51AFD7ED558CCDu;
-    return (mixed ^ mixed >> 33) * 0xC4CEB9FE1A85EC53u;
-  }
+  // Of trees of several blocks, one of which stays or was there before.
+  static void insert_below(BlockRecord* blocks, Index* link, Index block) noexcept;
+  static void erase_below(BlockRecord* blocks, Index* link, Index block) noexcept;
+
   template <class Visit>
   static void visit_tree(const BlockRecord* blocks, Index root, const Visit& visit) {
-    for (; root != kNone; root = blocks[root].upper) {
-      visit_tree(blocks, blocks[root].lower, visit);
+    for (; root != kNone; root = blocks[root].side[1]) {
+      visit_tree(blocks, blocks[root].side[0], visit);
       visit(root);
     }
   }

@@ -28,12 +28,12 @@ class SizeBins {
   void set(int bin) {
     const unsigned word = word_of(bin);
     words_[word] |= uint64_t{1} << (bin % 64u);
-    filled_words_ |= 1u << word;
+    filled_words_ |= uint64_t{1} << word;
   }
   void clear(int bin) {
     const unsigned word = word_of(bin);
     words_[word] &= ~(uint64_t{1} << (bin % 64u));
-    if (words_[word] == 0) filled_words_ &= ~(1u << word);
+    if (words_[word] == 0) filled_words_ &= ~(uint64_t{1} << word);
   }
   // The first bin at or after `bin` that has something in it; -1 when there is none.
   int first_from(int bin) const {
@@ -41,7 +41,7 @@ class SizeBins {
     const unsigned word = word_of(bin);
     const uint64_t rest = words_[word] & (~uint64_t{0} << (bin % 64u));
     if (rest != 0) return static_cast<int>(word * 64) + std::countr_zero(rest);
-    const uint32_t later = filled_words_ & (~uint32_t{1} << word);
+    const uint64_t later = filled_words_ & (~uint64_t{1} << word);
     if (later == 0) return -1;
     const int found = std::countr_zero(later);
     return found * 64 + std::countr_zero(words_[static_cast<size_t>(found)]);
@@ -57,7 +57,7 @@ class SizeBins {
   static unsigned word_of(int bin) { return static_cast<unsigned>(bin) / 64; }
 
   std::array<uint64_t, kCount / 64> words_{};
-  uint32_t filled_words_ = 0;
+  uint64_t filled_words_ = 0;
 };
 
 }  // namespace headroom

@@ -15,12 +15,6 @@ constexpr int kAttemptsWhileHeld = 2000;  // a few microseconds: counting eight 
 // that leaves one call in 5500 to count all lanes and one in 100 to touch the common part.
 constexpr int64_t kPartTaken = 8;
 
-// Fibonacci hashing (Knuth, vol. 3, 6.4).
-size_t hash_of(Stream stream) {
-  const auto handle = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(stream.handle));
-  return static_cast<size_t>((handle * 0x9E3779B97F4A7C15u) >> 32);
-}
-
 }  // namespace
 
 StreamLanes::Table::Table(size_t size) : mask(size - 1), slots(std::make_unique<Slot[]>(size)) {}
@@ -30,13 +24,6 @@ void StreamLanes::Table::insert(StreamLane& lane) noexcept {
   while (slots[at].lane.load(std::memory_order_relaxed) != nullptr) at = (at + 1) & mask;
   slots[at].handle = lane.stream_.handle;
   slots[at].lane.store(&lane, std::memory_order_release);
-}
-
-StreamLane* StreamLanes::Table::find(Stream stream) const noexcept {
-  for (size_t at = hash_of(stream) & mask;; at = (at + 1) & mask) {
-    StreamLane* lane = slots[at].lane.load(std::memory_order_acquire);
-    if (lane == nullptr || slots[at].handle == stream.handle) return lane;
-  }
 }
 
 bool StreamLane::enter_late() noexcept {
@@ -63,25 +50,19 @@ void StreamLane::hold() noexcept {
   }
 }
 
-inline bool StreamLane::Room::use(int64_t bytes, std::atomic<int64_t>& common) noexcept {
-  if (bytes > left) {
-    int64_t available = common.load(std::memory_order_relaxed);
-    int64_t more = 0;
-    do {
-      if (bytes - left > available) return false;
-      more = std::max(bytes - left, available / kPartTaken);
-    } while (!common.compare_exchange_weak(available, available - more, std::memory_order_relaxed));
-    left += more;
-    share += more;
-  }
-  left -= bytes;
-  total += bytes;
+bool StreamLane::Room::take_from(std::atomic<int64_t>& common, int64_t bytes) noexcept {
+  int64_t available = common.load(std::memory_order_relaxed);
+  int64_t more = 0;
+  do {
+    if (bytes - left > available) return false;
+    more = std::max(bytes - left, available / kPartTaken);
+  } while (!common.compare_exchange_weak(available, available - more, std::memory_order_relaxed));
+  left += more;
+  share += more;
   return true;
 }
 
-inline void StreamLane::Room::free(int64_t bytes, std::atomic<int64_t>& common) noexcept {
-  left += bytes;
-  if (left <= most) return;
+void StreamLane::Room::return_to(std::atomic<int64_t>& common) noexcept {
   const int64_t returned = left / 2;
   left -= returned;
   share -= returned;
@@ -94,36 +75,9 @@ void StreamLane::Room::count(Gauge& gauge) noexcept {
   share = left;
 }
 
-StreamLanes::Taken StreamLanes::take(int64_t bytes, int64_t rounded_bytes, Stream stream) {
-  StreamLane* lane = find(stream);
-  if (lane == nullptr || !lane->enter()) return {};
-  const Leave leave(*lane);
-  const MemoryBlock block = lane->take(rounded_bytes);
-  if (block.pointer == nullptr) return {};
-  if (!lane->requested_.use(bytes, common_.requested)) return {block, false};
-  if (!lane->allocated_.use(block.bytes, common_.allocated)) {
-    lane->requested_.free(bytes, common_.requested);
-    lane->requested_.total -= bytes;
-    return {block, false};
-  }
-  ++lane->allocations_;
-  return {block, true};
-}
-
-bool StreamLanes::give_back(void* pointer, int64_t bytes, int64_t rounded_bytes, Stream stream) noexcept {
-  StreamLane* lane = find(stream);
-  if (lane == nullptr || !lane->enter()) return false;
-  const Leave leave(*lane);
-  const int64_t block_bytes = lane->give_back(pointer, rounded_bytes);
-  if (block_bytes == 0) return false;
-  lane->requested_.free(bytes, common_.requested);
-  lane->allocated_.free(block_bytes, common_.allocated);
-  ++lane->deallocations_;
-  return true;
-}
-
 void StreamLanes::lock() {
   mutex_.lock();
+  if (lanes_.empty()) return;
   Gauge allocated;
   for (const std::unique_ptr<StreamLane>& lane : lanes_) {
     lane->hold();
@@ -139,6 +93,10 @@ void StreamLanes::lock() {
 }
 
 void StreamLanes::unlock(bool open) noexcept {
+  if (lanes_.empty()) {
+    mutex_.unlock();
+    return;
+  }
   const auto missing = [](const Gauge& gauge) { return gauge.peak - gauge.current; };
   const int64_t requested = missing(statistics_.requested);
   const int64_t allocated = std::min(missing(statistics_.allocated), missing(statistics_.active));

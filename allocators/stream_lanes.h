@@ -69,8 +69,18 @@ class alignas(kApart) StreamLane {
     int64_t total = 0;  // what came since the last count
 
     // Uses `bytes` of it, with more from what belongs to no lane if need be; false when that is not enough.
-    bool use(int64_t bytes, std::atomic<int64_t>& common) noexcept;
-    void free(int64_t bytes, std::atomic<int64_t>& common) noexcept;
+    bool use(int64_t bytes, std::atomic<int64_t>& common) noexcept {
+      if (bytes > left && !take_from(common, bytes)) return false;
+      left -= bytes;
+      total += bytes;
+      return true;
+    }
+    void free(int64_t bytes, std::atomic<int64_t>& common) noexcept {
+      left += bytes;
+      if (left > most) return_to(common);
+    }
+    bool take_from(std::atomic<int64_t>& common, int64_t bytes) noexcept;
+    void return_to(std::atomic<int64_t>& common) noexcept;
     // Moves what was counted here to the gauge.
     void count(Gauge& gauge) noexcept;
   };
@@ -96,9 +106,25 @@ class StreamLanes {
   };
   // A block from the stream's lane, without the lock on all. `rounded_bytes` is what is asked of the lane for
   // a request of `bytes`. One that is not counted would have raised a peak.
-  Taken take(int64_t bytes, int64_t rounded_bytes, Stream stream);
+  Taken take(int64_t bytes, int64_t rounded_bytes, Stream stream) {
+    StreamLane* lane = find(stream);
+    if (lane == nullptr || !lane->enter()) return {};
+    const Leave leave(*lane);
+    const MemoryBlock block = lane->take(rounded_bytes);
+    return {block, block.pointer != nullptr && count_taken(*lane, bytes, block.bytes)};
+  }
   // The reverse; false when nothing was done: go the long way.
-  bool give_back(void* pointer, int64_t bytes, int64_t rounded_bytes, Stream stream) noexcept;
+  bool give_back(void* pointer, int64_t bytes, int64_t rounded_bytes, Stream stream) noexcept {
+    StreamLane* lane = find(stream);
+    if (lane == nullptr || !lane->enter()) return false;
+    const Leave leave(*lane);
+    const int64_t block_bytes = lane->give_back(pointer, rounded_bytes);
+    if (block_bytes == 0) return false;
+    lane->requested_.free(bytes, common_.requested);
+    lane->allocated_.free(block_bytes, common_.allocated);
+    ++lane->deallocations_;
+    return true;
+  }
 
   // Locks all, lanes included, and brings their counts into the statistics.
   void lock();
@@ -117,7 +143,17 @@ class StreamLanes {
   struct Table {
     explicit Table(size_t size);
     void insert(StreamLane& lane) noexcept;
-    StreamLane* find(Stream stream) const noexcept;
+    StreamLane* find(Stream stream) const noexcept {
+      for (size_t at = hash_of(stream) & mask;; at = (at + 1) & mask) {
+        StreamLane* lane = slots[at].lane.load(std::memory_order_acquire);
+        if (lane == nullptr || slots[at].handle == stream.handle) return lane;
+      }
+    }
+    // Fibonacci hashing (Knuth, vol. 3, 6.4).
+    static size_t hash_of(Stream stream) {
+      const auto handle = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(stream.handle));
+      return static_cast<size_t>((handle * 0x9E3779B97F4A7C15u) >> 32);
+    }
 
     const size_t mask;
     const std::unique_ptr<Slot[]> slots;
@@ -132,6 +168,16 @@ class StreamLanes {
     StreamLane& lane;
   };
 
+  bool count_taken(StreamLane& lane, int64_t bytes, int64_t block_bytes) noexcept {
+    if (!lane.requested_.use(bytes, common_.requested)) return false;
+    if (!lane.allocated_.use(block_bytes, common_.allocated)) {
+      lane.requested_.free(bytes, common_.requested);
+      lane.requested_.total -= bytes;
+      return false;
+    }
+    ++lane.allocations_;
+    return true;
+  }
   StreamLane* find(Stream stream) const noexcept {
     const Table* table = table_.load(std::memory_order_acquire);
     return table == nullptr ? nullptr : table->find(stream);

@@ -47,11 +47,13 @@ TEST(FreeList, FindsWhatASortedSetFindsAtEverySize) {
       }
       const int64_t wanted = unit * random.below(42);
       const auto expected = model.lower_bound({wanted, 0});
-      ASSERT_EQ(list.best_fit(blocks, wanted), expected == model.end() ? FreeList::kNone : numbers[*expected]);
+      ASSERT_EQ(list.best_fit(blocks, wanted),
+                expected == model.end() ? FreeList::kNone : numbers[*expected]);
       ASSERT_EQ(list.largest(blocks), model.empty() ? FreeList::kNone : numbers[*model.rbegin()]);
     }
     std::vector<std::pair<int64_t, uint64_t>> visited;
-    list.for_each(blocks, [&](int32_t block) { visited.emplace_back(blocks[block].bytes, blocks[block].place); });
+    list.for_each(blocks,
+                  [&](int32_t block) { visited.emplace_back(blocks[block].bytes, blocks[block].place); });
     EXPECT_EQ(visited, std::vector(model.begin(), model.end()));
   }
 }

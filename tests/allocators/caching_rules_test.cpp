@@ -82,8 +82,8 @@ TEST(CachingRules, EveryRuleIsAnOptionOfTheStrategy) {
   EXPECT_EQ(rules.max_split_bytes, 128 * kMiB);
   EXPECT_EQ(rules.max_non_split_rounding_bytes, 30 * kMiB);
   EXPECT_EQ(rules.gc_share, 0.8);
-  EXPECT_EQ(rules.power2_divisions[0], 4);
-  EXPECT_EQ(rules.power2_divisions[1], 2);
+  EXPECT_EQ(rules.power2_divisions.value()[0], 4);
+  EXPECT_EQ(rules.power2_divisions.value()[1], 2);
   EXPECT_EQ(settings.limit_bytes, kGiB);
 }
 

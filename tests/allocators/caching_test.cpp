@@ -211,7 +211,7 @@ TEST_F(Caching, GarbageCollectionDoesNothingWithoutALimit) {
 
 TEST_F(Caching, RoundingToPowersOfTwoReusesBlocksOfOtherSizes) {
   CachingRules rules;
-  rules.power2_divisions.fill(2);
+  rules.power2_divisions.emplace().fill(2);
   CachingAllocator allocator = make(rules);
   void* block = allocator.allocate(70 * kMiB);
   EXPECT_EQ(allocator.statistics().allocated.current, 96 * kMiB);

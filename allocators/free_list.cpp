@@ -1,0 +1,57 @@
+#include "allocators/free_list.h"
+
+namespace headroom {
+namespace {
+
+// Without branches: whoever guesses them is wrong every second time.
+bool is_before(const BlockRecord& one, const BlockRecord& other) {
+  return (one.bytes < other.bytes) | ((one.bytes == other.bytes) & (one.place < other.place));
+}
+
+// The finisher of MurmurHash3 (Appleby), shortened: neighbours in memory have nothing in common.
+uint64_t priority(const BlockRecord& block) {
+  const uint64_t mixed = (block.place ^ block.place >> 33) * 0xFF51AFD7ED558CCDu;
+  return (mixed ^ mixed >> 33) * 0xC4CEB9FE1A85EC53u;
+}
+
+}  // namespace
+
+// Goes down to where its priority belongs and parts what is there at it.
+void FreeList::insert_below(BlockRecord* blocks, Index* link, Index block) noexcept {
+  BlockRecord& added = blocks[block];
+  const uint64_t added_priority = priority(added);
+  Index rest = *link;
+  while (rest != kNone && priority(blocks[rest]) > added_priority) {
+    link = &blocks[rest].side[!is_before(added, blocks[rest])];
+    rest = *link;
+  }
+  *link = block;
+  Index* ends[2] = {&added.side[0], &added.side[1]};
+  while (rest != kNone) {
+    BlockRecord& each = blocks[rest];
+    const bool behind = is_before(added, each);
+    *ends[behind] = rest;
+    ends[behind] = &each.side[!behind];
+    rest = each.side[!behind];
+  }
+  *ends[0] = *ends[1] = kNone;
+}
+
+// Puts what is on both sides of it together in its place.
+void FreeList::erase_below(BlockRecord* blocks, Index* link, Index block) noexcept {
+  const BlockRecord& gone = blocks[block];
+  while (*link != block) {
+    BlockRecord& each = blocks[*link];
+    link = &each.side[!is_before(gone, each)];
+  }
+  Index parts[2] = {gone.side[0], gone.side[1]};
+  while (parts[0] != kNone && parts[1] != kNone) {
+    const bool second = priority(blocks[parts[0]]) <= priority(blocks[parts[1]]);
+    *link = parts[second];
+    link = &blocks[parts[second]].side[!second];
+    parts[second] = *link;
+  }
+  *link = parts[parts[0] == kNone];
+}
+
+}  // namespace headroom
