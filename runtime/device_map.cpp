@@ -33,6 +33,20 @@ std::optional<int> whole_number(std::string_view text) {
   return number;
 }
 
+// The number that an element of CUDA_VISIBLE_DEVICES begins with, as strtol would read it: "0, 1" and
+// "0gpu,1gpu" are both 0 and 1. PyTorch's torch.cuda counts GPUs by the same rule.
+std::optional<int> leading_number(std::string_view element) {
+  element.remove_prefix(std::min(element.find_first_not_of(" \t\n\v\f\r"), element.size()));
+  const bool is_negative = element.starts_with('-');
+  if (is_negative || element.starts_with('+')) element.remove_prefix(1);
+  int number = 0;
+  if (std::from_chars(element.data(), element.data() + element.size(), number).ec != std::errc() ||
+      element.starts_with('-') || (is_negative && number != 0)) {
+    return std::nullopt;
+  }
+  return number;
+}
+
 int gpu_number(std::string_view text, std::string_view what, std::string_view example) {
   if (const std::optional<int> number = whole_number(text)) return *number;
   throw InvalidArgument(fmt::format("{}: '{}' is not the number of a GPU; write {}", what, text, example));
@@ -218,7 +232,7 @@ std::vector<PhysicalGpu> simulated_gpus(const DeviceProfile& profile, std::span<
   for (PhysicalGpu& gpu : gpus) gpu.ordinal.reset();
   int next = 0;
   for (const std::string_view part : split(cuda_visible_devices, ',')) {
-    const std::optional<int> number = whole_number(part);
+    const std::optional<int> number = leading_number(part);
     if (!number || static_cast<size_t>(*number) >= gpus.size()) break;
     std::optional<int>& ordinal = gpus[static_cast<size_t>(*number)].ordinal;
     if (ordinal) {  // the driver shows none at all where one is named twice

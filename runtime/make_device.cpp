@@ -25,12 +25,18 @@ int usable_cpus() {
   return std::max(1, CPU_COUNT(&set));
 }
 
+// The number that the environment's variable begins with, as CUDA's driver and TensorFlow read theirs; 0
+// without one. The range's end for one beyond it.
+long number_in(const char* variable) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? 0 : std::strtol(text, nullptr, 10);
+}
+
 // What was asked for, else what TensorFlow's variable says, else `otherwise`.
 int threads_of(int64_t asked, const char* variable, int otherwise) {
   if (asked > 0) return static_cast<int>(asked);
-  const char* const text = std::getenv(variable);
-  const int said = text == nullptr ? 0 : std::atoi(text);
-  return said > 0 ? std::min(said, kMostThreadsOfVariable) : otherwise;
+  const long said = number_in(variable);
+  return said > 0 ? static_cast<int>(std::min<long>(said, kMostThreadsOfVariable)) : otherwise;
 }
 
 // The GPUs of the machine that the options name; none for the CPU.
@@ -115,9 +121,7 @@ std::unique_ptr<Device> make_gpu(const RuntimeOptions& options, const DeviceMap&
     profile->others_bytes = gpu.used_bytes;
     auto simulated = std::make_unique<SimulatedGpu>(std::move(*profile), *gpu.ordinal, backing, name,
                                                     cpu_threads(options).intra_op);
-    // As CUDA's driver reads it.
-    const char* const blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
-    simulated->streams().set_blocking(blocking != nullptr && std::atoi(blocking) != 0);
+    simulated->streams().set_blocking(number_in("CUDA_LAUNCH_BLOCKING") != 0);
     if (options.check_streams) simulated->streams().check_waits();
     return simulated;
   }

@@ -30,8 +30,10 @@ Ending attempt(const std::function<void()>& work) {
     fail("library_failure", error);
     ending.memory = error.memory();
     ending.log = error.log();
+    ending.call = error.call();
   } catch (const DeviceError& error) {  // a context or kernels that found no room
     fail("library_failure", error);
+    ending.call = error.call();
   } catch (const CollectiveError& error) {
     fail("replica_failure", error);
   }

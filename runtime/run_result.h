@@ -16,6 +16,7 @@ struct Ending {
   // what replicas do together).
   std::string outcome = "ok";
   std::string error;                  // one line; empty when all went well
+  std::string call;                   // of a library or the driver that failed: "cublasCreate"
   std::vector<std::string> log;       // lines that led to a library's failure
   std::optional<MemoryFacts> memory;  // what was known when memory ran out
 };

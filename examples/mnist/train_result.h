@@ -29,7 +29,7 @@ struct TrainResult : RunResult {
   // Since the process started, at the first evaluation that reached the target; absent when none did.
   std::optional<double> seconds_to_target;
   double images_per_second = 0;
-  std::string sums;  // by what replicas sum gradients: "nccl", or "host" memory; empty without others
+  std::string sums;  // by what replicas sum gradients: "nccl", "gpu" or "host"; empty without others
   // by label, then by prediction
   std::array<std::array<int64_t, Dataset::kClasses>, Dataset::kClasses> confusion{};
 };

@@ -110,6 +110,32 @@ std::string temporary_beside(const std::string& target) {
   return fmt::format("{}.{}.tmp", target, gettid());  // threads write, too
 }
 
+std::string folder_of(const std::string& target) {
+  const std::filesystem::path folder = std::filesystem::path(target).parent_path();
+  return folder.empty() ? "." : folder.string();
+}
+
+// The way to a file that is open, which a file without a name has alone.
+std::string link_to(int descriptor) {
+  return fmt::format("/proc/self/fd/{}", descriptor);
+}
+
+// Whether a file beside `target` can be written before it has a name, so that a process that is killed
+// meanwhile leaves nothing. NFS does not know such files.
+bool has_nameless_files(const std::string& target) {
+  const int probe = open(folder_of(target).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+  if (probe < 0) return false;
+  const bool has_link = access(link_to(probe).c_str(), F_OK) == 0;
+  close(probe);
+  return has_link;
+}
+
+// False with errno set on failure.
+bool give_name(int descriptor, const std::string& name) {
+  unlink(name.c_str());
+  return linkat(AT_FDCWD, link_to(descriptor).c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0;
+}
+
 }  // namespace
 
 void require_writable(const std::string& path) {
@@ -135,8 +161,11 @@ void write_file(const std::string& path, std::span<const std::string_view> parts
   }
   const std::string target = target_of(path);
   const std::string temporary = temporary_beside(target);
-  Descriptor file(temporary, O_WRONLY | O_CREAT | O_TRUNC, "write", path);
-  if (!write_all(file.value(), parts) || fsync(file.value()) != 0 || !file.close_now() ||
+  const bool is_nameless = has_nameless_files(target);
+  Descriptor file(is_nameless ? folder_of(target) : temporary,
+                  is_nameless ? O_WRONLY | O_TMPFILE : O_WRONLY | O_CREAT | O_TRUNC, "write", path);
+  if (!write_all(file.value(), parts) || fsync(file.value()) != 0 ||
+      (is_nameless && !give_name(file.value(), temporary)) || !file.close_now() ||
       std::rename(temporary.c_str(), target.c_str()) != 0) {
     const int reason = errno;
     unlink(temporary.c_str());

@@ -15,8 +15,8 @@ namespace headroom {
 std::string read_file(const std::string& path, int64_t max_bytes,
                       const std::function<void(std::string_view)>& check_start = {});
 
-// Writes the parts one after the other under a temporary name beside `path` and renames that, so that `path`
-// holds the old content or the new, never a half. What is no regular file (a pipe, /dev/stdout) is written
+// Writes the parts one after the other to a file beside `path`, without a name where the file system can, and
+// gives it that name at the end, so that `path` holds the old content or the new, never a half. What is no regular file (a pipe, /dev/stdout) is written
 // directly. Throws InvalidArgument naming the file when it cannot be written.
 void write_file(const std::string& path, std::span<const std::string_view> parts);
 

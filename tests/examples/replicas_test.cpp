@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "examples/mnist/digits.h"
+#include "examples/mnist/report.h"
 #include "examples/mnist/trainer.h"
 #include "runtime/core/errors.h"
 #include "runtime/core/faulty/faulty_collective.h"
@@ -161,6 +162,20 @@ TEST(Replicas, ARankThatDiesInAnyOfItsCallsEndsAllAndIsNamed) {
     EXPECT_NE(errors[0].find("rank 1 has died"), std::string::npos) << "call " << call << ": " << errors[0];
   }
   EXPECT_GT(call, 20) << "weights, steps, the test and the results are all calls";
+}
+
+TEST(Replicas, AdviceAfterAFailureOfWhatTheyDoTogetherIsNotAboutMemory) {
+  const Runtime runtime(four_gpus());
+  TrainResult late, nccl, differing;
+  late.outcome = differing.outcome = "replica_failure";
+  late.replicas.resize(2);
+  EXPECT_NE(advice(late, runtime).find("--collective-timeout"), std::string::npos);
+  nccl.outcome = "library_failure";
+  nccl.call = "ncclCommInitRank";
+  EXPECT_NE(advice(nccl, runtime).find("NCCL_DEBUG"), std::string::npos);
+  differing.replicas.resize(2);
+  for (ReplicaResult& replica : differing.replicas) replica.weights_checksum = "0123456789abcdef";
+  EXPECT_NE(advice(differing, runtime).find("--visible-devices"), std::string::npos);
 }
 
 TEST(Replicas, AreRefusedWhereTheyCannotShareEqually) {

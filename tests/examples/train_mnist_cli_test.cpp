@@ -145,6 +145,22 @@ TEST(TrainMnistProgram, WeightsThatFindNoRoomLeaveNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(weights.path()));
 }
 
+TEST(TrainMnistProgram, ACheckpointThatFindsNoRoomEndsTheTrainingAndLeavesTheOneBefore) {
+  const ScratchFolder folder, weights;
+  const std::string file = weights / "w";
+  const std::string training = "--steps 3 --schedule constant --save " + file;
+  ASSERT_EQ(run(folder, training + " --epochs 1").code, 0);
+  const std::string before = read_file(file, 1 << 24);
+  for (const char* replicas : {"", " --device sim:four-2080ti --replicas 2 --shard-optimizer"}) {
+    const Outcome outcome = run(
+        folder, training + replicas + " --epochs 9 --checkpoint-every 2 --resume " + file, "ulimit -f 8; ");
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_EQ(outcome.errors, "train_mnist: " + file + ": cannot write it: File too large\n");
+    EXPECT_TRUE(read_file(file, 1 << 24) == before);
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(weights.path()), {}), 1);
+  }
+}
+
 TEST(TrainMnistProgram, ClosedStreamsChangeNoFileAndNoExitCode) {
   const ScratchFolder folder;
   const std::string log = folder / "log.csv";

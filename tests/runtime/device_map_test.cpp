@@ -66,6 +66,16 @@ TEST(DeviceMap, CudasVariableHidesAsTheDriverDoes) {
   EXPECT_TRUE(with("").empty());
   EXPECT_TRUE(with("-1").empty());
   EXPECT_TRUE(with("1,1").empty());
+  EXPECT_TRUE(with("NoDevFiles").empty());
+  EXPECT_TRUE(with("99999999999999999999").empty());
+  // The cases of PyTorch's test of the same rule, which reads elements as strtol does.
+  EXPECT_EQ(with("1gpu2,2ampere"), (std::vector<int>{1, 2}));
+  EXPECT_EQ(with("0, 1, 2, -1, 3"), (std::vector<int>{0, 1, 2}));
+  EXPECT_TRUE(with("0, 1, 2, 1").empty());
+  EXPECT_EQ(with("2, +3, -0, 1"), (std::vector<int>{2, 3, 0, 1}));
+  EXPECT_TRUE(with("one,two,3").empty());
+  EXPECT_EQ(with("3,two,one"), (std::vector<int>{3}));
+  EXPECT_TRUE(with("+-1").empty());
   // Numbers are then CUDA's: the first that it shows is 0.
   EXPECT_EQ(order(make_device_map(four("2,3"), std::vector{1}, {})), (std::vector<int>{3}));
   EXPECT_EQ(simulated_gpus(find_profile("laptop-2gb"), {}, "3").at(0).ordinal, 0);  // there is no choice

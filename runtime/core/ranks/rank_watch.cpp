@@ -37,6 +37,7 @@ RankWatch::RankWatch(Collective& group, const std::string& host, std::string pro
   std::vector<RankLink> links = link_ranks(group, host, timeout);
   for (int rank = 0; rank < size_; ++rank) {
     peers_[rank].link = std::move(links[static_cast<size_t>(rank)]);
+    peers_[rank].is_linked = peers_[rank].link.is_open();
     peers_[rank].name = fmt::format("rank {}", rank);
   }
   group.barrier();
@@ -53,6 +54,7 @@ RankWatch::~RankWatch() {
     wake_watch();
   }
   thread_.join();
+  close_links();
   signals_.reset();
   close(wake_);
 }
@@ -127,6 +129,7 @@ void RankWatch::hear(int rank, const RankMessage& message) {
       break;
     case RankWord::kDone:
       peer.is_done = true;
+      changed_.notify_all();
       break;
     case RankWord::kAskedToEnd:
       note_signal(rank, message.value);
@@ -159,10 +162,9 @@ void RankWatch::look_for_the_dead(Clock::time_point now) {
   const milliseconds timeout(timeout_ms_);
   for (int rank = 0; rank < size_; ++rank) {
     const Peer& peer = peers_[rank];
-    const bool is_linked = rank != rank_ && (rank_ == 0 || rank == 0);
     const bool speaks = rank == speaker_;
     // While one speaks, only that it does is watched; one that was asked to end may do so.
-    if (!is_linked || peer.is_done || (!speaks && (speaker_ >= 0 || peer.signal != 0))) continue;
+    if (!peer.is_linked || peer.is_done || (!speaks && (speaker_ >= 0 || peer.signal != 0))) continue;
     if (!peer.link.is_open()) {
       end_for(rank, "its process ended without a word: killed from outside, or crashed");
     }
@@ -227,16 +229,26 @@ void RankWatch::end_job(int exit_code) {
   leave(exit_code);
 }
 
+// Together: nobody could speak of a rank that fails when the others have gone.
 void RankWatch::finish() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   tell_all({RankWord::kDone});
+  changed_.wait(lock, [this] {
+    return std::all_of(peers_.begin(), peers_.end(),
+                       [](const Peer& peer) { return peer.is_done || !peer.is_linked; });
+  });
 }
 
 // At once: other threads may wait for ranks that never come, on a GPU as well, and exit() would join them.
 void RankWatch::leave(int exit_code) noexcept {
+  close_links();
+  _exit(exit_code);
+}
+
+// Those at the other ends shall read all that was sent.
+void RankWatch::close_links() noexcept {
   const auto end = Clock::now() + kLastWords;
   for (Peer& peer : peers_) peer.link.finish(end);
-  _exit(exit_code);
 }
 
 }  // namespace headroom

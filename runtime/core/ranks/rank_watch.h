@@ -41,7 +41,8 @@ class RankWatch {
   void ask_to_speak();
   // Ends all processes of the job with this exit code, this one too. What they have written is flushed.
   [[noreturn]] void end_job(int exit_code);
-  // This rank has done its work: that it ends is no failure any more. The others are watched on.
+  // To be called by all ranks when they have done their work. Returns when all have; that one ends is no
+  // failure any more.
   void finish();
 
  private:
@@ -51,8 +52,9 @@ class RankWatch {
     RankLink link;
     std::string name;
     Clock::time_point heard = Clock::now();
-    bool is_done = false;  // it may end
-    int signal = 0;        // it has been asked to end by that
+    bool is_linked = false;  // the link may be closed by now
+    bool is_done = false;    // it may end
+    int signal = 0;          // it has been asked to end by that
   };
 
   std::chrono::milliseconds pause() const;
@@ -68,6 +70,7 @@ class RankWatch {
   void wake_watch() noexcept;
   [[noreturn]] void end_for(int rank, const std::string& cause);
   [[noreturn]] void leave(int exit_code) noexcept;
+  void close_links() noexcept;
 
   const int rank_, size_;
   const std::string program_;
