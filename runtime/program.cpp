@@ -10,6 +10,7 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "runtime/core/errors.h"
 
@@ -54,6 +55,12 @@ int run_program(const char* name, int (*run)(int, char**), int argc, char** argv
   int code = kExitOther;
   try {
     code = run(argc, argv);
+  } catch (const std::system_error& error) {
+    // fmt's of a stream that takes no more does not say which.
+    if (std::ferror(stdout) == 0) {
+      print_failure(name, error.what());
+      return exit_code(error);
+    }
   } catch (const std::exception& error) {
     print_failure(name, error.what());
     return exit_code(error);

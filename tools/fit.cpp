@@ -107,6 +107,7 @@ void print_report(const FitOptions& options, const FitResult& result, const std:
   if (fits) fmt::print("{}", describe_devices(prediction));
   WorkloadOptions next = workload;
   next.step.batch = std::max<int64_t>(result.batch, 1);
+  next.runtime.record.clear();  // compare would write all runs to one file, and refuses
   fmt::print("\nnext: {}\n", command_line(fits ? "headroom compare" : "headroom predict",
                                           to_words(next, OptionSet::Words::kChanged)));
 }

@@ -45,13 +45,18 @@ std::string usage() {
   for (const Subcommand& subcommand : kSubcommands) {
     text += fmt::format("  {:<10} {}\n", subcommand.name, subcommand.summary);
   }
-  return text + "\nheadroom SUBCOMMAND --help shows its options and examples.\n";
+  return text +
+         "\nheadroom SUBCOMMAND --help shows its options and examples, headroom --version the version.\n";
 }
 
 int run(int argc, char** argv) {
   const std::string_view name = argc > 1 ? argv[1] : "";
   if (name == "--help" || name == "-h" || name == "help") {
     fmt::print("{}", usage());
+    return kExitDone;
+  }
+  if (name == "--version") {
+    fmt::print("headroom {}\n", HEADROOM_VERSION);
     return kExitDone;
   }
   if (name.empty()) {

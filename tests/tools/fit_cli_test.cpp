@@ -33,11 +33,12 @@ TEST(FitCommand, FindsABatchAndRunsItInAProcessOfItsOwn) {
 }
 
 TEST(FitCommand, SaysWhenItOnlyPredicts) {
-  const Outcome outcome = headroom("fit --net residual --device sim:h200 --verify=false");
+  const Outcome outcome = headroom("fit --net residual --device sim:h200 --verify=false --record x");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   EXPECT_EQ(outcome.out.find("largest batch "), 0u) << outcome.out;
   EXPECT_NE(outcome.out.find("predicted, not run"), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.out.rfind("\nnext: headroom compare --net residual"), std::string::npos);
+  EXPECT_EQ(outcome.out.find("--record"), std::string::npos) << "compare refuses it";
 }
 
 TEST(FitCommand, SaysWhatEachDeviceOfReplicasAndOfAPlacedNetTakes) {

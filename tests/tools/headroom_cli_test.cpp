@@ -32,6 +32,20 @@ TEST(HeadroomCommand, SaysWhatItCanDo) {
   EXPECT_NE(nothing.errors.find("usage: headroom"), std::string::npos);
 }
 
+TEST(HeadroomCommand, SaysItsVersionInOneLine) {
+  const Outcome outcome = run("--version");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_TRUE(outcome.out.starts_with("headroom ") && outcome.out.ends_with("\n")) << outcome.out;
+}
+
+TEST(HeadroomCommand, OutputThatFindsNoRoomIsTheSameErrorHoweverItWasWritten) {
+  for (const char* arguments : {"--help", "predict --net lenet --json", "repro --list"}) {
+    const Outcome outcome = run(std::string(arguments) + " >/dev/full");
+    EXPECT_EQ(outcome.code, 1) << arguments;
+    EXPECT_EQ(outcome.errors, "headroom: the output could not be written to the end\n") << arguments;
+  }
+}
+
 // The first words of the lines that `begin` leads, without it.
 std::vector<std::string> names_after(const std::string& text, const std::string& begin) {
   std::vector<std::string> names;

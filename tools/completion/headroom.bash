@@ -6,7 +6,7 @@ _headroom() {
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
     values=$("$command" --help 2>/dev/null | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p')
-    mapfile -t COMPREPLY < <(compgen -W "$values --help" -- "$current")
+    mapfile -t COMPREPLY < <(compgen -W "$values --help --version" -- "$current")
     return
   fi
   help=$("$command" "$sub" --help 2>/dev/null </dev/null)
