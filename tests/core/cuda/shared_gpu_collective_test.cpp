@@ -1,85 +1,36 @@
 // Replicas on one GPU: sums in its memory, also out of one recording of all, and an end when one dies.
-#include <gtest/gtest.h>
-
-#include <exception>
-#include <functional>
-#include <optional>
+#include <memory>
 #include <thread>
 #include <vector>
 
-#include "runtime/core/cuda/devices.h"
 #include "runtime/core/cuda/gpu_collective.h"
-#include "runtime/core/errors.h"
-#include "runtime/core/in_process/in_process_collective.h"
-#include "runtime/core/shard.h"
-#include "tests/core/device_floats.h"
+#include "tests/core/cuda/gpu_ranks.h"
 #include "tests/require_cuda.h"
 
 namespace headroom {
 namespace {
 
-using Rank = std::function<void(DeviceCollective&, Device&)>;
-
-class SharedGpuTest : public CudaTest {
- protected:
-  // `work` for each rank in a thread, all on one device; what each failed with.
-  std::vector<std::optional<CollectiveError>> run(int ranks, const Rank& work) {
-    const std::unique_ptr<Device> device = make_cuda_device({});
-    device->initialise();
-    std::vector<std::optional<CollectiveError>> failures(static_cast<size_t>(ranks));
-    std::vector<std::thread> threads;
-    for (auto& end : make_in_process_group(ranks)) {
-      threads.emplace_back([&, host = std::move(end)] {
-        device->initialise();
-        try {
-          const std::unique_ptr<DeviceCollective> collective = make_shared_gpu_collective(*device, *host);
-          ASSERT_NE(collective, nullptr);
-          work(*collective, *device);
-          host->barrier();  // before anybody's end is a death
-        } catch (const CollectiveError& error) {
-          failures[static_cast<size_t>(host->rank())] = error;
-        } catch (const std::exception& error) {
-          ADD_FAILURE() << "rank " << host->rank() << ": " << error.what();
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    return failures;
-  }
-  void run_without_failure(int ranks, const Rank& work) {
-    for (const auto& failure : run(ranks, work)) EXPECT_FALSE(failure) << failure->what();
+struct SharedGpu {
+  static constexpr bool kOneGpu = true;
+  static void require() { require_cuda(); }
+  static std::unique_ptr<DeviceCollective> make(Device& device, Collective& host) {
+    return make_shared_gpu_collective(device, host);
   }
 };
+INSTANTIATE_TYPED_TEST_SUITE_P(SharedGpu, GpuCollectiveContract, SharedGpu);
 
-std::vector<float> ramp(int rank, int64_t count) {
-  std::vector<float> values(static_cast<size_t>(count));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = static_cast<float>(static_cast<int64_t>(i) * (rank + 1) % 1009) / 3.0f;
-  }
-  return values;
-}
+using SharedGpuTest = CudaTest;
 
-Task sum_of(DeviceCollective& collective, const DeviceFloats& values, int64_t count) {
-  return {.run =
-              [&collective, &values, count](Stream on) {
-                const DeviceCollective::Term term{values.data(), values.data(), count};
-                collective.all_reduce_sum({&term, 1}, on);
-              },
-          .after = {},
-          .after_previous = {},
-          .is_collective = true};
-}
-
-TEST_F(SharedGpuTest, AllRanksGetTheBitsOfTheSumInRankOrder) {
+TEST_F(SharedGpuTest, ManyTensorsOfThreeRanksAreSummedInRankOrder) {
   constexpr int kRanks = 3;
   // More tensors than one launch takes, of sizes that are no multiples of four.
   for (int tensors : {1, 70}) {
-    run_without_failure(kRanks, [&](DeviceCollective& collective, Device& device) {
+    run_gpu_ranks_to_the_end<SharedGpu>(kRanks, [&](DeviceCollective& collective, Device& device) {
       std::vector<std::unique_ptr<DeviceFloats>> in, out;
       std::vector<DeviceCollective::Term> terms;
       for (int64_t i = 0; i < tensors; ++i) {
         const int64_t count = i == 0 ? 100003 : i;
-        in.push_back(std::make_unique<DeviceFloats>(device, ramp(collective.rank(), count)));
+        in.push_back(std::make_unique<DeviceFloats>(device, thirds(collective.rank(), count)));
         out.push_back(std::make_unique<DeviceFloats>(device, std::vector<float>(static_cast<size_t>(count))));
         terms.push_back({in.back()->data(), out.back()->data(), count});
       }
@@ -90,7 +41,7 @@ TEST_F(SharedGpuTest, AllRanksGetTheBitsOfTheSumInRankOrder) {
       for (size_t t = 0; t < in.size(); ++t) {
         const std::vector<float> sums = out[t]->read();
         const auto count = static_cast<int64_t>(sums.size());
-        const std::vector<float> a = ramp(0, count), b = ramp(1, count), c = ramp(2, count);
+        const std::vector<float> a = thirds(0, count), b = thirds(1, count), c = thirds(2, count);
         for (size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(sums[i], a[i] + b[i] + c[i]) << t << ", " << i;
       }
       device.delete_stream(stream);
@@ -98,31 +49,12 @@ TEST_F(SharedGpuTest, AllRanksGetTheBitsOfTheSumInRankOrder) {
   }
 }
 
-TEST_F(SharedGpuTest, EachRankGetsTheShardsOfTheOthers) {
-  constexpr int kRanks = 3;
-  constexpr int64_t kCount = 1001;
-  run_without_failure(kRanks, [&](DeviceCollective& collective, Device& device) {
-    const DeviceFloats values(device, ramp(collective.rank(), kCount));
-    const std::span<float> tensors[] = {{values.data(), kCount}, {}};
-    collective.all_gather(tensors, {});
-    device.synchronize({});
-    const std::vector<float> gathered = values.read();
-    for (int owner = 0; owner < kRanks; ++owner) {
-      const std::vector<float> expected = ramp(owner, kCount);
-      const Shard shard{owner, kRanks};
-      for (int64_t i = shard.begin(kCount); i < shard.end(kCount); ++i) {
-        ASSERT_EQ(gathered[static_cast<size_t>(i)], expected[static_cast<size_t>(i)]) << i;
-      }
-    }
-  });
-}
-
 // Each repetition sums twice over two ranks; eager calls in between do, too.
 TEST_F(SharedGpuTest, OneRecordingHasTheWorkOfAllRanks) {
-  run_without_failure(2, [](DeviceCollective& collective, Device& device) {
+  run_gpu_ranks_to_the_end<SharedGpu>(2, [](DeviceCollective& collective, Device& device) {
     const DeviceFloats values(device, {1}), copy(device, {0});
     const Stream stream = device.new_stream();
-    Task first = sum_of(collective, values, 1), second = sum_of(collective, values, 1);
+    Task first = sum_in_place(collective, values, 1), second = sum_in_place(collective, values, 1);
     first.after_previous = {2};
     second.after = {0};
     const Task copies{.run = [&](Stream on) { device.copy_to_device(copy.data(), values.data(), 4, on); },
@@ -144,9 +76,9 @@ TEST_F(SharedGpuTest, OneRecordingHasTheWorkOfAllRanks) {
 }
 
 TEST_F(SharedGpuTest, CallsThatDifferAreRefusedOnAllRanks) {
-  const auto failures = run(2, [](DeviceCollective& collective, Device& device) {
+  const auto failures = run_gpu_ranks<SharedGpu>(2, [](DeviceCollective& collective, Device& device) {
     const DeviceFloats values(device, {1, 2});
-    sum_of(collective, values, 1 + collective.rank()).run({});
+    sum_in_place(collective, values, 1 + collective.rank()).run({});
   });
   for (const auto& failure : failures) {
     ASSERT_TRUE(failure);
@@ -155,18 +87,6 @@ TEST_F(SharedGpuTest, CallsThatDifferAreRefusedOnAllRanks) {
               "floats in 1 "
               "tensors");
   }
-}
-
-TEST_F(SharedGpuTest, ADeathIsToldToARankThatWaits) {
-  const auto failures = run(2, [](DeviceCollective& collective, Device& device) {
-    const DeviceFloats values(device, {1});
-    const Task task = sum_of(collective, values, 1);
-    const std::unique_ptr<Recording> recording = collective.record(device, {&task, 1}, 2);
-    if (collective.rank() == 1) throw CollectiveError(1, "test", "it dies");
-    recording->launch({});
-  });
-  ASSERT_TRUE(failures[0]);
-  EXPECT_EQ(failures[0]->cause(), "rank 1 has died");
 }
 
 TEST_F(SharedGpuTest, RanksWithDevicesOfTheirOwnGetNone) {
