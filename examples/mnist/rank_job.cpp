@@ -4,17 +4,23 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "runtime/core/errors.h"
 #include "runtime/core/in_process/in_process_collective.h"
 #include "runtime/core/mpi/mpi_world.h"
 #include "runtime/core/ranks/rank_watch.h"
+#include "runtime/core/ranks/start_limit.h"
 #include "runtime/program.h"
 
 namespace headroom {
 namespace {
+
+// PyTorch's default for ranks that meet (TCPStore).
+constexpr std::chrono::minutes kMeetingTimeout(5);
 
 // The text of that rank on all ranks.
 std::string text_of(Collective& group, int rank, std::string text) {
@@ -28,9 +34,11 @@ std::string text_of(Collective& group, int rank, std::string text) {
 class MpiRankJob final : public RankJob {
  public:
   explicit MpiRankJob(const char* program)
-      : world_(join_mpi_world()),
+      : start_limit_(std::in_place, program, kMeetingTimeout),
+        world_(join_mpi_world()),
         first_group_(world_->make_collective(kCollectiveTimeout)),
         watch_(*first_group_, world_->host(), program, kCollectiveTimeout) {
+    start_limit_.reset();  // from here on the watch knows more
     set_device("");
   }
 
@@ -88,6 +96,7 @@ class MpiRankJob final : public RankJob {
   }
 
  private:
+  std::optional<StartLimit> start_limit_;  // made before MPI starts
   std::unique_ptr<MpiWorld> world_;
   std::unique_ptr<Collective> first_group_, group_;
   RankWatch watch_;

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -17,6 +19,7 @@
 #include "runtime/core/errors.h"
 #include "runtime/core/mpi/mpi_world.h"
 #include "runtime/core/ranks/rank_watch.h"
+#include "runtime/core/ranks/start_limit.h"
 
 namespace headroom {
 namespace {
@@ -202,6 +205,11 @@ int run(const std::string& scenario) {
       {"alike", fail_alike},      {"speech", speak_long},
       {"asked", be_asked_to_end}, {"interrupted", interrupt_all},
       {"idle", stay_idle},        {"well", end_well}};
+  std::optional<StartLimit> limit;
+  if (scenario == "absent") {
+    limit.emplace("child", kShort);
+    if (std::getenv("OMPI_COMM_WORLD_RANK") != std::string("0")) raise(SIGSTOP);
+  }
   const std::unique_ptr<MpiWorld> world = join_mpi_world();
   scenarios.at(scenario)(*world);
   fmt::print("rank {} of {} done\n", world->rank(), world->size());

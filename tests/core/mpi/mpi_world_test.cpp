@@ -76,6 +76,10 @@ TEST(RankWatchTest, RankThatIsAskedToEndIsNamedOnceAndEndsAll) {
   expect_end("interrupted", "rank ", {kExitLibraryFailure});
 }
 
+TEST(StartLimitTest, RanksThatDoNotMeetEndAndSaySo) {
+  expect_end("absent", "rank 0 on ", {kExitLibraryFailure});
+}
+
 TEST(RankWatchTest, RanksThatWorkAreLeftAlone) {
   expect_done("idle", 3);
 }
