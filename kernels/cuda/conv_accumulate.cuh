@@ -2,12 +2,10 @@
 // Knows no pooling.
 #pragma once
 
+#include "kernels/cuda/conv_choice.h"
 #include "kernels/cuda/mma.cuh"
 
 namespace headroom::cuda {
-
-inline constexpr int kTermsOfChunk = 16;  // channels are taken in multiples of this: one or two steps
-inline constexpr int kRowsOfGroup = 32;   // two 16-row tiles
 
 // How the terms of a sum lie in shared memory, in words: taps in rows of kernel_w, each with chunks_of_tap
 // chunks.
@@ -92,10 +90,6 @@ __device__ void add_parts(float (&sums)[2][kColumnTiles][4], int group, int grou
 #pragma unroll
     for (int s = 0; s < kSums; ++s) flat[s] += shared[((other * groups + group) * kSums + s) * 32];
   }
-}
-
-constexpr int64_t share_words(int64_t groups, int64_t parts, int64_t columns) {
-  return (parts - 1) * groups * columns * kRowsOfGroup;
 }
 
 }  // namespace headroom::cuda

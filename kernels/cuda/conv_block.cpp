@@ -21,10 +21,15 @@ void allow_shared_memory(const void* kernel, const CudaDevice& device) {
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
 }
 
-unsigned blocks_for(int64_t tiles, int64_t slices, int64_t shared_bytes, const CudaDevice& device) {
+GpuShare share_of(const Request& request) {
+  return {request.device.multiprocessors(), shared_limit_bytes(request.device), request.replicas};
+}
+
+unsigned blocks_for(int64_t tiles, int64_t slices, int64_t shared_bytes, int multiprocessors,
+                    const CudaDevice& device) {
   const int64_t resident =
       std::clamp<int64_t>(shared_limit_bytes(device) / std::max<int64_t>(shared_bytes, 1), 1, 4);
-  const int64_t capacity = std::max<int64_t>(1, resident * device.multiprocessors() / slices);
+  const int64_t capacity = std::max<int64_t>(1, resident * multiprocessors / slices);
   const int64_t tiles_of_block = (tiles + capacity - 1) / capacity;
   return static_cast<unsigned>((tiles + tiles_of_block - 1) / tiles_of_block);
 }

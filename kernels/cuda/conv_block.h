@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "kernels/cuda/conv_tile.h"
+#include "kernels/cuda/conv_choice.h"
 #include "kernels/cuda/cuda_kernels.h"
 
 namespace headroom::cuda {
@@ -25,8 +25,13 @@ int64_t shared_limit_bytes(const CudaDevice& device);
 // used, so it must not be what one use needs: another, made later, may need less.
 void allow_shared_memory(const void* kernel, const CudaDevice& device);
 
-// Blocks that share `tiles` evenly when each of `slices` slices of the filters gets as many as run at once.
-unsigned blocks_for(int64_t tiles, int64_t slices, int64_t shared_bytes, const CudaDevice& device);
+// What the request's kernels can have of its GPU.
+GpuShare share_of(const Request& request);
+
+// Blocks that share `tiles` evenly when each of `slices` slices of the filters gets as many as run at once on
+// so many multiprocessors.
+unsigned blocks_for(int64_t tiles, int64_t slices, int64_t shared_bytes, int multiprocessors,
+                    const CudaDevice& device);
 
 // out[i] = sum over s of parts[s][i] in the order of s, for i in [0, n): the last step of gradients that many
 // blocks add up. The first n_first sums go to `first`, the others to `second`.

@@ -17,11 +17,6 @@
 namespace headroom::cuda {
 namespace {
 
-constexpr int kPadding = 8;  // words after each pixel: the four positions of a step lie in different banks
-constexpr int kPositionsOfStep = 16;  // one or two steps of every policy
-constexpr int kMostWarps = 12;        // of a block
-constexpr int kRowsOfWarp = 32;       // taps x channels: two 16-row tiles
-
 struct Arguments {
   ConvGeometry g;
   ConvTile tile;
@@ -57,7 +52,7 @@ struct PixelAt {
 template <int kFilters, bool kPooled>
 struct OutputAt {
   static constexpr int kUnit = kPooled ? 2 : 1;
-  static constexpr int kPitch = kFilters + kPadding;
+  static constexpr int kPitch = kFilters + kFilterGradPadding;
   const Arguments& args;
   int image0, out_row0, first_filter;  // of the lane's four
 
@@ -85,9 +80,10 @@ struct OutputAt {
 };
 
 template <typename Policy, int kFilters, bool kPooled>
-__global__ void __launch_bounds__(kMostWarps * 32) conv_filter_grad(const __grid_constant__ Arguments args) {
+__global__ void __launch_bounds__(kMostFilterGradWarps * 32)
+    conv_filter_grad(const __grid_constant__ Arguments args) {
   constexpr int kColumnTiles = kFilters / 8;
-  constexpr int kPitch = kFilters + kPadding;
+  constexpr int kPitch = kFilters + kFilterGradPadding;
   constexpr int kQuads = kFilters / 4;
   constexpr int kPositionsOfMma = kWordsOfStep * Policy::kTermsOfWord;
   const ConvGeometry& g = args.g;
@@ -95,7 +91,7 @@ __global__ void __launch_bounds__(kMostWarps * 32) conv_filter_grad(const __grid
   const int threads = blockDim.x;
 
   extern __shared__ uint4 shared[];
-  const int x_pitch = g.channels + kPadding;
+  const int x_pitch = g.channels + kFilterGradPadding;
   uint32_t* const patch = reinterpret_cast<uint32_t*>(shared);
   uint32_t* const gradient = patch + tile.images * args.pixels * x_pitch;
   const int first_filter = blockIdx.z * kFilters;
@@ -218,94 +214,43 @@ __global__ void __launch_bounds__(kMostWarps * 32) conv_filter_grad(const __grid
 
 using ConvKernel = void (*)(Arguments);
 
-// The extents of a tile in shared memory.
-struct Extents {
-  Extents(const ConvGeometry& g, ConvTile& tile) {
-    tile.patch_h = tile.rows + g.kernel_h - 1;
-    tile.patch_w = g.width + 2 * g.pad_w;
-    positions = static_cast<int>(round_up(int64_t{tile.rows} * tile.patch_w, kPositionsOfStep));
-    pixels = positions + (g.kernel_h - 1) * tile.patch_w + g.kernel_w - 1;
-  }
-  int positions, pixels;
-};
-
 }  // namespace
 
 std::unique_ptr<Kernel> make_conv_filter_grad(const ConvGeometry& g, const Request& request) {
   CudaDevice& device = request.device;
-  if (device.compute_capability() < kLeastCapabilityOfMma || g.channels % 16 != 0 || g.filters % 16 != 0)
-    return nullptr;
-  const int filters = g.filters % 64 == 0 ? 64 : g.filters % 32 == 0 ? 32 : 16;
-  const int rows = g.kernel_h * g.kernel_w * g.channels;
-  const int warp_rows = (rows + kRowsOfWarp - 1) / kRowsOfWarp, filter_slices = g.filters / filters;
-  const int64_t elements = int64_t{rows} * g.filters + g.filters;
-
-  std::optional<TileChoice> best;
-  int best_pieces = 0;
-  // The fewest slices that fit: each loads x and dy again, and beside the other gradients of a step it is
-  // less this kernel's own time that counts than the work.
-  for (int pieces = std::min(kMostWarps, warp_rows); pieces >= 1 && !best; --pieces) {
-    if (warp_rows % pieces != 0 && pieces != kMostWarps) continue;
-    for (int parts = 1; parts * pieces <= kMostWarps; ++parts) {
-      const int warps = pieces * parts;
-      const auto cost_of = [&](ConvTile& tile, int, int) {
-        const Extents extents(g, tile);
-        TileCost cost;
-        const int64_t image_words = int64_t{extents.pixels} * (g.channels + kPadding) +
-                                    int64_t{extents.positions} * (filters + kPadding);
-        cost.shared_bytes = std::max({image_words * tile.images, share_words(pieces, parts, filters),
-                                      int64_t{warps} * 32 * 4}) *
-                            4;
-        if (tile.rows % g.unit != 0 && tile.tiles_per_image > 1)
-          cost.shared_bytes = INT64_MAX;  // would cut a window
-        cost.tile_bytes =
-            int64_t{tile.images} * (extents.pixels * g.channels * 4 + extents.positions * filters * 2);
-        cost.work = int64_t{tile.tiles} * ((warp_rows + pieces - 1) / pieces) * filter_slices;
-        const int64_t steps = int64_t{tile.images} * extents.positions / 8, column_tiles = filters / 8;
-        cost.tile_clocks = std::max((steps + parts - 1) / parts * (50 + 5 * column_tiles),
-                                    pieces * steps * (8 + 2 * column_tiles));
-        cost.fixed_bytes = cost.after_bytes = int64_t{pieces} * kRowsOfWarp * filters * 4;  // its sums
-        cost.parts = parts;
-        return cost;
-      };
-      const std::optional<TileChoice> choice =
-          choose_tile(g.batch, g.out_h * g.unit, 16, {warps}, device.multiprocessors(),
-                      shared_limit_bytes(device), cost_of);
-      if (!choice || (best && best->clocks <= choice->clocks)) continue;
-      best = choice;
-      best_pieces = pieces;
-    }
-  }
-  if (!best) return nullptr;
-  ConvTile& tile = best->tile;
-  const Extents extents(g, tile);
-  const int bytes = static_cast<int>(best->cost.shared_bytes), threads = best->warps * 32;
+  if (device.compute_capability() < kLeastCapabilityOfMma) return nullptr;
   const Math math = request.settings.math;
+  const std::optional<FilterGradTile> cut = choose_gradients(g, math, share_of(request)).filter;
+  if (!cut) return nullptr;
+  const TileChoice& choice = cut->choice;
+  const ConvTile& tile = choice.tile;
+  const int bytes = static_cast<int>(choice.cost.shared_bytes), threads = choice.warps * 32;
   const bool pooled = g.unit == 2;
   const auto kernel =
-      choose_instance<ConvKernel>(math, filters, pooled, device, [](auto instance) -> ConvKernel {
+      choose_instance<ConvKernel>(math, cut->filters, pooled, device, [](auto instance) -> ConvKernel {
         using I = decltype(instance);
         return &conv_filter_grad<typename I::Policy, I::kColumns, I::kPooled>;
       });
-  const int slices = (warp_rows + best_pieces - 1) / best_pieces;
-  const dim3 grid(blocks_for(tile.tiles, slices * filter_slices, bytes, device),
-                  static_cast<unsigned>(slices), static_cast<unsigned>(filter_slices));
+  const int filter_slices = g.filters / cut->filters;
+  const dim3 grid(blocks_for(tile.tiles, cut->slices * filter_slices, bytes, choice.multiprocessors, device),
+                  static_cast<unsigned>(cut->slices), static_cast<unsigned>(filter_slices));
+  const int64_t elements = int64_t{g.kernel_h} * g.kernel_w * g.channels * g.filters + g.filters;
   const int64_t workspace = round_up(grid.x * elements * 4, 256);
   if (workspace > request.settings.workspace_limit_bytes) return nullptr;
   const int out_rows = (tile.rows + g.unit - 1) / g.unit;
   const Arguments args{g,
                        tile,
-                       extents.positions,
-                       extents.pixels,
+                       cut->positions,
+                       cut->pixels,
                        out_rows,
-                       warp_rows,
-                       best->cost.parts,
-                       Divisor(extents.pixels),
+                       cut->warp_rows,
+                       choice.cost.parts,
+                       Divisor(cut->pixels),
                        Divisor(tile.patch_w),
                        Divisor(out_rows * g.out_w),
                        Divisor(g.out_w),
                        Divisor(g.channels / 4),
-                       Divisor(filters / 4),
+                       Divisor(cut->filters / 4),
                        nullptr,
                        {},
                        nullptr,

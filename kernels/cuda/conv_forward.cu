@@ -14,14 +14,6 @@
 namespace headroom::cuda {
 namespace {
 
-// More registers for each thread where more columns are summed.
-constexpr int most_threads(int filters) {
-  return filters == 64 ? 384 : 512;
-}
-
-// In words, added to each pixel and to each filter: neighbours then lie in different banks.
-constexpr int kPadding = 4;
-
 struct Arguments {
   ConvGeometry g;
   ConvTile tile;
@@ -112,9 +104,9 @@ __global__ void __launch_bounds__(most_threads(kFilters))
   const ConvTile& tile = args.tile;
 
   extern __shared__ uint4 shared[];
-  const int pitch = g.channels / Policy::kTermsOfWord + kPadding;  // of a pixel
+  const int pitch = g.channels / Policy::kTermsOfWord + kForwardPadding;  // of a pixel
   const int terms = g.kernel_h * g.kernel_w * g.channels;
-  const int filter_pitch = terms / Policy::kTermsOfWord + kPadding;
+  const int filter_pitch = terms / Policy::kTermsOfWord + kForwardPadding;
   uint32_t* const filter = reinterpret_cast<uint32_t*>(shared);  // (kFilters, filter_pitch)
   uint32_t* const patch = filter + kFilters * filter_pitch;
   const int first_filter = blockIdx.y * kFilters;
@@ -231,30 +223,9 @@ using ConvKernel = void (*)(Arguments);
 
 std::unique_ptr<Kernel> make_conv_forward(const ConvGeometry& g, const Request& request) {
   CudaDevice& device = request.device;
-  if (device.compute_capability() < kLeastCapabilityOfMma || g.channels % kTermsOfChunk != 0) return nullptr;
+  if (device.compute_capability() < kLeastCapabilityOfMma) return nullptr;
   const Math math = request.settings.math;
-  const int64_t terms = int64_t{g.kernel_h} * g.kernel_w * g.channels;
-  const int terms_of_word = math == Math::kBf16 || math == Math::kF16 ? 2 : 1;
-  const auto cost_of = [&](ConvTile& tile, int filters, int warps) {
-    tile.patch_h = tile.rows * g.unit - 1 + g.kernel_h;
-    tile.patch_w = g.width + 2 * g.pad_w;
-    const int64_t pixels = int64_t{tile.images} * tile.patch_h * tile.patch_w;
-    const int64_t positions = int64_t{tile.images} * tile.rows * g.out_w * g.unit * g.unit;
-    const ProductShape product{(positions + kRowsOfGroup - 1) / kRowsOfGroup, filters, terms / terms_of_word};
-    TileCost cost = cost_of_product(product, warps);
-    const int64_t shares = share_words(product.groups, cost.parts, filters);
-    cost.shared_bytes = (filters * (terms / terms_of_word + kPadding) +
-                         std::max(pixels * (g.channels / terms_of_word + kPadding), shares)) *
-                        4;
-    if (warps * 32 > most_threads(filters)) cost.shared_bytes = INT64_MAX;
-    cost.fixed_bytes = terms * filters * 4;
-    cost.tile_bytes = pixels * g.channels * 4;
-    cost.work = int64_t{tile.tiles} * (g.filters / filters);
-    return cost;
-  };
-  const std::optional<TileChoice> choice =
-      choose_tile(g.batch, g.out_h, g.filters, {8, 12, 16}, device.multiprocessors(),
-                  shared_limit_bytes(device), cost_of);
+  const std::optional<TileChoice> choice = choose_forward(g, math, share_of(request));
   if (!choice) return nullptr;
   const int bytes = static_cast<int>(choice->cost.shared_bytes);
   const bool pooled = g.unit == 2;
@@ -266,7 +237,7 @@ std::unique_ptr<Kernel> make_conv_forward(const ConvGeometry& g, const Request& 
   const int threads = choice->warps * 32;
   const auto slices = static_cast<unsigned>(g.filters / choice->columns);
   const ConvTile& tile = choice->tile;
-  const dim3 grid(blocks_for(tile.tiles, slices, bytes, device), slices);
+  const dim3 grid(blocks_for(tile.tiles, slices, bytes, choice->multiprocessors, device), slices);
   Arguments args{g,
                  tile,
                  choice->cost.parts,
@@ -274,7 +245,7 @@ std::unique_ptr<Kernel> make_conv_forward(const ConvGeometry& g, const Request& 
                  Divisor(tile.patch_w * tile.patch_h),
                  Divisor(g.out_w),
                  Divisor(tile.rows * g.out_w),
-                 Divisor(g.kernel_h * g.kernel_w * g.channels / terms_of_word),
+                 Divisor(g.kernel_h * g.kernel_w * g.channels / terms_of_word(math)),
                  Divisor(g.channels / 4),
                  nullptr,
                  nullptr,

@@ -13,14 +13,6 @@
 namespace headroom::cuda {
 namespace {
 
-// More registers for each thread where more columns are summed.
-constexpr int most_threads(int channels) {
-  return channels == 64 ? 384 : 512;
-}
-
-constexpr int kPadding =
-    4;  // words after each pixel and each channel's filters: neighbours lie in different banks
-
 struct Arguments {
   ConvGeometry g;
   ConvTile tile;
@@ -82,7 +74,7 @@ __global__ void __launch_bounds__(most_threads(kChannels))
 
   extern __shared__ uint4 shared[];
   const int pitch =
-      g.filters / Policy::kTermsOfWord + kPadding;  // of a pixel, and of a channel of the filter
+      g.filters / Policy::kTermsOfWord + kInputGradPadding;  // of a pixel, and of a channel of the filter
   const int taps = g.kernel_h * g.kernel_w;
   uint32_t* const filter = reinterpret_cast<uint32_t*>(shared);  // (taps, kChannels, pitch)
   uint32_t* const patch = filter + taps * kChannels * pitch;
@@ -185,30 +177,9 @@ using ConvKernel = void (*)(Arguments);
 
 std::unique_ptr<Kernel> make_conv_input_grad(const ConvGeometry& g, const Request& request) {
   CudaDevice& device = request.device;
-  if (device.compute_capability() < kLeastCapabilityOfMma || g.filters % kTermsOfChunk != 0) return nullptr;
+  if (device.compute_capability() < kLeastCapabilityOfMma) return nullptr;
   const Math math = request.settings.math;
-  const int64_t taps = int64_t{g.kernel_h} * g.kernel_w;
-  const int terms_of_word = math == Math::kBf16 || math == Math::kF16 ? 2 : 1;
-  const auto cost_of = [&](ConvTile& tile, int channels, int warps) {
-    tile.patch_h = tile.rows + g.kernel_h - 1;
-    tile.patch_w = g.width + g.kernel_w - 1;
-    const int64_t pixels = int64_t{tile.images} * tile.patch_h * tile.patch_w;
-    const int64_t positions = int64_t{tile.images} * tile.rows * g.width;
-    const int64_t pitch = g.filters / terms_of_word + kPadding;
-    const ProductShape product{(positions + kRowsOfGroup - 1) / kRowsOfGroup, channels,
-                               taps * g.filters / terms_of_word};
-    TileCost cost = cost_of_product(product, warps);
-    const int64_t shares = share_words(product.groups, cost.parts, channels);
-    cost.shared_bytes = (taps * channels * pitch + std::max(pixels * pitch, shares)) * 4;
-    if (warps * 32 > most_threads(channels)) cost.shared_bytes = INT64_MAX;
-    cost.fixed_bytes = taps * channels * g.filters * 4;
-    cost.tile_bytes = pixels * g.filters * 2;  // half of it is zeros
-    cost.work = int64_t{tile.tiles} * (g.channels / channels);
-    return cost;
-  };
-  const std::optional<TileChoice> choice =
-      choose_tile(g.batch, g.height, g.channels, {8, 12, 16}, device.multiprocessors(),
-                  shared_limit_bytes(device), cost_of);
+  const std::optional<TileChoice> choice = choose_gradients(g, math, share_of(request)).input;
   if (!choice) return nullptr;
   const int bytes = static_cast<int>(choice->cost.shared_bytes);
   const bool pooled = g.unit == 2;
@@ -220,7 +191,7 @@ std::unique_ptr<Kernel> make_conv_input_grad(const ConvGeometry& g, const Reques
   const int threads = choice->warps * 32;
   const auto slices = static_cast<unsigned>(g.channels / choice->columns);
   const ConvTile& tile = choice->tile;
-  const dim3 grid(blocks_for(tile.tiles, slices, bytes, device), slices);
+  const dim3 grid(blocks_for(tile.tiles, slices, bytes, choice->multiprocessors, device), slices);
   const int out_rows = std::min(g.out_h, tile.patch_h / g.unit + 1);
   const Arguments args{g,
                        tile,

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kMostChannels = 4;  // of the filter gradient
-constexpr int kTermsOfChunk =
+constexpr int kTermsOfSlice =
     9;  // taps x channels that a filter gradient sums at once: a 3 x 3 window of one channel
 
 struct Arguments {
@@ -128,16 +128,16 @@ __global__ void __launch_bounds__(kThreads) thin_filter_grad(const __grid_consta
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = kThreads / 32;
   const int filter_slices = (g.filters + 31) / 32, terms = g.kernel_h * g.kernel_w * g.channels;
   const int k = blockIdx.y % filter_slices * 32 + lane,
-            first_term = blockIdx.y / filter_slices * kTermsOfChunk;
+            first_term = blockIdx.y / filter_slices * kTermsOfSlice;
   const int row_pitch = tile.patch_w * g.channels;
 
-  int offsets[kTermsOfChunk];
+  int offsets[kTermsOfSlice];
 #pragma unroll
-  for (int i = 0; i < kTermsOfChunk; ++i) {
+  for (int i = 0; i < kTermsOfSlice; ++i) {
     const int term = min(first_term + i, terms - 1), row_terms = g.kernel_w * g.channels;
     offsets[i] = term / row_terms * row_pitch + term % row_terms;
   }
-  float sums[kTermsOfChunk] = {};
+  float sums[kTermsOfSlice] = {};
   float bias = 0;
   for (int t = blockIdx.x; t < tile.tiles; t += gridDim.x) {
     const int image = t / tile.tiles_per_image, out_row0 = t % tile.tiles_per_image * tile.rows;
@@ -178,27 +178,27 @@ __global__ void __launch_bounds__(kThreads) thin_filter_grad(const __grid_consta
       for (int u = 0; u < kUnroll; ++u) {
         bias += dy[u];
 #pragma unroll
-        for (int i = 0; i < kTermsOfChunk; ++i) sums[i] += dy[u] * patch[corner[u] + offsets[i]];
+        for (int i = 0; i < kTermsOfSlice; ++i) sums[i] += dy[u] * patch[corner[u] + offsets[i]];
       }
       if (first + warps * kUnroll < units) load(first + warps * kUnroll);
     }
     __syncthreads();  // before the next patch replaces this one
   }
 
-  // (warps, kTermsOfChunk + 1, 32): the warps' sums, added up in order.
+  // (warps, kTermsOfSlice + 1, 32): the warps' sums, added up in order.
   float* const shares = patch;
 #pragma unroll
-  for (int i = 0; i < kTermsOfChunk; ++i) shares[(warp * (kTermsOfChunk + 1) + i) * 32 + lane] = sums[i];
-  shares[(warp * (kTermsOfChunk + 1) + kTermsOfChunk) * 32 + lane] = bias;
+  for (int i = 0; i < kTermsOfSlice; ++i) shares[(warp * (kTermsOfSlice + 1) + i) * 32 + lane] = sums[i];
+  shares[(warp * (kTermsOfSlice + 1) + kTermsOfSlice) * 32 + lane] = bias;
   __syncthreads();
   float* const part = args.parts + blockIdx.x * args.part_elements;
-  for (int i = threadIdx.x; i < (kTermsOfChunk + 1) * 32; i += kThreads) {
+  for (int i = threadIdx.x; i < (kTermsOfSlice + 1) * 32; i += kThreads) {
     float sum = 0;
 #pragma unroll
-    for (int w = 0; w < kThreads / 32; ++w) sum += shares[w * (kTermsOfChunk + 1) * 32 + i];
+    for (int w = 0; w < kThreads / 32; ++w) sum += shares[w * (kTermsOfSlice + 1) * 32 + i];
     const int filter = blockIdx.y % filter_slices * 32 + i % 32, term = first_term + i / 32;
     if (filter >= g.filters) continue;
-    if (i / 32 == kTermsOfChunk) {
+    if (i / 32 == kTermsOfSlice) {
       if (first_term == 0) part[terms * g.filters + filter] = sum;
     } else if (term < terms) {
       part[term * g.filters + filter] = sum;
@@ -244,10 +244,11 @@ void (*find_forward(const ConvGeometry& g))(Arguments) {
 std::unique_ptr<Kernel> make_thin_conv_forward(const ConvGeometry& g, const Request& request) {
   const auto forward = find_forward(g);
   if (forward == nullptr || g.filters % 4 != 0 || g.filters / 4 > kThreads) return nullptr;
-  const ConvTile tile = cut(g, request.device.multiprocessors());
+  const int multiprocessors = request.device.multiprocessors();
+  const ConvTile tile = cut(g, multiprocessors);
   const int64_t bytes = patch_bytes(g, tile) + int64_t{g.kernel_h} * g.kernel_w * g.channels * g.filters * 4;
   if (bytes > kSharedBytes) return nullptr;
-  const unsigned blocks = blocks_for(tile.tiles, 1, bytes, request.device);
+  const unsigned blocks = blocks_for(tile.tiles, 1, bytes, multiprocessors, request.device);
   return function_kernel(
       [=](const Call& call) {
         uint8_t* const index = g.unit == 2 ? call.out<uint8_t>(1) : nullptr;
@@ -262,13 +263,15 @@ std::unique_ptr<Kernel> make_thin_conv_forward(const ConvGeometry& g, const Requ
 
 std::unique_ptr<Kernel> make_thin_conv_filter_grad(const ConvGeometry& g, const Request& request) {
   if (g.channels > kMostChannels) return nullptr;
-  const ConvTile tile = cut(g, request.device.multiprocessors());
+  const int multiprocessors = request.device.multiprocessors();
+  const ConvTile tile = cut(g, multiprocessors);
   const int terms = g.kernel_h * g.kernel_w * g.channels;
-  const int64_t shares = int64_t{kThreads / 32} * (kTermsOfChunk + 1) * 32 * 4;
+  const int64_t shares = int64_t{kThreads / 32} * (kTermsOfSlice + 1) * 32 * 4;
   const int64_t bytes = std::max(patch_bytes(g, tile), shares);
   if (bytes > kSharedBytes) return nullptr;
-  const int slices = (g.filters + 31) / 32 * ((terms + kTermsOfChunk - 1) / kTermsOfChunk);
-  const dim3 grid(blocks_for(tile.tiles, slices, bytes, request.device), static_cast<unsigned>(slices));
+  const int slices = (g.filters + 31) / 32 * ((terms + kTermsOfSlice - 1) / kTermsOfSlice);
+  const dim3 grid(blocks_for(tile.tiles, slices, bytes, multiprocessors, request.device),
+                  static_cast<unsigned>(slices));
   const int64_t elements = int64_t{terms} * g.filters + g.filters;
   const int64_t workspace = round_up(grid.x * elements * 4, 256);
   return function_kernel(

@@ -101,7 +101,7 @@ std::optional<TileChoice> choose_tile(int batch, int height, int columns, std::i
         const TileCost cost = cost_of(tile, columns_of_block, warps_of_block);
         const std::optional<int64_t> clocks = clocks_of(cost, multiprocessors, shared_limit_bytes);
         if (!clocks) continue;
-        const TileChoice choice{tile, columns_of_block, warps_of_block, cost, *clocks};
+        const TileChoice choice{tile, columns_of_block, warps_of_block, cost, multiprocessors, *clocks};
         const auto keep = [&](std::optional<TileChoice>& least) {
           if (!least || choice.clocks <= least->clocks)
             least = choice;  // the more warps, the sooner all is loaded

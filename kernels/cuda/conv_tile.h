@@ -61,6 +61,7 @@ struct TileChoice {
   int columns = 0;  // of a block
   int warps = 0;    // of a block
   TileCost cost;
+  int multiprocessors = 0;  // that it is made for
   int64_t clocks = 0;
 };
 

@@ -17,6 +17,7 @@ struct Request {
   std::span<const TensorSpec> inputs, outputs;
   CudaDevice& device;
   const KernelSettings& settings;
+  int replicas = 1;  // that run the same kernels on that GPU, side by side
 };
 
 struct Call : KernelCall {

@@ -21,7 +21,8 @@ std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, std::span<const TensorSpe
   auto& gpu = dynamic_cast<cuda::CudaDevice&>(device);
   gpu.initialise();
   const std::lock_guard lock(gpu.dnn_mutex());
-  const cuda::Request request{inputs, outputs, gpu, settings};
+  const int replicas = settings.collective == nullptr ? 1 : settings.collective->ranks_on_device();
+  const cuda::Request request{inputs, outputs, gpu, settings, replicas};
   return std::visit(
       [&](const auto& concrete) -> std::unique_ptr<Kernel> {
         if constexpr (requires { cuda::make_kernel(concrete, request); }) {

@@ -33,6 +33,8 @@ class DeviceCollective {
   virtual int size() const = 0;
   // What it goes through: "nccl", "gpu" (that all ranks are on) or "host".
   virtual std::string_view means() const = 0;
+  // How many of the ranks, this one counted, run their work on its device side by side.
+  virtual int ranks_on_device() const { return 1; }
   // Whether a call may be part of what record() records. One that may not waits on the host for the stream
   // and for the other ranks, and is done on return.
   virtual bool can_be_recorded() const = 0;

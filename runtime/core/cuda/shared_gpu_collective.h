@@ -46,6 +46,7 @@ class SharedGpuCollective final : public DeviceCollective {
   int rank() const override { return host_.rank(); }
   int size() const override { return host_.size(); }
   std::string_view means() const override { return "gpu"; }
+  int ranks_on_device() const override { return size(); }
   bool can_be_recorded() const override { return true; }
   void all_reduce_sum(std::span<const Term> terms, Stream stream) override;
   void all_gather(std::span<const std::span<float>> tensors, Stream stream) override;
