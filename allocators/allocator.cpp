@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <limits>
-#include <unordered_map>
 #include <utility>
 
 #include "runtime/core/bytes.h"
@@ -17,6 +15,10 @@ namespace {
 
 // No device is larger; sizes above are refused before rounding could overflow.
 constexpr int64_t kLargestRequest = int64_t{1} << 60;
+
+constexpr int64_t aligned(int64_t bytes) {
+  return (bytes + Allocator::kAlignment - 1) & -Allocator::kAlignment;
+}
 
 constexpr int64_t round_down(int64_t bytes, int64_t multiple) {
   return bytes / multiple * multiple;
@@ -31,13 +33,13 @@ void* Allocator::allocate(int64_t bytes, Stream stream, const MemoryUser& user) 
   if (bytes == 0) return nullptr;
   // One comparison for negative sizes, too.
   if (static_cast<uint64_t>(bytes) > kLargestRequest) return allocate_locked({}, bytes, stream, user);
-  const StreamLanes::Taken taken = lanes_.take(bytes, round_up(bytes, kAlignment), stream);
+  const StreamLanes::Taken taken = lanes_.take(bytes, aligned(bytes), stream);
   return taken.counted ? taken.block.pointer : allocate_locked(taken.block, bytes, stream, user);
 }
 
 void* Allocator::allocate_locked(Block block, int64_t bytes, Stream stream, const MemoryUser& user) {
   if (bytes < 0) throw InvalidArgument(fmt::format("cannot allocate a negative size: {} bytes", bytes));
-  const int64_t rounded = bytes <= kLargestRequest ? round_up(bytes, kAlignment) : 0;
+  const int64_t rounded = bytes <= kLargestRequest ? aligned(bytes) : 0;
   Lock lock(*this);
   if (rounded > 0 && block.pointer == nullptr) {
     block = find_block(rounded, stream);
@@ -136,7 +138,7 @@ bool Allocator::empty_caches() noexcept {
 
 void Allocator::deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
   if (pointer == nullptr) return;
-  if (!lanes_.give_back(pointer, bytes, round_up(bytes, kAlignment), stream)) {
+  if (!lanes_.give_back(pointer, bytes, aligned(bytes), stream)) {
     deallocate_locked(pointer, bytes, stream);
   }
 }
@@ -148,7 +150,7 @@ void Allocator::deallocate_locked(void* pointer, int64_t bytes, Stream stream) n
   statistics_.requested.add(-bytes);
   if (!pending_.empty() && pending_.defer(pointer, bytes, stream)) {
     // What the block is larger than that is known, and counted, when it comes back.
-    statistics_.allocated.add(-round_up(bytes, kAlignment));
+    statistics_.allocated.add(-aligned(bytes));
     return;
   }
   const int64_t block_bytes = give_back(pointer, bytes, stream);
@@ -156,7 +158,7 @@ void Allocator::deallocate_locked(void* pointer, int64_t bytes, Stream stream) n
 }
 
 int64_t Allocator::give_back(void* pointer, int64_t bytes, Stream stream) noexcept {
-  const int64_t rounded = round_up(bytes, kAlignment);
+  const int64_t rounded = aligned(bytes);
   const bool live = cache_lanes_.empty() || forget(pointer, rounded);
   const int64_t block_bytes = live ? do_deallocate(pointer, rounded, stream) : 0;
   if (block_bytes == 0) {
@@ -176,7 +178,7 @@ void Allocator::record_use(void* pointer, Stream stream) {
 bool Allocator::finish_pending(bool wait) {
   return pending_.finish(wait, [this](const PendingBlocks::Pending& pending) {
     const int64_t block_bytes = give_back(pending.pointer, pending.bytes, pending.stream);
-    statistics_.allocated.add(round_up(pending.bytes, kAlignment) - block_bytes);
+    statistics_.allocated.add(aligned(pending.bytes) - block_bytes);
   });
 }
 
@@ -195,105 +197,10 @@ void Allocator::set_out_of_memory_handler(OutOfMemoryHandler handler) {
   handler_ = std::move(handler);
 }
 
-void Allocator::set_observer(std::function<void(const AllocatorEvent&)> observer) {
-  const Lock lock(*this);
-  observer_ = std::move(observer);
-  if (!observer_) return;
-  int64_t unplaced = reserved_now();
-  std::vector<SnapshotSegment> segments;
-  do_snapshot(segments);
-  for (const SnapshotSegment& segment : segments) {
-    notify_reserved(segment.pointer, segment.bytes);
-    unplaced -= segment.bytes;
-  }
-  if (unplaced > 0) notify_reserved(nullptr, unplaced);
-  notify_device();
-}
-
-void Allocator::observe_device() {
-  const Lock lock(*this);
-  if (observer_) notify_device();
-}
-
-void Allocator::observe_part(void* pointer, int64_t bytes, int64_t first, int64_t end,
-                             const MemoryUser& user) {
-  const Lock lock(*this);
-  if (!observer_) return;
-  observer_({.kind = AllocatorEvent::Kind::kPart,
-             .pointer = pointer,
-             .requested_bytes = bytes,
-             .stream = {},
-             .user = user,
-             .first = first,
-             .end = end});
-}
-
-void Allocator::notify_device() const {
-  const MemoryInfo info = device_.memory().info();
-  observer_({.kind = AllocatorEvent::Kind::kDevice,
-             .pointer = nullptr,
-             .requested_bytes = 0,
-             .stream = {},
-             .memory = &info});
-}
-
-// A negative number of bytes went back.
-void Allocator::notify_reserved(void* pointer, int64_t bytes) const {
-  notify(bytes > 0 ? AllocatorEvent::Kind::kReserve : AllocatorEvent::Kind::kUnreserve, pointer,
-         std::abs(bytes), {});
-}
-
-void Allocator::notify(AllocatorEvent::Kind kind, void* pointer, int64_t bytes, Stream stream,
-                       const MemoryUser& user, int64_t block_bytes) const {
-  if (observer_) observer_({kind, pointer, bytes, stream, user, block_bytes});
-}
-
 void Allocator::follow(Stream stream, Stream freed_on) {
   if (stream == freed_on) return;
   device_.wait(stream, freed_on);
   ++statistics_.stream_waits;
-}
-
-Statistics Allocator::statistics() const {
-  const Lock lock(*this);
-  return statistics_now();
-}
-
-Snapshot Allocator::snapshot() const {
-  const Lock lock(*this);
-  Snapshot result{statistics_now(), {}};
-  do_snapshot(result.segments);
-  std::sort(result.segments.begin(), result.segments.end(),
-            [](const auto& a, const auto& b) { return std::less<>()(a.pointer, b.pointer); });
-  std::unordered_map<const void*, SnapshotBlock::State> states;
-  for (const PendingBlocks::Pending& pending : pending_.pending()) {
-    states[pending.pointer] = SnapshotBlock::State::kPending;
-  }
-  for (const CacheLane* lane : cache_lanes_) {
-    lane->for_each_kept([&](const void* pointer, int64_t) { states[pointer] = SnapshotBlock::State::kFree; });
-  }
-  for (SnapshotSegment& segment : result.segments) {
-    for (SnapshotBlock& block : segment.blocks) {
-      const auto state = states.find(block.pointer);
-      if (state == states.end() || block.state == SnapshotBlock::State::kFree) continue;
-      block.state = state->second;
-      if (block.state == SnapshotBlock::State::kFree) block.requested_bytes = 0;
-    }
-  }
-  return result;
-}
-
-// All is locked.
-Statistics Allocator::statistics_now() const {
-  Statistics result = statistics_;
-  result.largest_free_block = largest_free_block();
-  result.reserved.current = reserved_now();
-  return result;
-}
-
-MemoryFacts Allocator::facts(int64_t requested_bytes) const {
-  const Lock lock(*this);
-  return facts_now(requested_bytes);
 }
 
 std::optional<int64_t> Allocator::limit_bytes() const {
@@ -338,33 +245,6 @@ int64_t Allocator::reservable_bytes() const {
   const int64_t left = limit_->bytes - pending - device_.memory().info().process;
   // Whole pages, because the driver rounds up and the process is charged for it.
   return left <= 0 ? 0 : round_down(left, device_.memory().granularity_bytes());
-}
-
-OutOfMemory Allocator::out_of_memory(int64_t requested_bytes) const {
-  return OutOfMemory(facts_now(requested_bytes));
-}
-
-// The lock is held, but for a constructor's call.
-MemoryFacts Allocator::facts_now(int64_t requested_bytes) const {
-  const MemoryInfo info = device_.memory().info();
-  MemoryFacts facts;
-  facts.requested = requested_bytes;
-  facts.allocated = statistics_.allocated.current;
-  facts.asked = statistics_.requested.current;
-  facts.reserved = reserved_now();
-  facts.largest_free_block = largest_free_block();
-  facts.device_free = info.free;
-  facts.device_total = info.total;
-  facts.others = info.others;
-  facts.limit = limit_bytes();
-  if (limit_) {
-    facts.limit_is_reserve = limit_->is_reserve;
-    facts.limit_is_on_process = limit_->scope == LimitScope::kProcess;
-    facts.limit_room = std::max<int64_t>(0, reservable_bytes());
-  }
-  facts.strategy = name_;
-  facts.device = device_name_;
-  return facts;
 }
 
 // Giving a pool back for a request that no pool within the limit could serve would only risk losing it to

@@ -7,9 +7,7 @@
 namespace headroom {
 namespace {
 
-// Blocks lie at multiples of 256 B; 34 bits of these units are 4 TiB, more than any device has.
-constexpr int kPlaceUnitBits = 8;
-constexpr int kOffsetBits = 34;
+constexpr int kOffsetBits = 34;  // of places: 4 TiB, more than any device has
 
 constexpr size_t kFirstChains = 1024;
 
@@ -39,8 +37,9 @@ void BlockStore::remove_segment(Index block) noexcept {
   recycle(block);
 }
 
-BlockStore::Index BlockStore::best_fit(int32_t list, int64_t bytes) const {
-  return lists_[static_cast<size_t>(list)].best_fit(blocks_.data(), bytes);
+BlockStore::Index BlockStore::best_fit(int32_t list, int64_t bytes) {
+  const FreeList::Place place = lists_[static_cast<size_t>(list)].best_fit(blocks_.data(), bytes);
+  return place.link == nullptr ? kNone : *place.link;
 }
 
 BlockStore::Index BlockStore::first_fit(int32_t list, int64_t bytes) const {
@@ -82,23 +81,6 @@ BlockStore::Index BlockStore::take_tail(Index block, int64_t bytes, int64_t requ
   insert_free(block);
   enter_handed_out(tail, requested_bytes);
   return tail;
-}
-
-// Cuts a block to `bytes`; the result is the rest behind it, in no list yet.
-inline BlockStore::Index BlockStore::split(Index block, int64_t bytes) noexcept {
-  const Index rest = new_block();
-  Block& head = at(block);
-  at(rest) = {.pointer = head.pointer + bytes,
-              .bytes = head.bytes - bytes,
-              .place = head.place + (static_cast<uint64_t>(bytes) >> kPlaceUnitBits),
-              .list = head.list,
-              .user = head.user,
-              .previous = block,
-              .next = head.next};
-  if (head.next != kNone) at(head.next).previous = rest;
-  head.next = rest;
-  head.bytes = bytes;
-  return rest;
 }
 
 BlockStore::Returned BlockStore::give_back(const void* pointer, int64_t requested_bytes,
@@ -160,23 +142,6 @@ inline void BlockStore::absorb_next(Index block) noexcept {
   recycle(gone);
 }
 
-inline void BlockStore::insert_free(Index block) noexcept {
-  lists_[static_cast<size_t>(at(block).list)].insert(blocks_.data(), block);
-}
-
-inline void BlockStore::erase_free(Index block) noexcept {
-  lists_[static_cast<size_t>(at(block).list)].erase(blocks_.data(), block);
-}
-
-inline void BlockStore::enter_handed_out(Index block, int64_t requested_bytes) noexcept {
-  Block& record = at(block);
-  record.requested_bytes = requested_bytes;
-  Index& chain = chain_of(record.pointer);
-  record.side[0] = chain;
-  chain = block;
-  ++handed_out_;
-}
-
 inline BlockStore::Index BlockStore::erase_handed_out(const void* pointer, int64_t requested_bytes) noexcept {
   Index* link = &chain_of(pointer);
   while (*link != kNone && at(*link).pointer != pointer) link = &at(*link).side[0];
@@ -188,32 +153,12 @@ inline BlockStore::Index BlockStore::erase_handed_out(const void* pointer, int64
   return block;
 }
 
-inline BlockStore::Index BlockStore::new_block() noexcept {
-  return std::exchange(unused_, at(unused_).next);
-}
-
-inline void BlockStore::recycle(Index block) noexcept {
-  at(block).pointer = nullptr;
-  at(block).next = std::exchange(unused_, block);
-}
-
-inline void BlockStore::prepare() {
-  if (unused_ == kNone || 2 * (handed_out_ + 1) > chains_.size()) [[unlikely]]
-    grow();
-}
-
 void BlockStore::grow() {
   if (unused_ == kNone) {
     blocks_.emplace_back();
     recycle(static_cast<Index>(blocks_.size() - 1));
   }
   if (2 * (handed_out_ + 1) > chains_.size()) grow_chains();
-}
-
-inline BlockStore::Index& BlockStore::chain_of(const void* pointer) noexcept {
-  // Fibonacci hashing (Knuth, vol. 3, 6.4): multiply by 2^64 over the golden ratio, keep the upper bits.
-  const auto address = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(pointer)) >> kPlaceUnitBits;
-  return chains_[static_cast<size_t>((address * 0x9E3779B97F4A7C15u) >> shift_)];
 }
 
 void BlockStore::grow_chains() {

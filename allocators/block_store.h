@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "allocators/free_list.h"
@@ -44,7 +45,7 @@ class alignas(128) BlockStore {
   bool covers_segment(Index block) const { return at(block).previous == kNone && at(block).next == kNone; }
 
   // The smallest free block of the list that has at least `bytes`, or kNone.
-  Index best_fit(int32_t list, int64_t bytes) const;
+  Index best_fit(int32_t list, int64_t bytes);
   // The first by place.
   Index first_fit(int32_t list, int64_t bytes) const;
   // The last in order of size and place, or kNone.
@@ -55,6 +56,10 @@ class alignas(128) BlockStore {
     lists_[static_cast<size_t>(list)].for_each(blocks_.data(), visit);
   }
   int64_t largest_free_bytes() const;
+  // Hands that block out for `requested_bytes` (> 0), or as much of its head as `rule(block)` says: all of
+  // it, less, or nothing. kNone when nothing is handed out.
+  template <class Rule>
+  Index take_best_fit(int32_t list, int64_t bytes, int64_t requested_bytes, const Rule& rule);
   // Hands a free block out for `requested_bytes` (> 0): all of it, or of a longer one the first or the last
   // `bytes`. Returns what was handed out, which is a new block for the last ones.
   Index take(Index block, int64_t requested_bytes);
@@ -76,6 +81,8 @@ class alignas(128) BlockStore {
   }
 
  private:
+  static constexpr int kPlaceUnitBits = 8;  // blocks lie at multiples of 256 B
+
   bool is_free_in(Index block, int32_t list) const {
     return block != kNone && at(block).requested_bytes == 0 && at(block).list == list;
   }
@@ -104,5 +111,77 @@ class alignas(128) BlockStore {
   int shift_;  // 64 less the number of bits of a chain's number
   uint64_t segments_made_ = 0;
 };
+
+// The rest is here to be compiled as one with a strategy's rule.
+
+template <class Rule>
+BlockStore::Index BlockStore::take_best_fit(int32_t list, int64_t bytes, int64_t requested_bytes,
+                                            const Rule& rule) {
+  prepare();
+  FreeList& free = lists_[static_cast<size_t>(list)];
+  const FreeList::Place place = free.best_fit(blocks_.data(), bytes);
+  if (place.link == nullptr) return kNone;
+  const Index block = *place.link;
+  const int64_t taken = rule(at(block));
+  if (taken == 0) return kNone;
+  free.erase(blocks_.data(), place);
+  if (taken < at(block).bytes) insert_free(split(block, taken));
+  enter_handed_out(block, requested_bytes);
+  return block;
+}
+
+// Cuts a block to `bytes`; the result is the rest behind it, in no list yet.
+inline BlockStore::Index BlockStore::split(Index block, int64_t bytes) noexcept {
+  const Index rest = new_block();
+  Block& head = at(block);
+  at(rest) = {.pointer = head.pointer + bytes,
+              .bytes = head.bytes - bytes,
+              .place = head.place + (static_cast<uint64_t>(bytes) >> kPlaceUnitBits),
+              .list = head.list,
+              .user = head.user,
+              .previous = block,
+              .next = head.next};
+  if (head.next != kNone) at(head.next).previous = rest;
+  head.next = rest;
+  head.bytes = bytes;
+  return rest;
+}
+
+inline void BlockStore::insert_free(Index block) noexcept {
+  lists_[static_cast<size_t>(at(block).list)].insert(blocks_.data(), block);
+}
+
+inline void BlockStore::erase_free(Index block) noexcept {
+  lists_[static_cast<size_t>(at(block).list)].erase(blocks_.data(), block);
+}
+
+inline void BlockStore::enter_handed_out(Index block, int64_t requested_bytes) noexcept {
+  Block& record = at(block);
+  record.requested_bytes = requested_bytes;
+  Index& chain = chain_of(record.pointer);
+  record.side[0] = chain;
+  chain = block;
+  ++handed_out_;
+}
+
+inline BlockStore::Index BlockStore::new_block() noexcept {
+  return std::exchange(unused_, at(unused_).next);
+}
+
+inline void BlockStore::recycle(Index block) noexcept {
+  at(block).pointer = nullptr;
+  at(block).next = std::exchange(unused_, block);
+}
+
+inline void BlockStore::prepare() {
+  if (unused_ == kNone || 2 * (handed_out_ + 1) > chains_.size()) [[unlikely]]
+    grow();
+}
+
+inline BlockStore::Index& BlockStore::chain_of(const void* pointer) noexcept {
+  // Fibonacci hashing (Knuth, vol. 3, 6.4): multiply by 2^64 over the golden ratio, keep the upper bits.
+  const auto address = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(pointer)) >> kPlaceUnitBits;
+  return chains_[static_cast<size_t>((address * 0x9E3779B97F4A7C15u) >> shift_)];
+}
 
 }  // namespace headroom

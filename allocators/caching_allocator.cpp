@@ -127,15 +127,13 @@ CachingAllocator::Lane::Lane(Stream stream, int32_t user, BlockStore& blocks, co
   store.add_list();
 }
 
-inline CachingAllocator::Index CachingAllocator::Lane::find(int32_t pool, int64_t block_bytes) const {
+CachingAllocator::Index CachingAllocator::Lane::find(int32_t pool, int64_t block_bytes) {
   const Index block = store.best_fit(pool, block_bytes);
-  if (block == BlockStore::kNone || !rules_.serves(store.at(block).bytes, block_bytes)) {
-    return BlockStore::kNone;
-  }
-  return block;
+  return block != BlockStore::kNone && rules_.serves(store.at(block).bytes, block_bytes) ? block
+                                                                                         : BlockStore::kNone;
 }
 
-inline Allocator::Block CachingAllocator::Lane::take_from(Index block, int64_t block_bytes, int64_t bytes) {
+Allocator::Block CachingAllocator::Lane::take_from(Index block, int64_t block_bytes, int64_t bytes) {
   const bool cuts = rules_.cuts(store.at(block).bytes, block_bytes);
   return handed_out(store, cuts ? store.take_head(block, block_bytes, bytes) : store.take(block, bytes),
                     user_);
@@ -153,16 +151,23 @@ int64_t CachingAllocator::Lane::idle_searches(Index block) const {
   return searches[static_cast<size_t>(record.list)] - record.stamp;
 }
 
-// Blocks that another stream used last are followed, which takes more than the lane.
+// PyTorch would have searched for it.
+void CachingAllocator::Lane::note_repeat(int64_t bytes) {
+  ++searches[static_cast<size_t>(pool_of(rules_.block_bytes(bytes)))];
+}
+
 Allocator::Block CachingAllocator::Lane::take(int64_t bytes) {
   const int64_t block_bytes = rules_.block_bytes(bytes);
   const int32_t pool = pool_of(block_bytes);
-  const Index block = find(pool, block_bytes);
+  const Index block = store.take_best_fit(pool, block_bytes, bytes, [&](const BlockStore::Block& free) {
+    // One that another stream used last is followed, which takes more than the lane.
+    const bool follows = free.user != user_ && free.user != BlockStore::kNobody;
+    if (follows || !rules_.serves(free.bytes, block_bytes)) return int64_t{0};
+    return rules_.cuts(free.bytes, block_bytes) ? block_bytes : free.bytes;
+  });
   if (block == BlockStore::kNone) return {};
-  const int32_t last_user = store.at(block).user;
-  if (last_user != user_ && last_user != BlockStore::kNobody) return {};
   ++searches[static_cast<size_t>(pool)];
-  return take_from(block, block_bytes, bytes);
+  return handed_out(store, block, user_);
 }
 
 }  // namespace headroom

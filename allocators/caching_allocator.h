@@ -22,7 +22,7 @@ class CachingAllocator final : public SegmentAllocator {
     Lane(Stream stream, int32_t user, BlockStore& blocks, const CachingRules& rules);
 
     // A free block that serves, still free; kNone when there is none.
-    Index find(int32_t pool, int64_t block_bytes) const;
+    Index find(int32_t pool, int64_t block_bytes);
     // Hands it out for `bytes`, cut where that is worth it.
     Block take_from(Index block, int64_t block_bytes, int64_t bytes);
     // The size of the block that is free from now on, last used by `last_user`; 0 when there is none such.
@@ -35,6 +35,7 @@ class CachingAllocator final : public SegmentAllocator {
 
    private:
     Block take(int64_t bytes) override;
+    void note_repeat(int64_t bytes) override;
     int64_t give_back(void* pointer, int64_t bytes) noexcept override {
       return give_back(pointer, bytes, user_);
     }

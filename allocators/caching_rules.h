@@ -9,7 +9,6 @@
 #include <string_view>
 
 #include "allocators/strategy_options.h"
-#include "runtime/core/bytes.h"
 
 namespace headroom {
 
@@ -38,7 +37,7 @@ struct CachingRules {
   bool limits_splits() const { return max_split_bytes != std::numeric_limits<int64_t>::max(); }
   // The block that a request of `bytes` gets: a multiple of 512 B, or the next division of a power of two.
   int64_t block_bytes(int64_t bytes) const {
-    return power2_divisions ? divided(bytes) : round_up(bytes, kMinBlockBytes);
+    return power2_divisions ? divided(bytes) : (bytes + kMinBlockBytes - 1) & -kMinBlockBytes;
   }
   // What remains of a free block is worth a block of its own.
   bool cuts(int64_t free_bytes, int64_t block_bytes) const {

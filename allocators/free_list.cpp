@@ -8,10 +8,9 @@ bool is_before(const BlockRecord& one, const BlockRecord& other) {
   return (one.bytes < other.bytes) | ((one.bytes == other.bytes) & (one.place < other.place));
 }
 
-// The finisher of MurmurHash3 (Appleby), shortened: neighbours in memory have nothing in common.
+// Fibonacci hashing (Knuth, vol. 3, 6.4): neighbours in memory end up far apart.
 uint64_t priority(const BlockRecord& block) {
-  const uint64_t mixed = (block.place ^ block.place >> 33) * 0xFF51AFD7ED558CCDu;
-  return (mixed ^ mixed >> 33) * 0xC4CEB9FE1A85EC53u;
+  return block.place * 0x9E3779B97F4A7C15u;
 }
 
 }  // namespace
@@ -37,13 +36,17 @@ void FreeList::insert_below(BlockRecord* blocks, Index* link, Index block) noexc
   *ends[0] = *ends[1] = kNone;
 }
 
-// Puts what is on both sides of it together in its place.
-void FreeList::erase_below(BlockRecord* blocks, Index* link, Index block) noexcept {
-  const BlockRecord& gone = blocks[block];
+FreeList::Index* FreeList::link_to(BlockRecord* blocks, Index* link, Index block) noexcept {
   while (*link != block) {
     BlockRecord& each = blocks[*link];
-    link = &each.side[!is_before(gone, each)];
+    link = &each.side[!is_before(blocks[block], each)];
   }
+  return link;
+}
+
+// Puts what is on both sides of a block together in its place.
+void FreeList::join_sides(BlockRecord* blocks, Index* link) noexcept {
+  const BlockRecord& gone = blocks[*link];
   Index parts[2] = {gone.side[0], gone.side[1]};
   while (parts[0] != kNone && parts[1] != kNone) {
     const bool second = priority(blocks[parts[0]]) <= priority(blocks[parts[1]]);

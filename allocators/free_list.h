@@ -58,29 +58,43 @@ class FreeList {
   // It must be in the list, and be as it was then.
   void erase(BlockRecord* blocks, Index block) noexcept {
     const int bin = SizeBins::of(blocks[block].bytes);
-    Index& root = roots_[static_cast<size_t>(bin)];
-    if (root != block || blocks[block].side[0] != kNone || blocks[block].side[1] != kNone) {
-      return erase_below(blocks, &root, block);
-    }
-    root = kNone;
-    bins_.clear(bin);
+    Index* link = &roots_[static_cast<size_t>(bin)];
+    if (*link != block) link = link_to(blocks, link, block);
+    erase(blocks, Place{link, bin});
   }
 
-  // The smallest block of at least `bytes`, the first place of equal ones; kNone when there is none.
-  Index best_fit(const BlockRecord* blocks, int64_t bytes) const noexcept {
-    const int bin = SizeBins::of(bytes);
-    Index found = kNone;
-    for (Index at = roots_[static_cast<size_t>(bin)]; at != kNone;) {
-      const bool fits = blocks[at].bytes >= bytes;
-      found = fits ? at : found;
-      at = blocks[at].side[!fits];
+  // Where a block stands: valid until the next change.
+  struct Place {
+    Index* link = nullptr;  // null: nowhere
+    int bin = 0;
+  };
+  void erase(BlockRecord* blocks, Place place) noexcept {
+    const BlockRecord& gone = blocks[*place.link];
+    if (gone.side[0] == kNone && gone.side[1] == kNone) {
+      *place.link = kNone;
+    } else {
+      join_sides(blocks, place.link);
     }
-    if (found != kNone) return found;
-    const int next = bins_.first_from(bin + 1);
-    if (next < 0) return kNone;
-    found = roots_[static_cast<size_t>(next)];
-    while (blocks[found].side[0] != kNone) found = blocks[found].side[0];
-    return found;
+    if (roots_[static_cast<size_t>(place.bin)] == kNone) bins_.clear(place.bin);
+  }
+
+  // The smallest block of at least `bytes`, the first place of equal ones; nowhere when there is none.
+  Place best_fit(BlockRecord* blocks, int64_t bytes) noexcept {
+    int bin = SizeBins::of(bytes);
+    Index* link = &roots_[static_cast<size_t>(bin)];
+    Index* found = nullptr;
+    while (*link != kNone) {
+      BlockRecord& each = blocks[*link];
+      const bool fits = each.bytes >= bytes;
+      found = fits ? link : found;
+      link = &each.side[!fits];
+    }
+    if (found != nullptr) return {found, bin};
+    bin = bins_.first_from(bin + 1);
+    if (bin < 0) return {};
+    link = &roots_[static_cast<size_t>(bin)];
+    while (blocks[*link].side[0] != kNone) link = &blocks[*link].side[0];
+    return {link, bin};
   }
 
   // The block of at least `bytes` with the first place of all; kNone when there is none.
@@ -113,9 +127,10 @@ class FreeList {
   }
 
  private:
-  // Of trees of several blocks, one of which stays or was there before.
+  // What more than one block in a tree takes. `link` is where the search begins, or what is gone stands.
   static void insert_below(BlockRecord* blocks, Index* link, Index block) noexcept;
-  static void erase_below(BlockRecord* blocks, Index* link, Index block) noexcept;
+  static Index* link_to(BlockRecord* blocks, Index* link, Index block) noexcept;
+  static void join_sides(BlockRecord* blocks, Index* link) noexcept;
 
   template <class Visit>
   static void visit_tree(const BlockRecord* blocks, Index root, const Visit& visit) {

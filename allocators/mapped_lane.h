@@ -23,6 +23,7 @@ class MappedLane final : public StreamLane {
   // and can come back.
   MemoryBlock take(int64_t bytes) override;
   int64_t give_back(void* pointer, int64_t bytes) noexcept override;
+  void note_repeat(int64_t) override { ++now; }
 
   // Whether such a block may lie here.
   bool has(const void* pointer, int64_t bytes);

@@ -81,6 +81,7 @@ void StreamLanes::lock() {
   Gauge allocated;
   for (const std::unique_ptr<StreamLane>& lane : lanes_) {
     lane->hold();
+    lane->settle();
     lane->requested_.count(statistics_.requested);
     lane->allocated_.count(allocated);
     statistics_.allocations += std::exchange(lane->allocations_, 0);

@@ -46,6 +46,37 @@ class alignas(kApart) StreamLane {
   // none such.
   virtual int64_t give_back(void* pointer, int64_t bytes) noexcept = 0;
 
+  // Called in place of these two when a block that came back right after it was taken is taken again: for
+  // clocks that count calls.
+  virtual void note_repeat(int64_t /*bytes*/) {}
+
+  // Whoever gives a block back and asks for the same again, with nothing in between, gets it again: so it
+  // only goes back once something else happens here.
+  MemoryBlock take_again_or_new(int64_t bytes) {
+    if (kept_ && bytes == last_bytes_) {
+      kept_ = false;
+      note_repeat(bytes);
+      return last_;
+    }
+    settle();
+    last_ = take(bytes);
+    last_bytes_ = bytes;
+    return last_;
+  }
+  int64_t keep_or_give_back(void* pointer, int64_t bytes) noexcept {
+    if (pointer == last_.pointer && bytes == last_bytes_ && !kept_) {
+      kept_ = true;
+      return last_.bytes;
+    }
+    settle();
+    return give_back(pointer, bytes);
+  }
+  void settle() noexcept {
+    if (kept_) give_back(last_.pointer, last_bytes_);
+    kept_ = false;
+    last_ = {};
+  }
+
   // Of the lock on all of an allocator a lane has its part in a word of its own. A call that finds the lane
   // held waits, asleep where it takes long; one that finds it closed goes the long way, which begins with a
   // mutex.
@@ -87,6 +118,9 @@ class alignas(kApart) StreamLane {
 
   const Stream stream_;
   std::atomic<State> state_ = State::kClosed;
+  bool kept_ = false;  // what was taken last came back
+  MemoryBlock last_;   // what the last call took, for so many bytes
+  int64_t last_bytes_ = 0;
   Room requested_, allocated_;
   int64_t allocations_ = 0, deallocations_ = 0;  // since the last count
 };
@@ -110,7 +144,7 @@ class StreamLanes {
     StreamLane* lane = find(stream);
     if (lane == nullptr || !lane->enter()) return {};
     const Leave leave(*lane);
-    const MemoryBlock block = lane->take(rounded_bytes);
+    const MemoryBlock block = lane->take_again_or_new(rounded_bytes);
     return {block, block.pointer != nullptr && count_taken(*lane, bytes, block.bytes)};
   }
   // The reverse; false when nothing was done: go the long way.
@@ -118,7 +152,7 @@ class StreamLanes {
     StreamLane* lane = find(stream);
     if (lane == nullptr || !lane->enter()) return false;
     const Leave leave(*lane);
-    const int64_t block_bytes = lane->give_back(pointer, rounded_bytes);
+    const int64_t block_bytes = lane->keep_or_give_back(pointer, rounded_bytes);
     if (block_bytes == 0) return false;
     lane->requested_.free(bytes, common_.requested);
     lane->allocated_.free(block_bytes, common_.allocated);

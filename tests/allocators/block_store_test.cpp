@@ -40,15 +40,23 @@ TEST(FreeList, FindsWhatASortedSetFindsAtEverySize) {
           list.insert(blocks, step);
         }
       } else {
-        auto gone = model.lower_bound({unit * random.below(40), 0});
+        const int64_t least = unit * random.below(40);
+        auto gone = model.lower_bound({least, 0});
         if (gone == model.end()) gone = model.begin();
-        list.erase(blocks, numbers[*gone]);
+        if (gone->first >= least && random.below(2) == 0) {
+          list.erase(blocks, list.best_fit(blocks, least));
+        } else {
+          list.erase(blocks, numbers[*gone]);
+        }
         model.erase(gone);
       }
       const int64_t wanted = unit * random.below(42);
       const auto expected = model.lower_bound({wanted, 0});
-      ASSERT_EQ(list.best_fit(blocks, wanted),
-                expected == model.end() ? FreeList::kNone : numbers[*expected]);
+      const FreeList::Place found = list.best_fit(blocks, wanted);
+      ASSERT_EQ(found.link == nullptr, expected == model.end());
+      if (found.link != nullptr) {
+        ASSERT_EQ(*found.link, numbers[*expected]);
+      }
       ASSERT_EQ(list.largest(blocks), model.empty() ? FreeList::kNone : numbers[*model.rbegin()]);
     }
     std::vector<std::pair<int64_t, uint64_t>> visited;

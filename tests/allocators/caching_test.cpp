@@ -219,5 +219,35 @@ TEST_F(Caching, RoundingToPowersOfTwoReusesBlocksOfOtherSizes) {
   EXPECT_EQ(allocator.allocate(95 * kMiB), block);
 }
 
+TEST_F(Caching, WhatJustCameBackIsFreeForAllWhoAsk) {
+  CachingAllocator allocator = make();
+  void* live = allocator.allocate(4 * kMiB);
+  void* block = allocator.allocate(6 * kMiB);
+  for (int i = 0; i < 3; ++i) {
+    allocator.deallocate(block, 6 * kMiB);
+    ASSERT_EQ(allocator.allocate(6 * kMiB), block);
+  }
+  allocator.deallocate(block, 6 * kMiB);
+  // Joined with what lies behind it, it holds a block that would have a segment of its own.
+  void* longer = allocator.allocate(15 * kMiB);
+  EXPECT_EQ(longer, block);
+  allocator.deallocate(longer, 15 * kMiB);
+  EXPECT_EQ(allocator.statistics().largest_free_block, 16 * kMiB);
+  EXPECT_EQ(allocator.statistics().driver_allocations, 1);
+  EXPECT_EQ(allocator.statistics().allocations, 6);
+  EXPECT_EQ(allocator.statistics().deallocations, 5);
+  EXPECT_EQ(allocator.statistics().allocated.total, (4 + 4 * 6 + 16) * kMiB);
+  EXPECT_EQ(allocator.statistics().allocated.current, 4 * kMiB);
+  allocator.deallocate(live, 4 * kMiB);
+  EXPECT_EQ(allocator.trim(), 20 * kMiB);
+}
+
+TEST_F(Caching, ABlockCannotComeBackTwiceRightAfterItWasTaken) {
+  CachingAllocator allocator = make();
+  void* block = allocator.allocate(kMiB);
+  allocator.deallocate(block, kMiB);
+  EXPECT_DEATH(allocator.deallocate(block, kMiB), "no such live block");
+}
+
 }  // namespace
 }  // namespace headroom

@@ -1,0 +1,134 @@
+// What an allocator tells of itself: events, statistics, snapshots and the facts of its errors.
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <unordered_map>
+#include <utility>
+
+#include "allocators/allocator.h"
+
+namespace headroom {
+
+void Allocator::set_observer(std::function<void(const AllocatorEvent&)> observer) {
+  const Lock lock(*this);
+  observer_ = std::move(observer);
+  if (!observer_) return;
+  int64_t unplaced = reserved_now();
+  std::vector<SnapshotSegment> segments;
+  do_snapshot(segments);
+  for (const SnapshotSegment& segment : segments) {
+    notify_reserved(segment.pointer, segment.bytes);
+    unplaced -= segment.bytes;
+  }
+  if (unplaced > 0) notify_reserved(nullptr, unplaced);
+  notify_device();
+}
+
+void Allocator::observe_device() {
+  const Lock lock(*this);
+  if (observer_) notify_device();
+}
+
+void Allocator::observe_part(void* pointer, int64_t bytes, int64_t first, int64_t end,
+                             const MemoryUser& user) {
+  const Lock lock(*this);
+  if (!observer_) return;
+  observer_({.kind = AllocatorEvent::Kind::kPart,
+             .pointer = pointer,
+             .requested_bytes = bytes,
+             .stream = {},
+             .user = user,
+             .first = first,
+             .end = end});
+}
+
+void Allocator::notify_device() const {
+  const MemoryInfo info = device_.memory().info();
+  observer_({.kind = AllocatorEvent::Kind::kDevice,
+             .pointer = nullptr,
+             .requested_bytes = 0,
+             .stream = {},
+             .memory = &info});
+}
+
+// A negative number of bytes went back.
+void Allocator::notify_reserved(void* pointer, int64_t bytes) const {
+  notify(bytes > 0 ? AllocatorEvent::Kind::kReserve : AllocatorEvent::Kind::kUnreserve, pointer,
+         std::abs(bytes), {});
+}
+
+void Allocator::notify(AllocatorEvent::Kind kind, void* pointer, int64_t bytes, Stream stream,
+                       const MemoryUser& user, int64_t block_bytes) const {
+  if (observer_) observer_({kind, pointer, bytes, stream, user, block_bytes});
+}
+
+Statistics Allocator::statistics() const {
+  const Lock lock(*this);
+  return statistics_now();
+}
+
+Snapshot Allocator::snapshot() const {
+  const Lock lock(*this);
+  Snapshot result{statistics_now(), {}};
+  do_snapshot(result.segments);
+  std::sort(result.segments.begin(), result.segments.end(),
+            [](const auto& a, const auto& b) { return std::less<>()(a.pointer, b.pointer); });
+  std::unordered_map<const void*, SnapshotBlock::State> states;
+  for (const PendingBlocks::Pending& pending : pending_.pending()) {
+    states[pending.pointer] = SnapshotBlock::State::kPending;
+  }
+  for (const CacheLane* lane : cache_lanes_) {
+    lane->for_each_kept([&](const void* pointer, int64_t) { states[pointer] = SnapshotBlock::State::kFree; });
+  }
+  for (SnapshotSegment& segment : result.segments) {
+    for (SnapshotBlock& block : segment.blocks) {
+      const auto state = states.find(block.pointer);
+      if (state == states.end() || block.state == SnapshotBlock::State::kFree) continue;
+      block.state = state->second;
+      if (block.state == SnapshotBlock::State::kFree) block.requested_bytes = 0;
+    }
+  }
+  return result;
+}
+
+// All is locked.
+Statistics Allocator::statistics_now() const {
+  Statistics result = statistics_;
+  result.largest_free_block = largest_free_block();
+  result.reserved.current = reserved_now();
+  return result;
+}
+
+MemoryFacts Allocator::facts(int64_t requested_bytes) const {
+  const Lock lock(*this);
+  return facts_now(requested_bytes);
+}
+
+OutOfMemory Allocator::out_of_memory(int64_t requested_bytes) const {
+  return OutOfMemory(facts_now(requested_bytes));
+}
+
+// The lock is held, but for a constructor's call.
+MemoryFacts Allocator::facts_now(int64_t requested_bytes) const {
+  const MemoryInfo info = device_.memory().info();
+  MemoryFacts facts;
+  facts.requested = requested_bytes;
+  facts.allocated = statistics_.allocated.current;
+  facts.asked = statistics_.requested.current;
+  facts.reserved = reserved_now();
+  facts.largest_free_block = largest_free_block();
+  facts.device_free = info.free;
+  facts.device_total = info.total;
+  facts.others = info.others;
+  facts.limit = limit_bytes();
+  if (limit_) {
+    facts.limit_is_reserve = limit_->is_reserve;
+    facts.limit_is_on_process = limit_->scope == LimitScope::kProcess;
+    facts.limit_room = std::max<int64_t>(0, reservable_bytes());
+  }
+  facts.strategy = name_;
+  facts.device = device_name_;
+  return facts;
+}
+
+}  // namespace headroom
