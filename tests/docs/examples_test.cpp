@@ -50,15 +50,18 @@ std::vector<Example> read_examples(const std::string& page) {
   return examples;
 }
 
-// Of a line what stays from run to run: no numbers, no drawing, no mark of the best.
+// Of a line what stays from run to run and on every machine, whose kernels take workspaces of their own: no
+// numbers, no sizes, no drawing, no mark of the best.
 std::string shape_of(const std::string& line) {
   static const std::regex drawing(R"(^[^|]*\|.*$)"), best("fastest: [^,]*,"), mark(R"(^\*)"),
-      number(R"(-?[0-9]+([.,][0-9]+)*|(^| )[.-](?= |$))"), hexadecimal("[0-9a-f]{16}"), blanks(" +");
+      number(R"(-?[0-9]+([.,][0-9]+)*|(^| )[.-](?= |$))"), hexadecimal("[0-9a-f]{16}"), unit("[KMG]iB"),
+      blanks(" +");
   std::string text = std::regex_replace(line, drawing, "|");
   text = std::regex_replace(text, best, "fastest: #,");
   text = std::regex_replace(text, mark, "");
   text = std::regex_replace(text, hexadecimal, "#");
   text = std::regex_replace(text, number, " #");
+  text = std::regex_replace(text, unit, " B");
   text = std::regex_replace(text, blanks, " ");
   text.erase(0, std::min(text.find_first_not_of(' '), text.size()));
   text.erase(text.find_last_not_of(' ') + 1);
