@@ -202,8 +202,11 @@ std::vector<ScopeOnDevice> parse_scopes_on_devices(std::string_view text) {
       throw InvalidArgument(fmt::format(
           "place: '{}' is no scope with its device; write SCOPE=DEVICE, such as dense=/GPU:1", part));
     }
-    scopes.push_back(
-        {std::string(part.substr(0, equals)), parse_device_name(part.substr(equals + 1)).text()});
+    const std::string scope(part.substr(0, equals));
+    if (std::any_of(scopes.begin(), scopes.end(), [&](const auto& other) { return other.scope == scope; })) {
+      throw InvalidArgument(fmt::format("place: the scope '{}' stands there twice", scope));
+    }
+    scopes.push_back({scope, parse_device_name(part.substr(equals + 1)).text()});
   }
   return scopes;
 }

@@ -11,25 +11,6 @@
 
 namespace headroom {
 
-std::vector<DeviceName> replica_devices(const Runtime& runtime, int replicas) {
-  require_whole_replicas(replicas, runtime.options());
-  const DeviceName first = default_device(runtime.options());
-  if (replicas == 1) return {first};
-  if (first.ordinal != 0) {
-    throw InvalidArgument(fmt::format(
-        "replicas are on the first devices, {} is another; visible-devices chooses", first.short_text()));
-  }
-  const size_t count = runtime.devices().logical.size();
-  if (static_cast<size_t>(replicas) > count) {
-    throw InvalidArgument(fmt::format(
-        "{} replicas need as many logical GPUs, device {} has {}; virtual-devices cuts one into several",
-        replicas, runtime.options().device, count));
-  }
-  std::vector<DeviceName> names;
-  for (int rank = 0; rank < replicas; ++rank) names.push_back({DeviceType::kGpu, rank});
-  return names;
-}
-
 void run_replicas(int replicas, std::chrono::milliseconds timeout, const ReplicaBody& body) {
   std::vector<std::unique_ptr<Collective>> group = make_in_process_group(replicas, timeout);
   std::vector<std::exception_ptr> causes(group.size()), echoes(group.size());

@@ -15,13 +15,9 @@
 #include "runtime/graph.h"
 #include "runtime/run_result.h"
 #include "runtime/runtime.h"
+#include "runtime/setting.h"
 
 namespace headroom {
-
-// The devices of so many replicas, in rank order: the first logical GPUs, or what the options name for one.
-// Throws InvalidArgument when there are fewer, or the options name another than the first, and what
-// require_whole_replicas throws.
-std::vector<DeviceName> replica_devices(const Runtime& runtime, int replicas);
 
 // What a replica does; its end of the group dies with the argument.
 using ReplicaBody = std::function<void(int rank, std::unique_ptr<Collective> group)>;
@@ -58,7 +54,7 @@ using ReplicaWork =
 template <typename Result>
 Result run_on_devices(Runtime& runtime, int replicas, std::chrono::milliseconds timeout, const Result& begin,
                       const ReplicaWork<Result>& work) {
-  const std::vector<DeviceName> devices = replica_devices(runtime, replicas);
+  const std::vector<DeviceName> devices = replica_devices(runtime.options(), runtime.devices(), replicas);
   std::vector<Result> results(devices.size(), begin);
   const auto run = [&](int rank, Collective* group) {
     const auto i = static_cast<size_t>(rank);

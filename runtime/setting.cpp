@@ -103,6 +103,29 @@ void require_whole_replicas(int replicas, const RuntimeOptions& options) {
                   replicas));
 }
 
+std::vector<DeviceName> replica_devices(const RuntimeOptions& options, const DeviceMap& gpus, int replicas) {
+  require_whole_replicas(replicas, options);
+  const DeviceName first = default_device(options);
+  if (replicas == 1) return {first};
+  if (first.type != DeviceType::kGpu) {
+    throw InvalidArgument(
+        fmt::format("{} replicas need as many GPUs, and the device is '{}'", replicas, options.device));
+  }
+  if (first.ordinal != 0) {
+    throw InvalidArgument(fmt::format(
+        "replicas are on the first devices, {} is another; visible-devices chooses", first.short_text()));
+  }
+  const size_t count = gpus.logical.size();
+  if (static_cast<size_t>(replicas) > count) {
+    throw InvalidArgument(fmt::format(
+        "{} replicas need as many logical GPUs, device {} has {}; virtual-devices cuts one into several",
+        replicas, options.device, count));
+  }
+  std::vector<DeviceName> names;
+  for (int rank = 0; rank < replicas; ++rank) names.push_back({DeviceType::kGpu, rank});
+  return names;
+}
+
 void place(Graph& graph, const RuntimeOptions& options) {
   if (options.place.empty()) return;
   place(graph, available_devices(find_devices(options), default_device(options)), options.placement_rules());

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "runtime/device_map.h"
 #include "runtime/graph.h"
@@ -39,6 +40,10 @@ RuntimeOptions with_more_held(RuntimeOptions options, const DeviceMap& gpus, int
 
 // Throws InvalidArgument, saying what to do instead, for several replicas of a net that the options place.
 void require_whole_replicas(int replicas, const RuntimeOptions& options);
+// The devices of so many replicas, in rank order: the first logical GPUs, or what the options name for one.
+// Throws InvalidArgument when there are fewer, or the options name another than the first, and what
+// require_whole_replicas throws.
+std::vector<DeviceName> replica_devices(const RuntimeOptions& options, const DeviceMap& gpus, int replicas);
 
 // Settles where each node of the graph runs, by the rules of the options, as a runtime of them would. Throws
 // as place() of placement.h does; a kernel that a real GPU lacks comes out when the graph runs.

@@ -81,7 +81,7 @@ TEST(Placement, ScopesOfNamesGoToTheirDevicesWithTheirGradientsAndOptimizerState
   EXPECT_EQ(device_of(gradient[0]), "/device:GPU:1");
   EXPECT_NO_THROW(require_scopes(graph, scopes));
   EXPECT_THROW(require_scopes(graph, parse_scopes_on_devices("third=/GPU:1")), InvalidArgument);
-  for (const char* wrong : {"second", "=/GPU:1", "second=/TPU:0", ",", "second="}) {
+  for (const char* wrong : {"second", "=/GPU:1", "second=/TPU:0", ",", "second=", "a=cpu,a=/GPU:1"}) {
     EXPECT_THROW(parse_scopes_on_devices(wrong), InvalidArgument) << wrong;
   }
 }

@@ -73,6 +73,7 @@ TEST(PredictCommand, ANetOnTwoDevicesIsPredictedForEach) {
 
 TEST(PredictCommand, BadInputIsOneLineAndExitCodeTwo) {
   const std::pair<std::string, std::string> cases[] = {
+      {"--net mlp --device sim --replicas 2", "2 replicas need as many logical GPUs, device sim has 1"},
       {"--net unett", "did you mean 'unet'"},
       {"--batch 0", "batch"},
       {"--device cpu", "sim:h200"},

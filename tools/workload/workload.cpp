@@ -96,7 +96,9 @@ ZooSettings zoo_settings(const WorkloadOptions& options, int rank) {
 }
 
 std::vector<Program> make_programs(const WorkloadOptions& options) {
-  require_whole_replicas(options.replicas.count(), options.runtime);
+  if (options.replicas.count() > 1) {
+    replica_devices(options.runtime, find_devices(options.runtime), options.replicas.count());
+  }
   if (options.net == kMnist) {
     share_of_batch(options.step.batch, options.replicas.count());
     if (options.width != 1) throw InvalidArgument("width: the net of train_mnist has one width");
