@@ -3,7 +3,6 @@
 #include <utility>
 
 namespace headroom {
-namespace {}  // namespace
 
 TwoEndedAllocator::TwoEndedAllocator(Device& device, std::string name, Limit limit, int64_t large_bytes)
     : SegmentAllocator(device, std::move(name), limit), large_bytes_(large_bytes) {
