@@ -254,21 +254,30 @@ void start_early(Runtime& runtime) {
   }
 }
 
-// The command with the smallest change that is proven to fit, where there is one. `given` are the options as
-// they were on the command line, without what a rank has made of them.
+// After a failure the command with the smallest change that is proven to fit, where there is one. `given` are
+// the options as they were on the command line, without what a rank has made of them.
 std::string next_command(const TrainResult& result, const Runtime& runtime, const OptionSet& set,
                          Options& options, const Options& given, const RankJob* job) {
   const TriedChange* change = result.report ? result.report->smallest() : nullptr;
-  if (result.outcome == "ok" && !options.save.empty()) {
-    return fmt::format("train_mnist --load {} starts from these weights", options.save);
+  const bool ok = result.outcome == "ok", packed = options.runtime.plan == "packed";
+  if (ok && !options.save.empty()) {
+    return fmt::format("train_mnist --load {}  # starts from these weights", shell_word(options.save));
   }
-  if (change == nullptr || change->name == "device") return advice(result, runtime);
-  options.runtime = change->setting.options;
-  options.step.batch = change->setting.batch;
+  if (!ok && (change == nullptr || change->name == "device")) return advice(result, runtime);
+  if (ok) {
+    options.runtime.plan = "packed";
+    options.runtime.record.clear();  // which is to be looked at
+  } else {
+    options.runtime = change->setting.options;
+    options.step.batch = change->setting.batch;
+  }
   if (job != nullptr) options.runtime.device = given.runtime.device;
   options.replicas = given.replicas;
   return (job == nullptr ? "" : fmt::format("mpirun -np {} ", job->size())) +
-         command_line("train_mnist", set.words(OptionSet::Words::kChanged));
+         command_line("train_mnist", set.words(OptionSet::Words::kChanged)) +
+         (!ok      ? ""
+          : packed ? " --save FILE  # keeps the weights"
+                   : "  # takes least, and calls no allocator in a step");
 }
 
 // Alone, or as a rank of `job`.

@@ -251,7 +251,7 @@ TEST(TrainMnistProgram, ASavedTrainingIsNotAdvisedToBeSaved) {
   const ScratchFolder folder;
   const std::string file = folder / "weights";
   const Outcome outcome = run(folder, std::string(kShort) + "--plan packed --save " + file);
-  EXPECT_TRUE(outcome.out.ends_with("\nnext: train_mnist --load " + file + " starts from these weights\n"))
+  EXPECT_TRUE(outcome.out.ends_with("\nnext: train_mnist --load " + file + "  # starts from these weights\n"))
       << outcome.out << outcome.errors;
 }
 
