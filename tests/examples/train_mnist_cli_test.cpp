@@ -49,7 +49,7 @@ TEST(TrainMnistProgram, BadInputIsOneLineWithItsCodeAndLeavesNothing) {
       {"more replicas than GPUs", "--device sim --replicas 2", 2, "device sim has 1"},
       {"a batch that cannot be shared", "--device sim:four-2080ti --replicas 3", 2, "63 they can"},
       {"replicas of a placed net", "--device sim:four-2080ti --replicas 2 --place dense=/GPU:1", 2,
-       "leave out --replicas"},
+       "one alone can be spread"},
       {"bucket of nothing", "--bucket 0", 2, "bucket"},
       {"no time to wait", "--collective-timeout 0", 2, "collective-timeout"},
       {"batch above the data", "--batch 100000", 2, "12000"},
