@@ -44,6 +44,19 @@ std::string describe_devices(const TrainResult& result) {
   return text;
 }
 
+// Of what replicas do together; no memory of a strategy's is at fault there.
+std::string advise_replicas(const TrainResult& result) {
+  // Only those that came to the end have a checksum.
+  const bool have_ended = std::all_of(result.replicas.begin(), result.replicas.end(),
+                                      [](const ReplicaResult& r) { return !r.weights_checksum.empty(); });
+  if (have_ended && result.replicas.size() > 1)
+    return "--visible-devices leaves a GPU out that computes other bits than the rest";
+  if (result.call.starts_with("nccl") || result.sums == "nccl")
+    return "NCCL_DEBUG=INFO in the environment makes NCCL say more";
+  return "--collective-timeout gives a slow replica more time; --checkpoint-every and --resume save what one "
+         "that is lost has done";
+}
+
 }  // namespace
 
 std::string describe(const TrainResult& result) {
@@ -82,23 +95,6 @@ std::string describe(const TrainResult& result) {
   }
   return text + "\n";
 }
-
-namespace {
-
-// Of what replicas do together; no memory of a strategy's is at fault there.
-std::string advise_replicas(const TrainResult& result) {
-  // Only those that came to the end have a checksum.
-  const bool have_ended = std::all_of(result.replicas.begin(), result.replicas.end(),
-                                      [](const ReplicaResult& r) { return !r.weights_checksum.empty(); });
-  if (have_ended && result.replicas.size() > 1)
-    return "--visible-devices leaves a GPU out that computes other bits than the rest";
-  if (result.call.starts_with("nccl") || result.sums == "nccl")
-    return "NCCL_DEBUG=INFO in the environment makes NCCL say more";
-  return "--collective-timeout gives a slow replica more time; --checkpoint-every and --resume save what one "
-         "that is lost has done";
-}
-
-}  // namespace
 
 std::string advice(const TrainResult& result, const Runtime& runtime) {
   if (result.outcome == "replica_failure" || result.call.starts_with("nccl")) return advise_replicas(result);

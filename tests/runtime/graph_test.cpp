@@ -29,7 +29,8 @@ TEST(Graph, AValueKnowsItsLineFromTheRootOfTheSourcesOn) {
   Graph graph;
   const Value a = graph.input("a", f32({1})),
               b = graph.input("b", f32({1}), CodePlace::here("../net.cpp", 3));
-  EXPECT_TRUE(graph.value(a.id).source.starts_with("tests/runtime/graph_test.cpp:")) << graph.value(a.id).source;
+  EXPECT_TRUE(graph.value(a.id).source.starts_with("tests/runtime/graph_test.cpp:"))
+      << graph.value(a.id).source;
   EXPECT_EQ(graph.value(b.id).source, "net.cpp:3");
 }
 

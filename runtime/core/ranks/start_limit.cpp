@@ -27,8 +27,8 @@ int rank_of_launcher() {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
   const std::string line =
-      fmt::format("{}: rank {} on {}: the ranks have not met within {} ms: one is stopped, or never came\n",
-                  program, rank, host.data(), timeout.count());
+      fmt::format("{}: rank {} on {}: the ranks have not met within {:g} s: one is stopped, or never came\n",
+                  program, rank, host.data(), std::chrono::duration<double>(timeout).count());
   if (rank <= 1) static_cast<void>(!write(STDERR_FILENO, line.data(), line.size()));
   _exit(kExitLibraryFailure);
 }
