@@ -8,7 +8,7 @@
 #include <limits>
 #include <utility>
 
-#include "runtime/core/bytes.h"
+#include "runtime/base/bytes.h"
 
 namespace headroom {
 namespace {

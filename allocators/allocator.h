@@ -15,9 +15,9 @@
 #include "allocators/snapshot.h"
 #include "allocators/statistics.h"
 #include "allocators/stream_lanes.h"
-#include "allocators/trace/category.h"
-#include "runtime/core/device.h"
-#include "runtime/core/errors.h"
+#include "runtime/base/category.h"
+#include "runtime/base/errors.h"
+#include "runtime/device/device.h"
 
 namespace headroom {
 

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#include "runtime/core/random.h"
+#include "runtime/base/random.h"
 
 namespace headroom {
 namespace {

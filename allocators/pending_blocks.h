@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/core/device.h"
+#include "runtime/device/device.h"
 
 namespace headroom {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "allocators/statistics.h"
-#include "runtime/core/stream.h"
+#include "runtime/device/stream.h"
 
 namespace headroom {
 

@@ -2,9 +2,9 @@
 
 #include <cstdio>
 
-#include "runtime/functions.h"
-#include "runtime/runtime.h"
-#include "runtime/session.h"
+#include "runtime/app/runtime.h"
+#include "runtime/graph/functions.h"
+#include "runtime/session/session.h"
 
 int main() {
   using namespace headroom;

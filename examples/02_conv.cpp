@@ -2,11 +2,11 @@
 
 #include <cstdio>
 
-#include "runtime/functions.h"
-#include "runtime/gradients.h"
-#include "runtime/optimizer.h"
-#include "runtime/runtime.h"
-#include "runtime/session.h"
+#include "runtime/app/runtime.h"
+#include "runtime/graph/functions.h"
+#include "runtime/graph/gradients.h"
+#include "runtime/graph/optimizer.h"
+#include "runtime/session/session.h"
 
 int main() {
   using namespace headroom;

@@ -2,10 +2,10 @@
 
 #include <cstdio>
 
-#include "runtime/core/bytes.h"
-#include "runtime/functions.h"
-#include "runtime/runtime.h"
-#include "runtime/session.h"
+#include "runtime/app/runtime.h"
+#include "runtime/base/bytes.h"
+#include "runtime/graph/functions.h"
+#include "runtime/session/session.h"
 
 namespace {
 

@@ -5,14 +5,14 @@
 #include <cstdio>
 #include <numeric>
 
-#include "runtime/core/bytes.h"
-#include "runtime/core/errors.h"
-#include "runtime/functions.h"
-#include "runtime/gradients.h"
-#include "runtime/optimizer.h"
-#include "runtime/place_on_runtime.h"
-#include "runtime/placement.h"
-#include "runtime/session.h"
+#include "runtime/app/place_on_runtime.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/graph/functions.h"
+#include "runtime/graph/gradients.h"
+#include "runtime/graph/optimizer.h"
+#include "runtime/graph/placement.h"
+#include "runtime/session/session.h"
 
 namespace {
 

@@ -16,17 +16,17 @@
 #include <sstream>
 #include <utility>
 
-#include "examples/mnist/fingerprint.h"
-#include "examples/mnist/rank_job.h"
-#include "examples/mnist/replica_options.h"
-#include "examples/mnist/report.h"
-#include "examples/mnist/step_options.h"
-#include "runtime/command_line.h"
-#include "runtime/core/errors.h"
-#include "runtime/core/files.h"
-#include "runtime/program.h"
-#include "runtime/replicas.h"
-#include "runtime/runtime.h"
+#include "examples/models/mnist/fingerprint.h"
+#include "examples/models/mnist/rank_job.h"
+#include "examples/models/mnist/replica_options.h"
+#include "examples/models/mnist/report.h"
+#include "examples/models/mnist/step_options.h"
+#include "runtime/app/program.h"
+#include "runtime/app/replicas.h"
+#include "runtime/app/runtime.h"
+#include "runtime/base/command_line.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/files.h"
 
 namespace headroom {
 namespace {

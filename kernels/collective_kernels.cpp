@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/core/errors.h"
+#include "runtime/base/errors.h"
 
 namespace headroom {
 namespace {

@@ -7,10 +7,10 @@
 #include <span>
 #include <vector>
 
-#include "runtime/core/device.h"
-#include "runtime/core/device_collective.h"
-#include "runtime/core/ops.h"
-#include "runtime/core/tensor.h"
+#include "runtime/base/tensor.h"
+#include "runtime/collective/device_collective.h"
+#include "runtime/device/device.h"
+#include "runtime/ops/ops.h"
 
 namespace headroom {
 

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "runtime/core/tensor.h"
+#include "runtime/base/tensor.h"
 
 namespace headroom {
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "runtime/core/shape.h"
+#include "runtime/base/shape.h"
 
 namespace headroom {
 

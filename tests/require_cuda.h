@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "runtime/core/cuda/devices.h"
-#include "runtime/core/errors.h"
+#include "runtime/base/errors.h"
+#include "runtime/device/gpus.h"
 
 namespace headroom {
 

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "runtime/core/files.h"
+#include "runtime/base/files.h"
 #include "tests/scratch_folder.h"
 
 namespace headroom {

@@ -5,14 +5,14 @@
 
 #include <iostream>
 
-#include "examples/mnist/report.h"
-#include "examples/mnist/step_options.h"
-#include "runtime/command_line.h"
-#include "runtime/core/bytes.h"
-#include "runtime/core/errors.h"
-#include "runtime/core/files.h"
-#include "runtime/program.h"
-#include "runtime/runtime.h"
+#include "examples/models/mnist/report.h"
+#include "examples/models/mnist/step_options.h"
+#include "runtime/app/program.h"
+#include "runtime/app/runtime.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/command_line.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/files.h"
 
 namespace headroom {
 namespace {

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/core/errors.h"
-#include "runtime/core/suggest.h"
-#include "runtime/program.h"
+#include "runtime/app/program.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/suggest.h"
 #include "tools/subcommands.h"
 
 namespace headroom {

@@ -6,7 +6,7 @@
 
 #include "allocators/trace/trace.h"
 #include "allocators/trace/trace_input.h"
-#include "runtime/core/errors.h"
+#include "runtime/base/errors.h"
 
 namespace headroom {
 

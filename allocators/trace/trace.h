@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "allocators/trace/category.h"
+#include "runtime/base/category.h"
 
 namespace headroom {
 

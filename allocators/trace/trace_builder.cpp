@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "runtime/core/errors.h"
+#include "runtime/base/errors.h"
 
 namespace headroom {
 namespace {

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <cstring>
 
-#include "runtime/core/errors.h"
+#include "runtime/base/errors.h"
 
 namespace headroom {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/core/input_file.h"
+#include "runtime/base/input_file.h"
 
 namespace headroom {
 

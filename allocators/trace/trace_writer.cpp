@@ -10,7 +10,7 @@
 #include <cstring>
 #include <new>
 
-#include "runtime/core/errors.h"
+#include "runtime/base/errors.h"
 
 namespace headroom {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/function_kernel.h"
-#include "runtime/core/random.h"
+#include "runtime/base/random.h"
 
 namespace headroom::cpu {
 

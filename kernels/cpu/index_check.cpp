@@ -1,6 +1,6 @@
 #include "kernels/cpu/index_check.h"
 
-#include "runtime/core/index_fault.h"
+#include "runtime/device/index_fault.h"
 
 namespace headroom::cpu {
 

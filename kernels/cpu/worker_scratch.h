@@ -7,15 +7,15 @@
 #include <memory>
 #include <new>
 
-#include "kernels/cpu/conv_shape.h"
-#include "runtime/core/thread_pool.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/thread_pool.h"
 
 namespace headroom::cpu {
 
 class WorkerScratch {
  public:
   // Of `bytes` for each thread of the pool but the first; none without a pool.
-  WorkerScratch(const ThreadPool* threads, int64_t bytes) : stride_(round_up_to(bytes, kAlignment)) {
+  WorkerScratch(const ThreadPool* threads, int64_t bytes) : stride_(round_up(bytes, kAlignment)) {
     const int64_t others = threads == nullptr ? 0 : threads->threads() - 1;
     if (others == 0 || bytes == 0) return;
     memory_.reset(static_cast<std::byte*>(

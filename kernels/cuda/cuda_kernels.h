@@ -8,7 +8,7 @@
 #include "kernels/collective_kernels.h"
 #include "kernels/kernel.h"
 #include "kernels/kernel_call.h"
-#include "runtime/core/cuda/cuda_device.h"
+#include "runtime/device/cuda/cuda_device.h"
 
 namespace headroom::cuda {
 

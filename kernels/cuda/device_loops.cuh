@@ -8,7 +8,7 @@
 
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/loop_nest.h"
-#include "runtime/core/cuda/check.h"
+#include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {
 

@@ -1,7 +1,7 @@
 // Dropout whose mask is drawn again rather than kept: the gradient runs the same kernel on dy. The numbers
 // are the CPU's.
 #include "kernels/cuda/device_loops.cuh"
-#include "runtime/core/random.h"
+#include "runtime/base/random.h"
 
 namespace headroom::cuda {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_kernels.h"
-#include "runtime/core/cuda/check.h"
+#include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {
 

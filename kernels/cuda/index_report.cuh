@@ -1,7 +1,7 @@
 // How a kernel reports an index outside its range, and goes on without it. Knows no op.
 #pragma once
 
-#include "runtime/core/cuda/index_faults.h"
+#include "runtime/device/cuda/index_faults.h"
 
 namespace headroom::cuda {
 

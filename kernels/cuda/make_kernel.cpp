@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/cuda_kernels.h"
-#include "runtime/core/errors.h"
+#include "runtime/base/errors.h"
 
 namespace headroom {
 

@@ -3,7 +3,7 @@
 
 #include "kernels/cuda/device_loops.cuh"
 #include "kernels/cuda/index_report.cuh"
-#include "runtime/core/errors.h"
+#include "runtime/base/errors.h"
 
 namespace headroom::cuda {
 namespace {

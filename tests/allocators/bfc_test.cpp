@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "allocators/bfc_allocator.h"
-#include "runtime/core/bytes.h"
-#include "runtime/core/cpu/cpu_device.h"
+#include "allocators/strategies/bfc_allocator.h"
+#include "runtime/base/bytes.h"
+#include "runtime/device/host/cpu_device.h"
 #include "tests/allocators/devices.h"
 #include "tests/allocators/helpers.h"
 

@@ -1,11 +1,11 @@
 // PyTorch's sizes, one by one.
-#include "allocators/caching_rules.h"
+#include "allocators/strategies/caching_rules.h"
 
 #include <gtest/gtest.h>
 
-#include "allocators/strategy_text.h"
-#include "runtime/core/bytes.h"
-#include "runtime/core/errors.h"
+#include "allocators/strategies/strategy_text.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
 
 namespace headroom {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "allocators/caching_allocator.h"
-#include "runtime/core/bytes.h"
-#include "runtime/core/sim/simulated_gpu.h"
+#include "allocators/strategies/caching_allocator.h"
+#include "runtime/base/bytes.h"
+#include "runtime/device/host/simulated_gpu.h"
 
 namespace headroom {
 namespace {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "allocators/caching_allocator.h"
-#include "runtime/core/bytes.h"
+#include "allocators/strategies/caching_allocator.h"
+#include "runtime/base/bytes.h"
 #include "tests/allocators/real_traces.h"
 
 namespace headroom {

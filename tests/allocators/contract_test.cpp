@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "allocators/strategy.h"
-#include "runtime/core/bytes.h"
+#include "allocators/strategies/strategy.h"
+#include "runtime/base/bytes.h"
 #include "tests/allocators/devices.h"
 #include "tests/require_cuda.h"
 

@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <utility>
 
-#include "runtime/core/bytes.h"
-#include "runtime/core/cpu/cpu_device.h"
-#include "runtime/core/cuda/devices.h"
-#include "runtime/core/sim/simulated_gpu.h"
+#include "runtime/base/bytes.h"
+#include "runtime/device/gpus.h"
+#include "runtime/device/host/cpu_device.h"
+#include "runtime/device/host/simulated_gpu.h"
 
 namespace headroom {
 namespace {

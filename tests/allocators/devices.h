@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "allocators/allocator.h"
-#include "runtime/core/device.h"
-#include "runtime/core/faulty/faulty_device.h"
-#include "runtime/core/sim/profiles.h"
+#include "runtime/device/device.h"
+#include "runtime/device/faulty/faulty_device.h"
+#include "runtime/device/host/profiles.h"
 
 namespace headroom {
 

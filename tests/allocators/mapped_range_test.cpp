@@ -1,5 +1,5 @@
 // The bookkeeping of `mapped`, against plain models of it.
-#include "allocators/mapped_range.h"
+#include "allocators/strategies/mapped_range.h"
 
 #include <gtest/gtest.h>
 

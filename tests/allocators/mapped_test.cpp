@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "allocators/mapped_allocator.h"
-#include "runtime/core/bytes.h"
-#include "runtime/core/faulty/faulty_device.h"
-#include "runtime/core/sim/simulated_gpu.h"
+#include "allocators/strategies/mapped_allocator.h"
+#include "runtime/base/bytes.h"
+#include "runtime/device/faulty/faulty_device.h"
+#include "runtime/device/host/simulated_gpu.h"
 #include "tests/allocators/devices.h"
 #include "tests/allocators/helpers.h"
 #include "tests/allocators/real_traces.h"

@@ -4,11 +4,11 @@
 #include <set>
 #include <vector>
 
-#include "allocators/packed_allocator.h"
-#include "allocators/strategy_text.h"
+#include "allocators/strategies/packed_allocator.h"
+#include "allocators/strategies/strategy_text.h"
 #include "allocators/trace/read_trace.h"
-#include "runtime/core/bytes.h"
-#include "runtime/core/cpu/cpu_device.h"
+#include "runtime/base/bytes.h"
+#include "runtime/device/host/cpu_device.h"
 #include "tests/allocators/real_traces.h"
 #include "tests/scratch_folder.h"
 

@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "allocators/direct_allocator.h"
-#include "allocators/strategy_text.h"
-#include "runtime/core/bytes.h"
-#include "runtime/core/errors.h"
+#include "allocators/strategies/direct_allocator.h"
+#include "allocators/strategies/strategy_text.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
 #include "tests/allocators/devices.h"
 
 namespace headroom {

@@ -3,11 +3,11 @@
 
 #include <vector>
 
-#include "allocators/arena_allocator.h"
-#include "allocators/pool_allocator.h"
-#include "allocators/strategy_text.h"
-#include "runtime/core/bytes.h"
-#include "runtime/core/cpu/cpu_device.h"
+#include "allocators/strategies/arena_allocator.h"
+#include "allocators/strategies/pool_allocator.h"
+#include "allocators/strategies/strategy_text.h"
+#include "runtime/base/bytes.h"
+#include "runtime/device/host/cpu_device.h"
 #include "tests/allocators/helpers.h"
 
 namespace headroom {

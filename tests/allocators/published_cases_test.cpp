@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "allocators/pool_allocator.h"
-#include "allocators/strategy_text.h"
-#include "runtime/core/bytes.h"
-#include "runtime/core/cpu/cpu_device.h"
-#include "runtime/core/sim/simulated_gpu.h"
+#include "allocators/strategies/pool_allocator.h"
+#include "allocators/strategies/strategy_text.h"
+#include "runtime/base/bytes.h"
+#include "runtime/device/host/cpu_device.h"
+#include "runtime/device/host/simulated_gpu.h"
 
 namespace headroom {
 namespace {

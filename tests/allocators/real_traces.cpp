@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "allocators/trace/read_trace.h"
-#include "runtime/core/sim/simulated_gpu.h"
+#include "runtime/device/host/simulated_gpu.h"
 
 namespace headroom {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "allocators/strategy.h"
+#include "allocators/strategies/strategy.h"
 #include "allocators/trace/trace.h"
 
 namespace headroom {

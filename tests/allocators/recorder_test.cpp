@@ -1,11 +1,11 @@
-#include "allocators/recorder.h"
+#include "allocators/trace/recorder.h"
 
 #include <gtest/gtest.h>
 
-#include "allocators/strategy_text.h"
+#include "allocators/strategies/strategy_text.h"
 #include "allocators/trace/read_trace.h"
-#include "runtime/core/errors.h"
-#include "runtime/core/files.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/files.h"
 #include "tests/allocators/devices.h"
 #include "tests/scratch_folder.h"
 

@@ -1,11 +1,11 @@
 // Replays: the verdict on traces whose answers are known.
-#include "allocators/replay.h"
+#include "allocators/replay/replay.h"
 
 #include <gtest/gtest.h>
 
 #include "allocators/trace/trace_builder.h"
-#include "runtime/core/bytes.h"
-#include "runtime/core/errors.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
 
 namespace headroom {
 namespace {

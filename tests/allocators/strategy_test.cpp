@@ -1,5 +1,5 @@
 // What tells the strategies apart, with the numbers of the documents they follow.
-#include "allocators/strategy.h"
+#include "allocators/strategies/strategy.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/core/bytes.h"
-#include "runtime/core/cpu/cpu_device.h"
-#include "runtime/core/sim/simulated_gpu.h"
+#include "runtime/base/bytes.h"
+#include "runtime/device/host/cpu_device.h"
+#include "runtime/device/host/simulated_gpu.h"
 #include "tests/allocators/devices.h"
 
 namespace headroom {

@@ -1,8 +1,8 @@
-#include "allocators/strategy_text.h"
+#include "allocators/strategies/strategy_text.h"
 
 #include <gtest/gtest.h>
 
-#include "runtime/core/bytes.h"
+#include "runtime/base/bytes.h"
 #include "tests/allocators/devices.h"
 
 namespace headroom {

@@ -5,9 +5,9 @@
 #include <set>
 #include <utility>
 
-#include "allocators/strategy_text.h"
-#include "runtime/core/bytes.h"
-#include "runtime/core/sim/simulated_gpu.h"
+#include "allocators/strategies/strategy_text.h"
+#include "runtime/base/bytes.h"
+#include "runtime/device/host/simulated_gpu.h"
 #include "tests/allocators/devices.h"
 
 namespace headroom {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "allocators/strategy.h"
-#include "runtime/core/bytes.h"
+#include "allocators/strategies/strategy.h"
+#include "runtime/base/bytes.h"
 #include "tests/allocators/real_traces.h"
 
 namespace headroom {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "allocators/two_ended_allocator.h"
-#include "runtime/core/bytes.h"
-#include "runtime/core/cpu/cpu_device.h"
+#include "allocators/strategies/two_ended_allocator.h"
+#include "runtime/base/bytes.h"
+#include "runtime/device/host/cpu_device.h"
 #include "tests/allocators/helpers.h"
 #include "tests/allocators/real_traces.h"
 

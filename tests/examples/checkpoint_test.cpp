@@ -1,15 +1,15 @@
 // A training that stops and goes on from its file: the same one as if it had not stopped.
 
-#include "examples/mnist/checkpoint.h"
+#include "examples/models/mnist/checkpoint.h"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <functional>
 
-#include "examples/mnist/digits.h"
-#include "examples/mnist/trainer.h"
-#include "runtime/core/errors.h"
+#include "examples/models/mnist/digits.h"
+#include "examples/models/mnist/trainer.h"
+#include "runtime/base/errors.h"
 #include "tests/scratch_folder.h"
 
 namespace headroom {

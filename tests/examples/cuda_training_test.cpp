@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "examples/mnist/digits.h"
-#include "examples/mnist/trainer.h"
+#include "examples/models/mnist/digits.h"
+#include "examples/models/mnist/trainer.h"
 #include "tests/require_cuda.h"
 
 namespace headroom {

@@ -1,4 +1,4 @@
-#include "examples/mnist/digits.h"
+#include "examples/models/mnist/digits.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <array>
 #include <numeric>
 
-#include "runtime/core/errors.h"
+#include "runtime/base/errors.h"
 
 namespace headroom {
 namespace {

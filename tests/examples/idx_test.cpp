@@ -1,11 +1,11 @@
-#include "examples/mnist/idx.h"
+#include "examples/models/mnist/idx.h"
 
 #include <gtest/gtest.h>
 #include <zlib.h>
 
 #include <string>
 
-#include "runtime/core/errors.h"
+#include "runtime/base/errors.h"
 #include "tests/scratch_folder.h"
 
 namespace headroom {

@@ -11,8 +11,8 @@
 #include <string>
 #include <thread>
 
-#include "runtime/core/errors.h"
-#include "runtime/core/files.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/files.h"
 #include "tests/mpirun.h"
 
 namespace headroom {

@@ -9,7 +9,7 @@
 #include <sstream>
 #include <string>
 
-#include "runtime/core/files.h"
+#include "runtime/base/files.h"
 #include "tests/run_shell.h"
 #include "tests/scratch_folder.h"
 

@@ -7,19 +7,19 @@
 #include <set>
 #include <string>
 
-#include "examples/mnist/conv_net.h"
-#include "examples/mnist/digits.h"
-#include "examples/mnist/trainer.h"
-#include "runtime/core/errors.h"
-#include "runtime/core/faulty/faulty_device.h"
-#include "runtime/core/sim/simulated_gpu.h"
-#include "runtime/functions.h"
-#include "runtime/fuse.h"
-#include "runtime/gradients.h"
-#include "runtime/optimizer.h"
-#include "runtime/session.h"
+#include "examples/models/mnist/conv_net.h"
+#include "examples/models/mnist/digits.h"
+#include "examples/models/mnist/trainer.h"
+#include "runtime/base/errors.h"
+#include "runtime/device/faulty/faulty_device.h"
+#include "runtime/device/host/simulated_gpu.h"
+#include "runtime/graph/functions.h"
+#include "runtime/graph/fuse.h"
+#include "runtime/graph/gradients.h"
+#include "runtime/graph/optimizer.h"
+#include "runtime/session/session.h"
 #include "tests/kernels/heap_counter.h"
-#include "tests/runtime/harness.h"
+#include "tests/runtime/session/harness.h"
 
 namespace headroom {
 namespace {

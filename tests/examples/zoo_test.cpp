@@ -1,16 +1,16 @@
 // The nets of the zoo: each can be planned, trained and scaled.
 
-#include "examples/zoo/zoo.h"
+#include "examples/models/zoo/zoo.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include "examples/zoo/layers.h"
-#include "runtime/core/errors.h"
-#include "runtime/runtime.h"
-#include "runtime/session.h"
+#include "examples/models/zoo/layers.h"
+#include "runtime/app/runtime.h"
+#include "runtime/base/errors.h"
+#include "runtime/session/session.h"
 
 namespace headroom {
 namespace {

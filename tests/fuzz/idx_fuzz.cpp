@@ -1,5 +1,5 @@
-#include "examples/mnist/idx.h"
-#include "runtime/core/errors.h"
+#include "examples/models/mnist/idx.h"
+#include "runtime/base/errors.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/memory_file.h"
 

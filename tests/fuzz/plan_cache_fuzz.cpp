@@ -1,7 +1,7 @@
 #include <cstdlib>
 
-#include "kernels/cuda/plan_cache.h"
-#include "runtime/core/errors.h"
+#include "kernels/cuda/library/plan_cache.h"
+#include "runtime/base/errors.h"
 #include "tests/fuzz/fuzz_target.h"
 
 // What is accepted must be written as text that reads back the same.

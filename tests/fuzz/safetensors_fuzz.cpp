@@ -1,5 +1,5 @@
-#include "runtime/core/errors.h"
-#include "runtime/safetensors.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/safetensors.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/memory_file.h"
 

@@ -1,7 +1,7 @@
 #include <cstdlib>
 
-#include "runtime/core/errors.h"
-#include "runtime/toml.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/toml.h"
 #include "tests/fuzz/fuzz_target.h"
 
 // What is accepted must read back the same when written as quoted strings.

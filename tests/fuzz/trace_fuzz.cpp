@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "allocators/trace/read_trace.h"
-#include "runtime/core/errors.h"
+#include "runtime/base/errors.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/memory_file.h"
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <ostream>
 
-#include "runtime/core/ops.h"
+#include "runtime/ops/ops.h"
 
 namespace headroom::test {
 

@@ -1,5 +1,5 @@
 // How convolution kernels are cut for a GPU, from the arithmetic alone: that of an H200.
-#include "kernels/cuda/conv_choice.h"
+#include "kernels/cuda/conv/conv_choice.h"
 
 #include <gtest/gtest.h>
 

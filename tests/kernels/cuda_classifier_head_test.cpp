@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "runtime/core/errors.h"
+#include "runtime/base/errors.h"
 #include "tests/kernels/cuda_run.h"
 #include "tests/require_cuda.h"
 

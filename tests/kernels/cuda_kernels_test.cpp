@@ -12,7 +12,7 @@
 #include <set>
 #include <string>
 
-#include "runtime/core/errors.h"
+#include "runtime/base/errors.h"
 #include "tests/kernels/cuda_run.h"
 #include "tests/kernels/kernel_cases.h"
 #include "tests/require_cuda.h"

@@ -1,8 +1,8 @@
 // How plans are chosen on a GPU: from what is kept, within a limit, and without room to time any.
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/plan_cache.h"
-#include "runtime/core/files.h"
+#include "kernels/cuda/library/plan_cache.h"
+#include "runtime/base/files.h"
 #include "tests/kernels/cuda_product.h"
 #include "tests/scratch_folder.h"
 

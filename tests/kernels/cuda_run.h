@@ -3,7 +3,7 @@
 
 #include <deque>
 
-#include "runtime/core/cuda/devices.h"
+#include "runtime/device/gpus.h"
 #include "tests/kernels/device_tensor.h"
 
 namespace headroom::test {

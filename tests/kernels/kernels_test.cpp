@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "runtime/core/errors.h"
+#include "runtime/base/errors.h"
 #include "tests/kernels/host_tensor.h"
 #include "tests/kernels/reference.h"
 

@@ -1,5 +1,5 @@
 // The file of plans: no GPU is needed.
-#include "kernels/cuda/plan_cache.h"
+#include "kernels/cuda/library/plan_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <fstream>
 #include <thread>
 
-#include "runtime/core/errors.h"
-#include "runtime/core/files.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/files.h"
 #include "tests/scratch_folder.h"
 
 namespace headroom::cuda {

@@ -1,4 +1,4 @@
-#include "runtime/core/random.h"
+#include "runtime/base/random.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "runtime/core/ops.h"
+#include "runtime/ops/ops.h"
 
 namespace headroom::test {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/core/bytes.h"
-#include "runtime/core/files.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/files.h"
 #include "tools/explain/explanation.h"
 #include "tools/explain/log_reader.h"
 

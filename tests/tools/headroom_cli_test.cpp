@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/core/cuda/devices.h"
-#include "runtime/core/sim/profiles.h"
+#include "runtime/device/gpus.h"
+#include "runtime/device/host/profiles.h"
 #include "tests/run_shell.h"
 
 namespace headroom {

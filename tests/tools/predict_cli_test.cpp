@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "allocators/strategy.h"
+#include "allocators/strategies/strategy.h"
 #include "tests/run_shell.h"
 
 namespace headroom {

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "allocators/strategy.h"
-#include "runtime/core/bytes.h"
+#include "allocators/strategies/strategy.h"
+#include "runtime/base/bytes.h"
 #include "tests/run_shell.h"
 
 namespace headroom {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "runtime/core/bytes.h"
+#include "runtime/base/bytes.h"
 #include "tests/run_shell.h"
 
 namespace headroom {

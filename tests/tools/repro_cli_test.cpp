@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "runtime/core/bytes.h"
+#include "runtime/base/bytes.h"
 #include "tests/require_cuda.h"
 #include "tests/run_shell.h"
 

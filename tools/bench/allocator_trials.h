@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "allocators/trace/trace.h"
-#include "runtime/core/device.h"
+#include "runtime/device/device.h"
 
 namespace headroom {
 

@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "allocators/strategy.h"
-#include "allocators/strategy_text.h"
+#include "allocators/strategies/strategy.h"
+#include "allocators/strategies/strategy_text.h"
 #include "allocators/trace/read_trace.h"
-#include "runtime/core/bytes.h"
-#include "runtime/core/cuda/devices.h"
-#include "runtime/core/sim/simulated_gpu.h"
+#include "runtime/base/bytes.h"
+#include "runtime/device/gpus.h"
+#include "runtime/device/host/simulated_gpu.h"
 #include "tools/bench/allocator_trials.h"
 #include "tools/bench/peers/peer.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/kernel.h"
-#include "runtime/core/cuda/devices.h"
+#include "runtime/device/gpus.h"
 
 namespace headroom {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "kernels/kernel.h"
-#include "runtime/core/cuda/devices.h"
-#include "runtime/core/errors.h"
+#include "runtime/base/errors.h"
+#include "runtime/device/gpus.h"
 
 namespace headroom {
 namespace {

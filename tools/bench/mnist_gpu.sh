@@ -91,7 +91,7 @@ awk '
 # The recipe of docs/performance.md.
 i=1
 while [ "$i" -le "$runs" ]; do
-  "$program" --device cuda --data "$data" --config "$root/examples/mnist/fast.toml" --seed "$i" --target-accuracy 0.99 --json \
+  "$program" --device cuda --data "$data" --config "$root/examples/models/mnist/fast.toml" --seed "$i" --target-accuracy 0.99 --json \
     2>/dev/null | field seconds_to_target || true
   i=$((i + 1))
 done | sort -n | awk '

@@ -11,12 +11,12 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "examples/mnist/digits.h"
-#include "examples/mnist/training_graph.h"
-#include "runtime/core/errors.h"
-#include "runtime/loader.h"
-#include "runtime/program.h"
-#include "runtime/runtime.h"
+#include "examples/models/mnist/digits.h"
+#include "examples/models/mnist/training_graph.h"
+#include "runtime/app/program.h"
+#include "runtime/app/runtime.h"
+#include "runtime/base/errors.h"
+#include "runtime/session/loader.h"
 
 namespace headroom {
 namespace {

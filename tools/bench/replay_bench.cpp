@@ -13,9 +13,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "allocators/strategy.h"
-#include "allocators/strategy_text.h"
-#include "runtime/core/sim/simulated_gpu.h"
+#include "allocators/strategies/strategy.h"
+#include "allocators/strategies/strategy_text.h"
+#include "runtime/device/host/simulated_gpu.h"
 
 namespace headroom {
 namespace {

@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "allocators/strategy_text.h"
+#include "allocators/strategies/strategy_text.h"
 #include "allocators/trace/read_trace.h"
-#include "runtime/core/sim/simulated_gpu.h"
+#include "runtime/device/host/simulated_gpu.h"
 
 namespace headroom {
 namespace {

@@ -10,14 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "examples/mnist/conv_net.h"
-#include "examples/mnist/digits.h"
-#include "runtime/functions.h"
-#include "runtime/fuse.h"
-#include "runtime/gradients.h"
-#include "runtime/optimizer.h"
-#include "runtime/runtime.h"
-#include "runtime/session.h"
+#include "examples/models/mnist/conv_net.h"
+#include "examples/models/mnist/digits.h"
+#include "runtime/app/runtime.h"
+#include "runtime/graph/functions.h"
+#include "runtime/graph/fuse.h"
+#include "runtime/graph/gradients.h"
+#include "runtime/graph/optimizer.h"
+#include "runtime/session/session.h"
 #include "tools/bench/fma_peak.h"
 
 namespace headroom {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "allocators/trace/read_trace.h"
-#include "runtime/core/bytes.h"
+#include "runtime/base/bytes.h"
 
 namespace headroom {
 namespace {

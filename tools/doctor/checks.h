@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/core/cuda/devices.h"
+#include "runtime/device/gpus.h"
 #include "tools/doctor/libraries.h"
 
 namespace headroom::doctor {

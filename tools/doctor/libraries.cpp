@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <set>
 
-#include "runtime/core/files.h"
+#include "runtime/base/files.h"
 
 namespace headroom::doctor {
 namespace {

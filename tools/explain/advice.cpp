@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "runtime/core/bytes.h"
+#include "runtime/base/bytes.h"
 
 namespace headroom::explain {
 namespace {

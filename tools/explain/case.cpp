@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "runtime/core/bytes.h"
+#include "runtime/base/bytes.h"
 
 namespace headroom::explain {
 namespace {

@@ -146,7 +146,7 @@ constexpr Message kMessages[] = {
      "Failed to allocate memory of size {requested} (Device: {*}, Capacity: {total}, "
      "Allocated: {allocated}, Cached: {idle}"},
 
-    // Headroom's own, see runtime/core/errors.cpp, simulated_gpu.cpp and allocators/strategy.cpp.
+    // Headroom's own, see runtime/base/errors.cpp, simulated_gpu.cpp and allocators/strategies/strategy.cpp.
     {kAllocation, kHeadroom, "out of memory: tried to allocate {requested}"},
     {kWorkspace, kHeadroom, "out of memory: tried to allocate {requested} for workspace"},
     {kPiece, kHeadroom,

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/core/bytes.h"
+#include "runtime/base/bytes.h"
 #include "tools/explain/verdict.h"
 
 namespace headroom::explain {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "runtime/core/bytes.h"
+#include "runtime/base/bytes.h"
 #include "tools/explain/rules.h"
 
 namespace headroom::explain {

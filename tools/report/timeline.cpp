@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "runtime/core/bytes.h"
+#include "runtime/base/bytes.h"
 
 namespace headroom {
 namespace {

@@ -5,12 +5,12 @@
 #include <deque>
 #include <optional>
 
-#include "allocators/caching_rules.h"
-#include "examples/mnist/digits.h"
-#include "examples/mnist/training_graph.h"
-#include "runtime/core/bytes.h"
-#include "runtime/core/errors.h"
-#include "runtime/session.h"
+#include "allocators/strategies/caching_rules.h"
+#include "examples/models/mnist/digits.h"
+#include "examples/models/mnist/training_graph.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/session/session.h"
 #include "tools/repro/card.h"
 #include "tools/repro/runs.h"
 

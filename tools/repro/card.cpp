@@ -1,6 +1,6 @@
 #include "tools/repro/card.h"
 
-#include "allocators/strategy_text.h"
+#include "allocators/strategies/strategy_text.h"
 
 namespace headroom {
 

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "runtime/core/bytes.h"
-#include "runtime/core/cuda/devices.h"
-#include "runtime/core/errors.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/device/gpus.h"
 
 namespace headroom {
 namespace {

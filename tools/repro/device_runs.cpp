@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "runtime/core/bytes.h"
-#include "runtime/core/cuda/devices.h"
-#include "runtime/core/errors.h"
-#include "runtime/core/sim/simulated_gpu.h"
-#include "runtime/runtime.h"
+#include "runtime/app/runtime.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/device/gpus.h"
+#include "runtime/device/host/simulated_gpu.h"
 #include "tools/repro/environment.h"
 #include "tools/repro/outcome.h"
 #include "tools/repro/runs.h"

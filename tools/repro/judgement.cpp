@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "runtime/core/bytes.h"
-#include "runtime/core/errors.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
 
 namespace headroom {
 namespace {

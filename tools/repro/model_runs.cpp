@@ -4,10 +4,10 @@
 
 #include <cmath>
 
-#include "examples/mnist/digits.h"
-#include "examples/mnist/trainer.h"
-#include "runtime/core/bytes.h"
-#include "runtime/core/sim/simulated_gpu.h"
+#include "examples/models/mnist/digits.h"
+#include "examples/models/mnist/trainer.h"
+#include "runtime/base/bytes.h"
+#include "runtime/device/host/simulated_gpu.h"
 #include "tools/repro/card.h"
 #include "tools/repro/runs.h"
 

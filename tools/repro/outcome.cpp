@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "runtime/core/errors.h"
+#include "runtime/base/errors.h"
 
 namespace headroom {
 

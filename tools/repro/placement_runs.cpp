@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include "runtime/core/bytes.h"
-#include "runtime/functions.h"
-#include "runtime/place_on_runtime.h"
-#include "runtime/placement.h"
-#include "runtime/session.h"
+#include "runtime/app/place_on_runtime.h"
+#include "runtime/base/bytes.h"
+#include "runtime/graph/functions.h"
+#include "runtime/graph/placement.h"
+#include "runtime/session/session.h"
 #include "tools/repro/environment.h"
 #include "tools/repro/outcome.h"
 #include "tools/repro/runs.h"

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "examples/mnist/digits.h"
-#include "examples/mnist/trainer.h"
+#include "examples/models/mnist/digits.h"
+#include "examples/models/mnist/trainer.h"
 #include "tools/repro/environment.h"
 #include "tools/repro/runs.h"
 

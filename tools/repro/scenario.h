@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "runtime/options.h"
+#include "runtime/app/options.h"
 
 namespace headroom {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cctype>
 
-#include "runtime/core/bytes.h"
-#include "runtime/core/errors.h"
-#include "runtime/core/suggest.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/suggest.h"
 #include "tools/repro/runs.h"
 
 namespace headroom {

@@ -6,12 +6,12 @@
 #include <cmath>
 #include <vector>
 
-#include "examples/mnist/digits.h"
-#include "examples/mnist/trainer.h"
-#include "runtime/core/errors.h"
-#include "runtime/core/host_buffer.h"
-#include "runtime/core/sim/simulated_gpu.h"
-#include "runtime/runtime.h"
+#include "examples/models/mnist/digits.h"
+#include "examples/models/mnist/trainer.h"
+#include "runtime/app/runtime.h"
+#include "runtime/base/errors.h"
+#include "runtime/device/host/simulated_gpu.h"
+#include "runtime/device/host_buffer.h"
 #include "tools/repro/environment.h"
 #include "tools/repro/runs.h"
 

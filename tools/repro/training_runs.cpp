@@ -8,11 +8,11 @@
 #include <optional>
 #include <sstream>
 
-#include "examples/mnist/digits.h"
-#include "examples/mnist/trainer.h"
-#include "runtime/core/bytes.h"
-#include "runtime/core/errors.h"
-#include "runtime/start_op.h"
+#include "examples/models/mnist/digits.h"
+#include "examples/models/mnist/trainer.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/session/start_op.h"
 #include "tools/repro/environment.h"
 #include "tools/repro/outcome.h"
 #include "tools/repro/runs.h"

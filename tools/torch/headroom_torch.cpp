@@ -9,10 +9,10 @@
 #include <mutex>
 #include <string>
 
-#include "allocators/strategy_text.h"
-#include "runtime/core/cuda/devices.h"
-#include "runtime/core/errors.h"
-#include "runtime/core/sim/simulated_gpu.h"
+#include "allocators/strategies/strategy_text.h"
+#include "runtime/base/errors.h"
+#include "runtime/device/gpus.h"
+#include "runtime/device/host/simulated_gpu.h"
 
 namespace headroom {
 namespace {
@@ -124,8 +124,7 @@ size_t headroom_statistics(int device, char* text, size_t size) {
       "\"allocated_peak_bytes\":{},\"reserved_bytes\":{},\"reserved_peak_bytes\":{},\"allocations\":{},"
       "\"driver_calls\":{},\"retries\":{},\"stream_waits\":{}}}",
       allocator->name(), s.requested.current, s.requested.peak, s.allocated.current, s.allocated.peak,
-      s.reserved.current, s.reserved.peak, s.allocations, s.driver_calls(), s.retries,
-      s.stream_waits);
+      s.reserved.current, s.reserved.peak, s.allocations, s.driver_calls(), s.retries, s.stream_waits);
   if (size > 0) {
     const size_t copied = std::min(size - 1, json.size());
     std::memcpy(text, json.data(), copied);

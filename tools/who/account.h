@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/core/cuda/devices.h"
+#include "runtime/device/gpus.h"
 
 namespace headroom::who {
 
@@ -35,8 +35,8 @@ struct Account {
   bool simulated = false;
   int64_t total_bytes = 0, free_bytes = 0;
   Ours ours = {};
-  std::vector<Holder> others = {};    // the largest first
-  bool processes_listed = true;  // whether the driver says which processes there are
+  std::vector<Holder> others = {};  // the largest first
+  bool processes_listed = true;     // whether the driver says which processes there are
 
   // Of those others that are known.
   int64_t others_bytes() const;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "runtime/core/bytes.h"
+#include "runtime/base/bytes.h"
 
 namespace headroom::who {
 namespace {

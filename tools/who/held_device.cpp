@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "runtime/core/errors.h"
-#include "runtime/core/sim/simulated_gpu.h"
+#include "runtime/base/errors.h"
+#include "runtime/device/host/simulated_gpu.h"
 
 namespace headroom::who {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "runtime/options.h"
+#include "runtime/app/options.h"
 #include "tools/who/account.h"
 
 namespace headroom::who {

@@ -14,7 +14,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "runtime/core/errors.h"
+#include "runtime/base/errors.h"
 
 namespace headroom {
 namespace {

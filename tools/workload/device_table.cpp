@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "runtime/core/bytes.h"
+#include "runtime/base/bytes.h"
 
 namespace headroom {
 

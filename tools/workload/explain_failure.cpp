@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "runtime/play_trace.h"
+#include "runtime/predict/play_trace.h"
 
 namespace headroom {
 namespace {

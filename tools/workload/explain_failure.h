@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "allocators/trace/trace.h"
-#include "runtime/out_of_memory.h"
+#include "runtime/predict/out_of_memory.h"
 #include "tools/workload/measurement.h"
 #include "tools/workload/workload.h"
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <map>
 
-#include "runtime/core/bytes.h"
-#include "runtime/core/errors.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
 #include "tools/workload/search.h"
 
 namespace headroom {

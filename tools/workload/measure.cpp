@@ -6,14 +6,14 @@
 #include <chrono>
 #include <random>
 
-#include "allocators/replay.h"
-#include "examples/mnist/digits.h"
-#include "examples/mnist/report.h"
-#include "examples/zoo/zoo.h"
-#include "runtime/categories.h"
-#include "runtime/replicas.h"
-#include "runtime/runtime.h"
-#include "runtime/session.h"
+#include "allocators/replay/replay.h"
+#include "examples/models/mnist/digits.h"
+#include "examples/models/mnist/report.h"
+#include "examples/models/zoo/zoo.h"
+#include "runtime/app/replicas.h"
+#include "runtime/app/runtime.h"
+#include "runtime/graph/categories.h"
+#include "runtime/session/session.h"
 #include "tools/workload/prediction.h"
 
 namespace headroom {

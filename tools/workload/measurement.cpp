@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "examples/mnist/train_result.h"
-#include "runtime/core/errors.h"
+#include "examples/models/mnist/train_result.h"
+#include "runtime/base/errors.h"
 
 namespace headroom {
 

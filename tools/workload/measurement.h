@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "runtime/run_result.h"
+#include "runtime/app/run_result.h"
 
 namespace headroom {
 

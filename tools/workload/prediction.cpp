@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/categories.h"
-#include "runtime/core/bytes.h"
-#include "runtime/core/errors.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/graph/categories.h"
 #include "tools/workload/search.h"
 
 namespace headroom {

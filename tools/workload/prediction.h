@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/play_program.h"
+#include "runtime/predict/play_program.h"
 #include "tools/workload/workload.h"
 
 namespace headroom {

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
-#include "examples/mnist/report.h"
-#include "examples/mnist/training_graph.h"
-#include "examples/zoo/zoo.h"
-#include "runtime/core/errors.h"
-#include "runtime/core/suggest.h"
-#include "runtime/setting.h"
+#include "examples/models/mnist/report.h"
+#include "examples/models/mnist/training_graph.h"
+#include "examples/models/zoo/zoo.h"
+#include "runtime/app/setting.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/suggest.h"
 
 namespace headroom {
 namespace {

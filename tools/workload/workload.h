@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "examples/mnist/replica_options.h"
-#include "examples/mnist/step_options.h"
-#include "examples/mnist/train_settings.h"
-#include "examples/zoo/zoo.h"
-#include "runtime/graph.h"
-#include "runtime/options.h"
-#include "runtime/play_program.h"
+#include "examples/models/mnist/replica_options.h"
+#include "examples/models/mnist/step_options.h"
+#include "examples/models/mnist/train_settings.h"
+#include "examples/models/zoo/zoo.h"
+#include "runtime/app/options.h"
+#include "runtime/graph/graph.h"
+#include "runtime/predict/play_program.h"
 
 namespace headroom {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "allocators/trace/trace_writer.h"
-#include "runtime/core/errors.h"
-#include "runtime/core/files.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/files.h"
 #include "tests/scratch_folder.h"
 
 namespace headroom {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "allocators/trace/read_trace.h"
-#include "runtime/core/errors.h"
+#include "runtime/base/errors.h"
 #include "tests/scratch_folder.h"
 #include "tools/report/checks.h"
 #include "tools/report/choose_blocks.h"

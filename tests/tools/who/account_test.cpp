@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "runtime/core/bytes.h"
-#include "runtime/core/errors.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
 #include "tools/who/formats.h"
 #include "tools/who/held_device.h"
 #include "tools/who/process.h"

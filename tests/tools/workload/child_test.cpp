@@ -10,7 +10,7 @@
 #include <fstream>
 #include <string>
 
-#include "runtime/core/errors.h"
+#include "runtime/base/errors.h"
 #include "tests/scratch_folder.h"
 
 namespace headroom {

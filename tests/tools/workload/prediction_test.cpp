@@ -7,8 +7,8 @@
 
 #include <numeric>
 
-#include "runtime/core/bytes.h"
-#include "runtime/core/errors.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
 #include "tools/workload/measure.h"
 
 namespace headroom {

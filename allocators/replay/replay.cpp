@@ -1,0 +1,278 @@
+#include "allocators/replay/replay.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/bytes.h"
+#include "runtime/device/host/simulated_gpu.h"
+
+namespace headroom {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The streams of a trace, by position there; the first is the default stream.
+class TraceStreams {
+ public:
+  TraceStreams(const Trace& trace, Device& device) : trace_(trace), device_(device), streams_(1) {
+    while (streams_.size() < trace.streams.size()) streams_.push_back(device.new_stream());
+  }
+  ~TraceStreams() {
+    for (size_t i = 1; i < streams_.size(); ++i) device_.delete_stream(streams_[i]);
+  }
+  TraceStreams(const TraceStreams&) = delete;
+  TraceStreams& operator=(const TraceStreams&) = delete;
+
+  Stream operator[](int32_t position) const { return streams_[static_cast<size_t>(position)]; }
+  // The handle that the trace has for it.
+  uint64_t in_trace(Stream stream) const {
+    const auto found = std::find(streams_.begin(), streams_.end(), stream);
+    return found == streams_.end() ? 0 : trace_.streams[static_cast<size_t>(found - streams_.begin())];
+  }
+
+ private:
+  const Trace& trace_;
+  Device& device_;
+  std::vector<Stream> streams_;
+};
+
+// One allocator with the live blocks of a trace.
+class Player {
+ public:
+  // `named`: whoever watches the allocator is told the names that the trace has, too.
+  Player(const Trace& trace, const TraceStreams& streams, Allocator& allocator, bool named)
+      : trace_(trace),
+        streams_(streams),
+        allocator_(allocator),
+        named_(named),
+        pointers_(static_cast<size_t>(trace.blocks)) {}
+  ~Player() { free_rest(); }
+  Player(const Player&) = delete;
+  Player& operator=(const Player&) = delete;
+
+  // The events [begin, end) of the trace; the position of the one that found no room, or `end`.
+  int64_t play(int64_t begin, int64_t end) {
+    const TraceEvent* event = trace_.events.data() + begin;
+    int64_t at = begin;
+    try {
+      for (; at < end; ++at, ++event) {
+        void*& pointer = pointers_[static_cast<size_t>(event->block)];
+        const Stream stream = streams_[event->stream];
+        if (event->allocates) {
+          pointer = allocator_.allocate(event->bytes, stream, named_ ? user_of(*event) : MemoryUser{});
+        } else {
+          allocator_.deallocate(pointer, event->bytes, stream);
+          pointer = nullptr;
+        }
+      }
+    } catch (const OutOfMemory& error) {
+      failure_ = error.facts();
+      const MemoryUser user = user_of(*event);
+      failure_->op = user.op;
+      failure_->tensor = user.tensor;
+      failure_->source = user.source;
+    }
+    return at;
+  }
+  // Of the event that found no room.
+  const std::optional<MemoryFacts>& failure() const { return failure_; }
+
+  // What the trace never freed, or had not yet.
+  void free_rest() noexcept {
+    for (const TraceEvent& event : trace_.events) {
+      void*& pointer = pointers_[static_cast<size_t>(event.block)];
+      if (pointer == nullptr) continue;
+      allocator_.deallocate(pointer, event.bytes, streams_[event.stream]);
+      pointer = nullptr;
+    }
+  }
+
+  // Completes what the allocator knows of the blocks that are live after so many events.
+  void describe(Snapshot& snapshot, int64_t events) const {
+    std::unordered_map<const void*, const TraceEvent*> live;
+    for (int64_t i = 0; i < events; ++i) {
+      const TraceEvent& event = trace_.events[static_cast<size_t>(i)];
+      if (event.allocates) live[pointers_[static_cast<size_t>(event.block)]] = &event;
+    }
+    for (SnapshotSegment& segment : snapshot.segments) {
+      for (SnapshotBlock& block : segment.blocks) {
+        if (block.stream) block.stream = Stream{reinterpret_cast<void*>(streams_.in_trace(*block.stream))};
+        const auto found = live.find(block.pointer);
+        if (found == live.end() || block.state != SnapshotBlock::State::kActive) continue;
+        block.requested_bytes = found->second->bytes;
+        block.op = trace_.names[static_cast<size_t>(found->second->op)];
+        block.tensor = trace_.names[static_cast<size_t>(found->second->tag)];
+      }
+    }
+  }
+
+ private:
+  MemoryUser user_of(const TraceEvent& event) const {
+    const TraceBlock& block = trace_.block_facts[static_cast<size_t>(event.block)];
+    const auto name = [this](int32_t position) -> std::string_view {
+      return trace_.names[static_cast<size_t>(position)];
+    };
+    return {name(event.op), name(event.tag), name(block.source), block.category};
+  }
+
+  const Trace& trace_;
+  const TraceStreams& streams_;
+  Allocator& allocator_;
+  const bool named_;
+  std::optional<MemoryFacts> failure_;
+  std::vector<void*> pointers_;  // by block; null: not live
+};
+
+double ns_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::nano>(Clock::now() - begin).count();
+}
+
+bool needs_limit(const StrategySettings& settings) {
+  const std::span<const Strategy> known = strategies();
+  return std::any_of(known.begin(), known.end(), [&](const Strategy& strategy) {
+    return strategy.name == settings.name && strategy.needs_limit;
+  });
+}
+
+}  // namespace
+
+Verdict replay(const Trace& trace, const StrategySettings& settings, Device& device, int64_t passes) {
+  Verdict result;
+  device.initialise();  // its cost is no strategy's
+  const double driver_time_before_us = device.driver_time_us();
+  const TraceStreams streams(trace, device);  // outlive the allocator, which may still wait for them
+  std::unique_ptr<Allocator> allocator;
+  try {
+    allocator = make_allocator(settings, device);
+  } catch (const OutOfMemory& error) {
+    result.failed_event = 0;
+    result.failure = error.facts();
+    return result;
+  }
+  const auto look = [&] {
+    result.statistics = allocator->statistics();
+    result.fragmentation = result.statistics.fragmentation();
+  };
+  const auto events = static_cast<int64_t>(trace.events.size());
+  const int64_t peak = trace.peak_event + 1;
+  double fastest_ns = std::numeric_limits<double>::infinity();
+  // Whoever made the allocator may watch it.
+  Player player(trace, streams, *allocator, !settings.record_path.empty() || settings.make);
+  for (int64_t pass = 0; pass < passes && result.fits(); ++pass) {
+    if (pass > 0) player.free_rest();
+    // Statistics may cost much more than a call, so they are taken outside the time, and only once.
+    Clock::time_point begin = Clock::now();
+    int64_t at = player.play(0, peak);
+    double ns = ns_since(begin);
+    look();
+    if (at == peak) {
+      begin = Clock::now();
+      at = player.play(peak, events);
+      ns += ns_since(begin);
+    }
+    if (at < events) {
+      result.failed_event = pass * events + at + 1;
+      result.failure = player.failure();
+      look();
+    } else {
+      fastest_ns = std::min(fastest_ns, ns);
+      result.ns_per_call = fastest_ns / static_cast<double>(events);
+    }
+  }
+  result.statistics = allocator->statistics();
+  result.driver_time_us = device.driver_time_us() - driver_time_before_us;
+  return result;
+}
+
+int64_t capacity_of(const DeviceProfile& profile) {
+  const int64_t bytes = profile.total_bytes - profile.others_bytes - profile.context_bytes;
+  return bytes / profile.granularity_bytes * profile.granularity_bytes;
+}
+
+namespace {
+
+// Calls play(settings, device) for settings that suit a device with that capacity and nothing else.
+template <typename Play>
+auto on_bare_device(StrategySettings settings, const DeviceProfile& profile, int64_t capacity_bytes,
+                    const Play& play) {
+  DeviceProfile bare = profile;
+  // Whole pages: of a part the driver could give nothing, and a strategy that asks for all would be refused.
+  bare.total_bytes = capacity_bytes / profile.granularity_bytes * profile.granularity_bytes;
+  bare.others_bytes = bare.context_bytes = bare.own_module_bytes = 0;
+  bare.blas = bare.dnn = {};
+  SimulatedGpu gpu(bare, 0, Backing::kNone);
+  if (!settings.reserve_bytes) settings.reserve_bytes = 0;
+  if (needs_limit(settings) && !settings.limit_bytes) settings.limit_bytes = bare.total_bytes;
+  return play(settings, gpu);
+}
+
+}  // namespace
+
+Verdict replay_at(const Trace& trace, StrategySettings settings, const DeviceProfile& profile,
+                  int64_t capacity_bytes, int64_t passes) {
+  return on_bare_device(
+      std::move(settings), profile, capacity_bytes,
+      [&](const StrategySettings& suited, Device& device) { return replay(trace, suited, device, passes); });
+}
+
+ReplaySnapshot snapshot_at(const Trace& trace, StrategySettings settings, const DeviceProfile& profile,
+                           int64_t capacity_bytes, int64_t event) {
+  return on_bare_device(std::move(settings), profile, capacity_bytes,
+                        [&](const StrategySettings& suited, Device& device) {
+                          device.initialise();
+                          const TraceStreams streams(trace, device);
+                          ReplaySnapshot result;
+                          try {
+                            const auto allocator = make_allocator(suited, device);
+                            Player player(trace, streams, *allocator, false);
+                            const int64_t played = player.play(0, event);
+                            result.snapshot = allocator->snapshot();
+                            player.describe(result.snapshot, played);
+                            result.out_of_memory = played < event;
+                            result.event = result.out_of_memory ? played + 1 : event;
+                          } catch (const OutOfMemory&) {  // of the pool itself
+                            result.out_of_memory = true;
+                          }
+                          return result;
+                        });
+}
+
+std::optional<int64_t> minimum_capacity(const Trace& trace, const StrategySettings& settings,
+                                        const DeviceProfile& profile, int64_t passes) {
+  const int64_t page = profile.granularity_bytes;
+  const int64_t least_pages = (trace.peak_bytes + page - 1) / page;
+  const auto fits = [&](int64_t pages) {
+    try {
+      return replay_at(trace, settings, profile, pages * page, passes).fits();
+    } catch (const InvalidArgument&) {
+      return false;  // a limit of its own above this capacity
+    }
+  };
+  int64_t low = least_pages - 1;  // does not fit
+  int64_t high = least_pages;     // fits, after this loop
+  for (int64_t step = 1; !fits(high); step *= 2) {
+    low = high;
+    high += step;
+    if (high / 64 > least_pages + 64) return std::nullopt;
+  }
+  for (;;) {
+    while (high - low > 1) {
+      const int64_t middle = low + (high - low) / 2;
+      (fits(middle) ? high : low) = middle;
+    }
+    constexpr int64_t kSamples = 16;
+    const int64_t found = high;
+    for (int64_t i = 0; i < kSamples && high == found; ++i) {
+      const int64_t sample = least_pages + (found - least_pages) * i / kSamples;
+      if (sample < found && fits(sample)) high = sample;
+    }
+    if (high == found) return high * page;
+    low = least_pages - 1;
+  }
+}
+
+}  // namespace headroom

@@ -1,0 +1,124 @@
+#include "allocators/strategies/arena_allocator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/bytes.h"
+
+namespace headroom {
+namespace {
+
+// RMM's superblock::minimum_size: what is larger goes past the streams' arenas.
+constexpr int64_t kSuperblockBytes = kMiB;
+
+}  // namespace
+
+ArenaAllocator::ArenaAllocator(Device& device, std::string name, std::optional<Limit> limit)
+    : SegmentAllocator(device, std::move(name), limit),
+      bytes_(limit ? reservable_bytes() : device.memory().info().free / 2 / kAlignment * kAlignment) {
+  store_.add_list();
+  if (bytes_ < kAlignment || add_segment(store_, bytes_, BlockStore::kFirstList) == BlockStore::kNone) {
+    throw out_of_memory(std::max(bytes_, kAlignment));
+  }
+}
+
+Allocator::Block ArenaAllocator::do_allocate(int64_t bytes, Stream stream) {
+  // It may have gone back to the driver while nothing was live.
+  if (segment_bytes() == 0 && add_segment(store_, bytes_, BlockStore::kFirstList) == BlockStore::kNone)
+    return {};
+  const auto attempt = [&] {
+    return bytes > kSuperblockBytes ? allocate_large(bytes, stream) : allocate_small(arena_of(stream), bytes);
+  };
+  const Block block = attempt();
+  return block.pointer == nullptr && defragment() ? attempt() : block;
+}
+
+int64_t ArenaAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
+  const int32_t user = user_of(stream);
+  if (bytes > kSuperblockBytes) return store_.give_back(pointer, bytes, user).bytes;
+  if (const int64_t own = arena_of(stream).superblocks.give_back(pointer, bytes, user).bytes) return own;
+  for (Arena& arena : arenas_) {
+    if (const int64_t other = arena.superblocks.give_back(pointer, bytes, user).bytes) return other;
+  }
+  return 0;
+}
+
+int64_t ArenaAllocator::do_trim() noexcept {
+  defragment();
+  return SegmentAllocator::do_trim();
+}
+
+int64_t ArenaAllocator::largest_free_block() const {
+  int64_t largest = SegmentAllocator::largest_free_block();
+  for (const Arena& arena : arenas_) largest = std::max(largest, arena.superblocks.largest_free_bytes());
+  return largest;
+}
+
+// A superblock is a block of the segment; what is in it stands in its place.
+void ArenaAllocator::do_snapshot(std::vector<SnapshotSegment>& segments) const {
+  SegmentAllocator::do_snapshot(segments);
+  for (const Arena& arena : arenas_) {
+    arena.superblocks.for_each_segment([&](Index first) {
+      const std::vector<SnapshotBlock> parts = blocks_from(arena.superblocks, first);
+      for (SnapshotSegment& segment : segments) {
+        std::vector<SnapshotBlock>& blocks = segment.blocks;
+        const auto whole = std::find_if(blocks.begin(), blocks.end(), [&](const SnapshotBlock& block) {
+          return block.pointer == parts.front().pointer;
+        });
+        if (whole != blocks.end()) blocks.insert(blocks.erase(whole), parts.begin(), parts.end());
+      }
+    });
+  }
+}
+
+Allocator::Block ArenaAllocator::allocate_large(int64_t bytes, Stream stream) {
+  const Index block = take_first_fit(store_, bytes, stream);
+  return block == BlockStore::kNone ? Block{} : handed_out(store_, block, user_of(stream));
+}
+
+Allocator::Block ArenaAllocator::allocate_small(Arena& arena, int64_t bytes) {
+  Index block = take_first_fit(arena.superblocks, bytes, arena.stream);
+  if (block == BlockStore::kNone) {
+    const Index superblock = take_first_fit(store_, kSuperblockBytes, arena.stream);
+    if (superblock == BlockStore::kNone) return {};
+    const BlockStore::Block& record = store_.at(superblock);
+    arena.superblocks.add_segment(record.pointer, record.bytes, BlockStore::kFirstList, record.place);
+    block = take_first_fit(arena.superblocks, bytes, arena.stream);
+  }
+  return handed_out(arena.superblocks, block, user_of(arena.stream));
+}
+
+// The first block by address that is large enough, cut to size; kNone when there is none.
+ArenaAllocator::Index ArenaAllocator::take_first_fit(BlockStore& store, int64_t bytes, Stream stream) {
+  const Index block = store.first_fit(BlockStore::kFirstList, bytes);
+  if (block == BlockStore::kNone) return block;
+  follow_user(store.at(block).user, stream);
+  return store.at(block).bytes > bytes ? store.take_head(block, bytes, bytes) : store.take(block, bytes);
+}
+
+// Superblocks without a live block go back to the segment; false when there were none.
+bool ArenaAllocator::defragment() noexcept {
+  bool found = false;
+  for (Arena& arena : arenas_) {
+    arena.superblocks.for_each_segment([&](Index block) {
+      if (!arena.superblocks.covers_segment(block) || !arena.superblocks.is_free(block)) return;
+      const BlockStore::Block superblock = arena.superblocks.at(block);
+      arena.superblocks.remove_segment(block);
+      store_.give_back(superblock.pointer, superblock.bytes, superblock.user);
+      found = true;
+    });
+  }
+  return found;
+}
+
+ArenaAllocator::Arena& ArenaAllocator::arena_of(Stream stream) {
+  const auto found = std::find_if(arenas_.begin(), arenas_.end(),
+                                  [stream](const Arena& arena) { return arena.stream == stream; });
+  if (found != arenas_.end()) return *found;
+  Arena& arena = arenas_.emplace_back();
+  arena.stream = stream;
+  arena.superblocks.add_list();
+  return arena;
+}
+
+}  // namespace headroom

@@ -1,0 +1,36 @@
+// Best fit with coalescing after TensorFlow's BFCAllocator: regions from the driver are cut into blocks,
+// neighbours that are free become one again. Knows three strategies only by how their regions grow.
+#pragma once
+
+#include <vector>
+
+#include "allocators/strategies/segment_allocator.h"
+
+namespace headroom {
+
+class BfcAllocator final : public SegmentAllocator {
+ public:
+  enum class Growth : uint8_t {
+    kAtOnce,   // one region of all that the limit allows, taken at construction; less if the device has less
+    kDoubling  // regions of 2 MiB, 4 MiB, 8 MiB, ... as they are needed, up to the limit
+  };
+
+  // kAtOnce throws OutOfMemory when the device gives nothing at all. Without a limit kAtOnce asks for all
+  // that is free.
+  BfcAllocator(Device& device, std::string name, std::optional<Limit> limit, Growth growth);
+
+  // Sizes of the regions held, in the order of their making.
+  std::vector<int64_t> region_bytes() const;
+
+ private:
+  Block do_allocate(int64_t bytes, Stream stream) override;
+  int64_t do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept override;
+
+  // Takes a region with room for `bytes`; false when there is none.
+  bool extend(int64_t bytes);
+
+  BlockStore& store_ = new_store();
+  int64_t next_region_bytes_ = 0;
+};
+
+}  // namespace headroom

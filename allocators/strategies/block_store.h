@@ -1,0 +1,187 @@
+// Segments of device memory cut into blocks that split and join again, with lists of the free ones: the
+// accounts that strategies share. Knows no driver, and no rule of which block to take or when to cut it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "allocators/strategies/free_list.h"
+
+namespace headroom {
+
+// Stores of different streams are written at the same time, so they share no line of cache.
+class alignas(128) BlockStore {
+ public:
+  BlockStore();
+
+  using Block = BlockRecord;
+  using Index = Block::Index;
+  static constexpr Index kNone = Block::kNone;
+  static constexpr int32_t kNobody = Block::kNobody;
+  static constexpr int32_t kSeveral = Block::kSeveral;
+
+  struct Returned {
+    Index block = kNone;  // free now, joined with its free neighbours; kNone: there was no such block
+    int64_t bytes = 0;    // before it joined
+  };
+
+  Block& at(Index block) { return blocks_[static_cast<size_t>(block)]; }
+  const Block& at(Index block) const { return blocks_[static_cast<size_t>(block)]; }
+
+  // The list that every store has.
+  static constexpr int32_t kFirstList = 0;
+  // A further list of free blocks. Blocks join only with neighbours of the same list.
+  int32_t add_list();
+
+  // A new segment of `bytes` at `base`: one free block, behind all others in place or at that one.
+  Index add_segment(void* base, int64_t bytes, int32_t list);
+  Index add_segment(void* base, int64_t bytes, int32_t list, uint64_t place);
+  // Forgets a segment that is one free block.
+  void remove_segment(Index block) noexcept;
+  bool is_free(Index block) const { return at(block).requested_bytes == 0; }
+  // Whether the block is all of its segment.
+  bool covers_segment(Index block) const { return at(block).previous == kNone && at(block).next == kNone; }
+
+  // The smallest free block of the list that has at least `bytes`, or kNone.
+  Index best_fit(int32_t list, int64_t bytes);
+  // The first by place.
+  Index first_fit(int32_t list, int64_t bytes) const;
+  // The last in order of size and place, or kNone.
+  Index largest(int32_t list) const;
+  // Calls visit(block) for each free block of the list, in order of size and place.
+  template <class Visit>
+  void for_each_free(int32_t list, const Visit& visit) const {
+    lists_[static_cast<size_t>(list)].for_each(blocks_.data(), visit);
+  }
+  int64_t largest_free_bytes() const;
+  // Hands that block out for `requested_bytes` (> 0), or as much of its head as `rule(block)` says: all of
+  // it, less, or nothing. kNone when nothing is handed out.
+  template <class Rule>
+  Index take_best_fit(int32_t list, int64_t bytes, int64_t requested_bytes, const Rule& rule);
+  // Hands a free block out for `requested_bytes` (> 0): all of it, or of a longer one the first or the last
+  // `bytes`. Returns what was handed out, which is a new block for the last ones.
+  Index take(Index block, int64_t requested_bytes);
+  Index take_head(Index block, int64_t bytes, int64_t requested_bytes);
+  Index take_tail(Index block, int64_t bytes, int64_t requested_bytes);
+  // Takes back what was handed out at `pointer` for just as many bytes, last used by `user`; into the list it
+  // came from, or that one.
+  Returned give_back(const void* pointer, int64_t requested_bytes, int32_t user) noexcept;
+  Returned give_back(const void* pointer, int64_t requested_bytes, int32_t user, int32_t list) noexcept;
+  // Puts all free blocks of one list into another, where they join their neighbours.
+  void move_all(int32_t from, int32_t to);
+
+  // Calls visit(block) for the first block of every segment, in no order that means anything.
+  template <class Visit>
+  void for_each_segment(Visit visit) const {
+    for (size_t i = 0; i < blocks_.size(); ++i) {
+      if (blocks_[i].pointer != nullptr && blocks_[i].previous == kNone) visit(static_cast<Index>(i));
+    }
+  }
+
+ private:
+  static constexpr int kPlaceUnitBits = 8;  // blocks lie at multiples of 256 B
+
+  bool is_free_in(Index block, int32_t list) const {
+    return block != kNone && at(block).requested_bytes == 0 && at(block).list == list;
+  }
+  // Makes sure of a record and a chain for one more, so that what follows cannot fail half way.
+  void prepare();
+  void grow();
+  void grow_chains();
+  Index split(Index block, int64_t bytes) noexcept;
+  Returned put_back(Index block, int32_t user) noexcept;
+  Index join_and_list(Index block) noexcept;
+  void absorb_next(Index block) noexcept;
+  void insert_free(Index block) noexcept;
+  void erase_free(Index block) noexcept;
+  void enter_handed_out(Index block, int64_t requested_bytes) noexcept;
+  Index erase_handed_out(const void* pointer, int64_t requested_bytes) noexcept;
+  Index new_block() noexcept;
+  void recycle(Index block) noexcept;
+  Index& chain_of(const void* pointer) noexcept;
+
+  std::vector<Block> blocks_;
+  Index unused_ = kNone;  // the first of a chain
+  std::vector<FreeList> lists_;
+  // What was handed out, by address: chains that begin here, on average of half a block at most.
+  std::vector<Index> chains_;
+  size_t handed_out_ = 0;
+  int shift_;  // 64 less the number of bits of a chain's number
+  uint64_t segments_made_ = 0;
+};
+
+// The rest is here to be compiled as one with a strategy's rule.
+
+template <class Rule>
+BlockStore::Index BlockStore::take_best_fit(int32_t list, int64_t bytes, int64_t requested_bytes,
+                                            const Rule& rule) {
+  prepare();
+  FreeList& free = lists_[static_cast<size_t>(list)];
+  const FreeList::Place place = free.best_fit(blocks_.data(), bytes);
+  if (place.link == nullptr) return kNone;
+  const Index block = *place.link;
+  const int64_t taken = rule(at(block));
+  if (taken == 0) return kNone;
+  free.erase(blocks_.data(), place);
+  if (taken < at(block).bytes) insert_free(split(block, taken));
+  enter_handed_out(block, requested_bytes);
+  return block;
+}
+
+// Cuts a block to `bytes`; the result is the rest behind it, in no list yet.
+inline BlockStore::Index BlockStore::split(Index block, int64_t bytes) noexcept {
+  const Index rest = new_block();
+  Block& head = at(block);
+  at(rest) = {.pointer = head.pointer + bytes,
+              .bytes = head.bytes - bytes,
+              .place = head.place + (static_cast<uint64_t>(bytes) >> kPlaceUnitBits),
+              .list = head.list,
+              .user = head.user,
+              .previous = block,
+              .next = head.next};
+  if (head.next != kNone) at(head.next).previous = rest;
+  head.next = rest;
+  head.bytes = bytes;
+  return rest;
+}
+
+inline void BlockStore::insert_free(Index block) noexcept {
+  lists_[static_cast<size_t>(at(block).list)].insert(blocks_.data(), block);
+}
+
+inline void BlockStore::erase_free(Index block) noexcept {
+  lists_[static_cast<size_t>(at(block).list)].erase(blocks_.data(), block);
+}
+
+inline void BlockStore::enter_handed_out(Index block, int64_t requested_bytes) noexcept {
+  Block& record = at(block);
+  record.requested_bytes = requested_bytes;
+  Index& chain = chain_of(record.pointer);
+  record.side[0] = chain;
+  chain = block;
+  ++handed_out_;
+}
+
+inline BlockStore::Index BlockStore::new_block() noexcept {
+  return std::exchange(unused_, at(unused_).next);
+}
+
+inline void BlockStore::recycle(Index block) noexcept {
+  at(block).pointer = nullptr;
+  at(block).next = std::exchange(unused_, block);
+}
+
+inline void BlockStore::prepare() {
+  if (unused_ == kNone || 2 * (handed_out_ + 1) > chains_.size()) [[unlikely]]
+    grow();
+}
+
+inline BlockStore::Index& BlockStore::chain_of(const void* pointer) noexcept {
+  // Fibonacci hashing (Knuth, vol. 3, 6.4): multiply by 2^64 over the golden ratio, keep the upper bits.
+  const auto address = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(pointer)) >> kPlaceUnitBits;
+  return chains_[static_cast<size_t>((address * 0x9E3779B97F4A7C15u) >> shift_)];
+}
+
+}  // namespace headroom

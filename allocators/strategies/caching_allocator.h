@@ -1,0 +1,60 @@
+// PyTorch's native caching allocator: segments of a few sizes are kept and cut into blocks, small and large
+// ones apart, for each stream. Knows none of its virtual-memory segments and no graph-private pools.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "allocators/strategies/caching_rules.h"
+#include "allocators/strategies/segment_allocator.h"
+
+namespace headroom {
+
+class CachingAllocator final : public SegmentAllocator {
+ public:
+  CachingAllocator(Device& device, std::string name, std::optional<Limit> limit, CachingRules rules);
+
+ private:
+  // The pools of one stream: small blocks in the first list of the store, large ones in the second.
+  class Lane final : public StreamLane {
+   public:
+    // `user` is the stream's number as the last user of a block.
+    Lane(Stream stream, int32_t user, BlockStore& blocks, const CachingRules& rules);
+
+    // A free block that serves, still free; kNone when there is none.
+    Index find(int32_t pool, int64_t block_bytes);
+    // Hands it out for `bytes`, cut where that is worth it.
+    Block take_from(Index block, int64_t block_bytes, int64_t bytes);
+    // The size of the block that is free from now on, last used by `last_user`; 0 when there is none such.
+    int64_t give_back(const void* pointer, int64_t bytes, int32_t last_user) noexcept;
+    // How often its pool was searched since the block became free.
+    int64_t idle_searches(Index block) const;
+
+    BlockStore& store;
+    std::array<int64_t, 2> searches{};  // of each pool: the clock by which idle blocks grow old
+
+   private:
+    Block take(int64_t bytes) override;
+    void note_repeat(int64_t bytes) override;
+    int64_t give_back(void* pointer, int64_t bytes) noexcept override {
+      return give_back(pointer, bytes, user_);
+    }
+
+    const int32_t user_;
+    const CachingRules& rules_;
+  };
+
+  Block do_allocate(int64_t bytes, Stream stream) override;
+  int64_t do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept override;
+
+  Lane& lane_of(Stream stream);
+  Index grow(Lane& lane, int32_t pool, int64_t block_bytes);
+  void collect_garbage();
+  bool release_oversize(Lane& lane, int32_t pool, int64_t block_bytes) noexcept;
+  bool collects_garbage() const { return rules_.gc_share > 0 && limit_bytes().has_value(); }
+
+  const CachingRules rules_;
+  std::vector<Lane*> own_lanes_;
+};
+
+}  // namespace headroom

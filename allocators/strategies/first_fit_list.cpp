@@ -1,0 +1,219 @@
+#include "allocators/strategies/first_fit_list.h"
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+#include <limits>
+
+namespace headroom {
+namespace {
+
+constexpr int32_t kAboveAll = std::numeric_limits<int32_t>::max();
+// Neighbours with no more than half a leaf between them become one, so that two of them always have more.
+constexpr uint32_t kJoined = 32;
+// A leaf is cut in two when it is nearly full of what holds something, so that it does not come to that soon.
+constexpr uint32_t kCrowded = 48;
+
+}  // namespace
+
+void FirstFitList::prepare(size_t filled) {
+  // One of two neighbours holds more than kJoined / 2, or they are what was left of a cut and hold more.
+  const size_t wanted = filled / (kJoined / 4) + 3;
+  const size_t had = leaves_.size();
+  if (wanted <= had) return;
+  const size_t count = std::max(wanted, 2 * had);
+  order_.reserve(count);
+  spare_.reserve(count);
+  first_keys_.reserve(count);
+  most_.reserve(count);
+  leaves_.resize(count);
+  for (size_t leaf = count; leaf > had; --leaf) spare_.push_back(static_cast<uint32_t>(leaf - 1));
+  if (!order_.empty()) return;
+  order_.push_back(spare_.back());
+  spare_.pop_back();
+  first_keys_.push_back(0);
+  most_.push_back(0);
+  clear(at(0));
+}
+
+void FirstFitList::set(int32_t key, int32_t amount, int32_t number) noexcept {
+  const Leaf& leaf = at(last_.leaf);
+  if (leaf.keys[last_.entry / 4][last_.entry % 4] != key) {
+    last_ = place_of(key);
+    const Leaf& found = at(last_.leaf);
+    if (last_.entry == found.count || found.keys[last_.entry / 4][last_.entry % 4] != key) {
+      if (amount > 0) return insert(key, amount, number);
+      last_ = {};
+      return;
+    }
+  }
+  change(last_, amount, number);
+  if (amount == 0 && order_.size() > 1) join(last_.leaf);
+}
+
+int32_t FirstFitList::first_with(int32_t amount) noexcept {
+  for (uint32_t leaf = 0; leaf < order_.size(); ++leaf) {
+    if (order_.size() > 1 && most_[leaf] < amount) continue;
+    const uint32_t entry = first_in(at(leaf), amount);
+    if (entry == kEntries) continue;
+    last_ = {leaf, entry};
+    return at(leaf).numbers[entry];
+  }
+  return kNone;
+}
+
+int32_t FirstFitList::first_above(int32_t key) const noexcept {
+  if (order_.empty()) return kNone;
+  Place place = place_of(key + 1);
+  for (; place.leaf < order_.size(); ++place.leaf, place.entry = 0) {
+    const Leaf& leaf = at(place.leaf);
+    for (; place.entry < leaf.count; ++place.entry) {
+      if (leaf.amounts[place.entry / 4][place.entry % 4] > 0) return leaf.numbers[place.entry];
+    }
+  }
+  return kNone;
+}
+
+// The first entry of that key or a later one; its leaf's end when there is none.
+inline FirstFitList::Place FirstFitList::place_of(int32_t key) const {
+  uint32_t leaf = 0;
+  if (order_.size() > 1) {
+    const auto next = std::upper_bound(first_keys_.begin() + 1, first_keys_.end(), key);
+    leaf = static_cast<uint32_t>(next - first_keys_.begin()) - 1;
+  }
+  return {leaf, keys_below(at(leaf), key)};
+}
+
+inline void FirstFitList::change(const Place& place, int32_t amount, int32_t number) noexcept {
+  Leaf& leaf = at(place.leaf);
+  // Stores four at once: processors stall when what is stored in parts is read in one.
+  const auto lane = static_cast<int32_t>(place.entry % 4);
+  const Four here = Four{0, 1, 2, 3} == Four{lane, lane, lane, lane};
+  Four& four = leaf.amounts[place.entry / 4];
+  const int32_t before = four[lane];
+  four = (four & ~here) | (Four{amount, amount, amount, amount} & here);
+  leaf.numbers[place.entry] = number;
+  leaf.filled += (amount > 0 ? 1 : 0) - (before > 0 ? 1 : 0);
+  if (order_.size() == 1) return;
+  int32_t& most = most_[place.leaf];
+  if (amount >= most) {
+    most = amount;
+  } else if (before == most) {
+    most = most_in(leaf);
+  }
+}
+
+// A key that has no entry: before or at last_, the place that it would have.
+void FirstFitList::insert(int32_t key, int32_t amount, int32_t number) noexcept {
+  const auto holds_nothing = [this](uint32_t entry) {
+    return at(last_.leaf).amounts[entry / 4][entry % 4] == 0;
+  };
+  if (last_.entry > 0 && holds_nothing(last_.entry - 1)) {
+    --last_.entry;
+  } else if (last_.entry == at(last_.leaf).count || !holds_nothing(last_.entry)) {
+    if (at(last_.leaf).count == kEntries) {
+      make_room(last_.leaf);
+      last_ = place_of(key);
+    }
+    Leaf& leaf = at(last_.leaf);
+    for (uint32_t entry = leaf.count++; entry > last_.entry; --entry) {
+      const uint32_t from = entry - 1;
+      leaf.keys[entry / 4][entry % 4] = leaf.keys[from / 4][from % 4];
+      leaf.amounts[entry / 4][entry % 4] = leaf.amounts[from / 4][from % 4];
+      leaf.numbers[entry] = leaf.numbers[from];
+    }
+    leaf.amounts[last_.entry / 4][last_.entry % 4] = 0;
+  }
+  at(last_.leaf).keys[last_.entry / 4][last_.entry % 4] = key;
+  change(last_, amount, number);
+}
+
+// Drops the entries of a full leaf that hold nothing or, where those are few, gives the upper half to a new
+// one.
+void FirstFitList::make_room(uint32_t number) noexcept {
+  const Leaf all = at(number);
+  clear(at(number));
+  if (all.filled <= kCrowded) return append_filled(at(number), all, 0, kEntries);
+  append_filled(at(number), all, 0, kEntries / 2);
+  const auto after = static_cast<std::ptrdiff_t>(number) + 1;
+  order_.insert(order_.begin() + after, spare_.back());
+  spare_.pop_back();
+  Leaf& upper = at(number + 1);
+  clear(upper);
+  append_filled(upper, all, kEntries / 2, kEntries);
+  first_keys_.insert(first_keys_.begin() + after, upper.keys[0][0]);
+  most_[number] = most_in(at(number));
+  most_.insert(most_.begin() + after, most_in(upper));
+}
+
+// Of a leaf and one of its neighbours makes one, where both hold little.
+void FirstFitList::join(uint32_t number) noexcept {
+  const auto fits = [this](uint32_t lower) {
+    return lower + 1 < order_.size() && at(lower).filled + at(lower + 1).filled <= kJoined;
+  };
+  uint32_t lower = number;
+  if (!fits(lower)) {
+    if (lower == 0 || !fits(--lower)) return;
+  }
+  const Leaf all = at(lower);
+  clear(at(lower));
+  append_filled(at(lower), all, 0, all.count);
+  append_filled(at(lower), at(lower + 1), 0, at(lower + 1).count);
+  most_[lower] = most_in(at(lower));
+  const auto gone = static_cast<std::ptrdiff_t>(lower) + 1;
+  spare_.push_back(order_[lower + 1]);
+  order_.erase(order_.begin() + gone);
+  first_keys_.erase(first_keys_.begin() + gone);
+  most_.erase(most_.begin() + gone);
+  last_ = {};
+}
+
+// Vector extensions of GCC and Clang: left to themselves they make sixteen branches of the loops that these
+// stand for.
+inline uint32_t FirstFitList::first_in(const Leaf& leaf, int32_t amount) {
+  const Four less = Four{amount, amount, amount, amount} - 1;
+  for (uint32_t entry = 0; entry < leaf.count; entry += 16) {
+    const Four* const four = leaf.amounts + entry / 4;
+    const Four bits = ((four[0] > less) & Four{1, 2, 4, 8}) | ((four[1] > less) & Four{16, 32, 64, 128}) |
+                      ((four[2] > less) & Four{1 << 8, 1 << 9, 1 << 10, 1 << 11}) |
+                      ((four[3] > less) & Four{1 << 12, 1 << 13, 1 << 14, 1 << 15});
+    const auto lanes = static_cast<uint32_t>(bits[0] | bits[1] | bits[2] | bits[3]);
+    if (lanes != 0) return entry + static_cast<uint32_t>(std::countr_zero(lanes));
+  }
+  return kEntries;
+}
+
+inline uint32_t FirstFitList::keys_below(const Leaf& leaf, int32_t key) {
+  const Four four_keys = {key, key, key, key};
+  Four below = {};
+  for (uint32_t entry = 0; entry < leaf.count; entry += 4) below -= leaf.keys[entry / 4] < four_keys;
+  return static_cast<uint32_t>(below[0] + below[1] + below[2] + below[3]);
+}
+
+int32_t FirstFitList::most_in(const Leaf& leaf) {
+  Four most = {};
+  for (const Four& four : leaf.amounts) {
+    const Four is_more = four > most;
+    most = (four & is_more) | (most & ~is_more);
+  }
+  return std::max(std::max(most[0], most[1]), std::max(most[2], most[3]));
+}
+
+void FirstFitList::clear(Leaf& leaf) {
+  std::fill(std::begin(leaf.keys), std::end(leaf.keys), Four{kAboveAll, kAboveAll, kAboveAll, kAboveAll});
+  std::fill(std::begin(leaf.amounts), std::end(leaf.amounts), Four{});
+  leaf.count = leaf.filled = 0;
+}
+
+void FirstFitList::append_filled(Leaf& to, const Leaf& from, uint32_t begin, uint32_t end) {
+  for (uint32_t entry = begin; entry < end; ++entry) {
+    const int32_t amount = from.amounts[entry / 4][entry % 4];
+    if (amount == 0) continue;
+    to.keys[to.count / 4][to.count % 4] = from.keys[entry / 4][entry % 4];
+    to.amounts[to.count / 4][to.count % 4] = amount;
+    to.numbers[to.count++] = from.numbers[entry];
+    ++to.filled;
+  }
+}
+
+}  // namespace headroom

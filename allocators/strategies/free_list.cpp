@@ -1,0 +1,60 @@
+#include "allocators/strategies/free_list.h"
+
+namespace headroom {
+namespace {
+
+// Without branches: whoever guesses them is wrong every second time.
+bool is_before(const BlockRecord& one, const BlockRecord& other) {
+  return (one.bytes < other.bytes) | ((one.bytes == other.bytes) & (one.place < other.place));
+}
+
+// Fibonacci hashing (Knuth, vol. 3, 6.4): neighbours in memory end up far apart.
+uint64_t priority(const BlockRecord& block) {
+  return block.place * 0x9E3779B97F4A7C15u;
+}
+
+}  // namespace
+
+// Goes down to where its priority belongs and parts what is there at it.
+void FreeList::insert_below(BlockRecord* blocks, Index* link, Index block) noexcept {
+  BlockRecord& added = blocks[block];
+  const uint64_t added_priority = priority(added);
+  Index rest = *link;
+  while (rest != kNone && priority(blocks[rest]) > added_priority) {
+    link = &blocks[rest].side[!is_before(added, blocks[rest])];
+    rest = *link;
+  }
+  *link = block;
+  Index* ends[2] = {&added.side[0], &added.side[1]};
+  while (rest != kNone) {
+    BlockRecord& each = blocks[rest];
+    const bool behind = is_before(added, each);
+    *ends[behind] = rest;
+    ends[behind] = &each.side[!behind];
+    rest = each.side[!behind];
+  }
+  *ends[0] = *ends[1] = kNone;
+}
+
+FreeList::Index* FreeList::link_to(BlockRecord* blocks, Index* link, Index block) noexcept {
+  while (*link != block) {
+    BlockRecord& each = blocks[*link];
+    link = &each.side[!is_before(blocks[block], each)];
+  }
+  return link;
+}
+
+// Puts what is on both sides of a block together in its place.
+void FreeList::join_sides(BlockRecord* blocks, Index* link) noexcept {
+  const BlockRecord& gone = blocks[*link];
+  Index parts[2] = {gone.side[0], gone.side[1]};
+  while (parts[0] != kNone && parts[1] != kNone) {
+    const bool second = priority(blocks[parts[0]]) <= priority(blocks[parts[1]]);
+    *link = parts[second];
+    link = &blocks[parts[second]].side[!second];
+    parts[second] = *link;
+  }
+  *link = parts[parts[0] == kNone];
+}
+
+}  // namespace headroom

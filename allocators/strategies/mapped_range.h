@@ -1,0 +1,169 @@
+// Who has which part of one range of addresses, of which some pages have memory behind them and some have
+// not. The strategy `mapped` without its driver calls: knows offsets and pages, no pointer, no device and no
+// physical block.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "allocators/strategies/first_fit_list.h"
+#include "allocators/strategies/size_bins.h"
+
+namespace headroom {
+
+// Pages side by side.
+struct PageRow {
+  int64_t first = 0, count = 0;
+};
+
+// What it takes of calls of the driver to bring memory to pages: before each page and before the one past the
+// last, counted from the first, and to each behind those. The rows that take none.
+struct MappingCalls {
+  std::span<const int32_t> before = {};
+  int32_t behind = 1;
+  std::span<const PageRow> free_rows = {};
+};
+
+// All offsets and sizes of blocks are multiples of 512 B. What throws std::bad_alloc has then changed
+// nothing.
+class MappedRange {
+ public:
+  // Which mapped free piece a block is cut from, always at its lower end.
+  enum class Fit : uint8_t {
+    kBest,  // one of the smallest that are large enough
+    kFirst  // the first by address: leaves less between large blocks
+  };
+  // Where the first by address is taken, blocks are larger than this.
+  static constexpr int64_t kSmallestOfFirstFit = 64 * 1024;
+
+  // A range of `bytes`, a multiple of `page_bytes` (a power of two), nothing of it mapped.
+  MappedRange(int64_t bytes, int64_t page_bytes, Fit fit);
+
+  // The offset of a new block, or -1 when no mapped free piece is large enough. Throws std::bad_alloc.
+  int64_t take(int64_t bytes);
+  // Takes the block at that offset back, at that time: the number of the free piece that it is part of now,
+  // until the next change. kNone when there is none of that size.
+  using Index = int32_t;
+  static constexpr Index kNone = -1;
+  Index give_back(int64_t offset, int64_t bytes, int64_t time) noexcept;
+
+  // Where a block could lie if pages were mapped.
+  struct Place {
+    int64_t offset = -1;
+    int64_t missing_pages = 0;  // under it, to be mapped
+    int64_t new_pages = 0;      // of these, what idle pages from elsewhere cannot provide
+    int64_t calls = 0;          // of the driver, to bring memory to those
+    int64_t left_bytes = 0;     // of the free run around it
+    int32_t run = -1;           // the first piece of that run
+  };
+  // The place that takes the fewest new pages, then the fewest calls of the driver, then the fewest pages,
+  // then the tightest run, when `idle_pages` are idle in all, here and in other ranges. Its offset is -1 when
+  // the range has no such place.
+  Place find_place(int64_t bytes, int64_t idle_pages, const MappingCalls& calls = {}) const;
+  // That place, if it is free; an offset of -1 otherwise. Of its figures it has the number of missing pages,
+  // which are appended to `missing`, by address. Throws std::bad_alloc.
+  Place place_at(int64_t offset, int64_t bytes, std::vector<PageRow>& missing);
+  // Makes the place a live block and counts all pages under it as mapped; appends those that were not to
+  // `missing`, by address. unmap() of those does not throw then. Throws std::bad_alloc.
+  void occupy(const Place& place, int64_t bytes, std::vector<PageRow>& missing);
+
+  // Pages with memory behind them that no live block touches.
+  struct IdlePages {
+    int64_t first = 0;
+    int64_t count = 0;
+    int64_t freed_at = 0;  // when the latest block on them or beside them was given back
+  };
+  int64_t idle_pages() const;
+  // How many are idle from that page on, side by side.
+  int64_t idle_pages_from(int64_t page);
+  // The idle ones of a free piece that so many of its bytes at `offset` touch.
+  PageRow idle_under(Index piece, int64_t offset, int64_t bytes) const;
+  // Calls visit(first page, pages) for each free piece with idle pages.
+  template <typename Visit>
+  void for_each_idle(const Visit& visit) const {
+    for (Index piece = first_; piece != kNone; piece = at(piece).next) {
+      const int64_t pages = at(piece).state == State::kMapped ? idle_pages_in(at(piece)) : 0;
+      if (pages > 0) visit(round_up(at(piece).offset) / page_bytes_, pages);
+    }
+  }
+  // The last ones, `most` at most, of the free piece that has been free for longest; a count of 0 when there
+  // are none.
+  IdlePages oldest_idle_pages(int64_t most) const;
+  // Says that idle pages have no memory behind them any more. Throws std::bad_alloc.
+  void unmap(int64_t first_page, int64_t pages);
+  // Says that pages that had memory once have some again, idle since then. Throws std::bad_alloc.
+  void map(int64_t first_page, int64_t pages, int64_t freed_at);
+
+  int64_t largest_mapped_piece() const;
+
+  // Calls visit(offset, bytes, live) for each live block and each free piece with pages behind it, by
+  // address.
+  template <typename Visit>
+  void for_each_piece(const Visit& visit) const {
+    for (Index piece = first_; piece != kNone; piece = at(piece).next) {
+      if (at(piece).state != State::kUnmapped) {
+        visit(at(piece).offset, at(piece).bytes, at(piece).state == State::kLive);
+      }
+    }
+  }
+
+ private:
+  enum class State : uint8_t { kLive, kMapped, kUnmapped };  // the latter two are free
+  // Pieces form a list in address order. Free neighbours of one state are one piece; unmapped pieces are
+  // whole pages.
+  struct Piece {
+    int64_t offset = 0;
+    int64_t bytes = 0;  // none: the record is unused
+    int64_t freed_at = 0;
+    Index previous = kNone, next = kNone;
+    Index bin_previous = kNone, bin_next = kNone;
+    State state = State::kUnmapped;
+
+    int64_t end() const { return offset + bytes; }
+  };
+
+  size_t unit_of(int64_t offset) const {
+    return static_cast<size_t>(offset / (fit_ == Fit::kFirst ? kSmallestOfFirstFit : SizeBins::kUnit));
+  }
+  int64_t round_down(int64_t bytes) const { return bytes & -page_bytes_; }
+  int64_t round_up(int64_t bytes) const { return round_down(bytes + page_bytes_ - 1); }
+  int64_t idle_pages_in(const Piece& piece) const;
+  void rate(Place& place, int64_t bytes, int64_t idle_pages, const MappingCalls& calls) const;
+  Index piece_at(int64_t offset);
+  Index piece_at(Index from, int64_t offset) const;
+  // In the list by address: its end, which stays where it is when a block is cut from its lower end.
+  static int32_t key_of(const Piece& piece) { return static_cast<int32_t>(piece.end() / SizeBins::kUnit); }
+  template <typename Visit>
+  void for_each_mapped_piece(int64_t least_bytes, const Visit& visit) const;
+
+  Index first_fit(int64_t bytes);
+  Index best_fit(int64_t bytes) const;
+  Index smallest_in(int bin, int64_t bytes) const;
+  void insert_free(Index piece) noexcept;
+  void erase_free(Index piece) noexcept;
+  void prepare(int64_t cuts);
+  Index cut(Index piece, int64_t offset) noexcept;
+  Index merge_around(Index piece) noexcept;
+  void absorb_next(Index piece) noexcept;
+  Piece& at(Index piece) { return pieces_[static_cast<size_t>(piece)]; }
+  const Piece& at(Index piece) const { return pieces_[static_cast<size_t>(piece)]; }
+
+  const int64_t page_bytes_;
+  std::vector<Piece> pieces_;
+  Index first_ = 0;       // by address; it is cut and grows, but keeps its number
+  Index last_found_ = 0;  // by address, or whatever has its number by now
+  Index unused_ = kNone;
+  int64_t unused_count_ = 0;
+  const Fit fit_;
+  // By where they begin, in units of which no two begin in the same.
+  std::vector<Index> live_;
+  // Mapped free pieces by size, for Fit::kBest.
+  SizeBins bins_;
+  std::array<Index, SizeBins::kCount> heads_;
+  FirstFitList by_address_;  // of these, for Fit::kFirst
+};
+
+}  // namespace headroom

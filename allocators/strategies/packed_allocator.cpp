@@ -1,0 +1,158 @@
+#include "allocators/strategies/packed_allocator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "allocators/pack.h"
+#include "runtime/base/bytes.h"
+
+namespace headroom {
+namespace {
+
+constexpr int64_t kMostBlocks = 65536;
+constexpr int64_t kSegmentBytes =
+    2 * kMiB;  // what the plan does not have comes in multiples of cudaMalloc's page
+}  // namespace
+
+RequestPlan plan_requests(const Trace& trace) {
+  if (trace.blocks > kMostBlocks) {
+    throw InvalidArgument(fmt::format("{}: {} blocks are more than the {} that can be planned", trace.name,
+                                      trace.blocks, kMostBlocks));
+  }
+  std::vector<PlannedBlock> blocks(static_cast<size_t>(trace.blocks));
+  for (size_t i = 0; i < trace.events.size(); ++i) {
+    const TraceEvent& event = trace.events[i];
+    if (event.stream != trace.events[0].stream) {
+      throw InvalidArgument(
+          fmt::format("{}: its requests come from several streams, whose order no plan knows", trace.name));
+    }
+    PlannedBlock& block = blocks[static_cast<size_t>(event.block)];
+    if (event.allocates) {
+      block = {round_up(event.bytes, Allocator::kAlignment), static_cast<int>(i),
+               std::numeric_limits<int>::max()};
+    } else {
+      block.end = static_cast<int>(i);
+    }
+  }
+  RequestPlan plan;
+  plan.arena_bytes = pack(blocks);
+  for (const PlannedBlock& block : blocks) plan.places.push_back({block.bytes, block.offset_bytes});
+  return plan;
+}
+
+PackedAllocator::PackedAllocator(Device& device, std::string name, std::optional<Limit> limit,
+                                 std::shared_ptr<const RequestPlan> plan)
+    : SegmentAllocator(device, std::move(name), limit), plan_(std::move(plan)) {
+  beside_.add_list();
+  live_.reserve(plan_->places.size());
+  if (plan_->arena_bytes == 0) return;
+  arena_ = static_cast<std::byte*>(reserve(plan_->arena_bytes));
+  if (arena_ == nullptr) throw out_of_memory(plan_->arena_bytes);
+}
+
+PackedAllocator::~PackedAllocator() {
+  if (arena_ != nullptr) unreserve(arena_, plan_->arena_bytes);
+}
+
+Allocator::Block PackedAllocator::do_allocate(int64_t bytes, Stream stream) {
+  const Block planned = take_planned(bytes, stream);
+  return planned.pointer != nullptr ? planned : take_beside(bytes, stream);
+}
+
+Allocator::Block PackedAllocator::take_planned(int64_t bytes, Stream stream) {
+  if (plan_->places.empty()) return {};
+  if (next_ == plan_->places.size()) next_ = 0;
+  const auto [planned_bytes, offset] = plan_->places[next_];
+  if (planned_bytes != bytes) return {};
+  // A run that goes its own way may still have what the plan took for free.
+  const auto at = live_from(offset);
+  if (at != live_.end() && at->offset_bytes < offset + bytes) return {};
+  if (arena_ == nullptr) arena_ = static_cast<std::byte*>(reserve(plan_->arena_bytes));
+  if (arena_ == nullptr) return {};
+  // Who was there last is not kept for each place: all that came back may have been.
+  follow_user(last_user_, stream);
+  live_.insert(at, {offset, bytes, user_of(stream)});
+  ++next_;
+  return {arena_ + offset, bytes};
+}
+
+Allocator::Block PackedAllocator::take_beside(int64_t bytes, Stream stream) {
+  Index block = beside_.best_fit(BlockStore::kFirstList, bytes);
+  if (block == BlockStore::kNone)
+    block = add_segment(beside_, round_up(bytes, kSegmentBytes), BlockStore::kFirstList);
+  if (block == BlockStore::kNone) return {};
+  follow_user(beside_.at(block).user, stream);
+  const Index taken =
+      beside_.at(block).bytes > bytes ? beside_.take_head(block, bytes, bytes) : beside_.take(block, bytes);
+  return handed_out(beside_, taken, user_of(stream));
+}
+
+int64_t PackedAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
+  auto* const address = static_cast<std::byte*>(pointer);
+  if (arena_ == nullptr || address < arena_ || address >= arena_ + plan_->arena_bytes) {
+    return beside_.give_back(pointer, bytes, user_of(stream)).bytes;
+  }
+  const auto at = live_from(address - arena_);
+  if (at == live_.end() || at->offset_bytes != address - arena_ || at->bytes != bytes) return 0;
+  live_.erase(at);
+  const int32_t user = user_of(stream);
+  last_user_ = last_user_ == BlockStore::kNobody || last_user_ == user ? user : BlockStore::kSeveral;
+  return bytes;
+}
+
+int64_t PackedAllocator::do_trim() noexcept {
+  int64_t given_back = SegmentAllocator::do_trim();
+  if (arena_ != nullptr && live_.empty()) {
+    unreserve(std::exchange(arena_, nullptr), plan_->arena_bytes);
+    given_back += plan_->arena_bytes;
+  }
+  return given_back;
+}
+
+template <typename Visit>
+void PackedAllocator::for_each_piece(Visit visit) const {
+  if (arena_ == nullptr) return;
+  int64_t end = 0;
+  for (const Live& live : live_) {
+    if (live.offset_bytes > end) visit(end, live.offset_bytes - end, nullptr);
+    visit(live.offset_bytes, live.bytes, &live);
+    end = live.offset_bytes + live.bytes;
+  }
+  if (plan_->arena_bytes > end) visit(end, plan_->arena_bytes - end, nullptr);
+}
+
+int64_t PackedAllocator::largest_free_block() const {
+  int64_t largest = SegmentAllocator::largest_free_block();
+  for_each_piece([&](int64_t, int64_t bytes, const Live* live) {
+    if (live == nullptr) largest = std::max(largest, bytes);
+  });
+  return largest;
+}
+
+void PackedAllocator::do_snapshot(std::vector<SnapshotSegment>& segments) const {
+  SegmentAllocator::do_snapshot(segments);
+  if (arena_ == nullptr) return;
+  SnapshotSegment& segment = segments.emplace_back();
+  segment.pointer = arena_;
+  segment.bytes = plan_->arena_bytes;
+  for_each_piece([&](int64_t offset, int64_t bytes, const Live* live) {
+    SnapshotBlock& block = segment.blocks.emplace_back();
+    block.pointer = arena_ + offset;
+    block.bytes = bytes;
+    if (live == nullptr) return;
+    block.requested_bytes = bytes;
+    block.state = SnapshotBlock::State::kActive;
+    block.stream = stream_of_user(live->user);
+  });
+}
+
+std::vector<PackedAllocator::Live>::iterator PackedAllocator::live_from(int64_t offset_bytes) {
+  return std::partition_point(live_.begin(), live_.end(), [&](const Live& live) {
+    return live.offset_bytes + live.bytes <= offset_bytes;
+  });
+}
+
+}  // namespace headroom

@@ -1,0 +1,68 @@
+// The static plan as a strategy: a run that repeats a recorded one gets its memory at offsets that were
+// planned with all lifetimes known, in one arena. Knows where the requests came from as little as what they
+// are for.
+#pragma once
+
+#include <memory>
+
+#include "allocators/strategies/segment_allocator.h"
+#include "allocators/strategies/strategy_options.h"
+#include "allocators/trace/trace.h"
+
+namespace headroom {
+
+inline constexpr StrategyOption kPackedOptions[] = {
+    {"trace", "PATH", "none", "the recording of a run that comes again"},
+};
+
+// Where the requests of a run go, in their order.
+struct RequestPlan {
+  struct Place {
+    int64_t bytes, offset_bytes;  // multiples of Allocator::kAlignment
+  };
+  std::vector<Place> places;
+  int64_t arena_bytes = 0;
+};
+
+// Throws InvalidArgument for a trace of several streams, whose order is not known, or of more than 65,536
+// blocks, which would take too long.
+RequestPlan plan_requests(const Trace& trace);
+
+class PackedAllocator final : public SegmentAllocator {
+ public:
+  // Takes the arena at once. Without a plan every request is one that the plan does not have. Throws
+  // OutOfMemory when the device has no room for it.
+  PackedAllocator(Device& device, std::string name, std::optional<Limit> limit,
+                  std::shared_ptr<const RequestPlan> plan);
+  ~PackedAllocator() override;
+
+ private:
+  struct Live {
+    int64_t offset_bytes, bytes;
+    int32_t user;
+  };
+
+  Block do_allocate(int64_t bytes, Stream stream) override;
+  int64_t do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept override;
+  int64_t do_trim() noexcept override;
+  int64_t largest_free_block() const override;
+  void do_snapshot(std::vector<SnapshotSegment>& segments) const override;
+
+  // The block at the place of the next planned request, if this is that request and nobody is there.
+  Block take_planned(int64_t bytes, Stream stream);
+  Block take_beside(int64_t bytes, Stream stream);
+  // The first live block of the arena that ends behind the offset.
+  std::vector<Live>::iterator live_from(int64_t offset_bytes);
+  // Calls visit(offset, bytes, live) for the pieces of the arena in order, free ones (null) in between.
+  template <typename Visit>
+  void for_each_piece(Visit visit) const;
+
+  const std::shared_ptr<const RequestPlan> plan_;
+  std::byte* arena_ = nullptr;
+  size_t next_ = 0;         // of the planned requests
+  std::vector<Live> live_;  // in the arena, by offset
+  int32_t last_user_ = BlockStore::kNobody;
+  BlockStore& beside_ = new_store();  // for what the plan does not have
+};
+
+}  // namespace headroom

@@ -1,0 +1,35 @@
+// RMM's pool: segments that double the pool or take half of what its limit leaves, exact best fit, and free
+// blocks that belong to the stream that freed them. Knows no sizes but multiples of 256 B.
+#pragma once
+
+#include <vector>
+
+#include "allocators/strategies/segment_allocator.h"
+#include "allocators/strategies/strategy_options.h"
+
+namespace headroom {
+
+inline constexpr StrategyOption kPoolOptions[] = {
+    {"initial", "SIZE", "none", "what the pool takes at the start"},
+};
+
+class PoolAllocator final : public SegmentAllocator {
+ public:
+  // Throws OutOfMemory when the device or the limit has no room for the initial bytes (>= 0).
+  PoolAllocator(Device& device, std::string name, std::optional<Limit> limit, int64_t initial_bytes);
+
+ private:
+  Block do_allocate(int64_t bytes, Stream stream) override;
+  int64_t do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept override;
+  int64_t do_trim() noexcept override;
+
+  int32_t list_of(Stream stream);
+  Index find_elsewhere(int32_t list, int64_t bytes);
+  Index merge_lists(int32_t list, int64_t bytes);
+  Index grow(int32_t list, int64_t bytes);
+
+  BlockStore& store_ = new_store();
+  std::vector<Stream> streams_;  // by the number of their list in the store
+};
+
+}  // namespace headroom

@@ -1,0 +1,234 @@
+#include "allocators/strategies/strategy.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <vector>
+
+#include "allocators/strategies/arena_allocator.h"
+#include "allocators/strategies/bfc_allocator.h"
+#include "allocators/strategies/caching_allocator.h"
+#include "allocators/strategies/direct_allocator.h"
+#include "allocators/strategies/mapped_allocator.h"
+#include "allocators/strategies/packed_allocator.h"
+#include "allocators/strategies/plugin_allocator.h"
+#include "allocators/strategies/pool_allocator.h"
+#include "allocators/strategies/stream_ordered_allocator.h"
+#include "allocators/strategies/two_ended_allocator.h"
+#include "allocators/trace/read_trace.h"
+#include "allocators/trace/recorder.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/suggest.h"
+#include "runtime/device/faulty/faulty_device.h"
+
+namespace headroom {
+namespace {
+
+std::string with_exact(int64_t bytes) {
+  return fmt::format("{} ({} bytes)", format_bytes(bytes), bytes);
+}
+
+void check_limit(const StrategySettings& settings, int64_t total_bytes) {
+  const int64_t limit = *settings.limit_bytes;
+  if (limit < Allocator::kAlignment) {
+    throw InvalidArgument(
+        fmt::format("limit of {} bytes: at least {} are needed", limit, Allocator::kAlignment));
+  }
+  if (limit > total_bytes) {
+    throw InvalidArgument(fmt::format("limit of {} is above the device's total of {}", with_exact(limit),
+                                      with_exact(total_bytes)));
+  }
+  if (settings.memory_fraction) {
+    throw InvalidArgument("a limit and a memory fraction exclude each other: pass one of them");
+  }
+}
+
+// Nothing but the pool may come after this, or the limit would be exceeded.
+void start_everything_else(Device& device, int64_t limit_bytes) {
+  const int64_t needed = device.memory().info().process + device.pending_library_bytes();
+  if (needed >= limit_bytes) {
+    throw InvalidArgument(fmt::format(
+        "limit of {} on the process leaves nothing for tensors: context, libraries and kernels take {}",
+        with_exact(limit_bytes), with_exact(needed)));
+  }
+  device.start_library(Library::kBlas);
+  device.start_library(Library::kDnn);
+}
+
+// The cap on a pool: the limit, a fraction of the total, or all that is free less TensorFlow's reserve.
+Limit pool_limit(const StrategySettings& settings, Device& device) {
+  const MemoryInfo info = device.memory().info();
+  if (settings.limit_bytes) return {*settings.limit_bytes, settings.limit_scope};
+  if (settings.memory_fraction) {
+    return {static_cast<int64_t>(static_cast<double>(info.total) * *settings.memory_fraction),
+            LimitScope::kPool};
+  }
+  const int64_t reserve =
+      settings.reserve_bytes.value_or(reserve_for_others_bytes(info.free, device.compute_capability()));
+  return {reserve < info.free ? info.free - reserve : info.free, LimitScope::kPool, true};
+}
+
+std::unique_ptr<Allocator> make_grab_all(const StrategySettings& settings, Device& device) {
+  const auto growth = settings.allow_growth ? BfcAllocator::Growth::kDoubling : BfcAllocator::Growth::kAtOnce;
+  return std::make_unique<BfcAllocator>(device, settings.name, pool_limit(settings, device), growth);
+}
+
+std::unique_ptr<Allocator> make_allow_growth(const StrategySettings& settings, Device& device) {
+  return std::make_unique<BfcAllocator>(device, settings.name, pool_limit(settings, device),
+                                        BfcAllocator::Growth::kDoubling);
+}
+
+// The cap on a strategy that takes from the driver as it goes: only the one that was asked for.
+std::optional<Limit> asked_limit(const StrategySettings& settings, Device& device) {
+  if (!settings.limit_bytes && !settings.memory_fraction) return std::nullopt;
+  return pool_limit(settings, device);
+}
+
+std::unique_ptr<Allocator> make_caching(const StrategySettings& settings, Device& device) {
+  return std::make_unique<CachingAllocator>(device, settings.name, asked_limit(settings, device),
+                                            caching_rules(settings.options));
+}
+
+std::unique_ptr<Allocator> make_pool(const StrategySettings& settings, Device& device) {
+  return std::make_unique<PoolAllocator>(device, settings.name, asked_limit(settings, device),
+                                         settings.options.bytes("initial").value_or(0));
+}
+
+std::unique_ptr<Allocator> make_arena(const StrategySettings& settings, Device& device) {
+  return std::make_unique<ArenaAllocator>(device, settings.name, asked_limit(settings, device));
+}
+
+std::unique_ptr<Allocator> make_two_ended(const StrategySettings& settings, Device& device) {
+  return std::make_unique<TwoEndedAllocator>(device, settings.name, pool_limit(settings, device),
+                                             settings.options.bytes("large").value_or(kTwoEndedLargeBytes));
+}
+
+std::unique_ptr<Allocator> make_mapped(const StrategySettings& settings, Device& device) {
+  return std::make_unique<MappedAllocator>(device, settings.name, asked_limit(settings, device),
+                                           settings.options.bytes("page").value_or(0));
+}
+
+std::unique_ptr<Allocator> make_stream_ordered(const StrategySettings& settings, Device& device) {
+  const auto threshold = settings.options.text("release_threshold");
+  return std::make_unique<StreamOrderedAllocator>(
+      device, settings.name, asked_limit(settings, device),
+      threshold ? parse_bytes(*threshold, "release_threshold") : std::numeric_limits<int64_t>::max());
+}
+
+std::unique_ptr<Allocator> make_packed(const StrategySettings& settings, Device& device) {
+  RequestPlan plan;
+  if (const auto path = settings.options.text("trace")) {
+    const std::vector<Trace> traces = read_traces(std::string(*path));
+    if (traces.size() > 1) {
+      throw InvalidArgument(
+          fmt::format("{}: has traces of {} devices, a plan is for one", *path, traces.size()));
+    }
+    plan = plan_requests(traces[0]);
+  }
+  return std::make_unique<PackedAllocator>(device, settings.name, asked_limit(settings, device),
+                                           std::make_shared<const RequestPlan>(std::move(plan)));
+}
+
+std::unique_ptr<Allocator> make_direct(const StrategySettings& settings, Device& device) {
+  return std::make_unique<DirectAllocator>(device, settings.name, asked_limit(settings, device));
+}
+
+std::unique_ptr<Allocator> make_plugin(const StrategySettings& settings, Device& device) {
+  return std::make_unique<PluginAllocator>(device, settings.plugin_path, asked_limit(settings, device),
+                                           settings.options.all());
+}
+
+// On a device of the allocator's own that passes all on but the calls that are to fail.
+template <typename Make>
+std::unique_ptr<Allocator> make_failing(const Make& make, const StrategySettings& settings, Device& device) {
+  const auto [first, last] = *settings.failing_calls;
+  auto faulty = std::make_unique<FaultyDevice>(device);
+  faulty->initialise();
+  faulty->faults().arm({.failing_call = first, .failing_calls = last - first + 1});
+  std::unique_ptr<Allocator> allocator = make(settings, *faulty);
+  allocator->keep(std::move(faulty));
+  return allocator;
+}
+
+constexpr Strategy kStrategies[] = {
+    {"grab-all", "takes all free memory but a reserve at the start, as TensorFlow does by default",
+     make_grab_all},
+    {"allow-growth", "takes regions of doubling size as they are needed, from 2 MiB", make_allow_growth},
+    {"hard-limit", "takes a fixed number of bytes at the start and never more", make_grab_all, {}, true},
+    {"two-ended", "takes what grab-all takes; small blocks lie at the high end, large ones at the low one",
+     make_two_ended, kTwoEndedOptions},
+    {"caching", "keeps segments of a few sizes and cuts them into blocks, as PyTorch does by default",
+     make_caching, kCachingOptions},
+    {"pool", "doubles its segments, or takes half of what the limit leaves, as RMM's pool does", make_pool,
+     kPoolOptions},
+    {"arena", "half of the free memory in one piece, with parts of it for each stream, as RMM's arena does",
+     make_arena},
+    {"mapped", "maps physical pages under blocks where they are needed, idle ones before new ones",
+     make_mapped, kMappedOptions},
+    {"stream-ordered", "passes every request to the driver's own pool, as cudaMallocAsync does",
+     make_stream_ordered, kStreamOrderedOptions},
+    {"packed", "gives a run that repeats a recorded one its memory at places planned in advance", make_packed,
+     kPackedOptions},
+    {"direct", "asks the driver at every call and keeps nothing: the baseline", make_direct},
+};
+
+}  // namespace
+
+std::span<const Strategy> strategies() {
+  return kStrategies;
+}
+
+const Strategy& find_strategy(std::string_view name) {
+  std::vector<std::string_view> known;
+  for (const Strategy& strategy : kStrategies) {
+    if (strategy.name == name) return strategy;
+    known.push_back(strategy.name);
+  }
+  throw InvalidArgument(
+      fmt::format("unknown strategy '{}': known are {}", name, list_with_suggestion(name, known)));
+}
+
+std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Device& device) {
+  auto make = settings.make;
+  if (!make && !settings.plugin_path.empty()) make = make_plugin;
+  if (!make) {
+    const Strategy& strategy = find_strategy(settings.name);
+    settings.options.require_known(strategy.name, strategy.options);
+    if (strategy.needs_limit && !settings.limit_bytes) {
+      throw InvalidArgument(
+          fmt::format("strategy {} needs a limit in bytes: pass one, such as 1GiB", strategy.name));
+    }
+    make = strategy.make;
+  }
+  if (settings.limit_bytes) check_limit(settings, device.memory().info().total);
+  if (settings.limit_scope == LimitScope::kProcess && !settings.limit_bytes) {
+    throw InvalidArgument(
+        "the scope of the limit is the process, but there is no limit: pass one, such as 1GiB");
+  }
+  const double fraction = settings.memory_fraction.value_or(1);
+  if (!(fraction > 0 && fraction <= 1)) {
+    throw InvalidArgument(fmt::format("memory fraction of {}: it must be above 0 and at most 1", fraction));
+  }
+  device.initialise();
+  if (settings.limit_scope == LimitScope::kProcess) {
+    start_everything_else(device, *settings.limit_bytes);
+  }
+  std::unique_ptr<Allocator> allocator =
+      settings.failing_calls ? make_failing(make, settings, device) : make(settings, device);
+  if (settings.thread_cache_bytes) allocator->set_thread_cache(*settings.thread_cache_bytes);
+  if (!settings.record_path.empty()) {
+    RecordedSettings recorded = {{"strategy", settings.name}, {"device", device.name()}};
+    if (const auto limit = allocator->limit_bytes())
+      recorded.emplace_back("limit_bytes", std::to_string(*limit));
+    allocator->set_observer(recorder(settings.record_path, recorded));
+  }
+  return allocator;
+}
+
+int64_t reserve_for_others_bytes(int64_t available_bytes, int compute_capability) {
+  if (available_bytes < 2 * kGiB) return 225 * kMiB;
+  const int major = compute_capability / 10;
+  return (major <= 6 ? 500 : major == 7 ? 1050 : 1536) * kMiB;
+}
+
+}  // namespace headroom

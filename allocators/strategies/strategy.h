@@ -1,0 +1,64 @@
+// Which memory strategies there are, and how one is made from its settings. Knows no command line.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "allocators/allocator.h"
+#include "allocators/strategies/strategy_options.h"
+
+namespace headroom {
+
+// What a user chooses. Limit and memory fraction exclude each other.
+struct StrategySettings {
+  std::string name = "grab-all";
+  StrategyOptions options = {};  // the strategy's own
+  std::optional<int64_t> limit_bytes = {};
+  LimitScope limit_scope = LimitScope::kPool;
+  std::optional<double> memory_fraction = {};  // of the device's total, in (0, 1], without a reserve
+  // What a pool of "all" leaves to libraries and others; TensorFlow's figure where nothing was measured.
+  std::optional<int64_t> reserve_bytes = {};
+  // A strategy from elsewhere: a shared library (see headroom_strategy.h), or a function that makes it; the
+  // name is then only a name.
+  std::string plugin_path = {};
+  std::function<std::unique_ptr<Allocator>(const StrategySettings&, Device&)> make = {};
+  std::string record_path = {};  // where a trace of all that is asked is written; nowhere when empty
+  // Which of the strategy's calls to the driver fail, counted from 1, the last one included.
+  struct FailingCalls {
+    int64_t first = 0;
+    int64_t last = 0;
+    bool operator==(const FailingCalls&) const = default;
+  };
+  std::optional<FailingCalls> failing_calls = {};
+  std::optional<int64_t> thread_cache_bytes = {};  // see Allocator::set_thread_cache
+  bool allow_growth = false;  // makes strategies that take their pool at once grow it instead
+};
+
+struct Strategy {
+  std::string_view name;
+  std::string_view summary;
+  std::unique_ptr<Allocator> (*make)(const StrategySettings& settings, Device& device);
+  std::span<const StrategyOption> options = {};
+  bool needs_limit = false;  // and throws without one
+};
+
+// Every strategy, the default one first.
+std::span<const Strategy> strategies();
+// The one of that name. Throws InvalidArgument for an unknown one, with the nearest known.
+const Strategy& find_strategy(std::string_view name);
+
+// The allocator that `settings` ask for, on `device`, which is initialised first and must outlive it. With a
+// limit on the process both libraries are started first, so that what is left of the limit is known. Throws
+// InvalidArgument for settings that are unknown, out of range or contradict each other, OutOfMemory when the
+// device has nothing for a pool that is taken at once, and what Device::initialise and start_library throw.
+std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Device& device);
+
+// What TensorFlow leaves to others when it takes "all": 225 MiB of less than 2 GiB, else 500, 1050 or 1536
+// MiB by compute capability (major * 10 + minor). Libraries have to live in it.
+int64_t reserve_for_others_bytes(int64_t available_bytes, int compute_capability);
+
+}  // namespace headroom

@@ -1,0 +1,80 @@
+#include "allocators/strategies/strategy_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/suggest.h"
+
+namespace headroom {
+
+void StrategyOptions::add(std::string_view key, std::string_view value) {
+  if (text(key)) throw InvalidArgument(fmt::format("{} is given twice", key));
+  given_.emplace_back(key, value);
+}
+
+void StrategyOptions::require_known(std::string_view strategy, std::span<const StrategyOption> known) const {
+  std::vector<std::string_view> keys;
+  for (const StrategyOption& option : known) keys.push_back(option.key);
+  for (const auto& [key, value] : given_) {
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+    throw InvalidArgument(keys.empty()
+                              ? fmt::format("strategy {} has no options, and none called '{}'", strategy, key)
+                              : fmt::format("strategy {} has no option '{}': it has {}", strategy, key,
+                                            list_with_suggestion(key, keys)));
+  }
+}
+
+std::string StrategyOptions::all() const {
+  std::string result;
+  for (const auto& [key, value] : given_) {
+    result += fmt::format("{}{}={}", result.empty() ? "" : ",", key, value);
+  }
+  return result;
+}
+
+std::optional<std::string_view> StrategyOptions::text(std::string_view key) const {
+  for (const auto& [given, value] : given_) {
+    if (given == key) return value;
+  }
+  return {};
+}
+
+std::optional<int64_t> StrategyOptions::bytes(std::string_view key) const {
+  const auto value = text(key);
+  if (!value) return {};
+  const int64_t bytes = parse_bytes(*value, key);
+  if (bytes < 1) throw InvalidArgument(fmt::format("{} is {}: at least one byte is needed", key, *value));
+  return bytes;
+}
+
+std::optional<double> StrategyOptions::share(std::string_view key) const {
+  const auto value = text(key);
+  return value ? std::optional(parse_share(*value, key)) : std::nullopt;
+}
+
+std::optional<int64_t> StrategyOptions::count(std::string_view key, int64_t low, int64_t high) const {
+  const auto value = text(key);
+  if (!value) return {};
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(value->data(), value->data() + value->size(), number);
+  if (error != std::errc() || end != value->data() + value->size() || number < low || number > high) {
+    throw InvalidArgument(
+        fmt::format("{} is '{}': it must be a whole number from {} to {}", key, *value, low, high));
+  }
+  return number;
+}
+
+double parse_share(std::string_view text, std::string_view what) {
+  double share = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
+  if (error != std::errc() || end != text.data() + text.size() || !(share > 0 && share <= 1)) {
+    throw InvalidArgument(fmt::format("{} is '{}': it must be a number above 0 and at most 1", what, text));
+  }
+  return share;
+}
+
+}  // namespace headroom

@@ -1,0 +1,173 @@
+#include "allocators/strategies/strategy_text.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/suggest.h"
+
+namespace headroom {
+namespace {
+
+template <typename T>
+void set_once(std::optional<T>& target, T value, std::string_view what) {
+  if (target) throw InvalidArgument(fmt::format("{} is given twice", what));
+  target = value;
+}
+
+int64_t parse_call(std::string_view text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < 1) {
+    throw InvalidArgument(fmt::format("fail is '{}': calls are counted from 1", text));
+  }
+  return number;
+}
+
+// "3", "3.." and "3..5".
+StrategySettings::FailingCalls parse_calls(std::string_view text) {
+  constexpr std::string_view kTo = "..";
+  const size_t at = text.find(kTo);
+  const int64_t first = parse_call(text.substr(0, at));
+  if (at == std::string_view::npos) return {first, first};
+  const std::string_view rest = text.substr(at + kTo.size());
+  const int64_t last = rest.empty() ? std::numeric_limits<int64_t>::max() : parse_call(rest);
+  if (last < first) throw InvalidArgument(fmt::format("fail is '{}': it ends before it begins", text));
+  return {first, last};
+}
+
+constexpr StrategyModifier kModifiers[] = {
+    {"limit", "SIZE", "the pool never holds more",
+     [](std::string_view value, StrategySettings& settings) {
+       set_once(settings.limit_bytes, parse_bytes(value, "limit"), "limit");
+     }},
+    {"process-limit", "SIZE", "context, libraries, kernels and pool together never hold more",
+     [](std::string_view value, StrategySettings& settings) {
+       set_once(settings.limit_bytes, parse_bytes(value, "process-limit"), "limit");
+       settings.limit_scope = LimitScope::kProcess;
+     }},
+    {"fraction", "SHARE", "a limit as a share of the device's total memory, without a reserve",
+     [](std::string_view value, StrategySettings& settings) {
+       set_once(settings.memory_fraction, parse_share(value, "fraction"), "fraction");
+     }},
+    {"reserve", "SIZE", "what a pool of all leaves to libraries and others",
+     [](std::string_view value, StrategySettings& settings) {
+       set_once(settings.reserve_bytes, parse_bytes(value, "reserve"), "reserve");
+     }},
+    {"thread-cache", "SIZE",
+     "each stream keeps so much of what it gave back for itself, past the lock of all",
+     [](std::string_view value, StrategySettings& settings) {
+       set_once(settings.thread_cache_bytes, parse_bytes(value, "thread-cache"), "thread-cache");
+     }},
+    {"record", "PATH", "writes a trace of all that is asked to a file, for headroom replay",
+     [](std::string_view value, StrategySettings& settings) {
+       if (!settings.record_path.empty()) throw InvalidArgument("record is given twice");
+       settings.record_path = value;
+     }},
+    {"fail", "CALLS",
+     "these calls to the driver fail: the third is 3, from the third on 3.., up to the fifth 3..5",
+     [](std::string_view value, StrategySettings& settings) {
+       set_once(settings.failing_calls, parse_calls(value), "fail");
+     }},
+    {"allow-growth", "", "a pool that is taken at the start grows instead",
+     [](std::string_view, StrategySettings& settings) { settings.allow_growth = true; }},
+};
+
+// A strategy from a shared library.
+constexpr std::string_view kPlugin = "plugin";
+
+using Pair = std::pair<std::string_view, std::string_view>;
+
+// Splits at the first `separator`; nothing stands in the second part without one.
+std::pair<std::string_view, std::optional<std::string_view>> split(std::string_view text, char separator) {
+  const size_t at = text.find(separator);
+  if (at == std::string_view::npos) return {text, {}};
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+// NAME[=VALUE]: the value is empty where there is none.
+Pair parse_name(std::string_view text) {
+  const auto [name, value] = split(text, '=');
+  if (name.empty()) throw InvalidArgument(fmt::format("strategy: '{}' has no name", text));
+  if (value && value->empty()) throw InvalidArgument(fmt::format("strategy: '{}' has no value", text));
+  return {name, value.value_or("")};
+}
+
+void apply_modifier(std::string_view text, StrategySettings& settings) {
+  const auto [name, value] = parse_name(text);
+  std::vector<std::string_view> known;
+  for (const StrategyModifier& modifier : kModifiers) {
+    known.push_back(modifier.name);
+    if (modifier.name != name) continue;
+    if (modifier.value.empty() != value.empty()) {
+      throw InvalidArgument(modifier.value.empty() ? fmt::format("strategy: {} takes no value", name)
+                                                   : fmt::format("strategy: {} needs a value: {}={}", name,
+                                                                 name, modifier.value));
+    }
+    return modifier.apply(value, settings);
+  }
+  throw InvalidArgument(
+      fmt::format("strategy: unknown modifier '{}': known are {}", name, list_with_suggestion(name, known)));
+}
+
+// Splits at the first comma that is not inside brackets: lists such as [256:1,512:2] are values.
+std::pair<std::string_view, std::optional<std::string_view>> split_option(std::string_view text) {
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '[') ++depth;
+    if (text[i] == ']') --depth;
+    if (text[i] == ',' && depth <= 0) return {text.substr(0, i), text.substr(i + 1)};
+  }
+  return {text, {}};
+}
+
+// NAME[=VALUE][:KEY=VALUE,...]
+StrategySettings parse_base(std::string_view text) {
+  const auto [head, options] = split(text, ':');
+  const auto [name, value] = parse_name(head);
+  StrategySettings settings;
+  const bool is_plugin = name == kPlugin;
+  if (is_plugin) {
+    if (value.empty()) throw InvalidArgument("strategy: plugin needs a value: plugin=PATH");
+    settings.name = name;
+    settings.plugin_path = value;
+  } else {
+    settings.name = find_strategy(name).name;
+    if (!value.empty()) settings.limit_bytes = parse_bytes(value, settings.name);
+  }
+  for (std::optional<std::string_view> rest = options; rest;) {
+    const auto [option, next] = split_option(*rest);
+    const auto [key, text_of_value] = split(option, '=');
+    if (key.empty() || !text_of_value || text_of_value->empty()) {
+      throw InvalidArgument(fmt::format("strategy: '{}' in '{}' is not KEY=VALUE", option, text));
+    }
+    settings.options.add(key, *text_of_value);
+    rest = next;
+  }
+  if (!is_plugin) settings.options.require_known(settings.name, find_strategy(settings.name).options);
+  return settings;
+}
+
+}  // namespace
+
+std::span<const StrategyModifier> strategy_modifiers() {
+  return kModifiers;
+}
+
+StrategySettings parse_strategy(std::string_view text) {
+  const auto [base, modifiers] = split(text, '+');
+  StrategySettings settings = parse_base(base);
+  for (std::optional<std::string_view> rest = modifiers; rest;) {
+    const auto [modifier, next] = split(*rest, '+');
+    apply_modifier(modifier, settings);
+    rest = next;
+  }
+  return settings;
+}
+
+}  // namespace headroom

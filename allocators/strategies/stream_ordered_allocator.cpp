@@ -1,0 +1,71 @@
+#include "allocators/strategies/stream_ordered_allocator.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+namespace headroom {
+
+StreamOrderedAllocator::StreamOrderedAllocator(Device& device, std::string name, std::optional<Limit> limit,
+                                               int64_t release_threshold_bytes)
+    : Allocator(device, std::move(name), limit), live_(&nodes_) {
+  pool_ = device.make_stream_ordered_pool(
+      {.release_threshold_bytes = release_threshold_bytes,
+       .most_bytes = std::min(reservable_bytes(), device.memory().info().total)});
+  if (pool_ == nullptr) {
+    throw InvalidArgument("strategy stream-ordered: " + device.name() + " has no pool of its own");
+  }
+}
+
+StreamOrderedAllocator::~StreamOrderedAllocator() {
+  for (const auto& [pointer, live] : live_) pool_->release(pointer, live.bytes, live.stream);
+}
+
+Allocator::Block StreamOrderedAllocator::do_allocate(int64_t bytes, Stream stream) {
+  void* pointer = pool_->try_allocate(bytes, stream);
+  if (pointer == nullptr) return {};
+  live_.emplace(pointer, Live{bytes, stream});
+  live_bytes_ += bytes;
+  count_driver_call(DriverCall::kAllocation, pool_->reserved_bytes());
+  return {pointer, bytes};
+}
+
+int64_t StreamOrderedAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
+  const auto found = live_.find(pointer);
+  if (found == live_.end() || found->second.bytes != bytes) return 0;
+  live_.erase(found);
+  live_bytes_ -= bytes;
+  pool_->release(pointer, bytes, stream);
+  count_driver_call(DriverCall::kRelease, pool_->reserved_bytes());
+  return bytes;
+}
+
+int64_t StreamOrderedAllocator::do_trim() noexcept {
+  const int64_t before = pool_->reserved_bytes();
+  pool_->trim(0);
+  const int64_t after = pool_->reserved_bytes();
+  if (after != before) count_driver_call(DriverCall::kRelease, after);
+  return before - after;
+}
+
+// The driver maps idle pages where they are needed, so they count as one block.
+int64_t StreamOrderedAllocator::largest_free_block() const {
+  const int64_t reserved = pool_->reserved_bytes();
+  return std::max<int64_t>(0, std::min(reserved - pool_->used_bytes(), reserved - live_bytes_));
+}
+
+// Where the pool's segments lie only the driver knows: they count as one, with what is idle behind the
+// blocks.
+void StreamOrderedAllocator::do_snapshot(std::vector<SnapshotSegment>& segments) const {
+  SnapshotSegment pool;
+  pool.bytes = std::max(pool_->reserved_bytes(), live_bytes_);
+  for (const auto& [pointer, live] : live_) {
+    pool.blocks.push_back({pointer, live.bytes, live.bytes, SnapshotBlock::State::kActive, live.stream});
+  }
+  std::sort(pool.blocks.begin(), pool.blocks.end(),
+            [](const auto& a, const auto& b) { return std::less<>()(a.pointer, b.pointer); });
+  if (pool.bytes > live_bytes_) pool.blocks.push_back({.bytes = pool.bytes - live_bytes_});
+  if (pool.bytes > 0) segments.push_back(std::move(pool));
+}
+
+}  // namespace headroom

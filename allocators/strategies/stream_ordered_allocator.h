@@ -1,0 +1,46 @@
+// The driver's own pool, as cudaMallocAsync has it: every request is passed on. Knows nothing of how that
+// pool works.
+#pragma once
+
+#include <memory>
+#include <memory_resource>
+#include <unordered_map>
+
+#include "allocators/allocator.h"
+#include "allocators/strategies/strategy_options.h"
+#include "runtime/device/stream_ordered_pool.h"
+
+namespace headroom {
+
+inline constexpr StrategyOption kStreamOrderedOptions[] = {
+    {"release_threshold", "SIZE", "none",
+     "idle memory above this goes back whenever the device is waited for"},
+};
+
+class StreamOrderedAllocator final : public Allocator {
+ public:
+  // Throws InvalidArgument when the device has no such pool, and what making one throws.
+  StreamOrderedAllocator(Device& device, std::string name, std::optional<Limit> limit,
+                         int64_t release_threshold_bytes);
+  ~StreamOrderedAllocator() override;
+
+ private:
+  struct Live {
+    int64_t bytes;
+    Stream stream;
+  };
+
+  Block do_allocate(int64_t bytes, Stream stream) override;
+  int64_t do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept override;
+  int64_t do_trim() noexcept override;
+  int64_t largest_free_block() const override;
+  void do_snapshot(std::vector<SnapshotSegment>& segments) const override;
+  int64_t reserved_now() const override { return pool_->reserved_bytes(); }
+
+  std::unique_ptr<StreamOrderedPool> pool_;
+  std::pmr::unsynchronized_pool_resource nodes_;  // so that a steady state takes nothing from the system heap
+  std::pmr::unordered_map<void*, Live> live_;
+  int64_t live_bytes_ = 0;
+};
+
+}  // namespace headroom

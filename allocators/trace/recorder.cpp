@@ -1,0 +1,82 @@
+#include "allocators/trace/recorder.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+
+#include "allocators/trace/trace_writer.h"
+#include "runtime/base/errors.h"
+
+namespace headroom {
+namespace {
+
+void write_device_event(TraceWriter& writer, const AllocatorEvent& event, const TraceContext& context) {
+  using Kind = AllocatorEvent::Kind;
+  DeviceEvent written{.address = reinterpret_cast<uint64_t>(event.pointer), .bytes = event.requested_bytes};
+  if (event.kind == Kind::kDevice) {
+    written.kind = DeviceEvent::Kind::kDevice;
+    written.bytes = event.memory->total;
+    written.free_bytes = event.memory->free;
+    written.process_bytes = event.memory->process;
+    written.others_bytes = event.memory->others;
+  } else {
+    written.kind = event.kind == Kind::kReserve     ? DeviceEvent::Kind::kReserve
+                   : event.kind == Kind::kUnreserve ? DeviceEvent::Kind::kUnreserve
+                   : event.kind == Kind::kRetry     ? DeviceEvent::Kind::kRetry
+                                                    : DeviceEvent::Kind::kOutOfMemory;
+  }
+  writer.add(written, context);
+}
+
+// Nobody asks an observer how it went; a recording that is cut short without a word is worse than a line.
+class ToldWriter {
+ public:
+  explicit ToldWriter(const std::string& path) : writer_(path) {}
+  ~ToldWriter() {
+    try {
+      writer_.close();
+    } catch (const InvalidArgument& error) {
+      std::fputs(fmt::format("note: the recording is not whole: {}\n", error.what()).c_str(), stderr);
+    }
+  }
+  ToldWriter(const ToldWriter&) = delete;
+  ToldWriter& operator=(const ToldWriter&) = delete;
+  TraceWriter& operator*() { return writer_; }
+
+ private:
+  TraceWriter writer_;
+};
+
+}  // namespace
+
+std::function<void(const AllocatorEvent&)> recorder(const std::string& path,
+                                                    const RecordedSettings& settings) {
+  using Clock = std::chrono::steady_clock;
+  auto shared = std::make_shared<ToldWriter>(path);
+  for (const auto& [name, value] : settings) (**shared).setting(name, value);
+  return [shared = std::move(shared), start = Clock::now()](const AllocatorEvent& event) {
+    TraceWriter& writer = **shared;
+    const auto since = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start);
+    const TraceContext context{.stream = reinterpret_cast<uint64_t>(event.stream.handle),
+                               .time_ns = since.count(),
+                               .op = event.user.op,
+                               .tag = event.user.tensor,
+                               .source = event.user.source,
+                               .category = event.user.category,
+                               .block_bytes = event.block_bytes};
+    if (event.kind == AllocatorEvent::Kind::kAllocate) {
+      writer.allocate(reinterpret_cast<uint64_t>(event.pointer), event.requested_bytes, context);
+    } else if (event.kind == AllocatorEvent::Kind::kDeallocate) {
+      writer.free(reinterpret_cast<uint64_t>(event.pointer), context);
+    } else if (event.kind == AllocatorEvent::Kind::kPart) {
+      writer.part(reinterpret_cast<uint64_t>(event.pointer), event.requested_bytes, event.first, event.end,
+                  context);
+    } else {
+      write_device_event(writer, event, context);
+    }
+  };
+}
+
+}  // namespace headroom

@@ -1,0 +1,169 @@
+#include "examples/models/mnist/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <span>
+#include <utility>
+
+#include "examples/models/mnist/fingerprint.h"
+#include "runtime/base/errors.h"
+#include "runtime/graph/categories.h"
+
+namespace headroom {
+namespace {
+
+// In the file's metadata, beside what decides the course.
+constexpr const char *kFormat = "headroom", *kTraining = "training 1";
+constexpr const char *kStepsDone = "steps done", *kLossSum = "sum of losses";
+
+template <typename T>
+T number_of(const std::string& path, const Facts& metadata, const char* key) {
+  const auto found = metadata.find(key);
+  if (found != metadata.end()) {
+    T number = 0;
+    const char* const end = found->second.data() + found->second.size();
+    const auto [stop, error] = std::from_chars(found->second.data(), end, number);
+    if (error == std::errc() && stop == end) return number;
+  }
+  throw InvalidArgument(fmt::format("{}: its metadata has no number under '{}'", path, key));
+}
+
+// The part of a tensor of f32 that is the shard.
+std::span<std::byte> part_of(std::span<std::byte> whole, const Shard& shard) {
+  const auto elements = static_cast<int64_t>(whole.size() / sizeof(float));
+  return whole.subspan(static_cast<size_t>(shard.begin(elements)) * sizeof(float),
+                       static_cast<size_t>(shard.size(elements)) * sizeof(float));
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint(const TrainSettings& settings, TrainingGraph& net, const Dataset& training,
+                       Variables& variables, Collective* group)
+    : settings_(settings), net_(net), training_(training), variables_(variables), group_(group) {
+  std::map<std::string, TensorSpec> specs;
+  for (const Value& parameter : net.parameters) {
+    weights_.push_back({parameter, parameter.spec()});
+    specs[parameter.name()] = parameter.spec();
+  }
+  const Shard shard = settings.shard_optimizer ? Shard{rank(), settings.replicas} : Shard{};
+  const std::vector<MemoryCategory> categories = categorise(net.graph);
+  for (const int id : net.graph.variables()) {
+    if (categories[static_cast<size_t>(id)] != MemoryCategory::kOptimizerState) continue;
+    const std::string& name = net.graph.value(id).name;  // "<variable>/m", see add_updates
+    states_.push_back({{&net.graph, id}, specs.at(name.substr(0, name.rfind('/'))), shard});
+  }
+}
+
+// What else may differ between two runs changes weights by rounding alone, or not at all.
+const Facts& Checkpoint::course() {
+  if (!course_.empty()) return course_;
+  course_ = {{"seed", fmt::format("{}", settings_.seed)},
+             {"batch", fmt::format("{}", settings_.batch)},
+             {"optimizer", settings_.optimizer},
+             {"learning rate", fmt::format("{}", settings_.learning_rate)},
+             {"schedule", std::string(to_string(settings_.schedule))},
+             {"loss scale", fmt::format("{}", settings_.loss_scale)},
+             {"steps of an epoch", fmt::format("{}", steps_per_epoch(settings_, training_.count))},
+             {"training data", fingerprint(training_.images) + "/" + fingerprint(training_.labels)}};
+  // Other schedules give a step its rate by how many there will be.
+  if (settings_.schedule != Schedule::kConstant) course_["epochs"] = fmt::format("{}", settings_.epochs);
+  return course_;
+}
+
+void Checkpoint::require(const std::string& path, const std::vector<Kept>& wanted, const Tensors& tensors) {
+  for (const Kept& kept : wanted) {
+    const std::string name = kept.variable.name();
+    const auto found = tensors.find(name);
+    if (found == tensors.end()) throw InvalidArgument(fmt::format("{}: has no tensor {}", path, name));
+    if (found->second.spec == kept.whole) continue;
+    throw InvalidArgument(fmt::format("{}: {} is {}, the net needs {}", path, name,
+                                      to_string(found->second.spec), to_string(kept.whole)));
+  }
+}
+
+Checkpoint::Start Checkpoint::read(Tensors& tensors) {
+  const bool resumes = !settings_.resume.empty();
+  const std::string& path = resumes ? settings_.resume : settings_.load_weights;
+  if (path.empty()) return {};
+  TensorFile file = load_safetensors(path);
+  for (NamedTensor& tensor : file.tensors) tensors.emplace(tensor.name, std::move(tensor));
+  require(path, weights_, tensors);
+  const auto format = file.metadata.find(kFormat);
+  const bool is_training = format != file.metadata.end() && format->second == kTraining;
+  if (!resumes && is_training) return {};
+  if (!resumes) {
+    for (const auto& [name, tensor] : tensors) {
+      if (std::ranges::any_of(weights_, [&](const Kept& kept) { return kept.variable.name() == name; }))
+        continue;
+      throw InvalidArgument(fmt::format("{}: the net has no variable {}", path, name));
+    }
+    return {};
+  }
+  if (!is_training) {
+    throw InvalidArgument(fmt::format("{}: holds no training to go on with; --load takes weights", path));
+  }
+  const std::string differences = describe_differences(course(), file.metadata, "in the file");
+  if (!differences.empty()) {
+    throw InvalidArgument(fmt::format("{}: is of a training on another course: {}", path, differences));
+  }
+  require(path, states_, tensors);
+  const Position position{number_of<int32_t>(path, file.metadata, kStepsDone),  // as devices count
+                          number_of<double>(path, file.metadata, kLossSum)};
+  if (position.steps < 1)
+    throw InvalidArgument(fmt::format("{}: {} steps done are no training", path, position.steps));
+  return {position, true};
+}
+
+Position Checkpoint::load() {
+  Tensors tensors;
+  Start start;
+  if (rank() == 0) start = read(tensors);
+  if (group_ != nullptr) group_->broadcast(std::as_writable_bytes(std::span(&start, 1)), 0);
+  const auto set = [&](const Kept& kept) {
+    const auto found = tensors.find(kept.variable.name());
+    if (found == tensors.end() && group_ == nullptr) return;
+    std::vector<std::byte> bytes(static_cast<size_t>(kept.whole.bytes()));
+    if (rank() == 0) bytes = found == tensors.end() ? variables_.read(kept.variable) : found->second.data;
+    if (group_ != nullptr) group_->broadcast(bytes, 0);
+    variables_.write(kept.variable, part_of(bytes, kept.shard));
+  };
+  for (const Kept& kept : weights_) set(kept);
+  if (!start.resumes) return {};
+  for (const Kept& kept : states_) set(kept);
+  const auto steps = static_cast<int32_t>(start.position.steps);
+  for (const Value& counter : net_.counters()) {
+    variables_.write(counter, std::as_bytes(std::span(&steps, 1)));
+  }
+  return start.position;
+}
+
+std::vector<std::byte> Checkpoint::whole_of(const Kept& kept) const {
+  if (kept.shard.is_whole()) return variables_.read(kept.variable);
+  std::vector<std::byte> whole(static_cast<size_t>(kept.whole.bytes()));
+  std::ranges::copy(variables_.read(kept.variable), part_of(whole, kept.shard).begin());
+  for (int owner = 0; owner < kept.shard.of; ++owner) {
+    const std::span<std::byte> part = part_of(whole, {owner, kept.shard.of});
+    if (!part.empty()) group_->broadcast(part, owner);
+  }
+  return whole;
+}
+
+void Checkpoint::save(const Position& position) {
+  std::vector<NamedTensor> tensors;
+  for (const std::vector<Kept>* all : {&weights_, &states_}) {
+    for (const Kept& kept : *all) {
+      if (rank() != 0 && kept.shard.is_whole()) continue;
+      tensors.push_back({kept.variable.name(), kept.whole, whole_of(kept)});
+    }
+  }
+  if (rank() != 0) return;
+  Facts metadata = course();
+  metadata[kFormat] = kTraining;
+  metadata[kStepsDone] = fmt::format("{}", position.steps);
+  metadata[kLossSum] = fmt::format("{}", position.loss_sum);
+  save_safetensors(settings_.save, tensors, metadata);
+}
+
+}  // namespace headroom

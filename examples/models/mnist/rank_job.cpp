@@ -1,0 +1,128 @@
+#include "examples/models/mnist/rank_job.h"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "runtime/app/program.h"
+#include "runtime/base/errors.h"
+#include "runtime/collective/in_process/in_process_collective.h"
+#include "runtime/collective/mpi/mpi_world.h"
+#include "runtime/collective/ranks/rank_watch.h"
+#include "runtime/collective/ranks/start_limit.h"
+
+namespace headroom {
+namespace {
+
+// PyTorch's default for ranks that meet (TCPStore).
+constexpr std::chrono::minutes kMeetingTimeout(5);
+
+// The text of that rank on all ranks.
+std::string text_of(Collective& group, int rank, std::string text) {
+  int64_t bytes = std::ssize(text);
+  group.broadcast(std::as_writable_bytes(std::span(&bytes, 1)), rank);
+  text.resize(static_cast<size_t>(bytes));
+  group.broadcast(std::as_writable_bytes(std::span(text)), rank);
+  return text;
+}
+
+class MpiRankJob final : public RankJob {
+ public:
+  explicit MpiRankJob(const char* program)
+      : start_limit_(std::in_place, program, kMeetingTimeout),
+        world_(join_mpi_world()),
+        first_group_(world_->make_collective(kCollectiveTimeout)),
+        watch_(*first_group_, world_->host(), program, kCollectiveTimeout) {
+    start_limit_.reset();  // from here on the watch knows more
+    set_device("");
+  }
+
+  int rank() const override { return world_->rank(); }
+  int size() const override { return world_->size(); }
+  const std::string& host() const override { return world_->host(); }
+  int device_of(int devices) const override { return world_->local_rank() % devices; }
+  const std::string& name() const override { return name_; }
+
+  void set_device(const std::string& device) override {
+    name_ = fmt::format("rank {} of {} on {}{}{}", rank(), size(), world_->host(), device.empty() ? "" : ", ",
+                        device);
+    watch_.set_name(name_);
+  }
+
+  void set_timeout(std::chrono::milliseconds timeout) override {
+    timeout_ = timeout;
+    watch_.set_timeout(timeout);
+  }
+
+  Collective& group() override {
+    if (group_ != nullptr) return *group_;
+    std::vector<std::string> names;
+    for (int other = 0; other < size(); ++other) names.push_back(text_of(*first_group_, other, name_));
+    // Longer than the watch waits, which knows more of a rank that is not heard of, and looks a second apart.
+    constexpr std::chrono::seconds kLooks(2);
+    group_ = world_->make_collective(timeout_ + timeout_ / 4 + kLooks, std::move(names));
+    return *group_;
+  }
+
+  void require_equal(const Facts& facts) override {
+    std::string own;
+    for (const auto& [fact, value] : facts) own += fmt::format("{}\n{}\n", fact, value);
+    std::istringstream first(text_of(group(), 0, own));
+    Facts expected;
+    for (std::string fact, value; std::getline(first, fact) && std::getline(first, value);) {
+      expected[fact] = value;
+    }
+    const std::string differences = describe_differences(facts, expected, "on rank 0");
+    if (!differences.empty()) {
+      throw InvalidArgument(fmt::format("all ranks must be alike: {}", differences));
+    }
+    group().barrier();
+  }
+
+  void ask_to_speak() override { watch_.ask_to_speak(); }
+  [[noreturn]] void end_all(int exit_code) { watch_.end_job(exit_code); }
+
+  // Once all is done. MPI waits for all ranks to come here, and one that dies before they have is a failure.
+  void finish() {
+    group_.reset();
+    first_group_.reset();
+    world_->finish();
+    watch_.finish();
+  }
+
+ private:
+  std::optional<StartLimit> start_limit_;  // made before MPI starts
+  std::unique_ptr<MpiWorld> world_;
+  std::unique_ptr<Collective> first_group_, group_;
+  RankWatch watch_;
+  std::string name_;
+  std::chrono::milliseconds timeout_ = kCollectiveTimeout;
+};
+
+bool is_failure(int exit_code) {
+  return exit_code != kExitDone && exit_code != kExitCheckFailed;
+}
+
+}  // namespace
+
+int run_as_rank(const char* program, const std::function<int(RankJob*)>& body) {
+  if (!is_started_by_mpi()) return body(nullptr);
+  MpiRankJob job(program);
+  try {
+    const int code = body(&job);
+    if (is_failure(code)) job.end_all(code);
+    job.finish();
+    return code;
+  } catch (const std::exception& error) {
+    job.ask_to_speak();
+    print_failure(program, fmt::format("{}: {}", job.name(), error.what()));
+    job.end_all(exit_code(error));
+  }
+}
+
+}  // namespace headroom

@@ -1,0 +1,44 @@
+// What a training took and how it ended. Knows no device.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "examples/models/mnist/dataset.h"
+#include "runtime/app/run_result.h"
+#include "runtime/predict/out_of_memory.h"
+
+namespace headroom {
+
+struct TrainResult : RunResult {
+  std::optional<OutOfMemoryReport> report;  // see explain_failure
+  std::string device, strategy;
+  std::string data_on, kernels, math;
+  int epochs = 0;
+  int64_t batch = 0;
+  double test_accuracy = 0;     // in [0, 1], at the last evaluation
+  double final_loss = 0;        // mean over the last epoch
+  double seconds_per_step = 0;  // median; where many steps run at once, of their mean
+  double training_seconds = 0;  // all steps and evaluations
+  int64_t steps = 0;            // all that were run
+  std::vector<float> losses;    // of each of them
+  std::optional<double> target_accuracy;
+  // Since the process started, at the first evaluation that reached the target; absent when none did.
+  std::optional<double> seconds_to_target;
+  double images_per_second = 0;
+  std::string sums;  // by what replicas sum gradients: "nccl", "gpu" or "host"; empty without others
+  // by label, then by prediction
+  std::array<std::array<int64_t, Dataset::kClasses>, Dataset::kClasses> confusion{};
+};
+
+// As JSON arrays.
+std::string to_json(const std::vector<DeviceResult>& devices);
+std::string to_json(const std::vector<ReplicaResult>& replicas);
+
+// One line of JSON with the fields that a program reads (all but log and confusion).
+std::string to_json(const TrainResult& result);
+
+}  // namespace headroom

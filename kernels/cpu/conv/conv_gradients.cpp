@@ -1,0 +1,166 @@
+#include "kernels/cpu/conv/conv_gradients.h"
+
+#include <algorithm>
+#include <memory>
+#include <type_traits>
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace headroom::cpu {
+namespace {
+
+constexpr int64_t kAlignment = 256;  // bytes
+
+// Gradient of a block's convolution, dense: dy where relu and pooling let it through, zero elsewhere. Windows
+// may overlap, so it is added up. Also the general way for blocks that the sparse kernels do not take.
+class Spread {
+ public:
+  Spread(const ConvBlock& op, const ConvShape& shape, const Shape& y)
+      : pool_(op.pool), shape_(shape), y_(y) {}
+
+  int64_t bytes() const {
+    return round_up(shape_.n * shape_.positions() * shape_.k * int64_t{sizeof(float)}, kAlignment);
+  }
+
+  void operator()(const float* dy, const TensorView& route, float* g) const {
+    const int64_t elements = y_.elements();
+    if (!pool_) {
+      const float* y = route.as<const float>();
+#pragma omp simd
+      for (int64_t i = 0; i < elements; ++i) g[i] = y[i] <= 0 ? 0 : dy[i];
+      return;
+    }
+    std::fill_n(g, shape_.n * shape_.positions() * shape_.k, 0.0f);
+    const auto* index = route.as<const uint8_t>();
+    for (int64_t i = 0; i < elements; ++i) {
+      if (index[i] == kNoGradient) continue;
+      const int64_t channel = i % y_[3], x = i / y_[3] % y_[2], row = i / y_[3] / y_[2] % y_[1];
+      const int64_t image = i / y_[3] / y_[2] / y_[1];
+      const int64_t oy = row * pool_->stride[0] - pool_->padding[0] + index[i] / pool_->window[1];
+      const int64_t ox = x * pool_->stride[1] - pool_->padding[1] + index[i] % pool_->window[1];
+      g[((image * shape_.oh + oy) * shape_.ow + ox) * shape_.k + channel] += dy[i];
+    }
+  }
+
+ private:
+  std::optional<Pool2d> pool_;
+  ConvShape shape_;
+  Shape y_;
+};
+
+// Sum of dy over the rows where `live(row's place, lanes)` lets it through, for one vector of channels. Rows
+// in turn go to a few sums of their own, since each addition waits for the one before. `lanes` is a constant
+// for whole vectors: a partial one costs calls.
+template <typename Live, typename Lanes>
+void add_up_column(const float* dy, int64_t rows, int64_t k, const Live& live, Lanes lanes, float* dbias) {
+  constexpr int64_t kPartialSums = 4;
+  Vec sums[kPartialSums] = {};
+  const auto term = [&](int64_t row) {
+    const int64_t at = row * k;
+    return live(at, lanes) ? load_some(dy + at, lanes) : Vec{};
+  };
+  int64_t row = 0;
+  for (; row + kPartialSums <= rows; row += kPartialSums) {
+    for (int64_t i = 0; i < kPartialSums; ++i) sums[i] += term(row + i);
+  }
+  for (; row < rows; ++row) sums[0] += term(row);
+  store_some(dbias, (sums[0] + sums[1]) + (sums[2] + sums[3]), lanes);
+}
+
+// dbias[k] = sum of dy over what is live
+void add_up(const float* dy, const TensorView& route, bool pooled, int64_t k, float* dbias) {
+  const int64_t rows = k == 0 ? 0 : route.elements() / k;
+  for (int64_t first = 0; first < k; first += kLanes) {
+    const auto column = [&](const auto& live) {
+      const auto whole = std::integral_constant<int64_t, kLanes>{};
+      k - first >= kLanes ? add_up_column(dy + first, rows, k, live, whole, dbias + first)
+                          : add_up_column(dy + first, rows, k, live, k - first, dbias + first);
+    };
+    if (pooled) {
+      const uint8_t* index = route.as<const uint8_t>() + first;
+      column([=](int64_t at, int64_t lanes) {
+        return load_some_bytes(index + at, lanes) != int32_t{kNoGradient};
+      });
+    } else {
+      const float* y = route.as<const float>() + first;
+      column([=](int64_t at, int64_t lanes) { return !(load_some(y + at, lanes) <= 0.0f); });
+    }
+  }
+}
+
+bool windows_inside(const ConvBlock& op) {
+  return op.pool && op.pool->padding == Pair{0, 0};
+}
+
+template <typename Grad>
+std::unique_ptr<Kernel> filter_kernel(const Grad& grad, int64_t k) {
+  return function_kernel(
+      [=](const Call& call) {
+        grad(call.in(0), call.in(1), call.in<uint8_t>(2), call.out(), call.scratch<float>());
+        add_up(call.in(1), call.inputs[2], true, k, call.out(1));
+      },
+      grad.workspace_bytes());
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_conv2d_input_grad(const Conv2dInputGrad& op, Specs inputs, Specs) {
+  const UnpooledInputGrad grad(ConvShape(op.conv, op.input_shape, inputs[1].shape));
+  return function_kernel(
+      [=](const Call& call) { grad(call.in(0), call.in(1), call.out(), call.scratch<float>()); },
+      grad.workspace_bytes());
+}
+
+std::unique_ptr<Kernel> make_conv2d_filter_grad(const Conv2dFilterGrad& op, Specs inputs, Specs) {
+  const UnpooledFilterGrad grad(ConvShape(op.conv, inputs[0].shape, op.filter_shape));
+  return function_kernel(
+      [=](const Call& call) { grad(call.in(0), call.in(1), call.out(), call.scratch<float>()); },
+      grad.workspace_bytes());
+}
+
+std::unique_ptr<Kernel> make_conv_block_input_grad(const ConvBlockInputGrad& op, Specs inputs, Specs,
+                                                   ThreadPool* threads) {
+  const ConvShape shape(op.block.conv, op.input_shape, inputs[2].shape);
+  const Shape& y = inputs[0].shape;
+  if (windows_inside(op.block) && SparseInputGrad::fits(shape)) {
+    const SparseInputGrad grad(shape, Windows(shape, op.block.pool, y), threads);
+    return function_kernel(
+        [=](const Call& call) {
+          grad(call.in(0), call.in<uint8_t>(1), call.in(2), call.out(), call.scratch<float>());
+        },
+        grad.workspace_bytes());
+  }
+  const Spread spread(op.block, shape, y);
+  const UnpooledInputGrad grad(shape);
+  return function_kernel(
+      [=](const Call& call) {
+        float* g = call.scratch<float>();
+        spread(call.in(0), call.inputs[1], g);
+        grad(g, call.in(2), call.out(), g + spread.bytes() / int64_t{sizeof(float)});
+      },
+      spread.bytes() + grad.workspace_bytes());
+}
+
+std::unique_ptr<Kernel> make_conv_block_filter_grad(const ConvBlockFilterGrad& op, Specs inputs, Specs,
+                                                    ThreadPool* threads) {
+  const ConvShape shape(op.block.conv, inputs[0].shape, op.filter_shape);
+  const Shape& y = inputs[1].shape;
+  if (windows_inside(op.block)) {
+    const Windows windows(shape, op.block.pool, y);
+    if (SparseFilterGrad::fits(shape))
+      return filter_kernel(SparseFilterGrad(shape, windows, threads), shape.k);
+    return filter_kernel(MaskedFilterGrad(shape, windows, threads), shape.k);
+  }
+  const Spread spread(op.block, shape, y);
+  const UnpooledFilterGrad grad(shape);
+  return function_kernel(
+      [=, pooled = op.block.pool.has_value()](const Call& call) {
+        float* g = call.scratch<float>();
+        spread(call.in(1), call.inputs[2], g);
+        grad(call.in(0), g, call.out(), g + spread.bytes() / int64_t{sizeof(float)});
+        add_up(call.in(1), call.inputs[2], pooled, shape.k, call.out(1));
+      },
+      spread.bytes() + grad.workspace_bytes());
+}
+
+}  // namespace headroom::cpu

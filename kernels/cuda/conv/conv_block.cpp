@@ -1,0 +1,70 @@
+#include "kernels/cuda/conv/conv_block.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/conv/library_conv_block.h"
+#include "runtime/device/cuda/check.h"
+
+namespace headroom::cuda {
+
+int64_t shared_limit_bytes(const CudaDevice& device) {
+  int bytes = 0;
+  HR_CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.ordinal()));
+  return bytes;
+}
+
+void allow_shared_memory(const void* kernel, const CudaDevice& device) {
+  cudaFuncAttributes attributes{};
+  HR_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+  const int64_t bytes = shared_limit_bytes(device) - static_cast<int64_t>(attributes.sharedSizeBytes);
+  HR_CHECK(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+}
+
+GpuShare share_of(const Request& request) {
+  return {request.device.multiprocessors(), shared_limit_bytes(request.device), request.replicas};
+}
+
+unsigned blocks_for(int64_t tiles, int64_t slices, int64_t shared_bytes, int multiprocessors,
+                    const CudaDevice& device) {
+  const int64_t resident =
+      std::clamp<int64_t>(shared_limit_bytes(device) / std::max<int64_t>(shared_bytes, 1), 1, 4);
+  const int64_t capacity = std::max<int64_t>(1, resident * multiprocessors / slices);
+  const int64_t tiles_of_block = (tiles + capacity - 1) / capacity;
+  return static_cast<unsigned>((tiles + tiles_of_block - 1) / tiles_of_block);
+}
+
+namespace {
+
+// The first kernel of our own that one of the makers gives for these shapes; null where there is none, or
+// where only the libraries are asked for.
+template <typename... Makers>
+std::unique_ptr<Kernel> first_of(const ConvBlock& block, const Shape& x, const Shape& filter,
+                                 const Request& request, Makers... makers) {
+  if (request.settings.library_only) return nullptr;
+  const std::optional<ConvGeometry> geometry = geometry_of(block, x, filter);
+  std::unique_ptr<Kernel> kernel;
+  if (geometry) ((kernel = makers(*geometry, request)) || ...);
+  return kernel;
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_kernel(const ConvBlock& op, const Request& request) {
+  auto kernel = first_of(op, request.inputs[0].shape, request.inputs[1].shape, request,
+                         &make_thin_conv_forward, &make_conv_forward);
+  return kernel ? std::move(kernel) : library_conv_block(op, request);
+}
+
+std::unique_ptr<Kernel> make_kernel(const ConvBlockInputGrad& op, const Request& request) {
+  auto kernel = first_of(op.block, op.input_shape, request.inputs[2].shape, request, &make_conv_input_grad);
+  return kernel ? std::move(kernel) : library_conv_block_input_grad(op, request);
+}
+
+std::unique_ptr<Kernel> make_kernel(const ConvBlockFilterGrad& op, const Request& request) {
+  auto kernel = first_of(op.block, request.inputs[0].shape, op.filter_shape, request,
+                         &make_thin_conv_filter_grad, &make_conv_filter_grad);
+  return kernel ? std::move(kernel) : library_conv_block_filter_grad(op, request);
+}
+
+}  // namespace headroom::cuda

@@ -1,0 +1,38 @@
+// Which instance of a convolution's kernel runs. Knows no kernel.
+#pragma once
+
+#include "kernels/cuda/conv/conv_block.h"
+#include "kernels/cuda/mma.cuh"
+
+namespace headroom::cuda {
+
+// How operands are rounded, how many columns a block has, and whether the convolution is pooled.
+template <typename P, int columns, bool pooled>
+struct ConvInstance {
+  using Policy = P;
+  static constexpr int kColumns = columns;
+  static constexpr bool kPooled = pooled;
+};
+
+// What kernel_of(ConvInstance) returns for them, `columns` being 16, 32 or 64. Its blocks may have all of the
+// device's shared memory.
+template <typename Kernel, typename KernelOf>
+Kernel choose_instance(Math math, int columns, bool pooled, const CudaDevice& device, KernelOf kernel_of) {
+  const Kernel kernel = with_policy(math, [&](auto policy) -> Kernel {
+    using Policy = decltype(policy);
+    if (columns == 16) {
+      return pooled ? kernel_of(ConvInstance<Policy, 16, true>{})
+                    : kernel_of(ConvInstance<Policy, 16, false>{});
+    }
+    if (columns == 32) {
+      return pooled ? kernel_of(ConvInstance<Policy, 32, true>{})
+                    : kernel_of(ConvInstance<Policy, 32, false>{});
+    }
+    return pooled ? kernel_of(ConvInstance<Policy, 64, true>{})
+                  : kernel_of(ConvInstance<Policy, 64, false>{});
+  });
+  allow_shared_memory(reinterpret_cast<const void*>(kernel), device);
+  return kernel;
+}
+
+}  // namespace headroom::cuda

@@ -1,0 +1,57 @@
+// A convolution or one of its gradients through cuDNN on tensors of ours: chooses the plan, and brings
+// operands into the type and layout that it takes, and the result back. Knows no bias, relu or pooling.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/library/dnn_graph.h"
+#include "kernels/cuda/library/plan_choice.h"
+
+namespace headroom::cuda {
+
+// Math::kF32 takes engines that multiply in f32 as it stands, kTf32 also those on tensor cores. In kBf16 and
+// kF16 operands may besides be rounded to that type in workspace first; whichever measures faster is taken,
+// so that a small problem stays with kTf32, which is more exact.
+class DnnConvolution {
+ public:
+  // Of an image (N,H,W,C) with a filter (KH,KW,C/groups,K) to a result (N,OH,OW,K); none of them may be
+  // empty.
+  DnnConvolution(const Request& request, ConvDirection direction, const Conv2d& conv, const Shape& image,
+                 const Shape& filter, const Shape& result);
+
+  DnnConvolution(const DnnConvolution&) = delete;
+  DnnConvolution& operator=(const DnnConvolution&) = delete;
+
+  int64_t workspace_bytes() const { return chosen_->workspace_bytes; }
+  // Queues it on `stream`: image, filter -> result; result, filter -> image; or image, result -> filter.
+  void run(const float* a, const float* b, float* computed, void* workspace, cudaStream_t stream) const;
+
+ private:
+  // A plan with the places in workspace of what is converted before and after it; -1 where nothing is.
+  struct Prepared {
+    cudnnDataType_t type;  // of the operands that are read; sums and the result are f32
+    DnnPlan plan;
+    int64_t a_at = -1, b_at = -1, computed_at = -1, plan_at = 0, workspace_bytes = 0;
+  };
+
+  DnnGraph graph(cudnnDataType_t type) const;
+  std::shared_ptr<const Prepared> prepare(cudnnDataType_t type, const DnnGraph& graph,
+                                          const std::string& engine) const;
+  std::vector<PlanCandidate> candidates(const KernelSettings& settings, size_t enough) const;
+  bool use(const PlanChoice& choice, Math math);
+  void run(const Prepared& prepared, const float* a, const float* b, float* computed, void* workspace,
+           cudaStream_t stream) const;
+
+  const ConvDirection direction_;
+  const Conv2d conv_;
+  const Shape image_, filter_, result_;
+  const Shape &a_, &b_;  // the two that are read
+  const CudaDevice& device_;
+  const cudnnHandle_t handle_;
+  std::shared_ptr<const Prepared> chosen_;
+};
+
+}  // namespace headroom::cuda

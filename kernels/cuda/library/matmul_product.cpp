@@ -1,0 +1,212 @@
+#include "kernels/cuda/library/matmul_product.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+
+#include "runtime/device/cuda/check.h"
+
+namespace headroom::cuda {
+namespace {
+
+// What the heuristic is asked for: its later answers are rarely the fastest.
+constexpr int kMaxSuggestions = 12;
+// Enough for the partial sums of small products, which is where splitting k matters most.
+constexpr int64_t kSmallWorkspaceBytes = int64_t{1} << 20;
+
+cublasComputeType_t compute_type(Math math) {
+  switch (math) {
+    case Math::kF32:
+      break;
+    case Math::kTf32:
+      return CUBLAS_COMPUTE_32F_FAST_TF32;
+    case Math::kBf16:
+      return CUBLAS_COMPUTE_32F_FAST_16BF;
+    case Math::kF16:
+      return CUBLAS_COMPUTE_32F_FAST_16F;
+  }
+  return CUBLAS_COMPUTE_32F_PEDANTIC;  // neither tensor cores nor emulation by narrower types
+}
+
+cublasLtEpilogue_t lt_epilogue(Epilogue epilogue) {
+  switch (epilogue) {
+    case Epilogue::kNone:
+      break;
+    case Epilogue::kBias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::kSumB:
+      return CUBLASLT_EPILOGUE_BGRADA;  // our b is its first operand
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+template <typename T>
+void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t name, const T& value) {
+  HR_CHECK(cublasLtMatmulDescSetAttribute(description, name, &value, sizeof value));
+}
+
+// A row-major (rows, columns) matrix as cuBLASLt sees it.
+cublasLtMatrixLayout_t layout(int64_t rows, int64_t columns, int64_t batch, int64_t stride) {
+  cublasLtMatrixLayout_t result = nullptr;
+  HR_CHECK(cublasLtMatrixLayoutCreate(&result, CUDA_R_32F, static_cast<uint64_t>(columns),
+                                      static_cast<uint64_t>(rows), columns));
+  const auto count = static_cast<int32_t>(batch);
+  HR_CHECK(
+      cublasLtMatrixLayoutSetAttribute(result, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
+  HR_CHECK(cublasLtMatrixLayoutSetAttribute(result, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                            sizeof stride));
+  return result;
+}
+
+cublasLtMatmulDesc_t describe(const KernelSettings& settings, const MatMul& op, Epilogue epilogue) {
+  cublasLtMatmulDesc_t result = nullptr;
+  HR_CHECK(cublasLtMatmulDescCreate(&result, compute_type(settings.math), CUDA_R_32F));
+  const cublasOperation_t first = op.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t second = op.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+  set(result, CUBLASLT_MATMUL_DESC_TRANSA, first);
+  set(result, CUBLASLT_MATMUL_DESC_TRANSB, second);
+  set(result, CUBLASLT_MATMUL_DESC_EPILOGUE, lt_epilogue(epilogue));
+  if (epilogue != Epilogue::kNone) {
+    // The heuristic looks at how far the pointer is aligned, and takes null for no bias.
+    const auto aligned_pointer = reinterpret_cast<void*>(uintptr_t{256});
+    set(result, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned_pointer);
+  }
+  return result;
+}
+
+// Bytes of `batch` matrices, rounded so that what follows is aligned.
+int64_t span_bytes(int64_t rows, int64_t columns, int64_t batch, int64_t stride) {
+  const int64_t elements = rows * columns + (batch - 1) * stride;
+  return (elements * int64_t{sizeof(float)} + 255) / 256 * 256;
+}
+
+std::string name_of(const MatMulShape& s, Epilogue epilogue, const KernelSettings& settings) {
+  return fmt::format("matmul {}x{}x{}{}{} batch {} strides {},{},{}{} epilogue {} math {}{}", s.m, s.n, s.k,
+                     s.op.transpose_a ? " ta" : "", s.op.transpose_b ? " tb" : "", s.batch, s.stride_a,
+                     s.stride_b, s.stride_y, s.aligned ? "" : " unaligned", static_cast<int>(epilogue),
+                     static_cast<int>(settings.math), settings.deterministic ? " deterministic" : "");
+}
+
+// An algorithm's words are text as they stand: cuBLASLt allows to store them and to restore them with the
+// same version of the library.
+std::string text_of(const cublasLtMatmulAlgo_t& algorithm) {
+  std::string text = "algorithm";
+  for (uint64_t word : algorithm.data) text += fmt::format(" {:x}", word);
+  return text;
+}
+
+std::optional<cublasLtMatmulAlgo_t> parse_algorithm(const std::string& text) {
+  std::istringstream words(text);
+  std::string name;
+  cublasLtMatmulAlgo_t algorithm{};
+  if (!(words >> name) || name != "algorithm") return {};
+  for (uint64_t& word : algorithm.data) {
+    if (!(words >> std::hex >> word)) return {};
+  }
+  return algorithm;
+}
+
+}  // namespace
+
+Product::Product(const Request& request, const MatMulShape& s, Epilogue epilogue)
+    : handle_(cublasLtHandle_t(request.device.blas())),
+      description_(describe(request.settings, s.op, epilogue)),
+      first_(s.op.transpose_b ? layout(s.n, s.k, s.batch, s.stride_b)
+                              : layout(s.k, s.n, s.batch, s.stride_b)),
+      second_(s.op.transpose_a ? layout(s.k, s.m, s.batch, s.stride_a)
+                               : layout(s.m, s.k, s.batch, s.stride_a)),
+      result_(layout(s.m, s.n, s.batch, s.stride_y)),
+      has_bias_(epilogue != Epilogue::kNone) {
+  const int64_t operand_bytes = span_bytes(s.m, s.k, s.batch, s.stride_a) +
+                                span_bytes(s.k, s.n, s.batch, s.stride_b) +
+                                span_bytes(s.m, s.n, s.batch, s.stride_y) + span_bytes(1, s.n, 1, 0);
+  workspace_bytes_ = choose_plan(request, {name_of(s, epilogue, request.settings), operand_bytes,
+                                           [&](size_t) { return candidates(request.settings, s); },
+                                           [&](const PlanChoice& choice) { return use(choice); }})
+                         .workspace_bytes;
+}
+
+std::vector<cublasLtMatmulHeuristicResult_t> Product::suggestions(const KernelSettings& settings,
+                                                                  bool aligned, int64_t limit_bytes) const {
+  cublasLtMatmulPreference_t made = nullptr;
+  HR_CHECK(cublasLtMatmulPreferenceCreate(&made));
+  const Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy> preference(made);
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, const auto& value) {
+    HR_CHECK(cublasLtMatmulPreferenceSetAttribute(made, name, &value, sizeof value));
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(limit_bytes));
+  // Adding into the result in place happens in the order in which blocks arrive.
+  constexpr uint32_t kOrdered = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
+                                CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+  constexpr uint32_t kAny = CUBLASLT_REDUCTION_SCHEME_MASK;
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, settings.deterministic ? kOrdered : kAny);
+  const uint32_t alignment = aligned ? 16 : sizeof(float);
+  for (const auto name :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    prefer(name, alignment);
+  std::vector<cublasLtMatmulHeuristicResult_t> results(kMaxSuggestions);
+  int count = 0;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle_, description_.get(), first_.get(), second_.get(), result_.get(),
+                                     result_.get(), made, kMaxSuggestions, results.data(), &count);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) HR_CHECK(status);
+  results.resize(static_cast<size_t>(count));
+  std::erase_if(results, [](const auto& result) { return result.state != CUBLAS_STATUS_SUCCESS; });
+  return results;
+}
+
+std::vector<PlanCandidate> Product::candidates(const KernelSettings& settings, const MatMulShape& s) const {
+  const int64_t a_bytes = span_bytes(s.m, s.k, s.batch, s.stride_a);
+  const int64_t b_bytes = span_bytes(s.k, s.n, s.batch, s.stride_b);
+  const int64_t y_bytes = span_bytes(s.m, s.n, s.batch, s.stride_y);
+  std::vector<PlanCandidate> results;
+  // Asked for all of the limit only, the heuristic says nothing of what less workspace would cost.
+  const int64_t limit = settings.workspace_limit_bytes;
+  for (int64_t bytes : {limit, std::min(limit, kSmallWorkspaceBytes), int64_t{0}}) {
+    for (const cublasLtMatmulHeuristicResult_t& found : suggestions(settings, s.aligned, bytes)) {
+      PlanChoice choice{text_of(found.algo), 0, static_cast<int64_t>(found.workspaceSize)};
+      const auto is_same = [&](const PlanCandidate& other) { return other.choice == choice; };
+      if (std::any_of(results.begin(), results.end(), is_same)) continue;
+      const auto run = [=, this, algorithm = found.algo, workspace_bytes = choice.workspace_bytes](
+                           std::byte* at, void* workspace, cudaStream_t stream) {
+        const auto floats = [&](int64_t offset_bytes) { return reinterpret_cast<float*>(at + offset_bytes); };
+        launch(algorithm, floats(0), floats(a_bytes), floats(a_bytes + b_bytes),
+               floats(a_bytes + b_bytes + y_bytes), workspace, workspace_bytes, stream);
+      };
+      results.push_back({std::move(choice), run});
+    }
+  }
+  return results;
+}
+
+bool Product::use(const PlanChoice& choice) {
+  const std::optional<Algorithm> algorithm = parse_algorithm(choice.plan);
+  if (!algorithm) return false;
+  cublasLtMatmulHeuristicResult_t checked{};
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoCheck(handle_, description_.get(), first_.get(), second_.get(), result_.get(),
+                              result_.get(), &*algorithm, &checked);
+  if (status != CUBLAS_STATUS_SUCCESS || static_cast<int64_t>(checked.workspaceSize) > choice.workspace_bytes)
+    return false;
+  algorithm_ = *algorithm;
+  return true;
+}
+
+void Product::launch(const Algorithm& algorithm, const float* a, const float* b, float* y, float* bias,
+                     void* workspace, int64_t workspace_bytes, cudaStream_t stream) const {
+  if (has_bias_) set(description_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  const float alpha = 1, beta = 0;
+  HR_CHECK(cublasLtMatmul(handle_, description_.get(), &alpha, b, first_.get(), a, second_.get(), &beta, y,
+                          result_.get(), y, result_.get(), &algorithm, workspace,
+                          static_cast<size_t>(workspace_bytes), stream));
+}
+
+void Product::run(const float* a, const float* b, float* y, float* bias, void* workspace,
+                  cudaStream_t stream) const {
+  launch(algorithm_, a, b, y, bias, workspace, workspace_bytes_, stream);
+}
+
+}  // namespace headroom::cuda

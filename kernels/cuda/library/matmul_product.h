@@ -1,0 +1,64 @@
+// A batch of matrix products through cuBLASLt, with an epilogue. Knows no op but MatMul's flags.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/library/plan_choice.h"
+#include "kernels/cuda/owned.h"
+
+namespace headroom::cuda {
+
+// (m,k) x (k,n) -> (m,n), all row-major, `batch` times. A transposed operand is stored as (k,m) or (n,k).
+struct MatMulShape {
+  int64_t m = 0, n = 0, k = 0;
+  MatMul op;
+  int64_t batch = 1;
+  int64_t stride_a = 0, stride_b = 0, stride_y = 0;  // elements from one product to the next
+  bool aligned = true;  // all operands start at multiples of 16 bytes, not just at any element
+};
+
+enum class Epilogue : uint8_t {
+  kNone,
+  kBias,  // y + bias (n)
+  kSumB,  // also bias (n) = the sums of b over k: a bias' gradient where b is the gradient that arrives
+};
+
+// Prepared for one shape: the algorithm is the fastest that fits. Extents must not be 0.
+//
+// Math::kF32 multiplies in f32 without tensor cores. The other modes let cuBLAS round both operands on their
+// way into the tensor cores; they stay f32 in memory, so that no mode needs a copy of them.
+class Product {
+ public:
+  Product(const Request& request, const MatMulShape& shape, Epilogue epilogue = Epilogue::kNone);
+
+  int64_t workspace_bytes() const { return workspace_bytes_; }
+  // Queues the products on `stream`. `bias` is read or written as the epilogue says.
+  void run(const float* a, const float* b, float* y, float* bias, void* workspace, cudaStream_t stream) const;
+
+ private:
+  using Algorithm = cublasLtMatmulAlgo_t;
+  using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+
+  // What cuBLASLt suggests for a workspace of at most `limit_bytes`.
+  std::vector<cublasLtMatmulHeuristicResult_t> suggestions(const KernelSettings& settings, bool aligned,
+                                                           int64_t limit_bytes) const;
+  std::vector<PlanCandidate> candidates(const KernelSettings& settings, const MatMulShape& shape) const;
+  bool use(const PlanChoice& choice);
+  void launch(const Algorithm& algorithm, const float* a, const float* b, float* y, float* bias,
+              void* workspace, int64_t workspace_bytes, cudaStream_t stream) const;
+
+  cublasLtHandle_t handle_;
+  Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> description_;
+  // cuBLASLt is column-major, so it computes y' = b' a': its first operand is our b.
+  Layout first_, second_, result_;
+  bool has_bias_;
+  Algorithm algorithm_{};
+  int64_t workspace_bytes_ = 0;
+};
+
+}  // namespace headroom::cuda

@@ -1,0 +1,158 @@
+#include "kernels/cuda/library/plan_choice.h"
+
+#include <cublasLt.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+
+#include "kernels/cuda/owned.h"
+#include "runtime/base/errors.h"
+#include "runtime/device/cuda/check.h"
+
+namespace headroom::cuda {
+namespace {
+
+// Five runs of a kernel of some microseconds are long beside the clock's half microsecond; the best of three
+// launches leaves out those that something else disturbed.
+constexpr int kTimedRuns = 5, kTimedLaunches = 3;
+// A run that takes so many times as long as the best one, beyond the time to queue it, is not looked at
+// closer.
+constexpr double kHopeless = 2, kQueueingUs = 50;
+constexpr int64_t kAlignment = 256;
+
+using Event = Owned<cudaEvent_t, cudaEventDestroy>;
+
+Event make_event() {
+  cudaEvent_t event = nullptr;
+  HR_CHECK(cudaEventCreate(&event));
+  return Event(event);
+}
+
+// Several runs of one plan as a graph, so that the time to queue them does not count.
+template <typename F>
+Owned<cudaGraphExec_t, cudaGraphExecDestroy> recorded(cudaStream_t stream, const F& run) {
+  HR_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  cudaGraph_t graph = nullptr;
+  try {
+    for (int i = 0; i < kTimedRuns; ++i) run();
+  } catch (...) {
+    cudaStreamEndCapture(stream, &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    cudaGetLastError();
+    throw;
+  }
+  HR_CHECK(cudaStreamEndCapture(stream, &graph));
+  const Owned<cudaGraph_t, cudaGraphDestroy> owned(graph);
+  cudaGraphExec_t ready = nullptr;
+  HR_CHECK(cudaGraphInstantiate(&ready, graph, 0));
+  return Owned<cudaGraphExec_t, cudaGraphExecDestroy>(ready);
+}
+
+// Microseconds of one call of `work` on the device.
+template <typename F>
+double elapsed_us(cudaStream_t stream, const F& work) {
+  const Event begin = make_event(), end = make_event();
+  HR_CHECK(cudaEventRecord(begin.get(), stream));
+  work();
+  HR_CHECK(cudaEventRecord(end.get(), stream));
+  HR_CHECK(cudaStreamSynchronize(stream));
+  float ms = 0;
+  HR_CHECK(cudaEventElapsedTime(&ms, begin.get(), end.get()));
+  return 1e3 * static_cast<double>(ms);
+}
+
+// Microseconds of one run on the device; measured roughly where that is enough to see that it is far beyond
+// `best_us`.
+template <typename F>
+double time_us(cudaStream_t stream, double best_us, const F& run) {
+  run();  // loads the plan's code, which must not happen while work is recorded
+  // Some plans take a hundred times as long as the best, and would take most of the search.
+  const double rough_us = elapsed_us(stream, run);
+  if (rough_us > kHopeless * best_us + kQueueingUs) return rough_us;
+  const auto graph = recorded(stream, run);
+  const auto launch = [&] { HR_CHECK(cudaGraphLaunch(graph.get(), stream)); };
+  elapsed_us(stream, launch);  // warms
+  double us = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kTimedLaunches; ++i) us = std::min(us, elapsed_us(stream, launch));
+  return us / kTimedRuns;
+}
+
+// The candidates that ran, with their times; none when the device has no room to run them in.
+std::vector<PlanChoice> timed(const PlanSearch& search, const std::vector<PlanCandidate>& candidates) {
+  int64_t workspace_bytes = 0;
+  for (const PlanCandidate& candidate : candidates)
+    workspace_bytes = std::max(workspace_bytes, candidate.choice.workspace_bytes);
+  const int64_t operand_bytes = (search.operand_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const auto bytes = static_cast<size_t>(operand_bytes + workspace_bytes + kAlignment);
+  void* room = nullptr;
+  if (cudaMalloc(&room, bytes) != cudaSuccess) {
+    cudaGetLastError();
+    return {};
+  }
+  const Owned<void*, cudaFree> memory(room);
+  HR_CHECK(cudaMemset(room, 0, bytes));
+  cudaStream_t stream = nullptr;
+  HR_CHECK(cudaStreamCreate(&stream));
+  const Owned<cudaStream_t, cudaStreamDestroy> owned_stream(stream);
+  auto* operands = static_cast<std::byte*>(room);
+  double best_us = std::numeric_limits<double>::infinity();
+  std::vector<PlanChoice> choices;
+  for (const PlanCandidate& candidate : candidates) {
+    try {
+      PlanChoice choice = candidate.choice;
+      choice.time_us =
+          time_us(stream, best_us, [&] { candidate.run(operands, operands + operand_bytes, stream); });
+      best_us = std::min(best_us, choice.time_us);
+      choices.push_back(std::move(choice));
+    } catch (const LibraryError&) {
+      // Offered, but refused when it ran: the others are left.
+    } catch (const DeviceError& error) {
+      // The driver takes memory of its own for code and recordings: no room for more timing is no failure.
+      if (error.status() != cudaGetErrorName(cudaErrorMemoryAllocation)) throw;
+      cudaGetLastError();
+      return choices;
+    }
+  }
+  return choices;
+}
+
+// Everything of the machine that a plan and its time depend on.
+std::string machine_of(const CudaDevice& device) {
+  int driver = 0;
+  HR_CHECK(cudaDriverGetVersion(&driver));
+  return fmt::format("{}, driver {}, cuBLAS {}, cuDNN {}", device.description(), driver, cublasLtGetVersion(),
+                     cudnnGetVersion());
+}
+
+}  // namespace
+
+PlanChoice choose_plan(const Request& request, const PlanSearch& search) {
+  const int64_t limit = request.settings.workspace_limit_bytes;
+  const std::string path = plan_cache_path();
+  const std::string problem = fmt::format("{}: {}", machine_of(request.device), search.problem);
+  // A search under a lower limit has not seen the plans that this one allows.
+  if (const auto kept = kept_plans(path, problem); kept && kept->limit_bytes >= limit) {
+    for (const PlanChoice& choice : kept->choices) {
+      if (choice.workspace_bytes <= limit && search.use(choice)) return choice;
+    }
+  }
+  // Times vary, and with them the plan and the last bits of its results, unless the choice is kept.
+  const bool timing = !path.empty() || !request.settings.deterministic;
+  const std::vector<PlanCandidate> candidates =
+      search.candidates(timing ? std::numeric_limits<size_t>::max() : 1);
+  std::vector<PlanChoice> choices;
+  if (timing) {
+    choices = pareto_front(timed(search, candidates));
+    const bool kept = keep_plans(path, problem, {limit, choices});
+    if (!kept && request.settings.deterministic) choices.clear();
+  }
+  for (const PlanCandidate& candidate : candidates) choices.push_back(candidate.choice);
+  for (const PlanChoice& choice : choices) {
+    if (search.use(choice)) return choice;
+  }
+  throw LibraryError(fmt::format("no plan for {}", problem), "choose_plan", "NOT_SUPPORTED", {});
+}
+
+}  // namespace headroom::cuda

@@ -1,0 +1,352 @@
+#include "runtime/app/option_set.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <ostream>
+#include <sstream>
+#include <utility>
+
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/files.h"
+#include "runtime/base/suggest.h"
+#include "runtime/base/toml.h"
+
+namespace headroom {
+namespace {
+
+constexpr int64_t kMaxConfigBytes = kMiB;
+constexpr int kMostValues = 1 << 16;  // of one option that takes several
+
+// CLI11's own says "TRACE(1x)" of an argument that is given once or more.
+struct HelpFormatter : CLI::Formatter {
+  std::string make_option_usage(const CLI::Option* argument) const override {
+    const std::string name = argument->get_name(true);
+    return argument->get_required() ? name : "[" + name + "]";
+  }
+};
+
+std::string variable_of(std::string_view name) {
+  std::string result = "HEADROOM_";
+  for (const char c : name)
+    result += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return result;
+}
+
+// The variable's text; nothing when it is unset or empty.
+std::optional<std::string> environment(const std::string& variable) {
+  const char* text = std::getenv(variable.c_str());
+  return text == nullptr || *text == '\0' ? std::nullopt : std::optional<std::string>(text);
+}
+
+// The whole of `text` as a T in [low, high].
+template <typename T>
+T parse_number(const std::string& text, const std::string& origin, std::string_view kind, T low, T high) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc::invalid_argument || end != text.data() + text.size()) {
+    throw InvalidArgument(fmt::format("{}: '{}' is not {}", origin, text, kind));
+  }
+  if (error != std::errc() || !(value >= low && value <= high)) {  // this way round NaN is refused too
+    const bool too_large = error != std::errc() && !text.starts_with('-');
+    const bool below = high == std::numeric_limits<T>::max() && !too_large;
+    throw InvalidArgument(below ? fmt::format("{}: {} is below {}", origin, text, low)
+                                : fmt::format("{}: {} is not in [{}, {}]", origin, text, low, high));
+  }
+  return value;
+}
+
+bool parse_switch(std::string text, const std::string& origin) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (text == "true" || text == "1" || text == "yes" || text == "on") return true;
+  if (text == "false" || text == "0" || text == "no" || text == "off") return false;
+  throw InvalidArgument(fmt::format("{}: '{}' is neither true nor false", origin, text));
+}
+
+}  // namespace
+
+OptionSet::OptionSet(std::string program, std::string description)
+    : program_(std::move(program)), description_(std::move(description)) {}
+
+void OptionSet::add_text(std::string name, std::string help, std::string* target) {
+  add({.name = std::move(name),
+       .help = std::move(help),
+       .value_name = "TEXT",
+       .set = [target](const std::string& text, const std::string&) { *target = text; },
+       .show = [target] { return toml_quoted(*target); }});
+}
+
+void OptionSet::add_choice(std::string name, std::string help, std::string* target,
+                           std::vector<std::string> known, std::function<bool(const std::string&)> also) {
+  add({.name = std::move(name),
+       .help = fmt::format("{} ({})", help, fmt::join(known, ", ")),
+       .value_name = "NAME",
+       .set =
+           [target, known, also = std::move(also)](const std::string& text, const std::string& origin) {
+             if (std::find(known.begin(), known.end(), text) == known.end() && !(also && also(text))) {
+               const std::vector<std::string_view> words(known.begin(), known.end());
+               throw InvalidArgument(fmt::format("{}: unknown value '{}'; known: {}", origin, text,
+                                                 list_with_suggestion(text, words)));
+             }
+             *target = text;
+           },
+       .show = [target] { return toml_quoted(*target); }});
+}
+
+void OptionSet::add_bytes(std::string name, std::string help, std::optional<int64_t>* target) {
+  add({.name = std::move(name),
+       .help = std::move(help),
+       .value_name = "SIZE",
+       .set = [target](const std::string& text,
+                       const std::string& origin) { *target = parse_bytes(text, origin); },
+       .show = [target]() -> std::optional<std::string> {
+         if (!*target) return std::nullopt;
+         return toml_quoted(exact_size(**target));
+       }});
+}
+
+void OptionSet::add_integer(std::string name, std::string help, int64_t* target, int64_t low, int64_t high) {
+  add({.name = std::move(name),
+       .help = std::move(help),
+       .value_name = "N",
+       .set =
+           [=](const std::string& text, const std::string& origin) {
+             *target = parse_number(text, origin, "a whole number", low, high);
+           },
+       .show = [target] { return fmt::format("{}", *target); }});
+}
+
+void OptionSet::add_number(std::string name, std::string help, double* target, double low, double high) {
+  add({.name = std::move(name),
+       .help = std::move(help),
+       .value_name = "X",
+       .set = [=](const std::string& text,
+                  const std::string& origin) { *target = parse_number(text, origin, "a number", low, high); },
+       .show = [target] { return fmt::format("{}", *target); }});
+}
+
+void OptionSet::add_number(std::string name, std::string help, std::optional<double>* target, double low,
+                           double high) {
+  add({.name = std::move(name),
+       .help = std::move(help),
+       .value_name = "X",
+       .set = [=](const std::string& text,
+                  const std::string& origin) { *target = parse_number(text, origin, "a number", low, high); },
+       .show = [target]() -> std::optional<std::string> {
+         if (!*target) return std::nullopt;
+         return fmt::format("{}", **target);
+       }});
+}
+
+void OptionSet::add_switch(std::string name, std::string help, bool* target) {
+  add({.name = std::move(name),
+       .help = std::move(help),
+       .value_name = "",
+       .set = [target](const std::string& text,
+                       const std::string& origin) { *target = parse_switch(text, origin); },
+       .show = [target] { return std::string(*target ? "true" : "false"); }});
+}
+
+void OptionSet::add_list(std::string name, std::string help, std::vector<std::string>* target) {
+  add({.name = std::move(name),
+       .help = std::move(help),
+       .value_name = "TEXT",
+       .set = [target](const std::string& text, const std::string&) { target->push_back(text); },
+       .clear = [target] { target->clear(); },
+       .show = [target]() -> std::optional<std::string> {
+         if (target->empty()) return std::nullopt;
+         return toml_quoted(fmt::format("{}", fmt::join(*target, " ")));
+       }});
+}
+
+void OptionSet::add_arguments(std::string name, std::string help, std::vector<std::string>* target,
+                              bool required) {
+  arguments_ = {std::move(name), std::move(help), target, required};
+}
+
+void OptionSet::add_override(std::string name, std::string variable) {
+  overrides_.push_back({std::move(name), std::move(variable)});
+}
+
+void OptionSet::add(Option option) {
+  option.standard = option.show();
+  options_.push_back(std::move(option));
+}
+
+OptionSet::Option* OptionSet::find(std::string_view name) {
+  const auto at =
+      std::find_if(options_.begin(), options_.end(), [&](const Option& o) { return o.name == name; });
+  return at == options_.end() ? nullptr : &*at;
+}
+
+bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
+  CLI::App app(description_, program_);
+  app.allow_extras();  // reported below, with a suggestion
+  app.formatter(std::make_shared<HelpFormatter>());
+  std::string config_path;
+  bool print_config = false;
+  CLI::Option* config = app.add_option("--config", config_path, "TOML file with options as `name = value`");
+  config->type_name("FILE")->take_last();
+  app.add_flag("--print-config", print_config, "Show every option's value and where it came from, and stop");
+  std::vector<std::string> switches(options_.size());
+  std::vector<std::vector<std::string>> texts(options_.size());
+  std::vector<CLI::Option*> given;
+  for (size_t i = 0; i < options_.size(); ++i) {
+    const Option& option = options_[i];
+    if (option.value_name.empty()) {
+      given.push_back(app.add_flag("--" + option.name, switches[i], option.help)->take_last());
+      continue;
+    }
+    CLI::Option* added = app.add_option("--" + option.name, texts[i], option.help);
+    added->type_name(option.value_name)->default_str(option.show().value_or(""));
+    option.clear ? added->expected(1, kMostValues)->take_all()
+                 : added->expected(1)->allow_extra_args(false)->take_last();
+    given.push_back(added);
+  }
+  if (arguments_.target != nullptr) {
+    app.add_option(arguments_.name, *arguments_.target, arguments_.help)
+        ->type_name("")
+        ->required(arguments_.required)
+        ->expected(1, kMostValues)
+        ->take_all();
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::string help = app.help();
+    out << help.erase(help.find_last_not_of('\n') + 1) << "\n";
+    if (!options_.empty()) {
+      out << fmt::format(
+          "\nEach option is also read from the environment (--{} from {}) and from the file given with "
+          "--config;\nthe command line comes first, then the environment, then the file.\n",
+          options_[0].name, variable_of(options_[0].name));
+    }
+    if (!examples_.empty()) out << "\nExamples:\n" << examples_;
+    return false;
+  } catch (const CLI::ParseError& error) {
+    throw InvalidArgument(error.what());
+  }
+  if (const std::vector<std::string> unknown = app.remaining(); !unknown.empty()) {
+    std::vector<std::string> names = {"--help", "--config", "--print-config"};
+    for (const Option& option : options_) names.push_back("--" + option.name);
+    const std::vector<std::string_view> known(names.begin(), names.end());
+    const std::string word = unknown[0].substr(0, unknown[0].find('='));
+    const std::string_view nearest = suggest_nearest(word, known);
+    throw InvalidArgument(fmt::format(
+        "unknown argument '{}'{}", unknown[0],
+        nearest.empty() ? "; --help lists the options" : fmt::format("; did you mean '{}'?", nearest)));
+  }
+
+  // CLI11 can read files and the environment itself, but there the file wins over the environment.
+  if (config->count() == 0) config_path = environment(variable_of("config")).value_or("");
+  if (!config_path.empty()) read_file_entries(config_path);
+  read_environment();
+  for (size_t i = 0; i < options_.size(); ++i) {
+    if (given[i]->count() == 0) continue;
+    options_[i].origin = "--" + options_[i].name;
+    if (options_[i].clear) options_[i].clear();
+    if (options_[i].value_name.empty()) texts[i] = {switches[i]};
+    for (const std::string& text : texts[i]) options_[i].set(text, options_[i].origin);
+  }
+  apply_overrides();
+  if (print_config) out << describe();
+  return !print_config;
+}
+
+void OptionSet::read_file_entries(const std::string& path) {
+  for (const TomlEntry& entry : parse_toml(read_file(path, kMaxConfigBytes), path)) {
+    Option* option = find(entry.key);
+    if (option == nullptr) {
+      const std::vector<std::string_view> known = [&] {
+        std::vector<std::string_view> names;
+        for (const Option& o : options_) names.push_back(o.name);
+        return names;
+      }();
+      throw InvalidArgument(fmt::format("{}:{}: unknown key '{}'; known: {}", path, entry.line, entry.key,
+                                        list_with_suggestion(entry.key, known)));
+    }
+    option->origin = fmt::format("{}:{}", path, entry.line);
+    set_from_text(*option, entry.value, fmt::format("{}: {}", option->origin, entry.key));
+  }
+}
+
+void OptionSet::read_environment() {
+  for (Option& option : options_) {
+    const std::string variable = variable_of(option.name);
+    const std::optional<std::string> text = environment(variable);
+    if (!text) continue;
+    option.origin = "environment variable " + variable;
+    set_from_text(option, *text, option.origin);
+  }
+}
+
+void OptionSet::set_from_text(Option& option, const std::string& text, const std::string& origin) {
+  if (!option.clear) return option.set(text, origin);
+  option.clear();
+  std::istringstream words(text);
+  for (std::string word; words >> word;) option.set(word, origin);
+}
+
+void OptionSet::apply_overrides() {
+  for (const auto& [name, variable] : overrides_) {
+    const std::optional<std::string> text = environment(variable);
+    Option* option = find(name);
+    if (!text || option == nullptr) continue;
+    if (*text != "true" && *text != "false") {
+      notes_.push_back(fmt::format("{}='{}' is neither 'true' nor 'false': ignored", variable, *text));
+      continue;
+    }
+    const std::string before = option->show().value_or("not set");
+    notes_.push_back(
+        fmt::format("{}={} overrides {} = {} (from: {})", variable, *text, name, before, option->origin));
+    option->origin = "environment variable " + variable;
+    option->set(*text, option->origin);
+  }
+}
+
+std::vector<std::string> OptionSet::words(Words which) const {
+  std::vector<std::string> words;
+  for (const Option& option : options_) {
+    const std::optional<std::string> shown = option.show();
+    if (!shown || (which == Words::kChanged && shown == option.standard)) continue;
+    const std::string text = parse_toml(fmt::format("{} = {}", option.name, *shown), option.name)[0].value;
+    if (option.value_name.empty()) {
+      words.push_back(fmt::format("--{}{}", option.name, text == "true" ? "" : "=" + text));
+      continue;
+    }
+    words.push_back("--" + option.name);
+    if (!option.clear) {
+      words.push_back(text);
+      continue;
+    }
+    std::istringstream list(text);
+    for (std::string word; list >> word;) words.push_back(word);
+  }
+  return words;
+}
+
+std::string OptionSet::describe() const {
+  size_t name_width = 0, value_width = 0;
+  for (const Option& option : options_) {
+    name_width = std::max(name_width, option.name.size());
+    value_width = std::max(value_width, option.show().value_or("").size());
+  }
+  std::string result;
+  for (const Option& option : options_) {
+    const std::optional<std::string> value = option.show();
+    result += value ? fmt::format("{:<{}} = {:<{}}  # {}\n", option.name, name_width, *value, value_width,
+                                  option.origin)
+                    : fmt::format("# {} is not set\n", option.name);
+  }
+  for (const std::string& note : notes_) result += "# note: " + note + "\n";
+  return result;
+}
+
+}  // namespace headroom

@@ -1,0 +1,205 @@
+#include "runtime/app/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "allocators/strategies/strategy_text.h"
+#include "runtime/base/errors.h"
+
+namespace headroom {
+namespace {
+
+constexpr std::string_view kSimulated = "sim", kCuda = "cuda";
+constexpr int64_t kMostGpus = 64;  // no machine that is sold has more
+constexpr int64_t kMostThreads = 1024;
+
+std::vector<std::string> strategy_names() {
+  std::vector<std::string> names;
+  for (const Strategy& strategy : strategies()) names.emplace_back(strategy.name);
+  return names;
+}
+
+// More than a name; what is wrong with it comes out when it is parsed.
+bool is_composed(const std::string& strategy) {
+  return strategy.find_first_of("=:+") != std::string::npos;
+}
+
+std::optional<int> parse_ordinal(std::string_view digits) {
+  int ordinal = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, ordinal);
+  if (error != std::errc() || stop != end || ordinal < 0 || digits.front() == '-') return std::nullopt;
+  return ordinal;
+}
+
+struct SimulatedName {
+  std::string_view profile;
+  int ordinal = 0;
+};
+
+// "sim", "sim:PROFILE", "sim:PROFILE:N".
+std::optional<SimulatedName> parse_simulated(std::string_view name) {
+  if (name == kSimulated) return SimulatedName{device_profiles().front().name};
+  if (!name.starts_with(kSimulated) || name[kSimulated.size()] != ':') return std::nullopt;
+  SimulatedName result{name.substr(kSimulated.size() + 1)};
+  const size_t colon = result.profile.rfind(':');
+  if (colon == std::string_view::npos) return result;
+  if (const std::optional<int> ordinal = parse_ordinal(result.profile.substr(colon + 1))) {
+    return SimulatedName{result.profile.substr(0, colon), *ordinal};
+  }
+  return result;
+}
+
+bool is_gpu_of_profile(std::string_view name) {
+  const std::optional<SimulatedName> simulated = parse_simulated(name);
+  const auto profiles = device_profiles();
+  return simulated && std::any_of(profiles.begin(), profiles.end(), [&](const DeviceProfile& profile) {
+           return profile.name == simulated->profile;
+         });
+}
+
+}  // namespace
+
+std::vector<std::string> device_names() {
+  std::vector<std::string> names = {"cpu", std::string(kSimulated)};
+  for (const DeviceProfile& profile : device_profiles())
+    names.push_back(fmt::format("{}:{}", kSimulated, profile.name));
+  names.insert(names.end(), {std::string(kCuda), fmt::format("{}:0", kCuda)});
+  return names;
+}
+
+std::optional<int> cuda_ordinal(std::string_view name) {
+  if (name == kCuda) return 0;
+  if (!name.starts_with(kCuda) || name[kCuda.size()] != ':') return std::nullopt;
+  return parse_ordinal(name.substr(kCuda.size() + 1));
+}
+
+DeviceName default_device(const RuntimeOptions& options) {
+  if (const std::optional<SimulatedName> simulated = parse_simulated(options.device)) {
+    return {DeviceType::kGpu, simulated->ordinal};
+  }
+  const std::optional<int> ordinal = cuda_ordinal(options.device);
+  return ordinal ? DeviceName{DeviceType::kGpu, *ordinal} : DeviceName{DeviceType::kCpu, 0};
+}
+
+StrategySettings RuntimeOptions::strategy_settings() const {
+  StrategySettings settings = parse_strategy(strategy);
+  if (limit_bytes) {
+    if (settings.limit_bytes) throw InvalidArgument("limit is given twice: in the strategy and as an option");
+    settings.limit_bytes = limit_bytes;
+  }
+  if (memory_fraction) {
+    if (settings.memory_fraction) {
+      throw InvalidArgument("fraction is given twice: in the strategy and as an option");
+    }
+    settings.memory_fraction = memory_fraction;
+  }
+  if (!record.empty()) {
+    if (!settings.record_path.empty())
+      throw InvalidArgument("record is given twice: in the strategy and as an option");
+    settings.record_path = record;
+  }
+  if (limit_scope == "process") settings.limit_scope = LimitScope::kProcess;
+  settings.allow_growth = settings.allow_growth || allow_growth;
+  return settings;
+}
+
+void add_device_options(OptionSet& set, RuntimeOptions& options) {
+  set.add_choice("device", "Where to compute", &options.device, device_names(), [](const std::string& name) {
+    return cuda_ordinal(name).has_value() || is_gpu_of_profile(name);
+  });
+  set.add_bytes("device-memory",
+                "Total memory of the GPU: of a simulated one, or of a real one whose rest is held",
+                &options.device_memory_bytes);
+  set.add_bytes("others", "Memory of the GPU that other processes hold: simulated, or held in their place",
+                &options.others_bytes);
+  set.add_bytes("context", "Memory that the simulated GPU's context takes", &options.context_bytes);
+  set.add_text("others-by-gpu",
+               "The same as --others for some GPUs of a simulated machine, such as 2:11000MiB/3:11000MiB",
+               &options.others_by_gpu);
+  set.add_text("visible-devices", "GPUs to use, such as 1,2, or none; they become /GPU:0, /GPU:1",
+               &options.visible_devices);
+  set.add_text("virtual-devices", "Limits of several devices on one GPU, such as 0:1024MiB,1024MiB",
+               &options.virtual_devices);
+  set.add_integer("gpus", "GPUs of the simulated machine; 0: as many as its profile has", &options.gpus, 0,
+                  kMostGpus);
+}
+
+void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<std::string>* strategies) {
+  add_device_options(set, options);
+  if (strategies != nullptr) {
+    set.add_list("strategy", "Memory strategies, such as allow-growth or hard-limit=1GiB", strategies);
+  } else {
+    set.add_choice("strategy", "Memory strategy, such as allow-growth or hard-limit=1GiB", &options.strategy,
+                   strategy_names(), is_composed);
+  }
+  set.add_bytes("limit", "Most that the strategy may hold", &options.limit_bytes);
+  set.add_choice("limit-scope", "What the limit counts: the pool, or context and libraries too",
+                 &options.limit_scope, {"pool", "process"});
+  set.add_number("memory-fraction", "Share of the device's memory for the pool, in place of a limit",
+                 &options.memory_fraction, 0, 1);
+  set.add_switch("allow-growth", "Let the pool grow with demand", &options.allow_growth);
+  set.add_override("allow-growth", "TF_FORCE_GPU_ALLOW_GROWTH");
+  set.add_switch("libraries-first",
+                 "Start cuBLAS and cuDNN before the pool, which then leaves them what was measured",
+                 &options.libraries_first);
+  set.add_choice(
+      "plan", "Allocate value by value, pack all into one arena, or pack without ordering parallel branches",
+      &options.plan, {"dynamic", "packed", "parallel"});
+  set.add_integer("intra-op-threads",
+                  "Threads of the host that a kernel uses which runs there; 0: as many as there are CPUs",
+                  &options.intra_op_threads, 0, kMostThreads);
+  set.add_integer("inter-op-threads",
+                  "Kernels that the CPU runs side by side in a parallel plan; 0: one after the other",
+                  &options.inter_op_threads, 0, kMostThreads);
+  set.add_switch("check-streams", "Find waits that are missing between the streams of a simulated GPU",
+                 &options.check_streams);
+  set.add_text("place", "Devices of layers by name, such as dense=/GPU:1,dense_1=/GPU:1", &options.place);
+  set.add_choice("device-policy",
+                 "Whether ops that read from another device get a copy (silent) or are errors (explicit)",
+                 &options.device_policy, {"explicit", "silent"});
+  set.add_switch("allow-soft-placement",
+                 "Run what cannot run on the device that it names on another, and copy what it reads",
+                 &options.allow_soft_placement);
+  set.add_switch("log-placement", "Print the device of every op and variable to stderr",
+                 &options.log_placement);
+  set.add_integer("seed", "Seed of weights, order and dropout", &options.seed, 0);
+  set.add_text("record", "Write all that is asked of the strategy to this file, for headroom report",
+               &options.record);
+}
+
+PlanMode RuntimeOptions::plan_mode() const {
+  for (PlanMode mode : {PlanMode::kPacked, PlanMode::kParallel}) {
+    if (plan == to_string(mode)) return mode;
+  }
+  return PlanMode::kDynamic;
+}
+
+PlacementRules RuntimeOptions::placement_rules() const {
+  return {.allow_copies = device_policy == "silent", .allow_soft_placement = allow_soft_placement};
+}
+
+RuntimeOptions with_gpu(RuntimeOptions options, int ordinal) {
+  const std::optional<SimulatedName> simulated = parse_simulated(options.device);
+  options.device =
+      simulated ? fmt::format("sim:{}:{}", simulated->profile, ordinal) : fmt::format("cuda:{}", ordinal);
+  return options;
+}
+
+std::optional<DeviceProfile> simulated_profile(const RuntimeOptions& options) {
+  const std::optional<SimulatedName> name = parse_simulated(options.device);
+  if (!name) return std::nullopt;
+  DeviceProfile profile = find_profile(name->profile);
+  profile.total_bytes = options.device_memory_bytes.value_or(profile.total_bytes);
+  profile.others_bytes = options.others_bytes.value_or(profile.others_bytes);
+  profile.context_bytes = options.context_bytes.value_or(profile.context_bytes);
+  if (options.gpus > 0) profile.gpus = static_cast<int>(options.gpus);
+  return profile;
+}
+
+}  // namespace headroom

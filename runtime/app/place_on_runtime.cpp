@@ -1,0 +1,30 @@
+#include "runtime/app/place_on_runtime.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "kernels/kernel.h"
+#include "runtime/graph/placement.h"
+
+namespace headroom {
+
+DeviceSet place(Graph& graph, Runtime& runtime, CodePlace here) {
+  const RuntimeOptions& options = runtime.options();
+  const std::vector<DeviceName> names = runtime.available_devices();
+  const bool is_cuda = cuda_ordinal(options.device).has_value();
+  place(graph, names, options.placement_rules(), [&](const Op& op, const DeviceName& device) {
+    return device.type == DeviceType::kCpu || !is_cuda || has_cuda_kernel(op);
+  });
+  if (options.log_placement) {
+    for (const std::string& line : placement_lines(graph, names.front())) fmt::print(stderr, "{}\n", line);
+  }
+  std::vector<PlacedDevice> devices;
+  for (const std::string& used : devices_of(graph)) {
+    const std::string name = used.empty() ? names.front().text() : used;
+    devices.push_back({name, &runtime.device(name, here), &runtime.allocator(name, here)});
+  }
+  return DeviceSet(std::move(devices));
+}
+
+}  // namespace headroom

@@ -1,0 +1,75 @@
+#include "runtime/app/program.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "runtime/base/errors.h"
+
+namespace headroom {
+namespace {
+
+// A file opened later would get the number of a stream that the caller has closed, and with it all that is
+// printed.
+void open_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    // The lowest free number is the one asked for, as those below it are open by now.
+    if (fcntl(stream, F_GETFD) < 0 && errno == EBADF) open("/dev/null", O_RDWR);
+  }
+}
+
+// Names out of files may hold anything; a line stays a line, and a terminal gets no commands.
+std::string one_line(std::string_view text) {
+  std::string line;
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    if (code < 0x20 || code == 0x7f) {
+      line += fmt::format("\\x{:02x}", code);
+    } else {
+      line += c;
+    }
+  }
+  return line;
+}
+
+}  // namespace
+
+void print_failure(const char* name, std::string_view text) {
+  // Not by fmt::print, which throws when it cannot write.
+  std::fputs(fmt::format("{}: {}\n", name, one_line(text)).c_str(), stderr);
+}
+
+int run_program(const char* name, int (*run)(int, char**), int argc, char** argv) {
+  open_standard_streams();
+  // A limit on the size of files is then an error of the write like a full disk, and cleaned up after like
+  // one.
+  std::signal(SIGXFSZ, SIG_IGN);
+  int code = kExitOther;
+  try {
+    code = run(argc, argv);
+  } catch (const std::system_error& error) {
+    // fmt's of a stream that takes no more does not say which.
+    if (std::ferror(stdout) == 0) {
+      print_failure(name, error.what());
+      return exit_code(error);
+    }
+  } catch (const std::exception& error) {
+    print_failure(name, error.what());
+    return exit_code(error);
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    print_failure(name, "the output could not be written to the end");
+    if (code == kExitDone) code = kExitOther;
+  }
+  return code;
+}
+
+}  // namespace headroom

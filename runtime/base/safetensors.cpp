@@ -1,0 +1,223 @@
+#include "runtime/base/safetensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/files.h"
+
+static_assert(std::endian::native == std::endian::little,
+              "the format is little-endian and data is copied as it is");
+
+namespace headroom {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kLengthBytes = 8;               // the header's length stands before it
+constexpr uint64_t kMaxHeaderBytes = 100000000;  // the reference implementation's bound
+constexpr int64_t kMaxFileBytes = 64 * kGiB;
+constexpr std::string_view kMetadata = "__metadata__";
+constexpr std::array<std::pair<DType, std::string_view>, 3> kTypeNames = {
+    {{DType::kF32, "F32"}, {DType::kI32, "I32"}, {DType::kU8, "U8"}}};
+
+std::string_view type_name(DType dtype) {
+  return std::find_if(kTypeNames.begin(), kTypeNames.end(),
+                      [&](const auto& row) { return row.first == dtype; })
+      ->second;
+}
+
+// One file being read; errors name it.
+class Reader {
+ public:
+  explicit Reader(const std::string& path)
+      : path_(path),
+        content_(read_file(path, kMaxFileBytes, [this](std::string_view start) { check_start(start); })) {}
+
+  TensorFile read() {
+    const Json header = read_header();
+    TensorFile file;
+    std::vector<Entry> entries;
+    for (const auto& [name, value] : header.items()) {
+      if (name == kMetadata) {
+        file.metadata = read_metadata(value);
+      } else {
+        entries.push_back(read_entry(name, value));
+      }
+    }
+    std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+      return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+    });
+    int64_t at = 0;
+    for (const Entry& entry : entries) {
+      if (entry.begin < at) fail(fmt::format("tensor '{}': its data overlaps the one before", entry.name));
+      if (entry.begin > at)
+        fail(fmt::format("tensor '{}': {} unused bytes before it", entry.name, entry.begin - at));
+      at = entry.end;
+      const auto* data = reinterpret_cast<const std::byte*>(data_.data());
+      file.tensors.push_back(
+          {entry.name, entry.spec, std::vector<std::byte>(data + entry.begin, data + entry.end)});
+    }
+    const auto have = static_cast<int64_t>(data_.size());
+    if (at != have) fail(fmt::format("{} bytes after the last tensor", have - at));
+    return file;
+  }
+
+ private:
+  struct Entry {
+    std::string name;
+    TensorSpec spec;
+    int64_t begin, end;  // in data_
+  };
+
+  [[noreturn]] void fail(std::string_view why) const {
+    throw InvalidArgument(fmt::format("{}: {}", path_, why));
+  }
+
+  // Bytes of the header, of which the file's first bytes have been checked.
+  uint64_t check_start(std::string_view start) const {
+    uint64_t length = 0;
+    if (start.size() < kLengthBytes) fail("truncated: no room for the length of the header");
+    std::memcpy(&length, start.data(), kLengthBytes);
+    if (length > kMaxHeaderBytes)
+      fail(fmt::format("the header's length is {}: not a safetensors file", length));
+    if (length == 0 || (start.size() > kLengthBytes && start[kLengthBytes] != '{'))
+      fail("the header does not start with '{'");
+    return length;
+  }
+
+  // Parses the header and sets data_ to what follows it.
+  Json read_header() {
+    const uint64_t length = check_start(content_);
+    if (length > content_.size() - kLengthBytes) {
+      fail(fmt::format("truncated: a header of {} bytes in a file of {}", length, content_.size()));
+    }
+    const std::string_view text = std::string_view(content_).substr(kLengthBytes, length);
+    data_ = std::string_view(content_).substr(kLengthBytes + length);
+    // The parser would silently keep the last of two equal names.
+    std::set<std::string> names;
+    const auto check_key = [&](int depth, Json::parse_event_t event, Json& key) {
+      if (depth == 1 && event == Json::parse_event_t::key && !names.insert(key.get<std::string>()).second) {
+        fail(fmt::format("tensor '{}': stands twice in the header", key.get<std::string>()));
+      }
+      return true;
+    };
+    try {
+      return Json::parse(text, check_key);
+    } catch (const Json::exception& error) {
+      fail(fmt::format("the header is not JSON: {}", error.what()));
+    }
+  }
+
+  TensorMetadata read_metadata(const Json& value) const {
+    try {
+      if (value.is_object()) return value.get<TensorMetadata>();
+    } catch (const Json::exception&) {
+    }
+    fail("its metadata is not an object of texts");
+  }
+
+  Entry read_entry(const std::string& name, const Json& value) const {
+    const auto bad = [&](std::string_view why) { fail(fmt::format("tensor '{}': {}", name, why)); };
+    if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") ||
+        !value.contains("data_offsets")) {
+      bad("needs dtype, shape and data_offsets, and nothing else");
+    }
+    const Json& dtype = value["dtype"];
+    const auto row = std::find_if(kTypeNames.begin(), kTypeNames.end(), [&](const auto& known) {
+      return dtype.is_string() && dtype.get_ref<const std::string&>() == known.second;
+    });
+    if (row == kTypeNames.end())
+      bad(fmt::format("dtype {} is none of F32, I32, U8",
+                      dtype.dump(-1, ' ', true, Json::error_handler_t::replace)));
+    const std::optional<std::vector<int64_t>> extents = whole_numbers(value["shape"]);
+    if (!extents) bad("shape is not a list of whole numbers");
+    const std::optional<std::vector<int64_t>> offsets = whole_numbers(value["data_offsets"]);
+    if (!offsets || offsets->size() != 2) bad("data_offsets is not a pair of whole numbers");
+    Entry entry{name, {row->first, {}}, (*offsets)[0], (*offsets)[1]};
+    try {
+      entry.spec.shape = Shape(std::span<const int64_t>(*extents));
+    } catch (const InvalidArgument& error) {
+      bad(error.what());
+    }
+    if (entry.end < entry.begin || entry.end > static_cast<int64_t>(data_.size())) {
+      bad(fmt::format("data_offsets [{}, {}) lie outside the {} bytes of data", entry.begin, entry.end,
+                      data_.size()));
+    }
+    // By division: the product of an absurd shape and its element size may overflow.
+    const int64_t bytes = entry.end - entry.begin, each = element_bytes(entry.spec.dtype);
+    if (bytes % each != 0 || bytes / each != entry.spec.shape.elements()) {
+      bad(fmt::format("{} bytes of data do not make {}", bytes, to_string(entry.spec)));
+    }
+    return entry;
+  }
+
+  // A list of integers in [0, 2^63); nothing for any other value.
+  static std::optional<std::vector<int64_t>> whole_numbers(const Json& value) {
+    std::vector<int64_t> result;
+    if (!value.is_array()) return std::nullopt;
+    for (const Json& item : value) {
+      if (!item.is_number_unsigned() || item.get<uint64_t>() > uint64_t{INT64_MAX}) return std::nullopt;
+      result.push_back(item.get<int64_t>());
+    }
+    return result;
+  }
+
+  std::string path_;
+  std::string content_;
+  std::string_view data_;
+};
+
+}  // namespace
+
+void save_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
+                      const TensorMetadata& metadata) {
+  Json header = Json::object();
+  if (!metadata.empty()) header[kMetadata] = metadata;
+  std::vector<std::string_view> parts(2);
+  int64_t at = 0;
+  for (const NamedTensor& tensor : tensors) {
+    const auto bytes = static_cast<int64_t>(tensor.data.size());
+    if (bytes != tensor.spec.bytes()) {
+      throw InvalidArgument(fmt::format("{}: tensor '{}' has {} bytes, {} needs {}", path, tensor.name, bytes,
+                                        to_string(tensor.spec), tensor.spec.bytes()));
+    }
+    if (tensor.name == kMetadata || header.contains(tensor.name)) {
+      throw InvalidArgument(
+          fmt::format("{}: a tensor cannot be named '{}' (reserved, or used twice)", path, tensor.name));
+    }
+    header[tensor.name] = {
+        {"dtype", type_name(tensor.spec.dtype)},
+        {"shape", std::vector<int64_t>(tensor.spec.shape.begin(), tensor.spec.shape.end())},
+        {"data_offsets", {at, at + bytes}}};
+    parts.emplace_back(reinterpret_cast<const char*>(tensor.data.data()), tensor.data.size());
+    at += bytes;
+  }
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const Json::exception&) {
+    throw InvalidArgument(fmt::format("{}: a tensor's name or the metadata is not UTF-8", path));
+  }
+  text.resize(static_cast<size_t>(round_up(static_cast<int64_t>(text.size()), 8)), ' ');  // aligns the data
+  const uint64_t length = text.size();
+  parts[0] = {reinterpret_cast<const char*>(&length), kLengthBytes};
+  parts[1] = text;
+  write_file(path, parts);
+}
+
+TensorFile load_safetensors(const std::string& path) {
+  return Reader(path).read();
+}
+
+}  // namespace headroom

@@ -1,0 +1,38 @@
+// Named tensors in a file: the safetensors format (Hugging Face), as far as DType goes. Knows no graph.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/tensor.h"
+
+namespace headroom {
+
+struct NamedTensor {
+  std::string name;
+  TensorSpec spec;
+  std::vector<std::byte> data;  // spec.bytes() of them, row-major, little-endian
+};
+
+// Texts that a file may have beside its tensors.
+using TensorMetadata = std::map<std::string, std::string>;
+
+struct TensorFile {
+  std::vector<NamedTensor> tensors;  // in the order of their data
+  TensorMetadata metadata;
+};
+
+// Writes all tensors to `path`, or leaves it as it was. Throws InvalidArgument when it cannot be written,
+// when two tensors share a name, when a tensor's data and shape differ in size, or for a text that is not
+// UTF-8.
+void save_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
+                      const TensorMetadata& metadata = {});
+
+// Throws InvalidArgument naming the file and the tensor when the header is not what the format asks for, a
+// dtype is not one of DType, or the data has gaps, overlaps, too few bytes or too many.
+TensorFile load_safetensors(const std::string& path);
+
+}  // namespace headroom

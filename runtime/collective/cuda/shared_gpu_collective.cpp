@@ -1,0 +1,181 @@
+#include "runtime/collective/cuda/shared_gpu_collective.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/errors.h"
+#include "runtime/base/process_nonce.h"
+#include "runtime/base/shard.h"
+#include "runtime/collective/gpu_collective.h"
+#include "runtime/collective/join_tasks.h"
+
+namespace headroom {
+namespace {
+
+// Where a rank is.
+struct SharingGuest {
+  uint64_t process = 0;
+  const Device* device = nullptr;
+  const std::shared_ptr<cuda::SharedGpuGroup>* group = nullptr;  // rank 0's
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceCollective> make_shared_gpu_collective(Device& device, Collective& host) {
+  auto group = std::make_shared<cuda::SharedGpuGroup>();
+  group->members.resize(static_cast<size_t>(host.size()));
+  const SharingGuest own{process_nonce(), &device, &group};
+  bool all_here = device.kind() == DeviceKind::kCuda && host.size() <= cuda::kMostSharingRanks;
+  std::shared_ptr<cuda::SharedGpuGroup> common;
+  for (int root = 0; root < host.size(); ++root) {
+    SharingGuest guest = own;
+    host.broadcast(std::as_writable_bytes(std::span(&guest, 1)), root);
+    all_here = all_here && guest.process == own.process && guest.device == own.device;
+    if (root == 0 && all_here) common = *guest.group;
+  }
+  host.barrier();  // rank 0's pointer has been read
+  if (!all_here) return nullptr;
+  return std::make_unique<cuda::SharedGpuCollective>(static_cast<cuda::CudaDevice&>(device), host,
+                                                     std::move(common));
+}
+
+namespace cuda {
+namespace {
+
+class SharedRecording final : public Recording {
+ public:
+  SharedRecording(SharedGpuCollective& rank, std::shared_ptr<Recording> recording)
+      : rank_(rank), recording_(std::move(recording)) {}
+
+  void launch(Stream stream) override {
+    rank_.together(stream, [&](Stream on) { recording_->launch(on); });
+  }
+
+ private:
+  SharedGpuCollective& rank_;
+  const std::shared_ptr<Recording> recording_;
+};
+
+std::string describe(const SharedGpuGroup::Member& member) {
+  int64_t elements = 0;
+  for (const SharedGpuGroup::Tensor& tensor : member.tensors) elements += tensor.elements;
+  return fmt::format("{} of {} floats in {} tensors", member.gathers ? "all_gather" : "all_reduce_sum",
+                     elements, member.tensors.size());
+}
+
+}  // namespace
+
+void SharedGpuCollective::together(Stream stream, const std::function<void(Stream)>& work) {
+  own().here = device_.record_event(stream);
+  host_.barrier();
+  if (rank() == 0) {
+    group_->failure = nullptr;
+    try {
+      for (const SharedGpuGroup::Member& member : group_->members) device_.wait(stream, *member.here);
+      work(stream);
+      group_->done = device_.record_event(stream);
+    } catch (...) {
+      group_->failure = std::current_exception();
+    }
+  }
+  host_.barrier();
+  if (group_->failure != nullptr) std::rethrow_exception(group_->failure);
+  if (rank() != 0) device_.wait(stream, *group_->done);
+}
+
+void SharedGpuCollective::all_reduce_sum(std::span<const Term> terms, Stream stream) {
+  own().gathers = false;
+  own().tensors.clear();
+  for (const Term& term : terms) own().tensors.push_back({term.input, term.output, term.elements});
+  make_call(stream);
+}
+
+void SharedGpuCollective::all_gather(std::span<const std::span<float>> tensors, Stream stream) {
+  own().gathers = true;
+  own().tensors.clear();
+  for (const std::span<float> tensor : tensors) {
+    own().tensors.push_back({tensor.data(), tensor.data(), std::ssize(tensor)});
+  }
+  make_call(stream);
+}
+
+// While tasks are recorded rank 0 calls those of one rank after the other, and then queues what they ask for.
+void SharedGpuCollective::make_call(Stream stream) {
+  if (group_->is_recording) return;
+  together(stream, [this](Stream on) { queue_calls(on); });
+}
+
+void SharedGpuCollective::require_equal_calls() const {
+  const SharedGpuGroup::Member& first = group_->members.front();
+  for (int other = 1; other < size(); ++other) {
+    const SharedGpuGroup::Member& member = group_->members[static_cast<size_t>(other)];
+    const bool alike =
+        member.gathers == first.gathers &&
+        std::ranges::equal(member.tensors, first.tensors, {}, &SharedGpuGroup::Tensor::elements,
+                           &SharedGpuGroup::Tensor::elements);
+    if (alike) continue;
+    throw CollectiveError(
+        rank(), "collective on a shared GPU",
+        fmt::format("rank 0 called {}, rank {} called {}", describe(first), other, describe(member)));
+  }
+}
+
+void SharedGpuCollective::queue_calls(Stream stream) {
+  require_equal_calls();
+  const std::vector<SharedGpuGroup::Member>& members = group_->members;
+  const size_t count = members.front().tensors.size(), ranks = members.size();
+  std::vector<SharedTensor> sums;
+  if (!members.front().gathers) {
+    for (size_t i = 0; i < count; ++i) {
+      SharedTensor sum{.elements = members.front().tensors[i].elements};
+      for (size_t rank = 0; rank < ranks; ++rank) {
+        sum.inputs[rank] = members[rank].tensors[i].input;
+        sum.outputs[rank] = members[rank].tensors[i].output;
+      }
+      if (sum.elements > 0) sums.push_back(sum);
+    }
+    queue_shared_sums(sums, size(), size(), device_.multiprocessors(), stream_of(stream));
+    return;
+  }
+  // A shard of one rank to all others: a sum of one.
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t owner = 0; owner < ranks; ++owner) {
+      const int64_t elements = members.front().tensors[i].elements;
+      const Shard shard{static_cast<int>(owner), size()};
+      SharedTensor copy{.elements = shard.size(elements)};
+      copy.inputs[0] = members[owner].tensors[i].input + shard.begin(elements);
+      int to = 0;
+      for (size_t rank = 0; rank < ranks; ++rank) {
+        if (rank != owner) copy.outputs[to++] = members[rank].tensors[i].output + shard.begin(elements);
+      }
+      if (copy.elements > 0) sums.push_back(copy);
+    }
+  }
+  queue_shared_sums(sums, 1, size() - 1, device_.multiprocessors(), stream_of(stream));
+}
+
+std::unique_ptr<Recording> SharedGpuCollective::record(Device&, std::span<const Task> tasks,
+                                                       int64_t repeats) {
+  own().tasks = tasks;
+  own().repeats = repeats;
+  together({}, [&](Stream) {
+    std::vector<std::span<const Task>> all;
+    for (const SharedGpuGroup::Member& member : group_->members) {
+      if (member.repeats != repeats) throw InvalidArgument("ranks record different numbers of repetitions");
+      all.push_back(member.tasks);
+    }
+    const std::vector<Task> joined = join_tasks(all, [this](Stream stream) { queue_calls(stream); });
+    struct Recorded {
+      bool& flag;
+      explicit Recorded(bool& on) : flag(on) { flag = true; }
+      ~Recorded() { flag = false; }
+    } const recorded(group_->is_recording);
+    group_->recording = device_.record(joined, repeats);
+  });
+  return std::make_unique<SharedRecording>(*this, group_->recording);
+}
+
+}  // namespace cuda
+}  // namespace headroom

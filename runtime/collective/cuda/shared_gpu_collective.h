@@ -1,0 +1,70 @@
+// A collective for replicas that are threads of one process on one GPU, as virtual devices are: sums on the
+// GPU, and the work of all replicas as one recording. Knows no graph and no kernel of an op.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/collective/collective.h"
+#include "runtime/collective/cuda/shared_sum.h"
+#include "runtime/collective/device_collective.h"
+#include "runtime/device/cuda/cuda_device.h"
+
+namespace headroom::cuda {
+
+// What the ranks show each other. A rank writes its own place before a barrier; rank 0 reads all of them and
+// writes the rest between that barrier and the next one, when the others read.
+struct SharedGpuGroup {
+  struct Tensor {
+    const float* input = nullptr;
+    float* output = nullptr;
+    int64_t elements = 0;
+  };
+  struct Member {
+    bool gathers = false;  // its call: or sums
+    std::vector<Tensor> tensors;
+    std::span<const Task> tasks;
+    int64_t repeats = 0;
+    std::unique_ptr<Event> here;  // what its stream held before
+  };
+  std::vector<Member> members;
+  bool is_recording = false;  // rank 0 calls the tasks of all
+  std::shared_ptr<Recording> recording;
+  std::unique_ptr<Event> done;
+  std::exception_ptr failure;
+};
+
+class SharedGpuCollective final : public DeviceCollective {
+ public:
+  SharedGpuCollective(CudaDevice& device, Collective& host, std::shared_ptr<SharedGpuGroup> group)
+      : device_(device), host_(host), group_(std::move(group)) {}
+
+  int rank() const override { return host_.rank(); }
+  int size() const override { return host_.size(); }
+  std::string_view means() const override { return "gpu"; }
+  int ranks_on_device() const override { return size(); }
+  bool can_be_recorded() const override { return true; }
+  void all_reduce_sum(std::span<const Term> terms, Stream stream) override;
+  void all_gather(std::span<const std::span<float>> tensors, Stream stream) override;
+  std::unique_ptr<Recording> record(Device& device, std::span<const Task> tasks, int64_t repeats) override;
+
+  // Rank 0 calls `work`, behind what the streams of all ranks hold, and all streams wait for it. On all ranks
+  // what it throws is thrown.
+  void together(Stream stream, const std::function<void(Stream)>& work);
+
+ private:
+  SharedGpuGroup::Member& own() { return group_->members[static_cast<size_t>(rank())]; }
+  void make_call(Stream stream);
+  void require_equal_calls() const;
+  void queue_calls(Stream stream);
+
+  CudaDevice& device_;
+  Collective& host_;
+  const std::shared_ptr<SharedGpuGroup> group_;
+};
+
+}  // namespace headroom::cuda

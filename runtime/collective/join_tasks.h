@@ -1,0 +1,19 @@
+// The tasks of several ranks as those of one recording. Knows no device and no collective.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "runtime/device/device.h"
+
+namespace headroom {
+
+// All tasks of all ranks, each behind what it was behind, and the first collective task of every rank as one,
+// likewise the second ones and so on: it calls the task of each rank, in rank order, and `finish` on the same
+// stream. Tasks of different ranks are otherwise not ordered. Throws InvalidArgument when ranks have
+// different numbers of collective tasks.
+std::vector<Task> join_tasks(std::span<const std::span<const Task>> tasks_of_ranks,
+                             const std::function<void(Stream)>& finish);
+
+}  // namespace headroom

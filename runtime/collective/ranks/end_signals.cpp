@@ -1,0 +1,48 @@
+#include "runtime/collective/ranks/end_signals.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+
+namespace headroom {
+namespace {
+
+// A handler reaches nothing else.
+std::atomic<int> first_signal = 0;
+std::atomic<int> wake_of_process = -1;
+
+void note_signal(int signal) {
+  const int error = errno;
+  int none = 0;
+  first_signal.compare_exchange_strong(none, signal);
+  const uint64_t one = 1;
+  static_cast<void>(!write(wake_of_process, &one, sizeof one));
+  errno = error;
+}
+
+}  // namespace
+
+EndSignals::EndSignals(int wake) {
+  first_signal = 0;
+  wake_of_process = wake;
+  struct sigaction noted {};
+  noted.sa_handler = note_signal;
+  noted.sa_flags = SA_RESTART;  // no call of a library has to bear it
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
+    sigaction(kSignals[i], nullptr, &before_[i]);
+    if (before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &noted, nullptr);
+  }
+}
+
+EndSignals::~EndSignals() {
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+  wake_of_process = -1;
+}
+
+int EndSignals::arrived() const {
+  return first_signal;
+}
+
+}  // namespace headroom

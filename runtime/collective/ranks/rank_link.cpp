@@ -1,0 +1,156 @@
+#include "runtime/collective/ranks/rank_link.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "runtime/base/errors.h"
+
+namespace headroom {
+namespace {
+
+struct Head {
+  int32_t word, value, text_bytes;
+};
+constexpr int32_t kMostTextBytes = 4096;
+
+int poll_one(int socket, int16_t events, std::chrono::milliseconds timeout) {
+  pollfd entry{socket, events, 0};
+  return poll(&entry, 1, static_cast<int>(timeout.count()));
+}
+
+}  // namespace
+
+RankLink::RankLink(int socket) : socket_(socket) {
+  const int on = 1;
+  setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  fcntl(socket_, F_SETFL, fcntl(socket_, F_GETFL) | O_NONBLOCK);
+}
+
+RankLink::~RankLink() {
+  close_now();
+}
+
+RankLink::RankLink(RankLink&& other) noexcept
+    : socket_(std::exchange(other.socket_, -1)), received_(std::move(other.received_)) {}
+
+RankLink& RankLink::operator=(RankLink&& other) noexcept {
+  std::swap(socket_, other.socket_);
+  std::swap(received_, other.received_);
+  return *this;
+}
+
+void RankLink::close_now() noexcept {
+  if (socket_ >= 0) close(std::exchange(socket_, -1));
+}
+
+RankLink RankLink::connect(const std::string& host, int port, std::chrono::milliseconds timeout) {
+  const auto refuse = [&](const char* why) {
+    return InvalidArgument(fmt::format("rank 0 cannot be reached at {}:{}: {}", host, port, why));
+  };
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int answer = getaddrinfo(host.c_str(), fmt::format("{}", port).c_str(), &hints, &found);
+  if (answer != 0) throw refuse(gai_strerror(answer));
+  RankLink link(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  int status = ::connect(link.socket_, found->ai_addr, found->ai_addrlen);
+  freeaddrinfo(found);
+  if (status != 0 && errno == EINPROGRESS && poll_one(link.socket_, POLLOUT, timeout) == 1) {
+    socklen_t length = sizeof status;
+    getsockopt(link.socket_, SOL_SOCKET, SO_ERROR, &status, &length);
+    errno = status;
+  }
+  if (status != 0) throw refuse(std::strerror(errno));
+  return link;
+}
+
+void RankLink::send(const RankMessage& message) noexcept {
+  if (!is_open()) return;
+  const Head head{static_cast<int32_t>(message.word), message.value,
+                  std::min(static_cast<int32_t>(message.text.size()), kMostTextBytes)};
+  // One call: two threads of a rank may send. A socket takes some hundred KiB before it would block, hours of
+  // words that nobody reads.
+  std::array<char, sizeof head + kMostTextBytes> bytes;
+  std::memcpy(bytes.data(), &head, sizeof head);
+  std::memcpy(bytes.data() + sizeof head, message.text.data(), static_cast<size_t>(head.text_bytes));
+  const ssize_t sent =
+      ::send(socket_, bytes.data(), sizeof head + static_cast<size_t>(head.text_bytes), MSG_NOSIGNAL);
+  static_cast<void>(sent);
+}
+
+std::vector<RankMessage> RankLink::receive() {
+  std::vector<RankMessage> messages;
+  bool has_ended = false;
+  std::array<char, 4096> chunk;
+  while (is_open() && !has_ended) {
+    const ssize_t got = recv(socket_, chunk.data(), chunk.size(), 0);
+    if (got > 0) received_.append(chunk.data(), static_cast<size_t>(got));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    has_ended = got <= 0;
+  }
+  for (Head head{}; received_.size() >= sizeof head;) {
+    std::memcpy(&head, received_.data(), sizeof head);
+    const size_t bytes = sizeof head + static_cast<size_t>(head.text_bytes);
+    has_ended = has_ended || head.text_bytes < 0 || head.text_bytes > kMostTextBytes;  // the latter: no rank
+    if (head.text_bytes < 0 || received_.size() < bytes) break;
+    messages.push_back(
+        {static_cast<RankWord>(head.word), head.value, received_.substr(sizeof head, bytes - sizeof head)});
+    received_.erase(0, bytes);
+  }
+  if (has_ended) close_now();
+  return messages;
+}
+
+void RankLink::finish(std::chrono::steady_clock::time_point until) noexcept {
+  if (!is_open()) return;
+  shutdown(socket_, SHUT_WR);
+  for (std::array<char, 4096> unread;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    const int ready = left.count() > 0 ? poll_one(socket_, POLLIN, left) : 0;
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0 || recv(socket_, unread.data(), unread.size(), 0) <= 0) break;
+  }
+  close_now();
+}
+
+RankListener::RankListener(bool this_host_only) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(this_host_only ? INADDR_LOOPBACK : INADDR_ANY);
+  socklen_t length = sizeof address;
+  auto* const plain = reinterpret_cast<sockaddr*>(&address);
+  if (socket_ < 0 || bind(socket_, plain, length) != 0 || listen(socket_, SOMAXCONN) != 0 ||
+      getsockname(socket_, plain, &length) != 0) {
+    const int reason = errno;
+    if (socket_ >= 0) close(socket_);
+    throw InvalidArgument(fmt::format("no port can be opened for other ranks: {}", std::strerror(reason)));
+  }
+  port_ = ntohs(address.sin_port);
+}
+
+RankListener::~RankListener() {
+  close(socket_);
+}
+
+std::optional<RankLink> RankListener::accept(std::chrono::milliseconds timeout) {
+  if (poll_one(socket_, POLLIN, timeout) != 1) return {};
+  const int socket = accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC);
+  if (socket < 0) return {};
+  return RankLink(socket);
+}
+
+}  // namespace headroom

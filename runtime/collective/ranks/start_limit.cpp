@@ -1,0 +1,63 @@
+#include "runtime/collective/ranks/start_limit.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include "runtime/base/errors.h"
+
+namespace headroom {
+namespace {
+
+// A launcher that sees one rank end takes a second or two to end the others.
+constexpr std::chrono::seconds kTurn(5);
+
+// As the launcher numbers it: by OpenMPI, by MPICH and Intel's, by others that speak PMIx.
+int rank_of_launcher() {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}) {
+    if (const char* const text = std::getenv(variable)) return std::atoi(text);
+  }
+  return 0;
+}
+
+[[noreturn]] void give_up(const std::string& program, int rank, std::chrono::milliseconds timeout) {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  const std::string line =
+      fmt::format("{}: rank {} on {}: the ranks have not met within {:g} s: one is stopped, or never came\n",
+                  program, rank, host.data(), std::chrono::duration<double>(timeout).count());
+  if (rank <= 1) static_cast<void>(!write(STDERR_FILENO, line.data(), line.size()));
+  _exit(kExitLibraryFailure);
+}
+
+}  // namespace
+
+StartLimit::StartLimit(const std::string& program, std::chrono::milliseconds timeout) {
+  using Clock = std::chrono::steady_clock;
+  // Rank 0 speaks; should it be the one that is stopped, rank 1 does, and the others go last and silent.
+  const int rank = rank_of_launcher();
+  const auto end = Clock::now() + timeout + std::min(rank, 2) * kTurn;
+  thread_ = std::thread([this, program, rank, timeout, end] {
+    const auto has_started = [this] { return has_started_; };
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_until(lock, end, has_started)) return;
+    // One that was stopped itself is behind the others, of which one has spoken: the launcher lets it go on
+    // only to end it.
+    if (Clock::now() > end + kTurn / 2 && changed_.wait_for(lock, kTurn, has_started)) return;
+    give_up(program, rank, timeout);
+  });
+}
+
+StartLimit::~StartLimit() {
+  {
+    const std::lock_guard lock(mutex_);
+    has_started_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+}  // namespace headroom

@@ -1,0 +1,35 @@
+// A collective for any device through host memory: replicas on the CPU, on simulated GPUs, and on
+// GPUs without NCCL or of which some have several. Knows no driver.
+#pragma once
+
+#include <optional>
+
+#include "runtime/collective/collective.h"
+#include "runtime/collective/device_collective.h"
+#include "runtime/device/device.h"
+#include "runtime/device/host_buffer.h"
+
+namespace headroom {
+
+class StagedCollective final : public DeviceCollective {
+ public:
+  // Both must outlive it. Takes host memory for the largest call so far, from `device`.
+  StagedCollective(Device& device, Collective& host) : device_(device), host_(host) {}
+
+  int rank() const override { return host_.rank(); }
+  int size() const override { return host_.size(); }
+  std::string_view means() const override { return "host"; }
+  // Recorded work of all devices but a GPU is run by the host.
+  bool can_be_recorded() const override { return device_.kind() != DeviceKind::kCuda; }
+  void all_reduce_sum(std::span<const Term> terms, Stream stream) override;
+  void all_gather(std::span<const std::span<float>> tensors, Stream stream) override;
+
+ private:
+  std::span<float> staging(int64_t elements);
+
+  Device& device_;
+  Collective& host_;
+  std::optional<HostBuffer> staging_;
+};
+
+}  // namespace headroom

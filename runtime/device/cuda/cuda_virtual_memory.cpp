@@ -1,0 +1,110 @@
+#include "runtime/device/cuda/cuda_virtual_memory.h"
+
+#include <chrono>
+#include <utility>
+
+#include "runtime/device/cuda/check.h"
+#include "runtime/device/cuda/current_device.h"
+#include "runtime/device/cuda/driver.h"
+
+namespace headroom::cuda {
+namespace {
+
+CUmemLocation on(int ordinal) {
+  CUmemLocation location = {};
+  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = ordinal;
+  return location;
+}
+
+CUmemAllocationProp plain_memory_of(int ordinal) {
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = on(ordinal);
+  return properties;
+}
+
+CUdeviceptr address_of(const void* pointer) {
+  return reinterpret_cast<CUdeviceptr>(pointer);
+}
+
+}  // namespace
+
+class CudaVirtualMemory::Timed {
+ public:
+  explicit Timed(CudaVirtualMemory& memory) : memory_(memory), device_(memory.ordinal_) {}
+  ~Timed() {
+    memory_.driver_time_us_ += std::chrono::duration<double, std::micro>(Clock::now() - start_).count();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  CudaVirtualMemory& memory_;
+  const CurrentDevice device_;
+  const Clock::time_point start_ = Clock::now();
+};
+
+// The driver numbers devices as the runtime does: both follow CUDA_VISIBLE_DEVICES.
+CudaVirtualMemory::CudaVirtualMemory(int ordinal, std::function<void(int64_t)> count)
+    : ordinal_(ordinal), count_(std::move(count)) {
+  const Driver& driver = Driver::instance();
+  const CUmemAllocationProp properties = plain_memory_of(ordinal);
+  size_t granularity = 0;
+  HR_CHECK(driver.init(0));
+  const CUresult status =
+      driver.get_granularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+  if (status == CUDA_SUCCESS) granularity_bytes_ = static_cast<int64_t>(granularity);
+}
+
+void* CudaVirtualMemory::try_reserve_range(int64_t bytes) {
+  const Timed timed(*this);
+  CUdeviceptr base = 0;
+  const CUresult status = Driver::instance().reserve_addresses(&base, static_cast<size_t>(bytes), 0, 0, 0);
+  return status == CUDA_SUCCESS ? reinterpret_cast<void*>(base) : nullptr;
+}
+
+void CudaVirtualMemory::release_range(void* base, int64_t bytes) noexcept {
+  if (base == nullptr) return;
+  const Timed timed(*this);
+  Driver::instance().free_addresses(address_of(base), static_cast<size_t>(bytes));
+}
+
+std::optional<PhysicalBlock> CudaVirtualMemory::try_create(int64_t bytes) {
+  CUmemGenericAllocationHandle handle = 0;
+  {
+    const Timed timed(*this);
+    const CUmemAllocationProp properties = plain_memory_of(ordinal_);
+    const CUresult status =
+        Driver::instance().create_memory(&handle, static_cast<size_t>(bytes), &properties, 0);
+    if (status == CUDA_ERROR_OUT_OF_MEMORY) return std::nullopt;
+    HR_CHECK(status);
+  }
+  count_(bytes);
+  return PhysicalBlock{handle, bytes};
+}
+
+void CudaVirtualMemory::release(const PhysicalBlock& block) noexcept {
+  count_(-block.bytes);
+  const Timed timed(*this);
+  Driver::instance().release_memory(block.handle);
+}
+
+bool CudaVirtualMemory::try_map(void* address, const PhysicalBlock& block) {
+  const Timed timed(*this);
+  const Driver& driver = Driver::instance();
+  const auto bytes = static_cast<size_t>(block.bytes);
+  if (driver.map_memory(address_of(address), bytes, 0, block.handle, 0) != CUDA_SUCCESS) return false;
+  CUmemAccessDesc access = {};
+  access.location = on(ordinal_);
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  if (driver.set_access(address_of(address), bytes, &access, 1) == CUDA_SUCCESS) return true;
+  driver.unmap_memory(address_of(address), bytes);
+  return false;
+}
+
+void CudaVirtualMemory::unmap(void* address, const PhysicalBlock& block) noexcept {
+  const Timed timed(*this);
+  Driver::instance().unmap_memory(address_of(address), static_cast<size_t>(block.bytes));
+}
+
+}  // namespace headroom::cuda

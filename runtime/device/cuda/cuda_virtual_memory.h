@@ -1,0 +1,42 @@
+// The virtual memory of one NVIDIA GPU through the driver's cuMem calls. Knows no strategy.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <optional>
+
+#include "runtime/device/virtual_memory.h"
+
+namespace headroom::cuda {
+
+class CudaVirtualMemory final : public VirtualMemory {
+ public:
+  // `count` is told of all bytes that have come, and of those about to go as a negative number. Makes no
+  // context.
+  CudaVirtualMemory(int ordinal, std::function<void(int64_t bytes)> count);
+
+  // False where the GPU or its driver has no such thing; then nothing below may be called.
+  bool is_supported() const { return granularity_bytes_ > 0; }
+
+  int64_t granularity_bytes() const override { return granularity_bytes_; }
+  void* try_reserve_range(int64_t bytes) override;
+  void release_range(void* base, int64_t bytes) noexcept override;
+  // Throws DeviceError for a reason other than lack of memory.
+  std::optional<PhysicalBlock> try_create(int64_t bytes) override;
+  void release(const PhysicalBlock& block) noexcept override;
+  bool try_map(void* address, const PhysicalBlock& block) override;
+  void unmap(void* address, const PhysicalBlock& block) noexcept override;
+
+  // Time spent in the calls above, by the host's clock.
+  double driver_time_us() const { return driver_time_us_; }
+
+ private:
+  class Timed;
+
+  const int ordinal_;
+  const std::function<void(int64_t)> count_;
+  int64_t granularity_bytes_ = 0;
+  std::atomic<double> driver_time_us_ = 0;
+};
+
+}  // namespace headroom::cuda

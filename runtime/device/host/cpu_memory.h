@@ -1,0 +1,36 @@
+// The host's own memory as device memory, up to a capacity. Knows no strategy.
+#pragma once
+
+#include <memory>
+
+#include "runtime/device/device_memory.h"
+#include "runtime/device/host/host_pages.h"
+#include "runtime/device/host/host_stream_pool.h"
+#include "runtime/device/host/host_virtual_memory.h"
+#include "runtime/device/host/memory_ledger.h"
+
+namespace headroom {
+
+class CpuMemory final : public DeviceMemory {
+ public:
+  explicit CpuMemory(int64_t capacity_bytes);
+
+  void* try_allocate(int64_t bytes) override;
+  void release(void* pointer, int64_t bytes) noexcept override;
+  void copy_to_device(void* device, const void* host, int64_t bytes) override;
+  void copy_to_host(void* host, const void* device, int64_t bytes) override;
+  VirtualMemory* virtual_memory() override { return &virtual_memory_; }
+  MemoryInfo info() const override { return ledger_.info(); }
+  int64_t granularity_bytes() const override;
+
+  // A pool that takes its pages from here. This and `streams` must outlive it.
+  std::unique_ptr<StreamOrderedPool> make_pool(const StreamOrderedPoolSettings& settings,
+                                               SimulatedStreams& streams);
+
+ private:
+  MemoryLedger ledger_;
+  HostPages pages_;
+  HostVirtualMemory virtual_memory_;
+};
+
+}  // namespace headroom

@@ -1,0 +1,29 @@
+// Host memory that stands for device memory: large ranges cost nothing until they are touched, so a pool of
+// 140 GiB can be simulated on a small machine. Counts nothing.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "runtime/device/host/backing.h"
+
+namespace headroom {
+
+// Thread-safe.
+class HostPages {
+ public:
+  explicit HostPages(Backing backing = Backing::kHostMemory) : backing_(backing) {}
+
+  Backing backing() const { return backing_; }
+  // `bytes` (> 0) of host memory aligned to 256 at least, not initialised; null when the host has none.
+  // Without backing only addresses.
+  void* take(int64_t bytes) noexcept;
+  // Gives back what take returned for the same `bytes`; a null pointer does nothing.
+  void give_back(void* pointer, int64_t bytes) noexcept;
+
+ private:
+  const Backing backing_;
+  std::atomic<uintptr_t> next_address_ = uintptr_t{1} << 40;  // without backing: far from null
+};
+
+}  // namespace headroom

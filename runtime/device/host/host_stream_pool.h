@@ -1,0 +1,68 @@
+// A stream-ordered pool of a device that is simulated or the host itself. As the driver does, it maps idle
+// pages to new addresses, so all that is idle can serve any request. Knows no profile.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/device/host/host_pages.h"
+#include "runtime/device/host/memory_ledger.h"
+#include "runtime/device/host/simulated_streams.h"
+#include "runtime/device/stream_ordered_pool.h"
+
+namespace headroom {
+
+// Microseconds of a call.
+struct StreamPoolCosts {
+  double allocate_us = 0;
+  double release_us = 0;
+  double grow_us = 0;  // on top, when the pool takes from the device
+};
+
+class HostStreamPool final : public StreamOrderedPool {
+ public:
+  // Takes pages of `granularity_bytes` from `ledger`, and what lies behind them from `pages`, which like
+  // `streams` must outlive this. `spend` is told
+  // the time of each call.
+  HostStreamPool(const StreamOrderedPoolSettings& settings, MemoryLedger& ledger, HostPages& pages,
+                 SimulatedStreams& streams, int64_t granularity_bytes, const StreamPoolCosts& costs,
+                 std::function<void(double us)> spend);
+  ~HostStreamPool() override;
+
+  void* try_allocate(int64_t bytes, Stream stream) override;
+  void release(void* pointer, int64_t bytes, Stream stream) noexcept override;
+  void trim(int64_t keep_bytes) noexcept override;
+  int64_t reserved_bytes() const override;
+  int64_t used_bytes() const override;
+
+ private:
+  // Memory at an address: in use, or idle and kept because the next request of that size takes it as it is.
+  struct Mapping {
+    void* pointer = nullptr;
+    int64_t bytes = 0;
+    Stream stream;
+  };
+
+  bool grow_for(int64_t bytes);
+  void* take_idle(int64_t bytes, Stream stream);
+  void unmap_idle_above(int64_t bytes, const Stream* next);
+  void shrink_to(int64_t keep_bytes) noexcept;
+
+  const StreamOrderedPoolSettings settings_;
+  MemoryLedger& ledger_;
+  HostPages& pages_;
+  SimulatedStreams& streams_;
+  const int64_t granularity_bytes_;
+  const StreamPoolCosts costs_;
+  const std::function<void(double us)> spend_;
+  mutable std::mutex mutex_;
+  std::unordered_map<void*, int64_t> used_;  // pointer -> bytes
+  std::vector<Mapping> idle_;                // oldest first
+  int64_t reserved_bytes_ = 0;
+  int64_t used_bytes_ = 0;
+  int64_t idle_bytes_ = 0;  // of what is mapped; the rest of what is reserved has no address
+};
+
+}  // namespace headroom

@@ -1,0 +1,99 @@
+#include "runtime/device/host/simulated_gpu.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/device/library_failure.h"
+
+namespace headroom {
+namespace {
+
+constexpr std::array kLibraries = {Library::kNone, Library::kBlas, Library::kDnn};
+
+constexpr size_t index(Library library) {
+  return static_cast<size_t>(library);
+}
+
+}  // namespace
+
+SimulatedGpu::SimulatedGpu(DeviceProfile profile, int ordinal, Backing backing, std::string name, int threads)
+    : profile_(std::move(profile)),
+      ordinal_(ordinal),
+      name_(name.empty() ? fmt::format("/device:GPU:{}", ordinal) : std::move(name)),
+      description_("simulated " + profile_.name),
+      memory_(profile_, streams_, backing),
+      kernel_threads_(threads) {}
+
+void SimulatedGpu::initialise() {
+  const std::lock_guard lock(mutex_);
+  make_context();
+}
+
+void SimulatedGpu::make_context() {
+  if (has_context_) return;
+  if (!memory_.try_take(profile_.context_bytes)) {
+    throw context_failure(ordinal_, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory", profile_.total_bytes);
+  }
+  has_context_ = true;
+}
+
+void SimulatedGpu::start_library(Library library) {
+  if (library == Library::kNone) return;
+  const std::lock_guard lock(mutex_);
+  if (started_[index(library)]) return;
+  make_context();
+  const LibraryProfile& cost = costs(library);
+  if (!memory_.try_take(cost.handle_bytes, cost.needed_bytes)) {
+    throw library_start_failure(library, cost.failure_status,
+                                fmt::format("needs {}, {} free on the device",
+                                            format_bytes(std::max(cost.needed_bytes, cost.handle_bytes)),
+                                            format_bytes(memory_.info().free)));
+  }
+  started_[index(library)] = true;
+}
+
+void SimulatedGpu::load_module(std::string_view op_name, Library library) {
+  const std::lock_guard lock(mutex_);
+  if (loaded_[index(library)]) return;
+  make_context();
+  const int64_t bytes = module_bytes(library);
+  if (!memory_.try_take(bytes)) {
+    throw DeviceError("cuModuleLoadData", "CUDA_ERROR_OUT_OF_MEMORY",
+                      fmt::format("out of memory; kernels of {} need {}, {} free on the device", op_name,
+                                  format_bytes(bytes), format_bytes(memory_.info().free)),
+                      name_);
+  }
+  loaded_[index(library)] = true;
+}
+
+int64_t SimulatedGpu::pending_library_bytes() const {
+  const std::lock_guard lock(mutex_);
+  int64_t bytes = has_context_ ? 0 : profile_.context_bytes;
+  for (const Library library : kLibraries) {
+    if (library != Library::kNone && !started_[index(library)]) bytes += costs(library).handle_bytes;
+    if (!loaded_[index(library)]) bytes += module_bytes(library);
+  }
+  return bytes;
+}
+
+void SimulatedGpu::queue(Stream stream, StreamWork work) {
+  const double us = work.us.value_or(profile_.kernel_us);
+  streams_.queue(stream, std::move(work), us);
+}
+
+const LibraryProfile& SimulatedGpu::costs(Library library) const {
+  return library == Library::kBlas ? profile_.blas : profile_.dnn;
+}
+
+int64_t SimulatedGpu::module_bytes(Library library) const {
+  return library == Library::kNone ? profile_.own_module_bytes : costs(library).module_bytes;
+}
+
+std::unique_ptr<SimulatedGpu> make_simulated_gpu(std::string_view profile_name, int ordinal) {
+  return std::make_unique<SimulatedGpu>(find_profile(profile_name), ordinal);
+}
+
+}  // namespace headroom

@@ -1,0 +1,11 @@
+// What a build without the CUDA toolkit answers where the others ask CUDA's driver which GPUs there are.
+#include "runtime/base/errors.h"
+#include "runtime/device/gpus.h"
+
+namespace headroom {
+
+std::vector<std::string> visible_gpus() {
+  throw InvalidArgument("this build has no CUDA: it was made without the CUDA toolkit 12.4 and cuDNN 9");
+}
+
+}  // namespace headroom

@@ -1,0 +1,124 @@
+#include "runtime/graph/data_parallel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "runtime/base/errors.h"
+
+namespace headroom {
+namespace {
+
+// Of an optimizer; null for all other ops.
+float* gradient_scale_of(Op& op) {
+  return std::visit(Overloaded{
+                        [](SgdUpdate& o) { return &o.gradient_scale; },
+                        [](RmspropUpdate& o) { return &o.gradient_scale; },
+                        [](AdamUpdate& o) { return &o.gradient_scale; },
+                        [](auto&) { return static_cast<float*>(nullptr); },
+                    },
+                    op);
+}
+
+// Where the gradients stand among an optimizer's operands: behind each variable, whose states are behind
+// them.
+std::vector<size_t> gradient_positions(const Node& node) {
+  const std::vector<int> changed = mutated_inputs(node.op, node.inputs.size());
+  std::vector<size_t> positions;
+  for (const int position : changed) {
+    const bool before_gradient = static_cast<size_t>(position) + 1 < node.inputs.size() &&
+                                 std::find(changed.begin(), changed.end(), position + 1) == changed.end();
+    if (before_gradient) positions.push_back(static_cast<size_t>(position) + 1);
+  }
+  return positions;
+}
+
+// A value and the position of the node that makes it, -1 where none does.
+struct Gradient {
+  int made_at;
+  int value;
+  auto operator<=>(const Gradient&) const = default;
+};
+
+// The gradients of all optimizers in the order in which they are made, each once.
+std::vector<Gradient> find_gradients(const std::vector<Node>& nodes, size_t values) {
+  std::vector<int> made_at(values, -1);
+  std::vector<Gradient> gradients;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    Node node = nodes[i];
+    for (const int output : node.outputs) made_at[static_cast<size_t>(output)] = static_cast<int>(i);
+    if (gradient_scale_of(node.op) == nullptr) continue;
+    for (const size_t position : gradient_positions(node)) {
+      const int value = node.inputs[position];
+      gradients.push_back({made_at[static_cast<size_t>(value)], value});
+    }
+  }
+  std::sort(gradients.begin(), gradients.end());
+  gradients.erase(std::unique(gradients.begin(), gradients.end()), gradients.end());
+  return gradients;
+}
+
+std::vector<std::vector<Gradient>> fill_buckets(const std::vector<Gradient>& gradients, const Graph& graph,
+                                                const BucketSettings& settings) {
+  std::vector<std::vector<Gradient>> buckets;
+  int64_t room = 0;  // in the last bucket
+  for (const Gradient& gradient : gradients) {
+    if (room <= 0) {
+      room = buckets.empty() ? settings.first_bytes : settings.bytes;
+      buckets.emplace_back();
+    }
+    buckets.back().push_back(gradient);
+    room -= graph.value(gradient.value).spec.bytes();
+  }
+  return buckets;
+}
+
+}  // namespace
+
+void reduce_gradients(Graph& graph, int replicas, const BucketSettings& settings) {
+  if (replicas < 1) throw InvalidArgument(fmt::format("{} replicas: at least one is needed", replicas));
+  if (settings.first_bytes < 1 || settings.bytes < 1) {
+    throw InvalidArgument(fmt::format("buckets of {} and {} bytes: at least one byte is needed",
+                                      settings.first_bytes, settings.bytes));
+  }
+  if (replicas == 1) return;
+  for (const Node& node : graph.nodes()) {
+    if (node.device.empty()) continue;
+    throw InvalidArgument(
+        fmt::format("{} is on {}: a replica has one device for all", node.name, node.device));
+  }
+  std::vector<Node> nodes(graph.nodes().begin(), graph.nodes().end());
+  const std::vector<Gradient> gradients = find_gradients(nodes, graph.values().size());
+  // Each reduction is added to the graph, which makes its results, and then takes its place among the nodes.
+  std::vector<int> reduced(graph.values().size(), -1);
+  std::vector<std::vector<Node>> behind(nodes.size() + 1);  // by position + 1 of the node they stand behind
+  std::vector<Value> previous;
+  for (const std::vector<Gradient>& bucket : fill_buckets(gradients, graph, settings)) {
+    const AllReduce op{replicas, !previous.empty()};
+    std::vector<Value> operands;
+    if (op.follows) operands.push_back(previous[0]);
+    for (const Gradient& gradient : bucket) operands.push_back({&graph, gradient.value});
+    const BackwardScope backward(graph, operands.back());
+    previous = graph.add(op, operands);
+    for (size_t i = 0; i < bucket.size(); ++i) reduced[static_cast<size_t>(bucket[i].value)] = previous[i].id;
+    behind[static_cast<size_t>(bucket.back().made_at + 1)].push_back(graph.nodes().back());
+  }
+
+  std::vector<Node> result = behind[0];
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    Node& node = nodes[i];
+    if (float* scale = gradient_scale_of(node.op)) {
+      *scale /= static_cast<float>(replicas);  // of the sum over all
+      for (const size_t position : gradient_positions(node)) {
+        int& gradient = node.inputs[position];
+        gradient = reduced[static_cast<size_t>(gradient)];
+      }
+    }
+    result.push_back(std::move(node));
+    result.insert(result.end(), behind[i + 1].begin(), behind[i + 1].end());
+  }
+  graph.replace_nodes(std::move(result));
+}
+
+}  // namespace headroom

@@ -1,0 +1,112 @@
+#include <algorithm>
+#include <optional>
+
+#include "runtime/graph/fuse_rules.h"
+#include "runtime/graph/graph_view.h"
+
+namespace headroom {
+namespace {
+
+// Node ids; relu is -1 without one.
+struct Layer {
+  int product, bias, relu = -1;
+  int last() const { return std::max(bias, relu); }
+};
+
+// The gradients of a layer's weights and of its bias.
+struct DenseGradient {
+  int product, sum;
+};
+
+class DenseLayers : private GraphView {
+ public:
+  using GraphView::GraphView;
+
+  std::optional<Layer> match_layer(int product) const {
+    const auto* matmul = op<MatMul>(product);
+    if (!matmul || *matmul != MatMul{} || !multiplies_matrices(product)) return {};
+    Layer layer{product, only_reader(output(product))};
+    if (layer.bias < 0 || !adds_bias(layer.bias, output(product))) return {};
+    const int next = only_reader(output(layer.bias));
+    if (const auto* unary = op<Unary>(next); unary && unary->kind == UnaryKind::kRelu) layer.relu = next;
+    if (!on_one_device({layer.product, layer.bias, layer.relu})) return {};
+    return changes_operand(product, layer.last()) ? std::nullopt : std::optional(layer);
+  }
+
+  std::optional<DenseGradient> match_gradient(int product) const {
+    const auto* matmul = op<MatMul>(product);
+    if (!matmul || *matmul != MatMul{true, false} || !multiplies_matrices(product)) return {};
+    const int dy = input(product, 1);
+    const auto found = std::find_if(readers(dy).begin(), readers(dy).end(), [&](int reader) {
+      const auto* sum = op<Reduce>(reader);
+      return sum && *sum == Reduce{ReduceKind::kSum, {0}, false};
+    });
+    if (found == readers(dy).end()) return {};
+    const DenseGradient gradient{product, *found};
+    if (!on_one_device({product, *found})) return {};
+    // Both are computed where the first of them is: by then the layer's input must be there.
+    const int first = std::min(product, gradient.sum), last = std::max(product, gradient.sum);
+    if (maker(input(product, 0)) > first) return {};
+    return changes_operand(product, first, last) ? std::nullopt : std::optional(gradient);
+  }
+
+  void rewrite(const Layer& layer, Rewrite& nodes) const {
+    for (int node : {layer.product, layer.bias, layer.relu}) nodes.drop(node);
+    nodes.put(layer.last(), Node{Dense{layer.relu >= 0},
+                                 graph().node(layer.product).name,
+                                 {input(layer.product, 0), input(layer.product, 1), input(layer.bias, 1)},
+                                 {output(layer.last())}});
+  }
+
+  void rewrite(const DenseGradient& gradient, Rewrite& nodes) const {
+    nodes.drop(gradient.product);
+    nodes.drop(gradient.sum);
+    nodes.put(std::min(gradient.product, gradient.sum),
+              Node{DenseFilterGrad{},
+                   graph().node(gradient.product).name,
+                   graph().node(gradient.product).inputs,
+                   {output(gradient.product), output(gradient.sum)}});
+  }
+
+ private:
+  bool multiplies_matrices(int product) const {
+    const Shape &a = shape(input(product, 0)), &b = shape(input(product, 1));
+    const bool sums = op<MatMul>(product)->transpose_a ? a.rank() == 2 && a[1] > 0 : a.last() > 0;
+    return a.rank() == 2 && b.rank() == 2 && sums;
+  }
+  // Whether an update between the nodes changes what the product reads.
+  bool changes_operand(int product, int last) const { return changes_operand(product, product, last); }
+  bool changes_operand(int product, int first, int last) const {
+    for (int node = first; node <= last; ++node) {
+      for (int i : mutated_inputs(graph().node(node).op, graph().node(node).inputs.size())) {
+        const int changed = input(node, static_cast<size_t>(i));
+        if (changed == input(product, 0) || changed == input(product, 1)) return true;
+      }
+    }
+    return false;
+  }
+};
+
+}  // namespace
+
+int fuse_dense_layers(Graph& graph, std::span<const Value> keep) {
+  const DenseLayers layers(graph, keep);
+  Rewrite nodes(graph);
+  int count = 0;
+  std::vector<bool> summed(graph.nodes().size());
+  for (int i = 0; i < static_cast<int>(graph.nodes().size()); ++i) {
+    if (const std::optional<Layer> layer = layers.match_layer(i)) {
+      layers.rewrite(*layer, nodes);
+      ++count;
+    }
+    const std::optional<DenseGradient> gradient = layers.match_gradient(i);
+    // Two products can share a gradient, its sum belongs to one of them.
+    if (!gradient || summed[static_cast<size_t>(gradient->sum)]) continue;
+    summed[static_cast<size_t>(gradient->sum)] = true;
+    layers.rewrite(*gradient, nodes);
+  }
+  nodes.apply(graph);
+  return count;
+}
+
+}  // namespace headroom

@@ -1,0 +1,255 @@
+#include "runtime/graph/gradients.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <optional>
+
+#include "runtime/base/errors.h"
+#include "runtime/graph/functions.h"
+
+namespace headroom {
+namespace {
+
+// What the rules below see of one node: its operands, its results and the gradients of its results.
+struct Context {
+  Graph& graph;
+  const Node& node;
+  std::vector<Value> in, out;
+  std::vector<std::optional<Value>> grad_out;
+  std::vector<bool> wanted;  // by operand: whether its gradient leads to a variable
+
+  Value add(const Op& op, std::vector<Value> inputs) const { return graph.add(op, inputs)[0]; }
+  // Gradient of the first result; every op with a rule below has one when it is asked.
+  Value dy() const { return *grad_out[0]; }
+};
+
+using Grads = std::vector<std::optional<Value>>;  // one per operand; absent: none flows there
+
+// Sums a gradient back over the axes along which its operand was broadcast.
+Value sum_to(Value grad, const Shape& shape) {
+  if (grad.shape() == shape) return grad;
+  const int lead = grad.shape().rank() - shape.rank();
+  std::vector<int> axes;
+  for (int axis = 0; axis < grad.shape().rank(); ++axis) {
+    if (axis < lead || (shape[axis - lead] == 1 && grad.shape()[axis] != 1)) axes.push_back(axis);
+  }
+  const Value summed = axes.empty() ? grad : sum(grad, axes);
+  return summed.shape() == shape ? summed : reshape(summed, shape);
+}
+
+Grads rule(const MatMul& op, const Context& c) {
+  const Value a = c.in[0], b = c.in[1], dy = c.dy();
+  // y = a b: da = dy b^T, db = a^T dy; with a stored transposed, its gradient is transposed too.
+  const Value da =
+      op.transpose_a ? matmul(b, dy, {op.transpose_b, true}) : matmul(dy, b, {false, !op.transpose_b});
+  const Value db =
+      op.transpose_b ? matmul(dy, a, {true, op.transpose_a}) : matmul(a, dy, {!op.transpose_a, false});
+  return {sum_to(da, a.shape()), sum_to(db, b.shape())};
+}
+
+Grads rule(const Dense& op, const Context& c) {
+  const Value g = op.relu ? c.add(UnaryGrad{UnaryKind::kRelu}, {c.dy(), c.out[0]}) : c.dy();
+  const std::vector<Value> parameters = c.graph.add(DenseFilterGrad{}, std::vector<Value>{c.in[0], g});
+  return {matmul(g, c.in[1], {false, true}), parameters[0], parameters[1]};
+}
+
+Grads rule(const Conv2d& op, const Context& c) {
+  // The gradient of the images themselves is as costly as others, and most often nobody wants it.
+  Grads grads(2);
+  if (c.wanted[0]) grads[0] = c.add(Conv2dInputGrad{op, c.in[0].shape()}, {c.dy(), c.in[1]});
+  if (c.wanted[1]) grads[1] = c.add(Conv2dFilterGrad{op, c.in[1].shape()}, {c.in[0], c.dy()});
+  return grads;
+}
+
+Grads rule(const MaxPool& op, const Context& c) {
+  return {c.add(MaxPoolGrad{op.pool, c.in[0].shape()}, {c.dy(), c.out[1]})};
+}
+
+Grads rule(const AvgPool& op, const Context& c) {
+  return {c.add(AvgPoolGrad{op.pool, c.in[0].shape()}, {c.dy()})};
+}
+
+Grads rule(const ConvBlock& op, const Context& c) {
+  const Value route = op.pool ? c.out[1] : c.out[0];
+  std::optional<Value> dx;
+  if (c.wanted[0]) dx = c.add(ConvBlockInputGrad{op, c.in[0].shape()}, {c.dy(), route, c.in[1]});
+  const std::vector<Value> parameters =
+      c.graph.add(ConvBlockFilterGrad{op, c.in[1].shape()}, std::vector<Value>{c.in[0], c.dy(), route});
+  return {dx, parameters[0], parameters[1]};
+}
+
+Grads rule(const Unary& op, const Context& c) {
+  const Value saved = op.kind == UnaryKind::kGelu ? c.in[0] : c.out[0];
+  return {c.add(UnaryGrad{op.kind}, {c.dy(), saved})};
+}
+
+Grads rule(const Scale& op, const Context& c) {
+  return {scale(c.dy(), op.factor)};
+}
+
+Grads rule(const Binary& op, const Context& c) {
+  const Value a = c.in[0], b = c.in[1], dy = c.dy();
+  const auto to_a = [&](Value grad) { return sum_to(grad, a.shape()); };
+  const auto to_b = [&](Value grad) { return sum_to(grad, b.shape()); };
+  switch (op.kind) {
+    case BinaryKind::kAdd:
+      return {to_a(dy), to_b(dy)};
+    case BinaryKind::kSub:
+      return {to_a(dy), scale(to_b(dy), -1)};
+    case BinaryKind::kMul:
+      return {to_a(mul(dy, b)), to_b(mul(dy, a))};
+    case BinaryKind::kDiv:
+      // d(a/b)/db = -(a/b)/b
+      return {to_a(div(dy, b)), scale(to_b(div(mul(dy, c.out[0]), b)), -1)};
+  }
+  return {};
+}
+
+Grads rule(const Dropout& op, const Context& c) {
+  return {c.add(op, {c.dy(), c.in[1]}), std::nullopt};
+}
+
+Grads rule(const Reshape&, const Context& c) {
+  return {reshape(c.dy(), c.in[0].shape())};
+}
+
+Grads rule(const CopyToDevice&, const Context& c) {
+  return {to_device(c.dy(), c.graph.value(c.in[0].id).device)};
+}
+
+Grads rule(const Transpose& op, const Context& c) {
+  std::vector<int> inverse(op.axes.size());
+  for (size_t i = 0; i < op.axes.size(); ++i) inverse[static_cast<size_t>(op.axes[i])] = static_cast<int>(i);
+  return {transpose(c.dy(), inverse)};
+}
+
+Grads rule(const Concat& op, const Context& c) {
+  Grads grads;
+  std::vector<int64_t> begin(static_cast<size_t>(c.dy().shape().rank()), 0);
+  for (const Value& input : c.in) {
+    grads.push_back(slice(c.dy(), begin, input.shape()));
+    begin[static_cast<size_t>(op.axis)] += input.shape()[op.axis];
+  }
+  return grads;
+}
+
+Grads rule(const Slice& op, const Context& c) {
+  return {c.add(SliceGrad{op.begin, c.in[0].shape()}, {c.dy()})};
+}
+
+Grads rule(const Gather&, const Context& c) {
+  return {c.add(GatherGrad{c.in[0].shape()}, {c.dy(), c.in[1]}), std::nullopt};
+}
+
+Grads rule(const BroadcastTo&, const Context& c) {
+  return {sum_to(c.dy(), c.in[0].shape())};
+}
+
+Grads rule(const Reduce& op, const Context& c) {
+  const Shape& whole = c.in[0].shape();
+  Shape kept = whole;
+  for (int axis : op.axes) kept = kept.with(axis, 1);
+  const Value dy = c.dy().shape() == kept ? c.dy() : reshape(c.dy(), kept);
+  if (op.kind == ReduceKind::kMax) {
+    const Value y = c.out[0].shape() == kept ? c.out[0] : reshape(c.out[0], kept);
+    return {c.add(ReduceMaxGrad{op.axes}, {c.in[0], y, dy})};
+  }
+  const auto share = static_cast<float>(kept.elements()) / static_cast<float>(whole.elements());
+  return {broadcast_to(op.kind == ReduceKind::kMean ? scale(dy, share) : dy, whole)};
+}
+
+Grads rule(const Softmax&, const Context& c) {
+  return {c.add(SoftmaxGrad{}, {c.dy(), c.out[0]})};
+}
+
+Grads rule(const CrossEntropy&, const Context& c) {
+  return {c.add(CrossEntropyGrad{}, {c.in[0], c.in[1], c.dy()}), std::nullopt};
+}
+
+Grads rule(const BatchNorm& op, const Context& c) {
+  const std::vector<Value> grads = c.graph.add(
+      BatchNormGrad{op.epsilon}, std::vector<Value>{c.dy(), c.in[0], c.in[1], c.out[1], c.out[2]});
+  return {grads[0], grads[1], grads[2]};
+}
+
+// A cast between integers and floats passes no gradient, as in every framework.
+Grads rule(const Cast&, const Context&) {
+  return {std::nullopt};
+}
+
+template <typename T>
+Grads rule(const T&, const Context& c) {
+  throw InvalidArgument(
+      fmt::format("gradients: the path to the loss goes through {}, which has no gradient ({})", c.node.name,
+                  op_name(c.node.op)));
+}
+
+// For each value, whether it depends on one of `variables`.
+std::vector<bool> reached_from(const Graph& graph, std::span<const Value> variables) {
+  std::vector<bool> reached(graph.values().size());
+  for (const Value& variable : variables) reached[static_cast<size_t>(variable.id)] = true;
+  for (const Node& node : graph.nodes()) {
+    bool any = false;
+    for (int input : node.inputs) any = any || reached[static_cast<size_t>(input)];
+    for (int output : node.outputs) reached[static_cast<size_t>(output)] = any;
+  }
+  return reached;
+}
+
+}  // namespace
+
+std::vector<Value> gradients(Value loss, std::span<const Value> variables) {
+  if (loss.graph == nullptr || loss.spec() != TensorSpec{DType::kF32, {}}) {
+    throw InvalidArgument("gradients: the loss must be an f32 scalar, take a sum or a mean first");
+  }
+  Graph& graph = *loss.graph;
+  for (const Value& variable : variables) {
+    if (variable.graph != &graph) throw InvalidArgument("gradients: a variable belongs to another graph");
+  }
+  const NameScope scope(graph, "gradients");
+  const BackwardScope backward(graph, loss);
+  const std::vector<bool> wanted = reached_from(graph, variables);
+  std::vector<std::optional<Value>> grad(graph.values().size());
+  grad[static_cast<size_t>(loss.id)] = fill(graph, 1, {});
+
+  const auto count = static_cast<int>(graph.nodes().size()) - 1;  // the nodes before the fill
+  for (int id = count - 1; id >= 0; --id) {
+    const Node& node = graph.node(id);
+    Context context{graph, node, {}, {}, {}, {}};
+    bool flows = false, needed = false;
+    for (int output : node.outputs) {
+      context.out.push_back({&graph, output});
+      context.grad_out.push_back(grad[static_cast<size_t>(output)]);
+      flows = flows || context.grad_out.back().has_value();
+    }
+    for (int input : node.inputs) {
+      context.in.push_back({&graph, input});
+      context.wanted.push_back(wanted[static_cast<size_t>(input)]);
+      needed = needed || context.wanted.back();
+    }
+    if (!flows || !needed) continue;
+    if (!context.grad_out[0]) {
+      throw InvalidArgument(fmt::format("gradients: the loss depends on a side result of {}", node.name));
+    }
+    const BackwardScope of_node(graph, context.out[0]);
+    const Grads grads = std::visit([&](const auto& op) { return rule(op, context); }, node.op);
+    for (size_t i = 0; i < grads.size(); ++i) {
+      auto& sum_so_far = grad[static_cast<size_t>(node.inputs[i])];
+      if (!grads[i] || !wanted[static_cast<size_t>(node.inputs[i])]) continue;
+      // Where the value lives, wherever its readers are.
+      const DeviceScope of_value(graph, graph.value(node.inputs[i]).device);
+      sum_so_far = sum_so_far ? add(*sum_so_far, *grads[i]) : *grads[i];
+    }
+  }
+
+  std::vector<Value> results;
+  for (const Value& variable : variables) {
+    const auto& result = grad[static_cast<size_t>(variable.id)];
+    const DeviceScope of_variable(graph, graph.value(variable.id).device);
+    results.push_back(result ? *result : fill(graph, 0, variable.shape()));
+  }
+  return results;
+}
+
+}  // namespace headroom

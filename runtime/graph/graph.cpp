@@ -1,0 +1,185 @@
+#include "runtime/graph/graph.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "runtime/base/errors.h"
+#include "runtime/device/device_name.h"
+
+namespace headroom {
+
+const TensorSpec& Value::spec() const {
+  return graph->value(id).spec;
+}
+const std::string& Value::name() const {
+  return graph->value(id).name;
+}
+
+Value Graph::new_value(ValueInfo info) {
+  values_.push_back(std::move(info));
+  return {this, static_cast<int>(values_.size()) - 1};
+}
+
+std::string Graph::unique_name(std::string_view name) {
+  const std::string base = scope_ + std::string(name);
+  std::string candidate = base;
+  // "matmul", "matmul_1", ...: TensorFlow's rule
+  for (int i = 1; std::binary_search(names_.begin(), names_.end(), candidate); ++i) {
+    candidate = fmt::format("{}_{}", base, i);
+  }
+  names_.insert(std::lower_bound(names_.begin(), names_.end(), candidate), candidate);
+  return candidate;
+}
+
+std::string Graph::new_name(std::string_view what, std::string_view name) {
+  const std::string full = scope_ + std::string(name);
+  if (std::binary_search(names_.begin(), names_.end(), full)) {
+    throw InvalidArgument(fmt::format("{} {}: the name is taken", what, full));
+  }
+  return unique_name(name);
+}
+
+Value Graph::input(std::string_view name, const TensorSpec& spec, CodePlace place) {
+  ValueInfo info{new_name("input", name), spec, ValueKind::kInput, {}, place.text()};
+  info.device = device_by_name(info.name).value_or("");
+  return new_value(std::move(info));
+}
+
+Value Graph::variable(std::string_view name, const TensorSpec& spec, const Initializer& initializer,
+                      CodePlace place) {
+  ValueInfo info{new_name("variable", name), spec, ValueKind::kVariable, initializer, place.text()};
+  info.device = device_by_name(info.name).value_or("");
+  return new_value(std::move(info));
+}
+
+void Graph::put_scope_on_device(std::string_view scope, std::string_view device) {
+  device_of_scope_.emplace_back(fmt::format("/{}/", scope), parse_device_name(device).text());
+  std::stable_sort(device_of_scope_.begin(), device_of_scope_.end(),
+                   [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+}
+
+std::optional<std::string> Graph::device_by_name(const std::string& name) const {
+  if (device_ || device_of_scope_.empty()) return device_;
+  const std::string path = fmt::format("/{}/", name);
+  for (const auto& [scope, device] : device_of_scope_) {
+    if (path.find(scope) != std::string::npos) return device;
+  }
+  return std::nullopt;
+}
+
+std::string Graph::device_for(const Node& node, std::span<const Value> inputs) const {
+  const auto device_of = [&](const Value& input) -> const std::string& { return value(input.id).device; };
+  const std::vector<int> changed = mutated_inputs(node.op, inputs.size());
+  if (!changed.empty()) return device_of(inputs[static_cast<size_t>(changed.front())]);
+  if (std::optional<std::string> device = device_by_name(node.name)) return *device;
+  const bool agree = std::all_of(inputs.begin(), inputs.end(), [&](const Value& input) {
+    return device_of(input) == device_of(inputs.front());
+  });
+  return agree && !inputs.empty() ? device_of(inputs.front()) : std::string();
+}
+
+std::vector<Value> Graph::add(const Op& op, std::span<const Value> inputs, std::string_view name,
+                              CodePlace place) {
+  Node node{op, {}, {}, {}};
+  std::vector<TensorSpec> specs;
+  for (const Value& value : inputs) {
+    if (value.graph != this) {
+      throw InvalidArgument(fmt::format("{}: an operand belongs to another graph", op_name(op)));
+    }
+    node.inputs.push_back(value.id);
+    specs.push_back(value.spec());
+  }
+  const std::vector<TensorSpec> outputs = infer_outputs(op, specs);
+  for (int position : mutated_inputs(op, inputs.size())) {
+    const Value& changed = inputs[static_cast<size_t>(position)];
+    if (value(changed.id).kind != ValueKind::kVariable) {
+      throw InvalidArgument(fmt::format("{}: changes {}, which is no variable", op_name(op), changed.name()));
+    }
+  }
+  node.name = unique_name(name.empty() ? op_name(op) : name);
+  node.device = device_for(node, inputs);
+
+  std::vector<Value> results;
+  const bool backward = backward_of_ != nullptr;
+  const std::string source = backward ? *backward_of_ : place.text();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const std::string value_name = i == 0 ? node.name : fmt::format("{}:{}", node.name, i);
+    results.push_back(
+        new_value({value_name, outputs[i], ValueKind::kResult, {}, source, backward, node.device}));
+    node.outputs.push_back(results.back().id);
+  }
+  nodes_.push_back(std::move(node));
+  return results;
+}
+
+Value Graph::find(std::string_view name) {
+  std::vector<std::string_view> known;
+  for (size_t i = 0; i < values_.size(); ++i) {
+    if (values_[i].kind == ValueKind::kResult) continue;
+    if (values_[i].name == name) return {this, static_cast<int>(i)};
+    known.push_back(values_[i].name);
+  }
+  throw InvalidArgument(
+      fmt::format("no input or variable is named '{}'; there are: {}", name, fmt::join(known, ", ")));
+}
+
+std::vector<int> Graph::variables() const {
+  std::vector<int> ids;
+  for (size_t i = 0; i < values_.size(); ++i) {
+    if (values_[i].kind == ValueKind::kVariable) ids.push_back(static_cast<int>(i));
+  }
+  return ids;
+}
+
+void Graph::replace_nodes(std::vector<Node> nodes) {
+  std::vector<bool> made(values_.size());
+  for (size_t i = 0; i < values_.size(); ++i) made[i] = values_[i].kind != ValueKind::kResult;
+  for (const Node& node : nodes) {
+    for (int input : node.inputs) {
+      if (!made[static_cast<size_t>(input)]) {
+        throw InvalidArgument(fmt::format("{} reads {} before it is made", node.name, value(input).name));
+      }
+    }
+    for (int output : node.outputs) {
+      made[static_cast<size_t>(output)] = true;
+      set_device(output, node.device);
+    }
+  }
+  nodes_.assign(std::make_move_iterator(nodes.begin()), std::make_move_iterator(nodes.end()));
+}
+
+Value Graph::new_result(ValueInfo info) {
+  info.name = unique_name(info.name);
+  info.kind = ValueKind::kResult;
+  return new_value(std::move(info));
+}
+
+NameScope::NameScope(Graph& graph, std::string_view name) : graph_(graph), previous_(graph.scope_) {
+  graph_.scope_ += fmt::format("{}/", name);
+}
+
+NameScope::~NameScope() {
+  graph_.scope_ = previous_;
+}
+
+DeviceScope::DeviceScope(Graph& graph, std::string_view device) : graph_(graph), previous_(graph.device_) {
+  graph_.device_ = device.empty() ? std::string() : parse_device_name(device).text();
+}
+
+DeviceScope::~DeviceScope() {
+  graph_.device_ = std::move(previous_);
+}
+
+BackwardScope::BackwardScope(Graph& graph, const Value& forward)
+    : graph_(graph), previous_(graph.backward_of_), device_(graph, graph.value(forward.id).device) {
+  graph_.backward_of_ = &graph.value(forward.id).source;
+}
+
+BackwardScope::~BackwardScope() {
+  graph_.backward_of_ = previous_;
+}
+
+}  // namespace headroom

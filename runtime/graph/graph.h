@@ -1,0 +1,168 @@
+// The graph: what is computed, and by name where. Append-only nodes over values; building a node checks its
+// shapes at once. Knows no device but the names that it is given, no plan and no memory.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/code_place.h"
+#include "runtime/graph/initializer.h"
+#include "runtime/ops/ops.h"
+
+namespace headroom {
+
+class Graph;
+
+// A handle to one value of a graph; as cheap as an int to copy.
+struct Value {
+  Graph* graph = nullptr;
+  int id = -1;
+
+  const TensorSpec& spec() const;
+  const Shape& shape() const { return spec().shape; }
+  const std::string& name() const;
+  bool operator==(const Value&) const = default;
+};
+
+enum class ValueKind : uint8_t {
+  kInput,     // fed by the caller at each run
+  kVariable,  // kept on the device between runs, changed by update nodes only
+  kResult,    // output of a node
+};
+
+struct ValueInfo {
+  std::string name;
+  TensorSpec spec;
+  ValueKind kind = ValueKind::kResult;
+  Initializer initializer;  // of a variable
+  std::string source = {};  // the line of code that asked for it: "net.cpp:31"
+  bool backward = false;    // made on the way back from a loss
+  std::string device = {};  // where it lives: "/device:GPU:1"; empty: on the default device
+};
+
+struct Node {
+  Op op;
+  std::string name;          // "dense/matmul", unique in the graph
+  std::vector<int> inputs;   // value ids
+  std::vector<int> outputs;  // value ids
+  std::string device = {};   // where it runs, and where its outputs live
+};
+
+class Graph {
+ public:
+  Graph() = default;
+  Graph(const Graph&) = delete;  // values point at their graph
+  Graph& operator=(const Graph&) = delete;
+
+  // A value that the caller feeds. Throws InvalidArgument when the name is taken, as the two below do.
+  Value input(std::string_view name, const TensorSpec& spec, CodePlace place = CodePlace::here());
+  // State that lives on the device between runs.
+  Value variable(std::string_view name, const TensorSpec& spec, const Initializer& initializer,
+                 CodePlace place = CodePlace::here());
+  // Appends a node and returns its outputs. The name defaults to the op's. It runs on the device of the
+  // DeviceScope; without one where its operands live, if they all live on one device, and else on the default
+  // one; an update always where the variable lives that it changes. Throws InvalidArgument naming the op, its
+  // operands and their shapes when they do not fit, or when an update is asked to change what is no variable.
+  std::vector<Value> add(const Op& op, std::span<const Value> inputs, std::string_view name = {},
+                         CodePlace place = CodePlace::here());
+
+  // From now on inputs, variables and nodes in that name scope, wherever it stands in their names ("dense" in
+  // "net/dense/kernel"), are on that device, unless a DeviceScope says otherwise; of several scopes that fit
+  // the longest counts. Throws InvalidArgument for what is no name of a device.
+  void put_scope_on_device(std::string_view scope, std::string_view device);
+  // References to nodes and values stay valid while the graph grows.
+  const std::deque<Node>& nodes() const { return nodes_; }
+  const std::deque<ValueInfo>& values() const { return values_; }
+  const Node& node(int id) const { return nodes_[static_cast<size_t>(id)]; }
+  const ValueInfo& value(int id) const { return values_[static_cast<size_t>(id)]; }
+  // The input or variable of that full name; throws InvalidArgument listing what there is.
+  Value find(std::string_view name);
+  // Ids of all variables, in the order they were made.
+  std::vector<int> variables() const;
+
+  // Rewriting for passes: puts other nodes in place of the present ones; values keep their ids. The new nodes
+  // must be in an order in which each value is made before it is read; throws InvalidArgument otherwise.
+  // Values follow the nodes that make them to their device.
+  void replace_nodes(std::vector<Node> nodes);
+  // A result for a node that a pass is about to put in; its name is made unique.
+  Value new_result(ValueInfo info);
+  // Moves an input or a variable.
+  void set_device(int value, std::string device) {
+    values_[static_cast<size_t>(value)].device = std::move(device);
+  }
+
+ private:
+  friend class NameScope;
+  friend class BackwardScope;
+  friend class DeviceScope;
+  std::optional<std::string> device_by_name(const std::string& name) const;
+  std::string device_for(const Node& node, std::span<const Value> inputs) const;
+  std::string unique_name(std::string_view name);
+  std::string new_name(std::string_view what, std::string_view name);  // throws when it is taken
+  Value new_value(ValueInfo info);
+
+  std::deque<Node> nodes_;
+  std::deque<ValueInfo> values_;
+  std::vector<std::string> names_;  // of nodes, inputs and variables; sorted
+  std::string scope_;
+  std::optional<std::string> device_;                                 // while a DeviceScope lives
+  std::vector<std::pair<std::string, std::string>> device_of_scope_;  // the longest scopes first
+  const std::string* backward_of_ = nullptr;                          // while a BackwardScope lives
+};
+
+// While it lives, names in the graph get a prefix: NameScope scope(graph, "dense") gives "dense/matmul".
+class NameScope {
+ public:
+  NameScope(Graph& graph, std::string_view name);
+  ~NameScope();
+  NameScope(const NameScope&) = delete;
+  NameScope& operator=(const NameScope&) = delete;
+
+ private:
+  Graph& graph_;
+  std::string previous_;
+};
+
+// While it lives, what is added is on that device, which nothing checks before the graph is placed: any name
+// that parse_device_name takes; an empty one means the default device. The innermost scope counts, as with
+// TensorFlow's tf.device and PyTorch's torch.cuda.device. Throws InvalidArgument for what is no name.
+class DeviceScope {
+ public:
+  DeviceScope(Graph& graph, std::string_view device);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  Graph& graph_;
+  std::optional<std::string> previous_;
+};
+
+// What `build` returns, whose additions to the graph are on that device.
+template <typename F>
+auto with_device(Graph& graph, std::string_view device, F&& build) {
+  const DeviceScope scope(graph, device);
+  return std::forward<F>(build)();
+}
+
+// While it lives, what is added is on the way back from a loss, and its line of code and its device are those
+// of `forward`.
+class BackwardScope {
+ public:
+  BackwardScope(Graph& graph, const Value& forward);
+  ~BackwardScope();
+  BackwardScope(const BackwardScope&) = delete;
+  BackwardScope& operator=(const BackwardScope&) = delete;
+
+ private:
+  Graph& graph_;
+  const std::string* previous_;
+  const DeviceScope device_;
+};
+
+}  // namespace headroom

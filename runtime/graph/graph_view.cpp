@@ -1,0 +1,42 @@
+#include "runtime/graph/graph_view.h"
+
+namespace headroom {
+
+GraphView::GraphView(const Graph& graph, std::span<const Value> keep)
+    : graph_(graph), readers_(graph.values().size()), makers_(readers_.size(), -1), kept_(readers_.size()) {
+  for (int i = 0; i < node_count(); ++i) {
+    for (int value : graph.node(i).inputs) readers_[static_cast<size_t>(value)].push_back(i);
+    for (int value : graph.node(i).outputs) makers_[static_cast<size_t>(value)] = i;
+  }
+  for (const Value& value : keep) kept_[static_cast<size_t>(value.id)] = true;
+}
+
+int GraphView::only_reader(int value) const {
+  return !kept(value) && readers(value).size() == 1 ? readers(value)[0] : -1;
+}
+
+bool GraphView::on_one_device(std::initializer_list<int> nodes) const {
+  const std::string* device = nullptr;
+  for (int id : nodes) {
+    if (id < 0) continue;
+    if (device != nullptr && *device != graph_.node(id).device) return false;
+    device = &graph_.node(id).device;
+  }
+  return true;
+}
+
+bool GraphView::adds_bias(int node, int value) const {
+  const auto* add = op<Binary>(node);
+  return add && add->kind == BinaryKind::kAdd && input(node, 0) == value &&
+         shape(input(node, 1)) == Shape{shape(value).last()};
+}
+
+void Rewrite::apply(Graph& graph) {
+  std::vector<Node> rest;
+  for (auto& node : nodes_) {
+    if (node) rest.push_back(std::move(*node));
+  }
+  graph.replace_nodes(std::move(rest));
+}
+
+}  // namespace headroom

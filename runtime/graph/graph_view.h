@@ -1,0 +1,68 @@
+// A graph as the rules of fuse() see it: who reads and who makes a value, and a way to put other nodes in
+// place of the present ones. Knows no rule.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/graph/graph.h"
+
+namespace headroom {
+
+class GraphView {
+ public:
+  // Values in `keep` are fetched by the caller.
+  GraphView(const Graph& graph, std::span<const Value> keep);
+
+  const Graph& graph() const { return graph_; }
+  int node_count() const { return static_cast<int>(graph_.nodes().size()); }
+  // The node's op if it is a T.
+  template <typename T>
+  const T* op(int node) const {
+    return node < 0 ? nullptr : std::get_if<T>(&graph_.node(node).op);
+  }
+  int input(int node, size_t i) const { return graph_.node(node).inputs[i]; }
+  int output(int node, size_t i = 0) const { return graph_.node(node).outputs[i]; }
+  const Shape& shape(int value) const { return graph_.value(value).spec.shape; }
+  bool kept(int value) const { return kept_[static_cast<size_t>(value)]; }
+  const std::vector<int>& readers(int value) const { return readers_[static_cast<size_t>(value)]; }
+  // The node that makes a value; -1 for inputs and variables.
+  int maker(int value) const { return makers_[static_cast<size_t>(value)]; }
+  // The only reader of a value that nobody fetches; -1 otherwise.
+  int only_reader(int value) const;
+  // Whether all of these nodes, -1 apart, run on the same device.
+  bool on_one_device(std::initializer_list<int> nodes) const;
+  // Whether the node adds a vector along the last axis of `value`: what a layer does with its bias.
+  bool adds_bias(int node, int value) const;
+
+ private:
+  const Graph& graph_;
+  std::vector<std::vector<int>> readers_;
+  std::vector<int> makers_;
+  std::vector<bool> kept_;
+};
+
+// The nodes of a graph while some of them are replaced.
+class Rewrite {
+ public:
+  explicit Rewrite(const Graph& graph) : graph_(graph), nodes_(graph.nodes().begin(), graph.nodes().end()) {}
+  // Does nothing for -1.
+  void drop(int node) {
+    if (node >= 0) nodes_[static_cast<size_t>(node)].reset();
+  }
+  // Puts a node in that place, on the device of the one that was there.
+  void put(int place, Node node) {
+    node.device = graph_.node(place).device;
+    nodes_[static_cast<size_t>(place)] = std::move(node);
+  }
+  // Throws InvalidArgument when a value would be read before it is made.
+  void apply(Graph& graph);
+
+ private:
+  const Graph& graph_;
+  std::vector<std::optional<Node>> nodes_;
+};
+
+}  // namespace headroom

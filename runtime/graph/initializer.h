@@ -1,0 +1,38 @@
+// How a variable gets its first values: from a seed and the variable's name alone, so that the order in which
+// variables are made changes nothing. Knows no device.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/tensor.h"
+
+namespace headroom {
+
+struct Initializer {
+  enum class Kind : uint8_t { kConstant, kUniform, kNormal, kNone };
+  Kind kind = Kind::kConstant;
+  float first = 0;   // the constant; low; mean
+  float second = 0;  // high; standard deviation
+  uint64_t seed = 0;
+};
+
+Initializer zeros();
+Initializer ones();
+Initializer constant_of(float value);
+// None: for a variable that is written before anything reads it, such as a data set.
+Initializer unset();
+Initializer uniform(float low, float high, uint64_t seed);
+Initializer normal(float mean, float deviation, uint64_t seed);
+// For a filter (.., fan_in, fan_out) or a matrix (fan_in, fan_out): leading extents count into both fans.
+// Glorot, Bengio 2010: uniform in +-sqrt(6 / (fan_in + fan_out)), the default of Keras layers.
+Initializer glorot_uniform(const Shape& shape, uint64_t seed);
+// He et al. 2015: normal with deviation sqrt(2 / fan_in), for layers with relu.
+Initializer he_normal(const Shape& shape, uint64_t seed);
+
+// The bytes of a variable's first value. Random kinds need f32; throws InvalidArgument otherwise.
+std::vector<std::byte> initial_value(const Initializer& initializer, std::string_view variable_name,
+                                     const TensorSpec& spec);
+
+}  // namespace headroom

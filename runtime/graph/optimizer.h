@@ -1,0 +1,48 @@
+// Optimizers as nodes: each appends the updates of a training step to the graph. Knows no device and no plan.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "runtime/graph/graph.h"
+
+namespace headroom {
+
+struct Sgd {
+  float momentum = 0;
+  bool nesterov = false;
+};
+struct Rmsprop {  // defaults of Keras
+  float rho = 0.9f;
+  float epsilon = 1e-7f;
+};
+struct Adam {
+  float beta1 = 0.9f;
+  float beta2 = 0.999f;
+  float epsilon = 1e-8f;
+};
+struct AdamW {
+  float beta1 = 0.9f;
+  float beta2 = 0.999f;
+  float epsilon = 1e-8f;
+  float weight_decay = 0.01f;
+};
+using Optimizer = std::variant<Sgd, Rmsprop, Adam, AdamW>;
+
+// "sgd", "momentum" (0.9), "rmsprop", "adam" or "adamw" with their defaults. Throws InvalidArgument listing
+// them.
+Optimizer parse_optimizer(std::string_view name);
+std::span<const std::string_view> optimizer_names();
+
+// Appends one update of all variables (one for each device that some live on), with state variables beside
+// them named "<variable>/momentum" and so on, and the increment of `step`. learning_rate is an f32 [], step
+// an i32 [] variable that counts finished steps from 0. The gradients are of a loss that was multiplied by
+// loss_scale. With a shard, each of `shard.of` replicas keeps the states of its own shard of each variable
+// (ZeRO stage 1: Rajbhandari et al. 2020), updates that and gets the rest from the others.
+void add_updates(const Optimizer& optimizer, std::span<const Value> variables,
+                 std::span<const Value> gradients, Value learning_rate, Value step, float loss_scale = 1,
+                 const Shard& shard = {}, CodePlace place = CodePlace::here());
+
+}  // namespace headroom

@@ -1,0 +1,65 @@
+// Where each node of a graph runs: a pass that settles the devices that its nodes and values name, and puts
+// in the copies between them. Knows no plan and no memory.
+//
+// One rule serves programs that name devices for ops, as TensorFlow's do, and those that name them for
+// tensors, as PyTorch's do: a node must find what it reads on its own device. Where copies are allowed, a
+// node that reads from elsewhere gets one; where they are not, it is an error, and to_device() is the way.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/device/device_name.h"
+#include "runtime/graph/graph.h"
+
+namespace headroom {
+
+struct PlacementRules {
+  // Copies are put in where a node reads from another device: TensorFlow's device policy "silent". Without
+  // them it is "explicit", and PyTorch's rule.
+  bool allow_copies = false;
+  // What cannot go where it was asked, because there is no such device or no kernel for the op there, goes to
+  // a device that can: one of the same kind if there is one, else the default one, else any. Allows copies,
+  // too.
+  bool allow_soft_placement = false;
+};
+
+// Whether a device of that name has a kernel for the op.
+using HasKernel = std::function<bool(const Op& op, const DeviceName& device)>;
+
+// Settles every device in the graph: those of `devices` (the default one first, which the graph then writes
+// as an empty name) or, softly, others of them. A copy is a copy_to_device node before the first reader; each
+// value gets at most one for each device, which all readers there share. Values keep their ids. A graph that
+// names no device is left as it is. Throws InvalidArgument, with the graph as it was, for a device that is
+// not there, an op without a kernel where it was asked for, operands on other devices where copies are not
+// allowed, and an update that would need one for what another update changes.
+void place(Graph& graph, std::span<const DeviceName> devices, const PlacementRules& rules,
+           const HasKernel& has_kernel = {});
+
+// A name scope of a graph and the device of what is in it.
+struct ScopeOnDevice {
+  std::string scope, device;
+};
+
+// "dense=/GPU:1,dense_1=/GPU:1". Throws InvalidArgument for anything else.
+std::vector<ScopeOnDevice> parse_scopes_on_devices(std::string_view text);
+// Puts the scopes of a graph that is still to be made on their devices.
+void put_scopes_on_devices(Graph& graph, std::span<const ScopeOnDevice> scopes);
+// Throws InvalidArgument for the first scope in which the graph, now made, has nothing.
+void require_scopes(const Graph& graph, std::span<const ScopeOnDevice> scopes);
+
+// The names of the devices in the graph: the default one's, which is empty, first and the others in the order
+// in which values first live on them.
+std::vector<std::string> devices_of(const Graph& graph);
+
+// Why a node cannot run where it stands, in PyTorch's words: the operand that lives elsewhere, or nothing.
+std::string find_operand_elsewhere(const Graph& graph, const Node& node);
+
+// "dense/matmul: (matmul): /job:localhost/replica:0/task:0/device:GPU:0", TensorFlow's log_device_placement:
+// a line for each input, variable and node of a placed graph, copies with where they come from and the bytes.
+std::vector<std::string> placement_lines(const Graph& graph, const DeviceName& default_device);
+
+}  // namespace headroom

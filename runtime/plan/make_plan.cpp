@@ -1,0 +1,402 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "allocators/allocator.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/graph/data_flow.h"
+#include "runtime/graph/placement.h"
+#include "runtime/plan/plan.h"
+
+namespace headroom {
+namespace {
+
+// Builds one plan. A first pass fixes the order of the nodes; a second walks it, gives each value a buffer
+// and notes where buffers are used; a third writes the steps out.
+class Planner {
+ public:
+  Planner(const Graph& graph, const Targets& targets, PlanMode mode, std::span<const int64_t> workspace_bytes)
+      : graph_(graph), workspace_bytes_(workspace_bytes) {
+    plan_.mode = mode;
+    plan_.targets = targets;
+    plan_.buffer_of_value.assign(graph.values().size(), -1);
+    plan_.variable_of_value.assign(graph.values().size(), -1);
+    plan_.workspace_of_node.assign(graph.nodes().size(), -1);
+  }
+
+  Plan make() {
+    check_targets();
+    find_devices();
+    schedule();
+    count_reads();
+    find_order();
+    place_values();
+    stretch_lives();
+    write_steps();
+    measure();
+    return std::move(plan_);
+  }
+
+ private:
+  // A copy in, a node or a copy out; allocations are put around them at the end.
+  struct Event {
+    StepKind kind;
+    int id;
+  };
+  // Events during which a buffer is live, both ends included.
+  struct Life {
+    int first, last;
+  };
+
+  const ValueInfo& value(int id) const { return graph_.value(id); }
+
+  void check_targets() const {
+    if (workspace_bytes_.size() != graph_.nodes().size()) {
+      throw InvalidArgument(fmt::format("plan: {} workspace sizes for {} nodes", workspace_bytes_.size(),
+                                        graph_.nodes().size()));
+    }
+    for (const Value& value : plan_.targets.updated) {
+      if (value.graph != &graph_)
+        throw InvalidArgument("plan: a variable to update belongs to another graph");
+    }
+    for (const Value& fetch : plan_.targets.fetches) {
+      if (fetch.graph != &graph_) throw InvalidArgument("plan: a fetch belongs to another graph");
+      if (value(fetch.id).kind == ValueKind::kResult && !made(fetch.id)) {
+        throw InvalidArgument(
+            fmt::format("plan: no node makes {}; a value to fetch must be kept from fuse()", fetch.name()));
+      }
+    }
+  }
+
+  void find_devices() {
+    std::vector<std::string> names = devices_of(graph_);
+    for (const Node& node : graph_.nodes()) {
+      const std::string why_not = find_operand_elsewhere(graph_, node);
+      if (!why_not.empty()) throw InvalidArgument(why_not);
+    }
+    for (std::string& name : names) plan_.devices.push_back({std::move(name)});
+  }
+
+  // Position in the plan's devices.
+  int device_of(const std::string& name) const {
+    for (size_t i = 0; i < plan_.devices.size(); ++i) {
+      if (plan_.devices[i].name == name) return static_cast<int>(i);
+    }
+    return 0;
+  }
+
+  bool made(int id) const {
+    return std::any_of(graph_.nodes().begin(), graph_.nodes().end(), [&](const Node& node) {
+      return std::find(node.outputs.begin(), node.outputs.end(), id) != node.outputs.end();
+    });
+  }
+
+  bool is_wanted_update(const Node& node) const {
+    const std::vector<Value>& updated = plan_.targets.updated;
+    if (!plan_.targets.updates || !is_update(node.op)) return false;
+    const auto is_asked_for = [&](int position) {
+      const int variable = node.inputs[static_cast<size_t>(position)];
+      return std::any_of(updated.begin(), updated.end(), [&](const Value& v) { return v.id == variable; });
+    };
+    const std::vector<int> changed = mutated_inputs(node.op, node.inputs.size());
+    return updated.empty() || std::any_of(changed.begin(), changed.end(), is_asked_for);
+  }
+
+  // Nodes that the targets need, in graph order: pure ones, then the copies out, then the updates.
+  void schedule() {
+    const size_t count = graph_.nodes().size();
+    std::vector<bool> value_needed(graph_.values().size()), node_needed(count);
+    for (const Value& fetch : plan_.targets.fetches) value_needed[static_cast<size_t>(fetch.id)] = true;
+    for (size_t i = count; i-- > 0;) {
+      const Node& node = graph_.nodes()[i];
+      bool needed = is_wanted_update(node);
+      for (int output : node.outputs) needed = needed || value_needed[static_cast<size_t>(output)];
+      node_needed[i] = needed;
+      if (!needed) continue;
+      for (int input : node.inputs) value_needed[static_cast<size_t>(input)] = true;
+    }
+    std::vector<bool> copied(graph_.values().size());
+    const auto copy_in = [&](int id) {
+      if (value(id).kind != ValueKind::kInput || copied[static_cast<size_t>(id)]) return;
+      copied[static_cast<size_t>(id)] = true;
+      events_.push_back({StepKind::kCopyIn, id});
+    };
+    const auto for_nodes = [&](bool updates, const auto& visit) {
+      for (size_t i = 0; i < count; ++i) {
+        const Node& node = graph_.nodes()[i];
+        if (node_needed[i] && is_update(node.op) == updates) visit(static_cast<int>(i), node);
+      }
+    };
+    const auto copy_inputs = [&](int, const Node& node) {
+      for (int input : node.inputs) copy_in(input);
+    };
+    const auto run = [&](int id, const Node& node) {
+      copy_inputs(id, node);
+      events_.push_back({StepKind::kRun, id});
+    };
+    const auto copy_rest = [&] {
+      for_nodes(true, copy_inputs);
+      for (const Value& fetch : plan_.targets.fetches) copy_in(fetch.id);
+    };
+    if (has_arena(plan_.mode)) {
+      for_nodes(false, copy_inputs);
+      copy_rest();
+    }
+    for_nodes(false, run);
+    // What only updates read (a learning rate) is copied before the copies out: a copy can fail.
+    copy_rest();
+    for (const Value& fetch : plan_.targets.fetches) events_.push_back({StepKind::kCopyOut, fetch.id});
+    for_nodes(true, run);
+  }
+
+  // How many events read each value.
+  void count_reads() {
+    reads_.assign(graph_.values().size(), 0);
+    for (const Event& event : events_) {
+      if (event.kind == StepKind::kCopyOut) ++reads_[static_cast<size_t>(event.id)];
+      if (event.kind != StepKind::kRun) continue;
+      for (int input : graph_.node(event.id).inputs) ++reads_[static_cast<size_t>(input)];
+    }
+  }
+
+  void find_order() {
+    if (plan_.mode != PlanMode::kParallel) return;
+    std::vector<int> nodes;
+    for (const Event& event : events_) nodes.push_back(event.kind == StepKind::kRun ? event.id : -1);
+    ancestors_ = find_ancestors(graph_, nodes);
+  }
+
+  // Whether everything that used the buffer so far comes before that event by itself.
+  bool is_free_for(int buffer, int event) const {
+    const std::vector<int>& users = users_[static_cast<size_t>(buffer)];
+    return plan_.mode != PlanMode::kParallel || std::all_of(users.begin(), users.end(), [&](int user) {
+             return ancestors_.has(static_cast<size_t>(event), static_cast<size_t>(user));
+           });
+  }
+
+  int new_buffer(int64_t bytes, int owner, int node, int event) {
+    const std::string& device = node >= 0 ? graph_.node(node).device : value(owner).device;
+    plan_.buffers.push_back(
+        {round_up(bytes, Allocator::kAlignment), 0, 0, -1, owner, node, device_of(device)});
+    lives_.push_back({event, event});
+    reads_left_.push_back(0);
+    users_.emplace_back();
+    return static_cast<int>(plan_.buffers.size()) - 1;
+  }
+
+  // Makes `id` live in `buffer` from this event on.
+  void put(int id, int buffer) {
+    plan_.buffer_of_value[static_cast<size_t>(id)] = buffer;
+    reads_left_[static_cast<size_t>(buffer)] += reads_[static_cast<size_t>(id)];
+  }
+
+  // The buffer that an output of the node may take over: of an input that dies here, that no other operand
+  // views under another shape, and that no output before it has.
+  int take_over(const Node& node, size_t index, int event) const {
+    std::vector<TensorSpec> specs;
+    for (int input : node.inputs) specs.push_back(value(input).spec);
+    const TensorSpec& output = value(node.outputs[index]).spec;
+    const int position = in_place_input(node.op, specs, output, index);
+    if (position < 0 || specs[static_cast<size_t>(position)].bytes() != output.bytes()) return -1;
+    const int buffer = plan_.buffer_of_value[static_cast<size_t>(node.inputs[static_cast<size_t>(position)])];
+    if (buffer < 0) return -1;
+    for (size_t i = 0; i < index; ++i) {
+      if (plan_.buffer_of_value[static_cast<size_t>(node.outputs[i])] == buffer) return -1;
+    }
+    int reads_here = 0;
+    for (int input : node.inputs) {
+      if (plan_.buffer_of_value[static_cast<size_t>(input)] != buffer) continue;
+      ++reads_here;
+      if (value(input).spec != specs[static_cast<size_t>(position)]) return -1;
+    }
+    const bool dies = reads_left_[static_cast<size_t>(buffer)] == reads_here;
+    return dies && is_free_for(buffer, event) ? buffer : -1;
+  }
+
+  void place_values() {
+    for (int id : graph_.variables()) plan_.variable_of_value[static_cast<size_t>(id)] = id;
+    for (int event = 0; event < static_cast<int>(events_.size()); ++event) {
+      const auto [kind, id] = events_[static_cast<size_t>(event)];
+      if (kind == StepKind::kCopyIn && value(id).spec.bytes() > 0) {
+        put(id, new_buffer(value(id).spec.bytes(), id, -1, event));
+        if (plan_.targets.doubled_inputs) {
+          Buffer& buffer = plan_.buffers.back();
+          if (buffer.device != 0) {
+            throw InvalidArgument(
+                fmt::format("plan: the doubled input {} is not on the default device", value(id).name));
+          }
+          buffer.doubled = true;
+          buffer.offset_bytes = plan_.input_set_bytes;
+          plan_.input_set_bytes += buffer.bytes;
+        }
+        // The next step may read it again, without a copy.
+        if (has_arena(plan_.mode) || plan_.targets.doubled_inputs) ++reads_left_.back();
+      }
+      if (kind == StepKind::kRun) place_node(id, event);
+      if (kind == StepKind::kCopyOut) read(id, event);
+    }
+  }
+
+  void read(int id, int event) {
+    const int buffer = plan_.buffer_of_value[static_cast<size_t>(id)];
+    if (buffer < 0) return;
+    --reads_left_[static_cast<size_t>(buffer)];
+    use(buffer, event);
+  }
+
+  // A reshape does nothing with the memory, but it stands in the plan as a reader.
+  void use(int buffer, int event) {
+    lives_[static_cast<size_t>(buffer)].last = event;
+    const auto [kind, id] = events_[static_cast<size_t>(event)];
+    if (kind == StepKind::kRun && std::holds_alternative<Reshape>(graph_.node(id).op)) return;
+    users_[static_cast<size_t>(buffer)].push_back(event);
+  }
+
+  void place_node(int id, int event) {
+    const Node& node = graph_.node(id);
+    const int64_t workspace = workspace_bytes_[static_cast<size_t>(id)];
+    if (workspace > 0) {
+      plan_.workspace_of_node[static_cast<size_t>(id)] = new_buffer(workspace, -1, id, event);
+      use(plan_.workspace_of_node[static_cast<size_t>(id)], event);
+    }
+
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      const int output = node.outputs[i];
+      const TensorSpec& spec = value(output).spec;
+      const bool unread = reads_[static_cast<size_t>(output)] == 0 && is_optional_output(node.op, i);
+      if (spec.bytes() == 0 || unread) continue;
+      if (std::holds_alternative<Reshape>(node.op)) {
+        const auto source = static_cast<size_t>(node.inputs[0]);
+        plan_.variable_of_value[static_cast<size_t>(output)] = plan_.variable_of_value[source];
+        if (plan_.buffer_of_value[source] >= 0) put(output, plan_.buffer_of_value[source]);
+        continue;
+      }
+      const int shared = take_over(node, i, event);
+      put(output, shared >= 0 ? shared : new_buffer(spec.bytes(), output, id, event));
+      use(plan_.buffer_of_value[static_cast<size_t>(output)], event);
+    }
+    for (int input : node.inputs) read(input, event);
+  }
+
+  // Where there is an arena, what was copied in stays to the end; and in parallel mode a buffer lives until
+  // the last one begins that must not have its memory.
+  void stretch_lives() {
+    if (!has_arena(plan_.mode)) return;
+    const std::vector<Life> lives = lives_;
+    for (size_t a = 0; a < lives.size(); ++a) {
+      if (plan_.buffers[a].node < 0) lives_[a].last = static_cast<int>(events_.size()) - 1;
+      for (const Life& later : lives) {
+        if (later.first > lives_[a].last && !is_free_for(static_cast<int>(a), later.first)) {
+          lives_[a].last = later.first;
+        }
+      }
+    }
+  }
+
+  // Writes the events out as steps with each buffer's allocation just before its first event and its
+  // deallocation just after its last.
+  void write_steps() {
+    const size_t count = events_.size();
+    std::vector<std::vector<int>> begins(count), ends(count);
+    for (size_t buffer = 0; buffer < lives_.size(); ++buffer) {
+      if (plan_.buffers[buffer].doubled) continue;
+      begins[static_cast<size_t>(lives_[buffer].first)].push_back(static_cast<int>(buffer));
+      ends[static_cast<size_t>(lives_[buffer].last)].push_back(static_cast<int>(buffer));
+    }
+    const bool dynamic = !has_arena(plan_.mode);
+    const auto position = [&] { return static_cast<int>(plan_.steps.size()); };
+    for (size_t event = 0; event < count; ++event) {
+      for (int buffer : begins[event]) {
+        plan_.buffers[static_cast<size_t>(buffer)].first_step = position();
+        if (dynamic) plan_.steps.push_back({StepKind::kAllocate, buffer});
+      }
+      plan_.steps.push_back({events_[event].kind, events_[event].id});
+      for (int buffer : ends[event]) {
+        if (dynamic) plan_.steps.push_back({StepKind::kDeallocate, buffer});
+        plan_.buffers[static_cast<size_t>(buffer)].end_step = position();
+      }
+    }
+    for (Buffer& buffer : plan_.buffers) {
+      if (buffer.doubled) buffer.end_step = position();
+    }
+  }
+
+  void measure() {
+    for (size_t i = 0; i < plan_.devices.size(); ++i) {
+      PlanDevice& device = plan_.devices[i];
+      measure([&](const Buffer& buffer) { return buffer.device == static_cast<int>(i); },
+              &device.lower_bound_bytes, &device.peak_step);
+      device.peak_bytes = has_arena(plan_.mode) ? pack_device(static_cast<int>(i)) : device.lower_bound_bytes;
+      plan_.peak_bytes += device.peak_bytes;
+    }
+    if (plan_.devices.size() == 1) {
+      plan_.lower_bound_bytes = plan_.devices[0].lower_bound_bytes;
+      plan_.peak_step = plan_.devices[0].peak_step;
+    } else {
+      measure([](const Buffer&) { return true; }, &plan_.lower_bound_bytes, &plan_.peak_step);
+    }
+  }
+
+  // The largest set of these buffers that is live at once, and when.
+  template <typename F>
+  void measure(F is_counted, int64_t* bytes, int* step_of_it) const {
+    std::vector<int64_t> change(plan_.steps.size() + 1, 0);
+    for (const Buffer& buffer : plan_.buffers) {
+      if (buffer.doubled || !is_counted(buffer)) continue;
+      change[static_cast<size_t>(buffer.first_step)] += buffer.bytes;
+      change[static_cast<size_t>(buffer.end_step)] -= buffer.bytes;
+    }
+    int64_t live = 0;
+    for (size_t step = 0; step < plan_.steps.size(); ++step) {
+      live += change[step];
+      if (live <= *bytes) continue;
+      *bytes = live;
+      *step_of_it = static_cast<int>(step);
+    }
+  }
+
+  int64_t pack_device(int device) {
+    const auto is_packed = [&](const Buffer& buffer) { return buffer.device == device && !buffer.doubled; };
+    std::vector<Buffer> buffers;
+    std::copy_if(plan_.buffers.begin(), plan_.buffers.end(), std::back_inserter(buffers), is_packed);
+    const int64_t bytes = pack(buffers);
+    auto packed = buffers.begin();
+    for (Buffer& buffer : plan_.buffers) {
+      if (is_packed(buffer)) buffer = *packed++;
+    }
+    return bytes;
+  }
+
+  const Graph& graph_;
+  std::span<const int64_t> workspace_bytes_;
+  Plan plan_;
+  std::vector<Event> events_;
+  std::vector<int> reads_;               // by value: events that read it
+  std::vector<Life> lives_;              // by buffer
+  std::vector<int> reads_left_;          // by buffer: reads still to come of the values put there so far
+  std::vector<std::vector<int>> users_;  // by buffer: events that read or write it
+  Ancestors ancestors_{0};               // of events; in parallel mode
+};
+
+}  // namespace
+
+Plan make_plan(const Graph& graph, const Targets& targets, PlanMode mode,
+               std::span<const int64_t> workspace_bytes) {
+  return Planner(graph, targets, mode, workspace_bytes).make();
+}
+
+std::string_view to_string(PlanMode mode) {
+  switch (mode) {
+    case PlanMode::kDynamic:
+      return "dynamic";
+    case PlanMode::kPacked:
+      return "packed";
+    case PlanMode::kParallel:
+      return "parallel";
+  }
+  return "unknown";
+}
+
+}  // namespace headroom

@@ -1,0 +1,238 @@
+#include "runtime/predict/out_of_memory.h"
+
+#include <algorithm>
+#include <array>
+
+#include "allocators/strategies/strategy_text.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+
+namespace headroom {
+namespace {
+
+// One search: what is tried goes to the report.
+struct Search {
+  const Setting& present;
+  const Play& play;
+  OutOfMemoryReport& report;
+
+  bool fits(const Setting& setting) const { return play(setting).fits; }
+  void note(std::string_view name, std::string what, bool does_fit, const Setting& setting) const {
+    report.changes.push_back({name, std::move(what), does_fit, setting});
+  }
+};
+
+// The least number of steps in [1, most] found to fit: one step fewer does not. Nothing when none of doubling
+// steps fits.
+template <typename Fits>
+std::optional<int64_t> least_steps(int64_t most, const Fits& fits) {
+  int64_t failing = 0;
+  for (int64_t steps = 1; failing < most; steps *= 2) {
+    int64_t fitting = std::min(steps, most);
+    if (!fits(fitting)) {
+      failing = fitting;
+      continue;
+    }
+    while (fitting - failing > 1) {
+      const int64_t middle = failing + (fitting - failing) / 2;
+      (fits(middle) ? fitting : failing) = middle;
+    }
+    return fitting;
+  }
+  return std::nullopt;
+}
+
+// The limit of the virtual device that had no room, as far as its GPU has more.
+void change_virtual_limit(std::string_view name, const Search& search) {
+  const std::string& device = search.report.facts.device;
+  std::vector<GpuSizes> sizes = parse_gpu_sizes(search.present.options.virtual_devices, "virtual-devices");
+  const DeviceMap& gpus = search.present.gpus;
+  if (device.empty() || search.report.facts.requested == 0) return;
+  const auto logical = static_cast<size_t>(parse_device_name(device).ordinal);
+  const int physical = gpus.find(parse_device_name(device)).physical;
+  const std::optional<int> number = gpus.physical[static_cast<size_t>(physical)].ordinal;
+  const auto of_gpu =
+      std::find_if(sizes.begin(), sizes.end(), [&](const GpuSizes& one) { return one.gpu == number; });
+  if (of_gpu == sizes.end()) return;  // it is whole, or was cut up in code
+  size_t place = 0;
+  int64_t room = search.present.device.total_bytes;
+  for (size_t i = 0; i < gpus.logical.size(); ++i) {
+    if (gpus.logical[i].physical != physical) continue;
+    if (i < logical) ++place;
+    room -= *gpus.logical[i].limit_bytes;
+  }
+  const int64_t page = search.present.device.granularity_bytes, limit = of_gpu->bytes[place];
+  Setting setting = search.present;
+  const auto set = [&](int64_t pages) {
+    setting.gpus.logical[logical].limit_bytes = of_gpu->bytes[place] = limit + pages * page;
+    setting.options.virtual_devices = format_gpu_sizes(sizes);
+  };
+  const std::optional<int64_t> pages = least_steps(room / page, [&](int64_t count) {
+    set(count);
+    return search.fits(setting);
+  });
+  if (!pages) return search.note(name, "any higher limit of " + device, false, setting);
+  set(*pages);
+  search.note(name, "limit of " + device + " +" + format_bytes(*pages * page), true, setting);
+}
+
+void change_limit(std::string_view name, const Search& search) {
+  if (search.present.gpus.has_virtual()) return change_virtual_limit(name, search);
+  const std::optional<int64_t> limit = search.present.options.strategy_settings().limit_bytes;
+  if (!limit || !with_limit(search.present.options, *limit)) return;
+  // A library that finds no room needs less of a pool, not more.
+  const int64_t direction = search.report.facts.requested > 0 ? 1 : -1;
+  const int64_t page = search.present.device.granularity_bytes;
+  const int64_t room = direction > 0 ? search.present.device.total_bytes - *limit : *limit;
+  Setting setting = search.present;
+  const auto set = [&](int64_t pages) {
+    setting.options = *with_limit(search.present.options, *limit + direction * pages * page);
+  };
+  const std::optional<int64_t> pages = least_steps(room / page, [&](int64_t count) {
+    set(count);
+    return search.fits(setting);
+  });
+  if (!pages)
+    return search.note(name, direction > 0 ? "any higher limit" : "any lower limit", false, setting);
+  set(*pages);
+  search.note(name, std::string("limit ") + (direction > 0 ? "+" : "-") + format_bytes(*pages * page), true,
+              setting);
+}
+
+void change_fraction(std::string_view name, const Search& search) {
+  const std::optional<double> fraction = search.present.options.memory_fraction;
+  if (!fraction) return;
+  Setting setting = search.present;
+  const auto set = [&](int64_t hundredths) {
+    setting.options.memory_fraction = *fraction + 0.01 * static_cast<double>(hundredths);
+  };
+  const auto most = static_cast<int64_t>((1 - *fraction) * 100);
+  const std::optional<int64_t> steps = least_steps(most, [&](int64_t count) {
+    set(count);
+    return search.fits(setting);
+  });
+  if (!steps) return search.note(name, "any larger memory fraction", false, setting);
+  set(*steps);
+  search.note(name, "memory fraction +" + std::to_string(*steps) + " %", true, setting);
+}
+
+void start_libraries_first(std::string_view name, const Search& search) {
+  if (search.report.facts.requested > 0 || search.present.options.libraries_first) return;
+  Setting setting = search.present;
+  setting.options.libraries_first = true;
+  search.note(name, "libraries-first", search.fits(setting), setting);
+}
+
+// Those that take no limit of their own, under the present limit if there is one. Allow-growth is the
+// nearest to a pool, mapped and caching take least for what they hold.
+void change_strategy(std::string_view name, const Search& search) {
+  constexpr std::array<std::string_view, 6> kOthers = {"allow-growth",   "mapped", "caching",
+                                                       "stream-ordered", "pool",   "direct"};
+  const StrategySettings settings = search.present.options.strategy_settings();
+  for (const std::string_view other : kOthers) {
+    if (settings.name == other) continue;
+    Setting setting = search.present;
+    setting.options.strategy = other;
+    setting.options.limit_bytes = settings.limit_bytes;
+    setting.options.memory_fraction = settings.memory_fraction;
+    search.note(name, "strategy " + std::string(other), search.fits(setting), setting);
+  }
+}
+
+void pack_plan(std::string_view name, const Search& search) {
+  if (!search.present.has_plan || search.present.options.plan == "packed") return;
+  Setting setting = search.present;
+  setting.options.plan = "packed";
+  search.note(name, "plan packed", search.fits(setting), setting);
+}
+
+void shrink_batch(std::string_view name, const Search& search) {
+  const int64_t unit = search.present.batch_unit;
+  int64_t units = search.present.batch / unit;
+  if (units <= 1) return;
+  Setting setting = search.present;
+  // Sixteenths of it, and where even one of these is too large, sixteenths of that.
+  while (units > 1) {
+    const int64_t step = std::max<int64_t>(units / 16, 1);
+    const auto set = [&](int64_t steps) { setting.batch = (units - steps * step) * unit; };
+    const std::optional<int64_t> steps = least_steps((units - 1) / step, [&](int64_t count) {
+      set(count);
+      return search.fits(setting);
+    });
+    if (steps) {
+      set(*steps);
+      return search.note(name, "batch " + std::to_string(setting.batch), true, setting);
+    }
+    units = step > 1 ? step : 1;
+  }
+  setting.batch = unit;
+  search.note(name, "any smaller batch", false, setting);
+}
+
+void enlarge_device(std::string_view name, const Search& search) {
+  const int64_t page = search.present.device.granularity_bytes;
+  Setting setting = search.present;
+  const auto set = [&](int64_t pages) {
+    setting.device.total_bytes = search.present.device.total_bytes + pages * page;
+  };
+  constexpr int64_t kMostTimes = 64;
+  const int64_t most = kMostTimes * search.present.device.total_bytes / page;
+  const std::optional<int64_t> pages = least_steps(most, [&](int64_t count) {
+    set(count);
+    return search.fits(setting);
+  });
+  if (!pages) return search.note(name, "any larger device", false, setting);
+  set(*pages);
+  search.note(name, format_bytes(*pages * page) + " more on the device", true, setting);
+}
+
+struct Row {
+  Change change;
+  void (*search)(std::string_view name, const Search& search);
+};
+
+// What costs a user least comes first: nothing of the result changes up to the plan.
+constexpr Row kChanges[] = {
+    {{"limit", "a higher limit; a lower one for a library's sake"}, change_limit},
+    {{"memory-fraction", "a larger share"}, change_fraction},
+    {{"libraries-first", "libraries before the pool"}, start_libraries_first},
+    {{"strategy", "another strategy under the same limit"}, change_strategy},
+    {{"plan", "all values of a step in one arena"}, pack_plan},
+    {{"batch", "a smaller one"}, shrink_batch},
+    {{"device", "more memory, or as much given back by others"}, enlarge_device},
+};
+
+}  // namespace
+
+std::vector<Change> changes() {
+  std::vector<Change> all;
+  for (const Row& row : kChanges) all.push_back(row.change);
+  return all;
+}
+
+const TriedChange* OutOfMemoryReport::smallest() const {
+  const auto found =
+      std::find_if(changes.begin(), changes.end(), [](const TriedChange& change) { return change.fits; });
+  return found == changes.end() ? nullptr : &*found;
+}
+
+OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const Setting& present, const Play& play,
+                                        std::string message) {
+  OutOfMemoryReport report;
+  report.message = facts.requested > 0 ? describe_failure(facts) : std::move(message);
+  report.facts = facts;
+  report.cause = judge(facts);
+  report.reason = reason_for(report.cause, facts);
+  Attempt now = play(present);
+  report.reproduced = !now.fits;
+  if (!report.reproduced) return report;
+  if (now.failure) {
+    report.live = std::move(now.failure->live);
+    if (report.cause == MemoryCause::kFragmentation) report.pin = std::move(now.failure->pin);
+  }
+  const Search search{present, play, report};
+  for (const Row& row : kChanges) row.search(row.change.name, search);
+  return report;
+}
+
+}  // namespace headroom

@@ -1,0 +1,65 @@
+// Why a program found no room, what lived there, and the smallest change with which it fits, proven by
+// playing it on a simulated twin of the device. Knows no command line and no net.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "allocators/failure_witness.h"
+#include "runtime/app/setting.h"
+#include "runtime/base/memory_cause.h"
+
+namespace headroom {
+
+// How it goes under a setting.
+struct Attempt {
+  bool fits = false;
+  std::string error;                     // one line
+  std::optional<FailedRequest> failure;  // of an allocation
+};
+using Play = std::function<Attempt(const Setting&)>;
+
+// A row of changes() that was tried.
+struct TriedChange {
+  std::string_view name;  // "limit"
+  std::string what;       // "--limit 76546048 (+38.00 MiB)"
+  bool fits = false;
+  Setting setting;
+};
+
+struct OutOfMemoryReport {
+  std::string message;  // of the error, without the cause
+  MemoryFacts facts;
+  MemoryCause cause = MemoryCause::kCapacity;
+  std::string reason;
+  bool reproduced = false;          // whether the twin fails, too; nothing below is known otherwise
+  std::vector<LiveBlock> live;      // when it failed, the largest first
+  std::optional<PinningBlock> pin;  // of fragmentation
+  std::vector<TriedChange> changes;
+
+  // The first that fits; null where none does.
+  const TriedChange* smallest() const;
+};
+
+// The order in which changes are tried: the first that fits is the smallest. For the documentation.
+struct Change {
+  std::string_view name, summary;
+};
+std::vector<Change> changes();
+
+// Plays the present setting, and where it fails every change to it. `facts` are the error's; of a library's
+// failure (a request of 0 bytes) `message` is its text.
+OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const Setting& present, const Play& play,
+                                        std::string message = {});
+
+// Seven lines at most, the verdict first; the next command is the caller's, who knows the program.
+std::string to_text(const OutOfMemoryReport& report);
+// The same facts as one line of JSON: cause, reason, facts in exact bytes, live, pin, changes, smallest.
+std::string to_json(const OutOfMemoryReport& report);
+
+}  // namespace headroom

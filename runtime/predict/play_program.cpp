@@ -1,0 +1,145 @@
+#include "runtime/predict/play_program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "kernels/kernel.h"
+#include "runtime/app/run_result.h"
+#include "runtime/base/errors.h"
+#include "runtime/graph/placement.h"
+#include "runtime/predict/twin.h"
+
+namespace headroom {
+namespace {
+
+Play play_of(const MakePrograms& make) {
+  return [make](const Setting& setting) -> Attempt {
+    try {
+      const auto planned = plan_programs(make(setting), setting.options.plan_mode());
+      return play(to_play(planned, setting.options), setting, true);
+    } catch (const InvalidArgument& error) {
+      return {.fits = false, .error = error.what(), .failure = {}};
+    }
+  };
+}
+
+}  // namespace
+
+std::vector<int64_t> workspaces_of_cpu_kernels(const Graph& graph) {
+  std::vector<int64_t> bytes;
+  for (const Node& node : graph.nodes()) {
+    std::vector<TensorSpec> inputs, outputs;
+    for (int id : node.inputs) inputs.push_back(graph.value(id).spec);
+    for (int id : node.outputs) outputs.push_back(graph.value(id).spec);
+    bytes.push_back(make_cpu_kernel(node.op, inputs, outputs)->workspace_bytes());
+  }
+  return bytes;
+}
+
+std::vector<std::shared_ptr<const PlannedProgram>> plan_programs(std::span<const Program> ranks,
+                                                                 PlanMode mode) {
+  std::vector<std::shared_ptr<const PlannedProgram>> planned;
+  for (const Program& program : ranks) {
+    if (!planned.empty() && planned.back()->program.graph == program.graph) {
+      planned.push_back(planned.back());
+      continue;
+    }
+    const std::vector<int64_t> workspace_bytes = workspaces_of_cpu_kernels(*program.graph);
+    PlannedProgram result{program, {}};
+    for (const Targets& targets : program.targets) {
+      result.plans.push_back(make_plan(*program.graph, targets, mode, workspace_bytes));
+    }
+    planned.push_back(std::make_shared<const PlannedProgram>(std::move(result)));
+  }
+  return planned;
+}
+
+std::vector<Played> to_play(std::span<const std::shared_ptr<const PlannedProgram>> ranks,
+                            const RuntimeOptions& options) {
+  std::vector<Played> replicas;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const DeviceName replica{DeviceType::kGpu, static_cast<int>(rank)};
+    const DeviceName device = ranks.size() == 1 ? default_device(options) : replica;
+    Played& played = replicas.emplace_back(Played{ranks[rank]->program.graph.get(), {}, device.text()});
+    for (const Plan& plan : ranks[rank]->plans) played.plans.push_back(&plan);
+  }
+  return replicas;
+}
+
+PlayedAttempt play(std::span<const Played> replicas, const Setting& setting, bool explains) {
+  PlayedAttempt result;
+  std::deque<FailureWitness> witnesses;  // outlive what they watch
+  Twin twin(setting);
+  const auto fail = [&](const Error& error, std::optional<int64_t> requested) {
+    result.error = error.what();
+    result.lacking_bytes = 1;
+    for (const DevicePeak& device : result.devices) {
+      SimulatedGpu& gpu = twin.gpu(device.name);
+      const int64_t bytes = requested.value_or(gpu.pending_library_bytes());
+      result.lacking_bytes = std::max(result.lacking_bytes, bytes - gpu.memory().info().free);
+    }
+    result.devices.clear();
+  };
+  try {
+    std::vector<PlayedProgram> programs;
+    for (const Played& replica : replicas) {
+      std::vector<PlacedDevice> devices;
+      for (const std::string& used : devices_of(*replica.graph)) {
+        const std::string& name = used.empty() ? replica.device : used;
+        result.devices.push_back({name, {}});
+        devices.push_back(twin.at(name));
+        if (explains) witnesses.emplace_back().watch(*devices.back().allocator);
+      }
+      programs.push_back({replica.graph, replica.plans, DeviceSet(std::move(devices))});
+    }
+    const std::vector<PeakPrediction> peaks = predict_peaks(programs);
+    for (size_t i = 0; i < peaks.size(); ++i) {
+      DevicePeak& device = result.devices[i];
+      const SimulatedGpu& gpu = twin.gpu(device.name);
+      const DeviceProfile& profile = gpu.profile();
+      device.peak = peaks[i];
+      device.library_bytes = profile.overhead_bytes() - profile.context_bytes - gpu.pending_library_bytes();
+    }
+    result.fragmentation = peaks[0].fragmentation;
+    result.fits = true;
+  } catch (const OutOfMemory& error) {
+    const MemoryFacts& facts = error.facts();
+    fail(error, facts.requested);
+    const int64_t idle = facts.reserved - facts.allocated;
+    if (idle > 0) {
+      result.fragmentation = 1 - static_cast<double>(facts.largest_free_block) / static_cast<double>(idle);
+    }
+  } catch (const LibraryError& error) {
+    fail(error, std::nullopt);
+  } catch (const DeviceError& error) {
+    fail(error, std::nullopt);
+  }
+  for (const FailureWitness& witness : witnesses) {
+    if (witness.failure()) result.failure = witness.failure();
+  }
+  return result;
+}
+
+std::optional<OutOfMemoryReport> explain_run(const RunResult& result, const Setting& present,
+                                             const MakePrograms& make) {
+  if (!result.memory) return std::nullopt;
+  OutOfMemoryReport report = explain_out_of_memory(*result.memory, present, play_of(make), result.error);
+  if (result.failed_rank && result.memory->requested > 0) {
+    report.message = fmt::format("{}: {}", name_replica(*result.failed_rank), report.message);
+  }
+  return report;
+}
+
+OutOfMemoryReport explain_out_of_memory(const OutOfMemory& error, const Graph& graph,
+                                        std::span<const Targets> targets, Setting present) {
+  present.has_plan = true;
+  const std::shared_ptr<const Graph> not_owned(std::shared_ptr<const Graph>(), &graph);
+  const std::vector<Program> programs = {{not_owned, {targets.begin(), targets.end()}}};
+  return explain_out_of_memory(error.facts(), present, play_of([&](const Setting&) { return programs; }));
+}
+
+}  // namespace headroom

@@ -1,0 +1,56 @@
+#include "runtime/predict/play_trace.h"
+
+#include <memory>
+
+#include "allocators/replay/replay.h"
+#include "runtime/base/errors.h"
+#include "runtime/device/host/simulated_gpu.h"
+
+namespace headroom {
+namespace {
+
+// Calls play(settings), which says whether the trace fits, with settings whose allocator is watched.
+template <typename F>
+Attempt attempt_to_play(const Setting& setting, const F& play) {
+  Attempt result;
+  FailureWitness witness;
+  try {
+    StrategySettings settings = setting.options.strategy_settings();
+    if (!setting.gpus.logical.empty()) {
+      settings = strategy_on(setting.gpus, default_device(setting.options), settings);
+    }
+    settings.record_path.clear();  // what is only tried is not what was asked for
+    settings.make = [&witness](const StrategySettings& asked, Device& device) {
+      StrategySettings plain = asked;
+      plain.make = nullptr;
+      plain.failing_calls.reset();  // of the device that is given here
+      std::unique_ptr<Allocator> allocator = make_allocator(plain, device);
+      witness.watch(*allocator);
+      return allocator;
+    };
+    result.fits = play(settings);
+  } catch (const InvalidArgument& error) {  // a limit above this device's total
+    result.error = error.what();
+  } catch (const DeviceError& error) {  // no room for the context
+    result.error = error.what();
+  }
+  result.failure = witness.failure();
+  return result;
+}
+
+}  // namespace
+
+Attempt play_trace(const Trace& trace, const Setting& setting) {
+  return attempt_to_play(setting, [&](const StrategySettings& settings) {
+    return replay_at(trace, settings, setting.device, setting.device.total_bytes).fits();
+  });
+}
+
+Attempt play_trace_on_device(const Trace& trace, const Setting& setting, int64_t passes) {
+  return attempt_to_play(setting, [&](const StrategySettings& settings) {
+    SimulatedGpu device(setting.device, 0, Backing::kNone);
+    return replay(trace, settings, device, passes).fits();
+  });
+}
+
+}  // namespace headroom

@@ -1,0 +1,57 @@
+#include "runtime/predict/twin.h"
+
+#include <optional>
+
+#include "runtime/base/errors.h"
+#include "runtime/session/start_op.h"
+
+namespace headroom {
+
+Twin::Twin(const Setting& setting)
+    : profile_(setting.device),
+      map_(setting.gpus),
+      first_(default_device(setting.options)),
+      strategy_(setting.strategy ? *setting.strategy : setting.options.strategy_settings()),
+      libraries_first_(setting.options.libraries_first) {
+  strategy_.record_path.clear();  // what is only played is not what happened
+  std::map<int, int64_t> left;
+  for (const LogicalGpu& gpu : map_.logical) {
+    int64_t& room = left.try_emplace(gpu.physical, profile_.total_bytes).first->second;
+    room -= gpu.limit_bytes.value_or(0);
+    if (room < 0) throw InvalidArgument("limits of virtual devices are together above the GPU's total");
+  }
+}
+
+int Twin::position_of(const std::string& name) const {
+  const DeviceName device = parse_device_name(name);
+  return map_.physical.empty() || device.type == DeviceType::kCpu ? kCpu : map_.find(device).physical;
+}
+
+DeviceProfile Twin::profile_at(int position) const {
+  if (position == kCpu) return map_.physical.empty() ? profile_ : cpu_profile();
+  DeviceProfile profile = profile_;
+  profile.others_bytes = map_.physical[static_cast<size_t>(position)].used_bytes;
+  return profile;
+}
+
+PlacedDevice Twin::at(const std::string& name) {
+  const int position = position_of(name);
+  std::unique_ptr<SimulatedGpu>& gpu = gpus_[position];
+  if (gpu == nullptr) {
+    const std::optional<int> ordinal =
+        position == kCpu ? 0 : map_.physical[static_cast<size_t>(position)].ordinal;
+    gpu = std::make_unique<SimulatedGpu>(profile_at(position), ordinal.value_or(0), Backing::kNone, name);
+  }
+  std::unique_ptr<Allocator>& allocator = allocators_[name];
+  if (allocator == nullptr) {
+    const DeviceName device = parse_device_name(name);
+    StrategySettings strategy{.name = "allow-growth"};  // of a CPU beside GPUs
+    if (device == first_ || device.type == DeviceType::kGpu) strategy = strategy_on(map_, device, strategy_);
+    if (libraries_first_ && position != kCpu) strategy.reserve_bytes = start_library_handles(*gpu);
+    allocator = make_allocator(strategy, *gpu);
+    if (map_.logical.size() > 1) allocator->set_device_name(name);
+  }
+  return {name, gpu.get(), allocator.get()};
+}
+
+}  // namespace headroom

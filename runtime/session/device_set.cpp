@@ -1,0 +1,36 @@
+#include "runtime/session/device_set.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "runtime/base/errors.h"
+
+namespace headroom {
+
+const PlacedDevice& DeviceSet::find(std::string_view name) const {
+  if (name.empty()) return front();
+  const auto found =
+      std::find_if(all_.begin(), all_.end(), [&](const PlacedDevice& placed) { return placed.name == name; });
+  if (found != all_.end()) return *found;
+  std::vector<std::string_view> names;
+  for (const PlacedDevice& placed : all_) names.push_back(placed.name);
+  throw InvalidArgument(
+      fmt::format("the graph names {}, but runs on {} alone: place it on the devices of a runtime", name,
+                  fmt::join(names, ", ")));
+}
+
+void copy_between(Device& from, const void* source, Device& to, void* target, int64_t bytes) {
+  if (bytes == 0 || to.copy_from(from, target, source, bytes)) return;
+  // One of them at least works in the host's memory, which the other copies to or from.
+  from.synchronize({});
+  to.synchronize({});
+  if (to.kind() == DeviceKind::kCpu) {
+    from.memory().copy_to_host(target, source, bytes);
+  } else {
+    to.memory().copy_to_device(target, source, bytes);
+  }
+}
+
+}  // namespace headroom

@@ -1,0 +1,40 @@
+// The devices that a graph runs on, each with the strategy that hands out its memory. Knows no graph.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "allocators/allocator.h"
+#include "runtime/device/device.h"
+
+namespace headroom {
+
+struct PlacedDevice {
+  std::string name;  // "/device:GPU:1"; virtual devices of one GPU are one Device under several names
+  Device* device = nullptr;
+  Allocator* allocator = nullptr;
+};
+
+// The first is the default device. All must outlive whatever takes a set of them.
+class DeviceSet {
+ public:
+  DeviceSet(Device& device, Allocator& allocator) : all_{{device.name(), &device, &allocator}} {}
+  // At least one.
+  explicit DeviceSet(std::vector<PlacedDevice> all) : all_(std::move(all)) {}
+
+  const PlacedDevice& front() const { return all_.front(); }
+  std::span<const PlacedDevice> all() const { return all_; }
+  // The one of that name, the first one for an empty name. Throws InvalidArgument when it is not among them.
+  const PlacedDevice& find(std::string_view name) const;
+
+ private:
+  std::vector<PlacedDevice> all_;
+};
+
+// Copies `bytes` from one device's memory to another's, in order with what the default streams of both hold
+// and are given later. Throws DeviceError.
+void copy_between(Device& from, const void* source, Device& to, void* target, int64_t bytes);
+
+}  // namespace headroom

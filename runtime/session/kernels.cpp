@@ -1,0 +1,55 @@
+#include "runtime/session/kernels.h"
+
+#include "runtime/session/start_op.h"
+
+namespace headroom {
+namespace {
+
+// Copies between the memories of two devices; a task of neither's recordings.
+class DeviceCopy final : public Kernel {
+ public:
+  DeviceCopy(Device& from, Device& to, int64_t bytes) : from_(from), to_(to), bytes_(bytes) {}
+
+  void run(std::span<const TensorView> inputs, std::span<const TensorView> outputs, void*, Stream) override {
+    copy_between(from_, inputs[0].data, to_, outputs[0].data, bytes_);
+  }
+
+ private:
+  Device &from_, &to_;
+  const int64_t bytes_;
+};
+
+std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node, const DeviceSet& devices,
+                                const KernelSettings& settings) {
+  const PlacedDevice& here = devices.find(node.device);
+  std::vector<TensorSpec> inputs, outputs;
+  for (int id : node.inputs) inputs.push_back(graph.value(id).spec);
+  for (int id : node.outputs) outputs.push_back(graph.value(id).spec);
+  if (std::holds_alternative<CopyToDevice>(node.op)) {
+    Device& from = *devices.find(graph.value(node.inputs[0]).device).device;
+    // Virtual devices of one GPU share its memory, and its streams.
+    if (&from != here.device) return std::make_unique<DeviceCopy>(from, *here.device, inputs[0].bytes());
+  }
+  if (here.device->kind() != DeviceKind::kCuda) {
+    KernelSettings on_cpu = settings;
+    on_cpu.threads = here.device->kernel_threads();
+    return make_cpu_kernel(node.op, inputs, outputs, on_cpu);
+  }
+  return with_idle_memory(*here.allocator,
+                          [&] { return make_cuda_kernel(node.op, inputs, outputs, *here.device, settings); });
+}
+
+}  // namespace
+
+Kernels::Kernels(const Graph& graph, const DeviceSet& devices, const KernelSettings& settings) {
+  for (const Node& node : graph.nodes()) {
+    kernels_.push_back(prepare(graph, node, devices, settings));
+    workspace_bytes_.push_back(kernels_.back()->workspace_bytes());
+  }
+}
+
+Kernels::Kernels(std::vector<std::unique_ptr<Kernel>> kernels) : kernels_(std::move(kernels)) {
+  for (const auto& kernel : kernels_) workspace_bytes_.push_back(kernel->workspace_bytes());
+}
+
+}  // namespace headroom

@@ -1,0 +1,62 @@
+#include "runtime/session/recorded_tasks.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+
+#include "runtime/plan/dependencies.h"
+
+namespace headroom {
+namespace {
+
+bool changes(const Node& node, int value) {
+  if (std::find(node.outputs.begin(), node.outputs.end(), value) != node.outputs.end()) return true;
+  const std::vector<int> mutated = mutated_inputs(node.op, node.inputs.size());
+  return std::any_of(mutated.begin(), mutated.end(),
+                     [&](int i) { return node.inputs[static_cast<size_t>(i)] == value; });
+}
+
+// What the kernel reads before it waits must be variables that none of the nodes it waits for changes: the
+// nodes before those are done by then.
+bool may_start_early(const BoundPlan& plan, int id, const Waits& waits, const std::vector<int>& nodes) {
+  const std::optional<std::vector<int>> early = plan.node(id).kernel->early_inputs();
+  if (!early) return false;
+  const Graph& graph = plan.graph();
+  return std::all_of(early->begin(), early->end(), [&](int input) {
+    const int value = graph.node(id).inputs[static_cast<size_t>(input)];
+    const auto changed_by = [&](int position) {
+      return changes(graph.node(nodes[static_cast<size_t>(position)]), value);
+    };
+    return std::none_of(waits.after.begin(), waits.after.end(), changed_by) &&
+           std::none_of(waits.after_previous.begin(), waits.after_previous.end(), changed_by);
+  });
+}
+
+}  // namespace
+
+std::vector<Task> make_tasks(const BoundPlan& plan, std::span<const int> nodes, UpdatesBegin updates,
+                             const std::function<void(int node, Stream)>& run) {
+  const Graph& graph = plan.graph();
+  // A reshape has nothing to do: its result is its operand.
+  std::vector<int> working;
+  std::copy_if(nodes.begin(), nodes.end(), std::back_inserter(working),
+               [&](int id) { return !std::holds_alternative<Reshape>(graph.node(id).op); });
+  const std::vector<Waits> waits = find_dependencies(graph, plan.plan(), working);
+  std::vector<Task> tasks;
+  for (size_t i = 0; i < working.size(); ++i) {
+    const int id = working[i];
+    tasks.push_back({[run, id](Stream stream) { run(id, stream); }, waits[i].after, waits[i].after_previous,
+                     may_start_early(plan, id, waits[i], working),
+                     plan.node(id).kernel->collective() != nullptr});
+  }
+  if (updates == UpdatesBegin::kWithTheirOperands) return tasks;
+  const auto is_update_at = [&](size_t i) { return is_update(graph.node(working[i]).op); };
+  for (size_t i = 0; i < working.size(); ++i) {
+    for (size_t j = 0; j < i && is_update_at(i); ++j) {
+      if (!is_update_at(j)) tasks[i].after.push_back(static_cast<int>(j));
+    }
+  }
+  return tasks;
+}
+
+}  // namespace headroom

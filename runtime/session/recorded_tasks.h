@@ -1,0 +1,25 @@
+// Nodes of a plan as the tasks of a recording: which wait for which, and which may start before those are
+// done. Knows no device.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "runtime/device/device.h"
+#include "runtime/session/bound_plan.h"
+
+namespace headroom {
+
+// When nodes that change variables may begin.
+enum class UpdatesBegin {
+  kWithTheirOperands,
+  kAfterAllOthers,  // where a node can fail that runs beside them: no variable may have changed then
+};
+
+// The nodes, in the order of the plan, without those that have nothing to do; `run` runs one of them. Throws
+// InvalidArgument for a dynamic plan.
+std::vector<Task> make_tasks(const BoundPlan& plan, std::span<const int> nodes, UpdatesBegin updates,
+                             const std::function<void(int node, Stream)>& run);
+
+}  // namespace headroom

@@ -1,0 +1,52 @@
+// The state of a graph: one block per variable, from the strategy of the device that it lives on, for as long
+// as this lives.
+// Knows no plan.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/graph/graph.h"
+#include "runtime/session/device_set.h"
+
+namespace headroom {
+
+class Variables {
+ public:
+  // Allocates every variable of the graph and gives it its initial value, if it has one. Throws OutOfMemory
+  // or DeviceError (nothing stays allocated), and InvalidArgument for one on a device that is not in the set.
+  Variables(const Graph& graph, DeviceSet devices);
+  Variables(const Graph& graph, Device& device, Allocator& allocator)
+      : Variables(graph, DeviceSet(device, allocator)) {}
+  ~Variables();
+  Variables(const Variables&) = delete;
+  Variables& operator=(const Variables&) = delete;
+
+  const Graph& graph() const { return graph_; }
+  // What the graph's sessions run on, and of that the default device with its strategy.
+  const DeviceSet& devices() const { return devices_; }
+  Device& device() const { return *devices_.front().device; }
+  Allocator& allocator() const { return *devices_.front().allocator; }
+  // Device address of a variable by value id. Throws InvalidArgument for one that the graph got later.
+  void* data(int id) const;
+
+  // Copies a variable to or from the host; sizes must match its spec exactly. Throw InvalidArgument or
+  // DeviceError.
+  std::vector<std::byte> read(const Value& variable) const;
+  void write(const Value& variable, std::span<const std::byte> bytes);
+
+  // FNV-1a over names and bytes of the named variables in the order given: equal weights, equal number.
+  uint64_t checksum(std::span<const Value> variables) const;
+
+ private:
+  void release() noexcept;
+  const PlacedDevice& device_of(int id) const { return devices_.find(graph_.value(id).device); }
+
+  const Graph& graph_;
+  const DeviceSet devices_;
+  std::vector<void*> blocks_;  // by value id; null where the value is no variable
+};
+
+}  // namespace headroom

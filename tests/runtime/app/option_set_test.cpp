@@ -1,0 +1,102 @@
+// Options that take several values, and arguments without a name.
+#include "runtime/app/option_set.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <sstream>
+
+#include "runtime/base/errors.h"
+#include "tests/scratch_folder.h"
+
+namespace headroom {
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct ParsedOptions {
+  OptionSet set{"program", "A program."};
+  Words files, colours;
+  std::string name = "none";
+  bool loud = false;
+
+  ParsedOptions() {
+    set.add_arguments("FILE", "What to read", &files);
+    set.add_list("colour", "Colours", &colours);
+    set.add_text("name", "A name", &name);
+    set.add_switch("loud", "Be loud", &loud);
+  }
+  bool parse(std::vector<const char*> arguments, std::ostream& out) {
+    arguments.insert(arguments.begin(), "program");
+    return set.parse(static_cast<int>(arguments.size()), arguments.data(), out);
+  }
+  void parse(std::vector<const char*> arguments) {
+    std::ostringstream out;
+    EXPECT_TRUE(parse(std::move(arguments), out));
+  }
+};
+
+TEST(OptionSet, HelpNamesArgumentsAsTheyAreGiven) {
+  ParsedOptions program;
+  std::ostringstream out;
+  EXPECT_FALSE(program.parse({"--help"}, out));
+  EXPECT_NE(out.str().find(" FILE\n"), std::string::npos) << out.str();
+  EXPECT_EQ(out.str().find("\n\n\n"), std::string::npos) << out.str();
+}
+
+TEST(OptionSet, ListsTakeAllThatFollowsAndMayBeRepeated) {
+  ParsedOptions program;
+  program.parse({"a", "b", "--colour", "red", "green", "--loud", "--colour=blue", "--name", "x"});
+  EXPECT_EQ(program.files, (Words{"a", "b"}));
+  EXPECT_EQ(program.colours, (Words{"red", "green", "blue"}));
+  EXPECT_EQ(program.name, "x");
+  EXPECT_TRUE(program.loud);
+}
+
+TEST(OptionSet, ASwitchTakesNoArgumentAway) {
+  ParsedOptions program;
+  program.parse({"--loud", "a"});
+  EXPECT_TRUE(program.loud);
+  EXPECT_EQ(program.files, Words{"a"});
+  ParsedOptions other;
+  other.parse({"--loud", "--loud=false", "a", "--name", "x", "b"});
+  EXPECT_FALSE(other.loud);
+  EXPECT_EQ(other.files, (Words{"a", "b"}));
+}
+
+TEST(OptionSet, WordsSetAnotherProgramToTheSame) {
+  ParsedOptions program;
+  program.parse({"a", "--colour", "red", "green", "--name", "x \"y\" \\", "--loud"});
+  EXPECT_EQ(program.set.words(OptionSet::Words::kChanged),
+            (Words{"--colour", "red", "green", "--name", "x \"y\" \\", "--loud"}));
+  ParsedOptions other;
+  EXPECT_TRUE(other.set.words(OptionSet::Words::kChanged).empty());
+  EXPECT_EQ(other.set.words(OptionSet::Words::kAll), (Words{"--name", "none", "--loud=false"}));
+}
+
+TEST(OptionSet, ArgumentsAreNeeded) {
+  ParsedOptions program;
+  EXPECT_THROW(program.parse({"--loud"}), InvalidArgument);
+}
+
+TEST(OptionSet, ListsComeFromFilesAndTheEnvironmentAsWords) {
+  const ScratchFolder folder;
+  const std::string config = folder.write("c.toml", "colour = \"red  green\"\n");
+  ParsedOptions program;
+  program.parse({"a", "--config", config.c_str()});
+  EXPECT_EQ(program.colours, (Words{"red", "green"}));
+
+  setenv("HEADROOM_COLOUR", "blue", 1);
+  ParsedOptions other;
+  other.parse({"a", "--config", config.c_str()});
+  EXPECT_EQ(other.colours, Words{"blue"});  // in place of the file's, not behind them
+  ParsedOptions last;
+  std::ostringstream out;
+  EXPECT_FALSE(last.parse({"a", "--colour", "white", "black", "--print-config"}, out));
+  unsetenv("HEADROOM_COLOUR");
+  EXPECT_EQ(last.colours, (Words{"white", "black"}));
+  EXPECT_NE(out.str().find("colour = \"white black\""), std::string::npos) << out.str();
+}
+
+}  // namespace
+}  // namespace headroom

@@ -1,0 +1,92 @@
+// The collective over processes keeps the promises of the seam, under mpirun.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <set>
+#include <string>
+
+#include "runtime/base/errors.h"
+#include "tests/mpirun.h"
+
+namespace headroom {
+namespace {
+
+// Every rank has found all promises of the scenario kept.
+void expect_done(const std::string& scenario, int ranks) {
+  const ScratchFolder folder;
+  const Outcome outcome = run_shell(folder, mpirun_command(ranks, HEADROOM_MPI_CHILD " " + scenario));
+  EXPECT_EQ(outcome.code, 0) << outcome.errors;
+  for (int rank = 0; rank < ranks; ++rank) {
+    EXPECT_NE(outcome.out.find(fmt::format("rank {} of {} done\n", rank, ranks)), std::string::npos)
+        << scenario << ": " << outcome.out << outcome.errors;
+  }
+}
+
+TEST(MpiCollectiveTest, AllRanksGetTheBitsOfTheSumInRankOrderAndAMismatchMovesNone) {
+  expect_done("agree", 3);
+}
+
+TEST(MpiCollectiveTest, RankThatLeavesIsNamedToAllThatWaitAndComeLater) {
+  expect_done("die", 3);
+}
+
+TEST(MpiCollectiveTest, RankThatComesLateIsNamedToAllAndToItself) {
+  expect_done("late", 2);
+}
+
+// The job ends with that exit code and `line`, said once and alone, long before the ranks would by
+// themselves.
+void expect_end(const std::string& scenario, const std::string& line, const std::set<int>& codes) {
+  const ScratchFolder folder;
+  const auto began = std::chrono::steady_clock::now();
+  const Outcome outcome = run_shell(folder, mpirun_command(3, HEADROOM_MPI_CHILD " " + scenario));
+  EXPECT_TRUE(codes.contains(outcome.code)) << outcome.code << outcome.errors;
+  const size_t at = outcome.errors.find("child: ");
+  ASSERT_NE(at, std::string::npos) << outcome.errors;
+  EXPECT_TRUE(outcome.errors.substr(at).starts_with("child: " + line)) << outcome.errors;
+  EXPECT_EQ(outcome.errors.find("child: ", at + 1), std::string::npos) << outcome.errors;
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(50)) << scenario;
+}
+
+// Of the rank that was killed, or of those that the watch ends: mpirun returns what it sees first.
+const std::set<int> kKilled = {128 + SIGKILL, kExitLibraryFailure};
+
+TEST(RankWatchTest, KilledRankIsNamedOnceAndEndsAllThatWaitForNothing) {
+  expect_end("killed", "rank 2 of the test: its process ended without a word", kKilled);
+  expect_end("first", "rank 0 of the test: its process ended without a word", kKilled);
+}
+
+TEST(RankWatchTest, StoppedRankIsNamedOnceAndEnds) {
+  expect_end("stopped", "rank 2 of the test: nothing was heard of its process for 2000 ms",
+             {kExitLibraryFailure});
+}
+
+TEST(RankWatchTest, OfRanksThatFailAlikeOneSaysWhy) {
+  expect_end("alike", "this is why\n", {kExitOutOfMemory});
+}
+
+TEST(RankWatchTest, NobodySpeaksBesideOneThatDoes) {
+  expect_end("speech", "this is why\n", {kExitOutOfMemory});
+}
+
+TEST(RankWatchTest, RankThatIsAskedToEndIsNamedOnceAndEndsAll) {
+  expect_end("asked", "rank 2 of the test: asked to end by SIGTERM\n", {kExitLibraryFailure});
+  expect_end("interrupted", "rank ", {kExitLibraryFailure});
+}
+
+TEST(StartLimitTest, RanksThatDoNotMeetEndAndSaySo) {
+  expect_end("absent", "rank 0 on ", {kExitLibraryFailure});
+}
+
+TEST(RankWatchTest, RanksThatWorkAreLeftAlone) {
+  expect_done("idle", 3);
+}
+
+TEST(RankWatchTest, RanksThatEndAtDifferentTimesEndWell) {
+  expect_done("well", 3);
+}
+
+}  // namespace
+}  // namespace headroom

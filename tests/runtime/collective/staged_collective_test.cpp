@@ -1,0 +1,100 @@
+#include "runtime/collective/staged_collective.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/errors.h"
+#include "runtime/base/shard.h"
+#include "runtime/collective/in_process/in_process_collective.h"
+#include "runtime/device/host/cpu_device.h"
+#include "runtime/device/host/simulated_gpu.h"
+#include "tests/runtime/device/device_floats.h"
+
+namespace headroom {
+namespace {
+
+// `program(collective, device)` for each of three ranks, all on one device.
+template <typename Program>
+void run_three(Device& device, const Program& program) {
+  std::vector<std::thread> threads;
+  for (auto& end : make_in_process_group(3)) {
+    threads.emplace_back([&, host = std::move(end)] {
+      StagedCollective collective(device, *host);
+      program(collective);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+class OnDevices : public testing::TestWithParam<DeviceKind> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == DeviceKind::kCpu) {
+      device_ = std::make_unique<CpuDevice>();
+    } else {
+      device_ = make_simulated_gpu("laptop-2gb", 0);
+    }
+    device_->initialise();
+  }
+  std::unique_ptr<Device> device_;
+};
+
+TEST_P(OnDevices, SumsTensorsOfAllSizesInPlaceAndApart) {
+  run_three(*device_, [&](StagedCollective& collective) {
+    const auto rank = static_cast<float>(collective.rank());
+    const DeviceFloats in_place(*device_, {rank, 10 * rank, 1});
+    const DeviceFloats empty(*device_, {});
+    const DeviceFloats input(*device_, {100 * rank}), output(*device_, {-1});
+    const DeviceCollective::Term terms[] = {{in_place.data(), in_place.data(), 3},
+                                            {empty.data(), empty.data(), 0},
+                                            {input.data(), output.data(), 1}};
+    collective.all_reduce_sum(terms, {});
+    EXPECT_EQ(in_place.read(), (std::vector<float>{3, 30, 3}));
+    EXPECT_EQ(output.read(), std::vector<float>{300});
+    EXPECT_EQ(input.read(), std::vector<float>{100 * rank});
+  });
+}
+
+TEST_P(OnDevices, GathersEachShardFromItsOwner) {
+  const std::vector<size_t> sizes = {1, 63, 200, 0, 1000};
+  run_three(*device_, [&](StagedCollective& collective) {
+    std::vector<std::unique_ptr<DeviceFloats>> tensors;
+    std::vector<std::span<float>> spans;
+    for (const size_t size : sizes) {
+      const std::vector<float> values(size, static_cast<float>(collective.rank()));
+      tensors.push_back(std::make_unique<DeviceFloats>(*device_, values));
+      spans.emplace_back(tensors.back()->data(), size);
+    }
+    collective.all_gather(spans, {});
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      const std::vector<float> got = tensors[i]->read();
+      for (int owner = 0; owner < 3; ++owner) {
+        const Shard shard{owner, 3};
+        for (int64_t at = shard.begin(std::ssize(got)); at < shard.end(std::ssize(got)); ++at) {
+          ASSERT_EQ(got[static_cast<size_t>(at)], static_cast<float>(owner)) << i << " " << at;
+        }
+      }
+    }
+  });
+}
+
+TEST_P(OnDevices, ADeadRankEndsTheCallsOfTheOthers) {
+  run_three(*device_, [&](StagedCollective& collective) {
+    if (collective.rank() == 1) return;
+    const DeviceFloats values(*device_, {1});
+    const DeviceCollective::Term term{values.data(), values.data(), 1};
+    EXPECT_THROW(collective.all_reduce_sum({&term, 1}, {}), CollectiveError);
+    EXPECT_EQ(values.read(), std::vector<float>{1});
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(StagedCollective, OnDevices,
+                         testing::Values(DeviceKind::kCpu, DeviceKind::kSimulatedGpu), [](const auto& row) {
+                           return row.param == DeviceKind::kCpu ? "Cpu" : "SimulatedGpu";
+                         });
+
+}  // namespace
+}  // namespace headroom

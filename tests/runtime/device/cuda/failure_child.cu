@@ -1,0 +1,97 @@
+// Fails on a GPU as it is told to, in a process of its own, and prints one line for each step: what was
+// thrown, or "ok".
+#undef NDEBUG  // the assert is what is tested
+#include <cassert>
+#include <cstdio>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/device/cuda/ballast.h"
+#include "runtime/device/cuda/check.h"
+#include "runtime/device/cuda/cuda_device.h"
+
+namespace headroom::cuda {
+namespace {
+
+__global__ void expect_below(int index, int extent) {
+  assert(index < extent);
+}
+
+void report(const char* step, const std::function<void()>& run) {
+  try {
+    run();
+    std::printf("%s: ok\n", step);
+  } catch (const OutOfMemory& error) {
+    std::printf("%s: OutOfMemory: %s\n", step, error.what());
+  } catch (const LibraryError& error) {
+    std::printf("%s: LibraryError %s %s\n", step, error.call().c_str(), error.status().c_str());
+  } catch (const DeviceError& error) {
+    std::printf("%s: DeviceError %s %s\n", step, error.call().c_str(), error.status().c_str());
+  }
+  std::fflush(stdout);
+}
+
+// The context is there, all memory is taken, and only then a library is wanted.
+void exhaust(Library library) {
+  CudaDevice device({});
+  device.initialise();
+  Ballast all;
+  all.leave(0);
+  report("full", [&] { device.start_library(library); });
+  report("again", [&] { device.start_library(library); });
+  all.release();
+  report("free", [&] { device.start_library(library); });
+}
+
+// To be run while another process holds the whole card.
+void come_late() {
+  report("context", [] {
+    CudaDevice device({});
+    device.initialise();
+  });
+  cublasHandle_t blas = nullptr;
+  report("blas", [&] { HR_CHECK(cublasCreate(&blas)); });
+  cudnnHandle_t dnn = nullptr;
+  report("dnn", [&] { HR_CHECK(cudnnCreate(&dnn)); });
+  report("list", [] {
+    const GpuList list = list_gpus();
+    const PhysicalGpu* gpu = list.find(0);
+    if (gpu == nullptr || !list.problem.empty() || gpu->free_bytes > kGiB) {
+      throw DeviceError(list.problem, "list_gpus", "wrong");
+    }
+  });
+}
+
+// An index that no kernel of ours would let through stops the context; everything after it fails.
+void assert_on_device() {
+  CudaDevice device({});
+  device.initialise();
+  report("before", [&] { device.memory().release(device.memory().try_allocate(kMiB), kMiB); });
+  expect_below<<<1, 1>>>(7, 5);
+  report("synchronize", [&] { device.synchronize({}); });
+  report("blas", [&] { device.start_library(Library::kBlas); });
+  report("dnn", [&] { device.start_library(Library::kDnn); });
+  report("allocate", [&] { device.memory().try_allocate(kMiB); });
+  report("info", [&] { device.memory().info(); });
+}
+
+}  // namespace
+}  // namespace headroom::cuda
+
+int main(int argc, char** argv) {
+  using namespace headroom;
+  const std::string_view what = argc > 1 ? argv[1] : "";
+  try {
+    if (what == "blas") cuda::exhaust(Library::kBlas);
+    if (what == "dnn") cuda::exhaust(Library::kDnn);
+    if (what == "late") cuda::come_late();
+    if (what == "assert") cuda::assert_on_device();
+  } catch (const std::exception& error) {
+    std::printf("died: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

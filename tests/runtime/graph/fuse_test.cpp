@@ -1,0 +1,136 @@
+#include "runtime/graph/fuse.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "tests/runtime/session/small_net.h"
+
+namespace headroom {
+namespace {
+
+template <typename T>
+int64_t count_of(const Graph& graph) {
+  return std::count_if(graph.nodes().begin(), graph.nodes().end(),
+                       [](const Node& node) { return std::holds_alternative<T>(node.op); });
+}
+
+TEST(Fuse, LeavesAlonePartsThatOthersReadOrFetch) {
+  {
+    SmallNet net;
+    const Value conv{&net.graph, net.graph.node(0).outputs[0]};
+    EXPECT_EQ(fuse(net.graph, std::vector<Value>{conv}), 0);
+  }
+  SmallNet net;
+  sum(Value{&net.graph, net.graph.node(2).outputs[0]});  // a second reader of the relu: the pool stays apart
+  EXPECT_EQ(fuse(net.graph), 1);
+  EXPECT_EQ(count_of<MaxPool>(net.graph), 1);
+}
+
+// Three dense layers; the last two are a head.
+struct DenseNet {
+  Graph graph;
+  Value x = graph.input("x", {DType::kF32, {6, 7}});
+  Value labels = graph.input("labels", {DType::kI32, {6}});
+  Value rate = graph.input("rate", {DType::kF32, {}});
+  std::vector<Value> parameters;
+  Value hidden, middle, logits, losses, loss, score;
+
+  DenseNet() {
+    const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
+    hidden = relu(dense(x, 12));
+    middle = dense(hidden, 8);
+    logits = dense(relu(middle), 5);
+    losses = cross_entropy(logits, labels);
+    loss = mean(losses);
+    score = accuracy(logits, labels);
+    add_updates(Adam{}, parameters, gradients(loss, parameters), rate, step);
+  }
+  Value dense(Value from, int64_t units) {
+    const std::string name = "dense_" + std::to_string(parameters.size());
+    const Shape shape = {from.shape()[1], units};
+    parameters.push_back(
+        graph.variable(name, {DType::kF32, shape}, glorot_uniform(shape, parameters.size())));
+    parameters.push_back(graph.variable(name + "/bias", {DType::kF32, {units}}, constant_of(0.1f)));
+    return bias(matmul(from, *(parameters.end() - 2)), parameters.back());
+  }
+  // Loss, score and weights after three steps.
+  std::vector<uint64_t> results(PlanMode mode) {
+    CpuHarness cpu;
+    Variables variables(graph, cpu.device, *cpu.allocator);
+    Session session(graph, {{loss, score}, true}, mode, variables);
+    const std::vector<float> values = random_floats(42, 7);
+    std::copy(values.begin(), values.end(), session.input<float>(x).begin());
+    for (int i = 0; i < 6; ++i) session.input<int32_t>(labels)[static_cast<size_t>(i)] = i % 5;
+    session.input<float>(rate)[0] = 1e-2f;
+    session.run(3);
+    return {std::bit_cast<uint32_t>(session.output<float>(loss)[0]),
+            std::bit_cast<uint32_t>(session.output<float>(score)[0]), variables.checksum(parameters)};
+  }
+};
+
+TEST(Fuse, AClassifiersHeadBecomesOneNodeWithTheSameBits) {
+  for (PlanMode mode : kPlanModes) {
+    DenseNet apart, fused;
+    EXPECT_EQ(fuse(fused.graph), 2);  // and the layer below it
+    EXPECT_EQ(count_of<ClassifierHead>(fused.graph), 1);
+    EXPECT_EQ(count_of<CrossEntropyGrad>(fused.graph), 0);
+    EXPECT_EQ(fused.results(mode), apart.results(mode)) << to_string(mode);
+  }
+}
+
+TEST(Fuse, AHeadStaysApartWhereAPartIsFetchedOrReadByOthers) {
+  DenseNet fetched;
+  fuse(fetched.graph, std::vector<Value>{fetched.middle});
+  EXPECT_EQ(count_of<ClassifierHead>(fetched.graph), 0);
+  DenseNet read;
+  sum(read.middle);
+  fuse(read.graph);
+  EXPECT_EQ(count_of<ClassifierHead>(read.graph), 0);
+  DenseNet outputs;  // what the head itself gives may be fetched
+  fuse(outputs.graph, std::vector<Value>{outputs.logits, outputs.losses});
+  EXPECT_EQ(count_of<ClassifierHead>(outputs.graph), 1);
+}
+
+TEST(Fuse, DenseLayersBecomeOneNodeEachWithTheSameBits) {
+  for (PlanMode mode : kPlanModes) {
+    DenseNet apart, fused;
+    // The fetched value keeps the last two layers from being a head.
+    EXPECT_EQ(fuse(fused.graph, std::vector<Value>{fused.middle}), 3);
+    EXPECT_EQ(count_of<Dense>(fused.graph), 3);
+    EXPECT_EQ(count_of<DenseFilterGrad>(fused.graph), 3);
+    EXPECT_EQ(fused.results(mode), apart.results(mode)) << to_string(mode);
+  }
+}
+
+TEST(Fuse, ADenseLayerStaysApartWhereItsProductIsFetchedOrItsWeightsChangeInBetween) {
+  const auto layer = [](Graph& graph, bool changes, bool fetched) {
+    const Value x = graph.input("x", {DType::kF32, {2, 3}});
+    const Value w = graph.variable("w", {DType::kF32, {3, 4}}, zeros());
+    const Value b = graph.variable("b", {DType::kF32, {4}}, zeros());
+    const Value product = matmul(x, w);
+    if (changes) graph.add(MovingAverageUpdate{}, std::vector<Value>{w, fill(graph, 1, {3, 4})});
+    bias(product, b);
+    return fuse(graph, fetched ? std::vector<Value>{product} : std::vector<Value>{});
+  };
+  Graph plain, changed, kept;
+  EXPECT_EQ(layer(plain, false, false), 1);
+  EXPECT_EQ(layer(changed, true, false), 0);
+  EXPECT_EQ(layer(kept, false, true), 0);
+}
+
+TEST(Fuse, ConstantsBecomeFillsOfTheirFinalValue) {
+  Graph graph;
+  const Value x = graph.input("x", {DType::kF32, {2, 3}});
+  const Value y = add(x, broadcast_to(reshape(scale(fill(graph, 3, {}), 0.5f), {1, 1}), {2, 3}));
+  fuse(graph);
+  EXPECT_EQ(count_of<Scale>(graph) + count_of<BroadcastTo>(graph) + count_of<Reshape>(graph), 0);
+  CpuHarness cpu;
+  Variables variables(graph, cpu.device, *cpu.allocator);
+  Session session(graph, {{y}, false}, PlanMode::kPacked, variables);
+  std::fill_n(session.input<float>(x).begin(), 6, 1.0f);
+  session.run();
+  EXPECT_EQ(fetch<float>(session, y), std::vector<float>(6, 2.5f));
+}
+
+}  // namespace
+}  // namespace headroom

@@ -1,0 +1,177 @@
+// headroom compare: nets and traces under strategies and settings, each run in a process of its own, and
+// which of them nobody beats.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <sstream>
+
+#include "allocators/strategies/strategy.h"
+#include "allocators/trace/read_trace.h"
+#include "runtime/base/command_line.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/files.h"
+#include "tools/compare/comparison.h"
+#include "tools/compare/formats.h"
+#include "tools/subcommands.h"
+#include "tools/workload/child.h"
+#include "tools/workload/workload.h"
+
+namespace headroom {
+namespace {
+
+constexpr int64_t kSteps = 10;
+
+struct Options {
+  WorkloadOptions workload;
+  std::vector<std::string> nets, traces, strategies, settings;
+  int64_t runs = 3;
+  std::string csv, html;
+  bool json = false;
+};
+
+// All strategies that need no limit, or have one.
+std::vector<std::string> usable_strategies(const Options& options) {
+  std::vector<std::string> names;
+  for (const Strategy& strategy : strategies()) {
+    if (!strategy.needs_limit || options.workload.runtime.limit_bytes) names.emplace_back(strategy.name);
+  }
+  return names;
+}
+
+// "plan=packed,kernels=library" as options of headroom run.
+std::vector<std::string> words_of(const std::string& settings) {
+  std::vector<std::string> words;
+  std::istringstream list(settings);
+  for (std::string word; std::getline(list, word, ',');) {
+    if (word.find('=') == std::string::npos || word.front() == '=') {
+      throw InvalidArgument(
+          fmt::format("--settings {}: '{}' is not OPTION=VALUE, such as plan=packed", settings, word));
+    }
+    words.push_back("--" + word);
+  }
+  return words;
+}
+
+// Refuses what the process would refuse, before any has run.
+void check(const std::vector<std::string>& words) {
+  WorkloadOptions options;
+  OptionSet set("headroom compare", {});
+  add_workload_options(set, options);
+  std::string trace;
+  set.add_text("trace", {}, &trace);
+  std::vector<const char*> arguments = {"headroom compare"};
+  for (const std::string& word : words) arguments.push_back(word.c_str());
+  std::ostringstream out;
+  set.parse(static_cast<int>(arguments.size()), arguments.data(), out);
+  options.runtime.strategy_settings();
+  if (trace.empty()) {
+    make_programs(options);
+  } else {
+    require_one_device(options);
+  }
+}
+
+std::vector<ComparedRow> rows_of(const Options& options) {
+  const std::vector<std::string> base = to_words(options.workload, OptionSet::Words::kAll);
+  std::vector<ComparedRow> rows;
+  const auto add = [&](const std::string& workload, const char* option, const std::string& value) {
+    for (const std::string& strategy : options.strategies) {
+      for (const std::string& settings : options.settings) {
+        ComparedRow row{workload, strategy, settings, base};
+        row.words.insert(row.words.end(), {"--strategy", strategy, option, value});
+        for (std::string& word : words_of(settings)) row.words.push_back(std::move(word));
+        check(row.words);
+        rows.push_back(std::move(row));
+      }
+    }
+  };
+  for (const std::string& net : options.nets) {
+    const int64_t replicas = options.workload.replicas.replicas;
+    add(fmt::format("{}, batch {}{}", net, options.workload.step.batch,
+                    replicas == 1 ? "" : fmt::format(", {} replicas", replicas)),
+        "--net", net);
+  }
+  for (const std::string& trace : options.traces) {
+    if (const size_t devices = read_traces(trace).size(); devices != 1) {
+      throw InvalidArgument(fmt::format("{}: has traces of {} devices, one can be run", trace, devices));
+    }
+    add(trace, "--trace", trace);
+  }
+  return rows;
+}
+
+void write(const std::string& path, const std::string& text) {
+  const std::string_view parts[] = {text};
+  if (!path.empty()) write_file(path, parts);
+}
+
+void add_options(OptionSet& set, Options& options) {
+  set.add_list("net", "Nets to train (mnist, mlp, lenet, residual, unet, attention)", &options.nets);
+  set.add_list("trace", "Traces to play", &options.traces);
+  set.add_list("settings", "Other options to try with each strategy, such as plan=packed,batch=32",
+               &options.settings);
+  set.add_integer("runs", "How often each is run, each time in a process of its own", &options.runs, 1, 1000);
+  add_common_options(set, options.workload, &options.strategies);
+  set.add_text("csv", "Also write a CSV table to this file", &options.csv);
+  set.add_text("html", "Also write a page with the table to this file", &options.html);
+  set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
+  set.set_examples(
+      "  headroom compare --net mnist                                   every strategy, on a 2 GB laptop\n"
+      "  headroom compare --net unet mlp --batch 8 --strategy caching mapped --settings plan=dynamic "
+      "plan=packed\n"
+      "  headroom compare --trace run.csv.gz --device sim:h200 --html table.html\n"
+      "  headroom compare --net lenet --json | jq -r '.rows[] | select(.unbeaten).strategy'\n");
+}
+
+}  // namespace
+
+int run_compare(int argc, char** argv) {
+  Options options;
+  options.workload.step.steps = kSteps;
+  OptionSet set("headroom compare",
+                "Runs nets and traces under memory strategies and settings and says which nobody beats.");
+  add_options(set, options);
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
+  if (!options.workload.runtime.record.empty()) {
+    throw InvalidArgument("record: all runs would write to one file; headroom run records one");
+  }
+  if (options.workload.step.steps == 0) options.workload.step.steps = kSteps;
+  if (options.nets.empty() && options.traces.empty()) options.nets = {kMnist};
+  if (options.strategies.empty()) options.strategies = usable_strategies(options);
+  if (options.settings.empty()) options.settings = {""};
+  for (const std::string& path : {options.csv, options.html}) {
+    if (!path.empty()) require_writable(path);
+  }
+
+  std::vector<ComparedRow> rows = rows_of(options);
+  const bool shown = isatty(STDERR_FILENO) != 0;
+  compare(rows, options.runs, [&](const ComparedRow& row, int64_t run) {
+    if (shown) {
+      fmt::print(stderr, "\r\033[Krun {}/{} {}: {} {}", run + 1, options.runs, row.workload, row.strategy,
+                 row.settings);
+    }
+    Measurement measured = measure_in_child(row.words);
+    if (shown) fmt::print(stderr, "\r\033[K");
+    return measured;
+  });
+  write(options.csv, to_csv(rows));
+  write(options.html, to_html(rows, fmt::format("Memory strategies on {}", options.workload.runtime.device)));
+  if (options.json) {
+    fmt::print("{}\n", to_json(rows));
+    return kExitDone;
+  }
+  fmt::print("{}", to_text(rows));
+  if (options.html.empty()) {
+    const std::vector<std::string> words(argv + 1, argv + argc);
+    fmt::print("next: {} --html table.html\n", command_line("headroom compare", words));
+  } else {
+    fmt::print("next: xdg-open {}\n", shell_word(options.html));
+  }
+  return kExitDone;
+}
+
+}  // namespace headroom

@@ -1,0 +1,208 @@
+// headroom devices: the GPUs of the machine, however full they are and whether CUDA shows them or not, and
+// the profiles that can be simulated.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "runtime/app/option_set.h"
+#include "runtime/app/options.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/command_line.h"
+#include "runtime/base/errors.h"
+#include "runtime/device/gpus.h"
+#include "runtime/device/host/profiles.h"
+#include "tools/subcommands.h"
+
+namespace headroom {
+namespace {
+
+std::string capability(int value) {
+  return fmt::format("{}.{}", value / 10, value % 10);
+}
+
+// What `headroom devices` was asked for and what there is.
+struct Listing {
+  RuntimeOptions options;
+  GpuList list;  // of the machine that the options name
+  DeviceMap map;
+};
+
+bool is_real(const Listing& listing) {
+  return cuda_ordinal(listing.options.device).has_value();
+}
+
+// "cuda:0", "sim:four-2080ti:2": what --device takes for the first device on a GPU; nothing for a hidden one.
+std::optional<std::string> device_option(const Listing& listing, int physical) {
+  const auto& logical = listing.map.logical;
+  const auto found = std::find_if(logical.begin(), logical.end(),
+                                  [&](const LogicalGpu& gpu) { return gpu.physical == physical; });
+  if (found == logical.end()) return std::nullopt;
+  const std::string machine = is_real(listing) ? "cuda" : "sim:" + simulated_profile(listing.options)->name;
+  return fmt::format("{}:{}", machine, found - logical.begin());
+}
+
+// The options that make other names of the same machine, for the next command.
+std::string as_given(const RuntimeOptions& options) {
+  std::string words;
+  const auto add = [&](std::string_view name, const std::string& value) {
+    if (!value.empty()) words += fmt::format(" --{} {}", name, shell_word(value));
+  };
+  add("gpus", options.gpus > 0 ? fmt::format("{}", options.gpus) : "");
+  add("visible-devices", options.visible_devices);
+  add("virtual-devices", options.virtual_devices);
+  return words;
+}
+
+// "2 Physical GPU, 3 Logical GPUs: driver 580.65, CUDA_VISIBLE_DEVICES=0,1".
+std::string verdict(const Listing& listing) {
+  const GpuList& list = listing.list;
+  if (list.gpus.empty()) return list.problem;
+  if (!list.problem.empty()) {
+    return fmt::format("{} GPU{}, 0 visible to CUDA; driver {} ({})", list.gpus.size(),
+                       list.gpus.size() == 1 ? "" : "s", list.driver_version, list.problem);
+  }
+  return fmt::format("{}: {}{}{}", count_line(listing.map),
+                     is_real(listing) ? "driver " + list.driver_version : listing.options.device,
+                     listing.map.hidden_by.empty() ? "" : ", ", listing.map.hidden_by);
+}
+
+void print_simulated() {
+  fmt::print("\nsimulated, memory in MiB\n{:<16} {:>4} {:>10} {:>9} {:>9}  {}\n", "--device", "GPUs",
+             "capability", "total", "others", "description");
+  for (const DeviceProfile& profile : device_profiles()) {
+    fmt::print("{:<16} {:>4} {:>10} {:>9} {:>9}  {}\n", "sim:" + profile.name, profile.gpus,
+               capability(profile.compute_capability), format_mib(profile.total_bytes),
+               format_mib(profile.others_bytes), profile.description);
+  }
+}
+
+void print_table(const Listing& listing) {
+  fmt::print("{}\n", verdict(listing));
+  const GpuList& list = listing.list;
+  if (!list.gpus.empty()) {
+    fmt::print("\nmemory in MiB\n{:>3}  {:>4}  {:<18} {:<28} {:>10} {:>9} {:>9} {:>9}  {:<16}  {}\n", "GPU",
+               "CUDA", "--device", "name", "capability", "total", "used", "free", "PCI bus id", "UUID");
+  }
+  for (size_t i = 0; i < list.gpus.size(); ++i) {
+    const PhysicalGpu& gpu = list.gpus[i];
+    fmt::print("{:>3}  {:>4}  {:<18} {:<28} {:>10} {:>9} {:>9} {:>9}  {}\n", gpu.index,
+               gpu.ordinal ? fmt::format("{}", *gpu.ordinal) : "-",
+               device_option(listing, static_cast<int>(i)).value_or("hidden"), gpu.name,
+               capability(gpu.compute_capability), format_mib(gpu.total_bytes), format_mib(gpu.used_bytes),
+               format_mib(gpu.free_bytes),
+               gpu.uuid.empty() ? gpu.pci_bus_id : fmt::format("{:<16}  {}", gpu.pci_bus_id, gpu.uuid));
+  }
+  const std::vector<std::string> lines = mapping_lines(listing.map);
+  if (!lines.empty()) fmt::print("\n");
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::optional<int64_t> limit = listing.map.logical[i].limit_bytes;
+    fmt::print("{}{}\n", lines[i], limit ? fmt::format(", limit: {}", format_bytes(*limit)) : "");
+  }
+  if (is_real(listing)) print_simulated();
+  fmt::print("\nnext: train_mnist --device {}\n",
+             listing.map.logical.empty()
+                 ? "sim"
+                 : *device_option(listing, listing.map.logical.front().physical) + as_given(listing.options));
+}
+
+std::string to_json(const Listing& listing) {
+  const GpuList& list = listing.list;
+  const auto text_or_null = [](const std::optional<std::string>& text) {
+    return text ? nlohmann::ordered_json(*text) : nlohmann::ordered_json();
+  };
+  nlohmann::ordered_json json;
+  json["driver_version"] = list.driver_version;
+  json["problem"] = list.problem;
+  json["hidden_by"] = listing.map.hidden_by;
+  json["counts"] = count_line(listing.map);
+  json["gpus"] = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < list.gpus.size(); ++i) {
+    const PhysicalGpu& gpu = list.gpus[i];
+    const std::optional<std::string> device = device_option(listing, static_cast<int>(i));
+    nlohmann::ordered_json row;
+    row["index"] = gpu.index;
+    row["device"] = text_or_null(device);
+    row["visible"] = device.has_value();
+    row["cuda_ordinal"] = gpu.ordinal ? nlohmann::ordered_json(*gpu.ordinal) : nlohmann::ordered_json();
+    row["name"] = gpu.name;
+    row["uuid"] = gpu.uuid;
+    row["pci_bus_id"] = gpu.pci_bus_id;
+    row["compute_capability"] = capability(gpu.compute_capability);
+    row["total_bytes"] = gpu.total_bytes;
+    row["used_bytes"] = gpu.used_bytes;
+    row["free_bytes"] = gpu.free_bytes;
+    json["gpus"].push_back(row);
+  }
+  json["logical"] = nlohmann::ordered_json::array();
+  const std::vector<std::string> lines = mapping_lines(listing.map);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const LogicalGpu& gpu = listing.map.logical[i];
+    nlohmann::ordered_json row;
+    row["name"] = DeviceName{DeviceType::kGpu, static_cast<int>(i)}.full_text();
+    row["gpu"] = listing.map.physical[static_cast<size_t>(gpu.physical)].index;
+    row["limit_bytes"] =
+        gpu.limit_bytes ? nlohmann::ordered_json(*gpu.limit_bytes) : nlohmann::ordered_json();
+    row["mapping"] = lines[i];
+    json["logical"].push_back(row);
+  }
+  json["simulated"] = nlohmann::ordered_json::array();
+  for (const DeviceProfile& profile : device_profiles()) {
+    nlohmann::ordered_json row;
+    row["device"] = "sim:" + profile.name;
+    row["description"] = profile.description;
+    row["gpus"] = profile.gpus;
+    row["compute_capability"] = capability(profile.compute_capability);
+    row["total_bytes"] = profile.total_bytes;
+    row["others_bytes"] = profile.others_bytes;
+    json["simulated"].push_back(row);
+  }
+  return json.dump(2);
+}
+
+Listing list_devices(const RuntimeOptions& options) {
+  Listing listing{options, {}, {}};
+  if (is_real(listing)) listing.list = list_gpus();
+  const bool is_cut = !options.visible_devices.empty() || !options.virtual_devices.empty();
+  if (!is_real(listing) || listing.list.problem.empty() || is_cut) {
+    listing.map = find_devices(options);
+    listing.list.gpus = listing.map.physical;
+    // A number that was given must be that of a device; the first need not be there to list the others.
+    const DeviceName named = default_device(options);
+    if (named.ordinal > 0) listing.map.find(named);
+  }
+  return listing;
+}
+
+}  // namespace
+
+int run_devices(int argc, char** argv) {
+  RuntimeOptions options;
+  options.device = "cuda";
+  bool json = false;
+  OptionSet set("headroom devices",
+                "Lists the GPUs of a machine, however full they are, and what a program calls them.");
+  add_device_options(set, options);
+  set.add_switch("json", "Print JSON, sizes in bytes", &json);
+  set.set_examples(
+      "  headroom devices                             the GPUs here, and what can be simulated\n"
+      "  CUDA_VISIBLE_DEVICES=1,2 headroom devices    GPUs 1 and 2 become cuda:0 and cuda:1\n"
+      "  headroom devices --device sim:four-2080ti --visible-devices 1,2\n"
+      "  headroom devices --device sim --gpus 2 --virtual-devices 0:512MiB,512MiB\n"
+      "  headroom devices --json | jq '.gpus[0].free_bytes'\n");
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  if (options.device == "cpu") throw InvalidArgument("devices lists GPUs: name cuda or a simulated machine");
+  const Listing listing = list_devices(options);
+  if (json) {
+    fmt::print("{}\n", to_json(listing));
+  } else {
+    print_table(listing);
+  }
+  return kExitDone;
+}
+
+}  // namespace headroom

@@ -1,0 +1,112 @@
+// headroom diff: two recordings op by op.
+
+#include <fmt/format.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "allocators/trace/read_trace.h"
+#include "runtime/app/option_set.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/command_line.h"
+#include "runtime/base/errors.h"
+#include "tools/report/difference.h"
+#include "tools/report/load_trace.h"
+#include "tools/subcommands.h"
+
+namespace headroom {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string verdict(const History& before, const History& after) {
+  const int64_t change = after.peak_bytes - before.peak_bytes;
+  const std::string how = change == 0 ? "stayed"
+                                      : fmt::format("{} by {}", change > 0 ? "grew" : "fell",
+                                                    format_bytes(change > 0 ? change : -change));
+  std::string text = fmt::format("the peak {}: {} -> {}", how, format_bytes(before.peak_bytes),
+                                 format_bytes(after.peak_bytes));
+  if (before.peak_reserved_bytes && after.peak_reserved_bytes) {
+    text += fmt::format("; reserved {} -> {}", format_bytes(*before.peak_reserved_bytes),
+                        format_bytes(*after.peak_reserved_bytes));
+  }
+  return text;
+}
+
+void print(const History& before, const History& after, const std::vector<OpDifference>& ops) {
+  constexpr size_t kShown = 30;
+  fmt::print("{}\n", verdict(before, after));
+  if (ops.empty()) {
+    fmt::print("no op differs\n");
+    return;
+  }
+  fmt::print("{} ops differ\n\nbytes at the peak\n{:<44} {:>14} {:>14} {:>15} {:>19}\n", ops.size(), "op",
+             "before", "after", "change", "blocks");
+  for (size_t i = 0; i < ops.size() && i < kShown; ++i) {
+    const OpDifference& op = ops[i];
+    const std::string name = op.op.empty() ? "(no op named)" : printable_name(op.op);
+    fmt::print("{:<44} {:>14} {:>14} {:>+15} {:>19}{}\n", name, op.before.peak_bytes, op.after.peak_bytes,
+               op.peak_change(), fmt::format("{} -> {}", op.before.blocks, op.after.blocks),
+               op.is_new()    ? "  new"
+               : op.is_gone() ? "  gone"
+                              : "");
+  }
+  if (ops.size() > kShown) fmt::print("{} more; --json has all\n", ops.size() - kShown);
+}
+
+Json to_json(const History& before, const History& after, const std::vector<OpDifference>& ops) {
+  const auto side = [](const History& history) {
+    return Json{
+        {"trace", history.trace.name},
+        {"peak_bytes", history.peak_bytes},
+        {"peak_reserved_bytes", history.peak_reserved_bytes ? Json(*history.peak_reserved_bytes) : Json()}};
+  };
+  const auto memory = [](const OpMemory& op) {
+    return Json{
+        {"peak_bytes", op.peak_bytes}, {"allocated_bytes", op.allocated_bytes}, {"blocks", op.blocks}};
+  };
+  Json json = {{"before", side(before)},
+               {"after", side(after)},
+               {"peak_change_bytes", after.peak_bytes - before.peak_bytes},
+               {"ops", Json::array()}};
+  for (const OpDifference& op : ops) {
+    json["ops"].push_back({{"op", op.op},
+                           {"before", memory(op.before)},
+                           {"after", memory(op.after)},
+                           {"peak_change_bytes", op.peak_change()},
+                           {"new", op.is_new()},
+                           {"gone", op.is_gone()}});
+  }
+  return json;
+}
+
+}  // namespace
+
+int run_diff(int argc, char** argv) {
+  std::vector<std::string> paths;
+  bool as_json = false;
+  OptionSet set("headroom diff", "Compares two recordings op by op: what grew, what is new, what is gone.");
+  set.add_arguments("BEFORE AFTER", "Two recordings, or files of any other format that headroom report reads",
+                    &paths);
+  set.add_switch("json", "Print JSON, sizes in bytes", &as_json);
+  set.set_examples(
+      "  headroom diff before.trace after.trace\n"
+      "  headroom diff before.trace after.trace --json | jq '.ops[] | select(.new).op'\n");
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  if (paths.size() != 2)
+    throw InvalidArgument(fmt::format("a difference is of two traces, {} given", paths.size()));
+  const Trace traces[] = {load_trace(paths[0]), load_trace(paths[1])};
+  const History before(traces[0]), after(traces[1]);
+  const std::vector<OpDifference> ops = differences(before, after);
+  if (as_json) {
+    fmt::print("{}\n", to_json(before, after, ops).dump(2, ' ', false, Json::error_handler_t::replace));
+    return kExitDone;
+  }
+  print(before, after, ops);
+  fmt::print("\nnext: headroom report {} --html report.html\n", shell_word(paths[1]));
+  return kExitDone;
+}
+
+}  // namespace headroom

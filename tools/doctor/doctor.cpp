@@ -1,0 +1,175 @@
+// headroom doctor: what is installed for GPUs, and what of it does not fit together.
+
+#include <fmt/format.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "runtime/app/option_set.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/files.h"
+#include "tools/doctor/checks.h"
+#include "tools/subcommands.h"
+
+namespace headroom {
+namespace {
+
+using doctor::CacheFolder;
+using doctor::Facts;
+using doctor::Finding;
+using doctor::Level;
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMostBytes = int64_t{64} << 20;  // of a file of /proc
+
+// "580.65.06" of "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build ...".
+std::string kernel_driver() {
+  const std::string path = "/proc/driver/nvidia/version";
+  if (access(path.c_str(), R_OK) != 0) return "";
+  std::istringstream words(read_file(path, kMostBytes));
+  for (std::string word; words >> word;) {
+    const bool is_version = word.find('.') != word.npos && word.find_first_not_of("0123456789.") == word.npos;
+    if (is_version) return word;
+  }
+  return "";
+}
+
+CacheFolder look_at(const std::string& path) {
+  CacheFolder folder{.path = path, .owner = {}};
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) return folder;
+  folder.exists = true;
+  folder.writable = access(path.c_str(), W_OK) == 0;
+  if (status.st_uid != geteuid()) {
+    const passwd* entry = getpwuid(status.st_uid);
+    folder.owner = entry == nullptr ? fmt::format("{}", status.st_uid) : entry->pw_name;
+  }
+  return folder;
+}
+
+std::vector<CacheFolder> cache_folders() {
+  std::vector<CacheFolder> folders;
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
+    folders.push_back(look_at(fmt::format("{}/.nv", home)));
+    folders.push_back(look_at(fmt::format("{}/.nv/ComputeCache", home)));
+  }
+  if (const char* path = std::getenv("CUDA_CACHE_PATH"); path != nullptr && *path != '\0') {
+    folders.push_back(look_at(path));
+  }
+  return folders;
+}
+
+Facts gather(int64_t pid) {
+  Facts facts;
+  facts.driver_cuda = doctor::driver_cuda_version();
+  facts.runtime_cuda = doctor::runtime_cuda_version();
+  facts.of_other_process = pid != 0;
+  facts.libraries = pid == 0
+                        ? doctor::load_libraries()
+                        : doctor::mapped_libraries(read_file(fmt::format("/proc/{}/maps", pid), kMostBytes));
+  facts.kernel_driver = kernel_driver();
+  facts.gpus = list_gpus();
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) facts.visible_devices = visible;
+  facts.caches = cache_folders();
+  return facts;
+}
+
+const char* name_of(Level level) {
+  constexpr const char* kNames[] = {"ok", "note", "problem"};
+  return kNames[static_cast<int>(level)];
+}
+
+std::string verdict(const Facts& facts, const std::vector<Finding>& findings) {
+  const auto count = std::count_if(findings.begin(), findings.end(),
+                                   [](const Finding& f) { return f.level == Level::kProblem; });
+  const std::string place = facts.gpus.gpus.empty() ? "no GPU on this machine" : "";
+  if (count == 0) return place.empty() ? "all is well" : place + "; nothing else is wrong";
+  return fmt::format("{} problem{}{}{}", count, count == 1 ? "" : "s", place.empty() ? "" : "; ", place);
+}
+
+void print_text(const Facts& facts, const std::vector<Finding>& findings) {
+  fmt::print("{}\n\n", verdict(facts, findings));
+  for (const Finding& finding : findings) {
+    fmt::print("{:<8} {:<19} {}\n", name_of(finding.level), finding.check, finding.text);
+  }
+  if (!facts.libraries.empty()) fmt::print("\n{:<14} {:<12} path\n", "library", "version");
+  for (const doctor::LibraryFile& library : facts.libraries) {
+    fmt::print("{:<14} {:<12} {}\n", library.name, library.version, library.path);
+  }
+  fmt::print("\n");
+  const auto first = std::find_if(findings.begin(), findings.end(),
+                                  [](const Finding& f) { return f.level == Level::kProblem; });
+  if (first != findings.end()) {
+    for (const Finding& finding : findings) {
+      if (finding.level == Level::kProblem) fmt::print("next: {}\n", finding.fix);
+    }
+  } else {
+    fmt::print("next: headroom {}\n", facts.gpus.gpus.empty() ? "predict --device sim" : "who");
+  }
+}
+
+Json text_or_null(const std::string& text) {
+  return text.empty() ? Json() : Json(text);
+}
+
+Json to_json(const Facts& facts, const std::vector<Finding>& findings) {
+  Json json;
+  json["verdict"] = verdict(facts, findings);
+  json["gpus"] = facts.gpus.gpus.size();
+  json["problem"] = text_or_null(facts.gpus.problem);
+  json["kernel_driver"] = text_or_null(facts.kernel_driver);
+  json["driver_cuda"] = facts.driver_cuda ? Json(*facts.driver_cuda) : Json();
+  json["runtime_cuda"] = facts.runtime_cuda ? Json(*facts.runtime_cuda) : Json();
+  json["visible_devices"] = facts.visible_devices ? Json(*facts.visible_devices) : Json();
+  json["checks"] = Json::array();
+  for (const Finding& finding : findings) {
+    json["checks"].push_back({{"check", finding.check},
+                              {"level", name_of(finding.level)},
+                              {"text", finding.text},
+                              {"fix", text_or_null(finding.fix)}});
+  }
+  json["libraries"] = Json::array();
+  for (const doctor::LibraryFile& library : facts.libraries) {
+    json["libraries"].push_back(
+        {{"name", library.name}, {"version", text_or_null(library.version)}, {"path", library.path}});
+  }
+  json["duplicates"] = doctor::duplicates(facts.libraries);
+  return json;
+}
+
+}  // namespace
+
+int run_doctor(int argc, char** argv) {
+  int64_t pid = 0;
+  bool json = false;
+  OptionSet set("headroom doctor",
+                "Says which driver and libraries for GPUs are found, and what of them does not fit together; "
+                "exit code 5 when something does not. It needs no GPU.");
+  set.add_integer("pid",
+                  "Look at the libraries that this process has loaded; 0: at those that the loader finds",
+                  &pid, 0);
+  set.add_switch("json", "Print JSON", &json);
+  set.set_examples(
+      "  headroom doctor\n"
+      "  headroom doctor --pid $(pgrep -n python)     which cuBLAS a training has loaded\n"
+      "  headroom doctor --json | jq -r '.libraries[] | .path'\n");
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  const Facts facts = gather(pid);
+  const std::vector<Finding> findings = doctor::examine(facts);
+  if (json) {
+    fmt::print("{}\n", to_json(facts, findings).dump(2, ' ', false, Json::error_handler_t::replace));
+  } else {
+    print_text(facts, findings);
+  }
+  const bool wrong = std::any_of(findings.begin(), findings.end(),
+                                 [](const Finding& f) { return f.level == Level::kProblem; });
+  return wrong ? kExitCheckFailed : kExitDone;
+}
+
+}  // namespace headroom

@@ -1,0 +1,180 @@
+// headroom fit: the largest batch, or the least memory, with which a net can be trained on a device under a
+// strategy. Predicts first, then runs what it found in a process of its own.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "runtime/base/bytes.h"
+#include "runtime/base/command_line.h"
+#include "runtime/base/errors.h"
+#include "tools/subcommands.h"
+#include "tools/workload/child.h"
+#include "tools/workload/device_table.h"
+#include "tools/workload/fitting.h"
+
+namespace headroom {
+namespace {
+
+constexpr int64_t kFitSteps = 3;
+
+struct FitOptions {
+  WorkloadOptions workload;
+  std::optional<int64_t> margin_bytes = 64 * kMiB;
+  int64_t most = 1 << 20;
+  bool least_memory = false, verify = true, json = false;
+};
+
+// What the host can still give; nothing where it does not tell.
+std::optional<int64_t> host_available_bytes() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    int64_t kib = 0;
+    std::string key;
+    if (std::istringstream(line) >> key >> kib && key == "MemAvailable:") return kib * kKiB;
+  }
+  return {};
+}
+
+// A simulated GPU's memory is the host's.
+bool host_has_room(const WorkloadOptions& options) {
+  const std::optional<int64_t> available = host_available_bytes();
+  if (!available || !simulated_profile(options.runtime)) return true;
+  return Predictor(options).lower_bound_bytes() < *available / 10 * 9;
+}
+
+std::optional<Measurement> run_elsewhere(WorkloadOptions options, int64_t steps) {
+  if (!host_has_room(options)) return {};
+  options.step.steps = steps;
+  const bool shown = isatty(STDERR_FILENO) != 0;
+  if (shown) fmt::print(stderr, "\r\033[Ktrying batch {}", options.step.batch);
+  Measurement measured = measure_in_child(to_words(options, OptionSet::Words::kAll));
+  if (shown) fmt::print(stderr, "\r\033[K");
+  return measured;
+}
+
+std::string certainty(const FitOptions& options, const FitResult& result) {
+  if (result.verified) {
+    const int64_t steps = result.trials.back().measurement.steps;
+    return fmt::format("ran {} step{} there", steps, steps == 1 ? "" : "s");
+  }
+  return options.verify ? "predicted; this host has too little memory to run it" : "predicted, not run";
+}
+
+void print_report(const FitOptions& options, const FitResult& result, const std::string& device, bool fits) {
+  const WorkloadOptions& workload = options.workload;
+  const int64_t replicas = workload.replicas.replicas;
+  const std::string where =
+      fmt::format("{}under {} on {}", replicas == 1 ? "" : fmt::format("in {} replicas ", replicas),
+                  workload.runtime.strategy, device);
+  if (!fits) {
+    fmt::print("nothing fits: {}, {} {}\n{}\n", workload.net,
+               options.least_memory ? fmt::format("batch {}", workload.step.batch) : "no batch", where,
+               result.stopped_by);
+  } else if (options.least_memory) {
+    fmt::print("least memory {}: {}, batch {}, {}; {}\n", format_bytes(result.device_bytes), workload.net,
+               result.batch, where, certainty(options, result));
+  } else {
+    fmt::print("largest batch {}: {} {}; {}\n", result.batch, workload.net, where,
+               certainty(options, result));
+  }
+  if (fits)
+    fmt::print("{} kept free; why not {}: {}\n", format_bytes(*options.margin_bytes),
+               options.least_memory ? "less" : "more", result.stopped_by);
+  fmt::print("\nin MiB\n{:<10} {:>10} {:>10}  {:<16} {:>10} {:>10} {:>10}\n", "", "batch", "device",
+             "outcome", "process", "reserved", "allocated");
+  const auto print_row = [](const char* name, int64_t batch, int64_t bytes, const std::string& outcome,
+                            std::initializer_list<int64_t> peaks) {
+    fmt::print("{:<10} {:>10} {:>10}  {:<16}", name, batch, format_mib(bytes), outcome);
+    for (int64_t peak : peaks) fmt::print(" {:>10}", format_mib(peak));
+    fmt::print("\n");
+  };
+  const Prediction& prediction = result.prediction;
+  if (fits) {
+    print_row("predicted", result.batch, result.device_bytes, prediction.fits ? "fits" : "does not fit",
+              {prediction.total_bytes, prediction.reserved_bytes, prediction.allocated_bytes});
+  }
+  for (const FitTrial& trial : result.trials) {
+    const Measurement& m = trial.measurement;
+    print_row("run", trial.batch, trial.device_bytes, m.outcome,
+              {m.peak_process_bytes, m.peak_reserved_bytes, m.peak_allocated_bytes});
+  }
+  if (fits) fmt::print("{}", describe_devices(prediction));
+  WorkloadOptions next = workload;
+  next.step.batch = std::max<int64_t>(result.batch, 1);
+  next.runtime.record.clear();  // compare would write all runs to one file, and refuses
+  fmt::print("\nnext: {}\n", command_line(fits ? "headroom compare" : "headroom predict",
+                                          to_words(next, OptionSet::Words::kChanged)));
+}
+
+std::string to_json(const FitOptions& options, const FitResult& result, bool fits) {
+  nlohmann::ordered_json json;
+  json["fits"] = fits;
+  json["net"] = options.workload.net;
+  json["strategy"] = options.workload.runtime.strategy;
+  json["plan"] = options.workload.runtime.plan;
+  json["device"] = options.workload.runtime.device;
+  json["batch"] = result.batch;
+  json["device_bytes"] = result.device_bytes;
+  json["margin_bytes"] = *options.margin_bytes;
+  json["predicted_total_bytes"] = result.prediction.total_bytes;
+  json["predicted_reserved_bytes"] = result.prediction.reserved_bytes;
+  json["predicted_allocated_bytes"] = result.prediction.allocated_bytes;
+  json["predicted_devices"] = nlohmann::ordered_json::parse(devices_json(result.prediction));
+  json["verified"] = result.verified;
+  json["stopped_by"] = result.stopped_by;
+  json["trials"] = nlohmann::ordered_json::array();
+  for (const FitTrial& trial : result.trials) {
+    nlohmann::ordered_json row = nlohmann::ordered_json::parse(to_json(trial.measurement));
+    row["batch"] = trial.batch;
+    row["device_bytes"] = trial.device_bytes;
+    json["trials"].push_back(row);
+  }
+  return json.dump(2);
+}
+
+}  // namespace
+
+int run_fit(int argc, char** argv) {
+  FitOptions options;
+  options.workload.step.steps = kFitSteps;
+  OptionSet set("headroom fit",
+                "Finds the largest batch, or the least memory, with which a net trains on a device.");
+  add_workload_options(set, options.workload);
+  set.add_bytes("margin", "Memory of the device that must stay free", &options.margin_bytes);
+  set.add_integer("most", "The largest batch that is wanted", &options.most, 1, int64_t{1} << 40);
+  set.add_switch("least-memory", "Find the smallest device for --batch, not the largest batch",
+                 &options.least_memory);
+  set.add_switch("verify", "Run --steps steps of what was found in a process of its own", &options.verify);
+  set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
+  set.set_examples(
+      "  headroom fit --net unet                                   largest batch on a simulated 2 GB laptop\n"
+      "  headroom fit --net unet --strategy caching --margin 256MiB --steps 50\n"
+      "  headroom fit --net unet --device sim:four-2080ti --replicas 4 --shard-optimizer\n"
+      "  headroom fit --net unet --batch 64 --least-memory         how small a GPU would do\n"
+      "  headroom fit --net residual --device sim:h200 --verify=false --json | jq .batch\n");
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
+  // What is found has to do for whole epochs; only the run of it is short.
+  const int64_t steps = std::exchange(options.workload.step.steps, 0);
+  const FitSettings settings{*options.margin_bytes, options.most};
+  const RunElsewhere run = [&](const WorkloadOptions& workload) {
+    return options.verify ? run_elsewhere(workload, steps > 0 ? steps : kFitSteps) : std::nullopt;
+  };
+  const FitResult result = options.least_memory ? fit_memory(options.workload, settings, run)
+                                                : fit_batch(options.workload, settings, run);
+  const bool fits = result.batch > 0 && result.device_bytes > 0;
+  if (options.json) {
+    fmt::print("{}\n", to_json(options, result, fits));
+  } else {
+    print_report(options, result, options.workload.runtime.device, fits);
+  }
+  return fits ? kExitDone : kExitOutOfMemory;
+}
+
+}  // namespace headroom

@@ -1,0 +1,162 @@
+// headroom predict: whether a net's training fits on a device, by how much, and what takes the memory. No GPU
+// is needed and nothing is computed.
+
+#include <fmt/format.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "allocators/strategies/strategy_text.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/command_line.h"
+#include "runtime/base/errors.h"
+#include "tools/subcommands.h"
+#include "tools/workload/device_table.h"
+#include "tools/workload/prediction.h"
+
+namespace headroom {
+namespace {
+
+struct Row {
+  std::string strategy;
+  Prediction prediction;
+};
+
+// The chosen strategy first, then all others that need no limit, or have one.
+std::vector<Row> predict_all(const Predictor& predictor, const Setting& setting) {
+  const RuntimeOptions& options = setting.options;
+  std::vector<Row> rows = {{options.strategy, predictor.predict(setting)}};
+  const StrategySettings chosen = options.strategy_settings();
+  for (const Strategy& strategy : strategies()) {
+    const bool has_limit = chosen.limit_bytes || setting.gpus.has_virtual();
+    if (strategy.name == options.strategy || (strategy.needs_limit && !has_limit)) continue;
+    Setting other = setting;
+    other.options.strategy = strategy.name;
+    other.options.limit_bytes = chosen.limit_bytes;
+    if (chosen.limit_scope == LimitScope::kProcess) other.options.limit_scope = "process";
+    other.options.memory_fraction = chosen.memory_fraction;
+    other.options.allow_growth = false;
+    try {
+      rows.push_back({std::string(strategy.name), predictor.predict(other)});
+    } catch (const InvalidArgument&) {  // cannot keep to such a limit
+    }
+  }
+  return rows;
+}
+
+std::string verdict(const Prediction& prediction) {
+  return prediction.fits ? "fits" : "does not fit";
+}
+
+// What others hold of the GPU that the options name.
+int64_t held_on_default(const Setting& setting) {
+  const LogicalGpu& gpu = setting.gpus.find(default_device(setting.options));
+  return setting.gpus.physical[static_cast<size_t>(gpu.physical)].used_bytes;
+}
+
+// The command with the same options.
+std::string with_options(const char* command, const WorkloadOptions& options) {
+  return command_line(command, to_words(options, OptionSet::Words::kChanged));
+}
+
+void print_report(const WorkloadOptions& options, const Setting& setting, const std::vector<Row>& rows) {
+  const Prediction& chosen = rows.front().prediction;
+  const std::string margin = chosen.fits ? format_bytes(chosen.margin_bytes) + " to spare"
+                                         : "lacks " + format_bytes(-chosen.margin_bytes);
+  const int64_t replicas = options.replicas.replicas;
+  const size_t devices = chosen.devices.size();
+  fmt::print("{}: {}, batch {}{}, under {} on {}{}: {}\n", verdict(chosen), options.net, options.step.batch,
+             replicas == 1 ? "" : fmt::format(" shared by {} replicas", replicas), rows.front().strategy,
+             devices == 1 ? "" : fmt::format("{} devices of ", devices), options.runtime.device, margin);
+  fmt::print("device of {}, others hold {}\n", format_bytes(setting.device.total_bytes),
+             format_bytes(held_on_default(setting)));
+  if (!chosen.reason.empty()) fmt::print("{}\n", chosen.reason);
+  if (chosen.total_bytes > 0) {
+    if (!chosen.fits) fmt::print("where there is enough, it takes:\n");
+    fmt::print("\n{:<16} {:>10}   at {}\n", devices == 1 ? "" : "the fullest GPU", "MiB", chosen.peak_op);
+    for (size_t i = 0; i < kCategoryNames.size(); ++i) {
+      std::string name(kCategoryNames[i]);
+      std::replace(name.begin(), name.end(), '_', ' ');
+      fmt::print("{:<16} {:>10}\n", name, format_mib(chosen.by_category[i]));
+    }
+    fmt::print("{:<16} {:>10}\n", "total", format_mib(chosen.total_bytes));
+  }
+  fmt::print("{}", describe_devices(chosen));
+  size_t width = std::string_view("strategy").size();
+  for (const Row& row : rows) width = std::max(width, row.strategy.size());
+  fmt::print("\nin MiB\n{:<{}} {:<12} {:>10} {:>10} {:>10} {:>10}\n", "strategy", width, "verdict",
+             "to spare", "process", "reserved", "allocated");
+  for (const auto& [strategy, prediction] : rows) {
+    fmt::print("{:<{}} {:<12} {:>10}", strategy, width, verdict(prediction),
+               format_mib(prediction.margin_bytes));
+    const bool known = prediction.total_bytes > 0;
+    for (int64_t bytes : {prediction.total_bytes, prediction.reserved_bytes, prediction.allocated_bytes}) {
+      fmt::print(" {:>10}", known ? format_mib(bytes) : "-");
+    }
+    fmt::print("\n");
+  }
+  fmt::print("\nnext: {}\n", with_options("headroom fit", options));
+}
+
+nlohmann::ordered_json to_json(const Row& row) {
+  const Prediction& prediction = row.prediction;
+  nlohmann::ordered_json json;
+  json["strategy"] = row.strategy;
+  json["fits"] = prediction.fits;
+  json["margin_bytes"] = prediction.margin_bytes;
+  json["total_bytes"] = prediction.total_bytes;
+  json["by_category"] = nlohmann::ordered_json::object();
+  for (size_t i = 0; i < kCategoryNames.size(); ++i) {
+    json["by_category"][std::string(kCategoryNames[i])] = prediction.by_category[i];
+  }
+  json["peak_op"] = prediction.peak_op;
+  json["peak_reserved_bytes"] = prediction.reserved_bytes;
+  json["peak_allocated_bytes"] = prediction.allocated_bytes;
+  json["reason"] = prediction.reason;
+  return json;
+}
+
+}  // namespace
+
+int run_predict(int argc, char** argv) {
+  WorkloadOptions options;
+  bool json = false;
+  OptionSet set("headroom predict",
+                "Says whether training a net fits on a device, by how much, and what takes the memory.");
+  add_workload_options(set, options);
+  set.add_switch("json", "Print JSON, sizes in bytes", &json);
+  set.set_examples(
+      "  headroom predict --net unet --batch 256                      on a simulated 2 GB laptop\n"
+      "  headroom predict --net unet --batch 256 --device sim:card-6gb --strategy caching --plan packed\n"
+      "  headroom predict --device-memory 3GiB --others 1GiB          train_mnist's net on another machine\n"
+      "  headroom predict --net mlp --device sim:four-2080ti --place dense2=/GPU:1 --device-policy silent\n"
+      "  headroom predict --net residual --batch 4096 --json | jq .by_category\n");
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
+
+  const Setting setting = setting_to_fit(options.runtime);
+  const Predictor predictor(options);
+  const std::vector<Row> rows = predict_all(predictor, setting);
+  if (json) {
+    const Prediction& chosen = rows.front().prediction;
+    nlohmann::ordered_json result = to_json(rows.front());
+    result["net"] = options.net;
+    result["batch"] = options.step.batch;
+    result["replicas"] = options.replicas.replicas;
+    result["plan"] = options.runtime.plan;
+    result["device"] = options.runtime.device;
+    result["device_total_bytes"] = setting.device.total_bytes;
+    result["device_others_bytes"] = held_on_default(setting);
+    result["devices"] = nlohmann::ordered_json::parse(devices_json(chosen));
+    result["copies"] = chosen.copies;
+    result["copied_bytes"] = chosen.copied_bytes;
+    result["strategies"] = nlohmann::ordered_json::array();
+    for (const Row& row : rows) result["strategies"].push_back(to_json(row));
+    fmt::print("{}\n", result.dump(2));
+  } else {
+    print_report(options, setting, rows);
+  }
+  return rows.front().prediction.fits ? kExitDone : kExitOutOfMemory;
+}
+
+}  // namespace headroom

@@ -1,0 +1,316 @@
+// headroom replay: recorded traces against memory strategies and capacities, on a simulated GPU: what fits,
+// in how much memory, how fast.
+
+#include "allocators/replay/replay.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "allocators/strategies/packed_allocator.h"
+#include "allocators/strategies/strategy_text.h"
+#include "allocators/trace/read_trace.h"
+#include "runtime/app/option_set.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/command_line.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/files.h"
+#include "runtime/device/host/profiles.h"
+#include "runtime/predict/play_trace.h"
+#include "tools/replay/replay_snapshot.h"
+#include "tools/subcommands.h"
+
+namespace headroom {
+namespace {
+
+struct ReplayOptions {
+  std::vector<std::string> traces, strategies, capacities;
+  std::string device = "sim:h200";
+  std::string snapshot_event, record;
+  int64_t passes = 1;
+  bool minimum = false;
+  bool json = false;
+};
+
+struct ReplayRow {
+  const Trace* trace;
+  std::string strategy;
+  int64_t capacity_bytes;
+  Verdict verdict;
+  std::optional<int64_t> minimum_bytes;
+  std::optional<OutOfMemoryReport> report = {};
+};
+
+// A line on stderr that is written over, where someone sees it.
+class Progress {
+ public:
+  explicit Progress(size_t total) : total_(total), shown_(isatty(STDERR_FILENO) != 0) {}
+  ~Progress() { clear(); }
+  void next(const std::string& what) {
+    ++done_;
+    if (shown_) fmt::print(stderr, "\r\033[K{}/{} {}", done_, total_, what);
+  }
+  void clear() const {
+    if (shown_ && done_ > 0) fmt::print(stderr, "\r\033[K");
+  }
+
+ private:
+  const size_t total_;
+  const bool shown_;
+  size_t done_ = 0;
+};
+
+DeviceProfile profile_of(const std::string& device) {
+  if (device == "sim") return device_profiles().front();
+  if (device.starts_with("sim:")) return find_profile(device.substr(4));
+  throw InvalidArgument(
+      fmt::format("--device {}: a replay runs on a simulated GPU, such as sim:h200", device));
+}
+
+double ratio(int64_t bytes, int64_t of_bytes) {
+  return of_bytes == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(of_bytes);
+}
+
+std::string outcome(const ReplayRow& row) {
+  if (row.verdict.fits()) return "fits";
+  return *row.verdict.failed_event == 0 ? "cannot start"
+                                        : fmt::format("OOM at event {}", *row.verdict.failed_event);
+}
+
+// "7 of 9 fit into 4.00 GiB; not: caching, arena".
+std::string summary(const Trace& trace, const std::vector<ReplayRow>& rows, int64_t capacity_bytes) {
+  size_t count = 0;
+  std::vector<std::string_view> not_fitting;
+  for (const ReplayRow& row : rows) {
+    if (row.trace != &trace || row.capacity_bytes != capacity_bytes) continue;
+    ++count;
+    if (!row.verdict.fits()) not_fitting.push_back(row.strategy);
+  }
+  return fmt::format("{} of {} fit into {}", count - not_fitting.size(), count,
+                     format_bytes(capacity_bytes)) +
+         (not_fitting.empty() ? "" : fmt::format("; not: {}", fmt::join(not_fitting, ", ")));
+}
+
+// "least capacity: mapped, 3850.0 MiB, 1.007 of the largest live set".
+std::string least_capacity(const Trace& trace, const std::vector<ReplayRow>& rows) {
+  const ReplayRow* least = nullptr;
+  for (const ReplayRow& row : rows) {
+    if (row.trace != &trace || !row.minimum_bytes) continue;
+    if (least == nullptr || *row.minimum_bytes < *least->minimum_bytes) least = &row;
+  }
+  if (least == nullptr) return "no strategy fits into 64 times the largest live set";
+  return fmt::format("least capacity: {}, {}, {:.3f} of the largest live set", least->strategy,
+                     format_bytes(*least->minimum_bytes), ratio(*least->minimum_bytes, trace.peak_bytes));
+}
+
+void print_table(const Trace& trace, const std::vector<ReplayRow>& rows,
+                 const std::vector<int64_t>& capacities, bool minimum) {
+  size_t width = std::string_view("strategy").size();
+  for (const ReplayRow& row : rows) width = std::max(width, row.strategy.size());
+  fmt::print("{}: {}, {} events, {} blocks, {} stream{}, largest live set {}\n", printable_name(trace.name),
+             trace.format, trace.events.size(), trace.blocks, trace.streams.size(),
+             trace.streams.size() == 1 ? "" : "s", format_bytes(trace.peak_bytes));
+  for (const int64_t capacity : capacities) fmt::print("{}\n", summary(trace, rows, capacity));
+  if (minimum) fmt::print("{}\n", least_capacity(trace, rows));
+  fmt::print(
+      "\nmemory in MiB, peaks\n{:<{}} {:>10} {:<20} {:>10} {:>10} {:>10} {:>7} {:>13} {:>12} {:>9} {:>8}",
+      "strategy", width, "capacity", "verdict", "reserved", "allocated", "requested", "ratio",
+      "fragmentation", "driver calls", "driver ms", "ns/call");
+  fmt::print("{}\n", minimum ? fmt::format(" {:>10} {:>7}", "minimum", "ratio") : "");
+  for (const ReplayRow& row : rows) {
+    if (row.trace != &trace) continue;
+    const Statistics& now = row.verdict.statistics;
+    fmt::print("{:<{}} {:>10} {:<20} {:>10} {:>10} {:>10} {:>7.3f} {:>13.3f} {:>12} {:>9.1f} {:>8}",
+               row.strategy, width, format_mib(row.capacity_bytes), outcome(row),
+               format_mib(now.reserved.peak), format_mib(now.allocated.peak), format_mib(now.requested.peak),
+               ratio(now.reserved.peak, now.requested.peak), row.verdict.fragmentation, now.driver_calls(),
+               row.verdict.driver_time_us / 1e3,
+               row.verdict.ns_per_call > 0 ? fmt::format("{:.1f}", row.verdict.ns_per_call) : "-");
+    if (minimum && row.minimum_bytes) {
+      fmt::print(" {:>10} {:>7.3f}", format_mib(*row.minimum_bytes),
+                 ratio(*row.minimum_bytes, trace.peak_bytes));
+    } else if (minimum) {
+      fmt::print(" {:>10} {:>7}", "-", "-");
+    }
+    fmt::print("\n");
+  }
+  fmt::print("\n");
+}
+
+nlohmann::ordered_json to_json(const ReplayRow& row) {
+  const Statistics& now = row.verdict.statistics;
+  nlohmann::ordered_json json;
+  const auto number_or_null = [](const std::optional<int64_t>& value) {
+    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
+  };
+  json["trace"] = row.trace->name;
+  json["strategy"] = row.strategy;
+  json["capacity_bytes"] = row.capacity_bytes;
+  json["fits"] = row.verdict.fits();
+  json["failed_event"] = number_or_null(row.verdict.failed_event);
+  json["peak_reserved_bytes"] = now.reserved.peak;
+  json["peak_requested_bytes"] = now.requested.peak;
+  json["peak_allocated_bytes"] = now.allocated.peak;
+  json["fragmentation"] = row.verdict.fragmentation;
+  json["driver_calls"] = now.driver_calls();
+  json["ns_per_call"] = row.verdict.ns_per_call;
+  json["minimum_capacity_bytes"] = number_or_null(row.minimum_bytes);
+  json["lower_bound_bytes"] = row.trace->peak_bytes;
+  if (row.report) json["out_of_memory"] = nlohmann::ordered_json::parse(to_json(*row.report));
+  return json;
+}
+
+// A packed strategy that is given no recording repeats the one that is played; planned once for all
+// capacities.
+void plan_for(const Trace& trace, StrategySettings& settings) {
+  settings.options.require_known(settings.name, kPackedOptions);
+  settings.make = [plan = std::make_shared<const RequestPlan>(plan_requests(trace))](
+                      const StrategySettings& asked, Device& device) -> std::unique_ptr<Allocator> {
+    std::optional<Limit> limit;
+    if (asked.limit_bytes) limit = Limit{*asked.limit_bytes, asked.limit_scope};
+    return std::make_unique<PackedAllocator>(device, asked.name, limit, plan);
+  };
+}
+
+// Why a replay failed that alone was asked for: of a table of them the table says enough.
+void explain_failure(ReplayRow& row, const DeviceProfile& profile) {
+  Setting present{.device = profile, .options = {.strategy = row.strategy}};
+  present.device.total_bytes = row.capacity_bytes;
+  const Play play = [&row](const Setting& setting) { return play_trace(*row.trace, setting); };
+  const std::optional<FailedRequest> failure = play(present).failure;
+  if (failure) row.report = explain_out_of_memory(failure->facts, present, play);
+}
+
+// The command with the smallest change that fits.
+std::string next_command(const ReplayRow& row, const ReplayOptions& options) {
+  const TriedChange* change = row.report->smallest();
+  std::string command = "headroom replay " + shell_word(options.traces.front());
+  if (options.device != ReplayOptions{}.device) command += " --device " + options.device;
+  if (change == nullptr) return command + " --minimum";
+  return command +
+         fmt::format(" --capacity {} --strategy {}", exact_size(change->setting.device.total_bytes),
+                     change->setting.options.strategy) +
+         (change->setting.options.limit_bytes
+              ? fmt::format("+limit={}", exact_size(*change->setting.options.limit_bytes))
+              : "");
+}
+
+std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::vector<std::string>& names,
+                                  const std::vector<int64_t>& capacities, const DeviceProfile& profile,
+                                  const ReplayOptions& options) {
+  std::vector<ReplayRow> rows;
+  Progress progress(traces.size() * names.size() * (capacities.size() + (options.minimum ? 1 : 0)));
+  for (const Trace& trace : traces) {
+    for (const std::string& name : names) {
+      StrategySettings settings = parse_strategy(name);
+      if (!options.record.empty()) settings.record_path = options.record;
+      if (settings.name == "packed" && !settings.options.text("trace")) plan_for(trace, settings);
+      const size_t first = rows.size();
+      for (const int64_t capacity : capacities) {
+        progress.next(fmt::format("{}: {} in {}", printable_name(trace.name), name, format_bytes(capacity)));
+        rows.push_back(
+            {&trace, name, capacity, replay_at(trace, settings, profile, capacity, options.passes), {}});
+      }
+      if (!options.minimum) continue;
+      progress.next(fmt::format("{}: the least capacity for {}", printable_name(trace.name), name));
+      const std::optional<int64_t> least = minimum_capacity(trace, settings, profile, options.passes);
+      for (size_t i = first; i < rows.size(); ++i) rows[i].minimum_bytes = least;
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+int run_replay(int argc, char** argv) {
+  ReplayOptions options;
+  OptionSet set(
+      "headroom replay",
+      "Plays recorded allocation traces to memory strategies on a simulated GPU and says what fits.\n"
+      "Driver calls are allocations, releases, and pages mapped and unmapped, of all passes.");
+  set.add_arguments("TRACE",
+                    "Files: recordings, op,id,bytes CSV, RMM logs, PyTorch memory snapshots; gzipped or not",
+                    &options.traces);
+  set.add_list("strategy", "Strategies to try; all when none is given", &options.strategies);
+  set.add_list("capacity",
+               "Memory that a strategy may take, such as 16GiB; all that the device has free when not given",
+               &options.capacities);
+  set.add_text("device", "The simulated GPU whose pages and costs are taken: sim:PROFILE", &options.device);
+  set.add_integer("passes", "How often each trace is played; ns/call is that of the fastest pass",
+                  &options.passes, 1, 1'000'000);
+  set.add_switch("minimum", "Also find the least capacity at which each strategy fits", &options.minimum);
+  set.add_text(
+      "record",
+      "Write what is played, and the driver calls of the strategy, to this file, for headroom report",
+      &options.record);
+  set.add_text("snapshot-at",
+               "Show what each strategy holds after an event instead: its number, peak, or end",
+               &options.snapshot_event);
+  set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
+  set.set_examples(
+      "  headroom replay run.csv.gz                                 every strategy, on an H200\n"
+      "  headroom replay run.trace --capacity 8GiB 16GiB --minimum  what fits, and the least that does\n"
+      "  headroom replay snapshot.pickle --strategy allow-growth direct\n"
+      "  headroom replay run.trace --strategy caching --snapshot-at peak\n"
+      "  headroom replay run.csv --json | jq '.results[] | select(.fits).strategy'\n");
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+
+  const DeviceProfile profile = profile_of(options.device);
+  std::vector<int64_t> capacities;
+  for (const std::string& text : options.capacities) {
+    capacities.push_back(parse_bytes(text, "--capacity"));
+    if (capacities.back() < profile.granularity_bytes) {
+      throw InvalidArgument(fmt::format("--capacity {}: less than one page of {}", text,
+                                        format_bytes(profile.granularity_bytes)));
+    }
+  }
+  if (capacities.empty()) capacities.push_back(capacity_of(profile));
+  std::vector<std::string> names = options.strategies;
+  if (names.empty()) {
+    for (const Strategy& strategy : strategies()) names.emplace_back(strategy.name);
+  }
+  std::vector<Trace> traces;
+  for (const std::string& path : options.traces) {
+    for (Trace& trace : read_traces(path)) traces.push_back(std::move(trace));
+  }
+  if (!options.snapshot_event.empty()) {
+    if (capacities.size() > 1) throw InvalidArgument("--snapshot-at shows one capacity: pass one");
+    print_snapshots(traces, names, profile, capacities.front(), options.snapshot_event, options.json);
+    return kExitDone;
+  }
+  if (!options.record.empty()) {
+    if (traces.size() * names.size() * capacities.size() != 1 || options.minimum) {
+      throw InvalidArgument(
+          "--record is of one run: pass one trace, one --strategy, one --capacity, no --minimum");
+    }
+    if (is_same_file(options.record, options.traces[0])) {
+      throw InvalidArgument(fmt::format("{}: is the trace that is played", options.record));
+    }
+  }
+  std::vector<ReplayRow> rows = replay_all(traces, names, capacities, profile, options);
+  if (rows.size() == 1 && rows[0].verdict.failed_event.value_or(0) > 0) explain_failure(rows[0], profile);
+  if (options.json) {
+    nlohmann::ordered_json json;
+    json["results"] = nlohmann::ordered_json::array();
+    for (const ReplayRow& row : rows) json["results"].push_back(to_json(row));
+    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    return kExitDone;
+  }
+  for (const Trace& trace : traces) print_table(trace, rows, capacities, options.minimum);
+  if (rows.size() == 1 && rows[0].report) {
+    fmt::print("at event {}: {}\nnext: {}\n", *rows[0].verdict.failed_event, to_text(*rows[0].report),
+               next_command(rows[0], options));
+    return kExitDone;
+  }
+  const std::string next =
+      options.minimum ? "headroom strategies"
+                      : fmt::format("headroom replay {} --minimum", shell_word(options.traces.front()));
+  fmt::print("next: {}\n", next);
+  return kExitDone;
+}
+
+}  // namespace headroom

@@ -1,0 +1,131 @@
+// headroom repro: failures that people met on GPUs, made to happen again, beside the figures that were
+// reported of them.
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <iostream>
+
+#include "runtime/app/option_set.h"
+#include "runtime/base/errors.h"
+#include "tools/gpu_program.h"
+#include "tools/repro/card_in_use.h"
+#include "tools/repro/judgement.h"
+#include "tools/subcommands.h"
+#include "tools/workload/child.h"
+
+namespace headroom {
+namespace {
+
+struct ReproOptions {
+  std::vector<std::string> ids;
+  bool list = false, all = false, json = false, force = false;
+  Stage stage;
+};
+
+std::vector<const Scenario*> choose_scenarios(const ReproOptions& options) {
+  const Stage& stage = options.stage;
+  std::vector<const Scenario*> chosen;
+  if (options.all == !options.ids.empty()) {
+    throw InvalidArgument(
+        options.all ? "--all or ids of scenarios, not both"
+                    : "no scenario: name one, as in headroom repro A1, or --all; --list shows them");
+  }
+  for (const Scenario& scenario : scenarios()) {
+    const bool runs = stage.is_sim() || scenario.on == CheckedOn::kEveryDevice;
+    if (options.all && runs && !(stage.cured && scenario.fix.empty())) chosen.push_back(&scenario);
+  }
+  for (const std::string& id : options.ids) {
+    const Scenario& scenario = find_scenario(id);
+    if (stage.cured && scenario.fix.empty()) {
+      throw InvalidArgument(fmt::format("{} shows what is so: there is nothing to fix", scenario.id));
+    }
+    if (!stage.is_sim() && scenario.on == CheckedOn::kSimulated) {
+      throw InvalidArgument(fmt::format("{} runs on the simulated GPU only", scenario.id));
+    }
+    chosen.push_back(&scenario);
+  }
+  return chosen;
+}
+
+// What goes wrong beyond the story is a figure, too: that of a run that did not come out.
+Measured run_here(const Scenario& scenario, const Stage& stage) {
+  try {
+    return scenario.run(stage);
+  } catch (const InvalidArgument&) {
+    throw;
+  } catch (const Error& error) {
+    Measured measured;
+    measured.add("failure", error.what());
+    measured.lines.emplace_back(error.what());
+    return measured;
+  }
+}
+
+// On a real GPU each has a process to itself: nothing that one leaves there is the next one's.
+Measured run_elsewhere(const Scenario& scenario, const ReproOptions& options) {
+  std::vector<std::string> words = {"repro", std::string(scenario.id), "--device", options.stage.device,
+                                    "--json"};
+  if (options.stage.cured) words.emplace_back("--fix");
+  if (options.force) words.emplace_back("--force");
+  const ChildResult child = run_child(own_path(), words);
+  const int code = WIFEXITED(child.status) ? WEXITSTATUS(child.status) : -1;
+  if (code == kExitDone || code == kExitCheckFailed) return parse_measured(child.out);
+  Measured measured;
+  measured.add("failure",
+               code < 0 ? fmt::format("ended by signal {}", WTERMSIG(child.status)) : error_of(child));
+  return measured;
+}
+
+}  // namespace
+
+int run_repro(int argc, char** argv) {
+  ReproOptions options;
+  Stage& stage = options.stage;
+  OptionSet set(
+      "headroom repro",
+      "Makes failures that people met on GPUs happen again, and compares the figures with those that "
+      "were reported. Needs no GPU.");
+  set.add_arguments("ID", "Scenarios to run: A1, C5, ...", &options.ids, false);
+  set.add_switch("list", "Show the scenarios and run none", &options.list);
+  set.add_switch("all", "Run all", &options.all);
+  set.add_switch("fix", "Run them with their fixes", &stage.cured);
+  set.add_choice("device", "A simulated GPU like the one of the story, or a real one made as small",
+                 &stage.device, {"sim", "cuda"},
+                 [](const std::string& name) { return cuda_ordinal(name).has_value(); });
+  set.add_switch("force", "Run on a real GPU even if others use it: they may run out of memory",
+                 &options.force);
+  set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
+  set.set_examples(
+      "  headroom repro --list                what there is\n"
+      "  headroom repro A1                    TensorFlow's default on a laptop of 2 GB\n"
+      "  headroom repro A1 --fix              and what helps\n"
+      "  headroom repro --all --json          every scenario; exit code 5 if one comes out otherwise\n"
+      "  headroom repro C5 --device cuda      on a real GPU, of which a ballast leaves 6 GB\n");
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
+  if (options.list) {
+    fmt::print("{}{}", options.json ? scenarios_json() : describe_scenarios(), options.json ? "\n" : "");
+    return kExitDone;
+  }
+  const std::vector<const Scenario*> chosen = choose_scenarios(options);
+  if (!stage.is_sim()) continue_in_gpu_program(argv);
+  if (!stage.is_sim() && !options.force) require_unused_card(*cuda_ordinal(stage.device));
+
+  std::vector<Judgement> judgements;
+  bool ok = true;
+  for (const Scenario* scenario : chosen) {
+    const bool here = stage.is_sim() || chosen.size() == 1;
+    judgements.push_back(
+        judge(*scenario, stage, here ? run_here(*scenario, stage) : run_elsewhere(*scenario, options)));
+    ok = ok && judgements.back().ok;
+  }
+  if (options.json) {
+    fmt::print("{}\n", to_json(judgements));
+  } else {
+    fmt::print("{}", judgements.size() == 1 ? describe(judgements.front()) : describe(judgements));
+  }
+  return ok ? kExitDone : kExitCheckFailed;
+}
+
+}  // namespace headroom

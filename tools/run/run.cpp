@@ -1,0 +1,129 @@
+// headroom run: a few real steps of a net's training, or a trace, and what they took. What others compare
+// and fit, each in a process of its own.
+
+#include <fmt/format.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "allocators/trace/read_trace.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/command_line.h"
+#include "runtime/base/errors.h"
+#include "tools/gpu_program.h"
+#include "tools/subcommands.h"
+#include "tools/workload/explain_failure.h"
+#include "tools/workload/measure.h"
+
+namespace headroom {
+namespace {
+
+constexpr int64_t kStepsOfRun = 10;
+
+// Of a net that is placed on several devices.
+void print_devices(const Measurement& m) {
+  fmt::print("\n{:<10} {:>10} {:>10} {:>10} {:>10}\n", "device", "device", "process", "reserved",
+             "allocated");
+  for (const DeviceResult& d : m.devices) {
+    fmt::print("{:<10} {:>10} {:>10} {:>10} {:>10}\n", d.device, format_mib(d.peak_device_bytes),
+               format_mib(d.peak_process_bytes), format_mib(d.peak_reserved_bytes),
+               format_mib(d.peak_allocated_bytes));
+  }
+}
+
+void print_run(const Measurement& m, const std::optional<OutOfMemoryReport>& report,
+               const std::string& workload, const WorkloadOptions& options) {
+  const RuntimeOptions& runtime = options.runtime;
+  fmt::print("{}: {} under {} on {}, {} step{}\n", m.outcome, workload, runtime.strategy, runtime.device,
+             m.steps, m.steps == 1 ? "" : "s");
+  if (report) {
+    fmt::print("{}", to_text(*report));
+  } else if (!m.error.empty()) {
+    fmt::print("{}\n", m.error);
+  }
+  fmt::print("\npeaks in MiB\n{:>10} {:>10} {:>10} {:>10} {:>10} {:>13} {:>10}\n", "device", "process",
+             "reserved", "allocated", "overhead", "fragmentation", "ms/step");
+  fmt::print("{:>10} {:>10} {:>10} {:>10} {:>10} {:>13.3f} {:>10.3f}\n", format_mib(m.peak_device_bytes),
+             format_mib(m.peak_process_bytes), format_mib(m.peak_reserved_bytes),
+             format_mib(m.peak_allocated_bytes), format_mib(m.overhead_bytes), m.fragmentation,
+             1e3 * m.seconds_per_step);
+  if (m.devices.size() > 1 && m.replicas.size() < 2) print_devices(m);
+  if (m.replicas.size() < 2) return;
+  fmt::print("\n{:<10} {:>10} {:>10} {:>10} {:>10}   {}\n", "replica", "device", "reserved", "allocated",
+             "optimizer", "weights");
+  for (const ReplicaResult& r : m.replicas) {
+    fmt::print("{:<10} {:>10} {:>10} {:>10} {:>10}   {}\n", r.device, format_mib(r.peak_device_bytes),
+               format_mib(r.peak_reserved_bytes), format_mib(r.peak_allocated_bytes),
+               format_mib(r.optimizer_bytes), r.weights_checksum);
+  }
+}
+
+std::string command_after_run(const std::optional<OutOfMemoryReport>& report, const std::string& path,
+                              const WorkloadOptions& options) {
+  const std::string trace = path.empty() ? "" : " --trace " + shell_word(path);
+  const TriedChange* change = report ? report->smallest() : nullptr;
+  if (change == nullptr) {
+    WorkloadOptions compared = options;
+    compared.runtime.strategy = RuntimeOptions{}.strategy;  // all of them
+    compared.runtime.record.clear();
+    if (compared.step.steps == kStepsOfRun) compared.step.steps = 0;  // compare's own
+    return command_line("headroom compare" + trace, to_words(compared, OptionSet::Words::kChanged));
+  }
+  if (change->name == "device") return fmt::format("headroom devices  # for {}", change->what);
+  return command_line("headroom run" + trace,
+                      to_words(with_change(options, *change), OptionSet::Words::kChanged));
+}
+
+}  // namespace
+
+int run_run(int argc, char** argv) {
+  WorkloadOptions options;
+  options.step.steps = kStepsOfRun;
+  std::string path;
+  bool json = false;
+  OptionSet set("headroom run", "Trains a net for some steps, or plays a trace, and says what that took.");
+  add_workload_options(set, options);
+  set.add_text("trace", "Play the trace in this file in place of a net's training, as often as --steps says",
+               &path);
+  set.add_switch("json", "Print one line of JSON, sizes in bytes", &json);
+  set.set_examples(
+      "  headroom run --net unet --batch 16                      on a simulated 2 GB laptop\n"
+      "  headroom run --net attention --device cuda --steps 100  on a GPU\n"
+      "  headroom run --trace run.csv.gz --device sim:h200 --strategy mapped\n");
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  if (cuda_ordinal(options.runtime.device)) continue_in_gpu_program(argv);
+  for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
+  if (options.step.steps == 0) options.step.steps = kStepsOfRun;
+
+  Measurement result;
+  std::optional<OutOfMemoryReport> report;
+  if (path.empty()) {
+    result = measure(options);
+    report = explain_failure(options, result);
+  } else {
+    require_one_device(options);
+    const std::vector<Trace> traces = read_traces(path);
+    if (traces.size() != 1) {
+      throw InvalidArgument(fmt::format("{}: has traces of {} devices, one can be run", path, traces.size()));
+    }
+    result = measure(traces.front(), options.runtime, options.step.steps);
+    report = explain_failure(traces.front(), options, result);
+  }
+  if (json) {
+    auto object = nlohmann::ordered_json::parse(to_json(result));
+    object["out_of_memory"] =
+        report ? nlohmann::ordered_json::parse(to_json(*report)) : nlohmann::ordered_json();
+    fmt::print("{}\n", object.dump());
+  } else {
+    print_run(
+        result, report,
+        path.empty() ? fmt::format("{}, batch {}", options.net, options.step.batch) : printable_name(path),
+        options);
+    fmt::print("\nnext: {}\n", command_after_run(report, path, options));
+  }
+  if (result.outcome == "ok") return kExitDone;
+  return result.outcome == "out_of_memory" ? kExitOutOfMemory : kExitLibraryFailure;
+}
+
+}  // namespace headroom

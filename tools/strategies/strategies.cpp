@@ -1,0 +1,77 @@
+// headroom strategies: the memory strategies, from the array that everything else uses, too.
+
+#include <fmt/format.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "allocators/strategies/strategy_text.h"
+#include "runtime/app/option_set.h"
+#include "runtime/app/options.h"
+#include "runtime/base/errors.h"
+#include "tools/subcommands.h"
+
+namespace headroom {
+namespace {
+
+void print_table() {
+  fmt::print("{} memory strategies; {} is the default\n\n", strategies().size(), RuntimeOptions{}.strategy);
+  for (const Strategy& strategy : strategies()) {
+    fmt::print("{:<15} {}\n", strategy.name, strategy.summary);
+    for (const StrategyOption& option : strategy.options) {
+      fmt::print("  {:<28} {} (default: {})\n", fmt::format("{}={}", option.key, option.value),
+                 option.summary, option.standard);
+    }
+  }
+  fmt::print("\nfor all of them, behind the strategy\n");
+  for (const StrategyModifier& modifier : strategy_modifiers()) {
+    const std::string text = modifier.value.empty() ? fmt::format("+{}", modifier.name)
+                                                    : fmt::format("+{}={}", modifier.name, modifier.value);
+    fmt::print("  {:<28} {}\n", text, modifier.summary);
+  }
+  fmt::print("\nnext: headroom compare\n");
+}
+
+std::string to_json() {
+  nlohmann::ordered_json json;
+  json["strategies"] = nlohmann::ordered_json::array();
+  for (const Strategy& strategy : strategies()) {
+    nlohmann::ordered_json row;
+    row["name"] = strategy.name;
+    row["summary"] = strategy.summary;
+    row["options"] = nlohmann::ordered_json::array();
+    for (const StrategyOption& option : strategy.options) {
+      nlohmann::ordered_json json_option;
+      json_option["name"] = option.key;
+      json_option["value"] = option.value;
+      json_option["default"] = option.standard;
+      json_option["summary"] = option.summary;
+      row["options"].push_back(json_option);
+    }
+    json["strategies"].push_back(row);
+  }
+  json["modifiers"] = nlohmann::ordered_json::array();
+  for (const StrategyModifier& modifier : strategy_modifiers()) {
+    json["modifiers"].push_back(
+        {{"name", modifier.name}, {"value", modifier.value}, {"summary", modifier.summary}});
+  }
+  return json.dump(2);
+}
+
+}  // namespace
+
+int run_strategies(int argc, char** argv) {
+  bool json = false;
+  OptionSet set("headroom strategies", "Lists the memory strategies that --strategy can name.");
+  set.add_switch("json", "Print JSON", &json);
+  set.set_examples("  headroom strategies --json | jq -r '.strategies[].name'\n");
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  if (json) {
+    fmt::print("{}\n", to_json());
+  } else {
+    print_table();
+  }
+  return kExitDone;
+}
+
+}  // namespace headroom

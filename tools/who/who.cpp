@@ -1,0 +1,125 @@
+// headroom who: who holds the memory of each GPU.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <iostream>
+#include <thread>
+
+#include "runtime/base/errors.h"
+#include "tools/gpu_program.h"
+#include "tools/subcommands.h"
+#include "tools/who/account.h"
+#include "tools/who/formats.h"
+#include "tools/who/held_device.h"
+
+namespace headroom {
+namespace {
+
+constexpr const char* kAllGpus = "all";
+
+struct WhoOptions {
+  RuntimeOptions runtime = {.device = kAllGpus, .strategy = {}};
+  std::optional<int64_t> allocate_bytes;
+  bool watch = false, json = false;
+  double every_seconds = 2;
+  int64_t times = 0;
+
+  bool wants_share() const { return !runtime.strategy.empty() || allocate_bytes.has_value(); }
+  bool changes_device() const {
+    return runtime.device_memory_bytes || runtime.others_bytes || runtime.context_bytes;
+  }
+};
+
+// Where to look: at a device whose share is taken, or at what the driver says of all GPUs.
+struct Watched {
+  std::unique_ptr<who::HeldDevice> held;
+  std::optional<int> ordinal;  // of the only GPU that is asked for
+  std::string problem;         // why no GPU is looked at
+};
+
+Watched choose_watched(WhoOptions& options, char** words) {
+  Watched watched;
+  RuntimeOptions& runtime = options.runtime;
+  if (runtime.device == "cpu") throw InvalidArgument("device 'cpu': who shows GPUs, real or simulated");
+  watched.ordinal = cuda_ordinal(runtime.device);
+  if (runtime.device == kAllGpus) {
+    const GpuList list = list_gpus();
+    const bool must_choose = options.wants_share() || options.changes_device();
+    if (!list.gpus.empty() && !must_choose) return watched;
+    // Without a GPU what is said of the default simulated one is at least an answer, and says that it is one.
+    if (list.gpus.empty()) watched.problem = list.problem;
+    runtime.device = list.problem.empty() && !list.gpus.empty() ? "cuda:0" : "sim";
+  } else if (watched.ordinal && !options.wants_share() && !options.changes_device()) {
+    const std::vector<std::string> visible = visible_gpus();
+    if (*watched.ordinal < static_cast<int>(visible.size())) return watched;
+  }
+  if (runtime.strategy.empty()) runtime.strategy = "allow-growth";
+  if (cuda_ordinal(runtime.device)) continue_in_gpu_program(words);
+  watched.held = std::make_unique<who::HeldDevice>(runtime, options.allocate_bytes.value_or(0));
+  return watched;
+}
+
+who::View look_at(const Watched& watched) {
+  if (watched.held != nullptr) return {{watched.held->account()}, watched.problem, watched.held->failure()};
+  who::View view;
+  const GpuList list = list_gpus();
+  for (const PhysicalGpu& gpu : list.gpus) {
+    if (!watched.ordinal || gpu.ordinal == watched.ordinal) view.accounts.push_back(who::account_of(gpu, {}));
+  }
+  return view;
+}
+
+void add_who_options(OptionSet& set, WhoOptions& options) {
+  RuntimeOptions& runtime = options.runtime;
+  std::vector<std::string> names = device_names();
+  names.insert(names.begin(), kAllGpus);
+  set.add_choice("device", "Which GPUs to show", &runtime.device, std::move(names),
+                 [](const std::string& name) { return cuda_ordinal(name).has_value(); });
+  set.add_text("strategy",
+               "Start the device with this memory strategy, as a program would, and show its share too; a "
+               "simulated GPU always is, with allow-growth",
+               &runtime.strategy);
+  set.add_bytes("allocate", "Then allocate so much from the strategy, and hold it", &options.allocate_bytes);
+  set.add_bytes("limit", "Most that the strategy may hold", &runtime.limit_bytes);
+  set.add_bytes("device-memory",
+                "Total memory of the GPU: of a simulated one, or of a real one whose rest is held",
+                &runtime.device_memory_bytes);
+  set.add_bytes("others", "Memory of the GPU that other processes hold: simulated, or held in their place",
+                &runtime.others_bytes);
+  set.add_bytes("context", "Memory that the simulated GPU's context takes", &runtime.context_bytes);
+  set.add_switch("watch", "Show it again and again, until interrupted", &options.watch);
+  set.add_number("every", "Seconds between two looks of --watch", &options.every_seconds, 0.1, 86400);
+  set.add_integer("times", "How many looks --watch takes; 0: no end", &options.times, 0);
+  set.add_switch("json", "Print JSON, sizes in bytes; with --watch one line for each look", &options.json);
+  set.set_examples(
+      "  headroom who                                           every GPU of the machine, and who is on it\n"
+      "  headroom who --watch --every 5\n"
+      "  headroom who --device sim --strategy grab-all          what a strategy leaves of a 2 GB laptop\n"
+      "  headroom who --device cuda --allocate 1GiB --watch     holds 1 GiB; look from another terminal\n"
+      "  headroom who --json | jq '.devices[].unaccounted_bytes'\n");
+}
+
+}  // namespace
+
+int run_who(int argc, char** argv) {
+  WhoOptions options;
+  OptionSet set("headroom who",
+                "Says who holds the memory of each GPU: total = free + ours + others + unaccounted.");
+  add_who_options(set, options);
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  const Watched watched = choose_watched(options, argv);
+  const bool terminal = isatty(STDOUT_FILENO) != 0;
+  for (int64_t i = 1;; ++i) {
+    const who::View view = look_at(watched);
+    if (options.watch && terminal && !options.json) fmt::print("\033[H\033[2J");  // the screen anew
+    fmt::print("{}\n", options.json ? to_json(view, options.watch ? -1 : 2) : to_text(view));
+    if (std::fflush(stdout) != 0) break;  // nobody reads any more; the program's end says so
+    if (!options.watch || i == options.times) break;
+    std::this_thread::sleep_for(std::chrono::duration<double>(options.every_seconds));
+  }
+  return watched.held != nullptr ? watched.held->exit_code() : kExitDone;
+}
+
+}  // namespace headroom
