@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/tensor.h"
 
 namespace headroom {
 
@@ -73,6 +74,10 @@ bool broadcast(const Shape& a, const Shape& b, Shape* result) {
   }
   *result = Shape(std::span<const int64_t>(extents.data(), static_cast<size_t>(rank)));
   return true;
+}
+
+std::string to_string(const TensorSpec& spec) {
+  return fmt::format("{}{}", to_string(spec.dtype), to_string(spec.shape));
 }
 
 }  // namespace headroom

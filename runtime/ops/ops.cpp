@@ -11,10 +11,6 @@
 
 namespace headroom {
 
-std::string to_string(const TensorSpec& spec) {
-  return fmt::format("{}{}", to_string(spec.dtype), to_string(spec.shape));
-}
-
 namespace {
 
 Shape concatenated(std::span<const int64_t> a, std::span<const int64_t> b) {
