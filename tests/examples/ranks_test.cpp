@@ -26,7 +26,7 @@ std::string train(const std::string& arguments) {
 
 // Ranks that write their process' number to the folder before they begin.
 std::string with_numbers(const ScratchFolder& folder, const std::string& command) {
-  return "sh -c 'echo $$ >" + (folder / "pid.") + "$OMPI_COMM_WORLD_RANK; exec " + command + "'";
+  return "/bin/sh -c 'echo $$ >" + (folder / "pid.") + "$OMPI_COMM_WORLD_RANK; exec " + command + "'";
 }
 
 // What of a text is not MPI's or mpirun's own.
@@ -80,7 +80,7 @@ TEST(RanksTest, ProcessesGoOnWithATrainingAsThreadsThatDidNotStop) {
   // Rank 0 alone reads the file.
   const std::string resume = "test $OMPI_COMM_WORLD_RANK = 0 && r=\"--resume " + file + "\"; exec " +
                              train(constant + "--epochs 2 --shard-optimizer") + " $r";
-  const Outcome processes = run_shell(folder, mpirun_command(2, "sh -c '" + resume + "'"));
+  const Outcome processes = run_shell(folder, mpirun_command(2, "/bin/sh -c '" + resume + "'"));
   const Outcome threads = run_shell(folder, "env -i " + train(constant + "--epochs 2 --replicas 2"));
   EXPECT_EQ(checksum(processes), checksum(threads));
 }
@@ -89,14 +89,14 @@ TEST(RanksTest, WhatRanksDoNotShareIsRefusedOnce) {
   expect_refusal(train("--batch 33"), "33");
   expect_refusal(train("--replicas 3"), "--replicas 3");
   // Another batch on rank 1, and another program.
-  expect_refusal("sh -c 'test $OMPI_COMM_WORLD_RANK = 0 || export HEADROOM_SEED=7; exec " + train("") + "'",
+  expect_refusal("/bin/sh -c 'test $OMPI_COMM_WORLD_RANK = 0 || export HEADROOM_SEED=7; exec " + train("") + "'",
                  "rank 1 of 2 on ");
   const ScratchFolder folder;
   const std::string other = folder / "train_mnist";
   std::filesystem::copy_file(HEADROOM_TRAIN_MNIST, other);
   const int status = std::system(("echo >>" + other).c_str());
   ASSERT_EQ(status, 0);
-  expect_refusal("sh -c 'p=" HEADROOM_TRAIN_MNIST "; test $OMPI_COMM_WORLD_RANK = 0 || p=" + other +
+  expect_refusal("/bin/sh -c 'p=" HEADROOM_TRAIN_MNIST "; test $OMPI_COMM_WORLD_RANK = 0 || p=" + other +
                      "; exec $p " + kShort + "'",
                  "build is ");
 }
