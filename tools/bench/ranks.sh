@@ -8,18 +8,20 @@ fail() { say "$*"; exit 2; }
 usage() {
   cat <<'HELP'
 usage: tools/bench/ranks.sh --data DIR [--build DIR] [--gpus "2 4"] [--batches "64 4096"] [--epochs N]
+                            [--math "tf32 bf16"]
                             [--buckets "25MiB 64KiB"] [--device NAME] [--no-peers]
-Prints one Markdown table: us per step on one GPU alone and on all together, and the efficiency, alone / together. The
-batch is that of one GPU, which alone does as many steps in a run as beside the others. Each size of bucket is a row: gradients in one bucket are summed after the backward pass,
-smaller ones beside the rest of it. --device names something else than cuda (sim:h200 tries the script without a
-GPU). A peer that python3 lacks is left out, processes where there is no mpirun.
+Prints one Markdown table: us per step on one GPU alone and on all together, and the efficiency, alone / together.
+The batch is that of one GPU, which does as many steps alone as beside the others. Each bucket size is a row:
+gradients in one bucket are summed after the backward pass, smaller buckets beside the rest of it. bf16 is
+--math bf16 here and autocast in PyTorch. --device sim:h200 tries the script without a GPU. The script skips a peer
+that python3 lacks, and processes where there is no mpirun.
 HELP
 }
 
-data='' build=$root/build/cuda gpus='2 4' batches='64 4096' epochs=10 buckets='25MiB 64KiB' device=cuda peers=yes
+data='' build=$root/build/cuda gpus='2 4' batches='64 4096' epochs=10 buckets='25MiB 64KiB' maths=tf32 device=cuda peers=yes
 while [ $# -gt 0 ]; do
   case $1 in
-    --data | --build | --gpus | --batches | --epochs | --buckets | --device) [ $# -ge 2 ] || fail "$1 needs a value" ;;
+    --data | --build | --gpus | --batches | --epochs | --buckets | --math | --device) [ $# -ge 2 ] || fail "$1 needs a value" ;;
   esac
   case $1 in
     -h | --help) usage; exit 0 ;;
@@ -29,6 +31,7 @@ while [ $# -gt 0 ]; do
     --batches) batches=$2; shift 2 ;;
     --epochs) epochs=$2; shift 2 ;;
     --buckets) buckets=$2; shift 2 ;;
+    --math) maths=$2; shift 2 ;;
     --device) device=$2; shift 2 ;;
     --no-peers) peers=no; shift ;;
     *) fail "unknown argument '$1' (see --help)" ;;
@@ -68,34 +71,39 @@ export OMPI_MCA_hwloc_base_binding_policy=none
 us() {
   batch=$1
   shift
-  json=$("$@" --device "$device" --data "$copies" --plan parallel --strategy direct --batch "$batch" --steps "$steps" --epochs "$epochs" --json \
+  json=$("$@" --math "$math" --device "$device" --data "$copies" --plan parallel --strategy direct --batch "$batch" --steps "$steps" --epochs "$epochs" --json \
     2>"$errors") || { say "$*: $(tail -n 1 "$errors")"; return 1; }
   printf '%s\n' "$json" | sed -n 's/.*"seconds_per_step":\([^,}]*\).*/\1/p' | awk '{ printf "%.1f", 1e6 * $1 }'
 }
 
 # row WHO GPUS BATCH ALONE TOGETHER
-row() { printf 'RESULT %s %s %s %s %s\n' "$1" "$2" "$3" "$4" "$5" >>"$results"; }
+row() {
+  printf 'RESULT %s %s %s %s %s\n' "$1" "$2" "$3" "$4" "$5" >>"$results"
+  say "$1, $2 GPUs, batch $3: $4 us alone, $5 us together"
+}
 
-for batch in $batches; do
-  for n in $gpus; do
-    all=$((batch * n))
-    steps=$((images / all))
-    [ $steps -le $most_steps ] || steps=$most_steps
-    alone=$(us "$batch" "$program") || continue
-    for bucket in $buckets; do
-      if command -v mpirun >/dev/null; then
-        if together=$(us "$all" mpirun -q -np "$n" "$program" --bucket "$bucket"); then
-          row "processes, buckets of $bucket" "$n" "$batch" "$alone" "$together"
+for math in $maths; do
+  for batch in $batches; do
+    for n in $gpus; do
+      all=$((batch * n))
+      steps=$((images / all))
+      [ $steps -le $most_steps ] || steps=$most_steps
+      alone=$(us "$batch" "$program") || continue
+      for bucket in $buckets; do
+        if command -v mpirun >/dev/null; then
+          if together=$(us "$all" mpirun -q -np "$n" "$program" --bucket "$bucket"); then
+            row "$math processes, buckets of $bucket" "$n" "$batch" "$alone" "$together"
+          fi
         fi
-      fi
-      if together=$(us "$all" "$program" --replicas "$n" --bucket "$bucket"); then
-        row "threads, buckets of $bucket" "$n" "$batch" "$alone" "$together"
-      fi
+        if together=$(us "$all" "$program" --replicas "$n" --bucket "$bucket"); then
+          row "$math threads, buckets of $bucket" "$n" "$batch" "$alone" "$together"
+        fi
+      done
+      [ $peers = yes ] || continue
+      python3 -c 'import torch' 2>/dev/null || { say "python3 has no torch: left out"; continue; }
+      python3 "$root/tools/bench/peers/torch_ddp.py" "$data" "$n" "$batch" 500 "$math" 2>"$errors" | grep '^RESULT' >>"$results" ||
+        say "PyTorch DDP, $n GPUs: $(tail -n 1 "$errors")"
     done
-    [ $peers = yes ] || continue
-    python3 -c 'import torch' 2>/dev/null || { say "python3 has no torch: left out"; continue; }
-    python3 "$root/tools/bench/peers/torch_ddp.py" "$data" "$n" "$batch" 500 2>"$errors" | grep '^RESULT' >>"$results" ||
-      say "PyTorch DDP, $n GPUs: $(tail -n 1 "$errors")"
   done
 done
 
