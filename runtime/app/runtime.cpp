@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "runtime/base/errors.h"
-#include "runtime/session/start_libraries.h"
+#include "runtime/session/start_op.h"
 
 namespace headroom {
 namespace {

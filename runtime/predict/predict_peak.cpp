@@ -4,65 +4,38 @@
 #include <deque>
 #include <utility>
 
-#include "runtime/base/bytes.h"
-#include "runtime/plan/memory_users.h"
-#include "runtime/session/start_op.h"
+#include "runtime/session/walk.h"
 
 namespace headroom {
 namespace {
 
-// Plays one session's requests in the order in which Session makes them.
-class Player {
+// A program on the twin of its machine: its variables, and a walk over each plan that computes nothing.
+class Player final : PlanWork {
  public:
-  Player(const Graph& graph, const DeviceSet& devices)
-      : graph_(graph), devices_(devices), live_(devices.all().size()), categories_(categorise(graph)) {}
-
-  ~Player() {
-    for (size_t i = held_.size(); i-- > 0;)
-      held_[i].on->allocator->deallocate(held_[i].pointer, held_[i].bytes);
-  }
-
-  void hold_variable(int id) {
-    const ValueInfo& info = graph_.value(id);
-    hold(devices_.find(info.device), round_up(info.spec.bytes(), Allocator::kAlignment),
-         user_of_variable(id, graph_, categories_));
-  }
-
-  void hold_arenas(const Plan& plan) {
-    for (const PlanDevice& device : plan.devices) {
-      hold(devices_.find(device.name), device.peak_bytes, user_of_arena());
+  explicit Player(const PlayedProgram& program)
+      : variables_(*program.graph, program.devices, Variables::Contents::kNone),
+        live_(program.devices.all().size()) {
+    for (const int id : program.graph->variables()) {
+      const ValueInfo& variable = program.graph->value(id);
+      note(variables_.devices().find(variable.device), Variables::block_bytes(variable));
+    }
+    for (const Plan* plan : program.plans) {
+      memory_.emplace_back(*plan, variables_);
+      walks_.emplace_back(memory_.back());
+      note_held(memory_.back());
     }
   }
 
-  void hold_input_sets(const Plan& plan) {
-    hold(devices_.all().front(), 2 * plan.input_set_bytes, user_of_input_sets());
-  }
-
-  void step(const Plan& plan) {
-    std::vector<void*> live(plan.buffers.size());
-    std::vector<const PlacedDevice*> placed;
-    for (const PlanDevice& device : plan.devices) placed.push_back(&devices_.find(device.name));
-    for (const Step& step : plan.steps) {
-      const auto id = static_cast<size_t>(step.id);
-      if (step.kind == StepKind::kAllocate) {
-        const Buffer& buffer = plan.buffers[id];
-        live[id] = allocate(*placed[static_cast<size_t>(buffer.device)], buffer.bytes,
-                            user_of(buffer, graph_, categories_));
-      }
-      if (step.kind == StepKind::kDeallocate) {
-        const Buffer& buffer = plan.buffers[id];
-        deallocate(*placed[static_cast<size_t>(buffer.device)], live[id], buffer.bytes);
-      }
-      if (step.kind == StepKind::kRun) {
-        const Node& node = graph_.node(step.id);
-        const PlacedDevice& on = devices_.find(node.device);
-        start_op(node.op, *on.device, *on.allocator);
-      }
+  // Two steps of each plan: the second one meets the state that the first one left.
+  void play() {
+    for (size_t i = 0; i < walks_.size(); ++i) {
+      played_ = &memory_[i];
+      walks_[i].run(2, true, {}, *this);
     }
   }
 
   PeakPrediction peak_of(size_t device) const {
-    const PlacedDevice& placed = devices_.all()[device];
+    const PlacedDevice& placed = variables_.devices().all()[device];
     const Statistics statistics = placed.allocator->statistics();
     return {statistics.allocated.peak, statistics.reserved.peak, placed.device->memory().info().peak_process,
             live_[device].fragmentation};
@@ -70,41 +43,37 @@ class Player {
 
  private:
   struct Live {
-    int64_t bytes = 0, most_bytes = 0;
-    double fragmentation = 0;
-  };
-  struct Held {
-    const PlacedDevice* on;
-    void* pointer;
-    int64_t bytes;
+    int64_t bytes = 0, max_bytes = 0;
+    double fragmentation = 0;  // when most was allocated
   };
 
-  Live& live_on(const PlacedDevice& placed) {
-    return live_[static_cast<size_t>(&placed - devices_.all().data())];
+  void allocated(int buffer) override { note(buffer, 1); }
+  void deallocated(int buffer) override { note(buffer, -1); }
+
+  void note(int id, int sign) {
+    const Buffer& buffer = played_->plan().buffers[static_cast<size_t>(id)];
+    note(*played_->devices()[static_cast<size_t>(buffer.device)], sign * buffer.bytes);
   }
-  void hold(const PlacedDevice& on, int64_t bytes, const MemoryUser& user) {
-    held_.push_back({&on, allocate(on, bytes, user), bytes});
-  }
-  void* allocate(const PlacedDevice& on, int64_t bytes, const MemoryUser& user) {
-    void* const pointer = on.allocator->allocate(bytes, {}, user);
-    Live& live = live_on(on);
-    live.bytes += bytes;
-    if (live.bytes > live.most_bytes) {
-      live.most_bytes = live.bytes;
-      live.fragmentation = on.allocator->statistics().fragmentation();
+  void note_held(const PlanMemory& memory) {
+    const Plan& plan = memory.plan();
+    for (size_t i = 0; i < plan.devices.size() && has_arena(plan.mode); ++i) {
+      note(*memory.devices()[i], plan.devices[i].peak_bytes);
     }
-    return pointer;
+    note(variables_.devices().front(), 2 * plan.input_set_bytes);
   }
-  void deallocate(const PlacedDevice& on, void* pointer, int64_t bytes) {
-    on.allocator->deallocate(pointer, bytes);
-    live_on(on).bytes -= bytes;
+  void note(const PlacedDevice& on, int64_t bytes) {
+    Live& live = live_[static_cast<size_t>(&on - variables_.devices().all().data())];
+    live.bytes += bytes;
+    if (live.bytes <= live.max_bytes) return;
+    live.max_bytes = live.bytes;
+    live.fragmentation = on.allocator->statistics().fragmentation();
   }
 
-  const Graph& graph_;
-  const DeviceSet& devices_;
-  std::vector<Live> live_;                        // by position in the set
-  const std::vector<MemoryCategory> categories_;  // by value
-  std::vector<Held> held_;
+  Variables variables_;
+  std::deque<PlanMemory> memory_;  // by plan
+  std::deque<Walk> walks_;         // likewise
+  std::vector<Live> live_;         // by position in the device set
+  const PlanMemory* played_ = nullptr;
 };
 
 bool is_higher(const PeakPrediction& now, const PeakPrediction& before) {
@@ -116,25 +85,12 @@ bool is_higher(const PeakPrediction& now, const PeakPrediction& before) {
 
 std::vector<PeakPrediction> predict_peaks(std::span<const PlayedProgram> programs) {
   std::deque<Player> players;
-  for (const PlayedProgram& program : programs) {
-    Player& player = players.emplace_back(*program.graph, program.devices);
-    for (int id : program.graph->variables()) player.hold_variable(id);
-    for (const Plan* plan : program.plans) {
-      if (has_arena(plan->mode)) player.hold_arenas(*plan);
-      if (plan->input_set_bytes > 0) player.hold_input_sets(*plan);
-    }
-  }
+  for (const PlayedProgram& program : programs) players.emplace_back(program);
   std::vector<PeakPrediction> peaks;
   for (bool rises = true; rises;) {
     rises = false;
     std::vector<PeakPrediction> now;
-    for (size_t i = 0; i < players.size(); ++i) {
-      // Twice each: the second step of a plan meets the state that its first one left.
-      for (const Plan* plan : programs[i].plans) {
-        players[i].step(*plan);
-        players[i].step(*plan);
-      }
-    }
+    for (Player& player : players) player.play();
     for (size_t i = 0; i < players.size(); ++i) {
       for (size_t at = 0; at < programs[i].devices.all().size(); ++at) now.push_back(players[i].peak_of(at));
     }

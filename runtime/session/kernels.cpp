@@ -5,7 +5,7 @@
 namespace headroom {
 namespace {
 
-// Copies between the memories of two devices; a task of neither's recordings.
+// Copies between the memories of two devices; a task of no capture.
 class DeviceCopy final : public Kernel {
  public:
   DeviceCopy(Device& from, Device& to, int64_t bytes) : from_(from), to_(to), bytes_(bytes) {}

@@ -5,30 +5,16 @@
 #include <algorithm>
 
 #include "runtime/base/errors.h"
-#include "runtime/session/recorded_tasks.h"
+#include "runtime/session/capture_tasks.h"
 #include "runtime/session/start_op.h"
 
 namespace headroom {
 namespace {
 
-// How many steps are queued at a time, at most and within so many nodes. On an H200 a launch of its own costs
-// a step of 12 tiny nodes 1.25 us; among 16 steps it costs 0.05 us, among 32 half of that. But each node
-// takes 7 us to record and, where there are branches, some 15 KiB of the driver's memory.
-constexpr int64_t kMostSteps = 16, kMostNodes = 4096;
-
-// TensorFlow's words for a matrix product without a Blas handle, as users know them; of a fused node's
-// products the first.
-std::string describe_failed_matmul(const Node& node, const Graph& graph) {
-  const auto* matmul = std::get_if<MatMul>(&node.op);
-  const MatMul op = matmul ? *matmul : MatMul{};
-  const Shape &a = graph.value(node.inputs[0]).spec.shape, &b = graph.value(node.inputs[1]).spec.shape;
-  const auto rows = [](const Shape& s) { return s[s.rank() - 2]; };
-  const auto batch = [&](const Shape& s) { return s.elements() / std::max<int64_t>(1, rows(s) * s.last()); };
-  return fmt::format("Blas xGEMM launch failed : a.shape=[{},{},{}], b.shape=[{},{},{}], m={}, n={}, k={}",
-                     batch(a), rows(a), a.last(), batch(b), rows(b), b.last(),
-                     op.transpose_a ? a.last() : rows(a), op.transpose_b ? rows(b) : b.last(),
-                     op.transpose_a ? rows(a) : a.last());
-}
+// How many steps one capture holds, and how many nodes. On an H200 a launch of its own costs a step of 12
+// tiny nodes 1.25 us; among 16 steps it costs 0.05 us, among 32 half of that. But each node takes 7 us to
+// capture and, where there are branches, some 15 KiB of the driver's memory.
+constexpr int64_t kMaxSteps = 16, kMaxNodes = 4096;
 
 Plan plan_with(const Kernels& kernels, const Graph& graph, const Targets& targets, PlanMode mode) {
   return make_plan(graph, targets, mode,
@@ -45,61 +31,41 @@ Session::Session(const Graph& graph, const Targets& targets, PlanMode mode,
     : Session(graph, plan_with(*kernels, graph, targets, mode), kernels, variables) {}
 
 Session::Session(const Graph& graph, Plan plan, std::shared_ptr<const Kernels> kernels, Variables& variables)
-    : bound_(graph, std::move(plan), std::move(kernels), variables), is_ready_(graph.nodes().size()) {
+    : bound_(graph, std::move(plan), std::move(kernels), variables), walk_(bound_.memory()) {
   for (const Step& step : bound_.plan().steps) {
-    if (step.kind == StepKind::kRun) {
-      const BoundNode& node = bound_.node(step.id);
-      Part& part = is_update(graph.node(step.id).op) ? updates_ : pure_;
-      part.nodes.push_back(step.id);
-      DeviceCollective* const collective = node.kernel->collective();
-      if (collective != nullptr) collective_ = collective;
-      const bool can_be_recorded = collective == nullptr || collective->can_be_recorded();
-      part.can_be_recorded = part.can_be_recorded && can_be_recorded && unrecorded_because().empty();
-    } else if (step.kind == StepKind::kCopyIn || step.kind == StepKind::kCopyOut) {
-      std::vector<Staging>& all = step.kind == StepKind::kCopyIn ? inputs_ : outputs_;
-      DeviceMemory& memory = bound_.home_of(step.id).device->memory();
-      all.push_back({step.id, HostBuffer(memory, graph.value(step.id).spec.bytes())});
+    if (step.kind != StepKind::kCopyIn && step.kind != StepKind::kCopyOut) continue;
+    std::vector<Staging>& all = step.kind == StepKind::kCopyIn ? inputs_ : outputs_;
+    DeviceMemory& memory = bound_.home_of(step.id).device->memory();
+    all.push_back({step.id, HostBuffer(memory, graph.value(step.id).spec.bytes())});
+  }
+  const bool captures = has_arena(bound_.plan().mode) && not_captured_because().empty();
+  int64_t nodes = 0;
+  for (const Walk::Group& group : walk_.groups()) {
+    GroupState& state = groups_.emplace_back();
+    state.can_be_captured = captures;
+    nodes += static_cast<int64_t>(group.nodes.size());
+    for (const int id : group.nodes) {
+      DeviceCollective* const collective = bound_.node(id).kernel->collective();
+      if (collective == nullptr) continue;
+      collective_ = collective;
+      state.can_be_captured = state.can_be_captured && collective->can_be_recorded();
     }
   }
-  const auto nodes = static_cast<int64_t>(pure_.nodes.size() + updates_.nodes.size());
-  most_of_many_ = std::clamp<int64_t>(kMostNodes / std::max<int64_t>(1, nodes), 1, kMostSteps);
+  max_of_many_ = std::clamp<int64_t>(kMaxNodes / std::max<int64_t>(1, nodes), 1, kMaxSteps);
 }
 
-// Once per node: what it needs of the device.
-void Session::get_ready(int id) {
-  if (is_ready_[static_cast<size_t>(id)]) return;
-  const PlacedDevice& on = *bound_.node(id).on;
-  const Node& node = graph().node(id);
-  try {
-    start_op(node.op, *on.device, *on.allocator);
-  } catch (const LibraryError& error) {
-    const bool matmul = library_of(node.op) == Library::kBlas;
-    LibraryError named(
-        fmt::format("{} [[node {}]]", matmul ? describe_failed_matmul(node, graph()) : error.message(),
-                    node.name),
-        error.call(), error.status(), error.log());
-    if (error.memory()) named.set_memory(*error.memory());
-    throw named;
-  }
-  is_ready_[static_cast<size_t>(id)] = true;
-  on.allocator->observe_device();
-}
-
-void Session::get_ready(const std::vector<int>& nodes) {
-  for (int id : nodes) get_ready(id);
-}
-
-void Session::copy(const Step& step) {
-  const bool in = step.kind == StepKind::kCopyIn;
-  const HostBuffer& host = staging_of(step.id, in ? inputs_ : outputs_);
+void Session::copy_in(int value) {
+  const HostBuffer& host = staging_of(value, inputs_);
   if (host.empty()) return;
-  Device& device = *bound_.home_of(step.id).device;
-  const auto bytes = static_cast<int64_t>(host.size());
-  if (in) {
-    device.copy_to_device(bound_.address_of(step.id), host.data(), bytes, stream_);
-  } else {
-    device.copy_to_host(host.data(), bound_.address_of(step.id), bytes, stream_);
-  }
+  bound_.home_of(value).device->copy_to_device(bound_.memory().address_of(value), host.data(),
+                                               static_cast<int64_t>(host.size()), stream_);
+}
+
+void Session::copy_out(int value) {
+  const HostBuffer& host = staging_of(value, outputs_);
+  if (host.empty()) return;
+  bound_.home_of(value).device->copy_to_host(host.data(), bound_.memory().address_of(value),
+                                             static_cast<int64_t>(host.size()), stream_);
 }
 
 void Session::run_node(int id, Stream stream) {
@@ -115,45 +81,12 @@ void Session::synchronize() {
   for (const PlacedDevice* placed : bound_.devices()) placed->device->synchronize(stream_);
 }
 
-// Memory that is deallocated while a GPU still works on it goes to requests whose work is queued behind: all
-// of it is on one stream of its device, and copies between devices are in order with both.
-void Session::run_dynamic(bool is_last) {
-  bool updating = false;
-  for (const Step& step : plan().steps) {
-    switch (step.kind) {
-      case StepKind::kAllocate:
-        bound_.allocate(step.id, stream_);
-        break;
-      case StepKind::kDeallocate:
-        bound_.deallocate(step.id, stream_);
-        break;
-      case StepKind::kCopyIn:
-        if (copies_inputs_) copy(step);
-        break;
-      case StepKind::kCopyOut:
-        if (is_last) copy(step);
-        break;
-      case StepKind::kRun: {
-        if (!updating && bound_.node(step.id).outputs.empty()) {
-          updating = true;
-          begin_updates(is_last);
-        }
-        get_ready(step.id);
-        run_node(step.id, stream_);
-        break;
-      }
-    }
-  }
-}
-
-// Whatever can still fail must do so before the first variable changes.
-void Session::begin_updates(bool is_last) {
-  get_ready(updates_.nodes);
-  if (is_last && !updates_.nodes.empty()) synchronize();
+void Session::wait_before_updates() {
+  synchronize();
 }
 
 // A CUDA graph that spans GPUs would need a stream of each in one capture.
-std::string_view Session::unrecorded_because() const {
+std::string_view Session::not_captured_because() const {
   const Device* const first = bound_.devices().front()->device;
   for (const PlacedDevice* placed : bound_.devices()) {
     const bool has_gpu = first->kind() == DeviceKind::kCuda || placed->device->kind() == DeviceKind::kCuda;
@@ -163,76 +96,57 @@ std::string_view Session::unrecorded_because() const {
   return {};
 }
 
-void Session::run_arena(int64_t steps) {
-  for (const Step& step : plan().steps) {
-    if (step.kind == StepKind::kCopyIn && copies_inputs_) copy(step);
-  }
-  bool is_first = true;  // of the launches of many, before which no such recording is at work
-  for (int64_t left = steps - 1; left > 0;) {
-    const int64_t most = std::min(left, most_of_many_);
-    if (is_first && most > std::max<int64_t>(1, steps_of_many_) && pure_.is_ready() && updates_.is_ready()) {
-      many_.reset();
-      steps_of_many_ = 0;
-      many_ = record_steps(most);
-      steps_of_many_ = most;
-    }
-    if (many_ != nullptr && left >= steps_of_many_) {
-      many_->launch(stream_);
-      is_first = false;
-      left -= steps_of_many_;
-    } else {
-      queue_step();
-      --left;
-    }
-  }
-  run_part(pure_);
-  for (const Step& step : plan().steps) {
-    if (step.kind == StepKind::kCopyOut) copy(step);
-  }
-  begin_updates(true);
-  run_part(updates_);
-}
-
-std::unique_ptr<Recording> Session::record_steps(int64_t steps) {
-  std::vector<int> nodes = pure_.nodes;
-  nodes.insert(nodes.end(), updates_.nodes.begin(), updates_.nodes.end());
-  return record(nodes, steps);
-}
-
-// One of a plan with an arena that is not the last of its run.
-void Session::queue_step() {
-  if (pure_.is_ready() && updates_.is_ready()) {
-    std::unique_ptr<Recording>& whole = whole_steps_[static_cast<size_t>(bound_.set())];
-    if (whole == nullptr) whole = record_steps(1);
-    return whole->launch(stream_);
-  }
-  run_part(pure_);
-  begin_updates(false);
-  run_part(updates_);
-}
-
-// The first time node by node, which loads what kernels load when they are launched; that cannot be recorded.
-void Session::run_part(Part& part) {
-  if (!part.is_ready()) {
-    get_ready(part.nodes);
-    for (int id : part.nodes) run_node(id, stream_);
-    part.has_run = true;
+// The first time node by node, which loads what kernels load when they are launched; a capture cannot.
+void Session::run_group(int group) {
+  const std::vector<int>& nodes = walk_.groups()[static_cast<size_t>(group)].nodes;
+  GroupState& state = groups_[static_cast<size_t>(group)];
+  if (!state.is_ready()) {
+    for (const int id : nodes) run_node(id, stream_);
+    state.has_run = true;
     return;
   }
-  if (part.nodes.empty()) return;
-  std::unique_ptr<Recording>& recording = part.recordings[static_cast<size_t>(bound_.set())];
-  if (recording == nullptr) recording = record(part.nodes, 1);
-  recording->launch(stream_);
+  std::unique_ptr<Recording>& one = state.captures[static_cast<size_t>(bound_.memory().set())];
+  if (one == nullptr) one = capture(nodes, 1);
+  one->launch(stream_);
 }
 
-std::unique_ptr<Recording> Session::record(const std::vector<int>& nodes, int64_t repeats) {
-  Variables& variables = bound_.variables();
+int64_t Session::replay(int64_t most) {
+  const bool is_ready =
+      std::all_of(groups_.begin(), groups_.end(), [](const GroupState& state) { return state.is_ready(); });
+  if (!is_ready || groups_.empty()) return 0;
+  const int64_t wanted = std::min(most, max_of_many_);
+  if (!many_is_queued_ && wanted > std::max<int64_t>(1, steps_of_many_)) {
+    many_.reset();
+    steps_of_many_ = 0;
+    many_ = capture_steps(wanted);
+    steps_of_many_ = wanted;
+  }
+  if (many_ != nullptr && most >= steps_of_many_) {
+    many_->launch(stream_);
+    many_is_queued_ = true;
+    return steps_of_many_;
+  }
+  std::unique_ptr<Recording>& whole = whole_steps_[static_cast<size_t>(bound_.memory().set())];
+  if (whole == nullptr) whole = capture_steps(1);
+  whole->launch(stream_);
+  return 1;
+}
+
+std::unique_ptr<Recording> Session::capture_steps(int64_t steps) {
+  std::vector<int> nodes;
+  for (const Walk::Group& group : walk_.groups()) {
+    nodes.insert(nodes.end(), group.nodes.begin(), group.nodes.end());
+  }
+  return capture(nodes, steps);
+}
+
+std::unique_ptr<Recording> Session::capture(const std::vector<int>& nodes, int64_t repeats) {
   // The CPU runs them on several threads, where one can fail beside others.
   const UpdatesBegin updates =
       device().kind() == DeviceKind::kCpu ? UpdatesBegin::kAfterAllOthers : UpdatesBegin::kWithTheirOperands;
   const std::vector<Task> tasks =
       make_tasks(bound_, nodes, updates, [this](int id, Stream stream) { run_node(id, stream); });
-  return with_idle_memory(variables.allocator(), [&] {
+  return with_idle_memory(bound_.variables().allocator(), [&] {
     return collective_ == nullptr ? device().record(tasks, repeats)
                                   : collective_->record(device(), tasks, repeats);
   });
@@ -240,32 +154,26 @@ std::unique_ptr<Recording> Session::record(const std::vector<int>& nodes, int64_
 
 void Session::run(int64_t steps) {
   if (steps < 1) throw InvalidArgument(fmt::format("a run of {} steps", steps));
-  if (bound_.has_input_sets()) bound_.use_set(0);
-  copies_inputs_ = true;
-  run_whole(steps);
+  if (bound_.memory().has_input_sets()) bound_.memory().use_set(0);
+  run_steps(steps, true);
 }
 
 void Session::use_arrived_set(int set, const Event& arrival) {
-  if (!bound_.has_input_sets()) throw InvalidArgument("session: the plan has no doubled inputs");
-  bound_.use_set(set);
-  copies_inputs_ = false;
+  if (!bound_.memory().has_input_sets()) throw InvalidArgument("session: the plan has no doubled inputs");
+  bound_.memory().use_set(set);
   device().wait(stream_, arrival);
 }
 
 void Session::run_on_set(int set, const Event& arrival) {
   use_arrived_set(set, arrival);
-  run_whole(1);
+  run_steps(1, false);
 }
 
 std::unique_ptr<Event> Session::queue_on_set(int set, const Event& arrival) {
   use_arrived_set(set, arrival);
   std::unique_ptr<Event> end;
   guard_run([&] {
-    if (has_arenas()) {
-      queue_step();
-    } else {
-      run_dynamic(false);
-    }
+    walk_.run_inner_step(stream_, *this);
     end = device().record_event(stream_);
   });
   return end;
@@ -275,13 +183,10 @@ void Session::finish() {
   guard_run([&] { synchronize(); });
 }
 
-void Session::run_whole(int64_t steps) {
+void Session::run_steps(int64_t steps, bool copies_in) {
   guard_run([&] {
-    if (has_arenas()) {
-      run_arena(steps);
-    } else {
-      for (int64_t step = 1; step <= steps; ++step) run_dynamic(step == steps);
-    }
+    many_is_queued_ = false;
+    walk_.run(steps, copies_in, stream_, *this);
     synchronize();
   });
 }
@@ -303,13 +208,13 @@ void Session::guard_run(const std::function<void()>& work) {
   }
 }
 
-// After an error nothing of the run goes on, and nothing stays allocated.
+// After an error no work of the run goes on, and nothing stays allocated.
 void Session::clean_up() noexcept {
   try {
     synchronize();
-  } catch (const Error&) {  // the one at hand is told
+  } catch (const Error&) {  // the caller gets the first one
   }
-  bound_.deallocate_all(stream_);
+  bound_.memory().deallocate_all(stream_);
 }
 
 const HostBuffer& Session::staging_of(int value, std::vector<Staging>& all) {

@@ -1,5 +1,4 @@
-#include "runtime/session/start_libraries.h"
-
+// Apart from start_op.cpp: a prediction needs no kernel.
 #include <array>
 #include <memory>
 #include <span>
@@ -14,7 +13,7 @@ namespace headroom {
 namespace {
 
 constexpr std::array kLibraries = {Library::kBlas, Library::kDnn};
-// As many as a session records, see session.cpp.
+// As many as a session captures, see session.cpp.
 constexpr int64_t kRepeats = 16;
 
 // Memory of the device for one call.
@@ -38,7 +37,7 @@ class Scratch {
   void* pointer_ = nullptr;
 };
 
-// What the process holds more after the op ran and while it is recorded, its operands not counted.
+// The bytes that the process holds more once the op has run and while its capture lives, without operands.
 int64_t run_first(const Op& op, const std::vector<TensorSpec>& inputs, Device& device) {
   DeviceMemory& memory = device.memory();
   const int64_t before = memory.info().process;

@@ -1,6 +1,27 @@
 #include "runtime/session/start_op.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 namespace headroom {
+namespace {
+
+// TensorFlow's words for a matrix product without a Blas handle, as users know them; of a fused node's
+// products the first.
+std::string describe_failed_matmul(const Node& node, const Graph& graph) {
+  const auto* matmul = std::get_if<MatMul>(&node.op);
+  const MatMul op = matmul ? *matmul : MatMul{};
+  const Shape &a = graph.value(node.inputs[0]).spec.shape, &b = graph.value(node.inputs[1]).spec.shape;
+  const auto rows = [](const Shape& s) { return s[s.rank() - 2]; };
+  const auto batch = [&](const Shape& s) { return s.elements() / std::max<int64_t>(1, rows(s) * s.last()); };
+  return fmt::format("Blas xGEMM launch failed : a.shape=[{},{},{}], b.shape=[{},{},{}], m={}, n={}, k={}",
+                     batch(a), rows(a), a.last(), batch(b), rows(b), b.last(),
+                     op.transpose_a ? a.last() : rows(a), op.transpose_b ? rows(b) : b.last(),
+                     op.transpose_a ? rows(a) : a.last());
+}
+
+}  // namespace
 
 void start_op(const Op& op, Device& device, Allocator& allocator) {
   if (device.kind() == DeviceKind::kCuda) return;  // its kernels started what they call when they were made
@@ -10,6 +31,21 @@ void start_op(const Op& op, Device& device, Allocator& allocator) {
     device.start_library(library);
     device.load_module(op_name(op), library);
   });
+}
+
+void start_node(const Graph& graph, int id, Device& device, Allocator& allocator) {
+  const Node& node = graph.node(id);
+  try {
+    start_op(node.op, device, allocator);
+  } catch (const LibraryError& error) {
+    const bool is_matmul = library_of(node.op) == Library::kBlas;
+    const std::string text = is_matmul ? describe_failed_matmul(node, graph) : error.message();
+    LibraryError named(fmt::format("{} [[node {}]]", text, node.name), error.call(), error.status(),
+                       error.log());
+    if (error.memory()) named.set_memory(*error.memory());
+    throw named;
+  }
+  allocator.observe_device();
 }
 
 int64_t start_library_handles(Device& device) {

@@ -1,26 +1,36 @@
-// What an op needs of its device before its first run: the session and the prediction of its peak ask alike.
-// Knows no graph and no kernel.
+// What libraries and ops take of a device before their first run. The session and the prediction of its peak
+// start them by the same calls.
 #pragma once
 
 #include "allocators/allocator.h"
 #include "runtime/base/errors.h"
 #include "runtime/device/device.h"
+#include "runtime/graph/graph.h"
 #include "runtime/ops/ops.h"
 
 namespace headroom {
 
-// Starts the library that the op needs and loads the op's code. When the device has no room for them, what
-// the strategy holds idle goes back to the driver and both are asked once more. Throws LibraryError or
+// Starts the library that the op needs and loads the op's code. When the device has no room for them, the
+// strategy gives its idle memory back to the driver and both are tried once more. Throws LibraryError or
 // DeviceError.
 void start_op(const Op& op, Device& device, Allocator& allocator);
 
-// Initialises the device and makes the handles of both libraries. Returns what they may still load, as far as
-// the device tells: nothing on a GPU. Throws LibraryError or DeviceError when there is no room for them.
+// The same for a node of a graph, which a LibraryError names, in TensorFlow's words where it is a matrix
+// product. Observers of the allocator see what the device holds afterwards.
+void start_node(const Graph& graph, int node, Device& device, Allocator& allocator);
+
+// Initialises the device and makes the handles of both libraries. Returns the bytes that they may still take,
+// as far as the device knows: 0 on a GPU. Throws LibraryError or DeviceError when there is no room for them.
 int64_t start_library_handles(Device& device);
 
-// Returns attempt(). When that throws an Error, what the strategy holds idle goes back to the driver and it
-// is tried once more: for whatever takes memory of the device past the strategy. A LibraryError that lack of
-// memory may explain then says who holds what.
+// The same, and on a GPU a small computation with each library, launched and captured: for a strategy that
+// takes all the rest. Returns the bytes to leave free for what libraries may still load: on a GPU what these
+// first calls took beside the handles, and a page of the driver for each library.
+int64_t start_libraries(Device& device);
+
+// Returns attempt(). When that throws an Error, the strategy gives its idle memory back to the driver and
+// attempt() is called once more: for whatever takes memory of the device past the strategy. A LibraryError
+// that lack of memory may explain then says who holds what.
 template <typename F>
 auto with_idle_memory(Allocator& allocator, F attempt) {
   try {

@@ -2,24 +2,25 @@
 
 #include <fmt/format.h>
 
-#include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
-#include "runtime/graph/categories.h"
 #include "runtime/plan/memory_users.h"
 
 namespace headroom {
 
-Variables::Variables(const Graph& graph, DeviceSet devices)
-    : graph_(graph), devices_(std::move(devices)), blocks_(graph.values().size()) {
-  const std::vector<MemoryCategory> categories = categorise(graph);
+Variables::Variables(const Graph& graph, DeviceSet devices, Contents contents)
+    : graph_(graph),
+      devices_(std::move(devices)),
+      categories_(categorise(graph)),
+      blocks_(graph.values().size()) {
   try {
     for (int id : graph.variables()) {
       const ValueInfo& info = graph.value(id);
       const int64_t bytes = info.spec.bytes();
       const PlacedDevice& here = device_of(id);
-      blocks_[static_cast<size_t>(id)] = here.allocator->allocate(round_up(bytes, Allocator::kAlignment), {},
-                                                                  user_of_variable(id, graph, categories));
-      if (bytes == 0 || info.initializer.kind == Initializer::Kind::kNone) continue;
+      blocks_[static_cast<size_t>(id)] =
+          here.allocator->allocate(block_bytes(info), {}, user_of_variable(id, graph, categories_));
+      if (contents == Contents::kNone || bytes == 0 || info.initializer.kind == Initializer::Kind::kNone)
+        continue;
       const std::vector<std::byte> initial = initial_value(info.initializer, info.name, info.spec);
       here.device->memory().copy_to_device(data(id), initial.data(), bytes);
     }
@@ -37,9 +38,7 @@ void Variables::release() noexcept {
   // Last in, first out: the strategy's own state is then as it was.
   for (size_t id = blocks_.size(); id-- > 0;) {
     if (blocks_[id] == nullptr) continue;
-    device_of(static_cast<int>(id))
-        .allocator->deallocate(blocks_[id],
-                               round_up(graph_.values()[id].spec.bytes(), Allocator::kAlignment));
+    device_of(static_cast<int>(id)).allocator->deallocate(blocks_[id], block_bytes(graph_.values()[id]));
     blocks_[id] = nullptr;
   }
 }

@@ -1,6 +1,5 @@
-// The state of a graph: one block per variable, from the strategy of the device that it lives on, for as long
-// as this lives.
-// Knows no plan.
+// The variables of a graph: one block each, from the strategy of its device, for as long as this lives. Knows
+// no plan.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/bytes.h"
+#include "runtime/graph/categories.h"
 #include "runtime/graph/graph.h"
 #include "runtime/session/device_set.h"
 
@@ -15,9 +16,12 @@ namespace headroom {
 
 class Variables {
  public:
+  // Whether variables get their initial values, or memory alone, as on a device without bytes.
+  enum class Contents : uint8_t { kInitial, kNone };
+
   // Allocates every variable of the graph and gives it its initial value, if it has one. Throws OutOfMemory
   // or DeviceError (nothing stays allocated), and InvalidArgument for one on a device that is not in the set.
-  Variables(const Graph& graph, DeviceSet devices);
+  Variables(const Graph& graph, DeviceSet devices, Contents contents = Contents::kInitial);
   Variables(const Graph& graph, Device& device, Allocator& allocator)
       : Variables(graph, DeviceSet(device, allocator)) {}
   ~Variables();
@@ -25,10 +29,16 @@ class Variables {
   Variables& operator=(const Variables&) = delete;
 
   const Graph& graph() const { return graph_; }
-  // What the graph's sessions run on, and of that the default device with its strategy.
+  // By value id: categorise() of the graph.
+  const std::vector<MemoryCategory>& categories() const { return categories_; }
+  // The devices of the graph's sessions, and the default one with its strategy.
   const DeviceSet& devices() const { return devices_; }
   Device& device() const { return *devices_.front().device; }
   Allocator& allocator() const { return *devices_.front().allocator; }
+  // The bytes that a variable asks its strategy for.
+  static int64_t block_bytes(const ValueInfo& variable) {
+    return round_up(variable.spec.bytes(), Allocator::kAlignment);
+  }
   // Device address of a variable by value id. Throws InvalidArgument for one that the graph got later.
   void* data(int id) const;
 
@@ -46,7 +56,8 @@ class Variables {
 
   const Graph& graph_;
   const DeviceSet devices_;
-  std::vector<void*> blocks_;  // by value id; null where the value is no variable
+  const std::vector<MemoryCategory> categories_;
+  std::vector<void*> blocks_;  // by value id; null unless the value is a variable
 };
 
 }  // namespace headroom

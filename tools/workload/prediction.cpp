@@ -8,6 +8,7 @@
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/graph/categories.h"
+#include "runtime/session/variables.h"
 #include "tools/workload/search.h"
 
 namespace headroom {
@@ -47,10 +48,6 @@ std::string op_at_peak(const Graph& graph, const Plan& plan, int peak_step) {
     if (plan.steps[step].kind == StepKind::kRun) return graph.node(plan.steps[step].id).name;
   }
   return {};
-}
-
-int64_t block_bytes(const Graph& graph, int variable) {
-  return round_up(graph.value(variable).spec.bytes(), Allocator::kAlignment);
 }
 
 // The GPU of that name; null for the CPU.
@@ -112,7 +109,8 @@ Predictor::Predictor(const WorkloadOptions& options)
       const std::string& name = names[device].empty() ? played_[rank].device : names[device];
       Need need{name, &planned, device, nullptr};
       for (const int id : graph.variables()) {
-        if (graph.value(id).device == names[device]) need.variable_bytes += block_bytes(graph, id);
+        if (graph.value(id).device == names[device])
+          need.variable_bytes += Variables::block_bytes(graph.value(id));
       }
       for (const Plan& plan : planned.plans) {
         const PlanDevice& here = plan.devices[device];
@@ -261,7 +259,7 @@ void Predictor::add_live_at_peak(const Need& need, ByCategory& bytes) const {
   };
   const PlanDevice& here = need.largest->devices[need.device];
   for (const int id : graph.variables()) {
-    if (graph.value(id).device == here.name) bytes[category(id)] += block_bytes(graph, id);
+    if (graph.value(id).device == here.name) bytes[category(id)] += Variables::block_bytes(graph.value(id));
   }
   for (const Buffer& buffer : need.largest->buffers) {
     const bool is_here = static_cast<size_t>(buffer.device) == need.device;

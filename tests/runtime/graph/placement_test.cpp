@@ -273,7 +273,7 @@ TrainedLayers train(TwoLayers& net, Runtime& runtime, PlanMode mode) {
   const DeviceSet devices = place(net.graph, runtime);
   Variables variables(net.graph, devices);
   Session session(net.graph, net.training(), mode, variables);
-  EXPECT_EQ(session.unrecorded_because(), "");
+  EXPECT_EQ(session.not_captured_because(), "");
   const std::vector<int64_t> workspace = [&] {
     const Kernels kernels(net.graph, devices);
     return std::vector<int64_t>(kernels.workspace_bytes().begin(), kernels.workspace_bytes().end());

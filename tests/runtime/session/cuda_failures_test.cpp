@@ -8,7 +8,7 @@
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/device/gpus.h"
-#include "runtime/session/start_libraries.h"
+#include "runtime/session/start_op.h"
 #include "runtime/session/start_op.h"
 #include "tests/require_cuda.h"
 

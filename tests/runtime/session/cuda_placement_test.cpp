@@ -48,7 +48,7 @@ Steps train_on(const char* device, PlanMode mode) {
   const DeviceSet devices = place(graph, runtime);
   Variables variables(graph, devices);
   Session session(graph, {{loss}, true}, mode, variables);
-  EXPECT_EQ(session.unrecorded_because().empty(), devices.all().size() == 1);
+  EXPECT_EQ(session.not_captured_because().empty(), devices.all().size() == 1);
   Steps steps;
   for (int i = 0; i < 5; ++i) {
     const std::vector<float> values = random_floats(64 * 512, static_cast<uint64_t>(i));

@@ -1,4 +1,4 @@
-// Nodes of a plan as the tasks of a recording: which wait for which, and which may start before those are
+// Nodes of a plan as the tasks of a capture: which wait for which, and which may start before those are
 // done. Knows no device.
 #pragma once
 

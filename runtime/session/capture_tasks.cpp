@@ -1,4 +1,4 @@
-#include "runtime/session/recorded_tasks.h"
+#include "runtime/session/capture_tasks.h"
 
 #include <algorithm>
 #include <iterator>

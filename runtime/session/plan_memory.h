@@ -1,0 +1,69 @@
+// The memory of a plan on its devices: arenas, input sets and the buffers that its steps allocate. The
+// session and the prediction take it from here, so that both ask a strategy for the same. Knows no kernel and
+// no order of steps.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "runtime/plan/plan.h"
+#include "runtime/session/variables.h"
+
+namespace headroom {
+
+class PlanMemory {
+ public:
+  // Allocates the arenas and the input sets. Plan and variables must outlive this. Throws OutOfMemory, and
+  // InvalidArgument for a device that is not among the variables' devices.
+  PlanMemory(const Plan& plan, Variables& variables);
+  ~PlanMemory() { release(); }
+  PlanMemory(const PlanMemory&) = delete;
+  PlanMemory& operator=(const PlanMemory&) = delete;
+
+  const Plan& plan() const { return plan_; }
+  const Graph& graph() const { return variables_.graph(); }
+  Variables& variables() const { return variables_; }
+  // By position in Plan::devices.
+  const std::vector<const PlacedDevice*>& devices() const { return devices_; }
+  const PlacedDevice& device_of(const Node& node) const { return variables_.devices().find(node.device); }
+
+  // For the steps of a dynamic plan. allocate() throws OutOfMemory.
+  void allocate(int buffer, Stream stream);
+  void deallocate(int buffer, Stream stream) noexcept;
+  // After a failed step: what it left allocated.
+  void deallocate_all(Stream stream) noexcept;
+
+  // Null while the value's buffer is not allocated, and for a value without memory in this plan.
+  void* address_of(int value) const;
+  // From now on `*pointer` is the buffer's address.
+  void follow(int buffer, void** pointer);
+
+  // For a plan with doubled inputs: device memory for the inputs of a step, set 0 or 1, and the offset of an
+  // input in it. The latter throws InvalidArgument when the plan does not read that input.
+  bool has_input_sets() const { return input_sets_ != nullptr; }
+  std::byte* input_set(int set) const { return input_sets_ + set * plan_.input_set_bytes; }
+  int64_t offset_in_input_set(const Value& value) const;
+  // The set that the nodes read, 0 at first.
+  void use_set(int set);
+  int set() const { return set_; }
+
+ private:
+  void allocate_arenas();
+  void allocate_input_sets();
+  void release() noexcept;
+  void set_buffer(int id, void* pointer);
+  Allocator& allocator_of(const Buffer& buffer) const {
+    return *devices_[static_cast<size_t>(buffer.device)]->allocator;
+  }
+
+  const Plan& plan_;
+  Variables& variables_;
+  std::vector<const PlacedDevice*> devices_;    // by position in Plan::devices
+  std::vector<void*> arenas_;                   // likewise
+  std::vector<void*> buffers_;                  // by buffer: its address while live
+  std::vector<std::vector<void**>> followers_;  // by buffer: the pointers that follow it
+  std::byte* input_sets_ = nullptr;
+  int set_ = 0;
+};
+
+}  // namespace headroom

@@ -1,0 +1,67 @@
+// The order in which a plan is carried out, and all that it takes of its devices on the way. The session
+// walks a plan with kernels, the prediction walks it without: a new kind of step is taught here and to both.
+// Knows no kernel.
+#pragma once
+
+#include <vector>
+
+#include "runtime/session/plan_memory.h"
+
+namespace headroom {
+
+// What a walk does besides memory and library starts. Buffers are live and libraries started by the time they
+// are needed.
+class PlanWork {
+ public:
+  virtual ~PlanWork() = default;
+  virtual void copy_in(int /*value*/) {}
+  virtual void copy_out(int /*value*/) {}
+  // Runs the nodes of a group in their order, or side by side as find_dependencies() allows.
+  virtual void run_group(int /*group*/) {}
+  // Everything before the first update of the last step was done: a failure of it must come out now, before a
+  // variable changes.
+  virtual void wait_before_updates() {}
+  // Runs up to `most` whole steps of a plan with an arena without copies, and returns how many: 0 when it has
+  // no capture of them.
+  virtual int64_t replay(int64_t /*most*/) { return 0; }
+  // A step did so.
+  virtual void allocated(int /*buffer*/) {}
+  virtual void deallocated(int /*buffer*/) {}
+};
+
+class Walk {
+ public:
+  // Nodes with no other step between them; updates have groups of their own.
+  struct Group {
+    std::vector<int> nodes;
+    bool is_update = false;
+  };
+
+  // The memory must outlive this.
+  explicit Walk(PlanMemory& memory);
+
+  // In the order in which they run.
+  const std::vector<Group>& groups() const { return groups_; }
+
+  // `steps` (> 0) steps, of which the last one copies out. Without `copies_in` the inputs are there already.
+  // Throws OutOfMemory, LibraryError or DeviceError, naming the node; the buffers of a dynamic plan that are
+  // live by then stay so.
+  void run(int64_t steps, bool copies_in, Stream stream, PlanWork& work);
+  // A step of a longer run that is not the last one; its inputs are there.
+  void run_inner_step(Stream stream, PlanWork& work) { run_inner_steps(1, stream, work); }
+
+ private:
+  struct Pass {
+    bool copies_in, is_last;
+  };
+  void run_pass(const Pass& pass, Stream stream, PlanWork& work);
+  void run_inner_steps(int64_t steps, Stream stream, PlanWork& work);
+  void start(const Group& group);
+
+  PlanMemory& memory_;
+  std::vector<Step> steps_;  // as the plan's, but kRun is of a group
+  std::vector<Group> groups_;
+  std::vector<bool> is_started_;  // by node: its library is started, its module loaded
+};
+
+}  // namespace headroom
