@@ -88,7 +88,7 @@ std::unique_ptr<DeviceCollective> make_gpu_collective(Device& device, Collective
   }
   host.barrier();  // rank 0's pointer has been read
   return std::make_unique<cuda::NcclCollective>(*nccl, ordinal, invitation.id, host.rank(), host.size(),
-                                                std::move(neighbours));
+                                                std::move(neighbours), cuda::PeerSums::make(ordinal, host));
 }
 
 namespace cuda {
@@ -102,8 +102,13 @@ constexpr std::chrono::seconds kLettingGo(5);
 }  // namespace
 
 NcclCollective::NcclCollective(const Nccl& nccl, int ordinal, const ncclUniqueId& id, int rank, int size,
-                               std::shared_ptr<NcclNeighbours> neighbours)
-    : nccl_(nccl), ordinal_(ordinal), rank_(rank), size_(size), neighbours_(std::move(neighbours)) {
+                               std::shared_ptr<NcclNeighbours> neighbours, std::unique_ptr<PeerSums> peers)
+    : nccl_(nccl),
+      ordinal_(ordinal),
+      rank_(rank),
+      size_(size),
+      neighbours_(std::move(neighbours)),
+      peers_(std::move(peers)) {
   nccl_.check(nccl_.init_rank(&communicator_, size_, id, rank_), "ncclCommInitRank");
   const std::lock_guard lock(neighbours_->mutex);
   ++neighbours_->members;
@@ -145,6 +150,7 @@ void NcclCollective::give_up(const std::string& cause) {
     broken_ = cause;
     communicator = std::exchange(communicator_, nullptr);
   }
+  if (peers_ != nullptr) peers_->abort();
   const CurrentDevice current(ordinal_);
   nccl_.abort(communicator);
 }
@@ -191,12 +197,14 @@ void NcclCollective::set_deadline(std::optional<std::chrono::steady_clock::time_
   deadline_ = deadline;
 }
 
-// Between start and end of a group NCCL collects calls and launches them as one kernel.
-template <typename Queue>
-void NcclCollective::queue_as_one(const char* call, const Queue& queue) {
+// Few bytes go to the peers' kernel, where there is one. Between start and end of a group NCCL collects calls
+// and launches them as one kernel.
+template <typename QueueToPeers, typename Queue>
+void NcclCollective::queue_as_one(const char* call, const QueueToPeers& queue_to_peers, const Queue& queue) {
   const std::lock_guard lock(mutex_);
   if (communicator_ == nullptr) throw CollectiveError(rank_, call, broken_);
   const CurrentDevice current(ordinal_);
+  if (peers_ != nullptr && queue_to_peers(*peers_)) return;
   nccl_.check(nccl_.group_start(), "ncclGroupStart");
   try {
     queue();
@@ -210,7 +218,8 @@ void NcclCollective::queue_as_one(const char* call, const Queue& queue) {
 // NCCL's rings and trees sum each element once, along one way, and send the result to all: the same bits
 // everywhere. Other numbers of ranks, or another machine, may give another order.
 void NcclCollective::all_reduce_sum(std::span<const Term> terms, Stream stream) {
-  queue_as_one("all_reduce_sum", [&] {
+  const auto to_peers = [&](PeerSums& peers) { return peers.all_reduce_sum(terms, stream_of(stream)); };
+  queue_as_one("all_reduce_sum", to_peers, [&] {
     for (const Term& term : terms) {
       if (term.elements == 0) continue;
       nccl_.check(nccl_.all_reduce(term.input, term.output, static_cast<size_t>(term.elements), ncclFloat32,
@@ -223,7 +232,8 @@ void NcclCollective::all_reduce_sum(std::span<const Term> terms, Stream stream) 
 // Shards differ in size and begin where they do: a broadcast of each, in place, where ncclAllGather would
 // need equal ones.
 void NcclCollective::all_gather(std::span<const std::span<float>> tensors, Stream stream) {
-  queue_as_one("all_gather", [&] {
+  const auto to_peers = [&](PeerSums& peers) { return peers.all_gather(tensors, stream_of(stream)); };
+  queue_as_one("all_gather", to_peers, [&] {
     for (const std::span<float> tensor : tensors) {
       for (int owner = 0; owner < size_; ++owner) {
         const Shard shard{owner, size_};

@@ -9,6 +9,7 @@
 
 #include "runtime/collective/collective.h"
 #include "runtime/collective/cuda/nccl_library.h"
+#include "runtime/collective/cuda/peer_sums.h"
 #include "runtime/collective/device_collective.h"
 
 namespace headroom::cuda {
@@ -24,9 +25,10 @@ struct NcclNeighbours {
 
 class NcclCollective final : public DeviceCollective {
  public:
-  // See make_gpu_collective. The device must be the calling thread's current one.
+  // See make_gpu_collective. The device must be the calling thread's current one. `peers`, where it is not
+  // null, takes the calls of few bytes.
   NcclCollective(const Nccl& nccl, int ordinal, const ncclUniqueId& id, int rank, int size,
-                 std::shared_ptr<NcclNeighbours> neighbours);
+                 std::shared_ptr<NcclNeighbours> neighbours, std::unique_ptr<PeerSums> peers);
   ~NcclCollective() override;
   NcclCollective(const NcclCollective&) = delete;
   NcclCollective& operator=(const NcclCollective&) = delete;
@@ -41,8 +43,8 @@ class NcclCollective final : public DeviceCollective {
   void set_deadline(std::optional<std::chrono::steady_clock::time_point> deadline) override;
 
  private:
-  template <typename Queue>
-  void queue_as_one(const char* call, const Queue& queue);
+  template <typename QueueToPeers, typename Queue>
+  void queue_as_one(const char* call, const QueueToPeers& queue_to_peers, const Queue& queue);
   void watch();
   void wait_for_the_end();
   void leave();
@@ -51,6 +53,7 @@ class NcclCollective final : public DeviceCollective {
   const Nccl& nccl_;
   const int ordinal_, rank_, size_;
   const std::shared_ptr<NcclNeighbours> neighbours_;
+  const std::unique_ptr<PeerSums> peers_;
   std::mutex mutex_;  // of the three below: NCCL must not be called while a communicator is being aborted
   ncclComm_t communicator_ = nullptr;  // null once given up
   std::string broken_;                 // why

@@ -1,6 +1,9 @@
 // Sums between GPUs: the same bits on all, also out of a recording, and an end when one dies.
+#include <algorithm>
 #include <memory>
+#include <span>
 #include <thread>
+#include <vector>
 
 #include "runtime/collective/gpu_collective.h"
 #include "runtime/device/host/cpu_device.h"
@@ -9,11 +12,16 @@
 namespace headroom {
 namespace {
 
+int visible_gpu_count() {
+  int gpus = 0;
+  for (const PhysicalGpu& gpu : list_gpus().gpus) gpus += gpu.ordinal ? 1 : 0;
+  return gpus;
+}
+
 struct OverNccl {
   static constexpr bool kOneGpu = false;
   static void require() {
-    int gpus = 0;
-    for (const PhysicalGpu& gpu : list_gpus().gpus) gpus += gpu.ordinal ? 1 : 0;
+    const int gpus = visible_gpu_count();
     if (gpus < 2) GTEST_SKIP() << "needs two GPUs, there " << (gpus == 1 ? "is one" : "is none");
   }
   static std::unique_ptr<DeviceCollective> make(Device& device, Collective& host) {
@@ -47,6 +55,49 @@ TEST_F(NcclTest, RanksOnOneGpuGetNone) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// Small calls go through the GPUs' own links, larger ones and those of many tensors through NCCL: no size may
+// differ, also when calls follow each other without a wait. The values are whole numbers, so the order of a
+// sum changes no bit.
+TEST_F(NcclTest, CallsOfEverySizeGiveTheSameSums) {
+  const int ranks = std::min(visible_gpu_count(), 8);
+  struct Case {
+    int64_t elements;
+    int tensors;
+  };
+  for (const auto& [elements, tensors] : {Case{1, 1}, Case{3, 5}, Case{1001, 20}, Case{8, 200},
+                                          Case{1 << 18, 1}, Case{(1 << 18) + 1, 1}, Case{3000001, 2}}) {
+    SCOPED_TRACE(testing::Message() << tensors << " tensors of " << elements << " elements");
+    run_gpu_ranks_to_the_end<OverNccl>(ranks, [&](DeviceCollective& collective, Device& device) {
+      std::vector<float> start(static_cast<size_t>(elements));
+      for (size_t i = 0; i < start.size(); ++i) start[i] = static_cast<float>(i % 61 + collective.rank());
+      std::vector<std::unique_ptr<DeviceFloats>> in, out;
+      std::vector<DeviceCollective::Term> terms;
+      std::vector<std::span<float>> outputs;
+      for (int i = 0; i < tensors; ++i) {
+        in.push_back(std::make_unique<DeviceFloats>(device, start));
+        out.push_back(std::make_unique<DeviceFloats>(device, std::vector<float>(start.size())));
+        terms.push_back({in.back()->data(), out.back()->data(), elements});
+        outputs.emplace_back(out.back()->data(), start.size());
+      }
+      const Stream stream = device.new_stream();
+      for (int repeat = 0; repeat < 9; ++repeat) {
+        collective.all_reduce_sum(terms, stream);
+        collective.all_gather(outputs, stream);  // changes nothing: all ranks have the sums
+      }
+      device.synchronize(stream);
+      collective.check();
+      for (const auto& sums : out) {
+        const std::vector<float> read = sums->read();
+        for (size_t i = 0; i < read.size(); ++i) {
+          ASSERT_EQ(read[i], static_cast<float>(ranks * static_cast<int>(i % 61) + ranks * (ranks - 1) / 2))
+              << i;
+        }
+      }
+      device.delete_stream(stream);
+    });
+  }
 }
 
 // Rank 0's GPU waits in a kernel for rank 1, which goes without having made the call.
