@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <numeric>
 
-#include "runtime/app/place_on_runtime.h"
+#include "runtime/app/place.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/graph/functions.h"

@@ -21,8 +21,8 @@
 #include "examples/models/mnist/replica_options.h"
 #include "examples/models/mnist/report.h"
 #include "examples/models/mnist/step_options.h"
-#include "runtime/app/program.h"
 #include "runtime/app/replicas.h"
+#include "runtime/app/run_program.h"
 #include "runtime/app/runtime.h"
 #include "runtime/base/command_line.h"
 #include "runtime/base/errors.h"
@@ -268,8 +268,8 @@ std::string next_command(const TrainResult& result, const Runtime& runtime, cons
     options.runtime.plan = "packed";
     options.runtime.record.clear();  // which is to be looked at
   } else {
-    options.runtime = change->setting.options;
-    options.step.batch = change->setting.batch;
+    options.runtime = change->setup.options;
+    options.step.batch = change->setup.batch;
   }
   if (job != nullptr) options.runtime.device = given.runtime.device;
   options.replicas = given.replicas;

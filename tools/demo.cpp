@@ -7,7 +7,7 @@
 
 #include "examples/models/mnist/report.h"
 #include "examples/models/mnist/step_options.h"
-#include "runtime/app/program.h"
+#include "runtime/app/run_program.h"
 #include "runtime/app/runtime.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/command_line.h"
@@ -33,9 +33,9 @@ std::string next_command(const TrainResult& result, const Runtime& runtime) {
   OptionSet set({}, {});
   add_step_options(set, step);
   add_runtime_options(set, options);
-  options = change->setting.options;
+  options = change->setup.options;
   options.record.clear();
-  step.batch = change->setting.batch;
+  step.batch = change->setup.batch;
   return command_line("train_mnist", set.words(OptionSet::Words::kChanged));
 }
 

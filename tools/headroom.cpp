@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/app/program.h"
+#include "runtime/app/run_program.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/suggest.h"
 #include "tools/subcommands.h"

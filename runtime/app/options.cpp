@@ -180,7 +180,7 @@ PlanMode RuntimeOptions::plan_mode() const {
   return PlanMode::kDynamic;
 }
 
-PlacementRules RuntimeOptions::placement_rules() const {
+PlacementSettings RuntimeOptions::placement_settings() const {
   return {.allow_copies = device_policy == "silent", .allow_soft_placement = allow_soft_placement};
 }
 

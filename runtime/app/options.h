@@ -56,7 +56,7 @@ struct RuntimeOptions {
   // Throws InvalidArgument for a strategy that is malformed or contradicts the options beside it.
   StrategySettings strategy_settings() const;
   PlanMode plan_mode() const;
-  PlacementRules placement_rules() const;
+  PlacementSettings placement_settings() const;
 };
 
 // Adds the options that say what machine there is and what is used of it, from `device` to `virtual-devices`.

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/app/place_on_runtime.h"
+#include "runtime/app/place.h"
 #include "runtime/base/errors.h"
 
 namespace headroom {

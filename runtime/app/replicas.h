@@ -11,7 +11,7 @@
 
 #include "runtime/app/run_result.h"
 #include "runtime/app/runtime.h"
-#include "runtime/app/setting.h"
+#include "runtime/app/setup.h"
 #include "runtime/collective/device_collective.h"
 #include "runtime/collective/in_process/in_process_collective.h"
 #include "runtime/graph/graph.h"

@@ -177,18 +177,18 @@ MemoryInfo Runtime::memory_info(std::string_view name) {
   return made(parse_device_name(name)).memory().info();
 }
 
-Setting Runtime::setting() const {
+RunSetup Runtime::setup() const {
   const std::lock_guard lock(mutex_);
-  Setting setting = setting_of(options_, map_);
+  RunSetup setup = setup_of(options_, map_);
   for (const auto& [physical, device] : devices_) {
     const MemoryInfo info = device->memory().info();
-    if (physical != kCpu) setting.gpus.physical[static_cast<size_t>(physical)].used_bytes = info.others;
+    if (physical != kCpu) setup.gpus.physical[static_cast<size_t>(physical)].used_bytes = info.others;
     // One that is real has the total that its driver says, a simulated one that of the options.
     if (device.get() != default_device_ || simulated_profile(options_)) continue;
-    if (physical == kCpu) setting.device.others_bytes = info.others;
-    setting.device.total_bytes = info.total;
+    if (physical == kCpu) setup.device.others_bytes = info.others;
+    setup.device.total_bytes = info.total;
   }
-  return setting;
+  return setup;
 }
 
 Statistics Runtime::statistics(std::string_view name) const {

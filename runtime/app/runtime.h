@@ -13,7 +13,7 @@
 
 #include "runtime/app/device_map.h"
 #include "runtime/app/options.h"
-#include "runtime/app/setting.h"
+#include "runtime/app/setup.h"
 #include "runtime/base/code_place.h"
 
 namespace headroom {
@@ -68,7 +68,7 @@ class Runtime {
   // The same of the device of that name. Throws InvalidArgument for one that there is not.
   MemoryInfo memory_info(std::string_view name);
   // The options and the machine, with what the driver says now of the devices that are in use.
-  Setting setting() const;
+  RunSetup setup() const;
   // Of the strategy of that device; all zero where it is not initialised.
   Statistics statistics(std::string_view name) const;
 

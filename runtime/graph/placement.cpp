@@ -35,7 +35,7 @@ std::string two_devices(const Graph& graph, const Node& node, int input, const s
 
 class Placer {
  public:
-  Placer(Graph& graph, std::span<const DeviceName> devices, const PlacementRules& rules,
+  Placer(Graph& graph, std::span<const DeviceName> devices, const PlacementSettings& rules,
          const HasKernel& has_kernel)
       : graph_(graph), devices_(devices), rules_(rules), has_kernel_(has_kernel) {}
 
@@ -165,7 +165,7 @@ class Placer {
 
   Graph& graph_;
   std::span<const DeviceName> devices_;
-  const PlacementRules& rules_;
+  const PlacementSettings& rules_;
   const HasKernel& has_kernel_;
   std::vector<std::string> device_;       // by value
   std::vector<std::string> node_device_;  // by node
@@ -184,7 +184,7 @@ bool names_a_device(const Graph& graph) {
 
 }  // namespace
 
-void place(Graph& graph, std::span<const DeviceName> devices, const PlacementRules& rules,
+void place(Graph& graph, std::span<const DeviceName> devices, const PlacementSettings& rules,
            const HasKernel& has_kernel) {
   if (devices.empty()) throw InvalidArgument("place: there is no device");
   // Softly, even what names nothing may have to leave a device that has no kernel for it.

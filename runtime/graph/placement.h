@@ -17,7 +17,7 @@
 
 namespace headroom {
 
-struct PlacementRules {
+struct PlacementSettings {
   // Copies are put in where a node reads from another device: TensorFlow's device policy "silent". Without
   // them it is "explicit", and PyTorch's rule.
   bool allow_copies = false;
@@ -36,7 +36,7 @@ using HasKernel = std::function<bool(const Op& op, const DeviceName& device)>;
 // names no device is left as it is. Throws InvalidArgument, with the graph as it was, for a device that is
 // not there, an op without a kernel where it was asked for, operands on other devices where copies are not
 // allowed, and an update that would need one for what another update changes.
-void place(Graph& graph, std::span<const DeviceName> devices, const PlacementRules& rules,
+void place(Graph& graph, std::span<const DeviceName> devices, const PlacementSettings& rules,
            const HasKernel& has_kernel = {});
 
 // A name scope of a graph and the device of what is in it.

@@ -12,13 +12,13 @@ namespace {
 
 // One search: what is tried goes to the report.
 struct Search {
-  const Setting& present;
+  const RunSetup& present;
   const Play& play;
   OutOfMemoryReport& report;
 
-  bool fits(const Setting& setting) const { return play(setting).fits; }
-  void note(std::string_view name, std::string what, bool does_fit, const Setting& setting) const {
-    report.changes.push_back({name, std::move(what), does_fit, setting});
+  bool fits(const RunSetup& setup) const { return play(setup).fits; }
+  void note(std::string_view name, std::string what, bool does_fit, const RunSetup& setup) const {
+    report.changes.push_back({name, std::move(what), does_fit, setup});
   }
 };
 
@@ -62,18 +62,18 @@ void change_virtual_limit(std::string_view name, const Search& search) {
     room -= *gpus.logical[i].limit_bytes;
   }
   const int64_t page = search.present.device.granularity_bytes, limit = of_gpu->bytes[place];
-  Setting setting = search.present;
+  RunSetup setup = search.present;
   const auto set = [&](int64_t pages) {
-    setting.gpus.logical[logical].limit_bytes = of_gpu->bytes[place] = limit + pages * page;
-    setting.options.virtual_devices = format_gpu_sizes(sizes);
+    setup.gpus.logical[logical].limit_bytes = of_gpu->bytes[place] = limit + pages * page;
+    setup.options.virtual_devices = format_gpu_sizes(sizes);
   };
   const std::optional<int64_t> pages = least_steps(room / page, [&](int64_t count) {
     set(count);
-    return search.fits(setting);
+    return search.fits(setup);
   });
-  if (!pages) return search.note(name, "any higher limit of " + device, false, setting);
+  if (!pages) return search.note(name, "any higher limit of " + device, false, setup);
   set(*pages);
-  search.note(name, "limit of " + device + " +" + format_bytes(*pages * page), true, setting);
+  search.note(name, "limit of " + device + " +" + format_bytes(*pages * page), true, setup);
 }
 
 void change_limit(std::string_view name, const Search& search) {
@@ -84,43 +84,42 @@ void change_limit(std::string_view name, const Search& search) {
   const int64_t direction = search.report.facts.requested > 0 ? 1 : -1;
   const int64_t page = search.present.device.granularity_bytes;
   const int64_t room = direction > 0 ? search.present.device.total_bytes - *limit : *limit;
-  Setting setting = search.present;
+  RunSetup setup = search.present;
   const auto set = [&](int64_t pages) {
-    setting.options = *with_limit(search.present.options, *limit + direction * pages * page);
+    setup.options = *with_limit(search.present.options, *limit + direction * pages * page);
   };
   const std::optional<int64_t> pages = least_steps(room / page, [&](int64_t count) {
     set(count);
-    return search.fits(setting);
+    return search.fits(setup);
   });
-  if (!pages)
-    return search.note(name, direction > 0 ? "any higher limit" : "any lower limit", false, setting);
+  if (!pages) return search.note(name, direction > 0 ? "any higher limit" : "any lower limit", false, setup);
   set(*pages);
   search.note(name, std::string("limit ") + (direction > 0 ? "+" : "-") + format_bytes(*pages * page), true,
-              setting);
+              setup);
 }
 
 void change_fraction(std::string_view name, const Search& search) {
   const std::optional<double> fraction = search.present.options.memory_fraction;
   if (!fraction) return;
-  Setting setting = search.present;
+  RunSetup setup = search.present;
   const auto set = [&](int64_t hundredths) {
-    setting.options.memory_fraction = *fraction + 0.01 * static_cast<double>(hundredths);
+    setup.options.memory_fraction = *fraction + 0.01 * static_cast<double>(hundredths);
   };
   const auto most = static_cast<int64_t>((1 - *fraction) * 100);
   const std::optional<int64_t> steps = least_steps(most, [&](int64_t count) {
     set(count);
-    return search.fits(setting);
+    return search.fits(setup);
   });
-  if (!steps) return search.note(name, "any larger memory fraction", false, setting);
+  if (!steps) return search.note(name, "any larger memory fraction", false, setup);
   set(*steps);
-  search.note(name, "memory fraction +" + std::to_string(*steps) + " %", true, setting);
+  search.note(name, "memory fraction +" + std::to_string(*steps) + " %", true, setup);
 }
 
 void start_libraries_first(std::string_view name, const Search& search) {
   if (search.report.facts.requested > 0 || search.present.options.libraries_first) return;
-  Setting setting = search.present;
-  setting.options.libraries_first = true;
-  search.note(name, "libraries-first", search.fits(setting), setting);
+  RunSetup setup = search.present;
+  setup.options.libraries_first = true;
+  search.note(name, "libraries-first", search.fits(setup), setup);
 }
 
 // Those that take no limit of their own, under the present limit if there is one. Allow-growth is the
@@ -131,59 +130,59 @@ void change_strategy(std::string_view name, const Search& search) {
   const StrategySettings settings = search.present.options.strategy_settings();
   for (const std::string_view other : kOthers) {
     if (settings.name == other) continue;
-    Setting setting = search.present;
-    setting.options.strategy = other;
-    setting.options.limit_bytes = settings.limit_bytes;
-    setting.options.memory_fraction = settings.memory_fraction;
-    search.note(name, "strategy " + std::string(other), search.fits(setting), setting);
+    RunSetup setup = search.present;
+    setup.options.strategy = other;
+    setup.options.limit_bytes = settings.limit_bytes;
+    setup.options.memory_fraction = settings.memory_fraction;
+    search.note(name, "strategy " + std::string(other), search.fits(setup), setup);
   }
 }
 
 void pack_plan(std::string_view name, const Search& search) {
   if (!search.present.has_plan || search.present.options.plan == "packed") return;
-  Setting setting = search.present;
-  setting.options.plan = "packed";
-  search.note(name, "plan packed", search.fits(setting), setting);
+  RunSetup setup = search.present;
+  setup.options.plan = "packed";
+  search.note(name, "plan packed", search.fits(setup), setup);
 }
 
 void shrink_batch(std::string_view name, const Search& search) {
   const int64_t unit = search.present.batch_unit;
   int64_t units = search.present.batch / unit;
   if (units <= 1) return;
-  Setting setting = search.present;
+  RunSetup setup = search.present;
   // Sixteenths of it, and where even one of these is too large, sixteenths of that.
   while (units > 1) {
     const int64_t step = std::max<int64_t>(units / 16, 1);
-    const auto set = [&](int64_t steps) { setting.batch = (units - steps * step) * unit; };
+    const auto set = [&](int64_t steps) { setup.batch = (units - steps * step) * unit; };
     const std::optional<int64_t> steps = least_steps((units - 1) / step, [&](int64_t count) {
       set(count);
-      return search.fits(setting);
+      return search.fits(setup);
     });
     if (steps) {
       set(*steps);
-      return search.note(name, "batch " + std::to_string(setting.batch), true, setting);
+      return search.note(name, "batch " + std::to_string(setup.batch), true, setup);
     }
     units = step > 1 ? step : 1;
   }
-  setting.batch = unit;
-  search.note(name, "any smaller batch", false, setting);
+  setup.batch = unit;
+  search.note(name, "any smaller batch", false, setup);
 }
 
 void enlarge_device(std::string_view name, const Search& search) {
   const int64_t page = search.present.device.granularity_bytes;
-  Setting setting = search.present;
+  RunSetup setup = search.present;
   const auto set = [&](int64_t pages) {
-    setting.device.total_bytes = search.present.device.total_bytes + pages * page;
+    setup.device.total_bytes = search.present.device.total_bytes + pages * page;
   };
   constexpr int64_t kMostTimes = 64;
   const int64_t most = kMostTimes * search.present.device.total_bytes / page;
   const std::optional<int64_t> pages = least_steps(most, [&](int64_t count) {
     set(count);
-    return search.fits(setting);
+    return search.fits(setup);
   });
-  if (!pages) return search.note(name, "any larger device", false, setting);
+  if (!pages) return search.note(name, "any larger device", false, setup);
   set(*pages);
-  search.note(name, format_bytes(*pages * page) + " more on the device", true, setting);
+  search.note(name, format_bytes(*pages * page) + " more on the device", true, setup);
 }
 
 struct Row {
@@ -216,7 +215,7 @@ const TriedChange* OutOfMemoryReport::smallest() const {
   return found == changes.end() ? nullptr : &*found;
 }
 
-OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const Setting& present, const Play& play,
+OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const RunSetup& present, const Play& play,
                                         std::string message) {
   OutOfMemoryReport report;
   report.message = facts.requested > 0 ? describe_failure(facts) : std::move(message);

@@ -11,25 +11,25 @@
 #include <vector>
 
 #include "allocators/failure_witness.h"
-#include "runtime/app/setting.h"
+#include "runtime/app/setup.h"
 #include "runtime/base/memory_cause.h"
 
 namespace headroom {
 
-// How it goes under a setting.
+// How it goes under a setup.
 struct Attempt {
   bool fits = false;
   std::string error;                     // one line
   std::optional<FailedRequest> failure;  // of an allocation
 };
-using Play = std::function<Attempt(const Setting&)>;
+using Play = std::function<Attempt(const RunSetup&)>;
 
 // A row of changes() that was tried.
 struct TriedChange {
   std::string_view name;  // "limit"
   std::string what;       // "--limit 76546048 (+38.00 MiB)"
   bool fits = false;
-  Setting setting;
+  RunSetup setup;
 };
 
 struct OutOfMemoryReport {
@@ -52,9 +52,9 @@ struct Change {
 };
 std::vector<Change> changes();
 
-// Plays the present setting, and where it fails every change to it. `facts` are the error's; of a library's
+// Plays the present setup, and where it fails every change to it. `facts` are the error's; of a library's
 // failure (a request of 0 bytes) `message` is its text.
-OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const Setting& present, const Play& play,
+OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const RunSetup& present, const Play& play,
                                         std::string message = {});
 
 // Seven lines at most, the verdict first; the next command is the caller's, who knows the program.

@@ -126,16 +126,16 @@ std::string to_json(const OutOfMemoryReport& report) {
   }
   json["changes"] = nlohmann::ordered_json::array();
   for (const TriedChange& change : report.changes) {
-    const Setting& setting = change.setting;
+    const RunSetup& setup = change.setup;
     json["changes"].push_back({{"change", change.name},
                                {"what", change.what},
                                {"fits", change.fits},
-                               {"strategy", setting.options.strategy},
-                               {"limit_bytes", json_of(setting.options.limit_bytes)},
-                               {"libraries_first", setting.options.libraries_first},
-                               {"plan", setting.options.plan},
-                               {"batch", setting.batch},
-                               {"device_total_bytes", setting.device.total_bytes}});
+                               {"strategy", setup.options.strategy},
+                               {"limit_bytes", json_of(setup.options.limit_bytes)},
+                               {"libraries_first", setup.options.libraries_first},
+                               {"plan", setup.options.plan},
+                               {"batch", setup.batch},
+                               {"device_total_bytes", setup.device.total_bytes}});
   }
   const TriedChange* smallest = report.smallest();
   json["smallest"] = smallest == nullptr ? nlohmann::ordered_json() : nlohmann::ordered_json(smallest->what);

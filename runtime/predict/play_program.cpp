@@ -17,10 +17,10 @@ namespace headroom {
 namespace {
 
 Play play_of(const MakePrograms& make) {
-  return [make](const Setting& setting) -> Attempt {
+  return [make](const RunSetup& setup) -> Attempt {
     try {
-      const auto planned = plan_programs(make(setting), setting.options.plan_mode());
-      return play(to_play(planned, setting.options), setting, true);
+      const auto planned = plan_programs(make(setup), setup.options.plan_mode());
+      return play(to_play(planned, setup.options), setup, true);
     } catch (const InvalidArgument& error) {
       return {.fits = false, .error = error.what(), .failure = {}};
     }
@@ -70,10 +70,10 @@ std::vector<Played> to_play(std::span<const std::shared_ptr<const PlannedProgram
   return replicas;
 }
 
-PlayedAttempt play(std::span<const Played> replicas, const Setting& setting, bool explains) {
+PlayedAttempt play(std::span<const Played> replicas, const RunSetup& setup, bool explains) {
   PlayedAttempt result;
   std::deque<FailureWitness> witnesses;  // outlive what they watch
-  Twin twin(setting);
+  Twin twin(setup);
   const auto fail = [&](const Error& error, std::optional<int64_t> requested) {
     result.error = error.what();
     result.lacking_bytes = 1;
@@ -124,7 +124,7 @@ PlayedAttempt play(std::span<const Played> replicas, const Setting& setting, boo
   return result;
 }
 
-std::optional<OutOfMemoryReport> explain_run(const RunResult& result, const Setting& present,
+std::optional<OutOfMemoryReport> explain_run(const RunResult& result, const RunSetup& present,
                                              const MakePrograms& make) {
   if (!result.memory) return std::nullopt;
   OutOfMemoryReport report = explain_out_of_memory(*result.memory, present, play_of(make), result.error);
@@ -135,11 +135,11 @@ std::optional<OutOfMemoryReport> explain_run(const RunResult& result, const Sett
 }
 
 OutOfMemoryReport explain_out_of_memory(const OutOfMemory& error, const Graph& graph,
-                                        std::span<const Targets> targets, Setting present) {
+                                        std::span<const Targets> targets, RunSetup present) {
   present.has_plan = true;
   const std::shared_ptr<const Graph> not_owned(std::shared_ptr<const Graph>(), &graph);
   const std::vector<Program> programs = {{not_owned, {targets.begin(), targets.end()}}};
-  return explain_out_of_memory(error.facts(), present, play_of([&](const Setting&) { return programs; }));
+  return explain_out_of_memory(error.facts(), present, play_of([&](const RunSetup&) { return programs; }));
 }
 
 }  // namespace headroom

@@ -1,4 +1,4 @@
-// Plays programs on the simulated twin of their machine: how it goes there under a setting. Nothing is
+// Plays programs on the simulated twin of their machine: how it goes there under a setup. Nothing is
 // computed and no byte is touched.
 #pragma once
 
@@ -57,18 +57,18 @@ struct PlayedAttempt : Attempt {
 };
 
 // All sessions of all replicas in turn, until no peak rises any more. What lived when it failed is noted only
-// if it `explains`, which takes time. Throws InvalidArgument for a setting that contradicts itself.
-PlayedAttempt play(std::span<const Played> replicas, const Setting& setting, bool explains);
+// if it `explains`, which takes time. Throws InvalidArgument for a setup that contradicts itself.
+PlayedAttempt play(std::span<const Played> replicas, const RunSetup& setup, bool explains);
 
-// The programs of all replicas for a setting's batch.
-using MakePrograms = std::function<std::vector<Program>(const Setting&)>;
+// The programs of all replicas for a setup's batch.
+using MakePrograms = std::function<std::vector<Program>(const RunSetup&)>;
 
 // Why a run out of memory ended, and the smallest change with which the same programs fit, played on a twin;
 // nothing where it did not end for lack of memory. Programs that are refused are a failure like others.
-std::optional<OutOfMemoryReport> explain_run(const RunResult& result, const Setting& present,
+std::optional<OutOfMemoryReport> explain_run(const RunResult& result, const RunSetup& present,
                                              const MakePrograms& make);
-// The same for a graph of one's own, when a session of it threw: `present` is what Runtime::setting() says.
+// The same for a graph of one's own, when a session of it threw: `present` is what Runtime::setup() says.
 OutOfMemoryReport explain_out_of_memory(const OutOfMemory& error, const Graph& graph,
-                                        std::span<const Targets> targets, Setting present);
+                                        std::span<const Targets> targets, RunSetup present);
 
 }  // namespace headroom

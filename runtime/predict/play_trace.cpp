@@ -11,13 +11,13 @@ namespace {
 
 // Calls play(settings), which says whether the trace fits, with settings whose allocator is watched.
 template <typename F>
-Attempt attempt_to_play(const Setting& setting, const F& play) {
+Attempt attempt_to_play(const RunSetup& setup, const F& play) {
   Attempt result;
   FailureWitness witness;
   try {
-    StrategySettings settings = setting.options.strategy_settings();
-    if (!setting.gpus.logical.empty()) {
-      settings = strategy_on(setting.gpus, default_device(setting.options), settings);
+    StrategySettings settings = setup.options.strategy_settings();
+    if (!setup.gpus.logical.empty()) {
+      settings = strategy_on(setup.gpus, default_device(setup.options), settings);
     }
     settings.record_path.clear();  // what is only tried is not what was asked for
     settings.make = [&witness](const StrategySettings& asked, Device& device) {
@@ -40,15 +40,15 @@ Attempt attempt_to_play(const Setting& setting, const F& play) {
 
 }  // namespace
 
-Attempt play_trace(const Trace& trace, const Setting& setting) {
-  return attempt_to_play(setting, [&](const StrategySettings& settings) {
-    return replay_at(trace, settings, setting.device, setting.device.total_bytes).fits();
+Attempt play_trace(const Trace& trace, const RunSetup& setup) {
+  return attempt_to_play(setup, [&](const StrategySettings& settings) {
+    return replay_at(trace, settings, setup.device, setup.device.total_bytes).fits();
   });
 }
 
-Attempt play_trace_on_device(const Trace& trace, const Setting& setting, int64_t passes) {
-  return attempt_to_play(setting, [&](const StrategySettings& settings) {
-    SimulatedGpu device(setting.device, 0, Backing::kNone);
+Attempt play_trace_on_device(const Trace& trace, const RunSetup& setup, int64_t passes) {
+  return attempt_to_play(setup, [&](const StrategySettings& settings) {
+    SimulatedGpu device(setup.device, 0, Backing::kNone);
     return replay(trace, settings, device, passes).fits();
   });
 }

@@ -7,12 +7,12 @@
 
 namespace headroom {
 
-Twin::Twin(const Setting& setting)
-    : profile_(setting.device),
-      map_(setting.gpus),
-      first_(default_device(setting.options)),
-      strategy_(setting.strategy ? *setting.strategy : setting.options.strategy_settings()),
-      libraries_first_(setting.options.libraries_first) {
+Twin::Twin(const RunSetup& setup)
+    : profile_(setup.device),
+      map_(setup.gpus),
+      first_(default_device(setup.options)),
+      strategy_(setup.strategy ? *setup.strategy : setup.options.strategy_settings()),
+      libraries_first_(setup.options.libraries_first) {
   strategy_.record_path.clear();  // what is only played is not what happened
   std::map<int, int64_t> left;
   for (const LogicalGpu& gpu : map_.logical) {

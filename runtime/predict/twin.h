@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "runtime/app/setting.h"
+#include "runtime/app/setup.h"
 #include "runtime/device/host/simulated_gpu.h"
 #include "runtime/session/device_set.h"
 
@@ -14,9 +14,9 @@ namespace headroom {
 
 class Twin {
  public:
-  // All GPUs have the setting's total, and others hold of each what the map says. Throws InvalidArgument for
+  // All GPUs have the setup's total, and others hold of each what the map says. Throws InvalidArgument for
   // limits of virtual devices that are together above a GPU's total.
-  explicit Twin(const Setting& setting);
+  explicit Twin(const RunSetup& setup);
   Twin(const Twin&) = delete;
   Twin& operator=(const Twin&) = delete;
 

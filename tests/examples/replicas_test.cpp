@@ -107,7 +107,7 @@ TEST(Replicas, OneThatRunsOutOfMemoryEndsAllAndIsNamed) {
     ASSERT_TRUE(result.report.has_value());
     EXPECT_TRUE(result.report->reproduced);
     EXPECT_TRUE(result.error.starts_with(result.report->message)) << result.report->message;
-    for (const TriedChange& change : result.report->changes) EXPECT_EQ(change.setting.options.device, "sim");
+    for (const TriedChange& change : result.report->changes) EXPECT_EQ(change.setup.options.device, "sim");
     EXPECT_EQ(result.replicas.size(), 2u);
   }
 }

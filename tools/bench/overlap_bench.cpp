@@ -13,7 +13,7 @@
 
 #include "examples/models/mnist/digits.h"
 #include "examples/models/mnist/training_graph.h"
-#include "runtime/app/program.h"
+#include "runtime/app/run_program.h"
 #include "runtime/app/runtime.h"
 #include "runtime/base/errors.h"
 #include "runtime/session/loader.h"

@@ -23,14 +23,14 @@ struct Row {
 };
 
 // The chosen strategy first, then all others that need no limit, or have one.
-std::vector<Row> predict_all(const Predictor& predictor, const Setting& setting) {
-  const RuntimeOptions& options = setting.options;
-  std::vector<Row> rows = {{options.strategy, predictor.predict(setting)}};
+std::vector<Row> predict_all(const Predictor& predictor, const RunSetup& setup) {
+  const RuntimeOptions& options = setup.options;
+  std::vector<Row> rows = {{options.strategy, predictor.predict(setup)}};
   const StrategySettings chosen = options.strategy_settings();
   for (const Strategy& strategy : strategies()) {
-    const bool has_limit = chosen.limit_bytes || setting.gpus.has_virtual();
+    const bool has_limit = chosen.limit_bytes || setup.gpus.has_virtual();
     if (strategy.name == options.strategy || (strategy.needs_limit && !has_limit)) continue;
-    Setting other = setting;
+    RunSetup other = setup;
     other.options.strategy = strategy.name;
     other.options.limit_bytes = chosen.limit_bytes;
     if (chosen.limit_scope == LimitScope::kProcess) other.options.limit_scope = "process";
@@ -49,9 +49,9 @@ std::string verdict(const Prediction& prediction) {
 }
 
 // What others hold of the GPU that the options name.
-int64_t held_on_default(const Setting& setting) {
-  const LogicalGpu& gpu = setting.gpus.find(default_device(setting.options));
-  return setting.gpus.physical[static_cast<size_t>(gpu.physical)].used_bytes;
+int64_t held_on_default(const RunSetup& setup) {
+  const LogicalGpu& gpu = setup.gpus.find(default_device(setup.options));
+  return setup.gpus.physical[static_cast<size_t>(gpu.physical)].used_bytes;
 }
 
 // The command with the same options.
@@ -59,7 +59,7 @@ std::string with_options(const char* command, const WorkloadOptions& options) {
   return command_line(command, to_words(options, OptionSet::Words::kChanged));
 }
 
-void print_report(const WorkloadOptions& options, const Setting& setting, const std::vector<Row>& rows) {
+void print_report(const WorkloadOptions& options, const RunSetup& setup, const std::vector<Row>& rows) {
   const Prediction& chosen = rows.front().prediction;
   const std::string margin = chosen.fits ? format_bytes(chosen.margin_bytes) + " to spare"
                                          : "lacks " + format_bytes(-chosen.margin_bytes);
@@ -68,8 +68,8 @@ void print_report(const WorkloadOptions& options, const Setting& setting, const 
   fmt::print("{}: {}, batch {}{}, under {} on {}{}: {}\n", verdict(chosen), options.net, options.step.batch,
              replicas == 1 ? "" : fmt::format(" shared by {} replicas", replicas), rows.front().strategy,
              devices == 1 ? "" : fmt::format("{} devices of ", devices), options.runtime.device, margin);
-  fmt::print("device of {}, others hold {}\n", format_bytes(setting.device.total_bytes),
-             format_bytes(held_on_default(setting)));
+  fmt::print("device of {}, others hold {}\n", format_bytes(setup.device.total_bytes),
+             format_bytes(held_on_default(setup)));
   if (!chosen.reason.empty()) fmt::print("{}\n", chosen.reason);
   if (chosen.total_bytes > 0) {
     if (!chosen.fits) fmt::print("where there is enough, it takes:\n");
@@ -134,9 +134,9 @@ int run_predict(int argc, char** argv) {
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
 
-  const Setting setting = setting_to_fit(options.runtime);
+  const RunSetup setup = setup_to_fit(options.runtime);
   const Predictor predictor(options);
-  const std::vector<Row> rows = predict_all(predictor, setting);
+  const std::vector<Row> rows = predict_all(predictor, setup);
   if (json) {
     const Prediction& chosen = rows.front().prediction;
     nlohmann::ordered_json result = to_json(rows.front());
@@ -145,8 +145,8 @@ int run_predict(int argc, char** argv) {
     result["replicas"] = options.replicas.replicas;
     result["plan"] = options.runtime.plan;
     result["device"] = options.runtime.device;
-    result["device_total_bytes"] = setting.device.total_bytes;
-    result["device_others_bytes"] = held_on_default(setting);
+    result["device_total_bytes"] = setup.device.total_bytes;
+    result["device_others_bytes"] = held_on_default(setup);
     result["devices"] = nlohmann::ordered_json::parse(devices_json(chosen));
     result["copies"] = chosen.copies;
     result["copied_bytes"] = chosen.copied_bytes;
@@ -154,7 +154,7 @@ int run_predict(int argc, char** argv) {
     for (const Row& row : rows) result["strategies"].push_back(to_json(row));
     fmt::print("{}\n", result.dump(2));
   } else {
-    print_report(options, setting, rows);
+    print_report(options, setup, rows);
   }
   return rows.front().prediction.fits ? kExitDone : kExitOutOfMemory;
 }

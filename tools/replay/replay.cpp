@@ -178,9 +178,9 @@ void plan_for(const Trace& trace, StrategySettings& settings) {
 
 // Why a replay failed that alone was asked for: of a table of them the table says enough.
 void explain_failure(ReplayRow& row, const DeviceProfile& profile) {
-  Setting present{.device = profile, .options = {.strategy = row.strategy}};
+  RunSetup present{.device = profile, .options = {.strategy = row.strategy}};
   present.device.total_bytes = row.capacity_bytes;
-  const Play play = [&row](const Setting& setting) { return play_trace(*row.trace, setting); };
+  const Play play = [&row](const RunSetup& setup) { return play_trace(*row.trace, setup); };
   const std::optional<FailedRequest> failure = play(present).failure;
   if (failure) row.report = explain_out_of_memory(failure->facts, present, play);
 }
@@ -192,10 +192,10 @@ std::string next_command(const ReplayRow& row, const ReplayOptions& options) {
   if (options.device != ReplayOptions{}.device) command += " --device " + options.device;
   if (change == nullptr) return command + " --minimum";
   return command +
-         fmt::format(" --capacity {} --strategy {}", exact_size(change->setting.device.total_bytes),
-                     change->setting.options.strategy) +
-         (change->setting.options.limit_bytes
-              ? fmt::format("+limit={}", exact_size(*change->setting.options.limit_bytes))
+         fmt::format(" --capacity {} --strategy {}", exact_size(change->setup.device.total_bytes),
+                     change->setup.options.strategy) +
+         (change->setup.options.limit_bytes
+              ? fmt::format("+limit={}", exact_size(*change->setup.options.limit_bytes))
               : "");
 }
 

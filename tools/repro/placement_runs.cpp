@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/app/place_on_runtime.h"
+#include "runtime/app/place.h"
 #include "runtime/base/bytes.h"
 #include "runtime/graph/functions.h"
 #include "runtime/graph/placement.h"

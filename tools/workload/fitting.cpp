@@ -23,9 +23,9 @@ WorkloadOptions with_share(WorkloadOptions options, int64_t images) {
 class Batches {
  public:
   Batches(const WorkloadOptions& options, int64_t margin_bytes)
-      : options_(options), margin_bytes_(margin_bytes), setting_(setting_to_fit(options.runtime)) {}
+      : options_(options), margin_bytes_(margin_bytes), setting_(setup_to_fit(options.runtime)) {}
 
-  const Setting& setting() const { return setting_; }
+  const RunSetup& setup() const { return setting_; }
   bool fits(int64_t images) {
     const auto found = known_.find(images);
     if (found != known_.end()) return found->second;
@@ -59,13 +59,13 @@ class Batches {
 
   const WorkloadOptions& options_;
   const int64_t margin_bytes_;
-  const Setting setting_;
+  const RunSetup setting_;
   std::map<int64_t, bool> known_;
 };
 
 // The options with the margin held by others, as real runs have to do without it.
-WorkloadOptions without_margin(WorkloadOptions options, const Setting& setting, int64_t margin_bytes) {
-  options.runtime = with_more_held(options.runtime, setting.gpus, margin_bytes);
+WorkloadOptions without_margin(WorkloadOptions options, const RunSetup& setup, int64_t margin_bytes) {
+  options.runtime = with_more_held(options.runtime, setup.gpus, margin_bytes);
   return options;
 }
 
@@ -81,11 +81,11 @@ bool is_taken(FitResult& result, const WorkloadOptions& options, const RunElsewh
 
 FitResult fit_batch(const WorkloadOptions& options, const FitSettings& settings, const RunElsewhere& run) {
   Batches batches(options, settings.margin_bytes);
-  const Setting& setting = batches.setting();
+  const RunSetup& setup = batches.setup();
   const Fits fits = [&](int64_t images) { return batches.fits(images); };
   FitResult result;
-  result.device_bytes = setting.device.total_bytes;
-  Setting smaller = setting;
+  result.device_bytes = setup.device.total_bytes;
+  RunSetup smaller = setup;
   for (PhysicalGpu& gpu : smaller.gpus.physical) {
     gpu.used_bytes = std::min(result.device_bytes, gpu.used_bytes + settings.margin_bytes);
   }
@@ -97,7 +97,7 @@ FitResult fit_batch(const WorkloadOptions& options, const FitSettings& settings,
   int64_t end = batches.end(most), images = 0;
   for (images = largest_in(end, fits); images > 0; images = largest_in(end, fits)) {
     result.batch = images * replicas;
-    if (is_taken(result, without_margin(with_share(options, images), setting, settings.margin_bytes), run)) {
+    if (is_taken(result, without_margin(with_share(options, images), setup, settings.margin_bytes), run)) {
       break;
     }
     end = images - std::max<int64_t>(images / 8, 1);
@@ -122,36 +122,35 @@ FitResult fit_batch(const WorkloadOptions& options, const FitSettings& settings,
 }
 
 FitResult fit_memory(const WorkloadOptions& options, const FitSettings& settings, const RunElsewhere& run) {
-  Setting setting = setting_to_fit(options.runtime);
+  RunSetup setup = setup_to_fit(options.runtime);
   const Predictor predictor(options);
   FitResult result;
   result.batch = options.step.batch;
-  const std::optional<int64_t> least = predictor.least_total_bytes(setting);
+  const std::optional<int64_t> least = predictor.least_total_bytes(setup);
   if (!least) {
-    result.prediction = predictor.predict(setting);
+    result.prediction = predictor.predict(setup);
     result.stopped_by = result.prediction.reason;
     return result;
   }
-  const int64_t page = setting.device.granularity_bytes;
+  const int64_t page = setup.device.granularity_bytes;
   int64_t total = *least;
   constexpr int kTries = 8;
   for (int i = 0; i < kTries; ++i, total += round_up(total / 64, page)) {
     result.device_bytes = total + settings.margin_bytes;
-    WorkloadOptions smaller = without_margin(options, setting, settings.margin_bytes);
+    WorkloadOptions smaller = without_margin(options, setup, settings.margin_bytes);
     smaller.runtime.device_memory_bytes = result.device_bytes;
     if (is_taken(result, smaller, run)) break;
   }
-  setting.device.total_bytes = total;
-  result.prediction = predictor.predict(setting);
+  setup.device.total_bytes = total;
+  result.prediction = predictor.predict(setup);
   if (!result.trials.empty() && !result.verified) {
     result.device_bytes = 0;
     result.stopped_by = result.trials.back().measurement.error;
     return result;
   }
-  setting.device.total_bytes = total - page;
+  setup.device.total_bytes = total - page;
   try {
-    result.stopped_by =
-        fmt::format("with {} less: {}", format_bytes(page), predictor.predict(setting).reason);
+    result.stopped_by = fmt::format("with {} less: {}", format_bytes(page), predictor.predict(setup).reason);
   } catch (const InvalidArgument& error) {  // virtual devices' limits are together above that
     result.stopped_by = fmt::format("with {} less: {}", format_bytes(page), error.what());
   }

@@ -153,7 +153,7 @@ Measurement measure(const WorkloadOptions& options) {
   // Before the run, as what it leaves on a GPU is in use there. Refuses what is no net.
   const Predictor predictor(options);
   const bool is_on_gpu = options.runtime.device != "cpu";
-  const double fragmentation = is_on_gpu ? predictor.fragmentation(setting_to_fit(options.runtime)) : 0;
+  const double fragmentation = is_on_gpu ? predictor.fragmentation(setup_to_fit(options.runtime)) : 0;
   const ZooNet* net = find_zoo_net(options.net);
   Measurement result = net != nullptr ? measure_zoo(*net, options) : measure_mnist(options);
   result.fragmentation = fragmentation;

@@ -51,51 +51,51 @@ std::string op_at_peak(const Graph& graph, const Plan& plan, int peak_step) {
 }
 
 // The GPU of that name; null for the CPU.
-const PhysicalGpu* gpu_of(const Setting& setting, const std::string& name) {
+const PhysicalGpu* gpu_of(const RunSetup& setup, const std::string& name) {
   const DeviceName device = parse_device_name(name);
   if (device.type == DeviceType::kCpu) return nullptr;
-  return &setting.gpus.physical[static_cast<size_t>(setting.gpus.find(device).physical)];
+  return &setup.gpus.physical[static_cast<size_t>(setup.gpus.find(device).physical)];
 }
 
-Setting with_total(Setting setting, int64_t total_bytes) {
-  setting.device.total_bytes = total_bytes;
-  return setting;
+RunSetup with_total(RunSetup setup, int64_t total_bytes) {
+  setup.device.total_bytes = total_bytes;
+  return setup;
 }
 
-// No device is larger: 64 times the setting's or 16 TiB.
-int64_t largest_total_bytes(const Setting& setting) {
-  return std::max(64 * setting.device.total_bytes, 16384 * kGiB);
+// No device is larger: 64 times the setup's or 16 TiB.
+int64_t largest_total_bytes(const RunSetup& setup) {
+  return std::max(64 * setup.device.total_bytes, 16384 * kGiB);
 }
 
 // The lowest limit of a pool on any device; nothing where there is none.
-std::optional<int64_t> lowest_limit(const Setting& setting) {
-  std::optional<int64_t> lowest = setting.options.strategy_settings().limit_bytes;
-  for (const LogicalGpu& gpu : setting.gpus.logical) {
+std::optional<int64_t> lowest_limit(const RunSetup& setup) {
+  std::optional<int64_t> lowest = setup.options.strategy_settings().limit_bytes;
+  for (const LogicalGpu& gpu : setup.gpus.logical) {
     if (gpu.limit_bytes) lowest = std::min(*gpu.limit_bytes, lowest.value_or(*gpu.limit_bytes));
   }
   return lowest;
 }
 
 // With all limits `bytes` higher.
-Setting with_higher_limits(Setting setting, int64_t bytes) {
-  for (LogicalGpu& gpu : setting.gpus.logical) {
+RunSetup with_higher_limits(RunSetup setup, int64_t bytes) {
+  for (LogicalGpu& gpu : setup.gpus.logical) {
     if (gpu.limit_bytes) *gpu.limit_bytes += bytes;
   }
-  if (const std::optional<int64_t> limit = setting.options.strategy_settings().limit_bytes) {
-    setting.options = with_limit(setting.options, *limit + bytes).value_or(setting.options);
+  if (const std::optional<int64_t> limit = setup.options.strategy_settings().limit_bytes) {
+    setup.options = with_limit(setup.options, *limit + bytes).value_or(setup.options);
   }
-  return setting;
+  return setup;
 }
 
 }  // namespace
 
-Setting setting_to_fit(const RuntimeOptions& options) {
-  Setting setting = setting_of(options);
-  if (setting.gpus.physical.empty()) {
+RunSetup setup_to_fit(const RuntimeOptions& options) {
+  RunSetup setup = setup_of(options);
+  if (setup.gpus.physical.empty()) {
     throw InvalidArgument(fmt::format(
         "device '{}' has no memory of its own to fit into: name a GPU, such as sim:h200", options.device));
   }
-  return setting;
+  return setup;
 }
 
 Predictor::Predictor(const WorkloadOptions& options)
@@ -125,49 +125,49 @@ Predictor::Predictor(const WorkloadOptions& options)
   }
 }
 
-PlayedAttempt Predictor::play(const Setting& setting) const {
+PlayedAttempt Predictor::play(const RunSetup& setup) const {
   for (const Need& need : needs_) {
-    const PhysicalGpu* gpu = gpu_of(setting, need.name);
-    const int64_t total = setting.device.total_bytes;
+    const PhysicalGpu* gpu = gpu_of(setup, need.name);
+    const int64_t total = setup.device.total_bytes;
     if (gpu == nullptr || (total >= gpu->used_bytes && total > 0)) continue;
     PlayedAttempt attempt;
     attempt.error = "other processes hold more than there is";
-    attempt.lacking_bytes = gpu->used_bytes - total + setting.device.context_bytes;
+    attempt.lacking_bytes = gpu->used_bytes - total + setup.device.context_bytes;
     return attempt;
   }
-  return headroom::play(played_, setting, false);
+  return headroom::play(played_, setup, false);
 }
 
-bool Predictor::fits(const Setting& setting, int64_t margin_bytes) const {
-  Setting smaller = setting;
+bool Predictor::fits(const RunSetup& setup, int64_t margin_bytes) const {
+  RunSetup smaller = setup;
   for (PhysicalGpu& gpu : smaller.gpus.physical) gpu.used_bytes += margin_bytes;
   return play(smaller).fits;
 }
 
-bool Predictor::would_fit(const Setting& setting) const {
+bool Predictor::would_fit(const RunSetup& setup) const {
   try {
-    return play(setting).fits;
+    return play(setup).fits;
   } catch (const InvalidArgument&) {
     return false;  // a limit above the device's total, or on a process that needs more for its libraries
   }
 }
 
-std::optional<int64_t> Predictor::least_total_bytes(const Setting& setting) const {
-  const int64_t page = setting.device.granularity_bytes, total = setting.device.total_bytes;
+std::optional<int64_t> Predictor::least_total_bytes(const RunSetup& setup) const {
+  const int64_t page = setup.device.granularity_bytes, total = setup.device.total_bytes;
   // In pages fewer or more than the device has.
-  const Fits fits_with = [&](int64_t pages) { return would_fit(with_total(setting, total + pages * page)); };
-  const int64_t end = (largest_total_bytes(setting) - total) / page;
+  const Fits fits_with = [&](int64_t pages) { return would_fit(with_total(setup, total + pages * page)); };
+  const int64_t end = (largest_total_bytes(setup) - total) / page;
   const std::optional<int64_t> pages =
       fits_with(0) ? least_below(0, -(total / page), fits_with) : first_above(0, end, fits_with);
   return pages ? std::optional(total + *pages * page) : std::nullopt;
 }
 
 // The same for the limits, on devices that are large enough: how much higher all of them have to be.
-std::optional<int64_t> Predictor::least_raise_bytes(const Setting& setting) const {
-  const std::optional<int64_t> limit = lowest_limit(setting);
+std::optional<int64_t> Predictor::least_raise_bytes(const RunSetup& setup) const {
+  const std::optional<int64_t> limit = lowest_limit(setup);
   if (!limit) return std::nullopt;
-  const int64_t page = setting.device.granularity_bytes;
-  const Setting roomy = with_total(setting, largest_total_bytes(setting));
+  const int64_t page = setup.device.granularity_bytes;
+  const RunSetup roomy = with_total(setup, largest_total_bytes(setup));
   const Fits fits_with = [&](int64_t pages) {
     return *limit + pages * page > 0 && would_fit(with_higher_limits(roomy, pages * page));
   };
@@ -177,7 +177,7 @@ std::optional<int64_t> Predictor::least_raise_bytes(const Setting& setting) cons
   return pages ? std::optional(*pages * page) : std::nullopt;
 }
 
-Prediction Predictor::predict(const Setting& setting) const {
+Prediction Predictor::predict(const RunSetup& setup) const {
   Prediction prediction;
   for (const Need& need : needs_) {
     prediction.devices.push_back({need.name, need.variable_bytes, need.step_bytes});
@@ -190,11 +190,11 @@ Prediction Predictor::predict(const Setting& setting) const {
     prediction.copied_bytes += graph.value(graph.node(step.id).outputs[0]).spec.bytes();
   }
 
-  PlayedAttempt attempt = play(setting);
+  PlayedAttempt attempt = play(setup);
   prediction.fits = attempt.fits;
   prediction.reason = attempt.error;
-  const std::optional<int64_t> least_total = least_total_bytes(setting), raise = least_raise_bytes(setting);
-  if (least_total) prediction.margin_bytes = setting.device.total_bytes - *least_total;
+  const std::optional<int64_t> least_total = least_total_bytes(setup), raise = least_raise_bytes(setup);
+  if (least_total) prediction.margin_bytes = setup.device.total_bytes - *least_total;
   if (raise && (attempt.fits || !least_total)) {
     const bool binds = !least_total || -*raise < prediction.margin_bytes;
     if (binds) prediction.margin_bytes = -*raise;
@@ -204,8 +204,8 @@ Prediction Predictor::predict(const Setting& setting) const {
       prediction.margin_bytes = -attempt.lacking_bytes;
       return prediction;
     }
-    const Setting raised = least_total ? setting : with_higher_limits(setting, *raise);
-    attempt = play(with_total(raised, least_total.value_or(largest_total_bytes(setting))));
+    const RunSetup raised = least_total ? setup : with_higher_limits(setup, *raise);
+    attempt = play(with_total(raised, least_total.value_or(largest_total_bytes(setup))));
   }
   for (size_t i = 0; i < attempt.devices.size(); ++i) prediction.devices[i].peak = attempt.devices[i].peak;
   const auto fullest = std::max_element(prediction.devices.begin(), prediction.devices.end(),
@@ -222,14 +222,14 @@ Prediction Predictor::predict(const Setting& setting) const {
   prediction.peak_op =
       op_at_peak(*need.program->program.graph, *need.largest, need.largest->devices[need.device].peak_step);
   for (const Need& other : needs_) {
-    if (gpu_of(setting, other.name) == gpu_of(setting, need.name)) {
+    if (gpu_of(setup, other.name) == gpu_of(setup, need.name)) {
       add_live_at_peak(other, prediction.by_category);
     }
   }
   const auto part = [&](Category category) -> int64_t& {
     return prediction.by_category[static_cast<size_t>(category)];
   };
-  part(Category::kContext) = setting.device.context_bytes;
+  part(Category::kContext) = setup.device.context_bytes;
   part(Category::kLibraries) = attempt.devices[at].library_bytes;
   part(Category::kUnused) = prediction.total_bytes - sum(prediction.by_category);
   return prediction;
@@ -241,11 +241,11 @@ int64_t Predictor::lower_bound_bytes() const {
   return bytes;
 }
 
-bool Predictor::is_too_large(const Setting& setting, int64_t margin_bytes) const {
+bool Predictor::is_too_large(const RunSetup& setup, int64_t margin_bytes) const {
   return std::any_of(needs_.begin(), needs_.end(), [&](const Need& need) {
-    const PhysicalGpu* gpu = gpu_of(setting, need.name);
+    const PhysicalGpu* gpu = gpu_of(setup, need.name);
     if (gpu == nullptr) return false;
-    const DeviceProfile& device = setting.device;
+    const DeviceProfile& device = setup.device;
     return need.lower_bound_bytes() >
            device.total_bytes - gpu->used_bytes - device.context_bytes - margin_bytes;
   });

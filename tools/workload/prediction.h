@@ -59,9 +59,9 @@ struct Prediction {
   int64_t copies = 0, copied_bytes = 0;   // between devices, of a step of the first session
 };
 
-// The setting of options whose program is to fit. Throws InvalidArgument for the CPU, and what setting_of
+// The setup of options whose program is to fit. Throws InvalidArgument for the CPU, and what setup_of
 // throws.
-Setting setting_to_fit(const RuntimeOptions& options);
+RunSetup setup_to_fit(const RuntimeOptions& options);
 
 // All replicas of a program, planned. Settings are of the options that it was made of, changed at will but
 // for batch and plan.
@@ -71,20 +71,20 @@ class Predictor {
   explicit Predictor(const WorkloadOptions& options);
 
   // Whether it fits with `margin_bytes` less free on every GPU.
-  bool fits(const Setting& setting, int64_t margin_bytes = 0) const;
+  bool fits(const RunSetup& setup, int64_t margin_bytes = 0) const;
   // Statistics' fragmentation on the first device when most is allocated, or where there is no room.
-  double fragmentation(const Setting& setting) const { return play(setting).fragmentation; }
+  double fragmentation(const RunSetup& setup) const { return play(setup).fragmentation; }
   // The margin is searched for with samples between the whole memory and none, see docs/predict.md. Throws
   // InvalidArgument for settings that contradict each other or the device.
-  Prediction predict(const Setting& setting) const;
+  Prediction predict(const RunSetup& setup) const;
   // The least total memory of the GPUs with which it fits, others unchanged, so that no sample between it
   // and the present one (or the first above it that fits) fails. Nothing where it fits on no device.
-  std::optional<int64_t> least_total_bytes(const Setting& setting) const;
+  std::optional<int64_t> least_total_bytes(const RunSetup& setup) const;
   // Below this no strategy can go on any of the devices, or on all together: variables and the largest set of
   // results live at once.
   int64_t lower_bound_bytes() const;
   // Whether that is more than some device has for the program.
-  bool is_too_large(const Setting& setting, int64_t margin_bytes) const;
+  bool is_too_large(const RunSetup& setup, int64_t margin_bytes) const;
 
  private:
   // What each device holds by itself, as the plans say; in the order of a played attempt.
@@ -98,10 +98,10 @@ class Predictor {
     int64_t lower_bound_bytes() const { return variable_bytes + largest->devices[device].lower_bound_bytes; }
   };
 
-  PlayedAttempt play(const Setting& setting) const;
-  // The same for a setting that nobody asked for, which may contradict itself.
-  bool would_fit(const Setting& setting) const;
-  std::optional<int64_t> least_raise_bytes(const Setting& setting) const;
+  PlayedAttempt play(const RunSetup& setup) const;
+  // The same for a setup that nobody asked for, which may contradict itself.
+  bool would_fit(const RunSetup& setup) const;
+  std::optional<int64_t> least_raise_bytes(const RunSetup& setup) const;
   void add_live_at_peak(const Need& need, ByCategory& bytes) const;
 
   std::vector<std::shared_ptr<const PlannedProgram>> ranks_;

@@ -7,7 +7,8 @@
 #include "examples/models/mnist/report.h"
 #include "examples/models/mnist/training_graph.h"
 #include "examples/models/zoo/zoo.h"
-#include "runtime/app/setting.h"
+#include "runtime/app/place.h"
+#include "runtime/app/setup.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/suggest.h"
 

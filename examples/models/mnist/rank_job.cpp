@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/app/program.h"
+#include "runtime/app/run_program.h"
 #include "runtime/base/errors.h"
 #include "runtime/collective/in_process/in_process_collective.h"
 #include "runtime/collective/mpi/mpi_world.h"

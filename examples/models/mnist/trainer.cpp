@@ -124,16 +124,16 @@ TrainResult train_rank(const TrainSettings& settings, const Dataset& training, c
 
 void explain_failure(const TrainSettings& settings, const Dataset& training, const Dataset& test,
                      Runtime& runtime, TrainResult& result) {
-  Setting present = runtime.setting();
+  RunSetup present = runtime.setup();
   present.batch = settings.batch;
   present.batch_unit = settings.replicas;
   present.has_plan = true;
   // A rank of a job knows its own device alone, and what runs there is much like what failed.
   const bool is_rank_of_job = settings.replicas > 1 && !result.failed_rank;
-  result.report = explain_run(result, present, [&](const Setting& setting) {
+  result.report = explain_run(result, present, [&](const RunSetup& setup) {
     TrainSettings changed = settings;
-    changed.batch = setting.batch;
-    std::vector<Program> programs = training_programs(changed, training.count, test.count, setting.options);
+    changed.batch = setup.batch;
+    std::vector<Program> programs = training_programs(changed, training.count, test.count, setup.options);
     if (is_rank_of_job) programs.resize(1);
     return programs;
   });

@@ -96,10 +96,10 @@ class Training {
   // A run that will fail has no peak to predict; the run itself will say why.
   void predict(const Plan& train_plan, const Plan& test_plan, const Runtime& runtime,
                const DeviceName& name) {
-    Setting setting = runtime.setting();
-    setting.strategy = runtime.strategy();
+    RunSetup setup = runtime.setup();
+    setup.strategy = runtime.strategy();
     const Played played{&net_.graph, {&train_plan, &test_plan}, name.text()};
-    const PlayedAttempt attempt = play({&played, 1}, setting, false);
+    const PlayedAttempt attempt = play({&played, 1}, setup, false);
     for (size_t i = 0; i < attempt.devices.size(); ++i) {
       result_.devices[i].predicted_peak_bytes = attempt.devices[i].peak.allocated_bytes;
     }

@@ -1,7 +1,7 @@
 #include "examples/models/mnist/training_graph.h"
 
 #include "examples/models/mnist/dataset.h"
-#include "runtime/app/setting.h"
+#include "runtime/app/place.h"
 #include "runtime/graph/functions.h"
 #include "runtime/graph/fuse.h"
 #include "runtime/graph/gradients.h"

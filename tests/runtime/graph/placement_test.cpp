@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/app/place_on_runtime.h"
+#include "runtime/app/place.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/graph/fuse.h"
@@ -22,7 +22,7 @@ namespace {
 
 const DeviceName kGpu0{DeviceType::kGpu, 0}, kGpu1{DeviceType::kGpu, 1}, kCpu0{DeviceType::kCpu, 0};
 const DeviceName kThree[] = {kGpu0, kGpu1, kCpu0};
-constexpr PlacementRules kSilent{.allow_copies = true}, kSoft{.allow_soft_placement = true};
+constexpr PlacementSettings kSilent{.allow_copies = true}, kSoft{.allow_soft_placement = true};
 
 std::string refusal_to_place(const auto& call) {
   try {

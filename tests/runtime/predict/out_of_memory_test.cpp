@@ -56,15 +56,15 @@ void run(const RuntimeOptions& options, int64_t batch) {
   session.run(2);
 }
 
-Setting present_setting(const RuntimeOptions& options) {
-  Setting present = setting_of(options);
+RunSetup present_setting(const RuntimeOptions& options) {
+  RunSetup present = setup_of(options);
   present.batch = kNetBatch;
   present.has_plan = true;
   return present;
 }
 
-std::vector<Program> branching_programs(const Setting& setting) {
-  const auto net = std::make_shared<BranchingNet>(setting.batch);
+std::vector<Program> branching_programs(const RunSetup& setup) {
+  const auto net = std::make_shared<BranchingNet>(setup.batch);
   return {{{net, &net->graph}, {net->targets()}}};
 }
 
@@ -84,12 +84,12 @@ void expect_true_when_run(const OutOfMemoryReport& report) {
   EXPECT_TRUE(report.reproduced);
   EXPECT_NE(report.smallest(), nullptr);
   for (const TriedChange& change : report.changes) {
-    RuntimeOptions options = change.setting.options;
-    options.device_memory_bytes = change.setting.device.total_bytes;
+    RuntimeOptions options = change.setup.options;
+    options.device_memory_bytes = change.setup.device.total_bytes;
     if (change.fits) {
-      EXPECT_NO_THROW(run(options, change.setting.batch)) << change.what;
+      EXPECT_NO_THROW(run(options, change.setup.batch)) << change.what;
     } else if (!change.what.starts_with("any ")) {
-      EXPECT_ANY_THROW(run(options, change.setting.batch)) << change.what;
+      EXPECT_ANY_THROW(run(options, change.setup.batch)) << change.what;
     }
   }
 }
@@ -158,7 +158,7 @@ TEST(OutOfMemoryReports, OneCallExplainsAnErrorOfASession) {
     session.run();
     FAIL() << "fits";
   } catch (const OutOfMemory& error) {
-    const OutOfMemoryReport report = explain_out_of_memory(error, net.graph, targets, runtime.setting());
+    const OutOfMemoryReport report = explain_out_of_memory(error, net.graph, targets, runtime.setup());
     ASSERT_NE(report.smallest(), nullptr);
     EXPECT_EQ(report.smallest()->what, "limit +4.00 MiB");
   }
@@ -190,9 +190,9 @@ Trace pieces() {
 
 TEST(OutOfMemoryReports, FragmentationNamesWhatLiesBetween) {
   const Trace trace = pieces();
-  Setting present{.device = find_profile("h200"), .options = {.strategy = "hard-limit=10MiB"}};
+  RunSetup present{.device = find_profile("h200"), .options = {.strategy = "hard-limit=10MiB"}};
   present.device.total_bytes = 64 * kMiB;
-  const Play play = [&](const Setting& setting) { return play_trace(trace, setting); };
+  const Play play = [&](const RunSetup& setup) { return play_trace(trace, setup); };
   const Attempt now = play(present);
   ASSERT_TRUE(now.failure);
   EXPECT_EQ(now.failure->facts.tensor, "d");
@@ -207,8 +207,8 @@ TEST(OutOfMemoryReports, FragmentationNamesWhatLiesBetween) {
   int fitting = 0;
   for (const TriedChange& change : report.changes) {
     if (change.what.starts_with("any ")) continue;
-    StrategySettings settings = change.setting.options.strategy_settings();
-    EXPECT_EQ(replay_at(trace, settings, change.setting.device, change.setting.device.total_bytes).fits(),
+    StrategySettings settings = change.setup.options.strategy_settings();
+    EXPECT_EQ(replay_at(trace, settings, change.setup.device, change.setup.device.total_bytes).fits(),
               change.fits)
         << change.what;
     fitting += change.fits;

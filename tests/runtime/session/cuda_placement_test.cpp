@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "runtime/app/place_on_runtime.h"
+#include "runtime/app/place.h"
 #include "runtime/device/gpus.h"
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/optimizer.h"

@@ -24,7 +24,7 @@ WorkloadOptions two_layers_apart(const char* device, const char* virtual_devices
 }
 
 Prediction predict_placed(const WorkloadOptions& options) {
-  return Predictor(options).predict(setting_to_fit(options.runtime));
+  return Predictor(options).predict(setup_to_fit(options.runtime));
 }
 
 TEST(PlacedWorkloads, TakeOfEachDeviceWhatIsPredicted) {

@@ -24,7 +24,7 @@ WorkloadOptions small(const std::string& net) {
 }
 
 Prediction predict(const WorkloadOptions& options) {
-  return Predictor(options).predict(setting_to_fit(options.runtime));
+  return Predictor(options).predict(setup_to_fit(options.runtime));
 }
 
 class EveryNet : public testing::TestWithParam<std::string> {};
@@ -151,7 +151,7 @@ TEST(Prediction, ALimitOnTheProcessHasAMarginToo) {
 TEST(Prediction, TheCpuIsRefused) {
   WorkloadOptions options = small("mlp");
   options.runtime.device = "cpu";
-  EXPECT_THROW(setting_to_fit(options.runtime), InvalidArgument);
+  EXPECT_THROW(setup_to_fit(options.runtime), InvalidArgument);
 }
 
 }  // namespace

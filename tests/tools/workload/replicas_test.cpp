@@ -24,7 +24,7 @@ WorkloadOptions four_replicas(const char* net) {
 }
 
 Prediction predict_replicas(const WorkloadOptions& options) {
-  return Predictor(options).predict(setting_to_fit(options.runtime));
+  return Predictor(options).predict(setup_to_fit(options.runtime));
 }
 
 int64_t optimizer_state(const Prediction& prediction) {

@@ -1,4 +1,4 @@
-#include "runtime/app/setting.h"
+#include "runtime/app/setup.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "runtime/base/errors.h"
-#include "runtime/graph/placement.h"
 
 namespace headroom {
 namespace {
@@ -45,27 +44,27 @@ DeviceProfile cpu_profile(int64_t total_bytes) {
   return profile;
 }
 
-Setting setting_of(const RuntimeOptions& options) {
-  return setting_of(options, find_devices(options));
+RunSetup setup_of(const RuntimeOptions& options) {
+  return setup_of(options, find_devices(options));
 }
 
-Setting setting_of(const RuntimeOptions& options, DeviceMap gpus) {
-  Setting setting{.device = cpu_profile(), .gpus = std::move(gpus), .options = options};
-  if (setting.gpus.physical.empty()) return setting;
+RunSetup setup_of(const RuntimeOptions& options, DeviceMap gpus) {
+  RunSetup setup{.device = cpu_profile(), .gpus = std::move(gpus), .options = options};
+  if (setup.gpus.physical.empty()) return setup;
   if (const std::optional<DeviceProfile> simulated = simulated_profile(options)) {
-    setting.device = *simulated;
-    return setting;
+    setup.device = *simulated;
+    return setup;
   }
-  const LogicalGpu& logical = setting.gpus.find(default_device(options));
-  const PhysicalGpu& gpu = setting.gpus.physical[static_cast<size_t>(logical.physical)];
-  setting.device = find_profile("h200");
-  setting.device.name = gpu.name;
-  setting.device.compute_capability = gpu.compute_capability;
-  setting.device.total_bytes = options.device_memory_bytes.value_or(gpu.total_bytes);
+  const LogicalGpu& logical = setup.gpus.find(default_device(options));
+  const PhysicalGpu& gpu = setup.gpus.physical[static_cast<size_t>(logical.physical)];
+  setup.device = find_profile("h200");
+  setup.device.name = gpu.name;
+  setup.device.compute_capability = gpu.compute_capability;
+  setup.device.total_bytes = options.device_memory_bytes.value_or(gpu.total_bytes);
   if (options.others_bytes) {
-    for (PhysicalGpu& physical : setting.gpus.physical) physical.used_bytes = *options.others_bytes;
+    for (PhysicalGpu& physical : setup.gpus.physical) physical.used_bytes = *options.others_bytes;
   }
-  return setting;
+  return setup;
 }
 
 std::optional<RuntimeOptions> with_limit(RuntimeOptions options, int64_t bytes) {
@@ -124,11 +123,6 @@ std::vector<DeviceName> replica_devices(const RuntimeOptions& options, const Dev
   std::vector<DeviceName> names;
   for (int rank = 0; rank < replicas; ++rank) names.push_back({DeviceType::kGpu, rank});
   return names;
-}
-
-void place(Graph& graph, const RuntimeOptions& options) {
-  if (options.place.empty()) return;
-  place(graph, available_devices(find_devices(options), default_device(options)), options.placement_rules());
 }
 
 }  // namespace headroom

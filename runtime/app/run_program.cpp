@@ -1,4 +1,4 @@
-#include "runtime/app/program.h"
+#include "runtime/app/run_program.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

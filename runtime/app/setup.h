@@ -8,11 +8,10 @@
 
 #include "runtime/app/device_map.h"
 #include "runtime/app/options.h"
-#include "runtime/graph/graph.h"
 
 namespace headroom {
 
-struct Setting {
+struct RunSetup {
   DeviceProfile device;  // what each GPU is like, or the one device where there is no map
   // The machine's GPUs, with what others hold of each in `used_bytes`; none for the CPU and for a trace.
   DeviceMap gpus = {};
@@ -26,9 +25,9 @@ struct Setting {
 // That of the options: of a simulated machine as they say, of a real one as its driver says now. A real GPU
 // is taken for an H200 with its total, a CPU for a device without context and libraries. Makes no context.
 // Throws what find_devices throws.
-Setting setting_of(const RuntimeOptions& options);
+RunSetup setup_of(const RuntimeOptions& options);
 // The same of GPUs that are known.
-Setting setting_of(const RuntimeOptions& options, DeviceMap gpus);
+RunSetup setup_of(const RuntimeOptions& options, DeviceMap gpus);
 
 // What a CPU is like whose strategy takes from the host: of no end where `total_bytes` is not given.
 DeviceProfile cpu_profile(int64_t total_bytes = int64_t{1} << 50);
@@ -44,9 +43,5 @@ void require_whole_replicas(int replicas, const RuntimeOptions& options);
 // Throws InvalidArgument when there are fewer, or the options name another than the first, and what
 // require_whole_replicas throws.
 std::vector<DeviceName> replica_devices(const RuntimeOptions& options, const DeviceMap& gpus, int replicas);
-
-// Settles where each node of the graph runs, by the rules of the options, as a runtime of them would. Throws
-// as place() of placement.h does; a kernel that a real GPU lacks comes out when the graph runs.
-void place(Graph& graph, const RuntimeOptions& options);
 
 }  // namespace headroom

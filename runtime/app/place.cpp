@@ -1,4 +1,4 @@
-#include "runtime/app/place_on_runtime.h"
+#include "runtime/app/place.h"
 
 #include <fmt/format.h>
 
@@ -9,11 +9,17 @@
 
 namespace headroom {
 
+void place(Graph& graph, const RuntimeOptions& options) {
+  if (options.place.empty()) return;
+  place(graph, available_devices(find_devices(options), default_device(options)),
+        options.placement_settings());
+}
+
 DeviceSet place(Graph& graph, Runtime& runtime, CodePlace here) {
   const RuntimeOptions& options = runtime.options();
   const std::vector<DeviceName> names = runtime.available_devices();
   const bool is_cuda = cuda_ordinal(options.device).has_value();
-  place(graph, names, options.placement_rules(), [&](const Op& op, const DeviceName& device) {
+  place(graph, names, options.placement_settings(), [&](const Op& op, const DeviceName& device) {
     return device.type == DeviceType::kCpu || !is_cuda || has_cuda_kernel(op);
   });
   if (options.log_placement) {
