@@ -1,0 +1,65 @@
+# What makes a build quick: precompiled headers, and less optimisation where no time is spent.
+# Precompiled headers only save time: every file still includes what it uses, and .ci/run compiles without them.
+set(common <algorithm> <array> <chrono> <cstdint> <cstring> <filesystem> <fstream> <functional> <map> <memory> <mutex>
+    <numeric> <optional> <set> <span> <sstream> <stdexcept> <string> <string_view> <thread> <tuple> <unordered_map>
+    <utility> <variant> <vector> <fmt/format.h>)
+file(WRITE ${PROJECT_BINARY_DIR}/precompiled.cpp "")
+
+# headroom_precompiled(NAME LEVEL LIBRARIES... HEADERS...): a target whose precompiled header others reuse. LEVEL is the
+# optimisation of a Release build, which otherwise takes -O3: that doubles the time of a file full of templates.
+function(headroom_precompiled name level)
+  cmake_parse_arguments(ARG "" "" "LIBRARIES;HEADERS" ${ARGN})
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/precompiled.cpp)
+  target_link_libraries(${name} PRIVATE headroom_options fmt::fmt ${ARG_LIBRARIES})
+  target_compile_options(${name} PRIVATE "$<$<CONFIG:Release>:${level}>")
+  if(HEADROOM_PRECOMPILE)
+    target_precompile_headers(${name} PRIVATE ${common} ${ARG_HEADERS})
+  endif()
+  set_target_properties(${name} PROPERTIES HEADROOM_LEVEL ${level})
+endfunction()
+
+# headroom_compile_as(PRECOMPILED FOLDER [EXCEPT...]): the targets of a folder and of those below it, except those named
+# and those that have one.
+function(headroom_compile_as precompiled folder)
+  get_property(below DIRECTORY ${folder} PROPERTY SUBDIRECTORIES)
+  list(REMOVE_ITEM below ${ARGN})
+  foreach(inner IN LISTS below)
+    headroom_compile_as(${precompiled} ${inner} ${ARGN})
+  endforeach()
+  get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
+  get_target_property(level ${precompiled} HEADROOM_LEVEL)
+  foreach(target IN LISTS targets)
+    get_target_property(type ${target} TYPE)
+    get_target_property(given ${target} HEADROOM_LEVEL)
+    if(type MATCHES "EXECUTABLE|(STATIC|SHARED|OBJECT)_LIBRARY" AND NOT given AND NOT target IN_LIST ARGN)
+      set_target_properties(${target} PROPERTIES HEADROOM_LEVEL ${level})
+      target_compile_options(${target} PRIVATE "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:${level}>")
+      if(HEADROOM_PRECOMPILE)
+        target_link_libraries(${target} PRIVATE fmt::fmt)
+        if(type STREQUAL "EXECUTABLE")
+          target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fPIC>)  # as the header was compiled
+        endif()
+        target_precompile_headers(${target} REUSE_FROM ${precompiled})
+      endif()
+    endif()
+  endforeach()
+endfunction()
+
+headroom_precompiled(headroom_pch -O2)
+headroom_precompiled(headroom_tools_pch -O1 LIBRARIES nlohmann_json::nlohmann_json
+                     HEADERS <iostream> <nlohmann/json.hpp>)
+# Kernels and benchmarks keep -O3, and flags of their own.
+headroom_compile_as(headroom_tools_pch ${PROJECT_SOURCE_DIR}/runtime/app)
+foreach(folder runtime allocators examples tools/explain tools/report)  # the last two read large files
+  if(IS_DIRECTORY ${PROJECT_BINARY_DIR}/${folder})
+    headroom_compile_as(headroom_pch ${PROJECT_SOURCE_DIR}/${folder})
+  endif()
+endforeach()
+if(TARGET headroom)
+  headroom_compile_as(headroom_tools_pch ${PROJECT_SOURCE_DIR}/tools ${PROJECT_SOURCE_DIR}/tools/bench headroom_torch)
+endif()
+if(HEADROOM_TESTS)
+  headroom_precompiled(headroom_test_pch -O1 LIBRARIES GTest::gtest nlohmann_json::nlohmann_json
+                       HEADERS <gtest/gtest.h> <nlohmann/json.hpp>)
+  headroom_compile_as(headroom_test_pch ${PROJECT_SOURCE_DIR}/tests)
+endif()
