@@ -41,11 +41,63 @@ configure() {
     fail 1 "configuring the $preset preset failed"
 }
 
-# build PRESET [TARGET...]
+# build PRESET [TARGET...]: says how far it is, and shows whatever the compilers say.
 build() {
   preset=$1
   shift
   if [ $# -gt 0 ]; then set -- --target "$@"; fi
-  cmake --build "$root/build/$preset" --parallel "$(nproc 2>/dev/null || echo 2)" "$@" </dev/null ||
-    fail 1 "building the $preset preset failed"
+  {
+    built=0
+    NINJA_STATUS='@ %f %t %e @' cmake --build "$root/build/$preset" --parallel "$(nproc 2>/dev/null || echo 2)" \
+      "$@" </dev/null 2>&1 || built=$?
+    echo "@ ended $built @"
+  } | show_progress || fail 1 "building the $preset preset failed (above)"
+}
+
+# What Ninja prints, its lines "@ FINISHED TOTAL SECONDS @TEXT" made into one that stays up to date on a terminal, and
+# into one every ten seconds elsewhere. All other lines are shown as they are.
+show_progress() {
+  clear=
+  pause=10
+  if [ -t 1 ]; then
+    clear=$(printf '\r\033[K')
+    pause=0
+  fi
+  said=0
+  ended=1
+  while IFS= read -r line; do
+    case "$line" in
+      '@ ended '*)
+        line=${line#@ ended }
+        ended=${line% @}
+        ;;
+      '@ '*)
+        # shellcheck disable=SC2086  # three words
+        set -- ${line#@}
+        seconds=${3%%.*}
+        [ $((seconds - said)) -ge $pause ] || continue
+        said=$seconds
+        left=
+        if [ "$seconds" -ge 5 ] && [ "$1" -gt 0 ]; then left=$(time_left $((seconds * ($2 - $1) / $1))); fi
+        if [ -t 1 ]; then
+          printf '%s%s: building %s of %s%s' "$clear" "$(basename -- "$0" .sh)" "$1" "$2" "$left"
+        else
+          say "building $1 of $2$left"
+        fi
+        ;;
+      'ninja: no work to do.') ;;
+      *) printf '%s%s\n' "$clear" "$line" ;;
+    esac
+  done
+  printf '%s' "$clear"
+  return "$ended"
+}
+
+# time_left SECONDS
+time_left() {
+  if [ "$1" -lt 50 ]; then
+    echo ", about $((($1 + 9) / 10 * 10)) s left"
+  else
+    echo ", about $((($1 + 30) / 60)) min left"
+  fi
 }
