@@ -9,11 +9,12 @@ namespace {
 
 class CollectiveKernel : public Kernel {
  public:
-  CollectiveKernel(std::string_view op, int replicas, DeviceCollective* collective)
-      : op_(op), collective_(collective) {
-    if (collective == nullptr || collective->size() == replicas) return;
+  template <typename T>
+  CollectiveKernel(const T& op, const KernelRequest& request)
+      : op_(T::kTraits.name), collective_(request.settings.collective) {
+    if (collective_ == nullptr || collective_->size() == op.replicas) return;
     throw InvalidArgument(
-        fmt::format("{}: made for {} replicas, run by {}", op, replicas, collective->size()));
+        fmt::format("{}: made for {} replicas, run by {}", op_, op.replicas, collective_->size()));
   }
 
   DeviceCollective* collective() const override { return collective_; }
@@ -31,10 +32,8 @@ class CollectiveKernel : public Kernel {
 
 class AllReduceKernel final : public CollectiveKernel {
  public:
-  AllReduceKernel(const AllReduce& op, size_t inputs, DeviceCollective* collective)
-      : CollectiveKernel(op_name(op), op.replicas, collective),
-        first_(op.follows ? 1 : 0),
-        terms_(inputs - first_) {}
+  AllReduceKernel(const AllReduce& op, const KernelRequest& request)
+      : CollectiveKernel(op, request), first_(op.follows ? 1 : 0), terms_(request.outputs.size()) {}
 
   void run(std::span<const TensorView> inputs, std::span<const TensorView> outputs, void*,
            Stream stream) override {
@@ -51,8 +50,8 @@ class AllReduceKernel final : public CollectiveKernel {
 
 class AllGatherKernel final : public CollectiveKernel {
  public:
-  AllGatherKernel(const AllGatherUpdate& op, size_t inputs, DeviceCollective* collective)
-      : CollectiveKernel(op_name(op), op.replicas, collective), tensors_(inputs) {}
+  AllGatherKernel(const AllGatherUpdate& op, const KernelRequest& request)
+      : CollectiveKernel(op, request), tensors_(request.inputs.size()) {}
 
   void run(std::span<const TensorView> inputs, std::span<const TensorView>, void*, Stream stream) override {
     for (size_t i = 0; i < tensors_.size(); ++i) {
@@ -67,14 +66,12 @@ class AllGatherKernel final : public CollectiveKernel {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_collective_kernel(const AllReduce& op, std::span<const TensorSpec> inputs,
-                                               DeviceCollective* collective) {
-  return std::make_unique<AllReduceKernel>(op, inputs.size(), collective);
+std::unique_ptr<Kernel> make_kernel(const AllReduce& op, const KernelRequest& request) {
+  return std::make_unique<AllReduceKernel>(op, request);
 }
 
-std::unique_ptr<Kernel> make_collective_kernel(const AllGatherUpdate& op, std::span<const TensorSpec> inputs,
-                                               DeviceCollective* collective) {
-  return std::make_unique<AllGatherKernel>(op, inputs.size(), collective);
+std::unique_ptr<Kernel> make_kernel(const AllGatherUpdate& op, const KernelRequest& request) {
+  return std::make_unique<AllGatherKernel>(op, request);
 }
 
 }  // namespace headroom

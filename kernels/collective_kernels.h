@@ -1,18 +1,15 @@
-// The ops that replicas compute together, the same on every device. Knows no device and no graph.
+// The ops that replicas compute together. Their kernels are the same on every device.
 #pragma once
 
 #include <memory>
-#include <span>
 
 #include "kernels/kernel.h"
 
 namespace headroom {
 
-// `collective` may be null for kernels that only state what they need: running them throws InvalidArgument.
-// Throws InvalidArgument when the op is for another number of replicas.
-std::unique_ptr<Kernel> make_collective_kernel(const AllReduce& op, std::span<const TensorSpec> inputs,
-                                               DeviceCollective* collective);
-std::unique_ptr<Kernel> make_collective_kernel(const AllGatherUpdate& op, std::span<const TensorSpec> inputs,
-                                               DeviceCollective* collective);
+// Without a collective in the settings a kernel can only say what it needs: running it throws
+// InvalidArgument. Throws InvalidArgument when the op is for another number of replicas.
+std::unique_ptr<Kernel> make_kernel(const AllReduce& op, const KernelRequest& request);
+std::unique_ptr<Kernel> make_kernel(const AllGatherUpdate& op, const KernelRequest& request);
 
 }  // namespace headroom

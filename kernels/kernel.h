@@ -53,13 +53,20 @@ struct KernelSettings {
   DeviceCollective* collective = nullptr;              // of the replicas; must outlive the kernels
 };
 
-// The kernel of `op` on the CPU, which serves simulated GPUs too. Shapes must have passed infer_outputs. Of
-// the settings only the collective and the threads count; the bits are the same on any number of these.
+// What a kernel is made for: shapes that have passed infer_outputs, and how it is to compute. Lives as long
+// as the call that makes the kernel.
+struct KernelRequest {
+  std::span<const TensorSpec> inputs, outputs;
+  const KernelSettings& settings;
+};
+
+// The kernel of `op` on the CPU, which serves simulated GPUs too. Reads the collective and the threads of the
+// settings alone; the bits are the same on any number of threads.
 std::unique_ptr<Kernel> make_cpu_kernel(const Op& op, std::span<const TensorSpec> inputs,
                                         std::span<const TensorSpec> outputs,
                                         const KernelSettings& settings = {});
 
-// Whether make_cuda_kernel has one for such an op. False in a build without CUDA.
+// Whether the op has a CUDA kernel. False in a build without CUDA.
 bool has_cuda_kernel(const Op& op);
 // The kernel of `op` on an NVIDIA GPU. `device` must be a CUDA device and outlive the kernel. Starts the
 // libraries that the op needs; throws LibraryError when one cannot start, InvalidArgument in a build without

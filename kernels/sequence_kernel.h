@@ -1,5 +1,5 @@
-// A kernel that runs those of other ops one after the other: how a fused op is computed where nobody wrote a
-// kernel for the whole. Knows no device.
+// A kernel that runs the kernels of other ops one after the other: how a fused op is computed where there is
+// no kernel for the whole. Knows no device.
 #pragma once
 
 #include <functional>
@@ -25,5 +25,8 @@ using MakeKernel = std::function<std::unique_ptr<Kernel>(const Op&, std::span<co
 std::unique_ptr<Kernel> make_sequence_kernel(std::span<const SequencePart> parts,
                                              std::span<const TensorSpec> inputs,
                                              std::span<const TensorSpec> outputs, const MakeKernel& make);
+
+// The parts of a ClassifierHead, whose operands are numbered as in its description.
+std::span<const SequencePart> parts_of_classifier_head();
 
 }  // namespace headroom

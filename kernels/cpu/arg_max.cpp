@@ -21,8 +21,8 @@ int32_t arg_max(const float* x, int64_t n, int64_t stride) {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_kernel(const ArgMax& op, Specs inputs, Specs) {
-  const Shape& x_shape = inputs[0].shape;
+std::unique_ptr<Kernel> make_kernel(const ArgMax& op, const Request& request) {
+  const Shape& x_shape = request.inputs[0].shape;
   int64_t outer = 1, inner = 1;
   for (int axis = 0; axis < op.axis; ++axis) outer *= x_shape[axis];
   for (int axis = op.axis + 1; axis < x_shape.rank(); ++axis) inner *= x_shape[axis];
@@ -35,16 +35,17 @@ std::unique_ptr<Kernel> make_kernel(const ArgMax& op, Specs inputs, Specs) {
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const Accuracy&, Specs inputs, Specs) {
-  return function_kernel([rows = inputs[0].shape[0], classes = inputs[0].shape[1]](const Call& call) {
-    const float* logits = call.in(0);
-    const int32_t* labels = call.in<int32_t>(1);
-    int64_t right = 0;
-    for (int64_t row = 0; row < rows; ++row) {
-      right += arg_max(logits + row * classes, classes, 1) == labels[row] ? 1 : 0;
-    }
-    *call.out() = static_cast<float>(static_cast<double>(right) / static_cast<double>(rows));
-  });
+std::unique_ptr<Kernel> make_kernel(const Accuracy&, const Request& request) {
+  return function_kernel(
+      [rows = request.inputs[0].shape[0], classes = request.inputs[0].shape[1]](const Call& call) {
+        const float* logits = call.in(0);
+        const int32_t* labels = call.in<int32_t>(1);
+        int64_t right = 0;
+        for (int64_t row = 0; row < rows; ++row) {
+          right += arg_max(logits + row * classes, classes, 1) == labels[row] ? 1 : 0;
+        }
+        *call.out() = static_cast<float>(static_cast<double>(right) / static_cast<double>(rows));
+      });
 }
 
 }  // namespace headroom::cpu

@@ -34,8 +34,8 @@ int64_t scratch_bytes(Matrix matrix, size_t bytes_per_channel) {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, Specs inputs, Specs) {
-  const Matrix matrix(inputs[0].shape);
+std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request) {
+  const Matrix matrix(request.inputs[0].shape);
   return function_kernel(
       [=](const Call& call) {
         const int64_t channels = matrix.channels;
@@ -66,8 +66,8 @@ std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, Specs inputs, Specs) {
 // With n rows, x' = (x - mean) / sqrt(variance + epsilon):
 //   dbeta = sum dy,  dgamma = sum dy x',  dx = gamma / sqrt(variance + epsilon) (dy - (dbeta + x' dgamma) /
 //   n)
-std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, Specs inputs, Specs) {
-  const Matrix matrix(inputs[1].shape);
+std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& request) {
+  const Matrix matrix(request.inputs[1].shape);
   return function_kernel(
       [=](const Call& call) {
         const int64_t channels = matrix.channels;
@@ -105,8 +105,8 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, Specs inputs, Specs
       scratch_bytes(matrix, 2 * sizeof(double) + sizeof(float)));
 }
 
-std::unique_ptr<Kernel> make_kernel(const BatchNormInference& op, Specs inputs, Specs) {
-  const Matrix matrix(inputs[0].shape);
+std::unique_ptr<Kernel> make_kernel(const BatchNormInference& op, const Request& request) {
+  const Matrix matrix(request.inputs[0].shape);
   return function_kernel(
       [=](const Call& call) {
         normalise(call.in(0), call.in(1), call.in(2), call.in(3), call.in(4), op.epsilon, matrix,

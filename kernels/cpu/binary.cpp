@@ -9,10 +9,10 @@ namespace headroom::cpu {
 namespace {
 
 template <typename F>
-std::unique_ptr<Kernel> make_binary(F f, Specs inputs, Specs outputs) {
-  const Shape& shape = outputs[0].shape;
-  const LoopNest<3> nest(shape, {broadcast_strides(inputs[0].shape, shape),
-                                 broadcast_strides(inputs[1].shape, shape), strides_of(shape)});
+std::unique_ptr<Kernel> make_binary(F f, const Request& request) {
+  const Shape& shape = request.outputs[0].shape;
+  const LoopNest<3> nest(shape, {broadcast_strides(request.inputs[0].shape, shape),
+                                 broadcast_strides(request.inputs[1].shape, shape), strides_of(shape)});
   return function_kernel([=](const Call& call) {
     const int64_t n = nest.row_extent();
     const auto strides = nest.row_strides();
@@ -40,16 +40,16 @@ std::unique_ptr<Kernel> make_binary(F f, Specs inputs, Specs outputs) {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_kernel(const Binary& op, Specs inputs, Specs outputs) {
+std::unique_ptr<Kernel> make_kernel(const Binary& op, const Request& request) {
   switch (op.kind) {
     case BinaryKind::kAdd:
-      return make_binary(std::plus<float>(), inputs, outputs);
+      return make_binary(std::plus<float>(), request);
     case BinaryKind::kSub:
-      return make_binary(std::minus<float>(), inputs, outputs);
+      return make_binary(std::minus<float>(), request);
     case BinaryKind::kMul:
-      return make_binary(std::multiplies<float>(), inputs, outputs);
+      return make_binary(std::multiplies<float>(), request);
     case BinaryKind::kDiv:
-      return make_binary(std::divides<float>(), inputs, outputs);
+      return make_binary(std::divides<float>(), request);
   }
   return nullptr;
 }

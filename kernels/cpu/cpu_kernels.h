@@ -1,85 +1,77 @@
-// The families of CPU kernels, one factory each. Knows no graph and no strategy.
+// The kernel of each op on the CPU, for make_kernel.cpp: an op without one does not compile. Knows no graph
+// and no strategy.
 #pragma once
 
 #include <memory>
-#include <span>
 
 #include "kernels/kernel.h"
 
 namespace headroom::cpu {
 
-using Specs = std::span<const TensorSpec>;
+using Request = KernelRequest;
 
-// Those that take `threads` share their work among them.
-// conv_forward.cpp
-std::unique_ptr<Kernel> make_conv2d(const Conv2d& op, Specs inputs, Specs outputs, ThreadPool* threads);
-std::unique_ptr<Kernel> make_conv_block(const ConvBlock& op, Specs inputs, Specs outputs,
-                                        ThreadPool* threads);
-// conv_gradients.cpp
-std::unique_ptr<Kernel> make_conv2d_input_grad(const Conv2dInputGrad& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_conv2d_filter_grad(const Conv2dFilterGrad& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_conv_block_input_grad(const ConvBlockInputGrad& op, Specs inputs, Specs outputs,
-                                                   ThreadPool* threads);
-std::unique_ptr<Kernel> make_conv_block_filter_grad(const ConvBlockFilterGrad& op, Specs inputs,
-                                                    Specs outputs, ThreadPool* threads);
-
-// Each prepares the kernel of one op for fixed shapes that have passed infer_outputs.
+// conv/conv_forward.cpp
+std::unique_ptr<Kernel> make_kernel(const Conv2d& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const ConvBlock& op, const Request& request);
+// conv/conv_gradients.cpp
+std::unique_ptr<Kernel> make_kernel(const Conv2dInputGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Conv2dFilterGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const ConvBlockInputGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const ConvBlockFilterGrad& op, const Request& request);
 // matmul.cpp
-std::unique_ptr<Kernel> make_kernel(const MatMul& op, Specs inputs, Specs outputs, ThreadPool* threads);
+std::unique_ptr<Kernel> make_kernel(const MatMul& op, const Request& request);
 // dense.cpp
-std::unique_ptr<Kernel> make_kernel(const Dense& op, Specs inputs, Specs outputs, ThreadPool* threads);
-std::unique_ptr<Kernel> make_kernel(const DenseFilterGrad& op, Specs inputs, Specs outputs,
-                                    ThreadPool* threads);
+std::unique_ptr<Kernel> make_kernel(const Dense& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const DenseFilterGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const ClassifierHead& op, const Request& request);
 // pool.cpp
-std::unique_ptr<Kernel> make_kernel(const MaxPool& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const MaxPoolGrad& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const AvgPool& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const AvgPoolGrad& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_kernel(const MaxPool& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const MaxPoolGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const AvgPool& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const AvgPoolGrad& op, const Request& request);
 // elementwise.cpp
-std::unique_ptr<Kernel> make_kernel(const Unary& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const UnaryGrad& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const Scale& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const Cast& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_kernel(const Unary& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const UnaryGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Scale& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request);
 // binary.cpp
-std::unique_ptr<Kernel> make_kernel(const Binary& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_kernel(const Binary& op, const Request& request);
 // dropout.cpp
-std::unique_ptr<Kernel> make_kernel(const Dropout& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_kernel(const Dropout& op, const Request& request);
 // shape_ops.cpp
-std::unique_ptr<Kernel> make_kernel(const Reshape& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const CopyToDevice& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const Transpose& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const Concat& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const Slice& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const SliceGrad& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const BroadcastTo& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const Fill& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_kernel(const Reshape& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const CopyToDevice& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Transpose& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Concat& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Slice& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const SliceGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const BroadcastTo& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Fill& op, const Request& request);
 // gather.cpp
-std::unique_ptr<Kernel> make_kernel(const Gather& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const GatherGrad& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const TakeBatch& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_kernel(const Gather& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const GatherGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const TakeBatch& op, const Request& request);
 // reduce.cpp
-std::unique_ptr<Kernel> make_kernel(const Reduce& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const ReduceMaxGrad& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_kernel(const Reduce& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const ReduceMaxGrad& op, const Request& request);
 // arg_max.cpp
-std::unique_ptr<Kernel> make_kernel(const ArgMax& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const Accuracy& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_kernel(const ArgMax& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Accuracy& op, const Request& request);
 // softmax.cpp
-std::unique_ptr<Kernel> make_kernel(const Softmax& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const SoftmaxGrad& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const CrossEntropy& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad& op, Specs inputs, Specs outputs);
-// classifier_head.cpp
-std::unique_ptr<Kernel> make_kernel(const ClassifierHead& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_kernel(const Softmax& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const SoftmaxGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const CrossEntropy& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad& op, const Request& request);
 // batch_norm.cpp
-std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const BatchNormInference& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const BatchNormInference& op, const Request& request);
 // updates.cpp
-std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const MovingAverageUpdate& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const CounterUpdate& op, Specs inputs, Specs outputs);
-std::unique_ptr<Kernel> make_kernel(const RowUpdate& op, Specs inputs, Specs outputs);
+std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const MovingAverageUpdate& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const CounterUpdate& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const RowUpdate& op, const Request& request);
 
 }  // namespace headroom::cpu

@@ -4,12 +4,14 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/function_kernel.h"
+#include "kernels/sequence_kernel.h"
 
 namespace headroom::cpu {
 
-std::unique_ptr<Kernel> make_kernel(const Dense& op, Specs inputs, Specs outputs, ThreadPool* threads) {
-  const std::shared_ptr<Kernel> product = make_kernel(MatMul{}, inputs.first(2), outputs, threads);
-  const int64_t rows = outputs[0].shape[0], columns = outputs[0].shape[1];
+std::unique_ptr<Kernel> make_kernel(const Dense& op, const Request& request) {
+  const std::shared_ptr<Kernel> product =
+      make_kernel(MatMul{}, {request.inputs.first(2), request.outputs, request.settings});
+  const int64_t rows = request.outputs[0].shape[0], columns = request.outputs[0].shape[1];
   return function_kernel(
       [=](const Call& call) {
         product->run(call.inputs.first(2), call.outputs, call.workspace, {});
@@ -28,17 +30,23 @@ std::unique_ptr<Kernel> make_kernel(const Dense& op, Specs inputs, Specs outputs
       product->workspace_bytes());
 }
 
-std::unique_ptr<Kernel> make_kernel(const DenseFilterGrad&, Specs inputs, Specs outputs,
-                                    ThreadPool* threads) {
-  const std::shared_ptr<Kernel> product = make_kernel(MatMul{true, false}, inputs, outputs.first(1), threads);
-  const std::shared_ptr<Kernel> sum =
-      make_kernel(Reduce{ReduceKind::kSum, {0}}, inputs.last(1), outputs.last(1));
+std::unique_ptr<Kernel> make_kernel(const DenseFilterGrad&, const Request& request) {
+  const std::shared_ptr<Kernel> product =
+      make_kernel(MatMul{true, false}, {request.inputs, request.outputs.first(1), request.settings});
+  const std::shared_ptr<Kernel> sum = make_kernel(
+      Reduce{ReduceKind::kSum, {0}}, {request.inputs.last(1), request.outputs.last(1), request.settings});
   return function_kernel(
       [=](const Call& call) {
         product->run(call.inputs, call.outputs.first(1), call.workspace, {});
         sum->run(call.inputs.last(1), call.outputs.last(1), call.workspace, {});
       },
       std::max(product->workspace_bytes(), sum->workspace_bytes()));
+}
+
+std::unique_ptr<Kernel> make_kernel(const ClassifierHead&, const Request& request) {
+  return make_sequence_kernel(
+      parts_of_classifier_head(), request.inputs, request.outputs,
+      [](const Op& part, auto inputs, auto outputs) { return make_cpu_kernel(part, inputs, outputs); });
 }
 
 }  // namespace headroom::cpu

@@ -39,8 +39,8 @@ void draw(uint64_t seed, uint32_t stream, uint64_t first, uint32_t* words) {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_kernel(const Dropout& op, Specs inputs, Specs) {
-  const int64_t n = inputs[0].shape.elements();
+std::unique_ptr<Kernel> make_kernel(const Dropout& op, const Request& request) {
+  const int64_t n = request.inputs[0].shape.elements();
   const float factor = 1 / (1 - op.rate);
   // An element is dropped when its word is below this: rate * 2^32, at most 2^32 - 2^8 for any float below 1.
   const auto threshold = static_cast<uint32_t>(static_cast<double>(op.rate) * 0x1p32);

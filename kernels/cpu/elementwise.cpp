@@ -79,8 +79,8 @@ std::unique_ptr<Kernel> make_cast_from(DType to, int64_t n) {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_kernel(const Unary& op, Specs inputs, Specs) {
-  const int64_t n = inputs[0].shape.elements();
+std::unique_ptr<Kernel> make_kernel(const Unary& op, const Request& request) {
+  const int64_t n = request.inputs[0].shape.elements();
   switch (op.kind) {
     case UnaryKind::kRelu:
       return function_kernel([=](const Call& call) {
@@ -100,8 +100,8 @@ std::unique_ptr<Kernel> make_kernel(const Unary& op, Specs inputs, Specs) {
   return nullptr;
 }
 
-std::unique_ptr<Kernel> make_kernel(const UnaryGrad& op, Specs inputs, Specs) {
-  const int64_t n = inputs[0].shape.elements();
+std::unique_ptr<Kernel> make_kernel(const UnaryGrad& op, const Request& request) {
+  const int64_t n = request.inputs[0].shape.elements();
   switch (op.kind) {
     case UnaryKind::kRelu:
       return function_kernel([=](const Call& call) {
@@ -122,8 +122,8 @@ std::unique_ptr<Kernel> make_kernel(const UnaryGrad& op, Specs inputs, Specs) {
   return nullptr;
 }
 
-std::unique_ptr<Kernel> make_kernel(const Scale& op, Specs inputs, Specs) {
-  return function_kernel([factor = op.factor, n = inputs[0].shape.elements()](const Call& call) {
+std::unique_ptr<Kernel> make_kernel(const Scale& op, const Request& request) {
+  return function_kernel([factor = op.factor, n = request.inputs[0].shape.elements()](const Call& call) {
     const float* x = call.in(0);
     float* y = call.out();
 #pragma omp simd
@@ -131,9 +131,9 @@ std::unique_ptr<Kernel> make_kernel(const Scale& op, Specs inputs, Specs) {
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const Cast& op, Specs inputs, Specs) {
-  const int64_t n = inputs[0].shape.elements();
-  switch (inputs[0].dtype) {
+std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request) {
+  const int64_t n = request.inputs[0].shape.elements();
+  switch (request.inputs[0].dtype) {
     case DType::kF32:
       return make_cast_from<float>(op.to, n);
     case DType::kI32:

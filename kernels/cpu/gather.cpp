@@ -18,12 +18,13 @@ int64_t row_elements(const Shape& table) {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_kernel(const Gather& op, Specs inputs, Specs) {
-  const int64_t rows = inputs[0].shape[0], count = inputs[1].shape.elements();
-  const auto row_bytes = static_cast<size_t>(row_elements(inputs[0].shape) * element_bytes(inputs[0].dtype));
+std::unique_ptr<Kernel> make_kernel(const Gather&, const Request& request) {
+  const int64_t rows = request.inputs[0].shape[0], count = request.inputs[1].shape.elements();
+  const auto row_bytes =
+      static_cast<size_t>(row_elements(request.inputs[0].shape) * element_bytes(request.inputs[0].dtype));
   return function_kernel([=](const Call& call) {
     const int32_t* indices = call.in<int32_t>(1);
-    check_indices(op_name(op), "index", indices, count, rows);
+    check_indices(Gather::kTraits.name, "index", indices, count, rows);
     if (row_bytes == 0) return;
     for (int64_t i = 0; i < count; ++i) {
       std::memcpy(call.out<std::byte>() + static_cast<size_t>(i) * row_bytes,
@@ -32,12 +33,12 @@ std::unique_ptr<Kernel> make_kernel(const Gather& op, Specs inputs, Specs) {
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const GatherGrad& op, Specs inputs, Specs) {
+std::unique_ptr<Kernel> make_kernel(const GatherGrad& op, const Request& request) {
   const int64_t rows = op.table_shape[0], n = row_elements(op.table_shape);
-  const int64_t count = inputs[1].shape.elements();
+  const int64_t count = request.inputs[1].shape.elements();
   return function_kernel([=](const Call& call) {
     const int32_t* indices = call.in<int32_t>(1);
-    check_indices("gather_grad", "index", indices, count, rows);
+    check_indices(GatherGrad::kTraits.name, "index", indices, count, rows);
     std::fill_n(call.out(), rows * n, 0.0f);
     for (int64_t i = 0; i < count; ++i) {
       const float* dy = call.in(0) + i * n;
@@ -48,14 +49,16 @@ std::unique_ptr<Kernel> make_kernel(const GatherGrad& op, Specs inputs, Specs) {
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const TakeBatch& op, Specs inputs, Specs) {
-  const bool ordered = inputs.size() == 3;
-  const int64_t rows = inputs[0].shape[0], batches = inputs[ordered ? 2 : 0].shape[0] / op.batch;
-  const int64_t n = row_elements(inputs[0].shape), row_bytes = n * element_bytes(inputs[0].dtype);
+std::unique_ptr<Kernel> make_kernel(const TakeBatch& op, const Request& request) {
+  const bool ordered = request.inputs.size() == 3;
+  const int64_t rows = request.inputs[0].shape[0],
+                batches = request.inputs[ordered ? 2 : 0].shape[0] / op.batch;
+  const int64_t n = row_elements(request.inputs[0].shape),
+                row_bytes = n * element_bytes(request.inputs[0].dtype);
   return function_kernel([=](const Call& call) {
     const int64_t first = op.batch * turn_of_step(*call.in<int32_t>(1), batches);
     const int32_t* order = ordered ? call.in<int32_t>(2) + first : nullptr;
-    if (ordered) check_indices("take_batch", "row", order, op.batch, rows);
+    if (ordered) check_indices(TakeBatch::kTraits.name, "row", order, op.batch, rows);
     if (n == 0) return;
     for (int64_t i = 0; i < op.batch; ++i) {
       const std::byte* row = call.in<std::byte>(0) + (ordered ? order[i] : first + i) * row_bytes;

@@ -68,8 +68,8 @@ struct Product {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_kernel(const MatMul& op, Specs inputs, Specs outputs, ThreadPool* threads) {
-  const Shape &a = inputs[0].shape, &b = inputs[1].shape, &y = outputs[0].shape;
+std::unique_ptr<Kernel> make_kernel(const MatMul& op, const Request& request) {
+  const Shape &a = request.inputs[0].shape, &b = request.inputs[1].shape, &y = request.outputs[0].shape;
   Product product{y[y.rank() - 2], y[y.rank() - 1], op.transpose_a ? a[a.rank() - 2] : a.last(), 0, op};
   // One b for all makes the batch more rows of a.
   const bool one_product = b.rank() == 2 && !op.transpose_a;
@@ -82,6 +82,7 @@ std::unique_ptr<Kernel> make_kernel(const MatMul& op, Specs inputs, Specs output
   if (y.elements() == 0) return function_kernel([](const Call&) {});
   const Blocking sizes(product.n, product.m, product.k);
   const int64_t grain = rows_of_piece(product.n, product.k);
+  ThreadPool* const threads = request.settings.threads;
   const WorkerScratch scratch(product.m > grain ? threads : nullptr, sizes.workspace_bytes());
   return function_kernel(
       [=](const Call& call) {

@@ -78,8 +78,8 @@ void for_each_lanes(int64_t channels, F f) {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_kernel(const MaxPool& op, Specs inputs, Specs outputs) {
-  const PoolGeometry geometry(op.pool, inputs[0].shape, outputs[0].shape);
+std::unique_ptr<Kernel> make_kernel(const MaxPool& op, const Request& request) {
+  const PoolGeometry geometry(op.pool, request.inputs[0].shape, request.outputs[0].shape);
   return function_kernel([=](const Call& call) {
     const float* x = call.in(0);
     float* y = call.out(0);
@@ -111,8 +111,8 @@ std::unique_ptr<Kernel> make_kernel(const MaxPool& op, Specs inputs, Specs outpu
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const MaxPoolGrad& op, Specs inputs, Specs outputs) {
-  const PoolGeometry geometry(op.pool, outputs[0].shape, inputs[0].shape);
+std::unique_ptr<Kernel> make_kernel(const MaxPoolGrad& op, const Request& request) {
+  const PoolGeometry geometry(op.pool, request.outputs[0].shape, request.inputs[0].shape);
   return function_kernel([=](const Call& call) {
     const float* dy = call.in(0);
     const uint8_t* index = call.in<uint8_t>(1);
@@ -138,8 +138,8 @@ std::unique_ptr<Kernel> make_kernel(const MaxPoolGrad& op, Specs inputs, Specs o
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const AvgPool& op, Specs inputs, Specs outputs) {
-  const PoolGeometry geometry(op.pool, inputs[0].shape, outputs[0].shape);
+std::unique_ptr<Kernel> make_kernel(const AvgPool& op, const Request& request) {
+  const PoolGeometry geometry(op.pool, request.inputs[0].shape, request.outputs[0].shape);
   return function_kernel([=](const Call& call) {
     const float* x = call.in(0);
     const int64_t channels = geometry.channels;
@@ -158,8 +158,8 @@ std::unique_ptr<Kernel> make_kernel(const AvgPool& op, Specs inputs, Specs outpu
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const AvgPoolGrad& op, Specs inputs, Specs outputs) {
-  const PoolGeometry geometry(op.pool, outputs[0].shape, inputs[0].shape);
+std::unique_ptr<Kernel> make_kernel(const AvgPoolGrad& op, const Request& request) {
+  const PoolGeometry geometry(op.pool, request.outputs[0].shape, request.inputs[0].shape);
   return function_kernel([=](const Call& call) {
     float* dx = call.out();
     const int64_t channels = geometry.channels;

@@ -5,8 +5,8 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/function_kernel.h"
-#include "kernels/loop_nest.h"
 #include "kernels/cpu/sums.h"
+#include "kernels/loop_nest.h"
 
 namespace headroom::cpu {
 namespace {
@@ -70,10 +70,10 @@ std::unique_ptr<Kernel> make_max(const LoopNest<2>& nest, int64_t results) {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_kernel(const Reduce& op, Specs inputs, Specs outputs) {
-  const Shape& x = inputs[0].shape;
+std::unique_ptr<Kernel> make_kernel(const Reduce& op, const Request& request) {
+  const Shape& x = request.inputs[0].shape;
   const LoopNest<2> nest(x, {strides_of(x), reduced_strides(x, op.axes)});
-  const int64_t results = outputs[0].shape.elements();
+  const int64_t results = request.outputs[0].shape.elements();
   switch (op.kind) {
     case ReduceKind::kSum:
       return make_sum(nest, results, 1);
@@ -85,10 +85,10 @@ std::unique_ptr<Kernel> make_kernel(const Reduce& op, Specs inputs, Specs output
   return nullptr;
 }
 
-std::unique_ptr<Kernel> make_kernel(const ReduceMaxGrad& op, Specs inputs, Specs) {
-  const Shape& x_shape = inputs[0].shape;
+std::unique_ptr<Kernel> make_kernel(const ReduceMaxGrad& op, const Request& request) {
+  const Shape& x_shape = request.inputs[0].shape;
   const LoopNest<2> nest(x_shape, {strides_of(x_shape), reduced_strides(x_shape, op.axes)});
-  const int64_t results = inputs[1].shape.elements();
+  const int64_t results = request.inputs[1].shape.elements();
   return function_kernel(
       [=](const Call& call) {
         const float *x = call.in(0), *y = call.in(1), *dy = call.in(2);

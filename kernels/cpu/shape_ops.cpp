@@ -56,32 +56,32 @@ int64_t offset_of(const std::vector<int64_t>& begin, const Strides& strides) {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_kernel(const Reshape&, Specs inputs, Specs) {
-  return function_kernel([bytes = static_cast<size_t>(inputs[0].bytes())](const Call& call) {
+std::unique_ptr<Kernel> make_kernel(const Reshape&, const Request& request) {
+  return function_kernel([bytes = static_cast<size_t>(request.inputs[0].bytes())](const Call& call) {
     const void* x = call.inputs[0].data;
     if (bytes > 0 && x != call.outputs[0].data) std::memcpy(call.outputs[0].data, x, bytes);
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const CopyToDevice&, Specs inputs, Specs outputs) {
-  return make_kernel(Reshape{outputs[0].shape}, inputs, outputs);
+std::unique_ptr<Kernel> make_kernel(const CopyToDevice&, const Request& request) {
+  return make_kernel(Reshape{request.outputs[0].shape}, request);
 }
 
-std::unique_ptr<Kernel> make_kernel(const Transpose& op, Specs inputs, Specs outputs) {
-  const Strides dense = strides_of(inputs[0].shape);
+std::unique_ptr<Kernel> make_kernel(const Transpose& op, const Request& request) {
+  const Strides dense = strides_of(request.inputs[0].shape);
   Strides permuted{};
   for (size_t axis = 0; axis < op.axes.size(); ++axis)
     permuted[axis] = dense[static_cast<size_t>(op.axes[axis])];
-  const Shape& shape = outputs[0].shape;
-  const StridedCopy copy{LoopNest<2>(shape, {permuted, strides_of(shape)}), inputs[0].dtype};
+  const Shape& shape = request.outputs[0].shape;
+  const StridedCopy copy{LoopNest<2>(shape, {permuted, strides_of(shape)}), request.inputs[0].dtype};
   return function_kernel([=](const Call& call) { copy(call.inputs[0].data, call.outputs[0].data); });
 }
 
-std::unique_ptr<Kernel> make_kernel(const Concat& op, Specs inputs, Specs outputs) {
-  const Strides strides = strides_of(outputs[0].shape);
+std::unique_ptr<Kernel> make_kernel(const Concat& op, const Request& request) {
+  const Strides strides = strides_of(request.outputs[0].shape);
   std::vector<StridedCopy> copies;
   int64_t offset = 0;
-  for (const TensorSpec& input : inputs) {
+  for (const TensorSpec& input : request.inputs) {
     copies.push_back({LoopNest<2>(input.shape, {strides_of(input.shape), strides}), input.dtype, 0, offset});
     offset += input.shape[op.axis] * strides[static_cast<size_t>(op.axis)];
   }
@@ -90,34 +90,35 @@ std::unique_ptr<Kernel> make_kernel(const Concat& op, Specs inputs, Specs output
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const Slice& op, Specs inputs, Specs outputs) {
-  const Strides strides = strides_of(inputs[0].shape);
-  const Shape& shape = outputs[0].shape;
-  const StridedCopy copy{LoopNest<2>(shape, {strides, strides_of(shape)}), inputs[0].dtype,
+std::unique_ptr<Kernel> make_kernel(const Slice& op, const Request& request) {
+  const Strides strides = strides_of(request.inputs[0].shape);
+  const Shape& shape = request.outputs[0].shape;
+  const StridedCopy copy{LoopNest<2>(shape, {strides, strides_of(shape)}), request.inputs[0].dtype,
                          offset_of(op.begin, strides)};
   return function_kernel([=](const Call& call) { copy(call.inputs[0].data, call.outputs[0].data); });
 }
 
-std::unique_ptr<Kernel> make_kernel(const SliceGrad& op, Specs inputs, Specs outputs) {
-  const Strides strides = strides_of(outputs[0].shape);
-  const Shape& shape = inputs[0].shape;
-  const StridedCopy copy{LoopNest<2>(shape, {strides_of(shape), strides}), inputs[0].dtype, 0,
+std::unique_ptr<Kernel> make_kernel(const SliceGrad& op, const Request& request) {
+  const Strides strides = strides_of(request.outputs[0].shape);
+  const Shape& shape = request.inputs[0].shape;
+  const StridedCopy copy{LoopNest<2>(shape, {strides_of(shape), strides}), request.inputs[0].dtype, 0,
                          offset_of(op.begin, strides)};
-  return function_kernel([=, bytes = static_cast<size_t>(outputs[0].bytes())](const Call& call) {
+  return function_kernel([=, bytes = static_cast<size_t>(request.outputs[0].bytes())](const Call& call) {
     if (bytes > 0) std::memset(call.outputs[0].data, 0, bytes);
     copy(call.inputs[0].data, call.outputs[0].data);
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const BroadcastTo&, Specs inputs, Specs outputs) {
-  const Shape& shape = outputs[0].shape;
-  const StridedCopy copy{LoopNest<2>(shape, {broadcast_strides(inputs[0].shape, shape), strides_of(shape)}),
-                         inputs[0].dtype};
+std::unique_ptr<Kernel> make_kernel(const BroadcastTo&, const Request& request) {
+  const Shape& shape = request.outputs[0].shape;
+  const StridedCopy copy{
+      LoopNest<2>(shape, {broadcast_strides(request.inputs[0].shape, shape), strides_of(shape)}),
+      request.inputs[0].dtype};
   return function_kernel([=](const Call& call) { copy(call.inputs[0].data, call.outputs[0].data); });
 }
 
-std::unique_ptr<Kernel> make_kernel(const Fill& op, Specs, Specs outputs) {
-  return function_kernel([value = op.value, n = outputs[0].shape.elements()](const Call& call) {
+std::unique_ptr<Kernel> make_kernel(const Fill& op, const Request& request) {
+  return function_kernel([value = op.value, n = request.outputs[0].shape.elements()](const Call& call) {
     std::fill_n(call.out(), n, value);
   });
 }

@@ -46,13 +46,14 @@ void softmax_rows(const float* x, float* y, RowsOf rows) {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_kernel(const Softmax&, Specs inputs, Specs) {
-  return function_kernel(
-      [rows = RowsOf(inputs[0].shape)](const Call& call) { softmax_rows(call.in(0), call.out(), rows); });
+std::unique_ptr<Kernel> make_kernel(const Softmax&, const Request& request) {
+  return function_kernel([rows = RowsOf(request.inputs[0].shape)](const Call& call) {
+    softmax_rows(call.in(0), call.out(), rows);
+  });
 }
 
-std::unique_ptr<Kernel> make_kernel(const SoftmaxGrad&, Specs inputs, Specs) {
-  return function_kernel([rows = RowsOf(inputs[0].shape)](const Call& call) {
+std::unique_ptr<Kernel> make_kernel(const SoftmaxGrad&, const Request& request) {
+  return function_kernel([rows = RowsOf(request.inputs[0].shape)](const Call& call) {
     const int64_t n = rows.extent;
     for (int64_t row = 0; row < rows.count; ++row) {
       const ConstArray dy(call.in(0) + row * n, n), y(call.in(1) + row * n, n);
@@ -62,11 +63,11 @@ std::unique_ptr<Kernel> make_kernel(const SoftmaxGrad&, Specs inputs, Specs) {
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const CrossEntropy& op, Specs inputs, Specs) {
-  return function_kernel([op, rows = RowsOf(inputs[0].shape)](const Call& call) {
+std::unique_ptr<Kernel> make_kernel(const CrossEntropy&, const Request& request) {
+  return function_kernel([rows = RowsOf(request.inputs[0].shape)](const Call& call) {
     const int64_t n = rows.extent;
     const int32_t* labels = call.in<int32_t>(1);
-    check_indices(op_name(op), "label", labels, rows.count, n);
+    check_indices(CrossEntropy::kTraits.name, "label", labels, rows.count, n);
     for (int64_t row = 0; row < rows.count; ++row) {
       const ConstArray logits(call.in(0) + row * n, n);
       const float largest = logits.maxCoeff<Eigen::PropagateNaN>();
@@ -76,12 +77,12 @@ std::unique_ptr<Kernel> make_kernel(const CrossEntropy& op, Specs inputs, Specs)
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad& op, Specs inputs, Specs) {
-  return function_kernel([op, rows = RowsOf(inputs[0].shape)](const Call& call) {
+std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad&, const Request& request) {
+  return function_kernel([rows = RowsOf(request.inputs[0].shape)](const Call& call) {
     const int64_t n = rows.extent;
     const int32_t* labels = call.in<int32_t>(1);
     // Before the logits are overwritten, in case it works in place.
-    check_indices(op_name(op), "label", labels, rows.count, n);
+    check_indices(CrossEntropyGrad::kTraits.name, "label", labels, rows.count, n);
     softmax_rows(call.in(0), call.out(), rows);
     for (int64_t row = 0; row < rows.count; ++row) {
       float* dlogits = call.out() + row * n;

@@ -21,7 +21,7 @@ void for_each_variable(const Call& call, size_t shared, size_t operands, const S
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, Specs, Specs) {
+std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, const Request&) {
   if (op.momentum == 0) {
     return function_kernel([op](const Call& call) {
       const float rate = *call.in(0) * op.gradient_scale;
@@ -50,7 +50,7 @@ std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, Specs, Specs) {
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, Specs, Specs) {
+std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, const Request&) {
   return function_kernel([op](const Call& call) {
     const float rate = *call.in(0), rho = op.rho, epsilon = op.epsilon, scale = op.gradient_scale;
     for_each_variable(call, 1, 3, op.shard, [&](size_t first, int64_t begin, int64_t n) {
@@ -67,7 +67,7 @@ std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, Specs, Specs) {
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, Specs, Specs) {
+std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, const Request&) {
   return function_kernel([op](const Call& call) {
     const float rate = *call.in(0);
     const double updates = static_cast<double>(*call.in<int32_t>(1)) + 1;
@@ -92,8 +92,8 @@ std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, Specs, Specs) {
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const MovingAverageUpdate& op, Specs inputs, Specs) {
-  return function_kernel([momentum = op.momentum, n = inputs[0].shape.elements()](const Call& call) {
+std::unique_ptr<Kernel> make_kernel(const MovingAverageUpdate& op, const Request& request) {
+  return function_kernel([momentum = op.momentum, n = request.inputs[0].shape.elements()](const Call& call) {
     float* average = call.mutated(0);
     const float* value = call.in(1);
 #pragma omp simd
@@ -101,11 +101,11 @@ std::unique_ptr<Kernel> make_kernel(const MovingAverageUpdate& op, Specs inputs,
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const CounterUpdate&, Specs, Specs) {
+std::unique_ptr<Kernel> make_kernel(const CounterUpdate&, const Request&) {
   return function_kernel([](const Call& call) { *call.mutated<int32_t>(0) += 1; });
 }
 
-std::unique_ptr<Kernel> make_kernel(const RowUpdate&, Specs, Specs) {
+std::unique_ptr<Kernel> make_kernel(const RowUpdate&, const Request&) {
   return function_kernel([](const Call& call) {
     for (size_t i = 1; i < call.inputs.size(); i += 2) {
       const int64_t row = turn_of_step(*call.in<int32_t>(0), call.inputs[i].shape()[0]);

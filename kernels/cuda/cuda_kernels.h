@@ -1,22 +1,19 @@
-// The families of CUDA kernels, one maker for each. Knows no graph and no strategy.
+// The CUDA kernel of each op, for make_kernel.cpp: an op without one, and without has_cuda_kernel = false
+// among its traits, does not compile. Knows no graph and no strategy.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <utility>
 
-#include "kernels/collective_kernels.h"
 #include "kernels/kernel.h"
 #include "kernels/kernel_call.h"
 #include "runtime/device/cuda/cuda_device.h"
 
 namespace headroom::cuda {
 
-// What a maker gets: the op's shapes, the device it is for and what was asked for.
-struct Request {
-  std::span<const TensorSpec> inputs, outputs;
+struct Request : KernelRequest {
   CudaDevice& device;
-  const KernelSettings& settings;
   int replicas = 1;  // that run the same kernels on that GPU, side by side
 };
 
@@ -52,8 +49,6 @@ std::unique_ptr<Kernel> function_kernel(F function, int64_t workspace_bytes = 0,
   return std::make_unique<FunctionKernel<F>>(std::move(function), workspace_bytes, std::move(early_inputs));
 }
 
-// Each prepares the kernel of one op for fixed shapes that have passed infer_outputs. make_kernel.cpp calls
-// whatever is declared here.
 // classifier_head.cu
 std::unique_ptr<Kernel> make_kernel(const ClassifierHead& op, const Request& request);
 // conv_block.cpp
@@ -66,10 +61,8 @@ std::unique_ptr<Kernel> make_kernel(const UnaryGrad& op, const Request& request)
 std::unique_ptr<Kernel> make_kernel(const Scale& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Fill& op, const Request& request);
-// take_batch.cu
-std::unique_ptr<Kernel> make_kernel(const TakeBatch& op, const Request& request);
-// binary.cu
 std::unique_ptr<Kernel> make_kernel(const Binary& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Dropout& op, const Request& request);
 // pool.cu
 std::unique_ptr<Kernel> make_kernel(const MaxPool& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const MaxPoolGrad& op, const Request& request);
@@ -78,6 +71,7 @@ std::unique_ptr<Kernel> make_kernel(const AvgPoolGrad& op, const Request& reques
 // gather.cu
 std::unique_ptr<Kernel> make_kernel(const Gather& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const GatherGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const TakeBatch& op, const Request& request);
 // reduce.cu
 std::unique_ptr<Kernel> make_kernel(const Reduce& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const ReduceMaxGrad& op, const Request& request);
@@ -98,8 +92,6 @@ std::unique_ptr<Kernel> make_kernel(const SliceGrad& op, const Request& request)
 std::unique_ptr<Kernel> make_kernel(const BroadcastTo& op, const Request& request);
 // concat.cu
 std::unique_ptr<Kernel> make_kernel(const Concat& op, const Request& request);
-// dropout.cu
-std::unique_ptr<Kernel> make_kernel(const Dropout& op, const Request& request);
 // batch_norm.cu
 std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& request);
@@ -111,13 +103,6 @@ std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, const Request& request
 std::unique_ptr<Kernel> make_kernel(const MovingAverageUpdate& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const CounterUpdate& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const RowUpdate& op, const Request& request);
-// Of all devices.
-inline std::unique_ptr<Kernel> make_kernel(const AllReduce& op, const Request& request) {
-  return make_collective_kernel(op, request.inputs, request.settings.collective);
-}
-inline std::unique_ptr<Kernel> make_kernel(const AllGatherUpdate& op, const Request& request) {
-  return make_collective_kernel(op, request.inputs, request.settings.collective);
-}
 // matmul.cpp
 std::unique_ptr<Kernel> make_kernel(const MatMul& op, const Request& request);
 // dense.cpp

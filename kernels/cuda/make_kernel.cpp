@@ -1,32 +1,28 @@
 #include <fmt/format.h>
 
+#include "kernels/collective_kernels.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "runtime/base/errors.h"
 
 namespace headroom {
 
 bool has_cuda_kernel(const Op& op) {
-  return std::visit(
-      []<typename T>(const T&) {
-        return requires(const T& concrete, const cuda::Request& request) {
-          cuda::make_kernel(concrete, request);
-        };
-      },
-      op);
+  return traits_of(op).has_cuda_kernel;
 }
 
 std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, std::span<const TensorSpec> inputs,
                                          std::span<const TensorSpec> outputs, Device& device,
                                          const KernelSettings& settings) {
+  using cuda::make_kernel;
   auto& gpu = dynamic_cast<cuda::CudaDevice&>(device);
   gpu.initialise();
   const std::lock_guard lock(gpu.dnn_mutex());
   const int replicas = settings.collective == nullptr ? 1 : settings.collective->ranks_on_device();
-  const cuda::Request request{inputs, outputs, gpu, settings, replicas};
+  const cuda::Request request{{inputs, outputs, settings}, gpu, replicas};
   return std::visit(
-      [&](const auto& concrete) -> std::unique_ptr<Kernel> {
-        if constexpr (requires { cuda::make_kernel(concrete, request); }) {
-          return cuda::make_kernel(concrete, request);
+      [&]<typename T>(const T& o) -> std::unique_ptr<Kernel> {
+        if constexpr (T::kTraits.has_cuda_kernel) {
+          return make_kernel(o, request);
         } else {
           throw InvalidArgument(fmt::format("{} has no CUDA kernel", op_name(op)));
         }

@@ -1,14 +1,12 @@
 #include "runtime/graph/categories.h"
 
 #include <algorithm>
-#include <variant>
 
 namespace headroom {
 namespace {
 
-bool is_optimizer(const Op& op) {
-  return std::holds_alternative<SgdUpdate>(op) || std::holds_alternative<RmspropUpdate>(op) ||
-         std::holds_alternative<AdamUpdate>(op);
+bool trains_weights(const Op& op) {
+  return traits_of(op).changes == Changes::kWeights;
 }
 
 }  // namespace
@@ -16,7 +14,7 @@ bool is_optimizer(const Op& op) {
 std::vector<MemoryCategory> categorise(const Graph& graph) {
   std::vector<MemoryCategory> categories;
   const bool trains = std::any_of(graph.nodes().begin(), graph.nodes().end(),
-                                  [](const Node& node) { return is_optimizer(node.op); });
+                                  [](const Node& node) { return trains_weights(node.op); });
   for (const ValueInfo& value : graph.values()) {
     const bool is_weight =
         value.kind == ValueKind::kVariable && !trains && value.initializer.kind != Initializer::Kind::kNone;
@@ -26,21 +24,16 @@ std::vector<MemoryCategory> categorise(const Graph& graph) {
                                      : MemoryCategory::kInputs);
   }
   for (const Node& node : graph.nodes()) {
-    const std::vector<int> changed = mutated_inputs(node.op, node.inputs.size());
-    for (const int position : changed) {
-      MemoryCategory& category = categories[static_cast<size_t>(node.inputs[static_cast<size_t>(position)])];
-      if (is_optimizer(node.op)) {
-        // A weight's gradient stands behind it, a state's neighbours are states and the next weight.
-        const auto next = static_cast<size_t>(position) + 1;
-        const bool before_gradient = next < node.inputs.size() &&
-                                     std::find(changed.begin(), changed.end(), position + 1) == changed.end();
-        category = before_gradient ? MemoryCategory::kWeights : MemoryCategory::kOptimizerState;
-      } else if (std::holds_alternative<MovingAverageUpdate>(node.op)) {
-        category = MemoryCategory::kWeights;
-      } else if (std::holds_alternative<CounterUpdate>(node.op) ||
-                 std::holds_alternative<RowUpdate>(node.op)) {
-        category = MemoryCategory::kInputs;
-      }
+    const Changes changes = traits_of(node.op).changes;
+    if (changes == Changes::kReplicas) continue;  // another update says what those are
+    const UpdateOperands operands = update_operands(node.op);
+    for (const int position : mutated_inputs(node.op, node.inputs.size())) {
+      const auto i = static_cast<size_t>(position);
+      const bool is_state =
+          changes == Changes::kWeights && (i - operands.shared) % operands.per_variable != 0;
+      categories[static_cast<size_t>(node.inputs[i])] = changes == Changes::kRecords ? MemoryCategory::kInputs
+                                                        : is_state ? MemoryCategory::kOptimizerState
+                                                                   : MemoryCategory::kWeights;
     }
   }
   return categories;

@@ -12,25 +12,23 @@ namespace {
 
 // Of an optimizer; null for all other ops.
 float* gradient_scale_of(Op& op) {
-  return std::visit(Overloaded{
-                        [](SgdUpdate& o) { return &o.gradient_scale; },
-                        [](RmspropUpdate& o) { return &o.gradient_scale; },
-                        [](AdamUpdate& o) { return &o.gradient_scale; },
-                        [](auto&) { return static_cast<float*>(nullptr); },
-                    },
-                    op);
+  return std::visit(
+      []<typename T>(T& o) -> float* {
+        if constexpr (T::kTraits.changes == Changes::kWeights) {
+          return &o.gradient_scale;
+        } else {
+          return nullptr;
+        }
+      },
+      op);
 }
 
-// Where the gradients stand among an optimizer's operands: behind each variable, whose states are behind
-// them.
+// Positions of the gradients among an optimizer's operands.
 std::vector<size_t> gradient_positions(const Node& node) {
-  const std::vector<int> changed = mutated_inputs(node.op, node.inputs.size());
+  const UpdateOperands operands = update_operands(node.op);
   std::vector<size_t> positions;
-  for (const int position : changed) {
-    const bool before_gradient = static_cast<size_t>(position) + 1 < node.inputs.size() &&
-                                 std::find(changed.begin(), changed.end(), position + 1) == changed.end();
-    if (before_gradient) positions.push_back(static_cast<size_t>(position) + 1);
-  }
+  for (size_t i = operands.shared + 1; i < node.inputs.size(); i += operands.per_variable)
+    positions.push_back(i);
   return positions;
 }
 

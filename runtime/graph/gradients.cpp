@@ -178,11 +178,19 @@ Grads rule(const Cast&, const Context&) {
   return {std::nullopt};
 }
 
-template <typename T>
-Grads rule(const T&, const Context& c) {
-  throw InvalidArgument(
-      fmt::format("gradients: the path to the loss goes through {}, which has no gradient ({})", c.node.name,
-                  op_name(c.node.op)));
+// An op without a rule does not compile, unless its traits say that it is not differentiable.
+Grads gradients_of(const Context& c) {
+  return std::visit(
+      [&]<typename T>(const T& op) -> Grads {
+        if constexpr (T::kTraits.has_gradient()) {
+          return rule(op, c);
+        } else {
+          throw InvalidArgument(
+              fmt::format("gradients: the path to the loss goes through {}, which has no gradient ({})",
+                          c.node.name, op_name(c.node.op)));
+        }
+      },
+      c.node.op);
 }
 
 // For each value, whether it depends on one of `variables`.
@@ -233,7 +241,7 @@ std::vector<Value> gradients(Value loss, std::span<const Value> variables) {
       throw InvalidArgument(fmt::format("gradients: the loss depends on a side result of {}", node.name));
     }
     const BackwardScope of_node(graph, context.out[0]);
-    const Grads grads = std::visit([&](const auto& op) { return rule(op, context); }, node.op);
+    const Grads grads = gradients_of(context);
     for (size_t i = 0; i < grads.size(); ++i) {
       auto& sum_so_far = grad[static_cast<size_t>(node.inputs[i])];
       if (!grads[i] || !wanted[static_cast<size_t>(node.inputs[i])]) continue;

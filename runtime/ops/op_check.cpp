@@ -12,7 +12,7 @@ namespace headroom {
 void OpCheck::fail(const std::string& why) const {
   std::vector<std::string> operands;
   for (const TensorSpec& input : inputs_) operands.push_back(to_string(input));
-  throw InvalidArgument(fmt::format("{}({}): {}", op_name(op_), fmt::join(operands, ", "), why));
+  throw InvalidArgument(fmt::format("{}({}): {}", op_, fmt::join(operands, ", "), why));
 }
 
 void OpCheck::count(size_t n) const {
@@ -40,6 +40,12 @@ void OpCheck::same_shape(size_t i, const Shape& expected) const {
 void OpCheck::scalar(size_t i, DType type) const {
   dtype(i, type);
   rank(i, 0);
+}
+
+Shape concatenated(std::span<const int64_t> a, std::span<const int64_t> b) {
+  std::vector<int64_t> extents(a.begin(), a.end());
+  extents.insert(extents.end(), b.begin(), b.end());
+  return shape_of(extents);
 }
 
 }  // namespace headroom

@@ -1,18 +1,19 @@
-// Checks of one op's operands that word their messages alike. Private to the shape inference of ops.
+// Checks of one op's operands, and what the inference of its outputs is written with. Knows no op.
 #pragma once
 
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 
-#include "runtime/ops/ops.h"
+#include "runtime/ops/op.h"
 
 namespace headroom {
 
 // Every message starts with the op's name and its operands, and throws InvalidArgument.
 class OpCheck {
  public:
-  OpCheck(const Op& op, std::span<const TensorSpec> inputs) : op_(op), inputs_(inputs) {}
+  OpCheck(std::string_view op, std::span<const TensorSpec> inputs) : op_(op), inputs_(inputs) {}
 
   [[noreturn]] void fail(const std::string& why) const;
   void require(bool condition, const std::string& why) const {
@@ -30,8 +31,27 @@ class OpCheck {
   size_t size() const { return inputs_.size(); }
 
  private:
-  const Op& op_;
-  std::span<const TensorSpec> inputs_;
+  const std::string_view op_;
+  const std::span<const TensorSpec> inputs_;
 };
+
+inline TensorSpec f32(const Shape& shape) {
+  return {DType::kF32, shape};
+}
+inline TensorSpec i32(const Shape& shape) {
+  return {DType::kI32, shape};
+}
+inline TensorSpec u8(const Shape& shape) {
+  return {DType::kU8, shape};
+}
+
+inline std::span<const int64_t> extents_of(const Shape& shape) {
+  return {shape.begin(), shape.end()};
+}
+inline Shape shape_of(const std::vector<int64_t>& extents) {
+  return Shape(std::span<const int64_t>(extents));
+}
+// The axes of `a`, then those of `b`.
+Shape concatenated(std::span<const int64_t> a, std::span<const int64_t> b);
 
 }  // namespace headroom

@@ -207,17 +207,5 @@ TEST_F(CudaKernelsTest, ReportTheFirstIndexOutOfRangeInTheCpusWordsAndGoOn) {
   }
 }
 
-TEST(CudaKernels, ExistForEveryOpWithACpuKernel) {
-  std::vector<std::string_view> missing;
-  [&]<size_t... I>(std::index_sequence<I...>) {
-    const auto look_at = [&](const Op& op) {
-      if (!has_cuda_kernel(op)) missing.push_back(op_name(op));
-    };
-    (look_at(Op(std::in_place_index<I>)), ...);
-  }
-  (std::make_index_sequence<std::variant_size_v<Op>>());
-  EXPECT_EQ(missing, std::vector<std::string_view>());
-}
-
 }  // namespace
 }  // namespace headroom::test

@@ -29,14 +29,14 @@ struct Epilogue {
 
 class Forward {
  public:
-  Forward(const Conv2d& op, const std::optional<Pool2d>& pool, Epilogue epilogue, Specs inputs,
-          const Shape& y, ThreadPool* threads)
-      : shape_(op, inputs[0].shape, inputs[1].shape),
+  Forward(const Conv2d& op, const std::optional<Pool2d>& pool, Epilogue epilogue, const Request& request,
+          const Shape& y)
+      : shape_(op, request.inputs[0].shape, request.inputs[1].shape),
         windows_(shape_, pool, y),
         epilogue_(epilogue),
         taps_(shape_.tap_offsets()),
-        threads_(threads),
-        padded_(threads, shape_.padded() ? shape_.padded_elements() * int64_t{sizeof(float)} : 0) {}
+        threads_(request.settings.threads),
+        padded_(threads_, shape_.padded() ? shape_.padded_elements() * int64_t{sizeof(float)} : 0) {}
 
   int64_t workspace_bytes() const {
     return (weight_elements() + (shape_.padded() ? shape_.padded_elements() : 0)) * int64_t{sizeof(float)};
@@ -178,14 +178,15 @@ std::unique_ptr<Kernel> make(const Forward& forward) {
 
 // A block whose windows do not fit a tile or reach outside the image: convolution, then pooling, through
 // workspace.
-std::unique_ptr<Kernel> make_composed(const ConvBlock& op, Specs inputs, Specs outputs, ThreadPool* threads) {
-  const ConvShape shape(op.conv, inputs[0].shape, inputs[1].shape);
+std::unique_ptr<Kernel> make_composed(const ConvBlock& op, const Request& request) {
+  const ConvShape shape(op.conv, request.inputs[0].shape, request.inputs[1].shape);
   const TensorSpec between{DType::kF32, {shape.n, shape.oh, shape.ow, shape.k}};
-  const Forward conv(op.conv, std::nullopt, {true, true}, inputs, between.shape, threads);
-  std::shared_ptr<Kernel> pool = make_kernel(MaxPool{*op.pool}, std::span(&between, 1), outputs);
+  const Forward conv(op.conv, std::nullopt, {true, true}, request, between.shape);
+  std::shared_ptr<Kernel> pool =
+      make_kernel(MaxPool{*op.pool}, {{&between, 1}, request.outputs, request.settings});
   const int64_t between_bytes = round_up(between.bytes(), 256);
   return function_kernel(
-      [=, n = outputs[0].shape.elements()](const Call& call) {
+      [=, n = request.outputs[0].shape.elements()](const Call& call) {
         const TensorView view{call.workspace, between};
         const TensorView result[] = {view};
         conv(Call{call.inputs, result, call.scratch<uint8_t>() + between_bytes});
@@ -199,16 +200,15 @@ std::unique_ptr<Kernel> make_composed(const ConvBlock& op, Specs inputs, Specs o
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_conv2d(const Conv2d& op, Specs inputs, Specs outputs, ThreadPool* threads) {
-  return make(Forward(op, std::nullopt, {}, inputs, outputs[0].shape, threads));
+std::unique_ptr<Kernel> make_kernel(const Conv2d& op, const Request& request) {
+  return make(Forward(op, std::nullopt, {}, request, request.outputs[0].shape));
 }
 
-std::unique_ptr<Kernel> make_conv_block(const ConvBlock& op, Specs inputs, Specs outputs,
-                                        ThreadPool* threads) {
+std::unique_ptr<Kernel> make_kernel(const ConvBlock& op, const Request& request) {
   const bool fits =
       !op.pool || (op.pool->padding == Pair{0, 0} && op.pool->window[0] * op.pool->window[1] <= kPositions);
-  if (!fits) return make_composed(op, inputs, outputs, threads);
-  return make(Forward(op.conv, op.pool, {true, true}, inputs, outputs[0].shape, threads));
+  if (!fits) return make_composed(op, request);
+  return make(Forward(op.conv, op.pool, {true, true}, request, request.outputs[0].shape));
 }
 
 }  // namespace headroom::cpu

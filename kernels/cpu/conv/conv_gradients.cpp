@@ -104,26 +104,25 @@ std::unique_ptr<Kernel> filter_kernel(const Grad& grad, int64_t k) {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_conv2d_input_grad(const Conv2dInputGrad& op, Specs inputs, Specs) {
-  const UnpooledInputGrad grad(ConvShape(op.conv, op.input_shape, inputs[1].shape));
+std::unique_ptr<Kernel> make_kernel(const Conv2dInputGrad& op, const Request& request) {
+  const UnpooledInputGrad grad(ConvShape(op.conv, op.input_shape, request.inputs[1].shape));
   return function_kernel(
       [=](const Call& call) { grad(call.in(0), call.in(1), call.out(), call.scratch<float>()); },
       grad.workspace_bytes());
 }
 
-std::unique_ptr<Kernel> make_conv2d_filter_grad(const Conv2dFilterGrad& op, Specs inputs, Specs) {
-  const UnpooledFilterGrad grad(ConvShape(op.conv, inputs[0].shape, op.filter_shape));
+std::unique_ptr<Kernel> make_kernel(const Conv2dFilterGrad& op, const Request& request) {
+  const UnpooledFilterGrad grad(ConvShape(op.conv, request.inputs[0].shape, op.filter_shape));
   return function_kernel(
       [=](const Call& call) { grad(call.in(0), call.in(1), call.out(), call.scratch<float>()); },
       grad.workspace_bytes());
 }
 
-std::unique_ptr<Kernel> make_conv_block_input_grad(const ConvBlockInputGrad& op, Specs inputs, Specs,
-                                                   ThreadPool* threads) {
-  const ConvShape shape(op.block.conv, op.input_shape, inputs[2].shape);
-  const Shape& y = inputs[0].shape;
+std::unique_ptr<Kernel> make_kernel(const ConvBlockInputGrad& op, const Request& request) {
+  const ConvShape shape(op.block.conv, op.input_shape, request.inputs[2].shape);
+  const Shape& y = request.inputs[0].shape;
   if (windows_inside(op.block) && SparseInputGrad::fits(shape)) {
-    const SparseInputGrad grad(shape, Windows(shape, op.block.pool, y), threads);
+    const SparseInputGrad grad(shape, Windows(shape, op.block.pool, y), request.settings.threads);
     return function_kernel(
         [=](const Call& call) {
           grad(call.in(0), call.in<uint8_t>(1), call.in(2), call.out(), call.scratch<float>());
@@ -141,15 +140,14 @@ std::unique_ptr<Kernel> make_conv_block_input_grad(const ConvBlockInputGrad& op,
       spread.bytes() + grad.workspace_bytes());
 }
 
-std::unique_ptr<Kernel> make_conv_block_filter_grad(const ConvBlockFilterGrad& op, Specs inputs, Specs,
-                                                    ThreadPool* threads) {
-  const ConvShape shape(op.block.conv, inputs[0].shape, op.filter_shape);
-  const Shape& y = inputs[1].shape;
+std::unique_ptr<Kernel> make_kernel(const ConvBlockFilterGrad& op, const Request& request) {
+  const ConvShape shape(op.block.conv, request.inputs[0].shape, op.filter_shape);
+  const Shape& y = request.inputs[1].shape;
   if (windows_inside(op.block)) {
     const Windows windows(shape, op.block.pool, y);
     if (SparseFilterGrad::fits(shape))
-      return filter_kernel(SparseFilterGrad(shape, windows, threads), shape.k);
-    return filter_kernel(MaskedFilterGrad(shape, windows, threads), shape.k);
+      return filter_kernel(SparseFilterGrad(shape, windows, request.settings.threads), shape.k);
+    return filter_kernel(MaskedFilterGrad(shape, windows, request.settings.threads), shape.k);
   }
   const Spread spread(op.block, shape, y);
   const UnpooledFilterGrad grad(shape);

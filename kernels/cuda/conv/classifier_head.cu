@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "kernels/classifier_head.h"
+#include "kernels/sequence_kernel.h"
 #include "kernels/cuda/conv/conv_block.h"
 #include "kernels/cuda/conv/conv_stage.cuh"
 #include "kernels/cuda/early_start.cuh"

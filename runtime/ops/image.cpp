@@ -1,7 +1,8 @@
-// Convolutions and pooling.
+#include "runtime/ops/image.h"
+
 #include <fmt/format.h>
 
-#include "runtime/ops/infer_op.h"
+#include "runtime/ops/op_check.h"
 
 namespace headroom {
 namespace {
@@ -45,7 +46,7 @@ Shape pool_output(const OpCheck& check, const Pool2d& op, const Shape& x) {
   return {x[0], oh, ow, x[3]};
 }
 
-// The index of max pooling is u8, and kNoGradient is taken.
+// The index is u8 and kNoGradient is one of its values.
 Shape max_pool_output(const OpCheck& check, const Pool2d& op, const Shape& x) {
   check.require(
       int64_t{op.window[0]} * op.window[1] <= kNoGradient,
@@ -64,78 +65,78 @@ void check_route(const OpCheck& check, size_t i, const ConvBlock& op) {
 
 }  // namespace
 
-Outputs infer(const Conv2d& op, const OpCheck& c) {
+Outputs Conv2d::infer(const OpCheck& c) const {
   c.floats(2);
-  return {f32(conv_output(c, op, c.shape(0), c.shape(1)))};
+  return {f32(conv_output(c, *this, c.shape(0), c.shape(1)))};
 }
 
-Outputs infer(const Conv2dInputGrad& op, const OpCheck& c) {
+Outputs Conv2dInputGrad::infer(const OpCheck& c) const {
   c.floats(2);
-  c.same_shape(0, conv_output(c, op.conv, op.input_shape, c.shape(1)));
-  return {f32(op.input_shape)};
+  c.same_shape(0, conv_output(c, conv, input_shape, c.shape(1)));
+  return {f32(input_shape)};
 }
 
-Outputs infer(const Conv2dFilterGrad& op, const OpCheck& c) {
+Outputs Conv2dFilterGrad::infer(const OpCheck& c) const {
   c.floats(2);
-  c.same_shape(1, conv_output(c, op.conv, c.shape(0), op.filter_shape));
-  return {f32(op.filter_shape)};
+  c.same_shape(1, conv_output(c, conv, c.shape(0), filter_shape));
+  return {f32(filter_shape)};
 }
 
-Outputs infer(const MaxPool& op, const OpCheck& c) {
+Outputs MaxPool::infer(const OpCheck& c) const {
   c.floats(1);
-  const Shape y = max_pool_output(c, op.pool, c.shape(0));
+  const Shape y = max_pool_output(c, pool, c.shape(0));
   return {f32(y), u8(y)};
 }
 
-Outputs infer(const MaxPoolGrad& op, const OpCheck& c) {
+Outputs MaxPoolGrad::infer(const OpCheck& c) const {
   c.count(2);
   c.dtype(0, DType::kF32);
   c.dtype(1, DType::kU8);
-  const Shape y = max_pool_output(c, op.pool, op.input_shape);
+  const Shape y = max_pool_output(c, pool, input_shape);
   c.same_shape(0, y);
   c.same_shape(1, y);
-  return {f32(op.input_shape)};
+  return {f32(input_shape)};
 }
 
-Outputs infer(const AvgPool& op, const OpCheck& c) {
+Outputs AvgPool::infer(const OpCheck& c) const {
   c.floats(1);
-  return {f32(pool_output(c, op.pool, c.shape(0)))};
+  return {f32(pool_output(c, pool, c.shape(0)))};
 }
 
-Outputs infer(const AvgPoolGrad& op, const OpCheck& c) {
+Outputs AvgPoolGrad::infer(const OpCheck& c) const {
   c.floats(1);
-  c.same_shape(0, pool_output(c, op.pool, op.input_shape));
-  return {f32(op.input_shape)};
+  c.same_shape(0, pool_output(c, pool, input_shape));
+  return {f32(input_shape)};
 }
 
-Outputs infer(const ConvBlock& op, const OpCheck& c) {
+Outputs ConvBlock::infer(const OpCheck& c) const {
   c.floats(3);
-  const Shape y = block_output(c, op, c.shape(0), c.shape(1));
+  const Shape y = block_output(c, *this, c.shape(0), c.shape(1));
   c.same_shape(2, {y[3]});
-  if (!op.pool) return {f32(y)};
+  if (!pool) return {f32(y)};
   return {f32(y), u8(y)};
 }
 
-Outputs infer(const ConvBlockInputGrad& op, const OpCheck& c) {
+Outputs ConvBlockInputGrad::infer(const OpCheck& c) const {
   c.count(3);
   c.dtype(0, DType::kF32);
-  check_route(c, 1, op.block);
+  check_route(c, 1, block);
   c.dtype(2, DType::kF32);
-  const Shape y = block_output(c, op.block, op.input_shape, c.shape(2));
+  const Shape y = block_output(c, block, input_shape, c.shape(2));
   c.same_shape(0, y);
   c.same_shape(1, y);
-  return {f32(op.input_shape)};
+  return {f32(input_shape)};
 }
 
-Outputs infer(const ConvBlockFilterGrad& op, const OpCheck& c) {
+Outputs ConvBlockFilterGrad::infer(const OpCheck& c) const {
   c.count(3);
   c.dtype(0, DType::kF32);
   c.dtype(1, DType::kF32);
-  check_route(c, 2, op.block);
-  const Shape y = block_output(c, op.block, c.shape(0), op.filter_shape);
+  check_route(c, 2, block);
+  const Shape y = block_output(c, block, c.shape(0), filter_shape);
   c.same_shape(1, y);
   c.same_shape(2, y);
-  return {f32(op.filter_shape), f32({op.filter_shape[3]})};
+  return {f32(filter_shape), f32({filter_shape[3]})};
 }
 
 }  // namespace headroom

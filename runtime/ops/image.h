@@ -1,0 +1,116 @@
+// Convolution and pooling of images.
+#pragma once
+
+#include <optional>
+
+#include "runtime/ops/op.h"
+
+namespace headroom {
+
+// x (N,H,W,C), filter (KH,KW,C/groups,K) -> (N,OH,OW,K), the cross-correlation that frameworks call so.
+struct Conv2d {
+  static constexpr OpTraits kTraits{.name = "conv2d", .library = Library::kDnn};
+  Pair stride = {1, 1};
+  Pair padding = {0, 0};  // zeros on each side
+  Pair dilation = {1, 1};
+  int groups = 1;
+  Outputs infer(const OpCheck& c) const;
+  bool operator==(const Conv2d&) const = default;
+};
+// dy (N,OH,OW,K), filter -> dx (input_shape)
+struct Conv2dInputGrad {
+  static constexpr OpTraits kTraits{
+      .name = "conv2d_input_grad", .library = Library::kDnn, .differentiable = false};
+  Conv2d conv;
+  Shape input_shape;
+  Outputs infer(const OpCheck& c) const;
+  bool operator==(const Conv2dInputGrad&) const = default;
+};
+// x, dy -> dfilter (filter_shape)
+struct Conv2dFilterGrad {
+  static constexpr OpTraits kTraits{
+      .name = "conv2d_filter_grad", .library = Library::kDnn, .differentiable = false};
+  Conv2d conv;
+  Shape filter_shape;
+  Outputs infer(const OpCheck& c) const;
+  bool operator==(const Conv2dFilterGrad&) const = default;
+};
+
+struct Pool2d {
+  Pair window = {2, 2};
+  Pair stride = {2, 2};
+  Pair padding = {0, 0};  // never the maximum; not counted in the average
+  bool operator==(const Pool2d&) const = default;
+};
+// x (N,H,W,C) -> y (N,OH,OW,C), [index u8 (N,OH,OW,C)]: position of the maximum inside its window, row-major,
+// the first one where several are equal
+struct MaxPool {
+  static constexpr OpTraits kTraits{.name = "max_pool", .optional_output = 1};
+  Pool2d pool;
+  Outputs infer(const OpCheck& c) const;
+  bool operator==(const MaxPool&) const = default;
+};
+// dy, index -> dx (input_shape)
+struct MaxPoolGrad {
+  static constexpr OpTraits kTraits{.name = "max_pool_grad", .differentiable = false};
+  Pool2d pool;
+  Shape input_shape;
+  Outputs infer(const OpCheck& c) const;
+  bool operator==(const MaxPoolGrad&) const = default;
+};
+// x (N,H,W,C) -> (N,OH,OW,C)
+struct AvgPool {
+  static constexpr OpTraits kTraits{.name = "avg_pool"};
+  Pool2d pool;
+  Outputs infer(const OpCheck& c) const;
+  bool operator==(const AvgPool&) const = default;
+};
+// dy -> dx (input_shape)
+struct AvgPoolGrad {
+  static constexpr OpTraits kTraits{.name = "avg_pool_grad", .differentiable = false};
+  Pool2d pool;
+  Shape input_shape;
+  Outputs infer(const OpCheck& c) const;
+  bool operator==(const AvgPoolGrad&) const = default;
+};
+
+// The index where relu is 0: no position of the window takes a gradient.
+inline constexpr uint8_t kNoGradient = 255;
+
+// A convolution with its neighbours (fuse() makes it): relu(conv(x, filter) + bias), max-pooled if `pool`.
+// x (N,H,W,C), filter, bias (K) -> y, [index u8 as MaxPool's, or kNoGradient]. Only with pool is there an
+// index.
+struct ConvBlock {
+  static constexpr OpTraits kTraits{.name = "conv_block", .library = Library::kDnn, .optional_output = 1};
+  Conv2d conv;
+  std::optional<Pool2d> pool;
+  Outputs infer(const OpCheck& c) const;
+  bool operator==(const ConvBlock&) const = default;
+};
+// dy, route, filter -> dx (input_shape). `route` is the block's index with pool, its y without.
+struct ConvBlockInputGrad {
+  static constexpr OpTraits kTraits{
+      .name = "conv_block_input_grad", .library = Library::kDnn, .differentiable = false};
+  ConvBlock block;
+  Shape input_shape;
+  Outputs infer(const OpCheck& c) const;
+  bool operator==(const ConvBlockInputGrad&) const = default;
+};
+// x, dy, route -> dfilter (filter_shape), dbias (K)
+struct ConvBlockFilterGrad {
+  static constexpr OpTraits kTraits{
+      .name = "conv_block_filter_grad", .library = Library::kDnn, .differentiable = false};
+  ConvBlock block;
+  Shape filter_shape;
+  Outputs infer(const OpCheck& c) const;
+  bool operator==(const ConvBlockFilterGrad&) const = default;
+};
+
+// Extent of a convolution's or pooling's output along one axis; 0 or less when the window does not fit.
+constexpr int64_t window_output(int64_t input, int64_t window, int stride, int padding, int dilation) {
+  const int64_t span = (window - 1) * dilation + 1;
+  const int64_t padded = input + int64_t{2} * padding;
+  return padded < span ? 0 : (padded - span) / stride + 1;
+}
+
+}  // namespace headroom

@@ -1,0 +1,139 @@
+#include "runtime/ops/statistics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/ops/op_check.h"
+
+namespace headroom {
+namespace {
+
+Shape reduced(const OpCheck& check, const Shape& x, const std::vector<int>& axes, bool keep) {
+  check.require(
+      std::is_sorted(axes.begin(), axes.end()) && std::adjacent_find(axes.begin(), axes.end()) == axes.end(),
+      "axes must be sorted and distinct");
+  std::vector<int64_t> extents;
+  for (int axis : axes) {
+    check.require(axis >= 0 && axis < x.rank(), fmt::format("axis {} is outside rank {}", axis, x.rank()));
+  }
+  for (int axis = 0; axis < x.rank(); ++axis) {
+    const bool reduce = std::binary_search(axes.begin(), axes.end(), axis);
+    if (!reduce) extents.push_back(x[axis]);
+    if (reduce && keep) extents.push_back(1);
+  }
+  return shape_of(extents);
+}
+
+void check_labels(const OpCheck& c) {
+  c.dtype(0, DType::kF32);
+  c.rank(0, 2);
+  c.dtype(1, DType::kI32);
+  c.same_shape(1, {c.shape(0)[0]});
+  c.require(c.shape(0)[1] > 0, "there are no classes");
+}
+
+void check_channels(const OpCheck& c, size_t image, std::initializer_list<size_t> vectors) {
+  c.require(c.shape(image).rank() >= 2, "the image must have rank 2 at least");
+  c.require(c.shape(image).elements() > 0, "the image is empty");
+  for (size_t i : vectors) c.same_shape(i, {c.shape(image).last()});
+}
+
+}  // namespace
+
+Outputs Reduce::infer(const OpCheck& c) const {
+  c.floats(1);
+  if (kind != ReduceKind::kSum) {
+    for (int axis : axes) {
+      if (axis >= 0 && axis < c.shape(0).rank())
+        c.require(c.shape(0)[axis] > 0, "nothing to reduce along an axis");
+    }
+  }
+  return {f32(reduced(c, c.shape(0), axes, keep_axes))};
+}
+
+Outputs ReduceMaxGrad::infer(const OpCheck& c) const {
+  c.floats(3);
+  const Shape kept = reduced(c, c.shape(0), axes, true);
+  c.same_shape(1, kept);
+  c.same_shape(2, kept);
+  return {c.input(0)};
+}
+
+Outputs ArgMax::infer(const OpCheck& c) const {
+  c.floats(1);
+  const Shape result = reduced(c, c.shape(0), {axis}, false);
+  c.require(c.shape(0)[axis] > 0, "nothing to compare along the axis");
+  return {i32(result)};
+}
+
+Outputs Accuracy::infer(const OpCheck& c) const {
+  c.count(2);
+  check_labels(c);
+  c.require(c.shape(0)[0] > 0, "there are no rows");
+  return {f32({})};
+}
+
+Outputs Softmax::infer(const OpCheck& c) const {
+  c.floats(1);
+  c.require(c.shape(0).rank() >= 1, "takes rank 1 at least");
+  return {c.input(0)};
+}
+
+Outputs SoftmaxGrad::infer(const OpCheck& c) const {
+  c.floats(2);
+  c.same_shape(1, c.shape(0));
+  return {c.input(0)};
+}
+
+Outputs CrossEntropy::infer(const OpCheck& c) const {
+  c.count(2);
+  check_labels(c);
+  return {f32({c.shape(0)[0]})};
+}
+
+Outputs CrossEntropyGrad::infer(const OpCheck& c) const {
+  c.count(3);
+  check_labels(c);
+  c.dtype(2, DType::kF32);
+  c.same_shape(2, {c.shape(0)[0]});
+  return {c.input(0)};
+}
+
+Outputs ClassifierHead::infer(const OpCheck& c) const {
+  c.count(7);
+  for (size_t i : {0, 1, 2, 3, 4, 6}) c.dtype(i, DType::kF32);
+  for (size_t i : {0, 1, 3}) c.rank(i, 2);
+  const int64_t rows = c.shape(0)[0], terms = c.shape(0)[1], hidden = c.shape(1)[1], classes = c.shape(3)[1];
+  c.same_shape(1, {terms, hidden});
+  c.same_shape(2, {hidden});
+  c.same_shape(3, {hidden, classes});
+  c.same_shape(4, {classes});
+  c.dtype(5, DType::kI32);
+  c.same_shape(5, {rows});
+  c.same_shape(6, {rows});
+  c.require(classes > 0, "there are no classes");
+  return {f32({rows, hidden}),  f32({rows, classes}), f32({rows}),
+          f32({rows, classes}), f32({rows, hidden}),  f32({rows, terms})};
+}
+
+Outputs BatchNorm::infer(const OpCheck& c) const {
+  c.floats(3);
+  check_channels(c, 0, {1, 2});
+  return {c.input(0), c.input(1), c.input(1)};
+}
+
+Outputs BatchNormGrad::infer(const OpCheck& c) const {
+  c.floats(5);
+  c.same_shape(1, c.shape(0));
+  check_channels(c, 0, {2, 3, 4});
+  return {c.input(0), c.input(2), c.input(2)};
+}
+
+Outputs BatchNormInference::infer(const OpCheck& c) const {
+  c.floats(5);
+  check_channels(c, 0, {1, 2, 3, 4});
+  return {c.input(0)};
+}
+
+}  // namespace headroom
