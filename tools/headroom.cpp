@@ -23,21 +23,24 @@ struct Subcommand {
 
 // In the order of their use: a failure, the machine, the choice, the run, what it left. As in README.md.
 constexpr Subcommand kSubcommands[] = {
-    {"explain", "why a log's failure on a GPU happened, and what to do", run_explain},
-    {"repro", "failures that people met on GPUs, made to happen again, and their cures", run_repro},
-    {"doctor", "which driver and libraries are found, and what of them does not fit together", run_doctor},
-    {"who", "who holds the memory of each GPU, process by process", run_who},
+    {"explain", "why a log's failure on a GPU happened, and what to do", explain::run_explain},
+    {"repro", "failures that people met on GPUs, made to happen again, and their cures", repro::run_repro},
+    {"doctor", "which driver and libraries are found, and what of them does not fit together",
+     doctor::run_doctor},
+    {"who", "who holds the memory of each GPU, process by process", who::run_who},
     {"devices", "which GPUs there are, how full they are, and which can be simulated", run_devices},
     {"predict", "whether training a net fits, by how much, and what takes the memory; needs no GPU",
      run_predict},
     {"fit", "the largest batch, or the least memory, that a device and a strategy will do with", run_fit},
-    {"compare", "nets or traces under strategies and settings, and which of them nobody beats", run_compare},
+    {"compare", "nets or traces under strategies and settings, and which of them nobody beats",
+     compare::run_compare},
     {"strategies", "which memory strategies there are", run_strategies},
     {"run", "a few steps of a net, or a trace, and what they took", run_run},
     {"replay", "how each memory strategy copes with a recorded trace: the verdict matrix", run_replay},
-    {"report", "a recording as a timeline: in the terminal, as a page, for Perfetto", run_report},
-    {"diff", "what grew, what is new between two recordings, op by op", run_diff},
-    {"assert", "whether a recording keeps to limits: peak, fragmentation, retries; for CI", run_assert},
+    {"report", "a recording as a timeline: in the terminal, as a page, for Perfetto", report::run_report},
+    {"diff", "what grew, what is new between two recordings, op by op", report::run_diff},
+    {"assert", "whether a recording keeps to limits: peak, fragmentation, retries; for CI",
+     report::run_assert},
 };
 
 std::string usage() {

@@ -19,7 +19,7 @@
 #include "tools/workload/child.h"
 #include "tools/workload/workload.h"
 
-namespace headroom {
+namespace headroom::compare {
 namespace {
 
 constexpr int64_t kSteps = 10;
@@ -174,4 +174,4 @@ int run_compare(int argc, char** argv) {
   return kExitDone;
 }
 
-}  // namespace headroom
+}  // namespace headroom::compare

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace headroom {
+namespace headroom::compare {
 namespace {
 
 void add(ComparedRow& row, const Measurement& measured, std::vector<double>& seconds) {
@@ -58,4 +58,4 @@ void mark_unbeaten(std::vector<ComparedRow>& rows) {
   }
 }
 
-}  // namespace headroom
+}  // namespace headroom::compare

@@ -9,7 +9,7 @@
 
 #include "tools/workload/measurement.h"
 
-namespace headroom {
+namespace headroom::compare {
 
 // One cell of the comparison and what its runs gave.
 struct ComparedRow {
@@ -37,4 +37,4 @@ void compare(std::vector<ComparedRow>& rows, int64_t runs,
 // as slow as the other's fastest.
 void mark_unbeaten(std::vector<ComparedRow>& rows);
 
-}  // namespace headroom
+}  // namespace headroom::compare

@@ -9,7 +9,7 @@
 #include "allocators/trace/read_trace.h"
 #include "runtime/base/bytes.h"
 
-namespace headroom {
+namespace headroom::compare {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -225,4 +225,4 @@ std::string to_html(std::span<const ComparedRow> rows, const std::string& title)
   return html + "</body></html>\n";
 }
 
-}  // namespace headroom
+}  // namespace headroom::compare

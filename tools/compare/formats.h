@@ -6,7 +6,7 @@
 
 #include "tools/compare/comparison.h"
 
-namespace headroom {
+namespace headroom::compare {
 
 // For each workload the verdict, then a table; unbeaten rows have a star.
 std::string to_text(std::span<const ComparedRow> rows);
@@ -17,4 +17,4 @@ std::string to_csv(std::span<const ComparedRow> rows);
 // A page that needs nothing else; `title` and texts of rows may hold anything.
 std::string to_html(std::span<const ComparedRow> rows, const std::string& title);
 
-}  // namespace headroom
+}  // namespace headroom::compare

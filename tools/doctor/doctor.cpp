@@ -17,13 +17,9 @@
 #include "tools/doctor/checks.h"
 #include "tools/subcommands.h"
 
-namespace headroom {
+namespace headroom::doctor {
 namespace {
 
-using doctor::CacheFolder;
-using doctor::Facts;
-using doctor::Finding;
-using doctor::Level;
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMostBytes = int64_t{64} << 20;  // of a file of /proc
@@ -67,12 +63,11 @@ std::vector<CacheFolder> cache_folders() {
 
 Facts gather(int64_t pid) {
   Facts facts;
-  facts.driver_cuda = doctor::driver_cuda_version();
-  facts.runtime_cuda = doctor::runtime_cuda_version();
+  facts.driver_cuda = driver_cuda_version();
+  facts.runtime_cuda = runtime_cuda_version();
   facts.of_other_process = pid != 0;
-  facts.libraries = pid == 0
-                        ? doctor::load_libraries()
-                        : doctor::mapped_libraries(read_file(fmt::format("/proc/{}/maps", pid), kMostBytes));
+  facts.libraries = pid == 0 ? load_libraries()
+                             : mapped_libraries(read_file(fmt::format("/proc/{}/maps", pid), kMostBytes));
   facts.kernel_driver = kernel_driver();
   facts.gpus = list_gpus();
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) facts.visible_devices = visible;
@@ -99,7 +94,7 @@ void print_text(const Facts& facts, const std::vector<Finding>& findings) {
     fmt::print("{:<8} {:<19} {}\n", name_of(finding.level), finding.check, finding.text);
   }
   if (!facts.libraries.empty()) fmt::print("\n{:<14} {:<12} path\n", "library", "version");
-  for (const doctor::LibraryFile& library : facts.libraries) {
+  for (const LibraryFile& library : facts.libraries) {
     fmt::print("{:<14} {:<12} {}\n", library.name, library.version, library.path);
   }
   fmt::print("\n");
@@ -135,11 +130,11 @@ Json to_json(const Facts& facts, const std::vector<Finding>& findings) {
                               {"fix", text_or_null(finding.fix)}});
   }
   json["libraries"] = Json::array();
-  for (const doctor::LibraryFile& library : facts.libraries) {
+  for (const LibraryFile& library : facts.libraries) {
     json["libraries"].push_back(
         {{"name", library.name}, {"version", text_or_null(library.version)}, {"path", library.path}});
   }
-  json["duplicates"] = doctor::duplicates(facts.libraries);
+  json["duplicates"] = duplicates(facts.libraries);
   return json;
 }
 
@@ -161,7 +156,7 @@ int run_doctor(int argc, char** argv) {
       "  headroom doctor --json | jq -r '.libraries[] | .path'\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   const Facts facts = gather(pid);
-  const std::vector<Finding> findings = doctor::examine(facts);
+  const std::vector<Finding> findings = examine(facts);
   if (json) {
     fmt::print("{}\n", to_json(facts, findings).dump(2, ' ', false, Json::error_handler_t::replace));
   } else {
@@ -172,4 +167,4 @@ int run_doctor(int argc, char** argv) {
   return wrong ? kExitCheckFailed : kExitDone;
 }
 
-}  // namespace headroom
+}  // namespace headroom::doctor

@@ -16,18 +16,14 @@
 #include "tools/explain/log_reader.h"
 #include "tools/subcommands.h"
 
-namespace headroom {
+namespace headroom::explain {
 namespace {
-
-using explain::Advice;
-using explain::Evidence;
-using explain::Explanation;
 
 constexpr size_t kPieceBytes = size_t{1} << 20;
 
-explain::Log read(const std::string& path) {
+Log read(const std::string& path) {
   InputFile file(path == "-" ? "/dev/stdin" : path);
-  explain::LogReader reader;
+  LogReader reader;
   std::string piece(kPieceBytes, '\0');
   while (true) {
     const auto got = static_cast<size_t>(file.read(piece.data(), static_cast<int64_t>(piece.size())));
@@ -46,7 +42,7 @@ std::string shortened(const std::string& text) {
 }
 
 void print_text(const Explanation& explanation) {
-  const explain::Judgement& judgement = explanation.judgement;
+  const Judgement& judgement = explanation.judgement;
   const std::string_view framework = name_of(explanation.framework);
   fmt::print("{}: {} (confidence {})\n{}{}\n", name_of(judgement.verdict), headline_of(judgement.verdict),
              name_of(judgement.confidence), framework.empty() ? "" : fmt::format("{}. ", framework),
@@ -111,7 +107,7 @@ int run_explain(int argc, char** argv) {
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   if (paths.size() > 1)
     throw InvalidArgument(fmt::format("explain: one log at a time, not {}", paths.size()));
-  const Explanation explanation = explain::explain(read(paths.front()));
+  const Explanation explanation = explain(read(paths.front()));
   if (json) {
     fmt::print("{}\n", to_json(explanation).dump(2));
   } else {
@@ -120,4 +116,4 @@ int run_explain(int argc, char** argv) {
   return kExitDone;
 }
 
-}  // namespace headroom
+}  // namespace headroom::explain

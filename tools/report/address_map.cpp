@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace headroom {
+namespace headroom::report {
 namespace {
 
 constexpr size_t kMostGapsTried = 256;
@@ -94,4 +94,4 @@ uint64_t AddressMap::offset_of_address(uint64_t address) const {
   return stretch.offset + (address - stretch.begin);
 }
 
-}  // namespace headroom
+}  // namespace headroom::report

@@ -7,7 +7,7 @@
 
 #include "tools/report/history.h"
 
-namespace headroom {
+namespace headroom::report {
 
 class AddressMap {
  public:
@@ -31,4 +31,4 @@ class AddressMap {
   uint64_t bytes_ = 0;
 };
 
-}  // namespace headroom
+}  // namespace headroom::report

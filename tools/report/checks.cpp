@@ -4,7 +4,7 @@
 
 #include "runtime/base/errors.h"
 
-namespace headroom {
+namespace headroom::report {
 
 bool Demands::empty() const {
   return !most_peak_bytes && !most_reserved_bytes && !most_fragmentation && !most_driver_calls &&
@@ -48,4 +48,4 @@ std::vector<Check> check(const History& history, const Demands& demands) {
   return checks;
 }
 
-}  // namespace headroom
+}  // namespace headroom::report

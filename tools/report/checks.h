@@ -8,7 +8,7 @@
 
 #include "tools/report/history.h"
 
-namespace headroom {
+namespace headroom::report {
 
 // What is asked; what is not set is not.
 struct Demands {
@@ -33,4 +33,4 @@ struct Check {
 // One for each demand, in the order above. Throws InvalidArgument when the trace does not say what is asked.
 std::vector<Check> check(const History& history, const Demands& demands);
 
-}  // namespace headroom
+}  // namespace headroom::report

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace headroom {
+namespace headroom::report {
 namespace {
 
 // With some 60 bytes for each block a page has about a megabyte of them.
@@ -31,4 +31,4 @@ std::vector<size_t> choose_blocks(const History& history) {
   return chosen;
 }
 
-}  // namespace headroom
+}  // namespace headroom::report

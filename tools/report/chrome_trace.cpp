@@ -4,7 +4,7 @@
 
 #include "tools/report/choose_blocks.h"
 
-namespace headroom {
+namespace headroom::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -95,4 +95,4 @@ std::string chrome_trace(const History& history) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-}  // namespace headroom
+}  // namespace headroom::report

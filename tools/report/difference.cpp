@@ -5,7 +5,7 @@
 #include <map>
 #include <tuple>
 
-namespace headroom {
+namespace headroom::report {
 namespace {
 
 void add(const History& history, OpMemory OpDifference::*side, std::map<std::string, OpDifference>& ops) {
@@ -50,4 +50,4 @@ std::vector<OpDifference> differences(const History& before, const History& afte
   return result;
 }
 
-}  // namespace headroom
+}  // namespace headroom::report

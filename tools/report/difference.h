@@ -7,7 +7,7 @@
 
 #include "tools/report/history.h"
 
-namespace headroom {
+namespace headroom::report {
 
 // What one op has of a recording.
 struct OpMemory {
@@ -29,4 +29,4 @@ struct OpDifference {
 // The ops whose memory differs, the largest change at the peak first, then the largest of what they allocate.
 std::vector<OpDifference> differences(const History& before, const History& after);
 
-}  // namespace headroom
+}  // namespace headroom::report

@@ -10,6 +10,6 @@ math(EXPR after "${at} + 6")
 string(SUBSTRING "${page}" 0 ${at} before)
 string(SUBSTRING "${page}" ${after} -1 after)
 file(WRITE ${OUTPUT} "#include \"tools/report/page.h\"\n
-namespace headroom {\n
+namespace headroom::report {\n
 const std::string_view kPageBeforeData = R\"PAGE(${before})PAGE\";\nconst std::string_view kPageAfterData = R\"PAGE(${after})PAGE\";\n
-}  // namespace headroom\n")
+}  // namespace headroom::report\n")

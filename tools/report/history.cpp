@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace headroom {
+namespace headroom::report {
 namespace {
 
 // Bytes of `sources` up to the last '/' that all of them share.
@@ -225,4 +225,4 @@ std::optional<double> History::fragmentation_at_peak() const {
   return idle == 0 ? 0 : static_cast<double>(idle - largest) / static_cast<double>(idle);
 }
 
-}  // namespace headroom
+}  // namespace headroom::report

@@ -11,7 +11,7 @@
 
 #include "allocators/trace/trace.h"
 
-namespace headroom {
+namespace headroom::report {
 
 inline constexpr size_t kCategories = kMemoryCategoryNames.size();
 
@@ -86,4 +86,4 @@ struct History {
   size_t shared_folder_ = 0;        // bytes of a source's text
 };
 
-}  // namespace headroom
+}  // namespace headroom::report

@@ -7,7 +7,7 @@
 #include "allocators/trace/read_trace.h"
 #include "tools/report/unfold.h"
 
-namespace headroom {
+namespace headroom::report {
 
 Trace load_trace(const std::string& path) {
   std::vector<Trace> traces = read_traces(path);
@@ -16,4 +16,4 @@ Trace load_trace(const std::string& path) {
   })));
 }
 
-}  // namespace headroom
+}  // namespace headroom::report

@@ -5,10 +5,10 @@
 
 #include "allocators/trace/trace.h"
 
-namespace headroom {
+namespace headroom::report {
 
 // Of a file with several devices the one with the largest peak, whose name says which it is; unfolded. Throws
 // InvalidArgument as read_traces does.
 Trace load_trace(const std::string& path);
 
-}  // namespace headroom
+}  // namespace headroom::report

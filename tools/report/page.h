@@ -3,8 +3,8 @@
 
 #include <string_view>
 
-namespace headroom {
+namespace headroom::report {
 
 extern const std::string_view kPageBeforeData, kPageAfterData;
 
-}  // namespace headroom
+}  // namespace headroom::report

@@ -9,7 +9,7 @@
 #include "tools/report/address_map.h"
 #include "tools/report/choose_blocks.h"
 
-namespace headroom {
+namespace headroom::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -150,4 +150,4 @@ std::string page_data(const History& history) {
   return safe;
 }
 
-}  // namespace headroom
+}  // namespace headroom::report

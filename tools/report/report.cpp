@@ -24,7 +24,7 @@
 #include "tools/report/timeline.h"
 #include "tools/subcommands.h"
 
-namespace headroom {
+namespace headroom::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -191,4 +191,4 @@ int run_report(int argc, char** argv) {
   return kExitDone;
 }
 
-}  // namespace headroom
+}  // namespace headroom::report

@@ -7,7 +7,7 @@
 
 #include "runtime/base/bytes.h"
 
-namespace headroom {
+namespace headroom::report {
 namespace {
 
 // By MemoryCategory; and from the bottom of the stack up: what stays longest first.
@@ -83,4 +83,4 @@ std::string timeline(const History& history, int width, int height) {
   return text + fmt::format("{:>13}{}\n", "", legend);
 }
 
-}  // namespace headroom
+}  // namespace headroom::report

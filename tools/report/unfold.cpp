@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace headroom {
+namespace headroom::report {
 namespace {
 
 class Unfolding {
@@ -91,4 +91,4 @@ Trace unfold(Trace trace) {
   return trace;
 }
 
-}  // namespace headroom
+}  // namespace headroom::report

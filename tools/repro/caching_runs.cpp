@@ -14,7 +14,7 @@
 #include "tools/repro/card.h"
 #include "tools/repro/runs.h"
 
-namespace headroom {
+namespace headroom::repro {
 namespace {
 
 constexpr std::string_view kCard = "card-6gb";
@@ -191,4 +191,4 @@ Measured run_c9(const Stage& stage) {
   return measured;
 }
 
-}  // namespace headroom
+}  // namespace headroom::repro

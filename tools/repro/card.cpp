@@ -2,7 +2,7 @@
 
 #include "allocators/strategies/strategy_text.h"
 
-namespace headroom {
+namespace headroom::repro {
 
 Card::Card(const Stage& stage, std::string_view profile, const std::string& strategy)
     : device_(make_device(stage.card(profile))) {
@@ -17,4 +17,4 @@ Card::Tensor Card::randn(std::initializer_list<int64_t> shape) {
   return {*allocator_, bytes};
 }
 
-}  // namespace headroom
+}  // namespace headroom::repro

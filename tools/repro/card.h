@@ -10,7 +10,7 @@
 #include "allocators/allocator.h"
 #include "tools/repro/scenario.h"
 
-namespace headroom {
+namespace headroom::repro {
 
 class Card {
  public:
@@ -61,4 +61,4 @@ class Card {
   std::unique_ptr<Allocator> allocator_;
 };
 
-}  // namespace headroom
+}  // namespace headroom::repro

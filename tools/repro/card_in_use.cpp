@@ -6,7 +6,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/device/gpus.h"
 
-namespace headroom {
+namespace headroom::repro {
 namespace {
 
 // The driver's own is 9 MiB at most on an H200, the context of any process some hundred.
@@ -34,4 +34,4 @@ void require_unused_card(int ordinal) {
       format_bytes(gpu->used_bytes), ordinal));
 }
 
-}  // namespace headroom
+}  // namespace headroom::repro

@@ -14,7 +14,7 @@
 #include "tools/repro/runs.h"
 #include "tools/workload/child.h"
 
-namespace headroom {
+namespace headroom::repro {
 namespace {
 
 constexpr std::string_view kFourCards = "rtx-2080ti";
@@ -166,4 +166,4 @@ Measured run_b5(const Stage&) {
   return measured;
 }
 
-}  // namespace headroom
+}  // namespace headroom::repro

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace headroom {
+namespace headroom::repro {
 
 class Environment {
  public:
@@ -25,4 +25,4 @@ class Environment {
   std::optional<std::string> before_;
 };
 
-}  // namespace headroom
+}  // namespace headroom::repro

@@ -9,7 +9,7 @@
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 
-namespace headroom {
+namespace headroom::repro {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -234,4 +234,4 @@ std::string scenarios_json() {
   return json.dump(2);
 }
 
-}  // namespace headroom
+}  // namespace headroom::repro

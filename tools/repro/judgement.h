@@ -9,7 +9,7 @@
 
 #include "tools/repro/scenario.h"
 
-namespace headroom {
+namespace headroom::repro {
 
 // One figure of both sides; one of them may be missing.
 struct Comparison {
@@ -44,4 +44,4 @@ std::string describe(std::span<const Judgement> judgements);
 std::string describe_scenarios();
 std::string scenarios_json();
 
-}  // namespace headroom
+}  // namespace headroom::repro

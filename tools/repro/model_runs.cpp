@@ -11,7 +11,7 @@
 #include "tools/repro/card.h"
 #include "tools/repro/runs.h"
 
-namespace headroom {
+namespace headroom::repro {
 namespace {
 
 constexpr std::string_view kModelCard = "card-6gb";
@@ -64,4 +64,4 @@ Measured run_d7(const Stage& stage) {
   return measured;
 }
 
-}  // namespace headroom
+}  // namespace headroom::repro

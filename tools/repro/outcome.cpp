@@ -4,7 +4,7 @@
 
 #include "runtime/base/errors.h"
 
-namespace headroom {
+namespace headroom::repro {
 
 void note_refusal(Measured& measured, std::string_view end, const std::function<void()>& act) {
   try {
@@ -28,4 +28,4 @@ void note_room(Measured& measured, std::string name, const std::function<void()>
   }
 }
 
-}  // namespace headroom
+}  // namespace headroom::repro

@@ -7,7 +7,7 @@
 
 #include "tools/repro/scenario.h"
 
-namespace headroom {
+namespace headroom::repro {
 
 // Calls `act`; notes the outcome, "ok" or "refused", and of a refusal what is said before the first `end`.
 void note_refusal(Measured& measured, std::string_view end, const std::function<void()>& act);
@@ -15,4 +15,4 @@ void note_refusal(Measured& measured, std::string_view end, const std::function<
 // Calls `act`; notes under that name "ok" or "out_of_memory".
 void note_room(Measured& measured, std::string name, const std::function<void()>& act);
 
-}  // namespace headroom
+}  // namespace headroom::repro

@@ -11,7 +11,7 @@
 #include "tools/repro/outcome.h"
 #include "tools/repro/runs.h"
 
-namespace headroom {
+namespace headroom::repro {
 namespace {
 
 constexpr const char* kFourGpus = "sim:four-2080ti";
@@ -117,4 +117,4 @@ Measured run_d1(const Stage& place_of_run) {
   return measured;
 }
 
-}  // namespace headroom
+}  // namespace headroom::repro

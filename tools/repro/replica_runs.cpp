@@ -10,7 +10,7 @@
 #include "tools/repro/environment.h"
 #include "tools/repro/runs.h"
 
-namespace headroom {
+namespace headroom::repro {
 namespace {
 
 constexpr int64_t kMirroredSteps = 4;
@@ -61,4 +61,4 @@ Measured run_d8(const Stage&) {
   return measured;
 }
 
-}  // namespace headroom
+}  // namespace headroom::repro

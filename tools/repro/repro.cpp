@@ -14,7 +14,7 @@
 #include "tools/subcommands.h"
 #include "tools/workload/child.h"
 
-namespace headroom {
+namespace headroom::repro {
 namespace {
 
 struct ReproOptions {
@@ -128,4 +128,4 @@ int run_repro(int argc, char** argv) {
   return ok ? kExitDone : kExitCheckFailed;
 }
 
-}  // namespace headroom
+}  // namespace headroom::repro

@@ -4,7 +4,7 @@
 
 #include "tools/repro/scenario.h"
 
-namespace headroom {
+namespace headroom::repro {
 
 // A: TensorFlow's conv net on a laptop's GPU of 2 GB (training_runs.cpp).
 Measured run_a1(const Stage& stage);
@@ -53,4 +53,4 @@ Measured run_d7(const Stage& stage);
 // Of replicas (replica_runs.cpp).
 Measured run_d8(const Stage& stage);
 
-}  // namespace headroom
+}  // namespace headroom::repro

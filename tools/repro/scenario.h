@@ -12,7 +12,7 @@
 
 #include "runtime/app/options.h"
 
-namespace headroom {
+namespace headroom::repro {
 
 // Where a scenario runs, and whether with its cure.
 struct Stage {
@@ -58,4 +58,4 @@ std::span<const Scenario> scenarios();
 // The one of that id, in either case. Throws InvalidArgument for an unknown one.
 const Scenario& find_scenario(std::string_view id);
 
-}  // namespace headroom
+}  // namespace headroom::repro

@@ -8,7 +8,7 @@
 #include "runtime/base/suggest.h"
 #include "tools/repro/runs.h"
 
-namespace headroom {
+namespace headroom::repro {
 namespace {
 
 // Sizes and messages of A1 to A3, B2 and C1 to C7 were reported of the machines; the others follow from these
@@ -392,4 +392,4 @@ const Scenario& find_scenario(std::string_view id) {
       fmt::format("unknown scenario '{}'; known: {}", id, list_with_suggestion(upper, known)));
 }
 
-}  // namespace headroom
+}  // namespace headroom::repro

@@ -4,7 +4,7 @@
 
 #include "tools/repro/scenario.h"
 
-namespace headroom {
+namespace headroom::repro {
 
 RuntimeOptions Stage::card(std::string_view profile) const {
   RuntimeOptions options;
@@ -25,4 +25,4 @@ const Measured::Figure* Measured::find(std::string_view name) const {
   return found == figures.end() ? nullptr : &found->second;
 }
 
-}  // namespace headroom
+}  // namespace headroom::repro

@@ -15,7 +15,7 @@
 #include "tools/repro/environment.h"
 #include "tools/repro/runs.h"
 
-namespace headroom {
+namespace headroom::repro {
 namespace {
 
 constexpr std::string_view kStreamCard = "card-6gb";
@@ -197,4 +197,4 @@ Measured run_d6(const Stage& stage) {
   return measured;
 }
 
-}  // namespace headroom
+}  // namespace headroom::repro

@@ -17,7 +17,7 @@
 #include "tools/repro/outcome.h"
 #include "tools/repro/runs.h"
 
-namespace headroom {
+namespace headroom::repro {
 namespace {
 
 constexpr std::string_view kLaptop = "laptop-2gb";
@@ -187,4 +187,4 @@ Measured run_a7(const Stage& stage) {
   return measured;
 }
 
-}  // namespace headroom
+}  // namespace headroom::repro

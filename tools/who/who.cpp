@@ -14,7 +14,7 @@
 #include "tools/who/formats.h"
 #include "tools/who/held_device.h"
 
-namespace headroom {
+namespace headroom::who {
 namespace {
 
 constexpr const char* kAllGpus = "all";
@@ -34,7 +34,7 @@ struct WhoOptions {
 
 // Where to look: at a device whose share is taken, or at what the driver says of all GPUs.
 struct Watched {
-  std::unique_ptr<who::HeldDevice> held;
+  std::unique_ptr<HeldDevice> held;
   std::optional<int> ordinal;  // of the only GPU that is asked for
   std::string problem;         // why no GPU is looked at
 };
@@ -57,16 +57,16 @@ Watched choose_watched(WhoOptions& options, char** words) {
   }
   if (runtime.strategy.empty()) runtime.strategy = "allow-growth";
   if (cuda_ordinal(runtime.device)) continue_in_gpu_program(words);
-  watched.held = std::make_unique<who::HeldDevice>(runtime, options.allocate_bytes.value_or(0));
+  watched.held = std::make_unique<HeldDevice>(runtime, options.allocate_bytes.value_or(0));
   return watched;
 }
 
-who::View look_at(const Watched& watched) {
+View look_at(const Watched& watched) {
   if (watched.held != nullptr) return {{watched.held->account()}, watched.problem, watched.held->failure()};
-  who::View view;
+  View view;
   const GpuList list = list_gpus();
   for (const PhysicalGpu& gpu : list.gpus) {
-    if (!watched.ordinal || gpu.ordinal == watched.ordinal) view.accounts.push_back(who::account_of(gpu, {}));
+    if (!watched.ordinal || gpu.ordinal == watched.ordinal) view.accounts.push_back(account_of(gpu, {}));
   }
   return view;
 }
@@ -112,7 +112,7 @@ int run_who(int argc, char** argv) {
   const Watched watched = choose_watched(options, argv);
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   for (int64_t i = 1;; ++i) {
-    const who::View view = look_at(watched);
+    const View view = look_at(watched);
     if (options.watch && terminal && !options.json) fmt::print("\033[H\033[2J");  // the screen anew
     fmt::print("{}\n", options.json ? to_json(view, options.watch ? -1 : 2) : to_text(view));
     if (std::fflush(stdout) != 0) break;  // nobody reads any more; the program's end says so
@@ -122,4 +122,4 @@ int run_who(int argc, char** argv) {
   return watched.held != nullptr ? watched.held->exit_code() : kExitDone;
 }
 
-}  // namespace headroom
+}  // namespace headroom::who

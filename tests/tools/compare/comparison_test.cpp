@@ -7,7 +7,7 @@
 
 #include "tools/compare/formats.h"
 
-namespace headroom {
+namespace headroom::compare {
 namespace {
 
 ComparedRow row(const std::string& strategy, int64_t bytes, double low, double high,
@@ -115,4 +115,4 @@ TEST_F(CompareFormats, TextSaysTheVerdictFirstAndWhyARowFailed) {
 }
 
 }  // namespace
-}  // namespace headroom
+}  // namespace headroom::compare

@@ -11,7 +11,7 @@
 #include "tools/report/page_data.h"
 #include "tools/report/timeline.h"
 
-namespace headroom {
+namespace headroom::report {
 namespace {
 
 // Two segments of 4 KiB; at the peak 1 KiB is live at the begin of one and 2 KiB in the middle of the other.
@@ -130,4 +130,4 @@ TEST(Difference, NamesWhatGrewWhatIsNewAndWhatIsGone) {
 }
 
 }  // namespace
-}  // namespace headroom
+}  // namespace headroom::report

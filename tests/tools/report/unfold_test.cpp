@@ -7,7 +7,7 @@
 #include "tools/report/choose_blocks.h"
 #include "tools/report/history.h"
 
-namespace headroom {
+namespace headroom::report {
 namespace {
 
 // A weight, an arena of 4 KiB in which x makes room for z while y stays, and a block behind it.
@@ -66,4 +66,4 @@ TEST(Unfold, ATraceWithoutPartsStaysAsItIs) {
 }
 
 }  // namespace
-}  // namespace headroom
+}  // namespace headroom::report

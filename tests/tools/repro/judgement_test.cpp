@@ -11,7 +11,7 @@
 #include "runtime/base/errors.h"
 #include "tools/repro/card.h"
 
-namespace headroom {
+namespace headroom::repro {
 namespace {
 
 constexpr Expected kFigures[] = {
@@ -113,4 +113,4 @@ TEST(Card, ATensorGoesBackWhenItsNameIsGivenAnother) {
 }
 
 }  // namespace
-}  // namespace headroom
+}  // namespace headroom::repro

@@ -17,7 +17,7 @@
 #include "tools/report/load_trace.h"
 #include "tools/subcommands.h"
 
-namespace headroom {
+namespace headroom::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -94,4 +94,4 @@ int run_assert(int argc, char** argv) {
   return failed == 0 ? kExitDone : kExitCheckFailed;
 }
 
-}  // namespace headroom
+}  // namespace headroom::report

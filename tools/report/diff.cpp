@@ -16,7 +16,7 @@
 #include "tools/report/load_trace.h"
 #include "tools/subcommands.h"
 
-namespace headroom {
+namespace headroom::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -109,4 +109,4 @@ int run_diff(int argc, char** argv) {
   return kExitDone;
 }
 
-}  // namespace headroom
+}  // namespace headroom::report
