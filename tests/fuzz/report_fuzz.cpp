@@ -5,26 +5,25 @@
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/memory_file.h"
 #include "tools/report/checks.h"
-#include "tools/report/chrome_trace.h"
 #include "tools/report/difference.h"
 #include "tools/report/history.h"
-#include "tools/report/page_data.h"
-#include "tools/report/timeline.h"
+#include "tools/report/views.h"
 
-// Every view of every trace that is accepted. No name may leave the script element that the data stands in.
+// Makes every view of every trace that is accepted. No name may end the <script> element of the data.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace headroom::report;
   const headroom::MemoryFile file(data, size);
   try {
     for (const headroom::Trace& trace : headroom::read_traces(file.path())) {
-      const headroom::History history(trace);
+      const History history(trace);
       if (history.peak_bytes != trace.peak_bytes || history.samples.empty()) std::abort();
       if (history.samples[history.peak_sample].live_bytes != trace.peak_bytes) std::abort();
       if (history.fragmentation && !(*history.fragmentation >= 0 && *history.fragmentation <= 1))
         std::abort();
-      if (headroom::page_data(history).find('<') != std::string::npos) std::abort();
-      if (headroom::chrome_trace(history).empty() || headroom::timeline(history).empty()) std::abort();
-      if (!headroom::differences(history, history).empty()) std::abort();
-      headroom::check(history, {.most_peak_bytes = 1, .no_leaks = true});
+      if (page_data(history).find('<') != std::string::npos) std::abort();
+      if (chrome_trace(history).empty() || timeline(history).empty()) std::abort();
+      if (!differences(history, history).empty()) std::abort();
+      check(history, {.max_peak_bytes = 1, .no_leaks = true});
     }
   } catch (const headroom::InvalidArgument&) {
   }

@@ -6,7 +6,7 @@
 namespace headroom::report {
 namespace {
 
-constexpr size_t kMostGapsTried = 256;
+constexpr size_t kMaxGapsTried = 256;
 
 uint64_t end_of_stretch(uint64_t address, int64_t bytes) {
   const uint64_t room = std::numeric_limits<uint64_t>::max() - address;
@@ -27,8 +27,7 @@ AddressMap::AddressMap(const History& history) : history_(history) {
     join();
     return;
   }
-  // Without addresses each block goes where the first one before it ended that is gone by then: first fit
-  // over the events, so that the map shows sizes and not a fragmentation that nobody knows.
+  // Without addresses blocks are placed by first fit, so that the map shows sizes. Its gaps mean nothing.
   struct Gap {
     uint64_t begin, end;
   };
@@ -38,8 +37,8 @@ AddressMap::AddressMap(const History& history) : history_(history) {
     const auto bytes = static_cast<uint64_t>(event.bytes);
     uint64_t& offset = offsets_[static_cast<size_t>(event.block)];
     if (event.allocates) {
-      // Not all of them, so that a million events stay quick; the last one is endless.
-      const auto stop = gaps.begin() + static_cast<long>(std::min(gaps.size(), kMostGapsTried));
+      // A limited number, so that a million events stay quick. The last gap has no end.
+      const auto stop = gaps.begin() + static_cast<long>(std::min(gaps.size(), kMaxGapsTried));
       auto gap = std::find_if(gaps.begin(), stop, [&](const Gap& g) { return g.end - g.begin >= bytes; });
       if (gap == stop) gap = gaps.end() - 1;
       offset = gap->begin;

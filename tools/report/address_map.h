@@ -1,5 +1,5 @@
-// Where blocks and segments lie on one line without the empty stretches between them: for the block map.
-// Knows no output.
+// Offsets of blocks and segments in the block map: addresses without the unused ranges between them. Knows no
+// output.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ class AddressMap {
  public:
   explicit AddressMap(const History& history);
 
-  // Bytes from the begin of the line.
+  // Bytes from the beginning of the map.
   uint64_t offset(size_t block) const;
   uint64_t offset_of_address(uint64_t address) const;
   uint64_t bytes() const { return bytes_; }
 
  private:
-  // What is used of the address space at any time, without a hole in it.
+  // A maximal range of addresses that are used at some time.
   struct Stretch {
     uint64_t begin = 0, end = 0, offset = 0;
   };
@@ -27,7 +27,7 @@ class AddressMap {
 
   const History& history_;
   std::vector<Stretch> stretches_;  // by address
-  std::vector<uint64_t> offsets_;   // by block, where the trace has no addresses
+  std::vector<uint64_t> offsets_;   // by block, if the trace has no addresses
   uint64_t bytes_ = 0;
 };
 

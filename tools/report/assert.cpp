@@ -1,4 +1,4 @@
-// headroom assert: whether a recording keeps to what is asked of it; for CI.
+// headroom assert: checks a recording against limits, for CI.
 
 #include <fmt/format.h>
 
@@ -40,54 +40,56 @@ Json number(const Check& check, double value) {
 
 int run_assert(int argc, char** argv) {
   std::vector<std::string> paths;
-  Demands demands;
-  std::optional<double> calls;
+  Limits limits;
+  std::optional<double> max_driver_calls;
   bool as_json = false;
-  OptionSet set("headroom assert", "Says whether a recording keeps to limits; exit code 5 when it does not.");
-  set.add_arguments("TRACE", "A recording, or a file of any other format that headroom report reads", &paths);
-  set.add_bytes("max-peak", "Most bytes live at once, as tensors asked for them", &demands.most_peak_bytes);
-  set.add_bytes("max-reserved", "Most bytes that the strategy may hold", &demands.most_reserved_bytes);
+  OptionSet set("headroom assert", "Checks a recording against limits. Exits with 5 if a check fails.");
+  set.add_arguments("TRACE", "A recording, or any other file that headroom report reads", &paths);
+  set.add_bytes("max-peak", "Maximum live bytes, as requested", &limits.max_peak_bytes);
+  set.add_bytes("max-reserved", "Maximum bytes that the strategy reserves", &limits.max_reserved_bytes);
   set.add_number("max-fragmentation",
-                 "Most of the idle reserved bytes at the peak outside the largest free range, as a share",
-                 &demands.most_fragmentation, 0, 1);
-  set.add_number("max-driver-calls", "Most allocations and releases by the driver", &calls, 0, 1e15);
-  set.add_switch("no-oom", "Memory never ran out", &demands.no_out_of_memory);
-  set.add_switch("no-retries", "No request had to wait until memory came back", &demands.no_retries);
-  set.add_switch("no-leaks", "Nothing is live at the end", &demands.no_leaks);
+                 "Maximum share of the idle reserved bytes outside the largest free range, at the peak",
+                 &limits.max_fragmentation, 0, 1);
+  set.add_number("max-driver-calls", "Maximum number of driver allocations and releases", &max_driver_calls,
+                 0, 1e15);
+  set.add_switch("no-oom", "No allocation failed", &limits.no_out_of_memory);
+  set.add_switch("no-retries", "No allocation was retried after freeing cached memory", &limits.no_retries);
+  set.add_switch("no-leaks", "Every block was freed", &limits.no_leaks);
   set.add_switch("json", "Print JSON, sizes in bytes", &as_json);
   set.set_examples(
       "  headroom assert run.trace --max-peak 2GiB --no-oom --no-retries\n"
       "  headroom assert run.trace --max-fragmentation 0.2 --max-driver-calls 100 --json\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
-  if (paths.size() != 1) throw InvalidArgument(fmt::format("{} traces; the checks are of one", paths.size()));
-  if (calls) demands.most_driver_calls = static_cast<int64_t>(*calls);
-  if (demands.empty()) throw InvalidArgument("nothing is asked: pass a check, such as --max-peak 2GiB");
+  if (paths.size() != 1)
+    throw InvalidArgument(fmt::format("assert checks one trace; {} given", paths.size()));
+  if (max_driver_calls) limits.max_driver_calls = static_cast<int64_t>(*max_driver_calls);
+  if (limits.empty()) throw InvalidArgument("no check given; pass one, such as --max-peak 2GiB");
   const Trace trace = load_trace(paths[0]);
   const History history(trace);
-  const std::vector<Check> checks = check(history, demands);
+  const std::vector<Check> checks = check(history, limits);
   const auto failed =
-      std::count_if(checks.begin(), checks.end(), [](const Check& check) { return !check.holds(); });
+      std::count_if(checks.begin(), checks.end(), [](const Check& check) { return !check.passed(); });
   if (as_json) {
-    Json json = {{"trace", trace.name}, {"holds", failed == 0}, {"checks", Json::array()}};
+    Json json = {{"trace", trace.name}, {"passed", failed == 0}, {"checks", Json::array()}};
     for (const Check& check : checks) {
       json["checks"].push_back({{"name", check.name},
                                 {"measured", number(check, check.measured)},
                                 {"allowed", number(check, check.allowed)},
-                                {"holds", check.holds()}});
+                                {"passed", check.passed()}});
     }
     fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
   } else {
-    fmt::print("{}\n\n{:<18} {:>28} {:>28}\n",
-               failed == 0
-                   ? fmt::format("{}: {}", printable_name(trace.name),
-                                 checks.size() == 1 ? "the check holds"
-                                                    : fmt::format("all {} checks hold", checks.size()))
-                   : fmt::format("{}: {} of {} checks do not hold", printable_name(trace.name), failed,
-                                 checks.size()),
-               "check", "measured", "allowed");
+    fmt::print(
+        "{}\n\n{:<18} {:>28} {:>28}\n",
+        failed == 0
+            ? fmt::format("{}: {}", printable_name(trace.name),
+                          checks.size() == 1 ? "the check passed"
+                                             : fmt::format("all {} checks passed", checks.size()))
+            : fmt::format("{}: {} of {} checks failed", printable_name(trace.name), failed, checks.size()),
+        "check", "measured", "allowed");
     for (const Check& check : checks) {
       fmt::print("{:<18} {:>28} {:>28}  {}\n", check.name, shown(check, check.measured),
-                 shown(check, check.allowed), check.holds() ? "holds" : "DOES NOT HOLD");
+                 shown(check, check.allowed), check.passed() ? "pass" : "FAIL");
     }
     fmt::print("\nnext: headroom report {}\n", shell_word(paths[0]));
   }

@@ -1,4 +1,4 @@
-// What can be asked of a recording in a test or a pipeline. Knows no command line.
+// Checks a recording against limits, for tests and CI. Knows no command line.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace headroom::report {
 
-// What is asked; what is not set is not.
-struct Demands {
-  std::optional<int64_t> most_peak_bytes = {};      // live, as requested
-  std::optional<int64_t> most_reserved_bytes = {};  // by the strategy from the driver
-  std::optional<double> most_fragmentation = {};    // in [0, 1], at the peak
-  std::optional<int64_t> most_driver_calls = {};
+// The checks to make. Absent limits are not checked.
+struct Limits {
+  std::optional<int64_t> max_peak_bytes = {};      // live, as requested
+  std::optional<int64_t> max_reserved_bytes = {};  // by the strategy from the driver
+  std::optional<double> max_fragmentation = {};    // in [0, 1], at the peak
+  std::optional<int64_t> max_driver_calls = {};
   bool no_out_of_memory = false;
   bool no_retries = false;
-  bool no_leaks = false;  // nothing is live at the end
+  bool no_leaks = false;  // every block is freed
 
   bool empty() const;
 };
@@ -27,10 +27,11 @@ struct Check {
   std::string name;  // "max-peak"
   double measured = 0, allowed = 0;
   bool is_bytes = false;
-  bool holds() const { return measured <= allowed; }
+  bool passed() const { return measured <= allowed; }
 };
 
-// One for each demand, in the order above. Throws InvalidArgument when the trace does not say what is asked.
-std::vector<Check> check(const History& history, const Demands& demands);
+// One check for each limit, in the order of the fields. Throws InvalidArgument when the trace does not record
+// what a check needs.
+std::vector<Check> check(const History& history, const Limits& limits);
 
 }  // namespace headroom::report

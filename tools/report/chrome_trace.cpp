@@ -1,8 +1,6 @@
-#include "tools/report/chrome_trace.h"
-
 #include <nlohmann/json.hpp>
 
-#include "tools/report/choose_blocks.h"
+#include "tools/report/views.h"
 
 namespace headroom::report {
 namespace {
@@ -16,7 +14,7 @@ class Clock {
         first_ns_(trace.events.front().time_ns),
         timed_(trace.events.back().time_ns > first_ns_) {}
 
-  // Of what is so after `event` events, in microseconds.
+  // The time after `event` events, in microseconds.
   double us(int64_t event) const {
     if (!timed_) return static_cast<double>(event);
     const size_t at = std::min(static_cast<size_t>(std::max<int64_t>(event, 1)), trace_.events.size()) - 1;

@@ -1,4 +1,4 @@
-// headroom diff: two recordings op by op.
+// headroom diff: compares two recordings op by op.
 
 #include <fmt/format.h>
 
@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string verdict(const History& before, const History& after) {
+std::string summary(const History& before, const History& after) {
   const int64_t change = after.peak_bytes - before.peak_bytes;
   const std::string how = change == 0 ? "stayed"
                                       : fmt::format("{} by {}", change > 0 ? "grew" : "fell",
@@ -37,9 +37,9 @@ std::string verdict(const History& before, const History& after) {
 
 void print(const History& before, const History& after, const std::vector<OpDifference>& ops) {
   constexpr size_t kShown = 30;
-  fmt::print("{}\n", verdict(before, after));
+  fmt::print("{}\n", summary(before, after));
   if (ops.empty()) {
-    fmt::print("no op differs\n");
+    fmt::print("all ops take the same memory\n");
     return;
   }
   fmt::print("{} ops differ\n\nbytes at the peak\n{:<44} {:>14} {:>14} {:>15} {:>19}\n", ops.size(), "op",
@@ -53,7 +53,7 @@ void print(const History& before, const History& after, const std::vector<OpDiff
                : op.is_gone() ? "  gone"
                               : "");
   }
-  if (ops.size() > kShown) fmt::print("{} more; --json has all\n", ops.size() - kShown);
+  if (ops.size() > kShown) fmt::print("{} more; --json lists all\n", ops.size() - kShown);
 }
 
 Json to_json(const History& before, const History& after, const std::vector<OpDifference>& ops) {
@@ -88,15 +88,14 @@ int run_diff(int argc, char** argv) {
   std::vector<std::string> paths;
   bool as_json = false;
   OptionSet set("headroom diff", "Compares two recordings op by op: what grew, what is new, what is gone.");
-  set.add_arguments("BEFORE AFTER", "Two recordings, or files of any other format that headroom report reads",
-                    &paths);
+  set.add_arguments("BEFORE AFTER", "Two recordings, or any other files that headroom report reads", &paths);
   set.add_switch("json", "Print JSON, sizes in bytes", &as_json);
   set.set_examples(
       "  headroom diff before.trace after.trace\n"
       "  headroom diff before.trace after.trace --json | jq '.ops[] | select(.new).op'\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   if (paths.size() != 2)
-    throw InvalidArgument(fmt::format("a difference is of two traces, {} given", paths.size()));
+    throw InvalidArgument(fmt::format("diff compares two traces; {} given", paths.size()));
   const Trace traces[] = {load_trace(paths[0]), load_trace(paths[1])};
   const History before(traces[0]), after(traces[1]);
   const std::vector<OpDifference> ops = differences(before, after);

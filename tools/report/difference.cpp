@@ -9,11 +9,11 @@ namespace headroom::report {
 namespace {
 
 void add(const History& history, OpMemory OpDifference::*side, std::map<std::string, OpDifference>& ops) {
-  // By number first: a million blocks have few names.
+  // By index of the name first: a million blocks share few names.
   std::vector<OpMemory> by_name(history.trace.names.size());
   for (size_t block = 0; block < history.lifetimes.size(); ++block) {
     const TraceEvent& allocation = history.allocation(block);
-    if (allocation.bytes == 0) continue;  // its parts stand for it
+    if (allocation.bytes == 0) continue;  // an unfolded arena: its parts count
     OpMemory& op = by_name[static_cast<size_t>(allocation.op)];
     ++op.blocks;
     // A trace may claim 2^60 bytes for each of its blocks.

@@ -1,4 +1,4 @@
-// Two recordings of one program, op by op: what grew, what is new. Knows no output.
+// Compares two recordings op by op. Knows no output.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace headroom::report {
 
-// What one op has of a recording.
+// The memory of one op in a recording.
 struct OpMemory {
   int64_t peak_bytes = 0;       // live at the recording's peak
-  int64_t allocated_bytes = 0;  // of all its blocks
+  int64_t allocated_bytes = 0;  // sum over its blocks
   int64_t blocks = 0;
 };
 
 struct OpDifference {
-  std::string op;  // empty: blocks that nobody put a name to
+  std::string op;  // empty: blocks without a name
   OpMemory before, after;
 
   bool is_new() const { return before.blocks == 0; }
@@ -26,7 +26,7 @@ struct OpDifference {
   int64_t allocated_change() const { return after.allocated_bytes - before.allocated_bytes; }
 };
 
-// The ops whose memory differs, the largest change at the peak first, then the largest of what they allocate.
+// The ops that differ, by descending change at the peak, then by descending change in allocated bytes.
 std::vector<OpDifference> differences(const History& before, const History& after);
 
 }  // namespace headroom::report

@@ -1,4 +1,4 @@
-# Puts page.html, with page.css and page.js in their places, into a C++ source. Run by the build:
+# Writes page.html, with page.css and page.js inside, as a C++ source. Run by the build:
 # cmake -DFOLDER=... -DOUTPUT=... -P embed.cmake
 file(READ ${FOLDER}/page.html page)
 file(READ ${FOLDER}/page.css css)
@@ -9,7 +9,7 @@ string(FIND "${page}" "@DATA@" at)
 math(EXPR after "${at} + 6")
 string(SUBSTRING "${page}" 0 ${at} before)
 string(SUBSTRING "${page}" ${after} -1 after)
-file(WRITE ${OUTPUT} "#include \"tools/report/page.h\"\n
+file(WRITE ${OUTPUT} "#include \"tools/report/views.h\"\n
 namespace headroom::report {\n
 const std::string_view kPageBeforeData = R\"PAGE(${before})PAGE\";\nconst std::string_view kPageAfterData = R\"PAGE(${after})PAGE\";\n
 }  // namespace headroom::report\n")

@@ -9,7 +9,10 @@
 namespace headroom::report {
 namespace {
 
-// Bytes of `sources` up to the last '/' that all of them share.
+// A page takes about 60 bytes for each block: a megabyte.
+constexpr size_t kMaxBlocks = 20'000, kMaxBlocksAtPeak = 12'000;
+
+// Length of the folder that all sources share, with its '/'.
 size_t shared_folder(const Trace& trace) {
   std::optional<std::string_view> shared;
   for (const TraceBlock& block : trace.block_facts) {
@@ -30,14 +33,14 @@ uint64_t end_of(uint64_t address, int64_t bytes) {
 
 }  // namespace
 
-// The one pass over all events.
+// One pass over all events.
 class History::Walk {
  public:
   explicit Walk(History& history) : h_(history), trace_(history.trace) {
     h_.lifetimes.resize(static_cast<size_t>(trace_.blocks));
     h_.allocation_.resize(static_cast<size_t>(trace_.blocks));
     const auto events = static_cast<int64_t>(trace_.events.size());
-    per_sample_ = std::max<int64_t>(1, (events + kMostSamples - 1) / kMostSamples);
+    per_sample_ = std::max<int64_t>(1, (events + kMaxSamples - 1) / kMaxSamples);
   }
 
   void run() {
@@ -83,7 +86,7 @@ class History::Walk {
     }
   }
 
-  // Those that came before event `at`.
+  // Applies the device events that precede event `at`.
   void device_events(int64_t at) {
     using Kind = DeviceEvent::Kind;
     for (; next_ < trace_.device_events.size() && trace_.device_events[next_].position <= at; ++next_) {
@@ -148,7 +151,7 @@ class History::Walk {
   MemorySample now_, best_;
   int64_t per_sample_ = 1, allocated_ = 0, library_ = 0, counted_library_ = 0, peak_reserved_ = 0;
   int64_t best_of_all_ = 0;
-  const int64_t end_ = static_cast<int64_t>(trace_.events.size()) + 1;  // of what never ends
+  const int64_t end_ = static_cast<int64_t>(trace_.events.size()) + 1;  // of blocks that are never freed
   size_t next_ = 0;
   std::unordered_map<uint64_t, size_t> open_;  // by address: position in History::segments
   bool reserved_is_whole_ = true;
@@ -223,6 +226,27 @@ std::optional<double> History::fragmentation_at_peak() const {
     gap_until(place.end);
   }
   return idle == 0 ? 0 : static_cast<double>(idle - largest) / static_cast<double>(idle);
+}
+
+std::vector<size_t> choose_blocks(const History& history) {
+  std::vector<size_t> chosen = history.live_blocks(history.peak_event());
+  chosen.resize(std::min(chosen.size(), kMaxBlocksAtPeak));
+  std::vector<bool> taken(history.lifetimes.size());
+  for (size_t block : chosen) taken[block] = true;
+  std::vector<size_t> rest;
+  for (size_t block = 0; block < history.lifetimes.size(); ++block) {
+    if (!taken[block] && history.bytes(block) > 0) rest.push_back(block);
+  }
+  const auto weight = [&](size_t block) {
+    const Lifetime& life = history.lifetimes[block];
+    return static_cast<double>(history.bytes(block)) * static_cast<double>(life.end - life.begin);
+  };
+  const size_t room = std::min(rest.size(), kMaxBlocks - chosen.size());
+  std::nth_element(rest.begin(), rest.begin() + static_cast<long>(room), rest.end(),
+                   [&](size_t a, size_t b) { return weight(a) > weight(b); });
+  chosen.insert(chosen.end(), rest.begin(), rest.begin() + static_cast<long>(room));
+  std::sort(chosen.begin(), chosen.end());  // in the order in which they were allocated
+  return chosen;
 }
 
 }  // namespace headroom::report

@@ -1,4 +1,4 @@
-// The one trace of a file that a view is of. Knows no output.
+// Loads the trace that the views of a recording show. Knows no output.
 #pragma once
 
 #include <string>
@@ -7,8 +7,13 @@
 
 namespace headroom::report {
 
-// Of a file with several devices the one with the largest peak, whose name says which it is; unfolded. Throws
-// InvalidArgument as read_traces does.
+// Reads a file of any format that read_traces knows and unfolds it. If the file holds traces of several
+// devices, the one with the largest peak is returned. Throws InvalidArgument as read_traces does.
 Trace load_trace(const std::string& path);
+
+// Replaces the arena of a packed plan by its tensors: each block with parts is followed by one pass over its
+// parts, which are allocated and freed as blocks of their own at the time of the block. The block itself then
+// requests 0 bytes, so that no byte counts twice; its reserved size stays.
+Trace unfold(Trace trace);
 
 }  // namespace headroom::report

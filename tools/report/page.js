@@ -1,4 +1,4 @@
-// Draws the report from the data in the page. Every name is text of a stranger: it reaches the page as
+// Draws the report from the data in the page. Names come from an untrusted file: they reach the page as
 // textContent or on a canvas, never as markup.
 'use strict';
 (() => {
@@ -6,15 +6,15 @@
   const $ = (id) => document.getElementById(id);
   const samples = data.samples, blocks = data.blocks, count = samples.event.length;
   const LIBRARY = 7;
-  // From the bottom of the stack up: what stays longest first.
+  // From the bottom of the stack up: what lives longest first.
   const ORDER = [7, 1, 3, 5, 4, 2, 6, 0];
   const present = ORDER.filter((c) => samples.bytes[c].some((b) => b > 0));
-  // Context and libraries often are many times what tensors take, which then nobody could see.
+  // Context and libraries may take many times what tensors take, and would hide them.
   const hidden = new Set(Math.max(...samples.bytes[LIBRARY]) > data.peak ? [LIBRARY] : []);
   let used = [];
   const hasReserved = data.reservedPeak !== null;
   const timed = samples.time[count - 1] > samples.time[0];
-  // A step that is unfolded takes no time.
+  // The events of an unfolded step have the same time.
   let byTime = timed && !data.unfolded, moment = data.peakSample;
 
   const size = (bytes) => {
@@ -49,7 +49,7 @@
     'op: ' + (data.names[blocks.op[b]] || 'unknown'),
     'source: ' + (data.names[blocks.source[b]] || 'unknown'),
     `${data.categories[blocks.category[b]]}, ${size(blocks.bytes[b])}` +
-      (blocks.taken[b] > blocks.bytes[b] ? ` in a block of ${size(blocks.taken[b])}` : ''),
+      (blocks.taken[b] > blocks.bytes[b] ? `, ${size(blocks.taken[b])} after rounding` : ''),
   ].join('\n');
   const liveAt = (event) => {
     const live = [];
@@ -64,10 +64,10 @@
     $('title').textContent = data.name;
     $('about').textContent = [`${data.format}: ${number(data.events)} events, ${number(data.blockCount)} blocks`]
       .concat(data.settings.map(([name, value]) => `${name} ${value}`))
-      .concat(data.unfolded ? ['what lies in the arenas of packed plans is shown for one step, where each was allocated'] : [])
-      .concat(data.cutOff ? ['the file ends within a line, as when a program is killed'] : []).join(' · ');
-    const figures = [['peak of live bytes', size(data.peak)]];
-    if (data.allocatedAtPeak > data.peak) figures.push(['in blocks of', size(data.allocatedAtPeak)]);
+      .concat(data.unfolded ? ['the tensors of a packed plan are shown for one step'] : [])
+      .concat(data.cutOff ? ['the last line is incomplete and was ignored'] : []).join(' · ');
+    const figures = [['peak live', size(data.peak)]];
+    if (data.allocatedAtPeak > data.peak) figures.push(['after rounding', size(data.allocatedAtPeak)]);
     if (hasReserved) figures.push(['peak reserved', size(data.reservedPeak)]);
     const library = Math.max(...samples.bytes[LIBRARY]);
     if (library > 0) figures.push(['context and libraries', size(library)]);
@@ -94,7 +94,7 @@
     for (const c of [...present].reverse()) {
       const item = element('li'), button = element('button');
       button.type = 'button';
-      button.title = 'shown or left out';
+      button.title = 'show or hide';
       button.setAttribute('aria-pressed', !hidden.has(c));
       button.append(swatch(c), element('span', title(c)), element('span', size(samples.bytes[c][moment]), 'value'));
       button.addEventListener('click', () => {
@@ -125,7 +125,7 @@
     return { pen, ...box };
   }
 
-  // Reserved memory stands on top of context and libraries, which are not part of it.
+  // The line of reserved memory starts above context and libraries, which are not part of it.
   const total = (s) => used.reduce((sum, c) => sum + samples.bytes[c][s], 0);
   const live = (s) => present.reduce((sum, c) => sum + (c === LIBRARY ? 0 : samples.bytes[c][s]), 0);
   const reservedTop = (s) => samples.reserved[s] + (hidden.has(LIBRARY) ? 0 : samples.bytes[LIBRARY][s]);
@@ -240,7 +240,7 @@
     return low;
   };
 
-  // The block that lies at that height: inside a category the oldest is lowest.
+  // The block at that height. Inside a category the oldest block is lowest.
   function under(s, py) {
     let bytes = (shape.height - MARGIN.bottom - py) / (shape.height - MARGIN.top - MARGIN.bottom) * highest;
     if (bytes < 0) return null;
@@ -266,7 +266,7 @@
     const event = samples.event[moment], rows = 18, gap = 3;
     const rowBytes = Math.max(1, Math.ceil(data.mapBytes / rows)), rowHeight = height / rows;
     drawn = [];
-    // One stretch of bytes, over as many rows as it takes.
+    // Draws a range of bytes, over several rows if need be.
     const paint = (from, bytes, block) => {
       for (let at = from, left = bytes; left > 0;) {
         const row = Math.floor(at / rowBytes), part = Math.min(left, (row + 1) * rowBytes - at);
@@ -309,7 +309,7 @@
       return row;
     }));
     const left = all - shown.reduce((sum, group) => sum + group.bytes, 0);
-    $('rest').textContent = left > 0 ? `${size(left)} more in smaller blocks that are not listed.` : '';
+    $('rest').textContent = left > 0 ? `${size(left)} more in smaller blocks.` : '';
   }
 
   function show() {
@@ -320,10 +320,10 @@
     $('moment').setAttribute('aria-valuetext', text);
     $('moment-text').textContent = text + (atPeak ? ' – the peak' : '');
     $('map-head').textContent = atPeak ? 'Block map at the peak' : 'Block map at ' + when(moment);
-    $('table-head').textContent = atPeak ? 'What lives at the peak' : 'What lives at ' + when(moment);
+    $('table-head').textContent = atPeak ? 'Live at the peak' : 'Live at ' + when(moment);
     $('map-text').textContent = data.hasAddresses
-      ? `By address, ${size(data.mapBytes)} in all, row by row` + (hasReserved ? '; grey is reserved and idle' : '') + '.'
-      : 'This trace has no addresses: blocks lie where first fit would put them.';
+      ? `${size(data.mapBytes)}, row by row in the order of addresses` + (hasReserved ? '; grey: reserved and idle' : '') + '.'
+      : 'This trace has no addresses: blocks are placed by first fit.';
     $('by-time').setAttribute('aria-pressed', byTime);
     $('by-event').setAttribute('aria-pressed', !byTime);
     legend();

@@ -1,5 +1,3 @@
-#include "tools/report/page_data.h"
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -7,18 +5,18 @@
 #include <vector>
 
 #include "tools/report/address_map.h"
-#include "tools/report/choose_blocks.h"
+#include "tools/report/views.h"
 
 namespace headroom::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// With a million events a page stays at two or three megabytes.
-constexpr size_t kMostSegments = 4'000, kMostMarks = 500;
-constexpr size_t kMostNameBytes = 160;
+// A page of a million events stays below three megabytes.
+constexpr size_t kMaxSegments = 4'000, kMaxMarks = 500;
+constexpr size_t kMaxNameBytes = 160;
 
-// Texts that are used, numbered in the order of their use.
+// The names in use, numbered in the order of their first use.
 class Names {
  public:
   explicit Names(const History& history) : history_(history) { list_.push_back(""); }
@@ -29,7 +27,7 @@ class Names {
     if (added) {
       const std::string& text = history_.trace.names[static_cast<size_t>(name)];
       const std::string shown = is_source ? history_.short_source(text) : text;
-      list_.push_back(shown.size() <= kMostNameBytes ? shown : shown.substr(0, kMostNameBytes) + "...");
+      list_.push_back(shown.size() <= kMaxNameBytes ? shown : shown.substr(0, kMaxNameBytes) + "...");
     }
     return at->second;
   }
@@ -82,7 +80,7 @@ Json segments_of(const History& history, const AddressMap& map) {
   for (const Segment& segment : history.segments) segments.push_back(&segment);
   std::stable_sort(segments.begin(), segments.end(),
                    [](const Segment* a, const Segment* b) { return a->bytes > b->bytes; });
-  segments.resize(std::min(segments.size(), kMostSegments));
+  segments.resize(std::min(segments.size(), kMaxSegments));
   Json list = Json::array();
   for (const Segment* segment : segments) {
     list.push_back(
@@ -95,7 +93,7 @@ Json marks_of(const History& history, Names& names) {
   Json list = Json::array();
   for (const DeviceEvent& event : history.trace.device_events) {
     const bool failed = event.kind == DeviceEvent::Kind::kOutOfMemory;
-    if ((!failed && event.kind != DeviceEvent::Kind::kRetry) || list.size() == kMostMarks) continue;
+    if ((!failed && event.kind != DeviceEvent::Kind::kRetry) || list.size() == kMaxMarks) continue;
     list.push_back({{"kind", failed ? "out of memory" : "retry"},
                     {"event", event.position},
                     {"bytes", event.bytes},
@@ -140,7 +138,7 @@ std::string page_data(const History& history) {
   const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   std::string safe;
   safe.reserve(text.size());
-  for (const char c : text) {  // '<' stands in texts alone
+  for (const char c : text) {  // only strings contain '<'
     if (c == '<') {
       safe += "\\u003c";
     } else {

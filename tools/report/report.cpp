@@ -1,4 +1,4 @@
-// headroom report: one recording, every view: a timeline in the terminal, a page, and Chrome's JSON.
+// headroom report: shows a recording as a timeline in the terminal, as an HTML page, and in Perfetto.
 
 #include <fmt/format.h>
 
@@ -16,12 +16,9 @@
 #include "runtime/base/command_line.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
-#include "tools/report/chrome_trace.h"
 #include "tools/report/history.h"
 #include "tools/report/load_trace.h"
-#include "tools/report/page.h"
-#include "tools/report/page_data.h"
-#include "tools/report/timeline.h"
+#include "tools/report/views.h"
 #include "tools/subcommands.h"
 
 namespace headroom::report {
@@ -29,7 +26,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Blocks at the peak that have all their names in common.
+// Blocks at the peak with the same names and category.
 struct ReportRow {
   std::string op, tensor, source;
   MemoryCategory category = MemoryCategory::kOther;
@@ -62,7 +59,7 @@ std::string summary(const History& history) {
   const Trace& trace = history.trace;
   std::string text = fmt::format("peak {} live", format_bytes(history.peak_bytes));
   if (history.allocated_at_peak > history.peak_bytes) {
-    text += fmt::format(" in blocks of {}", format_bytes(history.allocated_at_peak));
+    text += fmt::format(", {} after rounding", format_bytes(history.allocated_at_peak));
   }
   if (history.peak_reserved_bytes)
     text += fmt::format(", {} reserved", format_bytes(*history.peak_reserved_bytes));
@@ -77,9 +74,9 @@ std::string summary(const History& history) {
     text += fmt::format(", {} {}", printable_name(name), printable_name(value));
   }
   if (!trace.parts.empty())
-    text += "\nnote: what lies in the arenas of packed plans is shown for one step, where each was allocated";
+    text += "\nnote: the tensors of a packed plan are shown for one step, at the allocation of its arena";
   if (trace.cut_off)
-    text += "\nnote: the file ends within a line, as when a program is killed; that line is left out";
+    text += "\nnote: the last line is incomplete and was ignored; the program may have been killed";
   return text;
 }
 
@@ -87,7 +84,7 @@ void print(const History& history) {
   constexpr size_t kShown = 15;
   fmt::print("{}\n\n{}\n", summary(history), timeline(history));
   const std::vector<ReportRow> rows = rows_at_peak(history);
-  fmt::print("what lives at the peak\n{:>14} {:>6}  {:<16} {:<34} {:<30} {}\n", "bytes", "share", "category",
+  fmt::print("live at the peak\n{:>14} {:>6}  {:<16} {:<34} {:<30} {}\n", "bytes", "share", "category",
              "tensor", "op", "source");
   int64_t left = history.peak_bytes;
   for (size_t i = 0; i < rows.size() && i < kShown; ++i) {
@@ -100,7 +97,7 @@ void print(const History& history) {
                name_of(row.category), tensor.empty() ? "-" : tensor,
                row.op.empty() ? "-" : printable_name(row.op), printable_name(row.source));
   }
-  if (left > 0) fmt::print("{:>14} in {} smaller ones\n", left, rows.size() - kShown);
+  if (left > 0) fmt::print("{:>14} in {} more rows\n", left, rows.size() - kShown);
 }
 
 Json to_json(const History& history) {
@@ -148,23 +145,24 @@ int run_report(int argc, char** argv) {
   std::vector<std::string> paths;
   std::string html, chrome;
   bool as_json = false;
-  OptionSet set("headroom report", "Shows memory over time and what lives at the peak of a recording.");
+  OptionSet set("headroom report", "Shows memory over time and the tensors that are live at the peak.");
   set.add_arguments(
-      "TRACE", "A recording, op,id,bytes CSV, RMM log or PyTorch memory snapshot; gzipped or not", &paths);
-  set.add_text("html", "Write a page to this file, which needs no network", &html);
+      "TRACE", "A recording, an op,id,bytes CSV, an RMM log or a PyTorch memory snapshot; may be gzipped",
+      &paths);
+  set.add_text("html", "Write a self-contained HTML page to this file", &html);
   set.add_text("chrome", "Write JSON for ui.perfetto.dev or chrome://tracing to this file", &chrome);
   set.add_switch("json", "Print JSON, sizes in bytes", &as_json);
   set.set_examples(
-      "  headroom report run.trace                   a timeline and a table, here\n"
-      "  headroom report run.trace --html run.html   the same to look around in\n"
+      "  headroom report run.trace                   a timeline and a table in the terminal\n"
+      "  headroom report run.trace --html run.html   an interactive page\n"
       "  headroom report snapshot.pickle --chrome run.json\n"
       "  headroom report run.trace --json | jq .by_category\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
-  if (paths.size() != 1) throw InvalidArgument(fmt::format("{} traces; a report is of one", paths.size()));
+  if (paths.size() != 1) throw InvalidArgument(fmt::format("report shows one trace; {} given", paths.size()));
   for (const std::string* output : {&html, &chrome}) {
     if (output->empty()) continue;
     if (is_same_file(*output, paths[0]))
-      throw InvalidArgument(fmt::format("{}: is the trace itself", *output));
+      throw InvalidArgument(fmt::format("{}: would overwrite the trace", *output));
     require_writable(*output);
   }
   const Trace trace = load_trace(paths[0]);
@@ -184,7 +182,7 @@ int run_report(int argc, char** argv) {
     return kExitDone;
   }
   print(history);
-  if (!chrome.empty()) fmt::print("\nfor ui.perfetto.dev: {}", printable_name(chrome));
+  if (!chrome.empty()) fmt::print("\nopen in ui.perfetto.dev: {}", printable_name(chrome));
   fmt::print("\nnext: {}\n", html.empty()
                                  ? fmt::format("headroom report {} --html report.html", shell_word(paths[0]))
                                  : "xdg-open " + shell_word(html));

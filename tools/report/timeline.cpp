@@ -1,23 +1,22 @@
-#include "tools/report/timeline.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "runtime/base/bytes.h"
+#include "tools/report/views.h"
 
 namespace headroom::report {
 namespace {
 
-// By MemoryCategory; and from the bottom of the stack up: what stays longest first.
+// The letters in the order of MemoryCategory. The stack begins at the bottom with what lives longest.
 constexpr std::string_view kLetters = "#WGOAIS";
 constexpr MemoryCategory kOrder[] = {MemoryCategory::kWeights,   MemoryCategory::kOptimizerState,
                                      MemoryCategory::kInputs,    MemoryCategory::kActivations,
                                      MemoryCategory::kGradients, MemoryCategory::kWorkspace,
                                      MemoryCategory::kOther};
 
-// The sample of a column: the fullest of those that fall into it.
+// One sample per column: the fullest that falls into it.
 std::vector<MemorySample> columns_of(const History& history, int width) {
   std::vector<MemorySample> columns;
   const size_t count = history.samples.size();
@@ -50,7 +49,7 @@ std::string timeline(const History& history, int width, int height) {
     highest = std::max({highest, sample.live_bytes, sample.reserved_bytes});
   std::string text;
   for (int row = height - 1; row >= 0; --row) {
-    // Of the cell's middle; in doubles, because a trace may claim 2^62 bytes.
+    // The middle of the cell; in doubles, because a trace may claim 2^62 bytes.
     const double unit = static_cast<double>(highest) / height;
     const auto level = static_cast<int64_t>((row + 0.5) * unit);
     std::string line;

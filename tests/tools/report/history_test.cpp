@@ -6,15 +6,14 @@
 #include "runtime/base/errors.h"
 #include "tests/scratch_folder.h"
 #include "tools/report/checks.h"
-#include "tools/report/choose_blocks.h"
 #include "tools/report/difference.h"
-#include "tools/report/page_data.h"
-#include "tools/report/timeline.h"
+#include "tools/report/views.h"
 
 namespace headroom::report {
 namespace {
 
-// Two segments of 4 KiB; at the peak 1 KiB is live at the begin of one and 2 KiB in the middle of the other.
+// Two segments of 4 KiB; at the peak 1 KiB is live at the beginning of one and 2 KiB in the middle of the
+// other.
 constexpr const char* kRecording =
     "headroom-trace 2\n"
     "s,strategy,caching\n"
@@ -36,14 +35,14 @@ Trace read(const std::string& text) {
   return std::move(read_traces(folder.write("run.trace", text)).front());
 }
 
-TEST(History, KnowsThePeakItsCategoriesAndWhatTheDriverWasAsked) {
+TEST(History, KnowsThePeakItsCategoriesAndTheDriverCalls) {
   const Trace trace = read(kRecording);
   const History history(trace);
   EXPECT_EQ(history.peak_bytes, 4024);
   EXPECT_EQ(history.peak_event(), 3);
   EXPECT_EQ(history.allocated_at_peak, 4096);
   EXPECT_EQ(history.peak_reserved_bytes, 8192);
-  EXPECT_EQ(history.library_bytes, 10000);  // what the process holds beside its segment
+  EXPECT_EQ(history.library_bytes, 10000);  // what the process holds besides its segment
   EXPECT_EQ(history.driver_calls, 3);
   EXPECT_EQ(history.retries, 1);
   EXPECT_EQ(history.out_of_memory, 1);
@@ -63,28 +62,28 @@ TEST(History, FragmentationIsTheShareOfIdleBytesOutsideTheLargestGap) {
   EXPECT_DOUBLE_EQ(*History(trace).fragmentation, 1024.0 / 4096);
 }
 
-TEST(History, WhatATraceDoesNotSayIsUnknownAndNotZero) {
+TEST(History, MissingFiguresAreUnknownNotZero) {
   const Trace trace = read("op,id,bytes\na,0,10\na,1,20\nf,0\n");
   const History history(trace);
   EXPECT_FALSE(history.peak_reserved_bytes);
   EXPECT_FALSE(history.fragmentation);
-  EXPECT_THROW(check(history, {.most_reserved_bytes = 1}), InvalidArgument);
+  EXPECT_THROW(check(history, {.max_reserved_bytes = 1}), InvalidArgument);
   EXPECT_THROW(check(history, {.no_out_of_memory = true}), InvalidArgument);
-  EXPECT_TRUE(check(history, {.most_peak_bytes = 30})[0].holds());
-  EXPECT_FALSE(check(history, {.most_peak_bytes = 29})[0].holds());
+  EXPECT_TRUE(check(history, {.max_peak_bytes = 30})[0].passed());
+  EXPECT_FALSE(check(history, {.max_peak_bytes = 29})[0].passed());
 }
 
-TEST(History, SamplesOfALongTraceKeepItsPeak) {
+TEST(History, SamplesOfALongTraceKeepThePeak) {
   std::string text = "op,id,bytes\n";
   for (int i = 0; i < 10'000; ++i) text += "a,1," + std::to_string(i == 7777 ? 5000 : 10) + "\nf,1\n";
   const Trace trace = read(text);
   const History history(trace);
-  EXPECT_LE(history.samples.size(), static_cast<size_t>(History::kMostSamples));
+  EXPECT_LE(history.samples.size(), static_cast<size_t>(History::kMaxSamples));
   EXPECT_EQ(history.samples[history.peak_sample].live_bytes, 5000);
   EXPECT_EQ(history.peak_event(), 2 * 7777 + 1);
 }
 
-TEST(History, PagesAreBoundedAndHaveNoMarkupOfStrangers) {
+TEST(History, PagesAreBoundedAndEscapeMarkupInNames) {
   std::string text = "headroom-trace 2\nn,</script><script>alert(1)</script>\n";
   for (int i = 0; i < 60'000; ++i) {
     text += "a," + std::to_string(1000 + i) + ",100,0,0,1,1,1,1,1\nf," + std::to_string(1000 + i) + ",0,1\n";

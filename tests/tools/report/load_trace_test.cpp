@@ -1,16 +1,15 @@
-#include "tools/report/unfold.h"
+#include "tools/report/load_trace.h"
 
 #include <gtest/gtest.h>
 
 #include "allocators/trace/read_trace.h"
 #include "tests/scratch_folder.h"
-#include "tools/report/choose_blocks.h"
 #include "tools/report/history.h"
 
 namespace headroom::report {
 namespace {
 
-// A weight, an arena of 4 KiB in which x makes room for z while y stays, and a block behind it.
+// A weight, an arena of 4 KiB in which z reuses the place of x while y lives, and a block after it.
 constexpr const char* kPacked =
     "headroom-trace 3\n"
     "r,10000,8192,0\n"
@@ -29,7 +28,7 @@ Trace read_packed() {
   return std::move(read_traces(folder.write("run.trace", kPacked)).front());
 }
 
-TEST(Unfold, WhatLiesInAnArenaIsListedByNameAndTheArenaIsNot) {
+TEST(LoadTrace, ListsTheTensorsOfAnArenaInsteadOfTheArena) {
   const Trace trace = unfold(read_packed());
   const History history(trace);
   EXPECT_EQ(history.peak_bytes, 1000 + 2048 + 2048);  // not x and z together
@@ -41,11 +40,11 @@ TEST(Unfold, WhatLiesInAnArenaIsListedByNameAndTheArenaIsNot) {
   EXPECT_EQ(choose_blocks(history).size(), 5u);  // all but the arena
 }
 
-TEST(Unfold, OtherEventsKeepTheirPlaces) {
+TEST(LoadTrace, OtherEventsKeepTheirOrder) {
   const Trace trace = unfold(read_packed());
   ASSERT_EQ(trace.events.size(), 4u + 2 * 3);
   EXPECT_EQ(trace.blocks, 6);
-  EXPECT_EQ(trace.device_events[1].position, 8) << "behind the arena's pass";
+  EXPECT_EQ(trace.device_events[1].position, 8) << "after the arena's tensors";
   EXPECT_EQ(trace.events.back().bytes, 0) << "the arena's free";
   EXPECT_EQ(trace.events.back().block, trace.events[1].block);
   const History history(trace);
@@ -53,13 +52,13 @@ TEST(Unfold, OtherEventsKeepTheirPlaces) {
   EXPECT_EQ(history.retries, 1);
 }
 
-TEST(Unfold, FragmentationIsOfWhatTheStrategyHasIdle) {
+TEST(LoadTrace, FragmentationIgnoresGapsInsideTheArena) {
   const Trace trace = unfold(read_packed());
   EXPECT_DOUBLE_EQ(*History(trace).fragmentation, 0)
-      << "one piece behind the arena; holes inside are the plan's";
+      << "one idle range after the arena; gaps inside belong to the plan";
 }
 
-TEST(Unfold, ATraceWithoutPartsStaysAsItIs) {
+TEST(LoadTrace, LeavesATraceWithoutPartsAlone) {
   const ScratchFolder folder;
   const Trace trace = read_traces(folder.write("t.csv", "op,id,bytes\na,0,10\nf,0\n")).front();
   EXPECT_EQ(unfold(trace).events.size(), 2u);
