@@ -1,4 +1,4 @@
-// `headroom compare` as a user meets it.
+// `headroom compare` as a user runs it.
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ class CompareCommand : public testing::Test {
   const std::string trace_ = folder_.write("t.csv", "op,id,bytes\na,0,3145728\na,1,1048576\nf,0,0\nf,1,0\n");
 };
 
-TEST_F(CompareCommand, NetsAndTracesUnderStrategiesAndSettings) {
+TEST_F(CompareCommand, RunsNetsAndTracesUnderStrategiesAndSettings) {
   const Outcome outcome = compare("--net lenet --trace " + trace_ +
                                   " --batch 4 --steps 2 --runs 1 --strategy grab-all direct"
                                   " --settings plan=dynamic plan=packed --json --csv " +
@@ -33,20 +33,21 @@ TEST_F(CompareCommand, NetsAndTracesUnderStrategiesAndSettings) {
   EXPECT_EQ(rows[0]["workload"], "lenet, batch 4");
   EXPECT_EQ(rows[0]["strategy"], "grab-all");
   EXPECT_EQ(rows[0]["settings"], "plan=dynamic");
-  EXPECT_EQ(rows[0]["outcome"], "library_failure") << "as on the laptop of 2 GB";
+  EXPECT_EQ(rows[0]["outcome"], "library_failure") << "as on the 2 GB laptop";
   EXPECT_EQ(rows[3]["outcome"], "ok");
   EXPECT_EQ(rows[4]["workload"], trace_);
   EXPECT_EQ(rows[4]["outcome"], "ok");
   EXPECT_GT(rows[3]["overhead_bytes"], 0);
   EXPECT_EQ(rows[3]["peak_device_bytes"],
             rows[3]["peak_process_bytes"].get<int64_t>() + (int64_t{329} << 20));
-  const bool any = std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row["unbeaten"]; });
+  const bool any =
+      std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row["is_pareto_optimal"]; });
   EXPECT_TRUE(any);
   EXPECT_GT(std::filesystem::file_size(folder_ / "t1.csv"), 0u);
   EXPECT_GT(std::filesystem::file_size(folder_ / "t.html"), 0u);
 }
 
-TEST_F(CompareCommand, ATraceThatRunFindsNoRoomForIsExplainedAndTheNextCommandRuns) {
+TEST_F(CompareCommand, RunExplainsATraceThatDoesNotFitAndItsNextCommandSucceeds) {
   const std::string command = HEADROOM_COMMAND " run --trace " + trace_ + " --device sim --limit 3MiB";
   const Outcome outcome = run_shell(folder_, command);
   EXPECT_EQ(outcome.code, 3);
@@ -62,7 +63,7 @@ TEST_F(CompareCommand, ATraceThatRunFindsNoRoomForIsExplainedAndTheNextCommandRu
   EXPECT_EQ(run_shell(folder_, std::string(HEADROOM_COMMAND) + " " + again).code, 0) << again;
 }
 
-TEST_F(CompareCommand, TriesEveryStrategyThatNeedsNoLimitUnlessTold) {
+TEST_F(CompareCommand, TriesEveryStrategyThatNeedsNoLimitByDefault) {
   const Outcome outcome = compare("--trace " + trace_ + " --runs 1");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   for (const Strategy& strategy : strategies()) {
@@ -73,7 +74,7 @@ TEST_F(CompareCommand, TriesEveryStrategyThatNeedsNoLimitUnlessTold) {
   EXPECT_NE(outcome.out.rfind("\nnext: "), std::string::npos);
 }
 
-TEST_F(CompareCommand, BadInputIsOneLineAndExitCodeTwoBeforeAnythingRuns) {
+TEST_F(CompareCommand, BadInputIsOneLineAndExitCodeTwo) {
   const std::pair<std::string, std::string> cases[] = {
       {"--net unett", "did you mean 'unet'"},
       {"--strategy cachin", "did you mean 'caching'"},
@@ -82,7 +83,7 @@ TEST_F(CompareCommand, BadInputIsOneLineAndExitCodeTwoBeforeAnythingRuns) {
       {"--settings plam=packed", "did you mean '--plan'"},
       {"--trace " + trace_ + ".missing", "No such file"},
       {"--runs 0", "runs"},
-      {"--record " + folder_ / "r.trace", "headroom run records one"},
+      {"--record " + folder_ / "r.trace", "use headroom run to record one"},
       {"--html /no/such/folder/t.html", "/no/such/folder/t.html"},
       {"--device sim:h20", "did you mean"},
   };

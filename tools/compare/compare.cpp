@@ -1,5 +1,5 @@
-// headroom compare: nets and traces under strategies and settings, each run in a process of its own, and
-// which of them nobody beats.
+// headroom compare: runs nets and traces under strategies and settings, each in its own process, and marks
+// the Pareto-optimal ones.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ struct Options {
   bool json = false;
 };
 
-// All strategies that need no limit, or have one.
+// Strategies that need a limit are left out if there is none.
 std::vector<std::string> usable_strategies(const Options& options) {
   std::vector<std::string> names;
   for (const Strategy& strategy : strategies()) {
@@ -41,7 +41,7 @@ std::vector<std::string> usable_strategies(const Options& options) {
   return names;
 }
 
-// "plan=packed,kernels=library" as options of headroom run.
+// "plan=packed,kernels=library" -> {"--plan=packed", "--kernels=library"}.
 std::vector<std::string> words_of(const std::string& settings) {
   std::vector<std::string> words;
   std::istringstream list(settings);
@@ -55,7 +55,7 @@ std::vector<std::string> words_of(const std::string& settings) {
   return words;
 }
 
-// Refuses what the process would refuse, before any has run.
+// Throws InvalidArgument for what a child process would refuse, before any of them runs.
 void check(const std::vector<std::string>& words) {
   WorkloadOptions options;
   OptionSet set("headroom compare", {});
@@ -96,7 +96,8 @@ std::vector<ComparedRow> rows_of(const Options& options) {
   }
   for (const std::string& trace : options.traces) {
     if (const size_t devices = read_traces(trace).size(); devices != 1) {
-      throw InvalidArgument(fmt::format("{}: has traces of {} devices, one can be run", trace, devices));
+      throw InvalidArgument(
+          fmt::format("{}: holds traces of {} devices; only one can be replayed", trace, devices));
     }
     add(trace, "--trace", trace);
   }
@@ -110,20 +111,20 @@ void write(const std::string& path, const std::string& text) {
 
 void add_options(OptionSet& set, Options& options) {
   set.add_list("net", "Nets to train (mnist, mlp, lenet, residual, unet, attention)", &options.nets);
-  set.add_list("trace", "Traces to play", &options.traces);
-  set.add_list("settings", "Other options to try with each strategy, such as plan=packed,batch=32",
+  set.add_list("trace", "Traces to replay", &options.traces);
+  set.add_list("settings", "More options to try with each strategy, such as plan=packed,batch=32",
                &options.settings);
-  set.add_integer("runs", "How often each is run, each time in a process of its own", &options.runs, 1, 1000);
+  set.add_integer("runs", "Number of runs of each row, each in its own process", &options.runs, 1, 1000);
   add_common_options(set, options.workload, &options.strategies);
-  set.add_text("csv", "Also write a CSV table to this file", &options.csv);
-  set.add_text("html", "Also write a page with the table to this file", &options.html);
+  set.add_text("csv", "Also write the table to this file as CSV", &options.csv);
+  set.add_text("html", "Also write the table to this file as HTML", &options.html);
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
   set.set_examples(
-      "  headroom compare --net mnist                                   every strategy, on a 2 GB laptop\n"
+      "  headroom compare --net mnist                                   every strategy on a 2 GB laptop\n"
       "  headroom compare --net unet mlp --batch 8 --strategy caching mapped --settings plan=dynamic "
       "plan=packed\n"
       "  headroom compare --trace run.csv.gz --device sim:h200 --html table.html\n"
-      "  headroom compare --net lenet --json | jq -r '.rows[] | select(.unbeaten).strategy'\n");
+      "  headroom compare --net lenet --json | jq -r '.rows[] | select(.is_pareto_optimal).strategy'\n");
 }
 
 }  // namespace
@@ -131,13 +132,12 @@ void add_options(OptionSet& set, Options& options) {
 int run_compare(int argc, char** argv) {
   Options options;
   options.workload.step.steps = kSteps;
-  OptionSet set("headroom compare",
-                "Runs nets and traces under memory strategies and settings and says which nobody beats.");
+  OptionSet set("headroom compare", "Compares memory strategies and settings on nets and traces.");
   add_options(set, options);
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (!options.workload.runtime.record.empty()) {
-    throw InvalidArgument("record: all runs would write to one file; headroom run records one");
+    throw InvalidArgument("--record: all runs would write to the same file; use headroom run to record one");
   }
   if (options.workload.step.steps == 0) options.workload.step.steps = kSteps;
   if (options.nets.empty() && options.traces.empty()) options.nets = {kMnist};

@@ -24,7 +24,7 @@ bool is_clearly_faster(const ComparedRow& a, const ComparedRow& b) {
   return a.seconds_high < b.seconds_low;
 }
 
-bool beats(const ComparedRow& a, const ComparedRow& b) {
+bool dominates(const ComparedRow& a, const ComparedRow& b) {
   const int64_t bytes = a.worst.peak_process_bytes, other_bytes = b.worst.peak_process_bytes;
   return bytes < other_bytes ? !is_clearly_faster(b, a) : bytes == other_bytes && is_clearly_faster(a, b);
 }
@@ -47,14 +47,14 @@ void compare(std::vector<ComparedRow>& rows, int64_t runs,
     rows[at].seconds_low = of_row.front();
     rows[at].seconds_high = of_row.back();
   }
-  mark_unbeaten(rows);
+  mark_pareto_optimal(rows);
 }
 
-void mark_unbeaten(std::vector<ComparedRow>& rows) {
+void mark_pareto_optimal(std::vector<ComparedRow>& rows) {
   for (ComparedRow& row : rows) {
-    row.unbeaten = row.ok() && std::none_of(rows.begin(), rows.end(), [&](const ComparedRow& other) {
-                     return other.ok() && other.workload == row.workload && beats(other, row);
-                   });
+    row.is_pareto_optimal = row.ok() && std::none_of(rows.begin(), rows.end(), [&](const ComparedRow& other) {
+                              return other.ok() && other.workload == row.workload && dominates(other, row);
+                            });
   }
 }
 

@@ -1,5 +1,5 @@
-// Workloads under strategies and settings side by side: what each run took, and which nobody beats. Knows no
-// process and no format.
+// Workloads under strategies and settings side by side: what each run took, and which rows are
+// Pareto-optimal. Knows no process and no format.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +11,30 @@
 
 namespace headroom::compare {
 
-// One cell of the comparison and what its runs gave.
+// One row of the comparison and the results of its runs.
 struct ComparedRow {
   std::string workload;  // "unet, batch 64", or the path of a trace
   std::string strategy;
-  std::string settings;            // "plan=packed"; empty where there are none
-  std::vector<std::string> words;  // for the process that runs it
+  std::string settings;            // "plan=packed"; may be empty
+  std::vector<std::string> words;  // arguments of the process that runs it
 
-  Measurement worst = {};  // the outcome of the first run that failed, the highest peaks of all
+  Measurement worst = {};  // the first failure, if any, and the highest peaks of all runs
   int64_t runs = 0;
-  // Of the runs: median, least and most.
+  // Median, minimum and maximum over the runs.
   double seconds_per_step = 0, seconds_low = 0, seconds_high = 0;
-  bool unbeaten = false;
+  bool is_pareto_optimal = false;
 
   bool ok() const { return worst.outcome == "ok"; }
 };
 
-// Runs each row `runs` times by run(words), all rows once before any again, so that a machine that slows down
-// slows all of them, and marks those that nobody beats. A row that fails is not run again.
+// Calls run(row, i) for i in [0, runs), every row once before any row again, so that a machine that slows
+// down slows all rows. Then marks the Pareto-optimal rows. A row that failed is not run again.
 void compare(std::vector<ComparedRow>& rows, int64_t runs,
              const std::function<Measurement(const ComparedRow& row, int64_t run)>& run);
 
-// Marks the rows that ran and that no other of the same workload beats. One beats another that takes more of
-// the device when it is not clearly slower, and one that takes as much when it is clearly faster: with no run
-// as slow as the other's fastest.
-void mark_unbeaten(std::vector<ComparedRow>& rows);
+// Marks the successful rows that no other row of the same workload dominates. A row dominates one that takes
+// more memory if it is not clearly slower, and one that takes the same memory if it is clearly faster.
+// Clearly faster: its slowest run is faster than the other's fastest run.
+void mark_pareto_optimal(std::vector<ComparedRow>& rows);
 
 }  // namespace headroom::compare

@@ -33,11 +33,11 @@ Json to_object(const ComparedRow& row) {
   json["driver_seconds"] = m.driver_seconds;
   json["runs"] = row.runs;
   json["error"] = m.error;
-  json["unbeaten"] = row.unbeaten;
+  json["is_pareto_optimal"] = row.is_pareto_optimal;
   return json;
 }
 
-// The columns of tables for people; numbers are right-aligned.
+// A column of the text and HTML tables. Numbers are right-aligned.
 struct Column {
   const char* name;
   bool is_number;
@@ -52,25 +52,26 @@ std::string mib(const ComparedRow& row) {
   return format_mib(row.worst.*kBytes);
 }
 
+// By importance: a narrow terminal cuts off the right side.
 constexpr Column kColumns[] = {
-    {"", false, [](const ComparedRow& row) { return std::string(row.unbeaten ? "*" : ""); }},
+    {"", false, [](const ComparedRow& row) { return std::string(row.is_pareto_optimal ? "*" : ""); }},
     {"strategy", false, [](const ComparedRow& row) { return row.strategy; }},
     {"settings", false, [](const ComparedRow& row) { return row.settings; }},
     {"outcome", false, [](const ComparedRow& row) { return row.worst.outcome; }},
-    {"device", true, mib<&Measurement::peak_device_bytes>},
     {"process", true, mib<&Measurement::peak_process_bytes>},
-    {"reserved", true, mib<&Measurement::peak_reserved_bytes>},
-    {"allocated", true, mib<&Measurement::peak_allocated_bytes>},
-    {"overhead", true, mib<&Measurement::overhead_bytes>},
-    {"fragmentation", true,
-     [](const ComparedRow& row) { return fmt::format("{:.3f}", row.worst.fragmentation); }},
-    {"driver ms", true, [](const ComparedRow& row) { return milliseconds(row.worst.driver_seconds); }},
     {"ms/step", true,
      [](const ComparedRow& row) { return row.ok() ? milliseconds(row.seconds_per_step) : "-"; }},
     {"spread", true,
      [](const ComparedRow& row) {
        return row.ok() ? milliseconds(row.seconds_low) + ".." + milliseconds(row.seconds_high) : "-";
      }},
+    {"device", true, mib<&Measurement::peak_device_bytes>},
+    {"reserved", true, mib<&Measurement::peak_reserved_bytes>},
+    {"allocated", true, mib<&Measurement::peak_allocated_bytes>},
+    {"overhead", true, mib<&Measurement::overhead_bytes>},
+    {"fragmentation", true,
+     [](const ComparedRow& row) { return fmt::format("{:.3f}", row.worst.fragmentation); }},
+    {"driver ms", true, [](const ComparedRow& row) { return milliseconds(row.worst.driver_seconds); }},
 };
 
 std::string name_of(const ComparedRow& row) {
@@ -93,8 +94,8 @@ std::vector<const ComparedRow*> rows_of(std::span<const ComparedRow> rows, const
   return found;
 }
 
-// "unet, batch 8: 9 of 10 ran; least memory: mapped, 340.0 MiB; fastest: direct, 51.2 ms".
-std::string verdict(const std::string& workload, const std::vector<const ComparedRow*>& rows) {
+// "unet, batch 8: 9 of 10 succeeded; least memory: mapped, 340.0 MiB; fastest: direct, 51.2 ms".
+std::string summary(const std::string& workload, const std::vector<const ComparedRow*>& rows) {
   const ComparedRow *least = nullptr, *fastest = nullptr;
   size_t ran = 0;
   for (const ComparedRow* row : rows) {
@@ -103,7 +104,7 @@ std::string verdict(const std::string& workload, const std::vector<const Compare
     if (least == nullptr || row->worst.peak_process_bytes < least->worst.peak_process_bytes) least = row;
     if (fastest == nullptr || row->seconds_per_step < fastest->seconds_per_step) fastest = row;
   }
-  const std::string head = fmt::format("{}: {} of {} ran", printable_name(workload), ran, rows.size());
+  const std::string head = fmt::format("{}: {} of {} succeeded", printable_name(workload), ran, rows.size());
   if (least == nullptr) return head;
   return fmt::format("{}; least memory: {}, {}; fastest: {}, {} ms", head, name_of(*least),
                      format_bytes(least->worst.peak_process_bytes), name_of(*fastest),
@@ -154,7 +155,7 @@ std::string to_text(std::span<const ComparedRow> rows) {
   std::string text;
   for (const std::string& workload : workloads_of(rows)) {
     const std::vector<const ComparedRow*> of_workload = rows_of(rows, workload);
-    text += verdict(workload, of_workload) + "\n\npeaks in MiB; * nobody beats it\n";
+    text += summary(workload, of_workload) + "\n\npeaks in MiB; * marks Pareto-optimal rows\n";
     std::vector<std::string> lines(of_workload.size() + 1);
     for (const Column& column : kColumns) {
       std::vector<std::string> cells = {column.name};
@@ -201,19 +202,19 @@ std::string to_csv(std::span<const ComparedRow> rows) {
 std::string to_html(std::span<const ComparedRow> rows, const std::string& title) {
   std::string html = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title>"
-      "<style>{1}</style></head><body>\n<h1>{0}</h1>\n<p>Peaks in MiB; a row with * is one that nobody "
-      "beats.</p>\n",
+      "<style>{1}</style></head><body>\n<h1>{0}</h1>\n<p>Peaks in MiB; * marks Pareto-optimal rows.</p>\n",
       escaped(title), kStyle);
   for (const std::string& workload : workloads_of(rows)) {
     const std::vector<const ComparedRow*> of_workload = rows_of(rows, workload);
-    html += fmt::format("<h2>{}</h2>\n<table><tr>", escaped(verdict(workload, of_workload)));
+    html += fmt::format("<h2>{}</h2>\n<table><tr>", escaped(summary(workload, of_workload)));
     for (const Column& column : kColumns) {
       html += fmt::format("<th{}>{}</th>", column.is_number ? " class=\"n\"" : "", column.name);
     }
     html += "</tr>\n";
     for (const ComparedRow* row : of_workload) {
       html += fmt::format("<tr class=\"{}\" title=\"{}\">",
-                          row->unbeaten ? "best" : (row->ok() ? "" : "failed"), escaped(row->worst.error));
+                          row->is_pareto_optimal ? "best" : (row->ok() ? "" : "failed"),
+                          escaped(row->worst.error));
       for (const Column& column : kColumns) {
         html +=
             fmt::format("<td{}>{}</td>", column.is_number ? " class=\"n\"" : "", escaped(column.text(*row)));

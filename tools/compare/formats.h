@@ -1,4 +1,4 @@
-// A comparison for people, for programs and for spreadsheets. Knows no process.
+// A comparison as text, JSON, CSV and HTML. Knows no process.
 #pragma once
 
 #include <span>
@@ -8,13 +8,13 @@
 
 namespace headroom::compare {
 
-// For each workload the verdict, then a table; unbeaten rows have a star.
+// For each workload one line of summary, then a table. A star marks Pareto-optimal rows.
 std::string to_text(std::span<const ComparedRow> rows);
-// One object with a list `rows`.
+// An object with the list `rows`.
 std::string to_json(std::span<const ComparedRow> rows);
-// A head line with JSON's names, then a line for each row, as RFC 4180 says.
+// A header with the names of the JSON fields, then one line per row, as in RFC 4180.
 std::string to_csv(std::span<const ComparedRow> rows);
-// A page that needs nothing else; `title` and texts of rows may hold anything.
+// A self-contained page. Escapes `title` and all texts of the rows.
 std::string to_html(std::span<const ComparedRow> rows, const std::string& title);
 
 }  // namespace headroom::compare

@@ -20,38 +20,38 @@ ComparedRow row(const std::string& strategy, int64_t bytes, double low, double h
   return result;
 }
 
-std::vector<std::string> unbeaten(std::vector<ComparedRow> rows) {
-  mark_unbeaten(rows);
+std::vector<std::string> pareto_optimal(std::vector<ComparedRow> rows) {
+  mark_pareto_optimal(rows);
   std::vector<std::string> names;
   for (const ComparedRow& r : rows) {
-    if (r.unbeaten) names.push_back(r.strategy);
+    if (r.is_pareto_optimal) names.push_back(r.strategy);
   }
   return names;
 }
 
 using Names = std::vector<std::string>;
 
-TEST(Compare, LessMemoryAndLessTimeAreBothUnbeaten) {
-  EXPECT_EQ(unbeaten({row("small", 1, 5, 6), row("fast", 2, 1, 2), row("neither", 3, 3, 4)}),
+TEST(Compare, TheSmallestAndTheFastestRowAreParetoOptimal) {
+  EXPECT_EQ(pareto_optimal({row("small", 1, 5, 6), row("fast", 2, 1, 2), row("neither", 3, 3, 4)}),
             (Names{"small", "fast"}));
 }
 
-TEST(Compare, TimesThatOverlapAreNoReasonToTakeMoreMemory) {
-  EXPECT_EQ(unbeaten({row("less", 1, 1, 3), row("more", 2, 2, 4)}), Names{"less"});
-  EXPECT_EQ(unbeaten({row("more", 2, 1, 2), row("less", 1, 1.5, 3)}), Names{"less"});
+TEST(Compare, OverlappingTimesDoNotJustifyMoreMemory) {
+  EXPECT_EQ(pareto_optimal({row("less", 1, 1, 3), row("more", 2, 2, 4)}), Names{"less"});
+  EXPECT_EQ(pareto_optimal({row("more", 2, 1, 2), row("less", 1, 1.5, 3)}), Names{"less"});
 }
 
-TEST(Compare, AmongEqualsInMemoryOnlyTheClearlySlowerIsBeaten) {
-  EXPECT_EQ(unbeaten({row("a", 1, 1, 2), row("b", 1, 1.5, 3), row("c", 1, 2.5, 4)}), (Names{"a", "b"}));
+TEST(Compare, AtEqualMemoryOnlyAClearlySlowerRowIsDominated) {
+  EXPECT_EQ(pareto_optimal({row("a", 1, 1, 2), row("b", 1, 1.5, 3), row("c", 1, 2.5, 4)}), (Names{"a", "b"}));
 }
 
-TEST(Compare, WorkloadsDoNotBeatEachOtherAndFailuresBeatNobody) {
+TEST(Compare, WorkloadsAreComparedSeparatelyAndFailuresDominateNothing) {
   ComparedRow failed = row("failed", 0, 0, 0);
   failed.worst.outcome = "out_of_memory";
-  EXPECT_EQ(unbeaten({failed, row("a", 5, 5, 5), row("b", 1, 1, 1, "other")}), (Names{"a", "b"}));
+  EXPECT_EQ(pareto_optimal({failed, row("a", 5, 5, 5), row("b", 1, 1, 1, "other")}), (Names{"a", "b"}));
 }
 
-TEST(Compare, RunsAllRowsBeforeAnyAgainAndNoneThatFailed) {
+TEST(Compare, RunsEveryRowOnceBeforeRepeatingAndSkipsFailedRows) {
   std::vector<ComparedRow> rows = {row("a", 0, 0, 0), row("bad", 0, 0, 0), row("c", 0, 0, 0)};
   std::string order;
   compare(rows, 3, [&](const ComparedRow& r, int64_t run) {
@@ -69,7 +69,7 @@ TEST(Compare, RunsAllRowsBeforeAnyAgainAndNoneThatFailed) {
   EXPECT_EQ(rows[0].seconds_high, 3);
   EXPECT_EQ(rows[1].worst.outcome, "killed");
   EXPECT_EQ(rows[1].runs, 2);
-  EXPECT_FALSE(rows[1].unbeaten);
+  EXPECT_FALSE(rows[1].is_pareto_optimal);
 }
 
 class CompareFormats : public testing::Test {
@@ -82,18 +82,18 @@ class CompareFormats : public testing::Test {
   std::vector<ComparedRow> rows_ = {row("a", 3 << 20, 1, 2), row("b", 1, 1, 2)};
 };
 
-TEST_F(CompareFormats, JsonHasTheFieldsThatWerePromised) {
+TEST_F(CompareFormats, JsonHasTheDocumentedFields) {
   const nlohmann::json json = nlohmann::json::parse(to_json(rows_));
   ASSERT_EQ(json["rows"].size(), 2u);
   for (const char* key : {"workload", "strategy", "settings", "outcome", "peak_device_bytes",
                           "peak_process_bytes", "peak_reserved_bytes", "peak_allocated_bytes",
-                          "fragmentation", "overhead_bytes", "seconds_per_step", "unbeaten"}) {
+                          "fragmentation", "overhead_bytes", "seconds_per_step", "is_pareto_optimal"}) {
     EXPECT_TRUE(json["rows"][0].contains(key)) << key;
   }
   EXPECT_EQ(json["rows"][0]["peak_process_bytes"], 3 << 20);
 }
 
-TEST_F(CompareFormats, CsvQuotesWhatNeedsIt) {
+TEST_F(CompareFormats, CsvQuotesSpecialCharacters) {
   const std::string csv = to_csv(rows_);
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
   EXPECT_EQ(csv.find("workload,strategy,settings,outcome,"), 0u);
@@ -101,16 +101,16 @@ TEST_F(CompareFormats, CsvQuotesWhatNeedsIt) {
   EXPECT_NE(csv.find("\"it said \"\"no\"\" & <died>\""), std::string::npos) << csv;
 }
 
-TEST_F(CompareFormats, HtmlEscapesWhatItShows) {
+TEST_F(CompareFormats, HtmlEscapesTexts) {
   const std::string html = to_html(rows_, "a <title>");
   EXPECT_NE(html.find("<h1>a &lt;title&gt;</h1>"), std::string::npos);
   EXPECT_NE(html.find("it said &quot;no&quot; &amp; &lt;died&gt;"), std::string::npos) << html;
   EXPECT_EQ(html.find("http"), std::string::npos) << "needs no network";
 }
 
-TEST_F(CompareFormats, TextSaysTheVerdictFirstAndWhyARowFailed) {
+TEST_F(CompareFormats, TextStartsWithTheSummaryAndExplainsFailures) {
   const std::string text = to_text(rows_);
-  EXPECT_EQ(text.find("net: 1 of 2 ran; least memory: a plan=packed,batch=2, 3.00 MiB"), 0u) << text;
+  EXPECT_EQ(text.find("net: 1 of 2 succeeded; least memory: a plan=packed,batch=2, 3.00 MiB"), 0u) << text;
   EXPECT_NE(text.find("b: it said"), std::string::npos) << text;
 }
 
