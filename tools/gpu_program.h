@@ -1,12 +1,11 @@
-// Where a subcommand works on a real GPU: in the program headroom_gpu, which is the command with kernels for
-// GPUs and the libraries behind them. Those take some 70 ms to load, and most of what the command does needs
-// none of them.
+// A subcommand that needs a real GPU continues in the program headroom_gpu: the same command, linked with the
+// CUDA kernels and libraries. They take 70 ms to load, and most subcommands need none of them.
 #pragma once
 
 namespace headroom {
 
-// Becomes that program for the words of a subcommand, its name first, where this one is not it. Returns where
-// it is, and in a build without CUDA. Throws Error when that program cannot be started.
+// Replaces this process by headroom_gpu with the arguments of a subcommand, its name first. Returns if this
+// already is headroom_gpu, or if the build has no CUDA. Throws Error if the program cannot be started.
 void continue_in_gpu_program(char** words);
 
 }  // namespace headroom

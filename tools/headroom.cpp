@@ -1,4 +1,4 @@
-// The command: one subcommand for each question about the memory of a GPU. Try: headroom devices
+// The command: one subcommand for each question about GPU memory. Try: headroom devices
 
 #include <fmt/format.h>
 
@@ -21,26 +21,22 @@ struct Subcommand {
   int (*run)(int argc, char** argv);
 };
 
-// In the order of their use: a failure, the machine, the choice, the run, what it left. As in README.md.
+// In the order of use: a failure, the machine, a choice, a run, its recording. README.md has the same order.
 constexpr Subcommand kSubcommands[] = {
-    {"explain", "why a log's failure on a GPU happened, and what to do", explain::run_explain},
-    {"repro", "failures that people met on GPUs, made to happen again, and their cures", repro::run_repro},
-    {"doctor", "which driver and libraries are found, and what of them does not fit together",
-     doctor::run_doctor},
-    {"who", "who holds the memory of each GPU, process by process", who::run_who},
-    {"devices", "which GPUs there are, how full they are, and which can be simulated", run_devices},
-    {"predict", "whether training a net fits, by how much, and what takes the memory; needs no GPU",
-     run_predict},
-    {"fit", "the largest batch, or the least memory, that a device and a strategy will do with", run_fit},
-    {"compare", "nets or traces under strategies and settings, and which of them nobody beats",
-     compare::run_compare},
-    {"strategies", "which memory strategies there are", run_strategies},
-    {"run", "a few steps of a net, or a trace, and what they took", run_run},
-    {"replay", "how each memory strategy copes with a recorded trace: the verdict matrix", run_replay},
-    {"report", "a recording as a timeline: in the terminal, as a page, for Perfetto", report::run_report},
-    {"diff", "what grew, what is new between two recordings, op by op", report::run_diff},
-    {"assert", "whether a recording keeps to limits: peak, fragmentation, retries; for CI",
-     report::run_assert},
+    {"explain", "explain a GPU failure in a log and say what to do", explain::run_explain},
+    {"repro", "reproduce reported GPU failures and their fixes", repro::run_repro},
+    {"doctor", "check the driver and the libraries for version conflicts", doctor::run_doctor},
+    {"who", "show which processes hold the memory of each GPU", who::run_who},
+    {"devices", "list real and simulated GPUs and their free memory", run_devices},
+    {"predict", "predict whether training fits and what takes the memory, without a GPU", run_predict},
+    {"fit", "find the largest batch that fits, or the least memory that is enough", run_fit},
+    {"compare", "compare strategies and settings on nets or traces", compare::run_compare},
+    {"strategies", "list the memory strategies", run_strategies},
+    {"run", "run a few steps of a net, or a trace, and measure memory and time", run_run},
+    {"replay", "replay a recorded trace under every strategy", run_replay},
+    {"report", "show a recording as a timeline: terminal, HTML page, Perfetto", report::run_report},
+    {"diff", "compare two recordings op by op", report::run_diff},
+    {"assert", "check a recording against limits, for CI", report::run_assert},
 };
 
 std::string usage() {
@@ -49,7 +45,7 @@ std::string usage() {
     text += fmt::format("  {:<10} {}\n", subcommand.name, subcommand.summary);
   }
   return text +
-         "\nheadroom SUBCOMMAND --help shows its options and examples, headroom --version the version.\n";
+         "\nheadroom SUBCOMMAND --help shows options and examples; headroom --version shows the version.\n";
 }
 
 int run(int argc, char** argv) {

@@ -1,5 +1,5 @@
-// Every example of the documentation that can run here, against what the programs print: the words and the
-// shape of it, whatever the numbers, of which some are times and others the machine's.
+// Runs the examples of the documentation and compares their output. Numbers are ignored: they are times, or
+// depend on the machine.
 
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ Lines lines_of(const std::string& text) {
   return lines;
 }
 
-// The blocks of code that begin with "$ " and a command.
+// The code blocks that begin with "$ " and a command, which goes on in the next line after a '\'.
 std::vector<Example> read_examples(const std::string& page) {
   std::vector<Example> examples;
   bool inside = false;
@@ -40,6 +40,11 @@ std::vector<Example> read_examples(const std::string& page) {
   for (size_t i = 0; i < lines.size(); ++i) {
     if (lines[i].starts_with(kPrompt)) {
       examples.push_back({i + 1, lines[i].substr(kPrompt.size()), {}});
+      std::string& command = examples.back().command;
+      while (command.ends_with('\\') && i + 1 < lines.size()) {
+        command.back() = ' ';
+        command += lines[++i];
+      }
       inside = true;
     } else if (inside && (lines[i].empty() || lines[i].starts_with(kIndent))) {
       examples.back().output.push_back(lines[i].substr(std::min(lines[i].size(), kIndent.size())));
@@ -50,8 +55,8 @@ std::vector<Example> read_examples(const std::string& page) {
   return examples;
 }
 
-// Of a line what stays from run to run and on every machine, whose kernels take workspaces of their own: no
-// numbers, no sizes, no drawing, no mark of the best.
+// A line without what changes between runs and machines: numbers, units, charts, the mark of Pareto-optimal
+// rows.
 std::string shape_of(const std::string& line) {
   static const std::regex drawing(R"(^[^|]*\|.*$)"), best("fastest: [^,]*,"), mark(R"(^\*)"),
       number(R"(-?[0-9]+([.,][0-9]+)*|(^| )[.-](?= |$))"), hexadecimal("[0-9a-f]{16}"), unit("[KMG]iB"),
@@ -77,8 +82,8 @@ Lines shapes_of(const Lines& lines) {
   return shapes;
 }
 
-// How many of the written lines from `from` on are the printed one, which may be wrapped, or end in "..."; 0:
-// they are not.
+// How many written lines, from `from` on, make up the printed line, which may be wrapped in the page or
+// end in "..."; 0 if they differ from it.
 size_t count_written(const Lines& written, size_t from, const std::string& printed) {
   std::string text;
   for (size_t i = from; i < written.size() && text.size() <= printed.size(); ++i) {
@@ -91,8 +96,7 @@ size_t count_written(const Lines& written, size_t from, const std::string& print
   return 0;
 }
 
-// The first written line that was not printed; nothing where all were. A line that begins with "..." stands
-// for any.
+// The first difference, or an empty text. A written line that begins with "..." matches any lines.
 std::string first_difference(const Lines& written, const Lines& printed) {
   bool skips = false;
   size_t next = 0;
@@ -114,7 +118,7 @@ std::string first_difference(const Lines& written, const Lines& printed) {
   return skips || next == printed.size() ? "" : "not written: " + printed[next];
 }
 
-// What needs a GPU, several processes, Python, or a file that is none of the repository's.
+// Not commands that need a GPU, several processes, Python, or a file outside the repository.
 bool can_run(const std::string& command) {
   const auto names = [&](const char* word) { return command.find(word) != std::string::npos; };
   return !names("cuda") && !names("mpirun") && !names("python") && !names(".csv.gz") && !names("doctor");
@@ -122,7 +126,7 @@ bool can_run(const std::string& command) {
 
 class Documentation : public testing::TestWithParam<std::string> {};
 
-TEST_P(Documentation, ShowsWhatTheProgramsPrint) {
+TEST_P(Documentation, ExamplesPrintWhatThePageShows) {
   const ScratchFolder folder;
   std::filesystem::create_directory_symlink(HEADROOM_SOURCE_DIR "/tests", folder / "tests");
   for (const Example& example : read_examples(HEADROOM_SOURCE_DIR "/" + GetParam())) {
@@ -139,7 +143,7 @@ TEST_P(Documentation, ShowsWhatTheProgramsPrint) {
   }
 }
 
-// The pages with such examples.
+// The pages that have examples to run.
 std::vector<std::string> pages() {
   std::vector<std::string> names{"README.md"};
   for (const auto& entry : std::filesystem::directory_iterator(HEADROOM_SOURCE_DIR "/docs")) {

@@ -1,4 +1,4 @@
-// `headroom fit` and `headroom run` as a user meets them.
+// `headroom fit` and `headroom run` as a user runs them.
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ Outcome headroom(const std::string& arguments) {
   return run_shell(folder, "env -u TF_FORCE_GPU_ALLOW_GROWTH " HEADROOM_COMMAND " " + arguments);
 }
 
-TEST(FitCommand, FindsABatchAndRunsItInAProcessOfItsOwn) {
+TEST(FitCommand, FindsABatchAndRunsItInItsOwnProcess) {
   const Outcome outcome =
       headroom("fit --net unet --strategy caching --steps 2 --margin 0 --json" + std::string(kTight));
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
@@ -32,7 +32,7 @@ TEST(FitCommand, FindsABatchAndRunsItInAProcessOfItsOwn) {
   EXPECT_EQ(json["trials"][0]["peak_process_bytes"], json["predicted_total_bytes"]);
 }
 
-TEST(FitCommand, SaysWhenItOnlyPredicts) {
+TEST(FitCommand, SaysIfItOnlyPredicts) {
   const Outcome outcome = headroom("fit --net residual --device sim:h200 --verify=false --record x");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   EXPECT_EQ(outcome.out.find("largest batch "), 0u) << outcome.out;
@@ -41,7 +41,7 @@ TEST(FitCommand, SaysWhenItOnlyPredicts) {
   EXPECT_EQ(outcome.out.find("--record"), std::string::npos) << "compare refuses it";
 }
 
-TEST(FitCommand, SaysWhatEachDeviceOfReplicasAndOfAPlacedNetTakes) {
+TEST(FitCommand, ReportsEachDeviceOfReplicasAndOfAPlacedNet) {
   const std::string halves =
       "--net mlp --device sim:card-6gb --virtual-devices 0:20MiB,24MiB --most 64 --json ";
   for (const char* several : {"--replicas 2", "--place mlp/dense2=/GPU:1 --device-policy silent"}) {
@@ -57,7 +57,7 @@ TEST(FitCommand, SaysWhatEachDeviceOfReplicasAndOfAPlacedNetTakes) {
   }
 }
 
-TEST(FitCommand, NothingThatFitsIsExitCodeThree) {
+TEST(FitCommand, ExitsWithThreeIfNothingFits) {
   const Outcome outcome = headroom("fit --net unet --device-memory 700MiB");
   EXPECT_EQ(outcome.code, 3);
   EXPECT_EQ(outcome.out.find("nothing fits"), 0u) << outcome.out;
@@ -72,7 +72,7 @@ TEST(FitCommand, BadInputIsOneLineAndExitCodeTwo) {
   }
 }
 
-TEST(RunCommand, TheNextCommandAfterARunOutOfMemoryRuns) {
+TEST(RunCommand, TheNextCommandAfterOutOfMemorySucceeds) {
   const Outcome failed = headroom("run --net mlp --batch 4096 --steps 1 --strategy hard-limit --limit 24MiB");
   EXPECT_EQ(failed.code, 3) << failed.errors;
   const std::string lead = "\nnext: headroom ";
@@ -83,7 +83,7 @@ TEST(RunCommand, TheNextCommandAfterARunOutOfMemoryRuns) {
       << failed.out;
 }
 
-TEST(RunCommand, ReplicasEndWithTheSameWeightsAndTheirFailureWithACommandThatRuns) {
+TEST(RunCommand, ReplicasGetTheSameWeightsAndAFailureNamesACommandThatSucceeds) {
   const std::string two = "run --net mlp --batch 4 --steps 2 --replicas 2 --virtual-devices ";
   const Outcome outcome = headroom(two + "0:100MiB,100MiB --shard-optimizer --json");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
@@ -102,7 +102,7 @@ TEST(RunCommand, ReplicasEndWithTheSameWeightsAndTheirFailureWithACommandThatRun
   EXPECT_EQ(headroom("run --net mlp --device cpu --replicas 2").code, 2);
 }
 
-TEST(RunCommand, SaysHowARunEnds) {
+TEST(RunCommand, ReportsTheOutcome) {
   const nlohmann::json ok = nlohmann::json::parse(headroom("run --net mlp --batch 4 --json").out);
   EXPECT_EQ(ok["outcome"], "ok");
   EXPECT_EQ(ok["steps"], 10);
@@ -116,14 +116,14 @@ TEST(RunCommand, SaysHowARunEnds) {
   EXPECT_EQ(headroom("run --net lenet --batch 4 --device cpu --steps 1").code, 0);
 }
 
-TEST(RunCommand, PlaysATrace) {
+TEST(RunCommand, ReplaysATrace) {
   const ScratchFolder folder;
   const std::string trace = folder.write("t.csv", "op,id,bytes\na,0,3145728\na,1,1048576\nf,0,0\nf,1,0\n");
   const nlohmann::json json =
       nlohmann::json::parse(headroom("run --trace " + trace + " --strategy direct --json").out);
   EXPECT_EQ(json["outcome"], "ok");
   EXPECT_EQ(json["peak_reserved_bytes"], 4 << 20);
-  EXPECT_EQ(json["overhead_bytes"], 140 << 20) << "a replay needs the context alone";
+  EXPECT_EQ(json["overhead_bytes"], 140 << 20) << "a replay needs only the context";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The command as a user meets it, on machines with GPUs and without.
+// The command as a user runs it, on machines with and without GPUs.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ Outcome run(const std::string& arguments, const std::string& environment = {}) {
   return run_shell(folder, "env " + environment + " " HEADROOM_COMMAND " " + arguments);
 }
 
-TEST(HeadroomCommand, SaysWhatItCanDo) {
+TEST(HeadroomCommand, HelpListsTheSubcommands) {
   for (const char* arguments : {"--help", "help"}) {
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.code, 0);
@@ -32,13 +32,13 @@ TEST(HeadroomCommand, SaysWhatItCanDo) {
   EXPECT_NE(nothing.errors.find("usage: headroom"), std::string::npos);
 }
 
-TEST(HeadroomCommand, SaysItsVersionInOneLine) {
+TEST(HeadroomCommand, PrintsItsVersion) {
   const Outcome outcome = run("--version");
   EXPECT_EQ(outcome.code, 0);
   EXPECT_TRUE(outcome.out.starts_with("headroom ") && outcome.out.ends_with("\n")) << outcome.out;
 }
 
-TEST(HeadroomCommand, OutputThatFindsNoRoomIsTheSameErrorHoweverItWasWritten) {
+TEST(HeadroomCommand, AFullDiskIsTheSameErrorInEverySubcommand) {
   for (const char* arguments : {"--help", "predict --net lenet --json", "repro --list"}) {
     const Outcome outcome = run(std::string(arguments) + " >/dev/full");
     EXPECT_EQ(outcome.code, 1) << arguments;
@@ -46,7 +46,7 @@ TEST(HeadroomCommand, OutputThatFindsNoRoomIsTheSameErrorHoweverItWasWritten) {
   }
 }
 
-// The first words of the lines that `begin` leads, without it.
+// The first word after `begin` of each line that starts with it.
 std::vector<std::string> names_after(const std::string& text, const std::string& begin) {
   std::vector<std::string> names;
   std::istringstream lines(text);
@@ -58,14 +58,14 @@ std::vector<std::string> names_after(const std::string& text, const std::string&
   return names;
 }
 
-TEST(HeadroomCommand, TheReadmeHasEverySubcommandInTheOrderOfTheHelp) {
+TEST(HeadroomCommand, ReadmeListsEverySubcommandInTheOrderOfTheHelp) {
   const std::vector<std::string> helped = names_after(run("--help").out, "  ");
-  std::vector<std::string> told =
+  std::vector<std::string> listed =
       names_after(read_file(HEADROOM_SOURCE_DIR "/README.md", int64_t{1} << 20), "| `");
-  std::erase_if(told, [&](const std::string& name) {  // other tables
+  std::erase_if(listed, [&](const std::string& name) {  // other tables
     return name == "headroom" || name.find('/') != name.npos;
   });
-  EXPECT_EQ(told, helped);
+  EXPECT_EQ(listed, helped);
   for (const std::string& name : helped) {
     const Outcome outcome = run(name + " --help");
     EXPECT_EQ(outcome.code, 0);
@@ -73,14 +73,14 @@ TEST(HeadroomCommand, TheReadmeHasEverySubcommandInTheOrderOfTheHelp) {
   }
 }
 
-// With CUDA they take 70 ms of every start, see tools/gpu_program.h.
-TEST(HeadroomCommand, StartsWithoutTheLibrariesOfGpus) {
+// They would add 70 ms to every start, see tools/gpu_program.h.
+TEST(HeadroomCommand, LoadsNoCudaLibraries) {
   const std::string libraries = run("", "LD_TRACE_LOADED_OBJECTS=1").out;
   EXPECT_NE(libraries.find("libc.so"), std::string::npos) << libraries;
   EXPECT_EQ(libraries.find("libcu"), std::string::npos) << libraries;
 }
 
-TEST(HeadroomCommand, UnknownWordsAreOneLineWithASuggestion) {
+TEST(HeadroomCommand, UnknownWordsGetASuggestionInOneLine) {
   for (const char* arguments : {"devises", "devices --jsn"}) {
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.code, 2);
@@ -105,7 +105,7 @@ TEST(HeadroomDevices, ListsEveryGpuOfTheMachineAndEveryProfile) {
   }
 }
 
-TEST(HeadroomDevices, HiddenGpusAreListedAndWhyNoneIsVisible) {
+TEST(HeadroomDevices, ListsHiddenGpusAndSaysWhyNoneIsVisible) {
   const Outcome outcome = run("devices --json", "CUDA_VISIBLE_DEVICES=");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   const nlohmann::json json = nlohmann::json::parse(outcome.out);
@@ -114,7 +114,7 @@ TEST(HeadroomDevices, HiddenGpusAreListedAndWhyNoneIsVisible) {
   EXPECT_NE(json["problem"], "");
 }
 
-TEST(HeadroomDevices, TheTableSaysTheVerdictFirstAndWhatToDoLast) {
+TEST(HeadroomDevices, StartsWithASummaryAndEndsWithTheNextCommand) {
   const Outcome outcome = run("devices");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   EXPECT_NE(outcome.out.substr(0, outcome.out.find('\n')), "");
@@ -138,7 +138,7 @@ TEST(HeadroomDevices, CountsAndMapsTheGpusOfASimulatedMachine) {
   EXPECT_FALSE(json["gpus"][0]["visible"]);
 }
 
-TEST(HeadroomDevices, ListsGpusThatAreFull) {
+TEST(HeadroomDevices, ListsFullGpus) {
   const Outcome outcome =
       run("devices --device sim:four-2080ti --others-by-gpu 2:11554717696/3:11554717696 --json");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
@@ -147,7 +147,7 @@ TEST(HeadroomDevices, ListsGpusThatAreFull) {
   EXPECT_EQ(json["logical"].size(), 4u);
 }
 
-TEST(HeadroomDevices, AGpuThatIsNotThereIsOneLine) {
+TEST(HeadroomDevices, AnUnknownGpuIsOneLine) {
   EXPECT_EQ(run("devices --device sim:four-2080ti:4").code, 2);
   const Outcome outcome = run("devices --device sim:four-2080ti --visible-devices 1,4");
   EXPECT_EQ(outcome.code, 2);

@@ -1,4 +1,4 @@
-// `headroom predict` as a user meets it.
+// `headroom predict` as a user runs it.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ Outcome predict(const std::string& arguments) {
   return run_shell(folder, "env -u TF_FORCE_GPU_ALLOW_GROWTH " HEADROOM_COMMAND " predict " + arguments);
 }
 
-TEST(PredictCommand, JsonHasTheVerdictOfTheChosenStrategyAndOfAllOthers) {
+TEST(PredictCommand, JsonHasTheVerdictOfEveryStrategy) {
   const Outcome outcome = predict("--net unet --batch 16 --strategy caching --limit 1GiB --json");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   const nlohmann::json json = nlohmann::json::parse(outcome.out);
@@ -36,7 +36,7 @@ TEST(PredictCommand, JsonHasTheVerdictOfTheChosenStrategyAndOfAllOthers) {
   }
 }
 
-TEST(PredictCommand, WhatDoesNotFitIsExitCodeThree) {
+TEST(PredictCommand, ExitsWithThreeIfItDoesNotFit) {
   const Outcome outcome = predict("--net unet --batch 512");
   EXPECT_EQ(outcome.code, 3);
   EXPECT_EQ(outcome.errors, "");
@@ -48,7 +48,7 @@ TEST(PredictCommand, WhatDoesNotFitIsExitCodeThree) {
   EXPECT_GT(json["total_bytes"], 2002 << 20);
 }
 
-TEST(PredictCommand, ANetOnTwoDevicesIsPredictedForEach) {
+TEST(PredictCommand, PredictsEachDeviceOfAPlacedNet) {
   const std::string halves =
       "--net mlp --width 4 --device sim:card-6gb --strategy direct --place mlp/dense2=/GPU:1 "
       "--device-policy silent --virtual-devices ";

@@ -1,4 +1,4 @@
-// headroom who as a user meets it.
+// `headroom who` as a user runs it.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ int64_t sum_of(const nlohmann::json& device) {
   return bytes;
 }
 
-TEST(HeadroomWho, EveryDeviceAddsUpOnAnyMachine) {
+TEST(HeadroomWho, TheSharesOfEveryDeviceAddUp) {
   for (const char* arguments :
        {"--json", "--json --device sim", "--json --device sim:card-6gb --strategy grab-all"}) {
     const Outcome outcome = who(arguments);
@@ -35,21 +35,21 @@ TEST(HeadroomWho, EveryDeviceAddsUpOnAnyMachine) {
   }
 }
 
-TEST(HeadroomWho, WatchingPrintsOneLineOfJsonForEachLook) {
+TEST(HeadroomWho, WatchPrintsOneLineOfJsonPerUpdate) {
   const Outcome outcome = who("--device sim --watch --every 0.1 --times 2 --json");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   ASSERT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 2);
   EXPECT_EQ(nlohmann::json::parse(outcome.out.substr(0, outcome.out.find('\n')))["devices"].size(), 1u);
 }
 
-TEST(HeadroomWho, TheVerdictIsFirstAndTheNextCommandLast) {
+TEST(HeadroomWho, StartsWithTheSummaryAndEndsWithTheNextCommand) {
   const Outcome outcome = who("--device sim --allocate 64MiB");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   EXPECT_EQ(outcome.out.find("sim (simulated laptop-2gb): "), 0u);
   EXPECT_NE(outcome.out.rfind("\nnext: headroom predict --device sim\n"), std::string::npos);
 }
 
-TEST(HeadroomWho, TooLittleMemoryHasItsExitCodeAndBadOptionsAreOneLine) {
+TEST(HeadroomWho, OutOfMemoryExitsWithThreeAndBadOptionsAreOneLine) {
   EXPECT_EQ(who("--device sim --allocate 5GiB").code, 3);
   for (const char* arguments : {"--device cpu", "--device sim --strategy nonesuch",
                                 "--device sim --others 9GiB", "--watch --every 0", "--device cuda:99"}) {

@@ -1,5 +1,4 @@
-# Completion of the command headroom for bash. It asks the command itself for its subcommands and options, which takes
-# milliseconds, so it knows those of the version at hand and no others.
+# Completion for bash. It reads subcommands and options from the help of the installed command, in milliseconds.
 _headroom() {
   local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[0]}
   local sub=${COMP_WORDS[1]} help values
@@ -12,7 +11,7 @@ _headroom() {
   help=$("$command" "$sub" --help 2>/dev/null </dev/null)
   case $previous in
   --*)
-    # The values that the help of a NAME option lists in brackets, which may go over several lines.
+    # The values that the help of a NAME option lists in parentheses, maybe over several lines.
     values=$(printf '%s\n' "$help" | awk -v name="$previous" '
       $1 ~ /^-/ { take = 0 }
       { for (i = 1; i <= 2; ++i) if ($i == name && $0 ~ / NAME/) take = 1 }
