@@ -18,9 +18,9 @@
 
 #include "examples/models/mnist/fingerprint.h"
 #include "examples/models/mnist/rank_job.h"
-#include "examples/models/mnist/replica_options.h"
 #include "examples/models/mnist/report.h"
-#include "examples/models/mnist/step_options.h"
+#include "examples/models/mnist/train_options.h"
+#include "examples/models/mnist/trainer.h"
 #include "runtime/app/replicas.h"
 #include "runtime/app/run_program.h"
 #include "runtime/app/runtime.h"
@@ -43,32 +43,29 @@ struct Options {
 };
 
 void add_options(OptionSet& set, Options& o) {
-  set.add_text("data", "Folder with MNIST's four IDX files, gzipped or not; without it digits are drawn",
-               &o.data);
+  set.add_text("data", "Folder with MNIST's four IDX files, maybe gzipped; default: drawn digits", &o.data);
   add_step_options(set, o.step);
   add_replica_options(set, o.replicas);
-  set.add_number("collective-timeout", "Seconds that a replica waits for the others before it gives up",
-                 &o.collective_timeout, 0.001, 86400);
+  set.add_number("collective-timeout", "Seconds that a replica waits for the others", &o.collective_timeout,
+                 0.001, 86400);
   set.add_integer("epochs", "Passes over the data", &o.epochs, 1, 1000000);
-  set.add_number("learning-rate", "Its rate at the start", &o.learning_rate, 1e-12, 1e3);
-  set.add_choice("schedule", "How the rate falls; one-cycle: after it has risen for a quarter of the steps",
+  set.add_number("learning-rate", "Learning rate at the start; with one-cycle its peak", &o.learning_rate,
+                 1e-12, 1e3);
+  set.add_choice("schedule", "Learning rate schedule; one-cycle rises for a quarter of the steps",
                  &o.schedule, {schedule_names().begin(), schedule_names().end()});
-  set.add_integer("evaluate-every", "Steps between two evaluations; 0: only after each epoch",
-                  &o.evaluate_every, 0);
-  set.add_number(
-      "target-accuracy",
-      "Stop at the first evaluation with this share of the test set right; exit code 5 when there is none",
-      &o.target_accuracy, 0, 1);
-  set.add_number("loss-scale", "Factor on the loss for the gradients; 1024 with --math f16, otherwise 1",
+  set.add_integer("evaluate-every", "Steps between evaluations; 0: after each epoch", &o.evaluate_every, 0);
+  set.add_number("target-accuracy",
+                 "Stop once this share of the test set is right; exit with 5 if it never is",
+                 &o.target_accuracy, 0, 1);
+  set.add_number("loss-scale", "Loss scaling factor; default: 1024 with --math f16, otherwise 1",
                  &o.loss_scale, 1e-6, 1e12);
-  set.add_switch("deterministic", "Only kernels that give the same bits on every run", &o.deterministic);
-  set.add_text("load", "Start a new training from the weights in this safetensors file", &o.load);
-  set.add_text("resume", "Go on with the training in this file, which --save wrote, as if it had not stopped",
-               &o.resume);
-  set.add_text("save", "Write weights, optimizer state and position to this safetensors file", &o.save);
-  set.add_integer("checkpoint-every", "Steps between two times that --save writes; 0: only at the end",
+  set.add_switch("deterministic", "Use only kernels that give the same bits on every run", &o.deterministic);
+  set.add_text("load", "Start from the weights in this safetensors file", &o.load);
+  set.add_text("resume", "Resume the training in this file, written by --save", &o.resume);
+  set.add_text("save", "Write weights, optimizer state and progress to this safetensors file", &o.save);
+  set.add_integer("checkpoint-every", "Steps between writes of --save; 0: only at the end",
                   &o.checkpoint_every, 0);
-  set.add_text("log", "Write a CSV line for each step to this file", &o.log);
+  set.add_text("log", "Write one CSV line per step to this file", &o.log);
   set.add_switch("json", "Print the result as one line of JSON, everything else to stderr", &o.json);
   add_runtime_options(set, o.runtime);
 }
@@ -95,12 +92,12 @@ TrainSettings settings_of(const Options& o) {
   settings.resume = o.resume;
   if (!o.load.empty() && !o.resume.empty()) {
     throw InvalidArgument(
-        "--load begins a new training and --resume goes on with one: one of them is wanted");
+        "--load and --resume exclude each other: --load starts a new training, --resume continues one");
   }
   settings.save = o.save;
   settings.checkpoint_every = o.checkpoint_every;
   if (o.checkpoint_every > 0 && o.save.empty()) {
-    throw InvalidArgument("--checkpoint-every needs the file that --save names");
+    throw InvalidArgument("--checkpoint-every needs --save FILE");
   }
   settings.placed = parse_scopes_on_devices(o.runtime.place);
   settings.replicas = o.replicas.count();
@@ -111,17 +108,17 @@ TrainSettings settings_of(const Options& o) {
   return settings;
 }
 
-// The log is written while the net trains, the weights are read before that and written after it.
 void require_usable_log(const Options& o) {
   if (o.log.empty()) return;
   for (const std::string& weights : {o.load, o.resume, o.save}) {
     if (!weights.empty() && is_same_file(o.log, weights)) {
-      throw InvalidArgument(fmt::format("{}: is the log's file and the weights', too", o.log));
+      throw InvalidArgument(fmt::format("{}: cannot hold both the log and the weights", o.log));
     }
   }
-  // Unlike weights, which replace their file, a log needs no place beside it when the file is there.
+  // Weights are written beside the file and then replace it; a log is written in place.
   if (!std::filesystem::is_regular_file(o.log)) return require_writable(o.log);
-  if (!std::ofstream(o.log, std::ios::app)) throw InvalidArgument(fmt::format("{}: cannot write it", o.log));
+  if (!std::ofstream(o.log, std::ios::app))
+    throw InvalidArgument(fmt::format("{}: cannot be written", o.log));
 }
 
 std::string describe_replicas(const ReplicaOptions& replicas) {
@@ -147,8 +144,7 @@ class Progress {
     if (out_ == nullptr) return;
     if (!std::exchange(has_begun_, true)) begin();
     if (log_.is_open()) {
-      // Line by line and appended: a program that is killed leaves whole lines, and two with one log mix
-      // them.
+      // Flushed and appended line by line: a killed program leaves whole lines.
       log_ << fmt::format("{},{},{},{},{},{:.6f},{}\n", r.epoch, r.step, r.loss, r.accuracy, r.learning_rate,
                           r.seconds, r.test_accuracy ? fmt::format("{}", *r.test_accuracy) : "")
            << std::flush;
@@ -169,22 +165,22 @@ class Progress {
   void finish() {
     if (!log_.is_open()) return;
     log_.close();
-    if (!log_) throw InvalidArgument(fmt::format("log {}: could not be written to the end", log_path_));
+    if (!log_) throw InvalidArgument(fmt::format("log {}: could not be written completely", log_path_));
   }
 
  private:
-  // Only once training has begun: a refused setting is one line alone, and an old log stays as it was. That
-  // of a training that goes on does, too, with what comes behind it.
+  // Called once training has begun, so that a refused setting prints one line and leaves an old log alone. A
+  // resumed training appends to its log.
   void begin() {
     fmt::print(out_, "{}", head_);
     if (log_path_.empty()) return;
     std::error_code error;
     const bool is_file = std::filesystem::is_regular_file(log_path_);
-    const bool goes_on = resumes_ && is_file && std::filesystem::file_size(log_path_, error) > 0;
-    if (is_file && !goes_on) std::filesystem::resize_file(log_path_, 0, error);
+    const bool appends = resumes_ && is_file && std::filesystem::file_size(log_path_, error) > 0;
+    if (is_file && !appends) std::filesystem::resize_file(log_path_, 0, error);
     log_.open(log_path_, std::ios::app);
     if (error || !log_) throw InvalidArgument(fmt::format("log {}: cannot be written", log_path_));
-    if (goes_on) return;
+    if (appends) return;
     log_ << "epoch,step,loss,accuracy,learning_rate,seconds,test_accuracy\n" << std::flush;
   }
 
@@ -196,11 +192,11 @@ class Progress {
   bool resumes_, has_begun_ = false;
 };
 
-// A rank is one replica, and takes the device of its turn.
+// Makes this process one replica, on the device of its rank.
 void become_rank(Options& options, RankJob& job) {
   if (options.replicas.replicas != 1 && options.replicas.replicas != job.size()) {
     throw InvalidArgument(
-        fmt::format("--replicas {}: there are {} ranks, and each is one replica; leave it out",
+        fmt::format("--replicas {}: each of the {} ranks is one replica; leave the option out",
                     options.replicas.replicas, job.size()));
   }
   options.replicas.replicas = job.size();
@@ -219,12 +215,12 @@ void become_rank(Options& options, RankJob& job) {
   job.set_timeout(std::chrono::milliseconds(std::llround(1e3 * options.collective_timeout)));
 }
 
-// What has to be the same on all ranks for them to train one net: the program, and all that is set but for
-// places and for what only rank 0 does.
-Facts facts_of(const OptionSet& set) {
+// Everything that must be equal on all ranks: the program, and all options but places and what only rank 0
+// does.
+Fingerprint fingerprint_of(const OptionSet& set) {
   constexpr std::array kOwn = {"data",   "load",   "resume",          "save", "log",
                                "record", "device", "visible-devices", "json"};
-  Facts facts;
+  Fingerprint fingerprint;
   std::string* value = nullptr;
   for (const std::string& word : set.words(OptionSet::Words::kAll)) {
     if (!word.starts_with("--")) {
@@ -234,19 +230,19 @@ Facts facts_of(const OptionSet& set) {
     const size_t equals = std::min(word.find('='), word.size());
     const std::string name = word.substr(2, equals - 2);
     const bool is_own = std::find(kOwn.begin(), kOwn.end(), name) != kOwn.end();
-    value = is_own ? nullptr : &facts[name];
+    value = is_own ? nullptr : &fingerprint[name];
     if (value != nullptr && equals < word.size()) *value = word.substr(equals + 1);
   }
-  facts["build"] = program_fingerprint();
-  return facts;
+  fingerprint["build"] = program_checksum();
+  return fingerprint;
 }
 
-Facts facts_of(const TrainingData& data) {
-  const auto of = [](const Dataset& set) { return fingerprint(set.images) + "/" + fingerprint(set.labels); };
+Fingerprint fingerprint_of(const TrainingData& data) {
+  const auto of = [](const Dataset& set) { return checksum(set.images) + "/" + checksum(set.labels); };
   return {{"training data", of(data.training)}, {"test data", of(data.test)}};
 }
 
-// What fails here will fail again in train(), which tells it.
+// A failure here repeats in train(), which reports it.
 void start_early(Runtime& runtime) {
   try {
     runtime.device();
@@ -254,19 +250,19 @@ void start_early(Runtime& runtime) {
   }
 }
 
-// After a failure the command with the smallest change that is proven to fit, where there is one. `given` are
-// the options as they were on the command line, without what a rank has made of them.
+// The next command. After a failure it has the smallest change that is proven to fit, if there is one.
+// `given` are the options of the command line, before become_rank changed them.
 std::string next_command(const TrainResult& result, const Runtime& runtime, const OptionSet& set,
                          Options& options, const Options& given, const RankJob* job) {
   const TriedChange* change = result.report ? result.report->smallest() : nullptr;
   const bool ok = result.outcome == "ok", packed = options.runtime.plan == "packed";
   if (ok && !options.save.empty()) {
-    return fmt::format("train_mnist --load {}  # starts from these weights", shell_word(options.save));
+    return fmt::format("train_mnist --load {}  # start from these weights", shell_word(options.save));
   }
   if (!ok && (change == nullptr || change->name == "device")) return advice(result, runtime);
   if (ok) {
     options.runtime.plan = "packed";
-    options.runtime.record.clear();  // which is to be looked at
+    options.runtime.record.clear();  // keeps the recording
   } else {
     options.runtime = change->setup.options;
     options.step.batch = change->setup.batch;
@@ -276,38 +272,38 @@ std::string next_command(const TrainResult& result, const Runtime& runtime, cons
   return (job == nullptr ? "" : fmt::format("mpirun -np {} ", job->size())) +
          command_line("train_mnist", set.words(OptionSet::Words::kChanged)) +
          (!ok      ? ""
-          : packed ? " --save FILE  # keeps the weights"
-                   : "  # takes least, and calls no allocator in a step");
+          : packed ? " --save FILE  # keep the weights"
+                   : "  # allocates nothing in a step");
 }
 
-// Alone, or as a rank of `job`.
+// `job` is null unless this process is a rank.
 int run(int argc, char** argv, RankJob* job) {
-  const bool speaks = job == nullptr || job->rank() == 0;
+  const bool prints = job == nullptr || job->rank() == 0;
   Options options;
   OptionSet set("train_mnist", "Trains a conv net on handwritten digits under a memory strategy.");
   add_options(set, options);
-  std::ostringstream unheard;
-  if (!set.parse(argc, argv, speaks ? std::cout : unheard)) return kExitDone;
+  std::ostringstream discarded;
+  if (!set.parse(argc, argv, prints ? std::cout : discarded)) return kExitDone;
   const Options given = options;
   if (job != nullptr) become_rank(options, *job);
   for (const std::string& note : set.notes()) {
-    if (speaks) fmt::print(stderr, "note: {}\n", note);
+    if (prints) fmt::print(stderr, "note: {}\n", note);
   }
-  FILE* out = !speaks ? nullptr : options.json ? stderr : stdout;
+  FILE* out = !prints ? nullptr : options.json ? stderr : stdout;
 
   const TrainSettings settings = settings_of(options);
-  if (job != nullptr) job->require_equal(facts_of(set));
-  // A GPU takes a quarter of a second to start: as long as unpacking the data.
+  if (job != nullptr) job->require_equal(fingerprint_of(set));
+  // Loads the data while the GPU starts: each takes a quarter of a second.
   std::future<TrainingData> loading =
       std::async(std::launch::async, load_or_draw, options.data, settings.seed);
   Runtime runtime(options.runtime);
-  if (speaks) {
+  if (prints) {
     if (!options.save.empty()) require_writable(options.save);
     require_usable_log(options);
   }
   start_early(runtime);
   const TrainingData data = loading.get();
-  if (job != nullptr) job->require_equal(facts_of(data));
+  if (job != nullptr) job->require_equal(fingerprint_of(data));
   Progress progress(options, data.origin, out);
   const auto on_step = [&](const StepReport& report) { progress(report); };
   TrainResult result = job == nullptr ? train(settings, data.training, data.test, runtime, on_step)
@@ -315,12 +311,12 @@ int run(int argc, char** argv, RankJob* job) {
                                                    job->group(), on_step);
   const bool ok = result.outcome == "ok";
   if (job != nullptr && !ok) {
-    job->ask_to_speak();
+    job->claim_error_report();
     result.error = fmt::format("{}: {}", job->name(), result.error);
   }
   explain_failure(settings, data.training, data.test, runtime, result);
   if (job != nullptr && result.report) result.report->message = result.error;
-  if (speaks || !ok) {
+  if (prints || !ok) {
     fmt::print(ok ? out : stderr, "{}next: {}\n", describe(result),
                next_command(result, runtime, set, options, given, job));
     if (options.json) fmt::print("{}\n", to_json(result));

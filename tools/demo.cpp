@@ -6,7 +6,7 @@
 #include <iostream>
 
 #include "examples/models/mnist/report.h"
-#include "examples/models/mnist/step_options.h"
+#include "examples/models/mnist/train_options.h"
 #include "runtime/app/run_program.h"
 #include "runtime/app/runtime.h"
 #include "runtime/base/bytes.h"

@@ -1,6 +1,6 @@
-/* A memory strategy of one's own, in C: one region, taken when it is first needed, used like a stack. Blocks
- * that come back in the reverse order of their making free their memory at once, others when all above them
- * are back. Build it as a shared library and try
+/* A memory strategy as a plugin in C: one region, reserved at first use, that works like a stack. A block freed
+ * in reverse order of allocation frees its memory at once, another one when all blocks above it are free. Build it
+ * as a shared library and try
  *   train_mnist --device sim --strategy plugin=./libstack_strategy.so:region=256 */
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "allocators/headroom_strategy.h"
 
-enum { kMostBlocks = 4096 };
+enum { kMaxBlocks = 4096 };
 
 typedef struct {
   int64_t offset, bytes, requested;
@@ -17,11 +17,11 @@ typedef struct {
 
 typedef struct {
   const headroom_driver* driver;
-  char* base; /* NULL: not reserved */
+  char* base; /* NULL until reserved */
   int64_t region_bytes, top;
-  stack_block blocks[kMostBlocks];
+  stack_block blocks[kMaxBlocks];
   int count;
-  void* last_stream; /* the only one so far that memory came back on */
+  void* last_stream; /* the only stream so far that freed memory */
 } stack_strategy;
 
 static void* create(const headroom_driver* driver, const char* options, char* error, size_t error_size) {
@@ -59,7 +59,7 @@ static void* allocate(void* strategy, int64_t bytes, void* stream, int64_t* bloc
   stack_strategy* self = strategy;
   const headroom_driver* driver = self->driver;
   if (self->base == NULL) self->base = driver->reserve(driver->context, self->region_bytes);
-  if (self->base == NULL || self->count == kMostBlocks || bytes > self->region_bytes - self->top) return NULL;
+  if (self->base == NULL || self->count == kMaxBlocks || bytes > self->region_bytes - self->top) return NULL;
   driver->follow(driver->context, stream, self->last_stream);
   stack_block* block = &self->blocks[self->count++];
   *block = (stack_block){self->top, bytes, bytes, 1};

@@ -1,4 +1,4 @@
-// A training that stops and goes on from its file: the same one as if it had not stopped.
+// A resumed training ends with the same bits as one that was not interrupted.
 
 #include "examples/models/mnist/checkpoint.h"
 
@@ -29,7 +29,7 @@ TrainSettings short_training(int replicas, bool sharded) {
   return settings;
 }
 
-// Trains to the end, or ends by an exception of the caller after `stop_after` steps.
+// Trains to the end, or until an exception after `stop_after` steps.
 TrainResult train_until(const TrainSettings& settings, int64_t stop_after = INT64_MAX) {
   static const Dataset training = draw_digits(kStepsOfEpoch * kImages + 1, 3), test = draw_digits(10, 4);
   Runtime runtime({.device = "sim:four-2080ti", .plan = std::string(to_string(settings.plan))});
@@ -74,11 +74,11 @@ void expect_the_same_training(const TrainSettings& settings, std::initializer_li
   }
 }
 
-TEST(Checkpoint, TrainingThatStopsAtAnyStepGoesOnWithTheBitsOfOneThatDoesNot) {
+TEST(Checkpoint, ResumesAfterAnyStepWithTheSameBits) {
   expect_the_same_training(short_training(1, false), {1, 2, 3, 4, 5});
 }
 
-TEST(Checkpoint, SoItDoesWithEveryOptimizerAndScheduleAndWithALoader) {
+TEST(Checkpoint, ResumesWithEveryOptimizerAndScheduleAndWithALoader) {
   TrainSettings settings = short_training(1, false);
   settings.data_on = DataOn::kHost;
   settings.plan = PlanMode::kPacked;
@@ -90,7 +90,7 @@ TEST(Checkpoint, SoItDoesWithEveryOptimizerAndScheduleAndWithALoader) {
   }
 }
 
-TEST(Checkpoint, SoItDoesInReplicasWithTheOptimizerShardedOrNot) {
+TEST(Checkpoint, ResumesReplicasWithTheOptimizerShardedOrNot) {
   expect_the_same_training(short_training(2, false), {2, 3});
   expect_the_same_training(short_training(4, true), {2, 3});
 }
@@ -114,7 +114,7 @@ TEST(Checkpoint, TheFileDoesNotDependOnHowTheOptimizerIsSharded) {
   for (size_t i = 0; i < on_one.losses.size(); ++i) EXPECT_NEAR(on_one.losses[i], on_two.losses[i], 1e-4);
 }
 
-TEST(Checkpoint, OneThatIsDoneIsTestedAndMayGoOnWhereItsRateDoesNotDependOnItsEnd) {
+TEST(Checkpoint, AFinishedTrainingIsTestedAndCanContinueWithAConstantRate) {
   const ScratchFolder folder;
   TrainSettings settings = short_training(1, false);
   settings.schedule = Schedule::kConstant;
@@ -131,12 +131,12 @@ TEST(Checkpoint, OneThatIsDoneIsTestedAndMayGoOnWhereItsRateDoesNotDependOnItsEn
   EXPECT_EQ(resume(settings, folder / "training").weights_checksum, train_until(settings).weights_checksum);
 }
 
-TEST(Checkpoint, WeightsOfATrainingBeginANewOneAndWeightsAloneAreNoTraining) {
+TEST(Checkpoint, LoadTakesWeightsOfACheckpointAndResumeRefusesWeightsAlone) {
   const ScratchFolder folder;
   const TrainSettings settings = short_training(1, false);
   stop_after(4, settings, folder / "training");
   TensorFile file = load_safetensors(folder / "training");
-  file.tensors.resize(10);  // the weights come first, and are what files held at first
+  file.tensors.resize(10);  // the weights come first
   save_safetensors(folder / "weights", file.tensors);
   TrainSettings from_training = settings, from_weights = settings;
   from_training.load_weights = folder / "training";
@@ -144,13 +144,13 @@ TEST(Checkpoint, WeightsOfATrainingBeginANewOneAndWeightsAloneAreNoTraining) {
   const TrainResult new_one = train_until(from_training);
   EXPECT_EQ(std::ssize(new_one.losses), kEpochs * kStepsOfEpoch);
   EXPECT_EQ(new_one.losses, train_until(from_weights).losses);
-  EXPECT_NE(refusal(settings, folder / "weights").find("holds no training"), std::string::npos);
+  EXPECT_NE(refusal(settings, folder / "weights").find("holds weights but no training"), std::string::npos);
   file.tensors.push_back({"more", {DType::kU8, {0}}, {}});
   save_safetensors(folder / "weights", file.tensors);
   EXPECT_THROW(train_until(from_weights), InvalidArgument);
 }
 
-TEST(Checkpoint, ATrainingOnAnotherCourseIsRefusedWithAllThatDiffers) {
+TEST(Checkpoint, RefusesOtherSettingsAndNamesThem) {
   const ScratchFolder folder;
   const std::string path = folder / "training";
   TrainSettings settings = short_training(1, false);
@@ -159,14 +159,14 @@ TEST(Checkpoint, ATrainingOnAnotherCourseIsRefusedWithAllThatDiffers) {
   settings.optimizer = "adamw";
   EXPECT_EQ(refusal(settings, path),
             path +
-                ": is of a training on another course: batch is 4, in the file 8; optimizer is adamw, in the "
+                ": cannot resume with other settings: batch is 4, in the file 8; optimizer is adamw, in the "
                 "file adam; steps of an epoch is 6, in the file 3");
   settings = short_training(1, false);
   settings.epochs = 3;
   EXPECT_NE(refusal(settings, path).find("epochs is 3, in the file 2"), std::string::npos);
 }
 
-TEST(Checkpoint, ABrokenTrainingIsRefused) {
+TEST(Checkpoint, RefusesABrokenFile) {
   const ScratchFolder folder;
   const TrainSettings settings = short_training(2, true);
   stop_after(1, settings, folder / "training");
@@ -177,8 +177,7 @@ TEST(Checkpoint, ABrokenTrainingIsRefused) {
     save_safetensors(folder / "broken", file.tensors, file.metadata);
     return refusal(settings, folder / "broken");
   };
-  EXPECT_NE(refused([](TensorFile& file) { file.tensors.pop_back(); }).find("has no tensor"),
-            std::string::npos);
+  EXPECT_NE(refused([](TensorFile& file) { file.tensors.pop_back(); }).find("no tensor"), std::string::npos);
   for (const char* number : {"", "x", "-3", "0", "99999999999", "1.5"}) {
     const std::string message = refused([&](TensorFile& file) { file.metadata["steps done"] = number; });
     EXPECT_NE(message.find("steps done"), std::string::npos) << number << ": " << message;
@@ -187,7 +186,7 @@ TEST(Checkpoint, ABrokenTrainingIsRefused) {
             std::string::npos);
 }
 
-TEST(Checkpoint, OneThatCannotBeWrittenEndsTheTrainingAndLeavesTheLast) {
+TEST(Checkpoint, AFailedWriteEndsTheTrainingAndLeavesTheLastFile) {
   const ScratchFolder folder;
   const std::string path = folder / "training";
   TrainSettings settings = short_training(2, false);

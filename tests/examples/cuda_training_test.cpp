@@ -1,4 +1,4 @@
-// Training on a GPU against training on the CPU, and against itself.
+// Training on a GPU compared with the CPU, and with other runs on the GPU.
 
 #include <gtest/gtest.h>
 
@@ -47,9 +47,8 @@ TEST_F(CudaTrainingTest, FollowsTheLossesOfTheCpu) {
     Math math;
     float at_first, later;
   };
-  // The first losses differ by what rounding the operands adds to a forward pass: 24, 11, 8 and 11 bits of
-  // mantissa over six layers. From then on a step magnifies what differs before it; over the mean of an epoch
-  // the paths stay together.
+  // The first losses differ by rounding of operands to 24, 11, 8 and 11 bits of mantissa over six layers.
+  // Each step magnifies the difference, but the means over an epoch stay close.
   for (const Row& row : {Row{Math::kF32, 1e-5f, 0.03f}, Row{Math::kTf32, 2e-3f, 0.05f},
                          Row{Math::kBf16, 2e-2f, 0.1f}, Row{Math::kF16, 2e-3f, 0.05f}}) {
     for (bool fused : {true, false}) {
@@ -79,7 +78,7 @@ TEST_F(CudaTrainingTest, FollowsTheLossesOfTheCpu) {
   }
 }
 
-TEST_F(CudaTrainingTest, GivesTheSameBitsOnEveryRunUnderEveryPlanWhereverTheDataIs) {
+TEST_F(CudaTrainingTest, GivesTheSameBitsForEveryRunPlanAndDataPlace) {
   TrainSettings settings = short_training();
   for (bool fused : {true, false}) {
     settings.fused = fused;
@@ -103,7 +102,7 @@ TEST_F(CudaTrainingTest, GivesTheSameBitsOnEveryRunUnderEveryPlanWhereverTheData
   }
 }
 
-TEST_F(CudaTrainingTest, ThePredictedPeakIsTheMeasuredOne) {
+TEST_F(CudaTrainingTest, ThePredictedPeakEqualsTheMeasuredOne) {
   for (PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel}) {
     TrainSettings settings = short_training();
     settings.plan = mode;

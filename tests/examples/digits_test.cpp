@@ -33,7 +33,7 @@ TEST(DrawDigits, ImageDependsOnSeedAndIndexAlone) {
   EXPECT_NE(draw_digits(30, 8).images, whole.images);
 }
 
-TEST(DrawDigits, EveryDigitIsAsFrequentAsItsShare) {
+TEST(DrawDigits, EveryDigitIsEquallyFrequent) {
   const Dataset digits = draw_digits(5000, 3);
   std::array<int, Dataset::kClasses> counts{};
   for (const uint8_t label : digits.labels) ++counts.at(label);
@@ -43,7 +43,7 @@ TEST(DrawDigits, EveryDigitIsAsFrequentAsItsShare) {
   }
 }
 
-TEST(DrawDigits, InkCoversAsMuchAsInMnistAndKeepsOffTheBorder) {
+TEST(DrawDigits, InkCoversAsMuchAsInMnistAndAvoidsTheBorder) {
   const Dataset digits = draw_digits(1000, 5);
   const int64_t sum = std::accumulate(digits.images.begin(), digits.images.end(), int64_t{0});
   const double mean = static_cast<double>(sum) / static_cast<double>(digits.images.size());
@@ -73,7 +73,7 @@ TEST(EpochOrder, IsAPermutationFixedBySeedAndEpoch) {
   EXPECT_EQ(epoch_order(10, 1, 0), (std::vector<int64_t>{4, 1, 5, 7, 2, 8, 9, 6, 3, 0}));
 }
 
-TEST(EpochOrder, GivesEveryPlaceToEveryImage) {
+TEST(EpochOrder, PutsEveryImageInEveryPlaceEquallyOften) {
   std::array<int, 4> first{};
   for (int64_t epoch = 0; epoch < 2000; ++epoch) ++first.at(static_cast<size_t>(epoch_order(4, 9, epoch)[0]));
   for (const int count : first) EXPECT_NEAR(count, 500, 100);  // standard deviation 19

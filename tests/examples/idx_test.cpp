@@ -37,7 +37,7 @@ std::string gzipped(const std::string& content) {
   return result;
 }
 
-// The message with which reading `content` as an array of `rank` axes is refused.
+// The error message for `content` as an array of `rank` axes.
 std::string refusal(const std::string& content, int rank) {
   const ScratchFolder folder;
   const std::string path = folder.write("data", content);
@@ -59,7 +59,7 @@ TEST(ReadIdx, GivesExtentsAndBytes) {
   EXPECT_EQ(std::string(array.data.begin(), array.data.end()), "abcdef");
 }
 
-TEST(ReadIdx, TellsGzipByContentNotByName) {
+TEST(ReadIdx, DetectsGzipByContentNotByName) {
   const ScratchFolder folder;
   EXPECT_EQ(read_idx(folder.write("plain.gz", idx({3}, "abc")), 1).data.size(), 3u);
   EXPECT_EQ(read_idx(folder.write("zipped", gzipped(idx({3}, "abc"))), 1).data.size(), 3u);
@@ -93,10 +93,9 @@ TEST(ReadIdx, RefusesDamagedGzip) {
   EXPECT_EQ(message.find("<fd"), std::string::npos) << message;
 }
 
-TEST(ReadIdx, RefusesMoreDataThanTheHeaderSays) {
-  EXPECT_NE(refusal(idx({3}, "abcd"), 1).find("oversized: data goes on after the 3 bytes"),
-            std::string::npos);
-  // A bomb is read one byte past what its header admits, not to its end.
+TEST(ReadIdx, RefusesMoreDataThanTheHeaderStates) {
+  EXPECT_NE(refusal(idx({3}, "abcd"), 1).find("oversized: more than the 3 bytes"), std::string::npos);
+  // A gzip bomb is read one byte past the size in its header, not to its end.
   EXPECT_NE(refusal(gzipped(idx({3}, std::string(50'000'000, '\0'))), 1).find("oversized"),
             std::string::npos);
 }
@@ -108,7 +107,7 @@ TEST(ReadIdx, RefusesAbsurdExtents) {
             std::string::npos);
 }
 
-TEST(ReadIdx, RefusesWhatIsNoFile) {
+TEST(ReadIdx, RefusesAMissingFileAndAFolder) {
   const ScratchFolder folder;
   EXPECT_THROW(read_idx(folder / "missing", 1), InvalidArgument);
   EXPECT_THROW(read_idx(folder.path(), 1), InvalidArgument);
@@ -129,17 +128,18 @@ class Mnist : public testing::Test {
   ScratchFolder folder_;
 };
 
-TEST_F(Mnist, FindsFilesUnderTheirUsualNames) {
+TEST_F(Mnist, FindsFilesByTheirUsualNames) {
   folder_.write("train-images-idx3-ubyte.gz", gzipped(images_));
   folder_.write("train-labels.idx1-ubyte", labels_);
   const Dataset train = load_mnist(folder_.path(), MnistSplit::kTrain);
   EXPECT_EQ(train.count, 2);
   EXPECT_EQ(train.images, std::vector<uint8_t>(2 * 784, 5));
   EXPECT_EQ(train.labels, (std::vector<uint8_t>{0, 9}));
-  EXPECT_NE(refusal(MnistSplit::kTest).find("holds neither t10k-images-idx3-ubyte nor"), std::string::npos);
+  EXPECT_NE(refusal(MnistSplit::kTest).find("contains neither t10k-images-idx3-ubyte nor"),
+            std::string::npos);
 }
 
-TEST_F(Mnist, RefusesAFolderThatIsNotThere) {
+TEST_F(Mnist, RefusesAMissingFolder) {
   try {
     load_mnist(folder_ / "nowhere", MnistSplit::kTrain);
     FAIL();

@@ -1,4 +1,4 @@
-// The conv net trained by several replicas in one process: the same training as on one device.
+// Training with several replicas in one process gives the results of one device.
 
 #include <gtest/gtest.h>
 
@@ -66,15 +66,15 @@ TEST(Replicas, HaveEqualWeightsAndTheLossesOfOneDeviceWithTheSameBatch) {
   }
 }
 
-TEST(Replicas, OnVirtualDevicesOfOneGpuGiveTheBitsOfGpusOfTheirOwn) {
+TEST(Replicas, OnVirtualDevicesGiveTheBitsOfSeparateGpus) {
   const TrainResult apart = run(settings_for(2), four_gpus());
   RuntimeOptions options{.device = "sim", .virtual_devices = "0:300MiB,200MiB"};
   EXPECT_EQ(run(settings_for(2), options).weights_checksum, apart.weights_checksum);
 }
 
-TEST(Replicas, WithAShardedOptimizerKeepAShareOfItsStateAndTheBitsOfTheWhole) {
+TEST(Replicas, WithAShardedOptimizerKeepAPartOfItsStateAndTheSameBits) {
   RuntimeOptions options = four_gpus();
-  options.strategy = "direct";  // which counts what was asked for
+  options.strategy = "direct";  // does not round up
   TrainSettings settings = settings_for(4);
   const TrainResult whole = run(settings, options);
   settings.shard_optimizer = true;
@@ -92,7 +92,7 @@ TEST(Replicas, WithAShardedOptimizerKeepAShareOfItsStateAndTheBitsOfTheWhole) {
   }
 }
 
-TEST(Replicas, OneThatRunsOutOfMemoryEndsAllAndIsNamed) {
+TEST(Replicas, OneOutOfMemoryEndsAllAndIsNamed) {
   for (const char* limits : {"0:300MiB,3MiB", "0:3MiB,300MiB"}) {
     RuntimeOptions options{.device = "sim", .virtual_devices = limits};
     const int failing = limits[3] == 'M' ? 0 : 1;
@@ -112,7 +112,7 @@ TEST(Replicas, OneThatRunsOutOfMemoryEndsAllAndIsNamed) {
   }
 }
 
-TEST(Replicas, AGpuThatOthersHaveFilledEndsAllAndIsNamed) {
+TEST(Replicas, AFullGpuEndsAllAndIsNamed) {
   RuntimeOptions options = four_gpus();
   options.others_by_gpu = "2:10900MiB";
   const TrainResult result = run(settings_for(4), options);
@@ -126,8 +126,7 @@ TEST(Replicas, AnExceptionOfOneEndsAllAndIsThrown) {
   EXPECT_THROW(run(settings, four_gpus()), InvalidArgument);
 }
 
-// What both ranks of a training say of which rank 1 dies in its `failing_call`-th call; empty: nothing
-// failed.
+// The errors of both ranks when rank 1 dies in its `failing_call`-th call; empty if nothing failed.
 std::array<std::string, 2> errors_of_two_ranks(int64_t failing_call) {
   static const Dataset training = draw_digits(4, 3), test = draw_digits(4, 4);
   TrainSettings settings = settings_for(2);
@@ -144,7 +143,7 @@ std::array<std::string, 2> errors_of_two_ranks(int64_t failing_call) {
       if (group.rank() == 1) group.faults().arm({.failing_call = failing_call});
       try {
         error = train_rank(settings, training, test, runtime, "host", group).error;
-      } catch (const CollectiveError& failure) {  // after the training, when results are told
+      } catch (const CollectiveError& failure) {  // after training, when ranks exchange results
         error = failure.what();
       }
     });
@@ -153,7 +152,7 @@ std::array<std::string, 2> errors_of_two_ranks(int64_t failing_call) {
   return errors;
 }
 
-TEST(Replicas, ARankThatDiesInAnyOfItsCallsEndsAllAndIsNamed) {
+TEST(Replicas, ARankThatDiesInAnyCallEndsAllAndIsNamed) {
   int64_t call = 1;
   for (;; ++call) {
     const std::array<std::string, 2> errors = errors_of_two_ranks(call);
@@ -164,7 +163,7 @@ TEST(Replicas, ARankThatDiesInAnyOfItsCallsEndsAllAndIsNamed) {
   EXPECT_GT(call, 20) << "weights, steps, the test and the results are all calls";
 }
 
-TEST(Replicas, AdviceAfterAFailureOfWhatTheyDoTogetherIsNotAboutMemory) {
+TEST(Replicas, AdviceAfterACollectiveFailureIsNotAboutMemory) {
   const Runtime runtime(four_gpus());
   TrainResult late, nccl, differing;
   late.outcome = differing.outcome = "replica_failure";
@@ -178,7 +177,7 @@ TEST(Replicas, AdviceAfterAFailureOfWhatTheyDoTogetherIsNotAboutMemory) {
   EXPECT_NE(advice(differing, runtime).find("--visible-devices"), std::string::npos);
 }
 
-TEST(Replicas, AreRefusedWhereTheyCannotShareEqually) {
+TEST(Replicas, RefuseABatchThatTheyCannotShareEqually) {
   const auto refused = [](int replicas, int64_t batch, const RuntimeOptions& options) {
     TrainSettings settings = settings_for(replicas);
     settings.batch = batch;
@@ -189,8 +188,8 @@ TEST(Replicas, AreRefusedWhereTheyCannotShareEqually) {
     }
     return std::string();
   };
-  EXPECT_EQ(refused(4, 10, four_gpus()), "batch 10: 4 replicas cannot share it equally; 8 they can");
-  EXPECT_EQ(refused(4, 2, four_gpus()), "batch 2: 4 replicas cannot share it equally; 4 they can");
+  EXPECT_EQ(refused(4, 10, four_gpus()), "batch 10: not a multiple of 4 replicas; try 8");
+  EXPECT_EQ(refused(4, 2, four_gpus()), "batch 2: not a multiple of 4 replicas; try 4");
   EXPECT_NE(refused(0, 12, four_gpus()), "");
   EXPECT_NE(refused(5, 20, four_gpus()).find("sim:four-2080ti has 4"), std::string::npos);
   EXPECT_EQ(refused(2, 12, {.device = "cpu"}), "2 replicas need as many GPUs, and the device is 'cpu'");

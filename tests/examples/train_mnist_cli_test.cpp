@@ -1,5 +1,5 @@
-// The program as a user meets it: bad input is one line on stderr with the right exit code, and leaves
-// nothing behind.
+// train_mnist as a user runs it: bad input is one line on stderr with the right exit code, and leaves no
+// files.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 namespace headroom {
 namespace {
 
-// Runs train_mnist in an environment without settings. Arguments may redirect, too.
+// Runs train_mnist without environment variables. `arguments` may contain redirections.
 Outcome run(const ScratchFolder& folder, const std::string& arguments, const std::string& before = {}) {
   return run_shell(folder, before + "env -i " HEADROOM_TRAIN_MNIST " " + arguments);
 }
@@ -27,10 +27,10 @@ struct BadInput {
   const char* name;
   std::string arguments;
   int code;
-  std::string part;  // of the one line
+  std::string part;  // of the message
 };
 
-TEST(TrainMnistProgram, BadInputIsOneLineWithItsCodeAndLeavesNothing) {
+TEST(TrainMnistProgram, BadInputIsOneLineWithItsExitCodeAndLeavesNoFiles) {
   const ScratchFolder folder;
   const ScratchFolder data;
   data.write("train-images-idx3-ubyte", "not an IDX file");
@@ -47,7 +47,7 @@ TEST(TrainMnistProgram, BadInputIsOneLineWithItsCodeAndLeavesNothing) {
       {"loss scale of nothing", "--loss-scale 0", 2, "loss-scale"},
       {"batch of nothing", "--batch 0", 2, "--batch"},
       {"more replicas than GPUs", "--device sim --replicas 2", 2, "device sim has 1"},
-      {"a batch that cannot be shared", "--device sim:four-2080ti --replicas 3", 2, "63 they can"},
+      {"a batch that cannot be shared", "--device sim:four-2080ti --replicas 3", 2, "try 63"},
       {"replicas of a placed net", "--device sim:four-2080ti --replicas 2 --place dense=/GPU:1", 2,
        "one alone can be spread"},
       {"bucket of nothing", "--bucket 0", 2, "bucket"},
@@ -69,13 +69,15 @@ TEST(TrainMnistProgram, BadInputIsOneLineWithItsCodeAndLeavesNothing) {
       {"weights without an end", "--load /dev/zero", 2, "/dev/zero: the header"},
       {"unwritable weights", "--save /nowhere/w", 2, "/nowhere/w"},
       {"no such training", "--resume /nowhere", 2, "/nowhere"},
-      {"new and old at once", "--load " + junk + " --resume " + junk, 2, "one of them"},
+      {"new and old at once", "--load " + junk + " --resume " + junk, 2, "exclude each other"},
       {"checkpoints nowhere", "--checkpoint-every 1", 2, "--save"},
       {"unwritable log", "--log /nowhere/l", 2, "/nowhere/l"},
       {"log beside bad weights", "--load " + junk + " --log " + (folder / "l"), 2, "safetensors"},
       {"log beside a bad batch", "--batch 100000 --log " + (folder / "l"), 2, "12000"},
-      {"log over the weights", "--load " + old + " --log " + (data / "./old"), 2, "the log's file"},
-      {"log over new weights", "--log " + (folder / "f") + " --save " + (folder / "f"), 2, "the log's file"},
+      {"log over the weights", "--load " + old + " --log " + (data / "./old"), 2,
+       "both the log and the weights"},
+      {"log over new weights", "--log " + (folder / "f") + " --save " + (folder / "f"), 2,
+       "both the log and the weights"},
       {"process without a limit", "--device sim --limit-scope process", 2, "there is no limit"},
       {"more than one line", "--strategy 'a\nb'", 2, "'a\\x0ab'"},
       {"terminal command in a name", "--data '/nowhere\033[2J'", 2, "/nowhere\\x1b[2J"},
@@ -86,7 +88,7 @@ TEST(TrainMnistProgram, BadInputIsOneLineWithItsCodeAndLeavesNothing) {
       {"missed target", std::string(kShort) + "--target-accuracy 1", 5, ""},
       {"a pool of all by the strategy's text",
        std::string(kShort) + "--device sim --strategy grab-all+reserve=1MiB", 4,
-       "next: the pool left the library too little"},
+       "next: the pool leaves the library too little"},
       {"a change that is proven", std::string(kShort) + "--device sim --strategy grab-all", 4,
        "library_failure: library-reserve: "},
       {"no room", std::string(kShort) + "--device sim --limit 3MiB", 3, "out of memory"},
@@ -105,7 +107,7 @@ TEST(TrainMnistProgram, BadInputIsOneLineWithItsCodeAndLeavesNothing) {
   }
 }
 
-TEST(TrainMnistProgram, RefusedSettingLeavesAnOldLogAsItWas) {
+TEST(TrainMnistProgram, ARefusedSettingLeavesAnOldLogAlone) {
   const ScratchFolder folder;
   const std::string log = folder.write("log.csv", "of before\n");
   EXPECT_EQ(run(folder, "--batch 100000 --log " + log).code, 2);
@@ -114,7 +116,7 @@ TEST(TrainMnistProgram, RefusedSettingLeavesAnOldLogAsItWas) {
   EXPECT_EQ(read_file(log, 1000).rfind("epoch,", 0), 0u);
 }
 
-TEST(TrainMnistProgram, TwoAtOnceMixLinesOfALogButBreakNone) {
+TEST(TrainMnistProgram, TwoProcessesWithOneLogMixLinesButBreakNone) {
   const ScratchFolder folder;
   const std::string log = folder / "log.csv";
   const std::string one =
@@ -127,7 +129,7 @@ TEST(TrainMnistProgram, TwoAtOnceMixLinesOfALogButBreakNone) {
   EXPECT_GT(rows, 40);
 }
 
-TEST(TrainMnistProgram, OutputThatCannotBeWrittenIsAFailure) {
+TEST(TrainMnistProgram, AnUnwritableOutputIsAFailure) {
   const ScratchFolder folder;
   for (const char* arguments : {"--help", "--print-config", "--epochs 1 --steps 1 --json"}) {
     const Outcome outcome = run(folder, std::string(arguments) + " >/dev/full");
@@ -136,16 +138,16 @@ TEST(TrainMnistProgram, OutputThatCannotBeWrittenIsAFailure) {
   }
 }
 
-TEST(TrainMnistProgram, WeightsThatFindNoRoomLeaveNothing) {
+TEST(TrainMnistProgram, AFullDiskLeavesNoWeights) {
   const ScratchFolder folder, weights;
-  // The shell's limit on the size of files, in blocks of 512 bytes.
+  // The shell limits the size of files in blocks of 512 bytes.
   const Outcome outcome = run(folder, std::string(kShort) + "--save " + (weights / "w"), "ulimit -f 8; ");
   EXPECT_EQ(outcome.code, 2);
   EXPECT_NE(outcome.errors.find("cannot write it"), std::string::npos) << outcome.errors;
   EXPECT_TRUE(std::filesystem::is_empty(weights.path()));
 }
 
-TEST(TrainMnistProgram, ACheckpointThatFindsNoRoomEndsTheTrainingAndLeavesTheOneBefore) {
+TEST(TrainMnistProgram, AFullDiskEndsTheTrainingAndLeavesTheLastCheckpoint) {
   const ScratchFolder folder, weights;
   const std::string file = weights / "w";
   const std::string training = "--steps 3 --schedule constant --save " + file;
@@ -161,7 +163,7 @@ TEST(TrainMnistProgram, ACheckpointThatFindsNoRoomEndsTheTrainingAndLeavesTheOne
   }
 }
 
-TEST(TrainMnistProgram, ClosedStreamsChangeNoFileAndNoExitCode) {
+TEST(TrainMnistProgram, ClosedStreamsChangeNeitherFilesNorExitCode) {
   const ScratchFolder folder;
   const std::string log = folder / "log.csv";
   EXPECT_EQ(run(folder, std::string(kShort) + "--log " + log + " >&-").code, 0);
@@ -172,14 +174,13 @@ TEST(TrainMnistProgram, ClosedStreamsChangeNoFileAndNoExitCode) {
   EXPECT_EQ(run(folder, "--foo 2>/dev/full").code, 2);
 }
 
-TEST(TrainMnistProgram, JsonIsOneWholeObjectForEveryOutcome) {
+TEST(TrainMnistProgram, JsonIsOneObjectForEveryOutcome) {
   const ScratchFolder folder;
   const std::array<std::array<const char*, 2>, 5> rows = {{
       {"--device cpu --plan packed", "ok"},
       {"--device sim --limit 3MiB", "out_of_memory"},
-      {"--device sim --strategy hard-limit --limit 1700MiB",
-       "library_failure"},                                   // leaves nothing for kernels
-      {"--device sim --others 2000MiB", "library_failure"},  // nor for a context
+      {"--device sim --strategy hard-limit --limit 1700MiB", "library_failure"},  // no memory for kernels
+      {"--device sim --others 2000MiB", "library_failure"},                       // no memory for a context
       {"--device sim --strategy grab-all", "library_failure"},
   }};
   for (const auto& [arguments, expected] : rows) {
@@ -217,7 +218,7 @@ TEST(TrainMnistProgram, JsonIsOneWholeObjectForEveryOutcome) {
   }
 }
 
-TEST(TrainMnistProgram, JsonHasThePeaksOfAllDevices) {
+TEST(TrainMnistProgram, JsonHasThePeaksOfEachDevice) {
   const ScratchFolder folder;
   const std::string four = std::string(kShort) + "--json --device sim:four-2080ti ";
   for (const char* several : {"--replicas 2", "--place dense_1=/GPU:1 --device-policy silent"}) {
@@ -235,7 +236,7 @@ TEST(TrainMnistProgram, JsonHasThePeaksOfAllDevices) {
   }
 }
 
-TEST(TrainMnistProgram, TheNextCommandAfterAFailureTrains) {
+TEST(TrainMnistProgram, TheNextCommandAfterAFailureSucceeds) {
   const ScratchFolder folder;
   for (const char* arguments : {"--device sim --limit 10MiB", "--device sim --strategy grab-all"}) {
     const Outcome outcome = run(folder, std::string(kShort) + arguments);
@@ -247,20 +248,20 @@ TEST(TrainMnistProgram, TheNextCommandAfterAFailureTrains) {
   }
 }
 
-TEST(TrainMnistProgram, ASavedTrainingIsNotAdvisedToBeSaved) {
+TEST(TrainMnistProgram, DoesNotAdviseToSaveASavedTraining) {
   const ScratchFolder folder;
   const std::string file = folder / "weights";
   const Outcome outcome = run(folder, std::string(kShort) + "--plan packed --save " + file);
-  EXPECT_TRUE(outcome.out.ends_with("\nnext: train_mnist --load " + file + "  # starts from these weights\n"))
+  EXPECT_TRUE(outcome.out.ends_with("\nnext: train_mnist --load " + file + "  # start from these weights\n"))
       << outcome.out << outcome.errors;
 }
 
-TEST(TrainMnistProgram, WeightsThatAreSavedAndLoadedGoOnWhereTheyStopped) {
+TEST(TrainMnistProgram, LoadedWeightsAreTheSavedOnes) {
   const ScratchFolder folder;
   const std::string weights = folder / "weights.safetensors", log = folder / "log.csv";
   const Outcome saved = run(folder, std::string(kShort) + "--json --save " + weights + " --log " + log);
   ASSERT_EQ(saved.code, 0) << saved.errors;
-  // A rate too small to move a weight: training again must end where it began.
+  // The learning rate is too small to change a weight.
   const Outcome loaded =
       run(folder, std::string(kShort) + "--json --optimizer sgd --learning-rate 1e-12 --load " + weights);
   ASSERT_EQ(loaded.code, 0) << loaded.errors;
@@ -271,7 +272,7 @@ TEST(TrainMnistProgram, WeightsThatAreSavedAndLoadedGoOnWhereTheyStopped) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);
 }
 
-TEST(TrainMnistProgram, AResumedTrainingEndsAsOneThatDidNotStopAndGoesOnWithItsLog) {
+TEST(TrainMnistProgram, AResumedTrainingEndsWithTheSameBitsAndAppendsToItsLog) {
   const ScratchFolder folder;
   const std::string file = folder / "training", log = folder / "log.csv";
   const std::string constant = "--steps 2 --schedule constant --json ";

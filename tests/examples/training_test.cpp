@@ -58,7 +58,7 @@ StrategySettings settings_of(std::string_view strategy) {
   return settings;
 }
 
-// The H200 has room for grab-all and every library.
+// The H200 has memory for grab-all and every library.
 DeviceProfile roomy() {
   return find_profile("h200");
 }
@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-// Two steps without a fault: what every other way must come to.
+// Two steps without faults: the expected result.
 uint64_t weights_after_two_steps() {
   static const uint64_t kChecksum = [] {
     const Step step;
@@ -94,7 +94,7 @@ uint64_t weights_after_two_steps() {
   return kChecksum;
 }
 
-TEST_P(StrategyTest, AnyDriverCallOfAStepMayFailWithoutLeakOrTrace) {
+TEST_P(StrategyTest, AnyDriverCallMayFailWithoutLeaksOrEffects) {
   const Step step;
   CpuHarness cpu;
   const auto kernels = std::make_shared<const Kernels>(step.graph, cpu.device, *cpu.allocator);
@@ -131,12 +131,12 @@ TEST_P(StrategyTest, AnyDriverCallOfAStepMayFailWithoutLeakOrTrace) {
       }
       ASSERT_EQ(allocator->statistics().allocated.current, 0);
     }
-    // At least the copies and the two libraries fail for good.
+    // At least the copies and the two libraries fail permanently.
     EXPECT_GE(failures, 4) << to_string(mode);
   }
 }
 
-TEST_P(StrategyTest, GivesTheSameBitsInEveryModeAndNoneChangesThem) {
+TEST_P(StrategyTest, GivesTheSameBitsInEveryMode) {
   const Step step;
   for (PlanMode mode : kPlanModes) {
     SimulatedGpu device(roomy());
@@ -150,7 +150,7 @@ TEST_P(StrategyTest, GivesTheSameBitsInEveryModeAndNoneChangesThem) {
   }
 }
 
-TEST_P(StrategyTest, ThePredictedPeakIsTheMeasuredOneToTheByte) {
+TEST_P(StrategyTest, ThePredictedPeakEqualsTheMeasuredOne) {
   const Dataset training = draw_digits(64, 1), test = draw_digits(20, 1, 64);
   for (PlanMode mode : kPlanModes) {
     for (bool fused : {false, true}) {
@@ -170,7 +170,7 @@ TEST_P(StrategyTest, ThePredictedPeakIsTheMeasuredOneToTheByte) {
   }
 }
 
-TEST(PackedPlan, CallsNoAllocatorAndTakesNothingFromTheSystemHeap) {
+TEST(PackedPlan, CallsNeitherTheAllocatorNorTheSystemHeap) {
   for (PlanMode mode : {PlanMode::kPacked, PlanMode::kParallel}) {
     const Step step;
     SimulatedGpu device(roomy());
@@ -179,13 +179,13 @@ TEST(PackedPlan, CallsNoAllocatorAndTakesNothingFromTheSystemHeap) {
     Session session(step.graph, step.targets(), mode, variables);
     step.feed(session);
     const int64_t calls = allocator->statistics().allocations;
-    session.run(40);  // records one step and many
+    session.run(40);  // records one step and several
     const test::HeapCounter heap;
     session.run();
     session.run(40);
     const int64_t taken = heap.allocations();
     EXPECT_EQ(allocator->statistics().allocations, calls);
-    if (!test::HeapCounter::works()) GTEST_SKIP() << "allocations are not seen under this sanitizer";
+    if (!test::HeapCounter::works()) GTEST_SKIP() << "this sanitizer hides allocations";
     EXPECT_EQ(taken, 0) << to_string(mode);
   }
 }
@@ -216,7 +216,7 @@ TEST(Fusing, ChangesTheLossByRoundingOnly) {
   EXPECT_NEAR(losses[0], losses[1], 1e-4f * losses[0]);
 }
 
-TEST(Training, LearnsDrawnDigitsAndEndsWithTheSameWeightsEveryTime) {
+TEST(Training, LearnsDrawnDigitsWithTheSameWeightsEveryTime) {
   const Dataset training = draw_digits(3000, 1), test = draw_digits(500, 1, 3000);
   TrainSettings settings;
   settings.epochs = 2;
@@ -234,7 +234,7 @@ TEST(Training, LearnsDrawnDigitsAndEndsWithTheSameWeightsEveryTime) {
   }
 }
 
-TEST(Training, OnTheLaptopFailsWithGrabAllAndTrainsWithGrowthAndLimit) {
+TEST(Training, OnTheLaptopGrabAllFailsAndGrowthAndLimitTrain) {
   const Dataset training = draw_digits(64, 1), test = draw_digits(20, 1, 64);
   TrainSettings settings;
   settings.epochs = 1;
@@ -259,8 +259,8 @@ TEST(Training, OnTheLaptopFailsWithGrabAllAndTrainsWithGrowthAndLimit) {
   EXPECT_EQ(limit.weights_checksum, growth.weights_checksum);
 }
 
-TEST(Training, EndsWithTheSameWeightsWhereverTheDataIsAndWhateverThePlan) {
-  // Neither set is a whole number of batches.
+TEST(Training, GivesTheSameWeightsForEveryDataPlaceAndPlan) {
+  // Neither set is a multiple of the batch.
   const Dataset training = draw_digits(203, 1), test = draw_digits(51, 1, 203);
   TrainSettings settings;
   settings.epochs = 3;
@@ -347,7 +347,7 @@ TEST(Training, StopsAtTheFirstEvaluationThatReachesTheTarget) {
   EXPECT_EQ(until, std::vector(all.begin(), all.begin() + static_cast<long>(until.size())));
 }
 
-TEST(Training, ALossScaleThatIsAPowerOfTwoChangesNoWeight) {
+TEST(Training, APowerOfTwoLossScaleChangesNoWeight) {
   const Dataset training = draw_digits(64, 1), test = draw_digits(20, 1, 64);
   for (const char* optimizer : {"sgd", "momentum", "rmsprop", "adamw"}) {
     std::vector<std::string> checksums;
@@ -363,7 +363,7 @@ TEST(Training, ALossScaleThatIsAPowerOfTwoChangesNoWeight) {
   }
 }
 
-TEST(LearningRate, RisesAndFallsAsTheScheduleSays) {
+TEST(LearningRate, FollowsTheSchedule) {
   TrainSettings settings;
   settings.learning_rate = 0.5f;
   settings.schedule = Schedule::kConstant;
@@ -380,7 +380,7 @@ TEST(LearningRate, RisesAndFallsAsTheScheduleSays) {
   EXPECT_LT(rate_at(settings, 99, 100), 0.001f);
 }
 
-TEST(Training, RefusesSettingsThatMakeNoSense) {
+TEST(Training, RefusesBadSettings) {
   const Dataset training = draw_digits(64, 1), test = draw_digits(20, 1, 64);
   for (const auto& change : std::vector<std::function<void(TrainSettings&)>>{
            [](TrainSettings& s) { s.batch = 0; }, [](TrainSettings& s) { s.batch = 65; },

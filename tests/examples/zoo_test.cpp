@@ -1,4 +1,4 @@
-// The nets of the zoo: each can be planned, trained and scaled.
+// Each net of the zoo can be planned, trained and scaled.
 
 #include "examples/models/zoo/zoo.h"
 
@@ -17,7 +17,7 @@ namespace {
 
 class EveryZooNet : public testing::TestWithParam<ZooNet> {};
 
-TEST_P(EveryZooNet, LearnsWhatItSeesAgainAndAgain) {
+TEST_P(EveryZooNet, LearnsARepeatedBatch) {
   for (const bool fused : {true, false}) {
     const auto step = make_zoo_step(GetParam(), {.batch = 4, .optimizer = "adam", .fused = fused});
     Runtime runtime({.device = "cpu"});
@@ -43,7 +43,7 @@ TEST_P(EveryZooNet, LearnsWhatItSeesAgainAndAgain) {
   }
 }
 
-TEST_P(EveryZooNet, HasPlansWithoutFault) {
+TEST_P(EveryZooNet, HasPlansWithoutFaults) {
   for (const PlanMode mode : {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel}) {
     const auto step = make_zoo_step(GetParam(), {.batch = 3});
     const std::vector<int64_t> workspace_bytes(step->graph.nodes().size(), 512);

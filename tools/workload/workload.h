@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/models/mnist/replica_options.h"
-#include "examples/models/mnist/step_options.h"
+#include "examples/models/mnist/train_options.h"
 #include "examples/models/mnist/train_settings.h"
 #include "examples/models/zoo/zoo.h"
 #include "runtime/app/options.h"

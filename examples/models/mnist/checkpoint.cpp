@@ -14,12 +14,12 @@
 namespace headroom {
 namespace {
 
-// In the file's metadata, beside what decides the course.
+// Keys of the file's metadata, besides the fingerprint.
 constexpr const char *kFormat = "headroom", *kTraining = "training 1";
 constexpr const char *kStepsDone = "steps done", *kLossSum = "sum of losses";
 
 template <typename T>
-T number_of(const std::string& path, const Facts& metadata, const char* key) {
+T number_of(const std::string& path, const Fingerprint& metadata, const char* key) {
   const auto found = metadata.find(key);
   if (found != metadata.end()) {
     T number = 0;
@@ -27,10 +27,10 @@ T number_of(const std::string& path, const Facts& metadata, const char* key) {
     const auto [stop, error] = std::from_chars(found->second.data(), end, number);
     if (error == std::errc() && stop == end) return number;
   }
-  throw InvalidArgument(fmt::format("{}: its metadata has no number under '{}'", path, key));
+  throw InvalidArgument(fmt::format("{}: the metadata has no number '{}'", path, key));
 }
 
-// The part of a tensor of f32 that is the shard.
+// The part of an f32 tensor that belongs to the shard.
 std::span<std::byte> part_of(std::span<std::byte> whole, const Shard& shard) {
   const auto elements = static_cast<int64_t>(whole.size() / sizeof(float));
   return whole.subspan(static_cast<size_t>(shard.begin(elements)) * sizeof(float),
@@ -56,30 +56,30 @@ Checkpoint::Checkpoint(const TrainSettings& settings, TrainingGraph& net, const 
   }
 }
 
-// What else may differ between two runs changes weights by rounding alone, or not at all.
-const Facts& Checkpoint::course() {
-  if (!course_.empty()) return course_;
-  course_ = {{"seed", fmt::format("{}", settings_.seed)},
-             {"batch", fmt::format("{}", settings_.batch)},
-             {"optimizer", settings_.optimizer},
-             {"learning rate", fmt::format("{}", settings_.learning_rate)},
-             {"schedule", std::string(to_string(settings_.schedule))},
-             {"loss scale", fmt::format("{}", settings_.loss_scale)},
-             {"steps of an epoch", fmt::format("{}", steps_per_epoch(settings_, training_.count))},
-             {"training data", fingerprint(training_.images) + "/" + fingerprint(training_.labels)}};
-  // Other schedules give a step its rate by how many there will be.
-  if (settings_.schedule != Schedule::kConstant) course_["epochs"] = fmt::format("{}", settings_.epochs);
-  return course_;
+// Other settings change the weights by rounding only, or not at all.
+const Fingerprint& Checkpoint::fingerprint() {
+  if (!fingerprint_.empty()) return fingerprint_;
+  fingerprint_ = {{"seed", fmt::format("{}", settings_.seed)},
+                  {"batch", fmt::format("{}", settings_.batch)},
+                  {"optimizer", settings_.optimizer},
+                  {"learning rate", fmt::format("{}", settings_.learning_rate)},
+                  {"schedule", std::string(to_string(settings_.schedule))},
+                  {"loss scale", fmt::format("{}", settings_.loss_scale)},
+                  {"steps of an epoch", fmt::format("{}", steps_per_epoch(settings_, training_.count))},
+                  {"training data", checksum(training_.images) + "/" + checksum(training_.labels)}};
+  // The other schedules depend on the number of epochs.
+  if (settings_.schedule != Schedule::kConstant) fingerprint_["epochs"] = fmt::format("{}", settings_.epochs);
+  return fingerprint_;
 }
 
-void Checkpoint::require(const std::string& path, const std::vector<Kept>& wanted, const Tensors& tensors) {
-  for (const Kept& kept : wanted) {
-    const std::string name = kept.variable.name();
+void Checkpoint::require(const std::string& path, const std::vector<Saved>& wanted, const Tensors& tensors) {
+  for (const Saved& saved : wanted) {
+    const std::string name = saved.variable.name();
     const auto found = tensors.find(name);
-    if (found == tensors.end()) throw InvalidArgument(fmt::format("{}: has no tensor {}", path, name));
-    if (found->second.spec == kept.whole) continue;
-    throw InvalidArgument(fmt::format("{}: {} is {}, the net needs {}", path, name,
-                                      to_string(found->second.spec), to_string(kept.whole)));
+    if (found == tensors.end()) throw InvalidArgument(fmt::format("{}: no tensor {}", path, name));
+    if (found->second.spec == saved.whole) continue;
+    throw InvalidArgument(fmt::format("{}: {} is {}, but the net needs {}", path, name,
+                                      to_string(found->second.spec), to_string(saved.whole)));
   }
 }
 
@@ -95,24 +95,24 @@ Checkpoint::Start Checkpoint::read(Tensors& tensors) {
   if (!resumes && is_training) return {};
   if (!resumes) {
     for (const auto& [name, tensor] : tensors) {
-      if (std::ranges::any_of(weights_, [&](const Kept& kept) { return kept.variable.name() == name; }))
+      if (std::ranges::any_of(weights_, [&](const Saved& saved) { return saved.variable.name() == name; }))
         continue;
       throw InvalidArgument(fmt::format("{}: the net has no variable {}", path, name));
     }
     return {};
   }
   if (!is_training) {
-    throw InvalidArgument(fmt::format("{}: holds no training to go on with; --load takes weights", path));
+    throw InvalidArgument(fmt::format("{}: holds weights but no training; use --load", path));
   }
-  const std::string differences = describe_differences(course(), file.metadata, "in the file");
+  const std::string differences = describe_differences(fingerprint(), file.metadata, "in the file");
   if (!differences.empty()) {
-    throw InvalidArgument(fmt::format("{}: is of a training on another course: {}", path, differences));
+    throw InvalidArgument(fmt::format("{}: cannot resume with other settings: {}", path, differences));
   }
   require(path, states_, tensors);
   const Position position{number_of<int32_t>(path, file.metadata, kStepsDone),  // as devices count
                           number_of<double>(path, file.metadata, kLossSum)};
   if (position.steps < 1)
-    throw InvalidArgument(fmt::format("{}: {} steps done are no training", path, position.steps));
+    throw InvalidArgument(fmt::format("{}: claims {} steps done", path, position.steps));
   return {position, true};
 }
 
@@ -121,17 +121,17 @@ Position Checkpoint::load() {
   Start start;
   if (rank() == 0) start = read(tensors);
   if (group_ != nullptr) group_->broadcast(std::as_writable_bytes(std::span(&start, 1)), 0);
-  const auto set = [&](const Kept& kept) {
-    const auto found = tensors.find(kept.variable.name());
+  const auto set = [&](const Saved& saved) {
+    const auto found = tensors.find(saved.variable.name());
     if (found == tensors.end() && group_ == nullptr) return;
-    std::vector<std::byte> bytes(static_cast<size_t>(kept.whole.bytes()));
-    if (rank() == 0) bytes = found == tensors.end() ? variables_.read(kept.variable) : found->second.data;
+    std::vector<std::byte> bytes(static_cast<size_t>(saved.whole.bytes()));
+    if (rank() == 0) bytes = found == tensors.end() ? variables_.read(saved.variable) : found->second.data;
     if (group_ != nullptr) group_->broadcast(bytes, 0);
-    variables_.write(kept.variable, part_of(bytes, kept.shard));
+    variables_.write(saved.variable, part_of(bytes, saved.shard));
   };
-  for (const Kept& kept : weights_) set(kept);
+  for (const Saved& saved : weights_) set(saved);
   if (!start.resumes) return {};
-  for (const Kept& kept : states_) set(kept);
+  for (const Saved& saved : states_) set(saved);
   const auto steps = static_cast<int32_t>(start.position.steps);
   for (const Value& counter : net_.counters()) {
     variables_.write(counter, std::as_bytes(std::span(&steps, 1)));
@@ -139,12 +139,12 @@ Position Checkpoint::load() {
   return start.position;
 }
 
-std::vector<std::byte> Checkpoint::whole_of(const Kept& kept) const {
-  if (kept.shard.is_whole()) return variables_.read(kept.variable);
-  std::vector<std::byte> whole(static_cast<size_t>(kept.whole.bytes()));
-  std::ranges::copy(variables_.read(kept.variable), part_of(whole, kept.shard).begin());
-  for (int owner = 0; owner < kept.shard.of; ++owner) {
-    const std::span<std::byte> part = part_of(whole, {owner, kept.shard.of});
+std::vector<std::byte> Checkpoint::whole_of(const Saved& saved) const {
+  if (saved.shard.is_whole()) return variables_.read(saved.variable);
+  std::vector<std::byte> whole(static_cast<size_t>(saved.whole.bytes()));
+  std::ranges::copy(variables_.read(saved.variable), part_of(whole, saved.shard).begin());
+  for (int owner = 0; owner < saved.shard.of; ++owner) {
+    const std::span<std::byte> part = part_of(whole, {owner, saved.shard.of});
     if (!part.empty()) group_->broadcast(part, owner);
   }
   return whole;
@@ -152,14 +152,14 @@ std::vector<std::byte> Checkpoint::whole_of(const Kept& kept) const {
 
 void Checkpoint::save(const Position& position) {
   std::vector<NamedTensor> tensors;
-  for (const std::vector<Kept>* all : {&weights_, &states_}) {
-    for (const Kept& kept : *all) {
-      if (rank() != 0 && kept.shard.is_whole()) continue;
-      tensors.push_back({kept.variable.name(), kept.whole, whole_of(kept)});
+  for (const std::vector<Saved>* all : {&weights_, &states_}) {
+    for (const Saved& saved : *all) {
+      if (rank() != 0 && saved.shard.is_whole()) continue;
+      tensors.push_back({saved.variable.name(), saved.whole, whole_of(saved)});
     }
   }
   if (rank() != 0) return;
-  Facts metadata = course();
+  Fingerprint metadata = fingerprint();
   metadata[kFormat] = kTraining;
   metadata[kStepsDone] = fmt::format("{}", position.steps);
   metadata[kLossSum] = fmt::format("{}", position.loss_sum);

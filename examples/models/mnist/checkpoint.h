@@ -1,5 +1,5 @@
-// A training in one file: weights, optimizer state, how far it has come and what decides its course, so that
-// another run goes on with the same bits. Knows no step and no command line.
+// Saves a training to one file and resumes it with the same bits: weights, optimizer state, progress, and the
+// settings that decide its results. Knows no step and no command line.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "examples/models/mnist/dataset.h"
-#include "examples/models/mnist/facts.h"
+#include "examples/models/mnist/fingerprint.h"
 #include "examples/models/mnist/train_settings.h"
 #include "examples/models/mnist/training_graph.h"
 #include "runtime/base/safetensors.h"
@@ -17,31 +17,31 @@
 
 namespace headroom {
 
-// How far a training has come.
+// Progress of a training.
 struct Position {
-  int64_t steps = 0;    // that are done
-  double loss_sum = 0;  // of those of the epoch that has begun
+  int64_t steps = 0;    // done
+  double loss_sum = 0;  // of the steps in the current epoch
 };
 
-// Of one replica. With a group all replicas call it together, and rank 0 alone reads and writes files; what
-// is written does not depend on their number, nor on how the optimizer's state is shared out.
+// The checkpoint of one replica. All replicas of a group call it together; rank 0 alone reads and writes
+// files. The file depends neither on the number of replicas nor on how they split the optimizer's state.
 class Checkpoint {
  public:
-  // All must outlive it; `group` is null for one alone.
+  // The arguments must outlive the object; `group` is null for a single replica.
   Checkpoint(const TrainSettings& settings, TrainingGraph& net, const Dataset& training, Variables& variables,
              Collective* group);
 
-  // Sets the variables to what the settings ask for: a file's training, the weights of a file, or those of
-  // rank 0 as they are. Throws InvalidArgument for a file that cannot be read, does not have what is asked
-  // for or is of a training that takes another course, and CollectiveError.
+  // Sets the variables from the file to resume or to load; otherwise to the initial weights of rank 0. Throws
+  // InvalidArgument for a file that cannot be read, lacks a tensor, or belongs to a training with other
+  // settings, and CollectiveError.
   Position load();
-  // Replaces the file that the settings name, or leaves it as it was. Throws InvalidArgument where that
-  // cannot be written, and CollectiveError.
+  // Replaces the file of --save; a failure leaves the old file. Throws InvalidArgument if it cannot be
+  // written, and CollectiveError.
   void save(const Position& position);
 
  private:
-  // A variable that is kept: a shard of the tensor in the file, or all of it.
-  struct Kept {
+  // A variable in the file: all of a tensor, or this replica's shard.
+  struct Saved {
     Value variable;
     TensorSpec whole;
     Shard shard = {};
@@ -53,18 +53,18 @@ class Checkpoint {
   };
 
   int rank() const { return group_ == nullptr ? 0 : group_->rank(); }
-  const Facts& course();
+  const Fingerprint& fingerprint();
   Start read(Tensors& tensors);
-  static void require(const std::string& path, const std::vector<Kept>& wanted, const Tensors& tensors);
-  std::vector<std::byte> whole_of(const Kept& kept) const;
+  static void require(const std::string& path, const std::vector<Saved>& wanted, const Tensors& tensors);
+  std::vector<std::byte> whole_of(const Saved& saved) const;
 
   const TrainSettings& settings_;
   TrainingGraph& net_;
   const Dataset& training_;
   Variables& variables_;
   Collective* const group_;
-  std::vector<Kept> weights_, states_;
-  Facts course_;  // made at its first use
+  std::vector<Saved> weights_, states_;
+  Fingerprint fingerprint_;  // made at its first use
 };
 
 }  // namespace headroom

@@ -9,12 +9,12 @@
 
 namespace headroom {
 
-// From a pixel in a byte to [0, 1].
+// From a pixel's byte to [0, 1].
 inline constexpr float kPixelScale = 1.0f / 255;
 
 class ConvNet {
  public:
-  // Makes the ten trained variables, Glorot-uniform kernels and zero biases as in Keras.
+  // Creates the ten trained variables: Glorot-uniform kernels and zero biases, as Keras does.
   ConvNet(Graph& graph, uint64_t seed);
 
   // images (N,28,28,1), u8 or as f32 in [0, 1] -> logits f32 (N,10)
@@ -22,7 +22,7 @@ class ConvNet {
   const std::vector<Value>& parameters() const { return parameters_; }
 
  private:
-  std::vector<Value> parameters_;  // kernel and bias of each layer in turn
+  std::vector<Value> parameters_;  // kernel, bias of each layer
 };
 
 }  // namespace headroom

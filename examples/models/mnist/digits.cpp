@@ -10,9 +10,9 @@
 #include "runtime/base/errors.h"
 #include "runtime/base/random.h"
 
-// Same bytes everywhere: doubles are only added, subtracted, multiplied, divided and rooted, which IEEE 754
-// rounds in one way; this file is compiled without contraction into fused operations, and calls no libm
-// function that may differ between machines.
+// The same bytes everywhere: doubles are only added, subtracted, multiplied, divided and rooted, for which
+// IEEE 754 defines the rounding. This file is compiled without fused multiply-adds and calls no libm function
+// that may differ between machines.
 
 namespace headroom {
 namespace {
@@ -37,7 +37,7 @@ class Dice {
   size_t choice(size_t count) { return next() % count; }
 
  private:
-  // Apart from the streams of shuffling and of weights, which count from 0.
+  // Distinct from the streams of shuffling and of weights, which count from 0.
   static constexpr uint64_t kDigitStreams = uint64_t{1} << 63;
 
   uint32_t next() {
@@ -49,7 +49,7 @@ class Dice {
   PhiloxCounter words_{};
 };
 
-// One writer's hand on one digit: from the glyph's box to pixels.
+// How one writer writes one digit: maps the box of the glyph to pixels.
 class Hand {
  public:
   explicit Hand(Dice& dice) {
@@ -76,15 +76,14 @@ class Hand {
     const double x = moved.x - 50, y = moved.y - 50;
     return {shift_.x + xx_ * x + xy_ * y, shift_.y + yx_ * x + yy_ * y};
   }
-  // Half the width of the stroke, in pixels, at height y of the box: the pen's pressure changes on the way
-  // down.
+  // Half the width of the stroke, in pixels, at height y of the box. Pressure changes from top to bottom.
   double radius(double y) const { return std::max(0.7, radius_ + taper_ * (y - 50) / 50); }
   double ink() const { return ink_; }
 
  private:
   static constexpr size_t kGrid = 4;
 
-  // A smooth warp of the box, interpolated from random shifts on a grid, keeps strokes that touch together.
+  // Warps the box by random shifts, interpolated on a grid, so that touching strokes stay together.
   Point bent(Point p) const {
     const double gx = std::clamp(p.x / 100 * (kGrid - 1), 0.0, kGrid - 1.001);
     const double gy = std::clamp(p.y / 100 * (kGrid - 1), 0.0, kGrid - 1.001);
@@ -104,7 +103,7 @@ class Hand {
   double radius_, taper_, ink_;
 };
 
-// How far each pixel's centre is inside the ink, in pixels; negative outside.
+// Depth of each pixel's centre inside the ink, in pixels; negative outside.
 class Canvas {
  public:
   Canvas() { depth_.fill(-1); }
@@ -125,7 +124,7 @@ class Canvas {
     }
   }
 
-  // Edges soften over one pixel, the ink is uneven, and a little noise lies where there is ink.
+  // Softens edges over one pixel and adds noise to the ink.
   void develop(double ink, Dice& dice, uint8_t* image) const {
     for (const double depth : depth_) {
       const double cover = std::clamp(depth + 0.5, 0.0, 1.0);

@@ -1,4 +1,4 @@
-// Draws handwritten-looking digits, so that training runs without a download. Knows no files and no tensors.
+// Draws digits that look handwritten, so that training needs no download. Knows no files and no tensors.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace headroom {
 
-// `count` digits. Image i depends on (seed, first + i) alone and has the same bytes on every machine, so two
-// ranges that do not overlap serve as training and test data. Throws InvalidArgument for a negative count or
+// Draws `count` digits. Image i depends on (seed, first + i) alone and has the same bytes on every machine,
+// so two disjoint ranges serve as training and test data. Throws InvalidArgument for a negative count or
 // first.
 Dataset draw_digits(int64_t count, uint64_t seed, int64_t first = 0);
 

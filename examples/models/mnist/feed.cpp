@@ -10,7 +10,7 @@
 namespace headroom {
 namespace {
 
-// Copies image `index` of the data into place `row` of the batch.
+// Copies image `index` of the data to row `row` of the batch.
 void copy_image(const Dataset& data, int64_t index, std::span<uint8_t> images, int64_t row) {
   std::memcpy(images.data() + row * Dataset::kImageBytes, data.images.data() + index * Dataset::kImageBytes,
               Dataset::kImageBytes);
@@ -24,7 +24,7 @@ std::vector<T> read(const FeedContext& context, const Value& variable) {
   return values;
 }
 
-// As the device has noted them.
+// Reads the results that the steps left in variables.
 std::vector<StepResult> results_of(const FeedContext& context, int64_t first, int64_t steps) {
   const auto losses = read<float>(context, context.net.losses);
   const auto accuracies = read<float>(context, context.net.accuracies);
@@ -48,7 +48,7 @@ class HostFeed final : public Feed {
   }
 
   void begin_epoch(std::span<const int64_t> order, std::span<const float> rates, int64_t first) override {
-    if (loader_) loader_->stop();  // its thread reads what follows
+    if (loader_) loader_->stop();  // its thread reads order_ and rates_
     order_.assign(order.begin(), order.end());
     rates_.assign(rates.begin(), rates.end());
     if (loader_) loader_->begin(first, static_cast<int64_t>(rates_.size()));
@@ -68,20 +68,20 @@ class HostFeed final : public Feed {
     return results_of(c_, first, steps);
   }
 
-  // The last batch is filled up with image 0, whose answer is dropped.
+  // The last batch is padded with image 0, whose prediction is dropped.
   std::vector<int32_t> predict() override {
     Session& session = c_.test_session;
     const std::span<uint8_t> images = session.input<uint8_t>(c_.net.images);
-    std::vector<int32_t> answers;
+    std::vector<int32_t> predictions;
     for (int64_t first = 0; first < c_.test.count; first += c_.batch) {
       for (int64_t row = 0; row < c_.batch; ++row)
         copy_image(c_.test, first + row < c_.test.count ? first + row : 0, images, row);
       session.run();
-      const std::span<const int32_t> predictions = session.output<int32_t>(c_.net.predictions);
-      answers.insert(answers.end(), predictions.begin(), predictions.end());
+      const std::span<const int32_t> batch = session.output<int32_t>(c_.net.predictions);
+      predictions.insert(predictions.end(), batch.begin(), batch.end());
     }
-    answers.resize(static_cast<size_t>(c_.test.count));
-    return answers;
+    predictions.resize(static_cast<size_t>(c_.test.count));
+    return predictions;
   }
 
  private:
@@ -97,7 +97,7 @@ class HostFeed final : public Feed {
   const FeedContext c_;
   std::vector<int64_t> order_;
   std::vector<float> rates_;
-  std::optional<Loader> loader_;  // ends first: its thread reads the others
+  std::optional<Loader> loader_;  // last member, destroyed first: its thread reads the others
 };
 
 class ResidentFeed final : public Feed {
@@ -107,13 +107,13 @@ class ResidentFeed final : public Feed {
     write<uint8_t>(net.training.images, c_.training.images);
     write<int32_t>(net.training.labels, {c_.training.labels.begin(), c_.training.labels.end()});
     write<uint8_t>(net.test.images, c_.test.images);
-    // The last batch is filled up with image 0, whose answer is dropped.
+    // The last batch is padded with image 0, whose prediction is dropped.
     std::vector<int32_t> order(static_cast<size_t>(net.test.order.shape().elements()));
     std::iota(order.begin(), order.begin() + c_.test.count, 0);
     write<int32_t>(net.test.order, order);
   }
 
-  // Which step is the next is counted on the device.
+  // The device counts the steps.
   void begin_epoch(std::span<const int64_t> order, std::span<const float> rates, int64_t) override {
     const auto used = static_cast<size_t>(c_.net.training.order.shape().elements());
     write<int32_t>(c_.net.training.order, {order.begin(), order.begin() + static_cast<long>(used)});
@@ -127,9 +127,9 @@ class ResidentFeed final : public Feed {
 
   std::vector<int32_t> predict() override {
     c_.test_session.run(c_.net.all_predictions.shape()[0]);
-    std::vector<int32_t> answers = read<int32_t>(c_, c_.net.all_predictions);
-    answers.resize(static_cast<size_t>(c_.test.count));
-    return answers;
+    std::vector<int32_t> predictions = read<int32_t>(c_, c_.net.all_predictions);
+    predictions.resize(static_cast<size_t>(c_.test.count));
+    return predictions;
   }
 
  private:

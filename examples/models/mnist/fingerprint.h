@@ -1,16 +1,26 @@
-// Short texts by which processes find out that they have the same program and the same data. Knows neither.
+// What must be equal between two sides that train one net: the ranks of a job, or a training and the
+// checkpoint that it resumes. Knows neither.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace headroom {
 
-// Length and CRC-32 of the bytes: chance and carelessness do not make two alike.
-std::string fingerprint(std::span<const uint8_t> bytes);
+// Names and values, such as {"batch", "64"}.
+using Fingerprint = std::map<std::string, std::string>;
 
-// Of the file that this process runs. Throws InvalidArgument when it cannot be read.
-std::string program_fingerprint();
+// "batch is 64, on rank 0 128; seed is 7, on rank 0 missing": the entries of `own` that differ in `other`,
+// which the text calls `where`. Empty if there is none.
+std::string describe_differences(const Fingerprint& own, const Fingerprint& other, std::string_view where);
+
+// Length and CRC-32 of the bytes.
+std::string checksum(std::span<const uint8_t> bytes);
+
+// The checksum of the running program. Throws InvalidArgument if its file cannot be read.
+std::string program_checksum();
 
 }  // namespace headroom

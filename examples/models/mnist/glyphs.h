@@ -1,5 +1,4 @@
-// How people write the ten digits: for each a few styles, as pen strokes through control points. Knows
-// nothing of pixels.
+// Styles of writing the ten digits, as pen strokes through control points. Knows no pixels.
 #pragma once
 
 #include <span>
@@ -12,8 +11,7 @@ struct PenPoint {
   int y;
 };
 
-// The pen goes through all points in one curve (Catmull-Rom); a corner is the end of one stroke and the start
-// of the next.
+// One Catmull-Rom curve through all points. A corner ends one stroke and starts the next.
 using Stroke = std::span<const PenPoint>;
 using Glyph = std::span<const Stroke>;
 

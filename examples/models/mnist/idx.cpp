@@ -15,8 +15,7 @@
 namespace headroom {
 namespace {
 
-// Above any use of the format here (MNIST's largest file has 45 MiB), below what a broken header could ask
-// for.
+// Far above MNIST's largest file (45 MiB), below what a broken header could ask for.
 constexpr int64_t kMaxDataBytes = kGiB;
 constexpr uint8_t kUnsignedByte = 0x08;  // third byte of the magic number
 
@@ -62,7 +61,7 @@ std::string find_file(const std::string& folder, std::string_view stem, std::str
     }
   }
   throw InvalidArgument(
-      fmt::format("{}: holds neither {}-{} nor {}-{}.gz", folder, stem, suffix, stem, suffix));
+      fmt::format("{}: contains neither {}-{} nor {}-{}.gz", folder, stem, suffix, stem, suffix));
 }
 
 }  // namespace
@@ -72,8 +71,8 @@ IdxArray read_idx(const std::string& path, int rank) {
   IdxArray array{.extents = read_header(input, rank), .data = {}};
   int64_t expected = 1;
   for (const int64_t extent : array.extents) expected *= extent;
-  // Addresses for all that the header claims, but pages only as data arrives: a header alone takes no memory,
-  // and no page is touched twice, which costs as much as unpacking where pages are new to a virtual machine.
+  // Reserves addresses for the whole array but touches pages only as data arrives: a wrong header takes no
+  // memory, and no page is touched twice, which can cost as much as unpacking in a virtual machine.
   array.data.reserve(static_cast<size_t>(expected));
   int64_t have = 0;
   while (have < expected) {
@@ -81,13 +80,12 @@ IdxArray read_idx(const std::string& path, int rank) {
     array.data.resize(static_cast<size_t>(have + chunk));
     const int64_t got = input.read(array.data.data() + have, chunk);
     have += got;
-    if (got < chunk)
-      input.fail(fmt::format("truncated: {} bytes of data, the header says {}", have, expected));
+    if (got < chunk) input.fail(fmt::format("truncated: {} bytes of data instead of {}", have, expected));
   }
-  // Reading past the end also makes zlib compare the checksum.
+  // Reading past the end makes zlib verify the checksum.
   uint8_t extra = 0;
   if (input.read(&extra, 1) != 0)
-    input.fail(fmt::format("oversized: data goes on after the {} bytes of the header", expected));
+    input.fail(fmt::format("oversized: more than the {} bytes that the header states", expected));
   return array;
 }
 

@@ -14,17 +14,16 @@ struct IdxArray {
   std::vector<uint8_t> data;  // row-major
 };
 
-// The unsigned bytes of one IDX file with `rank` axes. Whether it is gzipped is told by its content. Memory
-// is bounded by the extents in the header, and those by 1 GiB. Throws InvalidArgument naming the file for
-// anything but a whole, well-formed file of exactly the size that its header states.
+// Reads an IDX file of unsigned bytes with `rank` axes; detects gzip by content. The header may ask for at
+// most 1 GiB. Throws InvalidArgument with the file name unless the file is well-formed and has exactly the
+// size that its header states.
 IdxArray read_idx(const std::string& path, int rank);
 
 enum class MnistSplit : uint8_t { kTrain, kTest };
 
-// One half of MNIST from `folder`, whose files have their usual names, with '-' or '.' before "idx", with or
-// without
-// ".gz". Throws InvalidArgument when a file is missing or broken, when images are not 28x28, when images and
-// labels differ in number, or when a label is above 9.
+// Reads one half of MNIST from the files with the usual names in `folder`, with '-' or '.' before "idx", with
+// or without ".gz". Throws InvalidArgument if a file is missing or broken, images are not 28x28, the numbers
+// of images and labels differ, or a label is above 9.
 Dataset load_mnist(const std::string& folder, MnistSplit split);
 
 }  // namespace headroom

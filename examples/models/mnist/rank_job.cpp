@@ -19,10 +19,10 @@
 namespace headroom {
 namespace {
 
-// PyTorch's default for ranks that meet (TCPStore).
+// PyTorch's default for its rendezvous (TCPStore).
 constexpr std::chrono::minutes kMeetingTimeout(5);
 
-// The text of that rank on all ranks.
+// Broadcasts the text of `rank`.
 std::string text_of(Collective& group, int rank, std::string text) {
   int64_t bytes = std::ssize(text);
   group.broadcast(std::as_writable_bytes(std::span(&bytes, 1)), rank);
@@ -38,7 +38,7 @@ class MpiRankJob final : public RankJob {
         world_(join_mpi_world()),
         first_group_(world_->make_collective(kCollectiveTimeout)),
         watch_(*first_group_, world_->host(), program, kCollectiveTimeout) {
-    start_limit_.reset();  // from here on the watch knows more
+    start_limit_.reset();  // from here on the watch reports failures
     set_device("");
   }
 
@@ -63,31 +63,31 @@ class MpiRankJob final : public RankJob {
     if (group_ != nullptr) return *group_;
     std::vector<std::string> names;
     for (int other = 0; other < size(); ++other) names.push_back(text_of(*first_group_, other, name_));
-    // Longer than the watch waits, which knows more of a rank that is not heard of, and looks a second apart.
-    constexpr std::chrono::seconds kLooks(2);
-    group_ = world_->make_collective(timeout_ + timeout_ / 4 + kLooks, std::move(names));
+    // Longer than the watch waits, which checks once a second and says more about a missing rank.
+    constexpr std::chrono::seconds kWatchPeriods(2);
+    group_ = world_->make_collective(timeout_ + timeout_ / 4 + kWatchPeriods, std::move(names));
     return *group_;
   }
 
-  void require_equal(const Facts& facts) override {
+  void require_equal(const Fingerprint& fingerprint) override {
     std::string own;
-    for (const auto& [fact, value] : facts) own += fmt::format("{}\n{}\n", fact, value);
+    for (const auto& [name, value] : fingerprint) own += fmt::format("{}\n{}\n", name, value);
     std::istringstream first(text_of(group(), 0, own));
-    Facts expected;
-    for (std::string fact, value; std::getline(first, fact) && std::getline(first, value);) {
-      expected[fact] = value;
+    Fingerprint expected;
+    for (std::string name, value; std::getline(first, name) && std::getline(first, value);) {
+      expected[name] = value;
     }
-    const std::string differences = describe_differences(facts, expected, "on rank 0");
+    const std::string differences = describe_differences(fingerprint, expected, "on rank 0");
     if (!differences.empty()) {
-      throw InvalidArgument(fmt::format("all ranks must be alike: {}", differences));
+      throw InvalidArgument(fmt::format("all ranks must have the same settings and data: {}", differences));
     }
     group().barrier();
   }
 
-  void ask_to_speak() override { watch_.ask_to_speak(); }
+  void claim_error_report() override { watch_.ask_to_speak(); }
   [[noreturn]] void end_all(int exit_code) { watch_.end_job(exit_code); }
 
-  // Once all is done. MPI waits for all ranks to come here, and one that dies before they have is a failure.
+  // Called at the end. MPI waits for all ranks here; a rank that dies before is a failure.
   void finish() {
     group_.reset();
     first_group_.reset();
@@ -119,7 +119,7 @@ int run_as_rank(const char* program, const std::function<int(RankJob*)>& body) {
     job.finish();
     return code;
   } catch (const std::exception& error) {
-    job.ask_to_speak();
+    job.claim_error_report();
     print_failure(program, fmt::format("{}: {}", job.name(), error.what()));
     job.end_all(exit_code(error));
   }

@@ -1,12 +1,12 @@
-// A program as one of several ranks, processes that mpirun has started: it runs to its end on all of them, or
-// ends on all of them with one message. Knows no training.
+// A program as one of several ranks started by mpirun. All ranks finish, or all end with one error message.
+// Knows no training.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <string>
 
-#include "examples/models/mnist/facts.h"
+#include "examples/models/mnist/fingerprint.h"
 #include "runtime/collective/collective.h"
 
 namespace headroom {
@@ -18,27 +18,28 @@ class RankJob {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual const std::string& host() const = 0;
-  // Which of the `devices` of its host the rank takes: the ranks of a host take them in turn.
+  // The index of this rank's device. The ranks of a host take its `devices` in turn.
   virtual int device_of(int devices) const = 0;
 
-  // What a failure of this rank names beside rank and host, and how long ranks wait for each other.
+  // The device that error messages name, and how long ranks wait for each other.
   virtual void set_device(const std::string& device) = 0;
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
   // "rank 1 of 4 on node7, /GPU:1".
   virtual const std::string& name() const = 0;
 
-  // The collective of all ranks, with the timeout of the last set_timeout; all must ask for it together.
+  // The collective of all ranks with the current timeout. All ranks must make the first call together.
   virtual Collective& group() = 0;
-  // Throws InvalidArgument on ranks where one of the facts is not what it is on rank 0, naming each that is
-  // not. Ranks of which all are equal return once all are found to be.
-  virtual void require_equal(const Facts& facts) = 0;
-  // To be called by a rank that has failed, before it says why. Returns for the first; the others end here.
-  virtual void ask_to_speak() = 0;
+  // Returns on all ranks if all fingerprints are equal. Otherwise throws InvalidArgument, on the ranks that
+  // differ from rank 0, with each difference.
+  virtual void require_equal(const Fingerprint& fingerprint) = 0;
+  // A failed rank must call this before it prints its error. Returns on the first rank that calls; ends the
+  // others.
+  virtual void claim_error_report() = 0;
 };
 
-// The exit code of `body`, which is given null where no launcher has started this process as a rank. With
-// ranks an exception of `body` is said by one rank alone, led by its name, and ends all of them, and so does
-// an exit code of a failure (see ExitCode), for which ask_to_speak must have been called.
+// Calls `body` and returns its exit code. `body` gets null if mpirun did not start this process. If `body`
+// throws on a rank, one rank prints the error with its name and all ranks end. An exit code of a failure (see
+// ExitCode) ends all ranks, too; `body` must have called claim_error_report before.
 int run_as_rank(const char* program, const std::function<int(RankJob*)>& body);
 
 }  // namespace headroom

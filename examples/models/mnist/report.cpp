@@ -3,11 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <future>
-#include <utility>
 
-#include "examples/models/mnist/digits.h"
-#include "examples/models/mnist/idx.h"
 #include "runtime/base/bytes.h"
 
 namespace headroom {
@@ -30,7 +26,6 @@ std::string describe_replicas(const TrainResult& result) {
   return text;
 }
 
-// Of one net.
 std::string describe_devices(const TrainResult& result) {
   std::string text = fmt::format("\n\npeaks in MiB\n{:<10} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "device",
                                  "device", "process", "reserved", "allocated", "predicted");
@@ -44,17 +39,17 @@ std::string describe_devices(const TrainResult& result) {
   return text;
 }
 
-// Of what replicas do together; no memory of a strategy's is at fault there.
+// For failures of a collective, which no memory strategy causes.
 std::string advise_replicas(const TrainResult& result) {
-  // Only those that came to the end have a checksum.
-  const bool have_ended = std::all_of(result.replicas.begin(), result.replicas.end(),
-                                      [](const ReplicaResult& r) { return !r.weights_checksum.empty(); });
-  if (have_ended && result.replicas.size() > 1)
-    return "--visible-devices leaves a GPU out that computes other bits than the rest";
+  // Only replicas that finished have a checksum.
+  const bool have_finished = std::all_of(result.replicas.begin(), result.replicas.end(),
+                                         [](const ReplicaResult& r) { return !r.weights_checksum.empty(); });
+  if (have_finished && result.replicas.size() > 1)
+    return "leave out the GPU that computes other results with --visible-devices";
   if (result.call.starts_with("nccl") || result.sums == "nccl")
-    return "NCCL_DEBUG=INFO in the environment makes NCCL say more";
-  return "--collective-timeout gives a slow replica more time; --checkpoint-every and --resume save what one "
-         "that is lost has done";
+    return "set NCCL_DEBUG=INFO for more output of NCCL";
+  return "raise --collective-timeout for a slow replica; --checkpoint-every and --resume limit what a lost "
+         "replica costs";
 }
 
 }  // namespace
@@ -67,7 +62,7 @@ std::string describe(const TrainResult& result) {
                          : text + fmt::format("{}: {}\n", result.outcome, result.error);
   }
   text += fmt::format("test accuracy {:.2f} %, loss {:.4f}, ", 100 * result.test_accuracy, result.final_loss);
-  text += result.steps == 0 ? "nothing was left to train\n"
+  text += result.steps == 0 ? "no steps left to train\n"
                             : fmt::format("{:.2f} ms per step, {:.0f} images/s\n",
                                           1e3 * result.seconds_per_step, result.images_per_second);
   if (result.target_accuracy) {
@@ -101,33 +96,34 @@ std::string advice(const TrainResult& result, const Runtime& runtime) {
   const StrategySettings& strategy = runtime.strategy();
   const TriedChange* change = result.report ? result.report->smallest() : nullptr;
   if (change != nullptr && change->name == "device") {
-    return fmt::format("{}, or as much given back by others: headroom devices", change->what);
+    return fmt::format("{}, or free as much in other processes: headroom devices", change->what);
   }
   if (result.report && result.report->reproduced && change == nullptr) {
     const std::string& virtual_devices = runtime.options().virtual_devices;
-    return virtual_devices.empty()
-               ? "headroom predict shows what takes the memory"
-               : fmt::format("more memory than --virtual-devices {} gives", virtual_devices);
+    return virtual_devices.empty() ? "headroom predict shows what takes the memory"
+                                   : fmt::format("more memory than --virtual-devices {}", virtual_devices);
   }
   if (result.outcome == "library_failure") {
     const bool takes_all = (strategy.name == "grab-all" || strategy.name == "two-ended") &&
                            !strategy.limit_bytes && !strategy.memory_fraction && !strategy.allow_growth;
     if (takes_all) {
       return fmt::format(
-          "the pool left the library too little: {}--strategy allow-growth, or --strategy hard-limit "
+          "the pool leaves the library too little: {}--strategy allow-growth, or --strategy hard-limit "
           "--limit 1GiB",
           runtime.options().libraries_first ? "" : "--libraries-first, ");
     }
     const bool has_context = result.peak_process_bytes > 0;
     if (strategy.limit_bytes && has_context) {
-      return fmt::format("leave the library more: a limit below {}", format_bytes(*strategy.limit_bytes));
+      return fmt::format("leave the library more memory: a limit below {}",
+                         format_bytes(*strategy.limit_bytes));
     }
     if (strategy.memory_fraction && has_context) {
-      return fmt::format("leave the library more: a memory fraction below {}", *strategy.memory_fraction);
+      return fmt::format("leave the library more memory: a memory fraction below {}",
+                         *strategy.memory_fraction);
     }
     return result.peak_device_bytes > result.peak_process_bytes
-               ? "others hold the memory that the library needs: free it, or use a larger device"
-               : "context, libraries and kernels need more than this device has: use a larger one";
+               ? "other processes hold the memory that the library needs: free it, or use a larger device"
+               : "context, libraries and kernels need more than this device has: use a larger device";
   }
   if (result.outcome == "out_of_memory") {
     const std::string batch =
@@ -138,20 +134,8 @@ std::string advice(const TrainResult& result, const Runtime& runtime) {
       return fmt::format("a memory fraction above {}, or {}", *strategy.memory_fraction, batch);
     return batch;
   }
-  if (runtime.options().plan != "packed") return "--plan packed takes least and calls no allocator in a step";
+  if (runtime.options().plan != "packed") return "--plan packed allocates nothing in a step";
   return "--save FILE keeps the weights";
-}
-
-TrainingData load_or_draw(const std::string& folder, uint64_t seed) {
-  if (folder.empty()) {
-    return {draw_digits(kDrawnTraining, seed), draw_digits(kDrawnTest, seed, kDrawnTraining),
-            fmt::format("{} drawn digits", kDrawnTraining)};
-  }
-  std::future<Dataset> test = std::async(std::launch::async, load_mnist, folder, MnistSplit::kTest);
-  Dataset training = load_mnist(folder, MnistSplit::kTrain);
-  TrainingData data{std::move(training), test.get(), {}};
-  data.origin = fmt::format("{} images of {}", data.training.count, folder);
-  return data;
 }
 
 }  // namespace headroom

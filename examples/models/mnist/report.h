@@ -1,4 +1,4 @@
-// What a person reads after training: verdict, figures, what to do next. Knows no training.
+// The text after training: figures, or the failure, and what to do next. Knows no training.
 #pragma once
 
 #include <string>
@@ -7,18 +7,10 @@
 
 namespace headroom {
 
-// Figures, the confusion matrix after success, the lines that led to a failure.
+// Figures and the confusion matrix, or the failure and the log lines before it.
 std::string describe(const TrainResult& result);
 
-// One line: the next useful command, or the setting to change. Never names a setting that is already on.
+// One line: the next command, or the setting to change. Never names a setting that is already in use.
 std::string advice(const TrainResult& result, const Runtime& runtime);
-
-// Training and test images: MNIST from `folder`, or drawn digits when it is empty.
-struct TrainingData {
-  Dataset training, test;
-  std::string origin;  // "12000 drawn digits", "60000 images of data/mnist"
-};
-inline constexpr int64_t kDrawnTraining = 12000, kDrawnTest = 2000;  // 97 % and more in one epoch of seconds
-TrainingData load_or_draw(const std::string& folder, uint64_t seed);
 
 }  // namespace headroom

@@ -1,25 +1,43 @@
-#include "examples/models/mnist/step_options.h"
+#include "examples/models/mnist/train_options.h"
+
+#include <algorithm>
 
 #include "examples/models/mnist/train_settings.h"
+#include "runtime/base/errors.h"
 #include "runtime/graph/optimizer.h"
 
 namespace headroom {
 
+BucketSettings ReplicaOptions::buckets() const {
+  BucketSettings settings;
+  if (!bucket_bytes) return settings;
+  if (*bucket_bytes < 1) throw InvalidArgument("bucket: must be at least 1 byte");
+  return {std::min(settings.first_bytes, *bucket_bytes), *bucket_bytes};
+}
+
 void add_step_options(OptionSet& set, StepOptions& options) {
-  set.add_integer("batch", "Images in one step", &options.batch, 1);
-  set.add_choice("optimizer", "Rule that changes the weights", &options.optimizer,
+  set.add_integer("batch", "Images per step", &options.batch, 1);
+  set.add_choice("optimizer", "Optimizer", &options.optimizer,
                  {optimizer_names().begin(), optimizer_names().end()});
   set.add_choice("kernels", "Fuse convolutions with bias, relu and pooling, or call one kernel per op",
                  &options.kernels, {"fused", "library"});
-  set.add_choice("math", "How a GPU rounds what it multiplies; sums are f32", &options.math,
+  set.add_choice("math", "Precision of products on a GPU; sums are f32", &options.math,
                  {math_names().begin(), math_names().end()});
-  set.add_choice("data-on", "Keep MNIST's images on the device, or copy each step's from the host",
+  set.add_choice("data-on", "Keep MNIST's images on the device, or copy each batch from the host",
                  &options.data_on, {"device", "host"});
-  set.add_integer(
-      "loader-depth",
-      "Batches that a thread prefetches with --data-on host, 2 or more; 0: each step copies its own",
-      &options.loader_depth, 0, 1024);
-  set.add_integer("steps", "Steps of each epoch; 0: all of the data", &options.steps, 0);
+  set.add_integer("loader-depth",
+                  "Batches that a thread prefetches with --data-on host, 2 or more; 0: no prefetching",
+                  &options.loader_depth, 0, 1024);
+  set.add_integer("steps", "Steps per epoch; 0: all of the data", &options.steps, 0);
+}
+
+void add_replica_options(OptionSet& set, ReplicaOptions& options) {
+  constexpr int64_t kMaxReplicas = 1024;  // each is a thread
+  set.add_integer("replicas", "Logical GPUs that share each batch", &options.replicas, 1, kMaxReplicas);
+  set.add_switch("shard-optimizer", "Split the optimizer's state between the replicas",
+                 &options.shard_optimizer);
+  set.add_bytes("bucket", "Gradients that replicas reduce in one call; 25MiB, the first 1MiB",
+                &options.bucket_bytes);
 }
 
 }  // namespace headroom

@@ -1,11 +1,13 @@
-// The settings of a training step that decide how much memory it takes, as options that all programs share.
+// The options of a training step that decide how much memory it takes, shared by train_mnist and the command.
 // Knows no net.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "runtime/app/option_set.h"
+#include "runtime/graph/data_parallel.h"
 
 namespace headroom {
 
@@ -15,13 +17,24 @@ struct StepOptions {
   std::string kernels = "fused";   // or "library"
   std::string math = "tf32";       // one of math_names()
   std::string data_on = "device";  // or "host"
-  int64_t loader_depth = 4;        // with data on the host; 0: each step copies its own
-  int64_t steps = 0;               // of an epoch; 0: all of the data
+  int64_t loader_depth = 4;        // with data on the host; 0: each step copies its own batch
+  int64_t steps = 0;               // per epoch; 0: all of the data
 
   bool fused() const { return kernels == "fused"; }
 };
 
-// Adds one option for each field, which `options` (with its defaults) receives when `set` parses.
+struct ReplicaOptions {
+  int64_t replicas = 1;
+  bool shard_optimizer = false;
+  std::optional<int64_t> bucket_bytes;
+
+  int count() const { return static_cast<int>(replicas); }
+  // Throws InvalidArgument for a bucket below 1 byte.
+  BucketSettings buckets() const;
+};
+
+// Add one option per field. Parsing `set` fills `options`, whose values are the defaults.
 void add_step_options(OptionSet& set, StepOptions& options);
+void add_replica_options(OptionSet& set, ReplicaOptions& options);
 
 }  // namespace headroom

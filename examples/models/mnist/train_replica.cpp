@@ -1,4 +1,4 @@
-#include "examples/models/mnist/training.h"
+#include "examples/models/mnist/train_replica.h"
 
 #include <fmt/format.h>
 
@@ -61,7 +61,7 @@ class Training {
     position_ = checkpoint.load();
     Session train_session(net_.graph, train_plan, kernels, variables);
     Session test_session(net_.graph, test_plan, kernels, variables);
-    // Ends before the sessions also when a step throws: it may have a thread that feeds them.
+    // Declared after the sessions: it may have a thread that feeds them, also when a step throws.
     const std::unique_ptr<Feed> feed =
         make_feed(settings_.data_on, {net_, training_, test_, settings_.batch_of_replica(),
                                       settings_.loader_depth, variables, train_session, test_session});
@@ -81,7 +81,7 @@ class Training {
     result_.weights_checksum = fmt::format("{:016x}", variables.checksum(net_.parameters));
     result_.optimizer_bytes = variable_bytes(net_.graph, MemoryCategory::kOptimizerState);
     save();
-    if (group_ != nullptr) group_->barrier();  // the weights are saved when all are done
+    if (group_ != nullptr) group_->barrier();  // returns once the weights are saved
   }
 
  private:
@@ -93,7 +93,7 @@ class Training {
     saved_steps_ = position_.steps;
   }
 
-  // A run that will fail has no peak to predict; the run itself will say why.
+  // A run that will fail has no predicted peak; its own error says why.
   void predict(const Plan& train_plan, const Plan& test_plan, const Runtime& runtime,
                const DeviceName& name) {
     RunSetup setup = runtime.setup();
@@ -109,7 +109,7 @@ class Training {
     const auto order_of = [this](int epoch) { return epoch_order(training_.count, settings_.seed, epoch); };
     const int64_t steps = steps_per_epoch(settings_, training_.count);
     const int64_t first_epoch = position_.steps / steps + 1;
-    if (first_epoch > settings_.epochs) {  // a training that is done is tested all the same
+    if (first_epoch > settings_.epochs) {  // nothing left to train, but to test
       result_.final_loss = position_.loss_sum / static_cast<double>((position_.steps - 1) % steps + 1);
       result_.test_accuracy = evaluate();
       return;
@@ -123,7 +123,7 @@ class Training {
         rates.push_back(rate_at(settings_, step, settings_.epochs * steps));
       if (first == 0) position_.loss_sum = 0;
       feed_->begin_epoch(share_of(order, steps), rates, first);
-      // Drawn while the device works.
+      // Shuffled while the device works.
       std::future<std::vector<int64_t>> next;
       if (epoch < settings_.epochs) next = std::async(std::launch::async, order_of, epoch + 1);
       if (!run_epoch(epoch, first, rates)) return;
@@ -131,7 +131,7 @@ class Training {
     }
   }
 
-  // The images of this replica, in the order of its steps: its share of each batch.
+  // The replica's share of each batch, in the order of its steps.
   std::vector<int64_t> share_of(const std::vector<int64_t>& order, int64_t steps) const {
     if (group_ == nullptr) return order;
     const int64_t batch = settings_.batch_of_replica();
@@ -143,7 +143,7 @@ class Training {
     return share;
   }
 
-  // From step `first` on. False when the target is reached.
+  // Runs the epoch from step `first` on. Returns false when the target is reached.
   bool run_epoch(int epoch, int64_t first, std::span<const float> rates) {
     const auto steps = static_cast<int64_t>(rates.size());
     const auto before_next = [&](int64_t every, int64_t done) {
@@ -181,8 +181,8 @@ class Training {
     return true;
   }
 
-  // As many steps at once as take about this long: a person sees that it goes on, and where steps are short
-  // an epoch is one piece.
+  // Runs several steps at once, as many as take about kPieceSeconds: the user sees progress, and an epoch of
+  // short steps is one piece.
   std::vector<StepResult> run_piece(int64_t first, int64_t count) {
     constexpr double kPieceSeconds = 0.1;
     const auto before = Clock::now();
@@ -197,19 +197,18 @@ class Training {
     return results;
   }
 
-  // That GPUs which sum among themselves have done so.
+  // Throws CollectiveError if the GPUs have not finished their sums.
   void require_summed() {
     collective_->set_deadline({});
     try {
       collective_->check();
     } catch (const CollectiveError&) {
-      group_->barrier();  // names the replica that is late or dead, where it can
+      group_->barrier();  // names the replica that is late or dead, if it can
       throw;
     }
   }
 
-  // Over the replicas: the loss and the accuracy of each step, and the time, by which all of them choose the
-  // same next piece.
+  // Averages losses, accuracies and the time over the replicas, so that all choose the same next piece.
   void average(std::vector<StepResult>& results, double& seconds) {
     std::vector<float> sums;
     for (const StepResult& step : results) sums.insert(sums.end(), {step.loss, step.accuracy});
@@ -220,7 +219,7 @@ class Training {
     seconds = static_cast<double>(mean(sums.size() - 1));
   }
 
-  // Share of the test images that are recognised.
+  // The share of test images that are classified correctly.
   double evaluate() {
     std::array<float, Dataset::kClasses * Dataset::kClasses> counts{};  // exact up to 16 million images
     const std::vector<int32_t> answers = feed_->predict();
@@ -244,17 +243,17 @@ class Training {
   Collective* const group_;
   const std::function<void(const StepReport&)>& on_step_;
   TrainResult& result_;
-  DeviceCollective* collective_ = nullptr;  // of several replicas
+  DeviceCollective* collective_ = nullptr;  // null for a single replica
   Checkpoint* checkpoint_ = nullptr;
   Feed* feed_ = nullptr;
   Position position_;
-  int64_t saved_steps_ = -1;  // those of the position that was saved last
+  int64_t saved_steps_ = -1;  // position_.steps at the last save
   Clock::time_point start_;
   int64_t piece_ = 1;  // steps at once
   std::vector<double> step_seconds_;
 };
 
-// The test images of one replica of several.
+// The test images of replica `rank`.
 Dataset share_of_test(const Dataset& test, int rank, int replicas) {
   const int64_t begin = test.count * rank / replicas, end = test.count * (rank + 1) / replicas;
   const auto part = [&](const std::vector<uint8_t>& all, int64_t bytes) {

@@ -1,5 +1,5 @@
-// The training of one replica, alone or with others: in the thread that calls. Knows no command line and no
-// other replica's device.
+// Trains one replica, alone or with others, in the calling thread. Knows no command line and no other
+// replica's device.
 #pragma once
 
 #include <functional>
@@ -12,11 +12,11 @@
 
 namespace headroom {
 
-// Trains on the device of that name. `group` has as many ranks as the settings have replicas, and is null for
-// one alone. Of each batch the replica sees its share, of the test images too; losses, accuracies and the
-// confusion matrix in the result are those of all replicas. The weights start as those of rank 0, which alone
-// loads and saves them, and `on_step` is called there alone. Throws as Session::run does, and InvalidArgument
-// for weights that cannot be read or written.
+// Trains on the device `name`. `group` has one rank per replica and is null for a single one. The replica
+// sees its share of each batch and of the test images; losses, accuracies and the confusion matrix in the
+// result are those of all replicas. Rank 0 alone loads and saves weights and calls `on_step`; the others
+// start with its weights. Throws as Session::run does, and InvalidArgument for weights that cannot be read or
+// written.
 void train_replica(const TrainSettings& settings, const Dataset& training, const Dataset& test,
                    Runtime& runtime, const DeviceName& name, Collective* group,
                    const std::function<void(const StepReport&)>& on_step, TrainResult& result);

@@ -14,22 +14,22 @@
 namespace headroom {
 
 struct TrainResult : RunResult {
-  std::optional<OutOfMemoryReport> report;  // see explain_failure
+  std::optional<OutOfMemoryReport> report;  // set by explain_failure
   std::string device, strategy;
   std::string data_on, kernels, math;
   int epochs = 0;
   int64_t batch = 0;
   double test_accuracy = 0;     // in [0, 1], at the last evaluation
   double final_loss = 0;        // mean over the last epoch
-  double seconds_per_step = 0;  // median; where many steps run at once, of their mean
+  double seconds_per_step = 0;  // median over steps, or over pieces of several steps
   double training_seconds = 0;  // all steps and evaluations
-  int64_t steps = 0;            // all that were run
-  std::vector<float> losses;    // of each of them
+  int64_t steps = 0;            // run in all
+  std::vector<float> losses;    // one per step
   std::optional<double> target_accuracy;
-  // Since the process started, at the first evaluation that reached the target; absent when none did.
+  // From the start of the process to the first evaluation that reached the target, if any.
   std::optional<double> seconds_to_target;
   double images_per_second = 0;
-  std::string sums;  // by what replicas sum gradients: "nccl", "gpu" or "host"; empty without others
+  std::string sums;  // how replicas sum gradients: "nccl", "gpu" or "host"; empty for one replica
   // by label, then by prediction
   std::array<std::array<int64_t, Dataset::kClasses>, Dataset::kClasses> confusion{};
 };
@@ -38,7 +38,7 @@ struct TrainResult : RunResult {
 std::string to_json(const std::vector<DeviceResult>& devices);
 std::string to_json(const std::vector<ReplicaResult>& replicas);
 
-// One line of JSON with the fields that a program reads (all but log and confusion).
+// One line of JSON with all fields but log and confusion.
 std::string to_json(const TrainResult& result);
 
 }  // namespace headroom

@@ -13,17 +13,18 @@
 namespace headroom {
 namespace {
 
-constexpr std::array<std::string_view, 4> kMathNames = {"f32", "tf32", "bf16", "f16"};  // as in Math
+constexpr std::array<std::string_view, 4> kMathNames = {"f32", "tf32", "bf16",
+                                                        "f16"};  // in the order of Math
 
 constexpr std::array<std::string_view, 3> kScheduleNames = {"constant", "cosine", "one-cycle"};
 
-// The one that stands at the place of its name.
+// The value whose index is that of its name.
 template <typename Enum>
 Enum parse(std::string_view what, std::string_view name, std::span<const std::string_view> names) {
   const auto found = std::find(names.begin(), names.end(), name);
   if (found == names.end()) {
     throw InvalidArgument(
-        fmt::format("{} '{}' is unknown; known are {}", what, name, list_with_suggestion(name, names)));
+        fmt::format("unknown {} '{}'; known: {}", what, name, list_with_suggestion(name, names)));
   }
   return static_cast<Enum>(found - names.begin());
 }
@@ -46,7 +47,7 @@ std::span<const std::string_view> math_names() {
   return kMathNames;
 }
 
-// f16 ends at 6e-8; the gradients of a mean over hundreds of images are below that.
+// f16 underflows at 6e-8, and gradients of a mean over hundreds of images are smaller.
 float usual_loss_scale(Math math) {
   return math == Math::kF16 ? 1024 : 1;
 }
@@ -58,8 +59,8 @@ Math parse_math(std::string_view name) {
 int64_t share_of_batch(int64_t batch, int replicas) {
   if (batch % replicas == 0) return batch / replicas;
   const int64_t below = batch / replicas * replicas;
-  throw InvalidArgument(fmt::format("batch {}: {} replicas cannot share it equally; {} they can", batch,
-                                    replicas, below > 0 ? below : replicas));
+  throw InvalidArgument(fmt::format("batch {}: not a multiple of {} replicas; try {}", batch, replicas,
+                                    below > 0 ? below : replicas));
 }
 
 int64_t steps_per_epoch(const TrainSettings& settings, int64_t images) {

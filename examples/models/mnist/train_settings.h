@@ -1,4 +1,4 @@
-// How the conv net is trained, and what one step of it gave. Knows no graph.
+// How the conv net is trained, and the report of one step. Knows no graph.
 #pragma once
 
 #include <chrono>
@@ -17,16 +17,16 @@
 
 namespace headroom {
 
-// Of the learning rate. Cosine falls to zero at the end; one-cycle rises to the rate first.
+// Learning rate schedules. Cosine falls to zero at the end; one-cycle rises first.
 enum class Schedule : uint8_t { kConstant, kCosine, kOneCycle };
 
 // "constant", "cosine", "one-cycle", in the order of Schedule.
 std::span<const std::string_view> schedule_names();
 std::string_view to_string(Schedule schedule);
-// Throws InvalidArgument listing them.
+// Throws InvalidArgument with the known names.
 Schedule parse_schedule(std::string_view name);
 
-// Where the images are: on the device from the start, or in host memory, from which each step's are copied.
+// Where the images are: on the device, or in host memory, from which each batch is copied.
 enum class DataOn : uint8_t { kDevice, kHost };
 
 struct TrainSettings {
@@ -37,25 +37,25 @@ struct TrainSettings {
   Schedule schedule = Schedule::kCosine;
   uint64_t seed = 1;
   PlanMode plan = PlanMode::kDynamic;
-  bool fused = true;          // fuse convolutions with bias, relu and pooling, and use kernels of our own
-  Math math = Math::kTf32;    // of products on a GPU
-  bool deterministic = true;  // the same weights on every run, on a GPU, too
+  bool fused = true;          // fuse convolutions with bias, relu and pooling in our own kernels
+  Math math = Math::kTf32;    // precision of products on a GPU
+  bool deterministic = true;  // the same weights on every run
   DataOn data_on = DataOn::kDevice;
-  int64_t loader_depth = 0;    // batches that a thread prefetches where the data is on the host; 0: none
-  float loss_scale = 1;        // what the loss is multiplied by for the gradients' sake
-  int64_t steps = 0;           // of each epoch; 0: as many as the data gives
-  int64_t evaluate_every = 0;  // steps between evaluations; 0: after each epoch alone
+  int64_t loader_depth = 0;                // batches to prefetch with data on the host; 0: none
+  float loss_scale = 1;                    // factor on the loss, so that gradients do not underflow
+  int64_t steps = 0;                       // per epoch; 0: all of the data
+  int64_t evaluate_every = 0;              // steps between evaluations; 0: after each epoch
   std::optional<double> target_accuracy;   // training ends at the first evaluation that reaches it
-  std::vector<ScopeOnDevice> placed = {};  // layers that are on another device than the rest
-  std::string load_weights;                // of that file; empty: none
-  std::string resume;                      // the file whose training goes on; empty: a new one begins
-  std::string save;                        // the file that keeps the training, see checkpoint.h; empty: none
-  int64_t checkpoint_every = 0;            // steps between two times that it is written; 0: at the end alone
+  std::vector<ScopeOnDevice> placed = {};  // layers on other devices
+  std::string load_weights;                // file to start from; may be empty
+  std::string resume;                      // file of the training to resume; may be empty
+  std::string save;                        // file to write, see checkpoint.h; may be empty
+  int64_t checkpoint_every = 0;            // steps between writes; 0: only at the end
 
-  int replicas = 1;              // that share each batch; `batch` is that of all of them
-  bool shard_optimizer = false;  // each replica keeps its share of the optimizer's state
+  int replicas = 1;              // share each batch
+  bool shard_optimizer = false;  // split the optimizer's state between replicas
   BucketSettings buckets;
-  // How long a replica waits for another before it gives the training up.
+  // How long a replica waits for the others before it fails.
   std::chrono::milliseconds collective_timeout = kCollectiveTimeout;
 
   int64_t batch_of_replica() const { return batch / replicas; }
@@ -66,22 +66,22 @@ struct StepReport {
   int64_t step;   // of the epoch, from 1
   int64_t steps;  // in the epoch
   float loss, accuracy, learning_rate;
-  double mean_loss;                     // of the epoch's steps so far
-  double seconds;                       // since training began, when the step was known to be done
-  std::optional<double> test_accuracy;  // where the net was evaluated after this step
+  double mean_loss;                     // over the steps of the epoch so far
+  double seconds;                       // from the start of training to the end of the step
+  std::optional<double> test_accuracy;  // if the net was evaluated after this step
 };
 
 // "f32", "tf32", "bf16", "f16", in the order of Math.
 std::span<const std::string_view> math_names();
-// The loss scale that training needs with that rounding.
+// The default loss scale.
 float usual_loss_scale(Math math);
-// Throws InvalidArgument listing them.
+// Throws InvalidArgument with the known names.
 Math parse_math(std::string_view name);
 
-// A replica's share of a batch. Throws InvalidArgument for one that they cannot share equally.
+// The batch of one replica. Throws InvalidArgument if the replicas cannot share the batch equally.
 int64_t share_of_batch(int64_t batch, int replicas);
 
-// How many steps an epoch has over so many images: a last, smaller batch is left to other epochs.
+// Steps in an epoch over `images` images. An incomplete last batch is left out.
 int64_t steps_per_epoch(const TrainSettings& settings, int64_t images);
 
 // The learning rate of step `step` of `steps`.

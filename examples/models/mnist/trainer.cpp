@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "examples/models/mnist/training.h"
+#include "examples/models/mnist/train_replica.h"
 #include "examples/models/mnist/training_graph.h"
 #include "runtime/app/replicas.h"
 #include "runtime/base/errors.h"
@@ -29,13 +29,13 @@ void check(const TrainSettings& settings, const Dataset& training, const Dataset
   }
   if (!(settings.loss_scale > 0) || !std::isfinite(settings.loss_scale))
     throw InvalidArgument(fmt::format("loss scale {}: must be above 0", settings.loss_scale));
-  if (test.count < 1) throw InvalidArgument("there are no test images");
+  if (test.count < 1) throw InvalidArgument("no test images");
   if (settings.replicas < 1)
-    throw InvalidArgument(fmt::format("replicas {}: at least 1 is needed", settings.replicas));
+    throw InvalidArgument(fmt::format("replicas {}: must be at least 1", settings.replicas));
   share_of_batch(settings.batch, settings.replicas);
   if (test.count < settings.replicas) {
     throw InvalidArgument(
-        fmt::format("{} test images cannot be shared by {} replicas", test.count, settings.replicas));
+        fmt::format("{} test images are too few for {} replicas", test.count, settings.replicas));
   }
 }
 
@@ -54,14 +54,14 @@ TrainResult result_for(const TrainSettings& settings, const Runtime& runtime) {
 
 using OnStep = std::function<void(const StepReport&)>;
 
-// A replica's result as it travels between processes of one program.
+// A replica's result as the ranks send it to each other.
 struct SentResult {
   int64_t peak_device_bytes, peak_process_bytes, peak_reserved_bytes, peak_allocated_bytes, optimizer_bytes;
   int64_t predicted_peak_bytes;  // negative: absent
   char weights_checksum[32], device[64], host[256];
 };
 
-// That of `rank`, on all ranks.
+// Broadcasts the result of `rank`.
 ReplicaResult result_of_rank(Collective& group, int rank, const ReplicaResult& own) {
   SentResult sent{own.peak_device_bytes,
                   own.peak_process_bytes,
@@ -128,7 +128,7 @@ void explain_failure(const TrainSettings& settings, const Dataset& training, con
   present.batch = settings.batch;
   present.batch_unit = settings.replicas;
   present.has_plan = true;
-  // A rank of a job knows its own device alone, and what runs there is much like what failed.
+  // A rank knows only its own device, but its program resembles the one that failed.
   const bool is_rank_of_job = settings.replicas > 1 && !result.failed_rank;
   result.report = explain_run(result, present, [&](const RunSetup& setup) {
     TrainSettings changed = settings;

@@ -64,8 +64,7 @@ TrainingGraph::TrainingGraph(const TrainSettings& settings, const TrainingSizes&
   loss = mean(cross_entropy(logits, batch_labels));
   accuracy = headroom::accuracy(logits, batch_labels);
   graph.add(RowUpdate{}, std::vector<Value>{training.step, losses, loss, accuracies, accuracy});
-  // A counter of its own, apart from the optimizer's: then the next step's batch need not wait for the
-  // weights.
+  // Not the optimizer's counter: the next step's batch need not wait for the weights.
   graph.add(CounterUpdate{}, std::vector<Value>{training.step});
   const Value scaled = settings.loss_scale == 1 ? loss : scale(loss, settings.loss_scale);
   const Shard shard = settings.shard_optimizer ? Shard{rank, settings.replicas} : Shard{};
@@ -89,7 +88,7 @@ std::vector<Value> TrainingGraph::counters() const {
 }
 
 Targets TrainingGraph::training_targets() const {
-  // One optimizer's node for each device that parameters live on.
+  // Each device with parameters has its own optimizer node.
   std::vector<Value> updated = parameters;
   updated.insert(updated.end(), {step, training.step, losses});
   return {.fetches = {},
@@ -106,7 +105,7 @@ Targets TrainingGraph::test_targets() const {
 std::vector<Program> training_programs(const TrainSettings& settings, int64_t training_images,
                                        int64_t test_images, const RuntimeOptions& options) {
   std::vector<Program> programs;
-  // Of test images that cannot be shared equally some replicas have one more.
+  // If the test images are not a multiple of the replicas, some have one more.
   const TrainingSizes sizes{training_images, (test_images + settings.replicas - 1) / settings.replicas,
                             steps_per_epoch(settings, training_images)};
   for (int rank = 0; rank < settings.replicas; ++rank) {

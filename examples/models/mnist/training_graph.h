@@ -1,4 +1,4 @@
-// Training and testing the conv net as one graph over the same variables, for data on the device or on the
+// One graph that trains and tests the conv net over the same variables, for data on the device or on the
 // host. Knows no device and no session.
 #pragma once
 
@@ -12,13 +12,13 @@
 
 namespace headroom {
 
-// What the graph of a replica has to be made for.
+// The sizes that the graph of a replica depends on.
 struct TrainingSizes {
   int64_t training_images, test_images;
-  int64_t steps;  // of an epoch
+  int64_t steps;  // per epoch
 };
 
-// The images of one set on the device, and which of them each step takes. All variables.
+// A data set on the device as variables, and the images that each step takes.
 struct ResidentSet {
   Value images;  // u8 (N,28,28,1)
   Value labels;  // i32 (N); in training
@@ -28,29 +28,28 @@ struct ResidentSet {
 
 class TrainingGraph {
  public:
-  // Of replica `rank`: with its share of the batch and, where the optimizer is sharded, its shard.
+  // The graph of replica `rank`: its share of the batch and, if sharded, of the optimizer's state.
   TrainingGraph(const TrainSettings& settings, const TrainingSizes& sizes, int rank = 0);
 
   Graph graph;
   std::vector<Value> parameters;
   Value step;            // i32 []: steps done
   Value loss, accuracy;  // f32 [] of a step
-  Value predictions;     // i32 (batch) of the test images fed
+  Value predictions;     // i32 (batch) for a batch of test images
 
-  // With the data on the host: what each step is fed.
+  // Inputs of each step, with data on the host.
   Value images, labels, learning_rate;
 
-  // What the steps of an epoch gave, by training.step: f32 (steps).
+  // Results of the steps of an epoch, indexed by training.step: f32 (steps).
   Value losses, accuracies;
 
-  // With the data on the device; training.step always.
+  // With data on the device; training.step always exists.
   ResidentSet training, test;
-  Value rates;            // f32 (steps): of an epoch
+  Value rates;            // f32 (steps): learning rates
   Value all_predictions;  // i32 (test steps, batch)
 
-  // What counts the training steps done.
+  // The variables that count training steps.
   std::vector<Value> counters() const;
-  // What a training step and a test step run.
   Targets training_targets() const;
   Targets test_targets() const;
 
@@ -58,7 +57,7 @@ class TrainingGraph {
   bool resident_, prefetched_;
 };
 
-// What all replicas run, placed as the options say: by rank; replicas whose graphs are alike share one.
+// The programs of all replicas by rank, placed as the options say. Replicas with equal graphs share one.
 std::vector<Program> training_programs(const TrainSettings& settings, int64_t training_images,
                                        int64_t test_images, const RuntimeOptions& options);
 

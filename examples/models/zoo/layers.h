@@ -1,5 +1,4 @@
-// Layers for the nets of the zoo: each makes its variables, which are noted for the optimizer, and appends
-// its nodes. Knows no net.
+// Layers for the nets of the zoo. Each creates its variables and appends its nodes. Knows no net.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +13,11 @@ class Layers {
  public:
   Layers(Graph& graph, uint64_t seed) : graph_(graph), seed_(seed) {}
 
-  // What was made so far and is to be trained.
+  // The trained variables created so far.
   const std::vector<Value>& parameters() const { return parameters_; }
 
   Value dense(std::string_view name, Value x, int64_t units);  // (M,K) -> (M,units)
-  // (N,H,W,C) -> (N,H/stride,W/stride,channels) where stride divides H and W; `window` is odd.
+  // (N,H,W,C) -> (N,H/stride,W/stride,channels); stride divides H and W, `window` is odd.
   Value conv(std::string_view name, Value x, int window, int64_t channels, int stride = 1,
              bool with_bias = true);
   Value batch_norm(std::string_view name, Value x);  // over all axes but the last
@@ -33,10 +32,10 @@ class Layers {
   std::vector<Value> parameters_;
 };
 
-// (N,H,W,C) -> (N,2H,2W,C): each pixel four times.
+// (N,H,W,C) -> (N,2H,2W,C) by repeating pixels.
 Value upsample(Value x);
 
-// Loss over rows: logits (M,C), labels i32 of M elements in any shape -> f32 []
+// Mean cross-entropy. logits (M,C), labels i32 with M elements in any shape -> f32 []
 Value classification_loss(Value logits, Value labels);
 
 }  // namespace headroom

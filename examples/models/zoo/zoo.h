@@ -1,5 +1,5 @@
-// Small nets of different shapes, to try memory strategies on: each at any batch and width. Knows no device,
-// no plan and no data.
+// Small nets of different shapes for trying memory strategies, at any batch and width. Knows no device and no
+// data.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ namespace headroom {
 
 struct ZooSettings {
   int64_t batch = 64;
-  int64_t width = 1;  // times the channels or units of each hidden layer
+  int64_t width = 1;  // multiplies the channels or units of each hidden layer
   std::string optimizer = "adam";
-  bool fused = true;  // convolutions and dense layers with their neighbours, as in train_mnist
+  bool fused = true;  // fuse convolutions and dense layers with their neighbours, as train_mnist does
   uint64_t seed = 1;
-  std::vector<ScopeOnDevice> placed = {};  // layers that are on another device than the rest
+  std::vector<ScopeOnDevice> placed = {};  // layers on other devices
 
-  int replicas = 1;  // that train together, each with a batch of this size
-  Shard shard = {};  // of the optimizer's state
+  int replicas = 1;  // each with a batch of `batch`
+  Shard shard = {};  // this replica's part of the optimizer's state
   BucketSettings buckets = {};
 };
 
@@ -45,17 +45,17 @@ struct ZooStep {
 struct ZooNet {
   std::string_view name;
   std::string_view summary;
-  // Appends input, labels and loss of the net to the step's graph and fills its fields but for learning_rate.
+  // Appends the net to step.graph and sets all fields of `step` but learning_rate.
   void (*build)(ZooStep& step, const ZooSettings& settings);
 };
 
-// Every net, the smallest first.
+// All nets, the smallest first.
 std::span<const ZooNet> zoo_nets();
-// The one of that name; null when there is none.
+// Null if there is none of that name.
 const ZooNet* find_zoo_net(std::string_view name);
 
-// The training step of a net: forward, gradients, updates. Throws InvalidArgument for a batch or width below
-// 1, an unknown optimizer, and tensors that are too large to count.
+// A training step: forward, gradients, updates. Throws InvalidArgument for a batch or width below 1, an
+// unknown optimizer and tensors that are too large.
 std::unique_ptr<ZooStep> make_zoo_step(const ZooNet& net, const ZooSettings& settings);
 
 }  // namespace headroom
