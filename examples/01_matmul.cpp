@@ -1,4 +1,4 @@
-// The shortest whole program: a graph of one matrix product, run on a device under a memory strategy.
+// The shortest program: a graph of one matrix product, run on a device under a memory strategy.
 
 #include <cstdio>
 
@@ -9,17 +9,17 @@
 int main() {
   using namespace headroom;
 
-  // What: c = a b. Building a node checks its shapes.
+  // The graph: c = a b. Building a node checks its shapes.
   Graph graph;
   const Value a = graph.input("a", {DType::kF32, {2, 3}});
   const Value b = graph.input("b", {DType::kF32, {3, 2}});
   const Value c = matmul(a, b);
 
-  // Where: the CPU; memory from the strategy that grows with demand.
+  // The device and its memory strategy.
   Runtime runtime({.device = "cpu", .strategy = "allow-growth"});
   Variables variables(graph, runtime.device(), runtime.allocator());  // this graph has none
 
-  // Do: inputs are host memory that you fill, outputs host memory that you read.
+  // Fill the inputs, run, read the outputs; both are host memory.
   Session session(graph, {.fetches = {c}}, PlanMode::kDynamic, variables);
   for (int i = 0; i < 6; ++i) {
     session.input<float>(a)[i] = static_cast<float>(i);

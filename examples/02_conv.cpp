@@ -1,4 +1,4 @@
-// A convolution with its gradient: edges of a square, and a filter trained to find them.
+// Trains a convolution's filter to find the vertical edges of a square.
 
 #include <cstdio>
 
@@ -12,13 +12,13 @@ int main() {
   using namespace headroom;
   Graph graph;
   const Value image = graph.input("image", {DType::kF32, {1, 8, 8, 1}});    // (N,H,W,C)
-  const Value wanted = graph.input("wanted", {DType::kF32, {1, 6, 6, 1}});  // what the filter should give
+  const Value wanted = graph.input("wanted", {DType::kF32, {1, 6, 6, 1}});  // expected output
   const Value rate = graph.input("rate", {DType::kF32, {}});
   const Shape window = {3, 3, 1, 1};  // (KH,KW,C,K)
   const Value filter = graph.variable("filter", {DType::kF32, window}, glorot_uniform(window, 1));
   const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
 
-  // Forward, loss, gradient and update are nodes of one graph.
+  // Forward pass, loss, gradient and update are nodes of one graph.
   const Value error = sub(conv2d(image, filter), wanted);
   const Value loss = mean(mul(error, error));
   const std::vector<Value> trained = {filter};
@@ -28,7 +28,7 @@ int main() {
   Variables variables(graph, runtime.device(), runtime.allocator());
   Session session(graph, {.fetches = {loss}, .updates = true}, PlanMode::kPacked, variables);
 
-  // A bright square, and its vertical edges: the answer of the filter (-1 0 1).
+  // A bright square and its vertical edges, as the filter (-1 0 1) finds them.
   const auto pixels = session.input<float>(image), edges = session.input<float>(wanted);
   for (int y = 0; y < 8; ++y) {
     for (int x = 0; x < 8; ++x) pixels[y * 8 + x] = y >= 2 && y < 6 && x >= 2 && x < 6 ? 1.0f : 0.0f;

@@ -1,4 +1,4 @@
-// Switching strategies: the same graph, three ways to hold the memory of a simulated 2 GB GPU.
+// Runs one graph under several strategies on a simulated 2 GB GPU.
 
 #include <cstdio>
 
@@ -42,7 +42,7 @@ int main() {
   run({.device = "sim", .strategy = "grab-all"});
   run({.device = "sim", .strategy = "allow-growth"});
   run({.device = "sim", .strategy = "hard-limit", .limit_bytes = 1 * kGiB});
-  // Growth and limit combine; a limit can also count the whole process, context and libraries included.
+  // Growth and a limit combine. A limit can also count the whole process with context and libraries.
   run({.device = "sim", .strategy = "allow-growth", .limit_bytes = 600 * kMiB, .limit_scope = "process"});
   return 0;
 }

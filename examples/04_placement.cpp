@@ -1,5 +1,4 @@
-// A net that is too large for one device, over two: each layer on a device by name, and the copy between
-// them.
+// Places a net that is too large for one device on two: one layer on each.
 
 #include <algorithm>
 #include <cstdio>
@@ -18,7 +17,7 @@ namespace {
 
 using namespace headroom;
 
-// Two layers, the second on `device`; an empty name leaves it beside the first.
+// Two layers, the second on `device`; an empty name leaves it on the device of the first.
 void train(const char* device, const RuntimeOptions& options) {
   Graph graph;
   const Value x = graph.input("x", {DType::kF32, {32, 512}});
@@ -28,8 +27,8 @@ void train(const char* device, const RuntimeOptions& options) {
   const Value w1 = graph.variable("w1", {DType::kF32, {512, 512}}, glorot_uniform({512, 512}, 1));
   const Value hidden = relu(matmul(x, w1));
 
-  // Variables, ops, their gradients and the optimizer's state are on this device; what comes from the first
-  // one is copied, and its gradient back. Without to_device this is an error, as in PyTorch.
+  // Variables, ops, their gradients and the optimizer's state are on this device. to_device copies values
+  // from the first device, and their gradients back. Without it this is an error, as in PyTorch.
   const DeviceScope second(graph, device);
   const Value w2 = graph.variable("w2", {DType::kF32, {512, 512}}, glorot_uniform({512, 512}, 2));
   const Value logits = matmul(to_device(hidden, device), w2);
@@ -70,6 +69,6 @@ int main() {
   halves.virtual_devices = "0:6MiB,6MiB";
   train("", large);
   train("", halves);
-  train("/GPU:1", halves);  // the weights of the first run, bit by bit
+  train("/GPU:1", halves);  // the same weights as the first run, bit by bit
   return 0;
 }

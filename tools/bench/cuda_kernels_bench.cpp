@@ -1,5 +1,5 @@
-// How long the CUDA kernels take inside a recording, at the sizes of the MNIST conv net and at sizes that
-// fill a GPU: one table, microseconds per op and the bytes that it must move per second.
+// Times the CUDA kernels inside a recording, at the sizes of the MNIST conv net and at sizes that fill a GPU.
+// Prints microseconds per op and the bandwidth of the bytes that it must move.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace headroom {
 namespace {
 
-// Ops of one launch: enough that a launch's own time does not show.
+// Ops per launch: enough to hide the time of a launch.
 constexpr int64_t kRepeats = 256;
 constexpr int kLaunches = 8;
 
@@ -105,7 +105,7 @@ std::vector<Row> rows() {
   return rows;
 }
 
-// Microseconds of one run among kRepeats, one behind the other.
+// Microseconds per run of kRepeats runs in sequence.
 double time_us(Device& device, const Row& row, const std::vector<TensorSpec>& outputs) {
   const auto kernel = make_cuda_kernel(row.op, row.inputs, outputs, device, {});
   std::deque<Buffer> buffers;
@@ -136,7 +136,7 @@ int run() {
     int64_t bytes = 0;
     for (const TensorSpec& spec : row.inputs) bytes += spec.bytes();
     for (const TensorSpec& spec : outputs) bytes += spec.bytes();
-    // A gather reads as many rows of its table as it writes.
+    // A gather reads only the rows of its table that it writes.
     if (std::holds_alternative<Gather>(row.op)) bytes += outputs[0].bytes() - row.inputs[0].bytes();
     const double us = time_us(*device, row, outputs);
     fmt::print("{:<22} {:<28} {:>9.2f} {:>10.2f} {:>8.0f}\n", op_name(row.op), to_string(row.inputs[0]), us,

@@ -1,5 +1,5 @@
-// Times of the kernels for the layers of the examples' conv net on GPU 0 as nodes of a recording, through
-// cuBLASLt and cuDNN where those have the op: cuda_library_bench [BATCH...]
+// Times the kernels of the conv net's layers on GPU 0 as nodes of a recording, from cuBLASLt and cuDNN if
+// they have the op: cuda_library_bench [BATCH...]
 #include <fmt/format.h>
 
 #include <chrono>
@@ -79,7 +79,7 @@ class Memory {
   Memory(DeviceMemory& memory, int64_t bytes)
       : memory_(memory), bytes_(bytes + 256), data_(memory.try_allocate(bytes_)) {
     if (data_ == nullptr) throw std::runtime_error("no device memory");
-    // Random sign and mantissa, exponent of [1, 2): what multiplies like real data, not like zeros.
+    // Random sign and mantissa in [1, 2): multiplying zeros takes less power and may be faster.
     std::vector<uint32_t> words(static_cast<size_t>(bytes_ / 4));
     uint32_t state = 1;
     for (uint32_t& word : words) word = ((state = state * 1664525 + 1013904223) & 0x807fffffu) | 0x3f800000u;

@@ -9,7 +9,7 @@ namespace headroom::bench {
 
 double fma_peak_gflops() {
   using cpu::kLanes, cpu::Vec;
-  // Chains enough to hide the latency of a multiply-add (4 to 5 cycles) on two units, few enough for 16
+  // Enough chains to hide the latency of a multiply-add (4 to 5 cycles) on two units, and few enough for 16
   // registers.
   constexpr int kChains = 12;
   constexpr int64_t kRounds = 1'000'000;

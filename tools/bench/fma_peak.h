@@ -1,9 +1,9 @@
-// The multiply-add peak of one core, so that a benchmark can say how near it comes. Knows no kernel.
+// Measures the multiply-add peak of one core. Knows no kernel.
 #pragma once
 
 namespace headroom::bench {
 
-// Float32 GFLOP/s (a multiply-add counts two) of one core over vectors of the build's width: the best of
+// Float32 GFLOP/s of one core with vectors of the build's width; a multiply-add counts as two. The best of
 // several short runs.
 double fma_peak_gflops();
 

@@ -1,5 +1,5 @@
-// How fast the CPU kernels are at the sizes of the MNIST conv net, batch 64, beside a memcpy of the same
-// program: what moves bytes should come near to it.
+// Times the CPU kernels at the sizes of the MNIST conv net, batch 64, beside memcpy, the limit of kernels
+// that only move bytes.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -13,13 +13,13 @@
 namespace headroom {
 namespace {
 
-// Memory as an allocator gives it. Zeroed: a valid index, label, count and variance.
+// Aligned memory. Zero is a valid index, label, count and variance.
 class Buffer {
  public:
   explicit Buffer(const TensorSpec& spec)
       : spec_(spec), memory_(::operator new(static_cast<size_t>(spec.bytes()), kAlignment), &release) {
     std::memset(memory_.get(), 0, static_cast<size_t>(spec.bytes()));
-    // Neither all equal nor denormal.
+    // Different values, none denormal.
     if (spec.dtype != DType::kF32) return;
     for (int64_t i = 0; i < spec.shape.elements(); ++i)
       view().as<float>()[i] = static_cast<float>(1 + i % 7) / 8;
@@ -34,7 +34,7 @@ class Buffer {
   std::unique_ptr<void, void (*)(void*)> memory_;
 };
 
-// Bytes that a kernel must read and write, each once: what a changed input costs twice.
+// Bytes that a kernel must read and write; an input that it changes counts twice.
 int64_t moved_bytes(const Op& op, const std::vector<TensorSpec>& inputs,
                     const std::vector<TensorSpec>& outputs) {
   int64_t bytes = 0;
@@ -60,7 +60,7 @@ void run_kernel(benchmark::State& state, const Op& op, const std::vector<TensorS
   state.SetBytesProcessed(state.iterations() * moved_bytes(op, inputs, outputs));
 }
 
-// Bytes read and written, as above.
+// Bytes read and written.
 void run_memcpy(benchmark::State& state) {
   const Buffer from({DType::kU8, {state.range(0)}}), to({DType::kU8, {state.range(0)}});
   for (auto _ : state) {
@@ -86,7 +86,7 @@ void add(const char* name, Op op, std::vector<TensorSpec> inputs) {
 }
 
 void add_all() {
-  // In the second-level cache, in the third, in memory.
+  // In the second-level cache, the third, and memory.
   benchmark::RegisterBenchmark("memcpy", run_memcpy)->Arg(1 << 18)->Arg(1 << 22)->Arg(1 << 26);
   const Shape conv1 = {64, 26, 26, 32}, pool1 = {64, 13, 13, 32};
   add("relu/64x26x26x32", Unary{UnaryKind::kRelu}, {f32(conv1)});
@@ -108,7 +108,7 @@ void add_all() {
   add("softmax/4096x1024", Softmax{}, {f32({4096, 1024})});
   add("cross_entropy/64x10", CrossEntropy{}, {f32({64, 10}), i32({64})});
   add("cross_entropy_grad/64x10", CrossEntropyGrad{}, {f32({64, 10}), i32({64}), f32({64})});
-  // All parameters of the net, and a model that no cache holds.
+  // The parameters of the net, and a model that fits in no cache.
   for (int64_t n : {93322, 1 << 24}) {
     const TensorSpec w = f32({n}), scalar = f32({});
     const std::string size = std::to_string(n);

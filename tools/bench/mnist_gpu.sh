@@ -1,5 +1,5 @@
 #!/bin/sh
-# Training the examples' conv net on one GPU: ours beside PyTorch and JAX in turns, all with the data on the device.
+# Trains the conv net on one GPU with Headroom, PyTorch and JAX in turns, all with the data on the device.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 
@@ -55,7 +55,7 @@ peer() {
   module=$1 script=$root/tools/bench/peers/$2
   shift 2
   [ $peers = yes ] || return 0
-  python3 -c "import $module" 2>/dev/null || { say "python3 has no $module: left out"; return 0; }
+  python3 -c "import $module" 2>/dev/null || { say "python3 has no $module; skipped"; return 0; }
   python3 "$script" "$data" "$@" 2>"$errors" | grep '^RESULT' >>"$results" || say "$module $*: $(tail -n 1 "$errors")"
 }
 
@@ -88,7 +88,7 @@ awk '
     }
   }' "$results"
 
-# The recipe of docs/performance.md.
+# The recipe of docs/notes/training.md.
 i=1
 while [ "$i" -le "$runs" ]; do
   "$program" --device cuda --data "$data" --config "$root/examples/models/mnist/fast.toml" --seed "$i" --target-accuracy 0.99 --json \

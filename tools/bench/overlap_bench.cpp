@@ -1,6 +1,6 @@
-// How much of the time that batches take from the host to a GPU is hidden behind the training steps: the conv
-// net's step without copies, the copies alone, both by a Loader, and one after the other.
-// Usage: overlap_bench --device cuda --batch 4096 --plan packed --require 90
+// Measures how much of the time of copies from the host to a GPU is hidden behind training steps: the conv
+// net's step without copies, copies alone, both with a Loader, and both in sequence. Usage: overlap_bench
+// --device cuda --batch 4096 --plan packed --require 90
 
 #include <fmt/format.h>
 
@@ -28,7 +28,7 @@ struct OverlapOptions {
   bool json = false;
 };
 
-// Microseconds for one step or one batch.
+// Microseconds per step or batch.
 struct OverlapTimes {
   double step = 0, copy = 0, loaded = 0, in_turn = 0;
 
@@ -49,7 +49,7 @@ double median_of(std::vector<double> values) {
   return *middle;
 }
 
-// What is filled once stays in host memory: the time of copies is asked for, not that of reading data.
+// Filled once and then reused: the benchmark times copies, not reading data.
 void fill_once(const Dataset& digits, std::span<uint8_t> images, std::span<int32_t> labels,
                std::span<float> rate) {
   if (rate[0] > 0) return;
@@ -117,10 +117,9 @@ int run(int argc, char** argv) {
   OptionSet set("overlap_bench", "Measures how much of the copies to a GPU is hidden behind training steps.");
   set.add_integer("batch", "Images in one step", &options.batch, 1);
   set.add_integer("steps", "Steps of a round", &options.steps, 1);
-  set.add_integer("rounds", "Rounds, of which the median counts", &options.rounds, 1, 1000);
+  set.add_integer("rounds", "Rounds; the median counts", &options.rounds, 1, 1000);
   set.add_integer("loader-depth", "Batches that the loader holds", &options.depth, 2, 1024);
-  set.add_number("require", "Exit code 5 when less than so many percent are hidden", &options.require, 0,
-                 100);
+  set.add_number("require", "Exit with 5 if less than this percentage is hidden", &options.require, 0, 100);
   set.add_switch("json", "Print JSON", &options.json);
   add_runtime_options(set, options.runtime);
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
@@ -140,7 +139,7 @@ int run(int argc, char** argv) {
     fmt::print(
         "{:.1f} % of the copies are hidden: {:.1f} us a step, {:.1f} us to copy its batch, {:.1f} us a step "
         "with "
-        "the loader, {:.1f} us one after the other\n",
+        "the loader, {:.1f} us in sequence\n",
         times.hidden_percent(), times.step, times.copy, times.loaded, times.in_turn);
   }
   return enough ? kExitDone : kExitCheckFailed;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Training in PyTorch under our strategies, under PyTorch's default and under expandable_segments, in one run: peak
-# memory and steps per second of a transformer on texts of random lengths and of a graph network on random subgraphs.
+# Trains in PyTorch under our strategies, PyTorch's default and expandable_segments in one run: peak memory and steps
+# per second of a transformer on texts of random lengths and of a graph network on random subgraphs.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 say() { echo "pytorch: $*" >&2; }

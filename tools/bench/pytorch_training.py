@@ -112,7 +112,7 @@ WORKLOADS = {'transformer': language_model, 'graph': graph_network}
 
 
 def use_variant(torch, variant):
-    """Makes the variant PyTorch's allocator; returns a function for what it holds, has held and was asked for."""
+    """Installs the variant as PyTorch's allocator; returns a function for reserved, peak and requested bytes."""
     if variant.split(',')[0] == OWN:
         def counts():
             stats = torch.cuda.memory_stats()
@@ -131,7 +131,7 @@ def use_variant(torch, variant):
 
 
 def check_hooks(torch, counts):
-    """record_stream and empty_cache, with 256 MiB: what was seen of both."""
+    """Tests record_stream and empty_cache with 256 MiB; returns what happened."""
     count, side = 64 << 20, torch.cuda.Stream()
     kept = torch.zeros(count, device='cuda')
     torch.cuda.synchronize()
@@ -169,7 +169,7 @@ def train(workload, variant, steps, seed):
     counts = use_variant(torch, variant)
     make = WORKLOADS[workload]
     torch.manual_seed(seed)
-    # What libraries and kernels take at their first use is no allocator's.
+    # The memory that libraries and kernels take at first use belongs to no allocator.
     step = make(torch, 'cuda', small=True)
     for _ in range(3):
         step(random.Random(seed))
@@ -219,7 +219,7 @@ def print_table(workload, runs, reference):
     print(f'\n{workload:<34}{"need":>9}{"driver":>9}{"reserved":>9}{"x need":>8}{"x need":>8}{"steps/s":>9}{"ratio":>8}'
           f'{"all":>8}{"calls":>8}  hooks')
     print(f'{"":<34}{"MiB":>9}{"MiB":>9}{"MiB":>9}{"driver":>8}{"own":>8}{"median":>9}{"median":>8}{"warm":>8}')
-    # The best of the rounds of each chunk; the first chunk also fills the allocator and is left out.
+    # The best round of each chunk. The first chunk fills the allocator and is left out.
     best = {variant: [min(times) for times in zip(*(run['seconds'] for run in rounds))][1:]
             for variant, rounds in runs.items()}
     for variant, rounds in runs.items():

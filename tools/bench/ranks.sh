@@ -1,5 +1,5 @@
 #!/bin/sh
-# Weak scaling over the GPUs of one host: ours as processes under mpirun and as threads (--replicas), beside PyTorch DDP.
+# Weak scaling over the GPUs of one host: processes under mpirun and threads (--replicas), beside PyTorch DDP.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 
@@ -63,7 +63,7 @@ eight_of() {
 eight_of train-images-idx3-ubyte 16
 eight_of train-labels-idx1-ubyte 8
 for file in "$data"/t10k-*; do ln -s "$(readlink -f "$file")" "$copies/"; done
-# OpenMPI's own questions: running as root, and more ranks than processors.
+# OpenMPI: allow root, and more ranks than processors.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_hwloc_base_binding_policy=none
 
@@ -100,7 +100,7 @@ for math in $maths; do
         fi
       done
       [ $peers = yes ] || continue
-      python3 -c 'import torch' 2>/dev/null || { say "python3 has no torch: left out"; continue; }
+      python3 -c 'import torch' 2>/dev/null || { say "python3 has no torch; skipped"; continue; }
       python3 "$root/tools/bench/peers/torch_ddp.py" "$data" "$n" "$batch" 500 "$math" 2>"$errors" | grep '^RESULT' >>"$results" ||
         say "PyTorch DDP, $n GPUs: $(tail -n 1 "$errors")"
     done

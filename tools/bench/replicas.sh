@@ -1,5 +1,5 @@
 #!/bin/sh
-# What replicas on virtual devices of one GPU cost beside one replica with the same batch, in turns within one run.
+# Compares two replicas on virtual devices of one GPU with one replica of the same batch, in turns within one run.
 # Several GPUs, processes and PyTorch: tools/bench/ranks.sh.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
@@ -48,7 +48,7 @@ for batch in $batches; do
     measure sharded "$batch" --virtual-devices "0:$limits" --replicas "$replicas" --shard-optimizer
   done
 done
-[ -s "$results" ] || fail "nothing could be measured: try $program --device $device"
+[ -s "$results" ] || fail "no measurement succeeded; try $program --device $device"
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null || true
 awk -v n="$replicas" '
   BEGIN { print "| batch | us alone | us, " n " replicas | cost | us, sharded |"; print "| --- | --- | --- | --- | --- |" }

@@ -1,6 +1,6 @@
-// Throughput of a strategy when threads use it at once, each on a stream of its own:
-// `threads_bench STRATEGY... -- TRACE...`. Every thread replays the whole trace, on a simulated H200 with
-// memory for all of them; warm passes are counted for a second, and the best of three such seconds is given.
+// Measures the throughput of a strategy that several threads use, each on its own stream:
+// `threads_bench STRATEGY... -- TRACE...`. Every thread replays the whole trace on a simulated H200 with
+// memory for all. Counts warm passes for a second and reports the best of three such seconds.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ constexpr int kWarmPasses = 3;
 constexpr int kRounds = 3;
 constexpr std::chrono::milliseconds kRound(1000);
 
-// One thread's copy of the trace: what is live at its end is freed at the end of each pass.
+// One thread's copy of the trace. Blocks that are live at the end of a pass are freed.
 class Player {
  public:
   Player(const Trace& trace, Allocator& allocator, Stream stream)

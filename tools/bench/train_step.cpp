@@ -1,5 +1,5 @@
-// One training step of the conv net on the CPU, node by node: how much of it is convolution, and how near
-// that comes to the processor's multiply-add peak, all measured in one run. Usage: train_step [batch [steps]]
+// Times a training step of the conv net on the CPU node by node, its share of convolutions, and the
+// processor's multiply-add peak, all in one run. Usage: train_step [batch [steps]]
 
 #include <fmt/format.h>
 
@@ -34,8 +34,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Multiply-adds of the net's convolutions for one image, forward and backward, as if nothing were skipped:
-// conv2d 194,688, conv2d_1 2,230,272, conv2d_2 331,776; gradients of filters the same, of inputs without the
+// Multiply-adds of the convolutions for one image, forward and backward, if nothing were skipped: conv2d
+// 194,688, conv2d_1 2,230,272, conv2d_2 331,776; the same for gradients of filters, and of inputs without the
 // first.
 constexpr double kConvolutionFlops = 2.0 * (2 * (194688.0 + 2230272 + 331776) + 2230272 + 331776);
 
@@ -63,7 +63,7 @@ void feed(const Step& step, Session& session, int64_t batch) {
   session.input<float>(step.rate)[0] = 1e-4f;
 }
 
-// Forwards to another kernel and notes how long it took.
+// Forwards to another kernel and measures its time.
 class TimedKernel final : public Kernel {
  public:
   TimedKernel(std::unique_ptr<Kernel> kernel, double* microseconds_taken)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# One training step on one CPU core, ours beside PyTorch's (where python3 has torch), in turns within one run.
+# A training step on one CPU core, ours and PyTorch's (if python3 has torch), in turns within one run.
 set -eu
 case ${1:-} in
   -h | --help) echo 'usage: tools/bench/train_step.sh [batch [rounds]]'; exit 0 ;;
@@ -10,7 +10,7 @@ batch=${1:-64}
 rounds=${2:-3}
 ours=$root/build/release/tools/bench/train_step
 [ -x "$ours" ] || { echo "train_step.sh: build first: cmake --preset release && cmake --build --preset release" >&2; exit 2; }
-# One core: the first that this process may use.
+# The first core that this process may use.
 core=$(taskset -pc $$ 2>/dev/null | sed 's/.*: *//; s/[,-].*//')
 pin=${core:+taskset -c $core}
 grep -m1 'model name' /proc/cpuinfo || true

@@ -94,10 +94,11 @@ Checkpoint::Start Checkpoint::read(Tensors& tensors) {
   const bool is_training = format != file.metadata.end() && format->second == kTraining;
   if (!resumes && is_training) return {};
   if (!resumes) {
-    for (const auto& [name, tensor] : tensors) {
-      if (std::ranges::any_of(weights_, [&](const Saved& saved) { return saved.variable.name() == name; }))
-        continue;
-      throw InvalidArgument(fmt::format("{}: the net has no variable {}", path, name));
+    for (const auto& entry : tensors) {
+      const std::string& name = entry.first;
+      if (std::ranges::none_of(weights_, [&](const Saved& saved) { return saved.variable.name() == name; })) {
+        throw InvalidArgument(fmt::format("{}: the net has no variable {}", path, name));
+      }
     }
     return {};
   }

@@ -1,4 +1,4 @@
-"""MNIST for the peers' programs: the four IDX files as arrays, and the lines that the script reads."""
+"""MNIST for the other frameworks: the four IDX files as arrays, and the output that the script reads."""
 import gzip
 import pathlib
 import struct
@@ -28,5 +28,5 @@ def load(folder, split):
 
 
 def report(who, math, batch, microseconds, peak_bytes, accuracy):
-    """One line for mnist_gpu.sh: who, math, batch, us per step, peak MiB of its allocator, test accuracy."""
+    """One line for mnist_gpu.sh: framework, math, batch, us per step, peak MiB of its allocator, test accuracy."""
     print('RESULT', who, math, batch, f'{microseconds:.1f}', f'{peak_bytes / 2**20:.1f}', f'{accuracy:.4f}', flush=True)

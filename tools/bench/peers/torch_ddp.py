@@ -25,7 +25,7 @@ def steps_per_round(steps):
 
 
 def microseconds(net, images, labels, batch, steps, math):
-    """Per step, the median of some rounds; ranks begin each together."""
+    """Time per step, the median of several rounds that the ranks begin together."""
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
     order = torch.randint(0, len(images), (batch * 64,), device='cuda')
 

@@ -54,7 +54,7 @@ class Training:
         self.optimizer.step()
 
     def capture(self):
-        """As PyTorch's manual has it: warm up on a side stream, then capture."""
+        """As in PyTorch's manual: warm up on a side stream, then capture."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

@@ -1,5 +1,4 @@
-// The allocators that CUDA's toolkit brings: the driver's stream-ordered pool, called as a program would, and
-// CUB's caching allocator.
+// The allocators of the CUDA toolkit: the driver's stream-ordered pool and CUB's caching allocator.
 #include <cuda_runtime.h>
 
 #include <atomic>
@@ -58,8 +57,8 @@ void trim_pool() {
 using CachingAllocator = cub::CachingDeviceAllocator;
 std::unique_ptr<CachingAllocator> cub_allocator;
 
-// Its own defaults keep no block above 2 MiB and 6 MiB in all, so that training runs at the driver's pace.
-// Bins of powers of two up to 64 GiB, all kept, are what it can do.
+// By default it keeps no block above 2 MiB and 6 MiB in all, so that training is as slow as the driver. Bins
+// of powers of two up to 64 GiB, all kept, are its best setting.
 int start_cub() {
   cub_allocator = std::make_unique<CachingAllocator>(2, 9, 36, CachingAllocator::INVALID_SIZE, true);
   return 1;
@@ -76,7 +75,7 @@ void free_to_cub(void* pointer, size_t, void*) {
   cub_allocator->DeviceFree(pointer);
 }
 
-// It gives nothing back before it is refused, so that what it holds now is its peak.
+// It frees nothing until the driver refuses memory, so its present size is its peak.
 int64_t cub_held() {
   int64_t bytes = 0;
   for (const auto& [device, held] : cub_allocator->cached_bytes) {

@@ -1,5 +1,5 @@
-// PyTorch's own allocator for CUDA, called from C++; what PYTORCH_CUDA_ALLOC_CONF says holds for it.
-// tools/bench/allocators builds it against the PyTorch that python3 has.
+// PyTorch's CUDA allocator, called from C++; it obeys PYTORCH_CUDA_ALLOC_CONF. tools/bench/allocators builds
+// it against python3's PyTorch.
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <cstdint>
