@@ -11,20 +11,20 @@ constexpr float kLeast = -HUGE_VALF;
 constexpr int64_t kNowhere = INT64_MAX;
 
 // x (outer, n, inner) -> y (outer, inner)
-__global__ void arg_max(ReductionPlan plan, int64_t inner, const float* x, int32_t* y) {
-  const Share share = share_of(plan);
+__global__ void arg_max(ReductionLayout layout, int64_t inner, const float* x, int32_t* y) {
+  const Share share = share_of(layout);
   Placed best{kLeast, kNowhere};
-  if (share.result < plan.results) {
+  if (share.result < layout.results) {
     const int64_t outer = share.result / inner;
-    const float* from = x + outer * plan.terms * inner + (share.result - outer * inner);
+    const float* from = x + outer * layout.terms * inner + (share.result - outer * inner);
     for_each_term(
         share, [](int64_t k) { return k; }, [&](int64_t k) { return from[k * inner]; },
         [&](int64_t k, float value) {
           best = Better()(best, {value, k});
         });
   }
-  best = combine_block(best, plan.wide, Better());
-  if (threadIdx.x < plan.wide && share.result < plan.results) {
+  best = combine_block(best, layout.wide, Better());
+  if (threadIdx.x < layout.wide && share.result < layout.results) {
     y[share.result] = static_cast<int32_t>(best.position);
   }
 }
@@ -77,13 +77,13 @@ std::unique_ptr<Kernel> make_kernel(const ArgMax& op, const Request& request) {
   const Shape& x = request.inputs[0].shape;
   int64_t inner = 1;
   for (int axis = op.axis + 1; axis < x.rank(); ++axis) inner *= x[axis];
-  ReductionPlan plan = plan_reduction(request.device, request.outputs[0].shape.elements(), x[op.axis],
-                                      inner == 1 ? Neighbours::kTerms : Neighbours::kResults);
-  plan.splits = 1;
-  plan.terms_per_split = plan.terms;
-  if (plan.results == 0) return function_kernel([](const Call&) {});
+  ReductionLayout layout = reduction_layout(request.device, request.outputs[0].shape.elements(), x[op.axis],
+                                            inner == 1 ? Neighbours::kTerms : Neighbours::kResults);
+  layout.splits = 1;
+  layout.terms_per_split = layout.terms;
+  if (layout.results == 0) return function_kernel([](const Call&) {});
   return function_kernel([=](const Call& call) {
-    launch(arg_max, plan.grid(), kThreads, call.stream, plan, inner, call.in(0), call.out<int32_t>());
+    launch(arg_max, layout.grid(), kThreads, call.stream, layout, inner, call.in(0), call.out<int32_t>());
   });
 }
 

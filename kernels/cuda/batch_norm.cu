@@ -16,39 +16,39 @@ struct AddSums {
 };
 
 // A tensor (.., C) as a matrix (rows, C): results are channels, terms are rows.
-ReductionPlan plan_of(const Request& request, const Shape& shape) {
+ReductionLayout layout_of(const Request& request, const Shape& shape) {
   const int64_t channels = shape.last();
-  return plan_reduction(request.device, channels, shape.elements() / channels, Neighbours::kResults);
+  return reduction_layout(request.device, channels, shape.elements() / channels, Neighbours::kResults);
 }
-int64_t partial_bytes(const ReductionPlan& plan) {
-  return plan.splits * plan.results * static_cast<int64_t>(sizeof(Sums));
+int64_t partial_bytes(const ReductionLayout& layout) {
+  return layout.splits * layout.results * static_cast<int64_t>(sizeof(Sums));
 }
 
 // Calls use(i, load(i)) for the elements i of this thread's channel and rows.
 template <typename Load, typename Use>
-__device__ void for_each_row(const ReductionPlan& plan, const Share& share, const Load& load,
+__device__ void for_each_row(const ReductionLayout& layout, const Share& share, const Load& load,
                              const Use& use) {
   for_each_term(
-      share, [&](int64_t row) { return row * plan.results + share.result; }, load, use);
+      share, [&](int64_t row) { return row * layout.results + share.result; }, load, use);
 }
 
 // partial (splits, C): the sums of f(channel) over a share of the rows.
 template <typename F>
-__global__ void sum_channels(F f, ReductionPlan plan, Sums* partial) {
-  const Share share = share_of(plan);
+__global__ void sum_channels(F f, ReductionLayout layout, Sums* partial) {
+  const Share share = share_of(layout);
   Sums sums{};
-  if (share.result < plan.results) {
+  if (share.result < layout.results) {
     const auto term = f.of_channel(share.result);
-    for_each_row(plan, share, term, [&](int64_t, const Sums& sum) { sums = AddSums()(sums, sum); });
+    for_each_row(layout, share, term, [&](int64_t, const Sums& sum) { sums = AddSums()(sums, sum); });
   }
-  sums = combine_block(sums, plan.wide, AddSums());
-  if (threadIdx.x < plan.wide && share.result < plan.results) {
-    partial[blockIdx.y * plan.results + share.result] = sums;
+  sums = combine_block(sums, layout.wide, AddSums());
+  if (threadIdx.x < layout.wide && share.result < layout.results) {
+    partial[blockIdx.y * layout.results + share.result] = sums;
   }
 }
 
 // The sums of this thread's channel over all shares; every thread of the block must call it.
-__device__ Sums add_shares(const ReductionPlan& last, const Share& share, const Sums* partial) {
+__device__ Sums add_shares(const ReductionLayout& last, const Share& share, const Sums* partial) {
   Sums sums{};
   if (share.result < last.results) {
     for_each_row(
@@ -70,7 +70,7 @@ struct Moments {
   }
 };
 
-__global__ void finish_statistics(ReductionPlan last, int64_t rows, const Sums* partial, const float* x,
+__global__ void finish_statistics(ReductionLayout last, int64_t rows, const Sums* partial, const float* x,
                                   float* mean, float* variance) {
   const Share share = share_of(last);
   const Sums sums = add_shares(last, share, partial);
@@ -94,7 +94,7 @@ struct GradientSums {
   }
 };
 
-__global__ void finish_gradients(ReductionPlan last, const Sums* partial, float* dgamma, float* dbeta) {
+__global__ void finish_gradients(ReductionLayout last, const Sums* partial, float* dgamma, float* dbeta) {
   const Share share = share_of(last);
   const Sums sums = add_shares(last, share, partial);
   if (threadIdx.x >= last.wide || share.result >= last.results) return;
@@ -108,16 +108,16 @@ struct Elements {
 
 //   dbeta = sum dy,  dgamma = sum dy x',  dx = gamma / sqrt(variance + epsilon) (dy - (dbeta + x' dgamma) /
 //   rows)
-__global__ void normalise_gradient(ReductionPlan plan, GradientSums in, const float* gamma,
+__global__ void normalise_gradient(ReductionLayout layout, GradientSums in, const float* gamma,
                                    const float* dgamma, const float* dbeta, float* dx) {
-  const Share share = share_of(plan);
+  const Share share = share_of(layout);
   const int64_t c = share.result;
-  if (c >= plan.results) return;
+  if (c >= layout.results) return;
   const float centre = in.mean[c], inverse = 1 / sqrtf(in.variance[c] + in.epsilon);
   const float shift = dbeta[c], slope = dgamma[c];
-  const float scale = gamma[c] * inverse, per_row = 1 / static_cast<float>(plan.terms);
+  const float scale = gamma[c] * inverse, per_row = 1 / static_cast<float>(layout.terms);
   for_each_row(
-      plan, share,
+      layout, share,
       [&](int64_t i) {
         return Elements{in.dy[i], in.x[i]};
       },
@@ -127,51 +127,52 @@ __global__ void normalise_gradient(ReductionPlan plan, GradientSums in, const fl
       });
 }
 
-__global__ void normalise_by(ReductionPlan plan, float epsilon, const float* x, const float* gamma,
+__global__ void normalise_by(ReductionLayout layout, float epsilon, const float* x, const float* gamma,
                              const float* beta, const float* mean, const float* variance, float* y) {
-  const Share share = share_of(plan);
+  const Share share = share_of(layout);
   const int64_t c = share.result;
-  if (c >= plan.results) return;
+  if (c >= layout.results) return;
   const float centre = mean[c], scale = gamma[c] / sqrtf(variance[c] + epsilon), offset = beta[c];
   for_each_row(
-      plan, share, [&](int64_t i) { return x[i]; },
+      layout, share, [&](int64_t i) { return x[i]; },
       [&](int64_t i, float value) { y[i] = (value - centre) * scale + offset; });
 }
 
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request) {
-  const ReductionPlan plan = plan_of(request, request.inputs[0].shape);
+  const ReductionLayout layout = layout_of(request, request.inputs[0].shape);
   return function_kernel(
-      [plan, last = plan_of_partials(plan), epsilon = op.epsilon](const Call& call) {
+      [layout, last = layout_of_partials(layout), epsilon = op.epsilon](const Call& call) {
         auto* partial = call.scratch<Sums>();
-        launch(sum_channels<Moments>, plan.grid(), kThreads, call.stream, Moments{call.in(0)}, plan, partial);
-        launch(finish_statistics, last.grid(), kThreads, call.stream, last, plan.terms, partial, call.in(0),
+        launch(sum_channels<Moments>, layout.grid(), kThreads, call.stream, Moments{call.in(0)}, layout,
+               partial);
+        launch(finish_statistics, last.grid(), kThreads, call.stream, last, layout.terms, partial, call.in(0),
                call.out(1), call.out(2));
-        launch(normalise_by, plan.grid(), kThreads, call.stream, plan, epsilon, call.in(0), call.in(1),
+        launch(normalise_by, layout.grid(), kThreads, call.stream, layout, epsilon, call.in(0), call.in(1),
                call.in(2), call.out(1), call.out(2), call.out(0));
       },
-      partial_bytes(plan));
+      partial_bytes(layout));
 }
 
 std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& request) {
-  const ReductionPlan plan = plan_of(request, request.inputs[1].shape);
+  const ReductionLayout layout = layout_of(request, request.inputs[1].shape);
   return function_kernel(
-      [plan, last = plan_of_partials(plan), epsilon = op.epsilon](const Call& call) {
+      [layout, last = layout_of_partials(layout), epsilon = op.epsilon](const Call& call) {
         auto* partial = call.scratch<Sums>();
         const GradientSums in{epsilon, call.in(0), call.in(1), call.in(3), call.in(4)};
-        launch(sum_channels<GradientSums>, plan.grid(), kThreads, call.stream, in, plan, partial);
+        launch(sum_channels<GradientSums>, layout.grid(), kThreads, call.stream, in, layout, partial);
         launch(finish_gradients, last.grid(), kThreads, call.stream, last, partial, call.out(1), call.out(2));
-        launch(normalise_gradient, plan.grid(), kThreads, call.stream, plan, in, call.in(2), call.out(1),
+        launch(normalise_gradient, layout.grid(), kThreads, call.stream, layout, in, call.in(2), call.out(1),
                call.out(2), call.out(0));
       },
-      partial_bytes(plan));
+      partial_bytes(layout));
 }
 
 std::unique_ptr<Kernel> make_kernel(const BatchNormInference& op, const Request& request) {
-  const ReductionPlan plan = plan_of(request, request.inputs[0].shape);
-  return function_kernel([plan, epsilon = op.epsilon](const Call& call) {
-    launch(normalise_by, plan.grid(), kThreads, call.stream, plan, epsilon, call.in(0), call.in(1),
+  const ReductionLayout layout = layout_of(request, request.inputs[0].shape);
+  return function_kernel([layout, epsilon = op.epsilon](const Call& call) {
+    launch(normalise_by, layout.grid(), kThreads, call.stream, layout, epsilon, call.in(0), call.in(1),
            call.in(2), call.in(3), call.in(4), call.out());
   });
 }

@@ -29,19 +29,19 @@ struct Places {
 
 // y (splits, results): partial results, or, of one split, the results.
 template <typename F, typename From, typename To, typename I>
-__global__ void reduce_terms(F f, ReductionPlan plan, Places<I> places, const From* x, To* y) {
-  const Share share = share_of(plan);
+__global__ void reduce_terms(F f, ReductionLayout layout, Places<I> places, const From* x, To* y) {
+  const Share share = share_of(layout);
   typename F::Value value = F::kNothing;
-  if (share.result < plan.results) {
+  if (share.result < layout.results) {
     const From* from = x + places.results(static_cast<I>(share.result)).at[0];
     for_each_term(
         share, [&](int64_t k) { return places.terms(static_cast<I>(k)).at[0]; },
         [&](I place) { return from[place]; },
         [&](I, From term) { value = f(value, static_cast<typename F::Value>(term)); });
   }
-  value = combine_block(value, plan.wide, f);
-  if (threadIdx.x >= plan.wide || share.result >= plan.results) return;
-  To& result = y[blockIdx.y * plan.results + share.result];
+  value = combine_block(value, layout.wide, f);
+  if (threadIdx.x >= layout.wide || share.result >= layout.results) return;
+  To& result = y[blockIdx.y * layout.results + share.result];
   if constexpr (std::is_same_v<To, float>) {
     result = f.finish(value);
   } else {
@@ -60,9 +60,9 @@ class SplitAxes {
   Places<I> places() const {
     return {StridedIndex<1, I>(results_), StridedIndex<1, I>(terms_)};
   }
-  ReductionPlan plan(const CudaDevice& device) const {
-    return plan_reduction(device, results_count_, terms_count_,
-                          terms_.row_strides()[0] == 1 ? Neighbours::kTerms : Neighbours::kResults);
+  ReductionLayout layout(const CudaDevice& device) const {
+    return reduction_layout(device, results_count_, terms_count_,
+                            terms_.row_strides()[0] == 1 ? Neighbours::kTerms : Neighbours::kResults);
   }
   int64_t elements() const { return results_count_ * terms_count_; }
 
@@ -90,30 +90,30 @@ class SplitAxes {
 template <typename F>
 std::unique_ptr<Kernel> make_reduction(F f, const SplitAxes& axes, const Request& request) {
   using Value = typename F::Value;
-  const ReductionPlan plan = axes.plan(request.device);
-  if (plan.results == 0) return function_kernel([](const Call&) {});
-  if (plan.splits == 1) {
+  const ReductionLayout layout = axes.layout(request.device);
+  if (layout.results == 0) return function_kernel([](const Call&) {});
+  if (layout.splits == 1) {
     return function_kernel([=](const Call& call) {
       with_index_type(axes.elements(), [&](auto type) {
         using I = decltype(type);
-        launch(reduce_terms<F, float, float, I>, plan.grid(), kThreads, call.stream, f, plan,
+        launch(reduce_terms<F, float, float, I>, layout.grid(), kThreads, call.stream, f, layout,
                axes.places<I>(), call.in(0), call.out());
       });
     });
   }
-  const SplitAxes partial_axes({plan.splits, plan.results}, {0});
-  const ReductionPlan last = plan_of_partials(plan);
+  const SplitAxes partial_axes({layout.splits, layout.results}, {0});
+  const ReductionLayout last = layout_of_partials(layout);
   return function_kernel(
       [=](const Call& call) {
         with_index_type(axes.elements(), [&](auto type) {
           using I = decltype(type);
-          launch(reduce_terms<F, float, Value, I>, plan.grid(), kThreads, call.stream, f, plan,
+          launch(reduce_terms<F, float, Value, I>, layout.grid(), kThreads, call.stream, f, layout,
                  axes.places<I>(), call.in(0), call.scratch<Value>());
         });
         launch(reduce_terms<F, Value, float, uint32_t>, last.grid(), kThreads, call.stream, f, last,
                partial_axes.places<uint32_t>(), call.scratch<Value>(), call.out());
       },
-      plan.splits * plan.results * static_cast<int64_t>(sizeof(Value)));
+      layout.splits * layout.results * static_cast<int64_t>(sizeof(Value)));
 }
 
 // A NaN is the maximum that it made.
@@ -123,30 +123,30 @@ __device__ bool ties(float value, float maximum) {
 
 // counts (splits, results): how many terms tie with the result.
 template <typename I>
-__global__ void count_ties(ReductionPlan plan, Places<I> places, const float* x, const float* y,
+__global__ void count_ties(ReductionLayout layout, Places<I> places, const float* x, const float* y,
                            int64_t* counts) {
-  const Share share = share_of(plan);
+  const Share share = share_of(layout);
   int64_t count = 0;
-  if (share.result < plan.results) {
+  if (share.result < layout.results) {
     const float* from = x + places.results(static_cast<I>(share.result)).at[0];
     const float maximum = y[share.result];
     for_each_term(
         share, [&](int64_t k) { return places.terms(static_cast<I>(k)).at[0]; },
         [&](I place) { return from[place]; }, [&](I, float term) { count += ties(term, maximum) ? 1 : 0; });
   }
-  count = combine_block(count, plan.wide, Add());
-  if (threadIdx.x < plan.wide && share.result < plan.results) {
-    counts[blockIdx.y * plan.results + share.result] = count;
+  count = combine_block(count, layout.wide, Add());
+  if (threadIdx.x < layout.wide && share.result < layout.results) {
+    counts[blockIdx.y * layout.results + share.result] = count;
   }
 }
 
 template <typename I>
-__global__ void share_among_ties(ReductionPlan plan, Places<I> places, const float* x, const float* y,
+__global__ void share_among_ties(ReductionLayout layout, Places<I> places, const float* x, const float* y,
                                  const float* dy, const int64_t* counts, float* dx) {
-  const Share share = share_of(plan);
-  if (share.result >= plan.results) return;
+  const Share share = share_of(layout);
+  if (share.result >= layout.results) return;
   int64_t count = 0;
-  for (int split = 0; split < plan.splits; ++split) count += counts[split * plan.results + share.result];
+  for (int split = 0; split < layout.splits; ++split) count += counts[split * layout.results + share.result];
   const float maximum = y[share.result];
   const auto part = static_cast<float>(static_cast<double>(dy[share.result]) / static_cast<double>(count));
   const I first = places.results(static_cast<I>(share.result)).at[0];
@@ -175,19 +175,19 @@ std::unique_ptr<Kernel> make_kernel(const Reduce& op, const Request& request) {
 
 std::unique_ptr<Kernel> make_kernel(const ReduceMaxGrad& op, const Request& request) {
   const SplitAxes axes(request.inputs[0].shape, op.axes);
-  const ReductionPlan plan = axes.plan(request.device);
+  const ReductionLayout layout = axes.layout(request.device);
   if (axes.elements() == 0) return function_kernel([](const Call&) {});
   return function_kernel(
       [=](const Call& call) {
         with_index_type(axes.elements(), [&](auto type) {
           using I = decltype(type);
-          launch(count_ties<I>, plan.grid(), kThreads, call.stream, plan, axes.places<I>(), call.in(0),
+          launch(count_ties<I>, layout.grid(), kThreads, call.stream, layout, axes.places<I>(), call.in(0),
                  call.in(1), call.scratch<int64_t>());
-          launch(share_among_ties<I>, plan.grid(), kThreads, call.stream, plan, axes.places<I>(), call.in(0),
-                 call.in(1), call.in(2), call.scratch<int64_t>(), call.out());
+          launch(share_among_ties<I>, layout.grid(), kThreads, call.stream, layout, axes.places<I>(),
+                 call.in(0), call.in(1), call.in(2), call.scratch<int64_t>(), call.out());
         });
       },
-      plan.splits * plan.results * static_cast<int64_t>(sizeof(int64_t)));
+      layout.splits * layout.results * static_cast<int64_t>(sizeof(int64_t)));
 }
 
 }  // namespace headroom::cuda

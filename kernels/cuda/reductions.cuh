@@ -9,7 +9,7 @@ namespace headroom::cuda {
 // A block computes `wide` neighbouring results, a power of two up to 32, thread t a share of result t % wide.
 // Where that leaves much of the GPU idle, the terms of a result are split between `splits` blocks, whose
 // partial results are to be reduced once more.
-struct ReductionPlan {
+struct ReductionLayout {
   int64_t results = 0, terms = 0;
   int wide = 1;
   int splits = 1;
@@ -22,35 +22,36 @@ struct ReductionPlan {
 
 // `neighbours` says what lies side by side in memory: the terms of a result, or the results.
 enum class Neighbours { kTerms, kResults };
-inline ReductionPlan plan_reduction(const CudaDevice& device, int64_t results, int64_t terms,
-                                    Neighbours neighbours) {
+inline ReductionLayout reduction_layout(const CudaDevice& device, int64_t results, int64_t terms,
+                                        Neighbours neighbours) {
   // A thread's share that is worth a thread: below it, bringing threads together takes longer.
   constexpr int64_t kTermsPerThread = 16;
-  ReductionPlan plan{results, terms};
+  ReductionLayout layout{results, terms};
   const bool one_wide = neighbours == Neighbours::kTerms && terms >= kThreads;
-  while (!one_wide && plan.wide < 32 && plan.wide < results) plan.wide *= 2;
-  const int64_t blocks = std::max<int64_t>(1, ceil_div(results, plan.wide));
-  const int64_t useful = ceil_div(terms, kTermsPerThread * kThreads / plan.wide);
+  while (!one_wide && layout.wide < 32 && layout.wide < results) layout.wide *= 2;
+  const int64_t blocks = std::max<int64_t>(1, ceil_div(results, layout.wide));
+  const int64_t useful = ceil_div(terms, kTermsPerThread * kThreads / layout.wide);
   const int64_t idle = ceil_div(int64_t{8} * device.multiprocessors(), blocks);  // 8 blocks fill one
-  plan.splits = static_cast<int>(std::max<int64_t>(1, std::min(useful, idle)));
-  plan.terms_per_split = ceil_div(terms, plan.splits);
-  return plan;
+  layout.splits = static_cast<int>(std::max<int64_t>(1, std::min(useful, idle)));
+  layout.terms_per_split = ceil_div(terms, layout.splits);
+  return layout;
 }
 
-// The plan by which the partial results (splits, results) of a plan become its results.
-inline ReductionPlan plan_of_partials(const ReductionPlan& plan) {
+// The layout by which the partial results (splits, results) of a layout become its results.
+inline ReductionLayout layout_of_partials(const ReductionLayout& layout) {
   // Few results with many terms each: four side by side fill a sector of memory.
-  return {plan.results, plan.splits, std::min(plan.wide, 4), 1, plan.splits};
+  return {layout.results, layout.splits, std::min(layout.wide, 4), 1, layout.splits};
 }
 
-// What a thread's place in the grid of a plan says: its result, and every step-th of the terms [begin, end).
+// What a thread's place in the grid of a layout says: its result, and every step-th of the terms [begin,
+// end).
 struct Share {
   int64_t result, begin, end, step;
 };
-__device__ inline Share share_of(const ReductionPlan& plan) {
-  const int64_t first = blockIdx.y * plan.terms_per_split;
-  return {int64_t{blockIdx.x} * plan.wide + threadIdx.x % plan.wide, first + threadIdx.x / plan.wide,
-          min(first + plan.terms_per_split, plan.terms), kThreads / plan.wide};
+__device__ inline Share share_of(const ReductionLayout& layout) {
+  const int64_t first = blockIdx.y * layout.terms_per_split;
+  return {int64_t{blockIdx.x} * layout.wide + threadIdx.x % layout.wide, first + threadIdx.x / layout.wide,
+          min(first + layout.terms_per_split, layout.terms), kThreads / layout.wide};
 }
 
 // Calls use(place, load(place)) for place = place_of(k) of each term k of the share, in order. Loads go out

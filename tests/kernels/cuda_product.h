@@ -54,15 +54,15 @@ inline int64_t workspace_bytes(Device& device, const Op& op, const std::vector<H
   return make_cuda_kernel(op, specs, infer_outputs(op, specs), device, settings)->workspace_bytes();
 }
 
-// The fixture of tests over a table of rows. No plans are kept: deterministic kernels take the library's best
-// guess, the others the fastest plan, so that a test can try both.
+// The fixture of tests over a table of rows. No algorithms are kept: deterministic kernels take the library's best
+// guess, the others the fastest algorithm, so that a test can try both.
 template <typename Row>
 class CudaTableTest : public testing::TestWithParam<Row> {
  protected:
   void SetUp() override {
     require_cuda();
     if (testing::Test::IsSkipped() || testing::Test::HasFatalFailure()) return;
-    setenv("HEADROOM_PLAN_CACHE", "off", 1);
+    setenv("HEADROOM_ALGORITHM_CACHE", "off", 1);
     device = make_cuda_device({});
   }
   std::unique_ptr<Device> device;

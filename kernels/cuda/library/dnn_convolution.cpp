@@ -35,7 +35,7 @@ DnnTensor dnn_filter(const Shape& s, cudnnDataType_t type) {
   return {type, {s[3], s[2], s[0], s[1]}, {s[0] * s[1] * s[2], 1, s[1] * s[2], s[2]}};
 }
 
-// The types that operands may be rounded to, with the word for each at the head of a plan's text.
+// The types that operands may be rounded to, with the word for each at the head of an algorithm's text.
 struct OperandType {
   cudnnDataType_t type;
   std::string_view prefix;
@@ -71,10 +71,10 @@ DnnConvolution::DnnConvolution(const Request& request, ConvDirection direction, 
       device_(request.device),
       handle_(request.device.dnn()) {
   const KernelSettings& settings = request.settings;
-  choose_plan(request,
-              {name_of(direction, conv, image, filter, settings), span(image) + span(filter) + span(result),
-               [&](size_t enough) { return candidates(settings, enough); },
-               [&](const PlanChoice& choice) { return use(choice, settings.math); }});
+  choose_algorithm(
+      request, {name_of(direction, conv, image, filter, settings), span(image) + span(filter) + span(result),
+                [&](size_t enough) { return candidates(settings, enough); },
+                [&](const AlgorithmChoice& choice) { return use(choice, settings.math); }});
 }
 
 DnnGraph DnnConvolution::graph(cudnnDataType_t type) const {
@@ -89,9 +89,9 @@ DnnGraph DnnConvolution::graph(cudnnDataType_t type) const {
 std::shared_ptr<const DnnConvolution::Prepared> DnnConvolution::prepare(cudnnDataType_t type,
                                                                         const DnnGraph& graph,
                                                                         const std::string& engine) const {
-  std::optional<DnnPlan> plan = graph.plan(engine);
-  if (!plan) return nullptr;
-  Prepared prepared{type, std::move(*plan)};
+  std::optional<DnnAlgorithm> algorithm = graph.prepare(engine);
+  if (!algorithm) return nullptr;
+  Prepared prepared{type, std::move(*algorithm)};
   int64_t end = 0;
   const auto place = [&](const Shape& shape, cudnnDataType_t stored) {
     return std::exchange(end, end + aligned(bytes_of(stored, shape.elements())));
@@ -104,14 +104,15 @@ std::shared_ptr<const DnnConvolution::Prepared> DnnConvolution::prepare(cudnnDat
   } else {
     prepared.b_at = place(b_, type);
   }
-  prepared.plan_at = end;
-  prepared.workspace_bytes = end + prepared.plan.workspace_bytes();
+  prepared.algorithm_at = end;
+  prepared.workspace_bytes = end + prepared.algorithm.workspace_bytes();
   return std::make_shared<const Prepared>(std::move(prepared));
 }
 
-std::vector<PlanCandidate> DnnConvolution::candidates(const KernelSettings& settings, size_t enough) const {
+std::vector<AlgorithmCandidate> DnnConvolution::candidates(const KernelSettings& settings,
+                                                           size_t enough) const {
   const DnnRules rules{settings.math == Math::kF32, settings.deterministic};
-  std::vector<PlanCandidate> results;
+  std::vector<AlgorithmCandidate> results;
   for (const auto& [type, prefix] : operand_types(settings.math)) {
     const DnnGraph offered = graph(type);
     size_t taken = 0;
@@ -131,10 +132,11 @@ std::vector<PlanCandidate> DnnConvolution::candidates(const KernelSettings& sett
   return results;
 }
 
-bool DnnConvolution::use(const PlanChoice& choice, Math math) {
+bool DnnConvolution::use(const AlgorithmChoice& choice, Math math) {
   for (const auto& [type, prefix] : operand_types(math)) {
-    if (!choice.plan.starts_with(prefix)) continue;
-    std::shared_ptr<const Prepared> prepared = prepare(type, graph(type), choice.plan.substr(prefix.size()));
+    if (!choice.algorithm.starts_with(prefix)) continue;
+    std::shared_ptr<const Prepared> prepared =
+        prepare(type, graph(type), choice.algorithm.substr(prefix.size()));
     if (!prepared || prepared->workspace_bytes > choice.workspace_bytes) return false;
     chosen_ = std::move(prepared);
     return true;
@@ -166,7 +168,7 @@ void DnnConvolution::run(const Prepared& prepared, const float* a, const float* 
   if (direction_ == ConvDirection::kFilterGrad) pointers = {first, result, second};
   {
     const std::lock_guard lock(device_.dnn_mutex());
-    prepared.plan.run(handle_, pointers, at(prepared.plan_at), stream);
+    prepared.algorithm.run(handle_, pointers, at(prepared.algorithm_at), stream);
   }
   if (prepared.computed_at >= 0) transpose(stream, columns, rows, result, CUDNN_DATA_FLOAT, computed);
 }

@@ -1,4 +1,4 @@
-// A convolution or one of its gradients through cuDNN on tensors of ours: chooses the plan, and brings
+// A convolution or one of its gradients through cuDNN on tensors of ours: chooses the algorithm, and brings
 // operands into the type and layout that it takes, and the result back. Knows no bias, relu or pooling.
 #pragma once
 
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/library/algorithm_choice.h"
 #include "kernels/cuda/library/dnn_graph.h"
-#include "kernels/cuda/library/plan_choice.h"
 
 namespace headroom::cuda {
 
@@ -30,18 +30,18 @@ class DnnConvolution {
   void run(const float* a, const float* b, float* computed, void* workspace, cudaStream_t stream) const;
 
  private:
-  // A plan with the places in workspace of what is converted before and after it; -1 where nothing is.
+  // An algorithm with the places in workspace of what is converted before and after it; -1 where nothing is.
   struct Prepared {
     cudnnDataType_t type;  // of the operands that are read; sums and the result are f32
-    DnnPlan plan;
-    int64_t a_at = -1, b_at = -1, computed_at = -1, plan_at = 0, workspace_bytes = 0;
+    DnnAlgorithm algorithm;
+    int64_t a_at = -1, b_at = -1, computed_at = -1, algorithm_at = 0, workspace_bytes = 0;
   };
 
   DnnGraph graph(cudnnDataType_t type) const;
   std::shared_ptr<const Prepared> prepare(cudnnDataType_t type, const DnnGraph& graph,
                                           const std::string& engine) const;
-  std::vector<PlanCandidate> candidates(const KernelSettings& settings, size_t enough) const;
-  bool use(const PlanChoice& choice, Math math);
+  std::vector<AlgorithmCandidate> candidates(const KernelSettings& settings, size_t enough) const;
+  bool use(const AlgorithmChoice& choice, Math math);
   void run(const Prepared& prepared, const float* a, const float* b, float* computed, void* workspace,
            cudaStream_t stream) const;
 

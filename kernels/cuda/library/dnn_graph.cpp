@@ -193,12 +193,13 @@ DnnDescriptor& DnnDescriptor::operator=(DnnDescriptor&& other) noexcept {
   return *this;
 }
 
-DnnPlan::DnnPlan(DnnDescriptor plan)
-    : plan_(std::move(plan)),
-      workspace_bytes_(get<int64_t>(plan_, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64)) {}
+DnnAlgorithm::DnnAlgorithm(DnnDescriptor execution_plan)
+    : descriptor_(std::move(execution_plan)),
+      workspace_bytes_(
+          get<int64_t>(descriptor_, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64)) {}
 
-void DnnPlan::run(cudnnHandle_t handle, const DnnPointers& operands, void* workspace,
-                  cudaStream_t stream) const {
+void DnnAlgorithm::run(cudnnHandle_t handle, const DnnPointers& operands, void* workspace,
+                       cudaStream_t stream) const {
   const std::array<int64_t, 3> ids = {kImageId, kFilterId, kResultId};
   const std::array<const void*, 3> pointers = {operands.image, operands.filter, operands.result};
   DnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
@@ -207,7 +208,7 @@ void DnnPlan::run(cudnnHandle_t handle, const DnnPointers& operands, void* works
   set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
   HR_CHECK(cudnnBackendFinalize(pack.get()));
   HR_CHECK(cudnnSetStream(handle, stream));
-  HR_CHECK(cudnnBackendExecute(handle, plan_.get(), pack.get()));
+  HR_CHECK(cudnnBackendExecute(handle, descriptor_.get(), pack.get()));
 }
 
 DnnGraph::DnnGraph(cudnnHandle_t handle, const DnnProblem& problem)
@@ -233,7 +234,7 @@ std::vector<std::string> DnnGraph::engines(const DnnRules& rules) const {
   return texts;
 }
 
-std::optional<DnnPlan> DnnGraph::plan(const std::string& text) const {
+std::optional<DnnAlgorithm> DnnGraph::prepare(const std::string& text) const {
   if (!graph_) return {};
   std::istringstream words(text);
   std::string word;
@@ -265,11 +266,11 @@ std::optional<DnnPlan> DnnGraph::plan(const std::string& text) const {
                                static_cast<int64_t>(handles.size()), handles.data()) != CUDNN_STATUS_SUCCESS)
     return {};
   if (!finalised(config)) return {};
-  DnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-  set(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle_);
-  set(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
-  if (!finalised(plan)) return {};
-  return DnnPlan(std::move(plan));
+  DnnDescriptor execution_plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+  set(execution_plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle_);
+  set(execution_plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+  if (!finalised(execution_plan)) return {};
+  return DnnAlgorithm(std::move(execution_plan));
 }
 
 }  // namespace headroom::cuda

@@ -1,5 +1,5 @@
-// One convolution through the graph interface of cuDNN: its engines, and plans made of them. The only place
-// that calls cuDNN's backend; knows no workspace limit, no timing and no tensor of ours.
+// One convolution through the graph interface of cuDNN: its engines, and algorithms made of them. The only
+// place that calls cuDNN's backend; knows no workspace limit, no timing and no tensor of ours.
 #pragma once
 
 #include <cudnn.h>
@@ -53,17 +53,18 @@ struct DnnPointers {
   const void *image, *filter, *result;
 };
 
-// An engine with its settings, ready to run. Runs from one thread at a time.
-class DnnPlan {
+// An engine with its settings, ready to run: what cuDNN calls an execution plan. Runs from one thread at a
+// time.
+class DnnAlgorithm {
  public:
-  explicit DnnPlan(DnnDescriptor plan);
+  explicit DnnAlgorithm(DnnDescriptor execution_plan);
 
   int64_t workspace_bytes() const { return workspace_bytes_; }
   // Queues the convolution on `stream`. Which operand is written follows from the problem's direction.
   void run(cudnnHandle_t handle, const DnnPointers& operands, void* workspace, cudaStream_t stream) const;
 
  private:
-  DnnDescriptor plan_;
+  DnnDescriptor descriptor_;
   int64_t workspace_bytes_ = 0;
 };
 
@@ -73,12 +74,12 @@ class DnnGraph {
  public:
   DnnGraph(cudnnHandle_t handle, const DnnProblem& problem);
 
-  // The engines that cuDNN suggests and the rules allow, best guess first, each as text that plan() takes:
+  // The engines that cuDNN suggests and the rules allow, best guess first, each as text that prepare() takes:
   // "engine 12 knobs 3:1 7:64".
   std::vector<std::string> engines(const DnnRules& rules) const;
-  // The plan of an engine; none when the text is not one of engines() or the engine does not support the
+  // The algorithm of an engine; none when the text is not one of engines() or the engine does not support the
   // problem.
-  std::optional<DnnPlan> plan(const std::string& engine) const;
+  std::optional<DnnAlgorithm> prepare(const std::string& engine) const;
 
  private:
   cudnnHandle_t handle_;

@@ -1,4 +1,5 @@
-// Brings operands of ours into the types and the layout that cuDNN's tensor-core engines want. Knows no plan.
+// Brings operands of ours into the types and the layout that cuDNN's tensor-core engines want. Knows no
+// algorithm.
 #pragma once
 
 #include <cudnn.h>

@@ -122,9 +122,9 @@ Product::Product(const Request& request, const MatMulShape& s, Epilogue epilogue
   const int64_t operand_bytes = span_bytes(s.m, s.k, s.batch, s.stride_a) +
                                 span_bytes(s.k, s.n, s.batch, s.stride_b) +
                                 span_bytes(s.m, s.n, s.batch, s.stride_y) + span_bytes(1, s.n, 1, 0);
-  workspace_bytes_ = choose_plan(request, {name_of(s, epilogue, request.settings), operand_bytes,
-                                           [&](size_t) { return candidates(request.settings, s); },
-                                           [&](const PlanChoice& choice) { return use(choice); }})
+  workspace_bytes_ = choose_algorithm(request, {name_of(s, epilogue, request.settings), operand_bytes,
+                                                [&](size_t) { return candidates(request.settings, s); },
+                                                [&](const AlgorithmChoice& choice) { return use(choice); }})
                          .workspace_bytes;
 }
 
@@ -158,17 +158,18 @@ std::vector<cublasLtMatmulHeuristicResult_t> Product::suggestions(const KernelSe
   return results;
 }
 
-std::vector<PlanCandidate> Product::candidates(const KernelSettings& settings, const MatMulShape& s) const {
+std::vector<AlgorithmCandidate> Product::candidates(const KernelSettings& settings,
+                                                    const MatMulShape& s) const {
   const int64_t a_bytes = span_bytes(s.m, s.k, s.batch, s.stride_a);
   const int64_t b_bytes = span_bytes(s.k, s.n, s.batch, s.stride_b);
   const int64_t y_bytes = span_bytes(s.m, s.n, s.batch, s.stride_y);
-  std::vector<PlanCandidate> results;
+  std::vector<AlgorithmCandidate> results;
   // Asked for all of the limit only, the heuristic says nothing of what less workspace would cost.
   const int64_t limit = settings.workspace_limit_bytes;
   for (int64_t bytes : {limit, std::min(limit, kSmallWorkspaceBytes), int64_t{0}}) {
     for (const cublasLtMatmulHeuristicResult_t& found : suggestions(settings, s.aligned, bytes)) {
-      PlanChoice choice{text_of(found.algo), 0, static_cast<int64_t>(found.workspaceSize)};
-      const auto is_same = [&](const PlanCandidate& other) { return other.choice == choice; };
+      AlgorithmChoice choice{text_of(found.algo), 0, static_cast<int64_t>(found.workspaceSize)};
+      const auto is_same = [&](const AlgorithmCandidate& other) { return other.choice == choice; };
       if (std::any_of(results.begin(), results.end(), is_same)) continue;
       const auto run = [=, this, algorithm = found.algo, workspace_bytes = choice.workspace_bytes](
                            std::byte* at, void* workspace, cudaStream_t stream) {
@@ -182,8 +183,8 @@ std::vector<PlanCandidate> Product::candidates(const KernelSettings& settings, c
   return results;
 }
 
-bool Product::use(const PlanChoice& choice) {
-  const std::optional<Algorithm> algorithm = parse_algorithm(choice.plan);
+bool Product::use(const AlgorithmChoice& choice) {
+  const std::optional<Algorithm> algorithm = parse_algorithm(choice.algorithm);
   if (!algorithm) return false;
   cublasLtMatmulHeuristicResult_t checked{};
   const cublasStatus_t status =

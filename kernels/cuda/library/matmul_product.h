@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_kernels.h"
-#include "kernels/cuda/library/plan_choice.h"
+#include "kernels/cuda/library/algorithm_choice.h"
 #include "kernels/cuda/owned.h"
 
 namespace headroom::cuda {
@@ -47,8 +47,8 @@ class Product {
   // What cuBLASLt suggests for a workspace of at most `limit_bytes`.
   std::vector<cublasLtMatmulHeuristicResult_t> suggestions(const KernelSettings& settings, bool aligned,
                                                            int64_t limit_bytes) const;
-  std::vector<PlanCandidate> candidates(const KernelSettings& settings, const MatMulShape& shape) const;
-  bool use(const PlanChoice& choice);
+  std::vector<AlgorithmCandidate> candidates(const KernelSettings& settings, const MatMulShape& shape) const;
+  bool use(const AlgorithmChoice& choice);
   void launch(const Algorithm& algorithm, const float* a, const float* b, float* y, float* bias,
               void* workspace, int64_t workspace_bytes, cudaStream_t stream) const;
 

@@ -1,7 +1,7 @@
-// How plans are chosen on a GPU: from what is kept, within a limit, and without room to time any.
+// How algorithms are chosen on a GPU: from what is kept, within a limit, and without room to time any.
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/library/plan_cache.h"
+#include "kernels/cuda/library/algorithm_cache.h"
 #include "runtime/base/files.h"
 #include "tests/kernels/cuda_product.h"
 #include "tests/scratch_folder.h"
@@ -9,17 +9,17 @@
 namespace headroom::test {
 namespace {
 
-class CudaPlans : public CudaTest {
+class CudaAlgorithms : public CudaTest {
  protected:
   void SetUp() override {
     CudaTest::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
-    setenv("HEADROOM_PLAN_CACHE", path.c_str(), 1);
+    setenv("HEADROOM_ALGORITHM_CACHE", path.c_str(), 1);
     device = make_cuda_device({});
   }
-  void TearDown() override { setenv("HEADROOM_PLAN_CACHE", "off", 1); }
+  void TearDown() override { setenv("HEADROOM_ALGORITHM_CACHE", "off", 1); }
 
-  cuda::PlanTable kept() const { return cuda::parse_plans(read_file(path, int64_t{1} << 20)); }
+  cuda::AlgorithmTable kept() const { return cuda::parse_algorithms(read_file(path, int64_t{1} << 20)); }
   // A convolution for which cuDNN trades workspace for time in f32.
   int64_t workspace_of_conv(int64_t limit_bytes = int64_t{256} << 20) const {
     const std::vector<HostTensor> inputs = {x, filter};
@@ -28,45 +28,46 @@ class CudaPlans : public CudaTest {
   }
 
   const ScratchFolder folder;
-  const std::string path = folder / "plans.json";
+  const std::string path = folder / "algorithms.json";
   const HostTensor x = random_floats({64, 13, 13, 32}, 1), filter = random_floats({3, 3, 32, 64}, 2);
   std::unique_ptr<Device> device;
 };
 
-TEST_F(CudaPlans, AKeptChoiceIsTakenWithoutTiming) {
+TEST_F(CudaAlgorithms, AKeptChoiceIsTakenWithoutTiming) {
   workspace_of_conv();
-  const cuda::PlanTable measured = kept();
+  const cuda::AlgorithmTable measured = kept();
   ASSERT_EQ(measured.size(), 1u);
-  const auto& [problem, plans] = *measured.begin();
-  ASSERT_GE(plans.choices.size(), 2u);
+  const auto& [problem, algorithms] = *measured.begin();
+  ASSERT_GE(algorithms.choices.size(), 2u);
   // As if the leanest were the only one: whoever times again finds the fastest.
-  const cuda::PlanSet leanest{plans.limit_bytes, {plans.choices.back()}};
-  cuda::keep_plans(path, problem, leanest);
-  EXPECT_EQ(workspace_of_conv(), plans.choices.back().workspace_bytes);
-  EXPECT_EQ(kept(), (cuda::PlanTable{{problem, leanest}}));
+  const cuda::AlgorithmSet leanest{algorithms.limit_bytes, {algorithms.choices.back()}};
+  cuda::keep_algorithms(path, problem, leanest);
+  EXPECT_EQ(workspace_of_conv(), algorithms.choices.back().workspace_bytes);
+  EXPECT_EQ(kept(), (cuda::AlgorithmTable{{problem, leanest}}));
 }
 
-TEST_F(CudaPlans, ALowerLimitTakesAnotherKeptChoice) {
+TEST_F(CudaAlgorithms, ALowerLimitTakesAnotherKeptChoice) {
   const int64_t fastest = workspace_of_conv();
-  const cuda::PlanTable measured = kept();
+  const cuda::AlgorithmTable measured = kept();
   const int64_t lean = workspace_of_conv(fastest - 1);
   EXPECT_EQ(lean, measured.begin()->second.choices.at(1).workspace_bytes);
   EXPECT_EQ(kept(), measured);
 }
 
-TEST_F(CudaPlans, AChoiceThatTheLibraryDoesNotKnowIsMeasuredAnew) {
+TEST_F(CudaAlgorithms, AChoiceThatTheLibraryDoesNotKnowIsMeasuredAnew) {
   const int64_t workspace = workspace_of_conv();
-  const cuda::PlanTable measured = kept();
+  const cuda::AlgorithmTable measured = kept();
   const std::string& problem = measured.begin()->first;
-  for (const char* plan : {"", "f32 engine 9999 knobs", "f32 engine 0 knobs 9999:1", "f32 engine -1 knobs"}) {
-    cuda::keep_plans(path, problem, {int64_t{256} << 20, {{plan, 1, 0}}});
-    EXPECT_LE(workspace_of_conv(), int64_t{256} << 20) << plan;
-    EXPECT_NE(kept().at(problem).choices[0].plan, plan);
+  for (const char* algorithm :
+       {"", "f32 engine 9999 knobs", "f32 engine 0 knobs 9999:1", "f32 engine -1 knobs"}) {
+    cuda::keep_algorithms(path, problem, {int64_t{256} << 20, {{algorithm, 1, 0}}});
+    EXPECT_LE(workspace_of_conv(), int64_t{256} << 20) << algorithm;
+    EXPECT_NE(kept().at(problem).choices[0].algorithm, algorithm);
   }
   EXPECT_GT(workspace, 0);
 }
 
-TEST_F(CudaPlans, WithoutRoomToTimePlansTheKernelIsMadeAllTheSame) {
+TEST_F(CudaAlgorithms, WithoutRoomToTimePlansTheKernelIsMadeAllTheSame) {
   const std::vector<HostTensor> small = {x, filter};
   run_on_cuda(*device, Conv2d{}, small);  // the libraries have started
   const std::vector<TensorSpec> inputs = {{DType::kF32, {4096, 13, 13, 32}}, {DType::kF32, {3, 3, 32, 64}}};

@@ -1,4 +1,4 @@
-#include "kernels/cuda/library/plan_choice.h"
+#include "kernels/cuda/library/algorithm_choice.h"
 
 #include <cublasLt.h>
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ Event make_event() {
   return Event(event);
 }
 
-// Several runs of one plan as a graph, so that the time to queue them does not count.
+// Several runs of one algorithm as a graph, so that the time to queue them does not count.
 template <typename F>
 Owned<cudaGraphExec_t, cudaGraphExecDestroy> recorded(cudaStream_t stream, const F& run) {
   HR_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -67,8 +67,8 @@ double elapsed_us(cudaStream_t stream, const F& work) {
 // `best_us`.
 template <typename F>
 double time_us(cudaStream_t stream, double best_us, const F& run) {
-  run();  // loads the plan's code, which must not happen while work is recorded
-  // Some plans take a hundred times as long as the best, and would take most of the search.
+  run();  // loads the algorithm's code, which must not happen while work is recorded
+  // Some algorithms take a hundred times as long as the best, and would take most of the search.
   const double rough_us = elapsed_us(stream, run);
   if (rough_us > kHopeless * best_us + kQueueingUs) return rough_us;
   const auto graph = recorded(stream, run);
@@ -80,9 +80,10 @@ double time_us(cudaStream_t stream, double best_us, const F& run) {
 }
 
 // The candidates that ran, with their times; none when the device has no room to run them in.
-std::vector<PlanChoice> timed(const PlanSearch& search, const std::vector<PlanCandidate>& candidates) {
+std::vector<AlgorithmChoice> timed(const AlgorithmSearch& search,
+                                   const std::vector<AlgorithmCandidate>& candidates) {
   int64_t workspace_bytes = 0;
-  for (const PlanCandidate& candidate : candidates)
+  for (const AlgorithmCandidate& candidate : candidates)
     workspace_bytes = std::max(workspace_bytes, candidate.choice.workspace_bytes);
   const int64_t operand_bytes = (search.operand_bytes + kAlignment - 1) / kAlignment * kAlignment;
   const auto bytes = static_cast<size_t>(operand_bytes + workspace_bytes + kAlignment);
@@ -98,10 +99,10 @@ std::vector<PlanChoice> timed(const PlanSearch& search, const std::vector<PlanCa
   const Owned<cudaStream_t, cudaStreamDestroy> owned_stream(stream);
   auto* operands = static_cast<std::byte*>(room);
   double best_us = std::numeric_limits<double>::infinity();
-  std::vector<PlanChoice> choices;
-  for (const PlanCandidate& candidate : candidates) {
+  std::vector<AlgorithmChoice> choices;
+  for (const AlgorithmCandidate& candidate : candidates) {
     try {
-      PlanChoice choice = candidate.choice;
+      AlgorithmChoice choice = candidate.choice;
       choice.time_us =
           time_us(stream, best_us, [&] { candidate.run(operands, operands + operand_bytes, stream); });
       best_us = std::min(best_us, choice.time_us);
@@ -118,7 +119,7 @@ std::vector<PlanChoice> timed(const PlanSearch& search, const std::vector<PlanCa
   return choices;
 }
 
-// Everything of the machine that a plan and its time depend on.
+// Everything of the machine that an algorithm and its time depend on.
 std::string machine_of(const CudaDevice& device) {
   int driver = 0;
   HR_CHECK(cudaDriverGetVersion(&driver));
@@ -128,31 +129,31 @@ std::string machine_of(const CudaDevice& device) {
 
 }  // namespace
 
-PlanChoice choose_plan(const Request& request, const PlanSearch& search) {
+AlgorithmChoice choose_algorithm(const Request& request, const AlgorithmSearch& search) {
   const int64_t limit = request.settings.workspace_limit_bytes;
-  const std::string path = plan_cache_path();
+  const std::string path = algorithm_cache_path();
   const std::string problem = fmt::format("{}: {}", machine_of(request.device), search.problem);
-  // A search under a lower limit has not seen the plans that this one allows.
-  if (const auto kept = kept_plans(path, problem); kept && kept->limit_bytes >= limit) {
-    for (const PlanChoice& choice : kept->choices) {
+  // A search under a lower limit has not seen the algorithms that this one allows.
+  if (const auto kept = kept_algorithms(path, problem); kept && kept->limit_bytes >= limit) {
+    for (const AlgorithmChoice& choice : kept->choices) {
       if (choice.workspace_bytes <= limit && search.use(choice)) return choice;
     }
   }
-  // Times vary, and with them the plan and the last bits of its results, unless the choice is kept.
+  // Times vary, and with them the algorithm and the last bits of its results, unless the choice is kept.
   const bool timing = !path.empty() || !request.settings.deterministic;
-  const std::vector<PlanCandidate> candidates =
+  const std::vector<AlgorithmCandidate> candidates =
       search.candidates(timing ? std::numeric_limits<size_t>::max() : 1);
-  std::vector<PlanChoice> choices;
+  std::vector<AlgorithmChoice> choices;
   if (timing) {
     choices = pareto_front(timed(search, candidates));
-    const bool kept = keep_plans(path, problem, {limit, choices});
+    const bool kept = keep_algorithms(path, problem, {limit, choices});
     if (!kept && request.settings.deterministic) choices.clear();
   }
-  for (const PlanCandidate& candidate : candidates) choices.push_back(candidate.choice);
-  for (const PlanChoice& choice : choices) {
+  for (const AlgorithmCandidate& candidate : candidates) choices.push_back(candidate.choice);
+  for (const AlgorithmChoice& choice : choices) {
     if (search.use(choice)) return choice;
   }
-  throw LibraryError(fmt::format("no plan for {}", problem), "choose_plan", "NOT_SUPPORTED", {});
+  throw LibraryError(fmt::format("no algorithm for {}", problem), "choose_algorithm", "NOT_SUPPORTED", {});
 }
 
 }  // namespace headroom::cuda

@@ -1,6 +1,6 @@
 #include <cstdlib>
 
-#include "kernels/cuda/library/plan_cache.h"
+#include "kernels/cuda/library/algorithm_cache.h"
 #include "runtime/base/errors.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -8,8 +8,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace headroom::cuda;
   try {
-    const PlanTable table = parse_plans({reinterpret_cast<const char*>(data), size});
-    if (parse_plans(plans_text(table)) != table) std::abort();
+    const AlgorithmTable table = parse_algorithms({reinterpret_cast<const char*>(data), size});
+    if (parse_algorithms(algorithms_text(table)) != table) std::abort();
   } catch (const headroom::InvalidArgument&) {
   }
   return 0;
