@@ -1,5 +1,4 @@
-// Which items of a sequence have to come before which, closed under "before what comes before". Knows nothing
-// of what the items are.
+// Which items of a sequence must come before which: a transitive relation. Knows nothing about the items.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@ class Ancestors {
  public:
   explicit Ancestors(size_t count) : words_((count + 63) / 64), bits_(count * words_) {}
 
-  // Puts `ancestor` and all that comes before it before `item`. Items are to be completed in order.
+  // Makes `ancestor` and all its ancestors ancestors of `item`. Complete the items in order.
   void add(size_t item, size_t ancestor) {
     for (size_t i = 0; i < words_; ++i) bits_[item * words_ + i] |= bits_[ancestor * words_ + i];
     bits_[item * words_ + ancestor / 64] |= uint64_t{1} << ancestor % 64;

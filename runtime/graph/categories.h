@@ -1,4 +1,4 @@
-// What each value of a graph is, as recordings tell memory apart. Knows no plan and no device.
+// The memory category of each value of a graph, as recordings report it. Knows no plan and no device.
 #pragma once
 
 #include <vector>
@@ -8,11 +8,11 @@
 
 namespace headroom {
 
-// By value id. Weights are what an optimizer changes, averages that normalisation keeps and, in a graph
-// without an optimizer, variables with an initial value; gradients are all that is made on the way back from
-// a loss, and what else an op makes for that is an activation; counters and data are inputs.
+// By value id. Weights are the variables that an optimizer trains, the averages that normalisation keeps
+// and, in a graph without an optimizer, variables with an initial value. Gradients are results of the
+// backward pass, all other results are activations. Counters and data are inputs.
 std::vector<MemoryCategory> categorise(const Graph& graph);
-// Of all variables of that category.
+// The bytes of all variables of a category.
 int64_t variable_bytes(const Graph& graph, MemoryCategory category);
 
 }  // namespace headroom

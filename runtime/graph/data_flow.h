@@ -1,4 +1,4 @@
-// What the flow of the data alone says about the order of nodes. Knows no plan and no memory.
+// The order of nodes that their data requires. Knows no plan and no memory.
 #pragma once
 
 #include <span>
@@ -8,10 +8,10 @@
 
 namespace headroom {
 
-// Which of `nodes` (ids in an order in which they can run, each at most once; -1 stands for no node) come
-// before which, as positions: makers of a value before its readers, readers of a variable before what changes
-// it, and that before later readers. Reshapes have to be among them, but they do nothing: none comes before
-// anything, and nothing before it.
+// The ancestors of each of `nodes`, as positions: the maker of a value is an ancestor of its readers,
+// readers of a variable are ancestors of the next update, and that of later readers. `nodes` are ids in
+// an order in which they can run, each at most once, or -1 for no node. They include the reshapes, which
+// run nothing: a reshape is no ancestor and has none.
 Ancestors find_ancestors(const Graph& graph, std::span<const int> nodes);
 
 }  // namespace headroom

@@ -1,6 +1,6 @@
-// The pleasant way to write a graph: one function per op, each appends a node and returns its result. Knows
-// no gradient and no device. All throw InvalidArgument as Graph::add does. Negative axes count from the end.
-// `place` is the caller's line, for those who ask later where a tensor comes from.
+// How programs write graphs: one function per op appends a node and returns its result. Knows no gradient
+// and no device. All throw InvalidArgument as Graph::add does. Negative axes count from the end. `place`
+// is the caller's line of code, which reports show as the origin of a tensor.
 #pragma once
 
 #include <optional>
@@ -36,7 +36,7 @@ Value mean(Value x, CodePlace place = CodePlace::here());
 Value max(Value x, CodePlace place = CodePlace::here());
 Value reshape(Value x, const Shape& shape, CodePlace place = CodePlace::here());
 Value flatten(Value x, CodePlace place = CodePlace::here());  // (N,...) -> (N, the rest)
-// The same value on the device of that name; its gradient is copied back.
+// The same value on another device; its gradient is copied back.
 Value to_device(Value x, std::string_view device, CodePlace place = CodePlace::here());
 Value transpose(Value x, std::vector<int> axes, CodePlace place = CodePlace::here());
 Value transpose(Value x, CodePlace place = CodePlace::here());  // axes reversed
@@ -64,7 +64,7 @@ struct BatchNormState {
   Value gamma, beta;                     // (C), trained
   Value running_mean, running_variance;  // (C), moving averages for inference
 };
-// Makes the four variables under the present name scope.
+// Makes the four variables in the current name scope.
 BatchNormState batch_norm_state(Graph& graph, int64_t channels, CodePlace place = CodePlace::here());
 // Normalises with the batch's own statistics and appends the update of the moving averages. momentum and
 // epsilon default to Keras' values.

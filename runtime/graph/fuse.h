@@ -1,4 +1,4 @@
-// A graph pass: neighbours that are cheaper together become one node. Knows no device.
+// A pass that merges neighbours into one node where that is cheaper. Knows no device.
 #pragma once
 
 #include <span>
@@ -7,11 +7,11 @@
 
 namespace headroom {
 
-// Turns each conv2d + bias + relu [+ max_pool] into conv_block nodes, each dense + relu + dense +
-// cross_entropy into a classifier_head and each other matmul + bias [+ relu] into a dense node, with what
-// gradients() made of them, where nobody else reads the values in between. Those values then have no
-// producer; name in `keep` the ones to fetch. Returns the number of blocks, heads and dense layers made.
-// Results differ by rounding only.
+// Turns conv2d + bias + relu [+ max_pool] into conv_block nodes, dense + relu + dense + cross_entropy
+// into classifier_head nodes and any other matmul + bias [+ relu] into dense nodes, each with its
+// gradients, where no other node reads the values in between. Those values then have no maker: name the
+// ones to fetch in `keep`. Returns how many blocks, heads and dense layers it made. Results differ by
+// rounding only.
 int fuse(Graph& graph, std::span<const Value> keep = {});
 
 }  // namespace headroom

@@ -1,4 +1,4 @@
-// The rules of fuse(), in the order in which it applies them.
+// The rules of fuse(), in the order in which fuse() applies them.
 #pragma once
 
 #include <span>
@@ -10,17 +10,17 @@ namespace headroom {
 // Makes what scale, broadcast_to and reshape do to a fill a fill of its own.
 void fold_constants(Graph& graph);
 
-// Turns two dense layers with relu between, their cross-entropy and its gradient down to the first layer's
-// input into classifier_head nodes. Returns their number. The gradients of the weights stay nodes of their
-// own, which nothing but the update waits for.
+// Turns two dense layers with relu between, their cross-entropy and its gradient back to the first
+// layer's input into classifier_head nodes. Returns their number. The gradients of the weights stay
+// separate nodes, since only the update waits for them.
 int fuse_classifier_heads(Graph& graph, std::span<const Value> keep);
 
 // Turns conv2d + bias + relu [+ max_pool], with their gradients, into conv_block nodes. Returns the number of
 // blocks.
 int fuse_conv_blocks(Graph& graph, std::span<const Value> keep);
 
-// Turns matmul + bias [+ relu] of matrices into dense nodes, and the gradients of such a layer's weights and
-// of its bias into dense_filter_grad nodes. Returns the number of dense nodes.
+// Turns matmul + bias [+ relu] of matrices into dense nodes, and the gradients of the layer's weights and
+// bias into dense_filter_grad nodes. Returns the number of dense nodes.
 int fuse_dense_layers(Graph& graph, std::span<const Value> keep);
 
 }  // namespace headroom

@@ -11,7 +11,7 @@
 namespace headroom {
 namespace {
 
-// What the rules below see of one node: its operands, its results and the gradients of its results.
+// One node, as the rules below see it: its operands, its results and their gradients.
 struct Context {
   Graph& graph;
   const Node& node;
@@ -20,7 +20,7 @@ struct Context {
   std::vector<bool> wanted;  // by operand: whether its gradient leads to a variable
 
   Value add(const Op& op, std::vector<Value> inputs) const { return graph.add(op, inputs)[0]; }
-  // Gradient of the first result; every op with a rule below has one when it is asked.
+  // Gradient of the first result; it is there whenever a rule is called.
   Value dy() const { return *grad_out[0]; }
 };
 
@@ -55,7 +55,7 @@ Grads rule(const Dense& op, const Context& c) {
 }
 
 Grads rule(const Conv2d& op, const Context& c) {
-  // The gradient of the images themselves is as costly as others, and most often nobody wants it.
+  // The gradient of the images costs as much as the others, and the first layer's is rarely wanted.
   Grads grads(2);
   if (c.wanted[0]) grads[0] = c.add(Conv2dInputGrad{op, c.in[0].shape()}, {c.dy(), c.in[1]});
   if (c.wanted[1]) grads[1] = c.add(Conv2dFilterGrad{op, c.in[1].shape()}, {c.in[0], c.dy()});
@@ -245,7 +245,7 @@ std::vector<Value> gradients(Value loss, std::span<const Value> variables) {
     for (size_t i = 0; i < grads.size(); ++i) {
       auto& sum_so_far = grad[static_cast<size_t>(node.inputs[i])];
       if (!grads[i] || !wanted[static_cast<size_t>(node.inputs[i])]) continue;
-      // Where the value lives, wherever its readers are.
+      // The gradient lives where the value lives, wherever its readers are.
       const DeviceScope of_value(graph, graph.value(node.inputs[i]).device);
       sum_so_far = sum_so_far ? add(*sum_so_far, *grads[i]) : *grads[i];
     }

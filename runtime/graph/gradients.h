@@ -8,9 +8,9 @@
 
 namespace headroom {
 
-// Appends the nodes that compute d loss / d variables[i] and returns those values, shaped like the variables.
-// Values that the loss does not depend on get zeros. Throws InvalidArgument when loss is no f32 scalar, or
-// when the path goes through an op that has no gradient (argmax, accuracy).
+// Appends the nodes that compute d loss / d variables[i] and returns those values, shaped like the
+// variables: zeros where the loss does not depend on a variable. Throws InvalidArgument when the loss is
+// not an f32 scalar, or when the path to it goes through an op without a gradient (argmax, accuracy).
 std::vector<Value> gradients(Value loss, std::span<const Value> variables);
 
 }  // namespace headroom

@@ -1,5 +1,5 @@
-// The graph: what is computed, and by name where. Append-only nodes over values; building a node checks its
-// shapes at once. Knows no device but the names that it is given, no plan and no memory.
+// The graph: what is computed, and on which named device. Nodes are only appended, and adding a node
+// checks its shapes. Knows devices by name alone, no plan and no memory.
 #pragma once
 
 #include <deque>
@@ -40,8 +40,8 @@ struct ValueInfo {
   TensorSpec spec;
   ValueKind kind = ValueKind::kResult;
   Initializer initializer;  // of a variable
-  std::string source = {};  // the line of code that asked for it: "net.cpp:31"
-  bool backward = false;    // made on the way back from a loss
+  std::string source = {};  // the line of code that made it: "net.cpp:31"
+  bool backward = false;    // made by the backward pass
   std::string device = {};  // where it lives: "/device:GPU:1"; empty: on the default device
 };
 
@@ -64,32 +64,33 @@ class Graph {
   // State that lives on the device between runs.
   Value variable(std::string_view name, const TensorSpec& spec, const Initializer& initializer,
                  CodePlace place = CodePlace::here());
-  // Appends a node and returns its outputs. The name defaults to the op's. It runs on the device of the
-  // DeviceScope; without one where its operands live, if they all live on one device, and else on the default
-  // one; an update always where the variable lives that it changes. Throws InvalidArgument naming the op, its
-  // operands and their shapes when they do not fit, or when an update is asked to change what is no variable.
+  // Appends a node and returns its outputs. The name defaults to the op's. The node runs on the device of
+  // the DeviceScope; without a scope on the device of its operands, or on the default device if they live
+  // on several. An update always runs on the device of the variable that it changes. Throws
+  // InvalidArgument with the op, its operands and their shapes when they do not fit, or when an update
+  // would change something that is not a variable.
   std::vector<Value> add(const Op& op, std::span<const Value> inputs, std::string_view name = {},
                          CodePlace place = CodePlace::here());
 
-  // From now on inputs, variables and nodes in that name scope, wherever it stands in their names ("dense" in
-  // "net/dense/kernel"), are on that device, unless a DeviceScope says otherwise; of several scopes that fit
-  // the longest counts. Throws InvalidArgument for what is no name of a device.
+  // Puts all inputs, variables and nodes from now on whose names contain the scope ("dense" in
+  // "net/dense/kernel") on a device, unless a DeviceScope says otherwise. The longest matching scope
+  // counts. Throws InvalidArgument if `device` is not a device name.
   void put_scope_on_device(std::string_view scope, std::string_view device);
   // References to nodes and values stay valid while the graph grows.
   const std::deque<Node>& nodes() const { return nodes_; }
   const std::deque<ValueInfo>& values() const { return values_; }
   const Node& node(int id) const { return nodes_[static_cast<size_t>(id)]; }
   const ValueInfo& value(int id) const { return values_[static_cast<size_t>(id)]; }
-  // The input or variable of that full name; throws InvalidArgument listing what there is.
+  // The input or variable with that full name. Throws InvalidArgument with all such names if there is
+  // none.
   Value find(std::string_view name);
   // Ids of all variables, in the order they were made.
   std::vector<int> variables() const;
 
-  // Rewriting for passes: puts other nodes in place of the present ones; values keep their ids. The new nodes
-  // must be in an order in which each value is made before it is read; throws InvalidArgument otherwise.
-  // Values follow the nodes that make them to their device.
+  // For passes: replaces all nodes; values keep their ids. Each value must be made before it is read;
+  // throws InvalidArgument otherwise. A value moves to the device of the node that makes it.
   void replace_nodes(std::vector<Node> nodes);
-  // A result for a node that a pass is about to put in; its name is made unique.
+  // For passes: a result of a node to come; its name is made unique.
   Value new_result(ValueInfo info);
   // Moves an input or a variable.
   void set_device(int value, std::string device) {
@@ -128,9 +129,10 @@ class NameScope {
   std::string previous_;
 };
 
-// While it lives, what is added is on that device, which nothing checks before the graph is placed: any name
-// that parse_device_name takes; an empty one means the default device. The innermost scope counts, as with
-// TensorFlow's tf.device and PyTorch's torch.cuda.device. Throws InvalidArgument for what is no name.
+// While it lives, everything added is on that device: any name that parse_device_name takes, or an empty
+// one for the default device. The innermost scope counts, as with TensorFlow's tf.device and PyTorch's
+// torch.cuda.device. Nothing checks that the device exists before the graph is placed. Throws
+// InvalidArgument if `device` is not a device name.
 class DeviceScope {
  public:
   DeviceScope(Graph& graph, std::string_view device);
@@ -150,7 +152,7 @@ auto with_device(Graph& graph, std::string_view device, F&& build) {
   return std::forward<F>(build)();
 }
 
-// While it lives, what is added is on the way back from a loss, and its line of code and its device are those
+// While it lives, everything added belongs to the backward pass, and has the line of code and the device
 // of `forward`.
 class BackwardScope {
  public:

@@ -1,5 +1,5 @@
-// A graph as the rules of fuse() see it: who reads and who makes a value, and a way to put other nodes in
-// place of the present ones. Knows no rule.
+// A graph as the rules of fuse() see it: the readers and the maker of each value, and a way to replace
+// nodes. Knows no rule.
 #pragma once
 
 #include <initializer_list>
@@ -13,7 +13,7 @@ namespace headroom {
 
 class GraphView {
  public:
-  // Values in `keep` are fetched by the caller.
+  // The caller fetches the values in `keep`.
   GraphView(const Graph& graph, std::span<const Value> keep);
 
   const Graph& graph() const { return graph_; }
@@ -30,11 +30,11 @@ class GraphView {
   const std::vector<int>& readers(int value) const { return readers_[static_cast<size_t>(value)]; }
   // The node that makes a value; -1 for inputs and variables.
   int maker(int value) const { return makers_[static_cast<size_t>(value)]; }
-  // The only reader of a value that nobody fetches; -1 otherwise.
+  // The only reader of a value that is not fetched; -1 otherwise.
   int only_reader(int value) const;
-  // Whether all of these nodes, -1 apart, run on the same device.
+  // Whether all of these nodes run on the same device; -1 stands for no node.
   bool on_one_device(std::initializer_list<int> nodes) const;
-  // Whether the node adds a vector along the last axis of `value`: what a layer does with its bias.
+  // Whether the node adds a vector along the last axis of `value`, as a layer adds its bias.
   bool adds_bias(int node, int value) const;
 
  private:
@@ -52,12 +52,12 @@ class Rewrite {
   void drop(int node) {
     if (node >= 0) nodes_[static_cast<size_t>(node)].reset();
   }
-  // Puts a node in that place, on the device of the one that was there.
+  // Replaces the node at `place`, on the same device.
   void put(int place, Node node) {
     node.device = graph_.node(place).device;
     nodes_[static_cast<size_t>(place)] = std::move(node);
   }
-  // Throws InvalidArgument when a value would be read before it is made.
+  // Throws InvalidArgument if a node would read a value before it is made.
   void apply(Graph& graph);
 
  private:

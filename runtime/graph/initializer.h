@@ -1,5 +1,5 @@
-// How a variable gets its first values: from a seed and the variable's name alone, so that the order in which
-// variables are made changes nothing. Knows no device.
+// The first values of a variable. They follow from a seed and the variable's name alone, whatever the
+// order in which variables are made. Knows no device.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Initializer {
 Initializer zeros();
 Initializer ones();
 Initializer constant_of(float value);
-// None: for a variable that is written before anything reads it, such as a data set.
+// For a variable that is written before it is read, such as a data set.
 Initializer unset();
 Initializer uniform(float low, float high, uint64_t seed);
 Initializer normal(float mean, float deviation, uint64_t seed);

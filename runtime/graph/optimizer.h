@@ -1,4 +1,4 @@
-// Optimizers as nodes: each appends the updates of a training step to the graph. Knows no device and no plan.
+// Optimizers append the updates of a training step to the graph. Knows no device and no plan.
 #pragma once
 
 #include <span>
@@ -36,11 +36,11 @@ using Optimizer = std::variant<Sgd, Rmsprop, Adam, AdamW>;
 Optimizer parse_optimizer(std::string_view name);
 std::span<const std::string_view> optimizer_names();
 
-// Appends one update of all variables (one for each device that some live on), with state variables beside
-// them named "<variable>/momentum" and so on, and the increment of `step`. learning_rate is an f32 [], step
-// an i32 [] variable that counts finished steps from 0. The gradients are of a loss that was multiplied by
-// loss_scale. With a shard, each of `shard.of` replicas keeps the states of its own shard of each variable
-// (ZeRO stage 1: Rajbhandari et al. 2020), updates that and gets the rest from the others.
+// Appends one update of all variables on a device, for each device, with state variables named
+// "<variable>/momentum" and so on, and the increment of `step`. learning_rate is an f32 [], step an i32
+// [] variable that counts finished steps from 0. The gradients are those of the loss times loss_scale.
+// With a shard, each of `shard.of` replicas keeps the states of its own shard of each variable, updates
+// that shard and receives the others (ZeRO stage 1: Rajbhandari et al. 2020).
 void add_updates(const Optimizer& optimizer, std::span<const Value> variables,
                  std::span<const Value> gradients, Value learning_rate, Value step, float loss_scale = 1,
                  const Shard& shard = {}, CodePlace place = CodePlace::here());

@@ -39,7 +39,7 @@ class Placer {
          const HasKernel& has_kernel)
       : graph_(graph), devices_(devices), rules_(rules), has_kernel_(has_kernel) {}
 
-  // All that can be refused is refused before the graph changes.
+  // Throws before it changes the graph.
   void run() {
     settle_names();
     for (const Node& node : graph_.nodes()) check(node);

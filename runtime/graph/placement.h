@@ -1,9 +1,9 @@
-// Where each node of a graph runs: a pass that settles the devices that its nodes and values name, and puts
-// in the copies between them. Knows no plan and no memory.
+// Where each node of a graph runs: a pass that resolves the devices named by nodes and values, and
+// inserts the copies between devices. Knows no plan and no memory.
 //
-// One rule serves programs that name devices for ops, as TensorFlow's do, and those that name them for
-// tensors, as PyTorch's do: a node must find what it reads on its own device. Where copies are allowed, a
-// node that reads from elsewhere gets one; where they are not, it is an error, and to_device() is the way.
+// One rule serves programs that name devices for ops, as TensorFlow's do, and programs that name them for
+// tensors, as PyTorch's do: a node reads on its own device. A node that reads from another device gets a
+// copy if copies are allowed; otherwise it is an error, and the program has to call to_device().
 #pragma once
 
 #include <functional>
@@ -18,12 +18,11 @@
 namespace headroom {
 
 struct PlacementSettings {
-  // Copies are put in where a node reads from another device: TensorFlow's device policy "silent". Without
-  // them it is "explicit", and PyTorch's rule.
+  // A node that reads from another device gets a copy: TensorFlow's device policy "silent". Without
+  // copies it is "explicit", which is PyTorch's rule.
   bool allow_copies = false;
-  // What cannot go where it was asked, because there is no such device or no kernel for the op there, goes to
-  // a device that can: one of the same kind if there is one, else the default one, else any. Allows copies,
-  // too.
+  // A node whose device does not exist, or has no kernel for the op, goes to another: of the same kind if
+  // possible, else the default one, else any. Implies copies.
   bool allow_soft_placement = false;
 };
 
