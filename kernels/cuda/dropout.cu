@@ -1,0 +1,48 @@
+// Dropout whose mask is drawn again rather than kept: the gradient runs the same kernel on dy. The numbers
+// are the CPU's.
+#include "kernels/cuda/device_loops.cuh"
+#include "runtime/base/random.h"
+
+namespace headroom::cuda {
+namespace {
+
+// One thread for the four elements whose words one counter gives. y may be x.
+template <bool kAligned>
+__global__ void drop(uint64_t seed, uint32_t threshold, float factor, int64_t n, const float* x,
+                     const int32_t* step, float* y) {
+  // A negative step is none that a counter reaches, but still a stream of its own.
+  const auto stream = static_cast<uint32_t>(*step);
+  for (int64_t block = grid_thread(); 4 * block < n; block += grid_threads()) {
+    const PhiloxCounter words = random_words(seed, stream, static_cast<uint64_t>(block));
+    const auto keep = [&](int lane, float value) { return words[lane] < threshold ? 0 : value * factor; };
+    const int64_t first = 4 * block;
+    if (kAligned && first + 4 <= n) {
+      Lanes<float, 4> lanes = load<4>(x + first);
+#pragma unroll
+      for (int lane = 0; lane < 4; ++lane) lanes.values[lane] = keep(lane, lanes.values[lane]);
+      store(y + first, lanes);
+    } else {
+#pragma unroll
+      for (int lane = 0; lane < 4; ++lane) {
+        if (first + lane < n) y[first + lane] = keep(lane, x[first + lane]);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_kernel(const Dropout& op, const Request& request) {
+  const int64_t n = request.inputs[0].shape.elements();
+  const float factor = 1 / (1 - op.rate);
+  // An element is dropped when its word is below this: rate * 2^32, at most 2^32 - 2^8 for any float below 1.
+  const auto threshold = static_cast<uint32_t>(static_cast<double>(op.rate) * 0x1p32);
+  return function_kernel([=, &device = request.device](const Call& call) {
+    if (n == 0) return;
+    const bool fours = aligned<4>(call.in(0)) && aligned<4>(call.out());
+    launch(fours ? drop<true> : drop<false>, blocks_for(device, ceil_div(n, 4)), kThreads, call.stream,
+           op.seed, threshold, factor, n, call.in(0), call.in<int32_t>(1), call.out());
+  });
+}
+
+}  // namespace headroom::cuda
