@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include "runtime/base/errors.h"
@@ -13,6 +14,11 @@ namespace headroom {
 
 // To be called from SetUp(), where a skip or a fatal failure ends the test. Makes no context.
 inline void require_cuda() {
+  const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
+  const std::string name = std::string(test.test_suite_name()) + "." + test.name();
+  if (name.find("Cuda") == std::string::npos && name.find("cuda") == std::string::npos) {
+    FAIL() << name << " needs Cuda in its name: ctest runs those tests one after the other";
+  }
   try {
     make_cuda_device({});
   } catch (const InvalidArgument& error) {

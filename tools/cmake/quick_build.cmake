@@ -50,6 +50,7 @@ headroom_precompiled(headroom_tools_pch -O1 LIBRARIES nlohmann_json::nlohmann_js
                      HEADERS <iostream> <nlohmann/json.hpp>)
 # Kernels and benchmarks keep -O3, and flags of their own.
 headroom_compile_as(headroom_tools_pch ${PROJECT_SOURCE_DIR}/runtime/app)
+headroom_compile_as(headroom_pch ${PROJECT_SOURCE_DIR}/kernels headroom_kernels)
 foreach(folder runtime allocators examples tools/explain tools/report)  # the last two read large files
   if(IS_DIRECTORY ${PROJECT_BINARY_DIR}/${folder})
     headroom_compile_as(headroom_pch ${PROJECT_SOURCE_DIR}/${folder})

@@ -28,9 +28,9 @@ struct OverNccl {
     return make_gpu_collective(device, host);
   }
 };
-INSTANTIATE_TYPED_TEST_SUITE_P(OverNccl, GpuCollectiveContract, OverNccl);
+INSTANTIATE_TYPED_TEST_SUITE_P(OverNccl, CudaCollectiveContract, OverNccl);
 
-class NcclTest : public testing::Test {
+class CudaNcclTest : public testing::Test {
  protected:
   void SetUp() override { OverNccl::require(); }
 };
@@ -46,7 +46,7 @@ TEST(GpuCollectiveTest, DevicesThatAreNoGpusGetNoneOnAnyRank) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(NcclTest, RanksOnOneGpuGetNone) {
+TEST_F(CudaNcclTest, RanksOnOneGpuGetNone) {
   std::vector<std::thread> threads;
   for (auto& end : make_in_process_group(2)) {
     threads.emplace_back([host = std::move(end)] {
@@ -60,7 +60,7 @@ TEST_F(NcclTest, RanksOnOneGpuGetNone) {
 // Small calls go through the GPUs' own links, larger ones and those of many tensors through NCCL: no size may
 // differ, also when calls follow each other without a wait. The values are whole numbers, so the order of a
 // sum changes no bit.
-TEST_F(NcclTest, CallsOfEverySizeGiveTheSameSums) {
+TEST_F(CudaNcclTest, CallsOfEverySizeGiveTheSameSums) {
   const int ranks = std::min(visible_gpu_count(), 8);
   struct Case {
     int64_t elements;
@@ -101,7 +101,7 @@ TEST_F(NcclTest, CallsOfEverySizeGiveTheSameSums) {
 }
 
 // Rank 0's GPU waits in a kernel for rank 1, which goes without having made the call.
-TEST_F(NcclTest, RankThatDiesEndsAGpuThatWaitsForIt) {
+TEST_F(CudaNcclTest, RankThatDiesEndsAGpuThatWaitsForIt) {
   const auto failures = run_gpu_ranks<OverNccl>(2, [&](DeviceCollective& collective, Device& device) {
     if (collective.rank() == 1) throw CollectiveError(1, "test", "it dies");
     const DeviceFloats values(device, {1});

@@ -17,11 +17,11 @@ struct SharedGpu {
     return make_shared_gpu_collective(device, host);
   }
 };
-INSTANTIATE_TYPED_TEST_SUITE_P(SharedGpu, GpuCollectiveContract, SharedGpu);
+INSTANTIATE_TYPED_TEST_SUITE_P(SharedGpu, CudaCollectiveContract, SharedGpu);
 
-using SharedGpuTest = CudaTest;
+using CudaSharedGpuTest = CudaTest;
 
-TEST_F(SharedGpuTest, ManyTensorsOfThreeRanksAreSummedInRankOrder) {
+TEST_F(CudaSharedGpuTest, ManyTensorsOfThreeRanksAreSummedInRankOrder) {
   constexpr int kRanks = 3;
   // More tensors than one launch takes, of sizes that are no multiples of four.
   for (int tensors : {1, 70}) {
@@ -50,7 +50,7 @@ TEST_F(SharedGpuTest, ManyTensorsOfThreeRanksAreSummedInRankOrder) {
 }
 
 // Each repetition sums twice over two ranks; eager calls in between do, too.
-TEST_F(SharedGpuTest, OneRecordingHasTheWorkOfAllRanks) {
+TEST_F(CudaSharedGpuTest, OneRecordingHasTheWorkOfAllRanks) {
   run_gpu_ranks_to_the_end<SharedGpu>(2, [](DeviceCollective& collective, Device& device) {
     const DeviceFloats values(device, {1}), copy(device, {0});
     const Stream stream = device.new_stream();
@@ -75,7 +75,7 @@ TEST_F(SharedGpuTest, OneRecordingHasTheWorkOfAllRanks) {
   });
 }
 
-TEST_F(SharedGpuTest, CallsThatDifferAreRefusedOnAllRanks) {
+TEST_F(CudaSharedGpuTest, CallsThatDifferAreRefusedOnAllRanks) {
   const auto failures = run_gpu_ranks<SharedGpu>(2, [](DeviceCollective& collective, Device& device) {
     const DeviceFloats values(device, {1, 2});
     sum_in_place(collective, values, 1 + collective.rank()).run({});
@@ -89,7 +89,7 @@ TEST_F(SharedGpuTest, CallsThatDifferAreRefusedOnAllRanks) {
   }
 }
 
-TEST_F(SharedGpuTest, RanksWithDevicesOfTheirOwnGetNone) {
+TEST_F(CudaSharedGpuTest, RanksWithDevicesOfTheirOwnGetNone) {
   std::vector<std::thread> threads;
   for (auto& end : make_in_process_group(2)) {
     threads.emplace_back([host = std::move(end)] {

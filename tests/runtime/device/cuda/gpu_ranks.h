@@ -83,13 +83,13 @@ inline Task sum_in_place(DeviceCollective& collective, const DeviceFloats& value
 }
 
 template <typename Way>
-class GpuCollectiveContract : public testing::Test {
+class CudaCollectiveContract : public testing::Test {
  protected:
   void SetUp() override { Way::require(); }
 };
-TYPED_TEST_SUITE_P(GpuCollectiveContract);
+TYPED_TEST_SUITE_P(CudaCollectiveContract);
 
-TYPED_TEST_P(GpuCollectiveContract, AllRanksGetTheBitsOfTheSum) {
+TYPED_TEST_P(CudaCollectiveContract, AllRanksGetTheBitsOfTheSum) {
   constexpr int64_t kCount = 100003;
   run_gpu_ranks_to_the_end<TypeParam>(2, [&](DeviceCollective& collective, Device& device) {
     EXPECT_EQ(collective.size(), 2);
@@ -108,7 +108,7 @@ TYPED_TEST_P(GpuCollectiveContract, AllRanksGetTheBitsOfTheSum) {
   });
 }
 
-TYPED_TEST_P(GpuCollectiveContract, EachRankGetsTheShardsOfTheOthers) {
+TYPED_TEST_P(CudaCollectiveContract, EachRankGetsTheShardsOfTheOthers) {
   constexpr int64_t kCount = 1001;
   run_gpu_ranks_to_the_end<TypeParam>(2, [&](DeviceCollective& collective, Device& device) {
     const DeviceFloats values(device, thirds(collective.rank(), kCount));
@@ -131,7 +131,7 @@ TYPED_TEST_P(GpuCollectiveContract, EachRankGetsTheShardsOfTheOthers) {
 
 // Several calls in one recording, as buckets of gradients make them, with other work in between and calls
 // outside of it. Each sum doubles.
-TYPED_TEST_P(GpuCollectiveContract, RecordedSumsAreSummedAtEachLaunch) {
+TYPED_TEST_P(CudaCollectiveContract, RecordedSumsAreSummedAtEachLaunch) {
   run_gpu_ranks_to_the_end<TypeParam>(2, [](DeviceCollective& collective, Device& device) {
     const DeviceFloats first(device, {1}), second(device, {1}), copy(device, {0});
     const Stream stream = device.new_stream();
@@ -159,7 +159,7 @@ TYPED_TEST_P(GpuCollectiveContract, RecordedSumsAreSummedAtEachLaunch) {
 }
 
 // NCCL lets go of a communicator only when no graph has calls of it any more.
-TYPED_TEST_P(GpuCollectiveContract, ADeathIsToldToARankThatHoldsARecording) {
+TYPED_TEST_P(CudaCollectiveContract, ADeathIsToldToARankThatHoldsARecording) {
   const auto failures = run_gpu_ranks<TypeParam>(2, [](DeviceCollective& collective, Device& device) {
     const DeviceFloats values(device, {1});
     const Stream stream = device.new_stream();
@@ -177,7 +177,7 @@ TYPED_TEST_P(GpuCollectiveContract, ADeathIsToldToARankThatHoldsARecording) {
   EXPECT_EQ(failures[0]->cause(), "rank 1 has died");
 }
 
-REGISTER_TYPED_TEST_SUITE_P(GpuCollectiveContract, AllRanksGetTheBitsOfTheSum,
+REGISTER_TYPED_TEST_SUITE_P(CudaCollectiveContract, AllRanksGetTheBitsOfTheSum,
                             EachRankGetsTheShardsOfTheOthers, RecordedSumsAreSummedAtEachLaunch,
                             ADeathIsToldToARankThatHoldsARecording);
 
