@@ -28,7 +28,9 @@ choose_compiler() {
   return 1
 }
 
-# configure PRESET [ARGUMENT...]
+gpu_is_here() { nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
+
+# configure PRESET [ARGUMENT...]: says what it found for GPUs and ranks, or everything where it fails.
 configure() {
   preset=$1
   shift
@@ -37,8 +39,12 @@ configure() {
     export CMAKE_CXX_COMPILER_LAUNCHER="${CMAKE_CXX_COMPILER_LAUNCHER:-ccache}"
   fi
   # Files dated in the future (a clock set back) would make Ninja regenerate for ever; every run configures anyway.
-  (cd "$root" && cmake --preset "$preset" -DCMAKE_SUPPRESS_REGENERATION=ON "$@") </dev/null ||
-    fail 1 "configuring the $preset preset failed"
+  say "configuring the $preset preset"
+  configured=0
+  printed=$(cd "$root" && cmake --preset "$preset" -DCMAKE_SUPPRESS_REGENERATION=ON "$@" </dev/null) || configured=$?
+  [ $configured -eq 0 ] || fail 1 "configuring the $preset preset failed
+$printed"
+  printf '%s\n' "$printed" | sed -n -E 's/^-- ((No )?(CUDA|MPI|NCCL)[ :].*)/  \1/p'
 }
 
 # build PRESET [TARGET...]: says how far it is, and shows whatever the compilers say.

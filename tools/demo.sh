@@ -5,8 +5,10 @@ set -eu
 . "$(dirname -- "$0")/common.sh"
 
 "$root/tools/setup.sh"
-configure release --log-level=WARNING
-build release headroom_demo headroom train_mnist # the programs whose command lines the demo suggests
+# The demo needs no GPU. Where there is one, the programs that it suggests can use it.
+if gpu_is_here; then cuda=AUTO; else cuda=OFF; fi
+configure release -DHEADROOM_CUDA=$cuda
+build release headroom_demo headroom train_mnist # what it runs, and what it suggests
 recordings=${HEADROOM_RECORDINGS:-$root/build/release/recordings}
 mkdir -p "$recordings"
 rm -f "$recordings/allow-growth.trace"

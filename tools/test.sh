@@ -44,11 +44,11 @@ while [ $# -gt 0 ]; do
   shift
 done
 if [ -n "${HEADROOM_REQUIRE_CUDA:-}" ]; then
-  nvidia-smi -L 2>/dev/null | grep -q '^GPU' || fail 1 "a GPU is required, and nvidia-smi shows none"
+  gpu_is_here || fail 1 "a GPU is required, and nvidia-smi shows none"
 fi
 
 # Without a GPU the kernels need only compile and link: one generation does, and nvcc is slow.
-if [ -z "${CUDAARCHS:-}" ] && ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
+if [ -z "${CUDAARCHS:-}" ] && ! gpu_is_here; then
   export CUDAARCHS=90
 fi
 
