@@ -43,6 +43,9 @@ int main() {
   run({.device = "sim", .strategy = "allow-growth"});
   run({.device = "sim", .strategy = "hard-limit", .limit_bytes = 1 * kGiB});
   // Growth and a limit combine. A limit can also count the whole process with context and libraries.
-  run({.device = "sim", .strategy = "allow-growth", .limit_bytes = 600 * kMiB, .limit_scope = "process"});
+  run({.device = "sim",
+       .strategy = "allow-growth",
+       .limit_bytes = 600 * kMiB,
+       .limit_scope = LimitScope::kProcess});
   return 0;
 }

@@ -79,7 +79,7 @@ TrainSettings settings_of(const Options& o) {
   settings.learning_rate = static_cast<float>(o.learning_rate);
   settings.schedule = parse_schedule(o.schedule);
   settings.seed = static_cast<uint64_t>(o.runtime.seed);
-  settings.plan = o.runtime.plan_mode();
+  settings.plan = o.runtime.plan;
   settings.fused = o.step.fused();
   settings.data_on = o.step.data_on == "device" ? DataOn::kDevice : DataOn::kHost;
   settings.loader_depth = o.step.loader_depth;
@@ -132,7 +132,7 @@ class Progress {
  public:
   Progress(const Options& options, const std::string& data, FILE* out)
       : head_(fmt::format("{}; device {}, strategy {}, {} plan{}\n", data, options.runtime.device,
-                          options.runtime.strategy, options.runtime.plan,
+                          options.runtime.strategy, to_string(options.runtime.plan),
                           describe_replicas(options.replicas))),
         log_path_(options.log),
         epochs_(options.epochs),
@@ -255,13 +255,13 @@ void start_early(Runtime& runtime) {
 std::string next_command(const TrainResult& result, const Runtime& runtime, const OptionSet& set,
                          Options& options, const Options& given, const RankJob* job) {
   const TriedChange* change = result.report ? result.report->smallest() : nullptr;
-  const bool ok = result.outcome == "ok", packed = options.runtime.plan == "packed";
+  const bool ok = result.outcome == RunOutcome::kOk, packed = options.runtime.plan == PlanMode::kPacked;
   if (ok && !options.save.empty()) {
     return fmt::format("train_mnist --load {}  # start from these weights", shell_word(options.save));
   }
   if (!ok && (change == nullptr || change->name == "device")) return advice(result, runtime);
   if (ok) {
-    options.runtime.plan = "packed";
+    options.runtime.plan = PlanMode::kPacked;
     options.runtime.record.clear();  // keeps the recording
   } else {
     options.runtime = change->setup.options;
@@ -309,7 +309,7 @@ int run(int argc, char** argv, RankJob* job) {
   TrainResult result = job == nullptr ? train(settings, data.training, data.test, runtime, on_step)
                                       : train_rank(settings, data.training, data.test, runtime, job->host(),
                                                    job->group(), on_step);
-  const bool ok = result.outcome == "ok";
+  const bool ok = result.outcome == RunOutcome::kOk;
   if (job != nullptr && !ok) {
     job->claim_error_report();
     result.error = fmt::format("{}: {}", job->name(), result.error);
@@ -322,7 +322,7 @@ int run(int argc, char** argv, RankJob* job) {
     if (options.json) fmt::print("{}\n", to_json(result));
   }
   progress.finish();
-  if (!ok) return result.outcome == "out_of_memory" ? kExitOutOfMemory : kExitLibraryFailure;
+  if (!ok) return exit_code_of(result.outcome);
   return result.target_accuracy && !result.seconds_to_target ? kExitCheckFailed : kExitDone;
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 struct Row {
   RuntimeOptions options;
-  const char* expected = "ok";  // outcome
+  RunOutcome expected = RunOutcome::kOk;
   TrainResult result;
   std::string next = {};
 };
@@ -44,8 +44,8 @@ void print_table(const std::vector<Row>& rows) {
              "device", "reserved", "allocated", "ms/step", "accuracy", "what to do next");
   for (const Row& row : rows) {
     const TrainResult& r = row.result;
-    const bool ok = r.outcome == "ok";
-    fmt::print("{:<13} {:<16} {:>8} {:>9} {:>10} {:>9} {:>9}  {}\n", r.strategy, r.outcome,
+    const bool ok = r.outcome == RunOutcome::kOk;
+    fmt::print("{:<13} {:<16} {:>8} {:>9} {:>10} {:>9} {:>9}  {}\n", r.strategy, to_string(r.outcome),
                format_mib(r.peak_device_bytes), format_mib(r.peak_reserved_bytes),
                format_mib(r.peak_allocated_bytes), ok ? fmt::format("{:.2f}", 1e3 * r.seconds_per_step) : "-",
                ok ? fmt::format("{:.2f} %", 100 * r.test_accuracy) : "-", row.next);
@@ -67,7 +67,7 @@ int run(int argc, char** argv) {
 
   std::vector<Row> rows(3);
   rows[0].options = {.device = "sim", .strategy = "grab-all"};
-  rows[0].expected = "library_failure";
+  rows[0].expected = RunOutcome::kLibraryFailure;
   rows[1].options = {.device = "sim", .strategy = "allow-growth"};
   rows[2].options = {.device = "sim", .strategy = "hard-limit", .limit_bytes = 1 * kGiB};
   if (!json.empty()) require_writable(json);
@@ -99,7 +99,7 @@ int run(int argc, char** argv) {
     });
     explain_failure(settings, data.training, data.test, runtime, row.result);
     row.next = next_command(row.result, runtime);
-    if (row.result.outcome != "ok") fmt::print("{}", describe(row.result));
+    if (row.result.outcome != RunOutcome::kOk) fmt::print("{}", describe(row.result));
     as_expected = as_expected && row.result.outcome == row.expected;
     lines += (lines.empty() ? "" : ",\n") + to_json(row.result);
   }

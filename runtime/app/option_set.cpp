@@ -63,6 +63,12 @@ T parse_number(const std::string& text, const std::string& origin, std::string_v
   return value;
 }
 
+[[noreturn]] void refuse_value(const std::string& text, const std::string& origin,
+                               std::span<const std::string_view> known) {
+  throw InvalidArgument(
+      fmt::format("{}: unknown value '{}'; known: {}", origin, text, list_with_suggestion(text, known)));
+}
+
 bool parse_switch(std::string text, const std::string& origin) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   if (text == "true" || text == "1" || text == "yes" || text == "on") return true;
@@ -92,12 +98,25 @@ void OptionSet::add_choice(std::string name, std::string help, std::string* targ
            [target, known, also = std::move(also)](const std::string& text, const std::string& origin) {
              if (std::find(known.begin(), known.end(), text) == known.end() && !(also && also(text))) {
                const std::vector<std::string_view> words(known.begin(), known.end());
-               throw InvalidArgument(fmt::format("{}: unknown value '{}'; known: {}", origin, text,
-                                                 list_with_suggestion(text, words)));
+               refuse_value(text, origin, words);
              }
              *target = text;
            },
        .show = [target] { return toml_quoted(*target); }});
+}
+
+void OptionSet::add_names(std::string name, std::string help, std::span<const std::string_view> known,
+                          std::function<void(size_t)> set, std::function<std::string_view()> get) {
+  add({.name = std::move(name),
+       .help = fmt::format("{} ({})", help, fmt::join(known, ", ")),
+       .value_name = "NAME",
+       .set =
+           [known, set = std::move(set)](const std::string& text, const std::string& origin) {
+             const auto found = std::find(known.begin(), known.end(), text);
+             if (found == known.end()) refuse_value(text, origin, known);
+             set(static_cast<size_t>(found - known.begin()));
+           },
+       .show = [get = std::move(get)] { return toml_quoted(std::string(get())); }});
 }
 
 void OptionSet::add_bytes(std::string name, std::string help, std::optional<int64_t>* target) {
@@ -176,7 +195,7 @@ void OptionSet::add_override(std::string name, std::string variable) {
 }
 
 void OptionSet::add(Option option) {
-  option.standard = option.show();
+  option.default_value = option.show();
   options_.push_back(std::move(option));
 }
 
@@ -315,7 +334,7 @@ std::vector<std::string> OptionSet::words(Words which) const {
   std::vector<std::string> words;
   for (const Option& option : options_) {
     const std::optional<std::string> shown = option.show();
-    if (!shown || (which == Words::kChanged && shown == option.standard)) continue;
+    if (!shown || (which == Words::kChanged && shown == option.default_value)) continue;
     const std::string text = parse_toml(fmt::format("{} = {}", option.name, *shown), option.name)[0].value;
     if (option.value_name.empty()) {
       words.push_back(fmt::format("--{}{}", option.name, text == "true" ? "" : "=" + text));

@@ -6,10 +6,13 @@
 #include <functional>
 #include <iosfwd>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "runtime/base/enum_names.h"
 
 namespace CLI {
 class App;
@@ -27,6 +30,13 @@ class OptionSet {
   // One of `known`, or a text that `also` accepts.
   void add_choice(std::string name, std::string help, std::string* target, std::vector<std::string> known,
                   std::function<bool(const std::string&)> also = {});
+  // One of the names of an enum.
+  template <NamedEnum E>
+  void add_choice(std::string name, std::string help, E* target) {
+    add_names(
+        std::move(name), std::move(help), enum_names<E>(),
+        [target](size_t i) { *target = static_cast<E>(i); }, [target] { return to_string(*target); });
+  }
   // A size such as "512MiB", see parse_bytes.
   void add_bytes(std::string name, std::string help, std::optional<int64_t>* target);
   // A whole number, or a number, in [low, high].
@@ -75,10 +85,12 @@ class OptionSet {
     std::function<void()> clear = {};                  // of a list alone: begins it anew
     std::function<std::optional<std::string>()> show;  // as TOML; nothing when not set
     std::string origin = "default";
-    std::optional<std::string> standard = {};  // what `show` gave when the option was added
+    std::optional<std::string> default_value = {};  // what `show` gave when the option was added
   };
 
   void add(Option option);
+  void add_names(std::string name, std::string help, std::span<const std::string_view> known,
+                 std::function<void(size_t)> set, std::function<std::string_view()> get);
   Option* find(std::string_view name);
   static void set_from_text(Option& option, const std::string& text, const std::string& origin);
   void read_file_entries(const std::string& path);

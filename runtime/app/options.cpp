@@ -104,7 +104,7 @@ StrategySettings RuntimeOptions::strategy_settings() const {
       throw InvalidArgument("record is given twice: in the strategy and as an option");
     settings.record_path = record;
   }
-  if (limit_scope == "process") settings.limit_scope = LimitScope::kProcess;
+  if (limit_scope == LimitScope::kProcess) settings.limit_scope = LimitScope::kProcess;
   settings.allow_growth = settings.allow_growth || allow_growth;
   return settings;
 }
@@ -140,7 +140,7 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
   }
   set.add_bytes("limit", "Most that the strategy may hold", &options.limit_bytes);
   set.add_choice("limit-scope", "What the limit counts: the pool, or context and libraries too",
-                 &options.limit_scope, {"pool", "process"});
+                 &options.limit_scope);
   set.add_number("memory-fraction", "Share of the device's memory for the pool, in place of a limit",
                  &options.memory_fraction, 0, 1);
   set.add_switch("allow-growth", "Let the pool grow with demand", &options.allow_growth);
@@ -150,7 +150,7 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
                  &options.libraries_first);
   set.add_choice(
       "plan", "Allocate value by value, pack all into one arena, or pack without ordering parallel branches",
-      &options.plan, {"dynamic", "packed", "parallel"});
+      &options.plan);
   set.add_integer("intra-op-threads",
                   "Threads of the host that a kernel uses which runs there; 0: as many as there are CPUs",
                   &options.intra_op_threads, 0, kMostThreads);
@@ -162,7 +162,7 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
   set.add_text("place", "Devices of layers by name, such as dense=/GPU:1,dense_1=/GPU:1", &options.place);
   set.add_choice("device-policy",
                  "Whether ops that read from another device get a copy (silent) or are errors (explicit)",
-                 &options.device_policy, {"explicit", "silent"});
+                 &options.device_policy);
   set.add_switch("allow-soft-placement",
                  "Run what cannot run on the device that it names on another, and copy what it reads",
                  &options.allow_soft_placement);
@@ -173,15 +173,9 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
                &options.record);
 }
 
-PlanMode RuntimeOptions::plan_mode() const {
-  for (PlanMode mode : {PlanMode::kPacked, PlanMode::kParallel}) {
-    if (plan == to_string(mode)) return mode;
-  }
-  return PlanMode::kDynamic;
-}
-
 PlacementSettings RuntimeOptions::placement_settings() const {
-  return {.allow_copies = device_policy == "silent", .allow_soft_placement = allow_soft_placement};
+  return {.allow_copies = device_policy == DevicePolicy::kSilent,
+          .allow_soft_placement = allow_soft_placement};
 }
 
 RuntimeOptions with_gpu(RuntimeOptions options, int ordinal) {

@@ -11,6 +11,7 @@
 #include "allocators/strategies/strategy.h"
 #include "runtime/app/device_map.h"
 #include "runtime/app/option_set.h"
+#include "runtime/base/enum_names.h"
 #include "runtime/device/device.h"
 #include "runtime/device/host/backing.h"
 #include "runtime/device/host/cpu_device.h"
@@ -20,17 +21,29 @@
 
 namespace headroom {
 
+// Whether an op may read a value of another device without a to_device: TensorFlow's device policy.
+enum class DevicePolicy : uint8_t { kExplicit, kSilent };
+template <>
+struct EnumNames<DevicePolicy> {
+  static constexpr std::array<std::string_view, 2> kNames = {"explicit", "silent"};
+};
+
+template <>
+struct EnumNames<LimitScope> {
+  static constexpr std::array<std::string_view, 2> kNames = {"pool", "process"};
+};
+
 struct RuntimeOptions {
   // "cpu", "sim", "sim:PROFILE" or "cuda"; the last two with ":N" for another GPU of the machine than the
   // first, counted as the program names them.
   std::string device = "cpu";
   std::string strategy = "allow-growth";  // see parse_strategy
   std::optional<int64_t> limit_bytes = {};
-  std::string limit_scope = "pool";  // or "process"
+  LimitScope limit_scope = LimitScope::kPool;
   std::optional<double> memory_fraction = {};
   bool allow_growth = false;
   bool libraries_first = false;  // start the libraries before the strategy takes memory
-  std::string plan = "dynamic";  // or "packed", "parallel"
+  PlanMode plan = PlanMode::kDynamic;
   int64_t seed = 1;
   std::string record = {};  // where what is asked of the strategy is written; nowhere when empty
 
@@ -45,8 +58,8 @@ struct RuntimeOptions {
   int64_t inter_op_threads = 0;  // kernels that the CPU runs side by side; 0: one after the other
   bool check_streams = false;    // find waits that are missing between the streams of a simulated GPU
   // Where nodes of a graph run, see placement.h.
-  std::string place = {};                  // "dense=/GPU:1,dense_1=/GPU:1": name scopes and their devices
-  std::string device_policy = "explicit";  // or "silent": copies between devices need no to_device
+  std::string place = {};  // "dense=/GPU:1,dense_1=/GPU:1": name scopes and their devices
+  DevicePolicy device_policy = DevicePolicy::kExplicit;
   bool allow_soft_placement = false;
   bool log_placement = false;
 
@@ -55,7 +68,6 @@ struct RuntimeOptions {
 
   // Throws InvalidArgument for a strategy that is malformed or contradicts the options beside it.
   StrategySettings strategy_settings() const;
-  PlanMode plan_mode() const;
   PlacementSettings placement_settings() const;
 };
 

@@ -7,6 +7,7 @@
 #include "runtime/device/device_name.h"
 
 namespace headroom {
+
 void raise_to(DeviceFigures& to, const DeviceFigures& figures) {
   for (const auto peak : {&DeviceFigures::peak_device_bytes, &DeviceFigures::peak_process_bytes,
                           &DeviceFigures::peak_reserved_bytes, &DeviceFigures::peak_allocated_bytes}) {
@@ -15,27 +16,43 @@ void raise_to(DeviceFigures& to, const DeviceFigures& figures) {
   to.predicted_peak_bytes = std::max(to.predicted_peak_bytes, figures.predicted_peak_bytes);
 }
 
+int exit_code_of(RunOutcome outcome) {
+  switch (outcome) {
+    case RunOutcome::kOk:
+      return kExitDone;
+    case RunOutcome::kOutOfMemory:
+      return kExitOutOfMemory;
+    case RunOutcome::kLibraryFailure:
+    case RunOutcome::kReplicaFailure:
+      return kExitLibraryFailure;
+    case RunOutcome::kKilled:
+    case RunOutcome::kFailed:
+      break;
+  }
+  return kExitOther;
+}
+
 Ending attempt(const std::function<void()>& work) {
   Ending ending;
-  const auto fail = [&](const char* outcome, const Error& error) {
+  const auto fail = [&](RunOutcome outcome, const Error& error) {
     ending.outcome = outcome;
     ending.error = error.what();
   };
   try {
     work();
   } catch (const OutOfMemory& error) {
-    fail("out_of_memory", error);
+    fail(RunOutcome::kOutOfMemory, error);
     ending.memory = error.facts();
   } catch (const LibraryError& error) {
-    fail("library_failure", error);
+    fail(RunOutcome::kLibraryFailure, error);
     ending.memory = error.memory();
     ending.log = error.log();
     ending.call = error.call();
   } catch (const DeviceError& error) {  // a context or kernels that found no room
-    fail("library_failure", error);
+    fail(RunOutcome::kLibraryFailure, error);
     ending.call = error.call();
   } catch (const CollectiveError& error) {
-    fail("replica_failure", error);
+    fail(RunOutcome::kReplicaFailure, error);
   }
   return ending;
 }
@@ -47,13 +64,13 @@ std::string name_replica(int rank) {
 RunResult merge(const std::vector<const RunResult*>& replicas) {
   // A replica of which only another's failure was heard is told after those that failed by themselves.
   const auto rate = [](const RunResult* run) {
-    return run->outcome == "ok" ? 0 : run->outcome == "replica_failure" ? 1 : 2;
+    return run->outcome == RunOutcome::kOk ? 0 : run->outcome == RunOutcome::kReplicaFailure ? 1 : 2;
   };
   const auto told =
       std::max_element(replicas.begin(), replicas.end(),
                        [&](const RunResult* a, const RunResult* b) { return rate(a) < rate(b); });
   RunResult merged = **told;
-  if (merged.outcome != "ok" && replicas.size() > 1) {
+  if (merged.outcome != RunOutcome::kOk && replicas.size() > 1) {
     merged.failed_rank = static_cast<int>(told - replicas.begin());
     merged.error = fmt::format("{}: {}", name_replica(*merged.failed_rank), merged.error);
   }
@@ -64,8 +81,8 @@ RunResult merge(const std::vector<const RunResult*>& replicas) {
     merged.optimizer_bytes = std::max(merged.optimizer_bytes, run->optimizer_bytes);
     merged.devices.insert(merged.devices.end(), run->devices.begin(), run->devices.end());
     merged.replicas.insert(merged.replicas.end(), run->replicas.begin(), run->replicas.end());
-    if (merged.outcome == "ok" && run->weights_checksum != merged.weights_checksum) {
-      merged.outcome = "replica_failure";
+    if (merged.outcome == RunOutcome::kOk && run->weights_checksum != merged.weights_checksum) {
+      merged.outcome = RunOutcome::kReplicaFailure;
       merged.error = fmt::format("the weights of {} and {} differ: {} and {}", merged.replicas[0].device,
                                  run->replicas[0].device, merged.weights_checksum, run->weights_checksum);
     }

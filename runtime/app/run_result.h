@@ -7,14 +7,28 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/enum_names.h"
 #include "runtime/base/errors.h"
 
 namespace headroom {
 
+enum class RunOutcome : uint8_t {
+  kOk,
+  kOutOfMemory,
+  kLibraryFailure,  // of a library, the driver or a device
+  kReplicaFailure,  // of a collective, or the weights of replicas differ
+  kKilled,          // the process died
+  kFailed,          // with any other error
+};
+template <>
+struct EnumNames<RunOutcome> {
+  static constexpr std::array<std::string_view, 6> kNames = {
+      "ok", "out_of_memory", "library_failure", "replica_failure", "killed", "failed"};
+};
+int exit_code_of(RunOutcome outcome);
+
 struct Ending {
-  // "ok", "out_of_memory", "library_failure" (of a library, the driver or a device) or "replica_failure" (of
-  // what replicas do together).
-  std::string outcome = "ok";
+  RunOutcome outcome = RunOutcome::kOk;
   std::string error;                  // one line; empty when all went well
   std::string call;                   // of a library or the driver that failed: "cublasCreate"
   std::vector<std::string> log;       // lines that led to a library's failure

@@ -387,16 +387,4 @@ Plan make_plan(const Graph& graph, const Targets& targets, PlanMode mode,
   return Planner(graph, targets, mode, workspace_bytes).make();
 }
 
-std::string_view to_string(PlanMode mode) {
-  switch (mode) {
-    case PlanMode::kDynamic:
-      return "dynamic";
-    case PlanMode::kPacked:
-      return "packed";
-    case PlanMode::kParallel:
-      return "parallel";
-  }
-  return "unknown";
-}
-
 }  // namespace headroom

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/enum_names.h"
 #include "runtime/graph/graph.h"
 
 namespace headroom {
@@ -16,6 +17,10 @@ enum class PlanMode : uint8_t {
   kDynamic,   // each buffer is allocated when it is first written and deallocated after its last use
   kPacked,    // one arena, fixed offsets, no allocator call per step
   kParallel,  // the same, and sharing memory never orders nodes that the data leaves unordered
+};
+template <>
+struct EnumNames<PlanMode> {
+  static constexpr std::array<std::string_view, 3> kNames = {"dynamic", "packed", "parallel"};
 };
 constexpr bool has_arena(PlanMode mode) {
   return mode != PlanMode::kDynamic;
@@ -102,7 +107,5 @@ int64_t pack(std::span<Buffer> buffers);
 // updates come last; the stated peak is the real one. Says what is wrong first, or nothing.
 std::optional<std::string> find_fault(const Graph& graph, const Plan& plan,
                                       std::span<const int64_t> workspace_bytes);
-
-std::string_view to_string(PlanMode mode);  // "dynamic", "packed", "parallel"
 
 }  // namespace headroom

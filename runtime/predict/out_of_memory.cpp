@@ -139,9 +139,9 @@ void change_strategy(std::string_view name, const Search& search) {
 }
 
 void pack_plan(std::string_view name, const Search& search) {
-  if (!search.present.has_plan || search.present.options.plan == "packed") return;
+  if (!search.present.has_plan || search.present.options.plan == PlanMode::kPacked) return;
   RunSetup setup = search.present;
-  setup.options.plan = "packed";
+  setup.options.plan = PlanMode::kPacked;
   search.note(name, "plan packed", search.fits(setup), setup);
 }
 

@@ -133,7 +133,7 @@ std::string to_json(const OutOfMemoryReport& report) {
                                {"strategy", setup.options.strategy},
                                {"limit_bytes", json_of(setup.options.limit_bytes)},
                                {"libraries_first", setup.options.libraries_first},
-                               {"plan", setup.options.plan},
+                               {"plan", to_string(setup.options.plan)},
                                {"batch", setup.batch},
                                {"device_total_bytes", setup.device.total_bytes}});
   }

@@ -19,7 +19,7 @@ namespace {
 Play play_of(const MakePrograms& make) {
   return [make](const RunSetup& setup) -> Attempt {
     try {
-      const auto planned = plan_programs(make(setup), setup.options.plan_mode());
+      const auto planned = plan_programs(make(setup), setup.options.plan);
       return play(to_play(planned, setup.options), setup, true);
     } catch (const InvalidArgument& error) {
       return {.fits = false, .error = error.what(), .failure = {}};

@@ -32,7 +32,7 @@ TrainSettings short_training(int replicas, bool sharded) {
 // Trains to the end, or until an exception after `stop_after` steps.
 TrainResult train_until(const TrainSettings& settings, int64_t stop_after = INT64_MAX) {
   static const Dataset training = draw_digits(kStepsOfEpoch * kImages + 1, 3), test = draw_digits(10, 4);
-  Runtime runtime({.device = "sim:four-2080ti", .plan = std::string(to_string(settings.plan))});
+  Runtime runtime({.device = "sim:four-2080ti", .plan = settings.plan});
   return train(settings, training, test, runtime, [left = stop_after](const StepReport&) mutable {
     if (--left == 0) throw Stop();
   });
@@ -61,7 +61,7 @@ std::string refusal(const TrainSettings& settings, const std::string& path) {
 void expect_the_same_training(const TrainSettings& settings, std::initializer_list<int64_t> stops) {
   const ScratchFolder folder;
   const TrainResult whole = train_until(settings);
-  ASSERT_EQ(whole.outcome, "ok") << whole.error;
+  ASSERT_EQ(whole.outcome, RunOutcome::kOk) << whole.error;
   for (const int64_t steps : stops) {
     stop_after(steps, settings, folder / "training");
     const TrainResult rest = resume(settings, folder / "training");

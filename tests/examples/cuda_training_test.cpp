@@ -57,7 +57,7 @@ TEST_F(CudaTrainingTest, FollowsTheLossesOfTheCpu) {
       settings.loss_scale = row.math == Math::kF16 ? 1024.0f : 1.0f;
       const Run gpu = train_on("cuda", settings);
       const std::string what = gpu.result.math + " " + gpu.result.kernels;
-      ASSERT_EQ(gpu.result.outcome, "ok") << what << ": " << gpu.result.error;
+      ASSERT_EQ(gpu.result.outcome, RunOutcome::kOk) << what << ": " << gpu.result.error;
       ASSERT_EQ(gpu.losses.size(), cpu.losses.size());
       EXPECT_NEAR(gpu.losses[0], cpu.losses[0], row.at_first * cpu.losses[0]) << what;
       const auto mean_of = [](const std::vector<float>& losses, bool second) {
@@ -90,7 +90,7 @@ TEST_F(CudaTrainingTest, GivesTheSameBitsForEveryRunPlanAndDataPlace) {
         settings.data_on = data_on;
         settings.plan = mode;
         const Run run = train_on("cuda", settings);
-        ASSERT_EQ(run.result.outcome, "ok") << run.result.error;
+        ASSERT_EQ(run.result.outcome, RunOutcome::kOk) << run.result.error;
         if (checksum.empty()) {
           checksum = run.result.weights_checksum;
           losses = run.losses;
@@ -107,7 +107,7 @@ TEST_F(CudaTrainingTest, ThePredictedPeakEqualsTheMeasuredOne) {
     TrainSettings settings = short_training();
     settings.plan = mode;
     const TrainResult result = train_on("cuda", settings).result;
-    ASSERT_EQ(result.outcome, "ok") << result.error;
+    ASSERT_EQ(result.outcome, RunOutcome::kOk) << result.error;
     EXPECT_EQ(result.predicted_peak_bytes, result.peak_allocated_bytes) << to_string(mode);
   }
 }

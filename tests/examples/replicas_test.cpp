@@ -33,10 +33,10 @@ TrainSettings settings_for(int replicas) {
 
 TrainResult run(const TrainSettings& settings, RuntimeOptions options) {
   static const Dataset training = draw_digits(2 * kBatch, 3), test = draw_digits(25, 4);
-  options.plan = to_string(settings.plan);
+  options.plan = settings.plan;
   Runtime runtime(options);
   TrainResult result = train(settings, training, test, runtime);
-  if (result.outcome != "ok") explain_failure(settings, training, test, runtime, result);
+  if (result.outcome != RunOutcome::kOk) explain_failure(settings, training, test, runtime, result);
   return result;
 }
 
@@ -48,7 +48,7 @@ TEST(Replicas, HaveEqualWeightsAndTheLossesOfOneDeviceWithTheSameBatch) {
       TrainSettings settings = settings_for(replicas);
       settings.data_on = data_on;
       const TrainResult many = run(settings, four_gpus());
-      ASSERT_EQ(many.outcome, "ok") << many.error;
+      ASSERT_EQ(many.outcome, RunOutcome::kOk) << many.error;
       ASSERT_EQ(many.replicas.size(), static_cast<size_t>(replicas));
       for (const ReplicaResult& replica : many.replicas) {
         EXPECT_EQ(replica.weights_checksum, many.weights_checksum);
@@ -99,7 +99,7 @@ TEST(Replicas, OneOutOfMemoryEndsAllAndIsNamed) {
     TrainSettings settings = settings_for(2);
     settings.batch = 24;
     const TrainResult result = run(settings, options);
-    EXPECT_EQ(result.outcome, "out_of_memory");
+    EXPECT_EQ(result.outcome, RunOutcome::kOutOfMemory);
     EXPECT_EQ(result.failed_rank, failing);
     EXPECT_TRUE(result.error.starts_with("replica " + std::to_string(failing) +
                                          " on /GPU:" + std::to_string(failing)))
@@ -116,7 +116,7 @@ TEST(Replicas, AFullGpuEndsAllAndIsNamed) {
   RuntimeOptions options = four_gpus();
   options.others_by_gpu = "2:10900MiB";
   const TrainResult result = run(settings_for(4), options);
-  EXPECT_EQ(result.outcome, "library_failure");
+  EXPECT_EQ(result.outcome, RunOutcome::kLibraryFailure);
   EXPECT_EQ(result.failed_rank, 2);
 }
 
@@ -166,10 +166,10 @@ TEST(Replicas, ARankThatDiesInAnyCallEndsAllAndIsNamed) {
 TEST(Replicas, AdviceAfterACollectiveFailureIsNotAboutMemory) {
   const Runtime runtime(four_gpus());
   TrainResult late, nccl, differing;
-  late.outcome = differing.outcome = "replica_failure";
+  late.outcome = differing.outcome = RunOutcome::kReplicaFailure;
   late.replicas.resize(2);
   EXPECT_NE(advice(late, runtime).find("--collective-timeout"), std::string::npos);
-  nccl.outcome = "library_failure";
+  nccl.outcome = RunOutcome::kLibraryFailure;
   nccl.call = "ncclCommInitRank";
   EXPECT_NE(advice(nccl, runtime).find("NCCL_DEBUG"), std::string::npos);
   differing.replicas.resize(2);

@@ -163,7 +163,7 @@ TEST_P(StrategyTest, ThePredictedPeakEqualsTheMeasuredOne) {
       settings.plan = mode;
       settings.fused = fused;
       const TrainResult result = train(settings, training, test, runtime);
-      ASSERT_EQ(result.outcome, "ok") << result.error;
+      ASSERT_EQ(result.outcome, RunOutcome::kOk) << result.error;
       ASSERT_TRUE(result.predicted_peak_bytes.has_value());
       EXPECT_EQ(*result.predicted_peak_bytes, result.peak_allocated_bytes) << to_string(mode) << fused;
     }
@@ -225,7 +225,7 @@ TEST(Training, LearnsDrawnDigitsWithTheSameWeightsEveryTime) {
   for (int run = 0; run < 2; ++run) {
     Runtime runtime({.device = "cpu"});
     const TrainResult result = train(settings, training, test, runtime);
-    ASSERT_EQ(result.outcome, "ok");
+    ASSERT_EQ(result.outcome, RunOutcome::kOk);
     EXPECT_GT(result.test_accuracy, 0.9);
     if (run == 1) {
       EXPECT_EQ(result.weights_checksum, checksum);
@@ -243,17 +243,17 @@ TEST(Training, OnTheLaptopGrabAllFailsAndGrowthAndLimitTrain) {
     return train(settings, training, test, runtime);
   };
   const TrainResult all = run({.device = "sim", .strategy = "grab-all"});
-  EXPECT_EQ(all.outcome, "library_failure");
+  EXPECT_EQ(all.outcome, RunOutcome::kLibraryFailure);
   EXPECT_EQ(
       all.error.find("Blas xGEMM launch failed : a.shape=[1,64,576], b.shape=[1,576,64], m=64, n=64, k=576"),
       0u)
       << all.error;
   EXPECT_EQ(all.log.size(), 5u);
   const TrainResult growth = run({.device = "sim", .strategy = "allow-growth"});
-  EXPECT_EQ(growth.outcome, "ok");
+  EXPECT_EQ(growth.outcome, RunOutcome::kOk);
   EXPECT_EQ(growth.peak_process_bytes - growth.peak_reserved_bytes, int64_t{431} << 20);
   const TrainResult limit = run({.device = "sim", .strategy = "hard-limit", .limit_bytes = 1 << 30});
-  EXPECT_EQ(limit.outcome, "ok");
+  EXPECT_EQ(limit.outcome, RunOutcome::kOk);
   EXPECT_EQ(limit.peak_process_bytes, int64_t{1455} << 20);
   EXPECT_EQ(limit.peak_device_bytes, int64_t{1784} << 20);
   EXPECT_EQ(limit.weights_checksum, growth.weights_checksum);
@@ -275,7 +275,7 @@ TEST(Training, GivesTheSameWeightsForEveryDataPlaceAndPlan) {
       std::vector<float> losses;
       const TrainResult result =
           train(settings, training, test, runtime, [&](const StepReport& r) { losses.push_back(r.loss); });
-      ASSERT_EQ(result.outcome, "ok") << result.error;
+      ASSERT_EQ(result.outcome, RunOutcome::kOk) << result.error;
       ASSERT_EQ(losses.size(), 75u);
       if (!first) {
         first = result;
@@ -303,7 +303,7 @@ TEST(Training, GivesTheSameBitsWithALoaderAndOnAnyNumberOfThreads) {
       settings.loader_depth = loader_depth;
       Runtime runtime({.device = "cpu", .intra_op_threads = threads, .inter_op_threads = threads});
       const TrainResult result = train(settings, training, test, runtime);
-      ASSERT_EQ(result.outcome, "ok") << result.error;
+      ASSERT_EQ(result.outcome, RunOutcome::kOk) << result.error;
       EXPECT_EQ(result.predicted_peak_bytes, result.peak_allocated_bytes)
           << to_string(mode) << " " << loader_depth;
       weights.insert(result.weights_checksum);

@@ -71,8 +71,8 @@ OverlapTimes measure_overlap(const OverlapOptions& options) {
   Variables variables(net.graph, device, runtime.allocator());
   Session session(
       net.graph,
-      make_plan(net.graph, net.training_targets(), options.runtime.plan_mode(), kernels->workspace_bytes()),
-      kernels, variables);
+      make_plan(net.graph, net.training_targets(), options.runtime.plan, kernels->workspace_bytes()), kernels,
+      variables);
   fill_once(digits, session.input<uint8_t>(net.images), session.input<int32_t>(net.labels),
             session.input<float>(net.learning_rate));
   Loader loader(

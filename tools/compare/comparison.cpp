@@ -9,7 +9,7 @@ void add(ComparedRow& row, const Measurement& measured, std::vector<double>& sec
   Measurement& worst = row.worst;
   if (row.runs++ == 0) {
     worst = measured;
-  } else if (measured.outcome != "ok") {
+  } else if (measured.outcome != RunOutcome::kOk) {
     worst.outcome = measured.outcome;
     worst.error = measured.error;
   }
@@ -17,7 +17,7 @@ void add(ComparedRow& row, const Measurement& measured, std::vector<double>& sec
   worst.overhead_bytes = std::max(worst.overhead_bytes, measured.overhead_bytes);
   worst.fragmentation = std::max(worst.fragmentation, measured.fragmentation);
   worst.driver_seconds = std::max(worst.driver_seconds, measured.driver_seconds);
-  if (measured.outcome == "ok") seconds.push_back(measured.seconds_per_step);
+  if (measured.outcome == RunOutcome::kOk) seconds.push_back(measured.seconds_per_step);
 }
 
 bool is_clearly_faster(const ComparedRow& a, const ComparedRow& b) {

@@ -24,7 +24,7 @@ struct ComparedRow {
   double seconds_per_step = 0, seconds_low = 0, seconds_high = 0;
   bool is_pareto_optimal = false;
 
-  bool ok() const { return worst.outcome == "ok"; }
+  bool ok() const { return worst.outcome == RunOutcome::kOk; }
 };
 
 // Calls run(row, i) for i in [0, runs), every row once before any row again, so that a machine that slows

@@ -20,7 +20,7 @@ Json to_object(const ComparedRow& row) {
   json["workload"] = row.workload;
   json["strategy"] = row.strategy;
   json["settings"] = row.settings;
-  json["outcome"] = m.outcome;
+  json["outcome"] = to_string(m.outcome);
   json["peak_device_bytes"] = m.peak_device_bytes;
   json["peak_process_bytes"] = m.peak_process_bytes;
   json["peak_reserved_bytes"] = m.peak_reserved_bytes;
@@ -57,7 +57,7 @@ constexpr Column kColumns[] = {
     {"", false, [](const ComparedRow& row) { return std::string(row.is_pareto_optimal ? "*" : ""); }},
     {"strategy", false, [](const ComparedRow& row) { return row.strategy; }},
     {"settings", false, [](const ComparedRow& row) { return row.settings; }},
-    {"outcome", false, [](const ComparedRow& row) { return row.worst.outcome; }},
+    {"outcome", false, [](const ComparedRow& row) { return std::string(to_string(row.worst.outcome)); }},
     {"process", true, mib<&Measurement::peak_process_bytes>},
     {"ms/step", true,
      [](const ComparedRow& row) { return row.ok() ? milliseconds(row.seconds_per_step) : "-"; }},

@@ -101,7 +101,7 @@ void print_report(const FitOptions& options, const FitResult& result, const std:
   }
   for (const FitTrial& trial : result.trials) {
     const Measurement& m = trial.measurement;
-    print_row("run", trial.batch, trial.device_bytes, m.outcome,
+    print_row("run", trial.batch, trial.device_bytes, std::string(to_string(m.outcome)),
               {m.peak_process_bytes, m.peak_reserved_bytes, m.peak_allocated_bytes});
   }
   if (fits) fmt::print("{}", describe_devices(prediction));
@@ -117,7 +117,7 @@ std::string to_json(const FitOptions& options, const FitResult& result, bool fit
   json["fits"] = fits;
   json["net"] = options.workload.net;
   json["strategy"] = options.workload.runtime.strategy;
-  json["plan"] = options.workload.runtime.plan;
+  json["plan"] = to_string(options.workload.runtime.plan);
   json["device"] = options.workload.runtime.device;
   json["batch"] = result.batch;
   json["device_bytes"] = result.device_bytes;

@@ -33,7 +33,7 @@ std::vector<Row> predict_all(const Predictor& predictor, const RunSetup& setup) 
     RunSetup other = setup;
     other.options.strategy = strategy.name;
     other.options.limit_bytes = chosen.limit_bytes;
-    if (chosen.limit_scope == LimitScope::kProcess) other.options.limit_scope = "process";
+    if (chosen.limit_scope == LimitScope::kProcess) other.options.limit_scope = LimitScope::kProcess;
     other.options.memory_fraction = chosen.memory_fraction;
     other.options.allow_growth = false;
     try {
@@ -143,7 +143,7 @@ int run_predict(int argc, char** argv) {
     result["net"] = options.net;
     result["batch"] = options.step.batch;
     result["replicas"] = options.replicas.replicas;
-    result["plan"] = options.runtime.plan;
+    result["plan"] = to_string(options.runtime.plan);
     result["device"] = options.runtime.device;
     result["device_total_bytes"] = setup.device.total_bytes;
     result["device_others_bytes"] = held_on_default(setup);

@@ -34,7 +34,8 @@ void multiply_on(const char* device, bool softly, Measured& measured) {
   const Value a = with_device(graph, "/CPU:0", [&] { return matrix("a"); });
   const Value b = with_device(graph, "/device:CPU:0", [&] { return matrix("b"); });
   const Value product = with_device(graph, device, [&] { return matmul(a, b); });
-  Runtime runtime({.device = kFourGpus, .device_policy = "silent", .allow_soft_placement = softly});
+  Runtime runtime(
+      {.device = kFourGpus, .device_policy = DevicePolicy::kSilent, .allow_soft_placement = softly});
   const DeviceSet devices = place(graph, runtime);
   for (const std::string& line : placement_lines(graph, runtime.current_device())) {
     measured.lines.push_back(line);

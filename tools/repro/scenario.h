@@ -41,6 +41,10 @@ struct Measured {
   std::vector<std::string> lines;
 
   void add(std::string name, Figure figure) { figures.emplace_back(std::move(name), std::move(figure)); }
+  template <NamedEnum E>
+  void add(std::string name, E value) {
+    add(std::move(name), std::string(to_string(value)));
+  }
   const Figure* find(std::string_view name) const;
 };
 

@@ -59,7 +59,7 @@ TrainResult train_a_little(const RuntimeOptions& options, int64_t loader_depth) 
   settings.epochs = 1;
   settings.data_on = DataOn::kHost;
   settings.loader_depth = loader_depth;
-  settings.plan = options.plan_mode();
+  settings.plan = options.plan;
   const Dataset training = draw_digits(4 * settings.batch, 1);
   const Dataset test = draw_digits(settings.batch, 1, training.count);
   Runtime runtime(options);
@@ -68,7 +68,7 @@ TrainResult train_a_little(const RuntimeOptions& options, int64_t loader_depth) 
 
 // Which of both it was that trained.
 std::string compare_weights(const TrainResult& one, const TrainResult& other) {
-  if (one.outcome != "ok" || other.outcome != "ok") return one.error + other.error;
+  if (one.outcome != RunOutcome::kOk || other.outcome != RunOutcome::kOk) return one.error + other.error;
   return one.weights_checksum == other.weights_checksum ? "the same bits" : "other bits";
 }
 
@@ -78,8 +78,10 @@ Measured run_b6(const Stage&) {
   const Environment inter("TF_NUM_INTEROP_THREADS", nullptr);
   Measured measured;
   const auto options = [](int64_t intra_op, int64_t inter_op) {
-    return RuntimeOptions{
-        .device = "cpu", .plan = "parallel", .intra_op_threads = intra_op, .inter_op_threads = inter_op};
+    return RuntimeOptions{.device = "cpu",
+                          .plan = PlanMode::kParallel,
+                          .intra_op_threads = intra_op,
+                          .inter_op_threads = inter_op};
   };
   {
     const Environment intra("TF_NUM_INTRAOP_THREADS", nullptr);

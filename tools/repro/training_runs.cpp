@@ -44,7 +44,7 @@ TrainResult train_net(RuntimeOptions options, const char* strategy, std::optiona
 Measured figures_of(const TrainResult& result) {
   Measured measured;
   measured.add("outcome", result.outcome);
-  if (result.outcome != "ok") {
+  if (result.outcome != RunOutcome::kOk) {
     measured.lines = result.log;
     measured.lines.push_back(result.error);
   }

@@ -35,8 +35,8 @@ void print_devices(const Measurement& m) {
 void print_run(const Measurement& m, const std::optional<OutOfMemoryReport>& report,
                const std::string& workload, const WorkloadOptions& options) {
   const RuntimeOptions& runtime = options.runtime;
-  fmt::print("{}: {} under {} on {}, {} step{}\n", m.outcome, workload, runtime.strategy, runtime.device,
-             m.steps, m.steps == 1 ? "" : "s");
+  fmt::print("{}: {} under {} on {}, {} step{}\n", to_string(m.outcome), workload, runtime.strategy,
+             runtime.device, m.steps, m.steps == 1 ? "" : "s");
   if (report) {
     fmt::print("{}", to_text(*report));
   } else if (!m.error.empty()) {
@@ -122,8 +122,7 @@ int run_run(int argc, char** argv) {
         options);
     fmt::print("\nnext: {}\n", command_after_run(report, path, options));
   }
-  if (result.outcome == "ok") return kExitDone;
-  return result.outcome == "out_of_memory" ? kExitOutOfMemory : kExitLibraryFailure;
+  return exit_code_of(result.outcome);
 }
 
 }  // namespace headroom

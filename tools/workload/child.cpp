@@ -120,7 +120,7 @@ Measurement measure_in_child(const std::vector<std::string>& words) {
   const ChildResult ended = run_child(own_path(), arguments);
   Measurement measured;
   if (WIFSIGNALED(ended.status)) {
-    measured.outcome = "killed";
+    measured.outcome = RunOutcome::kKilled;
     measured.error =
         fmt::format("ended by signal {} ({})", WTERMSIG(ended.status), strsignal(WTERMSIG(ended.status)));
     return measured;
@@ -128,7 +128,7 @@ Measurement measure_in_child(const std::vector<std::string>& words) {
   const int code = WEXITSTATUS(ended.status);
   if (code == kExitBadInput) throw InvalidArgument(error_of(ended));
   if (code != kExitDone && code != kExitOutOfMemory && code != kExitLibraryFailure) {
-    measured.outcome = "failed";
+    measured.outcome = RunOutcome::kFailed;
     measured.error = error_of(ended);
     return measured;
   }

@@ -74,7 +74,7 @@ bool is_taken(FitResult& result, const WorkloadOptions& options, const RunElsewh
   const std::optional<Measurement> measured = run(options);
   if (!measured) return true;
   result.trials.push_back({result.batch, result.device_bytes, *measured});
-  return result.verified = measured->outcome == "ok";
+  return result.verified = measured->outcome == RunOutcome::kOk;
 }
 
 }  // namespace

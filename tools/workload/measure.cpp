@@ -113,8 +113,7 @@ void run_zoo_replica(const ZooNet& net, const WorkloadOptions& options, Runtime&
   settings.math = parse_math(options.step.math);
   settings.collective = here.collective.get();
   const auto kernels = std::make_shared<const Kernels>(step->graph, here.devices, settings);
-  Plan plan =
-      make_plan(step->graph, step->targets(), options.runtime.plan_mode(), kernels->workspace_bytes());
+  Plan plan = make_plan(step->graph, step->targets(), options.runtime.plan, kernels->workspace_bytes());
   Variables variables(step->graph, here.devices);
   Session session(step->graph, std::move(plan), kernels, variables);
   feed(*step, session);
@@ -174,7 +173,7 @@ Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t s
   result.peak_reserved_bytes = verdict.statistics.reserved.peak;
   result.peak_allocated_bytes = verdict.statistics.allocated.peak;
   result.overhead_bytes = info.process;  // the strategy is gone
-  if (result.outcome != "ok") return result;
+  if (result.outcome != RunOutcome::kOk) return result;
   const auto events = static_cast<int64_t>(trace.events.size());
   const int64_t failed_event = verdict.failed_event.value_or(0);
   result.steps = verdict.fits() ? steps : std::max<int64_t>(0, failed_event - 1) / events;
@@ -185,7 +184,7 @@ Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t s
     result.seconds_per_step = strategy_seconds + result.driver_seconds / static_cast<double>(result.steps);
   }
   if (verdict.fits()) return result;
-  result.outcome = "out_of_memory";
+  result.outcome = RunOutcome::kOutOfMemory;
   result.memory = verdict.failure;
   result.error =
       failed_event == 0 ? "no room for the pool" : fmt::format("no room at event {}", failed_event);

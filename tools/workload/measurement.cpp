@@ -11,7 +11,7 @@ namespace headroom {
 
 std::string to_json(const Measurement& m) {
   nlohmann::ordered_json json;
-  json["outcome"] = m.outcome;
+  json["outcome"] = to_string(m.outcome);
   json["error"] = m.error;
   json["steps"] = m.steps;
   json["seconds_per_step"] = m.seconds_per_step;
@@ -31,7 +31,7 @@ Measurement parse_measurement(const std::string& text) {
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
     Measurement m;
-    m.outcome = json.at("outcome");
+    m.outcome = parse_enum<RunOutcome>(json.at("outcome").get<std::string>(), "outcome");
     m.error = json.at("error");
     m.steps = json.at("steps");
     m.seconds_per_step = json.at("seconds_per_step");

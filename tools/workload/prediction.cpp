@@ -99,7 +99,7 @@ RunSetup setup_to_fit(const RuntimeOptions& options) {
 }
 
 Predictor::Predictor(const WorkloadOptions& options)
-    : ranks_(plan_programs(make_programs(options), options.runtime.plan_mode())),
+    : ranks_(plan_programs(make_programs(options), options.runtime.plan)),
       played_(to_play(ranks_, options.runtime)) {
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     const PlannedProgram& planned = *ranks_[rank];

@@ -73,7 +73,7 @@ TrainSettings train_settings(const WorkloadOptions& options) {
   settings.data_on = options.step.data_on == "device" ? DataOn::kDevice : DataOn::kHost;
   settings.loader_depth = options.step.loader_depth;
   settings.steps = options.step.steps;
-  settings.plan = options.runtime.plan_mode();
+  settings.plan = options.runtime.plan;
   settings.seed = static_cast<uint64_t>(options.runtime.seed);
   settings.placed = parse_scopes_on_devices(options.runtime.place);
   settings.replicas = options.replicas.count();

@@ -57,9 +57,9 @@ std::string advise_replicas(const TrainResult& result) {
 std::string describe(const TrainResult& result) {
   std::string text;
   for (const std::string& line : result.log) text += fmt::format("  {}\n", line);
-  if (result.outcome != "ok") {
-    return result.report ? fmt::format("{}: {}{}", result.outcome, to_text(*result.report), text)
-                         : text + fmt::format("{}: {}\n", result.outcome, result.error);
+  if (result.outcome != RunOutcome::kOk) {
+    return result.report ? fmt::format("{}: {}{}", to_string(result.outcome), to_text(*result.report), text)
+                         : text + fmt::format("{}: {}\n", to_string(result.outcome), result.error);
   }
   text += fmt::format("test accuracy {:.2f} %, loss {:.4f}, ", 100 * result.test_accuracy, result.final_loss);
   text += result.steps == 0 ? "no steps left to train\n"
@@ -92,7 +92,8 @@ std::string describe(const TrainResult& result) {
 }
 
 std::string advice(const TrainResult& result, const Runtime& runtime) {
-  if (result.outcome == "replica_failure" || result.call.starts_with("nccl")) return advise_replicas(result);
+  if (result.outcome == RunOutcome::kReplicaFailure || result.call.starts_with("nccl"))
+    return advise_replicas(result);
   const StrategySettings& strategy = runtime.strategy();
   const TriedChange* change = result.report ? result.report->smallest() : nullptr;
   if (change != nullptr && change->name == "device") {
@@ -103,7 +104,7 @@ std::string advice(const TrainResult& result, const Runtime& runtime) {
     return virtual_devices.empty() ? "headroom predict shows what takes the memory"
                                    : fmt::format("more memory than --virtual-devices {}", virtual_devices);
   }
-  if (result.outcome == "library_failure") {
+  if (result.outcome == RunOutcome::kLibraryFailure) {
     const bool takes_all = (strategy.name == "grab-all" || strategy.name == "two-ended") &&
                            !strategy.limit_bytes && !strategy.memory_fraction && !strategy.allow_growth;
     if (takes_all) {
@@ -125,7 +126,7 @@ std::string advice(const TrainResult& result, const Runtime& runtime) {
                ? "other processes hold the memory that the library needs: free it, or use a larger device"
                : "context, libraries and kernels need more than this device has: use a larger device";
   }
-  if (result.outcome == "out_of_memory") {
+  if (result.outcome == RunOutcome::kOutOfMemory) {
     const std::string batch =
         result.batch > 1 ? fmt::format("--batch {}", result.batch / 2) : "a larger device";
     if (strategy.limit_bytes)
@@ -134,7 +135,7 @@ std::string advice(const TrainResult& result, const Runtime& runtime) {
       return fmt::format("a memory fraction above {}, or {}", *strategy.memory_fraction, batch);
     return batch;
   }
-  if (runtime.options().plan != "packed") return "--plan packed allocates nothing in a step";
+  if (runtime.options().plan != PlanMode::kPacked) return "--plan packed allocates nothing in a step";
   return "--save FILE keeps the weights";
 }
 

@@ -46,7 +46,7 @@ std::string to_json(const std::vector<ReplicaResult>& replicas) {
 
 std::string to_json(const TrainResult& result) {
   Json json;
-  json["outcome"] = result.outcome;
+  json["outcome"] = to_string(result.outcome);
   json["error"] = result.error;
   json["device"] = result.device;
   json["strategy"] = result.strategy;

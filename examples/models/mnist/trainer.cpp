@@ -110,7 +110,7 @@ TrainResult train_rank(const TrainSettings& settings, const Dataset& training, c
   run_replica(runtime, device, result,
               [&] { train_replica(settings, training, test, runtime, device, &group, on_step, result); });
   result.replicas[0].host = host;
-  if (result.outcome != "ok") return result;
+  if (result.outcome != RunOutcome::kOk) return result;
   std::vector<TrainResult> results;
   for (int rank = 0; rank < group.size(); ++rank) {
     const ReplicaResult replica = result_of_rank(group, rank, result.replicas[0]);

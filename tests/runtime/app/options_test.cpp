@@ -84,13 +84,44 @@ TEST_F(OptionsTest, TakeEveryOptionFromTheCommandLine) {
   EXPECT_EQ(options_.strategy_settings().limit_scope, LimitScope::kProcess);
   EXPECT_EQ(options_.memory_fraction, 0.25);
   EXPECT_TRUE(options_.allow_growth);
-  EXPECT_EQ(options_.plan_mode(), PlanMode::kPacked);
+  EXPECT_EQ(options_.plan, PlanMode::kPacked);
   EXPECT_EQ(options_.seed, 7);
   const std::unique_ptr<Device> device = make_device(options_);
   EXPECT_EQ(device->memory().info().total, 3 * kGiB);
   EXPECT_EQ(device->memory().info().others, 5 * kMiB);
   device->initialise();
   EXPECT_EQ(device->memory().info().process, 6 * kMiB);
+}
+
+// Every name of an enum is a value of its option, in the help too, and a near miss is no other value.
+template <NamedEnum E>
+void expect_every_name(const std::string& option, E RuntimeOptions::*field) {
+  for (const E value : enum_values<E>()) {
+    RuntimeOptions options;
+    OptionSet set("program", "");
+    add_runtime_options(set, options);
+    const std::string name(to_string(value));
+    const char* const arguments[] = {"program", option.c_str(), name.c_str()};
+    std::ostringstream out;
+    ASSERT_TRUE(set.parse(3, arguments, out));
+    EXPECT_EQ(options.*field, value);
+    EXPECT_EQ(parse_enum<E>(name, "value"), value);
+    const std::string mistyped = name + "x";
+    const char* const wrong[] = {"program", option.c_str(), mistyped.c_str()};
+    try {
+      set.parse(3, wrong, out);
+      ADD_FAILURE() << mistyped << " was accepted";
+    } catch (const InvalidArgument& error) {
+      EXPECT_TRUE(std::string(error.what()).ends_with("; did you mean '" + name + "'?")) << error.what();
+    }
+  }
+  EXPECT_THROW(parse_enum<E>("", "value"), InvalidArgument);
+}
+
+TEST(EnumOptions, TakeEveryNameAndSuggestTheNearest) {
+  expect_every_name("--plan", &RuntimeOptions::plan);
+  expect_every_name("--limit-scope", &RuntimeOptions::limit_scope);
+  expect_every_name("--device-policy", &RuntimeOptions::device_policy);
 }
 
 TEST_F(OptionsTest, CommandLineBeatsEnvironmentBeatsFileBeatsDefault) {
@@ -104,8 +135,8 @@ TEST_F(OptionsTest, CommandLineBeatsEnvironmentBeatsFileBeatsDefault) {
   ASSERT_TRUE(parse({"--config", file.c_str(), "--limit", "4MiB"}));
   EXPECT_EQ(options_.limit_bytes, 4 * kMiB);
   EXPECT_EQ(options_.seed, 3);
-  EXPECT_EQ(options_.plan, "packed");
-  EXPECT_EQ(options_.limit_scope, "pool");
+  EXPECT_EQ(options_.plan, PlanMode::kPacked);
+  EXPECT_EQ(options_.limit_scope, LimitScope::kPool);
 }
 
 TEST_F(OptionsTest, PrintConfigShowsEachOrigin) {

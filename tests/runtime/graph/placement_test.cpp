@@ -294,17 +294,17 @@ TrainedLayers train(TwoLayers& net, Runtime& runtime, PlanMode mode) {
 }
 
 TEST(PlacedPlan, ItsPeaksArePredictedForEachDevice) {
-  for (const char* plan : {"dynamic", "packed"}) {
+  for (const PlanMode plan : {PlanMode::kDynamic, PlanMode::kPacked}) {
     const RuntimeOptions options{.device = "sim:card-6gb", .plan = plan, .virtual_devices = "0:1GiB,1GiB"};
     TwoLayers net("/GPU:1");
     Runtime twin(options), runtime(options);
     const DeviceSet devices = place(net.graph, runtime);
     const Kernels kernels(net.graph, devices);
-    const Plan made = make_plan(net.graph, net.training(), options.plan_mode(), kernels.workspace_bytes());
+    const Plan made = make_plan(net.graph, net.training(), options.plan, kernels.workspace_bytes());
     const PlayedProgram program{&net.graph, {&made}, place(net.graph, twin)};
     const std::vector<PeakPrediction> peaks = predict_peaks({&program, 1});
     Variables variables(net.graph, devices);
-    Session session(net.graph, net.training(), options.plan_mode(), variables);
+    Session session(net.graph, net.training(), options.plan, variables);
     for (int32_t& label : session.input<int32_t>(net.labels)) label = 0;
     session.run();
     session.run();

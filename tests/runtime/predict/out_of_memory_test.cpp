@@ -52,7 +52,7 @@ void run(const RuntimeOptions& options, int64_t batch) {
   const BranchingNet net(batch);
   Runtime runtime(options);
   Variables variables(net.graph, runtime.device(), runtime.allocator());
-  Session session(net.graph, net.targets(), options.plan_mode(), variables);
+  Session session(net.graph, net.targets(), options.plan, variables);
   session.run(2);
 }
 

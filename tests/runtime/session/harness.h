@@ -14,7 +14,7 @@
 
 namespace headroom {
 
-inline constexpr PlanMode kPlanModes[] = {PlanMode::kDynamic, PlanMode::kPacked, PlanMode::kParallel};
+inline constexpr auto kPlanModes = enum_values<PlanMode>();
 
 // A CPU with the baseline strategy.
 struct CpuHarness {

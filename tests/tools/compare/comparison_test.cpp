@@ -47,7 +47,7 @@ TEST(Compare, AtEqualMemoryOnlyAClearlySlowerRowIsDominated) {
 
 TEST(Compare, WorkloadsAreComparedSeparatelyAndFailuresDominateNothing) {
   ComparedRow failed = row("failed", 0, 0, 0);
-  failed.worst.outcome = "out_of_memory";
+  failed.worst.outcome = RunOutcome::kOutOfMemory;
   EXPECT_EQ(pareto_optimal({failed, row("a", 5, 5, 5), row("b", 1, 1, 1, "other")}), (Names{"a", "b"}));
 }
 
@@ -57,7 +57,7 @@ TEST(Compare, RunsEveryRowOnceBeforeRepeatingAndSkipsFailedRows) {
   compare(rows, 3, [&](const ComparedRow& r, int64_t run) {
     order += r.strategy + std::to_string(run) + " ";
     Measurement measured;
-    if (r.strategy == "bad" && run == 1) measured.outcome = "killed";
+    if (r.strategy == "bad" && run == 1) measured.outcome = RunOutcome::kKilled;
     measured.peak_process_bytes = 10 * (run % 2 + 1);
     measured.seconds_per_step = static_cast<double>(3 - run);
     return measured;
@@ -67,7 +67,7 @@ TEST(Compare, RunsEveryRowOnceBeforeRepeatingAndSkipsFailedRows) {
   EXPECT_EQ(rows[0].seconds_per_step, 2);
   EXPECT_EQ(rows[0].seconds_low, 1);
   EXPECT_EQ(rows[0].seconds_high, 3);
-  EXPECT_EQ(rows[1].worst.outcome, "killed");
+  EXPECT_EQ(rows[1].worst.outcome, RunOutcome::kKilled);
   EXPECT_EQ(rows[1].runs, 2);
   EXPECT_FALSE(rows[1].is_pareto_optimal);
 }
@@ -76,7 +76,7 @@ class CompareFormats : public testing::Test {
  protected:
   CompareFormats() {
     rows_[0].settings = "plan=packed,batch=2";
-    rows_[1].worst.outcome = "failed";
+    rows_[1].worst.outcome = RunOutcome::kFailed;
     rows_[1].worst.error = "it said \"no\" & <died>";
   }
   std::vector<ComparedRow> rows_ = {row("a", 3 << 20, 1, 2), row("b", 1, 1, 2)};

@@ -23,7 +23,7 @@ WorkloadOptions tight() {
 
 Measurement killed() {
   Measurement measured;
-  measured.outcome = "killed";
+  measured.outcome = RunOutcome::kKilled;
   measured.error = "by the test";
   return measured;
 }
@@ -42,7 +42,7 @@ TEST(Fit, TheBatchItFindsRunsAndTheNextOneDoesNot) {
     ASSERT_EQ(result.trials.size(), 1u);
     EXPECT_EQ(result.trials[0].measurement.peak_process_bytes, result.prediction.total_bytes);
     options.step.batch = result.batch + 1;
-    EXPECT_EQ(measure(options).outcome, "out_of_memory") << strategy << " " << result.batch;
+    EXPECT_EQ(measure(options).outcome, RunOutcome::kOutOfMemory) << strategy << " " << result.batch;
     EXPECT_NE(result.stopped_by.find("out of memory"), std::string::npos) << result.stopped_by;
   }
 }
@@ -99,7 +99,7 @@ TEST(Fit, TheLeastMemoryRunsAndAPageLessDoesNot) {
   EXPECT_TRUE(result.verified);
   EXPECT_LT(result.device_bytes, 800 * kMiB);
   options.runtime.device_memory_bytes = result.device_bytes - 2 * kMiB;
-  EXPECT_EQ(measure(options).outcome, "out_of_memory");
+  EXPECT_EQ(measure(options).outcome, RunOutcome::kOutOfMemory);
 }
 
 TEST(Fit, NoMemoryIsFoundWhereNoneDoes) {

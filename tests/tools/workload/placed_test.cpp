@@ -19,7 +19,7 @@ WorkloadOptions two_layers_apart(const char* device, const char* virtual_devices
   options.runtime.device = device;
   options.runtime.virtual_devices = virtual_devices;
   options.runtime.place = "mlp/dense2=/GPU:1";
-  options.runtime.device_policy = "silent";
+  options.runtime.device_policy = DevicePolicy::kSilent;
   return options;
 }
 
@@ -30,22 +30,22 @@ Prediction predict_placed(const WorkloadOptions& options) {
 TEST(PlacedWorkloads, TakeOfEachDeviceWhatIsPredicted) {
   for (const char* virtual_devices : {"", "0:1GiB,1GiB"}) {
     for (const char* strategy : {"allow-growth", "caching", "direct"}) {
-      for (const char* plan : {"dynamic", "packed"}) {
+      for (const PlanMode plan : {PlanMode::kDynamic, PlanMode::kPacked}) {
         WorkloadOptions options = two_layers_apart("sim:four-2080ti", virtual_devices);
         options.runtime.strategy = strategy;
         options.runtime.plan = plan;
         const Prediction predicted = predict_placed(options);
         const Measurement measured = measure(options);
-        ASSERT_EQ(measured.outcome, "ok") << measured.error;
+        ASSERT_EQ(measured.outcome, RunOutcome::kOk) << measured.error;
         ASSERT_EQ(measured.devices.size(), 2u);
         ASSERT_EQ(predicted.devices.size(), 2u);
         EXPECT_GT(predicted.copies, 0);
         for (size_t i = 0; i < 2; ++i) {
           const DeviceResult& device = measured.devices[i];
           const PeakPrediction& peak = predicted.devices[i].peak;
-          EXPECT_EQ(device.peak_allocated_bytes, peak.allocated_bytes) << strategy << " " << plan;
-          EXPECT_EQ(device.peak_reserved_bytes, peak.reserved_bytes) << strategy << " " << plan;
-          EXPECT_EQ(device.peak_process_bytes, peak.process_bytes) << strategy << " " << plan;
+          EXPECT_EQ(device.peak_allocated_bytes, peak.allocated_bytes) << strategy << " " << to_string(plan);
+          EXPECT_EQ(device.peak_reserved_bytes, peak.reserved_bytes) << strategy << " " << to_string(plan);
+          EXPECT_EQ(device.peak_process_bytes, peak.process_bytes) << strategy << " " << to_string(plan);
         }
         EXPECT_EQ(measured.peak_process_bytes, predicted.total_bytes);
       }
@@ -64,8 +64,8 @@ TEST(PlacedWorkloads, TheMarginIsThatOfTheFullestDevice) {
         "0:" + std::to_string(limits[0] - less) + "," + std::to_string(limits[1] - less);
     return measure(options).outcome;
   };
-  EXPECT_EQ(with_limits(0), "ok");
-  EXPECT_EQ(with_limits(2 << 20), "out_of_memory");
+  EXPECT_EQ(with_limits(0), RunOutcome::kOk);
+  EXPECT_EQ(with_limits(2 << 20), RunOutcome::kOutOfMemory);
 }
 
 TEST(PlacedWorkloads, FitTheLargestBatchThatAllDevicesHold) {
@@ -76,13 +76,13 @@ TEST(PlacedWorkloads, FitTheLargestBatchThatAllDevicesHold) {
   EXPECT_TRUE(found.verified);
   EXPECT_EQ(found.trials.size(), 1u);
   options.step.batch = found.batch + 1;
-  EXPECT_EQ(measure(options).outcome, "out_of_memory");
+  EXPECT_EQ(measure(options).outcome, RunOutcome::kOutOfMemory);
 }
 
 TEST(PlacedWorkloads, OneThatFindsNoRoomIsExplainedByItsDevice) {
   WorkloadOptions options = two_layers_apart("sim", "0:64MiB,4MiB");
   const Measurement measured = measure(options);
-  EXPECT_EQ(measured.outcome, "out_of_memory");
+  EXPECT_EQ(measured.outcome, RunOutcome::kOutOfMemory);
   ASSERT_TRUE(measured.memory);
   EXPECT_EQ(measured.memory->device, "/device:GPU:1");
   const auto report = explain_failure(options, measured);
@@ -90,7 +90,7 @@ TEST(PlacedWorkloads, OneThatFindsNoRoomIsExplainedByItsDevice) {
   EXPECT_TRUE(report->reproduced);
   ASSERT_NE(report->smallest(), nullptr);
   EXPECT_TRUE(report->smallest()->what.starts_with("limit of /device:GPU:1 +")) << report->smallest()->what;
-  EXPECT_EQ(measure(with_change(options, *report->smallest())).outcome, "ok");
+  EXPECT_EQ(measure(with_change(options, *report->smallest())).outcome, RunOutcome::kOk);
 }
 
 TEST(PlacedWorkloads, ReplicasOfThemAreRefusedWithAWayOut) {

@@ -33,15 +33,15 @@ class EveryNet : public testing::TestWithParam<std::string> {};
 TEST_P(EveryNet, TakesWhatIsPredictedToTheByte) {
   const std::vector<std::string> all = {"allow-growth", "caching", "direct", "mapped", "hard-limit=600MiB"};
   const bool is_slow = GetParam() == kMnist;  // its digits take long to draw
-  for (const char* plan : {"dynamic", "packed", "parallel"}) {
+  for (const PlanMode plan : enum_values<PlanMode>()) {
     for (const std::string& strategy : is_slow ? std::vector(1, all[0]) : all) {
       WorkloadOptions options = small(GetParam());
       options.runtime.plan = plan;
       options.runtime.strategy = strategy;
       const Prediction predicted = predict(options);
       const Measurement measured = measure(options);
-      const std::string label = fmt::format("{} {} {}", plan, strategy, measured.error);
-      ASSERT_EQ(measured.outcome, "ok") << label;
+      const std::string label = fmt::format("{} {} {}", to_string(plan), strategy, measured.error);
+      ASSERT_EQ(measured.outcome, RunOutcome::kOk) << label;
       EXPECT_TRUE(predicted.fits) << label;
       EXPECT_EQ(predicted.total_bytes, measured.peak_process_bytes) << label;
       EXPECT_EQ(predicted.reserved_bytes, measured.peak_reserved_bytes) << label;
@@ -59,10 +59,10 @@ TEST_P(EveryNet, FitsWhereThatIsPredictedAndNotBelow) {
     const Prediction predicted = predict(options);
     const int64_t total = 2002 * kMiB - predicted.margin_bytes;
     options.runtime.device_memory_bytes = total;
-    EXPECT_EQ(measure(options).outcome, "ok") << strategy;
+    EXPECT_EQ(measure(options).outcome, RunOutcome::kOk) << strategy;
     options.runtime.device_memory_bytes = total - 2 * kMiB;
     EXPECT_FALSE(predict(options).fits) << strategy;
-    EXPECT_NE(measure(options).outcome, "ok") << strategy;
+    EXPECT_NE(measure(options).outcome, RunOutcome::kOk) << strategy;
   }
 }
 

@@ -19,7 +19,7 @@ WorkloadOptions four_replicas(const char* net) {
   options.replicas.replicas = 4;
   options.runtime.device = "sim:four-2080ti";
   options.runtime.strategy = "direct";  // counts what was asked for
-  options.runtime.plan = "parallel";
+  options.runtime.plan = PlanMode::kParallel;
   return options;
 }
 
@@ -35,7 +35,7 @@ TEST(ReplicaWorkloads, TakeWhatIsPredictedOfEachAndHaveEqualWeights) {
   for (const char* net : {"mlp", "residual", "attention"}) {
     const WorkloadOptions options = four_replicas(net);
     const Measurement measured = measure(options);
-    ASSERT_EQ(measured.outcome, "ok") << measured.error;
+    ASSERT_EQ(measured.outcome, RunOutcome::kOk) << measured.error;
     ASSERT_EQ(measured.replicas.size(), 4u);
     const Prediction predicted = predict_replicas(options);
     for (size_t rank = 0; rank < 4; ++rank) {
@@ -54,7 +54,7 @@ TEST(ReplicaWorkloads, ShardingTheOptimizerSavesWhatIsPredicted) {
   options.replicas.shard_optimizer = true;
   options.replicas.bucket_bytes = 64 << 10;
   const Measurement sharded = measure(options);
-  ASSERT_EQ(sharded.outcome, "ok") << sharded.error;
+  ASSERT_EQ(sharded.outcome, RunOutcome::kOk) << sharded.error;
   EXPECT_EQ(sharded.replicas[0].weights_checksum, whole.replicas[0].weights_checksum);
   for (const ReplicaResult& replica : sharded.replicas)
     EXPECT_LE(replica.optimizer_bytes,
@@ -74,7 +74,7 @@ TEST(ReplicaWorkloads, OneThatFindsNoRoomEndsAllAndIsExplained) {
   options.runtime.virtual_devices = "0:200MiB,4MiB";
   options.replicas.replicas = 2;
   const Measurement measured = measure(options);
-  EXPECT_EQ(measured.outcome, "out_of_memory");
+  EXPECT_EQ(measured.outcome, RunOutcome::kOutOfMemory);
   EXPECT_EQ(measured.failed_rank, 1);
   EXPECT_TRUE(measured.error.starts_with("replica 1 on /GPU:1: out of memory")) << measured.error;
   const auto report = explain_failure(options, measured);
@@ -83,7 +83,7 @@ TEST(ReplicaWorkloads, OneThatFindsNoRoomEndsAllAndIsExplained) {
   EXPECT_TRUE(measured.error.starts_with(report->message)) << report->message;
   ASSERT_NE(report->smallest(), nullptr);
   EXPECT_TRUE(report->smallest()->what.starts_with("limit of /device:GPU:1 +")) << report->smallest()->what;
-  EXPECT_EQ(measure(with_change(options, *report->smallest())).outcome, "ok");
+  EXPECT_EQ(measure(with_change(options, *report->smallest())).outcome, RunOutcome::kOk);
 }
 
 TEST(ReplicaWorkloads, FitTheLargestBatchThatAllCanShare) {
@@ -105,7 +105,7 @@ TEST(ReplicaWorkloads, FitTheLargestBatchThatAllCanShare) {
   }
   options.step.batch = found.batch + 3;
   const Measurement more = measure(options);
-  EXPECT_EQ(more.outcome, "out_of_memory");
+  EXPECT_EQ(more.outcome, RunOutcome::kOutOfMemory);
   EXPECT_EQ(more.failed_rank, 0);
 }
 
