@@ -53,7 +53,7 @@ int gpu_number(std::string_view text, std::string_view what, std::string_view ex
 }
 
 [[noreturn]] void refuse_twice(std::string_view what, int gpu) {
-  throw InvalidArgument(fmt::format("{}: GPU {} stands there twice", what, gpu));
+  throw InvalidArgument(fmt::format("{}: GPU {} is named twice", what, gpu));
 }
 
 // CUDA's names: four digits of domain, small letters. NVML has "00000000:3B:00.0".
@@ -81,7 +81,7 @@ void check_limits(const PhysicalGpu& gpu, const GpuSizes& limits) {
     throw InvalidArgument(
         fmt::format("virtual devices of GPU {}: each needs a limit above 0 bytes", limits.gpu));
   }
-  // A GPU whose size nobody knows (no management library) is asked when memory is taken.
+  // Without a management library the size is unknown, and the driver refuses later.
   int64_t left = gpu.total_bytes > 0 ? gpu.total_bytes : INT64_MAX;
   for (const int64_t bytes : limits.bytes) {
     if (bytes > left) {

@@ -1,4 +1,4 @@
-// Apart from options.cpp: a program that only reads options needs no library of a GPU.
+// Apart from options.cpp: a program that only reads options needs no GPU library.
 #include <fmt/format.h>
 #include <sched.h>
 
@@ -15,7 +15,7 @@
 namespace headroom {
 namespace {
 
-constexpr int kMostThreadsOfVariable = 1024;
+constexpr int kMaxThreadsOfVariable = 1024;
 
 // CPUs that this process may run on.
 int usable_cpus() {
@@ -25,18 +25,18 @@ int usable_cpus() {
   return std::max(1, CPU_COUNT(&set));
 }
 
-// The number that the environment's variable begins with, as CUDA's driver and TensorFlow read theirs; 0
-// without one. The range's end for one beyond it.
+// The number at the start of the environment variable, as CUDA's driver and TensorFlow read theirs; 0 without
+// one.
 long number_in(const char* variable) {
   const char* const text = std::getenv(variable);
   return text == nullptr ? 0 : std::strtol(text, nullptr, 10);
 }
 
-// What was asked for, else what TensorFlow's variable says, else `otherwise`.
-int threads_of(int64_t asked, const char* variable, int otherwise) {
-  if (asked > 0) return static_cast<int>(asked);
-  const long said = number_in(variable);
-  return said > 0 ? static_cast<int>(std::min<long>(said, kMostThreadsOfVariable)) : otherwise;
+// The option, else TensorFlow's variable, else `default_value`.
+int threads_of(int64_t option, const char* variable, int default_value) {
+  if (option > 0) return static_cast<int>(option);
+  const long set = number_in(variable);
+  return set > 0 ? static_cast<int>(std::min<long>(set, kMaxThreadsOfVariable)) : default_value;
 }
 
 // The GPUs of the machine that the options name; none for the CPU.

@@ -23,7 +23,7 @@ namespace headroom {
 namespace {
 
 constexpr int64_t kMaxConfigBytes = kMiB;
-constexpr int kMostValues = 1 << 16;  // of one option that takes several
+constexpr int kMaxValues = 1 << 16;  // of one list
 
 // CLI11's own says "TRACE(1x)" of an argument that is given once or more.
 struct HelpFormatter : CLI::Formatter {
@@ -225,7 +225,7 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
     }
     CLI::Option* added = app.add_option("--" + option.name, texts[i], option.help);
     added->type_name(option.value_name)->default_str(option.show().value_or(""));
-    option.clear ? added->expected(1, kMostValues)->take_all()
+    option.clear ? added->expected(1, kMaxValues)->take_all()
                  : added->expected(1)->allow_extra_args(false)->take_last();
     given.push_back(added);
   }
@@ -233,7 +233,7 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
     app.add_option(arguments_.name, *arguments_.target, arguments_.help)
         ->type_name("")
         ->required(arguments_.required)
-        ->expected(1, kMostValues)
+        ->expected(1, kMaxValues)
         ->take_all();
   }
   try {

@@ -1,5 +1,5 @@
-// The options of one program. Each is read from the command line, the environment or a TOML file, in this
-// order of precedence, and remembers which it was. Knows no option's meaning.
+// The options of one program. Reads each from the command line, the environment or a TOML file, in this order
+// of precedence, and remembers from which. Knows no option's meaning.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class OptionSet {
   OptionSet(std::string program, std::string description);
 
   // Option `name` is --name on the command line, HEADROOM_NAME in the environment ('_' for '-') and the key
-  // `name` in a file. The target's value at this time is the default; targets must outlive parse().
+  // `name` in a file. The target's present value is the default. Targets must outlive parse().
   void add_text(std::string name, std::string help, std::string* target);
   // One of `known`, or a text that `also` accepts.
   void add_choice(std::string name, std::string help, std::string* target, std::vector<std::string> known,
@@ -44,36 +44,36 @@ class OptionSet {
                    int64_t high = INT64_MAX);
   void add_number(std::string name, std::string help, double* target, double low, double high);
   void add_number(std::string name, std::string help, std::optional<double>* target, double low, double high);
-  // Any number of texts after the option, which may be repeated; in the environment and in files blanks
-  // separate them.
+  // Any number of texts after the option, which may be repeated. Blanks separate them in the environment and
+  // in files.
   void add_list(std::string name, std::string help, std::vector<std::string>* target);
-  // What stands on the command line without an option's name, `name` in the help: at least one if `required`.
+  // Arguments without an option's name, `name` in the help: at least one if `required`.
   void add_arguments(std::string name, std::string help, std::vector<std::string>* target,
                      bool required = true);
-  // Given without a value it is true; "--name=false" says false.
+  // "--name" sets it to true, "--name=false" to false.
   void add_switch(std::string name, std::string help, bool* target);
 
-  // Environment variable `variable` with the text true or false overrides the switch `name`, wherever else
-  // that is set, with a note. Any other text is noted and ignored.
+  // Environment variable `variable`, when "true" or "false", overrides the switch `name` from every source,
+  // with a note. Any other text is ignored, with a note.
   void add_override(std::string name, std::string variable);
 
   // Lines at the end of --help: commands to try.
   void set_examples(std::string examples) { examples_ = std::move(examples); }
 
-  // Sets all targets. Returns false when the command line asks for --help or --print-config instead, which
-  // `out` then has. Throws InvalidArgument, with targets possibly half set, for options, keys and values that
-  // are unknown or out of range, and for a --config file that cannot be read.
+  // Sets all targets. Returns false when the command line asks for --help or --print-config, and writes those
+  // to `out`. Throws InvalidArgument for unknown options and keys, for bad values, and for a --config file
+  // that cannot be read; some targets may be set then.
   bool parse(int argc, const char* const* argv, std::ostream& out);
 
-  // Lines for the user about settings that were overridden or ignored.
+  // Lines for the user about overridden or ignored values.
   const std::vector<std::string>& notes() const { return notes_; }
 
-  // The options as words of a command line that sets them to what they are now: all that are set, or only
-  // those that are not as they were when they were added.
+  // The words of a command line that sets the options to their present values: all of them, or only those
+  // that differ from their defaults.
   enum class Words : uint8_t { kAll, kChanged };
   std::vector<std::string> words(Words which) const;
 
-  // Every value and where it came from, as TOML that --config takes back.
+  // Every value and where it came from, as TOML that --config accepts.
   std::string describe() const;
 
  private:
@@ -82,7 +82,7 @@ class OptionSet {
     std::string help;
     std::string value_name;  // "SIZE"; empty for a switch
     std::function<void(const std::string& text, const std::string& origin)> set;  // a list: one more of it
-    std::function<void()> clear = {};                  // of a list alone: begins it anew
+    std::function<void()> clear = {};                  // for a list alone: empties it
     std::function<std::optional<std::string>()> show;  // as TOML; nothing when not set
     std::string origin = "default";
     std::optional<std::string> default_value = {};  // what `show` gave when the option was added
@@ -104,7 +104,7 @@ class OptionSet {
     std::vector<std::string>* target = nullptr;
     bool required = true;
   };
-  Arguments arguments_;  // without a target: the program takes none
+  Arguments arguments_;  // without a target when the program takes none
   struct Override {
     std::string name, variable;
   };

@@ -15,8 +15,8 @@ namespace headroom {
 namespace {
 
 constexpr std::string_view kSimulated = "sim", kCuda = "cuda";
-constexpr int64_t kMostGpus = 64;  // no machine that is sold has more
-constexpr int64_t kMostThreads = 1024;
+constexpr int64_t kMaxGpus = 64;  // no machine on the market has more
+constexpr int64_t kMaxThreads = 1024;
 
 std::vector<std::string> strategy_names() {
   std::vector<std::string> names;
@@ -24,7 +24,7 @@ std::vector<std::string> strategy_names() {
   return names;
 }
 
-// More than a name; what is wrong with it comes out when it is parsed.
+// More than a name; parse_strategy finds its mistakes.
 bool is_composed(const std::string& strategy) {
   return strategy.find_first_of("=:+") != std::string::npos;
 }
@@ -113,21 +113,18 @@ void add_device_options(OptionSet& set, RuntimeOptions& options) {
   set.add_choice("device", "Where to compute", &options.device, device_names(), [](const std::string& name) {
     return cuda_ordinal(name).has_value() || is_gpu_of_profile(name);
   });
-  set.add_bytes("device-memory",
-                "Total memory of the GPU: of a simulated one, or of a real one whose rest is held",
+  set.add_bytes("device-memory", "Total memory of the GPU; on a real GPU a ballast takes the rest",
                 &options.device_memory_bytes);
-  set.add_bytes("others", "Memory of the GPU that other processes hold: simulated, or held in their place",
+  set.add_bytes("others", "Memory of the GPU that other processes hold; on a real GPU a ballast holds it",
                 &options.others_bytes);
-  set.add_bytes("context", "Memory that the simulated GPU's context takes", &options.context_bytes);
-  set.add_text("others-by-gpu",
-               "The same as --others for some GPUs of a simulated machine, such as 2:11000MiB/3:11000MiB",
+  set.add_bytes("context", "Memory of the simulated GPU's context", &options.context_bytes);
+  set.add_text("others-by-gpu", "--others by GPU of a simulated machine, such as 2:11000MiB/3:11000MiB",
                &options.others_by_gpu);
-  set.add_text("visible-devices", "GPUs to use, such as 1,2, or none; they become /GPU:0, /GPU:1",
+  set.add_text("visible-devices", "GPUs to use, such as 1,2, or none; they become /GPU:0 and /GPU:1",
                &options.visible_devices);
-  set.add_text("virtual-devices", "Limits of several devices on one GPU, such as 0:1024MiB,1024MiB",
+  set.add_text("virtual-devices", "Split a GPU into devices with these limits, such as 0:1024MiB,1024MiB",
                &options.virtual_devices);
-  set.add_integer("gpus", "GPUs of the simulated machine; 0: as many as its profile has", &options.gpus, 0,
-                  kMostGpus);
+  set.add_integer("gpus", "GPUs of the simulated machine; 0: as in its profile", &options.gpus, 0, kMaxGpus);
 }
 
 void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<std::string>* strategies) {
@@ -138,39 +135,39 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
     set.add_choice("strategy", "Memory strategy, such as allow-growth or hard-limit=1GiB", &options.strategy,
                    strategy_names(), is_composed);
   }
-  set.add_bytes("limit", "Most that the strategy may hold", &options.limit_bytes);
-  set.add_choice("limit-scope", "What the limit counts: the pool, or context and libraries too",
+  set.add_bytes("limit", "Maximum memory that the strategy may reserve", &options.limit_bytes);
+  set.add_choice("limit-scope",
+                 "What the limit counts: the pool, or the whole process with context and libraries",
                  &options.limit_scope);
-  set.add_number("memory-fraction", "Share of the device's memory for the pool, in place of a limit",
+  set.add_number("memory-fraction", "Share of the device's memory for the pool, instead of a limit",
                  &options.memory_fraction, 0, 1);
-  set.add_switch("allow-growth", "Let the pool grow with demand", &options.allow_growth);
+  set.add_switch("allow-growth", "Grow the pool on demand", &options.allow_growth);
   set.add_override("allow-growth", "TF_FORCE_GPU_ALLOW_GROWTH");
   set.add_switch("libraries-first",
-                 "Start cuBLAS and cuDNN before the pool, which then leaves them what was measured",
+                 "Start cuBLAS and cuDNN before the pool, which leaves them the memory that they took",
                  &options.libraries_first);
   set.add_choice(
-      "plan", "Allocate value by value, pack all into one arena, or pack without ordering parallel branches",
+      "plan",
+      "Allocate value by value, pack all values into one arena, or pack without ordering parallel branches",
       &options.plan);
-  set.add_integer("intra-op-threads",
-                  "Threads of the host that a kernel uses which runs there; 0: as many as there are CPUs",
-                  &options.intra_op_threads, 0, kMostThreads);
+  set.add_integer("intra-op-threads", "Host threads for one kernel; 0: as many as there are CPUs",
+                  &options.intra_op_threads, 0, kMaxThreads);
   set.add_integer("inter-op-threads",
                   "Kernels that the CPU runs side by side in a parallel plan; 0: one after the other",
-                  &options.inter_op_threads, 0, kMostThreads);
-  set.add_switch("check-streams", "Find waits that are missing between the streams of a simulated GPU",
+                  &options.inter_op_threads, 0, kMaxThreads);
+  set.add_switch("check-streams", "Find missing waits between the streams of a simulated GPU",
                  &options.check_streams);
   set.add_text("place", "Devices of layers by name, such as dense=/GPU:1,dense_1=/GPU:1", &options.place);
   set.add_choice("device-policy",
-                 "Whether ops that read from another device get a copy (silent) or are errors (explicit)",
+                 "An op that reads from another device gets a copy (silent) or is an error (explicit)",
                  &options.device_policy);
   set.add_switch("allow-soft-placement",
-                 "Run what cannot run on the device that it names on another, and copy what it reads",
+                 "Run an op on another device, with copies of its inputs, when its own cannot run it",
                  &options.allow_soft_placement);
   set.add_switch("log-placement", "Print the device of every op and variable to stderr",
                  &options.log_placement);
   set.add_integer("seed", "Seed of weights, order and dropout", &options.seed, 0);
-  set.add_text("record", "Write all that is asked of the strategy to this file, for headroom report",
-               &options.record);
+  set.add_text("record", "Record every allocation to this file, for headroom report", &options.record);
 }
 
 PlacementSettings RuntimeOptions::placement_settings() const {

@@ -1,4 +1,5 @@
-// The settings that all programs share: device, memory strategy, plan and seed. Knows no command line syntax.
+// The options that all programs share: device, memory strategy, plan, placement, seed. Knows no command line
+// syntax.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +35,7 @@ struct EnumNames<LimitScope> {
 };
 
 struct RuntimeOptions {
-  // "cpu", "sim", "sim:PROFILE" or "cuda"; the last two with ":N" for another GPU of the machine than the
-  // first, counted as the program names them.
+  // "cpu", "sim", "sim:PROFILE" or "cuda"; the last two may end in ":N", the N-th GPU of the machine.
   std::string device = "cpu";
   std::string strategy = "allow-growth";  // see parse_strategy
   std::optional<int64_t> limit_bytes = {};
@@ -45,72 +45,71 @@ struct RuntimeOptions {
   bool libraries_first = false;  // start the libraries before the strategy takes memory
   PlanMode plan = PlanMode::kDynamic;
   int64_t seed = 1;
-  std::string record = {};  // where what is asked of the strategy is written; nowhere when empty
+  std::string record = {};  // the file that records every allocation; none when empty
 
-  // What a simulated GPU's profile is changed to. On a real one the first two are held for real.
+  // Changes to a simulated GPU's profile. On a real GPU a ballast makes the first two true.
   std::optional<int64_t> device_memory_bytes = {};
   std::optional<int64_t> others_bytes = {};
   std::optional<int64_t> context_bytes = {};
-  int64_t gpus = 0;                // of the simulated machine; the profile's when 0
+  int64_t gpus = 0;                // of the simulated machine; 0: as many as the profile has
   std::string others_by_gpu = {};  // "2:11000MiB/3:11000MiB"
 
-  int64_t intra_op_threads = 0;  // of the host, for one kernel that runs there; 0: as many as there are CPUs
+  int64_t intra_op_threads = 0;  // host threads of one kernel; 0: as many as there are CPUs
   int64_t inter_op_threads = 0;  // kernels that the CPU runs side by side; 0: one after the other
-  bool check_streams = false;    // find waits that are missing between the streams of a simulated GPU
+  bool check_streams = false;    // find missing waits between the streams of a simulated GPU
   // Where nodes of a graph run, see placement.h.
   std::string place = {};  // "dense=/GPU:1,dense_1=/GPU:1": name scopes and their devices
   DevicePolicy device_policy = DevicePolicy::kExplicit;
   bool allow_soft_placement = false;
   bool log_placement = false;
 
-  std::string visible_devices = {};  // "1,2" or "none", CUDA's numbers; all that CUDA shows when empty
-  std::string virtual_devices = {};  // "0:1024MiB,1024MiB": their limits, by the number of the GPU
+  std::string visible_devices = {};  // "1,2" or "none", CUDA's numbers; empty: all that CUDA shows
+  std::string virtual_devices = {};  // "0:1024MiB,1024MiB": the number of a GPU and its devices' limits
 
-  // Throws InvalidArgument for a strategy that is malformed or contradicts the options beside it.
+  // Throws InvalidArgument for a malformed strategy, or one that contradicts other options.
   StrategySettings strategy_settings() const;
   PlacementSettings placement_settings() const;
 };
 
-// Adds the options that say what machine there is and what is used of it, from `device` to `virtual-devices`.
+// Adds the options that describe the machine and the part to use, from `device` to `virtual-devices`.
 void add_device_options(OptionSet& set, RuntimeOptions& options);
-// Adds one option for each field, which `options` (with its defaults) receives when `set` parses. With
-// `strategies` the option of that name takes any number, which go there.
+// Adds one option for each field of `options`, whose values are the defaults. With `strategies` the option
+// --strategy is a list, which goes there.
 void add_runtime_options(OptionSet& set, RuntimeOptions& options,
                          std::vector<std::string>* strategies = nullptr);
 
-// "cpu", "sim", "sim:laptop-2gb", ..., "cuda", "cuda:0"; any other number of a GPU will do, too.
+// "cpu", "sim", "sim:laptop-2gb", ..., "cuda", "cuda:0". Other numbers of GPUs are valid, too.
 std::vector<std::string> device_names();
-// The N of "cuda:N", 0 of "cuda"; nothing for any other text.
+// N for "cuda:N", 0 for "cuda", nothing for any other text.
 std::optional<int> cuda_ordinal(std::string_view device);
-// What the program calls the device that the options name: "/GPU:2" of "sim:four-2080ti:2".
+// The program's name of the device of the options: "/GPU:2" for "sim:four-2080ti:2".
 DeviceName default_device(const RuntimeOptions& options);
-// The options with GPU `ordinal` of the machine that they name as the device.
+// The options with GPU `ordinal` of the same machine as the device.
 RuntimeOptions with_gpu(RuntimeOptions options, int ordinal);
-// The simulated GPU that the options name, changed as they say; nothing for any other device. Throws
-// InvalidArgument for an unknown profile.
+// The profile of the simulated GPU that the options name, with their changes; nothing for any other device.
+// Throws InvalidArgument for an unknown profile.
 std::optional<DeviceProfile> simulated_profile(const RuntimeOptions& options);
 
-// The GPUs of the machine that the options name, what is visible of them and what that is called; empty for
-// the CPU. Initialises none and works however full they are. Throws InvalidArgument for an unknown device
-// (with the nearest known as a suggestion), for a machine without GPUs, and for options that do not fit it.
+// The GPUs of the machine that the options name, the visible ones and their names; empty for the CPU.
+// Initialises none, and works however full they are. Throws InvalidArgument for an unknown device (suggesting
+// the nearest name), for a machine without GPUs, and for options that contradict the machine.
 DeviceMap find_devices(const RuntimeOptions& options);
-// The same with other GPUs visible and cut up than the options say, see make_device_map.
+// The same with other visible GPUs and virtual devices than in the options, see make_device_map.
 DeviceMap find_devices(const RuntimeOptions& options, const std::optional<std::vector<int>>& wanted,
                        std::span<const GpuSizes> virtual_limits);
 
-// The threads that the options ask for; where they leave it open, what TF_NUM_INTRAOP_THREADS and
-// TF_NUM_INTEROP_THREADS of the environment say.
+// The threads of the options; where these are 0, of TF_NUM_INTRAOP_THREADS and TF_NUM_INTEROP_THREADS.
 CpuThreads cpu_threads(const RuntimeOptions& options);
 // The CPU, with those threads.
 std::unique_ptr<Device> make_cpu(const RuntimeOptions& options);
 
-// GPU `physical` of the map, which must be visible, named as the first of what is on it; not initialised.
-// A simulated one lies in host memory, or nowhere. Throws InvalidArgument for memory that it cannot have.
+// GPU `physical` of the map, which must be visible, under the name of its first logical GPU; not initialised.
+// Throws InvalidArgument for memory that it cannot have.
 std::unique_ptr<Device> make_gpu(const RuntimeOptions& options, const DeviceMap& map, int physical,
                                  Backing backing = Backing::kHostMemory);
 
-// The device that the options name, not initialised. Throws what the two above throw, and InvalidArgument for
-// a GPU that is not there or not visible.
+// The device that the options name, not initialised. Throws as the two above do, and InvalidArgument for a
+// GPU that does not exist or is not visible.
 std::unique_ptr<Device> make_device(const RuntimeOptions& options, Backing backing = Backing::kHostMemory);
 
 }  // namespace headroom

@@ -1,4 +1,4 @@
-// The replicas of a program as threads of one process, each on a device of its own, or the program alone.
+// Runs the replicas of a program as threads of one process, each on its own device, or the program alone.
 // Knows no program.
 #pragma once
 
@@ -19,38 +19,36 @@
 
 namespace headroom {
 
-// What a replica does; its end of the group dies with the argument.
+// What a replica does, with its member of the group.
 using ReplicaBody = std::function<void(int rank, std::unique_ptr<Collective> group)>;
 
-// Calls `body` for each rank in a thread of its own, on one group, and returns when all of them have ended.
-// Then throws what one of them threw: the first by rank, of those that were not only told that another has
-// failed. Throws InvalidArgument as make_in_process_group does.
+// Calls `body` for each rank in its own thread, on one group, and returns when all have ended. Then rethrows
+// the exception of the first rank that failed by itself, else of the first that heard of another's failure.
+// Throws InvalidArgument as make_in_process_group does.
 void run_replicas(int replicas, std::chrono::milliseconds timeout, const ReplicaBody& body);
 
-// Where the graph of one replica runs, and by what it sums with the others; null for one alone.
 struct ReplicaPlace {
-  DeviceSet devices;
-  std::unique_ptr<DeviceCollective> collective;
+  DeviceSet devices;                             // of the replica's graph
+  std::unique_ptr<DeviceCollective> collective;  // null for a program alone
 };
-// A replica of a group is whole on the device of that name; alone its graph is placed by the runtime's rules.
-// The default device is initialised and current in this thread. All must outlive what is returned. Throws
-// what place(), Runtime::device and make_device_collective throw.
+// Puts a replica of a group on the device of that name as a whole, and a program alone where the runtime's
+// options place its graph. Makes the default device current in this thread. The arguments must outlive the
+// result. Throws as place(), Runtime::device and make_device_collective do.
 ReplicaPlace settle_replica(Graph& graph, Runtime& runtime, const DeviceName& name, Collective* group);
 
-// Calls `work`, which runs on the devices that it notes in the result, or on that one, and notes how that
-// ended and what it took.
+// Calls `work`, which runs on the device of that name unless it lists others in the result, and writes to the
+// result how it ended and what each device took.
 void run_replica(Runtime& runtime, const DeviceName& name, RunResult& result,
                  const std::function<void()>& work);
 
-// What one of the replicas runs, in a thread of its own; `group` is null for one alone, in the caller's
-// thread.
+// What a replica runs in its own thread; a program alone runs in the caller's thread, and `group` is null.
 template <typename Result>
 using ReplicaWork =
     std::function<void(int rank, const DeviceName& device, Collective* group, Result& result)>;
 
-// Runs all replicas on their devices; each begins with the result as it is. What they came to, see
-// merge_replicas. Throws what replica_devices throws, and of a replica what is no ending, once all have
-// ended.
+// Runs all replicas on their devices, each with a copy of `begin` as its result, and returns merge_replicas()
+// of the results. Throws as replica_devices does, and, once all have ended, exceptions of a replica that
+// attempt() does not catch.
 template <typename Result>
 Result run_on_devices(Runtime& runtime, int replicas, std::chrono::milliseconds timeout, const Result& begin,
                       const ReplicaWork<Result>& work) {

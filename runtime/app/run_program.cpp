@@ -17,11 +17,10 @@
 namespace headroom {
 namespace {
 
-// A file opened later would get the number of a stream that the caller has closed, and with it all that is
-// printed.
+// A file opened later would get the number of a stream that the caller has closed, and with it the output.
 void open_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    // The lowest free number is the one asked for, as those below it are open by now.
+    // open() takes the lowest free number, which is `stream`, as all lower ones are open by now.
     if (fcntl(stream, F_GETFD) < 0 && errno == EBADF) open("/dev/null", O_RDWR);
   }
 }
@@ -49,14 +48,13 @@ void print_failure(const char* name, std::string_view text) {
 
 int run_program(const char* name, int (*run)(int, char**), int argc, char** argv) {
   open_standard_streams();
-  // A limit on the size of files is then an error of the write like a full disk, and cleaned up after like
-  // one.
+  // Makes a file that exceeds its size limit an error of the write, like a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
   int code = kExitOther;
   try {
     code = run(argc, argv);
   } catch (const std::system_error& error) {
-    // fmt's of a stream that takes no more does not say which.
+    // fmt's error of a failed write does not name the stream; the flush below reports it.
     if (std::ferror(stdout) == 0) {
       print_failure(name, error.what());
       return exit_code(error);

@@ -48,7 +48,7 @@ Ending attempt(const std::function<void()>& work) {
     ending.memory = error.memory();
     ending.log = error.log();
     ending.call = error.call();
-  } catch (const DeviceError& error) {  // a context or kernels that found no room
+  } catch (const DeviceError& error) {  // no room for a context or kernels
     fail(RunOutcome::kLibraryFailure, error);
     ending.call = error.call();
   } catch (const CollectiveError& error) {
@@ -62,7 +62,7 @@ std::string name_replica(int rank) {
 }
 
 RunResult merge(const std::vector<const RunResult*>& replicas) {
-  // A replica of which only another's failure was heard is told after those that failed by themselves.
+  // A failure that a replica had by itself goes before one that it heard of.
   const auto rate = [](const RunResult* run) {
     return run->outcome == RunOutcome::kOk ? 0 : run->outcome == RunOutcome::kReplicaFailure ? 1 : 2;
   };

@@ -1,4 +1,5 @@
-// How a program ended and what it took, on one device, on several or in replicas. Knows no program.
+// How a program ended and how much memory it took, on one device, on several or in replicas. Knows no
+// program.
 #pragma once
 
 #include <cstdint>
@@ -29,59 +30,58 @@ int exit_code_of(RunOutcome outcome);
 
 struct Ending {
   RunOutcome outcome = RunOutcome::kOk;
-  std::string error;                  // one line; empty when all went well
-  std::string call;                   // of a library or the driver that failed: "cublasCreate"
-  std::vector<std::string> log;       // lines that led to a library's failure
-  std::optional<MemoryFacts> memory;  // what was known when memory ran out
+  std::string error;                  // one line; empty for kOk
+  std::string call;                   // the call of a library or the driver that failed: "cublasCreate"
+  std::vector<std::string> log;       // log lines before a library's failure
+  std::optional<MemoryFacts> memory;  // known when memory ran out
 };
 
-// Calls `work`. Lack of memory, failures of libraries, devices and collectives are its ending; all else is
-// thrown.
+// Calls `work`, and catches lack of memory and failures of libraries, devices and collectives.
 Ending attempt(const std::function<void()>& work);
 
 struct DeviceFigures {
-  int64_t peak_device_bytes = 0;    // of the GPU, as the driver sees it, others included
-  int64_t peak_process_bytes = 0;   // of it this process
-  int64_t peak_reserved_bytes = 0;  // of the device's own strategy
+  int64_t peak_device_bytes = 0;    // the driver's figure for the GPU, other processes included
+  int64_t peak_process_bytes = 0;   // the driver's figure for this process
+  int64_t peak_reserved_bytes = 0;  // by the device's strategy
   int64_t peak_allocated_bytes = 0;
-  // Of peak_allocated_bytes; absent when the prediction is a failure, or there is none.
+  // The prediction of peak_allocated_bytes; absent when it failed, or there is none.
   std::optional<int64_t> predicted_peak_bytes;
 };
 
-// Each of `to` becomes the larger of both.
+// Sets each figure of `to` to the larger of both.
 void raise_to(DeviceFigures& to, const DeviceFigures& figures);
 
 struct DeviceResult : DeviceFigures {
   std::string device;  // "/GPU:1"
-  std::string host;    // empty where all are of one process
+  std::string host;    // empty when all run in one process
 };
 
-// Of a replica on its device, or of all devices of a net that is placed.
+// For a replica on its device, or for all devices of a net that is placed.
 struct ReplicaFigures : DeviceFigures {
-  int64_t optimizer_bytes = 0;   // of what is allocated the optimizer's state
-  std::string weights_checksum;  // in the end, 16 hexadecimal digits; empty where it failed
+  int64_t optimizer_bytes = 0;   // the optimizer's state
+  std::string weights_checksum;  // at the end, 16 hexadecimal digits; empty after a failure
 };
 
 struct ReplicaResult : ReplicaFigures {
-  std::string device, host;  // as of DeviceResult
+  std::string device, host;  // as in DeviceResult
 };
 
-// Its figures are the largest of any replica and device, its weights those of all.
+// The figures are the largest of any replica and device.
 struct RunResult : Ending, ReplicaFigures {
-  std::optional<int> failed_rank;       // of the replica that failed, where there are several
-  std::vector<DeviceResult> devices;    // all that were used, the default one first
-  std::vector<ReplicaResult> replicas;  // by rank, one at least
+  std::optional<int> failed_rank;       // when one of several replicas failed
+  std::vector<DeviceResult> devices;    // all used devices, the default one first
+  std::vector<ReplicaResult> replicas;  // by rank, at least one
 };
 
-// "replica 1 on /GPU:1", of a replica that failed.
+// "replica 1 on /GPU:1".
 std::string name_replica(int rank);
 
-// What all replicas came to, by rank: of failures the one that the others are due to, led by the name of its
-// replica. Weights that differ are a failure, too.
+// The result of all replicas, given by rank. Of several failures it has the one that caused the others, with
+// its replica named in the error. Different weights are a failure, too.
 RunResult merge(const std::vector<const RunResult*>& replicas);
 
-// The same of results that hold more, which is that of the replica that the others are due to, else of the
-// first.
+// The same for results with more members, which come from the replica that failed first, or from the first
+// one.
 template <typename Result>
 Result merge_replicas(const std::vector<Result>& replicas) {
   std::vector<const RunResult*> runs;

@@ -1,6 +1,5 @@
-// The devices of a program, each with a memory strategy, made from options. What is visible, how GPUs are cut
-// up and the strategies can change until the first device is initialised and are fixed from then on. Knows no
-// graph.
+// The devices of a program, each with a memory strategy, made from options. The visible and virtual devices
+// and the strategies can change until the first device is initialised. Knows no graph.
 #pragma once
 
 #include <map>
@@ -18,7 +17,7 @@
 
 namespace headroom {
 
-// Where beside `path` another device or rank records: "run.gpu1.trace" beside "run.trace". Empty for an empty
+// The file beside `path` for another device or rank: "run.gpu1.trace" for "run.trace". Empty for an empty
 // path.
 std::string record_path_of(const std::string& path, std::string_view who);
 
@@ -32,44 +31,42 @@ class Runtime {
   // The GPUs and their names; empty where the options name the CPU.
   const DeviceMap& devices() const { return map_; }
 
-  // By which names devices can be asked for: the default one first, then all GPUs, then the CPU.
+  // The names of all devices: the default one first, then all GPUs, then the CPU.
   std::vector<DeviceName> available_devices() const;
-  // What device() and allocator() without a name mean from now on, and nodes of graphs that name no device:
-  // PyTorch's torch.cuda.set_device. Hides no device, and can be called at any time. Throws InvalidArgument
-  // for one that there is not.
+  // Sets the device of device() and allocator() without a name, and of nodes that name none, like PyTorch's
+  // torch.cuda.set_device. Hides no device, and can be called at any time. Throws InvalidArgument for an
+  // unknown device.
   void set_current_device(std::string_view name);
   DeviceName current_device() const { return current_; }
 
-  // The settings. All throw InvalidArgument once a device is initialised, naming the line of code that did
-  // it, and, with nothing changed, for what make_device_map refuses. Numbers of GPUs are CUDA's.
+  // These throw InvalidArgument once a device is initialised, naming the line of code that did it, and as
+  // make_device_map does, with nothing changed. Numbers of GPUs are CUDA's.
   void set_strategy(const StrategySettings& strategy);
   void set_memory_growth(bool allow_growth);
-  // On one GPU; those that are visible must agree when the first device is initialised, unless there are
-  // virtual devices. Throws InvalidArgument for a GPU with virtual devices, or that is not there.
+  // On one GPU. All visible GPUs must agree when the first device is initialised, unless there are virtual
+  // devices. Throws InvalidArgument for an unknown GPU, or one with virtual devices.
   void set_memory_growth(int gpu, bool allow_growth);
-  // GPUs in this order become /GPU:0, /GPU:1, ...; no others can be used.
+  // These GPUs become /GPU:0, /GPU:1, ... in this order; no others can be used.
   void set_visible_devices(std::span<const int> gpus);
-  // One device for each limit in place of the GPU; none of them make it whole again.
+  // Replaces the GPU by one device for each limit; no limits make it whole again.
   void set_virtual_devices(int gpu, std::span<const int64_t> limits_bytes);
 
-  // A device and its strategy, by a name that parse_device_name takes; without one the current device, which
-  // the options name at first.
-  // Each is initialised at the first call. Virtual devices of one GPU are the same Device with strategies of
-  // their own. Threads may ask at the same time. Throw InvalidArgument for a device that there is not, saying
-  // which there are, and what make_allocator throws.
+  // A device and its strategy, by a name that parse_device_name takes; without a name the current device, at
+  // first the one of the options. The first call initialises it. Virtual devices of one GPU are the same
+  // Device with strategies of their own. Safe to call from several threads. Throw InvalidArgument for an
+  // unknown device, listing the known ones, and as make_allocator does.
   Device& device(CodePlace place = CodePlace::here());
   Device& device(std::string_view name, CodePlace place = CodePlace::here());
   Allocator& allocator(CodePlace place = CodePlace::here());
   Allocator& allocator(std::string_view name, CodePlace place = CodePlace::here());
   bool initialised() const { return !initialised_by_.empty(); }
-  // What the driver says of the memory of the device that the options name, also when initialising failed
-  // half-way.
+  // The driver's figures for the device of the options, also when its initialisation failed half-way.
   MemoryInfo memory_info() const { return default_device_->memory().info(); }
-  // The same of the device of that name. Throws InvalidArgument for one that there is not.
+  // The same for the device of that name. Throws InvalidArgument for an unknown one.
   MemoryInfo memory_info(std::string_view name);
-  // The options and the machine, with what the driver says now of the devices that are in use.
+  // The options and the machine, with the driver's present figures for the devices in use.
   RunSetup setup() const;
-  // Of the strategy of that device; all zero where it is not initialised.
+  // Of the strategy of that device; all zero before it is initialised.
   Statistics statistics(std::string_view name) const;
 
  private:
@@ -97,7 +94,7 @@ class Runtime {
   DeviceName current_;
   Device* default_device_ = nullptr;
   std::string initialised_by_;
-  mutable std::mutex mutex_;  // of what is made at the first use
+  mutable std::mutex mutex_;  // of everything made at the first use
 };
 
 }  // namespace headroom

@@ -12,11 +12,11 @@
 namespace headroom {
 namespace {
 
-// Strategies on a CPU take from the host's allocator, which hands out pages.
+// Strategies on a CPU reserve from the host's allocator, which hands out pages.
 constexpr int64_t kHostPage = 4096;
 
-// `text` with VALUE in its element KEY=VALUE, as "hard-limit=1GiB" and "caching+limit=1GiB" have it; nothing
-// where no element has that key.
+// `text` with another VALUE in its element KEY=VALUE, such as "hard-limit=1GiB" or "caching+limit=1GiB";
+// nothing when no element has that key.
 std::optional<std::string> with_value(const std::string& text, std::string_view key,
                                       const std::string& value) {
   for (size_t begin = 0; begin < text.size();) {

@@ -1,5 +1,4 @@
-// What a program runs in: its options, and a machine that is known by its numbers alone. Knows no device and
-// no graph but to place it.
+// The setup of a program: its options and its machine, as numbers. Knows no device and no graph.
 #pragma once
 
 #include <cstdint>
@@ -12,36 +11,37 @@
 namespace headroom {
 
 struct RunSetup {
-  DeviceProfile device;  // what each GPU is like, or the one device where there is no map
-  // The machine's GPUs, with what others hold of each in `used_bytes`; none for the CPU and for a trace.
+  DeviceProfile device;  // of each GPU, or of the only device where there are none
+  // The machine's GPUs, with the bytes of other processes in `used_bytes`; none for the CPU and for a trace.
   DeviceMap gpus = {};
   RuntimeOptions options;
-  std::optional<StrategySettings> strategy = {};  // in place of the options', where it was set in code
-  int64_t batch = 0;                              // 0: there is none to change
-  int64_t batch_unit = 1;                         // of which it is a multiple: the replicas that share it
-  bool has_plan = false;                          // whether options.plan means anything
+  std::optional<StrategySettings> strategy = {};  // set in code, in place of the options'
+  int64_t batch = 0;                              // 0: the batch cannot change
+  int64_t batch_unit = 1;  // the replicas that share the batch, which it is a multiple of
+  bool has_plan = false;   // whether options.plan matters
 };
 
-// That of the options: of a simulated machine as they say, of a real one as its driver says now. A real GPU
-// is taken for an H200 with its total, a CPU for a device without context and libraries. Makes no context.
-// Throws what find_devices throws.
+// The setup of the options: a simulated machine as they describe it, or the real one as its driver describes
+// it now. Treats a real GPU as an H200 with its total, and a CPU as a device without context and libraries.
+// Makes no context. Throws as find_devices does.
 RunSetup setup_of(const RuntimeOptions& options);
-// The same of GPUs that are known.
+// The same with these GPUs.
 RunSetup setup_of(const RuntimeOptions& options, DeviceMap gpus);
 
-// What a CPU is like whose strategy takes from the host: of no end where `total_bytes` is not given.
+// The profile of a CPU, with unlimited memory by default.
 DeviceProfile cpu_profile(int64_t total_bytes = int64_t{1} << 50);
 
-// The options with another limit, wherever they give the present one; nothing where they give none.
+// The options with another limit, in the option or strategy that sets the present one; nothing when none
+// does.
 std::optional<RuntimeOptions> with_limit(RuntimeOptions options, int64_t bytes);
-// The options with `bytes` more of every GPU held by others.
+// The options with `bytes` more held by other processes on every GPU.
 RuntimeOptions with_more_held(RuntimeOptions options, const DeviceMap& gpus, int64_t bytes);
 
-// Throws InvalidArgument, saying what to do instead, for several replicas of a net that the options place.
+// Throws InvalidArgument for several replicas of a net that the options place, and says what to do instead.
 void require_whole_replicas(int replicas, const RuntimeOptions& options);
-// The devices of so many replicas, in rank order: the first logical GPUs, or what the options name for one.
-// Throws InvalidArgument when there are fewer, or the options name another than the first, and what
-// require_whole_replicas throws.
+// The devices of the replicas by rank: the first logical GPUs, or for one replica the device of the options.
+// Throws InvalidArgument when there are fewer GPUs, or the options name another GPU than the first, and as
+// require_whole_replicas does.
 std::vector<DeviceName> replica_devices(const RuntimeOptions& options, const DeviceMap& gpus, int replicas);
 
 }  // namespace headroom

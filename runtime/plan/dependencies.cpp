@@ -69,9 +69,9 @@ std::vector<Waits> find_dependencies(const Graph& graph, const Plan& plan, std::
   std::vector<Accesses> accesses;
   for (int id : nodes) accesses.emplace_back(graph, plan, graph.node(id), id);
 
-  // Two steps in a row tell all: what conflicts with a node of the step before last conflicts with the same
-  // node of the last one, which comes after it or conflicts with what does. Going backwards, a conflict with
-  // what an entry already follows from is the transitive one.
+  // Two steps in a row are enough: a conflict with a node of the step before last is one with the same node
+  // of the last step, too. Going backwards, a conflict with a node that an entry already follows from is
+  // transitive.
   const size_t count = nodes.size();
   std::vector<Waits> waits(count);
   Ancestors before(2 * count);

@@ -5,8 +5,8 @@
 
 #include "runtime/plan/plan.h"
 
-// Deliberately naive: it plays the plan step by step and keeps track of which value each byte range holds.
-// It must not call anything of make_plan.cpp or pack.cpp.
+// Deliberately naive: it goes through the plan step by step and tracks which value each byte range holds. It
+// must not call anything of make_plan.cpp.
 
 namespace headroom {
 namespace {
@@ -79,15 +79,15 @@ class Checker {
     return {};
   }
 
-  // In dynamic mode buffers are live between their allocate and deallocate steps, in an arena by their stated
-  // range.
+  // In dynamic mode buffers are live from their allocate to their deallocate step, in an arena for their
+  // stated range.
   bool is_live(int id) const {
     if (buffer(id).doubled) return true;
     if (!has_arena(plan_.mode)) return live_.contains(id);
     return buffer(id).first_step <= position_ && position_ < buffer(id).end_step;
   }
 
-  // Notes that a buffer's bytes change: what it and, in the arena, any overlapping buffer held is lost.
+  // A buffer's bytes change: it and, in the arena, every buffer that overlaps it lose their values.
   void overwrite(int id) {
     std::erase_if(content_, [&](const auto& entry) {
       if (entry.second == id) return true;
@@ -101,7 +101,7 @@ class Checker {
     if (id < 0) return {};
     if (!is_live(id)) return fmt::format("{} is written to memory that is not live", name(value));
     if (buffer(id).doubled && graph_.value(value).kind != ValueKind::kInput) {
-      return fmt::format("{} is written over an input that the next step has, too", name(value));
+      return fmt::format("{} is written over an input of the next step", name(value));
     }
     overwrite(id);
     content_[value] = id;

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "allocators/allocator.h"
+#include "allocators/pack.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/graph/data_flow.h"
@@ -13,8 +14,8 @@
 namespace headroom {
 namespace {
 
-// Builds one plan. A first pass fixes the order of the nodes; a second walks it, gives each value a buffer
-// and notes where buffers are used; a third writes the steps out.
+// Builds one plan. The first pass orders the nodes; the second gives each value a buffer and records where
+// buffers are used; the third writes the steps.
 class Planner {
  public:
   Planner(const Graph& graph, const Targets& targets, PlanMode mode, std::span<const int64_t> workspace_bytes)
@@ -40,12 +41,12 @@ class Planner {
   }
 
  private:
-  // A copy in, a node or a copy out; allocations are put around them at the end.
+  // A copy in, a node or a copy out; write_steps() puts allocations around them.
   struct Event {
     StepKind kind;
     int id;
   };
-  // Events during which a buffer is live, both ends included.
+  // The events during which a buffer is live, both ends included.
   struct Life {
     int first, last;
   };
@@ -104,7 +105,7 @@ class Planner {
     return updated.empty() || std::any_of(changed.begin(), changed.end(), is_asked_for);
   }
 
-  // Nodes that the targets need, in graph order: pure ones, then the copies out, then the updates.
+  // The nodes that the targets need, in graph order: pure ones, then the copies out, then the updates.
   void schedule() {
     const size_t count = graph_.nodes().size();
     std::vector<bool> value_needed(graph_.values().size()), node_needed(count);
@@ -145,7 +146,7 @@ class Planner {
       copy_rest();
     }
     for_nodes(false, run);
-    // What only updates read (a learning rate) is copied before the copies out: a copy can fail.
+    // Inputs of updates alone (a learning rate) come before the copies out: a copy can fail.
     copy_rest();
     for (const Value& fetch : plan_.targets.fetches) events_.push_back({StepKind::kCopyOut, fetch.id});
     for_nodes(true, run);
@@ -168,7 +169,7 @@ class Planner {
     ancestors_ = find_ancestors(graph_, nodes);
   }
 
-  // Whether everything that used the buffer so far comes before that event by itself.
+  // Whether the data flow orders every user of the buffer so far before that event.
   bool is_free_for(int buffer, int event) const {
     const std::vector<int>& users = users_[static_cast<size_t>(buffer)];
     return plan_.mode != PlanMode::kParallel || std::all_of(users.begin(), users.end(), [&](int user) {
@@ -192,8 +193,8 @@ class Planner {
     reads_left_[static_cast<size_t>(buffer)] += reads_[static_cast<size_t>(id)];
   }
 
-  // The buffer that an output of the node may take over: of an input that dies here, that no other operand
-  // views under another shape, and that no output before it has.
+  // The buffer of an input that an output of the node may take over: the input dies here, no other operand
+  // views the buffer under another shape, and no earlier output has taken it.
   int take_over(const Node& node, size_t index, int event) const {
     std::vector<TensorSpec> specs;
     for (int input : node.inputs) specs.push_back(value(input).spec);
@@ -246,7 +247,7 @@ class Planner {
     use(buffer, event);
   }
 
-  // A reshape does nothing with the memory, but it stands in the plan as a reader.
+  // A reshape is a reader in the plan, but does nothing with the memory.
   void use(int buffer, int event) {
     lives_[static_cast<size_t>(buffer)].last = event;
     const auto [kind, id] = events_[static_cast<size_t>(event)];
@@ -280,8 +281,8 @@ class Planner {
     for (int input : node.inputs) read(input, event);
   }
 
-  // Where there is an arena, what was copied in stays to the end; and in parallel mode a buffer lives until
-  // the last one begins that must not have its memory.
+  // With an arena inputs stay to the end; in parallel mode a buffer lives until the last buffer begins that
+  // must not share its memory.
   void stretch_lives() {
     if (!has_arena(plan_.mode)) return;
     const std::vector<Life> lives = lives_;
@@ -295,7 +296,7 @@ class Planner {
     }
   }
 
-  // Writes the events out as steps with each buffer's allocation just before its first event and its
+  // Writes the events as steps, with each buffer's allocation just before its first event and its
   // deallocation just after its last.
   void write_steps() {
     const size_t count = events_.size();
@@ -339,7 +340,7 @@ class Planner {
     }
   }
 
-  // The largest set of these buffers that is live at once, and when.
+  // The most bytes of these buffers that are live at once, and when.
   template <typename F>
   void measure(F is_counted, int64_t* bytes, int* step_of_it) const {
     std::vector<int64_t> change(plan_.steps.size() + 1, 0);
@@ -385,6 +386,14 @@ class Planner {
 Plan make_plan(const Graph& graph, const Targets& targets, PlanMode mode,
                std::span<const int64_t> workspace_bytes) {
   return Planner(graph, targets, mode, workspace_bytes).make();
+}
+
+int64_t pack(std::span<Buffer> buffers) {
+  std::vector<PlannedBlock> blocks;
+  for (const Buffer& buffer : buffers) blocks.push_back({buffer.bytes, buffer.first_step, buffer.end_step});
+  const int64_t height = pack(blocks);
+  for (size_t i = 0; i < buffers.size(); ++i) buffers[i].offset_bytes = blocks[i].offset_bytes;
+  return height;
 }
 
 }  // namespace headroom

@@ -1,4 +1,4 @@
-// Who asks for memory when a plan is run, or only played: both name it alike. Knows no device.
+// The names under which a plan asks a strategy for memory. Knows no device.
 #pragma once
 
 #include <vector>

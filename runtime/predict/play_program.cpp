@@ -72,7 +72,7 @@ std::vector<Played> to_play(std::span<const std::shared_ptr<const PlannedProgram
 
 PlayedAttempt play(std::span<const Played> replicas, const RunSetup& setup, bool explains) {
   PlayedAttempt result;
-  std::deque<FailureWitness> witnesses;  // outlive what they watch
+  std::deque<FailureWitness> witnesses;  // outlive the allocators that they watch
   Twin twin(setup);
   const auto fail = [&](const Error& error, std::optional<int64_t> requested) {
     result.error = error.what();

@@ -1,5 +1,5 @@
-// Plays programs on the simulated twin of their machine: how it goes there under a setup. Nothing is
-// computed and no byte is touched.
+// Plays programs on the twins of their devices: whether they fit in a setup, and what they take. Computes
+// nothing and touches no byte.
 #pragma once
 
 #include <functional>
@@ -16,14 +16,14 @@
 
 namespace headroom {
 
-// What a replica, or a program alone, runs: a session for each of the targets, made in that order over the
-// same variables.
+// What a replica, or a program alone, runs: a session for each of the targets, in that order, over the same
+// variables.
 struct Program {
   std::shared_ptr<const Graph> graph;  // placed
   std::vector<Targets> targets;
 };
 
-// What the kernels of the CPU and of simulated GPUs need, by node, as make_plan takes it.
+// The workspaces of the kernels of the CPU and of simulated GPUs, by node, as make_plan takes them.
 std::vector<int64_t> workspaces_of_cpu_kernels(const Graph& graph);
 
 // A program with its plans for those kernels.
@@ -31,15 +31,15 @@ struct PlannedProgram {
   Program program;
   std::vector<Plan> plans;  // by target
 };
-// Those of all replicas, by rank; replicas of one graph share its plans. Throws as make_plan does.
+// Plans all replicas, given by rank; replicas of one graph share its plans. Throws as make_plan does.
 std::vector<std::shared_ptr<const PlannedProgram>> plan_programs(std::span<const Program> ranks,
                                                                  PlanMode mode);
 
-// What is played of one replica.
+// The part of a replica that is played.
 struct Played {
   const Graph* graph = nullptr;
   std::vector<const Plan*> plans;
-  std::string device;  // of nodes that name none: "/device:GPU:0"
+  std::string device;  // for nodes that name none: "/device:GPU:0"
 };
 // Replicas on the first GPUs, a program alone on the device that the options name.
 std::vector<Played> to_play(std::span<const std::shared_ptr<const PlannedProgram>> ranks,
@@ -51,23 +51,23 @@ struct DevicePeak {
   int64_t library_bytes = 0;  // handles and kernels on its GPU
 };
 struct PlayedAttempt : Attempt {
-  std::vector<DevicePeak> devices;  // of each replica in turn; none unless it fits
-  int64_t lacking_bytes = 0;        // by the call that failed
-  double fragmentation = 0;         // of the first device when most is live, or of the one that has no room
+  std::vector<DevicePeak> devices;  // of each replica in turn; empty unless it fits
+  int64_t lacking_bytes = 0;        // for the call that failed
+  double fragmentation = 0;         // of the first device when most is live, or of the device without room
 };
 
-// All sessions of all replicas in turn, until no peak rises any more. What lived when it failed is noted only
-// if it `explains`, which takes time. Throws InvalidArgument for a setup that contradicts itself.
+// Plays all sessions of all replicas in turn, until no peak rises. If it `explains`, it also lists the live
+// blocks at a failure, which takes time. Throws InvalidArgument for a setup that contradicts itself.
 PlayedAttempt play(std::span<const Played> replicas, const RunSetup& setup, bool explains);
 
-// The programs of all replicas for a setup's batch.
+// Makes the programs of all replicas for a setup's batch.
 using MakePrograms = std::function<std::vector<Program>(const RunSetup&)>;
 
-// Why a run out of memory ended, and the smallest change with which the same programs fit, played on a twin;
-// nothing where it did not end for lack of memory. Programs that are refused are a failure like others.
+// Why a run was out of memory, and the smallest change with which the same programs fit, played on a twin;
+// nothing when the run ended otherwise. A setup that refuses the programs counts as a failure.
 std::optional<OutOfMemoryReport> explain_run(const RunResult& result, const RunSetup& present,
                                              const MakePrograms& make);
-// The same for a graph of one's own, when a session of it threw: `present` is what Runtime::setup() says.
+// The same for your own graph, when its session threw: `present` is Runtime::setup().
 OutOfMemoryReport explain_out_of_memory(const OutOfMemory& error, const Graph& graph,
                                         std::span<const Targets> targets, RunSetup present);
 

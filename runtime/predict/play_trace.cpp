@@ -9,7 +9,7 @@
 namespace headroom {
 namespace {
 
-// Calls play(settings), which says whether the trace fits, with settings whose allocator is watched.
+// Calls play(settings), which returns whether the trace fits, and watches the allocator.
 template <typename F>
 Attempt attempt_to_play(const RunSetup& setup, const F& play) {
   Attempt result;
@@ -19,11 +19,11 @@ Attempt attempt_to_play(const RunSetup& setup, const F& play) {
     if (!setup.gpus.logical.empty()) {
       settings = strategy_on(setup.gpus, default_device(setup.options), settings);
     }
-    settings.record_path.clear();  // what is only tried is not what was asked for
+    settings.record_path.clear();  // a trial records nothing
     settings.make = [&witness](const StrategySettings& asked, Device& device) {
       StrategySettings plain = asked;
       plain.make = nullptr;
-      plain.failing_calls.reset();  // of the device that is given here
+      plain.failing_calls.reset();  // `device` has them already
       std::unique_ptr<Allocator> allocator = make_allocator(plain, device);
       witness.watch(*allocator);
       return allocator;

@@ -1,4 +1,4 @@
-// Plays a trace under a setup. Apart from play_program.h: a program that only replays needs no kernel.
+// Plays a trace in a setup. Apart from play_program.h: a program that only replays needs no kernel.
 #pragma once
 
 #include "allocators/trace/trace.h"
@@ -6,11 +6,11 @@
 
 namespace headroom {
 
-// On a device that has setup.device.total_bytes for the strategy and nothing else.
+// On a device whose setup.device.total_bytes are all for the strategy.
 Attempt play_trace(const Trace& trace, const RunSetup& setup);
 
-// `passes` times on a device as the setup has it, with what others, the context and the reserve for
-// libraries take of it.
+// `passes` times on the device of the setup, where other processes, the context and the reserve for libraries
+// take their share.
 Attempt play_trace_on_device(const Trace& trace, const RunSetup& setup, int64_t passes);
 
 }  // namespace headroom

@@ -1,5 +1,5 @@
-// What a program will take, to the byte, without computing anything: its plans are played against a twin of
-// the device with the same strategy. Knows no kernel.
+// The memory that a program will take, to the byte, without computing anything: walks its plans on twins of
+// the devices with the same strategies. Knows no kernel.
 #pragma once
 
 #include <span>
@@ -13,24 +13,23 @@ namespace headroom {
 struct PeakPrediction {
   int64_t allocated_bytes = 0;  // highest sum of live blocks, variables included
   int64_t reserved_bytes = 0;
-  int64_t process_bytes = 0;  // highest of this process as the driver sees it: context and libraries included
-  double fragmentation = 0;   // Statistics' own, when most was allocated
+  int64_t process_bytes = 0;  // the driver's figure for the process, with context and libraries
+  double fragmentation = 0;   // of Statistics, when most was allocated
 };
 
-// What one replica, or a program alone, runs: sessions over one graph, and where.
+// The sessions of a replica, or of a program alone, over one graph, and their devices.
 struct PlayedProgram {
   const Graph* graph = nullptr;
   std::vector<const Plan*> plans;  // of each session
   DeviceSet devices;
 };
 
-// Plays variables, arenas and steps of all programs in turn, each with what it holds throughout, until a
-// whole round raises no peak, and says what each device of each program takes, in their order;
-// `process_bytes` is of the GPU, which virtual devices share. Devices must be fresh simulated ones that
-// answer as the real ones would, with fresh strategies. Throws what the real run would throw: OutOfMemory or
-// LibraryError.
+// Takes the memory of all programs, then walks their plans in turn until a whole round raises no peak.
+// Returns the peaks of each device of each program, in their order; `process_bytes` is of the GPU, which
+// virtual devices share. Devices must be unused simulated ones that answer as the real ones would, with
+// unused strategies. Throws what the real run would throw: OutOfMemory, LibraryError or DeviceError.
 std::vector<PeakPrediction> predict_peaks(std::span<const PlayedProgram> programs);
-// The same of one program on one device.
+// The same for one program on one device.
 PeakPrediction predict_peak(const Graph& graph, std::span<const Plan* const> plans, Device& device,
                             Allocator& allocator);
 

@@ -13,7 +13,7 @@ Twin::Twin(const RunSetup& setup)
       first_(default_device(setup.options)),
       strategy_(setup.strategy ? *setup.strategy : setup.options.strategy_settings()),
       libraries_first_(setup.options.libraries_first) {
-  strategy_.record_path.clear();  // what is only played is not what happened
+  strategy_.record_path.clear();  // a prediction records nothing
   std::map<int, int64_t> left;
   for (const LogicalGpu& gpu : map_.logical) {
     int64_t& room = left.try_emplace(gpu.physical, profile_.total_bytes).first->second;
@@ -45,7 +45,7 @@ PlacedDevice Twin::at(const std::string& name) {
   std::unique_ptr<Allocator>& allocator = allocators_[name];
   if (allocator == nullptr) {
     const DeviceName device = parse_device_name(name);
-    StrategySettings strategy{.name = "allow-growth"};  // of a CPU beside GPUs
+    StrategySettings strategy{.name = "allow-growth"};  // for a CPU beside GPUs
     if (device == first_ || device.type == DeviceType::kGpu) strategy = strategy_on(map_, device, strategy_);
     if (libraries_first_ && position != kCpu) strategy.reserve_bytes = start_library_handles(*gpu);
     allocator = make_allocator(strategy, *gpu);

@@ -1,5 +1,5 @@
-// The devices of a program as simulated ones that answer alike and lie nowhere, each with its strategy: on
-// which plans are played. Knows no graph.
+// Twins of a program's devices: simulated devices without bytes that answer alike, each with its strategy.
+// Knows no graph.
 #pragma once
 
 #include <map>
@@ -14,20 +14,20 @@ namespace headroom {
 
 class Twin {
  public:
-  // All GPUs have the setup's total, and others hold of each what the map says. Throws InvalidArgument for
-  // limits of virtual devices that are together above a GPU's total.
+  // All GPUs have the setup's total; the map says what other processes hold of each. Throws InvalidArgument
+  // when the limits of virtual devices together exceed a GPU's total.
   explicit Twin(const RunSetup& setup);
   Twin(const Twin&) = delete;
   Twin& operator=(const Twin&) = delete;
 
-  // The device of that name, made when it is first asked for; virtual devices of one GPU share its memory.
-  // Throws what Runtime::allocator throws.
+  // The device of that name, made at the first call; virtual devices of one GPU share its memory. Throws as
+  // Runtime::allocator does.
   PlacedDevice at(const std::string& name);
-  // That a name has been asked of.
+  // The GPU of a device that at() has made.
   SimulatedGpu& gpu(const std::string& name) { return *gpus_.at(position_of(name)); }
 
  private:
-  static constexpr int kCpu = -1;  // in place of a position in the map
+  static constexpr int kCpu = -1;  // instead of a position in the map
 
   int position_of(const std::string& name) const;
   DeviceProfile profile_at(int position) const;

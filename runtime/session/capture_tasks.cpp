@@ -16,8 +16,8 @@ bool changes(const Node& node, int value) {
                      [&](int i) { return node.inputs[static_cast<size_t>(i)] == value; });
 }
 
-// What the kernel reads before it waits must be variables that none of the nodes it waits for changes: the
-// nodes before those are done by then.
+// A kernel may read inputs before it waits if none of the nodes that it waits for changes them: all earlier
+// nodes are done by then.
 bool may_start_early(const BoundPlan& plan, int id, const Waits& waits, const std::vector<int>& nodes) {
   const std::optional<std::vector<int>> early = plan.node(id).kernel->early_inputs();
   if (!early) return false;

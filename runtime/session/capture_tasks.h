@@ -14,10 +14,10 @@ namespace headroom {
 // When nodes that change variables may begin.
 enum class UpdatesBegin {
   kWithTheirOperands,
-  kAfterAllOthers,  // where a node can fail that runs beside them: no variable may have changed then
+  kAfterAllOthers,  // where a node beside them can fail: no variable may have changed then
 };
 
-// The nodes, in the order of the plan, without those that have nothing to do; `run` runs one of them. Throws
+// The nodes, in the order of the plan, without those that do no work; `run` runs one of them. Throws
 // InvalidArgument for a dynamic plan.
 std::vector<Task> make_tasks(const BoundPlan& plan, std::span<const int> nodes, UpdatesBegin updates,
                              const std::function<void(int node, Stream)>& run);

@@ -23,7 +23,7 @@ const PlacedDevice& DeviceSet::find(std::string_view name) const {
 
 void copy_between(Device& from, const void* source, Device& to, void* target, int64_t bytes) {
   if (bytes == 0 || to.copy_from(from, target, source, bytes)) return;
-  // One of them at least works in the host's memory, which the other copies to or from.
+  // At least one of them works in host memory, which the other one can copy to or from.
   from.synchronize({});
   to.synchronize({});
   if (to.kind() == DeviceKind::kCpu) {

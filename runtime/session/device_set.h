@@ -1,4 +1,4 @@
-// The devices that a graph runs on, each with the strategy that hands out its memory. Knows no graph.
+// The devices that a graph runs on, each with its memory strategy. Knows no graph.
 #pragma once
 
 #include <span>
@@ -17,7 +17,7 @@ struct PlacedDevice {
   Allocator* allocator = nullptr;
 };
 
-// The first is the default device. All must outlive whatever takes a set of them.
+// The first is the default device. Devices and strategies must outlive the set and its users.
 class DeviceSet {
  public:
   DeviceSet(Device& device, Allocator& allocator) : all_{{device.name(), &device, &allocator}} {}
@@ -26,15 +26,15 @@ class DeviceSet {
 
   const PlacedDevice& front() const { return all_.front(); }
   std::span<const PlacedDevice> all() const { return all_; }
-  // The one of that name, the first one for an empty name. Throws InvalidArgument when it is not among them.
+  // The device of that name, the first one for an empty name. Throws InvalidArgument when there is none.
   const PlacedDevice& find(std::string_view name) const;
 
  private:
   std::vector<PlacedDevice> all_;
 };
 
-// Copies `bytes` from one device's memory to another's, in order with what the default streams of both hold
-// and are given later. Throws DeviceError.
+// Copies `bytes` from one device's memory to another's, in order with the earlier and later work of the
+// default streams of both. Throws DeviceError.
 void copy_between(Device& from, const void* source, Device& to, void* target, int64_t bytes);
 
 }  // namespace headroom

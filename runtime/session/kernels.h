@@ -1,4 +1,4 @@
-// The kernels of a graph, prepared once, each for the device that its node runs on. Knows no plan.
+// The kernels of a graph, each prepared once for the device of its node. Knows no plan.
 #pragma once
 
 #include <memory>
@@ -13,10 +13,10 @@ namespace headroom {
 
 class Kernels {
  public:
-  // Prepares every node of the graph: for a GPU as `settings` say, for all other devices on the CPU. When a
-  // device has no room for a library that a kernel needs, what its strategy holds idle goes back to the
-  // driver and the kernel is made once more. Nodes must not be added or replaced afterwards. Throws
-  // LibraryError, DeviceError, and InvalidArgument for a node on a device that is not in the set.
+  // Prepares every node of the graph: for a GPU by `settings`, for all other devices on the CPU. When a
+  // device has no room for a library that a kernel needs, its strategy gives idle memory back to the driver
+  // and the kernel is made once more. Nodes must not be added or replaced afterwards. Throws LibraryError,
+  // DeviceError, and InvalidArgument for a node on a device that is not in the set.
   Kernels(const Graph& graph, const DeviceSet& devices, const KernelSettings& settings = {});
   Kernels(const Graph& graph, Device& device, Allocator& allocator, const KernelSettings& settings = {})
       : Kernels(graph, DeviceSet(device, allocator), settings) {}

@@ -82,7 +82,7 @@ void Loader::run_next(bool is_last) {
   changed_.notify_all();
 }
 
-// The two sets of the device take turns: batch n lies where n - 2 was, whose step must be queued.
+// The two sets of the device take turns: batch n replaces n - 2, whose step must be queued.
 bool Loader::can_copy() const {
   return copied_ < filled_ && copied_ - done_ < 2;
 }
@@ -135,7 +135,7 @@ std::unique_ptr<Event> Loader::copy(int64_t number, const HostBuffer& buffer) {
   return device_.record_event(stream_);
 }
 
-// The host's memory is that of a batch whose step is queued, and which may still be on its way to the device.
+// The host memory is still that of an earlier batch, whose copy to the device may not be done.
 void Loader::fill(int64_t number, const HostBuffer& buffer) {
   std::unique_ptr<Event> arrival;
   {
@@ -159,7 +159,7 @@ void Loader::stop() noexcept {
   if (thread_.joinable()) thread_.join();
   try {
     device_.synchronize(stream_);
-  } catch (const Error&) {  // of copies that nobody will use
+  } catch (const Error&) {  // a failed copy that nobody needs any more
   }
   arrivals_.clear();
   ends_ = {};

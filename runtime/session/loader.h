@@ -1,5 +1,5 @@
-// Feeds a session batch by batch: a thread of its own fills page-locked host memory and queues its copy to
-// the device on a stream of its own, while the session computes the batch before. Knows no data.
+// Feeds a session batch by batch: a thread fills page-locked host memory and queues its copy to the device on
+// its own stream, while the session computes the batch before. Knows no data.
 #pragma once
 
 #include <array>
@@ -39,27 +39,27 @@ class Loader {
     const Session& session_;
     std::byte* base_;
   };
-  // Writes every input of batch `number`. Called on the loader's thread, for one batch after the other; it
-  // must return for the loader to end.
+  // Writes every input of batch `number`. Called on the loader's thread, for one batch after the other. The
+  // loader cannot end before it returns.
   using Fill = std::function<void(int64_t number, const Batch& batch)>;
 
-  // So many batches are in host memory at once, at least 2; two of them are on the device, too. The plan of
-  // `session` must have doubled inputs, and the session must outlive this. Throws InvalidArgument, and
-  // DeviceError when there is no memory that can be page-locked or no stream.
+  // Keeps `depth` (>= 2) batches in host memory, two of them on the device, too. The plan of `session` must
+  // have doubled inputs, and the session must outlive this. Throws InvalidArgument, and DeviceError when
+  // there is no page-locked memory or no stream.
   Loader(Session& session, Fill fill, int64_t depth);
-  // Waits for the batch that is being filled; what is not computed yet is dropped.
+  // Waits for the batch that is being filled, and drops the batches that are not computed yet.
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // From here on batches `first` to `end` - 1 come; what was not computed of earlier ones is dropped.
+  // Starts to load batches `first` to `end` - 1, and drops earlier ones that are not computed yet.
   void begin(int64_t first, int64_t end);
-  // Drops what is not computed yet, once the batch is done that is being filled; none comes until begin().
+  // Drops the batches that are not computed yet, once the one that is being filled is done.
   void stop() noexcept;
-  // Runs the session on the next `steps` batches, as Session::run does; what is fetched is of the last one.
-  // What filling or copying a batch has thrown comes out here once those before it are done, at this call and
-  // each one until begin(). Where the run of a batch throws, that batch is the next one again. Throws
-  // InvalidArgument where there are not so many batches left.
+  // Runs the session on the next `steps` batches, as Session::run does, and fetches the last one's values. An
+  // exception of filling or copying a batch is thrown here once the batches before it are done, and again at
+  // each call until begin(). After an exception of running a batch, that batch is the next one again. Throws
+  // InvalidArgument when fewer batches are left.
   void run(int64_t steps = 1);
 
  private:
@@ -80,13 +80,13 @@ class Loader {
   std::condition_variable changed_;
   bool stopping_ = false;
   int64_t end_ = 0;
-  // The next batch to be filled, to be copied, to be computed, as far as that is queued.
+  // The next batch to fill, to queue for copying, and to queue for computing.
   int64_t filled_ = 0, copied_ = 0, done_ = 0;
   std::map<int64_t, std::unique_ptr<Event>> arrivals_;  // by batch: when its inputs are on the device
-  // By set of inputs: when what was queued on it is done; null where it is.
+  // By input set: the end of the work queued on it; null when it is done.
   std::array<std::unique_ptr<Event>, 2> ends_;
   std::exception_ptr failure_;
-  int64_t failed_ = 0;  // the batch that it is of; `end_` where there is none
+  int64_t failed_ = 0;  // the batch that failed; `end_` when none did
   std::thread thread_;
 };
 

@@ -208,7 +208,7 @@ void Session::guard_run(const std::function<void()>& work) {
   }
 }
 
-// After an error no work of the run goes on, and nothing stays allocated.
+// After an error no work of the run continues, and nothing stays allocated.
 void Session::clean_up() noexcept {
   try {
     synchronize();

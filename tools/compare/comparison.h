@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/workload/measurement.h"
+#include "tools/workload/measure.h"
 
 namespace headroom::compare {
 

@@ -1,5 +1,5 @@
-// headroom fit: the largest batch, or the least memory, with which a net can be trained on a device under a
-// strategy. Predicts first, then runs what it found in a process of its own.
+// headroom fit: finds the largest batch, or the least memory, with which a net trains on a device under a
+// strategy. Predicts first, then runs the answer in a process of its own.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -15,8 +15,8 @@
 #include "runtime/base/errors.h"
 #include "tools/subcommands.h"
 #include "tools/workload/child.h"
-#include "tools/workload/device_table.h"
 #include "tools/workload/fitting.h"
+#include "tools/workload/prediction.h"
 
 namespace headroom {
 namespace {
@@ -26,11 +26,11 @@ constexpr int64_t kFitSteps = 3;
 struct FitOptions {
   WorkloadOptions workload;
   std::optional<int64_t> margin_bytes = 64 * kMiB;
-  int64_t most = 1 << 20;
+  int64_t max_batch = 1 << 20;
   bool least_memory = false, verify = true, json = false;
 };
 
-// What the host can still give; nothing where it does not tell.
+// The free memory of the host, if it is known.
 std::optional<int64_t> host_available_bytes() {
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);) {
@@ -147,10 +147,10 @@ int run_fit(int argc, char** argv) {
                 "Finds the largest batch, or the least memory, with which a net trains on a device.");
   add_workload_options(set, options.workload);
   set.add_bytes("margin", "Memory of the device that must stay free", &options.margin_bytes);
-  set.add_integer("most", "The largest batch that is wanted", &options.most, 1, int64_t{1} << 40);
+  set.add_integer("most", "The largest batch to try", &options.max_batch, 1, int64_t{1} << 40);
   set.add_switch("least-memory", "Find the smallest device for --batch, not the largest batch",
                  &options.least_memory);
-  set.add_switch("verify", "Run --steps steps of what was found in a process of its own", &options.verify);
+  set.add_switch("verify", "Run --steps steps of the answer in a process of its own", &options.verify);
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
   set.set_examples(
       "  headroom fit --net unet                                   largest batch on a simulated 2 GB laptop\n"
@@ -160,9 +160,9 @@ int run_fit(int argc, char** argv) {
       "  headroom fit --net residual --device sim:h200 --verify=false --json | jq .batch\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
-  // What is found has to do for whole epochs; only the run of it is short.
+  // The answer has to do for whole epochs; only its run is short.
   const int64_t steps = std::exchange(options.workload.step.steps, 0);
-  const FitSettings settings{*options.margin_bytes, options.most};
+  const FitSettings settings{*options.margin_bytes, options.max_batch};
   const RunElsewhere run = [&](const WorkloadOptions& workload) {
     return options.verify ? run_elsewhere(workload, steps > 0 ? steps : kFitSteps) : std::nullopt;
   };

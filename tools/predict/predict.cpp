@@ -1,5 +1,5 @@
-// headroom predict: whether a net's training fits on a device, by how much, and what takes the memory. No GPU
-// is needed and nothing is computed.
+// headroom predict: says whether a net's training fits on a device, by how much, and what takes the memory.
+// Needs no GPU and computes nothing.
 
 #include <fmt/format.h>
 
@@ -11,7 +11,6 @@
 #include "runtime/base/command_line.h"
 #include "runtime/base/errors.h"
 #include "tools/subcommands.h"
-#include "tools/workload/device_table.h"
 #include "tools/workload/prediction.h"
 
 namespace headroom {
@@ -22,7 +21,7 @@ struct Row {
   Prediction prediction;
 };
 
-// The chosen strategy first, then all others that need no limit, or have one.
+// The chosen strategy first, then all others whose need for a limit is met.
 std::vector<Row> predict_all(const Predictor& predictor, const RunSetup& setup) {
   const RuntimeOptions& options = setup.options;
   std::vector<Row> rows = {{options.strategy, predictor.predict(setup)}};
@@ -48,13 +47,13 @@ std::string verdict(const Prediction& prediction) {
   return prediction.fits ? "fits" : "does not fit";
 }
 
-// What others hold of the GPU that the options name.
+// The bytes of other processes on the GPU of the options.
 int64_t held_on_default(const RunSetup& setup) {
   const LogicalGpu& gpu = setup.gpus.find(default_device(setup.options));
   return setup.gpus.physical[static_cast<size_t>(gpu.physical)].used_bytes;
 }
 
-// The command with the same options.
+// The command line with the same options.
 std::string with_options(const char* command, const WorkloadOptions& options) {
   return command_line(command, to_words(options, OptionSet::Words::kChanged));
 }
@@ -72,7 +71,7 @@ void print_report(const WorkloadOptions& options, const RunSetup& setup, const s
              format_bytes(held_on_default(setup)));
   if (!chosen.reason.empty()) fmt::print("{}\n", chosen.reason);
   if (chosen.total_bytes > 0) {
-    if (!chosen.fits) fmt::print("where there is enough, it takes:\n");
+    if (!chosen.fits) fmt::print("with enough memory it takes:\n");
     fmt::print("\n{:<16} {:>10}   at {}\n", devices == 1 ? "" : "the fullest GPU", "MiB", chosen.peak_op);
     for (size_t i = 0; i < kCategoryNames.size(); ++i) {
       std::string name(kCategoryNames[i]);

@@ -1,5 +1,5 @@
-// headroom run: a few real steps of a net's training, or a trace, and what they took. What others compare
-// and fit, each in a process of its own.
+// headroom run: runs a few real steps of a net's training, or plays a trace, and says what that took. compare
+// and fit run it in processes of their own.
 
 #include <fmt/format.h>
 
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kStepsOfRun = 10;
 
-// Of a net that is placed on several devices.
+// For a net that is placed on several devices.
 void print_devices(const Measurement& m) {
   fmt::print("\n{:<10} {:>10} {:>10} {:>10} {:>10}\n", "device", "device", "process", "reserved",
              "allocated");
@@ -67,7 +67,7 @@ std::string command_after_run(const std::optional<OutOfMemoryReport>& report, co
     WorkloadOptions compared = options;
     compared.runtime.strategy = RuntimeOptions{}.strategy;  // all of them
     compared.runtime.record.clear();
-    if (compared.step.steps == kStepsOfRun) compared.step.steps = 0;  // compare's own
+    if (compared.step.steps == kStepsOfRun) compared.step.steps = 0;  // compare's default
     return command_line("headroom compare" + trace, to_words(compared, OptionSet::Words::kChanged));
   }
   if (change->name == "device") return fmt::format("headroom devices  # for {}", change->what);
@@ -84,8 +84,7 @@ int run_run(int argc, char** argv) {
   bool json = false;
   OptionSet set("headroom run", "Trains a net for some steps, or plays a trace, and says what that took.");
   add_workload_options(set, options);
-  set.add_text("trace", "Play the trace in this file in place of a net's training, as often as --steps says",
-               &path);
+  set.add_text("trace", "Play the trace in this file --steps times instead of training a net", &path);
   set.add_switch("json", "Print one line of JSON, sizes in bytes", &json);
   set.set_examples(
       "  headroom run --net unet --batch 16                      on a simulated 2 GB laptop\n"
@@ -105,7 +104,7 @@ int run_run(int argc, char** argv) {
     require_one_device(options);
     const std::vector<Trace> traces = read_traces(path);
     if (traces.size() != 1) {
-      throw InvalidArgument(fmt::format("{}: has traces of {} devices, one can be run", path, traces.size()));
+      throw InvalidArgument(fmt::format("{}: has traces of {} devices; run takes one", path, traces.size()));
     }
     result = measure(traces.front(), options.runtime, options.step.steps);
     report = explain_failure(traces.front(), options, result);

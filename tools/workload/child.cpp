@@ -62,7 +62,7 @@ ChildResult run_child(const std::string& program, const std::vector<std::string>
   const pid_t child = fork();
   if (child < 0) throw Error(fmt::format("{}: {}", program, std::strerror(errno)));
   if (child == 0) {
-    // Nobody would read what a run of hours ends with when this process is killed.
+    // Nobody would read the result of a long run once this process is killed.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (getppid() == parent && dup2(nothing, STDIN_FILENO) >= 0 &&

@@ -9,7 +9,8 @@
 namespace headroom {
 namespace {
 
-// What the options' run met. What others hold of a real GPU now is not told from what this process does.
+// The setup that the run met. On a real GPU the facts say what other processes held: now it would include
+// this process.
 RunSetup setup_of_failure(const RuntimeOptions& options, const MemoryFacts& facts) {
   RunSetup setup = setup_of(options);
   setup.device.others_bytes = facts.others;

@@ -5,18 +5,18 @@
 
 #include "allocators/trace/trace.h"
 #include "runtime/predict/out_of_memory.h"
-#include "tools/workload/measurement.h"
+#include "tools/workload/measure.h"
 #include "tools/workload/workload.h"
 
 namespace headroom {
 
-// Of a run of the options that ended as `measured`; nothing where that was not for lack of memory.
+// Explains a run of the options that ended as `measured`; returns nothing unless memory ran out.
 std::optional<OutOfMemoryReport> explain_failure(const WorkloadOptions& options, const Measurement& measured);
-// The same of a trace that was played; each change is proven by two passes at most.
+// The same for a trace that was played; at most two passes prove each change.
 std::optional<OutOfMemoryReport> explain_failure(const Trace& trace, const WorkloadOptions& options,
                                                  const Measurement& measured);
 
-// The options with a change made to them.
+// The options after the change.
 WorkloadOptions with_change(const WorkloadOptions& options, const TriedChange& change);
 
 }  // namespace headroom

@@ -12,14 +12,13 @@
 namespace headroom {
 namespace {
 
-// Of so many images for each replica.
+// The options with `images` images for each replica.
 WorkloadOptions with_share(WorkloadOptions options, int64_t images) {
   options.step.batch = images * options.replicas.replicas;
   return options;
 }
 
-// One program after the other, as predictions of each batch are asked for in any order and again. Batches are
-// counted in images of a replica.
+// Predictions by batch, each made once. Counts batches in images of a replica.
 class Batches {
  public:
   Batches(const WorkloadOptions& options, int64_t margin_bytes)
@@ -31,7 +30,7 @@ class Batches {
     if (found != known_.end()) return found->second;
     return known_[images] = Predictor(with_share(options_, images)).fits(setting_, margin_bytes_);
   }
-  // The first power of two, at most `most`, from which on three in a row are too large; `most` if none is.
+  // The first of three powers of two in a row that are too large, at most `most`; `most` if there is none.
   int64_t end(int64_t most) const {
     constexpr int kInARow = 3;
     int64_t first = most;
@@ -48,7 +47,7 @@ class Batches {
   }
 
  private:
-  // Whether variables and live results alone are more than a device can give.
+  // Whether variables and live results alone exceed a device.
   bool is_too_large(int64_t images) const {
     try {
       return Predictor(with_share(options_, images)).is_too_large(setting_, margin_bytes_);
@@ -63,13 +62,13 @@ class Batches {
   std::map<int64_t, bool> known_;
 };
 
-// The options with the margin held by others, as real runs have to do without it.
+// The options with the margin held by other processes, so that real runs do without it.
 WorkloadOptions without_margin(WorkloadOptions options, const RunSetup& setup, int64_t margin_bytes) {
   options.runtime = with_more_held(options.runtime, setup.gpus, margin_bytes);
   return options;
 }
 
-// Runs the size; true when it is to be taken: because it ran, or because it could not be tried.
+// Runs the size; true when it ran, or could not be tried.
 bool is_taken(FitResult& result, const WorkloadOptions& options, const RunElsewhere& run) {
   const std::optional<Measurement> measured = run(options);
   if (!measured) return true;
@@ -93,7 +92,7 @@ FitResult fit_batch(const WorkloadOptions& options, const FitSettings& settings,
     return Predictor(with_share(options, images)).predict(smaller);
   };
   const int64_t replicas = options.replicas.replicas;
-  const int64_t most = std::max<int64_t>(settings.most_batch / replicas, 1);
+  const int64_t most = std::max<int64_t>(settings.max_batch / replicas, 1);
   int64_t end = batches.end(most), images = 0;
   for (images = largest_in(end, fits); images > 0; images = largest_in(end, fits)) {
     result.batch = images * replicas;
@@ -111,7 +110,7 @@ FitResult fit_batch(const WorkloadOptions& options, const FitSettings& settings,
     result.stopped_by =
         result.trials.empty() ? result.prediction.reason : result.trials.back().measurement.error;
   } else if (images == most) {
-    result.stopped_by = "no larger batch was asked for";
+    result.stopped_by = "--most is the largest batch to try";
   } else if (!result.trials.empty() && result.trials.front().batch != result.batch) {
     result.stopped_by = fmt::format("batch {} failed when it was run: {}", result.trials.front().batch,
                                     result.trials.front().measurement.error);

@@ -1,17 +1,38 @@
-// Runs a few real steps of a program and notes what they took. Knows no command line.
+// Runs a few real steps of a program, and says what they took and how they ended, in this process or to
+// another one. Knows no command line.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include "allocators/trace/trace.h"
-#include "tools/workload/measurement.h"
+#include "runtime/app/run_result.h"
 #include "tools/workload/workload.h"
 
 namespace headroom {
 
+struct Measurement : RunResult {
+  int64_t steps = 0;  // that ran
+  // The median; on a simulated GPU plus the mean time of its driver's calls after the first step, on its own
+  // clock. For a trace the strategy's time for one pass plus the mean time of the driver's calls.
+  double seconds_per_step = 0;
+  double driver_seconds = 0;  // of all driver calls
+  // The share of idle reserved bytes outside the largest free block when most is allocated, or when there is
+  // no room: of a twin, as a run cannot stop to look.
+  double fragmentation = 0;
+  int64_t overhead_bytes = 0;  // context and libraries: what the process holds beside its strategies
+};
+
 // Trains the net for the steps of the options, mnist for one epoch, and tests mnist. Lack of memory and
-// failures of libraries end in the result; throws InvalidArgument for options that are wrong.
+// library failures end in the result. Throws InvalidArgument for bad options.
 Measurement measure(const WorkloadOptions& options);
 
-// Plays the trace `steps` times to the strategy of the options, on their device.
+// Plays the trace `steps` times with the strategy of the options, on their device.
 Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t steps);
+
+// As one line of JSON, and back without devices, replicas and facts. The latter throws InvalidArgument for
+// any other text.
+std::string to_json(const Measurement& measurement);
+Measurement parse_measurement(const std::string& json);
 
 }  // namespace headroom

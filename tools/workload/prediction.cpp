@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "runtime/base/bytes.h"
@@ -14,7 +15,7 @@
 namespace headroom {
 namespace {
 
-// What a recording calls the same.
+// The category of a trace by the same name.
 Category category_of(MemoryCategory category) {
   switch (category) {
     case MemoryCategory::kWeights:
@@ -62,12 +63,12 @@ RunSetup with_total(RunSetup setup, int64_t total_bytes) {
   return setup;
 }
 
-// No device is larger: 64 times the setup's or 16 TiB.
+// The largest device to try: 64 times the setup's, at least 16 TiB.
 int64_t largest_total_bytes(const RunSetup& setup) {
   return std::max(64 * setup.device.total_bytes, 16384 * kGiB);
 }
 
-// The lowest limit of a pool on any device; nothing where there is none.
+// The lowest limit of a pool on any device, if there is one.
 std::optional<int64_t> lowest_limit(const RunSetup& setup) {
   std::optional<int64_t> lowest = setup.options.strategy_settings().limit_bytes;
   for (const LogicalGpu& gpu : setup.gpus.logical) {
@@ -76,7 +77,7 @@ std::optional<int64_t> lowest_limit(const RunSetup& setup) {
   return lowest;
 }
 
-// With all limits `bytes` higher.
+// The setup with all limits `bytes` higher.
 RunSetup with_higher_limits(RunSetup setup, int64_t bytes) {
   for (LogicalGpu& gpu : setup.gpus.logical) {
     if (gpu.limit_bytes) *gpu.limit_bytes += bytes;
@@ -131,7 +132,7 @@ PlayedAttempt Predictor::play(const RunSetup& setup) const {
     const int64_t total = setup.device.total_bytes;
     if (gpu == nullptr || (total >= gpu->used_bytes && total > 0)) continue;
     PlayedAttempt attempt;
-    attempt.error = "other processes hold more than there is";
+    attempt.error = "other processes hold more than the device has";
     attempt.lacking_bytes = gpu->used_bytes - total + setup.device.context_bytes;
     return attempt;
   }
@@ -162,7 +163,7 @@ std::optional<int64_t> Predictor::least_total_bytes(const RunSetup& setup) const
   return pages ? std::optional(total + *pages * page) : std::nullopt;
 }
 
-// The same for the limits, on devices that are large enough: how much higher all of them have to be.
+// The same for the limits, on devices that are large enough: how much higher all of them must be.
 std::optional<int64_t> Predictor::least_raise_bytes(const RunSetup& setup) const {
   const std::optional<int64_t> limit = lowest_limit(setup);
   if (!limit) return std::nullopt;
@@ -267,6 +268,39 @@ void Predictor::add_live_at_peak(const Need& need, ByCategory& bytes) const {
     bytes[buffer.owner < 0 ? static_cast<size_t>(Category::kWorkspace) : category(buffer.owner)] +=
         buffer.bytes;
   }
+}
+
+std::string describe_devices(const Prediction& prediction) {
+  if (prediction.devices.size() < 2) return {};
+  std::string text = fmt::format("\nin MiB\n{:<16} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "device",
+                                 "variables", "a step", "allocated", "reserved", "process");
+  for (const DevicePrediction& device : prediction.devices) {
+    text += fmt::format("{:<16} {:>10} {:>10}", device.name, format_mib(device.variable_bytes),
+                        format_mib(device.step_bytes));
+    const PeakPrediction& peak = device.peak;
+    for (int64_t bytes : {peak.allocated_bytes, peak.reserved_bytes, peak.process_bytes}) {
+      text += fmt::format(" {:>10}", peak.process_bytes > 0 ? format_mib(bytes) : "-");
+    }
+    text += '\n';
+  }
+  if (prediction.copies > 0) {
+    text += fmt::format("{} values are copied between devices in a step, {}\n", prediction.copies,
+                        format_bytes(prediction.copied_bytes));
+  }
+  return text;
+}
+
+std::string devices_json(const Prediction& prediction) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const DevicePrediction& device : prediction.devices) {
+    rows.push_back({{"name", device.name},
+                    {"variable_bytes", device.variable_bytes},
+                    {"step_bytes", device.step_bytes},
+                    {"peak_allocated_bytes", device.peak.allocated_bytes},
+                    {"peak_reserved_bytes", device.peak.reserved_bytes},
+                    {"process_bytes", device.peak.process_bytes}});
+  }
+  return rows.dump();
 }
 
 }  // namespace headroom

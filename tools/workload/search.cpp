@@ -57,7 +57,7 @@ int64_t largest_in(int64_t end, const Fits& fits) {
       found = at;
       break;
     }
-    // Up to the nearest that does not fit; whether more fit behind it, the next round's samples say.
+    // Up to the nearest that does not fit; the next round samples behind it.
     const std::optional<int64_t> failing =
         first_above(found, end, [&](int64_t number) { return !fits(number); });
     if (!failing) return end;

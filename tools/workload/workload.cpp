@@ -37,12 +37,12 @@ std::vector<Program> zoo_programs(const ZooNet& net, const WorkloadOptions& opti
 }  // namespace
 
 void add_workload_options(OptionSet& set, WorkloadOptions& options) {
-  set.add_choice("net", "The net that is trained; mnist: as train_mnist does", &options.net, net_names());
+  set.add_choice("net", "The net to train; mnist is the one of train_mnist", &options.net, net_names());
   add_common_options(set, options, nullptr);
 }
 
 void add_common_options(OptionSet& set, WorkloadOptions& options, std::vector<std::string>* strategies) {
-  set.add_integer("width", "Times the channels or units of each hidden layer", &options.width, 1, 1 << 20);
+  set.add_integer("width", "Width multiplier", &options.width, 1, 1 << 20);
   add_step_options(set, options.step);
   add_replica_options(set, options.replicas);
   add_runtime_options(set, options.runtime, strategies);
@@ -114,7 +114,7 @@ std::vector<Program> make_programs(const WorkloadOptions& options) {
 
 void require_one_device(const WorkloadOptions& options) {
   if (options.replicas.count() == 1 && options.runtime.place.empty()) return;
-  throw InvalidArgument("replicas and place are for nets: a trace is played on one device");
+  throw InvalidArgument("replicas and place need a net: a trace is played on one device");
 }
 
 int64_t training_images(int64_t batch) {

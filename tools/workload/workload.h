@@ -1,5 +1,5 @@
-// A training program to ask questions about: a net of the zoo or train_mnist's, as a graph with what its
-// sessions run. Knows no device.
+// A training program to predict, run, fit and compare: a net of the zoo or of train_mnist, as a graph with
+// the targets of its sessions. Knows no device.
 #pragma once
 
 #include <cstdint>
@@ -15,42 +15,41 @@
 
 namespace headroom {
 
-// The net that train_mnist trains, with its data; every other name is the zoo's.
+// The net and data of train_mnist; all other names belong to the zoo.
 inline constexpr const char* kMnist = "mnist";
 
 struct WorkloadOptions {
   std::string net = kMnist;
   int64_t width = 1;
-  StepOptions step;  // with the batch of all replicas
+  StepOptions step;  // `batch` is that of all replicas together
   ReplicaOptions replicas;
   RuntimeOptions runtime = {.device = "sim"};
 };
 
 // Adds the net, its width, and the options of steps, replicas and runtimes.
 void add_workload_options(OptionSet& set, WorkloadOptions& options);
-// Those but net and strategy, of which any number goes to `strategies`.
+// The same without net, and with --strategy as a list that goes to `strategies`.
 void add_common_options(OptionSet& set, WorkloadOptions& options, std::vector<std::string>* strategies);
 
 // kMnist and the names of the zoo.
 std::vector<std::string> net_names();
 
-// The options as words of a command line: all for a process that is to do the same, the changed ones for a
-// person.
+// The options as words of a command line: all of them for another process, the changed ones for people.
 std::vector<std::string> to_words(const WorkloadOptions& options, OptionSet::Words which);
 
-// What all replicas run, placed as the options say: by rank; replicas whose graphs are alike share one.
-// Throws InvalidArgument for an unknown net, a width that mnist cannot have, a batch that replicas cannot
-// share equally, replicas of a net that is placed, and sizes that cannot be counted.
+// The programs of all replicas by rank, placed by the options; replicas with equal graphs share one. Throws
+// InvalidArgument for an unknown net, a width for mnist, a batch that replicas cannot share equally, replicas
+// of a net that is placed, and sizes beyond 64 bits.
 std::vector<Program> make_programs(const WorkloadOptions& options);
 
-// Throws InvalidArgument for replicas and placement, as a trace is of one device.
+// Throws InvalidArgument for replicas and placement, as a trace has one device.
 void require_one_device(const WorkloadOptions& options);
 
-// What train_mnist makes of the options, for one epoch.
+// The settings of train_mnist for the options, with one epoch.
 TrainSettings train_settings(const WorkloadOptions& options);
-// What a net of the zoo is made of by the options, for a replica.
+// The settings of a net of the zoo, for a replica.
 ZooSettings zoo_settings(const WorkloadOptions& options, int rank);
-// How many digits a run of the mnist net has to draw: as train_mnist does, or one batch.
+// How many digits a run of the mnist net draws: as many as train_mnist, or one batch if that is more.
 int64_t training_images(int64_t batch);
 
 }  // namespace headroom

@@ -90,7 +90,7 @@ TEST(Fit, WhatCannotBeRunIsNotCalledVerified) {
 TEST(Fit, TakesNoMoreThanIsWanted) {
   const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .most_batch = 2}, run_here);
   EXPECT_EQ(result.batch, 2);
-  EXPECT_EQ(result.stopped_by, "no larger batch was asked for");
+  EXPECT_EQ(result.stopped_by, "--most is the largest batch to try");
 }
 
 TEST(Fit, TheLeastMemoryRunsAndAPageLessDoesNot) {
