@@ -32,7 +32,7 @@ std::vector<int> order(const DeviceMap& map) {
   return positions;
 }
 
-TEST(DeviceMap, VisibleGpusAreRenumberedInTheOrderAsked) {
+TEST(DeviceMap, VisibleGpusAreRenumberedInTheGivenOrder) {
   EXPECT_EQ(order(make_device_map(four(), std::nullopt, {})), (std::vector<int>{0, 1, 2, 3}));
   EXPECT_EQ(order(make_device_map(four(), std::vector{1, 2}, {})), (std::vector<int>{1, 2}));
   EXPECT_EQ(order(make_device_map(four(), std::vector{3, 0}, {})), (std::vector<int>{3, 0}));
@@ -57,7 +57,7 @@ TEST(DeviceMap, TheMappingIsPrintedAsTensorFlowDoes) {
       "/device:GPU:0 -> device: 0, name: NVIDIA H200, pci bus id: 0000:ab:00.0, compute capability: 9.0");
 }
 
-TEST(DeviceMap, CudasVariableHidesAsTheDriverDoes) {
+TEST(DeviceMap, CudaVisibleDevicesHidesGpusAsTheDriverDoes) {
   const auto with = [](const char* variable) {
     return order(make_device_map(four(variable), std::nullopt, {}));
   };
@@ -94,7 +94,7 @@ TEST(DeviceMap, VirtualDevicesReplaceTheirGpuAndAreCounted) {
   EXPECT_EQ(count_line(make_device_map(four("0"), std::nullopt, two)), "1 Physical GPU, 2 Logical GPUs");
 }
 
-TEST(DeviceMap, ADeviceOutsideItSaysWhatIsVisibleAndWhy) {
+TEST(DeviceMap, AnUnknownDeviceListsTheVisibleOnes) {
   const DeviceMap map = make_device_map(four(), std::vector{1, 2}, {});
   EXPECT_EQ(map.find({DeviceType::kGpu, 1}).physical, 2);
   EXPECT_EQ(
@@ -111,7 +111,7 @@ TEST(DeviceMap, ADeviceOutsideItSaysWhatIsVisibleAndWhy) {
             std::string::npos);
 }
 
-TEST(DeviceMap, WhatDoesNotFitTheMachineIsRefused) {
+TEST(DeviceMap, RefusesOptionsThatContradictTheMachine) {
   EXPECT_EQ(refusal([] { make_device_map(four(), std::vector{4}, {}); }),
             "'visible_device_list' listed an invalid GPU id '4' but visible device count is 4");
   EXPECT_EQ(refusal([] { make_device_map(four("1"), std::vector{1}, {}); }),
@@ -134,7 +134,7 @@ TEST(DeviceMap, WhatDoesNotFitTheMachineIsRefused) {
             std::string::npos);
 }
 
-TEST(DeviceMap, ListsOfGpusAreReadOrRefusedInOneLine) {
+TEST(DeviceMap, ParsesListsOfGpusOrRefusesThemInOneLine) {
   EXPECT_EQ(parse_gpu_sizes("0:1GiB,512MiB/3:1", "x"),
             (std::vector<GpuSizes>{{0, {kGiB, 512 * kMiB}}, {3, {1}}}));
   EXPECT_TRUE(parse_gpu_sizes("", "x").empty());
@@ -149,7 +149,7 @@ TEST(DeviceMap, ListsOfGpusAreReadOrRefusedInOneLine) {
   }
 }
 
-TEST(DeviceMap, VirtualDevicesBringTheirLimitsAndNoOthersBeside) {
+TEST(DeviceMap, VirtualDevicesRefuseOtherLimits) {
   const std::vector<GpuSizes> split = {{0, {kGiB, 2 * kGiB}}};
   const DeviceMap map = make_device_map(four(), std::nullopt, split);
   const DeviceName second{DeviceType::kGpu, 1}, whole{DeviceType::kGpu, 2};

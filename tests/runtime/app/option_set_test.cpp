@@ -36,7 +36,7 @@ struct ParsedOptions {
   }
 };
 
-TEST(OptionSet, HelpNamesArgumentsAsTheyAreGiven) {
+TEST(OptionSet, HelpShowsHowToPassArguments) {
   ParsedOptions program;
   std::ostringstream out;
   EXPECT_FALSE(program.parse({"--help"}, out));
@@ -44,7 +44,7 @@ TEST(OptionSet, HelpNamesArgumentsAsTheyAreGiven) {
   EXPECT_EQ(out.str().find("\n\n\n"), std::string::npos) << out.str();
 }
 
-TEST(OptionSet, ListsTakeAllThatFollowsAndMayBeRepeated) {
+TEST(OptionSet, ListsTakeAllFollowingWordsAndMayBeRepeated) {
   ParsedOptions program;
   program.parse({"a", "b", "--colour", "red", "green", "--loud", "--colour=blue", "--name", "x"});
   EXPECT_EQ(program.files, (Words{"a", "b"}));
@@ -53,7 +53,7 @@ TEST(OptionSet, ListsTakeAllThatFollowsAndMayBeRepeated) {
   EXPECT_TRUE(program.loud);
 }
 
-TEST(OptionSet, ASwitchTakesNoArgumentAway) {
+TEST(OptionSet, ASwitchTakesNoArgument) {
   ParsedOptions program;
   program.parse({"--loud", "a"});
   EXPECT_TRUE(program.loud);
@@ -64,7 +64,7 @@ TEST(OptionSet, ASwitchTakesNoArgumentAway) {
   EXPECT_EQ(other.files, (Words{"a", "b"}));
 }
 
-TEST(OptionSet, WordsSetAnotherProgramToTheSame) {
+TEST(OptionSet, WordsReproduceTheOptions) {
   ParsedOptions program;
   program.parse({"a", "--colour", "red", "green", "--name", "x \"y\" \\", "--loud"});
   EXPECT_EQ(program.set.words(OptionSet::Words::kChanged),
@@ -74,12 +74,12 @@ TEST(OptionSet, WordsSetAnotherProgramToTheSame) {
   EXPECT_EQ(other.set.words(OptionSet::Words::kAll), (Words{"--name", "none", "--loud=false"}));
 }
 
-TEST(OptionSet, ArgumentsAreNeeded) {
+TEST(OptionSet, RequiresArguments) {
   ParsedOptions program;
   EXPECT_THROW(program.parse({"--loud"}), InvalidArgument);
 }
 
-TEST(OptionSet, ListsComeFromFilesAndTheEnvironmentAsWords) {
+TEST(OptionSet, ReadsListsFromFilesAndTheEnvironmentAsWords) {
   const ScratchFolder folder;
   const std::string config = folder.write("c.toml", "colour = \"red  green\"\n");
   ParsedOptions program;

@@ -156,7 +156,7 @@ TEST_F(OptionsTest, PrintConfigShowsEachOrigin) {
   EXPECT_NE(output_.find("# limit is not set\n"), std::string::npos) << output_;
 }
 
-TEST_F(OptionsTest, PrintedConfigIsAFileThatGivesTheSame) {
+TEST_F(OptionsTest, PrintedConfigReproducesTheOptions) {
   EXPECT_FALSE(parse(
       {"--print-config", "--seed", "9", "--limit", "1.5GiB", "--allow-growth", "--memory-fraction=0.1"}));
   const std::string file = folder_.write("s.toml", output_);
@@ -179,7 +179,7 @@ TEST_F(OptionsTest, TensorFlowsVariableOverridesEvenTheCommandLineWithANote) {
   EXPECT_FALSE(options_.allow_growth);
 }
 
-TEST_F(OptionsTest, TensorFlowsVariableIsIgnoredWithANoteWhenItSaysNeither) {
+TEST_F(OptionsTest, ABadValueOfTensorFlowsVariableIsIgnoredWithANote) {
   set_variable("TF_FORCE_GPU_ALLOW_GROWTH", "1");
   ASSERT_TRUE(parse({"--allow-growth"}));
   EXPECT_TRUE(options_.allow_growth);
@@ -195,7 +195,7 @@ TEST_F(OptionsTest, HelpNamesEveryOptionAndTheKnownStrategies) {
   }
 }
 
-TEST_F(OptionsTest, UnknownWordsAreRefusedWithTheNearest) {
+TEST_F(OptionsTest, UnknownWordsSuggestTheNearestName) {
   EXPECT_EQ(refusal({"--limt", "5"}), "unknown argument '--limt'; did you mean '--limit'?");
   EXPECT_EQ(refusal({"--limt=5"}), "unknown argument '--limt=5'; did you mean '--limit'?");
   EXPECT_EQ(refusal({"word"}), "unknown argument 'word'; --help lists the options");
@@ -214,7 +214,7 @@ TEST_F(OptionsTest, UnknownWordsAreRefusedWithTheNearest) {
   EXPECT_TRUE(message.ends_with("did you mean 'memory-fraction'?")) << message;
 }
 
-TEST_F(OptionsTest, BadValuesAreRefusedWithTheirOrigin) {
+TEST_F(OptionsTest, ErrorsOfBadValuesNameTheirOrigin) {
   EXPECT_TRUE(refusal({"--limit", "12QB"}).starts_with("--limit: '12QB' is not a size"));
   EXPECT_TRUE(refusal({"--limit", "-1"}).starts_with("--limit: '-1' is not a size: it is negative"));
   EXPECT_EQ(refusal({"--seed", "x"}), "--seed: 'x' is not a whole number");

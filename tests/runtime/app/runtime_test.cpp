@@ -38,7 +38,7 @@ TEST(RuntimeDevices, VirtualDevicesShareTheCardAndKeepTheirOwnLimits) {
   large.deallocate(other, 8 * kMiB);
 }
 
-TEST(RuntimeDevices, AreMadeOnlyWhenTheyAreUsed) {
+TEST(RuntimeDevices, AreMadeAtFirstUse) {
   // GPUs 2 and 3 are full: no context fits there.
   Runtime runtime({.device = "sim:four-2080ti", .others_by_gpu = "2:11019MiB/3:11019MiB"});
   EXPECT_EQ(runtime.devices().logical.size(), 4u);
@@ -56,7 +56,7 @@ TEST(RuntimeDevices, AreMadeOnlyWhenTheyAreUsed) {
   EXPECT_EQ(runtime.device("/CPU:0").kind(), DeviceKind::kCpu);
 }
 
-TEST(RuntimeDevices, TheOptionsDeviceIsCountedAsTheProgramNamesIt) {
+TEST(RuntimeDevices, OptionsCountGpusAsTheProgramDoes) {
   Runtime runtime({.device = "sim:four-2080ti:1", .visible_devices = "3,2"});
   EXPECT_EQ(runtime.device().name(), "/device:GPU:1");
   EXPECT_EQ(&runtime.device(), &runtime.device("/GPU:1"));
@@ -67,7 +67,7 @@ TEST(RuntimeDevices, TheOptionsDeviceIsCountedAsTheProgramNamesIt) {
             std::string::npos);
 }
 
-TEST(RuntimeDevices, NothingCanBeSetAfterOneIsInitialised) {
+TEST(RuntimeDevices, NothingCanChangeAfterInitialisation) {
   Runtime runtime({.device = "sim:four-2080ti"});
   const int both[] = {1, 2};
   const int64_t limits[] = {kGiB, kGiB};
@@ -84,7 +84,7 @@ TEST(RuntimeDevices, NothingCanBeSetAfterOneIsInitialised) {
   }
 }
 
-TEST(RuntimeDevices, ARefusedSettingChangesNothing) {
+TEST(RuntimeDevices, ARefusedChangeChangesNothing) {
   Runtime runtime({.device = "sim:four-2080ti"});
   const int wrong[] = {1, 7};
   EXPECT_NE(refusal_of([&] { runtime.set_visible_devices(wrong); }), "accepted");
@@ -94,7 +94,7 @@ TEST(RuntimeDevices, ARefusedSettingChangesNothing) {
   EXPECT_EQ(runtime.device("/GPU:3").name(), "/device:GPU:3");
 }
 
-TEST(RuntimeDevices, GrowthMustBeTheSameOnAllThatAreVisible) {
+TEST(RuntimeDevices, GrowthMustBeTheSameOnAllVisibleGpus) {
   Runtime runtime({.device = "sim:four-2080ti", .strategy = "grab-all"});
   runtime.set_memory_growth(0, true);
   EXPECT_TRUE(refusal_of([&] {
@@ -111,7 +111,7 @@ TEST(RuntimeDevices, GrowthMustBeTheSameOnAllThatAreVisible) {
             std::string::npos);
 }
 
-TEST(RuntimeDevices, TheCurrentDeviceIsTheDefaultOneAndHidesNone) {
+TEST(RuntimeDevices, TheCurrentDeviceHidesNoOther) {
   Runtime runtime({.device = "sim:four-2080ti"});
   EXPECT_FALSE(runtime.initialised());
   runtime.set_current_device("/GPU:2");
@@ -128,7 +128,7 @@ TEST(RuntimeDevices, TheCurrentDeviceIsTheDefaultOneAndHidesNone) {
   EXPECT_EQ(runtime.device().kind(), DeviceKind::kCpu);
 }
 
-TEST(RuntimeDevices, TheCpuHasNoGpusToChooseFrom) {
+TEST(RuntimeDevices, TheCpuHasNoGpus) {
   EXPECT_NE(refusal_of([] { Runtime({.device = "cpu", .visible_devices = "0"}); }), "accepted");
   EXPECT_NE(refusal_of([] { Runtime({.device = "cpu", .gpus = 2}); }), "accepted");
   Runtime runtime({.device = "cpu"});

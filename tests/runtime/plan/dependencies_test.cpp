@@ -46,7 +46,7 @@ int64_t ordered_pairs(const Graph& graph, const std::vector<int>& nodes) {
   return pairs;
 }
 
-TEST(Dependencies, FollowWritersAndReadersOfMemoryAndVariablesWithoutDetours) {
+TEST(Dependencies, FollowWritersAndReadersOfMemoryAndVariables) {
   Graph graph;
   const Value w = graph.variable("w", {DType::kF32, {64}}, ones());
   const Value rate = graph.input("rate", {DType::kF32, {}});
@@ -76,7 +76,7 @@ TEST(Dependencies, RefuseAPlanWithoutAddresses) {
   EXPECT_THROW(find_dependencies(net.graph, plan, working_nodes(net.graph, plan)), InvalidArgument);
 }
 
-TEST(ParallelPlan, OrdersNothingThatTheDataLeavesUnordered) {
+TEST(ParallelPlan, AddsNoOrderToTheDataFlow) {
   for (bool fused : {false, true}) {
     for (int64_t bytes : {0, 1000}) {
       SmallNet net;
@@ -96,7 +96,7 @@ TEST(ParallelPlan, OrdersNothingThatTheDataLeavesUnordered) {
   }
 }
 
-TEST(ParallelPlan, TakesMoreThanThePackedOneButLessThanNoSharing) {
+TEST(ParallelPlan, NeedsMoreThanAPackedPlanButLessThanNoSharing) {
   SmallNet net;
   const std::vector<int64_t> workspace = workspaces(net.graph, 1000);
   const auto peak = [&](PlanMode mode) {
@@ -111,7 +111,7 @@ TEST(ParallelPlan, TakesMoreThanThePackedOneButLessThanNoSharing) {
 }
 
 // What a GPU may do with the branches and with steps that overlap, drawn many times.
-TEST(Dependencies, EveryOrderThatTheyAllowGivesTheSameBits) {
+TEST(Dependencies, EveryAllowedOrderGivesTheSameBits) {
   const auto train = [](Device& device, PlanMode mode, bool fused) {
     SmallNet net;
     if (fused) fuse(net.graph);

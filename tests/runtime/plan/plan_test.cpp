@@ -11,7 +11,7 @@
 namespace headroom {
 namespace {
 
-TEST(Plan, IsFaultlessInEveryModeFusedOrNotWithAndWithoutWorkspace) {
+TEST(Plan, HasNoFaultInAnyMode) {
   for (bool fused : {false, true}) {
     SmallNet net;
     if (fused) {
@@ -39,7 +39,7 @@ TEST(Plan, RunsOnlyWhatTheTargetsNeed) {
   EXPECT_EQ(ran, (std::vector<std::string_view>{"conv2d", "add", "relu", "max_pool"}));
 }
 
-TEST(Plan, WorksInPlaceWhereAnInputDiesAndNowhereElse) {
+TEST(Plan, WorksInPlaceOnlyWhereAnInputDies) {
   Graph graph;
   const Value x = graph.input("x", {DType::kF32, {1000}});
   const Value a = relu(x), b = sigmoid(a), c = add(a, b);  // a lives on past b
@@ -51,7 +51,7 @@ TEST(Plan, WorksInPlaceWhereAnInputDiesAndNowhereElse) {
   EXPECT_EQ(plan.peak_bytes, 2 * 4096);
 }
 
-TEST(Plan, AReshapeIsNeverCopiedAndAVariablesReshapeReadsTheVariable) {
+TEST(Plan, NeverCopiesAReshape) {
   Graph graph;
   const Value w = graph.variable("w", {DType::kF32, {4, 6}}, ones());
   const Value flat = reshape(w, {24});
@@ -63,7 +63,7 @@ TEST(Plan, AReshapeIsNeverCopiedAndAVariablesReshapeReadsTheVariable) {
   EXPECT_EQ(plan.buffers.size(), 1u);
 }
 
-TEST(Plan, PutsEveryUpdateAfterEverythingThatCanFail) {
+TEST(Plan, UpdatesComeAfterEverythingThatCanFail) {
   SmallNet net;
   const Plan plan = make_plan(net.graph, net.training(), PlanMode::kDynamic, workspaces(net.graph, 64));
   bool updating = false;
@@ -78,7 +78,7 @@ TEST(Plan, PutsEveryUpdateAfterEverythingThatCanFail) {
   EXPECT_TRUE(updating);
 }
 
-TEST(Plan, RunsOnlyTheUpdatesThatAreAskedFor) {
+TEST(Plan, RunsOnlyTheRequestedUpdates) {
   Graph graph;
   const Value a = graph.variable("a", {DType::kI32, {}}, zeros());
   const Value b = graph.variable("b", {DType::kI32, {}}, zeros());
@@ -102,7 +102,7 @@ TEST(Plan, RunsOnlyTheUpdatesThatAreAskedFor) {
   EXPECT_THROW(make_plan(graph, {{}, true, {c}}, PlanMode::kDynamic, workspace), InvalidArgument);
 }
 
-TEST(Plan, RefusesToFetchWhatFusingTookAway) {
+TEST(Plan, RefusesToFetchAValueThatFusingRemoved) {
   SmallNet net;
   Value middle{&net.graph, net.graph.node(0).outputs[0]};
   fuse(net.graph);
@@ -110,7 +110,7 @@ TEST(Plan, RefusesToFetchWhatFusingTookAway) {
                InvalidArgument);
 }
 
-TEST(Plan, DoubledInputsAreApartFromWhatAStepAllocates) {
+TEST(Plan, AStepDoesNotAllocateDoubledInputs) {
   SmallNet net;
   const std::vector<int64_t> workspace = workspaces(net.graph, 1000);
   for (PlanMode mode : kPlanModes) {
@@ -136,7 +136,7 @@ TEST(Plan, DoubledInputsAreApartFromWhatAStepAllocates) {
   }
 }
 
-TEST(FindFault, SeesEachKindOfDamage) {
+TEST(FindFault, FindsEveryKindOfFault) {
   SmallNet net;
   const std::vector<int64_t> workspace = workspaces(net.graph, 300);
   for (PlanMode mode : kPlanModes) {
@@ -182,7 +182,7 @@ TEST(FindFault, SeesEachKindOfDamage) {
 }
 
 // Random interval sets, the checks written down again without the packer's code.
-TEST(Pack, PlacesWithoutOverlapAndNeverBelowTheLargestLiveSet) {
+TEST(Pack, HasNoOverlapAndNeedsAtLeastTheLiveBytes) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     auto draw = [&, i = uint64_t{0}](int64_t below) mutable {
       return static_cast<int64_t>(random_words(seed, 0, i++)[0] % static_cast<uint64_t>(below));

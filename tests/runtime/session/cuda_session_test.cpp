@@ -1,4 +1,4 @@
-// Sessions on a real GPU: recorded steps against the same kernels launched one by one.
+// Sessions on a real GPU: captured steps against single launches of the same kernels.
 
 #include <memory>
 
@@ -74,7 +74,7 @@ class CudaSessionTest : public CudaTest {
   std::shared_ptr<const Kernels> kernels_;
 };
 
-TEST_F(CudaSessionTest, RecordedStepsGiveTheBitsOfStepsLaunchedOneByOne) {
+TEST_F(CudaSessionTest, CapturedStepsGiveTheSameBitsAsSingleLaunches) {
   for (int64_t steps : {1, 2, 20, 40}) {
     const auto expected = train(PlanMode::kDynamic, steps, false);
     for (PlanMode mode : kPlanModes) {
@@ -89,7 +89,7 @@ TEST_F(CudaSessionTest, TheLossFalls) {
   EXPECT_LT(train(PlanMode::kParallel, 50, true).second, 0.5f * train(PlanMode::kParallel, 1, true).second);
 }
 
-TEST_F(CudaSessionTest, RecordedStepsCallNoAllocator) {
+TEST_F(CudaSessionTest, CapturedStepsCallNoAllocator) {
   for (PlanMode mode : {PlanMode::kPacked, PlanMode::kParallel}) {
     Variables variables(net_.graph, *device_, *allocator_);
     Session session(net_.graph, plan(mode), kernels_, variables);
@@ -105,7 +105,7 @@ TEST_F(CudaSessionTest, AFaultInTheDataIsADeviceErrorThatChangesNoVariable) {
     Variables variables(net_.graph, *device_, *allocator_);
     Session session(net_.graph, plan(mode), kernels_, variables);
     net_.feed(session);
-    for (int run = 0; run < 3; ++run) {  // launched one by one, recorded, launched again
+    for (int run = 0; run < 3; ++run) {  // launched one by one, captured, replayed
       const uint64_t before = variables.checksum(net_.parameters);
       session.input<int32_t>(net_.rows)[5] = CudaDenseNet::kRows;
       EXPECT_THROW(session.run(), DeviceError) << to_string(mode);

@@ -62,7 +62,7 @@ TEST(Session, ManyStepsInOneRunGiveTheBitsOfAsManyRuns) {
   }
 }
 
-// The recording of many steps is made anew for a longer run, and used by a shorter one where it fits.
+// A longer run captures its steps anew; a shorter one replays the capture if it fits.
 TEST(Session, RunsOfAnyLengthsOneAfterTheOtherGiveTheBitsOfOneRun) {
   for (PlanMode mode : kPlanModes) {
     EXPECT_EQ(train_in_runs(mode, {4, 2, 7, 1, 40}), train_in_runs(mode, {54})) << to_string(mode);
@@ -95,7 +95,7 @@ TEST(Session, FewerThanOneStepIsRefused) {
   EXPECT_THROW(session.run(-1), InvalidArgument);
 }
 
-// Copies, recordings and their launches: each fails in turn, in a session that has and in one that has not
+// Copies, captures and launches: each fails in turn, in a session that has and in one that has not
 // run.
 TEST(Session, AFaultInARunOfManyStepsLeavesWholeStepsAndAUsableSession) {
   constexpr int64_t kSteps = 40;
@@ -129,7 +129,7 @@ TEST(Session, AFaultInARunOfManyStepsLeavesWholeStepsAndAUsableSession) {
       ASSERT_EQ(variables.checksum(net.parameters), all.checksum(net.parameters))
           << to_string(mode) << " call " << call << " after " << done;
     }
-    EXPECT_GT(call, 10) << "copies, recordings and launches are calls";
+    EXPECT_GT(call, 10) << "copies, captures and launches are calls";
   }
 }
 
@@ -147,7 +147,7 @@ TEST(Session, AFaultInTheDataChangesNoVariableAndTheSessionGoesOn) {
     Variables variables(graph, cpu.device, *cpu.allocator);
     Session session(graph, {{loss}, true}, mode, variables);
     session.input<float>(rate)[0] = 1;
-    for (int run = 0; run < 3; ++run) {  // plain, recorded, launched again
+    for (int run = 0; run < 3; ++run) {  // launched one by one, captured, replayed
       const std::vector<float> before = read<float>(variables, table);
       session.input<int32_t>(indices)[1] = 4;
       EXPECT_THROW(session.run(), DeviceError) << to_string(mode);
