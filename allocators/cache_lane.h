@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "allocators/offset_table.h"
+#include "allocators/blocks/offset_table.h"
 #include "allocators/stream_lanes.h"
 
 namespace headroom {

@@ -1,6 +1,7 @@
 #include "allocators/failure_witness.h"
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <tuple>
 
@@ -17,47 +18,74 @@ struct Opening {
   const SnapshotBlock* largest = nullptr;
 };
 
-void add(Opening& opening, const SnapshotBlock& block) {
-  opening.opens_bytes += block.bytes;
-  if (block.state == State::kFree) return;
-  opening.cost_bytes += block.bytes;
-  ++opening.blocks;
-  if (opening.largest == nullptr || block.bytes > opening.largest->bytes) opening.largest = &block;
-}
-
-// The neighbours from block `first` on that are `bytes` together.
-Opening open_from(const SnapshotSegment& segment, size_t first, int64_t bytes) {
-  Opening opening{0};
-  for (size_t i = first; i < segment.blocks.size() && opening.opens_bytes < bytes; ++i) {
-    add(opening, segment.blocks[i]);
+// The fewest bytes so far.
+class BestOpening {
+ public:
+  BestOpening(const Snapshot& snapshot, int64_t bytes, int64_t room_bytes) : bytes_(bytes) {
+    for (const SnapshotSegment& segment : snapshot.segments) {
+      if (segment.pointer == nullptr) continue;
+      consider_neighbours(segment.blocks);
+      consider_segment(segment.blocks, room_bytes);
+    }
   }
-  return opening;
-}
+  const Opening& best() const { return best_; }
 
-// All of a segment, which then goes back.
-Opening open_segment(const SnapshotSegment& segment, int64_t device_free_bytes) {
-  Opening opening{0};
-  for (const SnapshotBlock& block : segment.blocks) add(opening, block);
-  opening.opens_bytes += device_free_bytes;
-  return opening;
-}
+ private:
+  void consider(const Opening& opening) {
+    if (opening.blocks == 0 || opening.opens_bytes < bytes_) return;
+    if (opening.cost_bytes < best_.cost_bytes) best_ = opening;
+  }
+
+  // From each block on as many neighbours as it takes: both ends of that window only move forward.
+  void consider_neighbours(const std::vector<SnapshotBlock>& blocks) {
+    if (bytes_ <= 0) return;
+    Opening window{0};
+    std::deque<const SnapshotBlock*> largest;  // each is the largest live block from the one before it on
+    size_t end = 0;
+    for (size_t first = 0; first < blocks.size(); ++first) {
+      for (; end < blocks.size() && window.opens_bytes < bytes_; ++end) {
+        const SnapshotBlock& block = blocks[end];
+        window.opens_bytes += block.bytes;
+        if (block.state == State::kFree) continue;
+        window.cost_bytes += block.bytes;
+        ++window.blocks;
+        while (!largest.empty() && largest.back()->bytes < block.bytes) largest.pop_back();
+        largest.push_back(&block);
+      }
+      if (window.opens_bytes < bytes_) return;
+      window.largest = largest.empty() ? nullptr : largest.front();
+      consider(window);
+      const SnapshotBlock& gone = blocks[first];
+      window.opens_bytes -= gone.bytes;
+      if (gone.state == State::kFree) continue;
+      window.cost_bytes -= gone.bytes;
+      --window.blocks;
+      if (largest.front() == &gone) largest.pop_front();
+    }
+  }
+
+  // All of a segment, which then goes back to a driver that still gives that much.
+  void consider_segment(const std::vector<SnapshotBlock>& blocks, int64_t room_bytes) {
+    Opening all{0, room_bytes};
+    for (const SnapshotBlock& block : blocks) {
+      all.opens_bytes += block.bytes;
+      if (block.state == State::kFree) continue;
+      all.cost_bytes += block.bytes;
+      ++all.blocks;
+      if (all.largest == nullptr || block.bytes > all.largest->bytes) all.largest = &block;
+    }
+    consider(all);
+  }
+
+  const int64_t bytes_;
+  Opening best_;
+};
 
 }  // namespace
 
-std::optional<PinningBlock> find_pin(const Snapshot& snapshot, int64_t bytes, int64_t device_free_bytes,
+std::optional<PinningBlock> find_pin(const Snapshot& snapshot, int64_t bytes, int64_t room_bytes,
                                      const std::unordered_map<const void*, LiveBlock>& live) {
-  Opening best;
-  const auto consider = [&](const Opening& opening) {
-    if (opening.largest == nullptr || opening.opens_bytes < bytes) return;
-    if (opening.cost_bytes < best.cost_bytes) best = opening;
-  };
-  for (const SnapshotSegment& segment : snapshot.segments) {
-    if (segment.pointer == nullptr) continue;
-    for (size_t i = 0; i < segment.blocks.size(); ++i) {
-      consider(open_from(segment, i, bytes));
-    }
-    consider(open_segment(segment, device_free_bytes));
-  }
+  const Opening best = BestOpening(snapshot, bytes, room_bytes).best();
   if (best.largest == nullptr) return std::nullopt;
   PinningBlock pin{{}, best.blocks - 1, best.opens_bytes};
   const auto found = live.find(best.largest->pointer);

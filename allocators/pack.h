@@ -12,8 +12,10 @@ struct PlannedBlock {
   int64_t offset_bytes = 0;
 };
 
-// Gives every block an offset at which it overlaps none that lives at the same time. Returns the height
-// reached, in bytes: no more than a few percent above the largest sum of sizes live at once.
-int64_t pack(std::span<PlannedBlock> blocks);
+// Gives every block an offset at which it overlaps no block that lives at the same time. Returns the height
+// reached, in bytes: no more than a few percent above the largest sum of sizes live at once. Work grows as
+// n log n; `work`, if not null, is raised by the number of blocks looked at. The result depends on `blocks`
+// alone. Throws InvalidArgument when more than 4 PiB live at once.
+int64_t pack(std::span<PlannedBlock> blocks, int64_t* work = nullptr);
 
 }  // namespace headroom

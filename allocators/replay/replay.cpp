@@ -140,8 +140,8 @@ bool needs_limit(const StrategySettings& settings) {
 
 }  // namespace
 
-Verdict replay(const Trace& trace, const StrategySettings& settings, Device& device, int64_t passes) {
-  Verdict result;
+ReplayResult replay(const Trace& trace, const StrategySettings& settings, Device& device, int64_t passes) {
+  ReplayResult result;
   device.initialise();  // its cost is no strategy's
   const double driver_time_before_us = device.driver_time_us();
   const TraceStreams streams(trace, device);  // outlive the allocator, which may still wait for them
@@ -212,7 +212,7 @@ auto on_bare_device(StrategySettings settings, const DeviceProfile& profile, int
 
 }  // namespace
 
-Verdict replay_at(const Trace& trace, StrategySettings settings, const DeviceProfile& profile,
+ReplayResult replay_at(const Trace& trace, StrategySettings settings, const DeviceProfile& profile,
                   int64_t capacity_bytes, int64_t passes) {
   return on_bare_device(
       std::move(settings), profile, capacity_bytes,

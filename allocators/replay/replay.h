@@ -12,7 +12,7 @@
 
 namespace headroom {
 
-struct Verdict {
+struct ReplayResult {
   // Which event, counted from 1 on through all passes, found no room; 0: the strategy could not even start.
   std::optional<int64_t> failed_event;
   std::optional<MemoryFacts> failure;  // what was known then
@@ -26,7 +26,7 @@ struct Verdict {
 
 // The trace `passes` times over; what it never frees is freed between passes. The settings are used as they
 // are. Throws what Device::initialise and make_allocator throw, but OutOfMemory.
-Verdict replay(const Trace& trace, const StrategySettings& settings, Device& device, int64_t passes = 1);
+ReplayResult replay(const Trace& trace, const StrategySettings& settings, Device& device, int64_t passes = 1);
 
 // What a strategy may take on a device of that profile: the whole pages of all but what other processes and
 // the context hold.
@@ -34,7 +34,7 @@ int64_t capacity_of(const DeviceProfile& profile);
 // The same on a device of the profile's page and costs that has `capacity_bytes` for the strategy and nothing
 // else: no context, no libraries, no reserve for them, no memory behind its addresses. A strategy that needs
 // a limit and has none gets the capacity as its limit.
-Verdict replay_at(const Trace& trace, StrategySettings settings, const DeviceProfile& profile,
+ReplayResult replay_at(const Trace& trace, StrategySettings settings, const DeviceProfile& profile,
                   int64_t capacity_bytes, int64_t passes = 1);
 
 // What a strategy holds after that event (counted from 1) of the first pass, or at the event that found no

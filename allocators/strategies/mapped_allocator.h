@@ -50,13 +50,16 @@ class MappedAllocator final : public Allocator {
   Block allocate_with_pages(MappedLane& lane, MappedSpace& space, int64_t bytes, Reach reach);
   void grow_pages(MappedLane& lane);
   void look_for_idle(const MappedLane& lane, Reach reach, int32_t calls_in_place_of_another);
+  void forget_idle();
   MappingCalls calls_to_bring(const MappedSpace& space, int64_t spread);
   bool can_create(int64_t bytes) const;
   // What it takes to map a page, which may be none, where it is mapped already; nothing if it is idle
   // elsewhere.
   int32_t& calls_for(MappedPages::Index page) { return calls_for_[static_cast<size_t>(page + 1)]; }
-  bool is_idle(MappedPages::Index page) { return calls_for(page) == 0; }
-  void no_longer_idle(MappedPages::Index page) { calls_for(page) = calls_in_place_of_another_; }
+  bool is_idle(MappedPages::Index page) { return any_idle_ && calls_for(page) == 0; }
+  void no_longer_idle(MappedPages::Index page) {
+    if (any_idle_) calls_for(page) = calls_in_place_of_another_;
+  }
   void return_pages(MappedSpace& space);
   bool collect_pages(MappedSpace& space, int64_t count);
   bool create_pages(int64_t page_bytes, int64_t count);
@@ -78,6 +81,7 @@ class MappedAllocator final : public Allocator {
   // Of the request that is being served:
   std::vector<MappedLane*> within_reach_;
   int32_t calls_in_place_of_another_ = 0;
+  bool any_idle_ = false;              // page within reach
   std::vector<int32_t> calls_for_;     // by page, of those within reach
   std::vector<Stream> followed_;       // after which its stream begins
   std::vector<int32_t> calls_before_;  // as in MappingCalls

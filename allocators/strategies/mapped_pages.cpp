@@ -70,7 +70,8 @@ bool MappedPages::create(int64_t bytes) {
 }
 
 void MappedPages::release(Index page) noexcept {
-  spare_.erase(std::find(spare_.begin(), spare_.end(), page));
+  // Most often the last one.
+  spare_.erase(std::find(spare_.rbegin(), spare_.rend(), page).base() - 1);
   for (const Where mapping : memory_of(page).mappings) unmap(page, mapping);
   const PhysicalBlock block = std::exchange(memory_of(page), {}).block;
   at(page) = {};

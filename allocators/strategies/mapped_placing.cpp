@@ -85,11 +85,15 @@ void MappedAllocator::look_for_idle(const MappedLane& lane, Reach reach, int32_t
   within_reach_.clear();
   followed_.clear();
   calls_in_place_of_another_ = calls_in_place_of_another;
-  calls_for_.assign(pages_.numbers() + 1, calls_in_place_of_another);
-  calls_for(MappedPages::kNone) = 1;
+  any_idle_ = false;
+  const auto note_idle = [&](MappedPages::Index page) {
+    if (!any_idle_) forget_idle();
+    any_idle_ = true;
+    calls_for(page) = 0;
+  };
   // What an allocation that failed has left spare may still be used on another stream.
   if (!pages_.spare().empty() && now_ > waited_at_) wait_for_streams();
-  for (const MappedPages::Index page : pages_.spare()) calls_for(page) = 0;
+  for (const MappedPages::Index page : pages_.spare()) note_idle(page);
   for (MappedLane* each : own_lanes_) {
     const bool is_quiet = now_ - each->active_at >= kQuietFor;
     if (reach == Reach::kLane && each != &lane && !is_quiet) continue;
@@ -97,16 +101,26 @@ void MappedAllocator::look_for_idle(const MappedLane& lane, Reach reach, int32_t
     each->for_each_space([&](const MappedSpace& space) {
       space.range.for_each_idle([&](int64_t first, int64_t count) {
         for (int64_t at = first; at < first + count; ++at) {
-          calls_for(space.addresses[static_cast<size_t>(at)].page) = 0;
+          note_idle(space.addresses[static_cast<size_t>(at)].page);
         }
       });
     });
   }
 }
 
+void MappedAllocator::forget_idle() {
+  calls_for_.assign(pages_.numbers() + 1, calls_in_place_of_another_);
+  calls_for(MappedPages::kNone) = 1;
+}
+
 // None where the page that is mapped there is idle elsewhere.
 MappingCalls MappedAllocator::calls_to_bring(const MappedSpace& space, int64_t spread) {
   const auto pages = static_cast<int64_t>(space.addresses.size());
+  const bool has_spread = pages * space.page_bytes > spread * pages_.held_bytes();
+  const int32_t behind = has_spread ? calls_in_place_of_another_ : 1;
+  // A program that still grows has no use for the rest, which looks at all pages.
+  if (!any_idle_ && space.range.is_mapped_up_to(pages)) return {.behind = behind};
+  if (!any_idle_) forget_idle();
   calls_before_.resize(space.addresses.size() + 1);
   free_rows_.clear();
   // Of all that a request takes, this loop over pages is the longest: nothing in it is read through this.
@@ -128,8 +142,7 @@ MappingCalls MappedAllocator::calls_to_bring(const MappedSpace& space, int64_t s
     }
   }
   *before = sum;
-  const bool has_spread = pages * space.page_bytes > spread * pages_.held_bytes();
-  return {calls_before_, has_spread ? calls_in_place_of_another_ : 1, free_rows_};
+  return {calls_before_, behind, free_rows_};
 }
 
 // Brings those missing pages back that are idle elsewhere and still mapped here.

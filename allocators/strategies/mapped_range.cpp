@@ -15,6 +15,7 @@ MappedRange::MappedRange(int64_t bytes, int64_t page_bytes, Fit fit)
     : page_bytes_(page_bytes), pieces_(1), fit_(fit) {
   heads_.fill(kNone);
   at(first_).bytes = bytes;
+  unmapped_.push_back(first_);
 }
 
 int64_t MappedRange::take(int64_t bytes) {
@@ -50,14 +51,14 @@ MappedRange::Place MappedRange::find_place(int64_t bytes, int64_t idle_pages,
     return std::tuple(place.new_pages, place.calls, place.missing_pages, place.left_bytes);
   };
   auto row = calls.free_rows.begin();
-  for (Index run = first_; run != kNone;) {
-    if (at(run).state == State::kLive) {
-      run = at(run).next;
-      continue;
-    }
+  find_free_pieces();
+  for (auto free = free_pieces_.begin(); free != free_pieces_.end();) {
+    const Index run = *free;
     Index after = run;
     int64_t end = 0;
-    for (; after != kNone && at(after).state != State::kLive; after = at(after).next) end = at(after).end();
+    for (; after != kNone && at(after).state != State::kLive; after = at(after).next, ++free) {
+      end = at(after).end();
+    }
     const int64_t begin = at(run).offset;
     const auto consider = [&](int64_t offset) {
       if (offset < begin || offset + bytes > end) return;
@@ -82,7 +83,6 @@ MappedRange::Place MappedRange::find_place(int64_t bytes, int64_t idle_pages,
       const auto known = static_cast<int64_t>(calls.before.size()) - 1;
       if (known > first_page) consider(known * page_bytes_);  // the first page that never had memory
     }
-    run = after;
   }
   return best;
 }
@@ -129,6 +129,7 @@ void MappedRange::rate(Place& place, int64_t bytes, int64_t idle_pages, const Ma
 
 void MappedRange::occupy(const Place& place, int64_t bytes, std::vector<PageRow>& missing) {
   prepare(4 + 2 * place.missing_pages);
+  prepare_unmapped(4 + 2 * place.missing_pages);
   missing.reserve(missing.size() + static_cast<size_t>(place.missing_pages));
   const int64_t begin = place.offset, end = begin + bytes;
   const size_t units = unit_of(round_up(end) - 1) + 1;
@@ -140,6 +141,7 @@ void MappedRange::occupy(const Place& place, int64_t bytes, std::vector<PageRow>
     const int64_t to = std::min(at(piece).end(), round_up(end));
     if (at(piece).offset < from) piece = cut(piece, from);
     if (to < at(piece).end()) cut(piece, to);
+    unmapped_.erase(place_in_unmapped(piece));
     at(piece).state = State::kMapped;
     insert_free(piece);
     missing.push_back({from / page_bytes_, (to - from) / page_bytes_});
@@ -164,7 +166,7 @@ void MappedRange::occupy(const Place& place, int64_t bytes, std::vector<PageRow>
 
 int64_t MappedRange::idle_pages() const {
   int64_t pages = 0;
-  for_each_mapped_piece(page_bytes_, [&](const Piece& piece) { pages += idle_pages_in(piece); });
+  for_each_mapped_piece(page_bytes_, [&](Index piece) { pages += idle_pages_in(at(piece)); });
   return pages;
 }
 
@@ -183,7 +185,8 @@ int64_t MappedRange::idle_pages_from(int64_t page) {
 
 MappedRange::IdlePages MappedRange::oldest_idle_pages(int64_t most) const {
   IdlePages oldest;
-  for_each_mapped_piece(page_bytes_, [&](const Piece& piece) {
+  for_each_mapped_piece(page_bytes_, [&](Index index) {
+    const Piece& piece = at(index);
     const int64_t pages = std::min(idle_pages_in(piece), most);
     if (pages <= 0 || (oldest.count > 0 && oldest.freed_at <= piece.freed_at)) return;
     oldest = {round_down(piece.end()) / page_bytes_ - pages, pages, piece.freed_at};
@@ -193,6 +196,7 @@ MappedRange::IdlePages MappedRange::oldest_idle_pages(int64_t most) const {
 
 void MappedRange::unmap(int64_t first_page, int64_t pages) {
   prepare(2);
+  prepare_unmapped(1);
   const int64_t begin = first_page * page_bytes_, end = begin + pages * page_bytes_;
   Index piece = piece_at(begin);
   erase_free(piece);
@@ -203,15 +207,18 @@ void MappedRange::unmap(int64_t first_page, int64_t pages) {
   }
   if (end < at(piece).end()) insert_free(cut(piece, end));
   at(piece).state = State::kUnmapped;
+  unmapped_.insert(place_in_unmapped(piece), piece);
   merge_around(piece);
 }
 
 void MappedRange::map(int64_t first_page, int64_t pages, int64_t freed_at) {
   prepare(2);
+  prepare_unmapped(2);
   const int64_t begin = first_page * page_bytes_, end = begin + pages * page_bytes_;
   Index piece = piece_at(begin);
   if (at(piece).offset < begin) piece = cut(piece, begin);
   if (end < at(piece).end()) cut(piece, end);
+  unmapped_.erase(place_in_unmapped(piece));
   at(piece).state = State::kMapped;
   at(piece).freed_at = freed_at;
   insert_free(merge_around(piece));
@@ -219,7 +226,7 @@ void MappedRange::map(int64_t first_page, int64_t pages, int64_t freed_at) {
 
 int64_t MappedRange::largest_mapped_piece() const {
   int64_t largest = 0;
-  for_each_mapped_piece(0, [&](const Piece& piece) { largest = std::max(largest, piece.bytes); });
+  for_each_mapped_piece(0, [&](Index piece) { largest = std::max(largest, at(piece).bytes); });
   return largest;
 }
 
@@ -244,18 +251,24 @@ MappedRange::Index MappedRange::piece_at(Index from, int64_t offset) const {
   return from;
 }
 
-template <typename Visit>
-void MappedRange::for_each_mapped_piece(int64_t least_bytes, const Visit& visit) const {
-  if (fit_ == Fit::kFirst) {
-    for (Index piece = first_; piece != kNone; piece = at(piece).next) {
-      if (at(piece).state == State::kMapped && at(piece).bytes >= least_bytes) visit(at(piece));
-    }
-    return;
-  }
-  for (int bin = bins_.first_from(SizeBins::of(least_bytes)); bin >= 0; bin = bins_.first_from(bin + 1)) {
-    for (Index piece = heads_[static_cast<size_t>(bin)]; piece != kNone; piece = at(piece).bin_next)
-      visit(at(piece));
-  }
+// All free pieces, by address.
+void MappedRange::find_free_pieces() const {
+  free_pieces_.assign(unmapped_.begin(), unmapped_.end());
+  for_each_mapped_piece(0, [&](Index piece) { free_pieces_.push_back(piece); });
+  std::sort(free_pieces_.begin(), free_pieces_.end(),
+            [&](Index a, Index b) { return at(a).offset < at(b).offset; });
+}
+
+// Makes room for more unmapped pieces, so that what follows cannot fail half way.
+void MappedRange::prepare_unmapped(int64_t more) {
+  const size_t wanted = unmapped_.size() + static_cast<size_t>(more);
+  if (wanted > unmapped_.capacity()) unmapped_.reserve(std::max(wanted, 2 * unmapped_.size()));
+}
+
+// Where it is in that list, or belongs.
+std::vector<MappedRange::Index>::iterator MappedRange::place_in_unmapped(Index piece) {
+  return std::partition_point(unmapped_.begin(), unmapped_.end(),
+                              [&](Index other) { return at(other).offset < at(piece).offset; });
 }
 
 inline MappedRange::Index MappedRange::first_fit(int64_t bytes) {
@@ -342,6 +355,7 @@ inline MappedRange::Index MappedRange::cut(Index piece, int64_t offset) noexcept
   if (head.next != kNone) at(head.next).previous = rest;
   head.next = rest;
   head.bytes = offset - head.offset;
+  if (head.state == State::kUnmapped) unmapped_.insert(place_in_unmapped(rest), rest);
   return rest;
 }
 
@@ -364,6 +378,7 @@ inline MappedRange::Index MappedRange::merge_around(Index piece) noexcept {
 inline void MappedRange::absorb_next(Index piece) noexcept {
   Piece& head = at(piece);
   const Index gone = head.next;
+  if (head.state == State::kUnmapped) unmapped_.erase(place_in_unmapped(gone));
   head.bytes += std::exchange(at(gone).bytes, 0);
   head.freed_at = std::max(head.freed_at, at(gone).freed_at);
   head.next = at(gone).next;

@@ -3,14 +3,15 @@
 // physical block.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "allocators/strategies/first_fit_list.h"
-#include "allocators/strategies/size_bins.h"
+#include "allocators/blocks/first_fit_list.h"
+#include "allocators/blocks/size_bins.h"
 
 namespace headroom {
 
@@ -81,13 +82,14 @@ class MappedRange {
   int64_t idle_pages_from(int64_t page);
   // The idle ones of a free piece that so many of its bytes at `offset` touch.
   PageRow idle_under(Index piece, int64_t offset, int64_t bytes) const;
-  // Calls visit(first page, pages) for each free piece with idle pages.
+  // Calls visit(first page, pages) for each free piece with idle pages, in any order.
   template <typename Visit>
   void for_each_idle(const Visit& visit) const {
-    for (Index piece = first_; piece != kNone; piece = at(piece).next) {
-      const int64_t pages = at(piece).state == State::kMapped ? idle_pages_in(at(piece)) : 0;
-      if (pages > 0) visit(round_up(at(piece).offset) / page_bytes_, pages);
-    }
+    for_each_mapped_piece(page_bytes_, [&](Index index) {
+      const Piece& piece = at(index);
+      const int64_t pages = idle_pages_in(piece);
+      if (pages > 0) visit(round_up(piece.offset) / page_bytes_, pages);
+    });
   }
   // The last ones, `most` at most, of the free piece that has been free for longest; a count of 0 when there
   // are none.
@@ -97,7 +99,14 @@ class MappedRange {
   // Says that pages that had memory once have some again, idle since then. Throws std::bad_alloc.
   void map(int64_t first_page, int64_t pages, int64_t freed_at);
 
+  // Whether all pages before this one have memory behind them.
+  bool is_mapped_up_to(int64_t page) const {
+    return unmapped_.empty() || at(unmapped_.front()).offset >= page * page_bytes_;
+  }
+
   int64_t largest_mapped_piece() const;
+  // How many pieces searches for places and idle pages have looked at so far.
+  int64_t pieces_searched() const { return pieces_searched_; }
 
   // Calls visit(offset, bytes, live) for each live block and each free piece with pages behind it, by
   // address.
@@ -136,8 +145,26 @@ class MappedRange {
   Index piece_at(Index from, int64_t offset) const;
   // In the list by address: its end, which stays where it is when a block is cut from its lower end.
   static int32_t key_of(const Piece& piece) { return static_cast<int32_t>(piece.end() / SizeBins::kUnit); }
+  // Calls visit(index) for each mapped free piece of at least so many bytes, by address with Fit::kFirst.
   template <typename Visit>
-  void for_each_mapped_piece(int64_t least_bytes, const Visit& visit) const;
+  void for_each_mapped_piece(int64_t least_bytes, const Visit& visit) const {
+    const auto count_and_visit = [&](Index piece) {
+      ++pieces_searched_;
+      visit(piece);
+    };
+    if (fit_ == Fit::kFirst) {
+      return by_address_.for_each_with(std::max(1, static_cast<int32_t>(least_bytes / SizeBins::kUnit)),
+                                       count_and_visit);
+    }
+    for (int bin = bins_.first_from(SizeBins::of(least_bytes)); bin >= 0; bin = bins_.first_from(bin + 1)) {
+      for (Index piece = heads_[static_cast<size_t>(bin)]; piece != kNone; piece = at(piece).bin_next) {
+        count_and_visit(piece);
+      }
+    }
+  }
+  void find_free_pieces() const;
+  void prepare_unmapped(int64_t more);
+  std::vector<Index>::iterator place_in_unmapped(Index piece);
 
   Index first_fit(int64_t bytes);
   Index best_fit(int64_t bytes) const;
@@ -163,7 +190,10 @@ class MappedRange {
   // Mapped free pieces by size, for Fit::kBest.
   SizeBins bins_;
   std::array<Index, SizeBins::kCount> heads_;
-  FirstFitList by_address_;  // of these, for Fit::kFirst
+  FirstFitList by_address_;                 // of these, for Fit::kFirst
+  std::vector<Index> unmapped_;             // unmapped pieces, by address
+  mutable std::vector<Index> free_pieces_;  // of the search that goes on
+  mutable int64_t pieces_searched_ = 0;
 };
 
 }  // namespace headroom

@@ -12,15 +12,13 @@
 namespace headroom {
 namespace {
 
-constexpr int64_t kMostBlocks = 65536;
-constexpr int64_t kSegmentBytes =
-    2 * kMiB;  // what the plan does not have comes in multiples of cudaMalloc's page
+constexpr int64_t kSegmentBytes = 2 * kMiB;  // cudaMalloc's page, for requests beside the plan
+
 }  // namespace
 
 RequestPlan plan_requests(const Trace& trace) {
-  if (trace.blocks > kMostBlocks) {
-    throw InvalidArgument(fmt::format("{}: {} blocks are more than the {} that can be planned", trace.name,
-                                      trace.blocks, kMostBlocks));
+  if (trace.events.size() > static_cast<size_t>(std::numeric_limits<int>::max())) {
+    throw InvalidArgument(fmt::format("{}: {} events are too many to plan", trace.name, trace.events.size()));
   }
   std::vector<PlannedBlock> blocks(static_cast<size_t>(trace.blocks));
   for (size_t i = 0; i < trace.events.size(); ++i) {
@@ -47,7 +45,6 @@ PackedAllocator::PackedAllocator(Device& device, std::string name, std::optional
                                  std::shared_ptr<const RequestPlan> plan)
     : SegmentAllocator(device, std::move(name), limit), plan_(std::move(plan)) {
   beside_.add_list();
-  live_.reserve(plan_->places.size());
   if (plan_->arena_bytes == 0) return;
   arena_ = static_cast<std::byte*>(reserve(plan_->arena_bytes));
   if (arena_ == nullptr) throw out_of_memory(plan_->arena_bytes);
@@ -69,12 +66,12 @@ Allocator::Block PackedAllocator::take_planned(int64_t bytes, Stream stream) {
   if (planned_bytes != bytes) return {};
   // A run that goes its own way may still have what the plan took for free.
   const auto at = live_from(offset);
-  if (at != live_.end() && at->offset_bytes < offset + bytes) return {};
+  if (at != live_.end() && at->first < offset + bytes) return {};
   if (arena_ == nullptr) arena_ = static_cast<std::byte*>(reserve(plan_->arena_bytes));
   if (arena_ == nullptr) return {};
   // Who was there last is not kept for each place: all that came back may have been.
   follow_user(last_user_, stream);
-  live_.insert(at, {offset, bytes, user_of(stream)});
+  live_.emplace_hint(at, offset, Live{bytes, user_of(stream)});
   ++next_;
   return {arena_ + offset, bytes};
 }
@@ -95,8 +92,8 @@ int64_t PackedAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stre
   if (arena_ == nullptr || address < arena_ || address >= arena_ + plan_->arena_bytes) {
     return beside_.give_back(pointer, bytes, user_of(stream)).bytes;
   }
-  const auto at = live_from(address - arena_);
-  if (at == live_.end() || at->offset_bytes != address - arena_ || at->bytes != bytes) return 0;
+  const auto at = live_.find(address - arena_);
+  if (at == live_.end() || at->second.bytes != bytes) return 0;
   live_.erase(at);
   const int32_t user = user_of(stream);
   last_user_ = last_user_ == BlockStore::kNobody || last_user_ == user ? user : BlockStore::kSeveral;
@@ -116,10 +113,10 @@ template <typename Visit>
 void PackedAllocator::for_each_piece(Visit visit) const {
   if (arena_ == nullptr) return;
   int64_t end = 0;
-  for (const Live& live : live_) {
-    if (live.offset_bytes > end) visit(end, live.offset_bytes - end, nullptr);
-    visit(live.offset_bytes, live.bytes, &live);
-    end = live.offset_bytes + live.bytes;
+  for (const auto& [offset, live] : live_) {
+    if (offset > end) visit(end, offset - end, nullptr);
+    visit(offset, live.bytes, &live);
+    end = offset + live.bytes;
   }
   if (plan_->arena_bytes > end) visit(end, plan_->arena_bytes - end, nullptr);
 }
@@ -149,10 +146,11 @@ void PackedAllocator::do_snapshot(std::vector<SnapshotSegment>& segments) const 
   });
 }
 
-std::vector<PackedAllocator::Live>::iterator PackedAllocator::live_from(int64_t offset_bytes) {
-  return std::partition_point(live_.begin(), live_.end(), [&](const Live& live) {
-    return live.offset_bytes + live.bytes <= offset_bytes;
-  });
+PackedAllocator::LiveBlocks::iterator PackedAllocator::live_from(int64_t offset_bytes) {
+  const auto above = live_.upper_bound(offset_bytes);
+  if (above == live_.begin()) return above;
+  const auto below = std::prev(above);
+  return below->first + below->second.bytes > offset_bytes ? below : above;
 }
 
 }  // namespace headroom

@@ -3,7 +3,10 @@
 // are for.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <memory_resource>
+#include <vector>
 
 #include "allocators/strategies/segment_allocator.h"
 #include "allocators/strategies/strategy_options.h"
@@ -24,8 +27,7 @@ struct RequestPlan {
   int64_t arena_bytes = 0;
 };
 
-// Throws InvalidArgument for a trace of several streams, whose order is not known, or of more than 65,536
-// blocks, which would take too long.
+// Throws InvalidArgument for a trace of several streams, whose order is not known.
 RequestPlan plan_requests(const Trace& trace);
 
 class PackedAllocator final : public SegmentAllocator {
@@ -38,9 +40,10 @@ class PackedAllocator final : public SegmentAllocator {
 
  private:
   struct Live {
-    int64_t offset_bytes, bytes;
+    int64_t bytes;
     int32_t user;
   };
+  using LiveBlocks = std::pmr::map<int64_t, Live>;  // by offset
 
   Block do_allocate(int64_t bytes, Stream stream) override;
   int64_t do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept override;
@@ -52,15 +55,16 @@ class PackedAllocator final : public SegmentAllocator {
   Block take_planned(int64_t bytes, Stream stream);
   Block take_beside(int64_t bytes, Stream stream);
   // The first live block of the arena that ends behind the offset.
-  std::vector<Live>::iterator live_from(int64_t offset_bytes);
+  LiveBlocks::iterator live_from(int64_t offset_bytes);
   // Calls visit(offset, bytes, live) for the pieces of the arena in order, free ones (null) in between.
   template <typename Visit>
   void for_each_piece(Visit visit) const;
 
   const std::shared_ptr<const RequestPlan> plan_;
   std::byte* arena_ = nullptr;
-  size_t next_ = 0;         // of the planned requests
-  std::vector<Live> live_;  // in the arena, by offset
+  size_t next_ = 0;  // of the planned requests
+  std::pmr::unsynchronized_pool_resource nodes_;
+  LiveBlocks live_{&nodes_};  // in the arena
   int32_t last_user_ = BlockStore::kNobody;
   BlockStore& beside_ = new_store();  // for what the plan does not have
 };

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "allocators/allocator.h"
-#include "allocators/strategies/block_store.h"
+#include "allocators/blocks/block_store.h"
 
 namespace headroom {
 

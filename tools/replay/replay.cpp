@@ -1,13 +1,15 @@
-// headroom replay: recorded traces against memory strategies and capacities, on a simulated GPU: what fits,
-// in how much memory, how fast.
+// headroom replay: traces against memory strategies and capacities, on a simulated GPU: what fits, in how
+// much memory, how fast.
 
 #include "allocators/replay/replay.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,9 +42,10 @@ struct ReplayRow {
   const Trace* trace;
   std::string strategy;
   int64_t capacity_bytes;
-  Verdict verdict;
-  std::optional<int64_t> minimum_bytes;
+  ReplayResult result = {};
+  std::optional<int64_t> minimum_bytes = {};
   std::optional<OutOfMemoryReport> report = {};
+  std::string refusal = {};  // why the strategy cannot take this trace or capacity; empty: it can
 };
 
 // A line on stderr that is written over, where someone sees it.
@@ -76,23 +79,42 @@ double ratio(int64_t bytes, int64_t of_bytes) {
 }
 
 std::string outcome(const ReplayRow& row) {
-  if (row.verdict.fits()) return "fits";
-  return *row.verdict.failed_event == 0 ? "cannot start"
-                                        : fmt::format("OOM at event {}", *row.verdict.failed_event);
+  if (!row.refusal.empty()) return "refused";
+  if (row.result.fits()) return "fits";
+  return *row.result.failed_event == 0 ? "cannot start"
+                                       : fmt::format("OOM at event {}", *row.result.failed_event);
 }
 
-// "7 of 9 fit into 4.00 GiB; not: caching, arena".
+// "7 of 9 fit into 4.00 GiB; not: caching, arena; refused: packed".
 std::string summary(const Trace& trace, const std::vector<ReplayRow>& rows, int64_t capacity_bytes) {
   size_t count = 0;
-  std::vector<std::string_view> not_fitting;
+  std::vector<std::string_view> not_fitting, refused;
   for (const ReplayRow& row : rows) {
     if (row.trace != &trace || row.capacity_bytes != capacity_bytes) continue;
     ++count;
-    if (!row.verdict.fits()) not_fitting.push_back(row.strategy);
+    if (!row.refusal.empty()) {
+      refused.push_back(row.strategy);
+    } else if (!row.result.fits()) {
+      not_fitting.push_back(row.strategy);
+    }
   }
-  return fmt::format("{} of {} fit into {}", count - not_fitting.size(), count,
+  const auto list = [](std::string_view what, const std::vector<std::string_view>& names) {
+    return names.empty() ? "" : fmt::format("; {}: {}", what, fmt::join(names, ", "));
+  };
+  return fmt::format("{} of {} fit into {}", count - not_fitting.size() - refused.size(), count,
                      format_bytes(capacity_bytes)) +
-         (not_fitting.empty() ? "" : fmt::format("; not: {}", fmt::join(not_fitting, ", ")));
+         list("not", not_fitting) + list("refused", refused);
+}
+
+// Why strategies refused the trace, once for each reason of each.
+std::vector<std::string> refusals(const Trace& trace, const std::vector<ReplayRow>& rows) {
+  std::vector<std::string> lines;
+  for (const ReplayRow& row : rows) {
+    if (row.trace != &trace || row.refusal.empty()) continue;
+    std::string line = fmt::format("{} refused: {}", row.strategy, row.refusal);
+    if (lines.empty() || lines.back() != line) lines.push_back(std::move(line));
+  }
+  return lines;
 }
 
 // "least capacity: mapped, 3850.0 MiB, 1.007 of the largest live set".
@@ -123,13 +145,18 @@ void print_table(const Trace& trace, const std::vector<ReplayRow>& rows,
   fmt::print("{}\n", minimum ? fmt::format(" {:>10} {:>7}", "minimum", "ratio") : "");
   for (const ReplayRow& row : rows) {
     if (row.trace != &trace) continue;
-    const Statistics& now = row.verdict.statistics;
-    fmt::print("{:<{}} {:>10} {:<20} {:>10} {:>10} {:>10} {:>7.3f} {:>13.3f} {:>12} {:>9.1f} {:>8}",
-               row.strategy, width, format_mib(row.capacity_bytes), outcome(row),
-               format_mib(now.reserved.peak), format_mib(now.allocated.peak), format_mib(now.requested.peak),
-               ratio(now.reserved.peak, now.requested.peak), row.verdict.fragmentation, now.driver_calls(),
-               row.verdict.driver_time_us / 1e3,
-               row.verdict.ns_per_call > 0 ? fmt::format("{:.1f}", row.verdict.ns_per_call) : "-");
+    const Statistics& now = row.result.statistics;
+    fmt::print("{:<{}} {:>10} {:<20}", row.strategy, width, format_mib(row.capacity_bytes), outcome(row));
+    if (!row.refusal.empty()) {
+      fmt::print(" {:>10} {:>10} {:>10} {:>7} {:>13} {:>12} {:>9} {:>8}", "-", "-", "-", "-", "-", "-", "-",
+                 "-");
+    } else {
+      fmt::print(" {:>10} {:>10} {:>10} {:>7.3f} {:>13.3f} {:>12} {:>9.1f} {:>8}",
+                 format_mib(now.reserved.peak), format_mib(now.allocated.peak),
+                 format_mib(now.requested.peak), ratio(now.reserved.peak, now.requested.peak),
+                 row.result.fragmentation, now.driver_calls(), row.result.driver_time_us / 1e3,
+                 row.result.ns_per_call > 0 ? fmt::format("{:.1f}", row.result.ns_per_call) : "-");
+    }
     if (minimum && row.minimum_bytes) {
       fmt::print(" {:>10} {:>7.3f}", format_mib(*row.minimum_bytes),
                  ratio(*row.minimum_bytes, trace.peak_bytes));
@@ -139,10 +166,11 @@ void print_table(const Trace& trace, const std::vector<ReplayRow>& rows,
     fmt::print("\n");
   }
   fmt::print("\n");
+  for (const std::string& line : refusals(trace, rows)) fmt::print("{}\n", line);
 }
 
 nlohmann::ordered_json to_json(const ReplayRow& row) {
-  const Statistics& now = row.verdict.statistics;
+  const Statistics& now = row.result.statistics;
   nlohmann::ordered_json json;
   const auto number_or_null = [](const std::optional<int64_t>& value) {
     return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
@@ -150,24 +178,24 @@ nlohmann::ordered_json to_json(const ReplayRow& row) {
   json["trace"] = row.trace->name;
   json["strategy"] = row.strategy;
   json["capacity_bytes"] = row.capacity_bytes;
-  json["fits"] = row.verdict.fits();
-  json["failed_event"] = number_or_null(row.verdict.failed_event);
+  json["fits"] = row.refusal.empty() && row.result.fits();
+  json["refusal"] = row.refusal.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.refusal);
+  json["failed_event"] = number_or_null(row.result.failed_event);
   json["peak_reserved_bytes"] = now.reserved.peak;
   json["peak_requested_bytes"] = now.requested.peak;
   json["peak_allocated_bytes"] = now.allocated.peak;
-  json["fragmentation"] = row.verdict.fragmentation;
+  json["fragmentation"] = row.result.fragmentation;
   json["driver_calls"] = now.driver_calls();
-  json["ns_per_call"] = row.verdict.ns_per_call;
+  json["ns_per_call"] = row.result.ns_per_call;
   json["minimum_capacity_bytes"] = number_or_null(row.minimum_bytes);
   json["lower_bound_bytes"] = row.trace->peak_bytes;
   if (row.report) json["out_of_memory"] = nlohmann::ordered_json::parse(to_json(*row.report));
   return json;
 }
 
-// A packed strategy that is given no recording repeats the one that is played; planned once for all
+// A packed strategy without a trace of its own repeats the one that is played; planned once for all
 // capacities.
 void plan_for(const Trace& trace, StrategySettings& settings) {
-  settings.options.require_known(settings.name, kPackedOptions);
   settings.make = [plan = std::make_shared<const RequestPlan>(plan_requests(trace))](
                       const StrategySettings& asked, Device& device) -> std::unique_ptr<Allocator> {
     std::optional<Limit> limit;
@@ -199,28 +227,54 @@ std::string next_command(const ReplayRow& row, const ReplayOptions& options) {
               : "");
 }
 
+// The strategies by the names a user gave them. Throws InvalidArgument for what no trace could make right.
+std::vector<StrategySettings> settings_of(const std::vector<std::string>& names) {
+  std::vector<StrategySettings> all;
+  for (const std::string& name : names) {
+    StrategySettings& settings = all.emplace_back(parse_strategy(name));
+    if (!settings.plugin_path.empty()) continue;
+    const Strategy& strategy = find_strategy(settings.name);
+    settings.options.require_known(strategy.name, strategy.options);
+  }
+  return all;
+}
+
 std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::vector<std::string>& names,
                                   const std::vector<int64_t>& capacities, const DeviceProfile& profile,
                                   const ReplayOptions& options) {
+  const std::vector<StrategySettings> strategies_asked = settings_of(names);
   std::vector<ReplayRow> rows;
   Progress progress(traces.size() * names.size() * (capacities.size() + (options.minimum ? 1 : 0)));
   for (const Trace& trace : traces) {
-    for (const std::string& name : names) {
-      StrategySettings settings = parse_strategy(name);
-      if (!options.record.empty()) settings.record_path = options.record;
-      if (settings.name == "packed" && !settings.options.text("trace")) plan_for(trace, settings);
+    for (size_t i = 0; i < names.size(); ++i) {
       const size_t first = rows.size();
-      for (const int64_t capacity : capacities) {
-        progress.next(fmt::format("{}: {} in {}", printable_name(trace.name), name, format_bytes(capacity)));
-        rows.push_back(
-            {&trace, name, capacity, replay_at(trace, settings, profile, capacity, options.passes), {}});
+      for (const int64_t capacity : capacities) rows.push_back({&trace, names[i], capacity});
+      const std::span<ReplayRow> added = std::span(rows).subspan(first);
+      StrategySettings settings = strategies_asked[i];
+      if (!options.record.empty()) settings.record_path = options.record;
+      try {
+        if (settings.name == "packed" && !settings.options.text("trace")) plan_for(trace, settings);
+      } catch (const InvalidArgument& error) {
+        for (ReplayRow& row : added) row.refusal = error.what();
+        continue;
+      }
+      for (ReplayRow& row : added) {
+        progress.next(fmt::format("{}: {} in {}", printable_name(trace.name), names[i],
+                                  format_bytes(row.capacity_bytes)));
+        try {
+          row.result = replay_at(trace, settings, profile, row.capacity_bytes, options.passes);
+        } catch (const InvalidArgument& error) {
+          row.refusal = error.what();
+        }
       }
       if (!options.minimum) continue;
-      progress.next(fmt::format("{}: the least capacity for {}", printable_name(trace.name), name));
+      progress.next(fmt::format("{}: the least capacity for {}", printable_name(trace.name), names[i]));
       const std::optional<int64_t> least = minimum_capacity(trace, settings, profile, options.passes);
-      for (size_t i = first; i < rows.size(); ++i) rows[i].minimum_bytes = least;
+      for (ReplayRow& row : added) row.minimum_bytes = least;
     }
   }
+  const auto is_refused = [](const ReplayRow& row) { return !row.refusal.empty(); };
+  if (std::all_of(rows.begin(), rows.end(), is_refused)) throw InvalidArgument(rows.front().refusal);
   return rows;
 }
 
@@ -228,13 +282,12 @@ std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::v
 
 int run_replay(int argc, char** argv) {
   ReplayOptions options;
-  OptionSet set(
-      "headroom replay",
-      "Plays recorded allocation traces to memory strategies on a simulated GPU and says what fits.\n"
-      "Driver calls are allocations, releases, and pages mapped and unmapped, of all passes.");
-  set.add_arguments("TRACE",
-                    "Files: recordings, op,id,bytes CSV, RMM logs, PyTorch memory snapshots; gzipped or not",
-                    &options.traces);
+  OptionSet set("headroom replay",
+                "Plays allocation traces to memory strategies on a simulated GPU and says what fits.\n"
+                "Driver calls are allocations, releases, and pages mapped and unmapped, of all passes.");
+  set.add_arguments(
+      "TRACE", "Files: our own traces, op,id,bytes CSV, RMM logs, PyTorch memory snapshots; gzipped or not",
+      &options.traces);
   set.add_list("strategy", "Strategies to try; all when none is given", &options.strategies);
   set.add_list("capacity",
                "Memory that a strategy may take, such as 16GiB; all that the device has free when not given",
@@ -245,7 +298,7 @@ int run_replay(int argc, char** argv) {
   set.add_switch("minimum", "Also find the least capacity at which each strategy fits", &options.minimum);
   set.add_text(
       "record",
-      "Write what is played, and the driver calls of the strategy, to this file, for headroom report",
+      "Write the trace as this strategy served it, driver calls included, to this file, for headroom report",
       &options.record);
   set.add_text("snapshot-at",
                "Show what each strategy holds after an event instead: its number, peak, or end",
@@ -285,14 +338,15 @@ int run_replay(int argc, char** argv) {
   if (!options.record.empty()) {
     if (traces.size() * names.size() * capacities.size() != 1 || options.minimum) {
       throw InvalidArgument(
-          "--record is of one run: pass one trace, one --strategy, one --capacity, no --minimum");
+          "--record records one run: pass one trace, one --strategy, one --capacity, no --minimum");
     }
     if (is_same_file(options.record, options.traces[0])) {
-      throw InvalidArgument(fmt::format("{}: is the trace that is played", options.record));
+      throw InvalidArgument(
+          fmt::format("--record {}: would overwrite the trace that is played", options.record));
     }
   }
   std::vector<ReplayRow> rows = replay_all(traces, names, capacities, profile, options);
-  if (rows.size() == 1 && rows[0].verdict.failed_event.value_or(0) > 0) explain_failure(rows[0], profile);
+  if (rows.size() == 1 && rows[0].result.failed_event.value_or(0) > 0) explain_failure(rows[0], profile);
   if (options.json) {
     nlohmann::ordered_json json;
     json["results"] = nlohmann::ordered_json::array();
@@ -302,7 +356,7 @@ int run_replay(int argc, char** argv) {
   }
   for (const Trace& trace : traces) print_table(trace, rows, capacities, options.minimum);
   if (rows.size() == 1 && rows[0].report) {
-    fmt::print("at event {}: {}\nnext: {}\n", *rows[0].verdict.failed_event, to_text(*rows[0].report),
+    fmt::print("at event {}: {}\nnext: {}\n", *rows[0].result.failed_event, to_text(*rows[0].report),
                next_command(rows[0], options));
     return kExitDone;
   }

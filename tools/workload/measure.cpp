@@ -168,7 +168,7 @@ Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t s
   const StrategySettings strategy =
       strategy_on(find_devices(options), default_device(options), options.strategy_settings());
   Measurement result;
-  Verdict verdict;
+  ReplayResult verdict;
   static_cast<Ending&>(result) = attempt([&] { verdict = replay(trace, strategy, *device, steps); });
   const MemoryInfo info = device->memory().info();
   result.peak_device_bytes = info.peak_used;

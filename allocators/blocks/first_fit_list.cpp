@@ -1,4 +1,4 @@
-#include "allocators/strategies/first_fit_list.h"
+#include "allocators/blocks/first_fit_list.h"
 
 #include <algorithm>
 #include <bit>

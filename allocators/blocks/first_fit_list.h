@@ -22,6 +22,16 @@ class FirstFitList {
   int32_t first_with(int32_t amount) noexcept;
   // That of the least key above this one that holds something; kNone when there is none.
   int32_t first_above(int32_t key) const noexcept;
+  // Calls visit(number) for each key that holds `amount` (> 0) or more, by key.
+  template <typename Visit>
+  void for_each_with(int32_t amount, const Visit& visit) const {
+    for (const uint32_t leaf_at : order_) {
+      const Leaf& leaf = leaves_[leaf_at];
+      for (uint32_t entry = 0; entry < leaf.count; ++entry) {
+        if (leaf.amounts[entry / 4][entry % 4] >= amount) visit(leaf.numbers[entry]);
+      }
+    }
+  }
 
  private:
   static constexpr uint32_t kEntries = 64;

@@ -9,85 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "allocators/offset_table.h"
 #include "tests/allocators/helpers.h"
 
 namespace headroom {
 namespace {
 
 constexpr int64_t kRangePage = 2 << 20;
-
-// Few keys, which come back again and again, and many, so that leaves are cut and joined.
-TEST(FirstFitList, FindsTheFirstKeyThatHoldsEnough) {
-  Random random(1);
-  for (const int64_t keys : {40, 300, 20'000}) {
-    FirstFitList list;
-    std::map<int32_t, std::pair<int32_t, int32_t>> plain;  // what holds something: amount and number
-    for (int i = 0; i < 30'000; ++i) {
-      // Fills up for a third of the time, then stays, then empties.
-      const int64_t share = i < 10'000 ? 70 : i < 20'000 ? 50 : 20;
-      const auto key = static_cast<int32_t>(random.below(keys) * 7);
-      if (random.below(100) < share) {
-        plain[key] = {static_cast<int32_t>(1 + random.below(1000)), i};
-        list.prepare(plain.size());
-        list.set(key, plain[key].first, i);
-      } else if (!plain.empty()) {
-        const auto gone = plain.lower_bound(key) == plain.end() ? plain.begin() : plain.lower_bound(key);
-        list.set(gone->first, 0, 0);
-        plain.erase(gone);
-      }
-      const auto amount = static_cast<int32_t>(1 + random.below(1100));
-      const auto found = std::find_if(plain.begin(), plain.end(),
-                                      [&](const auto& each) { return each.second.first >= amount; });
-      ASSERT_EQ(list.first_with(amount), found == plain.end() ? -1 : found->second.second) << "step " << i;
-      const auto above = plain.upper_bound(key);
-      ASSERT_EQ(list.first_above(key), above == plain.end() ? -1 : above->second.second) << "step " << i;
-    }
-  }
-}
-
-TEST(SizeBins, ClassesAreOrderedAndFineAndTheNextFilledOneIsFound) {
-  Random random(2);
-  SizeBins bins;
-  std::set<int> filled;
-  for (int i = 0; i < 20000; ++i) {
-    const int64_t bytes = (1 + random.below(int64_t{1} << random.below(31))) * SizeBins::kUnit;
-    const int bin = SizeBins::of(bytes);
-    ASSERT_LE(SizeBins::of(bytes - SizeBins::kUnit), bin);
-    ASSERT_LT(bin, SizeBins::of(bytes + bytes / 16 + SizeBins::kUnit));
-    ASSERT_LT(bin, SizeBins::kCount);
-    filled.insert(bin);
-    bins.set(bin);
-    if (i % 3 != 0) {
-      bins.clear(*filled.begin());
-      filled.erase(filled.begin());
-    }
-    const int from = static_cast<int>(random.below(SizeBins::kCount));
-    const auto next = filled.lower_bound(from);
-    ASSERT_EQ(bins.first_from(from), next == filled.end() ? -1 : *next);
-  }
-}
-
-TEST(OffsetTable, FindsWhatWasPutInAndNothingElse) {
-  Random random(3);
-  OffsetTable table(SizeBins::kUnit);
-  std::map<int64_t, int32_t> plain;
-  for (int32_t i = 0; i < 50000; ++i) {
-    // Few offsets, and many that lie side by side, so that they collide.
-    const int64_t offset = random.below(3000) * SizeBins::kUnit;
-    if (plain.contains(offset)) {
-      table.erase(offset);
-      plain.erase(offset);
-    } else {
-      table.prepare();
-      table.insert(offset, i);
-      plain[offset] = i;
-    }
-    const int64_t asked = random.below(3000) * SizeBins::kUnit;
-    const auto found = plain.find(asked);
-    ASSERT_EQ(table.find(asked), found == plain.end() ? OffsetTable::kNone : found->second) << "step " << i;
-  }
-}
 
 // A page has memory or has not, and blocks lie in pages that have.
 class Model {
@@ -243,6 +170,24 @@ INSTANTIATE_TEST_SUITE_P(Fits, MappedRangeTest,
                          [](const auto& row) -> std::string {
                            return row.param == MappedRange::Fit::kBest ? "best" : "first";
                          });
+
+// A program that allocates more and more has no idle pages to be looked for.
+TEST(MappedRangeSearch, LooksAtFreePiecesAloneWhileAProgramGrows) {
+  const auto searched = [](int blocks) {
+    MappedRange range(int64_t{blocks} * kRangePage, kRangePage, MappedRange::Fit::kFirst);
+    std::vector<PageRow> missing;
+    for (int i = 0; i < blocks; ++i) {
+      const int64_t bytes = 768 * 1024 + 512 * (i % 64);
+      if (range.take(bytes) >= 0) continue;
+      const MappedRange::Place place = range.find_place(bytes, range.idle_pages());
+      missing.clear();
+      range.occupy(place, bytes, missing);
+    }
+    return range.pieces_searched();
+  };
+  EXPECT_GT(searched(1000), 0);
+  EXPECT_LE(searched(4000), 5 * searched(1000));
+}
 
 }  // namespace
 }  // namespace headroom

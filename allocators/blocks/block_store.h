@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "allocators/strategies/free_list.h"
+#include "allocators/blocks/free_list.h"
 
 namespace headroom {
 

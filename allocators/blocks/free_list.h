@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "allocators/strategies/size_bins.h"
+#include "allocators/blocks/size_bins.h"
 
 namespace headroom {
 

@@ -27,7 +27,7 @@ Trace holes() {
 }
 
 TEST(Replay, SaysAtWhichEventMemoryRanOut) {
-  const Verdict run = replay_at(holes(), {.name = "grab-all"}, h200(), 8 * kMiB);
+  const ReplayResult run = replay_at(holes(), {.name = "grab-all"}, h200(), 8 * kMiB);
   EXPECT_FALSE(run.fits());
   EXPECT_EQ(run.failed_event, 6);
   EXPECT_EQ(run.statistics.reserved.peak, 8 * kMiB);
@@ -36,7 +36,7 @@ TEST(Replay, SaysAtWhichEventMemoryRanOut) {
 }
 
 TEST(Replay, SaysWhatWasHeldWhenItFits) {
-  const Verdict run = replay_at(holes(), {.name = "direct"}, h200(), 10 * kMiB);
+  const ReplayResult run = replay_at(holes(), {.name = "direct"}, h200(), 10 * kMiB);
   EXPECT_TRUE(run.fits());
   EXPECT_EQ(run.statistics.requested.peak, 7 * kMiB);
   EXPECT_EQ(run.statistics.reserved.peak, 7 * kMiB);
@@ -47,20 +47,20 @@ TEST(Replay, SaysWhatWasHeldWhenItFits) {
 }
 
 TEST(Replay, WhatIsNeverFreedIsFreedBetweenPasses) {
-  const Verdict run = replay_at(holes(), {.name = "direct"}, h200(), 10 * kMiB, 3);
+  const ReplayResult run = replay_at(holes(), {.name = "direct"}, h200(), 10 * kMiB, 3);
   EXPECT_TRUE(run.fits());
   EXPECT_EQ(run.statistics.allocations, 3 * 4);
   EXPECT_EQ(run.statistics.requested.current, 7 * kMiB);
 }
 
 TEST(Replay, AStrategyThatCannotStartFailsAtEventZero) {
-  const Verdict run = replay_at(holes(), {.name = "grab-all"}, h200(), 1);
+  const ReplayResult run = replay_at(holes(), {.name = "grab-all"}, h200(), 1);
   EXPECT_EQ(run.failed_event, 0);
 }
 
 TEST(Replay, CapacityIsAllThatTheStrategyGets) {
   for (const Strategy& strategy : strategies()) {
-    const Verdict run = replay_at(holes(), {.name = std::string(strategy.name)}, h200(), 64 * kMiB);
+    const ReplayResult run = replay_at(holes(), {.name = std::string(strategy.name)}, h200(), 64 * kMiB);
     EXPECT_TRUE(run.fits()) << strategy.name;
     EXPECT_LE(run.statistics.reserved.peak, 64 * kMiB) << strategy.name;
   }
@@ -91,7 +91,7 @@ TEST(Replay, AStrategyFromOutsideIsPlayedLikeAnyOther) {
 TEST(Replay, TracesOfAnySizeNeedNoMemory) {
   TraceBuilder builder("huge", "test");
   for (uint64_t i = 0; i < 100; ++i) builder.allocate(i, kGiB * 1000);
-  const Verdict run = replay_at(builder.take(), {.name = "direct"}, h200(), kGiB * 100'000);
+  const ReplayResult run = replay_at(builder.take(), {.name = "direct"}, h200(), kGiB * 100'000);
   EXPECT_TRUE(run.fits());
 }
 

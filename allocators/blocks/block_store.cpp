@@ -1,4 +1,4 @@
-#include "allocators/strategies/block_store.h"
+#include "allocators/blocks/block_store.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "allocators/strategies/free_list.h"
+#include "allocators/blocks/free_list.h"
 
 namespace headroom {
 namespace {

@@ -1,5 +1,5 @@
 // The accounts that strategies share, against a plain model.
-#include "allocators/strategies/block_store.h"
+#include "allocators/blocks/block_store.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "allocators/strategies/free_list.h"
+#include "allocators/blocks/free_list.h"
 #include "tests/allocators/helpers.h"
 
 namespace headroom {
