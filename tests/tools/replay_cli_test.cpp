@@ -47,6 +47,7 @@ TEST_F(ReplayCommand, JsonHasEveryFigureOfTheVerdict) {
                                          "strategy",
                                          "capacity_bytes",
                                          "fits",
+                                         "refusal",
                                          "failed_event",
                                          "peak_reserved_bytes",
                                          "peak_requested_bytes",
@@ -159,6 +160,26 @@ TEST_F(ReplayCommand, BadInputIsOneLineAndExitCodeTwo) {
     EXPECT_NE(outcome.errors.find(expected), std::string::npos) << outcome.errors;
     EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
   }
+}
+
+TEST_F(ReplayCommand, AStrategyThatCannotTakeTheTraceIsARow) {
+  const std::string path = folder_.write("streams.csv",
+                                         "Thread,Time,Action,Pointer,Size,Stream\n"
+                                         "1,0,allocate,0x100,1048576,0x0\n1,1,allocate,0x200,1048576,0x7\n");
+  const Outcome table = run("replay " + path + " --capacity 1GiB");
+  EXPECT_EQ(table.code, 0) << table.errors;
+  EXPECT_NE(table.out.find("fit into 1.00 GiB; refused: packed\n"), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find("packed refused: "), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find("several streams"), std::string::npos) << table.out;
+  const Outcome json = run("replay " + path + " --json --strategy packed direct");
+  const nlohmann::json rows = nlohmann::json::parse(json.out)["results"];
+  EXPECT_EQ(rows[0]["fits"], false);
+  EXPECT_NE(rows[0]["refusal"].get<std::string>().find("several streams"), std::string::npos);
+  EXPECT_EQ(rows[1]["fits"], true);
+  EXPECT_TRUE(rows[1]["refusal"].is_null());
+  const Outcome alone = run("replay " + path + " --strategy packed");
+  EXPECT_EQ(alone.code, 2);
+  EXPECT_NE(alone.errors.find("several streams"), std::string::npos) << alone.errors;
 }
 
 // The matrix itself is printed, so that a run of the tests shows it.
