@@ -5,7 +5,7 @@
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/memory_file.h"
 #include "tools/report/checks.h"
-#include "tools/report/difference.h"
+#include "tools/report/diff.h"
 #include "tools/report/history.h"
 #include "tools/report/views.h"
 

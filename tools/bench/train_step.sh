@@ -16,5 +16,5 @@ pin=${core:+taskset -c $core}
 grep -m1 'model name' /proc/cpuinfo || true
 for _ in $(seq "$rounds"); do
   $pin "$ours" "$batch" 300
-  if python3 -c 'import torch' 2>/dev/null; then OMP_NUM_THREADS=1 $pin python3 "$root/tools/bench/torch_step.py" "$batch" 300; fi
+  if python3 -c 'import torch' 2>/dev/null; then OMP_NUM_THREADS=1 $pin python3 "$root/tools/bench/peers/torch_step.py" "$batch" 300; fi
 done

@@ -1,15 +1,18 @@
 #include "examples/models/mnist/train_replica.h"
 
 #include <fmt/format.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <fstream>
 #include <future>
+#include <sstream>
 
 #include "examples/models/mnist/checkpoint.h"
 #include "examples/models/mnist/feed.h"
-#include "examples/models/mnist/process_clock.h"
 #include "runtime/app/replicas.h"
 #include "runtime/base/errors.h"
 #include "runtime/graph/categories.h"
@@ -22,6 +25,34 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double seconds_since_boot() {
+  timespec time{};
+  clock_gettime(CLOCK_BOOTTIME, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Field 22 of /proc/self/stat (proc(5)): clock ticks from boot to the process' start. The second field, the
+// program's name in parentheses, may hold blanks.
+std::optional<double> read_process_start() {
+  std::ifstream file("/proc/self/stat");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return {};
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string field;
+  for (int i = 3; i <= 22; ++i) fields >> field;
+  double ticks = 0;
+  if (!(std::istringstream(field) >> ticks) || ticks <= 0) return {};
+  return ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+// Seconds since the kernel started this process, to 10 ms, with dynamic linking. If /proc is missing, since
+// the first call.
+double seconds_since_process_start() {
+  static const double kStart = read_process_start().value_or(seconds_since_boot());
+  return seconds_since_boot() - kStart;
 }
 
 class Training {

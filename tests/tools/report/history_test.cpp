@@ -6,7 +6,7 @@
 #include "runtime/base/errors.h"
 #include "tests/scratch_folder.h"
 #include "tools/report/checks.h"
-#include "tools/report/difference.h"
+#include "tools/report/diff.h"
 #include "tools/report/views.h"
 
 namespace headroom::report {

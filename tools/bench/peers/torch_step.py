@@ -7,20 +7,9 @@ import sys
 import time
 
 import torch
-import torch.nn as nn
 import torch.nn.functional as F
 
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.c1, self.c2, self.c3 = nn.Conv2d(1, 32, 3), nn.Conv2d(32, 64, 3), nn.Conv2d(64, 64, 3)
-        self.f1, self.f2 = nn.Linear(576, 64), nn.Linear(64, 10)
-
-    def forward(self, x):
-        x = F.max_pool2d(F.relu(self.c1(x)), 2)
-        x = F.max_pool2d(F.relu(self.c2(x)), 2)
-        return self.f2(F.relu(self.f1(F.relu(self.c3(x)).flatten(1))))
+from torch_mnist import Net
 
 
 def measure(batch, steps, layout, compiled):
