@@ -25,12 +25,12 @@ struct PeerGuest {
 namespace {
 
 // Few and small blocks: they share the multiprocessors with the backward pass while they wait.
-constexpr int kBlocks = 32, kThreads = 256;
+constexpr int kExchangeBlocks = 32, kExchangeThreads = 256;
 // Calls take the two slots in turn. Whoever writes one a second time has seen the flags of the call in
 // between, which the others raise when they have read the first.
 constexpr int64_t kSlotBytes = PeerSums::kMaxBytes;
-constexpr int64_t kFlagsAt = 2 * kSlotBytes, kFlagBytes = kBlocks * PeerSums::kMaxRanks * 4;
-constexpr int64_t kEpochsAt = kFlagsAt + kFlagBytes, kPartBytes = kEpochsAt + kBlocks * 4;
+constexpr int64_t kFlagsAt = 2 * kSlotBytes, kFlagBytes = kExchangeBlocks * PeerSums::kMaxRanks * 4;
+constexpr int64_t kEpochsAt = kFlagsAt + kFlagBytes, kPartBytes = kEpochsAt + kExchangeBlocks * 4;
 // Looks at the flags between two looks at the host's memory, which take a microsecond each.
 constexpr uint32_t kLooksBetween = 1024;
 
@@ -81,13 +81,14 @@ __device__ void store(const PeerSums::Piece& piece, int64_t quad, float4 value) 
 
 // Each block exchanges a stretch of the quads with the same block of every other rank, so blocks need not run
 // at the same time as others of their grid.
-__global__ void __launch_bounds__(kThreads) exchange(const __grid_constant__ Call call) {
+__global__ void __launch_bounds__(kExchangeThreads) exchange(const __grid_constant__ Call call) {
   const unsigned block = blockIdx.x;
   std::byte* const own = call.parts[call.rank];
   uint32_t* const epochs = reinterpret_cast<uint32_t*>(own + kEpochsAt);
   const uint32_t epoch = epochs[block] + 1;
   const int64_t slot = (epoch & 1) * kSlotBytes;
-  const int64_t begin = call.quads * block / kBlocks + threadIdx.x, end = call.quads * (block + 1) / kBlocks;
+  const int64_t begin = call.quads * block / kExchangeBlocks + threadIdx.x,
+                end = call.quads * (block + 1) / kExchangeBlocks;
 
   const auto piece_of = [&call](int64_t quad, int at) {
     while (at + 1 < call.count && call.pieces[at + 1].first_quad <= quad) ++at;
@@ -95,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) exchange(const __grid_constant__ Cal
   };
   const auto shown = [&call, slot](int rank) { return reinterpret_cast<float4*>(call.parts[rank] + slot); };
 
-  for (int64_t i = begin, at = 0; i < end; i += kThreads) {
+  for (int64_t i = begin, at = 0; i < end; i += kExchangeThreads) {
     const PeerSums::Piece& piece = call.pieces[at = piece_of(i, static_cast<int>(at))];
     if (piece.owner < 0 || piece.owner == call.rank) shown(call.rank)[i] = load(piece, i - piece.first_quad);
   }
@@ -110,7 +111,7 @@ __global__ void __launch_bounds__(kThreads) exchange(const __grid_constant__ Cal
     if (peer == 0) epochs[block] = epoch;
   }
   __syncthreads();
-  for (int64_t i = begin, at = 0; i < end; i += kThreads) {
+  for (int64_t i = begin, at = 0; i < end; i += kExchangeThreads) {
     const PeerSums::Piece& piece = call.pieces[at = piece_of(i, static_cast<int>(at))];
     if (piece.owner == call.rank) continue;
     // Not from a cache: an earlier call of this kernel may have left another call's values there.
@@ -236,7 +237,7 @@ bool PeerSums::queue(cudaStream_t stream) {
   call.aborted = aborted_;
   call.rank = rank_;
   call.size = size_;
-  exchange<<<kBlocks, kThreads, 0, stream>>>(call);
+  exchange<<<kExchangeBlocks, kExchangeThreads, 0, stream>>>(call);
   HR_CHECK(cudaGetLastError());
   return true;
 }

@@ -36,7 +36,7 @@ TEST(Fit, TheBatchItFindsRunsAndTheNextOneDoesNot) {
   for (const char* strategy : {"caching", "allow-growth"}) {
     WorkloadOptions options = tight();
     options.runtime.strategy = strategy;
-    const FitResult result = fit_batch(options, {.margin_bytes = 0, .most_batch = 1000}, run_here);
+    const FitResult result = fit_batch(options, {.margin_bytes = 0, .max_batch = 1000}, run_here);
     EXPECT_GT(result.batch, 1);
     EXPECT_TRUE(result.verified);
     ASSERT_EQ(result.trials.size(), 1u);
@@ -49,8 +49,8 @@ TEST(Fit, TheBatchItFindsRunsAndTheNextOneDoesNot) {
 
 TEST(Fit, TheMarginStaysFree) {
   const WorkloadOptions options = tight();
-  const FitResult all = fit_batch(options, {.margin_bytes = 0, .most_batch = 1000}, run_here);
-  const FitResult less = fit_batch(options, {.margin_bytes = 16 * kMiB, .most_batch = 1000}, run_here);
+  const FitResult all = fit_batch(options, {.margin_bytes = 0, .max_batch = 1000}, run_here);
+  const FitResult less = fit_batch(options, {.margin_bytes = 16 * kMiB, .max_batch = 1000}, run_here);
   EXPECT_LT(less.batch, all.batch);
   EXPECT_TRUE(less.verified);
   const int64_t others = 329 * kMiB;
@@ -64,7 +64,7 @@ TEST(Fit, ABatchThatFailsWhenItIsRunIsGivenUp) {
     if (2 * options.step.batch > first) return killed();
     return Measurement{};
   };
-  const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .most_batch = 1000}, run);
+  const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .max_batch = 1000}, run);
   EXPECT_LE(2 * result.batch, first);
   EXPECT_TRUE(result.verified);
   EXPECT_GT(result.trials.size(), 1u);
@@ -73,7 +73,7 @@ TEST(Fit, ABatchThatFailsWhenItIsRunIsGivenUp) {
 
 TEST(Fit, NoBatchIsFoundWhereNoneRuns) {
   const RunElsewhere run = [](const WorkloadOptions&) -> std::optional<Measurement> { return killed(); };
-  const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .most_batch = 1000}, run);
+  const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .max_batch = 1000}, run);
   EXPECT_EQ(result.batch, 0);
   EXPECT_FALSE(result.verified);
   EXPECT_EQ(result.stopped_by, "by the test");
@@ -81,14 +81,14 @@ TEST(Fit, NoBatchIsFoundWhereNoneRuns) {
 
 TEST(Fit, WhatCannotBeRunIsNotCalledVerified) {
   const RunElsewhere run = [](const WorkloadOptions&) { return std::nullopt; };
-  const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .most_batch = 1000}, run);
+  const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .max_batch = 1000}, run);
   EXPECT_GT(result.batch, 0);
   EXPECT_FALSE(result.verified);
   EXPECT_TRUE(result.trials.empty());
 }
 
 TEST(Fit, TakesNoMoreThanIsWanted) {
-  const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .most_batch = 2}, run_here);
+  const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .max_batch = 2}, run_here);
   EXPECT_EQ(result.batch, 2);
   EXPECT_EQ(result.stopped_by, "--most is the largest batch to try");
 }

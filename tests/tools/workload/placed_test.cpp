@@ -70,7 +70,7 @@ TEST(PlacedWorkloads, TheMarginIsThatOfTheFullestDevice) {
 
 TEST(PlacedWorkloads, FitTheLargestBatchThatAllDevicesHold) {
   WorkloadOptions options = two_layers_apart("sim", "0:12MiB,24MiB");
-  const FitResult found = fit_batch(options, {.margin_bytes = 0, .most_batch = 10000},
+  const FitResult found = fit_batch(options, {.margin_bytes = 0, .max_batch = 10000},
                                     [](const WorkloadOptions& tried) { return measure(tried); });
   EXPECT_GT(found.batch, 1);
   EXPECT_TRUE(found.verified);

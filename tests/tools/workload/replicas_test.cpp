@@ -92,7 +92,7 @@ TEST(ReplicaWorkloads, FitTheLargestBatchThatAllCanShare) {
   options.runtime.virtual_devices = "0:16MiB,24MiB,20MiB";
   options.replicas.replicas = 3;
   options.replicas.shard_optimizer = true;
-  const FitResult found = fit_batch(options, {.margin_bytes = 0, .most_batch = 10000},
+  const FitResult found = fit_batch(options, {.margin_bytes = 0, .max_batch = 10000},
                                     [](const WorkloadOptions& tried) { return measure(tried); });
   EXPECT_EQ(found.batch % 3, 0);
   EXPECT_GT(found.batch, 3);
