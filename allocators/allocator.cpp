@@ -199,7 +199,7 @@ void Allocator::set_out_of_memory_handler(OutOfMemoryHandler handler) {
 
 void Allocator::follow(Stream stream, Stream freed_on) {
   if (stream == freed_on) return;
-  device_.wait(stream, freed_on);
+  device_.streams().wait(stream, freed_on);
   ++statistics_.stream_waits;
 }
 
@@ -241,7 +241,7 @@ int64_t Allocator::reservable_bytes() const {
     return round_down(limit_->bytes - statistics_.reserved.current, kAlignment);
   }
   // Pending before held: a library that starts in between is then counted twice, not missed.
-  const int64_t pending = device_.pending_library_bytes();
+  const int64_t pending = device_.libraries().pending_bytes();
   const int64_t left = limit_->bytes - pending - device_.memory().info().process;
   // Whole pages, because the driver rounds up and the process is charged for it.
   return left <= 0 ? 0 : round_down(left, device_.memory().granularity_bytes());

@@ -16,7 +16,7 @@ bool PendingBlocks::defer(void* pointer, int64_t bytes, Stream stream) noexcept 
   try {
     Pending pending{pointer, bytes, stream, {}};
     for (const Stream other : uses->second) {
-      if (!(other == stream)) pending.events.push_back(device_.record_event(other));
+      if (!(other == stream)) pending.events.push_back(device_.streams().record_event(other));
     }
     other_uses_.erase(uses);
     if (pending.events.empty()) return false;

@@ -19,10 +19,10 @@ using Clock = std::chrono::steady_clock;
 class TraceStreams {
  public:
   TraceStreams(const Trace& trace, Device& device) : trace_(trace), device_(device), streams_(1) {
-    while (streams_.size() < trace.streams.size()) streams_.push_back(device.new_stream());
+    while (streams_.size() < trace.streams.size()) streams_.push_back(device.streams().new_stream());
   }
   ~TraceStreams() {
-    for (size_t i = 1; i < streams_.size(); ++i) device_.delete_stream(streams_[i]);
+    for (size_t i = 1; i < streams_.size(); ++i) device_.streams().delete_stream(streams_[i]);
   }
   TraceStreams(const TraceStreams&) = delete;
   TraceStreams& operator=(const TraceStreams&) = delete;
@@ -143,7 +143,7 @@ bool needs_limit(const StrategySettings& settings) {
 ReplayResult replay(const Trace& trace, const StrategySettings& settings, Device& device, int64_t passes) {
   ReplayResult result;
   device.initialise();  // its cost is no strategy's
-  const double driver_time_before_us = device.driver_time_us();
+  const double driver_time_before_us = device.memory().driver_time_us();
   const TraceStreams streams(trace, device);  // outlive the allocator, which may still wait for them
   std::unique_ptr<Allocator> allocator;
   try {
@@ -184,7 +184,7 @@ ReplayResult replay(const Trace& trace, const StrategySettings& settings, Device
     }
   }
   result.statistics = allocator->statistics();
-  result.driver_time_us = device.driver_time_us() - driver_time_before_us;
+  result.driver_time_us = device.memory().driver_time_us() - driver_time_before_us;
   return result;
 }
 

@@ -188,7 +188,7 @@ void MappedAllocator::compare_clocks() noexcept {
 }
 
 void MappedAllocator::wait_for_streams() {
-  for (const MappedLane* lane : own_lanes_) device_.record_event(lane->stream())->wait();
+  for (const MappedLane* lane : own_lanes_) device_.streams().record_event(lane->stream())->wait();
   waited_at_ = now_;
 }
 

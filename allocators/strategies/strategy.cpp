@@ -45,14 +45,14 @@ void check_limit(const StrategySettings& settings, int64_t total_bytes) {
 
 // Nothing but the pool may come after this, or the limit would be exceeded.
 void start_everything_else(Device& device, int64_t limit_bytes) {
-  const int64_t needed = device.memory().info().process + device.pending_library_bytes();
+  const int64_t needed = device.memory().info().process + device.libraries().pending_bytes();
   if (needed >= limit_bytes) {
     throw InvalidArgument(fmt::format(
         "limit of {} on the process leaves nothing for tensors: context, libraries and kernels take {}",
         with_exact(limit_bytes), with_exact(needed)));
   }
-  device.start_library(Library::kBlas);
-  device.start_library(Library::kDnn);
+  device.libraries().start(Library::kBlas);
+  device.libraries().start(Library::kDnn);
 }
 
 // The cap on a pool: the limit, a fraction of the total, or all that is free less TensorFlow's reserve.

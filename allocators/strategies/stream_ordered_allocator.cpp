@@ -9,7 +9,7 @@ namespace headroom {
 StreamOrderedAllocator::StreamOrderedAllocator(Device& device, std::string name, std::optional<Limit> limit,
                                                int64_t release_threshold_bytes)
     : Allocator(device, std::move(name), limit), live_(&nodes_) {
-  pool_ = device.make_stream_ordered_pool(
+  pool_ = device.memory().make_stream_ordered_pool(
       {.release_threshold_bytes = release_threshold_bytes,
        .most_bytes = std::min(reservable_bytes(), device.memory().info().total)});
   if (pool_ == nullptr) {

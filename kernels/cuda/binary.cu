@@ -26,7 +26,7 @@ __global__ void combine(F f, StridedIndex<3, I> index, int64_t groups, bool a_fi
 }
 
 template <int N, typename F, typename I>
-void launch_combine(const CudaDevice& device, const Call& call, const F& f, const LoopNest<3>& nest,
+void launch_combine(const CudaGpu& device, const Call& call, const F& f, const LoopNest<3>& nest,
                     int64_t groups) {
   launch(combine<N, F, I>, blocks_for(device, groups), kThreads, call.stream, f, StridedIndex<3, I>(nest, N),
          groups, nest.row_strides()[0] == 0, nest.row_strides()[1] == 0, call.in(0), call.in(1), call.out());

@@ -46,7 +46,7 @@ bool fits(const Call& call, const Rows& rows) {
 }
 
 template <typename Unit, typename I>
-void place(const CudaDevice& device, const Call& call, const Rows& rows) {
+void place(const CudaGpu& device, const Call& call, const Rows& rows) {
   constexpr auto kBytes = static_cast<int64_t>(sizeof(Unit));
   int64_t offset = 0;
   for (size_t first = 0; first < rows.part_bytes.size(); first += kParts) {

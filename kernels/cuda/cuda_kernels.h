@@ -8,13 +8,24 @@
 
 #include "kernels/kernel.h"
 #include "kernels/kernel_call.h"
-#include "runtime/device/cuda/cuda_device.h"
+#include "runtime/device/cuda/cuda_gpu.h"
 
 namespace headroom::cuda {
 
 struct Request : KernelRequest {
-  CudaDevice& device;
+  CudaGpu& device;
+  DeviceLibraries& libraries;  // of that GPU
   int replicas = 1;  // that run the same kernels on that GPU, side by side
+
+  // The libraries' handles. Throw LibraryError when a library cannot start.
+  cublasHandle_t blas() const {
+    libraries.start(Library::kBlas);
+    return device.blas();
+  }
+  cudnnHandle_t dnn() const {
+    libraries.start(Library::kDnn);
+    return device.dnn();
+  }
 };
 
 struct Call : KernelCall {

@@ -21,7 +21,7 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) {
 
 // Blocks for a grid-stride loop over `items`, one item per thread and turn. Sixteen blocks per multiprocessor
 // are two turns of full occupancy or more: enough to even out, few enough to start quickly.
-inline unsigned blocks_for(const CudaDevice& device, int64_t items, int threads = kThreads) {
+inline unsigned blocks_for(const CudaGpu& device, int64_t items, int threads = kThreads) {
   return static_cast<unsigned>(
       std::clamp<int64_t>(ceil_div(items, threads), 1, int64_t{16} * device.multiprocessors()));
 }
@@ -84,7 +84,7 @@ __global__ void map_lanes(F f, int64_t n, Y* y, const X*... x) {
 
 // Queues y[i] = f(x[i]...) for i in [0, n).
 template <typename F, typename Y, typename... X>
-void map(const CudaDevice& device, cudaStream_t stream, const F& f, int64_t n, Y* y, const X*... x) {
+void map(const CudaGpu& device, cudaStream_t stream, const F& f, int64_t n, Y* y, const X*... x) {
   if (n == 0) return;
   if (aligned<4>(y) && (aligned<4>(x) && ...)) {
     launch(map_lanes<4, F, Y, X...>, blocks_for(device, ceil_div(n, 4)), kThreads, stream, f, n, y, x...);

@@ -27,14 +27,14 @@ __device__ inline void wait_for_earlier_work() {
 }
 
 // What function_kernel takes for kernels that read those inputs before they wait.
-inline std::optional<std::vector<int>> starts_early(const CudaDevice& device, std::vector<int> inputs) {
+inline std::optional<std::vector<int>> starts_early(const CudaGpu& device, std::vector<int> inputs) {
   if (device.compute_capability() < kLeastCapabilityOfEarlyStart) return {};
   return inputs;
 }
 
 // Queues a kernel that starts early behind one of the same op.
 template <typename... Parameters, typename... Arguments>
-void launch_early(const CudaDevice& device, void (*kernel)(Parameters...), dim3 grid, int threads,
+void launch_early(const CudaGpu& device, void (*kernel)(Parameters...), dim3 grid, int threads,
                   cudaStream_t stream, const Arguments&... arguments) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -52,7 +52,7 @@ bool fits(const Call& call, int64_t row_bytes) {
 }
 
 template <typename Unit>
-void launch_gather(const CudaDevice& device, const Call& call, const GatherShape& shape, FaultSlot fault) {
+void launch_gather(const CudaGpu& device, const Call& call, const GatherShape& shape, FaultSlot fault) {
   const int64_t units = shape.row_bytes / static_cast<int64_t>(sizeof(Unit)), total = shape.count * units;
   with_index_type(total, [&](auto type) {
     using I = decltype(type);

@@ -14,11 +14,14 @@ std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, std::span<const TensorSpe
                                          std::span<const TensorSpec> outputs, Device& device,
                                          const KernelSettings& settings) {
   using cuda::make_kernel;
-  auto& gpu = dynamic_cast<cuda::CudaDevice&>(device);
-  gpu.initialise();
+  if (device.kernel_target().gpu == nullptr) {
+    throw InvalidArgument(fmt::format("{} runs no CUDA kernels", device.name()));
+  }
+  cuda::CudaGpu& gpu = *device.kernel_target().gpu;
+  device.initialise();
   const std::lock_guard lock(gpu.dnn_mutex());
   const int replicas = settings.collective == nullptr ? 1 : settings.collective->ranks_on_device();
-  const cuda::Request request{{inputs, outputs, settings}, gpu, replicas};
+  const cuda::Request request{{inputs, outputs, settings}, gpu, device.libraries(), replicas};
   return std::visit(
       [&]<typename T>(const T& o) -> std::unique_ptr<Kernel> {
         if constexpr (T::kTraits.has_cuda_kernel) {

@@ -60,7 +60,7 @@ class SplitAxes {
   Places<I> places() const {
     return {StridedIndex<1, I>(results_), StridedIndex<1, I>(terms_)};
   }
-  ReductionLayout layout(const CudaDevice& device) const {
+  ReductionLayout layout(const CudaGpu& device) const {
     return reduction_layout(device, results_count_, terms_count_,
                             terms_.row_strides()[0] == 1 ? Neighbours::kTerms : Neighbours::kResults);
   }

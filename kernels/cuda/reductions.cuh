@@ -22,7 +22,7 @@ struct ReductionLayout {
 
 // `neighbours` says what lies side by side in memory: the terms of a result, or the results.
 enum class Neighbours { kTerms, kResults };
-inline ReductionLayout reduction_layout(const CudaDevice& device, int64_t results, int64_t terms,
+inline ReductionLayout reduction_layout(const CudaGpu& device, int64_t results, int64_t terms,
                                         Neighbours neighbours) {
   // A thread's share that is worth a thread: below it, bringing threads together takes longer.
   constexpr int64_t kTermsPerThread = 16;

@@ -29,7 +29,7 @@ void with_element_type(DType dtype, F f) {
 // Copies operand 0 to operand 1 of a nest, as many elements at once as rows and addresses allow.
 class StridedCopy {
  public:
-  StridedCopy(const CudaDevice& device, const Shape& extents, const Strides& from, const Strides& to,
+  StridedCopy(const CudaGpu& device, const Shape& extents, const Strides& from, const Strides& to,
               DType dtype, int64_t from_offset = 0)
       : device_(device),
         nest_(extents, {from, to}),
@@ -63,7 +63,7 @@ class StridedCopy {
     return true;
   }
 
-  const CudaDevice& device_;
+  const CudaGpu& device_;
   LoopNest<2> nest_;
   int64_t count_;
   DType dtype_;

@@ -77,7 +77,7 @@ __global__ void for_each_row(F f, int team_size, int64_t rows, int64_t n) {
 
 // Queues f for every row of a tensor of this shape.
 template <typename F>
-void launch_rows(const CudaDevice& device, cudaStream_t stream, const F& f, const Shape& shape) {
+void launch_rows(const CudaGpu& device, cudaStream_t stream, const F& f, const Shape& shape) {
   // Beyond this a warp would take more turns over a row than a block takes to meet.
   constexpr int64_t kLongestRowOfAWarp = 1024;
   const int64_t n = shape.last(), rows = shape.elements() / std::max<int64_t>(1, n);

@@ -161,7 +161,7 @@ Runtime::Logical& Runtime::ready(const DeviceName& name, const CodePlace& place)
   if (logical.allocator != nullptr) return logical;
   require_equal_growth();
   StrategySettings strategy = strategy_of(name);
-  if (options_.libraries_first && device.kind() != DeviceKind::kCpu) {
+  if (options_.libraries_first && name.type == DeviceType::kGpu) {
     strategy.reserve_bytes = start_libraries(device);
   }
   logical.allocator = make_allocator(strategy, device);

@@ -35,19 +35,19 @@ class DeviceCollective {
   virtual std::string_view means() const = 0;
   // How many of the ranks, this one counted, run their work on its device side by side.
   virtual int ranks_on_device() const { return 1; }
-  // Whether a call may be part of what record() records. One that may not waits on the host for the stream
+  // Whether a call may be part of what capture() captures. One that may not waits on the host for the stream
   // and for the other ranks, and is done on return.
-  virtual bool can_be_recorded() const = 0;
+  virtual bool can_be_captured() const = 0;
 
   // Each output becomes the sum of the inputs at its place over all ranks, with the same bits on every rank.
   // The tensors travel as one message.
   virtual void all_reduce_sum(std::span<const Term> terms, Stream stream) = 0;
   // In each tensor, Shard{r, size()} becomes what it is on rank r.
   virtual void all_gather(std::span<const std::span<float>> tensors, Stream stream) = 0;
-  // As Device::record with this rank's device, for tasks some of which are calls of this collective. All
-  // ranks record together, and launch their recordings together.
-  virtual std::unique_ptr<Recording> record(Device& device, std::span<const Task> tasks, int64_t repeats) {
-    return device.record(tasks, repeats);
+  // As DeviceCaptures::capture with this rank's device, for tasks some of which are calls of this collective.
+  // All ranks capture together, and launch their captures together.
+  virtual std::unique_ptr<Capture> capture(Device& device, std::span<const Task> tasks, int64_t repeats) {
+    return device.captures().capture(tasks, repeats);
   }
   // To be called when the stream is synchronized: throws CollectiveError when a call has failed since it was
   // queued, so that nothing that came of it is of use. Calls that are done on return have nothing to add.

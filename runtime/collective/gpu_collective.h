@@ -13,7 +13,7 @@ namespace headroom {
 // Over NCCL. All ranks of `host` must make it together, each with its device, processes and threads alike;
 // both must outlive it. Null, on all ranks, where NCCL is not for them: a device is no NVIDIA GPU, two ranks
 // are on one GPU, or NCCL is missing somewhere. To destroy it is to die, as Collective says; work that was
-// queued before must be done on all ranks by then, and what has recorded calls destroyed. Throws
+// queued before must be done on all ranks by then, and captures of calls destroyed. Throws
 // CollectiveError as `host` does, LibraryError when NCCL does not start.
 std::unique_ptr<DeviceCollective> make_gpu_collective(Device& device, Collective& host);
 

@@ -1,4 +1,4 @@
-// The tasks of several ranks as those of one recording. Knows no device and no collective.
+// The tasks of several ranks as those of one capture. Knows no device and no collective.
 #pragma once
 
 #include <functional>

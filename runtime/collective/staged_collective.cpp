@@ -19,7 +19,7 @@ void StagedCollective::all_reduce_sum(std::span<const Term> terms, Stream stream
   int64_t elements = 0;
   for (const Term& term : terms) elements += term.elements;
   const std::span<float> sums = staging(elements);
-  device_.synchronize(stream);
+  device_.streams().synchronize(stream);
   float* at = sums.data();
   for (const Term& term : terms) {
     if (term.elements > 0) device_.memory().copy_to_host(at, term.input, term.elements * kFloatBytes);
@@ -40,7 +40,7 @@ void StagedCollective::all_gather(std::span<const std::span<float>> tensors, Str
     return tensor.subspan(static_cast<size_t>(shard.begin(std::ssize(tensor))),
                           static_cast<size_t>(shard.size(std::ssize(tensor))));
   };
-  device_.synchronize(stream);
+  device_.streams().synchronize(stream);
   for (int owner = 0; owner < ranks; ++owner) {
     int64_t elements = 0;
     for (const std::span<float> tensor : tensors) elements += std::ssize(shard_of(owner, tensor));

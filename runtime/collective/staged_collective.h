@@ -19,8 +19,7 @@ class StagedCollective final : public DeviceCollective {
   int rank() const override { return host_.rank(); }
   int size() const override { return host_.size(); }
   std::string_view means() const override { return "host"; }
-  // Recorded work of all devices but a GPU is run by the host.
-  bool can_be_recorded() const override { return device_.kind() != DeviceKind::kCuda; }
+  bool can_be_captured() const override { return device_.captures().call_tasks(); }
   void all_reduce_sum(std::span<const Term> terms, Stream stream) override;
   void all_gather(std::span<const std::span<float>> tensors, Stream stream) override;
 

@@ -1,10 +1,14 @@
-// Raw device memory, as a driver gives it: the bottom seam. Knows no strategy, no tensor and no stream.
+// Raw device memory, as a driver gives it: the bottom seam. Knows no strategy and no
+// tensor.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
 
+#include "runtime/device/stream.h"
+#include "runtime/device/stream_ordered_pool.h"
 #include "runtime/device/virtual_memory.h"
 
 namespace headroom {
@@ -35,6 +39,16 @@ class DeviceMemory {
   virtual void copy_to_device(void* device, const void* host, int64_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, int64_t bytes) = 0;
 
+  // Queue a copy of `bytes` on a stream. The host goes on if its memory is of allocate_host, which must then
+  // stay as it is until the copy is done; with other memory it may wait. Throw DeviceError, and StreamHazard
+  // as DeviceStreams::queue does.
+  virtual void copy_to_device(void* device, const void* host, int64_t bytes, Stream) {
+    copy_to_device(device, host, bytes);
+  }
+  virtual void copy_to_host(void* host, const void* device, int64_t bytes, Stream) {
+    copy_to_host(host, device, bytes);
+  }
+
   // Host memory of `bytes` (> 0) that copies fastest: page-locked for a GPU, plain here. Throws DeviceError
   // or std::bad_alloc when the host has none.
   virtual void* allocate_host(int64_t bytes) { return ::operator new(static_cast<size_t>(bytes)); }
@@ -43,10 +57,19 @@ class DeviceMemory {
 
   // Addresses and physical memory apart, of the same total as above; null where the device has no such thing.
   virtual VirtualMemory* virtual_memory() { return nullptr; }
+  // A pool of the driver's own, once the device is initialised; null where there is none. The device must
+  // outlive it. Throws DeviceError.
+  virtual std::unique_ptr<StreamOrderedPool> make_stream_ordered_pool(const StreamOrderedPoolSettings&) {
+    return nullptr;
+  }
 
   virtual MemoryInfo info() const = 0;
   // The page that the driver hands out: one allocation never takes more than its bytes rounded up to this.
   virtual int64_t granularity_bytes() const = 0;
+  // Whether the host may read and write it as its own.
+  virtual bool is_host_memory() const { return false; }
+  // Time spent in driver calls so far, on the device's own clock: simulated time on a simulated GPU.
+  virtual double driver_time_us() const { return 0; }
 };
 
 }  // namespace headroom

@@ -79,7 +79,7 @@ PlayedAttempt play(std::span<const Played> replicas, const RunSetup& setup, bool
     result.lacking_bytes = 1;
     for (const DevicePeak& device : result.devices) {
       SimulatedGpu& gpu = twin.gpu(device.name);
-      const int64_t bytes = requested.value_or(gpu.pending_library_bytes());
+      const int64_t bytes = requested.value_or(gpu.libraries().pending_bytes());
       result.lacking_bytes = std::max(result.lacking_bytes, bytes - gpu.memory().info().free);
     }
     result.devices.clear();
@@ -102,7 +102,8 @@ PlayedAttempt play(std::span<const Played> replicas, const RunSetup& setup, bool
       const SimulatedGpu& gpu = twin.gpu(device.name);
       const DeviceProfile& profile = gpu.profile();
       device.peak = peaks[i];
-      device.library_bytes = profile.overhead_bytes() - profile.context_bytes - gpu.pending_library_bytes();
+      device.library_bytes =
+          profile.overhead_bytes() - profile.context_bytes - gpu.libraries().pending_bytes();
     }
     result.fragmentation = peaks[0].fragmentation;
     result.fits = true;

@@ -24,9 +24,9 @@ const PlacedDevice& DeviceSet::find(std::string_view name) const {
 void copy_between(Device& from, const void* source, Device& to, void* target, int64_t bytes) {
   if (bytes == 0 || to.copy_from(from, target, source, bytes)) return;
   // At least one of them works in host memory, which the other one can copy to or from.
-  from.synchronize({});
-  to.synchronize({});
-  if (to.kind() == DeviceKind::kCpu) {
+  from.streams().synchronize({});
+  to.streams().synchronize({});
+  if (to.memory().is_host_memory()) {
     from.memory().copy_to_host(target, source, bytes);
   } else {
     to.memory().copy_to_device(target, source, bytes);

@@ -30,9 +30,9 @@ std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node, const Devi
     // Virtual devices of one GPU share its memory, and its streams.
     if (&from != here.device) return std::make_unique<DeviceCopy>(from, *here.device, inputs[0].bytes());
   }
-  if (here.device->kind() != DeviceKind::kCuda) {
+  if (const KernelTarget target = here.device->kernel_target(); target.gpu == nullptr) {
     KernelSettings on_cpu = settings;
-    on_cpu.threads = here.device->kernel_threads();
+    on_cpu.threads = target.threads;
     return make_cpu_kernel(node.op, inputs, outputs, on_cpu);
   }
   return with_idle_memory(*here.allocator,

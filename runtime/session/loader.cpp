@@ -25,12 +25,12 @@ Loader::Loader(Session& session, Fill fill, int64_t depth)
     throw InvalidArgument("loader: the plan of the session has no doubled inputs");
   }
   for (int64_t i = 0; i < depth; ++i) buffers_.emplace_back(device_.memory(), session.plan().input_set_bytes);
-  stream_ = device_.new_stream();
+  stream_ = device_.streams().new_stream();
 }
 
 Loader::~Loader() {
   stop();
-  device_.delete_stream(stream_);
+  device_.streams().delete_stream(stream_);
 }
 
 void Loader::begin(int64_t first, int64_t end) {
@@ -129,10 +129,10 @@ void Loader::work() {
 
 std::unique_ptr<Event> Loader::copy(int64_t number, const HostBuffer& buffer) {
   const int set = static_cast<int>(number % 2);
-  if (const Event* end = ends_[static_cast<size_t>(set)].get()) device_.wait(stream_, *end);
-  device_.copy_to_device(session_.input_set(set), buffer.data(), static_cast<int64_t>(buffer.size()),
+  if (const Event* end = ends_[static_cast<size_t>(set)].get()) device_.streams().wait(stream_, *end);
+  device_.memory().copy_to_device(session_.input_set(set), buffer.data(), static_cast<int64_t>(buffer.size()),
                          stream_);
-  return device_.record_event(stream_);
+  return device_.streams().record_event(stream_);
 }
 
 // The host memory is still that of an earlier batch, whose copy to the device may not be done.
@@ -158,7 +158,7 @@ void Loader::stop() noexcept {
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
   try {
-    device_.synchronize(stream_);
+    device_.streams().synchronize(stream_);
   } catch (const Error&) {  // a failed copy that nobody needs any more
   }
   arrivals_.clear();

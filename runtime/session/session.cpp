@@ -48,7 +48,7 @@ Session::Session(const Graph& graph, Plan plan, std::shared_ptr<const Kernels> k
       DeviceCollective* const collective = bound_.node(id).kernel->collective();
       if (collective == nullptr) continue;
       collective_ = collective;
-      state.can_be_captured = state.can_be_captured && collective->can_be_recorded();
+      state.can_be_captured = state.can_be_captured && collective->can_be_captured();
     }
   }
   max_of_many_ = std::clamp<int64_t>(kMaxNodes / std::max<int64_t>(1, nodes), 1, kMaxSteps);
@@ -57,15 +57,15 @@ Session::Session(const Graph& graph, Plan plan, std::shared_ptr<const Kernels> k
 void Session::copy_in(int value) {
   const HostBuffer& host = staging_of(value, inputs_);
   if (host.empty()) return;
-  bound_.home_of(value).device->copy_to_device(bound_.memory().address_of(value), host.data(),
-                                               static_cast<int64_t>(host.size()), stream_);
+  bound_.home_of(value).device->memory().copy_to_device(bound_.memory().address_of(value), host.data(),
+                                                        static_cast<int64_t>(host.size()), stream_);
 }
 
 void Session::copy_out(int value) {
   const HostBuffer& host = staging_of(value, outputs_);
   if (host.empty()) return;
-  bound_.home_of(value).device->copy_to_host(host.data(), bound_.memory().address_of(value),
-                                             static_cast<int64_t>(host.size()), stream_);
+  bound_.home_of(value).device->memory().copy_to_host(host.data(), bound_.memory().address_of(value),
+                                                      static_cast<int64_t>(host.size()), stream_);
 }
 
 void Session::run_node(int id, Stream stream) {
@@ -73,12 +73,13 @@ void Session::run_node(int id, Stream stream) {
   Device& device = *bound.on->device;
   // Kernels are launched on the current GPU of the thread.
   if (bound_.devices().size() > 1) device.initialise();
-  if (device_takes_work_ && !bound.is_between_devices) return device.queue(stream, bound_.work_of(id));
+  if (device_takes_work_ && !bound.is_between_devices)
+    return device.streams().queue(stream, bound_.work_of(id));
   bound.run(stream);
 }
 
 void Session::synchronize() {
-  for (const PlacedDevice* placed : bound_.devices()) placed->device->synchronize(stream_);
+  for (const PlacedDevice* placed : bound_.devices()) placed->device->streams().synchronize(stream_);
 }
 
 void Session::wait_before_updates() {
@@ -87,10 +88,10 @@ void Session::wait_before_updates() {
 
 // A CUDA graph that spans GPUs would need a stream of each in one capture.
 std::string_view Session::not_captured_because() const {
-  const Device* const first = bound_.devices().front()->device;
+  Device& first = *bound_.devices().front()->device;
   for (const PlacedDevice* placed : bound_.devices()) {
-    const bool has_gpu = first->kind() == DeviceKind::kCuda || placed->device->kind() == DeviceKind::kCuda;
-    if (placed->device != first && has_gpu)
+    const bool call_tasks = first.captures().call_tasks() && placed->device->captures().call_tasks();
+    if (placed->device != &first && !call_tasks)
       return "a CUDA graph holds the work of one GPU, this plan spans more";
   }
   return {};
@@ -105,7 +106,7 @@ void Session::run_group(int group) {
     state.has_run = true;
     return;
   }
-  std::unique_ptr<Recording>& one = state.captures[static_cast<size_t>(bound_.memory().set())];
+  std::unique_ptr<Capture>& one = state.captures[static_cast<size_t>(bound_.memory().set())];
   if (one == nullptr) one = capture(nodes, 1);
   one->launch(stream_);
 }
@@ -126,13 +127,13 @@ int64_t Session::replay(int64_t most) {
     many_is_queued_ = true;
     return steps_of_many_;
   }
-  std::unique_ptr<Recording>& whole = whole_steps_[static_cast<size_t>(bound_.memory().set())];
+  std::unique_ptr<Capture>& whole = whole_steps_[static_cast<size_t>(bound_.memory().set())];
   if (whole == nullptr) whole = capture_steps(1);
   whole->launch(stream_);
   return 1;
 }
 
-std::unique_ptr<Recording> Session::capture_steps(int64_t steps) {
+std::unique_ptr<Capture> Session::capture_steps(int64_t steps) {
   std::vector<int> nodes;
   for (const Walk::Group& group : walk_.groups()) {
     nodes.insert(nodes.end(), group.nodes.begin(), group.nodes.end());
@@ -140,15 +141,15 @@ std::unique_ptr<Recording> Session::capture_steps(int64_t steps) {
   return capture(nodes, steps);
 }
 
-std::unique_ptr<Recording> Session::capture(const std::vector<int>& nodes, int64_t repeats) {
-  // The CPU runs them on several threads, where one can fail beside others.
+std::unique_ptr<Capture> Session::capture(const std::vector<int>& nodes, int64_t repeats) {
+  // Tasks that a launch calls may fail, and beside others where several threads call them.
   const UpdatesBegin updates =
-      device().kind() == DeviceKind::kCpu ? UpdatesBegin::kAfterAllOthers : UpdatesBegin::kWithTheirOperands;
+      device().captures().call_tasks() ? UpdatesBegin::kAfterAllOthers : UpdatesBegin::kWithTheirOperands;
   const std::vector<Task> tasks =
       make_tasks(bound_, nodes, updates, [this](int id, Stream stream) { run_node(id, stream); });
   return with_idle_memory(bound_.variables().allocator(), [&] {
-    return collective_ == nullptr ? device().record(tasks, repeats)
-                                  : collective_->record(device(), tasks, repeats);
+    return collective_ == nullptr ? device().captures().capture(tasks, repeats)
+                                  : collective_->capture(device(), tasks, repeats);
   });
 }
 
@@ -161,7 +162,7 @@ void Session::run(int64_t steps) {
 void Session::use_arrived_set(int set, const Event& arrival) {
   if (!bound_.memory().has_input_sets()) throw InvalidArgument("session: the plan has no doubled inputs");
   bound_.memory().use_set(set);
-  device().wait(stream_, arrival);
+  device().streams().wait(stream_, arrival);
 }
 
 void Session::run_on_set(int set, const Event& arrival) {
@@ -174,7 +175,7 @@ std::unique_ptr<Event> Session::queue_on_set(int set, const Event& arrival) {
   std::unique_ptr<Event> end;
   guard_run([&] {
     walk_.run_inner_step(stream_, *this);
-    end = device().record_event(stream_);
+    end = device().streams().record_event(stream_);
   });
   return end;
 }
@@ -197,7 +198,7 @@ void Session::guard_run(const std::function<void()>& work) {
   }
   device_takes_work_ =
       std::any_of(bound_.devices().begin(), bound_.devices().end(),
-                  [&](const PlacedDevice* placed) { return placed->device->takes_work(stream_); });
+                  [&](const PlacedDevice* placed) { return placed->device->streams().takes_work(stream_); });
   try {
     // The last one becomes the current GPU of this thread, which may have used another.
     for (size_t i = bound_.devices().size(); i-- > 0;) bound_.devices()[i]->device->initialise();

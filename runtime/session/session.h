@@ -79,7 +79,7 @@ class Session : private PlanWork {
   struct GroupState {
     bool can_be_captured = true;  // every node
     bool has_run = false;
-    std::array<std::unique_ptr<Recording>, 2> captures;  // by set of inputs
+    std::array<std::unique_ptr<Capture>, 2> captures;  // by set of inputs
 
     bool is_ready() const { return has_run && can_be_captured; }  // to be captured
   };
@@ -95,8 +95,8 @@ class Session : private PlanWork {
   void run_node(int node, Stream stream);
   void run_steps(int64_t steps, bool copies_in);
   void guard_run(const std::function<void()>& work);
-  std::unique_ptr<Recording> capture_steps(int64_t steps);
-  std::unique_ptr<Recording> capture(const std::vector<int>& nodes, int64_t repeats);
+  std::unique_ptr<Capture> capture_steps(int64_t steps);
+  std::unique_ptr<Capture> capture(const std::vector<int>& nodes, int64_t repeats);
   void use_arrived_set(int set, const Event& arrival);
   void clean_up() noexcept;
   std::span<std::byte> staging(const Value& value, DType dtype, std::vector<Staging>& all);
@@ -107,10 +107,10 @@ class Session : private PlanWork {
   std::vector<GroupState> groups_;  // by group of the walk
   std::vector<Staging> inputs_, outputs_;
   Stream stream_;
-  bool device_takes_work_ = false;                         // as the devices say when a run begins
-  DeviceCollective* collective_ = nullptr;                 // the one that some of the nodes call
-  std::array<std::unique_ptr<Recording>, 2> whole_steps_;  // one step, by set of inputs
-  std::unique_ptr<Recording> many_;  // several steps, as many as the longest run so far needed
+  bool device_takes_work_ = false;                       // as the devices say when a run begins
+  DeviceCollective* collective_ = nullptr;               // the one that some of the nodes call
+  std::array<std::unique_ptr<Capture>, 2> whole_steps_;  // one step, by set of inputs
+  std::unique_ptr<Capture> many_;  // several steps, as many as the longest run so far needed
   int64_t steps_of_many_ = 0, max_of_many_ = 1;
   bool many_is_queued_ = false;  // in this run: it must not be captured anew
 };

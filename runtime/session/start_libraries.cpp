@@ -56,9 +56,9 @@ int64_t run_first(const Op& op, const std::vector<TensorSpec>& inputs, Device& d
   const auto run = [&](Stream stream) { kernel->run(in, out, scratch.back()->pointer(), stream); };
   run({});
   const Task task{run, {}, {0}};
-  const std::unique_ptr<Recording> recording = device.record({&task, 1}, kRepeats);
-  recording->launch({});
-  device.synchronize({});
+  const std::unique_ptr<Capture> capture = device.captures().capture({&task, 1}, kRepeats);
+  capture->launch({});
+  device.streams().synchronize({});
   scratch.clear();
   return memory.info().process - before;
 }
@@ -73,7 +73,7 @@ int64_t run_first(Library library, Device& device) {
 
 int64_t start_libraries(Device& device) {
   const int64_t pending_bytes = start_library_handles(device);
-  if (device.kind() != DeviceKind::kCuda) return pending_bytes;
+  if (!device.libraries().start_with_kernels()) return pending_bytes;
   int64_t bytes = 0;
   for (const Library library : kLibraries) {
     bytes += run_first(library, device) + device.memory().granularity_bytes();

@@ -24,12 +24,12 @@ std::string describe_failed_matmul(const Node& node, const Graph& graph) {
 }  // namespace
 
 void start_op(const Op& op, Device& device, Allocator& allocator) {
-  if (device.kind() == DeviceKind::kCuda) return;  // its kernels started what they call when they were made
+  if (device.libraries().start_with_kernels()) return;
   if (std::holds_alternative<CopyToDevice>(op)) return;  // the driver's own
   const Library library = library_of(op);
   with_idle_memory(allocator, [&] {
-    device.start_library(library);
-    device.load_module(op_name(op), library);
+    device.libraries().start(library);
+    device.libraries().load_module(op_name(op), library);
   });
 }
 
@@ -50,8 +50,8 @@ void start_node(const Graph& graph, int id, Device& device, Allocator& allocator
 
 int64_t start_library_handles(Device& device) {
   device.initialise();
-  for (const Library library : {Library::kBlas, Library::kDnn}) device.start_library(library);
-  return device.pending_library_bytes();
+  for (const Library library : {Library::kBlas, Library::kDnn}) device.libraries().start(library);
+  return device.libraries().pending_bytes();
 }
 
 }  // namespace headroom

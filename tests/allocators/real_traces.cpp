@@ -59,7 +59,7 @@ Replay replay(const std::vector<TraceEvent>& events, const MakeAllocator& make) 
     for (const auto& [block, memory] : live) allocator->deallocate(memory.first, memory.second);
     result.statistics = allocator->statistics();
     result.high_water_bytes = static_cast<int64_t>(highest - lowest);
-    result.driver_time_us = gpu.driver_time_us();
+    result.driver_time_us = gpu.memory().driver_time_us();
   }
   EXPECT_EQ(gpu.memory().info().process, gpu.profile().context_bytes);
   return result;

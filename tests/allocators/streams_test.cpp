@@ -22,7 +22,7 @@ class StrategyStreams : public testing::TestWithParam<std::string> {
   }
 
   SimulatedGpu gpu_{small_profile()};
-  const Stream one_ = gpu_.new_stream(), two_ = gpu_.new_stream();
+  const Stream one_ = gpu_.streams().new_stream(), two_ = gpu_.streams().new_stream();
 };
 
 TEST_P(StrategyStreams, OneStreamNeverWaits) {
@@ -47,11 +47,11 @@ TEST_P(StrategyStreams, ReuseOnAnotherStreamFollowsTheWorkOfTheFirst) {
   for (int i = 0; i < 20; ++i) {
     again.push_back(allocator->allocate(4 * kMiB, two_));
     if (!used.contains(again.back())) continue;
-    const std::unique_ptr<Event> event = gpu_.record_event(two_);
+    const std::unique_ptr<Event> event = gpu_.streams().record_event(two_);
     EXPECT_TRUE(gpu_.streams().now_us() >= 1000 || !event->done()) << "stream two may run at once";
   }
   // The limit leaves no other memory, at whatever address.
-  const std::unique_ptr<Event> event = gpu_.record_event(two_);
+  const std::unique_ptr<Event> event = gpu_.streams().record_event(two_);
   EXPECT_TRUE(gpu_.streams().now_us() >= 1000 || !event->done()) << "stream two may run at once";
   for (void* pointer : again) allocator->deallocate(pointer, 4 * kMiB, two_);
 }
@@ -106,7 +106,7 @@ TEST_P(StrategyStreams, APendingBlockIsReusedWithoutAWaitOnceItIsDone) {
   gpu_.streams().occupy(two_, 500);
   allocator->record_use(block, two_);
   allocator->deallocate(block, 40 * kMiB, one_);
-  gpu_.synchronize(two_);
+  gpu_.streams().synchronize(two_);
   void* large = allocator->allocate(80 * kMiB, one_);
   EXPECT_EQ(gpu_.streams().now_us(), 500);
   allocator->deallocate(large, 80 * kMiB, one_);

@@ -41,7 +41,7 @@ class StrategyThreads : public testing::TestWithParam<std::string> {
   }
   std::vector<Stream> streams(int count) {
     std::vector<Stream> result;
-    for (int i = 0; i < count; ++i) result.push_back(gpu_.new_stream());
+    for (int i = 0; i < count; ++i) result.push_back(gpu_.streams().new_stream());
     return result;
   }
 
@@ -181,7 +181,7 @@ TEST(MappedThreads, PagesComeBackInEachStreamWhileOthersDoTheSame) {
     std::atomic<int64_t> damaged = 0;
     std::vector<std::thread> threads;
     for (uint32_t i = 0; i < 4; ++i) {
-      threads.emplace_back([&, i, stream = gpu.new_stream()] {
+      threads.emplace_back([&, i, stream = gpu.streams().new_stream()] {
         for (int turn = 0; turn < 4; ++turn) {
           RandomLoad load(*allocator, gpu.memory(), i, 6 * kMiB, 12, stream);
           for (int step = 0; step < 100; ++step) damaged += load.step() ? 0 : 1;
@@ -199,7 +199,7 @@ TEST(MappedThreads, PagesComeBackInEachStreamWhileOthersDoTheSame) {
 TEST(ThreadCache, WhatAStreamKeepsIsIdleServesItAgainAndGoesBackBeforeMemoryRunsOut) {
   SimulatedGpu gpu(small_profile());
   const auto allocator = make_allocator(parse_strategy("direct+limit=16MiB+thread-cache=8MiB"), gpu);
-  const Stream one = gpu.new_stream(), two = gpu.new_stream();
+  const Stream one = gpu.streams().new_stream(), two = gpu.streams().new_stream();
   void* block = allocator->allocate(6 * kMiB, one);
   allocator->deallocate(block, 6 * kMiB, one);
   EXPECT_EQ(allocator->statistics().allocated.current, 0);

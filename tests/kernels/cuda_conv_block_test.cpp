@@ -187,7 +187,7 @@ TEST(CudaConvBlocks, ALayerRunsAlsoAfterASmallerOneWasMadeWithTheSameKernel) {
     const TensorView outputs[] = {layer.memory[3].view()};
     ASSERT_NO_THROW(layer.kernel->run(inputs, outputs, layer.memory[4].view().data, {}));
   }
-  device->synchronize({});
+  device->streams().synchronize({});
 }
 
 }  // namespace

@@ -13,6 +13,8 @@
 #include <string>
 
 #include "runtime/base/errors.h"
+#include "runtime/device/faulty/faulty_device.h"
+#include "runtime/device/host/cpu_device.h"
 #include "tests/kernels/cuda_run.h"
 #include "tests/kernels/kernel_cases.h"
 #include "tests/require_cuda.h"
@@ -162,6 +164,19 @@ TEST_F(CudaKernelsTest, TakeEmptyTensors) {
   for (const auto& [op, inputs] : rows) expect_as_on_the_cpu(row("empty", op, inputs));
 }
 
+TEST_F(CudaKernelsTest, MakersStartLibrariesThroughTheDeviceTheyAreGiven) {
+  FaultyDevice faulty(*device_);
+  const std::vector<HostTensor> inputs = {random_floats({4, 8}, 1), random_floats({8, 2}, 2)};
+  const std::vector<TensorSpec> outputs = specs_of(run_op(MatMul{}, inputs));
+  const auto make = [&] { return make_cuda_kernel(MatMul{}, specs_of(inputs), outputs, faulty, {}); };
+  faulty.initialise();
+  faulty.faults().arm({.failing_call = 1});
+  EXPECT_THROW(make(), LibraryError);
+  EXPECT_NE(make(), nullptr);
+  CpuDevice cpu;
+  EXPECT_THROW(make_cuda_kernel(MatMul{}, specs_of(inputs), outputs, cpu, {}), InvalidArgument);
+}
+
 TEST_F(CudaKernelsTest, MaxPoolWithoutAReaderOfItsIndexWritesNone) {
   const HostTensor x = random_floats({2, 6, 6, 20}, 1);
   const std::vector<HostTensor> both = run_op(MaxPool{}, {x});
@@ -170,7 +185,7 @@ TEST_F(CudaKernelsTest, MaxPoolWithoutAReaderOfItsIndexWritesNone) {
   const DeviceTensor from(*device_, x, 0), to(*device_, HostTensor(outputs[0]), 0);
   kernel->run(std::vector{from.view()}, std::vector<TensorView>{to.view(), {nullptr, outputs[1]}}, nullptr,
               {});
-  device_->synchronize({});
+  device_->streams().synchronize({});
   EXPECT_TRUE(to.read().same_bytes(both[0]));
 }
 

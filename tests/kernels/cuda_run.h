@@ -43,14 +43,14 @@ inline std::vector<HostTensor> run_on_cuda(Device& device, const Op& op,
   const auto queue = [&](Stream stream) {
     kernel->run(input_views, output_views, workspace.view().data, stream);
   };
-  std::unique_ptr<Recording> recording;
+  std::unique_ptr<Capture> recording;
   if (way.recorded) {
-    recording = device.record(std::vector<Task>{{queue, {}, {}}}, 1);
+    recording = device.captures().capture(std::vector<Task>{{queue, {}, {}}}, 1);
     recording->launch({});
   } else {
     queue({});
   }
-  device.synchronize({});
+  device.streams().synchronize({});
 
   std::vector<HostTensor> outputs;
   for (size_t i = 0; i < device_outputs.size(); ++i) {

@@ -70,12 +70,12 @@ TraceTimes time_trace(const Trace& trace, int passes, const Device& device, A& a
     try {
       for (size_t begin = 0; begin < events.size(); begin += kPiece) {
         const size_t end = std::min(begin + kPiece, events.size());
-        const double driver_us = device.driver_time_us();
+        const double driver_us = device.memory().driver_time_us();
         const Clock::time_point start = Clock::now();
         play(begin, end);
         const double ns = ns_since(start);
         all += ns;
-        if (device.driver_time_us() > driver_us) continue;
+        if (device.memory().driver_time_us() > driver_us) continue;
         own += ns;
         own_calls += end - begin;
       }
@@ -129,12 +129,12 @@ double ns_of_a_pair_at_work(int64_t bytes, Device& device, A& allocator) {
       const Clock::time_point begin = Clock::now();
       void* pointer = allocator.allocate(bytes, {});
       all += ns_since(begin);
-      device.copy_to_device(pointer, &work, sizeof work, {});
+      device.memory().copy_to_device(pointer, &work, sizeof work, {});
       const Clock::time_point end = Clock::now();
       allocator.deallocate(pointer, bytes, {});
       all += ns_since(end);
     }
-    device.synchronize({});
+    device.streams().synchronize({});
     if (time >= 0) ns.push_back(all / kPairs - 2 * median(clock_ns));
   }
   return median(ns);

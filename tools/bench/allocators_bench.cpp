@@ -160,7 +160,7 @@ void measure(const std::string& who, const std::vector<Trace>& traces, int passe
     attempt("pair", nullptr,
             [&](auto& a) { fmt::print("pair\t{}\t{}\t{:.1f}\n", who, bytes, ns_of_a_pair(bytes, a)); });
   }
-  if (device.kind() == DeviceKind::kCuda) {
+  if (device.kernel_target().gpu != nullptr) {
     attempt("pair", nullptr, [&](auto& a) {
       fmt::print("pair\t{}\tworking\t{:.1f}\n", who, ns_of_a_pair_at_work(1 * kMiB, device, a));
     });
@@ -191,7 +191,7 @@ void measure_strategy(const std::string& text, const std::vector<Trace>& traces,
 
 void measure_peers(const Settings& settings, const std::vector<Trace>& traces, Device& device,
                    const std::vector<Stream>& streams) {
-  if (device.kind() != DeviceKind::kCuda) {
+  if (device.kernel_target().gpu == nullptr) {
     fmt::print(stderr, "allocators_bench: {} needs a GPU: skipped\n", settings.peers);
     return;
   }
@@ -221,12 +221,12 @@ int bench(const std::vector<std::string>& arguments) {
   fmt::print("device\t{}\n", device->description());
   constexpr size_t kThreads = 8;
   std::vector<Stream> streams(kThreads);
-  for (Stream& stream : streams) stream = device->new_stream();
+  for (Stream& stream : streams) stream = device->streams().new_stream();
   for (const std::string& strategy : settings.strategies) {
     measure_strategy(strategy, traces, settings.passes, *device, streams);
   }
   if (!settings.peers.empty()) measure_peers(settings, traces, *device, streams);
-  for (const Stream stream : streams) device->delete_stream(stream);
+  for (const Stream stream : streams) device->streams().delete_stream(stream);
   return kExitDone;
 }
 

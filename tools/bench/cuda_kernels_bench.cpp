@@ -116,12 +116,12 @@ double time_us(Device& device, const Row& row, const std::vector<TensorSpec>& ou
     out.push_back(buffers.emplace_back(device.memory(), spec, row.index_end).view());
   const Buffer workspace(device.memory(), {DType::kU8, {kernel->workspace_bytes()}}, 1);
   const Task task{[&](Stream stream) { kernel->run(in, out, workspace.view().data, stream); }, {}, {0}};
-  const auto recording = device.record(std::vector<Task>{task}, kRepeats);
+  const auto recording = device.captures().capture(std::vector<Task>{task}, kRepeats);
   recording->launch({});
-  device.synchronize({});
+  device.streams().synchronize({});
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < kLaunches; ++i) recording->launch({});
-  device.synchronize({});
+  device.streams().synchronize({});
   const std::chrono::duration<double, std::micro> elapsed = std::chrono::steady_clock::now() - start;
   return elapsed.count() / (kLaunches * kRepeats);
 }

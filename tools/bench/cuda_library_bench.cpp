@@ -119,13 +119,13 @@ Result measure(Device& device, const Layer& layer, Math math) {
   const Memory workspace(device.memory(), kernel->workspace_bytes());
   const Task task{[&](Stream stream) { kernel->run(in, out, workspace.data(), stream); }, {}, {0}};
   task.run({});
-  device.synchronize({});
-  const std::unique_ptr<Recording> recording = device.record(std::vector{task}, kRepeats);
+  device.streams().synchronize({});
+  const std::unique_ptr<Capture> recording = device.captures().capture(std::vector{task}, kRepeats);
   recording->launch({});
-  device.synchronize({});
+  device.streams().synchronize({});
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < kLaunches; ++i) recording->launch({});
-  device.synchronize({});
+  device.streams().synchronize({});
   result.us = 1e6 * seconds_since(start) / (kLaunches * kRepeats);
   return result;
 }

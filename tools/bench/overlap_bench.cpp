@@ -84,13 +84,13 @@ OverlapTimes measure_overlap(const OverlapOptions& options) {
       options.depth);
   const HostBuffer host(device.memory(), session.plan().input_set_bytes);
   const auto bytes = static_cast<int64_t>(host.size());
-  const Stream copies = device.new_stream();
+  const Stream copies = device.streams().new_stream();
   const auto run_loader = [&] {
     loader.begin(0, options.steps);
     loader.run(options.steps);
   };
   run_loader();  // both sets are filled, and recorded where the plan is
-  const std::unique_ptr<Event> there = device.record_event(copies);
+  const std::unique_ptr<Event> there = device.streams().record_event(copies);
   std::array<std::vector<double>, 4> times;
   for (int64_t round = 0; round < options.rounds; ++round) {
     times[0].push_back(us_of_each(options.steps, [&] {
@@ -99,16 +99,17 @@ OverlapTimes measure_overlap(const OverlapOptions& options) {
     }));
     times[1].push_back(us_of_each(options.steps, [&] {
       for (int64_t i = 0; i < options.steps; ++i) {
-        device.copy_to_device(session.input_set(static_cast<int>(i % 2)), host.data(), bytes, copies);
+        device.memory().copy_to_device(session.input_set(static_cast<int>(i % 2)), host.data(), bytes,
+                                       copies);
       }
-      device.synchronize(copies);
+      device.streams().synchronize(copies);
     }));
     times[2].push_back(us_of_each(options.steps, run_loader));
     times[3].push_back(us_of_each(options.steps, [&] {
       for (int64_t i = 0; i < options.steps; ++i) session.run();
     }));
   }
-  device.delete_stream(copies);
+  device.streams().delete_stream(copies);
   return {median_of(times[0]), median_of(times[1]), median_of(times[2]), median_of(times[3])};
 }
 

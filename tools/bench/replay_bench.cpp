@@ -78,7 +78,7 @@ Pass replay(const Trace& trace, Allocator& allocator, const Device& device, std:
   Pass pass;
   double own_ns = 0;
   size_t own_calls = 0;
-  const double driver_us = device.driver_time_us();
+  const double driver_us = device.memory().driver_time_us();
   const int64_t calls_before = allocator.statistics().driver_calls();
   int64_t calls_so_far = calls_before;
   for (size_t begin = 0; begin < trace.events.size(); begin += kCallsAtOnce) {
@@ -103,7 +103,7 @@ Pass replay(const Trace& trace, Allocator& allocator, const Device& device, std:
   const auto all = static_cast<double>(trace.events.size());
   pass.own_ns_per_call = own_calls == 0 ? 0 : own_ns / static_cast<double>(own_calls);
   pass.calls_with_driver = 1 - static_cast<double>(own_calls) / all;
-  pass.driver_us_per_call = (device.driver_time_us() - driver_us) / all;
+  pass.driver_us_per_call = (device.memory().driver_time_us() - driver_us) / all;
   pass.driver_calls = calls_so_far - calls_before;
   return pass;
 }

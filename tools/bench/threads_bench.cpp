@@ -76,7 +76,7 @@ Rate rate_of(const Trace& trace, const std::string& strategy, int threads) {
   SimulatedGpu gpu(profile, 0, Backing::kNone);
   const auto allocator = make_allocator(parse_strategy(strategy), gpu);
   std::vector<Stream> streams;
-  for (int i = 0; i < threads; ++i) streams.push_back(gpu.new_stream());
+  for (int i = 0; i < threads; ++i) streams.push_back(gpu.streams().new_stream());
   std::barrier begin(threads + 1), end(threads + 1);
   std::atomic<bool> stop = false;
   std::vector<int64_t> calls(static_cast<size_t>(threads));

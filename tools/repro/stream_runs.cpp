@@ -38,12 +38,12 @@ class Scalar {
   // Writes 1 after 1000 us of work.
   void write(Stream stream) {
     float* const to = value();
-    gpu_.queue(stream, {[to](Stream) { *to = 1; }, "normal_", {}, {use(true)}, 1000.0});
+    gpu_.streams().queue(stream, {[to](Stream) { *to = 1; }, "normal_", {}, {use(true)}, 1000.0});
   }
   // Reads after 10 us.
   void read(Stream stream, float* to) {
     const float* const from = value();
-    gpu_.queue(stream, {[from, to](Stream) { *to = *from; }, "sum", {}, {use(false)}, 10.0});
+    gpu_.streams().queue(stream, {[from, to](Stream) { *to = *from; }, "sum", {}, {use(false)}, 10.0});
   }
 
  private:
@@ -85,14 +85,14 @@ Measured run_b6(const Stage&) {
   };
   {
     const Environment intra("TF_NUM_INTRAOP_THREADS", nullptr);
-    measured.add("intra_op_threads", Runtime(options(2, 3)).device().kernel_threads()->threads());
+    measured.add("intra_op_threads", Runtime(options(2, 3)).device().kernel_target().threads->threads());
     measured.add("inter_op_threads", cpu_threads(options(2, 3)).inter_op);
-    const int chosen = Runtime(options(0, 0)).device().kernel_threads()->threads();
+    const int chosen = Runtime(options(0, 0)).device().kernel_target().threads->threads();
     measured.add("chosen_for_0", chosen >= 1 ? "one or more" : "none");
     measured.lines.push_back(fmt::format("0 chooses {} on this machine", chosen));
   }
   const Environment intra("TF_NUM_INTRAOP_THREADS", "5");
-  measured.add("of_the_variable", Runtime(options(0, 0)).device().kernel_threads()->threads());
+  measured.add("of_the_variable", Runtime(options(0, 0)).device().kernel_target().threads->threads());
   measured.add("weights",
                compare_weights(train_a_little(options(1, 1), 0), train_a_little(options(2, 2), 0)));
   return measured;
@@ -108,16 +108,17 @@ Measured run_d2(const Stage& stage) {
     measured.lines.push_back(fmt::format("{}: {}", where, error.what()));
   };
   bool failed = false;
-  gpu.queue({}, {[](Stream) {}, "matmul", {}, {}, 1000.0});
+  gpu.streams().queue({}, {[](Stream) {}, "matmul", {}, {}, 1000.0});
   measured.add("call_returns_at_us", now_us(gpu));
   try {
-    gpu.queue({}, {[](Stream) { throw InvalidArgument("index out of range"); }, "gather", {}, {}, 10.0});
+    gpu.streams().queue(
+        {}, {[](Stream) { throw InvalidArgument("index out of range"); }, "gather", {}, {}, 10.0});
   } catch (const InvalidArgument& error) {
     note("the call that failed", error);
     failed = true;
   }
   try {
-    gpu.synchronize({});
+    gpu.streams().synchronize({});
   } catch (const InvalidArgument& error) {
     if (!failed) note("synchronize", error);
   }
@@ -126,13 +127,13 @@ Measured run_d2(const Stage& stage) {
 
 Measured run_d3(const Stage&) {
   SimulatedGpu gpu(find_profile(kStreamCard));
-  const Stream stream = gpu.new_stream();
+  const Stream stream = gpu.streams().new_stream();
   gpu.streams().occupy(stream, 1000);
-  const std::unique_ptr<Event> done = gpu.record_event(stream);
+  const std::unique_ptr<Event> done = gpu.streams().record_event(stream);
   Measured measured;
   measured.add("host_goes_on_at_us", now_us(gpu));
   measured.add("work_is_done_then", done->done() ? "yes" : "no");
-  gpu.synchronize(stream);
+  gpu.streams().synchronize(stream);
   measured.add("synchronize_returns_at_us", now_us(gpu));
   measured.add("work_is_done_at_the_end", done->done() ? "yes" : "no");
   return measured;
@@ -143,13 +144,13 @@ Measured run_d4(const Stage& stage) {
   for (const bool checks : {false, true}) {
     SimulatedGpu gpu(find_profile(kStreamCard));
     if (checks) gpu.streams().check_waits();
-    const Stream writer = gpu.new_stream(), reader = gpu.new_stream();
+    const Stream writer = gpu.streams().new_stream(), reader = gpu.streams().new_stream();
     Scalar a(gpu);
     float read = -1;
     std::string found = "nothing";
     a.write(writer);
-    const std::unique_ptr<Event> written = gpu.record_event(writer);
-    if (stage.cured) gpu.wait(reader, writer);
+    const std::unique_ptr<Event> written = gpu.streams().record_event(writer);
+    if (stage.cured) gpu.streams().wait(reader, writer);
     try {
       a.read(reader, &read);
     } catch (const StreamHazard& hazard) {
@@ -160,7 +161,7 @@ Measured run_d4(const Stage& stage) {
       measured.add("check_streams_finds", found);
       continue;
     }
-    gpu.synchronize(reader);
+    gpu.streams().synchronize(reader);
     measured.add("read_at_us", now_us(gpu));
     measured.add("written_by_then", written->done() ? "yes" : "no");
     measured.add("value_read", std::llround(read));
@@ -178,19 +179,19 @@ Measured run_d6(const Stage& stage) {
   std::vector<std::byte> pageable(kBatchBytes);
   const HostBuffer pinned(gpu.memory(), kBatchBytes);
   const std::byte* const host = stage.cured ? pinned.data() : pageable.data();
-  const Stream work = {}, copies = stage.cured ? gpu.new_stream() : work;
+  const Stream work = {}, copies = stage.cured ? gpu.streams().new_stream() : work;
   std::array<void*, 2> batches = {gpu.memory().try_allocate(kBatchBytes),
                                   gpu.memory().try_allocate(kBatchBytes)};
   std::array<std::unique_ptr<Event>, 2> used;
   for (size_t i = 0; i < 8; ++i) {
     void* const batch = batches[i % 2];
-    if (used[i % 2] != nullptr) gpu.wait(copies, *used[i % 2]);
-    gpu.copy_to_device(batch, host, kBatchBytes, copies);
-    gpu.wait(work, copies);
-    gpu.queue(work, {[](Stream) {}, "step", {}, {{batch, kBatchBytes, false, "batch"}}, 1000.0});
-    used[i % 2] = gpu.record_event(work);
+    if (used[i % 2] != nullptr) gpu.streams().wait(copies, *used[i % 2]);
+    gpu.memory().copy_to_device(batch, host, kBatchBytes, copies);
+    gpu.streams().wait(work, copies);
+    gpu.streams().queue(work, {[](Stream) {}, "step", {}, {{batch, kBatchBytes, false, "batch"}}, 1000.0});
+    used[i % 2] = gpu.streams().record_event(work);
   }
-  gpu.synchronize(work);
+  gpu.streams().synchronize(work);
   Measured measured;
   measured.add("eight_steps_end_at_us", now_us(gpu));
   for (void* batch : batches) gpu.memory().release(batch, kBatchBytes);

@@ -81,7 +81,7 @@ Measured start_blas_beside_full_pool(const Stage& stage, const char* strategy) {
   void* live = pool->allocate(kMiB);
   Measured measured;
   try {
-    with_idle_memory(*pool, [&] { device->start_library(Library::kBlas); });
+    with_idle_memory(*pool, [&] { device->libraries().start(Library::kBlas); });
     measured.add("outcome", "ok");
   } catch (const LibraryError& error) {
     measured.add("outcome", "library_failure");

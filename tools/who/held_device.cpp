@@ -22,6 +22,7 @@ HeldDevice::HeldDevice(const RuntimeOptions& options, int64_t live_bytes)
     : device_name_(options.device),
       live_bytes_(live_bytes),
       device_(make(options)),
+      is_simulated_(simulated_profile(options).has_value()),
       is_resized_(options.device_memory_bytes || options.others_bytes) {
   try {
     take(options);
@@ -37,9 +38,9 @@ void HeldDevice::take(const RuntimeOptions& options) {
   device_->initialise();
   context_bytes_ = device_->memory().info().process;
   allocator_ = make_allocator(options.strategy_settings(), *device_);
-  for (const Library library : {Library::kBlas, Library::kDnn}) device_->start_library(library);
+  for (const Library library : {Library::kBlas, Library::kDnn}) device_->libraries().start(library);
   for (const Library library : {Library::kNone, Library::kBlas, Library::kDnn}) {
-    device_->load_module("", library);
+    device_->libraries().load_module("", library);
   }
   if (live_bytes_ > 0) block_ = allocator_->allocate(live_bytes_);
 }
@@ -58,19 +59,18 @@ Account HeldDevice::account() const {
   }
   ours.libraries_bytes = info.process - ours.total_bytes();
   Account account;
-  const bool simulated = device_->kind() == DeviceKind::kSimulatedGpu;
-  if (device_->kind() == DeviceKind::kCuda && !is_resized_) {
+  if (device_->kernel_target().gpu != nullptr && !is_resized_) {
     const GpuList list = list_gpus();
     if (const PhysicalGpu* gpu = list.find(*cuda_ordinal(device_name_))) {
       account = account_of(*gpu, ours);
     }
   }
-  if (account.others.empty() && (simulated || is_resized_) && info.others > 0) {
+  if (account.others.empty() && (is_simulated_ || is_resized_) && info.others > 0) {
     account.others.push_back({.pid = {}, .user = {}, .command = {}, .bytes = info.others});
   }
   account.device = device_name_;
   account.name = device_->description();
-  account.simulated = simulated;
+  account.simulated = is_simulated_;
   account.total_bytes = info.total;
   account.free_bytes = info.free;
   account.ours = ours;

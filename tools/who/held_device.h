@@ -36,6 +36,7 @@ class HeldDevice {
   std::unique_ptr<Allocator> allocator_;
   void* block_ = nullptr;
   int64_t context_bytes_ = 0;
+  bool is_simulated_;
   bool is_resized_;  // the options say how large the device is, or what others hold
   std::string failure_;
   int exit_code_ = 0;

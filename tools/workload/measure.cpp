@@ -33,12 +33,12 @@ class DriverClock {
   // A simulated driver's time passes on its own clock only.
   void note(Measurement& result) const {
     result.driver_seconds = 1e-6 * now_us();
-    if (steps_ < 2 || runtime_.device().kind() != DeviceKind::kSimulatedGpu) return;
+    if (steps_ < 2 || !simulated_profile(runtime_.options())) return;
     result.seconds_per_step += 1e-6 * (now_us() - after_first_us_) / static_cast<double>(steps_ - 1);
   }
 
  private:
-  double now_us() const { return runtime_.initialised() ? runtime_.device().driver_time_us() : 0; }
+  double now_us() const { return runtime_.initialised() ? runtime_.device().memory().driver_time_us() : 0; }
 
   Runtime& runtime_;
   int64_t steps_ = 0;

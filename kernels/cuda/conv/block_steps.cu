@@ -124,7 +124,7 @@ BlockShape BlockShape::with_images(int64_t count) const {
   return result;
 }
 
-void bias_relu_pool(const CudaDevice& device, cudaStream_t stream, const BlockShape& shape, const float* z,
+void bias_relu_pool(const CudaGpu& device, cudaStream_t stream, const BlockShape& shape, const float* z,
                     const float* bias, float* y, uint8_t* index) {
   const int64_t n = shape.outputs();
   with_index_type(n, [&](auto zero) {
@@ -135,7 +135,7 @@ void bias_relu_pool(const CudaDevice& device, cudaStream_t stream, const BlockSh
   });
 }
 
-void route_gradient(const CudaDevice& device, cudaStream_t stream, const BlockShape& shape, const float* dy,
+void route_gradient(const CudaGpu& device, cudaStream_t stream, const BlockShape& shape, const float* dy,
                     const void* route, float* dz) {
   const int64_t n = shape.elements();
   with_route(shape, route, [&](auto typed_route) {
@@ -153,7 +153,7 @@ int64_t sum_gradient_bytes(const BlockShape& shape) {
   return parts_of(shape) * shape.channels * int64_t{sizeof(float)};
 }
 
-void sum_gradient(const CudaDevice& device, cudaStream_t stream, const BlockShape& shape, const float* dy,
+void sum_gradient(const CudaGpu& device, cudaStream_t stream, const BlockShape& shape, const float* dy,
                   const void* route, float* dbias, void* workspace) {
   const int64_t parts = parts_of(shape);
   const dim3 grid(static_cast<unsigned>(ceil_div(shape.channels, kColumns)), static_cast<unsigned>(parts));

@@ -24,18 +24,18 @@ struct BlockShape {
 };
 
 // Queues y = relu(z + bias), then the pool; `index` may be null. Without a pool z may be y.
-void bias_relu_pool(const CudaDevice& device, cudaStream_t stream, const BlockShape& shape, const float* z,
+void bias_relu_pool(const CudaGpu& device, cudaStream_t stream, const BlockShape& shape, const float* z,
                     const float* bias, float* y, uint8_t* index);
 
 // Queues the gradient dz that reaches the convolution. `route` is the block's index with a pool, its y
 // without.
-void route_gradient(const CudaDevice& device, cudaStream_t stream, const BlockShape& shape, const float* dy,
+void route_gradient(const CudaGpu& device, cudaStream_t stream, const BlockShape& shape, const float* dy,
                     const void* route, float* dz);
 
 // Workspace of sum_gradient.
 int64_t sum_gradient_bytes(const BlockShape& shape);
 // Queues dbias (channels) = the sums of dz, from what dz is made of. In the same order on every run.
-void sum_gradient(const CudaDevice& device, cudaStream_t stream, const BlockShape& shape, const float* dy,
+void sum_gradient(const CudaGpu& device, cudaStream_t stream, const BlockShape& shape, const float* dy,
                   const void* route, float* dbias, void* workspace);
 
 }  // namespace headroom::cuda

@@ -260,7 +260,7 @@ std::optional<Extents> extents_of(const Request& request) {
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const ClassifierHead&, const Request& request) {
-  CudaDevice& device = request.device;
+  CudaGpu& device = request.device;
   const auto use_parts = [&] {
     return make_sequence_kernel(parts_of_classifier_head(), request.inputs, request.outputs,
                                 [&](const Op& op, auto inputs, auto outputs) {

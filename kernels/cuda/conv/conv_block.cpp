@@ -7,13 +7,13 @@
 
 namespace headroom::cuda {
 
-int64_t shared_limit_bytes(const CudaDevice& device) {
+int64_t shared_limit_bytes(const CudaGpu& device) {
   int bytes = 0;
   HR_CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.ordinal()));
   return bytes;
 }
 
-void allow_shared_memory(const void* kernel, const CudaDevice& device) {
+void allow_shared_memory(const void* kernel, const CudaGpu& device) {
   cudaFuncAttributes attributes{};
   HR_CHECK(cudaFuncGetAttributes(&attributes, kernel));
   const int64_t bytes = shared_limit_bytes(device) - static_cast<int64_t>(attributes.sharedSizeBytes);
@@ -26,7 +26,7 @@ GpuShare share_of(const Request& request) {
 }
 
 unsigned blocks_for(int64_t tiles, int64_t slices, int64_t shared_bytes, int multiprocessors,
-                    const CudaDevice& device) {
+                    const CudaGpu& device) {
   const int64_t resident =
       std::clamp<int64_t>(shared_limit_bytes(device) / std::max<int64_t>(shared_bytes, 1), 1, 4);
   const int64_t capacity = std::max<int64_t>(1, resident * multiprocessors / slices);

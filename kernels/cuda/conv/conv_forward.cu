@@ -222,7 +222,7 @@ using ConvKernel = void (*)(Arguments);
 }  // namespace
 
 std::unique_ptr<Kernel> make_conv_forward(const ConvGeometry& g, const Request& request) {
-  CudaDevice& device = request.device;
+  CudaGpu& device = request.device;
   if (device.compute_capability() < kLeastCapabilityOfMma) return nullptr;
   const Math math = request.settings.math;
   const std::optional<TileChoice> choice = choose_forward(g, math, share_of(request));

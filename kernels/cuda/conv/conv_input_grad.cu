@@ -176,7 +176,7 @@ using ConvKernel = void (*)(Arguments);
 }  // namespace
 
 std::unique_ptr<Kernel> make_conv_input_grad(const ConvGeometry& g, const Request& request) {
-  CudaDevice& device = request.device;
+  CudaGpu& device = request.device;
   if (device.compute_capability() < kLeastCapabilityOfMma) return nullptr;
   const Math math = request.settings.math;
   const std::optional<TileChoice> choice = choose_gradients(g, math, share_of(request)).input;

@@ -17,7 +17,7 @@ struct ConvInstance {
 // What kernel_of(ConvInstance) returns for them, `columns` being 16, 32 or 64. Its blocks may have all of the
 // device's shared memory.
 template <typename Kernel, typename KernelOf>
-Kernel choose_instance(Math math, int columns, bool pooled, const CudaDevice& device, KernelOf kernel_of) {
+Kernel choose_instance(Math math, int columns, bool pooled, const CudaGpu& device, KernelOf kernel_of) {
   const Kernel kernel = with_policy(math, [&](auto policy) -> Kernel {
     using Policy = decltype(policy);
     if (columns == 16) {

@@ -30,8 +30,8 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void sum_parts(const CudaDevice& device, const float* parts, int count, int64_t n, float* first,
-               int64_t n_first, float* second, cudaStream_t stream) {
+void sum_parts(const CudaGpu& device, const float* parts, int count, int64_t n, float* first, int64_t n_first,
+               float* second, cudaStream_t stream) {
   const auto queue = [&](auto kernel, int shares) {
     const int columns = kThreads / shares;
     launch_early(device, kernel, static_cast<unsigned>((n + columns - 1) / columns), kThreads, stream, parts,

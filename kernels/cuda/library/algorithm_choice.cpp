@@ -120,7 +120,7 @@ std::vector<AlgorithmChoice> timed(const AlgorithmSearch& search,
 }
 
 // Everything of the machine that an algorithm and its time depend on.
-std::string machine_of(const CudaDevice& device) {
+std::string machine_of(const CudaGpu& device) {
   int driver = 0;
   HR_CHECK(cudaDriverGetVersion(&driver));
   return fmt::format("{}, driver {}, cuBLAS {}, cuDNN {}", device.description(), driver, cublasLtGetVersion(),

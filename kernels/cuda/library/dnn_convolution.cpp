@@ -69,7 +69,7 @@ DnnConvolution::DnnConvolution(const Request& request, ConvDirection direction, 
       a_(direction == ConvDirection::kInputGrad ? result_ : image_),
       b_(direction == ConvDirection::kFilterGrad ? result_ : filter_),
       device_(request.device),
-      handle_(request.device.dnn()) {
+      handle_(request.dnn()) {
   const KernelSettings& settings = request.settings;
   choose_algorithm(
       request, {name_of(direction, conv, image, filter, settings), span(image) + span(filter) + span(result),

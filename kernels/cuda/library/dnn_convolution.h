@@ -49,7 +49,7 @@ class DnnConvolution {
   const Conv2d conv_;
   const Shape image_, filter_, result_;
   const Shape &a_, &b_;  // the two that are read
-  const CudaDevice& device_;
+  const CudaGpu& device_;
   const cudnnHandle_t handle_;
   std::shared_ptr<const Prepared> chosen_;
 };

@@ -43,8 +43,8 @@ int64_t bytes_of(cudnnDataType_t type, int64_t n) {
   return n * (type == CUDNN_DATA_FLOAT ? 4 : 2);
 }
 
-void convert(const CudaDevice& device, cudaStream_t stream, int64_t n, const float* from,
-             cudnnDataType_t type, void* to) {
+void convert(const CudaGpu& device, cudaStream_t stream, int64_t n, const float* from, cudnnDataType_t type,
+             void* to) {
   with_type(type, [&](auto zero) {
     using To = decltype(zero);
     map(device, stream, Round<To>(), n, static_cast<To*>(to), from);

@@ -111,7 +111,7 @@ std::optional<cublasLtMatmulAlgo_t> parse_algorithm(const std::string& text) {
 }  // namespace
 
 Product::Product(const Request& request, const MatMulShape& s, Epilogue epilogue)
-    : handle_(cublasLtHandle_t(request.device.blas())),
+    : handle_(cublasLtHandle_t(request.blas())),
       description_(describe(request.settings, s.op, epilogue)),
       first_(s.op.transpose_b ? layout(s.n, s.k, s.batch, s.stride_b)
                               : layout(s.k, s.n, s.batch, s.stride_b)),

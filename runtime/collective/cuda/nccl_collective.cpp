@@ -14,7 +14,7 @@
 #include "runtime/base/shard.h"
 #include "runtime/collective/gpu_collective.h"
 #include "runtime/device/cuda/check.h"
-#include "runtime/device/cuda/cuda_device.h"
+#include "runtime/device/cuda/cuda_gpu.h"
 #include "runtime/device/cuda/current_device.h"
 #include "runtime/device/cuda/visible_gpus.h"
 
@@ -65,9 +65,9 @@ bool all_on_gpus_of_their_own(Collective& host, const std::string& own) {
 }  // namespace
 
 std::unique_ptr<DeviceCollective> make_gpu_collective(Device& device, Collective& host) {
-  const bool is_gpu = device.kind() == DeviceKind::kCuda;
+  const bool is_gpu = device.kernel_target().gpu != nullptr;
   const cuda::Nccl* const nccl = is_gpu ? cuda::Nccl::instance() : nullptr;
-  const int ordinal = is_gpu ? static_cast<cuda::CudaDevice&>(device).ordinal() : 0;
+  const int ordinal = is_gpu ? device.kernel_target().gpu->ordinal() : 0;
   const std::string own =
       nccl == nullptr ? std::string() : fmt::format("{} {}", host_name(), cuda::pci_bus_id_of(ordinal));
   if (!all_on_gpus_of_their_own(host, own)) return nullptr;

@@ -36,7 +36,7 @@ class NcclCollective final : public DeviceCollective {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string_view means() const override { return "nccl"; }
-  bool can_be_recorded() const override { return true; }
+  bool can_be_captured() const override { return true; }
   void all_reduce_sum(std::span<const Term> terms, Stream stream) override;
   void all_gather(std::span<const std::span<float>> tensors, Stream stream) override;
   void check() override;

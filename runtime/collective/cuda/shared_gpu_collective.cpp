@@ -27,7 +27,7 @@ std::unique_ptr<DeviceCollective> make_shared_gpu_collective(Device& device, Col
   auto group = std::make_shared<cuda::SharedGpuGroup>();
   group->members.resize(static_cast<size_t>(host.size()));
   const SharingGuest own{process_nonce(), &device, &group};
-  bool all_here = device.kind() == DeviceKind::kCuda && host.size() <= cuda::kMostSharingRanks;
+  bool all_here = device.kernel_target().gpu != nullptr && host.size() <= cuda::kMostSharingRanks;
   std::shared_ptr<cuda::SharedGpuGroup> common;
   for (int root = 0; root < host.size(); ++root) {
     SharingGuest guest = own;
@@ -37,25 +37,24 @@ std::unique_ptr<DeviceCollective> make_shared_gpu_collective(Device& device, Col
   }
   host.barrier();  // rank 0's pointer has been read
   if (!all_here) return nullptr;
-  return std::make_unique<cuda::SharedGpuCollective>(static_cast<cuda::CudaDevice&>(device), host,
-                                                     std::move(common));
+  return std::make_unique<cuda::SharedGpuCollective>(device, host, std::move(common));
 }
 
 namespace cuda {
 namespace {
 
-class SharedRecording final : public Recording {
+class SharedCapture final : public Capture {
  public:
-  SharedRecording(SharedGpuCollective& rank, std::shared_ptr<Recording> recording)
-      : rank_(rank), recording_(std::move(recording)) {}
+  SharedCapture(SharedGpuCollective& rank, std::shared_ptr<Capture> capture)
+      : rank_(rank), capture_(std::move(capture)) {}
 
   void launch(Stream stream) override {
-    rank_.together(stream, [&](Stream on) { recording_->launch(on); });
+    rank_.together(stream, [&](Stream on) { capture_->launch(on); });
   }
 
  private:
   SharedGpuCollective& rank_;
-  const std::shared_ptr<Recording> recording_;
+  const std::shared_ptr<Capture> capture_;
 };
 
 std::string describe(const SharedGpuGroup::Member& member) {
@@ -68,21 +67,22 @@ std::string describe(const SharedGpuGroup::Member& member) {
 }  // namespace
 
 void SharedGpuCollective::together(Stream stream, const std::function<void(Stream)>& work) {
-  own().here = device_.record_event(stream);
+  own().here = device_.streams().record_event(stream);
   host_.barrier();
   if (rank() == 0) {
     group_->failure = nullptr;
     try {
-      for (const SharedGpuGroup::Member& member : group_->members) device_.wait(stream, *member.here);
+      for (const SharedGpuGroup::Member& member : group_->members)
+        device_.streams().wait(stream, *member.here);
       work(stream);
-      group_->done = device_.record_event(stream);
+      group_->done = device_.streams().record_event(stream);
     } catch (...) {
       group_->failure = std::current_exception();
     }
   }
   host_.barrier();
   if (group_->failure != nullptr) std::rethrow_exception(group_->failure);
-  if (rank() != 0) device_.wait(stream, *group_->done);
+  if (rank() != 0) device_.streams().wait(stream, *group_->done);
 }
 
 void SharedGpuCollective::all_reduce_sum(std::span<const Term> terms, Stream stream) {
@@ -101,9 +101,9 @@ void SharedGpuCollective::all_gather(std::span<const std::span<float>> tensors, 
   make_call(stream);
 }
 
-// While tasks are recorded rank 0 calls those of one rank after the other, and then queues what they ask for.
+// While tasks are captured rank 0 calls those of one rank after the other, and then queues what they ask for.
 void SharedGpuCollective::make_call(Stream stream) {
-  if (group_->is_recording) return;
+  if (group_->is_capturing) return;
   together(stream, [this](Stream on) { queue_calls(on); });
 }
 
@@ -136,7 +136,8 @@ void SharedGpuCollective::queue_calls(Stream stream) {
       }
       if (sum.elements > 0) sums.push_back(sum);
     }
-    queue_shared_sums(sums, size(), size(), device_.multiprocessors(), stream_of(stream));
+    queue_shared_sums(sums, size(), size(), device_.kernel_target().gpu->multiprocessors(),
+                      stream_of(stream));
     return;
   }
   // A shard of one rank to all others: a sum of one.
@@ -153,28 +154,27 @@ void SharedGpuCollective::queue_calls(Stream stream) {
       if (copy.elements > 0) sums.push_back(copy);
     }
   }
-  queue_shared_sums(sums, 1, size() - 1, device_.multiprocessors(), stream_of(stream));
+  queue_shared_sums(sums, 1, size() - 1, device_.kernel_target().gpu->multiprocessors(), stream_of(stream));
 }
 
-std::unique_ptr<Recording> SharedGpuCollective::record(Device&, std::span<const Task> tasks,
-                                                       int64_t repeats) {
+std::unique_ptr<Capture> SharedGpuCollective::capture(Device&, std::span<const Task> tasks, int64_t repeats) {
   own().tasks = tasks;
   own().repeats = repeats;
   together({}, [&](Stream) {
     std::vector<std::span<const Task>> all;
     for (const SharedGpuGroup::Member& member : group_->members) {
-      if (member.repeats != repeats) throw InvalidArgument("ranks record different numbers of repetitions");
+      if (member.repeats != repeats) throw InvalidArgument("ranks capture different numbers of repetitions");
       all.push_back(member.tasks);
     }
     const std::vector<Task> joined = join_tasks(all, [this](Stream stream) { queue_calls(stream); });
-    struct Recorded {
+    struct Capturing {
       bool& flag;
-      explicit Recorded(bool& on) : flag(on) { flag = true; }
-      ~Recorded() { flag = false; }
-    } const recorded(group_->is_recording);
-    group_->recording = device_.record(joined, repeats);
+      explicit Capturing(bool& on) : flag(on) { flag = true; }
+      ~Capturing() { flag = false; }
+    } const capturing(group_->is_capturing);
+    group_->capture = device_.captures().capture(joined, repeats);
   });
-  return std::make_unique<SharedRecording>(*this, group_->recording);
+  return std::make_unique<SharedCapture>(*this, group_->capture);
 }
 
 }  // namespace cuda

@@ -1,5 +1,5 @@
 // A collective for replicas that are threads of one process on one GPU, as virtual devices are: sums on the
-// GPU, and the work of all replicas as one recording. Knows no graph and no kernel of an op.
+// GPU, and the work of all replicas as one capture. Knows no graph and no kernel of an op.
 #pragma once
 
 #include <exception>
@@ -12,7 +12,7 @@
 #include "runtime/collective/collective.h"
 #include "runtime/collective/cuda/shared_sum.h"
 #include "runtime/collective/device_collective.h"
-#include "runtime/device/cuda/cuda_device.h"
+#include "runtime/device/cuda/cuda_gpu.h"
 
 namespace headroom::cuda {
 
@@ -32,25 +32,25 @@ struct SharedGpuGroup {
     std::unique_ptr<Event> here;  // what its stream held before
   };
   std::vector<Member> members;
-  bool is_recording = false;  // rank 0 calls the tasks of all
-  std::shared_ptr<Recording> recording;
+  bool is_capturing = false;  // rank 0 calls the tasks of all
+  std::shared_ptr<Capture> capture;
   std::unique_ptr<Event> done;
   std::exception_ptr failure;
 };
 
 class SharedGpuCollective final : public DeviceCollective {
  public:
-  SharedGpuCollective(CudaDevice& device, Collective& host, std::shared_ptr<SharedGpuGroup> group)
+  SharedGpuCollective(Device& device, Collective& host, std::shared_ptr<SharedGpuGroup> group)
       : device_(device), host_(host), group_(std::move(group)) {}
 
   int rank() const override { return host_.rank(); }
   int size() const override { return host_.size(); }
   std::string_view means() const override { return "gpu"; }
   int ranks_on_device() const override { return size(); }
-  bool can_be_recorded() const override { return true; }
+  bool can_be_captured() const override { return true; }
   void all_reduce_sum(std::span<const Term> terms, Stream stream) override;
   void all_gather(std::span<const std::span<float>> tensors, Stream stream) override;
-  std::unique_ptr<Recording> record(Device& device, std::span<const Task> tasks, int64_t repeats) override;
+  std::unique_ptr<Capture> capture(Device& device, std::span<const Task> tasks, int64_t repeats) override;
 
   // Rank 0 calls `work`, behind what the streams of all ranks hold, and all streams wait for it. On all ranks
   // what it throws is thrown.
@@ -62,7 +62,7 @@ class SharedGpuCollective final : public DeviceCollective {
   void require_equal_calls() const;
   void queue_calls(Stream stream);
 
-  CudaDevice& device_;
+  Device& device_;
   Collective& host_;
   const std::shared_ptr<SharedGpuGroup> group_;
 };

@@ -8,6 +8,7 @@
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/device/cuda/check.h"
+#include "runtime/device/cuda/cuda_stream_pool.h"
 #include "runtime/device/cuda/current_device.h"
 
 namespace headroom::cuda {
@@ -111,6 +112,23 @@ void CudaMemory::copy_to_device(void* device, const void* host, int64_t bytes) {
 void CudaMemory::copy_to_host(void* host, const void* device, int64_t bytes) {
   const Timed timed(*this);
   HR_CHECK(cudaMemcpy(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost));
+}
+
+void CudaMemory::copy_to_device(void* device, const void* host, int64_t bytes, Stream stream) {
+  const CurrentDevice current(settings_.ordinal);
+  HR_CHECK(cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice,
+                           static_cast<cudaStream_t>(stream.handle)));
+}
+
+void CudaMemory::copy_to_host(void* host, const void* device, int64_t bytes, Stream stream) {
+  const CurrentDevice current(settings_.ordinal);
+  HR_CHECK(cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost,
+                           static_cast<cudaStream_t>(stream.handle)));
+}
+
+std::unique_ptr<StreamOrderedPool> CudaMemory::make_stream_ordered_pool(
+    const StreamOrderedPoolSettings& settings) {
+  return std::make_unique<CudaStreamPool>(settings, settings_.ordinal);
 }
 
 void* CudaMemory::allocate_host(int64_t bytes) {

@@ -29,18 +29,22 @@ class CudaMemory final : public DeviceMemory {
   void release(void* pointer, int64_t bytes) noexcept override;
   void copy_to_device(void* device, const void* host, int64_t bytes) override;
   void copy_to_host(void* host, const void* device, int64_t bytes) override;
+  void copy_to_device(void* device, const void* host, int64_t bytes, Stream stream) override;
+  void copy_to_host(void* host, const void* device, int64_t bytes, Stream stream) override;
   void* allocate_host(int64_t bytes) override;
   void release_host(void* pointer, int64_t bytes) noexcept override;
   VirtualMemory* virtual_memory() override {
     return virtual_memory_.is_supported() ? &virtual_memory_ : nullptr;
   }
+  std::unique_ptr<StreamOrderedPool> make_stream_ordered_pool(
+      const StreamOrderedPoolSettings& settings) override;
   // Before there is a context, and when the driver does not answer any more, from the management library; all
   // is free where that is missing, too. `process` is what the driver has for this process; where it cannot
   // tell (some containers) all that came since the context was made.
   MemoryInfo info() const override;
   int64_t granularity_bytes() const override;
   // Time spent in allocations, releases, copies and calls of virtual memory, by the host's clock.
-  double driver_time_us() const { return driver_time_us_ + virtual_memory_.driver_time_us(); }
+  double driver_time_us() const override { return driver_time_us_ + virtual_memory_.driver_time_us(); }
 
  private:
   class Timed;

@@ -1,7 +1,7 @@
 #include "runtime/device/cuda/cuda_stream_pool.h"
 
 #include "runtime/device/cuda/check.h"
-#include "runtime/device/cuda/cuda_device.h"
+#include "runtime/device/cuda/cuda_gpu.h"
 #include "runtime/device/cuda/current_device.h"
 
 namespace headroom::cuda {

@@ -1,7 +1,8 @@
-// Any device with faults put in: the n-th driver call fails with the error that a real one gives. For tests
-// of what lies above.
+// Any device with faults put in: the n-th driver call fails with the error that a real one gives. For tests.
 #pragma once
 
+#include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 
@@ -11,48 +12,57 @@
 
 namespace headroom {
 
-// Driver calls are: allocations, copies, calls of virtual memory, recordings and their launches, and the
-// first initialise(), start_library() and load_module() of each thing that succeeds here. Releases cannot
-// fail and do not count.
+// Driver calls are: allocations, copies, calls of virtual memory, captures and their launches, and the first
+// initialise(), start() and load_module() of each thing that succeeds here. Releases cannot fail and do not
+// count, nor do the calls of streams.
 class FaultyDevice final : public Device {
  public:
   // `upstream` must outlive this. No fault until one is armed.
-  explicit FaultyDevice(Device& upstream) : upstream_(upstream), memory_(upstream.memory(), faults_) {}
+  explicit FaultyDevice(Device& upstream)
+      : upstream_(upstream), memory_(upstream.memory(), faults_), libraries_(*this), captures_(*this) {}
 
   FaultInjector& faults() { return faults_; }
 
-  DeviceKind kind() const override { return upstream_.kind(); }
-  const std::string& name() const override { return upstream_.name(); }
-  const std::string& description() const override { return upstream_.description(); }
-  int compute_capability() const override { return upstream_.compute_capability(); }
-  DeviceMemory& memory() override { return memory_; }
+  const DeviceInfo& info() const override { return upstream_.info(); }
   void initialise() override;
-  void start_library(Library library) override;
-  void load_module(std::string_view op_name, Library library) override;
-  int64_t pending_library_bytes() const override { return upstream_.pending_library_bytes(); }
-  Stream new_stream() override { return upstream_.new_stream(); }
-  void delete_stream(Stream stream) noexcept override { upstream_.delete_stream(stream); }
-  void wait(Stream stream, Stream other) override { upstream_.wait(stream, other); }
-  void wait(Stream stream, const Event& event) override { upstream_.wait(stream, event); }
-  std::unique_ptr<Event> record_event(Stream stream) override { return upstream_.record_event(stream); }
-  void queue(Stream stream, StreamWork work) override { upstream_.queue(stream, std::move(work)); }
-  bool takes_work(Stream stream) const override { return upstream_.takes_work(stream); }
-  void copy_to_device(void* device, const void* host, int64_t bytes, Stream stream) override;
-  void copy_to_host(void* host, const void* device, int64_t bytes, Stream stream) override;
-  std::unique_ptr<StreamOrderedPool> make_stream_ordered_pool(
-      const StreamOrderedPoolSettings& settings) override;
-  void synchronize(Stream stream) override { upstream_.synchronize(stream); }
-  std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override;
-  ThreadPool* kernel_threads() override { return upstream_.kernel_threads(); }
-  double driver_time_us() const override { return upstream_.driver_time_us(); }
+  DeviceMemory& memory() override { return memory_; }
+  DeviceStreams& streams() override { return upstream_.streams(); }
+  DeviceLibraries& libraries() override { return libraries_; }
+  DeviceCaptures& captures() override { return captures_; }
+  KernelTarget kernel_target() override { return upstream_.kernel_target(); }
+  bool copy_from(Device& other, void* to, const void* from, int64_t bytes) override;
 
  private:
+  class FaultyLibraries final : public DeviceLibraries {
+   public:
+    explicit FaultyLibraries(FaultyDevice& device) : device_(device) {}
+    void start(Library library) override;
+    void load_module(std::string_view op_name, Library library) override;
+    int64_t pending_bytes() const override { return upstream().pending_bytes(); }
+    bool start_with_kernels() const override { return upstream().start_with_kernels(); }
+
+   private:
+    DeviceLibraries& upstream() const { return device_.upstream_.libraries(); }
+    FaultyDevice& device_;
+  };
+  class FaultyCaptures final : public DeviceCaptures {
+   public:
+    explicit FaultyCaptures(FaultyDevice& device) : device_(device) {}
+    std::unique_ptr<Capture> capture(std::span<const Task> tasks, int64_t repeats) override;
+    bool call_tasks() const override { return device_.upstream_.captures().call_tasks(); }
+
+   private:
+    FaultyDevice& device_;
+  };
+
   bool is_done(const std::string& call) const;
   void mark_done(std::string call);
 
   Device& upstream_;
   FaultInjector faults_;
   FaultyMemory memory_;
+  FaultyLibraries libraries_;
+  FaultyCaptures captures_;
   mutable std::mutex mutex_;
   std::set<std::string> done_;  // calls whose repetition reaches no driver
 };

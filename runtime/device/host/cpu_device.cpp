@@ -6,7 +6,6 @@
 #include <fstream>
 
 #include "runtime/base/errors.h"
-#include "runtime/device/host/threaded_recording.h"
 
 namespace headroom {
 namespace {
@@ -32,16 +31,11 @@ std::string processor_name() {
 }  // namespace
 
 CpuDevice::CpuDevice(std::optional<int64_t> capacity_bytes, CpuThreads threads)
-    : description_(processor_name()),
-      memory_(capacity_of(capacity_bytes)),
-      inter_op_threads_(threads.inter_op),
+    : info_{"/device:CPU:0", processor_name()},
+      memory_(capacity_of(capacity_bytes), streams_),
+      captures_(threads.inter_op),
       kernel_threads_(threads.intra_op) {
   if (threads.inter_op < 1) throw InvalidArgument("the CPU runs its work on at least one thread");
-}
-
-std::unique_ptr<Recording> CpuDevice::record(std::span<const Task> tasks, int64_t repeats) {
-  if (inter_op_threads_ == 1) return record_in_order(tasks, repeats);
-  return record_on_threads(tasks, repeats, inter_op_threads_);
 }
 
 }  // namespace headroom

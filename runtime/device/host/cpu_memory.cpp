@@ -12,8 +12,8 @@ constexpr int64_t kPhysicalBytes = 2 * kMiB;  // a large page of the host
 
 }  // namespace
 
-CpuMemory::CpuMemory(int64_t capacity_bytes)
-    : ledger_(capacity_bytes, 0), virtual_memory_(ledger_, kPhysicalBytes, {}) {}
+CpuMemory::CpuMemory(int64_t capacity_bytes, SimulatedStreams& streams)
+    : streams_(streams), ledger_(capacity_bytes, 0), virtual_memory_(ledger_, kPhysicalBytes, {}) {}
 
 void* CpuMemory::try_allocate(int64_t bytes) {
   const int64_t taken = round_up(bytes, kGranularityBytes);
@@ -41,9 +41,9 @@ int64_t CpuMemory::granularity_bytes() const {
   return kGranularityBytes;
 }
 
-std::unique_ptr<StreamOrderedPool> CpuMemory::make_pool(const StreamOrderedPoolSettings& settings,
-                                                        SimulatedStreams& streams) {
-  return std::make_unique<HostStreamPool>(settings, ledger_, pages_, streams, kGranularityBytes,
+std::unique_ptr<StreamOrderedPool> CpuMemory::make_stream_ordered_pool(
+    const StreamOrderedPoolSettings& settings) {
+  return std::make_unique<HostStreamPool>(settings, ledger_, pages_, streams_, kGranularityBytes,
                                           StreamPoolCosts{}, [](double) {});
 }
 

@@ -13,21 +13,24 @@ namespace headroom {
 
 class CpuMemory final : public DeviceMemory {
  public:
-  explicit CpuMemory(int64_t capacity_bytes);
+  // `streams` must outlive this and its pools.
+  CpuMemory(int64_t capacity_bytes, SimulatedStreams& streams);
 
   void* try_allocate(int64_t bytes) override;
   void release(void* pointer, int64_t bytes) noexcept override;
+  using DeviceMemory::copy_to_device;
+  using DeviceMemory::copy_to_host;
   void copy_to_device(void* device, const void* host, int64_t bytes) override;
   void copy_to_host(void* host, const void* device, int64_t bytes) override;
   VirtualMemory* virtual_memory() override { return &virtual_memory_; }
   MemoryInfo info() const override { return ledger_.info(); }
   int64_t granularity_bytes() const override;
-
-  // A pool that takes its pages from here. This and `streams` must outlive it.
-  std::unique_ptr<StreamOrderedPool> make_pool(const StreamOrderedPoolSettings& settings,
-                                               SimulatedStreams& streams);
+  std::unique_ptr<StreamOrderedPool> make_stream_ordered_pool(
+      const StreamOrderedPoolSettings& settings) override;
+  bool is_host_memory() const override { return true; }
 
  private:
+  SimulatedStreams& streams_;
   MemoryLedger ledger_;
   HostPages pages_;
   HostVirtualMemory virtual_memory_;

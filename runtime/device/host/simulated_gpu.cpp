@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
-#include "runtime/device/library_failure.h"
 
 namespace headroom {
 namespace {
@@ -19,20 +19,12 @@ constexpr size_t index(Library library) {
 
 }  // namespace
 
-SimulatedGpu::SimulatedGpu(DeviceProfile profile, int ordinal, Backing backing, std::string name, int threads)
-    : profile_(std::move(profile)),
-      ordinal_(ordinal),
-      name_(name.empty() ? fmt::format("/device:GPU:{}", ordinal) : std::move(name)),
-      description_("simulated " + profile_.name),
-      memory_(profile_, streams_, backing),
-      kernel_threads_(threads) {}
-
-void SimulatedGpu::initialise() {
+void SimulatedLibraries::initialise() {
   const std::lock_guard lock(mutex_);
   make_context();
 }
 
-void SimulatedGpu::make_context() {
+void SimulatedLibraries::make_context() {
   if (has_context_) return;
   if (!memory_.try_take(profile_.context_bytes)) {
     throw context_failure(ordinal_, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory", profile_.total_bytes);
@@ -40,7 +32,7 @@ void SimulatedGpu::make_context() {
   has_context_ = true;
 }
 
-void SimulatedGpu::start_library(Library library) {
+void SimulatedLibraries::start(Library library) {
   if (library == Library::kNone) return;
   const std::lock_guard lock(mutex_);
   if (started_[index(library)]) return;
@@ -55,7 +47,7 @@ void SimulatedGpu::start_library(Library library) {
   started_[index(library)] = true;
 }
 
-void SimulatedGpu::load_module(std::string_view op_name, Library library) {
+void SimulatedLibraries::load_module(std::string_view op_name, Library library) {
   const std::lock_guard lock(mutex_);
   if (loaded_[index(library)]) return;
   make_context();
@@ -64,12 +56,12 @@ void SimulatedGpu::load_module(std::string_view op_name, Library library) {
     throw DeviceError("cuModuleLoadData", "CUDA_ERROR_OUT_OF_MEMORY",
                       fmt::format("out of memory; kernels of {} need {}, {} free on the device", op_name,
                                   format_bytes(bytes), format_bytes(memory_.info().free)),
-                      name_);
+                      device_name_);
   }
   loaded_[index(library)] = true;
 }
 
-int64_t SimulatedGpu::pending_library_bytes() const {
+int64_t SimulatedLibraries::pending_bytes() const {
   const std::lock_guard lock(mutex_);
   int64_t bytes = has_context_ ? 0 : profile_.context_bytes;
   for (const Library library : kLibraries) {
@@ -79,18 +71,22 @@ int64_t SimulatedGpu::pending_library_bytes() const {
   return bytes;
 }
 
-void SimulatedGpu::queue(Stream stream, StreamWork work) {
-  const double us = work.us.value_or(profile_.kernel_us);
-  streams_.queue(stream, std::move(work), us);
-}
-
-const LibraryProfile& SimulatedGpu::costs(Library library) const {
+const LibraryProfile& SimulatedLibraries::costs(Library library) const {
   return library == Library::kBlas ? profile_.blas : profile_.dnn;
 }
 
-int64_t SimulatedGpu::module_bytes(Library library) const {
+int64_t SimulatedLibraries::module_bytes(Library library) const {
   return library == Library::kNone ? profile_.own_module_bytes : costs(library).module_bytes;
 }
+
+SimulatedGpu::SimulatedGpu(DeviceProfile profile, int ordinal, Backing backing, std::string name, int threads)
+    : profile_(std::move(profile)),
+      info_{name.empty() ? fmt::format("/device:GPU:{}", ordinal) : std::move(name),
+            "simulated " + profile_.name, profile_.compute_capability},
+      streams_(profile_.kernel_us, profile_.kernel_us > 0 || profile_.copy_bytes_per_us > 0),
+      memory_(profile_, streams_, backing),
+      libraries_(profile_, info_.name, ordinal, memory_),
+      kernel_threads_(threads) {}
 
 std::unique_ptr<SimulatedGpu> make_simulated_gpu(std::string_view profile_name, int ordinal) {
   return std::make_unique<SimulatedGpu>(find_profile(profile_name), ordinal);

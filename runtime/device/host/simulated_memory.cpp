@@ -83,7 +83,7 @@ void SimulatedMemory::queue_copy(Copy copy, Stream stream, bool host_waits) {
   if (copy_bytes_per_us_ <= 0 && !streams_.takes_work(stream)) return run(stream);
   const double us = copy_bytes_per_us_ > 0 ? static_cast<double>(copy.bytes) / copy_bytes_per_us_ : 0;
   streams_.queue(stream, {run, copy.call, {}, {copy.use}}, us);
-  if (host_waits) streams_.record(stream)->wait();
+  if (host_waits) streams_.record_event(stream)->wait();
 }
 
 void* SimulatedMemory::allocate_host(int64_t bytes) {
@@ -115,7 +115,8 @@ bool SimulatedMemory::try_take(int64_t bytes, int64_t needed_bytes) {
   return ledger_.try_take(bytes, needed_bytes);
 }
 
-std::unique_ptr<StreamOrderedPool> SimulatedMemory::make_pool(const StreamOrderedPoolSettings& settings) {
+std::unique_ptr<StreamOrderedPool> SimulatedMemory::make_stream_ordered_pool(
+    const StreamOrderedPoolSettings& settings) {
   if (settings.most_bytes > ledger_.info().total) {  // as the driver of an H200 answers
     throw DeviceError("cudaMemPoolCreate", "cudaErrorMemoryAllocation", "out of memory", "simulated");
   }

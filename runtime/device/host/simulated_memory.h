@@ -27,22 +27,20 @@ class SimulatedMemory final : public DeviceMemory {
   // On the default stream. Without backing these throw DeviceError.
   void copy_to_device(void* device, const void* host, int64_t bytes) override;
   void copy_to_host(void* host, const void* device, int64_t bytes) override;
-  // On a stream; the host waits unless its memory is of allocate_host.
-  void copy_to_device(void* device, const void* host, int64_t bytes, Stream stream);
-  void copy_to_host(void* host, const void* device, int64_t bytes, Stream stream);
+  void copy_to_device(void* device, const void* host, int64_t bytes, Stream stream) override;
+  void copy_to_host(void* host, const void* device, int64_t bytes, Stream stream) override;
   void* allocate_host(int64_t bytes) override;
   void release_host(void* pointer, int64_t bytes) noexcept override;
   VirtualMemory* virtual_memory() override { return &virtual_memory_; }
   MemoryInfo info() const override { return ledger_.info(); }
   int64_t granularity_bytes() const override { return granularity_bytes_; }
+  std::unique_ptr<StreamOrderedPool> make_stream_ordered_pool(
+      const StreamOrderedPoolSettings& settings) override;
+  double driver_time_us() const override;
 
   // One driver call that takes `bytes` for good (a context, a handle, kernels); false when fewer than `bytes`
   // or `needed_bytes` are free.
   bool try_take(int64_t bytes, int64_t needed_bytes = 0);
-  // A pool that takes its pages from here. This must outlive it.
-  std::unique_ptr<StreamOrderedPool> make_pool(const StreamOrderedPoolSettings& settings);
-  // Time of all driver calls so far.
-  double driver_time_us() const;
 
  private:
   struct Copy {

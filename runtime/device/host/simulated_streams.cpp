@@ -115,23 +115,29 @@ class SimulatedStreams::TimedEvent final : public Event {
   const StreamChecker::Clock clock_;
 };
 
-SimulatedStreams::SimulatedStreams() : state_(std::make_shared<State>()) {}
+SimulatedStreams::SimulatedStreams(double kernel_us, bool takes_all_work)
+    : kernel_us_(kernel_us), takes_all_work_(takes_all_work), state_(std::make_shared<State>()) {}
 
 SimulatedStreams::~SimulatedStreams() {
   const std::lock_guard lock(state_->mutex);
   state_->pending.clear();
 }
 
-Stream SimulatedStreams::add() {
+Stream SimulatedStreams::new_stream() {
   const std::lock_guard lock(state_->mutex);
-  // A number in a pointer's clothes: nobody looks behind it, and null is the default stream.
+  // A number, not an address: nobody reads what it points to, and null is the default stream.
   return {reinterpret_cast<void*>(++state_->streams_made)};
 }
 
-void SimulatedStreams::remove(Stream stream) noexcept {
+void SimulatedStreams::delete_stream(Stream stream) noexcept {
   const std::lock_guard lock(state_->mutex);
   state_->busy_until_us.erase(stream.handle);
   state_->failures.erase(stream.handle);
+}
+
+void SimulatedStreams::queue(Stream stream, StreamWork work) {
+  const double us = work.us.value_or(kernel_us_);
+  queue(stream, std::move(work), us);
 }
 
 void SimulatedStreams::queue(Stream stream, StreamWork work, double us) {
@@ -161,6 +167,7 @@ void SimulatedStreams::queue(Stream stream, StreamWork work, double us) {
 }
 
 bool SimulatedStreams::takes_work(Stream stream) const {
+  if (takes_all_work_) return true;
   const std::lock_guard lock(state_->mutex);
   return state_->checker || state_->end_of(stream) > state_->now_us;
 }
@@ -184,7 +191,7 @@ void SimulatedStreams::wait(Stream stream, const Event& event) {
   if (state_->checker) state_->checker->wait(stream, timed->clock_);
 }
 
-std::unique_ptr<Event> SimulatedStreams::record(Stream stream) {
+std::unique_ptr<Event> SimulatedStreams::record_event(Stream stream) {
   const std::lock_guard lock(state_->mutex);
   return std::make_unique<TimedEvent>(
       state_, stream, state_->end_of(stream),
@@ -192,7 +199,7 @@ std::unique_ptr<Event> SimulatedStreams::record(Stream stream) {
 }
 
 void SimulatedStreams::synchronize(Stream stream) {
-  // Not by record(): a step takes nothing from the heap.
+  // Not by record_event(): a step takes nothing from the heap.
   double end_us = 0;
   StreamChecker::Clock clock;
   {

@@ -6,33 +6,36 @@
 #include <functional>
 #include <memory>
 
-#include "runtime/device/device.h"
+#include "runtime/device/device_streams.h"
 
 namespace headroom {
 
 // Thread-safe. A stream that it did not make, such as the default one, has no work at first.
-class SimulatedStreams {
+class SimulatedStreams final : public DeviceStreams {
  public:
-  SimulatedStreams();
+  // Work takes `kernel_us` unless it says otherwise. With `takes_all_work` takes_work() is always true: work
+  // may take time though the streams are idle.
+  explicit SimulatedStreams(double kernel_us = 0, bool takes_all_work = false);
   // What is still queued never runs.
-  ~SimulatedStreams();
+  ~SimulatedStreams() override;
 
-  Stream add();
-  void remove(Stream stream) noexcept;
+  Stream new_stream() override;
+  void delete_stream(Stream stream) noexcept override;
+  void wait(Stream stream, Stream other) override;
+  void wait(Stream stream, const Event& event) override;
+  std::unique_ptr<Event> record_event(Stream stream) override;
+  void queue(Stream stream, StreamWork work) override;
+  // Whether queue() would do more than run work of no duration at once.
+  bool takes_work(Stream stream) const override;
+  // Moves the clock on to the end of the stream's work, and throws what that has thrown.
+  void synchronize(Stream stream) override;
+
   // Queues work that takes so many microseconds of the clock; what takes none on an idle stream runs now.
   // Throws what work throws that runs now, and, with nothing queued, StreamHazard where streams are checked.
   void queue(Stream stream, StreamWork work, double us);
-  // Whether queue() would do more than run work of no duration at once.
-  bool takes_work(Stream stream) const;
   // Queues work on the stream that does nothing for so long.
   void occupy(Stream stream, double us);
-  void wait(Stream stream, Stream other);
-  // Throws InvalidArgument for an event of another device.
-  void wait(Stream stream, const Event& event);
-  std::unique_ptr<Event> record(Stream stream);
-  // Moves the clock on to the end of the stream's work, and throws what that has thrown.
-  void synchronize(Stream stream);
-  // To the end of all work.
+  // Moves the clock on to the end of all work.
   void synchronize_all() noexcept;
   double now_us() const;
   // The memory went back to the driver.
@@ -49,6 +52,8 @@ class SimulatedStreams {
  private:
   struct State;
   class TimedEvent;
+  const double kernel_us_;
+  const bool takes_all_work_;
   std::shared_ptr<State> state_;  // events may outlive the device
 };
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/device/stream_work.h"
+#include "runtime/device/device_streams.h"
 
 namespace headroom {
 

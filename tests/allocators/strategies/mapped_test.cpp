@@ -163,14 +163,14 @@ class MappedPagesGrow : public testing::Test {
     int64_t before = 0;
     for (int turn = 0; turn < 6; ++turn) {
       before = allocator.statistics().driver_mappings;
-      const Stream stream = turn == 0 ? Stream{} : gpu_.new_stream();
+      const Stream stream = turn == 0 ? Stream{} : gpu_.streams().new_stream();
       allocator.deallocate(allocator.allocate(kHeld, stream), kHeld, stream);
     }
     return allocator.statistics().driver_mappings - before;
   }
 
   SimulatedGpu gpu_{find_profile("h200"), 0, Backing::kNone};
-  const Stream other_ = gpu_.new_stream();
+  const Stream other_ = gpu_.streams().new_stream();
 };
 
 TEST_F(MappedPagesGrow, WhereTheyMoveOftenAndTheirSizeWasNotAskedFor) {
@@ -326,7 +326,7 @@ TEST_F(Mapped, NoTwoBlocksEverHaveTheSameMemory) {
 
 TEST_F(Mapped, AStreamLeavesThePagesOfOthersToThemWhileTheDeviceHasMore) {
   MappedAllocator allocator = make();
-  const Stream other = gpu_.new_stream();
+  const Stream other = gpu_.streams().new_stream();
   const auto use = [&](Stream stream) {
     allocator.deallocate(allocator.allocate(20 * kPage, stream), 20 * kPage, stream);
   };
@@ -345,7 +345,7 @@ TEST_F(Mapped, AStreamLeavesThePagesOfOthersToThemWhileTheDeviceHasMore) {
 
 TEST_F(Mapped, AStreamTakesThePagesOfOneThatHasBeenQuietForLong) {
   MappedAllocator allocator = make();
-  const Stream other = gpu_.new_stream();
+  const Stream other = gpu_.streams().new_stream();
   allocator.deallocate(allocator.allocate(20 * kPage, other), 20 * kPage, other);
   for (int i = 0; i < 30'000; ++i) allocator.deallocate(allocator.allocate(kPage), kPage);
   allocator.deallocate(allocator.allocate(20 * kPage), 20 * kPage);

@@ -116,7 +116,7 @@ TEST_P(PendingBlockCase, IsFoundAfterTheWait) {
   StrategySettings settings = parse_strategy(GetParam());
   settings.limit_bytes = 20 * kMiB;  // one of caching's segments
   const auto allocator = make_allocator(settings, gpu);
-  const Stream other = gpu.new_stream();
+  const Stream other = gpu.streams().new_stream();
   void* first = allocator->allocate(8 * kMiB);
   void* second = allocator->allocate(8 * kMiB);
   gpu.streams().occupy(other, 1000);

@@ -18,11 +18,11 @@ namespace {
 
 // What the first training step of a convolutional net asks of the device.
 void first_step(Device& device) {
-  device.start_library(Library::kDnn);
-  device.load_module("conv2d", Library::kDnn);
-  device.load_module("max_pool", Library::kNone);
-  device.start_library(Library::kBlas);
-  device.load_module("matmul", Library::kBlas);
+  device.libraries().start(Library::kDnn);
+  device.libraries().load_module("conv2d", Library::kDnn);
+  device.libraries().load_module("max_pool", Library::kNone);
+  device.libraries().start(Library::kBlas);
+  device.libraries().load_module("matmul", Library::kBlas);
 }
 
 std::string refusal(const StrategySettings& settings, Device& device) {
@@ -53,10 +53,10 @@ TEST(Strategies, GrabAllLeaves225MiBOfTheLaptopWhereBlasDoesNotFit) {
   EXPECT_EQ(gpu.memory().info().free, 225 * kMiB);
   EXPECT_EQ(allocator->statistics().reserved.current, 2002 * kMiB - 329 * kMiB - 140 * kMiB - 225 * kMiB);
   void* weights = allocator->allocate(1000);
-  gpu.start_library(Library::kDnn);
-  gpu.load_module("conv2d", Library::kDnn);
-  gpu.load_module("relu", Library::kNone);
-  EXPECT_THROW(gpu.start_library(Library::kBlas), LibraryError);
+  gpu.libraries().start(Library::kDnn);
+  gpu.libraries().load_module("conv2d", Library::kDnn);
+  gpu.libraries().load_module("relu", Library::kNone);
+  EXPECT_THROW(gpu.libraries().start(Library::kBlas), LibraryError);
   EXPECT_EQ(allocator->trim(), 0);  // the one region is in use: nothing to give
   allocator->deallocate(weights, 1000);
 }
@@ -64,8 +64,8 @@ TEST(Strategies, GrabAllLeaves225MiBOfTheLaptopWhereBlasDoesNotFit) {
 TEST(Strategies, GrabAllLeavesBlasNoRoomBeforeKernelsAreLoadedEither) {
   SimulatedGpu gpu(find_profile("laptop-2gb"));
   const auto allocator = make_allocator({.name = "grab-all"}, gpu);
-  gpu.start_library(Library::kDnn);
-  EXPECT_THROW(gpu.start_library(Library::kBlas), LibraryError);
+  gpu.libraries().start(Library::kDnn);
+  EXPECT_THROW(gpu.libraries().start(Library::kBlas), LibraryError);
 }
 
 TEST(Strategies, HardLimitOf1024OnTheLaptopGivesTheDocumentsNumbers) {

@@ -23,7 +23,7 @@ class StreamOrdered : public testing::Test {
 TEST_F(StreamOrdered, KeepsWhatIsIdleUnlessToldOtherwise) {
   const auto allocator = make("stream-ordered");
   allocator->deallocate(allocator->allocate(100 * kMiB), 100 * kMiB);
-  gpu_.synchronize({});
+  gpu_.streams().synchronize({});
   EXPECT_EQ(held(), 100 * kMiB);
   EXPECT_EQ(allocator->statistics().reserved.current, 100 * kMiB);
   EXPECT_EQ(allocator->trim(), 100 * kMiB);
@@ -32,8 +32,8 @@ TEST_F(StreamOrdered, KeepsWhatIsIdleUnlessToldOtherwise) {
 
 TEST_F(StreamOrdered, APoolOfMoreThanTheDeviceHasIsRefusedAndNeverAskedFor) {
   const int64_t total = gpu_.memory().info().total;
-  EXPECT_NO_THROW(gpu_.make_stream_ordered_pool({.most_bytes = total}));
-  EXPECT_THROW(gpu_.make_stream_ordered_pool({.most_bytes = total + 1}), DeviceError);
+  EXPECT_NO_THROW(gpu_.memory().make_stream_ordered_pool({.most_bytes = total}));
+  EXPECT_THROW(gpu_.memory().make_stream_ordered_pool({.most_bytes = total + 1}), DeviceError);
   EXPECT_NO_THROW(make("stream-ordered"));
 }
 
@@ -44,7 +44,7 @@ TEST_F(StreamOrdered, WhatIsAboveTheThresholdGoesBackAtTheNextWaitAndIsReportedS
     void* live = allocator->allocate(10 * kMiB);
     allocator->deallocate(allocator->allocate(100 * kMiB), 100 * kMiB);
     EXPECT_EQ(allocator->statistics().reserved.current, 110 * kMiB);
-    gpu_.synchronize({});
+    gpu_.streams().synchronize({});
     EXPECT_EQ(allocator->statistics().reserved.current, kept);
     EXPECT_EQ(held(), kept);
     EXPECT_EQ(allocator->statistics().reserved.peak, 110 * kMiB);
@@ -55,7 +55,7 @@ TEST_F(StreamOrdered, WhatIsAboveTheThresholdGoesBackAtTheNextWaitAndIsReportedS
 TEST_F(StreamOrdered, AnEventThatWasWaitedForIsAWaitToo) {
   const auto allocator = make("stream-ordered:release_threshold=0");
   allocator->deallocate(allocator->allocate(100 * kMiB), 100 * kMiB);
-  gpu_.record_event({})->wait();
+  gpu_.streams().record_event({})->wait();
   EXPECT_EQ(held(), 0);
 }
 
@@ -77,9 +77,9 @@ TEST_F(StreamOrdered, IdlePagesServeARequestLargerThanEachOfThem) {
 TEST_F(StreamOrdered, EveryCallIsTheDriversAndCostsItsTime) {
   const auto allocator = make("stream-ordered");
   allocator->deallocate(allocator->allocate(kMiB), kMiB);
-  const double before = gpu_.driver_time_us();
+  const double before = gpu_.memory().driver_time_us();
   for (int i = 0; i < 10; ++i) allocator->deallocate(allocator->allocate(kMiB), kMiB);
-  EXPECT_DOUBLE_EQ(gpu_.driver_time_us() - before, 10 * (2.1 + 0.9));
+  EXPECT_DOUBLE_EQ(gpu_.memory().driver_time_us() - before, 10 * (2.1 + 0.9));
   EXPECT_EQ(allocator->statistics().driver_allocations, 11);
 }
 

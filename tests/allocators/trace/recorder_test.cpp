@@ -16,7 +16,7 @@ TEST(Recorder, WhatWasAskedIsWhatTheTraceSays) {
   const ScratchFolder folder;
   const std::string path = folder / "run.trace";
   TestDevice device(TestDeviceKind::kSimulated);
-  const Stream stream = device.device().new_stream();
+  const Stream stream = device.device().streams().new_stream();
   {
     const auto allocator = make_allocator(parse_strategy("allow-growth+record=" + path), device.device());
     void* a = allocator->allocate(1000, {}, {"conv2d", "y", "net.cpp:7", MemoryCategory::kActivations});

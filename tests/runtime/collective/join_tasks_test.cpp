@@ -33,7 +33,7 @@ class JoinTasks : public testing::Test {
 TEST_F(JoinTasks, EachRanksTasksKeepWhatTheyAreBehind) {
   const std::vector<Task> joined =
       join({does('a', {}, {1}), does('b', {0})}, {does('c'), does('d', {0}, {0, 1})});
-  CpuDevice().record(joined, 2)->launch({});
+  CpuDevice().captures().capture(joined, 2)->launch({});
   EXPECT_EQ(done_, "abcdabcd");
   EXPECT_EQ(joined[0].after_previous, std::vector<int>{1});
   EXPECT_EQ(joined[1].after, std::vector<int>{0});
@@ -44,7 +44,7 @@ TEST_F(JoinTasks, EachRanksTasksKeepWhatTheyAreBehind) {
 TEST_F(JoinTasks, ACollectiveTaskIsOneOfAllRanksBehindAllOfTheirs) {
   const std::vector<Task> joined = join({does('a'), calls('x', {0}), does('b', {1}), calls('y', {2})},
                                         {calls('X'), calls('Y', {0}), does('c', {1})});
-  CpuDevice().record(joined, 1)->launch({});
+  CpuDevice().captures().capture(joined, 1)->launch({});
   EXPECT_EQ(done_, "axX!byY!c");
   ASSERT_EQ(joined.size(), 5u);
   EXPECT_EQ(joined[1].after, std::vector<int>{0});

@@ -33,10 +33,10 @@ TEST(CpuDevice, AddressesAreAlignedTo256) {
 TEST(CpuDevice, LibrariesTakeNothing) {
   CpuDevice cpu;
   cpu.initialise();
-  cpu.start_library(Library::kBlas);
-  cpu.load_module("conv2d", Library::kDnn);
+  cpu.libraries().start(Library::kBlas);
+  cpu.libraries().load_module("conv2d", Library::kDnn);
   EXPECT_EQ(cpu.memory().info().process, 0);
-  EXPECT_EQ(cpu.pending_library_bytes(), 0);
+  EXPECT_EQ(cpu.libraries().pending_bytes(), 0);
   EXPECT_GT(cpu.memory().info().total, 0);
 }
 

@@ -23,12 +23,12 @@ TEST(SimulatedGpu, ContextHandlesAndKernelsOfTheLaptopSumTo431MiB) {
   EXPECT_EQ(gpu.memory().info().process, 0);
   gpu.initialise();
   for (const char* op : {"conv2d", "conv2d_filter_grad"}) {
-    gpu.start_library(Library::kDnn);
-    gpu.load_module(op, Library::kDnn);
+    gpu.libraries().start(Library::kDnn);
+    gpu.libraries().load_module(op, Library::kDnn);
   }
-  gpu.start_library(Library::kBlas);
-  gpu.load_module("matmul", Library::kBlas);
-  for (const char* op : {"relu", "add", "softmax"}) gpu.load_module(op, Library::kNone);
+  gpu.libraries().start(Library::kBlas);
+  gpu.libraries().load_module("matmul", Library::kBlas);
+  for (const char* op : {"relu", "add", "softmax"}) gpu.libraries().load_module(op, Library::kNone);
   EXPECT_EQ(gpu.memory().info().process, 431 * kMiB);
   EXPECT_EQ(gpu.profile().overhead_bytes(), 431 * kMiB);
   EXPECT_EQ(gpu.memory().info().used(), (431 + 329) * kMiB);
@@ -37,17 +37,17 @@ TEST(SimulatedGpu, ContextHandlesAndKernelsOfTheLaptopSumTo431MiB) {
 TEST(SimulatedGpu, WhatIsPendingAndWhatIsHeldAlwaysSumToTheOverhead) {
   for (const DeviceProfile& profile : device_profiles()) {
     SimulatedGpu gpu(profile);
-    const auto sum = [&] { return gpu.memory().info().process + gpu.pending_library_bytes(); };
+    const auto sum = [&] { return gpu.memory().info().process + gpu.libraries().pending_bytes(); };
     EXPECT_EQ(sum(), profile.overhead_bytes());
     gpu.initialise();
     EXPECT_EQ(sum(), profile.overhead_bytes());
-    gpu.load_module("relu", Library::kNone);
-    gpu.start_library(Library::kBlas);
+    gpu.libraries().load_module("relu", Library::kNone);
+    gpu.libraries().start(Library::kBlas);
     EXPECT_EQ(sum(), profile.overhead_bytes());
-    gpu.load_module("matmul", Library::kBlas);
-    gpu.start_library(Library::kDnn);
-    gpu.load_module("conv2d", Library::kDnn);
-    EXPECT_EQ(gpu.pending_library_bytes(), 0);
+    gpu.libraries().load_module("matmul", Library::kBlas);
+    gpu.libraries().start(Library::kDnn);
+    gpu.libraries().load_module("conv2d", Library::kDnn);
+    EXPECT_EQ(gpu.libraries().pending_bytes(), 0);
     EXPECT_EQ(sum(), profile.overhead_bytes()) << profile.name;
   }
 }
@@ -55,7 +55,7 @@ TEST(SimulatedGpu, WhatIsPendingAndWhatIsHeldAlwaysSumToTheOverhead) {
 TEST(SimulatedGpu, BlasWithoutRoomFailsInTensorFlowsWords) {
   SimulatedGpu gpu(with_free("laptop-2gb", 99 * kMiB));
   try {
-    gpu.start_library(Library::kBlas);
+    gpu.libraries().start(Library::kBlas);
     FAIL() << "started without room";
   } catch (const LibraryError& error) {
     EXPECT_EQ(error.call(), "cublasCreate");
@@ -72,7 +72,7 @@ TEST(SimulatedGpu, BlasWithoutRoomFailsInTensorFlowsWords) {
 TEST(SimulatedGpu, DnnWithoutRoomFailsInTensorFlowsWords) {
   SimulatedGpu gpu(with_free("laptop-2gb", 99 * kMiB));
   try {
-    gpu.start_library(Library::kDnn);
+    gpu.libraries().start(Library::kDnn);
     FAIL() << "started without room";
   } catch (const LibraryError& error) {
     EXPECT_EQ(error.call(), "cudnnCreate");
@@ -90,9 +90,9 @@ TEST(SimulatedGpu, DnnWithoutRoomFailsInTensorFlowsWords) {
 // Measured: 64 MiB left is too little for a handle of 64 MiB, 100 MiB is enough.
 TEST(SimulatedGpu, BlasOfTheH200NeedsMoreFreeThanItKeeps) {
   SimulatedGpu tight(with_free("h200", 64 * kMiB));
-  EXPECT_THROW(tight.start_library(Library::kBlas), LibraryError);
+  EXPECT_THROW(tight.libraries().start(Library::kBlas), LibraryError);
   SimulatedGpu enough(with_free("h200", 100 * kMiB));
-  enough.start_library(Library::kBlas);
+  enough.libraries().start(Library::kBlas);
   EXPECT_EQ(enough.memory().info().free, 36 * kMiB);
 }
 
@@ -102,18 +102,18 @@ TEST(SimulatedGpu, LibraryStartsOnceRoomWasMade) {
   void* block = gpu.memory().try_allocate(64 * kMiB);
   ASSERT_NE(block, nullptr);
   const int64_t before = gpu.memory().info().process;
-  EXPECT_THROW(gpu.start_library(Library::kBlas), LibraryError);
+  EXPECT_THROW(gpu.libraries().start(Library::kBlas), LibraryError);
   EXPECT_EQ(gpu.memory().info().process, before);
   gpu.memory().release(block, 64 * kMiB);
-  gpu.start_library(Library::kBlas);
-  gpu.start_library(Library::kBlas);  // once: takes nothing more
+  gpu.libraries().start(Library::kBlas);
+  gpu.libraries().start(Library::kBlas);  // once: takes nothing more
   EXPECT_EQ(gpu.memory().info().free, 20 * kMiB);
 }
 
 TEST(SimulatedGpu, KernelsWithoutRoomAreADeviceErrorThatNamesTheOp) {
   SimulatedGpu gpu(with_free("laptop-2gb", 8 * kMiB));
   try {
-    gpu.load_module("relu", Library::kNone);
+    gpu.libraries().load_module("relu", Library::kNone);
     FAIL() << "loaded without room";
   } catch (const DeviceError& error) {
     EXPECT_EQ(error.call(), "cuModuleLoadData");
@@ -246,7 +246,7 @@ TEST(SimulatedMemory, TheClockCountsDriverCalls) {
   void* small = gpu.memory().try_allocate(512);
   gpu.memory().release(large, kMiB);
   gpu.memory().release(small, 512);
-  EXPECT_DOUBLE_EQ(gpu.driver_time_us(), 202);
+  EXPECT_DOUBLE_EQ(gpu.memory().driver_time_us(), 202);
 }
 
 TEST(SimulatedMemory, EightThreadsLeaveTheAccountsAsTheyWere) {
@@ -258,7 +258,7 @@ TEST(SimulatedMemory, EightThreadsLeaveTheAccountsAsTheyWere) {
         const int64_t bytes = (thread + 1) * i * 4096;
         void* block = gpu.memory().try_allocate(bytes);
         if (block != nullptr) std::memset(block, thread, static_cast<size_t>(bytes));
-        gpu.load_module("relu", Library::kNone);
+        gpu.libraries().load_module("relu", Library::kNone);
         gpu.memory().release(block, bytes);
       }
     });

@@ -21,12 +21,14 @@ class StreamHazards : public testing::Test {
 
   // Fills x with ones.
   void write(Stream stream, double us = 0, const char* name = "fill") {
-    gpu.queue(stream,
-              {[this](Stream) { std::memset(x, 1, kBytes); }, name, "a.cpp:1", {{x, kBytes, true, "x"}}, us});
+    gpu.streams().queue(
+        stream,
+        {[this](Stream) { std::memset(x, 1, kBytes); }, name, "a.cpp:1", {{x, kBytes, true, "x"}}, us});
   }
   // Copies the first byte of x to `seen`.
   void read(Stream stream, double us = 0) {
-    gpu.queue(stream, {[this](Stream) { seen = x[0]; }, "sum", "b.cpp:2", {{x, kBytes, false, "x"}}, us});
+    gpu.streams().queue(stream,
+                        {[this](Stream) { seen = x[0]; }, "sum", "b.cpp:2", {{x, kBytes, false, "x"}}, us});
   }
   std::string hazard_of(const auto& call) {
     try {
@@ -39,47 +41,47 @@ class StreamHazards : public testing::Test {
 
   SimulatedGpu gpu{find_profile("h200")};
   std::byte* x = static_cast<std::byte*>(gpu.memory().try_allocate(2 * kBytes));
-  const Stream one = gpu.new_stream(), two = gpu.new_stream();
+  const Stream one = gpu.streams().new_stream(), two = gpu.streams().new_stream();
   std::byte seen{9};
 };
 
 TEST_F(StreamHazards, AReaderThatDoesNotWaitSeesWhatWasThereBefore) {
   write(one, 1000);
   read(two, 10);
-  gpu.synchronize(two);
+  gpu.streams().synchronize(two);
   EXPECT_EQ(seen, std::byte{0});
   EXPECT_EQ(gpu.streams().now_us(), 10);
-  gpu.synchronize(one);
+  gpu.streams().synchronize(one);
   EXPECT_EQ(x[0], std::byte{1});
   EXPECT_EQ(gpu.streams().now_us(), 1000);
 }
 
 TEST_F(StreamHazards, AReaderThatWaitsSeesWhatWasWritten) {
   write(one, 1000);
-  gpu.wait(two, one);
+  gpu.streams().wait(two, one);
   read(two, 10);
-  gpu.synchronize(two);
+  gpu.streams().synchronize(two);
   EXPECT_EQ(seen, std::byte{1});
   EXPECT_EQ(gpu.streams().now_us(), 1010);
 }
 
 TEST_F(StreamHazards, AnEventOrdersWhatComesBeforeItOnly) {
-  const std::unique_ptr<Event> before = gpu.record_event(one);
+  const std::unique_ptr<Event> before = gpu.streams().record_event(one);
   write(one, 1000);
-  gpu.wait(two, *before);
+  gpu.streams().wait(two, *before);
   read(two, 10);
-  gpu.synchronize(two);
+  gpu.streams().synchronize(two);
   EXPECT_EQ(seen, std::byte{0});
-  gpu.wait(two, *gpu.record_event(one));
+  gpu.streams().wait(two, *gpu.streams().record_event(one));
   read(two, 10);
-  gpu.synchronize(two);
+  gpu.streams().synchronize(two);
   EXPECT_EQ(seen, std::byte{1});
 }
 
 TEST_F(StreamHazards, AnEventOfAnotherDeviceIsRefused) {
   SimulatedGpu other(find_profile("h200"));
-  const std::unique_ptr<Event> event = other.record_event({});
-  EXPECT_THROW(gpu.wait(one, *event), InvalidArgument);
+  const std::unique_ptr<Event> event = other.streams().record_event({});
+  EXPECT_THROW(gpu.streams().wait(one, *event), InvalidArgument);
 }
 
 TEST_F(StreamHazards, BlockingStreamsWaitForEachWork) {
@@ -99,11 +101,11 @@ TEST_F(StreamHazards, ReleasingMemoryWaitsForAllWork) {
 }
 
 TEST_F(StreamHazards, AFailureComesOutWhereItsStreamIsWaitedFor) {
-  gpu.queue(one, {[](Stream) { throw InvalidArgument("bad data"); }, "take", {}, {}, 5.0});
+  gpu.streams().queue(one, {[](Stream) { throw InvalidArgument("bad data"); }, "take", {}, {}, 5.0});
   write(one, 5);
-  gpu.synchronize(two);
-  EXPECT_THROW(gpu.synchronize(one), InvalidArgument);
-  gpu.synchronize(one);
+  gpu.streams().synchronize(two);
+  EXPECT_THROW(gpu.streams().synchronize(one), InvalidArgument);
+  gpu.streams().synchronize(one);
   EXPECT_EQ(x[0], std::byte{1});
 }
 
@@ -115,15 +117,15 @@ TEST_F(StreamHazards, CopiesFromPageLockedMemoryAreQueuedOthersAreWaitedFor) {
   void* const locked = slow.memory().allocate_host(kBytes);
   std::memset(locked, 7, kBytes);
   std::memset(device, 0, kBytes);
-  const Stream stream = slow.new_stream();
-  slow.copy_to_device(device, locked, kBytes, stream);
+  const Stream stream = slow.streams().new_stream();
+  slow.memory().copy_to_device(device, locked, kBytes, stream);
   EXPECT_EQ(slow.streams().now_us(), 0);
   EXPECT_EQ(*static_cast<std::byte*>(device), std::byte{0});
-  slow.synchronize(stream);
+  slow.streams().synchronize(stream);
   EXPECT_DOUBLE_EQ(slow.streams().now_us(), kBytes / 10.0);
   EXPECT_EQ(*static_cast<std::byte*>(device), std::byte{7});
   std::vector<std::byte> pageable(kBytes);
-  slow.copy_to_host(pageable.data(), device, kBytes, stream);
+  slow.memory().copy_to_host(pageable.data(), device, kBytes, stream);
   EXPECT_DOUBLE_EQ(slow.streams().now_us(), 2 * kBytes / 10.0);
   EXPECT_EQ(pageable[0], std::byte{7});
   slow.memory().release_host(locked, kBytes);
@@ -144,34 +146,34 @@ TEST_F(CheckedStreams, AMissingWaitIsFoundBeforeItBitesAndBothPlacesAreNamed) {
 }
 
 TEST_F(CheckedStreams, EveryWayToWaitIsOne) {
-  const auto wait_host_event = [&] { gpu.record_event(one)->wait(); };
-  const auto poll = [&] { EXPECT_TRUE(gpu.record_event(one)->done()); };
-  const std::function<void()> waits[] = {[&] { gpu.wait(two, one); },
-                                         [&] { gpu.wait(two, *gpu.record_event(one)); },
-                                         [&] { gpu.synchronize(one); }, wait_host_event, poll};
+  const auto wait_host_event = [&] { gpu.streams().record_event(one)->wait(); };
+  const auto poll = [&] { EXPECT_TRUE(gpu.streams().record_event(one)->done()); };
+  const std::function<void()> waits[] = {[&] { gpu.streams().wait(two, one); },
+                                         [&] { gpu.streams().wait(two, *gpu.streams().record_event(one)); },
+                                         [&] { gpu.streams().synchronize(one); }, wait_host_event, poll};
   for (const auto& wait : waits) {
     write(one);
     EXPECT_NE(hazard_of([&] { read(two); }), "none");
     wait();
     EXPECT_EQ(hazard_of([&] { read(two); }), "none");
-    gpu.synchronize(two);
+    gpu.streams().synchronize(two);
   }
 }
 
 TEST_F(CheckedStreams, WaitsReachThroughOtherStreams) {
-  const Stream three = gpu.new_stream();
+  const Stream three = gpu.streams().new_stream();
   write(one);
-  gpu.wait(three, one);
-  gpu.wait(two, three);
+  gpu.streams().wait(three, one);
+  gpu.streams().wait(two, three);
   read(two);
   EXPECT_EQ(seen, std::byte{1});
 }
 
 TEST_F(CheckedStreams, WaitingForTheWrongWorkDoesNotHelp) {
-  gpu.wait(two, one);
+  gpu.streams().wait(two, one);
   write(one);
   EXPECT_NE(hazard_of([&] { read(two); }), "none");
-  gpu.wait(one, two);  // the other way round
+  gpu.streams().wait(one, two);  // the other way round
   EXPECT_NE(hazard_of([&] { read(two); }), "none");
 }
 
@@ -182,7 +184,7 @@ TEST_F(CheckedStreams, OverwritingWhatAnotherReadsIsOneToo) {
   EXPECT_NE(hazard.find("stream 1 overwrites x in fill (a.cpp:1) while stream 2 may still read it in sum"),
             std::string::npos)
       << hazard;
-  gpu.wait(one, two);
+  gpu.streams().wait(one, two);
   write(one);
 }
 
@@ -196,7 +198,7 @@ TEST_F(CheckedStreams, TwoWritersNeedAnOrder) {
 
 TEST_F(CheckedStreams, OnlyBytesThatBothUseCount) {
   const auto touch = [&](Stream stream, int64_t first, int64_t bytes) {
-    gpu.queue(stream, {[](Stream) {}, "touch", {}, {{x + first, bytes, true}}});
+    gpu.streams().queue(stream, {[](Stream) {}, "touch", {}, {{x + first, bytes, true}}});
   };
   touch(one, 0, 100);
   touch(two, 100, 100);
@@ -223,7 +225,7 @@ TEST_F(CheckedStreams, AHostCopyThatWaitsForNobodyIsFound) {
       hazard.find("the default stream reads x in cudaMemcpyDeviceToHost while stream 1 may still write"),
       std::string::npos)
       << hazard;
-  gpu.synchronize(one);
+  gpu.streams().synchronize(one);
   gpu.memory().copy_to_host(copy, x, kBytes);
   EXPECT_EQ(copy[0], std::byte{1});
 }

@@ -160,7 +160,7 @@ TEST(SimulatedVirtualMemory, CallsTakeTheProfilesTime) {
   double expected = 0;
   const auto expect_after = [&](double us) {
     expected += us;
-    EXPECT_DOUBLE_EQ(gpu.driver_time_us(), expected);
+    EXPECT_DOUBLE_EQ(gpu.memory().driver_time_us(), expected);
   };
   void* range = pages.try_reserve_range(kGiB);
   expect_after(10);

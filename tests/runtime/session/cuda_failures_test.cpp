@@ -9,7 +9,6 @@
 #include "runtime/base/errors.h"
 #include "runtime/device/gpus.h"
 #include "runtime/session/start_op.h"
-#include "runtime/session/start_op.h"
 #include "tests/require_cuda.h"
 
 namespace headroom {
@@ -35,7 +34,7 @@ class SmallCudaTest : public CudaTest {
 
 TEST_F(SmallCudaTest, AnIdlePoolGivesWayToALibrary) {
   const auto allocator = grab_everything();
-  with_idle_memory(*allocator, [&] { device_->start_library(Library::kBlas); });
+  with_idle_memory(*allocator, [&] { device_->libraries().start(Library::kBlas); });
   EXPECT_EQ(allocator->statistics().reserved.current, 0);
   EXPECT_EQ(allocator->statistics().driver_releases, 1);
 }
@@ -44,7 +43,7 @@ TEST_F(SmallCudaTest, APoolInUseMakesOneErrorThatSaysWhoHoldsWhat) {
   const auto allocator = grab_everything();
   void* live = allocator->allocate(kMiB);
   try {
-    with_idle_memory(*allocator, [&] { device_->start_library(Library::kBlas); });
+    with_idle_memory(*allocator, [&] { device_->libraries().start(Library::kBlas); });
     FAIL() << "a handle without room";
   } catch (const LibraryError& error) {
     EXPECT_EQ(error.status(), "CUBLAS_STATUS_ALLOC_FAILED");

@@ -88,7 +88,7 @@ TEST_F(CudaPlacementTest, ACopyWaitsForTheWriterAndTheNextWriterForTheCopy) {
     first.memory().copy_to_device(from, host.data(), kBytes);
     copy_between(first, from, second, to, kBytes);
   }
-  second.synchronize({});
+  second.streams().synchronize({});
   second.memory().copy_to_host(host.data(), to, kBytes);
   EXPECT_EQ(host, std::vector<unsigned char>(kBytes, 4));
   runtime.allocator("/GPU:0").deallocate(from, kBytes);

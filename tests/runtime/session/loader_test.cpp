@@ -244,15 +244,15 @@ TEST(DoubledInputs, HideTheCopiesBehindTheWork) {
   Fed fed(gpu, PlanMode::kPacked, true);
   HostBuffer host(gpu.memory(), fed.session->plan().input_set_bytes);
   const double copy_us = static_cast<double>(host.size()) / profile.copy_bytes_per_us;
-  const Stream copies = gpu.new_stream();
+  const Stream copies = gpu.streams().new_stream();
   const auto copy = [&](int number) {
-    gpu.copy_to_device(fed.session->input_set(number % 2), host.data(), static_cast<int64_t>(host.size()),
-                       copies);
-    return gpu.record_event(copies);
+    gpu.memory().copy_to_device(fed.session->input_set(number % 2), host.data(),
+                                static_cast<int64_t>(host.size()), copies);
+    return gpu.streams().record_event(copies);
   };
   fed.session->run_on_set(0, *copy(0));
   const double begin_us = gpu.streams().now_us();
-  fed.session->run_on_set(0, *gpu.record_event(copies));
+  fed.session->run_on_set(0, *gpu.streams().record_event(copies));
   const double step_us = gpu.streams().now_us() - begin_us;
   ASSERT_GT(step_us, copy_us);
   const double start_us = gpu.streams().now_us();

@@ -17,7 +17,7 @@ TrainedNet train_small_net(SimulatedGpu& gpu, const std::string& strategy, PlanM
   const std::unique_ptr<Allocator> allocator = make_allocator({.name = strategy}, gpu);
   SmallNet net;
   Variables variables(net.graph, gpu, *allocator);
-  const Stream stream = own_stream ? gpu.new_stream() : Stream{};
+  const Stream stream = own_stream ? gpu.streams().new_stream() : Stream{};
   TrainedNet result;
   {
     Session session(net.graph, net.training(), mode, variables);
@@ -63,10 +63,10 @@ TEST(SessionStreams, AVariableThatAnotherStreamStillWritesIsFound) {
     net.feed(session);
     session.run();
     const uint64_t before = variables.checksum(net.parameters);
-    const Stream other = gpu.new_stream();
+    const Stream other = gpu.streams().new_stream();
     const Value filter = net.parameters[0];
     const MemoryUse use{variables.data(filter.id), filter.spec().bytes(), true, "filter"};
-    gpu.queue(other, {[](Stream) {}, "load_weights", "load.cpp:7", {use}});
+    gpu.streams().queue(other, {[](Stream) {}, "load_weights", "load.cpp:7", {use}});
     try {
       session.run();
       ADD_FAILURE() << to_string(mode) << ": the missing wait was not found";
@@ -77,7 +77,7 @@ TEST(SessionStreams, AVariableThatAnotherStreamStillWritesIsFound) {
       EXPECT_EQ(hazard.now().work, "conv2d");
       EXPECT_NE(hazard.now().place.find("small_net.h:"), std::string::npos) << hazard.what();
     }
-    gpu.wait({}, other);
+    gpu.streams().wait({}, other);
     EXPECT_EQ(variables.checksum(net.parameters), before);
     session.run();
     EXPECT_NE(variables.checksum(net.parameters), before);

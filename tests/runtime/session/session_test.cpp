@@ -344,16 +344,16 @@ TEST(Runtime, LibrariesFirstLeaveAllTheRestToThePoolAndStillStart) {
   Runtime first({.device = "sim", .strategy = "grab-all", .libraries_first = true});
   Device& device = first.device();
   for (const Library library : {Library::kBlas, Library::kDnn}) {
-    device.start_library(library);
-    device.load_module("op", library);
+    device.libraries().start(library);
+    device.libraries().load_module("op", library);
   }
-  device.load_module("relu", Library::kNone);
+  device.libraries().load_module("relu", Library::kNone);
   Runtime guessed({.device = "sim", .strategy = "grab-all"});
   guessed.allocator();
   EXPECT_GT(first.memory_info().process, guessed.memory_info().process);
   EXPECT_LT(first.memory_info().free, 2 * kMiB);
-  guessed.device().start_library(Library::kDnn);
-  EXPECT_THROW(guessed.device().start_library(Library::kBlas), LibraryError);
+  guessed.device().libraries().start(Library::kDnn);
+  EXPECT_THROW(guessed.device().libraries().start(Library::kBlas), LibraryError);
 }
 
 TEST(Runtime, ALateChangeSaysWhoInitialisedTheDevice) {

@@ -1,4 +1,4 @@
-// A CPU whose recordings run their tasks in a drawn order, any that the tasks allow: what a GPU with parallel
+// A CPU whose captures run their tasks in a drawn order, any that the tasks allow: what a GPU with parallel
 // branches may do.
 #pragma once
 
@@ -10,9 +10,9 @@
 
 namespace headroom {
 
-class ShuffledRecording final : public Recording {
+class ShuffledCapture final : public Capture {
  public:
-  ShuffledRecording(std::span<const Task> tasks, int64_t repeats, uint64_t seed)
+  ShuffledCapture(std::span<const Task> tasks, int64_t repeats, uint64_t seed)
       : tasks_(tasks.begin(), tasks.end()), repeats_(static_cast<size_t>(repeats)), seed_(seed) {}
 
   void launch(Stream stream) override {
@@ -47,33 +47,33 @@ class ShuffledRecording final : public Recording {
   uint64_t launches_ = 0;
 };
 
+class ShuffledCaptures final : public DeviceCaptures {
+ public:
+  explicit ShuffledCaptures(uint64_t seed) : seed_(seed) {}
+  std::unique_ptr<Capture> capture(std::span<const Task> tasks, int64_t repeats) override {
+    return std::make_unique<ShuffledCapture>(tasks, repeats, seed_);
+  }
+  bool call_tasks() const override { return true; }
+
+ private:
+  const uint64_t seed_;
+};
+
 class ShuffledDevice final : public Device {
  public:
-  explicit ShuffledDevice(uint64_t seed) : seed_(seed) {}
+  explicit ShuffledDevice(uint64_t seed) : captures_(seed) {}
 
-  DeviceKind kind() const override { return cpu_.kind(); }
-  const std::string& name() const override { return cpu_.name(); }
-  const std::string& description() const override { return cpu_.description(); }
-  int compute_capability() const override { return cpu_.compute_capability(); }
-  DeviceMemory& memory() override { return cpu_.memory(); }
+  const DeviceInfo& info() const override { return cpu_.info(); }
   void initialise() override {}
-  void start_library(Library) override {}
-  void load_module(std::string_view, Library) override {}
-  int64_t pending_library_bytes() const override { return 0; }
-  Stream new_stream() override { return cpu_.new_stream(); }
-  void delete_stream(Stream stream) noexcept override { cpu_.delete_stream(stream); }
-  void wait(Stream stream, Stream other) override { cpu_.wait(stream, other); }
-  void wait(Stream stream, const Event& event) override { cpu_.wait(stream, event); }
-  std::unique_ptr<Event> record_event(Stream stream) override { return cpu_.record_event(stream); }
-  void synchronize(Stream) override {}
-  std::unique_ptr<Recording> record(std::span<const Task> tasks, int64_t repeats) override {
-    return std::make_unique<ShuffledRecording>(tasks, repeats, seed_);
-  }
-  double driver_time_us() const override { return 0; }
+  DeviceMemory& memory() override { return cpu_.memory(); }
+  DeviceStreams& streams() override { return cpu_.streams(); }
+  DeviceLibraries& libraries() override { return cpu_.libraries(); }
+  DeviceCaptures& captures() override { return captures_; }
+  KernelTarget kernel_target() override { return {}; }
 
  private:
   CpuDevice cpu_;
-  const uint64_t seed_;
+  ShuffledCaptures captures_;
 };
 
 }  // namespace headroom

@@ -81,12 +81,12 @@ TEST_F(CudaNcclTest, CallsOfEverySizeGiveTheSameSums) {
         terms.push_back({in.back()->data(), out.back()->data(), elements});
         outputs.emplace_back(out.back()->data(), start.size());
       }
-      const Stream stream = device.new_stream();
+      const Stream stream = device.streams().new_stream();
       for (int repeat = 0; repeat < 9; ++repeat) {
         collective.all_reduce_sum(terms, stream);
         collective.all_gather(outputs, stream);  // changes nothing: all ranks have the sums
       }
-      device.synchronize(stream);
+      device.streams().synchronize(stream);
       collective.check();
       for (const auto& sums : out) {
         const std::vector<float> read = sums->read();
@@ -95,7 +95,7 @@ TEST_F(CudaNcclTest, CallsOfEverySizeGiveTheSameSums) {
               << i;
         }
       }
-      device.delete_stream(stream);
+      device.streams().delete_stream(stream);
     });
   }
 }
@@ -105,10 +105,10 @@ TEST_F(CudaNcclTest, RankThatDiesEndsAGpuThatWaitsForIt) {
   const auto failures = run_gpu_ranks<OverNccl>(2, [&](DeviceCollective& collective, Device& device) {
     if (collective.rank() == 1) throw CollectiveError(1, "test", "it dies");
     const DeviceFloats values(device, {1});
-    const Stream stream = device.new_stream();
+    const Stream stream = device.streams().new_stream();
     sum_in_place(collective, values, 1).run(stream);
-    device.synchronize(stream);  // returns, with nothing summed
-    device.delete_stream(stream);
+    device.streams().synchronize(stream);  // returns, with nothing summed
+    device.streams().delete_stream(stream);
     collective.check();
   });
   ASSERT_TRUE(failures[0]);

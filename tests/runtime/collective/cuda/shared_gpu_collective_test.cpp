@@ -35,16 +35,16 @@ TEST_F(CudaSharedGpuTest, ManyTensorsOfThreeRanksAreSummedInRankOrder) {
         terms.push_back({in.back()->data(), out.back()->data(), count});
       }
       terms.push_back({});
-      const Stream stream = device.new_stream();
+      const Stream stream = device.streams().new_stream();
       collective.all_reduce_sum(terms, stream);
-      device.synchronize(stream);
+      device.streams().synchronize(stream);
       for (size_t t = 0; t < in.size(); ++t) {
         const std::vector<float> sums = out[t]->read();
         const auto count = static_cast<int64_t>(sums.size());
         const std::vector<float> a = thirds(0, count), b = thirds(1, count), c = thirds(2, count);
         for (size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(sums[i], a[i] + b[i] + c[i]) << t << ", " << i;
       }
-      device.delete_stream(stream);
+      device.streams().delete_stream(stream);
     });
   }
 }
@@ -53,25 +53,26 @@ TEST_F(CudaSharedGpuTest, ManyTensorsOfThreeRanksAreSummedInRankOrder) {
 TEST_F(CudaSharedGpuTest, OneRecordingHasTheWorkOfAllRanks) {
   run_gpu_ranks_to_the_end<SharedGpu>(2, [](DeviceCollective& collective, Device& device) {
     const DeviceFloats values(device, {1}), copy(device, {0});
-    const Stream stream = device.new_stream();
+    const Stream stream = device.streams().new_stream();
     Task first = sum_in_place(collective, values, 1), second = sum_in_place(collective, values, 1);
     first.after_previous = {2};
     second.after = {0};
-    const Task copies{.run = [&](Stream on) { device.copy_to_device(copy.data(), values.data(), 4, on); },
-                      .after = {1},
-                      .after_previous = {}};
+    const Task copies{
+        .run = [&](Stream on) { device.memory().copy_to_device(copy.data(), values.data(), 4, on); },
+        .after = {1},
+        .after_previous = {}};
     const std::vector<Task> tasks = {first, second, copies};
     {
-      const std::unique_ptr<Recording> recording = collective.record(device, tasks, 3);
+      const std::unique_ptr<Capture> recording = collective.capture(device, tasks, 3);
       EXPECT_EQ(values.read(), std::vector<float>{1});
       recording->launch(stream);
       first.run(stream);
       recording->launch(stream);
-      device.synchronize(stream);
+      device.streams().synchronize(stream);
     }
     EXPECT_EQ(values.read(), std::vector<float>{0x1p13f});
     EXPECT_EQ(copy.read(), values.read());
-    device.delete_stream(stream);
+    device.streams().delete_stream(stream);
   });
 }
 

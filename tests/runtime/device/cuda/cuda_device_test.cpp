@@ -49,7 +49,7 @@ TEST_F(CudaDeviceTest, WhatIsAllocatedIsThisProcessAndGoesBack) {
     EXPECT_EQ(memory.info().process, before.process) << bytes;
   }
   EXPECT_GE(memory.info().peak_process, before.process + kGiB);
-  EXPECT_GT(device.driver_time_us(), 0);
+  EXPECT_GT(device.memory().driver_time_us(), 0);
 }
 
 TEST_F(CudaDeviceTest, MoreThanTheCardHasIsNull) {
@@ -64,13 +64,13 @@ TEST_F(CudaDeviceTest, MoreThanTheCardHasIsNull) {
 TEST_F(CudaDeviceTest, HandlesAreMeasured) {
   CudaDevice device({});
   for (const Library library : {Library::kBlas, Library::kDnn}) {
-    EXPECT_EQ(device.library_bytes(library), 0);
-    device.start_library(library);
-    const int64_t bytes = device.library_bytes(library);
+    EXPECT_EQ(device.gpu().library_bytes(library), 0);
+    device.libraries().start(library);
+    const int64_t bytes = device.gpu().library_bytes(library);
     EXPECT_GT(bytes, 0);
     EXPECT_LT(bytes, kGiB);
-    device.start_library(library);
-    EXPECT_EQ(device.library_bytes(library), bytes);
+    device.libraries().start(library);
+    EXPECT_EQ(device.gpu().library_bytes(library), bytes);
   }
 }
 

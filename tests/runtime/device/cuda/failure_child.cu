@@ -40,10 +40,10 @@ void exhaust(Library library) {
   device.initialise();
   Ballast all;
   all.leave(0);
-  report("full", [&] { device.start_library(library); });
-  report("again", [&] { device.start_library(library); });
+  report("full", [&] { device.libraries().start(library); });
+  report("again", [&] { device.libraries().start(library); });
   all.release();
-  report("free", [&] { device.start_library(library); });
+  report("free", [&] { device.libraries().start(library); });
 }
 
 // To be run while another process holds the whole card.
@@ -71,9 +71,9 @@ void assert_on_device() {
   device.initialise();
   report("before", [&] { device.memory().release(device.memory().try_allocate(kMiB), kMiB); });
   expect_below<<<1, 1>>>(7, 5);
-  report("synchronize", [&] { device.synchronize({}); });
-  report("blas", [&] { device.start_library(Library::kBlas); });
-  report("dnn", [&] { device.start_library(Library::kDnn); });
+  report("synchronize", [&] { device.streams().synchronize({}); });
+  report("blas", [&] { device.libraries().start(Library::kBlas); });
+  report("dnn", [&] { device.libraries().start(Library::kDnn); });
   report("allocate", [&] { device.memory().try_allocate(kMiB); });
   report("info", [&] { device.memory().info(); });
 }

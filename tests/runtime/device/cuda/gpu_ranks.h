@@ -94,17 +94,17 @@ TYPED_TEST_P(CudaCollectiveContract, AllRanksGetTheBitsOfTheSum) {
   run_gpu_ranks_to_the_end<TypeParam>(2, [&](DeviceCollective& collective, Device& device) {
     EXPECT_EQ(collective.size(), 2);
     const DeviceFloats values(device, thirds(collective.rank(), kCount)), more(device, {1, 2, 3});
-    const Stream stream = device.new_stream();
+    const Stream stream = device.streams().new_stream();
     const DeviceCollective::Term terms[] = {{values.data(), values.data(), kCount},
                                             {more.data(), more.data(), 3}};
     collective.all_reduce_sum(terms, stream);
-    device.synchronize(stream);
+    device.streams().synchronize(stream);
     collective.check();
     const std::vector<float> sums = values.read();
     const std::vector<float> first = thirds(0, kCount), second = thirds(1, kCount);
     for (size_t i = 0; i < first.size(); ++i) ASSERT_EQ(sums[i], first[i] + second[i]) << i;
     EXPECT_EQ(more.read(), (std::vector<float>{2, 4, 6}));
-    device.delete_stream(stream);
+    device.streams().delete_stream(stream);
   });
 }
 
@@ -112,10 +112,10 @@ TYPED_TEST_P(CudaCollectiveContract, EachRankGetsTheShardsOfTheOthers) {
   constexpr int64_t kCount = 1001;
   run_gpu_ranks_to_the_end<TypeParam>(2, [&](DeviceCollective& collective, Device& device) {
     const DeviceFloats values(device, thirds(collective.rank(), kCount));
-    const Stream stream = device.new_stream();
+    const Stream stream = device.streams().new_stream();
     const std::span<float> tensors[] = {{values.data(), kCount}, {}};
     collective.all_gather(tensors, stream);
-    device.synchronize(stream);
+    device.streams().synchronize(stream);
     collective.check();
     const std::vector<float> gathered = values.read();
     for (int owner = 0; owner < 2; ++owner) {
@@ -125,7 +125,7 @@ TYPED_TEST_P(CudaCollectiveContract, EachRankGetsTheShardsOfTheOthers) {
         ASSERT_EQ(gathered[static_cast<size_t>(i)], expected[static_cast<size_t>(i)]) << i;
       }
     }
-    device.delete_stream(stream);
+    device.streams().delete_stream(stream);
   });
 }
 
@@ -134,27 +134,28 @@ TYPED_TEST_P(CudaCollectiveContract, EachRankGetsTheShardsOfTheOthers) {
 TYPED_TEST_P(CudaCollectiveContract, RecordedSumsAreSummedAtEachLaunch) {
   run_gpu_ranks_to_the_end<TypeParam>(2, [](DeviceCollective& collective, Device& device) {
     const DeviceFloats first(device, {1}), second(device, {1}), copy(device, {0});
-    const Stream stream = device.new_stream();
-    const Task copies{.run = [&](Stream on) { device.copy_to_device(copy.data(), first.data(), 4, on); },
-                      .after = {2},
-                      .after_previous = {}};
+    const Stream stream = device.streams().new_stream();
+    const Task copies{
+        .run = [&](Stream on) { device.memory().copy_to_device(copy.data(), first.data(), 4, on); },
+        .after = {2},
+        .after_previous = {}};
     const std::vector<Task> tasks = {sum_in_place(collective, first, 1, {}, {3}),
                                      sum_in_place(collective, second, 1, {0}, {1}),
                                      sum_in_place(collective, first, 1, {1}, {}), copies};
     for (const Task& task : tasks) task.run(stream);  // what is recorded must have run
-    device.synchronize(stream);
+    device.streams().synchronize(stream);
     {
-      const std::unique_ptr<Recording> recording = collective.record(device, tasks, 2);
+      const std::unique_ptr<Capture> recording = collective.capture(device, tasks, 2);
       recording->launch(stream);
       for (const Task& task : tasks) task.run(stream);
       recording->launch(stream);
-      device.synchronize(stream);
+      device.streams().synchronize(stream);
       collective.check();
     }
     EXPECT_EQ(first.read(), std::vector<float>{0x1p12f});
     EXPECT_EQ(second.read(), std::vector<float>{0x1p6f});
     EXPECT_EQ(copy.read(), first.read());
-    device.delete_stream(stream);
+    device.streams().delete_stream(stream);
   });
 }
 
@@ -162,15 +163,15 @@ TYPED_TEST_P(CudaCollectiveContract, RecordedSumsAreSummedAtEachLaunch) {
 TYPED_TEST_P(CudaCollectiveContract, ADeathIsToldToARankThatHoldsARecording) {
   const auto failures = run_gpu_ranks<TypeParam>(2, [](DeviceCollective& collective, Device& device) {
     const DeviceFloats values(device, {1});
-    const Stream stream = device.new_stream();
+    const Stream stream = device.streams().new_stream();
     const Task task = sum_in_place(collective, values, 1, {}, {0});
     task.run(stream);
-    device.synchronize(stream);
-    const std::unique_ptr<Recording> recording = collective.record(device, {&task, 1}, 2);
+    device.streams().synchronize(stream);
+    const std::unique_ptr<Capture> recording = collective.capture(device, {&task, 1}, 2);
     if (collective.rank() == 1) throw CollectiveError(1, "test", "it dies");
     recording->launch(stream);
-    device.synchronize(stream);
-    device.delete_stream(stream);
+    device.streams().synchronize(stream);
+    device.streams().delete_stream(stream);
     collective.check();
   });
   ASSERT_TRUE(failures[0]);

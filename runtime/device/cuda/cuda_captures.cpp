@@ -1,4 +1,4 @@
-#include "runtime/device/cuda/cuda_recording.h"
+#include "runtime/device/cuda/cuda_captures.h"
 
 #include <algorithm>
 #include <memory>
@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "runtime/device/cuda/check.h"
-#include "runtime/device/cuda/cuda_device.h"
-#include "runtime/device/host/in_order_recording.h"
+#include "runtime/device/cuda/cuda_gpu.h"
 
 namespace headroom::cuda {
 namespace {
@@ -42,19 +41,19 @@ using Ends = std::vector<cudaGraphNode_t>;
 // All tasks are captured in one go, on one stream that is set back to what each task waits for. A capture for
 // each task would do for kernels, but NCCL's calls in one graph have to be in one capture: NCCL orders them
 // by a stream of its own, which it draws into the capture at its first call.
-class Capture {
+class StreamCapture {
  public:
-  explicit Capture(cudaStream_t stream) : stream_(stream) {
+  explicit StreamCapture(cudaStream_t stream) : stream_(stream) {
     // Other threads may go on calling the driver as they like.
     HR_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   }
-  ~Capture() {
+  ~StreamCapture() {
     cudaGraph_t graph = nullptr;
     if (stream_ != nullptr && cudaStreamEndCapture(stream_, &graph) == cudaSuccess) cudaGraphDestroy(graph);
     cudaGetLastError();  // what was refused while capturing has been thrown
   }
-  Capture(const Capture&) = delete;
-  Capture& operator=(const Capture&) = delete;
+  StreamCapture(const StreamCapture&) = delete;
+  StreamCapture& operator=(const StreamCapture&) = delete;
 
   // Puts what the task queues behind `after`. A task that queues nothing only passes on what it waits for.
   Ends add(const Task& task, Ends& after) {
@@ -88,12 +87,23 @@ class Capture {
   cudaStream_t stream_;
 };
 
-}  // namespace
+class CudaGraphCapture final : public Capture {
+ public:
+  CudaGraphCapture(std::span<const Task> tasks, int64_t repeats);
+  ~CudaGraphCapture() override { cudaGraphExecDestroy(graph_); }
+  CudaGraphCapture(const CudaGraphCapture&) = delete;
+  CudaGraphCapture& operator=(const CudaGraphCapture&) = delete;
 
-CudaRecording::CudaRecording(std::span<const Task> tasks, int64_t repeats) {
+  void launch(Stream stream) override { HR_CHECK(cudaGraphLaunch(graph_, stream_of(stream))); }
+
+ private:
+  cudaGraphExec_t graph_ = nullptr;
+};
+
+CudaGraphCapture::CudaGraphCapture(std::span<const Task> tasks, int64_t repeats) {
   check_tasks(tasks, repeats);
   const OwnedStream stream = new_stream();
-  Capture capture(stream.get());
+  StreamCapture capture(stream.get());
   std::vector<Ends> previous, current(tasks.size());
   for (int64_t repeat = 0; repeat < repeats; ++repeat) {
     for (size_t i = 0; i < tasks.size(); ++i) {
@@ -123,12 +133,11 @@ CudaRecording::CudaRecording(std::span<const Task> tasks, int64_t repeats) {
   }
 }
 
-CudaRecording::~CudaRecording() {
-  cudaGraphExecDestroy(graph_);
-}
+}  // namespace
 
-void CudaRecording::launch(Stream stream) {
-  HR_CHECK(cudaGraphLaunch(graph_, stream_of(stream)));
+std::unique_ptr<Capture> CudaCaptures::capture(std::span<const Task> tasks, int64_t repeats) {
+  gpu_.initialise();
+  return std::make_unique<CudaGraphCapture>(tasks, repeats);
 }
 
 }  // namespace headroom::cuda

@@ -1,4 +1,4 @@
-#include "runtime/device/library_failure.h"
+#include "runtime/device/device_libraries.h"
 
 #include <fmt/format.h>
 

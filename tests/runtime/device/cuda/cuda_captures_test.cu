@@ -19,7 +19,7 @@ __global__ void take_turn(int* counter, int* turn) {
   *turn = (*counter)++;
 }
 
-class CudaRecordingTest : public CudaTest {
+class CudaCapturesTest : public CudaTest {
  protected:
   static constexpr int kCount = 32;
 
@@ -57,7 +57,7 @@ class CudaRecordingTest : public CudaTest {
   float* memory_ = nullptr;
 };
 
-TEST_F(CudaRecordingTest, KeepsTheOrderOfTasksRepetitionsLaunchesAndCopies) {
+TEST_F(CudaCapturesTest, KeepsTheOrderOfTasksRepetitionsLaunchesAndCopies) {
   // Two branches from row 0 meet in it again; each repetition goes on from there.
   const std::vector<Task> tasks = {
       step(1, 0, 2, 0, {}, {3}),  // a = 2 x
@@ -70,11 +70,11 @@ TEST_F(CudaRecordingTest, KeepsTheOrderOfTasksRepetitionsLaunchesAndCopies) {
        {1, 2},
        {}},
   };
-  const std::unique_ptr<Recording> recording = device_->record(tasks, 5);
+  const std::unique_ptr<Capture> captured = device_->captures().capture(tasks, 5);
   std::vector<float> x(kCount);
   std::iota(x.begin(), x.end(), 0.f);
   device_->memory().copy_to_device(row(0), x.data(), kCount * 4);
-  for (int i = 0; i < 3; ++i) recording->launch({});
+  for (int i = 0; i < 3; ++i) captured->launch({});
   const std::vector<float> end = read(0), c = read(3);
   for (size_t i = 0; i < kCount; ++i) {
     EXPECT_EQ(end[i], x[i] + 15);
@@ -82,7 +82,7 @@ TEST_F(CudaRecordingTest, KeepsTheOrderOfTasksRepetitionsLaunchesAndCopies) {
   }
 }
 
-TEST_F(CudaRecordingTest, AChainOfManyTasksRunsInTurn) {
+TEST_F(CudaCapturesTest, AChainOfManyTasksRunsInTurn) {
   int* counter = reinterpret_cast<int*>(row(0));
   constexpr int kTasks = 100, kRepeats = 3;
   std::vector<Task> tasks;
@@ -93,14 +93,14 @@ TEST_F(CudaRecordingTest, AChainOfManyTasksRunsInTurn) {
     if (i == 0) task.after_previous = {kTasks - 1};
     tasks.push_back(std::move(task));
   }
-  device_->record(tasks, kRepeats)->launch({});
+  device_->captures().capture(tasks, kRepeats)->launch({});
   std::vector<int> turns(kTasks + 1);
   device_->memory().copy_to_host(turns.data(), counter, (kTasks + 1) * 4);
   EXPECT_EQ(turns[0], kTasks * kRepeats);
   for (int i = 0; i < kTasks; ++i) EXPECT_EQ(turns[static_cast<size_t>(i) + 1], kTasks * (kRepeats - 1) + i);
 }
 
-TEST_F(CudaRecordingTest, ATaskMayQueueNothingOrSeveralThings) {
+TEST_F(CudaCapturesTest, ATaskMayQueueNothingOrSeveralThings) {
   const std::vector<Task> tasks = {
       {[this](Stream stream) {
          HR_CHECK(cudaMemsetAsync(row(0), 0, kCount * 4, stream_of(stream)));
@@ -112,28 +112,29 @@ TEST_F(CudaRecordingTest, ATaskMayQueueNothingOrSeveralThings) {
       {[](Stream) {}, {0}, {}},
       step(3, 2, 2, 0, {1}, {}),
   };
-  device_->record(tasks, 1)->launch({});
+  device_->captures().capture(tasks, 1)->launch({});
   EXPECT_EQ(read(3), std::vector<float>(kCount, 6));
 }
 
-TEST_F(CudaRecordingTest, ATaskThatStartsEarlyMayQueueNothing) {
+TEST_F(CudaCapturesTest, ATaskThatStartsEarlyMayQueueNothing) {
   const Task nothing{[](Stream) {}, {0}, {}, true};
   const std::vector<Task> tasks = {step(1, 0, 1, 3, {}, {}), nothing, step(2, 1, 2, 0, {1}, {})};
-  device_->record(tasks, 3)->launch({});
+  device_->captures().capture(tasks, 3)->launch({});
   EXPECT_EQ(read(2), std::vector<float>(kCount, 6));
 }
 
-TEST_F(CudaRecordingTest, AnErrorWhileRecordingLeavesTheDeviceUsable) {
+TEST_F(CudaCapturesTest, AnErrorWhileCapturingLeavesTheDeviceUsable) {
   const auto refuse = [](Stream) { throw InvalidArgument("no"); };
-  // Nobody may wait for work that is being recorded.
+  // Nobody may wait for work that is being captured.
   const auto wait = [](Stream stream) { HR_CHECK(cudaStreamSynchronize(stream_of(stream))); };
   const auto wait_unchecked = [](Stream stream) { cudaStreamSynchronize(stream_of(stream)); };
   const Task good = step(1, 0, 1, 7, {}, {});
-  EXPECT_THROW(device_->record(std::vector<Task>{good, {refuse, {0}, {}}}, 2), InvalidArgument);
-  EXPECT_THROW(device_->record(std::vector<Task>{good, {wait, {0}, {}}}, 2), DeviceError);
-  EXPECT_THROW(device_->record(std::vector<Task>{good, {wait_unchecked, {0}, {}}}, 2), DeviceError);
-  device_->synchronize({});
-  device_->record({&good, 1}, 1)->launch({});
+  EXPECT_THROW(device_->captures().capture(std::vector<Task>{good, {refuse, {0}, {}}}, 2), InvalidArgument);
+  EXPECT_THROW(device_->captures().capture(std::vector<Task>{good, {wait, {0}, {}}}, 2), DeviceError);
+  EXPECT_THROW(device_->captures().capture(std::vector<Task>{good, {wait_unchecked, {0}, {}}}, 2),
+               DeviceError);
+  device_->streams().synchronize({});
+  device_->captures().capture({&good, 1}, 1)->launch({});
   EXPECT_EQ(read(1), std::vector<float>(kCount, 7));
 }
 

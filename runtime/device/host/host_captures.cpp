@@ -1,4 +1,4 @@
-#include "runtime/device/host/threaded_recording.h"
+#include "runtime/device/host/host_captures.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -7,14 +7,29 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/device/host/in_order_recording.h"
-
 namespace headroom {
 namespace {
 
-class ThreadedRecording final : public Recording {
+class InOrderCapture final : public Capture {
  public:
-  ThreadedRecording(std::span<const Task> tasks, int64_t repeats, int threads)
+  InOrderCapture(std::span<const Task> tasks, int64_t repeats) : repeats_(repeats) {
+    for (const Task& task : tasks) runs_.push_back(task.run);
+  }
+
+  void launch(Stream stream) override {
+    for (int64_t i = 0; i < repeats_; ++i) {
+      for (const auto& run : runs_) run(stream);
+    }
+  }
+
+ private:
+  std::vector<std::function<void(Stream)>> runs_;
+  const int64_t repeats_;
+};
+
+class ThreadedCapture final : public Capture {
+ public:
+  ThreadedCapture(std::span<const Task> tasks, int64_t repeats, int threads)
       : tasks_(tasks.begin(), tasks.end()), repeats_(repeats), followers_(tasks.size()) {
     for (size_t i = 0; i < tasks_.size(); ++i) {
       for (const int other : tasks_[i].after) followers_[static_cast<size_t>(other)].push_back(i);
@@ -24,7 +39,7 @@ class ThreadedRecording final : public Recording {
     for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
   }
 
-  ~ThreadedRecording() override {
+  ~ThreadedCapture() override {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
@@ -115,9 +130,10 @@ class ThreadedRecording final : public Recording {
 
 }  // namespace
 
-std::unique_ptr<Recording> record_on_threads(std::span<const Task> tasks, int64_t repeats, int threads) {
+std::unique_ptr<Capture> HostCaptures::capture(std::span<const Task> tasks, int64_t repeats) {
   check_tasks(tasks, repeats);
-  return std::make_unique<ThreadedRecording>(tasks, repeats, threads);
+  if (threads_ == 1) return std::make_unique<InOrderCapture>(tasks, repeats);
+  return std::make_unique<ThreadedCapture>(tasks, repeats, threads_);
 }
 
 }  // namespace headroom

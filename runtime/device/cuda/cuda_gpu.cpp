@@ -1,0 +1,98 @@
+#include "runtime/device/cuda/cuda_gpu.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/device/cuda/check.h"
+#include "runtime/device/cuda/driver.h"
+#include "runtime/device/cuda/visible_gpus.h"
+
+namespace headroom::cuda {
+namespace {
+
+cudaDeviceProp properties_of(int ordinal) {
+  const int count = count_gpus();
+  if (ordinal < 0 || ordinal >= count) {
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    throw InvalidArgument(
+        fmt::format("no GPU {}: {}, counted from 0{}", ordinal,
+                    count == 1 ? std::string("only one is visible") : fmt::format("{} are visible", count),
+                    visible == nullptr ? "" : fmt::format(" (CUDA_VISIBLE_DEVICES={})", visible)));
+  }
+  cudaDeviceProp properties{};
+  HR_CHECK(cudaGetDeviceProperties(&properties, ordinal));
+  return properties;
+}
+
+}  // namespace
+
+CudaGpu::CudaGpu(const CudaSettings& settings) : CudaGpu(settings, properties_of(settings.ordinal)) {}
+
+CudaGpu::CudaGpu(const CudaSettings& settings, const cudaDeviceProp& properties)
+    : ordinal_(settings.ordinal),
+      info_{settings.name.empty() ? fmt::format("/device:GPU:{}", settings.ordinal) : settings.name,
+            properties.name, properties.major * 10 + properties.minor},
+      card_bytes_(static_cast<int64_t>(properties.totalGlobalMem)),
+      multiprocessors_(properties.multiProcessorCount),
+      memory_(settings, card_bytes_, pci_bus_id_of(settings.ordinal)) {}
+
+CudaGpu::~CudaGpu() {
+  if (dnn_ != nullptr) cudnnDestroy(dnn_);
+  if (blas_ != nullptr) cublasDestroy(blas_);
+}
+
+void CudaGpu::initialise() {
+  const std::lock_guard lock(mutex_);
+  if (!initialised_) {
+    make_context();
+    memory_.hold_the_rest();
+    initialised_ = true;
+  }
+  HR_CHECK(cudaSetDevice(ordinal_));  // each thread has its own current device
+}
+
+// By the driver's own call, whose name and status users know; the runtime library would only say that memory
+// is out.
+void CudaGpu::make_context() {
+  const Driver& driver = Driver::instance();
+  CUdevice device = 0;
+  HR_CHECK(driver.init(0));
+  HR_CHECK(driver.device_get(&device, ordinal_));
+  CUcontext context = nullptr;
+  const CUresult status = driver.retain_primary_context(&context, device);
+  if (status == CUDA_SUCCESS) return;
+  throw context_failure(ordinal_, driver.name_of(status), driver.description_of(status), card_bytes_);
+}
+
+void CudaGpu::start(Library library) {
+  if (library == Library::kNone) return;
+  initialise();
+  const std::lock_guard lock(mutex_);
+  if (library == Library::kBlas ? blas_ != nullptr : dnn_ != nullptr) return;
+  const int64_t free_before = memory_.info().free;
+  std::string status;
+  if (library == Library::kBlas) {
+    const cublasStatus_t answer = cublasCreate(&blas_);
+    if (answer != CUBLAS_STATUS_SUCCESS) status = cublasGetStatusName(answer);
+  } else {
+    const cudnnStatus_t answer = cudnnCreate(&dnn_);
+    if (answer != CUDNN_STATUS_SUCCESS) status = cudnnGetErrorString(answer);
+  }
+  const int64_t free = memory_.info().free;
+  if (status.empty()) {
+    library_bytes_[static_cast<size_t>(library)] = free_before - free;
+    return;
+  }
+  blas_ = library == Library::kBlas ? nullptr : blas_;
+  dnn_ = library == Library::kDnn ? nullptr : dnn_;
+  cudaGetLastError();
+  // A device that has failed before answers with the same status as one without memory.
+  HR_CHECK(cudaDeviceSynchronize());
+  throw library_start_failure(library, status, fmt::format("{} free on the device", format_bytes(free)));
+}
+
+}  // namespace headroom::cuda

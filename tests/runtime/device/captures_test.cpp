@@ -1,0 +1,116 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/errors.h"
+#include "runtime/device/faulty/faulty_device.h"
+#include "runtime/device/host/cpu_device.h"
+#include "runtime/device/host/simulated_gpu.h"
+
+namespace headroom {
+namespace {
+
+TEST(Capture, RunsItsTasksInOrderAsOftenAsAskedAtEachLaunch) {
+  CpuDevice cpu;
+  SimulatedGpu gpu(find_profile("h200"));
+  for (Device* device : {static_cast<Device*>(&cpu), static_cast<Device*>(&gpu)}) {
+    std::vector<int> ran;
+    const std::vector<Task> tasks = {{[&](Stream) { ran.push_back(0); }, {}, {1}},
+                                     {[&](Stream) { ran.push_back(1); }, {0}, {}}};
+    const std::unique_ptr<Capture> captured = device->captures().capture(tasks, 2);
+    EXPECT_TRUE(ran.empty());
+    captured->launch({});
+    EXPECT_EQ(ran, (std::vector<int>{0, 1, 0, 1}));
+    captured->launch({});
+    EXPECT_EQ(ran.size(), 8u);
+  }
+}
+
+TEST(Capture, TasksThatWaitForWhatCannotComeFirstAreRefused) {
+  CpuDevice device;
+  const auto nothing = [](Stream) {};
+  for (const Task& task : {Task{nothing, {0}, {}}, Task{nothing, {1}, {}}, Task{nothing, {-1}, {}},
+                           Task{nothing, {}, {1}}, Task{nothing, {}, {-1}}}) {
+    EXPECT_THROW(device.captures().capture({&task, 1}, 1), InvalidArgument);
+  }
+  const Task itself_last_time{nothing, {}, {0}};
+  EXPECT_NO_THROW(device.captures().capture({&itself_last_time, 1}, 2));
+  EXPECT_THROW(device.captures().capture({&itself_last_time, 1}, 0), InvalidArgument);
+}
+
+TEST(Capture, MakingAndLaunchingAreDriverCallsThatMayFail) {
+  CpuDevice cpu;
+  FaultyDevice device(cpu);
+  int ran = 0;
+  const Task task{[&](Stream) { ++ran; }, {}, {}};
+  device.faults().arm({.failing_call = 1});
+  EXPECT_THROW(device.captures().capture({&task, 1}, 1), DeviceError);
+  const std::unique_ptr<Capture> captured = device.captures().capture({&task, 1}, 1);
+  device.faults().arm({.failing_call = 1});
+  EXPECT_THROW(captured->launch({}), DeviceError);
+  EXPECT_EQ(ran, 0);
+  captured->launch({});
+  EXPECT_EQ(ran, 1);
+}
+
+// Two tasks that each wait until the other runs: only threads side by side get through.
+TEST(ThreadedCapture, RunsSideBySideWhatIsNotOrdered) {
+  CpuDevice cpu(std::nullopt, {.inter_op = 2});
+  std::atomic<int> met = 0;
+  const auto meet = [&](Stream) {
+    ++met;
+    while (met % 2 != 0) std::this_thread::yield();
+  };
+  std::vector<int> after;
+  const std::vector<Task> tasks = {
+      {meet, {}, {}}, {meet, {}, {}}, {[&](Stream) { after.push_back(met); }, {0, 1}, {}}};
+  const std::unique_ptr<Capture> captured = cpu.captures().capture(tasks, 2);
+  captured->launch({});
+  captured->launch({});
+  EXPECT_EQ(after, (std::vector<int>{2, 4, 6, 8}));
+}
+
+TEST(ThreadedCapture, KeepsEveryOrderThatIsAskedFor) {
+  CpuDevice cpu(std::nullopt, {.inter_op = 4});
+  std::vector<std::atomic<int>> done(60);
+  std::atomic<int> too_early = 0;
+  std::vector<Task> tasks;
+  for (size_t i = 0; i < done.size(); ++i) {
+    std::vector<int> after;
+    for (size_t j = i % 7; j < i; j += 5) after.push_back(static_cast<int>(j));
+    tasks.push_back({[&, i, after](Stream) {
+                       for (const int j : after) too_early += done[static_cast<size_t>(j)] <= done[i];
+                       ++done[i];
+                     },
+                     after,
+                     {}});
+  }
+  const std::unique_ptr<Capture> captured = cpu.captures().capture(tasks, 3);
+  captured->launch({});
+  EXPECT_EQ(too_early, 0);
+  for (const auto& times : done) EXPECT_EQ(times, 3);
+}
+
+TEST(ThreadedCapture, AFailureEndsTheLaunchAndTheNextOneRuns) {
+  CpuDevice cpu(std::nullopt, {.inter_op = 2});
+  bool fails = true;
+  int followed = 0;
+  const std::vector<Task> tasks = {{[&](Stream) {
+                                      if (fails) throw InvalidArgument("bad data");
+                                    },
+                                    {},
+                                    {}},
+                                   {[&](Stream) { ++followed; }, {0}, {}}};
+  const std::unique_ptr<Capture> captured = cpu.captures().capture(tasks, 1);
+  EXPECT_THROW(captured->launch({}), InvalidArgument);
+  EXPECT_EQ(followed, 0);
+  fails = false;
+  captured->launch({});
+  EXPECT_EQ(followed, 1);
+}
+
+}  // namespace
+}  // namespace headroom
