@@ -11,7 +11,7 @@ StreamOrderedAllocator::StreamOrderedAllocator(Device& device, std::string name,
     : Allocator(device, std::move(name), limit), live_(&nodes_) {
   pool_ = device.memory().make_stream_ordered_pool(
       {.release_threshold_bytes = release_threshold_bytes,
-       .most_bytes = std::min(reservable_bytes(), device.memory().info().total)});
+       .max_bytes = std::min(reservable_bytes(), device.memory().info().total)});
   if (pool_ == nullptr) {
     throw InvalidArgument("strategy stream-ordered: " + device.name() + " has no pool of its own");
   }

@@ -1,5 +1,5 @@
-// Calls that all replicas of a data-parallel program make together, on host memory. Knows no tensor, no graph
-// and no device, nor how the ranks reach each other.
+// Calls that all replicas of a data-parallel program make together, on host memory. Knows no tensor, no
+// graph, no device and no way between ranks.
 #pragma once
 
 #include <cstddef>
@@ -7,14 +7,15 @@
 
 namespace headroom {
 
-// One rank's end of a group. Each call blocks until every rank of the group has made it, with the same sizes
-// and in the same order; spans of different ranks do not overlap. One thread at a time may use it. To destroy
-// it is to die: calls that the others make or wait in from then on throw, so a rank that unwinds stops them.
+// One rank's end of a group. Each call blocks until every rank of the group has made it; all ranks make the
+// same calls with the same sizes in the same order, on spans that do not overlap. One thread at a time may
+// use it. Destroying it means that the rank has died: later and waiting calls of the others throw, so a rank
+// that unwinds stops them.
 //
 // Each call throws CollectiveError
 // - when a rank made another call, or the same one with another size or root: on all ranks, before any byte
-//   has moved, and the next call finds the group as it was;
-// - when a rank has died or did not come in time: on all ranks, now and in every later call.
+//   has moved; the group stays usable;
+// - when a rank has died or did not arrive in time: on all ranks, now and in every later call.
 class Collective {
  public:
   virtual ~Collective() = default;
@@ -23,12 +24,12 @@ class Collective {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Replaces each element by its sum over all ranks, added up in an order that depends on nothing but the
-  // number of ranks: every rank gets the same bits, on every run.
+  // Replaces each element by its sum over all ranks. The order of additions depends only on the number of
+  // ranks: every rank gets the same bits, on every run.
   virtual void all_reduce_sum(std::span<float> values) = 0;
   // Replaces the bytes by those of rank `root`. Throws InvalidArgument when there is no such rank.
   virtual void broadcast(std::span<std::byte> bytes, int root) = 0;
-  // Returns once all ranks have come here.
+  // Returns once all ranks have made this call.
   virtual void barrier() = 0;
 };
 

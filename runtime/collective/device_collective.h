@@ -1,5 +1,5 @@
-// Calls that all replicas make together on values in their devices' memory, as the nodes of a graph make
-// them. Knows no graph, nor how the ranks reach each other.
+// Calls that all replicas make together on values in their devices' memory, as nodes of a graph do. Knows no
+// graph and no way between ranks.
 #pragma once
 
 #include <chrono>
@@ -31,12 +31,12 @@ class DeviceCollective {
   // In [0, size()).
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // What it goes through: "nccl", "gpu" (that all ranks are on) or "host".
-  virtual std::string_view means() const = 0;
-  // How many of the ranks, this one counted, run their work on its device side by side.
+  // How data travel: "nccl", "gpu" (within the GPU of all ranks) or "host".
+  virtual std::string_view transport() const = 0;
+  // How many ranks run side by side on this rank's device, this one included.
   virtual int ranks_on_device() const { return 1; }
-  // Whether a call may be part of what capture() captures. One that may not waits on the host for the stream
-  // and for the other ranks, and is done on return.
+  // Whether capture() may capture calls. If not, a call waits on the host for the stream and the other ranks,
+  // and is done on return.
   virtual bool can_be_captured() const = 0;
 
   // Each output becomes the sum of the inputs at its place over all ranks, with the same bits on every rank.
@@ -49,17 +49,17 @@ class DeviceCollective {
   virtual std::unique_ptr<Capture> capture(Device& device, std::span<const Task> tasks, int64_t repeats) {
     return device.captures().capture(tasks, repeats);
   }
-  // To be called when the stream is synchronized: throws CollectiveError when a call has failed since it was
-  // queued, so that nothing that came of it is of use. Calls that are done on return have nothing to add.
+  // To be called when the stream is synchronized: throws CollectiveError when a queued call has failed, which
+  // makes its results useless. Does nothing where calls are done on return.
   virtual void check() {}
-  // Calls that are queued and not done by then fail, since a rank that hangs lets GPUs wait forever; none
-  // without a value. Calls that wait on the host end by the timeout of its collective.
+  // Queued calls that are not done by then fail, since GPUs wait forever for a rank that hangs; without a
+  // value there is no deadline. Calls that wait on the host have the timeout of its collective.
   virtual void set_deadline(std::optional<std::chrono::steady_clock::time_point>) {}
 };
 
-// The best that serves all ranks of `host`, which make it together: over NCCL between GPUs of their own, in
-// the memory of the GPU that all threads of a process share, through host memory otherwise. Both must outlive
-// it. Throws CollectiveError as `host` does, LibraryError when NCCL does not start.
+// The fastest one for all ranks of `host`, which must make it together: NCCL if each has its own GPU, the
+// GPU's memory if all are threads on one GPU, host memory otherwise. Both must outlive it. Throws
+// CollectiveError as `host` does, LibraryError when NCCL does not start.
 std::unique_ptr<DeviceCollective> make_device_collective(Device& device, Collective& host);
 
 }  // namespace headroom

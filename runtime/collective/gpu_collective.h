@@ -1,5 +1,5 @@
-// Collectives of GPUs: the way in for code that must not see the headers of CUDA and NCCL. A build without
-// them answers too.
+// Collectives of GPUs, for code that must not see the headers of CUDA and NCCL. A build without them returns
+// null.
 #pragma once
 
 #include <memory>
@@ -10,15 +10,15 @@
 
 namespace headroom {
 
-// Over NCCL. All ranks of `host` must make it together, each with its device, processes and threads alike;
-// both must outlive it. Null, on all ranks, where NCCL is not for them: a device is no NVIDIA GPU, two ranks
-// are on one GPU, or NCCL is missing somewhere. To destroy it is to die, as Collective says; work that was
-// queued before must be done on all ranks by then, and captures of calls destroyed. Throws
-// CollectiveError as `host` does, LibraryError when NCCL does not start.
+// Over NCCL, for ranks that are processes or threads. All ranks of `host` must make it together, each with
+// its device; both must outlive it. Null, on all ranks, if a device is no NVIDIA GPU, two ranks are on one
+// GPU, or NCCL is missing somewhere. Destroying it means that the rank has died, as in Collective; by then
+// all queued work must be done on all ranks and captures of calls destroyed. Throws CollectiveError as `host`
+// does, LibraryError when NCCL does not start.
 std::unique_ptr<DeviceCollective> make_gpu_collective(Device& device, Collective& host);
 
-// In the memory of one GPU, for ranks that are threads of one process with the same `device`. Made together
-// and destroyed as the one above. Null, on all ranks, where theirs differ or it is no NVIDIA GPU. Throws
+// In the memory of one GPU, for ranks that are threads of one process with the same `device`. Made and
+// destroyed as the one above. Null, on all ranks, if their devices differ or are no NVIDIA GPU. Throws
 // CollectiveError as `host` does.
 std::unique_ptr<DeviceCollective> make_shared_gpu_collective(Device& device, Collective& host);
 

@@ -1,4 +1,4 @@
-// The tasks of several ranks as those of one capture. Knows no device and no collective.
+// Joins the tasks of several ranks for one capture. Knows no device and no collective.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,8 @@
 
 namespace headroom {
 
-// All tasks of all ranks, each behind what it was behind, and the first collective task of every rank as one,
-// likewise the second ones and so on: it calls the task of each rank, in rank order, and `finish` on the same
+// All tasks of all ranks, in the order of each rank. The first collective tasks of all ranks become one task,
+// likewise the second ones and so on: it calls the task of each rank, in rank order, then `finish`, on one
 // stream. Tasks of different ranks are otherwise not ordered. Throws InvalidArgument when ranks have
 // different numbers of collective tasks.
 std::vector<Task> join_tasks(std::span<const std::span<const Task>> tasks_of_ranks,

@@ -1,5 +1,5 @@
-// A collective for any device through host memory: replicas on the CPU, on simulated GPUs, and on
-// GPUs without NCCL or of which some have several. Knows no driver.
+// A collective for any device through host memory: for the CPU, simulated GPUs, GPUs without NCCL, and GPUs
+// with different numbers of replicas. Knows no driver.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,7 @@ class StagedCollective final : public DeviceCollective {
 
   int rank() const override { return host_.rank(); }
   int size() const override { return host_.size(); }
-  std::string_view means() const override { return "host"; }
+  std::string_view transport() const override { return "host"; }
   bool can_be_captured() const override { return device_.captures().call_tasks(); }
   void all_reduce_sum(std::span<const Term> terms, Stream stream) override;
   void all_gather(std::span<const std::span<float>> tensors, Stream stream) override;

@@ -13,7 +13,7 @@ namespace headroom {
 // Libraries whose handle takes device memory when it is made. kBlas multiplies matrices, kDnn convolves.
 enum class Library : uint8_t { kNone, kBlas, kDnn };
 
-// As it stands, the libraries of a device on which they take nothing.
+// The base class serves devices on which libraries take nothing.
 class DeviceLibraries {
  public:
   virtual ~DeviceLibraries() = default;

@@ -1,4 +1,4 @@
-// Raw device memory, as a driver gives it: the bottom seam. Knows no strategy and no
+// Raw device memory, as a driver hands it out: the bottom seam. Knows no strategy and no
 // tensor.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace headroom {
 
-// What the driver says of a device's memory, in bytes.
+// The driver's figures of a device's memory, in bytes.
 struct MemoryInfo {
   int64_t total = 0;
   int64_t free = 0;
@@ -25,7 +25,7 @@ struct MemoryInfo {
   int64_t used() const { return total - free; }
 };
 
-// Thread-safe. Bytes handed out are aligned to 256 at least, as cudaMalloc's are.
+// Thread-safe. Memory is aligned to at least 256 bytes, as cudaMalloc's is.
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
@@ -55,7 +55,7 @@ class DeviceMemory {
   // Gives back what allocate_host returned for the same `bytes`.
   virtual void release_host(void* pointer, int64_t) noexcept { ::operator delete(pointer); }
 
-  // Addresses and physical memory apart, of the same total as above; null where the device has no such thing.
+  // Addresses and physical memory apart, within the same total; null if the device has none.
   virtual VirtualMemory* virtual_memory() { return nullptr; }
   // A pool of the driver's own, once the device is initialised; null where there is none. The device must
   // outlive it. Throws DeviceError.

@@ -1,5 +1,4 @@
-// NVIDIA GPUs as devices: the way in for code that must not see CUDA's headers. A build without CUDA answers
-// too.
+// NVIDIA GPUs as devices, for code that must not see CUDA's headers. Works in a build without CUDA, too.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +14,24 @@ namespace headroom {
 struct CudaSettings {
   int ordinal = 0;        // among the visible GPUs
   std::string name = {};  // "/device:GPU:<ordinal>" when empty
-  // Make the card behave as a smaller one, or one that others use too: the rest is really held while the
-  // device lives. With a total alone others hold nothing of it.
+  // Make the card behave as a smaller one, or as one that others use too: the rest is really held while the
+  // device exists. With only a total, others hold nothing of it.
   std::optional<int64_t> total_bytes = {};
   std::optional<int64_t> others_bytes = {};
 };
 
 // GPU `ordinal` among the visible ones, not initialised: no context yet. Throws InvalidArgument when there is
-// none, saying why (no CUDA in this build, no driver, no such GPU), or when the card has less than asked for.
+// none, with the reason (no CUDA in this build, no driver, no such GPU), or when the card is too small.
 std::unique_ptr<Device> make_cuda_device(const CudaSettings& settings);
 
 // The PCI bus ids of the GPUs that CUDA shows to this process (CUDA_VISIBLE_DEVICES), by ordinal. Makes no
-// context. Throws InvalidArgument when there is none, saying why.
+// context. Throws InvalidArgument when there is none, with the reason.
 std::vector<std::string> visible_gpus();
 
-// A process that holds memory of a GPU. In a container its number may be one of the host's.
+// A process that holds memory of a GPU. In a container its id may be the host's.
 struct GpuProcess {
   int64_t pid = 0;
-  std::optional<int64_t> bytes;  // absent where the driver does not tell
+  std::optional<int64_t> bytes;  // absent where the driver does not report them
 };
 
 // One GPU of the machine, visible or not.
@@ -50,11 +49,11 @@ struct GpuList {
   std::vector<PhysicalGpu> gpus;
   std::string problem;  // why CUDA shows none of them; empty when it shows any
 
-  // The one with CUDA's number `ordinal`; null where none has it, and without a management library.
+  // The one with CUDA's number `ordinal`; null if there is none or no management library.
   const PhysicalGpu* find(int ordinal) const;
 };
 
-// All GPUs, however full they are. Makes no context and throws nothing for a missing driver.
+// All GPUs, also full ones. Makes no context, and throws nothing for a missing driver.
 GpuList list_gpus();
 
 }  // namespace headroom

@@ -1,5 +1,5 @@
-// The error for an index that arrived as data and is outside its range: the same words wherever it is found,
-// on the host or by a kernel on a device. Knows no op but by name.
+// The error for an index in the data that is out of range: the same text for checks on the host and in
+// kernels. Knows ops only by name.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace headroom {
 
-// "gather failed: out of range: index 7 at position 2 is outside [0, 5)". `what` is the word for such an
-// index: "label", "index".
+// "gather failed: out of range: index 7 at position 2 is outside [0, 5)". `what` names the index:
+// "label", "index".
 DeviceError index_fault(std::string_view op_name, std::string_view what, int64_t index, int64_t position,
                         int64_t extent);
 

@@ -1,4 +1,4 @@
-// What a build without the CUDA toolkit answers where the others reach for a GPU.
+// make_cuda_device in a build without the CUDA toolkit.
 #include "runtime/base/errors.h"
 #include "runtime/device/gpus.h"
 

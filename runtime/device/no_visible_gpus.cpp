@@ -1,4 +1,4 @@
-// What a build without the CUDA toolkit answers where the others ask CUDA's driver which GPUs there are.
+// visible_gpus in a build without the CUDA toolkit.
 #include "runtime/base/errors.h"
 #include "runtime/device/gpus.h"
 

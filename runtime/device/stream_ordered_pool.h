@@ -1,5 +1,5 @@
-// Memory that a driver gives and takes in the order of the work of streams, from a pool of its own, as
-// cudaMallocAsync does. An optional part of the bottom seam; knows no strategy.
+// A driver's own pool, which allocates and releases in the order of the work of streams, as cudaMallocAsync
+// does. An optional part of DeviceMemory; knows no strategy.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace headroom {
 
 struct StreamOrderedPoolSettings {
   int64_t release_threshold_bytes = 0;  // idle memory above this goes back when the device is synchronised
-  int64_t most_bytes = 0;               // the pool never holds more; at most what the device has
+  int64_t max_bytes = 0;                // the pool never holds more; at most what the device has
 };
 
 // Thread-safe. Gives all that it holds back when it ends.

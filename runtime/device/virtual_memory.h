@@ -1,6 +1,5 @@
-// Addresses and physical memory apart: ranges of addresses are reserved, physical blocks are created, and
-// blocks are mapped wherever they are needed. An optional part of the bottom seam; knows no strategy and no
-// stream.
+// Virtual memory: addresses are reserved, physical blocks are created, and blocks are mapped where they are
+// needed. An optional part of DeviceMemory; knows no strategy and no stream.
 #pragma once
 
 #include <cstdint>

@@ -89,8 +89,9 @@ TEST(RanksTest, WhatRanksDoNotShareIsRefusedOnce) {
   expect_refusal(train("--batch 33"), "33");
   expect_refusal(train("--replicas 3"), "--replicas 3");
   // Another batch on rank 1, and another program.
-  expect_refusal("/bin/sh -c 'test $OMPI_COMM_WORLD_RANK = 0 || export HEADROOM_SEED=7; exec " + train("") + "'",
-                 "rank 1 of 2 on ");
+  expect_refusal(
+      "/bin/sh -c 'test $OMPI_COMM_WORLD_RANK = 0 || export HEADROOM_SEED=7; exec " + train("") + "'",
+      "rank 1 of 2 on ");
   const ScratchFolder folder;
   const std::string other = folder / "train_mnist";
   std::filesystem::copy_file(HEADROOM_TRAIN_MNIST, other);
@@ -163,11 +164,11 @@ void expect_end_after(int signal, int rank, int timeout_seconds, const std::stri
 
 TEST(RanksTest, KilledRankEndsTheJobAndLeavesTheLastCheckpoint) {
   // mpirun returns what it sees first.
-  expect_end_after(SIGKILL, 1, 60, "ended without a word", {128 + SIGKILL, kExitLibraryFailure});
+  expect_end_after(SIGKILL, 1, 60, "ended without an error message", {128 + SIGKILL, kExitLibraryFailure});
 }
 
 TEST(RanksTest, StoppedRankEndsTheJobAndLeavesTheLastCheckpoint) {
-  expect_end_after(SIGSTOP, 1, 4, "nothing was heard of its process for 4000 ms", {kExitLibraryFailure});
+  expect_end_after(SIGSTOP, 1, 4, "no heartbeat from its process for 4000 ms", {kExitLibraryFailure});
 }
 
 TEST(RanksTest, RankThatIsAskedToEndEndsTheJobAndLeavesTheLastCheckpoint) {

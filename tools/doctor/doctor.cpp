@@ -22,13 +22,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMostBytes = int64_t{64} << 20;  // of a file of /proc
+constexpr int64_t kMaxBytes = int64_t{64} << 20;  // of a file of /proc
 
 // "580.65.06" of "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build ...".
 std::string kernel_driver() {
   const std::string path = "/proc/driver/nvidia/version";
   if (access(path.c_str(), R_OK) != 0) return "";
-  std::istringstream words(read_file(path, kMostBytes));
+  std::istringstream words(read_file(path, kMaxBytes));
   for (std::string word; words >> word;) {
     const bool is_version = word.find('.') != word.npos && word.find_first_not_of("0123456789.") == word.npos;
     if (is_version) return word;
@@ -67,7 +67,7 @@ Facts gather(int64_t pid) {
   facts.runtime_cuda = runtime_cuda_version();
   facts.of_other_process = pid != 0;
   facts.libraries = pid == 0 ? load_libraries()
-                             : mapped_libraries(read_file(fmt::format("/proc/{}/maps", pid), kMostBytes));
+                             : mapped_libraries(read_file(fmt::format("/proc/{}/maps", pid), kMaxBytes));
   facts.kernel_driver = kernel_driver();
   facts.gpus = list_gpus();
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) facts.visible_devices = visible;

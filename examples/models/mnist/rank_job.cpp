@@ -84,7 +84,7 @@ class MpiRankJob final : public RankJob {
     group().barrier();
   }
 
-  void claim_error_report() override { watch_.ask_to_speak(); }
+  void claim_error_report() override { watch_.claim_error_report(); }
   [[noreturn]] void end_all(int exit_code) { watch_.end_job(exit_code); }
 
   // Called at the end. MPI waits for all ranks here; a rank that dies before is a failure.

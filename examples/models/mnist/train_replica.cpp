@@ -74,7 +74,7 @@ class Training {
       result_.devices.push_back({{}, parse_device_name(device.name).short_text(), {}});
     }
     collective_ = here.collective.get();
-    if (collective_ != nullptr) result_.sums = collective_->means();
+    if (collective_ != nullptr) result_.sums = collective_->transport();
     KernelSettings kernel_settings;
     kernel_settings.collective = collective_;
     kernel_settings.math = settings_.math;

@@ -14,13 +14,13 @@
 
 namespace headroom::cuda {
 
-// The ranks of a group that are threads of this process: a GPU that waits for one that has died never stops
-// by itself, and its thread neither.
+// The ranks of a group that are threads of this process: a GPU that waits for a dead rank never stops by
+// itself, and neither does its thread.
 struct NcclNeighbours {
   std::mutex mutex;
   std::condition_variable changed;
   int dead_rank = -1;
-  int members = 0;  // that go on: neither destroyed, nor has their communicator been given up
+  int members = 0;  // neither destroyed nor with an aborted communicator
 };
 
 class NcclCollective final : public DeviceCollective {
@@ -35,7 +35,7 @@ class NcclCollective final : public DeviceCollective {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  std::string_view means() const override { return "nccl"; }
+  std::string_view transport() const override { return "nccl"; }
   bool can_be_captured() const override { return true; }
   void all_reduce_sum(std::span<const Term> terms, Stream stream) override;
   void all_gather(std::span<const std::span<float>> tensors, Stream stream) override;
@@ -55,7 +55,7 @@ class NcclCollective final : public DeviceCollective {
   const std::shared_ptr<NcclNeighbours> neighbours_;
   const std::unique_ptr<PeerSums> peers_;
   std::mutex mutex_;  // of the three below: NCCL must not be called while a communicator is being aborted
-  ncclComm_t communicator_ = nullptr;  // null once given up
+  ncclComm_t communicator_ = nullptr;  // null once aborted
   std::string broken_;                 // why
   std::optional<std::chrono::steady_clock::time_point> deadline_;
   bool ends_ = false, has_left_ = false;  // under the neighbours' lock

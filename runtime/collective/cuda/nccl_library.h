@@ -1,5 +1,4 @@
-// The calls of NCCL, found when they are needed: a library of some hundred MiB that programs start without.
-// Knows no device.
+// The calls of NCCL, a library of some hundred MiB, which is loaded when it is needed. Knows no device.
 #pragma once
 
 #include <nccl.h>
@@ -23,7 +22,7 @@ struct Nccl {
   // Found in libnccl.so.2 at the first call; null where it is not installed, or lacks one of the calls.
   static const Nccl* instance();
 
-  // "unhandled cuda error: ...": what NCCL says of a status, and of the call that failed last.
+  // "unhandled cuda error: ...": NCCL's texts for a status and for the last failed call.
   std::string describe(ncclResult_t status) const;
   // Throws LibraryError unless the status is success.
   void check(ncclResult_t status, const char* call) const;

@@ -27,7 +27,7 @@ std::unique_ptr<DeviceCollective> make_shared_gpu_collective(Device& device, Col
   auto group = std::make_shared<cuda::SharedGpuGroup>();
   group->members.resize(static_cast<size_t>(host.size()));
   const SharingGuest own{process_nonce(), &device, &group};
-  bool all_here = device.kernel_target().gpu != nullptr && host.size() <= cuda::kMostSharingRanks;
+  bool all_here = device.kernel_target().gpu != nullptr && host.size() <= cuda::kMaxSharingRanks;
   std::shared_ptr<cuda::SharedGpuGroup> common;
   for (int root = 0; root < host.size(); ++root) {
     SharingGuest guest = own;

@@ -16,8 +16,8 @@
 
 namespace headroom::cuda {
 
-// What the ranks show each other. A rank writes its own place before a barrier; rank 0 reads all of them and
-// writes the rest between that barrier and the next one, when the others read.
+// What the ranks share. Each writes its own member before a barrier. Between that barrier and the next, rank
+// 0 reads all members and writes the rest; then the others read it.
 struct SharedGpuGroup {
   struct Tensor {
     const float* input = nullptr;
@@ -25,11 +25,11 @@ struct SharedGpuGroup {
     int64_t elements = 0;
   };
   struct Member {
-    bool gathers = false;  // its call: or sums
+    bool gathers = false;  // whether its call gathers; otherwise it sums
     std::vector<Tensor> tensors;
     std::span<const Task> tasks;
     int64_t repeats = 0;
-    std::unique_ptr<Event> here;  // what its stream held before
+    std::unique_ptr<Event> here;  // behind the earlier work of its stream
   };
   std::vector<Member> members;
   bool is_capturing = false;  // rank 0 calls the tasks of all
@@ -45,7 +45,7 @@ class SharedGpuCollective final : public DeviceCollective {
 
   int rank() const override { return host_.rank(); }
   int size() const override { return host_.size(); }
-  std::string_view means() const override { return "gpu"; }
+  std::string_view transport() const override { return "gpu"; }
   int ranks_on_device() const override { return size(); }
   bool can_be_captured() const override { return true; }
   void all_reduce_sum(std::span<const Term> terms, Stream stream) override;

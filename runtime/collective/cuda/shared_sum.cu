@@ -12,8 +12,8 @@ constexpr int64_t kBlocksOfOne = 4;
 
 // As many as fit into the 4 KiB of a launch's arguments.
 struct SharedTensors {
-  static constexpr size_t kMost = 4000 / sizeof(SharedTensor);
-  SharedTensor tensors[kMost];
+  static constexpr size_t kMax = 4000 / sizeof(SharedTensor);
+  SharedTensor tensors[kMax];
 };
 
 __device__ float4 add(float4 a, float4 b) {
@@ -42,7 +42,7 @@ __global__ void sum_shared(const __grid_constant__ SharedTensors all, int inputs
 void queue_shared_sums(std::span<const SharedTensor> tensors, int inputs, int outputs, int multiprocessors,
                        cudaStream_t stream) {
   while (!tensors.empty()) {
-    const size_t count = std::min(tensors.size(), SharedTensors::kMost);
+    const size_t count = std::min(tensors.size(), SharedTensors::kMax);
     SharedTensors some;
     std::copy_n(tensors.begin(), count, some.tensors);
     int64_t most = 1;

@@ -8,19 +8,19 @@
 
 namespace headroom::cuda {
 
-// Of more ranks nobody has asked for sums yet; a launch takes its arguments in 4 KiB.
-inline constexpr int kMostSharingRanks = 8;
+// A launch takes its arguments in 4 KiB; no more ranks were needed so far.
+inline constexpr int kMaxSharingRanks = 8;
 
 // A tensor of f32, 16-byte aligned, that several ranks have.
 struct SharedTensor {
-  const float* inputs[kMostSharingRanks] = {};
-  float* outputs[kMostSharingRanks] = {};
+  const float* inputs[kMaxSharingRanks] = {};
+  float* outputs[kMaxSharingRanks] = {};
   int64_t elements = 0;
 };
 
-// Queues: each of the outputs becomes ((inputs[0] + inputs[1]) + inputs[2]) + ..., element by element. An
-// output may be an input of its own tensor, and otherwise overlaps nothing. `multiprocessors` bounds how much
-// is launched. Throws DeviceError.
+// Queues work: each of the outputs becomes ((inputs[0] + inputs[1]) + inputs[2]) + ..., element by element.
+// An output may be an input of its own tensor, and otherwise overlaps nothing. `multiprocessors` bounds how
+// much is launched. Throws DeviceError.
 void queue_shared_sums(std::span<const SharedTensor> tensors, int inputs, int outputs, int multiprocessors,
                        cudaStream_t stream);
 

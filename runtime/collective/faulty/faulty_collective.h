@@ -10,8 +10,7 @@ namespace headroom {
 
 class FaultyCollective final : public Collective {
  public:
-  // No fault until one is armed. The failing call destroys `upstream` and throws, and so does every later
-  // one.
+  // No fault until one is armed. The failing call destroys `upstream` and throws, as does every later call.
   explicit FaultyCollective(std::unique_ptr<Collective> upstream);
 
   FaultInjector& faults() { return faults_; }
@@ -23,7 +22,7 @@ class FaultyCollective final : public Collective {
   void barrier() override;
 
  private:
-  // Counts one call and returns who makes it. Throws CollectiveError in a dead or dying rank.
+  // Counts one call and returns the upstream. Throws CollectiveError in a dead or dying rank.
   Collective& upstream_for(const char* call);
 
   std::unique_ptr<Collective> upstream_;  // null once dead

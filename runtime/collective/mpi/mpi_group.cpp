@@ -13,32 +13,8 @@
 namespace headroom {
 namespace {
 
-const char* name_of(const MpiCall& call) {
-  switch (call.kind) {
-    case MpiCall::Kind::kAllReduceSum:
-      return "all_reduce_sum";
-    case MpiCall::Kind::kBroadcast:
-      return "broadcast";
-    case MpiCall::Kind::kBarrier:
-      break;
-  }
-  return "barrier";
-}
-
-std::string describe(const MpiCall& call) {
-  switch (call.kind) {
-    case MpiCall::Kind::kAllReduceSum:
-      return fmt::format("all_reduce_sum of {} floats", call.count);
-    case MpiCall::Kind::kBroadcast:
-      return fmt::format("broadcast of {} bytes from rank {}", call.count, call.root);
-    case MpiCall::Kind::kBarrier:
-      break;
-  }
-  return "barrier";
-}
-
-// Between two looks at whether a message has come: first none, so that ranks in step meet in microseconds;
-// then the processor is left to others, which may be the ranks that are waited for.
+// Pauses between two looks for a message: none at first, so that ranks in step meet in microseconds; later
+// naps, which leave the processor to others, perhaps to the ranks that this one waits for.
 class Patience {
  public:
   explicit Patience(std::chrono::milliseconds timeout) : end_(MpiGroup::Clock::now() + timeout) {}
@@ -60,7 +36,7 @@ class Patience {
 MpiGroup::MpiGroup(std::chrono::milliseconds timeout, std::vector<std::string> names)
     : timeout_(timeout), names_(std::move(names)) {
   check(MPI_Comm_dup(MPI_COMM_WORLD, &communicator_));
-  // A failure comes back as a status instead of ending the process with a page of text.
+  // A failure is returned as a status instead of ending the process with a page of text.
   MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
   int size = 0;
   check(MPI_Comm_rank(communicator_, &rank_));
@@ -76,60 +52,61 @@ void MpiGroup::expect(int rank) {
   check(MPI_Irecv(&peer.inbox, sizeof peer.inbox, MPI_BYTE, rank, 0, communicator_, &peer.receiving));
 }
 
-// A KiB leaves at once, whether the other side looks for them or not (OpenMPI's eager limit is
-// 4 KiB, MPICH's more): sending does not wait for a rank that is late.
+// One KiB is sent at once, whether the receiver looks for it or not (OpenMPI's eager limit is 4 KiB, MPICH's
+// is more), so sending does not wait for a late rank.
 void MpiGroup::send(const Message& message) {
   for (int rank = 0; rank < size(); ++rank) {
     if (rank != rank_) check(MPI_Send(&message, sizeof message, MPI_BYTE, rank, 0, communicator_));
   }
 }
 
-// Takes what has arrived, one message of each rank that has not come yet.
+// Takes the messages that have come, one of each rank that has not arrived yet.
 void MpiGroup::listen() {
   for (int rank = 0; rank < size(); ++rank) {
     Peer& peer = peers_[rank];
-    if (peer.receiving == MPI_REQUEST_NULL || peer.come) continue;
-    int arrived = 0;
-    check(MPI_Test(&peer.receiving, &arrived, MPI_STATUS_IGNORE));
-    if (arrived == 0) continue;
+    if (peer.receiving == MPI_REQUEST_NULL || peer.arrived) continue;
+    int has_come = 0;
+    check(MPI_Test(&peer.receiving, &has_come, MPI_STATUS_IGNORE));
+    if (has_come == 0) continue;
     const Message message = peer.inbox;
-    if (message.word != Word::kLeave) expect(rank);
+    if (message.kind != Kind::kLeave) expect(rank);
     hear(rank, message);
   }
 }
 
 void MpiGroup::hear(int rank, const Message& message) {
   Peer& peer = peers_[rank];
-  if (message.word == Word::kCome) peer.come = message.call;
-  if (message.word == Word::kLeave) peer.has_left = true;
+  if (message.kind == Kind::kArrive) peer.arrived = message.call;
+  if (message.kind == Kind::kLeave) peer.has_left = true;
   // The first cause is the one that all ranks name.
-  if (message.word == Word::kGiveUp && broken_.empty()) {
+  if (message.kind == Kind::kGiveUp && broken_.empty()) {
     broken_ = message.cause;
     broken_round_ = message.round;
   }
 }
 
-void MpiGroup::meet(const MpiCall& call) {
+void MpiGroup::meet(const CollectiveCall& call) {
   call_ = call;
   ++round_;
   require_usable();
   Message message;
   message.call = call;
   send(message);
-  peers_[rank_].come = call;
-  const auto have_come = [this] {
-    return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.come.has_value(); });
+  peers_[rank_].arrived = call;
+  const auto have_arrived = [this] {
+    return std::all_of(peers_.begin(), peers_.end(),
+                       [](const Peer& peer) { return peer.arrived.has_value(); });
   };
   for (Patience patience(timeout_);;) {
     listen();
-    if (have_come()) break;
+    if (have_arrived()) break;
     require_usable();
     if (!patience.wait()) give_up(describe_late());
   }
   const std::string mismatch = find_mismatch();
-  for (Peer& peer : peers_) peer.come.reset();
+  for (Peer& peer : peers_) peer.arrived.reset();
   if (!mismatch.empty()) fail(mismatch);
-  // One that came and then gave up waiting has said so by now.
+  // A rank that arrived and then gave up has sent its message by now.
   listen();
   if (is_broken()) fail(broken_);
 }
@@ -140,10 +117,10 @@ void MpiGroup::wait(MPI_Request request) {
     check(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
     if (done != 0) return;
     listen();
-    // That a rank has left is no reason to: it may have done its part of this call and ended well.
+    // A rank that has left is no reason to fail: it may have done its part of this call and ended well.
     if (is_broken()) fail(broken_);
     if (!patience.wait()) {
-      give_up(fmt::format("the ranks have all come, and did not finish within {} ms", timeout_.count()));
+      give_up(fmt::format("all ranks arrived, but did not finish within {} ms", timeout_.count()));
     }
   }
 }
@@ -160,17 +137,18 @@ void MpiGroup::check(int status) {
 
 void MpiGroup::require_usable() {
   for (int rank = 0; rank < size() && !is_broken(); ++rank) {
-    if (peers_[rank].has_left && !peers_[rank].come) give_up(fmt::format("{} has died", name_of_rank(rank)));
+    if (peers_[rank].has_left && !peers_[rank].arrived)
+      give_up(fmt::format("{} has died", name_of_rank(rank)));
   }
   if (is_broken()) fail(broken_);
 }
 
-// The others, also those that come later, hear why before they hear that this rank has left.
+// The others, also late ones, get the cause before the message that this rank has left.
 void MpiGroup::give_up(const std::string& cause) {
   broken_ = cause;
   broken_round_ = round_;
   Message message;
-  message.word = Word::kGiveUp;
+  message.kind = Kind::kGiveUp;
   message.round = round_;
   std::strncpy(message.cause, cause.c_str(), sizeof message.cause - 1);
   send(message);
@@ -178,7 +156,7 @@ void MpiGroup::give_up(const std::string& cause) {
 }
 
 void MpiGroup::fail(const std::string& cause) const {
-  throw CollectiveError(rank_, name_of(call_), cause);
+  throw CollectiveError(rank_, call_.name(), cause);
 }
 
 std::string MpiGroup::name_of_rank(int rank) const {
@@ -188,28 +166,26 @@ std::string MpiGroup::name_of_rank(int rank) const {
 std::string MpiGroup::describe_late() const {
   std::vector<std::string> late;
   for (int rank = 0; rank < size(); ++rank) {
-    if (!peers_[rank].come) late.push_back(name_of_rank(rank));
+    if (!peers_[rank].arrived) late.push_back(name_of_rank(rank));
   }
-  return fmt::format("{} did not come within {} ms", fmt::join(late, " and "), timeout_.count());
+  return fmt::format("{} did not arrive within {} ms", fmt::join(late, " and "), timeout_.count());
 }
 
 std::string MpiGroup::find_mismatch() const {
-  const MpiCall& first = *peers_[0].come;
+  const CollectiveCall& first = *peers_[0].arrived;
   for (int rank = 1; rank < size(); ++rank) {
-    const MpiCall& other = *peers_[rank].come;
-    if (other != first) {
-      return fmt::format("rank 0 called {}, rank {} called {}", describe(first), rank, describe(other));
-    }
+    const CollectiveCall& other = *peers_[rank].arrived;
+    if (other != first) return describe_mismatch(first, rank, other);
   }
   return {};
 }
 
 void MpiGroup::leave() noexcept {
   Message message;
-  message.word = Word::kLeave;
+  message.kind = Kind::kLeave;
   try {
     send(message);
-  } catch (const CollectiveError&) {  // those who wait will run into their timeout
+  } catch (const CollectiveError&) {  // the waiting ranks run into their timeout
   }
 }
 
@@ -218,7 +194,7 @@ void MpiGroup::finish() {
     Peer& peer = peers_[rank];
     while (peer.receiving != MPI_REQUEST_NULL) {
       check(MPI_Wait(&peer.receiving, MPI_STATUS_IGNORE));
-      if (peer.inbox.word != Word::kLeave) expect(rank);
+      if (peer.inbox.kind != Kind::kLeave) expect(rank);
     }
   }
 }

@@ -10,19 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "runtime/collective/collective_call.h"
+
 namespace headroom {
 
-// What the calls of all ranks have to agree on.
-struct MpiCall {
-  enum class Kind : int64_t { kAllReduceSum, kBroadcast, kBarrier };
-  Kind kind = Kind::kBarrier;
-  int64_t count = 0;  // floats of a sum, bytes of a broadcast
-  int64_t root = 0;   // of a broadcast
-  bool operator==(const MpiCall&) const = default;
-};
-
-// Before a call moves any byte each rank tells every other what it calls. That names the ranks that are late,
-// shows a mismatch to all before anything has changed, and carries the words of a rank that dies or gives up.
+// Before a call moves any byte, each rank tells every other what it calls. This shows which ranks are late,
+// shows a mismatch to all before anything has changed, and carries the cause when a rank dies or gives up.
 class MpiGroup {
  public:
   using Clock = std::chrono::steady_clock;
@@ -37,31 +30,31 @@ class MpiGroup {
   int size() const { return static_cast<int>(peers_.size()); }
   MPI_Comm communicator() const { return communicator_; }
 
-  // Returns once all ranks have come with this call. Throws CollectiveError as Collective says.
-  void meet(const MpiCall& call);
-  // Waits for a transfer of this call, which all ranks have come to. Throws CollectiveError when one gives up
-  // or it takes longer than the timeout; what it moves must then stay where it is.
+  // Returns once all ranks have arrived with this call. Throws CollectiveError as Collective says.
+  void meet(const CollectiveCall& call);
+  // Waits for a transfer of this call, which all ranks have arrived at. Throws CollectiveError when one gives
+  // up or it takes longer than the timeout; what it moves must then stay where it is.
   void wait(MPI_Request request);
   // Throws CollectiveError unless MPI's answer is success.
   void check(int status);
 
   // Tells all others that this rank makes no more calls.
   void leave() noexcept;
-  // Takes the last words of all others, which must have left or be about to.
+  // Takes the last messages of all others, which must have left or be about to.
   void finish();
 
  private:
-  enum class Word : int64_t { kCome, kLeave, kGiveUp };
+  enum class Kind : int64_t { kArrive, kLeave, kGiveUp };
   struct Message {
-    Word word = Word::kCome;
+    Kind kind = Kind::kArrive;
     int64_t round = 0;  // of giving up
-    MpiCall call;
+    CollectiveCall call;
     char cause[984] = "";  // of giving up
   };
   struct Peer {
     Message inbox;                             // where MPI writes the next message
     MPI_Request receiving = MPI_REQUEST_NULL;  // while one is expected
-    std::optional<MpiCall> come;               // a call that it has come to and this rank has not left yet
+    std::optional<CollectiveCall> arrived;     // the call that it is at and this rank has not left yet
     bool has_left = false;
   };
 
@@ -81,11 +74,12 @@ class MpiGroup {
   const std::vector<std::string> names_;  // may be none
   MPI_Comm communicator_ = MPI_COMM_NULL;
   int rank_ = 0;
-  std::vector<Peer> peers_;   // by rank; the own one is not used
-  MpiCall call_;              // the present one
-  int64_t round_ = 0;         // how many calls there were with it
-  std::string broken_;        // why the group is given up for good; empty while it is not
-  int64_t broken_round_ = 0;  // a faster rank gives up a later call: what all have come to goes its way
+  std::vector<Peer> peers_;  // by rank; the own one is not used
+  CollectiveCall call_;      // the current one
+  int64_t round_ = 0;        // how many calls there were with it
+  std::string broken_;       // why the group is broken for good; empty if it is not
+  int64_t broken_round_ =
+      0;  // a faster rank may break a later round: the one at which all have arrived is finished
 };
 
 }  // namespace headroom

@@ -1,6 +1,5 @@
 #include "runtime/collective/mpi/mpi_world.h"
 
-#include <fmt/format.h>
 #include <mpi.h>
 
 #include <algorithm>
@@ -15,18 +14,15 @@
 namespace headroom {
 namespace {
 
-// Keeps deadlines inside the range of the clock, whatever the caller takes for "forever".
-constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(365 * 24);
-
-// Moved at once: MPI counts with int, and 16 MiB are enough for any transport's full speed.
+// The bytes of one transfer: MPI counts with int, and 16 MiB reach the full speed of any transport.
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
 constexpr int64_t kPieceFloats = kPieceBytes / static_cast<int64_t>(sizeof(float));
 
-// MPI works on these, never on the caller's memory: after a failure it may go on moving bytes in the
-// background, and the caller has its memory back.
+// MPI works on these, never on the caller's memory: after a failure it may still move bytes in the background
+// while the caller has its memory back.
 struct MpiBuffers {
   std::vector<float> values;  // of this rank, then the sums
-  std::vector<float> parts;   // this rank's part of the elements, of every rank
+  std::vector<float> parts;   // every rank's values for this rank's part of the elements
 };
 
 struct MpiMember {
@@ -47,7 +43,7 @@ class MpiCollective final : public Collective {
   int size() const override { return group_.size(); }
 
   void all_reduce_sum(std::span<float> values) override {
-    group_.meet({MpiCall::Kind::kAllReduceSum, std::ssize(values)});
+    group_.meet({CollectiveCall::Kind::kAllReduceSum, std::ssize(values)});
     if (size() == 1) return;
     for (size_t begin = 0; begin < values.size(); begin += kPieceFloats) {
       sum_piece(values.subspan(begin, std::min<size_t>(kPieceFloats, values.size() - begin)));
@@ -55,10 +51,8 @@ class MpiCollective final : public Collective {
   }
 
   void broadcast(std::span<std::byte> bytes, int root) override {
-    if (root < 0 || root >= size()) {
-      throw InvalidArgument(fmt::format("broadcast from rank {} in a group of {}", root, size()));
-    }
-    group_.meet({MpiCall::Kind::kBroadcast, std::ssize(bytes), root});
+    check_root(root, size());
+    group_.meet({CollectiveCall::Kind::kBroadcast, std::ssize(bytes), root});
     for (size_t begin = 0; begin < bytes.size(); begin += kPieceBytes) {
       send_piece(bytes.subspan(begin, std::min<size_t>(kPieceBytes, bytes.size() - begin)), root);
     }
@@ -86,7 +80,7 @@ class MpiCollective final : public Collective {
       part_counts[rank] = own;
       part_begins[rank] = own * rank;
     }
-    // Grown, never shrunk: a failed transfer may still know their place.
+    // Never shrunk: a failed transfer may still use them.
     if (std::ssize(buffers_.values) < count) buffers_.values.resize(count);
     if (std::ssize(buffers_.parts) < int64_t{own} * size()) buffers_.parts.resize(int64_t{own} * size());
     float* const all = buffers_.values.data();
@@ -129,7 +123,7 @@ class RunningMpiWorld final : public MpiWorld {
  public:
   RunningMpiWorld() {
     int provided = 0;
-    // Whoever makes a collective's calls, it is one thread at a time.
+    // One thread at a time makes the calls of a collective.
     if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS ||
         provided < MPI_THREAD_SERIALIZED) {
       throw LibraryError("MPI does not start with calls from one thread after the other", "MPI_Init_thread",
@@ -154,9 +148,7 @@ class RunningMpiWorld final : public MpiWorld {
 
   std::unique_ptr<Collective> make_collective(std::chrono::milliseconds timeout,
                                               std::vector<std::string> names) override {
-    if (timeout < std::chrono::milliseconds(1) || timeout > kLongestWait) {
-      throw InvalidArgument(fmt::format("a timeout of {} ms: must be from 1 ms to 1 year", timeout.count()));
-    }
+    check_collective_timeout(timeout);
     return std::make_unique<MpiCollective>(members_.emplace_back(timeout, std::move(names)));
   }
 
@@ -169,7 +161,7 @@ class RunningMpiWorld final : public MpiWorld {
  private:
   int rank_ = 0, size_ = 1, local_rank_ = 0;
   std::string host_;
-  std::deque<MpiMember> members_;  // keeps what MPI may still know the place of
+  std::deque<MpiMember> members_;  // keeps memory that MPI may still use
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a build without MPI answers where the others join the other ranks.
+// join_mpi_world in a build without MPI.
 #include "runtime/base/errors.h"
 #include "runtime/collective/mpi/mpi_world.h"
 

@@ -29,7 +29,7 @@ EndSignals::EndSignals(int wake) {
   wake_of_process = wake;
   struct sigaction noted {};
   noted.sa_handler = note_signal;
-  noted.sa_flags = SA_RESTART;  // no call of a library has to bear it
+  noted.sa_flags = SA_RESTART;  // so no library call is interrupted
   for (size_t i = 0; i < std::size(kSignals); ++i) {
     sigaction(kSignals[i], nullptr, &before_[i]);
     if (before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &noted, nullptr);

@@ -1,5 +1,4 @@
-// The signals by which people and launchers ask a process to end, noted in place of ending it at once. Knows
-// no ranks.
+// Notes SIGINT and SIGTERM instead of ending the process at once. Knows no ranks.
 #pragma once
 
 #include <csignal>
@@ -9,14 +8,14 @@ namespace headroom {
 // One at a time in a process.
 class EndSignals {
  public:
-  // From now on SIGINT and SIGTERM are noted, and each writes to the eventfd `wake`. One that the process
-  // ignores, as a shell lets its background jobs do, stays ignored.
+  // From now on each signal is noted and writes to the eventfd `wake`. A signal that the process ignores, as
+  // background jobs of a shell do, stays ignored.
   explicit EndSignals(int wake);
   ~EndSignals();
   EndSignals(const EndSignals&) = delete;
   EndSignals& operator=(const EndSignals&) = delete;
 
-  // The first that has come; 0 before.
+  // The first signal that has come; 0 before.
   int arrived() const;
 
  private:

@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Meeting {
   char host[256] = "";
-  char token[32] = "";  // keeps others who find the port out
+  char token[32] = "";  // keeps out others who find the port
   int32_t port = 0;
 };
 
@@ -50,7 +50,7 @@ void accept_all(RankListener& listener, const std::string& token, std::vector<Ra
     if (auto link = listener.accept(std::chrono::milliseconds(1))) strangers.push_back(std::move(*link));
     for (RankLink& stranger : strangers) {
       for (const RankMessage& message : stranger.receive()) {
-        if (message.word != RankWord::kHello || message.text != token || message.value < 1 ||
+        if (message.kind != RankMessageKind::kHello || message.text != token || message.value < 1 ||
             message.value >= std::ssize(links) || !stranger.is_open()) {
           continue;
         }
@@ -82,7 +82,7 @@ std::vector<RankLink> link_ranks(Collective& group, const std::string& host,
     accept_all(*listener, meeting.token, links, timeout);
   } else {
     links[0] = RankLink::connect(meeting.host, meeting.port, timeout);
-    links[0].send({RankWord::kHello, group.rank(), meeting.token});
+    links[0].send({RankMessageKind::kHello, group.rank(), meeting.token});
   }
   return links;
 }

@@ -1,4 +1,4 @@
-// How ranks that share a collective come to links beside it. Knows nothing of what the links are for.
+// Connects ranks that share a collective by links beside it. Knows no use of the links.
 #pragma once
 
 #include <chrono>
@@ -10,9 +10,9 @@
 
 namespace headroom {
 
-// The links of this rank by rank: of rank 0 to all others, of the others to rank 0, the rest closed. All
-// ranks of `group` must call it together; `host` leads to rank 0. Throws InvalidArgument when a link cannot
-// be made within `timeout`, CollectiveError as `group` does.
+// The links of this rank, by rank: rank 0 has one to each other rank, the others have one to rank 0, and the
+// rest are closed. All ranks of `group` must call it together; `host` is this rank's. Throws InvalidArgument
+// when a link cannot be made within `timeout`, CollectiveError as `group` does.
 std::vector<RankLink> link_ranks(Collective& group, const std::string& host,
                                  std::chrono::milliseconds timeout);
 

@@ -21,9 +21,9 @@ namespace headroom {
 namespace {
 
 struct Head {
-  int32_t word, value, text_bytes;
+  int32_t kind, value, text_bytes;
 };
-constexpr int32_t kMostTextBytes = 4096;
+constexpr int32_t kMaxTextBytes = 4096;
 
 int poll_one(int socket, int16_t events, std::chrono::milliseconds timeout) {
   pollfd entry{socket, events, 0};
@@ -79,11 +79,11 @@ RankLink RankLink::connect(const std::string& host, int port, std::chrono::milli
 
 void RankLink::send(const RankMessage& message) noexcept {
   if (!is_open()) return;
-  const Head head{static_cast<int32_t>(message.word), message.value,
-                  std::min(static_cast<int32_t>(message.text.size()), kMostTextBytes)};
-  // One call: two threads of a rank may send. A socket takes some hundred KiB before it would block, hours of
-  // words that nobody reads.
-  std::array<char, sizeof head + kMostTextBytes> bytes;
+  const Head head{static_cast<int32_t>(message.kind), message.value,
+                  std::min(static_cast<int32_t>(message.text.size()), kMaxTextBytes)};
+  // One call, since two threads of a rank may send. A socket buffers some hundred KiB before it blocks: hours
+  // of unread messages.
+  std::array<char, sizeof head + kMaxTextBytes> bytes;
   std::memcpy(bytes.data(), &head, sizeof head);
   std::memcpy(bytes.data() + sizeof head, message.text.data(), static_cast<size_t>(head.text_bytes));
   const ssize_t sent =
@@ -105,10 +105,11 @@ std::vector<RankMessage> RankLink::receive() {
   for (Head head{}; received_.size() >= sizeof head;) {
     std::memcpy(&head, received_.data(), sizeof head);
     const size_t bytes = sizeof head + static_cast<size_t>(head.text_bytes);
-    has_ended = has_ended || head.text_bytes < 0 || head.text_bytes > kMostTextBytes;  // the latter: no rank
+    has_ended = has_ended || head.text_bytes < 0 ||
+                head.text_bytes > kMaxTextBytes;  // the latter: not sent by a rank
     if (head.text_bytes < 0 || received_.size() < bytes) break;
-    messages.push_back(
-        {static_cast<RankWord>(head.word), head.value, received_.substr(sizeof head, bytes - sizeof head)});
+    messages.push_back({static_cast<RankMessageKind>(head.kind), head.value,
+                        received_.substr(sizeof head, bytes - sizeof head)});
     received_.erase(0, bytes);
   }
   if (has_ended) close_now();

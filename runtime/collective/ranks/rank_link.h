@@ -1,4 +1,5 @@
-// A connection between two ranks for words about their lives, apart from what they compute. Knows no MPI.
+// A connection between two ranks for messages about their state, apart from the data they compute. Knows no
+// MPI.
 #pragma once
 
 #include <chrono>
@@ -9,19 +10,19 @@
 
 namespace headroom {
 
-enum class RankWord : int32_t {
-  kHello,       // value: the rank that connects; text: the token of the job
-  kName,        // text: what a person calls the rank
-  kAlive,       // from time to time
-  kDone,        // the rank will end, all is well
-  kAskedToEnd,  // the rank was asked to end by the signal `value`
-  kAskToSpeak,  // the rank has failed and would say why
-  kSpeak,       // it may
-  kEnd,         // all ranks are to end with the exit code `value`
+enum class RankMessageKind : int32_t {
+  kHello,        // value: the rank that connects; text: the token of the job
+  kName,         // text: the rank's name for messages
+  kHeartbeat,    // sent at intervals
+  kDone,         // the rank has finished its work and may end
+  kSignal,       // the rank got the signal `value`
+  kClaimReport,  // the rank has failed and wants to report why
+  kGrantReport,  // it may
+  kEnd,          // all ranks must end with the exit code `value`
 };
 
 struct RankMessage {
-  RankWord word = RankWord::kAlive;
+  RankMessageKind kind = RankMessageKind::kHeartbeat;
   int32_t value = 0;
   std::string text = {};
 };
@@ -35,27 +36,27 @@ class RankLink {
   RankLink(RankLink&& other) noexcept;
   RankLink& operator=(RankLink&& other) noexcept;
 
-  // To that port of a host by its name. Throws InvalidArgument when nobody answers there within `timeout`.
+  // A link to a port of a host. Throws InvalidArgument when nothing answers there within `timeout`.
   static RankLink connect(const std::string& host, int port, std::chrono::milliseconds timeout);
 
   int socket() const { return socket_; }
   bool is_open() const { return socket_ >= 0; }
-  // Nothing happens when the other end is gone: receive() tells.
+  // Does nothing when the other end is gone; is_open() is false after the next receive().
   void send(const RankMessage& message) noexcept;
-  // What has arrived. The link is closed once all that came before the other end went has been given.
+  // The messages that have arrived. The link closes after the last one of an end that is gone.
   std::vector<RankMessage> receive();
-  // Nothing is sent any more; returns once the other end has gone, or at `until`. An end that closes with
-  // words unread takes back its own that are on the way.
+  // Stops sending and returns once the other end is gone, or at `until`. Closing earlier, with unread
+  // messages, would discard sent ones that have not arrived.
   void finish(std::chrono::steady_clock::time_point until) noexcept;
 
  private:
   void close_now() noexcept;
 
   int socket_ = -1;
-  std::string received_;  // of a message that is not there as a whole
+  std::string received_;  // of an incomplete message
 };
 
-// Where links are accepted: any free port, of this host alone or open to others.
+// Accepts links on any free port, for this host only or for others too.
 class RankListener {
  public:
   // Throws InvalidArgument when no port can be opened.

@@ -1,6 +1,6 @@
-// Watches whether all ranks of a job live, and lets one of them alone say why the job ends. A rank that dies
-// or stops without a word ends the whole job within a bounded time, whatever the others are waiting in. Knows
-// no MPI and no device; each rank must be a process.
+// Watches whether all ranks of a job are alive, and lets only one of them report why the job ends. A rank
+// that dies or stops ends the whole job within a bounded time, whatever the others are waiting for. Knows no
+// MPI and no device; each rank must be a process.
 #pragma once
 
 #include <atomic>
@@ -20,56 +20,55 @@ namespace headroom {
 
 class RankWatch {
  public:
-  // All ranks of `group` must make it together: each links to rank 0, which `host` leads to. `program` leads
-  // the line that says why a job ends. SIGINT and SIGTERM are handled from then on: one that a rank alone
-  // gets ends the job like any other failure, and launchers send SIGTERM to all ranks once one has died,
-  // which is then what is said. Throws what link_ranks throws.
+  // All ranks of `group` must make it together; each links to rank 0. `host` is this rank's, and `program`
+  // begins the line that says why a job ends. From then on SIGINT and SIGTERM are handled: sent to one rank
+  // they end the job like any other failure. Launchers send SIGTERM to all ranks once one has died; then the
+  // line reports the death. Throws what link_ranks throws.
   RankWatch(Collective& group, const std::string& host, std::string program,
             std::chrono::milliseconds timeout);
   ~RankWatch();
   RankWatch(const RankWatch&) = delete;
   RankWatch& operator=(const RankWatch&) = delete;
 
-  // A rank that is not heard of for so long has failed. The default is that of the constructor.
+  // A rank without a heartbeat for so long has failed. The default is the constructor's.
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ms_ = timeout.count(); }
-  // What a person calls this rank: "rank 1 on node7, /device:GPU:1".
+  // This rank's name for messages: "rank 1 on node7, /device:GPU:1".
   void set_name(const std::string& name);
 
-  // To be called by a rank that has failed. Returns for the first of the job, which should then say why and
-  // call end_job; nobody else speaks meanwhile. For all others the process ends here, with the first one's
-  // exit code, and where the failure is that another rank has died the watch says that.
-  void ask_to_speak();
-  // Ends all processes of the job with this exit code, this one too. What they have written is flushed.
+  // To be called by a rank that has failed. Returns on the first one of the job, which should then print why
+  // and call end_job. On all others the process ends here, with the first one's exit code. If another rank
+  // has died, the watch itself reports that.
+  void claim_error_report();
+  // Ends all processes of the job with this exit code, and flushes what they have written.
   [[noreturn]] void end_job(int exit_code);
-  // To be called by all ranks when they have done their work. Returns when all have; that one ends is no
-  // failure any more.
+  // To be called by all ranks when they have done their work. Returns when all have; from then on a rank that
+  // ends is no failure.
   void finish();
 
  private:
   using Clock = std::chrono::steady_clock;
-  // What this rank knows of one that it is linked to, or of itself.
+  // A rank that this one is linked to, or this one itself.
   struct Peer {
     RankLink link;
     std::string name;
     Clock::time_point heard = Clock::now();
-    bool is_linked = false;  // the link may be closed by now
-    bool is_done = false;    // it may end
-    int signal = 0;          // it has been asked to end by that
+    bool is_linked = false;  // though the link may be closed by now
+    bool is_done = false;    // its end is no failure
+    int signal = 0;          // the one that it got; 0: none
   };
 
   std::chrono::milliseconds pause() const;
   void watch();
-  void listen(std::chrono::milliseconds wait);
-  void hear(int rank, const RankMessage& message);
+  void receive(std::chrono::milliseconds wait);
+  void handle(int rank, const RankMessage& message);
   void note_signal(int rank, int signal);
-  // Of ranks that failed by themselves, then of those that were asked to end, then who may say more.
-  void look_for_the_dead(Clock::time_point now);
-  void look_for_signals(Clock::time_point now);
-  void let_speak();
-  void tell_all(const RankMessage& message) noexcept;
+  void check_ranks(Clock::time_point now);
+  void check_signals(Clock::time_point now);
+  void grant_report();
+  void send_all(const RankMessage& message) noexcept;
   void wake_watch() noexcept;
   [[noreturn]] void end_for(int rank, const std::string& cause);
-  [[noreturn]] void leave(int exit_code) noexcept;
+  [[noreturn]] void exit_now(int exit_code) noexcept;
   void close_links() noexcept;
 
   const int rank_, size_;
@@ -77,12 +76,12 @@ class RankWatch {
   std::atomic<int64_t> timeout_ms_;
   std::mutex mutex_;  // of all below
   std::condition_variable changed_;
-  std::vector<Peer> peers_;  // by rank: linked are of rank 0 all others, of the others rank 0 alone
-  int asking_ = -1;          // the first that would say why the job ends; at rank 0
-  int speaker_ = -1;         // who does; at rank 0, and at the speaker
+  std::vector<Peer> peers_;  // by rank; see link_ranks for those that are linked
+  int claimant_ = -1;        // the first rank that wants to report; known at rank 0
+  int reporter_ = -1;        // the rank that may; known at rank 0 and at that rank
   std::optional<Clock::time_point> first_signal_;
   bool stopped_ = false;
-  const int wake_;  // an eventfd: something has to be done before the next look
+  const int wake_;  // an eventfd: something is to be done before the next check
   std::optional<EndSignals> signals_;
   std::thread thread_;
 };

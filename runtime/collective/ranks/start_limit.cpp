@@ -15,7 +15,7 @@ namespace {
 // A launcher that sees one rank end takes a second or two to end the others.
 constexpr std::chrono::seconds kTurn(5);
 
-// As the launcher numbers it: by OpenMPI, by MPICH and Intel's, by others that speak PMIx.
+// The launcher's number: OpenMPI's, MPICH's and Intel's, or that of launchers with PMIx.
 int rank_of_launcher() {
   for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}) {
     if (const char* const text = std::getenv(variable)) return std::atoi(text);
@@ -37,15 +37,15 @@ int rank_of_launcher() {
 
 StartLimit::StartLimit(const std::string& program, std::chrono::milliseconds timeout) {
   using Clock = std::chrono::steady_clock;
-  // Rank 0 speaks; should it be the one that is stopped, rank 1 does, and the others go last and silent.
+  // Rank 0 reports; rank 1 does if rank 0 is the stopped one. The others end last and print nothing.
   const int rank = rank_of_launcher();
   const auto end = Clock::now() + timeout + std::min(rank, 2) * kTurn;
   thread_ = std::thread([this, program, rank, timeout, end] {
     const auto has_started = [this] { return has_started_; };
     std::unique_lock lock(mutex_);
     if (changed_.wait_until(lock, end, has_started)) return;
-    // One that was stopped itself is behind the others, of which one has spoken: the launcher lets it go on
-    // only to end it.
+    // This rank itself was stopped. Another one has reported by now, and the launcher continues this one only
+    // to end it.
     if (Clock::now() > end + kTurn / 2 && changed_.wait_for(lock, kTurn, has_started)) return;
     give_up(program, rank, timeout);
   });

@@ -1,5 +1,4 @@
-// Bounds the time in which a rank meets the others, which calls that start a library of ranks do not. Knows
-// no MPI.
+// Bounds the time until a rank has met the others, since MPI's start itself has no timeout. Knows no MPI.
 #pragma once
 
 #include <chrono>
@@ -10,8 +9,8 @@
 
 namespace headroom {
 
-// Ends the process, with one line that `program` leads and the exit code of a library's failure, when it is
-// not destroyed within `timeout`.
+// Ends the process, with one line that begins with `program` and the exit code of a library's failure, unless
+// it is destroyed within `timeout`.
 class StartLimit {
  public:
   StartLimit(const std::string& program, std::chrono::milliseconds timeout);

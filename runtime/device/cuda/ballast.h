@@ -1,5 +1,4 @@
-// Memory of a GPU that is really held so that the card behaves as a smaller one. Knows no device and no
-// setting.
+// Holds memory of a GPU so that the card behaves as a smaller one. Knows no device and no setting.
 #pragma once
 
 #include <cstdint>

@@ -96,8 +96,8 @@ void CudaMemory::count(int64_t bytes) {
   bool leaves_peak = false;
   {
     const std::lock_guard lock(mutex_);
-    leaves_peak = bytes < 0 && held_ > most_asked_at_;
-    if (leaves_peak) most_asked_at_ = held_;
+    leaves_peak = bytes < 0 && held_ > max_asked_at_;
+    if (leaves_peak) max_asked_at_ = held_;
   }
   if (leaves_peak) info();
   const std::lock_guard lock(mutex_);

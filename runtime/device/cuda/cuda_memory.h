@@ -1,5 +1,5 @@
-// The memory of one NVIDIA GPU through cudaMalloc and cudaFree or through virtual memory, and what is known
-// of who holds how much of it. Knows no strategy and no library.
+// The memory of one NVIDIA GPU through cudaMalloc and cudaFree or through virtual memory, and how much of it
+// this process and others hold. Knows no strategy and no library.
 #pragma once
 
 #include <atomic>
@@ -21,8 +21,8 @@ class CudaMemory final : public DeviceMemory {
   // have.
   CudaMemory(const CudaSettings& settings, int64_t card_bytes, const std::string& pci_bus_id);
 
-  // To be called once the context exists: takes what the card has beyond the settings. Throws InvalidArgument
-  // when the card has less free than they ask for.
+  // To be called once the context exists: holds what the card has beyond the settings. Throws InvalidArgument
+  // when the card has too little free memory for them.
   void hold_the_rest();
 
   void* try_allocate(int64_t bytes) override;
@@ -38,9 +38,9 @@ class CudaMemory final : public DeviceMemory {
   }
   std::unique_ptr<StreamOrderedPool> make_stream_ordered_pool(
       const StreamOrderedPoolSettings& settings) override;
-  // Before there is a context, and when the driver does not answer any more, from the management library; all
-  // is free where that is missing, too. `process` is what the driver has for this process; where it cannot
-  // tell (some containers) all that came since the context was made.
+  // From the management library while there is no context, and after the driver has stopped answering;
+  // without that library all is free. `process` is the driver's figure; where it has none (some containers),
+  // it is all that came since the context was made.
   MemoryInfo info() const override;
   int64_t granularity_bytes() const override;
   // Time spent in allocations, releases, copies and calls of virtual memory, by the host's clock.
@@ -60,8 +60,8 @@ class CudaMemory final : public DeviceMemory {
   Ballast ballast_;
   mutable std::mutex mutex_;
   mutable int64_t peak_used_ = 0, peak_process_ = 0;
-  int64_t held_ = 0;           // by try_allocate and virtual memory
-  int64_t most_asked_at_ = 0;  // the most that was held when the driver was asked
+  int64_t held_ = 0;          // by try_allocate and virtual memory
+  int64_t max_asked_at_ = 0;  // the most that was held when the driver was asked
   std::atomic<double> driver_time_us_ = 0;
   CudaVirtualMemory virtual_memory_;
 };

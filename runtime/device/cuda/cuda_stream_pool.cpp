@@ -15,7 +15,7 @@ CudaStreamPool::CudaStreamPool(const StreamOrderedPoolSettings& settings, int or
   size_t free = 0, card = 0;
   HR_CHECK(cudaMemGetInfo(&free, &card));
   // Zero is the driver's own maximum; what is more than the card has is refused.
-  const auto most = static_cast<size_t>(settings.most_bytes);
+  const auto most = static_cast<size_t>(settings.max_bytes);
   properties.maxSize = most < card ? most : 0;
   HR_CHECK(cudaMemPoolCreate(&pool_, &properties));
   auto threshold = static_cast<uint64_t>(settings.release_threshold_bytes);

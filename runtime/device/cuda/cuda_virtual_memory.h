@@ -11,11 +11,10 @@ namespace headroom::cuda {
 
 class CudaVirtualMemory final : public VirtualMemory {
  public:
-  // `count` is told of all bytes that have come, and of those about to go as a negative number. Makes no
-  // context.
+  // `count` gets the bytes of each creation, and before each release their negative. Makes no context.
   CudaVirtualMemory(int ordinal, std::function<void(int64_t bytes)> count);
 
-  // False where the GPU or its driver has no such thing; then nothing below may be called.
+  // False if the GPU or its driver has no virtual memory; then nothing below may be called.
   bool is_supported() const { return granularity_bytes_ > 0; }
 
   int64_t granularity_bytes() const override { return granularity_bytes_; }

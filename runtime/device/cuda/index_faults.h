@@ -1,5 +1,5 @@
-// Where kernels on a GPU report an index outside its range, for the host to find after it has waited for
-// them: an error of the data, which leaves the context usable. Knows no kernel but by its op's name.
+// Slots in which kernels on a GPU report an index out of range. The host reads them after it has waited for
+// the kernels; such an error of the data leaves the context usable. Knows kernels only by their op's name.
 #pragma once
 
 #include <array>
@@ -12,15 +12,14 @@
 
 namespace headroom::cuda {
 
-// What a kernel sees of its place: one word of pinned host memory, kNoFault or the smallest of
-// position << 32 | index. One word, so that the fault that is reported is the first by position and not the
-// first to arrive.
+// One word of pinned host memory: kNoFault or the smallest position << 32 | index. One word, so that the
+// reported fault is the first by position and not the first to arrive.
 using FaultSlot = unsigned long long*;
 inline constexpr unsigned long long kNoFault = ~0ull;
 
 class IndexFaults {
  public:
-  // The place of one kernel, until it dies. Must not outlive the IndexFaults.
+  // The slot of one kernel, released with it. Must not outlive the IndexFaults.
   class Site {
    public:
     Site(Site&& other) noexcept;
@@ -46,8 +45,8 @@ class IndexFaults {
   // A place for one kernel, whose indices must be in [0, extent). The current device must be the kernel's.
   // Throws DeviceError when the driver has no pinned memory.
   Site add(std::string_view op_name, std::string_view what, int64_t extent);
-  // Throws the DeviceError that the CPU would throw for the first fault of the kernel that was made first
-  // among those with a fault, and forgets all faults. Kernels that may report must have finished.
+  // If there are faults, throws the DeviceError that the CPU would throw for the first one of the oldest
+  // kernel, and clears all. Kernels that may report must have finished.
   void throw_first();
 
  private:

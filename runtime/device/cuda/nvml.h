@@ -1,5 +1,5 @@
-// What NVIDIA's management library says of the GPUs of the machine: also of those that CUDA hides, without a
-// context, and however full they are. Needs no toolkit. Knows no CUDA.
+// The GPUs of the machine as NVIDIA's management library reports them: also hidden and full ones, and without
+// a context. Needs no toolkit. Knows no CUDA.
 #pragma once
 
 #include <cstdint>

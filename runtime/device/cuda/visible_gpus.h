@@ -1,4 +1,4 @@
-// The GPUs that CUDA shows to this process. Apart from the device: a program that only asks which there are
+// The GPUs that CUDA shows to this process. Apart from the device, so that a program that only lists them
 // need not load cuBLAS and cuDNN. Knows no memory and no library.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace headroom::cuda {
 
-// How many are visible, at least one. Throws InvalidArgument when there is none, saying why.
+// How many are visible, at least one. Throws InvalidArgument when there is none, with the reason.
 int count_gpus();
 
 // "0000:3b:00.0". Throws DeviceError when there is no GPU of that ordinal.

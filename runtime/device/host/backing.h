@@ -1,4 +1,4 @@
-// Whether there are bytes behind the addresses of a simulated device.
+// Whether the addresses of a simulated device have memory behind them.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@ namespace headroom {
 
 enum class Backing : uint8_t {
   kHostMemory,  // kernels can run
-  kNone  // none, and no address is handed out twice: for those who never touch the bytes. Costs the host
-         // nothing, and none of its limits (mappings, addresses) stands in the way
+  kNone  // no memory, and no address is handed out twice: for callers that never touch the bytes. Costs the
+         // host nothing and is free of its limits (mappings, addresses)
 };
 
 }  // namespace headroom

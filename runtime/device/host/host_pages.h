@@ -1,5 +1,5 @@
-// Host memory that stands for device memory: large ranges cost nothing until they are touched, so a pool of
-// 140 GiB can be simulated on a small machine. Counts nothing.
+// Host memory in place of device memory. Large ranges cost nothing until they are touched, so a small machine
+// can simulate a pool of 140 GiB. Counts nothing.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@ class HostPages {
   explicit HostPages(Backing backing = Backing::kHostMemory) : backing_(backing) {}
 
   Backing backing() const { return backing_; }
-  // `bytes` (> 0) of host memory aligned to 256 at least, not initialised; null when the host has none.
-  // Without backing only addresses.
+  // `bytes` (> 0) of uninitialised host memory, aligned to at least 256; null when the host has none. Without
+  // backing only addresses.
   void* take(int64_t bytes) noexcept;
   // Gives back what take returned for the same `bytes`; a null pointer does nothing.
   void give_back(void* pointer, int64_t bytes) noexcept;

@@ -38,7 +38,7 @@ HostStreamPool::~HostStreamPool() {
 void* HostStreamPool::try_allocate(int64_t bytes, Stream stream) {
   const std::lock_guard lock(mutex_);
   spend_(costs_.allocate_us);
-  if (bytes > settings_.most_bytes) return nullptr;  // before rounding up, which might overflow
+  if (bytes > settings_.max_bytes) return nullptr;  // before rounding up, which might overflow
   const int64_t rounded = round_up(bytes, kUnitBytes);
   if (!grow_for(rounded)) return nullptr;
   void* pointer = take_idle(rounded, stream);
@@ -84,7 +84,7 @@ bool HostStreamPool::grow_for(int64_t bytes) {
   const int64_t missing = used_bytes_ + bytes - reserved_bytes_;
   if (missing <= 0) return true;
   // The last page may be cut by the limit.
-  const int64_t left = settings_.most_bytes - reserved_bytes_;
+  const int64_t left = settings_.max_bytes - reserved_bytes_;
   const int64_t taken = std::min(round_up(missing, granularity_bytes_), left);
   if (taken < missing || !ledger_.try_take(taken)) return false;
   spend_(costs_.grow_us);

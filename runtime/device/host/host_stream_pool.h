@@ -23,9 +23,8 @@ struct StreamPoolCosts {
 
 class HostStreamPool final : public StreamOrderedPool {
  public:
-  // Takes pages of `granularity_bytes` from `ledger`, and what lies behind them from `pages`, which like
-  // `streams` must outlive this. `spend` is told
-  // the time of each call.
+  // Counts pages of `granularity_bytes` in `ledger` and takes their memory from `pages`; these and `streams`
+  // must outlive this. `spend` gets the time of each call.
   HostStreamPool(const StreamOrderedPoolSettings& settings, MemoryLedger& ledger, HostPages& pages,
                  SimulatedStreams& streams, int64_t granularity_bytes, const StreamPoolCosts& costs,
                  std::function<void(double us)> spend);
@@ -38,7 +37,7 @@ class HostStreamPool final : public StreamOrderedPool {
   int64_t used_bytes() const override;
 
  private:
-  // Memory at an address: in use, or idle and kept because the next request of that size takes it as it is.
+  // Idle memory that stays mapped, since the next request of that size can take it as it is.
   struct Mapping {
     void* pointer = nullptr;
     int64_t bytes = 0;
@@ -62,7 +61,7 @@ class HostStreamPool final : public StreamOrderedPool {
   std::vector<Mapping> idle_;                // oldest first
   int64_t reserved_bytes_ = 0;
   int64_t used_bytes_ = 0;
-  int64_t idle_bytes_ = 0;  // of what is mapped; the rest of what is reserved has no address
+  int64_t idle_bytes_ = 0;  // of mapped memory; the other reserved memory has no address
 };
 
 }  // namespace headroom

@@ -1,6 +1,6 @@
-// Virtual memory of a device that is simulated or the host itself: ranges and blocks are real host memory, so
-// one block can be seen at two addresses. Misuse that CUDA would answer with an error ends the program,
-// because it is a fault of the strategy above. Knows no profile.
+// Virtual memory of a simulated device or the host itself. Ranges and blocks are real host memory, so one
+// block can be mapped at two addresses. Misuse that makes CUDA return an error ends the program, since it is
+// a bug of the strategy. Knows no profile.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace headroom {
 
-// What a driver call takes, growing with the bytes it is about.
+// The time of a driver call, which grows with its bytes.
 struct CallCost {
   double us = 0;
   double us_per_mib = 0;
@@ -67,14 +67,14 @@ class HostVirtualMemory final : public VirtualMemory {
   const Backing backing_;
   mutable std::mutex mutex_;
   double driver_time_us_ = 0;
-  // All blocks lie in one file that has no name, each at an offset of its own: its handle less one granule.
-  // Offsets are not used again, for the file is sparse and 2^60 bytes long.
+  // All blocks are in one unnamed file, each at its own offset: its handle less one granule. Offsets are not
+  // reused, since the file is sparse and 2^60 bytes long.
   int file_ = -1;
   int64_t next_offset_bytes_ = 0;
   Blocks blocks_;
   uintptr_t next_range_;                         // without backing
   std::map<uintptr_t, int64_t> ranges_;          // base -> bytes
-  std::map<uintptr_t, PhysicalBlock> mappings_;  // address -> what lies there
+  std::map<uintptr_t, PhysicalBlock> mappings_;  // address -> the block mapped there
 };
 
 }  // namespace headroom

@@ -1,5 +1,4 @@
-// What a simulated GPU is like, as plain numbers. A profile decides what the driver answers, never what a
-// strategy does.
+// A simulated GPU in plain numbers. A profile decides what the driver returns, never what a strategy does.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,7 @@
 
 namespace headroom {
 
-// What one library costs on a device, in bytes, and how it says that it cannot start.
+// The bytes that a library takes on a device, and its status when it cannot start.
 struct LibraryProfile {
   int64_t handle_bytes = 0;
   int64_t needed_bytes = 0;  // must be free for the handle to be made; at least handle_bytes
@@ -37,8 +36,8 @@ struct DeviceProfile {
   double small_driver_call_us = 0;    // one that does not: a small allocation, a copy
   VirtualMemoryCosts virtual_memory;  // per call on a physical block
   StreamPoolCosts stream_pool;
-  // What work takes on the clock of the streams; none where 0, as in every profile of the list: work is then
-  // done as it is queued.
+  // The time of work on the clock of the streams. With 0, as in all built-in profiles, work is done as soon
+  // as it is queued.
   double kernel_us = 0;
   double copy_bytes_per_us = 0;
 

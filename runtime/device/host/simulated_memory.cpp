@@ -117,7 +117,7 @@ bool SimulatedMemory::try_take(int64_t bytes, int64_t needed_bytes) {
 
 std::unique_ptr<StreamOrderedPool> SimulatedMemory::make_stream_ordered_pool(
     const StreamOrderedPoolSettings& settings) {
-  if (settings.most_bytes > ledger_.info().total) {  // as the driver of an H200 answers
+  if (settings.max_bytes > ledger_.info().total) {  // as the driver of an H200 answers
     throw DeviceError("cudaMemPoolCreate", "cudaErrorMemoryAllocation", "out of memory", "simulated");
   }
   return std::make_unique<HostStreamPool>(settings, ledger_, pages_, streams_, granularity_bytes_,

@@ -38,7 +38,7 @@ class SimulatedMemory final : public DeviceMemory {
       const StreamOrderedPoolSettings& settings) override;
   double driver_time_us() const override;
 
-  // One driver call that takes `bytes` for good (a context, a handle, kernels); false when fewer than `bytes`
+  // One driver call that takes `bytes` for good (a context, a handle, kernels); false if fewer than `bytes`
   // or `needed_bytes` are free.
   bool try_take(int64_t bytes, int64_t needed_bytes = 0);
 

@@ -1,6 +1,6 @@
-// Streams of a device whose work runs on the host, but may be said to take time: work is done when a clock
-// that only moves when somebody waits comes to its end. What takes no time on an idle stream is done at once.
-// Knows no device.
+// Streams of a device whose work runs on the host, with a clock that moves only when the host waits. Work may
+// take time on that clock, and runs when the clock reaches its end; work without duration runs at once on an
+// idle stream. Knows no device.
 #pragma once
 
 #include <functional>
@@ -30,23 +30,23 @@ class SimulatedStreams final : public DeviceStreams {
   // Moves the clock on to the end of the stream's work, and throws what that has thrown.
   void synchronize(Stream stream) override;
 
-  // Queues work that takes so many microseconds of the clock; what takes none on an idle stream runs now.
-  // Throws what work throws that runs now, and, with nothing queued, StreamHazard where streams are checked.
+  // Queues work that takes `us` on the clock. Throws what the work throws if it runs at once, and
+  // StreamHazard, with nothing queued, where streams are checked.
   void queue(Stream stream, StreamWork work, double us);
-  // Queues work on the stream that does nothing for so long.
+  // Queues work that does nothing for `us`.
   void occupy(Stream stream, double us);
   // Moves the clock on to the end of all work.
   void synchronize_all() noexcept;
   double now_us() const;
   // The memory went back to the driver.
   void forget(const void* data, int64_t bytes) noexcept;
-  // `callback` is called after each wait of the host for a stream or an event, until it is replaced by an
-  // empty one. It must not wait itself.
+  // Calls `callback` after each wait of the host for a stream or an event, until an empty one replaces it. It
+  // must not wait itself.
   void call_after_waits(const void* owner, std::function<void()> callback);
 
   // From now on each queue() waits for its work, as CUDA's do with CUDA_LAUNCH_BLOCKING=1.
   void set_blocking(bool blocking);
-  // From now on waits that are missing between streams are found, see StreamChecker.
+  // From now on finds missing waits between streams, see StreamChecker.
   void check_waits();
 
  private:

@@ -1,6 +1,6 @@
-// Finds work that reads or overwrites what another stream may not have written or read yet, from the order
-// that waits and events give, whatever the work's timing was: happens-before by vector clocks, as PyTorch's
-// CSAN (torch/cuda/_sanitizer.py) and race detectors since Fidge and Mattern have it. Knows no device.
+// Finds work that uses memory which another stream may still use, whatever the timing was. It compares the
+// order that waits and events give, happens-before by vector clocks, as PyTorch's CSAN
+// (torch/cuda/_sanitizer.py) and race detectors since Fidge and Mattern do. Knows no device.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,24 @@
 
 namespace headroom {
 
-// Not thread-safe. Like CSAN it takes all threads of the host for one: what one of them has waited for counts
-// as known to all, so a wait that is missing between two threads is not found.
+// Not thread-safe. Like CSAN it treats all host threads as one: what one has waited for counts for all, so it
+// does not find a wait that is missing between two threads.
 class StreamChecker {
  public:
-  // By stream, in the order in which they were first seen: how much of its work comes before.
+  // By stream, in the order of first use: how much of its work comes before.
   using Clock = std::vector<uint64_t>;
 
-  // Notes that work is queued. Throws StreamHazard, and notes nothing, when it uses memory that work of
-  // another stream writes, or writes what that reads, and nothing orders the two.
+  // Notes that work is queued. Throws StreamHazard, and notes nothing, if it uses memory that unordered work
+  // of another stream writes, or writes memory that such work reads.
   void add(Stream stream, const StreamWork& work);
-  // All that is on the stream so far: what an event, recorded now, stands for.
+  // All work on the stream so far, as an event recorded now would have it.
   Clock now(Stream stream);
-  // What is queued on the stream from now on comes after that.
+  // Work queued on the stream from now on comes after the event.
   void wait(Stream stream, const Clock& event);
-  // What is queued on any stream from now on comes after that: the host has waited.
+  // The host has waited: work queued on any stream from now on comes after the event.
   void host_waits(const Clock& event);
   void host_waits_for_all();
-  // The memory went back to the driver, which gives it out as new.
+  // The memory went back to the driver, which hands it out as new.
   void forget(const void* data, int64_t bytes);
 
  private:
@@ -42,7 +42,7 @@ class StreamChecker {
     std::shared_ptr<const Label> label = {};
     std::string name = {};
   };
-  // What has happened to some bytes: the last write and the reads since, one for each stream at most.
+  // What happened to a range of bytes: the last write, and the reads since, at most one per stream.
   struct History {
     uintptr_t end = 0;
     Access write = {};  // turn 0: none

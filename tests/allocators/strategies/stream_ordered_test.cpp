@@ -32,8 +32,8 @@ TEST_F(StreamOrdered, KeepsWhatIsIdleUnlessToldOtherwise) {
 
 TEST_F(StreamOrdered, APoolOfMoreThanTheDeviceHasIsRefusedAndNeverAskedFor) {
   const int64_t total = gpu_.memory().info().total;
-  EXPECT_NO_THROW(gpu_.memory().make_stream_ordered_pool({.most_bytes = total}));
-  EXPECT_THROW(gpu_.memory().make_stream_ordered_pool({.most_bytes = total + 1}), DeviceError);
+  EXPECT_NO_THROW(gpu_.memory().make_stream_ordered_pool({.max_bytes = total}));
+  EXPECT_THROW(gpu_.memory().make_stream_ordered_pool({.max_bytes = total + 1}), DeviceError);
   EXPECT_NO_THROW(make("stream-ordered"));
 }
 

@@ -212,7 +212,7 @@ TEST(CollectiveTest, RankThatNeverComesIsNamedAndFindsTheGroupGivenUp) {
       pair[rank]->barrier();
       FAIL() << "rank " << rank << " passed alone";
     } catch (const CollectiveError& error) {
-      EXPECT_EQ(error.cause(), "rank 1 did not come within 5 ms");
+      EXPECT_EQ(error.cause(), "rank 1 did not arrive within 5 ms");
     }
   }
 

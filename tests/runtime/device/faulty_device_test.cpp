@@ -116,7 +116,7 @@ void expect_stand_in(Device& real) {
   faulty.streams().delete_stream(down);
 
   const std::unique_ptr<StreamOrderedPool> pool =
-      memory.make_stream_ordered_pool({.most_bytes = memory.info().total / 4});
+      memory.make_stream_ordered_pool({.max_bytes = memory.info().total / 4});
   ASSERT_NE(pool, nullptr);
   faulty.faults().arm({.failing_call = 1});
   EXPECT_EQ(pool->try_allocate(kBytes, {}), nullptr);

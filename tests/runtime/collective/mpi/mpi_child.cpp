@@ -111,7 +111,7 @@ void be_late(MpiWorld& world) {
   if (world.rank() == 1) order->barrier();
   for (int call = 0; call < 2; ++call) {
     const std::string cause = cause_of([&] { group->barrier(); });
-    expect(cause == "rank 1 did not come within 300 ms", "late: " + cause);
+    expect(cause == "rank 1 did not arrive within 300 ms", "late: " + cause);
   }
   if (world.rank() == 0) order->barrier();
 }
@@ -147,7 +147,7 @@ void be_stopped(MpiWorld& world) {
 
 void fail_alike(MpiWorld& world) {
   be_watched(world, [&](RankWatch& watch) {
-    watch.ask_to_speak();
+    watch.claim_error_report();
     fmt::print(stderr, "child: this is why\n");
     watch.end_job(kExitOutOfMemory);
   });
@@ -158,7 +158,7 @@ void speak_long(MpiWorld& world) {
   be_watched(world, [&](RankWatch& watch) {
     if (world.rank() == world.size() - 1) raise(SIGSTOP);
     if (world.rank() != 0) return;
-    watch.ask_to_speak();
+    watch.claim_error_report();
     watch.set_timeout(milliseconds(50));
     std::this_thread::sleep_for(milliseconds(500));
     fmt::print(stderr, "child: this is why\n");

@@ -54,12 +54,12 @@ void expect_end(const std::string& scenario, const std::string& line, const std:
 const std::set<int> kKilled = {128 + SIGKILL, kExitLibraryFailure};
 
 TEST(RankWatchTest, KilledRankIsNamedOnceAndEndsAllThatWaitForNothing) {
-  expect_end("killed", "rank 2 of the test: its process ended without a word", kKilled);
-  expect_end("first", "rank 0 of the test: its process ended without a word", kKilled);
+  expect_end("killed", "rank 2 of the test: its process ended without an error message", kKilled);
+  expect_end("first", "rank 0 of the test: its process ended without an error message", kKilled);
 }
 
 TEST(RankWatchTest, StoppedRankIsNamedOnceAndEnds) {
-  expect_end("stopped", "rank 2 of the test: nothing was heard of its process for 2000 ms",
+  expect_end("stopped", "rank 2 of the test: no heartbeat from its process for 2000 ms",
              {kExitLibraryFailure});
 }
 
