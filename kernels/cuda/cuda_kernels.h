@@ -14,16 +14,16 @@ namespace headroom::cuda {
 
 struct Request : KernelRequest {
   CudaGpu& device;
-  DeviceLibraries& libraries;  // of that GPU
+  Device& owner;     // of that GPU, or its faulty twin
   int replicas = 1;  // that run the same kernels on that GPU, side by side
 
   // The libraries' handles. Throw LibraryError when a library cannot start.
   cublasHandle_t blas() const {
-    libraries.start(Library::kBlas);
+    owner.libraries().start(Library::kBlas);
     return device.blas();
   }
   cudnnHandle_t dnn() const {
-    libraries.start(Library::kDnn);
+    owner.libraries().start(Library::kDnn);
     return device.dnn();
   }
 };

@@ -21,7 +21,7 @@ std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, std::span<const TensorSpe
   device.initialise();
   const std::lock_guard lock(gpu.dnn_mutex());
   const int replicas = settings.collective == nullptr ? 1 : settings.collective->ranks_on_device();
-  const cuda::Request request{{inputs, outputs, settings}, gpu, device.libraries(), replicas};
+  const cuda::Request request{{inputs, outputs, settings}, gpu, device, replicas};
   return std::visit(
       [&]<typename T>(const T& o) -> std::unique_ptr<Kernel> {
         if constexpr (T::kTraits.has_cuda_kernel) {

@@ -1,5 +1,5 @@
-// headroom devices: the GPUs of the machine, however full they are and whether CUDA shows them or not, and
-// the profiles that can be simulated.
+// headroom devices: the GPUs of the machine, also full and hidden ones, and the profiles that can be
+// simulated.
 
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@ std::string capability(int value) {
   return fmt::format("{}.{}", value / 10, value % 10);
 }
 
-// What `headroom devices` was asked for and what there is.
+// The options of `headroom devices` and what was found.
 struct Listing {
   RuntimeOptions options;
   GpuList list;  // of the machine that the options name
@@ -36,7 +36,7 @@ bool is_real(const Listing& listing) {
   return cuda_ordinal(listing.options.device).has_value();
 }
 
-// "cuda:0", "sim:four-2080ti:2": what --device takes for the first device on a GPU; nothing for a hidden one.
+// "cuda:0", "sim:four-2080ti:2": the --device value of the first device on a GPU; nothing for a hidden one.
 std::optional<std::string> device_option(const Listing& listing, int physical) {
   const auto& logical = listing.map.logical;
   const auto found = std::find_if(logical.begin(), logical.end(),
@@ -46,7 +46,7 @@ std::optional<std::string> device_option(const Listing& listing, int physical) {
   return fmt::format("{}:{}", machine, found - logical.begin());
 }
 
-// The options that make other names of the same machine, for the next command.
+// The options that change the names of devices, for the next command.
 std::string as_given(const RuntimeOptions& options) {
   std::string words;
   const auto add = [&](std::string_view name, const std::string& value) {
@@ -171,7 +171,7 @@ Listing list_devices(const RuntimeOptions& options) {
   if (!is_real(listing) || listing.list.problem.empty() || is_cut) {
     listing.map = find_devices(options);
     listing.list.gpus = listing.map.physical;
-    // A number that was given must be that of a device; the first need not be there to list the others.
+    // A given number must be a device's; without one an empty list is no error.
     const DeviceName named = default_device(options);
     if (named.ordinal > 0) listing.map.find(named);
   }
@@ -185,7 +185,7 @@ int run_devices(int argc, char** argv) {
   options.device = "cuda";
   bool json = false;
   OptionSet set("headroom devices",
-                "Lists the GPUs of a machine, however full they are, and what a program calls them.");
+                "Lists the GPUs of a machine, also full ones, and their names in programs.");
   add_device_options(set, options);
   set.add_switch("json", "Print JSON, sizes in bytes", &json);
   set.set_examples(

@@ -36,12 +36,12 @@ Finding driver(const Facts& facts) {
     return {"driver", any_gpu || user_part.empty() ? Level::kNote : Level::kProblem,
             user_part.empty()
                 ? "no NVIDIA driver is installed"
-                : fmt::format("libcuda {} is there, the kernel module is not to be seen", user_part),
+                : fmt::format("libcuda {} is installed, but the kernel module is not visible", user_part),
             user_part.empty() || any_gpu
                 ? ""
                 : "load the driver's module (modprobe nvidia), or start the container with GPUs"};
   }
-  // As "Driver/library version mismatch" of nvidia-smi: after an update without a restart.
+  // nvidia-smi's "Driver/library version mismatch": after an update without a restart.
   if (user_part.find('.') != user_part.npos && user_part != facts.kernel_driver) {
     return {"driver", Level::kProblem,
             fmt::format("the kernel runs {}, libcuda is {}", facts.kernel_driver, user_part),
@@ -53,8 +53,7 @@ Finding driver(const Facts& facts) {
 // Within a major version an older driver runs a newer toolkit's programs (NVIDIA's minor version
 // compatibility), but cannot compile its PTX.
 Finding toolkit(const Facts& facts) {
-  if (!facts.runtime_cuda)
-    return {"driver and toolkit", Level::kNote, "no CUDA runtime library is found", {}};
+  if (!facts.runtime_cuda) return {"driver and toolkit", Level::kNote, "no CUDA runtime library found", {}};
   if (!facts.driver_cuda) {
     return {"driver and toolkit",
             Level::kNote,
@@ -65,10 +64,10 @@ Finding toolkit(const Facts& facts) {
                                        cuda_text(*facts.driver_cuda), cuda_text(*facts.runtime_cuda));
   if (*facts.driver_cuda >= *facts.runtime_cuda) return {"driver and toolkit", Level::kOk, both, {}};
   if (*facts.driver_cuda / 1000 == *facts.runtime_cuda / 1000) {
-    return {"driver and toolkit", Level::kNote, both + ": programs run, kernels kept as PTX do not",
+    return {"driver and toolkit", Level::kNote, both + ": programs run, but kernels that are only PTX do not",
             "update the driver if a program says 'unsupported PTX'"};
   }
-  return {"driver and toolkit", Level::kProblem, both + ": no program of it will run",
+  return {"driver and toolkit", Level::kProblem, both + ": none of its programs will run",
           fmt::format("update the driver, or use builds for CUDA {}", cuda_text(*facts.driver_cuda))};
 }
 
@@ -86,7 +85,7 @@ Finding copies(const Facts& facts) {
   }
   return {"copies", Level::kProblem,
           fmt::format("{} loaded more than once; {}", fmt::join(twice, ", "), fmt::join(paths, " and ")),
-          "take one of the folders out of LD_LIBRARY_PATH and LD_PRELOAD"};
+          "remove one of the folders from LD_LIBRARY_PATH and LD_PRELOAD"};
 }
 
 std::string major_of(const std::string& version) {
@@ -101,8 +100,10 @@ Finding pairs(const Facts& facts) {
             fmt::format("libcublas {} with libcublasLt {}", blas->version, lt->version),
             fmt::format("put the folder of {} first in LD_LIBRARY_PATH", blas->path)};
   }
-  return {
-      "matching parts", Level::kOk, "libcublas and libcublasLt are of one version, or not both there", {}};
+  return {"matching parts",
+          Level::kOk,
+          "libcublas and libcublasLt have one major version, or one is missing",
+          {}};
 }
 
 Finding visible(const Facts& facts) {
@@ -125,16 +126,16 @@ Finding visible(const Facts& facts) {
 Finding kernel_cache(const Facts& facts) {
   for (const CacheFolder& cache : facts.caches) {
     if (!cache.exists || (cache.owner.empty() && cache.writable)) continue;
-    // Left by a program that was once run with sudo; cuBLAS and cuDNN then fail to start in some versions.
+    // Left by a program run with sudo; some versions of cuBLAS and cuDNN then fail to start.
     const std::string why =
         cache.owner.empty() ? "cannot be written" : fmt::format("belongs to {}", cache.owner);
     return {"kernel cache", Level::kProblem, fmt::format("{} {}", cache.path, why),
             fmt::format("sudo chown -R \"$USER\" {}", cache.path)};
   }
-  return {"kernel cache", Level::kOk, "yours, or not there yet", {}};
+  return {"kernel cache", Level::kOk, "yours, or not created yet", {}};
 }
 
-// All checks, in the order in which they are shown.
+// All checks, in the order of the output.
 constexpr Finding (*kChecks[])(const Facts&) = {gpu, driver, toolkit, copies, pairs, visible, kernel_cache};
 
 }  // namespace

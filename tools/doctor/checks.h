@@ -1,5 +1,4 @@
-// What can be wrong with a machine's GPU software, check by check, each a pure judgement of facts. Knows no
-// GPU and reads nothing.
+// Checks of a machine's GPU software; each judges given facts. Knows no GPU and reads nothing.
 #pragma once
 
 #include <optional>
@@ -20,7 +19,7 @@ struct CacheFolder {
 
 struct Facts {
   std::vector<LibraryFile> libraries;
-  bool of_other_process = false;                 // whose libraries those are
+  bool of_other_process = false;                 // the libraries are those of another process
   std::optional<int> driver_cuda, runtime_cuda;  // see libraries.h
   std::string kernel_driver;                     // version of the loaded kernel module; empty: none
   GpuList gpus;
@@ -34,7 +33,7 @@ struct Finding {
   std::string check;
   Level level = Level::kOk;
   std::string text;
-  std::string fix;  // a command or a sentence; empty when nothing is to be done
+  std::string fix;  // a command or a sentence; empty if there is nothing to do
 };
 
 // One finding for each check, in a fixed order.

@@ -1,4 +1,4 @@
-// headroom doctor: what is installed for GPUs, and what of it does not fit together.
+// headroom doctor: which GPU software is installed, and which versions conflict.
 
 #include <fmt/format.h>
 #include <pwd.h>
@@ -84,7 +84,7 @@ std::string verdict(const Facts& facts, const std::vector<Finding>& findings) {
   const auto count = std::count_if(findings.begin(), findings.end(),
                                    [](const Finding& f) { return f.level == Level::kProblem; });
   const std::string place = facts.gpus.gpus.empty() ? "no GPU on this machine" : "";
-  if (count == 0) return place.empty() ? "all is well" : place + "; nothing else is wrong";
+  if (count == 0) return place.empty() ? "no problem" : place + "; no other problem";
   return fmt::format("{} problem{}{}{}", count, count == 1 ? "" : "s", place.empty() ? "" : "; ", place);
 }
 
@@ -144,8 +144,8 @@ int run_doctor(int argc, char** argv) {
   int64_t pid = 0;
   bool json = false;
   OptionSet set("headroom doctor",
-                "Says which driver and libraries for GPUs are found, and what of them does not fit together; "
-                "exit code 5 when something does not. It needs no GPU.");
+                "Lists the GPU driver and libraries that are found, and version conflicts between them; "
+                "exit code 5 if there is one. Needs no GPU.");
   set.add_integer("pid",
                   "Look at the libraries that this process has loaded; 0: at those that the loader finds",
                   &pid, 0);

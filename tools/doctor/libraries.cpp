@@ -12,7 +12,7 @@
 namespace headroom::doctor {
 namespace {
 
-// A version as one number, in the library's own way of writing it.
+// Decodes a version from the number in the library's own format.
 using Decode = std::string (*)(long long);
 
 std::string by_thousands(long long v) {  // CUDA's: 13000 is 13.0
@@ -33,18 +33,18 @@ std::string blas(long long v) {  // cuBLAS's: 130100 is 13.1.0, since version 10
   return fmt::format("{}.{}.{}", v / 10000, v % 10000 / 100, v % 100);
 }
 
-// How a library says its version: by a result, or by a number written behind a pointer. None takes a handle.
+// How a library returns its version: as the result, or through a pointer. None takes a handle.
 enum class Asked { kResult, kPointer };
 
 struct Known {
   const char* name;
   std::vector<const char*> files;  // the newest first
-  const char* function;            // null: the file's name says it
+  const char* function;            // null: the version is in the file's name
   Asked asked;
   Decode decode;
 };
 
-// All that is looked for. The functions are those of NVIDIA's headers, which need not be there.
+// The libraries to look for. The functions are declared in NVIDIA's headers, which need not be installed.
 const std::vector<Known>& known_libraries() {
   static const std::vector<Known> known = {
       {"libcuda", {"libcuda.so.1"}, nullptr, Asked::kResult, nullptr},
@@ -91,7 +91,7 @@ std::string ask(const Known& library, void* handle) {
   return reinterpret_cast<int (*)(int*)>(symbol)(&version) == 0 ? library.decode(version) : "";
 }
 
-// The number that `function` of `file` writes; nothing where either is missing or says 0.
+// The number that `function` of `file` writes; nothing if either is missing or it writes 0.
 std::optional<int> number_of(const std::vector<const char*>& files, const char* function) {
   for (const char* file : files) {
     void* handle = dlopen(file, RTLD_LAZY | RTLD_LOCAL);
@@ -131,7 +131,7 @@ std::vector<LibraryFile> load_libraries() {
   std::vector<std::pair<std::string, std::string>> answers;  // by name
   for (const Known& library : known_libraries()) {
     for (const char* file : library.files) {
-      // Stays loaded: drivers do not take being unloaded, and the maps are read below.
+      // Stays loaded: drivers break when they are unloaded, and the maps are read below.
       void* handle = dlopen(file, RTLD_LAZY | RTLD_LOCAL);
       if (handle == nullptr) continue;
       answers.emplace_back(library.name, ask(library, handle));
@@ -141,7 +141,7 @@ std::vector<LibraryFile> load_libraries() {
   std::vector<LibraryFile> libraries = mapped_libraries(own_maps());
   const std::vector<std::string> twice = duplicates(libraries);
   for (LibraryFile& library : libraries) {
-    // Of two files nobody knows which one answered.
+    // With two files it is unknown which one answered.
     if (std::find(twice.begin(), twice.end(), library.name) != twice.end()) continue;
     for (const auto& [name, version] : answers) {
       if (name == library.name && !version.empty()) library.version = version;

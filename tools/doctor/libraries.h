@@ -1,4 +1,4 @@
-// NVIDIA's libraries as the loader finds them: where, which version, and whether twice. Knows no GPU.
+// NVIDIA's libraries as the loader finds them: path, version, duplicates. Knows no GPU.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@ namespace headroom::doctor {
 struct LibraryFile {
   std::string name;     // "libcublas"
   std::string path;     // links followed
-  std::string version;  // "13.1.0", by its own word where it was asked, else by the file's name; may be empty
+  std::string version;  // "13.1.0", as it reports itself or else from the file's name; may be empty
 };
 
-// Loads what the loader finds of each library that training on a GPU uses, and asks it its version. Loading
-// makes no context. What is already loaded, by LD_PRELOAD for instance, is part of it.
+// Loads the libraries that training on a GPU uses and asks each for its version. Includes libraries that are
+// already loaded, for instance by LD_PRELOAD. Makes no context.
 std::vector<LibraryFile> load_libraries();
 
-// The libraries of that kind among the files that a process has mapped, given the text of its
-// /proc/PID/maps. Each file once; versions by the files' names.
+// The same libraries among the files that a process has mapped, from the text of its /proc/PID/maps. Each
+// file once; versions come from the files' names.
 std::vector<LibraryFile> mapped_libraries(std::string_view maps);
 
-// The names of which there are two files.
+// The names with more than one file.
 std::vector<std::string> duplicates(const std::vector<LibraryFile>& libraries);
 
 // The newest CUDA that the installed driver runs, and the CUDA runtime's own version, each as 1000 * major +

@@ -1,5 +1,5 @@
-// Who holds the memory of a device, as one sum: total = free + ours + others + unaccounted. Knows no command
-// line and prints nothing.
+// Who holds the memory of a device: total = free + ours + others + unaccounted. Knows no command line and
+// prints nothing.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ namespace headroom::who {
 struct Ours {
   int64_t context_bytes = 0;
   int64_t libraries_bytes = 0;  // handles and kernels: all that is neither context nor the strategy's
-  int64_t live_bytes = 0;       // of the strategy: in blocks that are in use
-  int64_t cached_bytes = 0;     // of the strategy: held from the driver and in no block
+  int64_t live_bytes = 0;       // the strategy's blocks in use
+  int64_t cached_bytes = 0;     // the rest of what the strategy holds
 
   int64_t total_bytes() const { return context_bytes + libraries_bytes + live_bytes + cached_bytes; }
 };
 
-// Somebody else. Without a process where it is known that others hold it, and not who.
+// Another process; without a pid if it is only known that others hold the memory.
 struct Holder {
   std::optional<int64_t> pid;
   std::string user, command;     // empty: unknown
-  std::optional<int64_t> bytes;  // absent: the driver does not tell; its share is unaccounted then
+  std::optional<int64_t> bytes;  // absent: not reported; its share is then unaccounted
 };
 
 struct Account {
@@ -36,16 +36,16 @@ struct Account {
   int64_t total_bytes = 0, free_bytes = 0;
   Ours ours = {};
   std::vector<Holder> others = {};  // the largest first
-  bool processes_listed = true;     // whether the driver says which processes there are
+  bool processes_listed = true;     // whether the driver lists processes
 
-  // Of those others that are known.
+  // Of the others with known bytes.
   int64_t others_bytes() const;
-  // What is used and nobody's: the driver's own, processes that it does not list. Negative where more is
+  // The rest of what is used: the driver's own, and processes that it does not list. Negative if more is
   // claimed than used.
   int64_t unaccounted_bytes() const;
 };
 
-// A GPU of the machine as its driver sees it. `ours` are taken as what this process holds.
+// A GPU of the machine as its driver reports it. `ours` is what this process holds.
 Account account_of(const PhysicalGpu& gpu, const Ours& ours);
 
 }  // namespace headroom::who

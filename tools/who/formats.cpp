@@ -19,7 +19,7 @@ std::string verdict(const Account& account) {
   if (account.ours.total_bytes() > 0)
     text += fmt::format("; we hold {}", format_bytes(account.ours.total_bytes()));
   if (account.others.empty()) {
-    text += account.processes_listed ? "; nobody else holds any" : "; the driver lists no processes";
+    text += account.processes_listed ? "; no other process holds any" : "; the driver lists no processes";
     return text;
   }
   const Holder& most = account.others.front();

@@ -1,4 +1,4 @@
-// One look at who holds the memory, as text for people and as JSON. Knows no device.
+// Prints who holds the memory, as text and as JSON. Knows no device.
 #pragma once
 
 #include <string>

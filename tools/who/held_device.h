@@ -1,5 +1,5 @@
-// A device whose context, libraries and strategy this process really takes, as a program would, so that its
-// share of the memory can be seen. Knows no net.
+// A device that this process really starts, with context, libraries and strategy, as a program would, to show
+// its share of the memory. Knows no net.
 #pragma once
 
 #include <memory>
@@ -13,17 +13,16 @@ namespace headroom::who {
 
 class HeldDevice {
  public:
-  // Takes all in the order in which a program does, and at last a block of `live_bytes`. Throws
-  // InvalidArgument for options that are wrong; what fails after that is kept in failure(), and what had been
-  // taken stays.
+  // Takes the memory in the order of a program, then a block of `live_bytes`. Throws InvalidArgument for
+  // wrong options. A later failure is kept in failure(), and the memory taken before it stays.
   HeldDevice(const RuntimeOptions& options, int64_t live_bytes);
   ~HeldDevice();
   HeldDevice(const HeldDevice&) = delete;
   HeldDevice& operator=(const HeldDevice&) = delete;
 
-  // As it is now.
+  // The current state.
   Account account() const;
-  // Empty when all could be taken, else one line; and the exit code that belongs to it.
+  // Empty if all could be taken, else one line; and its exit code.
   const std::string& failure() const { return failure_; }
   int exit_code() const { return exit_code_; }
 
@@ -37,7 +36,7 @@ class HeldDevice {
   void* block_ = nullptr;
   int64_t context_bytes_ = 0;
   bool is_simulated_;
-  bool is_resized_;  // the options say how large the device is, or what others hold
+  bool is_resized_;  // the options set its size or what others hold
   std::string failure_;
   int exit_code_ = 0;
 };

@@ -1,4 +1,4 @@
-// What the system says of a process. Knows no GPU but by the name of its device files.
+// The user and the command of a process. Knows GPUs only by the names of their device files.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@ struct ProcessInfo {
   std::string user, command;  // empty: unknown
 };
 
-// The user and the command line of process `pid`, blanks between its words and nothing that a terminal would
-// obey. Unknown for a process that is not there, and for one that has no file of an NVIDIA driver open where
-// that can be seen: in a container the driver's number may be the host's, and that of a stranger here.
+// The user and the command line of process `pid`, without control characters. Unknown for a process that does
+// not exist, and for one whose open files can be read and include none of an NVIDIA driver: in a container
+// the driver's pid may be the host's and belong to another process here.
 ProcessInfo find_process(int64_t pid, const std::string& proc = "/proc");
 
 }  // namespace headroom::who

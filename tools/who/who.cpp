@@ -32,11 +32,11 @@ struct WhoOptions {
   }
 };
 
-// Where to look: at a device whose share is taken, or at what the driver says of all GPUs.
+// What to show: a device that is started, or the driver's list of all GPUs.
 struct Watched {
   std::unique_ptr<HeldDevice> held;
-  std::optional<int> ordinal;  // of the only GPU that is asked for
-  std::string problem;         // why no GPU is looked at
+  std::optional<int> ordinal;  // of the only GPU to show
+  std::string problem;         // why no GPU is shown
 };
 
 Watched choose_watched(WhoOptions& options, char** words) {
@@ -48,7 +48,7 @@ Watched choose_watched(WhoOptions& options, char** words) {
     const GpuList list = list_gpus();
     const bool must_choose = options.wants_share() || options.changes_device();
     if (!list.gpus.empty() && !must_choose) return watched;
-    // Without a GPU what is said of the default simulated one is at least an answer, and says that it is one.
+    // Without a GPU the default simulated one is shown, and the output says so.
     if (list.gpus.empty()) watched.problem = list.problem;
     runtime.device = list.problem.empty() && !list.gpus.empty() ? "cuda:0" : "sim";
   } else if (watched.ordinal && !options.wants_share() && !options.changes_device()) {
@@ -79,9 +79,9 @@ void add_who_options(OptionSet& set, WhoOptions& options) {
                  [](const std::string& name) { return cuda_ordinal(name).has_value(); });
   set.add_text("strategy",
                "Start the device with this memory strategy, as a program would, and show its share too; a "
-               "simulated GPU always is, with allow-growth",
+               "simulated GPU is always started, by default with allow-growth",
                &runtime.strategy);
-  set.add_bytes("allocate", "Then allocate so much from the strategy, and hold it", &options.allocate_bytes);
+  set.add_bytes("allocate", "Then allocate this much from the strategy and hold it", &options.allocate_bytes);
   set.add_bytes("limit", "Most that the strategy may hold", &runtime.limit_bytes);
   set.add_bytes("device-memory",
                 "Total memory of the GPU: of a simulated one, or of a real one whose rest is held",
@@ -89,10 +89,10 @@ void add_who_options(OptionSet& set, WhoOptions& options) {
   set.add_bytes("others", "Memory of the GPU that other processes hold: simulated, or held in their place",
                 &runtime.others_bytes);
   set.add_bytes("context", "Memory that the simulated GPU's context takes", &runtime.context_bytes);
-  set.add_switch("watch", "Show it again and again, until interrupted", &options.watch);
-  set.add_number("every", "Seconds between two looks of --watch", &options.every_seconds, 0.1, 86400);
-  set.add_integer("times", "How many looks --watch takes; 0: no end", &options.times, 0);
-  set.add_switch("json", "Print JSON, sizes in bytes; with --watch one line for each look", &options.json);
+  set.add_switch("watch", "Repeat until interrupted", &options.watch);
+  set.add_number("every", "Seconds between repetitions of --watch", &options.every_seconds, 0.1, 86400);
+  set.add_integer("times", "Repetitions of --watch; 0: no end", &options.times, 0);
+  set.add_switch("json", "Print JSON, sizes in bytes; with --watch one line each time", &options.json);
   set.set_examples(
       "  headroom who                                           every GPU of the machine, and who is on it\n"
       "  headroom who --watch --every 5\n"
@@ -106,16 +106,16 @@ void add_who_options(OptionSet& set, WhoOptions& options) {
 int run_who(int argc, char** argv) {
   WhoOptions options;
   OptionSet set("headroom who",
-                "Says who holds the memory of each GPU: total = free + ours + others + unaccounted.");
+                "Shows who holds the memory of each GPU: total = free + ours + others + unaccounted.");
   add_who_options(set, options);
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   const Watched watched = choose_watched(options, argv);
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   for (int64_t i = 1;; ++i) {
     const View view = look_at(watched);
-    if (options.watch && terminal && !options.json) fmt::print("\033[H\033[2J");  // the screen anew
+    if (options.watch && terminal && !options.json) fmt::print("\033[H\033[2J");  // clears the screen
     fmt::print("{}\n", options.json ? to_json(view, options.watch ? -1 : 2) : to_text(view));
-    if (std::fflush(stdout) != 0) break;  // nobody reads any more; the program's end says so
+    if (std::fflush(stdout) != 0) break;  // the reader is gone; the end of the program reports it
     if (!options.watch || i == options.times) break;
     std::this_thread::sleep_for(std::chrono::duration<double>(options.every_seconds));
   }

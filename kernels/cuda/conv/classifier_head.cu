@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <optional>
 
-#include "kernels/sequence_kernel.h"
 #include "kernels/cuda/conv/conv_block.h"
 #include "kernels/cuda/conv/conv_stage.cuh"
 #include "kernels/cuda/early_start.cuh"
 #include "kernels/cuda/index_report.cuh"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/sequence_kernel.h"
 #include "runtime/base/bytes.h"
 #include "runtime/device/cuda/check.h"
 
@@ -264,7 +264,8 @@ std::unique_ptr<Kernel> make_kernel(const ClassifierHead&, const Request& reques
   const auto use_parts = [&] {
     return make_sequence_kernel(parts_of_classifier_head(), request.inputs, request.outputs,
                                 [&](const Op& op, auto inputs, auto outputs) {
-                                  return make_cuda_kernel(op, inputs, outputs, device, request.settings);
+                                  return make_cuda_kernel(op, inputs, outputs, request.owner,
+                                                          request.settings);
                                 });
   };
   const std::optional<Extents> e = extents_of(request);

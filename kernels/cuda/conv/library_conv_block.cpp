@@ -52,7 +52,7 @@ class Slices {
     const int64_t slices_bytes = count_all > 1 ? count_all * beside.slice_bytes : 0;
     KernelSettings rest = request.settings;
     rest.workspace_limit_bytes = std::max<int64_t>(0, limit - between_bytes_ - aligned(slices_bytes));
-    const Request sliced{{request.inputs, request.outputs, rest}, request.device};
+    const Request sliced{{request.inputs, request.outputs, rest}, request.device, request.owner};
     std::map<int64_t, std::shared_ptr<const DnnConvolution>> prepared;  // by images
     for (int64_t begin = 0; begin < x[0]; begin += images) {
       const int64_t count = std::min(images, x[0] - begin);

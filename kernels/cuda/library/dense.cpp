@@ -12,7 +12,8 @@ std::unique_ptr<Kernel> make_kernel(const Dense& op, const Request& request) {
   // Not cuBLASLt's epilogue with relu: some of its algorithms (13.1) make 0 of NaN.
   std::shared_ptr<Kernel> relu;
   if (op.relu) {
-    const Request in_place{{request.outputs, request.outputs, request.settings}, request.device};
+    const Request in_place{
+        {request.outputs, request.outputs, request.settings}, request.device, request.owner};
     relu = make_kernel(Unary{UnaryKind::kRelu}, in_place);
   }
   return function_kernel(

@@ -33,9 +33,9 @@ constexpr VirtualMemoryCosts kVirtualMemory = {.reserve = {10, 0},
 // cudaMalloc does.
 constexpr StreamPoolCosts kStreamPool = {.allocate_us = 2.1, .release_us = 0.9, .grow_us = kCallUs};
 
-// What was reported of TensorFlow on such a laptop gives the sum, 431 MiB = 1455 - 1024, for context, handles
-// and kernels. The split is chosen so that its three runs come out as they did: of the 225 MiB that the
-// default strategy leaves, cuDNN's handle and kernels get their part, and cuBLAS's handle finds too little.
+// The report about TensorFlow on such a laptop gives only the sum for context, handles and kernels: 431 MiB =
+// 1455 - 1024. The split is chosen to reproduce its three runs: of the 225 MiB that the default strategy
+// leaves, cuDNN's handle and kernels get their part, and too little is left for cuBLAS's handle.
 const DeviceProfile kLaptop2Gb = {
     .name = "laptop-2gb",
     .description = "laptop GPU of 2002 MiB with a desktop on it, CUDA 11.4, cuDNN 8.2",
@@ -140,7 +140,9 @@ const DeviceProfile kH200 = {
     .stream_pool = kStreamPool,
 };
 
-const DeviceProfile kProfiles[] = {kLaptop2Gb, kCard6Gb, kRtx2080Ti, kFour2080Ti, kH200};
+const DeviceProfile kProfiles[] = {
+    kLaptop2Gb, kCard6Gb, kRtx2080Ti, kFour2080Ti, kH200,
+};
 
 }  // namespace
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "runtime/base/errors.h"
-#include "runtime/device/faulty/faulty_device.h"
 #include "runtime/device/host/cpu_device.h"
 #include "runtime/device/host/simulated_gpu.h"
 
@@ -27,33 +26,6 @@ TEST(Capture, RunsItsTasksInOrderAsOftenAsAskedAtEachLaunch) {
     captured->launch({});
     EXPECT_EQ(ran.size(), 8u);
   }
-}
-
-TEST(Capture, TasksThatWaitForWhatCannotComeFirstAreRefused) {
-  CpuDevice device;
-  const auto nothing = [](Stream) {};
-  for (const Task& task : {Task{nothing, {0}, {}}, Task{nothing, {1}, {}}, Task{nothing, {-1}, {}},
-                           Task{nothing, {}, {1}}, Task{nothing, {}, {-1}}}) {
-    EXPECT_THROW(device.captures().capture({&task, 1}, 1), InvalidArgument);
-  }
-  const Task itself_last_time{nothing, {}, {0}};
-  EXPECT_NO_THROW(device.captures().capture({&itself_last_time, 1}, 2));
-  EXPECT_THROW(device.captures().capture({&itself_last_time, 1}, 0), InvalidArgument);
-}
-
-TEST(Capture, MakingAndLaunchingAreDriverCallsThatMayFail) {
-  CpuDevice cpu;
-  FaultyDevice device(cpu);
-  int ran = 0;
-  const Task task{[&](Stream) { ++ran; }, {}, {}};
-  device.faults().arm({.failing_call = 1});
-  EXPECT_THROW(device.captures().capture({&task, 1}, 1), DeviceError);
-  const std::unique_ptr<Capture> captured = device.captures().capture({&task, 1}, 1);
-  device.faults().arm({.failing_call = 1});
-  EXPECT_THROW(captured->launch({}), DeviceError);
-  EXPECT_EQ(ran, 0);
-  captured->launch({});
-  EXPECT_EQ(ran, 1);
 }
 
 // Two tasks that each wait until the other runs: only threads side by side get through.
