@@ -99,7 +99,7 @@ PlayedAttempt play(std::span<const Played> replicas, const RunSetup& setup, bool
     const std::vector<PeakPrediction> peaks = predict_peaks(programs);
     for (size_t i = 0; i < peaks.size(); ++i) {
       DevicePeak& device = result.devices[i];
-      const SimulatedGpu& gpu = twin.gpu(device.name);
+      SimulatedGpu& gpu = twin.gpu(device.name);
       const DeviceProfile& profile = gpu.profile();
       device.peak = peaks[i];
       device.library_bytes =
