@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "allocators/observer.h"
 #include "runtime/base/bytes.h"
 
 namespace headroom {
@@ -29,21 +30,24 @@ constexpr int64_t round_down(int64_t bytes, int64_t multiple) {
 Allocator::Allocator(Device& device, std::string name, std::optional<Limit> limit)
     : device_(device), name_(std::move(name)), limit_(limit), pending_(device) {}
 
-void* Allocator::allocate(int64_t bytes, Stream stream, const MemoryUser& user) {
+void* Allocator::allocate_for(const MemoryUser* user, int64_t bytes, Stream stream) {
   if (bytes == 0) return nullptr;
   // One comparison for negative sizes, too.
-  if (static_cast<uint64_t>(bytes) > kLargestRequest) return allocate_locked({}, bytes, stream, user);
+  if (static_cast<uint64_t>(bytes) > kLargestRequest) return allocate_locked({}, user, bytes, stream);
   const StreamLanes::Taken taken = lanes_.take(bytes, aligned(bytes), stream);
-  return taken.counted ? taken.block.pointer : allocate_locked(taken.block, bytes, stream, user);
+  return taken.counted ? taken.block.pointer : allocate_locked(taken.block, user, bytes, stream);
 }
 
-void* Allocator::allocate_locked(Block block, int64_t bytes, Stream stream, const MemoryUser& user) {
+void* Allocator::allocate_locked(Block block, const MemoryUser* named, int64_t bytes, Stream stream) {
   if (bytes < 0) throw InvalidArgument(fmt::format("cannot allocate a negative size: {} bytes", bytes));
+  using Kind = AllocatorEvent::Kind;
+  constexpr MemoryUser kNobody;
+  const MemoryUser& user = named != nullptr ? *named : kNobody;
   const int64_t rounded = bytes <= kLargestRequest ? aligned(bytes) : 0;
   Lock lock(*this);
   if (rounded > 0 && block.pointer == nullptr) {
     block = find_block(rounded, stream);
-    for (int attempt = 1; block.pointer == nullptr && handler_ && attempt <= kMostHandlerCalls; ++attempt) {
+    for (int attempt = 1; block.pointer == nullptr && handler_ && attempt <= kMaxHandlerCalls; ++attempt) {
       const OutOfMemoryHandler handler = handler_;
       lock.unlock();
       const bool again = handler(bytes, attempt);
@@ -52,14 +56,16 @@ void* Allocator::allocate_locked(Block block, int64_t bytes, Stream stream, cons
       block = find_block(rounded, stream);
       if (block.pointer != nullptr) {
         ++statistics_.retries;
-        notify(AllocatorEvent::Kind::kRetry, nullptr, bytes, stream, user);
+        if (observer_) notify({Kind::kRetry, nullptr, bytes, stream, user});
       }
     }
   }
   if (block.pointer == nullptr) {
     ++statistics_.failures;
-    if (observer_) notify_device();
-    notify(AllocatorEvent::Kind::kOutOfMemory, nullptr, bytes, stream, user);
+    if (observer_) {
+      notify_device();
+      notify({Kind::kOutOfMemory, nullptr, bytes, stream, user});
+    }
     OutOfMemory error = out_of_memory(bytes);
     if (!user.op.empty() || !user.tensor.empty()) {
       error.set_user(std::string(user.op), std::string(user.tensor), std::string(user.source));
@@ -70,7 +76,7 @@ void* Allocator::allocate_locked(Block block, int64_t bytes, Stream stream, cons
   statistics_.requested.add(bytes);
   statistics_.allocated.add(block.bytes);
   statistics_.active.add(block.bytes);
-  notify(AllocatorEvent::Kind::kAllocate, block.pointer, bytes, stream, user, block.bytes);
+  if (observer_) notify({Kind::kAllocate, block.pointer, bytes, stream, user, block.bytes});
   return block.pointer;
 }
 
@@ -89,7 +95,7 @@ Allocator::Block Allocator::find_block(int64_t bytes, Stream stream) {
   }
   if (freed && block.pointer != nullptr) {
     ++statistics_.retries;
-    notify(AllocatorEvent::Kind::kRetry, nullptr, bytes, stream);
+    if (observer_) notify({AllocatorEvent::Kind::kRetry, nullptr, bytes, stream});
   }
   return block;
 }
@@ -145,7 +151,7 @@ void Allocator::deallocate(void* pointer, int64_t bytes, Stream stream) noexcept
 
 void Allocator::deallocate_locked(void* pointer, int64_t bytes, Stream stream) noexcept {
   const Lock lock(*this);
-  notify(AllocatorEvent::Kind::kDeallocate, pointer, bytes, stream);
+  if (observer_) notify({AllocatorEvent::Kind::kDeallocate, pointer, bytes, stream});
   ++statistics_.deallocations;
   statistics_.requested.add(-bytes);
   if (!pending_.empty() && pending_.defer(pointer, bytes, stream)) {
@@ -225,14 +231,14 @@ void Allocator::count_driver_call(int64_t bytes, void* pointer) noexcept {
      : bytes < 0 ? statistics_.driver_releases
                  : statistics_.driver_mappings);
   statistics_.reserved.add(bytes);
-  if (bytes != 0) notify_reserved(pointer, bytes);
+  if (observer_ && bytes != 0) notify_reserved(pointer, bytes);
 }
 
 void Allocator::count_driver_call(DriverCall call, int64_t reserved_bytes) {
   ++(call == DriverCall::kAllocation ? statistics_.driver_allocations : statistics_.driver_releases);
   const int64_t change = reserved_bytes - statistics_.reserved.current;
   statistics_.reserved.add(change);
-  if (change != 0) notify_reserved(nullptr, change);
+  if (observer_ && change != 0) notify_reserved(nullptr, change);
 }
 
 int64_t Allocator::reservable_bytes() const {

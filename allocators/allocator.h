@@ -1,5 +1,5 @@
-// The memory strategy seam: who gets which bytes of one device's memory. Knows no tensors, no ops and no
-// graph.
+// The memory strategy seam: who gets which bytes of one device's memory. Two functions, allocate and
+// deallocate; what is beside them watches and bounds those. Knows no tensor, no op and no plan.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,13 @@
 #include "allocators/snapshot.h"
 #include "allocators/statistics.h"
 #include "allocators/stream_lanes.h"
-#include "runtime/base/category.h"
 #include "runtime/base/errors.h"
 #include "runtime/device/device.h"
 
 namespace headroom {
+
+struct AllocatorEvent;
+struct MemoryUser;
 
 enum class LimitScope : uint8_t {
   kPool,     // what this allocator reserves, as in TensorFlow
@@ -31,36 +33,6 @@ struct Limit {
   int64_t bytes = 0;
   LimitScope scope = LimitScope::kPool;
   bool is_reserve = false;  // nobody set it: it is what was free, less a reserve for libraries
-};
-
-// Who asks for memory and what for, for those who watch: the names of a node and a value, and the line of
-// code that made the node.
-struct MemoryUser {
-  std::string_view op, tensor, source = {};
-  MemoryCategory category = MemoryCategory::kOther;
-};
-
-// What happened, for those who watch.
-struct AllocatorEvent {
-  enum class Kind : uint8_t {
-    kAllocate,
-    kDeallocate,
-    kOutOfMemory,
-    kRetry,    // the allocation that follows found room only after memory had come back
-    kReserve,  // from the driver; of unknown address (null) where the strategy maps pages or has a pool below
-               // it
-    kUnreserve,  // back to the driver
-    kDevice,     // of a device whose use of memory may have changed otherwise
-    kPart,       // of the block allocated last: what lies there while its user makes use of it
-  };
-  Kind kind;
-  void* pointer;            // null when there was no room
-  int64_t requested_bytes;  // what the caller asked for; of driver calls the bytes that came or went
-  Stream stream;
-  MemoryUser user = {};                // of an allocation
-  int64_t block_bytes = 0;             // of an allocation: what the strategy took for it
-  const MemoryInfo* memory = nullptr;  // of kDevice
-  int64_t first = 0, end = 0;          // of kPart, see observe_part
 };
 
 // A strategy over one device's memory. Public calls check, count and lock; strategies implement the private
@@ -79,9 +51,12 @@ class Allocator {
 
   // Memory of `bytes` (>= 0) for use on `stream`, whose queued work may write to it at once; zero bytes give
   // a null pointer. Where there is no room, waits for blocks that other streams still use, trims, and asks
-  // the out-of-memory handler, with a retry after each, before it throws OutOfMemory, whose facts are filled
-  // but for an op and a tensor that `user` does not name; throws InvalidArgument for a negative size.
-  void* allocate(int64_t bytes, Stream stream = {}, const MemoryUser& user = {});
+  // the out-of-memory handler, with a retry after each, before it throws OutOfMemory with all that is known,
+  // the names of `user` included. Throws InvalidArgument for a negative size.
+  void* allocate(int64_t bytes, Stream stream = {}) { return allocate_for(nullptr, bytes, stream); }
+  void* allocate(int64_t bytes, Stream stream, const MemoryUser& user) {
+    return allocate_for(&user, bytes, stream);
+  }
   // Takes back what allocate returned for the same `bytes`; work that is queued on `stream` by now may still
   // use it. A null pointer does nothing. Any other pointer or size ends the program: going on would hand the
   // same memory out twice.
@@ -94,21 +69,18 @@ class Allocator {
 
   // Called with what was asked for and how often it was tried, when there is no room and nothing of its own
   // helped: may deallocate blocks of this allocator, or make others free memory. True: try again, at most
-  // kMostHandlerCalls times for one request.
+  // kMaxHandlerCalls times for one request.
   using OutOfMemoryHandler = std::function<bool(int64_t requested_bytes, int attempt)>;
-  static constexpr int kMostHandlerCalls = 16;
+  static constexpr int kMaxHandlerCalls = 16;
   void set_out_of_memory_handler(OutOfMemoryHandler handler);
   // Called for every event, in order, while the allocator is locked: it must not call back. What is reserved
   // by now comes first, and the device's memory.
   void set_observer(std::function<void(const AllocatorEvent&)> observer);
+  // Passes an event of the caller's to the observer, if there is one.
+  void observe(const AllocatorEvent& event) const;
   // Tells the observer, if there is one, what the driver says of the device's memory: to be called when
   // something other than this allocator may have taken some, such as a library that started.
-  void observe_device();
-
-  // Tells the observer, if there is one, that `bytes` at `pointer`, inside of the block allocated last, are
-  // `user`'s in [first, end): positions in a pass that is made through the block again and again, as a step
-  // is through the arena of its plan.
-  void observe_part(void* pointer, int64_t bytes, int64_t first, int64_t end, const MemoryUser& user);
+  void observe_device() const;
 
   // Lets each stream keep blocks of up to so many bytes that it gave back, for itself, so that threads on
   // streams of their own seldom meet; 0: none. They count as idle, and go back to the strategy before it
@@ -200,8 +172,9 @@ class Allocator {
 
   // Lanes neither notify anyone nor know of blocks that several streams use.
   bool may_use_lanes() const { return !observer_ && pending_.empty(); }
+  void* allocate_for(const MemoryUser* user, int64_t bytes, Stream stream);
   // The long ways; the first may have a block by now that is not counted yet.
-  void* allocate_locked(Block block, int64_t bytes, Stream stream, const MemoryUser& user);
+  void* allocate_locked(Block block, const MemoryUser* user, int64_t bytes, Stream stream);
   void deallocate_locked(void* pointer, int64_t bytes, Stream stream) noexcept;
   Block find_block(int64_t bytes, Stream stream);
   Block allocate_and_adopt(int64_t bytes, Stream stream);
@@ -211,8 +184,8 @@ class Allocator {
   int64_t give_back(void* pointer, int64_t bytes, Stream stream) noexcept;
   // Gives pending blocks back: those that are done, or all after a wait. True when there were any.
   bool finish_pending(bool wait);
-  void notify(AllocatorEvent::Kind kind, void* pointer, int64_t bytes, Stream stream,
-              const MemoryUser& user = {}, int64_t block_bytes = 0) const;
+  // Only where there is an observer.
+  void notify(const AllocatorEvent& event) const;
   void notify_reserved(void* pointer, int64_t bytes) const;
   void notify_device() const;
   bool trimming_can_help(int64_t bytes) const;
@@ -231,10 +204,6 @@ class Allocator {
   std::vector<CacheLane*> cache_lanes_;  // every live block is in one of them, if there are any
   OutOfMemoryHandler handler_;
   std::function<void(const AllocatorEvent&)> observer_;
-  // What a strategy takes when it is made comes before any observer: kept for one, while nothing is
-  // allocated.
-  static constexpr size_t kMostFirstSegments = 16;
-  std::vector<std::pair<void*, int64_t>> first_segments_;
 };
 
 }  // namespace headroom

@@ -1,6 +1,5 @@
-// What an allocator tells of itself: events, statistics, snapshots and the facts of its errors.
+// What an allocator says of itself: statistics, snapshots and the facts of its errors.
 #include <algorithm>
-#include <cstdlib>
 #include <functional>
 #include <unordered_map>
 #include <utility>
@@ -8,59 +7,6 @@
 #include "allocators/allocator.h"
 
 namespace headroom {
-
-void Allocator::set_observer(std::function<void(const AllocatorEvent&)> observer) {
-  const Lock lock(*this);
-  observer_ = std::move(observer);
-  if (!observer_) return;
-  int64_t unplaced = reserved_now();
-  std::vector<SnapshotSegment> segments;
-  do_snapshot(segments);
-  for (const SnapshotSegment& segment : segments) {
-    notify_reserved(segment.pointer, segment.bytes);
-    unplaced -= segment.bytes;
-  }
-  if (unplaced > 0) notify_reserved(nullptr, unplaced);
-  notify_device();
-}
-
-void Allocator::observe_device() {
-  const Lock lock(*this);
-  if (observer_) notify_device();
-}
-
-void Allocator::observe_part(void* pointer, int64_t bytes, int64_t first, int64_t end,
-                             const MemoryUser& user) {
-  const Lock lock(*this);
-  if (!observer_) return;
-  observer_({.kind = AllocatorEvent::Kind::kPart,
-             .pointer = pointer,
-             .requested_bytes = bytes,
-             .stream = {},
-             .user = user,
-             .first = first,
-             .end = end});
-}
-
-void Allocator::notify_device() const {
-  const MemoryInfo info = device_.memory().info();
-  observer_({.kind = AllocatorEvent::Kind::kDevice,
-             .pointer = nullptr,
-             .requested_bytes = 0,
-             .stream = {},
-             .memory = &info});
-}
-
-// A negative number of bytes went back.
-void Allocator::notify_reserved(void* pointer, int64_t bytes) const {
-  notify(bytes > 0 ? AllocatorEvent::Kind::kReserve : AllocatorEvent::Kind::kUnreserve, pointer,
-         std::abs(bytes), {});
-}
-
-void Allocator::notify(AllocatorEvent::Kind kind, void* pointer, int64_t bytes, Stream stream,
-                       const MemoryUser& user, int64_t block_bytes) const {
-  if (observer_) observer_({kind, pointer, bytes, stream, user, block_bytes});
-}
 
 Statistics Allocator::statistics() const {
   const Lock lock(*this);

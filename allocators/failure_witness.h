@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "allocators/allocator.h"
+#include "allocators/observer.h"
 
 namespace headroom {
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "allocators/observer.h"
 #include "runtime/base/bytes.h"
 #include "runtime/device/host/simulated_gpu.h"
 

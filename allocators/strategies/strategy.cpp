@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -129,6 +131,15 @@ std::unique_ptr<Allocator> make_packed(const StrategySettings& settings, Device&
                                            std::make_shared<const RequestPlan>(std::move(plan)));
 }
 
+// Without a trace of its own it repeats the one that is replayed, planned once for all capacities.
+void plan_replay(const Trace& trace, StrategySettings& settings) {
+  if (settings.options.text("trace")) return;
+  settings.make = [plan = std::make_shared<const RequestPlan>(plan_requests(trace))](
+                      const StrategySettings& asked, Device& device) {
+    return std::make_unique<PackedAllocator>(device, asked.name, asked_limit(asked, device), plan);
+  };
+}
+
 std::unique_ptr<Allocator> make_direct(const StrategySettings& settings, Device& device) {
   return std::make_unique<DirectAllocator>(device, settings.name, asked_limit(settings, device));
 }
@@ -151,25 +162,56 @@ std::unique_ptr<Allocator> make_failing(const Make& make, const StrategySettings
 }
 
 constexpr Strategy kStrategies[] = {
-    {"grab-all", "takes all free memory but a reserve at the start, as TensorFlow does by default",
-     make_grab_all},
-    {"allow-growth", "takes regions of doubling size as they are needed, from 2 MiB", make_allow_growth},
-    {"hard-limit", "takes a fixed number of bytes at the start and never more", make_grab_all, {}, true},
-    {"two-ended", "takes what grab-all takes; small blocks lie at the high end, large ones at the low one",
-     make_two_ended, kTwoEndedOptions},
-    {"caching", "keeps segments of a few sizes and cuts them into blocks, as PyTorch does by default",
-     make_caching, kCachingOptions},
-    {"pool", "doubles its segments, or takes half of what the limit leaves, as RMM's pool does", make_pool,
-     kPoolOptions},
-    {"arena", "half of the free memory in one piece, with parts of it for each stream, as RMM's arena does",
-     make_arena},
-    {"mapped", "maps physical pages under blocks where they are needed, idle ones before new ones",
-     make_mapped, kMappedOptions},
-    {"stream-ordered", "passes every request to the driver's own pool, as cudaMallocAsync does",
-     make_stream_ordered, kStreamOrderedOptions},
-    {"packed", "gives a run that repeats a recorded one its memory at places planned in advance", make_packed,
-     kPackedOptions},
-    {"direct", "asks the driver at every call and keeps nothing: the baseline", make_direct},
+    {.name = "grab-all",
+     .summary = "takes all free memory but a reserve at the start, as TensorFlow does by default",
+     .make = make_grab_all,
+     .takes_all_free_memory = true},
+    {.name = "allow-growth",
+     .summary = "takes regions of doubling size as they are needed, from 2 MiB",
+     .make = make_allow_growth,
+     .cure_order = 1},  // the nearest to a pool
+    {.name = "hard-limit",
+     .summary = "takes a fixed number of bytes at the start and never more",
+     .make = make_grab_all,
+     .needs_limit = true},
+    {.name = "two-ended",
+     .summary = "takes what grab-all takes; small blocks lie at the high end, large ones at the low one",
+     .make = make_two_ended,
+     .options = kTwoEndedOptions,
+     .takes_all_free_memory = true},
+    {.name = "caching",
+     .summary = "keeps segments of a few sizes and cuts them into blocks, as PyTorch does by default",
+     .make = make_caching,
+     .options = kCachingOptions,
+     .cure_order = 3},
+    {.name = "pool",
+     .summary = "doubles its segments, or takes half of what the limit leaves, as RMM's pool does",
+     .make = make_pool,
+     .options = kPoolOptions,
+     .cure_order = 5},
+    {.name = "arena",
+     .summary =
+         "takes half of the free memory in one piece, with parts of it for each stream, as RMM's arena does",
+     .make = make_arena},
+    {.name = "mapped",
+     .summary = "maps physical pages under blocks where they are needed, idle ones before new ones",
+     .make = make_mapped,
+     .options = kMappedOptions,
+     .cure_order = 2},
+    {.name = "stream-ordered",
+     .summary = "passes every request to the driver's own pool, as cudaMallocAsync does",
+     .make = make_stream_ordered,
+     .options = kStreamOrderedOptions,
+     .cure_order = 4},
+    {.name = "packed",
+     .summary = "repeats a traced run at places planned in advance",
+     .make = make_packed,
+     .options = kPackedOptions,
+     .prepare_replay = plan_replay},
+    {.name = "direct",
+     .summary = "asks the driver at every call and keeps nothing: the baseline",
+     .make = make_direct,
+     .cure_order = 6},
 };
 
 }  // namespace
@@ -186,6 +228,23 @@ const Strategy& find_strategy(std::string_view name) {
   }
   throw InvalidArgument(
       fmt::format("unknown strategy '{}': known are {}", name, list_with_suggestion(name, known)));
+}
+
+std::vector<const Strategy*> cures() {
+  std::vector<const Strategy*> result;
+  for (const Strategy& strategy : kStrategies) {
+    if (strategy.cure_order > 0) result.push_back(&strategy);
+  }
+  std::sort(result.begin(), result.end(),
+            [](const Strategy* a, const Strategy* b) { return a->cure_order < b->cure_order; });
+  return result;
+}
+
+bool takes_all_free_memory(const StrategySettings& settings) {
+  if (settings.limit_bytes || settings.memory_fraction || settings.allow_growth) return false;
+  return std::any_of(std::begin(kStrategies), std::end(kStrategies), [&](const Strategy& strategy) {
+    return strategy.name == settings.name && strategy.takes_all_free_memory;
+  });
 }
 
 std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Device& device) {

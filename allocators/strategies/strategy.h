@@ -7,9 +7,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "allocators/allocator.h"
 #include "allocators/strategies/strategy_options.h"
+#include "allocators/trace/trace.h"
 
 namespace headroom {
 
@@ -38,18 +40,29 @@ struct StrategySettings {
   bool allow_growth = false;  // makes strategies that take their pool at once grow it instead
 };
 
+// One row of the table: all that programs need to know of a strategy.
 struct Strategy {
   std::string_view name;
   std::string_view summary;
   std::unique_ptr<Allocator> (*make)(const StrategySettings& settings, Device& device);
   std::span<const StrategyOption> options = {};
-  bool needs_limit = false;  // and throws without one
+  bool needs_limit = false;            // and throws without one
+  bool takes_all_free_memory = false;  // at the start, without a limit and growth
+  // When a program runs out of memory, strategies are tried as cures in this order; 0: never.
+  int cure_order = 0;
+  // Suits settings to a replay of that trace, if that takes more than the settings. Throws InvalidArgument
+  // for a trace that the strategy cannot take.
+  void (*prepare_replay)(const Trace& trace, StrategySettings& settings) = nullptr;
 };
 
 // Every strategy, the default one first.
 std::span<const Strategy> strategies();
 // The one of that name. Throws InvalidArgument for an unknown one, with the nearest known.
 const Strategy& find_strategy(std::string_view name);
+// Those that are tried as cures for out of memory, in that order.
+std::vector<const Strategy*> cures();
+// Whether such a pool holds all that was free, so that libraries find no more than its reserve.
+bool takes_all_free_memory(const StrategySettings& settings);
 
 // The allocator that `settings` ask for, on `device`, which is initialised first and must outlive it. With a
 // limit on the process both libraries are started first, so that what is left of the limit is known. Throws

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "allocators/observer.h"
 #include "allocators/trace/trace_writer.h"
 #include "runtime/base/errors.h"
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "allocators/allocator.h"
+#include "allocators/observer.h"
 #include "runtime/graph/categories.h"
 #include "runtime/plan/plan.h"
 

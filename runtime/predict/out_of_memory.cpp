@@ -1,7 +1,6 @@
 #include "runtime/predict/out_of_memory.h"
 
 #include <algorithm>
-#include <array>
 
 #include "allocators/strategies/strategy_text.h"
 #include "runtime/base/bytes.h"
@@ -122,13 +121,11 @@ void start_libraries_first(std::string_view name, const Search& search) {
   search.note(name, "libraries-first", search.fits(setup), setup);
 }
 
-// Those that take no limit of their own, under the present limit if there is one. Allow-growth is the
-// nearest to a pool, mapped and caching take least for what they hold.
+// Under the present limit, if there is one.
 void change_strategy(std::string_view name, const Search& search) {
-  constexpr std::array<std::string_view, 6> kOthers = {"allow-growth",   "mapped", "caching",
-                                                       "stream-ordered", "pool",   "direct"};
   const StrategySettings settings = search.present.options.strategy_settings();
-  for (const std::string_view other : kOthers) {
+  for (const Strategy* cure : cures()) {
+    const std::string_view other = cure->name;
     if (settings.name == other) continue;
     RunSetup setup = search.present;
     setup.options.strategy = other;

@@ -11,7 +11,7 @@ namespace {
 void observe(Allocator& allocator, std::byte* block, const Buffer& buffer, int first, int end,
              const MemoryUser& user) {
   if (buffer.bytes == 0) return;
-  allocator.observe_part(block + buffer.offset_bytes, buffer.bytes, first, end, user);
+  observe_part(allocator, block + buffer.offset_bytes, buffer.bytes, first, end, user);
 }
 
 }  // namespace

@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "allocators/strategies/packed_allocator.h"
 #include "allocators/strategies/strategy_text.h"
 #include "allocators/trace/read_trace.h"
 #include "runtime/app/option_set.h"
@@ -193,17 +192,6 @@ nlohmann::ordered_json to_json(const ReplayRow& row) {
   return json;
 }
 
-// A packed strategy without a trace of its own repeats the one that is played; planned once for all
-// capacities.
-void plan_for(const Trace& trace, StrategySettings& settings) {
-  settings.make = [plan = std::make_shared<const RequestPlan>(plan_requests(trace))](
-                      const StrategySettings& asked, Device& device) -> std::unique_ptr<Allocator> {
-    std::optional<Limit> limit;
-    if (asked.limit_bytes) limit = Limit{*asked.limit_bytes, asked.limit_scope};
-    return std::make_unique<PackedAllocator>(device, asked.name, limit, plan);
-  };
-}
-
 // Why a replay failed that alone was asked for: of a table of them the table says enough.
 void explain_failure(ReplayRow& row, const DeviceProfile& profile) {
   RunSetup present{.device = profile, .options = {.strategy = row.strategy}};
@@ -253,7 +241,10 @@ std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::v
       StrategySettings settings = strategies_asked[i];
       if (!options.record.empty()) settings.record_path = options.record;
       try {
-        if (settings.name == "packed" && !settings.options.text("trace")) plan_for(trace, settings);
+        if (settings.plugin_path.empty()) {
+          const Strategy& strategy = find_strategy(settings.name);
+          if (strategy.prepare_replay != nullptr) strategy.prepare_replay(trace, settings);
+        }
       } catch (const InvalidArgument& error) {
         for (ReplayRow& row : added) row.refusal = error.what();
         continue;

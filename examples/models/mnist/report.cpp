@@ -105,9 +105,7 @@ std::string advice(const TrainResult& result, const Runtime& runtime) {
                                    : fmt::format("more memory than --virtual-devices {}", virtual_devices);
   }
   if (result.outcome == RunOutcome::kLibraryFailure) {
-    const bool takes_all = (strategy.name == "grab-all" || strategy.name == "two-ended") &&
-                           !strategy.limit_bytes && !strategy.memory_fraction && !strategy.allow_growth;
-    if (takes_all) {
+    if (takes_all_free_memory(strategy)) {
       return fmt::format(
           "the pool leaves the library too little: {}--strategy allow-growth, or --strategy hard-limit "
           "--limit 1GiB",

@@ -293,5 +293,25 @@ TEST(StrategySettings, FractionsOutsideZeroToOneAreRefused) {
                        "exclude each other"));
 }
 
+TEST(StrategyTable, CuresAreInOrderAndNeedNothingElse) {
+  int order = 0;
+  for (const Strategy* cure : cures()) {
+    EXPECT_GT(cure->cure_order, order) << cure->name;
+    order = cure->cure_order;
+    EXPECT_FALSE(cure->needs_limit) << cure->name;
+    EXPECT_FALSE(cure->takes_all_free_memory) << cure->name;
+  }
+  EXPECT_EQ(cures().front()->name, "allow-growth");
+}
+
+TEST(StrategyTable, APoolOfAllFreeMemoryIsOneWithoutLimitOrGrowth) {
+  EXPECT_TRUE(takes_all_free_memory({.name = "grab-all"}));
+  EXPECT_FALSE(takes_all_free_memory({.name = "grab-all", .limit_bytes = kGiB}));
+  EXPECT_FALSE(takes_all_free_memory({.name = "grab-all", .memory_fraction = 0.5}));
+  EXPECT_FALSE(takes_all_free_memory({.name = "grab-all", .allow_growth = true}));
+  EXPECT_FALSE(takes_all_free_memory({.name = "caching"}));
+  EXPECT_FALSE(takes_all_free_memory({.name = "none of ours"}));
+}
+
 }  // namespace
 }  // namespace headroom
