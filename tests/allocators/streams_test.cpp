@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "allocators/observer.h"
 #include "allocators/strategies/strategy_text.h"
 #include "runtime/base/bytes.h"
 #include "runtime/device/host/simulated_gpu.h"

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "allocators/observer.h"
 #include "allocators/strategies/strategy_text.h"
 #include "runtime/base/bytes.h"
 #include "runtime/device/host/simulated_gpu.h"

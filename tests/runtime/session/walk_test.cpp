@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "allocators/observer.h"
 #include "runtime/device/host/simulated_gpu.h"
 #include "runtime/predict/predict_peak.h"
 #include "tests/runtime/session/small_net.h"
