@@ -24,9 +24,9 @@
 #include "runtime/app/replicas.h"
 #include "runtime/app/run_program.h"
 #include "runtime/app/runtime.h"
-#include "runtime/base/command_line.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
+#include "runtime/base/text.h"
 
 namespace headroom {
 namespace {
@@ -259,7 +259,7 @@ std::string next_command(const TrainResult& result, const Runtime& runtime, cons
   if (ok && !options.save.empty()) {
     return fmt::format("train_mnist --load {}  # start from these weights", shell_word(options.save));
   }
-  if (!ok && (change == nullptr || change->name == "device")) return advice(result, runtime);
+  if (!ok && (change == nullptr || change->kind == ChangeKind::kDevice)) return advice(result, runtime);
   if (ok) {
     options.runtime.plan = PlanMode::kPacked;
     options.runtime.record.clear();  // keeps the recording

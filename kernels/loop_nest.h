@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "runtime/base/shape.h"
+#include "runtime/base/tensor.h"
 
 namespace headroom {
 

@@ -10,9 +10,9 @@
 #include "runtime/app/run_program.h"
 #include "runtime/app/runtime.h"
 #include "runtime/base/bytes.h"
-#include "runtime/base/command_line.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
+#include "runtime/base/text.h"
 
 namespace headroom {
 namespace {
@@ -27,7 +27,7 @@ struct Row {
 // The command with the smallest change that is proven to fit, where there is one.
 std::string next_command(const TrainResult& result, const Runtime& runtime) {
   const TriedChange* change = result.report ? result.report->smallest() : nullptr;
-  if (change == nullptr || change->name == "device") return advice(result, runtime);
+  if (change == nullptr || change->kind == ChangeKind::kDevice) return advice(result, runtime);
   RuntimeOptions options;
   StepOptions step;
   OptionSet set({}, {});

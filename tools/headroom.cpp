@@ -9,7 +9,7 @@
 
 #include "runtime/app/run_program.h"
 #include "runtime/base/errors.h"
-#include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "tools/subcommands.h"
 
 namespace headroom {

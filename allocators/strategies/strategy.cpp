@@ -20,7 +20,7 @@
 #include "allocators/trace/read_trace.h"
 #include "allocators/trace/recorder.h"
 #include "runtime/base/bytes.h"
-#include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "runtime/device/faulty/faulty_device.h"
 
 namespace headroom {

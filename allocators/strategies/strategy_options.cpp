@@ -7,7 +7,7 @@
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
-#include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 
 namespace headroom {
 

@@ -41,13 +41,4 @@ std::vector<Trace> read_traces(const std::string& path) {
   return traces;
 }
 
-std::string printable_name(std::string_view name) {
-  std::string text(name);
-  std::replace_if(
-      text.begin(), text.end(),
-      [](char c) { return static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) == 0x7f; },
-      '?');
-  return text;
-}
-
 }  // namespace headroom

@@ -15,7 +15,4 @@ namespace headroom {
 // of one line, with the file and the line or byte, for anything that is no whole, possible trace.
 std::vector<Trace> read_traces(const std::string& path);
 
-// A name of strangers for a terminal: control characters, and with them escape sequences, become '?'.
-std::string printable_name(std::string_view name);
-
 }  // namespace headroom

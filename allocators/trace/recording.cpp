@@ -113,7 +113,7 @@ class RecordingLines {
                              .others_bytes = parse_size(columns_[4])},
                             {.time_ns = time(5)});
     }
-    throw InvalidArgument(fmt::format("lines of kind '{}' are unknown", printable(columns_[0])));
+    throw InvalidArgument(fmt::format("lines of kind '{}' are unknown", quoted_column(columns_[0])));
   }
 
   Trace take(bool cut_off) {

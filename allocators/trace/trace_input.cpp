@@ -16,25 +16,15 @@ uint64_t parse(std::string_view text, int base, std::string_view what) {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value, base);
   if (error == std::errc::result_out_of_range && stop == end) {
-    throw InvalidArgument(fmt::format("{} '{}' is 2^64 or more", what, printable(text)));
+    throw InvalidArgument(fmt::format("{} '{}' is 2^64 or more", what, quoted_column(text)));
   }
   if (error != std::errc() || stop != end) {
-    throw InvalidArgument(fmt::format("{} '{}' is not a number", what, printable(text)));
+    throw InvalidArgument(fmt::format("{} '{}' is not a number", what, quoted_column(text)));
   }
   return value;
 }
 
 }  // namespace
-
-std::string printable(std::string_view text) {
-  constexpr size_t kMost = 40;
-  std::string result;
-  for (const char byte : text.substr(0, kMost)) {
-    const bool is_plain = byte >= ' ' && byte <= '~';
-    result += is_plain ? std::string(1, byte) : fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
-  }
-  return text.size() <= kMost ? result : result + "...";
-}
 
 TraceInput::TraceInput(const std::string& path) : file_(path), buffer_(2 * kMaxLineBytes) {}
 
@@ -121,7 +111,8 @@ int64_t parse_size(std::string_view text) {
 int64_t parse_signed(std::string_view text, std::string_view what) {
   const bool negative = text.starts_with("-");
   const uint64_t value = parse(negative ? text.substr(1) : text, 10, what);
-  if (value > INT64_MAX) throw InvalidArgument(fmt::format("{} '{}' is 2^63 or more", what, printable(text)));
+  if (value > INT64_MAX)
+    throw InvalidArgument(fmt::format("{} '{}' is 2^63 or more", what, quoted_column(text)));
   return negative ? -static_cast<int64_t>(value) : static_cast<int64_t>(value);
 }
 

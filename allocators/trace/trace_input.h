@@ -6,7 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/input_file.h"
+#include "runtime/base/files.h"
+#include "runtime/base/text.h"
 
 namespace headroom {
 
@@ -54,8 +55,10 @@ uint64_t parse_hexadecimal(std::string_view text, std::string_view what);  // wi
 int64_t parse_size(std::string_view text);
 int64_t parse_signed(std::string_view text, std::string_view what);
 
-// What was found, short enough for a message, and without what would change a terminal.
-std::string printable(std::string_view text);
+// A column of a trace for a message: printable, and no longer than people read.
+inline std::string quoted_column(std::string_view text) {
+  return printable(text, 40);
+}
 
 // Splits at commas: the number of columns, of which the first `capacity` are stored.
 size_t split_columns(std::string_view line, std::string_view* columns, size_t capacity);

@@ -7,7 +7,7 @@
 
 #include "runtime/app/options.h"
 #include "runtime/base/errors.h"
-#include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "runtime/device/gpus.h"
 #include "runtime/device/host/cpu_device.h"
 #include "runtime/device/host/simulated_gpu.h"

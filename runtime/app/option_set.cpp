@@ -16,7 +16,7 @@
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
-#include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "runtime/base/toml.h"
 
 namespace headroom {

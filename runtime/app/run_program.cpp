@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/text.h"
 
 namespace headroom {
 namespace {
@@ -25,25 +26,11 @@ void open_standard_streams() {
   }
 }
 
-// Names out of files may hold anything; a line stays a line, and a terminal gets no commands.
-std::string one_line(std::string_view text) {
-  std::string line;
-  for (const char c : text) {
-    const auto code = static_cast<unsigned char>(c);
-    if (code < 0x20 || code == 0x7f) {
-      line += fmt::format("\\x{:02x}", code);
-    } else {
-      line += c;
-    }
-  }
-  return line;
-}
-
 }  // namespace
 
 void print_failure(const char* name, std::string_view text) {
   // Not by fmt::print, which throws when it cannot write.
-  std::fputs(fmt::format("{}: {}\n", name, one_line(text)).c_str(), stderr);
+  std::fputs(fmt::format("{}: {}\n", name, printable(text)).c_str(), stderr);
 }
 
 int run_program(const char* name, int (*run)(int, char**), int argc, char** argv) {

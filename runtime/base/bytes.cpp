@@ -9,6 +9,7 @@
 #include <string>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/text.h"
 
 namespace headroom {
 namespace {
@@ -16,12 +17,6 @@ namespace {
 [[noreturn]] void refuse(std::string_view text, std::string_view what, std::string_view why) {
   throw InvalidArgument(
       fmt::format("{}: '{}' is not a size: {} (examples: 1048576, 64KiB, 512MiB, 1.5GiB)", what, text, why));
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
-  return text;
 }
 
 double unit_of(std::string unit) {

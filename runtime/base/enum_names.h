@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "runtime/base/errors.h"
-#include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 
 namespace headroom {
 

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include "runtime/base/bytes.h"
-#include "runtime/base/memory_cause.h"
+#include "runtime/base/cause.h"
+#include "runtime/base/text.h"
 
 namespace headroom {
 namespace {
@@ -14,18 +15,9 @@ std::string_view file_name(std::string_view source) {
   return slash == std::string_view::npos ? source : source.substr(slash + 1);
 }
 
-// Names may come out of a trace: a line stays a line, and a terminal gets no commands.
-std::string plain(std::string_view name) {
-  std::string text(name);
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return text;
-}
-
 std::string describe(const MemoryFacts& facts) {
-  const MemoryCause cause = judge(facts);
-  return fmt::format("{}; {}: {}", describe_failure(facts), name_of(cause), reason_for(cause, facts));
+  const Judgement judgement = judge(facts);
+  return fmt::format("{}; {}: {}", describe_failure(facts), name_of(judgement.cause), judgement.reason);
 }
 
 }  // namespace
@@ -47,11 +39,16 @@ std::string describe_holders(const MemoryFacts& facts) {
 
 std::string describe_request(const MemoryFacts& facts) {
   std::string text = format_bytes(facts.requested);
-  if (!facts.tensor.empty()) text += fmt::format(" for {}", plain(facts.tensor));
-  if (!facts.op.empty()) text += fmt::format(" of {}", plain(facts.op));
-  if (!facts.source.empty()) text += fmt::format(" at {}", plain(file_name(facts.source)));
+  if (!facts.tensor.empty()) text += fmt::format(" for {}", printable(facts.tensor));
+  if (!facts.op.empty()) text += fmt::format(" of {}", printable(facts.op));
+  if (!facts.source.empty()) text += fmt::format(" at {}", printable(file_name(facts.source)));
   if (!facts.device.empty()) text += fmt::format(" on {}", facts.device);
   return text;
+}
+
+std::string describe_failure(const MemoryFacts& facts) {
+  return fmt::format("out of memory: tried to allocate {} ({})", describe_request(facts),
+                     describe_holders(facts));
 }
 
 OutOfMemory::OutOfMemory(MemoryFacts facts)

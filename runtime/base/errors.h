@@ -44,8 +44,10 @@ struct MemoryFacts {
 
 // "strategy caching: 4.47 GiB allocated, ...; device: 6.00 GiB total, ...": who holds what.
 std::string describe_holders(const MemoryFacts& facts);
-// "916.00 MiB for x of conv1 at net.cpp:31": what was asked, as far as is known.
+// "916.00 MiB for x of conv1 at net.cpp:31": what was requested, as far as is known.
 std::string describe_request(const MemoryFacts& facts);
+// "out of memory: tried to allocate ... (strategy ...; device: ...)": all of it, without the cause.
+std::string describe_failure(const MemoryFacts& facts);
 
 // No room, after trimming and retrying. The runtime is usable afterwards and its accounts are as before the
 // call.

@@ -1,4 +1,4 @@
-// Whole files: read with a bound, written all or nothing. Knows no format.
+// Files: read whole or piece by piece, written all or nothing. Knows no format.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+
+struct gzFile_s;  // zlib's
 
 namespace headroom {
 
@@ -27,5 +29,28 @@ void require_writable(const std::string& path);
 
 // Whether both paths lead to one file, through links or not, also when it is not there yet.
 bool is_same_file(const std::string& a, const std::string& b);
+
+// A file read from beginning to end, gunzipped on the way where its content says gzip.
+class InputFile {
+ public:
+  // Throws InvalidArgument naming the file when it cannot be opened.
+  explicit InputFile(std::string path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  // Reads up to `bytes` of content: fewer than asked at the end only. Throws InvalidArgument naming the file
+  // when it cannot be read, or when its gzip data is truncated or corrupt.
+  int64_t read(void* destination, int64_t bytes);
+
+  const std::string& path() const { return path_; }
+  // Throws InvalidArgument of one line: the file and `why`.
+  [[noreturn]] void fail(std::string_view why) const;
+
+ private:
+  const std::string path_;
+  gzFile_s* file_ = nullptr;
+  int64_t at_ = 0;
+};
 
 }  // namespace headroom

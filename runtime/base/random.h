@@ -1,11 +1,12 @@
 // Counter-based random numbers: a number follows from (seed, stream, element) alone, so any element can be
-// drawn again, in any order and on any device. Knows no tensor.
+// drawn again, in any order and on any device. And the one number that is not: a process's own.
 //
 // Philox4x32-10 of Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <random>
 
 namespace headroom {
 
@@ -55,6 +56,15 @@ constexpr float unit_float(uint32_t word) {
 // A uniform float in [0, 1) for one element.
 constexpr float random_unit_float(uint64_t seed, uint64_t stream, uint64_t element) {
   return unit_float(random_words(seed, stream, element / 4)[element % 4]);
+}
+
+// The same at each call, and of this process alone: on any host and in any container, where pids repeat.
+inline uint64_t process_nonce() {
+  static const uint64_t nonce = [] {
+    std::random_device random;
+    return (uint64_t{random()} << 32) + random();
+  }();
+  return nonce;
 }
 
 }  // namespace headroom

@@ -1,13 +1,92 @@
-// What a tensor is without saying who owns its bytes: a dtype, a shape, and, in a view, an address.
+// What a tensor is, whoever owns its bytes: its element type, its shape and, in a view, an address. Shapes
+// are held by value and never touch the heap.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <string>
-
-#include "runtime/base/dtype.h"
-#include "runtime/base/shape.h"
+#include <string_view>
 
 namespace headroom {
+
+enum class DType : uint8_t { kF32, kI32, kU8 };
+
+constexpr int64_t element_bytes(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kI32:
+      return 4;
+    case DType::kU8:
+      return 1;
+  }
+  return 0;
+}
+
+// "f32", "i32", "u8".
+constexpr std::string_view to_string(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return "f32";
+    case DType::kI32:
+      return "i32";
+    case DType::kU8:
+      return "u8";
+  }
+  return "?";
+}
+
+// The DType of a C++ element type: dtype_of<float> is kF32.
+template <typename T>
+inline constexpr DType dtype_of = [] {
+  static_assert(sizeof(T) == 0, "no DType for this element type");
+  return DType::kF32;
+}();
+template <>
+inline constexpr DType dtype_of<float> = DType::kF32;
+template <>
+inline constexpr DType dtype_of<int32_t> = DType::kI32;
+template <>
+inline constexpr DType dtype_of<uint8_t> = DType::kU8;
+
+class Shape {
+ public:
+  static constexpr int kMaxRank = 6;
+
+  Shape() = default;  // a scalar: rank 0, one element
+  // Throws InvalidArgument for a negative extent, a rank above kMaxRank, or more elements than int64 counts.
+  Shape(std::initializer_list<int64_t> extents);
+  explicit Shape(std::span<const int64_t> extents);
+
+  int rank() const { return rank_; }
+  int64_t elements() const;
+  int64_t operator[](int axis) const { return extents_[static_cast<size_t>(axis)]; }
+  // The extent of the last axis; 1 for a scalar.
+  int64_t last() const { return rank_ == 0 ? 1 : extents_[static_cast<size_t>(rank_ - 1)]; }
+  const int64_t* begin() const { return extents_.data(); }
+  const int64_t* end() const { return extents_.data() + rank_; }
+
+  // The same shape with one axis set to another extent.
+  Shape with(int axis, int64_t extent) const;
+
+  bool operator==(const Shape& other) const;
+
+ private:
+  std::array<int64_t, kMaxRank> extents_{};
+  int rank_ = 0;
+};
+
+// "[64,26,26,32]"; "[]" for a scalar.
+std::string to_string(const Shape& shape);
+
+// Row-major strides in elements, one per axis.
+std::array<int64_t, Shape::kMaxRank> strides_of(const Shape& shape);
+
+// The shape that both broadcast to by NumPy's rule (aligned at the last axis, extents equal or 1).
+// Returns false when there is none.
+bool broadcast(const Shape& a, const Shape& b, Shape* result);
 
 struct TensorSpec {
   DType dtype = DType::kF32;

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "runtime/base/errors.h"
-#include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "runtime/graph/functions.h"
 
 namespace headroom {

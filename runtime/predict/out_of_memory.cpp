@@ -1,6 +1,7 @@
 #include "runtime/predict/out_of_memory.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "allocators/strategies/strategy_text.h"
 #include "runtime/base/bytes.h"
@@ -16,8 +17,8 @@ struct Search {
   OutOfMemoryReport& report;
 
   bool fits(const RunSetup& setup) const { return play(setup).fits; }
-  void note(std::string_view name, std::string what, bool does_fit, const RunSetup& setup) const {
-    report.changes.push_back({name, std::move(what), does_fit, setup});
+  void note(ChangeKind kind, std::string what, bool does_fit, const RunSetup& setup) const {
+    report.changes.push_back({kind, std::move(what), does_fit, setup});
   }
 };
 
@@ -42,7 +43,7 @@ std::optional<int64_t> least_steps(int64_t most, const Fits& fits) {
 }
 
 // The limit of the virtual device that had no room, as far as its GPU has more.
-void change_virtual_limit(std::string_view name, const Search& search) {
+void change_virtual_limit(ChangeKind kind, const Search& search) {
   const std::string& device = search.report.facts.device;
   std::vector<GpuSizes> sizes = parse_gpu_sizes(search.present.options.virtual_devices, "virtual-devices");
   const DeviceMap& gpus = search.present.gpus;
@@ -70,13 +71,13 @@ void change_virtual_limit(std::string_view name, const Search& search) {
     set(count);
     return search.fits(setup);
   });
-  if (!pages) return search.note(name, "any higher limit of " + device, false, setup);
+  if (!pages) return search.note(kind, "any higher limit of " + device, false, setup);
   set(*pages);
-  search.note(name, "limit of " + device + " +" + format_bytes(*pages * page), true, setup);
+  search.note(kind, "limit of " + device + " +" + format_bytes(*pages * page), true, setup);
 }
 
-void change_limit(std::string_view name, const Search& search) {
-  if (search.present.gpus.has_virtual()) return change_virtual_limit(name, search);
+void change_limit(ChangeKind kind, const Search& search) {
+  if (search.present.gpus.has_virtual()) return change_virtual_limit(kind, search);
   const std::optional<int64_t> limit = search.present.options.strategy_settings().limit_bytes;
   if (!limit || !with_limit(search.present.options, *limit)) return;
   // A library that finds no room needs less of a pool, not more.
@@ -91,13 +92,13 @@ void change_limit(std::string_view name, const Search& search) {
     set(count);
     return search.fits(setup);
   });
-  if (!pages) return search.note(name, direction > 0 ? "any higher limit" : "any lower limit", false, setup);
+  if (!pages) return search.note(kind, direction > 0 ? "any higher limit" : "any lower limit", false, setup);
   set(*pages);
-  search.note(name, std::string("limit ") + (direction > 0 ? "+" : "-") + format_bytes(*pages * page), true,
+  search.note(kind, std::string("limit ") + (direction > 0 ? "+" : "-") + format_bytes(*pages * page), true,
               setup);
 }
 
-void change_fraction(std::string_view name, const Search& search) {
+void change_fraction(ChangeKind kind, const Search& search) {
   const std::optional<double> fraction = search.present.options.memory_fraction;
   if (!fraction) return;
   RunSetup setup = search.present;
@@ -109,20 +110,20 @@ void change_fraction(std::string_view name, const Search& search) {
     set(count);
     return search.fits(setup);
   });
-  if (!steps) return search.note(name, "any larger memory fraction", false, setup);
+  if (!steps) return search.note(kind, "any larger memory fraction", false, setup);
   set(*steps);
-  search.note(name, "memory fraction +" + std::to_string(*steps) + " %", true, setup);
+  search.note(kind, "memory fraction +" + std::to_string(*steps) + " %", true, setup);
 }
 
-void start_libraries_first(std::string_view name, const Search& search) {
+void start_libraries_first(ChangeKind kind, const Search& search) {
   if (search.report.facts.requested > 0 || search.present.options.libraries_first) return;
   RunSetup setup = search.present;
   setup.options.libraries_first = true;
-  search.note(name, "libraries-first", search.fits(setup), setup);
+  search.note(kind, "libraries-first", search.fits(setup), setup);
 }
 
 // Under the present limit, if there is one.
-void change_strategy(std::string_view name, const Search& search) {
+void change_strategy(ChangeKind kind, const Search& search) {
   const StrategySettings settings = search.present.options.strategy_settings();
   for (const Strategy* cure : cures()) {
     const std::string_view other = cure->name;
@@ -131,18 +132,18 @@ void change_strategy(std::string_view name, const Search& search) {
     setup.options.strategy = other;
     setup.options.limit_bytes = settings.limit_bytes;
     setup.options.memory_fraction = settings.memory_fraction;
-    search.note(name, "strategy " + std::string(other), search.fits(setup), setup);
+    search.note(kind, "strategy " + std::string(other), search.fits(setup), setup);
   }
 }
 
-void pack_plan(std::string_view name, const Search& search) {
+void pack_plan(ChangeKind kind, const Search& search) {
   if (!search.present.has_plan || search.present.options.plan == PlanMode::kPacked) return;
   RunSetup setup = search.present;
   setup.options.plan = PlanMode::kPacked;
-  search.note(name, "plan packed", search.fits(setup), setup);
+  search.note(kind, "plan packed", search.fits(setup), setup);
 }
 
-void shrink_batch(std::string_view name, const Search& search) {
+void shrink_batch(ChangeKind kind, const Search& search) {
   const int64_t unit = search.present.batch_unit;
   int64_t units = search.present.batch / unit;
   if (units <= 1) return;
@@ -157,15 +158,15 @@ void shrink_batch(std::string_view name, const Search& search) {
     });
     if (steps) {
       set(*steps);
-      return search.note(name, "batch " + std::to_string(setup.batch), true, setup);
+      return search.note(kind, "batch " + std::to_string(setup.batch), true, setup);
     }
     units = step > 1 ? step : 1;
   }
   setup.batch = unit;
-  search.note(name, "any smaller batch", false, setup);
+  search.note(kind, "any smaller batch", false, setup);
 }
 
-void enlarge_device(std::string_view name, const Search& search) {
+void enlarge_device(ChangeKind kind, const Search& search) {
   const int64_t page = search.present.device.granularity_bytes;
   RunSetup setup = search.present;
   const auto set = [&](int64_t pages) {
@@ -177,34 +178,18 @@ void enlarge_device(std::string_view name, const Search& search) {
     set(count);
     return search.fits(setup);
   });
-  if (!pages) return search.note(name, "any larger device", false, setup);
+  if (!pages) return search.note(kind, "any larger device", false, setup);
   set(*pages);
-  search.note(name, format_bytes(*pages * page) + " more on the device", true, setup);
+  search.note(kind, format_bytes(*pages * page) + " more on the device", true, setup);
 }
 
-struct Row {
-  Change change;
-  void (*search)(std::string_view name, const Search& search);
-};
-
-// What costs a user least comes first: nothing of the result changes up to the plan.
-constexpr Row kChanges[] = {
-    {{"limit", "a higher limit; a lower one for a library's sake"}, change_limit},
-    {{"memory-fraction", "a larger share"}, change_fraction},
-    {{"libraries-first", "libraries before the pool"}, start_libraries_first},
-    {{"strategy", "another strategy under the same limit"}, change_strategy},
-    {{"plan", "all values of a step in one arena"}, pack_plan},
-    {{"batch", "a smaller one"}, shrink_batch},
-    {{"device", "more memory, or as much given back by others"}, enlarge_device},
-};
+// In the order of ChangeKind.
+constexpr void (*kSearches[])(ChangeKind kind, const Search& search) = {
+    change_limit, change_fraction, start_libraries_first, change_strategy,
+    pack_plan,    shrink_batch,    enlarge_device};
+static_assert(std::size(kSearches) == EnumNames<ChangeKind>::kNames.size());
 
 }  // namespace
-
-std::vector<Change> changes() {
-  std::vector<Change> all;
-  for (const Row& row : kChanges) all.push_back(row.change);
-  return all;
-}
 
 const TriedChange* OutOfMemoryReport::smallest() const {
   const auto found =
@@ -217,17 +202,16 @@ OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const RunSetup
   OutOfMemoryReport report;
   report.message = facts.requested > 0 ? describe_failure(facts) : std::move(message);
   report.facts = facts;
-  report.cause = judge(facts);
-  report.reason = reason_for(report.cause, facts);
+  report.judgement = judge(facts);
   Attempt now = play(present);
   report.reproduced = !now.fits;
   if (!report.reproduced) return report;
   if (now.failure) {
     report.live = std::move(now.failure->live);
-    if (report.cause == MemoryCause::kFragmentation) report.pin = std::move(now.failure->pin);
+    if (report.judgement.cause == Cause::kFragmentation) report.pin = std::move(now.failure->pin);
   }
   const Search search{present, play, report};
-  for (const Row& row : kChanges) row.search(row.change.name, search);
+  for (const ChangeKind kind : enum_values<ChangeKind>()) kSearches[static_cast<size_t>(kind)](kind, search);
   return report;
 }
 

@@ -2,6 +2,7 @@
 // playing it on a simulated twin of the device. Knows no command line and no net.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -12,7 +13,8 @@
 
 #include "allocators/failure_witness.h"
 #include "runtime/app/setup.h"
-#include "runtime/base/memory_cause.h"
+#include "runtime/base/cause.h"
+#include "runtime/base/enum_names.h"
 
 namespace headroom {
 
@@ -24,10 +26,26 @@ struct Attempt {
 };
 using Play = std::function<Attempt(const RunSetup&)>;
 
-// A row of changes() that was tried.
+// What may be changed, in the order in which it is tried: the first that fits is the smallest. What costs a
+// user least comes first: up to the plan, results do not change.
+enum class ChangeKind : uint8_t {
+  kLimit,  // higher, or lower for a library's sake
+  kMemoryFraction,
+  kLibrariesFirst,
+  kStrategy,
+  kPlan,
+  kBatch,
+  kDevice,  // with more memory, or as much given back by others
+};
+template <>
+struct EnumNames<ChangeKind> {
+  static constexpr std::array<std::string_view, 7> kNames = {
+      "limit", "memory-fraction", "libraries-first", "strategy", "plan", "batch", "device"};
+};
+
 struct TriedChange {
-  std::string_view name;  // "limit"
-  std::string what;       // "--limit 76546048 (+38.00 MiB)"
+  ChangeKind kind = ChangeKind::kLimit;
+  std::string what;  // "--limit 76546048 (+38.00 MiB)"
   bool fits = false;
   RunSetup setup;
 };
@@ -35,8 +53,7 @@ struct TriedChange {
 struct OutOfMemoryReport {
   std::string message;  // of the error, without the cause
   MemoryFacts facts;
-  MemoryCause cause = MemoryCause::kCapacity;
-  std::string reason;
+  Judgement judgement;              // why
   bool reproduced = false;          // whether the twin fails, too; nothing below is known otherwise
   std::vector<LiveBlock> live;      // when it failed, the largest first
   std::optional<PinningBlock> pin;  // of fragmentation
@@ -45,12 +62,6 @@ struct OutOfMemoryReport {
   // The first that fits; null where none does.
   const TriedChange* smallest() const;
 };
-
-// The order in which changes are tried: the first that fits is the smallest. For the documentation.
-struct Change {
-  std::string_view name, summary;
-};
-std::vector<Change> changes();
 
 // Plays the present setup, and where it fails every change to it. `facts` are the error's; of a library's
 // failure (a request of 0 bytes) `message` is its text.

@@ -87,7 +87,8 @@ nlohmann::ordered_json json_of(const MemoryFacts& facts) {
 }  // namespace
 
 std::string to_text(const OutOfMemoryReport& report) {
-  std::string text = fmt::format("{}: {}\n{}\n", name_of(report.cause), report.reason, report.message);
+  std::string text =
+      fmt::format("{}: {}\n{}\n", name_of(report.judgement.cause), report.judgement.reason, report.message);
   if (!report.reproduced) {
     return text + "no change is proven: on a simulated twin of the device the same requests fit\n";
   }
@@ -106,8 +107,8 @@ std::string to_text(const OutOfMemoryReport& report) {
 
 std::string to_json(const OutOfMemoryReport& report) {
   nlohmann::ordered_json json;
-  json["cause"] = name_of(report.cause);
-  json["reason"] = report.reason;
+  json["cause"] = name_of(report.judgement.cause);
+  json["reason"] = report.judgement.reason;
   json["message"] = report.message;
   json["facts"] = json_of(report.facts);
   json["reproduced"] = report.reproduced;
@@ -127,7 +128,7 @@ std::string to_json(const OutOfMemoryReport& report) {
   json["changes"] = nlohmann::ordered_json::array();
   for (const TriedChange& change : report.changes) {
     const RunSetup& setup = change.setup;
-    json["changes"].push_back({{"change", change.name},
+    json["changes"].push_back({{"change", to_string(change.kind)},
                                {"what", change.what},
                                {"fits", change.fits},
                                {"strategy", setup.options.strategy},

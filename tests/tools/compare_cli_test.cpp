@@ -51,10 +51,10 @@ TEST_F(CompareCommand, RunExplainsATraceThatDoesNotFitAndItsNextCommandSucceeds)
   const std::string command = HEADROOM_COMMAND " run --trace " + trace_ + " --device sim --limit 3MiB";
   const Outcome outcome = run_shell(folder_, command);
   EXPECT_EQ(outcome.code, 3);
-  EXPECT_NE(outcome.out.find("\ncap: 4.00 MiB are needed, the limit is 3.00 MiB"), std::string::npos)
+  EXPECT_NE(outcome.out.find("\nlimit: 4.00 MiB are needed, the limit is 3.00 MiB"), std::string::npos)
       << outcome.out;
   const auto report = nlohmann::json::parse(run_shell(folder_, command + " --json").out)["out_of_memory"];
-  EXPECT_EQ(report["cause"], "cap");
+  EXPECT_EQ(report["cause"], "limit");
   EXPECT_EQ(report["facts"]["limit_bytes"], 3 << 20);
   EXPECT_EQ(report["smallest"], "limit +2.00 MiB");
   const size_t next = outcome.out.rfind("\nnext: headroom ");

@@ -17,18 +17,18 @@ Outcome explain(const std::string& arguments) {
   return run_shell(folder, HEADROOM_COMMAND " explain " + arguments);
 }
 
-TEST(HeadroomExplain, TheVerdictComesFirstAndWhatToDoLast) {
+TEST(HeadroomExplain, TheCauseComesFirstAndWhatToDoLast) {
   const Outcome outcome = explain(kLog);
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   EXPECT_TRUE(outcome.out.starts_with("other-process: ")) << outcome.out;
   EXPECT_NE(outcome.out.find("\nnext: nvidia-smi"), std::string::npos);
 }
 
-TEST(HeadroomExplain, JsonHasVerdictConfidenceEvidenceAndNext) {
+TEST(HeadroomExplain, JsonHasCauseConfidenceEvidenceAndNext) {
   const Outcome outcome = explain("--json " + kLog);
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   const nlohmann::json json = nlohmann::json::parse(outcome.out);
-  EXPECT_EQ(json["verdict"], "other-process");
+  EXPECT_EQ(json["cause"], "other-process");
   EXPECT_EQ(json["confidence"], "high");
   EXPECT_EQ(json["next"].size(), 2u);
   bool has_request = false;
@@ -40,10 +40,10 @@ TEST(HeadroomExplain, JsonHasVerdictConfidenceEvidenceAndNext) {
 TEST(HeadroomExplain, ReadsWhatIsPipedIn) {
   const Outcome outcome = explain("- --json <" + kLog);
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
-  EXPECT_EQ(nlohmann::json::parse(outcome.out)["verdict"], "other-process");
+  EXPECT_EQ(nlohmann::json::parse(outcome.out)["cause"], "other-process");
   const Outcome nothing = explain("- --json </dev/null");
   ASSERT_EQ(nothing.code, 0) << nothing.errors;
-  EXPECT_EQ(nlohmann::json::parse(nothing.out)["verdict"], "unknown");
+  EXPECT_EQ(nlohmann::json::parse(nothing.out)["cause"], "unknown");
 }
 
 TEST(HeadroomExplain, BadInputIsOneLine) {

@@ -1,4 +1,4 @@
-// Logs as people paste them, each with the verdict that is right for it: files in explain/.
+// Logs as people paste them, each with the right cause: files in explain/.
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,11 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/base/bytes.h"
+#include "runtime/base/cause.h"
+#include "runtime/base/errors.h"
 #include "runtime/base/files.h"
 #include "tools/explain/explanation.h"
 #include "tools/explain/log_reader.h"
@@ -18,7 +21,7 @@ namespace {
 
 struct Fixture {
   std::string_view file;
-  std::string_view verdict;
+  std::string_view cause;
   Framework framework = Framework::kNone;
 };
 
@@ -46,13 +49,13 @@ constexpr Fixture kFixtures[] = {
     {"torch_1_11_fragmentation", "fragmentation", F::kTorch},
     {"torch_2_1_typo", "fragmentation", F::kTorch},
     {"torch_2_cut_in_the_middle", "exhausted", F::kTorch},
-    {"torch_2_fraction", "cap", F::kTorch},
+    {"torch_2_fraction", "limit", F::kTorch},
     {"torch_2_named_processes", "other-process", F::kTorch},
     {"torch_2_private_pools", "exhausted", F::kTorch},
     {"torch_h200", "fragmentation", F::kTorch},
     {"torch_6gb_laptop", "exhausted", F::kTorch},
     {"torch_async_backend", "exhausted", F::kTorch},
-    {"torch_async_fraction", "cap", F::kTorch},
+    {"torch_async_fraction", "limit", F::kTorch},
     {"torch_no_numbers", "exhausted", F::kTorch},
     {"torch_handle_leak", "handle-leak", F::kTorch},
     {"torch_expandable_is_on", "fragmentation", F::kTorch},
@@ -101,21 +104,21 @@ constexpr Fixture kFixtures[] = {
     {"jax_request", "exhausted", F::kJax},
     {"onnx_buffer", "exhausted", F::kOnnx},
     {"onnx_overflow", "size-overflow", F::kOnnx},
-    {"onnx_limit", "cap", F::kOnnx},
-    {"rmm_pool", "cap", F::kOther},
-    {"rmm_limit", "cap", F::kOther},
+    {"onnx_limit", "limit", F::kOnnx},
+    {"rmm_pool", "limit", F::kOther},
+    {"rmm_limit", "limit", F::kOther},
     {"rmm_device", "exhausted", F::kOther},
     {"mlx", "exhausted", F::kOther},
     {"flashlight", "exhausted", F::kOther},
     // Headroom's own.
     {"headroom_grab_all", "preallocation", F::kHeadroom},
-    {"headroom_cap", "cap", F::kHeadroom},
-    {"headroom_limit_of_growth", "cap", F::kHeadroom},
-    {"headroom_limit_of_caching", "cap", F::kHeadroom},
-    {"headroom_limit_on_process", "cap", F::kHeadroom},
+    {"headroom_cap", "limit", F::kHeadroom},
+    {"headroom_limit_of_growth", "rounding", F::kHeadroom},
+    {"headroom_limit_of_caching", "rounding", F::kHeadroom},
+    {"headroom_limit_on_process", "rounding", F::kHeadroom},
     {"headroom_limit_in_pieces", "fragmentation", F::kHeadroom},
-    {"headroom_room_left_to_libraries", "exhausted", F::kHeadroom},
-    {"headroom_process_limit", "cap", F::kHeadroom},
+    {"headroom_room_left_to_libraries", "rounding", F::kHeadroom},
+    {"headroom_process_limit", "limit", F::kHeadroom},
     {"headroom_others", "other-process", F::kHeadroom},
     {"headroom_fragmentation", "fragmentation", F::kHeadroom},
     {"headroom_workspace", "workspace", F::kHeadroom},
@@ -154,10 +157,10 @@ std::string advice_of(const Explanation& explanation) {
   return explanation.next[0].command + "\n" + explanation.next[1].command;
 }
 
-TEST(Explain, EveryLogGetsItsVerdict) {
+TEST(Explain, EveryLogGetsItsCause) {
   for (const Fixture& fixture : kFixtures) {
     const Explanation explanation = explain_text(read_fixture(fixture.file));
-    EXPECT_EQ(name_of(explanation.judgement.verdict), fixture.verdict)
+    EXPECT_EQ(name_of(explanation.judgement.cause), fixture.cause)
         << fixture.file << ": " << explanation.judgement.reason;
     EXPECT_EQ(explanation.framework, fixture.framework) << fixture.file;
   }
@@ -226,6 +229,107 @@ TEST(Explain, ACountThatIsCutOffIsNoSize) {
   EXPECT_EQ(bytes_of(explain_text("CUDA out of memory. Tried to allocate 2.00 Gi"), "requested"), 2 * kGiB);
 }
 
+// Numbers of an error, each with the cause that they decide.
+struct JudgedFacts {
+  Cause cause;
+  MemoryFacts facts;
+};
+
+std::vector<JudgedFacts> judged_facts() {
+  const MemoryFacts usual = {.allocated = 900 * kMiB,
+                             .asked = 900 * kMiB,
+                             .reserved = 920 * kMiB,
+                             .largest_free_block = 20 * kMiB,
+                             .device_free = 100 * kMiB,
+                             .device_total = 2000 * kMiB,
+                             .others = 300 * kMiB,
+                             .strategy = "caching"};
+  std::vector<JudgedFacts> all;
+  const auto add = [&](Cause cause, const auto& change) {
+    all.push_back({cause, usual});
+    change(all.back().facts);
+  };
+  add(Cause::kExhausted, [](MemoryFacts& f) { f.requested = 600 * kMiB; });
+  add(Cause::kTooLargeForDevice, [](MemoryFacts& f) { f.requested = 3000 * kMiB; });
+  add(Cause::kSizeOverflow, [](MemoryFacts& f) { f.requested = 3000 * kGiB; });
+  add(Cause::kWorkspace, [](MemoryFacts& f) {
+    f.requested = 600 * kMiB;
+    f.tensor = "workspace";
+    f.op = "conv2d";
+  });
+  add(Cause::kFragmentation, [](MemoryFacts& f) {
+    f.requested = 300 * kMiB;
+    f.reserved = 1300 * kMiB;
+  });
+  add(Cause::kLimit, [](MemoryFacts& f) {
+    f.requested = 80 * kMiB;
+    f.limit = 950 * kMiB;
+    f.limit_room = 30 * kMiB;
+  });
+  add(Cause::kLibraryReserve, [](MemoryFacts& f) {
+    f.requested = 80 * kMiB;
+    f.limit = 920 * kMiB;
+    f.limit_room = 0;
+    f.limit_is_reserve = true;
+  });
+  add(Cause::kOtherProcess, [](MemoryFacts& f) {
+    f.requested = 600 * kMiB;
+    f.others = 900 * kMiB;
+  });
+  add(Cause::kRounding, [](MemoryFacts& f) { f.requested = 90 * kMiB; });
+  add(Cause::kRounding, [](MemoryFacts& f) {
+    f.requested = 150 * kMiB;
+    f.asked = 800 * kMiB;
+  });
+  return all;
+}
+
+TEST(Explain, AnErrorAndItsTextHaveTheSameCause) {
+  for (const auto& [cause, facts] : judged_facts()) {
+    SCOPED_TRACE(name_of(cause));
+    const OutOfMemory error(facts);
+    EXPECT_EQ(name_of(judge(facts).cause), name_of(cause)) << error.what();
+    const Explanation explanation = explain_text(error.what());
+    EXPECT_EQ(name_of(explanation.judgement.cause), name_of(cause)) << explanation.judgement.reason;
+    // From the numbers in the text alone; they do not say what was in use before rounding.
+    if (facts.asked != facts.allocated) continue;
+    const std::string text = describe_failure(facts);
+    EXPECT_EQ(name_of(explain_text(text).judgement.cause), name_of(cause)) << text;
+  }
+}
+
+// A library's failure with the report of train_mnist: the cause is on a line by itself.
+TEST(Explain, ALibrarysErrorAndItsReportHaveTheSameCause) {
+  for (const int64_t reserved : {900 * kMiB, 1500 * kMiB}) {
+    LibraryError error("failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED", "cublasCreate",
+                       "CUBLAS_STATUS_NOT_INITIALIZED", {});
+    const MemoryFacts facts = {.allocated = 890 * kMiB,
+                               .reserved = reserved,
+                               .device_free = 20 * kMiB,
+                               .device_total = 2000 * kMiB,
+                               .strategy = "grab-all"};
+    error.set_memory(facts);
+    const Judgement judgement = judge(facts);
+    EXPECT_EQ(judgement.cause, reserved > kGiB ? Cause::kPreallocation : Cause::kExhausted);
+    EXPECT_EQ(explain_text(error.what()).judgement.cause, judgement.cause);
+    const std::string report = "library_failure: " + std::string(name_of(judgement.cause)) + ": " +
+                               judgement.reason + "\n" + error.what();
+    EXPECT_EQ(explain_text(report).judgement.cause, judgement.cause);
+  }
+}
+
+TEST(Explain, EveryCauseIsNamedOnceAndDocumented) {
+  const std::string page = read_file(HEADROOM_SOURCE_DIR "/docs/explain.md", 1 << 20);
+  std::set<std::string_view> names;
+  for (const CauseInfo& row : causes()) {
+    EXPECT_EQ(name_of(row.cause), row.name);
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    EXPECT_FALSE(row.meaning.empty()) << row.name;
+    EXPECT_NE(page.find("\n| `" + std::string(row.name) + "` | "), std::string::npos) << row.name;
+  }
+  EXPECT_EQ(causes().size(), static_cast<size_t>(Cause::kUnknown) + 1);
+}
+
 TEST(Explain, NeverAdvisesWhatIsOn) {
   EXPECT_EQ(advice_of(explain_text(read_fixture("torch_expandable_is_on"))).find("expandable_segments"),
             std::string::npos);
@@ -263,18 +367,17 @@ TEST(Explain, AdviceSuitsTheVersion) {
   EXPECT_NE(advice_of(explain_text(another)).find("TF_FORCE"), std::string::npos);
 }
 
-TEST(Explain, EveryVerdictHasTwoStepsForEveryFrameworkAndSetting) {
+TEST(Explain, EveryCauseHasTwoStepsForEveryFrameworkAndSetting) {
   Log log;
   for (int framework = 0; framework <= static_cast<int>(Framework::kOther); ++framework) {
     log.versions[static_cast<Framework>(framework)] = 1;  // older than every setting
   }
   for (const Setting& setting : settings()) log.settings.emplace(setting.name);
-  for (int verdict = 0; verdict <= static_cast<int>(Verdict::kUnknown); ++verdict) {
+  for (const CauseInfo& row : causes()) {
     for (int framework = 0; framework <= static_cast<int>(Framework::kOther); ++framework) {
-      Case facts = make_case(log);
-      facts.framework = static_cast<Framework>(framework);
-      const Judgement judgement{static_cast<Verdict>(verdict), Confidence::kLow, "", nullptr};
-      const auto next = advise(facts, judgement);
+      Case found = make_case(log);
+      found.framework = static_cast<Framework>(framework);
+      const auto next = advise(found, row.cause);
       EXPECT_NE(next[0].command, next[1].command);
       EXPECT_FALSE(next[0].why.empty() || next[1].why.empty());
     }
@@ -283,11 +386,11 @@ TEST(Explain, EveryVerdictHasTwoStepsForEveryFrameworkAndSetting) {
 
 TEST(Explain, TheFirstFailureCounts) {
   const std::string index = read_fixture("e13_torch_index"), memory = read_fixture("torch_never_fits");
-  EXPECT_EQ(explain_text(index + memory).judgement.verdict, Verdict::kIndexOutOfRange);
-  EXPECT_EQ(explain_text(memory + index).judgement.verdict, Verdict::kTooLargeForDevice);
+  EXPECT_EQ(explain_text(index + memory).judgement.cause, Cause::kIndexOutOfRange);
+  EXPECT_EQ(explain_text(memory + index).judgement.cause, Cause::kTooLargeForDevice);
   EXPECT_EQ(explain_text(memory + memory + index).failure_count, 4);
   const Explanation harmless = explain_text(read_fixture("tf_not_a_failure") + read_fixture("tf_exhausted"));
-  EXPECT_EQ(harmless.judgement.verdict, Verdict::kExhausted);
+  EXPECT_EQ(harmless.judgement.cause, Cause::kExhausted);
 }
 
 // Each rank's figures stay its own, however their lines are mixed.
@@ -298,7 +401,7 @@ TEST(Explain, RanksLendEachOtherNoFigures) {
       "capacity of "
       "14.56 GiB of which 6.91 GiB is free.\n";
   const Explanation explanation = explain_text(text);
-  EXPECT_EQ(explanation.judgement.verdict, Verdict::kUnknown);
+  EXPECT_EQ(explanation.judgement.cause, Cause::kUnknown);
   EXPECT_EQ(bytes_of(explanation, "requested"), -1);
 }
 
@@ -307,7 +410,7 @@ TEST(Explain, PlentyOfFreeMemoryIsNeverAMemoryProblem) {
                            "Could not create cudnn handle: CUDNN_STATUS_ALLOC_FAILED\n"}) {
     const Explanation explanation =
         explain_text(std::string(head) + "Memory usage: 15993929728 bytes free, 17179869184 bytes total.\n");
-    EXPECT_EQ(explanation.judgement.verdict, Verdict::kNotMemory) << head;
+    EXPECT_EQ(explanation.judgement.cause, Cause::kNotMemory) << head;
     EXPECT_EQ(advice_of(explanation).find("GROWTH"), std::string::npos);
   }
 }
@@ -322,13 +425,13 @@ TEST(Explain, AProcessInAContainerIsNotTakenForAnother) {
            " is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated.\n";
   };
   const Explanation own = explain_text(message("Process 2834 has 23.61 GiB memory in use. ", "23.00 GiB"));
-  EXPECT_EQ(own.judgement.verdict, Verdict::kExhausted) << own.judgement.reason;
+  EXPECT_EQ(own.judgement.cause, Cause::kExhausted) << own.judgement.reason;
   const Explanation unset =
       explain_text(message("Process 2834 has 17179869184.00 GiB memory in use. ", "23.00 GiB"));
-  EXPECT_EQ(unset.judgement.verdict, Verdict::kExhausted) << unset.judgement.reason;
+  EXPECT_EQ(unset.judgement.cause, Cause::kExhausted) << unset.judgement.reason;
   const Explanation both = explain_text(message(
       "Process 17 has 20.10 GiB memory in use. Process 2834 has 3.51 GiB memory in use. ", "3.00 GiB"));
-  EXPECT_EQ(both.judgement.verdict, Verdict::kOtherProcess) << both.judgement.reason;
+  EXPECT_EQ(both.judgement.cause, Cause::kOtherProcess) << both.judgement.reason;
   EXPECT_NE(both.judgement.reason.find("(pid 17)"), std::string::npos) << both.judgement.reason;
 }
 
@@ -337,7 +440,7 @@ TEST(Explain, WhatIsShownIsFitForATerminal) {
       "\x1b]0;title\x07"
       "CUDA error: out of memory\x01\xff\x1b[2J \xe2\x82\xac\n");
   ASSERT_EQ(explanation.evidence.size(), 1u);
-  EXPECT_EQ(explanation.evidence[0].text, "CUDA error: out of memory ? \xe2\x82\xac");
+  EXPECT_EQ(explanation.evidence[0].text, "CUDA error: out of memory\\x01\\xff \xe2\x82\xac");
 }
 
 // A file's name in a traceback becomes part of a command that someone may paste.

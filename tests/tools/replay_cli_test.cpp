@@ -82,7 +82,7 @@ TEST_F(ReplayCommand, MappedPagesCountAsDriverCalls) {
 TEST_F(ReplayCommand, OneThatFailsIsExplainedAndTheNextCommandFits) {
   const Outcome failed = run("replay " + trace_ + " --strategy direct+limit=4MiB --capacity 64MiB");
   ASSERT_EQ(failed.code, 0) << failed.errors;
-  EXPECT_NE(failed.out.find("\nat event 4: cap: 5.00 MiB are needed"), std::string::npos) << failed.out;
+  EXPECT_NE(failed.out.find("\nat event 4: limit: 5.00 MiB are needed"), std::string::npos) << failed.out;
   const std::string lead = "\nnext: headroom ";
   const size_t next = failed.out.find(lead);
   ASSERT_NE(next, std::string::npos) << failed.out;
@@ -90,7 +90,7 @@ TEST_F(ReplayCommand, OneThatFailsIsExplainedAndTheNextCommandFits) {
   const Outcome changed = run(command.substr(0, command.find('\n')) + " --json");
   EXPECT_EQ(nlohmann::json::parse(changed.out)["results"][0]["fits"], true) << command;
   const nlohmann::json json = results("--strategy direct+limit=4MiB --capacity 64MiB")[0]["out_of_memory"];
-  EXPECT_EQ(json["cause"], "cap");
+  EXPECT_EQ(json["cause"], "limit");
   EXPECT_EQ(json["facts"]["limit_bytes"], 4 * kMiB);
   EXPECT_EQ(json["smallest"], "limit +2.00 MiB");
 }

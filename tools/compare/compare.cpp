@@ -10,9 +10,9 @@
 
 #include "allocators/strategies/strategy.h"
 #include "allocators/trace/read_trace.h"
-#include "runtime/base/command_line.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
+#include "runtime/base/text.h"
 #include "tools/compare/comparison.h"
 #include "tools/compare/formats.h"
 #include "tools/subcommands.h"

@@ -8,6 +8,7 @@
 
 #include "allocators/trace/read_trace.h"
 #include "runtime/base/bytes.h"
+#include "runtime/base/text.h"
 
 namespace headroom::compare {
 namespace {
@@ -104,7 +105,7 @@ std::string summary(const std::string& workload, const std::vector<const Compare
     if (least == nullptr || row->worst.peak_process_bytes < least->worst.peak_process_bytes) least = row;
     if (fastest == nullptr || row->seconds_per_step < fastest->seconds_per_step) fastest = row;
   }
-  const std::string head = fmt::format("{}: {} of {} succeeded", printable_name(workload), ran, rows.size());
+  const std::string head = fmt::format("{}: {} of {} succeeded", printable(workload), ran, rows.size());
   if (least == nullptr) return head;
   return fmt::format("{}; least memory: {}, {}; fastest: {}, {} ms", head, name_of(*least),
                      format_bytes(least->worst.peak_process_bytes), name_of(*fastest),

@@ -1,12 +1,12 @@
-// From a verdict to what to do: the first two rows of a list that fit the framework, its version and the
-// settings that the log shows. Never a setting that is on already.
+// What to do about a cause: the first two rows of a list that fit the framework, its version and the settings
+// that the log shows. Never a setting that is on already.
 #pragma once
 
 #include <array>
 #include <string>
 #include <string_view>
 
-#include "tools/explain/verdict.h"
+#include "tools/explain/case.h"
 
 namespace headroom::explain {
 
@@ -15,6 +15,6 @@ struct Advice {
   std::string why;
 };
 
-std::array<Advice, 2> advise(const Case& facts, const Judgement& judgement);
+std::array<Advice, 2> advise(const Case& found, Cause cause);
 
 }  // namespace headroom::explain

@@ -1,5 +1,7 @@
 #include "tools/explain/case.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
@@ -28,12 +30,11 @@ bool is_fatal(Kind kind) {
 
 bool is_sized(const Failure& failure) {
   const bool allocation =
-      failure.kind == Kind::kAllocation || failure.kind == Kind::kCap || failure.kind == Kind::kWorkspace;
+      failure.kind == Kind::kAllocation || failure.kind == Kind::kLimit || failure.kind == Kind::kWorkspace;
   return allocation && (failure.figures[Field::kRequested] || !failure.dims.empty());
 }
 
-// A warning about versions is no cause where memory ran out after all, and a host's lack of memory that was
-// printed before is another matter.
+// A warning about versions is no cause where memory ran out after all.
 bool can_be_first(const Failure& failure, bool sized) {
   return is_fatal(failure.kind) &&
          !(sized && (failure.kind == Kind::kVersion || failure.kind == Kind::kPermission));
@@ -56,7 +57,7 @@ bool has_figures(const Failure& failure) {
          failure.figures[Field::kLimit] || !failure.dims.empty();
 }
 
-// A library that does not start says no figure; a failure of the same process that follows does.
+// A library that does not start prints no figure; a later failure of the same process does.
 const Failure* choose_lender(const Log& log, const Failure& failure) {
   if (has_figures(failure)) return nullptr;
   const Failure* nearest = nullptr;
@@ -70,13 +71,13 @@ const Failure* choose_lender(const Log& log, const Failure& failure) {
 }
 
 Framework choose_framework(const Log& log, const Failure* failure) {
-  // Headroom prints TensorFlow's words where it fails alike.
+  // Headroom prints TensorFlow's messages where it fails alike.
   if (log.mentioned.contains(Framework::kHeadroom)) return Framework::kHeadroom;
   for (const Failure& other : log.failures) {
     if (other.framework == Framework::kHeadroom) return Framework::kHeadroom;
   }
   const Framework own = failure != nullptr ? failure->framework : Framework::kNone;
-  // Both stand on XLA and print its words. JAX's logs name TensorFlow's files, too, so JAX comes first.
+  // Both use XLA and print its messages. JAX's logs name TensorFlow's files, too, so JAX comes first.
   if (own == Framework::kTensorflow || own == Framework::kJax) {
     for (const Framework framework : {Framework::kJax, Framework::kTensorflow}) {
       if (log.mentioned.contains(framework)) return framework;
@@ -123,6 +124,55 @@ void find_own_among_holders(Case& result) {
   result.holders.erase(own);
 }
 
+// A library's failure may say what it requested only where it is ours.
+MemoryNumbers::Request request_of(const Case& found) {
+  using Request = MemoryNumbers::Request;
+  switch (found.failure->kind) {
+    case Kind::kAllocation:
+    case Kind::kLimit:
+      return Request::kTensor;
+    case Kind::kWorkspace:
+      return Request::kWorkspace;
+    case Kind::kHandle:
+    case Kind::kLaunch:
+      return found.is_exact && found.requested ? Request::kTensor : Request::kLibrary;
+    case Kind::kContext:
+      return Request::kContext;
+    default:
+      return Request::kNone;
+  }
+}
+
+const StatedCause* choose_stated(const Case& found) {
+  if (found.framework != Framework::kHeadroom) return nullptr;
+  constexpr int64_t kNear = 2;  // lines: a report prints the cause on the line before the message
+  for (const StatedCause& stated : found.log->stated) {
+    if (std::abs(stated.line - found.failure->line) <= kNear) return &stated;
+  }
+  return nullptr;
+}
+
+// Which limits and pools count: a framework whose pool takes all memory does so unless a setting stops it.
+void find_limits(Case& result) {
+  for (const Field field : {Field::kLimit, Field::kProcessLimit, Field::kReserveLimit}) {
+    if (result.limit || !result.figures[field]) continue;
+    result.limit = result.figures[field]->bytes;
+    result.limit_is_on_process = field == Field::kProcessLimit;
+    result.limit_is_reserve = field == Field::kReserveLimit;
+  }
+  result.limit_refused = result.is(Kind::kLimit);
+  result.takes_three_quarters = result.framework == Framework::kJax;
+  result.takes_capacity = !result.has_setting("allow_growth") && !result.has_setting("cuda_malloc_async") &&
+                          !result.has_setting("no_preallocation");
+  if (!result.takes_capacity) return;
+  if (result.framework == Framework::kTensorflow || result.framework == Framework::kJax) {
+    result.pool_of = name_of(result.framework);
+  } else if (result.framework == Framework::kTorch && result.pool_at_start) {
+    result.pool_of = name_of(Framework::kTensorflow);
+    result.pool_is_foreign = true;
+  }
+}
+
 void derive(Case& result) {
   const std::optional<int64_t>& total = result.total;
   const std::optional<int64_t>& free = result.free;
@@ -138,16 +188,20 @@ void derive(Case& result) {
 
   if (const std::optional<int64_t> named = bytes_of(result.figures, Field::kOthers)) {
     result.others = named;
-    result.others_named = true;
   } else if (!result.holders.empty()) {
     int64_t sum = 0;
-    for (const Holder& holder : result.holders) sum += holder.bytes;
+    for (const Holder& holder : result.holders) {
+      sum += holder.bytes;
+      result.named_others += fmt::format("{}{}", result.named_others.empty() ? " (pid " : ", ", holder.pid);
+    }
     result.others = sum;
-    result.others_named = true;
+    result.named_others += ")";
   } else if (total && free && result.process) {
     result.others = std::max<int64_t>(0, *total - *free - *result.process);
+    result.others_are_estimated = true;
   } else if (result.outside) {
     result.others = std::max<int64_t>(0, *result.outside - kOwnOverheadBytes);
+    result.others_are_estimated = true;
   }
 }
 
@@ -195,7 +249,7 @@ Case make_case(const Log& log) {
   result.lender = choose_lender(log, *result.failure);
   const Failure& source = result.lender != nullptr ? *result.lender : *result.failure;
   result.figures = source.figures;
-  // In a container the driver may not tell, and PyTorch prints 2^64 bytes.
+  // In a container the driver may not know, and PyTorch prints 2^64 bytes.
   std::copy_if(source.holders.begin(), source.holders.end(), std::back_inserter(result.holders),
                [](const Holder& holder) { return holder.bytes < kUnsetBytes / 1024; });
   result.strategy = source.strategy;
@@ -217,10 +271,15 @@ Case make_case(const Log& log) {
   result.reserved = bytes_of(result.figures, Field::kReserved);
   result.idle = bytes_of(result.figures, Field::kIdle);
   result.process = bytes_of(result.figures, Field::kProcess);
-  result.limit = bytes_of(result.figures, Field::kLimit);
   result.capacity = bytes_of(result.figures, Field::kCapacity);
   result.largest = bytes_of(result.figures, Field::kLargest);
+  result.free_at_start = bytes_of(result.figures, Field::kStartFree);
+  result.pool_at_start = bytes_of(result.figures, Field::kPool);
+  result.is_exact = result.framework == Framework::kHeadroom;
+  result.request = request_of(result);
+  find_limits(result);
   derive(result);
+  result.stated = result.request == MemoryNumbers::Request::kNone ? nullptr : choose_stated(result);
   return result;
 }
 

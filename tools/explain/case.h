@@ -1,5 +1,5 @@
 // The failure of a log that counts, with all figures that belong to it and what follows from them by
-// arithmetic alone. Knows no verdict.
+// arithmetic alone. Judges nothing.
 #pragma once
 
 #include <cstdint>
@@ -7,30 +7,28 @@
 #include <string>
 #include <vector>
 
-#include "tools/explain/facts.h"
+#include "tools/explain/log.h"
 
 namespace headroom::explain {
 
-// In bytes; absent where the log does not tell.
-struct Case {
+// In bytes; absent where the log does not say.
+struct Case : MemoryNumbers {
   const Log* log = nullptr;
   const Failure* failure = nullptr;  // null: the log shows none
   const Failure* lender = nullptr;   // the failure whose figures these are, where `failure` has none
   Framework framework = Framework::kNone;
   std::string strategy;  // Headroom's
   Figures figures;
-  std::optional<int64_t> requested, total, free, allocated, reserved, idle, process, limit, capacity, largest;
-  std::optional<int64_t> outside;  // total - free - reserved: contexts, libraries and other processes
-  std::optional<int64_t> others;   // other processes: as named, else an estimate from `outside`
-  bool others_named = false;
+  const StatedCause* stated = nullptr;  // beside the failure; null where there is none
+  std::optional<int64_t> outside;       // total - free - reserved: contexts, libraries and other processes
   std::optional<int64_t> own_outside_pool;  // process - reserved
   std::optional<int64_t> best;              // free + idle: the most that any arrangement could give
   std::vector<Holder> holders;              // other processes
-  std::optional<int64_t> own_pid;           // this process, found among those that the message calls others
+  std::optional<int64_t> own_pid;           // of this process, where the message lists it among the others
 
   bool is(Kind kind) const { return failure != nullptr && failure->kind == kind; }
   bool has_setting(const std::string& name) const { return log->settings.contains(name); }
-  // Of `framework`, as 1000 * major + minor: as the log names it; else what its messages tell at least.
+  // Of `framework`, as 1000 * major + minor: as the log names it, else the oldest that prints its messages.
   std::optional<int64_t> named_version() const { return find(log->versions); }
   std::optional<int64_t> version() const { return named_version() ? named_version() : find(log->at_least); }
 
@@ -41,14 +39,14 @@ struct Case {
   }
 };
 
-// The first failure that counts: what does no harm, and words that a working set-up prints, too, count only
+// The first failure that counts: harmless messages, and those that a working set-up prints, too, count only
 // where there is nothing else. `log` has to outlive the result.
 Case make_case(const Log& log);
 
 // The first failure of a kind, or null.
 const Failure* first_of(const Log& log, Kind kind);
 
-// Whether the log has a failure that says what was asked for.
+// Whether the log has a failure that says how much was requested.
 bool has_sized_allocation(const Log& log);
 
 // Bytes of a tensor from "64,576" and "float"; nothing for a type or text that is not known, INT64_MAX for

@@ -11,7 +11,7 @@
 #include "runtime/app/option_set.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
-#include "runtime/base/input_file.h"
+#include "runtime/base/files.h"
 #include "tools/explain/explanation.h"
 #include "tools/explain/log_reader.h"
 #include "tools/subcommands.h"
@@ -42,10 +42,10 @@ std::string shortened(const std::string& text) {
 }
 
 void print_text(const Explanation& explanation) {
-  const Judgement& judgement = explanation.judgement;
+  const LogJudgement& judgement = explanation.judgement;
   const std::string_view framework = name_of(explanation.framework);
-  fmt::print("{}: {} (confidence {})\n{}{}\n", name_of(judgement.verdict), headline_of(judgement.verdict),
-             name_of(judgement.confidence), framework.empty() ? "" : fmt::format("{}. ", framework),
+  fmt::print("{}: {} (confidence {})\n{}{}\n", name_of(judgement.cause), meaning_of(judgement.cause),
+             to_string(judgement.confidence), framework.empty() ? "" : fmt::format("{}. ", framework),
              judgement.reason);
   if (explanation.failure_count > 1) {
     fmt::print("{} messages of failures in {} lines; the first that counts is explained.\n",
@@ -65,8 +65,8 @@ void print_text(const Explanation& explanation) {
 
 nlohmann::ordered_json to_json(const Explanation& explanation) {
   nlohmann::ordered_json json;
-  json["verdict"] = name_of(explanation.judgement.verdict);
-  json["confidence"] = name_of(explanation.judgement.confidence);
+  json["cause"] = name_of(explanation.judgement.cause);
+  json["confidence"] = to_string(explanation.judgement.confidence);
   json["reason"] = explanation.judgement.reason;
   json["framework"] = name_of(explanation.framework);
   json["evidence"] = nlohmann::ordered_json::array();
@@ -103,7 +103,7 @@ int run_explain(int argc, char** argv) {
   set.set_examples(
       "  headroom explain train.log\n"
       "  python train.py 2>&1 | headroom explain -\n"
-      "  kubectl logs pod/trainer | headroom explain - --json | jq -r .verdict\n");
+      "  kubectl logs pod/trainer | headroom explain - --json | jq -r .cause\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   if (paths.size() > 1)
     throw InvalidArgument(fmt::format("explain: one log at a time, not {}", paths.size()));

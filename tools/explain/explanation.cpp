@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <string_view>
 #include <utility>
 
@@ -21,7 +22,9 @@ constexpr std::pair<Field, std::string_view> kNames[] = {
     {Field::kPrivate, "in pools of recorded graphs"},
     {Field::kLargest, "largest free block"},
     {Field::kCapacity, "the pool may hold"},
-    {Field::kLimit, "limit that was set"},
+    {Field::kLimit, "limit"},
+    {Field::kProcessLimit, "limit on the process"},
+    {Field::kReserveLimit, "limit to leave libraries room"},
     {Field::kProcess, "this process"},
     {Field::kOthers, "other processes"},
 };
@@ -30,65 +33,71 @@ Evidence message(const Failure& failure) {
   return {"message", std::nullopt, failure.line, failure.text};
 }
 
-void add_computed(std::vector<Evidence>& evidence, const Case& facts) {
+void add_computed(std::vector<Evidence>& evidence, const Case& found) {
   const auto add = [&](std::string_view name, std::optional<int64_t> bytes, std::string_view how) {
     if (bytes) evidence.push_back({std::string(name), bytes, std::nullopt, std::string(how)});
   };
-  if (!facts.figures[Field::kReserved]) add("reserved by the pool", facts.reserved, "allocated + idle");
-  if (!facts.figures[Field::kIdle]) add("reserved and idle", facts.idle, "reserved - allocated");
-  const auto& start_free = facts.figures[Field::kStartFree];
-  const auto& pool = facts.figures[Field::kPool];
+  if (!found.figures[Field::kReserved]) add("reserved by the pool", found.reserved, "allocated + idle");
+  if (!found.figures[Field::kIdle]) add("reserved and idle", found.idle, "reserved - allocated");
+  const auto& start_free = found.figures[Field::kStartFree];
+  const auto& pool = found.figures[Field::kPool];
   if (start_free && pool) {
     add("left at the start", start_free->bytes - pool->bytes, "free at the start - pool at the start");
   }
-  add("outside the pool", facts.outside, "total - free - reserved");
-  if (facts.own_outside_pool)
-    add("this process, outside its pool", facts.own_outside_pool, "this process - reserved");
-  if (facts.others && *facts.others > 0 && !facts.others_named) {
-    add("other processes, at least", facts.others,
-        facts.process ? "total - free - this process"
+  add("outside the pool", found.outside, "total - free - reserved");
+  if (found.own_outside_pool)
+    add("this process, outside its pool", found.own_outside_pool, "this process - reserved");
+  if (found.others && *found.others > 0 && found.others_are_estimated) {
+    add("other processes, at least", found.others,
+        found.process ? "total - free - this process"
                       : "outside the pool - 1 GiB for a context and libraries");
   }
-  add("the most that can be had", facts.best, "free + idle");
-  if (facts.requested && facts.best && *facts.requested > *facts.best) {
-    add("short by", *facts.requested - *facts.best, "requested - the most that can be had");
+  add("the most that can be had", found.best, "free + idle");
+  if (found.requested && found.best && *found.requested > *found.best) {
+    add("short by", *found.requested - *found.best, "requested - the most that can be had");
   }
 }
 
-std::vector<Evidence> collect(const Case& facts, const Judgement& judgement) {
+std::string sentence(std::string clause) {
+  if (!clause.empty()) clause[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(clause[0])));
+  return clause + ".";
+}
+
+std::vector<Evidence> collect(const Case& found, const LogJudgement& judgement) {
   std::vector<Evidence> evidence;
-  const Failure* const witness = judgement.witness != nullptr ? judgement.witness : facts.failure;
+  const Failure* const witness = judgement.witness != nullptr ? judgement.witness : found.failure;
   if (witness == nullptr) return evidence;
   evidence.push_back(message(*witness));
-  if (facts.failure != witness) evidence.push_back(message(*facts.failure));
+  if (found.failure != witness) evidence.push_back(message(*found.failure));
   const bool is_about_memory = judgement.witness == nullptr;
   if (!is_about_memory) return evidence;
-  if (facts.lender != nullptr) evidence.push_back(message(*facts.lender));
+  if (found.lender != nullptr) evidence.push_back(message(*found.lender));
   for (const auto& [field, name] : kNames) {
-    if (const auto& figure = facts.figures[field])
+    if (const auto& figure = found.figures[field])
       evidence.push_back({std::string(name), figure->bytes, figure->line, {}});
   }
-  const int64_t line = facts.lender != nullptr ? facts.lender->line : witness->line;
-  if (facts.own_pid) {
-    evidence.push_back({fmt::format("process {}", *facts.own_pid), facts.process, line,
-                        "this process itself, as it holds just more than the pool"});
+  const int64_t line = found.lender != nullptr ? found.lender->line : witness->line;
+  if (found.own_pid) {
+    evidence.push_back({fmt::format("process {}", *found.own_pid), found.process, line,
+                        "this process, as it holds just more than its pool"});
   }
-  for (const Holder& holder : facts.holders) {
+  for (const Holder& holder : found.holders) {
     evidence.push_back({fmt::format("process {}", holder.pid), holder.bytes, line, {}});
   }
-  add_computed(evidence, facts);
+  add_computed(evidence, found);
   return evidence;
 }
 
 }  // namespace
 
 Explanation explain(const Log& log) {
-  const Case facts = make_case(log);
+  const Case found = make_case(log);
   Explanation result;
-  result.judgement = judge(facts);
-  result.framework = facts.framework;
-  result.evidence = collect(facts, result.judgement);
-  result.next = advise(facts, result.judgement);
+  result.judgement = judge_log(found);
+  result.framework = found.framework;
+  result.evidence = collect(found, result.judgement);
+  result.next = advise(found, result.judgement.cause);
+  result.judgement.reason = sentence(std::move(result.judgement.reason));
   result.failure_count = log.failure_count;
   result.line_count = log.line_count;
   return result;

@@ -1,5 +1,4 @@
-// All that `headroom explain` says of a log: the verdict, what it rests on, what to do. Knows no output
-// format.
+// All that `headroom explain` says about a log: the cause, its evidence, what to do. Knows no output format.
 #pragma once
 
 #include <array>
@@ -10,8 +9,7 @@
 
 #include "tools/explain/advice.h"
 #include "tools/explain/case.h"
-#include "tools/explain/facts.h"
-#include "tools/explain/verdict.h"
+#include "tools/explain/judge_log.h"
 
 namespace headroom::explain {
 
@@ -23,9 +21,9 @@ struct Evidence {
 };
 
 struct Explanation {
-  Judgement judgement;
+  LogJudgement judgement;  // its reason is a sentence here
   Framework framework = Framework::kNone;
-  std::vector<Evidence> evidence;  // messages first, then figures, then what is computed of them
+  std::vector<Evidence> evidence;  // messages first, then figures, then what is computed from them
   std::array<Advice, 2> next;
   int64_t failure_count = 0;
   int64_t line_count = 0;

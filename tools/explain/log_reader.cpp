@@ -4,7 +4,7 @@
 #include <charconv>
 #include <vector>
 
-#include "tools/explain/printable.h"
+#include "runtime/base/text.h"
 #include "tools/explain/template_match.h"
 #include "tools/explain/word_scanner.h"
 
@@ -13,11 +13,11 @@ namespace {
 
 // A message that begins in the last part of a piece may end in the next. No message that is read is longer.
 constexpr size_t kLongestMessage = 4096;
-// More failures than a person reads; the first counts, and its neighbours lend it figures.
+// More failures than a person reads; the first counts, and its neighbours supply missing figures.
 constexpr size_t kMostFailures = 400;
 constexpr size_t kMostHolders = 64;
 constexpr size_t kLongestText = 400;
-// Details without words of their own ("Limit:") belong to a dump whose other lines stand this near.
+// A detail that other logs print, too ("Limit:"), belongs to a dump whose other lines are this near.
 constexpr int64_t kDumpLines = 12;
 
 std::vector<std::string_view> all_heads() {
@@ -34,7 +34,7 @@ struct Readings {
   std::vector<const Setting*> settings;
 };
 
-// What to look for, and what may stand there: made once, as it depends on the two arrays alone.
+// What to look for, and what may be there: made once, as it depends on the two arrays alone.
 struct Index {
   Index() : words(all_heads()), scanner(words), readings(words.size()) {
     const auto readings_of = [&](std::string_view pattern) -> Readings& {
@@ -68,7 +68,7 @@ std::optional<int64_t> parse_version(std::string_view text) {
   return 1000 * major + minor;
 }
 
-// It becomes part of a command that someone may paste: nothing that a shell takes for more than a word.
+// It becomes part of a command that someone may paste, so it has to be one word for a shell.
 bool is_plain_script(std::string_view path) {
   return path.ends_with(".py") && path.size() < 200 && path[0] != '-' &&
          std::all_of(path.begin(), path.end(),
@@ -118,7 +118,7 @@ void LogReader::feed(std::string_view piece) {
   const size_t end = text_.size() - kLongestMessage;
   scan(end);
   count_lines_to(end);
-  // What stands before on the line is kept: it tells the rank, and whether a setting is advice.
+  // The start of the line is kept: it says the rank, and whether a setting is advice.
   const size_t kept = std::max(text_.rfind('\n', end - 1) + 1, end - std::min(end, kLongestMessage));
   text_.erase(0, kept);
   counted_ = end - kept;
@@ -173,8 +173,8 @@ std::string_view LogReader::line_at(size_t at) const {
   return around.substr(begin, std::min(around.find('\n', at - first), around.size()) - begin);
 }
 
-// "[rank3]: ...", "[default3]:...", "(Worker pid=123) ...", and MPI's "[1,3]<stderr>:..." at the very begin:
-// up to the bracket's end.
+// "[rank3]: ...", "[default3]:...", "(Worker pid=123) ...", and MPI's "[1,3]<stderr>:..." at the very start:
+// up to the closing bracket.
 std::string_view LogReader::rank_of(std::string_view line) const {
   constexpr size_t kLongestPrefix = 100;  // of a logger, before the rank
   for (const std::string_view open : {"[rank", "[default", "(pid=", "(Worker", "(RayTrainWorker", "[1,"}) {
@@ -200,6 +200,9 @@ void LogReader::add(const Message& message, size_t begin, const Match& match) {
     case Kind::kMention:
       log_.mentioned.insert(message.framework);
       return;
+    case Kind::kStatedCause:
+      count_lines_to(begin);
+      return add_stated_cause(message, begin);
     case Kind::kBackground:
       count_lines_to(begin);
       return add_background(message, match);
@@ -275,7 +278,7 @@ void LogReader::add_failure(const Message& message, size_t begin, const Match& m
     made.framework = message.framework;
     made.line = line_;
     made.rank = printable(rank_of(line).substr(0, kLongestText));
-    made.text = printable(line.substr(before, kLongestText));
+    made.text = printable(trimmed(line.substr(before, kLongestText)));
     log_.failures.push_back(std::move(made));
     failure = &log_.failures.back();
   } else if (message.weak) {
@@ -287,7 +290,7 @@ void LogReader::add_failure(const Message& message, size_t begin, const Match& m
   keep_version_bound(message);
   keep_figures(*failure, match.captures, line_);
   if (failure->status.empty() && failure->text.find("_STATUS_") != std::string::npos) {
-    // Words such as "the library was not initialized" are a status, too; the constant is found by its name.
+    // "the library was not initialized" is a status, too; the constant is found by its name.
     const size_t at = failure->text.find("CU");
     if (at != std::string::npos)
       failure->status = failure->text.substr(at, failure->text.find_first_of(" ,;)(:", at) - at);
@@ -317,6 +320,19 @@ void LogReader::add_detail(const Message& message, const Match& match) {
   keep_version_bound(message);
   if (message.framework != Framework::kNone) owner->framework = message.framework;
   keep_figures(*owner, match.captures, line_);
+}
+
+void LogReader::add_stated_cause(const Message& message, size_t begin) {
+  if (log_.stated.size() == kMostFailures) return;
+  const std::string_view line = line_at(begin);
+  const auto before = static_cast<size_t>(text_.data() + begin - line.data());
+  const std::string_view lead = line.substr(0, before), reason = line.substr(before + message.pattern.size());
+  if (!lead.empty() && !lead.ends_with("; ") && !lead.ends_with(": ")) return;
+  for (const CauseInfo& row : causes()) {
+    if (message.pattern.starts_with(row.name) && message.pattern.size() == row.name.size() + 2) {
+      log_.stated.push_back({row.cause, line_, printable(trimmed(reason.substr(0, kLongestText)))});
+    }
+  }
 }
 
 void LogReader::add_background(const Message& message, const Match& match) {

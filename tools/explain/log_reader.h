@@ -1,11 +1,11 @@
-// Reads a log, however long and dirty, into facts: pieces of any size in, one Log out. Colours, carriage
-// returns, NUL bytes and broken UTF-8 do not matter. Concludes nothing.
+// Reads a log, however long and dirty: pieces of any size in, one Log out. Colours, carriage returns, NUL
+// bytes and broken UTF-8 do not matter. Draws no conclusions.
 #pragma once
 
 #include <string>
 #include <string_view>
 
-#include "tools/explain/facts.h"
+#include "tools/explain/log.h"
 #include "tools/explain/messages.h"
 
 namespace headroom::explain {
@@ -27,6 +27,7 @@ class LogReader {
   void add(const Message& message, size_t begin, const Match& match);
   void add_failure(const Message& message, size_t begin, const Match& match);
   void add_detail(const Message& message, const Match& match);
+  void add_stated_cause(const Message& message, size_t begin);
   void add_background(const Message& message, const Match& match);
   void keep_version_bound(const Message& message);
   Failure* failure_of_line();

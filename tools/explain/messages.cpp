@@ -1,6 +1,8 @@
 #include "tools/explain/messages.h"
 
-#include <array>
+#include <iterator>
+#include <string>
+#include <vector>
 
 namespace headroom::explain {
 namespace {
@@ -60,7 +62,8 @@ constexpr Message kMessages[] = {
     {kWorkspace, kTorch, "Unable to find a valid cuDNN algorithm"},
     {kWorkspace, kTorch, "GET was unable to find an engine to execute this computation"},
 
-    // TensorFlow's pool. JAX has the same, as both stand on XLA: which one it is the rest of the log tells.
+    // TensorFlow's pool. JAX prints the same, as both use XLA; the rest of the log says which of the two it
+    // is.
     {kAllocation, kTensorflow, "ran out of memory trying to allocate {requested}"},
     {kAllocation, kTensorflow, "ran out of memory trying to allocate {requested} (rounded to {requested#})"},
     {kNotAFailure, kTensorflow, "ran out of memory trying to allocate {requested} with freed_by_count="},
@@ -123,7 +126,7 @@ constexpr Message kMessages[] = {
 
     // ONNX Runtime.
     {kAllocation, kOnnx, "Failed to allocate memory for requested buffer of size {requested#}"},
-    {kCap, kOnnx, "Available memory of {limit#} is smaller than requested bytes of {requested#}"},
+    {kLimit, kOnnx, "Available memory of {limit#} is smaller than requested bytes of {requested#}"},
     {kAllocation, kOnnx, "CUDA failure 2: out of memory"},
     {kAllocation, kOnnx, "CUDA failure 2: cudaErrorMemoryAllocation"},
     {kHandle, kOnnx, "CUBLAS failure {*}: CUBLAS_STATUS_ALLOC_FAILED"},
@@ -134,9 +137,9 @@ constexpr Message kMessages[] = {
 
     // RMM, MLX, Flashlight, ggml.
     {kAllocation, kOther, "RMM failure at:"},
-    {kCap, kOther, "Maximum pool size exceeded"},
-    {kCap, kOther, "Maximum pool size exceeded (failed to allocate {requested})"},
-    {kCap, kOther, "Exceeded memory limit (failed to allocate {requested})"},
+    {kLimit, kOther, "Maximum pool size exceeded"},
+    {kLimit, kOther, "Maximum pool size exceeded (failed to allocate {requested})"},
+    {kLimit, kOther, "Exceeded memory limit (failed to allocate {requested})"},
     {kDetail, kOther, "current/max/try size = {reserved}, {limit}, {*}"},
     {kAllocation, kOther, "CUDA error (failed to allocate {requested}) at:"},
     {kAllocation, kOther, "std::bad_alloc: out_of_memory"},
@@ -152,15 +155,15 @@ constexpr Message kMessages[] = {
     {kPiece, kHeadroom,
      "strategy {strategy~}: {allocated} allocated, {reserved} reserved, largest free block {largest}"},
     {kDetail, kHeadroom, ", limit {limit}; device: "},
-    {kDetail, kHeadroom, ", limit {limit} on the process; device: "},
-    {kDetail, kHeadroom, ", limit {capacity} to leave libraries room; device: "},
+    {kDetail, kHeadroom, ", limit {process_limit} on the process; device: "},
+    {kDetail, kHeadroom, ", limit {reserve_limit} to leave libraries room; device: "},
     {kDetail, kHeadroom, "; device: {total} total, {free} free, {others} held by others"},
     {kDetail, kHeadroom, "; {requested} requested; strategy "},
-    {kCap, kHeadroom, "limit of {limit} ({*} bytes) on the process leaves nothing for tensors"},
+    {kLimit, kHeadroom, "limit of {limit} ({*} bytes) on the process leaves nothing for tensors"},
     {kContext, kHeadroom, "cuModuleLoadData failed: CUDA_ERROR_OUT_OF_MEMORY"},
     {kIndex, kHeadroom, " failed: out of range: "},
 
-    // An index outside its table. It is printed by the kernel, then any later call fails with any words.
+    // An index outside its table. The kernel prints it; then any later call fails with any message.
     {kIndex, kNone, "srcIndex < srcSelectDimSize"},
     {kIndex, kNone, "\"index out of bounds"},
     {kIndex, kNone, "index >= -sizes[i] && index < sizes[i]"},
@@ -179,7 +182,7 @@ constexpr Message kMessages[] = {
     {kCrash, kNone, "unspecified launch failure"},
     {kCrash, kNone, "CUDA error: misaligned address"},
 
-    // Parts that do not fit together.
+    // Versions that do not match.
     {kVersion, kNone, "Loaded runtime CuDNN library: "},
     {kVersion, kNone, "cuDNN version incompatibility"},
     {kVersion, kNone, "CUDA driver version is insufficient for CUDA runtime version"},
@@ -200,7 +203,7 @@ constexpr Message kMessages[] = {
     {kBrokenVersion, kNone, "Could not load dynamic library 'libcudnn"},
     {kBrokenVersion, kNone, "Could not load dynamic library 'libcublas"},
 
-    // Who may use what.
+    // Access.
     {kPermission, kNone, "could not open the device file /dev/nvidia"},
     {kPermission, kNone, "Permission denied: '/dev/nvidia"},
     {kPermission, kNone, "/dev/nvidiactl: Permission denied"},
@@ -222,7 +225,7 @@ constexpr Message kMessages[] = {
     {kHost, kNone, "numpy.core._exceptions.MemoryError"},
     {kHost, kNone, "numpy.core._exceptions._ArrayMemoryError"},
 
-    // Words of the driver and the libraries, wherever they stand.
+    // Status names of the driver and the libraries, anywhere.
     {.kind = kAllocation, .framework = kNone, .pattern = "cudaErrorMemoryAllocation", .weak = true},
     {.kind = kAllocation, .framework = kNone, .pattern = "CUDA_ERROR_OUT_OF_MEMORY", .weak = true},
     {.kind = kHandle, .framework = kNone, .pattern = "CUBLAS_STATUS_NOT_INITIALIZED", .weak = true},
@@ -230,7 +233,7 @@ constexpr Message kMessages[] = {
     {.kind = kHandle, .framework = kNone, .pattern = "CUBLAS_STATUS_ALLOC_FAILED", .weak = true},
     {.kind = kWorkspace, .framework = kNone, .pattern = "CUDNN_STATUS_ALLOC_FAILED", .weak = true},
 
-    // Who speaks.
+    // Which framework it is.
     {kMention, kTensorflow, "tensorflow/"},
     {kMention, kTensorflow, "tensorflow."},
     {kMention, kTensorflow, "import tensorflow"},
@@ -296,7 +299,14 @@ constexpr std::string_view kAdviceWords[] = {
 }  // namespace
 
 std::span<const Message> messages() {
-  return kMessages;
+  static const std::vector<Message> all = [] {
+    static std::vector<std::string> causes_with_colon;  // Message has a view of each
+    for (const CauseInfo& row : causes()) causes_with_colon.push_back(std::string(row.name) + ": ");
+    std::vector<Message> made(std::begin(kMessages), std::end(kMessages));
+    for (const std::string& pattern : causes_with_colon) made.push_back({kStatedCause, kHeadroom, pattern});
+    return made;
+  }();
+  return all;
 }
 std::span<const Setting> settings() {
   return kSettings;

@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "tools/explain/facts.h"
+#include "tools/explain/log.h"
 
 namespace headroom::explain {
 

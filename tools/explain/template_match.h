@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/explain/facts.h"
+#include "tools/explain/log.h"
 
 namespace headroom::explain {
 

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "runtime/base/bytes.h"
-#include "runtime/base/command_line.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/text.h"
 #include "tools/subcommands.h"
 #include "tools/workload/child.h"
 #include "tools/workload/fitting.h"

@@ -8,8 +8,8 @@
 
 #include "allocators/strategies/strategy_text.h"
 #include "runtime/base/bytes.h"
-#include "runtime/base/command_line.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/text.h"
 #include "tools/subcommands.h"
 #include "tools/workload/prediction.h"
 

@@ -17,9 +17,9 @@
 #include "allocators/trace/read_trace.h"
 #include "runtime/app/option_set.h"
 #include "runtime/base/bytes.h"
-#include "runtime/base/command_line.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
+#include "runtime/base/text.h"
 #include "runtime/device/host/profiles.h"
 #include "runtime/predict/play_trace.h"
 #include "tools/replay/replay_snapshot.h"
@@ -132,7 +132,7 @@ void print_table(const Trace& trace, const std::vector<ReplayRow>& rows,
                  const std::vector<int64_t>& capacities, bool minimum) {
   size_t width = std::string_view("strategy").size();
   for (const ReplayRow& row : rows) width = std::max(width, row.strategy.size());
-  fmt::print("{}: {}, {} events, {} blocks, {} stream{}, largest live set {}\n", printable_name(trace.name),
+  fmt::print("{}: {}, {} events, {} blocks, {} stream{}, largest live set {}\n", printable(trace.name),
              trace.format, trace.events.size(), trace.blocks, trace.streams.size(),
              trace.streams.size() == 1 ? "" : "s", format_bytes(trace.peak_bytes));
   for (const int64_t capacity : capacities) fmt::print("{}\n", summary(trace, rows, capacity));
@@ -250,8 +250,8 @@ std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::v
         continue;
       }
       for (ReplayRow& row : added) {
-        progress.next(fmt::format("{}: {} in {}", printable_name(trace.name), names[i],
-                                  format_bytes(row.capacity_bytes)));
+        progress.next(
+            fmt::format("{}: {} in {}", printable(trace.name), names[i], format_bytes(row.capacity_bytes)));
         try {
           row.result = replay_at(trace, settings, profile, row.capacity_bytes, options.passes);
         } catch (const InvalidArgument& error) {
@@ -259,7 +259,7 @@ std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::v
         }
       }
       if (!options.minimum) continue;
-      progress.next(fmt::format("{}: the least capacity for {}", printable_name(trace.name), names[i]));
+      progress.next(fmt::format("{}: the least capacity for {}", printable(trace.name), names[i]));
       const std::optional<int64_t> least = minimum_capacity(trace, settings, profile, options.passes);
       for (ReplayRow& row : added) row.minimum_bytes = least;
     }

@@ -12,8 +12,8 @@
 #include "allocators/strategies/strategy_text.h"
 #include "allocators/trace/read_trace.h"
 #include "runtime/base/bytes.h"
-#include "runtime/base/command_line.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/text.h"
 
 namespace headroom {
 namespace {
@@ -58,7 +58,7 @@ std::string address_of(const void* pointer) {
 }
 
 std::string user_of(const SnapshotBlock& block) {
-  const std::string op = printable_name(block.op), tensor = printable_name(block.tensor);
+  const std::string op = printable(block.op), tensor = printable(block.tensor);
   if (op.empty()) return tensor;
   return tensor.empty() ? op : op + " " + tensor;
 }
@@ -175,7 +175,7 @@ void print_snapshots(std::span<const Trace> traces, std::span<const std::string>
       const ReplaySnapshot at =
           snapshot_at(trace, parse_strategy(strategy), profile, capacity_bytes, snapshot_event(event, trace));
       if (!json) {
-        fmt::print("{} with {}, {}\n", printable_name(trace.name), strategy, verdict(at));
+        fmt::print("{} with {}, {}\n", printable(trace.name), strategy, verdict(at));
         if (!at.snapshot.segments.empty()) {
           print_segments(at.snapshot);
           print_users(at.snapshot);

@@ -11,8 +11,8 @@
 #include "allocators/trace/read_trace.h"
 #include "runtime/app/option_set.h"
 #include "runtime/base/bytes.h"
-#include "runtime/base/command_line.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/text.h"
 #include "tools/report/checks.h"
 #include "tools/report/load_trace.h"
 #include "tools/subcommands.h"
@@ -79,14 +79,13 @@ int run_assert(int argc, char** argv) {
     }
     fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
   } else {
-    fmt::print(
-        "{}\n\n{:<18} {:>28} {:>28}\n",
-        failed == 0
-            ? fmt::format("{}: {}", printable_name(trace.name),
-                          checks.size() == 1 ? "the check passed"
-                                             : fmt::format("all {} checks passed", checks.size()))
-            : fmt::format("{}: {} of {} checks failed", printable_name(trace.name), failed, checks.size()),
-        "check", "measured", "allowed");
+    fmt::print("{}\n\n{:<18} {:>28} {:>28}\n",
+               failed == 0
+                   ? fmt::format("{}: {}", printable(trace.name),
+                                 checks.size() == 1 ? "the check passed"
+                                                    : fmt::format("all {} checks passed", checks.size()))
+                   : fmt::format("{}: {} of {} checks failed", printable(trace.name), failed, checks.size()),
+               "check", "measured", "allowed");
     for (const Check& check : checks) {
       fmt::print("{:<18} {:>28} {:>28}  {}\n", check.name, shown(check, check.measured),
                  shown(check, check.allowed), check.passed() ? "pass" : "FAIL");

@@ -16,8 +16,8 @@
 #include "allocators/trace/read_trace.h"
 #include "runtime/app/option_set.h"
 #include "runtime/base/bytes.h"
-#include "runtime/base/command_line.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/text.h"
 #include "tools/report/load_trace.h"
 #include "tools/subcommands.h"
 
@@ -73,7 +73,7 @@ void print(const History& before, const History& after, const std::vector<OpDiff
              "before", "after", "change", "blocks");
   for (size_t i = 0; i < ops.size() && i < kShown; ++i) {
     const OpDifference& op = ops[i];
-    const std::string name = op.op.empty() ? "(no op named)" : printable_name(op.op);
+    const std::string name = op.op.empty() ? "(no op named)" : printable(op.op);
     fmt::print("{:<44} {:>14} {:>14} {:>+15} {:>19}{}\n", name, op.before.peak_bytes, op.after.peak_bytes,
                op.peak_change(), fmt::format("{} -> {}", op.before.blocks, op.after.blocks),
                op.is_new()    ? "  new"

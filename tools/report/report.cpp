@@ -13,9 +13,9 @@
 #include "allocators/trace/read_trace.h"
 #include "runtime/app/option_set.h"
 #include "runtime/base/bytes.h"
-#include "runtime/base/command_line.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
+#include "runtime/base/text.h"
 #include "tools/report/history.h"
 #include "tools/report/load_trace.h"
 #include "tools/report/views.h"
@@ -67,11 +67,11 @@ std::string summary(const History& history) {
     text += fmt::format(", {} context and libraries", format_bytes(history.library_bytes));
   }
   text += fmt::format("; {} out of memory, {} retries", history.out_of_memory, history.retries);
-  text += fmt::format("\n{}: {}, {} events, {} blocks, {} stream{}", printable_name(trace.name), trace.format,
+  text += fmt::format("\n{}: {}, {} events, {} blocks, {} stream{}", printable(trace.name), trace.format,
                       trace.events.size(), trace.blocks, trace.streams.size(),
                       trace.streams.size() == 1 ? "" : "s");
   for (const auto& [name, value] : trace.settings) {
-    text += fmt::format(", {} {}", printable_name(name), printable_name(value));
+    text += fmt::format(", {} {}", printable(name), printable(value));
   }
   if (!trace.parts.empty())
     text += "\nnote: the tensors of a packed plan are shown for one step, at the allocation of its arena";
@@ -91,11 +91,11 @@ void print(const History& history) {
     const ReportRow& row = rows[i];
     left -= row.bytes;
     const std::string tensor =
-        printable_name(row.tensor) + (row.blocks > 1 ? fmt::format(" ({} blocks)", row.blocks) : "");
+        printable(row.tensor) + (row.blocks > 1 ? fmt::format(" ({} blocks)", row.blocks) : "");
     fmt::print("{:>14} {:>4.1f} %  {:<16} {:<34} {:<30} {}\n", row.bytes,
                100 * static_cast<double>(row.bytes) / static_cast<double>(history.peak_bytes),
-               name_of(row.category), tensor.empty() ? "-" : tensor,
-               row.op.empty() ? "-" : printable_name(row.op), printable_name(row.source));
+               name_of(row.category), tensor.empty() ? "-" : tensor, row.op.empty() ? "-" : printable(row.op),
+               printable(row.source));
   }
   if (left > 0) fmt::print("{:>14} in {} more rows\n", left, rows.size() - kShown);
 }
@@ -182,7 +182,7 @@ int run_report(int argc, char** argv) {
     return kExitDone;
   }
   print(history);
-  if (!chrome.empty()) fmt::print("\nopen in ui.perfetto.dev: {}", printable_name(chrome));
+  if (!chrome.empty()) fmt::print("\nopen in ui.perfetto.dev: {}", printable(chrome));
   fmt::print("\nnext: {}\n", html.empty()
                                  ? fmt::format("headroom report {} --html report.html", shell_word(paths[0]))
                                  : "xdg-open " + shell_word(html));

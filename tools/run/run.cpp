@@ -9,8 +9,8 @@
 
 #include "allocators/trace/read_trace.h"
 #include "runtime/base/bytes.h"
-#include "runtime/base/command_line.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/text.h"
 #include "tools/gpu_program.h"
 #include "tools/subcommands.h"
 #include "tools/workload/explain_failure.h"
@@ -70,7 +70,7 @@ std::string command_after_run(const std::optional<OutOfMemoryReport>& report, co
     if (compared.step.steps == kStepsOfRun) compared.step.steps = 0;  // compare's default
     return command_line("headroom compare" + trace, to_words(compared, OptionSet::Words::kChanged));
   }
-  if (change->name == "device") return fmt::format("headroom devices  # for {}", change->what);
+  if (change->kind == ChangeKind::kDevice) return fmt::format("headroom devices  # for {}", change->what);
   return command_line("headroom run" + trace,
                       to_words(with_change(options, *change), OptionSet::Words::kChanged));
 }
@@ -115,10 +115,9 @@ int run_run(int argc, char** argv) {
         report ? nlohmann::ordered_json::parse(to_json(*report)) : nlohmann::ordered_json();
     fmt::print("{}\n", object.dump());
   } else {
-    print_run(
-        result, report,
-        path.empty() ? fmt::format("{}, batch {}", options.net, options.step.batch) : printable_name(path),
-        options);
+    print_run(result, report,
+              path.empty() ? fmt::format("{}, batch {}", options.net, options.step.batch) : printable(path),
+              options);
     fmt::print("\nnext: {}\n", command_after_run(report, path, options));
   }
   return exit_code_of(result.outcome);

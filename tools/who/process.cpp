@@ -8,20 +8,16 @@
 #include <fstream>
 #include <iterator>
 
+#include "runtime/base/text.h"
+
 namespace headroom::who {
 namespace {
 
-std::string content(const std::string& path) {
+// The words of a command line end in NUL.
+std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::string printable(std::string text) {
-  while (!text.empty() && (text.back() == '\0' || text.back() == '\n')) text.pop_back();
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-  }
-  return text;
+  const std::string content(std::istreambuf_iterator<char>(file), {});
+  return std::string(trimmed(printable(content)));
 }
 
 // False only where the open files can be seen and none is a driver's.
@@ -49,8 +45,8 @@ ProcessInfo find_process(int64_t pid, const std::string& proc) {
   const std::string folder = fmt::format("{}/{}", proc, pid);
   struct stat status {};
   if (stat(folder.c_str(), &status) != 0 || !may_use_gpu(folder)) return {};
-  std::string command = printable(content(folder + "/cmdline"));
-  if (command.empty()) command = printable(content(folder + "/comm"));  // ended, not yet waited for
+  std::string command = read_text(folder + "/cmdline");
+  if (command.empty()) command = read_text(folder + "/comm");  // ended, not yet waited for
   return {user_name(status.st_uid), command};
 }
 

@@ -10,7 +10,7 @@
 #include "runtime/app/place.h"
 #include "runtime/app/setup.h"
 #include "runtime/base/errors.h"
-#include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 
 namespace headroom {
 namespace {

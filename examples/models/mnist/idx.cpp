@@ -10,7 +10,7 @@
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
-#include "runtime/base/input_file.h"
+#include "runtime/base/files.h"
 
 namespace headroom {
 namespace {

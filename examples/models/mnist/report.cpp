@@ -96,7 +96,7 @@ std::string advice(const TrainResult& result, const Runtime& runtime) {
     return advise_replicas(result);
   const StrategySettings& strategy = runtime.strategy();
   const TriedChange* change = result.report ? result.report->smallest() : nullptr;
-  if (change != nullptr && change->name == "device") {
+  if (change != nullptr && change->kind == ChangeKind::kDevice) {
     return fmt::format("{}, or free as much in other processes: headroom devices", change->what);
   }
   if (result.report && result.report->reproduced && change == nullptr) {

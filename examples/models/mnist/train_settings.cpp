@@ -8,7 +8,7 @@
 #include <numbers>
 
 #include "runtime/base/errors.h"
-#include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 
 namespace headroom {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/base/errors.h"
-#include "runtime/base/process_nonce.h"
+#include "runtime/base/random.h"
 #include "runtime/base/shard.h"
 #include "runtime/collective/gpu_collective.h"
 #include "runtime/device/cuda/check.h"

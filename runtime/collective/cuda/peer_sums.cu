@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "runtime/base/process_nonce.h"
+#include "runtime/base/random.h"
 #include "runtime/base/shard.h"
 #include "runtime/collective/cuda/peer_sums.h"
 #include "runtime/device/cuda/check.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "runtime/base/errors.h"
-#include "runtime/base/process_nonce.h"
+#include "runtime/base/random.h"
 #include "runtime/base/shard.h"
 #include "runtime/collective/gpu_collective.h"
 #include "runtime/collective/join_tasks.h"

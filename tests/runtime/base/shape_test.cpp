@@ -1,5 +1,3 @@
-#include "runtime/base/shape.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -96,22 +96,22 @@ void expect_true_when_run(const OutOfMemoryReport& report) {
 
 struct Row {
   RuntimeOptions options;
-  MemoryCause cause;
+  Cause cause;
   std::string smallest;
 };
 
 TEST(OutOfMemoryReports, EachCauseIsToldAndEachChangeThatFitsDoesWhenItIsRun) {
   const Row rows[] = {
-      {options("hard-limit=12MiB"), MemoryCause::kCap, "limit +4.00 MiB"},
-      {options("direct", 60 * kMiB), MemoryCause::kCapacity, "batch "},
-      {options("direct", 1002 * kMiB, 942 * kMiB), MemoryCause::kOtherProcess, "batch "},
-      {options("grab-all", (40 + 225 + 12) * kMiB), MemoryCause::kLibraryReserve, "strategy mapped"},
-      {options("caching+limit=18MiB"), MemoryCause::kRounding, "limit +2.00 MiB"},
+      {options("hard-limit=12MiB"), Cause::kLimit, "limit +4.00 MiB"},
+      {options("direct", 60 * kMiB), Cause::kExhausted, "batch "},
+      {options("direct", 1002 * kMiB, 942 * kMiB), Cause::kOtherProcess, "batch "},
+      {options("grab-all", (40 + 225 + 12) * kMiB), Cause::kLibraryReserve, "strategy mapped"},
+      {options("caching+limit=18MiB"), Cause::kRounding, "limit +2.00 MiB"},
   };
   for (const Row& row : rows) {
     SCOPED_TRACE(row.options.strategy + " " + std::string(name_of(row.cause)));
     const OutOfMemoryReport report = explain_failed_run(row.options);
-    EXPECT_EQ(name_of(report.cause), name_of(row.cause)) << to_text(report);
+    EXPECT_EQ(name_of(report.judgement.cause), name_of(row.cause)) << to_text(report);
     ASSERT_NE(report.smallest(), nullptr) << to_text(report);
     EXPECT_TRUE(report.smallest()->what.starts_with(row.smallest)) << to_text(report);
     expect_true_when_run(report);
@@ -126,11 +126,11 @@ TEST(OutOfMemoryReports, NameOpTensorLineAndWhatLives) {
   EXPECT_EQ(report.live[0].bytes, 4 * kMiB);
   EXPECT_FALSE(report.live[0].tensor.empty());
   const std::string text = to_text(report);
-  EXPECT_EQ(text.rfind("cap: ", 0), 0u) << text;
+  EXPECT_EQ(text.rfind("limit: ", 0), 0u) << text;
   EXPECT_NE(text.find("concat at out_of_memory_test.cpp:"), std::string::npos) << text;
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 7) << text;
   const nlohmann::json json = nlohmann::json::parse(to_json(report));
-  EXPECT_EQ(json["cause"], "cap");
+  EXPECT_EQ(json["cause"], "limit");
   EXPECT_EQ(json["facts"]["requested_bytes"], 8 * kMiB);
   EXPECT_EQ(json["smallest"], "limit +4.00 MiB");
   EXPECT_EQ(json["live"].size(), report.live.size());
@@ -142,7 +142,7 @@ TEST(OutOfMemoryReports, TheErrorItselfSaysTheCauseInOneLine) {
     FAIL() << "fits";
   } catch (const OutOfMemory& error) {
     const std::string text = error.what();
-    EXPECT_NE(text.find("; cap: 16.00 MiB are needed, the limit is 12.00 MiB"), std::string::npos) << text;
+    EXPECT_NE(text.find("; limit: 16.00 MiB are needed, the limit is 12.00 MiB"), std::string::npos) << text;
     EXPECT_EQ(text.find('\n'), std::string::npos);
   }
 }
@@ -197,7 +197,7 @@ TEST(OutOfMemoryReports, FragmentationNamesWhatLiesBetween) {
   ASSERT_TRUE(now.failure);
   EXPECT_EQ(now.failure->facts.tensor, "d");
   const OutOfMemoryReport report = explain_out_of_memory(now.failure->facts, present, play);
-  EXPECT_EQ(name_of(report.cause), "fragmentation");
+  EXPECT_EQ(name_of(report.judgement.cause), "fragmentation");
   ASSERT_TRUE(report.pin);
   EXPECT_EQ(report.pin->block.tensor, "b");
   EXPECT_EQ(report.pin->block.op, "stays");

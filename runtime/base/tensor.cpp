@@ -1,4 +1,4 @@
-#include "runtime/base/shape.h"
+#include "runtime/base/tensor.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
