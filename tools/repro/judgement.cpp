@@ -70,7 +70,7 @@ const char* verdict_of(const Comparison& row) {
 
 std::string table_head() {
   return fmt::format("sizes in MiB\n{:<4} {:<28} {:<34} {:<34} {}\n", "", "", "expected", "measured",
-                     "verdict");
+                     "result");
 }
 
 std::string table_rows(const Judgement& judgement) {

@@ -5,7 +5,7 @@
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
-#include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "tools/repro/runs.h"
 
 namespace headroom::repro {
@@ -16,8 +16,8 @@ namespace {
 constexpr auto kSim = CheckedOn::kSimulated;
 
 constexpr std::string_view kOwnDemand =
-    "a pool that grows holds what the net demands: TensorFlow's convolutions had workspaces of cuDNN, "
-    "those here run on the CPU without; what the process holds beside its pool is compared";
+    "a growing pool holds what the net needs: TensorFlow's convolutions had workspaces of cuDNN, ours run on "
+    "the CPU without; memory outside the pool is compared";
 
 // A: 431 = 1455 - 1024 is what context, handles and kernels take on the laptop.
 constexpr Expected kA1[] = {
@@ -237,22 +237,20 @@ constexpr Scenario kScenarios[] = {
      "of 1300 the handle fails as in A1, with 1244 the last kernels find no room, and a low limit trains.",
      kA4, run_a4, "a limit that leaves the libraries room: --strategy hard-limit --limit 1GiB", kWorks},
     {"A5", "Why growth is not the default",
-     "55 MiB, given back, 10 and again 55 in a pool of 100: one that grew in pieces has no piece left "
-     "that is long enough, one taken at once has.",
-     kA5, run_a5, "grow by pages that can be moved: --strategy mapped", kWorks},
+     "A pool of 100 MiB gives 55, gets them back, gives 10 and is asked for 55 again: one that grew in "
+     "pieces has no piece that is long enough, one taken at once has.",
+     kA5, run_a5, "grow by pages that can be mapped elsewhere: --strategy mapped", kWorks},
     {"A6", "TF_FORCE_GPU_ALLOW_GROWTH=true",
-     "The variable of the environment turns A1's failure into a run, without a change of the program.", kA6,
-     run_a6},
+     "The environment variable makes A1 train, without a change to the program.", kA6, run_a6},
     {"A7", "Growth that is set too late",
-     "Memory growth is asked for when the GPU is initialised already: TensorFlow's RuntimeError.", kA7,
-     run_a7, "set it before the first use of the device", kWorks},
+     "Memory growth is set after the GPU was initialised: TensorFlow's RuntimeError.", kA7, run_a7,
+     "set it before the first use of the device", kWorks},
     {"A8", "Growth that differs between GPUs",
      "Memory growth is set for the first of four GPUs only: TensorFlow's ValueError.", kA8, run_a8,
-     "set it for all that are visible", kWorks, kSim},
+     "set it for all visible GPUs", kWorks, kSim},
     {"A9",
      "Two logical devices on one GPU",
-     "Two of 1024 MiB on one physical GPU: each has a pool of its own, and what one holds is no part of the "
-     "other.",
+     "Two of 1024 MiB on one physical GPU, each with its own pool.",
      kA9,
      run_a9,
      "",
@@ -271,18 +269,19 @@ constexpr Scenario kScenarios[] = {
     {"B1", "Visible devices are renumbered",
      "CUDA_VISIBLE_DEVICES=1,2 of four: they become /device:GPU:0 and /device:GPU:1, and /gpu:2 is an error.",
      kB1, run_b1, "the names of the mapping: physical GPU 2 is /GPU:1", kWorks, kSim},
-    {"B2", "A listing that initialises full GPUs",
-     "Others hold GPUs 2 and 3 of four 2080 Ti; a listing that makes a context on each dies at the third.",
+    {"B2", "Listing initialises full GPUs",
+     "Others hold GPUs 2 and 3 of four 2080 Ti; listing them makes a context on each, and fails at the "
+     "third.",
      kB2, run_b2, "list without a context: headroom devices", kB2Cured},
     {"B3", "Ops and tensors are placed by name",
      "TensorFlow's guide: two matrices on the CPU, their product on a GPU, every placement logged; then a "
      "GPU "
      "that is not there.",
-     kB3, run_b3, "allow_soft_placement: what cannot go where it was asked goes where it can", kB3Cured,
-     kSim},
+     kB3, run_b3, "allow_soft_placement: an op that cannot run on the requested device runs on another",
+     kB3Cured, kSim},
     {"B4", "A fraction of 0.4, and growth",
      "per_process_gpu_memory_fraction = 0.4 takes that share at once; with allow_growth it is taken as "
-     "needed, and remains the most.",
+     "needed, and stays the maximum.",
      kB4, run_b4},
     {"B5",
      "Physical and logical devices are counted",
@@ -293,7 +292,7 @@ constexpr Scenario kScenarios[] = {
      {},
      kSim},
     {"B6",
-     "Threads for one kernel, and beside each other",
+     "Threads within and between ops",
      "intra_op_parallelism_threads = 2 and inter_op_parallelism_threads = 3; 0 chooses, and TensorFlow's "
      "variables of the environment choose for it.",
      kB6,
@@ -306,12 +305,11 @@ constexpr Scenario kScenarios[] = {
      "With only the second visible, device 1 is an invalid ordinal.",
      kB7, run_b7, "the names of the mapping: the only visible GPU is /GPU:0", kB7Cured, kSim},
     {"C1", "A small tensor shows 448 MiB",
-     "PyTorch on a card of 6 GB: whatever is small takes a segment of 2 MiB beside the context.", kC1,
-     run_c1},
+     "PyTorch on a card of 6 GB: a small tensor takes a segment of 2 MiB, beside the context.", kC1, run_c1},
     {"C2", "A large tensor takes a segment", "randn(200, 300, 200, 20) of float32 takes 916 MiB.", kC2,
      run_c2},
     {"C3", "A small tensor in its place",
-     "Then x = randn(200, 300): the 916 MiB stay in the cache, and a segment of 2 MiB comes.", kC3, run_c3,
+     "Then x = randn(200, 300): the 916 MiB stay in the cache, and a segment of 2 MiB is added.", kC3, run_c3,
      "torch.cuda.empty_cache() gives idle segments back", kC1},
     {"C4", "A larger tensor in its place",
      "Instead x = randn(300, 300, 300, 20): 2060 MiB that the cached 916 cannot serve.", kC4, run_c4,
@@ -320,23 +318,23 @@ constexpr Scenario kScenarios[] = {
      "Six tensors of 916 MiB in variables of their own: the sixth is out of memory.", kC5, run_c5,
      "code B, one variable: drop what is no longer needed", kC6},
     {"C6", "Code B: one variable, six times",
-     "The new tensor is made before the old one goes, then the two blocks take turns.", kC6, run_c6},
-    {"C7", "empty_cache, and the base that stays",
+     "Each new tensor is made before the old one is freed, so two blocks take turns.", kC6, run_c6},
+    {"C7", "empty_cache, and what remains",
      "All tensors are dropped, then the cache is emptied: the context remains.", kC7, run_c7},
     {"C8", "A list that keeps growing",
-     "Losses are appended with all that hangs on them, 100 MiB a step, until the card is full.", kC8, run_c8,
-     "keep the last two, or numbers in place of tensors: loss.item()", kC8Cured},
-    {"C9", "The fixes that are named",
+     "Each loss is appended with its graph, 100 MiB a step, until the card is full.", kC8, run_c8,
+     "keep the last two, or numbers instead of tensors: loss.item()", kC8Cured},
+    {"C9", "The usual fixes",
      "A batch of 256 in a pool of 64 MiB, and a neighbour that wants 4 GiB beside 916 MiB of idle cache.",
      kC9, run_c9, "a smaller batch; no_grad for evaluation; dropping references; empty_cache", kC9Cured,
      kSim},
     {"D1", "A device guard, and operands on two devices",
-     "Two tensors, one of them made in the guard of the second GPU: an op on both is an error, in PyTorch's "
-     "words, as long as nobody copies.",
+     "Two tensors, one made in a guard of the second GPU: an op on both is an error, in PyTorch's words, "
+     "unless one is copied.",
      kD1, run_d1, "copy the operand: to_device(x, \"/GPU:1\"), PyTorch's x.to(\"cuda:1\")", kD1Cured, kSim},
     {"D2", "Asynchronous by default",
-     "1000 us of work and then some that fails: both calls return at once, and the failure comes out where "
-     "somebody waits.",
+     "1000 us of work, then work that fails: both calls return at once, and the failure shows up at the next "
+     "wait.",
      kD2, run_d2, "CUDA_LAUNCH_BLOCKING=1: each call waits for its work", kD2Cured, kSim},
     {"D3",
      "Work is queued, the host goes on",
@@ -346,26 +344,22 @@ constexpr Scenario kScenarios[] = {
      "",
      {},
      kSim},
-    {"D4", "A stream reads what is not written yet",
-     "A second stream reads after 10 us what the first has written after 1000, and gets what was there "
-     "before.",
-     kD4, run_d4, "wait_stream: the reader waits for the writer; --check-streams finds where one is missing",
+    {"D4", "A stream reads before the other has written",
+     "A second stream reads after 10 us what the first writes after 1000, and gets the old value.", kD4,
+     run_d4, "wait_stream: the reader waits for the writer; --check-streams finds where one is missing",
      kD4Cured, kSim},
     {"D5", "Allocated, reserved, empty_cache",
      "memory_allocated, memory_reserved and their peaks around one tensor, del and empty_cache.", kD5,
      run_d5},
-    {"D6", "Copies that the work waits for",
-     "Eight batches are copied from pageable memory for 1000 us each, and worked off for 1000 each: one "
-     "after "
+    {"D6", "Work waits for copies",
+     "Eight batches are copied from pageable memory, 1000 us each, and processed, 1000 us each: one after "
      "the other.",
-     kD6, run_d6,
-     "pinned memory, non_blocking copies on a stream of their own, and a loader that hands out pinned "
-     "batches",
+     kD6, run_d6, "pinned memory, non_blocking copies on a separate stream, and a loader with pinned batches",
      kD6Cured, kSim},
     {"D7", "One program for CPU and GPU", "The same training on both, chosen by a flag.", kD7, run_d7},
     {"D8",
      "DataParallel over several GPUs",
-     "A batch of 64 is shared by four GPUs, and comes to what one GPU makes of it.",
+     "Four GPUs share a batch of 64; the result is that of one GPU.",
      kD8,
      run_d8,
      "",
