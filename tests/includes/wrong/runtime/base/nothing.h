@@ -1,0 +1,2 @@
+// Uses what it does not include.
+const std::string kName;  // fault 5
