@@ -25,13 +25,15 @@ namespace {
 constexpr int64_t kMaxConfigBytes = kMiB;
 constexpr int kMaxValues = 1 << 16;  // of one list
 
-// CLI11's own says "TRACE(1x)" of an argument that is given once or more.
-struct HelpFormatter : CLI::Formatter {
-  std::string make_option_usage(const CLI::Option* argument) const override {
-    const std::string name = argument->get_name(true);
-    return argument->get_required() ? name : "[" + name + "]";
-  }
-};
+constexpr size_t kHelpColumn = 30;  // where the texts of --help begin
+
+// One line of --help; a long name has a line of its own.
+std::string help_line(const std::string& name, std::string_view text) {
+  std::string line = "  " + name;
+  if (line.size() >= kHelpColumn) line += "\n";
+  line.append(kHelpColumn - (line.ends_with('\n') ? 0 : line.size()), ' ');
+  return fmt::format("{}{}\n", line, text);
+}
 
 std::string variable_of(std::string_view name) {
   std::string result = "HEADROOM_";
@@ -206,51 +208,42 @@ OptionSet::Option* OptionSet::find(std::string_view name) {
 }
 
 bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
-  CLI::App app(description_, program_);
+  CLI::App app("", program_);
   app.allow_extras();  // reported below, with a suggestion
-  app.formatter(std::make_shared<HelpFormatter>());
   std::string config_path;
   bool print_config = false;
-  CLI::Option* config = app.add_option("--config", config_path, "TOML file with options as `name = value`");
+  CLI::Option* config = app.add_option("--config", config_path);
   config->type_name("FILE")->take_last();
-  app.add_flag("--print-config", print_config, "Show every option's value and where it came from, and stop");
+  app.add_flag("--print-config", print_config);
   std::vector<std::string> switches(options_.size());
   std::vector<std::vector<std::string>> texts(options_.size());
   std::vector<CLI::Option*> given;
   for (size_t i = 0; i < options_.size(); ++i) {
     const Option& option = options_[i];
     if (option.value_name.empty()) {
-      given.push_back(app.add_flag("--" + option.name, switches[i], option.help)->take_last());
+      given.push_back(app.add_flag("--" + option.name, switches[i])->take_last());
       continue;
     }
-    CLI::Option* added = app.add_option("--" + option.name, texts[i], option.help);
-    added->type_name(option.value_name)->default_str(option.show().value_or(""));
+    CLI::Option* added = app.add_option("--" + option.name, texts[i]);
+    added->type_name(option.value_name);
     option.clear ? added->expected(1, kMaxValues)->take_all()
                  : added->expected(1)->allow_extra_args(false)->take_last();
     given.push_back(added);
   }
   if (arguments_.target != nullptr) {
-    app.add_option(arguments_.name, *arguments_.target, arguments_.help)
-        ->type_name("")
-        ->required(arguments_.required)
-        ->expected(1, kMaxValues)
-        ->take_all();
+    // From 2.4 on CLI11 refuses names with blanks, such as "BEFORE AFTER".
+    app.add_option("arguments", *arguments_.target)->expected(1, kMaxValues)->take_all();
   }
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    std::string help = app.help();
-    out << help.erase(help.find_last_not_of('\n') + 1) << "\n";
-    if (!options_.empty()) {
-      out << fmt::format(
-          "\nEach option is also read from the environment (--{} from {}) and from the file given with "
-          "--config;\nthe command line comes first, then the environment, then the file.\n",
-          options_[0].name, variable_of(options_[0].name));
-    }
-    if (!examples_.empty()) out << "\nExamples:\n" << examples_;
+    out << help();
     return false;
   } catch (const CLI::ParseError& error) {
     throw InvalidArgument(error.what());
+  }
+  if (arguments_.required && arguments_.target != nullptr && arguments_.target->empty()) {
+    throw InvalidArgument(arguments_.name + " is required");
   }
   if (const std::vector<std::string> unknown = app.remaining(); !unknown.empty()) {
     std::vector<std::string> names = {"--help", "--config", "--print-config"};
@@ -277,6 +270,37 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
   apply_overrides();
   if (print_config) out << describe();
   return !print_config;
+}
+
+// CLI11's own help differs from version to version, and shell completion reads this one.
+std::string OptionSet::help() const {
+  std::string text = fmt::format("{}\nUsage: {} [OPTIONS]", description_, program_);
+  if (arguments_.target != nullptr) {
+    text += fmt::format(" {}\n\nPositionals:\n{}",
+                        arguments_.required ? arguments_.name : "[" + arguments_.name + "]",
+                        help_line(arguments_.name, arguments_.help));
+  } else {
+    text += "\n";
+  }
+  text += "\nOptions:\n" + help_line("-h,--help", "Print this help message and exit") +
+          help_line("--config FILE", "TOML file with options as `name = value`") +
+          help_line("--print-config", "Show every option's value and where it came from, and stop");
+  for (const Option& option : options_) {
+    std::string name = "--" + option.name;
+    if (!option.value_name.empty()) {
+      name += " " + option.value_name;
+      if (const std::optional<std::string> shown = option.show()) name += "=" + *shown;
+    }
+    text += help_line(name, option.help);
+  }
+  if (!options_.empty()) {
+    text += fmt::format(
+        "\nEach option is also read from the environment (--{} from {}) and from the file given with "
+        "--config;\nthe command line comes first, then the environment, then the file.\n",
+        options_[0].name, variable_of(options_[0].name));
+  }
+  if (!examples_.empty()) text += "\nExamples:\n" + examples_;
+  return text;
 }
 
 void OptionSet::read_file_entries(const std::string& path) {

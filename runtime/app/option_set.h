@@ -93,6 +93,7 @@ class OptionSet {
                  std::function<void(size_t)> set, std::function<std::string_view()> get);
   Option* find(std::string_view name);
   static void set_from_text(Option& option, const std::string& text, const std::string& origin);
+  std::string help() const;
   void read_file_entries(const std::string& path);
   void read_environment();
   void apply_overrides();

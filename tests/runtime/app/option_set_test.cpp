@@ -1,6 +1,7 @@
 // Options that take several values, and arguments without a name.
 #include "runtime/app/option_set.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -42,6 +43,44 @@ TEST(OptionSet, HelpShowsHowToPassArguments) {
   EXPECT_FALSE(program.parse({"--help"}, out));
   EXPECT_NE(out.str().find(" FILE\n"), std::string::npos) << out.str();
   EXPECT_EQ(out.str().find("\n\n\n"), std::string::npos) << out.str();
+}
+
+// CLI11 2.4 and later refuse names with blanks.
+TEST(OptionSet, ArgumentsMayHaveSeveralNames) {
+  for (const bool required : {true, false}) {
+    OptionSet set("program", "A program.");
+    Words files;
+    set.add_arguments("BEFORE AFTER", "Two files", &files, required);
+    std::ostringstream out;
+    const char* help[] = {"program", "--help"};
+    EXPECT_FALSE(set.parse(2, help, out));
+    EXPECT_EQ(out.str(),
+              fmt::format("A program.\n"
+                          "Usage: program [OPTIONS] {}\n"
+                          "\n"
+                          "Positionals:\n"
+                          "  BEFORE AFTER                Two files\n"
+                          "\n"
+                          "Options:\n"
+                          "  -h,--help                   Print this help message and exit\n"
+                          "  --config FILE               TOML file with options as `name = value`\n"
+                          "  --print-config              Show every option's value and where it came "
+                          "from, and stop\n",
+                          required ? "BEFORE AFTER" : "[BEFORE AFTER]"));
+    const char* both[] = {"program", "old", "new"};
+    EXPECT_TRUE(set.parse(3, both, out));
+    EXPECT_EQ(files, (Words{"old", "new"}));
+  }
+}
+
+TEST(OptionSet, ArgumentsThatAreNeededAreNamedWhenTheyAreMissing) {
+  ParsedOptions program;
+  try {
+    program.parse({"--loud"});
+    FAIL() << "nothing was thrown";
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(), "FILE is required");
+  }
 }
 
 TEST(OptionSet, ListsTakeAllFollowingWordsAndMayBeRepeated) {
