@@ -4,17 +4,17 @@ set -eu
 . "$(dirname -- "$0")/common.sh"
 
 case "${1:-}" in
-  '') ;;
   -h | --help)
     cat <<'HELP'
-usage: tools/setup.sh
-Installs with apt what is missing to build Headroom (Debian 12 or later, Ubuntu 22.04 or later; root or sudo).
+usage: tools/setup.sh [PACKAGE...]
+Installs with apt what is missing to build Headroom (Debian 12 or later, Ubuntu 22.04 or later; root or sudo),
+and the packages named.
 Does nothing, and asks for no rights, when all is there. Elsewhere it lists what to install.
 Exit codes: 0 ready, 1 the installation failed, 2 something has to be installed by hand.
 HELP
     exit 0
     ;;
-  *) fail 2 "unknown argument '$1' (see --help)" ;;
+  -*) fail 2 "unknown argument '$1' (see --help)" ;;
 esac
 
 needed='g++ 12 or later, CMake 3.22 or later, Ninja, git, ca-certificates;
@@ -58,6 +58,7 @@ fi
 
 packages='cmake ninja-build git ca-certificates libeigen3-dev libcli11-dev libgtest-dev nlohmann-json3-dev libfmt-dev
   zlib1g-dev libbenchmark-dev libopenmpi-dev openmpi-bin'
+packages="$packages $*"
 if [ "$id" = ubuntu ] && [ "$VERSION_ID" = 22.04 ]; then
   packages="g++-12 $packages" # its default is g++ 11
 elif [ -z "${CXX:-}" ]; then

@@ -2,6 +2,7 @@
 // innermost.
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/function_kernel.h"
@@ -65,14 +66,15 @@ class PoolGeometry {
 };
 
 // Channels that are worked on at once: one AVX-512 register of floats.
-constexpr int kLanes = 16;
+constexpr int kPoolLanes = 16;
 
 // Calls f(channel, lanes) with lanes as a compile-time constant, so that what f keeps per lane stays in
 // registers.
 template <typename F>
 void for_each_lanes(int64_t channels, F f) {
   int64_t channel = 0;
-  for (; channel + kLanes <= channels; channel += kLanes) f(channel, std::integral_constant<int, kLanes>());
+  for (; channel + kPoolLanes <= channels; channel += kPoolLanes)
+    f(channel, std::integral_constant<int, kPoolLanes>());
   for (; channel < channels; ++channel) f(channel, std::integral_constant<int, 1>());
 }
 

@@ -32,10 +32,10 @@ int64_t largest_live_set(const std::vector<TraceEvent>& events) {
 }
 
 Replay replay(const std::vector<TraceEvent>& events, const StrategySettings& settings) {
-  return replay(events, [&](Device& device) { return make_allocator(settings, device); });
+  return replay_allocator(events, [&](Device& device) { return make_allocator(settings, device); });
 }
 
-Replay replay(const std::vector<TraceEvent>& events, const MakeAllocator& make) {
+Replay replay_allocator(const std::vector<TraceEvent>& events, const MakeAllocator& make) {
   SimulatedGpu gpu(find_profile("h200"));
   gpu.initialise();
   Replay result;

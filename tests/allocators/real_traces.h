@@ -27,7 +27,7 @@ std::vector<TraceEvent> read_trace(const std::string& name);
 int64_t largest_live_set(const std::vector<TraceEvent>& events);
 // One pass on the H200's profile; what the trace leaves live is freed at the end.
 using MakeAllocator = std::function<std::unique_ptr<Allocator>(Device& device)>;
-Replay replay(const std::vector<TraceEvent>& events, const MakeAllocator& make);
+Replay replay_allocator(const std::vector<TraceEvent>& events, const MakeAllocator& make);
 Replay replay(const std::vector<TraceEvent>& events, const StrategySettings& settings);
 
 }  // namespace headroom

@@ -6,6 +6,15 @@
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/memory_file.h"
 
+namespace {
+
+template <typename List>
+void require_element(const List& list, int64_t index) {
+  if (index < 0 || index >= std::ssize(list)) std::abort();
+}
+
+}  // namespace
+
 // Every format, told apart by the seeds' content. What is accepted must be a history that can have happened.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const headroom::MemoryFile file(data, size);
@@ -20,20 +29,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         block = event.allocates ? event.bytes : 0;
         bytes += event.allocates ? event.bytes : -event.bytes;
         if (bytes > peak) peak = bytes;
-        trace.names.at(static_cast<size_t>(event.op));
-        trace.names.at(static_cast<size_t>(event.tag));
-        trace.streams.at(static_cast<size_t>(event.stream));
+        require_element(trace.names, event.op);
+        require_element(trace.names, event.tag);
+        require_element(trace.streams, event.stream);
       }
       for (const headroom::TraceBlock& block : trace.block_facts) {
-        trace.names.at(static_cast<size_t>(block.source));
-        headroom::kMemoryCategoryNames.at(static_cast<size_t>(block.category));
+        require_element(trace.names, block.source);
+        require_element(headroom::kMemoryCategoryNames, static_cast<int64_t>(block.category));
       }
       for (const headroom::DeviceEvent& event : trace.device_events) {
         if (event.position < 0 || event.position > static_cast<int64_t>(trace.events.size()) ||
             event.bytes < 0)
           std::abort();
-        trace.names.at(static_cast<size_t>(event.op));
-        trace.streams.at(static_cast<size_t>(event.stream));
+        require_element(trace.names, event.op);
+        require_element(trace.streams, event.stream);
       }
       if (bytes < 0 || trace.block_facts.size() != live.size() || peak != trace.peak_bytes ||
           next != trace.blocks)

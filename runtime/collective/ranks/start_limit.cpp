@@ -36,17 +36,17 @@ int rank_of_launcher() {
 }  // namespace
 
 StartLimit::StartLimit(const std::string& program, std::chrono::milliseconds timeout) {
-  using Clock = std::chrono::steady_clock;
   // Rank 0 reports; rank 1 does if rank 0 is the stopped one. The others end last and print nothing.
   const int rank = rank_of_launcher();
-  const auto end = Clock::now() + timeout + std::min(rank, 2) * kTurn;
+  const auto end = std::chrono::steady_clock::now() + timeout + std::min(rank, 2) * kTurn;
   thread_ = std::thread([this, program, rank, timeout, end] {
     const auto has_started = [this] { return has_started_; };
     std::unique_lock lock(mutex_);
     if (changed_.wait_until(lock, end, has_started)) return;
     // This rank itself was stopped. Another one has reported by now, and the launcher continues this one only
     // to end it.
-    if (Clock::now() > end + kTurn / 2 && changed_.wait_for(lock, kTurn, has_started)) return;
+    if (std::chrono::steady_clock::now() > end + kTurn / 2 && changed_.wait_for(lock, kTurn, has_started))
+      return;
     give_up(program, rank, timeout);
   });
 }

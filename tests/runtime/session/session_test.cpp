@@ -187,7 +187,7 @@ TEST(Session, VariablesOfAnotherGraphOrAddedLaterAreRefused) {
 // One parameter, three steps of each optimizer, against the formulas of their papers in double.
 TEST(Optimizers, FollowTheirFormulas) {
   const double g = 0.5, rate = 0.1;  // loss = g w, so the gradient is g at every step
-  struct Row {
+  struct OptimizerCase {
     const char* name;
     Optimizer optimizer;
     double expected;
@@ -198,7 +198,7 @@ TEST(Optimizers, FollowTheirFormulas) {
     rms_square = 0.9 * rms_square + 0.1 * v;
     rms -= rate * g / (std::sqrt(rms_square) + 1e-7);
   }
-  const Row rows[] = {
+  const OptimizerCase rows[] = {
       {"sgd", Sgd{}, 1 - 3 * rate * g},
       {"momentum", Sgd{0.9f, false}, 1 - rate * g * (1 + (1 + m1) + (1 + m1 + m1 * m1))},
       {"nesterov", Sgd{0.9f, true},
@@ -207,7 +207,7 @@ TEST(Optimizers, FollowTheirFormulas) {
       {"adam", Adam{}, 1 - 3 * rate},  // bias correction makes m = g, v = g^2 exactly
       {"adamw", AdamW{0.9f, 0.999f, 1e-8f, 0.5f}, ((1 * 0.95 - rate) * 0.95 - rate) * 0.95 - rate},
   };
-  for (const Row& row : rows) {
+  for (const OptimizerCase& row : rows) {
     Graph graph;
     const Value w = graph.variable("w", {DType::kF32, {1}}, ones());
     const Value step = graph.variable("step", {DType::kI32, {}}, zeros());

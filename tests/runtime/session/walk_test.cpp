@@ -98,7 +98,9 @@ TEST(Walk, OnlyTheLastStepCopiesOutAndWaitsBeforeItsFirstUpdate) {
     const auto updates = static_cast<int>(first_update - walk.groups().begin());
     const auto groups = static_cast<int>(walk.groups().size());
     ASSERT_LT(updates, groups);
-    if (has_arena(mode)) EXPECT_EQ(groups, 2);
+    if (has_arena(mode)) {
+      EXPECT_EQ(groups, 2);
+    }
 
     Log log(memory);
     walk.run(3, true, {}, log);
