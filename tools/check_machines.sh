@@ -1,0 +1,172 @@
+#!/bin/sh
+# Runs README's commands, as written there, on clean systems, and says for each whether it passes.
+set -eu
+. "$(dirname -- "$0")/common.sh"
+
+usage() {
+  cat <<'HELP'
+usage: tools/check_machines.sh [--only demo|test] [--keep] [--root DIR] [--mirror URL] [MACHINE...]
+For each machine (debian-12, debian-13, ubuntu-22.04, ubuntu-24.04; without arguments the two Debians) it makes a
+clean system of the essential packages, git and ca-certificates, clones the last commit into it, and runs there
+the commands of README's section on the start. What is not committed is left out.
+  --only demo|test  one of the two commands
+  --keep            leave the systems there, to look around in; they are removed otherwise
+  --root DIR        make them in this folder, which needs 5 GB for each (otherwise a new one in /var/tmp)
+  --mirror URL      install from this mirror (otherwise a Debian from where this machine gets its packages)
+Logs are in build/machines. Needs root, debootstrap, unshare and the network.
+Exit codes: 0 all passed, 5 a command failed, 2 bad arguments or something is missing, 1 anything else.
+HELP
+}
+
+machines=
+only=
+keep=
+folder=
+mirror=
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --only | --root | --mirror) [ $# -ge 2 ] || fail 2 "$1 needs a value (see --help)" ;;
+  esac
+  case "$1" in
+    --only)
+      case "$2" in
+        demo | test) only=$2 ;;
+        *) fail 2 "--only: unknown command '$2' (demo, test)" ;;
+      esac
+      shift
+      ;;
+    --keep) keep=1 ;;
+    --root)
+      folder=$2
+      shift
+      ;;
+    --mirror)
+      mirror=$2
+      shift
+      ;;
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    debian-12 | debian-13 | ubuntu-22.04 | ubuntu-24.04) machines="$machines $1" ;;
+    *) fail 2 "unknown argument '$1' (see --help)" ;;
+  esac
+  shift
+done
+machines=${machines:-debian-12 debian-13}
+
+[ "$(id -u)" -eq 0 ] || fail 2 "needs root"
+for tool in debootstrap unshare git; do
+  command -v "$tool" >/dev/null || fail 2 "$tool is missing (apt-get install $tool)"
+done
+commands=$(sed -n 's/^    \(tools\/[a-z]*\.sh\)\( *#.*\)*$/\1/p' "$root/README.md" | tr '\n' ' ')
+[ "$commands" = 'tools/demo.sh tools/test.sh ' ] ||
+  fail 1 "README.md gives other commands than tools/demo.sh and tools/test.sh: $commands"
+[ -z "$(git -C "$root" status --porcelain)" ] || say "what is not committed is left out"
+
+logs=$root/build/machines
+mkdir -p "$logs"
+if [ -n "$folder" ]; then
+  mkdir -p "$folder"
+  folder=$(CDPATH='' cd -- "$folder" && pwd)
+  own_folder=
+else
+  folder=$(mktemp -d /var/tmp/headroom-machines.XXXXXX)
+  own_folder=1
+fi
+for machine in $machines; do
+  [ ! -e "$folder/$machine" ] || fail 2 "$folder/$machine is there already: a machine has to be clean"
+done
+
+# Everything is mounted in a namespace of the command's own, below.
+system=
+clean() {
+  [ -n "$keep" ] || [ -z "$system" ] || rm -rf --one-file-system "$system"
+  system=
+}
+end() {
+  clean
+  [ -z "$own_folder" ] || rmdir "$folder" 2>/dev/null || say "kept in $folder"
+}
+trap end EXIT
+trap 'exit 1' HUP INT TERM
+
+# Where this machine gets a Debian's or an Ubuntu's packages; nothing where it is another system.
+mirror_of() {
+  (
+    . /etc/os-release
+    [ "${ID:-}" = "$1" ] || exit 0
+    # shellcheck disable=SC2016  # apt-get's own variables
+    apt-get indextargets --format '$(RELEASE) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
+      sed -n "s/^${VERSION_CODENAME:-} main //p" | head -n 1
+  )
+}
+
+# make_system MACHINE: a clean one in $system that reaches the network as this one does.
+make_system() {
+  case "$1" in
+    debian-12) suite=bookworm components=main ;;
+    debian-13) suite=trixie components=main ;;
+    ubuntu-22.04) suite=jammy components=main,universe ;;
+    ubuntu-24.04) suite=noble components=main,universe ;;
+  esac
+  from=${mirror:-$(mirror_of "${1%-*}")}
+  # shellcheck disable=SC2086  # a mirror or nothing
+  debootstrap --variant=minbase --components=$components --include=git,ca-certificates $suite "$system" $from || return 1
+  cp /etc/resolv.conf /etc/hosts "$system/etc/"
+  apt-config dump | grep -iE '^Acquire::[a-z]+::proxy' >"$system/etc/apt/apt.conf.d/99proxy" || true
+  if [ -f /etc/ssl/certs/ca-certificates.crt ]; then
+    cp /etc/ssl/certs/ca-certificates.crt "$system/etc/ssl/certs/"
+  fi
+  git clone -q --no-hardlinks "$root" "$system/root/headroom"
+}
+
+# in_system COMMAND: as in a new session there, with processes and mounts of its own that end with it.
+in_system() {
+  # shellcheck disable=SC2016  # for the shell inside
+  unshare --mount --pid --kill-child --propagation private sh -eu -c '
+    mount -t proc proc "$1/proc"
+    mount -t sysfs -o ro sysfs "$1/sys"
+    mount -t devpts -o newinstance,ptmxmode=0666 devpts "$1/dev/pts"
+    mkdir -p "$1/dev/shm"
+    mount -t tmpfs tmpfs "$1/dev/shm"
+    exec chroot "$1" /usr/bin/env -i HOME=/root TERM=dumb ${http_proxy:+http_proxy="$http_proxy"} \
+      ${https_proxy:+https_proxy="$https_proxy"} ${no_proxy:+no_proxy="$no_proxy"} \
+      PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /bin/sh -c "cd /root/headroom && $2"
+  ' sh "$system" "$1" </dev/null
+}
+
+status=0
+results=
+for machine in $machines; do
+  system=$folder/$machine
+  log=$logs/$machine.log
+  say "$machine: making a clean system"
+  if ! make_system "$machine" >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    fail 1 "$machine: no system could be made (above, and in $log)"
+  fi
+  for command in $commands; do
+    name=$(basename -- "$command" .sh)
+    [ -z "$only" ] || [ "$only" = "$name" ] || continue
+    log=$logs/$machine-$name.log
+    say "$machine: $command"
+    began=$(date +%s)
+    if in_system "$command" >"$log" 2>&1; then
+      verdict=pass
+    else
+      verdict=FAIL
+      status=5
+      tail -n 30 "$log"
+    fi
+    tenths=$((($(date +%s) - began + 3) / 6))
+    result=$(printf '%-12s  %-13s  %s  %3d.%d min' "$machine" "$command" $verdict $((tenths / 10)) $((tenths % 10)))
+    say "$result"
+    results="$results$result
+"
+  done
+  clean
+done
+printf '\n%s' "$results"
+say "commit $(git -C "$root" rev-parse --short HEAD) on $(nproc) cores; logs in $logs"
+exit $status
