@@ -14,6 +14,7 @@
 #include <future>
 #include <iostream>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "examples/models/mnist/fingerprint.h"

@@ -1,6 +1,7 @@
 #include "kernels/sequence_kernel.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace headroom {
 namespace {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <iostream>
 
 #include "examples/models/mnist/report.h"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <exception>
 #include <new>
 
 #include "runtime/base/bytes.h"

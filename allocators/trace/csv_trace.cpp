@@ -1,6 +1,8 @@
 // Lines `a,ID,BYTES` and `f,ID[,BYTES]`, with or without the head `op,id,bytes`.
 #include <fmt/format.h>
 
+#include <cstddef>
+
 #include "allocators/trace/formats.h"
 #include "allocators/trace/trace_builder.h"
 

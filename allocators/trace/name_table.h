@@ -1,6 +1,7 @@
 // Numbers for texts, looked up without a copy. Knows no format.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>

@@ -2,6 +2,7 @@
 // and with them all code, are refused. Knows not what the data means.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstddef>
 
 #include "allocators/trace/formats.h"
 #include "allocators/trace/recording_format.h"

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cstddef>
 
 #include "allocators/trace/formats.h"
 #include "allocators/trace/trace_builder.h"

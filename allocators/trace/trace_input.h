@@ -1,6 +1,7 @@
 // The bytes and lines of a trace's file with their places, for the readers of this folder. Knows no format.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>

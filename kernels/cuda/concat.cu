@@ -1,4 +1,5 @@
 // Tensors side by side along an axis: each row of the result is a row of every operand.
+#include <algorithm>
 #include <vector>
 
 #include "kernels/cuda/device_loops.cuh"

@@ -1,4 +1,6 @@
 // Rows of a table picked by indices, and the gradient that adds them back.
+#include <algorithm>
+
 #include "kernels/cuda/device_loops.cuh"
 #include "kernels/cuda/index_report.cuh"
 

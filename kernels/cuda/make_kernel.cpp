@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "kernels/collective_kernels.h"
+#include <mutex>
 #include "kernels/cuda/cuda_kernels.h"
 #include "runtime/base/errors.h"
 

@@ -1,5 +1,6 @@
 // Sums, means and maxima over any axes, and the gradient of a maximum. Sums are kept in double, as on the
 // CPU: memory is slower, even where a GPU has few units for it.
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 

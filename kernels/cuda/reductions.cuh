@@ -2,6 +2,8 @@
 // values together, in one order on every run. Knows no op.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/cuda/device_loops.cuh"
 
 namespace headroom::cuda {

@@ -1,5 +1,6 @@
 // Softmax over the last axis and the cross-entropy of logits, with their gradients. Each row's maximum is
 // taken off first, so that no exp overflows.
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cuda/index_report.cuh"

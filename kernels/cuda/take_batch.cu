@@ -1,4 +1,5 @@
 // The rows of a step out of a table that stays on the device, bytes turned to floats on the way.
+#include <algorithm>
 #include <limits>
 
 #include "kernels/cuda/device_loops.cuh"

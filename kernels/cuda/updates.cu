@@ -1,5 +1,6 @@
 // Optimizer steps and other changes of variables in place: one launch for all variables of a node. A
 // variable, its gradient and its state are different memory.
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cuda/multi_tensor.cuh"

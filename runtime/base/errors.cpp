@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <exception>
+#include <utility>
+
 #include "runtime/base/bytes.h"
 #include "runtime/base/cause.h"
 #include "runtime/base/text.h"

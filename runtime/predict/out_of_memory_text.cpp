@@ -1,6 +1,7 @@
 // An OutOfMemoryReport as people and programs read it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 

@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/random.h"
@@ -119,9 +122,8 @@ TEST(PackMany, TheSameBlocksGetTheSamePlaces) {
   Blocks one = churn(6'000), other = one;
   pack(one);
   pack(other);
-  EXPECT_TRUE(std::equal(one.begin(), one.end(), other.begin(), [](const auto& a, const auto& b) {
-    return a.offset_bytes == b.offset_bytes;
-  }));
+  EXPECT_TRUE(std::equal(one.begin(), one.end(), other.begin(),
+                         [](const auto& a, const auto& b) { return a.offset_bytes == b.offset_bytes; }));
 }
 
 TEST(PackMany, BlocksOfNoBytesAndOfNoTimeDoNoHarm) {

@@ -1,13 +1,17 @@
 // train_mnist over processes: the same weights on all ranks, and one message with an exit code when it fails.
 #include <gtest/gtest.h>
+#include <sys/types.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 

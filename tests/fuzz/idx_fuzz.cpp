@@ -1,3 +1,5 @@
+#include <cstdlib>
+
 #include "examples/models/mnist/idx.h"
 #include "runtime/base/errors.h"
 #include "tests/fuzz/fuzz_target.h"

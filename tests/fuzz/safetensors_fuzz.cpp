@@ -1,3 +1,5 @@
+#include <cstdlib>
+
 #include "runtime/base/errors.h"
 #include "runtime/base/safetensors.h"
 #include "tests/fuzz/fuzz_target.h"

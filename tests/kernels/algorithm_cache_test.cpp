@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <thread>
+#include <utility>
 
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"

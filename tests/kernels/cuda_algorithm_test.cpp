@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/library/algorithm_cache.h"
+#include "kernels/cuda/library/plan_cache.h"
+#include <cstdlib>
 #include "runtime/base/files.h"
 #include "tests/kernels/cuda_product.h"
 #include "tests/scratch_folder.h"

@@ -1,7 +1,9 @@
 // The fused head of a classifier on a GPU against the CPU's, in every math mode.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "runtime/base/errors.h"
 #include "tests/kernels/cuda_run.h"

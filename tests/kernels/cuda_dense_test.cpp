@@ -1,6 +1,9 @@
 // Dense layers on a GPU against the CPU's.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <ostream>
+
 #include "tests/kernels/cuda_product.h"
 
 namespace headroom::test {

@@ -1,6 +1,9 @@
 // Convolution blocks from libraries and the kernels around them, against the CPU's.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "tests/kernels/conv_cases.h"
 #include "tests/kernels/cuda_product.h"
 

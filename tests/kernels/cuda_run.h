@@ -1,7 +1,9 @@
 // A GPU's kernel run once on copies of tensors in host memory, as run_op does on the CPU.
 #pragma once
 
+#include <algorithm>
 #include <deque>
+#include <stdexcept>
 
 #include "runtime/device/gpus.h"
 #include "tests/kernels/device_tensor.h"

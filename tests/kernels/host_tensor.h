@@ -7,6 +7,8 @@
 #include <memory>
 #include <new>
 #include <random>
+#include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "kernels/kernel.h"

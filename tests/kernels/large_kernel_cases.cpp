@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "tests/kernels/kernel_cases.h"
 
 namespace headroom::test {

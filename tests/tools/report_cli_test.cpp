@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "runtime/base/bytes.h"
 #include "tests/run_shell.h"

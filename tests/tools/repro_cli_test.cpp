@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "runtime/base/bytes.h"
 #include "tests/require_cuda.h"

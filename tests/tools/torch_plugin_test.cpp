@@ -1,8 +1,10 @@
 // The library that PyTorch loads, used as PyTorch uses it: found by name, on a simulated GPU.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/types.h>
 
 #include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
+#include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <string>
 #include <thread>

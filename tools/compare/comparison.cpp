@@ -1,6 +1,7 @@
 #include "tools/compare/comparison.h"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace headroom::compare {
 namespace {

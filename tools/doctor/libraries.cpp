@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <set>
+#include <utility>
 
 #include "runtime/base/files.h"
 

@@ -2,6 +2,7 @@
 // bytes and broken UTF-8 do not matter. Draws no conclusions.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 

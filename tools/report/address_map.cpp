@@ -1,6 +1,7 @@
 #include "tools/report/address_map.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 
 namespace headroom::report {

@@ -2,6 +2,7 @@
 // output.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -1,3 +1,6 @@
+#include "tools/report/chrome_trace.h"
+#include <algorithm>
+#include <cstddef>
 #include <nlohmann/json.hpp>
 
 #include "tools/report/views.h"

@@ -1,6 +1,7 @@
 #include "tools/report/history.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <string_view>
 #include <unordered_map>

@@ -1,6 +1,7 @@
 #include "tools/report/load_trace.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <span>
 #include <tuple>
 #include <utility>

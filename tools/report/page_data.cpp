@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <unordered_map>

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>

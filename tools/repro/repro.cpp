@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
+#include <cstdio>
 #include <iostream>
 
 #include "runtime/app/option_set.h"

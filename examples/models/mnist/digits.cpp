@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 
 #include "examples/models/mnist/glyphs.h"
 #include "runtime/base/errors.h"

@@ -1,6 +1,7 @@
 #include "examples/models/mnist/glyphs.h"
 
 #include <array>
+#include <cstddef>
 
 namespace headroom {
 namespace {

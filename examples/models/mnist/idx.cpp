@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <filesystem>
 #include <future>
 #include <string_view>
+#include <system_error>
+#include <utility>
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <sstream>

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <fstream>
 #include <future>
+#include <iterator>
 #include <sstream>
 
 #include "examples/models/mnist/checkpoint.h"

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <type_traits>
+
 #include "kernels/cuda/conv/block_steps.h"
 #include "kernels/cuda/conv/conv_block.h"
 #include "kernels/cuda/device_loops.cuh"

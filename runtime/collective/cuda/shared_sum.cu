@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstddef>
 
 #include "runtime/collective/cuda/shared_sum.h"
 #include "runtime/device/cuda/check.h"

@@ -1,5 +1,7 @@
 #include "runtime/collective/faulty/faulty_collective.h"
 
+#include <utility>
+
 #include "runtime/base/errors.h"
 
 namespace headroom {

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "runtime/base/errors.h"
 #include "runtime/collective/collective_call.h"

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <cstddef>
 
 #include "runtime/base/bytes.h"
 #include "runtime/device/cuda/check.h"

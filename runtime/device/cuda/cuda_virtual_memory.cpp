@@ -1,6 +1,7 @@
 #include "runtime/device/cuda/cuda_virtual_memory.h"
 
 #include <chrono>
+#include <cstddef>
 #include <utility>
 
 #include "runtime/device/cuda/check.h"

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 
 #include "runtime/device/cuda/check.h"

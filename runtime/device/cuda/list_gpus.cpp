@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/errors.h"
 #include "runtime/device/cuda/nvml.h"

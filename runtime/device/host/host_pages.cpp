@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <cstddef>
 #include <new>
 
 #include "runtime/base/bytes.h"

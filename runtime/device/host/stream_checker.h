@@ -3,6 +3,7 @@
 // (torch/cuda/_sanitizer.py) and race detectors since Fidge and Mattern do. Knows no device.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>

@@ -22,7 +22,7 @@ struct Measured {
 class CachingTraces : public testing::TestWithParam<Measured> {
  protected:
   double reserved_ratio(const CachingRules& rules) {
-    const Replay run = replay(events_, [&](Device& device) {
+    const Replay run = replay_allocator(events_, [&](Device& device) {
       return std::make_unique<CachingAllocator>(device, "caching", std::nullopt, rules);
     });
     return static_cast<double>(run.statistics.reserved.peak) / static_cast<double>(largest_live_set(events_));

@@ -1,5 +1,6 @@
 #include "runtime/graph/data_parallel.h"
 
+#include <algorithm>
 #include <functional>
 #include <thread>
 

@@ -2,7 +2,11 @@
 
 #include "runtime/graph/gradients.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <ostream>
+#include <set>
 
 #include "runtime/base/errors.h"
 #include "runtime/graph/fuse.h"

@@ -1,6 +1,7 @@
 // A net over two real GPUs of one process: copies through the driver, in order with the work of both.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "runtime/app/place.h"

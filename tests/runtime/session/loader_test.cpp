@@ -1,6 +1,7 @@
 // What a loader promises: the bits of as many runs, failures where they belong, and copies beside the work.
 #include "runtime/session/loader.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "runtime/base/errors.h"

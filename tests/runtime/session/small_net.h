@@ -2,6 +2,7 @@
 // reshapes, side results, updates.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "runtime/graph/functions.h"

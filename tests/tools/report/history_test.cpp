@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+
 #include "allocators/trace/read_trace.h"
 #include "runtime/base/errors.h"
 #include "tests/scratch_folder.h"

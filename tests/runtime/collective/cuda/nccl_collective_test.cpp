@@ -3,6 +3,7 @@
 #include <memory>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/collective/gpu_collective.h"

@@ -1,6 +1,7 @@
 // Replicas on one GPU: sums in its memory, also out of one recording of all, and an end when one dies.
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/collective/gpu_collective.h"

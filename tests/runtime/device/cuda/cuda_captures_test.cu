@@ -1,5 +1,6 @@
 #include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/errors.h"

@@ -3,6 +3,7 @@
 #undef NDEBUG  // the assert is what is tested
 #include <cassert>
 #include <cstdio>
+#include <exception>
 #include <functional>
 #include <string_view>
 #include <vector>

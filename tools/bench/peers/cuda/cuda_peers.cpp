@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cub/util_allocator.cuh>
+#include <iterator>
 #include <memory>
 
 #include "tools/bench/peers/peer.h"
