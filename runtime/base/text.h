@@ -2,6 +2,7 @@
 // nothing of what the text says.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+
 #include "runtime/base/errors.h"
 
 namespace headroom {
