@@ -170,6 +170,25 @@ void Session::run_on_set(int set, const Event& arrival) {
   run_steps(1, false);
 }
 
+// Not a std::function: it would allocate on every run.
+template <typename Work>
+void Session::guard_run(const Work& work) {
+  if (bound_.devices().size() > 1 && stream_ != Stream{}) {
+    throw InvalidArgument("a session on several devices runs on their default streams");
+  }
+  device_takes_work_ =
+      std::any_of(bound_.devices().begin(), bound_.devices().end(),
+                  [&](const PlacedDevice* placed) { return placed->device->streams().takes_work(stream_); });
+  try {
+    // The last one becomes the current GPU of this thread, which may have used another.
+    for (size_t i = bound_.devices().size(); i-- > 0;) bound_.devices()[i]->device->initialise();
+    work();
+  } catch (...) {
+    clean_up();
+    throw;
+  }
+}
+
 std::unique_ptr<Event> Session::queue_on_set(int set, const Event& arrival) {
   use_arrived_set(set, arrival);
   std::unique_ptr<Event> end;
@@ -190,23 +209,6 @@ void Session::run_steps(int64_t steps, bool copies_in) {
     walk_.run(steps, copies_in, stream_, *this);
     synchronize();
   });
-}
-
-void Session::guard_run(const std::function<void()>& work) {
-  if (bound_.devices().size() > 1 && stream_ != Stream{}) {
-    throw InvalidArgument("a session on several devices runs on their default streams");
-  }
-  device_takes_work_ =
-      std::any_of(bound_.devices().begin(), bound_.devices().end(),
-                  [&](const PlacedDevice* placed) { return placed->device->streams().takes_work(stream_); });
-  try {
-    // The last one becomes the current GPU of this thread, which may have used another.
-    for (size_t i = bound_.devices().size(); i-- > 0;) bound_.devices()[i]->device->initialise();
-    work();
-  } catch (...) {
-    clean_up();
-    throw;
-  }
 }
 
 // After an error no work of the run continues, and nothing stays allocated.

@@ -94,7 +94,8 @@ class Session : private PlanWork {
   void synchronize();
   void run_node(int node, Stream stream);
   void run_steps(int64_t steps, bool copies_in);
-  void guard_run(const std::function<void()>& work);
+  template <typename Work>
+  void guard_run(const Work& work);
   std::unique_ptr<Capture> capture_steps(int64_t steps);
   std::unique_ptr<Capture> capture(const std::vector<int>& nodes, int64_t repeats);
   void use_arrived_set(int set, const Event& arrival);

@@ -1,9 +1,9 @@
 // How algorithms are chosen on a GPU: from what is kept, within a limit, and without room to time any.
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/library/algorithm_cache.h"
-#include "kernels/cuda/library/plan_cache.h"
 #include <cstdlib>
+
+#include "kernels/cuda/library/algorithm_cache.h"
 #include "runtime/base/files.h"
 #include "tests/kernels/cuda_product.h"
 #include "tests/scratch_folder.h"

@@ -1,4 +1,4 @@
-#include "tools/report/chrome_trace.h"
+#include "tools/report/views.h"
 #include <algorithm>
 #include <cstddef>
 #include <nlohmann/json.hpp>

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "allocators/observer.h"
 #include "allocators/strategies/strategy_text.h"
 #include "allocators/trace/read_trace.h"
 #include "runtime/base/errors.h"

@@ -17,7 +17,7 @@
 namespace headroom {
 namespace {
 
-constexpr int64_t kBytes = 4 * kMiB;
+constexpr int64_t kBlockBytes = 4 * kMiB;
 
 struct Row {
   DeviceRow device;
@@ -36,13 +36,13 @@ class DeviceContract : public testing::TestWithParam<Row> {
   Device& device() { return faulty_ != nullptr ? *faulty_ : *real_; }
   // A block of device memory until the test ends.
   void* block() {
-    void* const pointer = device().memory().try_allocate(kBytes);
+    void* const pointer = device().memory().try_allocate(kBlockBytes);
     EXPECT_NE(pointer, nullptr);
     blocks_.push_back(pointer);
     return pointer;
   }
   void TearDown() override {
-    for (void* pointer : blocks_) device().memory().release(pointer, kBytes);
+    for (void* pointer : blocks_) device().memory().release(pointer, kBlockBytes);
   }
 
   std::unique_ptr<Device> real_;
@@ -70,17 +70,17 @@ TEST_P(DeviceContract, MemoryIsAlignedAndCountedAndAllOfItCanBeUsed) {
   DeviceMemory& memory = device().memory();
   device().initialise();  // once only
   const MemoryInfo before = memory.info();
-  void* const pointer = memory.try_allocate(kBytes);
+  void* const pointer = memory.try_allocate(kBlockBytes);
   ASSERT_NE(pointer, nullptr);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(pointer) % 256, 0u);
-  EXPECT_EQ(memory.info().process - before.process, round_up(kBytes, memory.granularity_bytes()));
+  EXPECT_EQ(memory.info().process - before.process, round_up(kBlockBytes, memory.granularity_bytes()));
   EXPECT_EQ(memory.try_allocate(before.total + 1), nullptr);
-  const HostBuffer from(memory, kBytes), to(memory, kBytes);
+  const HostBuffer from(memory, kBlockBytes), to(memory, kBlockBytes);
   fill(from, 3);
-  memory.copy_to_device(pointer, from.data(), kBytes);
-  memory.copy_to_host(to.data(), pointer, kBytes);
+  memory.copy_to_device(pointer, from.data(), kBlockBytes);
+  memory.copy_to_host(to.data(), pointer, kBlockBytes);
   EXPECT_TRUE(holds(to, 3));
-  memory.release(pointer, kBytes);
+  memory.release(pointer, kBlockBytes);
   EXPECT_EQ(memory.info().process, before.process);
 }
 
@@ -104,12 +104,12 @@ TEST_P(DeviceContract, QueuedCopiesKeepTheOrderThatEventsGive) {
   DeviceStreams& streams = device().streams();
   const Stream up = streams.new_stream(), down = streams.new_stream();
   void* const data = block();
-  const HostBuffer from(memory, kBytes), to(memory, kBytes);
+  const HostBuffer from(memory, kBlockBytes), to(memory, kBlockBytes);
   for (int round = 1; round < 20; ++round) {
     fill(from, round);
-    memory.copy_to_device(data, from.data(), kBytes, up);
+    memory.copy_to_device(data, from.data(), kBlockBytes, up);
     streams.wait(down, *streams.record_event(up));
-    memory.copy_to_host(to.data(), data, kBytes, down);
+    memory.copy_to_host(to.data(), data, kBlockBytes, down);
     streams.synchronize(down);
     EXPECT_TRUE(holds(to, round)) << round;
   }
@@ -121,22 +121,22 @@ TEST_P(DeviceContract, CopiesToItselfUnlessOnlyTheHostCanCopy) {
   DeviceMemory& memory = device().memory();
   void* const first = block();
   void* const second = block();
-  const HostBuffer from(memory, kBytes), to(memory, kBytes);
+  const HostBuffer from(memory, kBlockBytes), to(memory, kBlockBytes);
   fill(from, 5);
-  memory.copy_to_device(first, from.data(), kBytes);
-  if (!device().copy_from(device(), second, first, kBytes)) return;
+  memory.copy_to_device(first, from.data(), kBlockBytes);
+  if (!device().copy_from(device(), second, first, kBlockBytes)) return;
   device().streams().synchronize({});
-  memory.copy_to_host(to.data(), second, kBytes);
+  memory.copy_to_host(to.data(), second, kBlockBytes);
   EXPECT_TRUE(holds(to, 5));
 }
 
 TEST_P(DeviceContract, ALaunchOfACaptureRepeatsItsWork) {
   DeviceMemory& memory = device().memory();
-  const HostBuffer from(memory, kBytes), to(memory, kBytes);
+  const HostBuffer from(memory, kBlockBytes), to(memory, kBlockBytes);
   void* const data = block();
   const std::vector<Task> tasks = {
-      {[&](Stream on) { memory.copy_to_device(data, from.data(), kBytes, on); }, {}, {1}},
-      {[&](Stream on) { memory.copy_to_host(to.data(), data, kBytes, on); }, {0}, {}}};
+      {[&](Stream on) { memory.copy_to_device(data, from.data(), kBlockBytes, on); }, {}, {1}},
+      {[&](Stream on) { memory.copy_to_host(to.data(), data, kBlockBytes, on); }, {0}, {}}};
   const std::unique_ptr<Capture> capture = device().captures().capture(tasks, 2);
   for (const int value : {7, 9}) {
     fill(from, value);
@@ -177,10 +177,10 @@ TEST_P(DeviceContract, AStreamOrderedPoolGivesItsMemoryBack) {
   const std::unique_ptr<StreamOrderedPool> pool =
       memory.make_stream_ordered_pool({.max_bytes = memory.info().total / 4});
   if (pool == nullptr) return;
-  void* const pointer = pool->try_allocate(kBytes, {});
+  void* const pointer = pool->try_allocate(kBlockBytes, {});
   ASSERT_NE(pointer, nullptr);
-  EXPECT_GE(pool->reserved_bytes(), kBytes);
-  pool->release(pointer, kBytes, {});
+  EXPECT_GE(pool->reserved_bytes(), kBlockBytes);
+  pool->release(pointer, kBlockBytes, {});
   pool->trim(0);
   EXPECT_EQ(pool->reserved_bytes(), 0);
 }
@@ -206,17 +206,17 @@ TEST_P(DeviceContract, EachDriverCallOfAFaultyTwinCanFail) {
   FaultyDevice twin(*real_);
   DeviceMemory& memory = twin.memory();
   void* const data = block();
-  const HostBuffer host(memory, kBytes);
+  const HostBuffer host(memory, kBlockBytes);
   const Task task{[](Stream) {}, {}, {}};
   const std::function<void()> calls[] = {
       [&] { twin.initialise(); },
       [&] { twin.libraries().start(Library::kBlas); },
       [&] { twin.libraries().load_module("op", Library::kDnn); },
-      [&] { memory.copy_to_device(data, host.data(), kBytes); },
-      [&] { memory.copy_to_host(host.data(), data, kBytes); },
-      [&] { memory.copy_to_device(data, host.data(), kBytes, {}); },
-      [&] { memory.copy_to_host(host.data(), data, kBytes, {}); },
-      [&] { twin.copy_from(twin, data, data, kBytes); },
+      [&] { memory.copy_to_device(data, host.data(), kBlockBytes); },
+      [&] { memory.copy_to_host(host.data(), data, kBlockBytes); },
+      [&] { memory.copy_to_device(data, host.data(), kBlockBytes, {}); },
+      [&] { memory.copy_to_host(host.data(), data, kBlockBytes, {}); },
+      [&] { twin.copy_from(twin, data, data, kBlockBytes); },
       [&] {
         twin.captures().capture({&task, 1}, 1);
       },
@@ -227,14 +227,14 @@ TEST_P(DeviceContract, EachDriverCallOfAFaultyTwinCanFail) {
     call();  // fails once
   }
   twin.faults().arm({.failing_call = 1});
-  EXPECT_EQ(memory.try_allocate(kBytes), nullptr);
+  EXPECT_EQ(memory.try_allocate(kBlockBytes), nullptr);
   const std::unique_ptr<Capture> capture = twin.captures().capture({&task, 1}, 1);
   twin.faults().arm({.failing_call = 1});
   EXPECT_THROW(capture->launch({}), DeviceError);
   const auto pool = memory.make_stream_ordered_pool({.max_bytes = memory.info().total / 4});
   if (pool == nullptr) return;
   twin.faults().arm({.failing_call = 1});
-  EXPECT_EQ(pool->try_allocate(kBytes, {}), nullptr);
+  EXPECT_EQ(pool->try_allocate(kBlockBytes, {}), nullptr);
 }
 
 std::vector<Row> rows() {
