@@ -11,9 +11,6 @@
 
 namespace headroom {
 
-// Whether a launcher of MPI (mpirun, srun) has started this process as one of several ranks.
-bool is_started_by_mpi();
-
 // This process among all of the job. One at a time, made once in a process: MPI cannot be started again.
 class MpiWorld {
  public:

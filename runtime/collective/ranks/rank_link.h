@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/collective/collective.h"
+
 namespace headroom {
 
 enum class RankMessageKind : int32_t {
@@ -73,5 +75,11 @@ class RankListener {
   int socket_ = -1;
   int port_ = 0;
 };
+
+// The links of this rank, by rank: rank 0 has one to each other rank, the others have one to rank 0, and the
+// rest are closed. All ranks of `group` must call it together; `host` is this rank's. Throws InvalidArgument
+// when a link cannot be made within `timeout`, CollectiveError as `group` does.
+std::vector<RankLink> link_ranks(Collective& group, const std::string& host,
+                                 std::chrono::milliseconds timeout);
 
 }  // namespace headroom

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "runtime/base/errors.h"
-#include "runtime/collective/ranks/link_ranks.h"
 
 namespace headroom {
 namespace {

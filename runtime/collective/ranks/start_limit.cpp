@@ -15,12 +15,13 @@ namespace {
 // A launcher that sees one rank end takes a second or two to end the others.
 constexpr std::chrono::seconds kTurn(5);
 
-// The launcher's number: OpenMPI's, MPICH's and Intel's, or that of launchers with PMIx.
-int rank_of_launcher() {
+// The rank's number as set by OpenMPI, by MPICH and Intel's MPI, or by launchers with PMIx (srun --mpi=pmix);
+// null without a launcher.
+const char* rank_of_launcher() {
   for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}) {
-    if (const char* const text = std::getenv(variable)) return std::atoi(text);
+    if (const char* const text = std::getenv(variable)) return text;
   }
-  return 0;
+  return nullptr;
 }
 
 [[noreturn]] void give_up(const std::string& program, int rank, std::chrono::milliseconds timeout) {
@@ -35,9 +36,14 @@ int rank_of_launcher() {
 
 }  // namespace
 
+bool is_started_by_mpi() {
+  return rank_of_launcher() != nullptr;
+}
+
 StartLimit::StartLimit(const std::string& program, std::chrono::milliseconds timeout) {
   // Rank 0 reports; rank 1 does if rank 0 is the stopped one. The others end last and print nothing.
-  const int rank = rank_of_launcher();
+  const char* const number = rank_of_launcher();
+  const int rank = number == nullptr ? 0 : std::atoi(number);
   const auto end = std::chrono::steady_clock::now() + timeout + std::min(rank, 2) * kTurn;
   thread_ = std::thread([this, program, rank, timeout, end] {
     const auto has_started = [this] { return has_started_; };

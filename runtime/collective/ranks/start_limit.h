@@ -9,6 +9,9 @@
 
 namespace headroom {
 
+// Whether a launcher of MPI (mpirun, srun) has started this process as one of several ranks.
+bool is_started_by_mpi();
+
 // Ends the process, with one line that begins with `program` and the exit code of a library's failure, unless
 // it is destroyed within `timeout`.
 class StartLimit {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
@@ -12,20 +11,6 @@
 #include "runtime/device/cuda/current_device.h"
 
 namespace headroom::cuda {
-
-class CudaMemory::Timed {
- public:
-  explicit Timed(CudaMemory& memory) : memory_(memory), device_(memory.settings_.ordinal) {}
-  ~Timed() {
-    memory_.driver_time_us_ += std::chrono::duration<double, std::micro>(Clock::now() - start_).count();
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  CudaMemory& memory_;
-  const CurrentDevice device_;
-  const Clock::time_point start_ = Clock::now();
-};
 
 CudaMemory::CudaMemory(const CudaSettings& settings, int64_t card_bytes, const std::string& pci_bus_id)
     : settings_(settings),
@@ -71,7 +56,7 @@ void CudaMemory::hold_the_rest() {
 void* CudaMemory::try_allocate(int64_t bytes) {
   void* pointer = nullptr;
   {
-    const Timed timed(*this);
+    const TimedCall timed(settings_.ordinal, driver_time_us_);
     const cudaError_t status = cudaMalloc(&pointer, static_cast<size_t>(bytes));
     if (status == cudaErrorMemoryAllocation) {
       cudaGetLastError();  // no room is an answer here, not an error to be found later
@@ -86,7 +71,7 @@ void* CudaMemory::try_allocate(int64_t bytes) {
 void CudaMemory::release(void* pointer, int64_t bytes) noexcept {
   if (pointer == nullptr) return;
   count(-bytes);
-  const Timed timed(*this);
+  const TimedCall timed(settings_.ordinal, driver_time_us_);
   cudaFree(pointer);
 }
 
@@ -105,12 +90,12 @@ void CudaMemory::count(int64_t bytes) {
 }
 
 void CudaMemory::copy_to_device(void* device, const void* host, int64_t bytes) {
-  const Timed timed(*this);
+  const TimedCall timed(settings_.ordinal, driver_time_us_);
   HR_CHECK(cudaMemcpy(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice));
 }
 
 void CudaMemory::copy_to_host(void* host, const void* device, int64_t bytes) {
-  const Timed timed(*this);
+  const TimedCall timed(settings_.ordinal, driver_time_us_);
   HR_CHECK(cudaMemcpy(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost));
 }
 

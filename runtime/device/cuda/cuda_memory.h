@@ -47,7 +47,6 @@ class CudaMemory final : public DeviceMemory {
   double driver_time_us() const override { return driver_time_us_ + virtual_memory_.driver_time_us(); }
 
  private:
-  class Timed;
   void count(int64_t bytes);
   int64_t process_bytes(int64_t used_bytes) const;
 

@@ -1,6 +1,5 @@
 #include "runtime/device/cuda/cuda_virtual_memory.h"
 
-#include <chrono>
 #include <cstddef>
 #include <utility>
 
@@ -31,20 +30,6 @@ CUdeviceptr address_of(const void* pointer) {
 
 }  // namespace
 
-class CudaVirtualMemory::Timed {
- public:
-  explicit Timed(CudaVirtualMemory& memory) : memory_(memory), device_(memory.ordinal_) {}
-  ~Timed() {
-    memory_.driver_time_us_ += std::chrono::duration<double, std::micro>(Clock::now() - start_).count();
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  CudaVirtualMemory& memory_;
-  const CurrentDevice device_;
-  const Clock::time_point start_ = Clock::now();
-};
-
 // The driver numbers devices as the runtime does: both follow CUDA_VISIBLE_DEVICES.
 CudaVirtualMemory::CudaVirtualMemory(int ordinal, std::function<void(int64_t)> count)
     : ordinal_(ordinal), count_(std::move(count)) {
@@ -58,7 +43,7 @@ CudaVirtualMemory::CudaVirtualMemory(int ordinal, std::function<void(int64_t)> c
 }
 
 void* CudaVirtualMemory::try_reserve_range(int64_t bytes) {
-  const Timed timed(*this);
+  const TimedCall timed(ordinal_, driver_time_us_);
   CUdeviceptr base = 0;
   const CUresult status = Driver::instance().reserve_addresses(&base, static_cast<size_t>(bytes), 0, 0, 0);
   return status == CUDA_SUCCESS ? reinterpret_cast<void*>(base) : nullptr;
@@ -66,14 +51,14 @@ void* CudaVirtualMemory::try_reserve_range(int64_t bytes) {
 
 void CudaVirtualMemory::release_range(void* base, int64_t bytes) noexcept {
   if (base == nullptr) return;
-  const Timed timed(*this);
+  const TimedCall timed(ordinal_, driver_time_us_);
   Driver::instance().free_addresses(address_of(base), static_cast<size_t>(bytes));
 }
 
 std::optional<PhysicalBlock> CudaVirtualMemory::try_create(int64_t bytes) {
   CUmemGenericAllocationHandle handle = 0;
   {
-    const Timed timed(*this);
+    const TimedCall timed(ordinal_, driver_time_us_);
     const CUmemAllocationProp properties = plain_memory_of(ordinal_);
     const CUresult status =
         Driver::instance().create_memory(&handle, static_cast<size_t>(bytes), &properties, 0);
@@ -86,12 +71,12 @@ std::optional<PhysicalBlock> CudaVirtualMemory::try_create(int64_t bytes) {
 
 void CudaVirtualMemory::release(const PhysicalBlock& block) noexcept {
   count_(-block.bytes);
-  const Timed timed(*this);
+  const TimedCall timed(ordinal_, driver_time_us_);
   Driver::instance().release_memory(block.handle);
 }
 
 bool CudaVirtualMemory::try_map(void* address, const PhysicalBlock& block) {
-  const Timed timed(*this);
+  const TimedCall timed(ordinal_, driver_time_us_);
   const Driver& driver = Driver::instance();
   const auto bytes = static_cast<size_t>(block.bytes);
   if (driver.map_memory(address_of(address), bytes, 0, block.handle, 0) != CUDA_SUCCESS) return false;
@@ -104,7 +89,7 @@ bool CudaVirtualMemory::try_map(void* address, const PhysicalBlock& block) {
 }
 
 void CudaVirtualMemory::unmap(void* address, const PhysicalBlock& block) noexcept {
-  const Timed timed(*this);
+  const TimedCall timed(ordinal_, driver_time_us_);
   Driver::instance().unmap_memory(address_of(address), static_cast<size_t>(block.bytes));
 }
 

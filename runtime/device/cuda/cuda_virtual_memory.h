@@ -30,8 +30,6 @@ class CudaVirtualMemory final : public VirtualMemory {
   double driver_time_us() const { return driver_time_us_; }
 
  private:
-  class Timed;
-
   const int ordinal_;
   const std::function<void(int64_t)> count_;
   int64_t granularity_bytes_ = 0;

@@ -1,7 +1,10 @@
-// CUDA's current device is each thread's own: this sets it for a scope. Knows no device.
+// Sets the calling thread's current CUDA device for a scope. Knows no device.
 #pragma once
 
 #include <cuda_runtime.h>
+
+#include <atomic>
+#include <chrono>
 
 namespace headroom::cuda {
 
@@ -20,6 +23,19 @@ class CurrentDevice {
  private:
   int before_ = 0;
   bool changed_ = false;
+};
+
+// The same for a driver call whose time, by the host's clock, is added to `us`.
+class TimedCall {
+ public:
+  TimedCall(int ordinal, std::atomic<double>& us) : us_(us), device_(ordinal) {}
+  ~TimedCall() { us_ += std::chrono::duration<double, std::micro>(Clock::now() - start_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::atomic<double>& us_;
+  const CurrentDevice device_;
+  const Clock::time_point start_ = Clock::now();
 };
 
 }  // namespace headroom::cuda
