@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cstdint>
-#include <random>
 
 namespace headroom {
 
@@ -59,12 +58,6 @@ constexpr float random_unit_float(uint64_t seed, uint64_t stream, uint64_t eleme
 }
 
 // The same at each call, and of this process alone: on any host and in any container, where pids repeat.
-inline uint64_t process_nonce() {
-  static const uint64_t nonce = [] {
-    std::random_device random;
-    return (uint64_t{random()} << 32) + random();
-  }();
-  return nonce;
-}
+uint64_t process_nonce();
 
 }  // namespace headroom
