@@ -21,10 +21,10 @@ class Kernel {
 
   // Scratch memory that run() needs, on the device, aligned to 256 bytes.
   virtual int64_t workspace_bytes() const { return 0; }
-  // Set for a kernel that a GPU may start while the work it has to wait for still runs: it waits on the
-  // device. Until then it reads only these inputs, which none of that work may change.
+  // Set for a kernel that may start on a GPU while earlier work still runs, and waits for it on the
+  // device. Before that it reads only these inputs, which the earlier work must not change.
   virtual std::optional<std::vector<int>> early_inputs() const { return {}; }
-  // What run() makes a call of, which all replicas make together; null for most.
+  // The collective that run() calls, together with all replicas; null for most kernels.
   virtual DeviceCollective* collective() const { return nullptr; }
   // Computes the op. Views have the shapes that the kernel was made for. An optional output without a reader
   // has null data. An input and an output may be the same memory where in_place_input allows it. Throws
@@ -34,8 +34,7 @@ class Kernel {
                    Stream stream) = 0;
 };
 
-// How products of f32 values are computed on a GPU. Sums are kept in f32 in every mode, values and weights
-// stay f32 in memory.
+// How a GPU multiplies f32 values. In every mode sums are f32, and values and weights stay f32 in memory.
 enum class Math : uint8_t {
   kF32,   // as exact as f32 multiply-adds
   kTf32,  // operands rounded to 10 bits of mantissa
@@ -43,18 +42,18 @@ enum class Math : uint8_t {
   kF16,   // to 10, with f16's range: gradients need a loss scale
 };
 
-// What decides which of several kernels computes an op on a GPU, and with whom.
+// Which of several kernels computes an op, and with what.
 struct KernelSettings {
   Math math = Math::kTf32;
-  bool library_only = false;      // never a fused kernel of our own where cuBLAS or cuDNN has the op
+  bool library_only = false;      // use cuBLAS or cuDNN instead of our fused kernels
   bool deterministic = true;      // the same bits on every run
-  ThreadPool* threads = nullptr;  // for kernels on the CPU, which it must outlive; null: the caller's alone
+  ThreadPool* threads = nullptr;  // for CPU kernels, must outlive them; null: the caller's thread alone
   int64_t workspace_limit_bytes = int64_t{256} << 20;  // no kernel may ask for more
   DeviceCollective* collective = nullptr;              // of the replicas; must outlive the kernels
 };
 
-// What a kernel is made for: shapes that have passed infer_outputs, and how it is to compute. Lives as long
-// as the call that makes the kernel.
+// What a kernel is made for: shapes that have passed infer_outputs, and settings. Valid during the call
+// that makes the kernel.
 struct KernelRequest {
   std::span<const TensorSpec> inputs, outputs;
   const KernelSettings& settings;

@@ -1,4 +1,4 @@
-// What a function that computes an op is called with. Knows no op and no device.
+// The argument of a function that computes an op. Knows no op and no device.
 #pragma once
 
 #include <span>

@@ -1,11 +1,12 @@
-// A loop nest that walks N operands at once, each by its own strides: what broadcasting, slicing, transposing
-// and reducing have in common. Knows no element type and no op.
+// A loop nest over N operands, each with its own strides, for broadcasting, slicing, transposing and
+// reducing. Knows no element type and no op.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "runtime/base/tensor.h"
 
@@ -13,8 +14,7 @@ namespace headroom {
 
 using Strides = std::array<int64_t, Shape::kMaxRank>;
 
-// Strides in elements by which `from` is read as if it had the shape `to` that it broadcasts to: 0 along
-// repeated axes.
+// Strides in elements that read `from` as if it were broadcast to the shape `to`: 0 along repeated axes.
 inline Strides broadcast_strides(const Shape& from, const Shape& to) {
   const Strides dense = strides_of(from);
   Strides result{};
@@ -25,13 +25,26 @@ inline Strides broadcast_strides(const Shape& from, const Shape& to) {
   return result;
 }
 
+// The leading axes of a batch of matrices.
+inline Shape batch_of(const Shape& shape) {
+  return Shape(std::span(shape.begin(), shape.end() - 2));
+}
+
+// broadcast_strides of an operand's batch, in elements.
+inline Strides batch_strides(const Shape& operand, const Shape& batch) {
+  Strides strides = broadcast_strides(batch_of(operand), batch);
+  const int rank = operand.rank();
+  for (int64_t& stride : strides) stride *= operand[rank - 2] * operand[rank - 1];
+  return strides;
+}
+
 template <size_t N>
 class LoopNest {
  public:
   using Offsets = std::array<int64_t, N>;
 
-  // Loops over `extents`; operand n moves by strides[n][axis] elements per step of an axis. Axes of extent 1
-  // vanish, and neighbours that every operand walks through evenly become one, so that rows are as long as
+  // Loops over `extents`; operand n moves by strides[n][axis] elements per step of an axis. Drops axes of
+  // extent 1 and joins neighbours that every operand crosses evenly, so that rows are as long as
   // possible.
   LoopNest(const Shape& extents, const std::array<Strides, N>& strides) : empty_(extents.elements() == 0) {
     for (int axis = extents.rank() - 1; axis >= 0; --axis) {
@@ -50,7 +63,7 @@ class LoopNest {
   int64_t row_extent() const { return axes_[0].extent; }
   const Offsets& row_strides() const { return axes_[0].strides; }
 
-  // The loops, innermost first; at least one, of extent 1 where there is but one element.
+  // The loops, innermost first; at least one, of extent 1 for a single element.
   int axis_count() const { return std::max(1, static_cast<int>(count_)); }
   int64_t extent(int axis) const { return axes_[static_cast<size_t>(axis)].extent; }
   const Offsets& strides(int axis) const { return axes_[static_cast<size_t>(axis)].strides; }

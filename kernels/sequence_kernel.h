@@ -11,8 +11,9 @@
 
 namespace headroom {
 
-// One op of a sequence. Operands are numbered: the sequence's inputs first, then its outputs, which also hold
-// what lies between the ops. An output may take over an input of equal size where in_place_input allows it.
+// One op of a sequence. Operands are numbered: the sequence's inputs first, then its outputs, which also
+// hold the values between the ops. An output may be an input of equal size where in_place_input allows
+// it.
 struct SequencePart {
   Op op;
   std::vector<int> inputs, outputs;

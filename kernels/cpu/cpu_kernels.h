@@ -34,9 +34,7 @@ std::unique_ptr<Kernel> make_kernel(const Unary& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const UnaryGrad& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Scale& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request);
-// binary.cpp
 std::unique_ptr<Kernel> make_kernel(const Binary& op, const Request& request);
-// dropout.cpp
 std::unique_ptr<Kernel> make_kernel(const Dropout& op, const Request& request);
 // shape_ops.cpp
 std::unique_ptr<Kernel> make_kernel(const Reshape& op, const Request& request);

@@ -1,10 +1,13 @@
-// One input element, one output element: activations, their gradients, scale and cast.
+// One output element from one element of each input: activations, their gradients, scale, cast, arithmetic
+// with NumPy's broadcasting, and dropout.
 //
 // Loops are marked `omp simd` (a promise about the loop, not OpenMP threads): in place, input and output are
 // the same memory, which the compiler's own overlap check would send to the scalar loop. Eigen's expressions
 // give vectorised exp, tanh and erf.
 #include <Eigen/Core>
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numbers>
 #include <type_traits>
@@ -12,6 +15,8 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/function_kernel.h"
+#include "kernels/loop_nest.h"
+#include "runtime/base/random.h"
 
 namespace headroom::cpu {
 namespace {
@@ -75,6 +80,68 @@ std::unique_ptr<Kernel> make_cast_from(DType to, int64_t n) {
       return make_cast<From, uint8_t>(n);
   }
   return nullptr;
+}
+
+// ---- add, sub, mul, div
+
+template <typename F>
+std::unique_ptr<Kernel> make_binary(F f, const Request& request) {
+  const Shape& shape = request.outputs[0].shape;
+  const LoopNest<3> nest(shape, {broadcast_strides(request.inputs[0].shape, shape),
+                                 broadcast_strides(request.inputs[1].shape, shape), strides_of(shape)});
+  return function_kernel([=](const Call& call) {
+    const int64_t n = nest.row_extent();
+    const auto strides = nest.row_strides();
+    // Along a row an operand is dense or one number, for dense operands have no other strides there. Equal
+    // shapes and numbers make one row; a bias makes a row per pixel.
+    const bool a_fixed = strides[0] == 0, b_fixed = strides[1] == 0;
+    nest.for_each_row([&](const auto& at) {
+      const float *a = call.in(0) + at[0], *b = call.in(1) + at[1];
+      float* y = call.out() + at[2];
+      if (a_fixed) {
+        const float fixed = *a;
+#pragma omp simd
+        for (int64_t i = 0; i < n; ++i) y[i] = f(fixed, b[i]);
+      } else if (b_fixed) {
+        const float fixed = *b;
+#pragma omp simd
+        for (int64_t i = 0; i < n; ++i) y[i] = f(a[i], fixed);
+      } else {
+#pragma omp simd
+        for (int64_t i = 0; i < n; ++i) y[i] = f(a[i], b[i]);
+      }
+    });
+  });
+}
+
+// ---- dropout: the mask is drawn again rather than kept, so that the gradient runs the same kernel on dy
+
+// Elements whose words are drawn together: four from each of 64 counters.
+constexpr int64_t kCounters = 64;
+constexpr int64_t kBlockElements = 4 * kCounters;
+
+// random_words of the blocks [first, first + kCounters), round by round over all of them: in this order the
+// compiler keeps the counters in vector registers.
+void draw(uint64_t seed, uint32_t stream, uint64_t first, uint32_t* words) {
+  uint32_t word0[kCounters], word1[kCounters], word2[kCounters], word3[kCounters];
+  for (size_t i = 0; i < kCounters; ++i) {
+    word0[i] = static_cast<uint32_t>(first + i);
+    word1[i] = static_cast<uint32_t>((first + i) >> 32);
+    word2[i] = stream;
+    word3[i] = 0;
+  }
+  PhiloxKey key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+#pragma omp simd
+    for (size_t i = 0; i < kCounters; ++i) philox_round(word0[i], word1[i], word2[i], word3[i], key);
+    key = next_key(key);
+  }
+  for (size_t i = 0; i < kCounters; ++i) {
+    words[4 * i] = word0[i];
+    words[4 * i + 1] = word1[i];
+    words[4 * i + 2] = word2[i];
+    words[4 * i + 3] = word3[i];
+  }
 }
 
 }  // namespace
@@ -142,6 +209,43 @@ std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request) {
       return make_cast_from<uint8_t>(op.to, n);
   }
   return nullptr;
+}
+
+std::unique_ptr<Kernel> make_kernel(const Binary& op, const Request& request) {
+  switch (op.kind) {
+    case BinaryKind::kAdd:
+      return make_binary(std::plus<float>(), request);
+    case BinaryKind::kSub:
+      return make_binary(std::minus<float>(), request);
+    case BinaryKind::kMul:
+      return make_binary(std::multiplies<float>(), request);
+    case BinaryKind::kDiv:
+      return make_binary(std::divides<float>(), request);
+  }
+  return nullptr;
+}
+
+std::unique_ptr<Kernel> make_kernel(const Dropout& op, const Request& request) {
+  const int64_t n = request.inputs[0].shape.elements();
+  const float factor = 1 / (1 - op.rate);
+  // An element is dropped when its word is below this: rate * 2^32, at most 2^32 - 2^8 for any float below 1.
+  const auto threshold = static_cast<uint32_t>(static_cast<double>(op.rate) * 0x1p32);
+  return function_kernel([=](const Call& call) {
+    const float* x = call.in(0);
+    float* y = call.out();
+    // A negative step is none that a counter reaches, but still a stream of its own.
+    const auto stream = static_cast<uint32_t>(*call.in<int32_t>(1));
+    uint32_t words[kBlockElements];
+    for (int64_t begin = 0; begin < n; begin += kBlockElements) {
+      draw(op.seed, stream, static_cast<uint64_t>(begin / 4), words);
+      const int64_t count = std::min(kBlockElements, n - begin);
+#pragma omp simd
+      for (int64_t i = 0; i < count; ++i) {
+        const float kept = x[begin + i] * factor;
+        y[begin + i] = words[i] < threshold ? 0 : kept;
+      }
+    }
+  });
 }
 
 }  // namespace headroom::cpu

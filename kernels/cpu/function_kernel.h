@@ -1,5 +1,4 @@
-// A kernel made of a function that was prepared for fixed shapes, so that an op needs no class of its own.
-// Knows no op.
+// A kernel made of a function for fixed shapes, so that an op needs no class. Knows no op.
 #pragma once
 
 #include <memory>

@@ -5,7 +5,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/function_kernel.h"
 #include "kernels/cpu/worker_scratch.h"
-#include "kernels/matrix_batch.h"
+#include "kernels/loop_nest.h"
 
 namespace headroom::cpu {
 namespace {

@@ -1,5 +1,4 @@
-// Sums of floats in double: exact enough for any tensor, in one order on every run, and no slower than memory
-// where they vectorise.
+// Sums of floats in double: exact enough for any tensor, and vectorised as fast as memory.
 #pragma once
 
 #include <cstdint>

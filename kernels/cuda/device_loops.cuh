@@ -1,5 +1,5 @@
-// What the kernels' loops over elements have in common: launching, vectors of neighbouring elements, one
-// result per element, and the way through strided operands. Knows no op.
+// What loops over elements share: launching, vectors of neighbouring elements, maps and strided operands.
+// Knows no op.
 #pragma once
 
 #include <algorithm>
@@ -12,15 +12,15 @@
 
 namespace headroom::cuda {
 
-// Threads of a block, where nothing asks for another number: full occupancy on every GPU since Turing.
+// The default block size: full occupancy on every GPU since Turing.
 inline constexpr int kThreads = 256;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// Blocks for a grid-stride loop over `items`, one item per thread and turn. Sixteen blocks per multiprocessor
-// are two turns of full occupancy or more: enough to even out, few enough to start quickly.
+// Blocks for a grid-stride loop over `items`, one item per thread and turn. Sixteen blocks per
+// multiprocessor are at least two waves: enough to balance the load, few enough to start quickly.
 inline unsigned blocks_for(const CudaGpu& device, int64_t items, int threads = kThreads) {
   return static_cast<unsigned>(
       std::clamp<int64_t>(ceil_div(items, threads), 1, int64_t{16} * device.multiprocessors()));
@@ -95,7 +95,7 @@ void map(const CudaGpu& device, cudaStream_t stream, const F& f, int64_t n, Y* y
 
 // ---- strided operands
 
-// Division by a number that is known when the kernel is made.
+// Division by a number known on the host.
 template <typename I>
 struct Divider {
   I divisor = 1;
@@ -148,7 +148,7 @@ class StridedIndex {
   explicit StridedIndex(const LoopNest<N>& nest, int lanes = 1) : axes_(nest.axis_count()) {
     for (int axis = 0; axis < axes_; ++axis) {
       const int step = axis == 0 ? lanes : 1;
-      // Nobody asks for an element of an empty nest, but one is described all the same.
+      // An empty nest has no elements, but the divisor must not be 0.
       extents_[axis] = Divider<I>(std::max<int64_t>(1, nest.extent(axis) / step));
       for (int n = 0; n < N; ++n) strides_[axis][n] = static_cast<I>(nest.strides(axis)[n] * step);
     }

@@ -1,5 +1,5 @@
-// Programmatic dependent launch (CUDA programming guide): a kernel whose blocks get onto the GPU while the
-// work before it still runs. Knows no op.
+// Programmatic dependent launch (CUDA programming guide): blocks of a kernel start while the work before
+// it still runs. Knows no op.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,12 +13,12 @@
 
 namespace headroom::cuda {
 
-// GPUs from compute capability 9.0 on can do it.
-inline constexpr int kLeastCapabilityOfEarlyStart = 90;
+// The lowest compute capability that supports it.
+inline constexpr int kMinCapabilityOfEarlyStart = 90;
 
-// Every thread of a kernel that starts early calls this before it reads what earlier work wrote, and before
-// it writes anything. Then whoever waits for this kernel may start early too. That comes second, so that an
-// early start never gets ahead of more than the work right before it: all that came earlier is done by then.
+// Every thread of a kernel that starts early calls this before it reads results of earlier work and
+// before it writes. Only then may the next kernel start early: an early start overlaps with the work
+// right before it alone, and all earlier work is done.
 __device__ inline void wait_for_earlier_work() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -26,13 +26,13 @@ __device__ inline void wait_for_earlier_work() {
 #endif
 }
 
-// What function_kernel takes for kernels that read those inputs before they wait.
+// The early_inputs of a kernel that reads `inputs` before it waits.
 inline std::optional<std::vector<int>> starts_early(const CudaGpu& device, std::vector<int> inputs) {
-  if (device.compute_capability() < kLeastCapabilityOfEarlyStart) return {};
+  if (device.compute_capability() < kMinCapabilityOfEarlyStart) return {};
   return inputs;
 }
 
-// Queues a kernel that starts early behind one of the same op.
+// Queues a kernel that starts early after another kernel of the same op.
 template <typename... Parameters, typename... Arguments>
 void launch_early(const CudaGpu& device, void (*kernel)(Parameters...), dim3 grid, int threads,
                   cudaStream_t stream, const Arguments&... arguments) {
@@ -44,7 +44,7 @@ void launch_early(const CudaGpu& device, void (*kernel)(Parameters...), dim3 gri
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = device.compute_capability() >= kLeastCapabilityOfEarlyStart ? 1 : 0;
+  config.numAttrs = device.compute_capability() >= kMinCapabilityOfEarlyStart ? 1 : 0;
   HR_CHECK(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));
 }
 

@@ -1,8 +1,10 @@
-// Rows of a table picked by indices, and the gradient that adds them back.
+// Rows of a table picked by indices, the gradient that adds them back, and the rows of a step.
 #include <algorithm>
+#include <limits>
 
 #include "kernels/cuda/device_loops.cuh"
 #include "kernels/cuda/index_report.cuh"
+#include "runtime/base/errors.h"
 
 namespace headroom::cuda {
 namespace {
@@ -12,11 +14,6 @@ int64_t row_elements(const Shape& table) {
   int64_t elements = 1;
   for (int axis = 1; axis < table.rank(); ++axis) elements *= table[axis];
   return elements;
-}
-
-std::shared_ptr<IndexFaults::Site> index_faults(std::string_view op_name, int64_t rows,
-                                                const Request& request) {
-  return std::make_shared<IndexFaults::Site>(request.device.index_faults().add(op_name, "index", rows));
 }
 
 // Rows of `units` units each; a row picked by an index that is none is zero.
@@ -122,26 +119,96 @@ __global__ void scatter_rows(int64_t rows, int64_t columns, int64_t count, const
   }
 }
 
+// ---- the rows of a step
+
+struct Copy {
+  template <typename T>
+  __device__ T operator()(T value) const {
+    return value;
+  }
+};
+struct Scaled {
+  float factor;
+  __device__ float operator()(uint8_t value) const { return factor * static_cast<float>(value); }
+};
+
+// Where a step's rows are.
+struct Source {
+  int64_t rows, batch;
+  int32_t batches;
+  FaultSlot fault;
+};
+
+// L neighbouring elements of `n` per thread and turn, of `lanes` such in a row. A row outside the table is
+// reported and read at 0.
+template <int L, typename F, typename X, typename Y>
+__global__ void take(F f, Source source, Divider<uint32_t> lanes, uint32_t n, const X* table,
+                     const int32_t* step, const int32_t* order, Y* out) {
+  const int64_t first = source.batch * turn_of_step(*step, source.batches);
+  for (auto i = static_cast<uint32_t>(grid_thread()); i < n; i += static_cast<uint32_t>(grid_threads())) {
+    const uint32_t row = lanes.quotient(i), lane = i - row * lanes.divisor;
+    int64_t from = first + row;
+    if (order != nullptr) {
+      const int32_t index = order[from];
+      from = index;
+      if (!in_range(index, source.rows)) {
+        if (lane == 0) report(source.fault, row, index);
+        from = 0;
+      }
+    }
+    const X* x = table + L * (from * lanes.divisor + lane);
+    store(out + L * int64_t{i}, apply<L, F, Y, X>(f, load<L>(x)));
+  }
+}
+
+template <typename X, typename Y, typename F>
+std::unique_ptr<Kernel> take_kernel(const TakeBatch& op, const Request& request, F f) {
+  const bool ordered = request.inputs.size() == 3;
+  const Shape &table = request.inputs[0].shape, &y = request.outputs[0].shape;
+  const int64_t n = y.elements(), row = n / op.batch;
+  const int64_t batches = request.inputs[ordered ? 2 : 0].shape[0] / op.batch;
+  if (std::max(n, batches) > std::numeric_limits<int32_t>::max())
+    throw InvalidArgument("take_batch: a batch's elements and the batches must be below 2^31");
+  const Source source{table[0], op.batch, static_cast<int32_t>(batches), nullptr};
+  const auto site = index_faults(request, op.kTraits.name, "row", table[0]);
+  return function_kernel([&device = request.device, source, site, ordered, n, row, f](const Call& call) {
+    if (n == 0) return;
+    Source from = source;
+    from.fault = site->slot();
+    const auto queue = [&](auto kernel, int64_t lanes) {
+      launch(kernel, blocks_for(device, n / lanes), kThreads, call.stream, f, from,
+             Divider<uint32_t>(row / lanes), static_cast<uint32_t>(n / lanes), call.in<X>(0),
+             call.in<int32_t>(1), ordered ? call.in<int32_t>(2) : nullptr, call.out<Y>());
+    };
+    if (row % 4 == 0 && aligned<4>(call.in<X>(0)) && aligned<4>(call.out<Y>())) {
+      queue(take<4, F, X, Y>, 4);
+    } else {
+      queue(take<1, F, X, Y>, 1);
+    }
+  });
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const Gather& op, const Request& request) {
   const TensorSpec& table = request.inputs[0];
   const GatherShape shape{table.shape[0], request.inputs[1].shape.elements(),
                           row_elements(table.shape) * element_bytes(table.dtype)};
-  return function_kernel([=, &device = request.device,
-                          faults = index_faults(op_name(op), shape.rows, request)](const Call& call) {
-    if (shape.count == 0) return;
-    if (shape.row_bytes == 0) {
-      launch(check_indices, blocks_for(device, shape.count), kThreads, call.stream, shape.count, shape.rows,
-             call.in<int32_t>(1), faults->slot());
-    } else if (fits<uint4>(call, shape.row_bytes)) {
-      launch_gather<uint4>(device, call, shape, faults->slot());
-    } else if (fits<uint32_t>(call, shape.row_bytes)) {
-      launch_gather<uint32_t>(device, call, shape, faults->slot());
-    } else {
-      launch_gather<uint8_t>(device, call, shape, faults->slot());
-    }
-  });
+  return function_kernel(
+      [=, &device = request.device,
+       faults = index_faults(request, op.kTraits.name, "index", shape.rows)](const Call& call) {
+        if (shape.count == 0) return;
+        if (shape.row_bytes == 0) {
+          launch(check_indices, blocks_for(device, shape.count), kThreads, call.stream, shape.count,
+                 shape.rows, call.in<int32_t>(1), faults->slot());
+        } else if (fits<uint4>(call, shape.row_bytes)) {
+          launch_gather<uint4>(device, call, shape, faults->slot());
+        } else if (fits<uint32_t>(call, shape.row_bytes)) {
+          launch_gather<uint32_t>(device, call, shape, faults->slot());
+        } else {
+          launch_gather<uint8_t>(device, call, shape, faults->slot());
+        }
+      });
 }
 
 std::unique_ptr<Kernel> make_kernel(const GatherGrad& op, const Request& request) {
@@ -150,11 +217,17 @@ std::unique_ptr<Kernel> make_kernel(const GatherGrad& op, const Request& request
   const int64_t parts = std::max<int64_t>(1, ceil_div(columns, kColumnsOfWarp));
   // Even without rows there may be indices, which are then out of range.
   const int64_t tasks = std::max<int64_t>(1, ceil_div(rows, kRowsOfBlock)) * parts;
-  return function_kernel(
-      [=, &device = request.device, faults = index_faults(op_name(op), rows, request)](const Call& call) {
-        launch(scatter_rows, blocks_for(device, tasks * kThreads), kThreads, call.stream, rows, columns,
-               count, call.in(0), call.in<int32_t>(1), call.out(), faults->slot(), tasks, parts);
-      });
+  return function_kernel([=, &device = request.device,
+                          faults = index_faults(request, op.kTraits.name, "index", rows)](const Call& call) {
+    launch(scatter_rows, blocks_for(device, tasks * kThreads), kThreads, call.stream, rows, columns, count,
+           call.in(0), call.in<int32_t>(1), call.out(), faults->slot(), tasks, parts);
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const TakeBatch& op, const Request& request) {
+  if (op.scale) return take_kernel<uint8_t, float>(op, request, Scaled{*op.scale});
+  if (element_bytes(request.inputs[0].dtype) == 1) return take_kernel<uint8_t, uint8_t>(op, request, Copy());
+  return take_kernel<int32_t, int32_t>(op, request, Copy());  // f32 too: bits are bits
 }
 
 }  // namespace headroom::cuda

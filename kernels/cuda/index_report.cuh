@@ -1,16 +1,25 @@
-// How a kernel reports an index outside its range, and goes on without it. Knows no op.
+// How a kernel reports an index out of range and goes on. Knows no op.
 #pragma once
 
-#include "runtime/device/cuda/index_faults.h"
+#include <memory>
+
+#include "kernels/cuda/cuda_kernels.h"
 
 namespace headroom::cuda {
+
+// Where the kernels of an op report indices outside [0, extent); `what` is the word for such an index.
+// Shared, since functions are copied.
+inline std::shared_ptr<IndexFaults::Site> index_faults(const Request& request, std::string_view op,
+                                                       std::string_view what, int64_t extent) {
+  return std::make_shared<IndexFaults::Site>(request.device.index_faults().add(op, what, extent));
+}
 
 // Whether index is in [0, extent).
 __device__ inline bool in_range(int32_t index, int64_t extent) {
   return index >= 0 && index < extent;
 }
 
-// Leaves the index in `slot`, unless one at an earlier position is there.
+// Stores the index in `slot` unless it holds one from an earlier position.
 __device__ inline void report(FaultSlot slot, int64_t position, int32_t index) {
   atomicMin(slot, static_cast<unsigned long long>(position) << 32 | static_cast<uint32_t>(index));
 }

@@ -1,7 +1,8 @@
 #include <fmt/format.h>
 
-#include "kernels/collective_kernels.h"
 #include <mutex>
+
+#include "kernels/collective_kernels.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "runtime/base/errors.h"
 

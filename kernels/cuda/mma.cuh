@@ -15,7 +15,7 @@
 namespace headroom::cuda {
 
 // Tensor cores of this kind came with compute capability 8.0; older GPUs use the libraries.
-inline constexpr int kLeastCapabilityOfMma = 80;
+inline constexpr int kMinCapabilityOfMma = 80;
 
 inline constexpr int kWordsOfStep = 8;
 
@@ -54,10 +54,10 @@ struct Mma<Math::kTf32> {
   }
 };
 
-// f32 as two TF32 numbers, high and low part, of which all products but low x low are taken ("3xTF32":
-// Ootomo, Yokota 2022; CUTLASS' OpMultiplyAddFastF32). The high part is cut off exactly, so that the low part
-// is exact too; the tensor cores drop its last two bits: 22 of 24 remain. Sums of a step are added to the
-// accumulator in ordinary f32, since the tensor cores' own accumulation cuts bits off instead of rounding.
+// f32 as the sum of two TF32 numbers, high and low; all products but low x low are added ("3xTF32":
+// Ootomo, Yokota 2022; CUTLASS' OpMultiplyAddFastF32). The high part is truncated, so that the low part
+// is exact; the tensor cores drop its last two bits: 22 of 24 remain. The sums of a step are added in
+// ordinary f32, since the tensor cores' accumulation truncates instead of rounding.
 template <>
 struct Mma<Math::kF32> {
   static constexpr int kTermsOfWord = 1;
@@ -119,7 +119,7 @@ struct Mma<Math::kF16> {
   }
 };
 
-// Puts 4 neighbouring terms down as words.
+// Stores 4 neighbouring terms as words.
 template <typename Policy>
 __device__ void store_words(uint32_t* to, float4 v) {
   if constexpr (Policy::kTermsOfWord == 1) {
@@ -154,7 +154,7 @@ __device__ uint32_t word_at(const uint32_t* terms, int word, int pitch) {
   }
 }
 
-// The same where the terms lie in memory as they are, in f32.
+// The same for terms in f32.
 template <typename Policy>
 __device__ uint32_t word_of(const float* terms, int word, int pitch) {
   if constexpr (Policy::kTermsOfWord == 1) {

@@ -1,5 +1,5 @@
-// One launch over the elements of many tensors of different sizes, whose addresses travel in the kernel's
-// parameters: what PyTorch's optimizers call multi-tensor apply. Knows no op.
+// One launch over the elements of many tensors of different sizes, with their addresses in the kernel's
+// parameters: PyTorch's multi-tensor apply. Knows no op.
 #pragma once
 
 #include <span>
@@ -16,12 +16,12 @@ inline constexpr int64_t kTensorBlock = 4 * kThreads;
 // shard. A kernel's parameters have 4 KiB.
 template <int N>
 struct TensorGroups {
-  static constexpr int kMost = 64;
+  static constexpr int kMax = 64;
   int count = 0;
-  int first_block[kMost + 1] = {};
-  int64_t elements[kMost];
-  float* data[kMost][N];
-  bool in_lanes[kMost];  // every tensor of the group is aligned to four floats
+  int first_block[kMax + 1] = {};
+  int64_t elements[kMax];
+  float* data[kMax][N];
+  bool in_lanes[kMax];  // every tensor of the group is aligned to four floats
 
   unsigned blocks() const { return static_cast<unsigned>(first_block[count]); }
   void add(const TensorView* views, const Shard& shard) {
@@ -37,8 +37,9 @@ struct TensorGroups {
   }
 };
 
-// Changes x[0] and x[2..N) of an element by rule(x); x[1], the gradient, is read only and all that earlier
-// work still makes. The rule is made once the operands are on their way: it waits for the memory, too.
+// Changes x[0] and x[2..N) of an element by rule(x). x[1], the gradient, is read only, and the only
+// operand that earlier work still writes. make_rule() reads memory too, so it comes after the loads of
+// the operands.
 template <int L, int N, typename MakeRule>
 __device__ void apply_rule(const MakeRule& make_rule, float* const (&data)[N], int64_t at) {
   Lanes<float, L> lanes[N];
@@ -64,7 +65,7 @@ __device__ void apply_rule(const MakeRule& make_rule, float* const (&data)[N], i
   }
 }
 
-// `make_rule` reads what the rule needs of the device's memory.
+// `make_rule` reads the rule's parameters from device memory.
 template <int N, typename MakeRule>
 __global__ void update_groups(const __grid_constant__ TensorGroups<N> groups, MakeRule make_rule) {
   const auto block = static_cast<int>(blockIdx.x);
@@ -83,8 +84,7 @@ __global__ void update_groups(const __grid_constant__ TensorGroups<N> groups, Ma
   }
 }
 
-// Queues rule(x) for every element of that shard of the groups of N operands that follow each other in
-// `operands`.
+// Queues rule(x) for every element of the shard of each group of N consecutive `operands`.
 template <int N, typename MakeRule>
 void update_all(std::span<const TensorView> operands, const Shard& shard, cudaStream_t stream,
                 const MakeRule& make_rule) {
@@ -96,7 +96,7 @@ void update_all(std::span<const TensorView> operands, const Shard& shard, cudaSt
   };
   for (size_t first = 0; first < operands.size(); first += N) {
     if (shard.size(operands[first].elements()) > 0) groups.add(&operands[first], shard);
-    if (groups.count == TensorGroups<N>::kMost) flush();
+    if (groups.count == TensorGroups<N>::kMax) flush();
   }
   flush();
 }

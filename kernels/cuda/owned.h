@@ -1,4 +1,4 @@
-// Owns what a C library made, by its destroying function. Knows no library.
+// Owns a handle of a C library and calls its destroy function. Knows no library.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,4 @@
-// How blocks reduce many terms to one result: who takes which terms, and how a block brings its threads'
-// values together, in one order on every run. Knows no op.
+// How blocks reduce many terms to one result, in the same order on every run. Knows no op.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +25,7 @@ struct ReductionLayout {
 enum class Neighbours { kTerms, kResults };
 inline ReductionLayout reduction_layout(const CudaGpu& device, int64_t results, int64_t terms,
                                         Neighbours neighbours) {
-  // A thread's share that is worth a thread: below it, bringing threads together takes longer.
+  // The smallest share worth a thread: below it, combining threads takes longer.
   constexpr int64_t kTermsPerThread = 16;
   ReductionLayout layout{results, terms};
   const bool one_wide = neighbours == Neighbours::kTerms && terms >= kThreads;
@@ -39,14 +38,13 @@ inline ReductionLayout reduction_layout(const CudaGpu& device, int64_t results, 
   return layout;
 }
 
-// The layout by which the partial results (splits, results) of a layout become its results.
+// How the partial results (splits, results) of a layout are reduced to its results.
 inline ReductionLayout layout_of_partials(const ReductionLayout& layout) {
-  // Few results with many terms each: four side by side fill a sector of memory.
+  // Few results with many terms each: four neighbours fill a sector of memory.
   return {layout.results, layout.splits, std::min(layout.wide, 4), 1, layout.splits};
 }
 
-// What a thread's place in the grid of a layout says: its result, and every step-th of the terms [begin,
-// end).
+// A thread's share of a layout: its result, and every step-th of the terms [begin, end).
 struct Share {
   int64_t result, begin, end, step;
 };
@@ -75,7 +73,8 @@ __device__ void for_each_term(const Share& share, const PlaceOf& place_of, const
   }
 }
 
-// The values of all threads t of a block of kThreads with equal t % wide combined, for each of them.
+// Combines the values of all threads t of a block with equal t % wide, and returns the result to each of
+// them.
 template <typename T, typename F>
 __device__ T combine_block(T value, int wide, const F& combine) {
   __shared__ T values[kThreads];
@@ -102,7 +101,7 @@ struct Larger {
   __device__ float operator()(float a, float b) const { return a >= b || a != a ? a : b; }
 };
 
-// A number and its position: the larger number is better, NaN better than any, and of equals the first.
+// A number and its position. The larger number wins, NaN wins over any number, the first of equals wins.
 struct Placed {
   float value;
   int64_t position;

@@ -171,12 +171,6 @@ struct CrossEntropyGradRow {
   }
 };
 
-// Where kernels report labels that are no class of the logits. Shared, since functions are copied.
-std::shared_ptr<IndexFaults::Site> label_faults(const Op& op, const Request& request) {
-  return std::make_shared<IndexFaults::Site>(
-      request.device.index_faults().add(op_name(op), "label", request.inputs[0].shape.last()));
-}
-
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const Softmax&, const Request& request) {
@@ -193,7 +187,8 @@ std::unique_ptr<Kernel> make_kernel(const SoftmaxGrad&, const Request& request) 
 
 std::unique_ptr<Kernel> make_kernel(const CrossEntropy& op, const Request& request) {
   return function_kernel([&device = request.device, shape = request.inputs[0].shape,
-                          faults = label_faults(op, request)](const Call& call) {
+                          faults = index_faults(request, op.kTraits.name, "label",
+                                                request.inputs[0].shape.last())](const Call& call) {
     launch_rows(device, call.stream,
                 CrossEntropyRow{call.in(0), call.in<int32_t>(1), call.out(), faults->slot()}, shape);
   });
@@ -201,7 +196,8 @@ std::unique_ptr<Kernel> make_kernel(const CrossEntropy& op, const Request& reque
 
 std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad& op, const Request& request) {
   return function_kernel([&device = request.device, shape = request.inputs[0].shape,
-                          faults = label_faults(op, request)](const Call& call) {
+                          faults = index_faults(request, op.kTraits.name, "label",
+                                                request.inputs[0].shape.last())](const Call& call) {
     launch_rows(device, call.stream,
                 CrossEntropyGradRow{call.in(0), call.in<int32_t>(1), call.in(2), call.out(), faults->slot()},
                 shape);

@@ -92,11 +92,11 @@ __global__ void count_up(int32_t* counter) {
 
 // Tables and rows of one launch, in bytes.
 struct Rows {
-  static constexpr int kMost = 64;
+  static constexpr int kMax = 64;
   int count = 0;
-  char* table[kMost];
-  const char* row[kMost];
-  int64_t rows[kMost], bytes[kMost];
+  char* table[kMax];
+  const char* row[kMax];
+  int64_t rows[kMax], bytes[kMax];
 };
 
 // One column of blocks for each row.
@@ -186,7 +186,7 @@ std::unique_ptr<Kernel> make_kernel(const RowUpdate&, const Request&) {
       rows.rows[rows.count] = call.inputs[i].shape()[0];
       rows.bytes[rows.count] = call.inputs[i + 1].spec.bytes();
       longest = std::max(longest, rows.bytes[rows.count]);
-      if (++rows.count == Rows::kMost) flush();
+      if (++rows.count == Rows::kMax) flush();
     }
     flush();
   });

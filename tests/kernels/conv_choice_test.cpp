@@ -87,14 +87,14 @@ TEST(ConvChoice, EveryChoiceFitsAndCoversTheBatch) {
           }
           const FilterGradTile& filter = *gradients.filter;
           EXPECT_EQ(filter.positions % kPositionsOfStep, 0);
-          EXPECT_GE(filter.slices * kMostFilterGradWarps, filter.warp_rows);
+          EXPECT_GE(filter.slices * kMaxFilterGradWarps, filter.warp_rows);
         }
       }
     }
   }
 }
 
-TEST(ConvChoice, ChannelsThatFillNoStepAreLeftToOthers) {
+TEST(ConvChoice, RefusesChannelsThatFillNoStep) {
   ConvGeometry g = pooled_layer(64);
   g.channels = 24;
   EXPECT_FALSE(choose_forward(g, Math::kTf32, gpu()));

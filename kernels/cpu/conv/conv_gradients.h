@@ -1,5 +1,5 @@
-// Gradients of direct convolutions: from a dense output gradient, and from a pooled one of which each window
-// has at most one live position per channel. Knows no graph.
+// Gradients of direct convolutions, from a dense output gradient or from a pooled one with at most one
+// live position per window and channel. Knows no graph.
 #pragma once
 
 #include "kernels/cpu/conv/conv_shape.h"
@@ -51,8 +51,8 @@ class UnpooledFilterGrad {
   int64_t images_per_block_;
 };
 
-// The gradients of a pooled block where each row of taps is whole vectors: only live positions are visited.
-// Each live (window, channel) is one term: a patch of the image times one number.
+// Gradients of a pooled block where each row of taps is whole vectors. Visits live positions alone: each
+// live (window, channel) is one term, a patch of the image times one number.
 class SparseFilterGrad {
  public:
   static bool fits(const ConvShape& shape);

@@ -1,5 +1,5 @@
-// The steps around the convolution of a block that is computed by a library: bias, relu and pooling behind
-// it, and the way of a gradient back through them. Knows no convolution.
+// The steps of a convolution block around a library's convolution: bias, relu, pooling and their
+// gradients. Knows no convolution.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,8 @@ void route_gradient(const CudaGpu& device, cudaStream_t stream, const BlockShape
 
 // Workspace of sum_gradient.
 int64_t sum_gradient_bytes(const BlockShape& shape);
-// Queues dbias (channels) = the sums of dz, from what dz is made of. In the same order on every run.
+// Queues dbias (channels) = the sums of dz, computed from dy and the route, in the same order on every
+// run.
 void sum_gradient(const CudaGpu& device, cudaStream_t stream, const BlockShape& shape, const float* dy,
                   const void* route, float* dbias, void* workspace);
 

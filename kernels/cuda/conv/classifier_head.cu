@@ -23,8 +23,8 @@ namespace {
 constexpr int kThreads = 512, kWarps = kThreads / 32;
 constexpr int kRowsOfTile = 8;  // rows of x in a tile: the columns of an mma
 constexpr int64_t kStaticBytes =
-    1024;                         // at least what the kernel declares: labels, losses' gradients, biases
-constexpr int kMostClasses = 32;  // a class per lane
+    1024;                        // at least what the kernel declares: labels, losses' gradients, biases
+constexpr int kMaxClasses = 32;  // a class per lane
 constexpr unsigned kAllLanes = ~0u;
 
 struct Extents {
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kThreads) classifier_head(const __grid_constan
   }
   for (int i = threadIdx.x; i < e.hidden * e.classes; i += kThreads) w2[i] = args.w2[i];
   __shared__ int32_t labels[kRows];
-  __shared__ float dloss[kRows], b2[kMostClasses];
+  __shared__ float dloss[kRows], b2[kMaxClasses];
   if (static_cast<int>(threadIdx.x) < e.classes) b2[threadIdx.x] = args.b2[threadIdx.x];
 
   const int blocks_of_rows = (e.rows + kRows - 1) / kRows;
@@ -249,10 +249,10 @@ HeadKernel instance_of(Math math) {
 std::optional<Extents> extents_of(const Request& request) {
   const Shape &x = request.inputs[0].shape, &w2 = request.inputs[3].shape;
   const int64_t hidden = w2[0], classes = w2[1];
-  if (request.settings.library_only || request.device.compute_capability() < kLeastCapabilityOfMma) return {};
+  if (request.settings.library_only || request.device.compute_capability() < kMinCapabilityOfMma) return {};
   if (x[0] == 0 || x[0] > 1 << 24 || x[1] == 0 || x[1] % 16 != 0 || x[1] > 1 << 14) return {};
   if (hidden != 16 && hidden != 32 && hidden != 64 && hidden != 128) return {};
-  if (classes > kMostClasses) return {};
+  if (classes > kMaxClasses) return {};
   return Extents{static_cast<int>(x[0]), static_cast<int>(x[1]), static_cast<int>(hidden),
                  static_cast<int>(classes)};
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/conv/library_conv_block.h"
 #include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {

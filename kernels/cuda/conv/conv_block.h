@@ -1,6 +1,5 @@
-// Our own kernels for convolution blocks and their gradients: each is one pass over shared memory with bias,
-// relu, pooling and routing inside. Where a shape does not suit them the maker returns null and the libraries
-// compute the op.
+// Kernels for convolution blocks and their gradients. Each of our own is one pass over shared memory,
+// with bias, relu, pooling and routing inside; its maker returns null for a shape that it does not take.
 #pragma once
 
 #include <memory>
@@ -14,27 +13,32 @@ std::unique_ptr<Kernel> make_conv_forward(const ConvGeometry& geometry, const Re
 std::unique_ptr<Kernel> make_conv_input_grad(const ConvGeometry& geometry, const Request& request);
 std::unique_ptr<Kernel> make_conv_filter_grad(const ConvGeometry& geometry, const Request& request);
 
-// For images of few channels, as the first layer's: plain multiply-adds in f32 in every math mode.
+// For images of few channels, as in a first layer: plain multiply-adds in f32 in every math mode.
 std::unique_ptr<Kernel> make_thin_conv_forward(const ConvGeometry& geometry, const Request& request);
 std::unique_ptr<Kernel> make_thin_conv_filter_grad(const ConvGeometry& geometry, const Request& request);
 
-// The most shared memory that a block of threads can have, in bytes.
+// Blocks from cuDNN's convolution and small kernels around it, for all other shapes and settings.
+std::unique_ptr<Kernel> library_conv_block(const ConvBlock& op, const Request& request);
+std::unique_ptr<Kernel> library_conv_block_input_grad(const ConvBlockInputGrad& op, const Request& request);
+std::unique_ptr<Kernel> library_conv_block_filter_grad(const ConvBlockFilterGrad& op, const Request& request);
+
+// The largest shared memory of a block, in bytes.
 int64_t shared_limit_bytes(const CudaGpu& device);
 
-// Lets blocks of a kernel have all of it but what the kernel has already. This holds wherever the kernel is
-// used, so it must not be what one use needs: another, made later, may need less.
+// Lets a kernel use all of it as dynamic shared memory. The limit holds for every use of the kernel, so
+// it must not depend on what one use needs.
 void allow_shared_memory(const void* kernel, const CudaGpu& device);
 
-// What the request's kernels can have of its GPU.
+// The share of the GPU for the request's kernels.
 GpuShare share_of(const Request& request);
 
-// Blocks that share `tiles` evenly when each of `slices` slices of the filters gets as many as run at once on
-// so many multiprocessors.
+// How many blocks share `tiles` evenly when `slices` slices of the filters run at once on
+// `multiprocessors`.
 unsigned blocks_for(int64_t tiles, int64_t slices, int64_t shared_bytes, int multiprocessors,
                     const CudaGpu& device);
 
-// out[i] = sum over s of parts[s][i] in the order of s, for i in [0, n): the last step of gradients that many
-// blocks add up. The first n_first sums go to `first`, the others to `second`.
+// Queues out[i] = the sum of parts[s][i] in the order of s, for i in [0, n): the last step of gradients
+// that many blocks add up. The first n_first sums go to `first`, the others to `second`.
 void sum_parts(const CudaGpu& device, const float* parts, int count, int64_t n, float* first, int64_t n_first,
                float* second, cudaStream_t stream);
 

@@ -30,7 +30,7 @@ std::optional<TileChoice> forward_on(const ConvGeometry& g, Math math, int multi
     cost.shared_bytes = (filters * (terms / of_word + kForwardPadding) +
                          std::max(pixels * (g.channels / of_word + kForwardPadding), shares)) *
                         4;
-    if (warps * 32 > most_threads(filters)) cost.shared_bytes = INT64_MAX;
+    if (warps * 32 > max_threads(filters)) cost.shared_bytes = INT64_MAX;
     cost.fixed_bytes = terms * filters * 4;
     cost.tile_bytes = pixels * g.channels * 4;
     cost.work = int64_t{tile.tiles} * (g.filters / filters);
@@ -54,7 +54,7 @@ std::optional<TileChoice> input_grad_on(const ConvGeometry& g, Math math, int mu
     TileCost cost = cost_of_product(product, warps);
     const int64_t shares = share_words(product.groups, cost.parts, channels);
     cost.shared_bytes = (taps * channels * pitch + std::max(pixels * pitch, shares)) * 4;
-    if (warps * 32 > most_threads(channels)) cost.shared_bytes = INT64_MAX;
+    if (warps * 32 > max_threads(channels)) cost.shared_bytes = INT64_MAX;
     cost.fixed_bytes = taps * channels * g.filters * 4;
     cost.tile_bytes = pixels * g.filters * 2;  // half of it is zeros
     cost.work = int64_t{tile.tiles} * (g.channels / channels);
@@ -79,10 +79,10 @@ std::optional<FilterGradTile> filter_grad_on(const ConvGeometry& g, int multipro
   // The fewest slices that fit: each loads x and dy again, and beside the other gradients of a step it is
   // less this kernel's own time that counts than the work.
   const auto slices_of = [&](int pieces) { return (best.warp_rows + pieces - 1) / pieces; };
-  for (int pieces = std::min(kMostFilterGradWarps, best.warp_rows); pieces >= 1 && best.slices == 0;
+  for (int pieces = std::min(kMaxFilterGradWarps, best.warp_rows); pieces >= 1 && best.slices == 0;
        --pieces) {
-    if (best.warp_rows % pieces != 0 && pieces != kMostFilterGradWarps) continue;
-    for (int parts = 1; parts * pieces <= kMostFilterGradWarps; ++parts) {
+    if (best.warp_rows % pieces != 0 && pieces != kMaxFilterGradWarps) continue;
+    for (int parts = 1; parts * pieces <= kMaxFilterGradWarps; ++parts) {
       const int warps = pieces * parts;
       const auto cost_of = [&](ConvTile& tile, int, int) {
         const auto [positions, pixels] = extents(tile);

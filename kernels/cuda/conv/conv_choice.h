@@ -1,6 +1,6 @@
-// Which tiles our convolution kernels on the tensor cores take, how many columns and warps a block has, and
-// on how many multiprocessors a kernel counts where others run beside it. Pure arithmetic: knows the kernels'
-// layout of shared memory, and no device.
+// Chooses tiles, columns and warps of a block for our convolution kernels on the tensor cores, and how
+// many multiprocessors a kernel may use beside others. Pure arithmetic: knows the kernels' layout of
+// shared memory, and no device.
 #pragma once
 
 #include <optional>
@@ -23,8 +23,8 @@ constexpr int64_t share_words(int64_t groups, int64_t parts, int64_t columns) {
   return (parts - 1) * groups * columns * kRowsOfGroup;
 }
 
-// Of a block. More registers for each thread where more columns are summed.
-constexpr int most_threads(int columns) {
+// Threads of a block: fewer where each sums more columns and so needs more registers.
+constexpr int max_threads(int columns) {
   return columns == 64 ? 384 : 512;
 }
 
@@ -33,9 +33,9 @@ constexpr int most_threads(int columns) {
 inline constexpr int kForwardPadding = 4, kInputGradPadding = 4, kFilterGradPadding = 8;
 
 // Of the filter gradient: one or two steps of every policy; taps x channels of a warp, two 16-row tiles.
-inline constexpr int kPositionsOfStep = 16, kRowsOfWarp = 32, kMostFilterGradWarps = 12;
+inline constexpr int kPositionsOfStep = 16, kRowsOfWarp = 32, kMaxFilterGradWarps = 12;
 
-// What kernels can have of a GPU.
+// The resources of a GPU that a kernel may use.
 struct GpuShare {
   int multiprocessors = 0;
   int64_t shared_limit_bytes = 0;  // of a block
@@ -51,13 +51,13 @@ struct FilterGradTile {
   int slices = 0;     // of them, to a block each
 };
 
-// Of both gradients of a layer, which the same values feed: in a parallel plan they may run side by side.
+// Both gradients of a layer read the same values: in a parallel plan they may run at the same time.
 struct GradientTiles {
   std::optional<TileChoice> input;
   std::optional<FilterGradTile> filter;
 };
 
-// Nothing where the kernel does not take such a convolution.
+// Nothing if the kernel does not take such a convolution.
 std::optional<TileChoice> choose_forward(const ConvGeometry& geometry, Math math, const GpuShare& gpu);
 GradientTiles choose_gradients(const ConvGeometry& geometry, Math math, const GpuShare& gpu);
 

@@ -25,28 +25,11 @@ struct Arguments {
   int out_rows;   // rows of outputs in a tile
   int warp_rows;  // pieces of kRowsOfWarp taps x channels, in all
   int parts;      // warps that share such a piece, each for some of the positions
-  Divisor pixels_of_image, patch_w, outputs_of_image, out_w, x_quads, dy_quads;
+  Divisor patch_pixels, patch_w, outputs_of_image, out_w, x_quads, dy_quads;
   const float* x;
   Routed routed;
   float* sums;  // (blocks along x, block_elements): taps, channels, filters, then the bias
   int64_t block_elements;
-};
-
-struct PixelAt {
-  const Arguments& args;
-  int image0, row0, quad;
-
-  __device__ float4 operator()(int pixel) const {
-    const ConvGeometry& g = args.g;
-    int in_image, column;
-    const int image = image0 + args.pixels_of_image.divide(pixel, in_image);
-    const int row = row0 + args.patch_w.divide(in_image, column) - g.pad_h;
-    column -= g.pad_w;
-    const bool inside = image < g.batch && row >= 0 && row < g.height && column >= 0 && column < g.width;
-    if (!inside) return float4{};
-    const int64_t from = (int64_t{image} * g.height + row) * g.width + column;
-    return *reinterpret_cast<const float4*>(args.x + from * g.channels + quad * 4);
-  }
 };
 
 template <int kFilters, bool kPooled>
@@ -80,7 +63,7 @@ struct OutputAt {
 };
 
 template <typename Policy, int kFilters, bool kPooled>
-__global__ void __launch_bounds__(kMostFilterGradWarps * 32)
+__global__ void __launch_bounds__(kMaxFilterGradWarps * 32)
     conv_filter_grad(const __grid_constant__ Arguments args) {
   constexpr int kColumnTiles = kFilters / 8;
   constexpr int kPitch = kFilters + kFilterGradPadding;
@@ -114,7 +97,9 @@ __global__ void __launch_bounds__(kMostFilterGradWarps * 32)
   const PixelLanes pixel_lanes(args.x_quads, g.channels / 4), output_lanes(args.dy_quads, kQuads);
   const auto image_of = [&](int t) { return tile.images == 1 ? t / tile.tiles_per_image : t * tile.images; };
   const auto row_of = [&](int t) { return tile.images == 1 ? t % tile.tiles_per_image * tile.rows : 0; };
-  const auto pixels_of = [&](int t) { return PixelAt{args, image_of(t), row_of(t), pixel_lanes.quad}; };
+  const auto pixels_of = [&](int t) {
+    return PixelAt<Arguments>{args, image_of(t), row_of(t), pixel_lanes.quad};
+  };
   const auto outputs_of = [&](int t) {
     using Outputs = OutputAt<kFilters, kPooled>;
     return Outputs{args, image_of(t), row_of(t) / Outputs::kUnit, first_filter + output_lanes.quad * 4};
@@ -214,11 +199,50 @@ __global__ void __launch_bounds__(kMostFilterGradWarps * 32)
 
 using ConvKernel = void (*)(Arguments);
 
+constexpr int kSumThreads = 256;
+
+// kSumThreads / kShares sums to a block, side by side in memory; kShares threads share the parts of one sum.
+template <int kShares>
+__global__ void __launch_bounds__(kSumThreads)
+    sum_parts_kernel(const float* parts, int count, int64_t n, float* first, int64_t n_first, float* second) {
+  constexpr int kColumns = kSumThreads / kShares;
+  __shared__ float shares[kShares][kColumns];
+  const int column = threadIdx.x % kColumns, share = threadIdx.x / kColumns;
+  const int64_t i = int64_t{blockIdx.x} * kColumns + column;
+  float sum = 0;
+  wait_for_earlier_work();
+  if (i < n) {
+#pragma unroll 8
+    for (int part = share; part < count; part += kShares) sum += parts[part * n + i];
+  }
+  shares[share][column] = sum;
+  __syncthreads();
+  if (share != 0 || i >= n) return;
+#pragma unroll
+  for (int other = 1; other < kShares; ++other) sum += shares[other][column];
+  (i < n_first ? first[i] : second[i - n_first]) = sum;
+}
+
 }  // namespace
+
+void sum_parts(const CudaGpu& device, const float* parts, int count, int64_t n, float* first, int64_t n_first,
+               float* second, cudaStream_t stream) {
+  const auto queue = [&](auto kernel, int shares) {
+    const int columns = kSumThreads / shares;
+    launch_early(device, kernel, static_cast<unsigned>((n + columns - 1) / columns), kSumThreads, stream,
+                 parts, count, n, first, n_first, second);
+  };
+  // All loads of a thread should be on their way together, and few sums still occupy many multiprocessors.
+  if (count > 64) {
+    queue(sum_parts_kernel<32>, 32);
+  } else {
+    queue(sum_parts_kernel<8>, 8);
+  }
+}
 
 std::unique_ptr<Kernel> make_conv_filter_grad(const ConvGeometry& g, const Request& request) {
   CudaGpu& device = request.device;
-  if (device.compute_capability() < kLeastCapabilityOfMma) return nullptr;
+  if (device.compute_capability() < kMinCapabilityOfMma) return nullptr;
   const Math math = request.settings.math;
   const std::optional<FilterGradTile> cut = choose_gradients(g, math, share_of(request)).filter;
   if (!cut) return nullptr;

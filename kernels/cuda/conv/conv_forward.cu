@@ -24,23 +24,6 @@ struct Arguments {
   uint8_t* index;  // may be null
 };
 
-struct PixelAt {
-  const Arguments& args;
-  int image0, row0, quad;
-
-  __device__ float4 operator()(int pixel) const {
-    const ConvGeometry& g = args.g;
-    int in_image, column;
-    const int image = image0 + args.patch_pixels.divide(pixel, in_image);
-    const int row = row0 + args.patch_w.divide(in_image, column) - g.pad_h;
-    column -= g.pad_w;
-    const bool inside = image < g.batch && row >= 0 && row < g.height && column >= 0 && column < g.width;
-    if (!inside) return float4{};
-    const int64_t from = (int64_t{image} * g.height + row) * g.width + column;
-    return *reinterpret_cast<const float4*>(args.x + from * g.channels + quad * 4);
-  }
-};
-
 // The filter's slice as (kFilters, pitch) words: the terms of a filter side by side. Neighbouring threads
 // take neighbouring terms, so that what they store lies in different banks.
 template <typename Policy, int kFilters>
@@ -95,7 +78,7 @@ __device__ void finish_window(const float (&values)[4], float bias, float& best,
 }
 
 template <typename Policy, int kFilters, bool kPooled>
-__global__ void __launch_bounds__(most_threads(kFilters))
+__global__ void __launch_bounds__(max_threads(kFilters))
     conv_forward(const __grid_constant__ Arguments args) {
   constexpr int kUnit = kPooled ? 2 : 1;
   constexpr int kUnitsOfGroup = kRowsOfGroup / (kUnit * kUnit);
@@ -122,7 +105,7 @@ __global__ void __launch_bounds__(most_threads(kFilters))
   const auto pixels_of = [&](int t) {
     const int image0 = tile.images == 1 ? t / tile.tiles_per_image : t * tile.images;
     const int out_row0 = tile.images == 1 ? t % tile.tiles_per_image * tile.rows : 0;
-    return PixelAt{args, image0, out_row0 * kUnit, lanes.quad};
+    return PixelAt<Arguments>{args, image0, out_row0 * kUnit, lanes.quad};
   };
   load_filter<Policy, kFilters>(args, filter, filter_pitch, first_filter);
   wait_for_earlier_work();
@@ -136,7 +119,7 @@ __global__ void __launch_bounds__(most_threads(kFilters))
                      filter_pitch};
   const int warps = blockDim.x / 32, part = threadIdx.x / 32 % args.parts;
   for (int t = blockIdx.x; t < tile.tiles; t += gridDim.x) {
-    const PixelAt pixels = pixels_of(t);
+    const PixelAt<Arguments> pixels = pixels_of(t);
     const int image0 = pixels.image0, out_row0 = pixels.row0 / kUnit;
     stage.finish(pixels, [&](int pixel, float4 value) {
       store_words<Policy>(patch + pixel * pitch + lanes.quad * (4 / Policy::kTermsOfWord), value);
@@ -223,7 +206,7 @@ using ConvKernel = void (*)(Arguments);
 
 std::unique_ptr<Kernel> make_conv_forward(const ConvGeometry& g, const Request& request) {
   CudaGpu& device = request.device;
-  if (device.compute_capability() < kLeastCapabilityOfMma) return nullptr;
+  if (device.compute_capability() < kMinCapabilityOfMma) return nullptr;
   const Math math = request.settings.math;
   const std::optional<TileChoice> choice = choose_forward(g, math, share_of(request));
   if (!choice) return nullptr;

@@ -65,7 +65,7 @@ struct OutputAt {
 };
 
 template <typename Policy, int kChannels, bool kPooled>
-__global__ void __launch_bounds__(most_threads(kChannels))
+__global__ void __launch_bounds__(max_threads(kChannels))
     conv_input_grad(const __grid_constant__ Arguments args) {
   constexpr int kColumnTiles = kChannels / 8;
   constexpr int kWordsOfQuad = 4 / Policy::kTermsOfWord;
@@ -177,7 +177,7 @@ using ConvKernel = void (*)(Arguments);
 
 std::unique_ptr<Kernel> make_conv_input_grad(const ConvGeometry& g, const Request& request) {
   CudaGpu& device = request.device;
-  if (device.compute_capability() < kLeastCapabilityOfMma) return nullptr;
+  if (device.compute_capability() < kMinCapabilityOfMma) return nullptr;
   const Math math = request.settings.math;
   const std::optional<TileChoice> choice = choose_gradients(g, math, share_of(request)).input;
   if (!choice) return nullptr;

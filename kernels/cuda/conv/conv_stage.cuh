@@ -83,4 +83,23 @@ struct PixelLanes {
   }
 };
 
+// Loads 4 channels of a pixel of x that lies in a tile's patch: zero outside the image.
+template <typename Arguments>
+struct PixelAt {
+  const Arguments& args;
+  int image0, row0, quad;
+
+  __device__ float4 operator()(int pixel) const {
+    const ConvGeometry& g = args.g;
+    int in_image, column;
+    const int image = image0 + args.patch_pixels.divide(pixel, in_image);
+    const int row = row0 + args.patch_w.divide(in_image, column) - g.pad_h;
+    column -= g.pad_w;
+    const bool inside = image < g.batch && row >= 0 && row < g.height && column >= 0 && column < g.width;
+    if (!inside) return float4{};
+    const int64_t from = (int64_t{image} * g.height + row) * g.width + column;
+    return *reinterpret_cast<const float4*>(args.x + from * g.channels + quad * 4);
+  }
+};
+
 }  // namespace headroom::cuda

@@ -12,7 +12,7 @@ namespace headroom::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMostChannels = 4;  // of the filter gradient
+constexpr int kMaxChannels = 4;  // of the filter gradient
 constexpr int kTermsOfSlice =
     9;  // taps x channels that a filter gradient sums at once: a 3 x 3 window of one channel
 
@@ -262,7 +262,7 @@ std::unique_ptr<Kernel> make_thin_conv_forward(const ConvGeometry& g, const Requ
 }
 
 std::unique_ptr<Kernel> make_thin_conv_filter_grad(const ConvGeometry& g, const Request& request) {
-  if (g.channels > kMostChannels) return nullptr;
+  if (g.channels > kMaxChannels) return nullptr;
   const int multiprocessors = request.device.multiprocessors();
   const ConvTile tile = cut(g, multiprocessors);
   const int terms = g.kernel_h * g.kernel_w * g.channels;

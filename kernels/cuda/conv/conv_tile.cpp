@@ -9,9 +9,9 @@ namespace {
 // An H200's: 5.5 TB/s from the second-level cache are some 24 bytes a clock for each multiprocessor.
 constexpr int64_t kBytesPerClock = 24;
 constexpr int64_t kLatency = 800;         // clocks until the first bytes arrive
-constexpr int64_t kMostResident = 4;      // blocks of a multiprocessor
+constexpr int64_t kMaxResident = 4;       // blocks of a multiprocessor
 constexpr int64_t kReservedBytes = 1024;  // of shared memory, by the system for each block
-constexpr int kMostImages = 16;           // of a tile
+constexpr int kMaxImages = 16;            // of a tile
 // By how much slower a kernel may be that leaves room for the next: on an H200 the conv net's step at batch
 // 64 gains 4 % from one that is 1.13 times as slow.
 constexpr double kWorthLeavingRoom = 1.25;
@@ -25,10 +25,10 @@ std::optional<ConvGeometry> geometry_of(const ConvBlock& block, const Shape& x, 
   const int64_t conv_h = window_output(x[1], filter[0], 1, conv.padding[0], 1);
   const int64_t conv_w = window_output(x[2], filter[1], 1, conv.padding[1], 1);
   const int unit = block.pool ? 2 : 1;
-  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  constexpr int64_t kMax = std::numeric_limits<int>::max();
   const int64_t images = std::max<int64_t>(x[0], 1);
-  if (x.elements() == 0 || conv_h < unit || conv_w < unit || filter.elements() > kMost) return {};
-  if (images * x[1] * x[2] > kMost || images * conv_h * conv_w > kMost) return {};
+  if (x.elements() == 0 || conv_h < unit || conv_w < unit || filter.elements() > kMax) return {};
+  if (images * x[1] * x[2] > kMax || images * conv_h * conv_w > kMax) return {};
   const auto narrow = [](int64_t n) { return static_cast<int>(n); };
   return ConvGeometry{narrow(x[0]),          narrow(x[1]),
                       narrow(x[2]),          narrow(x[3]),
@@ -75,7 +75,7 @@ TileCost cost_of_product(const ProductShape& product, int warps) {
 std::optional<int64_t> clocks_of(const TileCost& cost, int multiprocessors, int64_t shared_limit_bytes) {
   if (cost.shared_bytes > shared_limit_bytes) return {};
   const int64_t resident = std::clamp<int64_t>(
-      (shared_limit_bytes + kReservedBytes) / (cost.shared_bytes + kReservedBytes), 1, kMostResident);
+      (shared_limit_bytes + kReservedBytes) / (cost.shared_bytes + kReservedBytes), 1, kMaxResident);
   const int64_t blocks = std::min(cost.work, resident * multiprocessors);
   const auto per_multiprocessor = [&](int64_t n) { return (n + multiprocessors - 1) / multiprocessors; };
   const int64_t load = cost.tile_bytes / kBytesPerClock + kLatency;
@@ -111,7 +111,7 @@ std::optional<TileChoice> choose_tile(int batch, int height, int columns, std::i
       }
     }
   };
-  for (int images = 1; images <= std::min(kMostImages, batch); ++images) consider(images, height);
+  for (int images = 1; images <= std::min(kMaxImages, batch); ++images) consider(images, height);
   for (int parts = 2, last = height; parts <= height; ++parts) {
     const int rows = (height + parts - 1) / parts;
     if (rows == last) continue;

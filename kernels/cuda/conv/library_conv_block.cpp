@@ -1,5 +1,3 @@
-#include "kernels/cuda/conv/library_conv_block.h"
-
 #include <algorithm>
 #include <map>
 #include <vector>

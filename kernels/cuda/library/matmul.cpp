@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/library/matmul_product.h"
-#include "kernels/matrix_batch.h"
+#include "kernels/loop_nest.h"
 #include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {
