@@ -13,7 +13,6 @@ struct Unary {
   static constexpr OpTraits kTraits{.kind_names = kUnaryNames, .in_place_inputs = 1};
   UnaryKind kind;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const Unary&) const = default;
 };
 // dy, saved -> dx. `saved` is y for relu, sigmoid and tanh, x for gelu.
 struct UnaryGrad {
@@ -21,14 +20,12 @@ struct UnaryGrad {
       .kind_names = kUnaryGradNames, .in_place_inputs = 1, .differentiable = false};
   UnaryKind kind;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const UnaryGrad&) const = default;
 };
 // f32 x -> factor * x
 struct Scale {
   static constexpr OpTraits kTraits{.name = "scale", .in_place_inputs = 1};
   float factor = 1;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const Scale&) const = default;
 };
 enum class BinaryKind : uint8_t { kAdd, kSub, kMul, kDiv };
 inline constexpr std::string_view kBinaryNames[] = {"add", "sub", "mul", "div"};
@@ -38,14 +35,12 @@ struct Binary {
   static constexpr OpTraits kTraits{.kind_names = kBinaryNames, .in_place_inputs = 2};
   BinaryKind kind;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const Binary&) const = default;
 };
 // Converts between f32, i32 and u8: towards zero, saturating; NaN gives 0. Passes no gradient.
 struct Cast {
   static constexpr OpTraits kTraits{.name = "cast"};
   DType to;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const Cast&) const = default;
 };
 // x, step i32 [] -> x / (1 - rate) where kept, else 0. (seed, step, element) alone decide what is kept, so
 // the same op applied to dy is its gradient.
@@ -54,7 +49,6 @@ struct Dropout {
   float rate = 0.5f;
   uint64_t seed = 0;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const Dropout&) const = default;
 };
 
 }  // namespace headroom

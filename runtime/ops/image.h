@@ -15,7 +15,6 @@ struct Conv2d {
   Pair dilation = {1, 1};
   int groups = 1;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const Conv2d&) const = default;
 };
 // dy (N,OH,OW,K), filter -> dx (input_shape)
 struct Conv2dInputGrad {
@@ -24,7 +23,6 @@ struct Conv2dInputGrad {
   Conv2d conv;
   Shape input_shape;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const Conv2dInputGrad&) const = default;
 };
 // x, dy -> dfilter (filter_shape)
 struct Conv2dFilterGrad {
@@ -33,7 +31,6 @@ struct Conv2dFilterGrad {
   Conv2d conv;
   Shape filter_shape;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const Conv2dFilterGrad&) const = default;
 };
 
 struct Pool2d {
@@ -48,7 +45,6 @@ struct MaxPool {
   static constexpr OpTraits kTraits{.name = "max_pool", .optional_output = 1};
   Pool2d pool;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const MaxPool&) const = default;
 };
 // dy, index -> dx (input_shape)
 struct MaxPoolGrad {
@@ -56,14 +52,12 @@ struct MaxPoolGrad {
   Pool2d pool;
   Shape input_shape;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const MaxPoolGrad&) const = default;
 };
 // x (N,H,W,C) -> (N,OH,OW,C)
 struct AvgPool {
   static constexpr OpTraits kTraits{.name = "avg_pool"};
   Pool2d pool;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const AvgPool&) const = default;
 };
 // dy -> dx (input_shape)
 struct AvgPoolGrad {
@@ -71,7 +65,6 @@ struct AvgPoolGrad {
   Pool2d pool;
   Shape input_shape;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const AvgPoolGrad&) const = default;
 };
 
 // The index where relu is 0: no position of the window takes a gradient.
@@ -85,7 +78,6 @@ struct ConvBlock {
   Conv2d conv;
   std::optional<Pool2d> pool;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const ConvBlock&) const = default;
 };
 // dy, route, filter -> dx (input_shape). `route` is the block's index with pool, its y without.
 struct ConvBlockInputGrad {
@@ -94,7 +86,6 @@ struct ConvBlockInputGrad {
   ConvBlock block;
   Shape input_shape;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const ConvBlockInputGrad&) const = default;
 };
 // x, dy, route -> dfilter (filter_shape), dbias (K)
 struct ConvBlockFilterGrad {
@@ -103,7 +94,6 @@ struct ConvBlockFilterGrad {
   ConvBlock block;
   Shape filter_shape;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const ConvBlockFilterGrad&) const = default;
 };
 
 // Extent of a convolution's or pooling's output along one axis; 0 or less when the window does not fit.

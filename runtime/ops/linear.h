@@ -20,14 +20,12 @@ struct Dense {
   static constexpr OpTraits kTraits{.name = "dense", .library = Library::kBlas};
   bool relu = false;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const Dense&) const = default;
 };
 // x (M,K), dy (M,N), the gradient at x w + bias -> dw (K,N) = x^T dy, dbias (N) = the sums of dy over M
 struct DenseFilterGrad {
   static constexpr OpTraits kTraits{
       .name = "dense_filter_grad", .library = Library::kBlas, .differentiable = false};
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const DenseFilterGrad&) const = default;
 };
 
 }  // namespace headroom

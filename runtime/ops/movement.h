@@ -12,26 +12,22 @@ struct Reshape {
   static constexpr OpTraits kTraits{.name = "reshape"};
   Shape shape;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const Reshape&) const = default;
 };
 // x -> the same on another device; to_device() and the placement pass insert it
 struct CopyToDevice {
   static constexpr OpTraits kTraits{.name = "copy_to_device"};
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const CopyToDevice&) const = default;
 };
 struct Transpose {
   static constexpr OpTraits kTraits{.name = "transpose"};
   std::vector<int> axes;  // output axis i is input axis axes[i]
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const Transpose&) const = default;
 };
 // One or more inputs of equal dtype and of equal shape but for `axis`
 struct Concat {
   static constexpr OpTraits kTraits{.name = "concat"};
   int axis = 0;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const Concat&) const = default;
 };
 // x -> x[begin, begin + extents)
 struct Slice {
@@ -39,7 +35,6 @@ struct Slice {
   std::vector<int64_t> begin;
   Shape extents;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const Slice&) const = default;
 };
 // dy -> dx (input_shape), zero outside the slice
 struct SliceGrad {
@@ -47,20 +42,17 @@ struct SliceGrad {
   std::vector<int64_t> begin;
   Shape input_shape;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const SliceGrad&) const = default;
 };
 // table (V, ...), i32 indices (I...) -> (I..., ...). An index outside [0, V) is a DeviceError at run time.
 struct Gather {
   static constexpr OpTraits kTraits{.name = "gather"};
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const Gather&) const = default;
 };
 // dy (I..., ...), indices -> dtable (table_shape), summed where indices repeat
 struct GatherGrad {
   static constexpr OpTraits kTraits{.name = "gather_grad", .differentiable = false};
   Shape table_shape;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const GatherGrad&) const = default;
 };
 // The batch of a step out of a table that stays on the device. table (N, ...), step i32 [], [order i32 (M)]
 // -> (batch, ...): rows [b batch, (b + 1) batch) of the table, or of what `order` names, where b is step mod
@@ -71,14 +63,12 @@ struct TakeBatch {
   int64_t batch = 1;
   std::optional<float> scale = {};
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const TakeBatch&) const = default;
 };
 // x -> shape (by broadcasting)
 struct BroadcastTo {
   static constexpr OpTraits kTraits{.name = "broadcast_to"};
   Shape shape;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const BroadcastTo&) const = default;
 };
 // -> f32 tensor filled with one value
 struct Fill {
@@ -86,7 +76,6 @@ struct Fill {
   float value = 0;
   Shape shape;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const Fill&) const = default;
 };
 
 // step mod `turns`, never negative: the turn that a step takes.

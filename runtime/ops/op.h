@@ -1,10 +1,9 @@
 // What every op states about itself, and the names that its struct uses. Knows no op.
 //
-// An op is a plain struct with three members beside its parameters:
+// An op is a plain struct with two members beside its parameters:
 //   static constexpr OpTraits kTraits{.name = "softmax", ...};  what is true whatever its operands
 //   Outputs infer(const OpCheck& c) const;                      checks the operands, gives the outputs
-//   bool operator==(const T&) const = default;
-// An update has a fourth: UpdateOperands operands() const.
+// An update has a third: UpdateOperands operands() const.
 //
 // Layouts: images are (N,H,W,C), filters (KH,KW,C/groups,K), matrices row-major. Comments give
 // inputs -> outputs. An output in [brackets] is optional.

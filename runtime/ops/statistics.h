@@ -21,47 +21,40 @@ struct ReduceMaxGrad {
   static constexpr OpTraits kTraits{.name = "max_grad", .differentiable = false};
   std::vector<int> axes;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const ReduceMaxGrad&) const = default;
 };
 // x -> i32, `axis` removed; the first of equal maxima
 struct ArgMax {
   static constexpr OpTraits kTraits{.name = "argmax", .differentiable = false};
   int axis = -1;  // never negative once a node is built
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const ArgMax&) const = default;
 };
 // logits (N,C), i32 labels (N) -> f32 []: share of rows whose largest logit is at the label
 struct Accuracy {
   static constexpr OpTraits kTraits{.name = "accuracy", .differentiable = false};
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const Accuracy&) const = default;
 };
 
 // Over the last axis
 struct Softmax {
   static constexpr OpTraits kTraits{.name = "softmax", .in_place_inputs = 1};
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const Softmax&) const = default;
 };
 // dy, y -> dx
 struct SoftmaxGrad {
   static constexpr OpTraits kTraits{.name = "softmax_grad", .in_place_inputs = 1, .differentiable = false};
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const SoftmaxGrad&) const = default;
 };
 // logits (N,C), i32 labels (N) -> f32 (N): -log softmax(logits)[label]. A label outside [0, C) is a
 // DeviceError at run time, here and below.
 struct CrossEntropy {
   static constexpr OpTraits kTraits{.name = "cross_entropy"};
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const CrossEntropy&) const = default;
 };
 // logits, labels, dloss (N) -> dlogits
 struct CrossEntropyGrad {
   static constexpr OpTraits kTraits{
       .name = "cross_entropy_grad", .in_place_inputs = 1, .differentiable = false};
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const CrossEntropyGrad&) const = default;
 };
 // Two dense layers with relu between, their cross-entropy and the way back through them to x (fuse() makes
 // it). x (N,K), w1 (K,H), b1 (H), w2 (H,C), b2 (C), i32 labels (N), dloss (N) ->
@@ -71,7 +64,6 @@ struct ClassifierHead {
   static constexpr OpTraits kTraits{
       .name = "classifier_head", .library = Library::kBlas, .differentiable = false};
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const ClassifierHead&) const = default;
 };
 
 // Batch normalisation over all axes but the last. x (..,C), gamma (C), beta (C) -> y, mean (C),
@@ -80,21 +72,18 @@ struct BatchNorm {
   static constexpr OpTraits kTraits{.name = "batch_norm"};
   float epsilon = 1e-3f;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const BatchNorm&) const = default;
 };
 // dy, x, gamma, mean, variance -> dx, dgamma, dbeta
 struct BatchNormGrad {
   static constexpr OpTraits kTraits{.name = "batch_norm_grad", .differentiable = false};
   float epsilon = 1e-3f;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const BatchNormGrad&) const = default;
 };
 // x, gamma, beta, mean, variance -> y, with statistics gathered in training
 struct BatchNormInference {
   static constexpr OpTraits kTraits{.name = "batch_norm_inference", .differentiable = false};
   float epsilon = 1e-3f;
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const BatchNormInference&) const = default;
 };
 
 }  // namespace headroom

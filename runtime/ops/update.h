@@ -16,7 +16,6 @@ struct AllReduce {
   Outputs infer(const OpCheck& c) const;
   // Each sum may take over its own term.
   int in_place_input(size_t output) const { return static_cast<int>(output) + (follows ? 1 : 0); }
-  bool operator==(const AllReduce&) const = default;
 };
 
 // The optimizers update any number of variables at once. `gradient_scale` multiplies g first: the inverse of
@@ -35,7 +34,6 @@ struct SgdUpdate {
   UpdateOperands operands() const {
     return momentum != 0 ? UpdateOperands{1, 3, {0, 2}} : UpdateOperands{1, 2, {0}};
   }
-  bool operator==(const SgdUpdate&) const = default;
 };
 // lr [], then w', g, s' of each variable:  s = rho s + (1 - rho) g^2;  w -= lr g / (sqrt(s) + epsilon)
 // (Keras)
@@ -47,7 +45,6 @@ struct RmspropUpdate {
   Shard shard = {};
   Outputs infer(const OpCheck& c) const;
   UpdateOperands operands() const { return {1, 3, {0, 2}}; }
-  bool operator==(const RmspropUpdate&) const = default;
 };
 // lr [], step i32 [] (0 at the first update), then w', g, m', v' of each variable. Adam (Kingma, Ba 2015)
 // with bias correction; AdamW (Loshchilov, Hutter 2019) when weight_decay != 0: w -= lr weight_decay w first.
@@ -61,7 +58,6 @@ struct AdamUpdate {
   Shard shard = {};
   Outputs infer(const OpCheck& c) const;
   UpdateOperands operands() const { return {2, 4, {0, 2, 3}}; }
-  bool operator==(const AdamUpdate&) const = default;
 };
 // average', value:  average = momentum average + (1 - momentum) value
 struct MovingAverageUpdate {
@@ -69,14 +65,12 @@ struct MovingAverageUpdate {
   float momentum = 0.99f;
   Outputs infer(const OpCheck& c) const;
   UpdateOperands operands() const { return {0, 2, {0}}; }
-  bool operator==(const MovingAverageUpdate&) const = default;
 };
 // counter i32 []':  counter += 1
 struct CounterUpdate {
   static constexpr OpTraits kTraits{.name = "counter_update", .changes = Changes::kRecords};
   Outputs infer(const OpCheck& c) const;
   UpdateOperands operands() const { return {0, 1, {0}}; }
-  bool operator==(const CounterUpdate&) const = default;
 };
 // step i32 [], then table' (R, ...), row (...), of any dtype, any number of times:  table[step mod R] = row.
 // One read at the end then shows what each step of a run computed.
@@ -84,7 +78,6 @@ struct RowUpdate {
   static constexpr OpTraits kTraits{.name = "row_update", .changes = Changes::kRecords};
   Outputs infer(const OpCheck& c) const;
   UpdateOperands operands() const { return {1, 2, {0}}; }
-  bool operator==(const RowUpdate&) const = default;
 };
 // w'.. of any f32 shapes:  Shard{r, replicas} of each becomes what it is on replica r, which alone has
 // updated it.
@@ -93,7 +86,6 @@ struct AllGatherUpdate {
   int replicas = 1;
   Outputs infer(const OpCheck& c) const;
   UpdateOperands operands() const { return {0, 1, {0}}; }
-  bool operator==(const AllGatherUpdate&) const = default;
 };
 
 }  // namespace headroom

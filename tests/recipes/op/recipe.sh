@@ -11,7 +11,6 @@ change after runtime/ops/elementwise.h 'namespace headroom {' << 'END'
 struct Cube {
   static constexpr OpTraits kTraits{.name = "cube", .in_place_inputs = 1};
   Outputs infer(const OpCheck& c) const;
-  bool operator==(const Cube&) const = default;
 };
 END
 change after runtime/ops/elementwise.cpp 'namespace headroom {' << 'END'
