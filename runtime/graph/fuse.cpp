@@ -1,8 +1,41 @@
 #include "runtime/graph/fuse.h"
 
+#include <optional>
+
 #include "runtime/graph/fuse_rules.h"
+#include "runtime/graph/graph_view.h"
 
 namespace headroom {
+namespace {
+
+// Makes what scale, broadcast_to and reshape do to a fill a fill of its own.
+void fold_constants(Graph& graph) {
+  std::vector<std::optional<float>> constants(graph.values().size());  // what fills a value, by value
+  Rewrite rewrite(graph);
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    const Node& node = graph.nodes()[i];
+    const auto input = [&] { return constants[static_cast<size_t>(node.inputs[0])]; };
+    const std::optional<float> constant =
+        std::visit(Overloaded{
+                       [](const Fill& fill) { return std::optional(fill.value); },
+                       [&](const Scale& scale) {
+                         return input() ? std::optional(scale.factor * *input()) : std::nullopt;
+                       },
+                       [&](const BroadcastTo&) { return input(); },
+                       [&](const Reshape&) { return input(); },
+                       [&](const CopyToDevice&) { return input(); },
+                       [](const auto&) { return std::optional<float>(); },
+                   },
+                   node.op);
+    if (!constant) continue;
+    constants[static_cast<size_t>(node.outputs[0])] = constant;
+    const Shape& shape = graph.value(node.outputs[0]).spec.shape;
+    rewrite.put(static_cast<int>(i), Node{Fill{*constant, shape}, node.name, {}, node.outputs});
+  }
+  rewrite.apply(graph);
+}
+
+}  // namespace
 
 int fuse(Graph& graph, std::span<const Value> keep) {
   fold_constants(graph);

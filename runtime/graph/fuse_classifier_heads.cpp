@@ -110,32 +110,17 @@ class ClassifierHeads : private GraphView {
     return found == readers(value).end() ? -1 : *found;
   }
   bool changes_weights(const Head& head, int last) const {
-    for (int node = head.first.product; node <= last; ++node) {
-      for (int i : mutated_inputs(graph().node(node).op, graph().node(node).inputs.size())) {
-        const int changed = input(node, static_cast<size_t>(i));
-        for (const LogitsLayer& layer : {head.first, head.second}) {
-          if (changed == input(layer.product, 1) || changed == input(layer.bias, 1)) return true;
-        }
-      }
-    }
-    return false;
+    const auto &first = head.first, &second = head.second;
+    return changes(
+        first.product, last,
+        {input(first.product, 1), input(first.bias, 1), input(second.product, 1), input(second.bias, 1)});
   }
 };
 
 }  // namespace
 
 int fuse_classifier_heads(Graph& graph, std::span<const Value> keep) {
-  const ClassifierHeads heads(graph, keep);
-  Rewrite nodes(graph);
-  int count = 0;
-  for (int i = 0; i < static_cast<int>(graph.nodes().size()); ++i) {
-    const std::optional<Head> head = heads.match(i);
-    if (!head) continue;
-    heads.rewrite(*head, nodes);
-    ++count;
-  }
-  nodes.apply(graph);
-  return count;
+  return rewrite_matches<ClassifierHeads>(graph, keep);
 }
 
 }  // namespace headroom

@@ -106,17 +106,7 @@ class ConvBlocks : private GraphView {
 }  // namespace
 
 int fuse_conv_blocks(Graph& graph, std::span<const Value> keep) {
-  const ConvBlocks blocks(graph, keep);
-  Rewrite nodes(graph);
-  int count = 0;
-  for (int i = 0; i < static_cast<int>(graph.nodes().size()); ++i) {
-    const std::optional<Chain> chain = blocks.match(i);
-    if (!chain) continue;
-    blocks.rewrite(*chain, nodes);
-    ++count;
-  }
-  nodes.apply(graph);
-  return count;
+  return rewrite_matches<ConvBlocks>(graph, keep);
 }
 
 }  // namespace headroom

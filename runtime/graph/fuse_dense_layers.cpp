@@ -30,7 +30,7 @@ class DenseLayers : private GraphView {
     const int next = only_reader(output(layer.bias));
     if (const auto* unary = op<Unary>(next); unary && unary->kind == UnaryKind::kRelu) layer.relu = next;
     if (!on_one_device({layer.product, layer.bias, layer.relu})) return {};
-    return changes_operand(product, layer.last()) ? std::nullopt : std::optional(layer);
+    return changes_operand(product, product, layer.last()) ? std::nullopt : std::optional(layer);
   }
 
   std::optional<DenseGradient> match_gradient(int product) const {
@@ -74,16 +74,9 @@ class DenseLayers : private GraphView {
     const bool sums = op<MatMul>(product)->transpose_a ? a.rank() == 2 && a[1] > 0 : a.last() > 0;
     return a.rank() == 2 && b.rank() == 2 && sums;
   }
-  // Whether an update between the nodes changes what the product reads.
-  bool changes_operand(int product, int last) const { return changes_operand(product, product, last); }
+  // Whether a node in [first, last] changes what the product reads.
   bool changes_operand(int product, int first, int last) const {
-    for (int node = first; node <= last; ++node) {
-      for (int i : mutated_inputs(graph().node(node).op, graph().node(node).inputs.size())) {
-        const int changed = input(node, static_cast<size_t>(i));
-        if (changed == input(product, 0) || changed == input(product, 1)) return true;
-      }
-    }
-    return false;
+    return changes(first, last, {input(product, 0), input(product, 1)});
   }
 };
 

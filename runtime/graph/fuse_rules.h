@@ -7,9 +7,6 @@
 
 namespace headroom {
 
-// Makes what scale, broadcast_to and reshape do to a fill a fill of its own.
-void fold_constants(Graph& graph);
-
 // Turns two dense layers with relu between, their cross-entropy and its gradient back to the first
 // layer's input into classifier_head nodes. Returns their number. The gradients of the weights stay
 // separate nodes, since only the update waits for them.

@@ -1,5 +1,7 @@
 #include "runtime/graph/graph_view.h"
 
+#include <algorithm>
+
 namespace headroom {
 
 GraphView::GraphView(const Graph& graph, std::span<const Value> keep)
@@ -23,6 +25,16 @@ bool GraphView::on_one_device(std::initializer_list<int> nodes) const {
     device = &graph_.node(id).device;
   }
   return true;
+}
+
+bool GraphView::changes(int first, int last, std::initializer_list<int> values) const {
+  for (int node = first; node <= last; ++node) {
+    for (int i : mutated_inputs(graph_.node(node).op, graph_.node(node).inputs.size())) {
+      const int changed = input(node, static_cast<size_t>(i));
+      if (std::find(values.begin(), values.end(), changed) != values.end()) return true;
+    }
+  }
+  return false;
 }
 
 bool GraphView::adds_bias(int node, int value) const {

@@ -34,6 +34,8 @@ class GraphView {
   int only_reader(int value) const;
   // Whether all of these nodes run on the same device; -1 stands for no node.
   bool on_one_device(std::initializer_list<int> nodes) const;
+  // Whether a node in [first, last] changes one of `values`.
+  bool changes(int first, int last, std::initializer_list<int> values) const;
   // Whether the node adds a vector along the last axis of `value`, as a layer adds its bias.
   bool adds_bias(int node, int value) const;
 
@@ -64,5 +66,22 @@ class Rewrite {
   const Graph& graph_;
   std::vector<std::optional<Node>> nodes_;
 };
+
+// Applies a rule to each node: where Rule(graph, keep).match(node) finds something, rewrite() replaces it.
+// Returns how often.
+template <typename Rule>
+int rewrite_matches(Graph& graph, std::span<const Value> keep) {
+  const Rule rule(graph, keep);
+  Rewrite nodes(graph);
+  int count = 0;
+  for (int i = 0; i < static_cast<int>(graph.nodes().size()); ++i) {
+    const auto found = rule.match(i);
+    if (!found) continue;
+    rule.rewrite(*found, nodes);
+    ++count;
+  }
+  nodes.apply(graph);
+  return count;
+}
 
 }  // namespace headroom
