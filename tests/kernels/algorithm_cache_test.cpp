@@ -17,7 +17,7 @@ namespace {
 
 const AlgorithmSet kAlgorithms{1 << 20, {{"fast", 1.5, 4096}, {"lean", 2.25, 0}}};
 
-TEST(AlgorithmCache, TheFrontHoldsWhatNothingBeatsInBothTimeAndWorkspace) {
+TEST(AlgorithmCache, TheFrontHoldsTheParetoOptimalChoices) {
   const std::vector<AlgorithmChoice> front =
       pareto_front({{"slow and large", 9, 100}, {"lean", 5, 0}, {"fast", 1, 50}, {"as fast, larger", 1, 60}});
   const std::vector<AlgorithmChoice> expected = {{"fast", 1, 50}, {"lean", 5, 0}};
@@ -25,13 +25,13 @@ TEST(AlgorithmCache, TheFrontHoldsWhatNothingBeatsInBothTimeAndWorkspace) {
   EXPECT_TRUE(pareto_front({}).empty());
 }
 
-TEST(AlgorithmCache, WhatIsWrittenReadsBackTheSame) {
+TEST(AlgorithmCache, ReadsBackWhatItWrites) {
   const AlgorithmTable table = {{"NVIDIA H200: matmul \"1x2\"\n", kAlgorithms},
                                 {"", {0, {{"only", 0.1, 0}}}}};
   EXPECT_EQ(parse_algorithms(algorithms_text(table)), table);
 }
 
-TEST(AlgorithmCache, RefusesWhatItHasNotWritten) {
+TEST(AlgorithmCache, RefusesOtherText) {
   const std::string good = algorithms_text({{"p", kAlgorithms}});
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string text = good;
@@ -63,7 +63,7 @@ class AlgorithmCacheFile : public testing::Test {
   const std::string path = folder.path() + "/deep/algorithms.json";
 };
 
-TEST_F(AlgorithmCacheFile, KeepsWhatWasFoundForEachProblem) {
+TEST_F(AlgorithmCacheFile, KeepsTheAlgorithmsOfEachProblem) {
   EXPECT_FALSE(kept_algorithms(path, "a"));
   EXPECT_TRUE(keep_algorithms(path, "a", kAlgorithms));
   const AlgorithmSet other{0, {{"other", 3, 0}}};
@@ -73,7 +73,7 @@ TEST_F(AlgorithmCacheFile, KeepsWhatWasFoundForEachProblem) {
   EXPECT_FALSE(kept_algorithms(path, "c"));
 }
 
-TEST_F(AlgorithmCacheFile, AFileOfSomethingElseIsLeftAsItIs) {
+TEST_F(AlgorithmCacheFile, LeavesOtherFilesUnchanged) {
   for (const char* content : {"not json", "{\"strategy\": \"direct\"}", " "}) {
     const std::string other = folder.write("other", content);
     EXPECT_FALSE(kept_algorithms(other, "a"));
@@ -82,7 +82,7 @@ TEST_F(AlgorithmCacheFile, AFileOfSomethingElseIsLeftAsItIs) {
   }
 }
 
-TEST_F(AlgorithmCacheFile, AnotherFormatABrokenFileAndAnEmptyOneAreReplaced) {
+TEST_F(AlgorithmCacheFile, ReplacesOtherFormatsAndBrokenOrEmptyFiles) {
   keep_algorithms(path, "a", kAlgorithms);
   for (const char* content :
        {"{\"headroom_algorithms\": 99, \"problems\": {}}", "{\"headroom_algorithms\": 1, \"pro", ""}) {
@@ -93,14 +93,14 @@ TEST_F(AlgorithmCacheFile, AnotherFormatABrokenFileAndAnEmptyOneAreReplaced) {
   }
 }
 
-TEST_F(AlgorithmCacheFile, WhereNothingCanBeWrittenNothingIsKept) {
+TEST_F(AlgorithmCacheFile, KeepsNothingWhereItCannotWrite) {
   EXPECT_FALSE(keep_algorithms("/proc/no/such/folder/algorithms.json", "a", kAlgorithms));
   EXPECT_FALSE(keep_algorithms("", "a", kAlgorithms));
   EXPECT_FALSE(kept_algorithms("/proc/no/such/folder/algorithms.json", "a"));
   EXPECT_FALSE(kept_algorithms("", "a"));
 }
 
-TEST_F(AlgorithmCacheFile, WritersAtOnceLeaveAWholeFile) {
+TEST_F(AlgorithmCacheFile, ConcurrentWritersLeaveAWholeFile) {
   keep_algorithms(path, "shared", kAlgorithms);
   std::vector<std::thread> writers;
   for (int writer = 0; writer < 4; ++writer) {

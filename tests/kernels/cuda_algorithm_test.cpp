@@ -35,7 +35,7 @@ class CudaAlgorithms : public CudaTest {
   std::unique_ptr<Device> device;
 };
 
-TEST_F(CudaAlgorithms, AKeptChoiceIsTakenWithoutTiming) {
+TEST_F(CudaAlgorithms, UsesAKeptChoiceWithoutTiming) {
   workspace_of_conv();
   const cuda::AlgorithmTable measured = kept();
   ASSERT_EQ(measured.size(), 1u);
@@ -56,7 +56,7 @@ TEST_F(CudaAlgorithms, ALowerLimitTakesAnotherKeptChoice) {
   EXPECT_EQ(kept(), measured);
 }
 
-TEST_F(CudaAlgorithms, AChoiceThatTheLibraryDoesNotKnowIsMeasuredAnew) {
+TEST_F(CudaAlgorithms, TimesAgainWhereTheLibraryDoesNotKnowTheChoice) {
   const int64_t workspace = workspace_of_conv();
   const cuda::AlgorithmTable measured = kept();
   const std::string& problem = measured.begin()->first;
@@ -69,7 +69,7 @@ TEST_F(CudaAlgorithms, AChoiceThatTheLibraryDoesNotKnowIsMeasuredAnew) {
   EXPECT_GT(workspace, 0);
 }
 
-TEST_F(CudaAlgorithms, WithoutRoomToTimePlansTheKernelIsMadeAllTheSame) {
+TEST_F(CudaAlgorithms, MakesTheKernelWithoutRoomToTimeAlgorithms) {
   const std::vector<HostTensor> small = {x, filter};
   run_on_cuda(*device, Conv2d{}, small);  // the libraries have started
   const std::vector<TensorSpec> inputs = {{DType::kF32, {4096, 13, 13, 32}}, {DType::kF32, {3, 3, 32, 64}}};

@@ -76,7 +76,7 @@ TEST_F(CudaClassifierHead, GivesTheCpusResultsInEveryModeAndTheSameBitsAgain) {
   }
 }
 
-TEST_F(CudaClassifierHead, ALabelOutsideTheClassesIsAnErrorOfTheData) {
+TEST_F(CudaClassifierHead, ReportsALabelOutsideTheClasses) {
   std::vector<HostTensor> inputs = inputs_of(kCases[0]);
   inputs[5].data<int32_t>()[7] = 10;
   inputs[5].data<int32_t>()[3] = -1;

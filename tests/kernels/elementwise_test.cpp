@@ -79,7 +79,7 @@ TEST(Dropout, KeepsTheStatedShareAndScalesIt) {
   }
 }
 
-TEST(Dropout, DrawsAgainTheSameMaskForTheGradientAndAnotherForTheNextStep) {
+TEST(Dropout, DrawsTheSameMaskForTheGradientAndAnotherForTheNextStep) {
   const HostTensor x = random_floats({50, 41}, 1, 1, 2), dy = random_floats({50, 41}, 2, 1, 2);
   const auto mask = [](const HostTensor& of, uint64_t seed, int32_t step) {
     std::vector<bool> kept;

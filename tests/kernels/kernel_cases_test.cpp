@@ -47,7 +47,7 @@ TEST_P(EveryKernel, AgreesWithPlainLoopsInDouble) {
   }
 }
 
-TEST_P(EveryKernel, LeavesAloneWhatItDoesNotChange) {
+TEST_P(EveryKernel, LeavesOtherOperandsUnchanged) {
   const KernelCase& row = GetParam();
   const std::vector<HostTensor> inputs = row.inputs;
   run_op(row.op, inputs);
@@ -79,7 +79,7 @@ TEST_P(EveryKernel, GivesTheSameBitsInPlace) {
 }
 
 // A kernel that loses a NaN hides where a training broke.
-TEST_P(EveryKernel, LetsNoNanVanish) {
+TEST_P(EveryKernel, PropagatesNan) {
   const KernelCase& row = GetParam();
   const std::string_view name = op_name(row.op);
   // These pick elements, or give whole numbers; relu_grad and the pools' gradients take no values from
@@ -107,7 +107,7 @@ TEST_P(EveryKernel, LetsNoNanVanish) {
   }
 }
 
-TEST_P(EveryKernel, RunsWithoutTheHeap) {
+TEST_P(EveryKernel, AllocatesNothingOnTheHeap) {
   if (!HeapCounter::works()) GTEST_SKIP() << "a sanitizer owns the heap, or the C library is not glibc";
   const KernelCase& row = GetParam();
   const std::vector<HostTensor> tensors = row.inputs;

@@ -50,7 +50,7 @@ TEST(Labels, OutsideTheClassesAreErrorsBeforeAnythingIsWritten) {
   EXPECT_TRUE(memory[0].same_bytes(logits));
 }
 
-TEST(Maxima, OfANanAreNanWhereverItStands) {
+TEST(Maxima, OfANanAreNanAtAnyPosition) {
   for (int64_t position = 0; position < 40; ++position) {
     HostTensor x = random_floats({40}, 1);
     x.data()[position] = kQuietNan;
@@ -78,7 +78,7 @@ TEST(MaxPool, WorksWithoutItsIndex) {
 }
 
 // A float of 1e8 takes no more ones: neighbours are 8 apart.
-TEST(Sums, LoseNoSmallNumbersBesideALargeOne) {
+TEST(Sums, KeepSmallNumbersBesideALargeOne) {
   constexpr int64_t kCount = 65536;
   HostTensor x = run_op(Fill{1, {kCount, 2}}, {})[0];
   x.data()[1] = 1e8f;
@@ -94,7 +94,7 @@ TEST(Softmax, RowsSumToOneHoweverLargeTheLogits) {
   EXPECT_NEAR(y.values()[4], 1.0 / 3, 1e-6);
 }
 
-TEST(EmptyTensors, AreNoTrouble) {
+TEST(EmptyTensors, Work) {
   const HostTensor none({DType::kF32, {0, 4}}), images({DType::kF32, {0, 4, 4, 3}}),
       labels({DType::kI32, {0}});
   const HostTensor step = tensor<int32_t>({}, {0}), rate = tensor<float>({}, {0.1f});

@@ -14,7 +14,7 @@ MemoryCategory category(const Graph& graph, const Value& value) {
 }
 
 // x w -> relu -> mean, trained with Adam.
-TEST(Categories, TellWeightsGradientsStatesActivationsAndInputsApart) {
+TEST(Categories, DistinguishWeightsGradientsStatesActivationsAndInputs) {
   for (const char* optimizer : {"sgd", "momentum", "rmsprop", "adamw"}) {
     Graph graph;
     const Value x = graph.input("x", {DType::kF32, {4, 3}});
@@ -47,7 +47,7 @@ TEST(Categories, WithoutAnOptimizerVariablesWithAnInitialValueAreWeights) {
   EXPECT_EQ(category(graph, table), MemoryCategory::kInputs);
 }
 
-TEST(Categories, ATensorKnowsTheLineThatAskedForItAndAGradientThatOfItsForwardNode) {
+TEST(Categories, ATensorKnowsItsLineOfCodeAndAGradientThatOfItsForwardNode) {
   Graph graph;
   const Value w = graph.variable("w", {DType::kF32, {2}}, ones());
   const int line = __LINE__ + 1;

@@ -164,7 +164,7 @@ TEST(DataParallel, RefusesANetThatIsSpreadOverDevices) {
   EXPECT_THROW(reduce_gradients(net.graph, 2), InvalidArgument);
 }
 
-TEST(DataParallel, RefusesWhatIsNoGroupAndNoBucket) {
+TEST(DataParallel, RefusesInvalidReplicaCountsAndBuckets) {
   Net net(4, 1);
   EXPECT_THROW(reduce_gradients(net.graph, 0), InvalidArgument);
   EXPECT_THROW(reduce_gradients(net.graph, 2, {0, 1}), InvalidArgument);

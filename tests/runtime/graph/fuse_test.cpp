@@ -14,7 +14,7 @@ int64_t count_of(const Graph& graph) {
                        [](const Node& node) { return std::holds_alternative<T>(node.op); });
 }
 
-TEST(Fuse, LeavesAlonePartsThatOthersReadOrFetch) {
+TEST(Fuse, KeepsPartsThatOthersReadOrFetch) {
   {
     SmallNet net;
     const Value conv{&net.graph, net.graph.node(0).outputs[0]};

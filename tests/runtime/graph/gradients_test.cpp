@@ -76,7 +76,7 @@ TEST_P(GradientTest, AgreesWithCentralDifferences) {
 INSTANTIATE_TEST_SUITE_P(Ops, GradientTest, testing::ValuesIn(test::gradient_cases()),
                          [](const auto& row) { return std::string(row.param.name); });
 
-TEST(Gradients, OfWhatTheLossDoesNotDependOnAreZero) {
+TEST(Gradients, AreZeroWhereTheLossDoesNotDependOnAVariable) {
   CpuHarness cpu;
   Graph graph;
   const Value x = graph.variable("x", {DType::kF32, {3}}, ones());
@@ -90,7 +90,7 @@ TEST(Gradients, OfWhatTheLossDoesNotDependOnAreZero) {
   EXPECT_EQ(fetch<float>(session, grads[1]), std::vector<float>(4, 0));
 }
 
-TEST(Gradients, OfTheImagesThatAConvolutionIsFedAreNotComputed) {
+TEST(Gradients, OfTheFedImagesAreNotComputed) {
   for (bool blocks : {false, true}) {
     Graph graph;
     const Value images = graph.input("images", {DType::kF32, {1, 6, 6, 1}});
@@ -108,7 +108,7 @@ TEST(Gradients, OfTheImagesThatAConvolutionIsFedAreNotComputed) {
   }
 }
 
-TEST(Gradients, RefuseWhatIsNoScalarAndPathsWithoutAGradient) {
+TEST(Gradients, RefuseNonScalarsAndPathsWithoutAGradient) {
   Graph graph;
   const Value x = graph.variable("x", {DType::kF32, {4, 3}}, ones());
   const Value labels = graph.input("labels", {DType::kI32, {4}});

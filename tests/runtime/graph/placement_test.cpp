@@ -86,7 +86,7 @@ TEST(Placement, ScopesOfNamesGoToTheirDevicesWithTheirGradientsAndOptimizerState
   }
 }
 
-TEST(Placement, AGraphWithoutNamesIsLeftAsItIs) {
+TEST(Placement, AGraphWithoutDeviceNamesIsUnchanged) {
   Graph graph;
   const Value x = graph.variable("x", kVector, ones());
   const Value y = relu(x);
@@ -162,7 +162,7 @@ TEST(Placement, OneCopyServesAllReadersOfADevice) {
   for (const Node& node : graph.nodes()) EXPECT_EQ(find_operand_elsewhere(graph, node), "");
 }
 
-TEST(Placement, ADeviceThatIsNotThereIsAnErrorUnlessSoftly) {
+TEST(Placement, AMissingDeviceIsAnErrorWithoutSoftPlacement) {
   const auto build = [](Graph& graph) {
     return with_device(graph, "/GPU:2", [&] { return graph.variable("w", kVector, ones()); });
   };
@@ -179,7 +179,7 @@ TEST(Placement, ADeviceThatIsNotThereIsAnErrorUnlessSoftly) {
   EXPECT_EQ(device_of(w), "") << "another of its kind";
 }
 
-TEST(Placement, AnOpWithoutAKernelGoesSoftlyToADeviceThatHasOne) {
+TEST(Placement, SoftPlacementMovesAnOpToADeviceWithAKernel) {
   const HasKernel no_argmax_on_gpus = [](const Op& op, const DeviceName& device) {
     return !std::holds_alternative<ArgMax>(op) || device.type == DeviceType::kCpu;
   };
@@ -199,7 +199,7 @@ TEST(Placement, AnOpWithoutAKernelGoesSoftlyToADeviceThatHasOne) {
   EXPECT_EQ(count_copies(soft), 1u);
 }
 
-TEST(Placement, ARefusedGraphIsAsItWas) {
+TEST(Placement, ARefusedGraphIsUnchanged) {
   Graph graph;
   const Value a = graph.variable("a", kVector, ones());
   with_device(graph, "/GPU:1", [&] { return relu(a); });
@@ -398,7 +398,7 @@ TEST(PlacedPlan, NothingIsFusedAcrossDevices) {
   EXPECT_EQ(fuse(graph), 0);
 }
 
-TEST(PlacedSession, AnErrorOfMemoryNamesTheDeviceAndLeavesNothingBehind) {
+TEST(PlacedSession, OutOfMemoryNamesTheDeviceAndLeavesNothingBehind) {
   TwoLayers net("/GPU:1");
   Runtime runtime({.device = "sim:card-6gb", .strategy = "direct", .virtual_devices = "0:4MiB,512KiB"});
   const DeviceSet devices = place(net.graph, runtime);
