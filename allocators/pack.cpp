@@ -132,20 +132,20 @@ class Packer {
   int64_t place_in_turn(const Indices& live, const Indices& begins, const Indices& ends,
                         const IsPlaced& is_placed, const IsGone& is_gone) {
     // The store knows addresses in units of 256 B: a byte here is a unit there.
-    constexpr int64_t kUnit = 256, kAll = int64_t{1} << 60;
+    constexpr int64_t kUnitBytes = 256, kAll = int64_t{1} << 60;
     BlockStore store;
     store.add_list();
-    std::byte* const base = reinterpret_cast<std::byte*>(kUnit);
+    std::byte* const base = reinterpret_cast<std::byte*>(kUnitBytes);
     store.add_segment(base, kAll, BlockStore::kFirstList);
     std::vector<bool> is_live(blocks_.size());
     int64_t height = 0;
     const auto take = [&](size_t index) {
-      const int64_t units = std::max<int64_t>(1, blocks_[index].bytes) * kUnit;
+      const int64_t units = std::max<int64_t>(1, blocks_[index].bytes) * kUnitBytes;
       const auto gap = store.best_fit(BlockStore::kFirstList, units);
       if (gap == BlockStore::kNone) throw InvalidArgument("more than 4 PiB of blocks cannot be planned");
       const auto taken =
           store.at(gap).bytes > units ? store.take_head(gap, units, units) : store.take(gap, units);
-      offsets_[index] = (store.at(taken).pointer - base) / kUnit;
+      offsets_[index] = (store.at(taken).pointer - base) / kUnitBytes;
       height = std::max(height, offsets_[index] + blocks_[index].bytes);
       is_live[index] = true;
       ++work_;
@@ -161,8 +161,8 @@ class Packer {
       }
       for (; end != ends.end() && is_gone(blocks_[*end], blocks_[index]); ++end) {
         if (!is_live[*end]) continue;
-        store.give_back(base + offsets_[*end] * kUnit, std::max<int64_t>(1, blocks_[*end].bytes) * kUnit,
-                        BlockStore::kNobody);
+        store.give_back(base + offsets_[*end] * kUnitBytes,
+                        std::max<int64_t>(1, blocks_[*end].bytes) * kUnitBytes, BlockStore::kNobody);
         ++work_;
       }
       take(index);
