@@ -166,7 +166,8 @@ TEST_F(ReplayCommand, BadInputIsOneLineAndExitCodeTwo) {
 TEST_F(ReplayCommand, AStrategyThatCannotTakeTheTraceIsARow) {
   const std::string path = folder_.write("streams.csv",
                                          "Thread,Time,Action,Pointer,Size,Stream\n"
-                                         "1,0,allocate,0x100,1048576,0x0\n1,1,allocate,0x200,1048576,0x7\n");
+                                         "1,00:00:00.000000,allocate,0x100,1048576,0x0\n"
+                                         "1,00:00:00.000001,allocate,0x200,1048576,0x7\n");
   const Outcome table = run("replay " + path + " --capacity 1GiB");
   EXPECT_EQ(table.code, 0) << table.errors;
   EXPECT_NE(table.out.find("fit into 1.00 GiB; refused: packed\n"), std::string::npos) << table.out;
