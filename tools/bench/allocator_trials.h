@@ -38,7 +38,7 @@ struct TraceTimes {
 // The trace over and over, on the default stream; what it never frees is freed between passes. Throws what
 // `allocate` throws, with nothing left allocated.
 template <typename A>
-TraceTimes time_trace(const Trace& trace, int passes, const Device& device, A& allocator) {
+TraceTimes time_trace(const Trace& trace, int passes, Device& device, A& allocator) {
   constexpr size_t kPiece = 64;
   const std::vector<TraceEvent>& events = trace.events;
   std::vector<void*> pointers(static_cast<size_t>(trace.blocks), nullptr);

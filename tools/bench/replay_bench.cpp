@@ -74,7 +74,7 @@ struct Pass {
   int64_t driver_calls = 0;
 };
 
-Pass replay(const Trace& trace, Allocator& allocator, const Device& device, std::vector<void*>& pointers) {
+Pass replay(const Trace& trace, Allocator& allocator, Device& device, std::vector<void*>& pointers) {
   using Clock = std::chrono::steady_clock;
   Pass pass;
   double own_ns = 0;
