@@ -15,28 +15,10 @@
 namespace headroom {
 namespace {
 
-// The category of a trace by the same name.
-Category category_of(MemoryCategory category) {
-  switch (category) {
-    case MemoryCategory::kWeights:
-      return Category::kWeights;
-    case MemoryCategory::kGradients:
-      return Category::kGradients;
-    case MemoryCategory::kOptimizerState:
-      return Category::kOptimizerState;
-    case MemoryCategory::kActivations:
-      return Category::kActivations;
-    case MemoryCategory::kInputs:
-      return Category::kInputs;
-    case MemoryCategory::kWorkspace:
-      return Category::kWorkspace;
-    case MemoryCategory::kLibrary:
-      return Category::kLibraries;
-    case MemoryCategory::kOther:
-      break;
-  }
-  return Category::kUnused;
-}
+// By MemoryCategory.
+constexpr std::array<Category, kMemoryCategoryNames.size()> kCategoryOf = {
+    Category::kUnused,      Category::kWeights, Category::kGradients, Category::kOptimizerState,
+    Category::kActivations, Category::kInputs,  Category::kWorkspace, Category::kLibraries};
 
 int64_t sum(const ByCategory& bytes) {
   int64_t total = 0;
@@ -256,7 +238,7 @@ void Predictor::add_live_at_peak(const Need& need, ByCategory& bytes) const {
   const Graph& graph = *need.program->program.graph;
   const std::vector<MemoryCategory> categories = categorise(graph);
   const auto category = [&](int value) {
-    return static_cast<size_t>(category_of(categories[static_cast<size_t>(value)]));
+    return static_cast<size_t>(kCategoryOf[static_cast<size_t>(categories[static_cast<size_t>(value)])]);
   };
   const PlanDevice& here = need.largest->devices[need.device];
   for (const int id : graph.variables()) {
