@@ -8,11 +8,11 @@
 
 namespace headroom {
 
-using Kind = AllocatorEvent::Kind;
+using EventKind = AllocatorEvent::Kind;
 
 void observe_part(Allocator& allocator, void* pointer, int64_t bytes, int64_t first, int64_t end,
                   const MemoryUser& user) {
-  allocator.observe({.kind = Kind::kPart,
+  allocator.observe({.kind = EventKind::kPart,
                      .pointer = pointer,
                      .requested_bytes = bytes,
                      .stream = {},
@@ -52,12 +52,13 @@ void Allocator::notify(const AllocatorEvent& event) const {
 
 // A negative number of bytes went back.
 void Allocator::notify_reserved(void* pointer, int64_t bytes) const {
-  notify({bytes > 0 ? Kind::kReserve : Kind::kUnreserve, pointer, std::abs(bytes), {}});
+  notify({bytes > 0 ? EventKind::kReserve : EventKind::kUnreserve, pointer, std::abs(bytes), {}});
 }
 
 void Allocator::notify_device() const {
   const MemoryInfo info = device_.memory().info();
-  notify({.kind = Kind::kDevice, .pointer = nullptr, .requested_bytes = 0, .stream = {}, .memory = &info});
+  notify(
+      {.kind = EventKind::kDevice, .pointer = nullptr, .requested_bytes = 0, .stream = {}, .memory = &info});
 }
 
 }  // namespace headroom

@@ -1,6 +1,7 @@
 #include "runtime/app/option_set.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -1,6 +1,7 @@
 #include "runtime/base/text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>

@@ -1,6 +1,7 @@
 #include "tools/compare/formats.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstddef>

@@ -4,6 +4,7 @@
 #include "allocators/replay/replay.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
