@@ -5,19 +5,20 @@ set -eu
 
 usage() {
   cat <<'HELP'
-usage: tools/test.sh [--sanitize address|thread|all] [--require-cuda] [--programs] [--help]
+usage: tools/test.sh [--sanitize address|thread|all] [--require-cuda] [--cases] [--help]
   --sanitize KIND  the tests under a sanitizer instead: address (with undefined behaviour), thread, or one
                    after the other
   --require-cuda   builds for CUDA and sets HEADROOM_REQUIRE_CUDA=1: tests that need a GPU fail without one
                    instead of being skipped
-  --programs       each test program as a whole, which takes half the time, instead of each case by its name
-Where the CUDA toolkit is installed all of it compiles and links; without a GPU for one generation alone
-(CUDAARCHS, 90 unless set), and the tests that need a GPU are skipped.
+  --cases          each case by its name in its own process, as on a machine with a GPU; without it each
+                   test program runs as a whole, in half the time
+With the CUDA toolkit installed everything compiles and links for CUDA. Without a GPU it does so for one
+generation (CUDAARCHS, 90 unless set) and skips the tests that need a GPU.
 HELP
 }
 
 presets=release
-cases=ON
+cases=OFF
 while [ $# -gt 0 ]; do
   case "$1" in
     --sanitize)
@@ -34,7 +35,7 @@ while [ $# -gt 0 ]; do
       presets=cuda
       export HEADROOM_REQUIRE_CUDA=1
       ;;
-    --programs) cases=OFF ;;
+    --cases) cases=ON ;;
     -h | --help)
       usage
       exit 0
@@ -47,9 +48,10 @@ if [ -n "${HEADROOM_REQUIRE_CUDA:-}" ]; then
   gpu_is_here || fail 1 "a GPU is required, and nvidia-smi shows none"
 fi
 
-# Without a GPU the kernels need only compile and link: one generation does, and nvcc is slow.
-if [ -z "${CUDAARCHS:-}" ] && ! gpu_is_here; then
-  export CUDAARCHS=90
+if gpu_is_here; then
+  cases=ON
+elif [ -z "${CUDAARCHS:-}" ]; then
+  export CUDAARCHS=90 # the kernels need only compile and link
 fi
 
 "$root/tools/setup.sh"
