@@ -70,12 +70,12 @@ TEST(HeadroomRepro, EveryFixHelps) {
 TEST(HeadroomRepro, OneScenarioShowsWhatItsUserSawAndHowToGoOn) {
   const Outcome outcome = repro("a1");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
-  EXPECT_EQ(outcome.out.find("A1 came out as expected on sim"), 0u);
+  EXPECT_EQ(outcome.out.find("A1 as expected on sim"), 0u);
   const std::string line = "  failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED\n";
   EXPECT_NE(outcome.out.find(line + line + line + line), std::string::npos);
   EXPECT_TRUE(outcome.out.ends_with("\nnext: headroom repro A1 --fix\n")) << outcome.out;
   const Outcome fixed = repro("A1 --fix");
-  EXPECT_EQ(fixed.out.find("A1 came out as expected on sim with its fix"), 0u) << fixed.out;
+  EXPECT_EQ(fixed.out.find("A1 as expected on sim with its fix"), 0u) << fixed.out;
 }
 
 TEST(HeadroomRepro, SettingsOfTheEnvironmentDoNotChangeAStory) {

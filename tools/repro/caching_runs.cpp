@@ -107,7 +107,7 @@ Measured run_c3(const Stage& stage) {
   Card card(stage, kCard);
   Card::Tensor x = large(card);
   x = card.randn({200, 300});
-  if (stage.cured) card.allocator().trim();
+  if (stage.fixed) card.allocator().trim();
   Measured measured;
   note_memory(measured, card);
   measured.add("allocated_bytes", card.allocator().statistics().allocated.current);
@@ -117,7 +117,7 @@ Measured run_c3(const Stage& stage) {
 Measured run_c4(const Stage& stage) {
   Card card(stage, kCard);
   Card::Tensor x = large(card);
-  if (stage.cured) {
+  if (stage.fixed) {
     x = {};
     card.allocator().trim();
   }
@@ -128,7 +128,7 @@ Measured run_c4(const Stage& stage) {
 }
 
 Measured run_c5(const Stage& stage) {
-  if (stage.cured) return reassign(stage);
+  if (stage.fixed) return reassign(stage);
   Card card(stage, kCard);
   std::vector<Card::Tensor> kept;
   Measured measured;
@@ -163,7 +163,7 @@ Measured run_c8(const Stage& stage) {
   try {
     for (size_t step = 0; step < kSteps; ++step) {
       losses.push_back(card.randn({100, 512, 512}));
-      if (stage.cured && losses.size() > kKept) losses.pop_front();
+      if (stage.fixed && losses.size() > kKept) losses.pop_front();
     }
     measured.add("outcome", "ok");
     note_memory(measured, card);
@@ -178,7 +178,7 @@ Measured run_c9(const Stage& stage) {
   Measured measured;
   Card card(stage, kCard);
   { const Card::Tensor x = large(card); }
-  if (!stage.cured) {
+  if (!stage.fixed) {
     measured.add("training", try_net(stage, kBatch, false));
     measured.add("beside_the_cache", try_beside(card));
     return measured;

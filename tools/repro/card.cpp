@@ -1,8 +1,19 @@
 #include "tools/repro/card.h"
 
+#include <fmt/format.h>
+
 #include "allocators/strategies/strategy_text.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/device/gpus.h"
 
 namespace headroom::repro {
+namespace {
+
+// The driver itself uses 9 MiB at most on an H200; the context of any process takes some hundred.
+constexpr int64_t kDriverBytes = 64 * kMiB;
+
+}  // namespace
 
 Card::Card(const Stage& stage, std::string_view profile, const std::string& strategy)
     : device_(make_device(stage.card(profile))) {
@@ -15,6 +26,26 @@ Card::Tensor Card::randn(std::initializer_list<int64_t> shape) {
   int64_t bytes = sizeof(float);
   for (const int64_t extent : shape) bytes *= extent;
   return {*allocator_, bytes};
+}
+
+void require_unused_card(int ordinal) {
+  const size_t visible = visible_gpus().size();
+  if (static_cast<size_t>(ordinal) >= visible) {
+    throw InvalidArgument(fmt::format("no GPU {}: {} visible, counted from 0", ordinal, visible));
+  }
+  const GpuList list = list_gpus();
+  const PhysicalGpu* gpu = list.find(ordinal);
+  if (gpu == nullptr) {
+    throw InvalidArgument(fmt::format(
+        "cannot tell whether others use cuda:{0} (no management library), and a scenario takes all its "
+        "free memory: --force runs anyway",
+        ordinal));
+  }
+  if (gpu->used_bytes <= kDriverBytes) return;
+  throw InvalidArgument(fmt::format(
+      "others hold {} of cuda:{}, and a scenario takes all its free memory, which can make them fail: "
+      "--force runs anyway",
+      format_bytes(gpu->used_bytes), ordinal));
 }
 
 }  // namespace headroom::repro

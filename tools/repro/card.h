@@ -1,5 +1,5 @@
-// A card of a scenario with a strategy on it, and tensors as blocks of memory: what PyTorch's allocator sees
-// of a program. Knows no scenario.
+// A card with a strategy on it, and tensors as blocks of memory: what PyTorch's allocator sees of a program.
+// Knows no scenario.
 #pragma once
 
 #include <initializer_list>
@@ -14,14 +14,14 @@ namespace headroom::repro {
 
 class Card {
  public:
-  // A tensor of float32, which goes back when this ends or is given another.
+  // A tensor of float32, freed when this ends or gets another.
   class Tensor {
    public:
     Tensor() = default;
     Tensor(Allocator& allocator, int64_t bytes)
         : allocator_(&allocator), bytes_(bytes), pointer_(allocator.allocate(bytes)) {}
     Tensor(Tensor&& other) noexcept { swap(other); }
-    // The old one goes back after the new one is there, as in any assignment of Python's.
+    // The old one is freed after the new one is made, as in an assignment in Python.
     Tensor& operator=(Tensor&& other) noexcept {
       Tensor old(std::move(*this));
       swap(other);
@@ -60,5 +60,9 @@ class Card {
   int64_t context_bytes_ = 0;
   std::unique_ptr<Allocator> allocator_;
 };
+
+// Throws InvalidArgument when there is no visible GPU of that number, when others use it, or when we cannot
+// know: a scenario takes the rest of the card, so their next allocation would fail.
+void require_unused_card(int ordinal);
 
 }  // namespace headroom::repro

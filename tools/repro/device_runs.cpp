@@ -9,9 +9,8 @@
 #include "runtime/base/errors.h"
 #include "runtime/device/gpus.h"
 #include "runtime/device/host/simulated_gpu.h"
-#include "tools/repro/environment.h"
-#include "tools/repro/outcome.h"
 #include "tools/repro/runs.h"
+#include "tools/repro/scenario.h"
 #include "tools/workload/child.h"
 
 namespace headroom::repro {
@@ -63,7 +62,7 @@ Measured come_to_full_card(const Stage& stage) {
     }
   }
   Measured measured;
-  if (stage.cured) {
+  if (stage.fixed) {
     const GpuList list = list_gpus();
     for (const PhysicalGpu& gpu : list.gpus) {
       measured.lines.push_back(fmt::format("{}  {} total, {} free", gpu.name, format_bytes(gpu.total_bytes),
@@ -86,7 +85,7 @@ Measured run_a8(const Stage& stage) {
   const Environment all_visible(kVisible, nullptr);
   Runtime runtime({.device = kMachine, .strategy = "grab-all"});
   runtime.set_memory_growth(0, true);
-  if (stage.cured) {
+  if (stage.fixed) {
     for (int gpu = 1; gpu < 4; ++gpu) runtime.set_memory_growth(gpu, true);
   }
   Measured measured;
@@ -116,12 +115,12 @@ Measured run_b1(const Stage& stage) {
   for (const std::string& line : measured.lines) {
     measured.add(fmt::format("mapping_{}", measured.figures.size()), line.substr(0, line.find(',')));
   }
-  note_refusal(measured, ",", [&] { runtime.device(stage.cured ? "/gpu:1" : "/gpu:2"); });
+  note_refusal(measured, ",", [&] { runtime.device(stage.fixed ? "/gpu:1" : "/gpu:2"); });
   return measured;
 }
 
 Measured run_b2(const Stage& stage) {
-  return stage.is_sim() ? list_simulated(!stage.cured) : come_to_full_card(stage);
+  return stage.is_sim() ? list_simulated(!stage.fixed) : come_to_full_card(stage);
 }
 
 Measured run_b4(const Stage& stage) {

@@ -7,9 +7,8 @@
 #include "runtime/graph/functions.h"
 #include "runtime/graph/placement.h"
 #include "runtime/session/session.h"
-#include "tools/repro/environment.h"
-#include "tools/repro/outcome.h"
 #include "tools/repro/runs.h"
+#include "tools/repro/scenario.h"
 
 namespace headroom::repro {
 namespace {
@@ -73,18 +72,18 @@ void ask_about_four(Measured& measured) {
 Measured run_b3(const Stage& stage) {
   const Environment all_visible(kVisibleGpus, nullptr);
   Measured measured;
-  if (!stage.cured) multiply_on("/job:localhost/replica:0/task:0/device:GPU:1", false, measured);
-  note_refusal(measured, "[", [&] { multiply_on("/GPU:5", stage.cured, measured); });
+  if (!stage.fixed) multiply_on("/job:localhost/replica:0/task:0/device:GPU:1", false, measured);
+  note_refusal(measured, "[", [&] { multiply_on("/GPU:5", stage.fixed, measured); });
   return measured;
 }
 
 Measured run_b7(const Stage& stage) {
   Measured measured;
-  if (!stage.cured) ask_about_four(measured);
+  if (!stage.fixed) ask_about_four(measured);
   const Environment one_visible(kVisibleGpus, "1");
   Runtime runtime({.device = kFourGpus});
   measured.add("count_with_one_visible", static_cast<int64_t>(runtime.devices().logical.size()));
-  note_refusal(measured, ": no", [&] { runtime.set_current_device(stage.cured ? "/GPU:0" : "/GPU:1"); });
+  note_refusal(measured, ": no", [&] { runtime.set_current_device(stage.fixed ? "/GPU:0" : "/GPU:1"); });
   return measured;
 }
 
@@ -106,7 +105,7 @@ Measured run_d1(const Stage& place_of_run) {
   measured.add("in_the_guard_inside", home(z));
   measured.add("behind_the_guard", home(behind_the_guard));
   measured.add("y_times_y", home(mul(y, y)));
-  const Value sum = add(place_of_run.cured ? to_device(x, "/GPU:1") : x, y);
+  const Value sum = add(place_of_run.fixed ? to_device(x, "/GPU:1") : x, y);
   Runtime runtime({.device = kFourGpus});
   note_refusal(measured, "!", [&] {
     const DeviceSet devices = place(graph, runtime);

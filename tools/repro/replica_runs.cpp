@@ -7,7 +7,6 @@
 
 #include "examples/models/mnist/digits.h"
 #include "examples/models/mnist/trainer.h"
-#include "tools/repro/environment.h"
 #include "tools/repro/runs.h"
 
 namespace headroom::repro {

@@ -1,5 +1,4 @@
-// headroom repro: failures that people met on GPUs, made to happen again, beside the figures that were
-// reported of them.
+// headroom repro: reproduces failures that people reported on GPUs, and compares the figures with theirs.
 
 #include <fmt/format.h>
 #include <sys/wait.h>
@@ -10,8 +9,8 @@
 #include "runtime/app/option_set.h"
 #include "runtime/base/errors.h"
 #include "tools/gpu_program.h"
-#include "tools/repro/card_in_use.h"
-#include "tools/repro/judgement.h"
+#include "tools/repro/card.h"
+#include "tools/repro/result.h"
 #include "tools/subcommands.h"
 #include "tools/workload/child.h"
 
@@ -34,12 +33,12 @@ std::vector<const Scenario*> choose_scenarios(const ReproOptions& options) {
   }
   for (const Scenario& scenario : scenarios()) {
     const bool runs = stage.is_sim() || scenario.on == CheckedOn::kEveryDevice;
-    if (options.all && runs && !(stage.cured && scenario.fix.empty())) chosen.push_back(&scenario);
+    if (options.all && runs && !(stage.fixed && scenario.fix.empty())) chosen.push_back(&scenario);
   }
   for (const std::string& id : options.ids) {
     const Scenario& scenario = find_scenario(id);
-    if (stage.cured && scenario.fix.empty()) {
-      throw InvalidArgument(fmt::format("{} shows what is so: there is nothing to fix", scenario.id));
+    if (stage.fixed && scenario.fix.empty()) {
+      throw InvalidArgument(fmt::format("{} needs no fix", scenario.id));
     }
     if (!stage.is_sim() && scenario.on == CheckedOn::kSimulated) {
       throw InvalidArgument(fmt::format("{} runs on the simulated GPU only", scenario.id));
@@ -49,7 +48,7 @@ std::vector<const Scenario*> choose_scenarios(const ReproOptions& options) {
   return chosen;
 }
 
-// What goes wrong beyond the story is a figure, too: that of a run that did not come out.
+// Any other error becomes a figure that differs.
 Measured run_here(const Scenario& scenario, const Stage& stage) {
   try {
     return scenario.run(stage);
@@ -63,11 +62,11 @@ Measured run_here(const Scenario& scenario, const Stage& stage) {
   }
 }
 
-// On a real GPU each has a process to itself: nothing that one leaves there is the next one's.
+// On a real GPU each runs in its own process and leaves nothing for the next.
 Measured run_elsewhere(const Scenario& scenario, const ReproOptions& options) {
   std::vector<std::string> words = {"repro", std::string(scenario.id), "--device", options.stage.device,
                                     "--json"};
-  if (options.stage.cured) words.emplace_back("--fix");
+  if (options.stage.fixed) words.emplace_back("--fix");
   if (options.force) words.emplace_back("--force");
   const ChildResult child = run_child(own_path(), words);
   const int code = WIFEXITED(child.status) ? WEXITSTATUS(child.status) : -1;
@@ -85,24 +84,24 @@ int run_repro(int argc, char** argv) {
   Stage& stage = options.stage;
   OptionSet set(
       "headroom repro",
-      "Makes failures that people met on GPUs happen again, and compares the figures with those that "
-      "were reported. Needs no GPU.");
+      "Reproduces failures that people reported on GPUs, and compares the figures with theirs. Needs no "
+      "GPU.");
   set.add_arguments("ID", "Scenarios to run: A1, C5, ...", &options.ids, false);
   set.add_switch("list", "Show the scenarios and run none", &options.list);
   set.add_switch("all", "Run all", &options.all);
-  set.add_switch("fix", "Run them with their fixes", &stage.cured);
-  set.add_choice("device", "A simulated GPU like the one of the story, or a real one made as small",
+  set.add_switch("fix", "Run them with their fixes", &stage.fixed);
+  set.add_choice("device", "A simulated GPU like the one of the story, or a real one with a ballast",
                  &stage.device, {"sim", "cuda"},
                  [](const std::string& name) { return cuda_ordinal(name).has_value(); });
   set.add_switch("force", "Run on a real GPU even if others use it: they may run out of memory",
                  &options.force);
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
   set.set_examples(
-      "  headroom repro --list                what there is\n"
+      "  headroom repro --list                all scenarios\n"
       "  headroom repro A1                    TensorFlow's default on a laptop of 2 GB\n"
-      "  headroom repro A1 --fix              and what helps\n"
-      "  headroom repro --all --json          every scenario; exit code 5 if one comes out otherwise\n"
-      "  headroom repro C5 --device cuda      on a real GPU, of which a ballast leaves 6 GB\n");
+      "  headroom repro A1 --fix              the same with its fix\n"
+      "  headroom repro --all --json          every scenario; exit code 5 if a figure differs\n"
+      "  headroom repro C5 --device cuda      on a real GPU with a ballast that leaves 6 GB\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (options.list) {
@@ -113,18 +112,18 @@ int run_repro(int argc, char** argv) {
   if (!stage.is_sim()) continue_in_gpu_program(argv);
   if (!stage.is_sim() && !options.force) require_unused_card(*cuda_ordinal(stage.device));
 
-  std::vector<Judgement> judgements;
+  std::vector<ScenarioResult> results;
   bool ok = true;
   for (const Scenario* scenario : chosen) {
     const bool here = stage.is_sim() || chosen.size() == 1;
-    judgements.push_back(
-        judge(*scenario, stage, here ? run_here(*scenario, stage) : run_elsewhere(*scenario, options)));
-    ok = ok && judgements.back().ok;
+    results.push_back(
+        compare(*scenario, stage, here ? run_here(*scenario, stage) : run_elsewhere(*scenario, options)));
+    ok = ok && results.back().ok;
   }
   if (options.json) {
-    fmt::print("{}\n", to_json(judgements));
+    fmt::print("{}\n", to_json(results));
   } else {
-    fmt::print("{}", judgements.size() == 1 ? describe(judgements.front()) : describe(judgements));
+    fmt::print("{}", results.size() == 1 ? describe(results.front()) : describe(results));
   }
   return ok ? kExitDone : kExitCheckFailed;
 }

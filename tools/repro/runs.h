@@ -1,10 +1,33 @@
-// The runs of the scenarios, each named by its id. They make something happen and say what they saw; what
-// should have come out they do not know.
+// The runs of the scenarios, each named by its id. They make something happen and say what they measured;
+// they do not know what is expected.
 #pragma once
+
+#include <cstdlib>
+#include <optional>
+#include <string>
 
 #include "tools/repro/scenario.h"
 
 namespace headroom::repro {
+
+// An environment variable, set while this lives.
+class Environment {
+ public:
+  // Not set at all for a null value.
+  Environment(const char* name, const char* value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    set(value);
+  }
+  ~Environment() { set(before_ ? before_->c_str() : nullptr); }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  void set(const char* value) const { value != nullptr ? setenv(name_, value, 1) : unsetenv(name_); }
+
+  const char* name_;
+  std::optional<std::string> before_;
+};
 
 // A: TensorFlow's conv net on a laptop's GPU of 2 GB (training_runs.cpp).
 Measured run_a1(const Stage& stage);

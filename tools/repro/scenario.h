@@ -1,8 +1,9 @@
-// What a scenario is: a story that people have told of a GPU, what it came to, and a run that makes it happen
-// again. Knows no single scenario.
+// What a scenario is: a failure that people reported, with its figures, and a run that makes it happen again.
+// Knows no single scenario.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,27 +15,27 @@
 
 namespace headroom::repro {
 
-// Where a scenario runs, and whether with its cure.
+// Where a scenario runs, and whether with its fix.
 struct Stage {
   std::string device = "sim";  // or "cuda", "cuda:N"
-  bool cured = false;
+  bool fixed = false;
 
   bool is_sim() const { return device == "sim"; }
-  // The card of that profile: simulated, or a real one of which a ballast leaves as much.
+  // The card of that profile: simulated, or a real one with a ballast that leaves as much.
   RuntimeOptions card(std::string_view profile) const;
 };
 
 enum class CheckedOn : uint8_t { kEveryDevice, kSimulated };
 
-// A figure of the story. Names that end in _bytes are sizes; texts are compared as a whole.
+// A reported figure. Names that end in _bytes are sizes; texts are compared as a whole.
 struct Expected {
   std::string_view name;
   std::variant<int64_t, std::string_view> value;
-  CheckedOn on = CheckedOn::kEveryDevice;  // elsewhere the card at hand decides it
-  std::string_view differs_because = {};  // where not empty, ours is shown beside it and need not be the same
+  CheckedOn on = CheckedOn::kEveryDevice;  // elsewhere it depends on the card
+  std::string_view differs_because = {};   // unless empty, our figure is shown and not compared
 };
 
-// What a run came to: figures by name, in order, and the lines that its user saw.
+// What a run measured: figures by name, in order, and the lines that its user saw.
 struct Measured {
   using Figure = std::variant<int64_t, std::string>;
   std::vector<std::pair<std::string, Figure>> figures;
@@ -48,18 +49,24 @@ struct Measured {
   const Figure* find(std::string_view name) const;
 };
 
+// Calls `act` and notes the outcome: "ok", or "refused" with the message up to the first `end`.
+void note_refusal(Measured& measured, std::string_view end, const std::function<void()>& act);
+
+// Calls `act` and notes under that name "ok" or "out_of_memory".
+void note_room(Measured& measured, std::string name, const std::function<void()>& act);
+
 struct Scenario {
   std::string_view id, title, story;
   std::span<const Expected> expected;
-  Measured (*run)(const Stage& stage);     // throws what goes wrong beyond the story
-  std::string_view fix = {};               // empty: it shows what is so, and nothing is to be cured
-  std::span<const Expected> cured = {};    // with the fix
+  Measured (*run)(const Stage& stage);     // throws if anything else than the story goes wrong
+  std::string_view fix = {};               // empty where nothing needs to be fixed
+  std::span<const Expected> fixed = {};    // figures with the fix
   CheckedOn on = CheckedOn::kEveryDevice;  // where it can run
 };
 
-// Every scenario, by the letter of its source and then by number.
+// All, by letter and then by number.
 std::span<const Scenario> scenarios();
-// The one of that id, in either case. Throws InvalidArgument for an unknown one.
+// By its id, in either case. Throws InvalidArgument for an unknown one.
 const Scenario& find_scenario(std::string_view id);
 
 }  // namespace headroom::repro

@@ -12,7 +12,6 @@
 #include "runtime/base/errors.h"
 #include "runtime/device/host/simulated_gpu.h"
 #include "runtime/device/host_buffer.h"
-#include "tools/repro/environment.h"
 #include "tools/repro/runs.h"
 
 namespace headroom::repro {
@@ -99,7 +98,7 @@ Measured run_b6(const Stage&) {
 }
 
 Measured run_d2(const Stage& stage) {
-  const Environment blocking("CUDA_LAUNCH_BLOCKING", stage.cured ? "1" : nullptr);
+  const Environment blocking("CUDA_LAUNCH_BLOCKING", stage.fixed ? "1" : nullptr);
   Runtime runtime(stage.card(kStreamCard));
   auto& gpu = dynamic_cast<SimulatedGpu&>(runtime.device());
   Measured measured;
@@ -150,7 +149,7 @@ Measured run_d4(const Stage& stage) {
     std::string found = "nothing";
     a.write(writer);
     const std::unique_ptr<Event> written = gpu.streams().record_event(writer);
-    if (stage.cured) gpu.streams().wait(reader, writer);
+    if (stage.fixed) gpu.streams().wait(reader, writer);
     try {
       a.read(reader, &read);
     } catch (const StreamHazard& hazard) {
@@ -178,8 +177,8 @@ Measured run_d6(const Stage& stage) {
   gpu.streams().check_waits();
   std::vector<std::byte> pageable(kBatchBytes);
   const HostBuffer pinned(gpu.memory(), kBatchBytes);
-  const std::byte* const host = stage.cured ? pinned.data() : pageable.data();
-  const Stream work = {}, copies = stage.cured ? gpu.streams().new_stream() : work;
+  const std::byte* const host = stage.fixed ? pinned.data() : pageable.data();
+  const Stream work = {}, copies = stage.fixed ? gpu.streams().new_stream() : work;
   std::array<void*, 2> batches = {gpu.memory().try_allocate(kBatchBytes),
                                   gpu.memory().try_allocate(kBatchBytes)};
   std::array<std::unique_ptr<Event>, 2> used;

@@ -13,9 +13,8 @@
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/session/start_op.h"
-#include "tools/repro/environment.h"
-#include "tools/repro/outcome.h"
 #include "tools/repro/runs.h"
+#include "tools/repro/scenario.h"
 
 namespace headroom::repro {
 namespace {
@@ -107,7 +106,7 @@ Measured play_flashlight(const Stage& stage, const char* strategy) {
 }  // namespace
 
 Measured run_a1(const Stage& stage) {
-  if (stage.cured) return figures_of(train_net(stage.card(kLaptop), "allow-growth"));
+  if (stage.fixed) return figures_of(train_net(stage.card(kLaptop), "allow-growth"));
   if (!stage.is_sim()) return start_blas_beside_full_pool(stage, "grab-all");
   const TrainResult result = train_net(stage.card(kLaptop), "grab-all");
   Measured measured;
@@ -126,7 +125,7 @@ Measured run_a3(const Stage& stage) {
 
 Measured run_a4(const Stage& stage) {
   Measured measured;
-  if (stage.cured) return figures_of(train_net(stage.card(kLaptop), "hard-limit", 1 * kGiB));
+  if (stage.fixed) return figures_of(train_net(stage.card(kLaptop), "hard-limit", 1 * kGiB));
   if (stage.is_sim()) {
     const auto outcome_at = [&](int64_t mib) {
       return train_net(stage.card(kLaptop), "hard-limit", mib * kMiB).outcome;
@@ -147,7 +146,7 @@ Measured run_a4(const Stage& stage) {
 }
 
 Measured run_a5(const Stage& stage) {
-  if (stage.cured) return play_flashlight(stage, "mapped");
+  if (stage.fixed) return play_flashlight(stage, "mapped");
   Measured measured = play_flashlight(stage, "allow-growth");
   measured.add("all_at_once", *play_flashlight(stage, "grab-all").find("outcome"));
   return measured;
@@ -174,7 +173,7 @@ Measured run_a6(const Stage& stage) {
 Measured run_a7(const Stage& stage) {
   Runtime runtime(stage.card(kLaptop));
   Measured measured;
-  if (!stage.cured) runtime.device();
+  if (!stage.fixed) runtime.device();
   try {
     runtime.set_memory_growth(true);
     measured.add("outcome", "ok");

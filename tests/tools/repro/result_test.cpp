@@ -1,5 +1,5 @@
 // When a scenario counts as come out, and when not.
-#include "tools/repro/judgement.h"
+#include "tools/repro/result.h"
 
 #include <gtest/gtest.h>
 
@@ -41,34 +41,34 @@ Measured with(const std::string& name, const Measured::Figure& value) {
   return measured;
 }
 
-TEST(Judgement, EveryComparedFigureHasToBeExactOnTheSimulatedGpu) {
-  EXPECT_TRUE(judge(kScenario, {}, as_expected()).ok) << "a figure of our own demand may differ";
-  EXPECT_FALSE(judge(kScenario, {}, with("outcome", "out_of_memory")).ok);
-  EXPECT_FALSE(judge(kScenario, {}, with("process_bytes", 448 * kMiB + 1)).ok);
-  EXPECT_FALSE(judge(kScenario, {}, with("steps", 4)).ok);
-  EXPECT_FALSE(judge(kScenario, {}, with("steps", "3")).ok);
-  EXPECT_FALSE(judge(kScenario, {}, with("device_bytes", 602 * kMiB)).ok);
+TEST(ScenarioResult, EveryComparedFigureHasToBeExactOnTheSimulatedGpu) {
+  EXPECT_TRUE(compare(kScenario, {}, as_expected()).ok) << "a figure of our own demand may differ";
+  EXPECT_FALSE(compare(kScenario, {}, with("outcome", "out_of_memory")).ok);
+  EXPECT_FALSE(compare(kScenario, {}, with("process_bytes", 448 * kMiB + 1)).ok);
+  EXPECT_FALSE(compare(kScenario, {}, with("steps", 4)).ok);
+  EXPECT_FALSE(compare(kScenario, {}, with("steps", "3")).ok);
+  EXPECT_FALSE(compare(kScenario, {}, with("device_bytes", 602 * kMiB)).ok);
 }
 
-TEST(Judgement, ARunThatDidNotSayAFigureDidNotComeOut) {
+TEST(ScenarioResult, ARunThatDidNotSayAFigureDidNotComeOut) {
   for (size_t missing = 0; missing < as_expected().figures.size(); ++missing) {
     Measured measured = as_expected();
     measured.figures.erase(measured.figures.begin() + static_cast<long>(missing));
-    EXPECT_FALSE(judge(kScenario, {}, measured).ok) << missing;
+    EXPECT_FALSE(compare(kScenario, {}, measured).ok) << missing;
   }
 }
 
-TEST(Judgement, OnARealCardSizesAreGoodToAFewPagesAndItsOwnAreNotCompared) {
+TEST(ScenarioResult, OnARealCardSizesAreGoodToAFewPagesAndItsOwnAreNotCompared) {
   const Stage stage{.device = "cuda"};
-  EXPECT_TRUE(judge(kScenario, stage, with("process_bytes", 450 * kMiB)).ok);
-  EXPECT_FALSE(judge(kScenario, stage, with("process_bytes", 454 * kMiB)).ok);
-  EXPECT_TRUE(judge(kScenario, stage, with("device_bytes", 700 * kMiB)).ok);
-  EXPECT_FALSE(judge(kScenario, stage, with("steps", 4)).ok);
+  EXPECT_TRUE(compare(kScenario, stage, with("process_bytes", 450 * kMiB)).ok);
+  EXPECT_FALSE(compare(kScenario, stage, with("process_bytes", 454 * kMiB)).ok);
+  EXPECT_TRUE(compare(kScenario, stage, with("device_bytes", 700 * kMiB)).ok);
+  EXPECT_FALSE(compare(kScenario, stage, with("steps", 4)).ok);
 }
 
-TEST(Judgement, JsonHasTheSixKeysAndGoesBack) {
-  const Judgement judgement = judge(kScenario, {}, as_expected());
-  const std::string text = to_json({&judgement, 1});
+TEST(ScenarioResult, JsonHasTheSixKeysAndGoesBack) {
+  const ScenarioResult result = compare(kScenario, {}, as_expected());
+  const std::string text = to_json({&result, 1});
   const nlohmann::ordered_json row = nlohmann::ordered_json::parse(text)["scenarios"][0];
   std::vector<std::string> keys;
   for (const auto& [key, value] : row.items()) keys.push_back(key);
@@ -86,7 +86,7 @@ TEST(Scenarios, HaveIdsOfTheirOwnInOrderAndAFixHasFigures) {
   for (const Scenario& scenario : scenarios()) {
     ids.push_back(scenario.id);
     EXPECT_FALSE(scenario.expected.empty()) << scenario.id;
-    EXPECT_EQ(scenario.fix.empty(), scenario.cured.empty()) << scenario.id;
+    EXPECT_EQ(scenario.fix.empty(), scenario.fixed.empty()) << scenario.id;
     EXPECT_EQ(&find_scenario(scenario.id), &scenario);
   }
   const auto place = [](std::string_view id) {  // A10 comes after A9

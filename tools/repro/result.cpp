@@ -1,4 +1,4 @@
-#include "tools/repro/judgement.h"
+#include "tools/repro/result.h"
 
 #include <fmt/format.h>
 
@@ -14,8 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A ballast is exact to a page of 2 MiB, and so is what the driver says that a process holds.
-constexpr int64_t kPages = 4 * kMiB;
+// A ballast is exact to a page of 2 MiB, and so is what the driver reports for a process.
+constexpr int64_t kTolerance = 4 * kMiB;
 
 bool is_size(std::string_view name) {
   return name.ends_with("_bytes");
@@ -33,7 +33,7 @@ bool agree(const Comparison& row, bool is_sim) {
   if (is_sim || expected == nullptr || measured == nullptr || !is_size(row.name)) {
     return row.expected == row.measured;
   }
-  return std::abs(*expected - *measured) <= kPages;
+  return std::abs(*expected - *measured) <= kTolerance;
 }
 
 Json json_of(const Measured::Figure& figure) {
@@ -44,7 +44,7 @@ Json json_of(const Expected& expected) {
   return json_of(figure_of(expected));
 }
 
-// What the cell of a table says; whole texts where they matter.
+// A cell of the table; the whole text where it differs.
 std::string cell(const Comparison& row, const std::optional<Measured::Figure>& figure) {
   constexpr size_t kWidest = 34;
   if (!figure) return "-";
@@ -62,7 +62,7 @@ std::string name_in_table(std::string name) {
   return name;
 }
 
-const char* verdict_of(const Comparison& row) {
+const char* mark_of(const Comparison& row) {
   if (!row.ok) return "DIFFERS";
   if (row.compared) return "ok";
   return row.differs_because.empty() ? "" : "ours";
@@ -73,23 +73,23 @@ std::string table_head() {
                      "result");
 }
 
-std::string table_rows(const Judgement& judgement) {
+std::string table_rows(const ScenarioResult& result) {
   std::string text;
-  for (const Comparison& row : judgement.comparisons) {
+  for (const Comparison& row : result.comparisons) {
     std::string line = fmt::format("     {:<28} {:<34} {:<34} {}", name_in_table(row.name),
-                                   cell(row, row.expected), cell(row, row.measured), verdict_of(row));
+                                   cell(row, row.expected), cell(row, row.measured), mark_of(row));
     line.resize(line.find_last_not_of(' ') + 1);
     text += line + "\n";
   }
   return text;
 }
 
-// Why figures are ours, each reason once.
-std::string reasons(std::span<const Judgement> judgements) {
+// Why figures may differ, each reason once.
+std::string reasons(std::span<const ScenarioResult> results) {
   std::string text;
   std::vector<std::string_view> seen;
-  for (const Judgement& judgement : judgements) {
-    for (const Comparison& row : judgement.comparisons) {
+  for (const ScenarioResult& result : results) {
+    for (const Comparison& row : result.comparisons) {
       if (row.differs_because.empty() ||
           std::find(seen.begin(), seen.end(), row.differs_because) != seen.end())
         continue;
@@ -100,15 +100,15 @@ std::string reasons(std::span<const Judgement> judgements) {
   return text;
 }
 
-std::string options_of(const Judgement& judgement) {
-  return judgement.device == "sim" ? "" : " --device " + judgement.device;
+std::string options_of(const ScenarioResult& result) {
+  return result.device == "sim" ? "" : " --device " + result.device;
 }
 
 }  // namespace
 
-Judgement judge(const Scenario& scenario, const Stage& stage, const Measured& measured) {
-  Judgement judgement{&scenario, stage.device, stage.cured, {}, measured.lines, true};
-  const std::span<const Expected> expected = stage.cured ? scenario.cured : scenario.expected;
+ScenarioResult compare(const Scenario& scenario, const Stage& stage, const Measured& measured) {
+  ScenarioResult result{&scenario, stage.device, stage.fixed, {}, measured.lines, true};
+  const std::span<const Expected> expected = stage.fixed ? scenario.fixed : scenario.expected;
   for (const Expected& figure : expected) {
     if (figure.on == CheckedOn::kSimulated && !stage.is_sim()) continue;
     Comparison row{std::string(figure.name), figure_of(figure), std::nullopt};
@@ -116,36 +116,36 @@ Judgement judge(const Scenario& scenario, const Stage& stage, const Measured& me
     row.differs_because = figure.differs_because;
     row.compared = figure.differs_because.empty();
     row.ok = row.compared ? agree(row, stage.is_sim()) : row.measured.has_value();
-    judgement.ok = judgement.ok && row.ok;
-    judgement.comparisons.push_back(std::move(row));
+    result.ok = result.ok && row.ok;
+    result.comparisons.push_back(std::move(row));
   }
   for (const auto& [name, figure] : measured.figures) {
     const bool is_there =
-        std::any_of(judgement.comparisons.begin(), judgement.comparisons.end(),
+        std::any_of(result.comparisons.begin(), result.comparisons.end(),
                     [&, &wanted = name](const Comparison& row) { return row.name == wanted; });
-    if (!is_there) judgement.comparisons.push_back({name, std::nullopt, figure});
+    if (!is_there) result.comparisons.push_back({name, std::nullopt, figure});
   }
-  return judgement;
+  return result;
 }
 
-std::string to_json(std::span<const Judgement> judgements) {
+std::string to_json(std::span<const ScenarioResult> results) {
   Json json;
   json["scenarios"] = Json::array();
-  for (const Judgement& judgement : judgements) {
+  for (const ScenarioResult& result : results) {
     Json row;
-    row["id"] = judgement.scenario->id;
-    row["title"] = judgement.scenario->title;
-    row["device"] = judgement.device;
+    row["id"] = result.scenario->id;
+    row["title"] = result.scenario->title;
+    row["device"] = result.device;
     row["expected"] = Json::object();
     row["measured"] = Json::object();
-    for (const Comparison& figure : judgement.comparisons) {
+    for (const Comparison& figure : result.comparisons) {
       if (figure.expected) row["expected"][figure.name] = json_of(*figure.expected);
       if (figure.measured) row["measured"][figure.name] = json_of(*figure.measured);
       if (!figure.differs_because.empty()) {
         row["expected"][figure.name + "_may_differ_because"] = figure.differs_because;
       }
     }
-    row["ok"] = judgement.ok;
+    row["ok"] = result.ok;
     json["scenarios"].push_back(row);
   }
   return json.dump(2);
@@ -163,48 +163,46 @@ Measured parse_measured(const std::string& json) {
       }
     }
   } catch (const Json::exception& error) {
-    throw InvalidArgument(fmt::format("no scenario's result: {}", error.what()));
+    throw InvalidArgument(fmt::format("not the result of a scenario: {}", error.what()));
   }
   return measured;
 }
 
-std::string describe(const Judgement& judgement) {
-  const Scenario& scenario = *judgement.scenario;
+std::string describe(const ScenarioResult& result) {
+  const Scenario& scenario = *result.scenario;
   std::string text =
-      fmt::format("{} {} on {}{}: {}\n{}\n", scenario.id,
-                  judgement.ok ? "came out as expected" : "did NOT come out as expected", judgement.device,
-                  judgement.cured ? " with its fix" : "", scenario.title, scenario.story);
-  if (judgement.cured) text += fmt::format("fix: {}\n", scenario.fix);
-  if (!judgement.lines.empty()) text += "\n";
-  for (const std::string& line : judgement.lines) text += fmt::format("  {}\n", line);
-  text += "\n" + table_head() + table_rows(judgement) + reasons({&judgement, 1});
-  if (judgement.cured || scenario.fix.empty()) {
-    return text + fmt::format("\nnext: headroom repro --all{}\n", options_of(judgement));
+      fmt::format("{} {} on {}{}: {}\n{}\n", scenario.id, result.ok ? "as expected" : "NOT as expected",
+                  result.device, result.fixed ? " with its fix" : "", scenario.title, scenario.story);
+  if (result.fixed) text += fmt::format("fix: {}\n", scenario.fix);
+  if (!result.lines.empty()) text += "\n";
+  for (const std::string& line : result.lines) text += fmt::format("  {}\n", line);
+  text += "\n" + table_head() + table_rows(result) + reasons({&result, 1});
+  if (result.fixed || scenario.fix.empty()) {
+    return text + fmt::format("\nnext: headroom repro --all{}\n", options_of(result));
   }
   return text + fmt::format("\nfix: {}\nnext: headroom repro {} --fix{}\n", scenario.fix, scenario.id,
-                            options_of(judgement));
+                            options_of(result));
 }
 
-std::string describe(std::span<const Judgement> judgements) {
-  const auto right = std::count_if(judgements.begin(), judgements.end(), [](const auto& j) { return j.ok; });
-  const auto first_wrong =
-      std::find_if(judgements.begin(), judgements.end(), [](const auto& j) { return !j.ok; });
-  const Judgement& first = judgements.front();
-  std::string text = fmt::format("{} of {} scenarios came out as expected on {}{}\n\n", right,
-                                 judgements.size(), first.device, first.cured ? " with their fixes" : "");
+std::string describe(std::span<const ScenarioResult> results) {
+  const auto right = std::count_if(results.begin(), results.end(), [](const auto& j) { return j.ok; });
+  const auto first_wrong = std::find_if(results.begin(), results.end(), [](const auto& j) { return !j.ok; });
+  const ScenarioResult& first = results.front();
+  std::string text = fmt::format("{} of {} scenarios as expected on {}{}\n\n", right, results.size(),
+                                 first.device, first.fixed ? " with their fixes" : "");
   text += table_head();
-  for (const Judgement& judgement : judgements) {
-    text += fmt::format("{:<4} {:<98} {}\n", judgement.scenario->id, judgement.scenario->title,
-                        judgement.ok ? "ok" : "DIFFERS");
-    text += table_rows(judgement);
+  for (const ScenarioResult& result : results) {
+    text += fmt::format("{:<4} {:<98} {}\n", result.scenario->id, result.scenario->title,
+                        result.ok ? "ok" : "DIFFERS");
+    text += table_rows(result);
   }
-  text += reasons(judgements);
+  text += reasons(results);
   const std::string options = options_of(first);
-  if (first_wrong != judgements.end()) {
+  if (first_wrong != results.end()) {
     return text + fmt::format("\nnext: headroom repro {}{}{}\n", first_wrong->scenario->id,
-                              first.cured ? " --fix" : "", options);
+                              first.fixed ? " --fix" : "", options);
   }
-  return text + fmt::format("\nnext: headroom repro {}{}\n", first.cured ? "--list" : "--all --fix", options);
+  return text + fmt::format("\nnext: headroom repro {}{}\n", first.fixed ? "--list" : "--all --fix", options);
 }
 
 std::string describe_scenarios() {
