@@ -14,7 +14,7 @@
 namespace headroom {
 namespace {
 
-// No device is larger; sizes above are refused before rounding could overflow.
+// No device is larger. Larger sizes are refused before rounding could overflow.
 constexpr int64_t kLargestRequest = int64_t{1} << 60;
 
 constexpr int64_t aligned(int64_t bytes) {
@@ -32,7 +32,7 @@ Allocator::Allocator(Device& device, std::string name, std::optional<Limit> limi
 
 void* Allocator::allocate_for(const MemoryUser* user, int64_t bytes, Stream stream) {
   if (bytes == 0) return nullptr;
-  // One comparison for negative sizes, too.
+  // One comparison catches negative sizes, too.
   if (static_cast<uint64_t>(bytes) > kLargestRequest) return allocate_locked({}, user, bytes, stream);
   const StreamLanes::Taken taken = lanes_.take(bytes, aligned(bytes), stream);
   return taken.counted ? taken.block.pointer : allocate_locked(taken.block, user, bytes, stream);
@@ -80,7 +80,7 @@ void* Allocator::allocate_locked(Block block, const MemoryUser* named, int64_t b
   return block.pointer;
 }
 
-// As found, else with what streams kept, else after a wait for pending blocks, else after a trim.
+// Tries as is, then with cached blocks, then after a wait for pending blocks, then after a trim.
 Allocator::Block Allocator::find_block(int64_t bytes, Stream stream) {
   if (!pending_.empty()) finish_pending(false);
   Block block = allocate_and_adopt(bytes, stream);
@@ -109,7 +109,7 @@ Allocator::Block Allocator::allocate_and_adopt(int64_t bytes, Stream stream) {
     if (found != cache_lanes_.end()) {
       (*found)->adopt(block, bytes);
     } else if (lanes_.has_lane(stream)) {
-      cache_bytes_ = 0;  // the strategy's own
+      cache_bytes_ = 0;  // it is the strategy's own
     } else {
       cache_lanes_.reserve(cache_lanes_.size() + 1);
       auto made = std::make_unique<CacheLane>(stream, cache_bytes_);
@@ -155,7 +155,7 @@ void Allocator::deallocate_locked(void* pointer, int64_t bytes, Stream stream) n
   ++statistics_.deallocations;
   statistics_.requested.add(-bytes);
   if (!pending_.empty() && pending_.defer(pointer, bytes, stream)) {
-    // What the block is larger than that is known, and counted, when it comes back.
+    // The block's full size is known, and counted, when it comes back.
     statistics_.allocated.add(-aligned(bytes));
     return;
   }
@@ -192,7 +192,7 @@ int64_t Allocator::trim() noexcept {
   const Lock lock(*this);
   try {
     finish_pending(false);
-  } catch (const Error&) {  // the device has failed: what is pending stays so
+  } catch (const Error&) {  // the device has failed: pending blocks stay pending
   }
   empty_caches();
   return do_trim();
@@ -246,15 +246,14 @@ int64_t Allocator::reservable_bytes() const {
   if (limit_->scope == LimitScope::kPool) {
     return round_down(limit_->bytes - statistics_.reserved.current, kAlignment);
   }
-  // Pending before held: a library that starts in between is then counted twice, not missed.
+  // Pending is read first: a library that starts in between is counted twice, not missed.
   const int64_t pending = device_.libraries().pending_bytes();
   const int64_t left = limit_->bytes - pending - device_.memory().info().process;
-  // Whole pages, because the driver rounds up and the process is charged for it.
+  // Whole pages, because the driver rounds up.
   return left <= 0 ? 0 : round_down(left, device_.memory().granularity_bytes());
 }
 
-// Giving a pool back for a request that no pool within the limit could serve would only risk losing it to
-// others.
+// Releasing a pool for a request above the limit would only risk losing it to other processes.
 bool Allocator::trimming_can_help(int64_t bytes) const {
   return trimming_makes_room() && (!limit_ || bytes <= limit_->bytes);
 }

@@ -37,7 +37,7 @@ Snapshot Allocator::snapshot() const {
   return result;
 }
 
-// All is locked.
+// Locked.
 Statistics Allocator::statistics_now() const {
   Statistics result = statistics_;
   result.largest_free_block = largest_free_block();
@@ -54,7 +54,7 @@ OutOfMemory Allocator::out_of_memory(int64_t requested_bytes) const {
   return OutOfMemory(facts_now(requested_bytes));
 }
 
-// The lock is held, but for a constructor's call.
+// Locked, unless a constructor calls it.
 MemoryFacts Allocator::facts_now(int64_t requested_bytes) const {
   const MemoryInfo info = device_.memory().info();
   MemoryFacts facts;

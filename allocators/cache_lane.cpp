@@ -11,8 +11,8 @@ int64_t address_of(const void* pointer) {
 
 }  // namespace
 
-CacheLane::CacheLane(Stream stream, int64_t most_bytes)
-    : StreamLane(stream), most_bytes_(most_bytes), in_use_(kUnit), sizes_(kUnit) {}
+CacheLane::CacheLane(Stream stream, int64_t max_bytes)
+    : StreamLane(stream), max_bytes_(max_bytes), in_use_(kUnit), sizes_(kUnit) {}
 
 void CacheLane::adopt(const MemoryBlock& block, int64_t bytes) {
   in_use_.prepare();
@@ -67,7 +67,7 @@ MemoryBlock CacheLane::take(int64_t bytes) {
 
 int64_t CacheLane::give_back(void* pointer, int64_t bytes) noexcept {
   const int32_t at = in_use(pointer, bytes);
-  if (at == kNone || kept_bytes_ + record(at).block_bytes > most_bytes_) return 0;
+  if (at == kNone || kept_bytes_ + record(at).block_bytes > max_bytes_) return 0;
   in_use_.erase(address_of(pointer));
   kept_bytes_ += record(at).block_bytes;
   int32_t& first = first_kept_[static_cast<size_t>(record(at).size)];

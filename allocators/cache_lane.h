@@ -1,5 +1,5 @@
-// What one stream gave back and may soon ask for again, kept by size in front of any strategy, which takes it
-// for still in use. Knows no strategy.
+// A cache of one stream's freed blocks by exact size, in front of any strategy, which considers them in use.
+// Knows no strategy.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,22 @@ namespace headroom {
 
 class CacheLane final : public StreamLane {
  public:
-  // Keeps blocks of `most_bytes` in all, at most.
-  CacheLane(Stream stream, int64_t most_bytes);
+  // Keeps at most `max_bytes`.
+  CacheLane(Stream stream, int64_t max_bytes);
 
-  // Notes a block that the strategy handed out for a request of `bytes`. Throws std::bad_alloc, and has then
-  // changed nothing.
+  // Adds a block that the strategy handed out for `bytes`. Strong guarantee: on std::bad_alloc nothing
+  // changes.
   void adopt(const MemoryBlock& block, int64_t bytes);
-  // Forgets a block that goes back to the strategy; false when no such one is in use.
+  // Removes a block that goes back to the strategy; false when there is none.
   bool forget(const void* pointer, int64_t bytes) noexcept;
-  // Calls visit(pointer, bytes asked of the strategy) for what is kept.
+  // Calls visit(pointer, requested bytes) for each kept block.
   template <typename Visit>
   void for_each_kept(const Visit& visit) const {
     for (const int32_t first : first_kept_) {
       for (int32_t at = first; at != kNone; at = record(at).next) visit(record(at).pointer, record(at).bytes);
     }
   }
-  // Forgets all that is kept.
+  // Removes all kept blocks.
   void clear() noexcept;
 
  private:
@@ -46,13 +46,13 @@ class CacheLane final : public StreamLane {
   Record& record(int32_t at) { return records_[static_cast<size_t>(at)]; }
   const Record& record(int32_t at) const { return records_[static_cast<size_t>(at)]; }
 
-  const int64_t most_bytes_;
+  const int64_t max_bytes_;
   int64_t kept_bytes_ = 0;
   std::vector<Record> records_;
   int32_t unused_ = kNone;
   OffsetTable in_use_;               // record by address
   OffsetTable sizes_;                // position in first_kept_ by bytes
-  std::vector<int32_t> first_kept_;  // the block given back last of each size
+  std::vector<int32_t> first_kept_;  // the block freed last of each size
 };
 
 }  // namespace headroom

@@ -10,7 +10,7 @@ namespace {
 
 using State = SnapshotBlock::State;
 
-// What has to go for a piece to open.
+// Blocks that have to go, and the contiguous memory that opens.
 struct Opening {
   int64_t cost_bytes = std::numeric_limits<int64_t>::max();
   int64_t opens_bytes = 0;
@@ -36,7 +36,7 @@ class BestOpening {
     if (opening.cost_bytes < best_.cost_bytes) best_ = opening;
   }
 
-  // From each block on as many neighbours as it takes: both ends of that window only move forward.
+  // A window of neighbours from each block on, whose two ends only move forward: O(n).
   void consider_neighbours(const std::vector<SnapshotBlock>& blocks) {
     if (bytes_ <= 0) return;
     Opening window{0};
@@ -64,7 +64,7 @@ class BestOpening {
     }
   }
 
-  // All of a segment, which then goes back to a driver that still gives that much.
+  // A whole segment, released to a driver that still has `room_bytes`.
   void consider_segment(const std::vector<SnapshotBlock>& blocks, int64_t room_bytes) {
     Opening all{0, room_bytes};
     for (const SnapshotBlock& block : blocks) {

@@ -1,5 +1,5 @@
-// What an allocator looked like when it first found no room: for whom the request was, what was live, and
-// what lies between the free pieces. Knows no strategy and no graph.
+// The state of an allocator when it first found no room: who asked, what was live, and which block splits the
+// free memory. Knows no strategy and no graph.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ namespace headroom {
 struct LiveBlock {
   std::string op, tensor, source;
   MemoryCategory category = MemoryCategory::kOther;
-  int64_t bytes = 0;  // as asked for
+  int64_t bytes = 0;  // as requested
 };
 
-// What keeps free memory apart.
+// The blocks that split free memory.
 struct PinningBlock {
   LiveBlock block;          // the largest
-  int64_t others = 0;       // beside it
-  int64_t opens_bytes = 0;  // what would be in one piece without them
+  int64_t others = 0;       // how many more
+  int64_t opens_bytes = 0;  // contiguous without them
 };
 
 struct FailedRequest {
@@ -34,9 +34,9 @@ struct FailedRequest {
 
 class FailureWitness {
  public:
-  // Becomes the allocator's observer and its handler of out of memory; must outlive the allocator.
+  // Becomes the allocator's observer and out-of-memory handler; must outlive the allocator.
   void watch(Allocator& allocator);
-  // The first request that found no room; nothing so far.
+  // The first request that found no room, if any.
   const std::optional<FailedRequest>& failure() const { return failure_; }
 
  private:
@@ -45,12 +45,12 @@ class FailureWitness {
 
   std::unordered_map<const void*, LiveBlock> live_;
   std::optional<FailedRequest> failure_;
-  bool names_missing_ = false;  // of the request: they come right after the handler was asked
+  bool names_missing_ = false;  // of the request: they come with the event after the handler's call
 };
 
-// The fewest bytes of blocks without which `bytes` would be in one piece: neighbours, or all blocks of a
-// segment, which could then go back to a driver that still gives `room_bytes`. `live` says who has a block.
-// Nothing where neither opens that much.
+// The fewest bytes of blocks without which `bytes` would be contiguous: neighbours, or all blocks of a
+// segment whose release would leave the driver with that much beside `room_bytes`. `live` has the blocks'
+// users. Nothing if no such blocks open that much.
 std::optional<PinningBlock> find_pin(const Snapshot& snapshot, int64_t bytes, int64_t room_bytes,
                                      const std::unordered_map<const void*, LiveBlock>& live);
 

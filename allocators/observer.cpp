@@ -50,7 +50,7 @@ void Allocator::notify(const AllocatorEvent& event) const {
   observer_(event);
 }
 
-// A negative number of bytes went back.
+// Negative: released.
 void Allocator::notify_reserved(void* pointer, int64_t bytes) const {
   notify({bytes > 0 ? EventKind::kReserve : EventKind::kUnreserve, pointer, std::abs(bytes), {}});
 }

@@ -1,5 +1,5 @@
-// Blocks that several streams use: they come back once the work of all is done. Knows no strategy, no lock
-// and no count.
+// Blocks that several streams use, which are freed once the work of all is done. Knows no strategy, no lock
+// and no statistics.
 #pragma once
 
 #include <cstddef>
@@ -26,12 +26,12 @@ class PendingBlocks {
   // `device` must outlive this.
   explicit PendingBlocks(Device& device) : device_(device) {}
 
-  // Neither a use to be waited for nor a block that waits.
+  // No uses recorded and no block waiting.
   bool empty() const { return other_uses_.empty() && pending_.empty(); }
   // Notes that `stream` uses the block, too.
   void record_use(void* pointer, Stream stream);
-  // Takes a block that its owner deallocates on `stream`. False when no other stream uses it, or when that
-  // cannot be found out any more because the device has failed.
+  // Takes a block that its owner frees on `stream`. False when no other stream uses it, or when the device
+  // has failed.
   bool defer(void* pointer, int64_t bytes, Stream stream) noexcept;
   // Calls give_back(pending) for each block that is done, or after a wait for all; true when there were any.
   // Throws DeviceError when the device has failed.
@@ -55,7 +55,7 @@ class PendingBlocks {
   static bool is_done(const Pending& pending, bool wait);
 
   Device& device_;
-  std::unordered_map<void*, std::vector<Stream>> other_uses_;  // by block; most blocks have none
+  std::unordered_map<void*, std::vector<Stream>> other_uses_;  // by block
   std::vector<Pending> pending_;
 };
 

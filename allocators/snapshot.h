@@ -1,5 +1,4 @@
-// What an allocator holds at one moment, piece by piece: segments from the driver and the blocks in them.
-// Knows no strategy.
+// What an allocator holds at one moment: segments from the driver and the blocks in them. Knows no strategy.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +13,22 @@ namespace headroom {
 
 struct SnapshotBlock {
   enum class State : uint8_t {
-    kActive,   // someone has it
-    kPending,  // given back while other streams still used it
+    kActive,   // in use
+    kPending,  // freed while other streams still use it
     kFree
   };
   void* pointer = nullptr;
   int64_t bytes = 0;
-  int64_t requested_bytes = 0;  // as far as is known: rounded to the alignment; 0 of a free one
+  int64_t requested_bytes = 0;  // rounded to the alignment; 0 for a free one
   State state = State::kFree;
-  // It was allocated for, or of a free one came back on; nothing: none, or several.
+  // The stream of an active block, or the one that freed it; nothing: none, or several.
   std::optional<Stream> stream = {};
-  std::string op = {}, tensor = {};  // who has it, where that is known
+  std::string op = {}, tensor = {};  // of an active block, if known
 };
 
-// Blocks lie one behind the other and fill it.
+// Blocks are in address order and fill it.
 struct SnapshotSegment {
-  void* pointer = nullptr;  // null: memory that has no addresses at the moment, or none that are known
+  void* pointer = nullptr;  // null: memory without a known address
   int64_t bytes = 0;
   std::vector<SnapshotBlock> blocks;
 };

@@ -9,10 +9,10 @@ namespace {
 
 constexpr size_t kFirstLaneSlots = 16;
 constexpr int kAttemptsWhileTaken = 100;
-constexpr int kAttemptsWhileHeld = 2000;  // a few microseconds: counting eight lanes takes one or two
+constexpr int kAttemptsWhileHeld = 2000;  // a few microseconds; counting eight lanes takes one or two
 
-// A lane takes an eighth of what is left to all: simulated with eight lanes of 64 blocks of random sizes,
-// that leaves one call in 5500 to count all lanes and one in 100 to touch the common part.
+// A lane takes an eighth of the common part. Simulated with eight lanes of 64 blocks of random sizes, one
+// call in 5500 counts all lanes and one in 100 touches the common part.
 constexpr int64_t kPartTaken = 8;
 
 }  // namespace
@@ -34,9 +34,9 @@ bool StreamLane::enter_late() noexcept {
       return true;
     }
     if (state == State::kClosed) return false;
-    // Not the long way: then each of those who wait would hold all lanes in turn, and none would get on.
+    // Not the slow path: each waiting thread would hold all lanes in turn, and none would make progress.
     if (state == State::kHeld && attempt >= kAttemptsWhileHeld) state_.wait(State::kHeld);
-    // Whoever is in the lane may have lost its processor.
+    // The thread in the lane may have lost its processor.
     if (state == State::kTaken && attempt >= kAttemptsWhileTaken) std::this_thread::yield();
   }
 }
@@ -102,11 +102,11 @@ void StreamLanes::unlock(bool open) noexcept {
   const int64_t requested = missing(statistics_.requested);
   const int64_t allocated = std::min(missing(statistics_.allocated), missing(statistics_.active));
   const auto count = static_cast<int64_t>(lanes_.size());
-  // A lane that is alone has no use for a common half.
+  // A single lane needs no common half.
   const int64_t part = count <= 1 ? 1 : 2 * count;
   const auto set = [&](StreamLane::Room& room, int64_t bytes, int64_t peak) {
     room.share = room.left = bytes / part;
-    room.most = count <= 1 ? peak : peak / part;
+    room.max_left = count <= 1 ? peak : peak / part;
   };
   for (const std::unique_ptr<StreamLane>& lane : lanes_) {
     set(lane->requested_, requested, statistics_.requested.peak);

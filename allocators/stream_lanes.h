@@ -1,6 +1,6 @@
-// Lanes past an allocator's lock: what one stream has to itself of a strategy's memory, with a lock and
-// counts of its own, so that threads on streams of their own neither wait for each other nor write to the
-// same line of cache. Knows no strategy and no driver.
+// Lanes around an allocator's lock: one stream's part of a strategy, with a lock and counters of its own, so
+// that threads on different streams neither wait for each other nor share cache lines. Knows no strategy and
+// no driver.
 #pragma once
 
 #include <atomic>
@@ -15,13 +15,13 @@
 
 namespace headroom {
 
-// What an allocator hands out: `bytes` is the size of the block, at least what was asked.
+// A block that an allocator hands out; `bytes` is at least the request.
 struct MemoryBlock {
   void* pointer = nullptr;
   int64_t bytes = 0;
 };
 
-// Processors fetch lines of 64 B in pairs.
+// Processors fetch cache lines of 64 B in pairs.
 inline constexpr size_t kApart = 128;
 
 // Derived by strategies that keep the memory of streams apart.
@@ -37,21 +37,19 @@ class alignas(kApart) StreamLane {
  private:
   friend class StreamLanes;
 
-  // Called while one call is in this lane and others may be in others, so they may touch nothing but the
-  // lane. A block of at least `bytes`
-  // (> 0, a multiple of the alignment); a null one when that takes more than the lane has: the driver, or a
-  // wait for another stream.
+  // Other threads may be in other lanes meanwhile, so these two touch nothing but this lane. A block of at
+  // least `bytes` (> 0, a multiple of the alignment); a null one when that takes the driver or another
+  // stream.
   virtual MemoryBlock take(int64_t bytes) = 0;
-  // Returns the full size of the block of that pointer and size, which is free now, or 0 when the lane has
-  // none such.
+  // Frees the block with that pointer and size and returns its full size; 0 when the lane has none.
   virtual int64_t give_back(void* pointer, int64_t bytes) noexcept = 0;
 
-  // Called in place of these two when a block that came back right after it was taken is taken again: for
-  // clocks that count calls.
+  // Called instead of these two when a block is freed right after it was taken and taken again, for clocks
+  // that count calls.
   virtual void note_repeat(int64_t /*bytes*/) {}
 
-  // Whoever gives a block back and asks for the same again, with nothing in between, gets it again: so it
-  // only goes back once something else happens here.
+  // Freeing a block and asking for the same size at once returns the same block, so a free is deferred until
+  // the next other call.
   MemoryBlock take_again_or_new(int64_t bytes) {
     if (kept_ && bytes == last_bytes_) {
       kept_ = false;
@@ -77,29 +75,28 @@ class alignas(kApart) StreamLane {
     last_ = {};
   }
 
-  // Of the lock on all of an allocator a lane has its part in a word of its own. A call that finds the lane
-  // held waits, asleep where it takes long; one that finds it closed goes the long way, which begins with a
-  // mutex.
+  // The lane's part of the lock on the allocator. A call that finds the lane held waits; one that finds it
+  // closed takes the slow path, which begins with a mutex.
   enum class State : uint8_t { kFree, kTaken, kHeld, kClosed };
-  // False when the call has to go the long way.
+  // False when the call has to take the slow path.
   bool enter() noexcept {
     State state = State::kFree;
     return state_.compare_exchange_strong(state, State::kTaken, std::memory_order_acquire) || enter_late();
   }
   bool enter_late() noexcept;
   void leave() noexcept { state_.store(State::kFree, std::memory_order_release); }
-  // Waits for the call that is in the lane, and keeps others out until leave() or close().
+  // Waits for a call in the lane and keeps others out until leave() or close().
   void hold() noexcept;
   void close() noexcept { state_.store(State::kClosed, std::memory_order_release); }
 
-  // How much more may be live here before all lanes together could be above a peak.
+  // How many more bytes may be live here before all lanes together could exceed a peak.
   struct Room {
-    int64_t share = 0;  // what the lane was given, taken since included
+    int64_t share = 0;  // given to the lane in all
     int64_t left = 0;
-    int64_t most = 0;   // of which more is left than this goes back to all
-    int64_t total = 0;  // what came since the last count
+    int64_t max_left = 0;  // above this, half of what is left goes back
+    int64_t total = 0;     // bytes since the last count
 
-    // Uses `bytes` of it, with more from what belongs to no lane if need be; false when that is not enough.
+    // Uses `bytes` of it, and of the common part if needed; false when that is not enough.
     bool use(int64_t bytes, std::atomic<int64_t>& common) noexcept {
       if (bytes > left && !take_from(common, bytes)) return false;
       left -= bytes;
@@ -108,38 +105,37 @@ class alignas(kApart) StreamLane {
     }
     void free(int64_t bytes, std::atomic<int64_t>& common) noexcept {
       left += bytes;
-      if (left > most) return_to(common);
+      if (left > max_left) return_to(common);
     }
     bool take_from(std::atomic<int64_t>& common, int64_t bytes) noexcept;
     void return_to(std::atomic<int64_t>& common) noexcept;
-    // Moves what was counted here to the gauge.
+    // Adds the counts of this lane to the gauge.
     void count(Gauge& gauge) noexcept;
   };
 
   const Stream stream_;
   std::atomic<State> state_ = State::kClosed;
-  bool kept_ = false;  // what was taken last came back
-  MemoryBlock last_;   // what the last call took, for so many bytes
+  bool kept_ = false;  // the block taken last was freed
+  MemoryBlock last_;   // the block taken last, for last_bytes_
   int64_t last_bytes_ = 0;
   Room requested_, allocated_;
   int64_t allocations_ = 0, deallocations_ = 0;  // since the last count
 };
 
-// The lanes of one allocator and the lock on all of it. Counts are exact, peaks too, though no call of every
-// day writes to what others read: half of what is missing to each peak is divided among the lanes, a lane
-// that needs more takes it from the other half, and who finds too little there goes the long way and counts
-// all.
+// The lanes of one allocator and the lock on all of it. Counts and peaks are exact although fast calls share
+// no counter: half of the distance to each peak is divided among the lanes, a lane that needs more takes it
+// from the other half, and when that is used up the slow path counts all lanes.
 class StreamLanes {
  public:
-  // `statistics` must outlive this. They are right while all is locked.
+  // `statistics` must outlive this; they are exact while locked.
   explicit StreamLanes(Statistics& statistics) : statistics_(statistics) {}
 
   struct Taken {
-    MemoryBlock block;  // null: go the long way
+    MemoryBlock block;  // null: take the slow path
     bool counted = false;
   };
-  // A block from the stream's lane, without the lock on all. `rounded_bytes` is what is asked of the lane for
-  // a request of `bytes`. One that is not counted would have raised a peak.
+  // A block of `rounded_bytes` from the stream's lane for a request of `bytes`, without the lock on all. A
+  // block that is not counted would have raised a peak.
   Taken take(int64_t bytes, int64_t rounded_bytes, Stream stream) {
     StreamLane* lane = find(stream);
     if (lane == nullptr || !lane->enter()) return {};
@@ -147,7 +143,7 @@ class StreamLanes {
     const MemoryBlock block = lane->take_again_or_new(rounded_bytes);
     return {block, block.pointer != nullptr && count_taken(*lane, bytes, block.bytes)};
   }
-  // The reverse; false when nothing was done: go the long way.
+  // The reverse; false when nothing was done: take the slow path.
   bool give_back(void* pointer, int64_t bytes, int64_t rounded_bytes, Stream stream) noexcept {
     StreamLane* lane = find(stream);
     if (lane == nullptr || !lane->enter()) return false;
@@ -160,12 +156,12 @@ class StreamLanes {
     return true;
   }
 
-  // Locks all, lanes included, and brings their counts into the statistics.
+  // Locks everything, lanes included, and adds their counts to the statistics.
   void lock();
-  // `open` says whether calls may go by lanes from now on, or have to come here.
+  // `open`: whether calls may use lanes from now on.
   void unlock(bool open) noexcept;
   bool has_lane(Stream stream) const noexcept { return find(stream) != nullptr; }
-  // A lane for a stream that has none; while all is locked.
+  // Adds a lane for a stream that has none. Locked.
   void add(std::unique_ptr<StreamLane> lane);
 
  private:
@@ -220,13 +216,13 @@ class StreamLanes {
   Statistics& statistics_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<StreamLane>> lanes_;
-  std::vector<std::unique_ptr<Table>> tables_;  // older ones stay: someone may still be reading them
-  // What is missing to the peaks and belongs to no lane.
+  std::vector<std::unique_ptr<Table>> tables_;  // older ones stay: another thread may be reading them
+  // The distance to the peaks that belongs to no lane.
   struct alignas(kApart) Common {
     std::atomic<int64_t> requested = 0, allocated = 0;
   };
   Common common_;
-  // Read at each call, so nothing that is written lies beside it.
+  // Read at each call, so it shares no cache line with anything written.
   alignas(kApart) std::atomic<const Table*> table_ = nullptr;
 };
 

@@ -1,5 +1,5 @@
-// Segments of device memory cut into blocks that split and join again, with lists of the free ones: the
-// accounts that strategies share. Knows no driver, and no rule of which block to take or when to cut it.
+// Segments of device memory cut into blocks that split and merge, with lists of free ones: the bookkeeping
+// that strategies share. Knows no driver and no rule of which block to take or when to split it.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace headroom {
 
-// Stores of different streams are written at the same time, so they share no line of cache.
+// Stores of different streams are written at the same time, so they share no cache line.
 class alignas(128) BlockStore {
  public:
   BlockStore();
@@ -23,8 +23,8 @@ class alignas(128) BlockStore {
   static constexpr int32_t kSeveral = Block::kSeveral;
 
   struct Returned {
-    Index block = kNone;  // free now, joined with its free neighbours; kNone: there was no such block
-    int64_t bytes = 0;    // before it joined
+    Index block = kNone;  // now free and merged with its free neighbours; kNone: no such block
+    int64_t bytes = 0;    // before merging
   };
 
   Block& at(Index block) { return blocks_[static_cast<size_t>(block)]; }
@@ -32,21 +32,21 @@ class alignas(128) BlockStore {
 
   // The list that every store has.
   static constexpr int32_t kFirstList = 0;
-  // A further list of free blocks. Blocks join only with neighbours of the same list.
+  // Adds a list of free blocks. Blocks merge only with neighbours of the same list.
   int32_t add_list();
 
-  // A new segment of `bytes` at `base`: one free block, behind all others in place or at that one.
+  // A new segment of `bytes` at `base`: one free block, after all others by place, or at `place`.
   Index add_segment(void* base, int64_t bytes, int32_t list);
   Index add_segment(void* base, int64_t bytes, int32_t list, uint64_t place);
-  // Forgets a segment that is one free block.
+  // Removes a segment that is one free block.
   void remove_segment(Index block) noexcept;
   bool is_free(Index block) const { return at(block).requested_bytes == 0; }
-  // Whether the block is all of its segment.
+  // Whether the block is its whole segment.
   bool covers_segment(Index block) const { return at(block).previous == kNone && at(block).next == kNone; }
 
   // The smallest free block of the list that has at least `bytes`, or kNone.
   Index best_fit(int32_t list, int64_t bytes);
-  // The first by place.
+  // The first by place of at least `bytes`, or kNone.
   Index first_fit(int32_t list, int64_t bytes) const;
   // The last in order of size and place, or kNone.
   Index largest(int32_t list) const;
@@ -56,23 +56,23 @@ class alignas(128) BlockStore {
     lists_[static_cast<size_t>(list)].for_each(blocks_.data(), visit);
   }
   int64_t largest_free_bytes() const;
-  // Hands that block out for `requested_bytes` (> 0), or as much of its head as `rule(block)` says: all of
-  // it, less, or nothing. kNone when nothing is handed out.
+  // Hands that block out for `requested_bytes` (> 0), or the first rule(block) bytes of it; 0: nothing. kNone
+  // when nothing is handed out.
   template <class Rule>
   Index take_best_fit(int32_t list, int64_t bytes, int64_t requested_bytes, const Rule& rule);
-  // Hands a free block out for `requested_bytes` (> 0): all of it, or of a longer one the first or the last
-  // `bytes`. Returns what was handed out, which is a new block for the last ones.
+  // Hands a free block out for `requested_bytes` (> 0): all of it, or the first or last `bytes` of a longer
+  // one. Returns the block handed out.
   Index take(Index block, int64_t requested_bytes);
   Index take_head(Index block, int64_t bytes, int64_t requested_bytes);
   Index take_tail(Index block, int64_t bytes, int64_t requested_bytes);
-  // Takes back what was handed out at `pointer` for just as many bytes, last used by `user`; into the list it
-  // came from, or that one.
+  // Frees the block at `pointer` for the same requested bytes, last used by `user`, into the list it came
+  // from or `list`.
   Returned give_back(const void* pointer, int64_t requested_bytes, int32_t user) noexcept;
   Returned give_back(const void* pointer, int64_t requested_bytes, int32_t user, int32_t list) noexcept;
-  // Puts all free blocks of one list into another, where they join their neighbours.
+  // Moves all free blocks of one list to another, where they merge with their neighbours.
   void move_all(int32_t from, int32_t to);
 
-  // Calls visit(block) for the first block of every segment, in no order that means anything.
+  // Calls visit(block) for the first block of every segment, in any order.
   template <class Visit>
   void for_each_segment(Visit visit) const {
     for (size_t i = 0; i < blocks_.size(); ++i) {
@@ -86,7 +86,7 @@ class alignas(128) BlockStore {
   bool is_free_in(Index block, int32_t list) const {
     return block != kNone && at(block).requested_bytes == 0 && at(block).list == list;
   }
-  // Makes sure of a record and a chain for one more, so that what follows cannot fail half way.
+  // Reserves a record and a chain for one more, so that the rest of an operation cannot fail.
   void prepare();
   void grow();
   void grow_chains();
@@ -103,16 +103,16 @@ class alignas(128) BlockStore {
   Index& chain_of(const void* pointer) noexcept;
 
   std::vector<Block> blocks_;
-  Index unused_ = kNone;  // the first of a chain
+  Index unused_ = kNone;  // head of a list
   std::vector<FreeList> lists_;
-  // What was handed out, by address: chains that begin here, on average of half a block at most.
+  // Blocks handed out, by address: a hash table with chains of half a block on average.
   std::vector<Index> chains_;
   size_t handed_out_ = 0;
-  int shift_;  // 64 less the number of bits of a chain's number
+  int shift_;  // 64 less the number of bits of a chain's index
   uint64_t segments_made_ = 0;
 };
 
-// The rest is here to be compiled as one with a strategy's rule.
+// Inline, to be compiled together with a strategy's rule.
 
 template <class Rule>
 BlockStore::Index BlockStore::take_best_fit(int32_t list, int64_t bytes, int64_t requested_bytes,
@@ -130,7 +130,7 @@ BlockStore::Index BlockStore::take_best_fit(int32_t list, int64_t bytes, int64_t
   return block;
 }
 
-// Cuts a block to `bytes`; the result is the rest behind it, in no list yet.
+// Cuts a block to `bytes`; returns the rest, which is in no list yet.
 inline BlockStore::Index BlockStore::split(Index block, int64_t bytes) noexcept {
   const Index rest = new_block();
   Block& head = at(block);

@@ -9,9 +9,9 @@ namespace headroom {
 namespace {
 
 constexpr int32_t kAboveAll = std::numeric_limits<int32_t>::max();
-// Neighbours with no more than half a leaf between them become one, so that two of them always have more.
+// Neighbours that hold at most half a leaf together are merged.
 constexpr uint32_t kJoined = 32;
-// A leaf is cut in two when it is nearly full of what holds something, so that it does not come to that soon.
+// A full leaf with more non-empty entries than this is split; otherwise its empty entries are dropped.
 constexpr uint32_t kCrowded = 48;
 
 }  // namespace
@@ -25,14 +25,14 @@ void FirstFitList::prepare(size_t filled) {
   order_.reserve(count);
   spare_.reserve(count);
   first_keys_.reserve(count);
-  most_.reserve(count);
+  largest_.reserve(count);
   leaves_.resize(count);
   for (size_t leaf = count; leaf > had; --leaf) spare_.push_back(static_cast<uint32_t>(leaf - 1));
   if (!order_.empty()) return;
   order_.push_back(spare_.back());
   spare_.pop_back();
   first_keys_.push_back(0);
-  most_.push_back(0);
+  largest_.push_back(0);
   clear(at(0));
 }
 
@@ -53,7 +53,7 @@ void FirstFitList::set(int32_t key, int32_t amount, int32_t number) noexcept {
 
 int32_t FirstFitList::first_with(int32_t amount) noexcept {
   for (uint32_t leaf = 0; leaf < order_.size(); ++leaf) {
-    if (order_.size() > 1 && most_[leaf] < amount) continue;
+    if (order_.size() > 1 && largest_[leaf] < amount) continue;
     const uint32_t entry = first_in(at(leaf), amount);
     if (entry == kEntries) continue;
     last_ = {leaf, entry};
@@ -95,11 +95,11 @@ inline void FirstFitList::change(const Place& place, int32_t amount, int32_t num
   leaf.numbers[place.entry] = number;
   leaf.filled += (amount > 0 ? 1 : 0) - (before > 0 ? 1 : 0);
   if (order_.size() == 1) return;
-  int32_t& most = most_[place.leaf];
+  int32_t& most = largest_[place.leaf];
   if (amount >= most) {
     most = amount;
   } else if (before == most) {
-    most = most_in(leaf);
+    most = largest_in(leaf);
   }
 }
 
@@ -142,8 +142,8 @@ void FirstFitList::make_room(uint32_t number) noexcept {
   clear(upper);
   append_filled(upper, all, kEntries / 2, kEntries);
   first_keys_.insert(first_keys_.begin() + after, upper.keys[0][0]);
-  most_[number] = most_in(at(number));
-  most_.insert(most_.begin() + after, most_in(upper));
+  largest_[number] = largest_in(at(number));
+  largest_.insert(largest_.begin() + after, largest_in(upper));
 }
 
 // Of a leaf and one of its neighbours makes one, where both hold little.
@@ -159,12 +159,12 @@ void FirstFitList::join(uint32_t number) noexcept {
   clear(at(lower));
   append_filled(at(lower), all, 0, all.count);
   append_filled(at(lower), at(lower + 1), 0, at(lower + 1).count);
-  most_[lower] = most_in(at(lower));
+  largest_[lower] = largest_in(at(lower));
   const auto gone = static_cast<std::ptrdiff_t>(lower) + 1;
   spare_.push_back(order_[lower + 1]);
   order_.erase(order_.begin() + gone);
   first_keys_.erase(first_keys_.begin() + gone);
-  most_.erase(most_.begin() + gone);
+  largest_.erase(largest_.begin() + gone);
   last_ = {};
 }
 
@@ -190,7 +190,7 @@ inline uint32_t FirstFitList::keys_below(const Leaf& leaf, int32_t key) {
   return static_cast<uint32_t>(below[0] + below[1] + below[2] + below[3]);
 }
 
-int32_t FirstFitList::most_in(const Leaf& leaf) {
+int32_t FirstFitList::largest_in(const Leaf& leaf) {
   Four most = {};
   for (const Four& four : leaf.amounts) {
     const Four is_more = four > most;

@@ -1,5 +1,5 @@
-// Free pieces in order of address, and the first that is large enough: a sorted array in leaves of 64, whose
-// sizes are looked at sixteen at a time. Knows numbers alone.
+// Free pieces by address, searched for the first that is large enough: a sorted array in leaves of 64, whose
+// sizes are compared sixteen at a time. Knows only numbers.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,16 @@ class FirstFitList {
  public:
   static constexpr int32_t kNone = -1;
 
-  // Sees to it that set() finds room while at most so many keys hold something. To be called before all
-  // others. Throws std::bad_alloc, and has then changed nothing.
+  // Makes room for that many non-empty keys; call it before set(). Throws std::bad_alloc and then changes
+  // nothing.
   void prepare(size_t filled);
-  // Says that the key (0 or more, less than INT32_MAX) holds so much from now on, 0 or more, and what its
-  // owner calls it.
+  // Sets the amount (>= 0) and the number of a key in [0, INT32_MAX).
   void set(int32_t key, int32_t amount, int32_t number) noexcept;
-  // The number of the least key that holds `amount` (> 0) or more, or kNone.
+  // The number of the least key with at least `amount` (> 0), or kNone.
   int32_t first_with(int32_t amount) noexcept;
-  // That of the least key above this one that holds something; kNone when there is none.
+  // The number of the least non-empty key above this one, or kNone.
   int32_t first_above(int32_t key) const noexcept;
-  // Calls visit(number) for each key that holds `amount` (> 0) or more, by key.
+  // Calls visit(number) for each key with at least `amount` (> 0), by key.
   template <typename Visit>
   void for_each_with(int32_t amount, const Visit& visit) const {
     for (const uint32_t leaf_at : order_) {
@@ -36,20 +35,20 @@ class FirstFitList {
  private:
   static constexpr uint32_t kEntries = 64;
   using Four [[gnu::vector_size(16)]] = int32_t;
-  // An entry that holds nothing stays where it is, for its key to come back or for one beside it. Behind the
-  // last are keys above all that hold nothing.
+  // Empty entries stay, to be reused by their key or a neighbour. Entries after the last have the largest key
+  // and no amount.
   struct Leaf {
     Four keys[kEntries / 4], amounts[kEntries / 4];
     int32_t numbers[kEntries];
-    uint32_t count, filled;  // of the former, all and those that hold something
+    uint32_t count, filled;  // entries, and non-empty ones
   };
   struct Place {
-    uint32_t leaf = 0, entry = 0;  // the leaf in the order of keys
+    uint32_t leaf = 0, entry = 0;  // the leaf by key order
   };
 
   static uint32_t first_in(const Leaf& leaf, int32_t amount);
   static uint32_t keys_below(const Leaf& leaf, int32_t key);
-  static int32_t most_in(const Leaf& leaf);
+  static int32_t largest_in(const Leaf& leaf);
   static void clear(Leaf& leaf);
   static void append_filled(Leaf& to, const Leaf& from, uint32_t begin, uint32_t end);
 
@@ -62,10 +61,10 @@ class FirstFitList {
   void join(uint32_t leaf) noexcept;
 
   std::vector<Leaf> leaves_;             // in any order
-  std::vector<uint32_t> order_, spare_;  // of these, by key, and those that are not used
-  std::vector<int32_t> first_keys_;      // by order: keys from there on belong to the leaf
-  std::vector<int32_t> most_;            // the largest amount in it, kept while there are several
-  Place last_;                           // where something was last found or changed
+  std::vector<uint32_t> order_, spare_;  // leaves by key, and unused ones
+  std::vector<int32_t> first_keys_;      // by order: the least key of each leaf
+  std::vector<int32_t> largest_;         // by order: the largest amount, kept while there are several leaves
+  Place last_;                           // last found or changed
 };
 
 }  // namespace headroom

@@ -3,19 +3,19 @@
 namespace headroom {
 namespace {
 
-// Without branches: whoever guesses them is wrong every second time.
+// Without branches, which could not be predicted.
 bool is_before(const BlockRecord& one, const BlockRecord& other) {
   return (one.bytes < other.bytes) | ((one.bytes == other.bytes) & (one.place < other.place));
 }
 
-// Fibonacci hashing (Knuth, vol. 3, 6.4): neighbours in memory end up far apart.
+// Fibonacci hashing (Knuth, vol. 3, 6.4) spreads neighbours.
 uint64_t priority(const BlockRecord& block) {
   return block.place * 0x9E3779B97F4A7C15u;
 }
 
 }  // namespace
 
-// Goes down to where its priority belongs and parts what is there at it.
+// Descends to where its priority belongs and splits the subtree there.
 void FreeList::insert_below(BlockRecord* blocks, Index* link, Index block) noexcept {
   BlockRecord& added = blocks[block];
   const uint64_t added_priority = priority(added);
@@ -44,7 +44,7 @@ FreeList::Index* FreeList::link_to(BlockRecord* blocks, Index* link, Index block
   return link;
 }
 
-// Puts what is on both sides of a block together in its place.
+// Replaces a block by its merged subtrees.
 void FreeList::join_sides(BlockRecord* blocks, Index* link) noexcept {
   const BlockRecord& gone = blocks[*link];
   Index parts[2] = {gone.side[0], gone.side[1]};

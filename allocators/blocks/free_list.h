@@ -1,5 +1,4 @@
-// Free blocks in order of size, then of place: the search behind every best fit. Knows no memory and no rule
-// of when a block may be used.
+// Free blocks by size, then by place, for best fit. Knows no memory and no strategy.
 #pragma once
 
 #include <array>
@@ -11,33 +10,32 @@
 
 namespace headroom {
 
-// A part of a segment, free or handed out. The blocks of a segment form a chain in address order. One line
-// of cache each; they name each other by their number in the owner's array.
+// A part of a segment, free or handed out. The blocks of a segment form a chain in address order. Each takes
+// one cache line; they refer to each other by index in the owner's array.
 struct alignas(64) BlockRecord {
   using Index = int32_t;
   static constexpr Index kNone = -1;
-  // Who uses a block or did last, by a number of the strategy's, or:
+  // The user of a block, or its last one: a number of the strategy's, or one of these.
   static constexpr int32_t kNobody = -1;
   static constexpr int32_t kSeveral = -2;
 
   std::byte* pointer = nullptr;
   int64_t bytes = 0;
   int64_t requested_bytes = 0;  // 0: free
-  uint64_t place = 0;           // by age of the segment, then by address: the same in every run
+  uint64_t place = 0;           // by age of the segment, then by address, so that runs are deterministic
   int64_t stamp = 0;            // the strategy's own
-  int32_t list = 0;             // where it stands while it is free; the parts of a block inherit it
-  int32_t user = kNobody;       // who has it, or had it last; free parts inherit it, too
+  int32_t list = 0;             // its list while it is free; parts of a block inherit it
+  int32_t user = kNobody;       // parts of a block inherit it, too
   Index previous = kNone;
   Index next = kNone;
-  // Of a free block the trees of those before it and behind it in order; the first of another is the next one
-  // in its chain of addresses.
+  // Of a free block: its subtrees. Of another, in side[0]: the next in its hash chain.
   Index side[2] = {kNone, kNone};
 };
 static_assert(sizeof(BlockRecord) == 64);
 
-// A tree to each class of sizes, of which nearly all have one block or none; large ones are kept shallow by
-// priorities that are drawn from the place (treaps: Seidel and Aragon, "Randomized search trees", 1996).
-// Nothing is ever taken from the heap. `blocks` is the owner's array.
+// One tree per size class; nearly all hold one block or none. Trees are treaps (Seidel and Aragon,
+// "Randomized search trees", 1996) with priorities from the place. Never allocates. `blocks` is the owner's
+// array.
 class FreeList {
  public:
   using Index = BlockRecord::Index;
@@ -45,7 +43,7 @@ class FreeList {
 
   FreeList() { roots_.fill(kNone); }
 
-  // Sizes up to 2^60, places that no two blocks have.
+  // Sizes are up to 2^60; places are unique.
   void insert(BlockRecord* blocks, Index block) noexcept {
     const int bin = SizeBins::of(blocks[block].bytes);
     Index& root = roots_[static_cast<size_t>(bin)];
@@ -55,7 +53,7 @@ class FreeList {
     bins_.set(bin);
   }
 
-  // It must be in the list, and be as it was then.
+  // The block must be in the list and unchanged since.
   void erase(BlockRecord* blocks, Index block) noexcept {
     const int bin = SizeBins::of(blocks[block].bytes);
     Index* link = &roots_[static_cast<size_t>(bin)];
@@ -63,9 +61,9 @@ class FreeList {
     erase(blocks, Place{link, bin});
   }
 
-  // Where a block stands: valid until the next change.
+  // The position of a block, valid until the next change.
   struct Place {
-    Index* link = nullptr;  // null: nowhere
+    Index* link = nullptr;  // null: none
     int bin = 0;
   };
   void erase(BlockRecord* blocks, Place place) noexcept {
@@ -78,7 +76,7 @@ class FreeList {
     if (roots_[static_cast<size_t>(place.bin)] == kNone) bins_.clear(place.bin);
   }
 
-  // The smallest block of at least `bytes`, the first place of equal ones; nowhere when there is none.
+  // The smallest block of at least `bytes`, the first of equal ones by place; null if there is none.
   Place best_fit(BlockRecord* blocks, int64_t bytes) noexcept {
     int bin = SizeBins::of(bytes);
     Index* link = &roots_[static_cast<size_t>(bin)];
@@ -97,7 +95,7 @@ class FreeList {
     return {link, bin};
   }
 
-  // The block of at least `bytes` with the first place of all; kNone when there is none.
+  // The first block by place of at least `bytes`, or kNone.
   Index first_fit(const BlockRecord* blocks, int64_t bytes) const {
     Index first = kNone;
     for (int bin = bins_.first_from(SizeBins::of(bytes)); bin >= 0; bin = bins_.first_from(bin + 1)) {
@@ -109,7 +107,7 @@ class FreeList {
     return first;
   }
 
-  // The last block in order; kNone when there is none.
+  // The last block in order, or kNone.
   Index largest(const BlockRecord* blocks) const noexcept {
     const int bin = bins_.last();
     if (bin < 0) return kNone;
@@ -118,7 +116,7 @@ class FreeList {
     return last;
   }
 
-  // Calls visit(block) for each in order; it must not change the list.
+  // Calls visit(block) for each block in order; it must not change the list.
   template <class Visit>
   void for_each(const BlockRecord* blocks, const Visit& visit) const {
     for (int bin = bins_.first_from(0); bin >= 0; bin = bins_.first_from(bin + 1)) {
@@ -127,7 +125,7 @@ class FreeList {
   }
 
  private:
-  // What more than one block in a tree takes. `link` is where the search begins, or what is gone stands.
+  // For trees of several blocks. `link` is where the search begins, or the link to the removed block.
   static void insert_below(BlockRecord* blocks, Index* link, Index block) noexcept;
   static Index* link_to(BlockRecord* blocks, Index* link, Index block) noexcept;
   static void join_sides(BlockRecord* blocks, Index* link) noexcept;

@@ -1,5 +1,5 @@
-// From the offset of a live block to the number of its record: a hash table with open addressing that takes
-// nothing from the heap but when it grows. Knows nothing of blocks.
+// A hash table from offsets to record numbers, with open addressing; allocates only when it grows. Knows no
+// blocks.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,7 @@ class OffsetTable {
   // `unit` (a power of two) divides every offset.
   explicit OffsetTable(int64_t unit) : unit_(unit), slots_(1024) {}
 
-  // Makes room for one more; without it insert() must not be called. Throws std::bad_alloc, and has then
-  // changed nothing.
+  // Makes room for one more; call it before insert(). Throws std::bad_alloc and then changes nothing.
   void prepare() {
     if (2 * (size_ + 1) > slots_.size()) grow();
   }
@@ -36,7 +35,7 @@ class OffsetTable {
   void erase(int64_t offset) noexcept {
     size_t hole = home(offset);
     while (slots_[hole].offset != offset || slots_[hole].record == kNone) hole = next(hole);
-    // Moves back what a search could not reach past the hole any more, so that no marks of the dead remain.
+    // Moves back entries that a search could not reach across the hole, so no tombstones are needed.
     for (size_t at = next(hole); slots_[at].record != kNone; at = next(at)) {
       const size_t mask = slots_.size() - 1;
       if (((at - home(slots_[at].offset)) & mask) >= ((at - hole) & mask)) {
@@ -54,7 +53,7 @@ class OffsetTable {
     int32_t record = kNone;
   };
 
-  // Fibonacci hashing (Knuth, volume 3, 6.4): neighbours in memory end up far apart.
+  // Fibonacci hashing (Knuth, volume 3, 6.4) spreads neighbours.
   size_t home(int64_t offset) const {
     const auto number = static_cast<uint64_t>(offset / unit_);
     return static_cast<size_t>((number * 0x9E3779B97F4A7C15u) >> 32) & (slots_.size() - 1);

@@ -1,6 +1,5 @@
-// Which free blocks there are of which size, found in constant time: two levels of size classes after TLSF
-// (Masmano et al., "TLSF: a new dynamic memory allocator for real-time systems", 2004). Knows the sizes
-// alone, not where the blocks lie.
+// Size classes of free blocks, searched in constant time: two levels as in TLSF (Masmano et al., "TLSF: a new
+// dynamic memory allocator for real-time systems", 2004). Knows only sizes.
 #pragma once
 
 #include <array>
@@ -10,14 +9,13 @@
 
 namespace headroom {
 
-// Bin numbers of sizes that are multiples of the unit, and which bins have something in them.
+// Bin numbers of sizes that are multiples of the unit, and which bins are not empty.
 class SizeBins {
  public:
   static constexpr int64_t kUnit = 512;
-  // 32 classes to each doubling: sizes of one class differ by 3 % at most, and below 64 units each has its
-  // own.
+  // 32 classes per doubling: sizes in a class differ by 3 % at most; below 64 units each size has its own.
   static constexpr int kSplitBits = 5;
-  static constexpr int kCount = 1536;  // up to 2^52 units, 2 EiB: more than anyone may ask for
+  static constexpr int kCount = 1536;  // up to 2^52 units, 2 EiB
 
   static int of(int64_t bytes) {
     const uint64_t units = static_cast<uint64_t>(bytes) / kUnit;
@@ -35,7 +33,7 @@ class SizeBins {
     words_[word] &= ~(uint64_t{1} << (bin % 64u));
     if (words_[word] == 0) filled_words_ &= ~(uint64_t{1} << word);
   }
-  // The first bin at or after `bin` that has something in it; -1 when there is none.
+  // The first non-empty bin at or after `bin`, or -1.
   int first_from(int bin) const {
     if (bin >= kCount) return -1;
     const unsigned word = word_of(bin);
@@ -46,7 +44,7 @@ class SizeBins {
     const int found = std::countr_zero(later);
     return found * 64 + std::countr_zero(words_[static_cast<size_t>(found)]);
   }
-  // The last bin that has something in it; -1 when there is none.
+  // The last non-empty bin, or -1.
   int last() const {
     if (filled_words_ == 0) return -1;
     const int word = static_cast<int>(std::bit_width(filled_words_)) - 1;

@@ -29,7 +29,7 @@ class TraceStreams {
   TraceStreams& operator=(const TraceStreams&) = delete;
 
   Stream operator[](int32_t position) const { return streams_[static_cast<size_t>(position)]; }
-  // The handle that the trace has for it.
+  // The trace's handle of a stream.
   uint64_t in_trace(Stream stream) const {
     const auto found = std::find(streams_.begin(), streams_.end(), stream);
     return found == streams_.end() ? 0 : trace_.streams[static_cast<size_t>(found - streams_.begin())];
@@ -44,7 +44,7 @@ class TraceStreams {
 // One allocator with the live blocks of a trace.
 class Player {
  public:
-  // `named`: whoever watches the allocator is told the names that the trace has, too.
+  // `named`: pass the names of the trace to the allocator, for observers.
   Player(const Trace& trace, const TraceStreams& streams, Allocator& allocator, bool named)
       : trace_(trace),
         streams_(streams),
@@ -55,7 +55,7 @@ class Player {
   Player(const Player&) = delete;
   Player& operator=(const Player&) = delete;
 
-  // The events [begin, end) of the trace; the position of the one that found no room, or `end`.
+  // Plays the events [begin, end); the position of the one that found no room, or `end`.
   int64_t play(int64_t begin, int64_t end) {
     const TraceEvent* event = trace_.events.data() + begin;
     int64_t at = begin;
@@ -82,7 +82,7 @@ class Player {
   // Of the event that found no room.
   const std::optional<MemoryFacts>& failure() const { return failure_; }
 
-  // What the trace never freed, or had not yet.
+  // Frees what is live.
   void free_rest() noexcept {
     for (const TraceEvent& event : trace_.events) {
       void*& pointer = pointers_[static_cast<size_t>(event.block)];
@@ -92,7 +92,7 @@ class Player {
     }
   }
 
-  // Completes what the allocator knows of the blocks that are live after so many events.
+  // Adds what the trace knows about the blocks that are live after that many events.
   void describe(Snapshot& snapshot, int64_t events) const {
     std::unordered_map<const void*, const TraceEvent*> live;
     for (int64_t i = 0; i < events; ++i) {
@@ -143,9 +143,9 @@ bool needs_limit(const StrategySettings& settings) {
 
 ReplayResult replay(const Trace& trace, const StrategySettings& settings, Device& device, int64_t passes) {
   ReplayResult result;
-  device.initialise();  // its cost is no strategy's
+  device.initialise();  // its cost does not count
   const double driver_time_before_us = device.memory().driver_time_us();
-  const TraceStreams streams(trace, device);  // outlive the allocator, which may still wait for them
+  const TraceStreams streams(trace, device);  // must outlive the allocator, which may wait for them
   std::unique_ptr<Allocator> allocator;
   try {
     allocator = make_allocator(settings, device);
@@ -161,11 +161,11 @@ ReplayResult replay(const Trace& trace, const StrategySettings& settings, Device
   const auto events = static_cast<int64_t>(trace.events.size());
   const int64_t peak = trace.peak_event + 1;
   double fastest_ns = std::numeric_limits<double>::infinity();
-  // Whoever made the allocator may watch it.
+  // A caller's own allocator may have an observer.
   Player player(trace, streams, *allocator, !settings.record_path.empty() || settings.make);
   for (int64_t pass = 0; pass < passes && result.fits(); ++pass) {
     if (pass > 0) player.free_rest();
-    // Statistics may cost much more than a call, so they are taken outside the time, and only once.
+    // Statistics may cost much more than a call, so they are taken once and outside the measured time.
     Clock::time_point begin = Clock::now();
     int64_t at = player.play(0, peak);
     double ns = ns_since(begin);
@@ -201,7 +201,7 @@ template <typename Play>
 auto on_bare_device(StrategySettings settings, const DeviceProfile& profile, int64_t capacity_bytes,
                     const Play& play) {
   DeviceProfile bare = profile;
-  // Whole pages: of a part the driver could give nothing, and a strategy that asks for all would be refused.
+  // Whole pages: the driver cannot give a part of one.
   bare.total_bytes = capacity_bytes / profile.granularity_bytes * profile.granularity_bytes;
   bare.others_bytes = bare.context_bytes = bare.own_module_bytes = 0;
   bare.blas = bare.dnn = {};
@@ -214,7 +214,7 @@ auto on_bare_device(StrategySettings settings, const DeviceProfile& profile, int
 }  // namespace
 
 ReplayResult replay_at(const Trace& trace, StrategySettings settings, const DeviceProfile& profile,
-                  int64_t capacity_bytes, int64_t passes) {
+                       int64_t capacity_bytes, int64_t passes) {
   return on_bare_device(
       std::move(settings), profile, capacity_bytes,
       [&](const StrategySettings& suited, Device& device) { return replay(trace, suited, device, passes); });
@@ -250,7 +250,7 @@ std::optional<int64_t> minimum_capacity(const Trace& trace, const StrategySettin
     try {
       return replay_at(trace, settings, profile, pages * page, passes).fits();
     } catch (const InvalidArgument&) {
-      return false;  // a limit of its own above this capacity
+      return false;  // a limit above this capacity
     }
   };
   int64_t low = least_pages - 1;  // does not fit

@@ -8,7 +8,7 @@
 namespace headroom {
 namespace {
 
-// RMM's superblock::minimum_size: what is larger goes past the streams' arenas.
+// RMM's superblock::minimum_size. Larger blocks are cut from the segment.
 constexpr int64_t kSuperblockBytes = kMiB;
 
 }  // namespace
@@ -23,7 +23,7 @@ ArenaAllocator::ArenaAllocator(Device& device, std::string name, std::optional<L
 }
 
 Allocator::Block ArenaAllocator::do_allocate(int64_t bytes, Stream stream) {
-  // It may have gone back to the driver while nothing was live.
+  // It may have been released while nothing was live.
   if (segment_bytes() == 0 && add_segment(store_, bytes_, BlockStore::kFirstList) == BlockStore::kNone)
     return {};
   const auto attempt = [&] {
@@ -54,7 +54,7 @@ int64_t ArenaAllocator::largest_free_block() const {
   return largest;
 }
 
-// A superblock is a block of the segment; what is in it stands in its place.
+// A superblock is a block of the segment; its own blocks are listed in its place.
 void ArenaAllocator::do_snapshot(std::vector<SnapshotSegment>& segments) const {
   SegmentAllocator::do_snapshot(segments);
   for (const Arena& arena : arenas_) {
@@ -88,7 +88,7 @@ Allocator::Block ArenaAllocator::allocate_small(Arena& arena, int64_t bytes) {
   return handed_out(arena.superblocks, block, user_of(arena.stream));
 }
 
-// The first block by address that is large enough, cut to size; kNone when there is none.
+// The first block by address that is large enough, cut to size, or kNone.
 ArenaAllocator::Index ArenaAllocator::take_first_fit(BlockStore& store, int64_t bytes, Stream stream) {
   const Index block = store.first_fit(BlockStore::kFirstList, bytes);
   if (block == BlockStore::kNone) return block;
@@ -96,7 +96,7 @@ ArenaAllocator::Index ArenaAllocator::take_first_fit(BlockStore& store, int64_t 
   return store.at(block).bytes > bytes ? store.take_head(block, bytes, bytes) : store.take(block, bytes);
 }
 
-// Superblocks without a live block go back to the segment; false when there were none.
+// Returns superblocks without a live block to the segment; false when there were none.
 bool ArenaAllocator::defragment() noexcept {
   bool found = false;
   for (Arena& arena : arenas_) {

@@ -1,5 +1,5 @@
-// RMM's arena: one segment that never grows; large blocks are cut from it directly, small ones from
-// superblocks that each stream has to itself. First fit by address throughout. Knows no other segment.
+// RMM's arena: one segment that never grows. Large blocks are cut from it, small ones from superblocks of one
+// stream each. First fit by address throughout.
 #pragma once
 
 #include <deque>
@@ -10,12 +10,12 @@ namespace headroom {
 
 class ArenaAllocator final : public SegmentAllocator {
  public:
-  // The segment is as large as the limit, or as half of what the device has free. Throws OutOfMemory when the
-  // device has no room for it.
+  // The segment has the limit's size, or half of the device's free memory. Throws OutOfMemory without room
+  // for it.
   ArenaAllocator(Device& device, std::string name, std::optional<Limit> limit);
 
  private:
-  // Superblocks of one stream: each is a block of the segment, and cut further in accounts of its own.
+  // The superblocks of one stream: blocks of the segment, split further in a store of their own.
   struct Arena {
     Stream stream;
     BlockStore superblocks;

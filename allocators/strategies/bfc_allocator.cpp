@@ -8,13 +8,12 @@
 namespace headroom {
 namespace {
 
-// All from TensorFlow's bfc_allocator.cc. Its bins by size are left out: the smallest free block of the first
-// bin that has one is the smallest of all.
+// All from TensorFlow's bfc_allocator.cc, without its bins: they do not change which block is found.
 constexpr int64_t kFirstRegionBytes = 2 * kMiB;
 constexpr int64_t kLargestWasteBytes = 128 * kMiB;
 constexpr double kBackOff = 0.9;
 
-constexpr int64_t kLargestRegionBytes = int64_t{1} << 61;  // doubling has to end before it overflows
+constexpr int64_t kLargestRegionBytes = int64_t{1} << 61;  // doubling must end before it overflows
 
 }  // namespace
 
@@ -31,7 +30,7 @@ BfcAllocator::BfcAllocator(Device& device, std::string name, std::optional<Limit
 }
 
 std::vector<int64_t> BfcAllocator::region_bytes() const {
-  std::vector<std::pair<uint64_t, int64_t>> regions;  // by place, which grows with each one made
+  std::vector<std::pair<uint64_t, int64_t>> regions;  // by place, which is by age
   store_.for_each_segment([&](Index block) {
     regions.emplace_back(store_.at(block).place, 0);
     for (; block != BlockStore::kNone; block = store_.at(block).next) {
@@ -70,7 +69,7 @@ bool BfcAllocator::extend(int64_t bytes) {
   int64_t size = std::min(next_region_bytes_, available);
   while (add_segment(store_, size, BlockStore::kFirstList) == BlockStore::kNone) {
     const int64_t less = round_up(static_cast<int64_t>(static_cast<double>(size) * kBackOff), kAlignment);
-    // Rounding up stands still below ten units of alignment, where TensorFlow's loop would not end.
+    // Below ten units of alignment rounding up changes nothing, and TensorFlow's loop would not end.
     if (less < bytes || less == size) return false;
     size = less;
   }

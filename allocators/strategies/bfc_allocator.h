@@ -1,5 +1,5 @@
-// Best fit with coalescing after TensorFlow's BFCAllocator: regions from the driver are cut into blocks,
-// neighbours that are free become one again. Knows three strategies only by how their regions grow.
+// Best fit with coalescing as in TensorFlow's BFCAllocator: regions from the driver are cut into blocks, and
+// free neighbours merge. Serves grab-all, allow-growth and hard-limit, which differ in how regions grow.
 #pragma once
 
 #include <vector>
@@ -12,14 +12,14 @@ class BfcAllocator final : public SegmentAllocator {
  public:
   enum class Growth : uint8_t {
     kAtOnce,   // one region of all that the limit allows, taken at construction; less if the device has less
-    kDoubling  // regions of 2 MiB, 4 MiB, 8 MiB, ... as they are needed, up to the limit
+    kDoubling  // regions of 2 MiB, 4 MiB, 8 MiB, ... as needed, up to the limit
   };
 
-  // kAtOnce throws OutOfMemory when the device gives nothing at all. Without a limit kAtOnce asks for all
-  // that is free.
+  // kAtOnce throws OutOfMemory when the device gives nothing at all; without a limit it takes all that is
+  // free.
   BfcAllocator(Device& device, std::string name, std::optional<Limit> limit, Growth growth);
 
-  // Sizes of the regions held, in the order of their making.
+  // Sizes of the regions, oldest first.
   std::vector<int64_t> region_bytes() const;
 
  private:

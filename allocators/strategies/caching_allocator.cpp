@@ -18,9 +18,8 @@ CachingAllocator::CachingAllocator(Device& device, std::string name, std::option
                                    CachingRules rules)
     : SegmentAllocator(device, std::move(name), limit), rules_(rules) {}
 
-// PyTorch's malloc, in its order. Whoever calls goes on when this finds nothing: with a wait for blocks that
-// other streams still use and another search, which PyTorch misses (#189504), and then with all idle segments
-// given back and a third.
+// The steps of PyTorch's malloc. When this finds nothing, the base class waits for blocks that other streams
+// use and tries again, which PyTorch does not (#189504), then releases all idle segments and tries again.
 Allocator::Block CachingAllocator::do_allocate(int64_t bytes, Stream stream) {
   Lane& lane = lane_of(stream);
   const int64_t block_bytes = rules_.block_bytes(bytes);
@@ -39,7 +38,7 @@ Allocator::Block CachingAllocator::do_allocate(int64_t bytes, Stream stream) {
   return lane.take_from(block, block_bytes, bytes);
 }
 
-// A block may come back on another stream than it was handed out to.
+// A block may be freed on another stream than it was allocated on.
 int64_t CachingAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
   const int32_t user = user_of(stream);
   for (Lane* lane : own_lanes_) {
@@ -66,8 +65,8 @@ CachingAllocator::Index CachingAllocator::grow(Lane& lane, int32_t pool, int64_t
   return block;
 }
 
-// Idle segments of large blocks go back, those first that were idle for longer than the average, until no
-// more than the share is held.
+// Releases idle segments of large blocks, first those idle for longer than the average, until at most the
+// share is held.
 void CachingAllocator::collect_garbage() {
   const int64_t allowed = segment_bytes() + reservable_bytes();
   const auto threshold = static_cast<int64_t>(rules_.gc_share * static_cast<double>(allowed));
@@ -90,7 +89,7 @@ void CachingAllocator::collect_garbage() {
   int64_t given_back = 0;
   for (bool found = true; found && given_back < target && !idle.empty();) {
     const double average = static_cast<double>(total_age) / static_cast<double>(idle.size());
-    // One pass frees all that are old enough, past the target, as PyTorch's does.
+    // Like PyTorch's, one pass releases all that are old enough, even past the target.
     const auto young = std::stable_partition(idle.begin(), idle.end(), [&](const Idle& each) {
       return static_cast<double>(each.age()) < average;
     });
@@ -103,8 +102,8 @@ void CachingAllocator::collect_garbage() {
   }
 }
 
-// Room for a new segment from cached blocks that are too large to be cut: the smallest that is large enough,
-// or else the largest ones, until their sum is.
+// Makes room for a new segment by releasing blocks that are too large to be cut: the smallest that is large
+// enough, otherwise the largest ones until their sum is.
 bool CachingAllocator::release_oversize(Lane& lane, int32_t pool, int64_t block_bytes) noexcept {
   if (!rules_.limits_splits()) return false;
   BlockStore& store = lane.store;
@@ -160,7 +159,7 @@ Allocator::Block CachingAllocator::Lane::take(int64_t bytes) {
   const int64_t block_bytes = rules_.block_bytes(bytes);
   const int32_t pool = pool_of(block_bytes);
   const Index block = store.take_best_fit(pool, block_bytes, bytes, [&](const BlockStore::Block& free) {
-    // One that another stream used last is followed, which takes more than the lane.
+    // A block that another stream used last needs a wait, which takes the slow path.
     const bool follows = free.user != user_ && free.user != BlockStore::kNobody;
     if (follows || !rules_.serves(free.bytes, block_bytes)) return int64_t{0};
     return rules_.cuts(free.bytes, block_bytes) ? block_bytes : free.bytes;

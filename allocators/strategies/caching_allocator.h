@@ -1,5 +1,5 @@
-// PyTorch's native caching allocator: segments of a few sizes are kept and cut into blocks, small and large
-// ones apart, for each stream. Knows none of its virtual-memory segments and no graph-private pools.
+// PyTorch's native caching allocator: segments of a few sizes are kept and cut into blocks, separately for
+// small and large blocks and for each stream. Without its expandable segments and graph-private pools.
 #pragma once
 
 #include <array>
@@ -18,20 +18,20 @@ class CachingAllocator final : public SegmentAllocator {
   // The pools of one stream: small blocks in the first list of the store, large ones in the second.
   class Lane final : public StreamLane {
    public:
-    // `user` is the stream's number as the last user of a block.
+    // `user` is the stream's number as user of a block.
     Lane(Stream stream, int32_t user, BlockStore& blocks, const CachingRules& rules);
 
-    // A free block that serves, still free; kNone when there is none.
+    // A free block that serves the request, or kNone.
     Index find(int32_t pool, int64_t block_bytes);
-    // Hands it out for `bytes`, cut where that is worth it.
+    // Hands it out for `bytes`, split if the rules say so.
     Block take_from(Index block, int64_t block_bytes, int64_t bytes);
-    // The size of the block that is free from now on, last used by `last_user`; 0 when there is none such.
+    // Frees a block last used by `last_user` and returns its size; 0 when there is none.
     int64_t give_back(const void* pointer, int64_t bytes, int32_t last_user) noexcept;
-    // How often its pool was searched since the block became free.
+    // How often its pool was searched since the block was freed.
     int64_t idle_searches(Index block) const;
 
     BlockStore& store;
-    std::array<int64_t, 2> searches{};  // of each pool: the clock by which idle blocks grow old
+    std::array<int64_t, 2> searches{};  // of each pool: the clock for the age of idle blocks
 
    private:
     Block take(int64_t bytes) override;

@@ -50,7 +50,7 @@ int64_t CachingRules::divided(int64_t bytes) const {
 CachingRules caching_rules(const StrategyOptions& options) {
   CachingRules rules;
   if (const auto bytes = options.bytes("max_split")) {
-    // PyTorch's own bound: segments of 20 MiB are there to be cut.
+    // PyTorch's own bound: segments of 20 MiB are meant to be cut.
     if (*bytes <= kLargeSegmentBytes) {
       throw InvalidArgument(
           fmt::format("max_split of {}: it must be above {}", *bytes, format_bytes(kLargeSegmentBytes)));
@@ -79,12 +79,11 @@ int64_t round_up_power2(int64_t bytes, int64_t divisions) {
   return division == 0 ? 2 * floor : round_up(bytes, division);
 }
 
-// As PyTorch reads its option: what stands before the first size goes for all smaller ones, too, and '>' for
-// all above the last one named.
+// As in PyTorch: the first number also applies to all smaller sizes, and '>' to all above the last one.
 CachingRules::Divisions parse_power2_divisions(std::string_view text, std::string_view what) {
   const auto refuse = [&] {
     return InvalidArgument(
-        fmt::format("{} of '{}': a power of two is needed, or a list of them by size in MiB such as "
+        fmt::format("{} is '{}': it must be a power of two, or a list of them by size in MiB such as "
                     "[256:1,512:2,1024:4,>:8]",
                     what, text));
   };

@@ -1,5 +1,4 @@
-// The sizes by which PyTorch's native caching allocator works, and what a user may change of them. Knows no
-// memory.
+// The sizes of PyTorch's native caching allocator, and the options that change them. Knows no memory.
 #pragma once
 
 #include <array>
@@ -25,21 +24,21 @@ struct CachingRules {
   // ones the last. 0 and 1: no rounding.
   using Divisions = std::array<int64_t, 16>;
 
-  // Free blocks of this size and more are never cut, and serve no smaller request.
+  // Free blocks of at least this size are never cut and serve no smaller request.
   int64_t max_split_bytes = std::numeric_limits<int64_t>::max();
-  // A request that large takes only a free block that is longer by less than this.
+  // A request of at least that size takes only a free block that is longer by less than this.
   int64_t max_non_split_rounding_bytes = int64_t{20} << 20;
-  // Share of the limit above which idle segments go back before a new one is taken; 0: never. PyTorch's
-  // garbage_collection_threshold; does nothing without a limit.
+  // Share of the limit above which idle segments are released before a new one is taken; 0: never. PyTorch's
+  // garbage_collection_threshold; has no effect without a limit.
   double gc_share = 0;
   std::optional<Divisions> power2_divisions = {};
 
   bool limits_splits() const { return max_split_bytes != std::numeric_limits<int64_t>::max(); }
-  // The block that a request of `bytes` gets: a multiple of 512 B, or the next division of a power of two.
+  // The block size for a request: a multiple of 512 B, or the next division of a power of two.
   int64_t block_bytes(int64_t bytes) const {
     return power2_divisions ? divided(bytes) : (bytes + kMinBlockBytes - 1) & -kMinBlockBytes;
   }
-  // What remains of a free block is worth a block of its own.
+  // Whether the rest of a free block becomes a block.
   bool cuts(int64_t free_bytes, int64_t block_bytes) const {
     const int64_t rest = free_bytes - block_bytes;
     if (is_small_block(block_bytes)) return rest >= kMinBlockBytes;
@@ -57,13 +56,13 @@ struct CachingRules {
 
 inline constexpr StrategyOption kCachingOptions[] = {
     {"max_split", "SIZE", "none",
-     "free blocks of this size and more are not cut, and serve no smaller request"},
-    {"max_non_split_rounding", "SIZE", "20MiB", "how much longer than the request such a block may not be"},
-    {"gc", "SHARE", "none", "share of the limit above which idle segments go back, the oldest first"},
+     "free blocks of at least this size are not cut and serve no smaller request"},
+    {"max_non_split_rounding", "SIZE", "20MiB", "such a block must exceed the request by less than this"},
+    {"gc", "SHARE", "none", "share of the limit above which idle segments are released, oldest first"},
     {"roundup_power2", "COUNT", "none",
-     "sizes round up to a power of two's share; or by size in MiB: [256:1,512:2,1024:4,>:8]"},
+     "sizes round up to this share of a power of two; or by size in MiB: [256:1,512:2,1024:4,>:8]"},
 };
-// The rules that these options ask for. Throws InvalidArgument for values out of range.
+// The rules for these options. Throws InvalidArgument for values out of range.
 CachingRules caching_rules(const StrategyOptions& options);
 
 // The segment taken for a block: 2 MiB for a small one, 20 MiB below 10 MiB, else a multiple of 2 MiB.

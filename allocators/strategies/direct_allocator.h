@@ -1,4 +1,4 @@
-// The baseline: every allocation is a driver call, nothing is kept. Knows no rounding but the driver's.
+// The baseline: every allocation and deallocation is a driver call.
 #pragma once
 
 #include <unordered_map>

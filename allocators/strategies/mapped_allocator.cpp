@@ -12,14 +12,14 @@
 namespace headroom {
 namespace {
 
-// Addresses cost nothing, and with several times the device's memory there is always a run of them without
-// pages: by Robson's bound ("Bounds for some functions concerning dynamic storage allocation", 1974) the
-// logarithm of the ratio of block sizes would do in the worst case, and 2 to 3 times in practice.
+// Addresses cost nothing, and with several times the device's memory some run is always free: by Robson's
+// bound ("Bounds for some functions concerning dynamic storage allocation", 1974) the logarithm of the ratio
+// of block sizes is enough in the worst case, 2 to 3 times in practice.
 constexpr int64_t kAddressesPerByte = 4;
-constexpr int64_t kMostAddresses = 1023 * kGiB;  // less than 2^31 units of 512 B
-// What is wasted is 4 to 14 pages, whatever their size, and a page costs 40 us to move, whatever its size. So
-// pages that move often may be as large as wastes 1 %; "often" is once as much as is held has moved, which a
-// program that repeats itself seldom comes to before its pages are mapped wherever it needs them.
+constexpr int64_t kMaxAddresses = 1023 * kGiB;  // less than 2^31 units of 512 B
+// 4 to 14 pages are wasted, and moving a page costs 40 us, whatever its size. So pages that move often may
+// grow until the waste is 1 %. "Often" is when as much as is held has moved; a program that repeats seldom
+// reaches that before its pages are mapped wherever it needs them.
 constexpr int64_t kPagesHeld = 1024;
 
 VirtualMemory& virtual_memory_of(Device& device) {
@@ -38,7 +38,7 @@ int64_t page_of(int64_t wanted_bytes, int64_t granularity_bytes) {
 }
 
 int64_t addresses_for(Device& device) {
-  return std::min(kMostAddresses, kAddressesPerByte * device.memory().info().total);
+  return std::min(kMaxAddresses, kAddressesPerByte * device.memory().info().total);
 }
 
 }  // namespace
@@ -101,7 +101,7 @@ int64_t MappedAllocator::do_trim() noexcept {
         }
       });
     }
-  } catch (const std::exception&) {  // what is spare by now can still go back
+  } catch (const std::exception&) {  // pages that are spare by now can still be released
   }
   int64_t bytes = 0;
   while (!pages_.spare().empty()) {
@@ -111,7 +111,7 @@ int64_t MappedAllocator::do_trim() noexcept {
   return bytes;
 }
 
-// What one request could have without a new page: idle pages can be brought together under one block.
+// The largest request without a new page: idle pages can be moved together under one block.
 int64_t MappedAllocator::largest_free_block() const {
   int64_t largest = movable_bytes(own_lanes_);
   for (MappedLane* lane : own_lanes_) {
@@ -121,7 +121,7 @@ int64_t MappedAllocator::largest_free_block() const {
   return largest;
 }
 
-// A run of pages in their place is a segment; so is a spare page.
+// A run of pages in place is a segment; so is a spare page.
 void MappedAllocator::do_snapshot(std::vector<SnapshotSegment>& segments) const {
   for (MappedLane* lane : own_lanes_) {
     lane->for_each_space([&](const MappedSpace& space) {
@@ -143,8 +143,8 @@ void MappedAllocator::do_snapshot(std::vector<SnapshotSegment>& segments) const 
   }
 }
 
-// Larger pages for what the lane maps from now on. What lies on smaller ones stays there; they are given back
-// for larger ones as they become idle and are needed.
+// Adds a space with larger pages to the lane. Blocks on smaller pages stay; idle smaller pages are released
+// for larger ones when needed.
 void MappedAllocator::grow_pages(MappedLane& lane) {
   const int64_t held_bytes = pages_.held_bytes();
   if (!page_may_grow_ || moved_bytes_ < held_bytes) return;
@@ -161,7 +161,7 @@ void MappedAllocator::grow_pages(MappedLane& lane) {
   moved_bytes_ = 0;
 }
 
-// Null when there are no addresses for a new one.
+// Null when there are no addresses for a new lane.
 MappedLane* MappedAllocator::lane_of(Stream stream) {
   for (MappedLane* lane : own_lanes_) {
     if (lane->stream() == stream) return lane;
@@ -176,9 +176,8 @@ MappedLane* MappedAllocator::lane_of(Stream stream) {
   return lane;
 }
 
-// Lanes count apart, so that none waits for another's clock; what one gives back after this is later than
-// what any gave back before (Lamport, "Time, clocks, and the ordering of events in a distributed system",
-// 1978).
+// Lanes have clocks of their own. Anything a lane frees after this is later than what any lane freed before
+// (Lamport, "Time, clocks, and the ordering of events in a distributed system", 1978).
 void MappedAllocator::compare_clocks() noexcept {
   const int64_t before = now_;
   for (MappedLane* lane : own_lanes_) {

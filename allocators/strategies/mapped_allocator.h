@@ -1,6 +1,5 @@
-// Virtual memory against fragmentation: blocks lie side by side in one range of addresses, and physical pages
-// are mapped under them; before the device is asked for a new page, an idle one is taken from wherever it
-// lies. Nothing is copied. Knows no other strategy.
+// Virtual memory against fragmentation: physical pages are mapped under blocks, idle pages from elsewhere
+// before new ones. Nothing is copied.
 #pragma once
 
 #include <memory>
@@ -15,33 +14,32 @@
 namespace headroom {
 
 inline constexpr StrategyOption kMappedOptions[] = {
-    {"page", "SIZE", "by what is held", "bytes of one physical block, all of which moves at once"},
+    {"page", "SIZE", "grows with what is held", "size of a physical page"},
 };
 
 class MappedAllocator final : public Allocator {
  public:
-  // Streams that memory was allocated on must live as long as this, which waits for their work before it
-  // unmaps. Pages of `page_bytes`, rounded up to the device's granularity times a power of two; with 0 they
-  // begin at the granularity and grow with what is held where they move often. Throws InvalidArgument when
-  // the device has no virtual memory.
+  // Streams must outlive this, which waits for their work before it unmaps pages. `page_bytes` is rounded up
+  // to the device's granularity times a power of two; with 0 pages start at the granularity and grow with
+  // held memory where they move often. Throws InvalidArgument when the device has no virtual memory.
   MappedAllocator(Device& device, std::string name, std::optional<Limit> limit, int64_t page_bytes = 0);
   ~MappedAllocator() override;
 
-  // Of the first pages, and of all of them when their size was asked for.
+  // The size of the first pages, and of all pages if it was given.
   int64_t page_bytes() const { return page_bytes_; }
 
  private:
   Block do_allocate(int64_t bytes, Stream stream) override;
   int64_t do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept override;
   int64_t do_trim() noexcept override;
-  // No idle page is out of a request's reach.
+  // Every request can use every idle page.
   bool trimming_makes_room() const override { return false; }
   int64_t largest_free_block() const override;
   void do_snapshot(std::vector<SnapshotSegment>& segments) const override;
 
-  // Whose idle pages may be taken.
+  // Which idle pages a request may take.
   enum class Reach : uint8_t {
-    kLane,  // the lane's own, and those of lanes that have been quiet for long
+    kLane,  // those of its lane and of lanes that have been quiet for long
     kAll
   };
 
@@ -53,8 +51,8 @@ class MappedAllocator final : public Allocator {
   void forget_idle();
   MappingCalls calls_to_bring(const MappedSpace& space, int64_t spread);
   bool can_create(int64_t bytes) const;
-  // What it takes to map a page, which may be none, where it is mapped already; nothing if it is idle
-  // elsewhere.
+  // The driver calls for mapping memory at an address with that page (or kNone); 0 if the page is idle
+  // elsewhere, because it is still mapped there.
   int32_t& calls_for(MappedPages::Index page) { return calls_for_[static_cast<size_t>(page + 1)]; }
   bool is_idle(MappedPages::Index page) { return any_idle_ && calls_for(page) == 0; }
   void no_longer_idle(MappedPages::Index page) {
@@ -75,23 +73,23 @@ class MappedAllocator final : public Allocator {
   VirtualMemory& memory_;
   const int64_t page_bytes_;
   const bool page_may_grow_;
-  const int64_t addresses_;  // of one range
+  const int64_t addresses_;  // bytes of one range
   MappedPages pages_;
   std::vector<MappedLane*> own_lanes_;
-  // Of the request that is being served:
+  // State of the current request:
   std::vector<MappedLane*> within_reach_;
   int32_t calls_in_place_of_another_ = 0;
-  bool any_idle_ = false;              // page within reach
-  std::vector<int32_t> calls_for_;     // by page, of those within reach
-  std::vector<Stream> followed_;       // after which its stream begins
+  bool any_idle_ = false;              // whether a page within reach is idle
+  std::vector<int32_t> calls_for_;     // by page
+  std::vector<Stream> followed_;       // its stream waits for these
   std::vector<int32_t> calls_before_;  // as in MappingCalls
   std::vector<PageRow> free_rows_;
-  std::vector<PageRow> missing_rows_;  // under the block that is being placed
+  std::vector<PageRow> missing_rows_;  // under the block
   std::vector<int64_t> missing_pages_;
-  int64_t now_ = 0;           // the latest time of all lanes when they were last compared
-  int64_t waited_at_ = 0;     // work on what was freed by then is done
-  int requests_settled_ = 0;  // that took pages since one took a new one
-  int64_t moved_bytes_ = 0;   // by calls of the driver, since pages last grew
+  int64_t now_ = 0;           // the latest time of any lane when they were last compared
+  int64_t waited_at_ = 0;     // work on blocks freed by then is done
+  int requests_settled_ = 0;  // requests that moved pages since one took a new page
+  int64_t moved_bytes_ = 0;   // by driver calls, since pages last grew
 };
 
 }  // namespace headroom

@@ -8,9 +8,9 @@
 namespace headroom {
 namespace {
 
-constexpr size_t kMostPlaces = 4096;  // that are remembered of a space
+constexpr size_t kMaxPlaces = 4096;  // remembered per space
 
-// A program that repeats itself asks for the same when as much is live.
+// A program that repeats asks for the same size when as much is live.
 uint64_t request_of(int64_t bytes, int64_t live_bytes) {
   return static_cast<uint64_t>(bytes / SizeBins::kUnit) * 0x9E3779B97F4A7C15u +
          static_cast<uint64_t>(live_bytes / SizeBins::kUnit);
@@ -104,7 +104,7 @@ bool MappedLane::is_repeated(const MappedSpace& space, int64_t bytes) const {
 }
 
 void MappedLane::remember(MappedSpace& space, int64_t bytes, int64_t offset) {
-  if (space.places.size() >= kMostPlaces) space.places.clear();
+  if (space.places.size() >= kMaxPlaces) space.places.clear();
   space.places[request_of(bytes, live_bytes_)] = offset;
 }
 

@@ -1,5 +1,5 @@
-// What one stream has of `mapped`: ranges of addresses with blocks in them, so that none waits for another;
-// only pages change hands. Serves what needs no call of the driver and no other lane. Knows no device.
+// One stream's part of `mapped`: address ranges of its own, so that streams do not wait for each other; only
+// pages move between lanes. Serves requests that need no driver call and no other lane. Knows no device.
 #pragma once
 
 #include <memory>
@@ -12,29 +12,27 @@ namespace headroom {
 
 class MappedLane final : public StreamLane {
  public:
-  // Blocks up to this size have pages of their own: among large ones they would pin pages that could move.
+  // Blocks up to this size have a range of their own, because they would pin pages among large blocks.
   static constexpr int64_t kSmallBytes = MappedRange::kSmallestOfFirstFit;
 
-  // `addresses` and `page_bytes` are those of one range. Without a base in `small` or the first of `large`
-  // the process had no addresses left.
+  // `addresses` and `page_bytes` are those of one range. If `small` or the first of `large` has no base, the
+  // process has no addresses left.
   MappedLane(VirtualMemory& memory, MappedPages& pages, Stream stream, int64_t addresses, int64_t page_bytes);
 
-  // Where pages are in their place already, or were once under a block of that size while as much was live,
-  // and can come back.
+  // Succeeds where pages are in place, or where pages that were under such a block before can return.
   MemoryBlock take(int64_t bytes) override;
   int64_t give_back(void* pointer, int64_t bytes) noexcept override;
   void note_repeat(int64_t) override { ++now; }
 
-  // Whether such a block may lie here.
+  // Whether the pointer is in this lane's range for that size.
   bool has(const void* pointer, int64_t bytes);
-  // Whether pages were brought under a block of that size before, while as much was live: then the program
-  // repeats itself.
+  // Whether pages were moved under a block of that size before while as much was live: the program repeats.
   bool is_repeated(const MappedSpace& space, int64_t bytes) const;
-  // Notes where the pages of such a request are going to be brought past this. Throws std::bad_alloc.
+  // Remembers where the allocator moves the pages for such a request. Throws std::bad_alloc.
   void remember(MappedSpace& space, int64_t bytes, int64_t offset);
-  // They have been.
+  // The pages were moved.
   void count_brought(int64_t bytes) { live_bytes_ += bytes; }
-  // Takes a block back of which some pages did not come; those that did stay as idle ones.
+  // Frees a block some of whose pages could not be moved; the others stay as idle pages.
   void undo(MappedSpace& space, int64_t offset, int64_t bytes) noexcept;
 
   // Calls visit(space) for each.
@@ -45,9 +43,9 @@ class MappedLane final : public StreamLane {
   }
 
   MappedSpace small;
-  std::vector<std::unique_ptr<MappedSpace>> large;  // the one with the largest pages last
-  int64_t now = 0;  // counts what is given back here, on from the other lanes' when they were last compared
-  int64_t active_at = 0;  // when something was last given back here, as far as was seen at such times
+  std::vector<std::unique_ptr<MappedSpace>> large;  // by page size
+  int64_t now = 0;        // counts frees, from the latest time of all lanes when they were last compared
+  int64_t active_at = 0;  // the last free here, as seen at such comparisons
 
  private:
   MemoryBlock take_in_place(MappedSpace& space, int64_t bytes);
@@ -56,7 +54,7 @@ class MappedLane final : public StreamLane {
 
   MappedPages& pages_;
   int64_t live_bytes_ = 0;
-  std::vector<PageRow> missing_;  // under the block that is being placed
+  std::vector<PageRow> missing_;  // under the current block
 };
 
 }  // namespace headroom

@@ -53,7 +53,7 @@ bool MappedPages::create(int64_t bytes) {
   if (unused_.empty()) {
     memories_.resize(pages_.size() + 1);
     pages_.emplace_back();
-    // So that a page can always become a spare one or go.
+    // So that a page can always become spare or be released.
     spare_.reserve(pages_.capacity());
     unused_.reserve(pages_.capacity());
     unused_.push_back(static_cast<Index>(pages_.size() - 1));
@@ -70,7 +70,7 @@ bool MappedPages::create(int64_t bytes) {
 }
 
 void MappedPages::release(Index page) noexcept {
-  // Most often the last one.
+  // Most often it is the last one.
   spare_.erase(std::find(spare_.rbegin(), spare_.rend(), page).base() - 1);
   for (const Where mapping : memory_of(page).mappings) unmap(page, mapping);
   const PhysicalBlock block = std::exchange(memory_of(page), {}).block;
@@ -92,7 +92,7 @@ void MappedPages::lift(MappedSpace& space, int64_t first, int64_t count, int64_t
 }
 
 void MappedPages::sort_spare() noexcept {
-  // Those without one first: one more than nowhere is nothing.
+  // Pages without a home come first: kNowhere + 1 is 0.
   std::sort(spare_.begin(), spare_.end(), [&](Index a, Index b) { return at(a).home + 1 < at(b).home + 1; });
 }
 
@@ -132,10 +132,10 @@ void MappedPages::forget_addresses() noexcept {
   }
 }
 
-// Moves pages with their places, which the caller has seen to in the ranges.
+// Moves pages to new places; the caller has updated the ranges.
 inline void MappedPages::move(MappedSpace& from, int64_t first, MappedSpace& to, const PageRow& row,
                               int64_t now) noexcept {
-  // Of what writes to a page, nothing is read through this or a space again.
+  // Local pointers: writes to pages would make the compiler reload members.
   Page* const pages = pages_.data();
   MappedSpace::Address* left = from.addresses.data() + first;
   MappedSpace::Address* taken = to.addresses.data() + row.first;
@@ -175,7 +175,7 @@ void MappedPages::send_home(MappedSpace& space, const PageRow& row, int64_t now)
   }
 }
 
-// The first of these pages and those that go with it.
+// The first of these pages and the neighbours that can move with it.
 MappedPages::Run MappedPages::idle_elsewhere(const MappedSpace& space, int64_t first, int64_t end) const {
   const Page* const pages = pages_.data();
   const MappedSpace::Address* const addresses = space.addresses.data();
@@ -208,7 +208,7 @@ bool MappedPages::bring_back(MappedSpace& space, const PageRow& row, int64_t now
   const int64_t end = row.first + row.count;
   for (int64_t place = row.first; place < end;) {
     const Run idle = idle_elsewhere(space, place, end);
-    if (idle.row.count == 0) return false;  // it is mapped here twice
+    if (idle.row.count == 0) return false;  // a page is mapped here twice
     idle.space->range.unmap(idle.row.first, idle.row.count);
     move(*idle.space, idle.row.first, space, {place, idle.row.count}, now);
     place += idle.row.count;
@@ -216,14 +216,14 @@ bool MappedPages::bring_back(MappedSpace& space, const PageRow& row, int64_t now
   return true;
 }
 
-// Says at all addresses of a page which are of the stream that it belongs to now.
+// Updates is_abroad at all addresses of a page for its new stream.
 void MappedPages::note_stream(Index page, Stream stream) noexcept {
   for (const Where mapping : memory_of(page).mappings) {
     address_at(mapping).is_abroad = !(space_of(mapping)->stream == stream);
   }
 }
 
-// Of what is in its place there.
+// Takes its place from the page there.
 void MappedPages::take_place(MappedSpace& space, int64_t place, int64_t now) noexcept {
   MappedSpace::Address& address = space.addresses[static_cast<size_t>(place)];
   address.left_at = now;

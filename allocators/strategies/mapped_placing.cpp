@@ -1,4 +1,4 @@
-// The part of `mapped` that brings pages under a block.
+// The part of `mapped` that moves pages under a block.
 #include <algorithm>
 
 #include "allocators/strategies/mapped_allocator.h"
@@ -6,23 +6,22 @@
 namespace headroom {
 namespace {
 
-// A lane has been quiet for long when so many blocks have come back to others since one last came back to it:
-// some training steps.
+// A lane is quiet when other lanes freed this many blocks since it last freed one: a few training steps.
 constexpr int64_t kQuietFor = 20'000;
-// What is held grows as long as the places of blocks are still being found; pages that move then have their
-// homes where they go. This many requests in a row that took pages without a new one show that it is over.
+// While held memory grows, pages that move get a new home. This many requests in a row that moved pages
+// without a new one show that growth is over.
 constexpr int kRequestsToSettle = 3;
-// To map a page where another still is takes two calls and costs the other its way back. A request that comes
-// again would take all of that again, so it rather has a whole block mapped at addresses of its own.
+// Mapping a page where another still is takes two calls and costs the other its way back. A request that
+// repeats would pay that each time, so it prefers addresses of its own.
 constexpr int32_t kCallsInPlaceOfAnother = 100, kCallsInPlaceOfAnotherIfRepeated = 1000;
-// Addresses are searched, so they spread over no more than this many times what is held before other pages
-// give way to new mappings.
+// Addresses are searched, so they spread over at most this many times held memory before mappings of other
+// pages are replaced.
 constexpr int64_t kSpread = 8, kSpreadIfRepeated = 16;
 
 }  // namespace
 
-// A block under which pages had to be brought; a null one, and nothing has changed, when there are not
-// enough. Where large pages do not fit into what is left, smaller ones may.
+// A block under which pages are moved; a null one, with nothing changed, when there are not enough. If large
+// pages do not fit into what is left, smaller ones may.
 Allocator::Block MappedAllocator::allocate_with_pages(MappedLane& lane, int64_t bytes, Reach reach) {
   if (bytes <= MappedLane::kSmallBytes) return allocate_with_pages(lane, lane.small, bytes, reach);
   Block block;
@@ -71,16 +70,16 @@ Allocator::Block MappedAllocator::allocate_with_pages(MappedLane& lane, MappedSp
   return {space.base + place.offset, bytes};
 }
 
-// By the limit and, while there are lanes with idle pages beyond reach, by what the device has: creating all
-// but the last page that fits would be for nothing.
+// Whether the limit allows it and, while some lanes are out of reach, the device has room: creating all but
+// the last page would be for nothing.
 bool MappedAllocator::can_create(int64_t bytes) const {
   if (bytes <= 0) return true;
   if (bytes > reservable_bytes()) return false;
   return within_reach_.size() == own_lanes_.size() || bytes <= device_.memory().info().free;
 }
 
-// Lanes keep their pages, because an exchange makes both wait: for the lock on all, and one stream for the
-// other.
+// Collects the idle pages within reach. Lanes keep their pages, because an exchange makes both wait: for the
+// lock on all, and one stream for the other.
 void MappedAllocator::look_for_idle(const MappedLane& lane, Reach reach, int32_t calls_in_place_of_another) {
   within_reach_.clear();
   followed_.clear();
@@ -91,7 +90,7 @@ void MappedAllocator::look_for_idle(const MappedLane& lane, Reach reach, int32_t
     any_idle_ = true;
     calls_for(page) = 0;
   };
-  // What an allocation that failed has left spare may still be used on another stream.
+  // Pages that a failed allocation left spare may still be used on another stream.
   if (!pages_.spare().empty() && now_ > waited_at_) wait_for_streams();
   for (const MappedPages::Index page : pages_.spare()) note_idle(page);
   for (MappedLane* each : own_lanes_) {
@@ -113,17 +112,17 @@ void MappedAllocator::forget_idle() {
   calls_for(MappedPages::kNone) = 1;
 }
 
-// None where the page that is mapped there is idle elsewhere.
+// The driver calls for mapping memory at each address of the space: 0 where its page is idle elsewhere.
 MappingCalls MappedAllocator::calls_to_bring(const MappedSpace& space, int64_t spread) {
   const auto pages = static_cast<int64_t>(space.addresses.size());
   const bool has_spread = pages * space.page_bytes > spread * pages_.held_bytes();
   const int32_t behind = has_spread ? calls_in_place_of_another_ : 1;
-  // A program that still grows has no use for the rest, which looks at all pages.
+  // A growing program skips the rest, which looks at all pages.
   if (!any_idle_ && space.range.is_mapped_up_to(pages)) return {.behind = behind};
   if (!any_idle_) forget_idle();
   calls_before_.resize(space.addresses.size() + 1);
   free_rows_.clear();
-  // Of all that a request takes, this loop over pages is the longest: nothing in it is read through this.
+  // The longest loop of a request, so it reads nothing through `this`.
   const MappedSpace::Address* address = space.addresses.data();
   const int32_t* const calls_for_page = calls_for_.data() + 1;
   int32_t* before = calls_before_.data();
@@ -145,7 +144,7 @@ MappingCalls MappedAllocator::calls_to_bring(const MappedSpace& space, int64_t s
   return {calls_before_, behind, free_rows_};
 }
 
-// Brings those missing pages back that are idle elsewhere and still mapped here.
+// Moves missing pages back that are idle elsewhere and still mapped here.
 void MappedAllocator::return_pages(MappedSpace& space) {
   const auto comes_back = [&](size_t number) {
     const MappedPages::Index page = space.addresses[static_cast<size_t>(missing_pages_[number])].page;
@@ -178,8 +177,8 @@ void MappedAllocator::return_pages(MappedSpace& space) {
   std::erase_if(missing_pages_, [&](int64_t at) { return pages_.is_in_place(space, at); });
 }
 
-// Sees to `count` spare pages of the space's size: new ones where what is idle does not suffice, which is
-// tried first, because it can fail.
+// Collects `count` spare pages of the space's page size. New ones, if idle ones do not suffice, come first,
+// because creating them can fail.
 bool MappedAllocator::collect_pages(MappedSpace& space, int64_t count) {
   const int64_t page_bytes = space.page_bytes;
   if (!create_pages(page_bytes, count - movable_bytes(within_reach_) / page_bytes)) return false;
@@ -211,7 +210,7 @@ bool MappedAllocator::collect_pages(MappedSpace& space, int64_t count) {
   }
 }
 
-// All of them or, where one is refused, none.
+// Creates all of them or, if one is refused, none.
 bool MappedAllocator::create_pages(int64_t page_bytes, int64_t count) {
   for (int64_t created = 0; created < count; ++created) {
     if (pages_.create(page_bytes)) continue;
@@ -221,7 +220,7 @@ bool MappedAllocator::create_pages(int64_t page_bytes, int64_t count) {
   return true;
 }
 
-// Maps spare pages where some are missing. What else is mapped there still may be in use no more.
+// Maps spare pages where some are missing, after waiting for work on pages still mapped there.
 bool MappedAllocator::settle_pages(MappedSpace& space, bool for_good) {
   const auto is_in_use = [&](int64_t at) {
     const MappedSpace::Address& address = space.addresses[static_cast<size_t>(at)];
@@ -234,7 +233,7 @@ bool MappedAllocator::settle_pages(MappedSpace& space, bool for_good) {
         *std::find_if(pages_.spare().begin(), pages_.spare().end(),
                       [&](MappedPages::Index each) { return pages_.bytes_of(each) == space.page_bytes; });
     if (pages_.settle(page, space, at, for_good)) continue;
-    // A driver, or the host's kernel below a simulated one, may have had too many mappings.
+    // The driver, or the host kernel of a simulated one, may have too many mappings.
     if (now_ > waited_at_) wait_for_streams();
     pages_.forget_addresses();
     if (!pages_.settle(page, space, at, for_good)) return false;
@@ -242,7 +241,7 @@ bool MappedAllocator::settle_pages(MappedSpace& space, bool for_good) {
   return true;
 }
 
-// Work of another stream on pages of the one comes before work on the other.
+// Makes the stream of `to` wait for work on pages of `from`.
 void MappedAllocator::take_over(MappedSpace& from, const MappedSpace& to) {
   if (from.stream == to.stream || now_ <= waited_at_) return;
   if (std::find(followed_.begin(), followed_.end(), from.stream) != followed_.end()) return;
@@ -269,7 +268,7 @@ int64_t MappedAllocator::spare_pages(int64_t page_bytes) const {
                        [&](MappedPages::Index page) { return pages_.bytes_of(page) == page_bytes; });
 }
 
-// What can be brought together under one block.
+// Bytes of pages that can be moved under one block.
 int64_t MappedAllocator::movable_bytes(std::span<MappedLane* const> lanes) const {
   int64_t bytes = 0;
   for (MappedLane* lane : lanes) {

@@ -24,7 +24,7 @@ int64_t MappedRange::take(int64_t bytes) {
   prepare(1);
   const int64_t offset = at(piece).offset;
   const bool is_whole = at(piece).bytes == bytes;
-  // By address the rest stays where the piece was.
+  // With kFirst the rest keeps the piece's entry.
   if (is_whole || fit_ == Fit::kBest) erase_free(piece);
   if (!is_whole) insert_free(cut(piece, offset + bytes));
   at(piece).state = State::kLive;
@@ -66,8 +66,8 @@ MappedRange::Place MappedRange::find_place(int64_t bytes, int64_t idle_pages,
       rate(place, bytes, idle_pages, calls);
       if (best.offset < 0 || cost(place) < cost(best)) best = place;
     };
-    // A block that has no end in common with a piece, or with pages that take no call, could be moved to one
-    // without touching more pages.
+    // Only places that share an end with a piece, or with pages that take no call, need be considered: any
+    // other could shift to one without touching more pages.
     for (Index piece = run; end - begin >= bytes && piece != after; piece = at(piece).next) {
       consider(at(piece).offset);
       if (at(piece).next != kNone) consider(at(piece).end() - bytes);  // not at the end of all addresses
@@ -183,11 +183,11 @@ int64_t MappedRange::idle_pages_from(int64_t page) {
   return std::max<int64_t>(0, round_down(piece.end()) / page_bytes_ - page);
 }
 
-MappedRange::IdlePages MappedRange::oldest_idle_pages(int64_t most) const {
+MappedRange::IdlePages MappedRange::oldest_idle_pages(int64_t max_count) const {
   IdlePages oldest;
   for_each_mapped_piece(page_bytes_, [&](Index index) {
     const Piece& piece = at(index);
-    const int64_t pages = std::min(idle_pages_in(piece), most);
+    const int64_t pages = std::min(idle_pages_in(piece), max_count);
     if (pages <= 0 || (oldest.count > 0 && oldest.freed_at <= piece.freed_at)) return;
     oldest = {round_down(piece.end()) / page_bytes_ - pages, pages, piece.freed_at};
   });
@@ -234,7 +234,7 @@ int64_t MappedRange::idle_pages_in(const Piece& piece) const {
   return std::max<int64_t>(0, round_down(piece.end()) - round_up(piece.offset)) / page_bytes_;
 }
 
-// Lists are slow to walk: from the next free piece, or from what was looked for last.
+// Starts from the next free piece, or from the last one found: lists are slow to walk.
 MappedRange::Index MappedRange::piece_at(int64_t offset) {
   Index piece = last_found_;
   if (fit_ == Fit::kFirst) {
@@ -259,13 +259,13 @@ void MappedRange::find_free_pieces() const {
             [&](Index a, Index b) { return at(a).offset < at(b).offset; });
 }
 
-// Makes room for more unmapped pieces, so that what follows cannot fail half way.
+// Reserves room for more unmapped pieces, so that later steps cannot fail.
 void MappedRange::prepare_unmapped(int64_t more) {
   const size_t wanted = unmapped_.size() + static_cast<size_t>(more);
   if (wanted > unmapped_.capacity()) unmapped_.reserve(std::max(wanted, 2 * unmapped_.size()));
 }
 
-// Where it is in that list, or belongs.
+// The piece's position in unmapped_, or where it belongs.
 std::vector<MappedRange::Index>::iterator MappedRange::place_in_unmapped(Index piece) {
   return std::partition_point(unmapped_.begin(), unmapped_.end(),
                               [&](Index other) { return at(other).offset < at(piece).offset; });
@@ -277,7 +277,7 @@ inline MappedRange::Index MappedRange::first_fit(int64_t bytes) {
 
 inline MappedRange::Index MappedRange::best_fit(int64_t bytes) const {
   const int bin = SizeBins::of(bytes);
-  // Pieces of the same class may still be too small; those of later ones are not.
+  // Pieces of the same class may be too small; those of later classes are not.
   if (heads_[static_cast<size_t>(bin)] != kNone) {
     if (const Index piece = smallest_in(bin, bytes); piece != kNone) return piece;
   }
@@ -329,7 +329,7 @@ inline void MappedRange::erase_free(Index piece) noexcept {
   if (gone.bin_next == kNone) bins_.clear(bin);
 }
 
-// Makes sure of a record for each of the next cuts, so that they cannot fail half way.
+// Reserves records for the next cuts, so that they cannot fail.
 inline void MappedRange::prepare(int64_t cuts) {
   if (unused_count_ >= cuts) return;
   if (fit_ == Fit::kFirst) by_address_.prepare(pieces_.size() + static_cast<size_t>(cuts));
@@ -340,7 +340,7 @@ inline void MappedRange::prepare(int64_t cuts) {
   }
 }
 
-// The part of the piece from `offset` on becomes a piece of its own, in the same state and in no bin.
+// Splits a piece at `offset`; returns the upper part, in the same state and in no bin.
 inline MappedRange::Index MappedRange::cut(Index piece, int64_t offset) noexcept {
   const Index rest = unused_;
   unused_ = at(rest).next;
@@ -359,13 +359,13 @@ inline MappedRange::Index MappedRange::cut(Index piece, int64_t offset) noexcept
   return rest;
 }
 
-// One piece of this, which is in no bin, and its neighbours in the same state, which leave theirs.
+// Merges a piece, which is in no bin, with its neighbours in the same state, which leave theirs.
 inline MappedRange::Index MappedRange::merge_around(Index piece) noexcept {
   const State state = at(piece).state;
   const bool binned = state == State::kMapped;
   const Index next = at(piece).next, previous = at(piece).previous;
   if (next != kNone && at(next).state == state) {
-    // By address it stays where it is: whoever inserts it says how large it has become.
+    // With kFirst its entry stays: the caller's insert_free updates its size.
     if (binned && fit_ == Fit::kBest) erase_free(next);
     absorb_next(piece);
   }

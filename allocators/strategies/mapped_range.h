@@ -1,6 +1,5 @@
-// Who has which part of one range of addresses, of which some pages have memory behind them and some have
-// not. The strategy `mapped` without its driver calls: knows offsets and pages, no pointer, no device and no
-// physical block.
+// The blocks and mapped pages of one address range: `mapped` without its driver calls. Knows offsets and
+// pages, but no pointer, device or physical page.
 #pragma once
 
 #include <algorithm>
@@ -15,72 +14,71 @@
 
 namespace headroom {
 
-// Pages side by side.
+// Neighbouring pages.
 struct PageRow {
   int64_t first = 0, count = 0;
 };
 
-// What it takes of calls of the driver to bring memory to pages: before each page and before the one past the
-// last, counted from the first, and to each behind those. The rows that take none.
+// The driver calls for bringing memory to pages: the sum for all pages before each page and before the one
+// past the last; the calls for each page after those; and the rows of pages that take none.
 struct MappingCalls {
   std::span<const int32_t> before = {};
   int32_t behind = 1;
   std::span<const PageRow> free_rows = {};
 };
 
-// All offsets and sizes of blocks are multiples of 512 B. What throws std::bad_alloc has then changed
-// nothing.
+// Offsets and sizes of blocks are multiples of 512 B. Functions that throw std::bad_alloc change nothing
+// then.
 class MappedRange {
  public:
-  // Which mapped free piece a block is cut from, always at its lower end.
+  // Which mapped free piece a block is cut from, at its lower end.
   enum class Fit : uint8_t {
     kBest,  // one of the smallest that are large enough
-    kFirst  // the first by address: leaves less between large blocks
+    kFirst  // the first by address: wastes less between large blocks
   };
-  // Where the first by address is taken, blocks are larger than this.
+  // With kFirst, blocks are larger than this.
   static constexpr int64_t kSmallestOfFirstFit = 64 * 1024;
 
-  // A range of `bytes`, a multiple of `page_bytes` (a power of two), nothing of it mapped.
+  // A range of `bytes`, a multiple of `page_bytes` (a power of two), with nothing mapped.
   MappedRange(int64_t bytes, int64_t page_bytes, Fit fit);
 
   // The offset of a new block, or -1 when no mapped free piece is large enough. Throws std::bad_alloc.
   int64_t take(int64_t bytes);
-  // Takes the block at that offset back, at that time: the number of the free piece that it is part of now,
-  // until the next change. kNone when there is none of that size.
+  // Frees the block at that offset, at that time. Returns the free piece it is part of now, valid until the
+  // next change; kNone when there is no such block.
   using Index = int32_t;
   static constexpr Index kNone = -1;
   Index give_back(int64_t offset, int64_t bytes, int64_t time) noexcept;
 
-  // Where a block could lie if pages were mapped.
+  // A place for a block if pages were mapped.
   struct Place {
     int64_t offset = -1;
-    int64_t missing_pages = 0;  // under it, to be mapped
-    int64_t new_pages = 0;      // of these, what idle pages from elsewhere cannot provide
-    int64_t calls = 0;          // of the driver, to bring memory to those
+    int64_t missing_pages = 0;  // pages to map under it
+    int64_t new_pages = 0;      // missing pages that idle pages cannot provide
+    int64_t calls = 0;          // driver calls for the missing pages
     int64_t left_bytes = 0;     // of the free run around it
     int32_t run = -1;           // the first piece of that run
   };
-  // The place that takes the fewest new pages, then the fewest calls of the driver, then the fewest pages,
-  // then the tightest run, when `idle_pages` are idle in all, here and in other ranges. Its offset is -1 when
-  // the range has no such place.
+  // The place with the fewest new pages, then the fewest driver calls, then the fewest missing pages, then
+  // the tightest run, given `idle_pages` here and in other ranges. Its offset is -1 when there is none.
   Place find_place(int64_t bytes, int64_t idle_pages, const MappingCalls& calls = {}) const;
-  // That place, if it is free; an offset of -1 otherwise. Of its figures it has the number of missing pages,
-  // which are appended to `missing`, by address. Throws std::bad_alloc.
+  // The place at that offset, with only its missing pages counted, which are appended to `missing` by
+  // address; an offset of -1 if it is not free. Throws std::bad_alloc.
   Place place_at(int64_t offset, int64_t bytes, std::vector<PageRow>& missing);
   // Makes the place a live block and counts all pages under it as mapped; appends those that were not to
-  // `missing`, by address. unmap() of those does not throw then. Throws std::bad_alloc.
+  // `missing`, by address. unmap() of those cannot throw afterwards. Throws std::bad_alloc.
   void occupy(const Place& place, int64_t bytes, std::vector<PageRow>& missing);
 
-  // Pages with memory behind them that no live block touches.
+  // Mapped pages that no live block touches.
   struct IdlePages {
     int64_t first = 0;
     int64_t count = 0;
-    int64_t freed_at = 0;  // when the latest block on them or beside them was given back
+    int64_t freed_at = 0;  // when the latest block on or next to them was freed
   };
   int64_t idle_pages() const;
-  // How many are idle from that page on, side by side.
+  // How many neighbouring pages are idle from that page on.
   int64_t idle_pages_from(int64_t page);
-  // The idle ones of a free piece that so many of its bytes at `offset` touch.
+  // The idle pages of a free piece that these bytes of it touch.
   PageRow idle_under(Index piece, int64_t offset, int64_t bytes) const;
   // Calls visit(first page, pages) for each free piece with idle pages, in any order.
   template <typename Visit>
@@ -91,25 +89,24 @@ class MappedRange {
       if (pages > 0) visit(round_up(piece.offset) / page_bytes_, pages);
     });
   }
-  // The last ones, `most` at most, of the free piece that has been free for longest; a count of 0 when there
+  // The last pages, at most `max_count`, of the piece that has been free for longest; a count of 0 when there
   // are none.
-  IdlePages oldest_idle_pages(int64_t most) const;
-  // Says that idle pages have no memory behind them any more. Throws std::bad_alloc.
+  IdlePages oldest_idle_pages(int64_t max_count) const;
+  // Marks idle pages as unmapped. Throws std::bad_alloc.
   void unmap(int64_t first_page, int64_t pages);
-  // Says that pages that had memory once have some again, idle since then. Throws std::bad_alloc.
+  // Marks unmapped pages as mapped and idle since then. Throws std::bad_alloc.
   void map(int64_t first_page, int64_t pages, int64_t freed_at);
 
-  // Whether all pages before this one have memory behind them.
+  // Whether all pages before this one are mapped.
   bool is_mapped_up_to(int64_t page) const {
     return unmapped_.empty() || at(unmapped_.front()).offset >= page * page_bytes_;
   }
 
   int64_t largest_mapped_piece() const;
-  // How many pieces searches for places and idle pages have looked at so far.
+  // How many pieces all searches for places and idle pages have visited.
   int64_t pieces_searched() const { return pieces_searched_; }
 
-  // Calls visit(offset, bytes, live) for each live block and each free piece with pages behind it, by
-  // address.
+  // Calls visit(offset, bytes, live) for each live block and each mapped free piece, by address.
   template <typename Visit>
   void for_each_piece(const Visit& visit) const {
     for (Index piece = first_; piece != kNone; piece = at(piece).next) {
@@ -125,7 +122,7 @@ class MappedRange {
   // whole pages.
   struct Piece {
     int64_t offset = 0;
-    int64_t bytes = 0;  // none: the record is unused
+    int64_t bytes = 0;  // 0: the record is unused
     int64_t freed_at = 0;
     Index previous = kNone, next = kNone;
     Index bin_previous = kNone, bin_next = kNone;
@@ -143,7 +140,7 @@ class MappedRange {
   void rate(Place& place, int64_t bytes, int64_t idle_pages, const MappingCalls& calls) const;
   Index piece_at(int64_t offset);
   Index piece_at(Index from, int64_t offset) const;
-  // In the list by address: its end, which stays where it is when a block is cut from its lower end.
+  // The key in by_address_: the piece's end, which stays the same when a block is cut from its lower end.
   static int32_t key_of(const Piece& piece) { return static_cast<int32_t>(piece.end() / SizeBins::kUnit); }
   // Calls visit(index) for each mapped free piece of at least so many bytes, by address with Fit::kFirst.
   template <typename Visit>
@@ -180,19 +177,19 @@ class MappedRange {
 
   const int64_t page_bytes_;
   std::vector<Piece> pieces_;
-  Index first_ = 0;       // by address; it is cut and grows, but keeps its number
-  Index last_found_ = 0;  // by address, or whatever has its number by now
+  Index first_ = 0;       // by address; keeps its index
+  Index last_found_ = 0;  // a hint for piece_at; may be reused since
   Index unused_ = kNone;
   int64_t unused_count_ = 0;
   const Fit fit_;
-  // By where they begin, in units of which no two begin in the same.
+  // Live blocks by offset, in units in which no two blocks start.
   std::vector<Index> live_;
   // Mapped free pieces by size, for Fit::kBest.
   SizeBins bins_;
   std::array<Index, SizeBins::kCount> heads_;
-  FirstFitList by_address_;                 // of these, for Fit::kFirst
+  FirstFitList by_address_;                 // the same, for Fit::kFirst
   std::vector<Index> unmapped_;             // unmapped pieces, by address
-  mutable std::vector<Index> free_pieces_;  // of the search that goes on
+  mutable std::vector<Index> free_pieces_;  // scratch of a search
   mutable int64_t pieces_searched_ = 0;
 };
 

@@ -25,8 +25,8 @@ RequestPlan plan_requests(const Trace& trace) {
   for (size_t i = 0; i < trace.events.size(); ++i) {
     const TraceEvent& event = trace.events[i];
     if (event.stream != trace.events[0].stream) {
-      throw InvalidArgument(
-          fmt::format("{}: its requests come from several streams, whose order no plan knows", trace.name));
+      throw InvalidArgument(fmt::format(
+          "{}: its requests come from several streams, whose order a plan cannot know", trace.name));
     }
     PlannedBlock& block = blocks[static_cast<size_t>(event.block)];
     if (event.allocates) {
@@ -65,12 +65,12 @@ Allocator::Block PackedAllocator::take_planned(int64_t bytes, Stream stream) {
   if (next_ == plan_->places.size()) next_ = 0;
   const auto [planned_bytes, offset] = plan_->places[next_];
   if (planned_bytes != bytes) return {};
-  // A run that goes its own way may still have what the plan took for free.
+  // A run that differs from the plan may still use a place that the plan considers free.
   const auto at = live_from(offset);
   if (at != live_.end() && at->first < offset + bytes) return {};
   if (arena_ == nullptr) arena_ = static_cast<std::byte*>(reserve(plan_->arena_bytes));
   if (arena_ == nullptr) return {};
-  // Who was there last is not kept for each place: all that came back may have been.
+  // The last user of each place is not kept, so this waits for all streams that freed blocks.
   follow_user(last_user_, stream);
   live_.emplace_hint(at, offset, Live{bytes, user_of(stream)});
   ++next_;

@@ -1,6 +1,5 @@
-// The static plan as a strategy: a run that repeats a recorded one gets its memory at offsets that were
-// planned with all lifetimes known, in one arena. Knows where the requests came from as little as what they
-// are for.
+// A static plan as a strategy: a run that repeats a trace gets its memory at offsets planned in advance, in
+// one arena.
 #pragma once
 
 #include <map>
@@ -15,10 +14,10 @@
 namespace headroom {
 
 inline constexpr StrategyOption kPackedOptions[] = {
-    {"trace", "PATH", "none", "the recording of a run that comes again"},
+    {"trace", "PATH", "none", "the trace of the run that is repeated"},
 };
 
-// Where the requests of a run go, in their order.
+// The places of a run's requests, in order.
 struct RequestPlan {
   struct Place {
     int64_t bytes, offset_bytes;  // multiples of Allocator::kAlignment
@@ -32,8 +31,7 @@ RequestPlan plan_requests(const Trace& trace);
 
 class PackedAllocator final : public SegmentAllocator {
  public:
-  // Takes the arena at once. Without a plan every request is one that the plan does not have. Throws
-  // OutOfMemory when the device has no room for it.
+  // Takes the arena at once. Throws OutOfMemory when the device has no room for it.
   PackedAllocator(Device& device, std::string name, std::optional<Limit> limit,
                   std::shared_ptr<const RequestPlan> plan);
   ~PackedAllocator() override;
@@ -51,12 +49,12 @@ class PackedAllocator final : public SegmentAllocator {
   int64_t largest_free_block() const override;
   void do_snapshot(std::vector<SnapshotSegment>& segments) const override;
 
-  // The block at the place of the next planned request, if this is that request and nobody is there.
+  // The place of the next planned request, if this is that request and the place is free.
   Block take_planned(int64_t bytes, Stream stream);
   Block take_beside(int64_t bytes, Stream stream);
-  // The first live block of the arena that ends behind the offset.
+  // The first live block of the arena that ends after the offset.
   LiveBlocks::iterator live_from(int64_t offset_bytes);
-  // Calls visit(offset, bytes, live) for the pieces of the arena in order, free ones (null) in between.
+  // Calls visit(offset, bytes, live) for each piece of the arena by address; `live` is null for free ones.
   template <typename Visit>
   void for_each_piece(Visit visit) const;
 
@@ -66,7 +64,7 @@ class PackedAllocator final : public SegmentAllocator {
   std::pmr::unsynchronized_pool_resource nodes_;
   LiveBlocks live_{&nodes_};  // in the arena
   int32_t last_user_ = BlockStore::kNobody;
-  BlockStore& beside_ = new_store();  // for what the plan does not have
+  BlockStore& beside_ = new_store();  // for requests that differ from the plan
 };
 
 }  // namespace headroom

@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kSymbol = "headroom_strategy_v1";
 
-// A name without a slash is looked for where the system keeps libraries, and nowhere else.
+// A name without a slash is searched for in the system's library folders only.
 std::string hint_for(const std::string& path) {
   std::error_code none;
   const bool is_here = path.find('/') == std::string::npos && std::filesystem::exists(path, none);
@@ -44,11 +44,12 @@ PluginAllocator::PluginAllocator(Device& device, const std::string& path, std::o
     throw InvalidArgument(fmt::format("strategy plugin {}: {}{}", path, dlerror(), hint_for(path)));
   using Entry = const headroom_strategy* (*)();
   const auto entry = reinterpret_cast<Entry>(dlsym(library_.get(), kSymbol));
-  if (entry == nullptr) throw InvalidArgument(fmt::format("strategy plugin {}: it has no {}", path, kSymbol));
+  if (entry == nullptr)
+    throw InvalidArgument(fmt::format("strategy plugin {}: it does not define {}", path, kSymbol));
   functions_ = entry();
   if (functions_ == nullptr || functions_->size != sizeof(headroom_strategy)) {
     throw InvalidArgument(
-        fmt::format("strategy plugin {}: its headroom_strategy has another layout than version 1", path));
+        fmt::format("strategy plugin {}: the layout of its headroom_strategy is not version 1", path));
   }
   char error[256] = "";
   strategy_ = functions_->create(&driver_, options.c_str(), error, sizeof error);

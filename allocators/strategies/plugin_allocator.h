@@ -1,4 +1,4 @@
-// A strategy from a shared library, see headroom_strategy.h. Knows nothing of how it works.
+// A strategy from a shared library, see headroom_strategy.h.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,7 @@ namespace headroom {
 class PluginAllocator final : public Allocator {
  public:
   // Loads the library at `path`. `options` are the strategy's, as "key=value,...". Throws InvalidArgument
-  // when there is no such library, when it has no strategy of a version that is known here, or when the
-  // strategy refuses its options.
+  // without such a library, for an unknown version, and for options that the strategy refuses.
   PluginAllocator(Device& device, const std::string& path, std::optional<Limit> limit,
                   const std::string& options);
   ~PluginAllocator() override;

@@ -14,8 +14,8 @@ PoolAllocator::PoolAllocator(Device& device, std::string name, std::optional<Lim
   if (bytes > 0 && add_segment(store_, bytes, list_of({})) == BlockStore::kNone) throw out_of_memory(bytes);
 }
 
-// In RMM's order: what this stream freed, what another one did, both again with all neighbours joined, and
-// only then the driver.
+// In RMM's order: blocks that this stream freed, then those of other streams, both again after merging all
+// lists, then the driver.
 Allocator::Block PoolAllocator::do_allocate(int64_t bytes, Stream stream) {
   const int32_t list = list_of(stream);
   Index block = store_.best_fit(list, bytes);
@@ -33,7 +33,7 @@ int64_t PoolAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream
   return store_.give_back(pointer, bytes, user_of(stream), list_of(stream)).bytes;
 }
 
-// Segments whose parts are free in several streams are whole only together.
+// Parts of a segment that different streams freed merge only in one list.
 int64_t PoolAllocator::do_trim() noexcept {
   for (int32_t other = 1; other < static_cast<int32_t>(streams_.size()); ++other) store_.move_all(other, 0);
   return SegmentAllocator::do_trim();
@@ -65,8 +65,8 @@ PoolAllocator::Index PoolAllocator::merge_lists(int32_t list, int64_t bytes) {
   return BlockStore::kNone;
 }
 
-// Without a limit the pool doubles; with one it takes half of what is left. A driver that refuses is asked
-// for half, down to the request.
+// Without a limit the pool doubles; with one it takes half of what is left. If the driver refuses, asks for
+// half, down to the request.
 PoolAllocator::Index PoolAllocator::grow(int32_t list, int64_t bytes) {
   int64_t size = std::max(bytes, segment_bytes());
   if (limit_bytes()) {

@@ -1,5 +1,5 @@
-// RMM's pool: segments that double the pool or take half of what its limit leaves, exact best fit, and free
-// blocks that belong to the stream that freed them. Knows no sizes but multiples of 256 B.
+// RMM's pool: segments double the pool or take half of what its limit leaves; exact best fit; free blocks
+// belong to the stream that freed them.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@
 namespace headroom {
 
 inline constexpr StrategyOption kPoolOptions[] = {
-    {"initial", "SIZE", "none", "what the pool takes at the start"},
+    {"initial", "SIZE", "none", "size of the pool at the start"},
 };
 
 class PoolAllocator final : public SegmentAllocator {

@@ -1,5 +1,5 @@
-// What strategies share that hold segments from the driver and cut them into blocks. Knows no rule of how
-// large a segment is, nor which block serves a request.
+// The common part of strategies that cut segments from the driver into blocks. Knows no rule of how large a
+// segment is or which block serves a request.
 #pragma once
 
 #include <memory>
@@ -18,28 +18,28 @@ class SegmentAllocator : public Allocator {
   using Index = BlockStore::Index;
   using Allocator::Allocator;
 
-  // Segments that are kept apart from those of other stores; it lives as long as this.
+  // A new store of segments; lives as long as this.
   BlockStore& new_store();
   // A new segment of `bytes` in that list of a store's free blocks; kNone when there is no room.
   Index add_segment(BlockStore& store, int64_t bytes, int32_t list);
-  // Gives a segment that is one free block back to the driver; returns its bytes.
+  // Releases a segment that is one free block; returns its bytes.
   int64_t release(BlockStore& store, Index segment) noexcept;
-  // Held from the driver.
+  // Bytes held from the driver.
   int64_t segment_bytes() const { return segment_bytes_; }
-  // Gives back every segment that is one free block.
+  // Releases every segment that is one free block.
   int64_t do_trim() noexcept override;
   int64_t largest_free_block() const override;
   void do_snapshot(std::vector<SnapshotSegment>& segments) const override;
   // The blocks of a store from this one on.
   std::vector<SnapshotBlock> blocks_from(const BlockStore& store, Index block) const;
 
-  // The number of a stream as the last user of a block, and back.
+  // The number of a stream as user of a block, and back.
   int32_t user_of(Stream stream);
   Stream stream_of_user(int32_t user) const { return streams_[static_cast<size_t>(user)]; }
-  // Makes `stream` start after whoever used a block last: to be called before it is handed out there.
+  // Makes `stream` wait for the last user of a block. Call it before handing the block out.
   void follow_user(int32_t user, Stream stream);
 
-  // What allocate returns for a block of a store that it took for that user.
+  // The result of do_allocate for a block taken for that user.
   static Block handed_out(BlockStore& store, Index block, int32_t user) {
     store.at(block).user = user;
     return {store.at(block).pointer, store.at(block).bytes};
@@ -48,7 +48,7 @@ class SegmentAllocator : public Allocator {
  private:
   std::vector<std::unique_ptr<BlockStore>> stores_;
   int64_t segment_bytes_ = 0;
-  std::vector<Stream> streams_;  // that blocks came back on
+  std::vector<Stream> streams_;  // that freed blocks, by user number
 };
 
 }  // namespace headroom

@@ -18,7 +18,7 @@
 #include "allocators/strategies/stream_ordered_allocator.h"
 #include "allocators/strategies/two_ended_allocator.h"
 #include "allocators/trace/read_trace.h"
-#include "allocators/trace/recorder.h"
+#include "allocators/trace/trace_recorder.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/text.h"
 #include "runtime/device/faulty/faulty_device.h"
@@ -33,19 +33,18 @@ std::string with_exact(int64_t bytes) {
 void check_limit(const StrategySettings& settings, int64_t total_bytes) {
   const int64_t limit = *settings.limit_bytes;
   if (limit < Allocator::kAlignment) {
-    throw InvalidArgument(
-        fmt::format("limit of {} bytes: at least {} are needed", limit, Allocator::kAlignment));
+    throw InvalidArgument(fmt::format("limit of {} bytes: the least is {}", limit, Allocator::kAlignment));
   }
   if (limit > total_bytes) {
     throw InvalidArgument(fmt::format("limit of {} is above the device's total of {}", with_exact(limit),
                                       with_exact(total_bytes)));
   }
   if (settings.memory_fraction) {
-    throw InvalidArgument("a limit and a memory fraction exclude each other: pass one of them");
+    throw InvalidArgument("a limit and a memory fraction exclude each other: pass one");
   }
 }
 
-// Nothing but the pool may come after this, or the limit would be exceeded.
+// After this only the pool may take memory, or the limit would be exceeded.
 void start_everything_else(Device& device, int64_t limit_bytes) {
   const int64_t needed = device.memory().info().process + device.libraries().pending_bytes();
   if (needed >= limit_bytes) {
@@ -57,7 +56,7 @@ void start_everything_else(Device& device, int64_t limit_bytes) {
   device.libraries().start(Library::kDnn);
 }
 
-// The cap on a pool: the limit, a fraction of the total, or all that is free less TensorFlow's reserve.
+// The cap on a pool: the limit, a fraction of the total, or all free memory less the reserve.
 Limit pool_limit(const StrategySettings& settings, Device& device) {
   const MemoryInfo info = device.memory().info();
   if (settings.limit_bytes) return {*settings.limit_bytes, settings.limit_scope};
@@ -80,7 +79,7 @@ std::unique_ptr<Allocator> make_allow_growth(const StrategySettings& settings, D
                                         BfcAllocator::Growth::kDoubling);
 }
 
-// The cap on a strategy that takes from the driver as it goes: only the one that was asked for.
+// The cap on a strategy that takes memory as needed: only if one was set.
 std::optional<Limit> asked_limit(const StrategySettings& settings, Device& device) {
   if (!settings.limit_bytes && !settings.memory_fraction) return std::nullopt;
   return pool_limit(settings, device);
@@ -123,7 +122,7 @@ std::unique_ptr<Allocator> make_packed(const StrategySettings& settings, Device&
     const std::vector<Trace> traces = read_traces(std::string(*path));
     if (traces.size() > 1) {
       throw InvalidArgument(
-          fmt::format("{}: has traces of {} devices, a plan is for one", *path, traces.size()));
+          fmt::format("{}: has traces of {} devices; a plan is for one", *path, traces.size()));
     }
     plan = plan_requests(traces[0]);
   }
@@ -131,7 +130,7 @@ std::unique_ptr<Allocator> make_packed(const StrategySettings& settings, Device&
                                            std::make_shared<const RequestPlan>(std::move(plan)));
 }
 
-// Without a trace of its own it repeats the one that is replayed, planned once for all capacities.
+// Repeats the trace that is replayed, planned once for all capacities, unless it has one of its own.
 void plan_replay(const Trace& trace, StrategySettings& settings) {
   if (settings.options.text("trace")) return;
   settings.make = [plan = std::make_shared<const RequestPlan>(plan_requests(trace))](
@@ -149,7 +148,7 @@ std::unique_ptr<Allocator> make_plugin(const StrategySettings& settings, Device&
                                            settings.options.all());
 }
 
-// On a device of the allocator's own that passes all on but the calls that are to fail.
+// Makes an allocator on a device that makes the given calls fail.
 template <typename Make>
 std::unique_ptr<Allocator> make_failing(const Make& make, const StrategySettings& settings, Device& device) {
   const auto [first, last] = *settings.failing_calls;
@@ -276,10 +275,10 @@ std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Devi
       settings.failing_calls ? make_failing(make, settings, device) : make(settings, device);
   if (settings.thread_cache_bytes) allocator->set_thread_cache(*settings.thread_cache_bytes);
   if (!settings.record_path.empty()) {
-    RecordedSettings recorded = {{"strategy", settings.name}, {"device", device.name()}};
+    TraceSettings recorded = {{"strategy", settings.name}, {"device", device.name()}};
     if (const auto limit = allocator->limit_bytes())
       recorded.emplace_back("limit_bytes", std::to_string(*limit));
-    allocator->set_observer(recorder(settings.record_path, recorded));
+    allocator->set_observer(trace_recorder(settings.record_path, recorded));
   }
   return allocator;
 }

@@ -1,4 +1,4 @@
-// Which memory strategies there are, and how one is made from its settings. Knows no command line.
+// The table of memory strategies, and how one is made from its settings. Knows no command line.
 #pragma once
 
 #include <functional>
@@ -15,21 +15,20 @@
 
 namespace headroom {
 
-// What a user chooses. Limit and memory fraction exclude each other.
+// A user's choice. Limit and memory fraction exclude each other.
 struct StrategySettings {
   std::string name = "grab-all";
   StrategyOptions options = {};  // the strategy's own
   std::optional<int64_t> limit_bytes = {};
   LimitScope limit_scope = LimitScope::kPool;
   std::optional<double> memory_fraction = {};  // of the device's total, in (0, 1], without a reserve
-  // What a pool of "all" leaves to libraries and others; TensorFlow's figure where nothing was measured.
+  // Memory that a pool of all free memory leaves to libraries and others; TensorFlow's figure by default.
   std::optional<int64_t> reserve_bytes = {};
-  // A strategy from elsewhere: a shared library (see headroom_strategy.h), or a function that makes it; the
-  // name is then only a name.
+  // A strategy from outside: a shared library (see headroom_strategy.h), or a function that makes it.
   std::string plugin_path = {};
   std::function<std::unique_ptr<Allocator>(const StrategySettings&, Device&)> make = {};
-  std::string record_path = {};  // where a trace of all that is asked is written; nowhere when empty
-  // Which of the strategy's calls to the driver fail, counted from 1, the last one included.
+  std::string record_path = {};  // file for a trace of all requests; empty: none
+  // The driver calls of the strategy that fail, [first, last], counted from 1.
   struct FailingCalls {
     int64_t first = 0;
     int64_t last = 0;
@@ -37,7 +36,7 @@ struct StrategySettings {
   };
   std::optional<FailingCalls> failing_calls = {};
   std::optional<int64_t> thread_cache_bytes = {};  // see Allocator::set_thread_cache
-  bool allow_growth = false;  // makes strategies that take their pool at once grow it instead
+  bool allow_growth = false;                       // a pool that is taken at the start grows instead
 };
 
 // One row of the table: all that programs need to know of a strategy.
@@ -50,28 +49,28 @@ struct Strategy {
   bool takes_all_free_memory = false;  // at the start, without a limit and growth
   // When a program runs out of memory, strategies are tried as cures in this order; 0: never.
   int cure_order = 0;
-  // Suits settings to a replay of that trace, if that takes more than the settings. Throws InvalidArgument
-  // for a trace that the strategy cannot take.
+  // Prepares settings for a replay of that trace; null: nothing to prepare. Throws InvalidArgument for a
+  // trace that the strategy cannot take.
   void (*prepare_replay)(const Trace& trace, StrategySettings& settings) = nullptr;
 };
 
 // Every strategy, the default one first.
 std::span<const Strategy> strategies();
-// The one of that name. Throws InvalidArgument for an unknown one, with the nearest known.
+// The strategy of that name. Throws InvalidArgument for an unknown one, with the nearest known name.
 const Strategy& find_strategy(std::string_view name);
 // Those that are tried as cures for out of memory, in that order.
 std::vector<const Strategy*> cures();
 // Whether such a pool holds all that was free, so that libraries find no more than its reserve.
 bool takes_all_free_memory(const StrategySettings& settings);
 
-// The allocator that `settings` ask for, on `device`, which is initialised first and must outlive it. With a
-// limit on the process both libraries are started first, so that what is left of the limit is known. Throws
-// InvalidArgument for settings that are unknown, out of range or contradict each other, OutOfMemory when the
-// device has nothing for a pool that is taken at once, and what Device::initialise and start_library throw.
+// Makes an allocator on `device`, which is initialised first and must outlive it. With a limit on the process
+// both libraries start first, so that the rest of the limit is known. Throws InvalidArgument for settings
+// that are unknown, out of range or contradictory, OutOfMemory when there is no room for a pool taken at the
+// start, and what Device::initialise and start_library throw.
 std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Device& device);
 
-// What TensorFlow leaves to others when it takes "all": 225 MiB of less than 2 GiB, else 500, 1050 or 1536
-// MiB by compute capability (major * 10 + minor). Libraries have to live in it.
+// The memory that TensorFlow leaves to libraries and others when it takes all: 225 MiB of less than 2 GiB,
+// otherwise 500, 1050 or 1536 MiB by compute capability (major * 10 + minor).
 int64_t reserve_for_others_bytes(int64_t available_bytes, int compute_capability);
 
 }  // namespace headroom

@@ -21,10 +21,9 @@ void StrategyOptions::require_known(std::string_view strategy, std::span<const S
   for (const StrategyOption& option : known) keys.push_back(option.key);
   for (const auto& [key, value] : given_) {
     if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
-    throw InvalidArgument(keys.empty()
-                              ? fmt::format("strategy {} has no options, and none called '{}'", strategy, key)
-                              : fmt::format("strategy {} has no option '{}': it has {}", strategy, key,
-                                            list_with_suggestion(key, keys)));
+    throw InvalidArgument(keys.empty() ? fmt::format("strategy {} has no options, so no '{}'", strategy, key)
+                                       : fmt::format("strategy {} has no option '{}': it has {}", strategy,
+                                                     key, list_with_suggestion(key, keys)));
   }
 }
 
@@ -47,7 +46,7 @@ std::optional<int64_t> StrategyOptions::bytes(std::string_view key) const {
   const auto value = text(key);
   if (!value) return {};
   const int64_t bytes = parse_bytes(*value, key);
-  if (bytes < 1) throw InvalidArgument(fmt::format("{} is {}: at least one byte is needed", key, *value));
+  if (bytes < 1) throw InvalidArgument(fmt::format("{} is {}: it must be at least one byte", key, *value));
   return bytes;
 }
 

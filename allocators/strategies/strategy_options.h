@@ -11,27 +11,27 @@
 
 namespace headroom {
 
-// One option that a strategy has, as users see it.
+// One option of a strategy.
 struct StrategyOption {
   std::string_view key;
-  std::string_view value;     // what is given: "SIZE", "SHARE", "COUNT", "LIST"
-  std::string_view standard;  // without it; "none" where it is off
+  std::string_view value;          // "SIZE", "SHARE", "COUNT", "LIST"
+  std::string_view default_value;  // "none" if it is off
   std::string_view summary;
 };
 
-// The ones that were given. Values are read by the strategy that has them.
+// The options that were given; the strategy reads the values.
 class StrategyOptions {
  public:
   // Throws InvalidArgument when the key was given before.
   void add(std::string_view key, std::string_view value);
   bool empty() const { return given_.empty(); }
-  // Throws InvalidArgument for a key that `known` has not, naming the strategy and the nearest known.
+  // Throws InvalidArgument for a key that is not in `known`, with the nearest known one.
   void require_known(std::string_view strategy, std::span<const StrategyOption> known) const;
 
-  // "key=value,key=value", as they were given.
+  // "key=value,key=value", as given.
   std::string all() const;
-  // Nothing when the key was not given. Throw InvalidArgument naming the key when the value is no size of at
-  // least one byte, no share in (0, 1], no whole number in [low, high].
+  // Nothing when the key was not given. Throw InvalidArgument with the key unless the value is a size of at
+  // least one byte, a share in (0, 1], or a whole number in [low, high].
   std::optional<int64_t> bytes(std::string_view key) const;
   std::optional<double> share(std::string_view key) const;
   std::optional<int64_t> count(std::string_view key, int64_t low, int64_t high) const;
@@ -41,7 +41,7 @@ class StrategyOptions {
   std::vector<std::pair<std::string, std::string>> given_;
 };
 
-// A share in (0, 1] from text such as "0.8". Throws InvalidArgument naming `what`.
+// A share in (0, 1] from text such as "0.8". Throws InvalidArgument with `what` it is.
 double parse_share(std::string_view text, std::string_view what);
 
 }  // namespace headroom

@@ -37,7 +37,8 @@ StrategySettings::FailingCalls parse_calls(std::string_view text) {
   if (at == std::string_view::npos) return {first, first};
   const std::string_view rest = text.substr(at + kTo.size());
   const int64_t last = rest.empty() ? std::numeric_limits<int64_t>::max() : parse_call(rest);
-  if (last < first) throw InvalidArgument(fmt::format("fail is '{}': it ends before it begins", text));
+  if (last < first)
+    throw InvalidArgument(fmt::format("fail is '{}': the last call is before the first", text));
   return {first, last};
 }
 
@@ -55,22 +56,20 @@ constexpr StrategyModifier kModifiers[] = {
      [](std::string_view value, StrategySettings& settings) {
        set_once(settings.memory_fraction, parse_share(value, "fraction"), "fraction");
      }},
-    {"reserve", "SIZE", "what a pool of all leaves to libraries and others",
+    {"reserve", "SIZE", "what a pool of all free memory leaves to libraries and others",
      [](std::string_view value, StrategySettings& settings) {
        set_once(settings.reserve_bytes, parse_bytes(value, "reserve"), "reserve");
      }},
-    {"thread-cache", "SIZE",
-     "each stream keeps so much of what it gave back for itself, past the lock of all",
+    {"thread-cache", "SIZE", "each stream caches up to this much freed memory, without the common lock",
      [](std::string_view value, StrategySettings& settings) {
        set_once(settings.thread_cache_bytes, parse_bytes(value, "thread-cache"), "thread-cache");
      }},
-    {"record", "PATH", "writes a trace of all that is asked to a file, for headroom replay",
+    {"record", "PATH", "writes a trace of every allocation to a file, for headroom replay",
      [](std::string_view value, StrategySettings& settings) {
        if (!settings.record_path.empty()) throw InvalidArgument("record is given twice");
        settings.record_path = value;
      }},
-    {"fail", "CALLS",
-     "these calls to the driver fail: the third is 3, from the third on 3.., up to the fifth 3..5",
+    {"fail", "CALLS", "these driver calls fail: 3, or 3.. from the third on, or 3..5",
      [](std::string_view value, StrategySettings& settings) {
        set_once(settings.failing_calls, parse_calls(value), "fail");
      }},
@@ -83,7 +82,7 @@ constexpr std::string_view kPlugin = "plugin";
 
 using Pair = std::pair<std::string_view, std::string_view>;
 
-// Splits at the first `separator`; nothing stands in the second part without one.
+// Splits at the first `separator`; without one there is no second part.
 std::pair<std::string_view, std::optional<std::string_view>> split(std::string_view text, char separator) {
   const size_t at = text.find(separator);
   if (at == std::string_view::npos) return {text, {}};

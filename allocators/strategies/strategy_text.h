@@ -1,5 +1,4 @@
-// Strategies as text: "caching:max_split=128MiB,gc=0.8+limit=4GiB". Knows which words there are from the
-// arrays of strategies and modifiers, and no command line.
+// Strategies as text: "caching:max_split=128MiB,gc=0.8+limit=4GiB". Knows no command line.
 #pragma once
 
 #include <span>
@@ -10,13 +9,12 @@
 
 namespace headroom {
 
-// ELEMENT[+ELEMENT...] with ELEMENT = NAME[=VALUE][:KEY=VALUE[,KEY=VALUE...]]. The first names the strategy,
-// whose VALUE is its limit, or with the name "plugin" the path of a shared library; each other one is a
-// modifier, below. Throws InvalidArgument naming the element for unknown names and keys (with the nearest
-// known), malformed values, and what is said twice.
+// NAME[=VALUE][:KEY=VALUE[,KEY=VALUE...]][+MODIFIER[=VALUE]...]. VALUE is the strategy's limit, or for the
+// name "plugin" the path of a shared library. Throws InvalidArgument for unknown names and keys (with the
+// nearest known one), malformed values, and repetitions.
 StrategySettings parse_strategy(std::string_view text);
 
-// What can stand behind a '+': a setting that every strategy takes.
+// A setting that follows a '+' and works with every strategy.
 struct StrategyModifier {
   std::string_view name;
   std::string_view value;  // "SIZE", "SHARE", "PATH"; empty where there is none

@@ -54,8 +54,7 @@ int64_t StreamOrderedAllocator::largest_free_block() const {
   return std::max<int64_t>(0, std::min(reserved - pool_->used_bytes(), reserved - live_bytes_));
 }
 
-// Where the pool's segments lie only the driver knows: they count as one, with what is idle behind the
-// blocks.
+// Only the driver knows the pool's segments: they count as one, with idle memory after the blocks.
 void StreamOrderedAllocator::do_snapshot(std::vector<SnapshotSegment>& segments) const {
   SnapshotSegment pool;
   pool.bytes = std::max(pool_->reserved_bytes(), live_bytes_);

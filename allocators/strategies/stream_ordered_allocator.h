@@ -1,5 +1,4 @@
-// The driver's own pool, as cudaMallocAsync has it: every request is passed on. Knows nothing of how that
-// pool works.
+// Passes every request to the driver's own pool (cudaMallocAsync). Does not know how that pool works.
 #pragma once
 
 #include <memory>
@@ -14,7 +13,7 @@ namespace headroom {
 
 inline constexpr StrategyOption kStreamOrderedOptions[] = {
     {"release_threshold", "SIZE", "none",
-     "idle memory above this goes back whenever the device is waited for"},
+     "idle memory above this is released whenever the host waits for the device"},
 };
 
 class StreamOrderedAllocator final : public Allocator {
@@ -38,7 +37,7 @@ class StreamOrderedAllocator final : public Allocator {
   int64_t reserved_now() const override { return pool_->reserved_bytes(); }
 
   std::unique_ptr<StreamOrderedPool> pool_;
-  std::pmr::unsynchronized_pool_resource nodes_;  // so that a steady state takes nothing from the system heap
+  std::pmr::unsynchronized_pool_resource nodes_;  // a steady state does not allocate
   std::pmr::unordered_map<void*, Live> live_;
   int64_t live_bytes_ = 0;
 };

@@ -11,7 +11,7 @@ TwoEndedAllocator::TwoEndedAllocator(Device& device, std::string name, Limit lim
 }
 
 Allocator::Block TwoEndedAllocator::do_allocate(int64_t bytes, Stream stream) {
-  // It may have gone back to the driver while nothing was live.
+  // It may have been released while nothing was live.
   if (segment_bytes() == 0 && !take_segment(bytes)) return {};
   const Index block = store_.best_fit(BlockStore::kFirstList, bytes);
   if (block == BlockStore::kNone) return {};

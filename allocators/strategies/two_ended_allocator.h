@@ -1,5 +1,5 @@
-// One segment, exact best fit, and two ends: small blocks are cut from the high end of a free block, large
-// ones from the low end. Knows neither growth nor look-ahead.
+// One segment with exact best fit: small blocks are cut from the high end of a free block, large ones from
+// the low end. Does not grow.
 #pragma once
 
 #include "allocators/strategies/segment_allocator.h"
@@ -7,18 +7,18 @@
 
 namespace headroom {
 
-// From here on a block counts as large. From 32 to 64 MiB four traces of training runs need the same capacity
-// within 0.3 %; below and above up to 2 % more.
+// The size of a large block. With 32 to 64 MiB four traces of training runs need the same capacity within
+// 0.3 %; otherwise up to 2 % more.
 inline constexpr int64_t kTwoEndedLargeBytes = int64_t{48} << 20;
 
 inline constexpr StrategyOption kTwoEndedOptions[] = {
-    {"large", "SIZE", "48MiB", "blocks from this size on lie at the low end"},
+    {"large", "SIZE", "48MiB", "blocks of at least this size lie at the low end"},
 };
 
 class TwoEndedAllocator final : public SegmentAllocator {
  public:
-  // Takes all of the limit at once, or nine tenths while the device has less. Throws OutOfMemory when it has
-  // nothing at all.
+  // Takes all of the limit at once, or nine tenths repeatedly while the device has less. Throws OutOfMemory
+  // when it has nothing at all.
   TwoEndedAllocator(Device& device, std::string name, Limit limit, int64_t large_bytes);
 
  private:

@@ -1,4 +1,4 @@
-// Lines `a,ID,BYTES` and `f,ID[,BYTES]`, with or without the head `op,id,bytes`.
+// Reads lines `a,ID,BYTES` and `f,ID[,BYTES]`, with or without the header `op,id,bytes`.
 #include <fmt/format.h>
 
 #include <cstddef>
@@ -13,13 +13,13 @@ Trace read_csv_trace(TraceInput& input) {
   builder.has_no_addresses();
   bool first = true;
   for_each_line(input, [&](std::string_view line) {
-    const bool head = first && line == kCsvHeader;
+    const bool is_header = first && line == kCsvHeader;
     first = false;
-    if (head || line.empty()) return;
+    if (is_header || line.empty()) return;
     std::string_view columns[3];
     const size_t count = split_columns(line, columns, 3);
     const bool allocates = columns[0] == "a";
-    if (!allocates && columns[0] != "f") throw InvalidArgument("neither 'a,ID,BYTES' nor 'f,ID'");
+    if (!allocates && columns[0] != "f") throw InvalidArgument("expected 'a,ID,BYTES' or 'f,ID'");
     if (count > 3 || count < (allocates ? 3 : 2)) {
       throw InvalidArgument(fmt::format("{} columns, expected {}", count, allocates ? "3" : "2 or 3"));
     }

@@ -1,5 +1,5 @@
-// The readers behind read_traces, one for each format. Each begins at the start of the input and throws
-// InvalidArgument with the place.
+// The readers behind read_traces, one per format. Each reads from the start of the input and throws
+// InvalidArgument with the line or byte.
 #pragma once
 
 #include <vector>
@@ -12,15 +12,15 @@ namespace headroom {
 
 Trace read_csv_trace(TraceInput& input);
 Trace read_rmm_log(TraceInput& input);
-Trace read_recording(TraceInput& input);
+Trace read_headroom_trace(TraceInput& input);
 std::vector<Trace> read_torch_snapshot(TraceInput& input);
 
-// What a file of each begins with.
+// The first bytes of each format.
 inline constexpr std::string_view kCsvHeader = "op,id,bytes";
 inline constexpr std::string_view kRmmHeader = "Thread,Time,Action,Pointer,Size,Stream";
 inline constexpr std::string_view kPickleStart = "\x80";
 
-// Calls `read(line)` for each line left; what that throws gets the file and line in front.
+// Calls `read(line)` for each remaining line, and adds file and line to what it throws.
 template <typename Read>
 void for_each_line(TraceInput& input, Read read) {
   std::string_view line;

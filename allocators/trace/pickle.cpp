@@ -69,7 +69,7 @@ Pickle::Pickle(TraceInput& input) : input_(input) {
 bool Pickle::step(uint8_t opcode) {
   switch (opcode) {
     case kProto:
-      if (input_.read_byte() > 5) input_.fail_at_byte("a pickle of a protocol above 5");
+      if (input_.read_byte() > 5) input_.fail_at_byte("pickle protocol above 5");
       break;
     case kFrame:
       little_endian(8);
@@ -142,7 +142,7 @@ bool Pickle::step(uint8_t opcode) {
     case kTuple2:
     case kTuple3: {
       const size_t length = opcode - kTuple1 + size_t{1};
-      if (stack_.size() < length) input_.fail_at_byte("the pickle takes from an empty stack");
+      if (stack_.size() < length) input_.fail_at_byte("the pickle pops from an empty stack");
       push_container(Kind::kList, stack_.size() - length);
       break;
     }
@@ -174,7 +174,7 @@ bool Pickle::step(uint8_t opcode) {
       break;
     default:
       input_.fail_at_byte(
-          fmt::format("pickle opcode 0x{:02x}: only plain data is read, no objects and no code", opcode));
+          fmt::format("pickle opcode 0x{:02x}: only plain data can be read, no objects or code", opcode));
   }
   return true;
 }
@@ -187,7 +187,7 @@ void Pickle::push(Kind kind, int64_t integer) {
 void Pickle::push_text(uint64_t length) {
   if (length > kMaxCharacters - characters_.size()) input_.fail_at_byte("more than 1 GiB of text");
   const size_t begin = characters_.size();
-  // Piece by piece: a length alone takes no memory.
+  // In pieces, so that a length alone takes no memory.
   for (uint64_t left = length; left > 0;) {
     const auto piece = static_cast<size_t>(std::min<uint64_t>(left, 1 << 16));
     characters_.resize(characters_.size() + piece);
@@ -199,8 +199,7 @@ void Pickle::push_text(uint64_t length) {
   texts_.push_back({begin, static_cast<size_t>(length)});
 }
 
-// Two's complement, as short as it gets. What 64 bits do not hold (hashes, not sizes) becomes a real number
-// of nearly that value's size, which is no integer to anyone.
+// Two's complement of minimal length. Values beyond 64 bits (hashes, not sizes) become real numbers.
 void Pickle::push_long(uint64_t length) {
   if (length > 1 << 16) input_.fail_at_byte("an integer of more than 65536 bytes");
   uint64_t low = 0;
@@ -218,7 +217,7 @@ void Pickle::push_long(uint64_t length) {
   push(Kind::kInteger, static_cast<int64_t>(low));
 }
 
-// A container of what stands on the stack from `from` on, in its place.
+// Replaces the values on the stack from `from` on by a container of them.
 void Pickle::push_container(Kind kind, size_t from) {
   const auto begin = stack_.begin() + static_cast<ptrdiff_t>(from);
   containers_.emplace_back(begin, stack_.end());
@@ -230,7 +229,7 @@ void Pickle::push_container(Kind kind, size_t from) {
 
 Pickle::Value Pickle::pop() {
   if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) {
-    input_.fail_at_byte("the pickle takes from an empty stack");
+    input_.fail_at_byte("the pickle pops from an empty stack");
   }
   const Value value = stack_.back();
   stack_.pop_back();
@@ -246,7 +245,7 @@ size_t Pickle::pop_mark() {
 
 void Pickle::append(size_t from) {
   if (from == 0 || from > stack_.size() || stack_[from - 1].kind != Kind::kList) {
-    input_.fail_at_byte("the pickle appends to what is no list");
+    input_.fail_at_byte("the pickle appends to a value that is no list");
   }
   count_values(stack_.size() - from);
   std::vector<Value>& list = containers_[stack_[from - 1].index];
@@ -257,7 +256,7 @@ void Pickle::append(size_t from) {
 void Pickle::set_items(size_t from) {
   if (from == 0 || from > stack_.size() || (stack_.size() - from) % 2 != 0 ||
       stack_[from - 1].kind != Kind::kDictionary) {
-    input_.fail_at_byte("the pickle sets items of what is no dictionary");
+    input_.fail_at_byte("the pickle sets items of a value that is no dictionary");
   }
   count_values(stack_.size() - from);
   std::vector<Value>& items = containers_[stack_[from - 1].index];
@@ -266,16 +265,16 @@ void Pickle::set_items(size_t from) {
 }
 
 void Pickle::put(uint64_t position) {
-  if (stack_.empty()) input_.fail_at_byte("the pickle takes from an empty stack");
-  // Writers count up from 0, so there are never more positions than bytes.
+  if (stack_.empty()) input_.fail_at_byte("the pickle pops from an empty stack");
+  // Writers count up from 0, so there are at most as many positions as bytes.
   const auto most = std::min<uint64_t>(static_cast<uint64_t>(input_.at_bytes()), kMaxValues);
-  if (position > most) input_.fail_at_byte("a wrong position in the memo");
+  if (position > most) input_.fail_at_byte("a wrong memo position");
   if (position >= memo_.size()) memo_.resize(position + 1);
   memo_[position] = stack_.back();
 }
 
 void Pickle::get_memo(uint64_t position) {
-  if (position >= memo_.size()) input_.fail_at_byte("a wrong position in the memo");
+  if (position >= memo_.size()) input_.fail_at_byte("a wrong memo position");
   count_values(1);
   stack_.push_back(memo_[position]);
 }

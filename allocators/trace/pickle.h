@@ -1,5 +1,5 @@
-// Reads the pickles of plain data (numbers, text, lists, tuples, dictionaries) that Python 3 writes. Objects,
-// and with them all code, are refused. Knows not what the data means.
+// Reads Python 3 pickles of plain data: numbers, text, lists, tuples, dictionaries. Objects, and with them
+// all code, are refused. Does not know what the data means.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class Pickle {
  public:
   enum class Kind : uint8_t { kNone, kInteger, kReal, kText, kList, kDictionary };  // a tuple is a list
 
-  // Cheap to copy; belongs to the pickle that it came from.
+  // Cheap to copy; valid as long as its pickle.
   struct Value {
     Kind kind = Kind::kNone;
     union {
@@ -26,17 +26,16 @@ class Pickle {
     };
   };
 
-  // The whole pickle. Throws InvalidArgument with the byte for what is cut off, malformed, no plain data, or
-  // beyond 2^27 values or 1 GiB of text. Memory grows with what was read.
+  // Reads the whole pickle. Throws InvalidArgument with the byte for one that is incomplete, malformed, not
+  // plain data, or larger than 2^27 values or 1 GiB of text.
   explicit Pickle(TraceInput& input);
 
   Value root() const { return root_; }
-  // The elements; none when it is no list.
+  // The elements; none if the value is no list.
   const std::vector<Value>& list(Value value) const;
-  // What a dictionary has under `key`, the last one if there are several; kNone when there is none, or no
-  // dictionary.
+  // The last value under `key`; kNone if there is none, or the value is no dictionary.
   Value get(Value dictionary, std::string_view key) const;
-  // Empty, and `otherwise`, when it is no text or integer.
+  // Empty, or `otherwise`, if the value is no text or integer.
   std::string_view text(Value value) const;
   int64_t integer(Value value, int64_t otherwise = 0) const;
 

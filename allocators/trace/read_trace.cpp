@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "allocators/trace/formats.h"
-#include "allocators/trace/recording_format.h"
+#include "allocators/trace/trace_format.h"
 
 namespace headroom {
 namespace {
@@ -18,14 +18,14 @@ std::vector<Trace> read_any(TraceInput& input) {
     traces.push_back(read_csv_trace(input));
   } else if (start.starts_with(kRmmHeader)) {
     traces.push_back(read_rmm_log(input));
-  } else if (start.starts_with(kRecordingStart)) {
-    traces.push_back(read_recording(input));
+  } else if (start.starts_with(kTraceStart)) {
+    traces.push_back(read_headroom_trace(input));
   } else if (start.starts_with(kPickleStart)) {
     traces = read_torch_snapshot(input);
   } else {
-    if (start.empty()) input.fail("no trace: it is empty");
-    input.fail(fmt::format("no trace: it begins neither with '{}' nor '{}' nor '{}', nor as a pickle does",
-                           kRecordingStart, kCsvHeader, kRmmHeader));
+    if (start.empty()) input.fail("no trace: the file is empty");
+    input.fail(fmt::format("no trace: expected a file that begins with '{}', '{}' or '{}', or a pickle",
+                           kTraceStart, kCsvHeader, kRmmHeader));
   }
   return traces;
 }

@@ -1,5 +1,4 @@
-// The log that RMM's logging adaptor writes (logging_resource_adaptor.hpp): one line per call, in the order
-// of all threads.
+// Reads the log of RMM's logging adaptor (logging_resource_adaptor.hpp): one line per call of any thread.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -37,7 +36,7 @@ Trace read_rmm_log(TraceInput& input) {
   TraceBuilder builder(input.path(), "RMM log");
   std::string_view head;
   input.next_line(&head);
-  if (head != kRmmHeader) input.fail_at_line(fmt::format("the head is not '{}'", kRmmHeader));
+  if (head != kRmmHeader) input.fail_at_line(fmt::format("the header is not '{}'", kRmmHeader));
   int64_t day_ns = 0, last_ns = 0;
   for_each_line(input, [&](std::string_view line) {
     if (line.empty()) return;
@@ -47,7 +46,7 @@ Trace read_rmm_log(TraceInput& input) {
     const auto [thread, time, action, pointer, size, stream] = columns;
     TraceContext context;
     context.time_ns = parse_time_of_day(time) + day_ns;
-    // Threads log a little out of order; half a day back is midnight.
+    // Threads log slightly out of order; a step back of half a day means midnight.
     if (context.time_ns < last_ns - kDayNs / 2) {
       day_ns += kDayNs;
       context.time_ns += kDayNs;
@@ -55,11 +54,11 @@ Trace read_rmm_log(TraceInput& input) {
     last_ns = context.time_ns;
     context.stream = parse_hexadecimal(stream, "stream");
     const int64_t bytes = parse_size(size);
-    if (action == "allocate failure") return;  // as RMM's own replay does
+    if (action == "allocate failure") return;  // RMM's own replay skips these, too
     const bool allocates = action == "allocate";
     if (!allocates && action != "free") throw InvalidArgument("the action is neither allocate nor free");
     const uint64_t id = pointer == "(nil)" ? 0 : parse_hexadecimal(pointer, "pointer");
-    if (id == 0 && bytes == 0) return;  // what RMM logs for an empty buffer: no memory is involved
+    if (id == 0 && bytes == 0) return;  // an empty buffer
     if (allocates) {
       builder.allocate(id, bytes, context);
     } else {

@@ -36,7 +36,7 @@ class DeviceHistory {
                        [&](Value event) { return action(event) != Action::kOther; });
   }
 
-  // Adds all events; throws InvalidArgument saying which one cannot have happened.
+  // Adds all events; throws InvalidArgument with the number of an impossible one.
   void build(TraceBuilder& builder) const {
     for (const Block& block : live_before()) {
       builder.allocate(block.address, block.bytes, {.stream = block.stream});
@@ -67,7 +67,7 @@ class DeviceHistory {
   }
 
  private:
-  // What the allocator did with the driver: for views, a replay leaves it to its strategy.
+  // Driver calls of the allocator, for views; a replay ignores them.
   void add_device_event(TraceBuilder& builder, Value event, const TraceContext& context) const {
     static constexpr std::pair<std::string_view, DeviceEvent::Kind> kKinds[] = {
         {"segment_alloc", DeviceEvent::Kind::kReserve},  {"segment_map", DeviceEvent::Kind::kReserve},
@@ -84,14 +84,13 @@ class DeviceHistory {
     }
   }
 
-  // "/src/train.py:42"; empty where the history has no frames.
+  // "/src/train.py:42"; empty without frames.
   std::string place_of(Value frame) const {
     const std::string_view file = pickle_.text(pickle_.get(frame, "filename"));
     return file.empty() ? "" : fmt::format("{}:{}", file, number(frame, "line"));
   }
 
-  // A block is free for others when its free is completed: until then other streams may use it. Every other
-  // action is the allocator's own business, which a replay leaves to its strategy.
+  // Until a free is completed other streams may use the block. A replay ignores all other actions.
   Action action(Value event) const {
     const std::string_view name = pickle_.text(pickle_.get(event, "action"));
     return name == "alloc" ? Action::kAllocate : name == "free_completed" ? Action::kFree : Action::kOther;
@@ -111,8 +110,8 @@ class DeviceHistory {
     return us > 0 && us < INT64_MAX / 1000 ? us * 1000 : 0;
   }
 
-  // The history is a ring of the last events and may have been switched on late: blocks that are freed but
-  // never allocated were there before, and so were those that the segments still hold at the end.
+  // The history holds the last events and may start late: blocks that are freed but never allocated, or that
+  // the segments still hold at the end, were there before.
   std::vector<Block> live_before() const {
     std::vector<Block> before;
     std::unordered_map<uint64_t, bool> seen;  // address -> live
@@ -160,7 +159,7 @@ class DeviceHistory {
 std::vector<Trace> read_torch_snapshot(TraceInput& input) {
   const Pickle pickle(input);
   const Value devices = pickle.get(pickle.root(), "device_traces");
-  if (devices.kind != Pickle::Kind::kList) input.fail("a pickle, but no memory snapshot of PyTorch");
+  if (devices.kind != Pickle::Kind::kList) input.fail("a pickle, but not a PyTorch memory snapshot");
   std::vector<Trace> traces;
   int64_t number = -1;
   try {
@@ -176,7 +175,7 @@ std::vector<Trace> read_torch_snapshot(TraceInput& input) {
   }
   if (traces.empty()) {
     input.fail(
-        "the snapshot has no history: torch.cuda.memory._record_memory_history() comes before the work");
+        "the snapshot has no history: call torch.cuda.memory._record_memory_history() before the work");
   }
   if (traces.size() == 1) traces.front().name = input.path();
   return traces;

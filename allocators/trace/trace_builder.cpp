@@ -10,8 +10,7 @@
 namespace headroom {
 namespace {
 
-// An event takes 40 bytes, and what is known of its block 24: a small gzip file that unpacks without end
-// stops here, at 4 GiB.
+// An event takes 40 bytes and its block's facts 24, so a gzip bomb stops at 4 GiB.
 constexpr size_t kMaxEvents = size_t{1} << 26;
 constexpr size_t kMaxDeviceEvents = size_t{1} << 24;
 constexpr size_t kMaxParts = size_t{1} << 22;
@@ -31,8 +30,7 @@ TraceBuilder::TraceBuilder(std::string name, std::string format) {
 
 void TraceBuilder::allocate(uint64_t id, int64_t bytes, const TraceContext& context) {
   if (bytes <= 0 || bytes > Trace::kLargestBlockBytes) {
-    throw InvalidArgument(
-        fmt::format("a block of {} bytes: at least 1 and at most 2^60 can be allocated", bytes));
+    throw InvalidArgument(fmt::format("a block of {} bytes: blocks have 1 to 2^60 bytes", bytes));
   }
   const int64_t taken_bytes = std::max(bytes, context.block_bytes);
   if (taken_bytes > Trace::kLargestBlockBytes) {
@@ -42,7 +40,7 @@ void TraceBuilder::allocate(uint64_t id, int64_t bytes, const TraceContext& cont
     throw InvalidArgument("more than 2^62 bytes are live at once");
   }
   Block& block = blocks_[id];
-  if (block.live) throw InvalidArgument(fmt::format("block {} is allocated while it is live", id));
+  if (block.live) throw InvalidArgument(fmt::format("block {} is allocated again while it is live", id));
   block = {static_cast<int32_t>(trace_.blocks), true, bytes, taken_bytes};
   add(true, block, context);
   trace_.block_facts.push_back({.address = id,
@@ -61,7 +59,7 @@ void TraceBuilder::allocate(uint64_t id, int64_t bytes, const TraceContext& cont
 void TraceBuilder::free(uint64_t id, int64_t bytes, const TraceContext& context) {
   const auto found = blocks_.find(id);
   if (found == blocks_.end())
-    throw InvalidArgument(fmt::format("block {} is freed, but never allocated", id));
+    throw InvalidArgument(fmt::format("block {} is freed, but was never allocated", id));
   Block& block = found->second;
   if (!block.live) throw InvalidArgument(fmt::format("block {} is freed twice", id));
   if (bytes != 0 && bytes != block.bytes) {
@@ -76,7 +74,7 @@ void TraceBuilder::free(uint64_t id, int64_t bytes, const TraceContext& context)
 void TraceBuilder::add_part(uint64_t address, int64_t bytes, int64_t first, int64_t end,
                             const TraceContext& context) {
   if (trace_.events.empty() || !trace_.events.back().allocates) {
-    throw InvalidArgument("a part of a block comes right behind the block's allocation");
+    throw InvalidArgument("a part must follow the allocation of its block");
   }
   if (trace_.parts.size() == kMaxParts) throw InvalidArgument(fmt::format("more than {} parts", kMaxParts));
   const TraceEvent& block = trace_.events.back();
@@ -105,7 +103,7 @@ void TraceBuilder::add(DeviceEvent event, const TraceContext& context) {
   }
   for (const int64_t bytes : {event.bytes, event.free_bytes, event.process_bytes, event.others_bytes}) {
     if (bytes < 0 || bytes > Trace::kLargestBlockBytes) {
-      throw InvalidArgument(fmt::format("{} bytes: at most 2^60 are possible", bytes));
+      throw InvalidArgument(fmt::format("{} bytes: must be 0 to 2^60", bytes));
     }
   }
   event.position = static_cast<int64_t>(trace_.events.size());
@@ -132,7 +130,7 @@ bool TraceBuilder::is_live(uint64_t id) const {
 
 void TraceBuilder::add(bool allocates, const Block& block, const TraceContext& context) {
   if (trace_.events.size() == kMaxEvents) {
-    throw InvalidArgument(fmt::format("more than {} events, the most that are read", kMaxEvents));
+    throw InvalidArgument(fmt::format("more than {} events", kMaxEvents));
   }
   trace_.events.push_back({.allocates = allocates,
                            .block = block.number,

@@ -1,18 +1,26 @@
-// Makes a trace event by event and refuses what cannot have happened. Knows no file.
+// Builds a trace event by event and refuses impossible ones. Knows no file.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
-#include "allocators/trace/name_table.h"
 #include "allocators/trace/trace.h"
 
 namespace headroom {
 
-// What a reader knows of an event beside its block.
+// Numbers for texts, looked up without a copy.
+struct TextHash {
+  using is_transparent = void;
+  size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+};
+using NameTable = std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>>;
+
+// What a reader knows about an event besides its block.
 struct TraceContext {
   uint64_t stream = 0;
   int64_t time_ns = 0;
@@ -20,10 +28,10 @@ struct TraceContext {
   std::string_view tag = {};
   std::string_view source = {};
   MemoryCategory category = MemoryCategory::kOther;
-  int64_t block_bytes = 0;  // what a strategy took for the bytes asked for
+  int64_t block_bytes = 0;  // the size of the strategy's block
 };
 
-// All that adds throws InvalidArgument saying what is wrong, without the place, which the reader knows.
+// Functions that add throw InvalidArgument without file and line, which the reader adds.
 class TraceBuilder {
  public:
   TraceBuilder(std::string name, std::string format);
@@ -33,13 +41,13 @@ class TraceBuilder {
   // `bytes`, unless 0, must be those of the block.
   void free(uint64_t id, int64_t bytes = 0, const TraceContext& context = {});
 
-  // What lies in the block allocated last.
+  // A part of the block allocated last.
   void add_part(uint64_t address, int64_t bytes, int64_t first, int64_t end, const TraceContext& context);
 
-  // An event beside those two, whose position, names and stream are filled in here.
+  // Any other event; its position, names and stream are filled in here.
   void add(DeviceEvent event, const TraceContext& context = {});
   void add_setting(std::string_view name, std::string_view value);
-  // For a format whose ids say nothing of places.
+  // For a format whose ids are no addresses.
   void has_no_addresses() { trace_.has_addresses = false; }
   void is_cut_off() { trace_.cut_off = true; }
 
@@ -51,7 +59,7 @@ class TraceBuilder {
     int32_t number = 0;
     bool live = false;
     int64_t bytes = 0;
-    int64_t taken_bytes = 0;  // the same, or the strategy's block if that is known and larger
+    int64_t taken_bytes = 0;  // the larger of that and the strategy's block
   };
 
   void add(bool allocates, const Block& block, const TraceContext& context);
@@ -60,7 +68,8 @@ class TraceBuilder {
 
   Trace trace_;
   int64_t live_bytes_ = 0, taken_bytes_ = 0;
-  std::unordered_map<uint64_t, Block> blocks_;  // freed ones stay, to tell a second free from a wrong id
+  std::unordered_map<uint64_t, Block>
+      blocks_;  // freed ones stay, to distinguish a second free from a wrong id
   NameTable names_;
   std::unordered_map<uint64_t, int32_t> streams_;
 };

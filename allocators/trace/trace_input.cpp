@@ -28,7 +28,7 @@ uint64_t parse(std::string_view text, int base, std::string_view what) {
 
 TraceInput::TraceInput(const std::string& path) : file_(path), buffer_(2 * kMaxLineBytes) {}
 
-// Moves what is left to the front and reads on behind it; false when nothing came.
+// Moves the unread part to the front and reads more; false at the end of the file.
 bool TraceInput::fill() {
   std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
   end_ -= begin_;
@@ -104,7 +104,7 @@ uint64_t parse_hexadecimal(std::string_view text, std::string_view what) {
 
 int64_t parse_size(std::string_view text) {
   const uint64_t bytes = parse(text, 10, "size");
-  if (bytes > INT64_MAX) throw InvalidArgument(fmt::format("size of {} bytes: that is 2^63 or more", bytes));
+  if (bytes > INT64_MAX) throw InvalidArgument(fmt::format("size of {} bytes is 2^63 or more", bytes));
   return static_cast<int64_t>(bytes);
 }
 

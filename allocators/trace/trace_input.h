@@ -1,4 +1,4 @@
-// The bytes and lines of a trace's file with their places, for the readers of this folder. Knows no format.
+// The bytes and lines of a trace file with their positions. Knows no format.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,19 @@ namespace headroom {
 
 class TraceInput {
  public:
-  // A longer line is refused, so that a file without line ends takes no memory.
+  // Longer lines are refused, so that a file without line ends takes no memory.
   static constexpr int64_t kMaxLineBytes = int64_t{1} << 16;
 
   explicit TraceInput(const std::string& path);
 
-  // What comes next, at most `bytes` (up to kMaxLineBytes) and fewer at the end only; it stays to be read.
-  // Valid until the next call.
+  // The next `bytes` (up to kMaxLineBytes) without reading them; fewer only at the end. Valid until the next
+  // call.
   std::string_view peek(int64_t bytes);
 
-  // The next line without its end, valid until the next call; false at the end. Throws InvalidArgument for
-  // one that is too long.
+  // The next line without its line end, valid until the next call; false at the end of the file. Throws
+  // InvalidArgument for one that is too long.
   bool next_line(std::string_view* line);
-  // Whether that line had an end: the last one of a file that was cut off has none.
+  // Whether that line had a line end; the last one of a file that was cut off has none.
   bool line_ended() const { return line_ended_; }
   // Exactly `bytes` bytes; throws InvalidArgument when the file ends before.
   void read(void* destination, int64_t bytes);
@@ -34,7 +34,7 @@ class TraceInput {
 
   const std::string& path() const { return file_.path(); }
   int64_t at_bytes() const { return at_; }  // bytes read
-  // Throw InvalidArgument of one line: the file, the place, `why`.
+  // Throw InvalidArgument with the file, the line or byte, and `why`.
   [[noreturn]] void fail(std::string_view why) const { file_.fail(why); }
   [[noreturn]] void fail_at_line(std::string_view why) const;
   [[noreturn]] void fail_at_byte(std::string_view why) const;
@@ -44,24 +44,24 @@ class TraceInput {
 
   InputFile file_;
   std::vector<char> buffer_;
-  size_t begin_ = 0, end_ = 0;  // what of the buffer is still to be read
+  size_t begin_ = 0, end_ = 0;  // the unread part of the buffer
   int64_t at_ = 0;              // bytes read
   int64_t line_ = 0;            // lines read
   bool line_ended_ = true;
 };
 
-// One of the columns of a line: `text` as a number of that kind. Throw InvalidArgument naming `what`.
+// `text` as a number. Throw InvalidArgument with `what` it is.
 uint64_t parse_unsigned(std::string_view text, std::string_view what);
 uint64_t parse_hexadecimal(std::string_view text, std::string_view what);  // with or without 0x
 int64_t parse_size(std::string_view text);
 int64_t parse_signed(std::string_view text, std::string_view what);
 
-// A column of a trace for a message: printable, and no longer than people read.
+// A column for a message: printable and shortened.
 inline std::string quoted_column(std::string_view text) {
   return printable(text, 40);
 }
 
-// Splits at commas: the number of columns, of which the first `capacity` are stored.
+// Splits at commas: the number of columns. The first `capacity` are stored.
 size_t split_columns(std::string_view line, std::string_view* columns, size_t capacity);
 
 }  // namespace headroom

@@ -17,11 +17,11 @@ namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 18;
 constexpr size_t kMaxNameBytes = 1024;
-// Two names of which each byte may become three; an event of ten numbers is far shorter.
+// Two names, each byte of which may become three; an event of ten numbers is far shorter.
 constexpr size_t kMaxLineBytes = 8 + 2 * 3 * kMaxNameBytes;
-// A program that is killed loses no more than this of its last events, unless it stood still.
+// A killed program loses at most the events of this time.
 constexpr int64_t kFlushNs = 500'000'000;
-// What is numbered; with more names than that, as where each step invents its own, the rest stay empty.
+// Further names stay empty, as in a program that invents new ones at each step.
 constexpr size_t kMaxNamesKept = size_t{1} << 19;
 
 template <typename Number>
@@ -46,20 +46,20 @@ char* put(char* to, std::string_view name) {
   return to;
 }
 
-RecordingLine line_of(DeviceEvent::Kind kind) {
+TraceLine line_of(DeviceEvent::Kind kind) {
   switch (kind) {
     case DeviceEvent::Kind::kReserve:
-      return RecordingLine::kReserve;
+      return TraceLine::kReserve;
     case DeviceEvent::Kind::kUnreserve:
-      return RecordingLine::kUnreserve;
+      return TraceLine::kUnreserve;
     case DeviceEvent::Kind::kRetry:
-      return RecordingLine::kRetry;
+      return TraceLine::kRetry;
     case DeviceEvent::Kind::kOutOfMemory:
-      return RecordingLine::kOutOfMemory;
+      return TraceLine::kOutOfMemory;
     case DeviceEvent::Kind::kDevice:
       break;
   }
-  return RecordingLine::kDevice;
+  return TraceLine::kDevice;
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ TraceWriter::TraceWriter(std::string path)
   if (descriptor_ < 0) {
     throw InvalidArgument(fmt::format("{}: cannot write it: {}", path_, std::strerror(errno)));
   }
-  end_ = fmt::format_to(buffer_.data(), "{}{}\n", kRecordingStart, kRecordingVersion);
+  end_ = fmt::format_to(buffer_.data(), "{}{}\n", kTraceStart, kTraceVersion);
 }
 
 TraceWriter::~TraceWriter() {
@@ -81,7 +81,7 @@ TraceWriter::~TraceWriter() {
 
 void TraceWriter::allocate(uint64_t id, int64_t bytes, const TraceContext& context) noexcept {
   const int32_t names[] = {name(context.op), name(context.tag), name(context.source)};
-  char* to = begin(RecordingLine::kAllocate);
+  char* to = begin(TraceLine::kAllocate);
   to = put(to, id, 16);
   to = put(to, bytes);
   to = put(to, context.block_bytes);
@@ -89,7 +89,7 @@ void TraceWriter::allocate(uint64_t id, int64_t bytes, const TraceContext& conte
 }
 
 void TraceWriter::free(uint64_t id, const TraceContext& context) noexcept {
-  char* to = put(begin(RecordingLine::kFree), id, 16);
+  char* to = put(begin(TraceLine::kFree), id, 16);
   to = put(to, context.stream);
   end(put_time(to, context.time_ns), context);
 }
@@ -97,7 +97,7 @@ void TraceWriter::free(uint64_t id, const TraceContext& context) noexcept {
 void TraceWriter::part(uint64_t address, int64_t bytes, int64_t first, int64_t last,
                        const TraceContext& context) noexcept {
   const int32_t names[] = {name(context.op), name(context.tag), name(context.source)};
-  char* to = put(begin(RecordingLine::kPart), address, 16);
+  char* to = put(begin(TraceLine::kPart), address, 16);
   for (const int64_t number : {bytes, first, last}) to = put(to, number);
   end(put_names(to, context, names), context);
 }
@@ -116,17 +116,17 @@ void TraceWriter::add(const DeviceEvent& event, const TraceContext& context) noe
   }
   if (event.kind == Kind::kRetry) to = put(to, context.stream);
   end(failed ? put_user(to, context, names) : put_time(to, context.time_ns), context);
-  if (failed) flush();  // what people want to read may be the program's last event
+  if (failed) flush();  // it may be the program's last event
 }
 
 void TraceWriter::setting(std::string_view key, std::string_view value) noexcept {
-  char* to = put(begin(RecordingLine::kSetting), key);
+  char* to = put(begin(TraceLine::kSetting), key);
   to = put(to, value);
   *to++ = '\n';
   end_ = to;
 }
 
-// The number of a name; one that is new gets a line of its own first.
+// The number of a name; writes a line for a new one.
 int32_t TraceWriter::name(std::string_view text) noexcept {
   if (text.empty()) return 0;
   text = text.substr(0, kMaxNameBytes);
@@ -138,13 +138,13 @@ int32_t TraceWriter::name(std::string_view text) noexcept {
   } catch (const std::bad_alloc&) {
     return 0;
   }
-  char* to = put(begin(RecordingLine::kName), text);
+  char* to = put(begin(TraceLine::kName), text);
   *to++ = '\n';
   end_ = to;
   return number;
 }
 
-char* TraceWriter::begin(RecordingLine line) noexcept {
+char* TraceWriter::begin(TraceLine line) noexcept {
   if (static_cast<size_t>(buffer_.data() + buffer_.size() - end_) < kMaxLineBytes) flush();
   char* to = end_;
   *to++ = static_cast<char>(line);
@@ -160,7 +160,7 @@ char* TraceWriter::put_names(char* to, const TraceContext& context, const int32_
   return put(to, static_cast<int>(context.category));
 }
 
-// Differences are short.
+// As a difference, which is short.
 char* TraceWriter::put_time(char* to, int64_t time_ns) noexcept {
   const int64_t before = std::exchange(last_ns_, time_ns);
   return put(to, time_ns - before);

@@ -1,4 +1,4 @@
-// Writes Headroom's own recording of a trace (docs/replay.md): a line per event, fast enough to be left on.
+// Writes a trace in Headroom's own format (docs/replay.md), one line per event, fast enough to be left on.
 // Knows no allocator.
 #pragma once
 
@@ -7,43 +7,40 @@
 #include <string_view>
 #include <vector>
 
-#include "allocators/trace/name_table.h"
-#include "allocators/trace/recording_format.h"
 #include "allocators/trace/trace_builder.h"
+#include "allocators/trace/trace_format.h"
 
 namespace headroom {
 
-// Not thread-safe. Takes memory from the system heap for names that it has not seen before, and for nothing
-// else after its making.
+// Not thread-safe. After construction it allocates only for new names.
 class TraceWriter {
  public:
-  // Throws InvalidArgument naming the file when it cannot be written.
+  // Throws InvalidArgument with the file's name when it cannot be created.
   explicit TraceWriter(std::string path);
-  // Writes what is left; what fails then is lost.
+  // Writes the rest; errors are lost, see close().
   ~TraceWriter();
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;
 
-  // One event. `id` tells blocks that are live at once apart; where it is an address, views can draw a map.
-  // Of names, which may hold any bytes, the first 1024 are written.
+  // One event. `id` identifies a live block; if it is an address, views can draw a map. Names may hold any
+  // bytes; the first 1024 are written.
   void allocate(uint64_t id, int64_t bytes, const TraceContext& context) noexcept;
   void free(uint64_t id, const TraceContext& context) noexcept;
-  // What lies in the block allocated last, see TracePart. Of the context names and category count.
+  // A part of the block allocated last, see TracePart. Uses names and category of the context.
   void part(uint64_t address, int64_t bytes, int64_t first, int64_t end,
             const TraceContext& context) noexcept;
-  // An event beside those: kind, address and sizes are the event's, all else is the context's.
+  // Any other event: kind, address and sizes are the event's, the rest is the context's.
   void add(const DeviceEvent& event, const TraceContext& context) noexcept;
   void setting(std::string_view name, std::string_view value) noexcept;
 
-  // Hands whole lines to the operating system, so that they outlive the process. A failed write ends the
-  // recording; the program that is recorded goes on.
+  // Writes whole lines, so that they survive the process. A failed write ends the trace.
   void flush() noexcept;
-  // Flushes, and throws InvalidArgument naming the file when this or an earlier write failed.
+  // Flushes; throws InvalidArgument with the file's name when this or an earlier write failed.
   void close();
 
  private:
   int32_t name(std::string_view text) noexcept;
-  char* begin(RecordingLine line) noexcept;
+  char* begin(TraceLine line) noexcept;
   static char* put_names(char* to, const TraceContext& context, const int32_t (&names)[3]) noexcept;
   char* put_user(char* to, const TraceContext& context, const int32_t (&names)[3]) noexcept;
   char* put_time(char* to, int64_t time_ns) noexcept;

@@ -130,7 +130,7 @@ TEST_F(ReportCommand, BadInputIsOneLineAndWritesNothing) {
   const std::string page = folder_ / "page.html";
   const std::string broken = folder_.write("broken.trace", "headroom-trace 2\nf,1,0,1\n");
   const std::pair<std::string, std::string> cases[] = {
-      {"report " + broken + " --html " + page, "broken.trace:2: block 1 is freed, but never allocated"},
+      {"report " + broken + " --html " + page, "broken.trace:2: block 1 is freed, but was never allocated"},
       {"report " + trace_ + " --html " + trace_, "would overwrite the trace"},
       {"report " + trace_ + " --html /no/such/folder/page.html", "/no/such/folder"},
       {"report " + trace_ + " " + trace_, "report shows one trace; 2 given"},

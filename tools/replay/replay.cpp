@@ -217,22 +217,11 @@ std::string next_command(const ReplayRow& row, const ReplayOptions& options) {
               : "");
 }
 
-// The strategies by the names a user gave them. Throws InvalidArgument for what no trace could make right.
-std::vector<StrategySettings> settings_of(const std::vector<std::string>& names) {
-  std::vector<StrategySettings> all;
-  for (const std::string& name : names) {
-    StrategySettings& settings = all.emplace_back(parse_strategy(name));
-    if (!settings.plugin_path.empty()) continue;
-    const Strategy& strategy = find_strategy(settings.name);
-    settings.options.require_known(strategy.name, strategy.options);
-  }
-  return all;
-}
-
 std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::vector<std::string>& names,
                                   const std::vector<int64_t>& capacities, const DeviceProfile& profile,
                                   const ReplayOptions& options) {
-  const std::vector<StrategySettings> strategies_asked = settings_of(names);
+  std::vector<StrategySettings> parsed;
+  for (const std::string& name : names) parsed.push_back(parse_strategy(name));
   std::vector<ReplayRow> rows;
   Progress progress(traces.size() * names.size() * (capacities.size() + (options.minimum ? 1 : 0)));
   for (const Trace& trace : traces) {
@@ -240,7 +229,7 @@ std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::v
       const size_t first = rows.size();
       for (const int64_t capacity : capacities) rows.push_back({&trace, names[i], capacity});
       const std::span<ReplayRow> added = std::span(rows).subspan(first);
-      StrategySettings settings = strategies_asked[i];
+      StrategySettings settings = parsed[i];
       if (!options.record.empty()) settings.record_path = options.record;
       try {
         if (settings.plugin_path.empty()) {

@@ -21,8 +21,8 @@ namespace {
 using State = SnapshotBlock::State;
 
 constexpr std::string_view kStates[] = {"active", "pending", "free"};
-constexpr size_t kMostSegments = 20;  // that are printed, the largest
-constexpr size_t kMostUsers = 10;
+constexpr size_t kMaxSegments = 20;  // that are printed, the largest
+constexpr size_t kMaxUsers = 10;
 constexpr int64_t kMapWidth = 40;
 
 int64_t bytes_of(const SnapshotSegment& segment, State state) {
@@ -79,15 +79,15 @@ void print_segments(const Snapshot& snapshot) {
                    [](const auto* a, const auto* b) { return a->bytes > b->bytes; });
   fmt::print("\n  {:<18} {:>10} {:>10} {:>10} {:>10} {:>7}  {}\n", "segment", "MiB", "active", "pending",
              "free", "blocks", "in use #, in part +, free .");
-  for (size_t i = 0; i < std::min(kMostSegments, segments.size()); ++i) {
+  for (size_t i = 0; i < std::min(kMaxSegments, segments.size()); ++i) {
     const SnapshotSegment& segment = *segments[i];
     fmt::print("  {:<18} {:>10} {:>10} {:>10} {:>10} {:>7}  {}\n", address_of(segment.pointer),
                format_mib(segment.bytes), format_mib(bytes_of(segment, State::kActive)),
                format_mib(bytes_of(segment, State::kPending)), format_mib(bytes_of(segment, State::kFree)),
                segment.blocks.size(), map_of(segment));
   }
-  if (segments.size() > kMostSegments) {
-    fmt::print("  and {} smaller segments\n", segments.size() - kMostSegments);
+  if (segments.size() > kMaxSegments) {
+    fmt::print("  and {} smaller segments\n", segments.size() - kMaxSegments);
   }
 }
 
@@ -102,7 +102,7 @@ void print_users(const Snapshot& snapshot) {
                    [](const auto* a, const auto* b) { return a->requested_bytes > b->requested_bytes; });
   if (live.empty()) return;
   fmt::print("\n  {:<18} {:>10} {:>10}  {}\n", "largest blocks", "MiB", "requested", "of");
-  for (size_t i = 0; i < std::min(kMostUsers, live.size()); ++i) {
+  for (size_t i = 0; i < std::min(kMaxUsers, live.size()); ++i) {
     fmt::print("  {:<18} {:>10} {:>10}  {}\n", address_of(live[i]->pointer), format_mib(live[i]->bytes),
                format_mib(live[i]->requested_bytes), user_of(*live[i]));
   }

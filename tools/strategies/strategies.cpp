@@ -1,4 +1,4 @@
-// headroom strategies: the memory strategies, from the array that everything else uses, too.
+// headroom strategies: lists the memory strategies with their options.
 
 #include <fmt/format.h>
 
@@ -20,10 +20,10 @@ void print_table() {
     fmt::print("{:<15} {}\n", strategy.name, strategy.summary);
     for (const StrategyOption& option : strategy.options) {
       fmt::print("  {:<28} {} (default: {})\n", fmt::format("{}={}", option.key, option.value),
-                 option.summary, option.standard);
+                 option.summary, option.default_value);
     }
   }
-  fmt::print("\nfor all of them, behind the strategy\n");
+  fmt::print("\nmodifiers of any strategy\n");
   for (const StrategyModifier& modifier : strategy_modifiers()) {
     const std::string text = modifier.value.empty() ? fmt::format("+{}", modifier.name)
                                                     : fmt::format("+{}={}", modifier.name, modifier.value);
@@ -44,7 +44,7 @@ std::string to_json() {
       nlohmann::ordered_json json_option;
       json_option["name"] = option.key;
       json_option["value"] = option.value;
-      json_option["default"] = option.standard;
+      json_option["default"] = option.default_value;
       json_option["summary"] = option.summary;
       row["options"].push_back(json_option);
     }

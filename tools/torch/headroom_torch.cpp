@@ -18,7 +18,7 @@
 namespace headroom {
 namespace {
 
-constexpr int kMostDevices = 64;  // of one process, as in PyTorch
+constexpr int kMaxDevices = 64;  // of one process, as in PyTorch
 
 struct TorchDevice {
   std::atomic<Allocator*> allocator = nullptr;
@@ -26,10 +26,10 @@ struct TorchDevice {
   double fraction = 1;
 };
 
-// Lives to the end of the process and beyond the last tensor: the driver takes everything back then.
+// Never destroyed, because tensors may outlive it: the driver releases everything at the end.
 struct TorchDevices {
-  std::mutex mutex;  // of making allocators
-  std::array<TorchDevice, kMostDevices> all;
+  std::mutex mutex;  // for making allocators
+  std::array<TorchDevice, kMaxDevices> all;
 };
 
 TorchDevices& devices() {
@@ -37,17 +37,17 @@ TorchDevices& devices() {
   return *kDevices;
 }
 
-const char* environment(const char* name, const char* standard) {
+const char* environment(const char* name, const char* default_value) {
   const char* value = std::getenv(name);
-  return value == nullptr || *value == '\0' ? standard : value;
+  return value == nullptr || *value == '\0' ? default_value : value;
 }
 
 TorchDevice& device_at(int ordinal) {
-  if (ordinal < 0 || ordinal >= kMostDevices) throw InvalidArgument(fmt::format("no device {}", ordinal));
+  if (ordinal < 0 || ordinal >= kMaxDevices) throw InvalidArgument(fmt::format("no device {}", ordinal));
   return devices().all[static_cast<size_t>(ordinal)];
 }
 
-// HEADROOM_TORCH_DEVICE=sim:PROFILE takes a simulated GPU in place of CUDA's, to try things out without one.
+// HEADROOM_TORCH_DEVICE=sim:PROFILE takes a simulated GPU, to try the library without one.
 std::unique_ptr<Device> make_device(int ordinal) {
   const std::string_view name = environment("HEADROOM_TORCH_DEVICE", "cuda"), simulated = "sim:";
   if (name.starts_with(simulated)) return make_simulated_gpu(name.substr(simulated.size()), ordinal);
@@ -61,8 +61,8 @@ void for_each_allocator(F f) {
   }
 }
 
-// Writes the rest of recordings: the allocators themselves do not end.
-void end_recordings() {
+// Completes traces, because allocators are never destroyed.
+void end_traces() {
   for_each_allocator([](Allocator& allocator) { allocator.set_observer({}); });
 }
 
@@ -76,7 +76,7 @@ Allocator& make(int ordinal) {
   }
   std::unique_ptr<Device> device = make_device(ordinal);
   std::unique_ptr<Allocator> allocator = make_allocator(settings, *device);
-  static const int registered = std::atexit(end_recordings);
+  static const int registered = std::atexit(end_traces);
   (void)registered;
   torch.device = std::move(device);
   torch.allocator.store(allocator.get(), std::memory_order_release);
@@ -101,8 +101,7 @@ void headroom_free(void* pointer, ssize_t size, int device, void* stream) {
   if (pointer != nullptr) allocator_of(device).deallocate(pointer, size, {stream});
 }
 
-// PyTorch does not say whose block it is. No two devices have the same addresses, so that a note where the
-// block is not does no harm.
+// PyTorch does not pass the device. Addresses of devices differ, so a note on the wrong device does no harm.
 void headroom_record_stream(void* pointer, void* stream) {
   for_each_allocator([&](Allocator& allocator) { allocator.record_use(pointer, {stream}); });
 }

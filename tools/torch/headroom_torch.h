@@ -1,7 +1,7 @@
 /* Headroom's strategies as PyTorch's allocator: the functions that torch.cuda.memory.CUDAPluggableAllocator
- * takes by name, and the hooks that it takes by address (see headroom_torch.py). Streams are CUDA's. The
- * strategy of each device is made at its first allocation from the environment variable HEADROOM_STRATEGY
- * (default: mapped). */
+ * takes by name, and the hooks that it takes by address (see headroom_torch.py). Streams are CUDA's. Each
+ * device gets its strategy at its first allocation from the environment variable HEADROOM_STRATEGY (default:
+ * mapped). */
 #ifndef HEADROOM_TORCH_H
 #define HEADROOM_TORCH_H
 
@@ -24,7 +24,7 @@ HEADROOM_EXPORT void headroom_free(void* pointer, ssize_t size, int device, void
 HEADROOM_EXPORT void headroom_record_stream(void* pointer, void* stream);
 /* torch.cuda.empty_cache: all idle memory goes back to the driver. */
 HEADROOM_EXPORT void headroom_empty_cache(void);
-/* torch.cuda.set_per_process_memory_fraction; has no effect on a device that has its strategy already. */
+/* torch.cuda.set_per_process_memory_fraction; no effect after the device's first allocation. */
 HEADROOM_EXPORT void headroom_memory_fraction(double fraction, int device);
 
 /* Writes {"strategy", "requested_bytes", "requested_peak_bytes", "allocated_bytes", "allocated_peak_bytes",

@@ -103,7 +103,7 @@ TEST(Packed, ATraceOfSeveralStreamsIsRefusedByName) {
   }
 }
 
-TEST(Packed, IsChosenByTheNameOfARecording) {
+TEST(Packed, ReadsItsTraceFromAFile) {
   const ScratchFolder folder;
   const std::string path = folder.path() + "/run.trace";
   CpuDevice cpu(kGiB);

@@ -70,22 +70,22 @@ TEST(ReadTrace, CsvIsReadWithAndWithoutHeadLineEndsAndGzip) {
 TEST(ReadTrace, WhatCannotHaveHappenedIsRefusedByLine) {
   const std::string two62 = "4611686018427387904";
   const std::pair<std::string, std::string> cases[] = {
-      {"f,7", "neither with 'headroom-trace"},
-      {"op,id,bytes\nf,7,0\n", "trace:2: block 7 is freed, but never allocated"},
+      {"f,7", "expected a file that begins with 'headroom-trace"},
+      {"op,id,bytes\nf,7,0\n", "trace:2: block 7 is freed, but was never allocated"},
       {"a,7,1\nf,7\nf,7\n", "trace:3: block 7 is freed twice"},
-      {"a,7,1\na,7,1\n", "trace:2: block 7 is allocated while it is live"},
+      {"a,7,1\na,7,1\n", "trace:2: block 7 is allocated again while it is live"},
       {"a,7,8\nf,7,9\n", "trace:2: block 7 of 8 bytes is freed as one of 9"},
       {"a,0,0\n", "trace:1: a block of 0 bytes"},
-      {"a,0,9223372036854775808\n", "trace:1: size of 9223372036854775808 bytes: that is 2^63 or more"},
+      {"a,0,9223372036854775808\n", "trace:1: size of 9223372036854775808 bytes is 2^63 or more"},
       {"a,0,18446744073709551616\n", "trace:1: size '18446744073709551616' is 2^64 or more"},
-      {"a,0," + two62 + "\n", "at most 2^60"},
+      {"a,0," + two62 + "\n", "1 to 2^60 bytes"},
       {"a,0,-5\n", "trace:1: size '-5' is not a number"},
       {"a,0,5x\n", "trace:1: size '5x' is not a number"},
       {"a,,5\n", "trace:1: id '' is not a number"},
       {"a,0,5\x1b[2J\n", "trace:1: size '5\\x1b[2J' is not a number"},
       {"a,1\n", "trace:1: 2 columns, expected 3"},
       {"a,1,2,3\n", "trace:1: 4 columns, expected 3"},
-      {"a,1,2\nb,1,2\n", "trace:2: neither 'a,ID,BYTES' nor 'f,ID'"},
+      {"a,1,2\nb,1,2\n", "trace:2: expected 'a,ID,BYTES' or 'f,ID'"},
       {"a,1,2\n" + std::string(100'000, 'x'), "trace:2: longer than 65536 bytes"},
       {"a,1,2\n" + std::string("\0\xff\x80", 3), "trace:2: "},
       {"op,id,bytes\n", "trace: the trace allocates nothing"},
@@ -129,7 +129,7 @@ TEST(ReadTrace, RmmLogsAreReadWithStreamsAndTime) {
 
 TEST(ReadTrace, BrokenRmmLogsAreRefusedByLine) {
   const std::pair<std::string_view, std::string_view> cases[] = {
-      {"1,00:00:00.000001,free,0x7f00,1024,0x0\n", "trace:2: block 32512 is freed, but never allocated"},
+      {"1,00:00:00.000001,free,0x7f00,1024,0x0\n", "trace:2: block 32512 is freed, but was never allocated"},
       {"1,00:00:00.000001,allocate,0x7f00,0,0x0\n", "trace:2: a block of 0 bytes"},
       {"1,00:00:00.000001,alloc,0x7f00,1,0x0\n", "trace:2: the action is neither"},
       {"1,0:0:0,allocate,0x7f00,1,0x0\n", "trace:2: the time is not"},
@@ -142,7 +142,7 @@ TEST(ReadTrace, BrokenRmmLogsAreRefusedByLine) {
   }
 }
 
-TEST(ReadTrace, ARecordingReadsBackAsItWasWritten) {
+TEST(ReadTrace, AWrittenTraceReadsBackTheSame) {
   const ScratchFolder folder;
   const std::string path = folder / "run.trace";
   {
@@ -168,7 +168,7 @@ TEST(ReadTrace, ARecordingReadsBackAsItWasWritten) {
   }
   const Trace trace = read_traces(path).front();
   ASSERT_EQ(trace.events.size(), 3u);
-  EXPECT_EQ(trace.format, "Headroom recording");
+  EXPECT_EQ(trace.format, "Headroom trace");
   const TraceEvent& first = trace.events[0];
   EXPECT_EQ(first.bytes, 1000);
   EXPECT_EQ(trace.streams[static_cast<size_t>(first.stream)], 7u);
@@ -198,7 +198,7 @@ TEST(ReadTrace, ARecordingReadsBackAsItWasWritten) {
   EXPECT_EQ(trace.device_events[3].time_ns, 4);
 }
 
-TEST(ReadTrace, RecordingsOfVersionOneStayReadable) {
+TEST(ReadTrace, VersionOneIsStillRead) {
   const ScratchFolder folder;
   const Trace trace = read_traces(folder.write("old.trace",
                                                "headroom-trace 1\nop,id,bytes,stream,time_ns,node,tag\n"
@@ -209,28 +209,28 @@ TEST(ReadTrace, RecordingsOfVersionOneStayReadable) {
   EXPECT_EQ(trace.events[1].time_ns, 6);
 }
 
-TEST(ReadTrace, BrokenRecordingsAreRefusedByLine) {
+TEST(ReadTrace, BrokenTracesAreRefusedByLine) {
   const std::string head = "headroom-trace 1\nop,id,bytes,stream,time_ns,node,tag\n";
   const std::pair<std::string, std::string_view> cases[] = {
-      {"headroom-trace 4\n", "trace:1: a recording of version 1 to 3 is needed"},
-      {"headroom-trace 3\np,1,1,0,1,0,0,0,0\n", "trace:2: a part of a block comes right behind"},
+      {"headroom-trace 4\n", "trace:1: unknown version: 1 to 3 can be read"},
+      {"headroom-trace 3\np,1,1,0,1,0,0,0,0\n", "trace:2: a part must follow the allocation"},
       {"headroom-trace 3\na,10,4,4,0,0,0,0,0,0\np,11,4,0,1,0,0,0,0\n",
        "trace:3: a part of 4 bytes at 11 is not"},
       {"headroom-trace 3\na,10,4,4,0,0,0,0,0,0\np,f,2,0,1,0,0,0,0\n",
        "trace:3: a part of 2 bytes at f is not"},
       {"headroom-trace 3\na,10,4,4,0,0,0,0,0,0\np,10,4,2,2,0,0,0,0\n", "trace:3: a part in [2, 2)"},
-      {"headroom-trace 2\nq,1\n", "trace:2: lines of kind 'q' are unknown"},
+      {"headroom-trace 2\nq,1\n", "trace:2: unknown kind of line 'q'"},
       {"headroom-trace 2\na,1,1,1,0,0,0,0,0\n", "trace:2: 9 columns, expected 10"},
-      {"headroom-trace 2\na,1,1,1,0,0,1,0,0,0\n", "trace:2: there is no name 1 yet"},
-      {"headroom-trace 2\na,1,1,1,0,0,0,0,0,8\n", "trace:2: there is no category 8"},
+      {"headroom-trace 2\na,1,1,1,0,0,1,0,0,0\n", "trace:2: name 1 is not defined yet"},
+      {"headroom-trace 2\na,1,1,1,0,0,0,0,0,8\n", "trace:2: unknown category 8"},
       {"headroom-trace 2\nt,1,0,-1\n", "trace:2: the time is below 0"},
       {"headroom-trace 2\nr,1,2305843009213693952,0\n", "trace:2: 2305843009213693952 bytes"},
-      {"headroom-trace 1\n", "trace:2: the head is not"},
+      {"headroom-trace 1\n", "trace:2: the header is not"},
       {head + "a,1,1,0,0,\n", "trace:3: 6 columns, expected 7"},
-      {head + "a,1,1,0,0,,%4\n", "trace:3: the last escape is cut off"},
+      {head + "a,1,1,0,0,,%4\n", "trace:3: incomplete escape"},
       {head + "a,1,1,0,0,,%zz\n", "trace:3: escape 'zz' is not a number"},
       {head + "a,1,1,0,9223372036854775808,,\n", "trace:3: "},
-      {head + "f,1,1,0,0,,\n", "trace:3: block 1 is freed, but never allocated"},
+      {head + "f,1,1,0,0,,\n", "trace:3: block 1 is freed, but was never allocated"},
   };
   for (const auto& [content, expected] : cases) {
     const std::string message = refusal(content);
@@ -265,21 +265,21 @@ TEST(ReadTrace, SnapshotsOfPyTorchAreReadWithWhatWasThereBefore) {
 TEST(ReadTrace, PicklesThatAreNoSnapshotAreRefusedByByte) {
   using namespace std::string_literals;
   const std::pair<std::string, std::string_view> cases[] = {
-      {"\x80\x04N."s, "trace: a pickle, but no memory snapshot of PyTorch"},
-      {"\x80\x04]\x94."s, "trace: a pickle, but no memory snapshot of PyTorch"},
+      {"\x80\x04N."s, "trace: a pickle, but not a PyTorch memory snapshot"},
+      {"\x80\x04]\x94."s, "trace: a pickle, but not a PyTorch memory snapshot"},
       {"\x80\x02}U\x0d"
        "device_traces]s."s,
        "trace: the snapshot has no history"},
       {"\x80\x04"s, "trace: byte 2: the file ends too early"},
-      {"\x80\x06."s, "trace: byte 2: a pickle of a protocol above 5"},
-      {"\x80\x04."s, "trace: byte 3: the pickle takes from an empty stack"},
+      {"\x80\x06."s, "trace: byte 2: pickle protocol above 5"},
+      {"\x80\x04."s, "trace: byte 3: the pickle pops from an empty stack"},
       {"\x80\x04u"s, "trace: byte 3: the pickle lacks a mark"},
       {"\x80\x04K\x01K\x01"
        "a"s,
        "appends to what is no list"},
-      {"\x80\x04]K\x01K\x01s"s, "sets items of what is no dictionary"},
-      {"\x80\x04h\x05"s, "a wrong position in the memo"},
-      {"\x80\x04Nr\xff\xff\xff\xff"s, "a wrong position in the memo"},
+      {"\x80\x04]K\x01K\x01s"s, "sets items of a value that is no dictionary"},
+      {"\x80\x04h\x05"s, "a wrong memo position"},
+      {"\x80\x04Nr\xff\xff\xff\xff"s, "a wrong memo position"},
       {"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff"s, "more than 1 GiB of text"},
       {"\x80\x04X\xff\xff\xff\x3f"
        "abc"s,

@@ -1,4 +1,4 @@
-#include "allocators/trace/recorder.h"
+#include "allocators/trace/trace_recorder.h"
 
 #include <fmt/format.h>
 
@@ -31,19 +31,19 @@ void write_device_event(TraceWriter& writer, const AllocatorEvent& event, const 
   writer.add(written, context);
 }
 
-// Nobody asks an observer how it went; a recording that is cut short without a word is worse than a line.
-class ToldWriter {
+// Says on stderr when the trace is incomplete: nobody asks an observer for its errors.
+class ReportingWriter {
  public:
-  explicit ToldWriter(const std::string& path) : writer_(path) {}
-  ~ToldWriter() {
+  explicit ReportingWriter(const std::string& path) : writer_(path) {}
+  ~ReportingWriter() {
     try {
       writer_.close();
     } catch (const InvalidArgument& error) {
-      std::fputs(fmt::format("note: the recording is not whole: {}\n", error.what()).c_str(), stderr);
+      std::fputs(fmt::format("note: the trace is incomplete: {}\n", error.what()).c_str(), stderr);
     }
   }
-  ToldWriter(const ToldWriter&) = delete;
-  ToldWriter& operator=(const ToldWriter&) = delete;
+  ReportingWriter(const ReportingWriter&) = delete;
+  ReportingWriter& operator=(const ReportingWriter&) = delete;
   TraceWriter& operator*() { return writer_; }
 
  private:
@@ -52,10 +52,10 @@ class ToldWriter {
 
 }  // namespace
 
-std::function<void(const AllocatorEvent&)> recorder(const std::string& path,
-                                                    const RecordedSettings& settings) {
+std::function<void(const AllocatorEvent&)> trace_recorder(const std::string& path,
+                                                          const TraceSettings& settings) {
   using Clock = std::chrono::steady_clock;
-  auto shared = std::make_shared<ToldWriter>(path);
+  auto shared = std::make_shared<ReportingWriter>(path);
   for (const auto& [name, value] : settings) (**shared).setting(name, value);
   return [shared = std::move(shared), start = Clock::now()](const AllocatorEvent& event) {
     TraceWriter& writer = **shared;

@@ -1,4 +1,4 @@
-#include "allocators/trace/recorder.h"
+#include "allocators/trace/trace_recorder.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 namespace headroom {
 namespace {
 
-TEST(Recorder, WhatWasAskedIsWhatTheTraceSays) {
+TEST(TraceRecorder, WritesEveryRequest) {
   const ScratchFolder folder;
   const std::string path = folder / "run.trace";
   TestDevice device(TestDeviceKind::kSimulated);
@@ -40,7 +40,7 @@ TEST(Recorder, WhatWasAskedIsWhatTheTraceSays) {
   EXPECT_GE(trace.events[3].time_ns, trace.events[0].time_ns);
 }
 
-TEST(Recorder, DriverCallsFailuresAndTheDeviceAreInTheTrace) {
+TEST(TraceRecorder, WritesDriverCallsFailuresAndTheDevice) {
   const ScratchFolder folder;
   const std::string path = folder / "run.trace";
   TestDevice device(TestDeviceKind::kSimulated);
@@ -77,7 +77,7 @@ TEST(Recorder, DriverCallsFailuresAndTheDeviceAreInTheTrace) {
   EXPECT_EQ(trace.names[static_cast<size_t>(failure.op)], "matmul");
 }
 
-TEST(Recorder, WhatAKilledProgramLeavesCanBeRead) {
+TEST(TraceRecorder, TheTraceOfAKilledProgramCanBeRead) {
   const ScratchFolder folder;
   const std::string path = folder / "run.trace";
   TestDevice device(TestDeviceKind::kSimulated);
@@ -95,14 +95,14 @@ TEST(Recorder, WhatAKilledProgramLeavesCanBeRead) {
   EXPECT_FALSE(read_traces(path).front().cut_off);
 }
 
-TEST(Recorder, ARecordingThatADiskHasNoRoomForIsTold) {
+TEST(TraceRecorder, AFullDiskIsReported) {
   testing::internal::CaptureStderr();
-  { recorder("/dev/full"); }
+  { trace_recorder("/dev/full"); }
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "note: the recording is not whole: /dev/full: cannot write it: No space left on device\n");
+            "note: the trace is incomplete: /dev/full: cannot write it: No space left on device\n");
 }
 
-TEST(Recorder, AFileThatCannotBeWrittenIsRefused) {
+TEST(TraceRecorder, AFileThatCannotBeWrittenIsRefused) {
   TestDevice device(TestDeviceKind::kSimulated);
   EXPECT_THROW(make_allocator(parse_strategy("direct+record=/no/such/folder/run.trace"), device.device()),
                InvalidArgument);

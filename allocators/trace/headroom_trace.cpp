@@ -1,18 +1,18 @@
-// Headroom's own recording, as TraceWriter writes it, and version 1, which had a line of seven columns for
-// each event and nothing else.
+// Reads Headroom's own traces as TraceWriter writes them, and version 1, which had one line of seven columns
+// per event and nothing else.
 #include <fmt/format.h>
 
 #include <array>
 #include <cstddef>
 
 #include "allocators/trace/formats.h"
-#include "allocators/trace/recording_format.h"
 #include "allocators/trace/trace_builder.h"
+#include "allocators/trace/trace_format.h"
 
 namespace headroom {
 namespace {
 
-// The name without its escapes, in `scratch` if it has any.
+// The name with its escapes decoded, in `scratch` if it has any.
 std::string_view unescape(std::string_view name, std::string* scratch) {
   if (name.find('%') == std::string_view::npos) return name;
   scratch->clear();
@@ -23,7 +23,7 @@ std::string_view unescape(std::string_view name, std::string* scratch) {
       *scratch += static_cast<char>(parse_hexadecimal(name.substr(i + 1, 2), "escape"));
       i += 2;
     } else {
-      throw InvalidArgument("the last escape is cut off");
+      throw InvalidArgument("incomplete escape at the end of a name");
     }
   }
   return *scratch;
@@ -34,10 +34,10 @@ void require_columns(size_t count, size_t expected) {
 }
 
 Trace read_version_1(TraceInput& input) {
-  TraceBuilder builder(input.path(), "Headroom recording");
+  TraceBuilder builder(input.path(), "Headroom trace");
   std::string_view line;
-  if (!input.next_line(&line) || line != kRecordingColumnsOfVersion1) {
-    input.fail_at_line(fmt::format("the head is not '{}'", kRecordingColumnsOfVersion1));
+  if (!input.next_line(&line) || line != kTraceColumnsOfVersion1) {
+    input.fail_at_line(fmt::format("the header is not '{}'", kTraceColumnsOfVersion1));
   }
   std::string op, tag;
   for_each_line(input, [&](std::string_view event) {
@@ -60,52 +60,52 @@ Trace read_version_1(TraceInput& input) {
   return builder.take();
 }
 
-class RecordingLines {
+class TraceLines {
  public:
-  explicit RecordingLines(TraceInput& input) : builder_(input.path(), "Headroom recording") {}
+  explicit TraceLines(TraceInput& input) : builder_(input.path(), "Headroom trace") {}
 
   void add(std::string_view line) {
     const size_t count = split_columns(line, columns_.data(), columns_.size());
-    if (columns_[0].size() != 1) throw InvalidArgument("the line does not begin with one letter and a comma");
-    const auto kind = static_cast<RecordingLine>(columns_[0][0]);
+    if (columns_[0].size() != 1) throw InvalidArgument("a line must begin with one letter and a comma");
+    const auto kind = static_cast<TraceLine>(columns_[0][0]);
     using Kind = DeviceEvent::Kind;
     switch (kind) {
-      case RecordingLine::kSetting:
+      case TraceLine::kSetting:
         require_columns(count, 3);
         return builder_.add_setting(unescape(columns_[1], &scratch_), unescape(columns_[2], &value_));
-      case RecordingLine::kName:
+      case TraceLine::kName:
         require_columns(count, 2);
         if (names_.size() > kMaxNames) throw InvalidArgument(fmt::format("more than {} names", kMaxNames));
         names_.emplace_back(unescape(columns_[1], &scratch_));
         return;
-      case RecordingLine::kAllocate: {
+      case TraceLine::kAllocate: {
         require_columns(count, 10);
         TraceContext context = user(4);
         context.block_bytes = parse_size(columns_[3]);
         return builder_.allocate(address(), parse_size(columns_[2]), context);
       }
-      case RecordingLine::kPart:
+      case TraceLine::kPart:
         require_columns(count, 9);
         return builder_.add_part(address(), parse_size(columns_[2]), parse_signed(columns_[3], "first"),
                                  parse_signed(columns_[4], "end"), names(5));
-      case RecordingLine::kFree:
+      case TraceLine::kFree:
         require_columns(count, 4);
         return builder_.free(address(), 0, {.stream = stream(2), .time_ns = time(3)});
-      case RecordingLine::kReserve:
-      case RecordingLine::kUnreserve:
+      case TraceLine::kReserve:
+      case TraceLine::kUnreserve:
         require_columns(count, 4);
-        return builder_.add({.kind = kind == RecordingLine::kReserve ? Kind::kReserve : Kind::kUnreserve,
+        return builder_.add({.kind = kind == TraceLine::kReserve ? Kind::kReserve : Kind::kUnreserve,
                              .address = address(),
                              .bytes = parse_size(columns_[2])},
                             {.time_ns = time(3)});
-      case RecordingLine::kRetry:
+      case TraceLine::kRetry:
         require_columns(count, 4);
         return builder_.add({.kind = Kind::kRetry, .bytes = parse_size(columns_[1])},
                             {.stream = stream(2), .time_ns = time(3)});
-      case RecordingLine::kOutOfMemory:
+      case TraceLine::kOutOfMemory:
         require_columns(count, 8);
         return builder_.add({.kind = Kind::kOutOfMemory, .bytes = parse_size(columns_[1])}, user(2));
-      case RecordingLine::kDevice:
+      case TraceLine::kDevice:
         require_columns(count, 6);
         return builder_.add({.kind = Kind::kDevice,
                              .bytes = parse_size(columns_[1]),
@@ -114,7 +114,7 @@ class RecordingLines {
                              .others_bytes = parse_size(columns_[4])},
                             {.time_ns = time(5)});
     }
-    throw InvalidArgument(fmt::format("lines of kind '{}' are unknown", quoted_column(columns_[0])));
+    throw InvalidArgument(fmt::format("unknown kind of line '{}'", quoted_column(columns_[0])));
   }
 
   Trace take(bool cut_off) {
@@ -130,27 +130,27 @@ class RecordingLines {
   int64_t time(size_t column) {
     const int64_t since = parse_signed(columns_[column], "time");
     if (__builtin_add_overflow(time_ns_, since, &time_ns_) || time_ns_ < 0) {
-      throw InvalidArgument("the time is below 0, or 2^63 ns or more");
+      throw InvalidArgument("the time is negative or above 2^63 ns");
     }
     return time_ns_;
   }
   std::string_view name(size_t column) const {
     const uint64_t number = parse_unsigned(columns_[column], "name");
-    if (number >= names_.size()) throw InvalidArgument(fmt::format("there is no name {} yet", number));
+    if (number >= names_.size()) throw InvalidArgument(fmt::format("name {} is not defined yet", number));
     return names_[number];
   }
   // op, tensor, source, category
   TraceContext names(size_t from) const {
     const uint64_t category = parse_unsigned(columns_[from + 3], "category");
     if (category >= kMemoryCategoryNames.size()) {
-      throw InvalidArgument(fmt::format("there is no category {}", category));
+      throw InvalidArgument(fmt::format("unknown category {}", category));
     }
     return {.op = name(from),
             .tag = name(from + 1),
             .source = name(from + 2),
             .category = static_cast<MemoryCategory>(category)};
   }
-  // stream, time and those
+  // stream, time, op, tensor, source, category
   TraceContext user(size_t from) {
     TraceContext context = names(from + 2);
     context.stream = stream(from);
@@ -167,21 +167,20 @@ class RecordingLines {
 
 }  // namespace
 
-Trace read_recording(TraceInput& input) {
+Trace read_headroom_trace(TraceInput& input) {
   std::string_view line;
   input.next_line(&line);
-  if (line == fmt::format("{}1", kRecordingStart)) return read_version_1(input);
-  if (line != fmt::format("{}2", kRecordingStart) &&
-      line != fmt::format("{}{}", kRecordingStart, kRecordingVersion)) {
-    input.fail_at_line(fmt::format("a recording of version 1 to {} is needed", kRecordingVersion));
+  if (line == fmt::format("{}1", kTraceStart)) return read_version_1(input);
+  if (line != fmt::format("{}2", kTraceStart) && line != fmt::format("{}{}", kTraceStart, kTraceVersion)) {
+    input.fail_at_line(fmt::format("unknown version: 1 to {} can be read", kTraceVersion));
   }
-  RecordingLines recording(input);
+  TraceLines lines(input);
   bool cut_off = false;
   for_each_line(input, [&](std::string_view event) {
     cut_off = !input.line_ended();
-    if (!cut_off) recording.add(event);
+    if (!cut_off) lines.add(event);
   });
-  return recording.take(cut_off);
+  return lines.take(cut_off);
 }
 
 }  // namespace headroom

@@ -1,0 +1,22 @@
+// An observer that writes an allocator's requests and driver calls to a trace. Knows no strategy.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "allocators/allocator.h"
+
+namespace headroom {
+
+// Settings of the traced program: "strategy", "device", "limit_bytes".
+using TraceSettings = std::vector<std::pair<std::string, std::string>>;
+
+// Pass it to Allocator::set_observer. The file is complete when the allocator is destroyed. If a write fails,
+// the trace ends there, a line on stderr says so, and the program continues. Throws InvalidArgument when the
+// file cannot be created.
+std::function<void(const AllocatorEvent&)> trace_recorder(const std::string& path,
+                                                          const TraceSettings& settings = {});
+
+}  // namespace headroom
