@@ -1,8 +1,11 @@
 // What every strategy promises on every device: one row per strategy of the production array and device.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <thread>
@@ -43,6 +46,14 @@ std::string row_name(const testing::TestParamInfo<Row>& info) {
                      kDevices[static_cast<size_t>(info.param.device)];
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
+}
+
+TEST(StrategyTable, EveryStrategyHasASectionInTheDocs) {
+  std::ifstream file(HEADROOM_SOURCE_DIR "/docs/strategies.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  for (const Strategy& strategy : strategies()) {
+    EXPECT_NE(page.find(fmt::format("\n## {}\n", strategy.name)), std::string::npos) << strategy.name;
+  }
 }
 
 class AllocatorContract : public testing::TestWithParam<Row> {
