@@ -15,7 +15,7 @@ MappedRange::MappedRange(int64_t bytes, int64_t page_bytes, Fit fit)
     : page_bytes_(page_bytes), pieces_(1), fit_(fit) {
   heads_.fill(kNone);
   at(first_).bytes = bytes;
-  unmapped_.push_back(first_);
+  add_unmapped(first_);
 }
 
 int64_t MappedRange::take(int64_t bytes) {
@@ -141,7 +141,7 @@ void MappedRange::occupy(const Place& place, int64_t bytes, std::vector<PageRow>
     const int64_t to = std::min(at(piece).end(), round_up(end));
     if (at(piece).offset < from) piece = cut(piece, from);
     if (to < at(piece).end()) cut(piece, to);
-    unmapped_.erase(place_in_unmapped(piece));
+    remove_unmapped(piece);
     at(piece).state = State::kMapped;
     insert_free(piece);
     missing.push_back({from / page_bytes_, (to - from) / page_bytes_});
@@ -207,7 +207,7 @@ void MappedRange::unmap(int64_t first_page, int64_t pages) {
   }
   if (end < at(piece).end()) insert_free(cut(piece, end));
   at(piece).state = State::kUnmapped;
-  unmapped_.insert(place_in_unmapped(piece), piece);
+  add_unmapped(piece);
   merge_around(piece);
 }
 
@@ -218,7 +218,7 @@ void MappedRange::map(int64_t first_page, int64_t pages, int64_t freed_at) {
   Index piece = piece_at(begin);
   if (at(piece).offset < begin) piece = cut(piece, begin);
   if (end < at(piece).end()) cut(piece, end);
-  unmapped_.erase(place_in_unmapped(piece));
+  remove_unmapped(piece);
   at(piece).state = State::kMapped;
   at(piece).freed_at = freed_at;
   insert_free(merge_around(piece));
@@ -265,10 +265,16 @@ void MappedRange::prepare_unmapped(int64_t more) {
   if (wanted > unmapped_.capacity()) unmapped_.reserve(std::max(wanted, 2 * unmapped_.size()));
 }
 
-// The piece's position in unmapped_, or where it belongs.
-std::vector<MappedRange::Index>::iterator MappedRange::place_in_unmapped(Index piece) {
-  return std::partition_point(unmapped_.begin(), unmapped_.end(),
-                              [&](Index other) { return at(other).offset < at(piece).offset; });
+inline void MappedRange::add_unmapped(Index piece) noexcept {
+  at(piece).bin_next = static_cast<Index>(unmapped_.size());
+  unmapped_.push_back(piece);
+}
+
+inline void MappedRange::remove_unmapped(Index piece) noexcept {
+  const Index position = at(piece).bin_next;
+  unmapped_[static_cast<size_t>(position)] = unmapped_.back();
+  at(unmapped_.back()).bin_next = position;
+  unmapped_.pop_back();
 }
 
 inline MappedRange::Index MappedRange::first_fit(int64_t bytes) {
@@ -355,7 +361,7 @@ inline MappedRange::Index MappedRange::cut(Index piece, int64_t offset) noexcept
   if (head.next != kNone) at(head.next).previous = rest;
   head.next = rest;
   head.bytes = offset - head.offset;
-  if (head.state == State::kUnmapped) unmapped_.insert(place_in_unmapped(rest), rest);
+  if (head.state == State::kUnmapped) add_unmapped(rest);
   return rest;
 }
 
@@ -378,7 +384,7 @@ inline MappedRange::Index MappedRange::merge_around(Index piece) noexcept {
 inline void MappedRange::absorb_next(Index piece) noexcept {
   Piece& head = at(piece);
   const Index gone = head.next;
-  if (head.state == State::kUnmapped) unmapped_.erase(place_in_unmapped(gone));
+  if (head.state == State::kUnmapped) remove_unmapped(gone);
   head.bytes += std::exchange(at(gone).bytes, 0);
   head.freed_at = std::max(head.freed_at, at(gone).freed_at);
   head.next = at(gone).next;

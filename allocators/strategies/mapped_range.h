@@ -99,7 +99,8 @@ class MappedRange {
 
   // Whether all pages before this one are mapped.
   bool is_mapped_up_to(int64_t page) const {
-    return unmapped_.empty() || at(unmapped_.front()).offset >= page * page_bytes_;
+    return std::all_of(unmapped_.begin(), unmapped_.end(),
+                       [&](Index piece) { return at(piece).offset >= page * page_bytes_; });
   }
 
   int64_t largest_mapped_piece() const;
@@ -161,7 +162,8 @@ class MappedRange {
   }
   void find_free_pieces() const;
   void prepare_unmapped(int64_t more);
-  std::vector<Index>::iterator place_in_unmapped(Index piece);
+  void add_unmapped(Index piece) noexcept;
+  void remove_unmapped(Index piece) noexcept;
 
   Index first_fit(int64_t bytes);
   Index best_fit(int64_t bytes) const;
@@ -188,7 +190,7 @@ class MappedRange {
   SizeBins bins_;
   std::array<Index, SizeBins::kCount> heads_;
   FirstFitList by_address_;                 // the same, for Fit::kFirst
-  std::vector<Index> unmapped_;             // unmapped pieces, by address
+  std::vector<Index> unmapped_;             // each piece has its position here in bin_next
   mutable std::vector<Index> free_pieces_;  // scratch of a search
   mutable int64_t pieces_searched_ = 0;
 };
