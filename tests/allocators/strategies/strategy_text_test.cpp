@@ -86,23 +86,22 @@ TEST_P(RefusedStrategy, NamesWhatIsWrong) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, RefusedStrategy,
-    testing::Values(BadText{"grow-all", "did you mean 'grab-all'?"}, BadText{"", "has no name"},
-                    BadText{"+limit=1GiB", "has no name"}, BadText{"grab-all+", "has no name"},
-                    BadText{"grab-all++allow-growth", "has no name"},
-                    BadText{"grab-all+limt=1GiB", "did you mean 'limit'?"},
-                    BadText{"grab-all+limit", "limit=SIZE"}, BadText{"grab-all+limit=", "has no value"},
-                    BadText{"grab-all+limit=x", "does not start with a number"},
-                    BadText{"grab-all+limit=-1", "negative"},
-                    BadText{"grab-all=1GiB+limit=2GiB", "limit is given twice"},
-                    BadText{"grab-all+fraction=2", "at most 1"},
-                    BadText{"grab-all+fraction=0.5+fraction=0.5", "twice"},
-                    BadText{"grab-all+allow-growth=1", "takes no value"},
-                    BadText{"caching+fail=0", "counted from 1"}, BadText{"caching+fail=x", "counted from 1"},
-                    BadText{"caching+fail=5..3", "the last call is before the first"},
-                    BadText{"caching+fail=1+fail=2", "fail is given twice"},
-                    BadText{"grab-all+limit=1GiB:a=b", "unknown unit"}, BadText{"grab-all:", "not KEY=VALUE"},
-                    BadText{"grab-all:gc", "not KEY=VALUE"}, BadText{"grab-all:gc=0.8", "none called 'gc'"},
-                    BadText{"grab-all:a=1,a=2", "given twice"}));
+    testing::Values(
+        BadText{"grow-all", "did you mean 'grab-all'?"}, BadText{"", "has no name"},
+        BadText{"+limit=1GiB", "has no name"}, BadText{"grab-all+", "has no name"},
+        BadText{"grab-all++allow-growth", "has no name"},
+        BadText{"grab-all+limt=1GiB", "did you mean 'limit'?"}, BadText{"grab-all+limit", "limit=SIZE"},
+        BadText{"grab-all+limit=", "has no value"},
+        BadText{"grab-all+limit=x", "does not start with a number"}, BadText{"grab-all+limit=-1", "negative"},
+        BadText{"grab-all=1GiB+limit=2GiB", "limit is given twice"},
+        BadText{"grab-all+fraction=2", "at most 1"}, BadText{"grab-all+fraction=0.5+fraction=0.5", "twice"},
+        BadText{"grab-all+allow-growth=1", "takes no value"}, BadText{"caching+fail=0", "counted from 1"},
+        BadText{"caching+fail=x", "counted from 1"},
+        BadText{"caching+fail=5..3", "the last call is before the first"},
+        BadText{"caching+fail=1+fail=2", "fail is given twice"},
+        BadText{"grab-all+limit=1GiB:a=b", "unknown unit"}, BadText{"grab-all:", "not KEY=VALUE"},
+        BadText{"grab-all:gc", "not KEY=VALUE"}, BadText{"grab-all:gc=0.8", "no options, so no 'gc'"},
+        BadText{"grab-all:a=1,a=2", "given twice"}));
 
 constexpr StrategyOption kSome[] = {{"max_split", "SIZE", "none", ""}, {"gc", "SHARE", "none", ""}};
 

@@ -223,7 +223,7 @@ TEST(ReadTrace, BrokenTracesAreRefusedByLine) {
       {"headroom-trace 2\na,1,1,1,0,0,0,0,0\n", "trace:2: 9 columns, expected 10"},
       {"headroom-trace 2\na,1,1,1,0,0,1,0,0,0\n", "trace:2: name 1 is not defined yet"},
       {"headroom-trace 2\na,1,1,1,0,0,0,0,0,8\n", "trace:2: unknown category 8"},
-      {"headroom-trace 2\nt,1,0,-1\n", "trace:2: the time is below 0"},
+      {"headroom-trace 2\nt,1,0,-1\n", "trace:2: the time is negative"},
       {"headroom-trace 2\nr,1,2305843009213693952,0\n", "trace:2: 2305843009213693952 bytes"},
       {"headroom-trace 1\n", "trace:2: the header is not"},
       {head + "a,1,1,0,0,\n", "trace:3: 6 columns, expected 7"},
@@ -276,7 +276,7 @@ TEST(ReadTrace, PicklesThatAreNoSnapshotAreRefusedByByte) {
       {"\x80\x04u"s, "trace: byte 3: the pickle lacks a mark"},
       {"\x80\x04K\x01K\x01"
        "a"s,
-       "appends to what is no list"},
+       "appends to a value that is no list"},
       {"\x80\x04]K\x01K\x01s"s, "sets items of a value that is no dictionary"},
       {"\x80\x04h\x05"s, "a wrong memo position"},
       {"\x80\x04Nr\xff\xff\xff\xff"s, "a wrong memo position"},
@@ -287,7 +287,7 @@ TEST(ReadTrace, PicklesThatAreNoSnapshotAreRefusedByByte) {
       // os.system("true"): nothing is looked up, let alone called.
       {"\x80\x02"
        "cos\nsystem\nU\x04true\x85R."s,
-       "trace: byte 3: pickle opcode 0x63: only plain data is read"},
+       "trace: byte 3: pickle opcode 0x63: only plain data can be read"},
   };
   for (const auto& [content, expected] : cases) {
     const std::string message = refusal(content);
