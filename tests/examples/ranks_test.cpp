@@ -28,12 +28,12 @@ std::string train(const std::string& arguments) {
   return HEADROOM_TRAIN_MNIST " " + std::string(kShort) + arguments;
 }
 
-// Ranks that write their process' number to the folder before they begin.
+// A command whose ranks write their pids to the folder before they begin.
 std::string with_numbers(const ScratchFolder& folder, const std::string& command) {
   return "/bin/sh -c 'echo $$ >" + (folder / "pid.") + "$OMPI_COMM_WORLD_RANK; exec " + command + "'";
 }
 
-// What of a text is not MPI's or mpirun's own.
+// The lines that our program printed, without those of MPI and mpirun.
 std::string lines_of_ours(const std::string& text) {
   std::istringstream lines(text);
   std::string ours;
@@ -53,7 +53,7 @@ void expect_refusal(const std::string& arguments, const std::string& part, int c
   EXPECT_EQ(outcome.out, "");
 }
 
-TEST(RanksTest, ProcessesEndWithTheWeightsOfThreads) {
+TEST(RanksTest, ProcessesAndThreadsGetTheSameWeights) {
   const ScratchFolder folder;
   const Outcome processes = run_shell(folder, mpirun_command(2, train("--json")));
   ASSERT_EQ(processes.code, 0) << processes.errors;
@@ -71,7 +71,7 @@ TEST(RanksTest, ProcessesEndWithTheWeightsOfThreads) {
   EXPECT_NE(ranks["replicas"][0]["device"], ranks["replicas"][1]["device"]);
 }
 
-TEST(RanksTest, ProcessesGoOnWithATrainingAsThreadsThatDidNotStop) {
+TEST(RanksTest, ProcessesResumeATrainingOfThreadsWithTheSameBits) {
   const ScratchFolder folder;
   const std::string file = folder / "training";
   const std::string constant = "--schedule constant --json ";
@@ -89,7 +89,7 @@ TEST(RanksTest, ProcessesGoOnWithATrainingAsThreadsThatDidNotStop) {
   EXPECT_EQ(checksum(processes), checksum(threads));
 }
 
-TEST(RanksTest, WhatRanksDoNotShareIsRefusedOnce) {
+TEST(RanksTest, RanksThatDifferAreRefusedInOneLine) {
   expect_refusal(train("--batch 33"), "33");
   expect_refusal(train("--replicas 3"), "--replicas 3");
   // Another batch on rank 1, and another program.
@@ -106,7 +106,7 @@ TEST(RanksTest, WhatRanksDoNotShareIsRefusedOnce) {
                  "build is ");
 }
 
-TEST(RanksTest, RankThatRunsOutOfMemoryIsTheOneThatIsNamed) {
+TEST(RanksTest, TheErrorNamesTheRankThatRanOutOfMemory) {
   const ScratchFolder folder;
   const Outcome outcome = run_shell(folder, mpirun_command(2, train("--others-by-gpu 1:10900MiB --json")));
   EXPECT_NE(outcome.errors.find("rank 1 of 2 on "), std::string::npos) << outcome.errors;
@@ -114,7 +114,7 @@ TEST(RanksTest, RankThatRunsOutOfMemoryIsTheOneThatIsNamed) {
   EXPECT_EQ(outcome.code, kExitLibraryFailure) << outcome.errors;
 }
 
-TEST(RanksTest, OfRanksThatAllRunOutOfMemoryOneSaysSo) {
+TEST(RanksTest, IfAllRanksRunOutOfMemoryOneReportsIt) {
   const ScratchFolder folder;
   const Outcome outcome = run_shell(folder, mpirun_command(2, train("--limit 2MiB")));
   EXPECT_EQ(outcome.code, kExitOutOfMemory) << outcome.errors;
@@ -123,8 +123,8 @@ TEST(RanksTest, OfRanksThatAllRunOutOfMemoryOneSaysSo) {
   EXPECT_EQ(outcome.errors.find("out_of_memory: ", at + 1), std::string::npos) << outcome.errors;
 }
 
-// Signals a rank once the first checkpoint is there. The job must end with one line about that rank, nothing
-// of it may stay, and the checkpoint must be whole.
+// Signals a rank after the first checkpoint. The job must end with one line about that rank, leave no process
+// behind, and leave the checkpoint whole.
 void expect_end_after(int signal, int rank, int timeout_seconds, const std::string& cause,
                       const std::set<int>& codes) {
   const ScratchFolder folder;
@@ -153,7 +153,7 @@ void expect_end_after(int signal, int rank, int timeout_seconds, const std::stri
   EXPECT_NE(ours.find("/GPU:" + std::to_string(rank) + ": "), std::string::npos) << outcome.errors;
   EXPECT_NE(ours.find(cause), std::string::npos) << outcome.errors;
   for (const int of : {0, 1}) {
-    // mpirun's children are its to wait for; nobody waits for what it leaves, which may show for a moment.
+    // mpirun waits for its own children; an orphan may be visible for a moment.
     const auto is_running = [&] {
       const std::string stat = "/proc/" + std::to_string(pid_of(of)) + "/stat";
       return std::filesystem::exists(stat) && read_file(stat, 4096).find(") Z ") == std::string::npos;
@@ -167,7 +167,7 @@ void expect_end_after(int signal, int rank, int timeout_seconds, const std::stri
 }
 
 TEST(RanksTest, KilledRankEndsTheJobAndLeavesTheLastCheckpoint) {
-  // mpirun returns what it sees first.
+  // mpirun returns the first exit code that it sees.
   expect_end_after(SIGKILL, 1, 60, "ended without an error message", {128 + SIGKILL, kExitLibraryFailure});
 }
 
@@ -175,7 +175,7 @@ TEST(RanksTest, StoppedRankEndsTheJobAndLeavesTheLastCheckpoint) {
   expect_end_after(SIGSTOP, 1, 4, "no heartbeat from its process for 4000 ms", {kExitLibraryFailure});
 }
 
-TEST(RanksTest, RankThatIsAskedToEndEndsTheJobAndLeavesTheLastCheckpoint) {
+TEST(RanksTest, TerminatedRankEndsTheJobAndLeavesTheLastCheckpoint) {
   expect_end_after(SIGTERM, 0, 60, "asked to end by SIGTERM\n", {kExitLibraryFailure});
 }
 

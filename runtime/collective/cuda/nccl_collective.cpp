@@ -96,7 +96,7 @@ namespace {
 
 // Between two looks at what runs on the GPU: far below any timeout, and too rare to cost anything.
 constexpr std::chrono::milliseconds kLookInterval(20);
-// How long a rank that dies waits for those beside it to let go of its memory.
+// How long a dying rank waits until its neighbours stop using its memory.
 constexpr std::chrono::seconds kLettingGo(5);
 
 }  // namespace

@@ -35,7 +35,7 @@ constexpr auto* get_capture_info = &cudaStreamGetCaptureInfo_v3;
 constexpr auto* set_dependencies = &cudaStreamUpdateCaptureDependencies_v2;
 #endif
 
-// The nodes at the end of a task: whoever waits for the task waits for them.
+// The last nodes of a task: tasks that wait for it wait for them.
 using Ends = std::vector<cudaGraphNode_t>;
 
 // All tasks are captured in one go, on one stream that is set back to what each task waits for. A capture for

@@ -43,8 +43,8 @@ class CudaGpu {
   // The handles that start() has made. cuBLASLt takes the cuBLAS handle too: cublasLtHandle_t(blas()).
   cublasHandle_t blas() const { return blas_; }
   cudnnHandle_t dnn() const { return dnn_; }
-  // Held by whoever calls cuDNN with the handle, or measures kernels: one thread at a time may, and virtual
-  // devices of one GPU are used by a thread each.
+  // To be held while calling cuDNN with the handle or timing kernels: only one thread at a time may, and the
+  // virtual devices of one GPU have a thread each.
   std::recursive_mutex& dnn_mutex() const { return dnn_mutex_; }
   // What the library's handle took of the device when it was made; 0 before.
   int64_t library_bytes(Library library) const { return library_bytes_[static_cast<size_t>(library)]; }

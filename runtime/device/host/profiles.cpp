@@ -105,7 +105,7 @@ const DeviceProfile kRtx2080Ti = {
     .stream_pool = kStreamPool,
 };
 
-// The machine of which was reported who sees which device.
+// The machine of a report about which process sees which device.
 const DeviceProfile kFour2080Ti = [] {
   DeviceProfile profile = kRtx2080Ti;
   profile.name = "four-2080ti";

@@ -80,7 +80,7 @@ struct SimulatedStreams::State {
     std::rethrow_exception(failure);
   }
 
-  // The host waits until then for what `event` stands for.
+  // The host waits until then, and for all that `event` has seen.
   void wait_on_host(double us, const StreamChecker::Clock& event) {
     {
       const std::lock_guard running(running_mutex);

@@ -25,7 +25,7 @@ namespace {
 using Collectives = std::vector<std::unique_ptr<Collective>>;
 using Failures = std::vector<std::optional<CollectiveError>>;
 
-// Runs `program` for each rank in a thread of its own; a rank dies when its program ends, however it does.
+// Runs `program` for each rank in its own thread; a rank dies when its program returns or throws.
 // Returns by rank what it failed with.
 Failures run_ranks(Collectives collectives, const std::function<void(Collective&)>& program) {
   Failures failures(collectives.size());

@@ -1,4 +1,4 @@
-// Sums between GPUs: the same bits on all, also out of a recording, and an end when one dies.
+// Sums between GPUs: the same bits on all, also in a capture, and an error when a rank dies.
 #include <algorithm>
 #include <memory>
 #include <span>

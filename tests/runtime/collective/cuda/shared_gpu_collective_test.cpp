@@ -1,4 +1,4 @@
-// Replicas on one GPU: sums in its memory, also out of one recording of all, and an end when one dies.
+// Replicas on one GPU: sums in its memory, also in one capture of all, and an error when a rank dies.
 #include <memory>
 #include <thread>
 #include <utility>

@@ -1,5 +1,5 @@
-// One rank of the tests of MPI: makes the calls that its argument names and says what came of them. Exits
-// with 1 when a promise is broken.
+// One rank of the tests of MPI: makes the calls of the scenario that its argument names and prints the
+// result. Exits with 1 when a promise is broken.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -120,12 +120,12 @@ void be_late(MpiWorld& world) {
 
 // All ranks are watched; what the last one does is none of the others' fault. They sleep through it, as if
 // they waited for a GPU, and nobody wakes them.
-void be_watched(MpiWorld& world, const std::function<void(RankWatch&)>& last_words) {
+void be_watched(MpiWorld& world, const std::function<void(RankWatch&)>& end) {
   const std::unique_ptr<Collective> group = world.make_collective(kLong);
   RankWatch watch(*group, world.host(), "child", kWatched);
   watch.set_name(fmt::format("rank {} of the test", world.rank()));
   group->barrier();
-  last_words(watch);
+  end(watch);
   std::this_thread::sleep_for(kLong);
 }
 
@@ -155,8 +155,8 @@ void fail_alike(MpiWorld& world) {
   });
 }
 
-// The last rank stops while rank 0 is at its last words, which take longer than ranks may be silent.
-void speak_long(MpiWorld& world) {
+// The last rank stops while rank 0 reports, which takes longer than the heartbeat timeout.
+void report_long(MpiWorld& world) {
   be_watched(world, [&](RankWatch& watch) {
     if (world.rank() == world.size() - 1) raise(SIGSTOP);
     if (world.rank() != 0) return;
@@ -178,7 +178,7 @@ void interrupt_all(MpiWorld& world) {
   be_watched(world, [&](RankWatch&) { raise(SIGINT); });
 }
 
-// Ranks that answered each other's words at once would do so thousands of times.
+// Ranks that answered each heartbeat at once would do so thousands of times.
 void stay_idle(MpiWorld& world) {
   const std::unique_ptr<Collective> group = world.make_collective(kLong);
   RankWatch watch(*group, world.host(), "child", kWatched);
@@ -204,7 +204,7 @@ int run(const std::string& scenario) {
       {"agree", agree},           {"die", die},
       {"late", be_late},          {"killed", be_killed},
       {"first", kill_first},      {"stopped", be_stopped},
-      {"alike", fail_alike},      {"speech", speak_long},
+      {"alike", fail_alike},      {"report", report_long},
       {"asked", be_asked_to_end}, {"interrupted", interrupt_all},
       {"idle", stay_idle},        {"well", end_well}};
   std::optional<StartLimit> limit;

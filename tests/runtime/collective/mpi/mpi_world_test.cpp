@@ -14,7 +14,7 @@
 namespace headroom {
 namespace {
 
-// Every rank has found all promises of the scenario kept.
+// Every rank found all promises of the scenario kept.
 void expect_done(const std::string& scenario, int ranks) {
   const ScratchFolder folder;
   const Outcome outcome = run_shell(folder, mpirun_command(ranks, HEADROOM_MPI_CHILD " " + scenario));
@@ -37,8 +37,8 @@ TEST(MpiCollectiveTest, RankThatComesLateIsNamedToAllAndToItself) {
   expect_done("late", 2);
 }
 
-// The job ends with that exit code and `line`, said once and alone, long before the ranks would by
-// themselves.
+// The job ends with one of the exit codes and prints `line` once and alone, long before the ranks would end
+// by themselves.
 void expect_end(const std::string& scenario, const std::string& line, const std::set<int>& codes) {
   const ScratchFolder folder;
   const auto began = std::chrono::steady_clock::now();
@@ -51,7 +51,7 @@ void expect_end(const std::string& scenario, const std::string& line, const std:
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(50)) << scenario;
 }
 
-// Of the rank that was killed, or of those that the watch ends: mpirun returns what it sees first.
+// Of the killed rank, or of those that the watch ends: mpirun returns the first exit code that it sees.
 const std::set<int> kKilled = {128 + SIGKILL, kExitLibraryFailure};
 
 TEST(RankWatchTest, KilledRankIsNamedOnceAndEndsAllThatWaitForNothing) {
@@ -64,20 +64,20 @@ TEST(RankWatchTest, StoppedRankIsNamedOnceAndEnds) {
              {kExitLibraryFailure});
 }
 
-TEST(RankWatchTest, OfRanksThatFailAlikeOneSaysWhy) {
+TEST(RankWatchTest, IfRanksFailAlikeOneReportsWhy) {
   expect_end("alike", "this is why\n", {kExitOutOfMemory});
 }
 
-TEST(RankWatchTest, NobodySpeaksBesideOneThatDoes) {
-  expect_end("speech", "this is why\n", {kExitOutOfMemory});
+TEST(RankWatchTest, NoOtherRankReportsWhileOneDoes) {
+  expect_end("report", "this is why\n", {kExitOutOfMemory});
 }
 
-TEST(RankWatchTest, RankThatIsAskedToEndIsNamedOnceAndEndsAll) {
+TEST(RankWatchTest, TerminatedRankIsNamedOnceAndEndsAll) {
   expect_end("asked", "rank 2 of the test: asked to end by SIGTERM\n", {kExitLibraryFailure});
   expect_end("interrupted", "rank ", {kExitLibraryFailure});
 }
 
-TEST(StartLimitTest, RanksThatDoNotMeetEndAndSaySo) {
+TEST(StartLimitTest, RanksThatDoNotMeetEndWithOneLine) {
   expect_end("absent", "rank 0 on ", {kExitLibraryFailure});
 }
 

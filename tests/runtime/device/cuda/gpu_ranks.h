@@ -1,4 +1,4 @@
-// Ranks as threads of one process that sum on GPUs, and what they are promised by whatever way they do so.
+// Ranks as threads of one process that sum on GPUs, and the promises of every way to do so.
 #pragma once
 
 #include <gtest/gtest.h>
