@@ -19,6 +19,7 @@ void observe(Allocator& allocator, std::byte* block, const Buffer& buffer, int f
 PlanMemory::PlanMemory(const Plan& plan, Variables& variables)
     : plan_(plan),
       variables_(variables),
+      categories_(categorise(variables.graph())),
       buffers_(plan.buffers.size(), nullptr),
       followers_(plan.buffers.size()) {
   for (const PlanDevice& device : plan_.devices) devices_.push_back(&variables_.devices().find(device.name));
@@ -40,7 +41,7 @@ void PlanMemory::allocate_arenas() {
       const Buffer& buffer = plan_.buffers[id];
       if (buffer.doubled || buffer.device != static_cast<int>(i)) continue;
       observe(allocator, arena, buffer, buffer.first_step, buffer.end_step,
-              user_of(buffer, graph(), variables_.categories()));
+              user_of(buffer, graph(), categories_));
       set_buffer(static_cast<int>(id), arena + buffer.offset_bytes);
     }
   }
@@ -54,7 +55,7 @@ void PlanMemory::allocate_input_sets() {
     for (const int set : {0, 1}) {
       if (!buffer.doubled) continue;
       observe(allocator, input_set(set), buffer, 0, static_cast<int>(plan_.steps.size()),
-              user_of(buffer, graph(), variables_.categories()));
+              user_of(buffer, graph(), categories_));
     }
   }
   use_set(0);
@@ -81,7 +82,7 @@ void PlanMemory::follow(int buffer, void** pointer) {
 
 void PlanMemory::allocate(int id, Stream stream) {
   const Buffer& buffer = plan_.buffers[static_cast<size_t>(id)];
-  const MemoryUser user = user_of(buffer, graph(), variables_.categories());
+  const MemoryUser user = user_of(buffer, graph(), categories_);
   set_buffer(id, allocator_of(buffer).allocate(buffer.bytes, stream, user));
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "runtime/graph/categories.h"
 #include "runtime/plan/plan.h"
 #include "runtime/session/variables.h"
 
@@ -58,10 +59,11 @@ class PlanMemory {
 
   const Plan& plan_;
   Variables& variables_;
-  std::vector<const PlacedDevice*> devices_;    // by position in Plan::devices
-  std::vector<void*> arenas_;                   // likewise
-  std::vector<void*> buffers_;                  // by buffer: its address while live
-  std::vector<std::vector<void**>> followers_;  // by buffer: the pointers that follow it
+  const std::vector<MemoryCategory> categories_;  // by value id, of the graph as it is now: it may have grown
+  std::vector<const PlacedDevice*> devices_;      // by position in Plan::devices
+  std::vector<void*> arenas_;                     // likewise
+  std::vector<void*> buffers_;                    // by buffer: its address while live
+  std::vector<std::vector<void**>> followers_;    // by buffer: the pointers that follow it
   std::byte* input_sets_ = nullptr;
   int set_ = 0;
 };

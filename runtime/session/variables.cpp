@@ -3,22 +3,21 @@
 #include <fmt/format.h>
 
 #include "runtime/base/errors.h"
+#include "runtime/graph/categories.h"
 #include "runtime/plan/memory_users.h"
 
 namespace headroom {
 
 Variables::Variables(const Graph& graph, DeviceSet devices, Contents contents)
-    : graph_(graph),
-      devices_(std::move(devices)),
-      categories_(categorise(graph)),
-      blocks_(graph.values().size()) {
+    : graph_(graph), devices_(std::move(devices)), blocks_(graph.values().size()) {
+  const std::vector<MemoryCategory> categories = categorise(graph);
   try {
     for (int id : graph.variables()) {
       const ValueInfo& info = graph.value(id);
       const int64_t bytes = info.spec.bytes();
       const PlacedDevice& here = device_of(id);
       blocks_[static_cast<size_t>(id)] =
-          here.allocator->allocate(block_bytes(info), {}, user_of_variable(id, graph, categories_));
+          here.allocator->allocate(block_bytes(info), {}, user_of_variable(id, graph, categories));
       if (contents == Contents::kNone || bytes == 0 || info.initializer.kind == Initializer::Kind::kNone)
         continue;
       const std::vector<std::byte> initial = initial_value(info.initializer, info.name, info.spec);

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "runtime/base/bytes.h"
-#include "runtime/graph/categories.h"
 #include "runtime/graph/graph.h"
 #include "runtime/session/device_set.h"
 
@@ -29,8 +28,6 @@ class Variables {
   Variables& operator=(const Variables&) = delete;
 
   const Graph& graph() const { return graph_; }
-  // By value id: categorise() of the graph.
-  const std::vector<MemoryCategory>& categories() const { return categories_; }
   // The devices of the graph's sessions, and the default one with its strategy.
   const DeviceSet& devices() const { return devices_; }
   Device& device() const { return *devices_.front().device; }
@@ -56,7 +53,6 @@ class Variables {
 
   const Graph& graph_;
   const DeviceSet devices_;
-  const std::vector<MemoryCategory> categories_;
   std::vector<void*> blocks_;  // by value id; null unless the value is a variable
 };
 
