@@ -1,10 +1,9 @@
 // Sums and gathers of small tensors between the GPUs of one host, each call one kernel: every GPU shows its
 // part to the others and reads theirs over the links between them. Knows no NCCL and no graph.
 //
-// NCCL's kernels take 25 us and more for some hundred KiB on four GPUs: a ring or a tree is several
-// exchanges, one after the other. Here all GPUs read all parts at once, as the one-shot all-reduce of
-// TensorRT-LLM and vLLM does, which costs one exchange and (ranks - 1) times the bytes: less time while the
-// bytes are few.
+// A ring or a tree, as NCCL's kernels use, is several exchanges in sequence. Here all GPUs read all parts at
+// once, as the one-shot all-reduce of TensorRT-LLM and vLLM does: one exchange, (ranks - 1) times the bytes.
+// That is faster for few bytes; docs/performance.md has the figures.
 #pragma once
 
 #include <cuda_runtime.h>
