@@ -3,11 +3,13 @@
 #include <cmath>
 #include <functional>
 
+#include "allocators/observer.h"
 #include "runtime/app/runtime.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/device/faulty/faulty_device.h"
 #include "runtime/device/host/simulated_gpu.h"
+#include "runtime/graph/categories.h"
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/optimizer.h"
 #include "runtime/session/start_op.h"
@@ -93,6 +95,27 @@ TEST(Session, FewerThanOneStepIsRefused) {
   Session session(graph, {{relu(x)}, false}, PlanMode::kPacked, variables);
   EXPECT_THROW(session.run(0), InvalidArgument);
   EXPECT_THROW(session.run(-1), InvalidArgument);
+}
+
+// The categories must be those of the graph as it is when the session starts.
+TEST(Session, ValuesAddedAfterTheVariablesKeepTheirNamesAndCategories) {
+  for (const PlanMode mode : kPlanModes) {
+    Graph graph;
+    const Value x = graph.input("x", {DType::kF32, {3, 3}});
+    CpuHarness cpu;
+    Variables variables(graph, cpu.device, *cpu.allocator);
+    const Value y = matmul(x, x);
+    std::vector<std::string> seen;
+    cpu.allocator->set_observer([&](const AllocatorEvent& event) {
+      if (event.user.tensor != graph.value(y.id).name) return;
+      EXPECT_EQ(event.user.category, categorise(graph)[static_cast<size_t>(y.id)]);
+      seen.emplace_back(event.user.tensor);
+    });
+    Session session(graph, {{y}, false}, mode, variables);
+    session.run();
+    EXPECT_FALSE(seen.empty()) << to_string(mode);
+    cpu.allocator->set_observer({});
+  }
 }
 
 // Copies, captures and launches: each fails in turn, in a session that has and in one that has not
