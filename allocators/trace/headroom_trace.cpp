@@ -62,7 +62,8 @@ Trace read_version_1(TraceInput& input) {
 
 class TraceLines {
  public:
-  explicit TraceLines(TraceInput& input) : builder_(input.path(), "Headroom trace") {}
+  TraceLines(TraceInput& input, bool has_stacks)
+      : builder_(input.path(), "Headroom trace"), has_stacks_(has_stacks) {}
 
   void add(std::string_view line) {
     const size_t count = split_columns(line, columns_.data(), columns_.size());
@@ -75,13 +76,15 @@ class TraceLines {
         return builder_.add_setting(unescape(columns_[1], &scratch_), unescape(columns_[2], &value_));
       case TraceLine::kName:
         require_columns(count, 2);
-        if (names_.size() > kMaxNames) throw InvalidArgument(fmt::format("more than {} names", kMaxNames));
-        names_.emplace_back(unescape(columns_[1], &scratch_));
-        return;
+        return add_name(unescape(columns_[1], &scratch_));
       case TraceLine::kAllocate: {
-        require_columns(count, 10);
+        require_columns(count, has_stacks_ ? 12 : 10);
         TraceContext context = user(4);
         context.block_bytes = parse_size(columns_[3]);
+        if (has_stacks_) {
+          context.module = name(10);
+          context.stack = name(11);
+        }
         return builder_.allocate(address(), parse_size(columns_[2]), context);
       }
       case TraceLine::kPart:
@@ -113,6 +116,12 @@ class TraceLines {
                              .process_bytes = parse_size(columns_[3]),
                              .others_bytes = parse_size(columns_[4])},
                             {.time_ns = time(5)});
+      case TraceLine::kMark: {
+        require_columns(count, 4);
+        const uint64_t phase = parse_unsigned(columns_[2], "phase");
+        if (phase >= kStepPhaseNames.size()) throw InvalidArgument(fmt::format("unknown phase {}", phase));
+        return builder_.mark(parse_signed(columns_[1], "step"), static_cast<StepPhase>(phase), time(3));
+      }
     }
     throw InvalidArgument(fmt::format("unknown kind of line '{}'", quoted_column(columns_[0])));
   }
@@ -123,7 +132,14 @@ class TraceLines {
   }
 
  private:
-  static constexpr size_t kMaxNames = size_t{1} << 20;
+  void add_name(std::string_view name) {
+    name_bytes_ += name.size();
+    if (names_.size() > TraceBuilder::kMaxNames || name_bytes_ > TraceBuilder::kMaxNameBytes) {
+      throw InvalidArgument(fmt::format("more than {} names or {} bytes of names", TraceBuilder::kMaxNames,
+                                        TraceBuilder::kMaxNameBytes));
+    }
+    names_.emplace_back(name);
+  }
 
   uint64_t address() const { return parse_hexadecimal(columns_[1], "address"); }
   uint64_t stream(size_t column) const { return parse_unsigned(columns_[column], "stream"); }
@@ -159,8 +175,10 @@ class TraceLines {
   }
 
   TraceBuilder builder_;
-  std::array<std::string_view, 10> columns_;
+  const bool has_stacks_;
+  std::array<std::string_view, 12> columns_;
   std::vector<std::string> names_ = {""};
+  size_t name_bytes_ = 0;
   std::string scratch_, value_;
   int64_t time_ns_ = 0;
 };
@@ -171,10 +189,11 @@ Trace read_headroom_trace(TraceInput& input) {
   std::string_view line;
   input.next_line(&line);
   if (line == fmt::format("{}1", kTraceStart)) return read_version_1(input);
-  if (line != fmt::format("{}2", kTraceStart) && line != fmt::format("{}{}", kTraceStart, kTraceVersion)) {
+  const bool has_stacks = line == fmt::format("{}{}", kTraceStart, kTraceVersion);
+  if (!has_stacks && line != fmt::format("{}2", kTraceStart) && line != fmt::format("{}3", kTraceStart)) {
     input.fail_at_line(fmt::format("unknown version: 1 to {} can be read", kTraceVersion));
   }
-  TraceLines lines(input);
+  TraceLines lines(input, has_stacks);
   bool cut_off = false;
   for_each_line(input, [&](std::string_view event) {
     cut_off = !input.line_ended();

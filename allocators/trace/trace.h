@@ -2,6 +2,7 @@
 // strategy.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -26,7 +27,10 @@ struct TraceEvent {
 struct TraceBlock {
   uint64_t address = 0;     // where the traced strategy put it, or the block's id
   int64_t block_bytes = 0;  // the size of the strategy's block; 0: unknown
-  int32_t source = 0;       // position in Trace::names: "net.cpp:31"
+  // Positions in Trace::names; 0: unknown.
+  int32_t source = 0;  // "net.cpp:31", the user's line
+  int32_t module = 0;  // "layer1.0.conv1"
+  int32_t stack = 0;   // frames "file:line function", one a line, the innermost first
   MemoryCategory category = MemoryCategory::kOther;
   bool is_part = false;  // of another block, so no request to the strategy
 };
@@ -52,12 +56,27 @@ struct DeviceEvent {
   };
   Kind kind = Kind::kRetry;
   MemoryCategory category = MemoryCategory::kOther;
-  int32_t stream = 0, op = 0, tag = 0, source = 0;
+  int32_t stream = 0, op = 0, tag = 0, source = 0, module = 0, stack = 0;
   int64_t position = 0;  // how many of Trace::events came before
   int64_t time_ns = 0;
   uint64_t address = 0;
   int64_t bytes = 0;  // kDevice: in total
   int64_t free_bytes = 0, process_bytes = 0, others_bytes = 0;
+};
+
+// What a training program does in a step.
+enum class StepPhase : uint8_t { kSetup, kForward, kBackward, kOptimizer, kOther };
+
+// In the order of the enumeration; a trace file holds the position.
+inline constexpr std::array<std::string_view, 5> kStepPhaseNames = {"setup", "forward", "backward",
+                                                                    "optimizer", "other"};
+
+// From here on events belong to this step and phase.
+struct TraceMark {
+  int64_t position = 0;  // how many of Trace::events came before
+  int32_t step = 0;      // from 1 on; 0: before the first step
+  StepPhase phase = StepPhase::kOther;
+  int64_t time_ns = 0;
 };
 
 struct Trace {
@@ -72,6 +91,7 @@ struct Trace {
   std::vector<TraceBlock> block_facts;  // by block
   std::vector<TracePart> parts;         // in the order of their blocks
   std::vector<DeviceEvent> device_events;
+  std::vector<TraceMark> marks;                               // in order; their steps never fall
   std::vector<std::pair<std::string, std::string>> settings;  // of the traced program: "strategy", ...
   bool has_addresses = true;
   bool cut_off = false;  // the file ended within a line because the program was killed

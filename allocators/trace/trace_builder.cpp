@@ -10,12 +10,12 @@
 namespace headroom {
 namespace {
 
-// An event takes 40 bytes and its block's facts 24, so a gzip bomb stops at 4 GiB.
+// An event takes 40 bytes and its block's facts 32, so a gzip bomb stops at 4 GiB.
 constexpr size_t kMaxEvents = size_t{1} << 26;
 constexpr size_t kMaxDeviceEvents = size_t{1} << 24;
 constexpr size_t kMaxParts = size_t{1} << 22;
+constexpr size_t kMaxMarks = size_t{1} << 22;
 constexpr size_t kMaxSettings = 256;
-constexpr size_t kMaxNamesRead = size_t{1} << 20;
 constexpr size_t kMaxStreams = size_t{1} << 16;
 // Eight of the largest blocks would overflow a sum.
 constexpr int64_t kMaxLiveBytes = int64_t{1} << 62;
@@ -46,6 +46,8 @@ void TraceBuilder::allocate(uint64_t id, int64_t bytes, const TraceContext& cont
   trace_.block_facts.push_back({.address = id,
                                 .block_bytes = context.block_bytes,
                                 .source = name_index(context.source),
+                                .module = name_index(context.module),
+                                .stack = name_index(context.stack),
                                 .category = context.category});
   ++trace_.blocks;
   live_bytes_ += bytes;
@@ -112,8 +114,22 @@ void TraceBuilder::add(DeviceEvent event, const TraceContext& context) {
   event.op = name_index(context.op);
   event.tag = name_index(context.tag);
   event.source = name_index(context.source);
+  event.module = name_index(context.module);
+  event.stack = name_index(context.stack);
   event.category = context.category;
   trace_.device_events.push_back(event);
+}
+
+void TraceBuilder::mark(int64_t step, StepPhase phase, int64_t time_ns) {
+  if (trace_.marks.size() == kMaxMarks) throw InvalidArgument(fmt::format("more than {} marks", kMaxMarks));
+  if (step < 0 || step > INT32_MAX) throw InvalidArgument(fmt::format("step {}: must be 0 to 2^31-1", step));
+  if (!trace_.marks.empty() && step < trace_.marks.back().step) {
+    throw InvalidArgument(fmt::format("step {} after step {}", step, trace_.marks.back().step));
+  }
+  trace_.marks.push_back({.position = static_cast<int64_t>(trace_.events.size()),
+                          .step = static_cast<int32_t>(step),
+                          .phase = phase,
+                          .time_ns = time_ns});
 }
 
 void TraceBuilder::add_setting(std::string_view name, std::string_view value) {
@@ -144,7 +160,11 @@ void TraceBuilder::add(bool allocates, const Block& block, const TraceContext& c
 int32_t TraceBuilder::name_index(std::string_view name) {
   if (name.empty()) return 0;
   if (const auto known = names_.find(name); known != names_.end()) return known->second;
-  if (names_.size() == kMaxNamesRead) throw InvalidArgument(fmt::format("more than {} names", kMaxNamesRead));
+  if (names_.size() == kMaxNames) throw InvalidArgument(fmt::format("more than {} names", kMaxNames));
+  name_bytes_ += name.size();
+  if (name_bytes_ > kMaxNameBytes) {
+    throw InvalidArgument(fmt::format("more than {} bytes of names", kMaxNameBytes));
+  }
   const auto index = static_cast<int32_t>(trace_.names.size());
   names_.emplace(name, index);
   trace_.names.emplace_back(name);

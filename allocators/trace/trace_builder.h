@@ -27,6 +27,8 @@ struct TraceContext {
   std::string_view op = {};
   std::string_view tag = {};
   std::string_view source = {};
+  std::string_view module = {};
+  std::string_view stack = {};  // see TraceBlock
   MemoryCategory category = MemoryCategory::kOther;
   int64_t block_bytes = 0;  // the size of the strategy's block
 };
@@ -34,6 +36,9 @@ struct TraceContext {
 // Functions that add throw InvalidArgument without file and line, which the reader adds.
 class TraceBuilder {
  public:
+  // Names beyond are refused, so that a small file cannot fill the memory.
+  static constexpr size_t kMaxNames = size_t{1} << 20, kMaxNameBytes = size_t{1} << 28;
+
   TraceBuilder(std::string name, std::string format);
 
   // `id` names the block until it is freed; it may be used again then.
@@ -46,6 +51,8 @@ class TraceBuilder {
 
   // Any other event; its position, names and stream are filled in here.
   void add(DeviceEvent event, const TraceContext& context = {});
+  // What follows belongs to `step`, which is at least that of the mark before.
+  void mark(int64_t step, StepPhase phase, int64_t time_ns);
   void add_setting(std::string_view name, std::string_view value);
   // For a format whose ids are no addresses.
   void has_no_addresses() { trace_.has_addresses = false; }
@@ -71,6 +78,7 @@ class TraceBuilder {
   std::unordered_map<uint64_t, Block>
       blocks_;  // freed ones stay, to distinguish a second free from a wrong id
   NameTable names_;
+  size_t name_bytes_ = 0;
   std::unordered_map<uint64_t, int32_t> streams_;
 };
 

@@ -16,13 +16,12 @@ namespace headroom {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 18;
-constexpr size_t kMaxNameBytes = 1024;
-// Two names, each byte of which may become three; an event of ten numbers is far shorter.
-constexpr size_t kMaxLineBytes = 8 + 2 * 3 * kMaxNameBytes;
+// A stack, each byte of which may become three. Two names and an event of twelve numbers are far shorter.
+constexpr size_t kMaxLineBytes = 8 + 3 * kMaxTraceStackBytes;
 // A killed program loses at most the events of this time.
 constexpr int64_t kFlushNs = 500'000'000;
 // Further names stay empty, as in a program that invents new ones at each step.
-constexpr size_t kMaxNamesKept = size_t{1} << 19;
+constexpr size_t kMaxNamesKept = size_t{1} << 19, kMaxNameBytesKept = TraceBuilder::kMaxNameBytes;
 
 template <typename Number>
 char* put(char* to, Number number, int base = 10) {
@@ -33,7 +32,7 @@ char* put(char* to, Number number, int base = 10) {
 char* put(char* to, std::string_view name) {
   constexpr char kDigits[] = "0123456789ABCDEF";
   *to++ = ',';
-  for (const char c : name.substr(0, kMaxNameBytes)) {
+  for (const char c : name) {
     if (must_escape(c)) {
       const auto code = static_cast<unsigned char>(c);
       *to++ = '%';
@@ -81,17 +80,19 @@ TraceWriter::~TraceWriter() {
 
 void TraceWriter::allocate(uint64_t id, int64_t bytes, const TraceContext& context) noexcept {
   const int32_t names[] = {name(context.op), name(context.tag), name(context.source)};
+  const int32_t module = name(context.module), frames = stack(context.stack);
   char* to = begin(TraceLine::kAllocate);
   to = put(to, id, 16);
   to = put(to, bytes);
   to = put(to, context.block_bytes);
-  end(put_user(to, context, names), context);
+  to = put_user(to, context, names);
+  end(put(put(to, module), frames), context.time_ns);
 }
 
 void TraceWriter::free(uint64_t id, const TraceContext& context) noexcept {
   char* to = put(begin(TraceLine::kFree), id, 16);
   to = put(to, context.stream);
-  end(put_time(to, context.time_ns), context);
+  end(put_time(to, context.time_ns), context.time_ns);
 }
 
 void TraceWriter::part(uint64_t address, int64_t bytes, int64_t first, int64_t last,
@@ -99,7 +100,7 @@ void TraceWriter::part(uint64_t address, int64_t bytes, int64_t first, int64_t l
   const int32_t names[] = {name(context.op), name(context.tag), name(context.source)};
   char* to = put(begin(TraceLine::kPart), address, 16);
   for (const int64_t number : {bytes, first, last}) to = put(to, number);
-  end(put_names(to, context, names), context);
+  end(put_names(to, context, names), context.time_ns);
 }
 
 void TraceWriter::add(const DeviceEvent& event, const TraceContext& context) noexcept {
@@ -115,29 +116,48 @@ void TraceWriter::add(const DeviceEvent& event, const TraceContext& context) noe
       to = put(to, bytes);
   }
   if (event.kind == Kind::kRetry) to = put(to, context.stream);
-  end(failed ? put_user(to, context, names) : put_time(to, context.time_ns), context);
+  end(failed ? put_user(to, context, names) : put_time(to, context.time_ns), context.time_ns);
   if (failed) flush();  // it may be the program's last event
 }
 
+void TraceWriter::mark(int32_t step, StepPhase phase, int64_t time_ns) noexcept {
+  char* to = put(begin(TraceLine::kMark), step);
+  to = put(to, static_cast<int>(phase));
+  end(put_time(to, time_ns), time_ns);
+}
+
 void TraceWriter::setting(std::string_view key, std::string_view value) noexcept {
-  char* to = put(begin(TraceLine::kSetting), key);
-  to = put(to, value);
+  char* to = put(begin(TraceLine::kSetting), key.substr(0, kMaxTraceNameBytes));
+  to = put(to, value.substr(0, kMaxTraceNameBytes));
   *to++ = '\n';
   end_ = to;
 }
 
-// The number of a name; writes a line for a new one.
 int32_t TraceWriter::name(std::string_view text) noexcept {
+  return number_of(text.substr(0, kMaxTraceNameBytes));
+}
+
+// Whole frames; a part of one would look like another function.
+int32_t TraceWriter::stack(std::string_view text) noexcept {
+  if (text.size() > kMaxTraceStackBytes) {
+    const size_t end = text.rfind('\n', kMaxTraceStackBytes);
+    text = text.substr(0, end == std::string_view::npos ? kMaxTraceStackBytes : end);
+  }
+  return number_of(text);
+}
+
+// The number of a name; writes a line for a new one.
+int32_t TraceWriter::number_of(std::string_view text) noexcept {
   if (text.empty()) return 0;
-  text = text.substr(0, kMaxNameBytes);
   if (const auto known = names_.find(text); known != names_.end()) return known->second;
-  if (names_.size() == kMaxNamesKept) return 0;
+  if (names_.size() == kMaxNamesKept || name_bytes_ + text.size() > kMaxNameBytesKept) return 0;
   const auto number = static_cast<int32_t>(names_.size()) + 1;
   try {
     names_.emplace(text, number);
   } catch (const std::bad_alloc&) {
     return 0;
   }
+  name_bytes_ += text.size();
   char* to = put(begin(TraceLine::kName), text);
   *to++ = '\n';
   end_ = to;
@@ -166,11 +186,11 @@ char* TraceWriter::put_time(char* to, int64_t time_ns) noexcept {
   return put(to, time_ns - before);
 }
 
-void TraceWriter::end(char* to, const TraceContext& context) noexcept {
+void TraceWriter::end(char* to, int64_t time_ns) noexcept {
   *to++ = '\n';
   end_ = to;
-  if (context.time_ns - flushed_ns_ < kFlushNs) return;
-  flushed_ns_ = context.time_ns;
+  if (time_ns - flushed_ns_ < kFlushNs) return;
+  flushed_ns_ = time_ns;
   flush();
 }
 

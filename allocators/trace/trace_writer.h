@@ -23,7 +23,7 @@ class TraceWriter {
   TraceWriter& operator=(const TraceWriter&) = delete;
 
   // One event. `id` identifies a live block; if it is an address, views can draw a map. Names may hold any
-  // bytes; the first 1024 are written.
+  // bytes; the first 1024 are written, of a stack the innermost frames that fit into 16 KiB.
   void allocate(uint64_t id, int64_t bytes, const TraceContext& context) noexcept;
   void free(uint64_t id, const TraceContext& context) noexcept;
   // A part of the block allocated last, see TracePart. Uses names and category of the context.
@@ -31,6 +31,8 @@ class TraceWriter {
             const TraceContext& context) noexcept;
   // Any other event: kind, address and sizes are the event's, the rest is the context's.
   void add(const DeviceEvent& event, const TraceContext& context) noexcept;
+  // From here on events belong to this step, which is at least that of the mark before, and phase.
+  void mark(int32_t step, StepPhase phase, int64_t time_ns) noexcept;
   void setting(std::string_view name, std::string_view value) noexcept;
 
   // Writes whole lines, so that they survive the process. A failed write ends the trace.
@@ -40,11 +42,13 @@ class TraceWriter {
 
  private:
   int32_t name(std::string_view text) noexcept;
+  int32_t stack(std::string_view text) noexcept;
+  int32_t number_of(std::string_view text) noexcept;
   char* begin(TraceLine line) noexcept;
   static char* put_names(char* to, const TraceContext& context, const int32_t (&names)[3]) noexcept;
   char* put_user(char* to, const TraceContext& context, const int32_t (&names)[3]) noexcept;
   char* put_time(char* to, int64_t time_ns) noexcept;
-  void end(char* to, const TraceContext& context) noexcept;
+  void end(char* to, int64_t time_ns) noexcept;
 
   const std::string path_;
   int descriptor_ = -1;
@@ -52,6 +56,7 @@ class TraceWriter {
   std::vector<char> buffer_;
   char* end_ = nullptr;
   NameTable names_;
+  size_t name_bytes_ = 0;
   int64_t last_ns_ = 0, flushed_ns_ = 0;
 };
 

@@ -35,6 +35,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       }
       for (const headroom::TraceBlock& block : trace.block_facts) {
         require_element(trace.names, block.source);
+        require_element(trace.names, block.module);
+        require_element(trace.names, block.stack);
         require_element(headroom::kMemoryCategoryNames, static_cast<int64_t>(block.category));
       }
       for (const headroom::DeviceEvent& event : trace.device_events) {
@@ -43,6 +45,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           std::abort();
         require_element(trace.names, event.op);
         require_element(trace.streams, event.stream);
+      }
+      const headroom::TraceMark* before = nullptr;
+      for (const headroom::TraceMark& mark : trace.marks) {
+        require_element(headroom::kStepPhaseNames, static_cast<int64_t>(mark.phase));
+        if (mark.position < (before ? before->position : 0) || mark.step < (before ? before->step : 0) ||
+            mark.position > static_cast<int64_t>(trace.events.size()))
+          std::abort();
+        before = &mark;
       }
       if (bytes < 0 || trace.block_facts.size() != live.size() || peak != trace.peak_bytes ||
           next != trace.blocks)

@@ -45,6 +45,7 @@ class Unfolding {
     positions.back() = static_cast<int64_t>(trace_.events.size());
     for (DeviceEvent& event : trace_.device_events)
       event.position = positions[static_cast<size_t>(event.position)];
+    for (TraceMark& mark : trace_.marks) mark.position = positions[static_cast<size_t>(mark.position)];
     trace_.blocks = static_cast<int64_t>(trace_.block_facts.size());
   }
 

@@ -147,10 +147,17 @@ TEST(ReadTrace, AWrittenTraceReadsBackTheSame) {
   const std::string path = folder / "run.trace";
   {
     TraceWriter writer(path);
+    writer.mark(0, StepPhase::kSetup, 100);
     writer.allocate(0xdeadbeefcafe, 1000,
-                    {.stream = 7, .time_ns = 123, .op = "MatMul", .tag = "100 %, \"w\"\n"});
+                    {.stream = 7,
+                     .time_ns = 123,
+                     .op = "MatMul",
+                     .tag = "100 %, \"w\"\n",
+                     .module = "layer1.0.conv1",
+                     .stack = "/a b/net.py:7 forward\n/train.py:31 main"});
     writer.part(0xdeadbeefcafe + 256, 744, 3, 5,
                 {.op = "MatMul", .tag = "y", .category = MemoryCategory::kInputs});
+    writer.mark(2, StepPhase::kBackward, 122);
     writer.allocate(UINT64_MAX, 1, {.op = std::string_view("\0\xff", 2)});
     writer.setting("strategy", "grab,all");
     writer.add({.kind = DeviceEvent::Kind::kReserve, .address = 4096, .bytes = 3}, {.time_ns = 1});
@@ -176,6 +183,18 @@ TEST(ReadTrace, AWrittenTraceReadsBackTheSame) {
   EXPECT_EQ(trace.names[static_cast<size_t>(first.op)], "MatMul");
   EXPECT_EQ(trace.names[static_cast<size_t>(first.tag)], "100 %, \"w\"\n");
   EXPECT_EQ(trace.names[static_cast<size_t>(trace.events[1].op)], std::string("\0\xff", 2));
+  EXPECT_EQ(trace.names[static_cast<size_t>(trace.block_facts[0].module)], "layer1.0.conv1");
+  EXPECT_EQ(trace.names[static_cast<size_t>(trace.block_facts[0].stack)],
+            "/a b/net.py:7 forward\n/train.py:31 main");
+  EXPECT_EQ(trace.block_facts[1].stack, 0);
+  ASSERT_EQ(trace.marks.size(), 2u);
+  EXPECT_EQ(trace.marks[0].step, 0);
+  EXPECT_EQ(trace.marks[0].phase, StepPhase::kSetup);
+  EXPECT_EQ(trace.marks[0].position, 0);
+  EXPECT_EQ(trace.marks[1].step, 2);
+  EXPECT_EQ(trace.marks[1].phase, StepPhase::kBackward);
+  EXPECT_EQ(trace.marks[1].position, 1);
+  EXPECT_EQ(trace.marks[1].time_ns, 122);
   ASSERT_EQ(trace.parts.size(), 1u);
   const TracePart& part = trace.parts[0];
   EXPECT_EQ(part.block, first.block);
@@ -212,7 +231,16 @@ TEST(ReadTrace, VersionOneIsStillRead) {
 TEST(ReadTrace, BrokenTracesAreRefusedByLine) {
   const std::string head = "headroom-trace 1\nop,id,bytes,stream,time_ns,node,tag\n";
   const std::pair<std::string, std::string_view> cases[] = {
-      {"headroom-trace 4\n", "trace:1: unknown version: 1 to 3 can be read"},
+      {"headroom-trace 5\n", "trace:1: unknown version: 1 to 4 can be read"},
+      {"headroom-trace 4\na,1,1,1,0,0,0,0,0,0\n", "trace:2: 10 columns, expected 12"},
+      {"headroom-trace 3\na,1,1,1,0,0,0,0,0,0,0,0\n", "trace:2: 12 columns, expected 10"},
+      {"headroom-trace 4\na,1,1,1,0,0,0,0,0,0,0,1\n", "trace:2: name 1 is not defined yet"},
+      {"headroom-trace 4\nm,1,1\n", "trace:2: 3 columns, expected 4"},
+      {"headroom-trace 4\nm,1,5,0\n", "trace:2: unknown phase 5"},
+      {"headroom-trace 4\nm,-1,0,0\n", "trace:2: step -1: must be 0 to 2^31-1"},
+      {"headroom-trace 4\nm,2147483648,0,0\n", "trace:2: step 2147483648"},
+      {"headroom-trace 4\nm,2,1,0\nm,1,1,0\n", "trace:3: step 1 after step 2"},
+      {"headroom-trace 4\nn," + std::string(70'000, 'x') + "\n", "trace:2: longer than 65536 bytes"},
       {"headroom-trace 3\np,1,1,0,1,0,0,0,0\n", "trace:2: a part must follow the allocation"},
       {"headroom-trace 3\na,10,4,4,0,0,0,0,0,0\np,11,4,0,1,0,0,0,0\n",
        "trace:3: a part of 4 bytes at 11 is not"},
@@ -311,6 +339,24 @@ TEST(TraceWriter, NamesOfAnyLengthAreCutNotOverrun) {
   const Trace trace = read_traces(folder / "run.trace").front();
   EXPECT_EQ(trace.events.size(), 1000u);
   EXPECT_EQ(trace.names[1], name.substr(0, 1024));
+}
+
+TEST(TraceWriter, KeepsTheInnermostWholeFramesOfALongStack) {
+  const ScratchFolder folder;
+  std::string stack;
+  for (int i = 0; i < 2000; ++i) {
+    stack += (i == 0 ? "" : "\n") + std::string(3, ',') + "net.py:" + std::to_string(i) + " forward";
+  }
+  TraceWriter writer(folder / "run.trace");
+  writer.allocate(1, 1, {.stack = stack});
+  writer.allocate(2, 1, {.stack = std::string(100'000, ',')});  // the longest line there can be
+  writer.close();
+  const Trace trace = read_traces(folder / "run.trace").front();
+  const std::string& kept = trace.names[static_cast<size_t>(trace.block_facts[0].stack)];
+  EXPECT_GT(kept.size(), kMaxTraceStackBytes - 100);
+  EXPECT_LE(kept.size(), kMaxTraceStackBytes);
+  EXPECT_TRUE(stack.starts_with(kept + "\n"));
+  EXPECT_EQ(trace.names[static_cast<size_t>(trace.block_facts[1].stack)].size(), kMaxTraceStackBytes);
 }
 
 }  // namespace
