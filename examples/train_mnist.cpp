@@ -23,7 +23,7 @@
 #include "examples/models/mnist/train_options.h"
 #include "examples/models/mnist/trainer.h"
 #include "runtime/app/replicas.h"
-#include "runtime/app/run_program.h"
+#include "runtime/app/run_main.h"
 #include "runtime/app/runtime.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
@@ -335,5 +335,5 @@ int main(int argc, char** argv) {
     return headroom::run_as_rank("train_mnist",
                                  [=](headroom::RankJob* job) { return headroom::run(count, words, job); });
   };
-  return headroom::run_program("train_mnist", run, argc, argv);
+  return headroom::run_main("train_mnist", run, argc, argv);
 }

@@ -8,7 +8,7 @@
 
 #include "examples/models/mnist/report.h"
 #include "examples/models/mnist/train_options.h"
-#include "runtime/app/run_program.h"
+#include "runtime/app/run_main.h"
 #include "runtime/app/runtime.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
@@ -122,5 +122,5 @@ int run(int argc, char** argv) {
 }  // namespace headroom
 
 int main(int argc, char** argv) {
-  return headroom::run_program("headroom_demo", headroom::run, argc, argv);
+  return headroom::run_main("headroom_demo", headroom::run, argc, argv);
 }

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/app/run_program.h"
+#include "runtime/app/run_main.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/text.h"
 #include "tools/subcommands.h"
@@ -76,5 +76,5 @@ int run(int argc, char** argv) {
 }  // namespace headroom
 
 int main(int argc, char** argv) {
-  return headroom::run_program("headroom", headroom::run, argc, argv);
+  return headroom::run_main("headroom", headroom::run, argc, argv);
 }

@@ -5,7 +5,7 @@
 namespace headroom {
 
 // Each runs with the arguments after `headroom`, its own name first, and returns the exit code. Throws as
-// run_program expects.
+// run_main expects.
 int run_devices(int argc, char** argv);
 int run_fit(int argc, char** argv);
 int run_predict(int argc, char** argv);

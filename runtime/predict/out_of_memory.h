@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "allocators/failure_witness.h"
+#include "allocators/failure_observer.h"
 #include "runtime/app/setup.h"
 #include "runtime/base/cause.h"
 #include "runtime/base/enum_names.h"

@@ -72,7 +72,7 @@ std::vector<Played> to_play(std::span<const std::shared_ptr<const PlannedProgram
 
 PlayedAttempt play(std::span<const Played> replicas, const RunSetup& setup, bool explains) {
   PlayedAttempt result;
-  std::deque<FailureWitness> witnesses;  // outlive the allocators that they watch
+  std::deque<FailureObserver> observers;  // outlive the allocators that they watch
   Twin twin(setup);
   const auto fail = [&](const Error& error, std::optional<int64_t> requested) {
     result.error = error.what();
@@ -92,7 +92,7 @@ PlayedAttempt play(std::span<const Played> replicas, const RunSetup& setup, bool
         const std::string& name = used.empty() ? replica.device : used;
         result.devices.push_back({name, {}});
         devices.push_back(twin.at(name));
-        if (explains) witnesses.emplace_back().watch(*devices.back().allocator);
+        if (explains) observers.emplace_back().watch(*devices.back().allocator);
       }
       programs.push_back({replica.graph, replica.plans, DeviceSet(std::move(devices))});
     }
@@ -119,8 +119,8 @@ PlayedAttempt play(std::span<const Played> replicas, const RunSetup& setup, bool
   } catch (const DeviceError& error) {
     fail(error, std::nullopt);
   }
-  for (const FailureWitness& witness : witnesses) {
-    if (witness.failure()) result.failure = witness.failure();
+  for (const FailureObserver& observer : observers) {
+    if (observer.failure()) result.failure = observer.failure();
   }
   return result;
 }

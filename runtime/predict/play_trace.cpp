@@ -13,19 +13,19 @@ namespace {
 template <typename F>
 Attempt attempt_to_play(const RunSetup& setup, const F& play) {
   Attempt result;
-  FailureWitness witness;
+  FailureObserver observer;
   try {
     StrategySettings settings = setup.options.strategy_settings();
     if (!setup.gpus.logical.empty()) {
       settings = strategy_on(setup.gpus, default_device(setup.options), settings);
     }
     settings.record_path.clear();  // a trial records nothing
-    settings.make = [&witness](const StrategySettings& asked, Device& device) {
+    settings.make = [&observer](const StrategySettings& asked, Device& device) {
       StrategySettings plain = asked;
       plain.make = nullptr;
       plain.failing_calls.reset();  // `device` has them already
       std::unique_ptr<Allocator> allocator = make_allocator(plain, device);
-      witness.watch(*allocator);
+      observer.watch(*allocator);
       return allocator;
     };
     result.fits = play(settings);
@@ -34,7 +34,7 @@ Attempt attempt_to_play(const RunSetup& setup, const F& play) {
   } catch (const DeviceError& error) {  // no room for the context
     result.error = error.what();
   }
-  result.failure = witness.failure();
+  result.failure = observer.failure();
   return result;
 }
 

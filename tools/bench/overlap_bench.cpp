@@ -13,7 +13,7 @@
 
 #include "examples/models/mnist/digits.h"
 #include "examples/models/mnist/training_graph.h"
-#include "runtime/app/run_program.h"
+#include "runtime/app/run_main.h"
 #include "runtime/app/runtime.h"
 #include "runtime/base/errors.h"
 #include "runtime/session/loader.h"
@@ -150,5 +150,5 @@ int run(int argc, char** argv) {
 }  // namespace headroom
 
 int main(int argc, char** argv) {
-  return headroom::run_program("overlap_bench", headroom::run, argc, argv);
+  return headroom::run_main("overlap_bench", headroom::run, argc, argv);
 }

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/app/run_program.h"
+#include "runtime/app/run_main.h"
 #include "runtime/base/errors.h"
 #include "runtime/collective/in_process/in_process_collective.h"
 #include "runtime/collective/mpi/mpi_world.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/collective/collective.h"
-#include "runtime/collective/cuda/shared_sum.h"
+#include "runtime/collective/cuda/shared_gpu_sums.h"
 #include "runtime/collective/device_collective.h"
 #include "runtime/device/cuda/cuda_gpu.h"
 

@@ -1,4 +1,4 @@
-#include "allocators/failure_witness.h"
+#include "allocators/failure_observer.h"
 
 #include <algorithm>
 #include <deque>
@@ -94,7 +94,7 @@ std::optional<PinningBlock> find_pin(const Snapshot& snapshot, int64_t bytes, in
   return pin;
 }
 
-void FailureWitness::watch(Allocator& allocator) {
+void FailureObserver::watch(Allocator& allocator) {
   allocator.set_observer([this](const AllocatorEvent& event) { note(event); });
   allocator.set_out_of_memory_handler([this, &allocator](int64_t requested_bytes, int) {
     note_failure(allocator, requested_bytes);
@@ -102,7 +102,7 @@ void FailureWitness::watch(Allocator& allocator) {
   });
 }
 
-void FailureWitness::note(const AllocatorEvent& event) {
+void FailureObserver::note(const AllocatorEvent& event) {
   const MemoryUser& user = event.user;
   if (event.kind == AllocatorEvent::Kind::kOutOfMemory && names_missing_) {
     MemoryFacts& facts = failure_->facts;
@@ -120,7 +120,7 @@ void FailureWitness::note(const AllocatorEvent& event) {
   }
 }
 
-void FailureWitness::note_failure(const Allocator& allocator, int64_t requested_bytes) {
+void FailureObserver::note_failure(const Allocator& allocator, int64_t requested_bytes) {
   if (failure_) return;
   failure_.emplace();
   failure_->facts = allocator.facts(requested_bytes);

@@ -1,4 +1,4 @@
-#include "runtime/app/run_program.h"
+#include "runtime/app/run_main.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ void print_failure(const char* name, std::string_view text) {
   std::fputs(fmt::format("{}: {}\n", name, printable(text)).c_str(), stderr);
 }
 
-int run_program(const char* name, int (*run)(int, char**), int argc, char** argv) {
+int run_main(const char* name, int (*run)(int, char**), int argc, char** argv) {
   open_standard_streams();
   // Makes a file that exceeds its size limit an error of the write, like a full disk.
   std::signal(SIGXFSZ, SIG_IGN);

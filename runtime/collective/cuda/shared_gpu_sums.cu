@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "runtime/collective/cuda/shared_sum.h"
+#include "runtime/collective/cuda/shared_gpu_sums.h"
 #include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {

@@ -32,7 +32,7 @@ struct FailedRequest {
   std::optional<PinningBlock> pin;
 };
 
-class FailureWitness {
+class FailureObserver {
  public:
   // Becomes the allocator's observer and out-of-memory handler; must outlive the allocator.
   void watch(Allocator& allocator);
