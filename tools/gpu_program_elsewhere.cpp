@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "tools/gpu_program.h"
-#include "tools/workload/child.h"
+#include "tools/process/process.h"
 
 namespace headroom {
 

@@ -34,6 +34,7 @@ constexpr Subcommand kSubcommands[] = {
     {"compare", "compare strategies and settings on nets or traces", compare::run_compare},
     {"strategies", "list the memory strategies", run_strategies},
     {"run", "run a few steps of a net, or a trace, and measure memory and time", run_run},
+    {"trace", "trace a PyTorch program's allocations, without a GPU", run_trace},
     {"replay", "replay a recorded trace under every strategy", run_replay},
     {"report", "show a recording as a timeline: terminal, HTML page, Perfetto", report::run_report},
     {"diff", "compare two recordings op by op", report::run_diff},

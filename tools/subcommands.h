@@ -12,6 +12,7 @@ int run_predict(int argc, char** argv);
 int run_replay(int argc, char** argv);
 int run_run(int argc, char** argv);
 int run_strategies(int argc, char** argv);
+int run_trace(int argc, char** argv);
 
 namespace compare {
 int run_compare(int argc, char** argv);

@@ -19,5 +19,5 @@ esac
 python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null ||
   fail 'needs python3 with PyTorch, and a GPU that it sees'
 [ -e "$library" ] || fail "build first: cmake --preset cuda && cmake --build --preset cuda --target headroom_torch"
-export HEADROOM_TORCH_LIBRARY="$library" PYTHONPATH="$root/tools/torch${PYTHONPATH:+:$PYTHONPATH}"
+export HEADROOM_TORCH_LIBRARY="$library" PYTHONPATH="$root/python${PYTHONPATH:+:$PYTHONPATH}"
 exec python3 "$root/tools/bench/pytorch_training.py" "$@"

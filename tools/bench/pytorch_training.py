@@ -120,7 +120,7 @@ def use_variant(torch, variant):
                     'requested_peak': stats['requested_bytes.all.peak'],
                     'driver_calls': stats['num_device_alloc'] + stats['num_device_free']}
         return counts
-    import headroom_torch
+    import headroom.torch as headroom_torch
     headroom_torch.use(variant)
 
     def counts_of_ours():

@@ -9,10 +9,10 @@
 #include "runtime/app/option_set.h"
 #include "runtime/base/errors.h"
 #include "tools/gpu_program.h"
+#include "tools/process/process.h"
 #include "tools/repro/card.h"
 #include "tools/repro/result.h"
 #include "tools/subcommands.h"
-#include "tools/workload/child.h"
 
 namespace headroom::repro {
 namespace {

@@ -1,5 +1,5 @@
 /* Headroom's strategies as PyTorch's allocator: the functions that torch.cuda.memory.CUDAPluggableAllocator
- * takes by name, and the hooks that it takes by address (see headroom_torch.py). Streams are CUDA's. Each
+ * takes by name, and the hooks that it takes by address (see python/headroom/torch/allocator.py). Streams are CUDA's. Each
  * device gets its strategy at its first allocation from the environment variable HEADROOM_STRATEGY (default:
  * mapped). */
 #ifndef HEADROOM_TORCH_H

@@ -3,29 +3,12 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "tools/process/process.h"
 #include "tools/workload/measure.h"
 
 namespace headroom {
-
-// The path of this program, and of another program in its folder.
-std::string own_path();
-std::string path_of_sibling(std::string_view program);
-
-// How a process ended, and its output.
-struct ChildResult {
-  int status;  // of waitpid
-  std::string out, errors;
-};
-// Runs a program that dies with this process. Throws Error when it cannot be started.
-ChildResult run_child(const std::string& program, const std::vector<std::string>& words);
-// The last line of its stderr, which is the command's error, without the command's name.
-std::string error_of(const ChildResult& child);
-
-// Replaces this process by that program. Throws Error when it cannot.
-[[noreturn]] void become(const std::string& program, char** argv);
 
 // Runs `headroom run` with these arguments and returns its measurement. This program must be the command. The
 // outcome of a process that dies is kKilled, of one that ends with another error kFailed; `error` says how.

@@ -1,7 +1,7 @@
 """Headroom's memory strategies in PyTorch. Before anything is allocated on a GPU:
 
-    import headroom_torch
-    headroom_torch.use("mapped")        # or any other strategy, such as "caching+limit=4GiB"
+    import headroom.torch
+    headroom.torch.use("mapped")        # or any other strategy, such as "caching+limit=4GiB"
 
 The library libheadroom_torch.so is looked for beside this file, or where HEADROOM_TORCH_LIBRARY says.
 """

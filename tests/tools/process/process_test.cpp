@@ -1,4 +1,4 @@
-#include "tools/workload/child.h"
+#include "tools/process/process.h"
 
 #include <gtest/gtest.h>
 #include <sys/prctl.h>

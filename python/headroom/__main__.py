@@ -1,0 +1,55 @@
+"""python3 -m headroom trace train.py:make_step: what the command `headroom trace` runs.
+
+Exit codes: 0 done, 2 bad usage or a program that cannot be traced, 1 anything else. Errors are one line.
+"""
+
+import argparse
+import importlib.util
+import sys
+
+_DONE, _OTHER, _BAD_INPUT = 0, 1, 2
+
+
+def _fail(code, text):
+    print(f"headroom trace: {' '.join(str(text).split())}", file=sys.stderr)
+    return code
+
+
+def _parse(words):
+    parser = argparse.ArgumentParser(prog="python3 -m headroom", description=__doc__.split(":")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    trace = commands.add_parser("trace", help="trace a program's allocations, without a GPU")
+    trace.add_argument("program", help="FILE.py:FUNCTION")
+    trace.add_argument("--batch", type=int)
+    trace.add_argument("--steps", type=int, default=3)
+    trace.add_argument("--device", default="h200")
+    trace.add_argument("-o", "--output", default="run.trace")
+    trace.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    return parser.parse_args(words)
+
+
+def main(words=None):
+    arguments = _parse(words)
+    if importlib.util.find_spec("torch") is None:
+        return _fail(_OTHER, f"{sys.executable} has no PyTorch: install torch there, or set HEADROOM_PYTHON to a "
+                             "Python that has it")
+    import torch
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < (2, 4):
+        return _fail(_OTHER, f"PyTorch {torch.__version__} is too old: tracing needs 2.4 or later")
+    from headroom.torch.errors import TraceError
+    from headroom.torch.program import trace_program
+    try:
+        trace = trace_program(arguments.program, arguments.batch, arguments.steps, arguments.device)
+    except (TraceError, ValueError) as error:
+        return _fail(_BAD_INPUT, error)
+    trace.save(arguments.output)
+    if not arguments.quiet:
+        print(f"{arguments.program}: {len(trace.blocks)} allocations in {arguments.steps} steps, at most "
+              f"{trace.peak_bytes / 2**20:.2f} MiB live at once; {trace.seconds:.1f} s")
+        print(f"next: headroom replay {arguments.output} --strategy caching")
+    return _DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

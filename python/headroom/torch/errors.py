@@ -1,0 +1,28 @@
+"""The errors of a trace: one line that names the user's line and what to do."""
+
+import os
+import traceback
+
+from .recorder import is_user_file
+
+
+class TraceError(Exception):
+    """The program cannot be traced, or is not a program."""
+
+
+def user_line():
+    """The innermost line of the user's own code that runs now: "train.py:31"."""
+    for frame in reversed(traceback.extract_stack()):
+        if is_user_file(frame.filename):
+            return f"{os.path.basename(frame.filename)}:{frame.lineno}"
+    return ""
+
+
+def data_dependent(what):
+    """A TraceError for a step that depends on values which a trace does not have."""
+    line = user_line()
+    where = f"{line}: " if line else ""
+    return TraceError(
+        f"{where}{what} needs the value of a tensor, and a trace computes no values; "
+        "make the shape or the branch independent of the data, for example with a fixed maximum and a mask "
+        "(torch.where), or skip the line while torch.headroom_trace is set")

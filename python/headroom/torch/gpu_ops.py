@@ -1,0 +1,57 @@
+"""Ops whose results differ between a CPU and a GPU: their shapes and types as the GPU's kernels give them."""
+
+import torch
+
+_aten = torch.ops.aten
+_LOW = (torch.float16, torch.bfloat16)
+
+
+def _native_layer_norm(tracer, func, args, kwargs):
+    """On a GPU mean and 1/deviation are float32, whatever the type of the input."""
+    tensor, shape = args[0], args[1]
+    if tensor.dtype not in _LOW:
+        return func(*args, **kwargs)
+    axis = tensor.dim() - len(shape)
+    stat_shape = list(tensor.size()[:axis]) + [1] * len(shape)
+    out = torch.empty(tensor.size(), dtype=tensor.dtype)
+    mean = torch.empty(stat_shape, dtype=torch.float32)
+    return out, mean, torch.empty(stat_shape, dtype=torch.float32)
+
+
+def _native_group_norm(tracer, func, args, kwargs):
+    tensor, _, _, samples, _, _, groups, _ = args
+    # The GPU's kernels keep mean and 1/deviation in the type of the input.
+    return (torch.empty(tensor.size(), dtype=tensor.dtype), torch.empty((samples, groups), dtype=tensor.dtype),
+            torch.empty((samples, groups), dtype=tensor.dtype))
+
+
+def _native_batch_norm(tracer, func, args, kwargs):
+    """cuDNN's and PyTorch's kernels keep mean and 1/deviation as float32."""
+    tensor, training = args[0], args[5]
+    out = torch.empty_like(tensor)
+    channels = tensor.size(1) if training else 0
+    kind = torch.float32 if tensor.dtype in _LOW else tensor.dtype
+    return out, torch.empty((channels,), dtype=kind), torch.empty((channels,), dtype=kind)
+
+
+REPLACED = {
+    _aten.native_layer_norm.default: _native_layer_norm,
+    _aten.native_batch_norm.default: _native_batch_norm,
+}
+
+_ATTENTION = {getattr(_aten, name).default for name in
+              ("_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention",
+               "_scaled_dot_product_cudnn_attention") if hasattr(_aten, name)}
+
+
+def on_gpu(func, result):
+    """The results of an op that are on the GPU: attention's seed and offset are not. The gradients of a
+    convolution are followed one by one, each with its workspace (convolution.py)."""
+    if func is _aten.convolution_backward.default:
+        return []
+    if func is _aten.native_dropout.default:   # the mask comes first
+        return result[::-1]
+    if func in _ATTENTION:
+        return [value for value in result if not (isinstance(value, torch.Tensor) and value.numel() <= 2
+                                                  and not value.is_floating_point())]
+    return result

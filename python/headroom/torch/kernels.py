@@ -1,0 +1,184 @@
+"""What the GPU's kernels of an op take beyond its results: temporaries and libraries' workspaces.
+
+One function for each kind of op; docs/notes/pytorch-memory.md has the source and the measurement of each.
+"""
+
+import math
+
+import torch
+
+from . import convolution, reduction
+from .recorder import WORKSPACE
+
+_aten = torch.ops.aten
+
+
+def before(tracer, func, args, kwargs):
+    """What is taken before the results."""
+    rule = _BEFORE.get(func)
+    if rule is not None:
+        rule(tracer, func, args, kwargs)
+
+
+def after(tracer, func, args, kwargs, result):
+    """What is taken once the results have their memory."""
+    rule = _AFTER.get(func)
+    if rule is not None:
+        rule(tracer, func, args, kwargs, result)
+
+
+# cuBLAS. PyTorch gives each thread's handle a workspace at its first use; cuBLASLt has one of 1 MiB.
+
+_LT_WORKSPACE_BYTES = 1 << 20
+
+
+def _blas(tracer, func, args, kwargs, result):
+    tracer.library_workspace("cuBLAS", tracer.gpu.blas_workspace_bytes)
+
+
+def _addmm(tracer, func, args, kwargs, result):
+    _blas(tracer, func, args, kwargs, result)
+    # addmm with a row as its bias goes to cuBLASLt, which adds it in its epilogue.
+    bias, left, right = args[:3]
+    if (bias.dim() == 1 and bias.is_contiguous() and left.dim() == 2 and right.size(1) > 1
+            and bias.size(0) == right.size(1) and kwargs.get("beta", 1) == 1):
+        tracer.library_workspace("cuBLASLt", _LT_WORKSPACE_BYTES)
+
+
+def _copies_for_blas(tracer, func, args, kwargs):
+    """Matrices that cuBLAS cannot read as they lie are copied first."""
+
+
+# Reductions.
+
+def _reduce(tracer, func, args, kwargs, result):
+    tensor = args[0]
+    dims = args[1] if len(args) > 1 else kwargs.get("dim")
+    if isinstance(dims, int):
+        dims = [dims]
+    tracer.temporaries(func.name(), reduction.of_sum(tracer.gpu, tensor, dims))
+
+
+def _reduce_norm(tracer, func, args, kwargs, result):
+    dims = args[2] if len(args) > 2 else kwargs.get("dim")
+    tracer.temporaries(func.name(), reduction.of_sum(tracer.gpu, args[0], dims))
+
+
+def _reduce_variance(tracer, func, args, kwargs, result):
+    dims = args[1] if len(args) > 1 else kwargs.get("dim")
+    # Welford's state: mean, sum of squares, counts.
+    tracer.temporaries(func.name(), reduction.of_sum(tracer.gpu, args[0], dims, 16))
+
+
+# Embeddings.
+
+_ROWS_PER_THREAD = 10
+
+
+def _embedding_backward(tracer, func, args, kwargs, result):
+    gradient, indices, rows = args[0], args[1], args[2]
+    count = indices.numel()
+    if count <= 3072:   # one kernel without sorting
+        return
+    keys = count * 8
+    segments = min(count, rows) + count // _ROWS_PER_THREAD
+    width = -(-gradient.size(-1) // 32) * 32
+    sums = segments * width * (4 if gradient.element_size() <= 4 else 8)
+    tracer.temporaries(func.name(), [keys, keys, keys, keys, segments * 8, sums])
+
+
+def _index_put(tracer, func, args, kwargs, result):
+    """With accumulate the indices are sorted: their keys and values, twice, and what the sort takes."""
+    accumulate = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
+    if not accumulate:
+        return
+    indices = [index for index in args[1] if index is not None]
+    shape = torch.broadcast_shapes(*[tuple(index.size()) for index in indices])
+    keys = math.prod(shape) * 8
+    values = args[2]
+    expanded = math.prod(shape) * values.element_size()
+    expanded = expanded if values.numel() * values.element_size() < expanded else 0
+    tracer.temporaries(func.name(), [keys, keys, keys, keys, keys // 2, expanded])
+
+
+# Attention.
+
+def _round_up(n, multiple):
+    return -(-n // multiple) * multiple
+
+
+def _efficient_backward(tracer, func, args, kwargs, result):
+    query = args[1]
+    batch, heads, length, width = query.size()
+    out = args[5]
+    name = func.name()
+    delta = batch * heads * length * 4
+    # The sum of output * gradient over each head, made contiguous.
+    product = tracer.recorder.allocate(out.numel() * 4, name, WORKSPACE)
+    row_sums = tracer.recorder.allocate(delta, name, WORKSPACE)
+    contiguous = tracer.recorder.allocate(delta, name, WORKSPACE)
+    tracer.recorder.free(row_sums)
+    tracer.recorder.free(product)
+    keys = args[2].size(2)
+    workspace = batch * heads * (_round_up(length, 64) * _round_up(width, 32) * 4 + 128)
+    if query.dtype != torch.float32 or width > 128:
+        workspace += 2 * batch * heads * _round_up(keys, 64) * _round_up(width, 32) * 4
+    with tracer.held(name, [workspace]):
+        tracer.recorder.free(contiguous)
+
+
+def _flash_backward(tracer, func, args, kwargs, result):
+    query = args[1]
+    batch, heads, length, width = query.size()
+    rows = _round_up(length, 128)
+    width = _round_up(width, 32)
+    sums = batch * heads * rows * 4
+    tracer.temporaries(func.name(), [sums, batch * rows * heads * width * 4])
+
+
+def _cudnn_backward(tracer, func, args, kwargs, result):
+    query = args[1]
+    batch, heads, length, width = query.size()
+    tracer.temporaries(func.name(), [batch * heads * length * 4 + batch * heads * length * width * 4])
+
+
+# Scans and sorts.
+
+def _sort(tracer, func, args, kwargs, result):
+    tensor = args[0]
+    tracer.temporaries(func.name(), [tensor.numel() * (tensor.element_size() + 8)])
+
+
+_BEFORE = {}
+
+_AFTER = {
+    _aten.mm.default: _blas,
+    _aten.bmm.default: _blas,
+    _aten.baddbmm.default: _blas,
+    _aten.addmm.default: _addmm,
+    _aten.mv.default: _blas,
+    _aten.addmv.default: _blas,
+    _aten.dot.default: _blas,
+    _aten.vdot.default: _blas,
+    _aten.convolution.default: convolution.forward,
+    _aten.convolution_backward.default: convolution.backward,
+    _aten.sum.dim_IntList: _reduce,
+    _aten.sum.default: lambda tracer, func, args, kwargs, result: _reduce(tracer, func, args[:1], {}, result),
+    _aten.mean.dim: _reduce,
+    _aten.mean.default: lambda tracer, func, args, kwargs, result: _reduce(tracer, func, args[:1], {}, result),
+    _aten.amax.default: _reduce,
+    _aten.amin.default: _reduce,
+    _aten.linalg_vector_norm.default: _reduce_norm,
+    _aten.var.correction: _reduce_variance,
+    _aten.var_mean.correction: _reduce_variance,
+    _aten.embedding_dense_backward.default: _embedding_backward,
+    _aten.index_put.default: _index_put,
+    _aten.index_put_.default: _index_put,
+    _aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
+    _aten._scaled_dot_product_flash_attention_backward.default: _flash_backward,
+    _aten.sort.default: _sort,
+    _aten.sort.stable: _sort,
+    _aten.argsort.stable: _sort,
+}
+if hasattr(_aten, "_scaled_dot_product_cudnn_attention_backward"):
+    _AFTER[_aten._scaled_dot_product_cudnn_attention_backward.default] = _cudnn_backward

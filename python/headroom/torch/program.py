@@ -1,0 +1,55 @@
+"""Programs given as "train.py:make_step"."""
+
+import importlib.util
+import os
+import sys
+import traceback
+
+from .errors import TraceError
+from .recorder import is_user_file
+from .session import trace_loaded
+
+
+def _load(path, function):
+    """The function of a file, whose folder is searched for its imports as when Python runs it."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    name = os.path.splitext(os.path.basename(path))[0]
+    spec = importlib.util.spec_from_file_location(name, os.path.abspath(path))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    made = getattr(module, function, None)
+    if made is None:
+        raise TraceError(f"{path} has no function '{function}'")
+    if not callable(made):
+        raise TraceError(f"{function} in {path} is no function")
+    return made
+
+
+def _place_of(error):
+    """The user's innermost line that an exception came through."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if is_user_file(frame.filename):
+            return f"{os.path.basename(frame.filename)}:{frame.lineno}: "
+    return ""
+
+
+def trace_program(program, batch=None, steps=3, device="h200"):
+    """Traces "train.py:make_step"; see headroom.torch.trace."""
+    path, separator, function = program.rpartition(":")
+    if not separator or not path.endswith(".py") or not function.isidentifier():
+        raise TraceError(f"'{program}' is no program; give a file and a function, as train.py:make_step")
+    if not os.path.isfile(path):
+        raise TraceError(f"{path}: no such file")
+    try:
+        return trace_loaded(lambda: _load(path, function), batch, steps, device, program)
+    except (TraceError, KeyboardInterrupt):
+        raise
+    except SystemExit as error:
+        raise TraceError(f"{path} ended Python ({error.code}) while it was loaded; guard its main program with "
+                         "if __name__ == \"__main__\"") from error
+    except Exception as error:
+        text = str(error).split("\n")[0]
+        raise TraceError(f"{_place_of(error)}{type(error).__name__}: {text}") from error

@@ -1,0 +1,197 @@
+"""What a traced program allocates: blocks, their lifetimes, and where in the program each comes from.
+
+Knows storages and Python frames; knows no ops. trace_file.py writes what it holds.
+"""
+
+import os
+import sys
+import sysconfig
+import weakref
+
+# In the order of Headroom's trace format (runtime/base/category.h).
+OTHER, WEIGHTS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, INPUTS, WORKSPACE, LIBRARY = range(8)
+
+PHASES = ("setup", "forward", "backward", "optimizer", "other")
+
+
+def _library_folders():
+    paths = sysconfig.get_paths()
+    folders = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    folders.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return tuple(os.path.join(folder, "") for folder in folders)
+
+
+_LIBRARY_FOLDERS = _library_folders()
+
+
+_DISPATCH_FILES = tuple(os.path.join("torch", *name) for name in (
+    ("_ops.py",), ("_compile.py",), ("_dynamo", "eval_frame.py"), ("utils", "_python_dispatch.py")))
+
+
+def is_user_file(path):
+    """Whether a file is the user's own: outside Python, site-packages and this package."""
+    if path.startswith("<") or "site-packages" in path or "dist-packages" in path:
+        return False
+    return not path.startswith(_LIBRARY_FOLDERS)
+
+
+def is_own_file(path):
+    """Whether a file is the tracer's, or the part of PyTorch through which it hears of ops."""
+    return path.startswith(_LIBRARY_FOLDERS[-1]) or path.endswith(_DISPATCH_FILES)
+
+
+class Block:
+    """One allocation. `category`, `tensor` and `module` may become known after the allocation."""
+
+    __slots__ = ("number", "size", "op", "tensor", "category", "module", "source", "stack", "phase",
+                 "step", "is_live", "node")
+
+    def __init__(self, number, size, op, category, module, source, stack, phase, step):
+        self.number = number
+        self.size = size
+        self.op = op
+        self.tensor = ""
+        self.category = category
+        self.module = module
+        self.source = source
+        self.stack = stack
+        self.phase = phase
+        self.step = step
+        self.is_live = True
+        self.node = None
+
+
+class Recorder:
+    """The events of a run, in order: ("a", block), ("f", block), ("m", step, phase)."""
+
+    def __init__(self):
+        self.events = []
+        self.blocks = {}      # address of a live storage -> Block
+        self._references = {}
+        self.count = 0
+        self.live_bytes = 0
+        self.peak_bytes = 0
+        self.step = 0
+        self.phase = "setup"
+        self.modules = []     # paths of the modules that run, the innermost last
+        self.backward_module = None
+        self.node = None      # the sequence number of the autograd node that runs
+        self._names = {}      # (code, line) -> "file:line function"
+        self._is_user = {}    # file -> bool
+        self._is_own = {}
+        self._stacks = {}
+
+    # Where the program is.
+
+    def enter(self, phase, step=None):
+        """From here on events belong to a phase, and a step."""
+        if step is not None:
+            self.step = step
+        self.phase = phase
+        self.events.append(("m", self.step, phase))
+
+    def module(self):
+        if self.backward_module is not None:
+            return self.backward_module
+        return self.modules[-1] if self.modules else ""
+
+    def stack(self):
+        """(the user's line, all frames): "train.py:31" and the frames, innermost first."""
+        key = []
+        frame = sys._getframe(2)
+        while frame is not None:
+            code = frame.f_code
+            own = self._is_own.get(code.co_filename)
+            if own is None:
+                own = self._is_own[code.co_filename] = is_own_file(code.co_filename)
+            if not own:
+                key.append((code, frame.f_lineno))
+            frame = frame.f_back
+        key = tuple(key)
+        found = self._stacks.get(key)
+        if found is None:
+            found = self._stacks[key] = self._describe(key)
+        return found
+
+    def _describe(self, key):
+        lines = []
+        source = ""
+        for code, line in key:
+            text = self._names.get((code, line))
+            if text is None:
+                text = self._names[(code, line)] = f"{code.co_filename}:{line} {code.co_qualname}" \
+                    if hasattr(code, "co_qualname") else f"{code.co_filename}:{line} {code.co_name}"
+            lines.append(text)
+            if not source:
+                user = self._is_user.get(code.co_filename)
+                if user is None:
+                    user = self._is_user[code.co_filename] = is_user_file(code.co_filename)
+                if user:
+                    source = f"{os.path.basename(code.co_filename)}:{line}"
+        # The frames below the program, which started the trace, say nothing.
+        while lines and ("runpy" in lines[-1] or lines[-1].startswith("<frozen")):
+            lines.pop()
+        return source, "\n".join(lines)
+
+    # Blocks.
+
+    def allocate(self, size, op, category=OTHER):
+        source, stack = self.stack()
+        block = Block(self.count, size, op, category, self.module(), source, stack, self.phase, self.step)
+        block.node = self.node
+        self.count += 1
+        self.events.append(("a", block))
+        self.live_bytes += size
+        if self.live_bytes > self.peak_bytes:
+            self.peak_bytes = self.live_bytes
+        return block
+
+    def free(self, block):
+        if not block.is_live:
+            return
+        block.is_live = False
+        self.live_bytes -= block.size
+        self.events.append(("f", block))
+
+    def find(self, tensor):
+        """The block of a tensor's storage, or None if it is not on the GPU."""
+        return self.blocks.get(tensor.untyped_storage()._cdata)
+
+    def track(self, storage, op, category=OTHER):
+        """Follows a storage until nobody refers to it. Storages without bytes are on the GPU too."""
+        key = storage._cdata
+        block = self.blocks.get(key)
+        if block is not None:
+            return block
+        size = storage.nbytes()
+        if size > 0:
+            block = self.allocate(size, op, category)
+        else:
+            block = Block(-1, 0, op, category, "", "", "", self.phase, self.step)
+        self.blocks[key] = block
+
+        def drop(_, key=key, block=block):
+            if self.blocks.get(key) is block:
+                del self.blocks[key]
+            self._references.pop(id(block), None)
+            if block.size > 0:
+                self.free(block)
+
+        self._references[id(block)] = weakref.ref(storage, drop)
+        return block
+
+    def resize(self, storage):
+        """A storage that was tracked has another size now: PyTorch allocates anew and frees the old."""
+        key = storage._cdata
+        old = self.blocks.get(key)
+        if old is None or old.size == storage.nbytes():
+            return
+        self._references.pop(id(old), None)
+        del self.blocks[key]
+        self.track(storage, old.op, old.category)
+        if old.size > 0:
+            self.free(old)
+
+    def stop(self):
+        """No event is recorded any more, whatever is freed later."""
+        self._references.clear()

@@ -1,0 +1,115 @@
+"""trace(): one run of a user's program on fake tensors."""
+
+import contextlib
+import inspect
+import time
+import warnings
+
+import torch
+
+from . import attention, autocast, standin
+from .errors import TraceError
+from .gpus import find_gpu
+from .trace_file import write_trace
+from .tracer import Tracer, unshared_counts
+
+
+class Trace:
+    """What a traced program allocates; `save` writes it for `headroom replay`, `predict`, `fit`, `report`."""
+
+    def __init__(self, tracer, settings, seconds):
+        self.recorder = tracer.recorder
+        self.gpu = tracer.gpu
+        self.settings = settings
+        self.seconds = seconds
+
+    @property
+    def peak_bytes(self):
+        """The most bytes that were requested and live at once."""
+        peak = live = 0
+        for event in self.recorder.events:
+            if event[0] == "a":
+                live += event[1].size
+                peak = max(peak, live)
+            elif event[0] == "f":
+                live -= event[1].size
+        return peak
+
+    @property
+    def blocks(self):
+        return [event[1] for event in self.recorder.events if event[0] == "a"]
+
+    def save(self, path):
+        write_trace(path, self.recorder, self.settings)
+
+
+def _make_step(make_step, batch):
+    """The step: what make_step(batch) returns, or make_step() if it takes nothing."""
+    parameters = [p for p in inspect.signature(make_step).parameters.values()
+                  if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [p for p in parameters if p.default is p.empty]
+    if batch is None:
+        if required:
+            raise TraceError(f"{make_step.__name__} takes a batch size; pass --batch N")
+        step = make_step()
+    elif parameters:
+        step = make_step(batch)
+    else:
+        raise TraceError(f"{make_step.__name__} takes no batch size; leave --batch out, or give it a parameter")
+    if not callable(step):
+        raise TraceError(f"{make_step.__name__} must return a function that does one training step, "
+                         f"not a {type(step).__name__}")
+    return step
+
+
+def _run(load, batch, steps, gpu, host_is_gpu):
+    unshared_counts()
+    tracer = Tracer(gpu, host_is_gpu)
+    library = torch.library.Library("aten", "IMPL")
+    with contextlib.ExitStack() as stack:
+        stack.callback(library._destroy)
+        with warnings.catch_warnings():   # about kernels that are replaced on purpose
+            warnings.simplefilter("ignore")
+            attention.install(tracer, library)
+            tracer.autocast = autocast.install(library)
+        standin.install(tracer, stack)
+        stack.enter_context(tracer)
+        make_step = load()
+        step = _make_step(make_step, batch)
+        for number in range(1, steps + 1):
+            tracer.recorder.enter("forward", number)
+            step()
+            tracer.autocast.clear()
+        tracer.recorder.enter("other")
+        tracer.name_tensors(tracer.optimizers)
+        tracer.recorder.stop()
+    tracer.finish()
+    return tracer
+
+
+def trace(make_step, batch=None, steps=3, device="h200", program=None):
+    """Traces a training program without a GPU: make_step(batch) builds it and returns one training step.
+
+    Returns a Trace. Raises TraceError with one line if the program cannot be traced, ValueError for a device
+    that is not known.
+    """
+    return trace_loaded(lambda: make_step, batch, steps, device,
+                        program or getattr(make_step, "__name__", "make_step"))
+
+
+def trace_loaded(load, batch, steps, device, program):
+    """trace() for a function that `load` gives once PyTorch is prepared."""
+    gpu = find_gpu(device)
+    if steps < 1:
+        raise ValueError("steps must be 1 or more")
+    start = time.perf_counter()
+    tracer = _run(load, batch, steps, gpu, host_is_gpu=False)
+    if not tracer.recorder.count:
+        # The program names no device: trace it as if all of it were on the GPU.
+        tracer = _run(load, batch, steps, gpu, host_is_gpu=True)
+    settings = {"program": program, "framework": f"PyTorch {torch.__version__.split('+')[0]}", "device": gpu.name,
+                "strategy": "caching"}
+    if batch is not None:
+        settings["batch"] = str(batch)
+    settings["steps"] = str(steps)
+    return Trace(tracer, settings, time.perf_counter() - start)

@@ -1,0 +1,310 @@
+"""Runs a program on fake tensors and records what it would allocate on a GPU.
+
+Every op reaches `Tracer.__torch_dispatch__` after autograd and autocast, so that the lifetimes of
+storages are those of a real run. What a GPU does beyond that (workspaces, temporaries, other kernels)
+comes from the tables in gpu_ops.py and kernels.py.
+"""
+
+import bisect
+import contextlib
+import functools
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from . import gpu_ops, kernels
+from .errors import TraceError, data_dependent
+from .recorder import ACTIVATIONS, GRADIENTS, INPUTS, LIBRARY, OPTIMIZER_STATE, OTHER, WEIGHTS, WORKSPACE
+from .recorder import Recorder
+from .values import KnownValues
+
+_CPU = torch.device("cpu")
+_aten = torch.ops.aten
+
+# Copies between devices, views and metadata: they take no memory that is not their result's.
+_SKIPPED = {torch.ops.prim.device.default}
+
+
+def reference_counts(tensor):
+    """References to a tensor and to its storage, as seen from a dispatch mode."""
+    return tensor._use_count(), torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+
+
+def is_dense(tensor):
+    """Whether the elements fill their memory without gaps and overlaps, in any order."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.size())):
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+class _Counter(TorchDispatchMode):
+    counts = None
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func in _SKIPPED:
+            return _CPU
+        if func is _aten.add.Tensor:
+            self.counts = reference_counts(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+@functools.lru_cache(maxsize=1)
+def unshared_counts():
+    """reference_counts of a gradient that only autograd has; found out by a sum of two gradients."""
+    counter = _Counter()
+    with torch.enable_grad(), FakeTensorMode(), counter:
+        value = torch.zeros(2, requires_grad=True) * 1
+        total = value.exp() + value.sin()
+        counter.counts = None
+        torch.autograd.backward((total,), (torch.ones(2),))
+    return counter.counts
+
+
+class Tracer(TorchDispatchMode):
+    """The dispatch mode. `gpu` is the simulated GPU (a Gpu); `host_is_gpu` takes every tensor for one on
+    the GPU, for programs that name no device."""
+
+    def __init__(self, gpu, host_is_gpu=False):
+        super().__init__()
+        self.gpu = gpu
+        self.host_is_gpu = host_is_gpu
+        self.recorder = Recorder()
+        self.values = KnownValues()
+        self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.depth = 0
+        self.library = {}          # (thread, handle) -> block of a library's workspace
+        self.target = None         # the device of a copy that the program makes
+        self.node = None           # the autograd node that runs
+        self.roots = {}            # id of a root module -> (module, {id of module: path})
+        self.nodes = {}            # sequence number of an autograd node -> module path
+
+    # Devices.
+
+    def is_on_gpu(self, tensor):
+        return self.host_is_gpu or tensor.untyped_storage()._cdata in self.recorder.blocks
+
+    def device_of(self, tensor):
+        return self.gpu.device if self.is_on_gpu(tensor) else _CPU
+
+    # Dispatch.
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func in _SKIPPED:
+            return _CPU
+        if self.depth > 0:
+            return func(*args, **(kwargs or {}))
+        self.depth += 1
+        try:
+            with torch._C.DisableTorchFunction():
+                return self._run(func, args, kwargs or {})
+        finally:
+            self.depth -= 1
+
+    def _run(self, func, args, kwargs):
+        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        device = kwargs.get("device")
+        if device is not None:
+            kwargs = dict(kwargs, device=_CPU)
+            if device.type not in ("cuda", "cpu", "meta"):
+                raise TraceError(f"the program uses a device of type '{device.type}': only 'cuda' is simulated")
+        if kwargs.get("pin_memory"):
+            kwargs["pin_memory"] = None
+        recorder = self.recorder
+        on_gpu = self._runs_on_gpu(device, inputs)
+        if recorder.phase == "backward":
+            self._enter_node()
+        elif recorder.modules:
+            self.nodes.setdefault(torch._C._autograd._get_sequence_nr() - 1, recorder.modules[-1])
+
+        name = func.name()
+        if on_gpu:
+            kernels.before(self, func, args, kwargs)
+        if func is _aten.add.Tensor and recorder.phase == "backward" and self._adds_in_place(args, kwargs):
+            func = _aten.add_.Tensor
+        replace = gpu_ops.REPLACED.get(func) if on_gpu else None
+        if replace is not None:
+            with self.fake_mode:
+                result = replace(self, func, args, kwargs)
+        else:
+            result = self.values.run(self, func, args, kwargs, inputs)
+        if result is NotImplemented:
+            return result
+
+        if on_gpu:
+            for tensor in tree_leaves(gpu_ops.on_gpu(func, result)):
+                if isinstance(tensor, torch.Tensor):
+                    self.track(tensor, name)
+            kernels.after(self, func, args, kwargs, result)
+        return result
+
+    def _runs_on_gpu(self, device, inputs):
+        """Where an op's results are. Tensors on the GPU are on the CPU for PyTorch's C++ code, so a CPU as
+        the device of an op says nothing, but where the program itself copies (`copy_to`)."""
+        if self.host_is_gpu:
+            return True
+        if self.target is not None:
+            return self.target.type == "cuda"
+        if device is not None and device.type == "cuda":
+            return True
+        if not inputs:
+            return self.recorder.phase == "backward"
+        blocks = self.recorder.blocks
+        return any(tensor.untyped_storage()._cdata in blocks for tensor in inputs)
+
+    def copy_to(self, tensor, target, **options):
+        """The program's own copy to another device."""
+        self.target = target
+        try:
+            return _aten._to_copy(tensor, device=target, **options)
+        finally:
+            self.target = None
+
+    def track(self, tensor, name):
+        """Follows the storage of a result on the GPU."""
+        if not isinstance(tensor, FakeTensor):
+            return
+        storage = tensor.untyped_storage()
+        block = self.recorder.blocks.get(storage._cdata)
+        if block is None:
+            self.recorder.track(storage, name)
+        elif block.size != storage.nbytes():
+            self.recorder.resize(storage)
+
+    def _enter_node(self):
+        node = torch._C._current_autograd_node()
+        self.node = node
+        self.recorder.node = None if node is None else node._sequence_nr()
+        self.recorder.backward_module = None if node is None else self.nodes.get(self.recorder.node)
+
+    def _adds_in_place(self, args, kwargs):
+        """Whether an addition is autograd's sum of two gradients of one value, which overwrites the first
+        where nobody else has it (can_accumulate_inplace in input_buffer.cpp). Autograd does not do so with
+        fake tensors. A backward formula adds what its own node has made."""
+        first, second = args[0], args[1]
+        if kwargs or torch.is_grad_enabled() or not isinstance(second, torch.Tensor) or self.node is None:
+            return False
+        if first.dtype != second.dtype or first.size() != second.size():
+            return False
+        block = self.recorder.find(first)
+        if block is None:
+            return False
+        if block.node == self.recorder.node:
+            inputs = [function for function, _ in self.node.next_functions if function is not None]
+            if len(set(inputs)) == len(inputs):
+                return False
+        return reference_counts(first) == unshared_counts() and is_dense(first)
+
+    # What kernels and libraries take.
+
+    def temporaries(self, op, sizes, category=WORKSPACE):
+        """Blocks that live no longer than the op that ran: all of them at once, freed in reverse."""
+        with self.held(op, sizes, category):
+            pass
+
+    @contextlib.contextmanager
+    def held(self, op, sizes, category=WORKSPACE):
+        """Blocks that live while the body runs."""
+        blocks = [self.recorder.allocate(size, op, category) for size in sizes if size > 0]
+        yield
+        for block in reversed(blocks):
+            self.recorder.free(block)
+
+    def library_workspace(self, library, size):
+        """Memory that a library takes at its first use by a thread and keeps."""
+        thread = "backward" if self.recorder.phase == "backward" else "forward"
+        key = (library, thread)
+        if key not in self.library:
+            block = self.recorder.allocate(size, library, LIBRARY)
+            block.tensor = f"{library} workspace"
+            self.library[key] = block
+
+    # Modules and names.
+
+    def enter_module(self, module):
+        recorder = self.recorder
+        if not recorder.modules or id(module) not in self._paths:
+            paths = self.roots.get(id(module))
+            if paths is None or paths[0] is not module:
+                names = {id(child): name for name, child in module.named_modules(remove_duplicate=True)}
+                paths = self.roots[id(module)] = (module, names)
+            if not recorder.modules:
+                self._paths = paths[1]
+                recorder.modules.append(type(module).__name__)
+                return
+        path = self._paths.get(id(module))
+        recorder.modules.append(path or type(module).__name__)
+
+    def leave_module(self, module):
+        if self.recorder.modules:
+            self.recorder.modules.pop()
+
+    def name_tensors(self, optimizers):
+        """Names and categories of what modules and optimizers hold now."""
+        find = self.recorder.find
+        names = {}
+        for module, _ in list(self.roots.values()):
+            for name, parameter in module.named_parameters():
+                names.setdefault(id(parameter), name)
+                self._label(find(parameter), WEIGHTS, name)
+                if parameter.grad is not None:
+                    self._label(find(parameter.grad), GRADIENTS, name)
+            for name, buffer in module.named_buffers():
+                if isinstance(buffer, torch.Tensor):
+                    self._label(find(buffer), WEIGHTS, name)
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    name = names.get(id(parameter), "")
+                    self._label(find(parameter), WEIGHTS, name)
+                    if parameter.grad is not None:
+                        self._label(find(parameter.grad), GRADIENTS, name)
+                    for key, value in optimizer.state.get(parameter, {}).items():
+                        if isinstance(value, torch.Tensor):
+                            self._label(find(value), OPTIMIZER_STATE, f"{name} {key}".strip())
+
+    @staticmethod
+    def _label(block, category, name):
+        if block is not None and block.category in (OTHER, category):
+            block.category = category
+            block.tensor = block.tensor or name
+
+    def finish(self):
+        """Categories of what modules and optimizers do not hold: by when it was made and how long it lived."""
+        freed = {}
+        position = {}
+        for index, event in enumerate(self.recorder.events):
+            if event[0] == "a":
+                position[event[1].number] = index
+            elif event[0] == "f":
+                freed[event[1].number] = index
+        backward = [i for i, event in enumerate(self.recorder.events) if event[0] == "m" and event[2] == "backward"]
+        for event in self.recorder.events:
+            if event[0] != "a" or event[1].category != OTHER:
+                continue
+            block = event[1]
+            start = position[block.number]
+            end = freed.get(block.number, len(self.recorder.events))
+            if block.phase == "setup":
+                block.category = INPUTS
+            elif block.phase == "forward":
+                next_backward = bisect.bisect_left(backward, start)
+                is_saved = next_backward < len(backward) and end > backward[next_backward]
+                is_input = not block.module and block.op in _SOURCES
+                block.category = INPUTS if is_input else ACTIVATIONS if is_saved or block.module else WORKSPACE
+            elif block.phase == "backward":
+                block.category = GRADIENTS if block.module is not None else WORKSPACE
+            else:
+                block.category = WORKSPACE
+
+
+# Ops that make data: outside of modules their results are inputs.
+_SOURCES = {"aten::_to_copy", "aten::randn", "aten::rand", "aten::randint", "aten::randint.low", "aten::zeros",
+            "aten::ones", "aten::empty.memory_format", "aten::full", "aten::normal_", "aten::arange",
+            "aten::randn.generator", "aten::rand.generator"}

@@ -1,0 +1,154 @@
+"""Small tensors whose values follow from constants: a trace knows them and computes with them.
+
+Programs read such values to decide how they go on: drop-path rates from a linspace, the steps of an
+optimizer, a mask of ones. Values that come from data or from random numbers are unknown.
+"""
+
+import weakref
+
+import torch
+from torch._subclasses.fake_tensor import (DataDependentOutputException, DynamicOutputShapeException, FakeTensor,
+                                           UnsupportedOperatorException)
+from torch.utils._pytree import tree_leaves, tree_map
+
+from .errors import TraceError, data_dependent
+
+_MAX_ELEMENTS = 1 << 16
+
+_aten = torch.ops.aten
+_FACTORIES = {
+    _aten.zeros.default, _aten.ones.default, _aten.full.default, _aten.arange.default, _aten.arange.start,
+    _aten.arange.start_step, _aten.linspace.default, _aten.logspace.default, _aten.eye.default, _aten.eye.m,
+    _aten.tril_indices.default, _aten.triu_indices.default, _aten.scalar_tensor.default,
+    _aten._efficientzerotensor.default, _aten.lift_fresh.default, _aten.hann_window.default,
+}
+# Their results follow from shapes alone, whatever the values of their tensors are.
+_LIKE = {_aten.zeros_like.default, _aten.ones_like.default, _aten.full_like.default, _aten.new_zeros.default,
+         _aten.new_ones.default, _aten.new_full.default}
+
+
+class KnownValues:
+    def __init__(self):
+        self._real = weakref.WeakKeyDictionary()   # fake tensor -> real tensor
+        self._storages = {}
+
+    def of(self, tensor):
+        """The real tensor behind a fake one, or None if its values are unknown."""
+        if not isinstance(tensor, FakeTensor):
+            return tensor
+        real = getattr(tensor, "_headroom_value", None)
+        if real is None:
+            return None
+        return real if real.untyped_storage()._cdata not in self._storages else None
+
+    def run(self, tracer, func, args, kwargs, inputs):
+        """Runs an op on fake tensors, and on known values too if all of its inputs have one."""
+        known = self._inputs(func, inputs)
+        try:
+            with tracer.fake_mode:
+                result = func(*args, **kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            if known is None:
+                raise data_dependent(_public_name(func)) from error
+            with torch.utils._python_dispatch._disable_current_modes():
+                real = self._compute(func, args, kwargs)
+            return tree_map(lambda value: self._fake(tracer, value), real)
+        except UnsupportedOperatorException as error:
+            raise TraceError(f"{_public_name(func)} cannot be traced: PyTorch does not know the shapes of its "
+                             "results without running it; register them with torch.library.register_fake") from error
+        if known is None:
+            self._forget_written(func, args, kwargs)
+            return result
+        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        if not outputs or any(out.numel() > _MAX_ELEMENTS for out in outputs):
+            self._forget_written(func, args, kwargs)
+            return result
+        with torch.utils._python_dispatch._disable_current_modes():
+            try:
+                real = self._compute(func, args, kwargs)
+            except (RuntimeError, NotImplementedError):
+                self._forget_written(func, args, kwargs)
+                return result
+        reals = [leaf for leaf in tree_leaves(real) if isinstance(leaf, torch.Tensor)]
+        for out, value in zip(outputs, reals):
+            if isinstance(out, FakeTensor):
+                out._headroom_value = value
+        return result
+
+    def _inputs(self, func, inputs):
+        """True if every input is known, None otherwise."""
+        if func in _LIKE:
+            return True if all(t.numel() <= _MAX_ELEMENTS for t in inputs) else None
+        if not inputs:
+            return True if func in _FACTORIES else None
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            return None
+        for tensor in inputs:
+            if tensor.numel() > _MAX_ELEMENTS or self.of(tensor) is None:
+                return None
+        return True
+
+    def _compute(self, func, args, kwargs):
+        def real(leaf):
+            if isinstance(leaf, FakeTensor):
+                value = self.of(leaf)
+                return torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype) if value is None else value
+            return leaf
+        with torch.no_grad():
+            return func(*tree_map(real, args), **tree_map(real, kwargs))
+
+    def _forget_written(self, func, args, kwargs):
+        """An op has written unknown values into tensors: they, and their views, are known no more."""
+        if not func._schema.is_mutable:
+            return
+        for argument, value in zip(func._schema.arguments, args):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                for tensor in tree_leaves(value):
+                    self._forget(tensor)
+        for argument in func._schema.arguments:
+            if argument.name in kwargs and argument.alias_info is not None and argument.alias_info.is_write:
+                for tensor in tree_leaves(kwargs[argument.name]):
+                    self._forget(tensor)
+
+    def _forget(self, tensor):
+        if isinstance(tensor, FakeTensor):
+            real = getattr(tensor, "_headroom_value", None)
+            if real is not None:
+                # Kept, so that no other storage gets the address.
+                self._storages[real.untyped_storage()._cdata] = real
+                tensor._headroom_value = None
+
+    def _fake(self, tracer, value):
+        if not isinstance(value, torch.Tensor):
+            return value
+        with tracer.fake_mode:
+            fake = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype)
+        fake._headroom_value = value
+        return fake
+
+
+def _public_name(func):
+    return func.overloadpacket.__name__
+
+
+class Unknown(float):
+    """The value of a tensor that a trace does not know: it can be printed and summed up, and nothing may
+    depend on it."""
+
+    def __new__(cls, what):
+        self = float.__new__(cls, "nan")
+        self.what = what
+        return self
+
+    def _same(self, *_):
+        return self
+
+    def _refuse(self, *_):
+        raise data_dependent(self.what)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _same
+    __pow__ = __rpow__ = __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __neg__ = __pos__ = __abs__ = _same
+    __round__ = _same
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __bool__ = __int__ = __index__ = __trunc__ = _refuse
+    __floor__ = __ceil__ = is_integer = _refuse
+    __hash__ = float.__hash__

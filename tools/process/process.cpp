@@ -1,0 +1,116 @@
+#include "tools/process/process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "runtime/base/errors.h"
+
+namespace headroom {
+namespace {
+
+class Pipe {
+ public:
+  Pipe() {
+    if (pipe2(ends_.data(), O_CLOEXEC) != 0) throw Error(fmt::format("pipe: {}", std::strerror(errno)));
+  }
+  ~Pipe() {
+    close(ends_[0]);
+    close_write_end();
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  int write_end() const { return ends_[1]; }
+  void close_write_end() {
+    if (ends_[1] >= 0) close(ends_[1]);
+    ends_[1] = -1;
+  }
+  std::string read_all() const {
+    std::string text;
+    std::array<char, 4096> chunk;
+    for (;;) {
+      const ssize_t got = read(ends_[0], chunk.data(), chunk.size());
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) return text;
+      text.append(chunk.data(), static_cast<size_t>(got));
+    }
+  }
+
+ private:
+  std::array<int, 2> ends_{};
+};
+
+}  // namespace
+
+ChildResult run_child(const std::string& program, const std::vector<std::string>& words) {
+  std::vector<char*> arguments = {const_cast<char*>(program.c_str())};
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  Pipe out, errors, start;  // the last is closed by a program that starts
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) throw Error(fmt::format("{}: {}", program, std::strerror(errno)));
+  if (child == 0) {
+    // Nobody would read the result of a long run once this process is killed.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (getppid() == parent && dup2(nothing, STDIN_FILENO) >= 0 &&
+        dup2(out.write_end(), STDOUT_FILENO) >= 0 && dup2(errors.write_end(), STDERR_FILENO) >= 0) {
+      execvp(program.c_str(), arguments.data());
+    }
+    const int failure = errno;
+    [[maybe_unused]] const ssize_t told = write(start.write_end(), &failure, sizeof failure);
+    _exit(kExitOther);
+  }
+  start.close_write_end();
+  if (const std::string failure = start.read_all(); !failure.empty()) {
+    waitpid(child, nullptr, 0);
+    int number = 0;
+    std::memcpy(&number, failure.data(), std::min(sizeof number, failure.size()));
+    throw Error(fmt::format("{}: {}", program, std::strerror(number)));
+  }
+  out.close_write_end();
+  errors.close_write_end();
+  ChildResult ended{};
+  std::thread reader([&] { ended.errors = errors.read_all(); });  // a full pipe would stop the child
+  ended.out = out.read_all();
+  reader.join();
+  while (waitpid(child, &ended.status, 0) < 0 && errno == EINTR) {
+  }
+  return ended;
+}
+
+std::string error_of(const ChildResult& child) {
+  std::string_view text = child.errors;
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  text.remove_prefix(text.rfind('\n') + 1);
+  constexpr std::string_view kName = "headroom: ";
+  if (text.starts_with(kName)) text.remove_prefix(kName.size());
+  return std::string(text);
+}
+
+std::string own_path() {
+  return std::filesystem::read_symlink("/proc/self/exe").string();
+}
+
+std::string path_of_sibling(std::string_view program) {
+  return (std::filesystem::path(own_path()).parent_path() / program).string();
+}
+
+void become(const std::string& program, char** argv) {
+  execv(program.c_str(), argv);
+  throw Error(fmt::format("{}: {}", program, std::strerror(errno)));
+}
+
+}  // namespace headroom

@@ -1,0 +1,27 @@
+// Other programs as child processes, and the place of this one. Knows no option and no workload.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace headroom {
+
+// The path of this program, and of another program in its folder.
+std::string own_path();
+std::string path_of_sibling(std::string_view program);
+
+// How a process ended, and its output.
+struct ChildResult {
+  int status;  // of waitpid
+  std::string out, errors;
+};
+// Runs a program that dies with this process. Throws Error when it cannot be started.
+ChildResult run_child(const std::string& program, const std::vector<std::string>& words);
+// The last line of its stderr, which is the command's error, without the command's name.
+std::string error_of(const ChildResult& child);
+
+// Replaces this process by that program. Throws Error when it cannot.
+[[noreturn]] void become(const std::string& program, char** argv);
+
+}  // namespace headroom

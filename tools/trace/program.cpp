@@ -1,0 +1,137 @@
+#include "tools/trace/program.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "allocators/trace/read_trace.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/text.h"
+#include "tools/process/process.h"
+
+namespace headroom {
+namespace {
+
+constexpr std::string_view kFileEnd = ".py:";
+
+bool is_name(std::string_view text) {
+  return !text.empty() && std::isdigit(static_cast<unsigned char>(text.front())) == 0 &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           const auto code = static_cast<unsigned char>(c);
+           return std::isalnum(code) != 0 || c == '_' || code >= 0x80;
+         });
+}
+
+bool can_run(const std::string& path) {
+  return access(path.c_str(), X_OK) == 0 && !std::filesystem::is_directory(path);
+}
+
+// The Python that has the package: a person's choice, that of the environment in which the command was
+// installed, the first in PATH.
+std::string find_python() {
+  if (const char* chosen = std::getenv("HEADROOM_PYTHON"); chosen != nullptr && *chosen != '\0') {
+    return chosen;
+  }
+  if (const std::string sibling = path_of_sibling("python3"); can_run(sibling)) return sibling;
+  const char* path = std::getenv("PATH");
+  std::string_view folders = path == nullptr ? "" : path;
+  while (!folders.empty()) {
+    const size_t end = std::min(folders.find(':'), folders.size());
+    const std::string candidate = fmt::format("{}/python3", folders.substr(0, end));
+    if (end > 0 && can_run(candidate)) return candidate;
+    folders.remove_prefix(std::min(end + 1, folders.size()));
+  }
+  throw Error("no python3 in PATH: a program is traced by the Python that has PyTorch; set HEADROOM_PYTHON");
+}
+
+// The last line of what Python wrote, without the name of the module.
+std::string last_line(const ChildResult& child) {
+  std::string text = error_of(child);
+  constexpr std::string_view kName = "headroom trace: ";
+  if (text.starts_with(kName)) text.erase(0, kName.size());
+  return printable(text);
+}
+
+[[noreturn]] void fail(const std::string& python, const std::string& program, const ChildResult& child) {
+  if (WIFSIGNALED(child.status)) {
+    throw Error(fmt::format("{}: {} ended by signal {} ({})", program, python, WTERMSIG(child.status),
+                            strsignal(WTERMSIG(child.status))));
+  }
+  const std::string line = last_line(child);
+  if (WEXITSTATUS(child.status) == kExitBadInput) throw InvalidArgument(line);
+  if (line.find("No module named") != std::string::npos) {
+    throw Error(
+        fmt::format("{} has no package headroom: run `{} -m pip install .` in Headroom's folder, or "
+                    "set HEADROOM_PYTHON to the Python that has it and PyTorch",
+                    python, python));
+  }
+  throw Error(line.empty() ? fmt::format("{}: {} failed", program, python) : line);
+}
+
+// A file that is gone with the object.
+class TemporaryFile {
+ public:
+  TemporaryFile() : path_((std::filesystem::temp_directory_path() / "headroom-trace-XXXXXX").string()) {
+    const int file = mkstemp(path_.data());
+    if (file < 0) throw Error(fmt::format("{}: {}", path_, std::strerror(errno)));
+    close(file);
+  }
+  ~TemporaryFile() { unlink(path_.c_str()); }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace
+
+bool is_program(std::string_view text) {
+  const size_t end = text.rfind(kFileEnd);
+  return end != std::string_view::npos && end > 0 && is_name(text.substr(end + kFileEnd.size()));
+}
+
+Trace trace_program_to(const ProgramRequest& request, const std::string& path) {
+  if (!is_program(request.program)) {
+    throw InvalidArgument(fmt::format("'{}' is no program; give a file and a function, as train.py:make_step",
+                                      printable(request.program, 200)));
+  }
+  std::vector<std::string> words = {"-m",       "headroom",
+                                    "trace",    request.program,
+                                    "--steps",  std::to_string(request.steps),
+                                    "--device", request.device,
+                                    "--output", path,
+                                    "--quiet"};
+  if (request.batch) {
+    words.emplace_back("--batch");
+    words.push_back(std::to_string(*request.batch));
+  }
+  const std::string python = find_python();
+  const ChildResult child = run_child(python, words);
+  if (!WIFEXITED(child.status) || WEXITSTATUS(child.status) != kExitDone) {
+    fail(python, request.program, child);
+  }
+  std::vector<Trace> traces = read_traces(path);
+  if (traces.size() != 1) throw Error(fmt::format("{}: no trace", path));
+  traces.front().name = request.program;
+  return std::move(traces.front());
+}
+
+Trace trace_program(const ProgramRequest& request) {
+  const TemporaryFile file;
+  return trace_program_to(request, file.path());
+}
+
+}  // namespace headroom

@@ -1,0 +1,116 @@
+// headroom trace: records what a PyTorch program would allocate on a GPU, without a GPU.
+
+#include <fmt/format.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/app/option_set.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/files.h"
+#include "runtime/base/text.h"
+#include "tools/trace/program.h"
+
+namespace headroom {
+
+int run_trace(int argc, char** argv);  // as tools/subcommands.h, which stands above, declares it
+
+namespace {
+
+constexpr int64_t kLargestBatch = int64_t{1} << 40;
+constexpr int64_t kMostSteps = 1000;
+
+// Where most is live.
+struct PeakPlace {
+  std::string_view op, module, source, phase;
+  int32_t step = 0;
+};
+
+PeakPlace find_peak(const Trace& trace) {
+  PeakPlace place;
+  if (trace.events.empty()) return place;
+  const TraceEvent& event = trace.events[static_cast<size_t>(trace.peak_event)];
+  const TraceBlock& block = trace.block_facts[static_cast<size_t>(event.block)];
+  const auto name = [&](int32_t index) { return std::string_view(trace.names[static_cast<size_t>(index)]); };
+  place.op = name(event.op);
+  place.module = name(block.module);
+  place.source = name(block.source);
+  for (const TraceMark& mark : trace.marks) {
+    if (mark.position > trace.peak_event) break;
+    place.step = mark.step;
+    place.phase = kStepPhaseNames[static_cast<size_t>(mark.phase)];
+  }
+  return place;
+}
+
+void print_summary(const Trace& trace, const ProgramRequest& request, const std::string& path) {
+  const PeakPlace peak = find_peak(trace);
+  fmt::print("{}{}: {} allocations in {} step{}, at most {} live at once\n", request.program,
+             request.batch ? fmt::format(", batch {}", *request.batch) : "", trace.blocks, request.steps,
+             request.steps == 1 ? "" : "s", format_bytes(trace.peak_bytes));
+  fmt::print("peak: step {}, {}, {}{}{}\n", peak.step, peak.phase, peak.op,
+             peak.module.empty() ? "" : fmt::format(" of {}", peak.module),
+             peak.source.empty() ? "" : fmt::format(" at {}", peak.source));
+  fmt::print("\nnext: {}\n",
+             command_line("headroom replay", std::vector<std::string>{path, "--strategy", "caching"}));
+}
+
+void print_json(const Trace& trace, const ProgramRequest& request, const std::string& path) {
+  const PeakPlace peak = find_peak(trace);
+  nlohmann::ordered_json json;
+  json["program"] = request.program;
+  json["batch"] = request.batch ? nlohmann::ordered_json(*request.batch) : nlohmann::ordered_json(nullptr);
+  json["steps"] = request.steps;
+  json["device"] = request.device;
+  json["trace"] = path;
+  json["allocations"] = trace.blocks;
+  json["peak_requested_bytes"] = trace.peak_bytes;
+  json["peak"] = {{"step", peak.step},
+                  {"phase", peak.phase},
+                  {"op", peak.op},
+                  {"module", peak.module},
+                  {"source", peak.source}};
+  std::cout << json.dump(2) << "\n";
+}
+
+}  // namespace
+
+int run_trace(int argc, char** argv) {
+  ProgramRequest request;
+  std::vector<std::string> programs;
+  int64_t batch = 0;
+  std::string output = "run.trace";
+  bool as_json = false;
+  OptionSet options("headroom trace",
+                    "Records what a PyTorch training program would allocate on a GPU, without a GPU. PROGRAM "
+                    "is a file and a function, train.py:make_step: make_step(batch) builds the model and "
+                    "returns a function that does one training step.");
+  options.add_arguments("program", "the program: FILE.py:FUNCTION", &programs);
+  options.add_integer("batch", "what FUNCTION is called with (0: nothing)", &batch, 0, kLargestBatch);
+  options.add_integer("steps", "steps to trace", &request.steps, 1, kMostSteps);
+  options.add_text("device", "the GPU whose kernels are traced, such as h200 or rtx-3090", &request.device);
+  options.add_text("output", "the file for the trace (also: -o)", &output);
+  options.add_switch("json", "print JSON", &as_json);
+  options.set_examples(
+      "  headroom trace train.py:make_step --batch 16 -o run.trace\n"
+      "  headroom replay run.trace --strategy caching --minimum\n");
+  std::string long_name = "--output";
+  std::vector<char*> words(argv, argv + argc);
+  for (char*& word : words) {
+    if (std::string_view(word) == "-o") word = long_name.data();
+  }
+  if (!options.parse(static_cast<int>(words.size()), words.data(), std::cout)) return kExitDone;
+  if (programs.size() != 1) throw InvalidArgument("give one program, as train.py:make_step");
+  request.program = programs.front();
+  if (batch > 0) request.batch = batch;
+  require_writable(output);
+  const Trace trace = trace_program_to(request, output);
+  as_json ? print_json(trace, request, output) : print_summary(trace, request, output);
+  return kExitDone;
+}
+
+}  // namespace headroom
