@@ -33,6 +33,15 @@ constexpr CauseInfo kCauses[] = {
     {kVersionMismatch, "version-mismatch", "versions do not match; memory is not the cause"},
     {kPermission, "permission", "access was denied; memory is not the cause"},
     {kNotMemory, "not-memory", "the GPU's memory is not the cause"},
+    {kHostMemory, "host-memory", "the machine ran out of its own memory; the GPU is not involved"},
+    {kSharedMemory, "shared-memory", "/dev/shm is too small; the GPU is not involved"},
+    {kHardware, "hardware", "the GPU, its memory or its power failed"},
+    {kModelTooLarge, "model-too-large", "the weights alone do not fit"},
+    {kKvCache, "kv-cache", "too little memory is left for the server's cache"},
+    {kCollectiveBuffers, "collective-buffers", "NCCL found no room for its buffers on the device"},
+    {kLeak, "leak", "memory grows from step to step"},
+    {kAmbiguous, "ambiguous", "several causes print this"},
+    {kNone, "none", "no failure found in this log"},
     {kUnknown, "unknown", "the log does not say why"},
 };
 

@@ -31,6 +31,16 @@ enum class Cause : uint8_t {
   kVersionMismatch,
   kPermission,
   kNotMemory,
+  // Of logs only: other programs fail in these ways, Headroom does not, or cannot know.
+  kHostMemory,
+  kSharedMemory,
+  kHardware,
+  kModelTooLarge,
+  kKvCache,
+  kCollectiveBuffers,
+  kLeak,
+  kAmbiguous,
+  kNone,
   kUnknown,
 };
 

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 #include "tests/run_shell.h"
@@ -11,44 +13,91 @@
 namespace headroom {
 namespace {
 
-const std::string kLog = HEADROOM_SOURCE_DIR "/tests/tools/explain/torch_aoda.log";
+const std::string kFolder = HEADROOM_SOURCE_DIR "/tests/tools/explain/";
+const std::string kColours = kFolder + "messy_pod_colours_crlf.log";
+const std::string kUtf16 = kFolder + "messy_utf16.log";
+
+const std::string kOthers =
+    "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 31.75 GiB total capacity; 612.00 MiB already "
+    "allocated; "
+    "10.50 MiB free; 622.00 MiB reserved in total by PyTorch)";
 
 Outcome explain(const std::string& arguments) {
   const ScratchFolder folder;
   return run_shell(folder, HEADROOM_COMMAND " explain " + arguments);
 }
 
+Outcome explain_piped(const std::string& log, const std::string& arguments,
+                      const std::string& variables = {}) {
+  const ScratchFolder folder;
+  return run_shell(
+      folder, "printf '%s\\n' '" + log + "' | " + variables + " " HEADROOM_COMMAND " explain " + arguments);
+}
+
 TEST(HeadroomExplain, TheCauseComesFirstAndWhatToDoLast) {
-  const Outcome outcome = explain(kLog);
+  const Outcome outcome = explain_piped(kOthers, "-");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   EXPECT_TRUE(outcome.out.starts_with("other-process: ")) << outcome.out;
   EXPECT_NE(outcome.out.find("\nnext: nvidia-smi"), std::string::npos);
 }
 
 TEST(HeadroomExplain, JsonHasCauseConfidenceEvidenceAndNext) {
-  const Outcome outcome = explain("--json " + kLog);
+  const Outcome outcome = explain_piped(kOthers, "--json");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   const nlohmann::json json = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(json["cause"], "other-process");
   EXPECT_EQ(json["confidence"], "high");
   EXPECT_EQ(json["next"].size(), 2u);
+  EXPECT_EQ(json["why"].size(), 2u);
+  EXPECT_TRUE(json["possible"].empty());
   bool has_request = false;
   for (const nlohmann::json& row : json["evidence"])
     has_request |= row["name"] == "requested" && row["bytes"] == 20 << 20;
   EXPECT_TRUE(has_request) << outcome.out;
 }
 
-TEST(HeadroomExplain, ReadsWhatIsPipedIn) {
-  const Outcome outcome = explain("- --json <" + kLog);
-  ASSERT_EQ(outcome.code, 0) << outcome.errors;
-  EXPECT_EQ(nlohmann::json::parse(outcome.out)["cause"], "other-process");
-  const Outcome nothing = explain("- --json </dev/null");
-  ASSERT_EQ(nothing.code, 0) << nothing.errors;
-  EXPECT_EQ(nlohmann::json::parse(nothing.out)["cause"], "unknown");
+TEST(HeadroomExplain, ReadsWhatIsPipedInWithoutAName) {
+  for (const char* name : {"-", ""}) {
+    const Outcome outcome = explain(std::string("--json ") + name + " <" + kColours);
+    ASSERT_EQ(outcome.code, 0) << outcome.errors;
+    EXPECT_EQ(nlohmann::json::parse(outcome.out)["cause"], "fragmentation");
+  }
+}
+
+TEST(HeadroomExplain, ALogWithoutAFailureSaysSo) {
+  const Outcome empty = explain("</dev/null");
+  EXPECT_EQ(empty.code, 0) << empty.errors;
+  EXPECT_TRUE(empty.out.starts_with("No failure found in this log.\n")) << empty.out;
+  const Outcome good = explain_piped("epoch 1 loss 0.3", "--json");
+  EXPECT_EQ(nlohmann::json::parse(good.out)["cause"], "none");
+}
+
+TEST(HeadroomExplain, ExplainsEachOfSeveralLogs) {
+  const Outcome text = explain(kColours + " " + kUtf16);
+  ASSERT_EQ(text.code, 0) << text.errors;
+  EXPECT_TRUE(text.out.starts_with(kColours + ":\nfragmentation: ")) << text.out;
+  EXPECT_NE(text.out.find("\n\n" + kUtf16 + ":\nindex-out-of-range: "), std::string::npos) << text.out;
+  const nlohmann::json json = nlohmann::json::parse(explain("--json " + kColours + " " + kUtf16).out);
+  ASSERT_EQ(json.size(), 2u);
+  EXPECT_EQ(json[1]["file"], kUtf16);
+  EXPECT_EQ(json[1]["cause"], "index-out-of-range");
+}
+
+TEST(HeadroomExplain, FitsTheWidthAndShowsNoColoursInAPipe) {
+  for (const size_t width : {60, 100, 200}) {
+    const Outcome outcome = explain_piped(kOthers, "", "COLUMNS=" + std::to_string(width));
+    ASSERT_EQ(outcome.code, 0) << outcome.errors;
+    EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos);
+    std::istringstream lines(outcome.out);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with("next: ")) continue;  // commands stay whole, to be copied
+      EXPECT_LE(line.size(), width) << line;
+    }
+  }
 }
 
 TEST(HeadroomExplain, BadInputIsOneLine) {
-  for (const char* arguments : {"", "/nowhere/at/all.log", "/", "a.log b.log", "--jsn x.log"}) {
+  for (const char* arguments : {"/nowhere/at/all.log", "/", "a.log b.log", "--jsn x.log"}) {
     const Outcome outcome = explain(arguments);
     EXPECT_EQ(outcome.code, 2) << arguments;
     EXPECT_EQ(outcome.out, "");

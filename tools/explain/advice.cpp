@@ -3,258 +3,215 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <utility>
-#include <vector>
 
-#include "runtime/base/bytes.h"
+#include "tools/explain/advice_rows.h"
+#include "tools/explain/command_line.h"
+#include "tools/explain/log_rules.h"
 
 namespace headroom::explain {
 namespace {
 
-using enum Cause;
 using F = Framework;
-
-struct Row {
-  Cause cause;
-  Framework framework;       // kNone: any
-  std::string_view unless;   // a setting that is on already makes the row useless
-  std::string_view command;  // {run}: how the program is started, {script}: its file
-  std::string_view why;
-  int64_t from = 0;    // not for a version that is known to be older, as 1000 * major + minor
-  int64_t before = 0;  // only for a version that is known to be older
-  bool not_on_windows = false;
-};
-
-constexpr std::string_view kWhoHolds = "nvidia-smi --query-compute-apps=pid,used_memory,name --format=csv";
 
 constexpr std::string_view kStrategyOption = "--strategy ";
 
-// In order of preference. Sources: the frameworks' documentation and the versions that introduced each
-// setting.
-constexpr Row kRows[] = {
-    // TF_FORCE_GPU_ALLOW_GROWTH came with TensorFlow 1.14.
-    {kPreallocation, F::kTensorflow, "allow_growth", "TF_FORCE_GPU_ALLOW_GROWTH=true {run}",
-     "let the pool grow, so that libraries start while memory is left", 1014},
-    {kPreallocation, F::kTensorflow, "allow_growth", "config.gpu_options.allow_growth = True",
-     "let the pool grow, so that libraries start while memory is left", 0, 1014},
-    {kPreallocation, F::kJax, "no_preallocation", "XLA_PYTHON_CLIENT_PREALLOCATE=false {run}",
-     "let the pool grow instead of taking three quarters at the start"},
-    {kPreallocation, F::kJax, "memory_fraction", "XLA_PYTHON_CLIENT_MEM_FRACTION=.50 {run}",
-     "take a smaller share at the start"},
-    {kPreallocation, F::kHeadroom, "libraries_first", "{run} --libraries-first",
-     "start the libraries before the pool takes the rest"},
-    {kPreallocation, F::kHeadroom, "allow_growth", "{run} --strategy allow-growth",
-     "let the pool grow with demand"},
-    {kPreallocation, F::kTorch, "allow_growth", "TF_FORCE_GPU_ALLOW_GROWTH=true {run}",
-     "keep TensorFlow from taking the whole device"},
-    {kPreallocation, F::kNone, "", kWhoHolds, "see how much each process holds"},
-    {kPreallocation, F::kNone, "", "CUDA_VISIBLE_DEVICES=1 {run}",
-     "use another device, if there is one with more room"},
-
-    {kOtherProcess, F::kNone, "", kWhoHolds, "see who holds the memory, then end it or wait"},
-    {kOtherProcess, F::kHeadroom, "", "headroom devices", "see which device has room"},
-    {kOtherProcess, F::kNone, "", "CUDA_VISIBLE_DEVICES=1 {run}",
-     "use another device, if there is one with room"},
-
-    {kFragmentation, F::kTorch, "expandable_segments",
-     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True {run}", "let the pool's pieces grow in place", 2001, 0,
-     true},
-    {kFragmentation, F::kTorch, "max_split_size", "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128 {run}",
-     "keep large blocks from being split", 1010},
-    {kFragmentation, F::kTensorflow, "cuda_malloc_async", "TF_GPU_ALLOCATOR=cuda_malloc_async {run}",
-     "use the driver's pool, which maps pieces together", 2004},
-    {kFragmentation, F::kJax, "no_preallocation", "XLA_PYTHON_CLIENT_ALLOCATOR=platform {run}",
-     "free memory at once: slow, but it shows whether fragmentation is the cause"},
-    {kFragmentation, F::kHeadroom, "", "{run} --strategy mapped",
-     "map free pages together, so that fragmentation does not matter"},
-    {kFragmentation, F::kHeadroom, "packed_plan", "{run} --plan packed",
-     "give every value of a step a fixed address"},
-    {kFragmentation, F::kNone, "", "{run}  # with a batch half as large",
-     "smaller requests fit into the free blocks"},
-    {kFragmentation, F::kTorch, "", "torch.cuda.empty_cache()  # between phases whose sizes differ",
-     "return idle segments before the next phase"},
-    {kFragmentation, F::kNone, "", "{run}  # with inputs padded to few sizes",
-     "blocks of the same size are reused"},
-
-    {kExhausted, F::kHeadroom, "packed_plan", "{run} --plan packed", "the plan that takes the least memory"},
-    {kExhausted, F::kNone, "", "{run}  # with a batch half as large", "activations shrink with the batch"},
-    {kExhausted, F::kTorch, "", "with torch.no_grad():  # around evaluation",
-     "keep no activations where no gradient is needed"},
-    {kExhausted, F::kOnnx, "same_as_requested",
-     "arena_extend_strategy=kSameAsRequested  # a provider option of the session",
-     "grow the arena by what is requested, not by doubling"},
-    {kExhausted, F::kNone, "", kWhoHolds, "see whether something else holds memory, too"},
-
-    {kLimit, F::kTorch, "", "torch.cuda.set_per_process_memory_fraction(1.0)",
-     "raise or remove the fraction"},
-    {kLimit, F::kTensorflow, "",
-     "tf.config.LogicalDeviceConfiguration(memory_limit=MIB)  # a larger limit, or none",
-     "raise or remove the limit", 2000},
-    {kLimit, F::kTensorflow, "", "per_process_gpu_memory_fraction  # a larger share, or none",
-     "raise or remove the limit"},
-    {kLimit, F::kJax, "memory_fraction", "XLA_PYTHON_CLIENT_MEM_FRACTION=.90 {run}",
-     "let the pool take more of the device"},
-    {kLimit, F::kOnnx, "", "gpu_mem_limit  # a provider option of the session: a larger limit, or none",
-     "raise or remove the limit"},
-    {kLimit, F::kHeadroom, "", "{run}  # with a larger limit, or none", "raise or remove the limit"},
-    {kLimit, F::kHeadroom, "packed_plan", "{run} --plan packed", "the plan that takes the least memory"},
-    {kLimit, F::kOther, "", "maximum_pool_size  # of the pool: a larger limit, or none",
-     "raise or remove the limit"},
-    {kLimit, F::kNone, "", "{run}  # with a batch half as large", "stay below the limit"},
-    {kLimit, F::kNone, "", kWhoHolds, "see how much of the device is free"},
-
-    {kLibraryReserve, F::kHeadroom, "", "{run} --strategy mapped", "use pages that the pool leaves free"},
-    {kLibraryReserve, F::kHeadroom, "packed_plan", "{run} --plan packed",
-     "the plan that takes the least memory"},
-    {kLibraryReserve, F::kNone, "", "{run}  # with a batch half as large",
-     "stay below what the pool may hold"},
-    {kLibraryReserve, F::kNone, "", kWhoHolds, "see how much of the device is free"},
-
-    {kRounding, F::kHeadroom, "", "{run} --strategy stream-ordered", "rounds requests up by little"},
-    {kRounding, F::kHeadroom, "packed_plan", "{run} --plan packed",
-     "one allocation for all values of a step"},
-    {kRounding, F::kNone, "", "{run}  # with a batch half as large", "smaller requests fit"},
-    {kRounding, F::kNone, "", "{run}  # with a larger limit, or none", "leave room for rounding"},
-
-    {kTooLargeForDevice, F::kNone, "", "{run}  # with a batch half as large, or gradient accumulation",
-     "make this one tensor smaller than the device"},
-    {kTooLargeForDevice, F::kNone, "", "headroom devices", "see which device is large enough"},
-
-    {kWorkspace, F::kTorch, "", "torch.backends.cudnn.benchmark = False",
-     "do not try algorithms with large workspaces"},
-    {kWorkspace, F::kOnnx, "", "cudnn_conv_use_max_workspace=0  # a provider option of the session",
-     "choose algorithms with small workspaces"},
-    {kWorkspace, F::kTensorflow, "", "TF_CUDNN_WORKSPACE_LIMIT_IN_MB=64 {run}",
-     "choose algorithms with small workspaces"},
-    {kWorkspace, F::kHeadroom, "packed_plan", "{run} --plan packed",
-     "let workspaces share memory with values"},
-    {kWorkspace, F::kNone, "", "{run}  # with a batch half as large", "workspaces shrink with the batch"},
-    {kWorkspace, F::kNone, "", kWhoHolds, "see how much memory is free"},
-
-    {kHandleLeak, F::kNone, "", kWhoHolds, "watch whether the process grows from step to step"},
-    {kHandleLeak, F::kNone, "", "cat /proc/PID/maps | grep -c -E 'libcu(blas|dnn)'",
-     "look for a handle per thread, or a second framework in the process"},
-
-    {kIndexOutOfRange, F::kHeadroom, "", "{run} --device cpu", "the CPU names the op and the index"},
-    {kIndexOutOfRange, F::kNone, "launch_blocking", "CUDA_LAUNCH_BLOCKING=1 {run}",
-     "the traceback then names the call"},
-    {kIndexOutOfRange, F::kNone, "", "CUDA_VISIBLE_DEVICES= {run}",
-     "run it on the CPU, which names the index"},
-    {kIndexOutOfRange, F::kNone, "", "assert labels.min() >= 0 and labels.max() < classes",
-     "check labels and tokens before they are used"},
-
-    {kVersionMismatch, F::kNone, "", "nvidia-smi --query-gpu=driver_version,name --format=csv",
-     "see driver and GPU"},
-    {kVersionMismatch, F::kTorch, "", "python -m torch.utils.collect_env",
-     "see what PyTorch was built for and what it loads"},
-    {kVersionMismatch, F::kTensorflow, "",
-     "python -c 'import tensorflow as tf; print(tf.sysconfig.get_build_info())'",
-     "see what TensorFlow was built for", 2003},
-    {kVersionMismatch, F::kNone, "", "ldconfig -p | grep -E 'libcu(dnn|blas|dart)'",
-     "see which libraries are found first"},
-
-    {kPermission, F::kNone, "", "ls -ld ~/.nv /dev/nvidia*", "see who owns them"},
-    {kPermission, F::kNone, "", "sudo chown -R \"$USER\" ~/.nv", "take back a cache that root created"},
-
-    {kSizeOverflow, F::kNone, "", "{run}  # print the shapes right before the failing call",
-     "find the size that was computed wrongly"},
-    {kSizeOverflow, F::kNone, "launch_blocking", "CUDA_LAUNCH_BLOCKING=1 {run}",
-     "the traceback then names the call"},
-    {kSizeOverflow, F::kNone, "", "{run}  # with one small input",
-     "see whether the size follows from the data"},
-
-    {kHostSpill, F::kNone, "", "{run}  # with a batch half as large",
-     "fit into the device again: a spill costs most of its speed"},
-    {kHostSpill, F::kNone, "",
-     "NVIDIA Control Panel: CUDA - Sysmem Fallback Policy: Prefer No Sysmem Fallback",
-     "fail when the device is full, instead of running slowly"},
-
-    {kNotMemory, F::kNone, "launch_blocking", "CUDA_LAUNCH_BLOCKING=1 {run}",
-     "see the first call that fails"},
-    {kNotMemory, F::kNone, "", "nvidia-smi --query-gpu=driver_version,name,memory.free --format=csv",
-     "see driver, GPU and what is free"},
-    {kNotMemory, F::kNone, "", "ldconfig -p | grep -E 'libcu(dnn|blas|dart)'",
-     "see which libraries are found first"},
-
-    {kUnknown, F::kNone, "launch_blocking", "CUDA_LAUNCH_BLOCKING=1 {run} 2>&1 | headroom explain -",
-     "make the first failure in the log the cause"},
-    {kUnknown, F::kNone, "", kWhoHolds, "see whether the device is full when it fails"},
-    {kUnknown, F::kNone, "", "nvidia-smi --query-gpu=driver_version,memory.used,memory.free --format=csv",
-     "see driver and free memory"},
+// How a program is started where the log does not say.
+struct UsualStart {
+  Framework framework;
+  std::string_view command;
+};
+constexpr UsualStart kUsualStarts[] = {
+    {F::kHeadroom, "train_mnist"},
+    {F::kVllm, "vllm serve MODEL"},
+    {F::kSglang, "python -m sglang.launch_server --model-path MODEL"},
+    {F::kTgi, "text-generation-launcher --model-id MODEL"},
+    {F::kOllama, "ollama run MODEL"},
+    {F::kLlamaCpp, "llama-server -m MODEL.gguf"},
+    {F::kTriton, "tritonserver"},
+    {F::kComfy, "python main.py"},
+    {F::kFooocus, "python entry_with_update.py"},
+    {F::kWebui, "./webui.sh"},
+    {F::kTensorRt, "trtexec --onnx=MODEL.onnx"},
 };
 
-// For failures of the machine itself, which the rows above do not fit.
-constexpr Row kHostRows[] = {
-    {kNotMemory, F::kNone, "", "free -h", "see the machine's own memory"},
-    {kNotMemory, F::kNone, "", "{run}  # with fewer loader workers and smaller queues",
-     "hold less data in the machine"},
-};
-constexpr Row kSettingsRows[] = {
-    {kNotMemory, F::kNone, "allow_growth", "TF_FORCE_GPU_ALLOW_GROWTH=true {run}",
-     "the same setting, made in time and for all GPUs"},
-    {kNotMemory, F::kNone, "",
-     "for gpu in tf.config.list_physical_devices('GPU'): tf.config.experimental.set_memory_growth(gpu, True)",
-     "make these the first lines of the program"},
-    {kNotMemory, F::kNone, "", "python -X importtime {script}",
-     "see what initialises the GPUs before the setting"},
-};
-constexpr Row kHarmlessRows[] = {
-    {kNotMemory, F::kNone, "", "nvidia-smi --query-gpu=memory.used,memory.free --format=csv",
-     "see how full the device is"},
-    {kNotMemory, F::kNone, "", "{run}  # with a batch half as large",
-     "leave algorithms more workspace, if speed matters"},
+// What stands in the rows for the user's own program and numbers.
+class Holes {
+ public:
+  explicit Holes(const Case& found) : found_(found), run_(start()) {
+    set("len", tokens_that_fit(found));
+    values_.emplace_back("share", share_that_fits(found));
+    values_.emplace_back("fraction", needed_fraction());
+    values_.emplace_back("layers", layers());
+    values_.emplace_back("context", context());
+    values_.emplace_back("more", more_share());
+  }
+
+  // Empty where a hole has no value, so that the row says nothing.
+  std::string fill(std::string_view row) const {
+    std::string text(row);
+    if (!fill_values(text) || !fill_sets(text) || !fill_halves(text)) return {};
+    replace(text, "{workers}", fewer_workers());
+    replace(text, "{run}", run_.text());
+    replace(text, "{script}", found_.log->script.empty() ? "PROGRAM.py" : found_.log->script);
+    return text;
+  }
+
+  bool has_batch() const { return run_.batch().has_value(); }
+  bool is_command() const {
+    return found_.log->script.empty() || run_.text().find(" serve ") != std::string::npos ||
+           run_.text().find(".entrypoints.") != std::string::npos;
+  }
+
+ private:
+  std::string start() const {
+    if (!found_.log->command.empty()) return found_.log->command;
+    if (!found_.log->script.empty() && found_.framework != F::kHeadroom)
+      return "python " + found_.log->script;
+    for (const UsualStart& usual : kUsualStarts) {
+      if (found_.uses(usual.framework)) return std::string(usual.command);
+    }
+    return "python PROGRAM.py";
+  }
+
+  void set(std::string name, std::optional<int64_t> value) {
+    values_.emplace_back(std::move(name), value ? fmt::format("{}", *value) : "");
+  }
+
+  static void replace(std::string& text, std::string_view hole, const std::string& value) {
+    for (size_t at = 0; (at = text.find(hole, at)) != std::string::npos; at += value.size())
+      text.replace(at, hole.size(), value);
+  }
+
+  bool fill_values(std::string& text) const {
+    for (const auto& [name, value] : values_) {
+      const std::string hole = "$" + name;
+      if (text.find(hole) == std::string::npos) continue;
+      if (value.empty()) return false;
+      replace(text, hole, value);
+    }
+    return true;
+  }
+
+  // "{set -c|--ctx-size 2048}": the user's command with that option.
+  bool fill_sets(std::string& text) const {
+    constexpr std::string_view kOpen = "{set ";
+    const size_t open = text.find(kOpen);
+    if (open == std::string::npos) return true;
+    const size_t close = text.find('}', open);
+    const std::string option = text.substr(open + kOpen.size(), close - open - kOpen.size());
+    const size_t blank = option.find(' ');
+    const std::string flags = option.substr(0, blank);
+    const std::string value = blank == std::string::npos ? "" : option.substr(blank + 1);
+    const std::string made = run_.with(flags, value);
+    if (made == run_.text()) return false;  // it is on already
+    text.replace(open, close + 1 - open, made);
+    return true;
+  }
+
+  bool fill_halves(std::string& text) const {
+    if (text.find("{half}") == std::string::npos) return true;
+    const std::optional<int64_t> batch = run_.batch();
+    if (batch && *batch < 2) return false;
+    replace(text, "{half}", batch ? run_.with_half_batch() : run_.text() + "  # with a batch half as large");
+    return true;
+  }
+
+  std::string fewer_workers() const {
+    const std::string made = run_.with_fewer_workers();
+    return made.empty() ? run_.text() + "  # with fewer loader workers (num_workers) and smaller queues"
+                        : made;
+  }
+
+  // What a fraction of the device would have to be, in hundredths.
+  std::string needed_fraction() const {
+    if (!found_.limit || !found_.total || !found_.requested || found_.limit_is_reserve) return "";
+    const double needed =
+        static_cast<double>(found_.reserved.value_or(found_.allocated.value_or(0)) + *found_.requested);
+    const double fraction = std::ceil(100 * needed / static_cast<double>(*found_.total)) / 100;
+    return fraction < 1 ? fmt::format("{:.2f}", fraction) : "";
+  }
+
+  // Nine tenths of the layers that what was free has room for; without figures two thirds, or 20.
+  std::string layers() const {
+    const auto& known = found_.log->background[Field::kLayers];
+    const int64_t given = known ? known->bytes : run_.number("-ngl|--n-gpu-layers|--gpu-layers").value_or(0);
+    if (given <= 1 || given > 500) return "20";
+    double part = 0.66;
+    if (found_.free_at_start && found_.requested && *found_.requested > 0 && found_.in("layers"))
+      part = 0.9 * static_cast<double>(*found_.free_at_start) / static_cast<double>(*found_.requested);
+    return fmt::format(
+        "{}", std::clamp<int64_t>(static_cast<int64_t>(static_cast<double>(given) * part), 1, given - 1));
+  }
+
+  std::string context() const {
+    const auto known = run_.number("-c|--ctx-size");
+    return known && *known >= 1024 ? fmt::format("{}", *known / 2) : "4096";
+  }
+
+  std::string more_share() const {
+    const std::string& share = found_.log->share;
+    const double known = share.empty() ? 0.9 : std::strtod(share.c_str(), nullptr);
+    return known < 0.95 && known > 0 ? fmt::format("{:.2f}", std::min(known + 0.05, 0.97)) : "";
+  }
+
+  const Case& found_;
+  const CommandLine run_;
+  std::vector<std::pair<std::string, std::string>> values_;
 };
 
-bool fits(const Row& row, const Case& found, Cause cause) {
+bool fits(const Row& row, const Case& found, Cause cause, const Holes& holes) {
   if (row.cause != cause) return false;
-  if (row.framework != F::kNone && row.framework != found.framework) return false;
+  if (row.framework != F::kNone && !found.uses(row.framework)) return false;
+  if (row.needs.kind && !found.is(*row.needs.kind)) return false;
+  if (!row.needs.phase.empty() && !found.in(row.needs.phase)) return false;
+  if (row.needs.tool != F::kNone && !found.uses(row.needs.tool)) return false;
+  if (row.needs.unless_tool != F::kNone && found.uses(row.needs.unless_tool)) return false;
   if (!row.unless.empty() && found.has_setting(std::string(row.unless))) return false;
-  if (row.not_on_windows && found.log->windows) return false;
+  if (row.needs.not_on_windows && found.log->windows) return false;
+  if (row.needs.when != When::kAlways && (row.needs.when == When::kCommand) != holes.is_command())
+    return false;
+  if (row.needs.unless_half && holes.has_batch()) return false;
+  if (row.needs.scores && !found.attention_scores) return false;
+  if (row.needs.apple && (found.failure == nullptr || found.failure->text.find("MPS") == std::string::npos))
+    return false;
   const size_t strategy = row.command.find(kStrategyOption);
   if (strategy != std::string_view::npos &&
       row.command.substr(strategy + kStrategyOption.size()) == found.strategy) {
     return false;
   }
-  if (found.version() && *found.version() < row.from) return false;
-  return row.before == 0 || (found.named_version() && *found.named_version() < row.before);
+  if (found.version() && *found.version() < row.needs.from) return false;
+  return row.needs.before == 0 || (found.named_version() && *found.named_version() < row.needs.before);
 }
 
-std::string filled(std::string_view text, const Case& found) {
-  const std::string run = found.framework == F::kHeadroom ? "train_mnist"
-                          : found.log->script.empty()     ? "python PROGRAM.py"
-                                                          : "python " + found.log->script;
-  std::string result(text);
-  for (const auto& [name, value] :
-       {std::pair<std::string_view, std::string>{"{run}", run},
-        {"{script}", found.log->script.empty() ? "PROGRAM.py" : found.log->script}}) {
-    for (size_t at; (at = result.find(name)) != std::string::npos;) result.replace(at, name.size(), value);
+void collect(std::vector<Advice>& advice, size_t most, const Case& found, Cause cause, const Holes& holes) {
+  for (const Row& row : cause == Cause::kExhausted ? rows_of_exhausted() : rows_of_causes()) {
+    if (advice.size() >= most) return;
+    if (!fits(row, found, cause, holes)) continue;
+    std::string command = holes.fill(row.command);
+    const auto same = [&](const Advice& other) { return other.command == command; };
+    if (command.empty() || std::any_of(advice.begin(), advice.end(), same)) continue;
+    advice.push_back({std::move(command), std::string(row.why)});
   }
-  return result;
 }
 
 }  // namespace
 
-std::array<Advice, 2> advise(const Case& found, Cause cause) {
-  std::vector<const Row*> rows;
-  const auto collect = [&](auto& list) {
-    for (const Row& row : list) {
-      const auto same = [&](const Row* other) { return other->command == row.command; };
-      if (fits(row, found, cause) && std::none_of(rows.begin(), rows.end(), same)) rows.push_back(&row);
-    }
-  };
-  if (cause == kNotMemory && found.is(Kind::kHost)) {
-    collect(kHostRows);
-  } else if (cause == kNotMemory && found.is(Kind::kLateSetting)) {
-    collect(kSettingsRows);
-  } else if (cause == kNotMemory && found.is(Kind::kNotAFailure)) {
-    collect(kHarmlessRows);
-  } else {
-    collect(kRows);
+std::vector<Advice> advise(const Case& found, const LogJudgement& judgement) {
+  constexpr size_t kSteps = 2, kMostSteps = 4;
+  const Holes holes(found);
+  std::vector<Advice> advice;
+  const bool has_other_ways = !judgement.other_ways.empty();
+  collect(advice, has_other_ways ? 1 : kSteps, found, judgement.cause, holes);
+  if (has_other_ways) {
+    for (const Possibility& other : judgement.other_ways)
+      collect(advice, std::min(advice.size() + 1, kMostSteps - 1), found, other.cause, holes);
+    collect(advice, advice.size() + 1, found, judgement.cause, holes);
   }
-  if (rows.size() < 2) std::abort();  // too few rows for any framework and setting; a test counts them
-  return {Advice{filled(rows[0]->command, found), std::string(rows[0]->why)},
-          Advice{filled(rows[1]->command, found), std::string(rows[1]->why)}};
+  if (advice.size() < kSteps) std::abort();  // too few rows for any framework and setting; a test counts them
+  return advice;
 }
 
 }  // namespace headroom::explain

@@ -1,12 +1,12 @@
-// What to do about a cause: the first two rows of a list that fit the framework, its version and the settings
-// that the log shows. Never a setting that is on already.
+// What to do about a cause: rows of a table that fit the framework, its version, the tool on top of it, what
+// the program was doing and the settings that the log shows. Never a setting that is on already.
 #pragma once
 
-#include <array>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "tools/explain/case.h"
+#include "tools/explain/judge_log.h"
 
 namespace headroom::explain {
 
@@ -15,6 +15,7 @@ struct Advice {
   std::string why;
 };
 
-std::array<Advice, 2> advise(const Case& found, Cause cause);
+// Two steps for the cause, and one for each other way out of it.
+std::vector<Advice> advise(const Case& found, const LogJudgement& judgement);
 
 }  // namespace headroom::explain

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "runtime/base/bytes.h"
+#include "tools/explain/line_parts.h"
 
 namespace headroom::explain {
 namespace {
@@ -24,8 +25,15 @@ constexpr int64_t kUnsetBytes = int64_t{1} << 60;
 // Two sizes of two decimals of a GiB, each half a unit off at most.
 constexpr int64_t kPrintedBytes = kGiB / 100;
 
+// What counts only where there is nothing else, in this order.
+constexpr Kind kLastResorts[] = {Kind::kHostLikely, Kind::kSomeMemory, Kind::kBrokenVersion,
+                                 Kind::kAftermath,  Kind::kPoolShrunk, Kind::kNotAFailure,
+                                 Kind::kOtherError};
+
 bool is_fatal(Kind kind) {
-  return kind != Kind::kNotAFailure && kind != Kind::kPoolShrunk && kind != Kind::kBrokenVersion;
+  return kind != Kind::kNotAFailure && kind != Kind::kPoolShrunk && kind != Kind::kBrokenVersion &&
+         kind != Kind::kAftermath && kind != Kind::kOtherError && kind != Kind::kHostLikely &&
+         kind != Kind::kSomeMemory;
 }
 
 bool is_sized(const Failure& failure) {
@@ -40,12 +48,26 @@ bool can_be_first(const Failure& failure, bool sized) {
          !(sized && (failure.kind == Kind::kVersion || failure.kind == Kind::kPermission));
 }
 
-const Failure* choose(const Log& log) {
+// The launcher's word for which process failed first, or that of the log's order.
+const Failure* first_fatal(const Log& log) {
   const bool sized = has_sized_allocation(log);
-  const auto fatal = std::find_if(log.failures.begin(), log.failures.end(),
-                                  [&](const Failure& failure) { return can_be_first(failure, sized); });
-  if (fatal != log.failures.end()) return &*fatal;
-  for (const Kind kind : {Kind::kBrokenVersion, Kind::kPoolShrunk, Kind::kNotAFailure}) {
+  const auto find = [&](const auto& counts) {
+    const auto found = std::find_if(log.failures.begin(), log.failures.end(), [&](const Failure& failure) {
+      return can_be_first(failure, sized) && counts(failure);
+    });
+    return found == log.failures.end() ? nullptr : &*found;
+  };
+  if (log.root_rank) {
+    const Failure* root =
+        find([&](const Failure& failure) { return number_of_rank(failure.rank) == log.root_rank; });
+    if (root != nullptr) return root;
+  }
+  return find([](const Failure&) { return true; });
+}
+
+const Failure* choose(const Log& log) {
+  if (const Failure* failure = first_fatal(log)) return failure;
+  for (const Kind kind : kLastResorts) {
     if (const Failure* failure = first_of(log, kind)) return failure;
   }
   return nullptr;
@@ -62,6 +84,7 @@ const Failure* choose_lender(const Log& log, const Failure& failure) {
   if (has_figures(failure)) return nullptr;
   const Failure* nearest = nullptr;
   for (const Failure& other : log.failures) {
+    if (other.kind == Kind::kHost || other.kind == Kind::kSharedMemory) continue;
     if (other.rank != failure.rank || !has_figures(other) || !is_fatal(other.kind)) continue;
     if (nearest == nullptr || std::abs(other.line - failure.line) < std::abs(nearest->line - failure.line)) {
       nearest = &other;
@@ -76,7 +99,13 @@ Framework choose_framework(const Log& log, const Failure* failure) {
   for (const Failure& other : log.failures) {
     if (other.framework == Framework::kHeadroom) return Framework::kHeadroom;
   }
-  const Framework own = failure != nullptr ? failure->framework : Framework::kNone;
+  Framework own = failure != nullptr ? failure->framework : Framework::kNone;
+  // In a log of llama.cpp or Ollama the same words of the driver are theirs.
+  for (const Framework tool : {Framework::kOllama, Framework::kLlamaCpp}) {
+    if (log.mentioned.contains(tool) && !log.mentioned.contains(Framework::kTorch) &&
+        (own == Framework::kTorch || own == Framework::kNone || is_tool(own)))
+      return tool;
+  }
   // Both use XLA and print its messages. JAX's logs name TensorFlow's files, too, so JAX comes first.
   if (own == Framework::kTensorflow || own == Framework::kJax) {
     for (const Framework framework : {Framework::kJax, Framework::kTensorflow}) {
@@ -88,6 +117,7 @@ Framework choose_framework(const Log& log, const Failure* failure) {
        {Framework::kJax, Framework::kTorch, Framework::kOnnx, Framework::kTensorflow}) {
     if (log.mentioned.contains(framework)) return framework;
   }
+  if (!log.mentioned.empty()) return *log.mentioned.begin();
   for (const Failure& other : log.failures) {
     if (other.framework != Framework::kNone) return other.framework;
   }
@@ -129,6 +159,7 @@ MemoryNumbers::Request request_of(const Case& found) {
   using Request = MemoryNumbers::Request;
   switch (found.failure->kind) {
     case Kind::kAllocation:
+    case Kind::kBareRefusal:
     case Kind::kLimit:
       return Request::kTensor;
     case Kind::kWorkspace:
@@ -150,6 +181,49 @@ const StatedCause* choose_stated(const Case& found) {
     if (std::abs(stated.line - found.failure->line) <= kNear) return &stated;
   }
   return nullptr;
+}
+
+void find_tools(Case& found) {
+  for (size_t i = 0; i < kFrameworkCount; ++i) {
+    const auto framework = static_cast<Framework>(i);
+    if (is_tool(framework) && (found.log->mentioned.contains(framework) || found.framework == framework ||
+                               (found.failure != nullptr && found.failure->framework == framework)))
+      found.tools.push_back(framework);
+  }
+}
+
+struct DtypeBytes {
+  std::string_view name;
+  double bytes;
+};
+constexpr DtypeBytes kDtypes[] = {{"float32", 4}, {"float16", 2}, {"bfloat16", 2}, {"half", 2}, {"auto", 2},
+                                  {"float", 4},   {"8bit", 1},    {"4bit", 0.5},   {"int8", 1}, {"fp8", 1}};
+
+// The bytes of a model's weights, by the count that its name or the log says and the type.
+void find_model(Case& found) {
+  const Log& log = *found.log;
+  found.parameter_count = parameter_count(log.parameters);
+  if (const auto& count = log.background[Field::kCount];
+      !found.parameter_count && count && count->bytes > 1'000'000)
+    found.parameter_count = static_cast<double>(count->bytes);
+  if (!found.parameter_count) return;
+  std::string_view dtype = log.dtype;
+  for (const std::string_view quote : {"'", "\""}) {
+    if (dtype.starts_with(quote)) dtype.remove_prefix(1);
+  }
+  if (dtype.starts_with("torch.")) dtype.remove_prefix(6);
+  const bool quantised = log.parameters.ends_with("bit");
+  if (quantised) dtype = std::string_view(log.parameters).substr(log.parameters.size() - 4);
+  if (found.has_setting("four_bits")) dtype = "4bit";
+  if (found.has_setting("eight_bits")) dtype = "8bit";
+  const bool served =
+      found.uses(Framework::kVllm) || found.uses(Framework::kSglang) || found.uses(Framework::kTgi);
+  found.dtype = dtype.empty() ? (served ? "bfloat16" : "float32") : dtype;
+  found.dtype_is_named = !dtype.empty();
+  const auto known = std::find_if(std::begin(kDtypes), std::end(kDtypes),
+                                  [&](const DtypeBytes& row) { return row.name == found.dtype; });
+  if (known == std::end(kDtypes)) return;
+  found.weight_bytes = static_cast<int64_t>(*found.parameter_count * known->bytes);
 }
 
 // Which limits and pools count: a framework whose pool takes all memory does so unless a setting stops it.
@@ -207,6 +281,32 @@ void derive(Case& result) {
 
 }  // namespace
 
+bool Case::uses(Framework any) const {
+  return framework == any || std::find(tools.begin(), tools.end(), any) != tools.end();
+}
+
+std::optional<int64_t> Case::bytes(Field field) const {
+  return bytes_of(figures, field);
+}
+
+bool has_scores_shape(std::string_view shape) {
+  constexpr int64_t kFewTokens = 256;
+  if (const size_t open = shape.find('['); open != std::string_view::npos) shape.remove_prefix(open + 1);
+  std::vector<int64_t> extents;
+  const char* at = shape.data();
+  const char* const end = at + shape.size();
+  while (at != end && extents.size() < 16) {
+    while (at != end && (*at == ' ' || *at == ',')) ++at;
+    int64_t extent = 0;
+    const auto [stop, error] = std::from_chars(at, end, extent);
+    if (error != std::errc()) break;
+    extents.push_back(extent);
+    at = stop;
+  }
+  const size_t count = extents.size();
+  return count >= 3 && extents[count - 1] == extents[count - 2] && extents[count - 1] >= kFewTokens;
+}
+
 const Failure* first_of(const Log& log, Kind kind) {
   const auto found = std::find_if(log.failures.begin(), log.failures.end(),
                                   [&](const Failure& failure) { return failure.kind == kind; });
@@ -245,8 +345,12 @@ Case make_case(const Log& log) {
   result.log = &log;
   result.failure = choose(log);
   result.framework = choose_framework(log, result.failure);
-  if (result.failure == nullptr) return result;
+  if (result.failure == nullptr) {
+    find_tools(result);
+    return result;
+  }
   result.lender = choose_lender(log, *result.failure);
+  find_tools(result);
   const Failure& source = result.lender != nullptr ? *result.lender : *result.failure;
   result.figures = source.figures;
   // In a container the driver may not know, and PyTorch prints 2^64 bytes.
@@ -258,7 +362,8 @@ Case make_case(const Log& log) {
       result.figures[Field::kRequested] = Figure{*bytes, source.line};
     }
   }
-  for (const Field field : {Field::kTotal, Field::kFree, Field::kStartFree, Field::kPool}) {
+  for (const Field field : {Field::kTotal, Field::kFree, Field::kStartFree, Field::kPool,
+                            Field::kProcessLimit, Field::kWeights, Field::kActivations, Field::kCacheShort}) {
     if (!result.figures[field]) result.figures[field] = log.background[field];
   }
   drop_unset(result.figures);
@@ -275,10 +380,16 @@ Case make_case(const Log& log) {
   result.largest = bytes_of(result.figures, Field::kLargest);
   result.free_at_start = bytes_of(result.figures, Field::kStartFree);
   result.pool_at_start = bytes_of(result.figures, Field::kPool);
+  find_model(result);
   result.is_exact = result.framework == Framework::kHeadroom;
   result.request = request_of(result);
   find_limits(result);
   derive(result);
+  const std::string& op = result.failure->op;
+  const auto op_has = [&](std::string_view part) { return op.find(part) != std::string::npos; };
+  result.attention_scores = op_has("hqk") || (op_has("attention") && op_has("softmax"));
+  result.attention_scores |= has_scores_shape(result.failure->shape) || result.in("attention") ||
+                             (result.framework != Framework::kTorch && has_scores_shape(source.dims));
   result.stated = result.request == MemoryNumbers::Request::kNone ? nullptr : choose_stated(result);
   return result;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/explain/log.h"
@@ -17,7 +18,8 @@ struct Case : MemoryNumbers {
   const Failure* failure = nullptr;  // null: the log shows none
   const Failure* lender = nullptr;   // the failure whose figures these are, where `failure` has none
   Framework framework = Framework::kNone;
-  std::string strategy;  // Headroom's
+  std::vector<Framework> tools;  // on top of it, those first whose settings decide
+  std::string strategy;          // Headroom's
   Figures figures;
   const StatedCause* stated = nullptr;  // beside the failure; null where there is none
   std::optional<int64_t> outside;       // total - free - reserved: contexts, libraries and other processes
@@ -26,6 +28,15 @@ struct Case : MemoryNumbers {
   std::vector<Holder> holders;              // other processes
   std::optional<int64_t> own_pid;           // of this process, where the message lists it among the others
 
+  std::optional<double> parameter_count;  // of the model
+  std::string dtype;  // of its weights: "float16"; what the framework takes if none is named
+  bool dtype_is_named = false;
+  std::optional<int64_t> weight_bytes;  // the count of parameters by their type
+  bool attention_scores = false;        // what did not fit, or the largest buffer, has one row for each token
+
+  bool in(std::string_view phase) const { return failure != nullptr && failure->phases.contains(phase); }
+  bool uses(Framework any) const;
+  std::optional<int64_t> bytes(Field field) const;
   bool is(Kind kind) const { return failure != nullptr && failure->kind == kind; }
   bool has_setting(const std::string& name) const { return log->settings.contains(name); }
   // Of `framework`, as 1000 * major + minor: as the log names it, else the oldest that prints its messages.
@@ -48,6 +59,9 @@ const Failure* first_of(const Log& log, Kind kind);
 
 // Whether the log has a failure that says how much was requested.
 bool has_sized_allocation(const Log& log);
+
+// Whether the last two of at least three extents are those of attention scores: equal and large.
+bool has_scores_shape(std::string_view shape);
 
 // Bytes of a tensor from "64,576" and "float"; nothing for a type or text that is not known, INT64_MAX for
 // more than fits.

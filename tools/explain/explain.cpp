@@ -1,9 +1,11 @@
 // headroom explain: why a log's first failure on a GPU happened, and what to do.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -16,6 +18,7 @@
 #include "tools/explain/explanation.h"
 #include "tools/explain/log_reader.h"
 #include "tools/subcommands.h"
+#include "tools/terminal.h"
 
 namespace headroom::explain {
 namespace {
@@ -33,35 +36,104 @@ Log read(const std::string& path) {
   }
 }
 
-// A message's words in the table: its begin, as the log itself has the rest.
-std::string shortened(const std::string& text) {
-  constexpr size_t kWidth = 100;
-  if (text.size() <= kWidth) return text;
-  size_t end = kWidth;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;  // not inside a character
-  return text.substr(0, end) + "...";
+constexpr size_t kLongestMessage = 100;  // of a table in a pipe
+
+Colour colour_of(Cause cause) {
+  switch (cause) {
+    case Cause::kNone:
+      return Colour::kGreen;
+    case Cause::kAmbiguous:
+    case Cause::kUnknown:
+      return Colour::kYellow;
+    default:
+      return Colour::kRed;
+  }
 }
 
-void print_text(const Explanation& explanation) {
+// "PyTorch under vLLM", of several tools the first.
+std::string whose(const Explanation& explanation) {
+  std::string text(name_of(explanation.framework));
+  for (const Framework tool : explanation.tools) {
+    if (tool == explanation.framework) break;
+    return text.empty() ? std::string(name_of(tool)) : text + " under " + std::string(name_of(tool));
+  }
+  return text;
+}
+
+void print_verdict(const Explanation& explanation, const Terminal& terminal) {
   const LogJudgement& judgement = explanation.judgement;
-  const std::string_view framework = name_of(explanation.framework);
-  fmt::print("{}: {} (confidence {})\n{}{}\n", name_of(judgement.cause), meaning_of(judgement.cause),
-             to_string(judgement.confidence), framework.empty() ? "" : fmt::format("{}. ", framework),
-             judgement.reason);
-  if (explanation.failure_count > 1) {
-    fmt::print("{} messages of failures in {} lines; the first that counts is explained.\n",
-               explanation.failure_count, explanation.line_count);
+  if (judgement.cause == Cause::kNone) {
+    fmt::print("{}\n{}\n", terminal.painted("No failure found in this log.", Colour::kGreen),
+               terminal.wrapped(judgement.reason));
+    return;
   }
-  if (!explanation.evidence.empty()) fmt::print("\n{:<31} {:>10} {:>7}\n", "evidence", "MiB", "line");
+  const std::string name(name_of(judgement.cause));
+  const std::string rest =
+      fmt::format(": {} (confidence {})", meaning_of(judgement.cause), to_string(judgement.confidence));
+  fmt::print("{}{}\n", terminal.painted(name, colour_of(judgement.cause)),
+             terminal.wrapped(rest, 0, characters(name)));
+  const std::string framework = whose(explanation);
+  fmt::print("{}\n", terminal.wrapped((framework.empty() ? "" : framework + ". ") + judgement.reason));
+}
+
+void print_possible(const std::vector<Possibility>& possible, std::string_view heading,
+                    const Terminal& terminal) {
+  if (possible.empty()) return;
+  fmt::print("\n{}\n", heading);
+  int64_t number = 0;
+  for (const Possibility& other : possible) {
+    const std::string lead = fmt::format("{}. ", ++number), indent(lead.size(), ' ');
+    fmt::print("{}{}\n", lead,
+               terminal.wrapped(fmt::format("{}: {}", name_of(other.cause), other.reason), lead.size(),
+                                lead.size()));
+    fmt::print("{}{}\n", indent, terminal.wrapped("confirmed if " + other.confirm, lead.size(), lead.size()));
+  }
+}
+
+void print_evidence(const Explanation& explanation, const Terminal& terminal) {
+  if (explanation.evidence.empty()) return;
+  fmt::print("\n{:<31} {:>10} {:>7}\n", "evidence", "MiB", "line");
   for (const Evidence& evidence : explanation.evidence) {
-    const std::string row = fmt::format(
-        "{:<31} {:>10} {:>7}  {}", evidence.name, evidence.bytes ? format_mib(*evidence.bytes) : "",
-        evidence.line ? fmt::format("{}", *evidence.line) : "", shortened(evidence.text));
-    fmt::print("{}\n", row.substr(0, row.find_last_not_of(' ') + 1));
+    const std::string row =
+        fmt::format("{:<31} {:>10} {:>7}  ", evidence.name, evidence.bytes ? format_mib(*evidence.bytes) : "",
+                    evidence.line ? fmt::format("{}", *evidence.line) : "");
+    const std::string text = row + terminal.cut(evidence.text, characters(row), kLongestMessage);
+    fmt::print("{}\n", text.substr(0, text.find_last_not_of(' ') + 1));
   }
+}
+
+void print_text(const Explanation& explanation, const Terminal& terminal) {
+  print_verdict(explanation, terminal);
+  if (explanation.failure_count > 1) {
+    fmt::print("{}\n", terminal.wrapped(fmt::format(
+                           "{} messages of failures in {} lines; the first that counts is explained.",
+                           explanation.failure_count, explanation.line_count)));
+  }
+  const LogJudgement& judgement = explanation.judgement;
+  print_possible(
+      judgement.possible,
+      judgement.cause == Cause::kAmbiguous ? "possible causes, likeliest first" : "other possible causes",
+      terminal);
+  print_possible(judgement.other_ways, "another way out", terminal);
+  print_evidence(explanation, terminal);
   fmt::print("\n");
-  for (const Advice& advice : explanation.next)
-    fmt::print("next: {}\n      {}\n", advice.command, advice.why);
+  for (const Advice& advice : explanation.next) {
+    // A command stays on one line, so that it can be copied.
+    fmt::print("next: {}\n      {}\n", terminal.painted(advice.command, Colour::kBold),
+               terminal.wrapped(advice.why, 6, 6));
+  }
+}
+
+nlohmann::ordered_json to_json(const std::vector<Possibility>& possible) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const Possibility& other : possible) {
+    nlohmann::ordered_json row;
+    row["cause"] = name_of(other.cause);
+    row["reason"] = other.reason;
+    row["confirm"] = other.confirm;
+    rows.push_back(row);
+  }
+  return rows;
 }
 
 nlohmann::ordered_json to_json(const Explanation& explanation) {
@@ -70,6 +142,10 @@ nlohmann::ordered_json to_json(const Explanation& explanation) {
   json["confidence"] = to_string(explanation.judgement.confidence);
   json["reason"] = explanation.judgement.reason;
   json["framework"] = name_of(explanation.framework);
+  json["tools"] = nlohmann::ordered_json::array();
+  for (const Framework tool : explanation.tools) json["tools"].push_back(name_of(tool));
+  json["possible"] = to_json(explanation.judgement.possible);
+  json["other_ways"] = to_json(explanation.judgement.other_ways);
   json["evidence"] = nlohmann::ordered_json::array();
   for (const Evidence& evidence : explanation.evidence) {
     nlohmann::ordered_json row;
@@ -99,21 +175,31 @@ int run_explain(int argc, char** argv) {
       "headroom explain",
       "Says why a log's first failure on a GPU happened (memory, another process, pieces, a limit, an index, "
       "versions ...), what it rests on, and what to do next. It needs no GPU.");
-  set.add_arguments("LOG", "A file, gzipped or not; - reads what is piped in", &paths);
-  set.add_switch("json", "Print JSON, sizes in bytes", &json);
+  set.add_arguments("LOG", "Files, gzipped or not; - or none reads what is piped in", &paths, false);
+  set.add_switch("json", "Print JSON, sizes in bytes: one object, of several logs an array", &json);
   set.set_examples(
       "  headroom explain train.log\n"
-      "  python train.py 2>&1 | headroom explain -\n"
-      "  kubectl logs pod/trainer | headroom explain - --json | jq -r .cause\n");
+      "  python train.py 2>&1 | headroom explain\n"
+      "  headroom explain logs/rank*.log\n"
+      "  kubectl logs pod/trainer | headroom explain --json | jq -r .cause\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
-  if (paths.size() > 1)
-    throw InvalidArgument(fmt::format("explain: one log at a time, not {}", paths.size()));
-  const Explanation explanation = explain(read(paths.front()));
-  if (json) {
-    fmt::print("{}\n", to_json(explanation).dump(2));
-  } else {
-    print_text(explanation);
+  if (paths.empty() && isatty(STDIN_FILENO) != 0)
+    throw InvalidArgument(
+        "explain: no log given; name a file, or pipe one in: python train.py 2>&1 | headroom explain");
+  if (paths.empty()) paths.push_back("-");
+  const Terminal terminal(stdout);
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const std::string& path : paths) {
+    const Explanation explanation = explain(read(path));
+    if (json) {
+      all.push_back(to_json(explanation));
+      if (paths.size() > 1) all.back()["file"] = path;
+      continue;
+    }
+    if (paths.size() > 1) fmt::print("{}{}:\n", &path == &paths.front() ? "" : "\n", path);
+    print_text(explanation, terminal);
   }
+  if (json) fmt::print("{}\n", (paths.size() > 1 ? all : all.front()).dump(2));
   return kExitDone;
 }
 

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
+#include <initializer_list>
 #include <string_view>
 #include <utility>
+
+#include "runtime/base/bytes.h"
 
 namespace headroom::explain {
 namespace {
@@ -27,34 +31,64 @@ constexpr std::pair<Field, std::string_view> kNames[] = {
     {Field::kReserveLimit, "limit to leave libraries room"},
     {Field::kProcess, "this process"},
     {Field::kOthers, "other processes"},
+    {Field::kWeights, "weights"},
+    {Field::kActivations, "one step's activations"},
+    {Field::kCacheNeeded, "cache for the longest request"},
+    {Field::kCacheFree, "left for the cache"},
+    {Field::kCacheShort, "missing before the cache"},
+    {Field::kBuffer, "largest buffer"},
 };
 
 Evidence message(const Failure& failure) {
   return {"message", std::nullopt, failure.line, failure.text};
 }
 
-void add_computed(std::vector<Evidence>& evidence, const Case& found) {
-  const auto add = [&](std::string_view name, std::optional<int64_t> bytes, std::string_view how) {
-    if (bytes) evidence.push_back({std::string(name), bytes, std::nullopt, std::string(how)});
-  };
-  if (!found.figures[Field::kReserved]) add("reserved by the pool", found.reserved, "allocated + idle");
-  if (!found.figures[Field::kIdle]) add("reserved and idle", found.idle, "reserved - allocated");
-  const auto& start_free = found.figures[Field::kStartFree];
-  const auto& pool = found.figures[Field::kPool];
-  if (start_free && pool) {
-    add("left at the start", start_free->bytes - pool->bytes, "free at the start - pool at the start");
+// What the figures may be off by together. A difference within that is not shown: it comes from rounding.
+int64_t precision_of(const Case& found, std::initializer_list<Field> fields) {
+  int64_t sum = 0;
+  for (const Field field : fields) {
+    if (const auto& figure = found.figures[field]) sum += figure->precision;
   }
-  add("outside the pool", found.outside, "total - free - reserved");
+  return sum;
+}
+
+void add_computed(std::vector<Evidence>& evidence, const Case& found) {
+  using enum Field;
+  const auto add = [&](std::string_view name, std::optional<int64_t> bytes, std::string_view how,
+                       std::initializer_list<Field> fields) {
+    if (!bytes || std::abs(*bytes) <= precision_of(found, fields)) return;
+    evidence.push_back({std::string(name), bytes, std::nullopt, std::string(how)});
+  };
+  if (!found.figures[kReserved])
+    add("reserved by the pool", found.reserved, "allocated + idle", {kAllocated, kIdle});
+  if (!found.figures[kIdle])
+    add("reserved and idle", found.idle, "reserved - allocated", {kReserved, kAllocated});
+  const auto& start_free = found.figures[kStartFree];
+  const auto& pool = found.figures[kPool];
+  if (start_free && pool) {
+    add("left at the start", start_free->bytes - pool->bytes, "free at the start - pool at the start",
+        {kStartFree, kPool});
+  }
+  const std::initializer_list<Field> all = {kTotal, kFree, kReserved, kAllocated, kIdle, kProcess};
+  add("outside the pool", found.outside, "total - free - reserved", all);
   if (found.own_outside_pool)
-    add("this process, outside its pool", found.own_outside_pool, "this process - reserved");
-  if (found.others && *found.others > 0 && found.others_are_estimated) {
+    add("this process, outside its pool", found.own_outside_pool, "this process - reserved", all);
+  // The estimate is good to what a context and libraries may take.
+  if (found.others_are_estimated && found.others && *found.others >= kGiB / 2) {
     add("other processes, at least", found.others,
         found.process ? "total - free - this process"
-                      : "outside the pool - 1 GiB for a context and libraries");
+                      : "outside the pool - 1 GiB for a context and libraries",
+        all);
   }
-  add("the most that can be had", found.best, "free + idle");
+  add("the most that can be had", found.best, "free + idle", {kFree, kIdle});
   if (found.requested && found.best && *found.requested > *found.best) {
-    add("short by", *found.requested - *found.best, "requested - the most that can be had");
+    add("short by", *found.requested - *found.best, "requested - the most that can be had",
+        {kRequested, kFree, kIdle});
+  }
+  if (found.weight_bytes && found.in("loading")) {
+    evidence.push_back(
+        {"weights", found.weight_bytes, std::nullopt,
+         fmt::format("{:.3g} billion parameters in {}", *found.parameter_count / 1e9, found.dtype)});
   }
 }
 
@@ -95,8 +129,9 @@ Explanation explain(const Log& log) {
   Explanation result;
   result.judgement = judge_log(found);
   result.framework = found.framework;
+  result.tools = found.tools;
   result.evidence = collect(found, result.judgement);
-  result.next = advise(found, result.judgement.cause);
+  result.next = advise(found, result.judgement);
   result.judgement.reason = sentence(std::move(result.judgement.reason));
   result.failure_count = log.failure_count;
   result.line_count = log.line_count;

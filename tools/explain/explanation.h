@@ -1,7 +1,6 @@
 // All that `headroom explain` says about a log: the cause, its evidence, what to do. Knows no output format.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -24,7 +23,8 @@ struct Explanation {
   LogJudgement judgement;  // its reason is a sentence here
   Framework framework = Framework::kNone;
   std::vector<Evidence> evidence;  // messages first, then figures, then what is computed from them
-  std::array<Advice, 2> next;
+  std::vector<Framework> tools;    // on top of the framework
+  std::vector<Advice> next;        // two or more
   int64_t failure_count = 0;
   int64_t line_count = 0;
 };

@@ -6,6 +6,11 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/base/bytes.h"
+#include "tools/explain/ambiguity.h"
+#include "tools/explain/faults.h"
+#include "tools/explain/log_rules.h"
+
 namespace headroom::explain {
 namespace {
 
@@ -15,7 +20,43 @@ using enum Confidence;
 using Result = std::optional<LogJudgement>;
 
 LogJudgement make(Cause cause, Confidence confidence, std::string reason, const Failure* witness = nullptr) {
-  return {{cause, confidence, std::move(reason)}, witness};
+  LogJudgement result;
+  result.cause = cause;
+  result.confidence = confidence;
+  result.reason = std::move(reason);
+  result.witness = witness;
+  return result;
+}
+
+Result no_failure(const Case& found) {
+  if (found.failure != nullptr) return std::nullopt;
+  return make(kNone, kHigh,
+              found.log->line_count == 0 ? "the log is empty" : "no message of a failure is in this log");
+}
+
+// A fault of the GPU that came before memory ran out, or instead.
+Result hardware(const Case& found) {
+  const bool memory_first = found.is(Kind::kAllocation) && found.figures[Field::kRequested].has_value();
+  for (const Failure& failure : found.log->failures) {
+    if (memory_first && failure.line > found.failure->line) break;
+    if (failure.kind == Kind::kHardware)
+      return make(kHardware, kHigh,
+                  "the GPU, its memory or its link to the machine failed; no setting of the program helps",
+                  &failure);
+    if (failure.kind != Kind::kXid || !failure.figures[Field::kXid]) continue;
+    const int64_t xid = failure.figures[Field::kXid]->bytes;
+    const Fault* const fault = fault_of(xid);
+    if (fault != nullptr && fault->by_program) continue;
+    return make(kHardware, fault != nullptr ? kHigh : kMedium,
+                fmt::format("the driver reported Xid {}: {}", xid,
+                            fault != nullptr ? fault->meaning : "see NVIDIA's catalogue of Xid errors"),
+                &failure);
+  }
+  if (!found.is(Kind::kXid) || !found.figures[Field::kXid]) return std::nullopt;
+  const int64_t xid = found.figures[Field::kXid]->bytes;
+  return make(kNotMemory, kMedium,
+              fmt::format("the driver reported Xid {}: {}; the program's own kernels did it, not the GPU",
+                          xid, fault_of(xid) != nullptr ? fault_of(xid)->meaning : "a fault"));
 }
 
 // A kernel prints its failed check when it fails; the calls that fail after it say anything. Memory that ran
@@ -56,31 +97,66 @@ Result permission(const Case& found) {
               failure);
 }
 
-Result busy(const Case& found) {
-  if (!found.is(Kind::kBusy)) return std::nullopt;
-  return make(kOtherProcess, kMedium,
-              "the driver lets no further process use the device: one that runs in exclusive mode has it, or "
-              "the device is out of order");
-}
+// Messages that say of themselves what they are.
+struct KindVerdict {
+  Kind kind;
+  Cause cause;
+  Confidence confidence;
+  std::string_view reason;
+};
 
-Result not_the_gpus_memory(const Case& found) {
-  if (found.is(Kind::kHost)) {
-    return make(kNotMemory, kHigh,
-                "the machine ran out of its own memory; the GPU's memory is not the cause");
-  }
-  if (found.is(Kind::kLateSetting)) {
-    return make(kNotMemory, kHigh,
-                "a memory setting was made after the GPU had been initialised, or differs between GPUs; no "
-                "memory is missing");
-  }
-  if (found.is(Kind::kCrash)) {
-    return make(kNotMemory, kMedium,
-                "a kernel crashed (an address outside its memory, or a fault of the device); no memory is "
-                "missing");
-  }
-  if (found.is(Kind::kNotAFailure)) {
-    return make(kNotMemory, kHigh,
-                "the message itself says that this is no failure: an algorithm with less workspace is used");
+constexpr KindVerdict kVerdicts[] = {
+    {Kind::kBusy, kOtherProcess, kMedium,
+     "the driver lets no further process use the device: one that runs in exclusive mode has it, or the "
+     "device is "
+     "out of order"},
+    {Kind::kSharedMemory, kSharedMemory, kHigh,
+     "a process found no room in the machine's shared memory (/dev/shm), where loader workers and libraries "
+     "hand "
+     "each other data; a container has 64 MiB of it unless told otherwise. The GPU is not involved"},
+    {Kind::kOpenFiles, kNotMemory, kHigh,
+     "the process reached its limit of open files, which tensors shared between loader workers use up; no "
+     "memory is "
+     "missing"},
+    {Kind::kLockedMemory, kNotMemory, kHigh,
+     "a network adapter may not lock memory: the limit of locked memory (ulimit -l) is too low; no memory of "
+     "the GPU "
+     "is missing"},
+    {Kind::kDisk, kNotMemory, kHigh, "a disk or a quota is full; the GPU's memory is not the cause"},
+    {Kind::kStopped, kNotMemory, kHigh,
+     "somebody, or a scheduler's limit of time, ended the run; memory is not the cause"},
+    {Kind::kHost, kHostMemory, kHigh,
+     "the machine, or the job's share of it, ran out of its own memory (RAM); the GPU is not involved"},
+    {Kind::kHostLikely, kHostMemory, kMedium,
+     "a process was killed from outside (SIGKILL): nearly always the kernel or a job's limit does that when "
+     "the "
+     "machine's own memory (RAM) runs out; the GPU is not involved"},
+    {Kind::kDeviceMissing, kNotMemory, kMedium,
+     "the program found no GPU that it can use: the driver is not loaded, or the device is hidden or faulty; "
+     "no "
+     "memory is missing"},
+    {Kind::kLateSetting, kNotMemory, kHigh,
+     "a memory setting was made after the GPU had been initialised, or differs between GPUs; no memory is "
+     "missing"},
+    {Kind::kCrash, kNotMemory, kMedium,
+     "a kernel crashed (an address outside its memory, or a fault of the device); no memory is missing"},
+    {Kind::kNotAFailure, kNotMemory, kHigh,
+     "the message itself says that this is no failure: the program goes on another way, with less memory"},
+    {Kind::kAftermath, kUnknown, kLow,
+     "this process waited for another one of the run, which failed, hangs or was ended first: the cause is "
+     "in that "
+     "one's log"},
+};
+
+Result by_kind(const Case& found) {
+  for (const KindVerdict& row : kVerdicts) {
+    if (!found.is(row.kind)) continue;
+    std::string reason(row.reason);
+    if (row.kind == Kind::kHost && found.requested) {
+      reason += fmt::format("; {} were requested", format_bytes(*found.requested));
+      if (found.free) reason += fmt::format(" and {} were free", format_bytes(*found.free));
+    }
+    return make(row.cause, row.confidence, std::move(reason));
   }
   return std::nullopt;
 }
@@ -101,7 +177,8 @@ Result stated(const Case& found) {
 Result numbers(const Case& found) {
   const std::optional<Judgement> judgement = judge(found);
   if (!judgement) return std::nullopt;
-  LogJudgement result = {*judgement, nullptr};
+  LogJudgement result;
+  static_cast<Judgement&>(result) = *judgement;
   const bool is_usual_cause = result.cause == kPreallocation && !found.free && !found.pool_at_start;
   if (is_usual_cause && first_of(*found.log, Kind::kBrokenVersion) != nullptr) {
     result.confidence = kLow;
@@ -112,6 +189,16 @@ Result numbers(const Case& found) {
   } else if (is_usual_cause && found.log->cublas_hint) {
     result.reason += "; its own hint says the same";
   }
+  if (result.cause == kLimit && !found.is_exact) {
+    const bool is_default = found.takes_three_quarters && !found.has_setting("memory_fraction");
+    if (!is_default)
+      result.reason += "; the limit is self-made: the program, its settings or its environment set it";
+    if (!found.log->fraction.empty()) result.reason += fmt::format(" ({})", found.log->fraction);
+  }
+  if (result.cause == kExhausted && found.in("optimizer") && found.weight_bytes)
+    result.reason += fmt::format("; Adam keeps two more copies of the weights ({} in float32)",
+                                 format_bytes(static_cast<int64_t>(*found.parameter_count * 8)));
+  add_other_ways(found, result);
   return result;
 }
 
@@ -121,19 +208,41 @@ Result doubtful_version(const Case& found) {
               "a library of the version that the program asks for was not found, or the driver is too old");
 }
 
+// A status that several causes print, without numbers that tell them apart.
+Result ambiguous(const Case& found) {
+  if (!found.is(Kind::kAmbiguous) && !found.is(Kind::kLaunch) && !found.is(Kind::kHandle) &&
+      !found.is(Kind::kWorkspace))
+    return std::nullopt;
+  LogJudgement result =
+      make(kAmbiguous, kLow,
+           "this status alone does not say why, and the log has no numbers that tell its causes "
+           "apart");
+  const std::string& status = found.failure->status;
+  for (const PossibleCause& row : ambiguous_status(status.empty() ? found.failure->text : status).causes)
+    result.possible.push_back({row.cause, std::string(row.reason), std::string(row.confirm)});
+  return result;
+}
+
+// "Out of memory" in nobody's words.
+Result some_memory(const Case& found) {
+  if (!found.is(Kind::kSomeMemory)) return std::nullopt;
+  const std::string& text = found.failure->text;
+  const auto has = [&](std::string_view part) { return text.find(part) != std::string::npos; };
+  const bool of_device = has("CUDA") || has("cuda") || has("GPU") || has("gpu") || has("VRAM") || has("hip");
+  if (of_device)
+    return make(kExhausted, kLow,
+                "memory of the device ran out; the log does not say for what, nor who holds it");
+  LogJudgement result = make(kAmbiguous, kLow, "memory ran out, and the message does not say whose");
+  result.possible.push_back({kExhausted, "the device's memory is full", std::string(kNearlyFull)});
+  result.possible.push_back({kHostMemory, "the machine's own memory (RAM), or the job's share of it, is full",
+                             "free -h shows little, or dmesg names a killed process"});
+  return result;
+}
+
 Result unknown(const Case& found) {
-  if (found.failure == nullptr) return make(kUnknown, kLow, "no known GPU failure found in this log");
-  if (found.is(Kind::kLaunch)) {
-    return make(kUnknown, kLow,
-                "a library's call failed, which alone does not say why: an index out of range earlier in the "
-                "program, operands that do not suit the call, libraries that do not match and a lack of "
-                "memory all look like this. The log has no numbers that tell them apart");
-  }
-  return make(
-      kUnknown, kLow,
-      "the status alone does not say why: a library does not start for lack of memory, after an index "
-      "out of range earlier in the program, or when libraries do not match. The log has no numbers "
-      "that tell them apart");
+  if (found.is(Kind::kOtherError))
+    return make(kUnknown, kLow, "the log has an error, but none of a GPU or its memory that is known here");
+  return make(kUnknown, kLow, "the message does not say why, and the log has no numbers that decide");
 }
 
 struct Rule {
@@ -142,15 +251,28 @@ struct Rule {
 };
 
 constexpr Rule kRules[] = {
+    {"Is there a failure at all?", no_failure},
+    {"Did the GPU or its power fail?", hardware},
     {"Did a kernel's own check fail first?", index},
     {"Does the log name versions that do not match?", version},
     {"May this user use the device and its files?", permission},
-    {"Does another process have the device to itself?", busy},
-    {"Is it about something other than the GPU's memory?", not_the_gpus_memory},
-    {"Did a pool get less than was free?", pool_shrunk},
     {"Did Headroom print the cause?", stated},
+    {"Did memory grow from step to step?", growing},
+    {"Does the message say what it is?", by_kind},
+    {"Is too little left for a server's cache?", server_cache},
+    {"Does a server want a larger share than was free?", server_share},
+    {"Was a part of the model placed on the CPU?", model_in_parts},
+    {"Which of llama.cpp's buffers did not fit?", layers_or_cache},
+    {"Did it fail while weights moved to the device?", model_too_large},
+    {"Did Apple's memory run out?", apple_memory},
+    {"Does the log name the largest buffer of a compiled program?", compiled_buffer},
+    {"Did NCCL find no room?", collective},
+    {"Did a pool get less than was free?", pool_shrunk},
+    {"Did the driver refuse without a figure?", bare_refusal},
     {"Do the numbers decide?", numbers},
     {"Does the log doubt a version?", doubtful_version},
+    {"Is it a status that several causes print?", ambiguous},
+    {"Does it only say that memory ran out?", some_memory},
     {"Nothing decides", unknown},
 };
 

@@ -1,11 +1,13 @@
 #include "tools/explain/log_reader.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <utility>
 #include <vector>
 
 #include "runtime/base/text.h"
+#include "tools/explain/line_parts.h"
 #include "tools/explain/template_match.h"
 #include "tools/explain/word_scanner.h"
 
@@ -20,11 +22,19 @@ constexpr size_t kMostHolders = 64;
 constexpr size_t kLongestText = 400;
 // A detail that other logs print, too ("Limit:"), belongs to a dump whose other lines are this near.
 constexpr int64_t kDumpLines = 12;
+// What a program was doing when it failed is told by the traceback right before.
+constexpr int64_t kTracebackLines = 90;
+// Failures that the program recovered from are this near before the line that says so.
+constexpr int64_t kRecoveryLines = 40;
+// llama.cpp prints the driver's refusal first and then for what it asked.
+constexpr std::string_view kPhasesThatFollow[] = {"layers", "cache", "compute"};
+constexpr int64_t kFollowingLines = 6;
 
 std::vector<std::string_view> all_heads() {
   std::vector<std::string_view> heads;
   for (const Message& message : messages()) heads.push_back(head_of(message.pattern));
   for (const Setting& setting : settings()) heads.push_back(head_of(setting.pattern));
+  for (const Setting& phase : phases()) heads.push_back(head_of(phase.pattern));
   std::sort(heads.begin(), heads.end());
   heads.erase(std::unique(heads.begin(), heads.end()), heads.end());
   return heads;
@@ -32,7 +42,7 @@ std::vector<std::string_view> all_heads() {
 
 struct Readings {
   std::vector<const Message*> messages;
-  std::vector<const Setting*> settings;
+  std::vector<const Setting*> settings, phases;
 };
 
 // What to look for, and what may be there: made once, as it depends on the two arrays alone.
@@ -44,6 +54,7 @@ struct Index {
     };
     for (const Message& message : messages()) readings_of(message.pattern).messages.push_back(&message);
     for (const Setting& setting : settings()) readings_of(setting.pattern).settings.push_back(&setting);
+    for (const Setting& phase : phases()) readings_of(phase.pattern).phases.push_back(&phase);
   }
   const std::vector<std::string_view> words;  // heads of messages and settings, sorted, each once
   const WordScanner scanner;
@@ -59,56 +70,52 @@ bool is_word_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-// "2.5.0-rc1" is 2005; nothing for what does not begin with two numbers.
-std::optional<int64_t> parse_version(std::string_view text) {
-  int64_t major = 0, minor = 0;
-  const char* const end = text.data() + text.size();
-  const auto [dot, error] = std::from_chars(text.data(), end, major);
-  if (error != std::errc() || dot == end || *dot != '.' || major < 0 || major > 99) return std::nullopt;
-  if (std::from_chars(dot + 1, end, minor).ec != std::errc() || minor < 0 || minor > 999) return std::nullopt;
-  return 1000 * major + minor;
-}
-
-// It becomes part of a command that someone may paste, so it has to be one word for a shell.
-bool is_plain_script(std::string_view path) {
-  return path.ends_with(".py") && path.size() < 200 && path[0] != '-' &&
-         std::all_of(path.begin(), path.end(),
-                     [](char c) { return is_word_character(c) || c == '/' || c == '.' || c == '-'; });
-}
-
 }  // namespace
 
-struct LogReader::Match {
-  std::vector<Capture> captures;
-  int64_t length = 0;
-};
-
+// Escapes, no-break spaces and NUL bytes are rare, so all between them is taken at once.
 void LogReader::clean(std::string_view piece) {
-  for (const char c : piece) {
-    if (escape_ != Escape::kNone) {
-      if (c == '\n') {
-        escape_ = Escape::kNone;  // an escape that does not end swallows one line at most
-      } else if (escape_ == Escape::kBegun) {
-        escape_ = c == '[' ? Escape::kSequence : c == ']' ? Escape::kString : Escape::kNone;
-        continue;
-      } else {
-        const bool ends = escape_ == Escape::kSequence ? (c >= 0x40 && c <= 0x7e) : (c == '\a' || c == '\\');
-        if (ends) escape_ = Escape::kNone;
-        continue;
-      }
+  constexpr std::string_view kSpecial("\x1b\xc2\0", 3);
+  static const std::array<bool, 256> is_special = [&] {
+    std::array<bool, 256> made{};
+    for (const char c : kSpecial) made[static_cast<unsigned char>(c)] = true;
+    return made;
+  }();
+  for (size_t i = 0; i < piece.size(); ++i) {
+    if (escape_ == Escape::kNone && !lead_byte_) {
+      size_t end = i;
+      while (end < piece.size() && !is_special[static_cast<unsigned char>(piece[end])]) ++end;
+      text_.append(piece, i, end - i);
+      i = end;
+      if (i == piece.size()) return;
     }
-    if (lead_byte_) {
-      lead_byte_ = false;
-      text_ += c == '\xa0' ? ' ' : '\xc2';
-      if (c == '\xa0') continue;
+    clean_special(piece[i]);
+  }
+}
+
+void LogReader::clean_special(char c) {
+  if (escape_ != Escape::kNone) {
+    if (c == '\n') {
+      escape_ = Escape::kNone;  // an escape that does not end swallows one line at most
+    } else if (escape_ == Escape::kBegun) {
+      escape_ = c == '[' ? Escape::kSequence : c == ']' ? Escape::kString : Escape::kNone;
+      return;
+    } else {
+      const bool ends = escape_ == Escape::kSequence ? (c >= 0x40 && c <= 0x7e) : (c == '\a' || c == '\\');
+      if (ends) escape_ = Escape::kNone;
+      return;
     }
-    if (c == '\x1b') {
-      escape_ = Escape::kBegun;
-    } else if (c == '\xc2') {
-      lead_byte_ = true;
-    } else if (c != '\0') {  // UTF-16 of plain English is every other byte NUL
-      text_ += c;
-    }
+  }
+  if (lead_byte_) {
+    lead_byte_ = false;
+    text_ += c == '\xa0' ? ' ' : '\xc2';
+    if (c == '\xa0') return;
+  }
+  if (c == '\x1b') {
+    escape_ = Escape::kBegun;
+  } else if (c == '\xc2') {
+    lead_byte_ = true;
+  } else if (c != '\0') {  // UTF-16 of plain English is every other byte NUL
+    text_ += c;
   }
 }
 
@@ -123,11 +130,13 @@ void LogReader::feed(std::string_view piece) {
   const size_t kept = std::max(text_.rfind('\n', end - 1) + 1, end - std::min(end, kLongestMessage));
   text_.erase(0, kept);
   counted_ = end - kept;
+  line_begin_ -= std::min(line_begin_, kept);
 }
 
 Log LogReader::finish() {
   scan(text_.size());
   count_lines_to(text_.size());
+  keep_longest_samples();
   log_.line_count = text_.empty() || text_.back() == '\n' ? line_ - 1 : line_;
   return std::move(log_);
 }
@@ -142,8 +151,11 @@ void LogReader::scan(size_t end) {
 
 void LogReader::count_lines_to(size_t at) {
   if (at <= counted_) return;
-  line_ += std::count(text_.begin() + static_cast<int64_t>(counted_),
-                      text_.begin() + static_cast<int64_t>(at), '\n');
+  const std::string_view passed = std::string_view(text_).substr(counted_, at - counted_);
+  if (const size_t last = passed.rfind('\n'); last != std::string_view::npos) {
+    line_ += std::count(passed.begin(), passed.end(), '\n');
+    line_begin_ = counted_ + last + 1;
+  }
   counted_ = at;
 }
 
@@ -163,6 +175,15 @@ void LogReader::read_at(size_t word, size_t begin) {
   for (const Setting* setting : index().readings[word].settings) {
     if (match_template(setting->pattern, rest)) read_setting(*setting, begin);
   }
+  for (const Setting* phase : index().readings[word].phases) {
+    if (!match_template(phase->pattern, rest)) continue;
+    count_lines_to(begin);
+    phase_lines_[phase->name] = line_;
+    const bool follows = std::find(std::begin(kPhasesThatFollow), std::end(kPhasesThatFollow), phase->name) !=
+                         std::end(kPhasesThatFollow);
+    if (follows && !log_.failures.empty() && line_ - log_.failures.back().line < kFollowingLines)
+      log_.failures.back().phases.insert(phase->name);
+  }
 }
 
 // Of a line that is longer than any message the part around `at`.
@@ -174,24 +195,33 @@ std::string_view LogReader::line_at(size_t at) const {
   return around.substr(begin, std::min(around.find('\n', at - first), around.size()) - begin);
 }
 
-// "[rank3]: ...", "[default3]:...", "(Worker pid=123) ...", and MPI's "[1,3]<stderr>:..." at the very start:
-// up to the closing bracket.
-std::string_view LogReader::rank_of(std::string_view line) const {
-  constexpr size_t kLongestPrefix = 100;  // of a logger, before the rank
-  for (const std::string_view open : {"[rank", "[default", "(pid=", "(Worker", "(RayTrainWorker", "[1,"}) {
-    const size_t at = line.substr(0, kLongestPrefix).find(open);
-    if (at == std::string_view::npos || (open == "[1," && at > 0)) continue;
-    const size_t close = line.find_first_of("])", at);
-    if (close != std::string_view::npos) return line.substr(at, close - at + 1);
-  }
-  return {};
+// Of the line up to which lines are counted.
+std::string LogReader::rank_here() const {
+  constexpr size_t kLongestRank = 400;
+  return printable(
+      rank_of(std::string_view(text_).substr(line_begin_, kLongestRank)).substr(0, kLongestText));
+}
+
+// At most so much before `at` on its line.
+std::string_view LogReader::before(size_t at, size_t most) const {
+  const size_t first = at - std::min(at, most);
+  const std::string_view lead = std::string_view(text_).substr(first, at - first);
+  const size_t end = lead.rfind('\n');
+  return end == std::string_view::npos ? lead : lead.substr(end + 1);
+}
+
+// The same from `at` on.
+std::string_view LogReader::behind(size_t at, size_t most) const {
+  const std::string_view rest = std::string_view(text_).substr(at, most);
+  return rest.substr(0, rest.find('\n'));
 }
 
 void LogReader::read_setting(const Setting& setting, size_t begin) {
-  const std::string_view line = line_at(begin);
-  const auto before = static_cast<size_t>(text_.data() + begin - line.data());
+  constexpr size_t kNear = 256;  // a piece of advice stands this near behind the words that make it one
+  if (log_.settings.contains(std::string(setting.name))) return;
+  const std::string_view lead = before(begin, kNear);
   for (const std::string_view words : advice_words()) {
-    if (line.substr(0, before).find(words) != std::string_view::npos) return;
+    if (lead.find(words) != std::string_view::npos) return;
   }
   log_.settings.emplace(setting.name);
 }
@@ -206,7 +236,17 @@ void LogReader::add(const Message& message, size_t begin, const Match& match) {
       return add_stated_cause(message, begin);
     case Kind::kBackground:
       count_lines_to(begin);
-      return add_background(message, match);
+      return add_background(message, begin, match);
+    case Kind::kSample:
+      count_lines_to(begin);
+      return add_sample(message, match);
+    case Kind::kModelName:
+      if (message.framework != Framework::kNone) log_.mentioned.insert(message.framework);
+      if (log_.parameters.empty()) keep_model(behind(begin, kLongestText));
+      return;
+    case Kind::kRecovered:
+      count_lines_to(begin);
+      return add_recovery();
     case Kind::kDetail:
     case Kind::kPiece:
       count_lines_to(begin);
@@ -219,16 +259,15 @@ void LogReader::add(const Message& message, size_t begin, const Match& match) {
 
 namespace {
 
-bool is_text(Field field) {
-  return field >= Field::kVersion;
-}
-
 void keep_word(Failure& failure, const Capture& capture) {
   const std::string word = printable(capture.text.substr(0, kLongestText));
   if (capture.field == Field::kStatus && failure.status.empty()) failure.status = word;
   if (capture.field == Field::kStrategy) failure.strategy = word;
   if (capture.field == Field::kDims) failure.dims = word;
   if (capture.field == Field::kType) failure.type = word;
+  if (capture.field == Field::kOp && failure.op.empty()) failure.op = word;
+  if (capture.field == Field::kSource && failure.source.empty()) failure.source = word;
+  if (capture.field == Field::kShape && failure.shape.empty()) failure.shape = word;
 }
 
 // The exact count of bytes, which follows the rounded size, replaces it; the largest free block is the
@@ -244,10 +283,14 @@ void keep_figures(Failure& failure, const std::vector<Capture>& captures, int64_
       if (failure.holders.size() < kMostHolders) failure.holders.push_back({pid, capture.bytes});
     } else {
       std::optional<Figure>& figure = failure.figures[capture.field];
-      if (capture.field == Field::kLargest && figure) {
-        figure->bytes = std::max(figure->bytes, capture.bytes);
+      const Figure made{capture.bytes, line, capture.precision};
+      if (capture.field == Field::kLargest) {
+        // TensorFlow prints 0 without having looked.
+        if (capture.bytes > 0 && (!figure || figure->bytes < capture.bytes)) figure = made;
+      } else if (capture.field == Field::kBuffer || capture.field == Field::kCount) {
+        if (!figure) figure = made;  // lists begin with the largest
       } else {
-        figure = Figure{capture.bytes, line};
+        figure = made;
       }
     }
   }
@@ -266,30 +309,54 @@ void LogReader::keep_version_bound(const Message& message) {
   known = std::max(known, message.at_least);
 }
 
+// The message's own words; those that many print say more with what stands before them.
+std::string LogReader::text_of(const Message& message, size_t begin) const {
+  const bool is_vague = message.kind == Kind::kSomeMemory || message.kind == Kind::kOtherError;
+  const std::string_view lead = is_vague ? before(begin, kLongestText) : std::string_view();
+  return printable(trimmed(std::string(lead) + std::string(behind(begin, kLongestText - lead.size()))));
+}
+
 void LogReader::add_failure(const Message& message, size_t begin, const Match& match) {
+  if (message.is_a_shells && !is_shells_word(begin, match)) return;
   Failure* failure = failure_of_line();
   if (failure == nullptr) {
-    ++log_.failure_count;
+    // What counts only where there is nothing else is kept once.
+    if (message.kind == Kind::kOtherError || message.kind == Kind::kSomeMemory) {
+      const bool known = std::any_of(log_.failures.begin(), log_.failures.end(), [&](const Failure& other) {
+        return other.kind == message.kind || other.kind < Kind::kOtherError;
+      });
+      if (known) return;
+    }
+    if (is_hypothetical(message, begin, match)) return;
+    if (message.kind != Kind::kOtherError) ++log_.failure_count;
     last_detail_line_ = line_;
     if (log_.failures.size() == kMostFailures) return;
-    const std::string_view line = line_at(begin);
-    const auto before = static_cast<size_t>(text_.data() + begin - line.data());
     Failure made;
     made.kind = message.kind;
     made.framework = message.framework;
     made.line = line_;
-    made.rank = printable(rank_of(line).substr(0, kLongestText));
-    made.text = printable(trimmed(line.substr(before, kLongestText)));
+    made.rank = rank_here();
+    made.text = text_of(message, begin);
+    made.weak = message.weak;
+    for (const auto& [phase, last_line] : phase_lines_) {
+      if (line_ - last_line <= kTracebackLines) made.phases.insert(phase);
+    }
     log_.failures.push_back(std::move(made));
     failure = &log_.failures.back();
-  } else if (message.weak) {
+  } else if (message.weak && (!failure->weak || message.kind >= failure->kind)) {
     return;
-  } else if (message.kind < failure->kind) {
+  } else if (message.kind < failure->kind || failure->weak) {
+    if (failure->kind == Kind::kOtherError) ++log_.failure_count;
     failure->kind = message.kind;
     failure->framework = message.framework;
+    if (failure->weak) failure->text = text_of(message, begin);
+    failure->weak = message.weak;
   }
   keep_version_bound(message);
   keep_figures(*failure, match.captures, line_);
+  for (const Capture& capture : match.captures) {
+    if (capture.field == Field::kShare) log_.share = printable(capture.text);
+  }
   if (failure->status.empty() && failure->text.find("_STATUS_") != std::string::npos) {
     // "the library was not initialized" is a status, too; the constant is found by its name.
     const size_t at = failure->text.find("CU");
@@ -305,14 +372,14 @@ void LogReader::add_detail(const Message& message, const Match& match) {
   if (owner == nullptr && (near || of_any_pool) &&
       log_.failure_count <= static_cast<int64_t>(kMostFailures)) {
     // The latest failure of the same process; a log without ranks has one.
-    const std::string rank = printable(rank_of(line_at(counted_)).substr(0, kLongestText));
+    const std::string rank = rank_here();
     for (auto failure = log_.failures.rbegin(); failure != log_.failures.rend() && owner == nullptr;
          ++failure) {
       if (failure->rank == rank) owner = &*failure;
     }
   }
   if (owner == nullptr && message.kind != Kind::kPiece) return;
-  if (owner == nullptr && of_any_pool) return add_background(message, match);
+  if (owner == nullptr && of_any_pool) return add_background(message, counted_, match);
   last_detail_line_ = line_;
   if (owner == nullptr) {  // the head of the message is cut off
     const Message piece{Kind::kAllocation, message.framework, message.pattern, message.at_least};
@@ -327,7 +394,8 @@ void LogReader::add_stated_cause(const Message& message, size_t begin) {
   if (log_.stated.size() == kMostFailures) return;
   const std::string_view line = line_at(begin);
   const auto before = static_cast<size_t>(text_.data() + begin - line.data());
-  const std::string_view lead = line.substr(0, before), reason = line.substr(before + message.pattern.size());
+  const std::string_view lead = line.substr(0, before),
+                         reason = line.substr(std::min(before + message.pattern.size(), line.size()));
   if (!lead.empty() && !lead.ends_with("; ") && !lead.ends_with(": ")) return;
   for (const CauseInfo& row : causes()) {
     if (message.pattern.starts_with(row.name) && message.pattern.size() == row.name.size() + 2) {
@@ -336,20 +404,39 @@ void LogReader::add_stated_cause(const Message& message, size_t begin) {
   }
 }
 
-void LogReader::add_background(const Message& message, const Match& match) {
-  keep_version_bound(message);
-  if (message.framework != Framework::kNone) log_.mentioned.insert(message.framework);
-  if (message.pattern.starts_with("cublas may be due")) log_.cublas_hint = true;
-  if (message.pattern.starts_with(":\\")) log_.windows = true;
-  for (const Capture& capture : match.captures) {
-    if (capture.field == Field::kVersion) {
-      if (const auto version = parse_version(capture.text))
-        log_.versions.emplace(message.framework, *version);
-    } else if (capture.field == Field::kScript) {
-      if (log_.script.empty() && is_plain_script(capture.text)) log_.script = capture.text;
-    } else if (!is_text(capture.field) && !log_.background[capture.field]) {
-      log_.background[capture.field] = Figure{capture.bytes, line_};
-    }
+// "Killed" where a shell prints it: behind what a logger puts first, and before nothing or the job's command.
+bool LogReader::is_shells_word(size_t begin, const Match& match) const {
+  constexpr size_t kNear = 64;
+  const std::string_view rest = behind(begin + static_cast<size_t>(match.length), kNear);
+  const bool ends = trimmed(rest).empty() || rest.starts_with("  ") || rest.starts_with("\t") ||
+                    trimmed(rest) == ": 9" || trimmed(rest) == ".";
+  if (!ends) return false;
+  const std::string_view lead = trimmed(before(begin, kNear));
+  const std::string_view last = lead.substr(lead.find_last_of(" \t") + 1);
+  return lead.empty() || std::string_view(":]|)>").find(lead.back()) != std::string_view::npos ||
+         last == "F" || last == "P" ||
+         std::any_of(last.begin(), last.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// A tip, a comment or a check in a program's text; a message with figures is a message all the same.
+bool LogReader::is_hypothetical(const Message& message, size_t begin, const Match& match) const {
+  if (!match.captures.empty() || message.kind > Kind::kOtherError || message.kind < Kind::kHost) return false;
+  constexpr size_t kNear = 80;
+  const std::string_view lead = before(begin, kNear), rest = behind(begin, kNear);
+  if (rest.find("\" in str(") != std::string_view::npos || rest.find("' in str(") != std::string_view::npos)
+    return true;
+  if (!rest.empty() && rest.find(" errors") == static_cast<size_t>(match.length)) return true;
+  return std::any_of(hypothetical_words().begin(), hypothetical_words().end(),
+                     [&](std::string_view words) { return lead.find(words) != std::string_view::npos; });
+}
+
+// The program found another way: what it could not allocate before did no harm.
+void LogReader::add_recovery() {
+  const std::string rank = rank_here();
+  for (auto failure = log_.failures.rbegin(); failure != log_.failures.rend(); ++failure) {
+    if (line_ - failure->line > kRecoveryLines) break;
+    const bool of_memory = failure->kind >= Kind::kLimit && failure->kind <= Kind::kBareRefusal;
+    if (of_memory && failure->rank == rank) failure->kind = Kind::kNotAFailure;
   }
 }
 

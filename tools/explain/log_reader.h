@@ -3,11 +3,15 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "tools/explain/log.h"
 #include "tools/explain/messages.h"
+#include "tools/explain/template_match.h"
 
 namespace headroom::explain {
 
@@ -18,9 +22,14 @@ class LogReader {
   Log finish();
 
  private:
-  struct Match;  // of a message, with what it captured
+  // Of a message, with what it captured.
+  struct Match {
+    std::vector<Capture> captures;
+    int64_t length = 0;
+  };
 
   void clean(std::string_view piece);
+  void clean_special(char c);
   void scan(size_t end);
   void count_lines_to(size_t at);
   void read_at(size_t word, size_t begin);
@@ -29,19 +38,34 @@ class LogReader {
   void add_failure(const Message& message, size_t begin, const Match& match);
   void add_detail(const Message& message, const Match& match);
   void add_stated_cause(const Message& message, size_t begin);
-  void add_background(const Message& message, const Match& match);
+  void add_background(const Message& message, size_t begin, const Match& match);
+  void add_recovery();
+  void add_sample(const Message& message, const Match& match);
+  void keep_fact(const Message& message, size_t begin, const Capture& capture);
+  void keep_command(size_t begin);
+  void keep_model(std::string_view line);
+  void keep_longest_samples();
+  bool is_shells_word(size_t begin, const Match& match) const;
+  bool is_hypothetical(const Message& message, size_t begin, const Match& match) const;
   void keep_version_bound(const Message& message);
   Failure* failure_of_line();
   std::string_view line_at(size_t at) const;
-  std::string_view rank_of(std::string_view line) const;
+  std::string text_of(const Message& message, size_t begin) const;
+  std::string rank_here() const;
+  std::string_view before(size_t at, size_t most) const;
+  std::string_view behind(size_t at, size_t most) const;
 
-  std::string text_;    // cleaned and not yet read to its end
-  size_t counted_ = 0;  // lines of text_ are counted up to here
+  std::string text_;       // cleaned and not yet read to its end
+  size_t counted_ = 0;     // lines of text_ are counted up to here
+  size_t line_begin_ = 0;  // of the line that counted_ is on, as far as it is kept
   int64_t line_ = 1;
   enum class Escape { kNone, kBegun, kSequence, kString };
   Escape escape_ = Escape::kNone;
   bool lead_byte_ = false;  // of a no-break space
   int64_t last_detail_line_ = 0;
+  int64_t root_cause_line_ = 0;
+  std::map<std::string_view, int64_t> phase_lines_;  // where each phase was seen last
+  std::map<std::pair<const Message*, std::string>, std::vector<Figure>> samples_;
   Log log_;
 };
 

@@ -16,6 +16,7 @@ struct Message {
   std::string_view pattern;  // see match_template; begins with text
   int64_t at_least = 0;      // the first version that printed it so, as 1000 * major + minor
   bool weak = false;         // counts only on a line that no other failure is read from
+  bool is_a_shells = false;  // counts only as what a shell prints of a job: alone on its line, or before it
 };
 
 // Where several match at one place the longest match counts.
@@ -28,6 +29,12 @@ struct Setting {
   std::string_view pattern;
 };
 std::span<const Setting> settings();
+
+// What a program was doing, by the lines of a traceback or a log before its failure.
+std::span<const Setting> phases();
+
+// The words before a failure's words that make them a tip or a comment.
+std::span<const std::string_view> hypothetical_words();
 
 // The words before a setting that make it a piece of advice.
 std::span<const std::string_view> advice_words();

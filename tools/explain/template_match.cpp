@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <string>
 #include <utility>
 
 namespace headroom::explain {
@@ -29,13 +30,35 @@ constexpr std::array<std::pair<std::string_view, Field>, kFieldCount> kFieldName
     {"largest", Field::kLargest},
     {"start_free", Field::kStartFree},
     {"pool", Field::kPool},
+    {"weights", Field::kWeights},
+    {"activations", Field::kActivations},
+    {"cache_needed", Field::kCacheNeeded},
+    {"cache_free", Field::kCacheFree},
+    {"cache_short", Field::kCacheShort},
+    {"buffer", Field::kBuffer},
+    {"sample", Field::kSample},
     {"pid", Field::kPid},
+    {"count", Field::kCount},
+    {"tokens", Field::kTokens},
+    {"tokens_fit", Field::kTokensFit},
+    {"layers", Field::kLayers},
+    {"channels", Field::kChannels},
+    {"xid", Field::kXid},
+    {"plain_sample", Field::kPlainSample},
+    {"root_rank", Field::kRootRank},
     {"version", Field::kVersion},
     {"dims", Field::kDims},
     {"type", Field::kType},
     {"status", Field::kStatus},
     {"strategy", Field::kStrategy},
     {"script", Field::kScript},
+    {"command", Field::kCommand},
+    {"share", Field::kShare},
+    {"fraction", Field::kFraction},
+    {"dtype", Field::kDtype},
+    {"op", Field::kOp},
+    {"source", Field::kSource},
+    {"shape", Field::kShape},
 }};
 
 // No message has a longer stretch between two things that it is known by.
@@ -72,29 +95,49 @@ class Matcher {
   // The largest int64 stands for all above it: a count that wrapped around is told by being too large.
   std::optional<int64_t> take_count() {
     const size_t begin = at_;
-    while (at_ < text_.size() && is_digit(text_[at_])) ++at_;
+    std::string digits;
+    while (at_ < text_.size()) {
+      const bool group = text_[at_] == ',' && at_ > begin && has_three_digits(at_ + 1);
+      if (!group && !is_digit(text_[at_])) break;
+      if (!group && digits.size() < 24) digits += text_[at_];
+      ++at_;
+    }
     if (at_ == begin) return std::nullopt;
     // A unit or a fraction right behind says that this is no plain count.
     if (at_ < text_.size() && is_letter(text_[at_])) return std::nullopt;
     if (at_ + 1 < text_.size() && text_[at_] == '.' && is_digit(text_[at_ + 1])) return std::nullopt;
     int64_t count = 0;
-    const auto [end, error] = std::from_chars(text_.data() + begin, text_.data() + at_, count);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
     return error == std::errc() ? count : std::numeric_limits<int64_t>::max();
   }
 
-  std::optional<int64_t> take_size() {
+  std::optional<Capture> take_size() {
     double number = 0;
     const char* const begin = text_.data() + at_;
     const char* const end = text_.data() + text_.size();
     if (at_ >= text_.size() || !is_digit(text_[at_])) return std::nullopt;
     const auto [stop, error] = std::from_chars(begin, end, number, std::chars_format::fixed);
     if (error != std::errc()) return std::nullopt;
-    at_ += static_cast<size_t>(stop - begin);
+    const std::string_view digits(begin, static_cast<size_t>(stop - begin));
+    const size_t point = digits.find('.');
+    const size_t decimals = point == std::string_view::npos ? 0 : digits.size() - point - 1;
+    at_ += digits.size();
+    const size_t number_end = at_;
+    // "59.32/79.15 GiB": one unit for both.
+    const bool shares_unit = take('/');
+    while (shares_unit && at_ < text_.size() && (is_digit(text_[at_]) || text_[at_] == '.')) ++at_;
     take_blanks();
     const std::optional<double> unit = take_unit();
+    if (shares_unit) at_ = number_end;
     if (!unit) return std::nullopt;
+    Capture size;
     const double bytes = std::nearbyint(number * *unit);
-    return bytes < std::ldexp(1.0, 63) ? static_cast<int64_t>(bytes) : std::numeric_limits<int64_t>::max();
+    size.bytes =
+        bytes < std::ldexp(1.0, 63) ? static_cast<int64_t>(bytes) : std::numeric_limits<int64_t>::max();
+    // Sizes without decimals are whole on purpose ("512 MiB"), those with are rounded.
+    if (decimals > 0 && *unit > 1)
+      size.precision = static_cast<int64_t>(*unit / std::pow(10.0, static_cast<double>(decimals)) / 2);
+    return size;
   }
 
   // Up to `stop` on the same line; where the template goes on with a blank or ends, up to what ends a word.
@@ -125,6 +168,13 @@ class Matcher {
   size_t at() const { return at_; }
 
  private:
+  bool has_three_digits(size_t at) const {
+    for (size_t i = at; i < at + 3; ++i) {
+      if (i >= text_.size() || !is_digit(text_[i])) return false;
+    }
+    return at + 3 >= text_.size() || !is_digit(text_[at + 3]);
+  }
+
   // "GiB", "GB", "G", "bytes", "byte", "B"; a unit that is cut off ("Gi") is that of its first letter.
   // Another word is none.
   std::optional<double> take_unit() {
@@ -163,13 +213,18 @@ bool take_hole(Matcher& matcher, std::string_view hole, std::string_view rest,
   }
   if (hole.ends_with('~')) {
     const std::string_view word = matcher.take_word(rest.empty() ? '\0' : rest[0]);
-    captures.push_back({field_named(hole.substr(0, hole.size() - 1)), 0, word});
+    captures.push_back({.field = field_named(hole.substr(0, hole.size() - 1)), .text = word});
     return !word.empty();
   }
-  const bool plain = hole.ends_with('#');
-  const std::optional<int64_t> bytes = plain ? matcher.take_count() : matcher.take_size();
-  if (!bytes) return false;
-  captures.push_back({field_named(plain ? hole.substr(0, hole.size() - 1) : hole), *bytes, {}});
+  if (hole.ends_with('#')) {
+    const std::optional<int64_t> count = matcher.take_count();
+    if (count) captures.push_back({.field = field_named(hole.substr(0, hole.size() - 1)), .bytes = *count});
+    return count.has_value();
+  }
+  std::optional<Capture> size = matcher.take_size();
+  if (!size) return false;
+  size->field = field_named(hole);
+  captures.push_back(*size);
   return true;
 }
 

@@ -12,8 +12,9 @@ namespace headroom::explain {
 
 struct Capture {
   Field field = Field::kRequested;
-  int64_t bytes = 0;      // of a size, a count or a pid; INT64_MAX when it is larger
-  std::string_view text;  // of a word
+  int64_t bytes = 0;        // of a size, a count or a pid; INT64_MAX when it is larger
+  int64_t precision = 0;    // of a size that was rounded when printed
+  std::string_view text{};  // of a word
 };
 
 struct TemplateMatch {
@@ -25,7 +26,7 @@ struct TemplateMatch {
 // among them (a terminal wraps). Holes:
 //   {requested}   a size with its unit, as "1.39 GiB", "2.25GiB", "10.91G", "0 bytes"; K, M, G and T are
 //                 powers of 1024, which all frameworks print, also where they write MB
-//   {requested#}  a plain count of bytes
+//   {requested#}  a plain count of bytes, "25600000" or "25,600,000"
 //   {version~}    a word: up to what follows in the template; where that is a blank or nothing, up to the
 //                 next blank, bracket, comma, semicolon or quote
 //   {*}           anything on the same line up to what follows in the template

@@ -1,0 +1,125 @@
+#include "tools/explain/command_line.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+
+namespace headroom::explain {
+namespace {
+
+constexpr std::string_view kBatchOptions =
+    "--per_device_train_batch_size|--per-device-train-batch-size|--train_batch_size|--train-batch-size|"
+    "--micro_batch_size|--micro-batch-size|--micro_train_batch_size|--batch_size|--batch-size|--batchsize|"
+    "--batch|--bs|--max-tokens|-b|-bs|batch_size|batch-size|batch|train.batch_size|data.batch_size|"
+    "training.batch_size|trainer.batch_size|train_batch_size|per_device_train_batch_size";
+constexpr std::string_view kAccumulationOptions =
+    "--gradient_accumulation_steps|--gradient-accumulation-steps|--grad_accum|--accumulate|--update-freq";
+constexpr std::string_view kWorkerOptions =
+    "--num_workers|--num-workers|--workers|-j|--dataloader_num_workers|--dataloader-num-workers|num_workers|"
+    "workers|"
+    "--nworkers|--n_workers";
+constexpr std::string_view kTrainersBatch = "per_device_train_batch_size";
+
+template <class Visit>
+void each_name(std::string_view names, Visit&& visit) {
+  while (!names.empty()) {
+    const size_t end = std::min(names.find('|'), names.size());
+    if (visit(names.substr(0, end))) return;
+    names.remove_prefix(std::min(end + 1, names.size()));
+  }
+}
+
+std::optional<int64_t> whole_number(std::string_view text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<CommandLine::Place> CommandLine::find(std::string_view name) const {
+  for (size_t at = 0; (at = text_.find(name, at)) != std::string::npos; at += name.size()) {
+    if (at == 0 || text_[at - 1] != ' ') continue;
+    size_t value = at + name.size();
+    if (value < text_.size() && text_[value] != '=' && text_[value] != ' ') continue;
+    // A name without dashes is an option of Hydra and its kin, with '='.
+    if (name[0] != '-' && (value >= text_.size() || text_[value] != '=')) continue;
+    if (value >= text_.size()) return Place{value, 0};
+    value = text_[value] == '=' ? value + 1 : std::min(text_.find_first_not_of(' ', value), text_.size());
+    return Place{value, std::min(text_.find(' ', value), text_.size()) - value};
+  }
+  return std::nullopt;
+}
+
+std::string CommandLine::replaced(Place place, std::string_view value) const {
+  std::string made = text_;
+  made.replace(place.begin, place.length, value);
+  return made;
+}
+
+std::string CommandLine::with(std::string_view names, std::string_view value) const {
+  std::string made;
+  each_name(names, [&](std::string_view name) {
+    const std::optional<Place> place = find(name);
+    if (!place) return false;
+    made = value.empty() ? text_ : replaced(*place, value);
+    return true;
+  });
+  if (!made.empty()) return made;
+  made = text_ + " " + std::string(names.substr(0, names.find('|')));
+  if (!value.empty()) made += " " + std::string(value);
+  return made;
+}
+
+std::optional<int64_t> CommandLine::number(std::string_view names) const {
+  std::optional<int64_t> number;
+  each_name(names, [&](std::string_view name) {
+    if (const std::optional<Place> place = find(name))
+      number = whole_number(std::string_view(text_).substr(place->begin, place->length));
+    return number.has_value();
+  });
+  return number;
+}
+
+std::optional<int64_t> CommandLine::batch() const {
+  const std::optional<int64_t> batch = number(kBatchOptions);
+  return batch && *batch > 0 ? batch : std::nullopt;
+}
+
+std::string CommandLine::with_half_batch() const {
+  std::string made = text_;
+  each_name(kBatchOptions, [&](std::string_view name) {
+    const std::optional<Place> place = find(name);
+    if (!place) return false;
+    const auto batch = whole_number(std::string_view(text_).substr(place->begin, place->length));
+    if (!batch || *batch < 2) return false;
+    made = replaced(*place, std::to_string(*batch / 2));
+    const CommandLine halved(made);
+    if (const auto steps = halved.number(kAccumulationOptions)) {
+      each_name(kAccumulationOptions, [&](std::string_view other) {
+        if (!halved.find(other)) return false;
+        made = halved.with(other, std::to_string(*steps * 2));
+        return true;
+      });
+    } else if (name.find(kTrainersBatch) != std::string_view::npos) {
+      made = halved.with("--gradient_accumulation_steps", "2");
+    }
+    return true;
+  });
+  return made;
+}
+
+std::string CommandLine::with_fewer_workers() const {
+  std::string made;
+  each_name(kWorkerOptions, [&](std::string_view name) {
+    const std::optional<Place> place = find(name);
+    if (!place) return false;
+    const auto workers = whole_number(std::string_view(text_).substr(place->begin, place->length));
+    if (!workers || *workers < 2) return false;
+    made = replaced(*place, std::to_string(std::max<int64_t>(1, *workers / 4)));
+    return true;
+  });
+  return made;
+}
+
+}  // namespace headroom::explain

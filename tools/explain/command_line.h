@@ -1,0 +1,42 @@
+// A command as the user typed it, and the same command with another option. Knows no framework but the names
+// of options for batches and workers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace headroom::explain {
+
+class CommandLine {
+ public:
+  explicit CommandLine(std::string text) : text_(std::move(text)) {}
+  const std::string& text() const { return text_; }
+
+  // With the option set: the first of its names "a|b" that is there gets the value, else the first name is
+  // appended. An empty value is a switch.
+  std::string with(std::string_view names, std::string_view value) const;
+  // The number behind an option; nothing where it is not there or no number.
+  std::optional<int64_t> number(std::string_view names) const;
+
+  // The batch of a training, by the options that programs have for it.
+  std::optional<int64_t> batch() const;
+  // With half of it, and twice the steps of accumulation where the program has that option.
+  std::string with_half_batch() const;
+  // With a quarter of the loader workers, at least 1; empty where it has no such option.
+  std::string with_fewer_workers() const;
+
+ private:
+  struct Place {
+    size_t begin = 0, length = 0;  // of the value
+  };
+  std::optional<Place> find(std::string_view name) const;
+  std::string replaced(Place place, std::string_view value) const;
+
+  std::string text_;
+};
+
+}  // namespace headroom::explain

@@ -1,0 +1,164 @@
+#include "tools/explain/line_parts.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <string>
+
+#include "runtime/base/text.h"
+
+namespace headroom::explain {
+namespace {
+
+constexpr size_t kLongestCommand = 500;
+
+bool is_digit_of_line(char c) {
+  return c >= '0' && c <= '9';
+}
+bool is_letter_of_line(char c) {
+  return std::isalpha(static_cast<unsigned char>(c)) != 0;
+}
+
+// What may stand in a command that someone will paste: nothing that a shell acts on.
+bool is_plain(char c) {
+  constexpr std::string_view kPlain = " _./=:,@+-~%\"'[]{}";
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || kPlain.find(c) != std::string_view::npos;
+}
+
+bool is_assignment(std::string_view word) {
+  const size_t equals = word.find('=');
+  return equals != std::string_view::npos && equals > 0 &&
+         std::all_of(word.begin(), word.begin() + static_cast<int64_t>(equals),
+                     [](char c) { return (c >= 'A' && c <= 'Z') || c == '_' || is_digit_of_line(c); });
+}
+
+// What may stand before a command on its line.
+bool is_prompt(std::string_view lead) {
+  lead = trimmed(lead);
+  if (lead.empty()) return true;
+  for (const std::string_view end :
+       {"$", "#", ">", "%", "+", "cmd =", "command:", "Command:", "srun", "exec",
+        "command line:", "run:", "nohup", "sudo", "Running:", "Killed", "killed"}) {
+    if (lead.ends_with(end)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string_view rank_of(std::string_view line) {
+  constexpr size_t kLongestPrefix = 100;  // of a logger, before the rank
+  const std::string_view lead = line.substr(0, kLongestPrefix);
+  for (const std::string_view open : {"[rank", "[default", "[pod/", "[1,"}) {
+    const size_t at = lead.find(open);
+    if (at == std::string_view::npos || (open == "[1," && at > 0)) continue;
+    const size_t close = line.find(']', at);
+    if (close != std::string_view::npos) return line.substr(at, close - at + 1);
+  }
+  if (const size_t pid = lead.find("pid="); pid != std::string_view::npos) {
+    const size_t open = lead.rfind('(', pid), close = line.find(')', pid);
+    if (open != std::string_view::npos && close != std::string_view::npos && pid - open < 40)
+      return line.substr(open, close - open + 1);
+  }
+  size_t digits = 0;
+  while (digits < 5 && digits < line.size() && is_digit_of_line(line[digits])) ++digits;
+  if (digits > 0 && line.substr(digits).starts_with(": ")) return line.substr(0, digits + 1);
+  return {};
+}
+
+std::optional<int64_t> number_of_rank(std::string_view rank) {
+  size_t end = rank.size();
+  while (end > 0 && !is_digit_of_line(rank[end - 1])) --end;
+  size_t begin = end;
+  while (begin > 0 && is_digit_of_line(rank[begin - 1])) --begin;
+  int64_t number = 0;
+  const auto [stop, error] = std::from_chars(rank.data() + begin, rank.data() + end, number);
+  return error == std::errc() && begin < end ? std::optional(number) : std::nullopt;
+}
+
+std::string command_in(std::string_view line, size_t at) {
+  size_t begin = at;  // of the program with its folder
+  while (begin > 0 && line[begin - 1] != ' ' && line[begin - 1] != '>' && line[begin - 1] != '$') --begin;
+  while (begin > 1 && line[begin - 1] == ' ') {
+    const size_t before = line.rfind(' ', begin - 2);
+    const size_t word = before == std::string_view::npos ? 0 : before + 1;
+    if (!is_assignment(line.substr(word, begin - 1 - word))) break;
+    begin = word;
+  }
+  if (!is_prompt(line.substr(0, begin))) return {};
+  std::string command;
+  bool quoted = false;
+  char quote = 0;
+  for (const char c : line.substr(begin, kLongestCommand)) {
+    if (c == '\r') break;
+    if (!is_plain(c)) {
+      // A redirection or a pipe ends the command; what else a shell acts on cannot be repeated.
+      const bool ends = c == '|' || c == '&' || c == ';' || c == '>' || c == '<' || c == '#';
+      if (!ends || quoted) return {};
+      // "2>": the number belongs to the redirection.
+      if (c == '>' && command.size() > 1 && is_digit_of_line(command.back()) &&
+          command[command.size() - 2] == ' ')
+        command.pop_back();
+      break;
+    }
+    if ((c == '"' || c == '\'') && (!quoted || c == quote)) {
+      quoted = !quoted;
+      quote = c;
+    }
+    command += c;
+  }
+  if (quoted) return {};
+  return std::string(trimmed(command));
+}
+
+std::string parameters_in(std::string_view line) {
+  const auto is_part = [&](size_t i) {
+    return i < line.size() && (is_letter_of_line(line[i]) || line[i] == '_');
+  };
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (!is_digit_of_line(line[i]) || (i > 0 && (is_digit_of_line(line[i - 1]) || line[i - 1] == '.')))
+      continue;
+    if (i > 0 && is_letter_of_line(line[i - 1])) continue;
+    size_t end = i;
+    while (end < line.size() && (is_digit_of_line(line[end]) || line[end] == '.')) ++end;
+    if (end < line.size() && line[end] == 'x' && end + 1 < line.size() && is_digit_of_line(line[end + 1])) {
+      ++end;
+      while (end < line.size() && is_digit_of_line(line[end])) ++end;
+    }
+    size_t unit = end;
+    if (unit < line.size() && line[unit] == ' ') ++unit;  // "13.02 B"
+    if (unit >= line.size() || (line[unit] != 'b' && line[unit] != 'B') || is_part(unit + 1)) continue;
+    if (unit + 1 < line.size() && is_digit_of_line(line[unit + 1])) continue;
+    if (!parameter_count(std::string(line.substr(i, end - i)) + "b")) continue;
+    std::string result = std::string(line.substr(i, end - i)) + "b";
+    std::string lower(line);
+    std::transform(lower.begin(), lower.end(), lower.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    for (const std::string_view mark : {"awq", "gptq", "4bit", "int4", "nf4", "bnb-4", "gguf"}) {
+      if (lower.find(mark) != std::string::npos) return result + " 4bit";
+    }
+    for (const std::string_view mark : {"int8", "8bit", "fp8"}) {
+      if (lower.find(mark) != std::string::npos) return result + " 8bit";
+    }
+    return result;
+  }
+  return {};
+}
+
+std::optional<double> parameter_count(std::string_view parameters) {
+  const size_t unit = parameters.find_first_of("bB");
+  if (unit == std::string_view::npos) return std::nullopt;
+  double experts = 1, billions = 0;
+  const char* begin = parameters.data();
+  const char* const end = begin + unit;
+  if (const size_t times = parameters.find('x'); times < unit) {
+    if (std::from_chars(begin, begin + times, experts).ec != std::errc()) return std::nullopt;
+    begin += times + 1;
+    experts *= 0.84;  // experts share the rest: Mixtral-8x7B has 46.7e9, 8x22B 141e9
+  }
+  if (std::from_chars(begin, end, billions).ec != std::errc()) return std::nullopt;
+  if (billions * experts < 0.05 || billions * experts > 3000) return std::nullopt;
+  return billions * experts * 1e9;
+}
+
+}  // namespace headroom::explain

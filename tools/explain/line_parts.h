@@ -1,0 +1,31 @@
+// What a line of a log holds besides messages: the process that printed it, a command that someone typed, the
+// size of a model by its name. Knows no messages.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace headroom::explain {
+
+// The mark of the process that printed a line, empty where there is none: "[rank3]", "[default3]",
+// "(Worker pid=123)", "[1,3]" of MPI, "3:" of srun, "[pod/trainer-0/main]" of kubectl.
+std::string_view rank_of(std::string_view line);
+
+// The number in such a mark: the last one.
+std::optional<int64_t> number_of_rank(std::string_view rank);
+
+// The command of a prompt whose program's name stands at `at`, with the variables set before it: as far as it
+// is plain words and needs no shell. Empty where the line is no prompt.
+std::string command_in(std::string_view line, size_t at);
+
+// "13b" of "meta-llama/Llama-2-13b-hf", "8x7B" of "Mixtral-8x7B"; "4bit" is appended to it where the line
+// says that the weights are quantised. Empty where the line names no size.
+std::string parameters_in(std::string_view line);
+
+// 13e9 of "13b", 46e9 of "8x7B"; nothing for anything else.
+std::optional<double> parameter_count(std::string_view parameters);
+
+}  // namespace headroom::explain

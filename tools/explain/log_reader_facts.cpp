@@ -1,0 +1,126 @@
+// What LogReader keeps of a log besides its failures.
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include "runtime/base/text.h"
+#include "tools/explain/line_parts.h"
+#include "tools/explain/log_reader.h"
+
+namespace headroom::explain {
+namespace {
+
+constexpr size_t kLongestFact = 400;
+constexpr size_t kMostStreams = 64;
+constexpr size_t kMostSamples = 4096;
+// A launcher says who failed first within so many lines of saying that it will.
+constexpr int64_t kRootCauseLines = 8;
+
+bool is_word_character_of_fact(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+// "2.5.0-rc1" is 2005; nothing for what does not begin with two numbers.
+std::optional<int64_t> parse_version(std::string_view text) {
+  int64_t major = 0, minor = 0;
+  const char* const end = text.data() + text.size();
+  const auto [dot, error] = std::from_chars(text.data(), end, major);
+  if (error != std::errc() || dot == end || *dot != '.' || major < 0 || major > 99) return std::nullopt;
+  if (std::from_chars(dot + 1, end, minor).ec != std::errc() || minor < 0 || minor > 999) return std::nullopt;
+  return 1000 * major + minor;
+}
+
+// It becomes part of a command that someone may paste, so it has to be one word for a shell.
+bool is_plain_script(std::string_view path) {
+  return path.ends_with(".py") && path.size() < 200 && path[0] != '-' &&
+         std::all_of(path.begin(), path.end(),
+                     [](char c) { return is_word_character_of_fact(c) || c == '/' || c == '.' || c == '-'; });
+}
+
+}  // namespace
+
+void LogReader::add_background(const Message& message, size_t begin, const Match& match) {
+  keep_version_bound(message);
+  if (message.framework != Framework::kNone) log_.mentioned.insert(message.framework);
+  if (message.pattern.starts_with("cublas may be due")) log_.cublas_hint = true;
+  if (message.pattern.starts_with(":\\")) log_.windows = true;
+  if (message.pattern.starts_with("Root Cause")) root_cause_line_ = line_;
+  if (message.pattern == "ollama serve") keep_command(begin);
+  for (const Capture& capture : match.captures) keep_fact(message, begin, capture);
+}
+
+void LogReader::keep_fact(const Message& message, size_t begin, const Capture& capture) {
+  const auto keep_first = [&](std::string& fact) {
+    if (fact.empty()) fact = printable(capture.text.substr(0, kLongestFact));
+  };
+  switch (capture.field) {
+    case Field::kVersion:
+      if (const auto version = parse_version(capture.text))
+        log_.versions.emplace(message.framework, *version);
+      return;
+    case Field::kScript:
+      if (log_.script.empty() && is_plain_script(capture.text)) log_.script = capture.text;
+      return;
+    case Field::kCommand:
+      return keep_command(begin);
+    case Field::kShare:
+      return keep_first(log_.share);
+    case Field::kFraction:
+      return keep_first(log_.fraction);
+    case Field::kDtype:
+      return keep_first(log_.dtype);
+    case Field::kRootRank:
+      // A launcher's list of all that failed ends with the one that failed first.
+      if (root_cause_line_ > 0 && line_ - root_cause_line_ < kRootCauseLines && !log_.root_rank)
+        log_.root_rank = capture.bytes;
+      return;
+    default:
+      if (!is_text(capture.field) && !log_.background[capture.field])
+        log_.background[capture.field] = Figure{capture.bytes, line_, capture.precision};
+  }
+}
+
+// The last command before the first failure, else the first after it.
+void LogReader::keep_command(size_t begin) {
+  if (log_.failure_count > 0 && !log_.command.empty()) return;
+  const std::string_view lead = before(begin, kLongestFact);
+  const std::string line = std::string(lead) + std::string(behind(begin, 2 * kLongestFact));
+  std::string command = command_in(line, lead.size());
+  if (command.empty()) return;
+  keep_model(command);
+  log_.command = std::move(command);
+}
+
+void LogReader::keep_model(std::string_view line) {
+  if (log_.parameters.empty()) log_.parameters = parameters_in(line);
+}
+
+void LogReader::add_sample(const Message& message, const Match& match) {
+  if (log_.failure_count > 0 || match.captures.empty()) return;
+  const std::pair key{&message, rank_here()};
+  if (samples_.size() == kMostStreams && !samples_.contains(key)) return;
+  std::vector<Figure>& all = samples_[key];
+  if (all.size() == kMostSamples) {  // every other one tells the same
+    for (size_t i = 0; i < kMostSamples / 2; ++i) all[i] = all[2 * i];
+    all.resize(kMostSamples / 2);
+  }
+  all.push_back({match.captures.back().bytes, line_, match.captures.back().precision});
+}
+
+void LogReader::keep_longest_samples() {
+  for (const auto& [key, all] : samples_) {
+    if (static_cast<int64_t>(all.size()) <= log_.samples.count) continue;
+    Samples& kept = log_.samples;
+    kept = {.first = all.front().bytes,
+            .middle = all[all.size() / 2].bytes,
+            .last = all.back().bytes,
+            .count = static_cast<int64_t>(all.size()),
+            .first_line = all.front().line,
+            .last_line = all.back().line,
+            .has_unit = key.first->pattern.find('#') == std::string_view::npos};
+    for (size_t i = 1; i < all.size(); ++i) kept.falls += all[i].bytes < all[i - 1].bytes;
+  }
+}
+
+}  // namespace headroom::explain

@@ -1,0 +1,339 @@
+#include "tools/explain/log_rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "runtime/base/bytes.h"
+
+namespace headroom::explain {
+namespace {
+
+using enum Cause;
+using enum Confidence;
+using Result = std::optional<LogJudgement>;
+
+LogJudgement verdict(Cause cause, Confidence confidence, std::string reason) {
+  LogJudgement result;
+  result.cause = cause;
+  result.confidence = confidence;
+  result.reason = std::move(reason);
+  return result;
+}
+
+std::string size_text(int64_t bytes) {
+  return format_bytes(bytes);
+}
+
+std::optional<double> number_in(std::string_view text) {
+  double number = 0;
+  if (std::from_chars(text.data(), text.data() + text.size(), number).ec != std::errc()) return std::nullopt;
+  return number > 0 && number <= 1 ? std::optional(number) : std::nullopt;
+}
+
+double ratio(int64_t a, int64_t b) {
+  return static_cast<double>(a) / static_cast<double>(b);
+}
+
+// "13.0 billion parameters in float16 are 24.21 GiB"
+std::string weights_text(const Case& found) {
+  return fmt::format("{:.3g} billion parameters in {}{} are {}", *found.parameter_count / 1e9, found.dtype,
+                     found.dtype_is_named ? "" : " (the log names no type)", size_text(*found.weight_bytes));
+}
+
+bool others_hold_much(const Case& found) {
+  return found.others && found.total && *found.others >= *found.total / 4;
+}
+
+}  // namespace
+
+std::optional<int64_t> tokens_that_fit(const Case& found) {
+  constexpr int64_t kBlock = 16;  // tokens
+  std::optional<int64_t> fit = found.bytes(Field::kTokensFit);
+  const auto tokens = found.bytes(Field::kTokens), needed = found.bytes(Field::kCacheNeeded),
+             free = found.bytes(Field::kCacheFree);
+  if (!fit && tokens && needed && free && *needed > 0)
+    fit = static_cast<int64_t>(static_cast<double>(*tokens) * ratio(*free, *needed));
+  if (!fit || *fit < kBlock) return std::nullopt;
+  return *fit / kBlock * kBlock;
+}
+
+std::string share_that_fits(const Case& found) {
+  const std::optional<double> share = number_in(found.log->share);
+  if (found.is(Kind::kShareNotFree) && found.free && found.total && *found.total > 0) {
+    const double fits = std::floor(ratio(*found.free, *found.total) * 100 - 0.5) / 100;
+    return fits >= 0.05 ? fmt::format("{:.2f}", fits) : "";
+  }
+  // What is missing, and a little for the cache itself.
+  const auto missing = [&]() -> std::optional<int64_t> {
+    const auto needed = found.bytes(Field::kCacheNeeded), free = found.bytes(Field::kCacheFree);
+    if (needed && free) return *needed - *free;
+    const auto shortage = found.bytes(Field::kCacheShort);
+    return shortage ? std::optional(*shortage + kGiB) : std::nullopt;
+  }();
+  if (!missing || !share || !found.total) return "";
+  const double needed = std::ceil((*share + ratio(*missing, *found.total)) * 100) / 100;
+  return needed <= 0.97 ? fmt::format("{:.2f}", needed) : "";
+}
+
+std::optional<LogJudgement> server_cache(const Case& found) {
+  if (found.is(Kind::kCacheTooSmall)) {
+    const auto tokens = found.bytes(Field::kTokens), fit = tokens_that_fit(found);
+    const auto needed = found.bytes(Field::kCacheNeeded), free = found.bytes(Field::kCacheFree);
+    std::string reason = tokens ? fmt::format("one request may have {} tokens", *tokens)
+                                : "one request may be longer than the cache";
+    if (needed && free)
+      reason += fmt::format(", which need {} of cache; {} is left after the weights, {} too little",
+                            size_text(*needed), size_text(*free), size_text(*needed - *free));
+    if (fit) reason += fmt::format("; {} tokens fit", *fit);
+    if (tokens && fit && !needed && *fit > 0)
+      reason += fmt::format(", so the cache has {:.0f} % of what it needs", 100 * ratio(*fit, *tokens));
+    return verdict(kKvCache, kHigh, reason);
+  }
+  if (!found.is(Kind::kNoCache)) return std::nullopt;
+  std::string reason =
+      "weights and one step take all of the server's share of the device, and nothing is left for "
+      "the cache";
+  const auto weights = found.bytes(Field::kWeights), activations = found.bytes(Field::kActivations);
+  const auto limit = found.bytes(Field::kProcessLimit), shortage = found.bytes(Field::kCacheShort);
+  if (limit && found.total)
+    reason += fmt::format(": {} of {} is {}", found.log->share, size_text(*found.total), size_text(*limit));
+  if (weights) reason += fmt::format("; weights take {}", size_text(*weights));
+  if (activations) reason += fmt::format(", a step {}", size_text(*activations));
+  if (shortage) reason += fmt::format("; {} too little before the first block", size_text(*shortage));
+  return verdict(kKvCache, kHigh, reason);
+}
+
+std::optional<LogJudgement> server_share(const Case& found) {
+  if (!found.is(Kind::kShareNotFree)) return std::nullopt;
+  if (!found.free || !found.total)
+    return verdict(kOtherProcess, kMedium,
+                   "less is free on the device than the share that the server may take");
+  const std::string wanted =
+      found.requested ? fmt::format("a share of {} is {}", found.log->share, size_text(*found.requested))
+                      : "the server's share is larger";
+  const std::string fits = share_that_fits(found);
+  return verdict(
+      kOtherProcess, kHigh,
+      fmt::format("others hold {} of the device's {} before the server starts: {} are free, and {}{}",
+                  size_text(*found.total - *found.free), size_text(*found.total), size_text(*found.free),
+                  wanted, fits.empty() ? "" : fmt::format("; a share of {} fits", fits)));
+}
+
+std::optional<LogJudgement> model_in_parts(const Case& found) {
+  if (!found.is(Kind::kDispatched)) return std::nullopt;
+  return verdict(
+      kModelTooLarge, kHigh,
+      "device_map placed a part of the model on the CPU or the disk, because the GPU is too small for "
+      "all of it" +
+          (found.weight_bytes ? fmt::format(": {}", weights_text(found)) : ""));
+}
+
+std::optional<LogJudgement> model_too_large(const Case& found) {
+  if (found.framework == Framework::kLlamaCpp || found.framework == Framework::kOllama) return std::nullopt;
+  const bool refused =
+      found.is(Kind::kAllocation) || (found.is(Kind::kBareRefusal) && found.lender != nullptr);
+  if (!refused || !found.in("loading") || found.in("step") || found.in("graphs") || found.in("sampler"))
+    return std::nullopt;
+  if (found.requested && found.total && *found.requested > *found.total) return std::nullopt;
+  if (found.weight_bytes && found.total && *found.weight_bytes > *found.total / 100 * 92) {
+    return verdict(kModelTooLarge, kHigh,
+                   fmt::format("{}, and the device has {}: the weights alone do not fit, whatever the batch",
+                               weights_text(found), size_text(*found.total)));
+  }
+  if (others_hold_much(found)) return std::nullopt;
+  if (found.total && found.allocated) {
+    if (*found.allocated < *found.total / 10 * 6) return std::nullopt;
+    return verdict(
+        kModelTooLarge, kMedium,
+        fmt::format("it failed while weights moved to the device: {} of its {} were in use, and more "
+                    "weights were to come{}; the batch does not matter yet",
+                    size_text(*found.allocated), size_text(*found.total),
+                    found.weight_bytes ? fmt::format(" ({})", weights_text(found)) : ""));
+  }
+  if (found.total || found.is(Kind::kBareRefusal)) return std::nullopt;
+  return verdict(kModelTooLarge, kMedium,
+                 "it failed while weights moved to the device; the batch does not matter yet" +
+                     (found.weight_bytes ? fmt::format(" ({})", weights_text(found)) : ""));
+}
+
+std::optional<LogJudgement> layers_or_cache(const Case& found) {
+  if (found.framework != Framework::kLlamaCpp && found.framework != Framework::kOllama) return std::nullopt;
+  if (!found.is(Kind::kAllocation) && !found.is(Kind::kBareRefusal)) return std::nullopt;
+  const std::string asked = found.requested ? size_text(*found.requested) + " " : "";
+  const std::string had =
+      found.free_at_start ? fmt::format("; {} were free at the start", size_text(*found.free_at_start)) : "";
+  if (found.in("compute"))
+    return verdict(
+        kWorkspace, kHigh,
+        fmt::format("the compute buffers {}did not fit beside the weights and the cache; they grow with "
+                    "the micro-batch and the context{}",
+                    asked.empty() ? "" : "of " + asked, had));
+  if (found.in("cache") && !found.in("layers"))
+    return verdict(kKvCache, kHigh,
+                   fmt::format("the cache of the context {}did not fit beside the weights{}",
+                               asked.empty() ? "" : "of " + asked, had));
+  if (found.in("layers") || found.framework == Framework::kLlamaCpp) {
+    const auto layers = found.log->background[Field::kLayers];
+    return verdict(
+        kModelTooLarge, found.in("layers") ? kHigh : kMedium,
+        fmt::format("the weights of the layers given to the GPU {}do not fit{}{}",
+                    found.requested ? fmt::format("({}) ", size_text(*found.requested)) : "",
+                    layers ? fmt::format(": {} layers were to go there", layers->bytes) : "", had));
+  }
+  return verdict(kExhausted, kMedium,
+                 "layers, the context's cache and the compute buffers together do not fit on the GPU" + had);
+}
+
+std::optional<LogJudgement> apple_memory(const Case& found) {
+  const bool is_mps = found.failure->text.find("MPS") != std::string::npos ||
+                      found.failure->text.find("IOGPU") != std::string::npos;
+  if (!found.is(Kind::kAllocation) || !is_mps) return std::nullopt;
+  const auto other = found.bytes(Field::kPrivate);
+  if (!found.allocated || !found.capacity || !found.requested || !other)
+    return verdict(kExhausted, kMedium, "the memory that macOS lets the GPU use is full");
+  const int64_t used = *found.allocated + *other;
+  std::string reason = fmt::format(
+      "this process's tensors hold {} and its other allocations {}, together {} of the {} allowed; {} were "
+      "requested",
+      size_text(*found.allocated), size_text(*other), size_text(used), size_text(*found.capacity),
+      size_text(*found.requested));
+  if (used + *found.requested < *found.capacity)
+    reason += "; the pool rounds large requests up, and pieces of it are idle";
+  else if (*other > *found.allocated)
+    reason += "; most of it is outside the tensors: idle pieces of the pool, graphs and buffers of Metal";
+  return verdict(kExhausted, kHigh, reason);
+}
+
+std::optional<LogJudgement> compiled_buffer(const Case& found) {
+  if (!found.is(Kind::kAllocation) || (found.failure->shape.empty() && found.failure->op.empty()))
+    return std::nullopt;
+  const auto largest = found.bytes(Field::kBuffer);
+  if (!largest) return std::nullopt;
+  std::string reason = fmt::format("the largest buffer of the compiled program is {}", size_text(*largest));
+  if (!found.failure->shape.empty()) reason += fmt::format(" ({}])", found.failure->shape);
+  if (found.attention_scores) reason += ", attention scores";
+  if (!found.failure->source.empty()) {
+    reason += fmt::format(", made at {}", found.failure->source);
+    if (const auto line = found.bytes(Field::kCount)) reason += fmt::format(":{}", *line);
+  }
+  if (!found.failure->op.empty()) {
+    constexpr size_t kLongestOp = 120;
+    const std::string& op = found.failure->op;
+    reason += fmt::format(" by {}", op.size() > kLongestOp ? "..." + op.substr(op.size() - kLongestOp) : op);
+  }
+  if (found.requested && found.total)
+    reason += fmt::format("; the program needs {}, the device has {}", size_text(*found.requested),
+                          size_text(*found.total));
+  else if (found.requested)
+    reason +=
+        fmt::format("; {} were requested at once for the program's temporaries", size_text(*found.requested));
+  return verdict(kExhausted, kHigh, reason);
+}
+
+std::optional<LogJudgement> collective(const Case& found) {
+  if (!found.is(Kind::kCollective)) return std::nullopt;
+  // Of one channel and peer: 10 MiB for data, 2 MiB for its connection (NVIDIA/nccl#1685).
+  constexpr int64_t kChannelBytes = 12 * kMiB;
+  std::string reason =
+      "NCCL found no room for its buffers on the device; they are outside the framework's pool";
+  if (const auto& channels = found.log->background[Field::kChannels])
+    reason += fmt::format(": {} channels take about {} for each neighbour in a ring", channels->bytes,
+                          size_text(channels->bytes * kChannelBytes));
+  else
+    reason += ": 0.3 to 2 GiB for each group of processes on fast links, 12 MiB a channel and neighbour";
+  if (found.requested) reason += fmt::format("; the piece that failed was {}", size_text(*found.requested));
+  return verdict(kCollectiveBuffers, kHigh, reason);
+}
+
+std::optional<LogJudgement> growing(const Case& found) {
+  const Samples& samples = found.log->samples;
+  const Kind kind = found.failure->kind;
+  const bool may_leak = kind == Kind::kAllocation || kind == Kind::kHost || kind == Kind::kHostLikely ||
+                        kind == Kind::kLimit || kind == Kind::kBareRefusal || kind == Kind::kWorkspace;
+  if (!may_leak || samples.count < 4 || samples.first <= 0 || samples.falls * 8 > samples.count)
+    return std::nullopt;
+  const int64_t growth = samples.last - samples.first;
+  const bool steady =
+      samples.last - samples.middle > growth / 4 && samples.middle - samples.first > growth / 8;
+  if (samples.last < samples.first / 4 * 5 || !steady) return std::nullopt;
+  const auto shown = [&](int64_t value) {
+    return samples.has_unit ? size_text(value) : fmt::format("{}", value);
+  };
+  std::string reason = fmt::format(
+      "memory in use grew from {} (line {}) to {} (line {}) and did not come back: something is kept "
+      "from step to step",
+      shown(samples.first), samples.first_line, shown(samples.last), samples.last_line);
+  if (const auto& limit = found.limit)
+    reason += fmt::format("; the limit of {} only decides when it fails", size_text(*limit));
+  return verdict(kLeak, kMedium, reason);
+}
+
+std::optional<LogJudgement> bare_refusal(const Case& found) {
+  if (!found.is(Kind::kBareRefusal) || found.lender != nullptr) return std::nullopt;
+  if (found.in("pinning"))
+    return verdict(
+        kHostMemory, kMedium,
+        "the driver could not lock host memory for copies (pin_memory); memory of the machine is short, "
+        "not of the GPU");
+  const bool at_start = found.in("first_use") || found.in("loading") || found.in("deserialising");
+  if (found.in("step") && !at_start) return std::nullopt;
+  const Possibility others = {kOtherProcess,
+                              "somebody else holds the device, so that not even a context fits",
+                              "headroom who, or nvidia-smi, shows another process on the device"};
+  LogJudgement result =
+      at_start
+          ? verdict(kOtherProcess, kMedium,
+                    "the driver itself refused at the first use of the device, and not the framework's pool, "
+                    "which would have printed sizes: " +
+                        others.reason)
+          : verdict(
+                kAmbiguous, kLow,
+                "the driver itself refused, and not the framework's pool, which would have printed sizes; "
+                "the log does not say at which call");
+  if (!at_start) result.possible.push_back(others);
+  if (found.in("deserialising"))
+    result.possible.push_back({kOtherProcess,
+                               "the file was saved on another device than this process uses, and loads there",
+                               "it works with torch.load(..., map_location=\"cpu\")"});
+  result.possible.push_back({kExhausted,
+                             "this process filled the device itself, and a kernel or a library found no room",
+                             "nvidia-smi shows this process alone on the device"});
+  if (!at_start)
+    result.possible.push_back({kHostMemory,
+                               "the machine's memory was too short to lock a part of it for copies",
+                               "free -h shows little, and it works with pin_memory=False"});
+  return result;
+}
+
+void add_other_ways(const Case& found, LogJudgement& judgement) {
+  if (found.is_exact || !found.requested || !found.free) return;
+  // Estimates are good to 1 GiB.
+  const int64_t others = found.others.value_or(0);
+  const bool others_are_known = others > (found.others_are_estimated ? kGiB : 0);
+  const int64_t idle = found.idle.value_or(0);
+  const bool idle_is_enough = idle >= *found.requested;
+  const bool others_are_enough = others_are_known && others + *found.free >= *found.requested;
+  if (others_are_enough && (judgement.cause == kFragmentation || judgement.cause == kExhausted)) {
+    judgement.other_ways.push_back(
+        {kOtherProcess,
+         fmt::format("other processes{} hold {}{}: ending them frees that, and {} are needed",
+                     found.named_others, found.others_are_estimated ? "about " : "", size_text(others),
+                     size_text(*found.requested)),
+         "headroom who names them"});
+  }
+  if (idle_is_enough && judgement.cause == kOtherProcess) {
+    judgement.other_ways.push_back(
+        {kFragmentation,
+         fmt::format(
+             "the pool holds {} that it does not use: giving it back, or using it in one piece, frees that, "
+             "and {} are needed",
+             size_text(idle), size_text(*found.requested)),
+         "it works with expandable segments"});
+  }
+}
+
+}  // namespace headroom::explain

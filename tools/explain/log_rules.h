@@ -1,0 +1,33 @@
+// The rules of single situations: a model or a server that does not fit, memory that grows, a driver that
+// says no more than "out of memory". Each answers one question about a log; judge_log.cpp has their order.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tools/explain/judge_log.h"
+
+namespace headroom::explain {
+
+using LogRule = std::optional<LogJudgement>(const Case& found);
+
+LogRule server_cache;     // Is too little left for a server's cache?
+LogRule server_share;     // Does a server want a larger share than was free?
+LogRule model_in_parts;   // Was a part of the model placed on the CPU?
+LogRule model_too_large;  // Did it fail while weights moved to the device?
+LogRule layers_or_cache;  // Which of llama.cpp's buffers did not fit?
+LogRule apple_memory;     // Did Apple's memory run out?
+LogRule compiled_buffer;  // Does the log name the largest buffer of a compiled program?
+LogRule collective;       // Did NCCL find no room?
+LogRule growing;          // Did memory grow from step to step?
+LogRule bare_refusal;     // Did the driver refuse without a figure?
+
+// What else would make the request fit, of two causes that the numbers allow.
+void add_other_ways(const Case& found, LogJudgement& judgement);
+
+// The length that fits a server's cache, in tokens.
+std::optional<int64_t> tokens_that_fit(const Case& found);
+// The share of the device that a server would need, or may have: "0.74".
+std::string share_that_fits(const Case& found);
+
+}  // namespace headroom::explain
