@@ -103,6 +103,24 @@ inline BlockStore::Returned BlockStore::put_back(Index block, int32_t user) noex
   return {join_and_list(block), bytes};
 }
 
+BlockStore::Index BlockStore::move_part(Index block, int64_t offset, int64_t bytes, int32_t list) {
+  // Two records for the parts before and behind, so that what follows cannot fail.
+  while (unused_ == kNone || at(unused_).next == kNone) {
+    blocks_.emplace_back();
+    recycle(static_cast<Index>(blocks_.size() - 1));
+  }
+  erase_free(block);
+  if (offset > 0) {
+    const Index rest = split(block, offset);
+    insert_free(block);
+    block = rest;
+  }
+  if (bytes < at(block).bytes) insert_free(split(block, bytes));
+  at(block).list = list;
+  at(block).user = kNobody;
+  return join_and_list(block);
+}
+
 void BlockStore::move_all(int32_t from, int32_t to) {
   for (Index block = largest(from); block != kNone; block = largest(from)) {
     erase_free(block);

@@ -46,6 +46,10 @@ class alignas(128) BlockStore {
 
   // The smallest free block of the list that has at least `bytes`, or kNone.
   Index best_fit(int32_t list, int64_t bytes);
+  // The free block after this one in its list, in order of size and place, or kNone.
+  Index next_larger(Index block) const {
+    return lists_[static_cast<size_t>(at(block).list)].after(blocks_.data(), block);
+  }
   // The first by place of at least `bytes`, or kNone.
   Index first_fit(int32_t list, int64_t bytes) const;
   // The last in order of size and place, or kNone.
@@ -69,6 +73,9 @@ class alignas(128) BlockStore {
   // from or `list`.
   Returned give_back(const void* pointer, int64_t requested_bytes, int32_t user) noexcept;
   Returned give_back(const void* pointer, int64_t requested_bytes, int32_t user, int32_t list) noexcept;
+  // Moves `bytes` of a free block, from `offset` on, to another list, where they merge with their neighbours
+  // and have had no user. Returns the block that they are part of now.
+  Index move_part(Index block, int64_t offset, int64_t bytes, int32_t list);
   // Moves all free blocks of one list to another, where they merge with their neighbours.
   void move_all(int32_t from, int32_t to);
 

@@ -57,4 +57,20 @@ void FreeList::join_sides(BlockRecord* blocks, Index* link) noexcept {
   *link = parts[parts[0] == kNone];
 }
 
+FreeList::Index FreeList::after(const BlockRecord* blocks, Index block) const noexcept {
+  int bin = SizeBins::of(blocks[block].bytes);
+  Index found = kNone;
+  for (Index each = roots_[static_cast<size_t>(bin)]; each != kNone;) {
+    const bool behind = is_before(blocks[block], blocks[each]);
+    if (behind) found = each;
+    each = blocks[each].side[!behind];
+  }
+  if (found != kNone) return found;
+  bin = bins_.first_from(bin + 1);
+  if (bin < 0) return kNone;
+  found = roots_[static_cast<size_t>(bin)];
+  while (blocks[found].side[0] != kNone) found = blocks[found].side[0];
+  return found;
+}
+
 }  // namespace headroom

@@ -95,6 +95,9 @@ class FreeList {
     return {link, bin};
   }
 
+  // The block after one of the list, in order of size and place, or kNone.
+  Index after(const BlockRecord* blocks, Index block) const noexcept;
+
   // The first block by place of at least `bytes`, or kNone.
   Index first_fit(const BlockRecord* blocks, int64_t bytes) const {
     Index first = kNone;

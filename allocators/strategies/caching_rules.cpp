@@ -63,6 +63,7 @@ CachingRules caching_rules(const StrategyOptions& options) {
   if (const auto text = options.text("roundup_power2")) {
     rules.power2_divisions = parse_power2_divisions(*text, "roundup_power2");
   }
+  rules.expandable_segments = options.flag("expandable_segments").value_or(false);
   return rules;
 }
 

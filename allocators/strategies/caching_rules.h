@@ -32,6 +32,7 @@ struct CachingRules {
   // garbage_collection_threshold; has no effect without a limit.
   double gc_share = 0;
   std::optional<Divisions> power2_divisions = {};
+  bool expandable_segments = false;  // see expandable_allocator.h
 
   bool limits_splits() const { return max_split_bytes != std::numeric_limits<int64_t>::max(); }
   // The block size for a request: a multiple of 512 B, or the next division of a power of two.
@@ -61,6 +62,7 @@ inline constexpr StrategyOption kCachingOptions[] = {
     {"gc", "SHARE", "none", "share of the limit above which idle segments are released, oldest first"},
     {"roundup_power2", "COUNT", "none",
      "sizes round up to this share of a power of two; or by size in MiB: [256:1,512:2,1024:4,>:8]"},
+    {"expandable_segments", "BOOL", "false", "segments that grow page by page, one of each stream and pool"},
 };
 // The rules for these options. Throws InvalidArgument for values out of range.
 CachingRules caching_rules(const StrategyOptions& options);

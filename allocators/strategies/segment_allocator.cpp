@@ -67,15 +67,20 @@ void SegmentAllocator::do_snapshot(std::vector<SnapshotSegment>& segments) const
 std::vector<SnapshotBlock> SegmentAllocator::blocks_from(const BlockStore& store, Index index) const {
   std::vector<SnapshotBlock> blocks;
   for (; index != BlockStore::kNone; index = store.at(index).next) {
-    const BlockStore::Block& record = store.at(index);
-    SnapshotBlock& block = blocks.emplace_back();
-    block.pointer = record.pointer;
-    block.bytes = record.bytes;
-    block.requested_bytes = record.requested_bytes;
-    if (!store.is_free(index)) block.state = SnapshotBlock::State::kActive;
-    if (record.user >= 0) block.stream = streams_[static_cast<size_t>(record.user)];
+    blocks.push_back(snapshot_of(store, index));
   }
   return blocks;
+}
+
+SnapshotBlock SegmentAllocator::snapshot_of(const BlockStore& store, Index index) const {
+  const BlockStore::Block& record = store.at(index);
+  SnapshotBlock block;
+  block.pointer = record.pointer;
+  block.bytes = record.bytes;
+  block.requested_bytes = record.requested_bytes;
+  if (!store.is_free(index)) block.state = SnapshotBlock::State::kActive;
+  if (record.user >= 0) block.stream = streams_[static_cast<size_t>(record.user)];
+  return block;
 }
 
 int32_t SegmentAllocator::user_of(Stream stream) {

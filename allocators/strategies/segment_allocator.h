@@ -30,8 +30,9 @@ class SegmentAllocator : public Allocator {
   int64_t do_trim() noexcept override;
   int64_t largest_free_block() const override;
   void do_snapshot(std::vector<SnapshotSegment>& segments) const override;
-  // The blocks of a store from this one on.
+  // The blocks of a store from this one on, and a single one.
   std::vector<SnapshotBlock> blocks_from(const BlockStore& store, Index block) const;
+  SnapshotBlock snapshot_of(const BlockStore& store, Index block) const;
 
   // The number of a stream as user of a block, and back.
   int32_t user_of(Stream stream);

@@ -11,6 +11,7 @@
 #include "allocators/strategies/bfc_allocator.h"
 #include "allocators/strategies/caching_allocator.h"
 #include "allocators/strategies/direct_allocator.h"
+#include "allocators/strategies/expandable_allocator.h"
 #include "allocators/strategies/mapped_allocator.h"
 #include "allocators/strategies/packed_allocator.h"
 #include "allocators/strategies/plugin_allocator.h"
@@ -86,8 +87,12 @@ std::optional<Limit> asked_limit(const StrategySettings& settings, Device& devic
 }
 
 std::unique_ptr<Allocator> make_caching(const StrategySettings& settings, Device& device) {
-  return std::make_unique<CachingAllocator>(device, settings.name, asked_limit(settings, device),
-                                            caching_rules(settings.options));
+  const CachingRules rules = caching_rules(settings.options);
+  const std::optional<Limit> limit = asked_limit(settings, device);
+  if (rules.expandable_segments) {
+    return std::make_unique<ExpandableAllocator>(device, settings.name, limit, rules);
+  }
+  return std::make_unique<CachingAllocator>(device, settings.name, limit, rules);
 }
 
 std::unique_ptr<Allocator> make_pool(const StrategySettings& settings, Device& device) {

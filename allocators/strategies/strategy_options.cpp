@@ -55,6 +55,15 @@ std::optional<double> StrategyOptions::share(std::string_view key) const {
   return value ? std::optional(parse_share(*value, key)) : std::nullopt;
 }
 
+std::optional<bool> StrategyOptions::flag(std::string_view key) const {
+  const auto value = text(key);
+  if (!value) return {};
+  if (*value != "true" && *value != "false") {
+    throw InvalidArgument(fmt::format("{} is '{}': it must be true or false", key, *value));
+  }
+  return *value == "true";
+}
+
 std::optional<int64_t> StrategyOptions::count(std::string_view key, int64_t low, int64_t high) const {
   const auto value = text(key);
   if (!value) return {};

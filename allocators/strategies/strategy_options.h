@@ -34,6 +34,8 @@ class StrategyOptions {
   // least one byte, a share in (0, 1], or a whole number in [low, high].
   std::optional<int64_t> bytes(std::string_view key) const;
   std::optional<double> share(std::string_view key) const;
+  // "true" or "false".
+  std::optional<bool> flag(std::string_view key) const;
   std::optional<int64_t> count(std::string_view key, int64_t low, int64_t high) const;
   std::optional<std::string_view> text(std::string_view key) const;
 

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <utility>
 #include <vector>
 
+#include "allocators/strategies/torch_settings.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/text.h"
@@ -152,6 +154,17 @@ StrategySettings parse_base(std::string_view text) {
   return settings;
 }
 
+// "pytorch", or that and its settings after a comma or a colon.
+bool is_torch(std::string_view text) {
+  if (!text.starts_with(kTorchStrategy)) return false;
+  const std::string_view rest = text.substr(kTorchStrategy.size());
+  return rest.empty() || rest.front() == ',' || rest.front() == ':';
+}
+
+std::string_view after_name(std::string_view torch) {
+  return torch.substr(std::min(torch.size(), kTorchStrategy.size() + 1));
+}
+
 }  // namespace
 
 std::span<const StrategyModifier> strategy_modifiers() {
@@ -160,7 +173,7 @@ std::span<const StrategyModifier> strategy_modifiers() {
 
 StrategySettings parse_strategy(std::string_view text) {
   const auto [base, modifiers] = split(text, '+');
-  StrategySettings settings = parse_base(base);
+  StrategySettings settings = is_torch(base) ? parse_torch_settings(after_name(base)) : parse_base(base);
   for (std::optional<std::string_view> rest = modifiers; rest;) {
     const auto [modifier, next] = split(*rest, '+');
     apply_modifier(modifier, settings);

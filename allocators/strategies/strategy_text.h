@@ -10,7 +10,8 @@
 namespace headroom {
 
 // NAME[=VALUE][:KEY=VALUE[,KEY=VALUE...]][+MODIFIER[=VALUE]...]. VALUE is the strategy's limit, or for the
-// name "plugin" the path of a shared library. Throws InvalidArgument for unknown names and keys (with the
+// name "plugin" the path of a shared library. Or pytorch[,KEY:VALUE...][+MODIFIER[=VALUE]...], see
+// parse_torch_settings. Throws InvalidArgument for unknown names and keys (with the
 // nearest known one), malformed values, and repetitions.
 StrategySettings parse_strategy(std::string_view text);
 

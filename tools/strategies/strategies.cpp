@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "allocators/strategies/strategy_text.h"
+#include "allocators/strategies/torch_settings.h"
 #include "runtime/app/option_set.h"
 #include "runtime/app/options.h"
 #include "runtime/base/errors.h"
@@ -28,6 +29,11 @@ void print_table() {
     const std::string text = modifier.value.empty() ? fmt::format("+{}", modifier.name)
                                                     : fmt::format("+{}={}", modifier.name, modifier.value);
     fmt::print("  {:<28} {}\n", text, modifier.summary);
+  }
+  fmt::print("\n{},KEY:VALUE,...   PyTorch's allocator with settings as in PYTORCH_CUDA_ALLOC_CONF\n",
+             kTorchStrategy);
+  for (const TorchSetting& setting : torch_settings()) {
+    if (setting.apply != nullptr) fmt::print("  {}:{}\n", setting.key, setting.value);
   }
   fmt::print("\nnext: headroom compare\n");
 }

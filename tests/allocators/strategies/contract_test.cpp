@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -11,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "allocators/strategies/strategy.h"
+#include "allocators/strategies/strategy_text.h"
 #include "runtime/base/bytes.h"
 #include "tests/allocators/devices.h"
 #include "tests/require_cuda.h"
@@ -20,7 +21,7 @@ namespace headroom {
 namespace {
 
 struct Row {
-  std::string strategy;
+  std::string strategy;  // see parse_strategy
   bool allow_growth;
   TestDeviceKind device;
 };
@@ -36,6 +37,7 @@ std::vector<Row> rows() {
         result.push_back({std::string(strategy.name), allow_growth, device});
       }
     }
+    result.push_back({"pytorch,expandable_segments:True", false, device});
   }
   return result;
 }
@@ -44,7 +46,8 @@ std::string row_name(const testing::TestParamInfo<Row>& info) {
   constexpr const char* kDevices[] = {"cpu", "sim", "faulty", "cuda"};
   std::string name = info.param.strategy + (info.param.allow_growth ? "_growing_" : "_") +
                      kDevices[static_cast<size_t>(info.param.device)];
-  std::replace(name.begin(), name.end(), '-', '_');
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 }
 
@@ -71,9 +74,10 @@ class AllocatorContract : public testing::TestWithParam<Row> {
   Device& device() { return device_->device(); }
   int64_t held() { return device().memory().info().process; }
   std::unique_ptr<Allocator> make() {
-    return make_allocator(
-        {.name = GetParam().strategy, .limit_bytes = kLimit, .allow_growth = GetParam().allow_growth},
-        device());
+    StrategySettings settings = parse_strategy(GetParam().strategy);
+    settings.limit_bytes = kLimit;
+    settings.allow_growth = GetParam().allow_growth;
+    return make_allocator(settings, device());
   }
 
   std::optional<TestDevice> device_;
@@ -146,7 +150,7 @@ TEST_P(AllocatorContract, StatisticsAreExact) {
   allocator->deallocate(b, 5000);
   allocator->deallocate(c, 300);
   EXPECT_EQ(allocator->statistics().allocated.current, 0);
-  EXPECT_EQ(allocator->name(), GetParam().strategy);
+  EXPECT_EQ(allocator->name(), parse_strategy(GetParam().strategy).name);
   EXPECT_EQ(allocator->limit_bytes(), kLimit);
 }
 
@@ -209,7 +213,7 @@ TEST_P(AllocatorContract, NoRoomThrowsAndRecovers) {
   } catch (const OutOfMemory& error) {
     const MemoryFacts& facts = error.facts();
     EXPECT_EQ(facts.requested, kBytes);
-    EXPECT_EQ(facts.strategy, GetParam().strategy);
+    EXPECT_EQ(facts.strategy, parse_strategy(GetParam().strategy).name);
     EXPECT_EQ(facts.limit, kLimit);
     EXPECT_EQ(facts.device_total, device().memory().info().total);
     EXPECT_EQ(facts.device_free, device().memory().info().free);

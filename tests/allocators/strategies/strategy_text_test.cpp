@@ -69,6 +69,22 @@ TEST(StrategyText, ACallThatFailsIsOutOfMemoryUnlessATrimMakesTheNextOneSucceed)
   EXPECT_THROW(make_allocator(parse_strategy("hard-limit=96MiB+fail=1.."), device.device()), OutOfMemory);
 }
 
+TEST(StrategyText, PyTorchsSettingsAreTakenAsPeopleWriteThem) {
+  EXPECT_EQ(parse_strategy("pytorch").name, "caching");
+  EXPECT_TRUE(parse_strategy("pytorch").options.empty());
+  const StrategySettings settings = parse_strategy(
+      "pytorch,expandable_segments:True, max_split_size_mb:128,roundup_power2_divisions:[256:1,>:4],"
+      "garbage_collection_threshold:0.8,pinned_use_background_threads:True+limit=4GiB");
+  EXPECT_EQ(settings.name, "caching");
+  EXPECT_EQ(settings.options.all(),
+            "expandable_segments=true,max_split=128MiB,roundup_power2=[256:1,>:4],gc=0.8");
+  EXPECT_EQ(settings.limit_bytes, 4 * kGiB);
+  EXPECT_EQ(parse_strategy("pytorch,per_process_memory_fraction:0.5").memory_fraction, 0.5);
+  const StrategySettings async = parse_strategy("pytorch,backend:cudaMallocAsync,max_split_size_mb:128");
+  EXPECT_EQ(async.name, "stream-ordered");
+  EXPECT_TRUE(async.options.empty());
+}
+
 struct BadText {
   const char *text, *part;
 };
@@ -101,7 +117,16 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"caching+fail=1+fail=2", "fail is given twice"},
         BadText{"grab-all+limit=1GiB:a=b", "unknown unit"}, BadText{"grab-all:", "not KEY=VALUE"},
         BadText{"grab-all:gc", "not KEY=VALUE"}, BadText{"grab-all:gc=0.8", "no options, so no 'gc'"},
-        BadText{"grab-all:a=1,a=2", "given twice"}));
+        BadText{"grab-all:a=1,a=2", "given twice"},
+        BadText{"pytorch,expandable_segment:True", "did you mean 'expandable_segments'?"},
+        BadText{"pytorch,expandable_segments:true", "must be True or False"},
+        BadText{"pytorch,expandable_segments", "expandable_segments:True|False"},
+        BadText{"pytorch,max_split_size_mb:128MiB", "whole number of MiB"},
+        BadText{"pytorch,max_split_size_mb:8", "must be above 20.00 MiB"},
+        BadText{"pytorch,backend:cuda", "native or cudaMallocAsync"},
+        BadText{"pytorch,roundup_power2_divisions:3", "power of two"},
+        BadText{"pytorch,garbage_collection_threshold:2", "at most 1"},
+        BadText{"pytorch:expandable_segments=True", "did you mean 'expandable_segments'?"}));
 
 constexpr StrategyOption kSome[] = {{"max_split", "SIZE", "none", ""}, {"gc", "SHARE", "none", ""}};
 
