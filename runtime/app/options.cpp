@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "allocators/strategies/strategy_text.h"
+#include "allocators/strategies/torch_settings.h"
 #include "runtime/base/errors.h"
 
 namespace headroom {
@@ -21,12 +22,13 @@ constexpr int64_t kMaxThreads = 1024;
 std::vector<std::string> strategy_names() {
   std::vector<std::string> names;
   for (const Strategy& strategy : strategies()) names.emplace_back(strategy.name);
+  names.emplace_back(kTorchStrategy);
   return names;
 }
 
 // More than a name; parse_strategy finds its mistakes.
 bool is_composed(const std::string& strategy) {
-  return strategy.find_first_of("=:+") != std::string::npos;
+  return strategy.find_first_of("=:+,") != std::string::npos;
 }
 
 std::optional<int> parse_ordinal(std::string_view digits) {
@@ -42,25 +44,32 @@ struct SimulatedName {
   int ordinal = 0;
 };
 
-// "sim", "sim:PROFILE", "sim:PROFILE:N".
+bool is_profile(std::string_view name) {
+  const auto profiles = device_profiles();
+  return std::any_of(profiles.begin(), profiles.end(),
+                     [&](const DeviceProfile& profile) { return profile.name == name; });
+}
+
+// "sim", "sim:PROFILE", "sim:PROFILE:N", and for profiles that exist "PROFILE" and "PROFILE:N".
 std::optional<SimulatedName> parse_simulated(std::string_view name) {
   if (name == kSimulated) return SimulatedName{device_profiles().front().name};
-  if (!name.starts_with(kSimulated) || name[kSimulated.size()] != ':') return std::nullopt;
-  SimulatedName result{name.substr(kSimulated.size() + 1)};
-  const size_t colon = result.profile.rfind(':');
-  if (colon == std::string_view::npos) return result;
-  if (const std::optional<int> ordinal = parse_ordinal(result.profile.substr(colon + 1))) {
-    return SimulatedName{result.profile.substr(0, colon), *ordinal};
+  const bool is_prefixed = name.starts_with(kSimulated) && name[kSimulated.size()] == ':';
+  SimulatedName result{is_prefixed ? name.substr(kSimulated.size() + 1) : name};
+  if (const size_t colon = result.profile.rfind(':'); colon != std::string_view::npos) {
+    const std::optional<int> ordinal = parse_ordinal(result.profile.substr(colon + 1));
+    if (ordinal) result = {result.profile.substr(0, colon), *ordinal};
   }
-  return result;
+  return is_prefixed || is_profile(result.profile) ? std::optional(result) : std::nullopt;
 }
 
 bool is_gpu_of_profile(std::string_view name) {
   const std::optional<SimulatedName> simulated = parse_simulated(name);
-  const auto profiles = device_profiles();
-  return simulated && std::any_of(profiles.begin(), profiles.end(), [&](const DeviceProfile& profile) {
-           return profile.name == simulated->profile;
-         });
+  return simulated && is_profile(simulated->profile);
+}
+
+// Whether the options say of a simulated GPU only how much memory it has.
+bool is_known_by_total(const RuntimeOptions& options) {
+  return options.device == kSimulated && options.device_memory_bytes;
 }
 
 }  // namespace
@@ -182,10 +191,18 @@ RuntimeOptions with_gpu(RuntimeOptions options, int ordinal) {
   return options;
 }
 
+RuntimeOptions with_named_profile(RuntimeOptions options) {
+  if (options.device == kSimulated) {
+    options.device = fmt::format("{}:{}", kSimulated, simulated_profile(options)->name);
+  }
+  return options;
+}
+
 std::optional<DeviceProfile> simulated_profile(const RuntimeOptions& options) {
   const std::optional<SimulatedName> name = parse_simulated(options.device);
   if (!name) return std::nullopt;
-  DeviceProfile profile = find_profile(name->profile);
+  DeviceProfile profile = is_known_by_total(options) ? nearest_profile(*options.device_memory_bytes)
+                                                     : find_profile(name->profile);
   profile.total_bytes = options.device_memory_bytes.value_or(profile.total_bytes);
   profile.others_bytes = options.others_bytes.value_or(profile.others_bytes);
   profile.context_bytes = options.context_bytes.value_or(profile.context_bytes);

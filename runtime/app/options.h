@@ -35,7 +35,8 @@ struct EnumNames<LimitScope> {
 };
 
 struct RuntimeOptions {
-  // "cpu", "sim", "sim:PROFILE" or "cuda"; the last two may end in ":N", the N-th GPU of the machine.
+  // "cpu", "sim", "sim:PROFILE", "PROFILE" or "cuda"; the last three may end in ":N", the N-th GPU of the
+  // machine.
   std::string device = "cpu";
   std::string strategy = "allow-growth";  // see parse_strategy
   std::optional<int64_t> limit_bytes = {};
@@ -86,9 +87,12 @@ std::optional<int> cuda_ordinal(std::string_view device);
 DeviceName default_device(const RuntimeOptions& options);
 // The options with GPU `ordinal` of the same machine as the device.
 RuntimeOptions with_gpu(RuntimeOptions options, int ordinal);
-// The profile of the simulated GPU that the options name, with their changes; nothing for any other device.
-// Throws InvalidArgument for an unknown profile.
+// The profile of the simulated GPU that the options name, with their changes; for "sim" with another total
+// that of the nearest card, see nearest_profile. Nothing for any other device. Throws InvalidArgument for an
+// unknown profile.
 std::optional<DeviceProfile> simulated_profile(const RuntimeOptions& options);
+// The options with "sim" replaced by the name of its profile, which then stays the same if the total changes.
+RuntimeOptions with_named_profile(RuntimeOptions options);
 
 // The GPUs of the machine that the options name, the visible ones and their names; empty for the CPU.
 // Initialises none, and works however full they are. Throws InvalidArgument for an unknown device (suggesting

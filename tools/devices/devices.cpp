@@ -72,12 +72,13 @@ std::string verdict(const Listing& listing) {
 }
 
 void print_simulated() {
-  fmt::print("\nsimulated, memory in MiB\n{:<16} {:>4} {:>10} {:>9} {:>9}  {}\n", "--device", "GPUs",
-             "capability", "total", "others", "description");
+  fmt::print("\nsimulated, memory in MiB\n{:<16} {:>4} {:>10} {:>9} {:<9} {:>7} {:<9} {:>7}  {}\n",
+             "--device", "GPUs", "capability", "total", "", "context", "", "others", "description");
   for (const DeviceProfile& profile : device_profiles()) {
-    fmt::print("{:<16} {:>4} {:>10} {:>9} {:>9}  {}\n", "sim:" + profile.name, profile.gpus,
+    fmt::print("{:<16} {:>4} {:>10} {:>9} {:<9} {:>7} {:<9} {:>7}  {}\n", "sim:" + profile.name, profile.gpus,
                capability(profile.compute_capability), format_mib(profile.total_bytes),
-               format_mib(profile.others_bytes), profile.description);
+               to_string(profile.total_origin), format_mib(profile.context_bytes),
+               to_string(profile.context_origin), format_mib(profile.others_bytes), profile.description);
   }
 }
 
@@ -158,6 +159,9 @@ std::string to_json(const Listing& listing) {
     row["gpus"] = profile.gpus;
     row["compute_capability"] = capability(profile.compute_capability);
     row["total_bytes"] = profile.total_bytes;
+    row["total_origin"] = to_string(profile.total_origin);
+    row["context_bytes"] = profile.context_bytes;
+    row["context_origin"] = to_string(profile.context_origin);
     row["others_bytes"] = profile.others_bytes;
     json["simulated"].push_back(row);
   }

@@ -137,6 +137,7 @@ FitResult fit_memory(const WorkloadOptions& options, const FitSettings& settings
   for (int i = 0; i < kTries; ++i, total += round_up(total / 64, page)) {
     result.device_bytes = total + settings.margin_bytes;
     WorkloadOptions smaller = without_margin(options, setup, settings.margin_bytes);
+    smaller.runtime = with_named_profile(smaller.runtime);
     smaller.runtime.device_memory_bytes = result.device_bytes;
     if (is_taken(result, smaller, run)) break;
   }

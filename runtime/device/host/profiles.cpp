@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <vector>
 
 #include "runtime/base/bytes.h"
@@ -69,6 +72,7 @@ const DeviceProfile kCard6Gb = {
     .total_bytes = 6144 * kMiB,
     .others_bytes = 931 * kMiB + 576 * kKiB,
     .context_bytes = 446 * kMiB,
+    .context_origin = FigureOrigin::kPublished,
     .own_module_bytes = 0,
     .blas = {.handle_bytes = 64 * kMiB,
              .needed_bytes = 64 * kMiB,
@@ -122,8 +126,10 @@ const DeviceProfile kH200 = {
     .model = "NVIDIA H200",
     .compute_capability = 90,
     .total_bytes = 143156 * kMiB,
+    .total_origin = FigureOrigin::kMeasured,
     .others_bytes = 0,
     .context_bytes = 527 * kMiB,
+    .context_origin = FigureOrigin::kMeasured,
     .own_module_bytes = 0,
     .blas = {.handle_bytes = 64 * kMiB,
              .needed_bytes = 100 * kMiB,
@@ -140,24 +146,97 @@ const DeviceProfile kH200 = {
     .stream_pool = kStreamPool,
 };
 
-const DeviceProfile kProfiles[] = {
-    kLaptop2Gb, kCard6Gb, kRtx2080Ti, kFour2080Ti, kH200,
+// Cards with what people's programs print of them on Linux.
+//
+// Totals: deviceQuery, PyTorch's errors ("total capacity of 23.69 GiB") and llama.cpp ("VRAM: 11866 MiB").
+// Drivers differ by up to 1 %; where several are known, one of a recent driver is taken.
+//
+// Contexts: PyTorch's errors say what the process holds and what its allocator holds of that. The rest, less
+// the 76 MiB that the handles of cuBLAS and cuDNN take on an H200, is the context; the least that was found
+// of a card counts, as other libraries add to it. Driver and kernels keep stacks for all threads that a card
+// can run, so cards that are not known get 3.5 MiB for each multiprocessor less 50 MiB, which is within 35
+// MiB of the known ones of these architectures (8.6, 8.9, 12.0). H100: the H200's, which has the same chip.
+struct Card {
+  const char* name;
+  const char* model;
+  int compute_capability;
+  int64_t total_bytes;
+  int64_t context_mib;
+  FigureOrigin context_origin;
 };
+constexpr auto kPublished = FigureOrigin::kPublished, kEstimated = FigureOrigin::kEstimated;
+constexpr Card kCards[] = {
+    {"t4", "Tesla T4", 75, 15095 * kMiB, 100, kPublished},
+    {"v100-16gb", "Tesla V100-SXM2-16GB", 70, 16'928'342'016, 308, kPublished},
+    {"v100-32gb", "Tesla V100-SXM2-32GB", 70, 32492 * kMiB, 308, kPublished},
+    {"rtx-2060", "GeForce RTX 2060", 75, 6'222'839'808, 100, kEstimated},
+    {"rtx-3060", "NVIDIA GeForce RTX 3060", 86, 12'587'106'304, 48, kEstimated},
+    {"rtx-3070", "NVIDIA GeForce RTX 3070", 86, 8'361'213'952, 103, kPublished},
+    {"rtx-3080", "NVIDIA GeForce RTX 3080", 86, 10'472'390'656, 188, kEstimated},
+    {"rtx-3090", "NVIDIA GeForce RTX 3090", 86, 25'443'893'248, 231, kPublished},
+    {"rtx-4060", "NVIDIA GeForce RTX 4060", 89, 7813 * kMiB, 34, kPublished},
+    {"rtx-4070", "NVIDIA GeForce RTX 4070", 89, 11866 * kMiB, 111, kEstimated},
+    {"rtx-4080", "NVIDIA GeForce RTX 4080", 89, 15945 * kMiB, 216, kEstimated},
+    {"rtx-4090", "NVIDIA GeForce RTX 4090", 89, 25'386'352'640, 427, kPublished},
+    {"rtx-5090", "NVIDIA GeForce RTX 5090", 120, 33'660'534'784, 519, kPublished},
+    {"rtx-a6000", "NVIDIA RTX A6000", 86, 48676 * kMiB, 244, kEstimated},
+    {"a10", "NVIDIA A10", 86, 23'609'475'072, 202, kEstimated},
+    {"a100-40gb", "NVIDIA A100-PCIE-40GB", 80, 42'298'834'944, 415, kPublished},
+    {"a100-80gb", "NVIDIA A100-SXM4-80GB", 80, 84'987'740'160, 415, kPublished},
+    {"l4", "NVIDIA L4", 89, 23'612'293'120, 153, kEstimated},
+    {"l40s", "NVIDIA L40S", 89, 47'576'711'168, 448, kPublished},
+    {"h100", "NVIDIA H100 80GB HBM3", 90, 85'017'755'648, 527, kEstimated},
+};
+
+// Pages, costs and libraries are those measured on the H200.
+DeviceProfile profile_of(const Card& card) {
+  DeviceProfile profile = kH200;
+  profile.name = card.name;
+  profile.description = profile.model = card.model;
+  profile.compute_capability = card.compute_capability;
+  profile.total_bytes = card.total_bytes;
+  profile.total_origin = kPublished;
+  profile.context_bytes = card.context_mib * kMiB;
+  profile.context_origin = card.context_origin;
+  return profile;
+}
+
+const std::vector<DeviceProfile>& profiles() {
+  static const std::vector<DeviceProfile> all = [] {
+    std::vector<DeviceProfile> result = {kLaptop2Gb, kCard6Gb, kRtx2080Ti, kFour2080Ti, kH200};
+    for (const Card& card : kCards) result.push_back(profile_of(card));
+    return result;
+  }();
+  return all;
+}
 
 }  // namespace
 
 std::span<const DeviceProfile> device_profiles() {
-  return kProfiles;
+  return profiles();
 }
 
 const DeviceProfile& find_profile(std::string_view name) {
   std::vector<std::string_view> known;
-  for (const DeviceProfile& profile : kProfiles) {
+  for (const DeviceProfile& profile : profiles()) {
     if (profile.name == name) return profile;
     known.push_back(profile.name);
   }
   throw InvalidArgument(
       fmt::format("unknown device profile '{}': known are {}", name, list_with_suggestion(name, known)));
+}
+
+const DeviceProfile& nearest_profile(int64_t total_bytes) {
+  const auto distance = [&](const DeviceProfile& profile) {
+    return std::abs(std::log(static_cast<double>(std::max<int64_t>(total_bytes, 1)) /
+                             static_cast<double>(profile.total_bytes)));
+  };
+  const DeviceProfile* nearest = &profiles().front();
+  for (const DeviceProfile& profile : profiles()) {
+    const bool is_free_card = profile.gpus == 1 && profile.others_bytes == 0;
+    if (is_free_card && distance(profile) < distance(*nearest)) nearest = &profile;
+  }
+  return *nearest;
 }
 
 }  // namespace headroom

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/base/enum_names.h"
 #include "runtime/device/host/host_stream_pool.h"
 #include "runtime/device/host/host_virtual_memory.h"
 
@@ -19,15 +20,28 @@ struct LibraryProfile {
   std::string failure_status;
 };
 
+// Where a figure of a profile comes from.
+enum class FigureOrigin : uint8_t {
+  kMeasured,   // by this project
+  kPublished,  // printed by someone's driver or framework, or computed from what these printed
+  kEstimated   // from other cards of the same architecture
+};
+template <>
+struct EnumNames<FigureOrigin> {
+  static constexpr std::array<std::string_view, 3> kNames = {"measured", "published", "estimated"};
+};
+
 struct DeviceProfile {
   std::string name;
   std::string description;
   std::string model = {};      // as the driver names it; unknown when empty
   int gpus = 1;                // of the machine, all alike
   int compute_capability = 0;  // major * 10 + minor
-  int64_t total_bytes = 0;
+  int64_t total_bytes = 0;     // as the driver reports it to programs: less than nvidia-smi's
+  FigureOrigin total_origin = FigureOrigin::kPublished;
   int64_t others_bytes = 0;  // held by other processes
   int64_t context_bytes = 0;
+  FigureOrigin context_origin = FigureOrigin::kEstimated;
   int64_t own_module_bytes = 0;  // kernels that belong to no library, loaded at the first use of any
   LibraryProfile blas;
   LibraryProfile dnn;
@@ -53,5 +67,9 @@ std::span<const DeviceProfile> device_profiles();
 
 // The profile of that name. Throws InvalidArgument listing the known ones, with the nearest as a suggestion.
 const DeviceProfile& find_profile(std::string_view name);
+
+// A profile for a device of which only the total is known: that of the single card, in use by nobody, whose
+// total is nearest by ratio, or of the default machine if that is nearer. The total is not changed.
+const DeviceProfile& nearest_profile(int64_t total_bytes);
 
 }  // namespace headroom

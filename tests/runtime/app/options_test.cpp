@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -231,6 +232,31 @@ TEST_F(OptionsTest, ErrorsOfBadValuesNameTheirOrigin) {
   EXPECT_EQ(refusal({"--config", file.c_str()}), file + ":1: seed: '1.5' is not a whole number");
   set_variable("HEADROOM_LIMIT", "x");
   EXPECT_TRUE(refusal({}).starts_with("environment variable HEADROOM_LIMIT: 'x' is not a size"));
+}
+
+TEST(SimulatedProfile, NeedsNoPrefixAndMayHaveANumber) {
+  for (const char* name : {"rtx-3090", "rtx-3090:0", "sim:rtx-3090"}) {
+    const std::optional<DeviceProfile> profile = simulated_profile({.device = name});
+    ASSERT_TRUE(profile) << name;
+    EXPECT_EQ(profile->name, "rtx-3090") << name;
+  }
+  EXPECT_EQ(default_device({.device = "four-2080ti:2"}).ordinal, 2);
+  for (const char* name : {"rtx-3091", "cpu", "cuda:0", "rtx-3090:x"}) {
+    EXPECT_FALSE(simulated_profile({.device = name})) << name;
+  }
+}
+
+TEST(SimulatedProfile, OfATotalAloneHasTheContextOfTheNearestCardAndNoOtherProcesses) {
+  const DeviceProfile card = *simulated_profile({.device = "sim", .device_memory_bytes = 24 * kGiB});
+  EXPECT_EQ(card.total_bytes, 24 * kGiB);
+  EXPECT_EQ(card.context_bytes, find_profile("rtx-3090").context_bytes);
+  EXPECT_EQ(card.others_bytes, 0);
+  EXPECT_EQ(simulated_profile({.device = "sim", .device_memory_bytes = kGiB})->name, "laptop-2gb");
+  EXPECT_EQ(simulated_profile({.device = "sim:h200", .device_memory_bytes = 24 * kGiB})->name, "h200");
+  // Once named, it stays when the total changes.
+  RuntimeOptions named = with_named_profile({.device = "sim", .device_memory_bytes = 24 * kGiB});
+  named.device_memory_bytes = kGiB;
+  EXPECT_EQ(simulated_profile(named)->context_bytes, card.context_bytes);
 }
 
 TEST(MakeDevice, RefusesAnUnknownDeviceAndProfileChangesOnTheCpu) {
