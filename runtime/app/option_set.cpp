@@ -197,6 +197,11 @@ void OptionSet::add_override(std::string name, std::string variable) {
   overrides_.push_back({std::move(name), std::move(variable)});
 }
 
+bool OptionSet::is_given(std::string_view name) const {
+  return std::any_of(options_.begin(), options_.end(),
+                     [&](const Option& option) { return option.name == name && option.origin != "default"; });
+}
+
 void OptionSet::add(Option option) {
   option.default_value = option.show();
   options_.push_back(std::move(option));

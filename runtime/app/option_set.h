@@ -65,6 +65,9 @@ class OptionSet {
   // that cannot be read; some targets may be set then.
   bool parse(int argc, const char* const* argv, std::ostream& out);
 
+  // Whether the option got its value from a person: on the command line, in the environment or in a file.
+  bool is_given(std::string_view name) const;
+
   // Lines for the user about overridden or ignored values.
   const std::vector<std::string>& notes() const { return notes_; }
 

@@ -48,6 +48,24 @@ TEST(PredictCommand, ExitsWithThreeIfItDoesNotFit) {
   EXPECT_GT(json["total_bytes"], 2002 << 20);
 }
 
+TEST(PredictCommand, TakesATraceAndASnapshot) {
+  const std::string seeds = HEADROOM_SOURCE_DIR "/tests/fuzz/seeds/";
+  for (const char* file : {"snapshot.pickle", "run.trace", "rmm.csv", "trace.csv.gz"}) {
+    const Outcome outcome = predict(seeds + file + " --device rtx-3090 --json");
+    ASSERT_EQ(outcome.code, 0) << file << outcome.errors;
+    const nlohmann::json json = nlohmann::json::parse(outcome.out);
+    EXPECT_EQ(json["fits"], true) << file;
+    int64_t sum = 0;
+    for (const auto& [category, bytes] : json["by_category"].items()) sum += bytes.get<int64_t>();
+    EXPECT_EQ(json["total_bytes"], sum) << file;
+    EXPECT_EQ(json["device_total_bytes"], 25'443'893'248) << file;
+  }
+  const Outcome small = predict(seeds + "snapshot.pickle --device rtx-3090 --device-memory 308MiB");
+  EXPECT_EQ(small.code, 3) << small.errors;
+  EXPECT_EQ(small.out.find("does not fit: "), 0u) << small.out;
+  EXPECT_NE(small.out.find("\nnext: "), std::string::npos);
+}
+
 TEST(PredictCommand, PredictsEachDeviceOfAPlacedNet) {
   const std::string halves =
       "--net mlp --width 4 --device sim:card-6gb --strategy direct --place mlp/dense2=/GPU:1 "

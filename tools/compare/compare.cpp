@@ -18,6 +18,8 @@
 #include "tools/compare/formats.h"
 #include "tools/subcommands.h"
 #include "tools/workload/child.h"
+#include "tools/workload/input.h"
+#include "tools/workload/recorded_setup.h"
 #include "tools/workload/workload.h"
 
 namespace headroom::compare {
@@ -27,7 +29,7 @@ constexpr int64_t kSteps = 10;
 
 struct Options {
   WorkloadOptions workload;
-  std::vector<std::string> nets, traces, strategies, settings;
+  std::vector<std::string> nets, traces, inputs, strategies, settings;
   int64_t runs = 3;
   std::string csv, html;
   bool json = false;
@@ -105,12 +107,29 @@ std::vector<ComparedRow> rows_of(const Options& options) {
   return rows;
 }
 
+// Adds the arguments to the traces. Where the command line names no device, it is the one of the first of
+// them. Returns whether all of them are of PyTorch.
+bool take_inputs(const OptionSet& set, Options& options) {
+  bool all_of_torch = !options.inputs.empty();
+  for (const std::string& input : options.inputs) {
+    const Trace trace = read_input(input);
+    all_of_torch = all_of_torch && is_of_torch(trace);
+    RuntimeOptions& runtime = options.workload.runtime;
+    if (options.traces.empty() && !set.is_given("device") && !runtime.device_memory_bytes) {
+      runtime = with_recorded_device(runtime, trace);
+    }
+    options.traces.push_back(input);
+  }
+  return all_of_torch;
+}
+
 void write(const std::string& path, const std::string& text) {
   const std::string_view parts[] = {text};
   if (!path.empty()) write_file(path, parts);
 }
 
 void add_options(OptionSet& set, Options& options) {
+  set.add_arguments("INPUT", kInputHelp, &options.inputs, false);
   set.add_list("net", "Nets to train (mnist, mlp, lenet, residual, unet, attention)", &options.nets);
   set.add_list("trace", "Traces to replay", &options.traces);
   set.add_list("settings", "More options to try with each strategy, such as plan=packed,batch=32",
@@ -121,6 +140,7 @@ void add_options(OptionSet& set, Options& options) {
   set.add_text("html", "Also write the table to this file as HTML", &options.html);
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
   set.set_examples(
+      "  headroom compare snapshot.pickle --device rtx-3090             a memory snapshot of PyTorch\n"
       "  headroom compare --net mnist                                   every strategy on a 2 GB laptop\n"
       "  headroom compare --net unet mlp --batch 8 --strategy caching mapped --settings plan=dynamic "
       "plan=packed\n"
@@ -141,8 +161,12 @@ int run_compare(int argc, char** argv) {
     throw InvalidArgument("--record: all runs would write to the same file; use headroom run to record one");
   }
   if (options.workload.step.steps == 0) options.workload.step.steps = kSteps;
+  const bool is_torch = take_inputs(set, options);
   if (options.nets.empty() && options.traces.empty()) options.nets = {kMnist};
-  if (options.strategies.empty()) options.strategies = usable_strategies(options);
+  if (options.strategies.empty()) {
+    options.strategies = usable_strategies(options);
+    if (is_torch) options.strategies.emplace_back("pytorch,expandable_segments:True");
+  }
   if (options.settings.empty()) options.settings = {""};
   for (const std::string& path : {options.csv, options.html}) {
     if (!path.empty()) require_writable(path);

@@ -11,13 +11,16 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/text.h"
+#include "tools/fit/fit_trace.h"
 #include "tools/subcommands.h"
 #include "tools/workload/child.h"
 #include "tools/workload/fitting.h"
+#include "tools/workload/input.h"
 #include "tools/workload/prediction.h"
 
 namespace headroom {
@@ -145,8 +148,10 @@ std::string to_json(const FitOptions& options, const FitResult& result, bool fit
 int run_fit(int argc, char** argv) {
   FitOptions options;
   options.workload.step.steps = kFitSteps;
+  std::vector<std::string> inputs;
   OptionSet set("headroom fit",
                 "Finds the largest batch, or the least memory, with which a net trains on a device.");
+  set.add_arguments("INPUT", kInputHelp, &inputs, false);
   add_workload_options(set, options.workload);
   set.add_bytes("margin", "Memory of the device that must stay free", &options.margin_bytes);
   set.add_integer("most", "The largest batch to try", &options.max_batch, 1, int64_t{1} << 40);
@@ -155,6 +160,7 @@ int run_fit(int argc, char** argv) {
   set.add_switch("verify", "Run --steps steps of the answer in a process of its own", &options.verify);
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
   set.set_examples(
+      "  headroom fit snapshot.pickle --least-memory               the smallest GPU for a recorded run\n"
       "  headroom fit --net unet                                   largest batch on a simulated 2 GB laptop\n"
       "  headroom fit --net unet --strategy caching --margin 256MiB --steps 50\n"
       "  headroom fit --net unet --device sim:four-2080ti --replicas 4 --shard-optimizer\n"
@@ -162,6 +168,11 @@ int run_fit(int argc, char** argv) {
       "  headroom fit --net residual --device sim:h200 --verify=false --json | jq .batch\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
+  if (!inputs.empty()) {
+    const Trace trace = read_one_input(set, inputs, options.workload);
+    return fit_trace(trace, inputs.front(), options.workload,
+                     {*options.margin_bytes, options.max_batch, options.least_memory, options.json});
+  }
   // The answer has to do for whole epochs; only its run is short.
   const int64_t steps = std::exchange(options.workload.step.steps, 0);
   const FitSettings settings{*options.margin_bytes, options.max_batch};

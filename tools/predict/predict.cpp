@@ -12,7 +12,9 @@
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/text.h"
+#include "tools/predict/predict_trace.h"
 #include "tools/subcommands.h"
+#include "tools/workload/input.h"
 #include "tools/workload/prediction.h"
 
 namespace headroom {
@@ -121,12 +123,17 @@ nlohmann::ordered_json to_json(const Row& row) {
 
 int run_predict(int argc, char** argv) {
   WorkloadOptions options;
+  std::vector<std::string> inputs;
   bool json = false;
   OptionSet set("headroom predict",
-                "Says whether training a net fits on a device, by how much, and what takes the memory.");
+                "Says whether a training fits on a device, by how much, and what takes the memory.");
+  set.add_arguments("INPUT", kInputHelp, &inputs, false);
   add_workload_options(set, options);
   set.add_switch("json", "Print JSON, sizes in bytes", &json);
   set.set_examples(
+      "  headroom predict train.py:make_step --device rtx-3090        a program of PyTorch, traced without a "
+      "GPU\n"
+      "  headroom predict snapshot.pickle --device rtx-4090           a memory snapshot of PyTorch\n"
       "  headroom predict --net unet --batch 256                      on a simulated 2 GB laptop\n"
       "  headroom predict --net unet --batch 256 --device sim:card-6gb --strategy caching --plan packed\n"
       "  headroom predict --device-memory 3GiB --others 1GiB          train_mnist's net on another machine\n"
@@ -135,6 +142,10 @@ int run_predict(int argc, char** argv) {
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
 
+  if (!inputs.empty()) {
+    const Trace trace = read_one_input(set, inputs, options);
+    return predict_trace(trace, inputs.front(), options, json);
+  }
   const RunSetup setup = setup_to_fit(options.runtime);
   const Predictor predictor(options);
   const std::vector<Row> rows = predict_all(predictor, setup);

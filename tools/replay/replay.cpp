@@ -26,6 +26,7 @@
 #include "runtime/predict/play_trace.h"
 #include "tools/replay/replay_snapshot.h"
 #include "tools/subcommands.h"
+#include "tools/workload/recorded_setup.h"
 
 namespace headroom {
 namespace {
@@ -68,11 +69,10 @@ class Progress {
   size_t done_ = 0;
 };
 
-DeviceProfile profile_of(const std::string& device) {
-  if (device == "sim") return device_profiles().front();
-  if (device.starts_with("sim:")) return find_profile(device.substr(4));
+DeviceProfile profile_of(const RuntimeOptions& options) {
+  if (std::optional<DeviceProfile> profile = simulated_profile(options)) return *std::move(profile);
   throw InvalidArgument(
-      fmt::format("--device {}: a replay runs on a simulated GPU, such as sim:h200", device));
+      fmt::format("--device {}: a replay runs on a simulated GPU, such as rtx-3090", options.device));
 }
 
 double ratio(int64_t bytes, int64_t of_bytes) {
@@ -116,6 +116,11 @@ std::vector<std::string> refusals(const Trace& trace, const std::vector<ReplayRo
     if (lines.empty() || lines.back() != line) lines.push_back(std::move(line));
   }
   return lines;
+}
+
+// Whether a real device reserves more than the row says: the simulated pool of the driver packs without gaps.
+bool is_lower_bound(const ReplayRow& row) {
+  return parse_strategy(row.strategy).name == "stream-ordered";
 }
 
 // "least capacity: mapped, 3850.0 MiB, 1.007 of the largest live set".
@@ -168,6 +173,13 @@ void print_table(const Trace& trace, const std::vector<ReplayRow>& rows,
   }
   fmt::print("\n");
   for (const std::string& line : refusals(trace, rows)) fmt::print("{}\n", line);
+  std::string bounded;
+  for (const ReplayRow& row : rows) {
+    if (row.trace != &trace || !is_lower_bound(row) || row.strategy == bounded) continue;
+    bounded = row.strategy;
+    fmt::print("{}: a lower bound; a driver's pool has reserved up to 1.10 of the largest live set\n",
+               bounded);
+  }
 }
 
 nlohmann::ordered_json to_json(const ReplayRow& row) {
@@ -183,6 +195,7 @@ nlohmann::ordered_json to_json(const ReplayRow& row) {
   json["refusal"] = row.refusal.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.refusal);
   json["failed_event"] = number_or_null(row.result.failed_event);
   json["peak_reserved_bytes"] = now.reserved.peak;
+  json["reserved_is_lower_bound"] = is_lower_bound(row);
   json["peak_requested_bytes"] = now.requested.peak;
   json["peak_allocated_bytes"] = now.allocated.peak;
   json["fragmentation"] = row.result.fragmentation;
@@ -268,13 +281,17 @@ int run_replay(int argc, char** argv) {
                 "Plays allocation traces to memory strategies on a simulated GPU and says what fits.\n"
                 "Driver calls are allocations, releases, and pages mapped and unmapped, of all passes.");
   set.add_arguments(
-      "TRACE", "Files: our own traces, op,id,bytes CSV, RMM logs, PyTorch memory snapshots; gzipped or not",
+      "TRACE",
+      "Files: our own traces, op,id,bytes CSV, RMM logs, PyTorch memory snapshots; gzipped or not",
       &options.traces);
   set.add_list("strategy", "Strategies to try; all when none is given", &options.strategies);
   set.add_list("capacity",
                "Memory that a strategy may take, such as 16GiB; all that the device has free when not given",
                &options.capacities);
-  set.add_text("device", "The simulated GPU whose pages and costs are taken: sim:PROFILE", &options.device);
+  set.add_text(
+      "device",
+      "The simulated GPU, such as rtx-3090; when not given, the one that the trace names, else an H200",
+      &options.device);
   set.add_integer("passes", "How often each trace is played; ns/call is that of the fastest pass",
                   &options.passes, 1, 1'000'000);
   set.add_switch("minimum", "Also find the least capacity at which each strategy fits", &options.minimum);
@@ -294,7 +311,13 @@ int run_replay(int argc, char** argv) {
       "  headroom replay run.csv --json | jq '.results[] | select(.fits).strategy'\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
 
-  const DeviceProfile profile = profile_of(options.device);
+  std::vector<Trace> traces;
+  for (const std::string& input : options.traces) {
+    for (Trace& trace : read_traces(input)) traces.push_back(std::move(trace));
+  }
+  RuntimeOptions machine{.device = options.device};
+  if (!set.is_given("device") && traces.size() == 1) machine = with_recorded_device(machine, traces.front());
+  const DeviceProfile profile = profile_of(machine);
   std::vector<int64_t> capacities;
   for (const std::string& text : options.capacities) {
     capacities.push_back(parse_bytes(text, "--capacity"));
@@ -307,10 +330,6 @@ int run_replay(int argc, char** argv) {
   std::vector<std::string> names = options.strategies;
   if (names.empty()) {
     for (const Strategy& strategy : strategies()) names.emplace_back(strategy.name);
-  }
-  std::vector<Trace> traces;
-  for (const std::string& path : options.traces) {
-    for (Trace& trace : read_traces(path)) traces.push_back(std::move(trace));
   }
   if (!options.snapshot_event.empty()) {
     if (capacities.size() > 1) throw InvalidArgument("--snapshot-at shows one capacity: pass one");

@@ -1,0 +1,180 @@
+// Predictions for traces: their parts add up, the edge is an edge, and advice in PyTorch's words holds when
+// it is followed.
+#include "tools/workload/trace_prediction.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "allocators/trace/trace_builder.h"
+#include "runtime/app/setup.h"
+#include "runtime/base/bytes.h"
+#include "tools/workload/program_fitting.h"
+#include "tools/workload/recorded_setup.h"
+#include "tools/workload/torch_advice.h"
+
+namespace headroom {
+namespace {
+
+// A net of `layers` layers, each of which keeps `kept_mib` for the backward pass, in two training steps.
+Trace training(int layers, int64_t kept_mib) {
+  TraceBuilder builder("train.py:make_step", "PyTorch memory snapshot");
+  uint64_t next = 1;
+  const uint64_t weights = next++;
+  builder.mark(0, StepPhase::kSetup, 0);
+  builder.allocate(weights, 30 * kMiB, {.op = "aten::empty", .category = MemoryCategory::kWeights});
+  for (int step = 1; step <= 2; ++step) {
+    builder.mark(step, StepPhase::kForward, 0);
+    std::vector<uint64_t> kept;
+    for (int layer = 0; layer < layers; ++layer) {
+      const std::string module = "layers." + std::to_string(layer);
+      for (const char* part : {".linear", ".relu"}) {
+        kept.push_back(next);
+        builder.allocate(next++, kept_mib * kMiB,
+                         {.op = "aten::addmm",
+                          .source = "model.py:12",
+                          .module = module + part,
+                          .category = MemoryCategory::kActivations});
+      }
+    }
+    builder.mark(step, StepPhase::kBackward, 0);
+    for (auto block = kept.rbegin(); block != kept.rend(); ++block) builder.free(*block);
+  }
+  return builder.take();
+}
+
+RunSetup card(int64_t total_bytes, const char* strategy = "pytorch") {
+  RuntimeOptions options;
+  options.device = "rtx-3090";
+  options.device_memory_bytes = total_bytes;
+  options.strategy = strategy;
+  return setup_of(options);
+}
+
+TEST(TracePrediction, PartsAddUpToTheProcess) {
+  const Trace trace = training(4, 25);
+  const RunSetup setup = card(8 * kGiB);
+  const TracePrediction prediction = TracePredictor(trace, setup).predict();
+  ASSERT_TRUE(prediction.fits);
+  EXPECT_EQ(prediction.requested_bytes, trace.peak_bytes);
+  EXPECT_EQ(prediction.total_bytes, prediction.reserved_bytes + setup.device.overhead_bytes());
+  const LiveSet live = largest_live_set(trace);
+  EXPECT_EQ(live.by_category[static_cast<size_t>(MemoryCategory::kActivations)], 8 * 25 * kMiB);
+  EXPECT_EQ(live.by_category[static_cast<size_t>(MemoryCategory::kWeights)], 30 * kMiB);
+  ASSERT_EQ(live.by_module.size(), 8u);
+  EXPECT_EQ(live.by_line.front().name, "model.py:12");
+  EXPECT_EQ(live.by_line.front().bytes, 8 * 25 * kMiB);
+  EXPECT_EQ(live.where, "aten::addmm in layers.3.relu at model.py:12");
+}
+
+TEST(TracePrediction, TheMarginIsTheEdgeToThePage) {
+  const Trace trace = training(4, 25);
+  for (const char* strategy : {"pytorch", "pytorch,expandable_segments:True", "allow-growth", "mapped"}) {
+    for (const int64_t total : {500 * kMiB, 2 * kGiB}) {
+      const RunSetup setup = card(total, strategy);
+      const TracePrediction prediction = TracePredictor(trace, setup).predict();
+      EXPECT_EQ(prediction.fits, total == 2 * kGiB) << strategy;
+      ASSERT_TRUE(prediction.margin_bytes) << strategy;
+      const int64_t edge = total - *prediction.margin_bytes;
+      EXPECT_TRUE(TracePredictor(trace, card(edge, strategy)).fits()) << strategy;
+      EXPECT_FALSE(TracePredictor(trace, card(edge - 2 * kMiB, strategy)).fits()) << strategy;
+    }
+  }
+}
+
+TEST(TracePrediction, WhatDoesNotFitNamesTheRequestWithoutRoom) {
+  const Trace trace = training(8, 50);
+  const TracePrediction prediction = TracePredictor(trace, card(kGiB)).predict();
+  ASSERT_FALSE(prediction.fits);
+  ASSERT_TRUE(prediction.failed_event);
+  EXPECT_TRUE(prediction.reason.starts_with("out of memory: tried to allocate 50.00 MiB"))
+      << prediction.reason;
+  EXPECT_LT(*prediction.margin_bytes, 0);
+}
+
+TEST(TracePrediction, ContextThatLeavesNothingIsSaid) {
+  const Trace trace = training(1, 1);
+  const TracePrediction prediction = TracePredictor(trace, card(100 * kMiB)).predict();
+  EXPECT_FALSE(prediction.fits);
+  EXPECT_EQ(prediction.reason, "context, libraries and other processes leave no memory");
+}
+
+TEST(TorchAdvice, CheckpointsFreeWhatTheForwardPassKeepsButTheirResults) {
+  const Trace trace = training(8, 50);
+  std::vector<std::string> all;
+  for (int layer = 0; layer < 8; ++layer) all.push_back("layers." + std::to_string(layer));
+  const Trace recomputed = with_checkpoints(trace, all);
+  EXPECT_EQ(trace.peak_bytes, (30 + 16 * 50) * kMiB);
+  // A result for each layer, and the other half of one layer at a time.
+  EXPECT_EQ(recomputed.peak_bytes, (30 + 8 * 50 + 50) * kMiB);
+  EXPECT_EQ(with_checkpoints(trace, {}).peak_bytes, trace.peak_bytes);
+}
+
+TEST(TorchAdvice, ProposesTheFewestActivationsThatDo) {
+  const Trace trace = training(8, 50);
+  const RunSetup setup = card(kGiB);
+  const std::optional<TorchChange> change = find_torch_change(trace, setup);
+  ASSERT_TRUE(change);
+  EXPECT_EQ(change->what, "checkpoint module each of layers.0..7");
+  EXPECT_FALSE(find_torch_change(trace, card(500 * kMiB)));
+}
+
+// What stays of a large block keeps its segment, and the next one needs another.
+TEST(TorchAdvice, ProposesExpandableSegmentsWhereTheyAreEnough) {
+  TraceBuilder builder("grow.py:make_step", "PyTorch memory snapshot");
+  for (uint64_t i = 1; i <= 5; ++i) {
+    builder.allocate(i, static_cast<int64_t>(40 + 20 * i) * kMiB);
+    builder.free(i);
+    builder.allocate(100 + i, static_cast<int64_t>(30 + 10 * i) * kMiB);  // fits into no other rest
+  }
+  const Trace trace = builder.take();
+  const RunSetup setup = card(find_profile("rtx-3090").overhead_bytes() + trace.peak_bytes + 60 * kMiB);
+  ASSERT_FALSE(TracePredictor(trace, setup).fits());
+  const std::optional<TorchChange> change = find_torch_change(trace, setup);
+  ASSERT_TRUE(change);
+  EXPECT_EQ(change->what, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
+}
+
+TEST(ProgramFit, TheBatchFitsAndTheNextDoesNot) {
+  for (const int64_t total : {700 * kMiB, 3 * kGiB, 20 * kGiB}) {
+    int traced = 0;
+    const TraceBatch trace = [&](int64_t batch) {
+      ++traced;
+      return training(6, batch);
+    };
+    const RunSetup setup = card(total);
+    const ProgramFit found = fit_program(trace, setup, 64 * kMiB, 1 << 20);
+    ASSERT_GT(found.batch, 0);
+    EXPECT_TRUE(TracePredictor(training(6, found.batch), setup).fits(64 * kMiB));
+    EXPECT_FALSE(TracePredictor(training(6, found.batch + 1), setup).fits(64 * kMiB));
+    EXPECT_NE(found.stopped_by.find("batch " + std::to_string(found.batch + 1)), std::string::npos);
+    EXPECT_LE(traced, 16);
+  }
+}
+
+TEST(ProgramFit, EndsAtTheLargestBatchToTryAndAtOne) {
+  const TraceBatch trace = [](int64_t batch) { return training(2, batch); };
+  EXPECT_EQ(fit_program(trace, card(8 * kGiB), 0, 17).batch, 17);
+  const ProgramFit none = fit_program(trace, card(330 * kMiB), 0, 17);
+  EXPECT_EQ(none.batch, 0);
+  EXPECT_TRUE(none.stopped_by.starts_with("batch 1: out of memory")) << none.stopped_by;
+}
+
+TEST(RecordedSetup, TakesDeviceAndStrategyFromTheTrace) {
+  Trace trace;
+  trace.format = "Headroom trace";
+  trace.settings = {{"strategy", "grab-all"}};
+  EXPECT_EQ(recorded_strategy(trace), "grab-all");
+  EXPECT_EQ(with_recorded_device({}, trace).device, "sim:h200");
+  trace.device_events.push_back(
+      {.kind = DeviceEvent::Kind::kDevice, .bytes = 24 * kGiB, .others_bytes = kGiB});
+  const RuntimeOptions options = with_recorded_device({}, trace);
+  EXPECT_EQ(options.device_memory_bytes, 24 * kGiB);
+  EXPECT_EQ(options.others_bytes, kGiB);
+  trace.settings = {{"strategy", "of another program"}};
+  EXPECT_TRUE(recorded_strategy(trace).starts_with("pytorch"));
+}
+
+}  // namespace
+}  // namespace headroom

@@ -1,0 +1,80 @@
+#include "tools/fit/fit_trace.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "runtime/app/setup.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/text.h"
+#include "tools/workload/prediction.h"
+#include "tools/workload/trace_prediction.h"
+
+namespace headroom {
+namespace {
+
+nlohmann::ordered_json json_of(const TracePrediction& prediction) {
+  return {{"fits", prediction.fits},
+          {"predicted_total_bytes", prediction.total_bytes},
+          {"predicted_reserved_bytes", prediction.reserved_bytes},
+          {"predicted_allocated_bytes", prediction.allocated_bytes}};
+}
+
+void print_next(const std::string& input, WorkloadOptions options, int64_t batch) {
+  if (batch > 0) options.step.batch = batch;
+  options.step.steps = WorkloadOptions{}.step.steps;  // fit has another default
+  std::vector<std::string> words = to_words(options, OptionSet::Words::kChanged);
+  fmt::print("\nnext: {}\n", command_line("headroom predict " + shell_word(input), words));
+}
+
+int fit_least_memory(const Trace& trace, const std::string& input, const WorkloadOptions& options,
+                     const TraceFitOptions& fit) {
+  RunSetup setup = setup_to_fit(options.runtime);
+  const std::optional<int64_t> least = TracePredictor(trace, setup).least_total_bytes();
+  if (least) setup.device.total_bytes = *least;
+  const TracePrediction there = TracePredictor(trace, setup).predict();
+  setup.device.total_bytes -= setup.device.granularity_bytes;
+  const std::string stopped_by =
+      fmt::format("with {} less: {}", format_bytes(setup.device.granularity_bytes),
+                  least ? TracePredictor(trace, setup).predict().reason : there.reason);
+  const int64_t device_bytes = least ? *least + fit.margin_bytes : 0;
+  if (fit.json) {
+    nlohmann::ordered_json json = json_of(there);
+    json["input"] = input;
+    json["strategy"] = options.runtime.strategy;
+    json["device"] = options.runtime.device;
+    json["device_bytes"] = device_bytes;
+    json["margin_bytes"] = fit.margin_bytes;
+    json["stopped_by"] = stopped_by;
+    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    return least ? kExitDone : kExitOutOfMemory;
+  }
+  if (!least) {
+    fmt::print("nothing fits: {} under {}\n{}\n", printable(input), options.runtime.strategy, there.reason);
+  } else {
+    fmt::print("least memory {}: {} under {}, with the context and libraries of {}\n",
+               format_bytes(device_bytes), printable(input), options.runtime.strategy, setup.options.device);
+    fmt::print("{} kept free; why not less: {}\n", format_bytes(fit.margin_bytes), stopped_by);
+    fmt::print("\nin MiB\n{:>10} {:>10} {:>10}\n{:>10} {:>10} {:>10}\n", "process", "reserved", "allocated",
+               format_mib(there.total_bytes), format_mib(there.reserved_bytes),
+               format_mib(there.allocated_bytes));
+  }
+  print_next(input, options, 0);
+  return least ? kExitDone : kExitOutOfMemory;
+}
+
+}  // namespace
+
+int fit_trace(const Trace& trace, const std::string& input, const WorkloadOptions& options,
+              const TraceFitOptions& fit) {
+  require_one_device(options);
+  if (fit.least_memory) return fit_least_memory(trace, input, options, fit);
+  throw InvalidArgument(
+      fmt::format("{}: a recorded trace has one batch; pass --least-memory", printable(input)));
+}
+
+}  // namespace headroom

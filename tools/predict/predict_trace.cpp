@@ -1,0 +1,208 @@
+#include "tools/predict/predict_trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "allocators/strategies/strategy.h"
+#include "runtime/app/setup.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/text.h"
+#include "tools/workload/prediction.h"
+#include "tools/workload/recorded_setup.h"
+#include "tools/workload/torch_advice.h"
+#include "tools/workload/trace_prediction.h"
+
+namespace headroom {
+namespace {
+
+constexpr size_t kShares = 10;  // modules and lines in the text; JSON has more
+constexpr size_t kSharesInJson = 1000;
+constexpr size_t kNameWidth = 40;
+
+struct TraceRow {
+  std::string strategy;
+  TracePrediction prediction;
+};
+
+// The chosen strategy first, then the others that can take the trace.
+std::vector<TraceRow> predict_all_strategies(const TracePredictor& predictor, const Trace& trace,
+                                             const std::string& chosen) {
+  std::vector<std::string> names;
+  if (is_of_torch(trace)) names = {"pytorch", "pytorch,expandable_segments:True"};
+  for (const Strategy& strategy : strategies()) {
+    const bool is_known_as_torch = strategy.name == "caching" && is_of_torch(trace);
+    if (!strategy.needs_limit && !is_known_as_torch) names.emplace_back(strategy.name);
+  }
+  std::vector<TraceRow> rows = {{chosen, predictor.predict()}};
+  for (const std::string& name : names) {
+    if (name == chosen) continue;
+    if (auto prediction = predictor.predict_with(name)) rows.push_back({name, std::move(*prediction)});
+  }
+  return rows;
+}
+
+std::string margin_text(const TracePrediction& prediction) {
+  if (!prediction.margin_bytes) return "on no size of the device";
+  return prediction.fits ? format_bytes(*prediction.margin_bytes) + " to spare"
+                         : "lacks " + format_bytes(-*prediction.margin_bytes);
+}
+
+void print_shares(std::string_view what, const std::vector<MemoryShare>& shares) {
+  if (shares.empty()) return;
+  fmt::print("\n{:<{}} {:>10}\n", what, kNameWidth, "MiB");
+  for (size_t i = 0; i < std::min(kShares, shares.size()); ++i) {
+    fmt::print("{:<{}} {:>10}\n", printable(shares[i].name), kNameWidth, format_mib(shares[i].bytes));
+  }
+  if (shares.size() <= kShares) return;
+  int64_t rest = 0;
+  for (size_t i = kShares; i < shares.size(); ++i) rest += shares[i].bytes;
+  fmt::print("{:<{}} {:>10}\n", fmt::format("{} more", shares.size() - kShares), kNameWidth,
+             format_mib(rest));
+}
+
+// Where the memory goes at the peak, in the order of the table.
+std::vector<MemoryShare> parts_of(const TracePrediction& prediction, const LiveSet& live) {
+  std::vector<MemoryShare> parts;
+  for (size_t i = 1; i <= live.by_category.size(); ++i) {
+    const size_t category = i % live.by_category.size();  // "other" comes last
+    if (live.by_category[category] == 0) continue;
+    parts.push_back({std::string(kMemoryCategoryNames[category]), live.by_category[category]});
+  }
+  parts.push_back({"rounding", prediction.allocated_bytes - prediction.requested_bytes});
+  parts.push_back({"cached", prediction.reserved_bytes - prediction.allocated_bytes});
+  parts.push_back({"context", prediction.context_bytes});
+  parts.push_back({"libraries", prediction.library_bytes});
+  return parts;
+}
+
+void print_text(const Trace& trace, const std::string& input, const RunSetup& setup,
+                const std::vector<TraceRow>& rows, const LiveSet& live, const std::string& next) {
+  const TracePrediction& chosen = rows.front().prediction;
+  const DeviceProfile& device = setup.device;
+  fmt::print("{}: {} under {} on {}: {}\n", chosen.fits ? "fits" : "does not fit", printable(input),
+             rows.front().strategy, setup.options.device, margin_text(chosen));
+  fmt::print("device of {} ({}), context of {} ({}), others hold {}\n", format_bytes(device.total_bytes),
+             setup.options.device_memory_bytes ? "as given" : to_string(device.total_origin),
+             format_bytes(device.context_bytes),
+             setup.options.context_bytes ? "as given" : to_string(device.context_origin),
+             format_bytes(setup.gpus.physical.front().used_bytes));
+  if (!chosen.reason.empty()) fmt::print("{}\n", chosen.reason);
+  if (chosen.failed_event && *chosen.failed_event > 0) {
+    fmt::print("at event {} of {}: {}\n", *chosen.failed_event, trace.events.size(),
+               describe_event(trace, trace.events[static_cast<size_t>(*chosen.failed_event - 1)]));
+  }
+  if (chosen.total_bytes > 0) {
+    if (!chosen.fits) fmt::print("with enough memory it takes:\n");
+    fmt::print("\n{:<16} {:>10}   {}\n", "", "MiB", live.where.empty() ? "" : "at " + live.where);
+    for (const MemoryShare& part : parts_of(chosen, live)) {
+      fmt::print("{:<16} {:>10}\n", part.name, format_mib(part.bytes));
+    }
+    fmt::print("{:<16} {:>10}\n", "total", format_mib(chosen.total_bytes));
+  }
+  print_shares("live then, by module", live.by_module);
+  print_shares("live then, by line", live.by_line);
+  size_t width = std::string_view("strategy").size();
+  for (const TraceRow& row : rows) width = std::max(width, row.strategy.size());
+  fmt::print("\nin MiB\n{:<{}} {:<12} {:>10} {:>10} {:>10}\n", "strategy", width, "verdict", "process",
+             "reserved", "allocated");
+  for (const auto& [strategy, prediction] : rows) {
+    fmt::print("{:<{}} {:<12} {:>10} {:>10} {:>10}\n", strategy, width,
+               prediction.fits ? "fits" : "does not fit", format_mib(prediction.total_bytes),
+               format_mib(prediction.reserved_bytes), format_mib(prediction.allocated_bytes));
+  }
+  fmt::print("\nnext: {}\n", next);
+}
+
+nlohmann::ordered_json json_of(const std::vector<MemoryShare>& shares) {
+  auto json = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < std::min(kSharesInJson, shares.size()); ++i) {
+    json.push_back({{"name", shares[i].name}, {"bytes", shares[i].bytes}});
+  }
+  return json;
+}
+
+nlohmann::ordered_json json_of(const TraceRow& row) {
+  const TracePrediction& prediction = row.prediction;
+  nlohmann::ordered_json json;
+  json["strategy"] = row.strategy;
+  json["fits"] = prediction.fits;
+  json["margin_bytes"] =
+      prediction.margin_bytes ? nlohmann::ordered_json(*prediction.margin_bytes) : nlohmann::ordered_json();
+  json["total_bytes"] = prediction.total_bytes;
+  json["peak_reserved_bytes"] = prediction.reserved_bytes;
+  json["peak_allocated_bytes"] = prediction.allocated_bytes;
+  json["peak_requested_bytes"] = prediction.requested_bytes;
+  json["reason"] = prediction.reason;
+  json["failed_event"] =
+      prediction.failed_event ? nlohmann::ordered_json(*prediction.failed_event) : nlohmann::ordered_json();
+  return json;
+}
+
+std::string to_json(const std::string& input, const RunSetup& setup, const std::vector<TraceRow>& rows,
+                    const LiveSet& live, const std::string& next) {
+  nlohmann::ordered_json json = json_of(rows.front());
+  json["input"] = input;
+  json["device"] = setup.options.device;
+  json["device_total_bytes"] = setup.device.total_bytes;
+  json["device_others_bytes"] = setup.gpus.physical.front().used_bytes;
+  json["by_category"] = nlohmann::ordered_json::object();
+  for (const MemoryShare& part : parts_of(rows.front().prediction, live)) {
+    std::string name = part.name;
+    std::replace(name.begin(), name.end(), ' ', '_');
+    json["by_category"][name] = part.bytes;
+  }
+  json["peak_op"] = live.where;
+  json["by_module"] = json_of(live.by_module);
+  json["by_line"] = json_of(live.by_line);
+  json["strategies"] = nlohmann::ordered_json::array();
+  for (const TraceRow& row : rows) json["strategies"].push_back(json_of(row));
+  json["next"] = next;
+  // Names out of traces may hold any bytes.
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+// The next command, or a change in PyTorch's words.
+std::string next_after(const Trace& trace, const std::string& input, const WorkloadOptions& options,
+                       const RunSetup& setup, bool fits) {
+  if (!fits && is_of_torch(trace)) {
+    if (const std::optional<TorchChange> change = find_torch_change(trace, setup)) {
+      return fmt::format("{}  # {}", change->what, change->why);
+    }
+  }
+  const bool is_file = std::filesystem::exists(input);
+  const std::string command = is_file && fits ? "headroom compare " : "headroom fit ";
+  WorkloadOptions carried = options;
+  if (is_file && fits) carried.runtime.strategy = RuntimeOptions{}.strategy;  // compare takes all of them
+  std::vector<std::string> words = to_words(carried, OptionSet::Words::kChanged);
+  if (is_file && !fits) words.insert(words.begin(), "--least-memory");
+  return command_line(command + shell_word(input), words);
+}
+
+}  // namespace
+
+int predict_trace(const Trace& trace, const std::string& input, const WorkloadOptions& options, bool json) {
+  require_one_device(options);
+  const RunSetup setup = setup_to_fit(options.runtime);
+  const TracePredictor predictor(trace, setup);
+  const std::vector<TraceRow> rows = predict_all_strategies(predictor, trace, options.runtime.strategy);
+  const LiveSet live = largest_live_set(trace);
+  const TracePrediction& chosen = rows.front().prediction;
+  const std::string next = next_after(trace, input, options, setup, chosen.fits);
+  if (json) {
+    fmt::print("{}\n", to_json(input, setup, rows, live, next));
+  } else {
+    print_text(trace, input, setup, rows, live, next);
+  }
+  return chosen.fits ? kExitDone : kExitOutOfMemory;
+}
+
+}  // namespace headroom

@@ -1,0 +1,15 @@
+// `headroom predict` for a recorded or traced program.
+#pragma once
+
+#include <string>
+
+#include "allocators/trace/trace.h"
+#include "tools/workload/workload.h"
+
+namespace headroom {
+
+// Prints whether the trace fits on the device of the options under their strategy, by how much and what takes
+// the memory. `input` is what the user named it. Returns the exit code.
+int predict_trace(const Trace& trace, const std::string& input, const WorkloadOptions& options, bool json);
+
+}  // namespace headroom

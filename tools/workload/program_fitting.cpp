@@ -1,0 +1,105 @@
+#include "tools/workload/program_fitting.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace headroom {
+namespace {
+
+// How far a batch is from the device: what it could have less, or lacks (negative).
+int64_t spare_bytes(const TracedBatch& trial) {
+  return trial.prediction.margin_bytes.value_or(INT64_MIN / 4);
+}
+
+// Where the line through two trials crosses zero.
+int64_t crossing(const TracedBatch& a, const TracedBatch& b) {
+  const auto step = static_cast<double>(b.batch - a.batch);
+  const auto fall = static_cast<double>(spare_bytes(a)) - static_cast<double>(spare_bytes(b));
+  if (!(fall > 0)) return INT64_MAX;
+  const double at = static_cast<double>(a.batch) + step * static_cast<double>(spare_bytes(a)) / fall;
+  return at >= 1e15 ? INT64_MAX : static_cast<int64_t>(at);
+}
+
+class Search {
+ public:
+  Search(const TraceBatch& trace, const RunSetup& setup, int64_t margin_bytes)
+      : trace_(trace), setup_(setup) {
+    for (PhysicalGpu& gpu : setup_.gpus.physical) gpu.used_bytes += margin_bytes;
+  }
+
+  const TracedBatch& attempt(int64_t batch) {
+    const Trace trace = trace_(batch);
+    TracedBatch trial{batch, TracePredictor(trace, setup_).predict(), {}};
+    const std::optional<int64_t> event = trial.prediction.failed_event;
+    if (event && *event > 0) {
+      trial.failed_at = describe_event(trace, trace.events[static_cast<size_t>(*event - 1)]);
+    }
+    return trials_.emplace_back(std::move(trial));
+  }
+  std::vector<TracedBatch> take_trials() { return std::move(trials_); }
+
+ private:
+  const TraceBatch& trace_;
+  RunSetup setup_;
+  std::vector<TracedBatch> trials_;
+};
+
+std::string reason_of(const TracedBatch& trial) {
+  return fmt::format("batch {}: {}{}", trial.batch, trial.prediction.reason,
+                     trial.failed_at.empty() ? "" : ", " + trial.failed_at);
+}
+
+}  // namespace
+
+const TracedBatch& ProgramFit::best() const {
+  const auto found = std::find_if(trials.begin(), trials.end(),
+                                  [&](const TracedBatch& trial) { return trial.batch == batch; });
+  return found == trials.end() ? trials.front() : *found;
+}
+
+ProgramFit fit_program(const TraceBatch& trace, const RunSetup& setup, int64_t margin_bytes,
+                       int64_t max_batch) {
+  Search search(trace, setup, margin_bytes);
+  ProgramFit result;
+  std::optional<TracedBatch> fitting, failing, before;  // `before`: the last one below the edge
+  const auto attempt = [&](int64_t batch) {
+    const TracedBatch trial = search.attempt(batch);
+    if (trial.prediction.fits) {
+      before = std::exchange(fitting, trial);
+    } else {
+      failing = trial;
+    }
+  };
+  attempt(1);
+  int64_t width = INT64_MAX;  // of the open interval two tries ago
+  for (int tries = 0; fitting && fitting->batch < max_batch; ++tries) {
+    if (failing && failing->batch == fitting->batch + 1) break;
+    int64_t next = 2 * fitting->batch;
+    if (failing) {
+      next = crossing(*fitting, *failing);
+    } else if (before) {
+      // Small batches tell little of large ones.
+      next = std::min(crossing(*before, *fitting), 16 * fitting->batch);
+    }
+    const int64_t end = failing ? failing->batch - 1 : max_batch;
+    next = std::clamp(next, fitting->batch + 1, end);
+    if (failing) {
+      // A bisection where the line does not help.
+      const int64_t open = failing->batch - fitting->batch;
+      if (tries % 2 == 1) {
+        if (open > width / 2) next = fitting->batch + open / 2;
+        width = open;
+      }
+    }
+    attempt(next);
+  }
+  result.batch = fitting ? fitting->batch : 0;
+  result.trials = search.take_trials();
+  result.stopped_by = failing ? reason_of(*failing) : "--most is the largest batch to try";
+  return result;
+}
+
+}  // namespace headroom

@@ -1,0 +1,38 @@
+// Finds the largest batch of a program that fits, by tracing it again with each batch that is tried. Knows no
+// command line and no tracer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "allocators/trace/trace.h"
+#include "runtime/app/setup.h"
+#include "tools/workload/trace_prediction.h"
+
+namespace headroom {
+
+// A batch that was traced.
+struct TracedBatch {
+  int64_t batch = 0;
+  TracePrediction prediction;  // on the device less the margin
+  std::string failed_at;       // the allocation without room
+};
+
+struct ProgramFit {
+  int64_t batch = 0;  // 0: none fits
+  std::vector<TracedBatch> trials;
+  std::string stopped_by;  // why no larger batch, one line
+  // The trial of the batch, or of the only one.
+  const TracedBatch& best() const;
+};
+
+using TraceBatch = std::function<Trace(int64_t batch)>;
+
+// The batch that it returns fits, and the next one does not, unless that is above `max_batch`. Tries few
+// batches: where the memory grows evenly with the batch, about five. `margin_bytes` of the device stay free.
+ProgramFit fit_program(const TraceBatch& trace, const RunSetup& setup, int64_t margin_bytes,
+                       int64_t max_batch);
+
+}  // namespace headroom

@@ -1,0 +1,22 @@
+// What a trace says of the machine and the strategy that it was recorded with. Knows no command line.
+#pragma once
+
+#include <string>
+
+#include "allocators/trace/trace.h"
+#include "runtime/app/options.h"
+
+namespace headroom {
+
+// Whether PyTorch made the trace: by a snapshot, or as a program that was traced.
+bool is_of_torch(const Trace& trace);
+
+// The strategy that the traced program used, as text for parse_strategy: as recorded, else RMM's pool for its
+// logs, else PyTorch's with the settings of PYTORCH_CUDA_ALLOC_CONF.
+std::string recorded_strategy(const Trace& trace);
+
+// The options with the trace's own device and what other processes held of it, as the driver said last; an
+// H200 where the trace does not say.
+RuntimeOptions with_recorded_device(RuntimeOptions options, const Trace& trace);
+
+}  // namespace headroom

@@ -1,0 +1,181 @@
+#include "tools/workload/trace_prediction.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "allocators/strategies/strategy_text.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/text.h"
+#include "tools/workload/search.h"
+
+namespace headroom {
+namespace {
+
+std::vector<MemoryShare> largest_first(const std::map<int32_t, int64_t>& bytes, const Trace& trace) {
+  std::vector<MemoryShare> shares;
+  for (const auto& [name, live] : bytes) {
+    if (name != 0 && live > 0) shares.push_back({trace.names[static_cast<size_t>(name)], live});
+  }
+  std::stable_sort(shares.begin(), shares.end(),
+                   [](const MemoryShare& a, const MemoryShare& b) { return a.bytes > b.bytes; });
+  return shares;
+}
+
+// The strategy as it acts on a device where the context and the libraries have their memory already.
+StrategySettings without_process(StrategySettings settings, int64_t total_bytes, int64_t capacity_bytes,
+                                 int64_t process_bytes) {
+  if (settings.memory_fraction) {
+    settings.limit_bytes = static_cast<int64_t>(*settings.memory_fraction * static_cast<double>(total_bytes));
+    settings.memory_fraction.reset();
+  }
+  if (settings.limit_bytes && settings.limit_scope == LimitScope::kProcess) {
+    settings.limit_bytes = std::max<int64_t>(*settings.limit_bytes - process_bytes, Allocator::kAlignment);
+    settings.limit_scope = LimitScope::kPool;
+  }
+  // A limit of more than there is does not bind.
+  if (settings.limit_bytes) settings.limit_bytes = std::min(*settings.limit_bytes, capacity_bytes);
+  settings.record_path.clear();
+  return settings;
+}
+
+int64_t others_of(const RunSetup& setup) {
+  const LogicalGpu& gpu = setup.gpus.find(default_device(setup.options));
+  return setup.gpus.physical[static_cast<size_t>(gpu.physical)].used_bytes;
+}
+
+}  // namespace
+
+std::string describe_event(const Trace& trace, const TraceEvent& event) {
+  const TraceBlock& block = trace.block_facts[static_cast<size_t>(event.block)];
+  const auto name = [&](int32_t position) { return printable(trace.names[static_cast<size_t>(position)]); };
+  std::string text = name(event.op != 0 ? event.op : event.tag);
+  if (block.module != 0) text += fmt::format("{}{}", text.empty() ? "" : " in ", name(block.module));
+  if (block.source != 0) text += fmt::format("{}{}", text.empty() ? "" : " at ", name(block.source));
+  return text;
+}
+
+LiveSet largest_live_set(const Trace& trace) {
+  LiveSet result;
+  std::map<int32_t, int64_t> by_module, by_line;
+  const auto end = std::min<size_t>(static_cast<size_t>(trace.peak_event) + 1, trace.events.size());
+  for (size_t i = 0; i < end; ++i) {
+    const TraceEvent& event = trace.events[i];
+    const TraceBlock& block = trace.block_facts[static_cast<size_t>(event.block)];
+    const int64_t change = event.allocates ? event.bytes : -event.bytes;
+    result.by_category[static_cast<size_t>(block.category)] += change;
+    by_module[block.module] += change;
+    by_line[block.source] += change;
+  }
+  result.by_module = largest_first(by_module, trace);
+  result.by_line = largest_first(by_line, trace);
+  if (end > 0) result.where = describe_event(trace, trace.events[end - 1]);
+  return result;
+}
+
+TracePredictor::TracePredictor(const Trace& trace, RunSetup setup)
+    : trace_(trace),
+      setup_(std::move(setup)),
+      settings_(setup_.options.strategy_settings()),
+      total_bytes_(setup_.device.total_bytes),
+      others_bytes_(others_of(setup_)) {}
+
+int64_t TracePredictor::capacity_of_total(int64_t total_bytes) const {
+  const int64_t page = setup_.device.granularity_bytes;
+  const int64_t left = total_bytes - others_bytes_ - setup_.device.overhead_bytes();
+  return left <= 0 ? 0 : left / page * page;
+}
+
+ReplayResult TracePredictor::play(const StrategySettings& settings, int64_t total_bytes) const {
+  const int64_t capacity = capacity_of_total(total_bytes);
+  return replay_at(trace_, without_process(settings, total_bytes, capacity, setup_.device.overhead_bytes()),
+                   setup_.device, capacity);
+}
+
+bool TracePredictor::fits_with_total(int64_t total_bytes) const {
+  if (capacity_of_total(total_bytes) < trace_.peak_bytes || capacity_of_total(total_bytes) == 0) return false;
+  try {
+    return play(settings_, total_bytes).fits();
+  } catch (const InvalidArgument&) {
+    return false;
+  }
+}
+
+bool TracePredictor::fits(int64_t margin_bytes) const {
+  return fits_with_total(total_bytes_ - margin_bytes);
+}
+
+std::optional<int64_t> TracePredictor::least_total_bytes() const {
+  const int64_t page = setup_.device.granularity_bytes;
+  const Fits fits_with = [&](int64_t pages) { return fits_with_total(total_bytes_ + pages * page); };
+  // No strategy fits below this.
+  const int64_t least = others_bytes_ + setup_.device.overhead_bytes() + trace_.peak_bytes;
+  if (fits_with(0)) {
+    const int64_t pages = least_below(0, std::min<int64_t>(0, (least - total_bytes_) / page), fits_with);
+    return total_bytes_ + pages * page;
+  }
+  const int64_t from = std::max<int64_t>(0, (least - total_bytes_) / page - 1);
+  const int64_t end = (64 * std::max(total_bytes_, least) - total_bytes_) / page;
+  const std::optional<int64_t> pages =
+      fits_with(from) ? std::optional(from) : first_above(from, end, fits_with);
+  return pages ? std::optional(total_bytes_ + *pages * page) : std::nullopt;
+}
+
+void TracePredictor::note_peaks(const ReplayResult& played, TracePrediction& prediction) const {
+  const DeviceProfile& device = setup_.device;
+  prediction.reserved_bytes = played.statistics.reserved.peak;
+  prediction.allocated_bytes = played.statistics.allocated.peak;
+  prediction.requested_bytes = played.statistics.requested.peak;
+  prediction.context_bytes = device.context_bytes + device.own_module_bytes;
+  prediction.library_bytes = device.overhead_bytes() - prediction.context_bytes;
+  prediction.total_bytes = device.overhead_bytes() + prediction.reserved_bytes;
+}
+
+TracePrediction TracePredictor::predict() const {
+  TracePrediction prediction;
+  const std::optional<int64_t> least = least_total_bytes();
+  if (least) prediction.margin_bytes = total_bytes_ - *least;
+  if (capacity_bytes() == 0) {
+    prediction.reason = "context, libraries and other processes leave no memory";
+  } else {
+    const ReplayResult played = play(settings_, total_bytes_);
+    prediction.fits = played.fits();
+    prediction.failed_event = played.failed_event;
+    prediction.facts = played.failure;
+    if (played.fits()) note_peaks(played, prediction);
+  }
+  if (prediction.fits) return prediction;
+  if (prediction.facts) {
+    prediction.facts->device_total = total_bytes_;
+    prediction.facts->others = others_bytes_;
+    prediction.reason = describe_failure(*prediction.facts);
+  }
+  if (least) note_peaks(play(settings_, *least), prediction);
+  return prediction;
+}
+
+std::optional<TracePrediction> TracePredictor::predict_with(const std::string& strategy) const {
+  TracePrediction prediction;
+  try {
+    StrategySettings settings = parse_strategy(strategy);
+    settings.limit_bytes = settings_.limit_bytes;
+    settings.limit_scope = settings_.limit_scope;
+    settings.memory_fraction = settings_.memory_fraction;
+    const Strategy& row = find_strategy(settings.name);
+    if (row.prepare_replay != nullptr) row.prepare_replay(trace_, settings);
+    if (capacity_bytes() == 0) return prediction;
+    const ReplayResult played = play(settings, total_bytes_);
+    prediction.fits = played.fits();
+    prediction.failed_event = played.failed_event;
+    note_peaks(played, prediction);
+  } catch (const InvalidArgument&) {
+    return std::nullopt;
+  }
+  return prediction;
+}
+
+}  // namespace headroom

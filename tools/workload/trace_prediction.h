@@ -1,0 +1,79 @@
+// Whether a recorded or traced program fits on a device under a strategy, by how much, and what takes the
+// memory. Knows no command line and no file.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "allocators/replay/replay.h"
+#include "allocators/trace/trace.h"
+#include "runtime/app/setup.h"
+#include "runtime/base/category.h"
+
+namespace headroom {
+
+// What is live of one module, or was asked for by one line.
+struct MemoryShare {
+  std::string name;
+  int64_t bytes = 0;
+};
+
+// The live set of a trace when it is largest.
+struct LiveSet {
+  std::array<int64_t, kMemoryCategoryNames.size()> by_category{};
+  std::vector<MemoryShare> by_module, by_line;  // the largest first; what has no name is left out
+  std::string where;  // the allocation that made it the largest: what, its module and line
+};
+LiveSet largest_live_set(const Trace& trace);
+
+// The parts of an allocation of a trace that are known: "aten::convolution in layer1.conv2 at train.py:31".
+std::string describe_event(const Trace& trace, const TraceEvent& event);
+
+struct TracePrediction {
+  bool fits = false;
+  // How much smaller the device (or the limit, where that binds first) could be; negative: how much it lacks.
+  // Nothing when it was not searched for, or when it fits on no device.
+  std::optional<int64_t> margin_bytes;
+  // The process at its peak, as the driver sees it, and its parts; when it does not fit, on the smallest
+  // device on which it does.
+  int64_t total_bytes = 0, context_bytes = 0, library_bytes = 0;
+  int64_t reserved_bytes = 0, allocated_bytes = 0, requested_bytes = 0;
+  std::string reason;                   // why it does not fit, one line
+  std::optional<MemoryFacts> facts;     // of the request without room
+  std::optional<int64_t> failed_event;  // its number, from 1 on; 0: the pool itself
+};
+
+// A setup for a program that starts context and libraries and then allocates as a trace does.
+class TracePredictor {
+ public:
+  // Throws InvalidArgument for a setup without a GPU. `trace` must outlive this.
+  TracePredictor(const Trace& trace, RunSetup setup);
+
+  // What the strategies may take of the device: all but what others, the context and libraries hold.
+  int64_t capacity_bytes() const { return capacity_of_total(total_bytes_); }
+  // Under the strategy of the setup, with the margin.
+  TracePrediction predict() const;
+  // Under another one, in a single pass: without the margin. Nothing where it cannot take the trace.
+  std::optional<TracePrediction> predict_with(const std::string& strategy) const;
+  // Whether the strategy of the setup fits when `margin_bytes` of the device stay free.
+  bool fits(int64_t margin_bytes = 0) const;
+  // The least total of the device on which it fits, see Predictor::least_total_bytes.
+  std::optional<int64_t> least_total_bytes() const;
+
+ private:
+  int64_t capacity_of_total(int64_t total_bytes) const;
+  ReplayResult play(const StrategySettings& settings, int64_t total_bytes) const;
+  bool fits_with_total(int64_t total_bytes) const;
+  std::optional<int64_t> least_raise_of_limit() const;
+  void note_peaks(const ReplayResult& played, TracePrediction& prediction) const;
+
+  const Trace& trace_;
+  const RunSetup setup_;
+  const StrategySettings settings_;
+  const int64_t total_bytes_, others_bytes_;
+};
+
+}  // namespace headroom
