@@ -1,5 +1,7 @@
 """Ops whose results differ between a CPU and a GPU: their shapes and types as the GPU's kernels give them."""
 
+import functools
+
 import torch
 
 _aten = torch.ops.aten
@@ -55,3 +57,15 @@ def on_gpu(func, result):
         return [value for value in result if not (isinstance(value, torch.Tensor) and value.numel() <= 2
                                                   and not value.is_floating_point())]
     return result
+
+
+_FILLS = {"zero_", "fill_", "normal_", "uniform_", "bernoulli_", "random_", "exponential_", "log_normal_",
+          "cauchy_", "geometric_"}
+
+
+@functools.lru_cache(maxsize=None)
+def only_overwrites(func):
+    """Whether an op fills its first argument, or overwrites the lists of an optimizer."""
+    name = func._schema.name.partition("::")[2]
+    return name in _FILLS or (name.startswith("_foreach_") and func._schema.is_mutable
+                              and not func._schema.returns)

@@ -4,14 +4,13 @@ All changes to PyTorch are made by `install` and undone by the ExitStack that it
 changed while no trace runs.
 """
 
-import contextlib
 import types
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from . import distributed
 from .errors import TraceError, data_dependent, user_line
-from .recorder import PHASES
 from .values import Unknown
 
 _CPU = torch.device("cpu")
@@ -64,6 +63,7 @@ def install(tracer, stack):
     _install_tensors(tracer, stack)
     _install_modules(tracer, stack)
     _install_training(tracer, stack)
+    distributed.install(_patch, stack)
     _install_refusals(stack)
 
 

@@ -129,6 +129,10 @@ class Tracer(TorchDispatchMode):
         if func is _aten.add.Tensor and recorder.phase == "backward" and self._adds_in_place(args, kwargs):
             func = _aten.add_.Tensor
         replace = gpu_ops.REPLACED.get(func) if on_gpu else None
+        if on_gpu and replace is None and gpu_ops.only_overwrites(func):
+            # It has no result of its own, so there is nothing to find out.
+            self.values.forget_written(func, args, kwargs)
+            return args[0] if func._schema.returns else None
         if replace is not None:
             with self.fake_mode:
                 result = replace(self, func, args, kwargs)

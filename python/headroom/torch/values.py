@@ -57,17 +57,17 @@ class KnownValues:
             raise TraceError(f"{_public_name(func)} cannot be traced: PyTorch does not know the shapes of its "
                              "results without running it; register them with torch.library.register_fake") from error
         if known is None:
-            self._forget_written(func, args, kwargs)
+            self.forget_written(func, args, kwargs)
             return result
         outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         if not outputs or any(out.numel() > _MAX_ELEMENTS for out in outputs):
-            self._forget_written(func, args, kwargs)
+            self.forget_written(func, args, kwargs)
             return result
         with torch.utils._python_dispatch._disable_current_modes():
             try:
                 real = self._compute(func, args, kwargs)
             except (RuntimeError, NotImplementedError):
-                self._forget_written(func, args, kwargs)
+                self.forget_written(func, args, kwargs)
                 return result
         reals = [leaf for leaf in tree_leaves(real) if isinstance(leaf, torch.Tensor)]
         for out, value in zip(outputs, reals):
@@ -97,7 +97,7 @@ class KnownValues:
         with torch.no_grad():
             return func(*tree_map(real, args), **tree_map(real, kwargs))
 
-    def _forget_written(self, func, args, kwargs):
+    def forget_written(self, func, args, kwargs):
         """An op has written unknown values into tensors: they, and their views, are known no more."""
         if not func._schema.is_mutable:
             return
