@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
+#include <functional>
+#include <future>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -25,15 +27,24 @@ namespace {
 
 constexpr size_t kPieceBytes = size_t{1} << 20;
 
+// Gunzips the next piece while the last one is read.
 Log read(const std::string& path) {
   InputFile file(path == "-" ? "/dev/stdin" : path);
   LogReader reader;
-  std::string piece(kPieceBytes, '\0');
-  while (true) {
-    const auto got = static_cast<size_t>(file.read(piece.data(), static_cast<int64_t>(piece.size())));
-    reader.feed(std::string_view(piece).substr(0, got));
-    if (got < piece.size()) return reader.finish();
+  std::string piece, next(kPieceBytes, '\0');
+  const auto fill = [&file](std::string& target) {
+    target.resize(static_cast<size_t>(file.read(target.data(), static_cast<int64_t>(target.size()))));
+  };
+  fill(next);
+  while (next.size() == kPieceBytes) {
+    piece.swap(next);
+    next.resize(kPieceBytes);
+    std::future<void> filled = std::async(std::launch::async, fill, std::ref(next));
+    reader.feed(piece);
+    filled.get();
   }
+  reader.feed(next);
+  return reader.finish();
 }
 
 constexpr size_t kLongestMessage = 100;  // of a table in a pipe

@@ -128,6 +128,8 @@ constexpr Message kMessages[] = {
      .weak = true},
     {.kind = kHostLikely, .framework = kNone, .pattern = "Killed", .is_a_shells = true},
     {.kind = kHostLikely, .framework = kNone, .pattern = "killed", .is_a_shells = true},
+    {.kind = kHostLikely, .framework = kNone, .pattern = "已杀死", .is_a_shells = true},
+    {.kind = kHostLikely, .framework = kNone, .pattern = "Getötet", .is_a_shells = true},
     {kHostLikely, kNone, "Signal 9 (SIGKILL)"},
     {kHostLikely, kNone, "exit code 137"},
     {kHostLikely, kNone, "exit status 137"},
