@@ -26,27 +26,43 @@ class Gpu:
         return 32 << 20 if self.capability[0] in (9, 10) else (4096 * 2 + 16 * 8) << 10
 
 
-# Compute capability, multiprocessors and threads: CUDA C++ programming guide, "compute capabilities", and
-# NVIDIA's architecture papers.
+# The names, models and sizes are those of the profiles of `headroom devices`. Multiprocessors and threads: NVIDIA's
+# architecture papers, and CUDA C++ programming guide, "compute capabilities".
 GPUS = (
     Gpu("h200", "NVIDIA H200", (9, 0), 132, 2048, 150_110_011_392),
-    Gpu("h100", "NVIDIA H100 80GB HBM3", (9, 0), 132, 2048, 85_045_870_592),
-    Gpu("a100-80g", "NVIDIA A100-SXM4-80GB", (8, 0), 108, 2048, 85_174_583_296),
-    Gpu("a100-40g", "NVIDIA A100-SXM4-40GB", (8, 0), 108, 2048, 42_297_786_368),
+    Gpu("h100", "NVIDIA H100 80GB HBM3", (9, 0), 132, 2048, 85_017_755_648),
+    Gpu("a100-80gb", "NVIDIA A100-SXM4-80GB", (8, 0), 108, 2048, 84_987_740_160),
+    Gpu("a100-40gb", "NVIDIA A100-PCIE-40GB", (8, 0), 108, 2048, 42_298_834_944),
+    Gpu("l40s", "NVIDIA L40S", (8, 9), 142, 1536, 47_576_711_168),
+    Gpu("l4", "NVIDIA L4", (8, 9), 58, 1536, 23_612_293_120),
+    Gpu("a10", "NVIDIA A10", (8, 6), 72, 1536, 23_609_475_072),
+    Gpu("rtx-a6000", "NVIDIA RTX A6000", (8, 6), 84, 1536, 48_676 << 20),
+    Gpu("rtx-5090", "NVIDIA GeForce RTX 5090", (12, 0), 170, 1536, 33_660_534_784),
     Gpu("rtx-4090", "NVIDIA GeForce RTX 4090", (8, 9), 128, 1536, 25_386_352_640),
-    Gpu("rtx-3090", "NVIDIA GeForce RTX 3090", (8, 6), 82, 1536, 25_438_126_080),
-    Gpu("rtx-3060", "NVIDIA GeForce RTX 3060", (8, 6), 28, 1536, 12_622_168_064),
-    Gpu("rtx-2080-ti", "NVIDIA GeForce RTX 2080 Ti", (7, 5), 68, 1024, 11_546_394_624),
-    Gpu("t4", "Tesla T4", (7, 5), 40, 1024, 15_828_320_256),
-    Gpu("v100", "Tesla V100-SXM2-16GB", (7, 0), 80, 2048, 16_935_682_048),
+    Gpu("rtx-4080", "NVIDIA GeForce RTX 4080", (8, 9), 76, 1536, 15_945 << 20),
+    Gpu("rtx-4070", "NVIDIA GeForce RTX 4070", (8, 9), 46, 1536, 11_866 << 20),
+    Gpu("rtx-4060", "NVIDIA GeForce RTX 4060", (8, 9), 24, 1536, 7_813 << 20),
+    Gpu("rtx-3090", "NVIDIA GeForce RTX 3090", (8, 6), 82, 1536, 25_443_893_248),
+    Gpu("rtx-3080", "NVIDIA GeForce RTX 3080", (8, 6), 68, 1536, 10_472_390_656),
+    Gpu("rtx-3070", "NVIDIA GeForce RTX 3070", (8, 6), 46, 1536, 8_361_213_952),
+    Gpu("rtx-3060", "NVIDIA GeForce RTX 3060", (8, 6), 28, 1536, 12_587_106_304),
+    Gpu("rtx-2080ti", "GeForce RTX 2080 Ti", (7, 5), 68, 1024, 11_554_717_696),
+    Gpu("four-2080ti", "GeForce RTX 2080 Ti", (7, 5), 68, 1024, 11_554_717_696),
+    Gpu("rtx-2060", "GeForce RTX 2060", (7, 5), 30, 1024, 6_222_839_808),
+    Gpu("card-6gb", "GeForce RTX 2060", (7, 5), 30, 1024, 6_144 << 20),
+    Gpu("t4", "Tesla T4", (7, 5), 40, 1024, 15_095 << 20),
+    Gpu("v100-32gb", "Tesla V100-SXM2-32GB", (7, 0), 80, 2048, 32_492 << 20),
+    Gpu("v100-16gb", "Tesla V100-SXM2-16GB", (7, 0), 80, 2048, 16_928_342_016),
+    Gpu("laptop-2gb", "GeForce MX150", (6, 1), 3, 2048, 2_002 << 20),
 )
 
 
 def find_gpu(name):
-    """The GPU with a name such as "rtx-3090" or "sim:rtx-3090"; ValueError for one that is not known."""
-    wanted = name.removeprefix("sim:").lower().replace(" ", "-").replace("_", "-")
+    """The GPU of a name such as "rtx-3090", "sim:rtx-3090" or "sim" (the profile that a simulated device has
+    without a name); ValueError for one that is not known."""
+    wanted = "laptop-2gb" if name == "sim" else name.removeprefix("sim:").partition(":")[0].lower()
     for gpu in GPUS:
-        if gpu.name == wanted or gpu.name.replace("-", "") == wanted.replace("-", ""):
+        if gpu.name.replace("-", "") == wanted.replace("-", ""):
             return gpu
     known = ", ".join(gpu.name for gpu in GPUS)
     raise ValueError(f"unknown device '{name}'; known: {known}")

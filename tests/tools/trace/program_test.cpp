@@ -1,6 +1,12 @@
 #include "tools/trace/program.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <string>
+
+#include "runtime/base/files.h"
+#include "runtime/device/host/profiles.h"
 
 namespace headroom {
 namespace {
@@ -11,6 +17,14 @@ TEST(IsProgram, IsAFunctionInAPythonFile) {
   for (const char* text :
        {"", "train.py", "train.py:", ".py:f", "train:f", "train.py:a.b", "train.py:1", "a.csv"}) {
     EXPECT_FALSE(is_program(text)) << text;
+  }
+}
+
+// The tracer has a row of its own for each profile: multiprocessors, which a simulated device does not need.
+TEST(TracedGpus, AreTheProfilesOfDevices) {
+  const std::string table = read_file(HEADROOM_SOURCE_DIR "/python/headroom/torch/gpus.py", 1 << 20);
+  for (const DeviceProfile& profile : device_profiles()) {
+    EXPECT_NE(table.find(fmt::format("Gpu(\"{}\", ", profile.name)), std::string::npos) << profile.name;
   }
 }
 
