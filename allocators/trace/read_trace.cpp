@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "allocators/trace/categorize.h"
 #include "allocators/trace/formats.h"
 #include "allocators/trace/trace_format.h"
 
@@ -35,8 +36,9 @@ std::vector<Trace> read_any(TraceInput& input) {
 std::vector<Trace> read_traces(const std::string& path) {
   TraceInput input(path);
   std::vector<Trace> traces = read_any(input);
-  for (const Trace& trace : traces) {
+  for (Trace& trace : traces) {
     if (trace.blocks == 0) input.fail("the trace allocates nothing");
+    categorize(trace);
   }
   return traces;
 }

@@ -5,12 +5,17 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <deque>
+#include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
 #include "allocators/trace/formats.h"
+#include "allocators/trace/infer_marks.h"
 #include "allocators/trace/pickle.h"
+#include "allocators/trace/stack.h"
 #include "allocators/trace/trace_builder.h"
 
 namespace headroom {
@@ -22,6 +27,50 @@ struct Block {
   uint64_t address = 0;
   int64_t bytes = 0;
   uint64_t stream = 0;
+  Value frames = {};
+};
+
+// PyTorch rounds each block up to this.
+constexpr int64_t kRoundBytes = 512;
+// Of stacks, together. Beyond, only the frames of Python are kept.
+constexpr size_t kMaxStackBytes = size_t{1} << 27;
+
+int64_t rounded(int64_t bytes) {
+  const bool fits = bytes > 0 && bytes <= Trace::kLargestBlockBytes - kRoundBytes;
+  return fits ? (bytes + kRoundBytes - 1) / kRoundBytes * kRoundBytes : 0;
+}
+
+// The frames of a stack as text, and what they say. Many events share a stack.
+struct Stack {
+  std::string text;
+  StackSummary summary;
+};
+
+// Ranges of memory by address, as the driver gave and took them.
+class MappedRanges {
+ public:
+  void add(uint64_t address, int64_t bytes) {
+    if (bytes > 0) ranges_[address] = address + static_cast<uint64_t>(bytes);
+  }
+  void remove(uint64_t address, int64_t bytes) {
+    const uint64_t end = address + static_cast<uint64_t>(std::max<int64_t>(bytes, 0));
+    auto at = ranges_.upper_bound(address);
+    if (at != ranges_.begin()) --at;
+    while (at != ranges_.end() && at->first < end) {
+      const auto [begin, stop] = *at;
+      if (stop <= address) {
+        ++at;
+        continue;
+      }
+      at = ranges_.erase(at);
+      if (begin < address) ranges_[begin] = address;
+      if (stop > end) ranges_[end] = stop;
+    }
+  }
+  const std::map<uint64_t, uint64_t>& ranges() const { return ranges_; }
+
+ private:
+  std::map<uint64_t, uint64_t> ranges_;  // begin -> end
 };
 
 enum class Action : uint8_t { kAllocate, kFree, kOther };
@@ -36,21 +85,28 @@ class DeviceHistory {
                        [&](Value event) { return action(event) != Action::kOther; });
   }
 
-  // Adds all events; throws InvalidArgument with the number of an impossible one.
-  void build(TraceBuilder& builder) const {
-    for (const Block& block : live_before()) {
-      builder.allocate(block.address, block.bytes, {.stream = block.stream});
+  // The trace; throws InvalidArgument with the number of an impossible event.
+  Trace build(TraceBuilder& builder) {
+    const int64_t begin_ns = events_.empty() ? 0 : time_ns(events_.front());
+    for (const auto& [begin, end] : reserved_before()) {
+      builder.add({.kind = DeviceEvent::Kind::kReserve, .address = begin, .bytes = bytes_between(begin, end)},
+                  {.time_ns = begin_ns});
     }
+    std::vector<int32_t> stacks;  // by event of the trace
+    for (const Block& block : live_before()) {
+      const Stack& stack = stack_of(block.frames);
+      const TraceContext context = context_of(stack, block.stream, begin_ns, block.bytes);
+      builder.allocate(block.address, block.bytes, context);
+      stacks.push_back(builder.name(stack.text));
+    }
+    builder.begin_history();
     for (size_t i = 0; i < events_.size(); ++i) {
       const Value event = events_[i];
       const Action what = action(event);
-      const Value frame = first(pickle_.get(event, "frames"));
-      const std::string source = place_of(frame);
-      const TraceContext context = {.stream = static_cast<uint64_t>(number(event, "stream")),
-                                    .time_ns = time_ns(event),
-                                    .op = pickle_.text(pickle_.get(frame, "name")),
-                                    .tag = pickle_.text(pickle_.get(event, "user_metadata")),
-                                    .source = source};
+      const Stack& stack = stack_of(pickle_.get(event, "frames"));
+      TraceContext context = context_of(stack, static_cast<uint64_t>(number(event, "stream")), time_ns(event),
+                                        number(event, "size"));
+      context.tag = pickle_.text(pickle_.get(event, "user_metadata"));
       const auto address = static_cast<uint64_t>(number(event, "addr"));
       try {
         if (what == Action::kOther) {
@@ -60,15 +116,75 @@ class DeviceHistory {
         // Some versions give the rounded size with a free, so it is not compared.
         what == Action::kAllocate ? builder.allocate(address, number(event, "size"), context)
                                   : builder.free(address, 0, context);
+        stacks.push_back(builder.name(stack.text));
       } catch (const InvalidArgument& error) {
         throw InvalidArgument(fmt::format("device {}, event {}: {}", number_, i, error.what()));
       }
     }
+    add_settings(builder);
+    Trace trace = builder.take();
+    trace.marks = infer_marks(trace, stacks);
+    return trace;
   }
 
  private:
+  static TraceContext context_of(const Stack& stack, uint64_t stream, int64_t time_ns, int64_t bytes) {
+    return {.stream = stream,
+            .time_ns = time_ns,
+            .op = stack.summary.op,
+            .source = stack.summary.source,
+            .module = stack.summary.module,
+            .stack = stack.text,
+            .block_bytes = rounded(bytes)};
+  }
+
+  static int64_t bytes_between(uint64_t begin, uint64_t end) { return static_cast<int64_t>(end - begin); }
+
+  const Stack& stack_of(Value frames) {
+    // Each event has a list of its own; equal frames are one dictionary.
+    std::string key;
+    for (const Value frame : pickle_.list(frames)) {
+      if (frame.kind == Pickle::Kind::kDictionary) key.append(reinterpret_cast<const char*>(&frame.index), 8);
+    }
+    const auto [at, added] = stacks_.try_emplace(std::move(key));
+    if (!added) return at->second;
+    std::vector<StackFrame> all;
+    for (const Value frame : pickle_.list(frames)) {
+      all.push_back({file_of(frame), number(frame, "line"), pickle_.text(pickle_.get(frame, "name"))});
+    }
+    Stack& stack = at->second;
+    stack.summary = summarize(all);
+    for (const StackFrame& frame : all) {
+      if (stack_bytes_ > kMaxStackBytes && !frame.is_python()) continue;
+      if (!stack.text.empty()) stack.text += '\n';
+      stack.text += text_of(frame);
+    }
+    stack_bytes_ += stack.text.size();
+    return stack;
+  }
+
+  // With slashes, also from Windows.
+  std::string_view file_of(Value frame) {
+    const std::string_view file = pickle_.text(pickle_.get(frame, "filename"));
+    if (file.find(":\\") != 1) return file;
+    std::string& changed = files_.emplace_back(file);
+    std::replace(changed.begin(), changed.end(), '\\', '/');
+    return changed;
+  }
+
   // Driver calls of the allocator, for views; a replay ignores them.
   void add_device_event(TraceBuilder& builder, Value event, const TraceContext& context) const {
+    using Kind = DeviceEvent::Kind;
+    const std::optional<Kind> kind = kind_of(event);
+    if (!kind) return;
+    builder.add({.kind = *kind,
+                 .address = static_cast<uint64_t>(number(event, "addr")),
+                 .bytes = number(event, "size"),
+                 .free_bytes = std::max<int64_t>(0, number(event, "device_free"))},
+                context);
+  }
+
+  std::optional<DeviceEvent::Kind> kind_of(Value event) const {
     static constexpr std::pair<std::string_view, DeviceEvent::Kind> kKinds[] = {
         {"segment_alloc", DeviceEvent::Kind::kReserve},  {"segment_map", DeviceEvent::Kind::kReserve},
         {"segment_free", DeviceEvent::Kind::kUnreserve}, {"segment_unmap", DeviceEvent::Kind::kUnreserve},
@@ -76,18 +192,38 @@ class DeviceHistory {
     };
     const std::string_view name = pickle_.text(pickle_.get(event, "action"));
     for (const auto& [action_name, kind] : kKinds) {
-      if (action_name != name) continue;
-      builder.add({.kind = kind,
-                   .address = static_cast<uint64_t>(number(event, "addr")),
-                   .bytes = number(event, "size")},
-                  context);
+      if (action_name == name) return kind;
     }
+    return std::nullopt;
   }
 
-  // "/src/train.py:42"; empty without frames.
-  std::string place_of(Value frame) const {
-    const std::string_view file = pickle_.text(pickle_.get(frame, "filename"));
-    return file.empty() ? "" : fmt::format("{}:{}", file, number(frame, "line"));
+  // What the allocator had from the driver when the history began: what it has at the end, undone event by
+  // event.
+  std::map<uint64_t, uint64_t> reserved_before() const {
+    MappedRanges mapped;
+    for (const Value segment : pickle_.list(pickle_.get(pickle_.root(), "segments"))) {
+      if (number(segment, "device") != number_) continue;
+      mapped.add(static_cast<uint64_t>(number(segment, "address")), size_of(segment, "total_size"));
+    }
+    for (auto event = events_.rbegin(); event != events_.rend(); ++event) {
+      const std::optional<DeviceEvent::Kind> kind = kind_of(*event);
+      const auto address = static_cast<uint64_t>(number(*event, "addr"));
+      if (kind == DeviceEvent::Kind::kReserve) mapped.remove(address, size_of(*event, "size"));
+      if (kind == DeviceEvent::Kind::kUnreserve) mapped.add(address, size_of(*event, "size"));
+    }
+    return mapped.ranges();
+  }
+
+  // A size that the builder will take.
+  int64_t size_of(Value dictionary, std::string_view key) const {
+    return std::clamp<int64_t>(number(dictionary, key), 0, Trace::kLargestBlockBytes);
+  }
+
+  void add_settings(TraceBuilder& builder) const {
+    const Value settings = pickle_.get(pickle_.root(), "allocator_settings");
+    const std::string_view text = pickle_.text(pickle_.get(settings, "PYTORCH_CUDA_ALLOC_CONF"));
+    if (!text.empty()) builder.add_setting("PYTORCH_CUDA_ALLOC_CONF", text.substr(0, 1024));
+    if (number(settings, "expandable_segments") != 0) builder.add_setting("expandable_segments", "True");
   }
 
   // Until a free is completed other streams may use the block. A replay ignores all other actions.
@@ -98,11 +234,6 @@ class DeviceHistory {
 
   int64_t number(Value dictionary, std::string_view key) const {
     return pickle_.integer(pickle_.get(dictionary, key));
-  }
-
-  Value first(Value list) const {
-    const std::vector<Value>& values = pickle_.list(list);
-    return values.empty() ? Value{} : values.front();
   }
 
   int64_t time_ns(Value event) const {
@@ -121,7 +252,8 @@ class DeviceHistory {
       const auto address = static_cast<uint64_t>(number(event, "addr"));
       const auto [at, is_new] = seen.try_emplace(address, false);
       if (what == Action::kFree && is_new) {
-        before.push_back({address, number(event, "size"), static_cast<uint64_t>(number(event, "stream"))});
+        before.push_back(
+            {address, number(event, "size"), static_cast<uint64_t>(number(event, "stream")), {}});
       }
       at->second = what == Action::kAllocate;
     }
@@ -144,7 +276,8 @@ class DeviceHistory {
         // "active_allocated", or "active_awaiting_free" while another stream uses it.
         const bool active = pickle_.text(pickle_.get(block, "state")).starts_with("active");
         if (!active || requested <= 0 || seen.contains(address)) continue;
-        before.push_back({address, requested, static_cast<uint64_t>(number(segment, "stream"))});
+        before.push_back({address, requested, static_cast<uint64_t>(number(segment, "stream")),
+                          pickle_.get(block, "frames")});
       }
     }
   }
@@ -152,6 +285,9 @@ class DeviceHistory {
   const Pickle& pickle_;
   const int64_t number_;
   const std::vector<Value>& events_;
+  std::unordered_map<std::string, Stack> stacks_;  // by the numbers of their frames
+  size_t stack_bytes_ = 0;
+  std::deque<std::string> files_;
 };
 
 }  // namespace
@@ -164,11 +300,10 @@ std::vector<Trace> read_torch_snapshot(TraceInput& input) {
   int64_t number = -1;
   try {
     for (const Value events : pickle.list(devices)) {
-      const DeviceHistory device(pickle, ++number, events);
+      DeviceHistory device(pickle, ++number, events);
       if (!device.has_blocks()) continue;
       TraceBuilder builder(fmt::format("{}#device{}", input.path(), number), "PyTorch memory snapshot");
-      device.build(builder);
-      traces.push_back(builder.take());
+      traces.push_back(device.build(builder));
     }
   } catch (const InvalidArgument& error) {
     input.fail(error.what());

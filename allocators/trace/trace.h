@@ -23,6 +23,51 @@ struct TraceEvent {
   int64_t time_ns = 0;    // since some start; 0: unknown
 };
 
+// How the category of a block was found.
+enum class CategoryRule : uint8_t {
+  kNone,  // unknown, or as the file says
+  kBeforeHistory,
+  kSetupKeeps,
+  kSetupTemporary,
+  kSetupWithoutGradient,
+  kFirstOptimizerStep,
+  kOptimizerKeeps,
+  kOptimizerTemporary,
+  kBackwardTemporary,
+  kBackwardKeeps,
+  kBackwardKeepsOther,
+  kOneOp,
+  kFreedInBackward,
+  kForwardTemporary,
+  kBeforeModules,
+  kOutlivesStep,
+  kLiveAtEnd,
+  kOutsidePhases,
+  kWorkspaceFunction,
+};
+
+inline constexpr std::array<std::string_view, 19> kCategoryRuleTexts = {
+    "",
+    "live before the history begins",
+    "allocated before the first step and kept",
+    "allocated and freed before the first step",
+    "allocated before the first step outside torch.nn; no gradient has its size",
+    "allocated in the first optimizer step and kept",
+    "allocated by the optimizer and kept",
+    "freed in the optimizer step that allocated it",
+    "freed in the backward pass that allocated it",
+    "allocated in backward and kept after it",
+    "allocated in backward and kept; no weight has its size",
+    "freed before anything else was allocated",
+    "allocated in forward, freed in backward",
+    "allocated and freed in the same forward pass",
+    "allocated in a step before any module is called",
+    "allocated in forward, outlives its step",
+    "allocated in the forward pass of the last step, still live",
+    "allocated outside forward, backward and optimizer",
+    "allocated by a function for workspaces",
+};
+
 // More about a block; all of it may be unknown.
 struct TraceBlock {
   uint64_t address = 0;     // where the traced strategy put it, or the block's id
@@ -32,6 +77,7 @@ struct TraceBlock {
   int32_t module = 0;  // "layer1.0.conv1"
   int32_t stack = 0;   // frames "file:line function", one a line, the innermost first
   MemoryCategory category = MemoryCategory::kOther;
+  CategoryRule rule = CategoryRule::kNone;
   bool is_part = false;  // of another block, so no request to the strategy
 };
 
@@ -87,6 +133,7 @@ struct Trace {
   std::string format;  // "PyTorch memory snapshot"
   // Every free is of a live block, so replaying needs no check.
   std::vector<TraceEvent> events;
+  int64_t live_before = 0;  // so many first events allocate what was live before the file's history
   int64_t blocks = 0;
   std::vector<TraceBlock> block_facts;  // by block
   std::vector<TracePart> parts;         // in the order of their blocks

@@ -45,9 +45,9 @@ void TraceBuilder::allocate(uint64_t id, int64_t bytes, const TraceContext& cont
   add(true, block, context);
   trace_.block_facts.push_back({.address = id,
                                 .block_bytes = context.block_bytes,
-                                .source = name_index(context.source),
-                                .module = name_index(context.module),
-                                .stack = name_index(context.stack),
+                                .source = name(context.source),
+                                .module = name(context.module),
+                                .stack = name(context.stack),
                                 .category = context.category});
   ++trace_.blocks;
   live_bytes_ += bytes;
@@ -90,9 +90,9 @@ void TraceBuilder::add_part(uint64_t address, int64_t bytes, int64_t first, int6
   if (first < 0 || end <= first) throw InvalidArgument(fmt::format("a part in [{}, {})", first, end));
   trace_.parts.push_back({.block = block.block,
                           .category = context.category,
-                          .op = name_index(context.op),
-                          .tag = name_index(context.tag),
-                          .source = name_index(context.source),
+                          .op = name(context.op),
+                          .tag = name(context.tag),
+                          .source = name(context.source),
                           .address = address,
                           .bytes = bytes,
                           .first = first,
@@ -111,11 +111,11 @@ void TraceBuilder::add(DeviceEvent event, const TraceContext& context) {
   event.position = static_cast<int64_t>(trace_.events.size());
   event.time_ns = context.time_ns;
   event.stream = stream_index(context.stream);
-  event.op = name_index(context.op);
-  event.tag = name_index(context.tag);
-  event.source = name_index(context.source);
-  event.module = name_index(context.module);
-  event.stack = name_index(context.stack);
+  event.op = name(context.op);
+  event.tag = name(context.tag);
+  event.source = name(context.source);
+  event.module = name(context.module);
+  event.stack = name(context.stack);
   event.category = context.category;
   trace_.device_events.push_back(event);
 }
@@ -152,12 +152,12 @@ void TraceBuilder::add(bool allocates, const Block& block, const TraceContext& c
                            .block = block.number,
                            .bytes = block.bytes,
                            .stream = stream_index(context.stream),
-                           .op = name_index(context.op),
-                           .tag = name_index(context.tag),
+                           .op = name(context.op),
+                           .tag = name(context.tag),
                            .time_ns = context.time_ns});
 }
 
-int32_t TraceBuilder::name_index(std::string_view name) {
+int32_t TraceBuilder::name(std::string_view name) {
   if (name.empty()) return 0;
   if (const auto known = names_.find(name); known != names_.end()) return known->second;
   if (names_.size() == kMaxNames) throw InvalidArgument(fmt::format("more than {} names", kMaxNames));

@@ -58,7 +58,12 @@ class TraceBuilder {
   void has_no_addresses() { trace_.has_addresses = false; }
   void is_cut_off() { trace_.cut_off = true; }
 
+  // What was added until now was live before the file's history.
+  void begin_history() { trace_.live_before = static_cast<int64_t>(trace_.events.size()); }
+
   bool is_live(uint64_t id) const;
+  // The position of a name in Trace::names; adds a new one.
+  int32_t name(std::string_view name);
   Trace take() { return std::move(trace_); }
 
  private:
@@ -70,7 +75,6 @@ class TraceBuilder {
   };
 
   void add(bool allocates, const Block& block, const TraceContext& context);
-  int32_t name_index(std::string_view name);
   int32_t stream_index(uint64_t handle);
 
   Trace trace_;

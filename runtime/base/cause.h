@@ -31,7 +31,13 @@ enum class Cause : uint8_t {
   kVersionMismatch,
   kPermission,
   kNotMemory,
-  // Of logs only: other programs fail in these ways, Headroom does not, or cannot know.
+  // Of snapshots and recordings, which show what a program allocates in each step.
+  kGraphsKept,
+  kLossesKept,
+  kGrowingBatch,
+  kGradientsKept,
+  kOptimizerState,
+  // Of logs only, but leaks, which recordings show, too: other programs fail in these ways, Headroom does not, or cannot know.
   kHostMemory,
   kSharedMemory,
   kHardware,

@@ -6,6 +6,7 @@
 #include "tests/fuzz/memory_file.h"
 #include "tools/report/checks.h"
 #include "tools/report/diff.h"
+#include "tools/report/exchange.h"
 #include "tools/report/history.h"
 #include "tools/report/views.h"
 
@@ -20,7 +21,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (history.samples[history.peak_sample].live_bytes != trace.peak_bytes) std::abort();
       if (history.fragmentation && !(*history.fragmentation >= 0 && *history.fragmentation <= 1))
         std::abort();
-      if (page_data(history).find('<') != std::string::npos) std::abort();
+      const Verdict verdict = judge_history(history, Steps(trace));
+      if (verdict.sentence.empty()) std::abort();
+      if (memory_viz(history).empty() || speedscope(history).empty()) std::abort();
+      if (page_data(history, verdict).find('<') != std::string::npos) std::abort();
       if (chrome_trace(history).empty() || timeline(history).empty()) std::abort();
       if (!differences(history, history).empty()) std::abort();
       check(history, {.max_peak_bytes = 1, .no_leaks = true});

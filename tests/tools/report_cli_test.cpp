@@ -39,10 +39,11 @@ class ReportCommand : public testing::Test {
   const std::string trace_ = folder_.write("run.trace", kRecording);
 };
 
-TEST_F(ReportCommand, StartsWithThePeakAndEndsWithTheNextCommand) {
+TEST_F(ReportCommand, StartsWithTheVerdictAndEndsWithTheNextCommand) {
   const Outcome outcome = run("report " + trace_);
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
-  EXPECT_TRUE(outcome.out.starts_with("peak 3.00 MiB live, 4.00 MiB reserved")) << outcome.out;
+  EXPECT_TRUE(outcome.out.starts_with("Out of memory at net.cpp:31: 95.37 MiB for ")) << outcome.out;
+  EXPECT_NE(outcome.out.find("\npeak 3.00 MiB live, 4.00 MiB reserved"), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.out.find("net.cpp:31"), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.out.rfind("\nnext: headroom report "), std::string::npos) << outcome.out;
 }
@@ -56,6 +57,8 @@ TEST_F(ReportCommand, JsonHasExactBytes) {
   EXPECT_EQ(report["out_of_memory"], 1);
   EXPECT_EQ(report["live_at_end_bytes"], 2 * kMiB);
   EXPECT_EQ(report["at_peak"][0]["source"], "net.cpp:31");
+  EXPECT_EQ(report["verdict"]["failure"]["requested_bytes"], 99999999);
+  EXPECT_EQ(report["verdict"]["failure"]["cause"], "exhausted");
 }
 
 TEST_F(ReportCommand, NamesTheTensorsInTheArenaOfAPackedPlan) {
@@ -89,6 +92,19 @@ TEST_F(ReportCommand, ChromeTraceHasCountersSpansAndTheFailure) {
   EXPECT_EQ(count("b"), 2);
   EXPECT_EQ(count("e"), 2);
   EXPECT_EQ(count("i"), 1);
+}
+
+TEST_F(ReportCommand, WritesTheFormatsOfOtherViewers) {
+  const Outcome speedscope = run("report " + trace_ + " --format speedscope");
+  ASSERT_EQ(speedscope.code, 0) << speedscope.errors;
+  const nlohmann::json profile = nlohmann::json::parse(speedscope.out);
+  EXPECT_EQ(profile["profiles"][0]["endValue"], 3 * kMiB);
+  EXPECT_EQ(profile["profiles"][0]["weights"].size(), 2u);
+  const std::string pickle = folder_ / "run.pickle", chrome = folder_ / "run.json";
+  ASSERT_EQ(run("report " + trace_ + " --format memory_viz --output " + pickle).code, 0);
+  EXPECT_EQ(json("report " + pickle)["peak_bytes"], 3 * kMiB);
+  ASSERT_EQ(run("report " + trace_ + " --format perfetto --output " + chrome).code, 0);
+  EXPECT_TRUE(nlohmann::json::parse(read_file(chrome, kMiB)).contains("traceEvents"));
 }
 
 TEST_F(ReportCommand, AFailedCheckExitsWithFive) {
@@ -134,6 +150,8 @@ TEST_F(ReportCommand, BadInputIsOneLineAndWritesNothing) {
       {"report " + trace_ + " --html " + trace_, "would overwrite the trace"},
       {"report " + trace_ + " --html /no/such/folder/page.html", "/no/such/folder"},
       {"report " + trace_ + " " + trace_, "report shows one trace; 2 given"},
+      {"report " + trace_ + " --format svg", "svg"},
+      {"report " + trace_ + " --output out.json", "--output needs --format"},
       {"diff " + trace_, "diff compares two traces; 1 given"},
       {"assert " + trace_, "no check given"},
       {"assert " + trace_ + " --max-peak much", "much"},
@@ -163,6 +181,11 @@ TEST_F(ReportCommand, ABrowserDrawsThePageAndRunsNoScriptInNames) {
       "<script>const seen = (id) => document.getElementById(id).textContent;"
       "const put = (key, value) => document.body.dataset[key] = value;"
       "put('peak', seen('moment-text')); put('rows', seen('rows')); put('title', document.title);"
+      "put('verdict', seen('verdict')); put('flame', seen('flame-text'));"
+      "const find = document.getElementById('search'); find.value = 'no such line';"
+      "find.dispatchEvent(new Event('input')); dispatchEvent(new Event('beforeprint'));"
+      "put('found', seen('rest')); find.value = ''; find.dispatchEvent(new Event('input'));"
+      "put('wide', document.documentElement.scrollWidth);"
       "const pen = document.getElementById('chart').getContext('2d'), c = pen.canvas;"
       "put('drawn', pen.getImageData(0, 0, c.width, c.height).data.some((v) => v > 0));"
       "const slider = document.getElementById('moment'); slider.value = slider.max;"
@@ -171,13 +194,17 @@ TEST_F(ReportCommand, ABrowserDrawsThePageAndRunsNoScriptInNames) {
   text.insert(text.rfind("</body>"), probe);
   const Outcome shown = run_shell(
       folder_, browser +
-                   " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage "
+                   " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --window-size=400,900 "
                    "--virtual-time-budget=1000 --user-data-dir=" +
                    (folder_ / "profile") + " --dump-dom file://" + folder_.write("probe.html", text));
   const std::string& dom = shown.out;
   EXPECT_NE(dom.find("data-peak=\"event 2 of 3"), std::string::npos) << dom.substr(0, 2000) << shown.errors;
   EXPECT_NE(dom.find("3.00 MiB live, 4.00 MiB reserved – the peak\""), std::string::npos);
   EXPECT_NE(dom.find("data-drawn=\"true\""), std::string::npos);
+  EXPECT_NE(dom.find("data-verdict=\"Out of memory at net.cpp:31"), std::string::npos);
+  EXPECT_NE(dom.find("data-flame=\"Click a frame"), std::string::npos);
+  EXPECT_NE(dom.find("data-found=\"0 of 2 rows match.\""), std::string::npos);
+  EXPECT_NE(dom.find("data-wide=\"400\""), std::string::npos) << "the page is wider than a narrow window";
   EXPECT_NE(dom.find("data-last=\"event 3 of 3"), std::string::npos);
   EXPECT_NE(dom.find("run.trace – Headroom report"), std::string::npos);
   EXPECT_EQ(dom.find("data-title=\"ran\""), std::string::npos);

@@ -8,6 +8,7 @@ using enum When;
 using F = Framework;
 
 constexpr std::string_view kWhoHolds = "nvidia-smi --query-compute-apps=pid,used_memory,name --format=csv";
+constexpr std::string_view kReport = "headroom report snapshot.pickle";
 
 // In order of preference. Sources: the frameworks' documentation and the versions that introduced each
 // setting.
@@ -387,6 +388,19 @@ constexpr Row kRowsOfCauses[] = {
     {kLeak, F::kNone, "", "{run}  # for 10 and for 20 steps, with what it holds printed",
      "find what is kept from step to step"},
     {kLeak, F::kNone, "", "headroom diff EARLY.trace LATE.trace", "see what grew between two recordings"},
+
+    // What a snapshot shows.
+    {kGraphsKept, F::kNone, "", "with torch.no_grad():  # around evaluation", "keep no graphs for backward"},
+    {kGraphsKept, F::kNone, "", kReport, "see which line allocates what stays"},
+    {kLossesKept, F::kNone, "", "total += loss.item()  # not the tensor", "add up numbers, not their graphs"},
+    {kLossesKept, F::kNone, "", kReport, "see which line allocates what stays"},
+    {kGrowingBatch, F::kNone, "", "{run}  # with the batch of the first steps",
+     "activations grow with the batch"},
+    {kGrowingBatch, F::kNone, "", kReport, "compare the steps"},
+    {kGradientsKept, F::kNone, "", "optimizer.zero_grad(set_to_none=True)", "free gradients before forward"},
+    {kGradientsKept, F::kNone, "", kReport, "see when gradients are freed"},
+    {kOptimizerState, F::kNone, "", "{run}  # with SGD, Adafactor or 8-bit Adam", "they keep less state"},
+    {kOptimizerState, F::kNone, "", kReport, "see what the optimizer allocates"},
 
     // Ambiguous statuses.
     {kAmbiguous, F::kNone, "", "headroom who", "see whether a device is full", {.kind = Kind::kSomeMemory}},

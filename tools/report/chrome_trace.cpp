@@ -1,4 +1,3 @@
-#include "tools/report/views.h"
 #include <algorithm>
 #include <cstddef>
 #include <nlohmann/json.hpp>

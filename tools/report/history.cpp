@@ -7,14 +7,16 @@
 #include <unordered_map>
 #include <utility>
 
+#include "allocators/trace/stack.h"
+
 namespace headroom::report {
 namespace {
 
 // A page takes about 60 bytes for each block: a megabyte.
 constexpr size_t kMaxBlocks = 20'000, kMaxBlocksAtPeak = 12'000;
 
-// Length of the folder that all sources share, with its '/'.
-size_t shared_folder(const Trace& trace) {
+// The folder that all sources share, with its '/'.
+std::string_view shared_folder(const Trace& trace) {
   std::optional<std::string_view> shared;
   for (const TraceBlock& block : trace.block_facts) {
     const std::string_view source = trace.names[static_cast<size_t>(block.source)];
@@ -24,7 +26,7 @@ size_t shared_folder(const Trace& trace) {
     const std::string_view both = shared->substr(0, static_cast<size_t>(ends.first - shared->begin()));
     shared = both.substr(0, both.rfind('/') + 1);
   }
-  return shared ? shared->size() : 0;
+  return shared.value_or("");
 }
 
 uint64_t end_of(uint64_t address, int64_t bytes) {
@@ -98,11 +100,11 @@ class History::Walk {
             open_[event.address] = h_.segments.size();
             h_.segments.push_back({event.address, event.bytes, {at + 1, end_}});
           }
-          reserve(event.bytes);
+          reserve(event.bytes, at);
           break;
         case Kind::kUnreserve:
           close_segment(event, at);
-          reserve(-event.bytes);
+          reserve(-event.bytes, at);
           break;
         case Kind::kRetry:
           ++h_.retries;
@@ -121,9 +123,9 @@ class History::Walk {
     }
   }
 
-  void reserve(int64_t bytes) {
+  void reserve(int64_t bytes, int64_t at) {
     h_.knows_driver = true;
-    ++h_.driver_calls;
+    if (at >= trace_.live_before) ++h_.driver_calls;  // else reserved before the history began
     if (__builtin_add_overflow(now_.reserved_bytes, bytes, &now_.reserved_bytes) || now_.reserved_bytes < 0) {
       now_.reserved_bytes = 0;
       reserved_is_whole_ = false;
@@ -185,7 +187,8 @@ std::string History::source(size_t block) const {
 }
 
 std::string History::short_source(const std::string& text) const {
-  return text.size() > shared_folder_ ? text.substr(shared_folder_) : text;
+  return text.starts_with(shared_folder_) ? text.substr(shared_folder_.size())
+                                          : std::string(path_in_package(text));
 }
 
 std::optional<double> History::fragmentation_at_peak() const {

@@ -74,7 +74,7 @@ struct History {
   const std::string& tensor(size_t block) const;
   // "net.cpp:31", without the folder that all source files share.
   std::string source(size_t block) const;
-  // `text` without that folder.
+  // `text`, which begins with a path, without that folder or the one of installed packages.
   std::string short_source(const std::string& text) const;
 
  private:
@@ -82,7 +82,7 @@ struct History {
   std::optional<double> fragmentation_at_peak() const;
 
   std::vector<size_t> allocation_;  // by block: index of its event
-  size_t shared_folder_ = 0;        // characters
+  std::string shared_folder_;       // with its '/'
 };
 
 // The blocks that a view draws one by one, at most 20,000, in the order of their allocation: those that are

@@ -15,7 +15,7 @@
   const hasReserved = data.reservedPeak !== null;
   const timed = samples.time[count - 1] > samples.time[0];
   // The events of an unfolded step have the same time.
-  let byTime = timed && !data.unfolded, moment = data.peakSample;
+  let byTime = timed && !data.unfolded, moment = data.peakSample, native = false;
 
   const size = (bytes) => {
     const units = [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB']];
@@ -42,14 +42,42 @@
     return made;
   };
   const title = (c) => c === LIBRARY ? 'context and libraries' : data.categories[c];
-  const when = (s) => `event ${number(samples.event[s])} of ${number(data.events)}` +
+  // The step and phase after that many events.
+  const stepAt = (event) => {
+    let low = 0, high = data.steps.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (data.steps[middle][0] < event) low = middle + 1; else high = middle;
+    }
+    return low > 0 ? data.steps[low - 1] : null;
+  };
+  const stepText = (event) => {
+    const found = stepAt(event);
+    return !found ? '' : found[1] === 0 ? ', before the first step' : `, step ${found[1]}, ${data.phases[found[2]]}`;
+  };
+  const when = (s) => `event ${number(samples.event[s])} of ${number(data.events)}` + stepText(samples.event[s]) +
     (timed ? `, ${seconds(samples.time[s] - samples.time[0])} after the first` : '');
+  // The frames of a stack, the innermost first.
+  const framesOf = (node) => {
+    const frames = [];
+    for (let n = node; n > 0; n = data.nodes.parent[n]) frames.push(data.nodes.frame[n]);
+    return frames;
+  };
+  const MAX_FRAMES = 24;
+  const stackText = (node) => {
+    const frames = framesOf(node).filter((f) => native || !data.frames.native[f]).map((f) => data.frames.text[f]);
+    const more = frames.length - MAX_FRAMES;
+    return frames.slice(0, MAX_FRAMES).map((text) => '  ' + text).concat(more > 0 ? [`  ${more} more frames`] : []);
+  };
   const describe = (b) => [
-    data.names[blocks.tensor[b]] || '(no tensor named)',
-    'op: ' + (data.names[blocks.op[b]] || 'unknown'),
-    'source: ' + (data.names[blocks.source[b]] || 'unknown'),
+    data.names[blocks.tensor[b]] || data.names[blocks.module[b]] || data.names[blocks.op[b]] || '(not named)',
+    ...(blocks.op[b] ? ['op: ' + data.names[blocks.op[b]]] : []),
+    ...(blocks.module[b] ? ['module: ' + data.names[blocks.module[b]]] : []),
+    'line: ' + (data.names[blocks.source[b]] || 'unknown'),
     `${data.categories[blocks.category[b]]}, ${size(blocks.bytes[b])}` +
       (blocks.taken[b] > blocks.bytes[b] ? `, ${size(blocks.taken[b])} after rounding` : ''),
+    ...(blocks.rule[b] ? [data.rules[blocks.rule[b]]] : []),
+    ...stackText(blocks.stack[b]),
   ].join('\n');
   const liveAt = (event) => {
     const live = [];
@@ -62,6 +90,28 @@
   function head() {
     document.title = data.name + ' – Headroom report';
     $('title').textContent = data.name;
+    const { sentence, title: leading, findings, failure } = data.verdict;
+    const at = leading ? sentence.indexOf(leading + ':') : -1;
+    if (at >= 0) {
+      $('verdict').append(sentence.slice(0, at), element('strong', leading), sentence.slice(at + leading.length));
+    } else {
+      $('verdict').textContent = sentence;
+    }
+    $('verdict').className = failure || findings.length ? 'bad' : '';
+    for (const finding of findings) {
+      const item = element('li');
+      item.append(element('strong', finding.title), ': ' + finding.sentence + '. ', element('span', 'Try: ' + finding.advice + '.', 'advice'));
+      $('findings').append(item);
+    }
+    if (failure) {
+      const facts = [['requested', size(failure.requested)], ['at', failure.place], ['why', failure.why],
+        ['live', size(failure.live)]];
+      if (failure.free !== null) facts.push(['free on the device', size(failure.free)]);
+      if (failure.reserved !== null) facts.push(['reserved', size(failure.reserved)],
+        ['idle', `${size(failure.idle)} in ${number(failure.pieces)} pieces, the largest of ${size(failure.largest)}`]);
+      if (failure.stack) facts.push(['stack', stackText(failure.stack).map((line) => line.trim()).join('\n')]);
+      for (const [name, value] of facts) if (value) $('failure').append(element('dt', name), element('dd', value));
+    }
     $('about').textContent = [`${data.format}: ${number(data.events)} events, ${number(data.blockCount)} blocks`]
       .concat(data.settings.map(([name, value]) => `${name} ${value}`))
       .concat(data.unfolded ? ['the tensors of a packed plan are shown for one step'] : [])
@@ -146,10 +196,16 @@
   const y = (bytes) => shape.height - MARGIN.bottom -
     bytes / highest * (shape.height - MARGIN.top - MARGIN.bottom);
 
+  // At most `most` round steps up to `span`: 1, 2 or 5 times a power of ten.
+  const roundStep = (span, most) => {
+    const raw = span / most, power = 10 ** Math.floor(Math.log10(raw));
+    return [1, 2, 5, 10].map((f) => f * power).find((step) => step >= raw * (1 - 1e-9));
+  };
+  const plain = (value, unit) => parseFloat((value / unit).toPrecision(6)).toLocaleString('en');
+
   function grid(pen) {
-    const unit = 2 ** (10 * Math.min(4, Math.floor(Math.log2(highest) / 10)));
-    const raw = highest / unit / 4, power = 10 ** Math.floor(Math.log10(raw));
-    const step = [1, 2, 2.5, 5, 10].map((f) => f * power).find((s) => s >= raw) * unit;
+    const scale = [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB'], [1, 'B']].find(([unit]) => highest >= unit);
+    const step = Math.max(roundStep(highest / scale[0], 5) * scale[0], 1);
     pen.strokeStyle = style('--line');
     pen.fillStyle = style('--quiet');
     pen.textAlign = 'right';
@@ -159,16 +215,44 @@
       pen.moveTo(MARGIN.left, y(v));
       pen.lineTo(shape.width - MARGIN.right, y(v));
       pen.stroke();
-      pen.fillText(v === 0 ? '0' : size(v).replace('.00', ''), MARGIN.left - 8, y(v));
+      pen.fillText(v === 0 ? '0' : plain(v, scale[0]) + ' ' + scale[1], MARGIN.left - 8, y(v));
     }
     pen.textBaseline = 'alphabetic';
-    const ticks = shape.width < 520 ? 2 : 4;
-    for (let i = 0; i <= ticks; ++i) {
-      pen.textAlign = i === 0 ? 'left' : i === ticks ? 'right' : 'center';
-      const span = byTime ? samples.time[count - 1] - samples.time[0] : samples.event[count - 1];
-      const text = byTime ? seconds(span * i / ticks) : number(Math.round(span * i / ticks));
-      pen.fillText(i === 0 ? (byTime ? '0 s' : 'event 0') : text,
-        MARGIN.left + (shape.width - MARGIN.left - MARGIN.right) * i / ticks, shape.height - 10);
+    const width = shape.width - MARGIN.left - MARGIN.right;
+    const span = byTime ? samples.time[count - 1] - samples.time[0] : samples.event[count - 1];
+    const unit = !byTime ? [1, ''] : [[1e9, ' s'], [1e6, ' ms'], [1e3, ' µs'], [1, ' ns']].find(([ns]) => span >= ns) || [1, ' ns'];
+    const tick = roundStep(Math.max(span, 1) / unit[0], Math.max(2, Math.floor(width / 110))) * unit[0];
+    for (let at = 0; at <= span; at += tick) {
+      const px = MARGIN.left + width * at / Math.max(span, 1);
+      pen.textAlign = at === 0 ? 'left' : px > shape.width - MARGIN.right - 24 ? 'right' : 'center';
+      pen.fillText(at === 0 && !byTime ? 'event 0' : plain(at, unit[0]) + unit[1], px, shape.height - 10);
+    }
+  }
+
+  // A line where each step begins, with its number where there is room.
+  function stepLines(pen) {
+    let labelled = -Infinity, drawn = -Infinity;
+    pen.textAlign = 'left';
+    pen.lineWidth = 1;
+    for (let i = 0; i < data.steps.length; ++i) {
+      const [event, step] = data.steps[i];
+      if (step === 0 || (i > 0 && data.steps[i - 1][1] === step)) continue;
+      let s = samples.event.findIndex((at) => at > event);
+      if (s < 0) s = count - 1;
+      const px = x(s);
+      if (px - drawn < 6) continue;
+      drawn = px;
+      pen.strokeStyle = style('--line');
+      pen.setLineDash([2, 3]);
+      pen.beginPath();
+      pen.moveTo(px, MARGIN.top);
+      pen.lineTo(px, shape.height - MARGIN.bottom);
+      pen.stroke();
+      pen.setLineDash([]);
+      if (px - labelled < 46) continue;
+      labelled = px;
+      pen.fillStyle = style('--quiet');
+      pen.fillText('step ' + step, px + 3, MARGIN.top + 8);
     }
   }
 
@@ -193,8 +277,10 @@
       pen.fill();
       for (let s = 0; s < count; ++s) below[s] += samples.bytes[c][s];
     }
+    stepLines(pen);
     pen.strokeStyle = style('--ink');
     if (hasReserved) {
+      pen.lineWidth = 1.5;
       pen.setLineDash([5, 4]);
       pen.lineWidth = 1.5;
       pen.beginPath();
@@ -205,6 +291,7 @@
       pen.stroke();
       pen.setLineDash([]);
     }
+    let marked = -Infinity;
     for (const mark of data.marks) {
       if (mark.kind !== 'out of memory') continue;
       let s = samples.event.findIndex((event) => event >= mark.event);
@@ -215,6 +302,8 @@
       pen.moveTo(x(s), MARGIN.top);
       pen.lineTo(x(s), height - MARGIN.bottom);
       pen.stroke();
+      if (x(s) - marked < 100) continue;
+      marked = x(s);
       pen.textAlign = x(s) > width / 2 ? 'right' : 'left';
       pen.fillText('out of memory', x(s) + (x(s) > width / 2 ? -5 : 5), MARGIN.top + 24);
     }
@@ -288,28 +377,158 @@
     }
   }
 
+  // The live blocks by stack: the roots of the stacks on top, as wide as their bytes.
+  let flameBoxes = [], focus = 0, flameRows = 0;
+  function flame(listed) {
+    const children = new Map(), bytes = new Map(), parents = new Map(), info = new Map();
+    const add = (parent, key, node) => {
+      if (!info.has(key)) {
+        info.set(key, node);
+        parents.set(key, parent);
+        if (!children.has(parent)) children.set(parent, []);
+        children.get(parent).push(key);
+      }
+      return key;
+    };
+    const shownAs = new Map();  // node of the data -> key of the drawn node
+    const place = (node) => {
+      if (node === 0) return 0;
+      if (shownAs.has(node)) return shownAs.get(node);
+      const chain = [];
+      let n = node;
+      for (; n > 0 && !shownAs.has(n); n = data.nodes.parent[n]) chain.push(n);
+      let at = n > 0 ? shownAs.get(n) : 0;
+      for (const next of chain.reverse()) {
+        const frame = data.nodes.frame[next];
+        if (native || !data.frames.native[frame]) at = add(at, at + '/' + frame, { text: data.frames.text[frame] });
+        shownAs.set(next, at);
+      }
+      return at;
+    };
+    let whole = 0;
+    for (const b of listed) {
+      let at = place(blocks.stack[b]);
+      const name = data.names[blocks.module[b]] || data.names[blocks.tensor[b]] || data.names[blocks.op[b]] || '';
+      if (at === 0) {
+        const where = data.names[blocks.source[b]] || (data.hasStacks ? 'no Python frames (backward, or before the history)' : 'no line');
+        at = add(0, '0/' + where, { text: where });
+      }
+      const category = blocks.category[b];
+      at = add(at, at + '/#' + category + name, { text: data.categories[category] + (name ? ': ' + name : ''), category, block: b });
+      for (let n = at; ; n = parents.get(n)) {
+        bytes.set(n, (bytes.get(n) || 0) + blocks.bytes[b]);
+        if (n === 0) break;
+      }
+      whole += blocks.bytes[b];
+    }
+    if (focus !== 0 && !info.has(focus)) focus = 0;
+    const ROW = 19;
+    const layout = [];
+    const lay = (key, left, width, depth) => {
+      if (depth > 90) return;
+      layout.push([key, left, width, depth]);
+      let from = left;
+      for (const child of (children.get(key) || []).sort((a, b) => bytes.get(b) - bytes.get(a))) {
+        const part = width * bytes.get(child) / Math.max(1, bytes.get(key));
+        if (part * $('flame').clientWidth >= .6) lay(child, from, part, depth + 1);
+        from += part;
+      }
+    };
+    if (whole > 0) lay(focus, 0, 1, 0);
+    flameRows = layout.reduce((most, box) => Math.max(most, box[3]), 0) + 1;
+    $('flame').style.height = Math.max(2, flameRows) * ROW + 'px';
+    const { pen, width } = canvas('flame');
+    flameBoxes = [];
+    for (const [key, left, part, depth] of layout) {
+      const node = key === 0 ? { text: 'all live blocks' } : info.get(key);
+      const box = [left * width, depth * ROW, Math.max(part * width - 1, .5), ROW - 1];
+      pen.fillStyle = node.category !== undefined ? style('--c' + node.category) : style(depth % 2 ? '--flame-a' : '--flame-b');
+      pen.fillRect(...box);
+      const share = whole > 0 ? (100 * bytes.get(key) / whole).toFixed(1) : '0';
+      flameBoxes.push({ box, key, text: `${node.text}\n${size(bytes.get(key))}, ${share} % of what is live` +
+        (node.block !== undefined ? '\n' + describe(node.block) : '') });
+      if (box[2] < 30) continue;
+      pen.fillStyle = node.category !== undefined ? '#000000' : style('--ink');
+      pen.textBaseline = 'middle';
+      pen.textAlign = 'left';
+      pen.save();
+      pen.beginPath();
+      pen.rect(box[0], box[1], box[2] - 3, box[3]);
+      pen.clip();
+      pen.fillText(node.text.replace(/^.*\/(?=[^/ ]*:\d+ )/, ''), box[0] + 4, box[1] + ROW / 2);
+      pen.restore();
+    }
+    $('flame-text').textContent = (focus !== 0 ? 'Click the top row to go back. ' : 'Click a frame to enlarge it. ') +
+      'The caller is above what it calls.';
+    parentsOfFlame = parents;
+  }
+  let parentsOfFlame = new Map();
+
+  // Key, title, text of a group for search and sort.
+  const COLUMNS = [
+    ['bytes', (g) => g.bytes], ['share', (g) => g.bytes], ['blocks', (g) => g.count], ['category', (g) => data.categories[g.category]],
+    ['line', (g) => data.names[blocks.source[g.block]]], ['module', (g) => data.names[blocks.module[g.block]]],
+    ['tensor or op', (g) => g.what], ['why this category', (g) => data.rules[blocks.rule[g.block]]],
+  ];
+  let sortBy = 0, descending = true;
+  function columns() {
+    $('columns').replaceChildren(...COLUMNS.map(([name], i) => {
+      const head = element('th'), button = element('button', name + (i === sortBy ? (descending ? ' ↓' : ' ↑') : ''));
+      head.scope = 'col';
+      head.setAttribute('aria-sort', i !== sortBy ? 'none' : descending ? 'descending' : 'ascending');
+      button.type = 'button';
+      button.addEventListener('click', () => {
+        descending = i === sortBy ? !descending : i < 3;
+        sortBy = i;
+        ask();
+      });
+      head.append(button);
+      return head;
+    }));
+  }
+
+  const MAX_ROWS = 200;
   function table(listed) {
+    columns();
     const groups = new Map();
     for (const b of listed) {
-      const key = [blocks.tensor[b], blocks.op[b], blocks.source[b], blocks.category[b]].join();
-      const group = groups.get(key) || { block: b, bytes: 0, count: 0 };
+      const what = data.names[blocks.tensor[b]] || data.names[blocks.op[b]] || '';
+      const key = [data.hasModules ? '' : what, blocks.module[b], blocks.source[b], blocks.category[b]].join();
+      const group = groups.get(key) || { block: b, bytes: 0, count: 0, category: blocks.category[b], what };
+      if (group.what !== what) group.what = '';
       group.bytes += blocks.bytes[b];
       ++group.count;
       groups.set(key, group);
     }
-    const list = [...groups.values()].sort((a, b) => b.bytes - a.bytes), shown = list.slice(0, 60);
+    const wanted = $('search').value.toLowerCase();
+    const value = COLUMNS[sortBy][1];
+    const list = [...groups.values()]
+      .filter((g) => !wanted || COLUMNS.slice(3).some(([, text]) => (text(g) || '').toLowerCase().includes(wanted)))
+      .sort((a, b) => {
+        const x1 = value(a) || '', x2 = value(b) || '';
+        const order = typeof x1 === 'number' && typeof x2 === 'number' ? x1 - x2 : String(x1).localeCompare(String(x2));
+        return descending ? -order : order;
+      });
+    const shown = list.slice(0, MAX_ROWS);
     const all = live(moment);
-    $('rows').replaceChildren(...shown.map(({ block, bytes, count: of }) => {
+    $('rows').replaceChildren(...shown.map((group) => {
       const row = element('tr'), category = element('td');
-      category.append(swatch(blocks.category[block]), data.categories[blocks.category[block]]);
-      row.append(element('td', number(bytes)), element('td', (bytes / 2 ** 20).toFixed(2)),
-        element('td', (all > 0 ? 100 * bytes / all : 0).toFixed(1) + ' %'), category,
-        element('td', (data.names[blocks.tensor[block]] || '–') + (of > 1 ? `  (${number(of)} blocks)` : '')),
-        element('td', data.names[blocks.op[block]] || '–'), element('td', data.names[blocks.source[block]] || '–'));
+      const { block, bytes, count: of } = group;
+      category.append(swatch(group.category), data.categories[group.category]);
+      const text = (name) => element('td', name || '–', name ? 'code' : 'code none');
+      row.append(element('td', size(bytes)), element('td', (all > 0 ? 100 * bytes / all : 0).toFixed(1) + ' %'),
+        element('td', number(of) + (of > 1 ? ' blocks' : ' block')), category, text(data.names[blocks.source[block]]),
+        text(data.names[blocks.module[block]]), text(group.what), element('td', data.rules[blocks.rule[block]], 'why'));
+      row.addEventListener('pointermove', (event) => tip(event, describe(block)));
+      row.addEventListener('pointerleave', () => { $('tip').hidden = true; });
       return row;
     }));
-    const left = all - shown.reduce((sum, group) => sum + group.bytes, 0);
-    $('rest').textContent = left > 0 ? `${size(left)} more in smaller blocks.` : '';
+    const left = all - list.reduce((sum, group) => sum + group.bytes, 0);
+    const hiddenRows = list.length - shown.length;
+    $('rest').textContent = [
+      ...(hiddenRows > 0 ? [`${number(hiddenRows)} more rows.`] : []),
+      ...(wanted ? [`${number(list.length)} of ${number(groups.size)} rows match.`] : left > 0 ? [`${size(left)} more in smaller blocks.`] : []),
+    ].join(' ');
   }
 
   function show() {
@@ -328,6 +547,7 @@
     $('by-event').setAttribute('aria-pressed', !byTime);
     legend();
     chart();
+    flame(there);
     map(there);
     table(there);
   }
@@ -365,7 +585,29 @@
     const hit = drawn.find(([left, top, w, h]) => px >= left && px <= left + w && py >= top && py <= top + h);
     tip(event, hit ? describe(hit[4]) : '');
   });
-  for (const id of ['chart', 'map']) $(id).addEventListener('pointerleave', () => { $('tip').hidden = true; });
+  for (const id of ['chart', 'map', 'flame']) $(id).addEventListener('pointerleave', () => { $('tip').hidden = true; });
+  const flameAt = (event) => {
+    const [px, py] = place(event);
+    return flameBoxes.find(({ box }) => px >= box[0] && px <= box[0] + box[2] && py >= box[1] && py <= box[1] + box[3]);
+  };
+  $('flame').addEventListener('pointermove', (event) => {
+    const hit = flameAt(event);
+    tip(event, hit ? hit.text : '');
+  });
+  $('flame').addEventListener('click', (event) => {
+    const hit = flameAt(event);
+    if (hit) focus = hit.key === focus ? parentsOfFlame.get(focus) || 0 : hit.key;
+    ask();
+  });
+  $('flame').addEventListener('keydown', (event) => {
+    if (event.key !== 'Escape' && event.key !== 'ArrowUp') return;
+    focus = parentsOfFlame.get(focus) || 0;
+    event.preventDefault();
+    ask();
+  });
+  $('search').addEventListener('input', () => ask());
+  $('native').addEventListener('change', (event) => { native = event.target.checked; focus = 0; ask(); });
+  $('native-label').hidden = !data.frames.native.some((flag) => flag);
   $('moment').max = count - 1;
   $('moment').addEventListener('input', (event) => select(Number(event.target.value)));
   $('to-peak').addEventListener('click', () => select(data.peakSample));

@@ -1,10 +1,14 @@
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "allocators/trace/stack.h"
 #include "tools/report/address_map.h"
 #include "tools/report/views.h"
 
@@ -14,8 +18,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // A page of a million events stays below three megabytes.
-constexpr size_t kMaxSegments = 4'000, kMaxMarks = 500;
+constexpr size_t kMaxSegments = 4'000, kMaxMarks = 500, kMaxSteps = 4'000;
 constexpr size_t kMaxNameBytes = 160;
+// Nodes and frames of all stacks together.
+constexpr size_t kMaxNodes = 60'000;
+constexpr size_t kMaxFrames = 8'000;
 
 // The names in use, numbered in the order of their first use.
 class Names {
@@ -40,6 +47,111 @@ class Names {
   Json list_ = Json::array();
 };
 
+// The stacks in use as one tree: a node is a frame below the node of its caller. Node 0 is the root.
+class StackTree {
+ public:
+  explicit StackTree(const History& history) : history_(history) {
+    parents_.push_back(0);
+    frames_.push_back(0);
+  }
+
+  // The node of a stack's innermost frame.
+  size_t of(int32_t stack) {
+    if (stack == 0) return 0;
+    const auto [at, added] = nodes_of_stacks_.try_emplace(stack, 0);
+    if (!added) return at->second;
+    const std::vector<StackFrame> frames = frames_of(history_.trace.names[static_cast<size_t>(stack)]);
+    size_t node = 0;
+    for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+      const size_t number = frame_number(*frame);
+      const auto [child, is_new] = children_.try_emplace({node, number}, parents_.size());
+      if (is_new) {
+        if (parents_.size() == kMaxNodes) {  // the rest of the stack is left out
+          children_.erase(child);
+          break;
+        }
+        parents_.push_back(node);
+        frames_.push_back(number);
+      }
+      node = child->second;
+    }
+    return nodes_of_stacks_[stack] = node;
+  }
+  bool empty() const { return parents_.size() == 1; }
+
+  Json nodes() const { return {{"parent", parents_}, {"frame", frames_}}; }
+  Json frames() const { return {{"text", texts_}, {"native", native_}}; }
+
+ private:
+  size_t frame_number(const StackFrame& frame) {
+    std::string text =
+        frame.is_python() ? history_.short_source(text_of(frame)) : std::string(frame.function);
+    if (text.size() > kMaxNameBytes) text = text.substr(0, kMaxNameBytes) + "...";
+    if (texts_.size() == kMaxFrames) text = "...";
+    const auto [at, added] = numbers_.try_emplace(std::move(text), texts_.size());
+    if (added) {
+      texts_.push_back(at->first);
+      native_.push_back(frame.is_python() ? 0 : 1);
+    }
+    return at->second;
+  }
+
+  const History& history_;
+  std::unordered_map<int32_t, size_t> nodes_of_stacks_;
+  std::map<std::pair<size_t, size_t>, size_t> children_;  // node, frame -> node
+  std::unordered_map<std::string, size_t> numbers_;
+  std::vector<size_t> parents_, frames_;
+  std::vector<std::string> texts_;
+  std::vector<int> native_;
+};
+
+Json steps_of(const Trace& trace) {
+  Json list = Json::array();
+  // A long training keeps the begins of its steps, thinned out.
+  const bool only_begins = trace.marks.size() > kMaxSteps;
+  const size_t every = only_begins ? trace.marks.size() / kMaxSteps + 1 : 1;
+  int32_t step = 0;
+  size_t begins = 0;
+  for (const TraceMark& mark : trace.marks) {
+    if (only_begins) {
+      if (mark.step == step) continue;
+      step = mark.step;
+      if (begins++ % every != 0) continue;
+    }
+    list.push_back({mark.position, mark.step, static_cast<int>(mark.phase)});
+  }
+  return list;
+}
+
+Json verdict_of(const Verdict& verdict, const History& history, StackTree& tree) {
+  Json findings = Json::array();
+  for (const Finding& finding : verdict.findings) {
+    findings.push_back(
+        {{"title", finding.title}, {"sentence", finding.sentence}, {"advice", finding.advice}});
+  }
+  Json json = {{"sentence", verdict.sentence},
+               {"title", verdict.findings.empty() ? "" : verdict.findings.front().title},
+               {"findings", std::move(findings)},
+               {"failure", nullptr}};
+  if (!verdict.failure) return json;
+  const Failure& failure = *verdict.failure;
+  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
+  json["failure"] = {
+      {"requested", failure.requested_bytes},
+      {"place", failure.caller.empty() ? failure.source : failure.source + ", called from " + failure.caller},
+      {"why", failure.judgement.cause == Cause::kUnknown
+                  ? ""
+                  : std::string(meaning_of(failure.judgement.cause)) + ": " + failure.judgement.reason},
+      {"live", failure.live_bytes},
+      {"free", or_null(failure.free_bytes)},
+      {"reserved", or_null(failure.reserved_bytes)},
+      {"idle", or_null(failure.idle_bytes)},
+      {"pieces", failure.idle_pieces},
+      {"largest", or_null(failure.largest_idle_bytes)},
+      {"stack", tree.of(failure.stack_name)}};
+  return json;
+}
+
 Json samples_of(const History& history) {
   Json event = Json::array(), time = Json::array(), reserved = Json::array(), bytes = Json::array();
   for (const MemorySample& sample : history.samples) {
@@ -55,9 +167,10 @@ Json samples_of(const History& history) {
   return {{"event", event}, {"time", time}, {"reserved", reserved}, {"bytes", bytes}};
 }
 
-Json blocks_of(const History& history, const AddressMap& map, Names& names) {
+Json blocks_of(const History& history, const AddressMap& map, Names& names, StackTree& tree) {
   Json columns;
-  for (const char* key : {"at", "bytes", "taken", "begin", "end", "op", "tensor", "source", "category"}) {
+  for (const char* key : {"at", "bytes", "taken", "begin", "end", "op", "tensor", "source", "module", "stack",
+                          "category", "rule"}) {
     columns[key] = Json::array();
   }
   for (const size_t block : choose_blocks(history)) {
@@ -71,7 +184,10 @@ Json blocks_of(const History& history, const AddressMap& map, Names& names) {
     columns["op"].push_back(names.of(allocation.op));
     columns["tensor"].push_back(names.of(allocation.tag));
     columns["source"].push_back(names.of(facts.source, true));
+    columns["module"].push_back(names.of(facts.module));
+    columns["stack"].push_back(tree.of(facts.stack));
     columns["category"].push_back(static_cast<int>(facts.category));
+    columns["rule"].push_back(static_cast<int>(facts.rule));
   }
   return columns;
 }
@@ -107,10 +223,11 @@ Json marks_of(const History& history, Names& names) {
 
 }  // namespace
 
-std::string page_data(const History& history) {
+std::string page_data(const History& history, const Verdict& verdict) {
   const Trace& trace = history.trace;
   const AddressMap map(history);
   Names names(history);
+  StackTree tree(history);
   Json json;
   json["name"] = trace.name;
   json["format"] = trace.format;
@@ -132,7 +249,16 @@ std::string page_data(const History& history) {
   json["mapBytes"] = map.bytes();
   json["hasAddresses"] = trace.has_addresses;
   json["samples"] = samples_of(history);
-  json["blocks"] = blocks_of(history, map, names);
+  json["verdict"] = verdict_of(verdict, history, tree);
+  json["phases"] = kStepPhaseNames;
+  json["rules"] = kCategoryRuleTexts;
+  json["steps"] = steps_of(trace);
+  json["blocks"] = blocks_of(history, map, names, tree);
+  json["hasModules"] = std::any_of(trace.block_facts.begin(), trace.block_facts.end(),
+                                   [](const TraceBlock& block) { return block.module != 0; });
+  json["hasStacks"] = !tree.empty();
+  json["nodes"] = tree.nodes();
+  json["frames"] = tree.frames();
   json["segments"] = segments_of(history, map);
   json["marks"] = marks_of(history, names);
   json["names"] = names.take();

@@ -18,8 +18,11 @@
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
 #include "runtime/base/text.h"
+#include "tools/report/exchange.h"
 #include "tools/report/history.h"
 #include "tools/report/load_trace.h"
+#include "tools/report/steps.h"
+#include "tools/report/verdict.h"
 #include "tools/report/views.h"
 #include "tools/subcommands.h"
 
@@ -28,21 +31,38 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Blocks at the peak with the same names and category.
+// Blocks at the peak with the same line, module and category; without modules, of the same tensor and op.
 struct ReportRow {
-  std::string op, tensor, source;
+  std::string op, tensor, source, module;
   MemoryCategory category = MemoryCategory::kOther;
+  CategoryRule rule = CategoryRule::kNone;
   int64_t bytes = 0, blocks = 0;
+
+  // What the row is called in one column.
+  std::string_view what() const { return !tensor.empty() ? tensor : !module.empty() ? module : op; }
 };
 
 std::vector<ReportRow> rows_at_peak(const History& history) {
-  std::map<std::tuple<int32_t, int32_t, int32_t, MemoryCategory>, ReportRow> groups;
+  const Trace& trace = history.trace;
+  const bool has_modules = std::any_of(trace.block_facts.begin(), trace.block_facts.end(),
+                                       [](const TraceBlock& block) { return block.module != 0; });
+  std::map<std::tuple<int32_t, int32_t, int32_t, int32_t, MemoryCategory>, ReportRow> groups;
   for (const size_t block : history.live_blocks(history.peak_event())) {
     const TraceEvent& allocation = history.allocation(block);
-    const TraceBlock& facts = history.trace.block_facts[block];
-    ReportRow& row = groups[{allocation.op, allocation.tag, facts.source, facts.category}];
+    const TraceBlock& facts = trace.block_facts[block];
+    ReportRow& row = groups[{has_modules ? 0 : allocation.op, has_modules ? 0 : allocation.tag, facts.source,
+                             facts.module, facts.category}];
     if (row.blocks++ == 0) {
-      row = {history.op(block), history.tensor(block), history.source(block), facts.category, 0, 1};
+      row = {.op = history.op(block),
+             .tensor = history.tensor(block),
+             .source = history.source(block),
+             .module = trace.names[static_cast<size_t>(facts.module)],
+             .category = facts.category,
+             .rule = facts.rule,
+             .blocks = 1};
+    } else {
+      if (row.op != history.op(block)) row.op.clear();
+      if (row.tensor != history.tensor(block)) row.tensor.clear();
     }
     row.bytes += allocation.bytes;
   }
@@ -82,27 +102,93 @@ std::string summary(const History& history) {
   return text;
 }
 
-void print(const History& history) {
+void print_failure(const Failure& failure) {
+  const std::string taken = failure.driver_bytes == failure.requested_bytes
+                                ? ""
+                                : fmt::format(", for which {} are taken", format_bytes(failure.driver_bytes));
+  fmt::print("\nout of memory\n{:>22}  {}{}\n", "requested", format_bytes(failure.requested_bytes), taken);
+  const auto line = [](std::string_view name, const std::string& value) {
+    if (!value.empty()) fmt::print("{:>22}  {}\n", name, value);
+  };
+  line("line", printable(failure.source));
+  line("called from", printable(failure.caller));
+  line("after", printable(failure.last_line));
+  line("live", format_bytes(failure.live_bytes));
+  if (failure.free_bytes) line("free on the device", format_bytes(*failure.free_bytes));
+  if (failure.reserved_bytes) {
+    line("reserved", format_bytes(*failure.reserved_bytes));
+    line("idle", fmt::format("{} in {} pieces, the largest of {}", format_bytes(*failure.idle_bytes),
+                             failure.idle_pieces, format_bytes(*failure.largest_idle_bytes)));
+  }
+  if (failure.judgement.cause != Cause::kUnknown) {
+    line("why it did not fit",
+         fmt::format("{}: {}", meaning_of(failure.judgement.cause), failure.judgement.reason));
+  }
+}
+
+void print(const History& history, const Verdict& verdict) {
   constexpr size_t kShown = 15;
-  fmt::print("{}\n\n{}\n", summary(history), timeline(history));
+  fmt::print("{}\n", verdict.sentence);
+  if (!verdict.findings.empty()) fmt::print("try: {}\n", printable(verdict.findings.front().advice));
+  fmt::print("{}\n", summary(history));
+  if (verdict.failure) print_failure(*verdict.failure);
+  for (size_t i = 1; i < verdict.findings.size(); ++i) {
+    const Finding& finding = verdict.findings[i];
+    fmt::print("{}also: {}: {}; try: {}\n", i == 1 ? "\n" : "", finding.title, printable(finding.sentence),
+               printable(finding.advice));
+  }
+  fmt::print("\n{}\n", timeline(history));
   const std::vector<ReportRow> rows = rows_at_peak(history);
   fmt::print("live at the peak\n{:>14} {:>6}  {:<16} {:<34} {:<30} {}\n", "bytes", "share", "category",
-             "tensor", "op", "source");
+             "line", "tensor, module or op", "why this category");
   int64_t left = history.peak_bytes;
   for (size_t i = 0; i < rows.size() && i < kShown; ++i) {
     const ReportRow& row = rows[i];
     left -= row.bytes;
-    const std::string tensor =
-        printable(row.tensor) + (row.blocks > 1 ? fmt::format(" ({} blocks)", row.blocks) : "");
+    const std::string what = (row.what().empty() ? "-" : printable(row.what())) +
+                             (row.blocks > 1 ? fmt::format(" ({} blocks)", row.blocks) : "");
     fmt::print("{:>14} {:>4.1f} %  {:<16} {:<34} {:<30} {}\n", row.bytes,
                100 * static_cast<double>(row.bytes) / static_cast<double>(history.peak_bytes),
-               name_of(row.category), tensor.empty() ? "-" : tensor, row.op.empty() ? "-" : printable(row.op),
-               printable(row.source));
+               name_of(row.category), row.source.empty() ? "-" : printable(row.source), what,
+               kCategoryRuleTexts[static_cast<size_t>(row.rule)]);
   }
   if (left > 0) fmt::print("{:>14} in {} more rows\n", left, rows.size() - kShown);
 }
 
-Json to_json(const History& history) {
+Json to_json(const Verdict& verdict) {
+  Json json = {{"sentence", verdict.sentence}, {"findings", Json::array()}, {"failure", nullptr}};
+  for (const Finding& finding : verdict.findings) {
+    json["findings"].push_back({{"cause", name_of(finding.cause)},
+                                {"bytes", finding.bytes},
+                                {"title", finding.title},
+                                {"sentence", finding.sentence},
+                                {"advice", finding.advice}});
+  }
+  if (!verdict.failure) return json;
+  const Failure& failure = *verdict.failure;
+  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
+  json["failure"] = {{"event", failure.event},
+                     {"requested_bytes", failure.requested_bytes},
+                     {"driver_bytes", failure.driver_bytes},
+                     {"live_bytes", failure.live_bytes},
+                     {"free_bytes", or_null(failure.free_bytes)},
+                     {"reserved_bytes", or_null(failure.reserved_bytes)},
+                     {"idle_bytes", or_null(failure.idle_bytes)},
+                     {"idle_pieces", failure.idle_pieces},
+                     {"largest_idle_bytes", or_null(failure.largest_idle_bytes)},
+                     {"source", failure.source},
+                     {"caller", failure.caller},
+                     {"last_line", failure.last_line},
+                     {"op", failure.op},
+                     {"module", failure.module},
+                     {"tensor", failure.tensor},
+                     {"stack", failure.stack},
+                     {"cause", name_of(failure.judgement.cause)},
+                     {"reason", failure.judgement.reason}};
+  return json;
+}
+
+Json to_json(const History& history, const Verdict& verdict) {
   const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
   const MemorySample& peak = history.samples[history.peak_sample];
   Json json;
@@ -113,6 +199,7 @@ Json to_json(const History& history) {
   json["events"] = history.trace.events.size();
   json["blocks"] = history.trace.blocks;
   json["cut_off"] = history.trace.cut_off;
+  json["verdict"] = to_json(verdict);
   json["peak_bytes"] = history.peak_bytes;
   json["peak_event"] = history.peak_event();
   json["allocated_at_peak_bytes"] = history.allocated_at_peak;
@@ -134,6 +221,8 @@ Json to_json(const History& history) {
     json["at_peak"].push_back({{"bytes", row.bytes},
                                {"blocks", row.blocks},
                                {"category", name_of(row.category)},
+                               {"rule", kCategoryRuleTexts[static_cast<size_t>(row.rule)]},
+                               {"module", row.module},
                                {"tensor", row.tensor},
                                {"op", row.op},
                                {"source", row.source}});
@@ -145,7 +234,8 @@ Json to_json(const History& history) {
 
 int run_report(int argc, char** argv) {
   std::vector<std::string> paths;
-  std::string html, chrome;
+  std::string html, chrome, output;
+  std::string format;
   bool as_json = false;
   OptionSet set("headroom report", "Shows memory over time and the tensors that are live at the peak.");
   set.add_arguments(
@@ -153,6 +243,9 @@ int run_report(int argc, char** argv) {
       &paths);
   set.add_text("html", "Write a self-contained HTML page to this file", &html);
   set.add_text("chrome", "Write JSON for ui.perfetto.dev or chrome://tracing to this file", &chrome);
+  set.add_choice("format", "Write the trace for another viewer instead", &format,
+                 {enum_names<ExchangeFormat>().begin(), enum_names<ExchangeFormat>().end()});
+  set.add_text("output", "With --format: the file to write; standard output if absent", &output);
   set.add_switch("json", "Print JSON, sizes in bytes", &as_json);
   set.set_examples(
       "  headroom report run.trace                   a timeline and a table in the terminal\n"
@@ -161,16 +254,28 @@ int run_report(int argc, char** argv) {
       "  headroom report run.trace --json | jq .by_category\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   if (paths.size() != 1) throw InvalidArgument(fmt::format("report shows one trace; {} given", paths.size()));
-  for (const std::string* output : {&html, &chrome}) {
-    if (output->empty()) continue;
-    if (is_same_file(*output, paths[0]))
-      throw InvalidArgument(fmt::format("{}: would overwrite the trace", *output));
-    require_writable(*output);
+  if (!output.empty() && format.empty()) throw InvalidArgument("--output needs --format");
+  for (const std::string* path : {&html, &chrome, &output}) {
+    if (path->empty()) continue;
+    if (is_same_file(*path, paths[0]))
+      throw InvalidArgument(fmt::format("{}: would overwrite the trace", *path));
+    require_writable(*path);
   }
   const Trace trace = load_trace(paths[0]);
   const History history(trace);
+  if (!format.empty()) {
+    const std::string text = exchange(history, parse_enum<ExchangeFormat>(format, "--format"));
+    const std::string_view parts[] = {text};
+    if (output.empty()) {
+      std::cout << text << std::flush;
+    } else {
+      write_file(output, parts);
+    }
+    if (html.empty() && chrome.empty()) return kExitDone;
+  }
+  const Verdict verdict = judge_history(history, Steps(trace));
   if (!html.empty()) {
-    const std::string data = page_data(history);
+    const std::string data = page_data(history, verdict);
     const std::string_view parts[] = {kPageBeforeData, data, kPageAfterData};
     write_file(html, parts);
   }
@@ -180,10 +285,10 @@ int run_report(int argc, char** argv) {
     write_file(chrome, parts);
   }
   if (as_json) {
-    fmt::print("{}\n", to_json(history).dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", to_json(history, verdict).dump(2, ' ', false, Json::error_handler_t::replace));
     return kExitDone;
   }
-  print(history);
+  print(history, verdict);
   if (!chrome.empty()) fmt::print("\nopen in ui.perfetto.dev: {}", printable(chrome));
   fmt::print("\nnext: {}\n", html.empty()
                                  ? fmt::format("headroom report {} --html report.html", shell_word(paths[0]))

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "tools/report/history.h"
+#include "tools/report/verdict.h"
 
 namespace headroom::report {
 
@@ -15,9 +16,9 @@ std::string timeline(const History& history, int width = 72, int height = 14);
 
 // The HTML page is kPageBeforeData + page_data(history) + kPageAfterData. The build makes the two constants
 // from page.html, page.css and page.js. The data is JSON without '<', so that no name can end its <script>
-// element; invalid UTF-8 in names is replaced. It takes at most about 4 MB, whatever the trace.
+// element; invalid UTF-8 in names is replaced. It takes at most about 6 MB, whatever the trace.
 extern const std::string_view kPageBeforeData, kPageAfterData;
-std::string page_data(const History& history);
+std::string page_data(const History& history, const Verdict& verdict);
 
 // JSON for ui.perfetto.dev and chrome://tracing: counters of live bytes by category and of reserved bytes, a
 // span for each block of choose_blocks, an instant for each retry and each failure. An event takes a

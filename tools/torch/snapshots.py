@@ -237,6 +237,23 @@ def evaluation_keeps_graphs(torch, make, size):
         outputs.append(net(x))
 
 
+def evaluation_drops_graphs(torch, make, size):
+    """Each graph is freed, but a larger batch than in training does not fit with one."""
+    net, batch, loss = make(torch)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4)
+    for _ in range(3):
+        x, y = batch(size)
+        optimizer.zero_grad()
+        loss(net(x), y).backward()
+        optimizer.step()
+    total = 0.0
+    net.eval()
+    for _ in range(6):
+        x, y = batch(size * 4)
+        total += loss(net(x), y).item()
+    return total
+
+
 def accumulated_losses(torch, make, size):
     net, batch, loss = make(torch)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4)
@@ -311,6 +328,7 @@ CASES = {
     "growing-batch-gpt2": (growing_batch, "gpt2"),
     "evaluation-keeps-graphs": (evaluation_keeps_graphs, "resnet"),
     "evaluation-keeps-graphs-bert": (evaluation_keeps_graphs, "bert"),
+    "evaluation-drops-graphs": (evaluation_drops_graphs, "resnet"),
     "accumulated-losses": (accumulated_losses, "mlp"),
     "accumulated-losses-gpt2": (accumulated_losses, "gpt2"),
     "gradient-not-freed": (gradient_not_freed, "mlp"),

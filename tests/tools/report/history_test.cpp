@@ -93,7 +93,7 @@ TEST(History, PagesAreBoundedAndEscapeMarkupInNames) {
   const Trace trace = read(text);
   const History history(trace);
   EXPECT_EQ(choose_blocks(history).size(), 20'000u);
-  const std::string data = page_data(history);
+  const std::string data = page_data(history, judge_history(history, Steps(trace)));
   EXPECT_LT(data.size(), 5'000'000u);
   EXPECT_EQ(data.find('<'), std::string::npos);
   EXPECT_NE(data.find("\\u003c/script>"), std::string::npos);

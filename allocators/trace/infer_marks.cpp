@@ -1,0 +1,363 @@
+#include "allocators/trace/infer_marks.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "allocators/trace/stack.h"
+
+namespace headroom {
+namespace {
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+bool is_optimizer_step(const StackFrame& frame) {
+  if (!contains(frame.file, "torch/optim/") || contains(frame.file, "lr_scheduler")) return false;
+  // torch.optim.Optimizer wraps the `step` of every optimizer, also of other packages.
+  return frame.function == "step" || (frame.function == "wrapper" && frame.file.ends_with("/optimizer.py"));
+}
+
+bool is_backward_call(const StackFrame& frame) {
+  return (frame.function == "backward" || frame.function == "grad" ||
+          frame.function == "_engine_run_backward") &&
+         (frame.file.ends_with("torch/_tensor.py") || contains(frame.file, "torch/autograd/"));
+}
+
+// Autograd's threads call Python from here.
+bool begins_in_autograd(const StackFrame& frame) {
+  return frame.file.ends_with("torch/autograd/function.py") ||
+         frame.file.ends_with("torch/utils/checkpoint.py");
+}
+
+bool is_module_call(const StackFrame& frame) {
+  return frame.function == "_call_impl" && frame.file.ends_with("torch/nn/modules/module.py");
+}
+
+// The Python frames of each stack as numbers, the outermost first.
+class StackPaths {
+ public:
+  struct Path {
+    StackTraits traits;
+    std::vector<int32_t> frames;
+  };
+  struct Frame {
+    int32_t function = 0;  // equal for all lines of a function
+    bool is_module_call = false, is_parallel = false, is_optimizer = false;
+  };
+
+  explicit StackPaths(const Trace& trace) : trace_(trace) {}
+
+  const Path& of(int32_t stack) {
+    const auto [at, added] = paths_.try_emplace(stack);
+    if (!added) return at->second;
+    const std::string& text = trace_.names[static_cast<size_t>(stack)];
+    at->second.traits = traits_of(text);
+    const std::vector<StackFrame> frames = frames_of(text);
+    for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+      if (frame->is_python()) at->second.frames.push_back(number_of(*frame));
+    }
+    return at->second;
+  }
+  const Frame& frame(int32_t number) const { return frames_[static_cast<size_t>(number)]; }
+
+ private:
+  int32_t number_of(const StackFrame& frame) {
+    std::string function = std::string(frame.file) + '\n' + std::string(frame.function);
+    const auto by_function = functions_.try_emplace(function, static_cast<int32_t>(functions_.size())).first;
+    function += '\n' + std::to_string(frame.line);
+    const auto [at, added] = numbers_.try_emplace(std::move(function), static_cast<int32_t>(frames_.size()));
+    if (added) {
+      frames_.push_back({.function = by_function->second,
+                         .is_module_call = is_module_call(frame),
+                         .is_parallel = contains(frame.file, "torch/nn/parallel/"),
+                         .is_optimizer = contains(frame.file, "torch/optim/")});
+    }
+    return at->second;
+  }
+
+  const Trace& trace_;
+  std::unordered_map<int32_t, Path> paths_;
+  std::unordered_map<std::string, int32_t> functions_, numbers_;
+  std::vector<Frame> frames_;
+};
+
+class MarkFinder {
+ public:
+  MarkFinder(const Trace& trace, std::span<const int32_t> stacks)
+      : trace_(trace), stacks_(stacks), paths_(trace) {}
+
+  std::vector<TraceMark> find() {
+    classify();
+    if (!has_python_) return {};
+    find_loop();
+    if (starts_.empty()) start_after_phases();
+    if (starts_.empty()) return {};
+    return marks();
+  }
+
+ private:
+  static constexpr size_t kMaxLevels = 500;
+
+  enum class Kind : uint8_t { kUnknown, kPython, kModule, kBackward, kOptimizer };
+  struct Site {
+    size_t event;
+    const StackPaths::Path* path;
+  };
+
+  void classify() {
+    const size_t count = trace_.events.size();
+    kinds_.resize(count);
+    bool has_native = false, frees_have_stacks = false;
+    for (size_t i = 0; i < count; ++i) {
+      if (stacks_[i] == 0) continue;
+      const StackTraits& traits = paths_.of(stacks_[i]).traits;
+      has_python_ |= traits.has_python;
+      has_native |= traits.has_native;
+      frees_have_stacks |= !trace_.events[i].allocates;
+    }
+    work_.resize(count + 1);
+    backward_.resize(count + 1);
+    for (size_t i = 0; i < count; ++i) {
+      kinds_[i] = kind_of(i, has_native, frees_have_stacks);
+      work_[i + 1] = work_[i] + (kinds_[i] >= Kind::kModule ? 1 : 0);
+      backward_[i + 1] = backward_[i] + (kinds_[i] == Kind::kBackward ? 1 : 0);
+    }
+  }
+
+  Kind kind_of(size_t event, bool has_native, bool frees_have_stacks) {
+    if (static_cast<int64_t>(event) < trace_.live_before) return Kind::kUnknown;
+    if (stacks_[event] == 0) {
+      // Autograd's threads run no Python, so their stacks are empty where only Python's frames are recorded.
+      const bool told = trace_.events[event].allocates || frees_have_stacks;
+      return !has_native && told ? Kind::kBackward : Kind::kUnknown;
+    }
+    const StackTraits& traits = paths_.of(stacks_[event]).traits;
+    if (traits.is_backward) return Kind::kBackward;
+    if (traits.is_optimizer) return Kind::kOptimizer;
+    if (traits.calls_module) return Kind::kModule;
+    return traits.has_python ? Kind::kPython : Kind::kUnknown;
+  }
+
+  bool has_work(size_t begin, size_t end) const { return work_[end] > work_[begin]; }
+
+  // The turns of a loop: the events that begin them.
+  struct Loop {
+    std::vector<size_t> starts;
+    bool in_module = false;  // found by the calls of a module, not by lines around them
+  };
+
+  void find_loop() {
+    std::vector<Site> sites;
+    std::unordered_map<int32_t, size_t> roots;
+    for (size_t i = 0; i < kinds_.size(); ++i) {
+      if (kinds_[i] == Kind::kUnknown || kinds_[i] == Kind::kBackward) continue;
+      const StackPaths::Path& path = paths_.of(stacks_[i]);
+      sites.push_back({i, &path});
+      ++roots[paths_.frame(path.frames[0]).function];
+    }
+    if (sites.empty()) return;
+    // Other threads begin in other functions.
+    const auto main = std::max_element(roots.begin(), roots.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.second, -a.first) < std::pair(b.second, -b.first);
+    });
+    std::erase_if(
+        sites, [&](const Site& site) { return paths_.frame(site.path->frames[0]).function != main->first; });
+    starts_ = loop_in(sites, 0, 0).starts;
+  }
+
+  // The innermost loops whose turns work, below a level of the stacks that all sites share. `modules`: how
+  // many calls of modules are above.
+  Loop loop_in(const std::vector<Site>& sites, size_t level, int modules) {
+    // Inside a module lines also repeat for its layers; only its first line tells calls apart.
+    Loop loop = {repetitions(sites, level, modules > 0), modules > 0};
+    size_t turns = working_turns(loop.starts);
+    if (turns < 2) {
+      loop.starts.clear();
+      turns = 0;
+    }
+    if (level == kMaxLevels) return loop;
+    std::map<int32_t, std::vector<Site>> lines;
+    for (const Site& site : sites) {
+      if (site.path->frames.size() > level) lines[site.path->frames[level]].push_back(site);
+    }
+    std::vector<Loop> inner;
+    for (const auto& [line, below] : lines) {
+      if (paths_.frame(line).is_optimizer) continue;  // it repeats its lines for each parameter
+      const int calls =
+          paths_.frame(line).is_parallel ? 0 : modules + (paths_.frame(line).is_module_call ? 1 : 0);
+      if (calls == 2) continue;
+      Loop found = loop_in(below, level + 1, calls);
+      if (!found.starts.empty() && (turns == 0 || refines(found, loop, turns)))
+        inner.push_back(std::move(found));
+    }
+    if (inner.empty()) return loop;
+    const bool only_modules =
+        std::all_of(inner.begin(), inner.end(), [](const Loop& found) { return found.in_module; });
+    Loop all = {{}, only_modules};
+    for (const Loop& found : inner) {
+      if (found.in_module != only_modules) continue;
+      all.starts.insert(all.starts.end(), found.starts.begin(), found.starts.end());
+    }
+    std::sort(all.starts.begin(), all.starts.end());
+    return all;
+  }
+
+  size_t working_turns(const std::vector<size_t>& starts) const {
+    size_t turns = 0;
+    for (size_t i = 0; i < starts.size(); ++i) turns += has_work(starts[i], end_of(starts, i)) ? 1 : 0;
+    return turns;
+  }
+  size_t end_of(const std::vector<size_t>& starts, size_t turn) const {
+    return turn + 1 < starts.size() ? starts[turn + 1] : kinds_.size();
+  }
+
+  // Whether the turns of an inner loop are steps rather than parts of one: a loop over batches inside one
+  // over epochs, not two calls of a module in one step.
+  bool refines(const Loop& inner, const Loop& outer, size_t turns) const {
+    if (inner.in_module || working_turns(inner.starts) < 2 * turns) return false;
+    const bool trains = backward_[kinds_.size()] > backward_[outer.starts.front()];
+    if (!trains) return true;
+    size_t training = 0, all = 0;
+    for (size_t i = 0; i + 1 < inner.starts.size(); ++i) {
+      ++all;
+      training += backward_[inner.starts[i + 1]] > backward_[inner.starts[i]] ? 1 : 0;
+    }
+    // A loop that never trains is one over an evaluation's batches.
+    return training == 0 || training * 2 > all;
+  }
+
+  // Where lines at this level of the stacks begin again: the events that begin a new turn of the loop.
+  static std::vector<size_t> repetitions(const std::vector<Site>& sites, size_t level, bool first_only) {
+    std::vector<size_t> starts;
+    std::unordered_set<int32_t> begins;             // lines that begin a turn
+    std::unordered_map<int32_t, size_t> this_turn;  // line -> its first event in this turn
+    int32_t before = -2;
+    int32_t first = -2;
+    for (const Site& site : sites) {
+      if (site.path->frames.size() <= level) continue;  // the caller's own line, which stays the same
+      const int32_t line = site.path->frames[level];
+      if (first == -2) first = line;
+      if (std::exchange(before, line) == line) continue;
+      const auto seen = this_turn.find(line);
+      if (!first_only || line == first) {
+        if (seen != this_turn.end() && begins.insert(line).second) starts.push_back(seen->second);
+        if (seen != this_turn.end() || begins.contains(line)) {
+          starts.push_back(site.event);
+          this_turn.clear();
+        }
+      }
+      this_turn.try_emplace(line, site.event);
+    }
+    std::sort(starts.begin(), starts.end());
+    starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
+    return starts;
+  }
+
+  // Without a loop: a step ends with the optimizer, or with backward if there is no optimizer.
+  void start_after_phases() {
+    const bool has_optimizer = std::find(kinds_.begin(), kinds_.end(), Kind::kOptimizer) != kinds_.end();
+    const Kind last = has_optimizer ? Kind::kOptimizer : Kind::kBackward;
+    bool ended = true;
+    for (size_t i = 0; i < kinds_.size(); ++i) {
+      if (kinds_[i] == last) {
+        ended = true;
+      } else if (ended && kinds_[i] == Kind::kModule) {
+        starts_.push_back(i);
+        ended = false;
+      }
+    }
+  }
+
+  std::vector<TraceMark> marks() {
+    // A history that begins inside a step: its rest is a step, too.
+    const auto trains = [](Kind kind) { return kind == Kind::kBackward || kind == Kind::kOptimizer; };
+    const auto first = kinds_.begin() + static_cast<ptrdiff_t>(starts_.front());
+    if (std::any_of(kinds_.begin(), first, trains)) {
+      starts_.insert(starts_.begin(), static_cast<size_t>(trace_.live_before));
+    }
+    std::vector<TraceMark> marks;
+    int32_t step = 0;
+    auto phase = StepPhase::kSetup;
+    auto next = starts_.begin();
+    const auto put = [&](size_t event) {
+      if (!marks.empty() && marks.back().step == step && marks.back().phase == phase) return;
+      marks.push_back({.position = static_cast<int64_t>(event),
+                       .step = step,
+                       .phase = phase,
+                       .time_ns = trace_.events[event].time_ns});
+    };
+    for (size_t i = 0; i < kinds_.size(); ++i) {
+      if (next != starts_.end() && *next == i) {
+        ++next;
+        const bool works = has_work(i, next == starts_.end() ? kinds_.size() : *next);
+        if (works) ++step;
+        phase = works ? StepPhase::kForward : step == 0 ? StepPhase::kSetup : StepPhase::kOther;
+      }
+      if (step > 0) phase = phase_after(phase, kinds_[i]);
+      put(i);
+    }
+    return marks;
+  }
+
+  static StepPhase phase_after(StepPhase phase, Kind kind) {
+    switch (kind) {
+      case Kind::kUnknown:
+        return phase;
+      case Kind::kPython:  // the batch before the net, or what comes after backward
+        return phase == StepPhase::kForward ? phase : StepPhase::kOther;
+      case Kind::kModule:
+        return StepPhase::kForward;
+      case Kind::kBackward:
+        return StepPhase::kBackward;
+      case Kind::kOptimizer:
+        return StepPhase::kOptimizer;
+    }
+    return phase;
+  }
+
+  const Trace& trace_;
+  const std::span<const int32_t> stacks_;
+  StackPaths paths_;
+  bool has_python_ = false;
+  std::vector<Kind> kinds_;  // by event
+  // By event: how many events before it belong to a net or an optimizer, how many to a backward pass.
+  std::vector<int64_t> work_, backward_;
+  std::vector<size_t> starts_;
+};
+
+}  // namespace
+
+StackTraits traits_of(const std::string& stack) {
+  StackTraits traits;
+  const std::vector<StackFrame> frames = frames_of(stack);
+  const StackFrame* outermost = nullptr;
+  for (const StackFrame& frame : frames) {
+    if (!frame.is_python()) {
+      traits.has_native = true;
+      traits.is_backward |= contains(frame.function, "torch::autograd::Engine::");
+      traits.is_workspace |= contains(frame.function, "Workspace");
+      continue;
+    }
+    traits.has_python = true;
+    outermost = &frame;
+    if (!frame.is_torch()) continue;
+    traits.is_optimizer |= is_optimizer_step(frame);
+    traits.is_backward |= is_backward_call(frame);
+    traits.calls_module |= is_module_call(frame);
+    traits.is_module_code |= contains(frame.file, "torch/nn/");
+  }
+  if (outermost != nullptr) traits.is_backward |= begins_in_autograd(*outermost);
+  return traits;
+}
+
+std::vector<TraceMark> infer_marks(const Trace& trace, std::span<const int32_t> stacks) {
+  return MarkFinder(trace, stacks).find();
+}
+
+}  // namespace headroom

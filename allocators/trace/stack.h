@@ -1,0 +1,41 @@
+// Stacks of a traced program: text with one frame "file:line function" a line, the innermost first. Knows
+// which frames are Python's, PyTorch's and the user's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace headroom {
+
+struct StackFrame {
+  std::string_view file;
+  int64_t line = 0;
+  std::string_view function;
+
+  bool is_python() const;
+  bool is_torch() const;    // Python code of PyTorch itself
+  bool is_library() const;  // Python code that is installed: PyTorch, other packages, Python's own modules
+  bool is_users() const { return is_python() && !is_library(); }
+};
+
+// The path inside the folder of installed packages: "torch/nn/modules/linear.py"; else the whole path. Takes
+// what follows the path, too.
+std::string_view path_in_package(std::string_view file);
+
+// "/src/train.py:31 main", as in a stack.
+std::string text_of(const StackFrame& frame);
+
+// The frames of a stack; views into `stack`.
+std::vector<StackFrame> frames_of(std::string_view stack);
+
+// What a stack says about an allocation.
+struct StackSummary {
+  std::string source;  // "/src/train.py:31": the innermost user's frame; else the innermost of a package
+  std::string module;  // "torchvision/models/resnet.py:146": the package's line below it that calls PyTorch
+  std::string op;      // "aten::mm", "ConvolutionBackward0", or the innermost function
+};
+StackSummary summarize(const std::vector<StackFrame>& frames);
+
+}  // namespace headroom

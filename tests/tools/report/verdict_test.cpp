@@ -1,0 +1,251 @@
+// What the report says of a program: each cause in a training that has it, and not in one that looks like it.
+#include "tools/report/verdict.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/allocators/trace/fake_training.h"
+
+namespace headroom::report {
+namespace {
+
+constexpr int64_t kMiB = FakeTraining::kMiB;
+
+Verdict verdict_of(FakeTraining& training) {
+  const Trace trace = training.take();
+  return judge_history(History(trace), Steps(trace));
+}
+
+bool finds(const Verdict& verdict, Cause cause) {
+  return std::any_of(verdict.findings.begin(), verdict.findings.end(),
+                     [&](const Finding& finding) { return finding.cause == cause; });
+}
+
+std::string all_of(const Verdict& verdict) {
+  std::string text = verdict.sentence;
+  for (const Finding& finding : verdict.findings) text += "\n" + finding.sentence;
+  return text;
+}
+
+TEST(Verdict, AHealthyTrainingHasNoFinding) {
+  for (const bool native : {false, true}) {
+    FakeTraining training(native);
+    for (int i = 0; i < 6; ++i) training.step(8 * kMiB);
+    const Verdict verdict = verdict_of(training);
+    EXPECT_TRUE(verdict.findings.empty()) << all_of(verdict);
+    EXPECT_FALSE(verdict.failure);
+    EXPECT_TRUE(verdict.sentence.starts_with("The peak of ")) << verdict.sentence;
+  }
+}
+
+TEST(Verdict, ALeakNamesItsLineAndItsRate) {
+  FakeTraining training;
+  for (int i = 0; i < 6; ++i) {
+    training.step(8 * kMiB);
+    training.user(24, 64 * kMiB);
+  }
+  const Verdict verdict = verdict_of(training);
+  ASSERT_EQ(verdict.findings.size(), 1u) << all_of(verdict);
+  EXPECT_EQ(verdict.findings[0].cause, Cause::kLeak);
+  EXPECT_TRUE(verdict.sentence.starts_with("Leak: 64 MiB a step since step 1, allocated at train.py:24"))
+      << verdict.sentence;
+}
+
+TEST(Verdict, AQueueOfLimitedLengthIsNoLeak) {
+  FakeTraining training;
+  std::vector<uint64_t> queue;
+  for (int i = 0; i < 9; ++i) {
+    training.step(8 * kMiB);
+    queue.push_back(training.user(24, 64 * kMiB));
+    if (queue.size() <= 4) continue;
+    training.drop(25, queue.front());
+    queue.erase(queue.begin());
+  }
+  EXPECT_TRUE(verdict_of(training).findings.empty());
+}
+
+TEST(Verdict, ACacheThatIsFullIsNoLeak) {
+  FakeTraining training;
+  for (int i = 0; i < 9; ++i) {
+    training.step(8 * kMiB);
+    if (i < 3) training.user(24, 64 * kMiB);
+  }
+  EXPECT_TRUE(verdict_of(training).findings.empty());
+}
+
+TEST(Verdict, AGrowingBatchNamesTheGrowthOfActivations) {
+  FakeTraining training;
+  for (int i = 0; i < 3; ++i) training.step(8 * kMiB);
+  training.user(19, 4 * kMiB);
+  training.forward(16 * kMiB);
+  training.fail_in_layer(100 * kMiB);
+  const Verdict verdict = verdict_of(training);
+  ASSERT_TRUE(verdict.failure);
+  EXPECT_TRUE(finds(verdict, Cause::kGrowingBatch)) << all_of(verdict);
+  EXPECT_TRUE(
+      verdict.sentence.starts_with("Out of memory in step 4, forward at train.py:21 (net.py:7): 100 MiB"))
+      << verdict.sentence;
+  EXPECT_NE(verdict.sentence.find("the batch was doubled"), std::string::npos) << verdict.sentence;
+}
+
+TEST(Verdict, BatchesThatVaryAreNotGrowing) {
+  FakeTraining training;
+  for (const int size : {16, 8, 12, 16, 4, 12, 16}) training.step(size * kMiB);
+  EXPECT_TRUE(verdict_of(training).findings.empty());
+  FakeTraining failing;
+  for (const int size : {16, 8, 12}) failing.step(size * kMiB);
+  failing.user(19, 4 * kMiB);
+  failing.forward(16 * kMiB);
+  failing.fail_in_layer(100 * kMiB);
+  EXPECT_FALSE(finds(verdict_of(failing), Cause::kGrowingBatch));
+}
+
+TEST(Verdict, AnEvaluationThatKeepsGraphsNeedsNoGrad) {
+  FakeTraining training;
+  for (int i = 0; i < 3; ++i) training.step(8 * kMiB);
+  for (int i = 0; i < 6; ++i) {
+    const uint64_t batch = training.user(30, 2 * kMiB);
+    training.forward(8 * kMiB, true, 31);
+    training.drop(30, batch);
+  }
+  training.fail_in_layer(8 * kMiB);
+  const Verdict verdict = verdict_of(training);
+  EXPECT_TRUE(finds(verdict, Cause::kGraphsKept)) << all_of(verdict);
+  EXPECT_NE(verdict.findings[0].advice.find("no_grad"), std::string::npos);
+}
+
+TEST(Verdict, AnEvaluationThatDropsItsGraphsNeedsNoGradToo) {
+  FakeTraining training;
+  for (int i = 0; i < 3; ++i) training.step(8 * kMiB);
+  for (int i = 0; i < 4; ++i) {
+    const uint64_t batch = training.user(30, 8 * kMiB);
+    FakeTraining::Blocks graph = training.forward(32 * kMiB, true, 31);
+    const FakeTraining::Blocks second = training.forward(32 * kMiB, true, 31);
+    graph.insert(graph.end(), second.begin(), second.end());
+    training.drop(32, graph);
+    training.drop(30, batch);
+  }
+  const Verdict verdict = verdict_of(training);
+  ASSERT_TRUE(finds(verdict, Cause::kGraphsKept)) << all_of(verdict);
+  EXPECT_NE(verdict.sentence.find("which no backward uses"), std::string::npos) << verdict.sentence;
+}
+
+TEST(Verdict, AnEvaluationWithoutGraphsIsFine) {
+  FakeTraining training;
+  for (int i = 0; i < 3; ++i) training.step(8 * kMiB);
+  for (int i = 0; i < 6; ++i) {
+    const uint64_t batch = training.user(30, 2 * kMiB);
+    training.drop(31, training.forward(8 * kMiB, false, 31));
+    training.drop(30, batch);
+  }
+  const Verdict verdict = verdict_of(training);
+  EXPECT_TRUE(verdict.findings.empty()) << all_of(verdict);
+}
+
+TEST(Verdict, LossesThatAccumulateKeepTheirGraphs) {
+  FakeTraining training;
+  for (int i = 0; i < 6; ++i) {
+    const uint64_t batch = training.user(19, 2 * kMiB);
+    training.forward(8 * kMiB);
+    training.user(22, 4);
+    training.drop(19, batch);
+  }
+  training.fail_in_layer(8 * kMiB);
+  const Verdict verdict = verdict_of(training);
+  EXPECT_TRUE(finds(verdict, Cause::kLossesKept)) << all_of(verdict);
+}
+
+TEST(Verdict, KeptNumbersAreNoFinding) {
+  FakeTraining training;
+  for (int i = 0; i < 6; ++i) {
+    training.step(8 * kMiB);
+    training.user(24, 4);  // losses.append(loss.detach())
+  }
+  EXPECT_TRUE(verdict_of(training).findings.empty());
+}
+
+TEST(Verdict, GradientsThatStayAreFound) {
+  FakeTraining training;
+  for (int i = 0; i < 5; ++i) {
+    const uint64_t batch = training.user(19, 2 * kMiB);
+    training.backward(training.forward(8 * kMiB));
+    training.optimizer_step();
+    training.drop(19, batch);
+  }
+  EXPECT_TRUE(finds(verdict_of(training), Cause::kGradientsKept));
+}
+
+TEST(Verdict, GradientsThatAccumulateAreFine) {
+  FakeTraining training;
+  for (int i = 0; i < 12; ++i) {
+    const uint64_t batch = training.user(19, 2 * kMiB);
+    training.backward(training.forward(8 * kMiB));
+    if (i % 4 == 3) {
+      training.optimizer_step();
+      training.zero_grad(24);
+    }
+    training.drop(19, batch);
+  }
+  EXPECT_TRUE(verdict_of(training).findings.empty());
+}
+
+TEST(Verdict, TheOptimizersFirstStepMayNotFit) {
+  FakeTraining training;
+  training.user(19, 2 * kMiB);
+  training.backward(training.forward(8 * kMiB));
+  training.optimizer_fails();
+  const Verdict verdict = verdict_of(training);
+  ASSERT_TRUE(finds(verdict, Cause::kOptimizerState)) << all_of(verdict);
+  EXPECT_NE(verdict.sentence.find("15 MiB of state, beside 8 MiB of weights and 8 MiB of gradients"),
+            std::string::npos)
+      << verdict.sentence;
+}
+
+TEST(Verdict, TheOptimizersStateIsNoCauseLater) {
+  FakeTraining training;
+  for (int i = 0; i < 5; ++i) training.step(8 * kMiB);
+  training.user(19, 2 * kMiB);
+  training.fail_in_layer(8 * kMiB);
+  EXPECT_FALSE(finds(verdict_of(training), Cause::kOptimizerState));
+}
+
+// 64 MiB in blocks of 1 MiB, every other one freed.
+Verdict verdict_of_holes(int64_t requested) {
+  FakeTraining training;
+  training.reserve(training.next_address, 100 * kMiB);
+  std::vector<uint64_t> blocks;
+  for (int i = 0; i < 100; ++i) blocks.push_back(training.user(19, kMiB));
+  for (size_t i = 0; i < blocks.size(); i += 2) training.drop(20, blocks[i]);
+  training.fail(requested, training.in_loop(21), 1000 * kMiB);
+  return verdict_of(training);
+}
+
+TEST(Verdict, IdleMemoryInPiecesIsFragmentation) {
+  const Verdict verdict = verdict_of_holes(30 * kMiB);
+  ASSERT_TRUE(finds(verdict, Cause::kFragmentation)) << all_of(verdict);
+  EXPECT_EQ(verdict.failure->idle_pieces, 50);
+  EXPECT_EQ(verdict.failure->largest_idle_bytes, kMiB);
+}
+
+TEST(Verdict, TooLittleMemoryIsNotFragmentation) {
+  const Verdict verdict = verdict_of_holes(80 * kMiB);
+  ASSERT_TRUE(verdict.failure);
+  EXPECT_FALSE(finds(verdict, Cause::kFragmentation)) << all_of(verdict);
+  EXPECT_EQ(verdict.failure->judgement.cause, Cause::kLimit);
+}
+
+TEST(Verdict, AFailureThatTheProgramSurvivesIsNone) {
+  FakeTraining training;
+  for (int i = 0; i < 3; ++i) training.step(8 * kMiB);
+  training.fail_in_layer(800 * kMiB);
+  for (int i = 0; i < 3; ++i) training.step(8 * kMiB);
+  const Verdict verdict = verdict_of(training);
+  EXPECT_FALSE(verdict.failure);
+  EXPECT_TRUE(verdict.findings.empty()) << all_of(verdict);
+}
+
+}  // namespace
+}  // namespace headroom::report

@@ -1,0 +1,186 @@
+#include "tools/report/failure.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_set>
+#include <vector>
+
+#include "allocators/trace/categorize.h"
+#include "allocators/trace/stack.h"
+#include "runtime/base/bytes.h"
+#include "tools/report/steps.h"
+
+namespace headroom::report {
+namespace {
+
+struct Range {
+  uint64_t begin, end;
+};
+
+// What was reserved and not in use at the failure.
+void find_idle(const History& history, Failure& failure) {
+  const Trace& trace = history.trace;
+  std::vector<Range> used, held;
+  for (size_t block = 0; block < history.lifetimes.size(); ++block) {
+    if (!history.is_live(block, failure.event) || trace.block_facts[block].is_part) continue;
+    const uint64_t address = trace.block_facts[block].address;
+    used.push_back({address, address + static_cast<uint64_t>(history.block_bytes(block))});
+  }
+  for (const Segment& segment : history.segments) {
+    // A segment is held from the event after it was reserved on.
+    if (segment.held.begin > failure.event + 1 || segment.held.end <= failure.event) continue;
+    held.push_back({segment.address, segment.address + static_cast<uint64_t>(segment.bytes)});
+  }
+  if (held.empty() || !trace.has_addresses) return;
+  const auto by_begin = [](const Range& a, const Range& b) { return a.begin < b.begin; };
+  std::sort(used.begin(), used.end(), by_begin);
+  std::sort(held.begin(), held.end(), by_begin);
+  uint64_t reserved = 0, idle = 0, largest = 0;
+  auto block = used.begin();
+  for (const Range& range : held) {
+    reserved += range.end - range.begin;
+    uint64_t at = range.begin;
+    const auto gap_until = [&](uint64_t end) {
+      if (end <= at) return;
+      idle += end - at;
+      largest = std::max(largest, end - at);
+      ++failure.idle_pieces;
+    };
+    while (block != used.end() && block->begin < range.begin) ++block;
+    for (; block != used.end() && block->begin < range.end; ++block) {
+      gap_until(block->begin);
+      at = std::max(at, std::min(block->end, range.end));
+    }
+    gap_until(range.end);
+  }
+  if (reserved > uint64_t{1} << 62) return;  // no device has that much: the file is wrong
+  failure.reserved_bytes = static_cast<int64_t>(reserved);
+  failure.idle_bytes = static_cast<int64_t>(idle);
+  failure.largest_idle_bytes = static_cast<int64_t>(largest);
+}
+
+// What the driver last said of the device before the failure.
+const DeviceEvent* device_before(const Trace& trace, const DeviceEvent& failed) {
+  const DeviceEvent* last = nullptr;
+  for (const DeviceEvent& event : trace.device_events) {
+    if (&event == &failed) break;
+    if (event.kind == DeviceEvent::Kind::kDevice) last = &event;
+  }
+  return last;
+}
+
+Judgement judge(const Trace& trace, const DeviceEvent& failed, const Failure& failure) {
+  MemoryNumbers numbers;
+  numbers.request = MemoryNumbers::Request::kTensor;
+  numbers.is_exact = true;
+  numbers.requested = failure.requested_bytes;
+  numbers.in_use = failure.live_bytes;
+  numbers.allocated = failure.allocated_bytes;
+  numbers.free = failure.free_bytes;
+  numbers.reserved = failure.reserved_bytes;
+  numbers.idle = failure.idle_bytes;
+  numbers.largest = failure.largest_idle_bytes;
+  if (const DeviceEvent* device = device_before(trace, failed)) {
+    numbers.total = device->bytes;
+    numbers.process = device->process_bytes;
+    numbers.others = device->others_bytes;
+    if (!numbers.free) numbers.free = device->free_bytes;
+  }
+  // The device had room, so a limit refused. It is at least what was reserved.
+  if (failure.free_bytes && *failure.free_bytes > failure.requested_bytes && failure.reserved_bytes) {
+    numbers.limit = *failure.reserved_bytes;
+    numbers.limit_room = 0;
+  }
+  return headroom::judge(numbers).value_or(Judgement{});
+}
+
+// PyTorch's allocator takes memory from the driver in these pieces (c10/cuda/CUDACachingAllocator.h).
+int64_t torch_segment_bytes(int64_t requested) {
+  constexpr int64_t kSmall = kMiB, kSmallSegment = 2 * kMiB, kLarge = 10 * kMiB, kLargeSegment = 20 * kMiB;
+  if (requested <= kSmall) return kSmallSegment;
+  if (requested < kLarge) return kLargeSegment;
+  return requested > Trace::kLargestBlockBytes - kSmallSegment
+             ? requested
+             : (requested + kSmallSegment - 1) / kSmallSegment * kSmallSegment;
+}
+
+// The stack of the last allocation before an event whose stack is known.
+std::string stack_before(const Trace& trace, int64_t event) {
+  for (int64_t i = event - 1; i >= trace.live_before; --i) {
+    const TraceEvent& of = trace.events[static_cast<size_t>(i)];
+    const int32_t stack = trace.block_facts[static_cast<size_t>(of.block)].stack;
+    if (of.allocates && stack != 0) return trace.names[static_cast<size_t>(stack)];
+  }
+  return "";
+}
+
+// The frames that run Python, the outermost first.
+std::vector<StackFrame> python_frames(const std::string& stack) {
+  std::vector<StackFrame> frames = frames_of(stack);
+  std::erase_if(frames, [](const StackFrame& frame) { return !frame.is_python(); });
+  std::reverse(frames.begin(), frames.end());
+  return frames;
+}
+
+// The line of the innermost user's function that all allocations of the steps share: the loop's.
+std::string loop_line(const Trace& trace, const std::string& stack) {
+  const std::vector<StackFrame> failed = python_frames(stack);
+  size_t shared = failed.size();
+  std::unordered_set<int32_t> seen = {0};
+  const Steps steps(trace);
+  for (int64_t i = 0; i < std::ssize(trace.events) && shared > 0; ++i) {
+    const TraceEvent& event = trace.events[static_cast<size_t>(i)];
+    const int32_t other = trace.block_facts[static_cast<size_t>(event.block)].stack;
+    if (!event.allocates || seen.contains(other)) continue;
+    const Moment moment = steps.at(i);
+    if (moment.step == 0 || moment.phase == StepPhase::kBackward) continue;
+    seen.insert(other);
+    const std::vector<StackFrame> frames = python_frames(trace.names[static_cast<size_t>(other)]);
+    if (frames.empty()) continue;
+    size_t same = 0;
+    while (same < std::min(shared, frames.size()) && frames[same].file == failed[same].file &&
+           frames[same].function == failed[same].function) {
+      ++same;
+    }
+    shared = same;
+  }
+  while (shared > 0 && !failed[shared - 1].is_users()) --shared;
+  return shared == 0 ? "" : fmt::format("{}:{}", failed[shared - 1].file, failed[shared - 1].line);
+}
+
+}  // namespace
+
+std::optional<Failure> find_failure(const History& history) {
+  const Trace& trace = history.trace;
+  const DeviceEvent* const failed = fatal_failure(trace);
+  if (failed == nullptr) return std::nullopt;
+  const auto name = [&](int32_t number) { return trace.names[static_cast<size_t>(number)]; };
+  Failure failure;
+  failure.event = failed->position;
+  failure.requested_bytes = failed->bytes;
+  if (failed->free_bytes > 0) failure.free_bytes = failed->free_bytes;
+  for (size_t block = 0; block < history.lifetimes.size(); ++block) {
+    if (!history.is_live(block, failure.event)) continue;
+    failure.live_bytes += history.bytes(block);
+    if (!trace.block_facts[block].is_part) failure.allocated_bytes += history.block_bytes(block);
+  }
+  find_idle(history, failure);
+  failure.source = history.short_source(name(failed->source));
+  failure.stack = name(failed->stack);
+  failure.stack_name = failed->stack;
+  const bool is_snapshot = trace.format == "PyTorch memory snapshot";
+  failure.driver_bytes = is_snapshot ? torch_segment_bytes(failure.requested_bytes) : failure.requested_bytes;
+  const bool has_line = !failure.source.empty();
+  const std::string loop =
+      history.short_source(loop_line(trace, has_line ? failure.stack : stack_before(trace, failure.event)));
+  if (!has_line) failure.last_line = loop;
+  if (has_line && loop != failure.source) failure.caller = loop;
+  failure.op = name(failed->op);
+  failure.tensor = name(failed->tag);
+  failure.module = name(failed->module);
+  failure.judgement = judge(trace, *failed, failure);
+  return failure;
+}
+
+}  // namespace headroom::report

@@ -1,0 +1,50 @@
+// The rules behind verdicts: each finds one mistake of a program in its allocations, or nothing.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "tools/report/verdict.h"
+
+namespace headroom::report {
+
+// What the rules share, computed once.
+class Evidence {
+ public:
+  Evidence(const History& history, const Steps& steps, const Failure* failure);
+
+  const History& history;
+  const Trace& trace;
+  const std::vector<Step>& steps;
+  const Failure* const failure;  // null if the program did not fail
+  // Events before the failure, or before all was freed at the end.
+  const int64_t stop;
+  // By block: the moments of its allocation.
+  std::vector<Moment> born;
+  // The position in `steps` of each block's step; -1: none.
+  std::vector<int> step_of;
+  size_t last = 0;  // position in `steps` of the last step with an allocation before `stop`
+
+  bool stays(size_t block) const { return history.is_live(block, stop); }
+  // In whose module calls a block was allocated.
+  bool in_module(size_t block) const;
+  std::string place(size_t block) const;  // "snap.py:8"
+  // Bytes that matter: more than a hundredth of the peak, or enough for the request that failed.
+  bool matters(int64_t bytes) const;
+
+ private:
+  mutable std::vector<signed char> in_module_;  // by stack; -1: not known yet
+};
+
+// "64 MiB", "1.54 GiB": without zeros behind the point.
+std::string short_size(int64_t bytes);
+
+std::vector<Finding> find_leaks(const Evidence& evidence);
+// Steps that keep graphs until they end, though they never call backward.
+std::optional<Finding> find_unused_graphs(const Evidence& evidence);
+std::optional<Finding> find_growing_batch(const Evidence& evidence);
+std::optional<Finding> find_kept_gradients(const Evidence& evidence);
+std::optional<Finding> find_optimizer_state(const Evidence& evidence);
+std::optional<Finding> find_fragmentation(const Evidence& evidence);
+
+}  // namespace headroom::report

@@ -1,0 +1,110 @@
+#include "tools/report/verdict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <utility>
+
+#include "runtime/base/text.h"
+#include "tools/report/findings.h"
+
+namespace headroom::report {
+namespace {
+
+std::string phase_name(StepPhase phase) {
+  return std::string(kStepPhaseNames[static_cast<size_t>(phase)]);
+}
+
+// " in step 3, forward"; empty where nobody knows.
+std::string in_step(const Steps& steps, int64_t event) {
+  if (!steps.known()) return "";
+  const Moment moment = steps.at(event);
+  if (moment.step == 0) return " before the first step";
+  return fmt::format(" in step {}{}", moment.step,
+                     moment.phase == StepPhase::kOther ? "" : ", " + phase_name(moment.phase));
+}
+
+std::string failed_request(const Failure& failure, const Steps& steps) {
+  std::string text = "Out of memory" + in_step(steps, std::max<int64_t>(0, failure.event - 1));
+  if (!failure.caller.empty()) text += fmt::format(" at {}", printable(failure.caller));
+  if (!failure.source.empty()) {
+    text += failure.caller.empty() ? fmt::format(" at {}", printable(failure.source))
+                                   : fmt::format(" ({})", printable(failure.source));
+  }
+  if (!failure.last_line.empty()) text += fmt::format(", after {}", printable(failure.last_line));
+  text += fmt::format(": {}", short_size(failure.driver_bytes));
+  const std::string& what = failure.tensor.empty() ? failure.op : failure.tensor;
+  if (!what.empty()) text += fmt::format(" for {}", printable(what));
+  if (!failure.module.empty()) text += fmt::format(" in {}", printable(failure.module));
+  return text;
+}
+
+std::string about_peak(const History& history, const Steps& steps) {
+  const MemorySample& peak = history.samples[history.peak_sample];
+  const auto most = std::max_element(peak.bytes.begin(), peak.bytes.end() - 1);
+  const auto category = static_cast<size_t>(most - peak.bytes.begin());
+  std::string text = fmt::format(
+      "The peak of {} comes{}", short_size(history.peak_bytes),
+      steps.known() ? in_step(steps, history.peak_event() - 1)
+                    : fmt::format(" at event {} of {}", history.peak_event(), history.trace.events.size()));
+  if (category != 0 && *most > 0) {
+    text += fmt::format(
+        "; {:.0f} % of it are {}",
+        100 * static_cast<double>(*most) / static_cast<double>(std::max<int64_t>(history.peak_bytes, 1)),
+        kMemoryCategoryNames[category]);
+  }
+  return text;
+}
+
+}  // namespace
+
+Verdict judge_history(const History& history, const Steps& steps) {
+  Verdict verdict;
+  verdict.failure = find_failure(history);
+  const Evidence evidence(history, steps, verdict.failure ? &*verdict.failure : nullptr);
+  std::vector<Finding>& findings = verdict.findings;
+  const auto add = [&](std::optional<Finding> finding) {
+    if (finding) findings.push_back(std::move(*finding));
+  };
+  if (steps.known()) {
+    findings = find_leaks(evidence);
+    if (findings.empty()) add(find_unused_graphs(evidence));
+    add(find_growing_batch(evidence));
+    add(find_optimizer_state(evidence));
+    add(find_kept_gradients(evidence));
+  }
+  // Where a program keeps more than is idle, pieces are what that looks like.
+  if (auto pieces = find_fragmentation(evidence);
+      pieces && std::none_of(findings.begin(), findings.end(),
+                             [&](const Finding& other) { return other.bytes > pieces->bytes; })) {
+    findings.push_back(std::move(*pieces));
+  }
+  std::stable_sort(findings.begin(), findings.end(),
+                   [](const Finding& a, const Finding& b) { return a.bytes > b.bytes; });
+  const auto with_title = [](const Finding& finding) {
+    return finding.cause == Cause::kGrowingBatch || finding.cause == Cause::kOptimizerState
+               ? finding.sentence
+               : finding.title + ": " + finding.sentence;
+  };
+  if (verdict.failure) {
+    verdict.sentence = failed_request(*verdict.failure, steps);
+    if (!findings.empty()) {
+      verdict.sentence += "; " + with_title(findings.front());
+    } else if (verdict.failure->judgement.cause != Cause::kUnknown) {
+      verdict.sentence += "; " + verdict.failure->judgement.reason;
+    }
+  } else if (!findings.empty()) {
+    verdict.sentence = with_title(findings.front());
+    if (verdict.sentence[0] >= 'a' && verdict.sentence[0] <= 'z') {
+      verdict.sentence[0] = static_cast<char>(verdict.sentence[0] - 'a' + 'A');
+    }
+  } else {
+    verdict.sentence = about_peak(history, steps);
+  }
+  verdict.sentence += ".";
+  return verdict;
+}
+
+}  // namespace headroom::report

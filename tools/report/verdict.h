@@ -1,0 +1,33 @@
+// Why a traced program ran out of memory or will do so, in one sentence: leaks, growing batches, graphs that
+// are kept, and other causes, with the bytes behind them. Knows no output.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/cause.h"
+#include "tools/report/failure.h"
+#include "tools/report/history.h"
+#include "tools/report/steps.h"
+
+namespace headroom::report {
+
+struct Finding {
+  Cause cause = Cause::kUnknown;
+  int64_t bytes = 0;     // that it explains
+  std::string title;     // "Leak"
+  std::string sentence;  // "64 MiB a step since step 1, allocated at snap.py:8": no capital, no full stop
+  std::string advice;    // what to do
+};
+
+struct Verdict {
+  std::string sentence;  // about the program, with a full stop
+  std::optional<Failure> failure;
+  std::vector<Finding> findings;  // what explains most bytes first
+};
+
+Verdict judge_history(const History& history, const Steps& steps);
+
+}  // namespace headroom::report
