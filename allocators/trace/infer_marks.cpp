@@ -17,15 +17,22 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
+// Some recorders put the class before: "Module._call_impl".
+bool is_named(const StackFrame& frame, std::string_view name) {
+  const std::string_view function = frame.function;
+  return function.ends_with(name) &&
+         (function.size() == name.size() || function[function.size() - name.size() - 1] == '.');
+}
+
 bool is_optimizer_step(const StackFrame& frame) {
   if (!contains(frame.file, "torch/optim/") || contains(frame.file, "lr_scheduler")) return false;
   // torch.optim.Optimizer wraps the `step` of every optimizer, also of other packages.
-  return frame.function == "step" || (frame.function == "wrapper" && frame.file.ends_with("/optimizer.py"));
+  return is_named(frame, "step") || (is_named(frame, "wrapper") && frame.file.ends_with("/optimizer.py"));
 }
 
 bool is_backward_call(const StackFrame& frame) {
-  return (frame.function == "backward" || frame.function == "grad" ||
-          frame.function == "_engine_run_backward") &&
+  return (is_named(frame, "backward") || is_named(frame, "grad") ||
+          is_named(frame, "_engine_run_backward")) &&
          (frame.file.ends_with("torch/_tensor.py") || contains(frame.file, "torch/autograd/"));
 }
 
@@ -36,7 +43,7 @@ bool begins_in_autograd(const StackFrame& frame) {
 }
 
 bool is_module_call(const StackFrame& frame) {
-  return frame.function == "_call_impl" && frame.file.ends_with("torch/nn/modules/module.py");
+  return is_named(frame, "_call_impl") && frame.file.ends_with("torch/nn/modules/module.py");
 }
 
 // The Python frames of each stack as numbers, the outermost first.
@@ -177,7 +184,7 @@ class MarkFinder {
     // Inside a module lines also repeat for its layers; only its first line tells calls apart.
     Loop loop = {repetitions(sites, level, modules > 0), modules > 0};
     size_t turns = working_turns(loop.starts);
-    if (turns < 2) {
+    if (turns < 2 || (modules > 0 && !repeats_all(sites, level, loop.starts))) {
       loop.starts.clear();
       turns = 0;
     }
@@ -230,6 +237,27 @@ class MarkFinder {
     }
     // A loop that never trains is one over an evaluation's batches.
     return training == 0 || training * 2 > all;
+  }
+
+  // Whether the turns have the same lines, as calls of a module have; a loop over its layers is followed by
+  // others.
+  static bool repeats_all(const std::vector<Site>& sites, size_t level, const std::vector<size_t>& starts) {
+    std::map<int32_t, std::pair<size_t, size_t>>
+        turns_of;  // line -> how many turns have it, the last of them
+    size_t turn = 0;
+    for (const Site& site : sites) {
+      while (turn < starts.size() && starts[turn] <= site.event) ++turn;
+      if (site.path->frames.size() <= level) continue;
+      auto& [count, last] = turns_of[site.path->frames[level]];
+      if (count == 0 || last != turn) ++count;
+      last = turn;
+    }
+    const size_t turns = starts.size();
+    return std::all_of(turns_of.begin(), turns_of.end(), [&](const auto& line) {
+      const auto& [count, latest] = line.second;
+      if (count + 1 >= turns) return count > 1 || latest < turns;
+      return count == 1 && latest <= 1;  // only in the first call, as what is made once
+    });
   }
 
   // Where lines at this level of the stacks begin again: the events that begin a new turn of the loop.

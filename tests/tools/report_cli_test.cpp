@@ -166,49 +166,87 @@ TEST_F(ReportCommand, BadInputIsOneLineAndWritesNothing) {
   EXPECT_FALSE(std::filesystem::exists(page));
 }
 
+// The DOM of a page after `probe` ran in it, in a window as narrow as a phone's; empty without a browser.
+std::string dom_of(const ScratchFolder& folder, const std::string& page, const std::string& probe) {
+  const char* const names = "chromium-headless-shell chromium chromium-browser google-chrome";
+  std::string browser = run_shell(folder, "command -v " + std::string(names) + " | head -n 1; true").out;
+  if (browser.empty()) return "";
+  browser.pop_back();
+  std::string text = read_file(page, 64 * kMiB);
+  const std::string put = "const put = (key, value) => document.body.dataset[key] = value;";
+  text.insert(text.rfind("</body>"), "<script>" + put + probe + "</script>");
+  return run_shell(folder, browser +
+                               " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage "
+                               "--window-size=400,900 --virtual-time-budget=1000 --user-data-dir=" +
+                               (folder / "profile") + " --dump-dom file://" +
+                               folder.write("probe.html", text))
+      .out;
+}
+
 // One start of the browser: the page as it opens, and after its slider was moved to the end.
 TEST_F(ReportCommand, ABrowserDrawsThePageAndRunsNoScriptInNames) {
-  const char* const names = "chromium-headless-shell chromium chromium-browser google-chrome";
-  std::string browser = run_shell(folder_, "command -v " + std::string(names) + " | head -n 1; true").out;
-  if (browser.empty()) GTEST_SKIP() << "no Chromium";
-  browser.pop_back();
   const std::string page = folder_ / "page.html";
   ASSERT_EQ(run("report " + trace_ + " --html " + page).code, 0);
-  std::string text = read_file(page, kMiB);
+  const std::string text = read_file(page, kMiB);
   EXPECT_EQ(text.find("http://"), std::string::npos);
   EXPECT_EQ(text.find("https://"), std::string::npos);
-  const std::string probe =
-      "<script>const seen = (id) => document.getElementById(id).textContent;"
-      "const put = (key, value) => document.body.dataset[key] = value;"
-      "put('peak', seen('moment-text')); put('rows', seen('rows')); put('title', document.title);"
-      "put('verdict', seen('verdict')); put('flame', seen('flame-text'));"
-      "const find = document.getElementById('search'); find.value = 'no such line';"
-      "find.dispatchEvent(new Event('input')); dispatchEvent(new Event('beforeprint'));"
-      "put('found', seen('rest')); find.value = ''; find.dispatchEvent(new Event('input'));"
-      "put('wide', document.documentElement.scrollWidth);"
-      "const pen = document.getElementById('chart').getContext('2d'), c = pen.canvas;"
-      "put('drawn', pen.getImageData(0, 0, c.width, c.height).data.some((v) => v > 0));"
-      "const slider = document.getElementById('moment'); slider.value = slider.max;"
-      "slider.dispatchEvent(new Event('input'));"
-      "dispatchEvent(new Event('beforeprint')); put('last', seen('moment-text'));</script>";
-  text.insert(text.rfind("</body>"), probe);
-  const Outcome shown = run_shell(
-      folder_, browser +
-                   " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --window-size=400,900 "
-                   "--virtual-time-budget=1000 --user-data-dir=" +
-                   (folder_ / "profile") + " --dump-dom file://" + folder_.write("probe.html", text));
-  const std::string& dom = shown.out;
-  EXPECT_NE(dom.find("data-peak=\"event 2 of 3"), std::string::npos) << dom.substr(0, 2000) << shown.errors;
+  const std::string dom =
+      dom_of(folder_, page,
+             "const seen = (id) => document.getElementById(id).textContent;"
+             "put('peak', seen('moment-text')); put('rows', seen('rows')); put('title', document.title);"
+             "put('verdict', seen('verdict')); put('flame', seen('flame-text'));"
+             "const find = document.getElementById('search'); find.value = 'no such line';"
+             "find.dispatchEvent(new Event('input')); dispatchEvent(new Event('beforeprint'));"
+             "put('found', seen('rest')); find.value = ''; find.dispatchEvent(new Event('input'));"
+             "put('fits', document.documentElement.scrollWidth <= innerWidth);"
+             "const pen = document.getElementById('chart').getContext('2d'), c = pen.canvas;"
+             "put('drawn', pen.getImageData(0, 0, c.width, c.height).data.some((v) => v > 0));"
+             "const slider = document.getElementById('moment'); slider.value = slider.max;"
+             "slider.dispatchEvent(new Event('input'));"
+             "dispatchEvent(new Event('beforeprint')); put('last', seen('moment-text'));");
+  if (dom.empty()) GTEST_SKIP() << "no Chromium";
+  EXPECT_NE(dom.find("data-peak=\"event 2 of 3"), std::string::npos) << dom.substr(0, 2000);
   EXPECT_NE(dom.find("3.00 MiB live, 4.00 MiB reserved – the peak\""), std::string::npos);
   EXPECT_NE(dom.find("data-drawn=\"true\""), std::string::npos);
   EXPECT_NE(dom.find("data-verdict=\"Out of memory at net.cpp:31"), std::string::npos);
   EXPECT_NE(dom.find("data-flame=\"Click a frame"), std::string::npos);
   EXPECT_NE(dom.find("data-found=\"0 of 2 rows match.\""), std::string::npos);
-  EXPECT_NE(dom.find("data-wide=\"400\""), std::string::npos) << "the page is wider than a narrow window";
+  EXPECT_NE(dom.find("data-fits=\"true\""), std::string::npos) << "the page is wider than its window";
   EXPECT_NE(dom.find("data-last=\"event 3 of 3"), std::string::npos);
   EXPECT_NE(dom.find("run.trace – Headroom report"), std::string::npos);
   EXPECT_EQ(dom.find("data-title=\"ran\""), std::string::npos);
   EXPECT_NE(dom.find("&lt;/script&gt;&lt;script&gt;document.title='ran'"), std::string::npos);
+}
+
+TEST_F(ReportCommand, ABrowserSortsASnapshotAndEnlargesAFrame) {
+  const std::string page = folder_ / "page.html";
+  ASSERT_EQ(
+      run("report " HEADROOM_SOURCE_DIR "/tests/tools/report/snapshots/leak-all.pickle.gz --html " + page)
+          .code,
+      0);
+  const std::string dom = dom_of(
+      folder_, page,
+      "const seen = (id) => document.getElementById(id).textContent, draw = () => dispatchEvent(new "
+      "Event('beforeprint'));"
+      "put('fits', document.documentElement.scrollWidth <= innerWidth);"
+      "put('first', seen('rows').slice(0, 60));"
+      "const flame = document.getElementById('flame'), box = flame.getBoundingClientRect();"
+      "put('rows', flame.clientHeight > 100);"
+      "flame.dispatchEvent(new MouseEvent('click', {clientX: box.left + 10, clientY: box.top + 30})); draw();"
+      "put('enlarged', seen('flame-text'));"
+      "const native = document.getElementById('native'); put('native', !native.closest('label').hidden);"
+      "const before = flame.clientHeight; native.click(); draw(); put('taller', flame.clientHeight > before);"
+      "document.querySelectorAll('#columns button')[3].click(); draw();"
+      "document.querySelectorAll('#columns button')[3].click(); draw();"
+      "put('sorted', seen('rows').slice(0, 60));"
+      "put('strong', document.querySelector('#verdict strong').textContent);");
+  if (dom.empty()) GTEST_SKIP() << "no Chromium";
+  for (const char* part :
+       {"data-fits=\"true\"", "data-rows=\"true\"", "data-enlarged=\"Click the top row to go back.",
+        "data-native=\"true\"", "data-taller=\"true\"", "data-strong=\"Leak\"", "data-first=\"3.19 GiB"}) {
+    EXPECT_NE(dom.find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(dom.find("data-sorted=\"3.19 GiB"), std::string::npos);  // by category: workspace comes first
 }
 
 }  // namespace

@@ -34,7 +34,8 @@ class FakeTraining {
     for (const uint64_t block : blocks) drop(line, block);
   }
 
-  // Activations of all layers; freed one after the other under no_grad.
+  // Activations of all layers, which a loop of four lines calls, and of one behind it; freed one after the
+  // other under no_grad.
   Blocks forward(int64_t bytes, bool grad = true, int line = 21) {
     Blocks live;
     for (int layer = 0; layer < kLayers; ++layer) {
@@ -136,7 +137,8 @@ class FakeTraining {
 
   std::string layer_stack(int layer, int line) const {
     std::string stack = kPackages + "torch/nn/modules/linear.py:134 forward\n" + kCall +
-                        "\n/home/me/net.py:" + std::to_string(7 + layer % 4) + " forward\n" + kCall;
+                        "\n/home/me/net.py:" + std::to_string(layer + 1 == kLayers ? 12 : 7 + layer % 4) +
+                        " forward\n" + kCall;
     if (native_) stack = "??:0 torch::unwind::unwind()\n??:0 at::_ops::mm::call(at::Tensor const&)\n" + stack;
     return with(stack, in_loop(line));
   }
