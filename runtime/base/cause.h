@@ -37,7 +37,8 @@ enum class Cause : uint8_t {
   kGrowingBatch,
   kGradientsKept,
   kOptimizerState,
-  // Of logs only, but leaks, which recordings show, too: other programs fail in these ways, Headroom does not, or cannot know.
+  // Of logs only: other programs fail in these ways, Headroom does not, or cannot know. Recordings show leaks,
+  // too.
   kHostMemory,
   kSharedMemory,
   kHardware,
