@@ -33,4 +33,10 @@ class Collective {
   virtual void barrier() = 0;
 };
 
+// Replaces the value, which is plain bytes, by rank `root`'s. Throws as `group` does.
+template <typename T>
+void broadcast_value(Collective& group, T& value, int root) {
+  group.broadcast(std::as_writable_bytes(std::span(&value, 1)), root);
+}
+
 }  // namespace headroom

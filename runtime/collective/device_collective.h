@@ -44,7 +44,7 @@ class DeviceCollective {
   virtual void all_reduce_sum(std::span<const Term> terms, Stream stream) = 0;
   // In each tensor, Shard{r, size()} becomes what it is on rank r.
   virtual void all_gather(std::span<const std::span<float>> tensors, Stream stream) = 0;
-  // As DeviceCaptures::capture with this rank's device, for tasks some of which are calls of this collective.
+  // As DeviceCaptures::capture with this rank's device, for tasks that may be calls of this collective.
   // All ranks capture together, and launch their captures together.
   virtual std::unique_ptr<Capture> capture(Device& device, std::span<const Task> tasks, int64_t repeats) {
     return device.captures().capture(tasks, repeats);

@@ -121,7 +121,7 @@ Position Checkpoint::load() {
   Tensors tensors;
   Start start;
   if (rank() == 0) start = read(tensors);
-  if (group_ != nullptr) group_->broadcast(std::as_writable_bytes(std::span(&start, 1)), 0);
+  if (group_ != nullptr) broadcast_value(*group_, start, 0);
   const auto set = [&](const Saved& saved) {
     const auto found = tensors.find(saved.variable.name());
     if (found == tensors.end() && group_ == nullptr) return;

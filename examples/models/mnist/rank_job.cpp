@@ -26,7 +26,7 @@ constexpr std::chrono::minutes kMeetingTimeout(5);
 // Broadcasts the text of `rank`.
 std::string text_of(Collective& group, int rank, std::string text) {
   int64_t bytes = std::ssize(text);
-  group.broadcast(std::as_writable_bytes(std::span(&bytes, 1)), rank);
+  broadcast_value(group, bytes, rank);
   text.resize(static_cast<size_t>(bytes));
   group.broadcast(std::as_writable_bytes(std::span(text)), rank);
   return text;

@@ -75,7 +75,7 @@ ReplicaResult result_of_rank(Collective& group, int rank, const ReplicaResult& o
   std::strncpy(sent.weights_checksum, own.weights_checksum.c_str(), sizeof sent.weights_checksum - 1);
   std::strncpy(sent.device, own.device.c_str(), sizeof sent.device - 1);
   std::strncpy(sent.host, own.host.c_str(), sizeof sent.host - 1);
-  group.broadcast(std::as_writable_bytes(std::span(&sent, 1)), rank);
+  broadcast_value(group, sent, rank);
   ReplicaResult result;
   result.peak_device_bytes = sent.peak_device_bytes;
   result.peak_process_bytes = sent.peak_process_bytes;

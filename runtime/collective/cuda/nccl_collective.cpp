@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -33,15 +32,6 @@ struct NcclInvitation {
   const std::shared_ptr<cuda::NcclNeighbours>* neighbours = nullptr;  // for threads of that process alone
 };
 
-template <typename T>
-void broadcast_to_guests(Collective& host, T& value, int root) {
-  host.broadcast(std::as_writable_bytes(std::span(&value, 1)), root);
-}
-
-void copy_name(char* to, size_t capacity, const std::string& text) {
-  std::strncpy(to, text.c_str(), capacity - 1);
-}
-
 std::string host_name() {
   char name[256] = "";
   gethostname(name, sizeof name - 1);
@@ -53,8 +43,8 @@ bool all_on_gpus_of_their_own(Collective& host, const std::string& own) {
   bool all_own = true;
   for (int root = 0; root < host.size(); ++root) {
     NcclGuest guest;
-    if (root == host.rank()) copy_name(guest.gpu, sizeof guest.gpu, own);
-    broadcast_to_guests(host, guest, root);
+    if (root == host.rank()) own.copy(guest.gpu, sizeof guest.gpu - 1);
+    broadcast_value(host, guest, root);
     const std::string gpu = guest.gpu;
     all_own = all_own && !gpu.empty() && std::find(gpus.begin(), gpus.end(), gpu) == gpus.end();
     gpus.push_back(gpu);
@@ -81,7 +71,7 @@ std::unique_ptr<DeviceCollective> make_gpu_collective(Device& device, Collective
     invitation.process = process_nonce();
     invitation.neighbours = &neighbours;
   }
-  broadcast_to_guests(host, invitation, 0);
+  broadcast_value(host, invitation, 0);
   if (host.rank() != 0) {
     const bool is_neighbour = invitation.process == process_nonce();
     neighbours = is_neighbour ? *invitation.neighbours : std::make_shared<cuda::NcclNeighbours>();

@@ -124,15 +124,10 @@ __global__ void __launch_bounds__(kExchangeThreads) exchange(const __grid_consta
   }
 }
 
-// Forgets an error that is an answer, so that nobody takes it for a later call's.
+// Clears an error that is an answer, so that no later call reports it.
 bool succeeded(cudaError_t status) {
   if (status != cudaSuccess) cudaGetLastError();
   return status == cudaSuccess;
-}
-
-template <typename T>
-void broadcast(Collective& host, T& value, int root) {
-  host.broadcast(std::as_writable_bytes(std::span(&value, 1)), root);
 }
 
 }  // namespace
@@ -150,14 +145,14 @@ std::unique_ptr<PeerSums> PeerSums::make(int ordinal, Collective& host) {
   bool reaches_all = own.is_ready;
   for (int peer = 0; peer < host.size(); ++peer) {
     PeerGuest guest = own;
-    broadcast(host, guest, peer);
+    broadcast_value(host, guest, peer);
     reaches_all = reaches_all && guest.is_ready && std::strcmp(guest.host, own.host) == 0 &&
                   sums->reach(host, peer, guest);
   }
   bool all_reach = true;
   for (int peer = 0; peer < host.size(); ++peer) {
     bool answer = reaches_all;
-    broadcast(host, answer, peer);
+    broadcast_value(host, answer, peer);
     all_reach = all_reach && answer;
   }
   return all_reach ? std::move(sums) : nullptr;

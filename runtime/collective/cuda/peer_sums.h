@@ -29,7 +29,7 @@ class PeerSums {
   // Throws CollectiveError as `host` does.
   static std::unique_ptr<PeerSums> make(int ordinal, Collective& host);
 
-  // Nobody may read this rank's part any more.
+  // No other rank may still read this rank's part.
   ~PeerSums();
   PeerSums(const PeerSums&) = delete;
   PeerSums& operator=(const PeerSums&) = delete;

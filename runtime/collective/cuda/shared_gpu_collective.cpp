@@ -31,7 +31,7 @@ std::unique_ptr<DeviceCollective> make_shared_gpu_collective(Device& device, Col
   std::shared_ptr<cuda::SharedGpuGroup> common;
   for (int root = 0; root < host.size(); ++root) {
     SharingGuest guest = own;
-    host.broadcast(std::as_writable_bytes(std::span(&guest, 1)), root);
+    broadcast_value(host, guest, root);
     all_here = all_here && guest.process == own.process && guest.device == own.device;
     if (root == 0 && all_here) common = *guest.group;
   }

@@ -14,7 +14,6 @@
 #include <cerrno>
 #include <cstring>
 #include <random>
-#include <span>
 #include <utility>
 
 #include "runtime/base/errors.h"
@@ -166,11 +165,6 @@ struct Meeting {
   int32_t port = 0;
 };
 
-template <typename T>
-void broadcast(Collective& group, T& value, int root) {
-  group.broadcast(std::as_writable_bytes(std::span(&value, 1)), root);
-}
-
 void copy_text(char* to, size_t capacity, const std::string& text) {
   std::strncpy(to, text.c_str(), capacity - 1);
 }
@@ -179,7 +173,7 @@ void copy_text(char* to, size_t capacity, const std::string& text) {
 bool on_one_host(Collective& group, const std::string& host) {
   Meeting first;
   copy_text(first.host, sizeof first.host, host);
-  broadcast(group, first, 0);
+  broadcast_value(group, first, 0);
   float others = host == first.host ? 0.0f : 1.0f;
   group.all_reduce_sum({&others, 1});
   return others == 0;
@@ -222,7 +216,7 @@ std::vector<RankLink> link_ranks(Collective& group, const std::string& host,
     copy_text(meeting.token, sizeof meeting.token, fmt::format("{:08x}{:08x}", random(), random()));
     meeting.port = listener->port();
   }
-  broadcast(group, meeting, 0);
+  broadcast_value(group, meeting, 0);
   if (group.rank() == 0) {
     accept_all(*listener, meeting.token, links, timeout);
   } else {

@@ -228,7 +228,7 @@ void RankWatch::end_job(int exit_code) {
   exit_now(exit_code);
 }
 
-// Together: if the others were gone, nobody could report a rank that fails.
+// All ranks end together: if the others were gone, none could report a rank that fails.
 void RankWatch::finish() {
   std::unique_lock lock(mutex_);
   send_all({RankMessageKind::kDone});
@@ -244,7 +244,7 @@ void RankWatch::exit_now(int exit_code) noexcept {
   _exit(exit_code);
 }
 
-// The other ends must be able to read all that was sent.
+// Gives the other ends time to read everything that was sent.
 void RankWatch::close_links() noexcept {
   const auto end = Clock::now() + kEndDelay;
   for (Peer& peer : peers_) peer.link.finish(end);
