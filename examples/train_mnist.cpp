@@ -36,7 +36,8 @@ struct Options {
   RuntimeOptions runtime;
   StepOptions step;
   ReplicaOptions replicas;
-  std::string data, schedule = "cosine", load, resume, save, log;
+  Schedule schedule = Schedule::kCosine;
+  std::string data, load, resume, save, log;
   int64_t epochs = 5, evaluate_every = 0, checkpoint_every = 0;
   double learning_rate = 1e-3, collective_timeout = std::chrono::duration<double>(kCollectiveTimeout).count();
   std::optional<double> loss_scale, target_accuracy;
@@ -53,7 +54,7 @@ void add_options(OptionSet& set, Options& o) {
   set.add_number("learning-rate", "Learning rate at the start; with one-cycle its peak", &o.learning_rate,
                  1e-12, 1e3);
   set.add_choice("schedule", "Learning rate schedule; one-cycle rises for a quarter of the steps",
-                 &o.schedule, {schedule_names().begin(), schedule_names().end()});
+                 &o.schedule);
   set.add_integer("evaluate-every", "Steps between evaluations; 0: after each epoch", &o.evaluate_every, 0);
   set.add_number("target-accuracy",
                  "Stop once this share of the test set is right; exit with 5 if it never is",
@@ -78,13 +79,13 @@ TrainSettings settings_of(const Options& o) {
   settings.steps = o.step.steps;
   settings.optimizer = o.step.optimizer;
   settings.learning_rate = static_cast<float>(o.learning_rate);
-  settings.schedule = parse_schedule(o.schedule);
+  settings.schedule = o.schedule;
   settings.seed = static_cast<uint64_t>(o.runtime.seed);
   settings.plan = o.runtime.plan;
   settings.fused = o.step.fused();
-  settings.data_on = o.step.data_on == "device" ? DataOn::kDevice : DataOn::kHost;
+  settings.data_on = o.step.data_on;
   settings.loader_depth = o.step.loader_depth;
-  settings.math = parse_math(o.step.math);
+  settings.math = o.step.math;
   settings.deterministic = o.deterministic;
   settings.loss_scale = o.loss_scale ? static_cast<float>(*o.loss_scale) : usual_loss_scale(settings.math);
   settings.evaluate_every = o.evaluate_every;

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/base/enum_names.h"
 #include "runtime/base/tensor.h"
 #include "runtime/collective/device_collective.h"
 #include "runtime/device/device.h"
@@ -40,6 +41,10 @@ enum class Math : uint8_t {
   kTf32,  // operands rounded to 10 bits of mantissa
   kBf16,  // to 7
   kF16,   // to 10, with f16's range: gradients need a loss scale
+};
+template <>
+struct EnumNames<Math> {
+  static constexpr std::array<std::string_view, 4> kNames = {"f32", "tf32", "bf16", "f16"};
 };
 
 // Which of several kernels computes an op, and with what.

@@ -113,7 +113,7 @@ void run_zoo_replica(const ZooNet& net, const WorkloadOptions& options, Runtime&
   }
   KernelSettings settings;
   settings.library_only = !options.step.fused();
-  settings.math = parse_math(options.step.math);
+  settings.math = options.step.math;
   settings.collective = here.collective.get();
   const auto kernels = std::make_shared<const Kernels>(step->graph, here.devices, settings);
   Plan plan = make_plan(step->graph, step->targets(), options.runtime.plan, kernels->workspace_bytes());

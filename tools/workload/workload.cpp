@@ -68,9 +68,9 @@ TrainSettings train_settings(const WorkloadOptions& options) {
   settings.batch = options.step.batch;
   settings.optimizer = options.step.optimizer;
   settings.fused = options.step.fused();
-  settings.math = parse_math(options.step.math);
+  settings.math = options.step.math;
   settings.loss_scale = usual_loss_scale(settings.math);
-  settings.data_on = options.step.data_on == "device" ? DataOn::kDevice : DataOn::kHost;
+  settings.data_on = options.step.data_on;
   settings.loader_depth = options.step.loader_depth;
   settings.steps = options.step.steps;
   settings.plan = options.runtime.plan;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "examples/models/mnist/train_settings.h"
 #include "runtime/base/errors.h"
 #include "runtime/graph/optimizer.h"
 
@@ -21,10 +20,9 @@ void add_step_options(OptionSet& set, StepOptions& options) {
                  {optimizer_names().begin(), optimizer_names().end()});
   set.add_choice("kernels", "Fuse convolutions with bias, relu and pooling, or call one kernel per op",
                  &options.kernels, {"fused", "library"});
-  set.add_choice("math", "Precision of products on a GPU; sums are f32", &options.math,
-                 {math_names().begin(), math_names().end()});
+  set.add_choice("math", "Precision of products on a GPU; sums are f32", &options.math);
   set.add_choice("data-on", "Keep MNIST's images on the device, or copy each batch from the host",
-                 &options.data_on, {"device", "host"});
+                 &options.data_on);
   set.add_integer("loader-depth",
                   "Batches that a thread prefetches with --data-on host, 2 or more; 0: no prefetching",
                   &options.loader_depth, 0, 1024);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "examples/models/mnist/train_settings.h"
 #include "runtime/app/option_set.h"
 #include "runtime/graph/data_parallel.h"
 
@@ -14,11 +15,11 @@ namespace headroom {
 struct StepOptions {
   int64_t batch = 64;
   std::string optimizer = "adam";
-  std::string kernels = "fused";   // or "library"
-  std::string math = "tf32";       // one of math_names()
-  std::string data_on = "device";  // or "host"
-  int64_t loader_depth = 4;        // with data on the host; 0: each step copies its own batch
-  int64_t steps = 0;               // per epoch; 0: all of the data
+  std::string kernels = "fused";  // or "library"
+  Math math = Math::kTf32;
+  DataOn data_on = DataOn::kDevice;
+  int64_t loader_depth = 4;  // with data on the host; 0: each step copies its own batch
+  int64_t steps = 0;         // per epoch; 0: all of the data
 
   bool fused() const { return kernels == "fused"; }
 };

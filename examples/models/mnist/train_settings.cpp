@@ -3,57 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numbers>
 
 #include "runtime/base/errors.h"
-#include "runtime/base/text.h"
 
 namespace headroom {
-namespace {
-
-constexpr std::array<std::string_view, 4> kMathNames = {"f32", "tf32", "bf16",
-                                                        "f16"};  // in the order of Math
-
-constexpr std::array<std::string_view, 3> kScheduleNames = {"constant", "cosine", "one-cycle"};
-
-// The value whose index is that of its name.
-template <typename Enum>
-Enum parse(std::string_view what, std::string_view name, std::span<const std::string_view> names) {
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.end()) {
-    throw InvalidArgument(
-        fmt::format("unknown {} '{}'; known: {}", what, name, list_with_suggestion(name, names)));
-  }
-  return static_cast<Enum>(found - names.begin());
-}
-
-}  // namespace
-
-std::span<const std::string_view> schedule_names() {
-  return kScheduleNames;
-}
-
-std::string_view to_string(Schedule schedule) {
-  return kScheduleNames[static_cast<size_t>(schedule)];
-}
-
-Schedule parse_schedule(std::string_view name) {
-  return parse<Schedule>("schedule", name, kScheduleNames);
-}
-
-std::span<const std::string_view> math_names() {
-  return kMathNames;
-}
 
 // f16 underflows at 6e-8, and gradients of a mean over hundreds of images are smaller.
 float usual_loss_scale(Math math) {
   return math == Math::kF16 ? 1024 : 1;
-}
-
-Math parse_math(std::string_view name) {
-  return parse<Math>("math", name, kMathNames);
 }
 
 int64_t share_of_batch(int64_t batch, int replicas) {

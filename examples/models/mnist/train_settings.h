@@ -4,9 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "kernels/kernel.h"
@@ -19,15 +17,17 @@ namespace headroom {
 
 // Learning rate schedules. Cosine falls to zero at the end; one-cycle rises first.
 enum class Schedule : uint8_t { kConstant, kCosine, kOneCycle };
-
-// "constant", "cosine", "one-cycle", in the order of Schedule.
-std::span<const std::string_view> schedule_names();
-std::string_view to_string(Schedule schedule);
-// Throws InvalidArgument with the known names.
-Schedule parse_schedule(std::string_view name);
+template <>
+struct EnumNames<Schedule> {
+  static constexpr std::array<std::string_view, 3> kNames = {"constant", "cosine", "one-cycle"};
+};
 
 // Where the images are: on the device, or in host memory, from which each batch is copied.
 enum class DataOn : uint8_t { kDevice, kHost };
+template <>
+struct EnumNames<DataOn> {
+  static constexpr std::array<std::string_view, 2> kNames = {"device", "host"};
+};
 
 struct TrainSettings {
   int epochs = 5;
@@ -71,12 +71,8 @@ struct StepReport {
   std::optional<double> test_accuracy;  // if the net was evaluated after this step
 };
 
-// "f32", "tf32", "bf16", "f16", in the order of Math.
-std::span<const std::string_view> math_names();
 // The default loss scale.
 float usual_loss_scale(Math math);
-// Throws InvalidArgument with the known names.
-Math parse_math(std::string_view name);
 
 // The batch of one replica. Throws InvalidArgument if the replicas cannot share the batch equally.
 int64_t share_of_batch(int64_t batch, int replicas);

@@ -45,10 +45,10 @@ TrainResult result_for(const TrainSettings& settings, const Runtime& runtime) {
   result.epochs = settings.epochs;
   result.batch = settings.batch;
   result.device = runtime.options().device;
-  result.data_on = settings.data_on == DataOn::kDevice ? "device" : "host";
+  result.data_on = to_string(settings.data_on);
   result.kernels = settings.fused ? "fused" : "library";
   result.target_accuracy = settings.target_accuracy;
-  result.math = math_names()[static_cast<size_t>(settings.math)];
+  result.math = to_string(settings.math);
   return result;
 }
 
