@@ -4,11 +4,13 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <cstdint>
 #include <iterator>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "allocators/trace/trace.h"
@@ -35,32 +37,59 @@ struct TraceTimes {
   int64_t first_calls = 0, last_calls = 0;  // driver calls of the first pass and of the last; -1: not known
 };
 
+// Plays a trace on one stream.
+template <typename A>
+class Player {
+ public:
+  Player(const Trace& trace, A& allocator, Stream stream)
+      : trace_(trace), allocator_(allocator), stream_(stream), pointers_(static_cast<size_t>(trace.blocks)) {}
+
+  // Events [begin, end). Throws what `allocate` throws.
+  void play(size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const TraceEvent& event = trace_.events[i];
+      if (event.allocates) {
+        pointer_of(event) = allocator_.allocate(event.bytes, stream_);
+      } else {
+        free(event);
+      }
+    }
+  }
+  // Frees what is live.
+  void free_rest() {
+    for (const TraceEvent& event : trace_.events) {
+      if (pointer_of(event) != nullptr) free(event);
+    }
+  }
+  // A million calls or more, in whole passes; returns how many.
+  int64_t run() {
+    int64_t calls = 0;
+    for (; calls < 1'000'000; calls += std::max<int64_t>(1, 2 * trace_.blocks)) {
+      play(0, trace_.events.size());
+      free_rest();
+    }
+    return calls;
+  }
+
+ private:
+  void*& pointer_of(const TraceEvent& event) { return pointers_[static_cast<size_t>(event.block)]; }
+  void free(const TraceEvent& event) {
+    allocator_.deallocate(std::exchange(pointer_of(event), nullptr), event.bytes, stream_);
+  }
+
+  const Trace& trace_;
+  A& allocator_;
+  const Stream stream_;
+  std::vector<void*> pointers_;
+};
+
 // The trace over and over, on the default stream; what it never frees is freed between passes. Throws what
 // `allocate` throws, with nothing left allocated.
 template <typename A>
 TraceTimes time_trace(const Trace& trace, int passes, Device& device, A& allocator) {
   constexpr size_t kPiece = 64;
-  const std::vector<TraceEvent>& events = trace.events;
-  std::vector<void*> pointers(static_cast<size_t>(trace.blocks), nullptr);
-  const auto free_rest = [&] {
-    for (const TraceEvent& event : events) {
-      void*& pointer = pointers[static_cast<size_t>(event.block)];
-      if (pointer != nullptr) allocator.deallocate(pointer, event.bytes, {});
-      pointer = nullptr;
-    }
-  };
-  const auto play = [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i) {
-      const TraceEvent& event = events[i];
-      void*& pointer = pointers[static_cast<size_t>(event.block)];
-      if (event.allocates) {
-        pointer = allocator.allocate(event.bytes, {});
-      } else {
-        allocator.deallocate(pointer, event.bytes, {});
-        pointer = nullptr;
-      }
-    }
-  };
+  const size_t events = trace.events.size();
+  Player<A> player(trace, allocator, {});
   TraceTimes times;
   std::vector<double> warm_ns, own_ns;
   for (int pass = 0; pass < passes; ++pass) {
@@ -68,11 +97,11 @@ TraceTimes time_trace(const Trace& trace, int passes, Device& device, A& allocat
     double all = 0, own = 0;
     size_t own_calls = 0;
     try {
-      for (size_t begin = 0; begin < events.size(); begin += kPiece) {
-        const size_t end = std::min(begin + kPiece, events.size());
+      for (size_t begin = 0; begin < events; begin += kPiece) {
+        const size_t end = std::min(begin + kPiece, events);
         const double driver_us = device.memory().driver_time_us();
         const Clock::time_point start = Clock::now();
-        play(begin, end);
+        player.play(begin, end);
         const double ns = ns_since(start);
         all += ns;
         if (device.memory().driver_time_us() > driver_us) continue;
@@ -80,13 +109,13 @@ TraceTimes time_trace(const Trace& trace, int passes, Device& device, A& allocat
         own_calls += end - begin;
       }
     } catch (...) {
-      free_rest();
+      player.free_rest();
       throw;
     }
     times.last_calls = calls_before < 0 ? -1 : allocator.driver_calls() - calls_before;
     times.last_ratio =
         static_cast<double>(allocator.reserved_peak_bytes()) / static_cast<double>(trace.peak_bytes);
-    const double ns = all / static_cast<double>(events.size());
+    const double ns = all / static_cast<double>(events);
     if (pass == 0) {
       times.first_ns = ns;
       times.first_ratio = times.last_ratio;
@@ -95,7 +124,7 @@ TraceTimes time_trace(const Trace& trace, int passes, Device& device, A& allocat
       warm_ns.push_back(ns);
       if (own_calls > 0) own_ns.push_back(own / static_cast<double>(own_calls));
     }
-    free_rest();
+    player.free_rest();
   }
   times.warm_ns = median(warm_ns);
   times.own_ns = median(own_ns);
@@ -140,8 +169,8 @@ double ns_of_a_pair_at_work(int64_t bytes, Device& device, A& allocator) {
   return median(ns);
 }
 
-// The same with other calls in between: 1000 blocks of 512 B to 2 MiB are live, and each pair gives one of
-// them back, at random, and takes one of a random size in its place. The same in every time.
+// The same with other calls in between: 1000 blocks of 512 B to 2 MiB are live, and each pair replaces a
+// random one by one of a random size. Every time is the same.
 template <typename A>
 double ns_of_a_pair_among_others(A& allocator) {
   constexpr int kPairs = 20'000, kTimes = 5;
@@ -182,16 +211,16 @@ double ns_of_a_pair_among_others(A& allocator) {
   return median(ns);
 }
 
-// What a thread keeps live: 64 blocks of 512 B to 2 MiB, of which it replaces one after the other, on a
-// stream of its own. The same sizes in the same order at every turn, so that the second turn is warm.
+// Replaces one of 64 live blocks of 512 B to 2 MiB after the other. The same sizes in the same order at every
+// turn, so that the second turn is warm.
 template <typename A>
 class Worker {
  public:
-  static constexpr int kCalls = 40'000;
-
   Worker(A& allocator, Stream stream, uint32_t seed) : allocator_(allocator), stream_(stream), seed_(seed) {}
 
-  void run() {
+  // Returns its calls.
+  int64_t run() {
+    constexpr int kCalls = 40'000;
     uint32_t random = seed_;
     for (int i = 0; i < kCalls / 2; ++i) {
       random = random * 1664525 + 1013904223;  // Numerical Recipes' generator
@@ -201,9 +230,9 @@ class Worker {
       block.pointer = allocator_.allocate(block.bytes, stream_);
     }
     for (Block& block : blocks_) {
-      allocator_.deallocate(block.pointer, block.bytes, stream_);
-      block.pointer = nullptr;
+      allocator_.deallocate(std::exchange(block.pointer, nullptr), block.bytes, stream_);
     }
+    return kCalls;
   }
 
  private:
@@ -217,17 +246,17 @@ class Worker {
   Block blocks_[64];
 };
 
-// Of all threads together: the median of five turns behind a warm one.
-template <typename A>
-double calls_a_second(A& allocator, const std::vector<Stream>& streams, size_t threads) {
+// Calls a second of all threads together, each with worker_of(thread): the median of five turns behind a warm
+// one. run() of a worker returns its calls, the same in every turn and thread.
+template <typename WorkerOf>
+double calls_a_second(size_t threads, const WorkerOf& worker_of) {
   constexpr int kTurns = 6;
   std::vector<double> rates;
+  std::atomic<int64_t> calls = 0;
   Clock::time_point begin;
   bool starts = true;
   const auto note_time = [&]() noexcept {
-    if (!starts) {
-      rates.push_back(static_cast<double>(threads) * Worker<A>::kCalls / ns_since(begin) * 1e9);
-    }
+    if (!starts) rates.push_back(static_cast<double>(calls.exchange(0)) / ns_since(begin) * 1e9);
     starts = !starts;
     begin = Clock::now();
   };
@@ -235,10 +264,10 @@ double calls_a_second(A& allocator, const std::vector<Stream>& streams, size_t t
   std::vector<std::thread> running;
   for (size_t i = 0; i < threads; ++i) {
     running.emplace_back([&, i] {
-      Worker<A> worker(allocator, streams[i], static_cast<uint32_t>(i) * 7919 + 1);
+      auto worker = worker_of(i);
       for (int turn = 0; turn < kTurns; ++turn) {
         all.arrive_and_wait();
-        worker.run();
+        calls += worker.run();
         all.arrive_and_wait();
       }
     });

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -25,11 +26,13 @@ namespace headroom {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: allocators_bench [--device auto|cuda|sim] [--passes N] [--peers LIBRARY [--as NAME]]\n"
-    "                        [STRATEGY[@SHARE]...] -- TRACE...\n"
+    "usage: allocators_bench [--device auto|cuda|sim] [--passes N] [--threads N]\n"
+    "                        [--peers LIBRARY [--as NAME]] [STRATEGY[@SHARE]...] -- TRACE...\n"
     "Measures the strategies, or all allocators of a peers' library. SHARE limits a strategy to that "
     "multiple\n"
-    "of each trace's largest live set. NAME replaces the name of the library's one allocator.\n";
+    "of each trace's largest live set. NAME replaces the name of the library's one allocator. --threads "
+    "plays\n"
+    "the traces in 1, 2, 4 ... N threads and measures nothing else.\n";
 
 // One of our strategies, made anew for each measurement.
 class Ours {
@@ -73,26 +76,42 @@ class Peer {
   const headroom_peer& peer_;
 };
 
+std::string name_of(const Trace& trace) {
+  return std::filesystem::path(trace.name).stem().stem().string();
+}
+
 // Fields: "trace", who, which trace, ns per call of the first pass, of the later ones, and of their calls
 // without the driver, reserved over requested peak after the first pass and at the end, driver calls of the
 // first pass and of the last (-1: not known).
 void print_trace(const std::string& who, const Trace& trace, const TraceTimes& times) {
-  fmt::print("trace\t{}\t{}\t{:.1f}\t{:.1f}\t{:.1f}\t{:.4f}\t{:.4f}\t{}\t{}\n", who,
-             std::filesystem::path(trace.name).stem().stem().string(), times.first_ns, times.warm_ns,
-             times.own_ns, times.first_ratio, times.last_ratio, times.first_calls, times.last_calls);
+  fmt::print("trace\t{}\t{}\t{:.1f}\t{:.1f}\t{:.1f}\t{:.4f}\t{:.4f}\t{}\t{}\n", who, name_of(trace),
+             times.first_ns, times.warm_ns, times.own_ns, times.first_ratio, times.last_ratio,
+             times.first_calls, times.last_calls);
 }
 
 // Fields: "threads", who, million calls a second of one thread and of all.
 template <typename A>
 void print_threads(const std::string& who, const std::vector<Stream>& streams, A& allocator) {
-  const double one = calls_a_second(allocator, streams, 1);
-  fmt::print("threads\t{}\t{:.3f}\t{:.3f}\n", who, one / 1e6,
-             calls_a_second(allocator, streams, streams.size()) / 1e6);
+  const auto worker_of = [&](size_t thread) {
+    return Worker<A>(allocator, streams[thread], static_cast<uint32_t>(thread) * 7919 + 1);
+  };
+  fmt::print("threads\t{}\t{:.3f}\t{:.3f}\n", who, calls_a_second(1, worker_of) / 1e6,
+             calls_a_second(streams.size(), worker_of) / 1e6);
+}
+
+// Fields: "trace in threads", who, which trace, threads, million calls a second of all.
+template <typename A>
+void print_trace_in_threads(const std::string& who, const Trace& trace, const std::vector<Stream>& streams,
+                            size_t threads, A& allocator) {
+  const double rate =
+      calls_a_second(threads, [&](size_t thread) { return Player<A>(trace, allocator, streams[thread]); });
+  fmt::print("trace in threads\t{}\t{}\t{}\t{:.3f}\n", who, name_of(trace), threads, rate / 1e6);
 }
 
 struct Settings {
   std::string device = "auto", peers, peer_name;
   int passes = 6;
+  size_t threads = 0;  // 0: measure everything else
   std::vector<std::string> strategies, traces;
 };
 
@@ -113,6 +132,8 @@ Settings parse(const std::vector<std::string>& arguments) {
       settings.peers = value;
     } else if (name == "--as") {
       settings.peer_name = value;
+    } else if (name == "--threads") {
+      settings.threads = std::strtoul(value.c_str(), nullptr, 10);
     } else if (name == "--passes") {
       settings.passes = std::atoi(value.c_str());
     } else {
@@ -127,7 +148,8 @@ Settings parse(const std::vector<std::string>& arguments) {
   return settings;
 }
 
-std::unique_ptr<Device> make_device(const std::string& name) {
+// A simulated one has memory for the trace of each thread.
+std::unique_ptr<Device> make_device(const std::string& name, size_t threads) {
   if (name != "auto" && name != "cuda" && name != "sim") {
     throw InvalidArgument(fmt::format("unknown device {}\n{}", name, kUsage));
   }
@@ -139,13 +161,15 @@ std::unique_ptr<Device> make_device(const std::string& name) {
       fmt::print(stderr, "allocators_bench: {}; on the simulated H200 instead\n", none.what());
     }
   }
-  return std::make_unique<SimulatedGpu>(find_profile("h200"), 0, Backing::kNone);
+  DeviceProfile profile = find_profile("h200");
+  profile.total_bytes *= std::max<int64_t>(1, static_cast<int64_t>(threads));
+  return std::make_unique<SimulatedGpu>(profile, 0, Backing::kNone);
 }
 
 // Measures one allocator; `with(trace, play)` makes it, for a trace or null, and calls `play` with it.
 template <typename With>
-void measure(const std::string& who, const std::vector<Trace>& traces, int passes, Device& device,
-             const std::vector<Stream>& streams, const With& with) {
+void measure(const std::string& who, const std::vector<Trace>& traces, const Settings& settings,
+             Device& device, const std::vector<Stream>& streams, const With& with) {
   const auto attempt = [&](const char* kind, const Trace* trace, const auto& play) {
     try {
       with(trace, play);
@@ -155,8 +179,15 @@ void measure(const std::string& who, const std::vector<Trace>& traces, int passe
     std::fflush(stdout);
   };
   for (const Trace& trace : traces) {
-    attempt("trace", &trace, [&](auto& a) { print_trace(who, trace, time_trace(trace, passes, device, a)); });
+    for (size_t threads = 1; threads <= settings.threads; threads *= 2) {
+      attempt("trace in threads", &trace,
+              [&](auto& a) { print_trace_in_threads(who, trace, streams, threads, a); });
+    }
+    if (settings.threads > 0) continue;
+    attempt("trace", &trace,
+            [&](auto& a) { print_trace(who, trace, time_trace(trace, settings.passes, device, a)); });
   }
+  if (settings.threads > 0) return;
   for (const int64_t bytes : {4 * kKiB, 1 * kMiB, 64 * kMiB}) {
     attempt("pair", nullptr,
             [&](auto& a) { fmt::print("pair\t{}\t{}\t{:.1f}\n", who, bytes, ns_of_a_pair(bytes, a)); });
@@ -171,15 +202,15 @@ void measure(const std::string& who, const std::vector<Trace>& traces, int passe
   attempt("threads", nullptr, [&](auto& a) { print_threads(who, streams, a); });
 }
 
-void measure_strategy(const std::string& text, const std::vector<Trace>& traces, int passes, Device& device,
-                      const std::vector<Stream>& streams) {
+void measure_strategy(const std::string& text, const std::vector<Trace>& traces, const Settings& all,
+                      Device& device, const std::vector<Stream>& streams) {
   const size_t at = text.find('@');
   const double share = at == std::string::npos ? 0 : std::atof(text.c_str() + at + 1);
   if (at != std::string::npos && !(share >= 1)) {
     throw InvalidArgument(fmt::format("{}: what follows @ is a multiple, 1 or more", text));
   }
   const StrategySettings chosen = parse_strategy(text.substr(0, at));
-  measure(text, traces, passes, device, streams, [&](const Trace* trace, const auto& play) {
+  measure(text, traces, all, device, streams, [&](const Trace* trace, const auto& play) {
     StrategySettings settings = chosen;
     if (share > 0) {
       const int64_t bytes = trace == nullptr ? 4 * kGiB : trace->peak_bytes;
@@ -204,7 +235,7 @@ void measure_peers(const Settings& settings, const std::vector<Trace>& traces, D
   const headroom_peer* all = peers(&count);
   for (const headroom_peer* peer = all; peer != all + count; ++peer) {
     const std::string who = settings.peer_name.empty() ? peer->name : settings.peer_name;
-    measure(who, traces, settings.passes, device, streams, [&](const Trace*, const auto& play) {
+    measure(who, traces, settings, device, streams, [&](const Trace*, const auto& play) {
       Peer theirs(*peer);
       play(theirs);
     });
@@ -217,14 +248,13 @@ int bench(const std::vector<std::string>& arguments) {
   for (const std::string& path : settings.traces) {
     for (Trace& trace : read_traces(path)) traces.push_back(std::move(trace));
   }
-  const std::unique_ptr<Device> device = make_device(settings.device);
+  const std::unique_ptr<Device> device = make_device(settings.device, settings.threads);
   device->initialise();
   fmt::print("device\t{}\n", device->description());
-  constexpr size_t kThreads = 8;
-  std::vector<Stream> streams(kThreads);
+  std::vector<Stream> streams(std::max<size_t>(8, settings.threads));
   for (Stream& stream : streams) stream = device->streams().new_stream();
   for (const std::string& strategy : settings.strategies) {
-    measure_strategy(strategy, traces, settings.passes, *device, streams);
+    measure_strategy(strategy, traces, settings, *device, streams);
   }
   if (!settings.peers.empty()) measure_peers(settings, traces, *device, streams);
   for (const Stream stream : streams) device->streams().delete_stream(stream);

@@ -139,8 +139,7 @@ int run(int argc, char** argv) {
   } else {
     fmt::print(
         "{:.1f} % of the copies are hidden: {:.1f} us a step, {:.1f} us to copy its batch, {:.1f} us a step "
-        "with "
-        "the loader, {:.1f} us in sequence\n",
+        "with the loader, {:.1f} us in sequence\n",
         times.hidden_percent(), times.step, times.copy, times.loaded, times.in_turn);
   }
   return enough ? kExitDone : kExitCheckFailed;
