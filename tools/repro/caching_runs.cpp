@@ -1,4 +1,4 @@
-// C: what PyTorch's allocator makes of a few tensors on a card of 6 GB. Every run begins with a new one.
+// C and D5: what PyTorch's allocator makes of a few tensors on a card of 6 GB. Every run has a new one.
 
 #include <fmt/format.h>
 
@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "allocators/strategies/caching_rules.h"
-#include "examples/models/mnist/digits.h"
 #include "examples/models/mnist/training_graph.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
@@ -16,8 +15,6 @@
 
 namespace headroom::repro {
 namespace {
-
-constexpr std::string_view kCard = "card-6gb";
 
 void note_memory(Measured& measured, const Card& card) {
   measured.add("process_bytes", card.process_bytes());
@@ -47,7 +44,7 @@ Card::Tensor large(Card& card) {
 
 // "Code B": the name is given another tensor six times.
 Measured reassign(const Stage& stage) {
-  Card card(stage, kCard);
+  Card card(stage, kSixGb);
   Card::Tensor x;
   for (int i = 0; i < 6; ++i) x = large(card);
   Measured measured;
@@ -59,7 +56,7 @@ Measured reassign(const Stage& stage) {
 // One step of the conv net under a pool of at most so much: training it, or (no_grad) evaluating.
 std::string try_net(const Stage& stage, int64_t batch, bool no_grad) {
   const std::string strategy = "caching=64MiB";
-  Card card(stage, kCard, strategy);
+  Card card(stage, kSixGb, strategy);
   TrainSettings settings;
   settings.batch = batch;
   settings.data_on = DataOn::kHost;
@@ -76,7 +73,7 @@ std::string try_net(const Stage& stage, int64_t batch, bool no_grad) {
   }
 }
 
-// Whether somebody beside the cache, another library or process, finds room for a large piece of the card.
+// Whether another library or process finds room for a large piece of the card beside the cache.
 std::string try_beside(Card& card) {
   constexpr int64_t kBytes = 4 * kGiB;
   void* block = card.device().memory().try_allocate(kBytes);
@@ -88,7 +85,7 @@ std::string try_beside(Card& card) {
 }  // namespace
 
 Measured run_c1(const Stage& stage) {
-  Card card(stage, kCard);
+  Card card(stage, kSixGb);
   const Card::Tensor x = card.randn({1});
   Measured measured;
   note_memory(measured, card);
@@ -96,7 +93,7 @@ Measured run_c1(const Stage& stage) {
 }
 
 Measured run_c2(const Stage& stage) {
-  Card card(stage, kCard);
+  Card card(stage, kSixGb);
   const Card::Tensor x = large(card);
   Measured measured;
   note_memory(measured, card);
@@ -104,7 +101,7 @@ Measured run_c2(const Stage& stage) {
 }
 
 Measured run_c3(const Stage& stage) {
-  Card card(stage, kCard);
+  Card card(stage, kSixGb);
   Card::Tensor x = large(card);
   x = card.randn({200, 300});
   if (stage.fixed) card.allocator().trim();
@@ -115,7 +112,7 @@ Measured run_c3(const Stage& stage) {
 }
 
 Measured run_c4(const Stage& stage) {
-  Card card(stage, kCard);
+  Card card(stage, kSixGb);
   Card::Tensor x = large(card);
   if (stage.fixed) {
     x = {};
@@ -129,7 +126,7 @@ Measured run_c4(const Stage& stage) {
 
 Measured run_c5(const Stage& stage) {
   if (stage.fixed) return reassign(stage);
-  Card card(stage, kCard);
+  Card card(stage, kSixGb);
   std::vector<Card::Tensor> kept;
   Measured measured;
   try {
@@ -146,7 +143,7 @@ Measured run_c6(const Stage& stage) {
 }
 
 Measured run_c7(const Stage& stage) {
-  Card card(stage, kCard);
+  Card card(stage, kSixGb);
   { const Card::Tensor x = large(card), y = card.randn({300, 300, 300, 20}); }
   Measured measured;
   measured.add("process_after_dropping_bytes", card.process_bytes());
@@ -157,7 +154,7 @@ Measured run_c7(const Stage& stage) {
 
 Measured run_c8(const Stage& stage) {
   constexpr size_t kKept = 2, kSteps = 100;
-  Card card(stage, kCard);
+  Card card(stage, kSixGb);
   std::deque<Card::Tensor> losses;
   Measured measured;
   try {
@@ -176,7 +173,7 @@ Measured run_c8(const Stage& stage) {
 Measured run_c9(const Stage& stage) {
   constexpr int64_t kBatch = 256;
   Measured measured;
-  Card card(stage, kCard);
+  Card card(stage, kSixGb);
   { const Card::Tensor x = large(card); }
   if (!stage.fixed) {
     measured.add("training", try_net(stage, kBatch, false));
@@ -188,6 +185,24 @@ Measured run_c9(const Stage& stage) {
   measured.add("references_dropped", *reassign(stage).find("outcome"));
   card.allocator().trim();
   measured.add("beside_the_cache_emptied", try_beside(card));
+  return measured;
+}
+
+Measured run_d5(const Stage& stage) {
+  Card card(stage, kSixGb);
+  Allocator& allocator = card.allocator();
+  Measured measured;
+  {
+    const Card::Tensor x = card.randn({200, 300, 200, 20});
+    measured.add("memory_allocated_bytes", allocator.statistics().allocated.current);
+    measured.add("memory_reserved_bytes", allocator.statistics().reserved.current);
+  }
+  measured.add("allocated_after_del_bytes", allocator.statistics().allocated.current);
+  measured.add("reserved_after_del_bytes", allocator.statistics().reserved.current);
+  allocator.trim();
+  measured.add("reserved_after_empty_cache_bytes", allocator.statistics().reserved.current);
+  measured.add("max_memory_allocated_bytes", allocator.statistics().allocated.peak);
+  measured.add("max_memory_reserved_bytes", allocator.statistics().reserved.peak);
   return measured;
 }
 

@@ -36,16 +36,16 @@ void require_unused_card(int ordinal) {
   const GpuList list = list_gpus();
   const PhysicalGpu* gpu = list.find(ordinal);
   if (gpu == nullptr) {
-    throw InvalidArgument(fmt::format(
-        "cannot tell whether others use cuda:{0} (no management library), and a scenario takes all its "
-        "free memory: --force runs anyway",
-        ordinal));
+    throw InvalidArgument(
+        fmt::format("cannot tell whether others use cuda:{0} (no management library), and a scenario takes "
+                    "all its free memory: --force runs anyway",
+                    ordinal));
   }
   if (gpu->used_bytes <= kDriverBytes) return;
-  throw InvalidArgument(fmt::format(
-      "others hold {} of cuda:{}, and a scenario takes all its free memory, which can make them fail: "
-      "--force runs anyway",
-      format_bytes(gpu->used_bytes), ordinal));
+  throw InvalidArgument(
+      fmt::format("others hold {} of cuda:{}, and a scenario takes all its free memory, which can make them "
+                  "fail: --force runs anyway",
+                  format_bytes(gpu->used_bytes), ordinal));
 }
 
 }  // namespace headroom::repro

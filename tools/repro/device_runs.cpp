@@ -4,28 +4,22 @@
 
 #include <algorithm>
 
-#include "runtime/app/runtime.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/device/gpus.h"
 #include "runtime/device/host/simulated_gpu.h"
 #include "tools/repro/runs.h"
-#include "tools/repro/scenario.h"
 #include "tools/workload/child.h"
 
 namespace headroom::repro {
 namespace {
-
-constexpr std::string_view kFourCards = "rtx-2080ti";
-constexpr const char* kMachine = "sim:four-2080ti";
-constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
 
 std::string line_of(const Device& device, const MemoryInfo& info) {
   return fmt::format("{}  {}  {} total, {} free", device.name(), device.description(),
                      format_bytes(info.total), format_bytes(info.free));
 }
 
-// The four of them, of which others hold the last two.
+// Lists the four; other processes hold the last two.
 Measured list_simulated(bool initialises) {
   Measured measured;
   int64_t listed = 0;
@@ -83,7 +77,7 @@ Measured come_to_full_card(const Stage& stage) {
 
 Measured run_a8(const Stage& stage) {
   const Environment all_visible(kVisible, nullptr);
-  Runtime runtime({.device = kMachine, .strategy = "grab-all"});
+  Runtime runtime({.device = kFourGpus, .strategy = "grab-all"});
   runtime.set_memory_growth(0, true);
   if (stage.fixed) {
     for (int gpu = 1; gpu < 4; ++gpu) runtime.set_memory_growth(gpu, true);
@@ -94,7 +88,7 @@ Measured run_a8(const Stage& stage) {
 }
 
 Measured run_a9(const Stage&) {
-  Runtime runtime({.device = "sim:rtx-2080ti", .virtual_devices = "0:1GiB,1GiB"});
+  Runtime runtime({.device = fmt::format("sim:{}", kFourCards), .virtual_devices = "0:1GiB,1GiB"});
   Measured measured;
   measured.add("counts", count_line(runtime.devices()));
   Allocator& first = runtime.allocator("/GPU:0");
@@ -109,7 +103,7 @@ Measured run_a9(const Stage&) {
 
 Measured run_b1(const Stage& stage) {
   const Environment visible(kVisible, "1,2");
-  Runtime runtime({.device = kMachine});
+  Runtime runtime({.device = kFourGpus});
   Measured measured;
   measured.lines = mapping_lines(runtime.devices());
   for (const std::string& line : measured.lines) {
@@ -151,14 +145,14 @@ Measured run_b5(const Stage&) {
   Measured measured;
   {
     const Environment two_visible(kVisible, "0,1");
-    Runtime runtime({.device = kMachine});
+    Runtime runtime({.device = kFourGpus});
     const int64_t limits[] = {kGiB, kGiB};
     runtime.set_virtual_devices(0, limits);
     measured.add("first_of_two_split", count_line(runtime.devices()));
     measured.lines = mapping_lines(runtime.devices());
   }
   const Environment all_visible(kVisible, nullptr);
-  Runtime runtime({.device = kMachine});
+  Runtime runtime({.device = kFourGpus});
   const int first[] = {0};
   runtime.set_visible_devices(first);
   measured.add("first_of_four_visible", count_line(runtime.devices()));

@@ -8,13 +8,9 @@
 #include "runtime/graph/placement.h"
 #include "runtime/session/session.h"
 #include "tools/repro/runs.h"
-#include "tools/repro/scenario.h"
 
 namespace headroom::repro {
 namespace {
-
-constexpr const char* kFourGpus = "sim:four-2080ti";
-constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
 
 const TensorSpec kMatrix{DType::kF32, {2, 2}};
 
@@ -46,7 +42,7 @@ void multiply_on(const char* device, bool softly, Measured& measured) {
 
 // PyTorch's questions, which torch.cuda answers for all visible GPUs.
 void ask_about_four(Measured& measured) {
-  const Environment all_visible(kVisibleGpus, nullptr);
+  const Environment all_visible(kVisible, nullptr);
   Runtime runtime({.device = kFourGpus});
   const DeviceMap& map = runtime.devices();
   const auto count = [&] { return static_cast<int64_t>(map.logical.size()); };
@@ -70,7 +66,7 @@ void ask_about_four(Measured& measured) {
 }  // namespace
 
 Measured run_b3(const Stage& stage) {
-  const Environment all_visible(kVisibleGpus, nullptr);
+  const Environment all_visible(kVisible, nullptr);
   Measured measured;
   if (!stage.fixed) multiply_on("/job:localhost/replica:0/task:0/device:GPU:1", false, measured);
   note_refusal(measured, "[", [&] { multiply_on("/GPU:5", stage.fixed, measured); });
@@ -80,7 +76,7 @@ Measured run_b3(const Stage& stage) {
 Measured run_b7(const Stage& stage) {
   Measured measured;
   if (!stage.fixed) ask_about_four(measured);
-  const Environment one_visible(kVisibleGpus, "1");
+  const Environment one_visible(kVisible, "1");
   Runtime runtime({.device = kFourGpus});
   measured.add("count_with_one_visible", static_cast<int64_t>(runtime.devices().logical.size()));
   note_refusal(measured, ": no", [&] { runtime.set_current_device(stage.fixed ? "/GPU:0" : "/GPU:1"); });
@@ -88,7 +84,7 @@ Measured run_b7(const Stage& stage) {
 }
 
 Measured run_d1(const Stage& place_of_run) {
-  const Environment all_visible(kVisibleGpus, nullptr);
+  const Environment all_visible(kVisible, nullptr);
   Measured measured;
   Graph graph;
   const Value x = graph.variable("x", kMatrix, ones());

@@ -82,10 +82,9 @@ Measured run_elsewhere(const Scenario& scenario, const ReproOptions& options) {
 int run_repro(int argc, char** argv) {
   ReproOptions options;
   Stage& stage = options.stage;
-  OptionSet set(
-      "headroom repro",
-      "Reproduces failures that people reported on GPUs, and compares the figures with theirs. Needs no "
-      "GPU.");
+  OptionSet set("headroom repro",
+                "Reproduces failures that people reported on GPUs, and compares the figures with theirs. "
+                "Needs no GPU.");
   set.add_arguments("ID", "Scenarios to run: A1, C5, ...", &options.ids, false);
   set.add_switch("list", "Show the scenarios and run none", &options.list);
   set.add_switch("all", "Run all", &options.all);

@@ -6,6 +6,9 @@
 #include <optional>
 #include <string>
 
+#include "examples/models/mnist/train_result.h"
+#include "examples/models/mnist/train_settings.h"
+#include "runtime/app/runtime.h"
 #include "tools/repro/scenario.h"
 
 namespace headroom::repro {
@@ -29,51 +32,24 @@ class Environment {
   std::optional<std::string> before_;
 };
 
-// A: TensorFlow's conv net on a laptop's GPU of 2 GB (training_runs.cpp).
-Measured run_a1(const Stage& stage);
-Measured run_a2(const Stage& stage);
-Measured run_a3(const Stage& stage);
-Measured run_a4(const Stage& stage);
-Measured run_a5(const Stage& stage);
-Measured run_a6(const Stage& stage);
-Measured run_a7(const Stage& stage);
-// Of several or virtual GPUs (device_runs.cpp).
-Measured run_a8(const Stage& stage);
-Measured run_a9(const Stage& stage);
-// Of replicas (replica_runs.cpp).
-Measured run_a10(const Stage& stage);
+// The machines of the stories, and the variable that hides GPUs.
+inline constexpr std::string_view kLaptop = "laptop-2gb", kSixGb = "card-6gb", kFourCards = "rtx-2080ti";
+inline constexpr const char* kFourGpus = "sim:four-2080ti";
+inline constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
 
-// B: four 2080 Ti (device_runs.cpp).
-Measured run_b1(const Stage& stage);
-Measured run_b2(const Stage& stage);
-Measured run_b3(const Stage& stage);  // placement_runs.cpp, as are B7 and D1
-Measured run_b4(const Stage& stage);
-Measured run_b5(const Stage& stage);
-Measured run_b7(const Stage& stage);
+// Trains on drawn digits for one epoch of four steps: memory is the same from the first one on.
+TrainResult train_four_steps(TrainSettings settings, Runtime& runtime);
 
+using Run = Measured(const Stage& stage);
+// A: TensorFlow's conv net on a laptop's GPU of 2 GB (training_runs.cpp), and on several or virtual GPUs
+// (device_runs.cpp, replica_runs.cpp).
+Run run_a1, run_a2, run_a3, run_a4, run_a5, run_a6, run_a7, run_a8, run_a9, run_a10;
+// B: four 2080 Ti (device_runs.cpp, placement_runs.cpp) and threads (stream_runs.cpp).
+Run run_b1, run_b2, run_b3, run_b4, run_b5, run_b6, run_b7;
 // C: PyTorch on a card of 6 GB (caching_runs.cpp).
-Measured run_c1(const Stage& stage);
-Measured run_c2(const Stage& stage);
-Measured run_c3(const Stage& stage);
-Measured run_c4(const Stage& stage);
-Measured run_c5(const Stage& stage);
-Measured run_c6(const Stage& stage);
-Measured run_c7(const Stage& stage);
-Measured run_c8(const Stage& stage);
-Measured run_c9(const Stage& stage);
-
-// Threads (stream_runs.cpp).
-Measured run_b6(const Stage& stage);
-
-// D: PyTorch's model of memory and devices (model_runs.cpp) and of streams (stream_runs.cpp).
-Measured run_d2(const Stage& stage);
-Measured run_d1(const Stage& stage);
-Measured run_d3(const Stage& stage);
-Measured run_d4(const Stage& stage);
-Measured run_d5(const Stage& stage);
-Measured run_d6(const Stage& stage);
-Measured run_d7(const Stage& stage);
-// Of replicas (replica_runs.cpp).
-Measured run_d8(const Stage& stage);
+Run run_c1, run_c2, run_c3, run_c4, run_c5, run_c6, run_c7, run_c8, run_c9;
+// D: PyTorch's model of devices (placement_runs.cpp, replica_runs.cpp), of memory (caching_runs.cpp) and of
+// streams (stream_runs.cpp).
+Run run_d1, run_d2, run_d3, run_d4, run_d5, run_d6, run_d7, run_d8;
 
 }  // namespace headroom::repro

@@ -1,8 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cctype>
-
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/text.h"
@@ -73,6 +70,7 @@ constexpr Expected kA10[] = {
     {"losses_of_one_gpu", "yes"},
 };
 constexpr Expected kWorks[] = {{"outcome", "ok"}};
+constexpr std::span<const Expected> kNothing;
 
 // B
 constexpr Expected kB1[] = {
@@ -89,8 +87,7 @@ constexpr Expected kB2[] = {
     {"outcome", "library_failure"},
     {"message",
      "failed initializing StreamExecutor for CUDA device ordinal 2: Internal: failed call to "
-     "cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY: out of memory; total memory reported: "
-     "11554717696",
+     "cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY: out of memory; total memory reported: 11554717696",
      kSim},
     {"listed", 2, kSim},
 };
@@ -171,7 +168,7 @@ constexpr Expected kC9Cured[] = {
     {"beside_the_cache_emptied", "ok"},
 };
 
-// D: times are of the simulated GPU's clock, which only moves when somebody waits.
+// D: times are of the simulated GPU's clock, which moves only when the host waits.
 constexpr Expected kD1[] = {
     {"in_the_guard", "/device:GPU:1"},
     {"in_the_guard_inside", "/device:GPU:2"},
@@ -224,8 +221,8 @@ constexpr Expected kD8[] = {
 
 constexpr Scenario kScenarios[] = {
     {"A1", "TensorFlow's default takes all",
-     "A conv net on a laptop's GPU of 2002 MiB: the pool leaves 225, cuDNN takes its part, and cuBLAS, "
-     "whose handle is made at the first dense layer, finds too little.",
+     "A conv net on a laptop's GPU of 2002 MiB: the pool leaves 225, cuDNN takes its part, and cuBLAS, whose "
+     "handle is made at the first dense layer, finds too little.",
      kA1, run_a1, "let the pool grow with demand: --strategy allow-growth", kWorks},
     {"A2", "Memory growth trains", "The same net on the same laptop, with a pool that grows with demand.",
      kA2, run_a2},
@@ -233,8 +230,8 @@ constexpr Scenario kScenarios[] = {
      "The same, with a pool of 1024 MiB taken at once: 431 more are context, libraries and kernels.", kA3,
      run_a3},
     {"A4", "A limit set too high fails, too",
-     "2002 less the desktop's 329 less 431 for context and libraries leave 1242 for a pool: with a limit "
-     "of 1300 the handle fails as in A1, with 1244 the last kernels find no room, and a low limit trains.",
+     "2002 less the desktop's 329 less 431 for context and libraries leave 1242 for a pool: with a limit of "
+     "1300 the handle fails as in A1, with 1244 the last kernels find no room, and a low limit trains.",
      kA4, run_a4, "a limit that leaves the libraries room: --strategy hard-limit --limit 1GiB", kWorks},
     {"A5", "Why growth is not the default",
      "A pool of 100 MiB gives 55, gets them back, gives 10 and is asked for 55 again: one that grew in "
@@ -248,24 +245,12 @@ constexpr Scenario kScenarios[] = {
     {"A8", "Growth that differs between GPUs",
      "Memory growth is set for the first of four GPUs only: TensorFlow's ValueError.", kA8, run_a8,
      "set it for all visible GPUs", kWorks, kSim},
-    {"A9",
-     "Two logical devices on one GPU",
-     "Two of 1024 MiB on one physical GPU, each with its own pool.",
-     kA9,
-     run_a9,
-     "",
-     {},
-     kSim},
-    {"A10",
-     "A net mirrored on logical devices",
+    {"A9", "Two logical devices on one GPU", "Two of 1024 MiB on one physical GPU, each with its own pool.",
+     kA9, run_a9, "", kNothing, kSim},
+    {"A10", "A net mirrored on logical devices",
      "MirroredStrategy over two logical devices of one GPU: each trains on half of a batch of 64, and "
-     "gradients "
-     "are summed before the weights change.",
-     kA10,
-     run_a10,
-     "",
-     {},
-     kSim},
+     "gradients are summed before the weights change.",
+     kA10, run_a10, "", kNothing, kSim},
     {"B1", "Visible devices are renumbered",
      "CUDA_VISIBLE_DEVICES=1,2 of four: they become /device:GPU:0 and /device:GPU:1, and /gpu:2 is an error.",
      kB1, run_b1, "the names of the mapping: physical GPU 2 is /GPU:1", kWorks, kSim},
@@ -275,31 +260,20 @@ constexpr Scenario kScenarios[] = {
      kB2, run_b2, "list without a context: headroom devices", kB2Cured},
     {"B3", "Ops and tensors are placed by name",
      "TensorFlow's guide: two matrices on the CPU, their product on a GPU, every placement logged; then a "
-     "GPU "
-     "that is not there.",
+     "GPU that is not there.",
      kB3, run_b3, "allow_soft_placement: an op that cannot run on the requested device runs on another",
      kB3Cured, kSim},
     {"B4", "A fraction of 0.4, and growth",
      "per_process_gpu_memory_fraction = 0.4 takes that share at once; with allow_growth it is taken as "
      "needed, and stays the maximum.",
      kB4, run_b4},
-    {"B5",
-     "Physical and logical devices are counted",
-     "Two visible, the first split in two; and the first of four alone visible.",
-     kB5,
-     run_b5,
-     "",
-     {},
+    {"B5", "Physical and logical devices are counted",
+     "Two visible, the first split in two; and the first of four alone visible.", kB5, run_b5, "", kNothing,
      kSim},
-    {"B6",
-     "Threads within and between ops",
+    {"B6", "Threads within and between ops",
      "intra_op_parallelism_threads = 2 and inter_op_parallelism_threads = 3; 0 chooses, and TensorFlow's "
      "variables of the environment choose for it.",
-     kB6,
-     run_b6,
-     "",
-     {},
-     kSim},
+     kB6, run_b6, "", kNothing, kSim},
     {"B7", "PyTorch's questions about devices",
      "device_count, current_device, set_device, names and capabilities of four GPUs; set_device hides none. "
      "With only the second visible, device 1 is an invalid ordinal.",
@@ -336,14 +310,9 @@ constexpr Scenario kScenarios[] = {
      "1000 us of work, then work that fails: both calls return at once, and the failure shows up at the next "
      "wait.",
      kD2, run_d2, "CUDA_LAUNCH_BLOCKING=1: each call waits for its work", kD2Cured, kSim},
-    {"D3",
-     "Work is queued, the host goes on",
-     "1000 us of work are queued: the call returns at once, and only synchronize waits.",
-     kD3,
-     run_d3,
-     "",
-     {},
-     kSim},
+    {"D3", "Work is queued, the host goes on",
+     "1000 us of work are queued: the call returns at once, and only synchronize waits.", kD3, run_d3, "",
+     kNothing, kSim},
     {"D4", "A stream reads before the other has written",
      "A second stream reads after 10 us what the first writes after 1000, and gets the old value.", kD4,
      run_d4, "wait_stream: the reader waits for the writer; --check-streams finds where one is missing",
@@ -357,14 +326,8 @@ constexpr Scenario kScenarios[] = {
      kD6, run_d6, "pinned memory, non_blocking copies on a separate stream, and a loader with pinned batches",
      kD6Cured, kSim},
     {"D7", "One program for CPU and GPU", "The same training on both, chosen by a flag.", kD7, run_d7},
-    {"D8",
-     "DataParallel over several GPUs",
-     "Four GPUs share a batch of 64; the result is that of one GPU.",
-     kD8,
-     run_d8,
-     "",
-     {},
-     kSim},
+    {"D8", "DataParallel over several GPUs", "Four GPUs share a batch of 64; the result is that of one GPU.",
+     kD8, run_d8, "", kNothing, kSim},
 };
 
 }  // namespace
@@ -374,16 +337,12 @@ std::span<const Scenario> scenarios() {
 }
 
 const Scenario& find_scenario(std::string_view id) {
-  std::string upper(id);
-  std::transform(upper.begin(), upper.end(), upper.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   std::vector<std::string_view> known;
   for (const Scenario& scenario : kScenarios) {
-    if (scenario.id == upper) return scenario;
+    if (lowered(scenario.id) == lowered(id)) return scenario;
     known.push_back(scenario.id);
   }
-  throw InvalidArgument(
-      fmt::format("unknown scenario '{}'; known: {}", id, list_with_suggestion(upper, known)));
+  throw InvalidArgument(fmt::format("unknown scenario '{}'; known: {}", id, list_with_suggestion(id, known)));
 }
 
 }  // namespace headroom::repro

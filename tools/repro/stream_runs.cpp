@@ -6,9 +6,6 @@
 #include <cmath>
 #include <vector>
 
-#include "examples/models/mnist/digits.h"
-#include "examples/models/mnist/trainer.h"
-#include "runtime/app/runtime.h"
 #include "runtime/base/errors.h"
 #include "runtime/device/host/simulated_gpu.h"
 #include "runtime/device/host_buffer.h"
@@ -16,8 +13,6 @@
 
 namespace headroom::repro {
 namespace {
-
-constexpr std::string_view kStreamCard = "card-6gb";
 
 int64_t now_us(SimulatedGpu& gpu) {
   return std::llround(gpu.streams().now_us());
@@ -52,20 +47,17 @@ class Scalar {
   void* const data_;
 };
 
-// Four steps of the conv net, fed from the host.
-TrainResult train_a_little(const RuntimeOptions& options, int64_t loader_depth) {
+// The conv net, fed from the host.
+TrainResult train_from_host(const RuntimeOptions& options, int64_t loader_depth) {
   TrainSettings settings;
-  settings.epochs = 1;
   settings.data_on = DataOn::kHost;
   settings.loader_depth = loader_depth;
   settings.plan = options.plan;
-  const Dataset training = draw_digits(4 * settings.batch, 1);
-  const Dataset test = draw_digits(settings.batch, 1, training.count);
   Runtime runtime(options);
-  return train(settings, training, test, runtime);
+  return train_four_steps(settings, runtime);
 }
 
-// Which of both it was that trained.
+// Whether both trained to the same weights; the error of one that did not train.
 std::string compare_weights(const TrainResult& one, const TrainResult& other) {
   if (one.outcome != RunOutcome::kOk || other.outcome != RunOutcome::kOk) return one.error + other.error;
   return one.weights_checksum == other.weights_checksum ? "the same bits" : "other bits";
@@ -93,13 +85,13 @@ Measured run_b6(const Stage&) {
   const Environment intra("TF_NUM_INTRAOP_THREADS", "5");
   measured.add("of_the_variable", Runtime(options(0, 0)).device().kernel_target().threads->threads());
   measured.add("weights",
-               compare_weights(train_a_little(options(1, 1), 0), train_a_little(options(2, 2), 0)));
+               compare_weights(train_from_host(options(1, 1), 0), train_from_host(options(2, 2), 0)));
   return measured;
 }
 
 Measured run_d2(const Stage& stage) {
   const Environment blocking("CUDA_LAUNCH_BLOCKING", stage.fixed ? "1" : nullptr);
-  Runtime runtime(stage.card(kStreamCard));
+  Runtime runtime(stage.card(kSixGb));
   auto& gpu = dynamic_cast<SimulatedGpu&>(runtime.device());
   Measured measured;
   const auto note = [&](const char* where, const InvalidArgument& error) {
@@ -125,7 +117,7 @@ Measured run_d2(const Stage& stage) {
 }
 
 Measured run_d3(const Stage&) {
-  SimulatedGpu gpu(find_profile(kStreamCard));
+  SimulatedGpu gpu(find_profile(kSixGb));
   const Stream stream = gpu.streams().new_stream();
   gpu.streams().occupy(stream, 1000);
   const std::unique_ptr<Event> done = gpu.streams().record_event(stream);
@@ -141,7 +133,7 @@ Measured run_d3(const Stage&) {
 Measured run_d4(const Stage& stage) {
   Measured measured;
   for (const bool checks : {false, true}) {
-    SimulatedGpu gpu(find_profile(kStreamCard));
+    SimulatedGpu gpu(find_profile(kSixGb));
     if (checks) gpu.streams().check_waits();
     const Stream writer = gpu.streams().new_stream(), reader = gpu.streams().new_stream();
     Scalar a(gpu);
@@ -168,10 +160,10 @@ Measured run_d4(const Stage& stage) {
   return measured;
 }
 
-// Eight batches, each of which takes as long to copy as to work off.
+// Eight batches; copying one takes as long as processing it.
 Measured run_d6(const Stage& stage) {
   constexpr int64_t kBatchBytes = 1'000'000;
-  DeviceProfile profile = find_profile(kStreamCard);
+  DeviceProfile profile = find_profile(kSixGb);
   profile.copy_bytes_per_us = 1000;
   SimulatedGpu gpu(profile);
   gpu.streams().check_waits();
@@ -194,8 +186,8 @@ Measured run_d6(const Stage& stage) {
   Measured measured;
   measured.add("eight_steps_end_at_us", now_us(gpu));
   for (void* batch : batches) gpu.memory().release(batch, kBatchBytes);
-  const RuntimeOptions card = stage.card(kStreamCard);
-  measured.add("weights_with_a_loader", compare_weights(train_a_little(card, 0), train_a_little(card, 4)));
+  const RuntimeOptions card = stage.card(kSixGb);
+  measured.add("weights_with_a_loader", compare_weights(train_from_host(card, 0), train_from_host(card, 4)));
   return measured;
 }
 

@@ -19,18 +19,14 @@
 namespace headroom::repro {
 namespace {
 
-constexpr std::string_view kLaptop = "laptop-2gb";
-constexpr int64_t kImages = 256;  // four steps: memory is the same from the first one on
-
 // One kernel for each op and batches from the host, as TensorFlow has it.
 TrainResult train_net(Runtime& runtime) {
   TrainSettings settings;
-  settings.epochs = 1;
   settings.optimizer = "rmsprop";
   settings.data_on = DataOn::kHost;
   settings.fused = false;
   settings.math = Math::kF32;
-  return train(settings, draw_digits(kImages, 1), draw_digits(settings.batch, 1, kImages), runtime);
+  return train_four_steps(settings, runtime);
 }
 
 TrainResult train_net(RuntimeOptions options, const char* strategy, std::optional<int64_t> limit = {}) {
@@ -105,6 +101,12 @@ Measured play_flashlight(const Stage& stage, const char* strategy) {
 
 }  // namespace
 
+TrainResult train_four_steps(TrainSettings settings, Runtime& runtime) {
+  const int64_t images = 4 * settings.batch;
+  settings.epochs = 1;
+  return train(settings, draw_digits(images, 1), draw_digits(settings.batch, 1, images), runtime);
+}
+
 Measured run_a1(const Stage& stage) {
   if (stage.fixed) return figures_of(train_net(stage.card(kLaptop), "allow-growth"));
   if (!stage.is_sim()) return start_blas_beside_full_pool(stage, "grab-all");
@@ -174,15 +176,7 @@ Measured run_a7(const Stage& stage) {
   Runtime runtime(stage.card(kLaptop));
   Measured measured;
   if (!stage.fixed) runtime.device();
-  try {
-    runtime.set_memory_growth(true);
-    measured.add("outcome", "ok");
-  } catch (const InvalidArgument& error) {
-    measured.add("outcome", "refused");
-    const std::string message = error.what();
-    measured.add("message", message.substr(0, message.find(';')));
-    measured.lines.push_back(message);
-  }
+  note_refusal(measured, ";", [&] { runtime.set_memory_growth(true); });
   return measured;
 }
 
