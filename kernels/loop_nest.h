@@ -6,6 +6,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <numeric>
 #include <span>
 
 #include "runtime/base/tensor.h"
@@ -23,6 +25,24 @@ inline Strides broadcast_strides(const Shape& from, const Shape& to) {
     if (from[axis] != 1) result[static_cast<size_t>(axis + shift)] = dense[static_cast<size_t>(axis)];
   }
   return result;
+}
+
+// Strides that read `from` with its axes in the order of `axes`.
+inline Strides transposed_strides(const Shape& from, std::span<const int> axes) {
+  const Strides dense = strides_of(from);
+  Strides result{};
+  for (size_t axis = 0; axis < axes.size(); ++axis) result[axis] = dense[static_cast<size_t>(axes[axis])];
+  return result;
+}
+
+// The offset of the element at `begin`.
+inline int64_t offset_of(std::span<const int64_t> begin, const Strides& strides) {
+  return std::inner_product(begin.begin(), begin.end(), strides.begin(), int64_t{0});
+}
+
+// Elements of table[i].
+inline int64_t row_elements(const Shape& table) {
+  return std::accumulate(table.begin() + 1, table.end(), int64_t{1}, std::multiplies());
 }
 
 // The leading axes of a batch of matrices.
@@ -44,8 +64,7 @@ class LoopNest {
   using Offsets = std::array<int64_t, N>;
 
   // Loops over `extents`; operand n moves by strides[n][axis] elements per step of an axis. Drops axes of
-  // extent 1 and joins neighbours that every operand crosses evenly, so that rows are as long as
-  // possible.
+  // extent 1 and joins neighbours that every operand crosses evenly, so that rows are as long as possible.
   LoopNest(const Shape& extents, const std::array<Strides, N>& strides) : empty_(extents.elements() == 0) {
     for (int axis = extents.rank() - 1; axis >= 0; --axis) {
       if (extents[axis] == 1) continue;

@@ -1,64 +1,44 @@
 #include "kernels/sequence_kernel.h"
 
 #include <algorithm>
-#include <utility>
+
+#include "kernels/function_kernel.h"
 
 namespace headroom {
-namespace {
 
-class SequenceKernel final : public Kernel {
- public:
-  SequenceKernel(std::span<const SequencePart> parts, std::span<const TensorSpec> inputs,
-                 std::span<const TensorSpec> outputs, const MakeKernel& make)
-      : input_count_(inputs.size()) {
-    const auto spec_of = [&](int operand) {
-      const auto i = static_cast<size_t>(operand);
-      return i < inputs.size() ? inputs[i] : outputs[i - inputs.size()];
-    };
-    for (const SequencePart& part : parts) {
-      std::vector<TensorSpec> input_specs, output_specs;
-      for (int operand : part.inputs) input_specs.push_back(spec_of(operand));
-      for (int operand : part.outputs) output_specs.push_back(spec_of(operand));
-      Step step{make(part.op, input_specs, output_specs), part.inputs, part.outputs, {}, {}};
-      step.input_views.resize(input_specs.size());
-      step.output_views.resize(output_specs.size());
-      workspace_bytes_ = std::max(workspace_bytes_, step.kernel->workspace_bytes());
-      steps_.push_back(std::move(step));
-    }
-  }
-
-  int64_t workspace_bytes() const override { return workspace_bytes_; }
-
-  void run(std::span<const TensorView> inputs, std::span<const TensorView> outputs, void* workspace,
-           Stream stream) override {
-    const auto view_of = [&](int operand) {
-      const auto i = static_cast<size_t>(operand);
-      return i < input_count_ ? inputs[i] : outputs[i - input_count_];
-    };
-    for (Step& step : steps_) {
-      std::transform(step.inputs.begin(), step.inputs.end(), step.input_views.begin(), view_of);
-      std::transform(step.outputs.begin(), step.outputs.end(), step.output_views.begin(), view_of);
-      step.kernel->run(step.input_views, step.output_views, workspace, stream);
-    }
-  }
-
- private:
+std::unique_ptr<Kernel> make_sequence_kernel(std::span<const SequencePart> parts,
+                                             std::span<const TensorSpec> inputs,
+                                             std::span<const TensorSpec> outputs, const MakeKernel& make) {
   struct Step {
     std::unique_ptr<Kernel> kernel;
     std::vector<int> inputs, outputs;
     std::vector<TensorView> input_views, output_views;  // of the present run
   };
-  const size_t input_count_;
-  std::vector<Step> steps_;
-  int64_t workspace_bytes_ = 0;
-};
-
-}  // namespace
-
-std::unique_ptr<Kernel> make_sequence_kernel(std::span<const SequencePart> parts,
-                                             std::span<const TensorSpec> inputs,
-                                             std::span<const TensorSpec> outputs, const MakeKernel& make) {
-  return std::make_unique<SequenceKernel>(parts, inputs, outputs, make);
+  const auto operand = [](auto first, auto rest, int number) {
+    const auto i = static_cast<size_t>(number);
+    return i < first.size() ? first[i] : rest[i - first.size()];
+  };
+  const auto steps = std::make_shared<std::vector<Step>>();
+  int64_t workspace_bytes = 0;
+  for (const SequencePart& part : parts) {
+    std::vector<TensorSpec> input_specs, output_specs;
+    for (int number : part.inputs) input_specs.push_back(operand(inputs, outputs, number));
+    for (int number : part.outputs) output_specs.push_back(operand(inputs, outputs, number));
+    steps->push_back({make(part.op, input_specs, output_specs), part.inputs, part.outputs,
+                      std::vector<TensorView>(input_specs.size()),
+                      std::vector<TensorView>(output_specs.size())});
+    workspace_bytes = std::max(workspace_bytes, steps->back().kernel->workspace_bytes());
+  }
+  return function_kernel(
+      [=](const KernelCall& call) {
+        const auto view_of = [&](int number) { return operand(call.inputs, call.outputs, number); };
+        for (Step& step : *steps) {
+          std::transform(step.inputs.begin(), step.inputs.end(), step.input_views.begin(), view_of);
+          std::transform(step.outputs.begin(), step.outputs.end(), step.output_views.begin(), view_of);
+          step.kernel->run(step.input_views, step.output_views, call.workspace, call.stream);
+        }
+      },
+      workspace_bytes);
 }
 
 std::span<const SequencePart> parts_of_classifier_head() {

@@ -11,9 +11,8 @@
 
 namespace headroom {
 
-// One op of a sequence. Operands are numbered: the sequence's inputs first, then its outputs, which also
-// hold the values between the ops. An output may be an input of equal size where in_place_input allows
-// it.
+// One op of a sequence. Operands are numbered: the sequence's inputs first, then its outputs, which also hold
+// the values between the ops. An output may be an input of equal size where in_place_input allows it.
 struct SequencePart {
   Op op;
   std::vector<int> inputs, outputs;
@@ -27,7 +26,7 @@ std::unique_ptr<Kernel> make_sequence_kernel(std::span<const SequencePart> parts
                                              std::span<const TensorSpec> inputs,
                                              std::span<const TensorSpec> outputs, const MakeKernel& make);
 
-// The parts of a ClassifierHead, whose operands are numbered as in its description.
+// The parts of a ClassifierHead. Its description numbers the operands.
 std::span<const SequencePart> parts_of_classifier_head();
 
 }  // namespace headroom

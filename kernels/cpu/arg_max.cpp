@@ -1,6 +1,5 @@
-// Where a maximum stands, and how often it stands at the label.
+// The position of the maximum, and how often it is at the label.
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/function_kernel.h"
 
 namespace headroom::cpu {
 namespace {

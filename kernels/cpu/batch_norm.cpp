@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/function_kernel.h"
 #include "kernels/cpu/sums.h"
 
 namespace headroom::cpu {

@@ -4,11 +4,12 @@
 
 #include <memory>
 
-#include "kernels/kernel.h"
+#include "kernels/function_kernel.h"
 
 namespace headroom::cpu {
 
 using Request = KernelRequest;
+using Call = KernelCall;
 
 // conv/conv_forward.cpp
 std::unique_ptr<Kernel> make_kernel(const Conv2d& op, const Request& request);

@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/function_kernel.h"
 #include "kernels/sequence_kernel.h"
 
 namespace headroom::cpu {

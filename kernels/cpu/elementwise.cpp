@@ -14,7 +14,6 @@
 #include <unsupported/Eigen/SpecialFunctions>
 
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/function_kernel.h"
 #include "kernels/loop_nest.h"
 #include "runtime/base/random.h"
 

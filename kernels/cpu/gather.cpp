@@ -3,21 +3,10 @@
 #include <cstring>
 
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/function_kernel.h"
 #include "kernels/cpu/index_check.h"
+#include "kernels/loop_nest.h"
 
 namespace headroom::cpu {
-namespace {
-
-// Elements of table[i].
-int64_t row_elements(const Shape& table) {
-  int64_t elements = 1;
-  for (int axis = 1; axis < table.rank(); ++axis) elements *= table[axis];
-  return elements;
-}
-
-}  // namespace
-
 std::unique_ptr<Kernel> make_kernel(const Gather&, const Request& request) {
   const int64_t rows = request.inputs[0].shape[0], count = request.inputs[1].shape.elements();
   const auto row_bytes =

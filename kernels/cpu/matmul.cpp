@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/function_kernel.h"
 #include "kernels/cpu/worker_scratch.h"
 #include "kernels/loop_nest.h"
 

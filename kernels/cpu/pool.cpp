@@ -5,7 +5,6 @@
 #include <type_traits>
 
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/function_kernel.h"
 
 namespace headroom::cpu {
 namespace {

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/function_kernel.h"
 #include "kernels/cpu/sums.h"
 #include "kernels/loop_nest.h"
 

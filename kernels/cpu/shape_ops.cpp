@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/function_kernel.h"
 #include "kernels/loop_nest.h"
 
 namespace headroom::cpu {
@@ -48,12 +47,6 @@ struct StridedCopy {
   }
 };
 
-int64_t offset_of(const std::vector<int64_t>& begin, const Strides& strides) {
-  int64_t offset = 0;
-  for (size_t axis = 0; axis < begin.size(); ++axis) offset += begin[axis] * strides[axis];
-  return offset;
-}
-
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const Reshape&, const Request& request) {
@@ -68,10 +61,7 @@ std::unique_ptr<Kernel> make_kernel(const CopyToDevice&, const Request& request)
 }
 
 std::unique_ptr<Kernel> make_kernel(const Transpose& op, const Request& request) {
-  const Strides dense = strides_of(request.inputs[0].shape);
-  Strides permuted{};
-  for (size_t axis = 0; axis < op.axes.size(); ++axis)
-    permuted[axis] = dense[static_cast<size_t>(op.axes[axis])];
+  const Strides permuted = transposed_strides(request.inputs[0].shape, op.axes);
   const Shape& shape = request.outputs[0].shape;
   const StridedCopy copy{LoopNest<2>(shape, {permuted, strides_of(shape)}), request.inputs[0].dtype};
   return function_kernel([=](const Call& call) { copy(call.inputs[0].data, call.outputs[0].data); });

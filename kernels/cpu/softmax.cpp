@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/function_kernel.h"
 #include "kernels/cpu/index_check.h"
 
 namespace headroom::cpu {

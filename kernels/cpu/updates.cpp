@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/function_kernel.h"
 
 namespace headroom::cpu {
 namespace {

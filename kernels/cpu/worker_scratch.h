@@ -1,6 +1,5 @@
-// Scratch memory for the threads that share a loop of a kernel. The first thread uses the kernel's
-// workspace, the others host memory outside the plan, so that a plan does not depend on the number of
-// threads.
+// Scratch memory for the threads that share a loop of a kernel. The first thread uses the kernel's workspace,
+// the others host memory outside the plan, so that a plan does not depend on the number of threads.
 #pragma once
 
 #include <cstddef>

@@ -3,11 +3,8 @@
 #pragma once
 
 #include <memory>
-#include <span>
-#include <utility>
 
-#include "kernels/kernel.h"
-#include "kernels/kernel_call.h"
+#include "kernels/function_kernel.h"
 #include "runtime/device/cuda/cuda_gpu.h"
 
 namespace headroom::cuda {
@@ -29,36 +26,9 @@ struct Request : KernelRequest {
 };
 
 struct Call : KernelCall {
-  cudaStream_t stream = nullptr;
+  cudaStream_t stream;
+  Call(const KernelCall& call) : KernelCall(call), stream(stream_of(call.stream)) {}
 };
-
-template <typename F>
-class FunctionKernel final : public Kernel {
- public:
-  FunctionKernel(F function, int64_t workspace_bytes, std::optional<std::vector<int>> early_inputs)
-      : function_(std::move(function)),
-        workspace_bytes_(workspace_bytes),
-        early_inputs_(std::move(early_inputs)) {}
-  int64_t workspace_bytes() const override { return workspace_bytes_; }
-  std::optional<std::vector<int>> early_inputs() const override { return early_inputs_; }
-  void run(std::span<const TensorView> inputs, std::span<const TensorView> outputs, void* workspace,
-           Stream stream) override {
-    function_(Call{{inputs, outputs, workspace}, stream_of(stream)});
-  }
-
- private:
-  const F function_;
-  const int64_t workspace_bytes_;
-  const std::optional<std::vector<int>> early_inputs_;
-};
-
-// The kernel that calls `function(const Call&)`, which launches work on the call's stream and waits for
-// nothing.
-template <typename F>
-std::unique_ptr<Kernel> function_kernel(F function, int64_t workspace_bytes = 0,
-                                        std::optional<std::vector<int>> early_inputs = {}) {
-  return std::make_unique<FunctionKernel<F>>(std::move(function), workspace_bytes, std::move(early_inputs));
-}
 
 // classifier_head.cu
 std::unique_ptr<Kernel> make_kernel(const ClassifierHead& op, const Request& request);

@@ -9,13 +9,6 @@
 namespace headroom::cuda {
 namespace {
 
-// Elements of table[i].
-int64_t row_elements(const Shape& table) {
-  int64_t elements = 1;
-  for (int axis = 1; axis < table.rank(); ++axis) elements *= table[axis];
-  return elements;
-}
-
 // Rows of `units` units each; a row picked by an index that is none is zero.
 template <typename Unit, typename I>
 __global__ void gather_rows(Divider<I> units, int64_t total, int64_t rows, const Unit* table,

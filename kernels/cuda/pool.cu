@@ -41,7 +41,6 @@ class Pixels {
  public:
   Pixels(int64_t images, int64_t rows, int64_t columns, int64_t groups)
       : count_(images * rows * columns * groups), rows_(rows), columns_(columns), groups_(groups) {}
-  int64_t count() const { return count_; }
   __device__ int64_t size() const { return count_; }
   template <int N>
   __device__ Pixel<I> at(int64_t i) const {
@@ -175,11 +174,12 @@ __global__ void avg_pool_grad(PoolGeometry geometry, Pixels<I> inputs, const flo
   }
 }
 
-// Calls f(lanes as a constant, Pixels) for pixels of the output or of the image, with as many channels
-// together as `arrays` allow.
+// Queues kernel_of(lanes, index type) for the pixels of the output or of the image, with as many channels
+// together as `arrays`, its operands, allow.
 enum class Side { kOutput, kImage };
-template <typename F, typename... T>
-void with_pixels(const PoolGeometry& geometry, Side side, F f, const T*... arrays) {
+template <typename KernelOf, typename... T>
+void launch_pool(const CudaGpu& device, cudaStream_t stream, const PoolGeometry& geometry, Side side,
+                 KernelOf kernel_of, T*... arrays) {
   const bool output = side == Side::kOutput;
   const int64_t rows = output ? geometry.rows.output : geometry.rows.input;
   const int64_t columns = output ? geometry.columns.output : geometry.columns.input;
@@ -189,10 +189,14 @@ void with_pixels(const PoolGeometry& geometry, Side side, F f, const T*... array
   if (count == 0) return;
   with_index_type(count, [&](auto type) {
     const Pixels<decltype(type)> pixels(geometry.images, rows, columns, groups);
+    const auto queue = [&](auto lanes) {
+      launch(kernel_of(lanes, type), blocks_for(device, count), kThreads, stream, geometry, pixels,
+             arrays...);
+    };
     if (fours) {
-      f(std::integral_constant<int, 4>(), type, pixels);
+      queue(std::integral_constant<int, 4>());
     } else {
-      f(std::integral_constant<int, 1>(), type, pixels);
+      queue(std::integral_constant<int, 1>());
     }
   });
 }
@@ -202,62 +206,34 @@ void with_pixels(const PoolGeometry& geometry, Side side, F f, const T*... array
 std::unique_ptr<Kernel> make_kernel(const MaxPool& op, const Request& request) {
   const PoolGeometry geometry(op.pool, request.inputs[0].shape, request.outputs[0].shape);
   return function_kernel([&device = request.device, geometry](const Call& call) {
-    const float* x = call.in(0);
-    float* y = call.out(0);
-    auto* index = call.out<uint8_t>(1);
-    with_pixels(
-        geometry, Side::kOutput,
-        [&](auto lanes, auto type, const auto& pixels) {
-          launch(max_pool<lanes, decltype(type)>, blocks_for(device, pixels.count()), kThreads, call.stream,
-                 geometry, pixels, x, y, index);
-        },
-        x, y, index);
+    const auto kernel = [](auto lanes, auto type) { return &max_pool<lanes, decltype(type)>; };
+    launch_pool(device, call.stream, geometry, Side::kOutput, kernel, call.in(0), call.out(0),
+                call.out<uint8_t>(1));
   });
 }
 
 std::unique_ptr<Kernel> make_kernel(const MaxPoolGrad& op, const Request& request) {
   const PoolGeometry geometry(op.pool, request.outputs[0].shape, request.inputs[0].shape);
   return function_kernel([&device = request.device, geometry](const Call& call) {
-    const float* dy = call.in(0);
-    const auto* index = call.in<uint8_t>(1);
-    float* dx = call.out();
-    with_pixels(
-        geometry, Side::kImage,
-        [&](auto lanes, auto type, const auto& pixels) {
-          launch(max_pool_grad<lanes, decltype(type)>, blocks_for(device, pixels.count()), kThreads,
-                 call.stream, geometry, pixels, dy, index, dx);
-        },
-        dy, index, dx);
+    const auto kernel = [](auto lanes, auto type) { return &max_pool_grad<lanes, decltype(type)>; };
+    launch_pool(device, call.stream, geometry, Side::kImage, kernel, call.in(0), call.in<uint8_t>(1),
+                call.out());
   });
 }
 
 std::unique_ptr<Kernel> make_kernel(const AvgPool& op, const Request& request) {
   const PoolGeometry geometry(op.pool, request.inputs[0].shape, request.outputs[0].shape);
   return function_kernel([&device = request.device, geometry](const Call& call) {
-    const float* x = call.in(0);
-    float* y = call.out();
-    with_pixels(
-        geometry, Side::kOutput,
-        [&](auto lanes, auto type, const auto& pixels) {
-          launch(avg_pool<lanes, decltype(type)>, blocks_for(device, pixels.count()), kThreads, call.stream,
-                 geometry, pixels, x, y);
-        },
-        x, y);
+    const auto kernel = [](auto lanes, auto type) { return &avg_pool<lanes, decltype(type)>; };
+    launch_pool(device, call.stream, geometry, Side::kOutput, kernel, call.in(0), call.out());
   });
 }
 
 std::unique_ptr<Kernel> make_kernel(const AvgPoolGrad& op, const Request& request) {
   const PoolGeometry geometry(op.pool, request.outputs[0].shape, request.inputs[0].shape);
   return function_kernel([&device = request.device, geometry](const Call& call) {
-    const float* dy = call.in(0);
-    float* dx = call.out();
-    with_pixels(
-        geometry, Side::kImage,
-        [&](auto lanes, auto type, const auto& pixels) {
-          launch(avg_pool_grad<lanes, decltype(type)>, blocks_for(device, pixels.count()), kThreads,
-                 call.stream, geometry, pixels, dy, dx);
-        },
-        dy, dx);
+    const auto kernel = [](auto lanes, auto type) { return &avg_pool_grad<lanes, decltype(type)>; };
+    launch_pool(device, call.stream, geometry, Side::kImage, kernel, call.in(0), call.out());
   });
 }
 

@@ -212,10 +212,7 @@ std::unique_ptr<Kernel> make_kernel(const CopyToDevice&, const Request& request)
 }
 
 std::unique_ptr<Kernel> make_kernel(const Transpose& op, const Request& request) {
-  const Strides dense = strides_of(request.inputs[0].shape);
-  Strides permuted{};
-  for (size_t axis = 0; axis < op.axes.size(); ++axis)
-    permuted[axis] = dense[static_cast<size_t>(op.axes[axis])];
+  const Strides permuted = transposed_strides(request.inputs[0].shape, op.axes);
   const Shape& shape = request.outputs[0].shape;
   const LoopNest<2> nest(shape, {permuted, strides_of(shape)});
   const int fast_from = fast_axis_of_operand(nest);
@@ -232,10 +229,8 @@ std::unique_ptr<Kernel> make_kernel(const Transpose& op, const Request& request)
 std::unique_ptr<Kernel> make_kernel(const Slice& op, const Request& request) {
   const Strides strides = strides_of(request.inputs[0].shape);
   const Shape& shape = request.outputs[0].shape;
-  int64_t offset = 0;
-  for (size_t axis = 0; axis < op.begin.size(); ++axis) offset += op.begin[axis] * strides[axis];
-  return function_kernel(
-      StridedCopy(request.device, shape, strides, strides_of(shape), request.inputs[0].dtype, offset));
+  return function_kernel(StridedCopy(request.device, shape, strides, strides_of(shape),
+                                     request.inputs[0].dtype, offset_of(op.begin, strides)));
 }
 
 std::unique_ptr<Kernel> make_kernel(const SliceGrad& op, const Request& request) {

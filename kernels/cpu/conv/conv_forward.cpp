@@ -10,7 +10,6 @@
 
 #include "kernels/cpu/conv/conv_shape.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/function_kernel.h"
 #include "kernels/cpu/worker_scratch.h"
 
 namespace headroom::cpu {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "kernels/cpu/conv/conv_shape.h"
-#include "kernels/cpu/function_kernel.h"
 #include "kernels/cpu/worker_scratch.h"
 
 namespace headroom::cpu {

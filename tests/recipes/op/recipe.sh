@@ -33,7 +33,6 @@ std::unique_ptr<Kernel> make_kernel(const Cube& op, const Request& request);
 END
 create kernels/cpu/cube.cpp << 'END'
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/function_kernel.h"
 
 namespace headroom::cpu {
 
