@@ -4,12 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <numeric>
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/text.h"
 #include "runtime/device/host/memory_ledger.h"
 
 namespace headroom {
@@ -23,14 +23,6 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
     begin = end + 1;
   }
   return parts;
-}
-
-std::optional<int> whole_number(std::string_view text) {
-  int number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc() || stop != end || number < 0) return std::nullopt;
-  return number;
 }
 
 // The number that an element of CUDA_VISIBLE_DEVICES begins with, as strtol would read it: "0, 1" and
@@ -48,7 +40,7 @@ std::optional<int> leading_number(std::string_view element) {
 }
 
 int gpu_number(std::string_view text, std::string_view what, std::string_view example) {
-  if (const std::optional<int> number = whole_number(text)) return *number;
+  if (const std::optional<int> number = parse_ordinal(text)) return *number;
   throw InvalidArgument(fmt::format("{}: '{}' is not the number of a GPU; write {}", what, text, example));
 }
 
@@ -59,9 +51,7 @@ int gpu_number(std::string_view text, std::string_view what, std::string_view ex
 // CUDA's names: four digits of domain, small letters. NVML has "00000000:3B:00.0".
 std::string cuda_style(std::string bus_id) {
   if (bus_id.size() == std::string_view("00000000:3B:00.0").size()) bus_id.erase(0, 4);
-  std::transform(bus_id.begin(), bus_id.end(), bus_id.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return bus_id;
+  return lowered(bus_id);
 }
 
 // The GPUs that CUDA shows, by its numbers.
@@ -262,8 +252,7 @@ StrategySettings strategy_on(const DeviceMap& map, const DeviceName& name, const
   if (strategy.memory_fraction) {
     throw InvalidArgument(
         "It's invalid to set per_process_gpu_memory_fraction when virtual_devices is set: virtual devices "
-        "have "
-        "limits of their own, so memory-fraction must go");
+        "have limits of their own, so memory-fraction must go");
   }
   if (!gpu.limit_bytes) return result;
   if (strategy.limit_bytes) {

@@ -23,6 +23,8 @@
 namespace headroom {
 namespace {
 
+using Text = const std::string&;
+
 constexpr int64_t kMaxConfigBytes = kMiB;
 constexpr int kMaxValues = 1 << 16;  // of one list
 
@@ -72,8 +74,8 @@ T parse_number(const std::string& text, const std::string& origin, std::string_v
       fmt::format("{}: unknown value '{}'; known: {}", origin, text, list_with_suggestion(text, known)));
 }
 
-bool parse_switch(std::string text, const std::string& origin) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+bool parse_switch(const std::string& given, const std::string& origin) {
+  const std::string text = lowered(given);
   if (text == "true" || text == "1" || text == "yes" || text == "on") return true;
   if (text == "false" || text == "0" || text == "no" || text == "off") return false;
   throw InvalidArgument(fmt::format("{}: '{}' is neither true nor false", origin, text));
@@ -85,107 +87,73 @@ OptionSet::OptionSet(std::string program, std::string description)
     : program_(std::move(program)), description_(std::move(description)) {}
 
 void OptionSet::add_text(std::string name, std::string help, std::string* target) {
-  add({.name = std::move(name),
-       .help = std::move(help),
-       .value_name = "TEXT",
-       .set = [target](const std::string& text, const std::string&) { *target = text; },
-       .show = [target] { return toml_quoted(*target); }});
+  add({name, help, "TEXT", [=](Text text, Text) { *target = text; }, [=] { return toml_quoted(*target); }});
 }
 
 void OptionSet::add_choice(std::string name, std::string help, std::string* target,
                            std::vector<std::string> known, std::function<bool(const std::string&)> also) {
-  add({.name = std::move(name),
-       .help = fmt::format("{} ({})", help, fmt::join(known, ", ")),
-       .value_name = "NAME",
-       .set =
-           [target, known, also = std::move(also)](const std::string& text, const std::string& origin) {
-             if (std::find(known.begin(), known.end(), text) == known.end() && !(also && also(text))) {
-               const std::vector<std::string_view> words(known.begin(), known.end());
-               refuse_value(text, origin, words);
-             }
-             *target = text;
-           },
-       .show = [target] { return toml_quoted(*target); }});
+  const auto set = [=](Text text, Text origin) {
+    if (std::find(known.begin(), known.end(), text) == known.end() && !(also && also(text))) {
+      const std::vector<std::string_view> words(known.begin(), known.end());
+      refuse_value(text, origin, words);
+    }
+    *target = text;
+  };
+  add({name, fmt::format("{} ({})", help, fmt::join(known, ", ")), "NAME", set,
+       [=] { return toml_quoted(*target); }});
 }
 
 void OptionSet::add_names(std::string name, std::string help, std::span<const std::string_view> known,
                           std::function<void(size_t)> set, std::function<std::string_view()> get) {
-  add({.name = std::move(name),
-       .help = fmt::format("{} ({})", help, fmt::join(known, ", ")),
-       .value_name = "NAME",
-       .set =
-           [known, set = std::move(set)](const std::string& text, const std::string& origin) {
-             const auto found = std::find(known.begin(), known.end(), text);
-             if (found == known.end()) refuse_value(text, origin, known);
-             set(static_cast<size_t>(found - known.begin()));
-           },
-       .show = [get = std::move(get)] { return toml_quoted(std::string(get())); }});
+  const auto set_name = [=](Text text, Text origin) {
+    const auto found = std::find(known.begin(), known.end(), text);
+    if (found == known.end()) refuse_value(text, origin, known);
+    set(static_cast<size_t>(found - known.begin()));
+  };
+  add({name, fmt::format("{} ({})", help, fmt::join(known, ", ")), "NAME", set_name,
+       [=] { return toml_quoted(std::string(get())); }});
 }
 
 void OptionSet::add_bytes(std::string name, std::string help, std::optional<int64_t>* target) {
-  add({.name = std::move(name),
-       .help = std::move(help),
-       .value_name = "SIZE",
-       .set = [target](const std::string& text,
-                       const std::string& origin) { *target = parse_bytes(text, origin); },
-       .show = [target]() -> std::optional<std::string> {
-         if (!*target) return std::nullopt;
-         return toml_quoted(exact_size(**target));
-       }});
+  add({name, help, "SIZE", [=](Text text, Text origin) { *target = parse_bytes(text, origin); },
+       [=] { return *target ? std::optional(toml_quoted(exact_size(**target))) : std::nullopt; }});
 }
 
 void OptionSet::add_integer(std::string name, std::string help, int64_t* target, int64_t low, int64_t high) {
-  add({.name = std::move(name),
-       .help = std::move(help),
-       .value_name = "N",
-       .set =
-           [=](const std::string& text, const std::string& origin) {
-             *target = parse_number(text, origin, "a whole number", low, high);
-           },
-       .show = [target] { return fmt::format("{}", *target); }});
+  const auto set = [=](Text text, Text origin) {
+    *target = parse_number(text, origin, "a whole number", low, high);
+  };
+  add({name, help, "N", set, [=] { return fmt::format("{}", *target); }});
 }
 
 void OptionSet::add_number(std::string name, std::string help, double* target, double low, double high) {
-  add({.name = std::move(name),
-       .help = std::move(help),
-       .value_name = "X",
-       .set = [=](const std::string& text,
-                  const std::string& origin) { *target = parse_number(text, origin, "a number", low, high); },
-       .show = [target] { return fmt::format("{}", *target); }});
+  const auto set = [=](Text text, Text origin) {
+    *target = parse_number(text, origin, "a number", low, high);
+  };
+  add({name, help, "X", set, [=] { return fmt::format("{}", *target); }});
 }
 
 void OptionSet::add_number(std::string name, std::string help, std::optional<double>* target, double low,
                            double high) {
-  add({.name = std::move(name),
-       .help = std::move(help),
-       .value_name = "X",
-       .set = [=](const std::string& text,
-                  const std::string& origin) { *target = parse_number(text, origin, "a number", low, high); },
-       .show = [target]() -> std::optional<std::string> {
-         if (!*target) return std::nullopt;
-         return fmt::format("{}", **target);
-       }});
+  const auto set = [=](Text text, Text origin) {
+    *target = parse_number(text, origin, "a number", low, high);
+  };
+  add({name, help, "X", set,
+       [=] { return *target ? std::optional(fmt::format("{}", **target)) : std::nullopt; }});
 }
 
 void OptionSet::add_switch(std::string name, std::string help, bool* target) {
-  add({.name = std::move(name),
-       .help = std::move(help),
-       .value_name = "",
-       .set = [target](const std::string& text,
-                       const std::string& origin) { *target = parse_switch(text, origin); },
-       .show = [target] { return std::string(*target ? "true" : "false"); }});
+  add({name, help, "", [=](Text text, Text origin) { *target = parse_switch(text, origin); },
+       [=] { return std::string(*target ? "true" : "false"); }});
 }
 
 void OptionSet::add_list(std::string name, std::string help, std::vector<std::string>* target) {
-  add({.name = std::move(name),
-       .help = std::move(help),
-       .value_name = "TEXT",
-       .set = [target](const std::string& text, const std::string&) { target->push_back(text); },
-       .clear = [target] { target->clear(); },
-       .show = [target]() -> std::optional<std::string> {
-         if (target->empty()) return std::nullopt;
-         return toml_quoted(fmt::format("{}", fmt::join(*target, " ")));
-       }});
+  const auto show = [=] {
+    return target->empty() ? std::nullopt
+                           : std::optional(toml_quoted(fmt::format("{}", fmt::join(*target, " "))));
+  };
+  add({name, help, "TEXT", [=](Text text, Text) { target->push_back(text); }, show,
+       [=] { target->clear(); }});
 }
 
 void OptionSet::add_arguments(std::string name, std::string help, std::vector<std::string>* target,

@@ -14,10 +14,6 @@
 
 #include "runtime/base/enum_names.h"
 
-namespace CLI {
-class App;
-}
-
 namespace headroom {
 
 class OptionSet {
@@ -85,8 +81,8 @@ class OptionSet {
     std::string help;
     std::string value_name;  // "SIZE"; empty for a switch
     std::function<void(const std::string& text, const std::string& origin)> set;  // a list: one more of it
-    std::function<void()> clear = {};                  // for a list alone: empties it
     std::function<std::optional<std::string>()> show;  // as TOML; nothing when not set
+    std::function<void()> clear = {};                  // for a list alone: empties it
     std::string origin = "default";
     std::optional<std::string> default_value = {};  // what `show` gave when the option was added
   };

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -29,14 +28,6 @@ std::vector<std::string> strategy_names() {
 // More than a name; parse_strategy finds its mistakes.
 bool is_composed(const std::string& strategy) {
   return strategy.find_first_of("=:+,") != std::string::npos;
-}
-
-std::optional<int> parse_ordinal(std::string_view digits) {
-  int ordinal = 0;
-  const char* const end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, ordinal);
-  if (error != std::errc() || stop != end || ordinal < 0 || digits.front() == '-') return std::nullopt;
-  return ordinal;
 }
 
 struct SimulatedName {
@@ -182,13 +173,6 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
 PlacementSettings RuntimeOptions::placement_settings() const {
   return {.allow_copies = device_policy == DevicePolicy::kSilent,
           .allow_soft_placement = allow_soft_placement};
-}
-
-RuntimeOptions with_gpu(RuntimeOptions options, int ordinal) {
-  const std::optional<SimulatedName> simulated = parse_simulated(options.device);
-  options.device =
-      simulated ? fmt::format("sim:{}:{}", simulated->profile, ordinal) : fmt::format("cuda:{}", ordinal);
-  return options;
 }
 
 RuntimeOptions with_named_profile(RuntimeOptions options) {

@@ -85,8 +85,6 @@ std::vector<std::string> device_names();
 std::optional<int> cuda_ordinal(std::string_view device);
 // The program's name of the device of the options: "/GPU:2" for "sim:four-2080ti:2".
 DeviceName default_device(const RuntimeOptions& options);
-// The options with GPU `ordinal` of the same machine as the device.
-RuntimeOptions with_gpu(RuntimeOptions options, int ordinal);
 // The profile of the simulated GPU that the options name, with their changes; for "sim" with another total
 // that of the nearest card, see nearest_profile. Nothing for any other device. Throws InvalidArgument for an
 // unknown profile.

@@ -96,11 +96,11 @@ RuntimeOptions with_more_held(RuntimeOptions options, const DeviceMap& gpus, int
 
 void require_whole_replicas(int replicas, const RuntimeOptions& options) {
   if (replicas == 1 || options.place.empty()) return;
-  throw InvalidArgument(fmt::format(
-      "place with {} replicas: each replica has the whole net on a device of its own; one alone can "
-      "be spread over devices, and several that do not fit take less with --shard-optimizer or a "
-      "smaller --batch",
-      replicas));
+  throw InvalidArgument(
+      fmt::format("place with {} replicas: each replica has the whole net on a device of its own; one alone "
+                  "can be spread over devices, and several that do not fit take less with --shard-optimizer "
+                  "or a smaller --batch",
+                  replicas));
 }
 
 std::vector<DeviceName> replica_devices(const RuntimeOptions& options, const DeviceMap& gpus, int replicas) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstddef>
@@ -20,8 +19,8 @@ namespace {
       fmt::format("{}: '{}' is not a size: {} (examples: 1048576, 64KiB, 512MiB, 1.5GiB)", what, text, why));
 }
 
-double unit_of(std::string unit) {
-  for (char& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+double unit_of(std::string_view text) {
+  const std::string unit = lowered(text);
   if (unit.empty() || unit == "b") return 1;
   constexpr std::string_view kPrefixes = "kmgt";
   const size_t power = kPrefixes.find(unit[0]);
@@ -44,15 +43,14 @@ int64_t parse_bytes(std::string_view text, std::string_view what) {
   if (error != std::errc() || end == body.data() || !std::isfinite(number)) {
     refuse(text, what, "it does not start with a number");
   }
-  const std::string unit(
-      trimmed(std::string_view(end, static_cast<size_t>(body.data() + body.size() - end))));
+  const std::string_view unit = trimmed(body.substr(static_cast<size_t>(end - body.data())));
   const double factor = unit_of(unit);
   if (factor == 0) refuse(text, what, fmt::format("unknown unit '{}'", unit));
   const double bytes = number * factor;
   if (!(bytes < std::ldexp(1.0, 60))) refuse(text, what, "it is too large");
   if (bytes != std::floor(bytes)) {
     if (factor == 1) refuse(text, what, "it has a fraction of a byte");
-    return static_cast<int64_t>(bytes);  // 1.3GiB is no whole number of bytes, and nobody means one
+    return static_cast<int64_t>(bytes);  // 1.3GiB is no whole number of bytes: round down
   }
   return static_cast<int64_t>(bytes);
 }

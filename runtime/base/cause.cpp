@@ -50,7 +50,7 @@ constexpr CauseInfo kCauses[] = {
     {kUnknown, "unknown", "the log does not say why"},
 };
 
-// The largest GPU has 288 GB: nobody means to request more than this.
+// The largest GPU has 288 GB: no program requests more than this on purpose.
 constexpr int64_t kAbsurdBytes = 16 * 1024 * kGiB;
 constexpr int64_t kAbsurdFactor = 100;  // times the device
 // cuBLAS and cuDNN together took 76 to 130 MiB to start wherever we measured them (docs/gpu.md), the first
@@ -106,10 +106,11 @@ Result size_overflow(const MemoryNumbers& n) {
     times = fmt::format(", {:.0f} times the device's {}",
                         static_cast<double>(*n.requested) / static_cast<double>(*n.total), size(*n.total));
   }
-  return Judgement{kSizeOverflow, kHigh,
-                   fmt::format("{} were requested{}: a size was computed wrongly (a 32-bit product, a length "
-                               "read from bad data)",
-                               size(*n.requested), times)};
+  return Judgement{
+      kSizeOverflow, kHigh,
+      fmt::format(
+          "{} were requested{}: a size was computed wrongly (a 32-bit product, a length read from bad data)",
+          size(*n.requested), times)};
 }
 
 // Only a driver that spills to host memory (Windows does) lets a process hold more than the device has.
@@ -175,10 +176,10 @@ Result capacity(const MemoryNumbers& n) {
                                  size(*n.capacity), size(held), size(*n.requested), size(*n.free))};
   }
   if (n.free_at_start && *n.capacity < (*n.free_at_start - kLargestReserve) / 10 * 9) {
-    return Judgement{kLimit, kMedium,
-                     fmt::format("{} were free at the start, and the pool may hold only {}: a limit or a "
-                                 "fraction was set",
-                                 size(*n.free_at_start), size(*n.capacity))};
+    return Judgement{
+        kLimit, kMedium,
+        fmt::format("{} were free at the start, and the pool may hold only {}: a limit or a fraction was set",
+                    size(*n.free_at_start), size(*n.capacity))};
   }
   if (n.takes_three_quarters && n.total && *n.capacity <= *n.total / 100 * 90) {
     return Judgement{
@@ -205,11 +206,10 @@ Result plenty_is_free(const MemoryNumbers& n) {
     if (*n.free - margin < *n.requested) return std::nullopt;
     return Judgement{
         kNotMemory, kMedium,
-        fmt::format(
-            "{} were requested and {} are free on the device: it was not full. A setting that the log "
-            "does not show (a fraction, a share of a partitioned GPU) may have refused, or another "
-            "process that has ended since held the memory",
-            size(*n.requested), size(*n.free))};
+        fmt::format("{} were requested and {} are free on the device: it was not full. A setting that the "
+                    "log does not show (a fraction, a share of a partitioned GPU) may have refused, or "
+                    "another process that has ended since held the memory",
+                    size(*n.requested), size(*n.free))};
   }
   const bool plenty =
       *n.free >= kPlentyForLibraries || (n.total && *n.free >= kPlentyOnSmallCard && *n.free >= *n.total / 4);
@@ -322,10 +322,11 @@ Result fragmentation(const MemoryNumbers& n) {
                               : "")};
   }
   if (!n.free || !n.idle || *n.requested > sum(*n.free, *n.idle)) return std::nullopt;
-  return Judgement{kFragmentation, kMedium,
-                   fmt::format("{} free on the device and {} idle in the pool are enough for the {} "
-                               "requested only together",
-                               size(*n.free), size(*n.idle), size(*n.requested))};
+  return Judgement{
+      kFragmentation, kMedium,
+      fmt::format(
+          "{} free on the device and {} idle in the pool are enough for the {} requested only together",
+          size(*n.free), size(*n.idle), size(*n.requested))};
 }
 
 Result exhausted(const MemoryNumbers& n) {
@@ -352,8 +353,8 @@ Result exhausted(const MemoryNumbers& n) {
   if (n.free && n.idle && n.total && n.allocated) {
     return Judgement{
         kExhausted, kHigh,
-        fmt::format("{} are allocated on a device of {}; {} were requested, and the {} that are "
-                    "free or idle are in pieces",
+        fmt::format("{} are allocated on a device of {}; {} were requested, and the {} that are free or idle "
+                    "are in pieces",
                     size(*n.allocated), size(*n.total), size(*n.requested), size(*n.free + *n.idle))};
   }
   if (n.capacity && n.allocated) {

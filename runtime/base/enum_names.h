@@ -1,5 +1,5 @@
-// Enums whose values people read and write by name. The names stand in one array per enum, from which
-// options, help, JSON and tests take them.
+// Enums that people read and write by name. One array per enum has the names; options, help, JSON and tests
+// take them from it.
 #pragma once
 
 #include <array>

@@ -59,7 +59,7 @@ bool write_all(int descriptor, std::span<const std::string_view> parts) {
   return true;
 }
 
-// Without zlib's prefix "<fd:3>: ", which stands for the name it was not given.
+// Without zlib's prefix "<fd:3>: ", its substitute for a file name.
 std::string_view zlib_reason(std::string_view message) {
   const size_t name_end = message.find(">: ");
   return name_end == std::string_view::npos ? message : message.substr(name_end + 3);
@@ -94,7 +94,7 @@ std::string read_file(const std::string& path, int64_t max_bytes,
 
 namespace {
 
-// Whether `path` is there and no regular file: written directly, since a rename would replace it.
+// Whether `path` exists and is no regular file: it is written directly, since a rename would replace it.
 bool is_special(const std::string& path) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);

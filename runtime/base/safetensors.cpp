@@ -24,7 +24,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kLengthBytes = 8;               // the header's length stands before it
+constexpr size_t kLengthBytes = 8;               // the header's length, before the header
 constexpr uint64_t kMaxHeaderBytes = 100000000;  // the reference implementation's bound
 constexpr int64_t kMaxFileBytes = 64 * kGiB;
 constexpr std::string_view kMetadata = "__metadata__";

@@ -14,7 +14,7 @@ struct Shard {
   int index = 0;
   int of = 1;
 
-  // Of a tensor with so many elements the shard is [begin, end), which may be empty.
+  // The shard of a tensor with that many elements is [begin, end), which may be empty.
   constexpr int64_t begin(int64_t elements) const { return start_of(index, elements); }
   constexpr int64_t end(int64_t elements) const { return start_of(index + 1, elements); }
   constexpr int64_t size(int64_t elements) const { return end(elements) - begin(elements); }

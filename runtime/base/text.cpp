@@ -47,8 +47,8 @@ size_t character_bytes(std::string_view text) {
 }
 
 std::string folded(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::string result = lowered(text);
+  std::replace(result.begin(), result.end(), '_', '-');
   return result;
 }
 
@@ -76,6 +76,12 @@ std::string_view trimmed(std::string_view text) {
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
   return text;
+}
+
+std::string lowered(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return result;
 }
 
 std::string shell_word(std::string_view word) {

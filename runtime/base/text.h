@@ -19,6 +19,9 @@ std::string printable(std::string_view text, size_t max_bytes = std::string_view
 // Without blanks, tabs and line ends on either side.
 std::string_view trimmed(std::string_view text);
 
+// With small letters in place of A to Z.
+std::string lowered(std::string_view text);
+
 // The word, in quotes where a shell would read it otherwise; control characters as \x1b, so that a terminal
 // gets no commands.
 std::string shell_word(std::string_view word);

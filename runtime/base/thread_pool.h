@@ -13,7 +13,7 @@ namespace headroom {
 // Thread-safe: a loop that finds the threads at another one runs on its caller alone.
 class ThreadPool {
  public:
-  // So many threads, at least 1, of which the caller of a loop is one. The others start at the first loop.
+  // At least 1 thread; the caller of a loop is one of them, and the others start at the first loop.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -1,5 +1,5 @@
-// A device, parted by its users: memory for strategies, streams for whoever queues work, libraries and
-// captures for sessions, and a target for those who make kernels. Knows no graph, no kernel and no strategy.
+// A device, divided by its users: memory for strategies, streams to queue work, libraries and captures for
+// sessions, and a target for makers of kernels. Knows no graph, no kernel and no strategy.
 #pragma once
 
 #include <cstdint>

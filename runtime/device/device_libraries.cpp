@@ -25,20 +25,18 @@ LibraryError library_start_failure(Library library, const std::string& status, c
     return LibraryError(fmt::format("{} ({})", line, reason), "cublasCreate", status, std::move(log));
   }
   return LibraryError(
-      fmt::format(
-          "Failed to get convolution algorithm. This is probably because cuDNN failed to initialize, so try "
-          "looking to see if a warning log message was printed above. ({})",
-          reason),
+      fmt::format("Failed to get convolution algorithm. This is probably because cuDNN failed to initialize, "
+                  "so try looking to see if a warning log message was printed above. ({})",
+                  reason),
       "cudnnCreate", status, {"Could not create cudnn handle: " + status});
 }
 
 DeviceError context_failure(int ordinal, const std::string& status, const std::string& description,
                             int64_t total_bytes) {
-  return DeviceError(
-      fmt::format("failed initializing StreamExecutor for CUDA device ordinal {}: Internal: failed call to "
-                  "cuDevicePrimaryCtxRetain: {}: {}; total memory reported: {}",
-                  ordinal, status, description, total_bytes),
-      "cuDevicePrimaryCtxRetain", status);
+  return DeviceError(fmt::format("failed initializing StreamExecutor for CUDA device ordinal {}: Internal: "
+                                 "failed call to cuDevicePrimaryCtxRetain: {}: {}; total memory reported: {}",
+                                 ordinal, status, description, total_bytes),
+                     "cuDevicePrimaryCtxRetain", status);
 }
 
 }  // namespace headroom

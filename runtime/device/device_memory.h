@@ -1,5 +1,4 @@
-// Raw device memory, as a driver hands it out: the bottom seam. Knows no strategy and no
-// tensor.
+// Raw device memory, as a driver hands it out: the bottom seam. Knows no strategy and no tensor.
 #pragma once
 
 #include <cstddef>

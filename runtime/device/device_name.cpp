@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cstddef>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/text.h"
 
 namespace headroom {
 namespace {
@@ -16,13 +15,6 @@ constexpr std::string_view kTask = "/job:localhost/replica:0/task:0";
 
 std::string_view word(DeviceType type) {
   return type == DeviceType::kCpu ? "CPU" : "GPU";
-}
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return result;
 }
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
@@ -41,11 +33,9 @@ DeviceName parse_kind(std::string_view part, std::string_view text) {
   }
   if (colon == std::string_view::npos) return name;
   const std::string_view digits = part.substr(colon + 1);
-  const char* const end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, name.ordinal);
-  if (error != std::errc() || stop != end || digits.front() == '-') {
-    refuse(text, fmt::format("'{}' is not a number of a device", digits));
-  }
+  const std::optional<int> ordinal = parse_ordinal(digits);
+  if (!ordinal) refuse(text, fmt::format("'{}' is not a number of a device", digits));
+  name.ordinal = *ordinal;
   return name;
 }
 
@@ -63,9 +53,17 @@ std::string DeviceName::full_text() const {
   return fmt::format("{}{}", kTask, text());
 }
 
+std::optional<int> parse_ordinal(std::string_view digits) {
+  int ordinal = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, ordinal);
+  if (error != std::errc() || stop != end || digits.starts_with('-')) return std::nullopt;
+  return ordinal;
+}
+
 DeviceName parse_device_name(std::string_view text) {
-  const std::string lowered = lower(text);
-  std::string_view rest = lowered;
+  const std::string small = lowered(text);
+  std::string_view rest = small;
   if (rest.starts_with('/')) rest.remove_prefix(1);
   // Parts of the task may be left out, but not be in another order.
   for (const std::string_view part : {"job:localhost", "replica:0", "task:0"}) {

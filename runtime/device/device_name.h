@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,9 @@ struct DeviceName {
   std::string full_text() const;   // "/job:localhost/replica:0/task:0/device:GPU:1"
   bool operator==(const DeviceName&) const = default;
 };
+
+// The number of a device; nothing for any other text.
+std::optional<int> parse_ordinal(std::string_view digits);
 
 // Any of the three forms, also without the first '/', in any case; without a number it is the first of its
 // kind: "/GPU:1", "gpu", "/device:CPU:0". Throws InvalidArgument saying what is wrong: no such kind of

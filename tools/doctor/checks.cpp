@@ -22,10 +22,8 @@ Finding gpu(const Facts& facts) {
   if (facts.gpus.gpus.empty()) {
     return {"GPU", Level::kNote, "none found; simulated GPUs work without one", "headroom devices"};
   }
-  return {"GPU",
-          Level::kOk,
-          fmt::format("{}, the first {}", facts.gpus.gpus.size(), facts.gpus.gpus[0].name),
-          {}};
+  return {"GPU", Level::kOk, fmt::format("{}, the first {}", facts.gpus.gpus.size(), facts.gpus.gpus[0].name),
+          ""};
 }
 
 Finding driver(const Facts& facts) {
@@ -47,22 +45,20 @@ Finding driver(const Facts& facts) {
             fmt::format("the kernel runs {}, libcuda is {}", facts.kernel_driver, user_part),
             "restart the machine, or load the new module (rmmod nvidia; modprobe nvidia)"};
   }
-  return {"driver", Level::kOk, facts.kernel_driver, {}};
+  return {"driver", Level::kOk, facts.kernel_driver, ""};
 }
 
 // Within a major version an older driver runs a newer toolkit's programs (NVIDIA's minor version
 // compatibility), but cannot compile its PTX.
 Finding toolkit(const Facts& facts) {
-  if (!facts.runtime_cuda) return {"driver and toolkit", Level::kNote, "no CUDA runtime library found", {}};
+  if (!facts.runtime_cuda) return {"driver and toolkit", Level::kNote, "no CUDA runtime library found", ""};
   if (!facts.driver_cuda) {
-    return {"driver and toolkit",
-            Level::kNote,
-            fmt::format("CUDA runtime {}, no driver to compare with", cuda_text(*facts.runtime_cuda)),
-            {}};
+    return {"driver and toolkit", Level::kNote,
+            fmt::format("CUDA runtime {}, no driver to compare with", cuda_text(*facts.runtime_cuda)), ""};
   }
   const std::string both = fmt::format("the driver runs CUDA up to {}, the runtime is {}",
                                        cuda_text(*facts.driver_cuda), cuda_text(*facts.runtime_cuda));
-  if (*facts.driver_cuda >= *facts.runtime_cuda) return {"driver and toolkit", Level::kOk, both, {}};
+  if (*facts.driver_cuda >= *facts.runtime_cuda) return {"driver and toolkit", Level::kOk, both, ""};
   if (*facts.driver_cuda / 1000 == *facts.runtime_cuda / 1000) {
     return {"driver and toolkit", Level::kNote, both + ": programs run, but kernels that are only PTX do not",
             "update the driver if a program says 'unsupported PTX'"};
@@ -74,10 +70,8 @@ Finding toolkit(const Facts& facts) {
 Finding copies(const Facts& facts) {
   const std::vector<std::string> twice = duplicates(facts.libraries);
   if (twice.empty()) {
-    return {"copies",
-            Level::kOk,
-            facts.libraries.empty() ? "no library of CUDA is loaded" : "each library is loaded once",
-            {}};
+    return {"copies", Level::kOk,
+            facts.libraries.empty() ? "no library of CUDA is loaded" : "each library is loaded once", ""};
   }
   std::vector<std::string> paths;
   for (const LibraryFile& library : facts.libraries) {
@@ -100,17 +94,15 @@ Finding pairs(const Facts& facts) {
             fmt::format("libcublas {} with libcublasLt {}", blas->version, lt->version),
             fmt::format("put the folder of {} first in LD_LIBRARY_PATH", blas->path)};
   }
-  return {"matching parts",
-          Level::kOk,
-          "libcublas and libcublasLt have one major version, or one is missing",
-          {}};
+  return {"matching parts", Level::kOk, "libcublas and libcublasLt have one major version, or one is missing",
+          ""};
 }
 
 Finding visible(const Facts& facts) {
   const std::string set = facts.visible_devices
                               ? fmt::format("CUDA_VISIBLE_DEVICES='{}'", *facts.visible_devices)
                               : "CUDA_VISIBLE_DEVICES is not set";
-  if (facts.gpus.gpus.empty()) return {"visible devices", Level::kOk, set, {}};
+  if (facts.gpus.gpus.empty()) return {"visible devices", Level::kOk, set, ""};
   std::vector<std::string> order;
   for (const PhysicalGpu& one : facts.gpus.gpus) {
     if (one.ordinal) order.push_back(fmt::format("cuda:{} is GPU {}", *one.ordinal, one.index));
@@ -120,7 +112,7 @@ Finding visible(const Facts& facts) {
             fmt::format("{}: CUDA shows no GPU ({})", set, facts.gpus.problem),
             facts.visible_devices ? "unset CUDA_VISIBLE_DEVICES" : "headroom devices"};
   }
-  return {"visible devices", Level::kOk, fmt::format("{}; {}", set, fmt::join(order, ", ")), {}};
+  return {"visible devices", Level::kOk, fmt::format("{}; {}", set, fmt::join(order, ", ")), ""};
 }
 
 Finding kernel_cache(const Facts& facts) {
@@ -132,7 +124,7 @@ Finding kernel_cache(const Facts& facts) {
     return {"kernel cache", Level::kProblem, fmt::format("{} {}", cache.path, why),
             fmt::format("sudo chown -R \"$USER\" {}", cache.path)};
   }
-  return {"kernel cache", Level::kOk, "yours, or not created yet", {}};
+  return {"kernel cache", Level::kOk, "yours, or not created yet", ""};
 }
 
 // All checks, in the order of the output.

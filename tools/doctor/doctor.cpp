@@ -66,8 +66,8 @@ Facts gather(int64_t pid) {
   facts.driver_cuda = driver_cuda_version();
   facts.runtime_cuda = runtime_cuda_version();
   facts.of_other_process = pid != 0;
-  facts.libraries = pid == 0 ? load_libraries()
-                             : mapped_libraries(read_file(fmt::format("/proc/{}/maps", pid), kMaxBytes));
+  facts.libraries =
+      pid == 0 ? load_libraries() : mapped_libraries(read_file(fmt::format("/proc/{}/maps", pid), kMaxBytes));
   facts.kernel_driver = kernel_driver();
   facts.gpus = list_gpus();
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) facts.visible_devices = visible;
@@ -144,8 +144,8 @@ int run_doctor(int argc, char** argv) {
   int64_t pid = 0;
   bool json = false;
   OptionSet set("headroom doctor",
-                "Lists the GPU driver and libraries that are found, and version conflicts between them; "
-                "exit code 5 if there is one. Needs no GPU.");
+                "Lists the GPU driver and libraries that are found, and version conflicts between them; exit "
+                "code 5 if there is one. Needs no GPU.");
   set.add_integer("pid",
                   "Look at the libraries that this process has loaded; 0: at those that the loader finds",
                   &pid, 0);

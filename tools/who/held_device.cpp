@@ -3,25 +3,13 @@
 #include <algorithm>
 
 #include "runtime/base/errors.h"
-#include "runtime/device/host/simulated_gpu.h"
 
 namespace headroom::who {
-namespace {
-
-// Nothing is computed, so a simulated GPU needs none of the host's memory.
-std::unique_ptr<Device> make(const RuntimeOptions& options) {
-  if (std::optional<DeviceProfile> profile = simulated_profile(options)) {
-    return std::make_unique<SimulatedGpu>(std::move(*profile), 0, Backing::kNone);
-  }
-  return make_device(options);
-}
-
-}  // namespace
 
 HeldDevice::HeldDevice(const RuntimeOptions& options, int64_t live_bytes)
     : device_name_(options.device),
       live_bytes_(live_bytes),
-      device_(make(options)),
+      device_(make_device(options, Backing::kNone)),  // nothing is computed
       is_simulated_(simulated_profile(options).has_value()),
       is_resized_(options.device_memory_bytes || options.others_bytes) {
   try {

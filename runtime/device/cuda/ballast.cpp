@@ -32,7 +32,7 @@ void Ballast::leave(int64_t free_bytes) {
     void* none = nullptr;
     if (cudaMalloc(&none, static_cast<size_t>(free_now() + kPage)) == cudaSuccess) cudaFree(none);
     cudaGetLastError();
-    // The driver may have the bytes in several places, and not all that it calls free can be had.
+    // Free memory may be in several pieces, and the driver does not hand out all that it calls free.
     int64_t left = free_now() - free_bytes;
     for (int64_t piece = left; left > 0 && piece >= kPage;) {
       piece = round_up(std::min(piece, left), kPage);

@@ -13,7 +13,7 @@ std::unique_ptr<Device> make_cuda_device(const CudaSettings& settings) {
 
 namespace cuda {
 
-// The two events are all that orders the default streams of two GPUs. Without access to each other's memory
+// Only these two events order the default streams of two GPUs. If the GPUs cannot access each other's memory,
 // the driver copies through the host.
 bool CudaDevice::copy_from(Device& other, void* to, const void* from, int64_t bytes) {
   const CudaGpu* const source = other.kernel_target().gpu;

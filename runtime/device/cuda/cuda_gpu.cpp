@@ -55,8 +55,8 @@ void CudaGpu::initialise() {
   HR_CHECK(cudaSetDevice(ordinal_));  // each thread has its own current device
 }
 
-// By the driver's own call, whose name and status users know; the runtime library would only say that memory
-// is out.
+// Calls the driver itself, because users know that call's name and status; the runtime library would only say
+// "out of memory".
 void CudaGpu::make_context() {
   const Driver& driver = Driver::instance();
   CUdevice device = 0;
@@ -73,7 +73,6 @@ void CudaGpu::start(Library library) {
   initialise();
   const std::lock_guard lock(mutex_);
   if (library == Library::kBlas ? blas_ != nullptr : dnn_ != nullptr) return;
-  const int64_t free_before = memory_.info().free;
   std::string status;
   if (library == Library::kBlas) {
     const cublasStatus_t answer = cublasCreate(&blas_);
@@ -82,11 +81,8 @@ void CudaGpu::start(Library library) {
     const cudnnStatus_t answer = cudnnCreate(&dnn_);
     if (answer != CUDNN_STATUS_SUCCESS) status = cudnnGetErrorString(answer);
   }
-  const int64_t free = memory_.info().free;
-  if (status.empty()) {
-    library_bytes_[static_cast<size_t>(library)] = free_before - free;
-    return;
-  }
+  const int64_t free = memory_.info().free;  // notes the peak, too
+  if (status.empty()) return;
   blas_ = library == Library::kBlas ? nullptr : blas_;
   dnn_ = library == Library::kDnn ? nullptr : dnn_;
   cudaGetLastError();

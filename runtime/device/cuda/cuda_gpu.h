@@ -6,7 +6,6 @@
 #include <cuda_runtime.h>
 #include <cudnn.h>
 
-#include <array>
 #include <mutex>
 
 #include "runtime/device/cuda/cuda_memory.h"
@@ -46,8 +45,6 @@ class CudaGpu {
   // To be held while calling cuDNN with the handle or timing kernels: only one thread at a time may, and the
   // virtual devices of one GPU have a thread each.
   std::recursive_mutex& dnn_mutex() const { return dnn_mutex_; }
-  // What the library's handle took of the device when it was made; 0 before.
-  int64_t library_bytes(Library library) const { return library_bytes_[static_cast<size_t>(library)]; }
   // Where kernels report indices outside their range; DeviceStreams::synchronize throws what it finds there.
   IndexFaults& index_faults() { return index_faults_; }
 
@@ -66,7 +63,6 @@ class CudaGpu {
   bool initialised_ = false;
   cublasHandle_t blas_ = nullptr;
   cudnnHandle_t dnn_ = nullptr;
-  std::array<int64_t, 3> library_bytes_{};  // by Library
 };
 
 }  // namespace headroom::cuda

@@ -75,8 +75,8 @@ void CudaMemory::release(void* pointer, int64_t bytes) noexcept {
   cudaFree(pointer);
 }
 
-// To be called behind what takes bytes and before what gives them back. Keeps the peaks: the driver, which
-// takes longer to answer than to map a page, is only asked when less is about to be held than ever before.
+// Call it after taking bytes and before giving them back. Keeps the peaks. The driver takes longer to answer
+// than to map a page, so it is asked only when a new peak is about to end.
 void CudaMemory::count(int64_t bytes) {
   bool leaves_peak = false;
   {
@@ -158,7 +158,7 @@ int64_t CudaMemory::granularity_bytes() const {
   return 2 * kMiB;  // cudaMalloc's on every GPU since Pascal
 }
 
-// Of the card's `used_bytes`, what is this process' but for the ballast.
+// The part of the card's `used_bytes` that this process holds, without the ballast.
 int64_t CudaMemory::process_bytes(int64_t used_bytes) const {
   const auto own = gpu_ == nullptr ? std::nullopt : nvml_->own_bytes(gpu_);
   return std::max<int64_t>(0, own.value_or(used_bytes - used_before_) - ballast_.bytes());

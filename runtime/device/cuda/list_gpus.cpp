@@ -16,7 +16,7 @@ GpuList list_gpus() {
     list.problem = error.what();
   }
   const cuda::Nvml* nvml = cuda::Nvml::instance();
-  if (nvml == nullptr) {  // what CUDA shows is all that can be known
+  if (nvml == nullptr) {  // then only the visible GPUs are known
     for (const std::string& id : visible) {
       PhysicalGpu row;
       row.index = static_cast<int>(list.gpus.size());

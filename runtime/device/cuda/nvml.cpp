@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 
+#include "runtime/base/text.h"
 #include "runtime/device/cuda/shared_library.h"
 
 namespace headroom::cuda {
@@ -168,7 +168,7 @@ std::optional<std::vector<GpuProcess>> Nvml::processes(Gpu gpu) const {
   }
   std::vector<GpuProcess> result;
   for (const ProcessV3& row : *rows) {
-    // One that computes and draws is in both lists, with all that it holds in each.
+    // A process that computes and draws is in both lists, each time with everything that it holds.
     const auto same = std::find_if(result.begin(), result.end(),
                                    [&](const GpuProcess& process) { return process.pid == row.pid; });
     if (same == result.end()) {
@@ -184,12 +184,8 @@ bool same_pci_bus_id(std::string_view a, std::string_view b) {
   const auto without_zeros = [](std::string_view text) {
     return text.substr(std::min(text.find_first_not_of('0'), text.find(':')));
   };
-  const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
   if (a.find(':') == a.npos || b.find(':') == b.npos) return false;
-  a = without_zeros(a);
-  b = without_zeros(b);
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [&](char x, char y) { return lower(x) == lower(y); });
+  return lowered(without_zeros(a)) == lowered(without_zeros(b));
 }
 
 }  // namespace headroom::cuda

@@ -10,7 +10,6 @@ namespace headroom::cuda {
 class SharedLibrary {
  public:
   explicit SharedLibrary(const char* file) : handle_(dlopen(file, RTLD_NOW | RTLD_LOCAL)) {}
-  bool is_loaded() const { return handle_ != nullptr; }
 
   // Sets `function` to the symbol of that name; false, and null, where there is none.
   template <typename F>

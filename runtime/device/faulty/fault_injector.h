@@ -1,5 +1,5 @@
 // Counts the calls of a driver or of a collective and says which of them fails: what the faulty twins share.
-// Knows none of them.
+// Knows no device.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace headroom {
 
 struct FaultPlan {
   int64_t failing_call = 0;   // this call, counted from 1, fails; 0: none does
-  int64_t failing_calls = 1;  // and so many in a row with it
+  int64_t failing_calls = 1;  // how many calls in a row fail
   int64_t drop_call = 0;      // from this call on others hold `drop_bytes` more of the device; 0: never
   int64_t drop_bytes = 0;
 };

@@ -10,8 +10,8 @@ namespace headroom {
 
 class HostCaptures final : public DeviceCaptures {
  public:
-  // With one thread a launch calls the tasks in the order given. With more, of which the caller is one, it
-  // calls unordered tasks side by side and returns when all are done; once a task throws, no further one
+  // With one thread a launch calls the tasks in the order given. With more, the caller included, it calls
+  // unordered tasks side by side and returns when all are done; once a task throws, no further one
   // begins, and launch() throws what the first of them in order has thrown.
   explicit HostCaptures(int threads = 1) : threads_(threads) {}
 

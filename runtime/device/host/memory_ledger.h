@@ -12,8 +12,7 @@ namespace headroom {
 // Thread-safe.
 class MemoryLedger {
  public:
-  // Other processes hold `others_bytes` of `total_bytes`. Throws InvalidArgument unless 0 <= others <=
-  // total.
+  // Other processes hold `others_bytes` of `total_bytes`. Throws InvalidArgument unless 0 <= others <= total.
   MemoryLedger(int64_t total_bytes, int64_t others_bytes);
 
   // Takes `bytes` for this process if they are free; otherwise false. With `needed_bytes` above `bytes` it

@@ -56,7 +56,7 @@ class SimulatedGpu final : public Device {
   const DeviceInfo& info() const override { return info_; }
   void initialise() override { libraries_.initialise(); }
   DeviceMemory& memory() override { return memory_; }
-  // With a clock, on which work takes the time that the profile or who queues it says.
+  // With a clock: work takes the time that it states itself, or else that of the profile.
   SimulatedStreams& streams() override { return streams_; }
   DeviceLibraries& libraries() override { return libraries_; }
   DeviceCaptures& captures() override { return captures_; }
