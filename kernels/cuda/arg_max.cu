@@ -1,4 +1,4 @@
-// Where a maximum stands, and how often it stands at the label.
+// The position of the maximum, and how often it is at the label.
 #include <cmath>
 
 #include "kernels/cuda/reductions.cuh"
@@ -6,7 +6,7 @@
 namespace headroom::cuda {
 namespace {
 
-// Nothing yet: any number, and any NaN, is better, even -infinity, which stands earlier.
+// No maximum yet: any number or NaN is better, even -infinity, as its position is lower.
 constexpr float kLeast = -HUGE_VALF;
 constexpr int64_t kNowhere = INT64_MAX;
 

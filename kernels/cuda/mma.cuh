@@ -130,8 +130,8 @@ __device__ void store_words(uint32_t* to, float4 v) {
   }
 }
 
-// Operands whose sums may run in either direction lie in shared memory as single terms, so that words of two
-// terms can only be put together when they are read: what is stored for x, and below for 4 neighbours.
+// Operands that are summed in either direction are in shared memory as single terms, and words of two terms
+// are put together when they are read. The stored word for x, and below for 4 neighbours.
 template <typename Policy>
 __device__ uint32_t stored_term(float x) {
   return Policy::kTermsOfWord == 1 ? Policy::word(x, 0) : __float_as_uint(x);

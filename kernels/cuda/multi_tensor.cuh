@@ -37,9 +37,8 @@ struct TensorGroups {
   }
 };
 
-// Changes x[0] and x[2..N) of an element by rule(x). x[1], the gradient, is read only, and the only
-// operand that earlier work still writes. make_rule() reads memory too, so it comes after the loads of
-// the operands.
+// Changes x[0] and x[2..N) of an element by rule(x). x[1], the gradient, is read only, and the only operand
+// that earlier work still writes. make_rule() reads memory too, so it comes after the loads of the operands.
 template <int L, int N, typename MakeRule>
 __device__ void apply_rule(const MakeRule& make_rule, float* const (&data)[N], int64_t at) {
   Lanes<float, L> lanes[N];

@@ -8,8 +8,8 @@
 namespace headroom::cuda {
 
 // A block computes `wide` neighbouring results, a power of two up to 32, thread t a share of result t % wide.
-// Where that leaves much of the GPU idle, the terms of a result are split between `splits` blocks, whose
-// partial results are to be reduced once more.
+// If that leaves much of the GPU idle, `splits` blocks share the terms of a result; their partial results
+// must be reduced once more.
 struct ReductionLayout {
   int64_t results = 0, terms = 0;
   int wide = 1;

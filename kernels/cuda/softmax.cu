@@ -65,8 +65,8 @@ __device__ RowSums sums_of_row(const Team& team, const float* x, int64_t n) {
   return {largest, team.combine(sum, Add())};
 }
 
-// Calls f(team, row, n) for each row; n is 0 for rows beyond the last, which teams of a warp meet whose
-// others still have one.
+// Calls f(team, row, n) for each row. A team without a row left, in a warp whose other teams have one, gets
+// n = 0.
 template <typename Team, typename F>
 __global__ void for_each_row(F f, int team_size, int64_t rows, int64_t n) {
   const Team team(team_size);

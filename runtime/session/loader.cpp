@@ -131,11 +131,11 @@ std::unique_ptr<Event> Loader::copy(int64_t number, const HostBuffer& buffer) {
   const int set = static_cast<int>(number % 2);
   if (const Event* end = ends_[static_cast<size_t>(set)].get()) device_.streams().wait(stream_, *end);
   device_.memory().copy_to_device(session_.input_set(set), buffer.data(), static_cast<int64_t>(buffer.size()),
-                         stream_);
+                                  stream_);
   return device_.streams().record_event(stream_);
 }
 
-// The host memory is still that of an earlier batch, whose copy to the device may not be done.
+// An earlier batch used the same host memory; its copy to the device may still run.
 void Loader::fill(int64_t number, const HostBuffer& buffer) {
   std::unique_ptr<Event> arrival;
   {
@@ -159,7 +159,7 @@ void Loader::stop() noexcept {
   if (thread_.joinable()) thread_.join();
   try {
     device_.streams().synchronize(stream_);
-  } catch (const Error&) {  // a failed copy that nobody needs any more
+  } catch (const Error&) {  // a failed copy of a batch that is dropped
   }
   arrivals_.clear();
   ends_ = {};

@@ -61,7 +61,7 @@ class Session : private PlanWork {
   int64_t offset_in_input_set(const Value& value) const { return bound_.memory().offset_in_input_set(value); }
   // As run() for one step, whose inputs are in that set by the time of `arrival`.
   void run_on_set(int set, const Event& arrival);
-  // The same for a step of several, of which run_on_set() does the last one: it is queued, and fetches
+  // The same for a step that is not the last one of a run; run_on_set() does the last. Queues it and fetches
   // nothing. Returns its end, until when the set must not change. A later call may throw its failure.
   std::unique_ptr<Event> queue_on_set(int set, const Event& arrival);
   // Waits for what was queued. Throws as run() does.

@@ -32,8 +32,8 @@ void Walk::start(const Group& group) {
   }
 }
 
-// Memory that is deallocated while a GPU still works on it goes to requests whose work is queued behind: all
-// of it is on one stream of its device, and copies between devices are in order with both.
+// Memory may be deallocated while a GPU still works on it: later requests queue their work behind, on the
+// same stream of the device, and copies between devices are in order with both.
 void Walk::run_pass(const Pass& pass, Stream stream, PlanWork& work) {
   bool is_updating = false;
   for (const Step& step : steps_) {

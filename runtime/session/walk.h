@@ -43,7 +43,7 @@ class Walk {
   // In the order in which they run.
   const std::vector<Group>& groups() const { return groups_; }
 
-  // `steps` (> 0) steps, of which the last one copies out. Without `copies_in` the inputs are there already.
+  // Runs `steps` (> 0) steps; the last one copies out. Without `copies_in` the inputs are there already.
   // Throws OutOfMemory, LibraryError or DeviceError, naming the node; the buffers of a dynamic plan that are
   // live by then stay so.
   void run(int64_t steps, bool copies_in, Stream stream, PlanWork& work);

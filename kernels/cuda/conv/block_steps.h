@@ -34,8 +34,7 @@ void route_gradient(const CudaGpu& device, cudaStream_t stream, const BlockShape
 
 // Workspace of sum_gradient.
 int64_t sum_gradient_bytes(const BlockShape& shape);
-// Queues dbias (channels) = the sums of dz, computed from dy and the route, in the same order on every
-// run.
+// Queues dbias (channels) = the sums of dz, computed from dy and the route, in the same order on every run.
 void sum_gradient(const CudaGpu& device, cudaStream_t stream, const BlockShape& shape, const float* dy,
                   const void* route, float* dbias, void* workspace);
 

@@ -71,8 +71,7 @@ __device__ void accumulate(float (&sums)[2][kColumnTiles][4], const uint32_t* co
 }
 
 // Adds up the sums of `parts` warps that took different terms of the same group; the warp of part 0 gets the
-// result. All threads of the block must call it; `shares` has share_words() words, which nobody reads any
-// more.
+// result. All threads of the block must call it; `shares` has share_words() words that are free.
 template <int kColumnTiles>
 __device__ void add_parts(float (&sums)[2][kColumnTiles][4], int group, int groups, int part, int parts,
                           uint32_t* shares) {

@@ -32,8 +32,7 @@ void allow_shared_memory(const void* kernel, const CudaGpu& device);
 // The share of the GPU for the request's kernels.
 GpuShare share_of(const Request& request);
 
-// How many blocks share `tiles` evenly when `slices` slices of the filters run at once on
-// `multiprocessors`.
+// How many blocks share `tiles` evenly when `slices` slices of the filters run at once on `multiprocessors`.
 unsigned blocks_for(int64_t tiles, int64_t slices, int64_t shared_bytes, int multiprocessors,
                     const CudaGpu& device);
 

@@ -6,8 +6,8 @@
 
 namespace headroom::cuda {
 
-// Pieces of a filter that a thread has under way: as many as its registers have room for, since nothing else
-// is done before.
+// Pieces of a filter that a thread loads at once: as many as fit in its registers, since it does nothing else
+// before.
 inline constexpr int kFiltersAhead = 8;
 
 // The pieces i = first, first + step, ... below end that one thread moves: start() reads the first kAhead of

@@ -1,5 +1,5 @@
-// Convolution blocks whose images have few channels, as the first layer's: too thin for tensor cores, so
-// plain multiply-adds in f32. The filter gradient visits only the positions that a pool's index names.
+// Convolution blocks for images of few channels, as in a first layer: too few for tensor cores, so plain
+// multiply-adds in f32. The filter gradient visits only the positions that a pool's index names.
 #include <algorithm>
 
 #include "kernels/cuda/conv/conv_block.h"

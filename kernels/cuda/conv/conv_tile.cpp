@@ -51,9 +51,9 @@ ConvTile ConvTile::cut(int batch, int height, int images, int rows) {
 TileCost cost_of_product(const ProductShape& product, int warps) {
   TileCost cost;
   const int64_t steps = product.words / 8, column_tiles = product.columns / 8;
-  // All warps together are bound by the tensor cores, whose mma.sync takes 2 clocks for 16 x 8 x 8 products,
-  // and by shared memory, 128 bytes a clock: for each step a group of rows reads 8 times that much, half of
-  // it twice for a conflict, and each tile of columns 2 times.
+  // Two bounds for all warps together: the tensor cores, where mma.sync takes 2 clocks for 16 x 8 x 8
+  // products, and shared memory, 128 bytes a clock. For each step a group of rows reads 8 x 128 bytes, half
+  // of them twice for a conflict, and each tile of columns 2 x 128.
   const int64_t throughput = product.groups * steps * std::max(4 * column_tiles, 12 + 2 * column_tiles);
   // A warp alone has a quarter of the tensor cores, and waits for shared memory.
   const int64_t latency_of_step = 30 + 16 * column_tiles;

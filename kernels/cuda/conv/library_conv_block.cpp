@@ -12,8 +12,8 @@ namespace headroom::cuda {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float);
-// What lies between a convolution and its neighbours may take one part in so many of the workspace limit.
-// cuDNN's f32 engines want about as much again as they read and write; with less they take ten times as long.
+// Values between a convolution and its neighbours may take a quarter of the workspace limit. cuDNN's f32
+// engines want about as much again as they read and write; with less they take ten times as long.
 constexpr int64_t kShare = 4;
 
 int64_t aligned(int64_t bytes) {
@@ -25,8 +25,8 @@ Shape convolved(const Conv2d& conv, const Shape& x, const Shape& filter) {
   return infer_outputs(conv, operands)[0].shape;
 }
 
-// What lies between the convolution and its neighbours can be larger than all workspace that is allowed. The
-// batch is therefore cut into slices of images, which take turns in it.
+// The values between the convolution and its neighbours can exceed the workspace limit, so the batch is cut
+// into slices of images, which use the workspace in turn.
 class Slices {
  public:
   struct Slice {
@@ -65,7 +65,7 @@ class Slices {
   }
 
   int64_t size() const { return static_cast<int64_t>(slices_.size()); }
-  // Of all that lies between for one slice, which comes first in workspace, and of the convolution behind it.
+  // Workspace begins with the values between, for one slice; the convolution's own follows.
   int64_t between_bytes() const { return between_bytes_; }
   int64_t workspace_bytes() const { return between_bytes_ + aligned(conv_bytes_); }
   auto begin() const { return slices_.begin(); }

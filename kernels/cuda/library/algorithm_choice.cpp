@@ -17,8 +17,8 @@ namespace {
 // Five runs of a kernel of some microseconds are long beside the clock's half microsecond; the best of three
 // launches leaves out those that something else disturbed.
 constexpr int kTimedRuns = 5, kTimedLaunches = 3;
-// A run that takes so many times as long as the best one, beyond the time to queue it, is not looked at
-// closer.
+// An algorithm whose first run takes this many times as long as the best one, and longer than queueing takes,
+// is not timed again.
 constexpr double kHopeless = 2, kQueueingUs = 50;
 constexpr int64_t kAlignment = 256;
 

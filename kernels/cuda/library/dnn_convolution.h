@@ -12,13 +12,12 @@
 
 namespace headroom::cuda {
 
-// Math::kF32 takes engines that multiply in f32 as it stands, kTf32 also those on tensor cores. In kBf16 and
-// kF16 operands may besides be rounded to that type in workspace first; whichever measures faster is taken,
-// so that a small problem stays with kTf32, which is more exact.
+// Math::kF32 takes engines that multiply in unrounded f32, kTf32 also those on tensor cores. In kBf16 and
+// kF16 operands may also be rounded to that type in workspace first. The fastest is taken, so a small problem
+// stays with kTf32, which is more exact.
 class DnnConvolution {
  public:
-  // Of an image (N,H,W,C) with a filter (KH,KW,C/groups,K) to a result (N,OH,OW,K); none of them may be
-  // empty.
+  // An image is (N,H,W,C), a filter (KH,KW,C/groups,K), the result (N,OH,OW,K). None may be empty.
   DnnConvolution(const Request& request, ConvDirection direction, const Conv2d& conv, const Shape& image,
                  const Shape& filter, const Shape& result);
 
