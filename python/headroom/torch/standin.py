@@ -243,6 +243,20 @@ def _install_tensors(tracer, stack):
     _patch(stack, FakeTensor, "__format__", lambda tensor, form: format(item(tensor), form)
            if tensor.dim() == 0 else object.__format__(tensor, form))
 
+    def deepcopy(tensor, memo):
+        found = memo.get(id(tensor))
+        if found is None:
+            with torch.no_grad():
+                found = tensor.detach().clone()
+            if getattr(tensor, "_is_param", False):
+                found = torch.nn.Parameter(found, requires_grad=tensor.requires_grad)
+            elif tensor.requires_grad:
+                found.requires_grad_()
+            memo[id(tensor)] = found
+        return found
+
+    _patch(stack, FakeTensor, "__deepcopy__", deepcopy)
+
     def equal(left, right):
         left, right = known(left), known(right)
         if left is None or right is None:

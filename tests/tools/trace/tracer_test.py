@@ -143,6 +143,17 @@ class Tracer(unittest.TestCase):
             return trace(make_step, batch=8, steps=1).peak_bytes
         self.assertEqual(loss_of(True) - loss_of(False), (1024 * 1024 + 1024) * 4)
 
+    def test_a_copy_of_a_model_is_memory_of_its_own(self):
+        import copy
+
+        def weights(copies):
+            def make_step(batch):
+                net = nn.Linear(1024, 1024).cuda()
+                kept = [copy.deepcopy(net) for _ in range(copies)]
+                return lambda: (net(torch.randn(batch, 1024, device="cuda")).mean().backward(), len(kept))
+            return trace(make_step, batch=8, steps=1).peak_bytes
+        self.assertEqual(weights(2) - weights(0), 2 * (1024 * 1024 + 1024) * 4)
+
     def test_nothing_of_pytorch_is_changed_after_a_trace(self):
         before = (torch.cuda.is_available, torch.compile, torch.tensor, nn.parallel.DistributedDataParallel)
         trace(train.make_cnn, batch=2, steps=1)
