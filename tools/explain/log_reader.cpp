@@ -318,6 +318,10 @@ std::string LogReader::text_of(const Message& message, size_t begin) const {
 
 void LogReader::add_failure(const Message& message, size_t begin, const Match& match) {
   if (message.is_a_shells && !is_shells_word(begin, match)) return;
+  const size_t end = begin + static_cast<size_t>(match.length);
+  const bool goes_on =
+      end < text_.size() && is_word_character(text_[end]) && is_word_character(text_[end - 1]);
+  if (message.weak && goes_on) return;  // a part of a longer word
   Failure* failure = failure_of_line();
   if (failure == nullptr) {
     // What counts only where there is nothing else is kept once.
