@@ -31,22 +31,31 @@ def _parse(words):
 def main(words=None):
     arguments = _parse(words)
     if importlib.util.find_spec("torch") is None:
-        return _fail(_OTHER, f"{sys.executable} has no PyTorch: install torch there, or set HEADROOM_PYTHON to a "
-                             "Python that has it")
+        return _fail(
+            _OTHER,
+            f"{sys.executable} has no PyTorch: install torch there, or set HEADROOM_PYTHON to a "
+            "Python that has it",
+        )
     import torch
+
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if version < (2, 4):
         return _fail(_OTHER, f"PyTorch {torch.__version__} is too old: tracing needs 2.4 or later")
     from headroom.torch.errors import TraceError
     from headroom.torch.program import trace_program
+
     try:
-        trace = trace_program(arguments.program, arguments.batch, arguments.steps, arguments.device)
+        trace = trace_program(
+            arguments.program, arguments.batch, arguments.steps, arguments.device
+        )
     except (TraceError, ValueError) as error:
         return _fail(_BAD_INPUT, error)
     trace.save(arguments.output)
     if not arguments.quiet:
-        print(f"{arguments.program}: {len(trace.blocks)} allocations in {arguments.steps} steps, at most "
-              f"{trace.peak_bytes / 2**20:.2f} MiB live at once; {trace.seconds:.1f} s")
+        print(
+            f"{arguments.program}: {len(trace.blocks)} allocations in {arguments.steps} steps, at most "
+            f"{trace.peak_bytes / 2**20:.2f} MiB live at once; {trace.seconds:.1f} s"
+        )
         print(f"next: headroom replay {arguments.output} --strategy caching")
     return _DONE
 

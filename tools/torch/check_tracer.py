@@ -33,7 +33,9 @@ def read_table(path):
         for line in file:
             cells = [cell.strip() for cell in line.split("|")[1:-1]]
             if len(cells) >= 7 and cells[1].isdigit() and cells[2] in ("tf32", "bf16"):
-                rows.append((cells[0], int(cells[1]), cells[2], cells[3], float(cells[4]), float(cells[6])))
+                rows.append(
+                    (cells[0], int(cells[1]), cells[2], cells[3], float(cells[4]), float(cells[6]))
+                )
     return rows
 
 
@@ -49,7 +51,10 @@ def make_training(build, precision, optimizer):
     def make_step(size):
         net, batch, loss = build("cuda")
         net.train()
-        kinds = {"adamw": lambda p: torch.optim.AdamW(p, 1e-4), "sgd": lambda p: torch.optim.SGD(p, 1e-3)}
+        kinds = {
+            "adamw": lambda p: torch.optim.AdamW(p, 1e-4),
+            "sgd": lambda p: torch.optim.SGD(p, 1e-3),
+        }
         opt = kinds[optimizer](net.parameters())
         inputs, targets = batch(size)
 
@@ -61,6 +66,7 @@ def make_training(build, precision, optimizer):
             opt.step()
 
         return step
+
     return make_step
 
 
@@ -70,8 +76,12 @@ def reserved_bytes(traced, folder):
         return None
     path = os.path.join(folder, "run.trace")
     traced.save(path)
-    result = subprocess.run([command, "replay", path, "--strategy", "caching", "--json"], check=True,
-                            capture_output=True, text=True)
+    result = subprocess.run(
+        [command, "replay", path, "--strategy", "caching", "--json"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     return json.loads(result.stdout)["results"][0]["peak_reserved_bytes"]
 
 
@@ -85,8 +95,10 @@ def put_libraries_first(traced):
 
 def summary(name, errors):
     errors = sorted(abs(error) for error in errors)
-    print(f"{name}: {len(errors)} rows, median {errors[len(errors) // 2]:.2f} %, 90th percentile "
-          f"{errors[min(int(0.9 * len(errors)), len(errors) - 1)]:.2f} %, at most {errors[-1]:.2f} %")
+    print(
+        f"{name}: {len(errors)} rows, median {errors[len(errors) // 2]:.2f} %, 90th percentile "
+        f"{errors[min(int(0.9 * len(errors)), len(errors) - 1)]:.2f} %, at most {errors[-1]:.2f} %"
+    )
 
 
 def main():

@@ -27,7 +27,11 @@ def can_use_fused(query, key, value, mask, is_causal):
 
 
 def can_use_flash(gpu, query, key, value, mask, is_causal, enable_gqa):
-    if gpu.capability < (8, 0) or mask is not None or query.dtype not in (torch.float16, torch.bfloat16):
+    if (
+        gpu.capability < (8, 0)
+        or mask is not None
+        or query.dtype not in (torch.float16, torch.bfloat16)
+    ):
         return False
     width = query.size(-1)
     if not (width == key.size(-1) == value.size(-1)) or width > 256:
@@ -41,7 +45,10 @@ def can_use_flash(gpu, query, key, value, mask, is_causal, enable_gqa):
 
 def can_use_cudnn(gpu, query, key, value, mask, is_causal, enable_gqa, dropout):
     """cuDNN's attention comes first on GPUs of capability 9.0 and 10.0 (check_prefer_cudnn_attention)."""
-    if gpu.capability not in ((9, 0), (10, 0)) or os.environ.get("TORCH_CUDNN_SDPA_DEPRIORITIZED") == "1":
+    if (
+        gpu.capability not in ((9, 0), (10, 0))
+        or os.environ.get("TORCH_CUDNN_SDPA_DEPRIORITIZED") == "1"
+    ):
         return False
     if query.dtype not in (torch.float16, torch.bfloat16):
         return False
@@ -72,13 +79,19 @@ def can_use_efficient(gpu, query, key, value, mask, is_causal, enable_gqa):
 def choose(gpu, query, key, value, mask, is_causal, enable_gqa, dropout):
     """Which kernel PyTorch takes: "cudnn", "flash", "efficient" or "math", in its order."""
     backends = torch.backends.cuda
-    if (getattr(backends, "cudnn_sdp_enabled", lambda: False)()
-            and _has_cudnn_first() and can_use_cudnn(gpu, query, key, value, mask, is_causal, enable_gqa, dropout)):
+    if (
+        getattr(backends, "cudnn_sdp_enabled", lambda: False)()
+        and _has_cudnn_first()
+        and can_use_cudnn(gpu, query, key, value, mask, is_causal, enable_gqa, dropout)
+    ):
         return "cudnn"
-    if backends.flash_sdp_enabled() and can_use_flash(gpu, query, key, value, mask, is_causal, enable_gqa):
+    if backends.flash_sdp_enabled() and can_use_flash(
+        gpu, query, key, value, mask, is_causal, enable_gqa
+    ):
         return "flash"
     if backends.mem_efficient_sdp_enabled() and can_use_efficient(
-            gpu, query, key, value, mask, is_causal, enable_gqa):
+        gpu, query, key, value, mask, is_causal, enable_gqa
+    ):
         return "efficient"
     return "math"
 
@@ -99,35 +112,53 @@ def _pad_mask(mask, query, key):
 def make_attention(tracer):
     gpu = tracer.gpu
 
-    def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None,
-                  enable_gqa=False):
+    def attention(
+        query,
+        key,
+        value,
+        attn_mask=None,
+        dropout_p=0.0,
+        is_causal=False,
+        *,
+        scale=None,
+        enable_gqa=False,
+    ):
         mask = attn_mask
         chosen = choose(gpu, query, key, value, mask, is_causal, enable_gqa, dropout_p)
-        needs_gradient = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+        needs_gradient = torch.is_grad_enabled() and any(
+            t.requires_grad for t in (query, key, value)
+        )
         if mask is not None and mask.dtype == torch.bool:
-            mask = torch.where(mask, torch.zeros((), dtype=query.dtype, device=query.device),
-                               torch.full((), -math.inf, dtype=query.dtype, device=query.device))
+            mask = torch.where(
+                mask,
+                torch.zeros((), dtype=query.dtype, device=query.device),
+                torch.full((), -math.inf, dtype=query.dtype, device=query.device),
+            )
         if chosen == "cudnn":
             return _aten._scaled_dot_product_cudnn_attention(
-                query, key, value, mask, needs_gradient, dropout_p, is_causal, False, scale=scale)[0]
+                query, key, value, mask, needs_gradient, dropout_p, is_causal, False, scale=scale
+            )[0]
         if chosen == "flash":
             width = query.size(-1)
             factor = scale if scale is not None else 1 / math.sqrt(width)
             if width % 8 != 0:
                 query, key, value = (F.pad(t, (0, 8 - width % 8)) for t in (query, key, value))
-            out = _aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False,
-                                                            scale=factor)[0]
+            out = _aten._scaled_dot_product_flash_attention(
+                query, key, value, dropout_p, is_causal, False, scale=factor
+            )[0]
             return out[..., :width] if width % 8 != 0 else out
         if chosen == "efficient":
             if mask is not None:
                 mask = _pad_mask(mask, query, key)
             return _aten._scaled_dot_product_efficient_attention(
-                query, key, value, mask, needs_gradient, dropout_p, is_causal, scale=scale)[0]
+                query, key, value, mask, needs_gradient, dropout_p, is_causal, scale=scale
+            )[0]
         arguments = {"scale": scale}
         if enable_gqa:
             arguments["enable_gqa"] = True
-        return _aten._scaled_dot_product_attention_math(query, key, value, mask, dropout_p, is_causal, None,
-                                                        **arguments)[0]
+        return _aten._scaled_dot_product_attention_math(
+            query, key, value, mask, dropout_p, is_causal, None, **arguments
+        )[0]
 
     return attention
 

@@ -49,8 +49,14 @@ class Autocast:
             return value
         if value.dtype == dtype or value.dtype == torch.float64:
             return value
-        cacheable = (dtype in _LOW_TYPES and value.dtype == torch.float32 and value.requires_grad and value.is_leaf
-                     and value._base is None and torch.is_autocast_cache_enabled())
+        cacheable = (
+            dtype in _LOW_TYPES
+            and value.dtype == torch.float32
+            and value.requires_grad
+            and value.is_leaf
+            and value._base is None
+            and torch.is_autocast_cache_enabled()
+        )
         if not cacheable:
             return value.to(dtype)
         found = self.cache.get(id(value))
@@ -70,17 +76,23 @@ def _make(op, choose, autocast, key_set):
         with torch._C._ExcludeDispatchKeyGuard(key_set):
             args, kwargs = choose(autocast, op, args, kwargs)
             return op(*args, **kwargs)
+
     return kernel
 
 
 def _lower(autocast, op, args, kwargs):
     dtype = _low_type()
-    return (tree_map(lambda v: autocast.cast(v, dtype), args), tree_map(lambda v: autocast.cast(v, dtype), kwargs))
+    return (
+        tree_map(lambda v: autocast.cast(v, dtype), args),
+        tree_map(lambda v: autocast.cast(v, dtype), kwargs),
+    )
 
 
 def _float(autocast, op, args, kwargs):
-    return (tree_map(lambda v: autocast.cast(v, torch.float32), args),
-            tree_map(lambda v: autocast.cast(v, torch.float32), kwargs))
+    return (
+        tree_map(lambda v: autocast.cast(v, torch.float32), args),
+        tree_map(lambda v: autocast.cast(v, torch.float32), kwargs),
+    )
 
 
 def _set_dtype(autocast, op, args, kwargs):
@@ -89,7 +101,7 @@ def _set_dtype(autocast, op, args, kwargs):
     position = [argument.name for argument in op._schema.arguments].index("dtype")
     if position < len(args):
         dtype = args[position] or torch.float32
-        return args[:position] + (dtype,) + args[position + 1:], kwargs
+        return args[:position] + (dtype,) + args[position + 1 :], kwargs
     return args, dict(kwargs, dtype=kwargs.get("dtype") or torch.float32)
 
 
@@ -100,8 +112,12 @@ def _append_dtype(autocast, op, args, kwargs):
 
 def _promote(autocast, op, args, kwargs):
     types = set()
-    tree_map(lambda v: types.add(v.dtype) if isinstance(v, torch.Tensor) and v.is_floating_point() else None,
-             (args, kwargs))
+    tree_map(
+        lambda v: (
+            types.add(v.dtype) if isinstance(v, torch.Tensor) and v.is_floating_point() else None
+        ),
+        (args, kwargs),
+    )
     dtype = torch.float32 if torch.float32 in types else _low_type()
     return tree_map(lambda v: autocast.cast(v, dtype), args), kwargs
 
@@ -117,8 +133,13 @@ def install(library):
     autocast = Autocast()
     key_set = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
     known = set()
-    for names, choose in ((_LOWER, _lower), (_FLOAT, _float), (_SET_DTYPE, _set_dtype),
-                          (_APPEND_DTYPE, _append_dtype), (_PROMOTE, _promote)):
+    for names, choose in (
+        (_LOWER, _lower),
+        (_FLOAT, _float),
+        (_SET_DTYPE, _set_dtype),
+        (_APPEND_DTYPE, _append_dtype),
+        (_PROMOTE, _promote),
+    ):
         for name in names:
             op = _find(name)
             if op is not None:

@@ -14,14 +14,14 @@ import torch
 
 from . import reduction
 
-_SMALL = 400   # bytes; parameters of a kernel
+_SMALL = 400  # bytes; parameters of a kernel
 _HEADER = 16
 # Of an image, for a product over tensors as they lie.
 _FEWEST_PIXELS = 128
 _MOST_PIXELS_OF_NARROW = 56 * 56
-_WIDE = 2048           # channels from which the gradient of the input takes copies
-_LONG = 64             # a filter's matrix with that many columns for each row is split as often as
-_SPLITS_OF_LONG = 18   # this
+_WIDE = 2048  # channels from which the gradient of the input takes copies
+_LONG = 64  # a filter's matrix with that many columns for each row is split as often as
+_SPLITS_OF_LONG = 18  # this
 
 
 class _Shape:
@@ -48,9 +48,17 @@ class _Shape:
     @property
     def is_direct(self):
         """Whether a matrix product over the tensors as they lie computes it."""
-        is_narrow = max(self.channels, self.filters) <= 64 and self.pixels_in > _MOST_PIXELS_OF_NARROW
-        return (self.taps == 1 and not self.is_strided and self.pixels_in % self.unit == 0
-                and self.channels % self.unit == 0 and self.pixels_in >= _FEWEST_PIXELS and not is_narrow)
+        is_narrow = (
+            max(self.channels, self.filters) <= 64 and self.pixels_in > _MOST_PIXELS_OF_NARROW
+        )
+        return (
+            self.taps == 1
+            and not self.is_strided
+            and self.pixels_in % self.unit == 0
+            and self.channels % self.unit == 0
+            and self.pixels_in >= _FEWEST_PIXELS
+            and not is_narrow
+        )
 
     @property
     def is_odd(self):
@@ -100,7 +108,9 @@ class _Shape:
         width = 64 if rows <= 128 else 128
         tiles = self.groups * -(-rows // height) * -(-columns // width)
         processors = self.gpu.processors
-        weight = self._padded(self.filters) * self._padded(self.channels // self.groups) * self.taps
+        weight = (
+            self._padded(self.filters) * self._padded(self.channels // self.groups) * self.taps
+        )
         if self.element < 4:
             splits = 2 * processors // tiles
             return weight * self.element if splits <= 1 else splits * weight * 4
@@ -111,17 +121,27 @@ class _Shape:
 
 def _is_channels_last(tensor):
     if tensor.dim() == 4:
-        return (tensor.is_contiguous(memory_format=torch.channels_last) and tensor.size(1) > 1
-                and not tensor.is_contiguous())
+        return (
+            tensor.is_contiguous(memory_format=torch.channels_last)
+            and tensor.size(1) > 1
+            and not tensor.is_contiguous()
+        )
     if tensor.dim() == 5:
-        return (tensor.is_contiguous(memory_format=torch.channels_last_3d) and tensor.size(1) > 1
-                and not tensor.is_contiguous())
+        return (
+            tensor.is_contiguous(memory_format=torch.channels_last_3d)
+            and tensor.size(1) > 1
+            and not tensor.is_contiguous()
+        )
     return False
 
 
 def _contiguous_copies(tracer, name, *tensors):
     """cuDNN gets dense tensors: PyTorch copies those that are not."""
-    sizes = [t.numel() * t.element_size() for t in tensors if not (t.is_contiguous() or _is_channels_last(t))]
+    sizes = [
+        t.numel() * t.element_size()
+        for t in tensors
+        if not (t.is_contiguous() or _is_channels_last(t))
+    ]
     return tracer.held(name, sizes)
 
 
@@ -143,7 +163,9 @@ def backward(tracer, func, args, kwargs, result):
     with _contiguous_copies(tracer, name, gradient, tensor, weight):
         if result[0] is not None:
             tracer.track(result[0], name)
-            tracer.temporaries(name, [shape.forward_bytes() if transposed else shape.input_bytes()])
+            tracer.temporaries(
+                name, [shape.forward_bytes() if transposed else shape.input_bytes()]
+            )
         if result[1] is not None:
             tracer.track(result[1], name)
             tracer.temporaries(name, [shape.filter_bytes()])

@@ -10,7 +10,8 @@ _MIB = 1 << 20
 class OneRank(torch.nn.Module):
     """Takes the place of DistributedDataParallel. Gradients are copied into buckets for the sum between
     ranks: a first one of 1 MiB and others of `bucket_cap_mb`, in the reverse order of the parameters
-    (Reducer in torch/csrc/distributed/c10d/reducer.cpp). With gradient_as_bucket_view they lie there."""
+    (Reducer in torch/csrc/distributed/c10d/reducer.cpp). With gradient_as_bucket_view they lie there.
+    """
 
     def __init__(self, module, *args, bucket_cap_mb=None, gradient_as_bucket_view=False, **kwargs):
         super().__init__()
@@ -20,7 +21,9 @@ class OneRank(torch.nn.Module):
         with torch.no_grad():
             for group in _split(reversed(parameters), _MIB, int((bucket_cap_mb or 25) * _MIB)):
                 first = group[0]
-                bucket = torch.empty(sum(p.numel() for p in group), dtype=first.dtype, device=first.device)
+                bucket = torch.empty(
+                    sum(p.numel() for p in group), dtype=first.dtype, device=first.device
+                )
                 self._buckets.append(bucket)
                 if gradient_as_bucket_view:
                     _put_gradients(group, bucket)
@@ -47,7 +50,7 @@ def _split(parameters, first_bytes, bytes_each):
 def _put_gradients(group, bucket):
     offset = 0
     for parameter in group:
-        view = bucket[offset:offset + parameter.numel()].view(parameter.size())
+        view = bucket[offset : offset + parameter.numel()].view(parameter.size())
         offset += parameter.numel()
 
         def use_view(p, view=view):
@@ -62,8 +65,14 @@ def install(patch, stack):
     if not torch.distributed.is_available():
         return
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    for name, value in {"init_process_group": lambda *_, **__: None, "destroy_process_group": lambda *_: None,
-                        "is_initialized": lambda: True, "get_rank": lambda *_: 0,
-                        "get_world_size": lambda *_: ranks, "barrier": lambda *_, **__: None,
-                        "all_reduce": lambda *_, **__: None, "broadcast": lambda *_, **__: None}.items():
+    for name, value in {
+        "init_process_group": lambda *_, **__: None,
+        "destroy_process_group": lambda *_: None,
+        "is_initialized": lambda: True,
+        "get_rank": lambda *_: 0,
+        "get_world_size": lambda *_: ranks,
+        "barrier": lambda *_, **__: None,
+        "all_reduce": lambda *_, **__: None,
+        "broadcast": lambda *_, **__: None,
+    }.items():
         patch(stack, torch.distributed, name, value)

@@ -25,4 +25,5 @@ def data_dependent(what):
     return TraceError(
         f"{where}{what} needs the value of a tensor, and a trace computes no values; "
         "make the shape or the branch independent of the data, for example with a fixed maximum and a mask "
-        "(torch.where), or leave the line out of the traced step")
+        "(torch.where), or leave the line out of the traced step"
+    )

@@ -23,8 +23,11 @@ def _native_layer_norm(tracer, func, args, kwargs):
 def _native_group_norm(tracer, func, args, kwargs):
     tensor, _, _, samples, _, _, groups, _ = args
     # The GPU's kernels keep mean and 1/deviation in the type of the input.
-    return (torch.empty(tensor.size(), dtype=tensor.dtype), torch.empty((samples, groups), dtype=tensor.dtype),
-            torch.empty((samples, groups), dtype=tensor.dtype))
+    return (
+        torch.empty(tensor.size(), dtype=tensor.dtype),
+        torch.empty((samples, groups), dtype=tensor.dtype),
+        torch.empty((samples, groups), dtype=tensor.dtype),
+    )
 
 
 def _native_batch_norm(tracer, func, args, kwargs):
@@ -41,9 +44,15 @@ REPLACED = {
     _aten.native_batch_norm.default: _native_batch_norm,
 }
 
-_ATTENTION = {getattr(_aten, name).default for name in
-              ("_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention",
-               "_scaled_dot_product_cudnn_attention") if hasattr(_aten, name)}
+_ATTENTION = {
+    getattr(_aten, name).default
+    for name in (
+        "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_cudnn_attention",
+    )
+    if hasattr(_aten, name)
+}
 
 
 def on_gpu(func, result):
@@ -51,21 +60,39 @@ def on_gpu(func, result):
     convolution are followed one by one, each with its workspace (convolution.py)."""
     if func is _aten.convolution_backward.default:
         return []
-    if func is _aten.native_dropout.default:   # the mask comes first
+    if func is _aten.native_dropout.default:  # the mask comes first
         return result[::-1]
     if func in _ATTENTION:
-        return [value for value in result if not (isinstance(value, torch.Tensor) and value.numel() <= 2
-                                                  and not value.is_floating_point())]
+        return [
+            value
+            for value in result
+            if not (
+                isinstance(value, torch.Tensor)
+                and value.numel() <= 2
+                and not value.is_floating_point()
+            )
+        ]
     return result
 
 
-_FILLS = {"zero_", "fill_", "normal_", "uniform_", "bernoulli_", "random_", "exponential_", "log_normal_",
-          "cauchy_", "geometric_"}
+_FILLS = {
+    "zero_",
+    "fill_",
+    "normal_",
+    "uniform_",
+    "bernoulli_",
+    "random_",
+    "exponential_",
+    "log_normal_",
+    "cauchy_",
+    "geometric_",
+}
 
 
 @functools.lru_cache(maxsize=None)
 def only_overwrites(func):
     """Whether an op fills its first argument, or overwrites the lists of an optimizer."""
     name = func._schema.name.partition("::")[2]
-    return name in _FILLS or (name.startswith("_foreach_") and func._schema.is_mutable
-                              and not func._schema.returns)
+    return name in _FILLS or (
+        name.startswith("_foreach_") and func._schema.is_mutable and not func._schema.returns
+    )

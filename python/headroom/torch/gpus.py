@@ -9,11 +9,11 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Gpu:
-    name: str            # as in `headroom predict --device sim:NAME`
-    title: str           # as torch.cuda.get_device_name() gives it
-    capability: tuple    # compute capability
-    processors: int      # streaming multiprocessors
-    threads: int         # resident threads of one of them
+    name: str  # as in `headroom predict --device sim:NAME`
+    title: str  # as torch.cuda.get_device_name() gives it
+    capability: tuple  # compute capability
+    processors: int  # streaming multiprocessors
+    threads: int  # resident threads of one of them
     total_bytes: int
 
     @property

@@ -40,8 +40,14 @@ def _addmm(tracer, func, args, kwargs, result):
     _blas(tracer, func, args, kwargs, result)
     # addmm with a row as its bias goes to cuBLASLt, which adds it in its epilogue.
     bias, left, right = args[:3]
-    if (bias.dim() == 1 and bias.is_contiguous() and left.dim() == 2 and right.size(1) > 1
-            and bias.size(0) == right.size(1) and kwargs.get("beta", 1) == 1):
+    if (
+        bias.dim() == 1
+        and bias.is_contiguous()
+        and left.dim() == 2
+        and right.size(1) > 1
+        and bias.size(0) == right.size(1)
+        and kwargs.get("beta", 1) == 1
+    ):
         tracer.library_workspace("cuBLASLt", _LT_WORKSPACE_BYTES)
 
 
@@ -50,6 +56,7 @@ def _copies_for_blas(tracer, func, args, kwargs):
 
 
 # Reductions.
+
 
 def _reduce(tracer, func, args, kwargs, result):
     tensor = args[0]
@@ -78,7 +85,7 @@ _ROWS_PER_THREAD = 10
 def _embedding_backward(tracer, func, args, kwargs, result):
     gradient, indices, rows = args[0], args[1], args[2]
     count = indices.numel()
-    if count <= 3072:   # one kernel without sorting
+    if count <= 3072:  # one kernel without sorting
         return
     keys = count * 8
     segments = min(count, rows) + count // _ROWS_PER_THREAD
@@ -102,6 +109,7 @@ def _index_put(tracer, func, args, kwargs, result):
 
 
 # Attention.
+
 
 def _round_up(n, multiple):
     return -(-n // multiple) * multiple
@@ -139,10 +147,13 @@ def _flash_backward(tracer, func, args, kwargs, result):
 def _cudnn_backward(tracer, func, args, kwargs, result):
     query = args[1]
     batch, heads, length, width = query.size()
-    tracer.temporaries(func.name(), [batch * heads * length * 4 + batch * heads * length * width * 4])
+    tracer.temporaries(
+        func.name(), [batch * heads * length * 4 + batch * heads * length * width * 4]
+    )
 
 
 # Scans and sorts.
+
 
 def _sort(tracer, func, args, kwargs, result):
     tensor = args[0]
@@ -163,9 +174,13 @@ _AFTER = {
     _aten.convolution.default: convolution.forward,
     _aten.convolution_backward.default: convolution.backward,
     _aten.sum.dim_IntList: _reduce,
-    _aten.sum.default: lambda tracer, func, args, kwargs, result: _reduce(tracer, func, args[:1], {}, result),
+    _aten.sum.default: lambda tracer, func, args, kwargs, result: _reduce(
+        tracer, func, args[:1], {}, result
+    ),
     _aten.mean.dim: _reduce,
-    _aten.mean.default: lambda tracer, func, args, kwargs, result: _reduce(tracer, func, args[:1], {}, result),
+    _aten.mean.default: lambda tracer, func, args, kwargs, result: _reduce(
+        tracer, func, args[:1], {}, result
+    ),
     _aten.amax.default: _reduce,
     _aten.amin.default: _reduce,
     _aten.linalg_vector_norm.default: _reduce_norm,

@@ -40,7 +40,9 @@ def trace_program(program, batch=None, steps=3, device="h200"):
     """Traces "train.py:make_step"; see headroom.torch.trace."""
     path, separator, function = program.rpartition(":")
     if not separator or not path.endswith(".py") or not function.isidentifier():
-        raise TraceError(f"'{program}' is no program; give a file and a function, as train.py:make_step")
+        raise TraceError(
+            f"'{program}' is no program; give a file and a function, as train.py:make_step"
+        )
     if not os.path.isfile(path):
         raise TraceError(f"{path}: no such file")
     try:
@@ -48,8 +50,10 @@ def trace_program(program, batch=None, steps=3, device="h200"):
     except (TraceError, KeyboardInterrupt):
         raise
     except SystemExit as error:
-        raise TraceError(f"{path} ended Python ({error.code}) while it was loaded; guard its main program with "
-                         "if __name__ == \"__main__\"") from error
+        raise TraceError(
+            f"{path} ended Python ({error.code}) while it was loaded; guard its main program with "
+            'if __name__ == "__main__"'
+        ) from error
     except Exception as error:
         text = str(error).split("\n")[0]
         raise TraceError(f"{_place_of(error)}{type(error).__name__}: {text}") from error

@@ -24,8 +24,15 @@ def _library_folders():
 _LIBRARY_FOLDERS = _library_folders()
 
 
-_DISPATCH_FILES = tuple(os.path.join("torch", *name) for name in (
-    ("_ops.py",), ("_compile.py",), ("_dynamo", "eval_frame.py"), ("utils", "_python_dispatch.py")))
+_DISPATCH_FILES = tuple(
+    os.path.join("torch", *name)
+    for name in (
+        ("_ops.py",),
+        ("_compile.py",),
+        ("_dynamo", "eval_frame.py"),
+        ("utils", "_python_dispatch.py"),
+    )
+)
 
 
 def is_user_file(path):
@@ -43,8 +50,20 @@ def is_own_file(path):
 class Block:
     """One allocation. `category`, `tensor` and `module` may become known after the allocation."""
 
-    __slots__ = ("number", "size", "op", "tensor", "category", "module", "source", "stack", "phase",
-                 "step", "is_live", "node")
+    __slots__ = (
+        "number",
+        "size",
+        "op",
+        "tensor",
+        "category",
+        "module",
+        "source",
+        "stack",
+        "phase",
+        "step",
+        "is_live",
+        "node",
+    )
 
     def __init__(self, number, size, op, category, module, source, stack, phase, step):
         self.number = number
@@ -66,18 +85,18 @@ class Recorder:
 
     def __init__(self):
         self.events = []
-        self.blocks = {}      # address of a live storage -> Block
+        self.blocks = {}  # address of a live storage -> Block
         self._references = {}
         self.count = 0
         self.live_bytes = 0
         self.peak_bytes = 0
         self.step = 0
         self.phase = "setup"
-        self.modules = []     # paths of the modules that run, the innermost last
+        self.modules = []  # paths of the modules that run, the innermost last
         self.backward_module = None
-        self.node = None      # the sequence number of the autograd node that runs
-        self._names = {}      # (code, line) -> "file:line function"
-        self._is_user = {}    # file -> bool
+        self.node = None  # the sequence number of the autograd node that runs
+        self._names = {}  # (code, line) -> "file:line function"
+        self._is_user = {}  # file -> bool
         self._is_own = {}
         self._stacks = {}
 
@@ -119,8 +138,11 @@ class Recorder:
         for code, line in key:
             text = self._names.get((code, line))
             if text is None:
-                text = self._names[(code, line)] = f"{code.co_filename}:{line} {code.co_qualname}" \
-                    if hasattr(code, "co_qualname") else f"{code.co_filename}:{line} {code.co_name}"
+                text = self._names[(code, line)] = (
+                    f"{code.co_filename}:{line} {code.co_qualname}"
+                    if hasattr(code, "co_qualname")
+                    else f"{code.co_filename}:{line} {code.co_name}"
+                )
             lines.append(text)
             if not source:
                 user = self._is_user.get(code.co_filename)
@@ -137,7 +159,9 @@ class Recorder:
 
     def allocate(self, size, op, category=OTHER):
         source, stack = self.stack()
-        block = Block(self.count, size, op, category, self.module(), source, stack, self.phase, self.step)
+        block = Block(
+            self.count, size, op, category, self.module(), source, stack, self.phase, self.step
+        )
         block.node = self.node
         self.count += 1
         self.events.append(("a", block))

@@ -20,8 +20,11 @@ def _divide_up(a, b):
 
 def _dimensions(sizes, strides, reduced):
     """The dimensions of TensorIterator: reduced ones first, then by stride, joined where they are dense."""
-    dims = [(size, stride, index in reduced) for index, (size, stride) in enumerate(zip(sizes, strides))
-            if size != 1]
+    dims = [
+        (size, stride, index in reduced)
+        for index, (size, stride) in enumerate(zip(sizes, strides))
+        if size != 1
+    ]
     # The output's stride is 0 in reduced dimensions, so these come first; ties are broken by the input.
     output_strides = {}
     step = 1
@@ -29,10 +32,20 @@ def _dimensions(sizes, strides, reduced):
         if index not in reduced:
             output_strides[index] = step
             step *= sizes[index]
-    order = sorted(((0 if index in reduced else 1,
-                     strides[index] if index in reduced else output_strides[index], strides[index],
-                     sizes[index], index in reduced)
-                    for index in range(len(sizes)) if sizes[index] != 1), key=lambda row: (row[0], row[1]))
+    order = sorted(
+        (
+            (
+                0 if index in reduced else 1,
+                strides[index] if index in reduced else output_strides[index],
+                strides[index],
+                sizes[index],
+                index in reduced,
+            )
+            for index in range(len(sizes))
+            if sizes[index] != 1
+        ),
+        key=lambda row: (row[0], row[1]),
+    )
     joined = []
     for _, output_stride, stride, size, is_reduced in order:
         if joined:
@@ -83,7 +96,8 @@ def _split_buffers(gpu, dims, element_bytes, accumulator_bytes):
 def _configure(gpu, dims, outputs, inputs, element_bytes, accumulator_bytes):
     reduced_count = sum(1 for dim in dims if dim[2])
     fastest_is_reduced = reduced_count == len(dims) or (
-        reduced_count > 0 and dims[0][1] < dims[reduced_count][1])
+        reduced_count > 0 and dims[0][1] < dims[reduced_count][1]
+    )
     if reduced_count == 0:
         return ()
     if fastest_is_reduced:
@@ -145,5 +159,9 @@ def of_sum(gpu, tensor, dims, accumulator_bytes=None):
     reduced = {dim % rank for dim in dims} if dims and rank else set(range(rank))
     bytes_each = tensor.element_size()
     if accumulator_bytes is None:
-        accumulator_bytes = 4 if tensor.dtype in (torch.float16, torch.bfloat16) else max(bytes_each, 4)
-    return buffers(gpu, tuple(tensor.size()), tuple(tensor.stride()), bytes_each, reduced, accumulator_bytes)
+        accumulator_bytes = (
+            4 if tensor.dtype in (torch.float16, torch.bfloat16) else max(bytes_each, 4)
+        )
+    return buffers(
+        gpu, tuple(tensor.size()), tuple(tensor.stride()), bytes_each, reduced, accumulator_bytes
+    )

@@ -45,8 +45,11 @@ class Trace:
 
 def _make_step(make_step, batch):
     """The step: what make_step(batch) returns, or make_step() if it takes nothing."""
-    parameters = [p for p in inspect.signature(make_step).parameters.values()
-                  if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    parameters = [
+        p
+        for p in inspect.signature(make_step).parameters.values()
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
     required = [p for p in parameters if p.default is p.empty]
     if batch is None:
         if required:
@@ -55,10 +58,14 @@ def _make_step(make_step, batch):
     elif parameters:
         step = make_step(batch)
     else:
-        raise TraceError(f"{make_step.__name__} takes no batch size; leave --batch out, or give it a parameter")
+        raise TraceError(
+            f"{make_step.__name__} takes no batch size; leave --batch out, or give it a parameter"
+        )
     if not callable(step):
-        raise TraceError(f"{make_step.__name__} must return a function that does one training step, "
-                         f"not a {type(step).__name__}")
+        raise TraceError(
+            f"{make_step.__name__} must return a function that does one training step, "
+            f"not a {type(step).__name__}"
+        )
     return step
 
 
@@ -68,7 +75,7 @@ def _run(load, batch, steps, gpu, host_is_gpu):
     library = torch.library.Library("aten", "IMPL")
     with contextlib.ExitStack() as stack:
         stack.callback(library._destroy)
-        with warnings.catch_warnings():   # about kernels that are replaced on purpose
+        with warnings.catch_warnings():  # about kernels that are replaced on purpose
             warnings.simplefilter("ignore")
             attention.install(tracer, library)
             tracer.autocast = autocast.install(library)
@@ -93,8 +100,13 @@ def trace(make_step, batch=None, steps=3, device="h200", program=None):
     Returns a Trace. Raises TraceError with one line if the program cannot be traced, ValueError for a device
     that is not known.
     """
-    return trace_loaded(lambda: make_step, batch, steps, device,
-                        program or getattr(make_step, "__name__", "make_step"))
+    return trace_loaded(
+        lambda: make_step,
+        batch,
+        steps,
+        device,
+        program or getattr(make_step, "__name__", "make_step"),
+    )
 
 
 def trace_loaded(load, batch, steps, device, program):
@@ -107,8 +119,12 @@ def trace_loaded(load, batch, steps, device, program):
     if not tracer.recorder.count:
         # The program names no device: trace it as if all of it were on the GPU.
         tracer = _run(load, batch, steps, gpu, host_is_gpu=True)
-    settings = {"program": program, "framework": f"PyTorch {torch.__version__.split('+')[0]}", "device": gpu.name,
-                "strategy": "caching"}
+    settings = {
+        "program": program,
+        "framework": f"PyTorch {torch.__version__.split('+')[0]}",
+        "device": gpu.name,
+        "strategy": "caching",
+    }
     if batch is not None:
         settings["batch"] = str(batch)
     settings["steps"] = str(steps)

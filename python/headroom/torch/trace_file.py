@@ -8,7 +8,7 @@ from .recorder import PHASES
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f,%]")
 _ALIGNMENT = 512
 _BASE = 0x7F0000000000
-_EVENT_NS = 1000   # a trace has an order and no times
+_EVENT_NS = 1000  # a trace has an order and no times
 
 
 def _escape(text):
@@ -51,21 +51,28 @@ def trace_lines(recorder, settings):
         if kind == "f":
             yield f"f,{addresses.pop(block.number):x},0,{_EVENT_NS}"
             continue
-        columns = [number(_shorten(text, name_bytes)) for text in
-                   (block.op, block.tensor, block.source, block.module or "")]
+        columns = [
+            number(_shorten(text, name_bytes))
+            for text in (block.op, block.tensor, block.source, block.module or "")
+        ]
         columns.append(number(_shorten(block.stack, stack_bytes)))
         yield from pending
         pending.clear()
         op, tensor, source, module, stack = columns
         addresses[block.number] = next_address
-        yield (f"a,{next_address:x},{block.size},0,0,{_EVENT_NS},{op},{tensor},{source},{block.category},"
-               f"{module},{stack}")
+        yield (
+            f"a,{next_address:x},{block.size},0,0,{_EVENT_NS},{op},{tensor},{source},{block.category},"
+            f"{module},{stack}"
+        )
         next_address += -(-block.size // _ALIGNMENT) * _ALIGNMENT
 
 
 def write_trace(path, recorder, settings):
-    opened = gzip.open(path, "wt", encoding="utf-8", newline="\n") if str(path).endswith(".gz") \
+    opened = (
+        gzip.open(path, "wt", encoding="utf-8", newline="\n")
+        if str(path).endswith(".gz")
         else open(path, "w", encoding="utf-8", newline="\n")
+    )
     with opened as file:
         for line in trace_lines(recorder, settings):
             file.write(line + "\n")

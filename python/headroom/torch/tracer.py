@@ -16,7 +16,16 @@ from torch.utils._pytree import tree_leaves
 
 from . import gpu_ops, kernels
 from .errors import TraceError, data_dependent
-from .recorder import ACTIVATIONS, GRADIENTS, INPUTS, LIBRARY, OPTIMIZER_STATE, OTHER, WEIGHTS, WORKSPACE
+from .recorder import (
+    ACTIVATIONS,
+    GRADIENTS,
+    INPUTS,
+    LIBRARY,
+    OPTIMIZER_STATE,
+    OTHER,
+    WEIGHTS,
+    WORKSPACE,
+)
 from .recorder import Recorder
 from .values import KnownValues
 
@@ -79,11 +88,11 @@ class Tracer(TorchDispatchMode):
         self.values = KnownValues()
         self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
         self.depth = 0
-        self.library = {}          # (thread, handle) -> block of a library's workspace
-        self.target = None         # the device of a copy that the program makes
-        self.node = None           # the autograd node that runs
-        self.roots = {}            # id of a root module -> (module, {id of module: path})
-        self.nodes = {}            # sequence number of an autograd node -> module path
+        self.library = {}  # (thread, handle) -> block of a library's workspace
+        self.target = None  # the device of a copy that the program makes
+        self.node = None  # the autograd node that runs
+        self.roots = {}  # id of a root module -> (module, {id of module: path})
+        self.nodes = {}  # sequence number of an autograd node -> module path
 
     # Devices.
 
@@ -113,7 +122,9 @@ class Tracer(TorchDispatchMode):
         if device is not None:
             kwargs = dict(kwargs, device=_CPU)
             if device.type not in ("cuda", "cpu", "meta"):
-                raise TraceError(f"the program uses a device of type '{device.type}': only 'cuda' is simulated")
+                raise TraceError(
+                    f"the program uses a device of type '{device.type}': only 'cuda' is simulated"
+                )
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = None
         recorder = self.recorder
@@ -126,7 +137,11 @@ class Tracer(TorchDispatchMode):
         name = func.name()
         if on_gpu:
             kernels.before(self, func, args, kwargs)
-        if func is _aten.add.Tensor and recorder.phase == "backward" and self._adds_in_place(args, kwargs):
+        if (
+            func is _aten.add.Tensor
+            and recorder.phase == "backward"
+            and self._adds_in_place(args, kwargs)
+        ):
             func = _aten.add_.Tensor
         replace = gpu_ops.REPLACED.get(func) if on_gpu else None
         if on_gpu and replace is None and gpu_ops.only_overwrites(func):
@@ -185,14 +200,21 @@ class Tracer(TorchDispatchMode):
         node = torch._C._current_autograd_node()
         self.node = node
         self.recorder.node = None if node is None else node._sequence_nr()
-        self.recorder.backward_module = None if node is None else self.nodes.get(self.recorder.node)
+        self.recorder.backward_module = (
+            None if node is None else self.nodes.get(self.recorder.node)
+        )
 
     def _adds_in_place(self, args, kwargs):
         """Whether an addition is autograd's sum of two gradients of one value, which overwrites the first
         where nobody else has it (can_accumulate_inplace in input_buffer.cpp). Autograd does not do so with
         fake tensors. A backward formula adds what its own node has made."""
         first, second = args[0], args[1]
-        if kwargs or torch.is_grad_enabled() or not isinstance(second, torch.Tensor) or self.node is None:
+        if (
+            kwargs
+            or torch.is_grad_enabled()
+            or not isinstance(second, torch.Tensor)
+            or self.node is None
+        ):
             return False
         if first.dtype != second.dtype or first.size() != second.size():
             return False
@@ -236,7 +258,9 @@ class Tracer(TorchDispatchMode):
         if not recorder.modules or id(module) not in self._paths:
             paths = self.roots.get(id(module))
             if paths is None or paths[0] is not module:
-                names = {id(child): name for name, child in module.named_modules(remove_duplicate=True)}
+                names = {
+                    id(child): name for name, child in module.named_modules(remove_duplicate=True)
+                }
                 paths = self.roots[id(module)] = (module, names)
             if not recorder.modules:
                 self._paths = paths[1]
@@ -288,7 +312,11 @@ class Tracer(TorchDispatchMode):
                 position[event[1].number] = index
             elif event[0] == "f":
                 freed[event[1].number] = index
-        backward = [i for i, event in enumerate(self.recorder.events) if event[0] == "m" and event[2] == "backward"]
+        backward = [
+            i
+            for i, event in enumerate(self.recorder.events)
+            if event[0] == "m" and event[2] == "backward"
+        ]
         for event in self.recorder.events:
             if event[0] != "a" or event[1].category != OTHER:
                 continue
@@ -301,7 +329,9 @@ class Tracer(TorchDispatchMode):
                 next_backward = bisect.bisect_left(backward, start)
                 is_saved = next_backward < len(backward) and end > backward[next_backward]
                 is_input = not block.module and block.op in _SOURCES
-                block.category = INPUTS if is_input else ACTIVATIONS if is_saved or block.module else WORKSPACE
+                block.category = (
+                    INPUTS if is_input else ACTIVATIONS if is_saved or block.module else WORKSPACE
+                )
             elif block.phase == "backward":
                 block.category = GRADIENTS if block.module is not None else WORKSPACE
             else:
@@ -309,6 +339,18 @@ class Tracer(TorchDispatchMode):
 
 
 # Ops that make data: outside of modules their results are inputs.
-_SOURCES = {"aten::_to_copy", "aten::randn", "aten::rand", "aten::randint", "aten::randint.low", "aten::zeros",
-            "aten::ones", "aten::empty.memory_format", "aten::full", "aten::normal_", "aten::arange",
-            "aten::randn.generator", "aten::rand.generator"}
+_SOURCES = {
+    "aten::_to_copy",
+    "aten::randn",
+    "aten::rand",
+    "aten::randint",
+    "aten::randint.low",
+    "aten::zeros",
+    "aten::ones",
+    "aten::empty.memory_format",
+    "aten::full",
+    "aten::normal_",
+    "aten::arange",
+    "aten::randn.generator",
+    "aten::rand.generator",
+}

@@ -7,8 +7,12 @@ optimizer, a mask of ones. Values that come from data or from random numbers are
 import weakref
 
 import torch
-from torch._subclasses.fake_tensor import (DataDependentOutputException, DynamicOutputShapeException, FakeTensor,
-                                           UnsupportedOperatorException)
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    UnsupportedOperatorException,
+)
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .errors import TraceError, data_dependent
@@ -17,19 +21,37 @@ _MAX_ELEMENTS = 1 << 16
 
 _aten = torch.ops.aten
 _FACTORIES = {
-    _aten.zeros.default, _aten.ones.default, _aten.full.default, _aten.arange.default, _aten.arange.start,
-    _aten.arange.start_step, _aten.linspace.default, _aten.logspace.default, _aten.eye.default, _aten.eye.m,
-    _aten.tril_indices.default, _aten.triu_indices.default, _aten.scalar_tensor.default,
-    _aten._efficientzerotensor.default, _aten.lift_fresh.default, _aten.hann_window.default,
+    _aten.zeros.default,
+    _aten.ones.default,
+    _aten.full.default,
+    _aten.arange.default,
+    _aten.arange.start,
+    _aten.arange.start_step,
+    _aten.linspace.default,
+    _aten.logspace.default,
+    _aten.eye.default,
+    _aten.eye.m,
+    _aten.tril_indices.default,
+    _aten.triu_indices.default,
+    _aten.scalar_tensor.default,
+    _aten._efficientzerotensor.default,
+    _aten.lift_fresh.default,
+    _aten.hann_window.default,
 }
 # Their results follow from shapes alone, whatever the values of their tensors are.
-_LIKE = {_aten.zeros_like.default, _aten.ones_like.default, _aten.full_like.default, _aten.new_zeros.default,
-         _aten.new_ones.default, _aten.new_full.default}
+_LIKE = {
+    _aten.zeros_like.default,
+    _aten.ones_like.default,
+    _aten.full_like.default,
+    _aten.new_zeros.default,
+    _aten.new_ones.default,
+    _aten.new_full.default,
+}
 
 
 class KnownValues:
     def __init__(self):
-        self._real = weakref.WeakKeyDictionary()   # fake tensor -> real tensor
+        self._real = weakref.WeakKeyDictionary()  # fake tensor -> real tensor
         self._storages = {}
 
     def of(self, tensor):
@@ -54,8 +76,10 @@ class KnownValues:
                 real = self._compute(func, args, kwargs)
             return tree_map(lambda value: self._fake(tracer, value), real)
         except UnsupportedOperatorException as error:
-            raise TraceError(f"{_public_name(func)} cannot be traced: PyTorch does not know the shapes of its "
-                             "results without running it; register them with torch.library.register_fake") from error
+            raise TraceError(
+                f"{_public_name(func)} cannot be traced: PyTorch does not know the shapes of its "
+                "results without running it; register them with torch.library.register_fake"
+            ) from error
         if known is None:
             self.forget_written(func, args, kwargs)
             return result
@@ -92,8 +116,13 @@ class KnownValues:
         def real(leaf):
             if isinstance(leaf, FakeTensor):
                 value = self.of(leaf)
-                return torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype) if value is None else value
+                return (
+                    torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype)
+                    if value is None
+                    else value
+                )
             return leaf
+
         with torch.no_grad():
             return func(*tree_map(real, args), **tree_map(real, kwargs))
 
@@ -106,7 +135,11 @@ class KnownValues:
                 for tensor in tree_leaves(value):
                     self._forget(tensor)
         for argument in func._schema.arguments:
-            if argument.name in kwargs and argument.alias_info is not None and argument.alias_info.is_write:
+            if (
+                argument.name in kwargs
+                and argument.alias_info is not None
+                and argument.alias_info.is_write
+            ):
                 for tensor in tree_leaves(kwargs[argument.name]):
                     self._forget(tensor)
 
@@ -146,9 +179,15 @@ class Unknown(float):
     def _refuse(self, *_):
         raise data_dependent(self.what)
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _same
-    __pow__ = __rpow__ = __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __neg__ = __pos__ = __abs__ = _same
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = (
+        _same
+    )
+    __pow__ = __rpow__ = __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __neg__ = __pos__ = (
+        __abs__
+    ) = _same
     __round__ = _same
-    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __bool__ = __int__ = __index__ = __trunc__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __bool__ = __int__ = __index__ = (
+        __trunc__
+    ) = _refuse
     __floor__ = __ceil__ = is_integer = _refuse
     __hash__ = float.__hash__

@@ -21,6 +21,7 @@ WEIGHTS, GRADIENTS, STATE, ACTIVATIONS, INPUTS, WORKSPACE, LIBRARY = range(1, 8)
 
 def training(body, device="cuda", optimizer=torch.optim.SGD):
     """A program with one linear layer; `body(net, x)` computes its loss."""
+
     def make_step(batch):
         net = nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 256)).to(device)
         opt = optimizer(net.parameters(), lr=0.1)
@@ -32,6 +33,7 @@ def training(body, device="cuda", optimizer=torch.optim.SGD):
             opt.step()
 
         return step
+
     return make_step
 
 
@@ -66,12 +68,20 @@ class Tracer(unittest.TestCase):
     def test_a_program_without_a_device_is_traced_as_on_the_gpu(self):
         def loss(net, x):
             return net(x).pow(2).mean()
-        self.assertEqual(trace(training(loss, "cuda"), batch=8).peak_bytes,
-                         trace(training(loss, "cpu"), batch=8).peak_bytes)
+
+        self.assertEqual(
+            trace(training(loss, "cuda"), batch=8).peak_bytes,
+            trace(training(loss, "cpu"), batch=8).peak_bytes,
+        )
 
     def test_values_of_data_cannot_steer_a_step(self):
-        self.assertIn("item()", refusal(lambda net, x: net(x).mean() if net(x).mean().item() > 0 else x.mean()))
-        self.assertIn("condition", refusal(lambda net, x: net(x).mean() if x.sum() > 0 else x.mean()))
+        self.assertIn(
+            "item()",
+            refusal(lambda net, x: net(x).mean() if net(x).mean().item() > 0 else x.mean()),
+        )
+        self.assertIn(
+            "condition", refusal(lambda net, x: net(x).mean() if x.sum() > 0 else x.mean())
+        )
         self.assertIn("nonzero", refusal(lambda net, x: net(x).mean() + x.nonzero().sum()))
         self.assertIn("index", refusal(lambda net, x: net(x)[x[:, 0] > 0].mean()))
         for text in (refusal(lambda net, x: net(x[x > 0]).mean()),):
@@ -79,9 +89,16 @@ class Tracer(unittest.TestCase):
 
     def test_values_of_constants_are_known(self):
         def loss(net, x):
-            if torch.ones(4, device=x.device).all() and torch.arange(5).tolist() == [0, 1, 2, 3, 4]:
+            if torch.ones(4, device=x.device).all() and torch.arange(5).tolist() == [
+                0,
+                1,
+                2,
+                3,
+                4,
+            ]:
                 return net(x).mean()
             raise AssertionError
+
         self.assertGreater(trace(training(loss), batch=8).peak_bytes, 0)
 
     def test_a_loss_can_be_printed(self):
@@ -89,10 +106,13 @@ class Tracer(unittest.TestCase):
             value = net(x).mean()
             f"{value.item():.3f} {round(value.item(), 2)} {sum([value.item(), 1.0]) / 2}"
             return value
+
         self.assertGreater(trace(training(loss), batch=8).peak_bytes, 0)
 
     def test_compiled_models_are_refused(self):
-        self.assertIn("torch.compile cannot be traced", refusal(lambda net, x: torch.compile(net)(x).mean()))
+        self.assertIn(
+            "torch.compile cannot be traced", refusal(lambda net, x: torch.compile(net)(x).mean())
+        )
 
     def test_checkpointing_keeps_less_and_computes_again(self):
         from torch.utils.checkpoint import checkpoint
@@ -105,17 +125,25 @@ class Tracer(unittest.TestCase):
 
         def forward_bytes(body):
             blocks = trace(training(body), batch=4096, steps=1).blocks
-            return sum(b.size for b in blocks if b.category == ACTIVATIONS and b.phase == "forward"
-                       and b.op == "aten::gelu"), len(blocks)
+            return sum(
+                b.size
+                for b in blocks
+                if b.category == ACTIVATIONS and b.phase == "forward" and b.op == "aten::gelu"
+            ), len(blocks)
+
         self.assertGreater(forward_bytes(again)[1], forward_bytes(plain)[1])
 
     def test_accumulated_gradients_are_added_in_place(self):
         def loss(net, x):
             net(x).mean().backward()
             return net(x).mean()
+
         once = trace(training(lambda net, x: net(x).mean()), batch=8, steps=1).blocks
         twice = trace(training(loss), batch=8, steps=1).blocks
-        count = [sum(b.category == GRADIENTS and b.tensor != "" for b in blocks) for blocks in (once, twice)]
+        count = [
+            sum(b.category == GRADIENTS and b.tensor != "" for b in blocks)
+            for blocks in (once, twice)
+        ]
         self.assertEqual(count[0], count[1])
 
     def test_autocast_keeps_copies_of_weights_until_it_is_left(self):
@@ -123,12 +151,15 @@ class Tracer(unittest.TestCase):
             with torch.autocast("cuda", torch.bfloat16):
                 net(x)
                 return net(x).float().mean()
+
         blocks = trace(training(loss), batch=8, steps=1).blocks
         copies = [b for b in blocks if b.op == "aten::_to_copy" and b.size == 256 * 512 * 2]
         self.assertEqual(len(copies), 2)
 
     def test_dropout_keeps_a_byte_for_each_element(self):
-        blocks = trace(training(lambda net, x: F.dropout(net(x), 0.5).mean()), batch=8, steps=1).blocks
+        blocks = trace(
+            training(lambda net, x: F.dropout(net(x), 0.5).mean()), batch=8, steps=1
+        ).blocks
         self.assertIn(8 * 256, [b.size for b in blocks if b.op == "aten::native_dropout"])
 
     def test_distributed_training_has_buckets(self):
@@ -140,7 +171,9 @@ class Tracer(unittest.TestCase):
                     net = nn.parallel.DistributedDataParallel(net, device_ids=[0])
                 x = torch.randn(batch, 1024, device="cuda")
                 return lambda: net(x).mean().backward()
+
             return trace(make_step, batch=8, steps=1).peak_bytes
+
         self.assertEqual(loss_of(True) - loss_of(False), (1024 * 1024 + 1024) * 4)
 
     def test_a_copy_of_a_model_is_memory_of_its_own(self):
@@ -150,23 +183,46 @@ class Tracer(unittest.TestCase):
             def make_step(batch):
                 net = nn.Linear(1024, 1024).cuda()
                 kept = [copy.deepcopy(net) for _ in range(copies)]
-                return lambda: (net(torch.randn(batch, 1024, device="cuda")).mean().backward(), len(kept))
+                return lambda: (
+                    net(torch.randn(batch, 1024, device="cuda")).mean().backward(),
+                    len(kept),
+                )
+
             return trace(make_step, batch=8, steps=1).peak_bytes
+
         self.assertEqual(weights(2) - weights(0), 2 * (1024 * 1024 + 1024) * 4)
 
     def test_nothing_of_pytorch_is_changed_after_a_trace(self):
-        before = (torch.cuda.is_available, torch.compile, torch.tensor, nn.parallel.DistributedDataParallel)
+        before = (
+            torch.cuda.is_available,
+            torch.compile,
+            torch.tensor,
+            nn.parallel.DistributedDataParallel,
+        )
         trace(train.make_cnn, batch=2, steps=1)
-        self.assertEqual(before, (torch.cuda.is_available, torch.compile, torch.tensor,
-                                  nn.parallel.DistributedDataParallel))
+        self.assertEqual(
+            before,
+            (
+                torch.cuda.is_available,
+                torch.compile,
+                torch.tensor,
+                nn.parallel.DistributedDataParallel,
+            ),
+        )
         self.assertFalse(F.dropout(torch.ones(8), 0.5).is_cuda)
 
 
 class Reductions(unittest.TestCase):
     def test_buffers_are_those_of_a_recorded_gpt2(self):
         gpu = find_gpu("h200")
-        for columns, expected in ((768, (25165824, 24)), (2304, (75497472, 72)), (3072, (100663296, 96))):
-            self.assertEqual(reduction.buffers(gpu, (4096, columns), (columns, 1), 4, {0}), expected)
+        for columns, expected in (
+            (768, (25165824, 24)),
+            (2304, (75497472, 72)),
+            (3072, (100663296, 96)),
+        ):
+            self.assertEqual(
+                reduction.buffers(gpu, (4096, columns), (columns, 1), 4, {0}), expected
+            )
 
 
 if __name__ == "__main__":
