@@ -5,9 +5,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <iostream>
+#include <map>
 #include <sstream>
+#include <system_error>
 
 #include "allocators/strategies/strategy.h"
 #include "allocators/trace/read_trace.h"
@@ -17,6 +23,7 @@
 #include "tools/compare/comparison.h"
 #include "tools/compare/formats.h"
 #include "tools/subcommands.h"
+#include "tools/trace/program.h"
 #include "tools/workload/child.h"
 #include "tools/workload/input.h"
 #include "tools/workload/recorded_setup.h"
@@ -77,7 +84,40 @@ void check(const std::vector<std::string>& words) {
   }
 }
 
-std::vector<ComparedRow> rows_of(const Options& options) {
+// Programs that were traced, in files that go with this.
+class TracedPrograms {
+ public:
+  ~TracedPrograms() {
+    std::error_code ignored;
+    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+  }
+
+  // Traces it and returns its trace.
+  Trace add(const std::string& program, const ProgramRequest& request) {
+    if (folder_.empty()) {
+      std::string name = (std::filesystem::temp_directory_path() / "headroom-XXXXXX").string();
+      if (mkdtemp(name.data()) == nullptr) {
+        throw Error(fmt::format("{}: {}", name, std::strerror(errno)));
+      }
+      folder_ = name;
+    }
+    const std::string path = fmt::format("{}/{}.trace", folder_.string(), paths_.size());
+    paths_[program] = path;
+    return trace_program_to(request, path);
+  }
+  // The file of a traced program; any other text as it is.
+  std::string path_of(const std::string& input) const {
+    const auto found = paths_.find(input);
+    return found == paths_.end() ? input : found->second;
+  }
+
+ private:
+  std::filesystem::path folder_;
+  std::map<std::string, std::string> paths_;
+};
+
+std::vector<ComparedRow> rows_of(const Options& options, const TracedPrograms& programs) {
+  const auto path_of = [&](const std::string& input) { return programs.path_of(input); };
   const std::vector<std::string> base = to_words(options.workload, OptionSet::Words::kAll);
   std::vector<ComparedRow> rows;
   const auto add = [&](const std::string& workload, const char* option, const std::string& value) {
@@ -98,21 +138,25 @@ std::vector<ComparedRow> rows_of(const Options& options) {
         "--net", net);
   }
   for (const std::string& trace : options.traces) {
-    if (const size_t devices = read_traces(trace).size(); devices != 1) {
+    if (const size_t devices = read_traces(path_of(trace)).size(); devices != 1) {
       throw InvalidArgument(
           fmt::format("{}: holds traces of {} devices; only one can be replayed", trace, devices));
     }
-    add(trace, "--trace", trace);
+    add(trace, "--trace", path_of(trace));
   }
   return rows;
 }
 
-// Adds the arguments to the traces. Where the command line names no device, it is the one of the first of
-// them. Returns whether all of them are of PyTorch.
-bool take_inputs(const OptionSet& set, Options& options) {
+// Adds the arguments to the traces, and traces programs. Where the command line names no device, it is the
+// one of the first of them. Returns whether all of them are of PyTorch.
+bool take_inputs(const OptionSet& set, Options& options, TracedPrograms& programs) {
+  const int64_t batch = set.is_given("batch") ? options.workload.step.batch : 0;
   bool all_of_torch = !options.inputs.empty();
   for (const std::string& input : options.inputs) {
-    const Trace trace = read_input(input);
+    WorkloadOptions traced = options.workload;
+    if (!set.is_given("steps")) traced.step.steps = 0;
+    const Trace trace = is_program_input(input) ? programs.add(input, program_request(input, traced, batch))
+                                                : read_input(input, traced, batch);
     all_of_torch = all_of_torch && is_of_torch(trace);
     RuntimeOptions& runtime = options.workload.runtime;
     if (options.traces.empty() && !set.is_given("device") && !runtime.device_memory_bytes) {
@@ -140,7 +184,7 @@ void add_options(OptionSet& set, Options& options) {
   set.add_text("html", "Also write the table to this file as HTML", &options.html);
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
   set.set_examples(
-      "  headroom compare snapshot.pickle --device rtx-3090             a memory snapshot of PyTorch\n"
+      "  headroom compare train.py:make_step --device rtx-3090          a program of PyTorch\n"
       "  headroom compare --net mnist                                   every strategy on a 2 GB laptop\n"
       "  headroom compare --net unet mlp --batch 8 --strategy caching mapped --settings plan=dynamic "
       "plan=packed\n"
@@ -161,7 +205,8 @@ int run_compare(int argc, char** argv) {
     throw InvalidArgument("--record: all runs would write to the same file; use headroom run to record one");
   }
   if (options.workload.step.steps == 0) options.workload.step.steps = kSteps;
-  const bool is_torch = take_inputs(set, options);
+  TracedPrograms programs;
+  const bool is_torch = take_inputs(set, options, programs);
   if (options.nets.empty() && options.traces.empty()) options.nets = {kMnist};
   if (options.strategies.empty()) {
     options.strategies = usable_strategies(options);
@@ -172,7 +217,7 @@ int run_compare(int argc, char** argv) {
     if (!path.empty()) require_writable(path);
   }
 
-  std::vector<ComparedRow> rows = rows_of(options);
+  std::vector<ComparedRow> rows = rows_of(options, programs);
   const bool shown = isatty(STDERR_FILENO) != 0;
   compare(rows, options.runs, [&](const ComparedRow& row, int64_t run) {
     if (shown) {

@@ -22,6 +22,7 @@
 #include "tools/workload/fitting.h"
 #include "tools/workload/input.h"
 #include "tools/workload/prediction.h"
+#include "tools/workload/recorded_setup.h"
 
 namespace headroom {
 namespace {
@@ -160,6 +161,7 @@ int run_fit(int argc, char** argv) {
   set.add_switch("verify", "Run --steps steps of the answer in a process of its own", &options.verify);
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
   set.set_examples(
+      "  headroom fit train.py:make_step --device rtx-3090         largest batch of a program of PyTorch\n"
       "  headroom fit snapshot.pickle --least-memory               the smallest GPU for a recorded run\n"
       "  headroom fit --net unet                                   largest batch on a simulated 2 GB laptop\n"
       "  headroom fit --net unet --strategy caching --margin 256MiB --steps 50\n"
@@ -169,9 +171,19 @@ int run_fit(int argc, char** argv) {
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (!inputs.empty()) {
-    const Trace trace = read_one_input(set, inputs, options.workload);
-    return fit_trace(trace, inputs.front(), options.workload,
-                     {*options.margin_bytes, options.max_batch, options.least_memory, options.json});
+    const TraceFitOptions fit{*options.margin_bytes, options.max_batch, options.least_memory, options.json};
+    WorkloadOptions& workload = options.workload;
+    if (!set.is_given("steps")) workload.step.steps = WorkloadOptions{}.step.steps;  // of the tracer
+    if (inputs.size() == 1 && is_program_input(inputs.front()) && !fit.least_memory) {
+      // What a trace would say, without one: the program may need a batch.
+      if (!set.is_given("strategy")) workload.runtime.strategy = recorded_strategy({});
+      if (!set.is_given("device") && !workload.runtime.device_memory_bytes) {
+        workload.runtime = with_recorded_device(workload.runtime, {});
+      }
+      return fit_program_batch(inputs.front(), workload, fit);
+    }
+    const Trace trace = read_one_input(set, inputs, workload);
+    return fit_trace(trace, inputs.front(), workload, fit);
   }
   // The answer has to do for whole epochs; only its run is short.
   const int64_t steps = std::exchange(options.workload.step.steps, 0);

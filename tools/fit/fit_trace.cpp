@@ -1,6 +1,7 @@
 #include "tools/fit/fit_trace.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -11,8 +12,9 @@
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/text.h"
+#include "tools/workload/input.h"
 #include "tools/workload/prediction.h"
-#include "tools/workload/trace_prediction.h"
+#include "tools/workload/program_fitting.h"
 
 namespace headroom {
 namespace {
@@ -30,6 +32,60 @@ void print_next(const std::string& input, WorkloadOptions options, int64_t batch
   std::vector<std::string> words = to_words(options, OptionSet::Words::kChanged);
   fmt::print("\nnext: {}\n", command_line("headroom predict " + shell_word(input), words));
 }
+
+}  // namespace
+
+int fit_program_batch(const std::string& input, const WorkloadOptions& options, const TraceFitOptions& fit) {
+  require_one_device(options);
+  const RunSetup setup = setup_to_fit(options.runtime);
+  const bool shown = isatty(STDERR_FILENO) != 0;
+  const TraceBatch trace_batch = [&](int64_t batch) {
+    if (shown) fmt::print(stderr, "\r\033[Ktracing batch {}", batch);
+    Trace trace = read_input(input, options, batch);
+    if (shown) fmt::print(stderr, "\r\033[K");
+    return trace;
+  };
+  const ProgramFit result = fit_program(trace_batch, setup, fit.margin_bytes, fit.max_batch);
+  const bool fits = result.batch > 0;
+  if (fit.json) {
+    nlohmann::ordered_json json = json_of(result.best().prediction);
+    json["input"] = input;
+    json["strategy"] = options.runtime.strategy;
+    json["device"] = options.runtime.device;
+    json["device_bytes"] = setup.device.total_bytes;
+    json["margin_bytes"] = fit.margin_bytes;
+    json["batch"] = result.batch;
+    json["stopped_by"] = result.stopped_by;
+    json["trials"] = nlohmann::ordered_json::array();
+    for (const TracedBatch& trial : result.trials) {
+      nlohmann::ordered_json row = json_of(trial.prediction);
+      row["batch"] = trial.batch;
+      json["trials"].push_back(row);
+    }
+    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    return fits ? kExitDone : kExitOutOfMemory;
+  }
+  const std::string where =
+      fmt::format("{} under {} on {}", printable(input), options.runtime.strategy, options.runtime.device);
+  if (fits) {
+    fmt::print("largest batch {}: {}; traced {} batches\n", result.batch, where, result.trials.size());
+    fmt::print("{} kept free; why not more: {}\n", format_bytes(fit.margin_bytes), result.stopped_by);
+  } else {
+    fmt::print("nothing fits: {}, not even batch 1\n{}\n", where, result.stopped_by);
+  }
+  fmt::print("\nin MiB\n{:>10}  {:<12} {:>10} {:>10} {:>10}\n", "batch", "verdict", "process", "reserved",
+             "allocated");
+  for (const TracedBatch& trial : result.trials) {
+    const TracePrediction& prediction = trial.prediction;
+    fmt::print("{:>10}  {:<12} {:>10} {:>10} {:>10}\n", trial.batch,
+               prediction.fits ? "fits" : "does not fit", format_mib(prediction.total_bytes),
+               format_mib(prediction.reserved_bytes), format_mib(prediction.allocated_bytes));
+  }
+  print_next(input, options, result.batch);
+  return fits ? kExitDone : kExitOutOfMemory;
+}
+
+namespace {
 
 int fit_least_memory(const Trace& trace, const std::string& input, const WorkloadOptions& options,
                      const TraceFitOptions& fit) {
@@ -73,8 +129,8 @@ int fit_trace(const Trace& trace, const std::string& input, const WorkloadOption
               const TraceFitOptions& fit) {
   require_one_device(options);
   if (fit.least_memory) return fit_least_memory(trace, input, options, fit);
-  throw InvalidArgument(
-      fmt::format("{}: a recorded trace has one batch; pass --least-memory", printable(input)));
+  throw InvalidArgument(fmt::format(
+      "{}: a recorded trace has one batch; pass --least-memory, or the program itself", printable(input)));
 }
 
 }  // namespace headroom

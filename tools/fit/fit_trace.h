@@ -13,9 +13,12 @@ struct TraceFitOptions {
   bool least_memory = false, json = false;
 };
 
-// Prints the largest batch of a program that fits on the device of the options, or the least memory for the
-// batch of `trace`. Returns the exit code. Throws InvalidArgument for the largest batch of a recorded trace,
-// which has one batch.
+// Prints the largest batch of a program that fits on the device of the options, and traces it with each batch
+// that it tries. Returns the exit code. Throws as trace_program does.
+int fit_program_batch(const std::string& input, const WorkloadOptions& options, const TraceFitOptions& fit);
+
+// Prints the least memory for a trace, with the context and libraries of the device of the options. Returns
+// the exit code. Throws InvalidArgument unless that is asked for, as a trace has one batch.
 int fit_trace(const Trace& trace, const std::string& input, const WorkloadOptions& options,
               const TraceFitOptions& fit);
 

@@ -133,6 +133,8 @@ int run_predict(int argc, char** argv) {
   set.set_examples(
       "  headroom predict train.py:make_step --device rtx-3090        a program of PyTorch, traced without a "
       "GPU\n"
+      "  headroom predict train.py:make_step --device rtx-3090        a program of PyTorch, traced without a "
+      "GPU\n"
       "  headroom predict snapshot.pickle --device rtx-4090           a memory snapshot of PyTorch\n"
       "  headroom predict --net unet --batch 256                      on a simulated 2 GB laptop\n"
       "  headroom predict --net unet --batch 256 --device sim:card-6gb --strategy caching --plan packed\n"

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "allocators/strategies/strategy_text.h"
-#include "allocators/trace/read_trace.h"
 #include "runtime/app/option_set.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
@@ -26,6 +25,7 @@
 #include "runtime/predict/play_trace.h"
 #include "tools/replay/replay_snapshot.h"
 #include "tools/subcommands.h"
+#include "tools/workload/input.h"
 #include "tools/workload/recorded_setup.h"
 
 namespace headroom {
@@ -282,7 +282,8 @@ int run_replay(int argc, char** argv) {
                 "Driver calls are allocations, releases, and pages mapped and unmapped, of all passes.");
   set.add_arguments(
       "TRACE",
-      "Files: our own traces, op,id,bytes CSV, RMM logs, PyTorch memory snapshots; gzipped or not",
+      "Our own traces, op,id,bytes CSV, RMM logs, PyTorch memory snapshots, gzipped or not; or a PyTorch "
+      "program as FILE.py:FUNCTION",
       &options.traces);
   set.add_list("strategy", "Strategies to try; all when none is given", &options.strategies);
   set.add_list("capacity",
@@ -311,9 +312,11 @@ int run_replay(int argc, char** argv) {
       "  headroom replay run.csv --json | jq '.results[] | select(.fits).strategy'\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
 
+  WorkloadOptions traced;
+  traced.runtime.device = options.device;
   std::vector<Trace> traces;
   for (const std::string& input : options.traces) {
-    for (Trace& trace : read_traces(input)) traces.push_back(std::move(trace));
+    for (Trace& trace : read_inputs(input, traced)) traces.push_back(std::move(trace));
   }
   RuntimeOptions machine{.device = options.device};
   if (!set.is_given("device") && traces.size() == 1) machine = with_recorded_device(machine, traces.front());

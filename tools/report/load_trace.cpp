@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "allocators/trace/read_trace.h"
+#include "tools/trace/program.h"
 
 namespace headroom::report {
 namespace {
@@ -91,6 +92,7 @@ class Unfolding {
 }  // namespace
 
 Trace load_trace(const std::string& path) {
+  if (is_program(path)) return unfold(trace_program({.program = path, .batch = {}}));
   std::vector<Trace> traces = read_traces(path);
   return unfold(std::move(*std::max_element(traces.begin(), traces.end(), [](const Trace& a, const Trace& b) {
     return a.peak_bytes < b.peak_bytes;

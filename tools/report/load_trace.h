@@ -7,8 +7,9 @@
 
 namespace headroom::report {
 
-// Reads a file of any format that read_traces knows and unfolds it. If the file holds traces of several
-// devices, the one with the largest peak is returned. Throws InvalidArgument as read_traces does.
+// Reads a file of any format that read_traces knows, or traces a program of PyTorch, and unfolds it. If the
+// file holds traces of several devices, the one with the largest peak is returned. Throws as read_traces and
+// trace_program do.
 Trace load_trace(const std::string& path);
 
 // Replaces the arena of a packed plan by its tensors: each block with parts is followed by one pass over its

@@ -3,19 +3,47 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "allocators/trace/read_trace.h"
+#include "runtime/app/options.h"
 #include "runtime/base/errors.h"
+#include "tools/trace/program.h"
 #include "tools/workload/recorded_setup.h"
 
 namespace headroom {
 
-Trace read_input(const std::string& text) {
+bool is_program_input(const std::string& text) {
+  return is_program(text);
+}
+
+ProgramRequest program_request(const std::string& text, const WorkloadOptions& options, int64_t batch) {
+  ProgramRequest request;
+  request.program = text;
+  if (batch > 0) request.batch = batch;
+  if (options.step.steps > 0) request.steps = options.step.steps;
+  // The default of other commands, a laptop, is no GPU to trace kernels of.
+  if (options.runtime.device == WorkloadOptions{}.runtime.device) return request;
+  if (const std::optional<DeviceProfile> profile = simulated_profile(options.runtime)) {
+    request.device = profile->name;
+  }
+  return request;
+}
+
+Trace read_input(const std::string& text, const WorkloadOptions& options, int64_t batch) {
+  if (is_program(text)) return trace_program(program_request(text, options, batch));
   std::vector<Trace> traces = read_traces(text);
   return std::move(*std::max_element(traces.begin(), traces.end(), [](const Trace& a, const Trace& b) {
     return a.peak_bytes < b.peak_bytes;
   }));
+}
+
+std::vector<Trace> read_inputs(const std::string& text, const WorkloadOptions& options) {
+  if (!is_program(text)) return read_traces(text);
+  std::vector<Trace> traces;
+  traces.push_back(read_input(text, options, 0));
+  return traces;
 }
 
 Trace read_one_input(const OptionSet& set, const std::vector<std::string>& inputs, WorkloadOptions& options) {
@@ -23,7 +51,8 @@ Trace read_one_input(const OptionSet& set, const std::vector<std::string>& input
     throw InvalidArgument(fmt::format("{} inputs are given: pass one", inputs.size()));
   }
   if (set.is_given("net")) throw InvalidArgument("an input and --net exclude each other: pass one");
-  Trace trace = read_input(inputs.front());
+  if (!set.is_given("steps")) options.step.steps = 0;  // the tracer's own number
+  Trace trace = read_input(inputs.front(), options, set.is_given("batch") ? options.step.batch : 0);
   if (!set.is_given("strategy")) options.runtime.strategy = recorded_strategy(trace);
   if (!set.is_given("device") && !options.runtime.device_memory_bytes) {
     options.runtime = with_recorded_device(std::move(options.runtime), trace);

@@ -1,19 +1,33 @@
-// What a command is given to work on: a recorded trace, or a memory snapshot of PyTorch.
+// What a command is given to work on: a recorded trace, a memory snapshot, or a program of PyTorch, which is
+// traced.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "allocators/trace/trace.h"
 #include "runtime/app/option_set.h"
+#include "tools/trace/program.h"
 #include "tools/workload/workload.h"
 
 namespace headroom {
 
-inline constexpr const char* kInputHelp = "A trace, or a memory snapshot of PyTorch";
+inline constexpr const char* kInputHelp =
+    "A trace, a memory snapshot of PyTorch, or a program of PyTorch as FILE.py:FUNCTION";
 
-// The trace of the device with the largest peak in that file. Throws InvalidArgument for what cannot be read.
-Trace read_input(const std::string& text);
+// Whether the text names a program, which can be traced with other batches.
+bool is_program_input(const std::string& text);
+
+// The trace of the device with the largest peak in that file, or of a program with that batch (0: its own) on
+// the device of the options. Throws InvalidArgument for what can be neither read nor traced.
+Trace read_input(const std::string& text, const WorkloadOptions& options, int64_t batch);
+
+// What to trace of a program for these options; `batch` 0: its own.
+ProgramRequest program_request(const std::string& text, const WorkloadOptions& options, int64_t batch);
+
+// All traces of that file, or the one of a program with its own batch.
+std::vector<Trace> read_inputs(const std::string& text, const WorkloadOptions& options);
 
 // read_input for the only argument of a command. Where the command line names no device and no strategy, the
 // options get those of the trace. Throws InvalidArgument for several arguments.

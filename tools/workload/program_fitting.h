@@ -31,7 +31,7 @@ struct ProgramFit {
 using TraceBatch = std::function<Trace(int64_t batch)>;
 
 // The batch that it returns fits, and the next one does not, unless that is above `max_batch`. Tries few
-// batches: where the memory grows evenly with the batch, about five. `margin_bytes` of the device stay free.
+// batches: where the memory grows evenly, about a dozen. `margin_bytes` of the device stay free.
 ProgramFit fit_program(const TraceBatch& trace, const RunSetup& setup, int64_t margin_bytes,
                        int64_t max_batch);
 

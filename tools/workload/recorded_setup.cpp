@@ -36,7 +36,8 @@ bool is_of_torch(const Trace& trace) {
 std::string recorded_strategy(const Trace& trace) {
   if (trace.format == "RMM log") return "pool";
   const std::string_view recorded = setting_of(trace, "strategy");
-  if (!recorded.empty()) {
+  // The environment may have settings for PyTorch's own, which tracers call caching.
+  if (!recorded.empty() && !is_of_torch(trace)) {
     try {
       parse_strategy(recorded);
       return std::string(recorded);
