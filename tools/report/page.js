@@ -63,6 +63,8 @@
     for (let n = node; n > 0; n = data.nodes.parent[n]) frames.push(data.nodes.frame[n]);
     return frames;
   };
+  // The rule that decided the category.
+  const whyOf = (b) => data.rules[blocks.rule[b]] || (blocks.category[b] ? 'as recorded' : '');
   const MAX_FRAMES = 24;
   const stackText = (node) => {
     const frames = framesOf(node).filter((f) => native || !data.frames.native[f]).map((f) => data.frames.text[f]);
@@ -76,7 +78,7 @@
     'line: ' + (data.names[blocks.source[b]] || 'unknown'),
     `${data.categories[blocks.category[b]]}, ${size(blocks.bytes[b])}` +
       (blocks.taken[b] > blocks.bytes[b] ? `, ${size(blocks.taken[b])} after rounding` : ''),
-    ...(blocks.rule[b] ? [data.rules[blocks.rule[b]]] : []),
+    ...(whyOf(b) ? [whyOf(b)] : []),
     ...stackText(blocks.stack[b]),
   ].join('\n');
   const liveAt = (event) => {
@@ -468,7 +470,7 @@
   const COLUMNS = [
     ['bytes', (g) => g.bytes], ['share', (g) => g.bytes], ['blocks', (g) => g.count], ['category', (g) => data.categories[g.category]],
     ['line', (g) => data.names[blocks.source[g.block]]], ['module', (g) => data.names[blocks.module[g.block]]],
-    ['tensor or op', (g) => g.what], ['why this category', (g) => data.rules[blocks.rule[g.block]]],
+    ['tensor or op', (g) => g.what], ['why this category', (g) => whyOf(g.block)],
   ];
   let sortBy = 0, descending = true;
   function columns() {
@@ -518,7 +520,7 @@
       const text = (name) => element('td', name || '–', name ? 'code' : 'code none');
       row.append(element('td', size(bytes)), element('td', (all > 0 ? 100 * bytes / all : 0).toFixed(1) + ' %'),
         element('td', number(of) + (of > 1 ? ' blocks' : ' block')), category, text(data.names[blocks.source[block]]),
-        text(data.names[blocks.module[block]]), text(group.what), element('td', data.rules[blocks.rule[block]], 'why'));
+        text(data.names[blocks.module[block]]), text(group.what), element('td', whyOf(block), 'why'));
       row.addEventListener('pointermove', (event) => tip(event, describe(block)));
       row.addEventListener('pointerleave', () => { $('tip').hidden = true; });
       return row;

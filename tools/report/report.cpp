@@ -38,6 +38,11 @@ struct ReportRow {
   CategoryRule rule = CategoryRule::kNone;
   int64_t bytes = 0, blocks = 0;
 
+  // The rule that decided the category.
+  std::string_view why() const {
+    const bool recorded = rule == CategoryRule::kNone && category != MemoryCategory::kOther;
+    return recorded ? "as recorded" : kCategoryRuleTexts[static_cast<size_t>(rule)];
+  }
   // What the row is called in one column.
   std::string_view what() const { return !tensor.empty() ? tensor : !module.empty() ? module : op; }
 };
@@ -149,8 +154,7 @@ void print(const History& history, const Verdict& verdict) {
                              (row.blocks > 1 ? fmt::format(" ({} blocks)", row.blocks) : "");
     fmt::print("{:>14} {:>4.1f} %  {:<16} {:<34} {:<30} {}\n", row.bytes,
                100 * static_cast<double>(row.bytes) / static_cast<double>(history.peak_bytes),
-               name_of(row.category), row.source.empty() ? "-" : printable(row.source), what,
-               kCategoryRuleTexts[static_cast<size_t>(row.rule)]);
+               name_of(row.category), row.source.empty() ? "-" : printable(row.source), what, row.why());
   }
   if (left > 0) fmt::print("{:>14} in {} more rows\n", left, rows.size() - kShown);
 }
@@ -221,7 +225,7 @@ Json to_json(const History& history, const Verdict& verdict) {
     json["at_peak"].push_back({{"bytes", row.bytes},
                                {"blocks", row.blocks},
                                {"category", name_of(row.category)},
-                               {"rule", kCategoryRuleTexts[static_cast<size_t>(row.rule)]},
+                               {"rule", row.why()},
                                {"module", row.module},
                                {"tensor", row.tensor},
                                {"op", row.op},
