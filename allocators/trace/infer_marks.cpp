@@ -13,7 +13,7 @@
 namespace headroom {
 namespace {
 
-bool contains(std::string_view text, std::string_view part) {
+bool has_part(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
@@ -25,7 +25,7 @@ bool is_named(const StackFrame& frame, std::string_view name) {
 }
 
 bool is_optimizer_step(const StackFrame& frame) {
-  if (!contains(frame.file, "torch/optim/") || contains(frame.file, "lr_scheduler")) return false;
+  if (!has_part(frame.file, "torch/optim/") || has_part(frame.file, "lr_scheduler")) return false;
   // torch.optim.Optimizer wraps the `step` of every optimizer, also of other packages.
   return is_named(frame, "step") || (is_named(frame, "wrapper") && frame.file.ends_with("/optimizer.py"));
 }
@@ -33,7 +33,7 @@ bool is_optimizer_step(const StackFrame& frame) {
 bool is_backward_call(const StackFrame& frame) {
   return (is_named(frame, "backward") || is_named(frame, "grad") ||
           is_named(frame, "_engine_run_backward")) &&
-         (frame.file.ends_with("torch/_tensor.py") || contains(frame.file, "torch/autograd/"));
+         (frame.file.ends_with("torch/_tensor.py") || has_part(frame.file, "torch/autograd/"));
 }
 
 // Autograd's threads call Python from here.
@@ -82,8 +82,8 @@ class StackPaths {
     if (added) {
       frames_.push_back({.function = by_function->second,
                          .is_module_call = is_module_call(frame),
-                         .is_parallel = contains(frame.file, "torch/nn/parallel/"),
-                         .is_optimizer = contains(frame.file, "torch/optim/")});
+                         .is_parallel = has_part(frame.file, "torch/nn/parallel/"),
+                         .is_optimizer = has_part(frame.file, "torch/optim/")});
     }
     return at->second;
   }
@@ -368,8 +368,8 @@ StackTraits traits_of(const std::string& stack) {
   for (const StackFrame& frame : frames) {
     if (!frame.is_python()) {
       traits.has_native = true;
-      traits.is_backward |= contains(frame.function, "torch::autograd::Engine::");
-      traits.is_workspace |= contains(frame.function, "Workspace");
+      traits.is_backward |= has_part(frame.function, "torch::autograd::Engine::");
+      traits.is_workspace |= has_part(frame.function, "Workspace");
       continue;
     }
     traits.has_python = true;
@@ -378,7 +378,7 @@ StackTraits traits_of(const std::string& stack) {
     traits.is_optimizer |= is_optimizer_step(frame);
     traits.is_backward |= is_backward_call(frame);
     traits.calls_module |= is_module_call(frame);
-    traits.is_module_code |= contains(frame.file, "torch/nn/");
+    traits.is_module_code |= has_part(frame.file, "torch/nn/");
   }
   if (outermost != nullptr) traits.is_backward |= begins_in_autograd(*outermost);
   return traits;

@@ -8,12 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/bytes.h"
 #include "tests/allocators/trace/fake_training.h"
 
 namespace headroom {
 namespace {
-
-constexpr int64_t kMiB = FakeTraining::kMiB;
 
 int last_step(const Trace& trace) {
   return trace.marks.empty() ? 0 : trace.marks.back().step;
