@@ -7,7 +7,6 @@
 #include <limits>
 #include <utility>
 
-#include "allocators/pack.h"
 #include "runtime/base/bytes.h"
 
 namespace headroom {
@@ -17,7 +16,7 @@ constexpr int64_t kSegmentBytes = 2 * kMiB;  // cudaMalloc's page, for requests 
 
 }  // namespace
 
-RequestPlan plan_requests(const Trace& trace) {
+RequestPlan plan_requests(const Trace& trace, const PackOptions& options) {
   if (trace.events.size() > static_cast<size_t>(std::numeric_limits<int>::max())) {
     throw InvalidArgument(fmt::format("{}: {} events are too many to plan", trace.name, trace.events.size()));
   }
@@ -37,7 +36,7 @@ RequestPlan plan_requests(const Trace& trace) {
     }
   }
   RequestPlan plan;
-  plan.arena_bytes = pack(blocks);
+  plan.arena_bytes = pack(blocks, options).height_bytes;
   for (const PlannedBlock& block : blocks) plan.places.push_back({block.bytes, block.offset_bytes});
   return plan;
 }

@@ -7,6 +7,7 @@
 #include <memory_resource>
 #include <vector>
 
+#include "allocators/packing/pack.h"
 #include "allocators/strategies/segment_allocator.h"
 #include "allocators/strategies/strategy_options.h"
 #include "allocators/trace/trace.h"
@@ -15,6 +16,7 @@ namespace headroom {
 
 inline constexpr StrategyOption kPackedOptions[] = {
     {"trace", "PATH", "none", "the trace of the run that is repeated"},
+    {"work", "COUNT", "256", "how much to search for places, in millions of blocks looked at"},
 };
 
 // The places of a run's requests, in order.
@@ -27,7 +29,7 @@ struct RequestPlan {
 };
 
 // Throws InvalidArgument for a trace of several streams, whose order is not known.
-RequestPlan plan_requests(const Trace& trace);
+RequestPlan plan_requests(const Trace& trace, const PackOptions& options = {});
 
 class PackedAllocator final : public SegmentAllocator {
  public:

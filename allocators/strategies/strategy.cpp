@@ -121,6 +121,15 @@ std::unique_ptr<Allocator> make_stream_ordered(const StrategySettings& settings,
       threshold ? parse_bytes(*threshold, "release_threshold") : std::numeric_limits<int64_t>::max());
 }
 
+PackOptions pack_options(const StrategySettings& settings) {
+  PackOptions options;
+  // The largest count is some hours.
+  if (const auto millions = settings.options.count("work", 0, 10'000'000)) {
+    options.max_work = *millions * 1'000'000;
+  }
+  return options;
+}
+
 std::unique_ptr<Allocator> make_packed(const StrategySettings& settings, Device& device) {
   RequestPlan plan;
   if (const auto path = settings.options.text("trace")) {
@@ -129,7 +138,7 @@ std::unique_ptr<Allocator> make_packed(const StrategySettings& settings, Device&
       throw InvalidArgument(
           fmt::format("{}: has traces of {} devices; a plan is for one", *path, traces.size()));
     }
-    plan = plan_requests(traces[0]);
+    plan = plan_requests(traces[0], pack_options(settings));
   }
   return std::make_unique<PackedAllocator>(device, settings.name, asked_limit(settings, device),
                                            std::make_shared<const RequestPlan>(std::move(plan)));
@@ -138,7 +147,7 @@ std::unique_ptr<Allocator> make_packed(const StrategySettings& settings, Device&
 // Repeats the trace that is replayed, planned once for all capacities, unless it has one of its own.
 void plan_replay(const Trace& trace, StrategySettings& settings) {
   if (settings.options.text("trace")) return;
-  settings.make = [plan = std::make_shared<const RequestPlan>(plan_requests(trace))](
+  settings.make = [plan = std::make_shared<const RequestPlan>(plan_requests(trace, pack_options(settings)))](
                       const StrategySettings& asked, Device& device) {
     return std::make_unique<PackedAllocator>(device, asked.name, asked_limit(asked, device), plan);
   };

@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "allocators/allocator.h"
-#include "allocators/pack.h"
+#include "allocators/packing/pack.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/graph/data_flow.h"
@@ -391,7 +391,7 @@ Plan make_plan(const Graph& graph, const Targets& targets, PlanMode mode,
 int64_t pack(std::span<Buffer> buffers) {
   std::vector<PlannedBlock> blocks;
   for (const Buffer& buffer : buffers) blocks.push_back({buffer.bytes, buffer.first_step, buffer.end_step});
-  const int64_t height = pack(blocks);
+  const int64_t height = pack(blocks).height_bytes;
   for (size_t i = 0; i < buffers.size(); ++i) buffers[i].offset_bytes = blocks[i].offset_bytes;
   return height;
 }

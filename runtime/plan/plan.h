@@ -97,8 +97,7 @@ struct Plan {
 Plan make_plan(const Graph& graph, const Targets& targets, PlanMode mode,
                std::span<const int64_t> workspace_bytes);
 
-// Gives each buffer an offset by the best of several greedy orders (size, lifetime, area, start; first and
-// best fit), and returns the bytes of the arena. Deterministic.
+// Gives each buffer an offset (allocators/packing/pack.h), and returns the bytes of the arena. Deterministic.
 int64_t pack(std::span<Buffer> buffers);
 
 // Checks a plan against its graph step by step, and shares no code with the planner: every read finds its

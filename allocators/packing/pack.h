@@ -1,0 +1,35 @@
+// Places blocks whose lifetimes are known in advance in the least memory that it can find ("dynamic storage
+// allocation"). Pure arithmetic; knows no device.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace headroom {
+
+struct PlannedBlock {
+  int64_t bytes = 0;
+  int first = 0, end = 0;  // it lives in [first, end), in whatever counts time
+  int64_t offset_bytes = 0;
+  int64_t alignment = 1;  // of the offset: a power of two
+};
+
+struct PackOptions {
+  // How much to search for a placement at the lower bound, in blocks and steps looked at: some 10^9 a second.
+  // A first placement always comes, in n log n.
+  int64_t max_work = int64_t{1} << 28;
+};
+
+struct Packing {
+  int64_t height_bytes = 0;       // the end of the highest block
+  int64_t lower_bound_bytes = 0;  // no placement is lower
+  int64_t work = 0;
+
+  bool is_optimal() const { return height_bytes == lower_bound_bytes; }
+};
+
+// Gives every block an offset at which it overlaps no block that lives at the same time. The result depends
+// on the blocks and the options alone. Throws InvalidArgument when more than 4 PiB live at once.
+Packing pack(std::span<PlannedBlock> blocks, const PackOptions& options = {});
+
+}  // namespace headroom
