@@ -31,12 +31,16 @@ std::unique_ptr<Kernel> make_kernel(const MaxPoolGrad& op, const Request& reques
 std::unique_ptr<Kernel> make_kernel(const AvgPool& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const AvgPoolGrad& op, const Request& request);
 // elementwise.cpp
-std::unique_ptr<Kernel> make_kernel(const Unary& op, const Request& request);
-std::unique_ptr<Kernel> make_kernel(const UnaryGrad& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Scale& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request);
-std::unique_ptr<Kernel> make_kernel(const Binary& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Dropout& op, const Request& request);
+// unary.cpp
+std::unique_ptr<Kernel> make_kernel(const Unary& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const UnaryGrad& op, const Request& request);
+// binary.cpp
+std::unique_ptr<Kernel> make_kernel(const Binary& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Compare& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Where& op, const Request& request);
 // shape_ops.cpp
 std::unique_ptr<Kernel> make_kernel(const Reshape& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const CopyToDevice& op, const Request& request);
@@ -65,6 +69,11 @@ std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad& op, const Request& r
 std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNormInference& op, const Request& request);
+// layer_norm.cpp
+std::unique_ptr<Kernel> make_kernel(const LayerNorm& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const LayerNormGrad& op, const Request& request);
+// cumulative_sum.cpp
+std::unique_ptr<Kernel> make_kernel(const CumulativeSum& op, const Request& request);
 // updates.cpp
 std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, const Request& request);

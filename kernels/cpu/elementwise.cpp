@@ -1,45 +1,16 @@
-// One output element from one element of each input: activations, their gradients, scale, cast, arithmetic
-// with NumPy's broadcasting, and dropout.
+// Scale, cast and dropout.
 //
 // Loops are marked `omp simd` (a promise about the loop, not OpenMP threads): in place, input and output are
-// the same memory, which the compiler's own overlap check would send to the scalar loop. Eigen's expressions
-// give vectorised exp, tanh and erf.
-#include <Eigen/Core>
+// the same memory, which the compiler's own overlap check would send to the scalar loop.
 #include <algorithm>
-#include <cmath>
-#include <functional>
 #include <limits>
-#include <numbers>
 #include <type_traits>
-#include <unsupported/Eigen/SpecialFunctions>
 
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/loop_nest.h"
 #include "runtime/base/random.h"
 
 namespace headroom::cpu {
 namespace {
-
-using Array = Eigen::Map<Eigen::ArrayXf>;
-using ConstArray = Eigen::Map<const Eigen::ArrayXf>;
-
-constexpr float kSqrtHalf = static_cast<float>(1 / std::numbers::sqrt2);
-// Density of the normal distribution at 0: 1 / sqrt(2 pi).
-constexpr float kNormalDensity = static_cast<float>(std::numbers::inv_sqrtpi / std::numbers::sqrt2);
-
-// The kernel that calls f(x, y) with x and y as Eigen arrays.
-template <typename F>
-std::unique_ptr<Kernel> array_kernel(int64_t n, F f) {
-  return function_kernel([=](const Call& call) { f(ConstArray(call.in(0), n), Array(call.out(), n)); });
-}
-
-// The kernel that calls f(dy, saved, dx) likewise.
-template <typename F>
-std::unique_ptr<Kernel> array_grad_kernel(int64_t n, F f) {
-  return function_kernel([=](const Call& call) {
-    f(ConstArray(call.in(0), n), ConstArray(call.in(1), n), Array(call.out(), n));
-  });
-}
 
 template <typename To, typename From>
 To convert(From value) {
@@ -81,38 +52,6 @@ std::unique_ptr<Kernel> make_cast_from(DType to, int64_t n) {
   return nullptr;
 }
 
-// ---- add, sub, mul, div
-
-template <typename F>
-std::unique_ptr<Kernel> make_binary(F f, const Request& request) {
-  const Shape& shape = request.outputs[0].shape;
-  const LoopNest<3> nest(shape, {broadcast_strides(request.inputs[0].shape, shape),
-                                 broadcast_strides(request.inputs[1].shape, shape), strides_of(shape)});
-  return function_kernel([=](const Call& call) {
-    const int64_t n = nest.row_extent();
-    const auto strides = nest.row_strides();
-    // Along a row an operand is dense or one number, for dense operands have no other strides there. Equal
-    // shapes and numbers make one row; a bias makes a row per pixel.
-    const bool a_fixed = strides[0] == 0, b_fixed = strides[1] == 0;
-    nest.for_each_row([&](const auto& at) {
-      const float *a = call.in(0) + at[0], *b = call.in(1) + at[1];
-      float* y = call.out() + at[2];
-      if (a_fixed) {
-        const float fixed = *a;
-#pragma omp simd
-        for (int64_t i = 0; i < n; ++i) y[i] = f(fixed, b[i]);
-      } else if (b_fixed) {
-        const float fixed = *b;
-#pragma omp simd
-        for (int64_t i = 0; i < n; ++i) y[i] = f(a[i], fixed);
-      } else {
-#pragma omp simd
-        for (int64_t i = 0; i < n; ++i) y[i] = f(a[i], b[i]);
-      }
-    });
-  });
-}
-
 // ---- dropout: the mask is drawn again rather than kept, so that the gradient runs the same kernel on dy
 
 // Elements whose words are drawn together: four from each of 64 counters.
@@ -145,49 +84,6 @@ void draw(uint64_t seed, uint32_t stream, uint64_t first, uint32_t* words) {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_kernel(const Unary& op, const Request& request) {
-  const int64_t n = request.inputs[0].shape.elements();
-  switch (op.kind) {
-    case UnaryKind::kRelu:
-      return function_kernel([=](const Call& call) {
-        const float* x = call.in(0);
-        float* y = call.out();
-        // In this order NaN stays: it is not below 0.
-#pragma omp simd
-        for (int64_t i = 0; i < n; ++i) y[i] = x[i] < 0 ? 0 : x[i];
-      });
-    case UnaryKind::kSigmoid:
-      return array_kernel(n, [](auto x, auto y) { y = 1 / (1 + (-x).exp()); });
-    case UnaryKind::kTanh:
-      return array_kernel(n, [](auto x, auto y) { y = x.tanh(); });
-    case UnaryKind::kGelu:
-      return array_kernel(n, [](auto x, auto y) { y = 0.5f * x * (1 + (x * kSqrtHalf).erf()); });
-  }
-  return nullptr;
-}
-
-std::unique_ptr<Kernel> make_kernel(const UnaryGrad& op, const Request& request) {
-  const int64_t n = request.inputs[0].shape.elements();
-  switch (op.kind) {
-    case UnaryKind::kRelu:
-      return function_kernel([=](const Call& call) {
-        const float *dy = call.in(0), *y = call.in(1);
-        float* dx = call.out();
-#pragma omp simd
-        for (int64_t i = 0; i < n; ++i) dx[i] = y[i] <= 0 ? 0 : dy[i];
-      });
-    case UnaryKind::kSigmoid:
-      return array_grad_kernel(n, [](auto dy, auto y, auto dx) { dx = dy * y * (1 - y); });
-    case UnaryKind::kTanh:
-      return array_grad_kernel(n, [](auto dy, auto y, auto dx) { dx = dy * (1 - y * y); });
-    case UnaryKind::kGelu:
-      return array_grad_kernel(n, [](auto dy, auto x, auto dx) {
-        dx = dy * (0.5f * (1 + (x * kSqrtHalf).erf()) + x * kNormalDensity * (-0.5f * x * x).exp());
-      });
-  }
-  return nullptr;
-}
-
 std::unique_ptr<Kernel> make_kernel(const Scale& op, const Request& request) {
   return function_kernel([factor = op.factor, n = request.inputs[0].shape.elements()](const Call& call) {
     const float* x = call.in(0);
@@ -206,20 +102,6 @@ std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request) {
       return make_cast_from<int32_t>(op.to, n);
     case DType::kU8:
       return make_cast_from<uint8_t>(op.to, n);
-  }
-  return nullptr;
-}
-
-std::unique_ptr<Kernel> make_kernel(const Binary& op, const Request& request) {
-  switch (op.kind) {
-    case BinaryKind::kAdd:
-      return make_binary(std::plus<float>(), request);
-    case BinaryKind::kSub:
-      return make_binary(std::minus<float>(), request);
-    case BinaryKind::kMul:
-      return make_binary(std::multiplies<float>(), request);
-    case BinaryKind::kDiv:
-      return make_binary(std::divides<float>(), request);
   }
   return nullptr;
 }

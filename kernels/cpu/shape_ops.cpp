@@ -47,6 +47,12 @@ struct StridedCopy {
   }
 };
 
+// The strides of every steps[axis]-th element.
+Strides stepped(Strides strides, const std::vector<int64_t>& steps) {
+  for (size_t axis = 0; axis < steps.size(); ++axis) strides[axis] *= steps[axis];
+  return strides;
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const Reshape&, const Request& request) {
@@ -83,16 +89,16 @@ std::unique_ptr<Kernel> make_kernel(const Concat& op, const Request& request) {
 std::unique_ptr<Kernel> make_kernel(const Slice& op, const Request& request) {
   const Strides strides = strides_of(request.inputs[0].shape);
   const Shape& shape = request.outputs[0].shape;
-  const StridedCopy copy{LoopNest<2>(shape, {strides, strides_of(shape)}), request.inputs[0].dtype,
-                         offset_of(op.begin, strides)};
+  const StridedCopy copy{LoopNest<2>(shape, {stepped(strides, op.steps), strides_of(shape)}),
+                         request.inputs[0].dtype, offset_of(op.begin, strides)};
   return function_kernel([=](const Call& call) { copy(call.inputs[0].data, call.outputs[0].data); });
 }
 
 std::unique_ptr<Kernel> make_kernel(const SliceGrad& op, const Request& request) {
   const Strides strides = strides_of(request.outputs[0].shape);
   const Shape& shape = request.inputs[0].shape;
-  const StridedCopy copy{LoopNest<2>(shape, {strides_of(shape), strides}), request.inputs[0].dtype, 0,
-                         offset_of(op.begin, strides)};
+  const StridedCopy copy{LoopNest<2>(shape, {strides_of(shape), stepped(strides, op.steps)}),
+                         request.inputs[0].dtype, 0, offset_of(op.begin, strides)};
   return function_kernel([=, bytes = static_cast<size_t>(request.outputs[0].bytes())](const Call& call) {
     if (bytes > 0) std::memset(call.outputs[0].data, 0, bytes);
     copy(call.inputs[0].data, call.outputs[0].data);

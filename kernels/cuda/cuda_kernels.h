@@ -37,13 +37,17 @@ std::unique_ptr<Kernel> make_kernel(const ConvBlock& op, const Request& request)
 std::unique_ptr<Kernel> make_kernel(const ConvBlockInputGrad& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const ConvBlockFilterGrad& op, const Request& request);
 // elementwise.cu
-std::unique_ptr<Kernel> make_kernel(const Unary& op, const Request& request);
-std::unique_ptr<Kernel> make_kernel(const UnaryGrad& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Scale& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Fill& op, const Request& request);
-std::unique_ptr<Kernel> make_kernel(const Binary& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Dropout& op, const Request& request);
+// unary.cu
+std::unique_ptr<Kernel> make_kernel(const Unary& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const UnaryGrad& op, const Request& request);
+// binary.cu
+std::unique_ptr<Kernel> make_kernel(const Binary& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Compare& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const Where& op, const Request& request);
 // pool.cu
 std::unique_ptr<Kernel> make_kernel(const MaxPool& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const MaxPoolGrad& op, const Request& request);
@@ -77,6 +81,10 @@ std::unique_ptr<Kernel> make_kernel(const Concat& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNormInference& op, const Request& request);
+// layer_norm.cu
+std::unique_ptr<Kernel> make_kernel(const LayerNorm& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const LayerNormGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const CumulativeSum& op, const Request& request);
 // updates.cu
 std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, const Request& request);

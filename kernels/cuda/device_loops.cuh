@@ -93,6 +93,24 @@ void map(const CudaGpu& device, cudaStream_t stream, const F& f, int64_t n, Y* y
   }
 }
 
+// The kernel y = f(x).
+template <typename X = float, typename Y = float, typename F>
+std::unique_ptr<Kernel> map_kernel(const Request& request, F f) {
+  return function_kernel(
+      [&device = request.device, f, n = request.outputs[0].shape.elements()](const Call& call) {
+        map(device, call.stream, f, n, call.out<Y>(), call.in<X>(0));
+      });
+}
+
+// The kernel y = f(a, b) for operands of one shape.
+template <typename F>
+std::unique_ptr<Kernel> map_pair_kernel(const Request& request, F f) {
+  return function_kernel(
+      [&device = request.device, f, n = request.outputs[0].shape.elements()](const Call& call) {
+        map(device, call.stream, f, n, call.out(), call.in(0), call.in(1));
+      });
+}
+
 // ---- strided operands
 
 // Division by a number known on the host.

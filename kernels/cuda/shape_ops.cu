@@ -1,5 +1,6 @@
 // Ops that move elements and compute nothing. Most are one strided copy; a transposition goes through shared
 // memory, so that it reads and writes whole lines.
+#include <algorithm>
 #include <type_traits>
 #include <vector>
 
@@ -30,19 +31,27 @@ void with_element_type(DType dtype, F f) {
 class StridedCopy {
  public:
   StridedCopy(const CudaGpu& device, const Shape& extents, const Strides& from, const Strides& to,
-              DType dtype, int64_t from_offset = 0)
+              DType dtype, int64_t from_offset = 0, int64_t to_offset = 0)
       : device_(device),
         nest_(extents, {from, to}),
         count_(extents.elements()),
+        largest_(count_),
         dtype_(dtype),
-        from_offset_(from_offset) {}
+        from_offset_(from_offset),
+        to_offset_(to_offset) {
+    for (const Strides& strides : {from, to}) {
+      for (int64_t stride : strides) {
+        if (stride < 0) largest_ = INT64_MAX;  // offsets need a sign
+      }
+    }
+  }
 
   void operator()(const Call& call) const {
     if (count_ == 0) return;
     with_element_type(dtype_, [&](auto element) {
       using T = decltype(element);
       const T* from = call.in<T>(0) + from_offset_;
-      T* to = call.out<T>();
+      T* to = call.out<T>() + to_offset_;
       constexpr int kWide = 16 / sizeof(T);
       if (!copy<kWide>(call.stream, from, to) && !(sizeof(T) == 1 && copy<4>(call.stream, from, to))) {
         copy<1>(call.stream, from, to);
@@ -55,7 +64,7 @@ class StridedCopy {
   bool copy(cudaStream_t stream, const T* from, T* to) const {
     const bool dense = nest_.row_strides()[0] == 1 && nest_.row_strides()[1] == 1;
     if (N > 1 && !(dense && rows_have_lanes(nest_, N) && aligned<N>(from) && aligned<N>(to))) return false;
-    with_index_type(count_, [&](auto type) {
+    with_index_type(largest_, [&](auto type) {
       using I = decltype(type);
       launch(copy_strided<N, T, I>, blocks_for(device_, count_ / N), kThreads, stream,
              StridedIndex<2, I>(nest_, N), count_ / N, from, to);
@@ -65,10 +74,16 @@ class StridedCopy {
 
   const CudaGpu& device_;
   LoopNest<2> nest_;
-  int64_t count_;
+  int64_t count_, largest_;
   DType dtype_;
-  int64_t from_offset_;
+  int64_t from_offset_, to_offset_;
 };
+
+// The strides of every steps[axis]-th element.
+Strides stepped(Strides strides, const std::vector<int64_t>& steps) {
+  for (size_t axis = 0; axis < steps.size(); ++axis) strides[axis] *= steps[axis];
+  return strides;
+}
 
 // ---- transposition
 
@@ -229,13 +244,22 @@ std::unique_ptr<Kernel> make_kernel(const Transpose& op, const Request& request)
 std::unique_ptr<Kernel> make_kernel(const Slice& op, const Request& request) {
   const Strides strides = strides_of(request.inputs[0].shape);
   const Shape& shape = request.outputs[0].shape;
-  return function_kernel(StridedCopy(request.device, shape, strides, strides_of(shape),
+  return function_kernel(StridedCopy(request.device, shape, stepped(strides, op.steps), strides_of(shape),
                                      request.inputs[0].dtype, offset_of(op.begin, strides)));
 }
 
 std::unique_ptr<Kernel> make_kernel(const SliceGrad& op, const Request& request) {
   const TensorSpec dy = request.inputs[0];
   const int64_t count = op.input_shape.elements();
+  if (std::any_of(op.steps.begin(), op.steps.end(), [](int64_t step) { return step != 1; })) {
+    const Strides strides = strides_of(op.input_shape);
+    const StridedCopy copy(request.device, dy.shape, strides_of(dy.shape), stepped(strides, op.steps),
+                           dy.dtype, 0, offset_of(op.begin, strides));
+    return function_kernel([copy, bytes = static_cast<size_t>(request.outputs[0].bytes())](const Call& call) {
+      if (bytes > 0) HR_CHECK(cudaMemsetAsync(call.outputs[0].data, 0, bytes, call.stream));
+      copy(call);
+    });
+  }
   return function_kernel([=, &device = request.device](const Call& call) {
     if (count == 0) return;
     with_element_type(dy.dtype, [&](auto element) {

@@ -10,7 +10,7 @@ std::string CodePlace::text() const {
   std::string_view file = file_;
   if (file.starts_with(root)) file.remove_prefix(root.size());
   while (file.starts_with(up)) file.remove_prefix(up.size());
-  return std::string(file) + ":" + std::to_string(line_);
+  return line_ == 0 ? std::string(file) : std::string(file) + ":" + std::to_string(line_);
 }
 
 }  // namespace headroom

@@ -67,6 +67,9 @@ Value tanh(Value x, CodePlace place) {
 Value gelu(Value x, CodePlace place) {
   return one(Unary{UnaryKind::kGelu}, {x}, place);
 }
+Value unary(UnaryKind kind, Value x, float alpha, float beta, CodePlace place) {
+  return one(Unary{kind, alpha, beta}, {x}, place);
+}
 Value scale(Value x, float factor, CodePlace place) {
   return one(Scale{factor}, {x}, place);
 }
@@ -81,6 +84,19 @@ Value mul(Value a, Value b, CodePlace place) {
 }
 Value div(Value a, Value b, CodePlace place) {
   return one(Binary{BinaryKind::kDiv}, {a, b}, place);
+}
+Value binary(BinaryKind kind, Value a, Value b, CodePlace place) {
+  return one(Binary{kind}, {a, b}, place);
+}
+Value compare(CompareKind kind, Value a, Value b, CodePlace place) {
+  return one(Compare{kind}, {a, b}, place);
+}
+Value where(Value condition, Value a, Value b, CodePlace place) {
+  return one(Where{}, {condition, a, b}, place);
+}
+Value cumulative_sum(Value x, CumulativeSum options, CodePlace place) {
+  options.axis = from_end(options.axis, x);
+  return one(options, {x}, place);
 }
 Value sum(Value x, std::vector<int> axes, bool keep, CodePlace place) {
   return reduce(ReduceKind::kSum, x, std::move(axes), keep, place);
@@ -128,6 +144,9 @@ Value concat(std::vector<Value> values, int axis, CodePlace place) {
 Value slice(Value x, std::vector<int64_t> begin, const Shape& extents, CodePlace place) {
   return one(Slice{std::move(begin), extents}, {x}, place);
 }
+Value slice(Value x, Slice options, CodePlace place) {
+  return one(std::move(options), {x}, place);
+}
 Value gather(Value table, Value indices, CodePlace place) {
   return one(Gather{}, {table, indices}, place);
 }
@@ -151,6 +170,9 @@ Value dropout(Value x, float rate, uint64_t seed, Value step, CodePlace place) {
 }
 Value softmax(Value x, CodePlace place) {
   return one(Softmax{}, {x}, place);
+}
+Value layer_norm(Value x, Value gamma, Value beta, float epsilon, CodePlace place) {
+  return one(LayerNorm{epsilon}, {x, gamma, beta}, place);
 }
 Value cross_entropy(Value logits, Value labels, CodePlace place) {
   return one(CrossEntropy{}, {logits, labels}, place);

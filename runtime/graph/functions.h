@@ -22,12 +22,17 @@ Value relu(Value x, CodePlace place = CodePlace::here());
 Value sigmoid(Value x, CodePlace place = CodePlace::here());
 Value tanh(Value x, CodePlace place = CodePlace::here());
 Value gelu(Value x, CodePlace place = CodePlace::here());
+Value unary(UnaryKind kind, Value x, float alpha = 0, float beta = 0, CodePlace place = CodePlace::here());
 Value scale(Value x, float factor, CodePlace place = CodePlace::here());
 Value add(Value a, Value b,
           CodePlace place = CodePlace::here());  // NumPy broadcasting, likewise the next three
 Value sub(Value a, Value b, CodePlace place = CodePlace::here());
 Value mul(Value a, Value b, CodePlace place = CodePlace::here());
 Value div(Value a, Value b, CodePlace place = CodePlace::here());
+Value binary(BinaryKind kind, Value a, Value b, CodePlace place = CodePlace::here());
+Value compare(CompareKind kind, Value a, Value b, CodePlace place = CodePlace::here());
+Value where(Value condition, Value a, Value b, CodePlace place = CodePlace::here());
+Value cumulative_sum(Value x, CumulativeSum options, CodePlace place = CodePlace::here());
 Value sum(Value x, std::vector<int> axes, bool keep_axes = false, CodePlace place = CodePlace::here());
 Value mean(Value x, std::vector<int> axes, bool keep_axes = false, CodePlace place = CodePlace::here());
 Value max(Value x, std::vector<int> axes, bool keep_axes = false, CodePlace place = CodePlace::here());
@@ -42,6 +47,7 @@ Value transpose(Value x, std::vector<int> axes, CodePlace place = CodePlace::her
 Value transpose(Value x, CodePlace place = CodePlace::here());  // axes reversed
 Value concat(std::vector<Value> values, int axis, CodePlace place = CodePlace::here());
 Value slice(Value x, std::vector<int64_t> begin, const Shape& extents, CodePlace place = CodePlace::here());
+Value slice(Value x, Slice options, CodePlace place = CodePlace::here());
 Value gather(Value table, Value indices,
              CodePlace place = CodePlace::here());  // (V,..), i32 (I..) -> (I..,..)
 // The batch of a step out of a table (N,..), or out of its rows `order` i32 (M) -> (batch,..); see TakeBatch.
@@ -54,6 +60,8 @@ Value fill(Graph& graph, float value, const Shape& shape, CodePlace place = Code
 Value dropout(Value x, float rate, uint64_t seed, Value step,
               CodePlace place = CodePlace::here());           // step: i32 [] counter, so that steps differ
 Value softmax(Value x, CodePlace place = CodePlace::here());  // over the last axis
+Value layer_norm(Value x, Value gamma, Value beta, float epsilon = 1e-5f,
+                 CodePlace place = CodePlace::here());  // over the last axis
 Value cross_entropy(Value logits, Value labels,
                     CodePlace place = CodePlace::here());                         // (N,C), i32 (N) -> (N)
 Value argmax(Value x, int axis = -1, CodePlace place = CodePlace::here());        // -> i32

@@ -62,6 +62,13 @@ Grads rule(const Conv2d& op, const Context& c) {
   return grads;
 }
 
+Grads rule(const Conv2dInputGrad& op, const Context& c) {
+  Grads grads(2);
+  if (c.wanted[0]) grads[0] = c.add(op.conv, {c.dy(), c.in[1]});
+  if (c.wanted[1]) grads[1] = c.add(Conv2dFilterGrad{op.conv, c.in[1].shape()}, {c.dy(), c.in[0]});
+  return grads;
+}
+
 Grads rule(const MaxPool& op, const Context& c) {
   return {c.add(MaxPoolGrad{op.pool, c.in[0].shape()}, {c.dy(), c.out[1]})};
 }
@@ -80,8 +87,9 @@ Grads rule(const ConvBlock& op, const Context& c) {
 }
 
 Grads rule(const Unary& op, const Context& c) {
-  const Value saved = op.kind == UnaryKind::kGelu ? c.in[0] : c.out[0];
-  return {c.add(UnaryGrad{op.kind}, {c.dy(), saved})};
+  if (!has_gradient(op.kind)) return {std::nullopt};  // a step: its slope is 0
+  const Value saved = gradient_needs_input(op.kind) ? c.in[0] : c.out[0];
+  return {c.add(UnaryGrad{op.kind, op.alpha, op.beta}, {c.dy(), saved})};
 }
 
 Grads rule(const Scale& op, const Context& c) {
@@ -102,8 +110,37 @@ Grads rule(const Binary& op, const Context& c) {
     case BinaryKind::kDiv:
       // d(a/b)/db = -(a/b)/b
       return {to_a(div(dy, b)), scale(to_b(div(mul(dy, c.out[0]), b)), -1)};
+    case BinaryKind::kPow: {
+      // d(a^b)/da = b a^(b-1), d(a^b)/db = a^b log(a)
+      Grads grads(2);
+      if (c.wanted[0]) {
+        const Value less = sub(b, fill(c.graph, 1, {}));
+        grads[0] = to_a(mul(dy, mul(b, binary(BinaryKind::kPow, a, less))));
+      }
+      if (c.wanted[1]) grads[1] = to_b(mul(dy, mul(c.out[0], unary(UnaryKind::kLog, a))));
+      return grads;
+    }
+    case BinaryKind::kMax:
+    case BinaryKind::kMin: {
+      // Where both are equal, a takes it all.
+      const bool is_max = op.kind == BinaryKind::kMax;
+      const Value from_a = compare(CompareKind::kLessEqual, is_max ? b : a, is_max ? a : b);
+      const Value none = fill(c.graph, 0, {});
+      return {to_a(where(from_a, dy, none)), to_b(where(from_a, none, dy))};
+    }
+    case BinaryKind::kMod:
+      // a - b floor(a / b), and the floor is a step
+      return {to_a(dy), scale(to_b(mul(dy, unary(UnaryKind::kFloor, div(a, b)))), -1)};
   }
   return {};
+}
+
+Grads rule(const Where&, const Context& c) {
+  const Value none = fill(c.graph, 0, {});
+  Grads grads(3);
+  if (c.wanted[1]) grads[1] = sum_to(where(c.in[0], c.dy(), none), c.in[1].shape());
+  if (c.wanted[2]) grads[2] = sum_to(where(c.in[0], none, c.dy()), c.in[2].shape());
+  return grads;
 }
 
 Grads rule(const Dropout& op, const Context& c) {
@@ -135,7 +172,11 @@ Grads rule(const Concat& op, const Context& c) {
 }
 
 Grads rule(const Slice& op, const Context& c) {
-  return {c.add(SliceGrad{op.begin, c.in[0].shape()}, {c.dy()})};
+  return {c.add(SliceGrad{op.begin, c.in[0].shape(), op.steps}, {c.dy()})};
+}
+
+Grads rule(const SliceGrad& op, const Context& c) {
+  return {slice(c.dy(), Slice{op.begin, c.in[0].shape(), op.steps})};
 }
 
 Grads rule(const Gather&, const Context& c) {
@@ -171,6 +212,16 @@ Grads rule(const BatchNorm& op, const Context& c) {
   const std::vector<Value> grads = c.graph.add(
       BatchNormGrad{op.epsilon}, std::vector<Value>{c.dy(), c.in[0], c.in[1], c.out[1], c.out[2]});
   return {grads[0], grads[1], grads[2]};
+}
+
+Grads rule(const LayerNorm&, const Context& c) {
+  const std::vector<Value> grads =
+      c.graph.add(LayerNormGrad{}, std::vector<Value>{c.dy(), c.in[0], c.in[1], c.out[1], c.out[2]});
+  return {grads[0], grads[1], grads[2]};
+}
+
+Grads rule(const CumulativeSum& op, const Context& c) {
+  return {cumulative_sum(c.dy(), {op.axis, op.exclusive, !op.reverse})};
 }
 
 // A cast between integers and floats passes no gradient, as in every framework.

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numbers>
 #include <type_traits>
+#include <utility>
 
 #include "runtime/base/errors.h"
 #include "runtime/base/random.h"
@@ -24,6 +25,7 @@ uint64_t stream_of(std::string_view name) {
 float draw(const Initializer& initializer, uint64_t stream, uint64_t element) {
   switch (initializer.kind) {
     case Initializer::Kind::kNone:
+    case Initializer::Kind::kGiven:
     case Initializer::Kind::kConstant:
       return initializer.first;
     case Initializer::Kind::kUniform: {
@@ -77,16 +79,19 @@ Initializer ones() {
   return constant_of(1);
 }
 Initializer constant_of(float value) {
-  return {Initializer::Kind::kConstant, value, 0, 0};
+  return {.kind = Initializer::Kind::kConstant, .first = value};
 }
 Initializer unset() {
-  return {Initializer::Kind::kNone, 0, 0, 0};
+  return {.kind = Initializer::Kind::kNone};
+}
+Initializer given(std::function<std::vector<std::byte>()> bytes) {
+  return {.kind = Initializer::Kind::kGiven, .given = std::move(bytes)};
 }
 Initializer uniform(float low, float high, uint64_t seed) {
-  return {Initializer::Kind::kUniform, low, high, seed};
+  return {.kind = Initializer::Kind::kUniform, .first = low, .second = high, .seed = seed};
 }
 Initializer normal(float mean, float deviation, uint64_t seed) {
-  return {Initializer::Kind::kNormal, mean, deviation, seed};
+  return {.kind = Initializer::Kind::kNormal, .first = mean, .second = deviation, .seed = seed};
 }
 Initializer glorot_uniform(const Shape& shape, uint64_t seed) {
   const Fans fans = fans_of(shape);
@@ -99,6 +104,12 @@ Initializer he_normal(const Shape& shape, uint64_t seed) {
 
 std::vector<std::byte> initial_value(const Initializer& initializer, std::string_view variable_name,
                                      const TensorSpec& spec) {
+  if (initializer.kind == Initializer::Kind::kGiven) {
+    std::vector<std::byte> given = initializer.given();
+    if (static_cast<int64_t>(given.size()) == spec.bytes()) return given;
+    throw InvalidArgument(fmt::format("variable {}: {} is {} bytes, {} were given", variable_name,
+                                      to_string(spec), spec.bytes(), given.size()));
+  }
   std::vector<std::byte> bytes(static_cast<size_t>(spec.bytes()));
   if (initializer.kind == Initializer::Kind::kNone) return bytes;
   if (initializer.kind == Initializer::Kind::kConstant) {

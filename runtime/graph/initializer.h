@@ -2,7 +2,9 @@
 // order in which variables are made. Knows no device.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -11,11 +13,12 @@
 namespace headroom {
 
 struct Initializer {
-  enum class Kind : uint8_t { kConstant, kUniform, kNormal, kNone };
+  enum class Kind : uint8_t { kConstant, kUniform, kNormal, kNone, kGiven };
   Kind kind = Kind::kConstant;
   float first = 0;   // the constant; low; mean
   float second = 0;  // high; standard deviation
   uint64_t seed = 0;
+  std::function<std::vector<std::byte>()> given = {};  // of kGiven: the bytes, as many as the variable has
 };
 
 Initializer zeros();
@@ -23,6 +26,8 @@ Initializer ones();
 Initializer constant_of(float value);
 // For a variable that is written before it is read, such as a data set.
 Initializer unset();
+// Bytes from elsewhere, such as a file, asked for when the variable gets memory.
+Initializer given(std::function<std::vector<std::byte>()> bytes);
 Initializer uniform(float low, float high, uint64_t seed);
 Initializer normal(float mean, float deviation, uint64_t seed);
 // For a filter (.., fan_in, fan_out) or a matrix (fan_in, fan_out): leading extents count into both fans.

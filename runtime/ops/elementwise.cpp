@@ -5,6 +5,19 @@
 #include "runtime/ops/op_check.h"
 
 namespace headroom {
+namespace {
+
+Shape broadcast_all(const OpCheck& c, std::initializer_list<size_t> operands) {
+  Shape result;
+  for (size_t i : operands) {
+    Shape next;
+    c.require(broadcast(result, c.shape(i), &next), "shapes do not broadcast");
+    result = next;
+  }
+  return result;
+}
+
+}  // namespace
 
 Outputs Unary::infer(const OpCheck& c) const {
   c.floats(1);
@@ -13,6 +26,7 @@ Outputs Unary::infer(const OpCheck& c) const {
 
 Outputs UnaryGrad::infer(const OpCheck& c) const {
   c.floats(2);
+  c.require(has_gradient(kind), "has no gradient");
   c.same_shape(1, c.shape(0));
   return {c.input(0)};
 }
@@ -23,10 +37,24 @@ Outputs Scale::infer(const OpCheck& c) const {
 }
 
 Outputs Binary::infer(const OpCheck& c) const {
-  c.floats(2);
-  Shape result;
-  c.require(broadcast(c.shape(0), c.shape(1), &result), "shapes do not broadcast");
-  return {f32(result)};
+  c.count(2);
+  const DType dtype = c.input(0).dtype;
+  c.dtype(1, dtype);
+  c.require(kind != BinaryKind::kPow || dtype == DType::kF32, "takes f32");
+  return {{dtype, broadcast_all(c, {0, 1})}};
+}
+
+Outputs Compare::infer(const OpCheck& c) const {
+  c.count(2);
+  c.dtype(1, c.input(0).dtype);
+  return {u8(broadcast_all(c, {0, 1}))};
+}
+
+Outputs Where::infer(const OpCheck& c) const {
+  c.count(3);
+  c.dtype(0, DType::kU8);
+  c.dtype(2, c.input(1).dtype);
+  return {{c.input(1).dtype, broadcast_all(c, {0, 1, 2})}};
 }
 
 Outputs Cast::infer(const OpCheck& c) const {

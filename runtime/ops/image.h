@@ -16,10 +16,9 @@ struct Conv2d {
   int groups = 1;
   Outputs infer(const OpCheck& c) const;
 };
-// dy (N,OH,OW,K), filter -> dx (input_shape)
+// dy (N,OH,OW,K), filter -> dx (input_shape): also what frameworks call a transposed convolution
 struct Conv2dInputGrad {
-  static constexpr OpTraits kTraits{
-      .name = "conv2d_input_grad", .library = Library::kDnn, .differentiable = false};
+  static constexpr OpTraits kTraits{.name = "conv2d_input_grad", .library = Library::kDnn};
   Conv2d conv;
   Shape input_shape;
   Outputs infer(const OpCheck& c) const;

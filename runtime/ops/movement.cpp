@@ -12,11 +12,24 @@ namespace headroom {
 namespace {
 
 void check_slice(const OpCheck& c, const Shape& whole, const std::vector<int64_t>& begin,
-                 const Shape& extents) {
-  c.require(static_cast<int>(begin.size()) == whole.rank() && extents.rank() == whole.rank(),
-            fmt::format("begin and extents must have rank {}", whole.rank()));
+                 const Shape& extents, const std::vector<int64_t>& steps) {
+  c.require(static_cast<int>(begin.size()) == whole.rank() && extents.rank() == whole.rank() &&
+                (steps.empty() || steps.size() == begin.size()),
+            fmt::format("begin, extents and steps must have rank {}", whole.rank()));
   for (int axis = 0; axis < whole.rank(); ++axis) {
     const int64_t first = begin[static_cast<size_t>(axis)];
+    const int64_t step = steps.empty() ? 1 : steps[static_cast<size_t>(axis)];
+    if (step != 1) {
+      c.require(step != 0, "a step is 0");
+      if (extents[axis] == 0) continue;
+      // By division: the product may overflow.
+      const int64_t way = extents[axis] - 1, room = step > 0 ? whole[axis] - 1 - first : first;
+      const int64_t length = step > 0 ? step : step == INT64_MIN ? INT64_MAX : -step;
+      c.require(first >= 0 && first < whole[axis] && (way == 0 || length <= room / way),
+                fmt::format("{} from {} on by {} is outside axis {} of extent {}", extents[axis], first, step,
+                            axis, whole[axis]));
+      continue;
+    }
     c.require(first >= 0 && extents[axis] <= whole[axis] && first <= whole[axis] - extents[axis],
               fmt::format("{} from {} on is outside axis {} of extent {}", extents[axis], first, axis,
                           whole[axis]));
@@ -68,13 +81,13 @@ Outputs Concat::infer(const OpCheck& c) const {
 
 Outputs Slice::infer(const OpCheck& c) const {
   c.count(1);
-  check_slice(c, c.shape(0), begin, extents);
+  check_slice(c, c.shape(0), begin, extents, steps);
   return {{c.input(0).dtype, extents}};
 }
 
 Outputs SliceGrad::infer(const OpCheck& c) const {
   c.count(1);
-  check_slice(c, input_shape, begin, c.shape(0));
+  check_slice(c, input_shape, begin, c.shape(0), steps);
   return {{c.input(0).dtype, input_shape}};
 }
 
@@ -112,11 +125,11 @@ Outputs TakeBatch::infer(const OpCheck& c) const {
 }
 
 Outputs BroadcastTo::infer(const OpCheck& c) const {
-  c.floats(1);
+  c.count(1);
   Shape result;
   c.require(broadcast(c.shape(0), shape, &result) && result == shape,
             fmt::format("does not broadcast to {}", to_string(shape)));
-  return {f32(shape)};
+  return {{c.input(0).dtype, shape}};
 }
 
 Outputs Fill::infer(const OpCheck& c) const {

@@ -29,18 +29,20 @@ struct Concat {
   int axis = 0;
   Outputs infer(const OpCheck& c) const;
 };
-// x -> x[begin, begin + extents)
+// x -> x[begin, begin + extents), or every steps[axis]-th element, backwards if that is negative
 struct Slice {
   static constexpr OpTraits kTraits{.name = "slice"};
   std::vector<int64_t> begin;
   Shape extents;
+  std::vector<int64_t> steps = {};  // empty: all 1
   Outputs infer(const OpCheck& c) const;
 };
-// dy -> dx (input_shape), zero outside the slice
+// dy -> dx (input_shape), zero outside the slice: also what pads a tensor with zeros
 struct SliceGrad {
-  static constexpr OpTraits kTraits{.name = "slice_grad", .differentiable = false};
+  static constexpr OpTraits kTraits{.name = "slice_grad"};
   std::vector<int64_t> begin;
   Shape input_shape;
+  std::vector<int64_t> steps = {};
   Outputs infer(const OpCheck& c) const;
 };
 // table (V, ...), i32 indices (I...) -> (I..., ...). An index outside [0, V) is a DeviceError at run time.

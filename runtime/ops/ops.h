@@ -25,13 +25,13 @@ using Op = std::variant<
     Conv2d, Conv2dInputGrad, Conv2dFilterGrad, MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad, ConvBlock,
     ConvBlockInputGrad, ConvBlockFilterGrad,
     // elementwise.h
-    Unary, UnaryGrad, Scale, Binary, Cast, Dropout,
+    Unary, UnaryGrad, Scale, Binary, Compare, Where, Cast, Dropout,
     // movement.h
     Reshape, CopyToDevice, Transpose, Concat, Slice, SliceGrad, Gather, GatherGrad, TakeBatch, BroadcastTo,
     Fill,
     // statistics.h
     Reduce, ReduceMaxGrad, ArgMax, Accuracy, Softmax, SoftmaxGrad, CrossEntropy, CrossEntropyGrad,
-    ClassifierHead, BatchNorm, BatchNormGrad, BatchNormInference,
+    ClassifierHead, BatchNorm, BatchNormGrad, BatchNormInference, LayerNorm, LayerNormGrad, CumulativeSum,
     // update.h
     AllReduce, SgdUpdate, RmspropUpdate, AdamUpdate, MovingAverageUpdate, CounterUpdate, RowUpdate,
     AllGatherUpdate>;

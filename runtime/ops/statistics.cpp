@@ -136,4 +136,31 @@ Outputs BatchNormInference::infer(const OpCheck& c) const {
   return {c.input(0)};
 }
 
+Outputs LayerNorm::infer(const OpCheck& c) const {
+  c.floats(3);
+  c.require(c.shape(0).rank() >= 1 && c.shape(0).last() > 0, "there is nothing to normalise over");
+  for (size_t i : {1, 2}) c.same_shape(i, {c.shape(0).last()});
+  const TensorSpec rows =
+      f32(Shape(extents_of(c.shape(0)).first(static_cast<size_t>(c.shape(0).rank() - 1))));
+  return {c.input(0), rows, rows};
+}
+
+Outputs LayerNormGrad::infer(const OpCheck& c) const {
+  c.floats(5);
+  c.same_shape(1, c.shape(0));
+  c.require(c.shape(0).rank() >= 1 && c.shape(0).last() > 0, "there is nothing to normalise over");
+  c.same_shape(2, {c.shape(0).last()});
+  const Shape rows(extents_of(c.shape(0)).first(static_cast<size_t>(c.shape(0).rank() - 1)));
+  for (size_t i : {3, 4}) c.same_shape(i, rows);
+  return {c.input(0), c.input(2), c.input(2)};
+}
+
+Outputs CumulativeSum::infer(const OpCheck& c) const {
+  c.count(1);
+  c.require(c.input(0).dtype != DType::kU8, "operand 0 must be f32 or i32");
+  c.require(axis >= 0 && axis < c.shape(0).rank(),
+            fmt::format("axis {} is outside rank {}", axis, c.shape(0).rank()));
+  return {c.input(0)};
+}
+
 }  // namespace headroom

@@ -86,4 +86,25 @@ struct BatchNormInference {
   Outputs infer(const OpCheck& c) const;
 };
 
+// Layer normalisation over the last axis (Ba et al. 2016). x (..,C), gamma (C), beta (C) -> y, mean (..),
+// deviation (..): 1 / sqrt(variance + epsilon)
+struct LayerNorm {
+  static constexpr OpTraits kTraits{.name = "layer_norm"};
+  float epsilon = 1e-5f;
+  Outputs infer(const OpCheck& c) const;
+};
+// dy, x, gamma, mean, deviation -> dx, dgamma, dbeta
+struct LayerNormGrad {
+  static constexpr OpTraits kTraits{.name = "layer_norm_grad", .differentiable = false};
+  Outputs infer(const OpCheck& c) const;
+};
+// x f32 or i32 -> running sums along an axis, from the end if `reverse`, without the element itself if
+// `exclusive`
+struct CumulativeSum {
+  static constexpr OpTraits kTraits{.name = "cumulative_sum"};
+  int axis = 0;
+  bool exclusive = false, reverse = false;
+  Outputs infer(const OpCheck& c) const;
+};
+
 }  // namespace headroom

@@ -88,11 +88,22 @@ void add_matmul_and_pool_cases(std::vector<KernelCase>& cases) {
 void add_elementwise_cases(std::vector<KernelCase>& cases) {
   for (int64_t n : kSizes) {
     const std::string size = std::to_string(n);
-    for (UnaryKind kind : {UnaryKind::kRelu, UnaryKind::kSigmoid, UnaryKind::kTanh, UnaryKind::kGelu}) {
-      add(cases, size, Unary{kind}, {random_floats({n}, 6, -9, 9)});
-      // y of sigmoid and tanh is bounded; relu's and gelu's saved tensor is not.
-      add(cases, size, UnaryGrad{kind}, {random_floats({n}, 7), random_floats({n}, 8, -1, 1)});
+    for (int i = 0; i <= static_cast<int>(UnaryKind::kSign); ++i) {
+      const auto kind = static_cast<UnaryKind>(i);
+      // Where these are defined, and their values moderate.
+      const bool is_positive = kind == UnaryKind::kSqrt || kind == UnaryKind::kLog ||
+                               kind == UnaryKind::kPower || kind == UnaryKind::kReciprocal;
+      const float low = is_positive ? 0.25f : kind == UnaryKind::kExp ? -3 : -9, high = is_positive ? 4 : 3;
+      const float alpha = kind == UnaryKind::kClip ? -0.75f : 0.3f, beta = 0.5f;
+      add(cases, size, Unary{kind, alpha, beta}, {random_floats({n}, 6, low, high)});
+      if (!has_gradient(kind)) continue;
+      // y of sigmoid and tanh is bounded; others' saved tensor is not.
+      add(cases, size, UnaryGrad{kind, alpha, beta},
+          {random_floats({n}, 7), random_floats({n}, 8, is_positive ? 0.25f : -1, is_positive ? 4 : 1)});
     }
+    add(cases, "square_" + size, Unary{UnaryKind::kPower, 2}, {random_floats({n}, 6)});
+    add(cases, "cube_" + size, UnaryGrad{UnaryKind::kPower, 3},
+        {random_floats({n}, 6), random_floats({n}, 7)});
     add(cases, size, Scale{-1.5f}, {random_floats({n}, 9)});
     add(cases, size, Dropout{0.3f, 12345678901234567890u}, {random_floats({n}, 10), step(3)});
     add(cases, "f32_i32_" + size, Cast{DType::kI32}, {random_floats({n}, 11, -900, 900)});
@@ -114,11 +125,44 @@ void add_elementwise_cases(std::vector<KernelCase>& cases) {
                                            {{2, 3, 4}, {1}},
                                            {{1, 3, 4}, {3, 4}},
                                            {{2, 1, 3, 1}, {5, 1, 4}}};
-  for (BinaryKind kind : {BinaryKind::kAdd, BinaryKind::kSub, BinaryKind::kMul, BinaryKind::kDiv}) {
+  for (int i = 0; i <= static_cast<int>(BinaryKind::kMod); ++i) {
+    const auto kind = static_cast<BinaryKind>(i);
     for (const auto& [a, b] : pairs) {
-      add(cases, to_string(a) + to_string(b), Binary{kind},
-          {random_floats(a, 17), random_floats(b, 18, 0.5f, 2)});
+      const std::string shapes = to_string(a) + to_string(b);
+      const float low = kind == BinaryKind::kPow ? 0.25f : -2;
+      // Far from the steps of mod, where a rounding would be a whole divisor.
+      const HostTensor divisors = random_floats(b, 18, 0.5f, 2);
+      const HostTensor left =
+          kind == BinaryKind::kMod ? random_floats(a, 17, 0.01f, 0.49f) : random_floats(a, 17, low, 2);
+      add(cases, shapes, Binary{kind}, {left, divisors});
+      if (kind == BinaryKind::kPow) continue;
+      add(cases, "i32_" + shapes, Binary{kind},
+          {random_whole<int32_t>(a, 17, -9, 9), random_whole<int32_t>(b, 18, -3, 4)});
+      add(cases, "u8_" + shapes, Binary{kind},
+          {random_whole<uint8_t>(a, 17, 4, 9), random_whole<uint8_t>(b, 18, 0, 4)});
     }
+  }
+  for (int i = 0; i <= static_cast<int>(CompareKind::kLessEqual); ++i) {
+    const Compare op{static_cast<CompareKind>(i)};
+    for (const auto& [a, b] : pairs) {
+      const std::string shapes = to_string(a) + to_string(b);
+      add(cases, shapes, op, {random_floats(a, 17), random_floats(b, 18)});
+      add(cases, "i32_" + shapes, op,
+          {random_whole<int32_t>(a, 17, -2, 2), random_whole<int32_t>(b, 18, -2, 2)});
+      add(cases, "u8_" + shapes, op,
+          {random_whole<uint8_t>(a, 17, 0, 2), random_whole<uint8_t>(b, 18, 0, 2)});
+    }
+  }
+  for (const auto& [a, b] : pairs) {
+    const std::string shapes = to_string(a) + to_string(b);
+    add(cases, shapes, Where{},
+        {random_whole<uint8_t>(a, 17, 0, 2), random_floats(b, 18), random_floats({}, 19)});
+    add(cases, "i32_" + shapes, Where{},
+        {random_whole<uint8_t>(b, 17, 0, 2), random_whole<int32_t>(a, 18, -9, 9),
+         random_whole<int32_t>(b, 19, 0, 9)});
+    add(cases, "u8_" + shapes, Where{},
+        {random_whole<uint8_t>({}, 17, 0, 2), random_whole<uint8_t>(a, 18, 0, 9),
+         random_whole<uint8_t>(b, 19, 0, 9)});
   }
 }
 
@@ -144,6 +188,9 @@ void add_movement_cases(std::vector<KernelCase>& cases) {
   add(cases, "whole", Slice{{0, 0}, {4, 5}}, {floats({4, 5})});
   add(cases, "inner", Slice{{1, 2, 0}, {2, 3, 1}}, {floats({4, 5, 6})});
   add(cases, "rows_u8", Slice{{3, 0}, {2, 9}}, {bytes({6, 9})});
+  add(cases, "every_second", Slice{{1, 5, 0}, {2, 3, 2}, {2, -2, 1}}, {floats({4, 6, 2})});
+  add(cases, "reversed_u8", Slice{{8}, {9}, {-1}}, {bytes({9})});
+  add(cases, "every_second", SliceGrad{{1, 5, 0}, {4, 6, 2}, {2, -2, 1}}, {floats({2, 3, 2})});
   add(cases, "", SliceGrad{{1, 2, 0}, {4, 5, 6}}, {floats({2, 3, 1})});
   add(cases, "whole", SliceGrad{{0, 0}, {4, 5}}, {floats({4, 5})});
   add(cases, "", Gather{}, {floats(table), indices});
@@ -159,6 +206,8 @@ void add_movement_cases(std::vector<KernelCase>& cases) {
   add(cases, "bytes", TakeBatch{4}, {bytes({7, 5}), step(1), order});
   add(cases, "labels", TakeBatch{9}, {random_whole<int32_t>({7}, 42, -9, 9), step(1), order});
   add(cases, "scalar", BroadcastTo{{3, 4}}, {floats({})});
+  add(cases, "bytes", BroadcastTo{{3, 4}}, {bytes({3, 1})});
+  add(cases, "whole", BroadcastTo{{3, 4}}, {random_whole<int32_t>({4}, 30, -9, 9)});
   add(cases, "leading", BroadcastTo{{6, 3, 4}}, {floats({3, 4})});
   add(cases, "trailing", BroadcastTo{{2, 5, 4}}, {floats({5, 1})});
   add(cases, "", Fill{2.5f, {3, 7}}, {});
@@ -227,6 +276,21 @@ void add_statistics_cases(std::vector<KernelCase>& cases) {
     add(cases, what, BatchNorm{}, {x, gamma, beta}, 1e-4);
     add(cases, what, BatchNormGrad{}, {random_floats(shape, 36), x, gamma, mean, variance}, 1e-4);
     add(cases, what, BatchNormInference{}, {x, gamma, beta, mean, variance});
+  }
+  for (const Shape& shape : {Shape{7}, Shape{65, 19}, Shape{2, 3, 768}}) {
+    const std::string what = to_string(shape);
+    const Shape columns = {shape.last()};
+    const std::vector<HostTensor> in = {random_floats(shape, 31, 5, 9), random_floats(columns, 32),
+                                        random_floats(columns, 33)};
+    const std::vector<HostTensor> out = run_op(LayerNorm{}, in);
+    add(cases, what, LayerNorm{}, in, 1e-4);
+    add(cases, what, LayerNormGrad{}, {random_floats(shape, 36), in[0], in[1], out[1], out[2]}, 1e-4);
+  }
+  for (int axis : {0, 1, 2}) {
+    const std::string what = std::to_string(axis);
+    add(cases, what, CumulativeSum{axis}, {random_floats({5, 5, 5}, 37)});
+    add(cases, what + "_reverse", CumulativeSum{axis, true, true}, {random_floats({5, 5, 5}, 38)});
+    add(cases, what + "_i32", CumulativeSum{axis, true}, {random_whole<int32_t>({4, 5, 3}, 39, -9, 9)});
   }
 }
 

@@ -3,8 +3,12 @@
 namespace headroom::test {
 namespace {
 
-Index plus(Index index, const std::vector<int64_t>& begin) {
-  for (size_t axis = 0; axis < index.size(); ++axis) index[axis] += begin[axis];
+// Where element `index` of a slice is in the whole.
+template <typename S>
+Index in_whole(Index index, const S& slice) {
+  for (size_t axis = 0; axis < index.size(); ++axis) {
+    index[axis] = slice.begin[axis] + index[axis] * (slice.steps.empty() ? 1 : slice.steps[axis]);
+  }
   return index;
 }
 
@@ -43,13 +47,13 @@ std::vector<Values> reference_movement(const Op& op, const std::vector<Values>& 
                         },
                         [&](const Slice& o) {
                           for_each_index(out[0].shape(), [&](const Index& index, int64_t i) {
-                            out[0][i] = in[0][position_of(in[0].shape(), plus(index, o.begin))];
+                            out[0][i] = in[0][position_of(in[0].shape(), in_whole(index, o))];
                           });
                           return out;
                         },
                         [&](const SliceGrad& o) {
                           for_each_index(in[0].shape(), [&](const Index& index, int64_t i) {
-                            out[0][position_of(out[0].shape(), plus(index, o.begin))] = in[0][i];
+                            out[0][position_of(out[0].shape(), in_whole(index, o))] = in[0][i];
                           });
                           return out;
                         },

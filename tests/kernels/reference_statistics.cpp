@@ -164,6 +164,51 @@ std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>
             }
             return out;
           },
+          [&](const LayerNorm& o) {
+            const double count = static_cast<double>(n);
+            for (int64_t row = 0; row < elements / n; ++row) {
+              double mean = 0, variance = 0;
+              for (int64_t i = 0; i < n; ++i) mean += in[0][row * n + i] / count;
+              for (int64_t i = 0; i < n; ++i) variance += std::pow(in[0][row * n + i] - mean, 2) / count;
+              out[1][row] = mean;
+              out[2][row] = 1 / std::sqrt(variance + static_cast<double>(o.epsilon));
+              for (int64_t i = 0; i < n; ++i)
+                out[0][row * n + i] = (in[0][row * n + i] - mean) * out[2][row] * in[1][i] + in[2][i];
+            }
+            return out;
+          },
+          [&](const LayerNormGrad&) {
+            const double count = static_cast<double>(n);
+            for (int64_t row = 0; row < elements / n; ++row) {
+              const auto normal = [&](int64_t i) { return (in[1][row * n + i] - in[3][row]) * in[4][row]; };
+              double mean = 0, slope = 0;
+              for (int64_t i = 0; i < n; ++i) {
+                const double dy = in[0][row * n + i];
+                mean += dy * in[2][i] / count;
+                slope += dy * in[2][i] * normal(i) / count;
+                out[1][i] += dy * normal(i);
+                out[2][i] += dy;
+              }
+              for (int64_t i = 0; i < n; ++i)
+                out[0][row * n + i] = in[4][row] * (in[0][row * n + i] * in[2][i] - mean - normal(i) * slope);
+            }
+            return out;
+          },
+          [&](const CumulativeSum& o) {
+            // Of each element the sum of those before it along the axis.
+            for_each_index(in[0].shape(), [&](const Index& index, int64_t i) {
+              const auto axis = static_cast<size_t>(o.axis);
+              Index other = index;
+              const int64_t extent = in[0].shape()[o.axis], here = index[axis];
+              for (int64_t k = 0; k < extent; ++k) {
+                const bool is_before = o.reverse ? k > here : k < here;
+                if (!is_before && (k != here || o.exclusive)) continue;
+                other[axis] = k;
+                out[0][i] += in[0][position_of(in[0].shape(), other)];
+              }
+            });
+            return out;
+          },
           [&](const BatchNormInference& o) {
             return norm(in[0], in[1], in[2], in[3], in[4], o.epsilon, out);
           },
