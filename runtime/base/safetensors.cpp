@@ -1,6 +1,7 @@
 #include "runtime/base/safetensors.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -30,6 +31,20 @@ constexpr int64_t kMaxFileBytes = 64 * kGiB;
 constexpr std::string_view kMetadata = "__metadata__";
 constexpr std::array<std::pair<DType, std::string_view>, 3> kTypeNames = {
     {{DType::kF32, "F32"}, {DType::kI32, "I32"}, {DType::kU8, "U8"}}};
+// All types of the format whose elements are whole bytes, with those.
+constexpr std::array<std::pair<std::string_view, int64_t>, 13> kStoredBytes = {{{"F32", 4},
+                                                                                {"I32", 4},
+                                                                                {"U8", 1},
+                                                                                {"I64", 8},
+                                                                                {"F64", 8},
+                                                                                {"F16", 2},
+                                                                                {"BF16", 2},
+                                                                                {"I16", 2},
+                                                                                {"U16", 2},
+                                                                                {"U32", 4},
+                                                                                {"U64", 8},
+                                                                                {"I8", 1},
+                                                                                {"BOOL", 1}}};
 
 std::string_view type_name(DType dtype) {
   return std::find_if(kTypeNames.begin(), kTypeNames.end(),
@@ -40,45 +55,60 @@ std::string_view type_name(DType dtype) {
 // One file being read; errors name it.
 class Reader {
  public:
-  explicit Reader(const std::string& path)
-      : path_(path),
-        content_(read_file(path, kMaxFileBytes, [this](std::string_view start) { check_start(start); })) {}
+  explicit Reader(const std::string& path) : path_(path) {}
 
+  // Reads the whole file, whose tensors must have a DType.
   TensorFile read() {
-    const Json header = read_header();
+    const std::string content =
+        read_file(path_, kMaxFileBytes, [this](std::string_view start) { check_start(start); });
+    only_ours_ = true;
     TensorFile file;
-    std::vector<Entry> entries;
+    for (const StoredTensor& entry : view(content, file.metadata)) {
+      TensorSpec spec{*dtype_of_name(entry.type), {}};
+      try {
+        spec.shape = Shape(std::span<const int64_t>(entry.extents));
+      } catch (const InvalidArgument& error) {
+        fail(fmt::format("tensor '{}': {}", entry.name, error.what()));
+      }
+      file.tensors.push_back({entry.name, spec, {entry.data.begin(), entry.data.end()}});
+    }
+    return file;
+  }
+
+  // The tensors of the content, which they point into.
+  std::vector<StoredTensor> view(std::string_view content, TensorMetadata& metadata) {
+    content_ = content;
+    const Json header = read_header();
+    std::vector<StoredTensor> entries;
     for (const auto& [name, value] : header.items()) {
       if (name == kMetadata) {
-        file.metadata = read_metadata(value);
+        metadata = read_metadata(value);
       } else {
         entries.push_back(read_entry(name, value));
       }
     }
-    std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-      return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+    std::sort(entries.begin(), entries.end(), [](const StoredTensor& a, const StoredTensor& b) {
+      return std::pair(a.data.data(), a.data.size()) < std::pair(b.data.data(), b.data.size());
     });
     int64_t at = 0;
-    for (const Entry& entry : entries) {
-      if (entry.begin < at) fail(fmt::format("tensor '{}': its data overlaps the one before", entry.name));
-      if (entry.begin > at)
-        fail(fmt::format("tensor '{}': {} unused bytes before it", entry.name, entry.begin - at));
-      at = entry.end;
-      const auto* data = reinterpret_cast<const std::byte*>(data_.data());
-      file.tensors.push_back(
-          {entry.name, entry.spec, std::vector<std::byte>(data + entry.begin, data + entry.end)});
+    for (const StoredTensor& entry : entries) {
+      const int64_t begin = entry.data.data() - reinterpret_cast<const std::byte*>(data_.data());
+      if (begin < at) fail(fmt::format("tensor '{}': its data overlaps the one before", entry.name));
+      if (begin > at) fail(fmt::format("tensor '{}': {} unused bytes before it", entry.name, begin - at));
+      at = begin + static_cast<int64_t>(entry.data.size());
     }
     const auto have = static_cast<int64_t>(data_.size());
     if (at != have) fail(fmt::format("{} bytes after the last tensor", have - at));
-    return file;
+    return entries;
   }
 
  private:
-  struct Entry {
-    std::string name;
-    TensorSpec spec;
-    int64_t begin, end;  // in data_
-  };
+  static std::optional<DType> dtype_of_name(std::string_view name) {
+    for (const auto& [dtype, known] : kTypeNames) {
+      if (known == name) return dtype;
+    }
+    return std::nullopt;
+  }
 
   [[noreturn]] void fail(std::string_view why) const {
     throw InvalidArgument(fmt::format("{}: {}", path_, why));
@@ -102,8 +132,8 @@ class Reader {
     if (length > content_.size() - kLengthBytes) {
       fail(fmt::format("truncated: a header of {} bytes in a file of {}", length, content_.size()));
     }
-    const std::string_view text = std::string_view(content_).substr(kLengthBytes, length);
-    data_ = std::string_view(content_).substr(kLengthBytes + length);
+    const std::string_view text = content_.substr(kLengthBytes, length);
+    data_ = content_.substr(kLengthBytes + length);
     // The parser would silently keep the last of two equal names.
     std::set<std::string> names;
     const auto check_key = [&](int depth, Json::parse_event_t event, Json& key) {
@@ -127,39 +157,40 @@ class Reader {
     fail("its metadata is not an object of texts");
   }
 
-  Entry read_entry(const std::string& name, const Json& value) const {
+  StoredTensor read_entry(const std::string& name, const Json& value) const {
     const auto bad = [&](std::string_view why) { fail(fmt::format("tensor '{}': {}", name, why)); };
     if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") ||
         !value.contains("data_offsets")) {
       bad("needs dtype, shape and data_offsets, and nothing else");
     }
     const Json& dtype = value["dtype"];
-    const auto row = std::find_if(kTypeNames.begin(), kTypeNames.end(), [&](const auto& known) {
-      return dtype.is_string() && dtype.get_ref<const std::string&>() == known.second;
+    const auto row = std::find_if(kStoredBytes.begin(), kStoredBytes.end(), [&](const auto& known) {
+      return dtype.is_string() && dtype.get_ref<const std::string&>() == known.first;
     });
-    if (row == kTypeNames.end())
-      bad(fmt::format("dtype {} is none of F32, I32, U8",
-                      dtype.dump(-1, ' ', true, Json::error_handler_t::replace)));
-    const std::optional<std::vector<int64_t>> extents = whole_numbers(value["shape"]);
+    if (row == kStoredBytes.end() || (only_ours_ && !dtype_of_name(row->first)))
+      bad(fmt::format("dtype {} is none of F32, I32, U8{}",
+                      dtype.dump(-1, ' ', true, Json::error_handler_t::replace),
+                      only_ours_ ? "" : ", I64, ..."));
+    std::optional<std::vector<int64_t>> extents = whole_numbers(value["shape"]);
     if (!extents) bad("shape is not a list of whole numbers");
     const std::optional<std::vector<int64_t>> offsets = whole_numbers(value["data_offsets"]);
     if (!offsets || offsets->size() != 2) bad("data_offsets is not a pair of whole numbers");
-    Entry entry{name, {row->first, {}}, (*offsets)[0], (*offsets)[1]};
-    try {
-      entry.spec.shape = Shape(std::span<const int64_t>(*extents));
-    } catch (const InvalidArgument& error) {
-      bad(error.what());
+    const int64_t begin = (*offsets)[0], end = (*offsets)[1];
+    if (end < begin || end > static_cast<int64_t>(data_.size())) {
+      bad(fmt::format("data_offsets [{}, {}) lie outside the {} bytes of data", begin, end, data_.size()));
     }
-    if (entry.end < entry.begin || entry.end > static_cast<int64_t>(data_.size())) {
-      bad(fmt::format("data_offsets [{}, {}) lie outside the {} bytes of data", entry.begin, entry.end,
-                      data_.size()));
+    // By division: the product of an absurd shape may overflow.
+    const int64_t bytes = end - begin, each = row->second;
+    int64_t elements = 1;
+    for (int64_t extent : *extents) {
+      if (extent > 0 && elements > INT64_MAX / extent) bad("its extents are too large");
+      elements *= extent;
     }
-    // By division: the product of an absurd shape and its element size may overflow.
-    const int64_t bytes = entry.end - entry.begin, each = element_bytes(entry.spec.dtype);
-    if (bytes % each != 0 || bytes / each != entry.spec.shape.elements()) {
-      bad(fmt::format("{} bytes of data do not make {}", bytes, to_string(entry.spec)));
+    if (bytes % each != 0 || bytes / each != elements) {
+      bad(fmt::format("{} bytes of data do not make {}[{}]", bytes, row->first, fmt::join(*extents, ",")));
     }
-    return entry;
+    const auto* data = reinterpret_cast<const std::byte*>(data_.data());
+    return {name, std::string(row->first), std::move(*extents), {data + begin, data + end}};
   }
 
   // A list of integers in [0, 2^63); nothing for any other value.
@@ -174,8 +205,8 @@ class Reader {
   }
 
   std::string path_;
-  std::string content_;
-  std::string_view data_;
+  bool only_ours_ = false;
+  std::string_view content_, data_;
 };
 
 }  // namespace
@@ -218,6 +249,12 @@ void save_safetensors(const std::string& path, std::span<const NamedTensor> tens
 
 TensorFile load_safetensors(const std::string& path) {
   return Reader(path).read();
+}
+
+std::vector<StoredTensor> view_safetensors(const MappedFile& file) {
+  TensorMetadata metadata;
+  const std::span<const std::byte> bytes = file.bytes();
+  return Reader(file.path()).view({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, metadata);
 }
 
 }  // namespace headroom

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/mapped_file.h"
 #include "runtime/base/tensor.h"
 
 namespace headroom {
@@ -34,5 +35,16 @@ void save_safetensors(const std::string& path, std::span<const NamedTensor> tens
 // Throws InvalidArgument naming the file and the tensor when the header is not what the format asks for, a
 // dtype is not one of DType, or the data has gaps, overlaps, too few bytes or too many.
 TensorFile load_safetensors(const std::string& path);
+
+// A tensor where a mapped file has it, of any of the format's types ("F32", "I64", "BF16", ...).
+struct StoredTensor {
+  std::string name, type;
+  std::vector<int64_t> extents;
+  std::span<const std::byte> data;  // of no alignment
+};
+
+// All tensors of a file, in the order of their data, without a copy. Throws as load_safetensors does, but for
+// the types.
+std::vector<StoredTensor> view_safetensors(const MappedFile& file);
 
 }  // namespace headroom

@@ -1,0 +1,27 @@
+// A file whose bytes are read where the system keeps them, without a copy. Knows no format.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace headroom {
+
+class MappedFile {
+ public:
+  // Maps the whole file. Throws InvalidArgument naming the file when it cannot be opened or is no regular
+  // file. The file must not shrink while this lives.
+  explicit MappedFile(std::string path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  const std::string path_;
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace headroom

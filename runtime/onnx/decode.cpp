@@ -1,0 +1,461 @@
+#include "runtime/onnx/decode.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <protozero/pbf_reader.hpp>
+#include <string>
+#include <utility>
+
+#include "runtime/base/errors.h"
+
+static_assert(std::endian::native == std::endian::little, "tensors are read as they are stored");
+
+// Numbers of fields are those of onnx.proto.
+namespace headroom::onnx {
+namespace {
+
+using Reader = protozero::pbf_reader;
+using protozero::data_view;
+
+// The decoder trusts its caller to know how a field is stored; a damaged file may have it otherwise.
+void require(Reader& field, protozero::pbf_wire_type type) {
+  if (!field.has_wire_type(type)) {
+    throw InvalidArgument(
+        fmt::format("damaged or no ONNX file: field {} is stored as another type", field.tag()));
+  }
+}
+data_view view_of(Reader& field) {
+  require(field, protozero::pbf_wire_type::length_delimited);
+  return field.get_view();
+}
+std::string text_of(Reader& field) {
+  const data_view view = view_of(field);
+  return {view.data(), view.size()};
+}
+Reader message_of(Reader& field) {
+  return Reader(view_of(field));
+}
+int64_t integer_of(Reader& field) {
+  require(field, protozero::pbf_wire_type::varint);
+  return field.get_int64();
+}
+float float_of(Reader& field) {
+  require(field, protozero::pbf_wire_type::fixed32);
+  return field.get_float();
+}
+
+template <typename F>
+void for_each_field(Reader reader, F f) {
+  while (reader.next()) {
+    if (!f(reader)) reader.skip();
+  }
+}
+
+std::pair<std::string, std::string> entry_of(Reader message) {
+  std::pair<std::string, std::string> entry;
+  for_each_field(message, [&](Reader& field) {
+    if (field.tag() == 1) return entry.first = text_of(field), true;
+    if (field.tag() == 2) return entry.second = text_of(field), true;
+    return false;
+  });
+  return entry;
+}
+
+template <typename T>
+void append(std::vector<std::byte>& bytes, T value) {
+  std::array<std::byte, sizeof(T)> stored;
+  std::memcpy(stored.data(), &value, sizeof(T));
+  bytes.insert(bytes.end(), stored.begin(), stored.end());
+}
+
+// A repeated integer, packed or not.
+template <typename F>
+void for_each_integer(Reader& field, F f) {
+  if (field.has_wire_type(protozero::pbf_wire_type::varint)) {
+    f(integer_of(field));
+    return;
+  }
+  require(field, protozero::pbf_wire_type::length_delimited);
+  for (int64_t value : field.get_packed_int64()) f(value);
+}
+
+class Decoder {
+ public:
+  explicit Decoder(Model& model) : model_(model) {}
+
+  Tensor decode_tensor(std::span<const std::byte> bytes) {
+    return tensor(Reader(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  }
+
+  void decode(std::span<const std::byte> bytes) {
+    const Reader message(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    bool has_graph = false;
+    for_each_field(message, [&](Reader& field) {
+      switch (field.tag()) {
+        case 1:
+          return model_.ir_version = integer_of(field), true;
+        case 2:
+          return model_.producer = text_of(field), true;
+        case 3:
+          return model_.producer_version = text_of(field), true;
+        case 7:
+          if (has_graph) throw InvalidArgument("has two graphs");
+          has_graph = true;
+          return graph(message_of(field)), true;
+        case 8:
+          return opset(message_of(field)), true;
+        case 14:
+          return model_.metadata.insert(entry_of(message_of(field))), true;
+        case 25:
+          return function(message_of(field)), true;
+        default:
+          return false;
+      }
+    });
+    if (!has_graph) throw InvalidArgument("no ONNX file: it has no graph");
+    if (model_.opsets.empty()) throw InvalidArgument("no ONNX file: it does not say which opset it uses");
+  }
+
+ private:
+  void opset(Reader message) {
+    std::string domain;
+    int64_t version = 0;
+    for_each_field(message, [&](Reader& field) {
+      if (field.tag() == 1) return domain = text_of(field), true;
+      if (field.tag() == 2) return version = integer_of(field), true;
+      return false;
+    });
+    model_.opsets[domain == "ai.onnx" ? "" : domain] = version;
+  }
+
+  void function(Reader message) {
+    std::string name, domain;
+    for_each_field(message, [&](Reader& field) {
+      if (field.tag() == 1) return name = text_of(field), true;
+      if (field.tag() == 10) return domain = text_of(field), true;
+      return false;
+    });
+    model_.functions.push_back(domain + "." + name);
+  }
+
+  void graph(Reader message) {
+    for_each_field(message, [&](Reader& field) {
+      switch (field.tag()) {
+        case 1:
+          return model_.nodes.push_back(node(message_of(field))), true;
+        case 2:
+          return model_.graph_name = text_of(field), true;
+        case 5:
+          return model_.initializers.push_back(tensor(message_of(field))), true;
+        case 11:
+          return model_.inputs.push_back(value(message_of(field))), true;
+        case 12:
+          return model_.outputs.push_back(value(message_of(field))), true;
+        case 15:
+          throw InvalidArgument("has a sparse initializer, which is not supported");
+        case 16:
+          return model_.metadata.insert(entry_of(message_of(field))), true;
+        default:
+          return false;
+      }
+    });
+  }
+
+  OnnxNode node(Reader message) {
+    OnnxNode node;
+    for_each_field(message, [&](Reader& field) {
+      switch (field.tag()) {
+        case 1:
+          return node.inputs.push_back(text_of(field)), true;
+        case 2:
+          return node.outputs.push_back(text_of(field)), true;
+        case 3:
+          return node.name = text_of(field), true;
+        case 4:
+          return node.op = text_of(field), true;
+        case 5:
+          return node.attributes.push_back(attribute(message_of(field))), true;
+        case 7:
+          return node.domain = text_of(field), true;
+        case 9:
+          return note(node, entry_of(message_of(field))), true;
+        default:
+          return false;
+      }
+    });
+    if (node.domain == "ai.onnx") node.domain.clear();
+    if (node.name.empty() && !node.outputs.empty()) node.name = node.outputs.front();
+    // The older exporter of PyTorch puts the modules into the name: "/layers/0/conv/Conv".
+    if (node.module.empty() && node.name.starts_with('/')) {
+      const size_t end = node.name.rfind('/');
+      if (end > 1) node.module = node.name.substr(1, end - 1);
+      for (char& c : node.module) c = c == '/' ? '.' : c;
+    }
+    return node;
+  }
+
+  // What PyTorch's exporter says of the user's program.
+  static void note(OnnxNode& node, const std::pair<std::string, std::string>& entry) {
+    if (entry.first == "pkg.torch.onnx.name_scopes") {
+      // ['', 'encoder', 'encoder.layer.0', 'linear_3']: the last one is the call, not a module.
+      std::vector<std::string> scopes;
+      size_t at = 0;
+      while ((at = entry.second.find('\'', at)) != std::string::npos) {
+        const size_t end = entry.second.find('\'', at + 1);
+        if (end == std::string::npos) break;
+        scopes.push_back(entry.second.substr(at + 1, end - at - 1));
+        at = end + 1;
+      }
+      if (scopes.size() > 1) node.module = scopes[scopes.size() - 2];
+    } else if (entry.first == "pkg.torch.onnx.stack_trace") {
+      node.source = user_line(entry.second);
+    }
+  }
+
+  // The last line of code that lies in no installed package, else the last one: "net.py:31".
+  static std::string user_line(std::string_view trace) {
+    constexpr std::string_view kFile = "File \"", kLine = "\", line ";
+    std::string own, any;
+    size_t at = 0;
+    while ((at = trace.find(kFile, at)) != std::string_view::npos) {
+      at += kFile.size();
+      const size_t end = trace.find(kLine, at);
+      if (end == std::string_view::npos) break;
+      const std::string_view path = trace.substr(at, end - at);
+      const size_t digits = end + kLine.size();
+      const size_t stop = trace.find_first_not_of("0123456789", digits);
+      const std::string_view number =
+          trace.substr(digits, stop == std::string_view::npos ? stop : stop - digits);
+      any = fmt::format("{}:{}", path.substr(path.rfind('/') + 1), number);
+      if (path.find("-packages/") == std::string_view::npos) own = any;
+      at = digits;
+    }
+    return own.empty() ? any : own;
+  }
+
+  Attribute attribute(Reader message) {
+    Attribute attribute;
+    for_each_field(message, [&](Reader& field) {
+      switch (field.tag()) {
+        case 1:
+          return attribute.name = text_of(field), true;
+        case 2:
+          return attribute.number = float_of(field), true;
+        case 3:
+          return attribute.integer = integer_of(field), true;
+        case 4:
+          return attribute.text = text_of(field), true;
+        case 5:
+          return attribute.tensor = std::make_shared<Tensor>(tensor(message_of(field))), true;
+        case 6:
+        case 11:
+          return attribute.has_graph = true, false;
+        case 7:
+          if (field.has_wire_type(protozero::pbf_wire_type::fixed32)) {
+            attribute.numbers.push_back(float_of(field));
+          } else {
+            require(field, protozero::pbf_wire_type::length_delimited);
+            for (float number : field.get_packed_float()) attribute.numbers.push_back(number);
+          }
+          return true;
+        case 8:
+          return for_each_integer(field, [&](int64_t value) { attribute.integers.push_back(value); }), true;
+        case 9:
+          return attribute.texts.push_back(text_of(field)), true;
+        default:
+          return false;
+      }
+    });
+    return attribute;
+  }
+
+  Tensor tensor(Reader message) {
+    Tensor tensor;
+    ExternalData external;
+    bool is_external = false;
+    std::vector<data_view> packed;  // float_data and double_data, which are stored as they are
+    std::vector<int64_t> integers;
+    bool has_integers = false, has_raw = false;
+    for_each_field(message, [&](Reader& field) {
+      switch (field.tag()) {
+        case 1:
+          return for_each_integer(field, [&](int64_t extent) { tensor.extents.push_back(extent); }), true;
+        case 2:
+          return tensor.type = static_cast<ElementType>(integer_of(field)), true;
+        case 3:
+          throw InvalidArgument("a tensor is stored in segments, which is not supported");
+        case 4:
+        case 10:
+          if (!field.has_wire_type(protozero::pbf_wire_type::length_delimited)) {
+            throw InvalidArgument("a tensor's numbers are stored one by one, which is not supported");
+          }
+          return packed.push_back(view_of(field)), true;
+        case 5:
+        case 7:
+        case 11:
+          has_integers = true;
+          return for_each_integer(field, [&](int64_t value) { integers.push_back(value); }), true;
+        case 8:
+          return tensor.name = text_of(field), true;
+        case 9: {
+          const data_view view = view_of(field);
+          tensor.data = {reinterpret_cast<const std::byte*>(view.data()), view.size()};
+          return has_raw = true, true;
+        }
+        case 13:
+          return note(external, entry_of(message_of(field))), true;
+        case 14:
+          return is_external = integer_of(field) == 1, true;
+        default:
+          return false;
+      }
+    });
+    check(tensor);
+    if (is_external) {
+      tensor.external = external;
+      tensor.data = {};
+      return tensor;
+    }
+    if (!has_raw) tensor.data = gather_typed(tensor, packed, integers, has_integers);
+    if (static_cast<int64_t>(tensor.data.size()) != tensor.elements() * stored_bytes(tensor.type)) {
+      throw InvalidArgument(fmt::format("tensor '{}': {} bytes of data do not make {} elements of {}",
+                                        tensor.name, tensor.data.size(), tensor.elements(),
+                                        to_string(tensor.type)));
+    }
+    return tensor;
+  }
+
+  static void note(ExternalData& external, const std::pair<std::string, std::string>& entry) {
+    const auto number = [&] {
+      if (entry.second.empty() || entry.second.size() > 18 ||
+          entry.second.find_first_not_of("0123456789") != std::string::npos) {
+        throw InvalidArgument(fmt::format("external data: {} '{}' is no number", entry.first, entry.second));
+      }
+      return int64_t{std::stoll(entry.second)};
+    };
+    if (entry.first == "location") external.location = entry.second;
+    if (entry.first == "offset") external.offset = number();
+    if (entry.first == "length") external.length = number();
+  }
+
+  // The numbers of fields like float_data and int64_data as elements in a row.
+  std::span<const std::byte> gather_typed(const Tensor& tensor, const std::vector<data_view>& packed,
+                                          const std::vector<int64_t>& integers, bool has_integers) {
+    if (packed.size() == 1 && !has_integers) {
+      return {reinterpret_cast<const std::byte*>(packed[0].data()), packed[0].size()};
+    }
+    std::vector<std::byte> bytes;
+    for (const data_view& part : packed) {
+      const auto* data = reinterpret_cast<const std::byte*>(part.data());
+      bytes.insert(bytes.end(), data, data + part.size());
+    }
+    for (int64_t value : integers) {
+      switch (stored_bytes(tensor.type)) {
+        case 1:
+          append(bytes, static_cast<uint8_t>(value));
+          break;
+        case 2:
+          append(bytes, static_cast<uint16_t>(value));
+          break;
+        case 4:
+          append(bytes, static_cast<uint32_t>(value));
+          break;
+        default:
+          append(bytes, value);
+      }
+    }
+    if (bytes.empty()) return {};
+    return model_.converted.emplace_back(std::move(bytes));
+  }
+
+  static void check(const Tensor& tensor) {
+    if (stored_bytes(tensor.type) == 0) {
+      throw InvalidArgument(
+          fmt::format("tensor '{}': elements of {} are not supported", tensor.name, to_string(tensor.type)));
+    }
+    constexpr int64_t kMostBytes = int64_t{1} << 46;
+    int64_t elements = 1;
+    for (int64_t extent : tensor.extents) {
+      if (extent < 0) throw InvalidArgument(fmt::format("tensor '{}': an extent of {}", tensor.name, extent));
+      if (extent > 0 && elements > kMostBytes / stored_bytes(tensor.type) / extent) {
+        throw InvalidArgument(fmt::format("tensor '{}': its extents [{}] are too large", tensor.name,
+                                          fmt::join(tensor.extents, ",")));
+      }
+      elements *= extent;
+    }
+  }
+
+  ValueType value(Reader message) {
+    ValueType value;
+    for_each_field(message, [&](Reader& field) {
+      if (field.tag() == 1) return value.name = text_of(field), true;
+      if (field.tag() != 2) return false;
+      for_each_field(message_of(field), [&](Reader& type) {
+        if (type.tag() != 1) return false;  // a sequence, a map or an optional
+        tensor_type(message_of(type), value);
+        return true;
+      });
+      return true;
+    });
+    return value;
+  }
+
+  static void tensor_type(Reader message, ValueType& value) {
+    for_each_field(message, [&](Reader& field) {
+      if (field.tag() == 1) return value.type = static_cast<ElementType>(integer_of(field)), true;
+      if (field.tag() != 2) return false;
+      value.shape.emplace();
+      for_each_field(message_of(field), [&](Reader& axes) {
+        if (axes.tag() != 1) return false;
+        Dimension dimension;
+        for_each_field(message_of(axes), [&](Reader& axis) {
+          if (axis.tag() == 1) return dimension.extent = integer_of(axis), true;
+          if (axis.tag() == 2) return dimension.parameter = text_of(axis), true;
+          return false;
+        });
+        if (dimension.extent < -1) {
+          throw InvalidArgument(fmt::format("value '{}': an extent of {}", value.name, dimension.extent));
+        }
+        // Some exporters write 0 or -1 beside a name, or for an axis that they do not know.
+        if (dimension.extent == 0 || !dimension.parameter.empty()) dimension.extent = -1;
+        value.shape->push_back(std::move(dimension));
+        return true;
+      });
+      return true;
+    });
+  }
+
+  Model& model_;
+};
+
+}  // namespace
+
+namespace {
+
+// Calls f, and says in words of ours what the decoder found.
+template <typename F>
+auto with_our_errors(F f) {
+  try {
+    return f();
+  } catch (const protozero::end_of_buffer_exception&) {
+    throw InvalidArgument("truncated or no ONNX file: a message ends before its data");
+  } catch (const protozero::exception& error) {
+    throw InvalidArgument(fmt::format("damaged or no ONNX file: {}", error.what()));
+  }
+}
+
+}  // namespace
+
+void decode_model(std::span<const std::byte> bytes, Model& model) {
+  with_our_errors([&] { Decoder(model).decode(bytes); });
+}
+
+Tensor decode_tensor(std::span<const std::byte> bytes, Model& model) {
+  return with_our_errors([&] { return Decoder(model).decode_tensor(bytes); });
+}
+
+}  // namespace headroom::onnx

@@ -1,0 +1,140 @@
+#include "runtime/onnx/element_type.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "runtime/base/errors.h"
+
+namespace headroom::onnx {
+namespace {
+
+struct TypeRow {
+  ElementType type;
+  std::string_view name, safetensors_name;
+  int64_t bytes;
+  DType ours;
+};
+
+constexpr TypeRow kTypes[] = {
+    {ElementType::kFloat, "float", "F32", 4, DType::kF32},
+    {ElementType::kUint8, "uint8", "U8", 1, DType::kU8},
+    {ElementType::kInt8, "int8", "I8", 1, DType::kI32},
+    {ElementType::kUint16, "uint16", "U16", 2, DType::kI32},
+    {ElementType::kInt16, "int16", "I16", 2, DType::kI32},
+    {ElementType::kInt32, "int32", "I32", 4, DType::kI32},
+    {ElementType::kInt64, "int64", "I64", 8, DType::kI32},
+    {ElementType::kBool, "bool", "BOOL", 1, DType::kU8},
+    {ElementType::kFloat16, "float16", "F16", 2, DType::kF32},
+    {ElementType::kDouble, "double", "F64", 8, DType::kF32},
+    {ElementType::kUint32, "uint32", "U32", 4, DType::kI32},
+    {ElementType::kUint64, "uint64", "U64", 8, DType::kI32},
+    {ElementType::kBfloat16, "bfloat16", "BF16", 2, DType::kF32},
+};
+
+const TypeRow* row_of(ElementType type) {
+  for (const TypeRow& row : kTypes) {
+    if (row.type == type) return &row;
+  }
+  return nullptr;
+}
+
+float from_half(uint16_t bits) {
+  const uint32_t sign = uint32_t{bits & 0x8000u} << 16, exponent = (bits >> 10) & 31, mantissa = bits & 1023;
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
+  if (exponent == 0) {
+    const float value = std::ldexp(static_cast<float>(mantissa), -24);
+    return sign != 0 ? -value : value;
+  }
+  return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+}
+
+int32_t saturate(int64_t value) {
+  return static_cast<int32_t>(std::clamp<int64_t>(value, INT32_MIN, INT32_MAX));
+}
+
+// Each stored element as F makes one of ours of it.
+template <typename From, typename To, typename F>
+std::vector<std::byte> convert(std::span<const std::byte> data, int64_t count, F f) {
+  std::vector<std::byte> result(static_cast<size_t>(count) * sizeof(To));
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+    From stored;  // its address need not be aligned
+    std::memcpy(&stored, data.data() + i * sizeof(From), sizeof(From));
+    const To value = f(stored);
+    std::memcpy(result.data() + i * sizeof(To), &value, sizeof(To));
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string to_string(ElementType type) {
+  if (const TypeRow* row = row_of(type)) return std::string(row->name);
+  if (type == ElementType::kString) return "string";
+  return fmt::format("type {}", static_cast<int32_t>(type));
+}
+
+ElementType type_of_safetensors(std::string_view name) {
+  for (const TypeRow& row : kTypes) {
+    if (row.safetensors_name == name) return row.type;
+  }
+  return ElementType::kUndefined;
+}
+
+int64_t stored_bytes(ElementType type) {
+  const TypeRow* row = row_of(type);
+  return row == nullptr ? 0 : row->bytes;
+}
+
+DType dtype_of_element(ElementType type) {
+  const TypeRow* row = row_of(type);
+  return row == nullptr ? DType::kF32 : row->ours;
+}
+
+bool is_float(ElementType type) {
+  return row_of(type) != nullptr && dtype_of_element(type) == DType::kF32;
+}
+
+std::vector<std::byte> convert_elements(ElementType type, std::span<const std::byte> data, int64_t count) {
+  if (static_cast<int64_t>(data.size()) != count * stored_bytes(type)) {
+    throw InvalidArgument(
+        fmt::format("{} bytes do not make {} elements of {}", data.size(), count, to_string(type)));
+  }
+  switch (type) {
+    case ElementType::kFloat:
+    case ElementType::kInt32:
+    case ElementType::kUint8:
+      return {data.begin(), data.end()};
+    case ElementType::kBool:
+      return convert<uint8_t, uint8_t>(data, count, [](uint8_t v) { return static_cast<uint8_t>(v != 0); });
+    case ElementType::kInt8:
+      return convert<int8_t, int32_t>(data, count, [](int8_t v) { return int32_t{v}; });
+    case ElementType::kInt16:
+      return convert<int16_t, int32_t>(data, count, [](int16_t v) { return int32_t{v}; });
+    case ElementType::kUint16:
+      return convert<uint16_t, int32_t>(data, count, [](uint16_t v) { return int32_t{v}; });
+    case ElementType::kUint32:
+      return convert<uint32_t, int32_t>(data, count, [](uint32_t v) { return saturate(v); });
+    case ElementType::kInt64:
+      return convert<int64_t, int32_t>(data, count, saturate);
+    case ElementType::kUint64:
+      return convert<uint64_t, int32_t>(data, count, [](uint64_t v) {
+        return saturate(static_cast<int64_t>(std::min<uint64_t>(v, INT64_MAX)));
+      });
+    case ElementType::kFloat16:
+      return convert<uint16_t, float>(data, count, from_half);
+    case ElementType::kBfloat16:
+      return convert<uint16_t, float>(data, count,
+                                      [](uint16_t v) { return std::bit_cast<float>(uint32_t{v} << 16); });
+    case ElementType::kDouble:
+      // What f32 cannot hold becomes infinite, as IEC 559 rounds it.
+      return convert<double, float>(data, count, [](double v) { return static_cast<float>(v); });
+    default:
+      throw InvalidArgument(fmt::format("elements of {} are not read", to_string(type)));
+  }
+}
+
+}  // namespace headroom::onnx

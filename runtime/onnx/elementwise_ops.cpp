@@ -1,0 +1,290 @@
+// ONNX ops of one element from one of each operand.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "runtime/onnx/op_table.h"
+
+namespace headroom::onnx {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+void add_unary(NodeImport& n, UnaryKind kind, float alpha = 0, float beta = 0) {
+  const Item& x = n.in(0);
+  if (is_float(x.type)) {
+    n.out(n.im.unary(kind, x, alpha, beta));
+  } else {  // of whole numbers: abs, sign, ...
+    n.out(n.im.cast(n.im.unary(kind, n.im.cast(x, ElementType::kFloat), alpha, beta), x.type));
+  }
+}
+
+// Old versions broadcast b to the axes of a from `axis` on.
+Item right_operand(const NodeImport& n) {
+  const Item &a = n.in(0), &b = n.in(1);
+  if (n.opset >= 7 || n.integer("broadcast", 0) == 0 || !n.has_attribute("axis")) return b;
+  const int axis = n.axis(n.integer("axis", 0), a.rank());
+  std::vector<int64_t> extents(b.shape.begin(), b.shape.end());
+  extents.resize(static_cast<size_t>(std::max(b.rank(), a.rank() - axis)), 1);
+  return n.im.reshape(b, Shape(std::span<const int64_t>(extents)));
+}
+
+void add_binary(NodeImport& n, BinaryKind kind) {
+  n.out(n.im.binary(kind, n.in(0), right_operand(n)));
+}
+
+// Of any number of operands.
+Item combine_all(const NodeImport& n, BinaryKind kind) {
+  Item result = n.in(0);
+  for (size_t i = 1; i < n.operands(); ++i) result = n.im.binary(kind, result, n.in(i));
+  return result;
+}
+
+void add_compare(NodeImport& n, CompareKind kind, bool swaps = false) {
+  const Item a = n.in(0), b = right_operand(n);
+  n.out(n.im.compare(kind, swaps ? b : a, swaps ? a : b));
+}
+
+}  // namespace
+
+void import_add(NodeImport& n) {
+  add_binary(n, BinaryKind::kAdd);
+}
+void import_sub(NodeImport& n) {
+  add_binary(n, BinaryKind::kSub);
+}
+void import_mul(NodeImport& n) {
+  add_binary(n, BinaryKind::kMul);
+}
+void import_div(NodeImport& n) {
+  add_binary(n, BinaryKind::kDiv);
+}
+void import_max(NodeImport& n) {
+  n.out(combine_all(n, BinaryKind::kMax));
+}
+void import_min(NodeImport& n) {
+  n.out(combine_all(n, BinaryKind::kMin));
+}
+void import_sum(NodeImport& n) {
+  n.out(combine_all(n, BinaryKind::kAdd));
+}
+
+void import_mean(NodeImport& n) {
+  const Item count = n.im.number(static_cast<float>(n.operands()));
+  n.out(n.im.binary(BinaryKind::kDiv, combine_all(n, BinaryKind::kAdd), count));
+}
+
+void import_pow(NodeImport& n) {
+  const Item &x = n.in(0), exponent = right_operand(n);
+  const Item base = n.im.cast(x, ElementType::kFloat);
+  n.out(n.im.cast(n.im.binary(BinaryKind::kPow, base, n.im.cast(exponent, ElementType::kFloat)), x.type));
+}
+
+void import_mod(NodeImport& n) {
+  const Item &a = n.in(0), &b = n.in(1);
+  if (n.integer("fmod", 0) == 0) return n.out(n.im.binary(BinaryKind::kMod, a, b));
+  // The sign is the dividend's: |a| mod |b| with it.
+  const Item x = n.im.cast(a, ElementType::kFloat), y = n.im.cast(b, ElementType::kFloat);
+  const Item rest =
+      n.im.binary(BinaryKind::kMod, n.im.unary(UnaryKind::kAbs, x), n.im.unary(UnaryKind::kAbs, y));
+  n.out(n.im.cast(n.im.binary(BinaryKind::kMul, n.im.unary(UnaryKind::kSign, x), rest), a.type));
+}
+
+void import_relu(NodeImport& n) {
+  add_unary(n, UnaryKind::kRelu);
+}
+void import_sigmoid(NodeImport& n) {
+  add_unary(n, UnaryKind::kSigmoid);
+}
+void import_tanh(NodeImport& n) {
+  add_unary(n, UnaryKind::kTanh);
+}
+void import_exp(NodeImport& n) {
+  add_unary(n, UnaryKind::kExp);
+}
+void import_log(NodeImport& n) {
+  add_unary(n, UnaryKind::kLog);
+}
+void import_sqrt(NodeImport& n) {
+  add_unary(n, UnaryKind::kSqrt);
+}
+void import_reciprocal(NodeImport& n) {
+  add_unary(n, UnaryKind::kReciprocal);
+}
+void import_erf(NodeImport& n) {
+  add_unary(n, UnaryKind::kErf);
+}
+void import_abs(NodeImport& n) {
+  add_unary(n, UnaryKind::kAbs);
+}
+void import_sin(NodeImport& n) {
+  add_unary(n, UnaryKind::kSin);
+}
+void import_cos(NodeImport& n) {
+  add_unary(n, UnaryKind::kCos);
+}
+void import_floor(NodeImport& n) {
+  add_unary(n, UnaryKind::kFloor);
+}
+void import_ceil(NodeImport& n) {
+  add_unary(n, UnaryKind::kCeil);
+}
+void import_round(NodeImport& n) {
+  add_unary(n, UnaryKind::kRound);
+}
+void import_sign(NodeImport& n) {
+  add_unary(n, UnaryKind::kSign);
+}
+void import_softplus(NodeImport& n) {
+  add_unary(n, UnaryKind::kSoftplus);
+}
+void import_leaky_relu(NodeImport& n) {
+  add_unary(n, UnaryKind::kLeakyRelu, n.number("alpha", 0.01f));
+}
+void import_elu(NodeImport& n) {
+  add_unary(n, UnaryKind::kElu, n.number("alpha", 1));
+}
+void import_hard_sigmoid(NodeImport& n) {
+  add_unary(n, UnaryKind::kHardSigmoid, n.number("alpha", 0.2f), n.number("beta", 0.5f));
+}
+
+void import_neg(NodeImport& n) {
+  const Item& x = n.in(0);
+  n.out(n.im.binary(BinaryKind::kMul, x, n.im.cast(n.im.number(-1), x.type)));
+}
+
+void import_softsign(NodeImport& n) {  // x / (1 + |x|)
+  const Item& x = n.in(0);
+  n.out(n.im.binary(BinaryKind::kDiv, x,
+                    n.im.binary(BinaryKind::kAdd, n.im.unary(UnaryKind::kAbs, x), n.im.number(1))));
+}
+
+void import_clip(NodeImport& n) {
+  const Item& x = n.in(0);
+  float low = n.number("min", -kInfinity), high = n.number("max", kInfinity);
+  if (n.has(1)) low = n.number_in(1);
+  if (n.has(2)) high = n.number_in(2);
+  if (!is_float(x.type)) {
+    Item y = x;
+    if (n.has(1)) y = n.im.binary(BinaryKind::kMax, y, n.in(1));
+    if (n.has(2)) y = n.im.binary(BinaryKind::kMin, y, n.in(2));
+    return n.out(y);
+  }
+  n.out(low > high ? n.im.expand(n.im.number(high), x.shape) : n.im.unary(UnaryKind::kClip, x, low, high));
+}
+
+void import_prelu(NodeImport& n) {  // x where x > 0, else slope x
+  const Item &x = n.in(0), zero = n.im.number(0);
+  const Item slope = n.im.binary(BinaryKind::kMul, x, n.in(1));
+  n.out(n.im.where(n.im.compare(CompareKind::kLess, x, zero), slope, x));
+}
+
+void import_selu(NodeImport& n) {
+  const float alpha = n.number("alpha", 1.67326319217681884765625f);
+  const float gamma = n.number("gamma", 1.05070102214813232421875f);
+  n.out(n.im.binary(BinaryKind::kMul, n.im.unary(UnaryKind::kElu, n.in(0), alpha), n.im.number(gamma)));
+}
+
+void import_celu(NodeImport& n) {  // alpha (exp(x / alpha) - 1) where x < 0
+  const float alpha = n.number("alpha", 1);
+  const Item scaled = n.im.binary(BinaryKind::kDiv, n.in(0), n.im.number(alpha));
+  n.out(n.im.binary(BinaryKind::kMul, n.im.unary(UnaryKind::kElu, scaled, 1), n.im.number(alpha)));
+}
+
+void import_mish(NodeImport& n) {
+  const Item& x = n.in(0);
+  n.out(n.im.binary(BinaryKind::kMul, x, n.im.unary(UnaryKind::kTanh, n.im.unary(UnaryKind::kSoftplus, x))));
+}
+
+void import_thresholded_relu(NodeImport& n) {
+  const Item &x = n.in(0), limit = n.im.number(n.number("alpha", 1));
+  n.out(n.im.where(n.im.compare(CompareKind::kLess, limit, x), x, n.im.number(0)));
+}
+
+void import_hard_swish(NodeImport& n) {
+  const Item& x = n.in(0);
+  n.out(n.im.binary(BinaryKind::kMul, x, n.im.unary(UnaryKind::kHardSigmoid, x, 1.0f / 6, 0.5f)));
+}
+
+void import_gelu(NodeImport& n) {
+  const bool is_tanh = n.text("approximate", "none") == "tanh";
+  n.out(n.im.unary(is_tanh ? UnaryKind::kTanhGelu : UnaryKind::kGelu, n.in(0)));
+}
+
+void import_equal(NodeImport& n) {
+  add_compare(n, CompareKind::kEqual);
+}
+void import_less(NodeImport& n) {
+  add_compare(n, CompareKind::kLess);
+}
+void import_less_or_equal(NodeImport& n) {
+  add_compare(n, CompareKind::kLessEqual);
+}
+void import_greater(NodeImport& n) {
+  add_compare(n, CompareKind::kLess, true);
+}
+void import_greater_or_equal(NodeImport& n) {
+  add_compare(n, CompareKind::kLessEqual, true);
+}
+// Of 0 and 1.
+void import_and(NodeImport& n) {
+  add_binary(n, BinaryKind::kMin);
+}
+void import_or(NodeImport& n) {
+  add_binary(n, BinaryKind::kMax);
+}
+void import_xor(NodeImport& n) {
+  add_compare(n, CompareKind::kNotEqual);
+}
+
+void import_not(NodeImport& n) {
+  n.out(n.im.compare(CompareKind::kEqual, n.in(0), n.im.cast(n.im.number(0), ElementType::kBool)));
+}
+
+void import_is_nan(NodeImport& n) {
+  n.out(n.im.compare(CompareKind::kNotEqual, n.in(0), n.in(0)));
+}
+
+void import_is_inf(NodeImport& n) {
+  const bool positive = n.integer("detect_positive", 1) != 0, negative = n.integer("detect_negative", 1) != 0;
+  Item x = n.in(0);
+  if (positive && negative) x = n.im.unary(UnaryKind::kAbs, x);
+  const float sought = positive ? kInfinity : negative ? -kInfinity : 0;
+  Item result = n.im.compare(CompareKind::kEqual, x, n.im.number(sought));
+  if (!positive && !negative) result = n.im.expand(n.im.cast(n.im.number(0), ElementType::kBool), x.shape);
+  n.out(result);
+}
+
+void import_where(NodeImport& n) {
+  n.out(n.im.where(n.in(0), n.in(1), n.in(2)));
+}
+
+void import_cast(NodeImport& n) {
+  n.out(n.im.cast(n.in(0), static_cast<ElementType>(n.integer("to", 1))));
+}
+void import_cast_like(NodeImport& n) {
+  n.out(n.im.cast(n.in(0), n.in(1).type));
+}
+
+void import_dropout(NodeImport& n) {
+  float rate = n.number("ratio", 0.5f);
+  if (n.has(1)) rate = n.number_in(1);
+  // Old exports have no training_mode; new ones say by a constant in which mode they were written.
+  const Item& x = n.in(0);
+  if (!n.im.is_training || rate == 0 || x.constant) return n.out(x);
+  if (!(rate > 0 && rate < 1)) n.fail(fmt::format("a ratio of {}", rate));
+  if (!n.im.step) n.fail("has no counter of steps");
+  // Each dropout has its own stream of numbers, by its place in the graph.
+  const Axes order = n.im.order_of(x);
+  const uint64_t seed = n.im.seed * 1000003 + n.im.graph.nodes().size();
+  const Value y = n.im.add_one(Dropout{rate, seed}, {n.im.value_in(x, order), *n.im.step});
+  n.out(n.im.item_of(y, x.type, order));
+}
+
+void import_identity(NodeImport& n) {
+  n.out(n.in(0));
+}
+
+}  // namespace headroom::onnx

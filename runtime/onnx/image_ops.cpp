@@ -1,0 +1,230 @@
+// ONNX ops that pool and resize images.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "runtime/onnx/op_table.h"
+#include "runtime/onnx/window.h"
+
+namespace headroom::onnx {
+namespace {
+
+std::vector<int> image_axes(const NodeImport& n) {
+  std::vector<int> axes;
+  for (int axis = 2; axis < n.in(0).rank(); ++axis) axes.push_back(axis);
+  if (axes.empty()) n.fail(fmt::format("takes {}, which is no image", to_string(n.in(0).shape)));
+  return axes;
+}
+
+Pool2d pool_of(const Window& window) {
+  return {window.size, window.stride, window.before};
+}
+
+// Whether our pools take the padding as it is.
+bool is_plain(const Window& window) {
+  return window.is_symmetric() && window.before[0] < window.size[0] && window.before[1] < window.size[1];
+}
+
+// ---- resizing: along an axis each output is a weighted sum of inputs, so that it is a product by a matrix
+
+struct ResizeMode {
+  std::string mode, coordinates, nearest;
+  float cubic = -0.75f;
+  bool excludes_outside = false;
+};
+
+double input_position(const NodeImport& n, const ResizeMode& mode, double x, int64_t in, int64_t out,
+                      double scale) {
+  const auto inputs = static_cast<double>(in), outputs = static_cast<double>(out);
+  if (mode.coordinates == "half_pixel") return (x + 0.5) / scale - 0.5;
+  if (mode.coordinates == "half_pixel_symmetric") {
+    const double adjusted = outputs / (inputs * scale), centre = inputs / 2;
+    return centre * (1 - adjusted) + (x + 0.5) / scale - 0.5;
+  }
+  if (mode.coordinates == "pytorch_half_pixel") return out > 1 ? (x + 0.5) / scale - 0.5 : 0;
+  if (mode.coordinates == "align_corners") {
+    const double resized = inputs * scale;  // not rounded, as the reference has it
+    return resized == 1 ? 0 : x * (inputs - 1) / (resized - 1);
+  }
+  if (mode.coordinates == "asymmetric") return x / scale;
+  n.fail(fmt::format("its coordinate_transformation_mode is '{}'", mode.coordinates));
+}
+
+double rounded(const NodeImport& n, const std::string& nearest, double x) {
+  if (nearest == "round_prefer_floor") return std::ceil(x - 0.5);
+  if (nearest == "round_prefer_ceil") return std::floor(x + 0.5);
+  if (nearest == "floor") return std::floor(x);
+  if (nearest == "ceil") return std::ceil(x);
+  n.fail(fmt::format("its nearest_mode is '{}'", nearest));
+}
+
+// The weights (out, in) of an axis.
+HostTensor resize_matrix(const NodeImport& n, const ResizeMode& mode, int64_t in, int64_t out, double scale) {
+  if (in * out > Importer::kMostFolded) n.fail("is too large");
+  const HostTensor matrix({DType::kF32, {out, in}});
+  for (int64_t row = 0; row < out; ++row) {
+    const double x = input_position(n, mode, static_cast<double>(row), in, out, scale);
+    std::vector<std::pair<double, double>> terms;  // positions and weights
+    if (mode.mode == "nearest") {
+      terms = {{rounded(n, mode.nearest, x), 1}};
+    } else if (mode.mode == "linear") {
+      const double left = std::floor(x), share = x - left;
+      terms = {{left, 1 - share}, {left + 1, share}};
+    } else {  // cubic: Keys 1981
+      const double a = static_cast<double>(mode.cubic), left = std::floor(x), t = x - left;
+      const auto near_ = [&](double d) { return ((a + 2) * d - (a + 3)) * d * d + 1; };
+      const auto far_ = [&](double d) { return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a; };
+      terms = {{left - 1, far_(t + 1)}, {left, near_(t)}, {left + 1, near_(1 - t)}, {left + 2, far_(2 - t)}};
+    }
+    double sum = 1;
+    if (mode.excludes_outside && mode.mode == "cubic") {
+      sum = 0;
+      for (auto& [at, weight] : terms) {
+        if (at < 0 || at > static_cast<double>(in - 1)) weight = 0;
+        sum += weight;
+      }
+    }
+    for (const auto& [at, weight] : terms) {
+      const auto column = static_cast<int64_t>(std::clamp(at, 0.0, static_cast<double>(in - 1)));
+      matrix.data<float>()[static_cast<size_t>(row * in + column)] += static_cast<float>(weight / sum);
+    }
+  }
+  return matrix;
+}
+
+// The item with the matrix applied along an axis.
+Item along_axis(NodeImport& n, const Item& x, int axis, const HostTensor& matrix) {
+  const Axes order = n.im.order_of(x);
+  const Value value = n.im.value_in(x, order);
+  const int place = inverse(order)[static_cast<size_t>(axis)];
+  int64_t before = 1, after = 1;
+  for (int i = 0; i < place; ++i) before *= value.shape()[i];
+  for (int i = place + 1; i < value.shape().rank(); ++i) after *= value.shape()[i];
+  const Value rows = n.im.add_one(Reshape{{before, value.shape()[place], after}}, {value});
+  const Value weights = n.im.plain(n.im.constant(matrix, ElementType::kFloat));
+  const Value product = n.im.add_one(MatMul{}, {weights, rows});
+  const Value result = n.im.add_one(Reshape{value.shape().with(place, matrix.shape()[0])}, {product});
+  return n.im.item_of(result, x.type, order);
+}
+
+}  // namespace
+
+void import_max_pool(NodeImport& n) {
+  const Item& x = n.in(0);
+  Window window = window_of(n, x, n.integers("kernel_shape"));
+  if (window.dilation != Pair{1, 1}) n.fail("its window is dilated");
+  if (n.node.outputs.size() > 1 && !n.node.outputs[1].empty()) n.fail("gives indices");
+  if (int64_t{window.size[0]} * window.size[1] > kNoGradient) {
+    n.fail(fmt::format("its window has more than {} positions", kNoGradient));
+  }
+  Value image = image_of(n, x);
+  if (!is_plain(window)) {
+    image = padded_image(n, image, window.before, window.after, -std::numeric_limits<float>::infinity());
+    window.before = window.after = {0, 0};
+  }
+  n.out(item_of_image(n, n.im.add_one(MaxPool{pool_of(window)}, {image}), x));
+}
+
+void import_average_pool(NodeImport& n) {
+  const Item& x = n.in(0);
+  Window window = window_of(n, x, n.integers("kernel_shape"));
+  if (window.dilation != Pair{1, 1}) n.fail("its window is dilated");
+  Value image = image_of(n, x);
+  const Shape inner = image.shape();
+  const bool counts_padding = n.integer("count_include_pad", 0) != 0;
+  const bool is_unpadded = window.before == Pair{0, 0} && window.after == Pair{0, 0};
+  if (is_unpadded || (is_plain(window) && !counts_padding)) {
+    return n.out(item_of_image(n, n.im.add_one(AvgPool{pool_of(window)}, {image}), x));
+  }
+  // The average over all of the window, then times what share of it counts.
+  image = padded_image(n, image, window.before, window.after);
+  // Padding that only ceil_mode adds never counts.
+  Window counted = window;
+  if (counts_padding && n.integer("ceil_mode", 0) != 0) {
+    const std::vector<int64_t> pads = n.integers("pads");
+    const size_t axes = pads.size() / 2;
+    for (size_t i = 0; i < axes; ++i) counted.after[2 - axes + i] = static_cast<int>(pads[axes + i]);
+    if (axes == 0) counted.after = {0, 0};
+  }
+  const int64_t rows = counts_padding ? inner[1] + counted.before[0] + counted.after[0] : inner[1];
+  const int64_t columns = counts_padding ? inner[2] + counted.before[1] + counted.after[1] : inner[2];
+  const HostTensor ones({DType::kF32, {1, rows, columns, 1}});
+  std::fill(ones.data<float>().begin(), ones.data<float>().end(), 1.0f);
+  const std::vector<int64_t> begin = counts_padding
+                                         ? std::vector<int64_t>{0, 0, 0, 0}
+                                         : std::vector<int64_t>{0, window.before[0], window.before[1], 0};
+  const Shape whole = {1, image.shape()[1], image.shape()[2], 1};
+  const HostTensor share = compute(AvgPool{{window.size, window.stride, {0, 0}}},
+                                   std::vector{compute(SliceGrad{begin, whole}, std::vector{ones})});
+  bool is_one = true;
+  for (float& value : share.data<float>()) {
+    is_one = is_one && value == 1;
+    value = value > 0 ? 1 / value : 0;
+  }
+  Value y = n.im.add_one(AvgPool{{window.size, window.stride, {0, 0}}}, {image});
+  if (!is_one) {
+    const Value weights = n.im.plain(n.im.constant(share, ElementType::kFloat));
+    y = n.im.add_one(Binary{BinaryKind::kMul}, {y, weights});
+  }
+  n.out(item_of_image(n, y, x));
+}
+
+void import_global_average_pool(NodeImport& n) {
+  n.out(n.im.reduce(ReduceKind::kMean, n.in(0), image_axes(n), true));
+}
+
+void import_global_max_pool(NodeImport& n) {
+  n.out(n.im.reduce(ReduceKind::kMax, n.in(0), image_axes(n), true));
+}
+
+void import_resize(NodeImport& n) {
+  const Item& x = n.in(0);
+  if (x.dtype() != DType::kF32) n.fail("takes integers");
+  const bool is_old = n.opset < 11;  // X and scales alone
+  ResizeMode mode{n.text("mode", "nearest"),
+                  n.text("coordinate_transformation_mode", is_old ? "asymmetric" : "half_pixel"),
+                  n.text("nearest_mode", is_old ? "floor" : "round_prefer_floor"),
+                  n.number("cubic_coeff_a", -0.75f), n.integer("exclude_outside", 0) != 0};
+  if (mode.mode == "bilinear") mode.mode = "linear";
+  if (mode.mode != "nearest" && mode.mode != "linear" && mode.mode != "cubic")
+    n.fail(fmt::format("its mode is '{}'", mode.mode));
+  if (n.integer("antialias", 0) != 0) n.fail("smooths (antialias)");
+  if (n.text("keep_aspect_ratio_policy", "stretch") != "stretch") n.fail("keeps the aspect ratio");
+  std::vector<int> axes = in_order(x.rank());
+  if (n.has_attribute("axes")) {
+    axes.clear();
+    for (int64_t axis : n.integers("axes")) axes.push_back(n.axis(axis, x.rank()));
+  }
+  std::vector<double> scales(axes.size(), 0);
+  std::vector<int64_t> sizes;
+  const size_t scales_at = is_old ? 1 : 2;
+  if (!is_old && n.has(3)) {
+    sizes = n.integers_in(3);
+  } else if (n.has_attribute("scales")) {  // Upsample-7
+    const std::vector<float>& given = n.node.find("scales")->numbers;
+    scales.assign(given.begin(), given.end());
+  } else {
+    if (!n.has(scales_at) || !n.in(scales_at).constant) n.fail("its scales depend on the data");
+    const HostTensor given = n.im.dense(n.in(scales_at));
+    if (given.spec().dtype != DType::kF32) n.fail("its scales are integers");
+    scales.assign(given.data<float>().begin(), given.data<float>().end());
+  }
+  Item y = x;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const int64_t in = x.shape[axes[i]];
+    if (i >= (sizes.empty() ? scales.size() : sizes.size())) n.fail("its sizes or scales are too few");
+    double scale = sizes.empty() ? scales[i] : static_cast<double>(sizes[i]) / static_cast<double>(in);
+    const double extent = std::floor(static_cast<double>(in) * scale);
+    const int64_t out = !sizes.empty()                ? sizes[i]
+                        : extent >= 0 && extent < 1e9 ? static_cast<int64_t>(extent)
+                                                      : -1;
+    if (in < 1 || out < 1) n.fail(fmt::format("resizes {} to {}", in, out));
+    if (out == in && scale == 1) continue;
+    y = along_axis(n, y, axes[i], resize_matrix(n, mode, in, out, scale));
+  }
+  n.out(y);
+}
+
+}  // namespace headroom::onnx

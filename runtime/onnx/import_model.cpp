@@ -1,0 +1,326 @@
+#include "runtime/onnx/import_model.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "runtime/base/errors.h"
+#include "runtime/base/text.h"
+#include "runtime/onnx/op_table.h"
+#include "runtime/onnx/parameters.h"
+
+namespace headroom::onnx {
+namespace {
+
+// Every node that cannot be imported, told at once: those of one op and one reason together.
+class Refusals {
+ public:
+  void add(const OnnxNode& node, const std::string& why) {
+    auto [row, is_new] = rows_.try_emplace({node.op, why});
+    if (is_new) row->second.first = node.text();
+    ++row->second.count;
+  }
+  bool empty() const { return rows_.empty(); }
+  std::string text() const {
+    std::vector<std::string> parts;
+    for (const auto& [key, row] : rows_) {
+      std::string part = row.first;
+      if (!key.second.empty()) part += fmt::format(": {}", key.second);
+      if (row.count > 1) part += fmt::format(" (and {} more)", row.count - 1);
+      parts.push_back(std::move(part));
+    }
+    return fmt::format("not supported: {}", fmt::join(parts, "; "));
+  }
+
+ private:
+  struct Row {
+    std::string first;
+    int count = 0;
+  };
+  std::map<std::pair<std::string, std::string>, Row> rows_;
+};
+
+// Binds the free axes of all inputs, or says which are left.
+class AxisBinder {
+ public:
+  explicit AxisBinder(const ImportSettings& settings) : dims_(settings.dims), batch_(settings.batch) {}
+
+  Shape bind(const ValueType& input) {
+    if (!input.shape) throw InvalidArgument(fmt::format("input '{}' has no shape", printable(input.name)));
+    if (input.shape->size() > static_cast<size_t>(Shape::kMaxRank)) {
+      throw InvalidArgument(fmt::format("input '{}' has rank {}; {} is the most", printable(input.name),
+                                        input.shape->size(), Shape::kMaxRank));
+    }
+    std::vector<int64_t> extents;
+    for (size_t axis = 0; axis < input.shape->size(); ++axis) {
+      const Dimension& dimension = (*input.shape)[axis];
+      const auto named = dims_.find(dimension.parameter);
+      if (dimension.extent >= 0) {
+        extents.push_back(dimension.extent);
+        if (axis == 0 && !fixed_batch_) fixed_batch_ = dimension.extent;
+      } else if (named != dims_.end() && !dimension.parameter.empty()) {
+        used_.insert(dimension.parameter);
+        extents.push_back(named->second);
+        if (axis == 0) has_free_batch_ = true;
+      } else if (axis == 0 && batch_ && (batch_name_.empty() || batch_name_ == dimension.parameter)) {
+        has_free_batch_ = true;
+        batch_name_ = dimension.parameter;
+        if (!dimension.parameter.empty()) dims_[dimension.parameter] = *batch_;
+        extents.push_back(*batch_);
+      } else {
+        const std::string name =
+            dimension.parameter.empty() ? fmt::format("{}.{}", input.name, axis) : dimension.parameter;
+        const auto by_place = dims_.find(name);
+        if (by_place != dims_.end()) used_.insert(name);
+        if (by_place == dims_.end()) left_.insert(name);
+        extents.push_back(by_place == dims_.end() ? 1 : by_place->second);
+      }
+    }
+    return Shape(std::span<const int64_t>(extents));
+  }
+
+  void check(const ImportSettings& settings) const {
+    if (!left_.empty()) {
+      std::vector<std::string> options;
+      for (const std::string& name : left_) options.push_back(fmt::format("--dim {}=N", shell_word(name)));
+      throw InvalidArgument(fmt::format("has free axes; bind them by {}", fmt::join(options, " ")));
+    }
+    for (const auto& [name, extent] : settings.dims) {
+      if (!used_.contains(name))
+        throw InvalidArgument(fmt::format("no input has a free axis '{}'", printable(name)));
+    }
+    if (settings.batch && !has_free_batch_ && fixed_batch_ && *fixed_batch_ != *settings.batch) {
+      throw InvalidArgument(fmt::format("its batch was fixed at {} by the export; pass --batch {}",
+                                        *fixed_batch_, *fixed_batch_));
+    }
+  }
+
+ private:
+  std::map<std::string, int64_t> dims_;
+  const std::optional<int64_t> batch_;
+  std::string batch_name_;
+  std::set<std::string> used_, left_;
+  std::optional<int64_t> fixed_batch_;
+  bool has_free_batch_ = false;
+};
+
+class ModelImport {
+ public:
+  ModelImport(const std::shared_ptr<const Model>& model, const ImportSettings& settings, Graph& graph)
+      : model_(*model), settings_(settings) {
+    result_.model = model;
+    result_.importer = std::make_shared<Importer>(graph, *model, settings.is_training, settings.seed);
+    result_.importer->step = settings.step;
+  }
+
+  ImportedModel run() {
+    refuse_unknown_ops();
+    add_inputs();
+    add_initializers();
+    for (const OnnxNode& node : model_.nodes) add(node);
+    if (!refusals_.empty()) throw InvalidArgument(refusals_.text());
+    for (const ValueType& output : model_.outputs) {
+      const Item& item = items_.at(output.name);
+      if (item.is_missing) {
+        throw InvalidArgument(
+            fmt::format("output '{}' is a result that is not computed", printable(output.name)));
+      }
+      if (item.list) throw InvalidArgument(fmt::format("output '{}' is a sequence", printable(output.name)));
+      // An input that is passed on, perhaps transposed, has to be one of the graph, too.
+      if (item.source >= 0) im().value_in(item, in_order(item.rank()));
+      result_.outputs.push_back(item);
+      result_.output_names.push_back(output.name);
+    }
+    bind_sources();
+    return std::move(result_);
+  }
+
+ private:
+  Importer& im() { return *result_.importer; }
+
+  // Before any work, so that the list is whole.
+  void refuse_unknown_ops() {
+    for (const OnnxNode& node : model_.nodes) {
+      if (find_row(node) == nullptr) refusals_.add(node, "");
+    }
+    if (!refusals_.empty()) throw InvalidArgument(refusals_.text());
+    constexpr int64_t kOldest = 7, kNewest = 25;
+    const int64_t opset = model_.opset();
+    if (opset < kOldest || opset > kNewest) {
+      throw InvalidArgument(fmt::format("opset {} is not supported; {} to {} are", opset, kOldest, kNewest));
+    }
+  }
+
+  static const OpRow* find_row(const OnnxNode& node) {
+    return node.domain.empty() ? find_op(node.op) : nullptr;
+  }
+
+  void add_inputs() {
+    AxisBinder binder(settings_);
+    std::vector<Shape> shapes;
+    for (const ValueType& input : model_.inputs) {
+      if (stored_bytes(input.type) == 0) {
+        throw InvalidArgument(fmt::format("input '{}' is of {}, which is not supported",
+                                          printable(input.name), to_string(input.type)));
+      }
+      shapes.push_back(binder.bind(input));
+    }
+    binder.check(settings_);
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      const auto known = settings_.known.find(model_.inputs[i].name);
+      if (known != settings_.known.end()) {
+        if (known->second.spec() != TensorSpec{dtype_of_element(model_.inputs[i].type), shapes[i]}) {
+          throw InvalidArgument(fmt::format("input '{}' is known as {}, not {}",
+                                            printable(model_.inputs[i].name), to_string(known->second.spec()),
+                                            to_string(shapes[i])));
+        }
+        items_[known->first] = im().constant(known->second, model_.inputs[i].type);
+        continue;
+      }
+      Source source{SourceKind::kInput, model_.inputs[i].name, model_.inputs[i].type, shapes[i]};
+      items_[model_.inputs[i].name] = im().add_source(std::move(source));
+    }
+  }
+
+  void add_initializers() {
+    roles_ = find_roles(model_);
+    for (const std::string& note : roles_.notes) result_.notes.push_back(note);
+    for (const Tensor& tensor : model_.initializers) {
+      if (tensor.extents.size() > static_cast<size_t>(Shape::kMaxRank)) {
+        throw InvalidArgument(fmt::format("tensor '{}' has rank {}; {} is the most", printable(tensor.name),
+                                          tensor.extents.size(), Shape::kMaxRank));
+      }
+      items_[tensor.name] = item_of(tensor, tensor.name);
+    }
+  }
+
+  Item item_of(const Tensor& tensor, const std::string& name) {
+    const Shape shape{std::span<const int64_t>(tensor.extents)};
+    const SourceKind kind = roles_.kind_of(tensor.name);
+    if (kind == SourceKind::kConstant && !tensor.is_absent) {
+      const HostTensor values({dtype_of_element(tensor.type), shape},
+                              convert_elements(tensor.type, tensor.data, tensor.elements()));
+      return im().constant(values, tensor.type);
+    }
+    Source source{kind, name, tensor.type, shape, &tensor};
+    return im().add_source(std::move(source));
+  }
+
+  void add(const OnnxNode& node) {
+    std::vector<Item> inputs;
+    bool is_missing = false;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const std::string& input = node.inputs[i];
+      Item item = input.empty() ? Item() : items_.at(input);
+      is_missing = is_missing || item.is_missing;
+      // A vector that the exporter merged with its equals becomes one weight for each use again.
+      if (const Tensor* tensor = roles_.merged(input)) {
+        const int use = uses_[input]++;
+        if (use > 0) {
+          item = item_of(*tensor, fmt::format("{}.{}", input, use));
+        }
+      }
+      inputs.push_back(std::move(item));
+    }
+    std::vector<Item> outputs;
+    const auto first_node = static_cast<int>(im().graph.nodes().size());
+    const size_t first_source = im().sources.size();
+    if (!is_missing) {
+      im().node = &node;
+      NodeImport import(im(), node, inputs, model_.opset());
+      try {
+        find_row(node)->import(import);
+        outputs = std::move(import.outputs);
+      } catch (const Unsupported& unsupported) {
+        refusals_.add(node, unsupported.why);
+      } catch (const InvalidArgument& error) {  // shapes that do not fit
+        refusals_.add(node, error.what());
+      } catch (const DeviceError& error) {  // of a constant that was computed
+        refusals_.add(node, error.what());
+      }
+      im().node = nullptr;
+    }
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      if (node.outputs[i].empty()) continue;
+      Item item;
+      if (i < outputs.size()) {
+        item = outputs[i];
+      } else {
+        item.is_missing = true;
+        if (!outputs.empty()) side_results_.insert(node.outputs[i]);
+      }
+      items_[node.outputs[i]] = std::move(item);
+    }
+    for (const std::string& input : node.inputs) {
+      if (side_results_.contains(input))
+        refusals_.add(node, fmt::format("reads '{}', a result that is not computed", printable(input)));
+    }
+    summarise(node, inputs, outputs, first_node, first_source);
+  }
+
+  void summarise(const OnnxNode& node, const std::vector<Item>& inputs, const std::vector<Item>& outputs,
+                 int first_node, size_t) {
+    const auto last_node = static_cast<int>(im().graph.nodes().size());
+    if (outputs.empty() || (last_node == first_node && !outputs[0].is_runtime())) return;
+    const std::string& module = node.module.empty() ? node.name : node.module;
+    if (result_.layers.empty() || result_.layers.back().module != module) {
+      result_.layers.push_back({module, "", {}, 0, first_node, first_node});
+    }
+    LayerSummary& layer = result_.layers.back();
+    if (!layer.ops.ends_with(node.op)) layer.ops += (layer.ops.empty() ? "" : " ") + node.op;
+    layer.last_node = last_node;
+    if (!outputs[0].list) layer.output = outputs[0].shape;
+    for (const Item& input : inputs) {
+      if (input.source < 0 || im().sources[static_cast<size_t>(input.source)].kind != SourceKind::kParameter)
+        continue;
+      if (counted_.insert(input.source).second)
+        layer.parameters += im().sources[static_cast<size_t>(input.source)].shape.elements();
+    }
+  }
+
+  void bind_sources() {
+    for (const Source& source : im().sources) {
+      if (!source.value) continue;
+      BoundTensor bound{source.name, source.type, source.shape, *source.value, source.order};
+      if (source.tensor != nullptr && source.tensor->is_absent)
+        result_.absent_bytes += bound.value.spec().bytes();
+      if (source.kind == SourceKind::kInput) result_.inputs.push_back(bound);
+      if (source.kind == SourceKind::kParameter) result_.parameters.push_back(bound);
+      if (source.kind == SourceKind::kStatistic) result_.statistics.push_back(bound);
+    }
+  }
+
+  const Model& model_;
+  const ImportSettings& settings_;
+  ImportedModel result_;
+  Roles roles_;
+  Refusals refusals_;
+  std::unordered_map<std::string, Item> items_;
+  std::unordered_map<std::string, int> uses_;
+  std::unordered_set<std::string> side_results_;  // outputs that an op of ours does not give
+  std::unordered_set<int> counted_;
+};
+
+}  // namespace
+
+size_t ImportedModel::find_output(std::string_view name) const {
+  if (name.empty()) return 0;
+  const auto found = std::find(output_names.begin(), output_names.end(), name);
+  if (found != output_names.end()) return static_cast<size_t>(found - output_names.begin());
+  throw InvalidArgument(fmt::format("{}: has no output '{}'; there are: {}", model->path, printable(name),
+                                    printable(fmt::format("{}", fmt::join(output_names, ", ")))));
+}
+
+ImportedModel import_model(std::shared_ptr<const Model> model, const ImportSettings& settings, Graph& graph) {
+  try {
+    return ModelImport(model, settings, graph).run();
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(fmt::format("{}: {}", model->path, error.what()));
+  }
+}
+
+}  // namespace headroom::onnx

@@ -1,0 +1,67 @@
+// An ONNX model as part of a graph of ours: which inputs it takes, what it gives, and which of its weights
+// are trained. Knows no loss and no device.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/graph/graph.h"
+#include "runtime/onnx/importer.h"
+#include "runtime/onnx/model.h"
+
+namespace headroom::onnx {
+
+struct ImportSettings {
+  std::optional<int64_t> batch;         // the extent of the first axis of the inputs, where that is free
+  std::map<std::string, int64_t> dims;  // of other free axes, by name
+  bool is_training = false;             // normalisation by the batch's statistics, and dropout
+  uint64_t seed = 1;                    // of dropout, and of weights that the file names but does not have
+  std::optional<Value> step = {};       // i32 [] counter, for dropout
+  std::map<std::string, HostTensor> known = {};  // inputs whose numbers are known now: they become constants
+};
+
+// A tensor of the file as the graph has it: axis i of `value` is axis order[i] of the file's.
+struct BoundTensor {
+  std::string name;
+  ElementType type = ElementType::kFloat;
+  Shape shape;  // as the file has it
+  Value value;
+  Axes order;
+};
+
+// One ONNX node, or several of a module, for people.
+struct LayerSummary {
+  std::string module, ops;  // "encoder.layer.0.linear", "MatMul Add"
+  Shape output;
+  int64_t parameters = 0;             // elements of weights that no layer above has
+  int first_node = 0, last_node = 0;  // of the graph: [first, last)
+};
+
+struct ImportedModel {
+  std::shared_ptr<const Model> model;  // weights come from it
+  std::vector<BoundTensor> inputs;     // those that the outputs depend on
+  std::vector<Item> outputs;           // see Importer::value_in
+  std::vector<std::string> output_names;
+  std::vector<BoundTensor> parameters;  // trained, in the order of the file
+  std::vector<BoundTensor> statistics;  // running means and variances
+  std::vector<LayerSummary> layers;
+  std::vector<std::string> notes;  // for people, a line each
+  int64_t absent_bytes = 0;        // of weights that the file names but does not have
+  std::shared_ptr<Importer> importer;
+
+  // The value of an output whose axis i is the output's axis order[i].
+  Value output_in(size_t i, const Axes& order) const { return importer->value_in(outputs[i], order); }
+  // The position of the named output; the first one for an empty name. Throws InvalidArgument with all names.
+  size_t find_output(std::string_view name) const;
+};
+
+// Adds the model to the graph, which must not outlive it. Throws InvalidArgument of one line that names the
+// file: for free axes that nothing binds, and with every node that is not supported.
+ImportedModel import_model(std::shared_ptr<const Model> model, const ImportSettings& settings, Graph& graph);
+
+}  // namespace headroom::onnx

@@ -1,0 +1,116 @@
+// Adds what ONNX ops compute to a graph of ours. Constants are folded on the way: an op of constants alone is
+// computed at once. Knows no ONNX op; the functions of op_table.h do.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "runtime/onnx/item.h"
+#include "runtime/onnx/model.h"
+
+namespace headroom::onnx {
+
+// Why one node cannot be imported; the caller adds the node.
+struct Unsupported {
+  std::string why;
+};
+
+// What a source is to the graph.
+enum class SourceKind : uint8_t {
+  kInput,      // fed at each run
+  kParameter,  // trained
+  kStatistic,  // a running mean or variance of a normalisation
+  kConstant,   // never changed
+};
+
+// A tensor that becomes an input or a variable when the first op needs it, in the order of axes that suits
+// this op.
+struct Source {
+  SourceKind kind = SourceKind::kConstant;
+  std::string name;
+  ElementType type = ElementType::kFloat;
+  Shape shape;                     // as the file has it
+  const Tensor* tensor = nullptr;  // of the model; null for an input
+  std::optional<Value> value;      // once an op has needed it
+  Axes order;                      // axis i of the value is axis order[i] of the file's tensor
+};
+
+class Importer {
+ public:
+  // `model` must outlive the graph: variables take their first values from it.
+  Importer(Graph& to, const Model& from, bool trains, uint64_t first_seed)
+      : graph(to), model(from), is_training(trains), seed(first_seed) {}
+
+  // Constants up to this many elements are computed at once; larger ones when the graph runs.
+  static constexpr int64_t kMostFolded = int64_t{1} << 27;
+
+  // ---- items
+
+  Item constant(HostTensor tensor, ElementType type) const;
+  Item integers(const std::vector<int64_t>& values) const;  // int64, rank 1
+  Item number(float value) const;                           // rank 0
+  // A value whose axis i is the item's axis order[i].
+  Item item_of(Value value, ElementType type, const Axes& order) const;
+  Item add_source(Source source);
+  // The value of an item whose axes stand in that order; adds a transposition where they do not yet.
+  Value value_in(const Item& item, const Axes& order);
+  Value plain(const Item& item) { return value_in(item, in_order(item.rank())); }
+  // All elements of a constant.
+  HostTensor dense(const Item& item) const;
+  // The order in which the item's axes lie in memory.
+  Axes order_of(const Item& item) const;
+
+  // ---- ops
+
+  // Adds a node on the item's values in plain order, or computes it if all are constants.
+  Item apply(const Op& op, const std::vector<Item>& operands, ElementType type);
+  // Adds a node; named and placed after the ONNX node.
+  std::vector<Value> add(const Op& op, const std::vector<Value>& operands);
+  Value add_one(const Op& op, const std::vector<Value>& operands) { return add(op, operands)[0]; }
+  // An op of one element from one of each operand, with broadcasting.
+  Item elementwise(const Op& op, const std::vector<Item>& operands, ElementType type);
+  Item unary(UnaryKind kind, const Item& x, float alpha = 0, float beta = 0);
+  Item binary(BinaryKind kind, const Item& a, const Item& b);
+  Item compare(CompareKind kind, const Item& a, const Item& b);
+  Item where(const Item& condition, const Item& a, const Item& b);
+  Item cast(const Item& x, ElementType type);
+  Item reduce(ReduceKind kind, const Item& x, std::vector<int> axes, bool keep_axes);
+  Item matmul(const Item& a, const Item& b);  // (..,M,K) x (..,K,N)
+
+  Item reshape(const Item& x, const Shape& shape);
+  Item transpose(const Item& x, const Axes& order) const;
+  Item expand(const Item& x, const Shape& shape);
+  Item slice(const Item& x, const Slice& options);
+  Item pad(const Item& x, const std::vector<int64_t>& before, const std::vector<int64_t>& after);  // zeros
+  Item concat(const std::vector<Item>& items, int axis);
+  // x[indices] along an axis; indices i32 in [0, extent).
+  Item gather(const Item& x, const Item& indices, int axis);
+
+  // ---- what nodes share
+
+  Graph& graph;
+  const Model& model;
+  const bool is_training;
+  const uint64_t seed;
+  const OnnxNode* node = nullptr;  // that is being imported
+  std::vector<Source> sources;
+  std::optional<Value> step;  // i32 [] counter of dropouts
+
+ private:
+  Value constant_value(const HostTensor& tensor);
+  Value repeated_constant(float number, const Shape& shape);
+  Value source_value(const Item& item, const Axes& order);
+  Value transposed(Value value, const Axes& axes);
+  CodePlace place();
+
+  std::map<std::pair<int, Axes>, Value> transposed_;
+  std::map<std::pair<uint32_t, DType>, Value> scalars_;
+  int constants_ = 0;
+};
+
+}  // namespace headroom::onnx

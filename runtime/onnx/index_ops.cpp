@@ -1,0 +1,184 @@
+// ONNX ops that pick elements by indices, or find indices.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/onnx/op_table.h"
+
+namespace headroom::onnx {
+namespace {
+
+Item whole_number(const NodeImport& n, int64_t value) {
+  return n.im.reshape(n.im.integers({value}), Shape());
+}
+
+Item as_indices(const NodeImport& n, const Item& item) {
+  if (is_float(item.type)) n.fail("its indices are floats");
+  return n.im.cast(item, ElementType::kInt64);
+}
+
+// Indices below 0 count from the end.
+Item wrapped(const NodeImport& n, const Item& indices, int64_t extent) {
+  const Item from_end = n.im.binary(BinaryKind::kAdd, indices, whole_number(n, extent));
+  return n.im.where(n.im.compare(CompareKind::kLess, indices, whole_number(n, 0)), from_end, indices);
+}
+
+// 0, 1, ..., extent - 1 along an axis of a tensor of that rank, times `factor`.
+Item positions_along(const NodeImport& n, int axis, int rank, int64_t extent, int64_t factor) {
+  std::vector<int64_t> values, extents(static_cast<size_t>(rank), 1);
+  for (int64_t i = 0; i < extent; ++i) values.push_back(i * factor);
+  extents[static_cast<size_t>(axis)] = extent;
+  return n.im.reshape(n.im.integers(values), Shape(std::span<const int64_t>(extents)));
+}
+
+// The numbers of rows or elements have to be i32.
+void require_countable(const NodeImport& n, const Item& x) {
+  if (x.shape.elements() > INT32_MAX) n.fail("indexes more than 2^31 elements");
+}
+
+}  // namespace
+
+void import_gather(NodeImport& n) {
+  const Item& x = n.in(0);
+  if (x.rank() == 0) n.fail("takes from a scalar");
+  const int axis = n.axis(n.integer("axis", 0), x.rank());
+  const int64_t extent = x.shape[axis];
+  Item indices = as_indices(n, n.in(1));
+  if (indices.constant) {
+    indices = wrapped(n, indices, extent);
+    const HostTensor all = n.im.dense(indices);
+    for (int64_t index : onnx::integers_of(all)) {
+      if (index < 0 || index >= extent)
+        n.fail(fmt::format("index {} is outside the extent of {}", index, extent));
+    }
+    if (all.elements() == 1 && indices.rank() == 0) {  // one slice: it is not copied row by row
+      Slice slice{std::vector<int64_t>(static_cast<size_t>(x.rank()), 0), x.shape.with(axis, 1)};
+      slice.begin[static_cast<size_t>(axis)] = all.data<int32_t>()[0];
+      std::vector<int64_t> extents(x.shape.begin(), x.shape.end());
+      extents.erase(extents.begin() + axis);
+      return n.out(n.im.reshape(n.im.slice(x, slice), Shape(std::span<const int64_t>(extents))));
+    }
+  }
+  if (x.rank() - 1 + indices.rank() > Shape::kMaxRank) n.fail("makes a tensor of too high a rank");
+  n.out(n.im.gather(x, indices, axis));
+}
+
+void import_gather_elements(NodeImport& n) {
+  const Item& x = n.in(0);
+  const int axis = n.axis(n.integer("axis", 0), x.rank());
+  require_countable(n, x);
+  const Item indices = wrapped(n, as_indices(n, n.in(1)), x.shape[axis]);
+  if (indices.rank() != x.rank()) n.fail("its indices have another rank");
+  // The number of each element in x.
+  Item flat =
+      n.im.binary(BinaryKind::kMul, indices, whole_number(n, strides_of(x.shape)[static_cast<size_t>(axis)]));
+  for (int other = 0; other < x.rank(); ++other) {
+    if (other == axis) continue;
+    if (indices.shape[other] > x.shape[other]) n.fail("its indices have more rows than its data");
+    const int64_t stride = strides_of(x.shape)[static_cast<size_t>(other)];
+    flat = n.im.binary(BinaryKind::kAdd, flat,
+                       positions_along(n, other, x.rank(), indices.shape[other], stride));
+  }
+  n.out(n.im.gather(n.im.reshape(x, {x.shape.elements()}), flat, 0));
+}
+
+void import_gather_nd(NodeImport& n) {
+  const Item& x = n.in(0);
+  const Item indices = as_indices(n, n.in(1));
+  const int batch = static_cast<int>(n.integer("batch_dims", 0));
+  if (indices.rank() == 0 || batch < 0 || batch >= indices.rank() || batch >= x.rank())
+    n.fail("its batch_dims are wrong");
+  require_countable(n, x);
+  const int last = indices.rank() - 1;
+  const int64_t depth = indices.shape[last];
+  if (batch + depth > x.rank() || depth < 1) n.fail(fmt::format("indexes {} axes of {}", depth, x.rank()));
+  // Rows are what lies behind the indexed axes; each index is the number of a row.
+  std::vector<int64_t> rest, before(indices.shape.begin(), indices.shape.end() - 1);
+  int64_t rows = 1;
+  for (int axis = 0; axis < x.rank(); ++axis) {
+    if (axis < batch + depth) {
+      rows *= x.shape[axis];
+    } else {
+      rest.push_back(x.shape[axis]);
+    }
+  }
+  const Shape of_indices{std::span<const int64_t>(before)};
+  std::optional<Item> number;
+  const auto add = [&](const Item& item) {
+    number = number ? n.im.binary(BinaryKind::kAdd, *number, item) : item;
+  };
+  int64_t stride = rows;
+  for (int axis = 0; axis < batch + depth; ++axis) {
+    stride /= std::max<int64_t>(1, x.shape[axis]);
+    if (axis < batch) {
+      if (x.shape[axis] != indices.shape[axis]) n.fail("its batches differ");
+      add(positions_along(n, axis, of_indices.rank(), x.shape[axis], stride));
+      continue;
+    }
+    Slice one{std::vector<int64_t>(static_cast<size_t>(indices.rank()), 0), indices.shape.with(last, 1)};
+    one.begin[static_cast<size_t>(last)] = axis - batch;
+    const Item component = n.im.reshape(n.im.slice(indices, one), of_indices);
+    add(n.im.binary(BinaryKind::kMul, wrapped(n, component, x.shape[axis]), whole_number(n, stride)));
+  }
+  std::vector<int64_t> table = rest;
+  table.insert(table.begin(), rows);
+  if (of_indices.rank() + static_cast<int>(rest.size()) > Shape::kMaxRank)
+    n.fail("makes a tensor of too high a rank");
+  const Item all = n.im.expand(*number, of_indices);
+  n.out(n.im.gather(n.im.reshape(x, Shape(std::span<const int64_t>(table))), all, 0));
+}
+
+void import_one_hot(NodeImport& n) {
+  const Item &indices = n.in(0), &values = n.in(2);
+  const int64_t depth = n.integers_in(1).at(0);
+  if (depth < 1 || depth > Importer::kMostFolded) n.fail(fmt::format("a depth of {}", depth));
+  const int rank = indices.rank() + 1, axis = n.axis(n.integer("axis", -1), rank);
+  if (rank > Shape::kMaxRank) n.fail("makes a tensor of too high a rank");
+  std::vector<int64_t> extents(indices.shape.begin(), indices.shape.end());
+  extents.insert(extents.begin() + axis, 1);
+  const Item whole = wrapped(n, n.im.cast(indices, ElementType::kInt64), depth);
+  const Item apart = n.im.reshape(whole, Shape(std::span<const int64_t>(extents)));
+  const Item is_hot = n.im.compare(CompareKind::kEqual, apart, positions_along(n, axis, rank, depth, 1));
+  const auto value = [&](int64_t at) { return n.im.reshape(n.im.slice(values, Slice{{at}, {1}}), Shape()); };
+  n.out(n.im.where(is_hot, value(1), value(0)));
+}
+
+void import_cum_sum(NodeImport& n) {
+  const Item& x = n.in(0);
+  const int axis = n.axis(n.integers_in(1).at(0), x.rank());
+  const Item numbers = x.dtype() == DType::kU8 ? n.im.cast(x, ElementType::kInt32) : x;
+  const CumulativeSum op{axis, n.integer("exclusive", 0) != 0, n.integer("reverse", 0) != 0};
+  Item result = n.im.apply(op, {numbers}, x.type);
+  n.out(result);
+}
+
+namespace {
+
+void add_arg_max(NodeImport& n, bool is_min) {
+  Item x = n.im.cast(n.in(0), ElementType::kFloat);
+  const int axis = n.axis(n.integer("axis", 0), x.rank());
+  const bool is_last = n.integer("select_last_index", 0) != 0;
+  if (is_min) x = n.im.binary(BinaryKind::kMul, x, n.im.number(-1));
+  if (is_last) {  // the first of the reversed
+    Slice back{std::vector<int64_t>(static_cast<size_t>(x.rank()), 0), x.shape,
+               std::vector<int64_t>(static_cast<size_t>(x.rank()), 1)};
+    back.begin[static_cast<size_t>(axis)] = x.shape[axis] - 1;
+    back.steps[static_cast<size_t>(axis)] = -1;
+    x = n.im.slice(x, back);
+  }
+  Item result = n.im.apply(ArgMax{axis}, {x}, ElementType::kInt64);
+  if (is_last) result = n.im.binary(BinaryKind::kSub, whole_number(n, x.shape[axis] - 1), result);
+  if (n.integer("keepdims", 1) != 0) result = n.im.reshape(result, x.shape.with(axis, 1));
+  n.out(result);
+}
+
+}  // namespace
+
+void import_arg_max(NodeImport& n) {
+  add_arg_max(n, false);
+}
+void import_arg_min(NodeImport& n) {
+  add_arg_max(n, true);
+}
+
+}  // namespace headroom::onnx

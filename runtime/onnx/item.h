@@ -1,0 +1,42 @@
+// One ONNX value while a model is imported. Knows no op.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/graph/graph.h"
+#include "runtime/onnx/element_type.h"
+#include "runtime/onnx/host_tensor.h"
+
+namespace headroom::onnx {
+
+using Axes = std::vector<int>;
+
+// An item is a constant known now, a tensor with a source (a weight or an input), a value of our graph, or a
+// list of items. The last two but one are seen through a permutation, so that a transposition costs nothing
+// until an op needs the axes in another order.
+struct Item {
+  ElementType type = ElementType::kFloat;
+  Shape shape;                         // as ONNX sees it
+  std::optional<HostTensor> constant;  // may be smaller: it broadcasts to `shape`
+  int source = -1;                     // position in Importer::sources
+  Value value;
+  Axes axes;  // axis i of the item is axis axes[i] of the source's tensor or of the value
+  std::optional<std::vector<Item>> list;
+  bool is_missing = false;  // the node that makes it could not be imported
+
+  DType dtype() const { return dtype_of_element(type); }
+  int rank() const { return shape.rank(); }
+  bool is_runtime() const { return !constant && !list; }
+};
+
+// 0, 1, ..., rank - 1.
+Axes in_order(int rank);
+bool is_in_order(const Axes& axes);
+// The axes of `to` are those of `from`, in that order.
+Shape permuted(const Shape& from, const Axes& order);
+Axes inverse(const Axes& order);
+
+}  // namespace headroom::onnx

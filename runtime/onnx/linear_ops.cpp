@@ -1,0 +1,182 @@
+// ONNX ops that multiply matrices and filters.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/onnx/op_table.h"
+#include "runtime/onnx/window.h"
+
+namespace headroom::onnx {
+namespace {
+
+bool is_zero(const Item& item) {
+  if (!item.constant || item.dtype() != DType::kF32) return false;
+  const auto values = item.constant->data<float>();
+  return std::all_of(values.begin(), values.end(), [](float value) { return value == 0; });
+}
+
+// The filter (KH,KW,C/groups,K) of ONNX's (K,C/groups,KH,KW), or of (C,K/groups,KH,KW) if `is_transposed`.
+Value filter_of(NodeImport& n, const Item& w) {
+  const Value value = n.im.value_in(w, w.rank() == 3 ? Axes{2, 1, 0} : Axes{2, 3, 1, 0});
+  if (w.rank() == 4) return value;
+  const Shape& shape = value.shape();
+  return n.im.add_one(Reshape{{1, shape[0], shape[1], shape[2]}}, {value});
+}
+
+std::vector<int64_t> kernel_of(const NodeImport& n, const Item& w) {
+  std::vector<int64_t> kernel = n.integers("kernel_shape");
+  if (kernel.empty() && w.rank() > 2) kernel.assign(w.shape.begin() + 2, w.shape.end());
+  return kernel;
+}
+
+int groups_of(const NodeImport& n) {
+  const int64_t groups = n.integer("group", 1);
+  if (groups < 1 || groups > 1 << 24) n.fail(fmt::format("has {} groups", groups));
+  return static_cast<int>(groups);
+}
+
+// y + bias over the channels, which are last.
+Value biased(NodeImport& n, Value y) {
+  if (!n.has(2) || is_zero(n.in(2))) return y;
+  if (n.in(2).shape != Shape{y.shape().last()})
+    n.fail(fmt::format("its bias is {}", to_string(n.in(2).shape)));
+  return n.im.add_one(Binary{BinaryKind::kAdd}, {y, n.im.plain(n.in(2))});
+}
+
+void require_floats(const NodeImport& n) {
+  for (size_t i = 0; i < n.operands(); ++i) {
+    if (n.has(i) && n.in(i).dtype() != DType::kF32) n.fail("takes integers");
+  }
+}
+
+}  // namespace
+
+void import_mat_mul(NodeImport& n) {
+  n.out(n.im.matmul(n.in(0), n.in(1)));
+}
+
+void import_gemm(NodeImport& n) {
+  require_floats(n);
+  Item a = n.in(0), b = n.in(1);
+  if (a.rank() != 2 || b.rank() != 2) n.fail("takes matrices");
+  if (n.integer("transA", 0) != 0) a = n.im.transpose(a, {1, 0});
+  if (n.integer("transB", 0) != 0) b = n.im.transpose(b, {1, 0});
+  if (a.shape[1] != b.shape[0])
+    n.fail(fmt::format("multiplies {} by {}", to_string(a.shape), to_string(b.shape)));
+  Item y = n.im.binary(BinaryKind::kMul, n.im.matmul(a, b), n.im.number(n.number("alpha", 1)));
+  if (n.has(2) && !is_zero(n.in(2))) {
+    y = n.im.binary(BinaryKind::kAdd, y,
+                    n.im.binary(BinaryKind::kMul, n.in(2), n.im.number(n.number("beta", 1))));
+  }
+  n.out(y);
+}
+
+void import_conv(NodeImport& n) {
+  require_floats(n);
+  const Item &x = n.in(0), &w = n.in(1);
+  const Window window = window_of(n, x, kernel_of(n, w));
+  if (w.rank() != x.rank()) n.fail(fmt::format("its filter is {}", to_string(w.shape)));
+  Value image = image_of(n, x);
+  Conv2d op{window.stride, window.before, window.dilation, groups_of(n)};
+  if (!window.is_symmetric()) {
+    image = padded_image(n, image, window.before, window.after);
+    op.padding = {0, 0};
+  }
+  n.out(item_of_image(n, biased(n, n.im.add_one(op, {image, filter_of(n, w)})), x));
+}
+
+void import_conv_transpose(NodeImport& n) {
+  require_floats(n);
+  const Item &x = n.in(0), &w = n.in(1);
+  if (w.rank() != x.rank()) n.fail(fmt::format("its filter is {}", to_string(w.shape)));
+  const bool has_shape = n.has_attribute("output_shape");
+  const std::string mode = n.text("auto_pad", "NOTSET");
+  Window window;
+  {
+    // Its padding is that of the convolution whose input it gives, whose output x is.
+    const std::vector<int64_t> kernel = kernel_of(n, w);
+    const size_t axes = kernel.size(), first = 2 - std::min<size_t>(2, axes);
+    if (x.rank() < 3 || x.rank() > 4 || static_cast<int>(axes) != x.rank() - 2)
+      n.fail("its window has other axes than its image");
+    const auto fill = [&](std::string_view name, const std::vector<int64_t>& from, size_t at, int64_t least,
+                          Pair& to) {
+      for (size_t i = 0; i < axes && !from.empty(); ++i) {
+        const int64_t value = at + i < from.size() ? from[at + i] : -1;
+        if (value < least || value > 1 << 24) n.fail(fmt::format("its {} are wrong", name));
+        to[first + i] = static_cast<int>(value);
+      }
+    };
+    fill("kernel_shape", kernel, 0, 1, window.size);
+    fill("strides", n.integers("strides"), 0, 1, window.stride);
+    fill("dilations", n.integers("dilations"), 0, 1, window.dilation);
+    if (mode == "NOTSET" && !has_shape) {
+      fill("pads", n.integers("pads"), 0, 0, window.before);
+      fill("pads", n.integers("pads"), axes, 0, window.after);
+    }
+  }
+  const Value image = image_of(n, x), filter = filter_of(n, w);
+  const std::vector<int64_t> extra = n.integers("output_padding"), wanted = n.integers("output_shape");
+  const size_t first = x.rank() == 4 ? 0 : 1;
+  std::array<int64_t, 2> whole{}, extents{};  // before and after the padding is cut off
+  for (size_t axis = 0; axis < 2; ++axis) {
+    const int64_t in = image.shape()[static_cast<int>(1 + axis)], stride = window.stride[axis];
+    const int64_t span = int64_t{window.size[axis] - 1} * window.dilation[axis] + 1;
+    const int64_t added = axis >= first && axis - first < extra.size() ? extra[axis - first] : 0;
+    if (added < 0 || added > 1 << 24) n.fail("its output_padding is wrong");
+    int64_t full = (in - 1) * stride + span + added;
+    int64_t out = full - window.before[axis] - window.after[axis];
+    if (axis >= first && (has_shape || mode == "SAME_UPPER" || mode == "SAME_LOWER")) {
+      const size_t i =
+          wanted.size() > 2 && static_cast<int>(wanted.size()) == x.rank() ? axis - first + 2 : axis - first;
+      if (has_shape && i >= wanted.size()) n.fail("its output_shape has other axes than its image");
+      out = has_shape ? wanted[i] : in * stride;
+      // More than all: zeros follow.
+      if (out > full && out - full < int64_t{1} << 24) full = out;
+      const int64_t total = full - out;
+      if (total < 0) n.fail("its output_shape is too large");
+      const int64_t less = total / 2;
+      window.before[axis] = static_cast<int>(mode == "SAME_UPPER" ? less : total - less);
+      if (mode != "SAME_UPPER" && mode != "SAME_LOWER") window.before[axis] = static_cast<int>(less);
+    }
+    if (out < 1) n.fail("its output is empty");
+    whole[axis] = full;
+    extents[axis] = out;
+  }
+  const int groups = groups_of(n);
+  const int64_t channels = w.shape[1] * groups;
+  const Shape &from = image.shape(), result = {from[0], extents[0], extents[1], channels};
+  Conv2d conv{window.stride, {0, 0}, window.dilation, groups};
+  Pair after{};
+  for (size_t axis = 0; axis < 2; ++axis) {
+    after[axis] = static_cast<int>(whole[axis] - extents[axis]) - window.before[axis];
+  }
+  // Our convolutions pad both sides alike; else, or where the forward convolution would not end at x, the
+  // whole result is made and cut.
+  Conv2d padded = conv;
+  padded.padding = window.before;
+  const bool fits = [&] {
+    for (size_t axis = 0; axis < 2; ++axis) {
+      const int k = static_cast<int>(axis);
+      if (window_output(extents[axis], filter.shape()[k], padded.stride[axis], padded.padding[axis],
+                        padded.dilation[axis]) != from[1 + k]) {
+        return false;
+      }
+    }
+    return true;
+  }();
+  Value y;
+  if (fits) {
+    y = n.im.add_one(Conv2dInputGrad{padded, result}, {image, filter});
+  } else {
+    y = n.im.add_one(Conv2dInputGrad{conv, {from[0], whole[0], whole[1], channels}}, {image, filter});
+    std::array<int64_t, 2> kept{};
+    for (size_t axis = 0; axis < 2; ++axis) {
+      kept[axis] = std::min(extents[axis], whole[axis] - window.before[axis]);
+    }
+    y = n.im.add_one(Slice{{0, window.before[0], window.before[1], 0}, {from[0], kept[0], kept[1], channels}},
+                     {y});
+  }
+  n.out(item_of_image(n, biased(n, y), x));
+}
+
+}  // namespace headroom::onnx

@@ -1,0 +1,94 @@
+// An ONNX model in memory, as its file states it: plain structs, whose large tensors stay where the system
+// keeps the file. Knows no op and no graph of ours.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/mapped_file.h"
+#include "runtime/onnx/element_type.h"
+
+namespace headroom::onnx {
+
+// Where a tensor's bytes are if not in the file itself.
+struct ExternalData {
+  std::string location;  // a path in the model's folder
+  int64_t offset = 0;
+  std::optional<int64_t> length;
+};
+
+struct Tensor {
+  std::string name;
+  ElementType type = ElementType::kUndefined;
+  std::vector<int64_t> extents;
+  std::span<const std::byte> data;  // little-endian elements; empty while is_absent
+  std::optional<ExternalData> external;
+  bool is_absent = false;  // its external file is not there
+
+  int64_t elements() const;  // below 2^63: the reader checks it
+};
+
+struct Attribute {
+  std::string name;
+  float number = 0;
+  int64_t integer = 0;
+  std::string text;
+  std::shared_ptr<const Tensor> tensor;
+  std::vector<float> numbers;
+  std::vector<int64_t> integers;
+  std::vector<std::string> texts;
+  bool has_graph = false;  // a body of If, Loop or Scan, which is not read
+};
+
+struct OnnxNode {
+  std::string op, domain, name;
+  std::vector<std::string> inputs, outputs;  // an empty name stands for an operand that is left out
+  std::vector<Attribute> attributes;
+  std::string module;  // "encoder.layer.0", where the exporter says so
+  std::string source;  // "net.py:31", likewise
+
+  // Null if there is none of that name.
+  const Attribute* find(std::string_view attribute) const;
+  // "node Conv_3 (Conv) in encoder.layer.0, net.py:31": what a message calls it.
+  std::string text() const;
+};
+
+// One axis of an input: a number, or a name that --batch and --dim bind.
+struct Dimension {
+  int64_t extent = -1;    // -1: free
+  std::string parameter;  // its name, if it has one
+};
+
+struct ValueType {
+  std::string name;
+  ElementType type = ElementType::kUndefined;  // kUndefined for a sequence or a map
+  std::optional<std::vector<Dimension>> shape;
+};
+
+struct Model {
+  std::string path;
+  int64_t ir_version = 0;
+  std::string producer, producer_version;
+  std::map<std::string, int64_t> opsets;  // by domain; "" and "ai.onnx" are the same
+  std::map<std::string, std::string> metadata;
+  std::string graph_name;
+  std::vector<OnnxNode> nodes;  // each after the nodes that it reads from
+  std::vector<Tensor> initializers;
+  std::vector<ValueType> inputs, outputs;  // inputs without initializers
+  std::vector<std::string> functions;      // "domain.name" of those that the file defines
+  int64_t opset() const;                   // of the standard ops
+
+  // What tensors' data lies in.
+  std::vector<std::shared_ptr<const MappedFile>> files;
+  std::deque<std::vector<std::byte>> converted;
+};
+
+}  // namespace headroom::onnx

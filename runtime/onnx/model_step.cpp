@@ -1,0 +1,132 @@
+#include "runtime/onnx/model_step.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/base/errors.h"
+#include "runtime/base/text.h"
+#include "runtime/graph/functions.h"
+#include "runtime/graph/fuse.h"
+#include "runtime/graph/gradients.h"
+#include "runtime/graph/optimizer.h"
+
+namespace headroom::onnx {
+namespace {
+
+Shape without_axis(const Shape& shape, int axis) {
+  std::vector<int64_t> extents(shape.begin(), shape.end());
+  extents.erase(extents.begin() + axis);
+  return Shape(std::span<const int64_t>(extents));
+}
+
+// Labels that data gives with an axis of extent 1 too many, or flat, mean the same.
+bool means(const Shape& given, const Shape& labels) {
+  const auto without_ones = [](const Shape& shape) {
+    std::vector<int64_t> extents;
+    for (int64_t extent : shape) {
+      if (extent != 1) extents.push_back(extent);
+    }
+    return extents;
+  };
+  return without_ones(given) == without_ones(labels);
+}
+
+int class_axis(const Shape& output, const std::optional<Shape>& labels) {
+  const int last = output.rank() - 1;
+  if (last < 1) return last;
+  if (!labels) return output.rank() > 3 ? 1 : last;
+  if (means(*labels, without_axis(output, 1))) return 1;
+  if (means(*labels, without_axis(output, last))) return last;
+  throw InvalidArgument(
+      fmt::format("labels {} do not fit the output {}: there is one for each position without the "
+                  "axis of the classes, which is 1 or the last one",
+                  to_string(*labels), to_string(output)));
+}
+
+void add_loss(ModelStep& step, const ModelStepSettings& settings) {
+  const size_t position = step.model.find_output(settings.output);
+  const Item& output = step.model.outputs[position];
+  const std::string& name = step.model.output_names[position];
+  if (!output.is_runtime() || output.dtype() != DType::kF32) {
+    throw InvalidArgument(
+        fmt::format("output '{}' does not depend on the inputs, or holds integers", printable(name)));
+  }
+  if (settings.loss == LossKind::kMse) {
+    if (settings.label_shape && *settings.label_shape != output.shape) {
+      throw InvalidArgument(fmt::format("labels {} do not have the shape {} of the output",
+                                        to_string(*settings.label_shape), to_string(output.shape)));
+    }
+    step.labels = step.graph.input("train/labels", {DType::kF32, output.shape});
+    const Value difference = sub(step.model.output_in(position, in_order(output.rank())), step.labels);
+    step.loss = mean(mul(difference, difference));
+    return;
+  }
+  if (output.rank() < 1) throw InvalidArgument(fmt::format("output '{}' has no classes", printable(name)));
+  const int axis = class_axis(output.shape, settings.label_shape);
+  Axes order;
+  for (int other = 0; other < output.rank(); ++other) {
+    if (other != axis) order.push_back(other);
+  }
+  order.push_back(axis);
+  step.classes = output.shape[axis];
+  const Shape labels = without_axis(output.shape, axis);
+  step.labels = step.graph.input("train/labels", {DType::kI32, labels});
+  const Value logits = reshape(step.model.output_in(position, order), {labels.elements(), step.classes});
+  step.loss = mean(
+      cross_entropy(logits, labels.rank() == 1 ? step.labels : reshape(step.labels, {labels.elements()})));
+}
+
+}  // namespace
+
+std::vector<Value> ModelStep::parameters() const {
+  std::vector<Value> values;
+  for (const BoundTensor& parameter : model.parameters) values.push_back(parameter.value);
+  return values;
+}
+
+std::unique_ptr<ModelStep> make_model_step(std::shared_ptr<const Model> model,
+                                           const ModelStepSettings& settings) {
+  auto step = std::make_unique<ModelStep>();
+  Graph& graph = step->graph;
+  put_scopes_on_devices(graph, settings.placed);
+  const Value counter = graph.variable("train/step", {DType::kI32, {}}, zeros());
+  step->learning_rate = graph.input("train/learning_rate", {DType::kF32, {}});
+  ImportSettings import = settings.import;
+  import.is_training = true;
+  import.step = counter;
+  const std::string path = model->path;
+  step->model = import_model(std::move(model), import, graph);
+  try {
+    if (step->model.parameters.empty()) throw InvalidArgument("has no weights to train");
+    add_loss(*step, settings);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(fmt::format("{}: {}", path, error.what()));
+  }
+  const std::vector<Value> parameters = step->parameters();
+  step->gradients = gradients(step->loss, parameters);
+  add_updates(parse_optimizer(settings.optimizer), parameters, step->gradients, step->learning_rate, counter,
+              1, settings.shard);
+  std::vector<Value> kept = {step->loss};
+  if (settings.fetches_gradients) kept.insert(kept.end(), step->gradients.begin(), step->gradients.end());
+  if (settings.fused) fuse(graph, kept);
+  require_scopes(graph, settings.placed);
+  reduce_gradients(graph, settings.replicas, settings.buckets);
+  return step;
+}
+
+std::unique_ptr<ModelInference> make_model_inference(std::shared_ptr<const Model> model,
+                                                     const ImportSettings& settings) {
+  auto inference = std::make_unique<ModelInference>();
+  inference->model = import_model(std::move(model), settings, inference->graph);
+  for (size_t i = 0; i < inference->model.outputs.size(); ++i) {
+    Value output = inference->model.output_in(i, in_order(inference->model.outputs[i].rank()));
+    // What is fetched is a result of a node: an input or a constant is copied.
+    if (inference->graph.value(output.id).kind != ValueKind::kResult)
+      output = broadcast_to(output, output.shape());
+    inference->outputs.push_back(output);
+  }
+  return inference;
+}
+
+}  // namespace headroom::onnx

@@ -1,0 +1,71 @@
+// A training step, or the inference, of an ONNX model as a graph. Knows no device and no data.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/enum_names.h"
+#include "runtime/graph/data_parallel.h"
+#include "runtime/graph/placement.h"
+#include "runtime/onnx/import_model.h"
+#include "runtime/plan/plan.h"
+
+namespace headroom {
+
+enum class LossKind : uint8_t { kCrossEntropy, kMse };
+template <>
+struct EnumNames<LossKind> {
+  static constexpr std::array<std::string_view, 2> kNames = {"cross-entropy", "mse"};
+};
+
+namespace onnx {
+
+struct ModelStepSettings {
+  ImportSettings import;
+  LossKind loss = LossKind::kCrossEntropy;
+  std::string output;  // that the loss is of; the first one if empty
+  // Of the labels, where data says so. Classes then lie along axis 1 or the last one, as the extents tell;
+  // otherwise along axis 1 of images, and the last axis of all else.
+  std::optional<Shape> label_shape;
+  std::string optimizer = "adam";
+  bool fused = true;
+  bool fetches_gradients = false;
+  std::vector<ScopeOnDevice> placed = {};
+  int replicas = 1;
+  Shard shard = {};
+  BucketSettings buckets = {};
+};
+
+struct ModelStep {
+  Graph graph;
+  ImportedModel model;
+  Value labels;                  // i32 below `classes`, or f32 like the output
+  Value learning_rate;           // f32 []
+  Value loss;                    // f32 []
+  int64_t classes = 0;           // 0 for labels that are numbers
+  std::vector<Value> gradients;  // by parameter of the model
+
+  std::vector<Value> parameters() const;
+  Targets targets() const { return {{loss}, true}; }
+};
+
+// Forward, loss, gradients, updates. Throws InvalidArgument as import_model does, for an unknown optimizer or
+// output, and for a model without weights or with labels that do not fit.
+std::unique_ptr<ModelStep> make_model_step(std::shared_ptr<const Model> model,
+                                           const ModelStepSettings& settings);
+
+// The forward pass alone, with the running statistics of normalisations.
+struct ModelInference {
+  Graph graph;
+  ImportedModel model;
+  std::vector<Value> outputs;  // in the file's order of axes
+};
+std::unique_ptr<ModelInference> make_model_inference(std::shared_ptr<const Model> model,
+                                                     const ImportSettings& settings);
+
+}  // namespace onnx
+}  // namespace headroom

@@ -1,0 +1,67 @@
+#include "runtime/onnx/node_import.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace headroom::onnx {
+
+const Item& NodeImport::in(size_t i) const {
+  if (!has(i)) fail(fmt::format("operand {} is missing", i));
+  return inputs_[i];
+}
+
+std::vector<int64_t> NodeImport::integers_in(size_t i) const {
+  const Item& item = in(i);
+  if (!item.constant) fail(fmt::format("operand {} ({}) depends on the data", i, node.inputs[i]));
+  return onnx::integers_of(im.dense(item));
+}
+
+float NodeImport::number_in(size_t i) const {
+  const Item& item = in(i);
+  if (!item.constant) fail(fmt::format("operand {} ({}) depends on the data", i, node.inputs[i]));
+  const HostTensor all = im.dense(im.cast(item, ElementType::kFloat));
+  if (all.elements() != 1) fail(fmt::format("operand {} has {} elements, not 1", i, all.elements()));
+  return all.data<float>()[0];
+}
+
+int64_t NodeImport::integer(std::string_view attribute, int64_t otherwise) const {
+  const Attribute* found = node.find(attribute);
+  return found == nullptr ? otherwise : found->integer;
+}
+
+float NodeImport::number(std::string_view attribute, float otherwise) const {
+  const Attribute* found = node.find(attribute);
+  return found == nullptr ? otherwise : found->number;
+}
+
+std::string NodeImport::text(std::string_view attribute, std::string_view otherwise) const {
+  const Attribute* found = node.find(attribute);
+  return found == nullptr ? std::string(otherwise) : found->text;
+}
+
+std::vector<int64_t> NodeImport::integers(std::string_view attribute) const {
+  const Attribute* found = node.find(attribute);
+  return found == nullptr ? std::vector<int64_t>() : found->integers;
+}
+
+std::optional<std::vector<int64_t>> NodeImport::integers_of(std::string_view attribute, size_t i) const {
+  if (has_attribute(attribute)) return integers(attribute);
+  if (has(i)) return integers_in(i);
+  return std::nullopt;
+}
+
+int NodeImport::axis(int64_t axis, int rank) const {
+  if (axis < -rank || axis >= rank) fail(fmt::format("axis {} is outside rank {}", axis, rank));
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
+std::vector<int> NodeImport::axes(const std::vector<int64_t>& list, int rank) const {
+  std::vector<int> result;
+  for (int64_t one : list) result.push_back(axis(one, rank));
+  std::sort(result.begin(), result.end());
+  if (std::adjacent_find(result.begin(), result.end()) != result.end()) fail("an axis is named twice");
+  return result;
+}
+
+}  // namespace headroom::onnx

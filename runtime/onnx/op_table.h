@@ -1,0 +1,145 @@
+// The ONNX ops that are imported, a row each: since which opset, how each becomes ours, and the function that
+// does it. docs/models.md shows the table.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "runtime/onnx/node_import.h"
+
+namespace headroom::onnx {
+
+struct OpRow {
+  std::string_view name;
+  int since;                 // the first opset that has it
+  std::string_view becomes;  // for people: our ops, and what is refused
+  void (*import)(NodeImport& n);
+};
+
+// In the order of the alphabet.
+std::span<const OpRow> op_table();
+// Null if there is none of that name.
+const OpRow* find_op(std::string_view name);
+// The table in Markdown, as docs/models.md has it.
+std::string op_table_text();
+
+// elementwise_ops.cpp
+void import_add(NodeImport& n);
+void import_sub(NodeImport& n);
+void import_mul(NodeImport& n);
+void import_div(NodeImport& n);
+void import_pow(NodeImport& n);
+void import_max(NodeImport& n);
+void import_min(NodeImport& n);
+void import_mean(NodeImport& n);
+void import_sum(NodeImport& n);
+void import_mod(NodeImport& n);
+void import_relu(NodeImport& n);
+void import_sigmoid(NodeImport& n);
+void import_tanh(NodeImport& n);
+void import_exp(NodeImport& n);
+void import_log(NodeImport& n);
+void import_sqrt(NodeImport& n);
+void import_reciprocal(NodeImport& n);
+void import_erf(NodeImport& n);
+void import_abs(NodeImport& n);
+void import_neg(NodeImport& n);
+void import_sin(NodeImport& n);
+void import_cos(NodeImport& n);
+void import_floor(NodeImport& n);
+void import_ceil(NodeImport& n);
+void import_round(NodeImport& n);
+void import_sign(NodeImport& n);
+void import_softplus(NodeImport& n);
+void import_softsign(NodeImport& n);
+void import_clip(NodeImport& n);
+void import_leaky_relu(NodeImport& n);
+void import_prelu(NodeImport& n);
+void import_elu(NodeImport& n);
+void import_selu(NodeImport& n);
+void import_celu(NodeImport& n);
+void import_mish(NodeImport& n);
+void import_thresholded_relu(NodeImport& n);
+void import_hard_sigmoid(NodeImport& n);
+void import_hard_swish(NodeImport& n);
+void import_gelu(NodeImport& n);
+void import_equal(NodeImport& n);
+void import_less(NodeImport& n);
+void import_less_or_equal(NodeImport& n);
+void import_greater(NodeImport& n);
+void import_greater_or_equal(NodeImport& n);
+void import_and(NodeImport& n);
+void import_or(NodeImport& n);
+void import_xor(NodeImport& n);
+void import_not(NodeImport& n);
+void import_is_nan(NodeImport& n);
+void import_is_inf(NodeImport& n);
+void import_where(NodeImport& n);
+void import_cast(NodeImport& n);
+void import_cast_like(NodeImport& n);
+void import_dropout(NodeImport& n);
+void import_identity(NodeImport& n);
+// shape_ops.cpp
+void import_constant(NodeImport& n);
+void import_constant_of_shape(NodeImport& n);
+void import_shape(NodeImport& n);
+void import_size(NodeImport& n);
+void import_range(NodeImport& n);
+void import_reshape(NodeImport& n);
+void import_flatten(NodeImport& n);
+void import_squeeze(NodeImport& n);
+void import_unsqueeze(NodeImport& n);
+void import_transpose(NodeImport& n);
+void import_expand(NodeImport& n);
+void import_tile(NodeImport& n);
+void import_concat(NodeImport& n);
+void import_split(NodeImport& n);
+void import_split_to_sequence(NodeImport& n);
+void import_sequence_at(NodeImport& n);
+void import_slice(NodeImport& n);
+void import_pad(NodeImport& n);
+void import_trilu(NodeImport& n);
+void import_depth_to_space(NodeImport& n);
+void import_space_to_depth(NodeImport& n);
+void import_eye_like(NodeImport& n);
+// index_ops.cpp
+void import_gather(NodeImport& n);
+void import_gather_elements(NodeImport& n);
+void import_gather_nd(NodeImport& n);
+void import_one_hot(NodeImport& n);
+void import_cum_sum(NodeImport& n);
+void import_arg_max(NodeImport& n);
+void import_arg_min(NodeImport& n);
+// linear_ops.cpp
+void import_mat_mul(NodeImport& n);
+void import_gemm(NodeImport& n);
+void import_conv(NodeImport& n);
+void import_conv_transpose(NodeImport& n);
+// image_ops.cpp
+void import_max_pool(NodeImport& n);
+void import_average_pool(NodeImport& n);
+void import_global_average_pool(NodeImport& n);
+void import_global_max_pool(NodeImport& n);
+void import_resize(NodeImport& n);
+// statistics_ops.cpp
+void import_reduce_mean(NodeImport& n);
+void import_reduce_sum(NodeImport& n);
+void import_reduce_max(NodeImport& n);
+void import_reduce_min(NodeImport& n);
+void import_reduce_l1(NodeImport& n);
+void import_reduce_l2(NodeImport& n);
+void import_reduce_prod(NodeImport& n);
+void import_reduce_sum_square(NodeImport& n);
+void import_reduce_log_sum(NodeImport& n);
+void import_reduce_log_sum_exp(NodeImport& n);
+void import_softmax(NodeImport& n);
+void import_log_softmax(NodeImport& n);
+void import_batch_normalization(NodeImport& n);
+void import_layer_normalization(NodeImport& n);
+void import_instance_normalization(NodeImport& n);
+void import_group_normalization(NodeImport& n);
+void import_rms_normalization(NodeImport& n);
+void import_lrn(NodeImport& n);
+
+}  // namespace headroom::onnx

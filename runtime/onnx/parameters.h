@@ -1,0 +1,34 @@
+// Which tensors of a file are trained. Exporters do not say it in one way: PyTorch's newer one lists the
+// parameters, others tell by their use alone. Knows no graph of ours.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "runtime/onnx/importer.h"
+
+namespace headroom::onnx {
+
+struct Roles {
+  std::unordered_map<std::string_view, SourceKind> kinds;      // by initializer; others are constants
+  std::unordered_map<std::string_view, const Tensor*> merges;  // vectors that stood for several
+  std::vector<std::string> notes;                              // what was detected, a line each
+
+  SourceKind kind_of(std::string_view name) const {
+    const auto found = kinds.find(name);
+    return found == kinds.end() ? SourceKind::kConstant : found->second;
+  }
+  // The tensor if each of its uses is a weight of its own, else null.
+  const Tensor* merged(std::string_view name) const {
+    const auto found = merges.find(name);
+    return found == merges.end() ? nullptr : found->second;
+  }
+};
+
+// The keys point into the model.
+Roles find_roles(const Model& model);
+
+}  // namespace headroom::onnx

@@ -1,0 +1,43 @@
+#include "runtime/onnx/variable_data.h"
+
+#include <cmath>
+
+namespace headroom::onnx {
+namespace {
+
+// As layers draw theirs: matrices and filters as Glorot, Bengio 2010, scales and variances 1, the rest 0.
+Initializer drawn(const Source& source, uint64_t seed) {
+  if (!is_float(source.type)) return zeros();
+  const std::string& name = source.name;
+  const auto ends_with = [&](std::string_view end) { return name.ends_with(end); };
+  if (source.shape.rank() < 2) {
+    const bool is_one = ends_with("var") || ends_with("variance") || ends_with("weight") ||
+                        ends_with("scale") || ends_with("gamma");
+    return is_one ? ones() : zeros();
+  }
+  const auto elements = static_cast<float>(source.shape.elements());
+  const auto fans =
+      elements / static_cast<float>(source.shape[0]) + elements / static_cast<float>(source.shape[1]);
+  const float limit = fans > 0 ? std::sqrt(6 / fans) : 0;
+  return uniform(-limit, limit, seed);
+}
+
+}  // namespace
+
+std::vector<std::byte> permuted_bytes(std::span<const std::byte> bytes, const TensorSpec& spec,
+                                      const Axes& order) {
+  if (is_in_order(order)) return {bytes.begin(), bytes.end()};
+  const HostTensor moved = compute(Transpose{order}, std::vector{HostTensor(spec, bytes)});
+  return {moved.bytes().begin(), moved.bytes().end()};
+}
+
+Initializer first_value(const Source& source, uint64_t seed) {
+  const Tensor* tensor = source.tensor;
+  if (tensor == nullptr || tensor->is_absent) return drawn(source, seed);
+  return given([tensor, shape = source.shape, order = source.order] {
+    const std::vector<std::byte> stored = convert_elements(tensor->type, tensor->data, tensor->elements());
+    return permuted_bytes(stored, {dtype_of_element(tensor->type), shape}, order);
+  });
+}
+
+}  // namespace headroom::onnx

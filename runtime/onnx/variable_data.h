@@ -1,0 +1,22 @@
+// What the variables of an imported model hold at first: the file's weights in the order of axes that our ops
+// take, or drawn ones where the file has none. Knows no op.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/graph/initializer.h"
+#include "runtime/onnx/importer.h"
+
+namespace headroom::onnx {
+
+// The bytes of a tensor with its axes in another order.
+std::vector<std::byte> permuted_bytes(std::span<const std::byte> bytes, const TensorSpec& spec,
+                                      const Axes& order);
+
+// The first value of a source's variable, whose order is set.
+Initializer first_value(const Source& source, uint64_t seed);
+
+}  // namespace headroom::onnx

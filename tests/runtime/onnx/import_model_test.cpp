@@ -1,0 +1,259 @@
+#include "runtime/onnx/import_model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <numeric>
+#include <span>
+
+#include "runtime/app/runtime.h"
+#include "runtime/base/errors.h"
+#include "runtime/onnx/model_step.h"
+#include "runtime/onnx/op_table.h"
+#include "runtime/onnx/read_model.h"
+#include "runtime/session/session.h"
+#include "tests/runtime/onnx/model_bytes.h"
+
+namespace headroom::test {
+namespace {
+
+std::shared_ptr<const onnx::Model> model_of(const std::string& bytes) {
+  // Tensors point into the bytes.
+  static std::deque<std::string> kept;
+  const std::string& text = kept.emplace_back(bytes);
+  return std::make_shared<const onnx::Model>(
+      onnx::parse_model(std::as_bytes(std::span(text.data(), text.size())), "net.onnx"));
+}
+
+std::vector<float> wave(int64_t count, float scale = 0.5f) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < count; ++i) values.push_back(scale * std::sin(static_cast<float>(i) * 1.7f));
+  return values;
+}
+
+// x (batch,3,6,6) -> Conv, BatchNormalization, Relu, GlobalAveragePool, Flatten, Gemm -> y (batch,4)
+ModelBytes image_net() {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "3", "6", "6"}).output("y");
+  net.floats("conv.weight", {5, 3, 3, 3}, wave(135)).floats("norm.weight", {5}, {1, 1, 1, 1, 1});
+  net.floats("norm.bias", {5}, wave(5))
+      .floats("norm.mean", {5}, {0, 0, 0, 0, 0})
+      .floats("norm.var", {5}, {1, 1, 1, 1, 1});
+  net.floats("fc.weight", {4, 5}, wave(20)).floats("fc.bias", {4}, wave(4));
+  net.node("Conv", {"x", "conv.weight"}, {"c"}, {ints_attribute("pads", {1, 1, 1, 1})});
+  net.node("BatchNormalization", {"c", "norm.weight", "norm.bias", "norm.mean", "norm.var"}, {"n"});
+  net.node("Relu", {"n"}, {"r"}).node("GlobalAveragePool", {"r"}, {"p"}).node("Flatten", {"p"}, {"f"});
+  net.node("Gemm", {"f", "fc.weight", "fc.bias"}, {"y"}, {int_attribute("transB", 1)});
+  return net;
+}
+
+int count_of(const Graph& graph, std::string_view op) {
+  return static_cast<int>(std::count_if(graph.nodes().begin(), graph.nodes().end(),
+                                        [&](const Node& node) { return op_name(node.op) == op; }));
+}
+
+std::string refusal(const std::string& bytes, const onnx::ImportSettings& settings = {.batch = 2}) {
+  Graph graph;
+  try {
+    import_model(model_of(bytes), settings, graph);
+    return {};
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+}
+
+TEST(ImportModel, BindsFreeAxes) {
+  Graph graph;
+  const onnx::ImportedModel model = import_model(model_of(image_net().bytes()), {.batch = 7}, graph);
+  ASSERT_EQ(model.inputs.size(), 1u);
+  EXPECT_EQ(model.inputs[0].shape, (Shape{7, 3, 6, 6}));
+  EXPECT_EQ(model.outputs[0].shape, (Shape{7, 4}));
+  EXPECT_EQ(refusal(image_net().bytes(), {}), "net.onnx: has free axes; bind them by --dim batch=N");
+  EXPECT_EQ(refusal(image_net().bytes(), {.dims = {{"batch", 3}}}), "");
+  EXPECT_NE(
+      refusal(image_net().bytes(), {.batch = 2, .dims = {{"length", 3}}}).find("no input has a free axis"),
+      std::string::npos);
+  ModelBytes fixed;
+  fixed.input("x", 1, {"2", "3"}).output("y").node("Relu", {"x"}, {"y"});
+  EXPECT_NE(refusal(fixed.bytes(), {.batch = 8}).find("its batch was fixed at 2"), std::string::npos);
+  EXPECT_EQ(refusal(fixed.bytes(), {.batch = 2}), "");
+}
+
+TEST(ImportModel, TellsEveryUnsupportedNodeAtOnce) {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "3"}).output("y");
+  net.node("NonZero", {"x"}, {"a"}, {},
+           {{"pkg.torch.onnx.stack_trace", "File \"net.py\", line 5, in forward"}});
+  net.node("Relu", {"x"}, {"b"}).node("TopK", {"b", "b"}, {"c"}).node("TopK", {"b", "c"}, {"y"});
+  const std::string why = refusal(net.bytes());
+  EXPECT_NE(why.find("node a (NonZero), net.py:5"), std::string::npos) << why;
+  EXPECT_NE(why.find("node c (TopK) (and 1 more)"), std::string::npos) << why;
+  EXPECT_EQ(why.find('\n'), std::string::npos);
+}
+
+TEST(ImportModel, TellsEveryNodeThatCannotBeComputedAtOnce) {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "3"}).input("shape", 7, {"2"}).output("y");
+  net.node("Reshape", {"x", "shape"}, {"a"}).node("Relu", {"a"}, {"b"});
+  net.node("Concat", {"x", "x"}, {"c"}, {int_attribute("axis", 5)}).node("Add", {"b", "c"}, {"y"});
+  const std::string why = refusal(net.bytes());
+  EXPECT_NE(why.find("(Reshape): operand 1 (shape) depends on the data"), std::string::npos) << why;
+  EXPECT_NE(why.find("(Concat): axis 5 is outside rank 2"), std::string::npos) << why;
+}
+
+TEST(ImportModel, ImagesStayWithTheirChannelsLast) {
+  Graph graph;
+  const onnx::ImportedModel model = import_model(model_of(image_net().bytes()), {.batch = 2}, graph);
+  EXPECT_EQ(count_of(graph, "transpose"), 0);
+  EXPECT_EQ(model.inputs[0].value.shape(), (Shape{2, 6, 6, 3}));
+  EXPECT_EQ(model.parameters[0].value.shape(), (Shape{3, 3, 3, 5}));
+}
+
+TEST(ImportModel, AttentionTransposesOnlyWhatItMultiplies) {
+  ModelBytes net;  // heads are split, multiplied and joined as exporters write it
+  net.input("x", 1, {"batch", "4", "6"}).output("y").floats("w", {6, 6}, wave(36));
+  net.integers("split", {0, 0, 2, 3}).integers("join", {0, 0, 6});
+  net.node("MatMul", {"x", "w"}, {"q"}).node("Reshape", {"q", "split"}, {"s"});
+  net.node("Transpose", {"s"}, {"h"}, {ints_attribute("perm", {0, 2, 1, 3})});
+  net.node("Transpose", {"h"}, {"k"}, {ints_attribute("perm", {0, 1, 3, 2})});
+  net.node("MatMul", {"h", "k"}, {"scores"})
+      .node("Softmax", {"scores"}, {"p"})
+      .node("MatMul", {"p", "h"}, {"o"});
+  net.node("Transpose", {"o"}, {"t"}, {ints_attribute("perm", {0, 2, 1, 3})})
+      .node("Reshape", {"t", "join"}, {"y"});
+  Graph graph;
+  import_model(model_of(net.bytes()), {.batch = 2}, graph);
+  EXPECT_EQ(count_of(graph, "transpose"), 2);  // of the heads once, and of the output
+}
+
+TEST(ImportModel, FoldsShapes) {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "3", "4"})
+      .output("y")
+      .integers("one", {1})
+      .integers("rest", {-1})
+      .integers("zero", {0});
+  net.node("Shape", {"x"}, {"s"}).node("Slice", {"s", "zero", "one"}, {"rows"});
+  net.node("Concat", {"rows", "rest"}, {"shape"}, {int_attribute("axis", 0)})
+      .node("Reshape", {"x", "shape"}, {"y"});
+  Graph graph;
+  const onnx::ImportedModel model = import_model(model_of(net.bytes()), {.batch = 5}, graph);
+  EXPECT_EQ(model.outputs[0].shape, (Shape{5, 12}));
+  EXPECT_EQ(graph.nodes().size(), 1u);
+}
+
+TEST(ImportModel, TiedWeightsStayTied) {
+  ModelBytes net;
+  net.input("x", 7, {"batch", "3"}).output("y").floats("table", {5, 2}, wave(10));
+  net.node("Gather", {"table", "x"}, {"e"})
+      .node("Transpose", {"table"}, {"t"}, {ints_attribute("perm", {1, 0})});
+  net.node("MatMul", {"e", "t"}, {"y"});
+  Graph graph;
+  const onnx::ImportedModel model = import_model(model_of(net.bytes()), {.batch = 2}, graph);
+  EXPECT_EQ(model.parameters.size(), 1u);
+  EXPECT_EQ(count_of(graph, "transpose"), 0);
+}
+
+TEST(ImportModel, MergedVectorsAreTrainedApart) {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "4"})
+      .output("y")
+      .floats("ones", {4}, {1, 1, 1, 1})
+      .floats("zeros", {4}, {0, 0, 0, 0});
+  net.floats("w", {4, 4}, wave(16));
+  net.node("LayerNormalization", {"x", "ones", "zeros"}, {"a"}).node("MatMul", {"a", "w"}, {"b"});
+  net.node("LayerNormalization", {"b", "ones", "zeros"}, {"y"});
+  Graph graph;
+  const onnx::ImportedModel model = import_model(model_of(net.bytes()), {.batch = 2}, graph);
+  EXPECT_EQ(model.parameters.size(), 5u);
+  ASSERT_EQ(model.notes.size(), 1u);
+  EXPECT_EQ(model.notes[0], "2 vectors stood for 4 equal weights, which are trained apart");
+}
+
+TEST(ImportModel, StatisticsAreNotTrained) {
+  Graph graph;
+  const onnx::ImportedModel model =
+      import_model(model_of(image_net().bytes()), {.batch = 2, .is_training = true}, graph);
+  EXPECT_EQ(model.parameters.size(), 5u);
+  EXPECT_EQ(model.statistics.size(), 2u);
+  EXPECT_EQ(count_of(graph, "batch_norm"), 1);
+  EXPECT_EQ(count_of(graph, "moving_average_update"), 2);
+}
+
+TEST(ImportModel, WeightsThatAreNotThereAreDrawn) {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "3"})
+      .output("y")
+      .external("w", {3, 4}, "elsewhere", 0, 48)
+      .node("MatMul", {"x", "w"}, {"y"});
+  const auto step = make_model_step(model_of(net.bytes()), {.import = {.batch = 2}});
+  EXPECT_EQ(step->model.absent_bytes, 48);
+  Runtime runtime({.device = "cpu"});
+  const Variables variables(step->graph, runtime.device(), runtime.allocator());
+  const std::vector<std::byte> drawn = variables.read(step->model.parameters[0].value);
+  EXPECT_TRUE(std::any_of(drawn.begin(), drawn.end(), [](std::byte byte) { return byte != std::byte{0}; }));
+}
+
+// Trains on one batch and returns the losses.
+std::vector<float> losses_of(const onnx::ModelStep& step, const RuntimeOptions& options, int steps) {
+  Runtime runtime(options);
+  Variables variables(step.graph, runtime.device(), runtime.allocator());
+  Session session(step.graph, step.targets(), PlanMode::kPacked, variables);
+  const std::vector<float> data = wave(step.model.inputs[0].value.shape().elements(), 1);
+  std::copy(data.begin(), data.end(), session.input<float>(step.model.inputs[0].value).begin());
+  std::iota(session.input<int32_t>(step.labels).begin(), session.input<int32_t>(step.labels).end(), 0);
+  session.input<float>(step.learning_rate)[0] = 0.05f;
+  std::vector<float> losses;
+  for (int i = 0; i < steps; ++i) {
+    session.run();
+    losses.push_back(session.output<float>(step.loss)[0]);
+  }
+  return losses;
+}
+
+TEST(ModelStep, LearnsTheSameOnEveryDeviceWithAndWithoutFusion) {
+  const auto model = model_of(image_net().bytes());
+  std::vector<std::vector<float>> all;
+  for (const bool fused : {true, false}) {
+    for (const char* device : {"cpu", "sim"}) {
+      const auto step = make_model_step(model, {.import = {.batch = 4}, .optimizer = "sgd", .fused = fused});
+      all.push_back(losses_of(*step, {.device = device}, 8));
+      EXPECT_LT(all.back().back(), all.back().front());
+    }
+  }
+  for (const std::vector<float>& losses : all) {
+    for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], all[0][i], 1e-5f * std::abs(all[0][i]));
+  }
+}
+
+TEST(ModelStep, ClassesLieWhereTheLabelsSay) {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "5", "6"})
+      .output("y")
+      .floats("w", {6, 7}, wave(42))
+      .node("MatMul", {"x", "w"}, {"y"});
+  const auto model = model_of(net.bytes());
+  const auto classes = [&](std::optional<Shape> labels) {
+    return make_model_step(model, {.import = {.batch = 4}, .label_shape = labels})->classes;
+  };
+  EXPECT_EQ(classes(Shape{4, 5}), 7);
+  EXPECT_EQ(classes(Shape{4, 7}), 5);
+  EXPECT_EQ(classes(std::nullopt), 7);
+  EXPECT_THROW(classes(Shape{4, 6}), InvalidArgument);
+  EXPECT_EQ(make_model_step(model, {.import = {.batch = 4}, .loss = LossKind::kMse})->labels.shape(),
+            (Shape{4, 5, 7}));
+}
+
+// The tables of the docs are those of the program.
+TEST(OpTable, IsInTheDocs) {
+  std::ifstream file(HEADROOM_ONNX_FIXTURES "/../../../docs/models.md");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_NE(text.find(onnx::op_table_text()), std::string::npos) << "docs/models.md must hold\n"
+                                                                 << onnx::op_table_text();
+}
+
+}  // namespace
+}  // namespace headroom::test

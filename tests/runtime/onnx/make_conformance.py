@@ -1,0 +1,91 @@
+"""make_conformance.py: writes conformance.bin.gz, node cases of the onnx package, and light_nets.bin.gz, its light nets.
+
+Takes the smallest cases of the ops in runtime/onnx/op_table.cpp, without those that conformance_excluded.txt names, each
+with the reason. Run it in an environment with the packages onnx and numpy, from any folder.
+"""
+
+import glob
+import gzip
+import os
+import pathlib
+import re
+import struct
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.backend.test.runner import Runner
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+DATA = pathlib.Path(onnx.__file__).parent / "backend/test/data"
+MOST_CASE_BYTES = 3000
+
+
+def text(data):
+    return struct.pack("<I", len(data)) + data
+
+
+def record(name, model, inputs, outputs):
+    parts = [text(name.encode()), text(model), struct.pack("<I", len(inputs)), *map(text, inputs)]
+    return b"".join(parts + [struct.pack("<I", len(outputs)), *map(text, outputs)])
+
+
+def write(path, records):
+    # No name and no time in the header: the same cases give the same bytes.
+    with open(path, "wb") as file, gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0, compresslevel=9) as packed:
+        packed.write(struct.pack("<I", len(records)) + b"".join(records))
+    print(f"{path.name}: {len(records)} cases, {os.path.getsize(path)} bytes")
+
+
+def without_docs(model):
+    model.ClearField("doc_string")
+    for node in model.graph.node:
+        node.ClearField("doc_string")
+    return model
+
+
+def node_cases():
+    ops = set(re.findall(r'\{"(\w+)",\s*\d+,', (ROOT / "runtime/onnx/op_table.cpp").read_text()))
+    excluded = {line.split()[0] for line in (HERE / "conformance_excluded.txt").read_text().splitlines()
+                if line and not line.startswith("#")}
+    records = []
+    for folder in sorted((DATA / "node").iterdir()):
+        path = folder / "model.onnx"
+        if folder.name in excluded or not path.exists():
+            continue
+        model = onnx.load(path)
+        if model.functions or any(node.domain or node.op_type not in ops for node in model.graph.node):
+            continue
+        if any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for n in model.graph.node for a in n.attribute):
+            continue
+        files = {kind: sorted(glob.glob(str(folder / "test_data_set_0" / f"{kind}_*.pb")),
+                              key=lambda p: int(p.rsplit("_", 1)[1][:-3])) for kind in ("input", "output")}
+        tensors = {kind: [pathlib.Path(p).read_bytes() for p in paths] for kind, paths in files.items()}
+        size = len(model.SerializeToString()) + sum(map(len, tensors["input"] + tensors["output"]))
+        values = list(model.graph.input) + list(model.graph.output)
+        if size > MOST_CASE_BYTES or any(not v.type.HasField("tensor_type") for v in values):
+            continue
+        records.append(record(folder.name, without_docs(model).SerializeToString(), tensors["input"], tensors["output"]))
+    return records
+
+
+def light_nets():
+    records = []
+    for path in sorted((DATA / "light").glob("*.onnx")):
+        model = onnx.load(path)
+        known = {tensor.name for tensor in model.graph.initializer}
+        inputs = [i for i in model.graph.input if i.name not in known]
+        arrays = [Runner.generate_dummy_data(i, seed=0, name=path.stem, random=False) for i in inputs]
+        # The test makes the same numbers.
+        for array in arrays:
+            expected = (np.arange(array.size) / array.size).astype(array.dtype).reshape(array.shape)
+            np.testing.assert_array_equal(array, expected)
+        output = (path.parent / (path.stem + "_output_0.pb")).read_bytes()
+        records.append(record(path.stem, without_docs(model).SerializeToString(), [], [output]))
+    return records
+
+
+if __name__ == "__main__":
+    write(HERE / "conformance.bin.gz", node_cases())
+    write(HERE / "light_nets.bin.gz", light_nets())

@@ -1,0 +1,37 @@
+// Writes small ONNX files for tests, message by message, also wrong ones.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace headroom::test {
+
+// Attributes of a node, as bytes of AttributeProto.
+std::string int_attribute(const std::string& name, int64_t value);
+std::string ints_attribute(const std::string& name, const std::vector<int64_t>& values);
+std::string float_attribute(const std::string& name, float value);
+
+class ModelBytes {
+ public:
+  // A free axis has a name, a bound one a number as its text.
+  ModelBytes& input(const std::string& name, int type, const std::vector<std::string>& axes);
+  ModelBytes& output(const std::string& name);
+  ModelBytes& floats(const std::string& name, const std::vector<int64_t>& extents,
+                     const std::vector<float>& data);
+  ModelBytes& integers(const std::string& name, const std::vector<int64_t>& data);  // int64, rank 1
+  // A float tensor whose bytes lie in another file.
+  ModelBytes& external(const std::string& name, const std::vector<int64_t>& extents,
+                       const std::string& location, int64_t offset, int64_t bytes);
+  ModelBytes& node(const std::string& op, const std::vector<std::string>& inputs,
+                   const std::vector<std::string>& outputs, const std::vector<std::string>& attributes = {},
+                   const std::vector<std::pair<std::string, std::string>>& metadata = {});
+  // The whole file.
+  std::string bytes(int64_t opset = 17) const;
+
+ private:
+  std::string graph_;
+};
+
+}  // namespace headroom::test
