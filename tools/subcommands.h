@@ -11,8 +11,10 @@ int run_fit(int argc, char** argv);
 int run_predict(int argc, char** argv);
 int run_replay(int argc, char** argv);
 int run_run(int argc, char** argv);
+int run_show(int argc, char** argv);
 int run_strategies(int argc, char** argv);
 int run_trace(int argc, char** argv);
+int run_train(int argc, char** argv);
 
 namespace compare {
 int run_compare(int argc, char** argv);

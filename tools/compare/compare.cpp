@@ -137,6 +137,11 @@ std::vector<ComparedRow> rows_of(const Options& options, const TracedPrograms& p
                     replicas == 1 ? "" : fmt::format(", {} replicas", replicas)),
         "--net", net);
   }
+  if (options.workload.model.is_given()) {
+    const std::string name = program_name(options.workload);
+    add(fmt::format("{}, batch {}", name, options.workload.step.batch), "--model",
+        options.workload.model.path);
+  }
   for (const std::string& trace : options.traces) {
     if (const size_t devices = read_traces(path_of(trace)).size(); devices != 1) {
       throw InvalidArgument(
@@ -207,7 +212,9 @@ int run_compare(int argc, char** argv) {
   if (options.workload.step.steps == 0) options.workload.step.steps = kSteps;
   TracedPrograms programs;
   const bool is_torch = take_inputs(set, options, programs);
-  if (options.nets.empty() && options.traces.empty()) options.nets = {kMnist};
+  const bool has_model = options.workload.model.is_given();
+  if (has_model && !options.nets.empty()) throw InvalidArgument("--model and --net exclude each other");
+  if (options.nets.empty() && options.traces.empty() && !has_model) options.nets = {kMnist};
   if (options.strategies.empty()) {
     options.strategies = usable_strategies(options);
     if (is_torch) options.strategies.emplace_back("pytorch,expandable_segments:True");

@@ -79,14 +79,14 @@ void print_report(const FitOptions& options, const FitResult& result, const std:
       fmt::format("{}under {} on {}", replicas == 1 ? "" : fmt::format("in {} replicas ", replicas),
                   workload.runtime.strategy, device);
   if (!fits) {
-    fmt::print("nothing fits: {}, {} {}\n{}\n", workload.net,
+    fmt::print("nothing fits: {}, {} {}\n{}\n", program_name(workload),
                options.least_memory ? fmt::format("batch {}", workload.step.batch) : "no batch", where,
                result.stopped_by);
   } else if (options.least_memory) {
-    fmt::print("least memory {}: {}, batch {}, {}; {}\n", format_bytes(result.device_bytes), workload.net,
-               result.batch, where, certainty(options, result));
+    fmt::print("least memory {}: {}, batch {}, {}; {}\n", format_bytes(result.device_bytes),
+               program_name(workload), result.batch, where, certainty(options, result));
   } else {
-    fmt::print("largest batch {}: {} {}; {}\n", result.batch, workload.net, where,
+    fmt::print("largest batch {}: {} {}; {}\n", result.batch, program_name(workload), where,
                certainty(options, result));
   }
   if (fits)
@@ -121,7 +121,7 @@ void print_report(const FitOptions& options, const FitResult& result, const std:
 std::string to_json(const FitOptions& options, const FitResult& result, bool fits) {
   nlohmann::ordered_json json;
   json["fits"] = fits;
-  json["net"] = options.workload.net;
+  json["net"] = program_name(options.workload);
   json["strategy"] = options.workload.runtime.strategy;
   json["plan"] = to_string(options.workload.runtime.plan);
   json["device"] = options.workload.runtime.device;

@@ -68,9 +68,10 @@ void print_report(const WorkloadOptions& options, const RunSetup& setup, const s
                                          : "lacks " + format_bytes(-chosen.margin_bytes);
   const int64_t replicas = options.replicas.replicas;
   const size_t devices = chosen.devices.size();
-  fmt::print("{}: {}, batch {}{}, under {} on {}{}: {}\n", verdict(chosen), options.net, options.step.batch,
-             replicas == 1 ? "" : fmt::format(" shared by {} replicas", replicas), rows.front().strategy,
-             devices == 1 ? "" : fmt::format("{} devices of ", devices), options.runtime.device, margin);
+  fmt::print("{}: {}, batch {}{}, under {} on {}{}: {}\n", verdict(chosen), program_name(options),
+             options.step.batch, replicas == 1 ? "" : fmt::format(" shared by {} replicas", replicas),
+             rows.front().strategy, devices == 1 ? "" : fmt::format("{} devices of ", devices),
+             options.runtime.device, margin);
   fmt::print("device of {}, others hold {}\n", format_bytes(setup.device.total_bytes),
              format_bytes(held_on_default(setup)));
   if (!chosen.reason.empty()) fmt::print("{}\n", chosen.reason);
@@ -154,7 +155,7 @@ int run_predict(int argc, char** argv) {
   if (json) {
     const Prediction& chosen = rows.front().prediction;
     nlohmann::ordered_json result = to_json(rows.front());
-    result["net"] = options.net;
+    result["net"] = program_name(options);
     result["batch"] = options.step.batch;
     result["replicas"] = options.replicas.replicas;
     result["plan"] = to_string(options.runtime.plan);

@@ -117,7 +117,8 @@ int run_run(int argc, char** argv) {
     fmt::print("{}\n", object.dump());
   } else {
     print_run(result, report,
-              path.empty() ? fmt::format("{}, batch {}", options.net, options.step.batch) : printable(path),
+              path.empty() ? fmt::format("{}, batch {}", program_name(options), options.step.batch)
+                           : printable(path),
               options);
     fmt::print("\nnext: {}\n", command_after_run(report, path, options));
   }

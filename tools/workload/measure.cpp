@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -76,23 +78,48 @@ Measurement measure_mnist(const WorkloadOptions& options) {
   return result;
 }
 
-// Numbers that stand for data: every step sees the same.
-void feed(const ZooStep& step, Session& session) {
-  std::mt19937 random(1);
-  const auto classes = [&](const Value& input) {
-    for (int32_t& value : session.input<int32_t>(input)) {
-      value = static_cast<int32_t>(random() % static_cast<uint32_t>(step.classes));
+// One training step with what its inputs are fed; every step sees the same numbers, which stand for data.
+struct FedStep {
+  std::shared_ptr<Graph> graph;
+  Targets targets;
+  std::vector<Value> parameters;
+  std::function<void(Session&)> feed;
+};
+
+FedStep make_net_step(const ZooNet& net, const WorkloadOptions& options, int rank) {
+  const std::shared_ptr<ZooStep> step = make_zoo_step(net, zoo_settings(options, rank));
+  const auto feed = [step = step.get()](Session& session) {
+    std::mt19937 random(1);
+    const auto classes = [&](const Value& input) {
+      for (int32_t& value : session.input<int32_t>(input)) {
+        value = static_cast<int32_t>(random() % static_cast<uint32_t>(step->classes));
+      }
+    };
+    if (step->input.spec().dtype == DType::kI32) {
+      classes(step->input);
+    } else {
+      for (float& value : session.input<float>(step->input)) {
+        value = static_cast<float>(random()) / static_cast<float>(std::mt19937::max());
+      }
     }
+    classes(step->labels);
+    session.input<float>(step->learning_rate)[0] = 1e-3f;
   };
-  if (step.input.spec().dtype == DType::kI32) {
-    classes(step.input);
-  } else {
-    for (float& value : session.input<float>(step.input)) {
-      value = static_cast<float>(random()) / static_cast<float>(std::mt19937::max());
+  return {{step, &step->graph}, step->targets(), step->parameters, feed};
+}
+
+FedStep make_fed_model_step(const WorkloadOptions& options, int rank) {
+  const std::shared_ptr<onnx::ModelStep> step =
+      make_model_step(read_model(options.model), model_settings(options, rank));
+  const auto feed = [step = step.get()](Session& session) {
+    for (const onnx::BoundTensor& input : step->model.inputs) {
+      feed_bytes(session, input.value,
+                 drawn_data(input.value.spec(), index_bound(step->graph, input.value), 1));
     }
-  }
-  classes(step.labels);
-  session.input<float>(step.learning_rate)[0] = 1e-3f;
+    feed_bytes(session, step->labels, drawn_data(step->labels.spec(), step->classes, 2));
+    session.input<float>(step->learning_rate)[0] = 1e-3f;
+  };
+  return {{step, &step->graph}, step->targets(), step->parameters(), feed};
 }
 
 double median(std::vector<double> values) {
@@ -103,11 +130,13 @@ double median(std::vector<double> values) {
 }
 
 // One replica's steps, on the device of that name; `group` is null for one alone.
-void run_zoo_replica(const ZooNet& net, const WorkloadOptions& options, Runtime& runtime,
-                     const DeviceName& name, Collective* group, Measurement& result) {
+void run_step_replica(const WorkloadOptions& options, Runtime& runtime, const DeviceName& name,
+                      Collective* group, Measurement& result) {
   const int rank = group == nullptr ? 0 : group->rank();
-  const std::unique_ptr<ZooStep> step = make_zoo_step(net, zoo_settings(options, rank));
-  const ReplicaPlace here = settle_replica(step->graph, runtime, name, group);
+  const FedStep step = options.model.is_given() ? make_fed_model_step(options, rank)
+                                                : make_net_step(*find_zoo_net(options.net), options, rank);
+  Graph& graph = *step.graph;
+  const ReplicaPlace here = settle_replica(graph, runtime, name, group);
   for (const PlacedDevice& device : here.devices.all()) {
     result.devices.push_back({{}, parse_device_name(device.name).short_text(), {}});
   }
@@ -115,11 +144,11 @@ void run_zoo_replica(const ZooNet& net, const WorkloadOptions& options, Runtime&
   settings.library_only = !options.step.fused();
   settings.math = options.step.math;
   settings.collective = here.collective.get();
-  const auto kernels = std::make_shared<const Kernels>(step->graph, here.devices, settings);
-  Plan plan = make_plan(step->graph, step->targets(), options.runtime.plan, kernels->workspace_bytes());
-  Variables variables(step->graph, here.devices);
-  Session session(step->graph, std::move(plan), kernels, variables);
-  feed(*step, session);
+  const auto kernels = std::make_shared<const Kernels>(graph, here.devices, settings);
+  Plan plan = make_plan(graph, step.targets, options.runtime.plan, kernels->workspace_bytes());
+  Variables variables(graph, here.devices);
+  Session session(graph, std::move(plan), kernels, variables);
+  step.feed(session);
   DriverClock clock(runtime);
   std::vector<double> seconds;
   for (; result.steps < options.step.steps; ++result.steps) {
@@ -132,16 +161,16 @@ void run_zoo_replica(const ZooNet& net, const WorkloadOptions& options, Runtime&
   if (rank == 0) clock.note(result);
   if (group == nullptr) return;
   here.collective->check();
-  result.weights_checksum = fmt::format("{:016x}", variables.checksum(step->parameters));
-  result.optimizer_bytes = variable_bytes(step->graph, MemoryCategory::kOptimizerState);
+  result.weights_checksum = fmt::format("{:016x}", variables.checksum(step.parameters));
+  result.optimizer_bytes = variable_bytes(graph, MemoryCategory::kOptimizerState);
   group->barrier();  // none dies before the last is done
 }
 
-Measurement measure_zoo(const ZooNet& net, const WorkloadOptions& options) {
+Measurement measure_step(const WorkloadOptions& options) {
   Runtime runtime(options.runtime);
   const ReplicaWork<Measurement> work = [&](int, const DeviceName& device, Collective* group,
                                             Measurement& result) {
-    run_zoo_replica(net, options, runtime, device, group, result);
+    run_step_replica(options, runtime, device, group, result);
   };
   Measurement result =
       run_on_devices(runtime, options.replicas.count(), kCollectiveTimeout, Measurement{}, work);
@@ -156,8 +185,8 @@ Measurement measure(const WorkloadOptions& options) {
   const Predictor predictor(options);
   const bool is_on_gpu = options.runtime.device != "cpu";
   const double fragmentation = is_on_gpu ? predictor.fragmentation(setup_to_fit(options.runtime)) : 0;
-  const ZooNet* net = find_zoo_net(options.net);
-  Measurement result = net != nullptr ? measure_zoo(*net, options) : measure_mnist(options);
+  const bool is_mnist = !options.model.is_given() && options.net == kMnist;
+  Measurement result = is_mnist ? measure_mnist(options) : measure_step(options);
   result.fragmentation = fragmentation;
   return result;
 }

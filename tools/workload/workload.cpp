@@ -34,6 +34,23 @@ std::vector<Program> zoo_programs(const ZooNet& net, const WorkloadOptions& opti
   return programs;
 }
 
+std::vector<Program> model_programs(const WorkloadOptions& options) {
+  if (options.net != WorkloadOptions{}.net) throw InvalidArgument("--model and --net exclude each other");
+  if (options.width != 1) throw InvalidArgument("width: a model has the widths of its file");
+  const std::shared_ptr<const onnx::Model> model = read_model(options.model);
+  std::vector<Program> programs;
+  for (int rank = 0; rank < options.replicas.count(); ++rank) {
+    if (rank > 0 && !options.replicas.shard_optimizer) {
+      programs.push_back(programs.front());
+      continue;
+    }
+    const std::shared_ptr<onnx::ModelStep> step = make_model_step(model, model_settings(options, rank));
+    place(step->graph, options.runtime);
+    programs.push_back({{step, &step->graph}, {step->targets()}});
+  }
+  return programs;
+}
+
 }  // namespace
 
 void add_workload_options(OptionSet& set, WorkloadOptions& options) {
@@ -43,6 +60,7 @@ void add_workload_options(OptionSet& set, WorkloadOptions& options) {
 
 void add_common_options(OptionSet& set, WorkloadOptions& options, std::vector<std::string>* strategies) {
   set.add_integer("width", "Width multiplier", &options.width, 1, 1 << 20);
+  add_model_options(set, options.model);
   add_step_options(set, options.step);
   add_replica_options(set, options.replicas);
   add_runtime_options(set, options.runtime, strategies);
@@ -96,10 +114,31 @@ ZooSettings zoo_settings(const WorkloadOptions& options, int rank) {
   return settings;
 }
 
+onnx::ModelStepSettings model_settings(const WorkloadOptions& options, int rank) {
+  onnx::ModelStepSettings settings;
+  settings.replicas = options.replicas.count();
+  settings.import.batch = share_of_batch(options.step.batch, settings.replicas);
+  settings.import.dims = parse_dims(options.model.dims);
+  settings.import.seed = static_cast<uint64_t>(options.runtime.seed);
+  settings.loss = options.model.loss;
+  settings.output = options.model.output;
+  settings.optimizer = options.step.optimizer;
+  settings.fused = options.step.fused();
+  settings.placed = parse_scopes_on_devices(options.runtime.place);
+  settings.buckets = options.replicas.buckets();
+  if (options.replicas.shard_optimizer) settings.shard = {rank, settings.replicas};
+  return settings;
+}
+
+std::string program_name(const WorkloadOptions& options) {
+  return options.model.is_given() ? printable(options.model.path) : options.net;
+}
+
 std::vector<Program> make_programs(const WorkloadOptions& options) {
   if (options.replicas.count() > 1) {
     replica_devices(options.runtime, find_devices(options.runtime), options.replicas.count());
   }
+  if (options.model.is_given()) return model_programs(options);
   if (options.net == kMnist) {
     share_of_batch(options.step.batch, options.replicas.count());
     if (options.width != 1) throw InvalidArgument("width: the net of train_mnist has one width");

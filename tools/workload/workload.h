@@ -12,6 +12,7 @@
 #include "runtime/app/options.h"
 #include "runtime/graph/graph.h"
 #include "runtime/predict/play_program.h"
+#include "tools/workload/model_files.h"
 
 namespace headroom {
 
@@ -20,6 +21,7 @@ inline constexpr const char* kMnist = "mnist";
 
 struct WorkloadOptions {
   std::string net = kMnist;
+  ModelOptions model;  // instead of a net by name
   int64_t width = 1;
   StepOptions step;  // `batch` is that of all replicas together
   ReplicaOptions replicas;
@@ -49,6 +51,10 @@ void require_one_device(const WorkloadOptions& options);
 TrainSettings train_settings(const WorkloadOptions& options);
 // The settings of a net of the zoo, for a replica.
 ZooSettings zoo_settings(const WorkloadOptions& options, int rank);
+// The same of the model.
+onnx::ModelStepSettings model_settings(const WorkloadOptions& options, int rank);
+// What messages call the program: the net, or the model's file.
+std::string program_name(const WorkloadOptions& options);
 // How many digits a run of the mnist net draws: as many as train_mnist, or one batch if that is more.
 int64_t training_images(int64_t batch);
 

@@ -1,0 +1,264 @@
+// headroom show: prints the layers of an ONNX file, with their parameters, operations and activations at a
+// batch, and what of it would take the most memory in a training step. Needs no weights.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/text.h"
+#include "runtime/graph/categories.h"
+#include "runtime/plan/plan.h"
+#include "tools/subcommands.h"
+#include "tools/workload/model_files.h"
+
+namespace headroom {
+namespace {
+
+struct ShowOptions {
+  ModelOptions model;
+  std::vector<std::string> files;
+  std::string optimizer = "adam";
+  int64_t batch = 1;
+  int64_t depth = 0;  // 0: every module
+  bool json = false;
+};
+
+struct Row {
+  std::string module, ops, output;
+  int64_t parameters = 0, flops = 0, activation_bytes = 0;
+};
+
+// Multiplications and additions of a node; one for each result of ops that only go over elements.
+int64_t flops_of(const Graph& graph, const Node& node) {
+  const auto shape = [&](int value) -> const Shape& { return graph.value(value).spec.shape; };
+  const int64_t results = node.outputs.empty() ? 0 : shape(node.outputs[0]).elements();
+  return std::visit(Overloaded{
+                        [&](const MatMul& op) {
+                          const Shape& a = shape(node.inputs[0]);
+                          return 2 * results * a[op.transpose_a ? a.rank() - 2 : a.rank() - 1];
+                        },
+                        [&](const Conv2d&) {
+                          const Shape& filter = shape(node.inputs[1]);
+                          return 2 * results * filter[0] * filter[1] * filter[2];
+                        },
+                        [&](const Conv2dInputGrad&) {
+                          const Shape& filter = shape(node.inputs[1]);
+                          return 2 * shape(node.inputs[0]).elements() * filter[0] * filter[1] * filter[2];
+                        },
+                        [&](const Reshape&) { return int64_t{0}; },
+                        [&](const Transpose&) { return int64_t{0}; },
+                        [&](const Concat&) { return int64_t{0}; },
+                        [&](const Slice&) { return int64_t{0}; },
+                        [&](const SliceGrad&) { return int64_t{0}; },
+                        [&](const Gather&) { return int64_t{0}; },
+                        [&](const BroadcastTo&) { return int64_t{0}; },
+                        [&](const auto&) { return results; },
+                    },
+                    node.op);
+}
+
+std::string module_at(const std::string& module, int64_t depth) {
+  if (depth == 0) return module;
+  size_t end = 0;
+  for (int64_t i = 0; i < depth && end != std::string::npos; ++i)
+    end = module.find('.', end == 0 ? 0 : end + 1);
+  return module.substr(0, end);
+}
+
+std::vector<Row> rows_of(const onnx::ImportedModel& model, const Graph& graph, int64_t depth) {
+  std::vector<Row> rows;
+  std::map<std::string, size_t> place_of;
+  for (const onnx::LayerSummary& layer : model.layers) {
+    const std::string module = module_at(layer.module, depth);
+    auto [place, is_new] = place_of.try_emplace(module, rows.size());
+    if (is_new) rows.push_back({module});
+    Row& row = rows[place->second];
+    std::vector<std::string> ops;
+    for (const std::string& text : {row.ops, layer.ops}) {
+      for (size_t at = 0; at < text.size();) {
+        const size_t end = std::min(text.find(' ', at), text.size());
+        const std::string op = text.substr(at, end - at);
+        if (std::find(ops.begin(), ops.end(), op) == ops.end()) ops.push_back(op);
+        at = end + 1;
+      }
+    }
+    row.ops = fmt::format("{}", fmt::join(ops, " "));
+    row.output = to_string(layer.output);
+    row.parameters += layer.parameters;
+    for (int id = layer.first_node; id < layer.last_node; ++id) {
+      const Node& node = graph.node(id);
+      row.flops += flops_of(graph, node);
+      if (std::holds_alternative<Reshape>(node.op)) continue;  // the same bytes
+      for (int output : node.outputs) row.activation_bytes += graph.value(output).spec.bytes();
+    }
+  }
+  return rows;
+}
+
+struct StepMemory {
+  int64_t weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0, input_bytes = 0;
+  int64_t step_bytes = 0;  // the most results that live at once, gradients among them
+};
+
+StepMemory training_step(const std::shared_ptr<const onnx::Model>& model, const ShowOptions& options,
+                   const onnx::ImportSettings& import) {
+  onnx::ModelStepSettings settings;
+  settings.import = import;
+  settings.loss = options.model.loss;
+  settings.output = options.model.output;
+  settings.optimizer = options.optimizer;
+  const auto made = make_model_step(model, settings);
+  const Plan plan = make_plan(made->graph, made->targets(), PlanMode::kDynamic,
+                              std::vector<int64_t>(made->graph.nodes().size(), 0));
+  StepMemory step;
+  step.weight_bytes = variable_bytes(made->graph, MemoryCategory::kWeights);
+  step.optimizer_bytes = variable_bytes(made->graph, MemoryCategory::kOptimizerState);
+  step.input_bytes = variable_bytes(made->graph, MemoryCategory::kInputs);
+  for (const Value& gradient : made->gradients) step.gradient_bytes += gradient.spec().bytes();
+  step.step_bytes = plan.peak_bytes;
+  return step;
+}
+
+std::string thousands(int64_t number) {
+  std::string text = std::to_string(number);
+  for (size_t at = text.size(); at > 3;) text.insert(at -= 3, ",");
+  return text;
+}
+
+std::string shortened(const std::string& text, size_t most) {
+  return text.size() <= most ? text : text.substr(0, most - 3) + "...";
+}
+
+}  // namespace
+
+int run_show(int argc, char** argv) {
+  ShowOptions options;
+  OptionSet set("headroom show",
+                "Shows the layers of an ONNX file and what of it takes memory in a training step.");
+  set.add_arguments("FILE", "The ONNX file", &options.files);
+  set.add_text("weights", "Take its weights from this safetensors file", &options.model.weights);
+  set.add_list("dim", "Extents of free axes, NAME=N; --batch binds the first axis", &options.model.dims);
+  set.add_integer("batch", "Rows of a step", &options.batch, 1, int64_t{1} << 40);
+  set.add_integer("depth", "Join modules below this depth; 0: none", &options.depth, 0, 100);
+  set.add_choice("loss", "The loss of the output", &options.model.loss);
+  set.add_text("output", "The output that the loss is of; by default the first", &options.model.output);
+  set.add_choice("optimizer", "The optimizer of the training step", &options.optimizer,
+                 {"sgd", "momentum", "rmsprop", "adam", "adamw"});
+  set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
+  set.set_examples(
+      "  headroom show net.onnx --batch 32\n  headroom show bert.onnx --dim length=128 --depth 3\n");
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  if (options.files.size() != 1) throw InvalidArgument("show takes one file");
+  options.model.path = options.files[0];
+
+  const std::shared_ptr<const onnx::Model> model = read_model(options.model);
+  onnx::ImportSettings import;
+  import.batch = options.batch;
+  import.dims = parse_dims(options.model.dims);
+  Graph graph;
+  const onnx::ImportedModel imported = import_model(model, import, graph);
+  const std::vector<Row> rows = rows_of(imported, graph, options.depth);
+  Row total{"total"};
+  for (const Row& row : rows) {
+    total.parameters += row.parameters;
+    total.flops += row.flops;
+    total.activation_bytes += row.activation_bytes;
+  }
+  std::optional<StepMemory> step;
+  std::string why_no_step;
+  try {
+    step = training_step(model, options, import);
+  } catch (const InvalidArgument& error) {
+    why_no_step = error.what();
+  }
+
+  if (options.json) {
+    nlohmann::ordered_json json;
+    json["model"] = model->path;
+    json["opset"] = model->opset();
+    json["producer"] = model->producer;
+    json["batch"] = options.batch;
+    json["parameters"] = total.parameters;
+    json["flops"] = total.flops;
+    json["activation_bytes"] = total.activation_bytes;
+    json["absent_bytes"] = imported.absent_bytes;
+    json["notes"] = imported.notes;
+    json["layers"] = nlohmann::ordered_json::array();
+    for (const Row& row : rows) {
+      json["layers"].push_back({{"module", row.module},
+                                {"ops", row.ops},
+                                {"output", row.output},
+                                {"parameters", row.parameters},
+                                {"flops", row.flops},
+                                {"activation_bytes", row.activation_bytes}});
+    }
+    if (step) {
+      json["training"] = {{"optimizer", options.optimizer},
+                          {"weight_bytes", step->weight_bytes},
+                          {"gradient_bytes", step->gradient_bytes},
+                          {"optimizer_bytes", step->optimizer_bytes},
+                          {"step_bytes", step->step_bytes}};
+    }
+    fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    return kExitDone;
+  }
+  fmt::print("{}: {} parameters in {} tensors, {:.2f} GFLOP forward at batch {}\n", printable(model->path),
+             thousands(total.parameters), imported.parameters.size(), 1e-9 * static_cast<double>(total.flops),
+             options.batch);
+  fmt::print("opset {}, written by {} {}\n", model->opset(), printable(model->producer),
+             printable(model->producer_version));
+  for (const onnx::BoundTensor& input : imported.inputs) {
+    fmt::print("input {} {} {}\n", printable(input.name), to_string(input.type), to_string(input.shape));
+  }
+  for (size_t i = 0; i < imported.outputs.size(); ++i) {
+    fmt::print("output {} {} {}\n", printable(imported.output_names[i]), to_string(imported.outputs[i].type),
+               to_string(imported.outputs[i].shape));
+  }
+  for (const std::string& note : imported.notes) fmt::print("note: {}\n", note);
+  if (imported.absent_bytes > 0) {
+    fmt::print("note: {} of weights are not there; run and train draw them\n",
+               format_bytes(imported.absent_bytes));
+  }
+  constexpr size_t kWidest = 44;
+  size_t width = std::string_view("module").size();
+  for (const Row& row : rows) width = std::clamp(printable(row.module).size(), width, kWidest);
+  fmt::print("\n{:<{}}  {:<24} {:<20} {:>13} {:>10} {:>12}\n", "module", width, "ops", "output", "parameters",
+             "MFLOP", "results MiB");
+  const auto print_row = [&](const Row& row) {
+    fmt::print("{:<{}}  {:<24} {:<20} {:>13} {:>10.1f} {:>12}\n", shortened(printable(row.module), width),
+               width, shortened(row.ops, 24), row.output, thousands(row.parameters),
+               1e-6 * static_cast<double>(row.flops), format_mib(row.activation_bytes));
+  };
+  for (const Row& row : rows) print_row(row);
+  print_row(total);
+  if (!step) {
+    fmt::print("\nno training step: {}\n", why_no_step);
+    return kExitDone;
+  }
+  const std::pair<const char*, int64_t> parts[] = {
+      {"weights", step->weight_bytes},
+      {"optimizer state", step->optimizer_bytes},
+      {"constants and counters", step->input_bytes},
+      {"activations and gradients at the peak", step->step_bytes}};
+  const auto* const largest = std::max_element(
+      std::begin(parts), std::end(parts), [](const auto& a, const auto& b) { return a.second < b.second; });
+  fmt::print("\na training step with {}, without workspace, in MiB\n", options.optimizer);
+  for (const auto& part : parts) {
+    fmt::print("{:<40} {:>10}{}\n", part.first, format_mib(part.second),
+               &part == largest ? "   the most" : "");
+  }
+  std::vector<std::string> words = {"--model", options.model.path, "--batch", std::to_string(options.batch)};
+  for (const std::string& dim : options.model.dims) words.insert(words.end(), {"--dim", dim});
+  fmt::print("\nnext: {}\n", command_line("headroom predict", words));
+  return kExitDone;
+}
+
+}  // namespace headroom

@@ -1,0 +1,340 @@
+// headroom train: trains the model of an ONNX file for some steps, on data from a file or on drawn numbers,
+// and compares with what a reference computed where the file holds that.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "examples/models/mnist/train_settings.h"
+#include "runtime/app/replicas.h"
+#include "runtime/app/runtime.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/text.h"
+#include "runtime/graph/optimizer.h"
+#include "runtime/onnx/variable_data.h"
+#include "runtime/session/session.h"
+#include "tools/gpu_program.h"
+#include "tools/subcommands.h"
+#include "tools/workload/model_files.h"
+#include "tools/workload/workload.h"
+
+namespace headroom {
+namespace {
+
+struct TrainOptions {
+  ModelOptions model;
+  RuntimeOptions runtime = {.device = "cpu"};
+  std::string data, optimizer = "adam", math = "tf32";
+  double learning_rate = 1e-3;
+  int64_t batch = 0;  // 0: all rows of the data, or 8
+  int64_t steps = 10;
+  bool json = false;
+};
+
+// A tensor in the file's order of axes.
+struct NamedFloats {
+  std::string name;
+  std::vector<float> values;
+};
+
+struct Trained : RunResult {
+  int64_t batch = 0, parameters = 0;
+  std::vector<float> losses;
+  double seconds_per_step = 0;
+  std::optional<NamedFloats> evaluated;
+  std::vector<NamedFloats> gradients;
+  // How far these are from the reference's, as shares of the largest number there; that of all gradients.
+  double evaluated_error = 0, gradients_error = 0;
+  std::vector<std::string> notes;
+};
+
+std::vector<float> floats_of(std::span<const std::byte> bytes) {
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+// Numbers of a value in the file's order of axes.
+std::vector<float> in_file_order(std::span<const float> values, const Shape& shape, const onnx::Axes& order) {
+  return floats_of(onnx::permuted_bytes(std::as_bytes(values), {DType::kF32, shape}, onnx::inverse(order)));
+}
+
+struct Difference {
+  double absolute = 0, scale = 0;  // the largest difference, and the largest number of the reference
+
+  double share() const { return scale > 0 ? absolute / scale : absolute; }
+};
+
+Difference difference_of(const std::vector<float>& values, const StoredTensor& tensor) {
+  const onnx::ElementType type = onnx::type_of_safetensors(tensor.type);
+  int64_t count = 1;
+  for (int64_t extent : tensor.extents) count *= extent;
+  if (!onnx::is_float(type) || count != static_cast<int64_t>(values.size())) {
+    throw InvalidArgument(
+        fmt::format("reference '{}' has other extents or another type", printable(tensor.name)));
+  }
+  const std::vector<float> expected = floats_of(onnx::convert_elements(type, tensor.data, count));
+  Difference difference;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    difference.scale = std::max(difference.scale, std::abs(static_cast<double>(expected[i])));
+    const double here = std::abs(static_cast<double>(values[i]) - static_cast<double>(expected[i]));
+    // A NaN is as far away as can be.
+    difference.absolute = here <= difference.absolute ? difference.absolute : here;
+  }
+  return difference;
+}
+
+// The model, its data and its settings; each part below has a graph of its own on the same device.
+class Training {
+ public:
+  Training(const TrainOptions& options, Runtime& runtime) : options_(options), runtime_(runtime) {
+    model_ = read_model(options.model);
+    if (!options.data.empty()) data_.emplace(options.data);
+    rows_ = data_ ? data_->rows(*model_) : options.batch > 0 ? options.batch : kDrawnRows;
+    batch_ = options.batch > 0 ? options.batch : rows_;
+    if (batch_ > rows_ || batch_ < 1)
+      throw InvalidArgument(fmt::format("{} rows of data do not make a batch of {}", rows_, batch_));
+    settings_.import.dims = parse_dims(options.model.dims);
+    if (data_) settings_.import.dims.merge(data_->dims(*model_));
+    settings_.import.batch = batch_;
+    settings_.import.seed = static_cast<uint64_t>(options.runtime.seed);
+    settings_.loss = options.model.loss;
+    settings_.output = options.model.output;
+    settings_.optimizer = options.optimizer;
+    if (data_) {
+      Shape labels{std::span<const int64_t>(data_->labels().extents)};
+      settings_.label_shape = labels.with(0, batch_);
+    }
+  }
+
+  void run(const DeviceName& device, Trained& result) {
+    result.batch = batch_;
+    if (data_ && data_->find("eval_output") != nullptr) evaluate(device, result);
+    const auto has_gradients = [](const StoredTensor& tensor) { return tensor.name.starts_with("grad."); };
+    if (data_ && std::any_of(data_->tensors().begin(), data_->tensors().end(), has_gradients))
+      differentiate(device, result);
+    train(device, result);
+  }
+
+ private:
+  static constexpr int64_t kDrawnRows = 8;
+
+  KernelSettings kernel_settings() const {
+    KernelSettings settings;
+    settings.math = parse_math(options_.math);
+    return settings;
+  }
+
+  // The rows of a step, over and over: the last ones that do not fill a batch are left out.
+  void feed(Session& session, const Graph& graph, const onnx::ImportedModel& model, int64_t step,
+            int64_t count) {
+    const int64_t first = step % (rows_ / count) * count;
+    for (const onnx::BoundTensor& input : model.inputs) {
+      const TensorSpec stored{onnx::dtype_of_element(input.type), input.shape};
+      std::vector<std::byte> bytes;
+      if (data_) {
+        const StoredTensor& tensor = data_->input(*model_, input.name);
+        bytes = ModelData::rows_of(tensor, first, count);
+        if (dtype_of_element(onnx::type_of_safetensors(tensor.type)) != stored.dtype ||
+            static_cast<int64_t>(bytes.size()) != stored.bytes()) {
+          throw InvalidArgument(fmt::format("{}: tensor '{}' does not fit the input {}", options_.data,
+                                            printable(tensor.name), to_string(stored)));
+        }
+      } else {
+        bytes = drawn_data(stored, index_bound(graph, input.value), 1);
+      }
+      feed_bytes(session, input.value, onnx::permuted_bytes(bytes, stored, input.order));
+    }
+  }
+
+  void feed_labels(Session& session, const onnx::ModelStep& step, int64_t number) {
+    if (!data_) return feed_bytes(session, step.labels, drawn_data(step.labels.spec(), step.classes, 2));
+    const StoredTensor& labels = data_->labels();
+    const int64_t first = number % (rows_ / batch_) * batch_;
+    const bool are_numbers = onnx::is_float(onnx::type_of_safetensors(labels.type));
+    if (are_numbers != (step.labels.spec().dtype == DType::kF32)) {
+      throw InvalidArgument(fmt::format("{}: labels of {} do not fit this loss", options_.data, labels.type));
+    }
+    feed_bytes(session, step.labels, ModelData::rows_of(labels, first, batch_));
+  }
+
+  void evaluate(const DeviceName& device, Trained& result) {
+    const StoredTensor& expected = *data_->find("eval_output");
+    onnx::ImportSettings settings = settings_.import;
+    const int64_t rows = expected.extents.empty() ? rows_ : std::min(rows_, expected.extents[0]);
+    settings.batch = rows;
+    const auto inference = make_model_inference(model_, settings);
+    const ReplicaPlace here = settle_replica(inference->graph, runtime_, device, nullptr);
+    const size_t output = inference->model.find_output(options_.model.output);
+    const auto kernels = std::make_shared<const Kernels>(inference->graph, here.devices, kernel_settings());
+    const Targets targets{{inference->outputs[output]}};
+    Plan plan = make_plan(inference->graph, targets, options_.runtime.plan, kernels->workspace_bytes());
+    Variables variables(inference->graph, here.devices);
+    Session session(inference->graph, std::move(plan), kernels, variables);
+    feed(session, inference->graph, inference->model, 0, rows);
+    session.run();
+    const auto values = session.output<float>(inference->outputs[output]);
+    result.evaluated = NamedFloats{"eval_output", {values.begin(), values.end()}};
+    result.evaluated_error = difference_of(result.evaluated->values, expected).share();
+  }
+
+  void differentiate(const DeviceName& device, Trained& result) {
+    onnx::ModelStepSettings settings = settings_;
+    settings.fetches_gradients = true;
+    const auto step = make_model_step(model_, settings);
+    const ReplicaPlace here = settle_replica(step->graph, runtime_, device, nullptr);
+    const auto kernels = std::make_shared<const Kernels>(step->graph, here.devices, kernel_settings());
+    Plan plan =
+        make_plan(step->graph, Targets{step->gradients}, options_.runtime.plan, kernels->workspace_bytes());
+    Variables variables(step->graph, here.devices);
+    Session session(step->graph, std::move(plan), kernels, variables);
+    feed(session, step->graph, step->model, 0, batch_);
+    feed_labels(session, *step, 0);
+    session.run();
+    Difference all;
+    for (size_t i = 0; i < step->gradients.size(); ++i) {
+      const onnx::BoundTensor& parameter = step->model.parameters[i];
+      const StoredTensor* expected = data_->gradient(step->model, i);
+      if (expected == nullptr) continue;
+      NamedFloats gradient{
+          expected->name.substr(std::string_view("grad.").size()),
+          in_file_order(session.output<float>(step->gradients[i]), parameter.value.shape(), parameter.order)};
+      const Difference difference = difference_of(gradient.values, *expected);
+      all.scale = std::max(all.scale, difference.scale);
+      all.absolute = difference.absolute <= all.absolute ? all.absolute : difference.absolute;
+      result.gradients.push_back(std::move(gradient));
+    }
+    result.gradients_error = all.share();
+  }
+
+  void train(const DeviceName& device, Trained& result) {
+    const auto step = make_model_step(model_, settings_);
+    const ReplicaPlace here = settle_replica(step->graph, runtime_, device, nullptr);
+    result.notes = step->model.notes;
+    if (step->model.absent_bytes > 0) {
+      result.notes.push_back(fmt::format("{} of weights are not there: they are drawn with seed {}",
+                                         format_bytes(step->model.absent_bytes), options_.runtime.seed));
+    }
+    for (const Value& parameter : step->parameters()) result.parameters += parameter.shape().elements();
+    const auto kernels = std::make_shared<const Kernels>(step->graph, here.devices, kernel_settings());
+    Plan plan = make_plan(step->graph, step->targets(), options_.runtime.plan, kernels->workspace_bytes());
+    Variables variables(step->graph, here.devices);
+    Session session(step->graph, std::move(plan), kernels, variables);
+    session.input<float>(step->learning_rate)[0] = static_cast<float>(options_.learning_rate);
+    std::vector<double> seconds;
+    for (int64_t i = 0; i < options_.steps; ++i) {
+      feed(session, step->graph, step->model, i, batch_);
+      feed_labels(session, *step, i);
+      const auto start = std::chrono::steady_clock::now();
+      session.run();
+      seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      result.losses.push_back(session.output<float>(step->loss)[0]);
+    }
+    std::sort(seconds.begin(), seconds.end());
+    if (!seconds.empty()) result.seconds_per_step = seconds[seconds.size() / 2];
+  }
+
+  const TrainOptions& options_;
+  Runtime& runtime_;
+  std::shared_ptr<const onnx::Model> model_;
+  std::optional<ModelData> data_;
+  int64_t rows_ = 0, batch_ = 0;
+  onnx::ModelStepSettings settings_;
+};
+
+nlohmann::ordered_json to_json(const TrainOptions& options, const Trained& result) {
+  nlohmann::ordered_json json;
+  json["outcome"] = to_string(result.outcome);
+  json["error"] = result.error;
+  json["model"] = options.model.path;
+  json["device"] = options.runtime.device;
+  json["batch"] = result.batch;
+  json["parameters"] = result.parameters;
+  json["losses"] = result.losses;
+  json["seconds_per_step"] = result.seconds_per_step;
+  json["peak_device_bytes"] = result.peak_device_bytes;
+  json["peak_reserved_bytes"] = result.peak_reserved_bytes;
+  json["peak_allocated_bytes"] = result.peak_allocated_bytes;
+  json["notes"] = result.notes;
+  if (result.evaluated) {
+    json["eval_output_error"] = result.evaluated_error;
+    json["eval_output"] = result.evaluated->values;
+  }
+  if (!result.gradients.empty()) {
+    json["gradients_error"] = result.gradients_error;
+    for (const NamedFloats& gradient : result.gradients) json["gradients"][gradient.name] = gradient.values;
+  }
+  return json;
+}
+
+void print(const TrainOptions& options, const Trained& result) {
+  fmt::print("{}: {}, batch {}, {} on {}, {} step{}\n", to_string(result.outcome),
+             printable(options.model.path), result.batch, options.optimizer, options.runtime.device,
+             result.losses.size(), result.losses.size() == 1 ? "" : "s");
+  if (!result.error.empty()) fmt::print("{}\n", result.error);
+  for (const std::string& note : result.notes) fmt::print("note: {}\n", note);
+  fmt::print("\n{:>6} {:>12}\n", "step", "loss");
+  const size_t every = std::max<size_t>(1, result.losses.size() / 10);
+  for (size_t i = 0; i < result.losses.size(); ++i) {
+    if (i % every == 0 || i + 1 == result.losses.size())
+      fmt::print("{:>6} {:>12.6f}\n", i + 1, result.losses[i]);
+  }
+  fmt::print("\n{:.1f} ms/step, {} parameters, {} MiB allocated at the peak\n", 1e3 * result.seconds_per_step,
+             result.parameters, format_mib(result.peak_allocated_bytes));
+  if (result.evaluated) {
+    fmt::print("against the reference: output before training {:.2e} of its largest number",
+               result.evaluated_error);
+    if (!result.gradients.empty()) fmt::print(", gradients {:.2e} of theirs", result.gradients_error);
+    fmt::print("\n");
+  }
+}
+
+}  // namespace
+
+int run_train(int argc, char** argv) {
+  TrainOptions options;
+  OptionSet set("headroom train", "Trains the model of an ONNX file.");
+  add_model_options(set, options.model);
+  set.add_text("data", "Train on the tensors of this safetensors file: inputs by name (or x), labels as y",
+               &options.data);
+  std::vector<std::string> optimizers(optimizer_names().begin(), optimizer_names().end());
+  set.add_choice("optimizer", "The optimizer", &options.optimizer, optimizers);
+  set.add_number("learning-rate", "The learning rate", &options.learning_rate, 0, 1e6);
+  set.add_integer("batch", "Rows of a step; 0: all rows of the data, or 8", &options.batch, 0,
+                  int64_t{1} << 40);
+  set.add_integer("steps", "Steps to train", &options.steps, 0, int64_t{1} << 40);
+  set.add_choice("math", "How a GPU multiplies f32 values", &options.math,
+                 std::vector<std::string>(math_names().begin(), math_names().end()));
+  add_runtime_options(set, options.runtime);
+  set.add_switch("json", "Print one line of JSON, with what references in the data are compared to",
+                 &options.json);
+  set.set_examples(
+      "  headroom train --model net.onnx --data digits.safetensors --optimizer adam --steps 100\n"
+      "  headroom train --model bert.onnx --batch 4 --dim length=128 --device sim:h200   on drawn tokens\n");
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  if (!options.model.is_given()) throw InvalidArgument("no model given; pass --model FILE.onnx");
+  if (cuda_ordinal(options.runtime.device)) continue_in_gpu_program(argv);
+  for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
+
+  Runtime runtime(options.runtime);
+  Training training(options, runtime);
+  const ReplicaWork<Trained> work = [&](int, const DeviceName& device, Collective*, Trained& result) {
+    training.run(device, result);
+  };
+  const Trained result = run_on_devices(runtime, 1, std::chrono::minutes(1), Trained{}, work);
+  if (options.json) {
+    fmt::print("{}\n", to_json(options, result).dump());
+  } else {
+    print(options, result);
+  }
+  return exit_code_of(result.outcome);
+}
+
+}  // namespace headroom

@@ -1,0 +1,196 @@
+#include "tools/workload/model_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <set>
+
+#include "runtime/base/errors.h"
+#include "runtime/base/text.h"
+#include "runtime/onnx/read_model.h"
+
+namespace headroom {
+namespace {
+
+Shape shape_of_tensor(const std::vector<int64_t>& extents) {
+  return Shape(std::span<const int64_t>(extents));
+}
+
+}  // namespace
+
+void add_model_options(OptionSet& set, ModelOptions& options) {
+  set.add_text("model", "Take the net of this ONNX file", &options.path);
+  set.add_text("weights", "With --model: take its weights from this safetensors file", &options.weights);
+  set.add_list("dim", "With --model: extents of free axes, NAME=N; --batch binds the first axis",
+               &options.dims);
+  set.add_choice("loss", "With --model: the loss of its output", &options.loss);
+  set.add_text("output", "With --model: the output that the loss is of; by default the first",
+               &options.output);
+}
+
+std::shared_ptr<const onnx::Model> read_model(const ModelOptions& options) {
+  return std::make_shared<const onnx::Model>(onnx::read_model(options.path, {options.weights}));
+}
+
+std::map<std::string, int64_t> parse_dims(const std::vector<std::string>& dims) {
+  std::map<std::string, int64_t> extents;
+  for (const std::string& text : dims) {
+    const size_t equals = text.rfind('=');
+    const std::string number = equals == std::string::npos ? "" : text.substr(equals + 1);
+    const bool is_number =
+        !number.empty() && number.size() < 10 && number.find_first_not_of("0123456789") == std::string::npos;
+    if (!is_number || equals == 0)
+      throw InvalidArgument(fmt::format("--dim {}: is not NAME=N", printable(text)));
+    extents[text.substr(0, equals)] = std::stoll(number);
+  }
+  return extents;
+}
+
+std::vector<std::byte> drawn_data(const TensorSpec& spec, int64_t bound, uint64_t seed) {
+  std::vector<std::byte> bytes(static_cast<size_t>(spec.bytes()));
+  std::mt19937 random(static_cast<uint32_t>(seed));
+  const auto whole = static_cast<uint32_t>(std::clamp<int64_t>(bound, 1, INT32_MAX));
+  for (int64_t i = 0; i < spec.shape.elements(); ++i) {
+    std::byte* const at = bytes.data() + i * element_bytes(spec.dtype);
+    if (spec.dtype == DType::kF32) {
+      const float value = static_cast<float>(random()) / static_cast<float>(std::mt19937::max());
+      std::memcpy(at, &value, sizeof value);
+    } else if (spec.dtype == DType::kI32) {
+      const auto value = static_cast<int32_t>(random() % whole);
+      std::memcpy(at, &value, sizeof value);
+    } else {
+      *at = std::byte{1};  // masks let everything through
+    }
+  }
+  return bytes;
+}
+
+void feed_bytes(Session& session, const Value& input, const std::vector<std::byte>& bytes) {
+  const auto copy = [&](auto memory) {
+    if (memory.size_bytes() != bytes.size()) {
+      throw InvalidArgument(
+          fmt::format("{}: {} bytes do not make {}", input.name(), bytes.size(), to_string(input.spec())));
+    }
+    std::memcpy(memory.data(), bytes.data(), bytes.size());
+  };
+  switch (input.spec().dtype) {
+    case DType::kF32:
+      return copy(session.input<float>(input));
+    case DType::kI32:
+      return copy(session.input<int32_t>(input));
+    case DType::kU8:
+      return copy(session.input<uint8_t>(input));
+  }
+}
+
+int64_t index_bound(const Graph& graph, const Value& input) {
+  std::set<int> same = {input.id};  // the input under other shapes
+  int64_t bound = INT64_MAX;
+  for (const Node& node : graph.nodes()) {
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (!same.contains(node.inputs[i])) continue;
+      if (std::holds_alternative<Reshape>(node.op) || std::holds_alternative<Transpose>(node.op)) {
+        same.insert(node.outputs[0]);
+      }
+      if (std::holds_alternative<Gather>(node.op) && i == 1) {
+        bound = std::min(bound, graph.value(node.inputs[0]).spec.shape[0]);
+      }
+    }
+  }
+  return bound == INT64_MAX ? 2 : bound;
+}
+
+const StoredTensor* ModelData::find(std::string_view name) const {
+  for (const StoredTensor& tensor : tensors_) {
+    if (tensor.name == name) return &tensor;
+  }
+  return nullptr;
+}
+
+const StoredTensor& ModelData::input(const onnx::Model& model, std::string_view name) const {
+  if (const StoredTensor* tensor = find(name)) return *tensor;
+  const StoredTensor* only = model.inputs.size() == 1 ? find("x") : nullptr;
+  if (only != nullptr) return *only;
+  throw InvalidArgument(fmt::format("{}: has no tensor '{}' for the model's input", path(), printable(name)));
+}
+
+const StoredTensor& ModelData::labels() const {
+  for (const char* name : {"y", "labels"}) {
+    if (const StoredTensor* tensor = find(name)) return *tensor;
+  }
+  throw InvalidArgument(fmt::format("{}: has no labels: a tensor 'y' or 'labels'", path()));
+}
+
+int64_t ModelData::rows(const onnx::Model& model) const {
+  int64_t rows = -1;
+  const auto look = [&](const StoredTensor& tensor) {
+    if (tensor.extents.empty())
+      throw InvalidArgument(fmt::format("{}: tensor '{}' has no rows", path(), tensor.name));
+    if (rows >= 0 && tensor.extents[0] != rows) {
+      throw InvalidArgument(fmt::format("{}: tensor '{}' has {} rows, another one {}", path(), tensor.name,
+                                        tensor.extents[0], rows));
+    }
+    rows = tensor.extents[0];
+  };
+  for (const onnx::ValueType& input : model.inputs) look(this->input(model, input.name));
+  look(labels());
+  return rows;
+}
+
+std::map<std::string, int64_t> ModelData::dims(const onnx::Model& model) const {
+  std::map<std::string, int64_t> dims;
+  for (const onnx::ValueType& input : model.inputs) {
+    const StoredTensor& tensor = this->input(model, input.name);
+    if (!input.shape) continue;
+    if (input.shape->size() != tensor.extents.size()) {
+      throw InvalidArgument(fmt::format("{}: tensor '{}' has rank {}, the model's input {}", path(),
+                                        tensor.name, tensor.extents.size(), input.shape->size()));
+    }
+    for (size_t axis = 1; axis < tensor.extents.size(); ++axis) {
+      const onnx::Dimension& dimension = (*input.shape)[axis];
+      if (dimension.extent >= 0) continue;
+      dims[dimension.parameter.empty() ? fmt::format("{}.{}", input.name, axis) : dimension.parameter] =
+          tensor.extents[axis];
+    }
+  }
+  return dims;
+}
+
+std::vector<std::byte> ModelData::rows_of(const StoredTensor& tensor, int64_t first, int64_t count) {
+  const onnx::ElementType type = onnx::type_of_safetensors(tensor.type);
+  const Shape shape = shape_of_tensor(tensor.extents);
+  const int64_t each = shape.rank() == 0 || shape[0] == 0 ? 0 : shape.elements() / shape[0];
+  const int64_t bytes = each * onnx::stored_bytes(type);
+  return onnx::convert_elements(
+      type, tensor.data.subspan(static_cast<size_t>(first * bytes), static_cast<size_t>(count * bytes)),
+      count * each);
+}
+
+const StoredTensor* ModelData::gradient(const onnx::ImportedModel& model, size_t parameter) const {
+  constexpr std::string_view kPrefix = "grad.";
+  const onnx::BoundTensor& sought = model.parameters[parameter];
+  if (const StoredTensor* tensor = find(std::string(kPrefix) + sought.name)) return tensor;
+  const auto has_gradient = [&](const onnx::BoundTensor& other) {
+    return find(std::string(kPrefix) + other.name) != nullptr;
+  };
+  const auto is_parameter = [&](const std::string& name) {
+    return std::any_of(model.parameters.begin(), model.parameters.end(),
+                       [&](const onnx::BoundTensor& other) { return other.name == name; });
+  };
+  const auto is_left = [&](const onnx::BoundTensor& other) {
+    return other.shape == sought.shape && !has_gradient(other);
+  };
+  if (std::count_if(model.parameters.begin(), model.parameters.end(), is_left) != 1) return nullptr;
+  const StoredTensor* found = nullptr;
+  for (const StoredTensor& tensor : tensors_) {
+    if (!tensor.name.starts_with(kPrefix) || is_parameter(tensor.name.substr(kPrefix.size()))) continue;
+    if (tensor.extents != std::vector<int64_t>(sought.shape.begin(), sought.shape.end())) continue;
+    if (found != nullptr) return nullptr;
+    found = &tensor;
+  }
+  return found;
+}
+
+}  // namespace headroom

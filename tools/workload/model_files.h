@@ -1,0 +1,71 @@
+// Models from ONNX files as programs: their options, and tensors of data for them. Knows no device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/app/option_set.h"
+#include "runtime/base/safetensors.h"
+#include "runtime/onnx/model_step.h"
+#include "runtime/session/session.h"
+
+namespace headroom {
+
+struct ModelOptions {
+  std::string path;               // of the ONNX file; empty for a net by name
+  std::string weights;            // a safetensors file beside it
+  std::vector<std::string> dims;  // "NAME=N"
+  LossKind loss = LossKind::kCrossEntropy;
+  std::string output;  // that the loss is of; empty: the first
+
+  bool is_given() const { return !path.empty(); }
+};
+
+void add_model_options(OptionSet& set, ModelOptions& options);
+
+// The file of the options. Throws as onnx::read_model does.
+std::shared_ptr<const onnx::Model> read_model(const ModelOptions& options);
+// The extents of "NAME=N". Throws InvalidArgument for anything else.
+std::map<std::string, int64_t> parse_dims(const std::vector<std::string>& dims);
+
+// Numbers that stand for data: below `bound` for i32, in [0, 1) for f32.
+std::vector<std::byte> drawn_data(const TensorSpec& spec, int64_t bound, uint64_t seed);
+// Copies bytes of a spec's size to the memory of an input.
+void feed_bytes(Session& session, const Value& input, const std::vector<std::byte>& bytes);
+// The first index that a graph input must not hold: the fewest rows of a table that it picks from. 2 for
+// inputs that pick from none, such as masks.
+int64_t index_bound(const Graph& graph, const Value& input);
+
+// A file of data for a model: each of its inputs by name, or `x` for the only one, labels as `y`, all with as
+// many rows. It may also hold what a reference computed, to compare with: eval_output, and grad.NAME.
+class ModelData {
+ public:
+  explicit ModelData(const std::string& path) : file_(path), tensors_(view_safetensors(file_)) {}
+
+  // Null if there is none of that name.
+  const StoredTensor* find(std::string_view name) const;
+  // Throws InvalidArgument naming what is missing.
+  const StoredTensor& input(const onnx::Model& model, std::string_view name) const;
+  const StoredTensor& labels() const;
+  // Extents of free axes as the data has them, with `batch` for the first axis; see onnx::ImportSettings.
+  std::map<std::string, int64_t> dims(const onnx::Model& model) const;
+  int64_t rows(const onnx::Model& model) const;
+  // Rows [first, first + count) of a tensor, in our element types.
+  static std::vector<std::byte> rows_of(const StoredTensor& tensor, int64_t first, int64_t count);
+  // The reference's gradient of a parameter: by its name, or, as exporters name tied weights differently, by
+  // its shape where only one of each is left. Null if there is none.
+  const StoredTensor* gradient(const onnx::ImportedModel& model, size_t parameter) const;
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }
+  const std::string& path() const { return file_.path(); }
+
+ private:
+  MappedFile file_;
+  std::vector<StoredTensor> tensors_;
+};
+
+}  // namespace headroom
