@@ -187,7 +187,7 @@ std::unique_ptr<Kernel> make_kernel(const UnaryGrad& op, const Request& request)
     case UnaryKind::kCeil:
     case UnaryKind::kRound:
     case UnaryKind::kSign:
-      break;
+      return slope_kernel(n, [](float x) { return x != x ? x : 0; });
   }
   return nullptr;
 }

@@ -89,8 +89,8 @@ std::unique_ptr<Kernel> make_whole(BinaryKind kind, const Request& request) {
       return pair_kernel<T, T>(
           [] __device__(T a, T b) {
             if (b == 0) return T{0};
-            const int64_t rest = int64_t{a} % int64_t{b};
-            return static_cast<T>(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
+            const int64_t divisor = b, rest = int64_t{a} % divisor;
+            return static_cast<T>(rest != 0 && (rest < 0) != (divisor < 0) ? rest + divisor : rest);
           },
           request);
     case BinaryKind::kPow:

@@ -153,7 +153,7 @@ std::unique_ptr<Kernel> make_kernel(const UnaryGrad& op, const Request& request)
     case UnaryKind::kCeil:
     case UnaryKind::kRound:
     case UnaryKind::kSign:
-      break;
+      return map_pair_kernel(request, [] __device__(float dy, float x) { return dy * (x != x ? x : 0.0f); });
   }
   return nullptr;
 }

@@ -27,7 +27,7 @@ enum class UnaryKind : uint8_t {
   kElu,          // alpha (exp(x) - 1) where x < 0
   kHardSigmoid,  // alpha x + beta, into [0, 1]
   kPower,        // x^alpha
-  // Without a gradient: they are steps.
+  // Steps: their gradient is 0, and gradients() leaves it out.
   kFloor,
   kCeil,
   kRound,  // ties to even
@@ -38,10 +38,10 @@ inline constexpr std::string_view kUnaryNames[] = {
     "log",  "erf",          "abs",   "sin",   "cos",  "softplus",   "clip", "leaky_relu",
     "elu",  "hard_sigmoid", "power", "floor", "ceil", "round",      "sign"};
 inline constexpr std::string_view kUnaryGradNames[] = {
-    "relu_grad",       "sigmoid_grad", "tanh_grad",         "exp_grad",      "sqrt_grad",
-    "reciprocal_grad", "gelu_grad",    "tanh_gelu_grad",    "log_grad",      "erf_grad",
-    "abs_grad",        "sin_grad",     "cos_grad",          "softplus_grad", "clip_grad",
-    "leaky_relu_grad", "elu_grad",     "hard_sigmoid_grad", "power_grad"};
+    "relu_grad",  "sigmoid_grad",   "tanh_grad", "exp_grad",        "sqrt_grad", "reciprocal_grad",
+    "gelu_grad",  "tanh_gelu_grad", "log_grad",  "erf_grad",        "abs_grad",  "sin_grad",
+    "cos_grad",   "softplus_grad",  "clip_grad", "leaky_relu_grad", "elu_grad",  "hard_sigmoid_grad",
+    "power_grad", "floor_grad",     "ceil_grad", "round_grad",      "sign_grad"};
 constexpr bool gradient_needs_input(UnaryKind kind) {
   return kind >= UnaryKind::kGelu;
 }
@@ -70,7 +70,8 @@ struct Scale {
   Outputs infer(const OpCheck& c) const;
 };
 enum class BinaryKind : uint8_t { kAdd, kSub, kMul, kDiv, kPow, kMax, kMin, kMod };
-inline constexpr std::string_view kBinaryNames[] = {"add", "sub", "mul", "div", "pow", "max", "min", "mod"};
+inline constexpr std::string_view kBinaryNames[] = {"add", "sub",     "mul",     "div",
+                                                    "pow", "maximum", "minimum", "mod"};
 // a, b of one dtype, f32, i32 or u8 -> the shape that both broadcast to. An operand that is not broadcast may
 // become the result: an element is read before it is written. Whole numbers: div rounds towards zero, the
 // sign of mod is the divisor's, a division by 0 gives 0, and there is no pow. A NaN is the max and the min.

@@ -1,6 +1,7 @@
 #include "tests/runtime/graph/gradient_cases.h"
 
 #include <string>
+#include <string_view>
 
 namespace headroom::test {
 namespace {
@@ -15,7 +16,9 @@ std::vector<GradientCase> unary_cases() {
   std::vector<GradientCase> cases;
   for (int i = 0; i <= static_cast<int>(UnaryKind::kSign); ++i) {
     const auto kind = static_cast<UnaryKind>(i);
-    cases.push_back({kUnaryNames[static_cast<size_t>(i)].data(),
+    const std::string_view name = kUnaryNames[static_cast<size_t>(i)];
+    if (name == "relu" || name == "sigmoid" || name == "tanh" || name == "gelu") continue;  // rows below
+    cases.push_back({name.data(),
                      {{3, 5}},
                      [kind](Graph&, const auto& v) {
                        // A step's slope is 0: the other path makes the sum a function that changes.
