@@ -11,7 +11,6 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "examples/models/mnist/train_settings.h"
 #include "runtime/app/replicas.h"
 #include "runtime/app/runtime.h"
 #include "runtime/base/bytes.h"
@@ -31,7 +30,8 @@ namespace {
 struct TrainOptions {
   ModelOptions model;
   RuntimeOptions runtime = {.device = "cpu"};
-  std::string data, optimizer = "adam", math = "tf32";
+  std::string data, optimizer = "adam";
+  Math math = Math::kTf32;
   double learning_rate = 1e-3;
   int64_t batch = 0;  // 0: all rows of the data, or 8
   int64_t steps = 10;
@@ -128,7 +128,7 @@ class Training {
 
   KernelSettings kernel_settings() const {
     KernelSettings settings;
-    settings.math = parse_math(options_.math);
+    settings.math = options_.math;
     return settings;
   }
 
@@ -310,8 +310,7 @@ int run_train(int argc, char** argv) {
   set.add_integer("batch", "Rows of a step; 0: all rows of the data, or 8", &options.batch, 0,
                   int64_t{1} << 40);
   set.add_integer("steps", "Steps to train", &options.steps, 0, int64_t{1} << 40);
-  set.add_choice("math", "How a GPU multiplies f32 values", &options.math,
-                 std::vector<std::string>(math_names().begin(), math_names().end()));
+  set.add_choice("math", "How a GPU multiplies f32 values", &options.math);
   add_runtime_options(set, options.runtime);
   set.add_switch("json", "Print one line of JSON, with what references in the data are compared to",
                  &options.json);
