@@ -21,12 +21,6 @@ Shape with_rank(const Shape& shape, int rank) {
   return Shape(std::span<const int64_t>(extents));
 }
 
-int64_t product(const Shape& shape, int begin, int end) {
-  int64_t result = 1;
-  for (int axis = begin; axis < end; ++axis) result *= shape[axis];
-  return result;
-}
-
 bool all_constant(const std::vector<Item>& items) {
   return std::all_of(items.begin(), items.end(), [](const Item& item) { return item.constant.has_value(); });
 }

@@ -34,10 +34,10 @@ struct Source {
   SourceKind kind = SourceKind::kConstant;
   std::string name;
   ElementType type = ElementType::kFloat;
-  Shape shape;                     // as the file has it
-  const Tensor* tensor = nullptr;  // of the model; null for an input
-  std::optional<Value> value;      // once an op has needed it
-  Axes order;                      // axis i of the value is axis order[i] of the file's tensor
+  Shape shape;                      // as the file has it
+  const Tensor* tensor = nullptr;   // of the model; null for an input
+  std::optional<Value> value = {};  // once an op has needed it
+  Axes order = {};                  // axis i of the value is axis order[i] of the file's tensor
 };
 
 class Importer {

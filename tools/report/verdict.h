@@ -16,10 +16,11 @@ namespace headroom::report {
 
 struct Finding {
   Cause cause = Cause::kUnknown;
-  int64_t bytes = 0;     // that it explains
-  std::string title;     // "Leak"
-  std::string sentence;  // "64 MiB a step since step 1, allocated at snap.py:8": no capital, no full stop
-  std::string advice;    // what to do
+  int64_t bytes = 0;       // that it explains
+  std::string title = {};  // "Leak"
+  std::string sentence =
+      {};                   // "64 MiB a step since step 1, allocated at snap.py:8": no capital, no full stop
+  std::string advice = {};  // what to do
 };
 
 struct Verdict {
