@@ -89,9 +89,9 @@ std::unique_ptr<Kernel> make_real(BinaryKind kind, const Request& request) {
     case BinaryKind::kPow:
       return make([](float a, float b) { return std::pow(a, b); });
     case BinaryKind::kMax:
-      return make([](float a, float b) { return (a > b) | (a != a) ? a : b; });
+      return make([](float a, float b) { return ((a > b) | (a != a)) ? a : b; });
     case BinaryKind::kMin:
-      return make([](float a, float b) { return (a < b) | (a != a) ? a : b; });
+      return make([](float a, float b) { return ((a < b) | (a != a)) ? a : b; });
     case BinaryKind::kMod:
       return make([](float a, float b) { return a - b * std::floor(a / b); });
   }

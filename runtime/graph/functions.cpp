@@ -88,7 +88,7 @@ Value div(Value a, Value b, CodePlace place) {
 Value binary(BinaryKind kind, Value a, Value b, CodePlace place) {
   return one(Binary{kind}, {a, b}, place);
 }
-Value compare(CompareKind kind, Value a, Value b, CodePlace place) {
+Value comparison(CompareKind kind, Value a, Value b, CodePlace place) {
   return one(Compare{kind}, {a, b}, place);
 }
 Value where(Value condition, Value a, Value b, CodePlace place) {

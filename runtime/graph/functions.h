@@ -30,7 +30,7 @@ Value sub(Value a, Value b, CodePlace place = CodePlace::here());
 Value mul(Value a, Value b, CodePlace place = CodePlace::here());
 Value div(Value a, Value b, CodePlace place = CodePlace::here());
 Value binary(BinaryKind kind, Value a, Value b, CodePlace place = CodePlace::here());
-Value compare(CompareKind kind, Value a, Value b, CodePlace place = CodePlace::here());
+Value comparison(CompareKind kind, Value a, Value b, CodePlace place = CodePlace::here());
 Value where(Value condition, Value a, Value b, CodePlace place = CodePlace::here());
 Value cumulative_sum(Value x, CumulativeSum options, CodePlace place = CodePlace::here());
 Value sum(Value x, std::vector<int> axes, bool keep_axes = false, CodePlace place = CodePlace::here());

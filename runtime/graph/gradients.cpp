@@ -124,7 +124,7 @@ Grads rule(const Binary& op, const Context& c) {
     case BinaryKind::kMin: {
       // Where both are equal, a takes it all.
       const bool is_max = op.kind == BinaryKind::kMax;
-      const Value from_a = compare(CompareKind::kLessEqual, is_max ? b : a, is_max ? a : b);
+      const Value from_a = comparison(CompareKind::kLessEqual, is_max ? b : a, is_max ? a : b);
       const Value none = fill(c.graph, 0, {});
       return {to_a(where(from_a, dy, none)), to_b(where(from_a, none, dy))};
     }

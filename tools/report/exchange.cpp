@@ -11,9 +11,13 @@
 #include "tools/report/views.h"
 
 namespace headroom::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+}  // namespace
 
 std::string speedscope(const History& history) {
-  using Json = nlohmann::ordered_json;
   const Trace& trace = history.trace;
   Json frames = Json::array(), samples = Json::array(), weights = Json::array();
   std::unordered_map<std::string, size_t> numbers;

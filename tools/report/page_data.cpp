@@ -123,7 +123,7 @@ Json steps_of(const Trace& trace) {
   return list;
 }
 
-Json verdict_of(const Verdict& verdict, const History& history, StackTree& tree) {
+Json verdict_of(const Verdict& verdict, StackTree& tree) {
   Json findings = Json::array();
   for (const Finding& finding : verdict.findings) {
     findings.push_back(
@@ -249,7 +249,7 @@ std::string page_data(const History& history, const Verdict& verdict) {
   json["mapBytes"] = map.bytes();
   json["hasAddresses"] = trace.has_addresses;
   json["samples"] = samples_of(history);
-  json["verdict"] = verdict_of(verdict, history, tree);
+  json["verdict"] = verdict_of(verdict, tree);
   json["phases"] = kStepPhaseNames;
   json["rules"] = kCategoryRuleTexts;
   json["steps"] = steps_of(trace);

@@ -31,8 +31,8 @@ struct ShowOptions {
   bool json = false;
 };
 
-struct Row {
-  std::string module, ops, output;
+struct LayerRow {
+  std::string module = {}, ops = {}, output = {};
   int64_t parameters = 0, flops = 0, activation_bytes = 0;
 };
 
@@ -73,14 +73,14 @@ std::string module_at(const std::string& module, int64_t depth) {
   return module.substr(0, end);
 }
 
-std::vector<Row> rows_of(const onnx::ImportedModel& model, const Graph& graph, int64_t depth) {
-  std::vector<Row> rows;
+std::vector<LayerRow> rows_of(const onnx::ImportedModel& model, const Graph& graph, int64_t depth) {
+  std::vector<LayerRow> rows;
   std::map<std::string, size_t> place_of;
   for (const onnx::LayerSummary& layer : model.layers) {
     const std::string module = module_at(layer.module, depth);
     auto [place, is_new] = place_of.try_emplace(module, rows.size());
     if (is_new) rows.push_back({module});
-    Row& row = rows[place->second];
+    LayerRow& row = rows[place->second];
     std::vector<std::string> ops;
     for (const std::string& text : {row.ops, layer.ops}) {
       for (size_t at = 0; at < text.size();) {
@@ -109,7 +109,7 @@ struct StepMemory {
 };
 
 StepMemory training_step(const std::shared_ptr<const onnx::Model>& model, const ShowOptions& options,
-                   const onnx::ImportSettings& import) {
+                         const onnx::ImportSettings& import) {
   onnx::ModelStepSettings settings;
   settings.import = import;
   settings.loss = options.model.loss;
@@ -165,9 +165,9 @@ int run_show(int argc, char** argv) {
   import.dims = parse_dims(options.model.dims);
   Graph graph;
   const onnx::ImportedModel imported = import_model(model, import, graph);
-  const std::vector<Row> rows = rows_of(imported, graph, options.depth);
-  Row total{"total"};
-  for (const Row& row : rows) {
+  const std::vector<LayerRow> rows = rows_of(imported, graph, options.depth);
+  LayerRow total{"total"};
+  for (const LayerRow& row : rows) {
     total.parameters += row.parameters;
     total.flops += row.flops;
     total.activation_bytes += row.activation_bytes;
@@ -192,7 +192,7 @@ int run_show(int argc, char** argv) {
     json["absent_bytes"] = imported.absent_bytes;
     json["notes"] = imported.notes;
     json["layers"] = nlohmann::ordered_json::array();
-    for (const Row& row : rows) {
+    for (const LayerRow& row : rows) {
       json["layers"].push_back({{"module", row.module},
                                 {"ops", row.ops},
                                 {"output", row.output},
@@ -229,15 +229,15 @@ int run_show(int argc, char** argv) {
   }
   constexpr size_t kWidest = 44;
   size_t width = std::string_view("module").size();
-  for (const Row& row : rows) width = std::clamp(printable(row.module).size(), width, kWidest);
+  for (const LayerRow& row : rows) width = std::clamp(printable(row.module).size(), width, kWidest);
   fmt::print("\n{:<{}}  {:<24} {:<20} {:>13} {:>10} {:>12}\n", "module", width, "ops", "output", "parameters",
              "MFLOP", "results MiB");
-  const auto print_row = [&](const Row& row) {
+  const auto print_row = [&](const LayerRow& row) {
     fmt::print("{:<{}}  {:<24} {:<20} {:>13} {:>10.1f} {:>12}\n", shortened(printable(row.module), width),
                width, shortened(row.ops, 24), row.output, thousands(row.parameters),
                1e-6 * static_cast<double>(row.flops), format_mib(row.activation_bytes));
   };
-  for (const Row& row : rows) print_row(row);
+  for (const LayerRow& row : rows) print_row(row);
   print_row(total);
   if (!step) {
     fmt::print("\nno training step: {}\n", why_no_step);

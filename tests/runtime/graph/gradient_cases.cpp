@@ -172,7 +172,7 @@ const std::vector<GradientCase>& gradient_cases() {
          {{2, 3}, {3}},
          [](Graph& g, V v) {
            const Value chosen = g.variable("chosen", {DType::kU8, {2, 1}}, constant_of(1));
-           return add(where(chosen, v[0], v[1]), where(compare(CompareKind::kLess, v[0], v[1]), v[0], v[1]));
+           return add(where(chosen, v[0], v[1]), where(comparison(CompareKind::kLess, v[0], v[1]), v[0], v[1]));
          }},
         {"slice_steps",
          {{5, 6}},

@@ -19,6 +19,7 @@
 #include "runtime/onnx/model_step.h"
 #include "runtime/onnx/read_model.h"
 #include "runtime/session/session.h"
+#include "tests/runtime/onnx/model_bytes.h"
 
 namespace headroom::test {
 namespace {
@@ -62,10 +63,6 @@ class CaseFile {
 
   InputFile file_;
 };
-
-std::span<const std::byte> as_bytes(const std::string& text) {
-  return std::as_bytes(std::span(text.data(), text.size()));
-}
 
 onnx::HostTensor tensor_of(const onnx::Tensor& tensor) {
   const TensorSpec spec{onnx::dtype_of_element(tensor.type), Shape(std::span<const int64_t>(tensor.extents))};
@@ -205,7 +202,9 @@ TEST(OnnxConformance, TheLightNetsGiveTheirOutputs) {
     std::deque<std::vector<float>> numbers;
     std::vector<onnx::Tensor> inputs;
     for (const onnx::ValueType& input : model.inputs) {
-      onnx::Tensor tensor{input.name, onnx::ElementType::kFloat};
+      onnx::Tensor tensor;
+      tensor.name = input.name;
+      tensor.type = onnx::ElementType::kFloat;
       for (const onnx::Dimension& axis : *input.shape)
         tensor.extents.push_back(std::max<int64_t>(1, axis.extent));
       std::vector<float>& values = numbers.emplace_back(static_cast<size_t>(tensor.elements()));

@@ -1,12 +1,18 @@
 // Writes small ONNX files for tests, message by message, also wrong ones.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace headroom::test {
+
+inline std::span<const std::byte> as_bytes(const std::string& text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
 
 // Attributes of a node, as bytes of AttributeProto.
 std::string int_attribute(const std::string& name, int64_t value);

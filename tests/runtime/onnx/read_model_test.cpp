@@ -22,10 +22,6 @@ void write(const fs::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-std::span<const std::byte> as_bytes(const std::string& text) {
-  return std::as_bytes(std::span(text.data(), text.size()));
-}
-
 // x -> Relu -> y
 ModelBytes relu_model() {
   ModelBytes model;
@@ -34,7 +30,7 @@ ModelBytes relu_model() {
 }
 
 // Why the bytes are refused; empty if they are not.
-std::string refusal(const std::string& bytes) {
+std::string parse_refusal(const std::string& bytes) {
   try {
     onnx::parse_model(as_bytes(bytes), "net.onnx");
     return {};
@@ -70,33 +66,35 @@ TEST(ReadModel, EveryTruncationIsRefusedInOneLine) {
   ModelBytes bytes = relu_model();
   bytes.floats("w", {4}, {1, 2, 3, 4}).integers("shape", {1, -1});
   const std::string whole = bytes.bytes();
-  ASSERT_EQ(refusal(whole), "");
+  ASSERT_EQ(parse_refusal(whole), "");
   // The last message says which opset it is: without it all cuts are seen.
   for (size_t size = 0; size < whole.size(); ++size) {
-    const std::string why = refusal(whole.substr(0, size));
+    const std::string why = parse_refusal(whole.substr(0, size));
     EXPECT_TRUE(why.starts_with("net.onnx: ")) << size;
     EXPECT_EQ(why.find('\n'), std::string::npos);
   }
 }
 
 TEST(ReadModel, RefusesWhatContradictsItself) {
-  EXPECT_NE(refusal("not a model").find("no ONNX file"), std::string::npos);
-  EXPECT_NE(refusal(relu_model().node("Relu", {"x"}, {"y"}).bytes()).find("two nodes make the value 'y'"),
+  EXPECT_NE(parse_refusal("not a model").find("no ONNX file"), std::string::npos);
+  EXPECT_NE(
+      parse_refusal(relu_model().node("Relu", {"x"}, {"y"}).bytes()).find("two nodes make the value 'y'"),
+      std::string::npos);
+  EXPECT_NE(parse_refusal(relu_model().floats("y", {1}, {1}).bytes()).find("two values are named 'y'"),
             std::string::npos);
-  EXPECT_NE(refusal(relu_model().floats("y", {1}, {1}).bytes()).find("two values are named 'y'"),
+  EXPECT_NE(parse_refusal(relu_model().node("Relu", {"nowhere"}, {"z"}).bytes()).find("which nothing makes"),
             std::string::npos);
-  EXPECT_NE(refusal(relu_model().node("Relu", {"nowhere"}, {"z"}).bytes()).find("which nothing makes"),
-            std::string::npos);
-  EXPECT_NE(refusal(relu_model().output("z").bytes()).find("nothing makes the output 'z'"),
+  EXPECT_NE(parse_refusal(relu_model().output("z").bytes()).find("nothing makes the output 'z'"),
             std::string::npos);
   ModelBytes cycle = relu_model();
   cycle.node("Add", {"x", "b"}, {"a"}).node("Relu", {"a"}, {"b"});
-  EXPECT_NE(refusal(cycle.bytes()).find("the graph has a cycle"), std::string::npos);
-  EXPECT_NE(
-      refusal(relu_model().floats("w", {int64_t{1} << 40, int64_t{1} << 40}, {}).bytes()).find("too large"),
-      std::string::npos);
-  EXPECT_NE(refusal(relu_model().floats("w", {-2}, {}).bytes()).find("an extent of -2"), std::string::npos);
-  EXPECT_NE(refusal(relu_model().floats("w", {3}, {1}).bytes()).find("do not make 3 elements"),
+  EXPECT_NE(parse_refusal(cycle.bytes()).find("the graph has a cycle"), std::string::npos);
+  EXPECT_NE(parse_refusal(relu_model().floats("w", {int64_t{1} << 40, int64_t{1} << 40}, {}).bytes())
+                .find("too large"),
+            std::string::npos);
+  EXPECT_NE(parse_refusal(relu_model().floats("w", {-2}, {}).bytes()).find("an extent of -2"),
+            std::string::npos);
+  EXPECT_NE(parse_refusal(relu_model().floats("w", {3}, {1}).bytes()).find("do not make 3 elements"),
             std::string::npos);
 }
 
