@@ -34,7 +34,7 @@ std::vector<StackFrame> frames_of(std::string_view stack);
 struct StackSummary {
   std::string source;  // "/src/train.py:31": the innermost user's frame; else the innermost of a package
   std::string module;  // "torchvision/models/resnet.py:146": the package's line below it that calls PyTorch
-  std::string op;      // "aten::mm", "ConvolutionBackward0", or the innermost function
+  std::string op;      // "aten::mm", "ConvolutionBackward0", or the innermost function of a package
 };
 StackSummary summarize(const std::vector<StackFrame>& frames);
 

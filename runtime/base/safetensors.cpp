@@ -138,7 +138,7 @@ class Reader {
     std::set<std::string> names;
     const auto check_key = [&](int depth, Json::parse_event_t event, Json& key) {
       if (depth == 1 && event == Json::parse_event_t::key && !names.insert(key.get<std::string>()).second) {
-        fail(fmt::format("tensor '{}': stands twice in the header", key.get<std::string>()));
+        fail(fmt::format("tensor '{}': appears twice in the header", key.get<std::string>()));
       }
       return true;
     };

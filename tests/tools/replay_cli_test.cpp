@@ -51,6 +51,7 @@ TEST_F(ReplayCommand, JsonHasEveryFigureOfTheVerdict) {
                                          "refusal",
                                          "failed_event",
                                          "peak_reserved_bytes",
+                                         "reserved_is_lower_bound",
                                          "peak_requested_bytes",
                                          "peak_allocated_bytes",
                                          "fragmentation",

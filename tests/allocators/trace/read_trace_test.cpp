@@ -283,7 +283,9 @@ TEST(ReadTrace, SnapshotsOfPyTorchAreReadWithWhatWasThereBefore) {
     EXPECT_EQ(order, "a512 a2000 a1000 f512 a3000 f1000 a700 ");
     EXPECT_EQ(trace.peak_bytes, 6000);
     const TraceEvent& tagged = trace.events[4];
-    EXPECT_EQ(trace.names[static_cast<size_t>(tagged.op)], "forward");
+    EXPECT_EQ(tagged.op, 0);  // a function of the user is no op
+    const TraceBlock& facts = trace.block_facts[static_cast<size_t>(tagged.block)];
+    EXPECT_EQ(trace.names[static_cast<size_t>(facts.source)], "/src/train.py:42");
     EXPECT_EQ(trace.names[static_cast<size_t>(tagged.tag)], "loss");
     EXPECT_EQ(trace.streams[static_cast<size_t>(tagged.stream)], 94000000u);
     EXPECT_EQ(tagged.time_ns, 1700000000000004000);

@@ -74,8 +74,8 @@ change after runtime/app/make_device.cpp '#include "runtime/base/errors.h"' << '
 #include "runtime/device/coprocessor/coprocessor.h"
 END
 
-# A profile is one row.
-change before runtime/device/host/profiles.cpp 'const DeviceProfile kProfiles[]' << 'END'
+# A profile is a constant and its name.
+change before runtime/device/host/profiles.cpp 'const std::vector<DeviceProfile>& profiles() {' << 'END'
 const DeviceProfile kTiny64Mb = [] {
   DeviceProfile profile = kLaptop2Gb;
   profile.name = "tiny-64mb";
@@ -85,8 +85,8 @@ const DeviceProfile kTiny64Mb = [] {
 }();
 
 END
-change after runtime/device/host/profiles.cpp 'const DeviceProfile kProfiles[]' << 'END'
-    kTiny64Mb,
+change before runtime/device/host/profiles.cpp '    return result;' << 'END'
+    result.push_back(kTiny64Mb);
 END
 
 create made_test.cpp << 'END'

@@ -143,8 +143,9 @@ INSTANTIATE_TEST_SUITE_P(
                     BrokenFile{entry("F32", "2", "[0,8]"), "shape is not a list of whole numbers"},
                     BrokenFile{entry("F32", "[1,1,1,1,1,1,2]", "[0,8]"), "tensor 'x'"},
                     BrokenFile{entry("F32", "[4294967296,4294967296]", "[0,8]"), "tensor 'x'"},
-                    BrokenFile{entry("F32", "[2305843009213693952,2]", "[0,8]"), "too many elements"},
-                    BrokenFile{entry("F32", "[3]", "[0,8]"), "8 bytes of data do not make f32[3]"},
+                    BrokenFile{entry("F32", "[2305843009213693952,2]", "[0,8]"),
+                               "8 bytes of data do not make F32[2305843009213693952,2]"},
+                    BrokenFile{entry("F32", "[3]", "[0,8]"), "8 bytes of data do not make F32[3]"},
                     BrokenFile{entry("F32", "[2]", "[8,0]"), "lie outside the 8 bytes"},
                     BrokenFile{entry("F32", "[2]", "[4,12]"), "lie outside the 8 bytes"},
                     BrokenFile{entry("F32", "[2]", "[0]"), "data_offsets is not a pair"},
@@ -158,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BrokenFile{file_of(R"({"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                                        R"("x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
                                        "a"),
-                               "tensor 'x': stands twice"}));
+                               "tensor 'x': appears twice"}));
 
 }  // namespace
 }  // namespace headroom
