@@ -10,6 +10,8 @@ import weakref
 import torch
 from torch.utils._pytree import tree_map
 
+from .standin.patch import patch
+
 _LOWER = """_convolution.deprecated _convolution conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding
 conv_tbc conv_transpose1d conv_transpose2d.input conv_transpose3d.input convolution prelu addmm addmv addr matmul
 einsum mm mv linalg_vecdot linear addbmm baddbmm bmm chain_matmul linalg_multi_dot _thnn_fused_lstm_cell
@@ -28,6 +30,7 @@ upsample_bicubic2d _upsample_bicubic2d_aa""".split()
 _SET_DTYPE = """prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm
 linalg_matrix_norm.str_ord sum sum.dim_IntList""".split()
 
+# On a GPU they turn into overloads with a type; a cast before them takes the same memory.
 _APPEND_DTYPE = "norm.Scalar norm.ScalarOpt_dim".split()
 
 _PROMOTE = "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add".split()
@@ -105,11 +108,6 @@ def _set_dtype(autocast, op, args, kwargs):
     return args, dict(kwargs, dtype=kwargs.get("dtype") or torch.float32)
 
 
-def _append_dtype(autocast, op, args, kwargs):
-    # norm(x, p) and norm(x, p, dim, keepdim) have overloads with a type; a cast before them takes the same.
-    return _float(autocast, op, args, kwargs)
-
-
 def _promote(autocast, op, args, kwargs):
     types = set()
     tree_map(
@@ -128,16 +126,17 @@ def _find(name):
     return None if packet is None else getattr(packet, overload or "default", None)
 
 
-def install(library):
-    """Registers the rules in a torch.library.Library and returns their cache."""
+def install(library, stack):
+    """Registers the rules in a torch.library.Library, makes the CPU's state answer for the GPU until the stack
+    is closed, and returns the cache of weights."""
     autocast = Autocast()
+    _share_state(autocast, stack)
     key_set = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
     known = set()
     for names, choose in (
         (_LOWER, _lower),
-        (_FLOAT, _float),
+        (_FLOAT + _APPEND_DTYPE, _float),
         (_SET_DTYPE, _set_dtype),
-        (_APPEND_DTYPE, _append_dtype),
         (_PROMOTE, _promote),
     ):
         for name in names:
@@ -150,3 +149,41 @@ def install(library):
         if name.startswith("aten::") and name not in known and _find(name[6:]) is not None:
             library.impl(name[6:], torch.library.fallthrough_kernel, "AutocastCPU")
     return autocast
+
+
+def _share_state(autocast, stack):
+    """Autocast for "cuda" switches that for "cpu", whose rules are the GPU's here."""
+    amp = torch.amp.autocast_mode.autocast
+    original_autocast = amp.__init__
+
+    def autocast_init(self, device_type, dtype=None, enabled=True, cache_enabled=None):
+        if device_type == "cuda":
+            dtype = dtype or torch.get_autocast_dtype("cuda")
+            device_type = "cpu"
+        original_autocast(
+            self, device_type, dtype=dtype, enabled=enabled, cache_enabled=cache_enabled
+        )
+
+    patch(stack, amp, "__init__", autocast_init)
+    enabled, get_dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
+
+    def is_enabled(device_type="cuda"):
+        return enabled("cpu" if device_type == "cuda" else device_type)
+
+    def current_dtype(device_type):
+        return (
+            get_dtype("cpu")
+            if device_type == "cuda" and enabled("cpu")
+            else get_dtype(device_type)
+        )
+
+    patch(stack, torch, "is_autocast_enabled", is_enabled)
+    patch(stack, torch, "get_autocast_dtype", current_dtype)
+    patch(stack, torch, "get_autocast_gpu_dtype", lambda: current_dtype("cuda"))
+    clear = torch.clear_autocast_cache
+
+    def clear_cache():
+        autocast.clear()
+        clear()
+
+    patch(stack, torch, "clear_autocast_cache", clear_cache)

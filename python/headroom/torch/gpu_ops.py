@@ -20,16 +20,6 @@ def _native_layer_norm(tracer, func, args, kwargs):
     return out, mean, torch.empty(stat_shape, dtype=torch.float32)
 
 
-def _native_group_norm(tracer, func, args, kwargs):
-    tensor, _, _, samples, _, _, groups, _ = args
-    # The GPU's kernels keep mean and 1/deviation in the type of the input.
-    return (
-        torch.empty(tensor.size(), dtype=tensor.dtype),
-        torch.empty((samples, groups), dtype=tensor.dtype),
-        torch.empty((samples, groups), dtype=tensor.dtype),
-    )
-
-
 def _native_batch_norm(tracer, func, args, kwargs):
     """cuDNN's and PyTorch's kernels keep mean and 1/deviation as float32."""
     tensor, training = args[0], args[5]

@@ -13,16 +13,9 @@ from .recorder import WORKSPACE
 _aten = torch.ops.aten
 
 
-def before(tracer, func, args, kwargs):
-    """What is taken before the results."""
-    rule = _BEFORE.get(func)
-    if rule is not None:
-        rule(tracer, func, args, kwargs)
-
-
-def after(tracer, func, args, kwargs, result):
-    """What is taken once the results have their memory."""
-    rule = _AFTER.get(func)
+def take(tracer, func, args, kwargs, result):
+    """Records what an op takes once its results have their memory."""
+    rule = _RULES.get(func)
     if rule is not None:
         rule(tracer, func, args, kwargs, result)
 
@@ -49,10 +42,6 @@ def _addmm(tracer, func, args, kwargs, result):
         and kwargs.get("beta", 1) == 1
     ):
         tracer.library_workspace("cuBLASLt", _LT_WORKSPACE_BYTES)
-
-
-def _copies_for_blas(tracer, func, args, kwargs):
-    """Matrices that cuBLAS cannot read as they lie are copied first."""
 
 
 # Reductions.
@@ -160,9 +149,7 @@ def _sort(tracer, func, args, kwargs, result):
     tracer.temporaries(func.name(), [tensor.numel() * (tensor.element_size() + 8)])
 
 
-_BEFORE = {}
-
-_AFTER = {
+_RULES = {
     _aten.mm.default: _blas,
     _aten.bmm.default: _blas,
     _aten.baddbmm.default: _blas,
@@ -196,4 +183,4 @@ _AFTER = {
     _aten.argsort.stable: _sort,
 }
 if hasattr(_aten, "_scaled_dot_product_cudnn_attention_backward"):
-    _AFTER[_aten._scaled_dot_product_cudnn_attention_backward.default] = _cudnn_backward
+    _RULES[_aten._scaled_dot_product_cudnn_attention_backward.default] = _cudnn_backward

@@ -24,7 +24,7 @@ def _load(path, function):
     if made is None:
         raise TraceError(f"{path} has no function '{function}'")
     if not callable(made):
-        raise TraceError(f"{function} in {path} is no function")
+        raise TraceError(f"{function} in {path} is not a function")
     return made
 
 
@@ -41,7 +41,7 @@ def trace_program(program, batch=None, steps=3, device="h200"):
     path, separator, function = program.rpartition(":")
     if not separator or not path.endswith(".py") or not function.isidentifier():
         raise TraceError(
-            f"'{program}' is no program; give a file and a function, as train.py:make_step"
+            f"'{program}' is not a program; give a file and a function, as train.py:make_step"
         )
     if not os.path.isfile(path):
         raise TraceError(f"{path}: no such file")

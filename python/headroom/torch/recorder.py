@@ -138,11 +138,8 @@ class Recorder:
         for code, line in key:
             text = self._names.get((code, line))
             if text is None:
-                text = self._names[(code, line)] = (
-                    f"{code.co_filename}:{line} {code.co_qualname}"
-                    if hasattr(code, "co_qualname")
-                    else f"{code.co_filename}:{line} {code.co_name}"
-                )
+                function = getattr(code, "co_qualname", code.co_name)  # qualified since Python 3.11
+                text = self._names[(code, line)] = f"{code.co_filename}:{line} {function}"
             lines.append(text)
             if not source:
                 user = self._is_user.get(code.co_filename)

@@ -1,8 +1,10 @@
 """The buffers of PyTorch's reduction kernel, which splits long reductions between thread blocks.
 
-A transcript of setReduceConfig in ATen/native/cuda/Reduce.cuh (PyTorch 2.4 to 2.11 agree): blocks that
-share an output meet in a buffer in global memory, with one semaphore for each column of the grid.
+A transcript of setReduceConfig in ATen/native/cuda/Reduce.cuh, compared with recordings of PyTorch 2.11: blocks
+that share an output meet in a buffer in global memory, with one semaphore for each column of the grid.
 """
+
+import math
 
 import torch
 
@@ -20,11 +22,6 @@ def _divide_up(a, b):
 
 def _dimensions(sizes, strides, reduced):
     """The dimensions of TensorIterator: reduced ones first, then by stride, joined where they are dense."""
-    dims = [
-        (size, stride, index in reduced)
-        for index, (size, stride) in enumerate(zip(sizes, strides))
-        if size != 1
-    ]
     # The output's stride is 0 in reduced dimensions, so these come first; ties are broken by the input.
     output_strides = {}
     step = 1
@@ -55,45 +52,25 @@ def _dimensions(sizes, strides, reduced):
                 last[0] *= size
                 continue
         joined.append([size, stride, is_reduced, output_stride])
-    return [(size, stride, is_reduced) for size, stride, is_reduced, _ in joined] if dims else []
+    return [(size, stride, is_reduced) for size, stride, is_reduced, _ in joined]
 
 
 def buffers(gpu, sizes, strides, element_bytes, reduced, accumulator_bytes=4):
     """(bytes of the buffer, bytes of the semaphores) for reducing dimensions of a tensor; () without any."""
     dims = _dimensions(sizes, strides, reduced)
-    outputs = 1
-    inputs = 1
-    for size, _, is_reduced in dims:
-        if is_reduced:
-            inputs *= size
-        else:
-            outputs *= size
-    total = outputs * inputs
-    # Tensors beyond 32-bit indexing are split in two, again and again; each part reduces on its own.
-    if total == 0 or not dims:
+    if math.prod(sizes) == 0 or not dims:
         return ()
-    if total * element_bytes >= 1 << 31:
-        return _split_buffers(gpu, dims, element_bytes, accumulator_bytes)
-    return _configure(gpu, dims, outputs, inputs, element_bytes, accumulator_bytes)
+    # Tensors beyond 32-bit indexing are split in two, again and again; each part reduces on its own.
+    while math.prod(dim[0] for dim in dims) * element_bytes >= 1 << 31:
+        largest = max(range(len(dims)), key=lambda i: dims[i][0] * dims[i][1])
+        size, stride, is_reduced = dims[largest]
+        dims[largest] = (size // 2, stride, is_reduced)
+    return _configure(gpu, dims, element_bytes, accumulator_bytes)
 
 
-def _split_buffers(gpu, dims, element_bytes, accumulator_bytes):
-    largest = max(range(len(dims)), key=lambda i: dims[i][0] * dims[i][1])
-    size, stride, is_reduced = dims[largest]
-    half = list(dims)
-    half[largest] = (size // 2, stride, is_reduced)
-    outputs = inputs = 1
-    for size, _, is_reduced in half:
-        if is_reduced:
-            inputs *= size
-        else:
-            outputs *= size
-    if outputs * inputs * element_bytes >= 1 << 31:
-        return _split_buffers(gpu, half, element_bytes, accumulator_bytes)
-    return _configure(gpu, half, outputs, inputs, element_bytes, accumulator_bytes)
-
-
-def _configure(gpu, dims, outputs, inputs, element_bytes, accumulator_bytes):
+def _configure(gpu, dims, element_bytes, accumulator_bytes):
+    inputs = math.prod(size for size, _, is_reduced in dims if is_reduced)
+    outputs = math.prod(size for size, _, is_reduced in dims if not is_reduced)
     reduced_count = sum(1 for dim in dims if dim[2])
     fastest_is_reduced = reduced_count == len(dims) or (
         reduced_count > 0 and dims[0][1] < dims[reduced_count][1]

@@ -78,7 +78,7 @@ def _run(load, batch, steps, gpu, host_is_gpu):
         with warnings.catch_warnings():  # about kernels that are replaced on purpose
             warnings.simplefilter("ignore")
             attention.install(tracer, library)
-            tracer.autocast = autocast.install(library)
+            weights = autocast.install(library, stack)
         standin.install(tracer, stack)
         stack.enter_context(tracer)
         make_step = load()
@@ -86,9 +86,9 @@ def _run(load, batch, steps, gpu, host_is_gpu):
         for number in range(1, steps + 1):
             tracer.recorder.enter("forward", number)
             step()
-            tracer.autocast.clear()
+            weights.clear()
         tracer.recorder.enter("other")
-        tracer.name_tensors(tracer.optimizers)
+        tracer.name_tensors()
         tracer.recorder.stop()
     tracer.finish()
     return tracer

@@ -32,7 +32,7 @@ from .values import KnownValues
 _CPU = torch.device("cpu")
 _aten = torch.ops.aten
 
-# Copies between devices, views and metadata: they take no memory that is not their result's.
+# Questions about metadata, which make no tensor.
 _SKIPPED = {torch.ops.prim.device.default}
 
 
@@ -93,6 +93,9 @@ class Tracer(TorchDispatchMode):
         self.node = None  # the autograd node that runs
         self.roots = {}  # id of a root module -> (module, {id of module: path})
         self.nodes = {}  # sequence number of an autograd node -> module path
+        self.optimizers = []  # those that took a step
+        self.phase_before_step = None  # of an optimizer
+        self._paths = {}  # {id of module: path} of the root module that runs
 
     # Devices.
 
@@ -135,8 +138,6 @@ class Tracer(TorchDispatchMode):
             self.nodes.setdefault(torch._C._autograd._get_sequence_nr() - 1, recorder.modules[-1])
 
         name = func.name()
-        if on_gpu:
-            kernels.before(self, func, args, kwargs)
         if (
             func is _aten.add.Tensor
             and recorder.phase == "backward"
@@ -160,7 +161,7 @@ class Tracer(TorchDispatchMode):
             for tensor in tree_leaves(gpu_ops.on_gpu(func, result)):
                 if isinstance(tensor, torch.Tensor):
                     self.track(tensor, name)
-            kernels.after(self, func, args, kwargs, result)
+            kernels.take(self, func, args, kwargs, result)
         return result
 
     def _runs_on_gpu(self, device, inputs):
@@ -273,7 +274,7 @@ class Tracer(TorchDispatchMode):
         if self.recorder.modules:
             self.recorder.modules.pop()
 
-    def name_tensors(self, optimizers):
+    def name_tensors(self):
         """Names and categories of what modules and optimizers hold now."""
         find = self.recorder.find
         names = {}
@@ -286,7 +287,7 @@ class Tracer(TorchDispatchMode):
             for name, buffer in module.named_buffers():
                 if isinstance(buffer, torch.Tensor):
                     self._label(find(buffer), WEIGHTS, name)
-        for optimizer in optimizers:
+        for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     name = names.get(id(parameter), "")

@@ -1,8 +1,11 @@
 """One rank of a distributed training, without the others: what DistributedDataParallel takes on its GPU."""
 
+import contextlib
 import os
 
 import torch
+
+from .patch import patch, patch_all
 
 _MIB = 1 << 20
 
@@ -32,7 +35,7 @@ class OneRank(torch.nn.Module):
         return self.module(*args, **kwargs)
 
     def no_sync(self):
-        return torch.enable_grad()
+        return contextlib.nullcontext()
 
 
 def _split(parameters, first_bytes, bytes_each):
@@ -59,20 +62,23 @@ def _put_gradients(group, bucket):
         parameter.register_post_accumulate_grad_hook(use_view)
 
 
-def install(patch, stack):
+def install(stack):
     patch(stack, torch.nn.parallel, "DistributedDataParallel", OneRank)
     patch(stack, torch.nn.parallel.distributed, "DistributedDataParallel", OneRank)
     if not torch.distributed.is_available():
         return
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    for name, value in {
-        "init_process_group": lambda *_, **__: None,
-        "destroy_process_group": lambda *_: None,
-        "is_initialized": lambda: True,
-        "get_rank": lambda *_: 0,
-        "get_world_size": lambda *_: ranks,
-        "barrier": lambda *_, **__: None,
-        "all_reduce": lambda *_, **__: None,
-        "broadcast": lambda *_, **__: None,
-    }.items():
-        patch(stack, torch.distributed, name, value)
+    patch_all(
+        stack,
+        torch.distributed,
+        {
+            "init_process_group": lambda *_, **__: None,
+            "destroy_process_group": lambda *_: None,
+            "is_initialized": lambda: True,
+            "get_rank": lambda *_: 0,
+            "get_world_size": lambda *_: ranks,
+            "barrier": lambda *_, **__: None,
+            "all_reduce": lambda *_, **__: None,
+            "broadcast": lambda *_, **__: None,
+        },
+    )

@@ -1,0 +1,145 @@
+"""torch.cuda and torch.accelerator as on one GPU that has done all work already."""
+
+import types
+
+import torch
+
+from ..values import Unknown
+from .patch import patch_all
+
+
+class _Nothing:
+    """A stream, event, graph pool or handle: takes every call and does nothing."""
+
+    def __init__(self, *args, **kwargs):
+        self.device = torch.device("cuda", 0)
+        self.device_index = 0
+        self.cuda_stream = 0
+        self.priority = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        return False
+
+    def query(self):
+        return True
+
+    def elapsed_time(self, other):
+        return Unknown("the time of an event")
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: None
+
+
+def install(tracer, stack):
+    gpu = tracer.gpu
+    recorder = tracer.recorder
+    properties = types.SimpleNamespace(
+        name=gpu.title,
+        major=gpu.capability[0],
+        minor=gpu.capability[1],
+        total_memory=gpu.total_bytes,
+        multi_processor_count=gpu.processors,
+        max_threads_per_multi_processor=gpu.threads,
+        warp_size=32,
+        is_integrated=0,
+        is_multi_gpu_board=0,
+        gcnArchName="",
+        L2_cache_size=50 << 20,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block=49152,
+    )
+
+    def statistics(*_):
+        stats = {}
+        for kind in ("allocated_bytes", "requested_bytes", "active_bytes", "reserved_bytes"):
+            stats[f"{kind}.all.current"] = recorder.live_bytes
+            stats[f"{kind}.all.peak"] = recorder.peak_bytes
+        stats["num_alloc_retries"] = stats["num_ooms"] = 0
+        return stats
+
+    def reset_peak(*_):
+        recorder.peak_bytes = recorder.live_bytes
+
+    values = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "_lazy_init": lambda: None,
+        "init": lambda: None,
+        "get_device_name": lambda *_: gpu.title,
+        "get_device_capability": lambda *_: gpu.capability,
+        "get_device_properties": lambda *_: properties,
+        "set_device": lambda *_: None,
+        "is_bf16_supported": lambda *_, **__: gpu.capability >= (8, 0),
+        "is_current_stream_capturing": lambda: False,
+        "synchronize": lambda *_: None,
+        "empty_cache": lambda: None,
+        "ipc_collect": lambda: None,
+        "memory_allocated": lambda *_: recorder.live_bytes,
+        "memory_reserved": lambda *_: recorder.live_bytes,
+        "max_memory_allocated": lambda *_: recorder.peak_bytes,
+        "max_memory_reserved": lambda *_: recorder.peak_bytes,
+        "reset_peak_memory_stats": reset_peak,
+        "reset_max_memory_allocated": reset_peak,
+        "reset_accumulated_memory_stats": lambda *_: None,
+        "memory_stats": statistics,
+        "memory_summary": lambda *_, **__: "",
+        "set_per_process_memory_fraction": lambda *_, **__: None,
+        "mem_get_info": lambda *_: (gpu.total_bytes - recorder.live_bytes, gpu.total_bytes),
+        "Stream": _Nothing,
+        "Event": _Nothing,
+        "ExternalStream": _Nothing,
+        "stream": _Nothing,
+        "StreamContext": _Nothing,
+        "current_stream": _Nothing,
+        "default_stream": _Nothing,
+        "set_stream": lambda *_: None,
+        "device": _Nothing,
+        "device_of": _Nothing,
+        "manual_seed": lambda *_: None,
+        "manual_seed_all": lambda *_: None,
+        "seed": lambda: None,
+        "seed_all": lambda: None,
+        "initial_seed": lambda: 0,
+        "get_rng_state": lambda *_: None,
+        "set_rng_state": lambda *_, **__: None,
+        "get_rng_state_all": lambda: [],
+        "set_rng_state_all": lambda *_: None,
+        "get_arch_list": lambda: [f"sm_{gpu.capability[0]}{gpu.capability[1]}"],
+        "utilization": lambda *_: 0,
+    }
+    patch_all(stack, torch.cuda, values)
+    # Programs call some of them by the module that torch.cuda has them from.
+    patch_all(
+        stack,
+        torch.cuda.memory,
+        {
+            **values,
+            "_record_memory_history": lambda *_, **__: None,
+            "_dump_snapshot": lambda *_, **__: None,
+        },
+    )
+    if hasattr(torch, "accelerator"):
+        patch_all(
+            stack,
+            torch.accelerator,
+            {
+                "is_available": lambda: True,
+                "current_accelerator": lambda *_, **__: gpu.device,
+                "device_count": lambda: 1,
+                "synchronize": lambda *_: None,
+                "current_device_index": lambda: 0,
+            },
+        )
+    if hasattr(torch.cuda, "nvtx"):
+        patch_all(
+            stack,
+            torch.cuda.nvtx,
+            dict.fromkeys(("range_push", "range_pop", "mark"), lambda *_, **__: None),
+        )

@@ -1,0 +1,184 @@
+"""Fake tensors as a program sees them: their device, their moves between devices, the values they have."""
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ..errors import data_dependent
+from ..values import Unknown
+from .patch import patch, patch_all
+
+_CPU = torch.device("cpu")
+
+
+def install(tracer, stack):
+    _install_devices(tracer, stack)
+    _install_moves(tracer, stack)
+    _install_values(tracer, stack)
+    # Libraries take other paths when they see a fake tensor; a trace wants the paths of a real run.
+    patch(stack, torch._subclasses, "FakeTensor", type("FakeTensor", (), {}))
+    patch(
+        stack,
+        torch.utils,
+        "swap_tensors",
+        lambda left, right: setattr(left, "data", right.detach()),
+    )
+
+
+def _install_devices(tracer, stack):
+    """A fake tensor says that it is on the GPU, though PyTorch has it on the CPU."""
+    old_device = FakeTensor.device
+
+    def device(tensor):
+        if tracer.depth > 0 or tensor.fake_mode is not tracer.fake_mode:
+            return old_device.fget(tensor)
+        return tracer.device_of(tensor)
+
+    patch_all(
+        stack,
+        FakeTensor,
+        {
+            "device": property(device),
+            "is_cuda": property(lambda tensor: device(tensor).type == "cuda"),
+            "is_cpu": property(lambda tensor: device(tensor).type == "cpu"),
+            "get_device": lambda tensor: 0 if device(tensor).type == "cuda" else -1,
+            "is_pinned": lambda tensor, *_: False,
+            "pin_memory": lambda tensor, *_: tensor,
+            "record_stream": lambda tensor, *_: None,
+        },
+    )
+
+
+def _install_moves(tracer, stack):
+    """`to`, `cuda` and `cpu` move tensors, and torch.tensor(data, device="cuda") copies its data there."""
+    original_to = torch.Tensor.to
+
+    def move(tensor, target, dtype, non_blocking, copy, memory_format):
+        """A tensor on another device; where it is already there, what `to` without a device gives."""
+        if tracer.host_is_gpu or target is None or target.type == tracer.device_of(tensor).type:
+            arguments = {"copy": copy, "non_blocking": non_blocking}
+            if memory_format is not None:
+                arguments["memory_format"] = memory_format
+            return original_to(tensor, dtype or tensor.dtype, **arguments)
+        return tracer.copy_to(
+            tensor, target, dtype=dtype, non_blocking=non_blocking, memory_format=memory_format
+        )
+
+    def to(tensor, *args, **kwargs):
+        kwargs = dict(kwargs)
+        other = kwargs.pop("other", None)
+        if args and isinstance(args[0], torch.Tensor):
+            other, args = args[0], args[1:]
+        copy = kwargs.pop("copy", False)
+        if other is not None:
+            target, dtype = other.device, other.dtype
+            non_blocking = args[0] if args else kwargs.pop("non_blocking", False)
+            copy = args[1] if len(args) > 1 else copy
+            memory_format = kwargs.pop("memory_format", None)
+        else:
+            args = list(args)
+            booleans = [value for value in args if isinstance(value, bool)]
+            args = [value for value in args if not isinstance(value, bool)]
+            if len(booleans) > 1:
+                copy = booleans[1]
+            if booleans:
+                kwargs.setdefault("non_blocking", booleans[0])
+            target, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
+        return move(tensor, target, dtype, non_blocking, copy, memory_format)
+
+    def cuda(tensor, device=None, non_blocking=False, memory_format=None):
+        return move(tensor, tracer.gpu.device, None, non_blocking, False, memory_format)
+
+    def cpu(tensor, memory_format=None):
+        return move(tensor, _CPU, None, False, False, memory_format)
+
+    patch_all(stack, FakeTensor, {"to": to, "cuda": cuda, "cpu": cpu})
+
+    # Data goes to the GPU by a copy, as in PyTorch, which would look for a real one.
+    def make(name):
+        original = getattr(torch, name)
+
+        def function(data, *args, **kwargs):
+            device = kwargs.pop("device", None)
+            requires_grad = kwargs.pop("requires_grad", False)
+            if isinstance(data, FakeTensor):
+                result = data.to(kwargs.get("dtype") or data.dtype)
+            else:
+                result = original(data, *args, **kwargs)
+            if device is not None and torch.device(device).type == "cuda":
+                result = move(result, tracer.gpu.device, None, False, False, None)
+            return result.requires_grad_() if requires_grad else result
+
+        return function
+
+    for name in ("tensor", "as_tensor", "asarray"):
+        patch(stack, torch, name, make(name))
+
+
+def _install_values(tracer, stack):
+    """Values that follow from constants can be read; all others are unknown (values.py)."""
+    known = tracer.values.of
+
+    def item(tensor):
+        value = known(tensor)
+        if value is not None:
+            return value.item()
+        if tensor.numel() != 1:
+            raise RuntimeError(
+                f"a Tensor with {tensor.numel()} elements cannot be converted to Scalar"
+            )
+        return Unknown("item()")
+
+    def read(name, what):
+        def method(tensor, *args, **kwargs):
+            value = known(tensor)
+            if value is None:
+                raise data_dependent(what)
+            with torch.utils._python_dispatch._disable_current_modes():
+                return getattr(value.detach(), name)(*args, **kwargs)
+
+        return method
+
+    patch(stack, FakeTensor, "item", item)
+    for name, what in {
+        "tolist": "tolist()",
+        "__bool__": "a condition on a tensor",
+        "__int__": "int()",
+        "__index__": "an index that is a tensor",
+        "__float__": "float()",
+        "numpy": "numpy()",
+        "__array__": "numpy()",
+        "__complex__": "complex()",
+        "__contains__": "a test for an element",
+    }.items():
+        patch(stack, FakeTensor, name, read(name, what))
+    patch(
+        stack,
+        FakeTensor,
+        "__format__",
+        lambda tensor, form: (
+            format(item(tensor), form) if tensor.dim() == 0 else object.__format__(tensor, form)
+        ),
+    )
+
+    def deepcopy(tensor, memo):
+        found = memo.get(id(tensor))
+        if found is None:
+            with torch.no_grad():
+                found = tensor.detach().clone()
+            if getattr(tensor, "_is_param", False):
+                found = torch.nn.Parameter(found, requires_grad=tensor.requires_grad)
+            elif tensor.requires_grad:
+                found.requires_grad_()
+            memo[id(tensor)] = found
+        return found
+
+    patch(stack, FakeTensor, "__deepcopy__", deepcopy)
+
+    def equal(left, right):
+        left, right = known(left), known(right)
+        if left is None or right is None:
+            raise data_dependent("torch.equal()")
+        return original_equal(left, right)
+
+    original_equal = torch.equal
+    patch(stack, torch, "equal", equal)

@@ -1,0 +1,121 @@
+"""What a training is made of, as the tracer follows it: modules, backward, optimizers, scalers, data loaders."""
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.amp import grad_scaler
+from torch.optim import optimizer as optimizers
+from torch.utils import _foreach_utils
+
+from ..values import Unknown
+from .patch import patch
+
+
+def install(tracer, stack):
+    _follow_modules(tracer, stack)
+    _follow_backward(tracer, stack)
+    _follow_optimizers(tracer, stack)
+    _take_lists_of_tensors(stack)
+    _take_every_scaled_step(stack)
+    _load_data_in_this_process(stack)
+
+
+def _follow_modules(tracer, stack):
+    module = torch.nn.modules.module
+    before = module.register_module_forward_pre_hook(lambda m, args: tracer.enter_module(m))
+    after = module.register_module_forward_hook(
+        lambda m, args, output: tracer.leave_module(m), always_call=True
+    )
+    stack.callback(before.remove)
+    stack.callback(after.remove)
+
+
+def _follow_backward(tracer, stack):
+    recorder = tracer.recorder
+    original = torch.autograd._engine_run_backward
+
+    def run_backward(*args, **kwargs):
+        if recorder.phase == "backward":  # nested: checkpointing
+            return original(*args, **kwargs)
+        phase = recorder.phase
+        recorder.enter("backward")
+        modules, recorder.modules = recorder.modules, []
+        try:
+            return original(*args, **kwargs)
+        finally:
+            recorder.modules = modules
+            recorder.backward_module = None
+            tracer.name_tensors()
+            recorder.enter(phase)
+
+    patch(stack, torch.autograd, "_engine_run_backward", run_backward)
+
+
+def _follow_optimizers(tracer, stack):
+    recorder = tracer.recorder
+
+    def before_step(optimizer, args, kwargs):
+        if not any(optimizer is known for known in tracer.optimizers):
+            tracer.optimizers.append(optimizer)
+        tracer.phase_before_step = recorder.phase
+        recorder.enter("optimizer")
+
+    def after_step(optimizer, args, kwargs):
+        tracer.name_tensors()
+        recorder.enter(tracer.phase_before_step)
+
+    handles = [
+        optimizers.register_optimizer_step_pre_hook(before_step),
+        optimizers.register_optimizer_step_post_hook(after_step),
+    ]
+    for handle in handles:
+        stack.callback(handle.remove)
+
+
+def _take_lists_of_tensors(stack):
+    """On a GPU optimizers and gradient clipping take lists of tensors; fake tensors are tensors to them."""
+    for owner in (optimizers, _foreach_utils):
+        if hasattr(owner, "_foreach_supported_types"):
+            patch(
+                stack,
+                owner,
+                "_foreach_supported_types",
+                list(owner._foreach_supported_types) + [FakeTensor],
+            )
+
+
+def _take_every_scaled_step(stack):
+    """A GradScaler looks at a flag on the GPU to decide whether to take the step: it takes it."""
+
+    def maybe_step(scaler, optimizer, optimizer_state, *args, **kwargs):
+        return optimizer.step(*args, **kwargs)
+
+    patch(stack, grad_scaler.GradScaler, "_maybe_opt_step", maybe_step)
+    patch(
+        stack,
+        grad_scaler.GradScaler,
+        "get_scale",
+        lambda scaler: Unknown("the scale of a GradScaler"),
+    )
+
+
+def _load_data_in_this_process(stack):
+    """The workers of a data loader would have real tensors."""
+    loader = torch.utils.data.DataLoader
+    original_init = loader.__init__
+
+    def init(self, *args, **kwargs):
+        if len(args) > 5:
+            args = args[:5] + (0,) + args[6:]
+        kwargs.pop("num_workers", None)
+        for name in (
+            "pin_memory",
+            "pin_memory_device",
+            "prefetch_factor",
+            "persistent_workers",
+            "timeout",
+            "multiprocessing_context",
+        ):
+            kwargs.pop(name, None)
+        original_init(self, *args, **kwargs)
+
+    patch(stack, loader, "__init__", init)
