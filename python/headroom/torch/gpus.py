@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 import torch
 
-_GIB = 1 << 30
-
 
 @dataclass(frozen=True)
 class Gpu:
@@ -13,8 +11,12 @@ class Gpu:
     title: str  # as torch.cuda.get_device_name() gives it
     capability: tuple  # compute capability
     processors: int  # streaming multiprocessors
-    threads: int  # resident threads of one of them
     total_bytes: int
+
+    @property
+    def threads(self):
+        """Resident threads of one multiprocessor."""
+        return _THREADS[self.capability]
 
     @property
     def device(self):
@@ -26,34 +28,47 @@ class Gpu:
         return 32 << 20 if self.capability[0] in (9, 10) else (4096 * 2 + 16 * 8) << 10
 
 
-# The names, models and sizes are those of the profiles of `headroom devices`. Multiprocessors and threads: NVIDIA's
-# architecture papers, and CUDA C++ programming guide, "compute capabilities".
+# CUDA C++ programming guide, "compute capabilities".
+_THREADS = {
+    (6, 1): 2048,
+    (7, 0): 2048,
+    (7, 5): 1024,
+    (8, 0): 2048,
+    (8, 6): 1536,
+    (8, 9): 1536,
+    (9, 0): 2048,
+    (12, 0): 1536,
+}
+
+# A row for each profile of `headroom devices` (runtime/device/host/profiles.cpp), and what a simulated device does
+# not need: its title and its multiprocessors, from NVIDIA's architecture papers. The package is also installed
+# without the command, so it has the rest again; TracedGpus in tests/tools/trace/program_test.cpp compares all of it.
 GPUS = (
-    Gpu("h200", "NVIDIA H200", (9, 0), 132, 2048, 150_110_011_392),
-    Gpu("h100", "NVIDIA H100 80GB HBM3", (9, 0), 132, 2048, 85_017_755_648),
-    Gpu("a100-80gb", "NVIDIA A100-SXM4-80GB", (8, 0), 108, 2048, 84_987_740_160),
-    Gpu("a100-40gb", "NVIDIA A100-PCIE-40GB", (8, 0), 108, 2048, 42_298_834_944),
-    Gpu("l40s", "NVIDIA L40S", (8, 9), 142, 1536, 47_576_711_168),
-    Gpu("l4", "NVIDIA L4", (8, 9), 58, 1536, 23_612_293_120),
-    Gpu("a10", "NVIDIA A10", (8, 6), 72, 1536, 23_609_475_072),
-    Gpu("rtx-a6000", "NVIDIA RTX A6000", (8, 6), 84, 1536, 48_676 << 20),
-    Gpu("rtx-5090", "NVIDIA GeForce RTX 5090", (12, 0), 170, 1536, 33_660_534_784),
-    Gpu("rtx-4090", "NVIDIA GeForce RTX 4090", (8, 9), 128, 1536, 25_386_352_640),
-    Gpu("rtx-4080", "NVIDIA GeForce RTX 4080", (8, 9), 76, 1536, 15_945 << 20),
-    Gpu("rtx-4070", "NVIDIA GeForce RTX 4070", (8, 9), 46, 1536, 11_866 << 20),
-    Gpu("rtx-4060", "NVIDIA GeForce RTX 4060", (8, 9), 24, 1536, 7_813 << 20),
-    Gpu("rtx-3090", "NVIDIA GeForce RTX 3090", (8, 6), 82, 1536, 25_443_893_248),
-    Gpu("rtx-3080", "NVIDIA GeForce RTX 3080", (8, 6), 68, 1536, 10_472_390_656),
-    Gpu("rtx-3070", "NVIDIA GeForce RTX 3070", (8, 6), 46, 1536, 8_361_213_952),
-    Gpu("rtx-3060", "NVIDIA GeForce RTX 3060", (8, 6), 28, 1536, 12_587_106_304),
-    Gpu("rtx-2080ti", "GeForce RTX 2080 Ti", (7, 5), 68, 1024, 11_554_717_696),
-    Gpu("four-2080ti", "GeForce RTX 2080 Ti", (7, 5), 68, 1024, 11_554_717_696),
-    Gpu("rtx-2060", "GeForce RTX 2060", (7, 5), 30, 1024, 6_222_839_808),
-    Gpu("card-6gb", "GeForce RTX 2060", (7, 5), 30, 1024, 6_144 << 20),
-    Gpu("t4", "Tesla T4", (7, 5), 40, 1024, 15_095 << 20),
-    Gpu("v100-32gb", "Tesla V100-SXM2-32GB", (7, 0), 80, 2048, 32_492 << 20),
-    Gpu("v100-16gb", "Tesla V100-SXM2-16GB", (7, 0), 80, 2048, 16_928_342_016),
-    Gpu("laptop-2gb", "GeForce MX150", (6, 1), 3, 2048, 2_002 << 20),
+    Gpu("h200", "NVIDIA H200", (9, 0), 132, 150_110_011_392),
+    Gpu("h100", "NVIDIA H100 80GB HBM3", (9, 0), 132, 85_017_755_648),
+    Gpu("a100-80gb", "NVIDIA A100-SXM4-80GB", (8, 0), 108, 84_987_740_160),
+    Gpu("a100-40gb", "NVIDIA A100-PCIE-40GB", (8, 0), 108, 42_298_834_944),
+    Gpu("l40s", "NVIDIA L40S", (8, 9), 142, 47_576_711_168),
+    Gpu("l4", "NVIDIA L4", (8, 9), 58, 23_612_293_120),
+    Gpu("a10", "NVIDIA A10", (8, 6), 72, 23_609_475_072),
+    Gpu("rtx-a6000", "NVIDIA RTX A6000", (8, 6), 84, 48_676 << 20),
+    Gpu("rtx-5090", "NVIDIA GeForce RTX 5090", (12, 0), 170, 33_660_534_784),
+    Gpu("rtx-4090", "NVIDIA GeForce RTX 4090", (8, 9), 128, 25_386_352_640),
+    Gpu("rtx-4080", "NVIDIA GeForce RTX 4080", (8, 9), 76, 15_945 << 20),
+    Gpu("rtx-4070", "NVIDIA GeForce RTX 4070", (8, 9), 46, 11_866 << 20),
+    Gpu("rtx-4060", "NVIDIA GeForce RTX 4060", (8, 9), 24, 7_813 << 20),
+    Gpu("rtx-3090", "NVIDIA GeForce RTX 3090", (8, 6), 82, 25_443_893_248),
+    Gpu("rtx-3080", "NVIDIA GeForce RTX 3080", (8, 6), 68, 10_472_390_656),
+    Gpu("rtx-3070", "NVIDIA GeForce RTX 3070", (8, 6), 46, 8_361_213_952),
+    Gpu("rtx-3060", "NVIDIA GeForce RTX 3060", (8, 6), 28, 12_587_106_304),
+    Gpu("rtx-2080ti", "GeForce RTX 2080 Ti", (7, 5), 68, 11_554_717_696),
+    Gpu("four-2080ti", "GeForce RTX 2080 Ti", (7, 5), 68, 11_554_717_696),
+    Gpu("rtx-2060", "GeForce RTX 2060", (7, 5), 30, 6_222_839_808),
+    Gpu("card-6gb", "GeForce RTX 2060", (7, 5), 30, 6_144 << 20),
+    Gpu("t4", "Tesla T4", (7, 5), 40, 15_095 << 20),
+    Gpu("v100-32gb", "Tesla V100-SXM2-32GB", (7, 0), 80, 32_492 << 20),
+    Gpu("v100-16gb", "Tesla V100-SXM2-16GB", (7, 0), 80, 16_928_342_016),
+    Gpu("laptop-2gb", "GeForce MX150", (6, 1), 3, 2_002 << 20),
 )
 
 
