@@ -377,11 +377,11 @@ class Decoder {
       throw InvalidArgument(
           fmt::format("tensor '{}': elements of {} are not supported", tensor.name, to_string(tensor.type)));
     }
-    constexpr int64_t kMostBytes = int64_t{1} << 46;
+    constexpr int64_t kMaxBytes = int64_t{1} << 46;
     int64_t elements = 1;
     for (int64_t extent : tensor.extents) {
       if (extent < 0) throw InvalidArgument(fmt::format("tensor '{}': an extent of {}", tensor.name, extent));
-      if (extent > 0 && elements > kMostBytes / stored_bytes(tensor.type) / extent) {
+      if (extent > 0 && elements > kMaxBytes / stored_bytes(tensor.type) / extent) {
         throw InvalidArgument(fmt::format("tensor '{}': its extents [{}] are too large", tensor.name,
                                           fmt::join(tensor.extents, ",")));
       }

@@ -273,13 +273,13 @@ void import_dropout(NodeImport& n) {
   if (n.has(1)) rate = n.number_in(1);
   // Old exports have no training_mode; new ones say by a constant in which mode they were written.
   const Item& x = n.in(0);
-  if (!n.im.is_training || rate == 0 || x.constant) return n.out(x);
+  if (!n.im.is_training() || rate == 0 || x.constant) return n.out(x);
   if (!(rate > 0 && rate < 1)) n.fail(fmt::format("a ratio of {}", rate));
-  if (!n.im.step) n.fail("has no counter of steps");
+  if (!n.im.step()) n.fail("has no counter of steps");
   // Each dropout has its own stream of numbers, by its place in the graph.
   const Axes order = n.im.order_of(x);
-  const uint64_t seed = n.im.seed * 1000003 + n.im.graph.nodes().size();
-  const Value y = n.im.add_one(Dropout{rate, seed}, {n.im.value_in(x, order), *n.im.step});
+  const uint64_t seed = n.im.seed() * 1000003 + n.im.graph().nodes().size();
+  const Value y = n.im.add_one(Dropout{rate, seed}, {n.im.value_in(x, order), *n.im.step()});
   n.out(n.im.item_of(y, x.type, order));
 }
 

@@ -62,7 +62,7 @@ double rounded(const NodeImport& n, const std::string& nearest, double x) {
 
 // The weights (out, in) of an axis.
 HostTensor resize_matrix(const NodeImport& n, const ResizeMode& mode, int64_t in, int64_t out, double scale) {
-  if (in * out > Importer::kMostFolded) n.fail("is too large");
+  if (in * out > Importer::kMaxFolded) n.fail("is too large");
   const HostTensor matrix({DType::kF32, {out, in}});
   for (int64_t row = 0; row < out; ++row) {
     const double x = input_position(n, mode, static_cast<double>(row), in, out, scale);

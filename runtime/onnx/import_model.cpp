@@ -113,8 +113,8 @@ class ModelImport {
   ModelImport(const std::shared_ptr<const Model>& model, const ImportSettings& settings, Graph& graph)
       : model_(*model), settings_(settings) {
     result_.model = model;
-    result_.importer = std::make_shared<Importer>(graph, *model, settings.is_training, settings.seed);
-    result_.importer->step = settings.step;
+    result_.importer =
+        std::make_shared<Importer>(graph, *model, settings.is_training, settings.seed, settings.step);
   }
 
   ImportedModel run() {
@@ -227,10 +227,9 @@ class ModelImport {
       inputs.push_back(std::move(item));
     }
     std::vector<Item> outputs;
-    const auto first_node = static_cast<int>(im().graph.nodes().size());
-    const size_t first_source = im().sources.size();
+    const auto first_node = static_cast<int>(im().graph().nodes().size());
     if (!is_missing) {
-      im().node = &node;
+      im().set_node(&node);
       NodeImport import(im(), node, inputs, model_.opset());
       try {
         find_row(node)->import(import);
@@ -242,7 +241,7 @@ class ModelImport {
       } catch (const DeviceError& error) {  // of a constant that was computed
         refusals_.add(node, error.what());
       }
-      im().node = nullptr;
+      im().set_node(nullptr);
     }
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i].empty()) continue;
@@ -259,12 +258,12 @@ class ModelImport {
       if (side_results_.contains(input))
         refusals_.add(node, fmt::format("reads '{}', a result that is not computed", printable(input)));
     }
-    summarise(node, inputs, outputs, first_node, first_source);
+    summarise(node, inputs, outputs, first_node);
   }
 
   void summarise(const OnnxNode& node, const std::vector<Item>& inputs, const std::vector<Item>& outputs,
-                 int first_node, size_t) {
-    const auto last_node = static_cast<int>(im().graph.nodes().size());
+                 int first_node) {
+    const auto last_node = static_cast<int>(im().graph().nodes().size());
     if (outputs.empty() || (last_node == first_node && !outputs[0].is_runtime())) return;
     const std::string& module = node.module.empty() ? node.name : node.module;
     if (result_.layers.empty() || result_.layers.back().module != module) {
@@ -275,15 +274,16 @@ class ModelImport {
     layer.last_node = last_node;
     if (!outputs[0].list) layer.output = outputs[0].shape;
     for (const Item& input : inputs) {
-      if (input.source < 0 || im().sources[static_cast<size_t>(input.source)].kind != SourceKind::kParameter)
+      if (input.source < 0 ||
+          im().sources()[static_cast<size_t>(input.source)].kind != SourceKind::kParameter)
         continue;
       if (counted_.insert(input.source).second)
-        layer.parameters += im().sources[static_cast<size_t>(input.source)].shape.elements();
+        layer.parameters += im().sources()[static_cast<size_t>(input.source)].shape.elements();
     }
   }
 
   void bind_sources() {
-    for (const Source& source : im().sources) {
+    for (const Source& source : im().sources()) {
       if (!source.value) continue;
       BoundTensor bound{source.name, source.type, source.shape, *source.value, source.order};
       if (source.tensor != nullptr && source.tensor->is_absent)

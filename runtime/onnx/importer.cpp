@@ -6,49 +6,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <numeric>
 
 #include "runtime/base/errors.h"
 #include "runtime/onnx/variable_data.h"
 
 namespace headroom::onnx {
-namespace {
-
-// The shape without its leading axes of extent 1, down to `rank`.
-Shape with_rank(const Shape& shape, int rank) {
-  std::vector<int64_t> extents(shape.begin(), shape.end());
-  while (static_cast<int>(extents.size()) < rank) extents.insert(extents.begin(), 1);
-  return Shape(std::span<const int64_t>(extents));
-}
-
-bool all_constant(const std::vector<Item>& items) {
-  return std::all_of(items.begin(), items.end(), [](const Item& item) { return item.constant.has_value(); });
-}
-
-}  // namespace
-
-Axes in_order(int rank) {
-  Axes axes(static_cast<size_t>(rank));
-  std::iota(axes.begin(), axes.end(), 0);
-  return axes;
-}
-
-bool is_in_order(const Axes& axes) {
-  return std::is_sorted(axes.begin(), axes.end());
-}
-
-Shape permuted(const Shape& from, const Axes& order) {
-  std::vector<int64_t> extents;
-  for (int axis : order) extents.push_back(from[axis]);
-  return Shape(std::span<const int64_t>(extents));
-}
-
-Axes inverse(const Axes& order) {
-  Axes result(order.size());
-  for (size_t i = 0; i < order.size(); ++i) result[static_cast<size_t>(order[i])] = static_cast<int>(i);
-  return result;
-}
-
 // ---- items
 
 Item Importer::constant(HostTensor tensor, ElementType type) const {
@@ -80,15 +42,15 @@ Item Importer::add_source(Source source) {
   Item item;
   item.type = source.type;
   item.shape = source.shape;
-  item.source = static_cast<int>(sources.size());
+  item.source = static_cast<int>(sources_.size());
   item.axes = in_order(source.shape.rank());
-  sources.push_back(std::move(source));
+  sources_.push_back(std::move(source));
   return item;
 }
 
 Axes Importer::order_of(const Item& item) const {
   if (item.constant) return in_order(item.rank());
-  const Source* source = item.source < 0 ? nullptr : &sources[static_cast<size_t>(item.source)];
+  const Source* source = item.source < 0 ? nullptr : &sources_[static_cast<size_t>(item.source)];
   if (source == nullptr) return inverse(item.axes);
   if (!source->value) return in_order(item.rank());
   // Where the item's axis of each axis of the value is.
@@ -116,16 +78,16 @@ Value Importer::value_in(const Item& item, const Axes& order) {
 }
 
 Value Importer::source_value(const Item& item, const Axes& order) {
-  Source& source = sources[static_cast<size_t>(item.source)];
+  Source& source = sources_[static_cast<size_t>(item.source)];
   Axes wanted;  // axes of the file's tensor
   for (int axis : order) wanted.push_back(item.axes[static_cast<size_t>(axis)]);
   if (!source.value) {
     const TensorSpec spec{dtype_of_element(source.type), permuted(source.shape, wanted)};
     source.order = wanted;
     if (source.kind == SourceKind::kInput) {
-      source.value = graph.input(source.name, spec, place());
+      source.value = graph_.input(source.name, spec, place());
     } else {
-      source.value = graph.variable(source.name, spec, first_value(source, seed), place());
+      source.value = graph_.variable(source.name, spec, first_value(source, seed_), place());
     }
   }
   const Axes place_of = inverse(source.order);
@@ -153,7 +115,7 @@ Value Importer::transposed(Value value, const Axes& axes) {
 
 Value Importer::constant_value(const HostTensor& tensor) {
   const auto variable = [&](const Initializer& initializer) {
-    return graph.variable(fmt::format("constant_{}", constants_++), tensor.spec(), initializer, place());
+    return graph_.variable(fmt::format("constant_{}", constants_++), tensor.spec(), initializer, place());
   };
   if (tensor.elements() == 1 && tensor.shape().rank() == 0) {
     uint32_t bits = 0;
@@ -170,39 +132,39 @@ Value Importer::constant_value(const HostTensor& tensor) {
 }
 
 Value Importer::repeated_constant(float number, const Shape& shape) {
-  return graph.variable(fmt::format("constant_{}", constants_++), {DType::kF32, shape}, constant_of(number),
-                        place());
+  return graph_.variable(fmt::format("constant_{}", constants_++), {DType::kF32, shape}, constant_of(number),
+                         place());
 }
 
 HostTensor Importer::dense(const Item& item) const {
   if (!item.constant) throw Unsupported{"needs a constant that is not one"};
   if (item.constant->shape() == item.shape) return *item.constant;
-  if (item.shape.elements() > kMostFolded) throw Unsupported{"needs a constant that is too large"};
+  if (item.shape.elements() > kMaxFolded) throw Unsupported{"needs a constant that is too large"};
   return compute(BroadcastTo{item.shape}, std::vector{*item.constant});
 }
 
 CodePlace Importer::place() {
-  if (node == nullptr) return CodePlace::named(model.graph_name.c_str());
-  const size_t colon = node->source.rfind(':');
+  if (node_ == nullptr) return CodePlace::named(model_.graph_name.c_str());
+  const size_t colon = node_->source.rfind(':');
   if (colon != std::string::npos) {
-    // The text is read before this returns to the caller of the graph.
+    // The text is read before this returns to the caller of the graph_.
     thread_local std::string file;
-    file = node->source.substr(0, colon);
-    return CodePlace::named(file.c_str(), std::atoi(node->source.c_str() + colon + 1));
+    file = node_->source.substr(0, colon);
+    return CodePlace::named(file.c_str(), std::atoi(node_->source.c_str() + colon + 1));
   }
-  return CodePlace::named(node->module.empty() ? node->name.c_str() : node->module.c_str());
+  return CodePlace::named(node_->module.empty() ? node_->name.c_str() : node_->module.c_str());
 }
 
 // ---- ops
 
 std::vector<Value> Importer::add(const Op& op, const std::vector<Value>& operands) {
   std::string name;
-  if (node != nullptr) {
-    name = node->module.empty() ? node->name : node->module;
+  if (node_ != nullptr) {
+    name = node_->module.empty() ? node_->name : node_->module;
     std::replace(name.begin(), name.end(), '.', '/');
     name = fmt::format("{}/{}", name.starts_with('/') ? name.substr(1) : name, op_name(op));
   }
-  return graph.add(op, operands, name, place());
+  return graph_.add(op, operands, name, place());
 }
 
 Item Importer::apply(const Op& op, const std::vector<Item>& operands, ElementType type) {
@@ -210,7 +172,7 @@ Item Importer::apply(const Op& op, const std::vector<Item>& operands, ElementTyp
     std::vector<TensorSpec> specs;
     for (const Item& operand : operands) specs.push_back({operand.dtype(), operand.shape});
     const Outputs outputs = infer_outputs(op, specs);
-    if (outputs[0].shape.elements() <= kMostFolded) {
+    if (outputs[0].shape.elements() <= kMaxFolded) {
       std::vector<HostTensor> tensors;
       for (const Item& operand : operands) tensors.push_back(dense(operand));
       Item result = constant(compute(op, tensors), type);
@@ -243,7 +205,7 @@ Item Importer::elementwise(const Op& op, const std::vector<Item>& operands, Elem
       tensors.push_back(*operand.constant);
       specs.push_back(operand.constant->spec());
     }
-    if (infer_outputs(op, specs)[0].shape.elements() <= kMostFolded) {
+    if (infer_outputs(op, specs)[0].shape.elements() <= kMaxFolded) {
       Item result = constant(compute(op, tensors), type);
       result.shape = shape;
       return result;
@@ -385,7 +347,7 @@ Item Importer::matmul(const Item& a, const Item& b) {
     Axes order = in_order(item.rank());
     is_transposed = false;
     if (!item.constant) {
-      const bool is_new = item.source >= 0 && !sources[static_cast<size_t>(item.source)].value;
+      const bool is_new = item.source >= 0 && !sources_[static_cast<size_t>(item.source)].value;
       const Axes place_of = is_new ? item.axes : inverse(order_of(item));
       const size_t rank = place_of.size();
       is_transposed = place_of[rank - 1] < place_of[rank - 2];
@@ -397,173 +359,6 @@ Item Importer::matmul(const Item& a, const Item& b) {
   const Value left = operand(a, op.transpose_a), right = operand(b, op.transpose_b);
   const Value result = add_one(op, {left, right});
   return item_of(result, a.type, in_order(result.shape().rank()));
-}
-
-Item Importer::reshape(const Item& x, const Shape& shape) {
-  if (x.shape == shape) return x;
-  if (x.shape.elements() != shape.elements()) {
-    throw Unsupported{fmt::format("reshapes {} to {}", to_string(x.shape), to_string(shape))};
-  }
-  if (x.constant) {
-    Item result = x;
-    result.shape = shape;
-    if (x.constant->elements() != 1) result.constant = dense(x).with_shape(shape);
-    if (result.constant->elements() == 1) result.constant = result.constant->with_shape({});
-    return result;
-  }
-  const Axes order = order_of(x);
-  if (!is_in_order(order) && x.shape.elements() > 0) {
-    // Axes that lie side by side in memory may be joined, and any may be split: group by group of axes with
-    // equal products.
-    const Axes place_of = inverse(order);
-    std::vector<std::vector<int>> from_groups, to_groups;
-    int i = 0, j = 0;
-    bool is_possible = true;
-    while (i < x.rank() || j < shape.rank()) {
-      std::vector<int> from, to;
-      int64_t left = 1, right = 1;
-      do {
-        if ((left <= right && i < x.rank()) || j >= shape.rank()) {
-          left *= x.shape[i];
-          from.push_back(i++);
-        } else {
-          right *= shape[j];
-          to.push_back(j++);
-        }
-      } while (left != right && (i < x.rank() || j < shape.rank()));
-      // Axes of extent 1 lie anywhere.
-      int last = -1;
-      for (int axis : from) {
-        if (x.shape[axis] == 1) continue;
-        const int place = place_of[static_cast<size_t>(axis)];
-        if (last >= 0) {
-          for (int between = last + 1; between < place; ++between) {
-            is_possible = is_possible && x.shape[order[static_cast<size_t>(between)]] == 1;
-          }
-          is_possible = is_possible && place > last;
-        }
-        last = place;
-      }
-      from_groups.push_back(from);
-      to_groups.push_back(to);
-    }
-    if (is_possible) {
-      // Groups in the order in which their first long axis lies in memory.
-      std::vector<size_t> groups(from_groups.size());
-      std::iota(groups.begin(), groups.end(), size_t{0});
-      const auto first_place = [&](size_t group) {
-        for (int axis : from_groups[group]) {
-          if (x.shape[axis] != 1) return place_of[static_cast<size_t>(axis)];
-        }
-        return -1;
-      };
-      std::stable_sort(groups.begin(), groups.end(),
-                       [&](size_t a, size_t b) { return first_place(a) < first_place(b); });
-      Axes new_order;
-      for (size_t group : groups)
-        new_order.insert(new_order.end(), to_groups[group].begin(), to_groups[group].end());
-      const Value value = add_one(Reshape{permuted(shape, new_order)}, {value_in(x, order)});
-      return item_of(value, x.type, new_order);
-    }
-  }
-  const Value value = add_one(Reshape{shape}, {plain(x)});
-  return item_of(value, x.type, in_order(shape.rank()));
-}
-
-Item Importer::transpose(const Item& x, const Axes& order) const {
-  Item result = x;
-  result.shape = permuted(x.shape, order);
-  if (x.constant) {
-    const HostTensor whole = x.constant->with_shape(with_rank(x.constant->shape(), x.rank()));
-    result.constant = compute(Transpose{order}, std::vector{whole});
-    return result;
-  }
-  for (size_t i = 0; i < order.size(); ++i) result.axes[i] = x.axes[static_cast<size_t>(order[i])];
-  return result;
-}
-
-Item Importer::expand(const Item& x, const Shape& shape) {
-  Shape both;
-  if (!broadcast(x.shape, shape, &both)) {
-    throw Unsupported{fmt::format("expands {} to {}", to_string(x.shape), to_string(shape))};
-  }
-  if (both == x.shape) return x;
-  if (x.constant) {
-    Item result = x;
-    result.shape = both;
-    return result;
-  }
-  const Item whole = reshape(x, with_rank(x.shape, both.rank()));
-  const Axes order = order_of(whole);
-  return item_of(add_one(BroadcastTo{permuted(both, order)}, {value_in(whole, order)}), x.type, order);
-}
-
-Item Importer::slice(const Item& x, const Slice& options) {
-  const bool is_whole = options.extents == x.shape && std::all_of(options.steps.begin(), options.steps.end(),
-                                                                  [](int64_t s) { return s == 1; });
-  if (is_whole) return x;
-  if (x.constant) return apply(options, {x}, x.type);
-  const Axes order = order_of(x);
-  Slice moved{{}, permuted(options.extents, order), {}};
-  for (int axis : order) {
-    moved.begin.push_back(options.begin[static_cast<size_t>(axis)]);
-    if (!options.steps.empty()) moved.steps.push_back(options.steps[static_cast<size_t>(axis)]);
-  }
-  return item_of(add_one(moved, {value_in(x, order)}), x.type, order);
-}
-
-Item Importer::pad(const Item& x, const std::vector<int64_t>& before, const std::vector<int64_t>& after) {
-  std::vector<int64_t> extents;
-  for (int axis = 0; axis < x.rank(); ++axis) {
-    extents.push_back(x.shape[axis] + before[static_cast<size_t>(axis)] + after[static_cast<size_t>(axis)]);
-  }
-  const Shape whole{std::span<const int64_t>(extents)};
-  if (whole == x.shape) return x;
-  if (x.constant) return apply(SliceGrad{before, whole}, {x}, x.type);
-  const Axes order = order_of(x);
-  std::vector<int64_t> begin;
-  for (int axis : order) begin.push_back(before[static_cast<size_t>(axis)]);
-  return item_of(add_one(SliceGrad{begin, permuted(whole, order)}, {value_in(x, order)}), x.type, order);
-}
-
-Item Importer::concat(const std::vector<Item>& items, int axis) {
-  if (items.size() == 1) return items[0];
-  if (all_constant(items)) return apply(Concat{axis}, items, items[0].type);
-  const Item* largest = nullptr;
-  for (const Item& item : items) {
-    if (!item.is_runtime()) continue;
-    if (largest == nullptr || item.shape.elements() > largest->shape.elements()) largest = &item;
-  }
-  const Axes order = order_of(*largest);
-  std::vector<Value> values;
-  for (const Item& item : items) {
-    if (item.rank() != largest->rank()) throw Unsupported{"joins tensors of different ranks"};
-    values.push_back(value_in(item, order));
-  }
-  const int moved = inverse(order)[static_cast<size_t>(axis)];
-  return item_of(add_one(Concat{moved}, values), items[0].type, order);
-}
-
-Item Importer::gather(const Item& x, const Item& indices, int axis) {
-  // The axis first: rows are what is gathered.
-  Axes first = {axis};
-  for (int other = 0; other < x.rank(); ++other) {
-    if (other != axis) first.push_back(other);
-  }
-  const int index_rank = indices.rank();
-  Item rows;
-  if (x.constant && indices.constant) {
-    rows = apply(Gather{}, {transpose(x, first), indices}, x.type);
-  } else {
-    const Value result = add_one(Gather{}, {value_in(x, first), plain(indices)});
-    rows = item_of(result, x.type, in_order(result.shape().rank()));
-  }
-  // (indices, others) -> others before the axis, indices, others after it
-  Axes order;
-  for (int other = 0; other < axis; ++other) order.push_back(index_rank + other);
-  for (int i = 0; i < index_rank; ++i) order.push_back(i);
-  for (int other = axis; other < x.rank() - 1; ++other) order.push_back(index_rank + other);
-  return transpose(rows, order);
 }
 
 }  // namespace headroom::onnx

@@ -4,9 +4,8 @@
 
 #include <cstdint>
 #include <map>
-#include <span>
+#include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -43,11 +42,21 @@ struct Source {
 class Importer {
  public:
   // `model` must outlive the graph: variables take their first values from it.
-  Importer(Graph& to, const Model& from, bool trains, uint64_t first_seed)
-      : graph(to), model(from), is_training(trains), seed(first_seed) {}
+  // `step` counts the runs of dropouts: i32 [].
+  Importer(Graph& graph, const Model& model, bool is_training, uint64_t seed, std::optional<Value> step)
+      : graph_(graph), model_(model), is_training_(is_training), seed_(seed), step_(step) {}
+
+  const Graph& graph() const { return graph_; }
+  bool is_training() const { return is_training_; }
+  uint64_t seed() const { return seed_; }
+  const std::optional<Value>& step() const { return step_; }
+  const std::vector<Source>& sources() const { return sources_; }
+
+  // The ONNX node after which what is added is named and placed; null for none.
+  void set_node(const OnnxNode* node) { node_ = node; }
 
   // Constants up to this many elements are computed at once; larger ones when the graph runs.
-  static constexpr int64_t kMostFolded = int64_t{1} << 27;
+  static constexpr int64_t kMaxFolded = int64_t{1} << 27;
 
   // ---- items
 
@@ -69,7 +78,7 @@ class Importer {
 
   // Adds a node on the item's values in plain order, or computes it if all are constants.
   Item apply(const Op& op, const std::vector<Item>& operands, ElementType type);
-  // Adds a node; named and placed after the ONNX node.
+  // Adds a node to the graph.
   std::vector<Value> add(const Op& op, const std::vector<Value>& operands);
   Value add_one(const Op& op, const std::vector<Value>& operands) { return add(op, operands)[0]; }
   // An op of one element from one of each operand, with broadcasting.
@@ -91,16 +100,6 @@ class Importer {
   // x[indices] along an axis; indices i32 in [0, extent).
   Item gather(const Item& x, const Item& indices, int axis);
 
-  // ---- what nodes share
-
-  Graph& graph;
-  const Model& model;
-  const bool is_training;
-  const uint64_t seed;
-  const OnnxNode* node = nullptr;  // that is being imported
-  std::vector<Source> sources;
-  std::optional<Value> step;  // i32 [] counter of dropouts
-
  private:
   Value constant_value(const HostTensor& tensor);
   Value repeated_constant(float number, const Shape& shape);
@@ -108,6 +107,13 @@ class Importer {
   Value transposed(Value value, const Axes& axes);
   CodePlace place();
 
+  Graph& graph_;
+  const Model& model_;
+  const bool is_training_;
+  const uint64_t seed_;
+  const std::optional<Value> step_;
+  const OnnxNode* node_ = nullptr;
+  std::vector<Source> sources_;
   std::map<std::pair<int, Axes>, Value> transposed_;
   std::map<std::pair<uint32_t, DType>, Value> scalars_;
   int constants_ = 0;

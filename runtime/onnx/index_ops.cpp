@@ -131,7 +131,7 @@ void import_gather_nd(NodeImport& n) {
 void import_one_hot(NodeImport& n) {
   const Item &indices = n.in(0), &values = n.in(2);
   const int64_t depth = n.integers_in(1).at(0);
-  if (depth < 1 || depth > Importer::kMostFolded) n.fail(fmt::format("a depth of {}", depth));
+  if (depth < 1 || depth > Importer::kMaxFolded) n.fail(fmt::format("a depth of {}", depth));
   const int rank = indices.rank() + 1, axis = n.axis(n.integer("axis", -1), rank);
   if (rank > Shape::kMaxRank) n.fail("makes a tensor of too high a rank");
   std::vector<int64_t> extents(indices.shape.begin(), indices.shape.end());

@@ -21,7 +21,7 @@ struct Item {
   ElementType type = ElementType::kFloat;
   Shape shape;                         // as ONNX sees it
   std::optional<HostTensor> constant;  // may be smaller: it broadcasts to `shape`
-  int source = -1;                     // position in Importer::sources
+  int source = -1;                     // position in Importer::sources()
   Value value;
   Axes axes;  // axis i of the item is axis axes[i] of the source's tensor or of the value
   std::optional<std::vector<Item>> list;
@@ -32,11 +32,15 @@ struct Item {
   bool is_runtime() const { return !constant && !list; }
 };
 
+bool all_constant(const std::vector<Item>& items);
+
 // 0, 1, ..., rank - 1.
 Axes in_order(int rank);
 bool is_in_order(const Axes& axes);
 // The axes of `to` are those of `from`, in that order.
 Shape permuted(const Shape& from, const Axes& order);
 Axes inverse(const Axes& order);
+// The shape with leading axes of extent 1 up to that rank.
+Shape with_rank(const Shape& shape, int rank);
 
 }  // namespace headroom::onnx

@@ -126,12 +126,11 @@ void import_size(NodeImport& n) {
 }
 
 void import_range(NodeImport& n) {
-  constexpr int64_t kMost = Importer::kMostFolded;
   const Item& start = n.in(0);
   if (is_float(start.type)) {
     const auto first = static_cast<double>(n.number_in(0)), delta = static_cast<double>(n.number_in(2));
     const double count = std::max(0.0, std::ceil((static_cast<double>(n.number_in(1)) - first) / delta));
-    if (!(count <= static_cast<double>(kMost))) n.fail("is too long");
+    if (!(count <= static_cast<double>(Importer::kMaxFolded))) n.fail("is too long");
     std::vector<float> values;
     for (int64_t i = 0; i < static_cast<int64_t>(count); ++i) {
       values.push_back(static_cast<float>(first + static_cast<double>(i) * delta));
@@ -144,7 +143,7 @@ void import_range(NodeImport& n) {
   std::vector<int64_t> values;
   for (int64_t at = first; delta > 0 ? at < limit : at > limit; at += delta) {
     values.push_back(at);
-    if (static_cast<int64_t>(values.size()) > kMost) n.fail("is too long");
+    if (static_cast<int64_t>(values.size()) > Importer::kMaxFolded) n.fail("is too long");
   }
   Item result = n.im.integers(values);
   result.type = start.type;
@@ -398,11 +397,11 @@ void import_pad(NodeImport& n) {
   }
   if (pads.size() != 2 * axes.size()) n.fail("its pads are not two for each axis");
   std::vector<int64_t> before(static_cast<size_t>(rank), 0), after = before;
-  constexpr int64_t kMost = int64_t{1} << 30;
+  constexpr int64_t kMaxPad = int64_t{1} << 30;
   for (size_t i = 0; i < axes.size(); ++i) {
     before[static_cast<size_t>(axes[i])] = pads[i];
     after[static_cast<size_t>(axes[i])] = pads[i + axes.size()];
-    if (std::abs(pads[i]) > kMost || std::abs(pads[i + axes.size()]) > kMost)
+    if (std::abs(pads[i]) > kMaxPad || std::abs(pads[i + axes.size()]) > kMaxPad)
       n.fail("its pads are too large");
   }
   // A negative pad cuts.
@@ -446,7 +445,7 @@ void import_trilu(NodeImport& n) {
   const int64_t offset = n.has(1) ? n.integers_in(1).at(0) : 0;
   const bool is_upper = n.integer("upper", 1) != 0;
   const int64_t rows = x.shape[x.rank() - 2], columns = x.shape[x.rank() - 1];
-  if (rows * columns > Importer::kMostFolded) n.fail("is too large");
+  if (rows * columns > Importer::kMaxFolded) n.fail("is too large");
   const HostTensor kept({DType::kU8, {rows, columns}});
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t column = 0; column < columns; ++column) {
@@ -461,7 +460,7 @@ void import_eye_like(NodeImport& n) {
   const Item& x = n.in(0);
   if (x.rank() != 2) n.fail("takes a matrix");
   const int64_t offset = n.integer("k", 0), rows = x.shape[0], columns = x.shape[1];
-  if (rows * columns > Importer::kMostFolded) n.fail("is too large");
+  if (rows * columns > Importer::kMaxFolded) n.fail("is too large");
   const HostTensor eye({DType::kF32, {rows, columns}});
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t column = row + offset;

@@ -150,8 +150,8 @@ void import_reduce_prod(NodeImport& n) {
   if (how.is_none) return n.out(x);
   const Shape whole = x.shape;
   for (int axis : how.axes) {
-    constexpr int64_t kMost = 1024;  // nodes
-    if (x.shape[axis] > kMost) n.fail(fmt::format("multiplies {} numbers", x.shape[axis]));
+    constexpr int64_t kMaxFactors = 1024;  // nodes
+    if (x.shape[axis] > kMaxFactors) n.fail(fmt::format("multiplies {} numbers", x.shape[axis]));
     std::optional<Item> product;
     for (int64_t i = 0; i < x.shape[axis]; ++i) {
       Slice one{std::vector<int64_t>(static_cast<size_t>(x.rank()), 0), x.shape.with(axis, 1)};
@@ -204,12 +204,12 @@ void import_batch_normalization(NodeImport& n) {
   const Value gamma = vector_of(n, 1, channels), beta = vector_of(n, 2, channels);
   const Value mean = vector_of(n, 3, channels), variance = vector_of(n, 4, channels);
   Value y;
-  if (n.im.is_training) {
+  if (n.im.is_training()) {
     const std::vector<Value> results = n.im.add(BatchNorm{epsilon}, {value, gamma, beta});
     y = results[0];
     // The averages of the running ones, where they are state: ONNX's momentum is the share that stays.
     const auto is_variable = [&](const Value& v) {
-      return n.im.graph.value(v.id).kind == ValueKind::kVariable;
+      return n.im.graph().value(v.id).kind == ValueKind::kVariable;
     };
     if (is_variable(mean)) n.im.add(MovingAverageUpdate{momentum}, {mean, results[1]});
     if (is_variable(variance)) n.im.add(MovingAverageUpdate{momentum}, {variance, results[2]});
@@ -316,7 +316,7 @@ void import_lrn(NodeImport& n) {
   const int64_t size = n.integer("size", 1);
   if (x.rank() < 2 || size < 1) n.fail("takes (N,C,..) and a size");
   const int64_t channels = x.shape[1], before = (size - 1) / 2, after = size - 1 - before;
-  if (channels * channels > Importer::kMostFolded) n.fail("is too large");
+  if (channels * channels > Importer::kMaxFolded) n.fail("is too large");
   // The sums of a pixel's channels are its squares times a matrix with a band of ones.
   const HostTensor band({DType::kF32, {channels, channels}});
   for (int64_t c = 0; c < channels; ++c) {

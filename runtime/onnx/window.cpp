@@ -8,8 +8,8 @@ namespace headroom::onnx {
 namespace {
 
 int bounded(const NodeImport& n, int64_t value, int64_t least) {
-  constexpr int64_t kMost = 1 << 24;
-  if (value < least || value > kMost)
+  constexpr int64_t kMaxExtent = 1 << 24;
+  if (value < least || value > kMaxExtent)
     n.fail(fmt::format("its window has a size, stride or padding of {}", value));
   return static_cast<int>(value);
 }
