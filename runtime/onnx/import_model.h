@@ -17,11 +17,11 @@
 namespace headroom::onnx {
 
 struct ImportSettings {
-  std::optional<int64_t> batch;         // the extent of the first axis of the inputs, where that is free
-  std::map<std::string, int64_t> dims;  // of other free axes, by name
-  bool is_training = false;             // normalisation by the batch's statistics, and dropout
-  uint64_t seed = 1;                    // of dropout, and of weights that the file names but does not have
-  std::optional<Value> step = {};       // i32 [] counter, for dropout
+  std::optional<int64_t> batch = {};         // the extent of the first axis of the inputs, where that is free
+  std::map<std::string, int64_t> dims = {};  // of other free axes, by name
+  bool is_training = false;                  // normalisation by the batch's statistics, and dropout
+  uint64_t seed = 1;               // of dropout, and of weights that the file names but does not have
+  std::optional<Value> step = {};  // i32 [] counter, for dropout
   std::map<std::string, HostTensor> known = {};  // inputs whose numbers are known now: they become constants
 };
 

@@ -25,12 +25,12 @@ struct EnumNames<LossKind> {
 namespace onnx {
 
 struct ModelStepSettings {
-  ImportSettings import;
+  ImportSettings import = {};
   LossKind loss = LossKind::kCrossEntropy;
-  std::string output;  // that the loss is of; the first one if empty
+  std::string output = {};  // that the loss is of; the first one if empty
   // Of the labels, where data says so. Classes then lie along axis 1 or the last one, as the extents tell;
   // otherwise along axis 1 of images, and the last axis of all else.
-  std::optional<Shape> label_shape;
+  std::optional<Shape> label_shape = {};
   std::string optimizer = "adam";
   bool fused = true;
   bool fetches_gradients = false;

@@ -102,7 +102,12 @@ void import_reduce_max(NodeImport& n) {
 }
 
 void import_reduce_min(NodeImport& n) {
-  n.out(negated(n, reduced(n, ReduceKind::kMax, negated(n, n.in(0)), reduction_of(n))));
+  const Item& x = n.in(0);
+  const Reduction how = reduction_of(n);
+  if (how.is_none) return n.out(x);
+  // In floats: booleans and uint8 have no negative numbers.
+  const Item largest = reduced(n, ReduceKind::kMax, negated(n, n.im.cast(x, ElementType::kFloat)), how);
+  n.out(n.im.cast(negated(n, largest), x.type));
 }
 
 void import_reduce_l1(NodeImport& n) {
