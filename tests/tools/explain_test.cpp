@@ -1,4 +1,4 @@
-// Logs as people paste them, each with the right cause: files in explain/.
+// Logs as people paste them, and logs in their manner, each with the right cause: files in explain/.
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,9 @@ constexpr int64_t kMostBytes = 1 << 20;
 
 // A log with what has to be said of it. Several are in one file:
 //   === name
-//   from: a thread that has these very lines
+//   from: the thread that the lines are from; it has more lines, and long ones may be cut here
+//   adapted: (with from) what is not the thread's own, or not in its place
+//   figures: a thread whose figures these are, in lines of our own
 //   cause: its cause
 //   framework: (optional) whose words they are
 //   next: (optional) a part of the first step
@@ -36,7 +38,7 @@ constexpr int64_t kMostBytes = 1 << 20;
 //   ---
 //   the log's lines
 struct Fixture {
-  std::string name, from, cause, framework, next, log;
+  std::string name, from, adapted, figures, cause, framework, next, log;
   std::vector<std::string> says, never;
 };
 
@@ -46,6 +48,10 @@ void read_header(Fixture& fixture, const std::string& line) {
                     value = colon == std::string::npos ? "" : line.substr(colon + 2);
   if (key == "from")
     fixture.from = value;
+  else if (key == "adapted")
+    fixture.adapted = value;
+  else if (key == "figures")
+    fixture.figures = value;
   else if (key == "cause")
     fixture.cause = value;
   else if (key == "framework")
@@ -149,6 +155,9 @@ TEST(Explain, AThirdOfTheLogsIsFromThreads) {
   size_t from_threads = 0;
   for (const Fixture& fixture : fixtures()) {
     EXPECT_TRUE(names.insert(fixture.name).second) << fixture.name;
+    for (const std::string& thread : {fixture.from, fixture.figures})
+      EXPECT_TRUE(thread.empty() || thread.starts_with("https://")) << fixture.name << ": " << thread;
+    EXPECT_TRUE(fixture.adapted.empty() || !fixture.from.empty()) << fixture.name;
     from_threads += !fixture.from.empty();
   }
   EXPECT_GE(names.size(), 200u);
@@ -398,10 +407,7 @@ TEST(Explain, TheFirstFailureCounts) {
 // Each rank's figures stay its own, however their lines are mixed.
 TEST(Explain, RanksLendEachOtherNoFigures) {
   const std::string text =
-      "[rank1]: RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`\n"
-      "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 15.00 GiB. GPU 0 has a total "
-      "capacity of "
-      "14.56 GiB of which 6.91 GiB is free.\n";
+      "[rank1]: RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`\n[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 15.00 GiB. GPU 0 has a total capacity of 14.56 GiB of which 6.91 GiB is free.\n";
   const Explanation explanation = explain_text(text);
   EXPECT_EQ(explanation.judgement.cause, Cause::kAmbiguous);
   EXPECT_EQ(bytes_of(explanation, "requested"), -1);
@@ -417,11 +423,7 @@ TEST(Explain, TheRankThatFailedFirstCounts) {
 // A difference of sizes that were rounded when printed may be nothing but rounding.
 TEST(Explain, WhatRoundingAloneExplainsIsNotShown) {
   const Explanation explanation = explain_text(
-      "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 23.65 GiB of which 1.02 "
-      "GiB is "
-      "free. Including non-PyTorch memory, this process has 22.62 GiB memory in use. Of the allocated memory "
-      "21.60 "
-      "GiB is allocated by PyTorch, and 0.50 GiB is reserved by PyTorch but unallocated.\n");
+      "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 23.65 GiB of which 1.02 GiB is free. Including non-PyTorch memory, this process has 22.62 GiB memory in use. Of the allocated memory 21.60 GiB is allocated by PyTorch, and 0.50 GiB is reserved by PyTorch but unallocated.\n");
   EXPECT_EQ(bytes_of(explanation, "other processes, at least"), -1);
   EXPECT_NE(bytes_of(explanation, "this process, outside its pool"), -1);
 }
@@ -439,9 +441,7 @@ TEST(Explain, PlentyOfFreeMemoryIsNeverAMemoryProblem) {
 // In a container PyTorch does not know which of the listed processes it is, nor always what they hold.
 TEST(Explain, AProcessInAContainerIsNotTakenForAnother) {
   const auto message = [](std::string_view processes, std::string_view allocated) {
-    return "CUDA out of memory. Tried to allocate 200.00 MiB. GPU 0 has a total capacity of 23.65 GiB of "
-           "which 30.00 MiB is "
-           "free. " +
+    return "CUDA out of memory. Tried to allocate 200.00 MiB. GPU 0 has a total capacity of 23.65 GiB of which 30.00 MiB is free. " +
            std::string(processes) + "Of the allocated memory " + std::string(allocated) +
            " is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated.\n";
   };
@@ -458,8 +458,7 @@ TEST(Explain, AProcessInAContainerIsNotTakenForAnother) {
 
 TEST(Explain, WhatIsShownIsFitForATerminal) {
   const Explanation explanation = explain_text(
-      "\x1b]0;title\x07"
-      "CUDA error: out of memory\x01\xff\x1b[2J \xe2\x82\xac\n");
+      "\x1b]0;title\x07CUDA error: out of memory\x01\xff\x1b[2J \xe2\x82\xac\n");
   ASSERT_EQ(explanation.evidence.size(), 1u);
   EXPECT_EQ(explanation.evidence[0].text, "CUDA error: out of memory\\x01\\xff \xe2\x82\xac");
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <span>
 #include <utility>
 
 #include "tools/explain/advice_rows.h"
@@ -175,8 +176,7 @@ bool fits(const Row& row, const Case& found, Cause cause, const Holes& holes) {
     return false;
   if (row.needs.unless_half && holes.has_batch()) return false;
   if (row.needs.scores && !found.attention_scores) return false;
-  if (row.needs.apple && (found.failure == nullptr || found.failure->text.find("MPS") == std::string::npos))
-    return false;
+  if (row.needs.apple && !found.is_apple()) return false;
   const size_t strategy = row.command.find(kStrategyOption);
   if (strategy != std::string_view::npos &&
       row.command.substr(strategy + kStrategyOption.size()) == found.strategy) {
@@ -187,13 +187,16 @@ bool fits(const Row& row, const Case& found, Cause cause, const Holes& holes) {
 }
 
 void collect(std::vector<Advice>& advice, size_t most, const Case& found, Cause cause, const Holes& holes) {
-  for (const Row& row : cause == Cause::kExhausted ? rows_of_exhausted() : rows_of_causes()) {
-    if (advice.size() >= most) return;
-    if (!fits(row, found, cause, holes)) continue;
-    std::string command = holes.fill(row.command);
-    const auto same = [&](const Advice& other) { return other.command == command; };
-    if (command.empty() || std::any_of(advice.begin(), advice.end(), same)) continue;
-    advice.push_back({std::move(command), std::string(row.why)});
+  for (const std::span<const Row> part :
+       {rows_of_exhausted(), rows_of_pool(), rows_of_models(), rows_of_machine()}) {
+    for (const Row& row : part) {
+      if (advice.size() >= most) return;
+      if (!fits(row, found, cause, holes)) continue;
+      std::string command = holes.fill(row.command);
+      const auto same = [&](const Advice& other) { return other.command == command; };
+      if (command.empty() || std::any_of(advice.begin(), advice.end(), same)) continue;
+      advice.push_back({std::move(command), std::string(row.why)});
+    }
   }
 }
 

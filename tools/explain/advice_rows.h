@@ -38,8 +38,14 @@ struct Row {
   Needs needs = {};
 };
 
-// Of one cause the rows stand in order of preference, all in one of the two.
-std::span<const Row> rows_of_causes();
-std::span<const Row> rows_of_exhausted();
+// Who holds the memory of each device, and how much: a step for many causes.
+inline constexpr std::string_view kWhoHolds =
+    "nvidia-smi --query-compute-apps=pid,used_memory,name --format=csv";
+
+// The parts of the one table. All rows of a cause are in one part, in order of preference.
+std::span<const Row> rows_of_exhausted();  // memory is used up
+std::span<const Row> rows_of_pool();       // there is memory, but not for this request; or it fills up
+std::span<const Row> rows_of_models();     // weights, or a server's cache
+std::span<const Row> rows_of_machine();    // not the device's memory, or nobody knows
 
 }  // namespace headroom::explain

@@ -96,7 +96,7 @@ constexpr Row kRowsOfExhausted[] = {
      "smaller requests, a smaller pool"},
     {kExhausted,
      F::kTorch,
-     "",
+     "sdpa",
      "attn_implementation=\"sdpa\"  # or flash_attention_2; elsewhere F.scaled_dot_product_attention",
      "fused attention keeps no scores, which grow with the square of the length",
      {.phase = "attention"}},
@@ -255,10 +255,8 @@ constexpr Row kRowsOfExhausted[] = {
     {kExhausted, F::kOnnx, "same_as_requested",
      "arena_extend_strategy=kSameAsRequested  # a provider option of the session",
      "grow the arena by what is requested, not by doubling"},
-    {kExhausted, F::kNone, "", "nvidia-smi --query-compute-apps=pid,used_memory,name --format=csv",
-     "see whether something else holds memory, too"},
+    {kExhausted, F::kNone, "", kWhoHolds, "see whether something else holds memory, too"},
     {kExhausted, F::kNone, "", "{run}  # with smaller inputs", "activations shrink with the input"},
-
 };
 
 }  // namespace

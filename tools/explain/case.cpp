@@ -289,6 +289,11 @@ std::optional<int64_t> Case::bytes(Field field) const {
   return bytes_of(figures, field);
 }
 
+bool Case::is_apple() const {
+  const auto says = [&](std::string_view word) { return failure->text.find(word) != std::string::npos; };
+  return failure != nullptr && (says("MPS") || says("IOGPU"));
+}
+
 bool has_scores_shape(std::string_view shape) {
   constexpr int64_t kFewTokens = 256;
   if (const size_t open = shape.find('['); open != std::string_view::npos) shape.remove_prefix(open + 1);

@@ -38,6 +38,7 @@ struct Case : MemoryNumbers {
   bool uses(Framework any) const;
   std::optional<int64_t> bytes(Field field) const;
   bool is(Kind kind) const { return failure != nullptr && failure->kind == kind; }
+  bool is_apple() const;  // a failure of Apple's GPUs
   bool has_setting(const std::string& name) const { return log->settings.contains(name); }
   // Of `framework`, as 1000 * major + minor: as the log names it, else the oldest that prints its messages.
   std::optional<int64_t> named_version() const { return find(log->versions); }

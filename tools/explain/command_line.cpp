@@ -8,16 +8,15 @@ namespace headroom::explain {
 namespace {
 
 constexpr std::string_view kBatchOptions =
-    "--per_device_train_batch_size|--per-device-train-batch-size|--train_batch_size|--train-batch-size|"
-    "--micro_batch_size|--micro-batch-size|--micro_train_batch_size|--batch_size|--batch-size|--batchsize|"
-    "--batch|--bs|--max-tokens|-b|-bs|batch_size|batch-size|batch|train.batch_size|data.batch_size|"
-    "training.batch_size|trainer.batch_size|train_batch_size|per_device_train_batch_size";
+    "--per_device_train_batch_size|--per-device-train-batch-size|--train_batch_size|--train-batch-size|--"
+    "micro_batch_size|--micro-batch-size|--micro_train_batch_size|--batch_size|--batch-size|--batchsize|--"
+    "batch|--bs|--max-tokens|-b|-bs|batch_size|batch-size|batch|train.batch_size|data.batch_size|training."
+    "batch_size|trainer.batch_size|train_batch_size|per_device_train_batch_size";
 constexpr std::string_view kAccumulationOptions =
     "--gradient_accumulation_steps|--gradient-accumulation-steps|--grad_accum|--accumulate|--update-freq";
 constexpr std::string_view kWorkerOptions =
     "--num_workers|--num-workers|--workers|-j|--dataloader_num_workers|--dataloader-num-workers|num_workers|"
-    "workers|"
-    "--nworkers|--n_workers";
+    "workers|--nworkers|--n_workers";
 constexpr std::string_view kTrainersBatch = "per_device_train_batch_size";
 
 template <class Visit>

@@ -19,19 +19,10 @@ using enum Confidence;
 
 using Result = std::optional<LogJudgement>;
 
-LogJudgement make(Cause cause, Confidence confidence, std::string reason, const Failure* witness = nullptr) {
-  LogJudgement result;
-  result.cause = cause;
-  result.confidence = confidence;
-  result.reason = std::move(reason);
-  result.witness = witness;
-  return result;
-}
-
 Result no_failure(const Case& found) {
   if (found.failure != nullptr) return std::nullopt;
-  return make(kNone, kHigh,
-              found.log->line_count == 0 ? "the log is empty" : "no message of a failure is in this log");
+  return verdict(kNone, kHigh,
+                 found.log->line_count == 0 ? "the log is empty" : "no message of a failure is in this log");
 }
 
 // A fault of the GPU that came before memory ran out, or instead.
@@ -40,23 +31,23 @@ Result hardware(const Case& found) {
   for (const Failure& failure : found.log->failures) {
     if (memory_first && failure.line > found.failure->line) break;
     if (failure.kind == Kind::kHardware)
-      return make(kHardware, kHigh,
-                  "the GPU, its memory or its link to the machine failed; no setting of the program helps",
-                  &failure);
+      return verdict(kHardware, kHigh,
+                     "the GPU, its memory or its link to the machine failed; no setting of the program helps",
+                     &failure);
     if (failure.kind != Kind::kXid || !failure.figures[Field::kXid]) continue;
     const int64_t xid = failure.figures[Field::kXid]->bytes;
     const Fault* const fault = fault_of(xid);
     if (fault != nullptr && fault->by_program) continue;
-    return make(kHardware, fault != nullptr ? kHigh : kMedium,
-                fmt::format("the driver reported Xid {}: {}", xid,
-                            fault != nullptr ? fault->meaning : "see NVIDIA's catalogue of Xid errors"),
-                &failure);
+    return verdict(kHardware, fault != nullptr ? kHigh : kMedium,
+                   fmt::format("the driver reported Xid {}: {}", xid,
+                               fault != nullptr ? fault->meaning : "see NVIDIA's catalogue of Xid errors"),
+                   &failure);
   }
   if (!found.is(Kind::kXid) || !found.figures[Field::kXid]) return std::nullopt;
   const int64_t xid = found.figures[Field::kXid]->bytes;
-  return make(kNotMemory, kMedium,
-              fmt::format("the driver reported Xid {}: {}; the program's own kernels did it, not the GPU",
-                          xid, fault_of(xid) != nullptr ? fault_of(xid)->meaning : "a fault"));
+  return verdict(kNotMemory, kMedium,
+                 fmt::format("the driver reported Xid {}: {}; the program's own kernels did it, not the GPU",
+                             xid, fault_of(xid) != nullptr ? fault_of(xid)->meaning : "a fault"));
 }
 
 // A kernel prints its failed check when it fails; the calls that fail after it say anything. Memory that ran
@@ -67,34 +58,37 @@ Result index(const Case& found) {
     return failure != nullptr && !(memory_first && found.failure->line < failure->line);
   };
   if (const Failure* failure = first_of(*found.log, Kind::kIndex); counts(failure)) {
-    return make(kIndexOutOfRange, kHigh,
-                "a kernel found an index outside its table; after that every call on the device fails, with "
-                "any message. No memory is missing",
-                failure);
+    return verdict(kIndexOutOfRange, kHigh,
+                   "a kernel found an index outside its table; after that every call on the device fails, "
+                   "with any message. No memory is missing",
+                   failure);
   }
   if (const Failure* failure = first_of(*found.log, Kind::kAssert); counts(failure)) {
-    return make(kIndexOutOfRange, kMedium,
-                "a check inside a kernel failed; nearly always it is an index (a label, a token) outside its "
-                "table. After that every call on the device fails, with any message",
-                failure);
+    return verdict(kIndexOutOfRange, kMedium,
+                   "a check inside a kernel failed; nearly always it is an index (a label, a token) outside "
+                   "its table. After that every call on the device fails, with any message",
+                   failure);
   }
   return std::nullopt;
 }
 
-Result version(const Case& found) {
-  const Failure* failure = first_of(*found.log, Kind::kVersion);
+// A library or driver that is wrong, or may not be used, explains what fails after it; a request of a known
+// size shows that the device was in use all the same.
+Result unless_sized(const Case& found, Kind kind, Cause cause, std::string reason) {
+  const Failure* failure = first_of(*found.log, kind);
   if (failure == nullptr || has_sized_allocation(*found.log)) return std::nullopt;
-  return make(kVersionMismatch, kHigh,
-              "the log says that a library, the driver or the GPU is not of the version that the program was "
-              "built for; what fails after that need not be about memory",
-              failure);
+  return verdict(cause, kHigh, std::move(reason), failure);
+}
+
+Result version(const Case& found) {
+  return unless_sized(found, Kind::kVersion, kVersionMismatch,
+                      "the log says that a library, the driver or the GPU is not of the version that the "
+                      "program was built for; what fails after that need not be about memory");
 }
 
 Result permission(const Case& found) {
-  const Failure* failure = first_of(*found.log, Kind::kPermission);
-  if (failure == nullptr || has_sized_allocation(*found.log)) return std::nullopt;
-  return make(kPermission, kHigh, "this user may not use a file or device that the GPU's libraries need",
-              failure);
+  return unless_sized(found, Kind::kPermission, kPermission,
+                      "this user may not use a file or device that the GPU's libraries need");
 }
 
 // Messages that say of themselves what they are.
@@ -108,20 +102,16 @@ struct KindVerdict {
 constexpr KindVerdict kVerdicts[] = {
     {Kind::kBusy, kOtherProcess, kMedium,
      "the driver lets no further process use the device: one that runs in exclusive mode has it, or the "
-     "device is "
-     "out of order"},
+     "device is out of order"},
     {Kind::kSharedMemory, kSharedMemory, kHigh,
      "a process found no room in the machine's shared memory (/dev/shm), where loader workers and libraries "
-     "hand "
-     "each other data; a container has 64 MiB of it unless told otherwise. The GPU is not involved"},
+     "hand each other data; a container has 64 MiB of it unless told otherwise. The GPU is not involved"},
     {Kind::kOpenFiles, kNotMemory, kHigh,
      "the process reached its limit of open files, which tensors shared between loader workers use up; no "
-     "memory is "
-     "missing"},
+     "memory is missing"},
     {Kind::kLockedMemory, kNotMemory, kHigh,
      "a network adapter may not lock memory: the limit of locked memory (ulimit -l) is too low; no memory of "
-     "the GPU "
-     "is missing"},
+     "the GPU is missing"},
     {Kind::kDisk, kNotMemory, kHigh, "a disk or a quota is full; the GPU's memory is not the cause"},
     {Kind::kStopped, kNotMemory, kHigh,
      "somebody, or a scheduler's limit of time, ended the run; memory is not the cause"},
@@ -129,12 +119,10 @@ constexpr KindVerdict kVerdicts[] = {
      "the machine, or the job's share of it, ran out of its own memory (RAM); the GPU is not involved"},
     {Kind::kHostLikely, kHostMemory, kMedium,
      "a process was killed from outside (SIGKILL): nearly always the kernel or a job's limit does that when "
-     "the "
-     "machine's own memory (RAM) runs out; the GPU is not involved"},
+     "the machine's own memory (RAM) runs out; the GPU is not involved"},
     {Kind::kDeviceMissing, kNotMemory, kMedium,
      "the program found no GPU that it can use: the driver is not loaded, or the device is hidden or faulty; "
-     "no "
-     "memory is missing"},
+     "no memory is missing"},
     {Kind::kLateSetting, kNotMemory, kHigh,
      "a memory setting was made after the GPU had been initialised, or differs between GPUs; no memory is "
      "missing"},
@@ -144,8 +132,7 @@ constexpr KindVerdict kVerdicts[] = {
      "the message itself says that this is no failure: the program goes on another way, with less memory"},
     {Kind::kAftermath, kUnknown, kLow,
      "this process waited for another one of the run, which failed, hangs or was ended first: the cause is "
-     "in that "
-     "one's log"},
+     "in that one's log"},
 };
 
 Result by_kind(const Case& found) {
@@ -156,22 +143,22 @@ Result by_kind(const Case& found) {
       reason += fmt::format("; {} were requested", format_bytes(*found.requested));
       if (found.free) reason += fmt::format(" and {} were free", format_bytes(*found.free));
     }
-    return make(row.cause, row.confidence, std::move(reason));
+    return verdict(row.cause, row.confidence, std::move(reason));
   }
   return std::nullopt;
 }
 
 Result pool_shrunk(const Case& found) {
   if (!found.is(Kind::kPoolShrunk)) return std::nullopt;
-  return make(kOtherProcess, kLow,
-              "the device gave TensorFlow's pool less than it had reported as free, so another process took "
-              "memory at that time; TensorFlow goes on with less");
+  return verdict(kOtherProcess, kLow,
+                 "the device gave TensorFlow's pool less than it had reported as free, so another process "
+                 "took memory at that time; TensorFlow goes on with less");
 }
 
 // Headroom judged with exact numbers when it failed, and printed the cause.
 Result stated(const Case& found) {
   if (found.stated == nullptr) return std::nullopt;
-  return make(found.stated->cause, kHigh, found.stated->reason);
+  return verdict(found.stated->cause, kHigh, found.stated->reason);
 }
 
 Result numbers(const Case& found) {
@@ -204,8 +191,9 @@ Result numbers(const Case& found) {
 
 Result doubtful_version(const Case& found) {
   if (!found.is(Kind::kBrokenVersion)) return std::nullopt;
-  return make(kVersionMismatch, kMedium,
-              "a library of the version that the program asks for was not found, or the driver is too old");
+  return verdict(
+      kVersionMismatch, kMedium,
+      "a library of the version that the program asks for was not found, or the driver is too old");
 }
 
 // A status that several causes print, without numbers that tell them apart.
@@ -214,9 +202,8 @@ Result ambiguous(const Case& found) {
       !found.is(Kind::kWorkspace))
     return std::nullopt;
   LogJudgement result =
-      make(kAmbiguous, kLow,
-           "this status alone does not say why, and the log has no numbers that tell its causes "
-           "apart");
+      verdict(kAmbiguous, kLow,
+              "this status alone does not say why, and the log has no numbers that tell its causes apart");
   const std::string& status = found.failure->status;
   for (const PossibleCause& row : ambiguous_status(status.empty() ? found.failure->text : status).causes)
     result.possible.push_back({row.cause, std::string(row.reason), std::string(row.confirm)});
@@ -230,9 +217,9 @@ Result some_memory(const Case& found) {
   const auto has = [&](std::string_view part) { return text.find(part) != std::string::npos; };
   const bool of_device = has("CUDA") || has("cuda") || has("GPU") || has("gpu") || has("VRAM") || has("hip");
   if (of_device)
-    return make(kExhausted, kLow,
-                "memory of the device ran out; the log does not say for what, nor who holds it");
-  LogJudgement result = make(kAmbiguous, kLow, "memory ran out, and the message does not say whose");
+    return verdict(kExhausted, kLow,
+                   "memory of the device ran out; the log does not say for what, nor who holds it");
+  LogJudgement result = verdict(kAmbiguous, kLow, "memory ran out, and the message does not say whose");
   result.possible.push_back({kExhausted, "the device's memory is full", std::string(kNearlyFull)});
   result.possible.push_back({kHostMemory, "the machine's own memory (RAM), or the job's share of it, is full",
                              "free -h shows little, or dmesg names a killed process"});
@@ -241,8 +228,9 @@ Result some_memory(const Case& found) {
 
 Result unknown(const Case& found) {
   if (found.is(Kind::kOtherError))
-    return make(kUnknown, kLow, "the log has an error, but none of a GPU or its memory that is known here");
-  return make(kUnknown, kLow, "the message does not say why, and the log has no numbers that decide");
+    return verdict(kUnknown, kLow,
+                   "the log has an error, but none of a GPU or its memory that is known here");
+  return verdict(kUnknown, kLow, "the message does not say why, and the log has no numbers that decide");
 }
 
 struct Rule {

@@ -1,35 +1,28 @@
 #include "tools/explain/line_parts.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <string>
 
 #include "runtime/base/text.h"
+#include "tools/explain/characters.h"
 
 namespace headroom::explain {
 namespace {
 
 constexpr size_t kLongestCommand = 500;
 
-bool is_digit_of_line(char c) {
-  return c >= '0' && c <= '9';
-}
-bool is_letter_of_line(char c) {
-  return std::isalpha(static_cast<unsigned char>(c)) != 0;
-}
-
 // What may stand in a command that someone will paste: nothing that a shell acts on.
 bool is_plain(char c) {
   constexpr std::string_view kPlain = " _./=:,@+-~%\"'[]{}";
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || kPlain.find(c) != std::string_view::npos;
+  return is_letter(c) || is_digit(c) || kPlain.find(c) != std::string_view::npos;
 }
 
 bool is_assignment(std::string_view word) {
   const size_t equals = word.find('=');
   return equals != std::string_view::npos && equals > 0 &&
          std::all_of(word.begin(), word.begin() + static_cast<int64_t>(equals),
-                     [](char c) { return (c >= 'A' && c <= 'Z') || c == '_' || is_digit_of_line(c); });
+                     [](char c) { return (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c); });
 }
 
 // What may stand before a command on its line.
@@ -61,16 +54,16 @@ std::string_view rank_of(std::string_view line) {
       return line.substr(open, close - open + 1);
   }
   size_t digits = 0;
-  while (digits < 5 && digits < line.size() && is_digit_of_line(line[digits])) ++digits;
+  while (digits < 5 && digits < line.size() && is_digit(line[digits])) ++digits;
   if (digits > 0 && line.substr(digits).starts_with(": ")) return line.substr(0, digits + 1);
   return {};
 }
 
 std::optional<int64_t> number_of_rank(std::string_view rank) {
   size_t end = rank.size();
-  while (end > 0 && !is_digit_of_line(rank[end - 1])) --end;
+  while (end > 0 && !is_digit(rank[end - 1])) --end;
   size_t begin = end;
-  while (begin > 0 && is_digit_of_line(rank[begin - 1])) --begin;
+  while (begin > 0 && is_digit(rank[begin - 1])) --begin;
   int64_t number = 0;
   const auto [stop, error] = std::from_chars(rank.data() + begin, rank.data() + end, number);
   return error == std::errc() && begin < end ? std::optional(number) : std::nullopt;
@@ -96,8 +89,7 @@ std::string command_in(std::string_view line, size_t at) {
       const bool ends = c == '|' || c == '&' || c == ';' || c == '>' || c == '<' || c == '#';
       if (!ends || quoted) return {};
       // "2>": the number belongs to the redirection.
-      if (c == '>' && command.size() > 1 && is_digit_of_line(command.back()) &&
-          command[command.size() - 2] == ' ')
+      if (c == '>' && command.size() > 1 && is_digit(command.back()) && command[command.size() - 2] == ' ')
         command.pop_back();
       break;
     }
@@ -112,28 +104,23 @@ std::string command_in(std::string_view line, size_t at) {
 }
 
 std::string parameters_in(std::string_view line) {
-  const auto is_part = [&](size_t i) {
-    return i < line.size() && (is_letter_of_line(line[i]) || line[i] == '_');
-  };
+  const auto is_part = [&](size_t i) { return i < line.size() && (is_letter(line[i]) || line[i] == '_'); };
   for (size_t i = 0; i < line.size(); ++i) {
-    if (!is_digit_of_line(line[i]) || (i > 0 && (is_digit_of_line(line[i - 1]) || line[i - 1] == '.')))
-      continue;
-    if (i > 0 && is_letter_of_line(line[i - 1])) continue;
+    if (!is_digit(line[i]) || (i > 0 && (is_digit(line[i - 1]) || line[i - 1] == '.'))) continue;
+    if (i > 0 && is_letter(line[i - 1])) continue;
     size_t end = i;
-    while (end < line.size() && (is_digit_of_line(line[end]) || line[end] == '.')) ++end;
-    if (end < line.size() && line[end] == 'x' && end + 1 < line.size() && is_digit_of_line(line[end + 1])) {
+    while (end < line.size() && (is_digit(line[end]) || line[end] == '.')) ++end;
+    if (end < line.size() && line[end] == 'x' && end + 1 < line.size() && is_digit(line[end + 1])) {
       ++end;
-      while (end < line.size() && is_digit_of_line(line[end])) ++end;
+      while (end < line.size() && is_digit(line[end])) ++end;
     }
     size_t unit = end;
     if (unit < line.size() && line[unit] == ' ') ++unit;  // "13.02 B"
     if (unit >= line.size() || (line[unit] != 'b' && line[unit] != 'B') || is_part(unit + 1)) continue;
-    if (unit + 1 < line.size() && is_digit_of_line(line[unit + 1])) continue;
+    if (unit + 1 < line.size() && is_digit(line[unit + 1])) continue;
     if (!parameter_count(std::string(line.substr(i, end - i)) + "b")) continue;
     std::string result = std::string(line.substr(i, end - i)) + "b";
-    std::string lower(line);
-    std::transform(lower.begin(), lower.end(), lower.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const std::string lower = lowered(line);
     for (const std::string_view mark : {"awq", "gptq", "4bit", "int4", "nf4", "bnb-4", "gguf"}) {
       if (lower.find(mark) != std::string::npos) return result + " 4bit";
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/base/text.h"
+#include "tools/explain/characters.h"
 #include "tools/explain/line_parts.h"
 #include "tools/explain/template_match.h"
 #include "tools/explain/word_scanner.h"
@@ -64,10 +65,6 @@ struct Index {
 const Index& index() {
   static const Index made;
   return made;
-}
-
-bool is_word_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
 }  // namespace
@@ -418,8 +415,7 @@ bool LogReader::is_shells_word(size_t begin, const Match& match) const {
   const std::string_view lead = trimmed(before(begin, kNear));
   const std::string_view last = lead.substr(lead.find_last_of(" \t") + 1);
   return lead.empty() || std::string_view(":]|)>").find(lead.back()) != std::string_view::npos ||
-         last == "F" || last == "P" ||
-         std::any_of(last.begin(), last.end(), [](char c) { return c >= '0' && c <= '9'; });
+         last == "F" || last == "P" || std::any_of(last.begin(), last.end(), is_digit);
 }
 
 // A tip, a comment or a check in a program's text; a message with figures is a message all the same.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/base/text.h"
+#include "tools/explain/characters.h"
 #include "tools/explain/line_parts.h"
 #include "tools/explain/log_reader.h"
 
@@ -16,10 +17,6 @@ constexpr size_t kMostStreams = 64;
 constexpr size_t kMostSamples = 4096;
 // A launcher says who failed first within so many lines of saying that it will.
 constexpr int64_t kRootCauseLines = 8;
-
-bool is_word_character_of_fact(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-}
 
 // "2.5.0-rc1" is 2005; nothing for what does not begin with two numbers.
 std::optional<int64_t> parse_version(std::string_view text) {
@@ -35,7 +32,7 @@ std::optional<int64_t> parse_version(std::string_view text) {
 bool is_plain_script(std::string_view path) {
   return path.ends_with(".py") && path.size() < 200 && path[0] != '-' &&
          std::all_of(path.begin(), path.end(),
-                     [](char c) { return is_word_character_of_fact(c) || c == '/' || c == '.' || c == '-'; });
+                     [](char c) { return is_word_character(c) || c == '/' || c == '.' || c == '-'; });
 }
 
 }  // namespace

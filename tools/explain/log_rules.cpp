@@ -16,18 +16,6 @@ using enum Cause;
 using enum Confidence;
 using Result = std::optional<LogJudgement>;
 
-LogJudgement verdict(Cause cause, Confidence confidence, std::string reason) {
-  LogJudgement result;
-  result.cause = cause;
-  result.confidence = confidence;
-  result.reason = std::move(reason);
-  return result;
-}
-
-std::string size_text(int64_t bytes) {
-  return format_bytes(bytes);
-}
-
 std::optional<double> number_in(std::string_view text) {
   double number = 0;
   if (std::from_chars(text.data(), text.data() + text.size(), number).ec != std::errc()) return std::nullopt;
@@ -41,7 +29,8 @@ double ratio(int64_t a, int64_t b) {
 // "13.0 billion parameters in float16 are 24.21 GiB"
 std::string weights_text(const Case& found) {
   return fmt::format("{:.3g} billion parameters in {}{} are {}", *found.parameter_count / 1e9, found.dtype,
-                     found.dtype_is_named ? "" : " (the log names no type)", size_text(*found.weight_bytes));
+                     found.dtype_is_named ? "" : " (the log names no type)",
+                     format_bytes(*found.weight_bytes));
 }
 
 bool others_hold_much(const Case& found) {
@@ -49,6 +38,15 @@ bool others_hold_much(const Case& found) {
 }
 
 }  // namespace
+
+LogJudgement verdict(Cause cause, Confidence confidence, std::string reason, const Failure* witness) {
+  LogJudgement result;
+  result.cause = cause;
+  result.confidence = confidence;
+  result.reason = std::move(reason);
+  result.witness = witness;
+  return result;
+}
 
 std::optional<int64_t> tokens_that_fit(const Case& found) {
   constexpr int64_t kBlock = 16;  // tokens
@@ -87,7 +85,7 @@ std::optional<LogJudgement> server_cache(const Case& found) {
                                 : "one request may be longer than the cache";
     if (needed && free)
       reason += fmt::format(", which need {} of cache; {} is left after the weights, {} too little",
-                            size_text(*needed), size_text(*free), size_text(*needed - *free));
+                            format_bytes(*needed), format_bytes(*free), format_bytes(*needed - *free));
     if (fit) reason += fmt::format("; {} tokens fit", *fit);
     if (tokens && fit && !needed && *fit > 0)
       reason += fmt::format(", so the cache has {:.0f} % of what it needs", 100 * ratio(*fit, *tokens));
@@ -100,10 +98,11 @@ std::optional<LogJudgement> server_cache(const Case& found) {
   const auto weights = found.bytes(Field::kWeights), activations = found.bytes(Field::kActivations);
   const auto limit = found.bytes(Field::kProcessLimit), shortage = found.bytes(Field::kCacheShort);
   if (limit && found.total)
-    reason += fmt::format(": {} of {} is {}", found.log->share, size_text(*found.total), size_text(*limit));
-  if (weights) reason += fmt::format("; weights take {}", size_text(*weights));
-  if (activations) reason += fmt::format(", a step {}", size_text(*activations));
-  if (shortage) reason += fmt::format("; {} too little before the first block", size_text(*shortage));
+    reason +=
+        fmt::format(": {} of {} is {}", found.log->share, format_bytes(*found.total), format_bytes(*limit));
+  if (weights) reason += fmt::format("; weights take {}", format_bytes(*weights));
+  if (activations) reason += fmt::format(", a step {}", format_bytes(*activations));
+  if (shortage) reason += fmt::format("; {} too little before the first block", format_bytes(*shortage));
   return verdict(kKvCache, kHigh, reason);
 }
 
@@ -113,14 +112,15 @@ std::optional<LogJudgement> server_share(const Case& found) {
     return verdict(kOtherProcess, kMedium,
                    "less is free on the device than the share that the server may take");
   const std::string wanted =
-      found.requested ? fmt::format("a share of {} is {}", found.log->share, size_text(*found.requested))
+      found.requested ? fmt::format("a share of {} is {}", found.log->share, format_bytes(*found.requested))
                       : "the server's share is larger";
   const std::string fits = share_that_fits(found);
   return verdict(
       kOtherProcess, kHigh,
       fmt::format("others hold {} of the device's {} before the server starts: {} are free, and {}{}",
-                  size_text(*found.total - *found.free), size_text(*found.total), size_text(*found.free),
-                  wanted, fits.empty() ? "" : fmt::format("; a share of {} fits", fits)));
+                  format_bytes(*found.total - *found.free), format_bytes(*found.total),
+                  format_bytes(*found.free), wanted,
+                  fits.empty() ? "" : fmt::format("; a share of {} fits", fits)));
 }
 
 std::optional<LogJudgement> model_in_parts(const Case& found) {
@@ -142,7 +142,7 @@ std::optional<LogJudgement> model_too_large(const Case& found) {
   if (found.weight_bytes && found.total && *found.weight_bytes > *found.total / 100 * 92) {
     return verdict(kModelTooLarge, kHigh,
                    fmt::format("{}, and the device has {}: the weights alone do not fit, whatever the batch",
-                               weights_text(found), size_text(*found.total)));
+                               weights_text(found), format_bytes(*found.total)));
   }
   if (others_hold_much(found)) return std::nullopt;
   if (found.total && found.allocated) {
@@ -151,7 +151,7 @@ std::optional<LogJudgement> model_too_large(const Case& found) {
         kModelTooLarge, kMedium,
         fmt::format("it failed while weights moved to the device: {} of its {} were in use, and more "
                     "weights were to come{}; the batch does not matter yet",
-                    size_text(*found.allocated), size_text(*found.total),
+                    format_bytes(*found.allocated), format_bytes(*found.total),
                     found.weight_bytes ? fmt::format(" ({})", weights_text(found)) : ""));
   }
   if (found.total || found.is(Kind::kBareRefusal)) return std::nullopt;
@@ -163,9 +163,10 @@ std::optional<LogJudgement> model_too_large(const Case& found) {
 std::optional<LogJudgement> layers_or_cache(const Case& found) {
   if (found.framework != Framework::kLlamaCpp && found.framework != Framework::kOllama) return std::nullopt;
   if (!found.is(Kind::kAllocation) && !found.is(Kind::kBareRefusal)) return std::nullopt;
-  const std::string asked = found.requested ? size_text(*found.requested) + " " : "";
-  const std::string had =
-      found.free_at_start ? fmt::format("; {} were free at the start", size_text(*found.free_at_start)) : "";
+  const std::string asked = found.requested ? format_bytes(*found.requested) + " " : "";
+  const std::string had = found.free_at_start
+                              ? fmt::format("; {} were free at the start", format_bytes(*found.free_at_start))
+                              : "";
   if (found.in("compute"))
     return verdict(
         kWorkspace, kHigh,
@@ -181,7 +182,7 @@ std::optional<LogJudgement> layers_or_cache(const Case& found) {
     return verdict(
         kModelTooLarge, found.in("layers") ? kHigh : kMedium,
         fmt::format("the weights of the layers given to the GPU {}do not fit{}{}",
-                    found.requested ? fmt::format("({}) ", size_text(*found.requested)) : "",
+                    found.requested ? fmt::format("({}) ", format_bytes(*found.requested)) : "",
                     layers ? fmt::format(": {} layers were to go there", layers->bytes) : "", had));
   }
   return verdict(kExhausted, kMedium,
@@ -189,9 +190,7 @@ std::optional<LogJudgement> layers_or_cache(const Case& found) {
 }
 
 std::optional<LogJudgement> apple_memory(const Case& found) {
-  const bool is_mps = found.failure->text.find("MPS") != std::string::npos ||
-                      found.failure->text.find("IOGPU") != std::string::npos;
-  if (!found.is(Kind::kAllocation) || !is_mps) return std::nullopt;
+  if (!found.is(Kind::kAllocation) || !found.is_apple()) return std::nullopt;
   const auto other = found.bytes(Field::kPrivate);
   if (!found.allocated || !found.capacity || !found.requested || !other)
     return verdict(kExhausted, kMedium, "the memory that macOS lets the GPU use is full");
@@ -199,8 +198,8 @@ std::optional<LogJudgement> apple_memory(const Case& found) {
   std::string reason = fmt::format(
       "this process's tensors hold {} and its other allocations {}, together {} of the {} allowed; {} were "
       "requested",
-      size_text(*found.allocated), size_text(*other), size_text(used), size_text(*found.capacity),
-      size_text(*found.requested));
+      format_bytes(*found.allocated), format_bytes(*other), format_bytes(used), format_bytes(*found.capacity),
+      format_bytes(*found.requested));
   if (used + *found.requested < *found.capacity)
     reason += "; the pool rounds large requests up, and pieces of it are idle";
   else if (*other > *found.allocated)
@@ -213,7 +212,8 @@ std::optional<LogJudgement> compiled_buffer(const Case& found) {
     return std::nullopt;
   const auto largest = found.bytes(Field::kBuffer);
   if (!largest) return std::nullopt;
-  std::string reason = fmt::format("the largest buffer of the compiled program is {}", size_text(*largest));
+  std::string reason =
+      fmt::format("the largest buffer of the compiled program is {}", format_bytes(*largest));
   if (!found.failure->shape.empty()) reason += fmt::format(" ({}])", found.failure->shape);
   if (found.attention_scores) reason += ", attention scores";
   if (!found.failure->source.empty()) {
@@ -226,11 +226,11 @@ std::optional<LogJudgement> compiled_buffer(const Case& found) {
     reason += fmt::format(" by {}", op.size() > kLongestOp ? "..." + op.substr(op.size() - kLongestOp) : op);
   }
   if (found.requested && found.total)
-    reason += fmt::format("; the program needs {}, the device has {}", size_text(*found.requested),
-                          size_text(*found.total));
+    reason += fmt::format("; the program needs {}, the device has {}", format_bytes(*found.requested),
+                          format_bytes(*found.total));
   else if (found.requested)
-    reason +=
-        fmt::format("; {} were requested at once for the program's temporaries", size_text(*found.requested));
+    reason += fmt::format("; {} were requested at once for the program's temporaries",
+                          format_bytes(*found.requested));
   return verdict(kExhausted, kHigh, reason);
 }
 
@@ -242,10 +242,11 @@ std::optional<LogJudgement> collective(const Case& found) {
       "NCCL found no room for its buffers on the device; they are outside the framework's pool";
   if (const auto& channels = found.log->background[Field::kChannels])
     reason += fmt::format(": {} channels take about {} for each neighbour in a ring", channels->bytes,
-                          size_text(channels->bytes * kChannelBytes));
+                          format_bytes(channels->bytes * kChannelBytes));
   else
     reason += ": 0.3 to 2 GiB for each group of processes on fast links, 12 MiB a channel and neighbour";
-  if (found.requested) reason += fmt::format("; the piece that failed was {}", size_text(*found.requested));
+  if (found.requested)
+    reason += fmt::format("; the piece that failed was {}", format_bytes(*found.requested));
   return verdict(kCollectiveBuffers, kHigh, reason);
 }
 
@@ -261,14 +262,14 @@ std::optional<LogJudgement> growing(const Case& found) {
       samples.last - samples.middle > growth / 4 && samples.middle - samples.first > growth / 8;
   if (samples.last < samples.first / 4 * 5 || !steady) return std::nullopt;
   const auto shown = [&](int64_t value) {
-    return samples.has_unit ? size_text(value) : fmt::format("{}", value);
+    return samples.has_unit ? format_bytes(value) : fmt::format("{}", value);
   };
   std::string reason = fmt::format(
       "memory in use grew from {} (line {}) to {} (line {}) and did not come back: something is kept "
       "from step to step",
       shown(samples.first), samples.first_line, shown(samples.last), samples.last_line);
   if (const auto& limit = found.limit)
-    reason += fmt::format("; the limit of {} only decides when it fails", size_text(*limit));
+    reason += fmt::format("; the limit of {} only decides when it fails", format_bytes(*limit));
   return verdict(kLeak, kMedium, reason);
 }
 
@@ -321,8 +322,8 @@ void add_other_ways(const Case& found, LogJudgement& judgement) {
     judgement.other_ways.push_back(
         {kOtherProcess,
          fmt::format("other processes{} hold {}{}: ending them frees that, and {} are needed",
-                     found.named_others, found.others_are_estimated ? "about " : "", size_text(others),
-                     size_text(*found.requested)),
+                     found.named_others, found.others_are_estimated ? "about " : "", format_bytes(others),
+                     format_bytes(*found.requested)),
          "headroom who names them"});
   }
   if (idle_is_enough && judgement.cause == kOtherProcess) {
@@ -331,7 +332,7 @@ void add_other_ways(const Case& found, LogJudgement& judgement) {
          fmt::format(
              "the pool holds {} that it does not use: giving it back, or using it in one piece, frees that, "
              "and {} are needed",
-             size_text(idle), size_text(*found.requested)),
+             format_bytes(idle), format_bytes(*found.requested)),
          "it works with expandable segments"});
   }
 }

@@ -9,6 +9,9 @@
 
 namespace headroom::explain {
 
+LogJudgement verdict(Cause cause, Confidence confidence, std::string reason,
+                     const Failure* witness = nullptr);
+
 using LogRule = std::optional<LogJudgement>(const Case& found);
 
 LogRule server_cache;     // Is too little left for a server's cache?

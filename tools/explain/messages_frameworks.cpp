@@ -24,8 +24,7 @@ constexpr Message kMessages[] = {
      "(GPU {*}; {total} total capacity; {allocated} already allocated; {free} free; {idle} cached", 1000},
     {kPiece, kTorch,
      "(GPU {*}; {total} total capacity; {allocated} already allocated; {free} free; {reserved} reserved in "
-     "total "
-     "by PyTorch",
+     "total by PyTorch",
      1004},
     {kPiece, kTorch,
      "(NPU {*}; {total} total capacity; {allocated} already allocated; {*} current active; {free} free; "
@@ -223,12 +222,12 @@ constexpr Message kMessages[] = {
     {kAllocation, kCatBoost, "Attempt to allocate too much memory"},
     {kAllocation, kMlx, "[malloc] Unable to allocate {requested#} bytes"},
     {kAllocation, kMlx,
-     "[metal::malloc] Attempting to allocate {requested#} bytes which is greater than the "
-     "maximum allowed buffer size of {total#} bytes"},
+     "[metal::malloc] Attempting to allocate {requested#} bytes which is greater than the maximum allowed "
+     "buffer size of {total#} bytes"},
     {kAllocation, kMlx, "Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"},
     {kAllocation, kFlashlight,
-     "Failed to allocate memory of size {requested} (Device: {*}, Capacity: {total}, "
-     "Allocated: {allocated}, Cached: {idle}"},
+     "Failed to allocate memory of size {requested} (Device: {*}, Capacity: {total}, Allocated: {allocated}, "
+     "Cached: {idle}"},
     {kAllocation, kJulia, "Out of GPU memory trying to allocate {requested}"},
     {kDetail, kJulia, "Effective GPU memory usage: {*} ({process}/{total})"},
     {kDetail, kJulia, "Memory pool usage: {allocated} ({reserved} reserved)"},

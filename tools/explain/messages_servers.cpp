@@ -14,12 +14,10 @@ constexpr Message kMessages[] = {
      "({tokens_fit#})"},
     {kCacheTooSmall, kVllm,
      "max seq len ({tokens#}), ({cache_needed} KV cache is needed, which is larger than the available KV "
-     "cache "
-     "memory ({cache_free})"},
+     "cache memory ({cache_free})"},
     {kCacheTooSmall, kVllm,
      "max seq len ({tokens#}), {cache_needed} KV cache is needed, which is larger than the available KV "
-     "cache "
-     "memory ({cache_free})"},
+     "cache memory ({cache_free})"},
     {kDetail, kVllm, "the estimated maximum model length is {tokens_fit#}"},
     {kNoCache, kVllm, "No available memory for the cache blocks"},
     {kNoCache, kVllm, "the rest of the memory reserved for KV Cache is -{cache_short}"},

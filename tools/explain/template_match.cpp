@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "tools/explain/characters.h"
+
 namespace headroom::explain {
 namespace {
 
@@ -66,12 +68,6 @@ constexpr size_t kLongestSkip = 400;
 
 bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
 class Matcher {
