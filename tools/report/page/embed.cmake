@@ -1,8 +1,12 @@
-# Writes page.html, with page.css and page.js inside, as a C++ source. Run by the build:
-# cmake -DFOLDER=... -DOUTPUT=... -P embed.cmake
+# Writes page.html, with page.css and the scripts inside, as a C++ source. Run by the build:
+# cmake -DFOLDER=... -DSCRIPTS=... -DOUTPUT=... -P embed.cmake
 file(READ ${FOLDER}/page.html page)
 file(READ ${FOLDER}/page.css css)
-file(READ ${FOLDER}/page.js js)
+set(js "")
+foreach(script IN LISTS SCRIPTS)
+  file(READ ${FOLDER}/${script} text)
+  string(APPEND js "${text}")
+endforeach()
 string(REPLACE "@CSS@" "${css}" page "${page}")
 string(REPLACE "@JS@" "${js}" page "${page}")
 string(FIND "${page}" "@DATA@" at)
