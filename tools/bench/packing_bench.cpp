@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
-#include <exception>
 #include <fstream>
 #include <span>
 #include <sstream>
@@ -20,6 +19,7 @@
 
 #include "allocators/packing/pack.h"
 #include "examples/models/zoo/zoo.h"
+#include "runtime/app/run_main.h"
 #include "runtime/app/runtime.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/random.h"
@@ -148,10 +148,5 @@ int run(int argc, char** argv) {
 }  // namespace headroom
 
 int main(int argc, char** argv) {
-  try {
-    return headroom::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "packing_bench: {}\n", error.what());
-    return 2;
-  }
+  return headroom::run_main("packing_bench", headroom::run, argc, argv);
 }

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -21,6 +20,7 @@
 #include <vector>
 
 #include "allocators/trace/read_trace.h"
+#include "runtime/app/run_main.h"
 #include "runtime/base/bytes.h"
 
 namespace headroom {
@@ -185,10 +185,5 @@ int run(int argc, char** argv) {
 }  // namespace headroom
 
 int main(int argc, char** argv) {
-  try {
-    return headroom::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "stream_pool_probe: {}\n", error.what());
-    return 1;
-  }
+  return headroom::run_main("stream_pool_probe", headroom::run, argc, argv);
 }

@@ -1,4 +1,5 @@
 // Memory over time: the legend, the stacked areas and the lines over them.
+
 // A canvas in the pixels of the screen, cleared; the other drawings use it, too.
 function canvas(id) {
   const c = $(id), ratio = window.devicePixelRatio || 1;
