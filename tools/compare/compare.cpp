@@ -160,8 +160,8 @@ bool take_inputs(const OptionSet& set, Options& options, TracedPrograms& program
   for (const std::string& input : options.inputs) {
     WorkloadOptions traced = options.workload;
     if (!set.is_given("steps")) traced.step.steps = 0;
-    const Trace trace = is_program_input(input) ? programs.add(input, program_request(input, traced, batch))
-                                                : read_input(input, traced, batch);
+    const Trace trace = is_program(input) ? programs.add(input, program_request(input, traced, batch))
+                                          : read_input(input, traced, batch);
     all_of_torch = all_of_torch && is_of_torch(trace);
     RuntimeOptions& runtime = options.workload.runtime;
     if (options.traces.empty() && !set.is_given("device") && !runtime.device_memory_bytes) {

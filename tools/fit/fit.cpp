@@ -18,11 +18,11 @@
 #include "runtime/base/text.h"
 #include "tools/fit/fit_trace.h"
 #include "tools/subcommands.h"
+#include "tools/trace/program.h"
 #include "tools/workload/child.h"
 #include "tools/workload/fitting.h"
 #include "tools/workload/input.h"
 #include "tools/workload/prediction.h"
-#include "tools/workload/recorded_setup.h"
 
 namespace headroom {
 namespace {
@@ -174,12 +174,9 @@ int run_fit(int argc, char** argv) {
     const TraceFitOptions fit{*options.margin_bytes, options.max_batch, options.least_memory, options.json};
     WorkloadOptions& workload = options.workload;
     if (!set.is_given("steps")) workload.step.steps = WorkloadOptions{}.step.steps;  // of the tracer
-    if (inputs.size() == 1 && is_program_input(inputs.front()) && !fit.least_memory) {
-      // What a trace would say, without one: the program may need a batch.
-      if (!set.is_given("strategy")) workload.runtime.strategy = recorded_strategy({});
-      if (!set.is_given("device") && !workload.runtime.device_memory_bytes) {
-        workload.runtime = with_recorded_device(workload.runtime, {});
-      }
+    if (inputs.size() == 1 && is_program(inputs.front()) && !fit.least_memory) {
+      // Without a trace of its own, as the program may need a batch.
+      use_recorded_setup(set, {}, workload.runtime);
       return fit_program_batch(inputs.front(), workload, fit);
     }
     const Trace trace = read_one_input(set, inputs, workload);

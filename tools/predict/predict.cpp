@@ -51,12 +51,6 @@ std::string verdict(const Prediction& prediction) {
   return prediction.fits ? "fits" : "does not fit";
 }
 
-// The bytes of other processes on the GPU of the options.
-int64_t held_on_default(const RunSetup& setup) {
-  const LogicalGpu& gpu = setup.gpus.find(default_device(setup.options));
-  return setup.gpus.physical[static_cast<size_t>(gpu.physical)].used_bytes;
-}
-
 // The command line with the same options.
 std::string with_options(const char* command, const WorkloadOptions& options) {
   return command_line(command, to_words(options, OptionSet::Words::kChanged));
@@ -73,7 +67,7 @@ void print_report(const WorkloadOptions& options, const RunSetup& setup, const s
              rows.front().strategy, devices == 1 ? "" : fmt::format("{} devices of ", devices),
              options.runtime.device, margin);
   fmt::print("device of {}, others hold {}\n", format_bytes(setup.device.total_bytes),
-             format_bytes(held_on_default(setup)));
+             format_bytes(others_bytes(setup)));
   if (!chosen.reason.empty()) fmt::print("{}\n", chosen.reason);
   if (chosen.total_bytes > 0) {
     if (!chosen.fits) fmt::print("with enough memory it takes:\n");
@@ -134,8 +128,6 @@ int run_predict(int argc, char** argv) {
   set.set_examples(
       "  headroom predict train.py:make_step --device rtx-3090        a program of PyTorch, traced without a "
       "GPU\n"
-      "  headroom predict train.py:make_step --device rtx-3090        a program of PyTorch, traced without a "
-      "GPU\n"
       "  headroom predict snapshot.pickle --device rtx-4090           a memory snapshot of PyTorch\n"
       "  headroom predict --net unet --batch 256                      on a simulated 2 GB laptop\n"
       "  headroom predict --net unet --batch 256 --device sim:card-6gb --strategy caching --plan packed\n"
@@ -161,7 +153,7 @@ int run_predict(int argc, char** argv) {
     result["plan"] = to_string(options.runtime.plan);
     result["device"] = options.runtime.device;
     result["device_total_bytes"] = setup.device.total_bytes;
-    result["device_others_bytes"] = held_on_default(setup);
+    result["device_others_bytes"] = others_bytes(setup);
     result["devices"] = nlohmann::ordered_json::parse(devices_json(chosen));
     result["copies"] = chosen.copies;
     result["copied_bytes"] = chosen.copied_bytes;

@@ -94,7 +94,7 @@ void print_text(const Trace& trace, const std::string& input, const RunSetup& se
              setup.options.device_memory_bytes ? "as given" : to_string(device.total_origin),
              format_bytes(device.context_bytes),
              setup.options.context_bytes ? "as given" : to_string(device.context_origin),
-             format_bytes(setup.gpus.physical.front().used_bytes));
+             format_bytes(others_bytes(setup)));
   if (!chosen.reason.empty()) fmt::print("{}\n", chosen.reason);
   if (chosen.failed_event && *chosen.failed_event > 0) {
     fmt::print("at event {} of {}: {}\n", *chosen.failed_event, trace.events.size(),
@@ -153,7 +153,7 @@ std::string to_json(const std::string& input, const RunSetup& setup, const std::
   json["input"] = input;
   json["device"] = setup.options.device;
   json["device_total_bytes"] = setup.device.total_bytes;
-  json["device_others_bytes"] = setup.gpus.physical.front().used_bytes;
+  json["device_others_bytes"] = others_bytes(setup);
   json["by_category"] = nlohmann::ordered_json::object();
   for (const MemoryShare& part : parts_of(rows.front().prediction, live)) {
     std::string name = part.name;

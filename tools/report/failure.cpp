@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "allocators/strategies/caching_rules.h"
 #include "allocators/trace/categorize.h"
 #include "allocators/trace/stack.h"
 #include "runtime/base/bytes.h"
@@ -95,16 +96,6 @@ Judgement judge(const Trace& trace, const DeviceEvent& failed, const Failure& fa
   return headroom::judge(numbers).value_or(Judgement{});
 }
 
-// PyTorch's allocator takes memory from the driver in these pieces (c10/cuda/CUDACachingAllocator.h).
-int64_t torch_segment_bytes(int64_t requested) {
-  constexpr int64_t kSmall = kMiB, kSmallSegment = 2 * kMiB, kLarge = 10 * kMiB, kLargeSegment = 20 * kMiB;
-  if (requested <= kSmall) return kSmallSegment;
-  if (requested < kLarge) return kLargeSegment;
-  return requested > Trace::kLargestBlockBytes - kSmallSegment
-             ? requested
-             : (requested + kSmallSegment - 1) / kSmallSegment * kSmallSegment;
-}
-
 // The stack of the last allocation before an event whose stack is known.
 std::string stack_before(const Trace& trace, int64_t event) {
   for (int64_t i = event - 1; i >= trace.live_before; --i) {
@@ -170,7 +161,8 @@ std::optional<Failure> find_failure(const History& history) {
   failure.stack = name(failed->stack);
   failure.stack_name = failed->stack;
   const bool is_snapshot = trace.format == "PyTorch memory snapshot";
-  failure.driver_bytes = is_snapshot ? torch_segment_bytes(failure.requested_bytes) : failure.requested_bytes;
+  failure.driver_bytes =
+      is_snapshot ? caching_segment_bytes(CachingRules().block_bytes(failed->bytes)) : failed->bytes;
   const bool has_line = !failure.source.empty();
   const std::string loop =
       history.short_source(loop_line(trace, has_line ? failure.stack : stack_before(trace, failure.event)));

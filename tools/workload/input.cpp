@@ -14,10 +14,6 @@
 
 namespace headroom {
 
-bool is_program_input(const std::string& text) {
-  return is_program(text);
-}
-
 ProgramRequest program_request(const std::string& text, const WorkloadOptions& options, int64_t batch) {
   ProgramRequest request;
   request.program = text;
@@ -46,6 +42,13 @@ std::vector<Trace> read_inputs(const std::string& text, const WorkloadOptions& o
   return traces;
 }
 
+void use_recorded_setup(const OptionSet& set, const Trace& trace, RuntimeOptions& options) {
+  if (!set.is_given("strategy")) options.strategy = recorded_strategy(trace);
+  if (!set.is_given("device") && !options.device_memory_bytes) {
+    options = with_recorded_device(std::move(options), trace);
+  }
+}
+
 Trace read_one_input(const OptionSet& set, const std::vector<std::string>& inputs, WorkloadOptions& options) {
   if (inputs.size() != 1) {
     throw InvalidArgument(fmt::format("{} inputs are given: pass one", inputs.size()));
@@ -53,10 +56,7 @@ Trace read_one_input(const OptionSet& set, const std::vector<std::string>& input
   if (set.is_given("net")) throw InvalidArgument("an input and --net exclude each other: pass one");
   if (!set.is_given("steps")) options.step.steps = 0;  // the tracer's own number
   Trace trace = read_input(inputs.front(), options, set.is_given("batch") ? options.step.batch : 0);
-  if (!set.is_given("strategy")) options.runtime.strategy = recorded_strategy(trace);
-  if (!set.is_given("device") && !options.runtime.device_memory_bytes) {
-    options.runtime = with_recorded_device(std::move(options.runtime), trace);
-  }
+  use_recorded_setup(set, trace, options.runtime);
   return trace;
 }
 

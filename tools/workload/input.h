@@ -16,9 +16,6 @@ namespace headroom {
 inline constexpr const char* kInputHelp =
     "A trace, a memory snapshot of PyTorch, or a program of PyTorch as FILE.py:FUNCTION";
 
-// Whether the text names a program, which can be traced with other batches.
-bool is_program_input(const std::string& text);
-
 // The trace of the device with the largest peak in that file, or of a program with that batch (0: its own) on
 // the device of the options. Throws InvalidArgument for what can be neither read nor traced.
 Trace read_input(const std::string& text, const WorkloadOptions& options, int64_t batch);
@@ -29,8 +26,12 @@ ProgramRequest program_request(const std::string& text, const WorkloadOptions& o
 // All traces of that file, or the one of a program with its own batch.
 std::vector<Trace> read_inputs(const std::string& text, const WorkloadOptions& options);
 
-// read_input for the only argument of a command. Where the command line names no device and no strategy, the
-// options get those of the trace. Throws InvalidArgument for several arguments.
+// Where the command line names no device and no strategy, the options get those that the trace names, or the
+// defaults for a program without a trace.
+void use_recorded_setup(const OptionSet& set, const Trace& trace, RuntimeOptions& options);
+
+// read_input for the only argument of a command, and use_recorded_setup. Throws InvalidArgument for several
+// arguments.
 Trace read_one_input(const OptionSet& set, const std::vector<std::string>& inputs, WorkloadOptions& options);
 
 }  // namespace headroom

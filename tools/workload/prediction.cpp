@@ -81,6 +81,11 @@ RunSetup setup_to_fit(const RuntimeOptions& options) {
   return setup;
 }
 
+int64_t others_bytes(const RunSetup& setup) {
+  const LogicalGpu& gpu = setup.gpus.find(default_device(setup.options));
+  return setup.gpus.physical[static_cast<size_t>(gpu.physical)].used_bytes;
+}
+
 Predictor::Predictor(const WorkloadOptions& options)
     : ranks_(plan_programs(make_programs(options), options.runtime.plan)),
       played_(to_play(ranks_, options.runtime)) {

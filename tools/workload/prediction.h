@@ -61,6 +61,8 @@ struct Prediction {
 
 // The setup of options for a prediction. Throws InvalidArgument for the CPU, and as setup_of does.
 RunSetup setup_to_fit(const RuntimeOptions& options);
+// What other processes hold of the GPU of the options.
+int64_t others_bytes(const RunSetup& setup);
 
 // All replicas of a program, planned. A setup may differ from the options that it was made of in everything
 // but batch and plan.

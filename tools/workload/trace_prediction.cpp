@@ -11,6 +11,7 @@
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/text.h"
+#include "tools/workload/prediction.h"
 #include "tools/workload/search.h"
 
 namespace headroom {
@@ -41,11 +42,6 @@ StrategySettings without_process(StrategySettings settings, int64_t total_bytes,
   if (settings.limit_bytes) settings.limit_bytes = std::min(*settings.limit_bytes, capacity_bytes);
   settings.record_path.clear();
   return settings;
-}
-
-int64_t others_of(const RunSetup& setup) {
-  const LogicalGpu& gpu = setup.gpus.find(default_device(setup.options));
-  return setup.gpus.physical[static_cast<size_t>(gpu.physical)].used_bytes;
 }
 
 }  // namespace
@@ -82,7 +78,7 @@ TracePredictor::TracePredictor(const Trace& trace, RunSetup setup)
       setup_(std::move(setup)),
       settings_(setup_.options.strategy_settings()),
       total_bytes_(setup_.device.total_bytes),
-      others_bytes_(others_of(setup_)) {}
+      others_bytes_(others_bytes(setup_)) {}
 
 int64_t TracePredictor::capacity_of_total(int64_t total_bytes) const {
   const int64_t page = setup_.device.granularity_bytes;
