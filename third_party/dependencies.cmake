@@ -1,5 +1,5 @@
 # One file per dependency, with its version, its licence and why it is here. What the system has is used; what it lacks
-# or has too old is fetched at a pinned version, under the same target name.
+# or has too old is fetched at a pinned version, under the same target name; protozero's headers are here.
 include(FetchContent)
 foreach(dependency fmt eigen zlib cli11 json protozero)
   include(${CMAKE_CURRENT_LIST_DIR}/${dependency}.cmake)

@@ -1,11 +1,6 @@
-# protozero 1.7 (BSD-2-Clause): decodes the protobuf messages of ONNX files in place, without generated code. Headers only.
-find_path(HEADROOM_PROTOZERO_INCLUDE protozero/pbf_reader.hpp)
-if(NOT HEADROOM_PROTOZERO_INCLUDE)
-  # A SOURCE_SUBDIR without CMakeLists.txt keeps its own tests out. The commit of v1.7.1.
-  FetchContent_Declare(protozero GIT_REPOSITORY https://github.com/mapbox/protozero.git
-                                 GIT_TAG f379578a3f7c8162aac0ac31c2696de09a5b5f93 SOURCE_SUBDIR cmake/none)
-  FetchContent_MakeAvailable(protozero)
-  set(HEADROOM_PROTOZERO_INCLUDE ${protozero_SOURCE_DIR}/include)
-endif()
+# protozero 1.8.2 (BSD-2-Clause): decodes the protobuf messages of ONNX files in place, without generated code. Its
+# headers are in the tree, unchanged (commit af2f6e274e0a873a00e34d8c9ab99fca76898047): few systems package it, and
+# a build then needs no network for it.
 add_library(headroom_protozero INTERFACE)
-target_include_directories(headroom_protozero SYSTEM INTERFACE ${HEADROOM_PROTOZERO_INCLUDE})
+target_include_directories(headroom_protozero SYSTEM INTERFACE
+  $<BUILD_INTERFACE:${CMAKE_CURRENT_LIST_DIR}/protozero/include>)
