@@ -18,7 +18,8 @@ const std::string kColours = kFolder + "messy_pod_colours_crlf.log";
 const std::string kUtf16 = kFolder + "messy_utf16.log";
 
 const std::string kOthers =
-    "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 31.75 GiB total capacity; 612.00 MiB already allocated; 10.50 MiB free; 622.00 MiB reserved in total by PyTorch)";
+    "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 31.75 GiB total capacity; 612.00 MiB already "
+    "allocated; 10.50 MiB free; 622.00 MiB reserved in total by PyTorch)";
 
 Outcome explain(const std::string& arguments) {
   const ScratchFolder folder;

@@ -407,7 +407,9 @@ TEST(Explain, TheFirstFailureCounts) {
 // Each rank's figures stay its own, however their lines are mixed.
 TEST(Explain, RanksLendEachOtherNoFigures) {
   const std::string text =
-      "[rank1]: RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`\n[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 15.00 GiB. GPU 0 has a total capacity of 14.56 GiB of which 6.91 GiB is free.\n";
+      "[rank1]: RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling "
+      "`cublasCreate(handle)`\n[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 15.00 "
+      "GiB. GPU 0 has a total capacity of 14.56 GiB of which 6.91 GiB is free.\n";
   const Explanation explanation = explain_text(text);
   EXPECT_EQ(explanation.judgement.cause, Cause::kAmbiguous);
   EXPECT_EQ(bytes_of(explanation, "requested"), -1);
@@ -423,7 +425,9 @@ TEST(Explain, TheRankThatFailedFirstCounts) {
 // A difference of sizes that were rounded when printed may be nothing but rounding.
 TEST(Explain, WhatRoundingAloneExplainsIsNotShown) {
   const Explanation explanation = explain_text(
-      "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 23.65 GiB of which 1.02 GiB is free. Including non-PyTorch memory, this process has 22.62 GiB memory in use. Of the allocated memory 21.60 GiB is allocated by PyTorch, and 0.50 GiB is reserved by PyTorch but unallocated.\n");
+      "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 23.65 GiB of which 1.02 "
+      "GiB is free. Including non-PyTorch memory, this process has 22.62 GiB memory in use. Of the allocated "
+      "memory 21.60 GiB is allocated by PyTorch, and 0.50 GiB is reserved by PyTorch but unallocated.\n");
   EXPECT_EQ(bytes_of(explanation, "other processes, at least"), -1);
   EXPECT_NE(bytes_of(explanation, "this process, outside its pool"), -1);
 }
@@ -441,7 +445,8 @@ TEST(Explain, PlentyOfFreeMemoryIsNeverAMemoryProblem) {
 // In a container PyTorch does not know which of the listed processes it is, nor always what they hold.
 TEST(Explain, AProcessInAContainerIsNotTakenForAnother) {
   const auto message = [](std::string_view processes, std::string_view allocated) {
-    return "CUDA out of memory. Tried to allocate 200.00 MiB. GPU 0 has a total capacity of 23.65 GiB of which 30.00 MiB is free. " +
+    return "CUDA out of memory. Tried to allocate 200.00 MiB. GPU 0 has a total capacity of 23.65 GiB of "
+           "which 30.00 MiB is free. " +
            std::string(processes) + "Of the allocated memory " + std::string(allocated) +
            " is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated.\n";
   };
@@ -458,7 +463,8 @@ TEST(Explain, AProcessInAContainerIsNotTakenForAnother) {
 
 TEST(Explain, WhatIsShownIsFitForATerminal) {
   const Explanation explanation = explain_text(
-      "\x1b]0;title\x07CUDA error: out of memory\x01\xff\x1b[2J \xe2\x82\xac\n");
+      "\x1b]0;title\x07"  // split: C would be a digit of the escape
+      "CUDA error: out of memory\x01\xff\x1b[2J \xe2\x82\xac\n");
   ASSERT_EQ(explanation.evidence.size(), 1u);
   EXPECT_EQ(explanation.evidence[0].text, "CUDA error: out of memory\\x01\\xff \xe2\x82\xac");
 }
