@@ -1,28 +1,8 @@
-// Batch normalisation over all axes but the last (Ioffe, Szegedy 2015). Statistics are summed in double, a
-// block for up to 32 neighbouring channels and a share of the rows; a second launch adds the shares up.
-#include "kernels/cuda/reductions.cuh"
+// Batch normalisation over all axes but the last (Ioffe, Szegedy 2015). Statistics are summed in double.
+#include "kernels/cuda/channel_sums.cuh"
 
 namespace headroom::cuda {
 namespace {
-
-// Two sums over the rows of a channel.
-struct Sums {
-  double first, second;
-};
-struct AddSums {
-  __device__ Sums operator()(const Sums& a, const Sums& b) const {
-    return {a.first + b.first, a.second + b.second};
-  }
-};
-
-// A tensor (.., C) as a matrix (rows, C): results are channels, terms are rows.
-ReductionLayout layout_of(const Request& request, const Shape& shape) {
-  const int64_t channels = shape.last();
-  return reduction_layout(request.device, channels, shape.elements() / channels, Neighbours::kResults);
-}
-int64_t partial_bytes(const ReductionLayout& layout) {
-  return layout.splits * layout.results * static_cast<int64_t>(sizeof(Sums));
-}
 
 // Calls use(i, load(i)) for the elements i of this thread's channel and rows.
 template <typename Load, typename Use>
@@ -32,48 +12,23 @@ __device__ void for_each_row(const ReductionLayout& layout, const Share& share, 
       share, [&](int64_t row) { return row * layout.results + share.result; }, load, use);
 }
 
-// partial (splits, C): the sums of f(channel) over a share of the rows.
-template <typename F>
-__global__ void sum_channels(F f, ReductionLayout layout, Sums* partial) {
-  const Share share = share_of(layout);
-  Sums sums{};
-  if (share.result < layout.results) {
-    const auto term = f.of_channel(share.result);
-    for_each_row(layout, share, term, [&](int64_t, const Sums& sum) { sums = AddSums()(sums, sum); });
-  }
-  sums = combine_block(sums, layout.wide, AddSums());
-  if (threadIdx.x < layout.wide && share.result < layout.results) {
-    partial[blockIdx.y * layout.results + share.result] = sums;
-  }
-}
-
-// The sums of this thread's channel over all shares; every thread of the block must call it.
-__device__ Sums add_shares(const ReductionLayout& last, const Share& share, const Sums* partial) {
-  Sums sums{};
-  if (share.result < last.results) {
-    for_each_row(
-        last, share, [&](int64_t i) { return partial[i]; },
-        [&](int64_t, const Sums& part) { sums = AddSums()(sums, part); });
-  }
-  return combine_block(sums, last.wide, AddSums());
-}
-
 // Sums of x and x^2, both less the channel's first value: otherwise the mean of squares less the squared mean
 // would cancel where values are far from zero.
 struct Moments {
+  int64_t channels;
   const float* x;
   __device__ auto of_channel(int64_t channel) const {
-    return [x = x, origin = static_cast<double>(x[channel])](int64_t i) {
-      const double centred = static_cast<double>(x[i]) - origin;
-      return Sums{centred, centred * centred};
+    return [from = x + channel, step = channels, origin = static_cast<double>(x[channel])](int64_t row) {
+      const double centred = static_cast<double>(from[row * step]) - origin;
+      return ChannelSums{centred, centred * centred};
     };
   }
 };
 
-__global__ void finish_statistics(ReductionLayout last, int64_t rows, const Sums* partial, const float* x,
-                                  float* mean, float* variance) {
+__global__ void finish_statistics(ReductionLayout last, int64_t rows, const ChannelSums* partial,
+                                  const float* x, float* mean, float* variance) {
   const Share share = share_of(last);
-  const Sums sums = add_shares(last, share, partial);
+  const ChannelSums sums = add_shares(last, share, partial);
   if (threadIdx.x >= last.wide || share.result >= last.results) return;
   const double count = static_cast<double>(rows), shift = sums.first / count;
   const double square = sums.second / count - shift * shift;
@@ -84,23 +39,18 @@ __global__ void finish_statistics(ReductionLayout last, int64_t rows, const Sums
 
 // Sums of dy and of dy x', where x' = (x - mean) / sqrt(variance + epsilon).
 struct GradientSums {
+  int64_t channels;
   float epsilon;
   const float *dy, *x, *mean, *variance;
   __device__ auto of_channel(int64_t channel) const {
-    return [dy = dy, x = x, centre = mean[channel],
-            inverse = 1 / sqrtf(variance[channel] + epsilon)](int64_t i) {
-      return Sums{static_cast<double>(dy[i]), static_cast<double>(dy[i] * ((x[i] - centre) * inverse))};
+    return [gradients = dy + channel, from = x + channel, step = channels, centre = mean[channel],
+            inverse = 1 / sqrtf(variance[channel] + epsilon)](int64_t row) {
+      const float gradient = gradients[row * step];
+      return ChannelSums{static_cast<double>(gradient),
+                         static_cast<double>(gradient * ((from[row * step] - centre) * inverse))};
     };
   }
 };
-
-__global__ void finish_gradients(ReductionLayout last, const Sums* partial, float* dgamma, float* dbeta) {
-  const Share share = share_of(last);
-  const Sums sums = add_shares(last, share, partial);
-  if (threadIdx.x >= last.wide || share.result >= last.results) return;
-  dbeta[share.result] = static_cast<float>(sums.first);
-  dgamma[share.result] = static_cast<float>(sums.second);
-}
 
 struct Elements {
   float dy, x;
@@ -141,12 +91,12 @@ __global__ void normalise_by(ReductionLayout layout, float epsilon, const float*
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request) {
-  const ReductionLayout layout = layout_of(request, request.inputs[0].shape);
+  const ReductionLayout layout = channel_layout(request, request.inputs[0].shape);
   return function_kernel(
       [layout, last = layout_of_partials(layout), epsilon = op.epsilon](const Call& call) {
-        auto* partial = call.scratch<Sums>();
-        launch(sum_channels<Moments>, layout.grid(), kThreads, call.stream, Moments{call.in(0)}, layout,
-               partial);
+        auto* partial = call.scratch<ChannelSums>();
+        launch(sum_channels<Moments>, layout.grid(), kThreads, call.stream,
+               Moments{layout.results, call.in(0)}, layout, partial);
         launch(finish_statistics, last.grid(), kThreads, call.stream, last, layout.terms, partial, call.in(0),
                call.out(1), call.out(2));
         launch(normalise_by, layout.grid(), kThreads, call.stream, layout, epsilon, call.in(0), call.in(1),
@@ -156,11 +106,11 @@ std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request)
 }
 
 std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& request) {
-  const ReductionLayout layout = layout_of(request, request.inputs[1].shape);
+  const ReductionLayout layout = channel_layout(request, request.inputs[1].shape);
   return function_kernel(
       [layout, last = layout_of_partials(layout), epsilon = op.epsilon](const Call& call) {
-        auto* partial = call.scratch<Sums>();
-        const GradientSums in{epsilon, call.in(0), call.in(1), call.in(3), call.in(4)};
+        auto* partial = call.scratch<ChannelSums>();
+        const GradientSums in{layout.results, epsilon, call.in(0), call.in(1), call.in(3), call.in(4)};
         launch(sum_channels<GradientSums>, layout.grid(), kThreads, call.stream, in, layout, partial);
         launch(finish_gradients, last.grid(), kThreads, call.stream, last, partial, call.out(1), call.out(2));
         launch(normalise_gradient, layout.grid(), kThreads, call.stream, layout, in, call.in(2), call.out(1),
@@ -170,7 +120,7 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
 }
 
 std::unique_ptr<Kernel> make_kernel(const BatchNormInference& op, const Request& request) {
-  const ReductionLayout layout = layout_of(request, request.inputs[0].shape);
+  const ReductionLayout layout = channel_layout(request, request.inputs[0].shape);
   return function_kernel([layout, epsilon = op.epsilon](const Call& call) {
     launch(normalise_by, layout.grid(), kThreads, call.stream, layout, epsilon, call.in(0), call.in(1),
            call.in(2), call.in(3), call.in(4), call.out());

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <type_traits>
 
-#include "kernels/cuda/reductions.cuh"
+#include "kernels/cuda/channel_sums.cuh"
 
 namespace headroom::cuda {
 namespace {
@@ -59,20 +59,19 @@ __global__ void normalise_rows_gradient(int64_t rows, int64_t n, const float* dy
   }
 }
 
-// A thread for each column: dgamma = sum over rows of dy x', dbeta = sum of dy
-__global__ void sum_columns_gradient(int64_t rows, int64_t n, const float* dy, const float* x,
-                                     const float* mean, const float* deviation, float* dgamma, float* dbeta) {
-  for (int64_t i = grid_thread(); i < n; i += grid_threads()) {
-    double slope = 0, shift = 0;
-    for (int64_t row = 0; row < rows; ++row) {
-      const float gradient = dy[row * n + i];
-      slope += static_cast<double>(gradient * ((x[row * n + i] - mean[row]) * deviation[row]));
-      shift += static_cast<double>(gradient);
-    }
-    dgamma[i] = static_cast<float>(slope);
-    dbeta[i] = static_cast<float>(shift);
+// dbeta = the sum over rows of dy, dgamma = of dy x'
+struct ColumnGradients {
+  int64_t columns;
+  const float *dy, *x, *mean, *deviation;
+  __device__ auto of_channel(int64_t column) const {
+    return [gradients = dy + column, from = x + column, step = columns, mean = mean,
+            deviation = deviation](int64_t row) {
+      const float gradient = gradients[row * step];
+      return ChannelSums{static_cast<double>(gradient),
+                         static_cast<double>(gradient * ((from[row * step] - mean[row]) * deviation[row]))};
+    };
   }
-}
+};
 
 // A thread for each line along the axis, of elements `inner` apart.
 template <typename T>
@@ -108,14 +107,19 @@ std::unique_ptr<Kernel> make_kernel(const LayerNorm& op, const Request& request)
 
 std::unique_ptr<Kernel> make_kernel(const LayerNormGrad&, const Request& request) {
   const int64_t n = request.inputs[1].shape.last(), rows = request.inputs[1].shape.elements() / n;
-  return function_kernel([=, &device = request.device](const Call& call) {
-    if (rows > 0) {
-      launch(normalise_rows_gradient, blocks_of_rows(device, rows), kThreads, call.stream, rows, n,
-             call.in(0), call.in(1), call.in(2), call.in(3), call.in(4), call.out(0));
-    }
-    launch(sum_columns_gradient, blocks_for(device, n), kThreads, call.stream, rows, n, call.in(0),
-           call.in(1), call.in(3), call.in(4), call.out(1), call.out(2));
-  });
+  const ReductionLayout layout = channel_layout(request, request.inputs[1].shape);
+  return function_kernel(
+      [=, last = layout_of_partials(layout), &device = request.device](const Call& call) {
+        if (rows > 0) {
+          launch(normalise_rows_gradient, blocks_of_rows(device, rows), kThreads, call.stream, rows, n,
+                 call.in(0), call.in(1), call.in(2), call.in(3), call.in(4), call.out(0));
+        }
+        auto* partial = call.scratch<ChannelSums>();
+        const ColumnGradients in{n, call.in(0), call.in(1), call.in(3), call.in(4)};
+        launch(sum_channels<ColumnGradients>, layout.grid(), kThreads, call.stream, in, layout, partial);
+        launch(finish_gradients, last.grid(), kThreads, call.stream, last, partial, call.out(1), call.out(2));
+      },
+      partial_bytes(layout));
 }
 
 std::unique_ptr<Kernel> make_kernel(const CumulativeSum& op, const Request& request) {

@@ -38,14 +38,29 @@ Value sum_to(Value grad, const Shape& shape) {
   return summed.shape() == shape ? summed : reshape(summed, shape);
 }
 
+// (..,M,K) -> (rows,K), one matrix of all rows
+Value as_matrix(Value x) {
+  int64_t rows = 1;
+  for (int axis = 0; axis + 1 < x.shape().rank(); ++axis) rows *= x.shape()[axis];
+  return reshape(x, {rows, x.shape().last()});
+}
+
+// y = a b: da = dy b^T, db = a^T dy; with a stored transposed, its gradient is transposed too.
+Grads matmul_grads(const MatMul& op, Value a, Value b, Value dy) {
+  return {op.transpose_a ? matmul(b, dy, {op.transpose_b, true}) : matmul(dy, b, {false, !op.transpose_b}),
+          op.transpose_b ? matmul(dy, a, {true, op.transpose_a}) : matmul(a, dy, {!op.transpose_a, false})};
+}
+
 Grads rule(const MatMul& op, const Context& c) {
-  const Value a = c.in[0], b = c.in[1], dy = c.dy();
-  // y = a b: da = dy b^T, db = a^T dy; with a stored transposed, its gradient is transposed too.
-  const Value da =
-      op.transpose_a ? matmul(b, dy, {op.transpose_b, true}) : matmul(dy, b, {false, !op.transpose_b});
-  const Value db =
-      op.transpose_b ? matmul(dy, a, {true, op.transpose_a}) : matmul(a, dy, {!op.transpose_a, false});
-  return {sum_to(da, a.shape()), sum_to(db, b.shape())};
+  const Value a = c.in[0], b = c.in[1];
+  if (a.shape().rank() > 2 && b.shape().rank() == 2 && !op.transpose_a) {
+    // One b multiplies all: its gradient is one product over all rows, not the sum of one for each leading
+    // index, which together take that many times b's bytes.
+    const Grads grads = matmul_grads(op, as_matrix(a), b, as_matrix(c.dy()));
+    return {reshape(*grads[0], a.shape()), grads[1]};
+  }
+  const Grads grads = matmul_grads(op, a, b, c.dy());
+  return {sum_to(*grads[0], a.shape()), sum_to(*grads[1], b.shape())};
 }
 
 Grads rule(const Dense& op, const Context& c) {

@@ -76,6 +76,20 @@ TEST_P(GradientTest, AgreesWithCentralDifferences) {
 INSTANTIATE_TEST_SUITE_P(Ops, GradientTest, testing::ValuesIn(test::gradient_cases()),
                          [](const auto& row) { return std::string(row.param.name); });
 
+// A sum of one product for each leading index would take that many times the matrix's bytes.
+TEST(Gradients, OfAMatrixThatMultipliesAllRowsIsOneProduct) {
+  Graph graph;
+  const Value x = graph.input("x", {DType::kF32, {6, 3, 5}});
+  const Value w = graph.variable("w", {DType::kF32, {5, 2}}, ones());
+  const Value gradient = gradients(sum(matmul(x, w)), std::vector<Value>{w})[0];
+  for (const Node& node : graph.nodes()) {
+    if (node.outputs[0] != gradient.id) continue;
+    EXPECT_TRUE(std::holds_alternative<MatMul>(node.op)) << op_name(node.op);
+    return;
+  }
+  FAIL() << "no node makes the gradient";
+}
+
 TEST(Gradients, AreZeroWhereTheLossDoesNotDependOnAVariable) {
   CpuHarness cpu;
   Graph graph;
