@@ -10,6 +10,7 @@
 
 #include "runtime/base/errors.h"
 #include "runtime/base/text.h"
+#include "runtime/onnx/merge_gelus.h"
 #include "runtime/onnx/op_table.h"
 #include "runtime/onnx/parameters.h"
 
@@ -111,7 +112,7 @@ class AxisBinder {
 class ModelImport {
  public:
   ModelImport(const std::shared_ptr<const Model>& model, const ImportSettings& settings, Graph& graph)
-      : model_(*model), settings_(settings) {
+      : model_(*model), settings_(settings), graph_(graph) {
     result_.model = model;
     result_.importer =
         std::make_shared<Importer>(graph, *model, settings.is_training, settings.seed, settings.step);
@@ -136,11 +137,20 @@ class ModelImport {
       result_.output_names.push_back(output.name);
     }
     bind_sources();
+    merge();
     return std::move(result_);
   }
 
  private:
   Importer& im() { return *result_.importer; }
+
+  void merge() {
+    std::vector<Value> kept;
+    for (const Item& output : result_.outputs) {
+      if (output.is_runtime() && output.source < 0) kept.push_back(output.value);
+    }
+    merge_gelus(graph_, im().scalar_values(), kept);
+  }
 
   // Before any work, so that the list is whole.
   void refuse_unknown_ops() {
@@ -296,6 +306,7 @@ class ModelImport {
 
   const Model& model_;
   const ImportSettings& settings_;
+  Graph& graph_;
   ImportedModel result_;
   Roles roles_;
   Refusals refusals_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -129,6 +130,14 @@ Value Importer::constant_value(const HostTensor& tensor) {
   }
   return variable(
       given([tensor] { return std::vector<std::byte>(tensor.bytes().begin(), tensor.bytes().end()); }));
+}
+
+std::map<int, float> Importer::scalar_values() const {
+  std::map<int, float> numbers;
+  for (const auto& [key, value] : scalars_) {
+    if (key.second == DType::kF32) numbers[value.id] = std::bit_cast<float>(key.first);
+  }
+  return numbers;
 }
 
 Value Importer::repeated_constant(float number, const Shape& shape) {

@@ -47,6 +47,8 @@ class Importer {
       : graph_(graph), model_(model), is_training_(is_training), seed_(seed), step_(step) {}
 
   const Graph& graph() const { return graph_; }
+  // The constants that are one f32 number, by the id of their value.
+  std::map<int, float> scalar_values() const;
   bool is_training() const { return is_training_; }
   uint64_t seed() const { return seed_; }
   const std::optional<Value>& step() const { return step_; }

@@ -255,5 +255,45 @@ TEST(OpTable, IsInTheDocs) {
                                                                  << onnx::op_table_text();
 }
 
+// x -> gelu by tanh, as PyTorch's exporter writes transformers' NewGELU, with `cube` before x^3.
+ModelBytes gelu_net(float cube, const std::string& second_output = "") {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "7"}).output("y");
+  if (!second_output.empty()) net.output(second_output);
+  net.floats("w", {7, 7}, wave(49)).node("MatMul", {"x", "w"}, {"m"});
+  net.floats("half", {}, {0.5f}).floats("one", {}, {1}).floats("three", {}, {3}).floats("cube", {}, {cube});
+  net.floats("root", {}, {0.7978846f});
+  net.node("Pow", {"m", "three"}, {"p"}).node("Mul", {"cube", "p"}, {"c"}).node("Add", {"m", "c"}, {"a"});
+  net.node("Mul", {"a", "root"}, {"r"}).node("Tanh", {"r"}, {"t"}).node("Add", {"t", "one"}, {"o"});
+  net.node("Mul", {"m", "half"}, {"h"}).node("Mul", {"h", "o"}, {"y"});
+  return net;
+}
+
+std::vector<std::string> ops_of(const ModelBytes& net) {
+  Graph graph;
+  onnx::import_model(model_of(net.bytes()), {.batch = 2}, graph);
+  std::vector<std::string> names;
+  for (const Node& node : graph.nodes()) names.emplace_back(op_name(node.op));
+  return names;
+}
+
+TEST(OnnxImport, NodesThatComputeGeluAreOneNode) {
+  EXPECT_EQ(ops_of(gelu_net(0.044715f)), (std::vector<std::string>{"matmul", "tanh_gelu"}));
+  ModelBytes exact;
+  exact.input("x", 1, {"batch", "7"}).output("y").floats("root", {}, {1.4142135f}).floats("one", {}, {1});
+  exact.floats("half", {}, {0.5f}).node("Div", {"x", "root"}, {"d"}).node("Erf", {"d"}, {"e"});
+  exact.node("Add", {"e", "one"}, {"a"}).node("Mul", {"x", "a"}, {"m"}).node("Mul", {"m", "half"}, {"y"});
+  EXPECT_EQ(ops_of(exact), std::vector<std::string>{"gelu"});
+}
+
+TEST(OnnxImport, NodesThatComputeSomethingElseThanGeluStay) {
+  const auto stays = [](const std::vector<std::string>& ops) {
+    return std::find(ops.begin(), ops.end(), "tanh") != ops.end();
+  };
+  EXPECT_TRUE(stays(ops_of(gelu_net(0.05f))));
+  EXPECT_TRUE(stays(ops_of(gelu_net(0.044715f, "t")))) << "although its tanh is an output";
+  EXPECT_TRUE(stays(ops_of(gelu_net(0.044715f, "h")))) << "although a part of it is an output";
+}
+
 }  // namespace
 }  // namespace headroom::test

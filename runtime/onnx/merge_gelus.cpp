@@ -1,0 +1,178 @@
+#include "runtime/onnx/merge_gelus.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "runtime/graph/graph_view.h"
+
+namespace headroom::onnx {
+namespace {
+
+// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x x x))), the longest way to write it, has ten nodes.
+constexpr size_t kMaxNodes = 12;
+
+// Gelu(x) of Hendrycks, Gimpel 2016, and its approximation there.
+double gelu_of(UnaryKind kind, double x) {
+  if (kind == UnaryKind::kGelu) return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+}
+
+std::optional<double> unary_of(const Unary& op, double x) {
+  switch (op.kind) {
+    case UnaryKind::kErf:
+      return std::erf(x);
+    case UnaryKind::kTanh:
+      return std::tanh(x);
+    case UnaryKind::kPower:
+      return std::pow(x, static_cast<double>(op.alpha));
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<double> binary_of(BinaryKind kind, double a, double b) {
+  switch (kind) {
+    case BinaryKind::kAdd:
+      return a + b;
+    case BinaryKind::kSub:
+      return a - b;
+    case BinaryKind::kMul:
+      return a * b;
+    case BinaryKind::kDiv:
+      return a / b;
+    case BinaryKind::kPow:
+      return std::pow(a, b);
+    default:
+      return std::nullopt;
+  }
+}
+
+// Elementwise nodes that compute y of x.
+struct Expression {
+  int x, y;  // values
+  std::set<int> nodes = {};
+};
+
+class Gelus : private GraphView {
+ public:
+  struct Match {
+    Expression expression;
+    UnaryKind kind;
+  };
+
+  Gelus(const Graph& graph, const std::map<int, float>& scalars, std::span<const Value> keep)
+      : GraphView(graph, keep), scalars_(scalars) {}
+
+  // The shortest expression around this node, an erf or a tanh, that is a gelu.
+  std::optional<Match> match(int node) const {
+    const auto* const middle = op<Unary>(node);
+    if (!middle || (middle->kind != UnaryKind::kErf && middle->kind != UnaryKind::kTanh)) return {};
+    const UnaryKind kind = middle->kind == UnaryKind::kErf ? UnaryKind::kGelu : UnaryKind::kTanhGelu;
+    std::set<int> candidates;
+    add_operands(node, candidates);
+    int last = node;
+    for (size_t i = 0; i < kMaxNodes && last >= 0 && is_elementwise(last); ++i) {
+      for (const int x : candidates) {
+        Expression expression{x, output(last)};
+        if (shape(x) == shape(expression.y) && collect(expression, expression.y) && is_closed(expression) &&
+            computes(expression, kind))
+          return Match{std::move(expression), kind};
+      }
+      last = only_reader(output(last));
+    }
+    return {};
+  }
+
+  void rewrite(const Match& match, Rewrite& nodes) const {
+    const int last = maker(match.expression.y);
+    for (const int node : match.expression.nodes) nodes.drop(node);
+    nodes.put(last,
+              Node{Unary{match.kind}, graph().node(last).name, {match.expression.x}, {match.expression.y}});
+  }
+
+ private:
+  bool is_elementwise(int node) const { return op<Unary>(node) || op<Scale>(node) || op<Binary>(node); }
+
+  // The values that the node is computed of by elementwise nodes, nearest first as far as there are few.
+  void add_operands(int node, std::set<int>& values) const {
+    if (node < 0 || !is_elementwise(node)) return;
+    for (const int value : graph().node(node).inputs) {
+      if (values.size() > kMaxNodes || scalars_.contains(value) || !values.insert(value).second) continue;
+      add_operands(maker(value), values);
+    }
+  }
+
+  // Finds the nodes that compute `value` of x and constants; false if anything else is needed.
+  bool collect(Expression& expression, int value) const {
+    if (value == expression.x || scalars_.contains(value)) return true;
+    const int node = maker(value);
+    if (node < 0 || !is_elementwise(node)) return false;
+    if (!expression.nodes.insert(node).second) return true;
+    if (expression.nodes.size() > kMaxNodes) return false;
+    const std::vector<int>& operands = graph().node(node).inputs;
+    return std::all_of(operands.begin(), operands.end(), [&](int i) { return collect(expression, i); });
+  }
+
+  bool computes(const Expression& expression, UnaryKind kind) const {
+    constexpr double kRounding = 1e-6;  // of the constants, which are f32; the two gelus differ by 5e-4
+    for (const double x : {-4.5, -2.2, -1.0, -0.3, 0.1, 0.7, 1.4, 3.1}) {
+      const std::optional<double> y = evaluate(expression, x);
+      const double wanted = gelu_of(kind, x);
+      if (!y || !(std::abs(*y - wanted) <= kRounding * std::max(1.0, std::abs(wanted)))) return false;
+    }
+    return true;
+  }
+
+  // y of that x, where each node is one that is known here.
+  std::optional<double> evaluate(const Expression& expression, double x) const {
+    std::map<int, double> numbers = {{expression.x, x}};
+    for (const int node : expression.nodes) {  // by number, thus in the order in which they run
+      const auto operand = [&](size_t i) {
+        const int value = input(node, i);
+        const auto found = numbers.find(value);
+        return found != numbers.end() ? found->second : static_cast<double>(scalars_.at(value));
+      };
+      std::optional<double> y;
+      if (const auto* unary = op<Unary>(node)) y = unary_of(*unary, operand(0));
+      if (const auto* scale = op<Scale>(node)) y = static_cast<double>(scale->factor) * operand(0);
+      if (const auto* binary = op<Binary>(node)) y = binary_of(binary->kind, operand(0), operand(1));
+      if (!y) return std::nullopt;
+      numbers[output(node)] = *y;
+    }
+    return numbers.at(expression.y);
+  }
+
+  // Whether nobody else reads what its nodes compute on the way to y.
+  bool is_closed(const Expression& expression) const {
+    return std::all_of(expression.nodes.begin(), expression.nodes.end(), [&](int node) {
+      const int value = output(node);
+      if (value == expression.y) return true;
+      return !kept(value) && std::all_of(readers(value).begin(), readers(value).end(),
+                                         [&](int reader) { return expression.nodes.contains(reader); });
+    });
+  }
+
+  const std::map<int, float>& scalars_;
+};
+
+}  // namespace
+
+int merge_gelus(Graph& graph, const std::map<int, float>& scalars, std::span<const Value> keep) {
+  const Gelus gelus(graph, scalars, keep);
+  Rewrite nodes(graph);
+  int count = 0;
+  for (int i = 0; i < static_cast<int>(graph.nodes().size()); ++i) {
+    const std::optional<Gelus::Match> found = gelus.match(i);
+    if (!found) continue;
+    gelus.rewrite(*found, nodes);
+    ++count;
+  }
+  nodes.apply(graph);
+  return count;
+}
+
+}  // namespace headroom::onnx
