@@ -23,6 +23,8 @@ def can_use_fused(query, key, value, mask, is_causal):
         return False
     if is_causal and mask is not None:
         return False
+    if mask is not None and mask.stride(-1) != 1:
+        return False
     return all(tensor.stride(-1) == 1 or tensor.size(-1) == 1 for tensor in (query, key, value))
 
 

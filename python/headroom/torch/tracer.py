@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from . import gpu_ops, kernels
+from .conv_workspace import Workspaces
 from .errors import TraceError, data_dependent
 from .recorder import (
     ACTIVATIONS,
@@ -88,6 +89,7 @@ class Tracer(TorchDispatchMode):
         self.values = KnownValues()
         self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
         self.depth = 0
+        self.workspaces = Workspaces(gpu)  # of convolutions
         self.library = {}  # (thread, handle) -> block of a library's workspace
         self.target = None  # the device of a copy that the program makes
         self.node = None  # the autograd node that runs
@@ -201,9 +203,7 @@ class Tracer(TorchDispatchMode):
         node = torch._C._current_autograd_node()
         self.node = node
         self.recorder.node = None if node is None else node._sequence_nr()
-        self.recorder.backward_module = (
-            None if node is None else self.nodes.get(self.recorder.node)
-        )
+        self.recorder.backward_module = None if node is None else self.nodes.get(self.recorder.node)
 
     def _adds_in_place(self, args, kwargs):
         """Whether an addition is autograd's sum of two gradients of one value, which overwrites the first

@@ -9,7 +9,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from headroom.torch import TraceError, trace
-from headroom.torch import reduction
+from headroom.torch import cudnn, reduction
+from headroom.torch.conv_workspace import FILTER, FORWARD, INPUT, Convolution, Workspaces
 from headroom.torch.gpus import find_gpu
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "recorded"))
@@ -210,6 +211,62 @@ class Tracer(unittest.TestCase):
             ),
         )
         self.assertFalse(F.dropout(torch.ones(8), 0.5).is_cuda)
+
+
+class Attention(unittest.TestCase):
+    def test_a_mask_that_lies_in_columns_takes_the_plain_kernels(self):
+        def kernels_of(order):
+            def make_step(batch):
+                query = torch.randn(batch, 4, 64, 32, device="cuda", requires_grad=True)
+                mask = torch.randn(1, 4, 64, 64, device="cuda").transpose(*order).contiguous()
+                mask = mask.transpose(*order)
+
+                def step():
+                    F.scaled_dot_product_attention(query, query, query, mask).sum().backward()
+
+                return step
+
+            return {block.op for block in trace(make_step, batch=2, steps=1).blocks}
+
+        efficient = "aten::_scaled_dot_product_efficient_attention"
+        self.assertIn(efficient, kernels_of((2, 2)))
+        self.assertNotIn(efficient, kernels_of((2, 3)))
+
+
+def convolution(dtype, tensor, weight, out, stride=1, padding=1, groups=1):
+    pairs = (stride, stride), (padding, padding), (1, 1)
+    return Convolution(dtype, tensor, weight, out, *pairs, groups, False)
+
+
+class Convolutions(unittest.TestCase):
+    """Workspaces as PyTorch 2.11 took them in recorded trainings on an H200."""
+
+    def setUp(self):
+        self.workspaces = Workspaces(find_gpu("h200"))
+
+    def test_products_over_tensors_as_they_lie_take_a_filter_for_each_image(self):
+        narrow = convolution(
+            torch.float32, (16, 256, 56, 56), (64, 256, 1, 1), (16, 64, 56, 56), padding=0
+        )
+        self.assertLessEqual(self.workspaces.bytes_of(narrow, FORWARD), 512)
+        self.assertLessEqual(self.workspaces.bytes_of(narrow, INPUT), 512)
+        self.assertEqual(self.workspaces.bytes_of(narrow, FILTER), 16 * 256 * 64 * 4)
+
+    @unittest.skipIf(cudnn.library() is None, "PyTorch without cuDNN 9.8")
+    def test_workspaces_are_those_that_cudnn_takes(self):
+        small = (16, 512, 7, 7)
+        large = (16, 64, 56, 56)
+        up = (4, 512, 32, 32), (1024, 512, 2, 2), (4, 1024, 16, 16), 2, 0
+        grouped = (16, 256, 56, 56), (256, 8, 3, 3), (16, 256, 28, 28), 2, 1, 32
+        for dtype, arguments, part, expected in (
+            (torch.float32, (small, (512, 512, 3, 3), small), FILTER, 14221535),
+            (torch.float32, (large, (64, 64, 3, 3), large), FORWARD, 12992528),
+            (torch.bfloat16, (small, (512, 512, 3, 3), small), INPUT, 6324240),
+            (torch.float32, up, INPUT, 20971667),
+            (torch.bfloat16, grouped, FORWARD, 32149520),
+        ):
+            made = convolution(dtype, *arguments)
+            self.assertEqual(self.workspaces.bytes_of(made, part), expected, (dtype, arguments))
 
 
 class Reductions(unittest.TestCase):
