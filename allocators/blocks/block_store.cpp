@@ -13,7 +13,8 @@ constexpr size_t kFirstChains = 1024;
 
 }  // namespace
 
-BlockStore::BlockStore() : chains_(kFirstChains, kNone), shift_(64 - std::countr_zero(kFirstChains)) {}
+BlockStore::BlockStore(Order order)
+    : order_(order), chains_(kFirstChains, kNone), shift_(64 - std::countr_zero(kFirstChains)) {}
 
 int32_t BlockStore::add_list() {
   lists_.emplace_back();
@@ -42,15 +43,12 @@ BlockStore::Index BlockStore::best_fit(int32_t list, int64_t bytes) {
   return place.link == nullptr ? kNone : *place.link;
 }
 
-BlockStore::Index BlockStore::first_fit(int32_t list, int64_t bytes) const {
-  return lists_[static_cast<size_t>(list)].first_fit(blocks_.data(), bytes);
-}
-
 BlockStore::Index BlockStore::largest(int32_t list) const {
   return lists_[static_cast<size_t>(list)].largest(blocks_.data());
 }
 
 int64_t BlockStore::largest_free_bytes() const {
+  if (const Index block = by_address_.largest(blocks_.data()); block != kNone) return at(block).bytes;
   int64_t result = 0;
   for (const FreeList& list : lists_) {
     const Index block = list.largest(blocks_.data());

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "allocators/blocks/address_tree.h"
 #include "allocators/blocks/free_list.h"
 
 namespace headroom {
@@ -14,7 +15,10 @@ namespace headroom {
 // Stores of different streams are written at the same time, so they share no cache line.
 class alignas(128) BlockStore {
  public:
-  BlockStore();
+  // How free blocks are found. By address there is one list, which needs no add_list(), with first_fit() but
+  // without best_fit(), and `stamp` is not the strategy's.
+  enum class Order : uint8_t { kBySize, kByAddress };
+  explicit BlockStore(Order order = Order::kBySize);
 
   using Block = BlockRecord;
   using Index = Block::Index;
@@ -51,7 +55,9 @@ class alignas(128) BlockStore {
     return lists_[static_cast<size_t>(at(block).list)].after(blocks_.data(), block);
   }
   // The first by place of at least `bytes`, or kNone.
-  Index first_fit(int32_t list, int64_t bytes) const;
+  Index first_fit(int64_t bytes) const { return by_address_.first_fit(blocks_.data(), bytes); }
+  // How many free blocks first_fit and its bookkeeping have visited.
+  int64_t visits() const { return by_address_.visits(); }
   // The last in order of size and place, or kNone.
   Index largest(int32_t list) const;
   // Calls visit(block) for each free block of the list, in order of size and place.
@@ -109,9 +115,11 @@ class alignas(128) BlockStore {
   void recycle(Index block) noexcept;
   Index& chain_of(const void* pointer) noexcept;
 
+  const Order order_;
   std::vector<Block> blocks_;
-  Index unused_ = kNone;  // head of a list
-  std::vector<FreeList> lists_;
+  Index unused_ = kNone;         // head of a list
+  std::vector<FreeList> lists_;  // by size
+  AddressTree by_address_;
   // Blocks handed out, by address: a hash table with chains of half a block on average.
   std::vector<Index> chains_;
   size_t handed_out_ = 0;
@@ -155,10 +163,14 @@ inline BlockStore::Index BlockStore::split(Index block, int64_t bytes) noexcept 
 }
 
 inline void BlockStore::insert_free(Index block) noexcept {
+  if (order_ == Order::kByAddress) [[unlikely]]
+    return by_address_.insert(blocks_.data(), block);
   lists_[static_cast<size_t>(at(block).list)].insert(blocks_.data(), block);
 }
 
 inline void BlockStore::erase_free(Index block) noexcept {
+  if (order_ == Order::kByAddress) [[unlikely]]
+    return by_address_.erase(blocks_.data(), block);
   lists_[static_cast<size_t>(at(block).list)].erase(blocks_.data(), block);
 }
 

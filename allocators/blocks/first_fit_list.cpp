@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 namespace headroom {
 namespace {
@@ -26,6 +28,7 @@ void FirstFitList::prepare(size_t filled) {
   spare_.reserve(count);
   first_keys_.reserve(count);
   largest_.reserve(count);
+  groups_.reserve(count / kGroup + 1);
   leaves_.resize(count);
   for (size_t leaf = count; leaf > had; --leaf) spare_.push_back(static_cast<uint32_t>(leaf - 1));
   if (!order_.empty()) return;
@@ -52,7 +55,16 @@ void FirstFitList::set(int32_t key, int32_t amount, int32_t number) noexcept {
 }
 
 int32_t FirstFitList::first_with(int32_t amount) noexcept {
-  for (uint32_t leaf = 0; leaf < order_.size(); ++leaf) {
+  uint32_t leaf = 0;
+  if (!groups_.empty()) {
+    const auto group =
+        std::find_if(groups_.begin(), groups_.end(), [amount](int32_t most) { return most >= amount; });
+    visits_ += group - groups_.begin();
+    if (group == groups_.end()) return kNone;
+    leaf = static_cast<uint32_t>(group - groups_.begin()) * kGroup;
+  }
+  for (; leaf < order_.size(); ++leaf) {
+    ++visits_;
     if (order_.size() > 1 && largest_[leaf] < amount) continue;
     const uint32_t entry = first_in(at(leaf), amount);
     if (entry == kEntries) continue;
@@ -95,11 +107,39 @@ inline void FirstFitList::change(const Place& place, int32_t amount, int32_t num
   leaf.numbers[place.entry] = number;
   leaf.filled += (amount > 0 ? 1 : 0) - (before > 0 ? 1 : 0);
   if (order_.size() == 1) return;
-  int32_t& most = largest_[place.leaf];
+  const int32_t most = largest_[place.leaf];
+  if (amount >= most) {
+    set_largest(place.leaf, amount);
+  } else if (before == most) {
+    set_largest(place.leaf, largest_in(leaf));
+  }
+}
+
+inline void FirstFitList::set_largest(uint32_t leaf, int32_t amount) noexcept {
+  const int32_t before = std::exchange(largest_[leaf], amount);
+  if (groups_.empty()) return;
+  int32_t& most = groups_[leaf / kGroup];
   if (amount >= most) {
     most = amount;
   } else if (before == most) {
-    most = largest_in(leaf);
+    visits_ += kGroup;
+    most = largest_of_group(leaf / kGroup);
+  }
+}
+
+int32_t FirstFitList::largest_of_group(uint32_t group) const noexcept {
+  const auto first = largest_.begin() + static_cast<std::ptrdiff_t>(group) * kGroup;
+  const auto left = largest_.end() - first;
+  return *std::max_element(first, left < kGroup ? largest_.end() : first + kGroup);
+}
+
+// After leaves from that one on have moved.
+void FirstFitList::find_largest_of_groups(uint32_t first_leaf) noexcept {
+  if (order_.size() <= kGroup) return groups_.clear();
+  if (groups_.empty()) first_leaf = 0;
+  groups_.resize((order_.size() - 1) / kGroup + 1);  // within what prepare() reserved
+  for (uint32_t group = first_leaf / kGroup; group < groups_.size(); ++group) {
+    groups_[group] = largest_of_group(group);
   }
 }
 
@@ -144,6 +184,7 @@ void FirstFitList::make_room(uint32_t number) noexcept {
   first_keys_.insert(first_keys_.begin() + after, upper.keys[0][0]);
   largest_[number] = largest_in(at(number));
   largest_.insert(largest_.begin() + after, largest_in(upper));
+  find_largest_of_groups(number);
 }
 
 // Of a leaf and one of its neighbours makes one, where both hold little.
@@ -165,6 +206,7 @@ void FirstFitList::join(uint32_t number) noexcept {
   order_.erase(order_.begin() + gone);
   first_keys_.erase(first_keys_.begin() + gone);
   largest_.erase(largest_.begin() + gone);
+  find_largest_of_groups(lower);
   last_ = {};
 }
 

@@ -1,5 +1,6 @@
 // Free pieces by address, searched for the first that is large enough: a sorted array in leaves of 64, whose
-// sizes are compared sixteen at a time. Knows only numbers.
+// sizes are compared sixteen at a time, and the largest size of each leaf and of each 64 leaves. Knows only
+// numbers.
 #pragma once
 
 #include <cstddef>
@@ -21,11 +22,14 @@ class FirstFitList {
   int32_t first_with(int32_t amount) noexcept;
   // The number of the least non-empty key above this one, or kNone.
   int32_t first_above(int32_t key) const noexcept;
+  // How many leaves and groups of leaves all searches and changes have looked at.
+  int64_t visits() const { return visits_; }
   // Calls visit(number) for each key with at least `amount` (> 0), by key.
   template <typename Visit>
   void for_each_with(int32_t amount, const Visit& visit) const {
-    for (const uint32_t leaf_at : order_) {
-      const Leaf& leaf = leaves_[leaf_at];
+    for (uint32_t number = 0; number < order_.size(); ++number) {
+      if (order_.size() > 1 && largest_[number] < amount) continue;
+      const Leaf& leaf = at(number);
       for (uint32_t entry = 0; entry < leaf.count; ++entry) {
         if (leaf.amounts[entry / 4][entry % 4] >= amount) visit(leaf.numbers[entry]);
       }
@@ -34,6 +38,7 @@ class FirstFitList {
 
  private:
   static constexpr uint32_t kEntries = 64;
+  static constexpr uint32_t kGroup = 64;  // leaves
   using Four [[gnu::vector_size(16)]] = int32_t;
   // Empty entries stay, to be reused by their key or a neighbour. Entries after the last have the largest key
   // and no amount.
@@ -59,12 +64,17 @@ class FirstFitList {
   void insert(int32_t key, int32_t amount, int32_t number) noexcept;
   void make_room(uint32_t leaf) noexcept;
   void join(uint32_t leaf) noexcept;
+  void set_largest(uint32_t leaf, int32_t amount) noexcept;
+  void find_largest_of_groups(uint32_t first_leaf) noexcept;
+  int32_t largest_of_group(uint32_t group) const noexcept;
 
   std::vector<Leaf> leaves_;             // in any order
   std::vector<uint32_t> order_, spare_;  // leaves by key, and unused ones
   std::vector<int32_t> first_keys_;      // by order: the least key of each leaf
   std::vector<int32_t> largest_;         // by order: the largest amount, kept while there are several leaves
+  std::vector<int32_t> groups_;          // the largest amount of each group, kept while there are several
   Place last_;                           // last found or changed
+  int64_t visits_ = 0;
 };
 
 }  // namespace headroom

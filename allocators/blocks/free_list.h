@@ -98,18 +98,6 @@ class FreeList {
   // The block after one of the list, in order of size and place, or kNone.
   Index after(const BlockRecord* blocks, Index block) const noexcept;
 
-  // The first block by place of at least `bytes`, or kNone.
-  Index first_fit(const BlockRecord* blocks, int64_t bytes) const {
-    Index first = kNone;
-    for (int bin = bins_.first_from(SizeBins::of(bytes)); bin >= 0; bin = bins_.first_from(bin + 1)) {
-      visit_tree(blocks, roots_[static_cast<size_t>(bin)], [&](Index block) {
-        if (blocks[block].bytes < bytes) return;
-        if (first == kNone || blocks[block].place < blocks[first].place) first = block;
-      });
-    }
-    return first;
-  }
-
   // The last block in order, or kNone.
   Index largest(const BlockRecord* blocks) const noexcept {
     const int bin = bins_.last();

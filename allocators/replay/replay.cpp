@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <limits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "allocators/observer.h"
+#include "allocators/replay/capacity_search.h"
 #include "runtime/base/bytes.h"
 #include "runtime/device/host/simulated_gpu.h"
 
@@ -185,6 +187,7 @@ ReplayResult replay(const Trace& trace, const StrategySettings& settings, Device
     }
   }
   result.statistics = allocator->statistics();
+  result.used_bytes = device.memory().info().peak_used;
   result.driver_time_us = device.memory().driver_time_us() - driver_time_before_us;
   return result;
 }
@@ -242,29 +245,60 @@ ReplaySnapshot snapshot_at(const Trace& trace, StrategySettings settings, const 
                         });
 }
 
+namespace {
+
+constexpr int64_t kMostTimes = 64;
+
+// With few trials: from above, since one of much memory shows what is enough for most strategies.
+std::optional<int64_t> least_pages_in(int64_t least_pages, int64_t trials, int64_t page_bytes,
+                                      const std::function<ReplayResult(int64_t)>& play) {
+  const auto attempt = [&](int64_t pages) {
+    const ReplayResult result = play(pages);
+    return CapacityTrial{result.fits(), (result.used_bytes + page_bytes - 1) / page_bytes};
+  };
+  CapacityGap gap{least_pages - 1, least_pages};
+  CapacityTrial widest;
+  for (int64_t times = 2; times <= kMostTimes && !widest.fits; times *= 2, --trials) {
+    gap.fitting = times * least_pages;
+    widest = attempt(gap.fitting);
+    if (!widest.fits) gap.failing = gap.fitting;
+  }
+  if (!widest.fits) return std::nullopt;
+  return narrow(gap, widest.enough, std::max<int64_t>(1, trials), attempt).fitting;
+}
+
+}  // namespace
+
 std::optional<int64_t> minimum_capacity(const Trace& trace, const StrategySettings& settings,
                                         const DeviceProfile& profile, int64_t passes) {
   const int64_t page = profile.granularity_bytes;
   const int64_t least_pages = (trace.peak_bytes + page - 1) / page;
-  const auto fits = [&](int64_t pages) {
+  const auto play = [&](int64_t pages) {
     try {
-      return replay_at(trace, settings, profile, pages * page, passes).fits();
+      return replay_at(trace, settings, profile, pages * page, passes);
     } catch (const InvalidArgument&) {
-      return false;  // a limit above this capacity
+      ReplayResult refused;  // a limit above this capacity
+      refused.failed_event = 0;
+      return refused;
     }
   };
+  const int64_t trials = trials_for(passes * static_cast<int64_t>(trace.events.size()));
+  if (trials < kUnlimitedTrials) {
+    const std::optional<int64_t> pages = least_pages_in(least_pages, trials, page, play);
+    return pages ? std::optional(*pages * page) : std::nullopt;
+  }
+  const auto fits = [&](int64_t pages) { return play(pages).fits(); };
   int64_t low = least_pages - 1;  // does not fit
   int64_t high = least_pages;     // fits, after this loop
   for (int64_t step = 1; !fits(high); step *= 2) {
     low = high;
     high += step;
-    if (high / 64 > least_pages + 64) return std::nullopt;
+    if (high / kMostTimes > least_pages + kMostTimes) return std::nullopt;
   }
   for (;;) {
-    while (high - low > 1) {
-      const int64_t middle = low + (high - low) / 2;
-      (fits(middle) ? high : low) = middle;
-    }
+    high = narrow({low, high}, 0, kUnlimitedTrials, [&](int64_t pages) {
+             return CapacityTrial{fits(pages)};
+           }).fitting;
     constexpr int64_t kSamples = 16;
     const int64_t found = high;
     for (int64_t i = 0; i < kSamples && high == found; ++i) {

@@ -20,6 +20,7 @@ struct ReplayResult {
   double fragmentation = 0;   // when most was live in the last pass, or at the failure
   double driver_time_us = 0;  // of driver calls, on the device's clock
   double ns_per_call = 0;     // host time in the fastest complete pass; 0 if none
+  int64_t used_bytes = 0;     // of the device at its peak, by anybody
 
   bool fits() const { return !failed_event; }
 };
@@ -50,7 +51,9 @@ ReplaySnapshot snapshot_at(const Trace& trace, StrategySettings settings, const 
 
 // The least capacity found at which replay_at fits: a multiple of the profile's page; one page less does not
 // fit. Fitting need not be monotonic, so capacities between the largest live set and the result are sampled,
-// and the search continues below the least that fits. Nothing if 64 times the largest live set is not enough.
+// and the search continues below the least that fits. A trace of more than 60,000 events has fewer trials
+// (see capacity_search.h): then less than the result may fit, too. Nothing if 64 times the largest live set
+// is not enough.
 std::optional<int64_t> minimum_capacity(const Trace& trace, const StrategySettings& settings,
                                         const DeviceProfile& profile, int64_t passes = 1);
 

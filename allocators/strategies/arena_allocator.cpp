@@ -1,6 +1,7 @@
 #include "allocators/strategies/arena_allocator.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "runtime/base/bytes.h"
@@ -16,7 +17,6 @@ constexpr int64_t kSuperblockBytes = kMiB;
 ArenaAllocator::ArenaAllocator(Device& device, std::string name, std::optional<Limit> limit)
     : SegmentAllocator(device, std::move(name), limit),
       bytes_(limit ? reservable_bytes() : device.memory().info().free / 2 / kAlignment * kAlignment) {
-  store_.add_list();
   if (bytes_ < kAlignment || add_segment(store_, bytes_, BlockStore::kFirstList) == BlockStore::kNone) {
     throw out_of_memory(std::max(bytes_, kAlignment));
   }
@@ -43,6 +43,12 @@ int64_t ArenaAllocator::do_deallocate(void* pointer, int64_t bytes, Stream strea
   return 0;
 }
 
+int64_t ArenaAllocator::visits() const {
+  int64_t visits = store_.visits();
+  for (const Arena& arena : arenas_) visits += arena.superblocks.visits();
+  return visits;
+}
+
 int64_t ArenaAllocator::do_trim() noexcept {
   defragment();
   return SegmentAllocator::do_trim();
@@ -57,17 +63,23 @@ int64_t ArenaAllocator::largest_free_block() const {
 // A superblock is a block of the segment; its own blocks are listed in its place.
 void ArenaAllocator::do_snapshot(std::vector<SnapshotSegment>& segments) const {
   SegmentAllocator::do_snapshot(segments);
+  std::unordered_map<const void*, std::vector<SnapshotBlock>> superblocks;
   for (const Arena& arena : arenas_) {
     arena.superblocks.for_each_segment([&](Index first) {
-      const std::vector<SnapshotBlock> parts = blocks_from(arena.superblocks, first);
-      for (SnapshotSegment& segment : segments) {
-        std::vector<SnapshotBlock>& blocks = segment.blocks;
-        const auto whole = std::find_if(blocks.begin(), blocks.end(), [&](const SnapshotBlock& block) {
-          return block.pointer == parts.front().pointer;
-        });
-        if (whole != blocks.end()) blocks.insert(blocks.erase(whole), parts.begin(), parts.end());
-      }
+      superblocks.emplace(arena.superblocks.at(first).pointer, blocks_from(arena.superblocks, first));
     });
+  }
+  for (SnapshotSegment& segment : segments) {
+    std::vector<SnapshotBlock> blocks;
+    for (const SnapshotBlock& whole : segment.blocks) {
+      const auto parts = superblocks.find(whole.pointer);
+      if (parts == superblocks.end()) {
+        blocks.push_back(whole);
+      } else {
+        blocks.insert(blocks.end(), parts->second.begin(), parts->second.end());
+      }
+    }
+    segment.blocks = std::move(blocks);
   }
 }
 
@@ -90,7 +102,7 @@ Allocator::Block ArenaAllocator::allocate_small(Arena& arena, int64_t bytes) {
 
 // The first block by address that is large enough, cut to size, or kNone.
 ArenaAllocator::Index ArenaAllocator::take_first_fit(BlockStore& store, int64_t bytes, Stream stream) {
-  const Index block = store.first_fit(BlockStore::kFirstList, bytes);
+  const Index block = store.first_fit(bytes);
   if (block == BlockStore::kNone) return block;
   follow_user(store.at(block).user, stream);
   return store.at(block).bytes > bytes ? store.take_head(block, bytes, bytes) : store.take(block, bytes);
@@ -100,13 +112,14 @@ ArenaAllocator::Index ArenaAllocator::take_first_fit(BlockStore& store, int64_t 
 bool ArenaAllocator::defragment() noexcept {
   bool found = false;
   for (Arena& arena : arenas_) {
-    arena.superblocks.for_each_segment([&](Index block) {
-      if (!arena.superblocks.covers_segment(block) || !arena.superblocks.is_free(block)) return;
-      const BlockStore::Block superblock = arena.superblocks.at(block);
-      arena.superblocks.remove_segment(block);
+    BlockStore& store = arena.superblocks;
+    const auto idle = [&] { return store.first_fit(kSuperblockBytes); };  // one that is a single free block
+    for (Index block = idle(); block != BlockStore::kNone; block = idle()) {
+      const BlockStore::Block superblock = store.at(block);
+      store.remove_segment(block);
       store_.give_back(superblock.pointer, superblock.bytes, superblock.user);
       found = true;
-    });
+    }
   }
   return found;
 }
@@ -117,7 +130,6 @@ ArenaAllocator::Arena& ArenaAllocator::arena_of(Stream stream) {
   if (found != arenas_.end()) return *found;
   Arena& arena = arenas_.emplace_back();
   arena.stream = stream;
-  arena.superblocks.add_list();
   return arena;
 }
 

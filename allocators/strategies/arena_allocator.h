@@ -14,11 +14,14 @@ class ArenaAllocator final : public SegmentAllocator {
   // for it.
   ArenaAllocator(Device& device, std::string name, std::optional<Limit> limit);
 
+  // How many free blocks all calls have visited.
+  int64_t visits() const;
+
  private:
   // The superblocks of one stream: blocks of the segment, split further in a store of their own.
   struct Arena {
     Stream stream;
-    BlockStore superblocks;
+    BlockStore superblocks{BlockStore::Order::kByAddress};
   };
 
   Block do_allocate(int64_t bytes, Stream stream) override;
@@ -33,7 +36,7 @@ class ArenaAllocator final : public SegmentAllocator {
   bool defragment() noexcept;
   Arena& arena_of(Stream stream);
 
-  BlockStore& store_ = new_store();
+  BlockStore& store_ = new_store(BlockStore::Order::kByAddress);
   const int64_t bytes_;
   std::deque<Arena> arenas_;
 };

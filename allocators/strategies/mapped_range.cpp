@@ -51,15 +51,19 @@ MappedRange::Place MappedRange::find_place(int64_t bytes, int64_t idle_pages,
     return std::tuple(place.new_pages, place.calls, place.missing_pages, place.left_bytes);
   };
   auto row = calls.free_rows.begin();
-  find_free_pieces();
-  for (auto free = free_pieces_.begin(); free != free_pieces_.end();) {
-    const Index run = *free;
-    Index after = run;
-    int64_t end = 0;
-    for (; after != kNone && at(after).state != State::kLive; after = at(after).next, ++free) {
-      end = at(after).end();
-    }
+  // A run without unmapped pages is one piece, which take() has found if it is large enough.
+  sort_unmapped();
+  int64_t end = 0;
+  for (const Index unmapped : sorted_unmapped_) {
+    if (at(unmapped).offset < end) continue;  // in the run before
+    Index run = unmapped;
+    while (at(run).previous != kNone && at(at(run).previous).state != State::kLive) run = at(run).previous;
     const int64_t begin = at(run).offset;
+    Index after = run;
+    for (; after != kNone && at(after).state != State::kLive; after = at(after).next) {
+      end = at(after).end();
+      ++pieces_searched_;
+    }
     const auto consider = [&](int64_t offset) {
       if (offset < begin || offset + bytes > end) return;
       Place place = {.offset = offset, .left_bytes = end - begin - bytes, .run = run};
@@ -251,11 +255,9 @@ MappedRange::Index MappedRange::piece_at(Index from, int64_t offset) const {
   return from;
 }
 
-// All free pieces, by address.
-void MappedRange::find_free_pieces() const {
-  free_pieces_.assign(unmapped_.begin(), unmapped_.end());
-  for_each_mapped_piece(0, [&](Index piece) { free_pieces_.push_back(piece); });
-  std::sort(free_pieces_.begin(), free_pieces_.end(),
+void MappedRange::sort_unmapped() const {
+  sorted_unmapped_ = unmapped_;
+  std::sort(sorted_unmapped_.begin(), sorted_unmapped_.end(),
             [&](Index a, Index b) { return at(a).offset < at(b).offset; });
 }
 

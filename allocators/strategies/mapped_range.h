@@ -160,7 +160,7 @@ class MappedRange {
       }
     }
   }
-  void find_free_pieces() const;
+  void sort_unmapped() const;
   void prepare_unmapped(int64_t more);
   void add_unmapped(Index piece) noexcept;
   void remove_unmapped(Index piece) noexcept;
@@ -189,9 +189,9 @@ class MappedRange {
   // Mapped free pieces by size, for Fit::kBest.
   SizeBins bins_;
   std::array<Index, SizeBins::kCount> heads_;
-  FirstFitList by_address_;                 // the same, for Fit::kFirst
-  std::vector<Index> unmapped_;             // each piece has its position here in bin_next
-  mutable std::vector<Index> free_pieces_;  // scratch of a search
+  FirstFitList by_address_;                     // the same, for Fit::kFirst
+  std::vector<Index> unmapped_;                 // each piece has its position here in bin_next
+  mutable std::vector<Index> sorted_unmapped_;  // scratch of a search
   mutable int64_t pieces_searched_ = 0;
 };
 

@@ -15,8 +15,8 @@ SegmentAllocator::~SegmentAllocator() {
   }
 }
 
-BlockStore& SegmentAllocator::new_store() {
-  return *stores_.emplace_back(std::make_unique<BlockStore>());
+BlockStore& SegmentAllocator::new_store(BlockStore::Order order) {
+  return *stores_.emplace_back(std::make_unique<BlockStore>(order));
 }
 
 SegmentAllocator::Index SegmentAllocator::add_segment(BlockStore& store, int64_t bytes, int32_t list) {

@@ -19,7 +19,7 @@ class SegmentAllocator : public Allocator {
   using Allocator::Allocator;
 
   // A new store of segments; lives as long as this.
-  BlockStore& new_store();
+  BlockStore& new_store(BlockStore::Order order = BlockStore::Order::kBySize);
   // A new segment of `bytes` in that list of a store's free blocks; kNone when there is no room.
   Index add_segment(BlockStore& store, int64_t bytes, int32_t list);
   // Releases a segment that is one free block; returns its bytes.

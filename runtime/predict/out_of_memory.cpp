@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "allocators/replay/capacity_search.h"
 #include "allocators/strategies/strategy_text.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
@@ -15,35 +16,56 @@ struct Search {
   const RunSetup& present;
   const Play& play;
   OutOfMemoryReport& report;
+  int64_t events_left;  // to play
+  bool is_long;         // too long for as many trials as a search needs
 
-  bool fits(const RunSetup& setup) const { return play(setup).fits; }
-  void note(ChangeKind kind, std::string what, bool does_fit, const RunSetup& setup) const {
-    report.changes.push_back({kind, std::move(what), does_fit, setup});
+  Attempt attempt(const RunSetup& setup) {
+    Attempt attempt = play(setup, false);
+    events_left -= attempt.work;
+    return attempt;
+  }
+  bool fits(const RunSetup& setup) { return attempt(setup).fits; }
+  void note(ChangeKind kind, std::string what, bool does_fit, const RunSetup& setup,
+            bool is_least = true) const {
+    if (!is_least) what += " (less may do)";
+    report.changes.push_back({kind, std::move(what), does_fit, setup, is_least});
   }
 };
 
-// The least number of steps in [1, most] found to fit: one step fewer does not. Nothing when none of doubling
-// steps fits.
-template <typename Fits>
-std::optional<int64_t> least_steps(int64_t most, const Fits& fits) {
+struct Steps {
+  int64_t count = 0;
+  bool is_least = true;  // one step fewer does not fit
+};
+
+// The least number of steps in [1, most] found to fit. Nothing when none of doubling steps fits. `attempt`
+// returns a CapacityTrial. A search that has played enough goes for the most at once, and ends at what fits.
+template <typename Try>
+std::optional<Steps> least_steps(Search& search, int64_t most, const Try& attempt) {
   int64_t failing = 0;
   for (int64_t steps = 1; failing < most; steps *= 2) {
-    int64_t fitting = std::min(steps, most);
-    if (!fits(fitting)) {
+    const int64_t fitting = search.events_left > 0 ? std::min(steps, most) : most;
+    const CapacityTrial trial = attempt(fitting);
+    if (!trial.fits) {
       failing = fitting;
       continue;
     }
-    while (fitting - failing > 1) {
-      const int64_t middle = failing + (fitting - failing) / 2;
-      (fits(middle) ? fitting : failing) = middle;
+    CapacityGap gap{failing, fitting};
+    int64_t enough = trial.enough;
+    // At least one more: where much more was tried than is enough.
+    for (int64_t trials = 0; !gap.is_closed() && (search.events_left > 0 || trials < 1); ++trials) {
+      gap = narrow(gap, search.is_long ? enough : 0, 1, [&](int64_t count) {
+        const CapacityTrial one = attempt(count);
+        if (one.fits) enough = one.enough;
+        return one;
+      });
     }
-    return fitting;
+    return Steps{gap.fitting, gap.is_closed()};
   }
   return std::nullopt;
 }
 
 // The limit of the virtual device that had no room, as far as its GPU has more.
-void change_virtual_limit(ChangeKind kind, const Search& search) {
+void change_virtual_limit(ChangeKind kind, Search& search) {
   const std::string& device = search.report.facts.device;
   std::vector<GpuSizes> sizes = parse_gpu_sizes(search.present.options.virtual_devices, "virtual-devices");
   const DeviceMap& gpus = search.present.gpus;
@@ -67,16 +89,17 @@ void change_virtual_limit(ChangeKind kind, const Search& search) {
     setup.gpus.logical[logical].limit_bytes = of_gpu->bytes[place] = limit + pages * page;
     setup.options.virtual_devices = format_gpu_sizes(sizes);
   };
-  const std::optional<int64_t> pages = least_steps(room / page, [&](int64_t count) {
+  const std::optional<Steps> pages = least_steps(search, room / page, [&](int64_t count) {
     set(count);
-    return search.fits(setup);
+    return CapacityTrial{search.fits(setup)};
   });
   if (!pages) return search.note(kind, "any higher limit of " + device, false, setup);
-  set(*pages);
-  search.note(kind, "limit of " + device + " +" + format_bytes(*pages * page), true, setup);
+  set(pages->count);
+  search.note(kind, "limit of " + device + " +" + format_bytes(pages->count * page), true, setup,
+              pages->is_least);
 }
 
-void change_limit(ChangeKind kind, const Search& search) {
+void change_limit(ChangeKind kind, Search& search) {
   if (search.present.gpus.has_virtual()) return change_virtual_limit(kind, search);
   const std::optional<int64_t> limit = search.present.options.strategy_settings().limit_bytes;
   if (!limit || !with_limit(search.present.options, *limit)) return;
@@ -88,17 +111,17 @@ void change_limit(ChangeKind kind, const Search& search) {
   const auto set = [&](int64_t pages) {
     setup.options = *with_limit(search.present.options, *limit + direction * pages * page);
   };
-  const std::optional<int64_t> pages = least_steps(room / page, [&](int64_t count) {
+  const std::optional<Steps> pages = least_steps(search, room / page, [&](int64_t count) {
     set(count);
-    return search.fits(setup);
+    return CapacityTrial{search.fits(setup)};
   });
   if (!pages) return search.note(kind, direction > 0 ? "any higher limit" : "any lower limit", false, setup);
-  set(*pages);
-  search.note(kind, std::string("limit ") + (direction > 0 ? "+" : "-") + format_bytes(*pages * page), true,
-              setup);
+  set(pages->count);
+  search.note(kind, std::string("limit ") + (direction > 0 ? "+" : "-") + format_bytes(pages->count * page),
+              true, setup, pages->is_least);
 }
 
-void change_fraction(ChangeKind kind, const Search& search) {
+void change_fraction(ChangeKind kind, Search& search) {
   const std::optional<double> fraction = search.present.options.memory_fraction;
   if (!fraction) return;
   RunSetup setup = search.present;
@@ -106,16 +129,16 @@ void change_fraction(ChangeKind kind, const Search& search) {
     setup.options.memory_fraction = *fraction + 0.01 * static_cast<double>(hundredths);
   };
   const auto most = static_cast<int64_t>((1 - *fraction) * 100);
-  const std::optional<int64_t> steps = least_steps(most, [&](int64_t count) {
+  const std::optional<Steps> steps = least_steps(search, most, [&](int64_t count) {
     set(count);
-    return search.fits(setup);
+    return CapacityTrial{search.fits(setup)};
   });
   if (!steps) return search.note(kind, "any larger memory fraction", false, setup);
-  set(*steps);
-  search.note(kind, "memory fraction +" + std::to_string(*steps) + " %", true, setup);
+  set(steps->count);
+  search.note(kind, "memory fraction +" + std::to_string(steps->count) + " %", true, setup, steps->is_least);
 }
 
-void start_libraries_first(ChangeKind kind, const Search& search) {
+void start_libraries_first(ChangeKind kind, Search& search) {
   if (search.report.facts.requested > 0 || search.present.options.libraries_first) return;
   RunSetup setup = search.present;
   setup.options.libraries_first = true;
@@ -123,11 +146,12 @@ void start_libraries_first(ChangeKind kind, const Search& search) {
 }
 
 // Under the present limit, if there is one.
-void change_strategy(ChangeKind kind, const Search& search) {
+void change_strategy(ChangeKind kind, Search& search) {
   const StrategySettings settings = search.present.options.strategy_settings();
   for (const Strategy* cure : cures()) {
     const std::string_view other = cure->name;
     if (settings.name == other) continue;
+    if (search.events_left <= 0 && search.report.smallest() != nullptr) return;
     RunSetup setup = search.present;
     setup.options.strategy = other;
     setup.options.limit_bytes = settings.limit_bytes;
@@ -136,14 +160,14 @@ void change_strategy(ChangeKind kind, const Search& search) {
   }
 }
 
-void pack_plan(ChangeKind kind, const Search& search) {
+void pack_plan(ChangeKind kind, Search& search) {
   if (!search.present.has_plan || search.present.options.plan == PlanMode::kPacked) return;
   RunSetup setup = search.present;
   setup.options.plan = PlanMode::kPacked;
   search.note(kind, "plan packed", search.fits(setup), setup);
 }
 
-void shrink_batch(ChangeKind kind, const Search& search) {
+void shrink_batch(ChangeKind kind, Search& search) {
   const int64_t unit = search.present.batch_unit;
   int64_t units = search.present.batch / unit;
   if (units <= 1) return;
@@ -152,13 +176,13 @@ void shrink_batch(ChangeKind kind, const Search& search) {
   while (units > 1) {
     const int64_t step = std::max<int64_t>(units / 16, 1);
     const auto set = [&](int64_t steps) { setup.batch = (units - steps * step) * unit; };
-    const std::optional<int64_t> steps = least_steps((units - 1) / step, [&](int64_t count) {
+    const std::optional<Steps> steps = least_steps(search, (units - 1) / step, [&](int64_t count) {
       set(count);
-      return search.fits(setup);
+      return CapacityTrial{search.fits(setup)};
     });
     if (steps) {
-      set(*steps);
-      return search.note(kind, "batch " + std::to_string(setup.batch), true, setup);
+      set(steps->count);
+      return search.note(kind, "batch " + std::to_string(setup.batch), true, setup, steps->is_least);
     }
     units = step > 1 ? step : 1;
   }
@@ -166,7 +190,7 @@ void shrink_batch(ChangeKind kind, const Search& search) {
   search.note(kind, "any smaller batch", false, setup);
 }
 
-void enlarge_device(ChangeKind kind, const Search& search) {
+void enlarge_device(ChangeKind kind, Search& search) {
   const int64_t page = search.present.device.granularity_bytes;
   RunSetup setup = search.present;
   const auto set = [&](int64_t pages) {
@@ -174,17 +198,19 @@ void enlarge_device(ChangeKind kind, const Search& search) {
   };
   constexpr int64_t kMostTimes = 64;
   const int64_t most = kMostTimes * search.present.device.total_bytes / page;
-  const std::optional<int64_t> pages = least_steps(most, [&](int64_t count) {
+  const std::optional<Steps> pages = least_steps(search, most, [&](int64_t count) {
     set(count);
-    return search.fits(setup);
+    const Attempt attempt = search.attempt(setup);
+    const int64_t lacking = attempt.used_bytes - search.present.device.total_bytes;
+    return CapacityTrial{attempt.fits, std::max<int64_t>(0, lacking + page - 1) / page};
   });
   if (!pages) return search.note(kind, "any larger device", false, setup);
-  set(*pages);
-  search.note(kind, format_bytes(*pages * page) + " more on the device", true, setup);
+  set(pages->count);
+  search.note(kind, format_bytes(pages->count * page) + " more on the device", true, setup, pages->is_least);
 }
 
 // In the order of ChangeKind.
-constexpr void (*kSearches[])(ChangeKind kind, const Search& search) = {
+constexpr void (*kSearches[])(ChangeKind kind, Search& search) = {
     change_limit, change_fraction, start_libraries_first, change_strategy,
     pack_plan,    shrink_batch,    enlarge_device};
 static_assert(std::size(kSearches) == EnumNames<ChangeKind>::kNames.size());
@@ -203,14 +229,15 @@ OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const RunSetup
   report.message = facts.requested > 0 ? describe_failure(facts) : std::move(message);
   report.facts = facts;
   report.judgement = judge(facts);
-  Attempt now = play(present);
+  Attempt now = play(present, true);
   report.reproduced = !now.fits;
   if (!report.reproduced) return report;
   if (now.failure) {
     report.live = std::move(now.failure->live);
     if (report.judgement.cause == Cause::kFragmentation) report.pin = std::move(now.failure->pin);
   }
-  const Search search{present, play, report};
+  Search search{present, play, report, kMaxSearchedEvents - now.work,
+                now.work * kUnlimitedTrials > kMaxSearchedEvents};
   for (const ChangeKind kind : enum_values<ChangeKind>()) kSearches[static_cast<size_t>(kind)](kind, search);
   return report;
 }

@@ -22,9 +22,12 @@ namespace headroom {
 struct Attempt {
   bool fits = false;
   std::string error;                     // one line
-  std::optional<FailedRequest> failure;  // of an allocation
+  std::optional<FailedRequest> failure;  // of an allocation, if it was asked for
+  int64_t used_bytes = 0;                // of the device at its peak, where it fits; 0: unknown
+  int64_t work = 0;                      // events of a trace that were played, or steps of plans; 0: few
 };
-using Play = std::function<Attempt(const RunSetup&)>;
+// With `explains`, a failure says what lived there, which takes memory and time.
+using Play = std::function<Attempt(const RunSetup&, bool explains)>;
 
 // What may be changed, in the order in which it is tried: the first that fits is the smallest. What costs a
 // user least comes first: up to the plan, results do not change.
@@ -48,6 +51,7 @@ struct TriedChange {
   std::string what;  // "--limit 76546048 (+38.00 MiB)"
   bool fits = false;
   RunSetup setup;
+  bool is_least = true;  // false: less may fit, too, but the search of a long trace had to end
 };
 
 struct OutOfMemoryReport {

@@ -11,6 +11,8 @@
 namespace headroom {
 namespace {
 
+constexpr size_t kLiveInJson = 10'000;  // the largest
+
 // "conv1 of conv1/conv2d at net.cpp:31, 18.00 MiB".
 std::string describe(const LiveBlock& block) {
   MemoryFacts facts;
@@ -119,7 +121,9 @@ std::string to_json(const OutOfMemoryReport& report) {
     json["live_by_category"][std::string(kMemoryCategoryNames[i])] = bytes[i];
   }
   json["live"] = nlohmann::ordered_json::array();
-  for (const LiveBlock& block : report.live) json["live"].push_back(json_of(block));
+  const size_t listed = std::min(kLiveInJson, report.live.size());
+  for (size_t i = 0; i < listed; ++i) json["live"].push_back(json_of(report.live[i]));
+  json["live_blocks"] = report.live.size();
   json["pinned_by"] = nullptr;
   if (report.pin) {
     json["pinned_by"] = json_of(report.pin->block);
@@ -132,6 +136,7 @@ std::string to_json(const OutOfMemoryReport& report) {
     json["changes"].push_back({{"change", to_string(change.kind)},
                                {"what", change.what},
                                {"fits", change.fits},
+                               {"is_least", change.is_least},
                                {"strategy", setup.options.strategy},
                                {"limit_bytes", json_of(setup.options.limit_bytes)},
                                {"libraries_first", setup.options.libraries_first},

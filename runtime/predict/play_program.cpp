@@ -16,11 +16,20 @@
 namespace headroom {
 namespace {
 
+// To plan and walk a step takes about as long as so many events of a trace.
+constexpr int64_t kEventsOfStep = 8;
+
 Play play_of(const MakePrograms& make) {
-  return [make](const RunSetup& setup) -> Attempt {
+  return [make](const RunSetup& setup, bool explains) -> Attempt {
     try {
       const auto planned = plan_programs(make(setup), setup.options.plan);
-      return play(to_play(planned, setup.options), setup, true);
+      Attempt attempt = play(to_play(planned, setup.options), setup, explains);
+      for (const auto& program : planned) {
+        for (const Plan& plan : program->plans) {
+          attempt.work += kEventsOfStep * static_cast<int64_t>(plan.steps.size());
+        }
+      }
+      return attempt;
     } catch (const InvalidArgument& error) {
       return {.fits = false, .error = error.what(), .failure = {}};
     }

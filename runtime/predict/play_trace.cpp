@@ -1,5 +1,7 @@
 #include "runtime/predict/play_trace.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 
 #include "allocators/replay/replay.h"
@@ -9,9 +11,9 @@
 namespace headroom {
 namespace {
 
-// Calls play(settings), which returns whether the trace fits, and watches the allocator.
+// Calls play(settings), which returns how it went, and watches the allocator if `explains`.
 template <typename F>
-Attempt attempt_to_play(const RunSetup& setup, const F& play) {
+Attempt attempt_to_play(const Trace& trace, const RunSetup& setup, bool explains, const F& play) {
   Attempt result;
   FailureObserver observer;
   try {
@@ -19,16 +21,23 @@ Attempt attempt_to_play(const RunSetup& setup, const F& play) {
     if (!setup.gpus.logical.empty()) {
       settings = strategy_on(setup.gpus, default_device(setup.options), settings);
     }
-    settings.record_path.clear();  // a trial records nothing
-    settings.make = [&observer](const StrategySettings& asked, Device& device) {
-      StrategySettings plain = asked;
-      plain.make = nullptr;
-      plain.failing_calls.reset();  // `device` has them already
-      std::unique_ptr<Allocator> allocator = make_allocator(plain, device);
-      observer.watch(*allocator);
-      return allocator;
-    };
-    result.fits = play(settings);
+    const int64_t most = std::min(setup.device.total_bytes, settings.limit_bytes.value_or(INT64_MAX));
+    if (!explains && most < trace.peak_bytes) return result;  // no strategy fits
+    settings.record_path.clear();                             // a trial records nothing
+    if (explains) {
+      settings.make = [&observer](const StrategySettings& asked, Device& device) {
+        StrategySettings plain = asked;
+        plain.make = nullptr;
+        plain.failing_calls.reset();  // `device` has them already
+        std::unique_ptr<Allocator> allocator = make_allocator(plain, device);
+        observer.watch(*allocator);
+        return allocator;
+      };
+    }
+    const ReplayResult played = play(settings);
+    result.fits = played.fits();
+    result.used_bytes = played.fits() ? played.used_bytes : 0;
+    result.work = played.failed_event.value_or(static_cast<int64_t>(trace.events.size()));
   } catch (const InvalidArgument& error) {  // a limit above this device's total
     result.error = error.what();
   } catch (const DeviceError& error) {  // no room for the context
@@ -40,16 +49,16 @@ Attempt attempt_to_play(const RunSetup& setup, const F& play) {
 
 }  // namespace
 
-Attempt play_trace(const Trace& trace, const RunSetup& setup) {
-  return attempt_to_play(setup, [&](const StrategySettings& settings) {
-    return replay_at(trace, settings, setup.device, setup.device.total_bytes).fits();
+Attempt play_trace(const Trace& trace, const RunSetup& setup, bool explains) {
+  return attempt_to_play(trace, setup, explains, [&](const StrategySettings& settings) {
+    return replay_at(trace, settings, setup.device, setup.device.total_bytes);
   });
 }
 
-Attempt play_trace_on_device(const Trace& trace, const RunSetup& setup, int64_t passes) {
-  return attempt_to_play(setup, [&](const StrategySettings& settings) {
+Attempt play_trace_on_device(const Trace& trace, const RunSetup& setup, int64_t passes, bool explains) {
+  return attempt_to_play(trace, setup, explains, [&](const StrategySettings& settings) {
     SimulatedGpu device(setup.device, 0, Backing::kNone);
-    return replay(trace, settings, device, passes).fits();
+    return replay(trace, settings, device, passes);
   });
 }
 

@@ -211,9 +211,10 @@ nlohmann::ordered_json to_json(const ReplayRow& row) {
 void explain_failure(ReplayRow& row, const DeviceProfile& profile) {
   RunSetup present{.device = profile, .options = {.strategy = row.strategy}};
   present.device.total_bytes = row.capacity_bytes;
-  const Play play = [&row](const RunSetup& setup) { return play_trace(*row.trace, setup); };
-  const std::optional<FailedRequest> failure = play(present).failure;
-  if (failure) row.report = explain_out_of_memory(failure->facts, present, play);
+  const Play play = [&row](const RunSetup& setup, bool explains) {
+    return play_trace(*row.trace, setup, explains);
+  };
+  row.report = explain_out_of_memory(*row.result.failure, present, play);
 }
 
 // The command with the smallest change that fits.

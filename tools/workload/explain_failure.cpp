@@ -40,9 +40,11 @@ std::optional<OutOfMemoryReport> explain_failure(const Trace& trace, const Workl
                                                  const Measurement& measured) {
   if (!measured.memory) return std::nullopt;
   const int64_t passes = std::min<int64_t>(options.step.steps, 2);
-  OutOfMemoryReport report = explain_out_of_memory(
-      *measured.memory, setup_of_failure(options.runtime, *measured.memory),
-      [&](const RunSetup& setup) { return play_trace_on_device(trace, setup, passes); });
+  OutOfMemoryReport report =
+      explain_out_of_memory(*measured.memory, setup_of_failure(options.runtime, *measured.memory),
+                            [&](const RunSetup& setup, bool explains) {
+                              return play_trace_on_device(trace, setup, passes, explains);
+                            });
   report.message = fmt::format("{}: {}", measured.error, report.message);
   return report;
 }

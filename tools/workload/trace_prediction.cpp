@@ -92,12 +92,15 @@ ReplayResult TracePredictor::play(const StrategySettings& settings, int64_t tota
                    setup_.device, capacity);
 }
 
-bool TracePredictor::fits_with_total(int64_t total_bytes) const {
-  if (capacity_of_total(total_bytes) < trace_.peak_bytes || capacity_of_total(total_bytes) == 0) return false;
+// What is enough is a total of the device.
+CapacityTrial TracePredictor::attempt_with_total(int64_t total_bytes) const {
+  const int64_t capacity = capacity_of_total(total_bytes);
+  if (capacity < trace_.peak_bytes || capacity == 0) return {};
   try {
-    return play(settings_, total_bytes).fits();
+    const ReplayResult played = play(settings_, total_bytes);
+    return {played.fits(), others_bytes_ + setup_.device.overhead_bytes() + played.used_bytes};
   } catch (const InvalidArgument&) {
-    return false;
+    return {};
   }
 }
 
@@ -107,6 +110,8 @@ bool TracePredictor::fits(int64_t margin_bytes) const {
 
 std::optional<int64_t> TracePredictor::least_total_bytes() const {
   const int64_t page = setup_.device.granularity_bytes;
+  const int64_t trials = trials_for(static_cast<int64_t>(trace_.events.size()));
+  if (trials < kUnlimitedTrials) return least_total_in(trials);
   const Fits fits_with = [&](int64_t pages) { return fits_with_total(total_bytes_ + pages * page); };
   // No strategy fits below this.
   const int64_t least = others_bytes_ + setup_.device.overhead_bytes() + trace_.peak_bytes;
@@ -119,6 +124,28 @@ std::optional<int64_t> TracePredictor::least_total_bytes() const {
   const std::optional<int64_t> pages =
       fits_with(from) ? std::optional(from) : first_above(from, end, fits_with);
   return pages ? std::optional(total_bytes_ + *pages * page) : std::nullopt;
+}
+
+// With few trials: in whole pages between the lower bound and a device that is large enough.
+std::optional<int64_t> TracePredictor::least_total_in(int64_t trials) const {
+  const int64_t page = setup_.device.granularity_bytes;
+  const auto pages_of = [&](int64_t total_bytes) { return (total_bytes - total_bytes_) / page; };
+  const int64_t least = others_bytes_ + setup_.device.overhead_bytes() + trace_.peak_bytes;
+  const auto attempt = [&](int64_t pages) {
+    const CapacityTrial trial = attempt_with_total(total_bytes_ + pages * page);
+    return CapacityTrial{trial.fits, pages_of(trial.enough + page - 1)};
+  };
+  constexpr int64_t kMostTimes = 64;
+  CapacityGap gap{pages_of(least) - 1, 0};
+  CapacityTrial widest = attempt(gap.fitting);
+  for (int64_t times = 2; times <= kMostTimes && !widest.fits; times *= 2, --trials) {
+    gap.failing = std::max(gap.failing, gap.fitting);
+    gap.fitting = pages_of(times * std::max(total_bytes_, least));
+    widest = attempt(gap.fitting);
+  }
+  if (!widest.fits) return std::nullopt;
+  gap = narrow(gap, widest.enough, std::max<int64_t>(1, trials), attempt);
+  return total_bytes_ + gap.fitting * page;
 }
 
 void TracePredictor::note_peaks(const ReplayResult& played, TracePrediction& prediction) const {

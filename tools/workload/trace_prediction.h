@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "allocators/replay/capacity_search.h"
 #include "allocators/replay/replay.h"
 #include "allocators/trace/trace.h"
 #include "runtime/app/setup.h"
@@ -60,13 +61,16 @@ class TracePredictor {
   std::optional<TracePrediction> predict_with(const std::string& strategy) const;
   // Whether the strategy of the setup fits when `margin_bytes` of the device stay free.
   bool fits(int64_t margin_bytes = 0) const;
-  // The least total of the device on which it fits, see Predictor::least_total_bytes.
+  // The least total of the device on which it fits, see Predictor::least_total_bytes. On a long trace less
+  // may do (see capacity_search.h).
   std::optional<int64_t> least_total_bytes() const;
 
  private:
   int64_t capacity_of_total(int64_t total_bytes) const;
   ReplayResult play(const StrategySettings& settings, int64_t total_bytes) const;
-  bool fits_with_total(int64_t total_bytes) const;
+  CapacityTrial attempt_with_total(int64_t total_bytes) const;
+  bool fits_with_total(int64_t total_bytes) const { return attempt_with_total(total_bytes).fits; }
+  std::optional<int64_t> least_total_in(int64_t trials) const;
   std::optional<int64_t> least_raise_of_limit() const;
   void note_peaks(const ReplayResult& played, TracePrediction& prediction) const;
 

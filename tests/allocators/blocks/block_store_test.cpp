@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "allocators/blocks/address_tree.h"
 #include "allocators/blocks/free_list.h"
 #include "tests/allocators/helpers.h"
 
@@ -64,6 +65,41 @@ TEST(FreeList, FindsWhatASortedSetFindsAtEverySize) {
     list.for_each(blocks,
                   [&](int32_t block) { visited.emplace_back(blocks[block].bytes, blocks[block].place); });
     EXPECT_EQ(visited, std::vector(model.begin(), model.end()));
+  }
+}
+
+TEST(AddressTree, FindsWhatAMapByAddressFindsAndVisitsFewBlocks) {
+  for (const int blocks_at_most : {8, 300, 4'000}) {
+    Random random(1);
+    AddressTree tree;
+    std::vector<BlockRecord> records(20'000);
+    BlockRecord* const blocks = records.data();
+    std::map<uint64_t, int32_t> plain;
+    int64_t calls = 0;
+    for (int step = 0; step < 20'000; ++step) {
+      if (plain.empty() || (random.below(2) == 0 && std::ssize(plain) < blocks_at_most)) {
+        const auto place = static_cast<uint64_t>(random.below(1 << 30));
+        if (plain.contains(place)) continue;
+        blocks[step].bytes = 256 * (1 + random.below(1000));
+        blocks[step].place = place;
+        plain[place] = step;
+        tree.insert(blocks, step);
+      } else {
+        auto gone = plain.lower_bound(static_cast<uint64_t>(random.below(1 << 30)));
+        if (gone == plain.end()) gone = plain.begin();
+        tree.erase(blocks, gone->second);
+        plain.erase(gone);
+      }
+      const int64_t wanted = 256 * (1 + random.below(1100));
+      const auto found = std::find_if(plain.begin(), plain.end(),
+                                      [&](const auto& each) { return blocks[each.second].bytes >= wanted; });
+      ASSERT_EQ(tree.first_fit(blocks, wanted), found == plain.end() ? AddressTree::kNone : found->second);
+      int64_t largest = 0;
+      for (const auto& [place, block] : plain) largest = std::max(largest, blocks[block].bytes);
+      ASSERT_EQ(plain.empty() ? 0 : blocks[tree.largest(blocks)].bytes, largest);
+      calls += 3;
+    }
+    EXPECT_LE(tree.visits(), 40 * calls);  // 1.4 log2(n) each, and as many again to join
   }
 }
 

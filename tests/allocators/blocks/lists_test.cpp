@@ -51,6 +51,25 @@ TEST(FirstFitList, FindsTheFirstKeyThatHoldsEnough) {
   }
 }
 
+// Pieces of the same size, so that a search for a larger one finds none in most leaves.
+TEST(FirstFitList, ASearchAmongFourTimesAsManyLooksAtLittleMore) {
+  const auto visits = [](int32_t keys) {
+    FirstFitList list;
+    list.prepare(static_cast<size_t>(keys));
+    Random random(1);
+    for (int32_t i = 0; i < keys; ++i) list.set(7 * i, 10, i);
+    for (int32_t i = 0; i < 1000; ++i) {
+      const auto key = static_cast<int32_t>(keys / 2 + random.below(keys / 2));
+      list.set(7 * key, 20, key);
+      EXPECT_EQ(list.first_with(15), key);
+      list.set(7 * key, 10, key);
+    }
+    return list.visits();
+  };
+  EXPECT_GT(visits(10'000), 0);
+  EXPECT_LE(visits(40'000), 3 * visits(10'000));
+}
+
 TEST(SizeBins, ClassesAreOrderedAndFineAndTheNextFilledOneIsFound) {
   Random random(2);
   SizeBins bins;

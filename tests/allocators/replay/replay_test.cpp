@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "allocators/replay/capacity_search.h"
 #include "allocators/trace/trace_builder.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
@@ -114,6 +115,48 @@ TEST(MinimumCapacity, ALimitOfItsOwnIsTheLeastCapacity) {
 TEST(MinimumCapacity, ThereIsNoneForALimitThatIsTooSmall) {
   const StrategySettings settings{.name = "hard-limit", .limit_bytes = 2 * kMiB};
   EXPECT_EQ(minimum_capacity(holes(), settings, h200()), std::nullopt);
+}
+
+TEST(CapacitySearch, FewTrialsGoToWhatWasTakenAndManyFindTheEdge) {
+  for (const int64_t trials : {int64_t{2}, int64_t{5}, kUnlimitedTrials}) {
+    int64_t tried = 0;
+    const CapacityGap gap = narrow({0, 1'000'000}, 5010, trials, [&](int64_t capacity) {
+      ++tried;
+      return CapacityTrial{capacity >= 5000, 5010};  // 5010 are taken where there are as many
+    });
+    EXPECT_LT(gap.failing, 5000);
+    EXPECT_GE(gap.fitting, 5000);
+    EXPECT_LE(gap.fitting, trials < kUnlimitedTrials ? 5010 : 5000);
+    EXPECT_EQ(gap.is_closed(), trials == kUnlimitedTrials);
+    EXPECT_LE(tried, trials);
+  }
+}
+
+TEST(CapacitySearch, PlaysNoMoreEventsForALongerTrace) {
+  EXPECT_GE(trials_for(60'000), kUnlimitedTrials);
+  EXPECT_LE(trials_for(1'000'000) * 1'000'000, kMaxSearchedEvents);
+  EXPECT_EQ(trials_for(100'000'000), 2);
+}
+
+// As many trials as it has, and the one that shows what is enough.
+TEST(MinimumCapacity, OfALongTraceIsFoundByFewReplays) {
+  TraceBuilder builder("long", "test");
+  constexpr uint64_t kBlocks = 50'000;
+  for (uint64_t i = 0; i < kBlocks; ++i) {
+    builder.allocate(i, 3 * kMiB);
+    if (i >= 100) builder.free(i - 100);
+  }
+  const Trace trace = builder.take();
+  int64_t replays = 0;
+  StrategySettings settings{.name = "direct"};
+  settings.make = [&](const StrategySettings& asked, Device& device) {
+    ++replays;
+    StrategySettings plain = asked;
+    plain.make = nullptr;
+    return make_allocator(plain, device);
+  };
+  EXPECT_EQ(minimum_capacity(trace, settings, h200()), 101 * 4 * kMiB);  // of pages of 2 MiB
+  EXPECT_LE(replays, trials_for(static_cast<int64_t>(trace.events.size())) + 1);
 }
 
 }  // namespace

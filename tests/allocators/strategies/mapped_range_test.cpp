@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/allocators/helpers.h"
@@ -188,6 +189,36 @@ TEST(MappedRangeSearch, LooksAtFreePiecesAloneWhileAProgramGrows) {
   };
   EXPECT_GT(searched(1000), 0);
   EXPECT_LE(searched(4000), 5 * searched(1000));
+}
+
+// Blocks of up to a page come and go, and leave as many free pieces as there are blocks.
+TEST(MappedRangeSearch, LooksAtLittleMoreForEachPlaceAmongFourTimesAsManyBlocks) {
+  const auto searched = [](int64_t live_blocks) {
+    MappedRange range(4 * live_blocks * kRangePage, kRangePage, MappedRange::Fit::kFirst);
+    Random random(1);
+    std::vector<std::pair<int64_t, int64_t>> live;
+    std::vector<PageRow> missing;
+    for (int64_t i = 0; i < 6 * live_blocks; ++i) {
+      if (std::ssize(live) == live_blocks || (i > live_blocks && random.below(2) == 0)) {
+        std::swap(live[static_cast<size_t>(random.below(std::ssize(live)))], live.back());
+        range.give_back(live.back().first, live.back().second, i);
+        live.pop_back();
+        continue;
+      }
+      const int64_t bytes = (129 + random.below(1900)) * SizeBins::kUnit;
+      int64_t offset = range.take(bytes);
+      if (offset < 0) {
+        const MappedRange::Place place = range.find_place(bytes, range.idle_pages());
+        offset = place.offset;
+        missing.clear();
+        range.occupy(place, bytes, missing);
+      }
+      live.emplace_back(offset, bytes);
+    }
+    return range.pieces_searched();
+  };
+  EXPECT_GT(searched(1000), 0);
+  EXPECT_LE(searched(4000), 6 * searched(1000));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "allocators/strategies/strategy_text.h"
 #include "runtime/base/bytes.h"
 #include "runtime/device/host/cpu_device.h"
+#include "runtime/device/host/simulated_gpu.h"
 #include "tests/allocators/helpers.h"
 
 namespace headroom {
@@ -139,6 +140,24 @@ TEST(Arena, IdleSuperblocksServeLargeRequestsInTheEnd) {
   for (void* block : blocks) arena.deallocate(block, kMiB);
   EXPECT_EQ(arena.allocate(8 * kMiB), blocks[0]);
   EXPECT_EQ(arena.statistics().driver_allocations, 1);
+}
+
+// Every other block goes, so that each hole is too small for what comes then.
+TEST(Arena, FindsAPlaceAmongFourTimesAsManyHolesWithLittleMoreWork) {
+  const auto visits = [](int blocks) {
+    SimulatedGpu gpu(find_profile("h200"), 0, Backing::kNone);
+    gpu.initialise();
+    ArenaAllocator arena(gpu, "arena", std::nullopt);
+    std::vector<void*> pointers;
+    for (int i = 0; i < blocks; ++i) pointers.push_back(arena.allocate(2 * kMiB));
+    for (int i = 0; i < blocks; i += 2) arena.deallocate(pointers[static_cast<size_t>(i)], 2 * kMiB);
+    for (int i = 0; i < blocks; i += 2) arena.deallocate(arena.allocate(3 * kMiB), 3 * kMiB);
+    const int64_t visits = arena.visits();
+    for (int i = 1; i < blocks; i += 2) arena.deallocate(pointers[static_cast<size_t>(i)], 2 * kMiB);
+    return visits;
+  };
+  EXPECT_GT(visits(1000), 0);
+  EXPECT_LE(visits(4000), 6 * visits(1000));
 }
 
 TEST(Arena, AnotherStreamMayFree) {

@@ -192,8 +192,8 @@ TEST(OutOfMemoryReports, FragmentationNamesWhatLiesBetween) {
   const Trace trace = pieces();
   RunSetup present{.device = find_profile("h200"), .options = {.strategy = "hard-limit=10MiB"}};
   present.device.total_bytes = 64 * kMiB;
-  const Play play = [&](const RunSetup& setup) { return play_trace(trace, setup); };
-  const Attempt now = play(present);
+  const Play play = [&](const RunSetup& setup, bool explains) { return play_trace(trace, setup, explains); };
+  const Attempt now = play(present, true);
   ASSERT_TRUE(now.failure);
   EXPECT_EQ(now.failure->facts.tensor, "d");
   const OutOfMemoryReport report = explain_out_of_memory(now.failure->facts, present, play);
@@ -214,6 +214,35 @@ TEST(OutOfMemoryReports, FragmentationNamesWhatLiesBetween) {
     fitting += change.fits;
   }
   EXPECT_GT(fitting, 1);
+}
+
+// A trial of a long trace takes seconds, so a search ends at what it has found, and says so.
+TEST(OutOfMemoryReports, ALongTraceIsTriedAFewTimesAndTheReportSaysThatLessMayDo) {
+  RunSetup present{.device = find_profile("h200"), .options = {.strategy = "mapped"}};
+  const int64_t needed = present.device.total_bytes + 1234 * kMiB;
+  const auto tried = [&](int64_t events, OutOfMemoryReport& report) {
+    int64_t trials = 0;
+    const Play play = [&](const RunSetup& setup, bool) {
+      ++trials;
+      Attempt attempt;
+      attempt.fits = setup.device.total_bytes >= needed && setup.options.strategy == "mapped";
+      attempt.work = events;
+      attempt.used_bytes = needed + 100 * kMiB;
+      return attempt;
+    };
+    MemoryFacts facts;
+    facts.requested = kMiB;
+    report = explain_out_of_memory(facts, present, play);
+    return trials;
+  };
+  OutOfMemoryReport of_short, of_long;
+  const int64_t trials = tried(1000, of_short);
+  ASSERT_NE(of_short.smallest(), nullptr);
+  EXPECT_EQ(of_short.smallest()->what, "1.21 GiB more on the device");
+  EXPECT_LE(tried(1'000'000, of_long), trials / 2);
+  ASSERT_NE(of_long.smallest(), nullptr);
+  EXPECT_EQ(of_long.smallest()->what, "1.30 GiB more on the device (less may do)");
+  EXPECT_FALSE(of_long.smallest()->is_least);
 }
 
 TEST(OutOfMemoryReports, ThePinIsTheLeastThatHasToGo) {
