@@ -5,6 +5,7 @@ Exit codes: 0 done, 2 bad usage or a program that cannot be traced, 1 anything e
 
 import argparse
 import importlib.util
+import os
 import sys
 
 _DONE, _OTHER, _BAD_INPUT = 0, 1, 2
@@ -31,10 +32,12 @@ def _parse(words):
 def main(words=None):
     arguments = _parse(words)
     if importlib.util.find_spec("torch") is None:
+        is_pipx = f"{os.sep}pipx{os.sep}" in sys.prefix
+        install = "pipx inject headroom" if is_pipx else f"{sys.executable} -m pip install"
         return _fail(
             _OTHER,
-            f"{sys.executable} has no PyTorch: install torch there, or set HEADROOM_PYTHON to a "
-            "Python that has it",
+            f"{sys.executable} has no PyTorch: run `{install} torch` and install what your program "
+            "imports there, or set HEADROOM_PYTHON to a Python that has PyTorch and Headroom",
         )
     import torch
 

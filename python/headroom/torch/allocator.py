@@ -3,7 +3,8 @@
     import headroom.torch
     headroom.torch.use("mapped")        # or any other strategy, such as "caching+limit=4GiB"
 
-The library libheadroom_torch.so is looked for beside this file, or where HEADROOM_TORCH_LIBRARY says.
+The library libheadroom_torch.so is looked for beside this file, or where HEADROOM_TORCH_LIBRARY
+says.
 """
 
 import ctypes
@@ -16,16 +17,25 @@ _library = None
 
 
 def use(strategy=None):
-    """Makes the strategy PyTorch's allocator; without one, HEADROOM_STRATEGY says which, or "mapped"."""
+    """Makes the strategy PyTorch's allocator; without one, HEADROOM_STRATEGY says which, or "mapped".
+
+    torch.cuda.memory_stats() and the functions that read it answer with the strategy's counts.
+    """
     global _library
     if strategy is not None:
         os.environ["HEADROOM_STRATEGY"] = strategy
     beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libheadroom_torch.so")
     path = os.environ.get("HEADROOM_TORCH_LIBRARY", beside)
+    if not os.path.exists(path):
+        raise FileNotFoundError(
+            f"{path}: no such file; install Headroom where the CUDA toolkit is, or set "
+            "HEADROOM_TORCH_LIBRARY"
+        )
     allocator = torch.cuda.memory.CUDAPluggableAllocator(path, "headroom_malloc", "headroom_free")
     _library = ctypes.CDLL(path)
     inner = allocator.allocator()
-    # Hooks that older versions of PyTorch lack: without them record_stream and empty_cache do nothing.
+    # Hooks that older versions of PyTorch lack: without them record_stream and empty_cache do
+    # nothing.
     hooks = {
         "set_record_stream_fn": "headroom_record_stream",
         "set_reset_fn": "headroom_empty_cache",
@@ -35,6 +45,7 @@ def use(strategy=None):
         if hasattr(inner, setter):
             getattr(inner, setter)(ctypes.cast(getattr(_library, function), ctypes.c_void_p).value)
     torch.cuda.memory.change_current_allocator(allocator)
+    _answer_for_pytorch()
     return allocator
 
 
@@ -45,3 +56,51 @@ def statistics(device=0):
     if _library.headroom_statistics(device, text, ctypes.c_size_t(len(text))) == 0:
         return None
     return json.loads(text.value)
+
+
+def nested_stats(counts):
+    """statistics() in the shape of torch.cuda.memory_stats_as_nested_dict(), as far as it goes."""
+    if counts is None:
+        return {}
+    stats = {}
+    for ours, theirs in (
+        ("requested", "requested_bytes"),
+        ("allocated", "allocated_bytes"),
+        ("allocated", "active_bytes"),
+        ("reserved", "reserved_bytes"),
+    ):
+        values = {
+            "current": counts[f"{ours}_bytes"],
+            "peak": counts[f"{ours}_peak_bytes"],
+        }
+        stats[theirs] = {"all": values}
+    stats["num_alloc_retries"] = counts["retries"]
+    stats["num_device_alloc"] = counts["driver_calls"]
+    return stats
+
+
+def _answer_for_pytorch():
+    """PyTorch asks its own allocator only, and the functions raise under another one.
+
+    memory_stats(), memory_allocated(), max_memory_allocated(), memory_reserved() and
+    max_memory_reserved() read memory_stats_as_nested_dict(). Peaks count from the start of the
+    process: resetting them does nothing.
+    """
+    from torch.cuda._utils import _get_device_index
+
+    def stats(device=None):
+        return nested_stats(statistics(_get_device_index(device, optional=True)))
+
+    def summary(device=None, abbreviated=False):
+        return json.dumps(statistics(_get_device_index(device, optional=True)), indent=2)
+
+    def reset(device=None):
+        pass
+
+    for owner in (torch.cuda, torch.cuda.memory):
+        owner.memory_stats_as_nested_dict = stats
+        owner.memory_summary = summary
+        owner.reset_peak_memory_stats = reset
+        owner.reset_accumulated_memory_stats = reset
+        owner.reset_max_memory_allocated = reset
+        owner.reset_max_memory_cached = reset

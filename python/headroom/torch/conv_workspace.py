@@ -21,6 +21,7 @@ FORWARD, INPUT, FILTER = cudnn.FORWARD, cudnn.INPUT_GRADIENT, cudnn.WEIGHT_GRADI
 
 _SMALL = 400  # bytes; parameters of a kernel
 _HEADER = 16
+_PARTS_OF_DEPTHWISE = 8  # of the gradient of a filter, for each image
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,12 @@ class Convolution:
         return math.prod(self.weight)
 
     @property
+    def is_half_depthwise(self):
+        """Depthwise in half precision; in PyTorch's usual order it does not get to cuDNN."""
+        is_depthwise = self.groups == self.channels == self.filters and self.groups > 1
+        return is_depthwise and self.is_channels_last and self.element < 4
+
+    @property
     def is_plain_1x1(self):
         return (
             self.taps == 1
@@ -80,6 +87,11 @@ class Convolution:
             and not any(self.padding)
             and self.element <= 4
         )
+
+
+def parts_bytes(convolution):
+    """One float32 gradient of the filter for each image."""
+    return convolution.images * convolution.weights * 4
 
 
 class Workspaces:
@@ -92,10 +104,13 @@ class Workspaces:
     def bytes_of(self, convolution, part):
         """The workspace of the convolution (FORWARD), of its gradient for the input or for the
         filter."""
+        if convolution.is_half_depthwise:
+            # cuDNN has kernels for it that it names only where a driver is loaded.
+            return _PARTS_OF_DEPTHWISE * parts_bytes(convolution) if part is FILTER else 0
         asked = self._ask(convolution, part)
         size = asked if asked is not None else _estimate(self._gpu, convolution, part)
         if convolution.is_plain_1x1 and _is_product(convolution, part, size):
-            return convolution.images * convolution.weights * 4 if part is FILTER else _SMALL
+            return parts_bytes(convolution) if part is FILTER else _SMALL
         return size
 
     def _ask(self, convolution, part):
@@ -143,10 +158,8 @@ def _is_product(convolution, part, other_bytes):
         return False
     if part is INPUT:
         return not (is_half and pixels % 4 != 0 and channels > filters)
-    # One gradient of the filter for each image.
-    parts_bytes = convolution.images * weights * 4
     if pixels % convolution.unit != 0:
-        return parts_bytes <= other_bytes
+        return parts_bytes(convolution) <= other_bytes
     if is_half:
         return True
     if channels <= _FEW_CHANNELS:
@@ -154,7 +167,7 @@ def _is_product(convolution, part, other_bytes):
     if max(channels, filters) <= _NARROW and pixels > _MANY_PIXELS:
         return False
     is_long = convolution.images * pixels >= _LONG_SUM and weights >= _LARGE_WEIGHT // 2
-    return parts_bytes <= other_bytes or not is_long
+    return parts_bytes(convolution) <= other_bytes or not is_long
 
 
 # Without cuDNN.

@@ -1,5 +1,7 @@
 """Fake tensors as a program sees them: their device, their moves between devices, the values they have."""
 
+import sys
+
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -139,6 +141,16 @@ def _install_values(tracer, stack):
         return method
 
     patch(stack, FakeTensor, "item", item)
+    contains = read("__contains__", "a test for an element")
+
+    def has_element(tensor, element):
+        # Transformers looks for padding only to warn about it.
+        caller = sys._getframe(1).f_code.co_name
+        if caller == "warn_if_padding_and_no_attention_mask" and known(tensor) is None:
+            return False
+        return contains(tensor, element)
+
+    patch(stack, FakeTensor, "__contains__", has_element)
     for name, what in {
         "tolist": "tolist()",
         "__bool__": "a condition on a tensor",
@@ -148,7 +160,6 @@ def _install_values(tracer, stack):
         "numpy": "numpy()",
         "__array__": "numpy()",
         "__complex__": "complex()",
-        "__contains__": "a test for an element",
     }.items():
         patch(stack, FakeTensor, name, read(name, what))
     patch(
