@@ -4,12 +4,43 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 
 #include "runtime/base/errors.h"
 #include "runtime/device/device_name.h"
 
 namespace headroom {
+namespace {
+
+// The slot of a name in a hash table with linear probing: its own, or else an empty one; null if all are
+// taken.
+std::string* slot_of(std::vector<std::string>& table, std::string_view name) {
+  const size_t hash = std::hash<std::string_view>()(name);
+  for (size_t i = 0; i < table.size(); ++i) {
+    std::string& slot = table[(hash + i) % table.size()];
+    if (slot.empty() || slot == name) return &slot;
+  }
+  return nullptr;
+}
+
+bool has_name(std::vector<std::string>& table, std::string_view name) {
+  const std::string* slot = slot_of(table, name);
+  return slot != nullptr && *slot == name && !table.empty();
+}
+
+void add_name(std::vector<std::string>& table, size_t names, const std::string& name) {
+  if (2 * names >= table.size() || slot_of(table, name) == nullptr) {
+    std::vector<std::string> old(std::max<size_t>(64, 4 * table.size()));
+    std::swap(old, table);
+    for (std::string& each : old) {
+      if (!each.empty()) *slot_of(table, each) = std::move(each);
+    }
+  }
+  *slot_of(table, name) = name;
+}
+
+}  // namespace
 
 const TensorSpec& Value::spec() const {
   return graph->value(id).spec;
@@ -26,17 +57,27 @@ Value Graph::new_value(ValueInfo info) {
 std::string Graph::unique_name(std::string_view name) {
   const std::string base = scope_ + std::string(name);
   std::string candidate = base;
-  // "matmul", "matmul_1", ...: TensorFlow's rule
-  for (int i = 1; std::binary_search(names_.begin(), names_.end(), candidate); ++i) {
-    candidate = fmt::format("{}_{}", base, i);
+  // "matmul", "matmul_1", ...: TensorFlow's rule. Doubling and bisection find the end of a row of numbers.
+  if (has_name(names_, base)) {
+    const auto numbered = [&](int number) { return fmt::format("{}_{}", base, number); };
+    int taken = 0, untaken = 1;
+    while (has_name(names_, numbered(untaken))) {
+      taken = untaken;
+      untaken *= 2;
+    }
+    while (untaken - taken > 1) {
+      const int middle = taken + (untaken - taken) / 2;
+      (has_name(names_, numbered(middle)) ? taken : untaken) = middle;
+    }
+    candidate = numbered(untaken);
   }
-  names_.insert(std::lower_bound(names_.begin(), names_.end(), candidate), candidate);
+  add_name(names_, nodes_.size() + values_.size(), candidate);
   return candidate;
 }
 
 std::string Graph::new_name(std::string_view what, std::string_view name) {
   const std::string full = scope_ + std::string(name);
-  if (std::binary_search(names_.begin(), names_.end(), full)) {
+  if (has_name(names_, full)) {
     throw InvalidArgument(fmt::format("{} {}: the name is taken", what, full));
   }
   return unique_name(name);

@@ -109,7 +109,7 @@ class Graph {
 
   std::deque<Node> nodes_;
   std::deque<ValueInfo> values_;
-  std::vector<std::string> names_;  // of nodes, inputs and variables; sorted
+  std::vector<std::string> names_;  // of nodes, inputs and variables; hashed
   std::string scope_;
   std::optional<std::string> device_;                                 // while a DeviceScope lives
   std::vector<std::pair<std::string, std::string>> device_of_scope_;  // the longest scopes first

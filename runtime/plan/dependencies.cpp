@@ -1,6 +1,10 @@
 #include "runtime/plan/dependencies.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <utility>
 
 #include "runtime/base/errors.h"
 #include "runtime/graph/ancestors.h"
@@ -29,16 +33,7 @@ class Accesses {
     add_buffer(plan.workspace_of_node[static_cast<size_t>(id)], true);
   }
 
-  bool conflicts_with(const Accesses& other) const {
-    for (const Access& a : all_) {
-      for (const Access& b : other.all_) {
-        if ((a.writes || b.writes) && a.device == b.device && a.variable == b.variable && a.begin < b.end &&
-            b.begin < a.end)
-          return true;
-      }
-    }
-    return false;
-  }
+  const std::vector<Access>& all() const { return all_; }
 
  private:
   void add_value(int id, bool writes) {
@@ -62,6 +57,51 @@ class Accesses {
   std::vector<Access> all_;
 };
 
+// Who used which bytes of one arena or variable last. Pieces of one history each, by their first byte; a
+// write makes one piece of all that it covers, so that few remain.
+class LastUsers {
+ public:
+  // Calls visit(item) for all items that `item` must follow if it uses [begin, end).
+  template <typename Visit>
+  void for_each_conflict(const Access& access, const Visit& visit) {
+    const auto end = piece_from(access.end);
+    for (auto piece = piece_from(access.begin); piece != end; ++piece) {
+      if (piece->second.writer >= 0) visit(piece->second.writer);
+      if (access.writes) std::for_each(piece->second.readers.begin(), piece->second.readers.end(), visit);
+    }
+  }
+
+  void note(const Access& access, int item) {
+    const auto first = piece_from(access.begin), end = piece_from(access.end);
+    if (access.writes) {
+      pieces_.erase(std::next(first), end);
+      first->second = {item, {}};
+    } else {
+      for (auto piece = first; piece != end; ++piece) piece->second.readers.push_back(item);
+    }
+  }
+
+ private:
+  struct Users {
+    int writer = -1;
+    std::vector<int> readers;  // since then
+  };
+  using Pieces = std::map<int64_t, Users>;
+
+  // The piece that begins there, cut from the one around it.
+  Pieces::iterator piece_from(int64_t begin) {
+    const auto next = pieces_.lower_bound(begin);
+    if (next != pieces_.end() && next->first == begin) return next;
+    Users users = next == pieces_.begin() ? Users{} : std::prev(next)->second;
+    return pieces_.emplace_hint(next, begin, std::move(users));
+  }
+
+  Pieces pieces_;
+};
+
+// Beyond, waits that follow from others stay: to leave them out takes a bit for each pair of entries.
+constexpr size_t kMaxReduced = 16 * 1024;
+
 }  // namespace
 
 std::vector<Waits> find_dependencies(const Graph& graph, const Plan& plan, std::span<const int> nodes) {
@@ -71,18 +111,35 @@ std::vector<Waits> find_dependencies(const Graph& graph, const Plan& plan, std::
 
   // Two steps in a row are enough: a conflict with a node of the step before last is one with the same node
   // of the last step, too. Going backwards, a conflict with a node that an entry already follows from is
-  // transitive.
+  // transitive. So is every conflict but those with the last users of the same bytes.
   const size_t count = nodes.size();
   std::vector<Waits> waits(count);
-  Ancestors before(2 * count);
+  std::map<std::pair<int, int>, LastUsers> users;  // by device and variable
+  const bool is_reduced = 2 * count <= kMaxReduced;
+  Ancestors before(is_reduced ? 2 * count : 0);
+  std::vector<int> conflicts;
   for (size_t i = 0; i < 2 * count; ++i) {
-    for (size_t j = i; j-- > 0;) {
-      if (before.has(i, j) || !accesses[i % count].conflicts_with(accesses[j % count])) continue;
-      before.add(i, j);
+    const std::vector<Access>& all = accesses[i % count].all();
+    conflicts.clear();
+    for (const Access& access : all) {
+      if (access.begin >= access.end) continue;
+      users[{access.device, access.variable}].for_each_conflict(access,
+                                                                [&](int item) { conflicts.push_back(item); });
+    }
+    for (const Access& access : all) {
+      if (access.begin < access.end)
+        users[{access.device, access.variable}].note(access, static_cast<int>(i));
+    }
+    std::sort(conflicts.begin(), conflicts.end(), std::greater<>());
+    conflicts.erase(std::unique(conflicts.begin(), conflicts.end()), conflicts.end());
+    for (const int conflict : conflicts) {
+      const auto j = static_cast<size_t>(conflict);
+      if (is_reduced && before.has(i, j)) continue;
+      if (is_reduced) before.add(i, j);
       if (i < count) {
-        waits[i].after.push_back(static_cast<int>(j));
+        waits[i].after.push_back(conflict);
       } else if (j < count) {
-        waits[i - count].after_previous.push_back(static_cast<int>(j));
+        waits[i - count].after_previous.push_back(conflict);
       }
     }
   }

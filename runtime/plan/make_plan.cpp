@@ -288,6 +288,7 @@ class Planner {
     const std::vector<Life> lives = lives_;
     for (size_t a = 0; a < lives.size(); ++a) {
       if (plan_.buffers[a].node < 0) lives_[a].last = static_cast<int>(events_.size()) - 1;
+      if (plan_.mode != PlanMode::kParallel) continue;
       for (const Life& later : lives) {
         if (later.first > lives_[a].last && !is_free_for(static_cast<int>(a), later.first)) {
           lives_[a].last = later.first;

@@ -70,6 +70,33 @@ TEST(Dependencies, FollowWritersAndReadersOfMemoryAndVariables) {
   EXPECT_EQ(waits[4].after_previous, Positions{4});
 }
 
+// Too large for a bit for each pair of its nodes.
+TEST(Dependencies, OfALargeGraphAreAFewForEachNodeAndFollowItsData) {
+  Graph graph;
+  Value x = graph.input("x", {DType::kF32, {64}});
+  const Value skipped = relu(x);
+  for (int i = 0; i < 4000; ++i) x = add(sigmoid(x), relu(x));
+  x = add(x, skipped);
+  const Plan plan = make_plan(graph, {{x}, false}, PlanMode::kPacked, workspaces(graph, 0));
+  const std::vector<int> nodes = working_nodes(graph, plan);
+  ASSERT_GT(nodes.size(), 12'000u);
+  const std::vector<Waits> waits = find_dependencies(graph, plan, nodes);
+  size_t count = 0;
+  std::vector<int> maker(graph.values().size(), -1);
+  Ancestors before(nodes.size());
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    count += waits[i].after.size() + waits[i].after_previous.size();
+    for (const int other : waits[i].after) before.add(i, static_cast<size_t>(other));
+    const Node& node = graph.node(nodes[i]);
+    for (const int input : node.inputs) {
+      const int from = maker[static_cast<size_t>(input)];
+      ASSERT_TRUE(from < 0 || before.has(i, static_cast<size_t>(from))) << i;
+    }
+    maker[static_cast<size_t>(node.outputs.front())] = static_cast<int>(i);
+  }
+  EXPECT_LE(count, 4 * nodes.size());
+}
+
 TEST(Dependencies, RefuseAPlanWithoutAddresses) {
   SmallNet net;
   const Plan plan = make_plan(net.graph, net.training(), PlanMode::kDynamic, workspaces(net.graph, 0));
