@@ -22,12 +22,14 @@
 #include "examples/models/mnist/report.h"
 #include "examples/models/mnist/train_options.h"
 #include "examples/models/mnist/trainer.h"
+#include "examples/models/mnist/training_graph.h"
 #include "runtime/app/replicas.h"
 #include "runtime/app/run_main.h"
 #include "runtime/app/runtime.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
 #include "runtime/base/text.h"
+#include "runtime/predict/solve_program.h"
 
 namespace headroom {
 namespace {
@@ -286,6 +288,7 @@ int run(int argc, char** argv, RankJob* job) {
   add_options(set, options);
   std::ostringstream discarded;
   if (!set.parse(argc, argv, prints ? std::cout : discarded)) return kExitDone;
+  pack_for_memory(set, options.runtime);
   const Options given = options;
   if (job != nullptr) become_rank(options, *job);
   for (const std::string& note : set.notes()) {
@@ -306,6 +309,9 @@ int run(int argc, char** argv, RankJob* job) {
   start_early(runtime);
   const TrainingData data = loading.get();
   if (job != nullptr) job->require_equal(fingerprint_of(data));
+  if (options.runtime.memory_bytes) {
+    require_kept(training_programs(settings, data.training.count, data.test.count, options.runtime));
+  }
   Progress progress(options, data.origin, out);
   const auto on_step = [&](const StepReport& report) { progress(report); };
   TrainResult result = job == nullptr ? train(settings, data.training, data.test, runtime, on_step)

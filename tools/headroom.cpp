@@ -32,6 +32,7 @@ constexpr Subcommand kSubcommands[] = {
     {"show", "show the layers of an ONNX file and what takes memory in training", run_show},
     {"predict", "predict whether training fits and what takes the memory, without a GPU", run_predict},
     {"fit", "find the largest batch that fits, or the least memory that is enough", run_fit},
+    {"solve", "plan a training for a budget of memory at the least cost in time", run_solve},
     {"compare", "compare strategies and settings on nets or traces", compare::run_compare},
     {"strategies", "list the memory strategies", run_strategies},
     {"run", "run a few steps of a net, or a trace, and measure memory and time", run_run},

@@ -12,6 +12,7 @@ int run_predict(int argc, char** argv);
 int run_replay(int argc, char** argv);
 int run_run(int argc, char** argv);
 int run_show(int argc, char** argv);
+int run_solve(int argc, char** argv);
 int run_strategies(int argc, char** argv);
 int run_trace(int argc, char** argv);
 int run_train(int argc, char** argv);

@@ -99,6 +99,13 @@ StrategySettings RuntimeOptions::strategy_settings() const {
     }
     settings.memory_fraction = memory_fraction;
   }
+  if (memory_bytes) {
+    if (settings.limit_bytes || settings.memory_fraction) {
+      throw InvalidArgument("memory and a limit exclude each other: --memory sets the limit of the strategy");
+    }
+    settings.limit_bytes = memory_bytes;
+    settings.limit_scope = LimitScope::kProcess;
+  }
   if (!record.empty()) {
     if (!settings.record_path.empty())
       throw InvalidArgument("record is given twice: in the strategy and as an option");
@@ -139,6 +146,9 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
   set.add_choice("limit-scope",
                  "What the limit counts: the pool, or the whole process with context and libraries",
                  &options.limit_scope);
+  set.add_bytes("memory",
+                "Most that this process may take on the device; plans the training step to keep to it",
+                &options.memory_bytes);
   set.add_number("memory-fraction", "Share of the device's memory for the pool, instead of a limit",
                  &options.memory_fraction, 0, 1);
   set.add_switch("allow-growth", "Grow the pool on demand", &options.allow_growth);
@@ -168,6 +178,13 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
                  &options.log_placement);
   set.add_integer("seed", "Seed of weights, order and dropout", &options.seed, 0);
   set.add_text("record", "Record every allocation to this file, for headroom report", &options.record);
+}
+
+void pack_for_memory(const OptionSet& set, RuntimeOptions& options) {
+  if (!options.memory_bytes) return;
+  if (!set.is_given("plan")) options.plan = PlanMode::kPacked;
+  // An arena needs no pool beneath it, and pools take memory in units of their own.
+  if (!set.is_given("strategy")) options.strategy = "direct";
 }
 
 PlacementSettings RuntimeOptions::placement_settings() const {

@@ -41,6 +41,9 @@ struct RuntimeOptions {
   std::string strategy = "allow-growth";  // see parse_strategy
   std::optional<int64_t> limit_bytes = {};
   LimitScope limit_scope = LimitScope::kPool;
+  // The most that the process may take on the device: the strategy keeps to it, and a training step is
+  // planned for it (solve_program.h).
+  std::optional<int64_t> memory_bytes = {};
   std::optional<double> memory_fraction = {};
   bool allow_growth = false;
   bool libraries_first = false;  // start the libraries before the strategy takes memory
@@ -78,6 +81,9 @@ void add_device_options(OptionSet& set, RuntimeOptions& options);
 // --strategy is a list, which goes there.
 void add_runtime_options(OptionSet& set, RuntimeOptions& options,
                          std::vector<std::string>* strategies = nullptr);
+
+// With --memory a step is packed into an arena of the strategy direct, unless others are given.
+void pack_for_memory(const OptionSet& set, RuntimeOptions& options);
 
 // "cpu", "sim", "sim:laptop-2gb", ..., "cuda", "cuda:0". Other numbers of GPUs are valid, too.
 std::vector<std::string> device_names();

@@ -42,6 +42,8 @@ DeviceProfile cpu_profile(int64_t total_bytes) {
   profile.others_bytes = profile.context_bytes = profile.own_module_bytes = 0;
   profile.blas = profile.dnn = {};
   profile.granularity_bytes = kHostPage;
+  profile.tflops = 0.1;  // two cores with vectors of 8 floats
+  profile.memory_gb_per_s = 20;
   return profile;
 }
 
@@ -69,8 +71,9 @@ RunSetup setup_of(const RuntimeOptions& options, DeviceMap gpus) {
 }
 
 std::optional<RuntimeOptions> with_limit(RuntimeOptions options, int64_t bytes) {
-  if (options.limit_bytes) {
-    options.limit_bytes = bytes;
+  for (std::optional<int64_t>* limit : {&options.limit_bytes, &options.memory_bytes}) {
+    if (!*limit) continue;
+    *limit = bytes;
     return options;
   }
   const std::string first = options.strategy.substr(0, options.strategy.find_first_of("=:+"));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <memory>
 
 #include "runtime/base/errors.h"
 #include "runtime/device/device_name.h"
@@ -173,6 +174,15 @@ std::vector<int> Graph::variables() const {
     if (values_[i].kind == ValueKind::kVariable) ids.push_back(static_cast<int>(i));
   }
   return ids;
+}
+
+std::unique_ptr<Graph> Graph::copy() const {
+  auto result = std::make_unique<Graph>();
+  result->nodes_ = nodes_;
+  result->values_ = values_;
+  result->names_ = names_;
+  result->device_of_scope_ = device_of_scope_;
+  return result;
 }
 
 void Graph::replace_nodes(std::vector<Node> nodes) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -87,6 +88,8 @@ class Graph {
   // Ids of all variables, in the order they were made.
   std::vector<int> variables() const;
 
+  // The same nodes and values under the same ids. Handles of this graph's values do not belong to the copy.
+  std::unique_ptr<Graph> copy() const;
   // For passes: replaces all nodes; values keep their ids. Each value must be made before it is read;
   // throws InvalidArgument otherwise. A value moves to the device of the node that makes it.
   void replace_nodes(std::vector<Node> nodes);

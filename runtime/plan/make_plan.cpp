@@ -14,6 +14,17 @@
 namespace headroom {
 namespace {
 
+bool is_wanted_update(const Node& node, const Targets& targets) {
+  if (!targets.updates || !is_update(node.op)) return false;
+  const auto is_asked_for = [&](int position) {
+    const int variable = node.inputs[static_cast<size_t>(position)];
+    return std::any_of(targets.updated.begin(), targets.updated.end(),
+                       [&](const Value& v) { return v.id == variable; });
+  };
+  const std::vector<int> changed = mutated_inputs(node.op, node.inputs.size());
+  return targets.updated.empty() || std::any_of(changed.begin(), changed.end(), is_asked_for);
+}
+
 // Builds one plan. The first pass orders the nodes; the second gives each value a buffer and records where
 // buffers are used; the third writes the steps.
 class Planner {
@@ -94,30 +105,9 @@ class Planner {
     });
   }
 
-  bool is_wanted_update(const Node& node) const {
-    const std::vector<Value>& updated = plan_.targets.updated;
-    if (!plan_.targets.updates || !is_update(node.op)) return false;
-    const auto is_asked_for = [&](int position) {
-      const int variable = node.inputs[static_cast<size_t>(position)];
-      return std::any_of(updated.begin(), updated.end(), [&](const Value& v) { return v.id == variable; });
-    };
-    const std::vector<int> changed = mutated_inputs(node.op, node.inputs.size());
-    return updated.empty() || std::any_of(changed.begin(), changed.end(), is_asked_for);
-  }
-
   // The nodes that the targets need, in graph order: pure ones, then the copies out, then the updates.
   void schedule() {
-    const size_t count = graph_.nodes().size();
-    std::vector<bool> value_needed(graph_.values().size()), node_needed(count);
-    for (const Value& fetch : plan_.targets.fetches) value_needed[static_cast<size_t>(fetch.id)] = true;
-    for (size_t i = count; i-- > 0;) {
-      const Node& node = graph_.nodes()[i];
-      bool needed = is_wanted_update(node);
-      for (int output : node.outputs) needed = needed || value_needed[static_cast<size_t>(output)];
-      node_needed[i] = needed;
-      if (!needed) continue;
-      for (int input : node.inputs) value_needed[static_cast<size_t>(input)] = true;
-    }
+    const NeededNodes needed = find_needed_nodes(graph_, plan_.targets);
     std::vector<bool> copied(graph_.values().size());
     const auto copy_in = [&](int id) {
       if (value(id).kind != ValueKind::kInput || copied[static_cast<size_t>(id)]) return;
@@ -125,10 +115,7 @@ class Planner {
       events_.push_back({StepKind::kCopyIn, id});
     };
     const auto for_nodes = [&](bool updates, const auto& visit) {
-      for (size_t i = 0; i < count; ++i) {
-        const Node& node = graph_.nodes()[i];
-        if (node_needed[i] && is_update(node.op) == updates) visit(static_cast<int>(i), node);
-      }
+      for (const int id : updates ? needed.updates : needed.pure) visit(id, graph_.node(id));
     };
     const auto copy_inputs = [&](int, const Node& node) {
       for (int input : node.inputs) copy_in(input);
@@ -383,6 +370,24 @@ class Planner {
 };
 
 }  // namespace
+
+NeededNodes find_needed_nodes(const Graph& graph, const Targets& targets) {
+  std::vector<bool> is_read(graph.values().size());
+  for (const Value& fetch : targets.fetches) is_read[static_cast<size_t>(fetch.id)] = true;
+  NeededNodes needed;
+  for (size_t i = graph.nodes().size(); i-- > 0;) {
+    const Node& node = graph.nodes()[i];
+    const bool is_wanted = is_wanted_update(node, targets) ||
+                           std::any_of(node.outputs.begin(), node.outputs.end(),
+                                       [&](int output) { return is_read[static_cast<size_t>(output)]; });
+    if (!is_wanted) continue;
+    for (const int input : node.inputs) is_read[static_cast<size_t>(input)] = true;
+    (is_update(node.op) ? needed.updates : needed.pure).push_back(static_cast<int>(i));
+  }
+  std::reverse(needed.pure.begin(), needed.pure.end());
+  std::reverse(needed.updates.begin(), needed.updates.end());
+  return needed;
+}
 
 Plan make_plan(const Graph& graph, const Targets& targets, PlanMode mode,
                std::span<const int64_t> workspace_bytes) {

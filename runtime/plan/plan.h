@@ -88,6 +88,12 @@ struct Plan {
   int64_t input_set_bytes = 0;
 };
 
+// The nodes that targets need, in graph order: those that change nothing, and the updates.
+struct NeededNodes {
+  std::vector<int> pure, updates;
+};
+NeededNodes find_needed_nodes(const Graph& graph, const Targets& targets);
+
 // Schedules the nodes that `targets` need, in graph order, updates last. Shares buffers where a value dies at
 // an op that can work in place, never copies a reshape, and packs the buffers of each device into its arena,
 // if there is one. In parallel mode a buffer reuses memory only where the data flow orders all earlier users

@@ -16,11 +16,14 @@
 
 namespace headroom {
 
+struct MemorySolution;  // solve_program.h
+
 // What a replica, or a program alone, runs: a session for each of the targets, in that order, over the same
 // variables.
 struct Program {
   std::shared_ptr<const Graph> graph;  // placed
   std::vector<Targets> targets;
+  std::shared_ptr<const MemorySolution> memory = {};  // how it keeps to a budget; null without one
 };
 
 // The workspaces of the kernels of the CPU and of simulated GPUs, by node, as make_plan takes them.

@@ -205,6 +205,7 @@ int run_compare(int argc, char** argv) {
   OptionSet set("headroom compare", "Compares memory strategies and settings on nets and traces.");
   add_options(set, options);
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  pack_for_memory(set, options.workload.runtime);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (!options.workload.runtime.record.empty()) {
     throw InvalidArgument("--record: all runs would write to the same file; use headroom run to record one");

@@ -169,6 +169,7 @@ int run_fit(int argc, char** argv) {
       "  headroom fit --net unet --batch 64 --least-memory         how small a GPU would do\n"
       "  headroom fit --net residual --device sim:h200 --verify=false --json | jq .batch\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  pack_for_memory(set, options.workload.runtime);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (!inputs.empty()) {
     const TraceFitOptions fit{*options.margin_bytes, options.max_batch, options.least_memory, options.json};

@@ -92,6 +92,7 @@ int run_run(int argc, char** argv) {
       "  headroom run --net attention --device cuda --steps 100  on a GPU\n"
       "  headroom run --trace run.csv.gz --device sim:h200 --strategy mapped\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  pack_for_memory(set, options.runtime);
   if (cuda_ordinal(options.runtime.device)) continue_in_gpu_program(argv);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (options.step.steps == 0) options.step.steps = kStepsOfRun;

@@ -16,6 +16,7 @@
 #include "runtime/base/text.h"
 #include "runtime/graph/categories.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/step_cost.h"
 #include "tools/subcommands.h"
 #include "tools/workload/model_files.h"
 
@@ -35,35 +36,6 @@ struct LayerRow {
   std::string module = {}, ops = {}, output = {};
   int64_t parameters = 0, flops = 0, activation_bytes = 0;
 };
-
-// Multiplications and additions of a node; one for each result of ops that only go over elements.
-int64_t flops_of(const Graph& graph, const Node& node) {
-  const auto shape = [&](int value) -> const Shape& { return graph.value(value).spec.shape; };
-  const int64_t results = node.outputs.empty() ? 0 : shape(node.outputs[0]).elements();
-  return std::visit(Overloaded{
-                        [&](const MatMul& op) {
-                          const Shape& a = shape(node.inputs[0]);
-                          return 2 * results * a[op.transpose_a ? a.rank() - 2 : a.rank() - 1];
-                        },
-                        [&](const Conv2d&) {
-                          const Shape& filter = shape(node.inputs[1]);
-                          return 2 * results * filter[0] * filter[1] * filter[2];
-                        },
-                        [&](const Conv2dInputGrad&) {
-                          const Shape& filter = shape(node.inputs[1]);
-                          return 2 * shape(node.inputs[0]).elements() * filter[0] * filter[1] * filter[2];
-                        },
-                        [&](const Reshape&) { return int64_t{0}; },
-                        [&](const Transpose&) { return int64_t{0}; },
-                        [&](const Concat&) { return int64_t{0}; },
-                        [&](const Slice&) { return int64_t{0}; },
-                        [&](const SliceGrad&) { return int64_t{0}; },
-                        [&](const Gather&) { return int64_t{0}; },
-                        [&](const BroadcastTo&) { return int64_t{0}; },
-                        [&](const auto&) { return results; },
-                    },
-                    node.op);
-}
 
 std::string module_at(const std::string& module, int64_t depth) {
   if (depth == 0) return module;

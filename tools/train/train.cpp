@@ -18,6 +18,7 @@
 #include "runtime/base/text.h"
 #include "runtime/graph/optimizer.h"
 #include "runtime/onnx/variable_data.h"
+#include "runtime/predict/solve_program.h"
 #include "runtime/session/session.h"
 #include "tools/gpu_program.h"
 #include "tools/subcommands.h"
@@ -214,8 +215,18 @@ class Training {
     result.gradients_error = all.share();
   }
 
+  void keep_to_memory(onnx::ModelStep& step) const {
+    if (!options_.runtime.memory_bytes) return;
+    const std::shared_ptr<const Graph> not_owned(std::shared_ptr<const Graph>(), &step.graph);
+    const std::vector<Program> programs =
+        headroom::keep_to_memory({{not_owned, {step.targets()}}}, options_.runtime);
+    require_kept(programs);
+    apply(programs.front().memory->schedule, step.graph);
+  }
+
   void train(const DeviceName& device, Trained& result) {
     const auto step = make_model_step(model_, settings_);
+    keep_to_memory(*step);
     const ReplicaPlace here = settle_replica(step->graph, runtime_, device, nullptr);
     result.notes = step->model.notes;
     if (step->model.absent_bytes > 0) {
@@ -319,6 +330,7 @@ int run_train(int argc, char** argv) {
       "  headroom train --model bert.onnx --batch 4 --dim length=128 --device sim:h200   on drawn tokens\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   if (!options.model.is_given()) throw InvalidArgument("no model given; pass --model FILE.onnx");
+  pack_for_memory(set, options.runtime);
   if (cuda_ordinal(options.runtime.device)) continue_in_gpu_program(argv);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
 

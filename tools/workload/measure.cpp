@@ -130,12 +130,13 @@ double median(std::vector<double> values) {
 }
 
 // One replica's steps, on the device of that name; `group` is null for one alone.
-void run_step_replica(const WorkloadOptions& options, Runtime& runtime, const DeviceName& name,
-                      Collective* group, Measurement& result) {
+void run_step_replica(const WorkloadOptions& options, const Predictor& predictor, Runtime& runtime,
+                      const DeviceName& name, Collective* group, Measurement& result) {
   const int rank = group == nullptr ? 0 : group->rank();
   const FedStep step = options.model.is_given() ? make_fed_model_step(options, rank)
                                                 : make_net_step(*find_zoo_net(options.net), options, rank);
   Graph& graph = *step.graph;
+  if (const MemorySolution* const memory = predictor.memory_of(rank)) apply(memory->schedule, graph);
   const ReplicaPlace here = settle_replica(graph, runtime, name, group);
   for (const PlacedDevice& device : here.devices.all()) {
     result.devices.push_back({{}, parse_device_name(device.name).short_text(), {}});
@@ -166,11 +167,11 @@ void run_step_replica(const WorkloadOptions& options, Runtime& runtime, const De
   group->barrier();  // none dies before the last is done
 }
 
-Measurement measure_step(const WorkloadOptions& options) {
+Measurement measure_step(const WorkloadOptions& options, const Predictor& predictor) {
   Runtime runtime(options.runtime);
   const ReplicaWork<Measurement> work = [&](int, const DeviceName& device, Collective* group,
                                             Measurement& result) {
-    run_step_replica(options, runtime, device, group, result);
+    run_step_replica(options, predictor, runtime, device, group, result);
   };
   Measurement result =
       run_on_devices(runtime, options.replicas.count(), kCollectiveTimeout, Measurement{}, work);
@@ -183,10 +184,11 @@ Measurement measure_step(const WorkloadOptions& options) {
 Measurement measure(const WorkloadOptions& options) {
   // Before the run, as what it leaves on a GPU is in use there. Refuses what is no net.
   const Predictor predictor(options);
+  predictor.require_kept();
   const bool is_on_gpu = options.runtime.device != "cpu";
   const double fragmentation = is_on_gpu ? predictor.fragmentation(setup_to_fit(options.runtime)) : 0;
   const bool is_mnist = !options.model.is_given() && options.net == kMnist;
-  Measurement result = is_mnist ? measure_mnist(options) : measure_step(options);
+  Measurement result = is_mnist ? measure_mnist(options) : measure_step(options, predictor);
   result.fragmentation = fragmentation;
   return result;
 }

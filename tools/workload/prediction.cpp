@@ -229,6 +229,12 @@ int64_t Predictor::lower_bound_bytes() const {
   return bytes;
 }
 
+void Predictor::require_kept() const {
+  std::vector<Program> programs;
+  for (const auto& planned : ranks_) programs.push_back(planned->program);
+  headroom::require_kept(programs);
+}
+
 bool Predictor::is_too_large(const RunSetup& setup, int64_t margin_bytes) const {
   return std::any_of(needs_.begin(), needs_.end(), [&](const Need& need) {
     const PhysicalGpu* gpu = gpu_of(setup, need.name);

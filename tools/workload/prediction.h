@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/predict/play_program.h"
+#include "runtime/predict/solve_program.h"
 #include "tools/workload/workload.h"
 
 namespace headroom {
@@ -83,6 +84,12 @@ class Predictor {
   std::optional<int64_t> least_total_bytes(const RunSetup& setup) const;
   // No strategy can need less on all devices together: variables and the most results that are live at once.
   int64_t lower_bound_bytes() const;
+  // How the program of a replica keeps to the memory of the options; null without a budget.
+  const MemorySolution* memory_of(int rank) const {
+    return ranks_[static_cast<size_t>(rank)]->program.memory.get();
+  }
+  // Throws MemoryTooSmall when the budget of the options cannot be kept.
+  void require_kept() const;
   // Whether that exceeds some device's memory for the program.
   bool is_too_large(const RunSetup& setup, int64_t margin_bytes) const;
 

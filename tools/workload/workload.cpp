@@ -11,6 +11,7 @@
 #include "runtime/app/setup.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/text.h"
+#include "runtime/predict/solve_program.h"
 
 namespace headroom {
 namespace {
@@ -138,13 +139,15 @@ std::vector<Program> make_programs(const WorkloadOptions& options) {
   if (options.replicas.count() > 1) {
     replica_devices(options.runtime, find_devices(options.runtime), options.replicas.count());
   }
-  if (options.model.is_given()) return model_programs(options);
+  if (options.model.is_given()) return keep_to_memory(model_programs(options), options.runtime);
   if (options.net == kMnist) {
     share_of_batch(options.step.batch, options.replicas.count());
     if (options.width != 1) throw InvalidArgument("width: the net of train_mnist has one width");
     return mnist_programs(options);
   }
-  if (const ZooNet* net = find_zoo_net(options.net)) return zoo_programs(*net, options);
+  if (const ZooNet* net = find_zoo_net(options.net)) {
+    return keep_to_memory(zoo_programs(*net, options), options.runtime);
+  }
   const std::vector<std::string> names = net_names();
   const std::vector<std::string_view> known(names.begin(), names.end());
   throw InvalidArgument(

@@ -39,7 +39,8 @@ std::vector<std::string> net_names();
 // The options as words of a command line: all of them for another process, the changed ones for people.
 std::vector<std::string> to_words(const WorkloadOptions& options, OptionSet::Words which);
 
-// The programs of all replicas by rank, placed by the options; replicas with equal graphs share one. Throws
+// The programs of all replicas by rank, placed by the options and planned for their memory; replicas with
+// equal graphs share one. Throws
 // InvalidArgument for an unknown net, a width for mnist, a batch that replicas cannot share equally, replicas
 // of a net that is placed, and sizes beyond 64 bits.
 std::vector<Program> make_programs(const WorkloadOptions& options);

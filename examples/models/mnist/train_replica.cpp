@@ -18,6 +18,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/graph/categories.h"
 #include "runtime/predict/play_program.h"
+#include "runtime/predict/solve_program.h"
 
 namespace headroom {
 namespace {
@@ -294,6 +295,15 @@ Dataset share_of_test(const Dataset& test, int rank, int replicas) {
   return {end - begin, part(test.images, Dataset::kImageBytes), part(test.labels, 1)};
 }
 
+// Rewrites the graph for the budget of the options, as training_programs() does.
+void keep_to_memory(TrainingGraph& net, const Runtime& runtime) {
+  const std::shared_ptr<const Graph> not_owned(std::shared_ptr<const Graph>(), &net.graph);
+  const std::vector<Program> programs =
+      keep_to_memory({{not_owned, {net.training_targets(), net.test_targets()}}}, runtime.options());
+  require_kept(programs);
+  apply(programs.front().memory->schedule, net.graph);
+}
+
 }  // namespace
 
 void train_replica(const TrainSettings& settings, const Dataset& training, const Dataset& test,
@@ -304,6 +314,7 @@ void train_replica(const TrainSettings& settings, const Dataset& training, const
   const Dataset& own_test = group == nullptr ? test : share;
   TrainingGraph graph(settings, {training.count, own_test.count, steps_per_epoch(settings, training.count)},
                       rank);
+  if (runtime.options().memory_bytes) keep_to_memory(graph, runtime);
   Training(settings, graph, training, own_test, group, on_step, result).run(runtime, name);
 }
 

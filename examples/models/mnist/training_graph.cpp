@@ -1,11 +1,14 @@
 #include "examples/models/mnist/training_graph.h"
 
+#include <utility>
+
 #include "examples/models/mnist/dataset.h"
 #include "runtime/app/place.h"
 #include "runtime/graph/functions.h"
 #include "runtime/graph/fuse.h"
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/optimizer.h"
+#include "runtime/predict/solve_program.h"
 
 namespace headroom {
 namespace {
@@ -117,7 +120,7 @@ std::vector<Program> training_programs(const TrainSettings& settings, int64_t tr
     place(net->graph, options);
     programs.push_back({{net, &net->graph}, {net->training_targets(), net->test_targets()}});
   }
-  return programs;
+  return keep_to_memory(std::move(programs), options);
 }
 
 }  // namespace headroom

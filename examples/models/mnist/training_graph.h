@@ -57,7 +57,8 @@ class TrainingGraph {
   bool resident_, prefetched_;
 };
 
-// The programs of all replicas by rank, placed as the options say. Replicas with equal graphs share one.
+// The programs of all replicas by rank, placed and planned for their memory as the options say. Replicas with
+// equal graphs share one.
 std::vector<Program> training_programs(const TrainSettings& settings, int64_t training_images,
                                        int64_t test_images, const RuntimeOptions& options);
 

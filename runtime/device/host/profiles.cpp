@@ -60,6 +60,8 @@ const DeviceProfile kLaptop2Gb = {
     .small_driver_call_us = kSmallCallUs,
     .virtual_memory = kVirtualMemory,
     .stream_pool = kStreamPool,
+    .tflops = 1.1,
+    .memory_gb_per_s = 48,
 };
 
 // As reported of PyTorch on such a card: a first small tensor shows 448 = 446 + 2 MiB, so kernels of its own
@@ -87,6 +89,8 @@ const DeviceProfile kCard6Gb = {
     .small_driver_call_us = kSmallCallUs,
     .virtual_memory = kVirtualMemory,
     .stream_pool = kStreamPool,
+    .tflops = 6.5,
+    .memory_gb_per_s = 336,
 };
 
 // What was reported of four of them gives the total alone; the costs are the 2 GB laptop's, of the same
@@ -107,6 +111,8 @@ const DeviceProfile kRtx2080Ti = {
     .small_driver_call_us = kSmallCallUs,
     .virtual_memory = kVirtualMemory,
     .stream_pool = kStreamPool,
+    .tflops = 13.4,
+    .memory_gb_per_s = 616,
 };
 
 // The machine of a report about which process sees which device.
@@ -144,6 +150,8 @@ const DeviceProfile kH200 = {
     .small_driver_call_us = kSmallCallUs,
     .virtual_memory = kVirtualMemory,
     .stream_pool = kStreamPool,
+    .tflops = 494,
+    .memory_gb_per_s = 4800,
 };
 
 // Cards with what people's programs print of them on Linux.
@@ -163,29 +171,30 @@ struct Card {
   int64_t total_bytes;
   int64_t context_mib;
   FigureOrigin context_origin;
+  double tflops, memory_gb_per_s;
 };
 constexpr auto kPublished = FigureOrigin::kPublished, kEstimated = FigureOrigin::kEstimated;
 constexpr Card kCards[] = {
-    {"t4", "Tesla T4", 75, 15095 * kMiB, 100, kPublished},
-    {"v100-16gb", "Tesla V100-SXM2-16GB", 70, 16'928'342'016, 308, kPublished},
-    {"v100-32gb", "Tesla V100-SXM2-32GB", 70, 32492 * kMiB, 308, kPublished},
-    {"rtx-2060", "GeForce RTX 2060", 75, 6'222'839'808, 100, kEstimated},
-    {"rtx-3060", "NVIDIA GeForce RTX 3060", 86, 12'587'106'304, 48, kEstimated},
-    {"rtx-3070", "NVIDIA GeForce RTX 3070", 86, 8'361'213'952, 103, kPublished},
-    {"rtx-3080", "NVIDIA GeForce RTX 3080", 86, 10'472'390'656, 188, kEstimated},
-    {"rtx-3090", "NVIDIA GeForce RTX 3090", 86, 25'443'893'248, 231, kPublished},
-    {"rtx-4060", "NVIDIA GeForce RTX 4060", 89, 7813 * kMiB, 34, kPublished},
-    {"rtx-4070", "NVIDIA GeForce RTX 4070", 89, 11866 * kMiB, 111, kEstimated},
-    {"rtx-4080", "NVIDIA GeForce RTX 4080", 89, 15945 * kMiB, 216, kEstimated},
-    {"rtx-4090", "NVIDIA GeForce RTX 4090", 89, 25'386'352'640, 427, kPublished},
-    {"rtx-5090", "NVIDIA GeForce RTX 5090", 120, 33'660'534'784, 519, kPublished},
-    {"rtx-a6000", "NVIDIA RTX A6000", 86, 48676 * kMiB, 244, kEstimated},
-    {"a10", "NVIDIA A10", 86, 23'609'475'072, 202, kEstimated},
-    {"a100-40gb", "NVIDIA A100-PCIE-40GB", 80, 42'298'834'944, 415, kPublished},
-    {"a100-80gb", "NVIDIA A100-SXM4-80GB", 80, 84'987'740'160, 415, kPublished},
-    {"l4", "NVIDIA L4", 89, 23'612'293'120, 153, kEstimated},
-    {"l40s", "NVIDIA L40S", 89, 47'576'711'168, 448, kPublished},
-    {"h100", "NVIDIA H100 80GB HBM3", 90, 85'017'755'648, 527, kEstimated},
+    {"t4", "Tesla T4", 75, 15095 * kMiB, 100, kPublished, 8.1, 320},
+    {"v100-16gb", "Tesla V100-SXM2-16GB", 70, 16'928'342'016, 308, kPublished, 15.7, 900},
+    {"v100-32gb", "Tesla V100-SXM2-32GB", 70, 32492 * kMiB, 308, kPublished, 15.7, 900},
+    {"rtx-2060", "GeForce RTX 2060", 75, 6'222'839'808, 100, kEstimated, 6.5, 336},
+    {"rtx-3060", "NVIDIA GeForce RTX 3060", 86, 12'587'106'304, 48, kEstimated, 12.7, 360},
+    {"rtx-3070", "NVIDIA GeForce RTX 3070", 86, 8'361'213'952, 103, kPublished, 20.3, 448},
+    {"rtx-3080", "NVIDIA GeForce RTX 3080", 86, 10'472'390'656, 188, kEstimated, 29.8, 760},
+    {"rtx-3090", "NVIDIA GeForce RTX 3090", 86, 25'443'893'248, 231, kPublished, 35.6, 936},
+    {"rtx-4060", "NVIDIA GeForce RTX 4060", 89, 7813 * kMiB, 34, kPublished, 15.1, 272},
+    {"rtx-4070", "NVIDIA GeForce RTX 4070", 89, 11866 * kMiB, 111, kEstimated, 29.1, 504},
+    {"rtx-4080", "NVIDIA GeForce RTX 4080", 89, 15945 * kMiB, 216, kEstimated, 48.7, 717},
+    {"rtx-4090", "NVIDIA GeForce RTX 4090", 89, 25'386'352'640, 427, kPublished, 82.6, 1008},
+    {"rtx-5090", "NVIDIA GeForce RTX 5090", 120, 33'660'534'784, 519, kPublished, 104.8, 1792},
+    {"rtx-a6000", "NVIDIA RTX A6000", 86, 48676 * kMiB, 244, kEstimated, 77.4, 768},
+    {"a10", "NVIDIA A10", 86, 23'609'475'072, 202, kEstimated, 62.5, 600},
+    {"a100-40gb", "NVIDIA A100-PCIE-40GB", 80, 42'298'834'944, 415, kPublished, 156, 1555},
+    {"a100-80gb", "NVIDIA A100-SXM4-80GB", 80, 84'987'740'160, 415, kPublished, 156, 2039},
+    {"l4", "NVIDIA L4", 89, 23'612'293'120, 153, kEstimated, 60, 300},
+    {"l40s", "NVIDIA L40S", 89, 47'576'711'168, 448, kPublished, 183, 864},
+    {"h100", "NVIDIA H100 80GB HBM3", 90, 85'017'755'648, 527, kEstimated, 494, 3350},
 };
 
 // Pages, costs and libraries are those measured on the H200.
@@ -198,6 +207,8 @@ DeviceProfile profile_of(const Card& card) {
   profile.total_origin = kPublished;
   profile.context_bytes = card.context_mib * kMiB;
   profile.context_origin = card.context_origin;
+  profile.tflops = card.tflops;
+  profile.memory_gb_per_s = card.memory_gb_per_s;
   return profile;
 }
 

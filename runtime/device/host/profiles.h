@@ -50,6 +50,8 @@ struct DeviceProfile {
   double small_driver_call_us = 0;    // one that does not: a small allocation, a copy
   VirtualMemoryCosts virtual_memory;  // per call on a physical block
   StreamPoolCosts stream_pool;
+  // Published peaks: products of matrices in TF32, or in f32 on cards without it, and memory traffic.
+  double tflops = 0, memory_gb_per_s = 0;
   // The time of work on the clock of the streams. With 0, as in all built-in profiles, work is done as soon
   // as it is queued.
   double kernel_us = 0;

@@ -1,0 +1,81 @@
+#include "runtime/plan/step_cost.h"
+
+#include <algorithm>
+
+namespace headroom {
+
+int64_t flops_of(const Graph& graph, const Node& node) {
+  const auto shape = [&](int value) -> const Shape& { return graph.value(value).spec.shape; };
+  const auto elements = [&](int value) { return shape(value).elements(); };
+  const int64_t results = node.outputs.empty() ? 0 : elements(node.outputs[0]);
+  // Each element of a filter meets every output of its channel.
+  const auto conv = [](const Shape& filter, int64_t outputs) {
+    return 2 * outputs * filter[0] * filter[1] * filter[2];
+  };
+  // The results of a convolution behind which there is a pool.
+  const auto before_pool = [](const ConvBlock& block, int64_t pooled) {
+    return block.pool ? pooled * block.pool->stride[0] * block.pool->stride[1] : pooled;
+  };
+  return std::visit(
+      Overloaded{
+          [&](const MatMul& op) {
+            const Shape& a = shape(node.inputs[0]);
+            return 2 * results * a[op.transpose_a ? a.rank() - 2 : a.rank() - 1];
+          },
+          [&](const Dense&) { return 2 * results * shape(node.inputs[0]).last(); },
+          [&](const DenseFilterGrad&) { return 2 * results * shape(node.inputs[0])[0]; },
+          // Two products forward and two backward.
+          [&](const ClassifierHead&) {
+            return 4 * shape(node.inputs[0])[0] * (elements(node.inputs[1]) + elements(node.inputs[3]));
+          },
+          [&](const Conv2d&) { return conv(shape(node.inputs[1]), results); },
+          [&](const Conv2dInputGrad&) { return conv(shape(node.inputs[1]), elements(node.inputs[0])); },
+          [&](const Conv2dFilterGrad& op) { return conv(op.filter_shape, elements(node.inputs[1])); },
+          [&](const ConvBlock& op) { return conv(shape(node.inputs[1]), before_pool(op, results)); },
+          [&](const ConvBlockInputGrad& op) {
+            return conv(shape(node.inputs[2]), before_pool(op.block, elements(node.inputs[0])));
+          },
+          [&](const ConvBlockFilterGrad& op) {
+            return conv(op.filter_shape, before_pool(op.block, elements(node.inputs[1])));
+          },
+          [&](const Reshape&) { return int64_t{0}; },
+          [&](const CopyToDevice&) { return int64_t{0}; },
+          [&](const Transpose&) { return int64_t{0}; },
+          [&](const Concat&) { return int64_t{0}; },
+          [&](const Slice&) { return int64_t{0}; },
+          [&](const SliceGrad&) { return int64_t{0}; },
+          [&](const Gather&) { return int64_t{0}; },
+          [&](const BroadcastTo&) { return int64_t{0}; },
+          [&](const auto&) { return results; },
+      },
+      node.op);
+}
+
+int64_t moved_bytes_of(const Graph& graph, const Node& node) {
+  if (std::holds_alternative<Reshape>(node.op)) return 0;
+  int64_t bytes = 0;
+  // A gather reads as much of its table as it writes.
+  const bool picks = std::holds_alternative<Gather>(node.op) || std::holds_alternative<TakeBatch>(node.op) ||
+                     std::holds_alternative<Slice>(node.op);
+  for (size_t i = picks ? 1 : 0; i < node.inputs.size(); ++i) {
+    bytes += graph.value(node.inputs[i]).spec.bytes();
+  }
+  for (const int output : node.outputs) bytes += (picks ? 2 : 1) * graph.value(output).spec.bytes();
+  return bytes;
+}
+
+std::vector<double> node_times_us(const Graph& graph, const DeviceSpeed& speed) {
+  std::vector<double> times;
+  for (const Node& node : graph.nodes()) {
+    if (std::holds_alternative<Reshape>(node.op)) {
+      times.push_back(0);
+      continue;
+    }
+    const double arithmetic = static_cast<double>(flops_of(graph, node)) / speed.flops_per_us;
+    const double traffic = static_cast<double>(moved_bytes_of(graph, node)) / speed.bytes_per_us;
+    times.push_back(speed.launch_us + std::max(arithmetic, traffic));
+  }
+  return times;
+}
+
+}  // namespace headroom

@@ -1,0 +1,27 @@
+// What a node costs in time, from its operations, its bytes and the figures of a device. Knows no device.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/graph/graph.h"
+
+namespace headroom {
+
+// Multiplications and additions of a node, forward or backward; one for each result of ops that only go over
+// elements, none for moves of elements.
+int64_t flops_of(const Graph& graph, const Node& node);
+// What a node reads and writes at least: its operands and results, once each.
+int64_t moved_bytes_of(const Graph& graph, const Node& node);
+
+// The speed of a device in a training step.
+struct DeviceSpeed {
+  double flops_per_us = 0;  // of products and convolutions
+  double bytes_per_us = 0;  // of its memory
+  double launch_us = 0;     // of each node, at least
+};
+
+// Microseconds of each node: the longer of arithmetic and memory traffic. 0 for a reshape.
+std::vector<double> node_times_us(const Graph& graph, const DeviceSpeed& speed);
+
+}  // namespace headroom

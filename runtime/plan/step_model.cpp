@@ -1,0 +1,411 @@
+#include "runtime/plan/step_model.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <utility>
+
+#include "allocators/allocator.h"
+#include "runtime/base/bytes.h"
+
+namespace headroom {
+namespace {
+
+int64_t block_bytes(const TensorSpec& spec) {
+  return round_up(spec.bytes(), Allocator::kAlignment);
+}
+
+// Nodes that talk to other replicas or devices run once, in the order that all of them agree on.
+bool can_run_again(const Op& op) {
+  return !is_update(op) && !std::holds_alternative<AllReduce>(op) &&
+         !std::holds_alternative<CopyToDevice>(op);
+}
+
+}  // namespace
+
+StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNodes& needed,
+                     std::span<const int64_t> workspace_bytes, std::span<const double> node_us)
+    : graph_(graph) {
+  const size_t values = graph.values().size();
+  roots_.resize(values);
+  node_of_.assign(values, -1);
+  now_.assign(values, -1);
+  std::vector<TensorSpec> specs;
+  for (size_t id = 0; id < values; ++id) {
+    root_of_.push_back(static_cast<int>(id));
+    const TensorSpec& spec = graph.value(static_cast<int>(id)).spec;
+    const auto found = std::find(specs.begin(), specs.end(), spec);
+    spec_of_.push_back(static_cast<int>(found - specs.begin()));
+    if (found == specs.end()) specs.push_back(spec);
+  }
+  const auto add = [&](NodeInfo node) {
+    const auto position = static_cast<int>(nodes_.size());
+    if (node.is_reshape) {
+      root_of_[static_cast<size_t>(node.outputs[0])] = root_of_[static_cast<size_t>(node.inputs[0])];
+    }
+    for (const int output : node.outputs) {
+      node_of_[static_cast<size_t>(output)] = position;
+      if (node.is_reshape) continue;
+      Root& root = roots_[static_cast<size_t>(output)];
+      root.bytes = block_bytes(graph.value(output).spec);
+      root.maker = position;
+    }
+    std::vector<int> used;
+    for (const int input : node.inputs) {
+      const int root = root_of_[static_cast<size_t>(input)];
+      if (node.is_reshape || std::find(used.begin(), used.end(), root) != used.end()) continue;
+      used.push_back(root);
+      roots_[static_cast<size_t>(root)].uses.push_back(position);
+    }
+    used_at_.push_back(std::move(used));
+    nodes_.push_back(std::move(node));
+  };
+  std::vector<bool> is_copied_in(values);
+  const auto copy_in = [&](int id) {
+    const ValueInfo& value = graph.value(id);
+    if (value.kind != ValueKind::kInput || is_copied_in[static_cast<size_t>(id)]) return;
+    is_copied_in[static_cast<size_t>(id)] = true;
+    if (!targets.doubled_inputs) input_bytes_ += block_bytes(value.spec);
+  };
+  for (const int id : needed.pure) {
+    const Node& node = graph.node(id);
+    NodeInfo info{
+        .id = id, .us = node_us[static_cast<size_t>(id)], .inputs = node.inputs, .outputs = node.outputs};
+    info.workspace = round_up(workspace_bytes[static_cast<size_t>(id)], Allocator::kAlignment);
+    info.is_reshape = std::holds_alternative<Reshape>(node.op);
+    info.can_repeat = can_run_again(node.op);
+    std::vector<TensorSpec> inputs;
+    for (const int input : node.inputs) inputs.push_back(graph.value(input).spec);
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      const TensorSpec& output = graph.value(node.outputs[i]).spec;
+      const int position = in_place_input(node.op, inputs, output, i);
+      const bool fits = position >= 0 && inputs[static_cast<size_t>(position)].bytes() == output.bytes();
+      info.in_place.push_back(fits ? position : -1);
+      info.is_optional.push_back(is_optional_output(node.op, i));
+    }
+    std::for_each(node.inputs.begin(), node.inputs.end(), copy_in);
+    add(std::move(info));
+  }
+  // The end: what is copied out, then what updates read. Neither can be left out or moved.
+  NodeInfo end{.can_repeat = false};
+  for (const Value& fetch : targets.fetches) end.inputs.push_back(fetch.id);
+  for (const int id : needed.updates) {
+    const Node& node = graph.node(id);
+    const auto is_read = [&](int input) {
+      const auto at = static_cast<size_t>(root_of_[static_cast<size_t>(input)]);
+      return graph.value(input).kind == ValueKind::kInput || roots_[at].maker >= 0;
+    };
+    std::copy_if(node.inputs.begin(), node.inputs.end(), std::back_inserter(end.inputs), is_read);
+    end.workspace =
+        std::max(end.workspace, round_up(workspace_bytes[static_cast<size_t>(id)], Allocator::kAlignment));
+  }
+  std::for_each(end.inputs.begin(), end.inputs.end(), copy_in);
+  add(std::move(end));
+
+  for (size_t id = 0; id < values; ++id) {
+    Root& root = roots_[id];
+    if (root.maker < 0 || root_of_[id] != static_cast<int>(id)) continue;
+    root.first_gap = static_cast<int>(root_of_gap_.size());
+    const bool can_repeat = nodes_[static_cast<size_t>(root.maker)].can_repeat;
+    for (size_t use = 0; use < root.uses.size(); ++use) {
+      root_of_gap_.push_back(static_cast<int>(id));
+      const bool is_last = use + 1 == root.uses.size();
+      keep_all_.push_back(is_last && can_repeat ? Keep::kOnce : Keep::kAlways);
+    }
+  }
+  max_entries_ = 1000 + 12 * nodes_.size();
+
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const NodeInfo& node = nodes_[i];
+    if (node.is_reshape) continue;
+    int64_t bytes = input_bytes_ + node.workspace;
+    for (const int root : used_at_[i]) bytes += bytes_of_root(root);
+    for (size_t o = 0; o < node.outputs.size(); ++o) {
+      if (node.in_place[o] < 0 && !node.is_optional[o]) bytes += bytes_of_root(node.outputs[o]);
+    }
+    least_bytes_ = std::max(least_bytes_, bytes);
+  }
+}
+
+int StepModel::gap_at(int root, int time) const {
+  const std::vector<int>& uses = roots_[static_cast<size_t>(root)].uses;
+  const auto next = std::lower_bound(uses.begin(), uses.end(), time);
+  return next == uses.begin() ? -1 : static_cast<int>(next - uses.begin()) - 1;
+}
+
+int StepModel::need(int value, int time, const Choices& choices) {
+  const int root = root_of_[static_cast<size_t>(value)];
+  const auto at = static_cast<size_t>(value);
+  if (roots_[static_cast<size_t>(root)].maker < 0) {
+    // A reshape of what is always there runs when it is first read.
+    if (node_of_[at] >= 0 && !has_run_[static_cast<size_t>(node_of_[at])]) emit(node_of_[at], time, choices);
+    return now_[at];
+  }
+  if (now_[static_cast<size_t>(root)] < 0) emit(roots_[static_cast<size_t>(root)].maker, time, choices);
+  if (value == root || is_too_long_) return now_[at];
+  const int storage = now_[static_cast<size_t>(root)];
+  if (now_[at] < 0 || instances_[static_cast<size_t>(now_[at])].storage != storage) {
+    emit(node_of_[at], time, choices);
+  }
+  return now_[at];
+}
+
+void StepModel::emit(int position, int time, const Choices& choices) {
+  const auto at = static_cast<size_t>(position);
+  const NodeInfo& node = nodes_[at];
+  if (entries_.size() >= max_entries_) is_too_long_ = true;
+  if (is_too_long_) return;
+  // Nodes that run for this one use the stack above.
+  const size_t base = stack_.size();
+  for (const int input : node.inputs) {
+    const int instance = need(input, time, choices);
+    stack_.push_back(instance);
+  }
+  if (is_too_long_) return;
+  const bool is_repeat = has_run_[at];
+  has_run_[at] = true;
+  entries_.push_back({position, time, is_repeat, static_cast<int>(entry_inputs_.size()),
+                      static_cast<int>(instances_.size())});
+  const int first = node.inputs.empty() ? -1 : stack_[base];
+  entry_inputs_.insert(entry_inputs_.end(), stack_.begin() + static_cast<std::ptrdiff_t>(base), stack_.end());
+  stack_.resize(base);
+  for (const int output : node.outputs) {
+    const auto id = static_cast<int>(instances_.size());
+    const auto value = static_cast<size_t>(output);
+    if (node.is_reshape) {
+      instances_.push_back({output, first < 0 ? -1 : instances_[static_cast<size_t>(first)].storage});
+      now_[value] = id;
+      continue;
+    }
+    instances_.push_back({output, id});
+    if (now_[value] >= 0) continue;  // it has stayed; this copy of it has no reader
+    now_[value] = id;
+    const Root& root = roots_[value];
+    const int gap = passed_[value] - 1;
+    if (is_repeat && gap >= 0 && choices[static_cast<size_t>(root.first_gap + gap)] == Keep::kNever) {
+      transient_.push_back(output);
+    }
+  }
+}
+
+// Behind the uses at this position.
+void StepModel::close_gaps(int time, const Choices& choices) {
+  for (const int id : used_at_[static_cast<size_t>(time)]) {
+    const auto at = static_cast<size_t>(id);
+    const Root& root = roots_[at];
+    if (root.maker < 0) continue;
+    const int gap = passed_[at]++;
+    if (choices[static_cast<size_t>(root.first_gap + gap)] != Keep::kAlways) now_[at] = -1;
+  }
+  for (const int id : transient_) {
+    const auto at = static_cast<size_t>(id);
+    const int gap = passed_[at] - 1;
+    if (choices[static_cast<size_t>(roots_[at].first_gap + gap)] == Keep::kNever) now_[at] = -1;
+  }
+  transient_.clear();
+}
+
+void StepModel::emit_all(const Choices& choices) {
+  entries_.clear();
+  entry_inputs_.clear();
+  instances_.clear();
+  transient_.clear();
+  stack_.clear();
+  is_too_long_ = false;
+  std::fill(now_.begin(), now_.end(), -1);
+  passed_.assign(roots_.size(), 0);
+  has_run_.assign(nodes_.size(), false);
+  for (size_t time = 0; time < nodes_.size() && !is_too_long_; ++time) {
+    if (nodes_[time].is_reshape) continue;  // they run when they are needed
+    emit(static_cast<int>(time), static_cast<int>(time), choices);
+    close_gaps(static_cast<int>(time), choices);
+  }
+}
+
+// As make_plan() gives values their buffers.
+StepModel::Outcome StepModel::measure() {
+  Outcome outcome{.peak_bytes = 0};
+  buffers_.clear();
+  buffer_of_.assign(instances_.size(), -1);
+  reads_of_.assign(instances_.size(), 0);
+  const auto storage_of = [&](int instance) {
+    return instance < 0 ? -1 : instances_[static_cast<size_t>(instance)].storage;
+  };
+  for (const int input : entry_inputs_) {
+    if (storage_of(input) >= 0) ++reads_of_[static_cast<size_t>(storage_of(input))];
+  }
+  int64_t live = input_bytes_;
+  peak_entry_ = 0;
+  const auto finish = [&](int id, int entry) {
+    Buffer& buffer = buffers_[static_cast<size_t>(id)];
+    buffer.last = entry;
+    if (buffer.reads_left == 0) live -= buffer.bytes;
+  };
+  for (size_t e = 0; e < entries_.size(); ++e) {
+    const Entry& entry = entries_[e];
+    const NodeInfo& node = nodes_[static_cast<size_t>(entry.node)];
+    const std::span<const int> inputs(entry_inputs_.data() + entry.first_input, node.inputs.size());
+    outcome.us += node.us;
+    int64_t passing = node.workspace;  // that goes with the node
+    if (!node.is_reshape) {
+      for (size_t o = 0; o < node.outputs.size(); ++o) {
+        const auto instance = static_cast<size_t>(entry.first_output) + o;
+        const int reads = reads_of_[instance];
+        const int64_t bytes = bytes_of_root(node.outputs[o]);
+        if (bytes == 0 || (reads == 0 && node.is_optional[o])) continue;
+        int taken = -1;
+        if (node.in_place[o] >= 0) {
+          const int source = storage_of(inputs[static_cast<size_t>(node.in_place[o])]);
+          taken = source < 0 ? -1 : buffer_of_[static_cast<size_t>(source)];
+          const int spec = spec_of_[static_cast<size_t>(node.inputs[static_cast<size_t>(node.in_place[o])])];
+          int reads_here = 0;
+          for (size_t i = 0; i < inputs.size() && taken >= 0; ++i) {
+            const int other = storage_of(inputs[i]);
+            if (other < 0 || buffer_of_[static_cast<size_t>(other)] != taken) continue;
+            ++reads_here;
+            if (spec_of_[static_cast<size_t>(node.inputs[i])] != spec) taken = -1;
+          }
+          for (size_t before = 0; before < o && taken >= 0; ++before) {
+            if (buffer_of_[static_cast<size_t>(entry.first_output) + before] == taken) taken = -1;
+          }
+          if (taken >= 0 && buffers_[static_cast<size_t>(taken)].reads_left != reads_here) taken = -1;
+        }
+        if (taken < 0 && reads == 0) {
+          passing += bytes;
+          continue;
+        }
+        if (taken < 0) {
+          taken = static_cast<int>(buffers_.size());
+          buffers_.push_back({.bytes = bytes, .first = static_cast<int>(e)});
+          live += bytes;
+        }
+        Buffer& buffer = buffers_[static_cast<size_t>(taken)];
+        buffer.reads_left += reads;
+        buffer_of_[instance] = taken;
+      }
+    }
+    if (live + passing > outcome.peak_bytes) {
+      outcome.peak_bytes = live + passing;
+      peak_entry_ = static_cast<int>(e);
+    }
+    for (const int input : inputs) {
+      const int source = storage_of(input);
+      if (source < 0 || buffer_of_[static_cast<size_t>(source)] < 0) continue;
+      const int id = buffer_of_[static_cast<size_t>(source)];
+      --buffers_[static_cast<size_t>(id)].reads_left;
+      finish(id, static_cast<int>(e));
+    }
+  }
+  work_ += static_cast<int64_t>(entries_.size());
+  outcome.is_valid = true;
+  return outcome;
+}
+
+StepModel::Outcome StepModel::evaluate(const Choices& choices) {
+  emit_all(choices);
+  if (is_too_long_) {
+    work_ += static_cast<int64_t>(entries_.size());
+    return {};
+  }
+  return measure();
+}
+
+double StepModel::repeat_us(const Choices& choices, int root, int time, std::vector<int>& seen) const {
+  constexpr size_t kMostNodes = 24;
+  const NodeInfo& maker = nodes_[static_cast<size_t>(roots_[static_cast<size_t>(root)].maker)];
+  double us = maker.us;
+  seen.push_back(root);
+  for (const int input : maker.inputs) {
+    const int from = root_of_[static_cast<size_t>(input)];
+    const Root& source = roots_[static_cast<size_t>(from)];
+    if (source.maker < 0 || seen.size() >= kMostNodes) continue;
+    if (std::find(seen.begin(), seen.end(), from) != seen.end()) continue;
+    const int gap = gap_at(from, time);
+    if (gap < 0 || choices[static_cast<size_t>(source.first_gap + gap)] == Keep::kAlways) continue;
+    us += repeat_us(choices, from, time, seen);
+  }
+  return us;
+}
+
+double StepModel::repeat_us(const Choices& choices, int gap) const {
+  const int id = root_of_gap_[static_cast<size_t>(gap)];
+  const Root& root = roots_[static_cast<size_t>(id)];
+  const auto next = static_cast<size_t>(gap - root.first_gap) + 1;
+  const int time = next < root.uses.size() ? root.uses[next] : static_cast<int>(nodes_.size()) - 1;
+  std::vector<int> seen;
+  return repeat_us(choices, id, time, seen);
+}
+
+std::vector<StepModel::Waiting> StepModel::waiting_at_peak(const Choices& choices) const {
+  const int time = peak_time();
+  std::vector<bool> is_read(roots_.size());
+  std::vector<int> holds(buffers_.size(), -1);  // by buffer: the root that it holds at the peak
+  for (size_t e = 0; e < entries_.size() && entries_[e].time <= time; ++e) {
+    const Entry& entry = entries_[e];
+    const NodeInfo& node = nodes_[static_cast<size_t>(entry.node)];
+    for (const int input : node.inputs) {
+      // One that only earlier entries of the same time read may go before the peak.
+      if (static_cast<int>(e) >= peak_entry_)
+        is_read[static_cast<size_t>(root_of_[static_cast<size_t>(input)])] = true;
+    }
+    for (size_t o = 0; o < node.outputs.size() && static_cast<int>(e) <= peak_entry_; ++o) {
+      const int id = buffer_of_[static_cast<size_t>(entry.first_output) + o];
+      if (id >= 0) holds[static_cast<size_t>(id)] = node.outputs[o];
+    }
+  }
+  std::vector<Waiting> waiting;
+  for (size_t id = 0; id < buffers_.size(); ++id) {
+    const int root = holds[id];
+    if (root < 0 || buffers_[id].last < peak_entry_ || is_read[static_cast<size_t>(root)]) continue;
+    const int index = gap_at(root, time);
+    if (index < 0) continue;
+    const int gap = roots_[static_cast<size_t>(root)].first_gap + index;
+    if (!can_drop(gap) || choices[static_cast<size_t>(gap)] == Keep::kNever) continue;
+    waiting.push_back({gap, buffers_[id].bytes, repeat_us(choices, gap)});
+  }
+  return waiting;
+}
+
+std::vector<StepModel::Repeat> StepModel::repeats() const {
+  std::vector<Repeat> repeats;
+  for (const Entry& entry : entries_) {
+    const NodeInfo& node = nodes_[static_cast<size_t>(entry.node)];
+    if (!entry.is_repeat || node.is_reshape) continue;
+    for (size_t o = 0; o < node.outputs.size(); ++o) {
+      const int index = gap_at(node.outputs[o], entry.time);
+      const bool is_read = reads_of_[static_cast<size_t>(entry.first_output) + o] > 0;
+      if (is_read && index >= 0) {
+        repeats.push_back({roots_[static_cast<size_t>(node.outputs[o])].first_gap + index, node.us});
+      }
+    }
+  }
+  return repeats;
+}
+
+NodeSchedule StepModel::schedule() const {
+  NodeSchedule schedule;
+  std::vector<int> value_of(instances_.size());
+  const auto first_new = static_cast<int>(graph_.values().size());
+  for (const Entry& entry : entries_) {
+    const NodeInfo& node = nodes_[static_cast<size_t>(entry.node)];
+    ScheduledNode scheduled{.node = node.id};
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const int instance = entry_inputs_[static_cast<size_t>(entry.first_input) + i];
+      scheduled.inputs.push_back(instance < 0 ? node.inputs[i] : value_of[static_cast<size_t>(instance)]);
+    }
+    if (node.id < 0) break;  // the end
+    for (size_t o = 0; o < node.outputs.size(); ++o) {
+      int value = node.outputs[o];
+      if (entry.is_repeat) {
+        value = first_new + static_cast<int>(schedule.copy_of.size());
+        schedule.copy_of.push_back(node.outputs[o]);
+      }
+      value_of[static_cast<size_t>(entry.first_output) + o] = value;
+      scheduled.outputs.push_back(value);
+    }
+    schedule.nodes.push_back(std::move(scheduled));
+  }
+  return schedule;
+}
+
+}  // namespace headroom

@@ -1,0 +1,140 @@
+// A training step as a list of nodes whose results may be dropped and computed again: what each choice costs
+// in time and takes in memory, fast enough to try thousands. Knows no search.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/graph/node_schedule.h"
+#include "runtime/plan/plan.h"
+
+namespace headroom {
+
+// What happens to a value between two uses of it, or behind the last one, where only repeated nodes read it.
+enum class Keep : uint8_t {
+  kAlways,  // it stays
+  kOnce,    // it goes, and is computed again once, at the first need
+  kNever,   // it goes after each need, and is computed again at the next
+};
+
+class StepModel {
+ public:
+  // Gaps between uses, by number; all values' gaps follow each other.
+  using Choices = std::vector<Keep>;
+  struct Outcome {
+    int64_t peak_bytes =
+        std::numeric_limits<int64_t>::max();  // of a step's values, as in a plan with an arena
+    double us = 0;
+    bool is_valid = false;  // false: it runs too many nodes
+  };
+  // A value that is live where the peak is, and waits.
+  struct Waiting {
+    int gap = -1;
+    int64_t bytes = 0;
+    double repeat_us = 0;  // about what computing it again costs
+  };
+
+  // Of the nodes that the targets need (find_needed_nodes), with those that change nothing in another order
+  // if wanted: each behind those that it reads from. Workspace and time by node id. The graph must outlive
+  // this.
+  StepModel(const Graph& graph, const Targets& targets, const NeededNodes& needed,
+            std::span<const int64_t> workspace_bytes, std::span<const double> node_us);
+
+  // Everything stays as long as the nodes themselves need it.
+  const Choices& keep_all() const { return keep_all_; }
+  Outcome evaluate(const Choices& choices);
+  // A value that is computed again.
+  struct Repeat {
+    int gap = -1;
+    double us = 0;
+  };
+  // Of the last evaluation, which must have been valid.
+  std::vector<Waiting> waiting_at_peak(const Choices& choices) const;
+  std::vector<Repeat> repeats() const;
+  int peak_time() const { return entries_[static_cast<size_t>(peak_entry_)].time; }
+  // What the last evaluation ran.
+  NodeSchedule schedule() const;
+  // About what computing the value of a gap again costs.
+  double repeat_us(const Choices& choices, int gap) const;
+  bool can_drop(int gap) const {
+    const int root = root_of_gap_[static_cast<size_t>(gap)];
+    return nodes_[static_cast<size_t>(roots_[static_cast<size_t>(root)].maker)].can_repeat;
+  }
+
+  // No schedule of these nodes takes less: some node needs its operands, results and workspace at once.
+  int64_t least_bytes() const { return least_bytes_; }
+  // The work of an evaluation: how many entries it went through.
+  int64_t work() const { return work_; }
+
+ private:
+  struct NodeInfo {
+    int id = -1;
+    double us = 0;
+    int64_t workspace = 0;
+    bool is_reshape = false, can_repeat = true;
+    std::vector<int> inputs = {}, outputs = {};  // value ids
+    std::vector<int> in_place = {};              // by output: the input whose bytes it may take over, or -1
+    std::vector<bool> is_optional = {};          // by output
+  };
+  // A value with memory of its own, and its uses.
+  struct Root {
+    int64_t bytes = 0;
+    int maker = -1;         // position in nodes_; -1 for inputs and variables
+    std::vector<int> uses;  // positions that read it or a reshape of it
+    int first_gap = -1;     // gap i lies behind uses[i]
+  };
+  struct Instance {
+    int value = -1, storage = -1;  // storage: the instance whose memory it is
+  };
+  struct Entry {
+    int node = -1;  // position in nodes_; the end is one past the last
+    int time = 0;   // the position that it is run for
+    bool is_repeat = false;
+    int first_input = 0, first_output = 0;  // in entry_inputs_, in instances_
+  };
+  struct Buffer {
+    int64_t bytes = 0;
+    int reads_left = 0;
+    int first = 0, last = 0;  // entries
+  };
+
+  int64_t bytes_of_root(int root) const { return roots_[static_cast<size_t>(root)].bytes; }
+  void emit_all(const Choices& choices);
+  int need(int value, int time, const Choices& choices);
+  void emit(int node, int time, const Choices& choices);
+  void close_gaps(int time, const Choices& choices);
+  Outcome measure();
+  int gap_at(int root, int time) const;
+  double repeat_us(const Choices& choices, int root, int time, std::vector<int>& seen) const;
+
+  const Graph& graph_;
+  std::vector<NodeInfo> nodes_;  // in order; the last one is the end, which reads what leaves the step
+  std::vector<Root> roots_;      // by value id
+  std::vector<int> root_of_;     // by value id
+  std::vector<int> node_of_;     // by value id: position in nodes_ of its maker, or -1
+  std::vector<int> spec_of_;     // by value id: equal for equal specs
+  std::vector<int> root_of_gap_;
+  std::vector<std::vector<int>> used_at_;  // by position: the roots that it reads, each once
+  Choices keep_all_;
+  int64_t input_bytes_ = 0, least_bytes_ = 0, work_ = 0;
+  size_t max_entries_ = 0;
+
+  // Of the last evaluation.
+  std::vector<Entry> entries_;
+  std::vector<int> entry_inputs_;  // instances; -1 for what the step finds there
+  std::vector<Instance> instances_;
+  std::vector<int> now_;        // by value id: its instance, or -1
+  std::vector<int> passed_;     // by root: uses so far
+  std::vector<bool> has_run_;   // by node
+  std::vector<int> transient_;  // roots to drop after the present position
+  std::vector<int> stack_;      // instances that nodes on their way will read
+  bool is_too_long_ = false;
+  std::vector<Buffer> buffers_;
+  std::vector<int> buffer_of_, reads_of_;  // by instance
+  int peak_entry_ = 0;
+};
+
+}  // namespace headroom

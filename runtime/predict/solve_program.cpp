@@ -1,0 +1,199 @@
+#include "runtime/predict/solve_program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/graph/placement.h"
+#include "runtime/session/variables.h"
+
+namespace headroom {
+namespace {
+
+// Real kernels reach about these shares of a card's published peaks. An empty one takes some microseconds.
+constexpr double kReachedFlops = 0.6, kReachedTraffic = 0.85, kLaunchUs = 2;
+
+MemoryFacts facts_of_budget(int64_t memory_bytes) {
+  MemoryFacts facts;
+  facts.limit = memory_bytes;
+  facts.limit_is_on_process = true;
+  return facts;
+}
+
+Program with_schedule(const Program& program, const NodeSchedule& schedule) {
+  std::shared_ptr<Graph> graph = rewritten(*program.graph, schedule);
+  Program result = program;
+  for (Targets& targets : result.targets) {
+    for (std::vector<Value>* values : {&targets.fetches, &targets.updated}) {
+      for (Value& value : *values) value.graph = graph.get();
+    }
+  }
+  result.graph = std::move(graph);
+  return result;
+}
+
+}  // namespace
+
+MemoryTooSmall::MemoryTooSmall(int64_t memory_bytes, int64_t least_bytes)
+    : OutOfMemory(facts_of_budget(memory_bytes)),
+      least_bytes_(least_bytes),
+      text_(least_bytes > 0 ? fmt::format("{} is too small for every plan that was found; the least that is "
+                                          "enough: --memory {}",
+                                          format_bytes(memory_bytes), exact_size(least_bytes))
+                            : fmt::format("{} is too small for every plan, and so is all of the device",
+                                          format_bytes(memory_bytes))) {}
+
+DeviceSpeed speed_of(const DeviceProfile& profile) {
+  // TFLOP/s and GB/s in units of one microsecond.
+  return {.flops_per_us = 1e6 * kReachedFlops * std::max(profile.tflops, 1e-3),
+          .bytes_per_us = 1e3 * kReachedTraffic * std::max(profile.memory_gb_per_s, 1e-3),
+          .launch_us = kLaunchUs};
+}
+
+ProgramSolver::ProgramSolver(Program program, RunSetup setup)
+    : program_(std::move(program)),
+      setup_(std::move(setup)),
+      workspace_bytes_(workspaces_of_cpu_kernels(*program_.graph)),
+      node_us_(node_times_us(*program_.graph, speed_of(setup_.device))) {
+  if (devices_of(*program_.graph).size() != 1 || setup_.gpus.has_virtual()) {
+    throw InvalidArgument("memory: a budget is kept on one device, and the program uses several");
+  }
+  planned_ = plan_programs({&program_, 1}, setup_.options.plan).front();
+  for (const int id : find_needed_nodes(*program_.graph, program_.targets.front()).pure) {
+    us_without_ += node_us_[static_cast<size_t>(id)];
+  }
+  bytes_without_ = fixed_bytes() + planned_->plans.front().peak_bytes;
+}
+
+ProgramSolver::Candidate ProgramSolver::solve_step(int64_t budget_bytes) const {
+  const StepProblem problem{*program_.graph, program_.targets.front(), workspace_bytes_, node_us_};
+  Candidate candidate{headroom::solve(problem, {.budget_bytes = budget_bytes}), planned_};
+  if (!candidate.step.schedule.empty()) {
+    const Program program = with_schedule(program_, candidate.step.schedule);
+    candidate.planned = plan_programs({&program, 1}, setup_.options.plan).front();
+  }
+  return candidate;
+}
+
+// What the process holds beside the first session's step.
+int64_t ProgramSolver::fixed_bytes() const {
+  int64_t bytes = setup_.device.overhead_bytes();
+  for (const int id : program_.graph->variables()) {
+    bytes += Variables::block_bytes(program_.graph->value(id));
+  }
+  for (size_t i = 0; i < planned_->plans.size(); ++i) {
+    const Plan& plan = planned_->plans[i];
+    bytes += 2 * plan.input_set_bytes;
+    if (i > 0 && has_arena(plan.mode)) bytes += plan.peak_bytes;
+  }
+  return bytes;
+}
+
+std::optional<int64_t> ProgramSolver::play(const PlannedProgram& planned, int64_t memory_bytes) const {
+  RunSetup setup = setup_;
+  setup.options.memory_bytes = memory_bytes;
+  setup.options.limit_bytes.reset();
+  setup.options.memory_fraction.reset();
+  if (setup.strategy) {
+    setup.strategy->limit_bytes = memory_bytes;
+    setup.strategy->limit_scope = LimitScope::kProcess;
+  }
+  try {
+    const std::shared_ptr<const PlannedProgram> not_owned(std::shared_ptr<const PlannedProgram>(), &planned);
+    const PlayedAttempt attempt = headroom::play(to_play({&not_owned, 1}, setup.options), setup, false);
+    if (attempt.fits) return attempt.devices.front().peak.process_bytes;
+  } catch (const InvalidArgument&) {  // a limit below context and libraries, or above the device
+  }
+  return std::nullopt;
+}
+
+std::optional<int64_t> ProgramSolver::least_limit(const PlannedProgram& planned, int64_t memory_bytes) const {
+  constexpr int kTries = 64;
+  const int64_t page = setup_.device.granularity_bytes;
+  int64_t raise = page;
+  for (int i = 0; i < kTries; ++i) {
+    if (play(planned, memory_bytes)) return memory_bytes;
+    memory_bytes += raise;
+    raise += raise / 4 / page * page + (i % 4 == 3 ? page : 0);
+  }
+  return std::nullopt;
+}
+
+MemorySolution ProgramSolver::result(const Candidate& candidate, int64_t memory_bytes) const {
+  MemorySolution solution;
+  solution.memory_bytes = memory_bytes;
+  solution.schedule = candidate.step.schedule;
+  solution.levers = candidate.step.levers;
+  solution.process_bytes_without = bytes_without_;
+  solution.us = candidate.step.us;
+  solution.us_without = us_without_;
+  if (const std::optional<int64_t> process_bytes = play(*candidate.planned, memory_bytes)) {
+    solution.keeps = true;
+    solution.process_bytes = *process_bytes;
+  }
+  return solution;
+}
+
+MemorySolution ProgramSolver::solve(int64_t memory_bytes) const {
+  constexpr int kTries = 6;
+  int64_t budget = memory_bytes - fixed_bytes();
+  for (int i = 0; i < kTries && budget > 0; ++i) {
+    const Candidate candidate = solve_step(budget);
+    if (!candidate.step.keeps(budget)) break;
+    const MemorySolution solution = result(candidate, memory_bytes);
+    if (solution.keeps) return solution;
+    // Packing, and strategies that reserve in units of their own, take what the next try leaves free.
+    const std::optional<int64_t> needed = least_limit(*candidate.planned, memory_bytes);
+    if (!needed) break;
+    budget -= *needed - memory_bytes;
+  }
+  // The least may be enough where a try in between was not.
+  MemorySolution least = solve_least();
+  if (least.least_memory_bytes == 0 || least.least_memory_bytes > memory_bytes) {
+    least.memory_bytes = memory_bytes;
+    return least;
+  }
+  return result(solve_step(0), memory_bytes);
+}
+
+MemorySolution ProgramSolver::solve_least() const {
+  const Candidate candidate = solve_step(0);
+  const int64_t page = setup_.device.granularity_bytes;
+  const int64_t sum = round_up(fixed_bytes() + candidate.planned->plans.front().peak_bytes, page);
+  const std::optional<int64_t> least = least_limit(*candidate.planned, sum);
+  MemorySolution solution = result(candidate, least.value_or(sum));
+  solution.keeps = false;
+  solution.least_memory_bytes = least.value_or(0);
+  return solution;
+}
+
+std::vector<Program> keep_to_memory(std::vector<Program> programs, const RuntimeOptions& options) {
+  if (!options.memory_bytes) return programs;
+  const RunSetup setup = setup_of(options);
+  const Graph* before = nullptr;
+  for (size_t rank = 0; rank < programs.size(); ++rank) {
+    const Graph* const graph = programs[rank].graph.get();
+    if (rank > 0 && graph == before) {
+      programs[rank] = programs[rank - 1];
+      continue;
+    }
+    before = graph;
+    auto solution = std::make_shared<const MemorySolution>(
+        ProgramSolver(programs[rank], setup).solve(*options.memory_bytes));
+    programs[rank] = with_schedule(programs[rank], solution->schedule);
+    programs[rank].memory = std::move(solution);
+  }
+  return programs;
+}
+
+void require_kept(const std::vector<Program>& programs) {
+  for (const Program& program : programs) {
+    if (program.memory == nullptr || program.memory->keeps) continue;
+    throw MemoryTooSmall(program.memory->memory_bytes, program.memory->least_memory_bytes);
+  }
+}
+
+}  // namespace headroom

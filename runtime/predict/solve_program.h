@@ -1,0 +1,92 @@
+// Plans a program for a budget of memory: everything that its process takes on the device. Computes nothing
+// and touches no byte.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/errors.h"
+#include "runtime/plan/solve.h"
+#include "runtime/plan/step_cost.h"
+#include "runtime/predict/play_program.h"
+
+namespace headroom {
+
+struct MemorySolution {
+  int64_t memory_bytes = 0;  // the budget
+  bool keeps = false;        // to it, as played on a twin of the device
+  NodeSchedule schedule;     // of the program's first session; empty where the graph stays as it is
+  std::vector<LeverUse> levers;
+  // The process at its peak, as planned for the budget; when that cannot be kept, as planned for the least.
+  int64_t process_bytes = 0;
+  int64_t process_bytes_without = 0;  // without a budget
+  int64_t least_memory_bytes = 0;     // the least budget that is kept; known when this one is not
+  double us = 0, us_without = 0;      // a step's nodes, by the model of the device
+};
+
+// No plan that keeps to a budget was found, and nothing was run.
+class MemoryTooSmall : public OutOfMemory {
+ public:
+  // `least_bytes` is the least budget that is kept; 0 when none is, on this device.
+  MemoryTooSmall(int64_t memory_bytes, int64_t least_bytes);
+  int64_t least_bytes() const { return least_bytes_; }
+  const char* what() const noexcept override { return text_.c_str(); }
+
+ private:
+  int64_t least_bytes_;
+  std::string text_;
+};
+
+// The figures of a profile as real kernels reach them.
+DeviceSpeed speed_of(const DeviceProfile& profile);
+
+// A program on its device, ready to be planned for budgets.
+class ProgramSolver {
+ public:
+  // Plans with the setup's plan mode and strategy; its limit is replaced by the budget. Throws
+  // InvalidArgument for a program on several devices.
+  ProgramSolver(Program program, RunSetup setup);
+
+  MemorySolution solve(int64_t memory_bytes) const;
+  // The same for the least budget that is kept.
+  MemorySolution solve_least() const;
+  // What the process takes at its peak without a budget, and the time of a step then.
+  int64_t bytes_without() const { return bytes_without_; }
+  double us_without() const { return us_without_; }
+
+ private:
+  // A schedule, with the plans of the rewritten program.
+  struct Candidate {
+    Solution step;
+    std::shared_ptr<const PlannedProgram> planned;
+  };
+
+  Candidate solve_step(int64_t budget_bytes) const;
+  // What the process takes at its peak under that limit; nothing when the program does not fit.
+  std::optional<int64_t> play(const PlannedProgram& planned, int64_t memory_bytes) const;
+  // The least limit from `memory_bytes` on under which it fits, to some percent of what is added; nothing
+  // when it never does.
+  std::optional<int64_t> least_limit(const PlannedProgram& planned, int64_t memory_bytes) const;
+  int64_t fixed_bytes() const;
+  MemorySolution result(const Candidate& candidate, int64_t memory_bytes) const;
+
+  const Program program_;
+  RunSetup setup_;
+  std::vector<int64_t> workspace_bytes_;
+  std::vector<double> node_us_;
+  std::shared_ptr<const PlannedProgram> planned_;  // without a budget
+  int64_t bytes_without_ = 0;
+  double us_without_ = 0;
+};
+
+// The programs with their graphs rewritten for the memory of the options, if these name one, whether it is
+// kept or not; Program::memory says. Replicas of one graph share it.
+std::vector<Program> keep_to_memory(std::vector<Program> programs, const RuntimeOptions& options);
+
+// Throws MemoryTooSmall, which names the least budget, when one of the programs cannot keep to its own.
+void require_kept(const std::vector<Program>& programs);
+
+}  // namespace headroom

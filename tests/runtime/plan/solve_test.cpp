@@ -1,0 +1,214 @@
+// Budgets of memory: random training graphs keep to them with the same bits.
+
+#include "runtime/plan/solve.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+
+#include "runtime/base/errors.h"
+#include "runtime/graph/gradients.h"
+#include "runtime/graph/optimizer.h"
+#include "runtime/plan/step_cost.h"
+#include "tests/runtime/session/harness.h"
+#include "tests/runtime/session/small_net.h"
+
+namespace headroom {
+namespace {
+
+constexpr DeviceSpeed kSpeed{.flops_per_us = 1e6, .bytes_per_us = 1e4, .launch_us = 0.1};
+
+// A training step of random layers, with branches that meet again much later.
+struct RandomNet {
+  Graph graph;
+  Value x, rate, step, loss;
+  std::vector<Value> parameters;
+
+  explicit RandomNet(uint32_t seed) {
+    std::mt19937 random(seed);
+    const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint32_t>(n)); };
+    const int64_t rows = 16 * (1 + below(4)), columns = 16 * (1 + below(3));
+    x = graph.input("x", {DType::kF32, {rows, columns}});
+    rate = graph.input("rate", {DType::kF32, {}});
+    step = graph.variable("step", {DType::kI32, {}}, zeros());
+    std::vector<Value> values = {x};
+    const int layers = 4 + below(20);
+    for (int layer = 0; layer < layers; ++layer) {
+      const auto recent = static_cast<size_t>(below(std::min<int>(3, static_cast<int>(values.size()))));
+      const Value a = values[values.size() - 1 - recent];
+      const Value b = values[static_cast<size_t>(below(static_cast<int>(values.size())))];
+      const std::string name = fmt::format("w{}", layer);
+      switch (below(10)) {
+        case 0:
+        case 1:
+        case 2: {
+          const Value w = graph.variable(name, {DType::kF32, {columns, columns}},
+                                         glorot_uniform({columns, columns}, seed));
+          parameters.push_back(w);
+          values.push_back(matmul(a, w));
+          break;
+        }
+        case 3:
+          values.push_back(relu(a));
+          break;
+        case 4:
+          values.push_back(gelu(a));
+          break;
+        case 5:
+          values.push_back(add(a, b));
+          break;
+        case 6:
+          values.push_back(mul(sigmoid(a), b));
+          break;
+        case 7:
+          values.push_back(dropout(a, 0.25f, seed + static_cast<uint64_t>(layer), step));
+          break;
+        case 8: {
+          const Value gamma = graph.variable(name, {DType::kF32, {columns}}, ones());
+          const Value beta = graph.variable(name + "b", {DType::kF32, {columns}}, zeros());
+          parameters.insert(parameters.end(), {gamma, beta});
+          values.push_back(layer_norm(a, gamma, beta));
+          break;
+        }
+        default:
+          values.push_back(reshape(tanh(reshape(a, {rows * columns})), {rows, columns}));
+      }
+    }
+    const Value w = graph.variable("last", {DType::kF32, {columns, 4}}, glorot_uniform({columns, 4}, seed));
+    parameters.push_back(w);
+    loss = mean(mul(matmul(values.back(), w), matmul(values.back(), w)));
+    add_updates(Adam{}, parameters, gradients(loss, parameters), rate, step);
+  }
+  Targets targets() const { return {{loss}, true}; }
+};
+
+// The bits of all parameters after some steps.
+uint64_t train(const RandomNet& net, const NodeSchedule& schedule) {
+  const std::unique_ptr<Graph> graph = rewritten(net.graph, schedule);
+  const auto here = [&](const Value& value) { return Value{graph.get(), value.id}; };
+  CpuHarness cpu;
+  Variables variables(*graph, cpu.device, *cpu.allocator);
+  Session session(*graph, {{here(net.loss)}, true}, PlanMode::kPacked, variables);
+  const std::vector<float> data = random_floats(net.x.shape().elements(), 5);
+  std::copy(data.begin(), data.end(), session.input<float>(here(net.x)).begin());
+  session.input<float>(here(net.rate))[0] = 1e-2f;
+  session.run(2);
+  std::vector<Value> parameters;
+  for (const Value& parameter : net.parameters) parameters.push_back(here(parameter));
+  return variables.checksum(parameters);
+}
+
+// What is live at each step of a plan with an arena, beside inputs that stay.
+int64_t most_live(const Plan& plan) {
+  int64_t most = 0;
+  for (int step = 0; step < static_cast<int>(plan.steps.size()); ++step) {
+    int64_t live = 0;
+    for (const Buffer& buffer : plan.buffers) {
+      if (buffer.first_step <= step && step < buffer.end_step) live += buffer.bytes;
+    }
+    most = std::max(most, live);
+  }
+  return most;
+}
+
+TEST(Solve, RandomGraphsKeepToRandomBudgetsWithTheSameBits) {
+  int kept = 0, changed = 0;
+  for (uint32_t seed = 1; seed <= 200; ++seed) {
+    const RandomNet net(seed);
+    const Targets targets = net.targets();
+    const std::vector<int64_t> workspace = workspaces(net.graph, 256 * (seed % 3));
+    const std::vector<double> us = node_times_us(net.graph, kSpeed);
+    const StepProblem problem{net.graph, targets, workspace, us};
+    const int64_t most = solve(problem, {.budget_bytes = int64_t{1} << 40}).step_bytes;
+    const int64_t least = solve(problem, {.budget_bytes = 0, .max_work = 100'000}).step_bytes;
+    ASSERT_LE(least, most) << seed;
+    std::mt19937 random(seed);
+    const int64_t budget = least + (most - least) * static_cast<int64_t>(random() % 101) / 100;
+    const Solution solution = solve(problem, {.budget_bytes = budget, .max_work = 100'000});
+    ASSERT_TRUE(solution.keeps(budget)) << seed;
+    ++kept;
+    changed += solution.schedule.empty() ? 0 : 1;
+
+    const std::unique_ptr<Graph> graph = rewritten(net.graph, solution.schedule);
+    const std::vector<int64_t> again = workspaces(*graph, 256 * (seed % 3));
+    const Targets here{{Value{graph.get(), net.loss.id}}, true};
+    const Plan plan = make_plan(*graph, here, PlanMode::kPacked, again);
+    ASSERT_EQ(find_fault(*graph, plan, again), std::nullopt) << seed;
+    ASSERT_EQ(plan.lower_bound_bytes, solution.step_bytes) << seed << ": the model of the step is exact";
+    ASSERT_LE(most_live(plan), budget) << seed;
+    ASSERT_EQ(train(net, solution.schedule), train(net, {})) << seed;
+  }
+  EXPECT_EQ(kept, 200);
+  EXPECT_GT(changed, 100);
+}
+
+TEST(Solve, ChangesNothingWhereTheBudgetIsEnough) {
+  SmallNet net;
+  const Targets targets = net.training();
+  const std::vector<int64_t> workspace = workspaces(net.graph, 0);
+  const std::vector<double> us = node_times_us(net.graph, kSpeed);
+  const Solution solution =
+      solve({net.graph, targets, workspace, us}, {.budget_bytes = std::numeric_limits<int64_t>::max()});
+  EXPECT_TRUE(solution.schedule.empty());
+  EXPECT_TRUE(solution.levers.empty());
+  EXPECT_EQ(solution.step_bytes,
+            make_plan(net.graph, targets, PlanMode::kPacked, workspace).lower_bound_bytes);
+}
+
+// A chain of layers: with checkpoints some hold the rest between them.
+TEST(Solve, AChainNeedsFarLessThanAllOfItsValues) {
+  Graph graph;
+  constexpr int kLayers = 64;
+  Value x = graph.input("x", {DType::kF32, {64, 64}});
+  const Value rate = graph.input("rate", {DType::kF32, {}});
+  const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
+  const Value w = graph.variable("w", {DType::kF32, {64, 64}}, glorot_uniform({64, 64}, 1));
+  for (int i = 0; i < kLayers; ++i) x = gelu(matmul(x, w));
+  const Value loss = mean(x);
+  const std::vector<Value> parameters = {w};
+  add_updates(Sgd{}, parameters, gradients(loss, parameters), rate, step);
+  const Targets targets{{loss}, true};
+  const std::vector<int64_t> workspace = workspaces(graph, 0);
+  const std::vector<double> us = node_times_us(graph, kSpeed);
+  const StepProblem problem{graph, targets, workspace, us};
+  const Solution whole = solve(problem, {.budget_bytes = int64_t{1} << 40});
+  double before = whole.us;
+  for (const int percent : {75, 50, 35, 25}) {
+    const Solution solution = solve(problem, {.budget_bytes = whole.step_bytes * percent / 100});
+    EXPECT_TRUE(solution.keeps(whole.step_bytes * percent / 100)) << percent;
+    EXPECT_GE(solution.us, before) << "less memory costs no less time";
+    EXPECT_LT(solution.us, 1.7 * whole.us) << percent;
+    before = solution.us;
+  }
+}
+
+TEST(Solve, RefusesAScheduleOfAnotherGraph) {
+  const RandomNet one(1), other(2);
+  const Targets targets = one.targets();
+  const std::vector<int64_t> workspace = workspaces(one.graph, 0);
+  const std::vector<double> us = node_times_us(one.graph, kSpeed);
+  NodeSchedule schedule = solve({one.graph, targets, workspace, us}, {.budget_bytes = 0}).schedule;
+  ASSERT_FALSE(schedule.empty());
+  EXPECT_THROW(rewritten(other.graph, schedule), InvalidArgument);
+  std::reverse(schedule.nodes.begin(), schedule.nodes.end());
+  EXPECT_THROW(rewritten(one.graph, schedule), InvalidArgument);
+}
+
+TEST(StepCost, CountsMultiplicationsAndAdditions) {
+  Graph graph;
+  const Value a = graph.input("a", {DType::kF32, {10, 20}}), b = graph.input("b", {DType::kF32, {20, 30}});
+  const Value image = graph.input("image", {DType::kF32, {2, 8, 8, 3}});
+  const Value filter = graph.input("filter", {DType::kF32, {3, 3, 3, 16}});
+  matmul(a, b);
+  conv2d(image, filter);
+  reshape(a, {200});
+  EXPECT_EQ(flops_of(graph, graph.node(0)), 2 * 10 * 20 * 30);
+  EXPECT_EQ(flops_of(graph, graph.node(1)), 2 * (2 * 6 * 6 * 16) * (3 * 3 * 3));
+  EXPECT_EQ(moved_bytes_of(graph, graph.node(0)), 4 * (10 * 20 + 20 * 30 + 10 * 30));
+  EXPECT_EQ(node_times_us(graph, kSpeed)[2], 0);
+}
+
+}  // namespace
+}  // namespace headroom

@@ -1,0 +1,101 @@
+// --memory: nets that are planned for a budget of memory, run on simulated GPUs.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "examples/models/mnist/digits.h"
+#include "examples/models/mnist/trainer.h"
+#include "runtime/base/bytes.h"
+#include "runtime/predict/solve_program.h"
+#include "tools/workload/measure.h"
+#include "tools/workload/prediction.h"
+
+namespace headroom {
+namespace {
+
+WorkloadOptions packed(const std::string& net) {
+  WorkloadOptions options;
+  options.net = net;
+  options.step.batch = net == kMnist ? 64 : 4;
+  options.step.steps = 2;
+  options.runtime.plan = PlanMode::kPacked;
+  return options;
+}
+
+ProgramSolver solver_of(const WorkloadOptions& options) {
+  return {make_programs(options).front(), setup_of(options.runtime)};
+}
+
+class MemoryOfEveryNet : public testing::TestWithParam<std::string> {};
+
+TEST_P(MemoryOfEveryNet, EveryBudgetFromTheLeastOnIsKeptAtTheFirstTry) {
+  WorkloadOptions options = packed(GetParam());
+  const ProgramSolver solver = solver_of(options);
+  const int64_t least = solver.solve_least().least_memory_bytes;
+  ASSERT_GT(least, 0);
+  const int64_t most = std::max(least, solver.bytes_without());
+  for (const int percent : {0, 40, 80}) {
+    options.runtime.memory_bytes = least + (most - least) * percent / 100;
+    const Measurement measured = measure(options);
+    ASSERT_EQ(measured.outcome, RunOutcome::kOk) << percent << " " << measured.error;
+    EXPECT_LE(measured.peak_process_bytes, *options.runtime.memory_bytes) << percent;
+    EXPECT_EQ(Predictor(options).predict(setup_to_fit(options.runtime)).total_bytes,
+              measured.peak_process_bytes)
+        << percent;
+    if (GetParam() == kMnist) break;  // its digits take long to draw
+  }
+  options.runtime.memory_bytes = least - 4 * kMiB;
+  try {
+    measure(options);
+    ADD_FAILURE() << "less than the least was enough";
+  } catch (const MemoryTooSmall& error) {
+    EXPECT_EQ(error.least_bytes(), least);
+    EXPECT_NE(std::string(error.what()).find("--memory " + exact_size(least)), std::string::npos);
+    EXPECT_EQ(exit_code(error), kExitOutOfMemory);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Nets, MemoryOfEveryNet, testing::ValuesIn(net_names()),
+                         [](const auto& info) { return info.param; });
+
+TEST(Memory, TheConvNetKeepsItsBitsOnEveryDevice) {
+  const Dataset training = draw_digits(256, 1), test = draw_digits(64, 1, 256);
+  for (const char* device : {"cpu", "sim"}) {
+    RuntimeOptions options{.device = device, .plan = PlanMode::kPacked};
+    const auto run = [&] {
+      TrainSettings settings;
+      settings.batch = 32;
+      settings.epochs = 1;
+      settings.plan = options.plan;
+      Runtime runtime(options);
+      return train(settings, training, test, runtime);
+    };
+    const TrainResult free = run();
+    ASSERT_EQ(free.outcome, RunOutcome::kOk) << free.error;
+    options.memory_bytes = 1;
+    const TrainResult refused = run();
+    EXPECT_EQ(refused.outcome, RunOutcome::kOutOfMemory);
+    const size_t at = refused.error.find("--memory ");
+    ASSERT_NE(at, std::string::npos) << refused.error;
+    options.memory_bytes = parse_bytes(refused.error.substr(at + 9), "the least");
+    const TrainResult least = run();
+    ASSERT_EQ(least.outcome, RunOutcome::kOk) << least.error;
+    EXPECT_LE(least.peak_process_bytes, *options.memory_bytes) << device;
+    EXPECT_EQ(least.weights_checksum, free.weights_checksum) << device;
+  }
+}
+
+TEST(Memory, ExcludesOtherLimitsAndSeveralDevices) {
+  WorkloadOptions options = packed("mlp");
+  options.runtime.memory_bytes = kGiB;
+  options.runtime.limit_bytes = kGiB;
+  EXPECT_THROW(options.runtime.strategy_settings(), InvalidArgument);
+  options.runtime.limit_bytes.reset();
+  options.runtime.virtual_devices = "0:500MiB,500MiB";
+  EXPECT_THROW(make_programs(options), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace headroom

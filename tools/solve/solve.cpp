@@ -1,0 +1,179 @@
+// headroom solve: plans a training step for a budget of memory, shows what that costs in time, and what other
+// budgets would.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/text.h"
+#include "runtime/predict/solve_program.h"
+#include "tools/subcommands.h"
+#include "tools/workload/prediction.h"
+
+namespace headroom {
+namespace {
+
+struct SolveOptions {
+  WorkloadOptions workload;
+  std::vector<std::string> models;
+  int64_t points = 8;
+  bool json = false;
+};
+
+// What the process may take: of the option, or all that the device has free.
+int64_t memory_of(const SolveOptions& options, const RunSetup& setup) {
+  if (options.workload.runtime.memory_bytes) return *options.workload.runtime.memory_bytes;
+  if (setup.gpus.physical.empty()) {
+    throw InvalidArgument("no budget given; pass --memory SIZE, or name a GPU with --device");
+  }
+  const int64_t page = setup.device.granularity_bytes;
+  return (setup.device.total_bytes - others_bytes(setup)) / page * page;
+}
+
+// Budgets between the least and what the step takes without one, both included.
+std::vector<MemorySolution> curve_of(const ProgramSolver& solver, int64_t points, int64_t page) {
+  std::vector<MemorySolution> curve;
+  if (points == 0) return curve;
+  const int64_t least = solver.solve_least().least_memory_bytes;
+  if (least == 0) return curve;
+  const int64_t most = std::max(least, round_up(solver.bytes_without(), page));
+  for (int64_t i = 0; i <= points; ++i) {
+    const int64_t memory = least + (most - least) * i / points / page * page;
+    if (!curve.empty() && curve.back().memory_bytes == memory) continue;
+    const MemorySolution solution = solver.solve(memory);
+    if (solution.keeps) curve.push_back(solution);
+  }
+  return curve;
+}
+
+double more_time(const MemorySolution& solution) {
+  return solution.us_without > 0 ? 100 * (solution.us / solution.us_without - 1) : 0;
+}
+
+nlohmann::ordered_json to_json(const MemorySolution& solution) {
+  nlohmann::ordered_json json;
+  json["memory_bytes"] = solution.memory_bytes;
+  json["keeps"] = solution.keeps;
+  json["process_bytes"] = solution.process_bytes;
+  json["ms_per_step"] = 1e-3 * solution.us;
+  json["repeated_nodes"] = solution.schedule.repeats();
+  return json;
+}
+
+void print_curve(const std::vector<MemorySolution>& curve) {
+  if (curve.empty()) return;
+  fmt::print("\n{:>12} {:>12} {:>10} {:>10} {:>14}\n", "memory MiB", "of the peak", "ms/step", "more time",
+             "repeated nodes");
+  for (const MemorySolution& point : curve) {
+    const double share =
+        100 * static_cast<double>(point.memory_bytes) / static_cast<double>(point.process_bytes_without);
+    fmt::print("{:>12} {:>10.1f} % {:>10.3f} {:>8.1f} % {:>14}\n", format_mib(point.memory_bytes), share,
+               1e-3 * point.us, more_time(point), point.schedule.repeats());
+  }
+}
+
+void print(const WorkloadOptions& workload, const MemorySolution& solution, const MemorySolution& with_more,
+           const std::vector<MemorySolution>& curve) {
+  const std::string what =
+      fmt::format("{}, batch {}, in {} on {}", program_name(workload), workload.step.batch,
+                  format_bytes(solution.memory_bytes), workload.runtime.device);
+  if (solution.keeps) {
+    fmt::print("fits: {}: takes {}, {:.3f} ms a step, {:+.1f} %\n", what,
+               format_bytes(solution.process_bytes), 1e-3 * solution.us, more_time(solution));
+  } else {
+    fmt::print("does not fit: {}\n", what);
+    if (solution.least_memory_bytes > 0) {
+      fmt::print("the least that is enough: {}, {:.3f} ms a step, {:+.1f} %\n",
+                 format_bytes(solution.least_memory_bytes), 1e-3 * solution.us, more_time(solution));
+    }
+  }
+  fmt::print("without levers: {}, {:.3f} ms a step\n", format_bytes(solution.process_bytes_without),
+             1e-3 * solution.us_without);
+  if (solution.keeps && with_more.us < solution.us) {
+    fmt::print("{} more would save {:.3f} ms a step\n",
+               format_bytes(with_more.memory_bytes - solution.memory_bytes),
+               1e-3 * (solution.us - with_more.us));
+  }
+  if (!solution.levers.empty()) {
+    fmt::print("\n{:<12} {:>10} {:>10}   {}\n", "lever", "saves MiB", "costs ms", "");
+    for (const LeverUse& use : solution.levers) {
+      const auto lever = std::find_if(levers().begin(), levers().end(),
+                                      [&](const Lever& other) { return other.name == use.name; });
+      fmt::print("{:<12} {:>10} {:>10.3f}   {}\n", use.name, format_mib(use.saved_bytes), 1e-3 * use.added_us,
+                 lever->what);
+    }
+    fmt::print("weights keep the same bits; {} nodes run again\n", solution.schedule.repeats());
+  }
+  print_curve(curve);
+  WorkloadOptions next = workload;
+  next.runtime.memory_bytes = solution.keeps ? solution.memory_bytes : solution.least_memory_bytes;
+  if (*next.runtime.memory_bytes == 0) return;
+  fmt::print("\nnext: {}\n", command_line("headroom run", to_words(next, OptionSet::Words::kChanged)));
+}
+
+}  // namespace
+
+int run_solve(int argc, char** argv) {
+  SolveOptions options;
+  WorkloadOptions& workload = options.workload;
+  OptionSet set(
+      "headroom solve",
+      "Plans a training step for a budget of memory, at the least cost in time, with the same bits.");
+  set.add_arguments("MODEL", "An ONNX file, instead of --net", &options.models, false);
+  add_workload_options(set, workload);
+  set.add_integer("points", "Budgets of the table of memory against time; 0: no table", &options.points, 0,
+                  64);
+  set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
+  set.set_examples(
+      "  headroom solve --net unet --batch 16 --memory 800MiB       on a simulated 2 GB laptop\n"
+      "  headroom solve resnet50.onnx --batch 256 --memory 20GiB --device sim:h200\n"
+      "  headroom solve --net residual --batch 512 --device rtx-3090   with all that the card has free\n");
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
+  if (options.models.size() > 1) throw InvalidArgument("solve takes one model");
+  if (!options.models.empty()) workload.model.path = options.models.front();
+
+  const int64_t memory = memory_of(options, setup_of(workload.runtime));
+  workload.runtime.memory_bytes = memory;
+  const WorkloadOptions given = workload;
+  pack_for_memory(set, workload.runtime);
+  const RunSetup setup = setup_of(workload.runtime);
+  WorkloadOptions plain = workload;
+  plain.runtime.memory_bytes.reset();
+  if (workload.replicas.count() != 1) throw InvalidArgument("solve plans one replica; leave --replicas out");
+  const ProgramSolver solver(make_programs(plain).front(), setup);
+  const MemorySolution solution = solver.solve(memory);
+  const MemorySolution with_more = solver.solve(memory + kGiB);
+  const std::vector<MemorySolution> curve = curve_of(solver, options.points, setup.device.granularity_bytes);
+
+  if (options.json) {
+    nlohmann::ordered_json json = to_json(solution);
+    json["program"] = program_name(workload);
+    json["batch"] = workload.step.batch;
+    json["device"] = workload.runtime.device;
+    json["least_memory_bytes"] = curve.empty() ? solution.least_memory_bytes : curve.front().memory_bytes;
+    json["process_bytes_without"] = solution.process_bytes_without;
+    json["ms_per_step_without"] = 1e-3 * solution.us_without;
+    json["ms_saved_by_next_gib"] = solution.keeps ? 1e-3 * std::max(0.0, solution.us - with_more.us) : 0;
+    json["levers"] = nlohmann::ordered_json::array();
+    for (const LeverUse& use : solution.levers) {
+      json["levers"].push_back(
+          {{"name", use.name}, {"saved_bytes", use.saved_bytes}, {"added_ms", 1e-3 * use.added_us}});
+    }
+    json["curve"] = nlohmann::ordered_json::array();
+    for (const MemorySolution& point : curve) json["curve"].push_back(to_json(point));
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    print(given, solution, with_more, curve);
+  }
+  return solution.keeps ? kExitDone : kExitOutOfMemory;
+}
+
+}  // namespace headroom
