@@ -24,7 +24,7 @@ struct RowsOf {
 };
 
 // y may be x.
-void softmax_rows(const float* x, float* y, RowsOf rows) {
+void softmax_rows(const Softmax& op, const float* x, float* y, RowsOf rows) {
   const int64_t n = rows.extent,
                 rows_per_block = std::max<int64_t>(1, kSoftmaxBlockElements / std::max<int64_t>(1, n));
   for (int64_t begin = 0; begin < rows.count; begin += rows_per_block) {
@@ -38,16 +38,21 @@ void softmax_rows(const float* x, float* y, RowsOf rows) {
     block = block.exp();
     for (int64_t row = begin; row < end; ++row) {
       Array values(y + row * n, n);
-      values *= 1 / values.sum();
+      const float sum = values.sum();
+      if (op.zero_nan_rows && std::isnan(sum)) {
+        values = 0;
+      } else {
+        values *= 1 / sum;
+      }
     }
   }
 }
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_kernel(const Softmax&, const Request& request) {
-  return function_kernel([rows = RowsOf(request.inputs[0].shape)](const Call& call) {
-    softmax_rows(call.in(0), call.out(), rows);
+std::unique_ptr<Kernel> make_kernel(const Softmax& op, const Request& request) {
+  return function_kernel([op, rows = RowsOf(request.inputs[0].shape)](const Call& call) {
+    softmax_rows(op, call.in(0), call.out(), rows);
   });
 }
 
@@ -82,7 +87,7 @@ std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad&, const Request& requ
     const int32_t* labels = call.in<int32_t>(1);
     // Before the logits are overwritten, in case it works in place.
     check_indices(CrossEntropyGrad::kTraits.name, "label", labels, rows.count, n);
-    softmax_rows(call.in(0), call.out(), rows);
+    softmax_rows(Softmax{}, call.in(0), call.out(), rows);
     for (int64_t row = 0; row < rows.count; ++row) {
       float* dlogits = call.out() + row * n;
       dlogits[labels[row]] -= 1;

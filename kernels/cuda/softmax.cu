@@ -96,6 +96,7 @@ void launch_rows(const CudaGpu& device, cudaStream_t stream, const F& f, const S
 
 // y may be x, for a thread writes what it alone reads, and reads it first.
 struct SoftmaxRow {
+  bool zero_nan_rows;
   const float* x;
   float* y;
   template <typename Team>
@@ -104,9 +105,10 @@ struct SoftmaxRow {
     float* to = y + row * n;
     const RowSums sums = sums_of_row(team, from, n);
     const float share = 1 / sums.sum;
+    const bool is_zero = zero_nan_rows && isnan(sums.sum);
     for_each_element(
         team, n, [&](int64_t i) { return from[i]; },
-        [&](int64_t i, float value) { to[i] = expf(value - sums.largest) * share; });
+        [&](int64_t i, float value) { to[i] = is_zero ? 0 : expf(value - sums.largest) * share; });
   }
 };
 
@@ -173,9 +175,9 @@ struct CrossEntropyGradRow {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_kernel(const Softmax&, const Request& request) {
-  return function_kernel([&device = request.device, shape = request.inputs[0].shape](const Call& call) {
-    launch_rows(device, call.stream, SoftmaxRow{call.in(0), call.out()}, shape);
+std::unique_ptr<Kernel> make_kernel(const Softmax& op, const Request& request) {
+  return function_kernel([op, &device = request.device, shape = request.inputs[0].shape](const Call& call) {
+    launch_rows(device, call.stream, SoftmaxRow{op.zero_nan_rows, call.in(0), call.out()}, shape);
   });
 }
 

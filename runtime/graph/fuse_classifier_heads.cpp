@@ -120,7 +120,7 @@ class ClassifierHeads : private GraphView {
 }  // namespace
 
 int fuse_classifier_heads(Graph& graph, std::span<const Value> keep) {
-  return rewrite_matches<ClassifierHeads>(graph, keep);
+  return rewrite_matches(ClassifierHeads(graph, keep), graph);
 }
 
 }  // namespace headroom

@@ -106,7 +106,7 @@ class ConvBlocks : private GraphView {
 }  // namespace
 
 int fuse_conv_blocks(Graph& graph, std::span<const Value> keep) {
-  return rewrite_matches<ConvBlocks>(graph, keep);
+  return rewrite_matches(ConvBlocks(graph, keep), graph);
 }
 
 }  // namespace headroom

@@ -67,11 +67,10 @@ class Rewrite {
   std::vector<std::optional<Node>> nodes_;
 };
 
-// Applies a rule to each node: where Rule(graph, keep).match(node) finds something, rewrite() replaces it.
+// Applies a rule of this graph to each node: where its match(node) finds something, rewrite() replaces it.
 // Returns how often.
 template <typename Rule>
-int rewrite_matches(Graph& graph, std::span<const Value> keep) {
-  const Rule rule(graph, keep);
+int rewrite_matches(const Rule& rule, Graph& graph) {
   Rewrite nodes(graph);
   int count = 0;
   for (int i = 0; i < static_cast<int>(graph.nodes().size()); ++i) {

@@ -10,7 +10,7 @@
 
 #include "runtime/base/errors.h"
 #include "runtime/base/text.h"
-#include "runtime/onnx/merge_gelus.h"
+#include "runtime/onnx/merge_nodes.h"
 #include "runtime/onnx/op_table.h"
 #include "runtime/onnx/parameters.h"
 
@@ -149,7 +149,9 @@ class ModelImport {
     for (const Item& output : result_.outputs) {
       if (output.is_runtime() && output.source < 0) kept.push_back(output.value);
     }
-    merge_gelus(graph_, im().scalar_values(), kept);
+    const std::map<int, float> scalars = im().scalar_values();
+    merge_gelus(graph_, scalars, kept);
+    merge_softmaxes(graph_, scalars, kept);
   }
 
   // Before any work, so that the list is whole.

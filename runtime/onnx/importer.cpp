@@ -262,9 +262,13 @@ Item Importer::unary(UnaryKind kind, const Item& x, float alpha, float beta) {
 }
 
 Item Importer::binary(BinaryKind kind, const Item& a, const Item& b) {
+  // The number that all elements of a constant are, as those of a mask that masks nothing.
   const auto scalar_of = [](const Item& item) -> std::optional<float> {
-    if (!item.constant || item.constant->elements() != 1 || item.dtype() != DType::kF32) return std::nullopt;
-    return item.constant->data<float>()[0];
+    if (!item.constant || item.constant->elements() == 0 || item.dtype() != DType::kF32) return std::nullopt;
+    const std::span<const float> numbers = item.constant->data<float>();
+    if (std::any_of(numbers.begin(), numbers.end(), [&](float x) { return x != numbers[0]; }))
+      return std::nullopt;
+    return numbers[0];
   };
   const std::optional<float> left = scalar_of(a), right = scalar_of(b);
   const auto keeps_shape = [](const Item& x, const Item& other) {

@@ -1,5 +1,3 @@
-#include "runtime/onnx/merge_gelus.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "runtime/graph/graph_view.h"
+#include "runtime/onnx/merge_nodes.h"
 
 namespace headroom::onnx {
 namespace {
@@ -162,17 +161,7 @@ class Gelus : private GraphView {
 }  // namespace
 
 int merge_gelus(Graph& graph, const std::map<int, float>& scalars, std::span<const Value> keep) {
-  const Gelus gelus(graph, scalars, keep);
-  Rewrite nodes(graph);
-  int count = 0;
-  for (int i = 0; i < static_cast<int>(graph.nodes().size()); ++i) {
-    const std::optional<Gelus::Match> found = gelus.match(i);
-    if (!found) continue;
-    gelus.rewrite(*found, nodes);
-    ++count;
-  }
-  nodes.apply(graph);
-  return count;
+  return rewrite_matches(Gelus(graph, scalars, keep), graph);
 }
 
 }  // namespace headroom::onnx

@@ -34,9 +34,11 @@ struct Accuracy {
   Outputs infer(const OpCheck& c) const;
 };
 
-// Over the last axis
+// Over the last axis. With zero_nan_rows a row that comes out as NaN, such as one that a mask makes -inf
+// throughout, is 0, as attention wants it.
 struct Softmax {
   static constexpr OpTraits kTraits{.name = "softmax", .in_place_inputs = 1};
+  bool zero_nan_rows = false;
   Outputs infer(const OpCheck& c) const;
 };
 // dy, y -> dx

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <limits>
 #include <utility>
 
 namespace headroom::test {
@@ -249,6 +250,9 @@ void add_statistics_cases(std::vector<KernelCase>& cases) {
     add(cases, what, Accuracy{}, {logits, labels});
   }
   add(cases, "rank3", Softmax{}, {random_floats({2, 3, 4}, 30)});
+  constexpr float kMasked = -std::numeric_limits<float>::infinity();
+  add(cases, "masked", Softmax{.zero_nan_rows = true},
+      {tensor<float>({2, 3}, {kMasked, kMasked, kMasked, 1, kMasked, 2})});
   // No exp of these logits is a float.
   add(cases, "large", CrossEntropy{},
       {tensor<float>({2, 3}, {1000, 0, -1000, 900, 950, 1000}), tensor<int32_t>({2}, {1, 2})});

@@ -94,6 +94,13 @@ TEST(Softmax, RowsSumToOneHoweverLargeTheLogits) {
   EXPECT_NEAR(y.values()[4], 1.0 / 3, 1e-6);
 }
 
+TEST(Softmax, OfARowThatIsMaskedThroughoutIsZeroWhereWanted) {
+  constexpr float kMasked = -std::numeric_limits<float>::infinity();
+  const HostTensor x = tensor<float>({2, 2}, {kMasked, kMasked, 5, kMasked});
+  EXPECT_EQ(run_op(Softmax{.zero_nan_rows = true}, {x})[0].values(), (std::vector<double>{0, 0, 1, 0}));
+  EXPECT_TRUE(std::isnan(run_op(Softmax{}, {x})[0].values()[0]));
+}
+
 TEST(EmptyTensors, Work) {
   const HostTensor none({DType::kF32, {0, 4}}), images({DType::kF32, {0, 4, 4, 3}}),
       labels({DType::kI32, {0}});

@@ -295,5 +295,22 @@ TEST(OnnxImport, NodesThatComputeSomethingElseThanGeluStay) {
   EXPECT_TRUE(stays(ops_of(gelu_net(0.044715f, "h")))) << "although a part of it is an output";
 }
 
+// x -> the attention weights that PyTorch's exporters write, with `masked` where the softmax is NaN.
+ModelBytes attention_net(float masked, const std::string& second_output = "") {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "7"}).output("y");
+  if (!second_output.empty()) net.output(second_output);
+  net.floats("mask", {1, 7}, std::vector<float>(7, 0)).floats("masked", {}, {masked});
+  net.node("Add", {"x", "mask"}, {"a"}).node("Softmax", {"a"}, {"s"}, {int_attribute("axis", -1)});
+  net.node("IsNaN", {"s"}, {"n"}).node("Where", {"n", "masked", "s"}, {"y"});
+  return net;
+}
+
+TEST(OnnxImport, AnAttentionsSoftmaxIsOneNodeAndAMaskOfZerosNone) {
+  EXPECT_EQ(ops_of(attention_net(0)), std::vector<std::string>{"softmax"});
+  EXPECT_EQ(ops_of(attention_net(1)), (std::vector<std::string>{"softmax", "not_equal", "where"}));
+  EXPECT_EQ(ops_of(attention_net(0, "s")), (std::vector<std::string>{"softmax", "not_equal", "where"}));
+}
+
 }  // namespace
 }  // namespace headroom::test
