@@ -272,14 +272,19 @@ class Planner {
   // must not share its memory.
   void stretch_lives() {
     if (!has_arena(plan_.mode)) return;
-    const std::vector<Life> lives = lives_;
-    for (size_t a = 0; a < lives.size(); ++a) {
+    std::vector<int> last_unordered;  // by event: the last beginning of a buffer that need not wait for it
+    if (plan_.mode == PlanMode::kParallel) {
+      std::vector<int> begins;
+      for (const Life& life : lives_) begins.push_back(life.first);
+      std::sort(begins.begin(), begins.end());
+      begins.erase(std::unique(begins.begin(), begins.end()), begins.end());
+      last_unordered = ancestors_.last_unordered(events_.size(), begins);
+    }
+    for (size_t a = 0; a < lives_.size(); ++a) {
       if (plan_.buffers[a].node < 0) lives_[a].last = static_cast<int>(events_.size()) - 1;
-      if (plan_.mode != PlanMode::kParallel) continue;
-      for (const Life& later : lives) {
-        if (later.first > lives_[a].last && !is_free_for(static_cast<int>(a), later.first)) {
-          lives_[a].last = later.first;
-        }
+      if (last_unordered.empty()) continue;
+      for (const int user : users_[a]) {
+        lives_[a].last = std::max(lives_[a].last, last_unordered[static_cast<size_t>(user)]);
       }
     }
   }
