@@ -144,6 +144,7 @@ _LARGE_WEIGHT = 1 << 20  # elements; cuDNN takes copies for such filters
 _FEW_PIXELS = 64
 _FEW_CHANNELS, _NARROW, _MANY_PIXELS = 32, 64, 56 * 56
 _LONG_SUM = 6000
+_TILE, _MANY_TILES = 128, 132
 
 
 def _is_product(convolution, part, other_bytes):
@@ -158,8 +159,14 @@ def _is_product(convolution, part, other_bytes):
         return False
     if part is INPUT:
         return not (is_half and pixels % 4 != 0 and channels > filters)
+    if parts_bytes(convolution) <= other_bytes and pixels % convolution.unit != 0:
+        return True
+    if is_half and pixels % 4 != 0:
+        return weights < _LARGE_WEIGHT and (channels < filters or filters <= _TILE)
     if pixels % convolution.unit != 0:
-        return parts_bytes(convolution) <= other_bytes
+        tiles = -(-channels // _TILE) * -(-filters // _TILE)
+        fills = convolution.images * tiles >= _MANY_TILES
+        return not is_half and fills and weights < _LARGE_WEIGHT // 4
     if is_half:
         return True
     if channels <= _FEW_CHANNELS:
