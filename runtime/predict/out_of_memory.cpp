@@ -167,6 +167,26 @@ void pack_plan(ChangeKind kind, Search& search) {
   search.note(kind, "plan packed", search.fits(setup), setup);
 }
 
+// Values are dropped and computed again until the step fits in what the device has free.
+void plan_for_memory(ChangeKind kind, Search& search) {
+  const RunSetup& present = search.present;
+  const bool has_limit = present.options.strategy_settings().limit_bytes.has_value();
+  const bool is_one_device = present.gpus.physical.size() == 1 && !present.gpus.has_virtual();
+  if (!present.has_plan || present.batch == 0 || has_limit || !is_one_device) return;
+  if (search.report.smallest() != nullptr) return;
+  RunSetup setup = present;
+  const int64_t page = present.device.granularity_bytes;
+  const int64_t free = (present.device.total_bytes - present.gpus.physical.front().used_bytes) / page * page;
+  if (free <= 0) return;
+  setup.strategy.reset();
+  setup.options.memory_bytes = free;
+  setup.options.memory_fraction.reset();
+  setup.options.allow_growth = false;
+  setup.options.strategy = "direct";
+  setup.options.plan = PlanMode::kPacked;
+  search.note(kind, "memory " + exact_size(free), search.fits(setup), setup);
+}
+
 void shrink_batch(ChangeKind kind, Search& search) {
   const int64_t unit = search.present.batch_unit;
   int64_t units = search.present.batch / unit;
@@ -212,7 +232,7 @@ void enlarge_device(ChangeKind kind, Search& search) {
 // In the order of ChangeKind.
 constexpr void (*kSearches[])(ChangeKind kind, Search& search) = {
     change_limit, change_fraction, start_libraries_first, change_strategy,
-    pack_plan,    shrink_batch,    enlarge_device};
+    pack_plan,    plan_for_memory, shrink_batch,          enlarge_device};
 static_assert(std::size(kSearches) == EnumNames<ChangeKind>::kNames.size());
 
 }  // namespace

@@ -30,20 +30,21 @@ struct Attempt {
 using Play = std::function<Attempt(const RunSetup&, bool explains)>;
 
 // What may be changed, in the order in which it is tried: the first that fits is the smallest. What costs a
-// user least comes first: up to the plan, results do not change.
+// user least comes first: up to the memory, results do not change.
 enum class ChangeKind : uint8_t {
   kLimit,  // higher, or lower for a library's sake
   kMemoryFraction,
   kLibrariesFirst,
   kStrategy,
   kPlan,
+  kMemory,  // the step planned for what the device has free, in more time; where none of the above is enough
   kBatch,
   kDevice,  // with more memory, or as much given back by others
 };
 template <>
 struct EnumNames<ChangeKind> {
-  static constexpr std::array<std::string_view, 7> kNames = {
-      "limit", "memory-fraction", "libraries-first", "strategy", "plan", "batch", "device"};
+  static constexpr std::array<std::string_view, 8> kNames = {
+      "limit", "memory-fraction", "libraries-first", "strategy", "plan", "memory", "batch", "device"};
 };
 
 struct TriedChange {

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/bytes.h"
@@ -47,8 +48,12 @@ std::vector<MemorySolution> curve_of(const ProgramSolver& solver, int64_t points
   for (int64_t i = 0; i <= points; ++i) {
     const int64_t memory = least + (most - least) * i / points / page * page;
     if (!curve.empty() && curve.back().memory_bytes == memory) continue;
-    const MemorySolution solution = solver.solve(memory);
-    if (solution.keeps) curve.push_back(solution);
+    MemorySolution solution = solver.solve(memory);
+    if (!curve.empty() && (!solution.keeps || solution.us > curve.back().us)) {
+      solution = curve.back();  // which fits here, too
+      solution.memory_bytes = memory;
+    }
+    if (solution.keeps) curve.push_back(std::move(solution));
   }
   return curve;
 }

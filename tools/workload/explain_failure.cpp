@@ -32,6 +32,7 @@ std::optional<OutOfMemoryReport> explain_failure(const WorkloadOptions& options,
   return explain_run(measured, present, [&](const RunSetup& setup) {
     WorkloadOptions changed = options;
     changed.step.batch = setup.batch;
+    if (setup.options.memory_bytes) changed.runtime = setup.options;
     return make_programs(changed);
   });
 }

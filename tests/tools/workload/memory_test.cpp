@@ -9,6 +9,7 @@
 #include "examples/models/mnist/trainer.h"
 #include "runtime/base/bytes.h"
 #include "runtime/predict/solve_program.h"
+#include "tools/workload/explain_failure.h"
 #include "tools/workload/measure.h"
 #include "tools/workload/prediction.h"
 
@@ -85,6 +86,21 @@ TEST(Memory, TheConvNetKeepsItsBitsOnEveryDevice) {
     EXPECT_LE(least.peak_process_bytes, *options.memory_bytes) << device;
     EXPECT_EQ(least.weights_checksum, free.weights_checksum) << device;
   }
+}
+
+TEST(Memory, AFailureThatNoStrategyHelpsNamesABudgetThatKeepsTheBatch) {
+  WorkloadOptions options = packed("residual");
+  options.step.batch = 1400;
+  const Measurement failed = measure(options);
+  ASSERT_EQ(failed.outcome, RunOutcome::kOutOfMemory) << failed.error;
+  const std::optional<OutOfMemoryReport> report = explain_failure(options, failed);
+  ASSERT_TRUE(report.has_value());
+  const TriedChange* const change = report->smallest();
+  ASSERT_NE(change, nullptr);
+  EXPECT_EQ(change->kind, ChangeKind::kMemory) << to_text(*report);
+  const WorkloadOptions changed = with_change(options, *change);
+  EXPECT_EQ(changed.step.batch, options.step.batch);
+  EXPECT_TRUE(Predictor(changed).fits(setup_to_fit(changed.runtime)));
 }
 
 TEST(Memory, ExcludesOtherLimitsAndSeveralDevices) {
