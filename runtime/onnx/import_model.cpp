@@ -206,7 +206,10 @@ class ModelImport {
         throw InvalidArgument(fmt::format("tensor '{}' has rank {}; {} is the most", printable(tensor.name),
                                           tensor.extents.size(), Shape::kMaxRank));
       }
-      items_[tensor.name] = item_of(tensor, tensor.name);
+      if (!roles_.copies.contains(tensor.name)) items_[tensor.name] = item_of(tensor, tensor.name);
+    }
+    for (const auto& [name, table] : roles_.copies) {
+      items_[std::string(name)] = im().transpose(items_.at(table->name), {1, 0});
     }
   }
 
@@ -219,6 +222,9 @@ class ModelImport {
       return im().constant(values, tensor.type);
     }
     Source source{kind, name, tensor.type, shape, &tensor};
+    const auto moved = roles_.moved.find(tensor.name);
+    if (moved != roles_.moved.end()) source.number = moved->second;
+    source.is_merged = roles_.merged(tensor.name) != nullptr;
     return im().add_source(std::move(source));
   }
 
@@ -297,7 +303,8 @@ class ModelImport {
   void bind_sources() {
     for (const Source& source : im().sources()) {
       if (!source.value) continue;
-      BoundTensor bound{source.name, source.type, source.shape, *source.value, source.order};
+      BoundTensor bound{source.name,   source.type,  source.shape,
+                        *source.value, source.order, source.is_merged};
       if (source.tensor != nullptr && source.tensor->is_absent)
         result_.absent_bytes += bound.value.spec().bytes();
       if (source.kind == SourceKind::kInput) result_.inputs.push_back(bound);

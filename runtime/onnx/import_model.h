@@ -32,6 +32,7 @@ struct BoundTensor {
   Shape shape;  // as the file has it
   Value value;
   Axes order;
+  bool is_merged = false;  // one of several weights that the file has as one, under the name of any of them
 };
 
 // One ONNX node, or several of a module, for people.

@@ -33,10 +33,12 @@ struct Source {
   SourceKind kind = SourceKind::kConstant;
   std::string name;
   ElementType type = ElementType::kFloat;
-  Shape shape;                      // as the file has it
-  const Tensor* tensor = nullptr;   // of the model; null for an input
-  std::optional<Value> value = {};  // once an op has needed it
-  Axes order = {};                  // axis i of the value is axis order[i] of the file's tensor
+  Shape shape;                       // as the file has it
+  const Tensor* tensor = nullptr;    // of the model; null for an input
+  std::optional<float> number = {};  // all elements, instead of the tensor's
+  bool is_merged = false;            // one of several weights that the file has as one
+  std::optional<Value> value = {};   // once an op has needed it
+  Axes order = {};                   // axis i of the value is axis order[i] of the file's tensor
 };
 
 class Importer {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/text.h"
 #include "runtime/onnx/op_table.h"
 
 namespace headroom::onnx {
@@ -179,6 +180,92 @@ void import_arg_max(NodeImport& n) {
 }
 void import_arg_min(NodeImport& n) {
   add_arg_max(n, true);
+}
+
+namespace {
+
+// The rows of x with those at `rows`, which are constant, replaced: a gather from both, which has a gradient
+// to both. x (R,W), updates (K,W).
+Item with_rows(const NodeImport& n, const Item& x, const Item& updates, const std::vector<int64_t>& rows) {
+  if (x.shape[0] > Importer::kMaxFolded) n.fail("is too large");
+  std::vector<int64_t> origins;
+  for (int64_t i = 0; i < x.shape[0]; ++i) origins.push_back(i);
+  for (size_t i = 0; i < rows.size(); ++i)
+    origins[static_cast<size_t>(rows[i])] = x.shape[0] + static_cast<int64_t>(i);
+  return n.im.gather(n.im.concat({x, updates}, 0), n.im.integers(origins), 0);
+}
+
+// The elements of a constant operand.
+std::vector<int64_t> constant_indices(const NodeImport& n, size_t i) {
+  if (!n.in(i).constant) n.fail("its indices depend on the data");
+  return onnx::integers_of(n.im.dense(as_indices(n, n.in(i))));
+}
+
+int64_t checked_index(const NodeImport& n, int64_t index, int64_t extent) {
+  const int64_t wrapped_index = index < 0 ? index + extent : index;
+  if (wrapped_index < 0 || wrapped_index >= extent)
+    n.fail(fmt::format("index {} is outside the extent of {}", index, extent));
+  return wrapped_index;
+}
+
+void refuse_reduction(const NodeImport& n) {
+  const std::string reduction = n.text("reduction", "none");
+  if (reduction != "none") n.fail(fmt::format("its reduction '{}' is not supported", printable(reduction)));
+}
+
+}  // namespace
+
+void import_scatter_nd(NodeImport& n) {
+  refuse_reduction(n);
+  const Item &x = n.in(0), &places = n.in(1), &updates = n.in(2);
+  if (places.rank() < 1 || places.shape.last() > x.rank()) n.fail("its indices have too many parts");
+  const auto depth = static_cast<int>(places.shape.last());
+  int64_t rows = 1, width = 1;
+  for (int axis = 0; axis < x.rank(); ++axis) (axis < depth ? rows : width) *= x.shape[axis];
+  const int64_t count = depth == 0 ? 1 : places.shape.elements() / depth;
+  if (updates.shape.elements() != count * width)
+    n.fail(fmt::format("its updates are {}", to_string(updates.shape)));
+  require_countable(n, x);
+  const std::vector<int64_t> indices = constant_indices(n, 1);
+  std::vector<int64_t> changed;
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t row = 0;
+    for (int axis = 0; axis < depth; ++axis) {
+      const int64_t index = indices[static_cast<size_t>(i * depth + axis)];
+      row = row * x.shape[axis] + checked_index(n, index, x.shape[axis]);
+    }
+    changed.push_back(row);
+  }
+  n.out(n.im.reshape(
+      with_rows(n, n.im.reshape(x, {rows, width}), n.im.reshape(updates, {count, width}), changed), x.shape));
+}
+
+void import_scatter_elements(NodeImport& n) {
+  refuse_reduction(n);
+  const Item &x = n.in(0), &places = n.in(1), &updates = n.in(2);
+  const int axis = n.axis(n.integer("axis", 0), x.rank());
+  if (places.rank() != x.rank() || updates.shape != places.shape)
+    n.fail("its updates do not fit its indices");
+  require_countable(n, x);
+  const std::vector<int64_t> indices = constant_indices(n, 1);
+  const auto strides = strides_of(x.shape);
+  std::vector<int64_t> changed;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    auto rest = static_cast<int64_t>(i);
+    int64_t element = 0;
+    for (int other = x.rank() - 1; other >= 0; --other) {
+      const int64_t place = rest % places.shape[other];
+      rest /= places.shape[other];
+      element +=
+          strides[static_cast<size_t>(other)] * (other == axis ? checked_index(n, indices[i], x.shape[axis])
+                                                               : checked_index(n, place, x.shape[other]));
+    }
+    changed.push_back(element);
+  }
+  const int64_t count = updates.shape.elements();
+  n.out(n.im.reshape(
+      with_rows(n, n.im.reshape(x, {x.shape.elements(), 1}), n.im.reshape(updates, {count, 1}), changed),
+      x.shape));
 }
 
 }  // namespace headroom::onnx

@@ -111,6 +111,13 @@ void import_one_hot(NodeImport& n);
 void import_cum_sum(NodeImport& n);
 void import_arg_max(NodeImport& n);
 void import_arg_min(NodeImport& n);
+void import_scatter_nd(NodeImport& n);
+void import_scatter_elements(NodeImport& n);
+// attention_ops.cpp
+void import_attention(NodeImport& n);
+void import_rotary_embedding(NodeImport& n);
+// einsum_ops.cpp
+void import_einsum(NodeImport& n);
 // linear_ops.cpp
 void import_mat_mul(NodeImport& n);
 void import_gemm(NodeImport& n);

@@ -3,6 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "runtime/base/text.h"
 
 namespace headroom::onnx {
 namespace {
@@ -58,8 +64,116 @@ bool is_statistic_place(const OnnxNode& node, size_t i) {
 }
 
 struct Uses {
-  int all = 0, weights = 0, settings = 0, statistics = 0, vectors = 0;  // vectors: scales, shifts and biases
+  int all = 0, weights = 0, settings = 0, statistics = 0, tables = 0;
+  int vectors = 0, factors = 0;  // scales, shifts and biases; operands of products of elements
 };
+
+int64_t longest_extent(const Tensor& tensor) {
+  return tensor.extents.empty() ? 1 : *std::max_element(tensor.extents.begin(), tensor.extents.end());
+}
+
+// The elements if they are floats that the file has, else nothing.
+std::optional<std::vector<float>> numbers_of(const Tensor* tensor) {
+  if (tensor == nullptr || tensor->is_absent || !is_float(tensor->type)) return std::nullopt;
+  const std::vector<std::byte> bytes = convert_elements(tensor->type, tensor->data, tensor->elements());
+  std::vector<float> numbers(bytes.size() / sizeof(float));
+  std::memcpy(numbers.data(), bytes.data(), bytes.size());
+  return numbers;
+}
+
+bool are_all(const std::optional<std::vector<float>>& numbers, float number) {
+  return numbers &&
+         std::all_of(numbers->begin(), numbers->end(), [&](float element) { return element == number; });
+}
+
+// Whether the elements of `a` (R,C) are those of `b` (C,R), and not all one number.
+bool is_transposed(const Tensor& a, const Tensor& b) {
+  if (a.type != b.type) return false;
+  const auto bytes = static_cast<size_t>(stored_bytes(a.type));
+  const auto rows = static_cast<size_t>(a.extents[0]), columns = static_cast<size_t>(a.extents[1]);
+  bool varies = false;
+  for (size_t i = 0; i < rows; ++i) {
+    for (size_t j = 0; j < columns; ++j) {
+      const std::byte* const element = a.data.data() + (i * columns + j) * bytes;
+      if (std::memcmp(element, b.data.data() + (j * rows + i) * bytes, bytes) != 0) return false;
+      varies = varies || std::memcmp(element, a.data.data(), bytes) != 0;
+    }
+  }
+  return varies;
+}
+
+// Whether each use of a vector may have been a weight of its own. Factors are so if they are fresh, as the
+// scales of layers: then all their elements are equal.
+bool is_merged(const Tensor& tensor, const Uses& use) {
+  if (use.all < 2 || tensor.extents.empty() || tensor.elements() != longest_extent(tensor)) return false;
+  if (tensor.extents.size() == 1 && use.vectors == use.all) return true;
+  if (use.vectors + use.factors != use.all) return false;
+  const auto numbers = numbers_of(&tensor);
+  return numbers && numbers->size() > 1 && are_all(numbers, numbers->front());
+}
+
+// An exporter that folds constants turns the head that shares its weight with a table of embeddings into a
+// transposed copy of the table.
+void find_transposed_tables(const Model& model, const std::unordered_map<std::string_view, Uses>& uses,
+                            Roles& roles) {
+  std::map<std::pair<int64_t, int64_t>, std::vector<const Tensor*>> tables;  // by extents
+  const auto is_matrix = [&](const Tensor& tensor) {
+    return tensor.extents.size() == 2 && tensor.elements() > 1 && !tensor.is_absent &&
+           roles.kind_of(tensor.name) == SourceKind::kParameter;
+  };
+  for (const Tensor& tensor : model.initializers) {
+    if (is_matrix(tensor) && uses.at(tensor.name).tables > 0)
+      tables[{tensor.extents[0], tensor.extents[1]}].push_back(&tensor);
+  }
+  for (const Tensor& tensor : model.initializers) {
+    if (!is_matrix(tensor) || uses.at(tensor.name).tables > 0) continue;
+    const auto found = tables.find({tensor.extents[1], tensor.extents[0]});
+    if (found == tables.end()) continue;
+    for (const Tensor* table : found->second) {
+      if (!is_transposed(tensor, *table)) continue;
+      roles.copies[tensor.name] = table;
+      roles.notes.push_back(fmt::format("'{}' is '{}' transposed: they stay one weight",
+                                        printable(tensor.name), printable(table->name)));
+      break;
+    }
+  }
+}
+
+// PyTorch's older exporter runs a net once to trace it. In training mode this run moves the running
+// statistics by one batch, also those of a net that was never trained. Such a net is known by its scales,
+// which are all 1 (or all 0, as the last ones of residual branches), its shifts, which are 0, and its
+// variances, which one step from 1 leaves at or above the momentum.
+void find_moved_statistics(const Model& model, Roles& roles) {
+  std::unordered_map<std::string_view, const Tensor*> tensors;
+  for (const Tensor& tensor : model.initializers) tensors.emplace(tensor.name, &tensor);
+  std::unordered_map<std::string_view, float> before;
+  bool has_moved = false;
+  for (const OnnxNode& node : model.nodes) {
+    if (node.op != "BatchNormalization") continue;
+    const Attribute* const mode = node.find("training_mode");
+    if (mode == nullptr || mode->integer == 0 || node.inputs.size() != 5) return;
+    const auto tensor = [&](size_t i) {
+      const auto found = tensors.find(node.inputs[i]);
+      return found == tensors.end() ? nullptr : found->second;
+    };
+    if (tensor(1) == nullptr || roles.kind_of(node.inputs[1]) != SourceKind::kParameter) return;
+    const auto scale = numbers_of(tensor(1)), shift = numbers_of(tensor(2));
+    const auto mean = numbers_of(tensor(3)), variance = numbers_of(tensor(4));
+    if (!(are_all(scale, 1) || are_all(scale, 0)) || !are_all(shift, 0) || !mean || !variance) return;
+    const Attribute* const stays = node.find("momentum");
+    const float least = (stays == nullptr ? 0.9f : stays->number) * (1 - 1e-6f);
+    const auto is_below = [&](float number) { return !(number >= least); };
+    if (std::any_of(variance->begin(), variance->end(), is_below)) return;
+    has_moved = has_moved || !are_all(mean, 0) || !are_all(variance, 1);
+    before[tensor(3)->name] = 0;
+    before[tensor(4)->name] = 1;
+  }
+  if (!has_moved) return;
+  roles.moved = std::move(before);
+  roles.notes.push_back(
+      "the export ran the untrained net once, which moved its running statistics: they start at 0 and 1 "
+      "again");
+}
 
 }  // namespace
 
@@ -96,6 +210,8 @@ Roles find_roles(const Model& model) {
           ((node.op == "Gemm" || node.op.starts_with("Conv")) && i == 2) || node.op == "Add") {
         ++use.vectors;
       }
+      if (node.op == "Mul" || node.op == "PRelu") ++use.factors;
+      if (node.op == "Gather" && i == 0) ++use.tables;
     }
   }
   Roles roles;
@@ -118,6 +234,8 @@ Roles find_roles(const Model& model) {
     roles.kinds[tensor.name] = SourceKind::kParameter;
     if (tensor.extents.size() > 1 && use.weights > 1) ++shared_matrices;
   }
+  find_moved_statistics(model, roles);
+  find_transposed_tables(model, uses, roles);
   // An exporter that merges equal tensors makes one of all fresh scales and shifts. Matrices that are shared
   // are tied by the program; with a layer that is used twice its vectors are, too.
   const bool has_merged =
@@ -125,13 +243,11 @@ Roles find_roles(const Model& model) {
   int64_t merged = 0, made = 0;
   for (const Tensor& tensor : model.initializers) {
     const Uses& use = uses[tensor.name];
-    if (!has_merged || roles.kind_of(tensor.name) != SourceKind::kParameter || tensor.extents.size() != 1 ||
-        use.vectors < 2 || use.vectors != use.all) {
+    if (!has_merged || roles.kind_of(tensor.name) != SourceKind::kParameter || !is_merged(tensor, use))
       continue;
-    }
     roles.merges[tensor.name] = &tensor;
     ++merged;
-    made += use.vectors;
+    made += use.all;
   }
   if (merged > 0) {
     roles.notes.push_back(fmt::format("{} vector{} stood for {} equal weights, which are trained apart",

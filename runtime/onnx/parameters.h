@@ -15,7 +15,10 @@ namespace headroom::onnx {
 struct Roles {
   std::unordered_map<std::string_view, SourceKind> kinds;      // by initializer; others are constants
   std::unordered_map<std::string_view, const Tensor*> merges;  // vectors that stood for several
-  std::vector<std::string> notes;                              // what was detected, a line each
+  std::unordered_map<std::string_view, const Tensor*> copies;  // matrices that are tables transposed
+  // Running statistics that the export itself has moved, and what they held before.
+  std::unordered_map<std::string_view, float> moved;
+  std::vector<std::string> notes;  // what was detected, a line each
 
   SourceKind kind_of(std::string_view name) const {
     const auto found = kinds.find(name);

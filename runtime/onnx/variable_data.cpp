@@ -32,6 +32,7 @@ std::vector<std::byte> permuted_bytes(std::span<const std::byte> bytes, const Te
 }
 
 Initializer first_value(const Source& source, uint64_t seed) {
+  if (source.number) return constant_of(*source.number);
   const Tensor* tensor = source.tensor;
   if (tensor == nullptr || tensor->is_absent) return drawn(source, seed);
   return given([tensor, shape = source.shape, order = source.order] {

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <numeric>
 #include <span>
+#include <utility>
 
 #include "runtime/app/runtime.h"
 #include "runtime/base/errors.h"
@@ -171,6 +174,65 @@ TEST(ImportModel, MergedVectorsAreTrainedApart) {
   EXPECT_EQ(model.parameters.size(), 5u);
   ASSERT_EQ(model.notes.size(), 1u);
   EXPECT_EQ(model.notes[0], "2 vectors stood for 4 equal weights, which are trained apart");
+}
+
+TEST(ImportModel, MergedFactorsAreTrainedApartIfTheyAreFresh) {
+  const auto parameters = [](const std::vector<float>& scale) {
+    ModelBytes net;
+    net.input("x", 1, {"batch", "4"}).output("y").floats("scale", {4}, scale);
+    net.node("Mul", {"x", "scale"}, {"a"}).node("Tanh", {"a"}, {"b"}).node("Mul", {"b", "scale"}, {"y"});
+    Graph graph;
+    return import_model(model_of(net.bytes()), {.batch = 2}, graph).parameters.size();
+  };
+  EXPECT_EQ(parameters({0.1f, 0.1f, 0.1f, 0.1f}), 2u);
+  EXPECT_EQ(parameters({0.1f, 0.2f, 0.1f, 0.1f}), 1u);
+}
+
+TEST(ImportModel, AHeadThatIsATransposedCopyOfItsTableIsTied) {
+  const auto model = [](float last) {
+    ModelBytes net;
+    net.input("x", 7, {"batch", "3"}).output("y").floats("table", {3, 2}, {1, 2, 3, 4, 5, 6});
+    net.floats("head", {2, 3}, {1, 3, 5, 2, 4, last});
+    net.node("Gather", {"table", "x"}, {"e"}).node("MatMul", {"e", "head"}, {"y"});
+    Graph graph;
+    const onnx::ImportedModel imported = import_model(model_of(net.bytes()), {.batch = 2}, graph);
+    return std::pair(imported.parameters.size(), imported.notes);
+  };
+  EXPECT_EQ(model(6).first, 1u);
+  ASSERT_EQ(model(6).second.size(), 1u);
+  EXPECT_EQ(model(6).second[0], "'head' is 'table' transposed: they stay one weight");
+  EXPECT_EQ(model(7).first, 2u);
+}
+
+// What the running mean and variance of a normalisation hold at first.
+std::pair<float, float> first_statistics(const std::vector<float>& shift, float variance,
+                                         int64_t training_mode) {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "2", "3", "3"})
+      .output("y")
+      .floats("scale", {2}, {1, 1})
+      .floats("shift", {2}, shift);
+  net.floats("mean", {2}, {0.25f, 0.25f}).floats("variance", {2}, {variance, variance});
+  net.node("BatchNormalization", {"x", "scale", "shift", "mean", "variance"}, {"y"},
+           {int_attribute("training_mode", training_mode), float_attribute("momentum", 0.9f)});
+  Graph graph;
+  const onnx::ImportedModel model = import_model(model_of(net.bytes()), {.batch = 2}, graph);
+  Runtime runtime({.device = "cpu"});
+  const Variables variables(graph, runtime.device(), runtime.allocator());
+  std::array<float, 2> first{};
+  for (size_t i = 0; i < 2; ++i) {
+    const std::vector<std::byte> bytes = variables.read(model.statistics.at(i).value);
+    std::memcpy(&first[i], bytes.data(), sizeof(float));
+  }
+  return {first[0], first[1]};
+}
+
+TEST(ImportModel, StatisticsOfAnUntrainedNetThatItsExportMovedStartAnew) {
+  EXPECT_EQ(first_statistics({0, 0}, 0.95f, 1), std::pair(0.0f, 1.0f));
+  // An export for inference moves none; a net that was trained has other shifts, or other variances.
+  EXPECT_EQ(first_statistics({0, 0}, 0.95f, 0), std::pair(0.25f, 0.95f));
+  EXPECT_EQ(first_statistics({0.5f, 0}, 0.95f, 1), std::pair(0.25f, 0.95f));
+  EXPECT_EQ(first_statistics({0, 0}, 0.5f, 1), std::pair(0.25f, 0.5f));
 }
 
 TEST(ImportModel, StatisticsAreNotTrained) {

@@ -165,6 +165,26 @@ TEST_F(ReadModelFiles, WeightsComeFromASafetensorsFile) {
   EXPECT_THROW(onnx::read_model(model, {weights}), InvalidArgument);
 }
 
+// A sparse file: its weights stand behind a hole of 3 GiB.
+TEST_F(ReadModelFiles, ExternalDataMayLieBeyondTwoGibibytes) {
+  constexpr int64_t kOffset = int64_t{3} << 30;
+  ModelBytes net;
+  net.input("x", 1, {"batch", "2"}).output("y").external("w", {2}, "weights", kOffset, 8);
+  net.node("Mul", {"x", "w"}, {"y"});
+  const fs::path folder = root();
+  write(folder / "net.onnx", net.bytes());
+  const std::array<float, 2> data = {5, 6};
+  std::ofstream file(folder / "weights", std::ios::binary);
+  file.seekp(kOffset);
+  file.write(reinterpret_cast<const char*>(data.data()), sizeof data);
+  file.close();
+  const onnx::Model model = onnx::read_model((folder / "net.onnx").string());
+  ASSERT_FALSE(model.initializers[0].is_absent);
+  float second = 0;
+  std::memcpy(&second, model.initializers[0].data.data() + 4, sizeof second);
+  EXPECT_EQ(second, 6);
+}
+
 TEST_F(ReadModelFiles, RefusesWhatIsNoFile) {
   EXPECT_NE(refusal_of(folder_.path()).find("no regular file"), std::string::npos);
   EXPECT_NE(refusal_of("/nowhere.onnx").find("cannot open it"), std::string::npos);
