@@ -29,6 +29,7 @@ constexpr Subcommand kSubcommands[] = {
     {"doctor", "check the driver and the libraries for version conflicts", doctor::run_doctor},
     {"who", "show which processes hold the memory of each GPU", who::run_who},
     {"devices", "list real and simulated GPUs and their free memory", run_devices},
+    {"models", "list public nets, and how to export them or your own to ONNX", run_models},
     {"show", "show the layers of an ONNX file and what takes memory in training", run_show},
     {"predict", "predict whether training fits and what takes the memory, without a GPU", run_predict},
     {"fit", "find the largest batch that fits, or the least memory that is enough", run_fit},

@@ -8,6 +8,7 @@ namespace headroom {
 // run_main expects.
 int run_devices(int argc, char** argv);
 int run_fit(int argc, char** argv);
+int run_models(int argc, char** argv);
 int run_predict(int argc, char** argv);
 int run_replay(int argc, char** argv);
 int run_run(int argc, char** argv);

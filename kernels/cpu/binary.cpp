@@ -141,6 +141,9 @@ std::unique_ptr<Kernel> make_kernel(const Binary& op, const Request& request) {
       return make_whole<int32_t>(op.kind, request);
     case DType::kU8:
       return make_whole<uint8_t>(op.kind, request);
+    case DType::kBf16:
+    case DType::kF16:
+      break;  // see half_kernel.h
   }
   return nullptr;
 }
@@ -153,6 +156,9 @@ std::unique_ptr<Kernel> make_kernel(const Compare& op, const Request& request) {
       return make_compare<int32_t>(op.kind, request);
     case DType::kU8:
       return make_compare<uint8_t>(op.kind, request);
+    case DType::kBf16:
+    case DType::kF16:
+      break;  // see half_kernel.h
   }
   return nullptr;
 }

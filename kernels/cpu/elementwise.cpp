@@ -48,6 +48,9 @@ std::unique_ptr<Kernel> make_cast_from(DType to, int64_t n) {
       return make_cast<From, int32_t>(n);
     case DType::kU8:
       return make_cast<From, uint8_t>(n);
+    case DType::kBf16:
+    case DType::kF16:
+      break;  // see half_kernel.h
   }
   return nullptr;
 }
@@ -102,6 +105,9 @@ std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request) {
       return make_cast_from<int32_t>(op.to, n);
     case DType::kU8:
       return make_cast_from<uint8_t>(op.to, n);
+    case DType::kBf16:
+    case DType::kF16:
+      break;  // see half_kernel.h
   }
   return nullptr;
 }

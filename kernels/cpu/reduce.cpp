@@ -1,9 +1,10 @@
-// Sums, means and maxima over any axes, and the gradient of a maximum.
+// Sums, means and maxima over any axes, the gradient of a maximum, and whether all numbers are finite.
 #include <Eigen/Core>
 #include <algorithm>
 #include <limits>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/half_kernel.h"
 #include "kernels/cpu/sums.h"
 #include "kernels/loop_nest.h"
 
@@ -110,6 +111,21 @@ std::unique_ptr<Kernel> make_kernel(const ReduceMaxGrad& op, const Request& requ
         });
       },
       results * static_cast<int64_t>(sizeof(double)));
+}
+
+std::unique_ptr<Kernel> make_kernel(const AllFinite&, const Request&) {
+  return function_kernel([](const Call& call) {
+    bool all = true;
+    for (const TensorView& view : call.inputs) {
+      for_each_float_block(view, 0, view.elements(), [&](const float* x, int64_t, int64_t n) {
+        // A product with 0 is NaN for what is not finite, and a sum with NaN stays NaN.
+        float sum = 0;
+        for (int64_t i = 0; i < n; ++i) sum += 0 * x[i];
+        all = all && sum == 0;
+      });
+    }
+    *call.out<uint8_t>() = all ? 1 : 0;
+  });
 }
 
 }  // namespace headroom::cpu

@@ -4,17 +4,40 @@
 #include <cstring>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/half_kernel.h"
 
 namespace headroom::cpu {
 namespace {
 
-// Calls f(first, begin, n) for each variable of an update: the position of its first operand, and the
-// elements [begin, begin + n) of it that are this shard.
+// What all optimizers have, without their lists: those are made on the heap.
+struct Layout {
+  size_t shared, per_variable;
+  float gradient_scale;
+  bool scaled;
+  Shard shard;
+};
+
+template <typename Update>
+Layout layout_of(const Update& op) {
+  const UpdateOperands operands = op.operands();
+  return {operands.shared, operands.per_variable, op.gradient_scale, op.scaled, op.shard};
+}
+
+// What gradients are multiplied by.
+float scale_of(const Layout& layout, const Call& call) {
+  return layout.gradient_scale * (layout.scaled ? *call.in(layout.shared - 1) : 1);
+}
+
+// Calls f(first, g, w_at, state_at, n) for blocks of each variable's shard: the position of the variable's
+// first operand, its gradient from there on, and where these elements are in the variable and in its states.
+// A scale of 0 says that the step is left out.
 template <typename F>
-void for_each_variable(const Call& call, size_t shared, size_t operands, const Shard& shard, F f) {
-  for (size_t first = shared; first < call.inputs.size(); first += operands) {
-    const int64_t elements = call.inputs[first].elements();
-    f(first, shard.begin(elements), shard.size(elements));
+void for_each_block(const Layout& layout, const Call& call, F f) {
+  if (layout.scaled && *call.in(layout.shared - 1) == 0) return;
+  for (size_t first = layout.shared; first < call.inputs.size(); first += layout.per_variable) {
+    const int64_t elements = call.inputs[first].elements(), begin = layout.shard.begin(elements);
+    for_each_float_block(call.inputs[first + 1], begin, layout.shard.size(elements),
+                         [&](const float* g, int64_t at, int64_t n) { f(first, g, begin + at, at, n); });
   }
 }
 
@@ -22,23 +45,22 @@ void for_each_variable(const Call& call, size_t shared, size_t operands, const S
 
 std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, const Request&) {
   if (op.momentum == 0) {
-    return function_kernel([op](const Call& call) {
-      const float rate = *call.in(0) * op.gradient_scale;
-      for_each_variable(call, 1, 2, op.shard, [&](size_t first, int64_t begin, int64_t n) {
-        float* w = call.mutated(first) + begin;
-        const float* g = call.in(first + 1) + begin;
+    return function_kernel([layout = layout_of(op)](const Call& call) {
+      const float rate = *call.in(0) * scale_of(layout, call);
+      for_each_block(layout, call, [&](size_t first, const float* g, int64_t w_at, int64_t, int64_t n) {
+        float* w = call.mutated(first) + w_at;
 #pragma omp simd
         for (int64_t i = 0; i < n; ++i) w[i] -= rate * g[i];
       });
     });
   }
-  return function_kernel([op](const Call& call) {
-    const float rate = *call.in(0), momentum = op.momentum, scale = op.gradient_scale;
+  return function_kernel([op, layout = layout_of(op)](const Call& call) {
+    const float rate = *call.in(0), scale = scale_of(layout, call);
+    const float momentum = op.momentum;
     // The step is g_part g + v_part v, with the new v.
     const float g_part = op.nesterov ? scale : 0.0f, v_part = op.nesterov ? momentum : 1.0f;
-    for_each_variable(call, 1, 3, op.shard, [&](size_t first, int64_t begin, int64_t n) {
-      float *w = call.mutated(first) + begin, *v = call.mutated(first + 2);
-      const float* g = call.in(first + 1) + begin;
+    for_each_block(layout, call, [&](size_t first, const float* g, int64_t w_at, int64_t at, int64_t n) {
+      float *w = call.mutated(first) + w_at, *v = call.mutated(first + 2) + at;
 #pragma omp simd
       for (int64_t i = 0; i < n; ++i) {
         const float velocity = momentum * v[i] + scale * g[i];
@@ -50,11 +72,11 @@ std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, const Request&) {
 }
 
 std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, const Request&) {
-  return function_kernel([op](const Call& call) {
-    const float rate = *call.in(0), rho = op.rho, epsilon = op.epsilon, scale = op.gradient_scale;
-    for_each_variable(call, 1, 3, op.shard, [&](size_t first, int64_t begin, int64_t n) {
-      float *w = call.mutated(first) + begin, *s = call.mutated(first + 2);
-      const float* g = call.in(first + 1) + begin;
+  return function_kernel([op, layout = layout_of(op)](const Call& call) {
+    const float rate = *call.in(0), scale = scale_of(layout, call);
+    const float rho = op.rho, epsilon = op.epsilon;
+    for_each_block(layout, call, [&](size_t first, const float* g, int64_t w_at, int64_t at, int64_t n) {
+      float *w = call.mutated(first) + w_at, *s = call.mutated(first + 2) + at;
 #pragma omp simd
       for (int64_t i = 0; i < n; ++i) {
         const float gradient = scale * g[i];
@@ -67,17 +89,17 @@ std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, const Request&) {
 }
 
 std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, const Request&) {
-  return function_kernel([op](const Call& call) {
-    const float rate = *call.in(0);
+  return function_kernel([op, layout = layout_of(op)](const Call& call) {
+    const float rate = *call.in(0), scale = scale_of(layout, call);
     const double updates = static_cast<double>(*call.in<int32_t>(1)) + 1;
     // In double: 1 - beta2^t at the first updates is a small difference of near-equal numbers.
     const auto m_factor = static_cast<float>(1 / (1 - std::pow(static_cast<double>(op.beta1), updates)));
     const auto v_factor = static_cast<float>(1 / (1 - std::pow(static_cast<double>(op.beta2), updates)));
-    const float beta1 = op.beta1, beta2 = op.beta2, epsilon = op.epsilon, scale = op.gradient_scale;
+    const float beta1 = op.beta1, beta2 = op.beta2, epsilon = op.epsilon;
     const float kept = 1 - rate * op.weight_decay, step = rate * m_factor;
-    for_each_variable(call, 2, 4, op.shard, [&](size_t first, int64_t begin, int64_t n) {
-      float *w = call.mutated(first) + begin, *m = call.mutated(first + 2), *v = call.mutated(first + 3);
-      const float* g = call.in(first + 1) + begin;
+    for_each_block(layout, call, [&](size_t first, const float* g, int64_t w_at, int64_t at, int64_t n) {
+      float *w = call.mutated(first) + w_at, *m = call.mutated(first + 2) + at,
+            *v = call.mutated(first + 3) + at;
 #pragma omp simd
       for (int64_t i = 0; i < n; ++i) {
         const float gradient = scale * g[i];
@@ -97,6 +119,23 @@ std::unique_ptr<Kernel> make_kernel(const MovingAverageUpdate& op, const Request
     const float* value = call.in(1);
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) average[i] = momentum * average[i] + (1 - momentum) * value[i];
+  });
+}
+
+std::unique_ptr<Kernel> make_kernel(const LossScaleUpdate& op, const Request&) {
+  return function_kernel([op](const Call& call) {
+    float& scale = *call.mutated(1);
+    int32_t &streak = *call.mutated<int32_t>(2), &updates = *call.mutated<int32_t>(3);
+    if (*call.in<uint8_t>(0) == 0) {
+      if (std::isnormal(scale * op.backoff)) scale *= op.backoff;
+      streak = 0;
+      return;
+    }
+    updates += 1;
+    streak += 1;
+    if (streak < op.interval) return;
+    if (std::isfinite(scale * op.growth)) scale *= op.growth;
+    streak = 0;
   });
 }
 

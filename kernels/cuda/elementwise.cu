@@ -32,6 +32,9 @@ std::unique_ptr<Kernel> make_cast_from(DType to, const Request& request) {
       return map_kernel<From, int32_t>(request, Convert<int32_t, From>());
     case DType::kU8:
       return map_kernel<From, uint8_t>(request, Convert<uint8_t, From>());
+    case DType::kBf16:
+    case DType::kF16:
+      break;  // refused before
   }
   return nullptr;
 }
@@ -76,6 +79,9 @@ std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request) {
       return make_cast_from<int32_t>(op.to, request);
     case DType::kU8:
       return make_cast_from<uint8_t>(op.to, request);
+    case DType::kBf16:
+    case DType::kF16:
+      break;  // refused before
   }
   return nullptr;
 }

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "kernels/collective_kernels.h"
@@ -19,6 +20,12 @@ std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, std::span<const TensorSpe
   if (device.kernel_target().gpu == nullptr) {
     throw InvalidArgument(fmt::format("{} runs no CUDA kernels", device.name()));
   }
+  const auto is_stored_half = [](const TensorSpec& spec) { return is_half(spec.dtype); };
+  if (std::any_of(inputs.begin(), inputs.end(), is_stored_half) ||
+      std::any_of(outputs.begin(), outputs.end(), is_stored_half)) {
+    throw InvalidArgument(fmt::format(
+        "{} has no CUDA kernel for 16 bits: take --precision f32, or a simulated GPU", op_name(op)));
+  }
   cuda::CudaGpu& gpu = *device.kernel_target().gpu;
   device.initialise();
   const std::lock_guard lock(gpu.dnn_mutex());
@@ -26,6 +33,10 @@ std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, std::span<const TensorSpe
   const cuda::Request request{{inputs, outputs, settings}, gpu, device, replicas};
   return std::visit(
       [&]<typename T>(const T& o) -> std::unique_ptr<Kernel> {
+        if constexpr (requires { o.scaled; }) {
+          if (o.scaled)
+            throw InvalidArgument(fmt::format("{} with a loss scale has no CUDA kernel", op_name(op)));
+        }
         if constexpr (T::kTraits.has_cuda_kernel) {
           return make_kernel(o, request);
         } else {

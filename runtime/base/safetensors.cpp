@@ -29,8 +29,11 @@ constexpr size_t kLengthBytes = 8;               // the header's length, before 
 constexpr uint64_t kMaxHeaderBytes = 100000000;  // the reference implementation's bound
 constexpr int64_t kMaxFileBytes = 64 * kGiB;
 constexpr std::string_view kMetadata = "__metadata__";
-constexpr std::array<std::pair<DType, std::string_view>, 3> kTypeNames = {
-    {{DType::kF32, "F32"}, {DType::kI32, "I32"}, {DType::kU8, "U8"}}};
+constexpr std::array<std::pair<DType, std::string_view>, 5> kTypeNames = {{{DType::kF32, "F32"},
+                                                                           {DType::kI32, "I32"},
+                                                                           {DType::kU8, "U8"},
+                                                                           {DType::kBf16, "BF16"},
+                                                                           {DType::kF16, "F16"}}};
 // All types of the format whose elements are whole bytes, with those.
 constexpr std::array<std::pair<std::string_view, int64_t>, 13> kStoredBytes = {{{"F32", 4},
                                                                                 {"I32", 4},

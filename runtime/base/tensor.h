@@ -12,20 +12,28 @@
 
 namespace headroom {
 
-enum class DType : uint8_t { kF32, kI32, kU8 };
+enum class DType : uint8_t { kF32, kI32, kU8, kBf16, kF16 };
 
 constexpr int64_t element_bytes(DType dtype) {
   switch (dtype) {
     case DType::kF32:
     case DType::kI32:
       return 4;
+    case DType::kBf16:
+    case DType::kF16:
+      return 2;
     case DType::kU8:
       return 1;
   }
   return 0;
 }
 
-// "f32", "i32", "u8".
+// Of a float stored in 16 bits. Kernels compute with such values as f32 and round what they store.
+constexpr bool is_half(DType dtype) {
+  return dtype == DType::kBf16 || dtype == DType::kF16;
+}
+
+// "f32", "i32", "u8", "bf16", "f16".
 constexpr std::string_view to_string(DType dtype) {
   switch (dtype) {
     case DType::kF32:
@@ -34,6 +42,10 @@ constexpr std::string_view to_string(DType dtype) {
       return "i32";
     case DType::kU8:
       return "u8";
+    case DType::kBf16:
+      return "bf16";
+    case DType::kF16:
+      return "f16";
   }
   return "?";
 }

@@ -240,8 +240,11 @@ Grads rule(const CumulativeSum& op, const Context& c) {
 }
 
 // A cast between integers and floats passes no gradient, as in every framework.
-Grads rule(const Cast&, const Context&) {
-  return {std::nullopt};
+Grads rule(const Cast& op, const Context& c) {
+  const DType from = c.in[0].spec().dtype;
+  const auto is_real = [](DType dtype) { return dtype == DType::kF32 || is_half(dtype); };
+  if (!is_real(from) || !is_real(op.to)) return {std::nullopt};
+  return {cast(c.dy(), from)};
 }
 
 // An op without a rule does not compile, unless its traits say that it is not differentiable.

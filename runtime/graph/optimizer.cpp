@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "runtime/base/errors.h"
 #include "runtime/base/text.h"
@@ -42,10 +43,12 @@ struct Update {
   std::span<const Value> variables, gradients;
   Value learning_rate, step;
   float gradient_scale;
+  std::optional<Value> scale;  // f32 [], beside gradient_scale
   Shard shard;
   CodePlace place;
 
   void add(const Op& op, std::vector<Value> inputs, std::initializer_list<std::string_view> states) const {
+    if (scale) inputs.push_back(*scale);
     for (Value& shared : inputs) shared = on_device(shared, step.graph->value(variables[0].id).device);
     for (size_t i = 0; i < variables.size(); ++i) {
       inputs.push_back(variables[i]);
@@ -55,19 +58,42 @@ struct Update {
     step.graph->add(op, inputs);
   }
   void operator()(const Sgd& o) const {
-    const SgdUpdate op{o.momentum, o.nesterov, gradient_scale, shard};
+    const SgdUpdate op{o.momentum, o.nesterov, gradient_scale, shard, scale.has_value()};
     if (o.momentum != 0) return add(op, {learning_rate}, {"momentum"});
     add(op, {learning_rate}, {});
   }
   void operator()(const Rmsprop& o) const {
-    add(RmspropUpdate{o.rho, o.epsilon, gradient_scale, shard}, {learning_rate}, {"square"});
+    add(RmspropUpdate{o.rho, o.epsilon, gradient_scale, shard, scale.has_value()}, {learning_rate},
+        {"square"});
   }
   void operator()(const Adam& o) const { (*this)(AdamW{o.beta1, o.beta2, o.epsilon, 0}); }
   void operator()(const AdamW& o) const {
-    add(AdamUpdate{o.beta1, o.beta2, o.epsilon, o.weight_decay, gradient_scale, shard}, {learning_rate, step},
-        {"m", "v"});
+    add(AdamUpdate{o.beta1, o.beta2, o.epsilon, o.weight_decay, gradient_scale, shard, scale.has_value()},
+        {learning_rate, step}, {"m", "v"});
   }
 };
+
+// One update for each device, of its variables.
+void update_on_devices(const Optimizer& optimizer, std::span<const Value> variables,
+                       std::span<const Value> gradients, Update update) {
+  if (variables.size() != gradients.size()) {
+    throw InvalidArgument(
+        fmt::format("add_updates: {} variables and {} gradients", variables.size(), gradients.size()));
+  }
+  Graph& graph = *update.step.graph;
+  for (const std::string& device : devices_in_order(variables)) {
+    std::vector<Value> changed, by;
+    for (size_t i = 0; i < variables.size(); ++i) {
+      if (graph.value(variables[i].id).device != device) continue;
+      changed.push_back(variables[i]);
+      by.push_back(gradients[i]);
+    }
+    update.variables = changed;
+    update.gradients = by;
+    std::visit(update, optimizer);
+    if (!update.shard.is_whole()) graph.add(AllGatherUpdate{update.shard.of}, changed);
+  }
+}
 
 }  // namespace
 
@@ -85,24 +111,30 @@ Optimizer parse_optimizer(std::string_view name) {
       fmt::format("optimizer '{}' is unknown; known are {}", name, list_with_suggestion(name, kNames)));
 }
 
+AdaptiveScale adaptive_scale(Graph& graph, CodePlace place) {
+  return {graph.variable("loss_scale", {DType::kF32, {}}, constant_of(65536), place),
+          graph.variable("loss_scale/streak", {DType::kI32, {}}, zeros(), place),
+          graph.variable("loss_scale/updates", {DType::kI32, {}}, zeros(), place)};
+}
+
 void add_updates(const Optimizer& optimizer, std::span<const Value> variables,
                  std::span<const Value> gradients, Value learning_rate, Value step, float loss_scale,
                  const Shard& shard, CodePlace place) {
-  if (variables.size() != gradients.size()) {
-    throw InvalidArgument(
-        fmt::format("add_updates: {} variables and {} gradients", variables.size(), gradients.size()));
-  }
+  update_on_devices(optimizer, variables, gradients,
+                    {{}, {}, learning_rate, step, 1 / loss_scale, std::nullopt, shard, place});
+  step.graph->add(CounterUpdate{}, std::vector<Value>{step});
+}
+
+void add_scaled_updates(const Optimizer& optimizer, std::span<const Value> variables,
+                        std::span<const Value> gradients, Value learning_rate, Value step,
+                        const AdaptiveScale& scale, CodePlace place) {
   Graph& graph = *step.graph;
-  for (const std::string& device : devices_in_order(variables)) {
-    std::vector<Value> changed, by;
-    for (size_t i = 0; i < variables.size(); ++i) {
-      if (graph.value(variables[i].id).device != device) continue;
-      changed.push_back(variables[i]);
-      by.push_back(gradients[i]);
-    }
-    std::visit(Update{changed, by, learning_rate, step, 1 / loss_scale, shard, place}, optimizer);
-    if (!shard.is_whole()) graph.add(AllGatherUpdate{shard.of}, changed);
-  }
+  const Value finite = graph.add(AllFinite{}, gradients)[0];
+  const Value inverse = where(finite, unary(UnaryKind::kReciprocal, scale.scale, 0, 0, place),
+                              fill(graph, 0, {}, place), place);
+  update_on_devices(optimizer, variables, gradients,
+                    {{}, {}, learning_rate, scale.updates, 1, inverse, {}, place});
+  graph.add(LossScaleUpdate{}, std::vector<Value>{finite, scale.scale, scale.streak, scale.updates});
   graph.add(CounterUpdate{}, std::vector<Value>{step});
 }
 

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/half.h"
 
 namespace headroom::onnx {
 namespace {
@@ -40,16 +39,6 @@ const TypeRow* row_of(ElementType type) {
     if (row.type == type) return &row;
   }
   return nullptr;
-}
-
-float from_half(uint16_t bits) {
-  const uint32_t sign = uint32_t{bits & 0x8000u} << 16, exponent = (bits >> 10) & 31, mantissa = bits & 1023;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
-  if (exponent == 0) {
-    const float value = std::ldexp(static_cast<float>(mantissa), -24);
-    return sign != 0 ? -value : value;
-  }
-  return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
 int32_t saturate(int64_t value) {
@@ -125,10 +114,9 @@ std::vector<std::byte> convert_elements(ElementType type, std::span<const std::b
         return saturate(static_cast<int64_t>(std::min<uint64_t>(v, INT64_MAX)));
       });
     case ElementType::kFloat16:
-      return convert<uint16_t, float>(data, count, from_half);
+      return convert<uint16_t, float>(data, count, float_of_f16);
     case ElementType::kBfloat16:
-      return convert<uint16_t, float>(data, count,
-                                      [](uint16_t v) { return std::bit_cast<float>(uint32_t{v} << 16); });
+      return convert<uint16_t, float>(data, count, float_of_bf16);
     case ElementType::kDouble:
       // What f32 cannot hold becomes infinite, as IEC 559 rounds it.
       return convert<double, float>(data, count, [](double v) { return static_cast<float>(v); });

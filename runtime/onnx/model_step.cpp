@@ -103,20 +103,34 @@ std::unique_ptr<ModelStep> make_model_step(std::shared_ptr<const Model> model,
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(fmt::format("{}: {}", path, error.what()));
   }
+  if (settings.precision == Precision::kF16 && settings.replicas > 1)
+    throw InvalidArgument("f16: replicas do not share a loss scale; take bf16");
   const std::vector<Value> parameters = step->parameters();
-  step->gradients = gradients(step->loss, parameters);
-  add_updates(parse_optimizer(settings.optimizer), parameters, step->gradients, step->learning_rate, counter,
-              1, settings.shard);
+  const Optimizer optimizer = parse_optimizer(settings.optimizer);
   std::vector<Value> kept = {step->loss};
+  if (settings.precision == Precision::kF16) {
+    const NameScope scope(graph, "train");
+    const AdaptiveScale scale = adaptive_scale(graph);
+    step->gradients = gradients(mul(step->loss, scale.scale), parameters);
+    add_scaled_updates(optimizer, parameters, step->gradients, step->learning_rate, counter, scale);
+    if (settings.fetches_gradients) {
+      step->inverse_scale = unary(UnaryKind::kReciprocal, scale.scale);
+      kept.push_back(*step->inverse_scale);
+    }
+  } else {
+    step->gradients = gradients(step->loss, parameters);
+    add_updates(optimizer, parameters, step->gradients, step->learning_rate, counter, 1, settings.shard);
+  }
   if (settings.fetches_gradients) kept.insert(kept.end(), step->gradients.begin(), step->gradients.end());
   if (settings.fused) fuse(graph, kept);
   require_scopes(graph, settings.placed);
   reduce_gradients(graph, settings.replicas, settings.buckets);
+  store_in(graph, settings.precision, kept);
   return step;
 }
 
 std::unique_ptr<ModelInference> make_model_inference(std::shared_ptr<const Model> model,
-                                                     const ImportSettings& settings) {
+                                                     const ImportSettings& settings, Precision precision) {
   auto inference = std::make_unique<ModelInference>();
   inference->model = import_model(std::move(model), settings, inference->graph);
   for (size_t i = 0; i < inference->model.outputs.size(); ++i) {
@@ -126,6 +140,7 @@ std::unique_ptr<ModelInference> make_model_inference(std::shared_ptr<const Model
       output = broadcast_to(output, output.shape());
     inference->outputs.push_back(output);
   }
+  store_in(inference->graph, precision, inference->outputs);
   return inference;
 }
 

@@ -11,6 +11,7 @@
 #include "runtime/base/enum_names.h"
 #include "runtime/graph/data_parallel.h"
 #include "runtime/graph/placement.h"
+#include "runtime/graph/precision.h"
 #include "runtime/onnx/import_model.h"
 #include "runtime/plan/plan.h"
 
@@ -32,6 +33,7 @@ struct ModelStepSettings {
   // otherwise along axis 1 of images, and the last axis of all else.
   std::optional<Shape> label_shape = {};
   std::string optimizer = "adam";
+  Precision precision = Precision::kF32;  // with f16, the loss is scaled
   bool fused = true;
   bool fetches_gradients = false;
   std::vector<ScopeOnDevice> placed = {};
@@ -43,11 +45,12 @@ struct ModelStepSettings {
 struct ModelStep {
   Graph graph;
   ImportedModel model;
-  Value labels;                  // i32 below `classes`, or f32 like the output
-  Value learning_rate;           // f32 []
-  Value loss;                    // f32 []
-  int64_t classes = 0;           // 0 for labels that are numbers
-  std::vector<Value> gradients;  // by parameter of the model
+  Value labels;                             // i32 below `classes`, or f32 like the output
+  Value learning_rate;                      // f32 []
+  Value loss;                               // f32 []
+  int64_t classes = 0;                      // 0 for labels that are numbers
+  std::vector<Value> gradients;             // by parameter of the model, times the loss scale if there is one
+  std::optional<Value> inverse_scale = {};  // f32 []: 1 / the loss scale of f16
 
   std::vector<Value> parameters() const;
   Targets targets() const { return {{loss}, true}; }
@@ -58,14 +61,15 @@ struct ModelStep {
 std::unique_ptr<ModelStep> make_model_step(std::shared_ptr<const Model> model,
                                            const ModelStepSettings& settings);
 
-// The forward pass alone, with the running statistics of normalisations.
+// The forward pass alone, with the running statistics of normalisations. Outputs are f32 in every precision.
 struct ModelInference {
   Graph graph;
   ImportedModel model;
   std::vector<Value> outputs;  // in the file's order of axes
 };
 std::unique_ptr<ModelInference> make_model_inference(std::shared_ptr<const Model> model,
-                                                     const ImportSettings& settings);
+                                                     const ImportSettings& settings,
+                                                     Precision precision = Precision::kF32);
 
 }  // namespace onnx
 }  // namespace headroom

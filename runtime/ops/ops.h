@@ -30,11 +30,11 @@ using Op = std::variant<
     Reshape, CopyToDevice, Transpose, Concat, Slice, SliceGrad, Gather, GatherGrad, TakeBatch, BroadcastTo,
     Fill,
     // statistics.h
-    Reduce, ReduceMaxGrad, ArgMax, Accuracy, Softmax, SoftmaxGrad, CrossEntropy, CrossEntropyGrad,
+    Reduce, ReduceMaxGrad, AllFinite, ArgMax, Accuracy, Softmax, SoftmaxGrad, CrossEntropy, CrossEntropyGrad,
     ClassifierHead, BatchNorm, BatchNormGrad, BatchNormInference, LayerNorm, LayerNormGrad, CumulativeSum,
     // update.h
-    AllReduce, SgdUpdate, RmspropUpdate, AdamUpdate, MovingAverageUpdate, CounterUpdate, RowUpdate,
-    AllGatherUpdate>;
+    AllReduce, SgdUpdate, RmspropUpdate, AdamUpdate, MovingAverageUpdate, LossScaleUpdate, CounterUpdate,
+    RowUpdate, AllGatherUpdate>;
 
 // For visiting an Op: std::visit(Overloaded{[](const MatMul&) {...}, ...}, op).
 template <typename... F>

@@ -60,6 +60,14 @@ Outputs ReduceMaxGrad::infer(const OpCheck& c) const {
   return {c.input(0)};
 }
 
+Outputs AllFinite::infer(const OpCheck& c) const {
+  c.require(c.size() >= 1, "takes at least one operand");
+  for (size_t i = 0; i < c.size(); ++i) {
+    if (!is_half(c.input(i).dtype)) c.dtype(i, DType::kF32);
+  }
+  return {u8({})};
+}
+
 Outputs ArgMax::infer(const OpCheck& c) const {
   c.floats(1);
   const Shape result = reduced(c, c.shape(0), {axis}, false);

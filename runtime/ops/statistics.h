@@ -22,6 +22,11 @@ struct ReduceMaxGrad {
   std::vector<int> axes;
   Outputs infer(const OpCheck& c) const;
 };
+// x.. f32 or in 16 bits, any shapes -> u8 []: 1 if no element is infinite or NaN
+struct AllFinite {
+  static constexpr OpTraits kTraits{.name = "all_finite", .differentiable = false, .has_cuda_kernel = false};
+  Outputs infer(const OpCheck& c) const;
+};
 // x -> i32, `axis` removed; the first of equal maxima
 struct ArgMax {
   static constexpr OpTraits kTraits{.name = "argmax", .differentiable = false};

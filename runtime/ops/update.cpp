@@ -8,7 +8,7 @@ namespace headroom {
 namespace {
 
 // A variable and its gradient have the same shape, its states that of the shard.
-void check_optimizer(const OpCheck& c, const UpdateOperands& operands, const Shard& shard) {
+void check_optimizer(const OpCheck& c, const UpdateOperands& operands, const Shard& shard, bool scaled) {
   const size_t shared = operands.shared, per_variable = operands.per_variable;
   c.require(shard.of >= 1 && shard.index >= 0 && shard.index < shard.of,
             fmt::format("there is no shard {} of {}", shard.index, shard.of));
@@ -16,9 +16,10 @@ void check_optimizer(const OpCheck& c, const UpdateOperands& operands, const Sha
             fmt::format("takes {} operand{} and {} for each variable, got {}", shared, shared == 1 ? "" : "s",
                         per_variable, c.size()));
   c.scalar(0, DType::kF32);
+  if (scaled) c.scalar(shared - 1, DType::kF32);
   for (size_t i = shared; i < c.size(); ++i) {
-    c.dtype(i, DType::kF32);
     const size_t place = (i - shared) % per_variable;
+    if (place != 1 || !is_half(c.input(i).dtype)) c.dtype(i, DType::kF32);
     const Shape& variable = c.shape(i - place);
     c.same_shape(i, place < 2 || shard.is_whole() ? variable : Shape{shard.size(variable.elements())});
   }
@@ -37,17 +38,17 @@ Outputs AllReduce::infer(const OpCheck& c) const {
 }
 
 Outputs SgdUpdate::infer(const OpCheck& c) const {
-  check_optimizer(c, operands(), shard);
+  check_optimizer(c, operands(), shard, scaled);
   return {};
 }
 
 Outputs RmspropUpdate::infer(const OpCheck& c) const {
-  check_optimizer(c, operands(), shard);
+  check_optimizer(c, operands(), shard, scaled);
   return {};
 }
 
 Outputs AdamUpdate::infer(const OpCheck& c) const {
-  check_optimizer(c, operands(), shard);
+  check_optimizer(c, operands(), shard, scaled);
   c.scalar(1, DType::kI32);
   return {};
 }
@@ -55,6 +56,15 @@ Outputs AdamUpdate::infer(const OpCheck& c) const {
 Outputs MovingAverageUpdate::infer(const OpCheck& c) const {
   c.floats(2);
   c.same_shape(1, c.shape(0));
+  return {};
+}
+
+Outputs LossScaleUpdate::infer(const OpCheck& c) const {
+  c.count(4);
+  c.scalar(0, DType::kU8);
+  c.scalar(1, DType::kF32);
+  c.scalar(2, DType::kI32);
+  c.scalar(3, DType::kI32);
   return {};
 }
 

@@ -20,7 +20,8 @@ struct AllReduce {
 
 // The optimizers update any number of variables at once. `gradient_scale` multiplies g first: the inverse of
 // the factor by which a loss was scaled. Only `shard` of each variable is updated; where that is not the
-// whole, a state is (elements of the shard).
+// whole, a state is (elements of the shard). With `scaled` a last shared operand f32 [] multiplies g, too; if
+// it is 0, the op changes nothing. A gradient may be stored in 16 bits.
 
 // lr [], then w', g, velocity' (only if momentum != 0) of each variable:  v = momentum v + g;
 // w -= lr (nesterov ? g + momentum v : v)
@@ -30,9 +31,11 @@ struct SgdUpdate {
   bool nesterov = false;
   float gradient_scale = 1;
   Shard shard = {};
+  bool scaled = false;
   Outputs infer(const OpCheck& c) const;
   UpdateOperands operands() const {
-    return momentum != 0 ? UpdateOperands{1, 3, {0, 2}} : UpdateOperands{1, 2, {0}};
+    const size_t shared = scaled ? 2 : 1;
+    return momentum != 0 ? UpdateOperands{shared, 3, {0, 2}} : UpdateOperands{shared, 2, {0}};
   }
 };
 // lr [], then w', g, s' of each variable:  s = rho s + (1 - rho) g^2;  w -= lr g / (sqrt(s) + epsilon)
@@ -43,8 +46,9 @@ struct RmspropUpdate {
   float epsilon = 1e-7f;
   float gradient_scale = 1;
   Shard shard = {};
+  bool scaled = false;
   Outputs infer(const OpCheck& c) const;
-  UpdateOperands operands() const { return {1, 3, {0, 2}}; }
+  UpdateOperands operands() const { return {scaled ? 2u : 1u, 3, {0, 2}}; }
 };
 // lr [], step i32 [] (0 at the first update), then w', g, m', v' of each variable. Adam (Kingma, Ba 2015)
 // with bias correction; AdamW (Loshchilov, Hutter 2019) when weight_decay != 0: w -= lr weight_decay w first.
@@ -56,8 +60,9 @@ struct AdamUpdate {
   float weight_decay = 0;
   float gradient_scale = 1;
   Shard shard = {};
+  bool scaled = false;
   Outputs infer(const OpCheck& c) const;
-  UpdateOperands operands() const { return {2, 4, {0, 2, 3}}; }
+  UpdateOperands operands() const { return {scaled ? 3u : 2u, 4, {0, 2, 3}}; }
 };
 // average', value:  average = momentum average + (1 - momentum) value
 struct MovingAverageUpdate {
@@ -65,6 +70,18 @@ struct MovingAverageUpdate {
   float momentum = 0.99f;
   Outputs infer(const OpCheck& c) const;
   UpdateOperands operands() const { return {0, 2, {0}}; }
+};
+// finite u8 [], then scale f32 []', streak i32 []', updates i32 []':  a loss scale that adapts. Finite
+// gradients count as an update, and `interval` of them in a row multiply the scale by `growth`; others by
+// `backoff`, unless it would become infinite or 0.
+struct LossScaleUpdate {
+  static constexpr OpTraits kTraits{
+      .name = "loss_scale_update", .changes = Changes::kRecords, .has_cuda_kernel = false};
+  float growth = 2;
+  float backoff = 0.5f;
+  int32_t interval = 2000;
+  Outputs infer(const OpCheck& c) const;
+  UpdateOperands operands() const { return {1, 3, {0, 1, 2}}; }
 };
 // counter i32 []':  counter += 1
 struct CounterUpdate {

@@ -214,6 +214,12 @@ void add_movement_cases(std::vector<KernelCase>& cases) {
 }
 
 void add_statistics_cases(std::vector<KernelCase>& cases) {
+  HostTensor infinite = random_floats({70}, 91), nan = random_floats({3000}, 92);
+  infinite.data()[69] = -std::numeric_limits<float>::infinity();
+  nan.data()[2999] = std::numeric_limits<float>::quiet_NaN();
+  add(cases, "finite", AllFinite{}, {random_floats({7, 3}, 90), random_floats({}, 93)});
+  add(cases, "infinite", AllFinite{}, {random_floats({7, 3}, 90), infinite});
+  add(cases, "nan", AllFinite{}, {nan, random_floats({}, 93)});
   const std::pair<Shape, std::vector<int>> reductions[] = {{{}, {}},
                                                            {{5}, {0}},
                                                            {{1031}, {0}},
@@ -310,6 +316,12 @@ void add_update_cases(std::vector<KernelCase>& cases) {
     add(cases, "decay_" + size, AdamUpdate{0.7f, 0.9f, 1e-6f, 0.01f},
         {rate(0.1f), step(41), w, g, m, square});
     add(cases, size, MovingAverageUpdate{0.9f}, {w, g});
+  }
+  for (const int finite : {0, 1}) {
+    for (const int32_t streak : {3, 4}) {
+      add(cases, fmt::format("{}_{}", finite, streak), LossScaleUpdate{2, 0.5f, 5},
+          {tensor<uint8_t>({}, {static_cast<uint8_t>(finite)}), rate(1024), step(streak), step(7)});
+    }
   }
   // More variables than one launch on a GPU takes, of all sizes, one of them empty.
   std::vector<HostTensor> of_sgd = {rate(0.1f)}, of_momentum = of_sgd, of_rmsprop = of_sgd;

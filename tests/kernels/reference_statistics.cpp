@@ -66,6 +66,13 @@ std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>
             }
             return out;
           },
+          [&](const AllFinite&) {
+            out[0][0] = 1;
+            for (const Values& values : in) {
+              for (double value : values.data) out[0][0] = out[0][0] * (std::isfinite(value) ? 1 : 0);
+            }
+            return out;
+          },
           [&](const ArgMax& o) {
             const Shape kept = kept_shape(in[0].shape(), {o.axis});
             std::vector<double> largest(out[0].data.size(), -std::numeric_limits<double>::infinity());

@@ -69,6 +69,14 @@ std::vector<Values> reference_update(const Op& op, const std::vector<Values>& in
               average[i] = wide(o.momentum) * average[i] + (1 - wide(o.momentum)) * in[1][i];
             return All{average};
           },
+          [&](const LossScaleUpdate& o) {
+            All changed(in.begin() + 1, in.end());  // scale, streak, updates
+            const bool is_finite = in[0][0] != 0, is_long = is_finite && in[2][0] + 1 >= o.interval;
+            changed[0][0] *= is_long ? wide(o.growth) : is_finite ? 1 : wide(o.backoff);
+            changed[1][0] = is_finite && !is_long ? in[2][0] + 1 : 0;
+            changed[2][0] += is_finite ? 1 : 0;
+            return changed;
+          },
           [&](const CounterUpdate&) {
             Values counter = in[0];
             counter[0] += 1;

@@ -109,6 +109,7 @@ class Training {
     settings_.loss = options.model.loss;
     settings_.output = options.model.output;
     settings_.optimizer = options.optimizer;
+    settings_.precision = options.model.precision;
     if (data_) {
       Shape labels{std::span<const int64_t>(data_->labels().extents)};
       settings_.label_shape = labels.with(0, batch_);
@@ -171,7 +172,7 @@ class Training {
     onnx::ImportSettings settings = settings_.import;
     const int64_t rows = expected.extents.empty() ? rows_ : std::min(rows_, expected.extents[0]);
     settings.batch = rows;
-    const auto inference = make_model_inference(model_, settings);
+    const auto inference = make_model_inference(model_, settings, settings_.precision);
     const ReplicaPlace here = settle_replica(inference->graph, runtime_, device, nullptr);
     const size_t output = inference->model.find_output(options_.model.output);
     const auto kernels = std::make_shared<const Kernels>(inference->graph, here.devices, kernel_settings());
@@ -192,13 +193,15 @@ class Training {
     const auto step = make_model_step(model_, settings);
     const ReplicaPlace here = settle_replica(step->graph, runtime_, device, nullptr);
     const auto kernels = std::make_shared<const Kernels>(step->graph, here.devices, kernel_settings());
-    Plan plan =
-        make_plan(step->graph, Targets{step->gradients}, options_.runtime.plan, kernels->workspace_bytes());
+    Targets targets{step->gradients};
+    if (step->inverse_scale) targets.fetches.push_back(*step->inverse_scale);
+    Plan plan = make_plan(step->graph, targets, options_.runtime.plan, kernels->workspace_bytes());
     Variables variables(step->graph, here.devices);
     Session session(step->graph, std::move(plan), kernels, variables);
     feed(session, step->graph, step->model, 0, batch_);
     feed_labels(session, *step, 0);
     session.run();
+    const float factor = step->inverse_scale ? session.output<float>(*step->inverse_scale)[0] : 1;
     Difference all;
     for (size_t i = 0; i < step->gradients.size(); ++i) {
       const onnx::BoundTensor& parameter = step->model.parameters[i];
@@ -207,6 +210,7 @@ class Training {
       NamedFloats gradient{
           expected->name.substr(std::string_view("grad.").size()),
           in_file_order(session.output<float>(step->gradients[i]), parameter.value.shape(), parameter.order)};
+      for (float& number : gradient.values) number *= factor;
       const Difference difference = difference_of(gradient.values, *expected);
       all.scale = std::max(all.scale, difference.scale);
       all.absolute = difference.absolute <= all.absolute ? all.absolute : difference.absolute;
@@ -266,6 +270,7 @@ nlohmann::ordered_json to_json(const TrainOptions& options, const Trained& resul
   json["error"] = result.error;
   json["model"] = options.model.path;
   json["device"] = options.runtime.device;
+  json["precision"] = to_string(options.model.precision);
   json["batch"] = result.batch;
   json["parameters"] = result.parameters;
   json["losses"] = result.losses;

@@ -28,6 +28,9 @@ void add_model_options(OptionSet& set, ModelOptions& options) {
   set.add_choice("loss", "With --model: the loss of its output", &options.loss);
   set.add_text("output", "With --model: the output that the loss is of; by default the first",
                &options.output);
+  set.add_choice("precision",
+                 "With --model: store activations, gradients and the weights of products so; masters are f32",
+                 &options.precision);
 }
 
 std::shared_ptr<const onnx::Model> read_model(const ModelOptions& options) {
@@ -82,6 +85,9 @@ void feed_bytes(Session& session, const Value& input, const std::vector<std::byt
       return copy(session.input<int32_t>(input));
     case DType::kU8:
       return copy(session.input<uint8_t>(input));
+    case DType::kBf16:
+    case DType::kF16:
+      throw InvalidArgument(fmt::format("{}: inputs are not stored in 16 bits", input.name()));
   }
 }
 
@@ -171,7 +177,10 @@ std::vector<std::byte> ModelData::rows_of(const StoredTensor& tensor, int64_t fi
 const StoredTensor* ModelData::gradient(const onnx::ImportedModel& model, size_t parameter) const {
   constexpr std::string_view kPrefix = "grad.";
   const onnx::BoundTensor& sought = model.parameters[parameter];
+  if (sought.is_merged) return nullptr;
   if (const StoredTensor* tensor = find(std::string(kPrefix) + sought.name)) return tensor;
+  const Shape& shape = sought.shape;
+  if (shape.rank() > 1 && shape[0] == shape[1]) return nullptr;  // whether it is transposed does not show
   const auto has_gradient = [&](const onnx::BoundTensor& other) {
     return find(std::string(kPrefix) + other.name) != nullptr;
   };
@@ -179,18 +188,24 @@ const StoredTensor* ModelData::gradient(const onnx::ImportedModel& model, size_t
     return std::any_of(model.parameters.begin(), model.parameters.end(),
                        [&](const onnx::BoundTensor& other) { return other.name == name; });
   };
+  // Exporters may transpose a weight, too: whose turn it is then, extents do not tell.
+  const auto sorted = [](std::vector<int64_t> extents) {
+    std::sort(extents.begin(), extents.end());
+    return extents;
+  };
+  const std::vector<int64_t> extents(sought.shape.begin(), sought.shape.end());
   const auto is_left = [&](const onnx::BoundTensor& other) {
-    return other.shape == sought.shape && !has_gradient(other);
+    return sorted({other.shape.begin(), other.shape.end()}) == sorted(extents) && !has_gradient(other);
   };
   if (std::count_if(model.parameters.begin(), model.parameters.end(), is_left) != 1) return nullptr;
   const StoredTensor* found = nullptr;
   for (const StoredTensor& tensor : tensors_) {
     if (!tensor.name.starts_with(kPrefix) || is_parameter(tensor.name.substr(kPrefix.size()))) continue;
-    if (tensor.extents != std::vector<int64_t>(sought.shape.begin(), sought.shape.end())) continue;
+    if (sorted(tensor.extents) != sorted(extents)) continue;
     if (found != nullptr) return nullptr;
     found = &tensor;
   }
-  return found;
+  return found != nullptr && found->extents == extents ? found : nullptr;
 }
 
 }  // namespace headroom

@@ -22,6 +22,7 @@ struct ModelOptions {
   std::vector<std::string> dims;  // "NAME=N"
   LossKind loss = LossKind::kCrossEntropy;
   std::string output;  // that the loss is of; empty: the first
+  Precision precision = Precision::kF32;
 
   bool is_given() const { return !path.empty(); }
 };

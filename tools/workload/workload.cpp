@@ -123,6 +123,7 @@ onnx::ModelStepSettings model_settings(const WorkloadOptions& options, int rank)
   settings.import.seed = static_cast<uint64_t>(options.runtime.seed);
   settings.loss = options.model.loss;
   settings.output = options.model.output;
+  settings.precision = options.model.precision;
   settings.optimizer = options.step.optimizer;
   settings.fused = options.step.fused();
   settings.placed = parse_scopes_on_devices(options.runtime.place);
@@ -140,6 +141,7 @@ std::vector<Program> make_programs(const WorkloadOptions& options) {
     replica_devices(options.runtime, find_devices(options.runtime), options.replicas.count());
   }
   if (options.model.is_given()) return keep_to_memory(model_programs(options), options.runtime);
+  if (options.model.precision != Precision::kF32) throw InvalidArgument("--precision needs --model");
   if (options.net == kMnist) {
     share_of_batch(options.step.batch, options.replicas.count());
     if (options.width != 1) throw InvalidArgument("width: the net of train_mnist has one width");

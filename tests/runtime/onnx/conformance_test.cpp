@@ -87,6 +87,9 @@ std::vector<double> numbers_of(const onnx::HostTensor& tensor) {
       case DType::kU8:
         numbers.push_back(tensor.data<uint8_t>()[at]);
         break;
+      case DType::kBf16:
+      case DType::kF16:
+        break;
     }
   }
   return numbers;
@@ -116,6 +119,9 @@ onnx::HostTensor fetched(Session& session, const Value& output) {
       return {output.spec(), std::as_bytes(session.output<int32_t>(output))};
     case DType::kU8:
       return {output.spec(), std::as_bytes(session.output<uint8_t>(output))};
+    case DType::kBf16:
+    case DType::kF16:
+      break;
   }
   return {};
 }

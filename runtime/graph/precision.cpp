@@ -1,0 +1,158 @@
+#include "runtime/graph/precision.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace headroom {
+namespace {
+
+bool is_movement(const Op& op) {
+  return std::holds_alternative<Reshape>(op) || std::holds_alternative<CopyToDevice>(op) ||
+         std::holds_alternative<Transpose>(op) || std::holds_alternative<Slice>(op) ||
+         std::holds_alternative<Concat>(op);
+}
+
+// Ops whose results need the range or the precision of f32.
+bool gives_f32(const Node& node) {
+  return std::visit(Overloaded{
+                        [](const Reduce&) { return true; },
+                        [](const CumulativeSum&) { return true; },
+                        [](const CrossEntropy&) { return true; },
+                        [](const Accuracy&) { return true; },
+                        [](const AllReduce&) { return true; },
+                        [](const Unary& op) {
+                          return op.kind == UnaryKind::kExp || op.kind == UnaryKind::kLog ||
+                                 op.kind == UnaryKind::kSqrt || op.kind == UnaryKind::kReciprocal ||
+                                 op.kind == UnaryKind::kPower || op.kind == UnaryKind::kSoftplus;
+                        },
+                        [&](const Binary& op) {  // a square, too
+                          return op.kind == BinaryKind::kPow ||
+                                 (op.kind == BinaryKind::kMul && node.inputs[0] == node.inputs[1]);
+                        },
+                        [](const auto&) { return false; },
+                    },
+                    node.op);
+}
+
+// Results of one row of numbers for many: sums over the batch, which stay f32.
+bool is_statistic(const Op& op, size_t output) {
+  const bool is_norm = std::holds_alternative<BatchNorm>(op) || std::holds_alternative<BatchNormGrad>(op) ||
+                       std::holds_alternative<LayerNorm>(op) || std::holds_alternative<LayerNormGrad>(op);
+  return is_norm && output > 0;
+}
+
+class HalfStorage {
+ public:
+  HalfStorage(Graph& graph, DType half, std::span<const Value> keep)
+      : graph_(graph),
+        half_(half),
+        kept_(graph.values().size()),
+        summed_(graph.values().size()),
+        twins_(graph.values().size(), -1) {
+    for (const Value& value : keep) kept_[static_cast<size_t>(value.id)] = true;
+    // Updates read f32, but for gradients.
+    for (const Node& node : graph.nodes()) {
+      if (!is_update(node.op)) continue;
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        if (!is_gradient(node, i)) kept_[static_cast<size_t>(node.inputs[i])] = true;
+      }
+    }
+    // Replicas add f32.
+    for (const Node& node : graph.nodes()) {
+      if (!std::holds_alternative<AllReduce>(node.op)) continue;
+      for (int input : node.inputs) summed_[static_cast<size_t>(input)] = true;
+    }
+  }
+
+  void run() {
+    for (const Node& node : graph_.nodes()) add(node);
+    graph_.replace_nodes(std::move(nodes_));
+  }
+
+ private:
+  static bool is_gradient(const Node& node, size_t i) {
+    const UpdateOperands operands = update_operands(node.op);
+    return traits_of(node.op).changes == Changes::kWeights && i >= operands.shared &&
+           (i - operands.shared) % operands.per_variable == 1;
+  }
+  const TensorSpec& spec(int value) const { return graph_.value(value).spec; }
+  int& twin(int value) { return twins_[static_cast<size_t>(value)]; }
+  int twin(int value) const { return twins_[static_cast<size_t>(value)]; }
+
+  void add(Node node) {
+    const bool changes = is_update(node.op);
+    const bool is_product = library_of(node.op) != Library::kNone;
+    bool any_half = false;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      int& input = node.inputs[i];
+      if (changes && !is_gradient(node, i)) continue;
+      const bool is_matrix = spec(input).dtype == DType::kF32 && spec(input).shape.rank() >= 2;
+      const bool is_weight = graph_.value(input).kind == ValueKind::kVariable;
+      if (is_matrix && !changes && (is_product || (is_weight && is_movement(node.op)))) cast(input, node);
+      if (twin(input) >= 0) input = twin(input);
+      any_half = any_half || is_half(spec(input).dtype);
+    }
+    std::vector<Node> casts_back;
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      int& output = node.outputs[i];
+      if (!is_stored_half(node, i, any_half, is_product)) continue;
+      if (!kept_[static_cast<size_t>(output)]) {
+        graph_.set_dtype(output, half_);
+        continue;
+      }
+      const int whole = output;
+      output = twin(whole) = new_half(whole);
+      casts_back.push_back(
+          Node{Cast{DType::kF32}, graph_.value(output).name + "/f32", {output}, {whole}, node.device});
+    }
+    nodes_.push_back(std::move(node));
+    for (Node& cast_back : casts_back) nodes_.push_back(std::move(cast_back));
+  }
+
+  bool is_stored_half(const Node& node, size_t i, bool any_half, bool is_product) const {
+    const TensorSpec& result = spec(node.outputs[i]);
+    if (result.dtype != DType::kF32 || summed_[static_cast<size_t>(node.outputs[i])]) return false;
+    if (is_movement(node.op)) return any_half;  // the bytes as they are
+    if (result.shape.rank() == 0 || gives_f32(node) || is_statistic(node.op, i)) return false;
+    if (is_product) return result.shape.rank() >= 2;
+    // Rows of a table of weights are read as they are and rounded.
+    if (std::holds_alternative<Gather>(node.op) && result.shape.rank() >= 2 &&
+        graph_.value(node.inputs[0]).kind == ValueKind::kVariable)
+      return true;
+    return any_half;
+  }
+
+  int new_half(int value) {
+    ValueInfo info = graph_.value(value);
+    info.name += "/" + std::string(to_string(half_));
+    info.spec.dtype = half_;
+    info.initializer = {};
+    return graph_.new_result(std::move(info)).id;
+  }
+
+  // The value in 16 bits, before its first reader.
+  void cast(int value, const Node& reader) {
+    if (twin(value) >= 0) return;
+    const int made = new_half(value);
+    twin(value) = made;
+    nodes_.push_back(Node{Cast{half_}, graph_.value(made).name, {value}, {made}, reader.device});
+  }
+
+  Graph& graph_;
+  const DType half_;
+  std::vector<bool> kept_, summed_;
+  std::vector<int> twins_;  // by value: the same in 16 bits, if its reader takes that; -1: none
+  std::vector<Node> nodes_;
+};
+
+}  // namespace
+
+void store_in(Graph& graph, Precision precision, std::span<const Value> keep) {
+  if (precision == Precision::kF32) return;
+  HalfStorage(graph, precision == Precision::kBf16 ? DType::kBf16 : DType::kF16, keep).run();
+}
+
+}  // namespace headroom

@@ -1,0 +1,29 @@
+// Storage of a training step in 16 bits: a pass over a finished graph that says which values are stored so,
+// and casts the weights. Knows no device and no plan.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "runtime/base/enum_names.h"
+#include "runtime/graph/graph.h"
+
+namespace headroom {
+
+// How activations, their gradients and the weights that products read are stored.
+enum class Precision : uint8_t { kF32, kBf16, kF16 };
+template <>
+struct EnumNames<Precision> {
+  static constexpr std::array<std::string_view, 3> kNames = {"f32", "bf16", "f16"};
+};
+
+// Stores results in 16 bits, as mixed-precision training does (Micikevicius et al. 2018): whatever products
+// and convolutions read and give, and what is computed from that. Sums, powers, logarithms, the statistics of
+// normalisations, the loss and scalars stay f32, and so do variables: an optimizer's weights and states are
+// the f32 masters, and products read a copy of the weights in 16 bits that each step casts anew. What the
+// caller fetches (`keep`) is f32: the number that is stored. Does nothing for f32.
+void store_in(Graph& graph, Precision precision, std::span<const Value> keep);
+
+}  // namespace headroom

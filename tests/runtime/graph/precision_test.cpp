@@ -1,0 +1,143 @@
+#include "runtime/graph/precision.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/app/runtime.h"
+#include "runtime/graph/functions.h"
+#include "runtime/graph/gradients.h"
+#include "runtime/graph/optimizer.h"
+#include "runtime/session/session.h"
+
+namespace headroom::test {
+namespace {
+
+// x (8,16) -> 32 -> layer_norm -> 4 classes, trained by SGD.
+struct SmallStep {
+  Graph graph;
+  Value x, labels, rate, counter, w, loss, hidden, logits;
+  std::vector<Value> parameters, all_gradients;
+  std::optional<AdaptiveScale> scale;
+
+  explicit SmallStep(Precision precision) {
+    x = graph.input("x", {DType::kF32, {8, 16}});
+    labels = graph.input("labels", {DType::kI32, {8}});
+    rate = graph.input("rate", {DType::kF32, {}});
+    counter = graph.variable("step", {DType::kI32, {}}, zeros());
+    w = graph.variable("w", {DType::kF32, {16, 32}}, uniform(-0.3f, 0.3f, 1));
+    const Value v = graph.variable("v", {DType::kF32, {32, 4}}, uniform(-0.3f, 0.3f, 2));
+    const Value b = graph.variable("b", {DType::kF32, {32}}, zeros());
+    const Value gamma = graph.variable("gamma", {DType::kF32, {32}}, ones());
+    const Value beta = graph.variable("beta", {DType::kF32, {32}}, zeros());
+    hidden = gelu(add(matmul(x, w), b));
+    logits = matmul(layer_norm(hidden, gamma, beta), v);
+    loss = mean(cross_entropy(logits, labels));
+    parameters = {w, v, b, gamma, beta};
+    if (precision == Precision::kF16) {
+      scale = adaptive_scale(graph);
+      all_gradients = gradients(mul(loss, scale->scale), parameters);
+      add_scaled_updates(Sgd{}, parameters, all_gradients, rate, counter, *scale);
+    } else {
+      all_gradients = gradients(loss, parameters);
+      add_updates(Sgd{}, parameters, all_gradients, rate, counter);
+    }
+    store_in(graph, precision, std::vector<Value>{loss});
+  }
+};
+
+struct Losses {
+  std::vector<float> values;
+  float scale = 0;
+};
+
+Losses train_small(Precision precision, const char* device, float factor = 1, int steps = 12) {
+  SmallStep step(precision);
+  Runtime runtime({.device = device});
+  Variables variables(step.graph, runtime.device(), runtime.allocator());
+  Session session(step.graph, {{step.loss}, true}, PlanMode::kPacked, variables);
+  Losses losses;
+  for (int i = 0; i < steps; ++i) {
+    int64_t at = 0;
+    for (float& number : session.input<float>(step.x))
+      number = factor * std::sin(static_cast<float>(++at) * 1.3f);
+    at = 0;
+    for (int32_t& label : session.input<int32_t>(step.labels)) label = static_cast<int32_t>(at++ % 4);
+    session.input<float>(step.rate)[0] = 0.1f;
+    session.run();
+    losses.values.push_back(session.output<float>(step.loss)[0]);
+  }
+  if (step.scale) {
+    const std::vector<std::byte> bytes = variables.read(step.scale->scale);
+    std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::byte*>(&losses.scale));
+  }
+  return losses;
+}
+
+DType dtype_of_value(const Value& value) {
+  return value.spec().dtype;
+}
+
+TEST(Precision, ActivationsAndGradientsAreHalfAndMastersAreWhole) {
+  const SmallStep step(Precision::kBf16);
+  EXPECT_EQ(dtype_of_value(step.hidden), DType::kBf16);
+  EXPECT_EQ(dtype_of_value(step.logits), DType::kBf16);
+  EXPECT_EQ(dtype_of_value(step.loss), DType::kF32);
+  for (const Value& parameter : step.parameters) EXPECT_EQ(dtype_of_value(parameter), DType::kF32);
+  EXPECT_EQ(dtype_of_value(step.all_gradients[0]), DType::kBf16);
+  EXPECT_EQ(dtype_of_value(step.all_gradients[3]), DType::kF32);  // sums over the batch
+  // The weight is read by its cast and its update alone.
+  int casts = 0;
+  for (const Node& node : step.graph.nodes()) {
+    if (std::find(node.inputs.begin(), node.inputs.end(), step.w.id) == node.inputs.end()) continue;
+    casts += std::holds_alternative<Cast>(node.op) ? 1 : 0;
+    EXPECT_TRUE(std::holds_alternative<Cast>(node.op) || is_update(node.op)) << node.name;
+  }
+  EXPECT_EQ(casts, 1);
+}
+
+TEST(Precision, F32IsLeftAlone) {
+  const SmallStep step(Precision::kF32);
+  for (const ValueInfo& value : step.graph.values()) EXPECT_FALSE(is_half(value.spec.dtype)) << value.name;
+}
+
+TEST(Precision, WhatIsFetchedIsTheStoredNumberInF32) {
+  Graph graph;
+  const Value x = graph.input("x", {DType::kF32, {2, 2}});
+  const Value y = matmul(x, x);
+  store_in(graph, Precision::kBf16, std::vector<Value>{y});
+  EXPECT_EQ(dtype_of_value(y), DType::kF32);
+  Runtime runtime({.device = "cpu"});
+  Variables variables(graph, runtime.device(), runtime.allocator());
+  Session session(graph, {{y}}, PlanMode::kDynamic, variables);
+  // Rounded to 8 bits: 1.001 becomes 1, and 1 + 2 * 2^-7 stays.
+  const std::vector<float> numbers = {1.001f, 0, 0, 1 + 0x1p-6f};
+  std::copy(numbers.begin(), numbers.end(), session.input<float>(x).begin());
+  session.run();
+  EXPECT_EQ(session.output<float>(y)[0], 1);
+  EXPECT_EQ(session.output<float>(y)[3], 1 + 0x1p-5f);
+}
+
+TEST(Precision, LearnsAsF32DoesAndTheSameOnEachDevice) {
+  const Losses whole = train_small(Precision::kF32, "cpu");
+  for (const Precision precision : {Precision::kBf16, Precision::kF16}) {
+    const Losses half = train_small(precision, "cpu");
+    EXPECT_EQ(half.values, train_small(precision, "sim").values);
+    EXPECT_NE(half.values, whole.values);
+    for (size_t i = 0; i < whole.values.size(); ++i) EXPECT_NEAR(half.values[i], whole.values[i], 0.02f);
+  }
+}
+
+// Small numbers have large gradients in front of a normalisation. Where these become infinite, no weight
+// changes, the scale halves, and training goes on.
+TEST(Precision, TheLossScaleAdapts) {
+  EXPECT_EQ(train_small(Precision::kF16, "cpu").scale, 65536);
+  const Losses small = train_small(Precision::kF16, "cpu", 1e-3f, 8);
+  EXPECT_LT(small.scale, 65536);
+  EXPECT_EQ(small.values[0], small.values[1]);
+  for (float loss : small.values) EXPECT_TRUE(std::isfinite(loss));
+}
+
+}  // namespace
+}  // namespace headroom::test

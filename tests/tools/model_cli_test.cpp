@@ -1,0 +1,315 @@
+// Models from ONNX files in `headroom show`, `train`, `predict`, `fit`, `compare` and `run`, as a user meets
+// them.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/safetensors.h"
+#include "tests/run_shell.h"
+#include "tests/runtime/onnx/model_bytes.h"
+
+namespace headroom::test {
+namespace {
+
+void write_bytes(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+NamedTensor tensor_of(const std::string& name, const Shape& shape, const std::vector<float>& numbers) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(numbers.data());
+  return {name, {DType::kF32, shape}, {bytes, bytes + numbers.size() * sizeof(float)}};
+}
+
+NamedTensor labels_of(const std::vector<int32_t>& labels) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(labels.data());
+  return {"y",
+          {DType::kI32, {static_cast<int64_t>(labels.size())}},
+          {bytes, bytes + labels.size() * sizeof(int32_t)}};
+}
+
+// x (batch,3) times w (3,3) -> y
+ModelBytes product_net(bool has_weights = true) {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "3"}).output("y").node("MatMul", {"x", "w"}, {"y"});
+  if (has_weights) return net.floats("w", {3, 3}, {1, 0, 0, 0, 1, 0, 0, 0, 1});
+  return net.external("w", {3, 3}, "elsewhere.bin", 0, 36);
+}
+
+class ModelCommands : public testing::Test {
+ protected:
+  Outcome headroom(const std::string& arguments) const {
+    return run_shell(folder_, "cd " + (folder_ / "") +
+                                  " && env -u TF_FORCE_GPU_ALLOW_GROWTH " HEADROOM_COMMAND " " + arguments);
+  }
+  void write(const std::string& name, const std::string& bytes) const { write_bytes(folder_ / name, bytes); }
+  nlohmann::json json_of(const std::string& arguments) const {
+    const Outcome outcome = headroom(arguments);
+    EXPECT_EQ(outcome.code, 0) << arguments << "\n" << outcome.errors;
+    return outcome.code == 0 ? nlohmann::json::parse(outcome.out) : nlohmann::json();
+  }
+
+  const ScratchFolder folder_;
+  // Everything that takes a model, with what else it needs.
+  const std::vector<std::string> commands_ = {
+      "show",
+      "train --steps 1 --model",
+      "run --steps 1 --device cpu --model",
+      "predict --model",
+      "fit --model",
+      "compare --steps 1 --strategy direct --device sim --model",
+  };
+};
+
+TEST_F(ModelCommands, ModelsListsNetsAndHowToExportThem) {
+  const Outcome list = headroom("models");
+  ASSERT_EQ(list.code, 0) << list.errors;
+  EXPECT_NE(list.out.find("resnet50         torchvision       25557032  images"), std::string::npos)
+      << list.out;
+  EXPECT_NE(list.out.find("dynamo=True, optimize=False"), std::string::npos) << list.out;
+  EXPECT_NE(list.out.find("do_constant_folding=False"), std::string::npos) << list.out;
+  const Outcome one = headroom("models t5_small");
+  ASSERT_EQ(one.code, 0) << one.errors;
+  EXPECT_NE(one.out.find("'decoder_input_ids': x"), std::string::npos) << one.out;
+  const nlohmann::json json = json_of("models --json");
+  EXPECT_GT(json["models"].size(), 5u);
+  for (const nlohmann::json& model : json["models"]) {
+    EXPECT_EQ(model["export"].size(), 3u) << model["name"];
+    EXPECT_EQ(model["export_older"].size(), 3u) << model["name"];
+  }
+  const Outcome unknown = headroom("models resnet5");
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_NE(unknown.errors.find("resnet50"), std::string::npos) << unknown.errors;
+}
+
+TEST_F(ModelCommands, ShowPrintsLayersAndWhatTakesMemory) {
+  write("net.onnx", product_net().bytes());
+  const Outcome text = headroom("show net.onnx --batch 5");
+  ASSERT_EQ(text.code, 0) << text.errors;
+  EXPECT_EQ(text.out.find("net.onnx: 9 parameters in 1 tensors"), 0u) << text.out;
+  EXPECT_NE(text.out.find("input x float [5,3]"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("\nnext: headroom predict --model net.onnx --batch 5"), std::string::npos)
+      << text.out;
+  const nlohmann::json json = json_of("show net.onnx --batch 5 --json");
+  EXPECT_EQ(json["parameters"], 9);
+  EXPECT_EQ(json["flops"], 2 * 5 * 3 * 3);
+  EXPECT_EQ(json["activation_bytes"], 5 * 3 * 4);
+  EXPECT_EQ(json["training"]["weight_bytes"], 36);
+  EXPECT_EQ(json["training"]["optimizer_bytes"], 72);
+}
+
+TEST_F(ModelCommands, TrainComparesWithAReferenceOnEachDevice) {
+  write("net.onnx", product_net().bytes());
+  const std::vector<float> x = {1, 2, 3, -1, 0, 1};
+  // With weights of the identity, the output is the input; the gradient is x^T (softmax(x) - labels) / 2.
+  std::vector<float> gradient(9, 0);
+  for (size_t row = 0; row < 2; ++row) {
+    float sum = 0;
+    for (size_t j = 0; j < 3; ++j) sum += std::exp(x[3 * row + j]);
+    for (size_t i = 0; i < 3; ++i) {
+      for (size_t j = 0; j < 3; ++j) {
+        const float share = std::exp(x[3 * row + j]) / sum - (j == row ? 1.0f : 0.0f);
+        gradient[3 * i + j] += 0.5f * x[3 * row + i] * share;
+      }
+    }
+  }
+  save_safetensors(
+      folder_ / "data.safetensors",
+      std::vector<NamedTensor>{tensor_of("x", {2, 3}, x), labels_of({0, 1}),
+                               tensor_of("eval_output", {2, 3}, x), tensor_of("grad.w", {3, 3}, gradient)});
+  for (const std::string device : {"cpu", "sim"}) {
+    const nlohmann::json json = json_of(
+        "train --model net.onnx --data data.safetensors --optimizer sgd --steps 3 "
+        "--learning-rate 0.05 --json --device " +
+        device);
+    EXPECT_LT(json["eval_output_error"], 1e-6) << device;
+    EXPECT_LT(json["gradients_error"], 1e-6) << device;
+    ASSERT_EQ(json["losses"].size(), 3u);
+    EXPECT_LT(json["losses"][2], json["losses"][0]) << device;
+  }
+  std::vector<float> other = x;
+  other[0] += 1;
+  save_safetensors(folder_ / "data.safetensors",
+                   std::vector<NamedTensor>{tensor_of("x", {2, 3}, x), labels_of({0, 1}),
+                                            tensor_of("eval_output", {2, 3}, other)});
+  EXPECT_GT(json_of("train --model net.onnx --data data.safetensors --json")["eval_output_error"], 0.1);
+}
+
+TEST_F(ModelCommands, TrainRefusesDataThatDoesNotFit) {
+  write("net.onnx", product_net().bytes());
+  const std::vector<float> x = {1, 2, 3, -1, 0, 1};
+  const auto refusal = [&](const std::vector<NamedTensor>& tensors, const std::string& options = "") {
+    save_safetensors(folder_ / "data.safetensors", tensors);
+    const Outcome outcome = headroom("train --model net.onnx --data data.safetensors " + options);
+    EXPECT_EQ(outcome.code, 2) << outcome.out;
+    EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
+    return outcome.errors;
+  };
+  EXPECT_NE(refusal({tensor_of("x", {2, 3}, x)}).find("has no labels"), std::string::npos);
+  EXPECT_NE(refusal({labels_of({0, 1})}).find("has no tensor 'x'"), std::string::npos);
+  EXPECT_NE(refusal({tensor_of("x", {3, 2}, x), labels_of({0, 1, 1})}).find("does not fit the input"),
+            std::string::npos);
+  EXPECT_NE(refusal({tensor_of("x", {2, 3}, x), labels_of({0})}).find("rows"), std::string::npos);
+  EXPECT_NE(refusal({tensor_of("x", {2, 3}, x), labels_of({0, 1})}, "--batch 4").find("do not make a batch"),
+            std::string::npos);
+}
+
+TEST_F(ModelCommands, EachTakesAModel) {
+  write("net.onnx", product_net().bytes());
+  for (const std::string& command : commands_) {
+    const Outcome outcome = headroom(command + " net.onnx --batch 4");
+    EXPECT_EQ(outcome.code, 0) << command << "\n" << outcome.errors;
+    EXPECT_NE(outcome.out.find("net.onnx"), std::string::npos) << command << "\n" << outcome.out;
+  }
+}
+
+TEST_F(ModelCommands, AModelThatDoesNotFitIsNoBadInput) {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "3"})
+      .output("y")
+      .external("w", {3, 1 << 26}, "elsewhere.bin", 0, int64_t{3} << 28);
+  net.node("MatMul", {"x", "w"}, {"y"});
+  write("net.onnx", net.bytes());
+  const Outcome outcome = headroom("predict --model net.onnx --batch 1 --device sim");
+  EXPECT_EQ(outcome.code, 3) << outcome.errors;
+  EXPECT_EQ(outcome.out.find("does not fit: net.onnx"), 0u) << outcome.out;
+}
+
+TEST_F(ModelCommands, WeightsThatAreNotThereAreNoObstacle) {
+  write("net.onnx", product_net(false).bytes());
+  for (const std::string& command : commands_) {
+    const Outcome outcome = headroom(command + " net.onnx --batch 4");
+    EXPECT_EQ(outcome.code, 0) << command << "\n" << outcome.errors;
+  }
+  const Outcome shown = headroom("show net.onnx");
+  EXPECT_NE(shown.out.find("36 B of weights are not there"), std::string::npos) << shown.out;
+  const Outcome trained = headroom("train --model net.onnx --steps 1 --seed 7");
+  EXPECT_NE(trained.out.find("they are drawn with seed 7"), std::string::npos) << trained.out;
+}
+
+TEST_F(ModelCommands, WeightsLieInASafetensorsFileBeside) {
+  write("net.onnx", product_net(false).bytes());
+  save_safetensors(folder_ / "weights.safetensors",
+                   std::vector<NamedTensor>{tensor_of("w", {3, 3}, {2, 0, 0, 0, 2, 0, 0, 0, 2})});
+  save_safetensors(folder_ / "data.safetensors",
+                   std::vector<NamedTensor>{tensor_of("x", {1, 3}, {1, 2, 3}), labels_of({0}),
+                                            tensor_of("eval_output", {1, 3}, {2, 4, 6})});
+  const nlohmann::json json = json_of(
+      "train --model net.onnx --weights weights.safetensors --data data.safetensors --steps 1 --json");
+  EXPECT_EQ(json["eval_output_error"], 0);
+  EXPECT_TRUE(json["notes"].empty());
+}
+
+// Every command says in one line what is wrong with a file, and exits with 2.
+TEST_F(ModelCommands, BadFilesGiveOneLine) {
+  const std::string whole = product_net().bytes();
+  ModelBytes cycle, types, large, twice, apart, far;
+  cycle.input("x", 1, {"batch", "3"}).output("y").node("Add", {"x", "b"}, {"a"}).node("Relu", {"a"}, {"b"});
+  cycle.node("Relu", {"b"}, {"y"});
+  types.input("x", 7, {"batch", "3"}).output("y").floats("w", {3, 2}, std::vector<float>(6, 1));
+  types.node("MatMul", {"x", "w"}, {"y"});
+  large.input("x", 1, {"batch", "3"})
+      .output("y")
+      .external("w", {int64_t{1} << 40, int64_t{1} << 40}, "w", 0, 4);
+  large.node("MatMul", {"x", "w"}, {"y"});
+  twice.input("x", 1, {"batch", "3"}).output("y").node("Relu", {"x"}, {"y"}).node("Tanh", {"x"}, {"y"});
+  apart.input("x", 1, {"batch", "3"}).output("y").floats("w", {4, 2}, std::vector<float>(8, 1));
+  apart.node("MatMul", {"x", "w"}, {"y"});
+  far.input("x", 1, {"batch", "3"}).output("y").external("w", {3, 3}, "../weights.bin", 0, 36);
+  far.node("MatMul", {"x", "w"}, {"y"});
+  const std::vector<std::pair<std::string, std::string>> files = {
+      {"truncated", whole.substr(0, whole.size() / 2)},
+      {"empty", ""},
+      {"text", "this is no model\n"},
+      {"cycle", cycle.bytes()},
+      {"types", types.bytes()},
+      {"large", large.bytes()},
+      {"twice", twice.bytes()},
+      {"apart", apart.bytes()},
+      {"far", far.bytes()},
+  };
+  for (const auto& [name, bytes] : files) write(name + ".onnx", bytes);
+  const std::vector<std::pair<std::string, std::string>> reasons = {
+      {"truncated", "truncated.onnx"},
+      {"empty", "empty.onnx"},
+      {"text", "text.onnx"},
+      {"cycle", "the graph has a cycle"},
+      {"types", "integers"},
+      {"large", "are too large"},
+      {"twice", "two nodes make the value 'y'"},
+      {"apart", "(MatMul)"},
+      {"far", "lies outside the model's folder"},
+      {"nowhere", "cannot open it"},
+  };
+  for (const auto& [name, reason] : reasons) {
+    for (const std::string& command : commands_) {
+      const Outcome outcome = headroom(command + " " + name + ".onnx");
+      EXPECT_EQ(outcome.code, 2) << command << " " << name << "\n" << outcome.out;
+      EXPECT_NE(outcome.errors.find(reason), std::string::npos)
+          << command << " " << name << ": " << outcome.errors;
+      EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
+      EXPECT_EQ(outcome.out, "") << command << " " << name;
+    }
+  }
+}
+
+TEST_F(ModelCommands, BadOptionsGiveOneLine) {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "length"}).output("y").node("Relu", {"x"}, {"y"});
+  write("free.onnx", net.bytes());
+  write("net.onnx", product_net().bytes());
+  const std::vector<std::pair<std::string, std::string>> rows = {
+      {"predict --model free.onnx", "bind them by --dim length=N"},
+      {"predict --model net.onnx --dim length=3", "no input has a free axis 'length'"},
+      {"predict --model net.onnx --dim length", "is not NAME=N"},
+      {"predict --model net.onnx --net unet", "exclude each other"},
+      {"predict --model net.onnx --width 2", "a model has the widths of its file"},
+      {"predict --net unet --precision bf16", "--precision needs --model"},
+      {"train --model net.onnx --output z", "has no output 'z'"},
+      {"train --model net.onnx --weights nowhere.safetensors", "cannot open it"},
+      {"train --model net.onnx --loss entropy", "--loss"},
+      {"train", "--model"},
+      {"show", "FILE is required"},
+  };
+  for (const auto& [arguments, reason] : rows) {
+    const Outcome outcome = headroom(arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments << "\n" << outcome.out;
+    EXPECT_NE(outcome.errors.find(reason), std::string::npos) << arguments << ": " << outcome.errors;
+  }
+}
+
+TEST_F(ModelCommands, SixteenBitsTakeLessMemoryAndLearn) {
+  ModelBytes net;
+  std::vector<float> w(64 * 64), v(64 * 4);
+  for (size_t i = 0; i < w.size(); ++i) w[i] = 0.2f * std::sin(static_cast<float>(i));
+  for (size_t i = 0; i < v.size(); ++i) v[i] = 0.2f * std::cos(static_cast<float>(i));
+  net.input("x", 1, {"batch", "64"}).output("y").floats("w", {64, 64}, w).floats("v", {64, 4}, v);
+  net.node("MatMul", {"x", "w"}, {"a"}).node("Tanh", {"a"}, {"b"}).node("MatMul", {"b", "v"}, {"y"});
+  write("net.onnx", net.bytes());
+  const std::string train =
+      "train --model net.onnx --batch 256 --steps 20 --optimizer sgd --learning-rate 0.5 --json ";
+  const nlohmann::json whole = json_of(train);
+  for (const std::string precision : {"bf16", "f16"}) {
+    const std::string options = train + "--precision " + precision;
+    const nlohmann::json half = json_of(options);
+    EXPECT_LT(half["peak_allocated_bytes"], whole["peak_allocated_bytes"]) << precision;
+    EXPECT_NEAR(half["losses"][0], whole["losses"][0], 0.02) << precision;
+    EXPECT_NEAR(half["losses"][19], whole["losses"][19], 0.02) << precision;
+    EXPECT_NE(half["losses"][19], whole["losses"][19]) << precision;
+    EXPECT_EQ(half["losses"], json_of(options + " --device sim")["losses"]) << precision;
+    const std::string machine =
+        " --model net.onnx --batch 256 --device sim --strategy direct --json --precision ";
+    const nlohmann::json predicted = json_of("predict" + machine + precision);
+    const nlohmann::json run = json_of("run --steps 2" + machine + precision);
+    EXPECT_EQ(predicted["total_bytes"], run["peak_process_bytes"]) << precision;
+  }
+}
+
+}  // namespace
+}  // namespace headroom::test

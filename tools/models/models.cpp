@@ -1,0 +1,163 @@
+// headroom models: lists public nets, and prints the lines of Python that export one, or a net of one's own.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <vector>
+
+#include "runtime/app/option_set.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/text.h"
+#include "tools/subcommands.h"
+
+namespace headroom {
+namespace {
+
+enum class Takes : uint8_t { kImages, kTokens, kPairsOfTokens };
+
+struct PublicModel {
+  std::string_view name, package;
+  int64_t parameters;
+  Takes takes;
+  std::string_view net;  // an expression of Python
+};
+
+// Parameters as the packages count them.
+constexpr PublicModel kModels[] = {
+    {"resnet18", "torchvision", 11'689'512, Takes::kImages, "torchvision.models.resnet18()"},
+    {"resnet50", "torchvision", 25'557'032, Takes::kImages, "torchvision.models.resnet50()"},
+    {"densenet121", "torchvision", 7'978'856, Takes::kImages, "torchvision.models.densenet121()"},
+    {"mobilenet_v2", "torchvision", 3'504'872, Takes::kImages, "torchvision.models.mobilenet_v2()"},
+    {"efficientnet_b0", "torchvision", 5'288'548, Takes::kImages, "torchvision.models.efficientnet_b0()"},
+    {"convnext_tiny", "torchvision", 28'589'128, Takes::kImages, "torchvision.models.convnext_tiny()"},
+    {"swin_t", "torchvision", 28'288'354, Takes::kImages, "torchvision.models.swin_t()"},
+    {"vit_small", "timm", 22'050'664, Takes::kImages, "timm.create_model('vit_small_patch16_224')"},
+    {"bert", "transformers", 109'514'298, Takes::kTokens,
+     "transformers.BertForMaskedLM(transformers.BertConfig())"},
+    {"gpt2", "transformers", 124'439'808, Takes::kTokens,
+     "transformers.GPT2LMHeadModel(transformers.GPT2Config(use_cache=False))"},
+    {"t5_small", "transformers", 60'506'624, Takes::kPairsOfTokens,
+     "transformers.T5ForConditionalGeneration(transformers.T5Config(use_cache=False))"},
+};
+
+const PublicModel* find_model(std::string_view name) {
+  const auto* const found = std::find_if(std::begin(kModels), std::end(kModels),
+                                         [&](const PublicModel& model) { return model.name == name; });
+  return found == std::end(kModels) ? nullptr : found;
+}
+
+std::string_view example_of(Takes takes) {
+  return takes == Takes::kImages ? "torch.randn(2, 3, 224, 224)" : "torch.randint(0, 1000, (2, 128))";
+}
+
+std::string_view text_of(Takes takes) {
+  switch (takes) {
+    case Takes::kImages:
+      return "images";
+    case Takes::kTokens:
+      return "tokens";
+    case Takes::kPairsOfTokens:
+      return "tokens twice";
+  }
+  return "";
+}
+
+// The lines that export `net`. Both exporters keep batch normalisation so, and leave the batch free.
+std::vector<std::string> export_lines(const PublicModel* model, bool is_old) {
+  const bool is_pair = model != nullptr && model->takes == Takes::kPairsOfTokens;
+  std::vector<std::string> lines;
+  if (model == nullptr) {
+    lines.push_back("import torch; net = ...                 # your torch.nn.Module");
+    lines.push_back(
+        "x = torch.randn(2, 3, 224, 224)         # an example of its input, a batch of 2 or more");
+  } else {
+    lines.push_back(fmt::format("import torch, {}; net = {}", model->package, model->net));
+    lines.push_back(fmt::format("x = {}", example_of(model->takes)));
+  }
+  const std::string file = model == nullptr ? "net.onnx" : fmt::format("{}.onnx", model->name);
+  const std::string args = is_pair ? "kwargs={'input_ids': x, 'decoder_input_ids': x}, " : "";
+  const std::string operands = is_pair ? "()" : "(x,)";
+  if (is_old) {
+    const std::string names = is_pair ? "'x', 'y'" : "'x'";
+    const std::string axes = is_pair ? "'x': {0: 'batch'}, 'y': {0: 'batch'}" : "'x': {0: 'batch'}";
+    lines.push_back(fmt::format(
+        "torch.onnx.export(net.train(), {}, '{}', {}dynamo=False, training=torch.onnx.TrainingMode.TRAINING, "
+        "do_constant_folding=False, input_names=[{}], dynamic_axes={{{}}})",
+        operands, file, args, names, axes));
+  } else {
+    const std::string batch = "{0: torch.export.Dim('batch')}";
+    const std::string axes = is_pair
+                                 ? fmt::format("{{'input_ids': {}, 'decoder_input_ids': {}}}", batch, batch)
+                                 : fmt::format("({},)", batch);
+    lines.push_back(fmt::format(
+        "torch.onnx.export(net.eval(), {}, '{}', {}dynamo=True, optimize=False, dynamic_shapes={})", operands,
+        file, args, axes));
+  }
+  return lines;
+}
+
+void print_lines(const PublicModel* model) {
+  fmt::print("# PyTorch's exporter of today; optimize=False keeps batch normalisation\n");
+  for (const std::string& line : export_lines(model, false)) fmt::print("{}\n", line);
+  fmt::print("\n# the older one; with TRAINING it keeps batch normalisation and dropout\n");
+  for (const std::string& line : export_lines(model, true)) fmt::print("{}\n", line);
+}
+
+nlohmann::ordered_json to_json(const PublicModel& model) {
+  return {{"name", model.name},
+          {"package", model.package},
+          {"parameters", model.parameters},
+          {"takes", text_of(model.takes)},
+          {"export", export_lines(&model, false)},
+          {"export_older", export_lines(&model, true)}};
+}
+
+}  // namespace
+
+int run_models(int argc, char** argv) {
+  std::vector<std::string> names;
+  bool json = false;
+  OptionSet set("headroom models", "Lists public nets and says how to export them, or your own, to ONNX.");
+  set.add_arguments("NAME", "Print the lines of Python that export this net", &names, false);
+  set.add_switch("json", "Print JSON", &json);
+  set.set_examples("  headroom models\n  headroom models resnet50\n");
+  if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  std::vector<const PublicModel*> wanted;
+  for (const std::string& name : names) {
+    wanted.push_back(find_model(name));
+    if (wanted.back() != nullptr) continue;
+    std::vector<std::string_view> known;
+    for (const PublicModel& model : kModels) known.push_back(model.name);
+    throw InvalidArgument(fmt::format("models: unknown net '{}'; known: {}", printable(name),
+                                      list_with_suggestion(name, known)));
+  }
+  if (json) {
+    if (wanted.empty()) {
+      for (const PublicModel& model : kModels) wanted.push_back(&model);
+    }
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    for (const PublicModel* model : wanted) rows.push_back(to_json(*model));
+    fmt::print("{}\n", nlohmann::ordered_json{{"models", rows}}.dump());
+    return kExitDone;
+  }
+  if (!wanted.empty()) {
+    for (const PublicModel* model : wanted) print_lines(model);
+    fmt::print("\nnext: headroom show {}.onnx --batch 8\n", wanted.back()->name);
+    return kExitDone;
+  }
+  fmt::print("{} public nets; headroom models NAME prints how to export one\n\n", std::size(kModels));
+  fmt::print("{:<16} {:<13} {:>12}  {}\n", "name", "package", "parameters", "takes");
+  for (const PublicModel& model : kModels) {
+    fmt::print("{:<16} {:<13} {:>12}  {}\n", model.name, model.package, model.parameters,
+               text_of(model.takes));
+  }
+  fmt::print("\nyour own net in three lines\n\n");
+  print_lines(nullptr);
+  fmt::print("\nnext: headroom show net.onnx --batch 8\n");
+  return kExitDone;
+}
+
+}  // namespace headroom
