@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "runtime/app/option_set.h"
 #include "runtime/app/run_main.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/terminal.h"
 #include "runtime/base/text.h"
 #include "tools/subcommands.h"
 
@@ -45,36 +48,62 @@ constexpr Subcommand kSubcommands[] = {
     {"assert", "check a recording against limits, for CI", report::run_assert},
 };
 
+constexpr size_t kSummaryColumn = 13;
+constexpr size_t kMaxWidth = 80;  // and the width in a pipe
+
 std::string usage() {
+  const size_t width = Terminal(stdout).width();
+  const Terminal terminal(width == 0 ? kMaxWidth : std::min(width, kMaxWidth), false);
   std::string text = "usage: headroom SUBCOMMAND [OPTION...]\n\n";
   for (const Subcommand& subcommand : kSubcommands) {
-    text += fmt::format("  {:<10} {}\n", subcommand.name, subcommand.summary);
+    text += fmt::format("  {:<10} {}\n", subcommand.name,
+                        terminal.wrapped(subcommand.summary, kSummaryColumn, kSummaryColumn));
   }
-  return text +
-         "\nheadroom SUBCOMMAND --help shows options and examples; headroom --version shows the version.\n";
+  return text + "\n" +
+         terminal.wrapped(
+             "headroom SUBCOMMAND -h shows the options in short and examples; headroom help SUBCOMMAND "
+             "explains "
+             "all options; headroom --version shows the version.") +
+         "\n";
+}
+
+const Subcommand& find_subcommand(std::string_view name) {
+  std::vector<std::string_view> known;
+  for (const Subcommand& subcommand : kSubcommands) {
+    if (subcommand.name == name) return subcommand;
+    known.push_back(subcommand.name);
+  }
+  throw InvalidArgument(
+      fmt::format("unknown subcommand '{}'; known: {}", name, list_with_suggestion(name, known)));
+}
+
+// `headroom help SUBCOMMAND`.
+int run_help(int argc, char** argv) {
+  if (argc < 3) {
+    fmt::print("{}", usage());
+    return kExitDone;
+  }
+  std::string name = argv[2], option = "--help";
+  char* words[] = {name.data(), option.data(), nullptr};
+  return find_subcommand(name).run(2, words);
 }
 
 int run(int argc, char** argv) {
   const std::string_view name = argc > 1 ? argv[1] : "";
-  if (name == "--help" || name == "-h" || name == "help") {
+  if (name == "help") return run_help(argc, argv);
+  if (name == "--help" || name == "-h") {
     fmt::print("{}", usage());
     return kExitDone;
   }
   if (name == "--version") {
-    fmt::print("headroom {}\n", HEADROOM_VERSION);
+    fmt::print("headroom {}\n", project_version());
     return kExitDone;
   }
   if (name.empty()) {
     fmt::print(stderr, "{}", usage());
     return kExitBadInput;
   }
-  std::vector<std::string_view> known;
-  for (const Subcommand& subcommand : kSubcommands) {
-    if (subcommand.name == name) return subcommand.run(argc - 1, argv + 1);
-    known.push_back(subcommand.name);
-  }
-  throw InvalidArgument(
-      fmt::format("unknown subcommand '{}'; known: {}", name, list_with_suggestion(name, known)));
+  return find_subcommand(name).run(argc - 1, argv + 1);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <memory>
@@ -14,6 +15,8 @@
 #include <sstream>
 #include <utility>
 
+#include "runtime/app/option_help.h"
+#include "runtime/app/settings.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
@@ -27,23 +30,6 @@ using Text = const std::string&;
 
 constexpr int64_t kMaxConfigBytes = kMiB;
 constexpr int kMaxValues = 1 << 16;  // of one list
-
-constexpr size_t kHelpColumn = 30;  // where the texts of --help begin
-
-// One line of --help; a long name has a line of its own.
-std::string help_line(const std::string& name, std::string_view text) {
-  std::string line = "  " + name;
-  if (line.size() >= kHelpColumn) line += "\n";
-  line.append(kHelpColumn - (line.ends_with('\n') ? 0 : line.size()), ' ');
-  return fmt::format("{}{}\n", line, text);
-}
-
-std::string variable_of(std::string_view name) {
-  std::string result = "HEADROOM_";
-  for (const char c : name)
-    result += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return result;
-}
 
 // The variable's text; nothing when it is unset or empty.
 std::optional<std::string> environment(const std::string& variable) {
@@ -83,11 +69,23 @@ bool parse_switch(const std::string& given, const std::string& origin) {
 
 }  // namespace
 
+std::string_view project_version() {
+  return HEADROOM_VERSION;
+}
+
 OptionSet::OptionSet(std::string program, std::string description)
-    : program_(std::move(program)), description_(std::move(description)) {}
+    : program_(std::move(program)), description_(std::move(description)) {
+  group_ = kCommonGroup;
+  add_choice("color", "When to print colours; auto: on a terminal, unless NO_COLOR is set", &colours_);
+  group_.clear();
+}
 
 void OptionSet::add_text(std::string name, std::string help, std::string* target) {
-  add({name, help, "TEXT", [=](Text text, Text) { *target = text; }, [=] { return toml_quoted(*target); }});
+  add({.name = name,
+       .help = help,
+       .value_name = "TEXT",
+       .set = [=](Text text, Text) { *target = text; },
+       .show = [=] { return toml_quoted(*target); }});
 }
 
 void OptionSet::add_choice(std::string name, std::string help, std::string* target,
@@ -99,8 +97,11 @@ void OptionSet::add_choice(std::string name, std::string help, std::string* targ
     }
     *target = text;
   };
-  add({name, fmt::format("{} ({})", help, fmt::join(known, ", ")), "NAME", set,
-       [=] { return toml_quoted(*target); }});
+  add({.name = name,
+       .help = fmt::format("{} ({})", help, fmt::join(known, ", ")),
+       .value_name = "NAME",
+       .set = set,
+       .show = [=] { return toml_quoted(*target); }});
 }
 
 void OptionSet::add_names(std::string name, std::string help, std::span<const std::string_view> known,
@@ -110,27 +111,37 @@ void OptionSet::add_names(std::string name, std::string help, std::span<const st
     if (found == known.end()) refuse_value(text, origin, known);
     set(static_cast<size_t>(found - known.begin()));
   };
-  add({name, fmt::format("{} ({})", help, fmt::join(known, ", ")), "NAME", set_name,
-       [=] { return toml_quoted(std::string(get())); }});
+  add({.name = name,
+       .help = fmt::format("{} ({})", help, fmt::join(known, ", ")),
+       .value_name = "NAME",
+       .set = set_name,
+       .show = [=] { return toml_quoted(std::string(get())); }});
 }
 
 void OptionSet::add_bytes(std::string name, std::string help, std::optional<int64_t>* target) {
-  add({name, help, "SIZE", [=](Text text, Text origin) { *target = parse_bytes(text, origin); },
-       [=] { return *target ? std::optional(toml_quoted(exact_size(**target))) : std::nullopt; }});
+  add({.name = name,
+       .help = help,
+       .value_name = "SIZE",
+       .set = [=](Text text, Text origin) { *target = parse_bytes(text, origin); },
+       .show = [=] { return *target ? std::optional(toml_quoted(exact_size(**target))) : std::nullopt; }});
 }
 
 void OptionSet::add_integer(std::string name, std::string help, int64_t* target, int64_t low, int64_t high) {
   const auto set = [=](Text text, Text origin) {
     *target = parse_number(text, origin, "a whole number", low, high);
   };
-  add({name, help, "N", set, [=] { return fmt::format("{}", *target); }});
+  add({.name = name, .help = help, .value_name = "N", .set = set, .show = [=] {
+         return fmt::format("{}", *target);
+       }});
 }
 
 void OptionSet::add_number(std::string name, std::string help, double* target, double low, double high) {
   const auto set = [=](Text text, Text origin) {
     *target = parse_number(text, origin, "a number", low, high);
   };
-  add({name, help, "X", set, [=] { return fmt::format("{}", *target); }});
+  add({.name = name, .help = help, .value_name = "X", .set = set, .show = [=] {
+         return fmt::format("{}", *target);
+       }});
 }
 
 void OptionSet::add_number(std::string name, std::string help, std::optional<double>* target, double low,
@@ -138,13 +149,16 @@ void OptionSet::add_number(std::string name, std::string help, std::optional<dou
   const auto set = [=](Text text, Text origin) {
     *target = parse_number(text, origin, "a number", low, high);
   };
-  add({name, help, "X", set,
-       [=] { return *target ? std::optional(fmt::format("{}", **target)) : std::nullopt; }});
+  add({.name = name, .help = help, .value_name = "X", .set = set, .show = [=] {
+         return *target ? std::optional(fmt::format("{}", **target)) : std::nullopt;
+       }});
 }
 
 void OptionSet::add_switch(std::string name, std::string help, bool* target) {
-  add({name, help, "", [=](Text text, Text origin) { *target = parse_switch(text, origin); },
-       [=] { return std::string(*target ? "true" : "false"); }});
+  add({.name = name,
+       .help = help,
+       .set = [=](Text text, Text origin) { *target = parse_switch(text, origin); },
+       .show = [=] { return std::string(*target ? "true" : "false"); }});
 }
 
 void OptionSet::add_list(std::string name, std::string help, std::vector<std::string>* target) {
@@ -152,17 +166,21 @@ void OptionSet::add_list(std::string name, std::string help, std::vector<std::st
     return target->empty() ? std::nullopt
                            : std::optional(toml_quoted(fmt::format("{}", fmt::join(*target, " "))));
   };
-  add({name, help, "TEXT", [=](Text text, Text) { target->push_back(text); }, show,
-       [=] { target->clear(); }});
+  add({.name = name,
+       .help = help,
+       .value_name = "TEXT",
+       .set = [=](Text text, Text) { target->push_back(text); },
+       .show = show,
+       .clear = [=] { target->clear(); }});
 }
 
 void OptionSet::add_arguments(std::string name, std::string help, std::vector<std::string>* target,
                               bool required) {
-  arguments_ = {std::move(name), std::move(help), target, required};
+  arguments_ = {.name = std::move(name), .help = std::move(help), .target = target, .required = required};
 }
 
 void OptionSet::add_override(std::string name, std::string variable) {
-  overrides_.push_back({std::move(name), std::move(variable)});
+  overrides_.push_back({.name = std::move(name), .variable = std::move(variable)});
 }
 
 bool OptionSet::is_given(std::string_view name) const {
@@ -171,6 +189,7 @@ bool OptionSet::is_given(std::string_view name) const {
 }
 
 void OptionSet::add(Option option) {
+  option.group = group_;
   option.default_value = option.show();
   options_.push_back(std::move(option));
 }
@@ -184,6 +203,9 @@ OptionSet::Option* OptionSet::find(std::string_view name) {
 bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
   CLI::App app("", program_);
   app.allow_extras();  // reported below, with a suggestion
+  app.set_help_flag("--help");
+  app.set_help_all_flag("-h");
+  app.set_version_flag("--version", std::string(project_version()));
   std::string config_path;
   bool print_config = false;
   CLI::Option* config = app.add_option("--config", config_path);
@@ -213,6 +235,12 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
   } catch (const CLI::CallForHelp&) {
     out << help();
     return false;
+  } catch (const CLI::CallForAllHelp&) {
+    out << short_help();
+    return false;
+  } catch (const CLI::CallForVersion&) {
+    out << fmt::format("{} {}\n", program_.substr(0, program_.find(' ')), project_version());
+    return false;
   } catch (const CLI::ParseError& error) {
     throw InvalidArgument(error.what());
   }
@@ -220,7 +248,7 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
     throw InvalidArgument(arguments_.name + " is required");
   }
   if (const std::vector<std::string> unknown = app.remaining(); !unknown.empty()) {
-    std::vector<std::string> names = {"--help", "--config", "--print-config"};
+    std::vector<std::string> names = {"--help", "--version", "--config", "--print-config"};
     for (const Option& option : options_) names.push_back("--" + option.name);
     const std::vector<std::string_view> known(names.begin(), names.end());
     const std::string word = unknown[0].substr(0, unknown[0].find('='));
@@ -246,48 +274,15 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
   return !print_config;
 }
 
-// CLI11's own help differs from version to version, and shell completion reads this one.
-std::string OptionSet::help() const {
-  std::string text = fmt::format("{}\nUsage: {} [OPTIONS]", description_, program_);
-  if (arguments_.target != nullptr) {
-    text += fmt::format(" {}\n\nPositionals:\n{}",
-                        arguments_.required ? arguments_.name : "[" + arguments_.name + "]",
-                        help_line(arguments_.name, arguments_.help));
-  } else {
-    text += "\n";
-  }
-  text += "\nOptions:\n" + help_line("-h,--help", "Print this help message and exit") +
-          help_line("--config FILE", "TOML file with options as `name = value`") +
-          help_line("--print-config", "Show every option's value and where it came from, and stop");
-  for (const Option& option : options_) {
-    std::string name = "--" + option.name;
-    if (!option.value_name.empty()) {
-      name += " " + option.value_name;
-      if (const std::optional<std::string> shown = option.show()) name += "=" + *shown;
-    }
-    text += help_line(name, option.help);
-  }
-  if (!options_.empty()) {
-    text += fmt::format(
-        "\nEach option is also read from the environment (--{} from {}) and from the file given with "
-        "--config;\nthe command line comes first, then the environment, then the file.\n",
-        options_[0].name, variable_of(options_[0].name));
-  }
-  if (!examples_.empty()) text += "\nExamples:\n" + examples_;
-  return text;
-}
-
 void OptionSet::read_file_entries(const std::string& path) {
   for (const TomlEntry& entry : parse_toml(read_file(path, kMaxConfigBytes), path)) {
     Option* option = find(entry.key);
+    if (option == nullptr && is_setting(entry.key)) continue;  // of another program
     if (option == nullptr) {
-      const std::vector<std::string_view> known = [&] {
-        std::vector<std::string_view> names;
-        for (const Option& o : options_) names.push_back(o.name);
-        return names;
-      }();
-      throw InvalidArgument(fmt::format("{}:{}: unknown key '{}'; known: {}", path, entry.line, entry.key,
-                                        list_with_suggestion(entry.key, known)));
+      const std::string_view nearest = suggest_nearest(entry.key, settings());
+      throw InvalidArgument(fmt::format("{}:{}: unknown key '{}'{}", path, entry.line, entry.key,
+                                        nearest.empty() ? "; --print-config lists the known ones"
+                                                        : fmt::format("; did you mean '{}'?", nearest)));
     }
     option->origin = fmt::format("{}:{}", path, entry.line);
     set_from_text(*option, entry.value, fmt::format("{}: {}", option->origin, entry.key));
@@ -333,6 +328,7 @@ std::vector<std::string> OptionSet::words(Words which) const {
   for (const Option& option : options_) {
     const std::optional<std::string> shown = option.show();
     if (!shown || (which == Words::kChanged && shown == option.default_value)) continue;
+    if (option.group == kCommonGroup) continue;  // says nothing about what the program does
     const std::string text = parse_toml(fmt::format("{} = {}", option.name, *shown), option.name)[0].value;
     if (option.value_name.empty()) {
       words.push_back(fmt::format("--{}{}", option.name, text == "true" ? "" : "=" + text));

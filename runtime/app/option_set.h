@@ -2,7 +2,9 @@
 // of precedence, and remembers from which. Knows no option's meaning.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <functional>
 #include <iosfwd>
 #include <optional>
@@ -13,12 +15,22 @@
 #include <vector>
 
 #include "runtime/base/enum_names.h"
+#include "runtime/base/terminal.h"
 
 namespace headroom {
+
+// "0.1.0", of all programs.
+std::string_view project_version();
 
 class OptionSet {
  public:
   OptionSet(std::string program, std::string description);
+  OptionSet(const OptionSet&) = delete;  // its options refer to it
+  OptionSet& operator=(const OptionSet&) = delete;
+
+  // The help shows the options that are added from here on under this title, and the names alone in the short
+  // help; without a title they are the program's own.
+  void begin_group(std::string title = {}) { group_ = std::move(title); }
 
   // Option `name` is --name on the command line, HEADROOM_NAME in the environment ('_' for '-') and the key
   // `name` in a file. The target's present value is the default. Targets must outlive parse().
@@ -53,16 +65,19 @@ class OptionSet {
   // with a note. Any other text is ignored, with a note.
   void add_override(std::string name, std::string variable);
 
-  // Lines at the end of --help: commands to try.
+  // Lines at the end of the help: commands to try.
   void set_examples(std::string examples) { examples_ = std::move(examples); }
 
-  // Sets all targets. Returns false when the command line asks for --help or --print-config, and writes those
-  // to `out`. Throws InvalidArgument for unknown options and keys, for bad values, and for a --config file
-  // that cannot be read; some targets may be set then.
+  // Sets all targets. Returns false when the command line asks for -h, --help, --version or --print-config,
+  // and writes those to `out`. Throws InvalidArgument for unknown options, for keys that no program knows,
+  // for bad values, and for a --config file that cannot be read; some targets may be set then.
   bool parse(int argc, const char* const* argv, std::ostream& out);
 
   // Whether the option got its value from a person: on the command line, in the environment or in a file.
   bool is_given(std::string_view name) const;
+
+  // The terminal that standard output goes to, with colours as --color says.
+  Terminal terminal() const { return Terminal(stdout, colours_); }
 
   // Lines for the user about overridden or ignored values.
   const std::vector<std::string>& notes() const { return notes_; }
@@ -79,10 +94,11 @@ class OptionSet {
   struct Option {
     std::string name;
     std::string help;
-    std::string value_name;  // "SIZE"; empty for a switch
+    std::string value_name = {};  // "SIZE"; empty for a switch
     std::function<void(const std::string& text, const std::string& origin)> set;  // a list: one more of it
     std::function<std::optional<std::string>()> show;  // as TOML; nothing when not set
     std::function<void()> clear = {};                  // for a list alone: empties it
+    std::string group = {};                            // the title over it in the help
     std::string origin = "default";
     std::optional<std::string> default_value = {};  // what `show` gave when the option was added
   };
@@ -92,12 +108,17 @@ class OptionSet {
                  std::function<void(size_t)> set, std::function<std::string_view()> get);
   Option* find(std::string_view name);
   static void set_from_text(Option& option, const std::string& text, const std::string& origin);
+  std::string usage() const;
+  std::string help_of(std::string_view group, size_t width) const;
   std::string help() const;
+  std::string short_help() const;
+  std::vector<std::string> group_titles() const;
   void read_file_entries(const std::string& path);
   void read_environment();
   void apply_overrides();
 
-  std::string program_, description_, examples_;
+  std::string program_, description_, examples_, group_;
+  ColourWhen colours_ = ColourWhen::kAuto;
   std::vector<Option> options_;
   struct Arguments {
     std::string name, help;

@@ -117,6 +117,7 @@ StrategySettings RuntimeOptions::strategy_settings() const {
 }
 
 void add_device_options(OptionSet& set, RuntimeOptions& options) {
+  set.begin_group("Device");
   set.add_choice("device", "Where to compute", &options.device, device_names(), [](const std::string& name) {
     return cuda_ordinal(name).has_value() || is_gpu_of_profile(name);
   });
@@ -132,10 +133,12 @@ void add_device_options(OptionSet& set, RuntimeOptions& options) {
   set.add_text("virtual-devices", "Split a GPU into devices with these limits, such as 0:1024MiB,1024MiB",
                &options.virtual_devices);
   set.add_integer("gpus", "GPUs of the simulated machine; 0: as in its profile", &options.gpus, 0, kMaxGpus);
+  set.begin_group();
 }
 
 void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<std::string>* strategies) {
   add_device_options(set, options);
+  set.begin_group("Memory");
   if (strategies != nullptr) {
     set.add_list("strategy", "Memory strategies, such as allow-growth or hard-limit=1GiB", strategies);
   } else {
@@ -160,6 +163,8 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
       "plan",
       "Allocate value by value, pack all values into one arena, or pack without ordering parallel branches",
       &options.plan);
+  set.add_text("record", "Record every allocation to this file, for headroom report", &options.record);
+  set.begin_group("Threads and placement");
   set.add_integer("intra-op-threads", "Host threads for one kernel; 0: as many as there are CPUs",
                   &options.intra_op_threads, 0, kMaxThreads);
   set.add_integer("inter-op-threads",
@@ -177,7 +182,7 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
   set.add_switch("log-placement", "Print the device of every op and variable to stderr",
                  &options.log_placement);
   set.add_integer("seed", "Seed of weights, order and dropout", &options.seed, 0);
-  set.add_text("record", "Record every allocation to this file, for headroom report", &options.record);
+  set.begin_group();
 }
 
 void pack_for_memory(const OptionSet& set, RuntimeOptions& options) {

@@ -3,11 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "runtime/app/settings.h"
 #include "runtime/device/gpus.h"
 #include "runtime/device/host/profiles.h"
 #include "tests/run_shell.h"
@@ -30,6 +35,19 @@ TEST(HeadroomCommand, HelpListsTheSubcommands) {
   EXPECT_EQ(nothing.code, 2);
   EXPECT_EQ(nothing.out, "");
   EXPECT_NE(nothing.errors.find("usage: headroom"), std::string::npos);
+}
+
+TEST(HeadroomCommand, EveryProgramPrintsItsVersion) {
+  const std::string version = run("--version").out;
+  EXPECT_EQ(run("fit --version").out, version);
+  EXPECT_EQ(run_shell(ScratchFolder(), HEADROOM_TRAIN_MNIST " --version").out,
+            "train_mnist" + version.substr(8));
+}
+
+TEST(HeadroomCommand, HelpOfASubcommandIsItsWholeHelp) {
+  EXPECT_EQ(run("help fit").out, run("fit --help").out);
+  EXPECT_EQ(run("help fti").code, 2);
+  EXPECT_NE(run("help fti").errors.find("did you mean 'fit'?"), std::string::npos);
 }
 
 TEST(HeadroomCommand, PrintsItsVersion) {
@@ -70,6 +88,127 @@ TEST(HeadroomCommand, ReadmeListsEverySubcommandInTheOrderOfTheHelp) {
     const Outcome outcome = run(name + " --help");
     EXPECT_EQ(outcome.code, 0);
     EXPECT_NE(outcome.out.find("\nExamples:\n"), std::string::npos) << name;
+  }
+}
+
+// The names of the options in a help.
+std::set<std::string> options_in(const std::string& help) {
+  std::set<std::string> names;
+  for (const std::string& name : names_after(help, "  --")) names.insert(name);
+  return names;
+}
+
+// The help of every subcommand, by its name.
+std::map<std::string, std::string> helps() {
+  std::map<std::string, std::string> texts;
+  for (const std::string& name : names_after(run("--help").out, "  ")) texts[name] = run("help " + name).out;
+  texts["train_mnist"] = run_shell(ScratchFolder(), HEADROOM_TRAIN_MNIST " --help").out;
+  return texts;
+}
+
+TEST(HeadroomCommand, SettingsFilesKnowTheOptionsOfAllPrograms) {
+  std::set<std::string> known(settings().begin(), settings().end()), helped;
+  for (const auto& [name, text] : helps()) {
+    const std::set<std::string> names = options_in(text);
+    helped.insert(names.begin(), names.end());
+  }
+  for (const char* no_setting : {"config", "help", "print-config", "version"}) helped.erase(no_setting);
+  EXPECT_EQ(known, helped);
+}
+
+TEST(HeadroomCommand, ASettingsFileOfAllProgramsServesEachOfThem) {
+  const ScratchFolder folder;
+  const std::string file = folder.write(
+      "all.toml", "epochs = 2\nmax-peak = \"2GiB\"\nbatch = 32\nwatch = false\nmargin = \"1GiB\"\n");
+  for (const auto& [name, text] : helps()) {
+    const std::string command = name == "train_mnist" ? HEADROOM_TRAIN_MNIST : HEADROOM_COMMAND " " + name;
+    const std::string arguments = text.find("\nArguments:") == std::string::npos ? "" : " x y";
+    const Outcome outcome = run_shell(folder, command + arguments + " --config " + file + " --print-config");
+    EXPECT_EQ(outcome.code, 0) << name << ": " << outcome.errors;
+    const bool has_batch = options_in(text).count("batch") > 0;
+    EXPECT_EQ(outcome.out.find("# " + file + ":3") != std::string::npos, has_batch) << name << outcome.out;
+  }
+}
+
+TEST(HeadroomCommand, TheHelpFitsEightyColumnsInAPipe) {
+  for (const auto& [name, text] : helps()) {
+    std::istringstream lines(text.substr(0, text.find("\nExamples:\n")));
+    for (std::string line; std::getline(lines, line);) {
+      // A name or a value that has no blank stays whole.
+      const bool can_wrap = line.find_last_of(' ') > line.find_first_not_of(' ') + 30;
+      if (can_wrap) EXPECT_LE(line.size(), 80u) << name << ": " << line;
+    }
+  }
+}
+
+TEST(HeadroomCommand, TheShortHelpIsShorterAndNamesEveryOption) {
+  for (const auto& [name, text] : helps()) {
+    if (name == "train_mnist") continue;
+    const std::string brief = run(name + " -h").out;
+    EXPECT_LT(brief.size(), text.size()) << name;
+    for (const std::string& option : options_in(text)) {
+      const bool is_common = option == "help" || option == "config" || option == "print-config" ||
+                             option == "version" || option == "color";
+      if (!is_common) EXPECT_NE(brief.find("--" + option), std::string::npos) << name << " --" << option;
+    }
+  }
+}
+
+// The words of code blocks that are options of a subcommand.
+TEST(HeadroomCommand, TheDocsNameNoOptionThatACommandLacks) {
+  const std::map<std::string, std::string> texts = helps();
+  std::vector<std::string> pages = {HEADROOM_SOURCE_DIR "/README.md"};
+  for (const auto& entry : std::filesystem::directory_iterator(HEADROOM_SOURCE_DIR "/docs")) {
+    if (entry.path().extension() == ".md") pages.push_back(entry.path());
+  }
+  size_t checked = 0;
+  for (const std::string& page : pages) {
+    std::istringstream lines(read_file(page, int64_t{1} << 20));
+    for (std::string line; std::getline(lines, line);) {
+      const std::string_view begin = line.starts_with("    $ ") ? "    $ " : "    ";
+      if (!line.starts_with(begin)) continue;
+      std::istringstream words(line.substr(begin.size(), line.find(" #") - begin.size()));
+      std::string program, word;
+      words >> program;
+      if (program == "headroom") words >> program;
+      const auto found = texts.find(program);
+      if (found == texts.end()) continue;
+      const std::set<std::string> known = options_in(found->second);
+      while (words >> word && word != "|" && word != "&&" && word != ";") {
+        if (word.front() == '[') word.erase(0, 1);
+        if (!word.starts_with("--")) continue;
+        const std::string name = word.substr(2, word.find_first_of("=]|.`") - 2);
+        EXPECT_EQ(known.count(name), 1u) << page << ": " << line;
+        ++checked;
+      }
+    }
+  }
+  EXPECT_GT(checked, 100u);
+}
+
+TEST(HeadroomCommand, ManPagesHaveEveryOptionAndFitEightyColumns) {
+  const ScratchFolder folder;
+  const Outcome made = run_shell(folder, "sh " HEADROOM_SOURCE_DIR "/tools/man.sh " HEADROOM_COMMAND
+                                         " " HEADROOM_TRAIN_MNIST " " +
+                                             folder / "man");
+  ASSERT_EQ(made.code, 0) << made.errors;
+  const bool can_show = run_shell(folder, "command -v nroff").code == 0;
+  for (const auto& [name, text] : helps()) {
+    const std::string file = folder / ("man/" + (name == "train_mnist" ? name : "headroom-" + name) + ".1");
+    std::string page = read_file(file, int64_t{1} << 20);
+    for (size_t at = 0; (at = page.find("\\-", at)) != std::string::npos;) page.erase(at, 1);
+    for (const std::string& option : options_in(text)) {
+      EXPECT_NE(page.find("\n.B --" + option), std::string::npos) << name << " --" << option;
+    }
+    if (!can_show) continue;
+    const std::string shown = run_shell(folder, "nroff -Tascii -man -rLL=80n " + file + " | col -bx").out;
+    EXPECT_NE(shown.find("NAME"), std::string::npos) << name;
+    std::istringstream lines(shown);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << name << ": " << line;
+  }
+  const std::string all = read_file(folder / "man/headroom.1", int64_t{1} << 20);
+  for (const auto& [name, text] : helps()) {
+    if (name != "train_mnist") EXPECT_NE(all.find(".BR headroom\\-" + name), std::string::npos) << name;
   }
 }
 

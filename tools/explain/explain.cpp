@@ -17,10 +17,10 @@
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
+#include "runtime/base/terminal.h"
 #include "tools/explain/explanation.h"
 #include "tools/explain/log_reader.h"
 #include "tools/subcommands.h"
-#include "tools/terminal.h"
 
 namespace headroom::explain {
 namespace {
@@ -198,7 +198,7 @@ int run_explain(int argc, char** argv) {
     throw InvalidArgument(
         "explain: no log given; name a file, or pipe one in: python train.py 2>&1 | headroom explain");
   if (paths.empty()) paths.push_back("-");
-  const Terminal terminal(stdout);
+  const Terminal terminal = set.terminal();
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const std::string& path : paths) {
     const Explanation explanation = explain(read(path));

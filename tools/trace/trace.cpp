@@ -89,12 +89,12 @@ int run_trace(int argc, char** argv) {
                     "Records what a PyTorch training program would allocate on a GPU, without a GPU. PROGRAM "
                     "is a file and a function, train.py:make_step: make_step(batch) builds the model and "
                     "returns a function that does one training step.");
-  options.add_arguments("program", "the program: FILE.py:FUNCTION", &programs);
-  options.add_integer("batch", "what FUNCTION is called with (0: nothing)", &batch, 0, kLargestBatch);
-  options.add_integer("steps", "steps to trace", &request.steps, 1, kMostSteps);
-  options.add_text("device", "the GPU whose kernels are traced, such as h200 or rtx-3090", &request.device);
-  options.add_text("output", "the file for the trace (also: -o)", &output);
-  options.add_switch("json", "print JSON", &as_json);
+  options.add_arguments("PROGRAM", "The program as FILE.py:FUNCTION", &programs);
+  options.add_integer("batch", "What FUNCTION is called with; 0: nothing", &batch, 0, kLargestBatch);
+  options.add_integer("steps", "Steps to trace", &request.steps, 1, kMostSteps);
+  options.add_text("device", "The GPU whose kernels are traced, such as h200 or rtx-3090", &request.device);
+  options.add_text("output", "Write the trace to this file; also -o", &output);
+  options.add_switch("json", "Print JSON, sizes in bytes", &as_json);
   options.set_examples(
       "  headroom trace train.py:make_step --batch 16 -o run.trace\n"
       "  headroom replay run.trace --strategy caching --minimum\n");

@@ -21,6 +21,7 @@ Shape shape_of_tensor(const std::vector<int64_t>& extents) {
 }  // namespace
 
 void add_model_options(OptionSet& set, ModelOptions& options) {
+  set.begin_group("Model");
   set.add_text("model", "Take the net of this ONNX file", &options.path);
   set.add_text("weights", "With --model: take its weights from this safetensors file", &options.weights);
   set.add_list("dim", "With --model: extents of free axes, NAME=N; --batch binds the first axis",
@@ -31,6 +32,7 @@ void add_model_options(OptionSet& set, ModelOptions& options) {
   set.add_choice("precision",
                  "With --model: store activations, gradients and the weights of products so; masters are f32",
                  &options.precision);
+  set.begin_group();
 }
 
 std::shared_ptr<const onnx::Model> read_model(const ModelOptions& options) {

@@ -15,6 +15,7 @@ BucketSettings ReplicaOptions::buckets() const {
 }
 
 void add_step_options(OptionSet& set, StepOptions& options) {
+  set.begin_group("Step");
   set.add_integer("batch", "Images per step", &options.batch, 1);
   set.add_choice("optimizer", "Optimizer", &options.optimizer,
                  {optimizer_names().begin(), optimizer_names().end()});
@@ -27,15 +28,18 @@ void add_step_options(OptionSet& set, StepOptions& options) {
                   "Batches that a thread prefetches with --data-on host, 2 or more; 0: no prefetching",
                   &options.loader_depth, 0, 1024);
   set.add_integer("steps", "Steps per epoch; 0: all of the data", &options.steps, 0);
+  set.begin_group();
 }
 
 void add_replica_options(OptionSet& set, ReplicaOptions& options) {
   constexpr int64_t kMaxReplicas = 1024;  // each is a thread
+  set.begin_group("Replicas");
   set.add_integer("replicas", "Logical GPUs that share each batch", &options.replicas, 1, kMaxReplicas);
   set.add_switch("shard-optimizer", "Split the optimizer's state between the replicas",
                  &options.shard_optimizer);
   set.add_bytes("bucket", "Gradients that replicas reduce in one call; 25MiB, the first 1MiB",
                 &options.bucket_bytes);
+  set.begin_group();
 }
 
 }  // namespace headroom

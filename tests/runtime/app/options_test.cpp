@@ -30,12 +30,12 @@ class OptionsTest : public testing::Test {
 
   // False when the command line asked for a text instead, which output_ has then.
   bool parse(std::vector<const char*> arguments) {
-    set_ = OptionSet("program", "A program.");
+    set_.emplace("program", "A program.");
     options_ = {};
-    add_runtime_options(set_, options_);
+    add_runtime_options(*set_, options_);
     arguments.insert(arguments.begin(), "program");
     std::ostringstream out;
-    const bool run = set_.parse(static_cast<int>(arguments.size()), arguments.data(), out);
+    const bool run = set_->parse(static_cast<int>(arguments.size()), arguments.data(), out);
     output_ = out.str();
     return run;
   }
@@ -51,7 +51,7 @@ class OptionsTest : public testing::Test {
     return "accepted";
   }
 
-  OptionSet set_{"program", ""};
+  std::optional<OptionSet> set_;  // of the last command line
   RuntimeOptions options_;
   std::string output_;
   std::vector<std::string> variables_;
@@ -172,8 +172,8 @@ TEST_F(OptionsTest, TensorFlowsVariableOverridesEvenTheCommandLineWithANote) {
   set_variable("TF_FORCE_GPU_ALLOW_GROWTH", "true");
   ASSERT_TRUE(parse({"--allow-growth=false"}));
   EXPECT_TRUE(options_.allow_growth);
-  ASSERT_EQ(set_.notes().size(), 1u);
-  EXPECT_EQ(set_.notes()[0],
+  ASSERT_EQ(set_->notes().size(), 1u);
+  EXPECT_EQ(set_->notes()[0],
             "TF_FORCE_GPU_ALLOW_GROWTH=true overrides allow-growth = false (from: --allow-growth)");
   set_variable("TF_FORCE_GPU_ALLOW_GROWTH", "false");
   ASSERT_TRUE(parse({"--allow-growth"}));
@@ -184,8 +184,8 @@ TEST_F(OptionsTest, ABadValueOfTensorFlowsVariableIsIgnoredWithANote) {
   set_variable("TF_FORCE_GPU_ALLOW_GROWTH", "1");
   ASSERT_TRUE(parse({"--allow-growth"}));
   EXPECT_TRUE(options_.allow_growth);
-  ASSERT_EQ(set_.notes().size(), 1u);
-  EXPECT_NE(set_.notes()[0].find("ignored"), std::string::npos);
+  ASSERT_EQ(set_->notes().size(), 1u);
+  EXPECT_NE(set_->notes()[0].find("ignored"), std::string::npos);
 }
 
 TEST_F(OptionsTest, HelpNamesEveryOptionAndTheKnownStrategies) {

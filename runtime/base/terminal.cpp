@@ -1,4 +1,4 @@
-#include "tools/terminal.h"
+#include "runtime/base/terminal.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -21,20 +21,38 @@ bool is_set(const char* name) {
 }  // namespace
 
 size_t characters(std::string_view text) {
-  return text.size() - static_cast<size_t>(std::count_if(text.begin(), text.end(), continues_a_character));
+  size_t count = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text.substr(i).starts_with("\x1b[")) {  // a colour
+      i = std::min(text.find('m', i), text.size());
+    } else if (!continues_a_character(text[i])) {
+      ++count;
+    }
+  }
+  return count;
 }
 
-Terminal::Terminal(FILE* stream) {
+std::string_view first_characters(std::string_view text, size_t count) {
+  size_t end = 0;
+  for (; end < text.size(); ++end) {
+    if (!continues_a_character(text[end]) && count-- == 0) break;
+  }
+  return text.substr(0, end);
+}
+
+Terminal::Terminal(FILE* stream, ColourWhen colours) {
   const int file = fileno(stream);
-  const bool is_terminal = isatty(file) != 0;
+  is_live_ = isatty(file) != 0;
   winsize size{};
-  if (is_terminal && ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+  if (is_live_ && ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
     width_ = size.ws_col;
   } else if (is_set("COLUMNS")) {
     width_ = std::strtoul(std::getenv("COLUMNS"), nullptr, 10);
   }
   const char* const term = std::getenv("TERM");
-  colours_ = is_terminal && !is_set("NO_COLOR") && (term == nullptr || std::string_view(term) != "dumb");
+  const bool wanted =
+      is_live_ && !is_set("NO_COLOR") && (term == nullptr || std::string_view(term) != "dumb");
+  colours_ = colours == ColourWhen::kAlways || (colours == ColourWhen::kAuto && wanted);
 }
 
 std::string Terminal::painted(std::string_view text, Colour colour) const {
@@ -72,11 +90,7 @@ std::string Terminal::cut(std::string_view text, size_t used, size_t most) const
   constexpr std::string_view kCut = "...";
   if (width_ > 0) most = std::max(width_ > used ? width_ - used : 0, kCut.size() + 1);
   if (characters(text) <= most) return std::string(text);
-  size_t end = 0;
-  for (size_t count = 0; end < text.size(); ++end) {
-    if (!continues_a_character(text[end]) && ++count > most - kCut.size()) break;
-  }
-  return std::string(text.substr(0, end)) + std::string(kCut);
+  return std::string(first_characters(text, most - kCut.size())) + std::string(kCut);
 }
 
 }  // namespace headroom

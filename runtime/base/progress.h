@@ -1,0 +1,51 @@
+// A line on stderr with a bar, the rate and the time that is left, for what takes more than a second. Shown
+// on a terminal only. Knows nothing of the work.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace headroom {
+
+// How far some work is. `total` 0: nobody knows how much there is.
+struct ProgressState {
+  double done = 0, total = 0;
+  double seconds = 0;  // since it began
+  std::string unit;    // of the amounts: "events"; empty: no rate is shown
+  std::string doing;   // what is being done now
+};
+
+// "[#####.....] 5/10 runs, 2.5 runs/s, 2 s left: unet under caching", at most `width` characters (0: any).
+std::string progress_line(const ProgressState& state, size_t width);
+
+class Progress {
+ public:
+  // Shows nothing before a second has passed, and nothing at all where stderr is no terminal.
+  Progress(double total, std::string unit);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // What is being done from now on.
+  void start(std::string doing);
+  // That much more is done.
+  void advance(double amount);
+  // Removes the line; nothing more is shown.
+  void finish();
+
+ private:
+  void repeat();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  ProgressState state_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  bool is_finished_ = false;
+  std::thread thread_;  // draws: the work may take long between two calls
+};
+
+}  // namespace headroom
