@@ -13,6 +13,7 @@
 #include "runtime/app/options.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "runtime/device/gpus.h"
 #include "runtime/device/host/profiles.h"
@@ -71,40 +72,54 @@ std::string verdict(const Listing& listing) {
                      listing.map.hidden_by.empty() ? "" : ", ", listing.map.hidden_by);
 }
 
-void print_simulated() {
-  fmt::print("\nsimulated, memory in MiB\n{:<16} {:>4} {:>10} {:>9} {:<9} {:>7} {:<9} {:>7}  {}\n",
-             "--device", "GPUs", "capability", "total", "", "context", "", "others", "description");
+void print_simulated(const Terminal& terminal) {
+  Table table({{"--device"},
+               {.title = "GPUs", .is_number = true, .drop = 3},
+               {.title = "capability", .is_number = true, .drop = 5},
+               {.title = "total", .is_number = true},
+               {.title = "", .drop = 6},
+               {.title = "context", .is_number = true, .drop = 2},
+               {.title = "", .drop = 7},
+               {.title = "others", .is_number = true, .drop = 4},
+               {.title = "description", .drop = 1, .wraps = true}});
   for (const DeviceProfile& profile : device_profiles()) {
-    fmt::print("{:<16} {:>4} {:>10} {:>9} {:<9} {:>7} {:<9} {:>7}  {}\n", "sim:" + profile.name, profile.gpus,
-               capability(profile.compute_capability), format_mib(profile.total_bytes),
-               to_string(profile.total_origin), format_mib(profile.context_bytes),
-               to_string(profile.context_origin), format_mib(profile.others_bytes), profile.description);
+    table.add({"sim:" + profile.name, fmt::format("{}", profile.gpus), capability(profile.compute_capability),
+               format_mib(profile.total_bytes), to_string(profile.total_origin),
+               format_mib(profile.context_bytes), to_string(profile.context_origin),
+               format_mib(profile.others_bytes), profile.description});
   }
+  fmt::print("\nsimulated, memory in MiB\n{}", table.text(terminal));
 }
 
-void print_table(const Listing& listing) {
-  fmt::print("{}\n", verdict(listing));
+void print_table(const Listing& listing, const Terminal& terminal) {
+  fmt::print("{}\n", terminal.wrapped(verdict(listing)));
   const GpuList& list = listing.list;
-  if (!list.gpus.empty()) {
-    fmt::print("\nmemory in MiB\n{:>3}  {:>4}  {:<18} {:<28} {:>10} {:>9} {:>9} {:>9}  {:<16}  {}\n", "GPU",
-               "CUDA", "--device", "name", "capability", "total", "used", "free", "PCI bus id", "UUID");
-  }
+  Table table({{.title = "GPU", .is_number = true, .drop = 2},
+               {.title = "CUDA", .is_number = true, .drop = 6},
+               {"--device"},
+               {.title = "name", .drop = 1, .wraps = true},
+               {.title = "capability", .is_number = true, .drop = 5},
+               {.title = "total", .is_number = true},
+               {.title = "used", .is_number = true, .drop = 3},
+               {.title = "free", .is_number = true},
+               {.title = "PCI bus id", .drop = 7},
+               {.title = "UUID", .drop = 8}});
   for (size_t i = 0; i < list.gpus.size(); ++i) {
     const PhysicalGpu& gpu = list.gpus[i];
-    fmt::print("{:>3}  {:>4}  {:<18} {:<28} {:>10} {:>9} {:>9} {:>9}  {}\n", gpu.index,
-               gpu.ordinal ? fmt::format("{}", *gpu.ordinal) : "-",
+    table.add({fmt::format("{}", gpu.index), gpu.ordinal ? fmt::format("{}", *gpu.ordinal) : "-",
                device_option(listing, static_cast<int>(i)).value_or("hidden"), gpu.name,
                capability(gpu.compute_capability), format_mib(gpu.total_bytes), format_mib(gpu.used_bytes),
-               format_mib(gpu.free_bytes),
-               gpu.uuid.empty() ? gpu.pci_bus_id : fmt::format("{:<16}  {}", gpu.pci_bus_id, gpu.uuid));
+               format_mib(gpu.free_bytes), gpu.pci_bus_id, gpu.uuid});
   }
+  if (!table.empty()) fmt::print("\nmemory in MiB\n{}", table.text(terminal));
   const std::vector<std::string> lines = mapping_lines(listing.map);
   if (!lines.empty()) fmt::print("\n");
   for (size_t i = 0; i < lines.size(); ++i) {
     const std::optional<int64_t> limit = listing.map.logical[i].limit_bytes;
-    fmt::print("{}{}\n", lines[i], limit ? fmt::format(", limit: {}", format_bytes(*limit)) : "");
+    const std::string text = lines[i] + (limit ? fmt::format(", limit: {}", format_bytes(*limit)) : "");
+    fmt::print("{}\n", terminal.wrapped(text, 4));
   }
-  if (is_real(listing)) print_simulated();
+  if (is_real(listing)) print_simulated(terminal);
   fmt::print("\nnext: train_mnist --device {}\n",
              listing.map.logical.empty()
                  ? "sim"
@@ -204,7 +219,7 @@ int run_devices(int argc, char** argv) {
   if (json) {
     fmt::print("{}\n", to_json(listing));
   } else {
-    print_table(listing);
+    print_table(listing, set.terminal());
   }
   return kExitDone;
 }

@@ -14,6 +14,7 @@
 #include "runtime/app/option_set.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
+#include "runtime/base/table.h"
 #include "tools/doctor/checks.h"
 #include "tools/subcommands.h"
 
@@ -88,15 +89,22 @@ std::string verdict(const Facts& facts, const std::vector<Finding>& findings) {
   return fmt::format("{} problem{}{}{}", count, count == 1 ? "" : "s", place.empty() ? "" : "; ", place);
 }
 
-void print_text(const Facts& facts, const std::vector<Finding>& findings) {
-  fmt::print("{}\n\n", verdict(facts, findings));
+Colour colour_of(Level level) {
+  constexpr Colour kColours[] = {Colour::kGreen, Colour::kYellow, Colour::kRed};
+  return kColours[static_cast<int>(level)];
+}
+
+void print_text(const Facts& facts, const std::vector<Finding>& findings, const Terminal& terminal) {
+  Table checks({{""}, {""}, {.title = "", .wraps = true}});
   for (const Finding& finding : findings) {
-    fmt::print("{:<8} {:<19} {}\n", name_of(finding.level), finding.check, finding.text);
+    checks.add({{name_of(finding.level), colour_of(finding.level)}, finding.check, finding.text});
   }
-  if (!facts.libraries.empty()) fmt::print("\n{:<14} {:<12} path\n", "library", "version");
+  fmt::print("{}\n\n{}", terminal.wrapped(verdict(facts, findings)), checks.text(terminal));
+  Table libraries({{"library"}, {"version"}, {.title = "path", .drop = 1, .wraps = true}});
   for (const LibraryFile& library : facts.libraries) {
-    fmt::print("{:<14} {:<12} {}\n", library.name, library.version, library.path);
+    libraries.add({library.name, library.version, library.path});
   }
+  if (!libraries.empty()) fmt::print("\n{}", libraries.text(terminal));
   fmt::print("\n");
   const auto first = std::find_if(findings.begin(), findings.end(),
                                   [](const Finding& f) { return f.level == Level::kProblem; });
@@ -160,7 +168,7 @@ int run_doctor(int argc, char** argv) {
   if (json) {
     fmt::print("{}\n", to_json(facts, findings).dump(2, ' ', false, Json::error_handler_t::replace));
   } else {
-    print_text(facts, findings);
+    print_text(facts, findings, set.terminal());
   }
   const bool wrong = std::any_of(findings.begin(), findings.end(),
                                  [](const Finding& f) { return f.level == Level::kProblem; });

@@ -2,7 +2,6 @@
 // strategy. Predicts first, then runs the answer in a process of its own.
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -15,6 +14,8 @@
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/progress.h"
+#include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "tools/fit/fit_trace.h"
 #include "tools/subcommands.h"
@@ -54,13 +55,12 @@ bool host_has_room(const WorkloadOptions& options) {
   return Predictor(options).lower_bound_bytes() < *available / 10 * 9;
 }
 
-std::optional<Measurement> run_elsewhere(WorkloadOptions options, int64_t steps) {
+std::optional<Measurement> run_elsewhere(WorkloadOptions options, int64_t steps, Progress& progress) {
   if (!host_has_room(options)) return {};
   options.step.steps = steps;
-  const bool shown = isatty(STDERR_FILENO) != 0;
-  if (shown) fmt::print(stderr, "\r\033[Ktrying batch {}", options.step.batch);
+  progress.start(fmt::format("batch {} runs", options.step.batch));
   Measurement measured = measure_in_child(to_words(options, OptionSet::Words::kAll));
-  if (shown) fmt::print(stderr, "\r\033[K");
+  progress.advance(1);
   return measured;
 }
 
@@ -72,45 +72,65 @@ std::string certainty(const FitOptions& options, const FitResult& result) {
   return options.verify ? "predicted; this host has too little memory to run it" : "predicted, not run";
 }
 
-void print_report(const FitOptions& options, const FitResult& result, const std::string& device, bool fits) {
+void print_report(const FitOptions& options, const FitResult& result, const std::string& device, bool fits,
+                  const Terminal& terminal) {
   const WorkloadOptions& workload = options.workload;
   const int64_t replicas = workload.replicas.replicas;
   const std::string where =
       fmt::format("{}under {} on {}", replicas == 1 ? "" : fmt::format("in {} replicas ", replicas),
                   workload.runtime.strategy, device);
   if (!fits) {
-    fmt::print("nothing fits: {}, {} {}\n{}\n", program_name(workload),
-               options.least_memory ? fmt::format("batch {}", workload.step.batch) : "no batch", where,
-               result.stopped_by);
+    fmt::print("{}\n{}\n",
+               terminal.wrapped(fmt::format(
+                   "{}: {}, {} {}", terminal.painted("nothing fits", Colour::kRed), program_name(workload),
+                   options.least_memory ? fmt::format("batch {}", workload.step.batch) : "no batch", where)),
+               terminal.wrapped(result.stopped_by));
   } else if (options.least_memory) {
-    fmt::print("least memory {}: {}, batch {}, {}; {}\n", format_bytes(result.device_bytes),
-               program_name(workload), result.batch, where, certainty(options, result));
+    fmt::print("{}\n",
+               terminal.wrapped(fmt::format(
+                   "{}: {}, batch {}, {}; {}",
+                   terminal.painted("least memory " + format_bytes(result.device_bytes), Colour::kGreen),
+                   program_name(workload), result.batch, where, certainty(options, result))));
   } else {
-    fmt::print("largest batch {}: {} {}; {}\n", result.batch, program_name(workload), where,
-               certainty(options, result));
+    fmt::print("{}\n", terminal.wrapped(fmt::format(
+                           "{}: {} {}; {}",
+                           terminal.painted(fmt::format("largest batch {}", result.batch), Colour::kGreen),
+                           program_name(workload), where, certainty(options, result))));
   }
-  if (fits)
-    fmt::print("{} kept free; why not {}: {}\n", format_bytes(*options.margin_bytes),
-               options.least_memory ? "less" : "more", result.stopped_by);
-  fmt::print("\nin MiB\n{:<10} {:>10} {:>10}  {:<16} {:>10} {:>10} {:>10}\n", "", "batch", "device",
-             "outcome", "process", "reserved", "allocated");
-  const auto print_row = [](const char* name, int64_t batch, int64_t bytes, const std::string& outcome,
-                            std::initializer_list<int64_t> peaks) {
-    fmt::print("{:<10} {:>10} {:>10}  {:<16}", name, batch, format_mib(bytes), outcome);
-    for (int64_t peak : peaks) fmt::print(" {:>10}", format_mib(peak));
-    fmt::print("\n");
-  };
+  if (fits) {
+    fmt::print("{}\n", terminal.wrapped(
+                           fmt::format("{} kept free; why not {}: {}", format_bytes(*options.margin_bytes),
+                                       options.least_memory ? "less" : "more", result.stopped_by)));
+  }
+  Table table({{""},
+               {.title = "batch", .is_number = true},
+               {.title = "device", .is_number = true},
+               {"outcome"},
+               {.title = "process", .is_number = true},
+               {.title = "reserved", .is_number = true, .drop = 1},
+               {.title = "allocated", .is_number = true, .drop = 2}});
   const Prediction& prediction = result.prediction;
   if (fits) {
-    print_row("predicted", result.batch, result.device_bytes, prediction.fits ? "fits" : "does not fit",
-              {prediction.total_bytes, prediction.reserved_bytes, prediction.allocated_bytes});
+    table.add({"predicted",
+               fmt::format("{}", result.batch),
+               format_mib(result.device_bytes),
+               {prediction.fits ? "fits" : "does not fit", prediction.fits ? Colour::kGreen : Colour::kRed},
+               format_mib(prediction.total_bytes),
+               format_mib(prediction.reserved_bytes),
+               format_mib(prediction.allocated_bytes)});
   }
   for (const FitTrial& trial : result.trials) {
     const Measurement& m = trial.measurement;
-    print_row("run", trial.batch, trial.device_bytes, std::string(to_string(m.outcome)),
-              {m.peak_process_bytes, m.peak_reserved_bytes, m.peak_allocated_bytes});
+    table.add({"run",
+               fmt::format("{}", trial.batch),
+               format_mib(trial.device_bytes),
+               {to_string(m.outcome), m.outcome == RunOutcome::kOk ? Colour::kGreen : Colour::kRed},
+               format_mib(m.peak_process_bytes),
+               format_mib(m.peak_reserved_bytes),
+               format_mib(m.peak_allocated_bytes)});
   }
-  if (fits) fmt::print("{}", describe_devices(prediction));
+  if (!table.empty()) fmt::print("\nin MiB\n{}", table.text(terminal));
+  if (fits) fmt::print("{}", describe_devices(prediction, terminal));
   WorkloadOptions next = workload;
   next.step.batch = std::max<int64_t>(result.batch, 1);
   next.runtime.record.clear();  // compare would write all runs to one file, and refuses
@@ -172,7 +192,11 @@ int run_fit(int argc, char** argv) {
   pack_for_memory(set, options.workload.runtime);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (!inputs.empty()) {
-    const TraceFitOptions fit{*options.margin_bytes, options.max_batch, options.least_memory, options.json};
+    const TraceFitOptions fit{.margin_bytes = *options.margin_bytes,
+                              .max_batch = options.max_batch,
+                              .least_memory = options.least_memory,
+                              .json = options.json,
+                              .terminal = set.terminal()};
     WorkloadOptions& workload = options.workload;
     if (!set.is_given("steps")) workload.step.steps = WorkloadOptions{}.step.steps;  // of the tracer
     if (inputs.size() == 1 && is_program(inputs.front()) && !fit.least_memory) {
@@ -186,16 +210,19 @@ int run_fit(int argc, char** argv) {
   // The answer has to do for whole epochs; only its run is short.
   const int64_t steps = std::exchange(options.workload.step.steps, 0);
   const FitSettings settings{*options.margin_bytes, options.max_batch};
+  Progress progress(0, "batches run");
+  progress.start("predicting");
   const RunElsewhere run = [&](const WorkloadOptions& workload) {
-    return options.verify ? run_elsewhere(workload, steps > 0 ? steps : kFitSteps) : std::nullopt;
+    return options.verify ? run_elsewhere(workload, steps > 0 ? steps : kFitSteps, progress) : std::nullopt;
   };
   const FitResult result = options.least_memory ? fit_memory(options.workload, settings, run)
                                                 : fit_batch(options.workload, settings, run);
+  progress.finish();
   const bool fits = result.batch > 0 && result.device_bytes > 0;
   if (options.json) {
     fmt::print("{}\n", to_json(options, result, fits));
   } else {
-    print_report(options, result, options.workload.runtime.device, fits);
+    print_report(options, result, options.workload.runtime.device, fits, set.terminal());
   }
   return fits ? kExitDone : kExitOutOfMemory;
 }

@@ -1,7 +1,6 @@
 #include "tools/fit/fit_trace.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,8 @@
 #include "runtime/app/setup.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/progress.h"
+#include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "tools/workload/input.h"
 #include "tools/workload/prediction.h"
@@ -38,14 +39,15 @@ void print_next(const std::string& input, WorkloadOptions options, int64_t batch
 int fit_program_batch(const std::string& input, const WorkloadOptions& options, const TraceFitOptions& fit) {
   require_one_device(options);
   const RunSetup setup = setup_to_fit(options.runtime);
-  const bool shown = isatty(STDERR_FILENO) != 0;
+  Progress progress(0, "batches traced");
   const TraceBatch trace_batch = [&](int64_t batch) {
-    if (shown) fmt::print(stderr, "\r\033[Ktracing batch {}", batch);
+    progress.start(fmt::format("batch {}", batch));
     Trace trace = read_input(input, options, batch);
-    if (shown) fmt::print(stderr, "\r\033[K");
+    progress.advance(1);
     return trace;
   };
   const ProgramFit result = fit_program(trace_batch, setup, fit.margin_bytes, fit.max_batch);
+  progress.finish();
   const bool fits = result.batch > 0;
   if (fit.json) {
     nlohmann::ordered_json json = json_of(result.best().prediction);
@@ -68,19 +70,33 @@ int fit_program_batch(const std::string& input, const WorkloadOptions& options, 
   const std::string where =
       fmt::format("{} under {} on {}", printable(input), options.runtime.strategy, options.runtime.device);
   if (fits) {
-    fmt::print("largest batch {}: {}; traced {} batches\n", result.batch, where, result.trials.size());
-    fmt::print("{} kept free; why not more: {}\n", format_bytes(fit.margin_bytes), result.stopped_by);
+    fmt::print("{}\n",
+               fit.terminal.wrapped(fmt::format(
+                   "{}: {}; traced {} batches",
+                   fit.terminal.painted(fmt::format("largest batch {}", result.batch), Colour::kGreen), where,
+                   result.trials.size())));
+    fmt::print("{}\n", fit.terminal.wrapped(fmt::format("{} kept free; why not more: {}",
+                                                        format_bytes(fit.margin_bytes), result.stopped_by)));
   } else {
-    fmt::print("nothing fits: {}, not even batch 1\n{}\n", where, result.stopped_by);
+    fmt::print("{}\n{}\n",
+               fit.terminal.wrapped(fmt::format("{}: {}, not even batch 1",
+                                                fit.terminal.painted("nothing fits", Colour::kRed), where)),
+               fit.terminal.wrapped(result.stopped_by));
   }
-  fmt::print("\nin MiB\n{:>10}  {:<12} {:>10} {:>10} {:>10}\n", "batch", "verdict", "process", "reserved",
-             "allocated");
+  Table table({{.title = "batch", .is_number = true},
+               {"verdict"},
+               {.title = "process", .is_number = true},
+               {.title = "reserved", .is_number = true, .drop = 1},
+               {.title = "allocated", .is_number = true, .drop = 2}});
   for (const TracedBatch& trial : result.trials) {
     const TracePrediction& prediction = trial.prediction;
-    fmt::print("{:>10}  {:<12} {:>10} {:>10} {:>10}\n", trial.batch,
-               prediction.fits ? "fits" : "does not fit", format_mib(prediction.total_bytes),
-               format_mib(prediction.reserved_bytes), format_mib(prediction.allocated_bytes));
+    table.add({fmt::format("{}", trial.batch),
+               {prediction.fits ? "fits" : "does not fit", prediction.fits ? Colour::kGreen : Colour::kRed},
+               format_mib(prediction.total_bytes),
+               format_mib(prediction.reserved_bytes),
+               format_mib(prediction.allocated_bytes)});
   }
+  fmt::print("\nin MiB\n{}", table.text(fit.terminal));
   print_next(input, options, result.batch);
   return fits ? kExitDone : kExitOutOfMemory;
 }
@@ -110,14 +126,22 @@ int fit_least_memory(const Trace& trace, const std::string& input, const Workloa
     return least ? kExitDone : kExitOutOfMemory;
   }
   if (!least) {
-    fmt::print("nothing fits: {} under {}\n{}\n", printable(input), options.runtime.strategy, there.reason);
+    fmt::print("{}\n{}\n",
+               fit.terminal.wrapped(fmt::format("{}: {} under {}",
+                                                fit.terminal.painted("nothing fits", Colour::kRed),
+                                                printable(input), options.runtime.strategy)),
+               fit.terminal.wrapped(there.reason));
   } else {
-    fmt::print("least memory {}: {} under {}, with the context and libraries of {}\n",
-               format_bytes(device_bytes), printable(input), options.runtime.strategy, setup.options.device);
-    fmt::print("{} kept free; why not less: {}\n", format_bytes(fit.margin_bytes), stopped_by);
-    fmt::print("\nin MiB\n{:>10} {:>10} {:>10}\n{:>10} {:>10} {:>10}\n", "process", "reserved", "allocated",
-               format_mib(there.total_bytes), format_mib(there.reserved_bytes),
-               format_mib(there.allocated_bytes));
+    fmt::print("{}\n", fit.terminal.wrapped(fmt::format(
+                           "{}: {} under {}, with the context and libraries of {}",
+                           fit.terminal.painted("least memory " + format_bytes(device_bytes), Colour::kGreen),
+                           printable(input), options.runtime.strategy, setup.options.device)));
+    fmt::print("{}\n", fit.terminal.wrapped(fmt::format("{} kept free; why not less: {}",
+                                                        format_bytes(fit.margin_bytes), stopped_by)));
+    Table table({{"process", true}, {"reserved", true}, {"allocated", true}});
+    table.add(
+        {format_mib(there.total_bytes), format_mib(there.reserved_bytes), format_mib(there.allocated_bytes)});
+    fmt::print("\nin MiB\n{}", table.text(fit.terminal));
   }
   print_next(input, options, 0);
   return least ? kExitDone : kExitOutOfMemory;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "runtime/base/terminal.h"
 #include "tools/workload/workload.h"
 
 namespace headroom {
@@ -11,6 +12,7 @@ namespace headroom {
 struct TraceFitOptions {
   int64_t margin_bytes = 0, max_batch = 1;
   bool least_memory = false, json = false;
+  Terminal terminal = {0, false};
 };
 
 // Prints the largest batch of a program that fits on the device of the options, and traces it with each batch

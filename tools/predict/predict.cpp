@@ -11,6 +11,7 @@
 #include "allocators/strategies/strategy_text.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "tools/predict/predict_trace.h"
 #include "tools/subcommands.h"
@@ -47,8 +48,8 @@ std::vector<Row> predict_all(const Predictor& predictor, const RunSetup& setup) 
   return rows;
 }
 
-std::string verdict(const Prediction& prediction) {
-  return prediction.fits ? "fits" : "does not fit";
+TableCell verdict(const Prediction& prediction) {
+  return {prediction.fits ? "fits" : "does not fit", prediction.fits ? Colour::kGreen : Colour::kRed};
 }
 
 // The command line with the same options.
@@ -56,43 +57,47 @@ std::string with_options(const char* command, const WorkloadOptions& options) {
   return command_line(command, to_words(options, OptionSet::Words::kChanged));
 }
 
-void print_report(const WorkloadOptions& options, const RunSetup& setup, const std::vector<Row>& rows) {
+void print_report(const WorkloadOptions& options, const RunSetup& setup, const std::vector<Row>& rows,
+                  const Terminal& terminal) {
   const Prediction& chosen = rows.front().prediction;
   const std::string margin = chosen.fits ? format_bytes(chosen.margin_bytes) + " to spare"
                                          : "lacks " + format_bytes(-chosen.margin_bytes);
   const int64_t replicas = options.replicas.replicas;
   const size_t devices = chosen.devices.size();
-  fmt::print("{}: {}, batch {}{}, under {} on {}{}: {}\n", verdict(chosen), program_name(options),
-             options.step.batch, replicas == 1 ? "" : fmt::format(" shared by {} replicas", replicas),
-             rows.front().strategy, devices == 1 ? "" : fmt::format("{} devices of ", devices),
-             options.runtime.device, margin);
-  fmt::print("device of {}, others hold {}\n", format_bytes(setup.device.total_bytes),
-             format_bytes(others_bytes(setup)));
-  if (!chosen.reason.empty()) fmt::print("{}\n", chosen.reason);
+  const std::string first =
+      fmt::format("{}: {}, batch {}{}, under {} on {}{}: {}",
+                  terminal.painted(verdict(chosen).text, *verdict(chosen).colour), program_name(options),
+                  options.step.batch, replicas == 1 ? "" : fmt::format(" shared by {} replicas", replicas),
+                  rows.front().strategy, devices == 1 ? "" : fmt::format("{} devices of ", devices),
+                  options.runtime.device, margin);
+  fmt::print("{}\ndevice of {}, others hold {}\n", terminal.wrapped(first),
+             format_bytes(setup.device.total_bytes), format_bytes(others_bytes(setup)));
+  if (!chosen.reason.empty()) fmt::print("{}\n", terminal.wrapped(chosen.reason));
   if (chosen.total_bytes > 0) {
     if (!chosen.fits) fmt::print("with enough memory it takes:\n");
-    fmt::print("\n{:<16} {:>10}   at {}\n", devices == 1 ? "" : "the fullest GPU", "MiB", chosen.peak_op);
+    Table parts({{devices == 1 ? "" : "the fullest GPU"}, {.title = "MiB", .is_number = true}});
     for (size_t i = 0; i < kCategoryNames.size(); ++i) {
       std::string name(kCategoryNames[i]);
       std::replace(name.begin(), name.end(), '_', ' ');
-      fmt::print("{:<16} {:>10}\n", name, format_mib(chosen.by_category[i]));
+      parts.add({name, format_mib(chosen.by_category[i])});
     }
-    fmt::print("{:<16} {:>10}\n", "total", format_mib(chosen.total_bytes));
+    parts.add({"total", format_mib(chosen.total_bytes)});
+    fmt::print("\n{}\n{}", terminal.wrapped("at " + chosen.peak_op), parts.text(terminal));
   }
-  fmt::print("{}", describe_devices(chosen));
-  size_t width = std::string_view("strategy").size();
-  for (const Row& row : rows) width = std::max(width, row.strategy.size());
-  fmt::print("\nin MiB\n{:<{}} {:<12} {:>10} {:>10} {:>10} {:>10}\n", "strategy", width, "verdict",
-             "to spare", "process", "reserved", "allocated");
+  fmt::print("{}", describe_devices(chosen, terminal));
+  Table table({{"strategy"},
+               {"verdict"},
+               {.title = "to spare", .is_number = true},
+               {.title = "process", .is_number = true, .drop = 1},
+               {.title = "reserved", .is_number = true, .drop = 2},
+               {.title = "allocated", .is_number = true, .drop = 3}});
   for (const auto& [strategy, prediction] : rows) {
-    fmt::print("{:<{}} {:<12} {:>10}", strategy, width, verdict(prediction),
-               format_mib(prediction.margin_bytes));
     const bool known = prediction.total_bytes > 0;
-    for (int64_t bytes : {prediction.total_bytes, prediction.reserved_bytes, prediction.allocated_bytes}) {
-      fmt::print(" {:>10}", known ? format_mib(bytes) : "-");
-    }
-    fmt::print("\n");
+    const auto mib = [&](int64_t bytes) { return known ? format_mib(bytes) : std::string("-"); };
+    table.add({strategy, verdict(prediction), format_mib(prediction.margin_bytes),
+               mib(prediction.total_bytes), mib(prediction.reserved_bytes), mib(prediction.allocated_bytes)});
   }
+  fmt::print("\nin MiB\n{}", table.text(terminal));
   fmt::print("\nnext: {}\n", with_options("headroom fit", options));
 }
 
@@ -140,7 +145,7 @@ int run_predict(int argc, char** argv) {
 
   if (!inputs.empty()) {
     const Trace trace = read_one_input(set, inputs, options);
-    return predict_trace(trace, inputs.front(), options, json);
+    return predict_trace(trace, inputs.front(), options, json, set.terminal());
   }
   const RunSetup setup = setup_to_fit(options.runtime);
   const Predictor predictor(options);
@@ -162,7 +167,7 @@ int run_predict(int argc, char** argv) {
     for (const Row& row : rows) result["strategies"].push_back(to_json(row));
     fmt::print("{}\n", result.dump(2));
   } else {
-    print_report(options, setup, rows);
+    print_report(options, setup, rows, set.terminal());
   }
   return rows.front().prediction.fits ? kExitDone : kExitOutOfMemory;
 }

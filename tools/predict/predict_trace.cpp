@@ -15,6 +15,7 @@
 #include "runtime/app/setup.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "tools/workload/prediction.h"
 #include "tools/workload/recorded_setup.h"
@@ -26,7 +27,6 @@ namespace {
 
 constexpr size_t kShares = 10;  // modules and lines in the text; JSON has more
 constexpr size_t kSharesInJson = 1000;
-constexpr size_t kNameWidth = 40;
 
 struct TraceRow {
   std::string strategy;
@@ -56,17 +56,22 @@ std::string margin_text(const TracePrediction& prediction) {
                          : "lacks " + format_bytes(-*prediction.margin_bytes);
 }
 
-void print_shares(std::string_view what, const std::vector<MemoryShare>& shares) {
+void print_shares(const char* what, const std::vector<MemoryShare>& shares, const Terminal& terminal) {
   if (shares.empty()) return;
-  fmt::print("\n{:<{}} {:>10}\n", what, kNameWidth, "MiB");
+  Table table({{.title = what, .wraps = true}, {.title = "MiB", .is_number = true}});
   for (size_t i = 0; i < std::min(kShares, shares.size()); ++i) {
-    fmt::print("{:<{}} {:>10}\n", printable(shares[i].name), kNameWidth, format_mib(shares[i].bytes));
+    table.add({printable(shares[i].name), format_mib(shares[i].bytes)});
   }
-  if (shares.size() <= kShares) return;
-  int64_t rest = 0;
-  for (size_t i = kShares; i < shares.size(); ++i) rest += shares[i].bytes;
-  fmt::print("{:<{}} {:>10}\n", fmt::format("{} more", shares.size() - kShares), kNameWidth,
-             format_mib(rest));
+  if (shares.size() > kShares) {
+    int64_t rest = 0;
+    for (size_t i = kShares; i < shares.size(); ++i) rest += shares[i].bytes;
+    table.add({fmt::format("{} more", shares.size() - kShares), format_mib(rest)});
+  }
+  fmt::print("\n{}", table.text(terminal));
+}
+
+TableCell verdict_of(const TracePrediction& prediction) {
+  return {prediction.fits ? "fits" : "does not fit", prediction.fits ? Colour::kGreen : Colour::kRed};
 }
 
 // Where the memory goes at the peak, in the order of the table.
@@ -85,41 +90,49 @@ std::vector<MemoryShare> parts_of(const TracePrediction& prediction, const LiveS
 }
 
 void print_text(const Trace& trace, const std::string& input, const RunSetup& setup,
-                const std::vector<TraceRow>& rows, const LiveSet& live, const std::string& next) {
+                const std::vector<TraceRow>& rows, const LiveSet& live, const std::string& next,
+                const Terminal& terminal) {
   const TracePrediction& chosen = rows.front().prediction;
   const DeviceProfile& device = setup.device;
-  fmt::print("{}: {} under {} on {}: {}\n", chosen.fits ? "fits" : "does not fit", printable(input),
-             rows.front().strategy, setup.options.device, margin_text(chosen));
-  fmt::print("device of {} ({}), context of {} ({}), others hold {}\n", format_bytes(device.total_bytes),
-             setup.options.device_memory_bytes ? "as given" : to_string(device.total_origin),
-             format_bytes(device.context_bytes),
-             setup.options.context_bytes ? "as given" : to_string(device.context_origin),
-             format_bytes(others_bytes(setup)));
-  if (!chosen.reason.empty()) fmt::print("{}\n", chosen.reason);
+  const TableCell verdict = verdict_of(chosen);
+  fmt::print("{}\n",
+             terminal.wrapped(fmt::format("{}: {} under {} on {}: {}",
+                                          terminal.painted(verdict.text, *verdict.colour), printable(input),
+                                          rows.front().strategy, setup.options.device, margin_text(chosen))));
+  fmt::print("{}\n",
+             terminal.wrapped(fmt::format(
+                 "device of {} ({}), context of {} ({}), others hold {}", format_bytes(device.total_bytes),
+                 setup.options.device_memory_bytes ? "as given" : to_string(device.total_origin),
+                 format_bytes(device.context_bytes),
+                 setup.options.context_bytes ? "as given" : to_string(device.context_origin),
+                 format_bytes(others_bytes(setup)))));
+  if (!chosen.reason.empty()) fmt::print("{}\n", terminal.wrapped(chosen.reason));
   if (chosen.failed_event && *chosen.failed_event > 0) {
-    fmt::print("at event {} of {}: {}\n", *chosen.failed_event, trace.events.size(),
-               describe_event(trace, trace.events[static_cast<size_t>(*chosen.failed_event - 1)]));
+    fmt::print("{}\n",
+               terminal.wrapped(fmt::format(
+                   "at event {} of {}: {}", *chosen.failed_event, trace.events.size(),
+                   describe_event(trace, trace.events[static_cast<size_t>(*chosen.failed_event - 1)]))));
   }
   if (chosen.total_bytes > 0) {
     if (!chosen.fits) fmt::print("with enough memory it takes:\n");
-    fmt::print("\n{:<16} {:>10}   {}\n", "", "MiB", live.where.empty() ? "" : "at " + live.where);
-    for (const MemoryShare& part : parts_of(chosen, live)) {
-      fmt::print("{:<16} {:>10}\n", part.name, format_mib(part.bytes));
-    }
-    fmt::print("{:<16} {:>10}\n", "total", format_mib(chosen.total_bytes));
+    Table parts({{""}, {.title = "MiB", .is_number = true}});
+    for (const MemoryShare& part : parts_of(chosen, live)) parts.add({part.name, format_mib(part.bytes)});
+    parts.add({"total", format_mib(chosen.total_bytes)});
+    fmt::print("\n{}{}", live.where.empty() ? "" : terminal.wrapped("at " + live.where) + "\n",
+               parts.text(terminal));
   }
-  print_shares("live then, by module", live.by_module);
-  print_shares("live then, by line", live.by_line);
-  size_t width = std::string_view("strategy").size();
-  for (const TraceRow& row : rows) width = std::max(width, row.strategy.size());
-  fmt::print("\nin MiB\n{:<{}} {:<12} {:>10} {:>10} {:>10}\n", "strategy", width, "verdict", "process",
-             "reserved", "allocated");
+  print_shares("live then, by module", live.by_module, terminal);
+  print_shares("live then, by line", live.by_line, terminal);
+  Table table({{"strategy"},
+               {"verdict"},
+               {.title = "process", .is_number = true},
+               {.title = "reserved", .is_number = true, .drop = 1},
+               {.title = "allocated", .is_number = true, .drop = 2}});
   for (const auto& [strategy, prediction] : rows) {
-    fmt::print("{:<{}} {:<12} {:>10} {:>10} {:>10}\n", strategy, width,
-               prediction.fits ? "fits" : "does not fit", format_mib(prediction.total_bytes),
-               format_mib(prediction.reserved_bytes), format_mib(prediction.allocated_bytes));
+    table.add({strategy, verdict_of(prediction), format_mib(prediction.total_bytes),
+               format_mib(prediction.reserved_bytes), format_mib(prediction.allocated_bytes)});
   }
-  fmt::print("\nnext: {}\n", next);
+  fmt::print("\nin MiB\n{}\nnext: {}\n", table.text(terminal), next);
 }
 
 nlohmann::ordered_json json_of(const std::vector<MemoryShare>& shares) {
@@ -189,7 +202,8 @@ std::string next_after(const Trace& trace, const std::string& input, const Workl
 
 }  // namespace
 
-int predict_trace(const Trace& trace, const std::string& input, const WorkloadOptions& options, bool json) {
+int predict_trace(const Trace& trace, const std::string& input, const WorkloadOptions& options, bool json,
+                  const Terminal& terminal) {
   require_one_device(options);
   const RunSetup setup = setup_to_fit(options.runtime);
   const TracePredictor predictor(trace, setup);
@@ -200,7 +214,7 @@ int predict_trace(const Trace& trace, const std::string& input, const WorkloadOp
   if (json) {
     fmt::print("{}\n", to_json(input, setup, rows, live, next));
   } else {
-    print_text(trace, input, setup, rows, live, next);
+    print_text(trace, input, setup, rows, live, next, terminal);
   }
   return chosen.fits ? kExitDone : kExitOutOfMemory;
 }

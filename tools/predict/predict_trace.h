@@ -4,12 +4,14 @@
 #include <string>
 
 #include "allocators/trace/trace.h"
+#include "runtime/base/terminal.h"
 #include "tools/workload/workload.h"
 
 namespace headroom {
 
 // Prints whether the trace fits on the device of the options under their strategy, by how much and what takes
 // the memory. `input` is what the user named it. Returns the exit code.
-int predict_trace(const Trace& trace, const std::string& input, const WorkloadOptions& options, bool json);
+int predict_trace(const Trace& trace, const std::string& input, const WorkloadOptions& options, bool json,
+                  const Terminal& terminal);
 
 }  // namespace headroom

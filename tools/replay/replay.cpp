@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -20,6 +19,8 @@
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
+#include "runtime/base/progress.h"
+#include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "runtime/device/host/profiles.h"
 #include "runtime/predict/play_trace.h"
@@ -48,25 +49,6 @@ struct ReplayRow {
   std::optional<int64_t> minimum_bytes = {};
   std::optional<OutOfMemoryReport> report = {};
   std::string refusal = {};  // why the strategy cannot take this trace or capacity; empty: it can
-};
-
-// A line on stderr that is written over, where someone sees it.
-class Progress {
- public:
-  explicit Progress(size_t total) : total_(total), shown_(isatty(STDERR_FILENO) != 0) {}
-  ~Progress() { clear(); }
-  void next(const std::string& what) {
-    ++done_;
-    if (shown_) fmt::print(stderr, "\r\033[K{}/{} {}", done_, total_, what);
-  }
-  void clear() const {
-    if (shown_ && done_ > 0) fmt::print(stderr, "\r\033[K");
-  }
-
- private:
-  const size_t total_;
-  const bool shown_;
-  size_t done_ = 0;
 };
 
 DeviceProfile profile_of(const RuntimeOptions& options) {
@@ -135,50 +117,59 @@ std::string least_capacity(const Trace& trace, const std::vector<ReplayRow>& row
                      format_bytes(*least->minimum_bytes), ratio(*least->minimum_bytes, trace.peak_bytes));
 }
 
+TableCell outcome_cell(const ReplayRow& row) {
+  if (!row.refusal.empty()) return {outcome(row), Colour::kYellow};
+  return {outcome(row), row.result.fits() ? Colour::kGreen : Colour::kRed};
+}
+
 void print_table(const Trace& trace, const std::vector<ReplayRow>& rows,
-                 const std::vector<int64_t>& capacities, bool minimum) {
-  size_t width = std::string_view("strategy").size();
-  for (const ReplayRow& row : rows) width = std::max(width, row.strategy.size());
-  fmt::print("{}: {}, {} events, {} blocks, {} stream{}, largest live set {}\n", printable(trace.name),
-             trace.format, trace.events.size(), trace.blocks, trace.streams.size(),
-             trace.streams.size() == 1 ? "" : "s", format_bytes(trace.peak_bytes));
-  for (const int64_t capacity : capacities) fmt::print("{}\n", summary(trace, rows, capacity));
-  if (minimum) fmt::print("{}\n", least_capacity(trace, rows));
-  fmt::print(
-      "\nmemory in MiB, peaks\n{:<{}} {:>10} {:<20} {:>10} {:>10} {:>10} {:>7} {:>13} {:>12} {:>9} {:>8}",
-      "strategy", width, "capacity", "verdict", "reserved", "allocated", "requested", "ratio",
-      "fragmentation", "driver calls", "driver ms", "ns/call");
-  fmt::print("{}\n", minimum ? fmt::format(" {:>10} {:>7}", "minimum", "ratio") : "");
+                 const std::vector<int64_t>& capacities, bool minimum, const Terminal& terminal) {
+  const auto print_line = [&](const std::string& line) { fmt::print("{}\n", terminal.wrapped(line)); };
+  print_line(fmt::format("{}: {}, {} events, {} blocks, {} stream{}, largest live set {}",
+                         printable(trace.name), trace.format, trace.events.size(), trace.blocks,
+                         trace.streams.size(), trace.streams.size() == 1 ? "" : "s",
+                         format_bytes(trace.peak_bytes)));
+  for (const int64_t capacity : capacities) print_line(summary(trace, rows, capacity));
+  if (minimum) print_line(least_capacity(trace, rows));
+  Table table({{"strategy"},
+               {.title = "capacity", .is_number = true, .drop = 2},
+               {"verdict"},
+               {.title = "reserved", .is_number = true},
+               {.title = "allocated", .is_number = true, .drop = 6},
+               {.title = "requested", .is_number = true, .drop = 5},
+               {.title = "ratio", .is_number = true, .drop = 1},
+               {.title = "fragmentation", .is_number = true, .drop = 7},
+               {.title = "driver calls", .is_number = true, .drop = 4},
+               {.title = "driver ms", .is_number = true, .drop = 8},
+               {.title = "ns/call", .is_number = true, .drop = 3},
+               {.title = "minimum", .is_number = true},
+               {.title = "ratio", .is_number = true, .drop = 1}});
   for (const ReplayRow& row : rows) {
     if (row.trace != &trace) continue;
     const Statistics& now = row.result.statistics;
-    fmt::print("{:<{}} {:>10} {:<20}", row.strategy, width, format_mib(row.capacity_bytes), outcome(row));
-    if (!row.refusal.empty()) {
-      fmt::print(" {:>10} {:>10} {:>10} {:>7} {:>13} {:>12} {:>9} {:>8}", "-", "-", "-", "-", "-", "-", "-",
-                 "-");
-    } else {
-      fmt::print(" {:>10} {:>10} {:>10} {:>7.3f} {:>13.3f} {:>12} {:>9.1f} {:>8}",
-                 format_mib(now.reserved.peak), format_mib(now.allocated.peak),
-                 format_mib(now.requested.peak), ratio(now.reserved.peak, now.requested.peak),
-                 row.result.fragmentation, now.driver_calls(), row.result.driver_time_us / 1e3,
-                 row.result.ns_per_call > 0 ? fmt::format("{:.1f}", row.result.ns_per_call) : "-");
-    }
-    if (minimum && row.minimum_bytes) {
-      fmt::print(" {:>10} {:>7.3f}", format_mib(*row.minimum_bytes),
-                 ratio(*row.minimum_bytes, trace.peak_bytes));
-    } else if (minimum) {
-      fmt::print(" {:>10} {:>7}", "-", "-");
-    }
-    fmt::print("\n");
+    const auto shown = [&](const std::string& text) { return row.refusal.empty() ? text : std::string("-"); };
+    const auto least = [&](const std::string& text) {
+      return !minimum ? std::string() : row.minimum_bytes ? text : std::string("-");
+    };
+    const double reserved_ratio = ratio(now.reserved.peak, now.requested.peak);
+    table.add({row.strategy, format_mib(row.capacity_bytes), outcome_cell(row),
+               shown(format_mib(now.reserved.peak)), shown(format_mib(now.allocated.peak)),
+               shown(format_mib(now.requested.peak)), shown(fmt::format("{:.3f}", reserved_ratio)),
+               shown(fmt::format("{:.3f}", row.result.fragmentation)),
+               shown(fmt::format("{}", now.driver_calls())),
+               shown(fmt::format("{:.1f}", row.result.driver_time_us / 1e3)),
+               shown(row.result.ns_per_call > 0 ? fmt::format("{:.1f}", row.result.ns_per_call) : "-"),
+               least(format_mib(row.minimum_bytes.value_or(0))),
+               least(fmt::format("{:.3f}", ratio(row.minimum_bytes.value_or(0), trace.peak_bytes)))});
   }
-  fmt::print("\n");
-  for (const std::string& line : refusals(trace, rows)) fmt::print("{}\n", line);
+  fmt::print("\nmemory in MiB, peaks\n{}\n", table.text(terminal));
+  for (const std::string& line : refusals(trace, rows)) print_line(line);
   std::string bounded;
   for (const ReplayRow& row : rows) {
     if (row.trace != &trace || !is_lower_bound(row) || row.strategy == bounded) continue;
     bounded = row.strategy;
-    fmt::print("{}: a lower bound; a driver's pool has reserved up to 1.10 of the largest live set\n",
-               bounded);
+    print_line(fmt::format(
+        "{}: a lower bound; a driver's pool has reserved up to 1.10 of the largest live set", bounded));
   }
 }
 
@@ -217,18 +208,51 @@ void explain_failure(ReplayRow& row, const DeviceProfile& profile) {
   row.report = explain_out_of_memory(*row.result.failure, present, play);
 }
 
-// The command with the smallest change that fits.
-std::string next_command(const ReplayRow& row, const ReplayOptions& options) {
-  const TriedChange* change = row.report->smallest();
-  std::string command = "headroom replay " + shell_word(options.traces.front());
-  if (options.device != ReplayOptions{}.device) command += " --device " + options.device;
-  if (change == nullptr) return command + " --minimum";
-  return command +
-         fmt::format(" --capacity {} --strategy {}", exact_size(change->setup.device.total_bytes),
-                     change->setup.options.strategy) +
-         (change->setup.options.limit_bytes
-              ? fmt::format("+limit={}", exact_size(*change->setup.options.limit_bytes))
-              : "");
+void add_replay_options(OptionSet& set, ReplayOptions& options) {
+  set.add_list("strategy", "Strategies to try; all when none is given", &options.strategies);
+  set.add_list("capacity",
+               "Memory that a strategy may take, such as 16GiB; all that the device has free when not given",
+               &options.capacities);
+  set.add_text(
+      "device",
+      "The simulated GPU, such as rtx-3090; when not given, the one that the trace names, else an H200",
+      &options.device);
+  set.add_integer("passes", "How often each trace is played; ns/call is that of the fastest pass",
+                  &options.passes, 1, 1'000'000);
+  set.add_switch("minimum", "Also find the least capacity at which each strategy fits", &options.minimum);
+  set.add_text(
+      "record",
+      "Write the trace as this strategy served it, driver calls included, to this file, for headroom report",
+      &options.record);
+  set.add_text("snapshot-at",
+               "Show what each strategy holds after an event instead: its number, peak, or end",
+               &options.snapshot_event);
+  set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
+}
+
+// The same command with the smallest change that fits; without one, with the search for the least capacity.
+std::string next_command(const ReplayRow& row, const ReplayOptions& options, const OptionSet& set) {
+  ReplayOptions changed;
+  OptionSet other({}, {});
+  add_replay_options(other, changed);
+  changed = options;
+  changed.traces.clear();
+  changed.json = false;
+  const TriedChange* change = row.report ? row.report->smallest() : nullptr;
+  if (change == nullptr) {
+    changed.minimum = true;
+    changed.record.clear();  // is of one run
+  } else {
+    const RunSetup& setup = change->setup;
+    changed.capacities = {exact_size(setup.device.total_bytes)};
+    changed.strategies = {setup.options.strategy + (setup.options.limit_bytes
+                                                        ? "+limit=" + exact_size(*setup.options.limit_bytes)
+                                                        : "")};
+  }
+  if (!set.is_given("device")) changed.device = ReplayOptions{}.device;
+  std::vector<std::string> words = options.traces;
+  for (std::string& word : other.words(OptionSet::Words::kChanged)) words.push_back(std::move(word));
+  return command_line("headroom replay", words);
 }
 
 std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::vector<std::string>& names,
@@ -237,7 +261,13 @@ std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::v
   std::vector<StrategySettings> parsed;
   for (const std::string& name : names) parsed.push_back(parse_strategy(name));
   std::vector<ReplayRow> rows;
-  Progress progress(traces.size() * names.size() * (capacities.size() + (options.minimum ? 1 : 0)));
+  // A search for the least capacity takes about twenty replays.
+  constexpr double kSearch = 20;
+  double events = 0;
+  for (const Trace& trace : traces) events += static_cast<double>(trace.events.size());
+  const auto passes = static_cast<double>(options.passes);
+  const double replays = static_cast<double>(capacities.size()) + (options.minimum ? kSearch : 0);
+  Progress progress(events * passes * static_cast<double>(names.size()) * replays, "events");
   for (const Trace& trace : traces) {
     for (size_t i = 0; i < names.size(); ++i) {
       const size_t first = rows.size();
@@ -252,20 +282,22 @@ std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::v
         }
       } catch (const InvalidArgument& error) {
         for (ReplayRow& row : added) row.refusal = error.what();
+        progress.advance(static_cast<double>(trace.events.size()) * passes * replays);
         continue;
       }
       for (ReplayRow& row : added) {
-        progress.next(
-            fmt::format("{}: {} in {}", printable(trace.name), names[i], format_bytes(row.capacity_bytes)));
+        progress.start(fmt::format("{} in {}", names[i], format_bytes(row.capacity_bytes)));
         try {
           row.result = replay_at(trace, settings, profile, row.capacity_bytes, options.passes);
         } catch (const InvalidArgument& error) {
           row.refusal = error.what();
         }
+        progress.advance(static_cast<double>(trace.events.size()) * passes);
       }
       if (!options.minimum) continue;
-      progress.next(fmt::format("{}: the least capacity for {}", printable(trace.name), names[i]));
+      progress.start(fmt::format("the least capacity for {}", names[i]));
       const std::optional<int64_t> least = minimum_capacity(trace, settings, profile, options.passes);
+      progress.advance(static_cast<double>(trace.events.size()) * passes * kSearch);
       for (ReplayRow& row : added) row.minimum_bytes = least;
     }
   }
@@ -286,25 +318,7 @@ int run_replay(int argc, char** argv) {
       "Our own traces, op,id,bytes CSV, RMM logs, PyTorch memory snapshots, gzipped or not; or a PyTorch "
       "program as FILE.py:FUNCTION",
       &options.traces);
-  set.add_list("strategy", "Strategies to try; all when none is given", &options.strategies);
-  set.add_list("capacity",
-               "Memory that a strategy may take, such as 16GiB; all that the device has free when not given",
-               &options.capacities);
-  set.add_text(
-      "device",
-      "The simulated GPU, such as rtx-3090; when not given, the one that the trace names, else an H200",
-      &options.device);
-  set.add_integer("passes", "How often each trace is played; ns/call is that of the fastest pass",
-                  &options.passes, 1, 1'000'000);
-  set.add_switch("minimum", "Also find the least capacity at which each strategy fits", &options.minimum);
-  set.add_text(
-      "record",
-      "Write the trace as this strategy served it, driver calls included, to this file, for headroom report",
-      &options.record);
-  set.add_text("snapshot-at",
-               "Show what each strategy holds after an event instead: its number, peak, or end",
-               &options.snapshot_event);
-  set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
+  add_replay_options(set, options);
   set.set_examples(
       "  headroom replay run.csv.gz                                 every strategy, on an H200\n"
       "  headroom replay run.trace --capacity 8GiB 16GiB --minimum  what fits, and the least that does\n"
@@ -359,16 +373,12 @@ int run_replay(int argc, char** argv) {
     fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return kExitDone;
   }
-  for (const Trace& trace : traces) print_table(trace, rows, capacities, options.minimum);
+  for (const Trace& trace : traces) print_table(trace, rows, capacities, options.minimum, set.terminal());
   if (rows.size() == 1 && rows[0].report) {
-    fmt::print("at event {}: {}\nnext: {}\n", *rows[0].result.failed_event, to_text(*rows[0].report),
-               next_command(rows[0], options));
-    return kExitDone;
+    fmt::print("at event {}: {}\n", *rows[0].result.failed_event, to_text(*rows[0].report));
   }
-  const std::string next =
-      options.minimum ? "headroom strategies"
-                      : fmt::format("headroom replay {} --minimum", shell_word(options.traces.front()));
-  fmt::print("next: {}\n", next);
+  fmt::print("next: {}\n",
+             options.minimum ? "headroom strategies" : next_command(rows.front(), options, set));
   return kExitDone;
 }
 

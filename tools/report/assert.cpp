@@ -12,6 +12,7 @@
 #include "runtime/app/option_set.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "tools/report/checks.h"
 #include "tools/report/load_trace.h"
@@ -23,10 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string shown(const Check& check, double value) {
-  if (check.is_bytes) {
-    const auto bytes = static_cast<int64_t>(value);
-    return fmt::format("{} ({})", bytes, format_bytes(bytes));
-  }
+  if (check.is_bytes) return format_bytes(static_cast<int64_t>(value));
   return fmt::format("{:.6g}", value);
 }
 
@@ -79,17 +77,20 @@ int run_assert(int argc, char** argv) {
     }
     fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
   } else {
-    fmt::print("{}\n\n{:<18} {:>28} {:>28}\n",
-               failed == 0
-                   ? fmt::format("{}: {}", printable(trace.name),
-                                 checks.size() == 1 ? "the check passed"
-                                                    : fmt::format("all {} checks passed", checks.size()))
-                   : fmt::format("{}: {} of {} checks failed", printable(trace.name), failed, checks.size()),
-               "check", "measured", "allowed");
+    const Terminal terminal = set.terminal();
+    const std::string verdict = failed > 0 ? fmt::format("{} of {} checks failed", failed, checks.size())
+                                : checks.size() == 1 ? "the check passed"
+                                                     : fmt::format("all {} checks passed", checks.size());
+    Table table(
+        {{"check"}, {.title = "measured", .is_number = true}, {.title = "allowed", .is_number = true}, {""}});
     for (const Check& check : checks) {
-      fmt::print("{:<18} {:>28} {:>28}  {}\n", check.name, shown(check, check.measured),
-                 shown(check, check.allowed), check.passed() ? "pass" : "FAIL");
+      table.add({check.name,
+                 shown(check, check.measured),
+                 shown(check, check.allowed),
+                 {check.passed() ? "pass" : "FAIL", check.passed() ? Colour::kGreen : Colour::kRed}});
     }
+    fmt::print("{}: {}\n\n{}", printable(trace.name),
+               terminal.painted(verdict, failed == 0 ? Colour::kGreen : Colour::kRed), table.text(terminal));
     fmt::print("\nnext: headroom report {}\n", shell_word(paths[0]));
   }
   return failed == 0 ? kExitDone : kExitCheckFailed;

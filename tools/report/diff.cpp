@@ -18,6 +18,7 @@
 #include "runtime/app/option_set.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "tools/report/load_trace.h"
 #include "tools/subcommands.h"
@@ -63,24 +64,40 @@ std::string summary(const History& before, const History& after) {
   return text;
 }
 
-void print(const History& before, const History& after, const std::vector<OpDifference>& ops) {
+// "+2.00 MiB".
+std::string signed_size(int64_t bytes) {
+  return (bytes > 0 ? "+" : "") + format_bytes(bytes);
+}
+
+void print(const History& before, const History& after, const std::vector<OpDifference>& ops,
+           const Terminal& terminal) {
   constexpr size_t kShown = 30;
-  fmt::print("{}\n", summary(before, after));
+  fmt::print("{}\n", terminal.wrapped(summary(before, after)));
   if (ops.empty()) {
     fmt::print("all ops take the same memory\n");
     return;
   }
-  fmt::print("{} ops differ\n\nbytes at the peak\n{:<44} {:>14} {:>14} {:>15} {:>19}\n", ops.size(), "op",
-             "before", "after", "change", "blocks");
+  Table table({{.title = "op", .wraps = true},
+               {.title = "before", .is_number = true, .drop = 1},
+               {.title = "after", .is_number = true, .drop = 2},
+               {.title = "change", .is_number = true},
+               {.title = "blocks", .is_number = true, .drop = 3},
+               {""}});
   for (size_t i = 0; i < ops.size() && i < kShown; ++i) {
     const OpDifference& op = ops[i];
     const std::string name = op.op.empty() ? "(no op named)" : printable(op.op);
-    fmt::print("{:<44} {:>14} {:>14} {:>+15} {:>19}{}\n", name, op.before.peak_bytes, op.after.peak_bytes,
-               op.peak_change(), fmt::format("{} -> {}", op.before.blocks, op.after.blocks),
-               op.is_new()    ? "  new"
-               : op.is_gone() ? "  gone"
-                              : "");
+    table.add({name,
+               format_bytes(op.before.peak_bytes),
+               format_bytes(op.after.peak_bytes),
+               {signed_size(op.peak_change()), op.peak_change() > 0   ? Colour::kRed
+                                               : op.peak_change() < 0 ? Colour::kGreen
+                                                                      : Colour::kDim},
+               fmt::format("{} -> {}", op.before.blocks, op.after.blocks),
+               op.is_new()    ? "new"
+               : op.is_gone() ? "gone"
+                              : ""});
   }
+  fmt::print("{} ops differ\n\nat the peak\n{}", ops.size(), table.text(terminal));
   if (ops.size() > kShown) fmt::print("{} more; --json lists all\n", ops.size() - kShown);
 }
 
@@ -149,7 +166,7 @@ int run_diff(int argc, char** argv) {
     fmt::print("{}\n", to_json(before, after, ops).dump(2, ' ', false, Json::error_handler_t::replace));
     return kExitDone;
   }
-  print(before, after, ops);
+  print(before, after, ops, set.terminal());
   fmt::print("\nnext: headroom report {} --html report.html\n", shell_word(paths[1]));
   return kExitDone;
 }

@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <sstream>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
+#include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "tools/report/exchange.h"
 #include "tools/report/history.h"
@@ -107,14 +109,15 @@ std::string summary(const History& history) {
   return text;
 }
 
-void print_failure(const Failure& failure) {
+void print_failure(const Failure& failure, const Terminal& terminal) {
   const std::string taken = failure.driver_bytes == failure.requested_bytes
                                 ? ""
                                 : fmt::format(", for which {} are taken", format_bytes(failure.driver_bytes));
-  fmt::print("\nout of memory\n{:>22}  {}{}\n", "requested", format_bytes(failure.requested_bytes), taken);
-  const auto line = [](std::string_view name, const std::string& value) {
-    if (!value.empty()) fmt::print("{:>22}  {}\n", name, value);
+  Table table({{.title = "", .is_number = true}, {.title = "", .wraps = true}});
+  const auto line = [&](const char* name, const std::string& value) {
+    if (!value.empty()) table.add({name, value});
   };
+  line("requested", format_bytes(failure.requested_bytes) + taken);
   line("line", printable(failure.source));
   line("called from", printable(failure.caller));
   line("after", printable(failure.last_line));
@@ -129,34 +132,62 @@ void print_failure(const Failure& failure) {
     line("why it did not fit",
          fmt::format("{}: {}", meaning_of(failure.judgement.cause), failure.judgement.reason));
   }
+  fmt::print("\n{}\n{}", terminal.painted("out of memory", Colour::kRed), table.text(terminal));
 }
 
-void print(const History& history, const Verdict& verdict) {
+constexpr size_t kLabels = 13;  // of the chart's axis
+
+// Beside the labels of the axis.
+int chart_width(const Terminal& terminal) {
+  constexpr size_t kUsual = 72, kMost = 160;
+  if (terminal.width() == 0) return kUsual;
+  return static_cast<int>(
+      std::clamp(terminal.width() - std::min(terminal.width(), kLabels), size_t{20}, kMost));
+}
+
+void print_wrapped(const std::string& text, const Terminal& terminal, size_t indent = 0) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) fmt::print("{}\n", terminal.wrapped(line, indent));
+}
+
+void print(const History& history, const Verdict& verdict, const Terminal& terminal) {
   constexpr size_t kShown = 15;
-  fmt::print("{}\n", verdict.sentence);
-  if (!verdict.findings.empty()) fmt::print("try: {}\n", printable(verdict.findings.front().advice));
-  fmt::print("{}\n", summary(history));
-  if (verdict.failure) print_failure(*verdict.failure);
+  const bool is_bad = verdict.failure || !verdict.findings.empty();
+  fmt::print("{}\n",
+             terminal.painted(terminal.wrapped(verdict.sentence), is_bad ? Colour::kRed : Colour::kBold));
+  if (!verdict.findings.empty())
+    print_wrapped("try: " + printable(verdict.findings.front().advice), terminal);
+  print_wrapped(summary(history), terminal);
+  if (verdict.failure) print_failure(*verdict.failure, terminal);
   for (size_t i = 1; i < verdict.findings.size(); ++i) {
     const Finding& finding = verdict.findings[i];
-    fmt::print("{}also: {}: {}; try: {}\n", i == 1 ? "\n" : "", finding.title, printable(finding.sentence),
-               printable(finding.advice));
+    fmt::print("{}{}\n", i == 1 ? "\n" : "",
+               terminal.wrapped(fmt::format("also: {}: {}; try: {}", finding.title,
+                                            printable(finding.sentence), printable(finding.advice))));
   }
-  fmt::print("\n{}\n", timeline(history));
+  fmt::print("\n");
+  print_wrapped(timeline(history, chart_width(terminal)), terminal, kLabels);
+  fmt::print("\n");
   const std::vector<ReportRow> rows = rows_at_peak(history);
-  fmt::print("live at the peak\n{:>14} {:>6}  {:<16} {:<34} {:<30} {}\n", "bytes", "share", "category",
-             "line", "tensor, module or op", "why this category");
+  Table table({{.title = "size", .is_number = true},
+               {.title = "share", .is_number = true, .drop = 3},
+               {.title = "category", .drop = 2},
+               {.title = "line", .wraps = true},
+               {.title = "tensor, module or op", .wraps = true},
+               {.title = "why this category", .drop = 4, .wraps = true}});
   int64_t left = history.peak_bytes;
   for (size_t i = 0; i < rows.size() && i < kShown; ++i) {
     const ReportRow& row = rows[i];
     left -= row.bytes;
     const std::string what = (row.what().empty() ? "-" : printable(row.what())) +
                              (row.blocks > 1 ? fmt::format(" ({} blocks)", row.blocks) : "");
-    fmt::print("{:>14} {:>4.1f} %  {:<16} {:<34} {:<30} {}\n", row.bytes,
-               100 * static_cast<double>(row.bytes) / static_cast<double>(history.peak_bytes),
-               name_of(row.category), row.source.empty() ? "-" : printable(row.source), what, row.why());
+    table.add({format_bytes(row.bytes),
+               fmt::format("{:.1f} %",
+                           100 * static_cast<double>(row.bytes) / static_cast<double>(history.peak_bytes)),
+               name_of(row.category), row.source.empty() ? "-" : printable(row.source), what, row.why()});
   }
-  if (left > 0) fmt::print("{:>14} in {} more rows\n", left, rows.size() - kShown);
+  fmt::print("live at the peak\n{}", table.text(terminal));
+  if (left > 0) fmt::print("{} in {} more rows\n", format_bytes(left), rows.size() - kShown);
 }
 
 Json to_json(const Verdict& verdict) {
@@ -292,7 +323,7 @@ int run_report(int argc, char** argv) {
     fmt::print("{}\n", to_json(history, verdict).dump(2, ' ', false, Json::error_handler_t::replace));
     return kExitDone;
   }
-  print(history, verdict);
+  print(history, verdict, set.terminal());
   if (!chrome.empty()) fmt::print("\nopen in ui.perfetto.dev: {}", printable(chrome));
   fmt::print("\nnext: {}\n", html.empty()
                                  ? fmt::format("headroom report {} --html report.html", shell_word(paths[0]))

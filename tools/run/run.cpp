@@ -11,6 +11,7 @@
 #include "allocators/trace/read_trace.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "tools/gpu_program.h"
 #include "tools/subcommands.h"
@@ -23,41 +24,56 @@ namespace {
 constexpr int64_t kStepsOfRun = 10;
 
 // For a net that is placed on several devices.
-void print_devices(const Measurement& m) {
-  fmt::print("\n{:<10} {:>10} {:>10} {:>10} {:>10}\n", "device", "device", "process", "reserved",
-             "allocated");
+void print_devices(const Measurement& m, const Terminal& terminal) {
+  Table table({{"device"}, {"device", true}, {"process", true}, {"reserved", true}, {"allocated", true}});
   for (const DeviceResult& d : m.devices) {
-    fmt::print("{:<10} {:>10} {:>10} {:>10} {:>10}\n", d.device, format_mib(d.peak_device_bytes),
-               format_mib(d.peak_process_bytes), format_mib(d.peak_reserved_bytes),
-               format_mib(d.peak_allocated_bytes));
+    table.add({d.device, format_mib(d.peak_device_bytes), format_mib(d.peak_process_bytes),
+               format_mib(d.peak_reserved_bytes), format_mib(d.peak_allocated_bytes)});
   }
+  fmt::print("\n{}", table.text(terminal));
+}
+
+Colour colour_of(RunOutcome outcome) {
+  return outcome == RunOutcome::kOk ? Colour::kGreen : Colour::kRed;
 }
 
 void print_run(const Measurement& m, const std::optional<OutOfMemoryReport>& report,
-               const std::string& workload, const WorkloadOptions& options) {
+               const std::string& workload, const WorkloadOptions& options, const Terminal& terminal) {
   const RuntimeOptions& runtime = options.runtime;
-  fmt::print("{}: {} under {} on {}, {} step{}\n", to_string(m.outcome), workload, runtime.strategy,
-             runtime.device, m.steps, m.steps == 1 ? "" : "s");
+  fmt::print("{}\n", terminal.wrapped(
+                         fmt::format("{}: {} under {} on {}, {} step{}",
+                                     terminal.painted(to_string(m.outcome), colour_of(m.outcome)), workload,
+                                     runtime.strategy, runtime.device, m.steps, m.steps == 1 ? "" : "s")));
   if (report) {
     fmt::print("{}", to_text(*report));
   } else if (!m.error.empty()) {
-    fmt::print("{}\n", m.error);
+    fmt::print("{}\n", terminal.wrapped(m.error));
   }
-  fmt::print("\npeaks in MiB\n{:>10} {:>10} {:>10} {:>10} {:>10} {:>13} {:>10}\n", "device", "process",
-             "reserved", "allocated", "overhead", "fragmentation", "ms/step");
-  fmt::print("{:>10} {:>10} {:>10} {:>10} {:>10} {:>13.3f} {:>10.3f}\n", format_mib(m.peak_device_bytes),
-             format_mib(m.peak_process_bytes), format_mib(m.peak_reserved_bytes),
-             format_mib(m.peak_allocated_bytes), format_mib(m.overhead_bytes), m.fragmentation,
-             1e3 * m.seconds_per_step);
-  if (m.devices.size() > 1 && m.replicas.size() < 2) print_devices(m);
+  Table peaks({{.title = "device", .is_number = true},
+               {.title = "process", .is_number = true},
+               {.title = "reserved", .is_number = true},
+               {.title = "allocated", .is_number = true, .drop = 3},
+               {.title = "overhead", .is_number = true, .drop = 2},
+               {.title = "fragmentation", .is_number = true, .drop = 4},
+               {.title = "ms/step", .is_number = true, .drop = 1}});
+  peaks.add({format_mib(m.peak_device_bytes), format_mib(m.peak_process_bytes),
+             format_mib(m.peak_reserved_bytes), format_mib(m.peak_allocated_bytes),
+             format_mib(m.overhead_bytes), fmt::format("{:.3f}", m.fragmentation),
+             fmt::format("{:.3f}", 1e3 * m.seconds_per_step)});
+  fmt::print("\npeaks in MiB\n{}", peaks.text(terminal));
+  if (m.devices.size() > 1 && m.replicas.size() < 2) print_devices(m, terminal);
   if (m.replicas.size() < 2) return;
-  fmt::print("\n{:<10} {:>10} {:>10} {:>10} {:>10}   {}\n", "replica", "device", "reserved", "allocated",
-             "optimizer", "weights");
+  Table replicas({{"replica"},
+                  {"device", true},
+                  {"reserved", true},
+                  {"allocated", true},
+                  {.title = "optimizer", .is_number = true, .drop = 2},
+                  {.title = "weights", .drop = 1}});
   for (const ReplicaResult& r : m.replicas) {
-    fmt::print("{:<10} {:>10} {:>10} {:>10} {:>10}   {}\n", r.device, format_mib(r.peak_device_bytes),
-               format_mib(r.peak_reserved_bytes), format_mib(r.peak_allocated_bytes),
-               format_mib(r.optimizer_bytes), r.weights_checksum);
+    replicas.add({r.device, format_mib(r.peak_device_bytes), format_mib(r.peak_reserved_bytes),
+                  format_mib(r.peak_allocated_bytes), format_mib(r.optimizer_bytes), r.weights_checksum});
   }
+  fmt::print("\n{}", replicas.text(terminal));
 }
 
 std::string command_after_run(const std::optional<OutOfMemoryReport>& report, const std::string& path,
@@ -120,7 +136,7 @@ int run_run(int argc, char** argv) {
     print_run(result, report,
               path.empty() ? fmt::format("{}, batch {}", program_name(options), options.step.batch)
                            : printable(path),
-              options);
+              options, set.terminal());
     fmt::print("\nnext: {}\n", command_after_run(report, path, options));
   }
   return exit_code_of(result.outcome);

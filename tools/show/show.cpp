@@ -13,6 +13,7 @@
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "runtime/graph/categories.h"
 #include "runtime/plan/plan.h"
@@ -199,18 +200,21 @@ int run_show(int argc, char** argv) {
     fmt::print("note: {} of weights are not there; run and train draw them\n",
                format_bytes(imported.absent_bytes));
   }
-  constexpr size_t kWidest = 44;
-  size_t width = std::string_view("module").size();
-  for (const LayerRow& row : rows) width = std::clamp(printable(row.module).size(), width, kWidest);
-  fmt::print("\n{:<{}}  {:<24} {:<20} {:>13} {:>10} {:>12}\n", "module", width, "ops", "output", "parameters",
-             "MFLOP", "results MiB");
-  const auto print_row = [&](const LayerRow& row) {
-    fmt::print("{:<{}}  {:<24} {:<20} {:>13} {:>10.1f} {:>12}\n", shortened(printable(row.module), width),
-               width, shortened(row.ops, 24), row.output, thousands(row.parameters),
-               1e-6 * static_cast<double>(row.flops), format_mib(row.activation_bytes));
+  Table table({{.title = "module", .wraps = true},
+               {.title = "ops", .drop = 2, .wraps = true},
+               {.title = "output", .drop = 3},
+               {.title = "parameters", .is_number = true},
+               {.title = "MFLOP", .is_number = true, .drop = 1},
+               {.title = "results MiB", .is_number = true}});
+  const auto add_row = [&](const LayerRow& row) {
+    table.add({shortened(printable(row.module), 44), shortened(row.ops, 24), row.output,
+               thousands(row.parameters), fmt::format("{:.1f}", 1e-6 * static_cast<double>(row.flops)),
+               format_mib(row.activation_bytes)});
   };
-  for (const LayerRow& row : rows) print_row(row);
-  print_row(total);
+  for (const LayerRow& row : rows) add_row(row);
+  add_row(total);
+  const Terminal terminal = set.terminal();
+  fmt::print("\n{}", table.text(terminal));
   if (!step) {
     fmt::print("\nno training step: {}\n", why_no_step);
     return kExitDone;
@@ -222,11 +226,11 @@ int run_show(int argc, char** argv) {
       {"activations and gradients at the peak", step->step_bytes}};
   const auto* const largest = std::max_element(
       std::begin(parts), std::end(parts), [](const auto& a, const auto& b) { return a.second < b.second; });
-  fmt::print("\na training step with {}, without workspace, in MiB\n", options.optimizer);
+  Table memory({{""}, {.title = "MiB", .is_number = true}, {""}});
   for (const auto& part : parts) {
-    fmt::print("{:<40} {:>10}{}\n", part.first, format_mib(part.second),
-               &part == largest ? "   the most" : "");
+    memory.add({part.first, format_mib(part.second), {&part == largest ? "the most" : "", Colour::kYellow}});
   }
+  fmt::print("\na training step with {}, without workspace\n{}", options.optimizer, memory.text(terminal));
   std::vector<std::string> words = {"--model", options.model.path, "--batch", std::to_string(options.batch)};
   for (const std::string& dim : options.model.dims) words.insert(words.end(), {"--dim", dim});
   fmt::print("\nnext: {}\n", command_line("headroom predict", words));

@@ -10,25 +10,29 @@
 #include "runtime/app/option_set.h"
 #include "runtime/app/options.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/terminal.h"
 #include "tools/subcommands.h"
 
 namespace headroom {
 namespace {
 
-void print_table() {
+void print_table(const Terminal& terminal) {
+  constexpr size_t kNames = 16, kOptions = 31;  // where the texts beside them begin
   fmt::print("{} memory strategies; {} is the default\n\n", strategies().size(), RuntimeOptions{}.strategy);
   for (const Strategy& strategy : strategies()) {
-    fmt::print("{:<15} {}\n", strategy.name, strategy.summary);
+    fmt::print("{} {}\n", terminal.painted(fmt::format("{:<15}", strategy.name), Colour::kBold),
+               terminal.wrapped(strategy.summary, kNames, kNames));
     for (const StrategyOption& option : strategy.options) {
-      fmt::print("  {:<28} {} (default: {})\n", fmt::format("{}={}", option.key, option.value),
-                 option.summary, option.default_value);
+      const std::string text = fmt::format("{} (default: {})", option.summary, option.default_value);
+      fmt::print("  {:<28} {}\n", fmt::format("{}={}", option.key, option.value),
+                 terminal.wrapped(text, kOptions, kOptions));
     }
   }
   fmt::print("\nmodifiers of any strategy\n");
   for (const StrategyModifier& modifier : strategy_modifiers()) {
     const std::string text = modifier.value.empty() ? fmt::format("+{}", modifier.name)
                                                     : fmt::format("+{}={}", modifier.name, modifier.value);
-    fmt::print("  {:<28} {}\n", text, modifier.summary);
+    fmt::print("  {:<28} {}\n", text, terminal.wrapped(modifier.summary, kOptions, kOptions));
   }
   fmt::print("\n{},KEY:VALUE,...   PyTorch's allocator with settings as in PYTORCH_CUDA_ALLOC_CONF\n",
              kTorchStrategy);
@@ -75,7 +79,7 @@ int run_strategies(int argc, char** argv) {
   if (json) {
     fmt::print("{}\n", to_json());
   } else {
-    print_table();
+    print_table(set.terminal());
   }
   return kExitDone;
 }

@@ -8,6 +8,7 @@
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/table.h"
 #include "runtime/graph/categories.h"
 #include "runtime/session/variables.h"
 #include "tools/workload/search.h"
@@ -263,19 +264,23 @@ void Predictor::add_live_at_peak(const Need& need, ByCategory& bytes) const {
   }
 }
 
-std::string describe_devices(const Prediction& prediction) {
+std::string describe_devices(const Prediction& prediction, const Terminal& terminal) {
   if (prediction.devices.size() < 2) return {};
-  std::string text = fmt::format("\nin MiB\n{:<16} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "device",
-                                 "variables", "a step", "allocated", "reserved", "process");
+  Table table({{"device"},
+               {.title = "variables", .is_number = true, .drop = 2},
+               {.title = "a step", .is_number = true, .drop = 3},
+               {.title = "allocated", .is_number = true, .drop = 4},
+               {.title = "reserved", .is_number = true, .drop = 1},
+               {.title = "process", .is_number = true}});
   for (const DevicePrediction& device : prediction.devices) {
-    text += fmt::format("{:<16} {:>10} {:>10}", device.name, format_mib(device.variable_bytes),
-                        format_mib(device.step_bytes));
     const PeakPrediction& peak = device.peak;
-    for (int64_t bytes : {peak.allocated_bytes, peak.reserved_bytes, peak.process_bytes}) {
-      text += fmt::format(" {:>10}", peak.process_bytes > 0 ? format_mib(bytes) : "-");
-    }
-    text += '\n';
+    const auto mib = [&](int64_t bytes) {
+      return peak.process_bytes > 0 ? format_mib(bytes) : std::string("-");
+    };
+    table.add({device.name, format_mib(device.variable_bytes), format_mib(device.step_bytes),
+               mib(peak.allocated_bytes), mib(peak.reserved_bytes), mib(peak.process_bytes)});
   }
+  std::string text = "\nin MiB\n" + table.text(terminal);
   if (prediction.copies > 0) {
     text += fmt::format("{} values are copied between devices in a step, {}\n", prediction.copies,
                         format_bytes(prediction.copied_bytes));

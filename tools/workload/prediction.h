@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/terminal.h"
 #include "runtime/predict/play_program.h"
 #include "runtime/predict/solve_program.h"
 #include "tools/workload/workload.h"
@@ -117,7 +118,7 @@ class Predictor {
 };
 
 // A table in MiB with a row for each device and the copies between them; empty for one device.
-std::string describe_devices(const Prediction& prediction);
+std::string describe_devices(const Prediction& prediction, const Terminal& terminal);
 // A JSON array, sizes in bytes.
 std::string devices_json(const Prediction& prediction);
 
