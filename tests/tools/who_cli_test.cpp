@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "runtime/device/gpus.h"
 #include "tests/run_shell.h"
 
 namespace headroom {
@@ -25,8 +26,7 @@ int64_t sum_of(const nlohmann::json& device) {
 }
 
 TEST(HeadroomWho, TheSharesOfEveryDeviceAddUp) {
-  for (const char* arguments :
-       {"--json", "--json --device sim", "--json --device sim:card-6gb --strategy grab-all"}) {
+  for (const char* arguments : {"--json --device sim", "--json --device sim:card-6gb --strategy grab-all"}) {
     const Outcome outcome = who(arguments);
     ASSERT_EQ(outcome.code, 0) << outcome.errors;
     const nlohmann::json json = nlohmann::json::parse(outcome.out);
@@ -40,6 +40,29 @@ TEST(HeadroomWho, WatchPrintsOneLineOfJsonPerUpdate) {
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   ASSERT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 2);
   EXPECT_EQ(nlohmann::json::parse(outcome.out.substr(0, outcome.out.find('\n')))["devices"].size(), 1u);
+}
+
+// A real GPU where there is one. Without a driver nothing is made up.
+TEST(HeadroomWho, SaysThatThereIsNoGpuAndProposesASimulatedOne) {
+  const bool has_gpu = list_gpus().problem.empty() && !list_gpus().gpus.empty();
+  const Outcome json = who("--json"), text = who("--allocate 64MiB");
+  ASSERT_EQ(json.code, has_gpu ? 0 : 4) << json.errors;
+  for (const auto& device : nlohmann::json::parse(json.out)["devices"]) {
+    EXPECT_EQ(sum_of(device), device["total_bytes"]) << device;
+    EXPECT_FALSE(device["simulated"]);
+  }
+  if (has_gpu) return;
+  EXPECT_EQ(text.code, 4);
+  EXPECT_TRUE(text.out.starts_with("no GPU")) << text.out;
+  EXPECT_TRUE(text.out.ends_with("\nnext: headroom who --device sim --allocate 64MiB\n")) << text.out;
+}
+
+TEST(HeadroomWho, InAPipeWatchPrintsALineEachTime) {
+  const Outcome outcome = who("--device sim --watch --every 0.1 --times 3");
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 3) << outcome.out;
+  EXPECT_NE(outcome.out.find(" sim: 760.00 MiB of 1.96 GiB used, 38 %"), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos);
 }
 
 TEST(HeadroomWho, StartsWithTheSummaryAndEndsWithTheNextCommand) {

@@ -2,20 +2,22 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/bytes.h"
+#include "runtime/base/table.h"
 
 namespace headroom::who {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// "2002.0 MiB: 1344.0 free, 329.0 ours, 329.0 others'".
-std::string verdict(const Account& account) {
-  std::string text = fmt::format("{} ({}): {} of {} free", account.device, account.name,
-                                 format_bytes(account.free_bytes), format_bytes(account.total_bytes));
+// "cuda:0 (NVIDIA H200): 45.10 GiB of 139.80 GiB free; we hold ...; 2 other processes hold ...".
+std::string verdict(const Account& account, const Terminal& terminal) {
+  std::string text =
+      fmt::format("{} ({}): {} of {} free", account.device, account.name,
+                  terminal.painted(format_bytes(account.free_bytes), colour_of_share(used_share(account))),
+                  format_bytes(account.total_bytes));
   if (account.ours.total_bytes() > 0)
     text += fmt::format("; we hold {}", format_bytes(account.ours.total_bytes()));
   if (account.others.empty()) {
@@ -30,50 +32,37 @@ std::string verdict(const Account& account) {
                             most.user.empty() ? "" : fmt::format(" of {}", most.user));
 }
 
-std::string row(std::string_view name, int64_t bytes, int64_t total_bytes, std::string_view who = {}) {
-  const double share =
-      total_bytes > 0 ? 100.0 * static_cast<double>(bytes) / static_cast<double>(total_bytes) : 0;
-  const std::string text = fmt::format("{:<16} {:>10} {:>6.1f} %  {}", name, format_mib(bytes), share, who);
-  return text.substr(0, text.find_last_not_of(' ') + 1) + "\n";
-}
-
-std::string shortened(const std::string& text) {
-  constexpr size_t kWidth = 80;
-  if (text.size() <= kWidth) return text;
-  size_t end = kWidth;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;  // not inside a character
-  return text.substr(0, end) + "...";
-}
-
-std::string describe(const Holder& holder) {
-  if (!holder.pid) return "other processes";
-  if (holder.user.empty()) return fmt::format("pid {}, not of this container or ended", *holder.pid);
-  return fmt::format("pid {} {}: {}", *holder.pid, holder.user, shortened(holder.command));
-}
-
-std::string table(const Account& account) {
+std::string table(const Account& account, const Terminal& terminal) {
   const int64_t total = account.total_bytes;
-  std::string text = fmt::format("\n{:<16} {:>10} {:>8}\n", account.device, "MiB", "share");
-  text += row("total", total, total) + row("free", account.free_bytes, total);
+  Table table({{account.device}, {"MiB", true}, {"share", true}, {.title = "", .drop = 1, .wraps = true}});
+  const auto add = [&](const char* name, int64_t bytes, const std::string& who = {}) {
+    const double share = total > 0 ? 100.0 * static_cast<double>(bytes) / static_cast<double>(total) : 0;
+    table.add({name, format_mib(bytes), fmt::format("{:.1f} %", share), who});
+  };
+  add("total", total);
+  add("free", account.free_bytes);
   const Ours& ours = account.ours;
-  text += row("ours", ours.total_bytes(), total);
+  add("ours", ours.total_bytes());
   if (ours.total_bytes() != 0) {
-    text += row("  context", ours.context_bytes, total) + row("  libraries", ours.libraries_bytes, total) +
-            row("  live", ours.live_bytes, total) + row("  cached", ours.cached_bytes, total);
+    add("  context", ours.context_bytes);
+    add("  libraries", ours.libraries_bytes);
+    add("  live", ours.live_bytes);
+    add("  cached", ours.cached_bytes);
   }
-  text += row("others", account.others_bytes(), total);
+  add("others", account.others_bytes());
   for (const Holder& holder : account.others) {
-    text += holder.bytes ? row("", *holder.bytes, total, describe(holder))
-                         : fmt::format("{:<16} {:>10} {:>8}  {}\n", "", "?", "", describe(holder));
+    if (holder.bytes) {
+      add("", *holder.bytes, describe(holder));
+    } else {
+      table.add({"", "?", "", describe(holder)});
+    }
   }
-  return text + row("unaccounted", account.unaccounted_bytes(), total);
+  add("unaccounted", account.unaccounted_bytes());
+  return "\n" + table.text(terminal);
 }
 
 std::string next_command(const View& view) {
   for (const Account& account : view.accounts) {
-    if (account.simulated) {
-      return fmt::format("headroom predict --device {}", account.device);
-    }
     for (const Holder& holder : account.others) {
       if (holder.pid && !holder.user.empty()) return fmt::format("ps -fp {}", *holder.pid);
     }
@@ -113,20 +102,62 @@ Json to_json(const Account& account) {
 
 }  // namespace
 
-std::string to_text(const View& view) {
+double used_share(const Account& account) {
+  if (account.total_bytes <= 0) return 0;
+  return 1 - static_cast<double>(account.free_bytes) / static_cast<double>(account.total_bytes);
+}
+
+Colour colour_of_share(double used) {
+  constexpr double kHigh = 0.6, kFull = 0.9;
+  return used >= kFull ? Colour::kRed : used >= kHigh ? Colour::kYellow : Colour::kGreen;
+}
+
+std::string describe(const Holder& holder) {
+  if (!holder.pid) return "other processes";
+  if (holder.user.empty()) return fmt::format("pid {}, not of this container or ended", *holder.pid);
+  constexpr size_t kMostCharacters = 80;
+  return fmt::format("pid {} {}: {}", *holder.pid, holder.user,
+                     Terminal(0, false).cut(holder.command, 0, kMostCharacters));
+}
+
+std::string to_text(const View& view, const Terminal& terminal, const std::string& next) {
   std::string text;
-  if (!view.problem.empty()) text += fmt::format("{}; a simulated GPU in its place\n", view.problem);
-  if (!view.failure.empty()) text += view.failure + "\n";
-  for (const Account& account : view.accounts) text += verdict(account) + "\n";
+  if (!view.problem.empty()) {
+    const std::string_view lead = view.problem.starts_with("no GPU") ? "" : "no GPU: ";
+    text += terminal.painted(terminal.wrapped(std::string(lead) + view.problem), Colour::kRed) + "\n";
+  }
+  if (!view.failure.empty()) text += terminal.painted(terminal.wrapped(view.failure), Colour::kRed) + "\n";
   for (const Account& account : view.accounts) {
-    text += table(account);
+    text += terminal.wrapped(verdict(account, terminal)) + "\n";
+  }
+  for (const Account& account : view.accounts) {
+    text += table(account, terminal);
     if (account.unaccounted_bytes() == 0 || account.simulated) continue;
     text +=
-        account.unaccounted_bytes() > 0
-            ? "unaccounted: the driver's own, or processes that it does not list, as of other containers\n"
-            : "unaccounted: less is in use than the processes claim; one of them has just ended\n";
+        terminal.wrapped(
+            account.unaccounted_bytes() > 0
+                ? "unaccounted: the driver's own, or processes that it does not list, as of other containers"
+                : "unaccounted: less is in use than the processes claim; one of them has just ended") +
+        "\n";
   }
-  return text + fmt::format("\nnext: {}", next_command(view));
+  return text + fmt::format("\nnext: {}", next.empty() ? next_command(view) : next);
+}
+
+std::string to_lines(const View& view) {
+  std::string text;
+  if (!view.failure.empty()) text += view.failure + "\n";
+  for (const Account& account : view.accounts) {
+    text += fmt::format("{}: {} of {} used, {:.0f} %", account.device,
+                        format_bytes(account.total_bytes - account.free_bytes),
+                        format_bytes(account.total_bytes), 100 * used_share(account));
+    if (!account.others.empty()) {
+      const Holder& most = account.others.front();
+      text += fmt::format("; most: {}{}", describe(most),
+                          most.bytes ? ", " + format_bytes(*most.bytes) : std::string());
+    }
+    text += "\n";
+  }
+  return text;
 }
 
 std::string to_json(const View& view, int indent) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/terminal.h"
 #include "tools/who/account.h"
 
 namespace headroom::who {
@@ -14,9 +15,18 @@ struct View {
   std::string failure;  // what could not be taken for our share
 };
 
-// Verdict first, a table for each device, the next command last.
-std::string to_text(const View& view);
+// Verdict first, a table for each device, the next command last; `next` replaces the usual one.
+std::string to_text(const View& view, const Terminal& terminal, const std::string& next = {});
+// A line for each device: how much is used, and who has most.
+std::string to_lines(const View& view);
 // `devices`, sizes in exact bytes. `indent` below 0: one line.
 std::string to_json(const View& view, int indent);
+
+// "pid 1234 alice: python train.py"; without a pid "other processes".
+std::string describe(const Holder& holder);
+// Green, yellow or red: how full a device is with that share in use.
+Colour colour_of_share(double used);
+// In [0, 1].
+double used_share(const Account& account);
 
 }  // namespace headroom::who

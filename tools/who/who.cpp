@@ -1,19 +1,23 @@
 // headroom who: who holds the memory of each GPU.
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <iostream>
 #include <thread>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/terminal.h"
+#include "runtime/base/text.h"
 #include "tools/gpu_program.h"
 #include "tools/subcommands.h"
 #include "tools/who/account.h"
 #include "tools/who/formats.h"
 #include "tools/who/held_device.h"
+#include "tools/who/live.h"
 
 namespace headroom::who {
 namespace {
@@ -49,9 +53,11 @@ Watched choose_watched(WhoOptions& options, char** words) {
     const GpuList list = list_gpus();
     const bool must_choose = options.wants_share() || options.changes_device();
     if (!list.gpus.empty() && !must_choose) return watched;
-    // Without a GPU the default simulated one is shown, and the output says so.
-    if (list.gpus.empty()) watched.problem = list.problem;
-    runtime.device = list.problem.empty() && !list.gpus.empty() ? "cuda:0" : "sim";
+    if (list.gpus.empty() || !list.problem.empty()) {
+      watched.problem = list.problem.empty() ? "the driver lists none" : list.problem;
+      return watched;
+    }
+    runtime.device = "cuda:0";
   } else if (watched.ordinal && !options.wants_share() && !options.changes_device()) {
     const std::vector<std::string> visible = visible_gpus();
     if (*watched.ordinal < static_cast<int>(visible.size())) return watched;
@@ -63,13 +69,53 @@ Watched choose_watched(WhoOptions& options, char** words) {
 }
 
 View look_at(const Watched& watched) {
-  if (watched.held != nullptr) return {{watched.held->account()}, watched.problem, watched.held->failure()};
-  View view;
+  if (watched.held != nullptr) return {{watched.held->account()}, {}, watched.held->failure()};
+  View view{.accounts = {}, .problem = watched.problem, .failure = {}};
+  if (!view.problem.empty()) return view;
   const GpuList list = list_gpus();
   for (const PhysicalGpu& gpu : list.gpus) {
     if (!watched.ordinal || gpu.ordinal == watched.ordinal) view.accounts.push_back(account_of(gpu, {}));
   }
   return view;
+}
+
+// The same question about a simulated GPU, for a machine without one.
+std::string command_for_simulated(const OptionSet& set) {
+  std::vector<std::string> words = set.words(OptionSet::Words::kChanged);
+  words.insert(words.begin(), {"--device", "sim"});
+  return command_line("headroom who", words);
+}
+
+// The command that a simulated GPU leads to, with its options; empty for a real one.
+std::string next_of(const Watched& watched, const RuntimeOptions& shown) {
+  if (watched.held == nullptr || cuda_ordinal(shown.device)) return {};
+  RuntimeOptions options;
+  OptionSet set({}, {});
+  add_runtime_options(set, options);
+  options = shown;
+  return command_line("headroom predict", set.words(OptionSet::Words::kChanged));
+}
+
+int watch(const Watched& watched, const WhoOptions& options, const Terminal& terminal) {
+  if (!options.json && terminal.is_live()) {
+    const LiveView live{.look = [&] { return look_at(watched); },
+                        .every_seconds = options.every_seconds,
+                        .times = options.times};
+    show_live(live, terminal);
+    return watched.held != nullptr ? watched.held->exit_code() : kExitDone;
+  }
+  for (int64_t i = 1;; ++i) {
+    const View view = look_at(watched);
+    if (options.json) {
+      fmt::print("{}\n", to_json(view, -1));
+    } else {
+      fmt::print("{:%H:%M:%S} {}", fmt::localtime(std::time(nullptr)), to_lines(view));
+    }
+    if (std::fflush(stdout) != 0) break;  // the reader is gone; the end of the program reports it
+    if (i == options.times) break;
+    std::this_thread::sleep_for(std::chrono::duration<double>(options.every_seconds));
+  }
+  return watched.held != nullptr ? watched.held->exit_code() : kExitDone;
 }
 
 void add_who_options(OptionSet& set, WhoOptions& options) {
@@ -90,7 +136,9 @@ void add_who_options(OptionSet& set, WhoOptions& options) {
   set.add_bytes("others", "Memory of the GPU that other processes hold: simulated, or held in their place",
                 &runtime.others_bytes);
   set.add_bytes("context", "Memory that the simulated GPU's context takes", &runtime.context_bytes);
-  set.add_switch("watch", "Repeat until interrupted", &options.watch);
+  set.add_switch("watch",
+                 "Show a screen that follows the memory: q quits, s sorts; in a pipe lines until interrupted",
+                 &options.watch);
   set.add_number("every", "Seconds between repetitions of --watch", &options.every_seconds, 0.1, 86400);
   set.add_integer("times", "Repetitions of --watch; 0: no end", &options.times, 0);
   set.add_switch("json", "Print JSON, sizes in bytes; with --watch one line each time", &options.json);
@@ -111,15 +159,13 @@ int run_who(int argc, char** argv) {
   add_who_options(set, options);
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   const Watched watched = choose_watched(options, argv);
-  const bool terminal = isatty(STDOUT_FILENO) != 0;
-  for (int64_t i = 1;; ++i) {
-    const View view = look_at(watched);
-    if (options.watch && terminal && !options.json) fmt::print("\033[H\033[2J");  // clears the screen
-    fmt::print("{}\n", options.json ? to_json(view, options.watch ? -1 : 2) : to_text(view));
-    if (std::fflush(stdout) != 0) break;  // the reader is gone; the end of the program reports it
-    if (!options.watch || i == options.times) break;
-    std::this_thread::sleep_for(std::chrono::duration<double>(options.every_seconds));
-  }
+  const Terminal terminal = set.terminal();
+  if (options.watch && watched.problem.empty()) return watch(watched, options, terminal);
+  const View view = look_at(watched);
+  const std::string next =
+      watched.problem.empty() ? next_of(watched, options.runtime) : command_for_simulated(set);
+  fmt::print("{}\n", options.json ? to_json(view, 2) : to_text(view, terminal, next));
+  if (!watched.problem.empty()) return kExitLibraryFailure;
   return watched.held != nullptr ? watched.held->exit_code() : kExitDone;
 }
 
