@@ -8,6 +8,7 @@
 
 #include "runtime/app/option_set.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/progress.h"
 #include "tools/gpu_program.h"
 #include "tools/process/process.h"
 #include "tools/repro/card.h"
@@ -19,7 +20,7 @@ namespace {
 
 struct ReproOptions {
   std::vector<std::string> ids;
-  bool list = false, all = false, json = false, force = false;
+  bool list = false, all = false, json = false, force = false, verbose = false;
   Stage stage;
 };
 
@@ -94,6 +95,8 @@ int run_repro(int argc, char** argv) {
                  [](const std::string& name) { return cuda_ordinal(name).has_value(); });
   set.add_switch("force", "Run on a real GPU even if others use it: they may run out of memory",
                  &options.force);
+  set.add_switch("verbose", "Show the figures of every scenario, also of several that agree",
+                 &options.verbose);
   set.add_switch("json", "Print JSON, sizes in bytes", &options.json);
   set.set_examples(
       "  headroom repro --list                all scenarios\n"
@@ -104,7 +107,8 @@ int run_repro(int argc, char** argv) {
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (options.list) {
-    fmt::print("{}{}", options.json ? scenarios_json() : describe_scenarios(), options.json ? "\n" : "");
+    fmt::print("{}{}", options.json ? scenarios_json() : describe_scenarios(set.terminal()),
+               options.json ? "\n" : "");
     return kExitDone;
   }
   const std::vector<const Scenario*> chosen = choose_scenarios(options);
@@ -113,16 +117,21 @@ int run_repro(int argc, char** argv) {
 
   std::vector<ScenarioResult> results;
   bool ok = true;
+  Progress progress(static_cast<double>(chosen.size()), "scenarios");
   for (const Scenario* scenario : chosen) {
+    progress.start(fmt::format("{} {}", scenario->id, scenario->title));
     const bool here = stage.is_sim() || chosen.size() == 1;
     results.push_back(
         compare(*scenario, stage, here ? run_here(*scenario, stage) : run_elsewhere(*scenario, options)));
     ok = ok && results.back().ok;
+    progress.advance(1);
   }
+  progress.finish();
   if (options.json) {
     fmt::print("{}\n", to_json(results));
   } else {
-    fmt::print("{}", results.size() == 1 ? describe(results.front()) : describe(results));
+    fmt::print("{}", results.size() == 1 ? describe(results.front(), set.terminal())
+                                         : describe(results, options.verbose, set.terminal()));
   }
   return ok ? kExitDone : kExitCheckFailed;
 }

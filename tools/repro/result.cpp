@@ -8,6 +8,7 @@
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/table.h"
 
 namespace headroom::repro {
 namespace {
@@ -62,30 +63,26 @@ std::string name_in_table(std::string name) {
   return name;
 }
 
-const char* mark_of(const Comparison& row) {
-  if (!row.ok) return "DIFFERS";
-  if (row.compared) return "ok";
-  return row.differs_because.empty() ? "" : "ours";
+TableCell mark_of(const Comparison& row) {
+  if (!row.ok) return {"DIFFERS", Colour::kRed};
+  if (row.compared) return {"ok", Colour::kGreen};
+  return {row.differs_because.empty() ? "" : "ours", Colour::kYellow};
 }
 
-std::string table_head() {
-  return fmt::format("sizes in MiB\n{:<4} {:<28} {:<34} {:<34} {}\n", "", "", "expected", "measured",
-                     "result");
-}
-
-std::string table_rows(const ScenarioResult& result) {
-  std::string text;
+// The figures of a scenario. Its id is shown where there are several.
+std::string figures(const ScenarioResult& result, const Terminal& terminal) {
+  Table table({{""},
+               {.title = "expected", .wraps = true},
+               {.title = "measured", .wraps = true},
+               {.title = "result"}});
   for (const Comparison& row : result.comparisons) {
-    std::string line = fmt::format("     {:<28} {:<34} {:<34} {}", name_in_table(row.name),
-                                   cell(row, row.expected), cell(row, row.measured), mark_of(row));
-    line.resize(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
+    table.add({name_in_table(row.name), cell(row, row.expected), cell(row, row.measured), mark_of(row)});
   }
-  return text;
+  return "sizes in MiB\n" + table.text(terminal);
 }
 
 // Why figures may differ, each reason once.
-std::string reasons(std::span<const ScenarioResult> results) {
+std::string reasons(std::span<const ScenarioResult> results, const Terminal& terminal) {
   std::string text;
   std::vector<std::string_view> seen;
   for (const ScenarioResult& result : results) {
@@ -94,7 +91,7 @@ std::string reasons(std::span<const ScenarioResult> results) {
           std::find(seen.begin(), seen.end(), row.differs_because) != seen.end())
         continue;
       seen.push_back(row.differs_because);
-      text += fmt::format("\nours: {}\n", row.differs_because);
+      text += "\n" + terminal.wrapped(fmt::format("ours: {}", row.differs_because)) + "\n";
     }
   }
   return text;
@@ -168,49 +165,69 @@ Measured parse_measured(const std::string& json) {
   return measured;
 }
 
-std::string describe(const ScenarioResult& result) {
+std::string describe(const ScenarioResult& result, const Terminal& terminal) {
   const Scenario& scenario = *result.scenario;
-  std::string text =
-      fmt::format("{} {} on {}{}: {}\n{}\n", scenario.id, result.ok ? "as expected" : "NOT as expected",
-                  result.device, result.fixed ? " with its fix" : "", scenario.title, scenario.story);
-  if (result.fixed) text += fmt::format("fix: {}\n", scenario.fix);
+  const std::string verdict = result.ok ? terminal.painted("as expected", Colour::kGreen)
+                                        : terminal.painted("NOT as expected", Colour::kRed);
+  std::string text = terminal.wrapped(fmt::format("{} {} on {}{}: {}", scenario.id, verdict, result.device,
+                                                  result.fixed ? " with its fix" : "", scenario.title)) +
+                     "\n" + terminal.wrapped(scenario.story) + "\n";
+  if (result.fixed) text += terminal.wrapped(fmt::format("fix: {}", scenario.fix)) + "\n";
   if (!result.lines.empty()) text += "\n";
-  for (const std::string& line : result.lines) text += fmt::format("  {}\n", line);
-  text += "\n" + table_head() + table_rows(result) + reasons({&result, 1});
+  for (const std::string& line : result.lines) text += terminal.wrapped("  " + line, 4) + "\n";
+  text += "\n" + figures(result, terminal) + reasons({&result, 1}, terminal);
   if (result.fixed || scenario.fix.empty()) {
     return text + fmt::format("\nnext: headroom repro --all{}\n", options_of(result));
   }
-  return text + fmt::format("\nfix: {}\nnext: headroom repro {} --fix{}\n", scenario.fix, scenario.id,
-                            options_of(result));
+  return text + "\n" + terminal.wrapped(fmt::format("fix: {}", scenario.fix)) +
+         fmt::format("\nnext: headroom repro {} --fix{}\n", scenario.id, options_of(result));
 }
 
-std::string describe(std::span<const ScenarioResult> results) {
+std::string describe(std::span<const ScenarioResult> results, bool verbose, const Terminal& terminal) {
   const auto right = std::count_if(results.begin(), results.end(), [](const auto& j) { return j.ok; });
   const auto first_wrong = std::find_if(results.begin(), results.end(), [](const auto& j) { return !j.ok; });
   const ScenarioResult& first = results.front();
-  std::string text = fmt::format("{} of {} scenarios as expected on {}{}\n\n", right, results.size(),
-                                 first.device, first.fixed ? " with their fixes" : "");
-  text += table_head();
+  const bool all_right = first_wrong == results.end();
+  std::string text =
+      fmt::format("{} on {}{}\n\n",
+                  terminal.painted(fmt::format("{} of {} scenarios as expected", right, results.size()),
+                                   all_right ? Colour::kGreen : Colour::kRed),
+                  first.device, first.fixed ? " with their fixes" : "");
+  Table table({{"id"},
+               {.title = "what happens", .wraps = true},
+               {.title = "figures", .is_number = true, .drop = 1},
+               {.title = "result"}});
   for (const ScenarioResult& result : results) {
-    text += fmt::format("{:<4} {:<98} {}\n", result.scenario->id, result.scenario->title,
-                        result.ok ? "ok" : "DIFFERS");
-    text += table_rows(result);
+    const auto agreed = std::count_if(result.comparisons.begin(), result.comparisons.end(),
+                                      [](const Comparison& row) { return row.ok; });
+    table.add({result.scenario->id,
+               result.scenario->title,
+               fmt::format("{} of {}", agreed, result.comparisons.size()),
+               {result.ok ? "ok" : "DIFFERS", result.ok ? Colour::kGreen : Colour::kRed}});
   }
-  text += reasons(results);
+  text += table.text(terminal, "");
+  for (const ScenarioResult& result : results) {
+    if (!verbose && result.ok) continue;
+    text += fmt::format("\n{} {}, ", result.scenario->id, result.scenario->title) + figures(result, terminal);
+  }
+  if (verbose) text += reasons(results, terminal);
   const std::string options = options_of(first);
-  if (first_wrong != results.end()) {
+  if (!all_right) {
     return text + fmt::format("\nnext: headroom repro {}{}{}\n", first_wrong->scenario->id,
                               first.fixed ? " --fix" : "", options);
   }
   return text + fmt::format("\nnext: headroom repro {}{}\n", first.fixed ? "--list" : "--all --fix", options);
 }
 
-std::string describe_scenarios() {
+std::string describe_scenarios(const Terminal& terminal) {
   std::string text = fmt::format("{} scenarios\n\n", scenarios().size());
   for (const Scenario& scenario : scenarios()) {
-    text += fmt::format("{:<4} {}{}\n     {}\n", scenario.id, scenario.title,
-                        scenario.on == CheckedOn::kSimulated ? " (simulated GPU only)" : "", scenario.story);
-    if (!scenario.fix.empty()) text += fmt::format("     fix: {}\n", scenario.fix);
+    const std::string head = fmt::format("{:<4} {}{}", scenario.id, scenario.title,
+                                         scenario.on == CheckedOn::kSimulated ? " (simulated GPU only)" : "");
+    text += terminal.painted(terminal.wrapped(head, 5), Colour::kBold) + "\n     " +
+            terminal.wrapped(scenario.story, 5, 5) + "\n";
+    if (!scenario.fix.empty())
+      text += "     " + terminal.wrapped(fmt::format("fix: {}", scenario.fix), 5, 5) + "\n";
   }
   return text + "\nnext: headroom repro A1\n";
 }

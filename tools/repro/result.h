@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/terminal.h"
 #include "tools/repro/scenario.h"
 
 namespace headroom::repro {
@@ -36,11 +37,12 @@ std::string to_json(std::span<const ScenarioResult> results);
 // What the first scenario of such JSON measured. Throws InvalidArgument for anything else.
 Measured parse_measured(const std::string& json);
 
-// One scenario with its story and what its user saw, or a table of many; the result first.
-std::string describe(const ScenarioResult& result);
-std::string describe(std::span<const ScenarioResult> results);
+// One scenario with its story, its figures and what its user saw; the result first.
+std::string describe(const ScenarioResult& result, const Terminal& terminal);
+// A line for each of many; the figures of those that differ, and with `verbose` of all.
+std::string describe(std::span<const ScenarioResult> results, bool verbose, const Terminal& terminal);
 // All scenarios.
-std::string describe_scenarios();
+std::string describe_scenarios(const Terminal& terminal);
 std::string scenarios_json();
 
 }  // namespace headroom::repro
