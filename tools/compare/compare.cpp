@@ -2,7 +2,6 @@
 // the Pareto-optimal ones.
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,6 +18,7 @@
 #include "allocators/trace/read_trace.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
+#include "runtime/base/progress.h"
 #include "runtime/base/text.h"
 #include "tools/compare/comparison.h"
 #include "tools/compare/formats.h"
@@ -226,23 +226,23 @@ int run_compare(int argc, char** argv) {
   }
 
   std::vector<ComparedRow> rows = rows_of(options, programs);
-  const bool shown = isatty(STDERR_FILENO) != 0;
+  Progress progress(static_cast<double>(options.runs) * static_cast<double>(rows.size()), "runs");
   compare(rows, options.runs, [&](const ComparedRow& row, int64_t run) {
-    if (shown) {
-      fmt::print(stderr, "\r\033[Krun {}/{} {}: {} {}", run + 1, options.runs, row.workload, row.strategy,
-                 row.settings);
-    }
+    progress.start(fmt::format("{} under {} {}", row.workload, row.strategy, row.settings));
     Measurement measured = measure_in_child(row.words);
-    if (shown) fmt::print(stderr, "\r\033[K");
+    // A row that failed is not run again.
+    const bool is_last = measured.outcome != RunOutcome::kOk;
+    progress.advance(is_last ? static_cast<double>(options.runs - run) : 1);
     return measured;
   });
+  progress.finish();
   write(options.csv, to_csv(rows));
   write(options.html, to_html(rows, fmt::format("Memory strategies on {}", options.workload.runtime.device)));
   if (options.json) {
     fmt::print("{}\n", to_json(rows));
     return kExitDone;
   }
-  fmt::print("{}", to_text(rows));
+  fmt::print("{}", to_text(rows, set.terminal()));
   if (options.html.empty()) {
     const std::vector<std::string> words(argv + 1, argv + argc);
     fmt::print("next: {} --html table.html\n", command_line("headroom compare", words));

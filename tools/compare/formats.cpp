@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "allocators/trace/read_trace.h"
 #include "runtime/base/bytes.h"
+#include "runtime/base/table.h"
 #include "runtime/base/text.h"
 
 namespace headroom::compare {
@@ -40,13 +42,6 @@ Json to_object(const ComparedRow& row) {
   return json;
 }
 
-// A column of the text and HTML tables. Numbers are right-aligned.
-struct Column {
-  const char* name;
-  bool is_number;
-  std::string (*text)(const ComparedRow& row);
-};
-
 std::string milliseconds(double seconds) {
   return fmt::format("{:.3f}", 1e3 * seconds);
 }
@@ -55,27 +50,41 @@ std::string mib(const ComparedRow& row) {
   return format_mib(row.worst.*kBytes);
 }
 
-// By importance: a narrow terminal cuts off the right side.
 constexpr Column kColumns[] = {
-    {"", false, [](const ComparedRow& row) { return std::string(row.is_pareto_optimal ? "*" : ""); }},
-    {"strategy", false, [](const ComparedRow& row) { return row.strategy; }},
-    {"settings", false, [](const ComparedRow& row) { return row.settings; }},
-    {"outcome", false, [](const ComparedRow& row) { return std::string(to_string(row.worst.outcome)); }},
-    {"process", true, mib<&Measurement::peak_process_bytes>},
-    {"ms/step", true,
+    {"", false, 0, [](const ComparedRow& row) { return std::string(row.is_pareto_optimal ? "*" : ""); }},
+    {"strategy", false, 0, [](const ComparedRow& row) { return row.strategy; }},
+    {"settings", false, 0, [](const ComparedRow& row) { return row.settings; }},
+    {"outcome", false, 0, [](const ComparedRow& row) { return std::string(to_string(row.worst.outcome)); }},
+    {"process", true, 0, mib<&Measurement::peak_process_bytes>},
+    {"ms/step", true, 0,
      [](const ComparedRow& row) { return row.ok() ? milliseconds(row.seconds_per_step) : "-"; }},
-    {"spread", true,
+    {"spread", true, 2,
      [](const ComparedRow& row) {
        return row.ok() ? milliseconds(row.seconds_low) + ".." + milliseconds(row.seconds_high) : "-";
      }},
-    {"device", true, mib<&Measurement::peak_device_bytes>},
-    {"reserved", true, mib<&Measurement::peak_reserved_bytes>},
-    {"allocated", true, mib<&Measurement::peak_allocated_bytes>},
-    {"overhead", true, mib<&Measurement::overhead_bytes>},
-    {"fragmentation", true,
+    {"device", true, 1, mib<&Measurement::peak_device_bytes>},
+    {"reserved", true, 3, mib<&Measurement::peak_reserved_bytes>},
+    {"allocated", true, 4, mib<&Measurement::peak_allocated_bytes>},
+    {"overhead", true, 5, mib<&Measurement::overhead_bytes>},
+    {"fragmentation", true, 6,
      [](const ComparedRow& row) { return fmt::format("{:.3f}", row.worst.fragmentation); }},
-    {"driver ms", true, [](const ComparedRow& row) { return milliseconds(row.worst.driver_seconds); }},
+    {"driver ms", true, 7, [](const ComparedRow& row) { return milliseconds(row.worst.driver_seconds); }},
 };
+
+std::string csv_field(const Json& value) {
+  if (!value.is_string()) return value.dump();
+  const std::string text = value.get<std::string>();
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + "\"";
+}
+
+}  // namespace
+
+std::span<const Column> columns() {
+  return kColumns;
+}
 
 std::string name_of(const ComparedRow& row) {
   return row.strategy + (row.settings.empty() ? "" : " " + row.settings);
@@ -114,66 +123,29 @@ std::string summary(const std::string& workload, const std::vector<const Compare
                      milliseconds(fastest->seconds_per_step));
 }
 
-std::string csv_field(const Json& value) {
-  if (!value.is_string()) return value.dump();
-  const std::string text = value.get<std::string>();
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
-  return quoted + "\"";
-}
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '&':
-        result += "&amp;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += c;
-    }
-  }
-  return result;
-}
-
-constexpr const char* kStyle =
-    "body{font:14px sans-serif;margin:2em}table{border-collapse:collapse;margin:1em 0 2em}"
-    "th,td{padding:.3em .7em;border-bottom:1px solid #ccc;text-align:left}"
-    "td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}tr.best{background:#e7f5e7}"
-    "tr.failed{color:#a00}";
-
-}  // namespace
-
-std::string to_text(std::span<const ComparedRow> rows) {
+std::string to_text(std::span<const ComparedRow> rows, const Terminal& terminal) {
   std::string text;
   for (const std::string& workload : workloads_of(rows)) {
     const std::vector<const ComparedRow*> of_workload = rows_of(rows, workload);
-    text += summary(workload, of_workload) + "\n\npeaks in MiB; * marks Pareto-optimal rows\n";
-    std::vector<std::string> lines(of_workload.size() + 1);
+    text +=
+        terminal.wrapped(summary(workload, of_workload)) + "\n\npeaks in MiB; * marks Pareto-optimal rows\n";
+    std::vector<TableColumn> columns;
     for (const Column& column : kColumns) {
-      std::vector<std::string> cells = {column.name};
-      for (const ComparedRow* row : of_workload) cells.push_back(column.text(*row));
-      size_t width = 0;
-      for (const std::string& cell : cells) width = std::max(width, cell.size());
-      if (width == 0) continue;
-      for (size_t i = 0; i < cells.size(); ++i) {
-        lines[i] += column.is_number ? fmt::format("{:>{}}  ", cells[i], width)
-                                     : fmt::format("{:<{}}  ", cells[i], width);
-      }
+      columns.push_back({.title = column.name, .is_number = column.is_number, .drop = column.drop});
     }
-    for (std::string& line : lines) text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+    Table table(std::move(columns));
     for (const ComparedRow* row : of_workload) {
-      if (!row->ok()) text += fmt::format("{}: {}\n", name_of(*row), row->worst.error);
+      std::vector<TableCell> cells;
+      for (const Column& column : kColumns) {
+        cells.emplace_back(column.text(*row));
+        if (row->is_pareto_optimal) cells.back().colour = Colour::kGreen;
+        if (!row->ok() && column.name == std::string_view("outcome")) cells.back().colour = Colour::kRed;
+      }
+      table.add(std::move(cells));
+    }
+    text += table.text(terminal, "--json or --html has all");
+    for (const ComparedRow* row : of_workload) {
+      if (!row->ok()) text += terminal.wrapped(fmt::format("{}: {}", name_of(*row), row->worst.error)) + "\n";
     }
     text += "\n";
   }
@@ -200,33 +172,6 @@ std::string to_csv(std::span<const ComparedRow> rows) {
     text += fmt::format("{}\r\n", fmt::join(fields, ","));
   }
   return text;
-}
-
-std::string to_html(std::span<const ComparedRow> rows, const std::string& title) {
-  std::string html = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title>"
-      "<style>{1}</style></head><body>\n<h1>{0}</h1>\n<p>Peaks in MiB; * marks Pareto-optimal rows.</p>\n",
-      escaped(title), kStyle);
-  for (const std::string& workload : workloads_of(rows)) {
-    const std::vector<const ComparedRow*> of_workload = rows_of(rows, workload);
-    html += fmt::format("<h2>{}</h2>\n<table><tr>", escaped(summary(workload, of_workload)));
-    for (const Column& column : kColumns) {
-      html += fmt::format("<th{}>{}</th>", column.is_number ? " class=\"n\"" : "", column.name);
-    }
-    html += "</tr>\n";
-    for (const ComparedRow* row : of_workload) {
-      html += fmt::format("<tr class=\"{}\" title=\"{}\">",
-                          row->is_pareto_optimal ? "best" : (row->ok() ? "" : "failed"),
-                          escaped(row->worst.error));
-      for (const Column& column : kColumns) {
-        html +=
-            fmt::format("<td{}>{}</td>", column.is_number ? " class=\"n\"" : "", escaped(column.text(*row)));
-      }
-      html += "</tr>\n";
-    }
-    html += "</table>\n";
-  }
-  return html + "</body></html>\n";
 }
 
 }  // namespace headroom::compare

@@ -1,10 +1,14 @@
-# Writes page.html, with page.css and the scripts inside, as a C++ source. Run by the build:
-# cmake -DFOLDER=... -DSCRIPTS=... -DOUTPUT=... -P embed.cmake
-file(READ ${FOLDER}/page.html page)
-file(READ ${FOLDER}/page.css css)
+# Writes a page with its style and scripts inside as a C++ source, in two parts: before @DATA@ and after it. Run by the
+# build: cmake -DPAGE=... -DSTYLES=... -DSCRIPTS=... -DHEADER=... -DNAMESPACE=... -DOUTPUT=... -P embed.cmake
+file(READ ${PAGE} page)
+set(css "")
+foreach(style IN LISTS STYLES)
+  file(READ ${style} text)
+  string(APPEND css "${text}")
+endforeach()
 set(js "")
 foreach(script IN LISTS SCRIPTS)
-  file(READ ${FOLDER}/${script} text)
+  file(READ ${script} text)
   string(APPEND js "${text}")
 endforeach()
 string(REPLACE "@CSS@" "${css}" page "${page}")
@@ -13,7 +17,7 @@ string(FIND "${page}" "@DATA@" at)
 math(EXPR after "${at} + 6")
 string(SUBSTRING "${page}" 0 ${at} before)
 string(SUBSTRING "${page}" ${after} -1 after)
-file(WRITE ${OUTPUT} "#include \"tools/report/views.h\"\n
-namespace headroom::report {\n
+file(WRITE ${OUTPUT} "#include \"${HEADER}\"\n
+namespace ${NAMESPACE} {\n
 const std::string_view kPageBeforeData = R\"PAGE(${before})PAGE\";\nconst std::string_view kPageAfterData = R\"PAGE(${after})PAGE\";\n
-}  // namespace headroom::report\n")
+}  // namespace ${NAMESPACE}\n")

@@ -5,26 +5,11 @@ const COLUMNS = [
   ['line', (g) => data.names[blocks.source[g.block]]], ['module', (g) => data.names[blocks.module[g.block]]],
   ['tensor or op', (g) => g.what], ['why this category', (g) => whyOf(g.block)],
 ];
-let sortBy = 0, descending = true;
-function columns() {
-  $('columns').replaceChildren(...COLUMNS.map(([name], i) => {
-    const head = element('th'), button = element('button', name + (i === sortBy ? (descending ? ' ↓' : ' ↑') : ''));
-    head.scope = 'col';
-    head.setAttribute('aria-sort', i !== sortBy ? 'none' : descending ? 'descending' : 'ascending');
-    button.type = 'button';
-    button.addEventListener('click', () => {
-      descending = i === sortBy ? !descending : i < 3;
-      sortBy = i;
-      ask();
-    });
-    head.append(button);
-    return head;
-  }));
-}
+const order = { by: 0, descending: true };
 
 const MAX_ROWS = 200;
 function table(listed) {
-  columns();
+  sortHeads($('columns'), COLUMNS.map(([name], i) => [name, i < 3]), order, ask);
   const groups = new Map();
   for (const b of listed) {
     const what = data.names[blocks.tensor[b]] || data.names[blocks.op[b]] || '';
@@ -36,14 +21,10 @@ function table(listed) {
     groups.set(key, group);
   }
   const wanted = $('search').value.toLowerCase();
-  const value = COLUMNS[sortBy][1];
+  const value = COLUMNS[order.by][1];
   const list = [...groups.values()]
     .filter((g) => !wanted || COLUMNS.slice(3).some(([, text]) => (text(g) || '').toLowerCase().includes(wanted)))
-    .sort((a, b) => {
-      const x1 = value(a) || '', x2 = value(b) || '';
-      const order = typeof x1 === 'number' && typeof x2 === 'number' ? x1 - x2 : String(x1).localeCompare(String(x2));
-      return descending ? -order : order;
-    });
+    .sort((a, b) => inOrder(order, value(a) || '', value(b) || ''));
   const shown = list.slice(0, MAX_ROWS);
   const all = live(moment);
   $('rows').replaceChildren(...shown.map((group) => {
@@ -51,8 +32,8 @@ function table(listed) {
     const { block, bytes, count: of } = group;
     category.append(swatch(group.category), data.categories[group.category]);
     const text = (name) => element('td', name || '–', name ? 'code' : 'code none');
-    row.append(element('td', size(bytes)), element('td', (all > 0 ? 100 * bytes / all : 0).toFixed(1) + ' %'),
-      element('td', number(of) + (of > 1 ? ' blocks' : ' block')), category, text(data.names[blocks.source[block]]),
+    row.append(element('td', size(bytes), 'n'), element('td', (all > 0 ? 100 * bytes / all : 0).toFixed(1) + ' %', 'n'),
+      element('td', number(of) + (of > 1 ? ' blocks' : ' block'), 'n'), category, text(data.names[blocks.source[block]]),
       text(data.names[blocks.module[block]]), text(group.what), element('td', whyOf(block), 'why'));
     row.addEventListener('pointermove', (event) => tip(event, describe(block)));
     row.addEventListener('pointerleave', () => { $('tip').hidden = true; });
