@@ -43,7 +43,7 @@ struct Options {
   int64_t epochs = 5, evaluate_every = 0, checkpoint_every = 0;
   double learning_rate = 1e-3, collective_timeout = std::chrono::duration<double>(kCollectiveTimeout).count();
   std::optional<double> loss_scale, target_accuracy;
-  bool deterministic = true, json = false;
+  bool deterministic = true, json = false, verbose = false;
 };
 
 void add_options(OptionSet& set, Options& o) {
@@ -70,6 +70,7 @@ void add_options(OptionSet& set, Options& o) {
   set.add_integer("checkpoint-every", "Steps between writes of --save; 0: only at the end",
                   &o.checkpoint_every, 0);
   set.add_text("log", "Write one CSV line per step to this file", &o.log);
+  set.add_switch("verbose", "Also show which digits were taken for which", &o.verbose);
   set.add_switch("json", "Print the result as one line of JSON, everything else to stderr", &o.json);
   add_runtime_options(set, o.runtime);
 }
@@ -223,7 +224,7 @@ void become_rank(Options& options, RankJob& job) {
 // does.
 Fingerprint fingerprint_of(const OptionSet& set) {
   constexpr std::array kOwn = {"data",   "load",   "resume",          "save", "log",
-                               "record", "device", "visible-devices", "json"};
+                               "record", "device", "visible-devices", "json", "verbose"};
   Fingerprint fingerprint;
   std::string* value = nullptr;
   for (const std::string& word : set.words(OptionSet::Words::kAll)) {
@@ -325,7 +326,7 @@ int run(int argc, char** argv, RankJob* job) {
   explain_failure(settings, data.training, data.test, runtime, result);
   if (job != nullptr && result.report) result.report->message = result.error;
   if (prints || !ok) {
-    fmt::print(ok ? out : stderr, "{}next: {}\n", describe(result),
+    fmt::print(ok ? out : stderr, "{}next: {}\n", describe(result, options.verbose, set.terminal()),
                next_command(result, runtime, set, options, given, job));
     if (options.json) fmt::print("{}\n", to_json(result));
   }

@@ -3,40 +3,67 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "runtime/base/bytes.h"
+#include "runtime/base/table.h"
 
 namespace headroom {
 
 namespace {
 
-std::string describe_replicas(const TrainResult& result) {
-  std::string text =
-      fmt::format("\n\npeaks in MiB\n{:<10} {:>10} {:>10} {:>10} {:>10} {:>10}   {}\n", "replica", "device",
-                  "reserved", "allocated", "predicted", "optimizer", "weights");
-  for (const ReplicaResult& r : result.replicas) {
-    const std::string name = r.host.empty() ? r.device : fmt::format("{} {}", r.host, r.device);
-    text +=
-        fmt::format("{:<10} {:>10} {:>10} {:>10} {:>10} {:>10}   {}\n", name, format_mib(r.peak_device_bytes),
-                    format_mib(r.peak_reserved_bytes), format_mib(r.peak_allocated_bytes),
-                    r.predicted_peak_bytes ? format_mib(*r.predicted_peak_bytes) : "-",
-                    format_mib(r.optimizer_bytes), r.weights_checksum);
-  }
-  text.pop_back();
-  return text;
+std::string predicted_mib(const DeviceFigures& figures) {
+  return figures.predicted_peak_bytes ? format_mib(*figures.predicted_peak_bytes) : "-";
 }
 
-std::string describe_devices(const TrainResult& result) {
-  std::string text = fmt::format("\n\npeaks in MiB\n{:<10} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "device",
-                                 "device", "process", "reserved", "allocated", "predicted");
-  for (const DeviceResult& d : result.devices) {
-    text += fmt::format("{:<10} {:>10} {:>10} {:>10} {:>10} {:>10}\n", d.device,
-                        format_mib(d.peak_device_bytes), format_mib(d.peak_process_bytes),
-                        format_mib(d.peak_reserved_bytes), format_mib(d.peak_allocated_bytes),
-                        d.predicted_peak_bytes ? format_mib(*d.predicted_peak_bytes) : "-");
+std::string describe_replicas(const TrainResult& result, const Terminal& terminal) {
+  Table table({{"replica"},
+               {.title = "device", .is_number = true},
+               {.title = "reserved", .is_number = true},
+               {.title = "allocated", .is_number = true, .drop = 1},
+               {.title = "predicted", .is_number = true, .drop = 2},
+               {.title = "optimizer", .is_number = true, .drop = 4},
+               {.title = "weights", .drop = 3}});
+  for (const ReplicaResult& r : result.replicas) {
+    table.add({r.host.empty() ? r.device : fmt::format("{} {}", r.host, r.device),
+               format_mib(r.peak_device_bytes), format_mib(r.peak_reserved_bytes),
+               format_mib(r.peak_allocated_bytes), predicted_mib(r), format_mib(r.optimizer_bytes),
+               r.weights_checksum});
   }
-  text.pop_back();
-  return text;
+  return "\npeaks in MiB\n" + table.text(terminal);
+}
+
+std::string describe_devices(const TrainResult& result, const Terminal& terminal) {
+  Table table({{"device"},
+               {.title = "device", .is_number = true},
+               {.title = "process", .is_number = true, .drop = 3},
+               {.title = "reserved", .is_number = true},
+               {.title = "allocated", .is_number = true, .drop = 1},
+               {.title = "predicted", .is_number = true, .drop = 2}});
+  for (const DeviceResult& d : result.devices) {
+    table.add({d.device, format_mib(d.peak_device_bytes), format_mib(d.peak_process_bytes),
+               format_mib(d.peak_reserved_bytes), format_mib(d.peak_allocated_bytes), predicted_mib(d)});
+  }
+  return "\npeaks in MiB\n" + table.text(terminal);
+}
+
+// Labels by row, predictions by column.
+std::string describe_confusion(const TrainResult& result, const Terminal& terminal) {
+  std::vector<TableColumn> columns = {{"label"}};
+  for (int i = 0; i < Dataset::kClasses; ++i) {
+    columns.push_back({.title = fmt::format("{}", i), .is_number = true});
+  }
+  Table table(std::move(columns));
+  for (size_t label = 0; label < result.confusion.size(); ++label) {
+    std::vector<TableCell> row = {fmt::format("{}", label)};
+    for (const int64_t count : result.confusion[label]) {
+      row.emplace_back(count == 0 ? "." : fmt::format("{}", count));
+      if (count > 0 && row.size() != label + 2) row.back().colour = Colour::kRed;
+    }
+    table.add(std::move(row));
+  }
+  return "\nimages by label, and what was predicted\n" + table.text(terminal);
 }
 
 // For failures of a collective, which no memory strategy causes.
@@ -54,7 +81,7 @@ std::string advise_replicas(const TrainResult& result) {
 
 }  // namespace
 
-std::string describe(const TrainResult& result) {
+std::string describe(const TrainResult& result, bool verbose, const Terminal& terminal) {
   std::string text;
   for (const std::string& line : result.log) text += fmt::format("  {}\n", line);
   if (result.outcome != RunOutcome::kOk) {
@@ -72,25 +99,20 @@ std::string describe(const TrainResult& result) {
             : "not reached";
     text += fmt::format("target of {:.2f} %: {}\n", 100 * *result.target_accuracy, when);
   }
-  text += fmt::format("peak: {} on the device, {} of it this process; {} reserved, {} allocated",
-                      format_bytes(result.peak_device_bytes), format_bytes(result.peak_process_bytes),
-                      format_bytes(result.peak_reserved_bytes), format_bytes(result.peak_allocated_bytes));
+  std::string peak =
+      fmt::format("peak: {} on the device, {} of it this process; {} reserved, {} allocated",
+                  format_bytes(result.peak_device_bytes), format_bytes(result.peak_process_bytes),
+                  format_bytes(result.peak_reserved_bytes), format_bytes(result.peak_allocated_bytes));
   if (result.predicted_peak_bytes)
-    text += fmt::format(" (predicted {})", format_bytes(*result.predicted_peak_bytes));
+    peak += fmt::format(" (predicted {})", format_bytes(*result.predicted_peak_bytes));
+  text += terminal.wrapped(peak) + "\n";
   if (result.replicas.size() > 1) {
-    text += describe_replicas(result);
+    text += describe_replicas(result, terminal);
   } else if (result.devices.size() > 1) {
-    text += describe_devices(result);
+    text += describe_devices(result, terminal);
   }
-  text += "\n\nlabel   predicted\n      ";
-  for (int i = 0; i < Dataset::kClasses; ++i) text += fmt::format("{:>6}", i);
-  for (size_t label = 0; label < result.confusion.size(); ++label) {
-    text += fmt::format("\n{:>5} ", label);
-    for (int64_t count : result.confusion[label]) text += count == 0 ? "     ." : fmt::format("{:>6}", count);
-  }
-  return text + "\n";
+  return verbose ? text + describe_confusion(result, terminal) : text;
 }
-
 std::string advice(const TrainResult& result, const Runtime& runtime) {
   if (result.outcome == RunOutcome::kReplicaFailure || result.call.starts_with("nccl"))
     return advise_replicas(result);

@@ -4,11 +4,12 @@
 #include <string>
 
 #include "examples/models/mnist/trainer.h"
+#include "runtime/base/terminal.h"
 
 namespace headroom {
 
-// Figures and the confusion matrix, or the failure and the log lines before it.
-std::string describe(const TrainResult& result);
+// Figures, and with `verbose` the confusion matrix; or the failure and the log lines before it.
+std::string describe(const TrainResult& result, bool verbose, const Terminal& terminal);
 
 // One line: the next command, or the setting to change. Never names a setting that is already in use.
 std::string advice(const TrainResult& result, const Runtime& runtime);
