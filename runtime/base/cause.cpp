@@ -294,8 +294,8 @@ Result exact_pieces(const MemoryNumbers& n) {
   if (needed(n) > most) return std::nullopt;
   if (sum(*n.allocated, *n.requested) > most) {
     return Judgement{kRounding, kHigh,
-                     fmt::format("{} are taken for the {} in use; exact sizes would fit", size(*n.allocated),
-                                 size(*live(n)))};
+                     fmt::format("{} are taken for the {} in use; this request would fit with exact sizes",
+                                 size(*n.allocated), size(*live(n)))};
   }
   return Judgement{kFragmentation, kHigh,
                    fmt::format("{} are idle and {} can be reserved, but no piece is larger than {}",

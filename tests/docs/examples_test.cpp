@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -127,6 +128,35 @@ bool can_run(const std::string& command) {
   return !is_of_python && !names("cuda") && !names("mpirun") && !names(".csv.gz") && !names("doctor");
 }
 
+Outcome run_as_user(const ScratchFolder& folder, const std::string& command) {
+  return run_shell(folder, "cd " + folder.path() +
+                               " && export PATH=" HEADROOM_FOLDERS
+                               ":$PATH && unset TF_FORCE_GPU_ALLOW_GROWTH CUDA_VISIBLE_DEVICES && { " +
+                               command + "; } 2>&1");
+}
+
+// The commands of ours that the output proposes, without their comments.
+Lines next_commands(const std::string& printed) {
+  constexpr std::string_view kNext = "next: ";
+  Lines commands;
+  for (const std::string& line : lines_of(printed)) {
+    if (!line.starts_with(kNext)) continue;
+    std::string command = line.substr(kNext.size(), line.find("  # ") - kNext.size());
+    const bool is_ours = command.starts_with("train_mnist ") || command.starts_with("headroom ");
+    const bool is_a_form = command.find("FILE") != std::string::npos;
+    if (is_ours && !is_a_form) commands.push_back(std::move(command));
+  }
+  return commands;
+}
+
+bool has_failed(const std::string& printed) {
+  const Lines lines = lines_of(printed);
+  return std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
+    return line.starts_with("out_of_memory") || line.starts_with("library_failure") ||
+           line.starts_with("does not fit") || line.starts_with("nothing fits") || line.starts_with("no GPU");
+  });
+}
+
 class Documentation : public testing::TestWithParam<std::string> {};
 
 TEST_P(Documentation, ExamplesPrintWhatThePageShows) {
@@ -134,15 +164,31 @@ TEST_P(Documentation, ExamplesPrintWhatThePageShows) {
   std::filesystem::create_directory_symlink(HEADROOM_SOURCE_DIR "/tests", folder / "tests");
   for (const Example& example : read_examples(HEADROOM_SOURCE_DIR "/" + GetParam())) {
     if (!can_run(example.command)) continue;
-    const Outcome outcome =
-        run_shell(folder, "cd " + folder.path() +
-                              " && export PATH=" HEADROOM_FOLDERS
-                              ":$PATH && unset TF_FORCE_GPU_ALLOW_GROWTH CUDA_VISIBLE_DEVICES"
-                              " && { " +
-                              example.command + "; } 2>&1");
+    const Outcome outcome = run_as_user(folder, example.command);
     EXPECT_EQ(first_difference(shapes_of(example.output), shapes_of(lines_of(outcome.out))), "")
         << GetParam() << ":" << example.line << ": " << example.command << "\n"
         << outcome.errors;
+  }
+}
+
+// What is proposed after a failure is run and has to succeed, also what `explain` proposes for a log of ours;
+// what is proposed otherwise has to be a valid command.
+TEST_P(Documentation, TheNextCommandOfAFailureCuresIt) {
+  const ScratchFolder folder;
+  std::filesystem::create_directory_symlink(HEADROOM_SOURCE_DIR "/tests", folder / "tests");
+  std::set<std::string> followed;
+  for (const Example& example : read_examples(HEADROOM_SOURCE_DIR "/" + GetParam())) {
+    if (!can_run(example.command)) continue;
+    const std::string printed = run_as_user(folder, example.command).out;
+    const bool is_explained = example.command.starts_with("headroom explain");
+    for (const std::string& command : next_commands(printed)) {
+      if (!can_run(command) || !followed.insert(command).second) continue;
+      const bool is_cure = is_explained ? command.starts_with("train_mnist ") : has_failed(printed);
+      const Outcome next = run_as_user(folder, is_cure ? command : command + " --print-config");
+      EXPECT_EQ(next.code, 0) << GetParam() << ":" << example.line << ": " << example.command
+                              << "\nnext: " << command << "\n"
+                              << next.out;
+    }
   }
 }
 

@@ -69,6 +69,7 @@ class Holes {
  private:
   std::string start() const {
     if (!found_.log->command.empty()) return found_.log->command;
+    if (!found_.log->proven.empty()) return found_.log->proven;
     if (!found_.log->script.empty() && found_.framework != F::kHeadroom)
       return "python " + found_.log->script;
     for (const UsualStart& usual : kUsualStarts) {
@@ -206,8 +207,11 @@ std::vector<Advice> advise(const Case& found, const LogJudgement& judgement) {
   constexpr size_t kSteps = 2, kMostSteps = 4;
   const Holes holes(found);
   std::vector<Advice> advice;
+  if (found.framework == F::kHeadroom && !found.log->proven.empty()) {
+    advice.push_back({found.log->proven, "the smallest change that the program found to fit"});
+  }
   const bool has_other_ways = !judgement.other_ways.empty();
-  collect(advice, has_other_ways ? 1 : kSteps, found, judgement.cause, holes);
+  collect(advice, has_other_ways ? advice.size() + 1 : kSteps, found, judgement.cause, holes);
   if (has_other_ways) {
     for (const Possibility& other : judgement.other_ways)
       collect(advice, std::min(advice.size() + 1, kMostSteps - 1), found, other.cause, holes);

@@ -9,7 +9,7 @@ using F = Framework;
 // Where the device's memory is not the cause, or the log does not say: the machine, versions, access,
 // indices.
 constexpr Row kRowsOfMachine[] = {
-    {kIndexOutOfRange, F::kHeadroom, "", "{run} --device cpu", "the CPU names the op and the index"},
+    {kIndexOutOfRange, F::kHeadroom, "", "{set --device cpu}", "the CPU names the op and the index"},
     {kIndexOutOfRange, F::kNone, "launch_blocking", "CUDA_LAUNCH_BLOCKING=1 {run}",
      "the traceback then names the call"},
     {kIndexOutOfRange, F::kNone, "", "CUDA_VISIBLE_DEVICES= {run}",

@@ -28,7 +28,7 @@ bool is_assignment(std::string_view word) {
 // What may stand before a command on its line.
 bool is_prompt(std::string_view lead) {
   lead = trimmed(lead);
-  if (lead.empty()) return true;
+  if (lead.empty() || lead == kProvenLead) return true;
   for (const std::string_view end :
        {"$", "#", ">", "%", "+", "cmd =", "command:", "Command:", "srun", "exec",
         "command line:", "run:", "nohup", "sudo", "Running:", "Killed", "killed"}) {

@@ -17,6 +17,9 @@ std::string_view rank_of(std::string_view line);
 // The number in such a mark: the last one.
 std::optional<int64_t> number_of_rank(std::string_view rank);
 
+// What stands before a command that a program of ours tried and proposes.
+inline constexpr std::string_view kProvenLead = "next:";
+
 // The command of a prompt whose program's name stands at `at`, with the variables set before it: as far as it
 // is plain words and needs no shell. Empty where the line is no prompt.
 std::string command_in(std::string_view line, size_t at);

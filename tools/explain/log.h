@@ -289,6 +289,7 @@ struct Log {
   std::map<Framework, int64_t> versions, at_least;
   std::string script;                              // "train.py", from a traceback
   std::string command;                             // as the user typed it, as far as it is fit for a shell
+  std::string proven;                              // with the change that a program of ours tried: it fits
   std::string share, fraction, parameters, dtype;  // the first of each
   std::optional<int64_t> root_rank;                // that failed first, as a launcher says
   Samples samples;                                 // of the process that printed most of them

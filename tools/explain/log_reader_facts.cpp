@@ -80,13 +80,14 @@ void LogReader::keep_fact(const Message& message, size_t begin, const Capture& c
 
 // The last command before the first failure, else the first after it.
 void LogReader::keep_command(size_t begin) {
-  if (log_.failure_count > 0 && !log_.command.empty()) return;
   const std::string_view lead = before(begin, kLongestFact);
+  const bool is_proven = trimmed(lead) == kProvenLead;
+  if (log_.failure_count > 0 && !log_.command.empty() && !is_proven) return;
   const std::string line = std::string(lead) + std::string(behind(begin, 2 * kLongestFact));
   std::string command = command_in(line, lead.size());
   if (command.empty()) return;
   keep_model(command);
-  log_.command = std::move(command);
+  (is_proven ? log_.proven : log_.command) = std::move(command);
 }
 
 void LogReader::keep_model(std::string_view line) {

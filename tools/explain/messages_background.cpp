@@ -94,6 +94,8 @@ constexpr Message kMessages[] = {
     {kMention, kCtranslate, "faster_whisper"},
 
     // The program, its model and its settings.
+    {kBackground, kNone, "train_mnist {command~}"},
+    {kBackground, kNone, "headroom run {command~}"},
     {kBackground, kNone, "python {command~}"},
     {kBackground, kNone, "python3 {command~}"},
     {kBackground, kNone, "python.exe {command~}"},
