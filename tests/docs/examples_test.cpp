@@ -159,36 +159,30 @@ bool has_failed(const std::string& printed) {
 
 class Documentation : public testing::TestWithParam<std::string> {};
 
-TEST_P(Documentation, ExamplesPrintWhatThePageShows) {
+// What is proposed after a failure is run and has to succeed, also what `explain` proposes for a log of ours;
+// what is proposed otherwise has to be a valid command.
+void follow_next_commands(const ScratchFolder& folder, const std::string& example, const std::string& printed,
+                          std::set<std::string>& followed) {
+  const bool is_explained = example.starts_with("headroom explain");
+  for (const std::string& command : next_commands(printed)) {
+    if (!can_run(command) || !followed.insert(command).second) continue;
+    const bool is_cure = is_explained ? command.starts_with("train_mnist ") : has_failed(printed);
+    const Outcome next = run_as_user(folder, is_cure ? command : command + " --print-config");
+    EXPECT_EQ(next.code, 0) << example << "\nnext: " << command << "\n" << next.out;
+  }
+}
+
+TEST_P(Documentation, ExamplesPrintWhatThePageShowsAndTheirNextCommandsCureFailures) {
   const ScratchFolder folder;
   std::filesystem::create_directory_symlink(HEADROOM_SOURCE_DIR "/tests", folder / "tests");
+  std::set<std::string> followed;
   for (const Example& example : read_examples(HEADROOM_SOURCE_DIR "/" + GetParam())) {
     if (!can_run(example.command)) continue;
     const Outcome outcome = run_as_user(folder, example.command);
     EXPECT_EQ(first_difference(shapes_of(example.output), shapes_of(lines_of(outcome.out))), "")
         << GetParam() << ":" << example.line << ": " << example.command << "\n"
         << outcome.errors;
-  }
-}
-
-// What is proposed after a failure is run and has to succeed, also what `explain` proposes for a log of ours;
-// what is proposed otherwise has to be a valid command.
-TEST_P(Documentation, TheNextCommandOfAFailureCuresIt) {
-  const ScratchFolder folder;
-  std::filesystem::create_directory_symlink(HEADROOM_SOURCE_DIR "/tests", folder / "tests");
-  std::set<std::string> followed;
-  for (const Example& example : read_examples(HEADROOM_SOURCE_DIR "/" + GetParam())) {
-    if (!can_run(example.command)) continue;
-    const std::string printed = run_as_user(folder, example.command).out;
-    const bool is_explained = example.command.starts_with("headroom explain");
-    for (const std::string& command : next_commands(printed)) {
-      if (!can_run(command) || !followed.insert(command).second) continue;
-      const bool is_cure = is_explained ? command.starts_with("train_mnist ") : has_failed(printed);
-      const Outcome next = run_as_user(folder, is_cure ? command : command + " --print-config");
-      EXPECT_EQ(next.code, 0) << GetParam() << ":" << example.line << ": " << example.command
-                              << "\nnext: " << command << "\n"
-                              << next.out;
-    }
+    follow_next_commands(folder, example.command, outcome.out, followed);
   }
 }
 
