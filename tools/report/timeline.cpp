@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -41,6 +42,27 @@ char letter_at(const MemorySample& sample, int64_t level) {
   return ' ';
 }
 
+// The distance of the axis' marks: 1, 2 or 5 times a power of ten of a unit, at most `most` up to `highest`.
+double round_step(int64_t highest, int most) {
+  double unit = 1;
+  while (unit * 1024 <= static_cast<double>(highest)) unit *= 1024;
+  const double least = static_cast<double>(highest) / unit / most;
+  double step = std::pow(10, std::floor(std::log10(least)));
+  for (const double factor : {2.0, 2.5, 2.0}) {
+    if (step < least) step *= factor;
+  }
+  return std::max(1.0, step * unit);
+}
+
+// "15 MiB" for the mark inside (low, high], empty where there is none.
+std::string mark_between(double low, double high, double step) {
+  const double mark = std::floor(high / step) * step;
+  if (mark <= low) return "";
+  std::string text = format_bytes(static_cast<int64_t>(mark));
+  if (const size_t zeros = text.find(".00 "); zeros != std::string::npos) text.erase(zeros, 3);
+  return text;
+}
+
 }  // namespace
 
 std::string timeline(const History& history, int width, int height) {
@@ -48,6 +70,7 @@ std::string timeline(const History& history, int width, int height) {
   int64_t highest = 1;
   for (const MemorySample& sample : columns)
     highest = std::max({highest, sample.live_bytes, sample.reserved_bytes});
+  const double step = round_step(highest, 4);
   std::string text;
   for (int row = height - 1; row >= 0; --row) {
     // The middle of the cell; in doubles, because a trace may claim 2^62 bytes.
@@ -62,9 +85,8 @@ std::string timeline(const History& history, int width, int height) {
       line += letter == ' ' && edge ? '-' : letter;
     }
     line.erase(line.find_last_not_of(' ') + 1);
-    const bool labelled = row == height - 1 || row == height / 2 || row == 0;
-    const auto value = static_cast<int64_t>((row + 1) * unit);
-    text += fmt::format("{:>11} |{}\n", labelled ? format_bytes(row == 0 ? 0 : value) : "", line);
+    const std::string mark = row == 0 ? "0 B" : mark_between(row * unit, (row + 1) * unit, step);
+    text += fmt::format("{:>11} |{}\n", mark, line);
   }
   const size_t peak = history.peak_sample * static_cast<size_t>(width) / history.samples.size();
   text += fmt::format("{:>11} +{:-<{}}\n", "", "", width);

@@ -20,6 +20,7 @@
 #include "runtime/plan/step_cost.h"
 #include "tools/subcommands.h"
 #include "tools/workload/model_files.h"
+#include "tools/workload/workload.h"
 
 namespace headroom {
 namespace {
@@ -231,8 +232,11 @@ int run_show(int argc, char** argv) {
     memory.add({part.first, format_mib(part.second), {&part == largest ? "the most" : "", Colour::kYellow}});
   }
   fmt::print("\na training step with {}, without workspace\n{}", options.optimizer, memory.text(terminal));
-  std::vector<std::string> words = {"--model", options.model.path, "--batch", std::to_string(options.batch)};
-  for (const std::string& dim : options.model.dims) words.insert(words.end(), {"--dim", dim});
+  WorkloadOptions next;
+  next.model = options.model;
+  next.step.batch = options.batch;
+  next.step.optimizer = options.optimizer;
+  const std::vector<std::string> words = to_words(next, OptionSet::Words::kChanged);
   fmt::print("\nnext: {}\n", command_line("headroom predict", words));
   return kExitDone;
 }

@@ -104,7 +104,7 @@ TEST(History, TheTimelineHasOneLetterForEachCategory) {
   EXPECT_EQ(timeline(History(trace), 4, 5),
             "     1000 B |  GG\n"
             "            |  GG\n"
-            "      600 B |WWWW\n"
+            "      500 B |WWWW\n"
             "            |WWWW\n"
             "        0 B |WWWW\n"
             "            +----\n"
