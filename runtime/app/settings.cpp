@@ -78,6 +78,7 @@ constexpr std::string_view kSettings[] = {
     "place",
     "plan",
     "points",
+    "precision",
     "record",
     "replicas",
     "resume",
