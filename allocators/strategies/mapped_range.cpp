@@ -8,6 +8,9 @@ namespace headroom {
 namespace {
 
 constexpr int kLongestSearch = 32;  // pieces of one size class
+// A request looks at so many unmapped pieces, each request at the next ones, so that among many blocks it
+// takes no longer. Trainings have some hundreds.
+constexpr size_t kMaxUnmappedSearched = 1024;
 
 }  // namespace
 
@@ -46,13 +49,22 @@ MappedRange::Index MappedRange::give_back(int64_t offset, int64_t bytes, int64_t
 
 MappedRange::Place MappedRange::find_place(int64_t bytes, int64_t idle_pages,
                                            const MappingCalls& calls) const {
+  sort_unmapped(kMaxUnmappedSearched);
+  const Place place = best_of_sorted(bytes, idle_pages, calls);
+  if (place.offset >= 0 || unmapped_.size() <= kMaxUnmappedSearched) return place;
+  sort_unmapped(unmapped_.size());
+  return best_of_sorted(bytes, idle_pages, calls);
+}
+
+// In the runs of those unmapped pieces.
+MappedRange::Place MappedRange::best_of_sorted(int64_t bytes, int64_t idle_pages,
+                                               const MappingCalls& calls) const {
   Place best;
   const auto cost = [](const Place& place) {
     return std::tuple(place.new_pages, place.calls, place.missing_pages, place.left_bytes);
   };
   auto row = calls.free_rows.begin();
   // A run without unmapped pages is one piece, which take() has found if it is large enough.
-  sort_unmapped();
   int64_t end = 0;
   for (const Index unmapped : sorted_unmapped_) {
     if (at(unmapped).offset < end) continue;  // in the run before
@@ -255,8 +267,18 @@ MappedRange::Index MappedRange::piece_at(Index from, int64_t offset) const {
   return from;
 }
 
-void MappedRange::sort_unmapped() const {
-  sorted_unmapped_ = unmapped_;
+// At most so many, the last piece included, behind which there is room for any block.
+void MappedRange::sort_unmapped(size_t max_count) const {
+  if (unmapped_.size() <= max_count) {
+    sorted_unmapped_ = unmapped_;
+  } else {
+    sorted_unmapped_.clear();
+    for (size_t i = 0; i < max_count; ++i) {
+      next_unmapped_ = next_unmapped_ + 1 < unmapped_.size() ? next_unmapped_ + 1 : 0;
+      if (unmapped_[next_unmapped_] != last_) sorted_unmapped_.push_back(unmapped_[next_unmapped_]);
+    }
+    if (at(last_).state == State::kUnmapped) sorted_unmapped_.push_back(last_);
+  }
   std::sort(sorted_unmapped_.begin(), sorted_unmapped_.end(),
             [&](Index a, Index b) { return at(a).offset < at(b).offset; });
 }
@@ -360,7 +382,11 @@ inline MappedRange::Index MappedRange::cut(Index piece, int64_t offset) noexcept
               .previous = piece,
               .next = head.next,
               .state = head.state};
-  if (head.next != kNone) at(head.next).previous = rest;
+  if (head.next != kNone) {
+    at(head.next).previous = rest;
+  } else {
+    last_ = rest;
+  }
   head.next = rest;
   head.bytes = offset - head.offset;
   if (head.state == State::kUnmapped) add_unmapped(rest);
@@ -390,7 +416,11 @@ inline void MappedRange::absorb_next(Index piece) noexcept {
   head.bytes += std::exchange(at(gone).bytes, 0);
   head.freed_at = std::max(head.freed_at, at(gone).freed_at);
   head.next = at(gone).next;
-  if (head.next != kNone) at(head.next).previous = piece;
+  if (head.next != kNone) {
+    at(head.next).previous = piece;
+  } else {
+    last_ = piece;
+  }
   at(gone).next = unused_;
   unused_ = gone;
   ++unused_count_;

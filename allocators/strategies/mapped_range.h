@@ -160,7 +160,8 @@ class MappedRange {
       }
     }
   }
-  void sort_unmapped() const;
+  void sort_unmapped(size_t max_count) const;
+  Place best_of_sorted(int64_t bytes, int64_t idle_pages, const MappingCalls& calls) const;
   void prepare_unmapped(int64_t more);
   void add_unmapped(Index piece) noexcept;
   void remove_unmapped(Index piece) noexcept;
@@ -180,6 +181,7 @@ class MappedRange {
   const int64_t page_bytes_;
   std::vector<Piece> pieces_;
   Index first_ = 0;       // by address; keeps its index
+  Index last_ = 0;        // by address
   Index last_found_ = 0;  // a hint for piece_at; may be reused since
   Index unused_ = kNone;
   int64_t unused_count_ = 0;
@@ -192,6 +194,7 @@ class MappedRange {
   FirstFitList by_address_;                     // the same, for Fit::kFirst
   std::vector<Index> unmapped_;                 // each piece has its position here in bin_next
   mutable std::vector<Index> sorted_unmapped_;  // scratch of a search
+  mutable size_t next_unmapped_ = 0;            // where the next search of a part begins
   mutable int64_t pieces_searched_ = 0;
 };
 
