@@ -1,6 +1,7 @@
 // Trains the net of an ONNX file on a batch of drawn numbers: 05_fine_tune NET.onnx. `headroom models` says
 // how to export one.
 
+#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -26,8 +27,7 @@ int main(int argc, char** argv) try {
   // One input of floats; the labels are classes.
   const onnx::BoundTensor& input = step->model.inputs.at(0);
   float number = 0;
-  for (float& element : session.input<float>(input.value))
-    element = (number += 0.618f) - static_cast<int>(number);
+  for (float& element : session.input<float>(input.value)) element = std::fmod(number += 0.618f, 1.0f);
   int32_t label = 0;
   for (int32_t& element : session.input<int32_t>(step->labels))
     element = label++ % static_cast<int32_t>(step->classes);
