@@ -1,11 +1,12 @@
 """Compares the tracer with real peaks of PyTorch: tools/torch/check_tracer.py TABLE MODELS.py [MODEL...]
 
-TABLE is a Markdown table with rows `| model | batch | precision | optimizer | requested | allocated | reserved |`
-in MiB, measured on a GPU in four training steps. MODELS.py defines `ALL`: for each model a pair of a function
+TABLE is a Markdown table with rows `| model | batch | precision | optimizer | requested | allocated | reserved | base |`
+in MiB, measured on a GPU in four training steps; `base`, which may be missing, is what earlier rows of the process had
+left allocated, the workspaces of libraries. MODELS.py defines `ALL`: for each model a pair of a function
 build(device), which returns (net, batch, loss) with batch(n) -> (inputs, targets) and loss(net, inputs, targets),
 and the batch sizes. With `headroom` in PATH the reserved bytes under the strategy caching are compared, too. The
-rows of a model were measured in one process, so in all but its first the workspaces of libraries stand at the
-beginning.
+rows of a model were measured in one process, so in all but its first, or those whose base is 0, the workspaces of
+libraries stand at the beginning.
 """
 
 import importlib.util
@@ -25,16 +26,20 @@ from headroom.torch import trace  # noqa: E402
 from headroom.torch.recorder import LIBRARY  # noqa: E402
 
 MIB = 1 << 20
+_STEPS = 4
 
 
 def read_table(path):
-    rows = []
+    rows, has_base = [], False
     with open(path, encoding="utf-8") as file:
         for line in file:
             cells = [cell.strip() for cell in line.split("|")[1:-1]]
+            if cells[:1] == ["model"]:
+                has_base = cells[7:8] == ["base"]
             if len(cells) >= 7 and cells[1].isdigit() and cells[2] in ("tf32", "bf16"):
+                base = float(cells[7]) if has_base else None
                 rows.append(
-                    (cells[0], int(cells[1]), cells[2], cells[3], float(cells[4]), float(cells[6]))
+                    (*cells[:1], int(cells[1]), *cells[2:4], float(cells[4]), float(cells[6]), base)
                 )
     return rows
 
@@ -108,11 +113,14 @@ def main():
     wanted = sys.argv[3:]
     requested_errors, reserved_errors, seen = [], [], set()
     with tempfile.TemporaryDirectory() as folder:
-        for model, batch, precision, optimizer, requested, reserved in read_table(sys.argv[1]):
+        for model, batch, precision, optimizer, requested, reserved, base in read_table(
+            sys.argv[1]
+        ):
             if model not in models or (wanted and model not in wanted):
                 continue
-            traced = trace(make_training(models[model][0], precision, optimizer), batch=batch)
-            if model in seen:
+            step = make_training(models[model][0], precision, optimizer)
+            traced = trace(step, batch=batch, steps=_STEPS)
+            if model in seen if base is None else base > 0:
                 put_libraries_first(traced)
             seen.add(model)
             error = 100 * (traced.peak_bytes / MIB / requested - 1)
