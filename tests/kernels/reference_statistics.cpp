@@ -92,9 +92,10 @@ std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>
             }
             return out;
           },
-          [&](const Softmax&) {
+          [&](const Softmax& softmax) {
             for (int64_t row = 0; row < elements / n; ++row) {
-              const std::vector<double> p = softmax_of(in[0], row, n);
+              std::vector<double> p = softmax_of(in[0], row, n);
+              if (softmax.zero_nan_rows && std::isnan(p[0])) std::fill(p.begin(), p.end(), 0);
               std::copy(p.begin(), p.end(), out[0].data.begin() + row * n);
             }
             return out;

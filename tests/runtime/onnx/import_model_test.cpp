@@ -362,8 +362,10 @@ ModelBytes attention_net(float masked, const std::string& second_output = "") {
   ModelBytes net;
   net.input("x", 1, {"batch", "7"}).output("y");
   if (!second_output.empty()) net.output(second_output);
-  net.floats("mask", {1, 7}, std::vector<float>(7, 0)).floats("masked", {}, {masked});
-  net.node("Add", {"x", "mask"}, {"a"}).node("Softmax", {"a"}, {"s"}, {int_attribute("axis", -1)});
+  net.integers("extents", {1, 7}).node("ConstantOfShape", {"extents"}, {"mask"});  // zeros
+  net.floats("masked", {}, {masked})
+      .node("Add", {"x", "mask"}, {"a"})
+      .node("Softmax", {"a"}, {"s"}, {int_attribute("axis", -1)});
   net.node("IsNaN", {"s"}, {"n"}).node("Where", {"n", "masked", "s"}, {"y"});
   return net;
 }
