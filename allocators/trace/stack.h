@@ -10,9 +10,9 @@
 namespace headroom {
 
 struct StackFrame {
-  std::string_view file;
+  std::string_view file = {};
   int64_t line = 0;
-  std::string_view function;
+  std::string_view function = {};
 
   bool is_python() const;
   bool is_torch() const;    // Python code of PyTorch itself

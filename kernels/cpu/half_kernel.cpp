@@ -11,7 +11,7 @@
 namespace headroom::cpu {
 namespace {
 
-constexpr int64_t kAlignment = 256;  // as device memory has
+constexpr int64_t kScratchAlignment = 256;  // as device memory has
 
 // Memory of the calling thread that only grows: kernels run one after the other and keep nothing in it.
 class ThreadScratch {
@@ -20,8 +20,8 @@ class ThreadScratch {
   std::byte* of(int64_t bytes) {
     if (bytes > bytes_) {
       release();
-      memory_ =
-          static_cast<std::byte*>(::operator new (static_cast<size_t>(bytes), std::align_val_t{kAlignment}));
+      memory_ = static_cast<std::byte*>(
+          ::operator new (static_cast<size_t>(bytes), std::align_val_t{kScratchAlignment}));
       bytes_ = bytes;
     }
     return memory_;
@@ -29,7 +29,7 @@ class ThreadScratch {
 
  private:
   void release() {
-    ::operator delete (memory_, std::align_val_t{kAlignment});
+    ::operator delete (memory_, std::align_val_t{kScratchAlignment});
     memory_ = nullptr;
     bytes_ = 0;
   }
@@ -61,7 +61,7 @@ class HalfKernel final : public Kernel {
     const auto place = [&](std::span<const TensorSpec> specs, std::vector<int64_t>& offsets) {
       for (const TensorSpec& spec : specs) {
         offsets.push_back(is_half(spec.dtype) ? bytes_ : -1);
-        if (is_half(spec.dtype)) bytes_ += round_up(widened(spec).bytes(), kAlignment);
+        if (is_half(spec.dtype)) bytes_ += round_up(widened(spec).bytes(), kScratchAlignment);
       }
     };
     place(inputs, input_offsets_);
