@@ -42,8 +42,12 @@ std::vector<HostTensor> run_as(const Op& op, const std::vector<HostTensor>& inpu
 TEST(Half, EveryStoredNumberComesBack) {
   for (uint32_t bits = 0; bits < 1 << 16; ++bits) {
     const auto stored = static_cast<uint16_t>(bits);
-    if (!std::isnan(float_of_f16(stored))) EXPECT_EQ(f16_of(float_of_f16(stored)), stored);
-    if (!std::isnan(float_of_bf16(stored))) EXPECT_EQ(bf16_of(float_of_bf16(stored)), stored);
+    if (!std::isnan(float_of_f16(stored))) {
+      EXPECT_EQ(f16_of(float_of_f16(stored)), stored);
+    }
+    if (!std::isnan(float_of_bf16(stored))) {
+      EXPECT_EQ(bf16_of(float_of_bf16(stored)), stored);
+    }
   }
 }
 

@@ -136,7 +136,9 @@ TEST(HeadroomCommand, TheHelpFitsEightyColumnsInAPipe) {
     for (std::string line; std::getline(lines, line);) {
       // A name or a value that has no blank stays whole.
       const bool can_wrap = line.find_last_of(' ') > line.find_first_not_of(' ') + 30;
-      if (can_wrap) EXPECT_LE(line.size(), 80u) << name << ": " << line;
+      if (can_wrap) {
+        EXPECT_LE(line.size(), 80u) << name << ": " << line;
+      }
     }
   }
 }
@@ -149,7 +151,9 @@ TEST(HeadroomCommand, TheShortHelpIsShorterAndNamesEveryOption) {
     for (const std::string& option : options_in(text)) {
       const bool is_common = option == "help" || option == "config" || option == "print-config" ||
                              option == "version" || option == "color";
-      if (!is_common) EXPECT_NE(brief.find("--" + option), std::string::npos) << name << " --" << option;
+      if (!is_common) {
+        EXPECT_NE(brief.find("--" + option), std::string::npos) << name << " --" << option;
+      }
     }
   }
 }
@@ -208,7 +212,9 @@ TEST(HeadroomCommand, ManPagesHaveEveryOptionAndFitEightyColumns) {
   }
   const std::string all = read_file(folder / "man/headroom.1", int64_t{1} << 20);
   for (const auto& [name, text] : helps()) {
-    if (name != "train_mnist") EXPECT_NE(all.find(".BR headroom\\-" + name), std::string::npos) << name;
+    if (name != "train_mnist") {
+      EXPECT_NE(all.find(".BR headroom\\-" + name), std::string::npos) << name;
+    }
   }
 }
 

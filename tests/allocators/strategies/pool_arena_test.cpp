@@ -152,9 +152,9 @@ TEST(Arena, FindsAPlaceAmongFourTimesAsManyHolesWithLittleMoreWork) {
     for (int i = 0; i < blocks; ++i) pointers.push_back(arena.allocate(2 * kMiB));
     for (int i = 0; i < blocks; i += 2) arena.deallocate(pointers[static_cast<size_t>(i)], 2 * kMiB);
     for (int i = 0; i < blocks; i += 2) arena.deallocate(arena.allocate(3 * kMiB), 3 * kMiB);
-    const int64_t visits = arena.visits();
+    const int64_t visited = arena.visits();
     for (int i = 1; i < blocks; i += 2) arena.deallocate(pointers[static_cast<size_t>(i)], 2 * kMiB);
-    return visits;
+    return visited;
   };
   EXPECT_GT(visits(1000), 0);
   EXPECT_LE(visits(4000), 6 * visits(1000));

@@ -59,8 +59,8 @@ INSTANTIATE_TEST_SUITE_P(
         Expected{"healthy-accumulation-python", Cause::kUnknown, "The peak of "},
         Expected{"healthy-evaluation-python", Cause::kUnknown, "The peak of "},
         Expected{"recovers-python", Cause::kUnknown, "The peak of "}),
-    [](const auto& info) {
-      std::string name = info.param.snapshot;
+    [](const auto& row) {
+      std::string name = row.param.snapshot;
       std::replace(name.begin(), name.end(), '-', '_');
       return name;
     });

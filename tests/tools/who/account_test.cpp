@@ -113,8 +113,12 @@ TEST(LiveScreen, HasALineForEachGpuThatFitsTheTerminal) {
     std::string line;
     for (int number = 0; std::getline(lines, line); ++number) {
       EXPECT_LE(characters(line), width) << line;
-      if (number == 1) EXPECT_TRUE(line.starts_with("cuda:0  [\x1b[32m#")) << line;
-      if (number == 2) EXPECT_TRUE(line.starts_with("cuda:1  [\x1b[33m#")) << line;
+      if (number == 1) {
+        EXPECT_TRUE(line.starts_with("cuda:0  [\x1b[32m#")) << line;
+      }
+      if (number == 2) {
+        EXPECT_TRUE(line.starts_with("cuda:1  [\x1b[33m#")) << line;
+      }
     }
   }
   const std::string frame = screen.frame(Terminal(80, false), 0, "headroom who");

@@ -59,7 +59,7 @@ TEST_P(MemoryOfEveryNet, EveryBudgetFromTheLeastOnIsKeptAtTheFirstTry) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Nets, MemoryOfEveryNet, testing::ValuesIn(net_names()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& row) { return row.param; });
 
 TEST(Memory, TheConvNetKeepsItsBitsOnEveryDevice) {
   const Dataset training = draw_digits(256, 1), test = draw_digits(64, 1, 256);
