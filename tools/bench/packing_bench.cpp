@@ -130,7 +130,7 @@ int run(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "--work" && i + 1 < argc) {
-      options.max_work = std::stoll(argv[++i]);
+      options.max_work = static_cast<int64_t>(std::stod(argv[++i]));  // also 3e9
     } else if (word == "--nets") {
       measure_nets();
     } else if (word == "--random" && i + 1 < argc) {
