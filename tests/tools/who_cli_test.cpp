@@ -47,7 +47,8 @@ TEST(HeadroomWho, SaysThatThereIsNoGpuAndProposesASimulatedOne) {
   const bool has_gpu = list_gpus().problem.empty() && !list_gpus().gpus.empty();
   const Outcome json = who("--json"), text = who("--allocate 64MiB");
   ASSERT_EQ(json.code, has_gpu ? 0 : 4) << json.errors;
-  for (const auto& device : nlohmann::json::parse(json.out)["devices"]) {
+  const auto printed = nlohmann::json::parse(json.out);
+  for (const auto& device : printed["devices"]) {
     EXPECT_EQ(sum_of(device), device["total_bytes"]) << device;
     EXPECT_FALSE(device["simulated"]);
   }
