@@ -10,6 +10,7 @@ says.
 import ctypes
 import json
 import os
+import warnings
 
 import torch
 
@@ -84,7 +85,7 @@ def _answer_for_pytorch():
 
     memory_stats(), memory_allocated(), max_memory_allocated(), memory_reserved() and
     max_memory_reserved() read memory_stats_as_nested_dict(). Peaks count from the start of the
-    process: resetting them does nothing.
+    process: resetting them does nothing, and warns.
     """
     from torch.cuda._utils import _get_device_index
 
@@ -95,7 +96,7 @@ def _answer_for_pytorch():
         return json.dumps(statistics(_get_device_index(device, optional=True)), indent=2)
 
     def reset(device=None):
-        pass
+        warnings.warn("Headroom's peaks count from the start of the process and were not reset")
 
     for owner in (torch.cuda, torch.cuda.memory):
         owner.memory_stats_as_nested_dict = stats
