@@ -38,6 +38,35 @@ constexpr UsualStart kUsualStarts[] = {
     {F::kTensorRt, "trtexec --onnx=MODEL.onnx"},
 };
 
+// The rows are written for NVIDIA's GPUs; what other vendors call the same.
+struct VendorWord {
+  std::string_view setting, nvidia, own;
+};
+constexpr VendorWord kVendorWords[] = {
+    {"amd", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"},
+    {"amd", kWhoHolds, "rocm-smi --showpids --showmeminfo vram"},
+    {"amd", "nvidia-smi --query-gpu=driver_version,name,memory.free --format=csv",
+     "rocm-smi --showmeminfo vram"},
+    {"amd", "nvidia-smi --query-gpu=driver_version,name --format=csv",
+     "rocminfo; rocm-smi --showdriverversion"},
+    {"amd", "nvidia-smi --query-gpu=driver_version,memory.used,memory.free --format=csv",
+     "rocm-smi --showmeminfo vram"},
+    {"amd", "ldconfig -p | grep -E 'libcu(dnn|blas|dart)'",
+     "ldconfig -p | grep -E 'lib(rocblas|MIOpen|amdhip)'"},
+    {"amd", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"},
+    {"amd", "CUDA_LAUNCH_BLOCKING=1", "AMD_SERIALIZE_KERNEL=3"},
+    {"intel", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"},
+    {"intel", kWhoHolds, "xpu-smi ps"},
+    {"intel", "CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"},
+    {"intel", "CUDA_LAUNCH_BLOCKING=1", "SYCL_UR_TRACE=1"},
+    {"intel", "torch.cuda.", "torch.xpu."},
+    {"ascend", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NPU_ALLOC_CONF"},
+    {"ascend", kWhoHolds, "npu-smi info"},
+    {"ascend", "CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"},
+    {"ascend", "CUDA_LAUNCH_BLOCKING=1", "ASCEND_LAUNCH_BLOCKING=1"},
+    {"ascend", "torch.cuda.", "torch.npu."},
+};
+
 // What stands in the rows for the user's own program and numbers.
 class Holes {
  public:
@@ -54,6 +83,9 @@ class Holes {
   std::string fill(std::string_view row) const {
     std::string text(row);
     if (!fill_values(text) || !fill_sets(text) || !fill_halves(text)) return {};
+    for (const VendorWord& word : kVendorWords) {
+      if (found_.has_setting(std::string(word.setting))) replace(text, word.nvidia, std::string(word.own));
+    }
     replace(text, "{workers}", fewer_workers());
     replace(text, "{run}", run_.text());
     replace(text, "{script}", found_.log->script.empty() ? "PROGRAM.py" : found_.log->script);
@@ -176,8 +208,10 @@ bool fits(const Row& row, const Case& found, Cause cause, const Holes& holes) {
   if (row.needs.when != When::kAlways && (row.needs.when == When::kCommand) != holes.is_command())
     return false;
   if (row.needs.unless_half && holes.has_batch()) return false;
+  if (row.needs.half && !holes.has_batch()) return false;
   if (row.needs.scores && !found.attention_scores) return false;
   if (row.needs.apple && !found.is_apple()) return false;
+  if (found.failure != nullptr && !has_part(found.failure->text, row.needs.text)) return false;
   const size_t strategy = row.command.find(kStrategyOption);
   if (strategy != std::string_view::npos &&
       row.command.substr(strategy + kStrategyOption.size()) == found.strategy) {

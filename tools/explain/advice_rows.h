@@ -24,9 +24,11 @@ struct Needs {
   Framework tool = Framework::kNone;         // that the log has to name, too
   Framework unless_tool = Framework::kNone;  // that the log must not name
   When when = When::kAlways;
-  bool unless_half = false;  // not where the user's own command can be halved
-  bool scores = false;       // only where attention scores are the largest
-  bool apple = false;        // only on Apple's GPUs
+  bool unless_half = false;    // not where the user's own command can be halved
+  bool half = false;           // only where it can
+  bool scores = false;         // only where attention scores are the largest
+  bool apple = false;          // only on Apple's GPUs
+  std::string_view text = {};  // one of the parts "a|b" of the failure's own words
 };
 
 struct Row {

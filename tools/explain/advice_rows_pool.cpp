@@ -66,6 +66,13 @@ constexpr Row kRowsOfPool[] = {
     {kFragmentation, F::kFooocus, "lowvram", "{set --always-low-vram}",
      "keep parts of the model in the machine's memory"},
     {kFragmentation,
+     F::kFsdp,
+     "",
+     "StateDictOptions(full_state_dict=True, cpu_offload=True)  # earlier FullStateDictConfig(offload_to_cpu="
+     "True, rank0_only=True)",
+     "gather the weights for a checkpoint in the machine's memory",
+     {.phase = "saving"}},
+    {kFragmentation,
      F::kTorch,
      "expandable_segments",
      "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True {run}",
@@ -95,6 +102,7 @@ constexpr Row kRowsOfPool[] = {
     {kFragmentation, F::kNone, "", "{run}  # with inputs padded to few sizes",
      "blocks of the same size are reused"},
 
+    {kLimit, F::kNone, "", "{half}", "keep each tensor below the limit", {.kind = Kind::kMisuse}},
     {kLimit, F::kTorch, "", "torch.cuda.set_per_process_memory_fraction($fraction)",
      "raise the fraction to what is needed, or remove it"},
     {kLimit, F::kTorch, "", "torch.cuda.set_per_process_memory_fraction(1.0)",
@@ -148,6 +156,11 @@ constexpr Row kRowsOfPool[] = {
     {kWorkspace, F::kOllama, "", "/set parameter num_ctx 2048",
      "a smaller context needs smaller buffers (llama.cpp's -c)"},
 
+    {kWorkspace, F::kTensorRt, "",
+     "{set --memPoolSize=workspace:1024}  # MiB, less than is free; in code set_memory_pool_limit(WORKSPACE)",
+     "tactics whose workspace is larger are not tried"},
+    {kWorkspace, F::kTensorRt, "", "{set --maxShapes=INPUT:SMALLER}",
+     "the engine reserves activations for the largest shape of its profile"},
     {kWorkspace, F::kTorch, "", "torch.backends.cudnn.benchmark = False",
      "do not try algorithms with large workspaces"},
     {kWorkspace, F::kOnnx, "", "cudnn_conv_use_max_workspace=0  # a provider option of the session",

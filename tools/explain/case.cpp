@@ -139,13 +139,17 @@ void drop_unset(Figures& figures) {
 }
 
 // Inside a container a process does not know its own pid, so PyTorch lists it among the others: as the one
-// that holds just more than the pool.
+// that holds just more than the pool. Where the list explains all that is in use, it must be in it.
 void find_own_among_holders(Case& result) {
   if (result.process || !result.reserved) return;
+  int64_t listed = 0;
+  for (const Holder& holder : result.holders) listed += holder.bytes;
+  const bool list_is_whole =
+      result.total && result.free && *result.total - *result.free - listed < *result.reserved / 2;
   auto own = result.holders.end();
   for (auto holder = result.holders.begin(); holder != result.holders.end(); ++holder) {
     const int64_t beside = holder->bytes - *result.reserved;
-    if (beside < -kPrintedBytes || beside > 2 * kOwnOverheadBytes) continue;
+    if (beside < -kPrintedBytes || (beside > 2 * kOwnOverheadBytes && !list_is_whole)) continue;
     if (own == result.holders.end() || holder->bytes < own->bytes) own = holder;
   }
   if (own == result.holders.end()) return;
@@ -190,6 +194,8 @@ void find_tools(Case& found) {
                                (found.failure != nullptr && found.failure->framework == framework)))
       found.tools.push_back(framework);
   }
+  // Ollama runs llama.cpp, and its users set options in Ollama's words.
+  if (found.uses(Framework::kOllama)) std::erase(found.tools, Framework::kLlamaCpp);
 }
 
 struct DtypeBytes {

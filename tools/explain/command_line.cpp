@@ -45,6 +45,10 @@ std::optional<CommandLine::Place> CommandLine::find(std::string_view name) const
     if (name[0] != '-' && (value >= text_.size() || text_[value] != '=')) continue;
     if (value >= text_.size()) return Place{value, 0};
     value = text_[value] == '=' ? value + 1 : std::min(text_.find_first_not_of(' ', value), text_.size());
+    if (value < text_.size() && (text_[value] == '"' || text_[value] == '\'')) {
+      const size_t close = text_.find(text_[value], value + 1);
+      if (close != std::string::npos) return Place{value + 1, close - value - 1};
+    }
     return Place{value, std::min(text_.find(' ', value), text_.size()) - value};
   }
   return std::nullopt;

@@ -91,15 +91,63 @@ Result permission(const Case& found) {
                       "this user may not use a file or device that the GPU's libraries need");
 }
 
-// Messages that say of themselves what they are.
+// Messages that say of themselves what they are. Of several rows for a kind the first counts that has one of
+// its parts ("a|b") in the message.
 struct KindVerdict {
   Kind kind;
   Cause cause;
   Confidence confidence;
   std::string_view reason;
+  std::string_view parts = {};
 };
 
 constexpr KindVerdict kVerdicts[] = {
+    {Kind::kMisuse, kNotMemory, kHigh,
+     "the program names a GPU that this process does not see: fewer are visible than it expects",
+     "invalid device ordinal|INVALID_DEVICE"},
+    {Kind::kMisuse, kVersionMismatch, kHigh, "this PyTorch was built without CUDA, for the CPU alone",
+     "not compiled with CUDA"},
+    {Kind::kMisuse, kNotMemory, kHigh,
+     "the program used CUDA before it started worker processes by fork, and CUDA does not survive a fork",
+     "forked subprocess"},
+    {Kind::kMisuse, kNotMemory, kMedium,
+     "CUDA could not be initialised in this process: mostly it was started by fork from one that had used "
+     "CUDA, or the driver does not answer",
+     "initialization error"},
+    {Kind::kMisuse, kNotMemory, kHigh,
+     "a kernel needs more shared memory, registers or threads of a multiprocessor than this GPU has; the "
+     "memory that tensors live in is not involved",
+     "out of resource|too many resources requested|OutOfResources|OUT_OF_RESOURCES"},
+    {Kind::kMisuse, kNotMemory, kMedium,
+     "a kernel was started with an impossible number of blocks or threads: mostly for an empty tensor, or "
+     "one of more than 2^31 elements",
+     "invalid configuration|InvalidConfiguration"},
+    {Kind::kMisuse, kNotMemory, kHigh,
+     "a kernel ran longer than the limit of a GPU that also drives a display, and the driver ended it",
+     "launch timed out|LaunchTimeout|LAUNCH_TIMEOUT"},
+    {Kind::kMisuse, kNotMemory, kHigh, "a call was made that a CUDA graph cannot record",
+     "captur|CaptureUnsupported"},
+    {Kind::kMisuse, kNotMemory, kHigh,
+     "the GPUs are joined by NVSwitch and wait for Fabric Manager (nvidia-fabricmanager), which is not "
+     "running, or not of the driver's version; no memory is missing",
+     "system not yet initialized|SystemNotReady|SYSTEM_NOT_READY"},
+    {Kind::kMisuse, kNotMemory, kHigh,
+     "the container lost its access to the GPU: systemd reloaded its rules while the container ran",
+     "NVML: Unknown Error"},
+    {Kind::kMisuse, kNotMemory, kHigh,
+     "the container has no access to a GPU: NVIDIA's container toolkit is missing, or finds no driver",
+     "device driver|nvidia-container-cli"},
+    {Kind::kMisuse, kLimit, kHigh,
+     "one tensor is larger than the 4 GiB that the driver of this GPU gives in one piece, whatever is free",
+     "larger than 4GB"},
+    {Kind::kMisuse, kTooLargeForDevice, kHigh,
+     "one tensor is larger than the largest buffer that macOS gives a program (Metal's limit)",
+     "Invalid buffer size"},
+    {Kind::kTooLargeModel, kModelTooLarge, kHigh,
+     "the program says itself that the weights do not fit on the device beside what a step needs"},
+    {Kind::kDisturbed, kOtherProcess, kHigh,
+     "another process took or gave back memory of the device while the server measured what is free, so "
+     "that its figures contradict each other"},
     {Kind::kBusy, kOtherProcess, kMedium,
      "the driver lets no further process use the device: one that runs in exclusive mode has it, or the "
      "device is out of order"},
@@ -137,8 +185,10 @@ constexpr KindVerdict kVerdicts[] = {
 
 Result by_kind(const Case& found) {
   for (const KindVerdict& row : kVerdicts) {
-    if (!found.is(row.kind)) continue;
+    if (!found.is(row.kind) || !has_part(found.failure->text, row.parts)) continue;
     std::string reason(row.reason);
+    if ((row.cause == kLimit || row.cause == kTooLargeForDevice) && found.requested)
+      reason += fmt::format("; {} were requested", format_bytes(*found.requested));
     if (row.kind == Kind::kHost && found.requested) {
       reason += fmt::format("; {} were requested", format_bytes(*found.requested));
       if (found.free) reason += fmt::format(" and {} were free", format_bytes(*found.free));
@@ -213,13 +263,15 @@ Result ambiguous(const Case& found) {
 // "Out of memory" in nobody's words.
 Result some_memory(const Case& found) {
   if (!found.is(Kind::kSomeMemory)) return std::nullopt;
-  const std::string& text = found.failure->text;
-  const auto has = [&](std::string_view part) { return text.find(part) != std::string::npos; };
-  const bool of_device = has("CUDA") || has("cuda") || has("GPU") || has("gpu") || has("VRAM") || has("hip");
+  const bool of_device =
+      has_part(found.failure->text, "CUDA|cuda|Cuda|GPU|gpu|VRAM|video|hip|DEVICE_MEMORY|vk");
+  const std::string asked =
+      found.requested ? fmt::format("; {} were requested", format_bytes(*found.requested)) : "";
   if (of_device)
     return verdict(kExhausted, kLow,
-                   "memory of the device ran out; the log does not say for what, nor who holds it");
-  LogJudgement result = verdict(kAmbiguous, kLow, "memory ran out, and the message does not say whose");
+                   "memory of the device ran out; the log does not say for what, nor who holds it" + asked);
+  LogJudgement result =
+      verdict(kAmbiguous, kLow, "memory ran out, and the message does not say whose" + asked);
   result.possible.push_back({kExhausted, "the device's memory is full", std::string(kNearlyFull)});
   result.possible.push_back({kHostMemory, "the machine's own memory (RAM), or the job's share of it, is full",
                              "free -h shows little, or dmesg names a killed process"});

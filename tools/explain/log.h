@@ -61,9 +61,14 @@ enum class Framework {
   kTrainer,
   kLightning,
   kUltralytics,
+  kKohya,
   kFairseq,
   kTransformers,
   kAccelerate,
+  // What starts and limits a job.
+  kSlurm,
+  kKubernetes,
+  kDocker,
 };
 // Empty where the log does not say.
 inline constexpr std::string_view kFrameworkNames[] = {"",
@@ -106,10 +111,14 @@ inline constexpr std::string_view kFrameworkNames[] = {"",
                                                        "Trainer",
                                                        "Lightning",
                                                        "Ultralytics",
+                                                       "sd-scripts",
                                                        "fairseq",
                                                        "Transformers",
-                                                       "Accelerate"};
-inline constexpr size_t kFrameworkCount = static_cast<size_t>(Framework::kAccelerate) + 1;
+                                                       "Accelerate",
+                                                       "Slurm",
+                                                       "Kubernetes",
+                                                       "Docker"};
+inline constexpr size_t kFrameworkCount = static_cast<size_t>(Framework::kDocker) + 1;
 static_assert(std::size(kFrameworkNames) == kFrameworkCount);
 constexpr std::string_view name_of(Framework framework) {
   return kFrameworkNames[static_cast<size_t>(framework)];
@@ -129,14 +138,17 @@ enum class Kind {
   kNotAFailure,    // no room, but the message itself says that it does no harm
   kBusy,           // another process has the device to itself
   kSharedMemory,   // /dev/shm
+  kMisuse,         // a call that cannot work, whatever the memory; its words say why
   kOpenFiles,      // too many files or mappings, which looks like shared memory
   kLockedMemory,   // a network adapter may not lock memory
   kDisk,           // a disk is full
   kStopped,        // a scheduler or a person ended the run
   kHost,           // the machine's own memory, not the GPU's
   kDispatched,     // parts of a model were placed on the CPU
+  kTooLargeModel,  // a program says itself that a model does not fit
   kCacheTooSmall,  // a server's cache holds fewer tokens than one request may have
   kNoCache,        // no memory was left for a server's cache
+  kDisturbed,      // another process freed or took memory while a server measured
   kShareNotFree,   // a server wants a larger share than was free at its start
   kLimit,          // a limit that someone set
   kContext,        // the driver could not make a context

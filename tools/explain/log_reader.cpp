@@ -28,7 +28,7 @@ constexpr int64_t kTracebackLines = 90;
 // Failures that the program recovered from are this near before the line that says so.
 constexpr int64_t kRecoveryLines = 40;
 // llama.cpp prints the driver's refusal first and then for what it asked.
-constexpr std::string_view kPhasesThatFollow[] = {"layers", "cache", "compute"};
+constexpr std::string_view kPhasesThatFollow[] = {"layers", "tensors", "cache", "compute", "first_use"};
 constexpr int64_t kFollowingLines = 6;
 
 std::vector<std::string_view> all_heads() {
@@ -71,16 +71,19 @@ const Index& index() {
 
 // Escapes, no-break spaces and NUL bytes are rare, so all between them is taken at once.
 void LogReader::clean(std::string_view piece) {
-  constexpr std::string_view kSpecial("\x1b\xc2\0", 3);
-  static const std::array<bool, 256> is_special = [&] {
-    std::array<bool, 256> made{};
-    for (const char c : kSpecial) made[static_cast<unsigned char>(c)] = true;
-    return made;
-  }();
+  constexpr std::array<char, 3> kSpecial = {'\x1b', '\xc2', '\0'};
+  std::array<size_t, 3> next = {};  // where each of them is found next
+  const auto find_from = [&](size_t at) {
+    size_t nearest = piece.size();
+    for (size_t i = 0; i < kSpecial.size(); ++i) {
+      if (next[i] <= at) next[i] = std::min(piece.find(kSpecial[i], at), piece.size());
+      nearest = std::min(nearest, next[i]);
+    }
+    return nearest;
+  };
   for (size_t i = 0; i < piece.size(); ++i) {
     if (escape_ == Escape::kNone && !lead_byte_) {
-      size_t end = i;
-      while (end < piece.size() && !is_special[static_cast<unsigned char>(piece[end])]) ++end;
+      const size_t end = find_from(i);
       text_.append(piece, i, end - i);
       i = end;
       if (i == piece.size()) return;
@@ -178,8 +181,11 @@ void LogReader::read_at(size_t word, size_t begin) {
     phase_lines_[phase->name] = line_;
     const bool follows = std::find(std::begin(kPhasesThatFollow), std::end(kPhasesThatFollow), phase->name) !=
                          std::end(kPhasesThatFollow);
-    if (follows && !log_.failures.empty() && line_ - log_.failures.back().line < kFollowingLines)
-      log_.failures.back().phases.insert(phase->name);
+    if (!follows) continue;
+    for (auto failure = log_.failures.rbegin(); failure != log_.failures.rend(); ++failure) {
+      if (line_ - failure->line >= kFollowingLines) break;
+      failure->phases.insert(phase->name);
+    }
   }
 }
 
@@ -345,6 +351,8 @@ void LogReader::add_failure(const Message& message, size_t begin, const Match& m
     log_.failures.push_back(std::move(made));
     failure = &log_.failures.back();
   } else if (message.weak && (!failure->weak || message.kind >= failure->kind)) {
+    if (message.kind == failure->kind && !failure->figures.any())
+      keep_figures(*failure, match.captures, line_);
     return;
   } else if (message.kind < failure->kind || failure->weak) {
     if (failure->kind == Kind::kOtherError) ++log_.failure_count;
@@ -409,17 +417,50 @@ void LogReader::add_stated_cause(const Message& message, size_t begin) {
 bool LogReader::is_shells_word(size_t begin, const Match& match) const {
   constexpr size_t kNear = 64;
   const std::string_view rest = behind(begin + static_cast<size_t>(match.length), kNear);
+  const std::string_view lead = trimmed(before(begin, kNear));
+  const std::string_view last = lead.substr(lead.find_last_of(" \t") + 1);
+  // "run.sh: line 8: 34475 Killed python train.py"
+  const bool is_bashs = lead.find("line ") != std::string_view::npos && !last.empty() &&
+                        std::all_of(last.begin(), last.end(), is_digit);
+  if (is_bashs) return true;
   const bool ends = trimmed(rest).empty() || rest.starts_with("  ") || rest.starts_with("\t") ||
                     trimmed(rest) == ": 9" || trimmed(rest) == ".";
   if (!ends) return false;
-  const std::string_view lead = trimmed(before(begin, kNear));
-  const std::string_view last = lead.substr(lead.find_last_of(" \t") + 1);
   return lead.empty() || std::string_view(":]|)>").find(lead.back()) != std::string_view::npos ||
          last == "F" || last == "P" || std::any_of(last.begin(), last.end(), is_digit);
 }
 
+namespace {
+
+// "Test Error: 0.034", "errors: 0": what a program measured, and no error.
+bool is_measured(std::string_view rest) {
+  rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+  const size_t end = std::min(rest.find_first_not_of("0123456789."), rest.size());
+  if (end == 0) return false;
+  const bool has_decimals = rest.substr(0, end).find('.') < end - 1;
+  return has_decimals || end == rest.size() ||
+         std::string_view(",;)]%").find(rest[end]) != std::string_view::npos;
+}
+
+// "0 OOM events", "no out of memory": counted, and none found.
+bool is_denied(std::string_view lead) {
+  lead = trimmed(lead);
+  for (const std::string_view word : {"0", "no", "No", "zero", "without", "never", "not", "any"}) {
+    if (!lead.ends_with(word)) continue;
+    const size_t before = lead.size() - word.size();
+    if (before == 0 || !(is_word_character(lead[before - 1]) || lead[before - 1] == '.')) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 // A tip, a comment or a check in a program's text; a message with figures is a message all the same.
 bool LogReader::is_hypothetical(const Message& message, size_t begin, const Match& match) const {
+  if (message.kind == Kind::kOtherError && message.pattern.ends_with(": ") &&
+      is_measured(behind(begin + static_cast<size_t>(match.length), 32)))
+    return true;
+  if (message.kind == Kind::kSomeMemory && is_denied(before(begin, 16))) return true;
   if (!match.captures.empty() || message.kind > Kind::kOtherError || message.kind < Kind::kHost) return false;
   constexpr size_t kNear = 80;
   const std::string_view lead = before(begin, kNear), rest = behind(begin, kNear);
@@ -435,7 +476,8 @@ void LogReader::add_recovery() {
   const std::string rank = rank_here();
   for (auto failure = log_.failures.rbegin(); failure != log_.failures.rend(); ++failure) {
     if (line_ - failure->line > kRecoveryLines) break;
-    const bool of_memory = failure->kind >= Kind::kLimit && failure->kind <= Kind::kBareRefusal;
+    const bool of_memory = (failure->kind >= Kind::kLimit && failure->kind <= Kind::kBareRefusal) ||
+                           failure->kind == Kind::kSomeMemory;
     if (of_memory && failure->rank == rank) failure->kind = Kind::kNotAFailure;
   }
 }

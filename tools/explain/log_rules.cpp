@@ -39,6 +39,16 @@ bool others_hold_much(const Case& found) {
 
 }  // namespace
 
+bool has_part(std::string_view text, std::string_view parts) {
+  if (parts.empty()) return true;
+  for (size_t begin = 0; begin <= parts.size();) {
+    const size_t end = std::min(parts.find('|', begin), parts.size());
+    if (text.find(parts.substr(begin, end - begin)) != std::string_view::npos) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
 LogJudgement verdict(Cause cause, Confidence confidence, std::string reason, const Failure* witness) {
   LogJudgement result;
   result.cause = cause;
@@ -163,6 +173,10 @@ std::optional<LogJudgement> model_too_large(const Case& found) {
 std::optional<LogJudgement> layers_or_cache(const Case& found) {
   if (found.framework != Framework::kLlamaCpp && found.framework != Framework::kOllama) return std::nullopt;
   if (!found.is(Kind::kAllocation) && !found.is(Kind::kBareRefusal)) return std::nullopt;
+  if (found.in("first_use") && !found.requested)
+    return verdict(kOtherProcess, kMedium,
+                   "the driver itself refused before anything was loaded: somebody else holds the device, so "
+                   "that not even a context fits");
   const std::string asked = found.requested ? format_bytes(*found.requested) + " " : "";
   const std::string had = found.free_at_start
                               ? fmt::format("; {} were free at the start", format_bytes(*found.free_at_start))
@@ -177,10 +191,11 @@ std::optional<LogJudgement> layers_or_cache(const Case& found) {
     return verdict(kKvCache, kHigh,
                    fmt::format("the cache of the context {}did not fit beside the weights{}",
                                asked.empty() ? "" : "of " + asked, had));
-  if (found.in("layers") || found.framework == Framework::kLlamaCpp) {
+  const bool weights = found.in("layers") || found.in("tensors");
+  if (weights || found.framework == Framework::kLlamaCpp) {
     const auto layers = found.log->background[Field::kLayers];
     return verdict(
-        kModelTooLarge, found.in("layers") ? kHigh : kMedium,
+        kModelTooLarge, weights ? kHigh : kMedium,
         fmt::format("the weights of the layers given to the GPU {}do not fit{}{}",
                     found.requested ? fmt::format("({}) ", format_bytes(*found.requested)) : "",
                     layers ? fmt::format(": {} layers were to go there", layers->bytes) : "", had));

@@ -9,6 +9,9 @@
 
 namespace headroom::explain {
 
+// Whether a text has one of the parts "a|b|c"; without parts it has.
+bool has_part(std::string_view text, std::string_view parts);
+
 LogJudgement verdict(Cause cause, Confidence confidence, std::string reason,
                      const Failure* witness = nullptr);
 

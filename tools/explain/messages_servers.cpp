@@ -37,6 +37,15 @@ constexpr Message kMessages[] = {
      "({share~}, {requested})"},
     {kShareNotFree, kVllm,
      "Free memory on device ({free#}/{total}) on startup is less than desired GPU memory utilization"},
+    {kDisturbed, kVllm, "Error in memory profiling. Initial free memory "},
+    {kHost, kVllm, "Too large swap space. {requested} out of the {free#} "},
+    {kHost, kVllm, "Too large swap space"},
+    {kAftermath, kVllm, "No available shared memory broadcast block found"},
+    {kAftermath, kVllm, "Engine core initialization failed. See root cause above"},
+    {kAftermath, kVllm, "Engine process failed to start"},
+    {kDisturbed, kSglang, "The memory capacity is unbalanced"},
+    {kNotAFailure, kSglang, "KV cache pool is full. Retract requests"},
+    {kNotAFailure, kSglang, "Decode out of memory happened"},
     {kNoCache, kSglang, "Not enough memory. Please try to increase --mem-fraction-static"},
     {kNoCache, kSglang, "Not enough memory. Please try increase --mem-fraction-static"},
     {kAllocation, kSglang, "Prefill out of memory. Try to lower your batch size"},
@@ -50,6 +59,10 @@ constexpr Message kMessages[] = {
     {kAllocation, kLlamaCpp, "allocating {requested} on device {*}: cudaMalloc failed: out of memory"},
     {kAllocation, kLlamaCpp, "ggml_cuda_host_malloc: failed to allocate {requested} of pinned memory"},
     {kAllocation, kLlamaCpp, "ggml-cuda.cu{*}out of memory"},
+    {kHost, kLlamaCpp,
+     "ggml_backend_cpu_buffer_type_alloc_buffer: failed to allocate buffer of size {requested#}"},
+    {kHost, kLlamaCpp, "failed to allocate CPU buffer of size {requested#}"},
+    {kHost, kLlamaCpp, "unable to allocate CPU buffer"},
     {kAllocation, kLlamaCpp, "ggml_vulkan: Device memory allocation of size {requested#} failed"},
     {kAllocation, kLlamaCpp, "ggml_metal{*}failed to allocate buffer, size = {requested}"},
     {kAllocation, kLlamaCpp, "unable to allocate CUDA"},
@@ -77,6 +90,12 @@ constexpr Message kMessages[] = {
     {kDetail, kComfy, "Got an OOM, unloading all loaded models"},
     {kNotAFailure, kComfy, "Ran out of memory when regular VAE decoding, retrying with tiled VAE decoding"},
     {kNotAFailure, kComfy, "Ran out of memory when regular VAE encoding, retrying with tiled VAE encoding"},
+
+    // Programs that say themselves that a model does not fit.
+    {kTooLargeModel, kNone, "Insufficient VRAM in split for model"},
+    {kTooLargeModel, kNone, "Insufficient VRAM for model"},
+    {kTooLargeModel, kNone, "Insufficient space in device allocation"},
+    {kTooLargeModel, kNone, "Insufficient GPU memory error"},
 
     // Models in parts.
     {kDispatched, kTransformers, "Some modules are dispatched on the CPU or the disk"},
@@ -107,6 +126,13 @@ constexpr Message kMessages[] = {
 
     // Runs that go on.
     {kRecovered, kNone, "attempting to recover from OOM"},
+    {kRecovered, kNone, "skipping batch"},
+    {kRecovered, kNone, "Skipping batch"},
+    {kRecovered, kNone, "skipping this batch"},
+    {kRecovered, kNone, "Skipping this batch"},
+    {kRecovered, kNone, "skip this batch"},
+    {kRecovered, kNone, "falling back to CPU"},
+    {kRecovered, kNone, "Falling back to CPU"},
     {kRecovered, kNone, "ran out of memory, skipping batch"},
     {kRecovered, kNone, "retrying with batch size"},
     {kRecovered, kNone, "failed, trying batch size"},
