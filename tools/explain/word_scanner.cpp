@@ -1,9 +1,14 @@
 #include "tools/explain/word_scanner.h"
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
 namespace headroom::explain {
 namespace {
 
 constexpr uint16_t kNone = 0xffff;
+constexpr size_t kLeastBytes = 4096;  // of a text that is worth several lanes
 
 }  // namespace
 
@@ -22,12 +27,16 @@ WordScanner::WordScanner(std::span<const std::string_view> words) : words_(words
   next_.assign(most_states * class_count_, kNone);
   first_output_.assign(most_states, -1);
   next_output_.assign(words.size(), -1);
+  depth_.assign(most_states, 0);
   size_t states = 1;
   for (size_t word = 0; word < words.size(); ++word) {
     size_t state = 0;
     for (const char c : words[word]) {
       uint16_t& next = next_[state * class_count_ + class_of_[static_cast<unsigned char>(c)]];
-      if (next == kNone) next = static_cast<uint16_t>(states++);
+      if (next == kNone) {
+        depth_[states] = static_cast<uint16_t>(depth_[state] + 1);
+        next = static_cast<uint16_t>(states++);
+      }
       state = next;
     }
     next_output_[word] = first_output_[state];  // of equal words
@@ -62,7 +71,83 @@ WordScanner::WordScanner(std::span<const std::string_view> words) : words_(words
   }
   next_.resize(states * class_count_);
   first_output_.resize(states);
+  depth_.resize(states);
   for (const int32_t word : first_output_) has_output_.push_back(word >= 0);
+}
+
+void WordScanner::add(Lane& lane, uint32_t state, size_t end) const {
+  for (int32_t word = first_output_[state]; word >= 0; word = next_output_[static_cast<size_t>(word)])
+    lane.found.push_back({end, word});
+}
+
+inline void WordScanner::step(Lane& lane, std::string_view text) const {
+  const uint8_t byte_class = class_of_[static_cast<unsigned char>(text[lane.at++])];
+  if (byte_class == blank_ && lane.last == blank_) return;
+  lane.last = byte_class;
+  lane.state = next_[lane.state * class_count_ + byte_class];
+  if (has_output_[lane.state] != 0) add(lane, lane.state, lane.at);
+}
+
+// On to the end of a word that begins in the lane; those that begin behind it are the next lane's.
+void WordScanner::read_behind_end(Lane& lane, std::string_view text) const {
+  const size_t own = lane.found.size();
+  for (size_t behind = 0; lane.at < text.size() && depth_[lane.state] > behind;) {
+    const uint8_t last = lane.last;
+    step(lane, text);
+    behind += lane.last != blank_ || last != blank_;
+  }
+  const auto is_next_lanes = [&](const Occurrence& occurrence) {
+    return begin_of(text, occurrence.end, words_[static_cast<size_t>(occurrence.word)]) >= lane.end;
+  };
+  lane.found.erase(
+      std::remove_if(lane.found.begin() + static_cast<std::ptrdiff_t>(own), lane.found.end(), is_next_lanes),
+      lane.found.end());
+}
+
+// As step, for all lanes up to the end of the shortest; what changes is kept in registers.
+void WordScanner::read_side_by_side(std::array<Lane, kLanes>& lanes, std::string_view text) const {
+  std::array<uint32_t, kLanes> state{};
+  std::array<uint8_t, kLanes> last{};
+  std::array<size_t, kLanes> begin{};
+  for (size_t j = 0; j < kLanes; ++j) {
+    last[j] = lanes[j].last;
+    begin[j] = lanes[j].at;
+  }
+  const size_t steps = lanes[0].end - lanes[0].at;
+  for (size_t i = 0; i < steps; ++i) {
+    for (size_t j = 0; j < kLanes; ++j) {
+      const uint8_t byte_class = class_of_[static_cast<unsigned char>(text[begin[j] + i])];
+      if (byte_class == blank_ && last[j] == blank_) continue;
+      last[j] = byte_class;
+      state[j] = next_[state[j] * class_count_ + byte_class];
+      if (has_output_[state[j]] != 0) add(lanes[j], state[j], begin[j] + i + 1);
+    }
+  }
+  for (size_t j = 0; j < kLanes; ++j) {
+    lanes[j].at = begin[j] + steps;
+    lanes[j].state = state[j];
+    lanes[j].last = last[j];
+  }
+}
+
+std::vector<WordScanner::Occurrence> WordScanner::occurrences(std::string_view text) const {
+  const size_t count = text.size() < kLeastBytes ? 1 : kLanes;
+  std::array<Lane, kLanes> lanes;
+  for (size_t i = 0; i < count; ++i) {
+    lanes[i].at = text.size() / count * i;
+    lanes[i].end = i + 1 == count ? text.size() : text.size() / count * (i + 1);
+    if (i > 0) lanes[i].last = class_of_[static_cast<unsigned char>(text[lanes[i].at - 1])];
+  }
+  if (count == kLanes) read_side_by_side(lanes, text);
+  std::vector<Occurrence> all;
+  for (size_t i = 0; i < count; ++i) {
+    while (lanes[i].at < lanes[i].end) step(lanes[i], text);
+    read_behind_end(lanes[i], text);
+    all.insert(all.end(), lanes[i].found.begin(), lanes[i].found.end());
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Occurrence& one, const Occurrence& other) { return one.end < other.end; });
+  return all;
 }
 
 size_t WordScanner::begin_of(std::string_view text, size_t end, std::string_view word) const {

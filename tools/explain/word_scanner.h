@@ -21,22 +21,32 @@ class WordScanner {
   // span, and where in `text` it begins.
   template <class Found>
   void scan(std::string_view text, Found&& found) const {
-    const uint16_t* const next = next_.data();
-    uint32_t state = 0;
-    uint8_t last = 0;
-    for (size_t i = 0; i < text.size(); ++i) {
-      const uint8_t byte_class = class_of_[static_cast<unsigned char>(text[i])];
-      if (byte_class == blank_ && last == blank_) continue;
-      last = byte_class;
-      state = next[state * class_count_ + byte_class];
-      if (!has_output_[state]) continue;
-      for (int32_t word = first_output_[state]; word >= 0; word = next_output_[static_cast<size_t>(word)]) {
-        found(static_cast<size_t>(word), begin_of(text, i + 1, words_[static_cast<size_t>(word)]));
-      }
+    for (const Occurrence& occurrence : occurrences(text)) {
+      const std::string_view word = words_[static_cast<size_t>(occurrence.word)];
+      found(static_cast<size_t>(occurrence.word), begin_of(text, occurrence.end, word));
     }
   }
 
  private:
+  struct Occurrence {
+    size_t end = 0;
+    int32_t word = 0;
+  };
+  // One of several parts of a text that are read side by side: each step waits for the last one's memory, so
+  // a processor does four in little more than the time of one.
+  struct Lane {
+    size_t at = 0, end = 0;
+    uint32_t state = 0;
+    uint8_t last = 0;
+    std::vector<Occurrence> found;
+  };
+  static constexpr size_t kLanes = 4;
+  std::vector<Occurrence> occurrences(std::string_view text) const;
+  void read_side_by_side(std::array<Lane, kLanes>& lanes, std::string_view text) const;
+  void add(Lane& lane, uint32_t state, size_t end) const;
+  void step(Lane& lane, std::string_view text) const;
+  void read_behind_end(Lane& lane, std::string_view text) const;
+
   // Where the word that ends before `end` begins: a blank of it may be several of the text.
   size_t begin_of(std::string_view text, size_t end, std::string_view word) const;
   bool is_blank(char c) const { return class_of_[static_cast<unsigned char>(c)] == blank_; }
@@ -46,6 +56,7 @@ class WordScanner {
   size_t class_count_ = 1;             // class 0: bytes of no word
   std::vector<uint16_t> next_;         // [state][class]
   std::vector<uint8_t> has_output_;    // [state]
+  std::vector<uint16_t> depth_;        // [state]: characters of the word that it is in
   std::vector<int32_t> first_output_;  // [state]: a word that ends there, -1 for none
   std::vector<int32_t> next_output_;   // [word]: the next word that ends at the same place
   std::vector<std::string_view> words_;
