@@ -8,11 +8,13 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <future>
 #include <iostream>
+#include <optional>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -26,6 +28,7 @@
 #include "runtime/app/replicas.h"
 #include "runtime/app/run_main.h"
 #include "runtime/app/runtime.h"
+#include "runtime/base/end_signals.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
 #include "runtime/base/text.h"
@@ -281,6 +284,17 @@ std::string next_command(const TrainResult& result, const Runtime& runtime, cons
                    : "  # allocates nothing in a step");
 }
 
+// A training that a signal has ended: one line, and the exit code that shells give such a process.
+int end_by_signal(const TrainResult& result, const Options& options) {
+  const std::string kept = options.save.empty()
+                               ? "nothing is saved (--save FILE)"
+                               : fmt::format("continue with --resume {}", shell_word(options.save));
+  print_failure("train_mnist",
+                fmt::format("ended by {} after step {}: {}",
+                            result.end_signal == SIGINT ? "SIGINT" : "SIGTERM", result.steps_done, kept));
+  return 128 + result.end_signal;
+}
+
 // `job` is null unless this process is a rank.
 int run(int argc, char** argv, RankJob* job) {
   const bool prints = job == nullptr || job->rank() == 0;
@@ -297,7 +311,7 @@ int run(int argc, char** argv, RankJob* job) {
   }
   FILE* out = !prints ? nullptr : options.json ? stderr : stdout;
 
-  const TrainSettings settings = settings_of(options);
+  TrainSettings settings = settings_of(options);
   if (job != nullptr) job->require_equal(fingerprint_of(set));
   // Loads the data while the GPU starts: each takes a quarter of a second.
   std::future<TrainingData> loading =
@@ -315,10 +329,13 @@ int run(int argc, char** argv, RankJob* job) {
   }
   Progress progress(options, data.origin, out);
   const auto on_step = [&](const StepReport& report) { progress(report); };
+  std::optional<EndSignals> signals;  // of a rank its job takes care
+  if (job == nullptr) settings.end_signals = &signals.emplace();
   TrainResult result = job == nullptr ? train(settings, data.training, data.test, runtime, on_step)
                                       : train_rank(settings, data.training, data.test, runtime, job->host(),
                                                    job->group(), on_step);
   const bool ok = result.outcome == RunOutcome::kOk;
+  if (ok && result.end_signal != 0) return end_by_signal(result, options);
   if (job != nullptr && !ok) {
     job->claim_error_report();
     result.error = fmt::format("{}: {}", job->name(), result.error);

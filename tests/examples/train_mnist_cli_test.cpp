@@ -131,6 +131,44 @@ TEST(TrainMnistProgram, TwoProcessesWithOneLogMixLinesButBreakNone) {
   EXPECT_GT(rows, 40);
 }
 
+// Starts a training without end, sends it the signal once it logs, and returns how it ended.
+Outcome signalled(const ScratchFolder& folder, const std::string& signal, const std::string& more) {
+  const std::string log = folder / "log.csv";
+  // Shells start jobs in the background with SIGINT ignored, which the program respects.
+  return run_shell(folder, "env -i --default-signal=INT " HEADROOM_TRAIN_MNIST
+                           " --epochs 1000000 --steps 300 --batch 4 --schedule constant --log " +
+                               log + " " + more + " >/dev/null & pid=$!; while ! grep -qs '^1,' " + log +
+                               " && kill -0 $pid; do sleep 0.01; done; kill -" + signal + " $pid; wait $pid");
+}
+
+TEST(TrainMnistProgram, ASignalSavesTheTrainingAndAResumedOneHasTheBitsOfOneThatNobodyEnded) {
+  const ScratchFolder folder;
+  const std::string file = folder / "run.st";
+  const Outcome ended = signalled(folder, "TERM", "--save " + file);
+  EXPECT_EQ(ended.code, 143) << ended.errors;
+  const std::string line = "train_mnist: ended by SIGTERM after step ";
+  ASSERT_EQ(ended.errors.rfind(line, 0), 0u) << ended.errors;
+  EXPECT_EQ(std::count(ended.errors.begin(), ended.errors.end(), '\n'), 1) << ended.errors;
+  EXPECT_NE(ended.errors.find("--resume " + file), std::string::npos) << ended.errors;
+  const int64_t epochs = std::stoll(ended.errors.substr(line.size())) / 300 + 1;
+  const std::string whole =
+      "--steps 300 --batch 4 --schedule constant --json --epochs " + std::to_string(epochs);
+  const Outcome never_ended = run(folder, whole), resumed = run(folder, whole + " --resume " + file);
+  ASSERT_EQ(resumed.code, 0) << resumed.errors;
+  const auto bits = [](const Outcome& outcome) {
+    return nlohmann::json::parse(outcome.out)["weights_checksum"].get<std::string>();
+  };
+  EXPECT_EQ(bits(resumed), bits(never_ended));
+}
+
+TEST(TrainMnistProgram, ASignalSaysSoWhereNothingIsSaved) {
+  const ScratchFolder folder;
+  const Outcome ended = signalled(folder, "INT", "");
+  EXPECT_EQ(ended.code, 130);
+  EXPECT_NE(ended.errors.find("ended by SIGINT after step "), std::string::npos) << ended.errors;
+  EXPECT_NE(ended.errors.find("nothing is saved (--save FILE)"), std::string::npos) << ended.errors;
+}
+
 TEST(TrainMnistProgram, AnUnwritableOutputIsAFailure) {
   const ScratchFolder folder;
   for (const char* arguments : {"--help", "--print-config", "--epochs 1 --steps 1 --json"}) {

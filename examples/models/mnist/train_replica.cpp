@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <fstream>
 #include <future>
 #include <iterator>
@@ -105,6 +106,7 @@ class Training {
 
     result_.training_seconds = seconds_since(start_);
     result_.steps = static_cast<int64_t>(step_seconds_.size());
+    result_.steps_done = position_.steps;
     if (result_.steps > 0) {
       const auto median = step_seconds_.begin() + static_cast<long>(step_seconds_.size() / 2);
       std::nth_element(step_seconds_.begin(), median, step_seconds_.end());
@@ -176,7 +178,7 @@ class Training {
     return share;
   }
 
-  // Runs the epoch from step `first` on. Returns false when the target is reached.
+  // Runs the epoch from step `first` on. Returns false when the target is reached, or a signal has come.
   bool run_epoch(int epoch, int64_t first, std::span<const float> rates) {
     const auto steps = static_cast<int64_t>(rates.size());
     const auto before_next = [&](int64_t every, int64_t done) {
@@ -209,7 +211,7 @@ class Training {
                     is_last ? test_accuracy : std::nullopt});
       }
       result_.final_loss = loss_sum / static_cast<double>(done);
-      if (reached) return false;
+      if (reached || result_.end_signal != 0) return false;
     }
     return true;
   }
@@ -223,7 +225,9 @@ class Training {
     std::vector<StepResult> results = feed_->train(first, count);
     double seconds = seconds_since(before);
     if (collective_ != nullptr) require_summed();
-    if (group_ != nullptr) average(results, seconds);
+    int signal = settings_.end_signals == nullptr ? 0 : settings_.end_signals->arrived();
+    if (group_ != nullptr) average(results, seconds, signal);
+    result_.end_signal = signal;
     step_seconds_.insert(step_seconds_.end(), static_cast<size_t>(count),
                          seconds / static_cast<double>(count));
     if (count == piece_ && 2 * seconds < kPieceSeconds) piece_ *= 2;
@@ -241,12 +245,17 @@ class Training {
     }
   }
 
-  // Averages losses, accuracies and the time over the replicas, so that all choose the same next piece.
-  void average(std::vector<StepResult>& results, double& seconds) {
+  // Averages losses, accuracies and the time over the replicas, so that all choose the same next piece; a
+  // signal that one has seen ends all of them at this step.
+  void average(std::vector<StepResult>& results, double& seconds, int& signal) {
     std::vector<float> sums;
     for (const StepResult& step : results) sums.insert(sums.end(), {step.loss, step.accuracy});
     sums.push_back(static_cast<float>(seconds));
+    sums.push_back(signal == SIGINT ? 1.0f : 0.0f);
+    sums.push_back(signal == SIGTERM ? 1.0f : 0.0f);
     group_->all_reduce_sum(sums);
+    signal = sums.back() > 0 ? SIGTERM : sums[sums.size() - 2] > 0 ? SIGINT : 0;
+    sums.resize(sums.size() - 2);
     const auto mean = [&](size_t i) { return sums[i] / static_cast<float>(group_->size()); };
     for (size_t i = 0; i < results.size(); ++i) results[i] = {mean(2 * i), mean(2 * i + 1)};
     seconds = static_cast<double>(mean(sums.size() - 1));

@@ -24,6 +24,8 @@ struct TrainResult : RunResult {
   double seconds_per_step = 0;  // median over steps, or over pieces of several steps
   double training_seconds = 0;  // all steps and evaluations
   int64_t steps = 0;            // run in all
+  int64_t steps_done = 0;       // with those of the training that was resumed
+  int end_signal = 0;           // the one that ended the training early; 0: none
   std::vector<float> losses;    // one per step
   std::optional<double> target_accuracy;
   // From the start of the process to the first evaluation that reached the target, if any.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/kernel.h"
+#include "runtime/base/end_signals.h"
 #include "runtime/collective/in_process/in_process_collective.h"
 #include "runtime/graph/data_parallel.h"
 #include "runtime/graph/placement.h"
@@ -51,6 +52,8 @@ struct TrainSettings {
   std::string resume;                      // file of the training to resume; may be empty
   std::string save;                        // file to write, see checkpoint.h; may be empty
   int64_t checkpoint_every = 0;            // steps between writes; 0: only at the end
+  // Asked between steps: training ends there, as at its end, once a signal has come.
+  const EndSignals* end_signals = nullptr;
 
   int replicas = 1;              // share each batch
   bool shard_optimizer = false;  // split the optimizer's state between replicas

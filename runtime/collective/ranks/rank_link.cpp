@@ -25,6 +25,10 @@ struct Head {
   int32_t kind, value, text_bytes;
 };
 constexpr int32_t kMaxTextBytes = 4096;
+// Read at once from one end, so that one that sends without end holds up nobody.
+constexpr size_t kMaxReceivedBytes = 1 << 16;
+constexpr size_t kMaxStrangers = 64;
+constexpr std::chrono::seconds kHelloTimeout(5);
 
 int poll_one(int socket, int16_t events, std::chrono::milliseconds timeout) {
   pollfd entry{socket, events, 0};
@@ -96,23 +100,25 @@ std::vector<RankMessage> RankLink::receive() {
   std::vector<RankMessage> messages;
   bool has_ended = false;
   std::array<char, 4096> chunk;
-  while (is_open() && !has_ended) {
+  while (is_open() && !has_ended && received_.size() < kMaxReceivedBytes) {
     const ssize_t got = recv(socket_, chunk.data(), chunk.size(), 0);
     if (got > 0) received_.append(chunk.data(), static_cast<size_t>(got));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
     has_ended = got <= 0;
   }
-  for (Head head{}; received_.size() >= sizeof head;) {
-    std::memcpy(&head, received_.data(), sizeof head);
+  size_t at = 0;
+  for (Head head{}; received_.size() - at >= sizeof head;) {
+    std::memcpy(&head, received_.data() + at, sizeof head);
     const size_t bytes = sizeof head + static_cast<size_t>(head.text_bytes);
     has_ended = has_ended || head.text_bytes < 0 ||
                 head.text_bytes > kMaxTextBytes;  // the latter: not sent by a rank
-    if (head.text_bytes < 0 || received_.size() < bytes) break;
+    if (head.text_bytes < 0 || received_.size() - at < bytes) break;
     messages.push_back({static_cast<RankMessageKind>(head.kind), head.value,
-                        received_.substr(sizeof head, bytes - sizeof head)});
-    received_.erase(0, bytes);
+                        received_.substr(at + sizeof head, bytes - sizeof head)});
+    at += bytes;
   }
+  received_.erase(0, at);
   if (has_ended) close_now();
   return messages;
 }
@@ -161,7 +167,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Meeting {
   char host[256] = "";
-  char token[32] = "";  // keeps out others who find the port
+  char token[64] = "";  // keeps out others who find the port
   int32_t port = 0;
 };
 
@@ -179,29 +185,58 @@ bool on_one_host(Collective& group, const std::string& host) {
   return others == 0;
 }
 
-// By rank, those that connect and know the token.
-void accept_all(RankListener& listener, const std::string& token, std::vector<RankLink>& links,
-                std::chrono::milliseconds timeout) {
-  std::vector<RankLink> strangers;
-  const auto end = Clock::now() + timeout;
-  for (size_t linked = 1; linked < links.size();) {
-    if (Clock::now() > end) throw InvalidArgument("not all ranks could link to rank 0");
-    if (auto link = listener.accept(std::chrono::milliseconds(1))) strangers.push_back(std::move(*link));
-    for (RankLink& stranger : strangers) {
-      for (const RankMessage& message : stranger.receive()) {
-        if (message.kind != RankMessageKind::kHello || message.text != token || message.value < 1 ||
-            message.value >= std::ssize(links) || !stranger.is_open()) {
-          continue;
-        }
-        links[static_cast<size_t>(message.value)] = std::move(stranger);
-        ++linked;
-        break;
-      }
-    }
-  }
+// 128 bits, as hexadecimal digits.
+std::string make_token() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
+// Compares all characters, so that the time says nothing of the first wrong one.
+bool same_token(const std::string& a, const std::string& b) {
+  if (a.size() != b.size()) return false;
+  int differences = 0;
+  for (size_t i = 0; i < a.size(); ++i) differences |= a[i] ^ b[i];
+  return differences == 0;
 }
 
 }  // namespace
+
+std::vector<RankLink> accept_ranks(RankListener& listener, const std::string& token, int ranks,
+                                   std::chrono::milliseconds timeout) {
+  struct Stranger {
+    RankLink link;
+    Clock::time_point since;
+  };
+  std::vector<RankLink> links(static_cast<size_t>(ranks));
+  std::vector<Stranger> strangers;
+  const auto end = Clock::now() + timeout;
+  for (int linked = 1; linked < ranks;) {
+    const auto now = Clock::now();
+    if (now > end) throw InvalidArgument("not all ranks could link to rank 0");
+    if (auto link = listener.accept(std::chrono::milliseconds(1))) {
+      if (strangers.size() == kMaxStrangers + links.size()) strangers.erase(strangers.begin());
+      strangers.push_back({std::move(*link), now});
+    }
+    for (Stranger& stranger : strangers) {
+      const std::vector<RankMessage> messages = stranger.link.receive();
+      if (messages.empty()) {
+        if (now - stranger.since > kHelloTimeout) stranger.link = RankLink();
+        continue;
+      }
+      const RankMessage& hello = messages.front();
+      const bool is_rank = hello.kind == RankMessageKind::kHello && hello.value >= 1 && hello.value < ranks &&
+                           stranger.link.is_open() && same_token(hello.text, token) &&
+                           !links[static_cast<size_t>(hello.value)].is_open();
+      if (is_rank) {
+        links[static_cast<size_t>(hello.value)] = std::move(stranger.link);
+        ++linked;
+      }
+      stranger.link = RankLink();
+    }
+    std::erase_if(strangers, [](const Stranger& stranger) { return !stranger.link.is_open(); });
+  }
+  return links;
+}
 
 std::vector<RankLink> link_ranks(Collective& group, const std::string& host,
                                  std::chrono::milliseconds timeout) {
@@ -211,14 +246,13 @@ std::vector<RankLink> link_ranks(Collective& group, const std::string& host,
   Meeting meeting;
   if (group.rank() == 0) {
     listener.emplace(is_one_host);
-    std::random_device random;
     copy_text(meeting.host, sizeof meeting.host, is_one_host ? "127.0.0.1" : host);
-    copy_text(meeting.token, sizeof meeting.token, fmt::format("{:08x}{:08x}", random(), random()));
+    copy_text(meeting.token, sizeof meeting.token, make_token());
     meeting.port = listener->port();
   }
   broadcast_value(group, meeting, 0);
   if (group.rank() == 0) {
-    accept_all(*listener, meeting.token, links, timeout);
+    links = accept_ranks(*listener, meeting.token, group.size(), timeout);
   } else {
     links[0] = RankLink::connect(meeting.host, meeting.port, timeout);
     links[0].send({RankMessageKind::kHello, group.rank(), meeting.token});

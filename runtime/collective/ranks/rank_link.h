@@ -76,6 +76,12 @@ class RankListener {
   int port_ = 0;
 };
 
+// By rank from 1 to `ranks` - 1, the links of those that connect and know the token. Anyone else is closed:
+// who sends anything but a hello, or nothing for some seconds. Throws InvalidArgument when not all have come
+// within `timeout`.
+std::vector<RankLink> accept_ranks(RankListener& listener, const std::string& token, int ranks,
+                                   std::chrono::milliseconds timeout);
+
 // The links of this rank, by rank: rank 0 has one to each other rank, the others have one to rank 0, and the
 // rest are closed. All ranks of `group` must call it together; `host` is this rank's. Throws InvalidArgument
 // when a link cannot be made within `timeout`, CollectiveError as `group` does.

@@ -30,7 +30,7 @@ RankWatch::RankWatch(Collective& group, const std::string& host, std::string pro
     : rank_(group.rank()),
       size_(group.size()),
       program_(std::move(program)),
-      timeout_ms_(timeout.count()),
+      timeout_ms_(std::min(timeout, kMaxSilence).count()),
       peers_(static_cast<size_t>(size_)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   std::vector<RankLink> links = link_ranks(group, host, timeout);
@@ -41,12 +41,14 @@ RankWatch::RankWatch(Collective& group, const std::string& host, std::string pro
   }
   group.barrier();
   set_name(fmt::format("rank {} on {}", rank_, host));
-  signals_.emplace(wake_);
+  signals_.emplace(wake_, EndSignals::Second::kIsIgnored);
   thread_ = std::thread([this] { watch(); });
 }
 
 RankWatch::~RankWatch() {
   finish();
+  // A signal that comes now would end this rank alone, with the work of all done.
+  signals_->ignore_from_now();
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
@@ -56,6 +58,10 @@ RankWatch::~RankWatch() {
   close_links();
   signals_.reset();
   close(wake_);
+}
+
+void RankWatch::set_timeout(milliseconds timeout) {
+  timeout_ms_ = std::min(timeout, kMaxSilence).count();
 }
 
 void RankWatch::set_name(const std::string& name) {

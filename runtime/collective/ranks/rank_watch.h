@@ -12,14 +12,16 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/end_signals.h"
 #include "runtime/collective/collective.h"
-#include "runtime/collective/ranks/end_signals.h"
 #include "runtime/collective/ranks/rank_link.h"
 
 namespace headroom {
 
 class RankWatch {
  public:
+  static constexpr std::chrono::milliseconds kMaxSilence = std::chrono::minutes(1);
+
   // All ranks of `group` must make it together; each links to rank 0. `host` is this rank's, and `program`
   // begins the line that says why a job ends. From then on SIGINT and SIGTERM are handled: sent to one rank
   // they end the job like any other failure. Launchers send SIGTERM to all ranks once one has died; then the
@@ -30,8 +32,9 @@ class RankWatch {
   RankWatch(const RankWatch&) = delete;
   RankWatch& operator=(const RankWatch&) = delete;
 
-  // A rank without a heartbeat for so long has failed. The default is the constructor's.
-  void set_timeout(std::chrono::milliseconds timeout) { timeout_ms_ = timeout.count(); }
+  // A rank without a heartbeat for so long has failed, or for kMaxSilence if that is shorter: a rank sends
+  // heartbeats while it works, however long a step takes. The default is the constructor's.
+  void set_timeout(std::chrono::milliseconds timeout);
   // This rank's name for messages: "rank 1 on node7, /device:GPU:1".
   void set_name(const std::string& name);
 

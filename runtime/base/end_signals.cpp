@@ -1,4 +1,4 @@
-#include "runtime/collective/ranks/end_signals.h"
+#include "runtime/base/end_signals.h"
 
 #include <unistd.h>
 
@@ -13,11 +13,12 @@ namespace {
 // A handler reaches nothing else.
 std::atomic<int> first_signal = 0;
 std::atomic<int> wake_of_process = -1;
+std::atomic<bool> second_ends = false;
 
 void note_signal(int signal) {
   const int error = errno;
   int none = 0;
-  first_signal.compare_exchange_strong(none, signal);
+  if (!first_signal.compare_exchange_strong(none, signal) && second_ends) _exit(128 + signal);
   const uint64_t one = 1;
   static_cast<void>(!write(wake_of_process, &one, sizeof one));
   errno = error;
@@ -25,9 +26,10 @@ void note_signal(int signal) {
 
 }  // namespace
 
-EndSignals::EndSignals(int wake) {
+EndSignals::EndSignals(int wake, Second second) {
   first_signal = 0;
   wake_of_process = wake;
+  second_ends = second == Second::kEndsTheProcess;
   struct sigaction noted {};
   noted.sa_handler = note_signal;
   noted.sa_flags = SA_RESTART;  // so no library call is interrupted
@@ -38,12 +40,17 @@ EndSignals::EndSignals(int wake) {
 }
 
 EndSignals::~EndSignals() {
-  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+  for (size_t i = 0; i < std::size(kSignals) && !ignores_; ++i) sigaction(kSignals[i], &before_[i], nullptr);
   wake_of_process = -1;
 }
 
 int EndSignals::arrived() const {
   return first_signal;
+}
+
+void EndSignals::ignore_from_now() {
+  for (const int signal : kSignals) std::signal(signal, SIG_IGN);
+  ignores_ = true;
 }
 
 }  // namespace headroom
