@@ -2,6 +2,7 @@
 # Runs README's commands, as written there, on clean systems, and says for each whether it passes.
 set -eu
 . "$(dirname -- "$0")/common.sh"
+. "$(dirname -- "$0")/clean_system.sh"
 
 usage() {
   cat <<'HELP'
@@ -91,58 +92,14 @@ end() {
 trap end EXIT
 trap 'exit 1' HUP INT TERM
 
-# Where this machine gets a Debian's or an Ubuntu's packages; nothing where it is another system.
-mirror_of() {
-  (
-    . /etc/os-release
-    [ "${ID:-}" = "$1" ] || exit 0
-    # shellcheck disable=SC2016  # apt-get's own variables
-    apt-get indextargets --format '$(RELEASE) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
-      sed -n "s/^${VERSION_CODENAME:-} main //p" | head -n 1
-  )
-}
-
-# make_system MACHINE: a clean one in $system that reaches the network as this one does.
-make_system() {
-  case "$1" in
-    debian-12) suite=bookworm components=main ;;
-    debian-13) suite=trixie components=main ;;
-    ubuntu-22.04) suite=jammy components=main,universe ;;
-    ubuntu-24.04) suite=noble components=main,universe ;;
-  esac
-  from=${mirror:-$(mirror_of "${1%-*}")}
-  # shellcheck disable=SC2086  # a mirror or nothing
-  debootstrap --variant=minbase --components=$components --include=git,ca-certificates $suite "$system" $from || return 1
-  cp /etc/resolv.conf /etc/hosts "$system/etc/"
-  apt-config dump | grep -iE '^Acquire::[a-z]+::proxy' >"$system/etc/apt/apt.conf.d/99proxy" || true
-  if [ -f /etc/ssl/certs/ca-certificates.crt ]; then
-    cp /etc/ssl/certs/ca-certificates.crt "$system/etc/ssl/certs/"
-  fi
-  git clone -q --no-hardlinks "$root" "$system/root/headroom"
-}
-
-# in_system COMMAND: as in a new session there, with processes and mounts of its own that end with it.
-in_system() {
-  # shellcheck disable=SC2016  # for the shell inside
-  unshare --mount --pid --kill-child --propagation private sh -eu -c '
-    mount -t proc proc "$1/proc"
-    mount -t sysfs -o ro sysfs "$1/sys"
-    mount -t devpts -o newinstance,ptmxmode=0666 devpts "$1/dev/pts"
-    mkdir -p "$1/dev/shm"
-    mount -t tmpfs tmpfs "$1/dev/shm"
-    exec chroot "$1" /usr/bin/env -i HOME=/root TERM=dumb ${http_proxy:+http_proxy="$http_proxy"} \
-      ${https_proxy:+https_proxy="$https_proxy"} ${no_proxy:+no_proxy="$no_proxy"} \
-      PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /bin/sh -c "cd /root/headroom && $2"
-  ' sh "$system" "$1" </dev/null
-}
-
 status=0
 results=
 for machine in $machines; do
   system=$folder/$machine
   log=$logs/$machine.log
   say "$machine: making a clean system"
-  if ! make_system "$machine" >"$log" 2>&1; then
+  if ! make_system "$machine" git,ca-certificates >"$log" 2>&1 ||
+    ! git clone -q --no-hardlinks "$root" "$system/root/headroom" >>"$log" 2>&1; then
     tail -n 20 "$log" >&2
     fail 1 "$machine: no system could be made (above, and in $log)"
   fi
@@ -152,7 +109,7 @@ for machine in $machines; do
     log=$logs/$machine-$name.log
     say "$machine: $command"
     began=$(date +%s)
-    if in_system "$command" >"$log" 2>&1; then
+    if in_system "cd /root/headroom && $command" >"$log" 2>&1; then
       verdict=pass
     else
       verdict=FAIL

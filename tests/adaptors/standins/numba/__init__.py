@@ -1,0 +1,1 @@
+"""What of Numba's published interface an External Memory Management plugin meets."""

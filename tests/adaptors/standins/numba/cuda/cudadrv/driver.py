@@ -1,0 +1,1 @@
+USE_NV_BINDING = False
