@@ -89,6 +89,8 @@ class Allocator {
   void keep(std::unique_ptr<Device> device) { own_device_ = std::move(device); }
 
   Statistics statistics() const;
+  // Peaks count from here on: they become what is held now.
+  void reset_peaks() noexcept;
   // Everything that is held now, block by block; without segments for plugins, which do not say.
   Snapshot snapshot() const;
   // The cap on reserved memory: as set, or as the strategy derived it (free memory less a reserve).

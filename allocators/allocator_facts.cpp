@@ -13,6 +13,15 @@ Statistics Allocator::statistics() const {
   return statistics_now();
 }
 
+void Allocator::reset_peaks() noexcept {
+  const Lock lock(*this);
+  statistics_.reserved.current = reserved_now();
+  for (Gauge* gauge :
+       {&statistics_.requested, &statistics_.allocated, &statistics_.active, &statistics_.reserved}) {
+    gauge->peak = gauge->current;
+  }
+}
+
 Snapshot Allocator::snapshot() const {
   const Lock lock(*this);
   Snapshot result{statistics_now(), {}};

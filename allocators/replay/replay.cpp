@@ -52,34 +52,27 @@ class Player {
         streams_(streams),
         allocator_(allocator),
         named_(named),
-        pointers_(static_cast<size_t>(trace.blocks)) {}
+        pointers_(static_cast<size_t>(trace.blocks)) {
+    for (const DeviceEvent& event : trace.device_events) {
+      if (event.kind == DeviceEvent::Kind::kEmptyCache) emptied_.push_back(event.position);
+    }
+  }
   ~Player() { free_rest(); }
   Player(const Player&) = delete;
   Player& operator=(const Player&) = delete;
 
-  // Plays the events [begin, end); the position of the one that found no room, or `end`.
+  // Plays the events [begin, end), and gives idle memory back where the program did; the position of the one
+  // that found no room, or `end`.
   int64_t play(int64_t begin, int64_t end) {
-    const TraceEvent* event = trace_.events.data() + begin;
-    int64_t at = begin;
-    try {
-      for (; at < end; ++at, ++event) {
-        void*& pointer = pointers_[static_cast<size_t>(event->block)];
-        const Stream stream = streams_[event->stream];
-        if (event->allocates) {
-          pointer = allocator_.allocate(event->bytes, stream, named_ ? user_of(*event) : MemoryUser{});
-        } else {
-          allocator_.deallocate(pointer, event->bytes, stream);
-          pointer = nullptr;
-        }
-      }
-    } catch (const OutOfMemory& error) {
-      failure_ = error.facts();
-      const MemoryUser user = user_of(*event);
-      failure_->op = user.op;
-      failure_->tensor = user.tensor;
-      failure_->source = user.source;
+    auto emptied = std::lower_bound(emptied_.begin(), emptied_.end(), begin);
+    for (int64_t at = begin; at < end;) {
+      for (; emptied != emptied_.end() && *emptied == at; ++emptied) allocator_.trim();
+      const int64_t next = emptied == emptied_.end() ? end : std::min(end, *emptied);
+      const int64_t played = play_events(at, next);
+      if (played < next) return played;
+      at = next;
     }
-    return at;
+    return end;
   }
   // Of the event that found no room.
   const std::optional<MemoryFacts>& failure() const { return failure_; }
@@ -114,6 +107,29 @@ class Player {
   }
 
  private:
+  int64_t play_events(int64_t begin, int64_t end) {
+    const TraceEvent* event = trace_.events.data() + begin;
+    int64_t at = begin;
+    try {
+      for (; at < end; ++at, ++event) {
+        void*& pointer = pointers_[static_cast<size_t>(event->block)];
+        const Stream stream = streams_[event->stream];
+        if (event->allocates) {
+          pointer = allocator_.allocate(event->bytes, stream, named_ ? user_of(*event) : MemoryUser{});
+        } else {
+          allocator_.deallocate(pointer, event->bytes, stream);
+          pointer = nullptr;
+        }
+      }
+    } catch (const OutOfMemory& error) {
+      failure_ = error.facts();
+      const MemoryUser user = user_of(*event);
+      failure_->op = user.op;
+      failure_->tensor = user.tensor;
+      failure_->source = user.source;
+    }
+    return at;
+  }
   MemoryUser user_of(const TraceEvent& event) const {
     const TraceBlock& block = trace_.block_facts[static_cast<size_t>(event.block)];
     const auto name = [this](int32_t position) -> std::string_view {
@@ -127,7 +143,8 @@ class Player {
   Allocator& allocator_;
   const bool named_;
   std::optional<MemoryFacts> failure_;
-  std::vector<void*> pointers_;  // by block; null: not live
+  std::vector<void*> pointers_;   // by block; null: not live
+  std::vector<int64_t> emptied_;  // positions at which idle memory is given back, rising
 };
 
 double ns_since(Clock::time_point begin) {

@@ -116,6 +116,9 @@ class TraceLines {
                              .process_bytes = parse_size(columns_[3]),
                              .others_bytes = parse_size(columns_[4])},
                             {.time_ns = time(5)});
+      case TraceLine::kEmptyCache:
+        require_columns(count, 2);
+        return builder_.add({.kind = Kind::kEmptyCache}, {.time_ns = time(1)});
       case TraceLine::kMark: {
         require_columns(count, 4);
         const uint64_t phase = parse_unsigned(columns_[2], "phase");

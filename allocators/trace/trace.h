@@ -99,6 +99,7 @@ struct DeviceEvent {
     kRetry,        // a request found room only after memory had come back
     kOutOfMemory,  // a request found no room
     kDevice,       // what the driver says of the device
+    kEmptyCache,   // the program had idle memory given back (torch.cuda.empty_cache); a replay does so, too
   };
   Kind kind = Kind::kRetry;
   MemoryCategory category = MemoryCategory::kOther;

@@ -31,6 +31,7 @@ enum class TraceLine : char {
   kOutOfMemory = 'o',  // bytes, stream, time, names of op, tensor and source, category
   kDevice = 'd',       // total, free, held by this process, held by others, time
   kMark = 'm',         // step, phase, time
+  kEmptyCache = 'c',   // time: the program had idle memory given back
 };
 
 // Whether a byte of a name is written as '%' and two hexadecimal digits.

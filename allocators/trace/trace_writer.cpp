@@ -55,6 +55,8 @@ TraceLine line_of(DeviceEvent::Kind kind) {
       return TraceLine::kRetry;
     case DeviceEvent::Kind::kOutOfMemory:
       return TraceLine::kOutOfMemory;
+    case DeviceEvent::Kind::kEmptyCache:
+      return TraceLine::kEmptyCache;
     case DeviceEvent::Kind::kDevice:
       break;
   }
@@ -110,7 +112,7 @@ void TraceWriter::add(const DeviceEvent& event, const TraceContext& context) noe
                            failed ? name(context.source) : 0};
   char* to = begin(line_of(event.kind));
   if (event.kind == Kind::kReserve || event.kind == Kind::kUnreserve) to = put(to, event.address, 16);
-  to = put(to, event.bytes);
+  if (event.kind != Kind::kEmptyCache) to = put(to, event.bytes);
   if (event.kind == Kind::kDevice) {
     for (const int64_t bytes : {event.free_bytes, event.process_bytes, event.others_bytes})
       to = put(to, bytes);

@@ -112,6 +112,8 @@ class History::Walk {
         case Kind::kOutOfMemory:
           ++h_.out_of_memory;
           break;
+        case Kind::kEmptyCache:  // what it gave back is in events of its own
+          break;
         case Kind::kDevice: {
           int64_t& library = now_.bytes[static_cast<size_t>(MemoryCategory::kLibrary)];
           library_ = std::max<int64_t>(0, event.process_bytes - now_.reserved_bytes);

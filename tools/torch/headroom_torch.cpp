@@ -115,6 +115,11 @@ void headroom_memory_fraction(double fraction, int device) {
   device_at(device).fraction = fraction;
 }
 
+void headroom_reset_peaks(int device) {
+  if (Allocator* allocator = device_at(device).allocator.load(std::memory_order_acquire))
+    allocator->reset_peaks();
+}
+
 size_t headroom_statistics(int device, char* text, size_t size) {
   const Allocator* allocator = device_at(device).allocator.load(std::memory_order_acquire);
   if (allocator == nullptr) return 0;

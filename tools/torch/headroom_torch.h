@@ -27,6 +27,9 @@ HEADROOM_EXPORT void headroom_empty_cache(void);
 /* torch.cuda.set_per_process_memory_fraction; no effect after the device's first allocation. */
 HEADROOM_EXPORT void headroom_memory_fraction(double fraction, int device);
 
+/* torch.cuda.reset_peak_memory_stats: peaks count from here on. */
+HEADROOM_EXPORT void headroom_reset_peaks(int device);
+
 /* Writes {"strategy", "requested_bytes", "requested_peak_bytes", "allocated_bytes", "allocated_peak_bytes",
  * "reserved_bytes", "reserved_peak_bytes", "allocations", "driver_calls", "retries", "stream_waits"} of the
  * device as JSON into `text` of `size` bytes; returns the length it needs, 0 where nothing was allocated. */

@@ -84,8 +84,7 @@ def _answer_for_pytorch():
     """PyTorch asks its own allocator only, and the functions raise under another one.
 
     memory_stats(), memory_allocated(), max_memory_allocated(), memory_reserved() and
-    max_memory_reserved() read memory_stats_as_nested_dict(). Peaks count from the start of the
-    process: resetting them does nothing, and warns.
+    max_memory_reserved() read memory_stats_as_nested_dict().
     """
     from torch.cuda._utils import _get_device_index
 
@@ -95,13 +94,16 @@ def _answer_for_pytorch():
     def summary(device=None, abbreviated=False):
         return json.dumps(statistics(_get_device_index(device, optional=True)), indent=2)
 
-    def reset(device=None):
-        warnings.warn("Headroom's peaks count from the start of the process and were not reset")
+    def reset_peaks(device=None):
+        _library.headroom_reset_peaks(_get_device_index(device, optional=True))
+
+    def reset_totals(device=None):
+        warnings.warn("Headroom's counts of calls start with the process and were not reset")
 
     for owner in (torch.cuda, torch.cuda.memory):
         owner.memory_stats_as_nested_dict = stats
         owner.memory_summary = summary
-        owner.reset_peak_memory_stats = reset
-        owner.reset_accumulated_memory_stats = reset
-        owner.reset_max_memory_allocated = reset
-        owner.reset_max_memory_cached = reset
+        owner.reset_peak_memory_stats = reset_peaks
+        owner.reset_max_memory_allocated = reset_peaks
+        owner.reset_max_memory_cached = reset_peaks
+        owner.reset_accumulated_memory_stats = reset_totals

@@ -81,7 +81,8 @@ class Block:
 
 
 class Recorder:
-    """The events of a run, in order: ("a", block), ("f", block), ("m", step, phase)."""
+    """The events of a run, in order: ("a", block), ("f", block), ("m", step, phase), ("c",) where the program
+    has the cache emptied."""
 
     def __init__(self):
         self.events = []
@@ -108,6 +109,9 @@ class Recorder:
             self.step = step
         self.phase = phase
         self.events.append(("m", self.step, phase))
+
+    def empty_cache(self):
+        self.events.append(("c",))
 
     def module(self):
         if self.backward_module is not None:

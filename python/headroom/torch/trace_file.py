@@ -47,6 +47,9 @@ def trace_lines(recorder, settings):
         if kind == "m":
             yield f"m,{event[1]},{PHASES.index(event[2])},{_EVENT_NS}"
             continue
+        if kind == "c":
+            yield f"c,{_EVENT_NS}"
+            continue
         block = event[1]
         if kind == "f":
             yield f"f,{addresses.pop(block.number):x},0,{_EVENT_NS}"

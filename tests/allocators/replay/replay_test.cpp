@@ -54,6 +54,26 @@ TEST(Replay, WhatIsNeverFreedIsFreedBetweenPasses) {
   EXPECT_EQ(run.statistics.requested.current, 7 * kMiB);
 }
 
+// Two blocks of 30 MiB come and go; the cache is emptied there, or not; then one of 20 MiB and one of 40.
+TEST(Replay, IdleMemoryGoesBackWhereTheProgramEmptiedItsCache) {
+  for (const bool empties : {false, true}) {
+    TraceBuilder builder("cache", "test");
+    builder.allocate(0, 30 * kMiB);
+    builder.allocate(1, 30 * kMiB);
+    builder.free(0);
+    builder.free(1);
+    if (empties) builder.add({.kind = DeviceEvent::Kind::kEmptyCache});
+    builder.allocate(2, 20 * kMiB);
+    builder.allocate(3, 40 * kMiB);
+    const Trace trace = builder.take();
+    const ReplayResult run = replay_at(trace, {.name = "caching"}, h200(), kGiB, 2);
+    EXPECT_EQ(run.statistics.reserved.current, (empties ? 60 : 100) * kMiB);
+    EXPECT_EQ(replay_at(trace, {.name = "caching"}, h200(), 60 * kMiB).fits(), empties);
+    // The place of the largest live set does not matter.
+    EXPECT_EQ(run.statistics.allocations, 8);
+  }
+}
+
 TEST(Replay, AStrategyThatCannotStartFailsAtEventZero) {
   const ReplayResult run = replay_at(holes(), {.name = "grab-all"}, h200(), 1);
   EXPECT_EQ(run.failed_event, 0);

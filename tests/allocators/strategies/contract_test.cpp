@@ -154,6 +154,26 @@ TEST_P(AllocatorContract, StatisticsAreExact) {
   EXPECT_EQ(allocator->limit_bytes(), kLimit);
 }
 
+TEST_P(AllocatorContract, PeaksCountFromTheirResetOn) {
+  const auto allocator = make();
+  void* a = allocator->allocate(5000);
+  void* b = allocator->allocate(1000);
+  allocator->deallocate(a, 5000);
+  allocator->reset_peaks();
+  Statistics now = allocator->statistics();
+  EXPECT_EQ(now.requested.peak, 1000);
+  for (const Gauge* gauge : {&now.requested, &now.allocated, &now.active, &now.reserved}) {
+    EXPECT_EQ(gauge->peak, gauge->current);
+  }
+  void* c = allocator->allocate(2000);
+  allocator->deallocate(c, 2000);
+  now = allocator->statistics();
+  EXPECT_EQ(now.requested.peak, 3000);
+  EXPECT_EQ(now.requested.current, 1000);
+  EXPECT_EQ(now.allocations, 3);
+  allocator->deallocate(b, 1000);
+}
+
 TEST_P(AllocatorContract, ASnapshotIsTheStatisticsPieceByPiece) {
   const auto allocator = make();
   RandomLoad load(*allocator, device_->contents(), 3, 4 * kMiB, 40);

@@ -170,6 +170,7 @@ TEST(ReadTrace, AWrittenTraceReadsBackTheSame) {
                 .process_bytes = 2,
                 .others_bytes = 3},
                {.time_ns = 4});
+    writer.add({.kind = DeviceEvent::Kind::kEmptyCache}, {.time_ns = 5});
     writer.free(0xdeadbeefcafe, {.time_ns = INT64_MAX});
     writer.close();
   }
@@ -208,13 +209,15 @@ TEST(ReadTrace, AWrittenTraceReadsBackTheSame) {
   EXPECT_EQ(trace.events[2].block, first.block);
   EXPECT_EQ(trace.events[2].time_ns, INT64_MAX);
   EXPECT_EQ(trace.settings.front().second, "grab,all");
-  ASSERT_EQ(trace.device_events.size(), 4u);
+  ASSERT_EQ(trace.device_events.size(), 5u);
   EXPECT_EQ(trace.device_events[0].address, 4096u);
   EXPECT_EQ(trace.device_events[1].stream, first.stream);
   EXPECT_EQ(trace.device_events[2].op, first.op);
   EXPECT_EQ(trace.names[static_cast<size_t>(trace.device_events[2].source)], "a.cpp:1");
   EXPECT_EQ(trace.device_events[3].others_bytes, 3);
   EXPECT_EQ(trace.device_events[3].time_ns, 4);
+  EXPECT_EQ(trace.device_events[4].kind, DeviceEvent::Kind::kEmptyCache);
+  EXPECT_EQ(trace.device_events[4].position, 2);
 }
 
 TEST(ReadTrace, VersionOneIsStillRead) {

@@ -79,7 +79,7 @@ def install(tracer, stack):
         "is_bf16_supported": lambda *_, **__: gpu.capability >= (8, 0),
         "is_current_stream_capturing": lambda: False,
         "synchronize": lambda *_: None,
-        "empty_cache": lambda: None,
+        "empty_cache": recorder.empty_cache,
         "ipc_collect": lambda: None,
         "memory_allocated": lambda *_: recorder.live_bytes,
         "memory_reserved": lambda *_: recorder.live_bytes,
