@@ -20,7 +20,7 @@ constexpr int64_t kMappedBytes = kMiB;
 void* HostPages::take(int64_t bytes) noexcept {
   if (backing_ == Backing::kNone) {
     const auto taken = static_cast<uintptr_t>(round_up(bytes, static_cast<int64_t>(kAlignment)));
-    return reinterpret_cast<void*>(next_address_.fetch_add(taken));
+    return reinterpret_cast<void*>(next_address_.fetch_sub(taken) - taken);
   }
   if (bytes < kMappedBytes) return ::operator new(static_cast<size_t>(bytes), kAlignment, std::nothrow);
   void* pointer = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,

@@ -23,7 +23,9 @@ class HostPages {
 
  private:
   const Backing backing_;
-  std::atomic<uintptr_t> next_address_ = uintptr_t{1} << 40;  // without backing: far from null
+  // Without backing: the end of what is not handed out yet. Addresses fall, as those of cudaMalloc do (see
+  // docs/notes/pytorch-memory.md): strategies that take the lowest of equal free blocks depend on it.
+  std::atomic<uintptr_t> next_address_ = uintptr_t{1} << 62;
 };
 
 }  // namespace headroom
