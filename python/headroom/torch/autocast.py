@@ -5,6 +5,7 @@ The lists are those of AT_FORALL_LOWER_PRECISION_FP, AT_FORALL_FP32, AT_FORALL_F
 AT_FORALL_PROMOTE in ATen/autocast_mode.h.
 """
 
+import functools
 import weakref
 
 import torch
@@ -83,19 +84,20 @@ def _make(op, choose, autocast, key_set):
     return kernel
 
 
+def _cast_all(autocast, args, kwargs, dtype):
+    """All arguments in another type, the last one first: PyTorch casts them as the arguments of one C++
+    call (cached_cast in WrapFunction_), and GCC, which builds it, evaluates these from the right."""
+    cast = functools.partial(tree_map, lambda value: autocast.cast(value, dtype))
+    kwargs = {name: cast(value) for name, value in reversed(list(kwargs.items()))}
+    return tuple(reversed([cast(value) for value in reversed(args)])), kwargs
+
+
 def _lower(autocast, op, args, kwargs):
-    dtype = _low_type()
-    return (
-        tree_map(lambda v: autocast.cast(v, dtype), args),
-        tree_map(lambda v: autocast.cast(v, dtype), kwargs),
-    )
+    return _cast_all(autocast, args, kwargs, _low_type())
 
 
 def _float(autocast, op, args, kwargs):
-    return (
-        tree_map(lambda v: autocast.cast(v, torch.float32), args),
-        tree_map(lambda v: autocast.cast(v, torch.float32), kwargs),
-    )
+    return _cast_all(autocast, args, kwargs, torch.float32)
 
 
 def _set_dtype(autocast, op, args, kwargs):
@@ -117,7 +119,7 @@ def _promote(autocast, op, args, kwargs):
         (args, kwargs),
     )
     dtype = torch.float32 if torch.float32 in types else _low_type()
-    return tree_map(lambda v: autocast.cast(v, dtype), args), kwargs
+    return _cast_all(autocast, args, kwargs, dtype)
 
 
 def _find(name):

@@ -107,6 +107,8 @@ class Workspaces:
         if convolution.is_half_depthwise:
             # cuDNN has kernels for it that it names only where a driver is loaded.
             return _PARTS_OF_DEPTHWISE * parts_bytes(convolution) if part is FILTER else 0
+        if convolution.is_plain_1x1 and convolution.pixels == 1 and part is FILTER:
+            return 0  # one matrix product over all images
         asked = self._ask(convolution, part)
         size = asked if asked is not None else _estimate(self._gpu, convolution, part)
         if convolution.is_plain_1x1 and _is_product(convolution, part, size):

@@ -1,4 +1,4 @@
-"""Convolutions as PyTorch gives them to cuDNN: dense copies, the order of gradients, workspaces.
+"""Convolutions as PyTorch gives them to cuDNN: dense copies, results, workspaces, in PyTorch's order.
 
 conv_workspace.py says how large a workspace is. docs/notes/pytorch-memory.md compares the results
 with recorded trainings.
@@ -73,8 +73,11 @@ def forward(tracer, func, args, kwargs, result):
     call = _Call(
         tracer, name, tensor, weight, result, stride, padding, dilation, transposed, groups
     )
-    with _copies(tracer, name, call.layout, tensor, weight):
-        call.take(FORWARD)
+    # PyTorch copies the input, then makes the output, then copies the filter (cudnn_convolution).
+    with _copies(tracer, name, call.layout, tensor):
+        tracer.track(result, name)
+        with _copies(tracer, name, call.layout, weight):
+            call.take(FORWARD)
 
 
 def backward(tracer, func, args, kwargs, result):
@@ -84,12 +87,18 @@ def backward(tracer, func, args, kwargs, result):
     call = _Call(
         tracer, name, tensor, weight, gradient, stride, padding, dilation, transposed, groups
     )
-    if result[0] is not None:
-        with _copies(tracer, name, call.layout, gradient, weight):
+    if call.is_own:  # the gradient of the filter first (conv_depthwise2d_backward_cuda_out)
+        for gradient_of in (result[1], result[0]):
+            if gradient_of is not None:
+                tracer.track(gradient_of, name)
+    # Dense copies of the input and of the gradient serve both parts (cudnn_convolution_backward).
+    dense = [gradient] if result[1] is None else [tensor, gradient]
+    with _copies(tracer, name, call.layout, *dense):
+        if result[0] is not None:
             tracer.track(result[0], name)
-            call.take(INPUT)
-    if result[1] is not None:
-        with _copies(tracer, name, call.layout, gradient, tensor):
+            with _copies(tracer, name, call.layout, weight):
+                call.take(INPUT)
+        if result[1] is not None:
             tracer.track(result[1], name)
             call.take(FILTER)
     if result[2] is not None:

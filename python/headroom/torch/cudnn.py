@@ -90,6 +90,8 @@ _SHARED_BYTES = {
     (12, 0): 99 << 10,
 }
 _PROCESSORS_OF_CLUSTER = {9: 18, 12: 12}  # at most, in one cluster (GPC), by major capability
+# As cuDNN has measured them on an H200; cards of one model differ a little.
+_MEASURED_CLUSTERS = {((9, 0), 132): [18, 18, 16, 16, 16, 16, 16, 8, 2, 2, 2, 2]}
 
 
 def _properties(gpu):
@@ -295,7 +297,8 @@ def _set_clusters(device, gpu):
     found = bytes(memory)[(launches + _LARGEST_LAUNCH) * 4 :][: len(name)]
     if found != name or any(words[first + 1 : launches]):
         return
-    sizes = _cluster_sizes(gpu.processors, most)
+    sizes = _MEASURED_CLUSTERS.get((gpu.capability, gpu.processors))
+    sizes = sizes or _cluster_sizes(gpu.processors, most)
     for index, size in enumerate(sizes):
         memory[first + index] = size
     for blocks in range(1, _LARGEST_LAUNCH + 1):
@@ -303,8 +306,7 @@ def _set_clusters(device, gpu):
 
 
 def _cluster_sizes(processors, most):
-    """Full clusters, and two for the rest: an H200 has 132 multiprocessors, six times 18, 16 and
-    8."""
+    """Full clusters, and two for the rest."""
     sizes = [most] * max((processors - most) // most, 0)
     rest = processors - sum(sizes)
     first = min(rest, most - 2)

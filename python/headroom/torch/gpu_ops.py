@@ -46,9 +46,9 @@ _ATTENTION = {
 
 
 def on_gpu(func, result):
-    """The results of an op that are on the GPU: attention's seed and offset are not. The gradients of a
-    convolution are followed one by one, each with its workspace (convolution.py)."""
-    if func is _aten.convolution_backward.default:
+    """The results of an op that are on the GPU: attention's seed and offset are not. Those of a convolution
+    are followed one by one, each between its copies and its workspace (convolution.py)."""
+    if func in (_aten.convolution.default, _aten.convolution_backward.default):
         return []
     if func is _aten.native_dropout.default:  # the mask comes first
         return result[::-1]

@@ -3,6 +3,7 @@
 One function for each kind of op; docs/notes/pytorch-memory.md has the source and the measurement of each.
 """
 
+import contextlib
 import math
 
 import torch
@@ -18,6 +19,30 @@ def take(tracer, func, args, kwargs, result):
     rule = _RULES.get(func)
     if rule is not None:
         rule(tracer, func, args, kwargs, result)
+
+
+# Kernels that read rows as they lie in memory: PyTorch copies tensors that are not contiguous first, and frees
+# the copies when the op has its results (expect_contiguous and contiguous in layer_norm_kernel.cu,
+# group_norm.cpp, SoftMax.cu).
+_CONTIGUOUS = {
+    _aten.native_layer_norm.default: (0,),
+    _aten.native_layer_norm_backward.default: (0, 1),
+    _aten.native_group_norm.default: (0,),
+    _aten.native_group_norm_backward.default: (0, 1),
+    _aten._softmax.default: (0,),
+    _aten._log_softmax.default: (0,),
+    _aten._softmax_backward_data.default: (0, 1),
+    _aten._log_softmax_backward_data.default: (0, 1),
+}
+
+
+def contiguous_inputs(tracer, func, args):
+    """Holds the copies that an op makes of its inputs before its results have their memory."""
+    positions = _CONTIGUOUS.get(func)
+    if positions is None:
+        return contextlib.nullcontext()
+    copied = [args[i] for i in positions if not args[i].is_contiguous()]
+    return tracer.held(func.name(), [t.numel() * t.element_size() for t in copied])
 
 
 # cuBLAS. PyTorch gives each thread's handle a workspace at its first use; cuBLASLt has one of 1 MiB.

@@ -160,10 +160,11 @@ class Tracer(TorchDispatchMode):
             return result
 
         if on_gpu:
-            for tensor in tree_leaves(gpu_ops.on_gpu(func, result)):
-                if isinstance(tensor, torch.Tensor):
-                    self.track(tensor, name)
-            kernels.take(self, func, args, kwargs, result)
+            with kernels.contiguous_inputs(self, func, args):
+                for tensor in tree_leaves(gpu_ops.on_gpu(func, result)):
+                    if isinstance(tensor, torch.Tensor):
+                        self.track(tensor, name)
+                kernels.take(self, func, args, kwargs, result)
         return result
 
     def _runs_on_gpu(self, device, inputs):

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 import unittest
 
 import torch
@@ -156,6 +157,69 @@ class Tracer(unittest.TestCase):
         blocks = trace(training(loss), batch=8, steps=1).blocks
         copies = [b for b in blocks if b.op == "aten::_to_copy" and b.size == 256 * 512 * 2]
         self.assertEqual(len(copies), 2)
+
+    def test_autocast_casts_the_last_argument_first(self):
+        def loss(net, x):
+            with torch.autocast("cuda", torch.bfloat16):
+                return net(x).float().mean()
+
+        blocks = trace(training(loss), batch=8, steps=1).blocks
+        casts = [b.size for b in blocks if b.op == "aten::_to_copy" and b.module == "0"]
+        self.assertEqual(casts[:3], [512 * 2, 256 * 512 * 2, 8 * 256 * 2])
+
+    def convolution(self, groups, strided):
+        """The allocations of the backward pass of one convolution, in order."""
+
+        def make_step():
+            net = nn.Conv2d(32, 32, 3, padding=1, groups=groups, bias=False).cuda()
+            x = torch.randn(4, 32, 16, 16, device="cuda", requires_grad=True)
+
+            def step():
+                y = net(x)
+                y = torch.cat([y, x.detach()], 1) if strided else y  # its gradient is a part of another
+                (y * y).sum().backward()
+
+            return step
+
+        events = trace(make_step, steps=1).recorder.events
+        return [e[1] for e in events if e[0] == "a" and e[1].op == "aten::convolution_backward"]
+
+    def test_a_dense_copy_of_a_gradient_serves_input_and_filter(self):
+        image, weight = 4 * 32 * 16 * 16 * 4, 32 * 32 * 9 * 4
+        for strided in (False, True):
+            sizes = [b.size for b in self.convolution(1, strided)]
+            self.assertEqual(sizes.count(image), 1 + strided)
+            self.assertEqual(sizes.count(weight), 1)
+
+    def test_a_depthwise_convolution_makes_the_gradient_of_its_filter_first(self):
+        sizes = [b.size for b in self.convolution(32, False)]
+        self.assertEqual(sizes, [32 * 9 * 4, 4 * 32 * 16 * 16 * 4])
+
+    def test_layer_norm_copies_what_does_not_lie_in_rows(self):
+        for rows in (False, True):
+
+            def make_step(rows=rows):
+                x = torch.randn(4, 8, 16, device="cuda")
+
+                def step():
+                    F.layer_norm(x if rows else x.transpose(0, 1), (16,))
+
+                return step
+
+            sizes = [b.size for b in trace(make_step, steps=1).blocks if "layer_norm" in b.op]
+            self.assertEqual(sizes, ([] if rows else [2048]) + [2048, 128, 128])
+
+    def test_an_emptied_cache_is_in_the_trace(self):
+        def loss(net, x):
+            torch.cuda.empty_cache()
+            return net(x).mean()
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run.trace")
+            trace(training(loss), batch=8, steps=2).save(path)
+            with open(path, encoding="utf-8") as file:
+                lines = [line for line in file if line.startswith("c,")]
+        self.assertEqual(lines, ["c,1000\n"] * 2)
 
     def test_dropout_keeps_a_byte_for_each_element(self):
         blocks = trace(
