@@ -1,9 +1,16 @@
 # CUDA toolkit 12.4 or later with cuDNN 9 (NVIDIA's licence; never fetched): what a real GPU needs. Found, not demanded:
-# HEADROOM_CUDA says whether to look (AUTO), to insist (ON) or not to look (OFF). Sets HEADROOM_HAS_CUDA and, where it is
-# true, the target headroom_cuda_libraries.
+# HEADROOM_CUDA says whether to look (AUTO), to look where the machine has a GPU (GPU), to insist (ON) or not to look (OFF).
+# Sets HEADROOM_HAS_CUDA and, where it is true, the target headroom_cuda_libraries.
 set(HEADROOM_HAS_CUDA FALSE)
 if(NOT HEADROOM_CUDA)
   return()
+endif()
+if(HEADROOM_CUDA STREQUAL "GPU")
+  execute_process(COMMAND nvidia-smi -L OUTPUT_VARIABLE gpus ERROR_QUIET RESULT_VARIABLE status)
+  if(NOT status EQUAL 0 OR NOT gpus MATCHES "GPU 0")
+    message(STATUS "No CUDA: this machine has no GPU; building for CPU and simulated GPU")
+    return()
+  endif()
 endif()
 set(missing)
 find_package(CUDAToolkit 12.4 QUIET)
@@ -27,7 +34,7 @@ else()
   endif()
 endif()
 if(missing)
-  if(HEADROOM_CUDA STREQUAL "AUTO")
+  if(HEADROOM_CUDA MATCHES "AUTO|GPU")
     message(STATUS "No CUDA: ${missing} was not found; building for CPU and simulated GPU")
     return()
   endif()
