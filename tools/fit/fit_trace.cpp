@@ -27,11 +27,22 @@ nlohmann::ordered_json json_of(const TracePrediction& prediction) {
           {"predicted_allocated_bytes", prediction.allocated_bytes}};
 }
 
-void print_next(const std::string& input, WorkloadOptions options, int64_t batch) {
+// The next command, and what makes the next batch fit.
+std::vector<std::string> alternatives(const ProgramFit& result) {
+  std::vector<std::string> found;
+  for (const TorchChange& change : result.changes) {
+    found.push_back(fmt::format("batch {} with {}", result.next_batch, change.text()));
+  }
+  return found;
+}
+
+void print_next(const std::string& input, WorkloadOptions options, int64_t batch,
+                const std::vector<std::string>& others = {}) {
   if (batch > 0) options.step.batch = batch;
   options.step.steps = WorkloadOptions{}.step.steps;  // fit has another default
   std::vector<std::string> words = to_words(options, OptionSet::Words::kChanged);
   fmt::print("\nnext: {}\n", command_line("headroom predict " + shell_word(input), words));
+  for (const std::string& other : others) fmt::print("  or: {}\n", other);
 }
 
 }  // namespace
@@ -58,6 +69,7 @@ int fit_program_batch(const std::string& input, const WorkloadOptions& options, 
     json["margin_bytes"] = fit.margin_bytes;
     json["batch"] = result.batch;
     json["stopped_by"] = result.stopped_by;
+    json["alternatives"] = alternatives(result);
     json["trials"] = nlohmann::ordered_json::array();
     for (const TracedBatch& trial : result.trials) {
       nlohmann::ordered_json row = json_of(trial.prediction);
@@ -97,7 +109,7 @@ int fit_program_batch(const std::string& input, const WorkloadOptions& options, 
                format_mib(prediction.allocated_bytes)});
   }
   fmt::print("\nin MiB\n{}", table.text(fit.terminal));
-  print_next(input, options, result.batch);
+  print_next(input, options, result.batch, alternatives(result));
   return fits ? kExitDone : kExitOutOfMemory;
 }
 

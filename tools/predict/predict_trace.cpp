@@ -1,6 +1,7 @@
 #include "tools/predict/predict_trace.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -90,7 +91,7 @@ std::vector<MemoryShare> parts_of(const TracePrediction& prediction, const LiveS
 }
 
 void print_text(const Trace& trace, const std::string& input, const RunSetup& setup,
-                const std::vector<TraceRow>& rows, const LiveSet& live, const std::string& next,
+                const std::vector<TraceRow>& rows, const LiveSet& live, const std::vector<std::string>& next,
                 const Terminal& terminal) {
   const TracePrediction& chosen = rows.front().prediction;
   const DeviceProfile& device = setup.device;
@@ -132,7 +133,7 @@ void print_text(const Trace& trace, const std::string& input, const RunSetup& se
     table.add({strategy, verdict_of(prediction), format_mib(prediction.total_bytes),
                format_mib(prediction.reserved_bytes), format_mib(prediction.allocated_bytes)});
   }
-  fmt::print("\nin MiB\n{}\nnext: {}\n", table.text(terminal), next);
+  fmt::print("\nin MiB\n{}\nnext: {}\n", table.text(terminal), fmt::join(next, "\n  or: "));
 }
 
 nlohmann::ordered_json json_of(const std::vector<MemoryShare>& shares) {
@@ -161,7 +162,7 @@ nlohmann::ordered_json json_of(const TraceRow& row) {
 }
 
 std::string to_json(const std::string& input, const RunSetup& setup, const std::vector<TraceRow>& rows,
-                    const LiveSet& live, const std::string& next) {
+                    const LiveSet& live, const std::vector<std::string>& next) {
   nlohmann::ordered_json json = json_of(rows.front());
   json["input"] = input;
   json["device"] = setup.options.device;
@@ -178,19 +179,14 @@ std::string to_json(const std::string& input, const RunSetup& setup, const std::
   json["by_line"] = json_of(live.by_line);
   json["strategies"] = nlohmann::ordered_json::array();
   for (const TraceRow& row : rows) json["strategies"].push_back(json_of(row));
-  json["next"] = next;
+  json["next"] = next.front();
+  json["alternatives"] = std::vector<std::string>(next.begin() + 1, next.end());
   // Names out of traces may hold any bytes.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-// The next command, or a change in PyTorch's words.
-std::string next_after(const Trace& trace, const std::string& input, const WorkloadOptions& options,
-                       const RunSetup& setup, bool fits) {
-  if (!fits && is_of_torch(trace)) {
-    if (const std::optional<TorchChange> change = find_torch_change(trace, setup)) {
-      return fmt::format("{}  # {}", change->what, change->why);
-    }
-  }
+// The next command.
+std::string next_command(const std::string& input, const WorkloadOptions& options, bool fits) {
   const bool is_file = std::filesystem::exists(input);
   const std::string command = is_file && fits ? "headroom compare " : "headroom fit ";
   WorkloadOptions carried = options;
@@ -210,7 +206,11 @@ int predict_trace(const Trace& trace, const std::string& input, const WorkloadOp
   const std::vector<TraceRow> rows = predict_all_strategies(predictor, trace, options.runtime.strategy);
   const LiveSet live = largest_live_set(trace);
   const TracePrediction& chosen = rows.front().prediction;
-  const std::string next = next_after(trace, input, options, setup, chosen.fits);
+  std::vector<std::string> next;
+  if (!chosen.fits && is_of_torch(trace)) {
+    for (const TorchChange& change : find_torch_changes(trace, setup)) next.push_back(change.text());
+  }
+  next.push_back(next_command(input, options, chosen.fits));
   if (json) {
     fmt::print("{}\n", to_json(input, setup, rows, live, next));
   } else {

@@ -1,10 +1,12 @@
 // headroom report: shows a recording as a timeline in the terminal, as an HTML page, and in Perfetto.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <iostream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -27,6 +29,7 @@
 #include "tools/report/verdict.h"
 #include "tools/report/views.h"
 #include "tools/subcommands.h"
+#include "tools/workload/torch_advice.h"
 
 namespace headroom::report {
 namespace {
@@ -265,6 +268,26 @@ Json to_json(const History& history, const Verdict& verdict) {
   return json;
 }
 
+// Changes in PyTorch's words with which the failed request would have found room; none where something piles
+// up, which would only fail later.
+std::vector<std::string> changes_for(const History& history, const Verdict& verdict) {
+  constexpr Cause kPilesUp[] = {Cause::kLeak, Cause::kGraphsKept, Cause::kLossesKept};
+  if (!verdict.failure || !verdict.failure->reserved_bytes) return {};
+  for (const Finding& finding : verdict.findings) {
+    if (std::find(std::begin(kPilesUp), std::end(kPilesUp), finding.cause) != std::end(kPilesUp)) return {};
+  }
+  const Failure& failure = *verdict.failure;
+  // Where the device had room, a limit refused: it is what was reserved.
+  const int64_t free = failure.free_bytes.value_or(0);
+  const int64_t capacity = *failure.reserved_bytes + (free > failure.driver_bytes ? 0 : free);
+  std::vector<std::string> changes;
+  for (const TorchChange& change :
+       find_torch_changes(history.trace, RecordedFailure{failure.event, failure.requested_bytes, capacity})) {
+    changes.push_back(change.text());
+  }
+  return changes;
+}
+
 }  // namespace
 
 int run_report(int argc, char** argv) {
@@ -319,15 +342,18 @@ int run_report(int argc, char** argv) {
     const std::string_view parts[] = {text};
     write_file(chrome, parts);
   }
+  std::vector<std::string> next = changes_for(history, verdict);
   if (as_json) {
-    fmt::print("{}\n", to_json(history, verdict).dump(2, ' ', false, Json::error_handler_t::replace));
+    Json json = to_json(history, verdict);
+    json["changes"] = next;
+    fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
     return kExitDone;
   }
   print(history, verdict, set.terminal());
   if (!chrome.empty()) fmt::print("\nopen in ui.perfetto.dev: {}", printable(chrome));
-  fmt::print("\nnext: {}\n", html.empty()
-                                 ? fmt::format("headroom report {} --html report.html", shell_word(paths[0]))
-                                 : "xdg-open " + shell_word(html));
+  next.push_back(html.empty() ? fmt::format("headroom report {} --html report.html", shell_word(paths[0]))
+                              : "xdg-open " + shell_word(html));
+  fmt::print("\nnext: {}\n", fmt::join(next, "\n  or: "));
   return kExitDone;
 }
 

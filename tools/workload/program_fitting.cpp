@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "tools/workload/recorded_setup.h"
+
 namespace headroom {
 namespace {
 
@@ -31,13 +33,19 @@ class Search {
   }
 
   const TracedBatch& attempt(int64_t batch) {
-    const Trace trace = trace_(batch);
+    Trace trace = trace_(batch);
     TracedBatch trial{batch, TracePredictor(trace, setup_).predict(), {}};
     const std::optional<int64_t> event = trial.prediction.failed_event;
     if (event && *event > 0) {
       trial.failed_at = describe_event(trace, trace.events[static_cast<size_t>(*event - 1)]);
     }
+    if (!trial.prediction.fits) failing_ = std::move(trace);
     return trials_.emplace_back(std::move(trial));
+  }
+  // With which the last batch that did not fit would.
+  std::vector<TorchChange> changes() const {
+    return failing_ && is_of_torch(*failing_) ? find_torch_changes(*failing_, setup_)
+                                              : std::vector<TorchChange>();
   }
   std::vector<TracedBatch> take_trials() { return std::move(trials_); }
 
@@ -45,6 +53,7 @@ class Search {
   const TraceBatch& trace_;
   RunSetup setup_;
   std::vector<TracedBatch> trials_;
+  std::optional<Trace> failing_;  // the last one
 };
 
 std::string reason_of(const TracedBatch& trial) {
@@ -97,6 +106,10 @@ ProgramFit fit_program(const TraceBatch& trace, const RunSetup& setup, int64_t m
     attempt(next);
   }
   result.batch = fitting ? fitting->batch : 0;
+  if (failing) {
+    result.next_batch = failing->batch;
+    result.changes = search.changes();
+  }
   result.trials = search.take_trials();
   result.stopped_by = failing ? reason_of(*failing) : "--most is the largest batch to try";
   return result;

@@ -9,6 +9,7 @@
 
 #include "allocators/trace/trace.h"
 #include "runtime/app/setup.h"
+#include "tools/workload/torch_advice.h"
 #include "tools/workload/trace_prediction.h"
 
 namespace headroom {
@@ -23,7 +24,9 @@ struct TracedBatch {
 struct ProgramFit {
   int64_t batch = 0;  // 0: none fits
   std::vector<TracedBatch> trials;
-  std::string stopped_by;  // why no larger batch, one line
+  std::string stopped_by;            // why no larger batch, one line
+  int64_t next_batch = 0;            // the smallest that does not fit; 0: none was tried
+  std::vector<TorchChange> changes;  // with each of which it does
   // The trial of the batch, or of the only one.
   const TracedBatch& best() const;
 };

@@ -6,13 +6,17 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "allocators/strategies/strategy_text.h"
 #include "allocators/strategies/torch_settings.h"
 #include "runtime/base/bytes.h"
+#include "runtime/base/text.h"
+#include "tools/workload/recorded_setup.h"
 #include "tools/workload/trace_prediction.h"
 
 namespace headroom {
@@ -127,6 +131,42 @@ std::vector<Candidate> candidates(const Trace& trace) {
   return found;
 }
 
+// Whether idle segments stay with the strategy until it runs out.
+bool is_cached(const RunSetup& setup) {
+  const std::string& strategy = setup.options.strategy;
+  return parse_strategy(strategy).name == "caching" && strategy.find("expandable") == std::string::npos;
+}
+
+// Where a program would call torch.cuda.empty_cache(), see with_empty_cache.
+std::vector<TraceMark> empty_marks(const Trace& trace, StepPhase phase) {
+  std::vector<TraceMark> marks;
+  int32_t step = 0;
+  for (const TraceMark& mark : trace.marks) {
+    if (phase == StepPhase::kSetup) {
+      if (mark.step != 1) continue;
+      return {mark};
+    }
+    if (mark.phase != phase || mark.step == 0) continue;
+    // A step has one beginning, however often it calls backward.
+    if (phase == StepPhase::kForward && mark.step == step) continue;
+    step = mark.step;
+    marks.push_back(mark);
+  }
+  return marks;
+}
+
+// The user's line that the program comes to first where the phase begins: "train.py:14".
+std::string first_line_after(const Trace& trace, StepPhase phase) {
+  const std::vector<TraceMark> marks = empty_marks(trace, phase);
+  if (marks.empty()) return {};
+  for (auto at = static_cast<size_t>(marks.front().position); at < trace.events.size(); ++at) {
+    if (!trace.events[at].allocates) continue;
+    const int32_t source = trace.block_facts[static_cast<size_t>(trace.events[at].block)].source;
+    if (source != 0) return printable(trace.names[static_cast<size_t>(source)]);
+  }
+  return {};
+}
+
 }  // namespace
 
 Trace with_checkpoints(const Trace& trace, const std::vector<std::string>& modules) {
@@ -168,6 +208,7 @@ Trace with_checkpoints(const Trace& trace, const std::vector<std::string>& modul
   changed.events.clear();
   changed.marks.clear();
   changed.device_events.clear();
+  auto emptied = trace.device_events.begin();
   changed.peak_bytes = changed.peak_event = 0;
   int64_t live = 0;
   const auto add = [&](TraceEvent event) {
@@ -179,6 +220,11 @@ Trace with_checkpoints(const Trace& trace, const std::vector<std::string>& modul
   };
   for (size_t i = 0; i < trace.events.size(); ++i) {
     const auto at = static_cast<int64_t>(i);
+    for (; emptied != trace.device_events.end() && emptied->position <= at; ++emptied) {
+      if (emptied->kind != DeviceEvent::Kind::kEmptyCache) continue;
+      changed.device_events.push_back(*emptied);
+      changed.device_events.back().position = static_cast<int64_t>(changed.events.size());
+    }
     if (const auto found = before.find(at); found != before.end()) {
       for (const TraceEvent& event : found->second) add(event);
     }
@@ -193,22 +239,71 @@ Trace with_checkpoints(const Trace& trace, const std::vector<std::string>& modul
   return changed;
 }
 
-std::optional<TorchChange> find_torch_change(const Trace& trace, const RunSetup& setup) {
-  RunSetup changed = setup;
-  const std::string& strategy = setup.options.strategy;
-  const bool is_torch = strategy.starts_with(kTorchStrategy);
-  if (parse_strategy(strategy).name == "caching" && strategy.find("expandable") == std::string::npos) {
-    const std::string settings = is_torch && strategy.size() > kTorchStrategy.size()
-                                     ? strategy.substr(kTorchStrategy.size() + 1) + ","
-                                     : "";
-    const std::string with = settings.substr(0, settings.find('+')) + std::string(kExpandable);
-    changed.options.strategy = fmt::format("{},{}", kTorchStrategy, with);
-    if (TracePredictor(trace, changed).fits()) {
-      return TorchChange{fmt::format("PYTORCH_CUDA_ALLOC_CONF={}", with),
-                         "segments grow instead of adding up"};
-    }
+Trace with_empty_cache(const Trace& trace, StepPhase phase) {
+  Trace changed = trace;
+  for (const TraceMark& mark : empty_marks(trace, phase)) {
+    DeviceEvent event{.kind = DeviceEvent::Kind::kEmptyCache};
+    event.position = mark.position;
+    event.time_ns = mark.time_ns;
+    changed.device_events.push_back(event);
   }
-  // As few activations as will do; with the strategy as it is, so that one change is enough.
+  std::stable_sort(changed.device_events.begin(), changed.device_events.end(),
+                   [](const DeviceEvent& a, const DeviceEvent& b) { return a.position < b.position; });
+  return changed;
+}
+
+namespace {
+
+std::optional<TorchChange> with_expandable_segments(const Trace& trace, const RunSetup& setup) {
+  const std::string& strategy = setup.options.strategy;
+  if (!is_cached(setup)) return std::nullopt;
+  const bool is_torch = strategy.starts_with(kTorchStrategy);
+  const std::string settings = is_torch && strategy.size() > kTorchStrategy.size()
+                                   ? strategy.substr(kTorchStrategy.size() + 1) + ","
+                                   : "";
+  const std::string with = settings.substr(0, settings.find('+')) + std::string(kExpandable);
+  RunSetup changed = setup;
+  changed.options.strategy = fmt::format("{},{}", kTorchStrategy, with);
+  if (!TracePredictor(trace, changed).fits()) return std::nullopt;
+  return TorchChange{fmt::format("PYTORCH_CUDA_ALLOC_CONF={}", with), "segments grow instead of adding up"};
+}
+
+// Once is tried before once a step, and the beginning of a step before its middle.
+std::optional<TorchChange> with_emptied_cache(const Trace& trace, const RunSetup& setup) {
+  if (!is_cached(setup)) return std::nullopt;
+  constexpr StepPhase kPhases[] = {StepPhase::kSetup, StepPhase::kForward, StepPhase::kOptimizer,
+                                   StepPhase::kBackward};
+  for (const StepPhase phase : kPhases) {
+    const Trace emptied = with_empty_cache(trace, phase);
+    if (emptied.device_events.size() == trace.device_events.size()) continue;
+    const TracePredictor predictor(emptied, setup);
+    if (!predictor.fits()) continue;
+    // The last ones before the failure: a long training has thousands.
+    constexpr size_t kLooks = 3;
+    std::vector<TraceMark> marks = empty_marks(trace, phase);
+    if (const std::optional<int64_t> failed = TracePredictor(trace, setup).predict().failed_event) {
+      std::erase_if(marks, [&](const TraceMark& mark) { return mark.position >= *failed; });
+    }
+    int64_t freed = 0;
+    for (size_t i = marks.size() - std::min(marks.size(), kLooks); i < marks.size(); ++i) {
+      freed = std::max(freed, predictor.releasable_bytes_before(marks[i].position));
+    }
+    const std::string line = first_line_after(trace, phase);
+    return TorchChange{
+        fmt::format("torch.cuda.empty_cache() {}{}", line.empty() ? "" : fmt::format("before {}, ", line),
+                    phase == StepPhase::kSetup
+                        ? "once, before the first step"
+                        : fmt::format("at the beginning of each {}", phase == StepPhase::kForward ? "step"
+                                                                     : phase == StepPhase::kBackward
+                                                                         ? "backward pass"
+                                                                         : "optimizer step")),
+        fmt::format("gives {} of idle segments back there", format_bytes(freed))};
+  }
+  return std::nullopt;
+}
+
+// As few activations as will do.
+std::optional<TorchChange> with_checkpoint(const Trace& trace, const RunSetup& setup) {
   const int64_t lacking = trace.peak_bytes - TracePredictor(trace, setup).capacity_bytes();
   size_t tries = 0;
   for (const Candidate& candidate : candidates(trace)) {
@@ -220,6 +315,59 @@ std::optional<TorchChange> find_torch_change(const Trace& trace, const RunSetup&
                                    format_bytes(candidate.bytes))};
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+// Each with the strategy as it is, so that one change is enough.
+std::vector<TorchChange> find_torch_changes(const Trace& trace, const RunSetup& setup) {
+  std::vector<TorchChange> changes;
+  for (const auto& find : {with_expandable_segments, with_emptied_cache, with_checkpoint}) {
+    if (std::optional<TorchChange> change = find(trace, setup)) changes.push_back(std::move(*change));
+  }
+  return changes;
+}
+
+namespace {
+
+// What was played until the failure, and the request.
+Trace until_failure(const Trace& trace, const RecordedFailure& failure) {
+  Trace played = trace;
+  const auto at_or_before = [&](const auto& event) { return event.position <= failure.event; };
+  played.events.resize(static_cast<size_t>(failure.event));
+  std::erase_if(played.marks, [&](const TraceMark& mark) { return !at_or_before(mark); });
+  std::erase_if(played.device_events, [&](const DeviceEvent& event) { return !at_or_before(event); });
+  played.parts.clear();
+  TraceEvent request{.block = static_cast<int32_t>(played.blocks++), .bytes = failure.requested_bytes};
+  played.events.push_back(request);
+  played.block_facts.emplace_back();
+  played.peak_bytes = played.peak_event = 0;
+  int64_t live = 0;
+  for (size_t i = 0; i < played.events.size(); ++i) {
+    live += played.events[i].allocates ? played.events[i].bytes : -played.events[i].bytes;
+    if (live <= played.peak_bytes) continue;
+    played.peak_bytes = live;
+    played.peak_event = static_cast<int64_t>(i);
+  }
+  return played;
+}
+
+}  // namespace
+
+std::vector<TorchChange> find_torch_changes(const Trace& trace, const RecordedFailure& failure) {
+  if (!is_of_torch(trace) || failure.event > std::ssize(trace.events) || failure.requested_bytes <= 0 ||
+      failure.requested_bytes > Trace::kLargestBlockBytes || failure.capacity_bytes <= 0) {
+    return {};
+  }
+  RuntimeOptions options;
+  options.device = "sim:h200";
+  options.strategy = recorded_strategy(trace);
+  options.others_bytes = 0;
+  RunSetup setup = setup_of(options);
+  setup.device.total_bytes = failure.capacity_bytes + setup.device.overhead_bytes();
+  const Trace played = until_failure(trace, failure);
+  if (TracePredictor(played, setup).fits()) return {};
+  return find_torch_changes(played, setup);
 }
 
 }  // namespace headroom

@@ -2,7 +2,6 @@
 // as it would be with the change. Knows no command line.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,11 +14,27 @@ namespace headroom {
 struct TorchChange {
   std::string what;  // "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
   std::string why;   // what it costs or does, one line
+
+  std::string text() const { return what + "  # " + why; }
 };
 
-// The smallest change with which a trace of PyTorch fits in that setup, where it does not: expandable
-// segments, then checkpoints of as few activations as will do. Nothing when none of these is enough.
-std::optional<TorchChange> find_torch_change(const Trace& trace, const RunSetup& setup);
+// The changes with each of which a trace of PyTorch fits in that setup, where it does not, the smallest
+// first: expandable segments, torch.cuda.empty_cache() at one line, checkpoints of as few activations as will
+// do. At most one of each kind; empty when none is enough.
+std::vector<TorchChange> find_torch_changes(const Trace& trace, const RunSetup& setup);
+
+// The same for a recording that ends in a request that found no room: the changes with which it would have,
+// where the strategy may take `capacity_bytes` of the device. Empty, too, where the replay finds room for it
+// as it is: then nothing is proven.
+struct RecordedFailure {
+  int64_t event = 0;  // how many events came before
+  int64_t requested_bytes = 0, capacity_bytes = 0;
+};
+std::vector<TorchChange> find_torch_changes(const Trace& trace, const RecordedFailure& failure);
+
+// The trace of a program that calls torch.cuda.empty_cache() wherever this phase begins, or, for kSetup,
+// once before the first step.
+Trace with_empty_cache(const Trace& trace, StepPhase phase);
 
 // The trace as it would be if each of these modules were a checkpoint of its own
 // (torch.utils.checkpoint): what its forward pass keeps for the backward pass is freed at the end of the

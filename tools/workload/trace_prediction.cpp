@@ -108,6 +108,21 @@ bool TracePredictor::fits(int64_t margin_bytes) const {
   return fits_with_total(total_bytes_ - margin_bytes);
 }
 
+int64_t TracePredictor::releasable_bytes_before(int64_t event) const {
+  const int64_t capacity = capacity_bytes();
+  const StrategySettings settings =
+      without_process(settings_, total_bytes_, capacity, setup_.device.overhead_bytes());
+  int64_t bytes = 0;
+  for (const SnapshotSegment& segment :
+       snapshot_at(trace_, settings, setup_.device, capacity, event).snapshot.segments) {
+    const bool is_idle = std::all_of(segment.blocks.begin(), segment.blocks.end(), [](const auto& block) {
+      return block.state == SnapshotBlock::State::kFree;
+    });
+    if (is_idle) bytes += segment.bytes;
+  }
+  return bytes;
+}
+
 std::optional<int64_t> TracePredictor::least_total_bytes() const {
   const int64_t page = setup_.device.granularity_bytes;
   const int64_t trials = trials_for(static_cast<int64_t>(trace_.events.size()));

@@ -61,6 +61,9 @@ class TracePredictor {
   std::optional<TracePrediction> predict_with(const std::string& strategy) const;
   // Whether the strategy of the setup fits when `margin_bytes` of the device stay free.
   bool fits(int64_t margin_bytes = 0) const;
+  // What the strategy of the setup could give back to the driver before that event (counted from 0): segments
+  // without a live block.
+  int64_t releasable_bytes_before(int64_t event) const;
   // The least total of the device on which it fits, see Predictor::least_total_bytes. On a long trace less
   // may do (see capacity_search.h).
   std::optional<int64_t> least_total_bytes() const;
