@@ -10,6 +10,7 @@
 
 #include "runtime/app/option_set.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "tools/subcommands.h"
 
@@ -149,12 +150,14 @@ int run_models(int argc, char** argv) {
     return kExitDone;
   }
   fmt::print("{} public nets; headroom models NAME prints how to export one\n\n", std::size(kModels));
-  fmt::print("{:<16} {:<13} {:>12}  {}\n", "name", "package", "parameters", "takes");
+  Table table({{"name"},
+               {.title = "package", .drop = 1},
+               {.title = "parameters", .is_number = true},
+               {.title = "takes", .wraps = true}});
   for (const PublicModel& model : kModels) {
-    fmt::print("{:<16} {:<13} {:>12}  {}\n", model.name, model.package, model.parameters,
-               text_of(model.takes));
+    table.add({model.name, model.package, fmt::format("{}", model.parameters), text_of(model.takes)});
   }
-  fmt::print("\nyour own net in three lines\n\n");
+  fmt::print("{}\nyour own net in three lines\n\n", table.text(set.terminal()));
   print_lines(nullptr);
   fmt::print("\nnext: headroom show net.onnx --batch 8\n");
   return kExitDone;

@@ -351,7 +351,8 @@ int run_replay(int argc, char** argv) {
   }
   if (!options.snapshot_event.empty()) {
     if (capacities.size() > 1) throw InvalidArgument("--snapshot-at shows one capacity: pass one");
-    print_snapshots(traces, names, profile, capacities.front(), options.snapshot_event, options.json);
+    print_snapshots(traces, names, profile, capacities.front(), options.snapshot_event, options.json,
+                    set.terminal());
     return kExitDone;
   }
   if (!options.record.empty()) {

@@ -13,6 +13,7 @@
 #include "allocators/trace/read_trace.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/table.h"
 #include "runtime/base/text.h"
 
 namespace headroom {
@@ -72,26 +73,32 @@ std::string verdict(const ReplaySnapshot& at) {
                      format_bytes(now.requested.current), now.fragmentation());
 }
 
-void print_segments(const Snapshot& snapshot) {
+void print_segments(const Snapshot& snapshot, const Terminal& terminal) {
   std::vector<const SnapshotSegment*> segments;
   for (const SnapshotSegment& segment : snapshot.segments) segments.push_back(&segment);
   std::stable_sort(segments.begin(), segments.end(),
                    [](const auto* a, const auto* b) { return a->bytes > b->bytes; });
-  fmt::print("\n  {:<18} {:>10} {:>10} {:>10} {:>10} {:>7}  {}\n", "segment", "MiB", "active", "pending",
-             "free", "blocks", "in use #, in part +, free .");
+  Table table({{"segment"},
+               {.title = "MiB", .is_number = true},
+               {.title = "active", .is_number = true},
+               {.title = "pending", .is_number = true, .drop = 2},
+               {.title = "free", .is_number = true},
+               {.title = "blocks", .is_number = true, .drop = 3},
+               {.title = "in use #, in part +, free .", .drop = 1}});
   for (size_t i = 0; i < std::min(kMaxSegments, segments.size()); ++i) {
     const SnapshotSegment& segment = *segments[i];
-    fmt::print("  {:<18} {:>10} {:>10} {:>10} {:>10} {:>7}  {}\n", address_of(segment.pointer),
-               format_mib(segment.bytes), format_mib(bytes_of(segment, State::kActive)),
-               format_mib(bytes_of(segment, State::kPending)), format_mib(bytes_of(segment, State::kFree)),
-               segment.blocks.size(), map_of(segment));
+    table.add({address_of(segment.pointer), format_mib(segment.bytes),
+               format_mib(bytes_of(segment, State::kActive)), format_mib(bytes_of(segment, State::kPending)),
+               format_mib(bytes_of(segment, State::kFree)), fmt::format("{}", segment.blocks.size()),
+               map_of(segment)});
   }
+  fmt::print("\n{}", table.text(terminal));
   if (segments.size() > kMaxSegments) {
-    fmt::print("  and {} smaller segments\n", segments.size() - kMaxSegments);
+    fmt::print("and {} smaller segments\n", segments.size() - kMaxSegments);
   }
 }
 
-void print_users(const Snapshot& snapshot) {
+void print_users(const Snapshot& snapshot, const Terminal& terminal) {
   std::vector<const SnapshotBlock*> live;
   for (const SnapshotSegment& segment : snapshot.segments) {
     for (const SnapshotBlock& block : segment.blocks) {
@@ -101,11 +108,15 @@ void print_users(const Snapshot& snapshot) {
   std::stable_sort(live.begin(), live.end(),
                    [](const auto* a, const auto* b) { return a->requested_bytes > b->requested_bytes; });
   if (live.empty()) return;
-  fmt::print("\n  {:<18} {:>10} {:>10}  {}\n", "largest blocks", "MiB", "requested", "of");
+  Table table({{"largest blocks"},
+               {.title = "MiB", .is_number = true},
+               {.title = "requested", .is_number = true},
+               {.title = "of", .wraps = true}});
   for (size_t i = 0; i < std::min(kMaxUsers, live.size()); ++i) {
-    fmt::print("  {:<18} {:>10} {:>10}  {}\n", address_of(live[i]->pointer), format_mib(live[i]->bytes),
-               format_mib(live[i]->requested_bytes), user_of(*live[i]));
+    table.add({address_of(live[i]->pointer), format_mib(live[i]->bytes), format_mib(live[i]->requested_bytes),
+               user_of(*live[i])});
   }
+  fmt::print("\n{}", table.text(terminal));
 }
 
 nlohmann::ordered_json to_json(const Gauge& gauge) {
@@ -166,7 +177,7 @@ int64_t snapshot_event(const std::string& text, const Trace& trace) {
 
 void print_snapshots(std::span<const Trace> traces, std::span<const std::string> strategies,
                      const DeviceProfile& profile, int64_t capacity_bytes, const std::string& event,
-                     bool json) {
+                     bool json, const Terminal& terminal) {
   for (const Trace& trace : traces) snapshot_event(event, trace);  // nothing is printed when one is refused
   nlohmann::ordered_json all;
   all["snapshots"] = nlohmann::ordered_json::array();
@@ -177,8 +188,8 @@ void print_snapshots(std::span<const Trace> traces, std::span<const std::string>
       if (!json) {
         fmt::print("{} with {}, {}\n", printable(trace.name), strategy, verdict(at));
         if (!at.snapshot.segments.empty()) {
-          print_segments(at.snapshot);
-          print_users(at.snapshot);
+          print_segments(at.snapshot, terminal);
+          print_users(at.snapshot, terminal);
         }
         fmt::print("\n");
         continue;

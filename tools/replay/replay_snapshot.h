@@ -7,6 +7,7 @@
 
 #include "allocators/strategies/strategy.h"
 #include "allocators/trace/trace.h"
+#include "runtime/base/terminal.h"
 #include "runtime/device/host/profiles.h"
 
 namespace headroom {
@@ -18,6 +19,6 @@ int64_t snapshot_event(const std::string& text, const Trace& trace);
 // Each strategy's state after that event of each trace, in one capacity; as JSON with exact bytes.
 void print_snapshots(std::span<const Trace> traces, std::span<const std::string> strategies,
                      const DeviceProfile& profile, int64_t capacity_bytes, const std::string& event,
-                     bool json);
+                     bool json, const Terminal& terminal);
 
 }  // namespace headroom

@@ -13,6 +13,7 @@
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "runtime/predict/solve_program.h"
 #include "tools/subcommands.h"
@@ -72,20 +73,39 @@ nlohmann::ordered_json to_json(const MemorySolution& solution) {
   return json;
 }
 
-void print_curve(const std::vector<MemorySolution>& curve) {
+void print_curve(const std::vector<MemorySolution>& curve, const Terminal& terminal) {
   if (curve.empty()) return;
-  fmt::print("\n{:>12} {:>12} {:>10} {:>10} {:>14}\n", "memory MiB", "of the peak", "ms/step", "more time",
-             "repeated nodes");
+  Table table({{.title = "memory MiB", .is_number = true},
+               {.title = "of the peak", .is_number = true, .drop = 2},
+               {.title = "ms/step", .is_number = true},
+               {.title = "more time", .is_number = true},
+               {.title = "repeated nodes", .is_number = true, .drop = 1}});
   for (const MemorySolution& point : curve) {
     const double share =
         100 * static_cast<double>(point.memory_bytes) / static_cast<double>(point.process_bytes_without);
-    fmt::print("{:>12} {:>10.1f} % {:>10.3f} {:>8.1f} % {:>14}\n", format_mib(point.memory_bytes), share,
-               1e-3 * point.us, more_time(point), point.schedule.repeats());
+    table.add({format_mib(point.memory_bytes), fmt::format("{:.1f} %", share),
+               fmt::format("{:.3f}", 1e-3 * point.us), fmt::format("{:.1f} %", more_time(point)),
+               fmt::format("{}", point.schedule.repeats())});
   }
+  fmt::print("\n{}", table.text(terminal));
+}
+
+void print_levers(const MemorySolution& solution, const Terminal& terminal) {
+  Table table({{"lever"},
+               {.title = "saves MiB", .is_number = true},
+               {.title = "costs ms", .is_number = true},
+               {.title = "", .wraps = true}});
+  for (const LeverUse& use : solution.levers) {
+    const auto lever = std::find_if(levers().begin(), levers().end(),
+                                    [&](const Lever& other) { return other.name == use.name; });
+    table.add(
+        {use.name, format_mib(use.saved_bytes), fmt::format("{:.3f}", 1e-3 * use.added_us), lever->what});
+  }
+  fmt::print("\n{}", table.text(terminal));
 }
 
 void print(const WorkloadOptions& workload, const MemorySolution& solution, const MemorySolution& with_more,
-           const std::vector<MemorySolution>& curve) {
+           const std::vector<MemorySolution>& curve, const Terminal& terminal) {
   const std::string what =
       fmt::format("{}, batch {}, in {} on {}", program_name(workload), workload.step.batch,
                   format_bytes(solution.memory_bytes), workload.runtime.device);
@@ -107,16 +127,10 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
                1e-3 * (solution.us - with_more.us));
   }
   if (!solution.levers.empty()) {
-    fmt::print("\n{:<12} {:>10} {:>10}   {}\n", "lever", "saves MiB", "costs ms", "");
-    for (const LeverUse& use : solution.levers) {
-      const auto lever = std::find_if(levers().begin(), levers().end(),
-                                      [&](const Lever& other) { return other.name == use.name; });
-      fmt::print("{:<12} {:>10} {:>10.3f}   {}\n", use.name, format_mib(use.saved_bytes), 1e-3 * use.added_us,
-                 lever->what);
-    }
+    print_levers(solution, terminal);
     fmt::print("weights keep the same bits; {} nodes run again\n", solution.schedule.repeats());
   }
-  print_curve(curve);
+  print_curve(curve, terminal);
   WorkloadOptions next = workload;
   next.runtime.memory_bytes = solution.keeps ? solution.memory_bytes : solution.least_memory_bytes;
   if (*next.runtime.memory_bytes == 0) return;
@@ -176,7 +190,7 @@ int run_solve(int argc, char** argv) {
     for (const MemorySolution& point : curve) json["curve"].push_back(to_json(point));
     fmt::print("{}\n", json.dump(2));
   } else {
-    print(given, solution, with_more, curve);
+    print(given, solution, with_more, curve, set.terminal());
   }
   return solution.keeps ? kExitDone : kExitOutOfMemory;
 }

@@ -15,6 +15,7 @@
 #include "runtime/app/runtime.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "runtime/graph/optimizer.h"
 #include "runtime/onnx/variable_data.h"
@@ -290,20 +291,20 @@ nlohmann::ordered_json to_json(const TrainOptions& options, const Trained& resul
   return json;
 }
 
-void print(const TrainOptions& options, const Trained& result) {
+void print(const TrainOptions& options, const Trained& result, const Terminal& terminal) {
   fmt::print("{}: {}, batch {}, {} on {}, {} step{}\n", to_string(result.outcome),
              printable(options.model.path), result.batch, options.optimizer, options.runtime.device,
              result.losses.size(), result.losses.size() == 1 ? "" : "s");
   if (!result.error.empty()) fmt::print("{}\n", result.error);
   for (const std::string& note : result.notes) fmt::print("note: {}\n", note);
-  fmt::print("\n{:>6} {:>12}\n", "step", "loss");
+  Table losses({{.title = "step", .is_number = true}, {.title = "loss", .is_number = true}});
   const size_t every = std::max<size_t>(1, result.losses.size() / 10);
   for (size_t i = 0; i < result.losses.size(); ++i) {
     if (i % every == 0 || i + 1 == result.losses.size())
-      fmt::print("{:>6} {:>12.6f}\n", i + 1, result.losses[i]);
+      losses.add({fmt::format("{}", i + 1), fmt::format("{:.6f}", result.losses[i])});
   }
-  fmt::print("\n{:.1f} ms/step, {} parameters, {} MiB allocated at the peak\n", 1e3 * result.seconds_per_step,
-             result.parameters, format_mib(result.peak_allocated_bytes));
+  fmt::print("\n{}\n{:.1f} ms/step, {} parameters, {} MiB allocated at the peak\n", losses.text(terminal),
+             1e3 * result.seconds_per_step, result.parameters, format_mib(result.peak_allocated_bytes));
   if (result.evaluated) {
     fmt::print("against the reference: output before training {:.2e} of its largest number",
                result.evaluated_error);
@@ -348,7 +349,7 @@ int run_train(int argc, char** argv) {
   if (options.json) {
     fmt::print("{}\n", to_json(options, result).dump());
   } else {
-    print(options, result);
+    print(options, result, set.terminal());
   }
   return exit_code_of(result.outcome);
 }
