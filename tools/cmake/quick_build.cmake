@@ -5,17 +5,19 @@ set(common <algorithm> <array> <chrono> <cstdint> <cstring> <filesystem> <fstrea
     <utility> <variant> <vector> <fmt/format.h>)
 file(WRITE ${PROJECT_BINARY_DIR}/precompiled.cpp "")
 
-# headroom_precompiled(NAME LEVEL LIBRARIES... HEADERS...): a target whose precompiled header others reuse. LEVEL is the
-# optimisation of a Release build, which otherwise takes -O3: that doubles the time of a file full of templates.
-function(headroom_precompiled name level)
+# headroom_precompiled(NAME LEVEL SANITIZED_LEVEL LIBRARIES... HEADERS...): a target whose precompiled header others reuse.
+# LEVEL is the optimisation of a Release build, which otherwise takes -O3: that doubles the time of a file full of
+# templates. SANITIZED_LEVEL is that under a sanitizer, whose checks double the time of every optimisation.
+function(headroom_precompiled name release_level sanitized_level)
   cmake_parse_arguments(ARG "" "" "LIBRARIES;HEADERS" ${ARGN})
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/precompiled.cpp)
   target_link_libraries(${name} PRIVATE headroom_options fmt::fmt ${ARG_LIBRARIES})
-  target_compile_options(${name} PRIVATE "$<$<CONFIG:Release>:${level}>")
+  set(level "$<$<CONFIG:Release>:${release_level}>$<$<CONFIG:RelWithDebInfo>:${sanitized_level}>")
+  target_compile_options(${name} PRIVATE ${level})
   if(HEADROOM_PRECOMPILE)
     target_precompile_headers(${name} PRIVATE ${common} ${ARG_HEADERS})
   endif()
-  set_target_properties(${name} PROPERTIES HEADROOM_LEVEL ${level})
+  set_target_properties(${name} PROPERTIES HEADROOM_LEVEL ${level} HEADROOM_PRECOMPILED ${name})
 endfunction()
 
 # headroom_compile_as(PRECOMPILED FOLDER [EXCEPT...]): the targets of a folder and of those below it, except those named
@@ -32,8 +34,8 @@ function(headroom_compile_as precompiled folder)
     get_target_property(type ${target} TYPE)
     get_target_property(given ${target} HEADROOM_LEVEL)
     if(type MATCHES "EXECUTABLE|(STATIC|SHARED|OBJECT)_LIBRARY" AND NOT given AND NOT target IN_LIST ARGN)
-      set_target_properties(${target} PROPERTIES HEADROOM_LEVEL ${level})
-      target_compile_options(${target} PRIVATE "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:${level}>")
+      set_target_properties(${target} PROPERTIES HEADROOM_LEVEL ${level} HEADROOM_PRECOMPILED ${precompiled})
+      target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${level}>")
       if(HEADROOM_PRECOMPILE)
         target_link_libraries(${target} PRIVATE fmt::fmt)
         if(type STREQUAL "EXECUTABLE")
@@ -45,8 +47,8 @@ function(headroom_compile_as precompiled folder)
   endforeach()
 endfunction()
 
-headroom_precompiled(headroom_pch -O2)
-headroom_precompiled(headroom_tools_pch -O1 LIBRARIES nlohmann_json::nlohmann_json
+headroom_precompiled(headroom_pch -O2 -O1)
+headroom_precompiled(headroom_tools_pch -O1 -O0 LIBRARIES nlohmann_json::nlohmann_json
                      HEADERS <iostream> <nlohmann/json.hpp>)
 # Kernels and benchmarks keep -O3, and flags of their own.
 headroom_compile_as(headroom_tools_pch ${PROJECT_SOURCE_DIR}/runtime/app)
@@ -60,7 +62,12 @@ if(TARGET headroom)
   headroom_compile_as(headroom_tools_pch ${PROJECT_SOURCE_DIR}/tools ${PROJECT_SOURCE_DIR}/tools/bench headroom_torch)
 endif()
 if(HEADROOM_TESTS)
-  headroom_precompiled(headroom_test_pch -O1 LIBRARIES GTest::gtest nlohmann_json::nlohmann_json
+  headroom_precompiled(headroom_test_pch -O1 -O0 LIBRARIES GTest::gtest nlohmann_json::nlohmann_json
                        HEADERS <gtest/gtest.h> <nlohmann/json.hpp>)
+  # In the code of tests, checks of every pointer cost a quarter of the time; the address sanitizer reports null, too.
+  if(HEADROOM_SANITIZE MATCHES "undefined")
+    set(is_test $<STREQUAL:$<TARGET_PROPERTY:HEADROOM_PRECOMPILED>,headroom_test_pch>)
+    target_compile_options(headroom_options INTERFACE $<${is_test}:-fno-sanitize=null,alignment>)
+  endif()
   headroom_compile_as(headroom_test_pch ${PROJECT_SOURCE_DIR}/tests)
 endif()
