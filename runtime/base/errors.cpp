@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "runtime/base/bytes.h"
-#include "runtime/base/cause.h"
+#include "runtime/base/judge.h"
 #include "runtime/base/text.h"
 
 namespace headroom {

@@ -13,8 +13,8 @@
 
 #include "allocators/failure_observer.h"
 #include "runtime/app/setup.h"
-#include "runtime/base/cause.h"
 #include "runtime/base/enum_names.h"
+#include "runtime/base/judge.h"
 
 namespace headroom {
 

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "runtime/base/bytes.h"
-#include "runtime/base/cause.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
+#include "runtime/base/judge.h"
 #include "tools/explain/explanation.h"
 #include "tools/explain/log_reader.h"
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "runtime/base/cause.h"
+#include "runtime/base/judge.h"
 #include "tools/report/history.h"
 
 namespace headroom::report {
