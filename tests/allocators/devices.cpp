@@ -21,14 +21,18 @@ std::vector<std::pair<int64_t, int64_t>> parts_of(int64_t bytes) {
   return {{0, kEnd}, {bytes - kEnd, bytes}};
 }
 
-unsigned char pattern_at(uint64_t pattern, int64_t i) {
-  return static_cast<unsigned char>((pattern >> (8 * (i % 8))) + static_cast<uint64_t>(i / 8));
-}
-
+// Bytes [begin, end) of a block, made eight at a time: byte by byte takes most of a test without
+// optimisation.
 std::vector<unsigned char> pattern_of(uint64_t pattern, int64_t begin, int64_t end) {
-  std::vector<unsigned char> bytes;
-  for (int64_t i = begin; i < end; ++i) bytes.push_back(pattern_at(pattern, i));
-  return bytes;
+  const int64_t first = begin / 8;
+  std::vector<uint64_t> made(static_cast<size_t>((end + 7) / 8 - first));
+  uint64_t* const words = made.data();
+  const size_t count = made.size();
+  for (size_t i = 0; i < count; ++i) {
+    words[i] = pattern + (static_cast<uint64_t>(first) + i) * 0x9E3779B97F4A7C15;
+  }
+  const auto* bytes = reinterpret_cast<const unsigned char*>(words);
+  return {bytes + (begin - 8 * first), bytes + (end - 8 * first)};
 }
 
 }  // namespace
