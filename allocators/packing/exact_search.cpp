@@ -82,7 +82,7 @@ ExactSearch::Answer ExactSearch::fits_below(int64_t capacity, const SearchSettin
     if (nodes_ > settings.max_nodes || work_ > settings.max_work) return Answer::kUndecided;
     Choice& choice = choices_.back();
     undo(choice);
-    // An item that meets nothing is in nobody's way: its other places fail as this one did.
+    // An item that overlaps no other blocks none: its other places fail as this one did.
     if (choice.next_candidate == choice.candidates_end || choice.is_free) {
       const size_t parent = choice.parent;
       if (choices_.size() == 1) return Answer::kDoesNotFit;

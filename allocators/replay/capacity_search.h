@@ -13,7 +13,7 @@ namespace headroom {
 inline constexpr int64_t kMaxSearchedEvents = 4'000'000;
 inline constexpr int64_t kUnlimitedTrials = 64;
 
-// How many trials of so many events a search has: two at least, for one that fits and one below.
+// The number of trials of a search with this many events: at least two, one that fits and one below.
 inline int64_t trials_for(int64_t events) {
   return std::max<int64_t>(2, kMaxSearchedEvents / std::max<int64_t>(1, events));
 }

@@ -8,8 +8,8 @@ namespace headroom {
 namespace {
 
 constexpr int kLongestSearch = 32;  // pieces of one size class
-// A request looks at so many unmapped pieces, each request at the next ones, so that among many blocks it
-// takes no longer. Trainings have some hundreds.
+// A request searches at most this many unmapped pieces, and the next request goes on from there, so that the
+// time does not grow with the blocks. Trainings have some hundreds.
 constexpr size_t kMaxUnmappedSearched = 1024;
 
 }  // namespace
@@ -267,7 +267,7 @@ MappedRange::Index MappedRange::piece_at(Index from, int64_t offset) const {
   return from;
 }
 
-// At most so many, the last piece included, behind which there is room for any block.
+// At most `max_count`, among them the last piece, which has room for any block behind it.
 void MappedRange::sort_unmapped(size_t max_count) const {
   if (unmapped_.size() <= max_count) {
     sorted_unmapped_ = unmapped_;

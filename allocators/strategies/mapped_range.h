@@ -143,7 +143,7 @@ class MappedRange {
   Index piece_at(Index from, int64_t offset) const;
   // The key in by_address_: the piece's end, which stays the same when a block is cut from its lower end.
   static int32_t key_of(const Piece& piece) { return static_cast<int32_t>(piece.end() / SizeBins::kUnit); }
-  // Calls visit(index) for each mapped free piece of at least so many bytes, by address with Fit::kFirst.
+  // Calls visit(index) for each mapped free piece of at least that many bytes, by address with Fit::kFirst.
   template <typename Visit>
   void for_each_mapped_piece(int64_t least_bytes, const Visit& visit) const {
     const auto count_and_visit = [&](Index piece) {

@@ -31,7 +31,7 @@ void write_device_event(TraceWriter& writer, const AllocatorEvent& event, const 
   writer.add(written, context);
 }
 
-// Says on stderr when the trace is incomplete: nobody asks an observer for its errors.
+// Reports an incomplete trace on stderr, because an observer cannot throw.
 class ReportingWriter {
  public:
   explicit ReportingWriter(const std::string& path) : writer_(path) {}

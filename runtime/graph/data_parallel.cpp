@@ -90,7 +90,7 @@ void reduce_gradients(Graph& graph, int replicas, const BucketSettings& settings
   const std::vector<Gradient> gradients = find_gradients(nodes, graph.values().size());
   // Each reduction is added to the graph, which makes its results, and then takes its place among the nodes.
   std::vector<int> reduced(graph.values().size(), -1);
-  std::vector<std::vector<Node>> behind(nodes.size() + 1);  // by position + 1 of the node they stand behind
+  std::vector<std::vector<Node>> behind(nodes.size() + 1);  // by position + 1 of the node they follow
   std::vector<Value> previous;
   for (const std::vector<Gradient>& bucket : fill_buckets(gradients, graph, settings)) {
     const AllReduce op{replicas, !previous.empty()};

@@ -85,7 +85,7 @@ class ClassifierHeads : private GraphView {
   }
 
  private:
-  // The layer that makes `value`, if nobody else sees the product.
+  // The layer that makes `value`, if no other node reads the product.
   std::optional<LogitsLayer> dense_of(int value) const {
     const int bias = maker(value);
     if (!op<Binary>(bias)) return {};

@@ -16,7 +16,7 @@
 namespace headroom {
 namespace {
 
-// To plan and walk a step takes about as long as so many events of a trace.
+// Planning and walking a step takes about as long as this many events of a trace.
 constexpr int64_t kEventsOfStep = 8;
 
 Play play_of(const MakePrograms& make) {

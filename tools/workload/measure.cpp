@@ -78,7 +78,7 @@ Measurement measure_mnist(const WorkloadOptions& options) {
   return result;
 }
 
-// One training step with what its inputs are fed; every step sees the same numbers, which stand for data.
+// One training step with what its inputs are fed; every step sees the same made-up numbers.
 struct FedStep {
   std::shared_ptr<Graph> graph;
   Targets targets;

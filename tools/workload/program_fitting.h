@@ -26,7 +26,7 @@ struct ProgramFit {
   std::vector<TracedBatch> trials;
   std::string stopped_by;            // why no larger batch, one line
   int64_t next_batch = 0;            // the smallest that does not fit; 0: none was tried
-  std::vector<TorchChange> changes;  // with each of which it does
+  std::vector<TorchChange> changes;  // each alone makes it fit
   // The trial of the batch, or of the only one.
   const TracedBatch& best() const;
 };

@@ -18,7 +18,7 @@ struct TorchChange {
   std::string text() const { return what + "  # " + why; }
 };
 
-// The changes with each of which a trace of PyTorch fits in that setup, where it does not, the smallest
+// The changes that each make a trace of PyTorch fit in that setup, where it does not, the smallest change
 // first: expandable segments, torch.cuda.empty_cache() at one line, checkpoints of as few activations as will
 // do. At most one of each kind; empty when none is enough.
 std::vector<TorchChange> find_torch_changes(const Trace& trace, const RunSetup& setup);
