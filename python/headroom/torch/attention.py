@@ -111,6 +111,41 @@ def _pad_mask(mask, query, key):
     return mask.expand(query.size(0), query.size(1), query.size(2), key.size(2))
 
 
+def plain(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa):
+    """_scaled_dot_product_attention_math, which adds the mask in place, but not to fake tensors."""
+    dtype = query.dtype
+    reduces_low = getattr(
+        torch.backends.cuda, "fp16_bf16_reduction_math_sdp_allowed", lambda: False
+    )()
+    if dtype in (torch.float16, torch.bfloat16) and not reduces_low:
+        query, key, value = query.float(), key.float(), value.float()
+    factor = math.sqrt(abs(scale) if scale is not None else 1 / math.sqrt(query.size(-1)))
+    query = query * (-factor if scale is not None and scale < 0 else factor)
+    if is_causal:
+        shape = (query.size(-2), key.size(-2))
+        mask = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
+        mask = _as_numbers(mask, query)
+    if enable_gqa:
+        key = key.repeat_interleave(query.size(-3) // key.size(-3), -3)
+        value = value.repeat_interleave(query.size(-3) // value.size(-3), -3)
+    scores = torch.matmul(query, key.transpose(-2, -1) * factor)
+    if mask is not None:
+        scores.add_(mask)
+    scores = _aten._safe_softmax(scores, -1)
+    if dropout_p > 0:
+        scores = torch.dropout(scores, dropout_p, True)
+    return torch.matmul(scores, value).to(dtype)
+
+
+def _as_numbers(mask, query):
+    """A mask of booleans as numbers to add."""
+    return torch.where(
+        mask,
+        torch.zeros((), dtype=query.dtype, device=query.device),
+        torch.full((), -math.inf, dtype=query.dtype, device=query.device),
+    )
+
+
 def make_attention(tracer):
     gpu = tracer.gpu
 
@@ -131,11 +166,7 @@ def make_attention(tracer):
             t.requires_grad for t in (query, key, value)
         )
         if mask is not None and mask.dtype == torch.bool:
-            mask = torch.where(
-                mask,
-                torch.zeros((), dtype=query.dtype, device=query.device),
-                torch.full((), -math.inf, dtype=query.dtype, device=query.device),
-            )
+            mask = _as_numbers(mask, query)
         if chosen == "cudnn":
             return _aten._scaled_dot_product_cudnn_attention(
                 query, key, value, mask, needs_gradient, dropout_p, is_causal, False, scale=scale
@@ -155,12 +186,7 @@ def make_attention(tracer):
             return _aten._scaled_dot_product_efficient_attention(
                 query, key, value, mask, needs_gradient, dropout_p, is_causal, scale=scale
             )[0]
-        arguments = {"scale": scale}
-        if enable_gqa:
-            arguments["enable_gqa"] = True
-        return _aten._scaled_dot_product_attention_math(
-            query, key, value, mask, dropout_p, is_causal, None, **arguments
-        )[0]
+        return plain(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa)
 
     return attention
 

@@ -45,10 +45,18 @@ _ATTENTION = {
 }
 
 
+_FOLLOWED_BY_RULES = {
+    _aten.convolution.default,
+    _aten.convolution_backward.default,
+    _aten.embedding_dense_backward.default,
+}
+
+
 def on_gpu(func, result):
     """The results of an op that are on the GPU: attention's seed and offset are not. Those of a convolution
-    are followed one by one, each between its copies and its workspace (convolution.py)."""
-    if func in (_aten.convolution.default, _aten.convolution_backward.default):
+    are followed one by one, each between its copies and its workspace (convolution.py), that of an embedding
+    behind its sort (kernels.py)."""
+    if func in _FOLLOWED_BY_RULES:
         return []
     if func is _aten.native_dropout.default:  # the mask comes first
         return result[::-1]

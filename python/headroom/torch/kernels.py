@@ -97,15 +97,25 @@ _ROWS_PER_THREAD = 10
 
 
 def _embedding_backward(tracer, func, args, kwargs, result):
+    """The order of embedding_dense_backward_cuda: a dense gradient, the sort, the result, the sums."""
     gradient, indices, rows = args[0], args[1], args[2]
+    name = func.name()
     count = indices.numel()
-    if count <= 3072:  # one kernel without sorting
-        return
-    keys = count * 8
-    segments = min(count, rows) + count // _ROWS_PER_THREAD
-    width = -(-gradient.size(-1) // 32) * 32
-    sums = segments * width * (4 if gradient.element_size() <= 4 else 8)
-    tracer.temporaries(func.name(), [keys, keys, keys, keys, segments * 8, sums])
+    copy = 0 if gradient.is_contiguous() else gradient.numel() * gradient.element_size()
+    with tracer.held(name, [copy]):
+        if count <= 3072:  # one kernel without sorting
+            tracer.track(result, name)
+            return
+        keys = count * 8
+        with tracer.held(name, [keys, keys]):
+            tracer.temporaries(name, [keys, 2 * keys])
+            tracer.track(result, name)
+            segments = min(count, rows) + count // _ROWS_PER_THREAD
+            width = -(-gradient.size(-1) // 32) * 32
+            sums = segments * width * (4 if gradient.element_size() <= 4 else 8)
+            with tracer.held(name, [keys]):
+                tracer.temporaries(name, [keys])
+                tracer.temporaries(name, [segments * 8, sums])
 
 
 def _index_put(tracer, func, args, kwargs, result):
@@ -166,6 +176,17 @@ def _cudnn_backward(tracer, func, args, kwargs, result):
     )
 
 
+def _safe_softmax(tracer, func, args, kwargs, result):
+    """Rows that are masked as a whole become zero: where the scores are -inf, for which rows, and a zero."""
+    rows = result.numel() // max(result.size(-1), 1)
+    tracer.temporaries(func.name(), [result.numel(), rows, 4])
+
+
+def _softmax_backward(tracer, func, args, kwargs, result):
+    """The product of gradient and output (softmax_backward_cuda_out)."""
+    tracer.temporaries(func.name(), [args[0].numel() * args[0].element_size()])
+
+
 # Scans and sorts.
 
 
@@ -201,11 +222,14 @@ _RULES = {
     _aten.embedding_dense_backward.default: _embedding_backward,
     _aten.index_put.default: _index_put,
     _aten.index_put_.default: _index_put,
+    _aten._softmax_backward_data.default: _softmax_backward,
     _aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
     _aten._scaled_dot_product_flash_attention_backward.default: _flash_backward,
     _aten.sort.default: _sort,
     _aten.sort.stable: _sort,
     _aten.argsort.stable: _sort,
 }
+if hasattr(_aten, "_safe_softmax"):
+    _RULES[_aten._safe_softmax.default] = _safe_softmax
 if hasattr(_aten, "_scaled_dot_product_cudnn_attention_backward"):
     _RULES[_aten._scaled_dot_product_cudnn_attention_backward.default] = _cudnn_backward

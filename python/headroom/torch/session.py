@@ -7,7 +7,7 @@ import warnings
 
 import torch
 
-from . import attention, autocast, standin
+from . import attention, autocast, recurrent, standin
 from .errors import TraceError
 from .gpus import find_gpu
 from .trace_file import write_trace
@@ -79,6 +79,7 @@ def _run(load, batch, steps, gpu, host_is_gpu):
             warnings.simplefilter("ignore")
             attention.install(tracer, library)
             weights = autocast.install(library, stack)
+            recurrent.install(tracer, library, weights)
         standin.install(tracer, stack)
         stack.enter_context(tracer)
         make_step = load()

@@ -221,6 +221,55 @@ class Tracer(unittest.TestCase):
                 lines = [line for line in file if line.startswith("c,")]
         self.assertEqual(lines, ["c,1000\n"] * 2)
 
+    def recurrent(self, kind, autocast=False, **options):
+        """The sizes of all blocks of a recurrent net's step: 256 steps, batch 32, 512 wide."""
+
+        def make_step():
+            net = getattr(nn, kind)(512, 512, 2, **options).cuda()
+            x = torch.randn(256, 32, 512, device="cuda", requires_grad=True)
+
+            def step():
+                with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+                    y = net(x)[0]
+                y.sum().backward()
+
+            return step
+
+        return [block.size for block in trace(make_step, steps=1).blocks]
+
+    def test_recurrent_nets_keep_what_cudnn_kept_on_a_gpu(self):
+        recorded = {
+            ("LSTM",): 184549632,
+            ("LSTM", "dropout"): 185073920,
+            ("LSTM", "bidirectional"): 369099008,
+            ("LSTM", "autocast"): 92274944,
+            ("GRU",): 218104064,
+        }
+        for (kind, *options), kept in recorded.items():
+            values = {"dropout": 0.5}
+            sizes = self.recurrent(kind, **{name: values.get(name, True) for name in options})
+            self.assertEqual(sizes.count(kept), 1, (kind, options))
+        # The gradients of all weights lie in one buffer, as the weights do.
+        self.assertEqual(self.recurrent("LSTM").count(16809984), 2)
+
+    def test_plain_attention_adds_the_mask_in_place(self):
+        def make_step():
+            q = torch.randn(2, 4, 64, 32, device="cuda", requires_grad=True)
+            k = torch.randn(2, 2, 64, 32, device="cuda")
+            mask = torch.zeros(64, 64, device="cuda")
+
+            def step():
+                F.scaled_dot_product_attention(q, k, k, mask, enable_gqa=True).sum().backward()
+
+            return step
+
+        scores = 2 * 4 * 64 * 64 * 4
+        blocks = [b for b in trace(make_step, steps=1).blocks if b.size == scores]
+        forward = [b.op for b in blocks if b.phase == "forward"]
+        self.assertEqual(forward, ["aten::bmm", "aten::_safe_softmax"])
+        backward = [b.op for b in blocks if b.phase == "backward"]
+        self.assertEqual(backward, ["aten::bmm"] + ["aten::_softmax_backward_data"] * 2)
+
     def test_dropout_keeps_a_byte_for_each_element(self):
         blocks = trace(
             training(lambda net, x: F.dropout(net(x), 0.5).mean()), batch=8, steps=1

@@ -6,6 +6,7 @@ from torch.amp import grad_scaler
 from torch.optim import optimizer as optimizers
 from torch.utils import _foreach_utils
 
+from ..recurrent import flatten_parameters
 from ..values import Unknown
 from .patch import patch
 
@@ -17,6 +18,7 @@ def install(tracer, stack):
     _take_lists_of_tensors(stack)
     _take_every_scaled_step(stack)
     _load_data_in_this_process(stack)
+    patch(stack, torch.nn.RNNBase, "flatten_parameters", flatten_parameters)
 
 
 def _follow_modules(tracer, stack):
