@@ -92,6 +92,7 @@ class Holes {
     return text;
   }
 
+  bool has_workers() const { return !run_.with_fewer_workers().empty(); }
   bool has_batch() const { return run_.batch().has_value(); }
   bool is_command() const {
     return found_.log->script.empty() || run_.text().find(" serve ") != std::string::npos ||
@@ -208,6 +209,8 @@ bool fits(const Row& row, const Case& found, Cause cause, const Holes& holes) {
   if (row.needs.when != When::kAlways && (row.needs.when == When::kCommand) != holes.is_command())
     return false;
   if (row.needs.unless_half && holes.has_batch()) return false;
+  if (row.needs.workers && !holes.has_workers() && !found.in("workers")) return false;
+  if (row.needs.sized && !found.requested) return false;
   if (row.needs.half && !holes.has_batch()) return false;
   if (row.needs.scores && !found.attention_scores) return false;
   if (row.needs.apple && !found.is_apple()) return false;

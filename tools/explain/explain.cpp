@@ -186,7 +186,7 @@ int run_explain(int argc, char** argv) {
       "headroom explain",
       "Says why a log's first failure on a GPU happened (memory, another process, pieces, a limit, an index, "
       "versions ...), what it rests on, and what to do next. It needs no GPU.");
-  set.add_arguments("LOG", "Files, gzipped or not; - or none reads what is piped in", &paths, false);
+  set.add_arguments("LOG...", "Files, gzipped or not; - or none reads what is piped in", &paths, false);
   set.add_switch("json", "Print JSON, sizes in bytes: one object, of several logs an array", &json);
   set.set_examples(
       "  headroom explain train.log\n"

@@ -58,6 +58,11 @@ Result index(const Case& found) {
     return failure != nullptr && !(memory_first && found.failure->line < failure->line);
   };
   if (const Failure* failure = first_of(*found.log, Kind::kIndex); counts(failure)) {
+    if (failure->text.starts_with("IndexError"))
+      return verdict(kIndexOutOfRange, kHigh,
+                     "an index (a token, a label) is outside its table; the traceback names the call. No "
+                     "memory is missing",
+                     failure);
     return verdict(kIndexOutOfRange, kHigh,
                    "a kernel found an index outside its table; after that every call on the device fails, "
                    "with any message. No memory is missing",
@@ -184,6 +189,13 @@ constexpr KindVerdict kVerdicts[] = {
 };
 
 Result by_kind(const Case& found) {
+  constexpr int64_t kNobodysBytes = int64_t{16} << 40;
+  if (found.is(Kind::kHost) && found.requested.value_or(0) > kNobodysBytes)
+    return verdict(
+        kSizeOverflow, kHigh,
+        fmt::format("{} of the machine's memory were requested at once, which no machine has: a size "
+                    "was computed wrongly (an overflow, a mistaken shape)",
+                    format_bytes(*found.requested)));
   for (const KindVerdict& row : kVerdicts) {
     if (!found.is(row.kind) || !has_part(found.failure->text, row.parts)) continue;
     std::string reason(row.reason);

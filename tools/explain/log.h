@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/judge.h"
+#include "runtime/base/cause.h"
 
 namespace headroom::explain {
 
