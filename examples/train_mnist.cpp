@@ -129,7 +129,7 @@ void require_usable_log(const Options& o) {
     throw InvalidArgument(fmt::format("{}: cannot be written", o.log));
 }
 
-std::string describe_replicas(const ReplicaOptions& replicas) {
+std::string replicas_text(const ReplicaOptions& replicas) {
   if (replicas.replicas == 1) return {};
   return fmt::format(", {} replicas{}", replicas.replicas,
                      replicas.shard_optimizer ? " with the optimizer sharded" : "");
@@ -141,7 +141,7 @@ class Progress {
   Progress(const Options& options, const std::string& data, FILE* out)
       : head_(fmt::format("{}; device {}, strategy {}, {} plan{}\n", data, options.runtime.device,
                           options.runtime.strategy, to_string(options.runtime.plan),
-                          describe_replicas(options.replicas))),
+                          replicas_text(options.replicas))),
         log_path_(options.log),
         epochs_(options.epochs),
         out_(out),
@@ -343,7 +343,7 @@ int run(int argc, char** argv, RankJob* job) {
   explain_failure(settings, data.training, data.test, runtime, result);
   if (job != nullptr && result.report) result.report->message = result.error;
   if (prints || !ok) {
-    fmt::print(ok ? out : stderr, "{}next: {}\n", describe(result, options.verbose, set.terminal()),
+    fmt::print(ok ? out : stderr, "{}next: {}\n", report_text(result, options.verbose, set.terminal()),
                next_command(result, runtime, set, options, given, job));
     if (options.json) fmt::print("{}\n", to_json(result));
   }

@@ -101,7 +101,7 @@ int run(int argc, char** argv) {
     explain_failure(settings, data.training, data.test, runtime, row.result);
     row.next = next_command(row.result, runtime);
     if (row.result.outcome != RunOutcome::kOk)
-      fmt::print("{}", describe(row.result, false, Terminal(stdout)));
+      fmt::print("{}", report_text(row.result, false, Terminal(stdout)));
     as_expected = as_expected && row.result.outcome == row.expected;
     lines += (lines.empty() ? "" : ",\n") + to_json(row.result);
   }

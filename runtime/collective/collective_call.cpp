@@ -10,7 +10,7 @@ namespace {
 // Keeps deadlines inside the range of the clock, however long "forever" is for the caller.
 constexpr std::chrono::milliseconds kMaxTimeout = std::chrono::hours(365 * 24);
 
-std::string describe(const CollectiveCall& call) {
+std::string call_text(const CollectiveCall& call) {
   switch (call.kind) {
     case CollectiveCall::Kind::kAllReduceSum:
       return fmt::format("all_reduce_sum of {} floats", call.count);
@@ -36,8 +36,8 @@ const char* CollectiveCall::name() const {
   return "barrier";
 }
 
-std::string describe_mismatch(const CollectiveCall& of_first, int rank, const CollectiveCall& of_rank) {
-  return fmt::format("rank 0 called {}, rank {} called {}", describe(of_first), rank, describe(of_rank));
+std::string mismatch_text(const CollectiveCall& of_first, int rank, const CollectiveCall& of_rank) {
+  return fmt::format("rank 0 called {}, rank {} called {}", call_text(of_first), rank, call_text(of_rank));
 }
 
 void check_root(int root, int size) {

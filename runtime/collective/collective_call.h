@@ -21,7 +21,7 @@ struct CollectiveCall {
 };
 
 // "rank 0 called barrier, rank 2 called all_reduce_sum of 7 floats".
-std::string describe_mismatch(const CollectiveCall& of_first, int rank, const CollectiveCall& of_rank);
+std::string mismatch_text(const CollectiveCall& of_first, int rank, const CollectiveCall& of_rank);
 
 // Throws InvalidArgument when a group of `size` ranks has no rank `root`.
 void check_root(int root, int size);

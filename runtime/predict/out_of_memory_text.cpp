@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kLiveInJson = 10'000;  // the largest
 
 // "conv1 of conv1/conv2d at net.cpp:31, 18.00 MiB".
-std::string describe(const LiveBlock& block) {
+std::string block_text(const LiveBlock& block) {
   MemoryFacts facts;
   facts.requested = block.bytes;
   facts.tensor = block.tensor;
@@ -29,7 +29,7 @@ std::array<int64_t, kMemoryCategoryNames.size()> by_category(const std::vector<L
   return bytes;
 }
 
-std::string describe_live(const std::vector<LiveBlock>& live) {
+std::string live_blocks_text(const std::vector<LiveBlock>& live) {
   std::string text = "live: ";
   const auto bytes = by_category(live);
   const char* separator = "";
@@ -41,7 +41,7 @@ std::string describe_live(const std::vector<LiveBlock>& live) {
   constexpr size_t kShown = 3;
   text += "\nlargest: ";
   for (size_t i = 0; i < std::min(kShown, live.size()); ++i) {
-    text += fmt::format("{}{}", i > 0 ? ", " : "", describe(live[i]));
+    text += fmt::format("{}{}", i > 0 ? ", " : "", block_text(live[i]));
   }
   return text + "\n";
 }
@@ -95,10 +95,10 @@ std::string to_text(const OutOfMemoryReport& report) {
   if (!report.reproduced) {
     return text + "no change is proven: on a simulated twin of the device the same requests fit\n";
   }
-  if (!report.live.empty()) text += describe_live(report.live);
+  if (!report.live.empty()) text += live_blocks_text(report.live);
   if (report.pin) {
     const PinningBlock& pin = *report.pin;
-    text += fmt::format("pinned by: {}{}: without, {} would be in one piece\n", describe(pin.block),
+    text += fmt::format("pinned by: {}{}: without, {} would be in one piece\n", block_text(pin.block),
                         pin.others > 0 ? fmt::format(" and {} more", pin.others) : "",
                         format_bytes(pin.opens_bytes));
   }

@@ -9,7 +9,7 @@ namespace {
 
 // TensorFlow's words for a matrix product without a Blas handle, as users know them; of a fused node's
 // products the first.
-std::string describe_failed_matmul(const Node& node, const Graph& graph) {
+std::string failed_matmul_text(const Node& node, const Graph& graph) {
   const auto* matmul = std::get_if<MatMul>(&node.op);
   const MatMul op = matmul ? *matmul : MatMul{};
   const Shape &a = graph.value(node.inputs[0]).spec.shape, &b = graph.value(node.inputs[1]).spec.shape;
@@ -39,7 +39,7 @@ void start_node(const Graph& graph, int id, Device& device, Allocator& allocator
     start_op(node.op, device, allocator);
   } catch (const LibraryError& error) {
     const bool is_matmul = library_of(node.op) == Library::kBlas;
-    const std::string text = is_matmul ? describe_failed_matmul(node, graph) : error.message();
+    const std::string text = is_matmul ? failed_matmul_text(node, graph) : error.message();
     LibraryError named(fmt::format("{} [[node {}]]", text, node.name), error.call(), error.status(),
                        error.log());
     if (error.memory()) named.set_memory(*error.memory());

@@ -130,7 +130,7 @@ void print_report(const FitOptions& options, const FitResult& result, const std:
                format_mib(m.peak_allocated_bytes)});
   }
   if (!table.empty()) fmt::print("\nin MiB\n{}", table.text(terminal));
-  if (fits) fmt::print("{}", describe_devices(prediction, terminal));
+  if (fits) fmt::print("{}", device_table(prediction, terminal));
   WorkloadOptions next = workload;
   next.step.batch = std::max<int64_t>(result.batch, 1);
   next.runtime.record.clear();  // compare would write all runs to one file, and refuses

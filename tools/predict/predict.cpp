@@ -84,7 +84,7 @@ void print_report(const WorkloadOptions& options, const RunSetup& setup, const s
     parts.add({"total", format_mib(chosen.total_bytes)});
     fmt::print("\n{}\n{}", terminal.wrapped("at " + chosen.peak_op), parts.text(terminal));
   }
-  fmt::print("{}", describe_devices(chosen, terminal));
+  fmt::print("{}", device_table(chosen, terminal));
   Table table({{"strategy"},
                {"verdict"},
                {.title = "to spare", .is_number = true},

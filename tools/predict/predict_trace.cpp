@@ -109,10 +109,9 @@ void print_text(const Trace& trace, const std::string& input, const RunSetup& se
                  format_bytes(others_bytes(setup)))));
   if (!chosen.reason.empty()) fmt::print("{}\n", terminal.wrapped(chosen.reason));
   if (chosen.failed_event && *chosen.failed_event > 0) {
-    fmt::print("{}\n",
-               terminal.wrapped(fmt::format(
-                   "at event {} of {}: {}", *chosen.failed_event, trace.events.size(),
-                   describe_event(trace, trace.events[static_cast<size_t>(*chosen.failed_event - 1)]))));
+    fmt::print("{}\n", terminal.wrapped(fmt::format(
+                           "at event {} of {}: {}", *chosen.failed_event, trace.events.size(),
+                           event_text(trace, trace.events[static_cast<size_t>(*chosen.failed_event - 1)]))));
   }
   if (chosen.total_bytes > 0) {
     if (!chosen.fits) fmt::print("with enough memory it takes:\n");

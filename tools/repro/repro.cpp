@@ -107,7 +107,7 @@ int run_repro(int argc, char** argv) {
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (options.list) {
-    fmt::print("{}{}", options.json ? scenarios_json() : describe_scenarios(set.terminal()),
+    fmt::print("{}{}", options.json ? scenarios_json() : scenario_list(set.terminal()),
                options.json ? "\n" : "");
     return kExitDone;
   }
@@ -130,8 +130,8 @@ int run_repro(int argc, char** argv) {
   if (options.json) {
     fmt::print("{}\n", to_json(results));
   } else {
-    fmt::print("{}", results.size() == 1 ? describe(results.front(), set.terminal())
-                                         : describe(results, options.verbose, set.terminal()));
+    fmt::print("{}", results.size() == 1 ? result_text(results.front(), set.terminal())
+                                         : result_text(results, options.verbose, set.terminal()));
   }
   return ok ? kExitDone : kExitCheckFailed;
 }

@@ -165,7 +165,7 @@ Measured parse_measured(const std::string& json) {
   return measured;
 }
 
-std::string describe(const ScenarioResult& result, const Terminal& terminal) {
+std::string result_text(const ScenarioResult& result, const Terminal& terminal) {
   const Scenario& scenario = *result.scenario;
   const std::string verdict = result.ok ? terminal.painted("as expected", Colour::kGreen)
                                         : terminal.painted("NOT as expected", Colour::kRed);
@@ -183,7 +183,7 @@ std::string describe(const ScenarioResult& result, const Terminal& terminal) {
          fmt::format("\nnext: headroom repro {} --fix{}\n", scenario.id, options_of(result));
 }
 
-std::string describe(std::span<const ScenarioResult> results, bool verbose, const Terminal& terminal) {
+std::string result_text(std::span<const ScenarioResult> results, bool verbose, const Terminal& terminal) {
   const auto right = std::count_if(results.begin(), results.end(), [](const auto& j) { return j.ok; });
   const auto first_wrong = std::find_if(results.begin(), results.end(), [](const auto& j) { return !j.ok; });
   const ScenarioResult& first = results.front();
@@ -219,7 +219,7 @@ std::string describe(std::span<const ScenarioResult> results, bool verbose, cons
   return text + fmt::format("\nnext: headroom repro {}{}\n", first.fixed ? "--list" : "--all --fix", options);
 }
 
-std::string describe_scenarios(const Terminal& terminal) {
+std::string scenario_list(const Terminal& terminal) {
   std::string text = fmt::format("{} scenarios\n\n", scenarios().size());
   for (const Scenario& scenario : scenarios()) {
     const std::string head = fmt::format("{:<4} {}{}", scenario.id, scenario.title,

@@ -38,11 +38,11 @@ std::string to_json(std::span<const ScenarioResult> results);
 Measured parse_measured(const std::string& json);
 
 // One scenario with its story, its figures and what its user saw; the result first.
-std::string describe(const ScenarioResult& result, const Terminal& terminal);
+std::string result_text(const ScenarioResult& result, const Terminal& terminal);
 // A line for each of many; the figures of those that differ, and with `verbose` of all.
-std::string describe(std::span<const ScenarioResult> results, bool verbose, const Terminal& terminal);
+std::string result_text(std::span<const ScenarioResult> results, bool verbose, const Terminal& terminal);
 // All scenarios.
-std::string describe_scenarios(const Terminal& terminal);
+std::string scenario_list(const Terminal& terminal);
 std::string scenarios_json();
 
 }  // namespace headroom::repro

@@ -264,7 +264,7 @@ void Predictor::add_live_at_peak(const Need& need, ByCategory& bytes) const {
   }
 }
 
-std::string describe_devices(const Prediction& prediction, const Terminal& terminal) {
+std::string device_table(const Prediction& prediction, const Terminal& terminal) {
   if (prediction.devices.size() < 2) return {};
   Table table({{"device"},
                {.title = "variables", .is_number = true, .drop = 2},

@@ -118,7 +118,7 @@ class Predictor {
 };
 
 // A table in MiB with a row for each device and the copies between them; empty for one device.
-std::string describe_devices(const Prediction& prediction, const Terminal& terminal);
+std::string device_table(const Prediction& prediction, const Terminal& terminal);
 // A JSON array, sizes in bytes.
 std::string devices_json(const Prediction& prediction);
 

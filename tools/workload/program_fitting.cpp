@@ -37,7 +37,7 @@ class Search {
     TracedBatch trial{batch, TracePredictor(trace, setup_).predict(), {}};
     const std::optional<int64_t> event = trial.prediction.failed_event;
     if (event && *event > 0) {
-      trial.failed_at = describe_event(trace, trace.events[static_cast<size_t>(*event - 1)]);
+      trial.failed_at = event_text(trace, trace.events[static_cast<size_t>(*event - 1)]);
     }
     if (!trial.prediction.fits) failing_ = std::move(trace);
     return trials_.emplace_back(std::move(trial));

@@ -46,7 +46,7 @@ StrategySettings without_process(StrategySettings settings, int64_t total_bytes,
 
 }  // namespace
 
-std::string describe_event(const Trace& trace, const TraceEvent& event) {
+std::string event_text(const Trace& trace, const TraceEvent& event) {
   const TraceBlock& block = trace.block_facts[static_cast<size_t>(event.block)];
   const auto name = [&](int32_t position) { return printable(trace.names[static_cast<size_t>(position)]); };
   std::string text = name(event.op != 0 ? event.op : event.tag);
@@ -69,7 +69,7 @@ LiveSet largest_live_set(const Trace& trace) {
   }
   result.by_module = largest_first(by_module, trace);
   result.by_line = largest_first(by_line, trace);
-  if (end > 0) result.where = describe_event(trace, trace.events[end - 1]);
+  if (end > 0) result.where = event_text(trace, trace.events[end - 1]);
   return result;
 }
 

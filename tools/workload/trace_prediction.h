@@ -31,7 +31,7 @@ struct LiveSet {
 LiveSet largest_live_set(const Trace& trace);
 
 // The parts of an allocation of a trace that are known: "aten::convolution in layer1.conv2 at train.py:31".
-std::string describe_event(const Trace& trace, const TraceEvent& event);
+std::string event_text(const Trace& trace, const TraceEvent& event);
 
 struct TracePrediction {
   bool fits = false;

@@ -105,7 +105,7 @@ Checkpoint::Start Checkpoint::read(Tensors& tensors) {
   if (!is_training) {
     throw InvalidArgument(fmt::format("{}: holds weights but no training; use --load", path));
   }
-  const std::string differences = describe_differences(fingerprint(), file.metadata, "in the file");
+  const std::string differences = list_differences(fingerprint(), file.metadata, "in the file");
   if (!differences.empty()) {
     throw InvalidArgument(fmt::format("{}: cannot resume with other settings: {}", path, differences));
   }

@@ -8,7 +8,7 @@
 
 namespace headroom {
 
-std::string describe_differences(const Fingerprint& own, const Fingerprint& other, std::string_view where) {
+std::string list_differences(const Fingerprint& own, const Fingerprint& other, std::string_view where) {
   std::string text;
   for (const auto& [name, value] : own) {
     const auto found = other.find(name);

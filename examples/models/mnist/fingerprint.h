@@ -15,7 +15,7 @@ using Fingerprint = std::map<std::string, std::string>;
 
 // "batch is 64, on rank 0 128; seed is 7, on rank 0 missing": the entries of `own` that differ in `other`,
 // which the text calls `where`. Empty if there is none.
-std::string describe_differences(const Fingerprint& own, const Fingerprint& other, std::string_view where);
+std::string list_differences(const Fingerprint& own, const Fingerprint& other, std::string_view where);
 
 // Length and CRC-32 of the bytes.
 std::string checksum(std::span<const uint8_t> bytes);

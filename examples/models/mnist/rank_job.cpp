@@ -78,7 +78,7 @@ class MpiRankJob final : public RankJob {
     for (std::string name, value; std::getline(first, name) && std::getline(first, value);) {
       expected[name] = value;
     }
-    const std::string differences = describe_differences(fingerprint, expected, "on rank 0");
+    const std::string differences = list_differences(fingerprint, expected, "on rank 0");
     if (!differences.empty()) {
       throw InvalidArgument(fmt::format("all ranks must have the same settings and data: {}", differences));
     }

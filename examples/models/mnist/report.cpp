@@ -17,7 +17,7 @@ std::string predicted_mib(const DeviceFigures& figures) {
   return figures.predicted_peak_bytes ? format_mib(*figures.predicted_peak_bytes) : "-";
 }
 
-std::string describe_replicas(const TrainResult& result, const Terminal& terminal) {
+std::string replica_table(const TrainResult& result, const Terminal& terminal) {
   Table table({{"replica"},
                {.title = "device", .is_number = true},
                {.title = "reserved", .is_number = true},
@@ -34,7 +34,7 @@ std::string describe_replicas(const TrainResult& result, const Terminal& termina
   return "\npeaks in MiB\n" + table.text(terminal);
 }
 
-std::string describe_devices(const TrainResult& result, const Terminal& terminal) {
+std::string device_table(const TrainResult& result, const Terminal& terminal) {
   Table table({{"device"},
                {.title = "device", .is_number = true},
                {.title = "process", .is_number = true, .drop = 3},
@@ -49,7 +49,7 @@ std::string describe_devices(const TrainResult& result, const Terminal& terminal
 }
 
 // Labels by row, predictions by column.
-std::string describe_confusion(const TrainResult& result, const Terminal& terminal) {
+std::string confusion_table(const TrainResult& result, const Terminal& terminal) {
   std::vector<TableColumn> columns = {{"label"}};
   for (int i = 0; i < Dataset::kClasses; ++i) {
     columns.push_back({.title = fmt::format("{}", i), .is_number = true});
@@ -81,7 +81,7 @@ std::string advise_replicas(const TrainResult& result) {
 
 }  // namespace
 
-std::string describe(const TrainResult& result, bool verbose, const Terminal& terminal) {
+std::string report_text(const TrainResult& result, bool verbose, const Terminal& terminal) {
   std::string text;
   for (const std::string& line : result.log) text += fmt::format("  {}\n", line);
   if (result.outcome != RunOutcome::kOk) {
@@ -107,11 +107,11 @@ std::string describe(const TrainResult& result, bool verbose, const Terminal& te
     peak += fmt::format(" (predicted {})", format_bytes(*result.predicted_peak_bytes));
   text += terminal.wrapped(peak) + "\n";
   if (result.replicas.size() > 1) {
-    text += describe_replicas(result, terminal);
+    text += replica_table(result, terminal);
   } else if (result.devices.size() > 1) {
-    text += describe_devices(result, terminal);
+    text += device_table(result, terminal);
   }
-  return verbose ? text + describe_confusion(result, terminal) : text;
+  return verbose ? text + confusion_table(result, terminal) : text;
 }
 std::string advice(const TrainResult& result, const Runtime& runtime) {
   if (result.outcome == RunOutcome::kReplicaFailure || result.call.starts_with("nccl"))

@@ -9,7 +9,7 @@
 namespace headroom {
 
 // Figures, and with `verbose` the confusion matrix; or the failure and the log lines before it.
-std::string describe(const TrainResult& result, bool verbose, const Terminal& terminal);
+std::string report_text(const TrainResult& result, bool verbose, const Terminal& terminal);
 
 // One line: the next command, or the setting to change. Never names a setting that is already in use.
 std::string advice(const TrainResult& result, const Runtime& runtime);

@@ -47,7 +47,7 @@ class Group {
 
   bool is_broken() const { return dead_rank_.has_value() || !late_.empty(); }
   std::string why_broken() const { return dead_rank_ ? fmt::format("rank {} has died", *dead_rank_) : late_; }
-  std::string describe_late() const;
+  std::string late_ranks_text() const;
   std::string find_mismatch() const;
   void do_share(int rank, const CollectiveCall& call);
   void sum_share(int rank, int64_t count);
@@ -81,7 +81,7 @@ void Group::make_call(int rank, const Request& request) {
     ++begun_rounds_;
     changed_.notify_all();
   } else if (!changed_.wait_for(lock, timeout_, [&] { return begun_rounds_ != begun || is_broken(); })) {
-    late_ = describe_late();
+    late_ = late_ranks_text();
     changed_.notify_all();
   }
   // A round that has begun is finished even if a faster rank has died since.
@@ -112,7 +112,7 @@ void Group::leave(int rank) noexcept {
   changed_.notify_all();
 }
 
-std::string Group::describe_late() const {
+std::string Group::late_ranks_text() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < size(); ++rank) {
     if (!members_[rank].has_arrived) ranks.push_back(rank);
@@ -125,7 +125,7 @@ std::string Group::find_mismatch() const {
   const CollectiveCall& first = members_[0].request.call;
   for (int rank = 1; rank < size(); ++rank) {
     const CollectiveCall& other = members_[rank].request.call;
-    if (other != first) return describe_mismatch(first, rank, other);
+    if (other != first) return mismatch_text(first, rank, other);
   }
   return {};
 }

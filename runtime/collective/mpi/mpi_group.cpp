@@ -101,7 +101,7 @@ void MpiGroup::meet(const CollectiveCall& call) {
     listen();
     if (have_arrived()) break;
     require_usable();
-    if (!patience.wait()) give_up(describe_late());
+    if (!patience.wait()) give_up(late_ranks_text());
   }
   const std::string mismatch = find_mismatch();
   for (Peer& peer : peers_) peer.arrived.reset();
@@ -163,7 +163,7 @@ std::string MpiGroup::name_of_rank(int rank) const {
   return names_.empty() ? fmt::format("rank {}", rank) : names_[rank];
 }
 
-std::string MpiGroup::describe_late() const {
+std::string MpiGroup::late_ranks_text() const {
   std::vector<std::string> late;
   for (int rank = 0; rank < size(); ++rank) {
     if (!peers_[rank].arrived) late.push_back(name_of_rank(rank));
@@ -175,7 +175,7 @@ std::string MpiGroup::find_mismatch() const {
   const CollectiveCall& first = *peers_[0].arrived;
   for (int rank = 1; rank < size(); ++rank) {
     const CollectiveCall& other = *peers_[rank].arrived;
-    if (other != first) return describe_mismatch(first, rank, other);
+    if (other != first) return mismatch_text(first, rank, other);
   }
   return {};
 }

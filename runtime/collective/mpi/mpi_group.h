@@ -67,7 +67,7 @@ class MpiGroup {
   [[noreturn]] void give_up(const std::string& cause);
   [[noreturn]] void fail(const std::string& cause) const;
   std::string name_of_rank(int rank) const;
-  std::string describe_late() const;
+  std::string late_ranks_text() const;
   std::string find_mismatch() const;
 
   const std::chrono::milliseconds timeout_;
