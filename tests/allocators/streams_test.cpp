@@ -76,7 +76,7 @@ TEST_P(StrategyStreams, ABlockThatAnotherStreamUsesComesBackWhenThatIsDone) {
   EXPECT_EQ(allocator->statistics().active.current, 0);
 }
 
-TEST_P(StrategyStreams, ASnapshotTellsPendingBlocksFromThoseInUseAndTheStreamsThatHaveThem) {
+TEST_P(StrategyStreams, ASnapshotShowsPendingBlocksAndTheStreamsThatUseThem) {
   const auto allocator = make();
   void* held = allocator->allocate(4 * kMiB, two_);
   void* block = allocator->allocate(3 * kMiB, one_);
@@ -113,7 +113,7 @@ TEST_P(StrategyStreams, APendingBlockIsReusedWithoutAWaitOnceItIsDone) {
   allocator->deallocate(large, 80 * kMiB, one_);
 }
 
-TEST_P(StrategyStreams, TheHandlerMayFreeAndIsAskedABoundedNumberOfTimes) {
+TEST_P(StrategyStreams, TheHandlerMayFreeAndIsCalledABoundedNumberOfTimes) {
   const auto allocator = make();
   void* block = allocator->allocate(60 * kMiB, one_);
   int calls = 0;

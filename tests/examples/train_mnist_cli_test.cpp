@@ -141,7 +141,7 @@ Outcome signalled(const ScratchFolder& folder, const std::string& signal, const 
                                " && kill -0 $pid; do sleep 0.01; done; kill -" + signal + " $pid; wait $pid");
 }
 
-TEST(TrainMnistProgram, ASignalSavesTheTrainingAndAResumedOneHasTheBitsOfOneThatNobodyEnded) {
+TEST(TrainMnistProgram, ASignalSavesTheTrainingAndResumingGivesTheBitsOfAnUninterruptedOne) {
   const ScratchFolder folder;
   const std::string file = folder / "run.st";
   const Outcome ended = signalled(folder, "TERM", "--save " + file);

@@ -55,7 +55,7 @@ TEST_P(ConvolutionThreads, GiveTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Table, ConvolutionThreads, testing::ValuesIn(kConvCases),
                          [](const auto& row) { return std::string(row.param.name); });
 
-TEST(ProductThreads, GiveTheSameBitsHoweverOperandsLie) {
+TEST(ProductThreads, GiveTheSameBitsForEveryLayoutOfOperands) {
   for (const bool transpose_a : {false, true}) {
     for (const bool transpose_b : {false, true}) {
       const HostTensor a = random_floats(transpose_a ? Shape{170, 203} : Shape{203, 170}, 5);

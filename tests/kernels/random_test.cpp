@@ -17,7 +17,7 @@ TEST(Philox, GivesThePublishedWords) {
             (PhiloxCounter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-TEST(RandomFloats, LieInTheHalfOpenUnitInterval) {
+TEST(RandomFloats, AreInTheHalfOpenUnitInterval) {
   EXPECT_EQ(unit_float(0), 0.0f);
   EXPECT_LT(unit_float(0xffffffff), 1.0f);
 }

@@ -34,7 +34,7 @@ class ReplayCommand : public testing::Test {
   const std::string trace_ = folder_.write("small.csv", kTrace);
 };
 
-TEST_F(ReplayCommand, TriesEveryStrategyUnlessTold) {
+TEST_F(ReplayCommand, TriesEveryStrategyByDefault) {
   const nlohmann::json rows = results("");
   ASSERT_EQ(rows.size(), strategies().size());
   for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(rows[i]["strategy"], strategies()[i].name);

@@ -54,7 +54,7 @@ TEST_F(Bfc, ALimitBelowTwoMiBIsTheFirstRegion) {
 }
 
 // 1024 MiB do not fit in 800: 1024 x 0.9 x 0.9 = 829.44 neither, x 0.9 = 746.5 does.
-TEST_F(Bfc, ARefusedRegionIsAskedForAgainAtNineTenths) {
+TEST_F(Bfc, RetriesARefusedRegionAtNineTenthsOfItsSize) {
   CpuDevice cpu(800 * kMiB);
   BfcAllocator allocator(cpu, "test", Limit{1024 * kMiB}, Growth::kAtOnce);
   int64_t expected = 1024 * kMiB;

@@ -110,7 +110,7 @@ class Caching : public testing::Test {
   SimulatedGpu gpu_{find_profile("card-6gb")};
 };
 
-TEST_F(Caching, SmallAndLargeBlocksLieInSegmentsOfTheirOwn) {
+TEST_F(Caching, SmallAndLargeBlocksUseSeparateSegments) {
   CachingAllocator allocator = make();
   cache(allocator, {20 * kMiB});
   allocator.allocate(kMiB);  // would fit in what is cached

@@ -46,7 +46,7 @@ TEST_F(Mapped, TakesPagesAsTheyAreNeeded) {
   EXPECT_EQ(static_cast<char*>(second) - static_cast<char*>(first), 3 * kMiB);
 }
 
-TEST_F(Mapped, ARequestFitsWheneverTheFreePagesSufficeWhereverTheyLie) {
+TEST_F(Mapped, ARequestFitsWheneverEnoughPagesAreFreeAnywhere) {
   for (const int64_t bytes : {kPage, 4 * kPage}) {
     MappedAllocator allocator = make();
     fill_all_and_free_every_other(allocator, bytes);
@@ -173,7 +173,7 @@ class MappedPagesGrow : public testing::Test {
   const Stream other_ = gpu_.streams().new_stream();
 };
 
-TEST_F(MappedPagesGrow, WhereTheyMoveOftenAndTheirSizeWasNotAskedFor) {
+TEST_F(MappedPagesGrow, WhenTheyMoveOftenUnlessTheUserSetTheirSize) {
   MappedAllocator fixed(gpu_, "mapped", Limit{kHeld}, kPage);
   EXPECT_EQ(mappings_of_a_turn(fixed), kHeld / kPage);
   fixed.trim();
@@ -233,7 +233,7 @@ TEST_F(Mapped, AProcessShortOfAddressesGetsShorterRanges) {
 
 // Failed calls in the middle of a request that needs eight pages: the same accounts as before but for pages
 // that are idle. One refused mapping is tried again.
-TEST_F(Mapped, AFailureHalfWayLeavesNothingBehind) {
+TEST_F(Mapped, AFailureHalfWayReleasesEverything) {
   for (const int64_t calls : {1, 2}) {
     int64_t last_failure = 0;
     for (int64_t call = 1; call <= 20; ++call) {
@@ -428,12 +428,12 @@ class MappedTraces : public testing::TestWithParam<const char*> {
   std::vector<TraceEvent> events_;
 };
 
-TEST_P(MappedTraces, ReserveHardlyMoreThanTheLargestLiveSet) {
+TEST_P(MappedTraces, ReserveLittleMoreThanTheLargestLiveSet) {
   EXPECT_LE(reserved_over_live(events_), 1.005);
   EXPECT_LE(reserved_over_live(passes(3)), 1.005);
 }
 
-TEST_P(MappedTraces, TheThirdPassHardlyCallsTheDriverAndTheFourthNever) {
+TEST_P(MappedTraces, TheThirdPassRarelyCallsTheDriverAndTheFourthNever) {
   const int64_t two = replay(passes(2), {.name = "mapped"}).statistics.driver_calls();
   const int64_t three = replay(passes(3), {.name = "mapped"}).statistics.driver_calls();
   EXPECT_LE(static_cast<double>(three - two), 0.004 * static_cast<double>(events_.size()));

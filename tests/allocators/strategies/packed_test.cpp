@@ -38,7 +38,7 @@ std::shared_ptr<const RequestPlan> plan_of(const Trace& trace) {
   return std::make_shared<const RequestPlan>(plan_requests(trace));
 }
 
-TEST(Packed, ARunThatComesAgainLiesAtTheSamePlacesInItsLargestLiveSet) {
+TEST(Packed, ARepeatedRunGetsTheSameAddressesInItsLargestLiveSet) {
   const SmallRun run;
   CpuDevice cpu(kGiB);
   PackedAllocator allocator(cpu, "packed", {}, plan_of(run.trace));

@@ -42,7 +42,7 @@ TEST(Pool, HalvesWhatTheDriverRefusesDownToTheRequest) {
   EXPECT_EQ(pool.statistics().reserved.current, 96 * kMiB);
 }
 
-TEST(Pool, StartsWithWhatIsAskedForOrRefuses) {
+TEST(Pool, StartsWithItsInitialSizeOrThrows) {
   CpuDevice cpu(kGiB);
   const auto pool = make_allocator(parse_strategy("pool:initial=64MiB"), cpu);
   EXPECT_EQ(pool->statistics().reserved.current, 64 * kMiB);

@@ -230,7 +230,7 @@ TEST(ProcessLimit, BelowContextAndLibrariesIsRefusedWithBothNumbers) {
   EXPECT_TRUE(mentions(text, "400.00 MiB") && mentions(text, "431.00 MiB")) << text;
 }
 
-TEST(ProcessLimit, ThatLeavesLessThanAPageSaysWhatWasAskedFor) {
+TEST(ProcessLimit, ThatLeavesLessThanAPageReportsTheRequest) {
   SimulatedGpu gpu(find_profile("laptop-2gb"));
   try {
     make_allocator({.name = "hard-limit", .limit_bytes = 432 * kMiB, .limit_scope = LimitScope::kProcess},

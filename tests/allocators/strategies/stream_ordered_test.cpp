@@ -20,7 +20,7 @@ class StreamOrdered : public testing::Test {
   SimulatedGpu gpu_{small_profile()};
 };
 
-TEST_F(StreamOrdered, KeepsWhatIsIdleUnlessToldOtherwise) {
+TEST_F(StreamOrdered, KeepsIdleMemoryByDefault) {
   const auto allocator = make("stream-ordered");
   allocator->deallocate(allocator->allocate(100 * kMiB), 100 * kMiB);
   gpu_.streams().synchronize({});
@@ -30,7 +30,7 @@ TEST_F(StreamOrdered, KeepsWhatIsIdleUnlessToldOtherwise) {
   EXPECT_EQ(held(), 0);
 }
 
-TEST_F(StreamOrdered, APoolOfMoreThanTheDeviceHasIsRefusedAndNeverAskedFor) {
+TEST_F(StreamOrdered, RefusesAPoolLargerThanTheDeviceWithoutADriverCall) {
   const int64_t total = gpu_.memory().info().total;
   EXPECT_NO_THROW(gpu_.memory().make_stream_ordered_pool({.max_bytes = total}));
   EXPECT_THROW(gpu_.memory().make_stream_ordered_pool({.max_bytes = total + 1}), DeviceError);

@@ -46,7 +46,7 @@ struct Capacity {
 
 class TwoEndedTraces : public testing::TestWithParam<Capacity> {};
 
-TEST_P(TwoEndedTraces, FitInHardlyMoreThanTheLargestLiveSet) {
+TEST_P(TwoEndedTraces, FitInLittleMoreThanTheLargestLiveSet) {
   const auto events = read_trace(GetParam().trace);
   if (events.empty()) GTEST_SKIP() << "no trace in " << traces_folder();
   const auto need = static_cast<double>(largest_live_set(events));

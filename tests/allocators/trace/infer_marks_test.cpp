@@ -75,7 +75,7 @@ TEST(InferMarks, ATraceWithoutStacksHasNone) {
   EXPECT_TRUE(infer_marks(builder.take(), stacks).empty());
 }
 
-TEST(Categorize, TellsBlocksApartByTheirPhases) {
+TEST(Categorize, NamesBlocksByThePhasesTheyLiveIn) {
   FakeTraining training;
   for (int i = 0; i < 4; ++i) training.step(8 * kMiB);
   const Trace trace = training.take();

@@ -328,7 +328,7 @@ TEST(ReadTrace, PicklesThatAreNoSnapshotAreRefusedByByte) {
   }
 }
 
-TEST(TraceWriter, AFailedWriteIsToldAtTheEnd) {
+TEST(TraceWriter, AFailedWriteIsReportedAtTheEnd) {
   EXPECT_THROW(TraceWriter("/nowhere/run.trace"), InvalidArgument);
   TraceWriter full("/dev/full");
   for (int i = 0; i < 100'000; ++i) full.allocate(static_cast<uint64_t>(i), 1, {});

@@ -25,7 +25,7 @@ TEST(RequireWritable, LeavesTheFileAsItIsAndNothingBesideIt) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
-TEST(RequireWritable, RefusesFoldersAndWhatLiesInNone) {
+TEST(RequireWritable, RefusesFoldersAndFilesInMissingFolders) {
   const ScratchFolder folder;
   EXPECT_THROW(require_writable(folder.path()), InvalidArgument);
   EXPECT_THROW(require_writable(folder / "missing/file"), InvalidArgument);

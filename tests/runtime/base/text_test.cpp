@@ -93,7 +93,7 @@ TEST(SuggestNearest, StaysSilentWhenNothingIsNear) {
   EXPECT_EQ(suggest_nearest("direct", {}), "");
 }
 
-TEST(ListWithSuggestion, ListsAllAndAsksOnlyWhenOneIsNear) {
+TEST(ListWithSuggestion, ListsAllAndSuggestsOnlyANearOne) {
   EXPECT_EQ(list_with_suggestion("hard-limt", kWords),
             "allow-growth, direct, grab-all, hard-limit; did you mean 'hard-limit'?");
   EXPECT_EQ(list_with_suggestion("zzz", kWords), "allow-growth, direct, grab-all, hard-limit");

@@ -116,7 +116,7 @@ TEST(CollectiveTest, BroadcastGivesAllRanksTheBytesOfTheRoot) {
   }
 }
 
-TEST(CollectiveTest, NobodyPassesABarrierBeforeAllHaveCome) {
+TEST(CollectiveTest, NoRankPassesABarrierBeforeAllHaveArrived) {
   constexpr int kRanks = 4;
   std::atomic<int> come = 0;
   const Failures failures = run_ranks(make_in_process_group(kRanks), [&](Collective& collective) {

@@ -31,7 +31,7 @@ class JoinTasks : public testing::Test {
   std::string done_;
 };
 
-TEST_F(JoinTasks, EachRanksTasksKeepWhatTheyAreBehind) {
+TEST_F(JoinTasks, EachRanksTasksKeepTheirPredecessors) {
   const std::vector<Task> joined =
       join({does('a', {}, {1}), does('b', {0})}, {does('c'), does('d', {0}, {0, 1})});
   CpuDevice().captures().capture(joined, 2)->launch({});
@@ -42,7 +42,7 @@ TEST_F(JoinTasks, EachRanksTasksKeepWhatTheyAreBehind) {
   EXPECT_EQ(joined[3].after_previous, (std::vector<int>{2, 3}));
 }
 
-TEST_F(JoinTasks, ACollectiveTaskIsOneOfAllRanksBehindAllOfTheirs) {
+TEST_F(JoinTasks, ACollectiveTaskWaitsForTheTasksOfAllRanks) {
   const std::vector<Task> joined = join({does('a'), calls('x', {0}), does('b', {1}), calls('y', {2})},
                                         {calls('X'), calls('Y', {0}), does('c', {1})});
   CpuDevice().captures().capture(joined, 1)->launch({});

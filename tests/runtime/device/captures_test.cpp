@@ -12,7 +12,7 @@
 namespace headroom {
 namespace {
 
-TEST(Capture, RunsItsTasksInOrderAsOftenAsAskedAtEachLaunch) {
+TEST(Capture, RunsItsTasksInOrderTheGivenNumberOfTimes) {
   CpuDevice cpu;
   SimulatedGpu gpu(find_profile("h200"));
   for (Device* device : {static_cast<Device*>(&cpu), static_cast<Device*>(&gpu)}) {
@@ -45,7 +45,7 @@ TEST(ThreadedCapture, RunsSideBySideWhatIsNotOrdered) {
   EXPECT_EQ(after, (std::vector<int>{2, 4, 6, 8}));
 }
 
-TEST(ThreadedCapture, KeepsEveryOrderThatIsAskedFor) {
+TEST(ThreadedCapture, KeepsEveryRequiredOrder) {
   CpuDevice cpu(std::nullopt, {.inter_op = 4});
   std::vector<std::atomic<int>> done(60);
   std::atomic<int> too_early = 0;

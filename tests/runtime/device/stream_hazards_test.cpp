@@ -217,7 +217,7 @@ TEST_F(CheckedStreams, MemoryThatWentBackIsNewWhenItComesAgain) {
   read(two);
 }
 
-TEST_F(CheckedStreams, AHostCopyThatWaitsForNobodyIsFound) {
+TEST_F(CheckedStreams, FindsAHostCopyThatWaitsForNoStream) {
   write(one);
   std::byte copy[kBytes];
   const std::string hazard = hazard_of([&] { gpu.memory().copy_to_host(copy, x, kBytes); });

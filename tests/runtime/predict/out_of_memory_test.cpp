@@ -100,7 +100,7 @@ struct Row {
   std::string smallest;
 };
 
-TEST(OutOfMemoryReports, EachCauseIsToldAndEachChangeThatFitsDoesWhenItIsRun) {
+TEST(OutOfMemoryReports, NameEachCauseAndProposeOnlyChangesThatFitWhenRun) {
   const Row rows[] = {
       {options("hard-limit=12MiB"), Cause::kLimit, "limit +4.00 MiB"},
       {options("direct", 60 * kMiB), Cause::kExhausted, "batch "},
@@ -188,7 +188,7 @@ Trace pieces() {
   return builder.take();
 }
 
-TEST(OutOfMemoryReports, FragmentationNamesWhatLiesBetween) {
+TEST(OutOfMemoryReports, FragmentationNamesTheBlocksBetween) {
   const Trace trace = pieces();
   RunSetup present{.device = find_profile("h200"), .options = {.strategy = "hard-limit=10MiB"}};
   present.device.total_bytes = 64 * kMiB;

@@ -158,7 +158,7 @@ TEST(Loader, AFailureToFillComesOutAtTheStepThatNeedsTheBatch) {
   EXPECT_EQ(read<int32_t>(fed.variables, fed.net.step)[0], 5);
 }
 
-TEST(Loader, ABatchWhoseRunFailsIsTheNextOneAgain) {
+TEST(Loader, ABatchWhoseRunFailsComesAgain) {
   CpuDevice cpu;
   Fed by_hand(cpu, PlanMode::kDynamic, false);
   for (int64_t i = 0; i < 4; ++i) by_hand.run_by_hand(i);
@@ -237,7 +237,7 @@ TEST_F(CudaTest, ALoaderGivesTheBitsOfAsManyRunsByHand) {
 
 // By hand on one thread, so that the clock tells: the copy of each batch is queued before the work of the one
 // before.
-TEST(DoubledInputs, HideTheCopiesBehindTheWork) {
+TEST(DoubledInputs, OverlapCopiesWithWork) {
   DeviceProfile profile = find_profile("h200");
   profile.kernel_us = 10;
   profile.copy_bytes_per_us = 20;

@@ -29,7 +29,7 @@ struct ObservedGpu {
   std::unique_ptr<Allocator> allocator = make_allocator({.name = "allow-growth"}, device);
 };
 
-TEST(Walk, ThePredictionAsksForTheSameAsTheSessionInTheSameOrder) {
+TEST(Walk, ThePredictionRequestsTheSameAsTheSessionInTheSameOrder) {
   for (const PlanMode mode : kPlanModes) {
     for (const bool doubled : {false, true}) {
       SmallNet net;

@@ -112,7 +112,7 @@ TEST(History, TheTimelineHasOneLetterForEachCategory) {
             "             W weights, G gradients\n");
 }
 
-TEST(Difference, NamesWhatGrewWhatIsNewAndWhatIsGone) {
+TEST(Difference, NamesWhatGrewAppearedAndDisappeared) {
   const auto recording = [](const std::string& names, const std::string& events) {
     return read("headroom-trace 2\n" + names + events);
   };

@@ -18,7 +18,7 @@ TEST(Search, FindsTheEdgeOfWhatIsMonotonic) {
 }
 
 // What grows with the batch may shrink again where another kernel is chosen: up to 40 fits, then 300 to 500.
-TEST(Search, GoesOnBehindANumberThatDoesNotFit) {
+TEST(Search, ContinuesAboveANumberThatDoesNotFit) {
   const Fits fits = [](int64_t n) { return n <= 40 || (n >= 300 && n <= 500); };
   EXPECT_EQ(largest_in(4096, fits), 500);
 }
@@ -31,7 +31,7 @@ TEST(Search, WhatItFindsFitsHoweverItIsScattered) {
   }
 }
 
-TEST(Search, NeverAsksOutsideItsRange) {
+TEST(Search, StaysInItsRange) {
   const Fits fits = [](int64_t n) {
     EXPECT_GE(n, 1);
     EXPECT_LE(n, 77);
