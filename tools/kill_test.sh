@@ -7,7 +7,7 @@ set -eu
 usage() {
   cat <<'HELP'
 usage: tools/kill_test.sh [--train PROGRAM] [--seed N] [TIMES]
-Starts train_mnist with --save and --checkpoint-every 1 and sends it SIGKILL after a random time, TIMES times (200 unless
+Starts train_mnist with --save and --checkpoint-every 1 and sends it SIGKILL at a random moment, TIMES times (200 unless
 given): a third of them with two processes that write one file, a third on a disk that is full (a limit on the size
 of files), the rest plainly. After each: the file, where there is one, is whole and can be resumed, and the weights at the
 end have the bits of an uninterrupted training.
@@ -73,7 +73,11 @@ for ((i = 1; i <= times; i++)); do
     ) &
     pids="$pids $!"
   done
-  sleep "0.$(printf '%03d' $((RANDOM % 900 + 60)))"
+  # One in ten dies while it starts, the others in the half second after the first checkpoint.
+  if [ $((i % 10)) -ne 0 ]; then
+    for ((look = 0; look < 2000; look++)); do [ ! -e "$file" ] || break; sleep 0.01; done
+  fi
+  sleep "0.$(printf '%03d' $((RANDOM % 500)))"
   # shellcheck disable=SC2086  # a list of numbers
   kill -KILL $pids 2>/dev/null || true
   # shellcheck disable=SC2086

@@ -47,12 +47,13 @@ Index join(BlockRecord* blocks, Index below, Index above, int64_t& visits) {
   ++visits;
   const bool below_is_root = priority_by_place(blocks[below]) > priority_by_place(blocks[above]);
   const Index root = below_is_root ? below : above;
+  // Both subtrees are whole below it: no look at the other side, which is seldom in a cache.
+  blocks[root].stamp = std::max(blocks[below].stamp, blocks[above].stamp);
   if (below_is_root) {
     blocks[root].side[1] = join(blocks, blocks[root].side[1], above, visits);
   } else {
     blocks[root].side[0] = join(blocks, below, blocks[root].side[0], visits);
   }
-  note_largest(blocks, root);
   return root;
 }
 
@@ -61,7 +62,8 @@ Index without(BlockRecord* blocks, Index root, Index gone, int64_t& visits) {
   if (root == gone) return join(blocks, blocks[root].side[0], blocks[root].side[1], visits);
   Index& side = blocks[root].side[blocks[root].place < blocks[gone].place];
   side = without(blocks, side, gone, visits);
-  note_largest(blocks, root);
+  // Otherwise a larger one is there.
+  if (blocks[root].stamp == blocks[gone].bytes) note_largest(blocks, root);
   return root;
 }
 

@@ -14,15 +14,17 @@ class Player final : PlanWork {
  public:
   explicit Player(const PlayedProgram& program)
       : variables_(*program.graph, program.devices, Variables::Contents::kNone),
+        arenas_(program.plans, variables_),
         live_(program.devices.all().size()) {
     for (const int id : program.graph->variables()) {
       const ValueInfo& variable = program.graph->value(id);
       note(variables_.devices().find(variable.device), Variables::block_bytes(variable));
     }
+    for (const PlacedDevice& device : variables_.devices().all()) note(device, arenas_.bytes_on(device));
     for (const Plan* plan : program.plans) {
-      memory_.emplace_back(*plan, variables_);
+      memory_.emplace_back(*plan, variables_, &arenas_);
       walks_.emplace_back(memory_.back());
-      note_held(memory_.back());
+      note(variables_.devices().front(), 2 * plan->input_set_bytes);
     }
   }
 
@@ -54,13 +56,6 @@ class Player final : PlanWork {
     const Buffer& buffer = played_->plan().buffers[static_cast<size_t>(id)];
     note(*played_->devices()[static_cast<size_t>(buffer.device)], sign * buffer.bytes);
   }
-  void note_held(const PlanMemory& memory) {
-    const Plan& plan = memory.plan();
-    for (size_t i = 0; i < plan.devices.size() && has_arena(plan.mode); ++i) {
-      note(*memory.devices()[i], plan.devices[i].peak_bytes);
-    }
-    note(variables_.devices().front(), 2 * plan.input_set_bytes);
-  }
   void note(const PlacedDevice& on, int64_t bytes) {
     Live& live = live_[static_cast<size_t>(&on - variables_.devices().all().data())];
     live.bytes += bytes;
@@ -70,6 +65,7 @@ class Player final : PlanWork {
   }
 
   Variables variables_;
+  SharedArenas arenas_;
   std::deque<PlanMemory> memory_;  // by plan
   std::deque<Walk> walks_;         // likewise
   std::vector<Live> live_;         // by position in the device set

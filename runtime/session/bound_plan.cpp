@@ -15,10 +15,10 @@ Variables& check_graph(const Graph& graph, Variables& variables) {
 }  // namespace
 
 BoundPlan::BoundPlan(const Graph& graph, Plan plan, std::shared_ptr<const Kernels> kernels,
-                     Variables& variables)
+                     Variables& variables, const SharedArenas* arenas)
     : plan_(std::move(plan)),
       kernels_(std::move(kernels)),
-      memory_(plan_, check_graph(graph, variables)),
+      memory_(plan_, check_graph(graph, variables), arenas),
       nodes_(graph.nodes().size()) {
   for (const Step& step : plan_.steps) {
     if (step.kind == StepKind::kRun) bind_node(step.id);

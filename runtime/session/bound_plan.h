@@ -26,7 +26,8 @@ class BoundPlan {
  public:
   // Resolves every pointer that can be known now, so that a run only fills in addresses. Graph and variables
   // must outlive it. Throws as PlanMemory does, and InvalidArgument when the variables are another graph's.
-  BoundPlan(const Graph& graph, Plan plan, std::shared_ptr<const Kernels> kernels, Variables& variables);
+  BoundPlan(const Graph& graph, Plan plan, std::shared_ptr<const Kernels> kernels, Variables& variables,
+            const SharedArenas* arenas = nullptr);
   BoundPlan(const BoundPlan&) = delete;
   BoundPlan& operator=(const BoundPlan&) = delete;
 

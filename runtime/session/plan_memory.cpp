@@ -14,17 +14,78 @@ void observe(Allocator& allocator, std::byte* block, const Buffer& buffer, int f
   observe_part(allocator, block + buffer.offset_bytes, buffer.bytes, first, end, user);
 }
 
+// Of the plan that decides the size: parts of several plans in one arena would be live at once.
+void observe_parts(Allocator& allocator, std::byte* arena, const Plan& plan, int device, const Graph& graph) {
+  const std::vector<MemoryCategory> categories = categorise(graph);
+  for (const Buffer& buffer : plan.buffers) {
+    if (buffer.doubled || buffer.device != device) continue;
+    observe(allocator, arena, buffer, buffer.first_step, buffer.end_step, user_of(buffer, graph, categories));
+  }
+}
+
 }  // namespace
 
-PlanMemory::PlanMemory(const Plan& plan, Variables& variables)
+SharedArenas::SharedArenas(std::span<const Plan* const> plans, Variables& variables) {
+  try {
+    for (const PlacedDevice& device : variables.devices().all()) {
+      const Plan* largest = nullptr;
+      int position = 0;
+      int64_t bytes = 0;
+      for (const Plan* plan : plans) {
+        for (size_t i = 0; i < plan->devices.size() && has_arena(plan->mode); ++i) {
+          const PlanDevice& used = plan->devices[i];
+          if (&variables.devices().find(used.name) != &device || (largest && used.peak_bytes <= bytes))
+            continue;
+          largest = plan;
+          position = static_cast<int>(i);
+          bytes = used.peak_bytes;
+        }
+      }
+      if (largest == nullptr) continue;
+      void* const block = device.allocator->allocate(bytes, {}, user_of_arena());
+      arenas_.push_back({&device, bytes, block});
+      observe_parts(*device.allocator, static_cast<std::byte*>(block), *largest, position, variables.graph());
+    }
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+void SharedArenas::release() noexcept {
+  for (; !arenas_.empty(); arenas_.pop_back()) {
+    const Arena& arena = arenas_.back();
+    arena.device->allocator->deallocate(arena.block, arena.bytes);
+  }
+}
+
+const SharedArenas::Arena* SharedArenas::find(const PlacedDevice& device) const {
+  for (const Arena& arena : arenas_) {
+    if (arena.device == &device) return &arena;
+  }
+  return nullptr;
+}
+
+void* SharedArenas::on(const PlacedDevice& device) const {
+  const Arena* arena = find(device);
+  return arena == nullptr ? nullptr : arena->block;
+}
+
+int64_t SharedArenas::bytes_on(const PlacedDevice& device) const {
+  const Arena* arena = find(device);
+  return arena == nullptr ? 0 : arena->bytes;
+}
+
+PlanMemory::PlanMemory(const Plan& plan, Variables& variables, const SharedArenas* shared)
     : plan_(plan),
       variables_(variables),
+      shared_(shared),
       categories_(categorise(variables.graph())),
       buffers_(plan.buffers.size(), nullptr),
       followers_(plan.buffers.size()) {
   for (const PlanDevice& device : plan_.devices) devices_.push_back(&variables_.devices().find(device.name));
   try {
-    if (has_arena(plan_.mode)) allocate_arenas();
+    if (has_arena(plan_.mode)) place_in_arenas();
     if (plan_.input_set_bytes > 0) allocate_input_sets();
   } catch (...) {
     release();
@@ -32,17 +93,21 @@ PlanMemory::PlanMemory(const Plan& plan, Variables& variables)
   }
 }
 
-void PlanMemory::allocate_arenas() {
+void PlanMemory::place_in_arenas() {
   for (size_t i = 0; i < devices_.size(); ++i) {
-    Allocator& allocator = *devices_[i]->allocator;
-    arenas_.push_back(allocator.allocate(plan_.devices[i].peak_bytes, {}, user_of_arena()));
-    auto* const arena = static_cast<std::byte*>(arenas_[i]);
+    void* block = nullptr;
+    if (shared_ != nullptr) {
+      block = shared_->on(*devices_[i]);
+    } else {
+      Allocator& allocator = *devices_[i]->allocator;
+      block = allocator.allocate(plan_.devices[i].peak_bytes, {}, user_of_arena());
+      arenas_.push_back(block);
+      observe_parts(allocator, static_cast<std::byte*>(block), plan_, static_cast<int>(i), graph());
+    }
     for (size_t id = 0; id < plan_.buffers.size(); ++id) {
       const Buffer& buffer = plan_.buffers[id];
       if (buffer.doubled || buffer.device != static_cast<int>(i)) continue;
-      observe(allocator, arena, buffer, buffer.first_step, buffer.end_step,
-              user_of(buffer, graph(), categories_));
-      set_buffer(static_cast<int>(id), arena + buffer.offset_bytes);
+      set_buffer(static_cast<int>(id), static_cast<std::byte*>(block) + buffer.offset_bytes);
     }
   }
 }

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "runtime/graph/categories.h"
@@ -12,11 +14,38 @@
 
 namespace headroom {
 
+// One arena on each device for sessions that take turns, such as training and testing: as large as the
+// largest of their plans needs. Nothing in an arena outlives a run.
+class SharedArenas {
+ public:
+  // Allocates them for those of the plans that have arenas. The variables must outlive this. Throws as
+  // PlanMemory does.
+  SharedArenas(std::span<const Plan* const> plans, Variables& variables);
+  ~SharedArenas() { release(); }
+  SharedArenas(const SharedArenas&) = delete;
+  SharedArenas& operator=(const SharedArenas&) = delete;
+
+  // The arena of the device, or null, and its size.
+  void* on(const PlacedDevice& device) const;
+  int64_t bytes_on(const PlacedDevice& device) const;
+
+ private:
+  struct Arena {
+    const PlacedDevice* device;
+    int64_t bytes;
+    void* block;
+  };
+  const Arena* find(const PlacedDevice& device) const;
+  void release() noexcept;
+
+  std::vector<Arena> arenas_;
+};
+
 class PlanMemory {
  public:
-  // Allocates the arenas and the input sets. Plan and variables must outlive this. Throws OutOfMemory, and
-  // InvalidArgument for a device that is not among the variables' devices.
-  PlanMemory(const Plan& plan, Variables& variables);
+  // Allocates the arenas, unless `shared` has them, and the input sets. All arguments must outlive this.
+  // Throws OutOfMemory, and InvalidArgument for a device that is not among the variables' devices.
+  PlanMemory(const Plan& plan, Variables& variables, const SharedArenas* shared = nullptr);
   ~PlanMemory() { release(); }
   PlanMemory(const PlanMemory&) = delete;
   PlanMemory& operator=(const PlanMemory&) = delete;
@@ -49,7 +78,7 @@ class PlanMemory {
   int set() const { return set_; }
 
  private:
-  void allocate_arenas();
+  void place_in_arenas();
   void allocate_input_sets();
   void release() noexcept;
   void set_buffer(int id, void* pointer);
@@ -59,9 +88,10 @@ class PlanMemory {
 
   const Plan& plan_;
   Variables& variables_;
+  const SharedArenas* const shared_;
   const std::vector<MemoryCategory> categories_;  // by value id, of the graph as it is now: it may have grown
   std::vector<const PlacedDevice*> devices_;      // by position in Plan::devices
-  std::vector<void*> arenas_;                     // likewise
+  std::vector<void*> arenas_;                     // likewise; empty where they are shared
   std::vector<void*> buffers_;                    // by buffer: its address while live
   std::vector<std::vector<void**>> followers_;    // by buffer: the pointers that follow it
   std::byte* input_sets_ = nullptr;

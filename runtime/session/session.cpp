@@ -30,8 +30,9 @@ Session::Session(const Graph& graph, const Targets& targets, PlanMode mode,
                  std::shared_ptr<const Kernels> kernels, Variables& variables)
     : Session(graph, plan_with(*kernels, graph, targets, mode), kernels, variables) {}
 
-Session::Session(const Graph& graph, Plan plan, std::shared_ptr<const Kernels> kernels, Variables& variables)
-    : bound_(graph, std::move(plan), std::move(kernels), variables), walk_(bound_.memory()) {
+Session::Session(const Graph& graph, Plan plan, std::shared_ptr<const Kernels> kernels, Variables& variables,
+                 const SharedArenas* arenas)
+    : bound_(graph, std::move(plan), std::move(kernels), variables, arenas), walk_(bound_.memory()) {
   for (const Step& step : bound_.plan().steps) {
     if (step.kind != StepKind::kCopyIn && step.kind != StepKind::kCopyOut) continue;
     std::vector<Staging>& all = step.kind == StepKind::kCopyIn ? inputs_ : outputs_;

@@ -20,8 +20,10 @@ class Session : private PlanWork {
   // Plans the targets and binds the plan to the devices of the variables. Graph and variables must outlive
   // the session. Throws OutOfMemory when an arena of a packed plan does not fit.
   Session(const Graph& graph, const Targets& targets, PlanMode mode, Variables& variables);
-  // The same with a plan and kernels made before, which sessions of one graph may share.
-  Session(const Graph& graph, Plan plan, std::shared_ptr<const Kernels> kernels, Variables& variables);
+  // The same with a plan and kernels made before, which sessions of one graph may share. Sessions that share
+  // arenas must run in turn and on one stream.
+  Session(const Graph& graph, Plan plan, std::shared_ptr<const Kernels> kernels, Variables& variables,
+          const SharedArenas* arenas = nullptr);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 

@@ -93,8 +93,10 @@ class Training {
     Variables variables(net_.graph, devices);
     Checkpoint checkpoint(settings_, net_, training_, variables, group_);
     position_ = checkpoint.load();
-    Session train_session(net_.graph, train_plan, kernels, variables);
-    Session test_session(net_.graph, test_plan, kernels, variables);
+    const Plan* const plans[] = {&train_plan, &test_plan};
+    const SharedArenas arenas(plans, variables);
+    Session train_session(net_.graph, train_plan, kernels, variables, &arenas);
+    Session test_session(net_.graph, test_plan, kernels, variables, &arenas);
     // Declared after the sessions: it may have a thread that feeds them, also when a step throws.
     const std::unique_ptr<Feed> feed =
         make_feed(settings_.data_on, {net_, training_, test_, settings_.batch_of_replica(),
