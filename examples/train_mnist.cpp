@@ -31,6 +31,8 @@
 #include "runtime/base/end_signals.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
+#include "runtime/base/progress.h"
+#include "runtime/base/terminal.h"
 #include "runtime/base/text.h"
 #include "runtime/predict/solve_program.h"
 
@@ -136,9 +138,9 @@ std::string replicas_text(const ReplicaOptions& replicas) {
 }
 
 // The CSV log, the progress bar and the line per epoch.
-class Progress {
+class TrainingOutput {
  public:
-  Progress(const Options& options, const std::string& data, FILE* out)
+  TrainingOutput(const Options& options, const std::string& data, FILE* out)
       : head_(fmt::format("{}; device {}, strategy {}, {} plan{}\n", data, options.runtime.device,
                           options.runtime.strategy, to_string(options.runtime.plan),
                           replicas_text(options.replicas))),
@@ -157,11 +159,17 @@ class Progress {
                           r.seconds, r.test_accuracy ? fmt::format("{}", *r.test_accuracy) : "")
            << std::flush;
     }
+    ++steps_done_;
     if (bar_ && (r.step % 10 == 0 || r.step == r.steps)) {
-      const auto filled = static_cast<size_t>(30 * r.step / r.steps);
-      fmt::print(stderr, "\repoch {}/{} [{}{}] {}/{} loss {:.3f} ", r.epoch, epochs_,
-                 std::string(filled, '#'), std::string(30 - filled, '.'), r.step, r.steps, r.loss);
-      if (r.step == r.steps) fmt::print(stderr, "\r\033[K");
+      const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
+      const auto left = static_cast<double>((epochs_ - r.epoch + 1) * r.steps - r.step);
+      const ProgressState state{.done = static_cast<double>(steps_done_),
+                                .total = static_cast<double>(steps_done_) + left,
+                                .seconds = passed.count(),
+                                .unit = "steps",
+                                .doing = fmt::format("epoch {}/{}, loss {:.3f}", r.epoch, epochs_, r.loss)};
+      fmt::print(stderr, "\r\033[K{}", progress_line(state, Terminal(stderr).width()));
+      if (r.step == r.steps || r.test_accuracy) fmt::print(stderr, "\r\033[K");
     }
     if (!r.test_accuracy) return;
     const std::string step = r.step == r.steps ? "" : fmt::format(", step {}/{}", r.step, r.steps);
@@ -196,6 +204,8 @@ class Progress {
   int64_t epochs_;
   FILE* out_;
   bool bar_;
+  int64_t steps_done_ = 0;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::ofstream log_;
   bool resumes_, has_begun_ = false;
 };
@@ -327,7 +337,7 @@ int run(int argc, char** argv, RankJob* job) {
   if (options.runtime.memory_bytes) {
     require_kept(training_programs(settings, data.training.count, data.test.count, options.runtime));
   }
-  Progress progress(options, data.origin, out);
+  TrainingOutput progress(options, data.origin, out);
   const auto on_step = [&](const StepReport& report) { progress(report); };
   std::optional<EndSignals> signals;  // of a rank its job takes care
   if (job == nullptr) settings.end_signals = &signals.emplace();

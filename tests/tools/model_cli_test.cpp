@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,6 +67,33 @@ class ModelCommands : public testing::Test {
       "compare --steps 1 --strategy direct --device sim --model",
   };
 };
+
+TEST_F(ModelCommands, TablesFitTheWidth) {
+  write("net.onnx", product_net().bytes());
+  const std::string commands[] = {"models",
+                                  "solve --net mnist --batch 8 --memory 450MiB --points 2",
+                                  "solve --net residual --batch 32 --memory 200MiB --points 0",
+                                  "train --model net.onnx --steps 3 --batch 4",
+                                  "repro --list",
+                                  "strategies"};
+  for (const std::string& command : commands) {
+    for (const size_t width : {60, 100, 200}) {
+      const Outcome outcome =
+          run_shell(folder_, "cd " + (folder_ / "") + " && env -u TF_FORCE_GPU_ALLOW_GROWTH COLUMNS=" +
+                                 std::to_string(width) + " " HEADROOM_COMMAND " " + command);
+      ASSERT_TRUE(outcome.code == 0 || outcome.code == 3) << command << outcome.errors;
+      EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos) << command;
+      std::istringstream lines(outcome.out);
+      for (std::string line; std::getline(lines, line);) {
+        // What is to be copied stays whole.
+        const bool is_command = line.starts_with("next: ") || line.starts_with("import ") ||
+                                line.starts_with("x = ") || line.starts_with("torch.onnx.");
+        if (is_command) continue;
+        EXPECT_LE(line.size(), width) << command << "\n" << line;
+      }
+    }
+  }
+}
 
 TEST_F(ModelCommands, ModelsListsNetsAndHowToExportThem) {
   const Outcome list = headroom("models");

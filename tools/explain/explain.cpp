@@ -17,6 +17,7 @@
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
+#include "runtime/base/progress.h"
 #include "runtime/base/terminal.h"
 #include "tools/explain/explanation.h"
 #include "tools/explain/log_reader.h"
@@ -35,8 +36,10 @@ Log read(const std::string& path) {
   const auto fill = [&file](std::string& target) {
     target.resize(static_cast<size_t>(file.read(target.data(), static_cast<int64_t>(target.size()))));
   };
+  Progress progress(0, "MiB of the log");
   fill(next);
   while (next.size() == kPieceBytes) {
+    progress.advance(1);
     piece.swap(next);
     next.resize(kPieceBytes);
     std::future<void> filled = std::async(std::launch::async, fill, std::ref(next));

@@ -100,10 +100,16 @@ std::vector<std::string> export_lines(const PublicModel* model, bool is_old) {
   return lines;
 }
 
-void print_lines(const PublicModel* model) {
-  fmt::print("# PyTorch's exporter of today; optimize=False keeps batch normalisation\n");
+// Lines of Python stay whole, so that they can be copied.
+void print_lines(const PublicModel* model, const Terminal& terminal) {
+  const auto comment = [&](std::string_view text) {
+    std::string lines = "# " + terminal.wrapped(text, 2, 2);
+    for (size_t at = 0; (at = lines.find("\n  ", at)) != std::string::npos; ++at) lines[at + 1] = '#';
+    return lines;
+  };
+  fmt::print("{}\n", comment("PyTorch's exporter of today; optimize=False keeps batch normalisation"));
   for (const std::string& line : export_lines(model, false)) fmt::print("{}\n", line);
-  fmt::print("\n# the older one; with TRAINING it keeps batch normalisation and dropout\n");
+  fmt::print("\n{}\n", comment("the older one; with TRAINING it keeps batch normalisation and dropout"));
   for (const std::string& line : export_lines(model, true)) fmt::print("{}\n", line);
 }
 
@@ -122,7 +128,7 @@ int run_models(int argc, char** argv) {
   std::vector<std::string> names;
   bool json = false;
   OptionSet set("headroom models", "Lists public nets and says how to export them, or your own, to ONNX.");
-  set.add_arguments("NAME", "Print the lines of Python that export this net", &names, false);
+  set.add_arguments("NAME...", "Print the lines of Python that export this net", &names, false);
   set.add_switch("json", "Print JSON", &json);
   set.set_examples("  headroom models\n  headroom models resnet50\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
@@ -145,11 +151,13 @@ int run_models(int argc, char** argv) {
     return kExitDone;
   }
   if (!wanted.empty()) {
-    for (const PublicModel* model : wanted) print_lines(model);
+    for (const PublicModel* model : wanted) print_lines(model, set.terminal());
     fmt::print("\nnext: headroom show {}.onnx --batch 8\n", wanted.back()->name);
     return kExitDone;
   }
-  fmt::print("{} public nets; headroom models NAME prints how to export one\n\n", std::size(kModels));
+  fmt::print("{}\n\n",
+             set.terminal().wrapped(fmt::format(
+                 "{} public nets; headroom models NAME prints how to export one", std::size(kModels))));
   Table table({{"name"},
                {.title = "package", .drop = 1},
                {.title = "parameters", .is_number = true},
@@ -158,7 +166,7 @@ int run_models(int argc, char** argv) {
     table.add({model.name, model.package, fmt::format("{}", model.parameters), text_of(model.takes)});
   }
   fmt::print("{}\nyour own net in three lines\n\n", table.text(set.terminal()));
-  print_lines(nullptr);
+  print_lines(nullptr, set.terminal());
   fmt::print("\nnext: headroom show net.onnx --batch 8\n");
   return kExitDone;
 }

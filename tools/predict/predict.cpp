@@ -11,6 +11,7 @@
 #include "allocators/strategies/strategy_text.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/progress.h"
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "tools/predict/predict_trace.h"
@@ -29,11 +30,15 @@ struct Row {
 // The chosen strategy first, then all others whose need for a limit is met.
 std::vector<Row> predict_all(const Predictor& predictor, const RunSetup& setup) {
   const RuntimeOptions& options = setup.options;
+  Progress progress(static_cast<double>(strategies().size()), "strategies");
+  progress.start(options.strategy);
   std::vector<Row> rows = {{options.strategy, predictor.predict(setup)}};
   const StrategySettings chosen = options.strategy_settings();
   for (const Strategy& strategy : strategies()) {
     const bool has_limit = chosen.limit_bytes || setup.gpus.has_virtual();
+    progress.advance(1);
     if (strategy.name == options.strategy || (strategy.needs_limit && !has_limit)) continue;
+    progress.start(std::string(strategy.name));
     RunSetup other = setup;
     other.options.strategy = strategy.name;
     other.options.limit_bytes = chosen.limit_bytes;

@@ -16,6 +16,7 @@
 #include "runtime/app/setup.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/progress.h"
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "tools/workload/prediction.h"
@@ -43,9 +44,13 @@ std::vector<TraceRow> predict_all_strategies(const TracePredictor& predictor, co
     const bool is_known_as_torch = strategy.name == "caching" && is_of_torch(trace);
     if (!strategy.needs_limit && !is_known_as_torch) names.emplace_back(strategy.name);
   }
+  Progress progress(static_cast<double>(names.size() + 1), "strategies");
+  progress.start(chosen);
   std::vector<TraceRow> rows = {{chosen, predictor.predict()}};
   for (const std::string& name : names) {
+    progress.advance(1);
     if (name == chosen) continue;
+    progress.start(name);
     if (auto prediction = predictor.predict_with(name)) rows.push_back({name, std::move(*prediction)});
   }
   return rows;

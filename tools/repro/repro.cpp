@@ -9,6 +9,7 @@
 #include "runtime/app/option_set.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/progress.h"
+#include "runtime/base/text.h"
 #include "tools/gpu_program.h"
 #include "tools/process/process.h"
 #include "tools/repro/card.h"
@@ -78,6 +79,15 @@ Measured run_elsewhere(const Scenario& scenario, const ReproOptions& options) {
   return measured;
 }
 
+// What the next command repeats: all that is not which scenarios run, and how.
+std::string repeated_options(const OptionSet& set, ReproOptions& options) {
+  options.ids.clear();
+  options.all = options.stage.fixed = options.verbose = false;
+  std::string text;
+  for (const std::string& word : set.words(OptionSet::Words::kChanged)) text += " " + shell_word(word);
+  return text;
+}
+
 }  // namespace
 
 int run_repro(int argc, char** argv) {
@@ -86,7 +96,7 @@ int run_repro(int argc, char** argv) {
   OptionSet set("headroom repro",
                 "Reproduces failures that people reported on GPUs, and compares the figures with theirs. "
                 "Needs no GPU.");
-  set.add_arguments("ID", "Scenarios to run: A1, C5, ...", &options.ids, false);
+  set.add_arguments("ID...", "Scenarios to run: A1, C5, ...", &options.ids, false);
   set.add_switch("list", "Show the scenarios and run none", &options.list);
   set.add_switch("all", "Run all", &options.all);
   set.add_switch("fix", "Run them with their fixes", &stage.fixed);
@@ -130,8 +140,10 @@ int run_repro(int argc, char** argv) {
   if (options.json) {
     fmt::print("{}\n", to_json(results));
   } else {
-    fmt::print("{}", results.size() == 1 ? result_text(results.front(), set.terminal())
-                                         : result_text(results, options.verbose, set.terminal()));
+    const bool verbose = options.verbose;
+    const std::string repeated = repeated_options(set, options);
+    fmt::print("{}", results.size() == 1 ? result_text(results.front(), repeated, set.terminal())
+                                         : result_text(results, verbose, repeated, set.terminal()));
   }
   return ok ? kExitDone : kExitCheckFailed;
 }

@@ -97,10 +97,6 @@ std::string reasons(std::span<const ScenarioResult> results, const Terminal& ter
   return text;
 }
 
-std::string options_of(const ScenarioResult& result) {
-  return result.device == "sim" ? "" : " --device " + result.device;
-}
-
 }  // namespace
 
 ScenarioResult compare(const Scenario& scenario, const Stage& stage, const Measured& measured) {
@@ -165,7 +161,7 @@ Measured parse_measured(const std::string& json) {
   return measured;
 }
 
-std::string result_text(const ScenarioResult& result, const Terminal& terminal) {
+std::string result_text(const ScenarioResult& result, std::string_view options, const Terminal& terminal) {
   const Scenario& scenario = *result.scenario;
   const std::string verdict = result.ok ? terminal.painted("as expected", Colour::kGreen)
                                         : terminal.painted("NOT as expected", Colour::kRed);
@@ -177,13 +173,14 @@ std::string result_text(const ScenarioResult& result, const Terminal& terminal) 
   for (const std::string& line : result.lines) text += terminal.wrapped("  " + line, 4) + "\n";
   text += "\n" + figures(result, terminal) + reasons({&result, 1}, terminal);
   if (result.fixed || scenario.fix.empty()) {
-    return text + fmt::format("\nnext: headroom repro --all{}\n", options_of(result));
+    return text + fmt::format("\nnext: headroom repro --all{}\n", options);
   }
   return text + "\n" + terminal.wrapped(fmt::format("fix: {}", scenario.fix)) +
-         fmt::format("\nnext: headroom repro {} --fix{}\n", scenario.id, options_of(result));
+         fmt::format("\nnext: headroom repro {} --fix{}\n", scenario.id, options);
 }
 
-std::string result_text(std::span<const ScenarioResult> results, bool verbose, const Terminal& terminal) {
+std::string result_text(std::span<const ScenarioResult> results, bool verbose, std::string_view options,
+                        const Terminal& terminal) {
   const auto right = std::count_if(results.begin(), results.end(), [](const auto& j) { return j.ok; });
   const auto first_wrong = std::find_if(results.begin(), results.end(), [](const auto& j) { return !j.ok; });
   const ScenarioResult& first = results.front();
@@ -211,7 +208,6 @@ std::string result_text(std::span<const ScenarioResult> results, bool verbose, c
     text += fmt::format("\n{} {}, ", result.scenario->id, result.scenario->title) + figures(result, terminal);
   }
   if (verbose) text += reasons(results, terminal);
-  const std::string options = options_of(first);
   if (!all_right) {
     return text + fmt::format("\nnext: headroom repro {}{}{}\n", first_wrong->scenario->id,
                               first.fixed ? " --fix" : "", options);

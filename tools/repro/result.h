@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/terminal.h"
@@ -37,10 +38,12 @@ std::string to_json(std::span<const ScenarioResult> results);
 // What the first scenario of such JSON measured. Throws InvalidArgument for anything else.
 Measured parse_measured(const std::string& json);
 
-// One scenario with its story, its figures and what its user saw; the result first.
-std::string result_text(const ScenarioResult& result, const Terminal& terminal);
+// One scenario with its story, its figures and what its user saw; the result first. `options` are those that
+// the next command repeats: " --device cuda --force".
+std::string result_text(const ScenarioResult& result, std::string_view options, const Terminal& terminal);
 // A line for each of many; the figures of those that differ, and with `verbose` of all.
-std::string result_text(std::span<const ScenarioResult> results, bool verbose, const Terminal& terminal);
+std::string result_text(std::span<const ScenarioResult> results, bool verbose, std::string_view options,
+                        const Terminal& terminal);
 // All scenarios.
 std::string scenario_list(const Terminal& terminal);
 std::string scenarios_json();

@@ -13,6 +13,7 @@
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/progress.h"
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "runtime/predict/solve_program.h"
@@ -40,7 +41,8 @@ int64_t memory_of(const SolveOptions& options, const RunSetup& setup) {
 }
 
 // Budgets between the least and what the step takes without one, both included.
-std::vector<MemorySolution> curve_of(const ProgramSolver& solver, int64_t points, int64_t page) {
+std::vector<MemorySolution> curve_of(const ProgramSolver& solver, int64_t points, int64_t page,
+                                     Progress& progress) {
   std::vector<MemorySolution> curve;
   if (points == 0) return curve;
   const int64_t least = solver.solve_least().least_memory_bytes;
@@ -48,6 +50,7 @@ std::vector<MemorySolution> curve_of(const ProgramSolver& solver, int64_t points
   const int64_t most = std::max(least, round_up(solver.bytes_without(), page));
   for (int64_t i = 0; i <= points; ++i) {
     const int64_t memory = least + (most - least) * i / points / page * page;
+    progress.advance(1);
     if (!curve.empty() && curve.back().memory_bytes == memory) continue;
     MemorySolution solution = solver.solve(memory);
     if (!curve.empty() && (!solution.keeps || solution.us > curve.back().us)) {
@@ -110,13 +113,19 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
       fmt::format("{}, batch {}, in {} on {}", program_name(workload), workload.step.batch,
                   format_bytes(solution.memory_bytes), workload.runtime.device);
   if (solution.keeps) {
-    fmt::print("fits: {}: takes {}, {:.3f} ms a step, {:+.1f} %\n", what,
-               format_bytes(solution.process_bytes), 1e-3 * solution.us, more_time(solution));
+    fmt::print("{}{}\n", terminal.painted("fits", Colour::kGreen),
+               terminal.wrapped(
+                   fmt::format(": {}: takes {}, {:.3f} ms a step, {:+.1f} %", what,
+                               format_bytes(solution.process_bytes), 1e-3 * solution.us, more_time(solution)),
+                   0, 4));
   } else {
-    fmt::print("does not fit: {}\n", what);
+    fmt::print("{}{}\n", terminal.painted("does not fit", Colour::kRed),
+               terminal.wrapped(": " + what, 0, 12));
     if (solution.least_memory_bytes > 0) {
-      fmt::print("the least that is enough: {}, {:.3f} ms a step, {:+.1f} %\n",
-                 format_bytes(solution.least_memory_bytes), 1e-3 * solution.us, more_time(solution));
+      fmt::print("{}\n",
+                 terminal.wrapped(fmt::format("the least that is enough: {}, {:.3f} ms a step, {:+.1f} %",
+                                              format_bytes(solution.least_memory_bytes), 1e-3 * solution.us,
+                                              more_time(solution))));
     }
   }
   fmt::print("without levers: {}, {:.3f} ms a step\n", format_bytes(solution.process_bytes_without),
@@ -168,9 +177,16 @@ int run_solve(int argc, char** argv) {
   plain.runtime.memory_bytes.reset();
   if (workload.replicas.count() != 1) throw InvalidArgument("solve plans one replica; leave --replicas out");
   const ProgramSolver solver(make_programs(plain).front(), setup);
+  Progress progress(static_cast<double>(options.points > 0 ? options.points + 3 : 2), "budgets");
+  progress.start("the budget");
   const MemorySolution solution = solver.solve(memory);
+  progress.advance(1);
   const MemorySolution with_more = solver.solve(memory + kGiB);
-  const std::vector<MemorySolution> curve = curve_of(solver, options.points, setup.device.granularity_bytes);
+  progress.advance(1);
+  progress.start("other budgets");
+  const std::vector<MemorySolution> curve =
+      curve_of(solver, options.points, setup.device.granularity_bytes, progress);
+  progress.finish();
 
   if (options.json) {
     nlohmann::ordered_json json = to_json(solution);

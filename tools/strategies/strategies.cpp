@@ -4,6 +4,7 @@
 
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "allocators/strategies/strategy_text.h"
 #include "allocators/strategies/torch_settings.h"
@@ -34,8 +35,10 @@ void print_table(const Terminal& terminal) {
                                                     : fmt::format("+{}={}", modifier.name, modifier.value);
     fmt::print("  {:<28} {}\n", text, terminal.wrapped(modifier.summary, kOptions, kOptions));
   }
-  fmt::print("\n{},KEY:VALUE,...   PyTorch's allocator with settings as in PYTORCH_CUDA_ALLOC_CONF\n",
-             kTorchStrategy);
+  const std::string torch = fmt::format("{},KEY:VALUE,...   ", kTorchStrategy);
+  fmt::print("\n{}{}\n", torch,
+             terminal.wrapped("PyTorch's allocator with settings as in PYTORCH_CUDA_ALLOC_CONF", torch.size(),
+                              torch.size()));
   for (const TorchSetting& setting : torch_settings()) {
     if (setting.apply != nullptr) fmt::print("  {}:{}\n", setting.key, setting.value);
   }
@@ -64,6 +67,11 @@ std::string to_json() {
   for (const StrategyModifier& modifier : strategy_modifiers()) {
     json["modifiers"].push_back(
         {{"name", modifier.name}, {"value", modifier.value}, {"summary", modifier.summary}});
+  }
+  json["torch_settings"] = nlohmann::ordered_json::array();
+  for (const TorchSetting& setting : torch_settings()) {
+    if (setting.apply != nullptr)
+      json["torch_settings"].push_back({{"name", setting.key}, {"value", setting.value}});
   }
   return json.dump(2);
 }

@@ -15,6 +15,7 @@
 #include "runtime/app/runtime.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/progress.h"
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "runtime/graph/optimizer.h"
@@ -245,6 +246,7 @@ class Training {
     Session session(step->graph, std::move(plan), kernels, variables);
     session.input<float>(step->learning_rate)[0] = static_cast<float>(options_.learning_rate);
     std::vector<double> seconds;
+    Progress progress(static_cast<double>(options_.steps), "steps");
     for (int64_t i = 0; i < options_.steps; ++i) {
       feed(session, step->graph, step->model, i, batch_);
       feed_labels(session, *step, i);
@@ -252,7 +254,10 @@ class Training {
       session.run();
       seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
       result.losses.push_back(session.output<float>(step->loss)[0]);
+      progress.start(fmt::format("loss {:.4f}", result.losses.back()));
+      progress.advance(1);
     }
+    progress.finish();
     std::sort(seconds.begin(), seconds.end());
     if (!seconds.empty()) result.seconds_per_step = seconds[seconds.size() / 2];
   }
@@ -292,25 +297,29 @@ nlohmann::ordered_json to_json(const TrainOptions& options, const Trained& resul
 }
 
 void print(const TrainOptions& options, const Trained& result, const Terminal& terminal) {
-  fmt::print("{}: {}, batch {}, {} on {}, {} step{}\n", to_string(result.outcome),
-             printable(options.model.path), result.batch, options.optimizer, options.runtime.device,
-             result.losses.size(), result.losses.size() == 1 ? "" : "s");
-  if (!result.error.empty()) fmt::print("{}\n", result.error);
-  for (const std::string& note : result.notes) fmt::print("note: {}\n", note);
+  fmt::print("{}\n",
+             terminal.wrapped(fmt::format("{}: {}, batch {}, {} on {}, {} step{}", to_string(result.outcome),
+                                          printable(options.model.path), result.batch, options.optimizer,
+                                          options.runtime.device, result.losses.size(),
+                                          result.losses.size() == 1 ? "" : "s")));
+  if (!result.error.empty()) fmt::print("{}\n", terminal.wrapped(result.error));
+  for (const std::string& note : result.notes) fmt::print("{}\n", terminal.wrapped("note: " + note));
   Table losses({{.title = "step", .is_number = true}, {.title = "loss", .is_number = true}});
   const size_t every = std::max<size_t>(1, result.losses.size() / 10);
   for (size_t i = 0; i < result.losses.size(); ++i) {
     if (i % every == 0 || i + 1 == result.losses.size())
       losses.add({fmt::format("{}", i + 1), fmt::format("{:.6f}", result.losses[i])});
   }
-  fmt::print("\n{}\n{:.1f} ms/step, {} parameters, {} MiB allocated at the peak\n", losses.text(terminal),
-             1e3 * result.seconds_per_step, result.parameters, format_mib(result.peak_allocated_bytes));
-  if (result.evaluated) {
-    fmt::print("against the reference: output before training {:.2e} of its largest number",
-               result.evaluated_error);
-    if (!result.gradients.empty()) fmt::print(", gradients {:.2e} of theirs", result.gradients_error);
-    fmt::print("\n");
-  }
+  fmt::print("\n{}\n{}\n", losses.text(terminal),
+             terminal.wrapped(fmt::format("{:.1f} ms/step, {} parameters, {} MiB allocated at the peak",
+                                          1e3 * result.seconds_per_step, result.parameters,
+                                          format_mib(result.peak_allocated_bytes))));
+  if (!result.evaluated) return;
+  std::string against = fmt::format(
+      "against the reference: output before training {:.2e} of its largest number", result.evaluated_error);
+  if (!result.gradients.empty())
+    against += fmt::format(", gradients {:.2e} of theirs", result.gradients_error);
+  fmt::print("{}\n", terminal.wrapped(against));
 }
 
 }  // namespace

@@ -98,6 +98,18 @@ TEST(Scenarios, HaveIdsOfTheirOwnInOrderAndAFixHasFigures) {
   EXPECT_THROW(find_scenario("Z9"), InvalidArgument);
 }
 
+TEST(ScenarioResult, TheNextCommandRepeatsTheOptions) {
+  const Terminal wide(0, false);
+  const std::string options = " --device cuda --force";
+  const ScenarioResult one = compare(find_scenario("C5"), {}, {});
+  EXPECT_NE(result_text(one, options, wide).find("\nnext: headroom repro C5 --fix --device cuda --force\n"),
+            std::string::npos);
+  const std::vector<ScenarioResult> several = {one, one};
+  EXPECT_NE(
+      result_text(several, false, options, wide).find("\nnext: headroom repro C5 --device cuda --force\n"),
+      std::string::npos);
+}
+
 TEST(Card, ATensorGoesBackWhenItsNameIsGivenAnother) {
   Card card({}, "card-6gb");
   const auto allocated = [&] { return card.allocator().statistics().allocated; };

@@ -84,7 +84,7 @@ function grid(pen) {
   const width = shape.width - MARGIN.left - MARGIN.right;
   const span = byTime ? samples.time[count - 1] - samples.time[0] : samples.event[count - 1];
   const unit = !byTime ? [1, ''] : [[1e9, ' s'], [1e6, ' ms'], [1e3, ' µs'], [1, ' ns']].find(([ns]) => span >= ns) || [1, ' ns'];
-  const tick = roundStep(Math.max(span, 1) / unit[0], Math.max(2, Math.floor(width / 110))) * unit[0];
+  const tick = roundStep(Math.max(span, 1) / unit[0], Math.max(3, Math.floor(width / 90))) * unit[0];
   for (let at = 0; at <= span; at += tick) {
     const px = MARGIN.left + width * at / Math.max(span, 1);
     pen.textAlign = at === 0 ? 'left' : px > shape.width - MARGIN.right - 24 ? 'right' : 'center';
