@@ -62,12 +62,10 @@ if ! "$folder/venv/bin/python" -c 'import torch, transformers' 2>/dev/null; then
   echo "$python has no PyTorch or no transformers: README's example was not tried"
   exit 0
 fi
-# The first block of Python in README.md.
-sed -n '/^```python/,/^```/p' "$root/README.md" | sed '1d;/^```/,$d' >"$folder/train.py"
 cd "$folder"
 CUDA_VISIBLE_DEVICES=
 export CUDA_VISIBLE_DEVICES
-step "headroom predict" headroom predict train.py:make_step --batch 16 --device rtx-3090
+step "headroom predict" headroom predict "$root/examples/gpt2.py:make_step" --batch 16 --device rtx-3090
 head -n 1 "$folder/log"
-step "headroom fit" headroom fit train.py:make_step --device rtx-3090
+step "headroom fit" headroom fit "$root/examples/gpt2.py:make_step" --device rtx-3090
 head -n 1 "$folder/log"

@@ -227,7 +227,9 @@ std::vector<Finding> find_leaks(const Evidence& evidence) {
 }
 
 std::optional<Finding> find_unused_graphs(const Evidence& evidence) {
-  const History& history = evidence.history;
+  // Where memory suffices, graphs that are dropped again are no fault.
+  if (evidence.failure == nullptr || evidence.steps.empty()) return std::nullopt;
+  if (evidence.last == 0 || evidence.steps[evidence.last].has_backward) return std::nullopt;
   // A step that failed may have had its backward before it; its predecessor tells.
   struct Kept {
     int all = 0, live = 0, most = 0;  // blocks that modules allocate
@@ -256,24 +258,11 @@ std::optional<Finding> find_unused_graphs(const Evidence& evidence) {
     return !evidence.steps[step].has_backward && steps[step].all >= kMinBlocks &&
            steps[step].most * 2 >= steps[step].all;
   };
-  // The step that matters: the one that fails, or the one with the peak.
-  size_t step = evidence.last;
-  if (evidence.steps.empty()) return std::nullopt;
-  if (evidence.failure != nullptr) {
-    if (step == 0 || evidence.steps[step].has_backward) return std::nullopt;
-    --step;
-  } else {
-    const auto at = std::find_if(evidence.steps.begin(), evidence.steps.end(), [&](const Step& with_peak) {
-      return with_peak.begin < history.peak_event() && history.peak_event() <= with_peak.end;
-    });
-    if (at == evidence.steps.end()) return std::nullopt;
-    step = static_cast<size_t>(at - evidence.steps.begin());
-    if (step == evidence.last) return std::nullopt;  // its backward may be missing only here
-  }
+  const size_t step = evidence.last - 1;
   if (!keeps(step) || !evidence.matters(steps[step].most_bytes)) return std::nullopt;
   return Finding{.cause = Cause::kGraphsKept,
                  .bytes = steps[step].most_bytes,
-                 .title = "Evaluation keeps graphs",
+                 .title = "Evaluation builds graphs",
                  .sentence = fmt::format("step {} holds {} of activations at {}, which no backward uses",
                                          evidence.steps[step].number, short_size(steps[step].most_bytes),
                                          evidence.place(steps[step].block)),

@@ -40,7 +40,7 @@ class Evidence {
 std::string short_size(int64_t bytes);
 
 std::vector<Finding> find_leaks(const Evidence& evidence);
-// Steps that keep graphs until they end, though they never call backward.
+// Steps that keep graphs until they end, though they never call backward, in a program that fails in one.
 std::optional<Finding> find_unused_graphs(const Evidence& evidence);
 std::optional<Finding> find_growing_batch(const Evidence& evidence);
 std::optional<Finding> find_kept_gradients(const Evidence& evidence);

@@ -163,8 +163,10 @@ def _is_product(convolution, part, other_bytes):
         return not (is_half and pixels % 4 != 0 and channels > filters)
     if parts_bytes(convolution) <= other_bytes and pixels % convolution.unit != 0:
         return True
+    is_long = convolution.images * pixels >= _LONG_SUM and weights >= _LARGE_WEIGHT // 4
     if is_half and pixels % 4 != 0:
-        return weights < _LARGE_WEIGHT and (channels < filters or filters <= _TILE)
+        few = weights < _LARGE_WEIGHT and (channels < filters or filters <= _TILE)
+        return few and (parts_bytes(convolution) <= other_bytes or not is_long)
     if pixels % convolution.unit != 0:
         tiles = -(-channels // _TILE) * -(-filters // _TILE)
         fills = convolution.images * tiles >= _MANY_TILES
@@ -175,7 +177,7 @@ def _is_product(convolution, part, other_bytes):
         return False
     if max(channels, filters) <= _NARROW and pixels > _MANY_PIXELS:
         return False
-    is_long = convolution.images * pixels >= _LONG_SUM and weights >= _LARGE_WEIGHT // 2
+    is_long = is_long and weights >= _LARGE_WEIGHT // 2
     return parts_bytes(convolution) <= other_bytes or not is_long
 
 

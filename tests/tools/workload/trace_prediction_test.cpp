@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -171,6 +173,25 @@ TEST(TorchAdvice, ProposesToEmptyTheCacheWhereThatIsEnough) {
   EXPECT_TRUE(TracePredictor(emptied, setup).fits());
   // Nothing is idle before the backward pass.
   EXPECT_FALSE(TracePredictor(with_empty_cache(trace, StepPhase::kBackward), setup).fits());
+}
+
+TEST(TorchAdvice, ARecordedFailureIsCuredByWhatAReplayOfItShows) {
+  Trace trace = steps_of_two_sizes();
+  // The history as it ends when the last request of 400 MiB fails.
+  const auto failing = std::find_if(trace.events.begin(), trace.events.end(),
+                                    [](const TraceEvent& event) { return event.bytes == 400 * kMiB; });
+  trace.events.erase(failing, trace.events.end());
+  const RecordedFailure failure{std::ssize(trace.events), 400 * kMiB, 1000 * kMiB};
+  const std::vector<TorchChange> changes = find_torch_changes(trace, failure);
+  ASSERT_EQ(changes.size(), 2u);
+  EXPECT_EQ(changes[0].what, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
+  EXPECT_TRUE(changes[1].what.starts_with("torch.cuda.empty_cache() before train.py:14")) << changes[1].what;
+  // With more memory the replay does not fail, and with less nothing helps.
+  EXPECT_TRUE(
+      find_torch_changes(trace, RecordedFailure{failure.event, failure.requested_bytes, 4 * kGiB}).empty());
+  EXPECT_TRUE(
+      find_torch_changes(trace, RecordedFailure{failure.event, failure.requested_bytes, 600 * kMiB}).empty());
+  EXPECT_TRUE(find_torch_changes(trace, RecordedFailure{failure.event + 100, 1, kGiB}).empty());
 }
 
 TEST(TorchAdvice, DoesNotProposeToEmptyACacheThatIsNotTheCause) {
