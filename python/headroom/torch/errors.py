@@ -22,8 +22,10 @@ def data_dependent(what):
     """A TraceError for a step that depends on values which a trace does not have."""
     line = user_line()
     where = f"{line}: " if line else ""
+    # item() gives a value that may be printed and summed up, and that nothing may depend on.
+    instead = "take item() of a value that is only printed, " if what == "float()" else ""
     return TraceError(
-        f"{where}{what} needs the value of a tensor, and a trace computes no values; "
+        f"{where}{what} needs the value of a tensor, and a trace computes no values; {instead}"
         "make the shape or the branch independent of the data, for example with a fixed maximum and a mask "
         "(torch.where), or leave the line out of the traced step"
     )

@@ -84,6 +84,7 @@ class Tracer(unittest.TestCase):
         self.assertIn(
             "condition", refusal(lambda net, x: net(x).mean() if x.sum() > 0 else x.mean())
         )
+        self.assertIn("take item()", refusal(lambda net, x: net(x).mean() * float(x.sum())))
         self.assertIn("nonzero", refusal(lambda net, x: net(x).mean() + x.nonzero().sum()))
         self.assertIn("index", refusal(lambda net, x: net(x)[x[:, 0] > 0].mean()))
         for text in (refusal(lambda net, x: net(x[x > 0]).mean()),):
