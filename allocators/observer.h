@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "runtime/base/category.h"
+#include "runtime/base/memory_category.h"
 #include "runtime/device/stream.h"
 
 namespace headroom {

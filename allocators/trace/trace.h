@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/category.h"
+#include "runtime/base/memory_category.h"
 
 namespace headroom {
 

@@ -40,10 +40,10 @@ class OptionSet {
                   std::function<bool(const std::string&)> also = {});
   // One of the names of an enum.
   template <NamedEnum E>
-  void add_choice(std::string name, std::string help, E* target) {
+  void add_choice(const std::string& name, const std::string& help, E* target) {
     add_names(
-        std::move(name), std::move(help), enum_names<E>(),
-        [target](size_t i) { *target = static_cast<E>(i); }, [target] { return to_string(*target); });
+        name, help, enum_names<E>(), [target](size_t i) { *target = static_cast<E>(i); },
+        [target] { return to_string(*target); });
   }
   // A size such as "512MiB", see parse_bytes.
   void add_bytes(std::string name, std::string help, std::optional<int64_t>* target);

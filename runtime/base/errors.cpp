@@ -21,12 +21,12 @@ std::string_view file_name(std::string_view source) {
 
 std::string describe(const MemoryFacts& facts) {
   const Judgement judgement = judge(facts);
-  return fmt::format("{}; {}: {}", describe_failure(facts), name_of(judgement.cause), judgement.reason);
+  return fmt::format("{}; {}: {}", out_of_memory_message(facts), name_of(judgement.cause), judgement.reason);
 }
 
 }  // namespace
 
-std::string describe_holders(const MemoryFacts& facts) {
+std::string memory_breakdown(const MemoryFacts& facts) {
   std::string text = fmt::format("strategy {}: {} allocated, {} reserved, largest free block {}",
                                  facts.strategy, format_bytes(facts.allocated), format_bytes(facts.reserved),
                                  format_bytes(facts.largest_free_block));
@@ -41,7 +41,7 @@ std::string describe_holders(const MemoryFacts& facts) {
                             format_bytes(facts.others));
 }
 
-std::string describe_request(const MemoryFacts& facts) {
+std::string request_text(const MemoryFacts& facts) {
   std::string text = format_bytes(facts.requested);
   if (!facts.tensor.empty()) text += fmt::format(" for {}", printable(facts.tensor));
   if (!facts.op.empty()) text += fmt::format(" of {}", printable(facts.op));
@@ -50,9 +50,9 @@ std::string describe_request(const MemoryFacts& facts) {
   return text;
 }
 
-std::string describe_failure(const MemoryFacts& facts) {
-  return fmt::format("out of memory: tried to allocate {} ({})", describe_request(facts),
-                     describe_holders(facts));
+std::string out_of_memory_message(const MemoryFacts& facts) {
+  return fmt::format("out of memory: tried to allocate {} ({})", request_text(facts),
+                     memory_breakdown(facts));
 }
 
 OutOfMemory::OutOfMemory(MemoryFacts facts)
@@ -91,7 +91,7 @@ void LibraryError::set_memory(MemoryFacts facts) {
   memory_ = std::move(facts);
   full_message_ = fmt::format("{}; {}{}", message_,
                               memory_->requested > 0 ? format_bytes(memory_->requested) + " requested; " : "",
-                              describe_holders(*memory_));
+                              memory_breakdown(*memory_));
 }
 
 CollectiveError::CollectiveError(int rank, std::string call, std::string cause)

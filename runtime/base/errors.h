@@ -44,11 +44,11 @@ struct MemoryFacts {
 };
 
 // "strategy caching: 4.47 GiB allocated, ...; device: 6.00 GiB total, ...": who holds what.
-std::string describe_holders(const MemoryFacts& facts);
+std::string memory_breakdown(const MemoryFacts& facts);
 // "916.00 MiB for x of conv1 at net.cpp:31": what was requested, as far as is known.
-std::string describe_request(const MemoryFacts& facts);
+std::string request_text(const MemoryFacts& facts);
 // "out of memory: tried to allocate ... (strategy ...; device: ...)": all of it, without the cause.
-std::string describe_failure(const MemoryFacts& facts);
+std::string out_of_memory_message(const MemoryFacts& facts);
 
 // No room, after trimming and retrying. The runtime is usable afterwards and its accounts are as before the
 // call.
@@ -139,11 +139,11 @@ class StreamHazard : public Error {
 // What every program of the project returns to the shell.
 enum ExitCode : int {
   kExitDone = 0,
-  kExitOther = 1,           // output that cannot be written, and all without a code of its own
+  kExitOther = 1,           // output that cannot be written, and errors without a code of their own
   kExitBadInput = 2,        // of the caller: arguments, settings, files
   kExitOutOfMemory = 3,     // of a strategy
   kExitLibraryFailure = 4,  // of a library, the driver or a device
-  kExitCheckFailed = 5,     // the work is done, and what was asked of the result does not hold
+  kExitCheckFailed = 5,     // finished, but a requested check failed
 };
 
 // The code of a program that ends with `error`.

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "runtime/base/category.h"
+#include "runtime/base/memory_category.h"
 #include "runtime/graph/graph.h"
 
 namespace headroom {

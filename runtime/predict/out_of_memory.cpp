@@ -246,7 +246,7 @@ const TriedChange* OutOfMemoryReport::smallest() const {
 OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const RunSetup& present, const Play& play,
                                         std::string message) {
   OutOfMemoryReport report;
-  report.message = facts.requested > 0 ? describe_failure(facts) : std::move(message);
+  report.message = facts.requested > 0 ? out_of_memory_message(facts) : std::move(message);
   report.facts = facts;
   report.judgement = judge(facts);
   Attempt now = play(present, true);

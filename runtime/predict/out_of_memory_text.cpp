@@ -20,7 +20,7 @@ std::string block_text(const LiveBlock& block) {
   facts.tensor = block.tensor;
   facts.op = block.op;
   facts.source = block.source;
-  return describe_request(facts);
+  return request_text(facts);
 }
 
 std::array<int64_t, kMemoryCategoryNames.size()> by_category(const std::vector<LiveBlock>& live) {

@@ -281,7 +281,7 @@ TEST(Explain, AnErrorAndItsTextHaveTheSameCause) {
     EXPECT_EQ(name_of(explanation.judgement.cause), name_of(cause)) << explanation.judgement.reason;
     // From the numbers in the text alone; they do not say what was in use before rounding.
     if (facts.asked != facts.allocated) continue;
-    const std::string text = describe_failure(facts);
+    const std::string text = out_of_memory_message(facts);
     EXPECT_EQ(name_of(explain_text(text).judgement.cause), name_of(cause)) << text;
   }
 }

@@ -190,7 +190,7 @@ TracePrediction TracePredictor::predict() const {
   if (prediction.facts) {
     prediction.facts->device_total = total_bytes_;
     prediction.facts->others = others_bytes_;
-    prediction.reason = describe_failure(*prediction.facts);
+    prediction.reason = out_of_memory_message(*prediction.facts);
   }
   if (least) note_peaks(play(settings_, *least), prediction);
   return prediction;

@@ -12,7 +12,7 @@
 #include "allocators/replay/replay.h"
 #include "allocators/trace/trace.h"
 #include "runtime/app/setup.h"
-#include "runtime/base/category.h"
+#include "runtime/base/memory_category.h"
 
 namespace headroom {
 
