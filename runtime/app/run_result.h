@@ -86,6 +86,7 @@ RunResult merge(const std::vector<const RunResult*>& replicas);
 template <typename Result>
 Result merge_replicas(const std::vector<Result>& replicas) {
   std::vector<const RunResult*> runs;
+  runs.reserve(replicas.size());
   for (const Result& replica : replicas) runs.push_back(&replica);
   const RunResult all = merge(runs);
   Result merged = replicas[static_cast<size_t>(all.failed_rank.value_or(0))];

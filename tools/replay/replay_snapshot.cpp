@@ -59,7 +59,7 @@ std::string address_of(const void* pointer) {
 }
 
 std::string user_of(const SnapshotBlock& block) {
-  const std::string op = printable(block.op), tensor = printable(block.tensor);
+  std::string op = printable(block.op), tensor = printable(block.tensor);
   if (op.empty()) return tensor;
   return tensor.empty() ? op : op + " " + tensor;
 }
