@@ -17,6 +17,7 @@ namespace headroom::packing {
 namespace {
 
 constexpr size_t kFew = 4096;                       // searched whole
+constexpr int64_t kLargeShare = 4;                  // of the work, where it gains little
 constexpr int64_t kMostEntries = int64_t{1} << 25;  // of a search's table of columns: 128 MiB
 constexpr int64_t kMostShelved = int64_t{1} << 17;  // items placed by first fit
 using ItemOrder = std::vector<int>;
@@ -24,7 +25,9 @@ using ItemOrder = std::vector<int>;
 class PartPacker {
  public:
   PartPacker(const Problem& problem, int64_t goal, int64_t max_work)
-      : problem_(problem), goal_(goal), max_work_(max_work) {
+      : problem_(problem),
+        goal_(goal),
+        max_work_(problem.items.size() > kFew ? max_work / kLargeShare : max_work) {
     result_.placement.height = std::numeric_limits<int64_t>::max();
     result_.lower_bound = problem.lower_bound();
     goal_ = std::max(goal, result_.lower_bound);

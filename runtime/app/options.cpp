@@ -152,6 +152,10 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
   set.add_bytes("memory",
                 "Most that this process may take on the device; plans the training step to keep to it",
                 &options.memory_bytes);
+  set.add_choice("split-batch",
+                 "Whether --memory may run parts of the batch one after the other, which rounds differently: "
+                 "only where nothing else is enough, or wherever that is faster",
+                 &options.split_batch);
   set.add_number("memory-fraction", "Share of the device's memory for the pool, instead of a limit",
                  &options.memory_fraction, 0, 1);
   set.add_switch("allow-growth", "Grow the pool on demand", &options.allow_growth);

@@ -34,6 +34,14 @@ struct EnumNames<LimitScope> {
   static constexpr std::array<std::string_view, 2> kNames = {"pool", "process"};
 };
 
+// Whether a budget of memory may split the batch of a step into parts, one after the other: sums round in
+// another order then, and batch normalisation takes its statistics from a part.
+enum class SplitBatch : uint8_t { kNever, kNeeded, kCheaper };
+template <>
+struct EnumNames<SplitBatch> {
+  static constexpr std::array<std::string_view, 3> kNames = {"never", "needed", "cheaper"};
+};
+
 struct RuntimeOptions {
   // "cpu", "sim", "sim:PROFILE", "PROFILE" or "cuda"; the last three may end in ":N", the N-th GPU of the
   // machine.
@@ -44,6 +52,7 @@ struct RuntimeOptions {
   // The most that the process may take on the device: the strategy keeps to it, and a training step is
   // planned for it (solve_program.h).
   std::optional<int64_t> memory_bytes = {};
+  SplitBatch split_batch = SplitBatch::kNeeded;
   std::optional<double> memory_fraction = {};
   bool allow_growth = false;
   bool libraries_first = false;  // start the libraries before the strategy takes memory

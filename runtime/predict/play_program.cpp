@@ -49,6 +49,15 @@ std::vector<int64_t> workspaces_of_cpu_kernels(const Graph& graph) {
   return bytes;
 }
 
+std::shared_ptr<const PlannedProgram> plan_program(const Program& program, PlanMode mode,
+                                                   std::span<const int64_t> workspace_bytes) {
+  PlannedProgram result{program, {}};
+  for (const Targets& targets : program.targets) {
+    result.plans.push_back(make_plan(*program.graph, targets, mode, workspace_bytes));
+  }
+  return std::make_shared<const PlannedProgram>(std::move(result));
+}
+
 std::vector<std::shared_ptr<const PlannedProgram>> plan_programs(std::span<const Program> ranks,
                                                                  PlanMode mode) {
   std::vector<std::shared_ptr<const PlannedProgram>> planned;
@@ -57,12 +66,7 @@ std::vector<std::shared_ptr<const PlannedProgram>> plan_programs(std::span<const
       planned.push_back(planned.back());
       continue;
     }
-    const std::vector<int64_t> workspace_bytes = workspaces_of_cpu_kernels(*program.graph);
-    PlannedProgram result{program, {}};
-    for (const Targets& targets : program.targets) {
-      result.plans.push_back(make_plan(*program.graph, targets, mode, workspace_bytes));
-    }
-    planned.push_back(std::make_shared<const PlannedProgram>(std::move(result)));
+    planned.push_back(plan_program(program, mode, workspaces_of_cpu_kernels(*program.graph)));
   }
   return planned;
 }

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/graph/placement.h"
+#include "runtime/plan/split_batch.h"
 #include "runtime/session/variables.h"
 
 namespace headroom {
@@ -23,15 +25,40 @@ MemoryFacts facts_of_budget(int64_t memory_bytes) {
   return facts;
 }
 
-Program with_schedule(const Program& program, const NodeSchedule& schedule) {
-  std::shared_ptr<Graph> graph = rewritten(*program.graph, schedule);
+Program with_graph(const Program& program, std::shared_ptr<const Graph> graph) {
   Program result = program;
   for (Targets& targets : result.targets) {
     for (std::vector<Value>* values : {&targets.fetches, &targets.updated}) {
-      for (Value& value : *values) value.graph = graph.get();
+      for (Value& value : *values) value.graph = const_cast<Graph*>(graph.get());
     }
   }
   result.graph = std::move(graph);
+  return result;
+}
+
+Program with_schedule(const Program& program, const NodeSchedule& schedule) {
+  return with_graph(program, rewritten(*program.graph, schedule));
+}
+
+// Parts to try: with more, a step takes longer and is planned longer.
+constexpr std::array kParts = {2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64};
+constexpr size_t kMostNodesOfParts = 10'000;
+
+bool is_power_of_two(int number) {
+  return (number & (number - 1)) == 0;
+}
+
+// What is known of each node of a graph, by node of the graph with that schedule.
+std::vector<int64_t> rearranged(const std::vector<int64_t>& by_node, const NodeSchedule& schedule) {
+  std::vector<int64_t> result;
+  std::vector<bool> ran(by_node.size());
+  for (const ScheduledNode& scheduled : schedule.nodes) {
+    result.push_back(by_node[static_cast<size_t>(scheduled.node)]);
+    ran[static_cast<size_t>(scheduled.node)] = true;
+  }
+  for (size_t i = 0; i < ran.size(); ++i) {
+    if (!ran[i]) result.push_back(by_node[i]);
+  }
   return result;
 }
 
@@ -53,19 +80,38 @@ DeviceSpeed speed_of(const DeviceProfile& profile) {
           .launch_us = kLaunchUs};
 }
 
-ProgramSolver::ProgramSolver(Program program, RunSetup setup)
+void apply(const MemorySolution& solution, Graph& graph, std::span<const Targets> targets) {
+  if (solution.parts > 1) split_batch(graph, *solution.part, solution.parts, targets);
+  apply(solution.schedule, graph);
+}
+
+std::string describe_bits(const MemorySolution& solution) {
+  if (solution.parts == 1) return "weights keep the same bits";
+  return fmt::format(
+      "the batch runs in {} parts: sums round in another order{}", solution.parts,
+      solution.normalises_parts ? ", and each batch normalisation takes its statistics from one part" : "");
+}
+
+ProgramSolver::ProgramSolver(Program program, RunSetup setup, WorkspacesOf workspaces_of)
     : program_(std::move(program)),
       setup_(std::move(setup)),
-      workspace_bytes_(workspaces_of_cpu_kernels(*program_.graph)),
+      workspaces_of_(std::move(workspaces_of)),
+      workspace_bytes_(workspaces_of_(*program_.graph)),
       node_us_(node_times_us(*program_.graph, speed_of(setup_.device))) {
   if (devices_of(*program_.graph).size() != 1 || setup_.gpus.has_virtual()) {
     throw InvalidArgument("memory: a budget is kept on one device, and the program uses several");
   }
-  planned_ = plan_programs({&program_, 1}, setup_.options.plan).front();
+  planned_ = plan_program(program_, setup_.options.plan, workspace_bytes_);
   for (const int id : find_needed_nodes(*program_.graph, program_.targets.front()).pure) {
     us_without_ += node_us_[static_cast<size_t>(id)];
   }
-  bytes_without_ = fixed_bytes() + planned_->plans.front().peak_bytes;
+  // Drivers hand out pages: what the process holds beside the step is what a play leaves of its peak.
+  fixed_bytes_ = sum_fixed_bytes();
+  const int64_t step_bytes = planned_->plans.front().peak_bytes;
+  if (const std::optional<int64_t> process_bytes = play_without_limit()) {
+    fixed_bytes_ = std::max(fixed_bytes_, *process_bytes - step_bytes);
+  }
+  bytes_without_ = fixed_bytes_ + step_bytes;
 }
 
 ProgramSolver::Candidate ProgramSolver::solve_step(int64_t budget_bytes) const {
@@ -73,13 +119,14 @@ ProgramSolver::Candidate ProgramSolver::solve_step(int64_t budget_bytes) const {
   Candidate candidate{headroom::solve(problem, {.budget_bytes = budget_bytes}), planned_};
   if (!candidate.step.schedule.empty()) {
     const Program program = with_schedule(program_, candidate.step.schedule);
-    candidate.planned = plan_programs({&program, 1}, setup_.options.plan).front();
+    candidate.planned =
+        plan_program(program, setup_.options.plan, rearranged(workspace_bytes_, candidate.step.schedule));
   }
   return candidate;
 }
 
 // What the process holds beside the first session's step.
-int64_t ProgramSolver::fixed_bytes() const {
+int64_t ProgramSolver::sum_fixed_bytes() const {
   int64_t bytes = setup_.device.overhead_bytes();
   for (const int id : program_.graph->variables()) {
     bytes += Variables::block_bytes(program_.graph->value(id));
@@ -92,8 +139,19 @@ int64_t ProgramSolver::fixed_bytes() const {
   return bytes;
 }
 
-std::optional<int64_t> ProgramSolver::play(const PlannedProgram& planned, int64_t memory_bytes) const {
+std::optional<int64_t> ProgramSolver::play_without_limit() const {
   RunSetup setup = setup_;
+  setup.device.total_bytes = int64_t{1} << 46;
+  for (PhysicalGpu& gpu : setup.gpus.physical) gpu.used_bytes = 0;
+  return play(*planned_, setup.device.total_bytes, std::move(setup));
+}
+
+std::optional<int64_t> ProgramSolver::play(const PlannedProgram& planned, int64_t memory_bytes) const {
+  return play(planned, memory_bytes, setup_);
+}
+
+std::optional<int64_t> ProgramSolver::play(const PlannedProgram& planned, int64_t memory_bytes,
+                                           RunSetup setup) {
   setup.options.memory_bytes = memory_bytes;
   setup.options.limit_bytes.reset();
   setup.options.memory_fraction.reset();
@@ -137,9 +195,83 @@ MemorySolution ProgramSolver::result(const Candidate& candidate, int64_t memory_
   return solution;
 }
 
+const ProgramSolver* ProgramSolver::split(int parts) const {
+  const auto known = splits_.find(parts);
+  if (known != splits_.end()) return known->second.solver.get();
+  Split& split = splits_[parts];
+  if (!program_.part || program_.graph->nodes().size() * static_cast<size_t>(parts) > kMostNodesOfParts)
+    return nullptr;
+  split.part = program_.part(parts);
+  if (split.part == nullptr ||
+      !why_not_split(*program_.graph, *split.part, parts, program_.targets).empty()) {
+    return nullptr;
+  }
+  std::shared_ptr<Graph> graph = program_.graph->copy();
+  split_batch(*graph, *split.part, parts, program_.targets);
+  Program program = with_graph(program_, std::move(graph));
+  program.part = {};
+  split.solver = std::make_unique<ProgramSolver>(std::move(program), setup_, workspaces_of_);
+  return split.solver.get();
+}
+
+MemorySolution ProgramSolver::as_split(MemorySolution solution, int parts) const {
+  const Split& split = splits_.at(parts);
+  solution.parts = parts;
+  solution.part = split.part;
+  solution.levers.insert(solution.levers.begin(),
+                         {kSplitBatchLever, bytes_without_ - split.solver->bytes_without_,
+                          split.solver->us_without_ - us_without_});
+  solution.process_bytes_without = bytes_without_;
+  solution.us_without = us_without_;
+  solution.normalises_parts =
+      std::any_of(solution.part->nodes().begin(), solution.part->nodes().end(),
+                  [](const Node& node) { return std::holds_alternative<BatchNorm>(node.op); });
+  return solution;
+}
+
 MemorySolution ProgramSolver::solve(int64_t memory_bytes) const {
+  MemorySolution best = solve_unsplit(memory_bytes);
+  const SplitBatch allowed = setup_.options.split_batch;
+  if (allowed == SplitBatch::kNever ||
+      (best.keeps && (allowed == SplitBatch::kNeeded || best.levers.empty())))
+    return best;
+  int worse = 0;
+  for (const int parts : kParts) {
+    const ProgramSolver* const solver = split(parts);
+    if (solver == nullptr) continue;
+    const bool is_least_asked = !best.keeps && best.least_memory_bytes > 0;
+    const MemorySolution solution = solver->solve_unsplit(memory_bytes);
+    const bool is_better = solution.keeps ? !best.keeps || solution.us < best.us
+                                          : is_least_asked && solution.least_memory_bytes > 0 &&
+                                                solution.least_memory_bytes < best.least_memory_bytes;
+    if (is_better) best = as_split(solution, parts);
+    worse = is_better ? 0 : worse + 1;
+    // More parts only add time where nothing is dropped, or nothing was gained twice.
+    if (worse == 2 || (solution.keeps && solution.levers.empty())) break;
+  }
+  return best;
+}
+
+MemorySolution ProgramSolver::solve_least() const {
+  MemorySolution least = solve_least_unsplit();
+  if (setup_.options.split_batch == SplitBatch::kNever) return least;
+  for (const int parts : kParts) {
+    if (!is_power_of_two(parts)) continue;
+    const ProgramSolver* const solver = split(parts);
+    if (solver == nullptr) continue;
+    const MemorySolution solution = solver->solve_least_unsplit();
+    const bool is_less =
+        solution.least_memory_bytes > 0 &&
+        (least.least_memory_bytes == 0 || solution.least_memory_bytes < least.least_memory_bytes);
+    if (!is_less) break;
+    least = as_split(solution, parts);
+  }
+  return least;
+}
+
+MemorySolution ProgramSolver::solve_unsplit(int64_t memory_bytes) const {
   constexpr int kTries = 6;
-  int64_t budget = memory_bytes - fixed_bytes();
+  int64_t budget = memory_bytes - fixed_bytes_;
   for (int i = 0; i < kTries && budget > 0; ++i) {
     const Candidate candidate = solve_step(budget);
     if (!candidate.step.keeps(budget)) break;
@@ -148,10 +280,10 @@ MemorySolution ProgramSolver::solve(int64_t memory_bytes) const {
     // Packing, and strategies that reserve in units of their own, take what the next try leaves free.
     const std::optional<int64_t> needed = least_limit(*candidate.planned, memory_bytes);
     if (!needed) break;
-    budget -= *needed - memory_bytes;
+    budget = std::min(budget, candidate.planned->plans.front().peak_bytes) - (*needed - memory_bytes);
   }
   // The least may be enough where a try in between was not.
-  MemorySolution least = solve_least();
+  MemorySolution least = solve_least_unsplit();
   if (least.least_memory_bytes == 0 || least.least_memory_bytes > memory_bytes) {
     least.memory_bytes = memory_bytes;
     return least;
@@ -159,10 +291,10 @@ MemorySolution ProgramSolver::solve(int64_t memory_bytes) const {
   return result(solve_step(0), memory_bytes);
 }
 
-MemorySolution ProgramSolver::solve_least() const {
+MemorySolution ProgramSolver::solve_least_unsplit() const {
   const Candidate candidate = solve_step(0);
   const int64_t page = setup_.device.granularity_bytes;
-  const int64_t sum = round_up(fixed_bytes() + candidate.planned->plans.front().peak_bytes, page);
+  const int64_t sum = round_up(fixed_bytes_ + candidate.planned->plans.front().peak_bytes, page);
   const std::optional<int64_t> least = least_limit(*candidate.planned, sum);
   MemorySolution solution = result(candidate, least.value_or(sum));
   solution.keeps = false;
@@ -183,7 +315,9 @@ std::vector<Program> keep_to_memory(std::vector<Program> programs, const Runtime
     before = graph;
     auto solution = std::make_shared<const MemorySolution>(
         ProgramSolver(programs[rank], setup).solve(*options.memory_bytes));
-    programs[rank] = with_schedule(programs[rank], solution->schedule);
+    std::shared_ptr<Graph> rewritten_graph = programs[rank].graph->copy();
+    apply(*solution, *rewritten_graph, programs[rank].targets);
+    programs[rank] = with_graph(programs[rank], std::move(rewritten_graph));
     programs[rank].memory = std::move(solution);
   }
   return programs;

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/errors.h"
@@ -18,7 +21,11 @@ namespace headroom {
 struct MemorySolution {
   int64_t memory_bytes = 0;  // the budget
   bool keeps = false;        // to it, as played on a twin of the device
-  NodeSchedule schedule;     // of the program's first session; empty where the graph stays as it is
+  // The batch is split into so many parts, whose graph is `part` (see split_batch); 1: it stays whole.
+  int parts = 1;
+  std::shared_ptr<const Graph> part = {};
+  bool normalises_parts = false;  // batch normalisation takes its statistics from a part
+  NodeSchedule schedule;          // of the program's first session, then; empty where nothing is moved
   std::vector<LeverUse> levers;
   // The process at its peak, as planned for the budget; when that cannot be kept, as planned for the least.
   int64_t process_bytes = 0;
@@ -26,6 +33,9 @@ struct MemorySolution {
   int64_t least_memory_bytes = 0;     // the least budget that is kept; known when this one is not
   double us = 0, us_without = 0;      // a step's nodes, by the model of the device
 };
+
+// Rewrites the graph of a program with these targets as the solution says.
+void apply(const MemorySolution& solution, Graph& graph, std::span<const Targets> targets);
 
 // No plan that keeps to a budget was found, and nothing was run.
 class MemoryTooSmall : public OutOfMemory {
@@ -40,6 +50,11 @@ class MemoryTooSmall : public OutOfMemory {
   std::string text_;
 };
 
+// What split_batch() is called among levers.
+inline constexpr std::string_view kSplitBatchLever = "split-batch";
+// What a solution does to the bits of the weights, one line without an end.
+std::string describe_bits(const MemorySolution& solution);
+
 // The figures of a profile as real kernels reach them.
 DeviceSpeed speed_of(const DeviceProfile& profile);
 
@@ -48,8 +63,10 @@ class ProgramSolver {
  public:
   // Plans with the setup's plan mode and strategy; its limit is replaced by the budget. Throws
   // InvalidArgument for a program on several devices.
-  ProgramSolver(Program program, RunSetup setup);
+  ProgramSolver(Program program, RunSetup setup, WorkspacesOf workspaces_of = workspaces_of_cpu_kernels);
 
+  // Keeps the batch whole and all bits the same where the setup's options ask for that, or where it is
+  // enough.
   MemorySolution solve(int64_t memory_bytes) const;
   // The same for the least budget that is kept.
   MemorySolution solve_least() const;
@@ -64,20 +81,36 @@ class ProgramSolver {
     std::shared_ptr<const PlannedProgram> planned;
   };
 
+  MemorySolution solve_unsplit(int64_t memory_bytes) const;
+  MemorySolution solve_least_unsplit() const;
+  // Of the program with its batch in parts; null where it cannot be split so.
+  const ProgramSolver* split(int parts) const;
+  MemorySolution as_split(MemorySolution solution, int parts) const;
   Candidate solve_step(int64_t budget_bytes) const;
   // What the process takes at its peak under that limit; nothing when the program does not fit.
   std::optional<int64_t> play(const PlannedProgram& planned, int64_t memory_bytes) const;
   // The least limit from `memory_bytes` on under which it fits, to some percent of what is added; nothing
   // when it never does.
   std::optional<int64_t> least_limit(const PlannedProgram& planned, int64_t memory_bytes) const;
-  int64_t fixed_bytes() const;
+  std::optional<int64_t> play_without_limit() const;
+  static std::optional<int64_t> play(const PlannedProgram& planned, int64_t memory_bytes, RunSetup setup);
+  int64_t sum_fixed_bytes() const;
   MemorySolution result(const Candidate& candidate, int64_t memory_bytes) const;
+
+  // A program with its batch in parts, and the graph of one.
+  struct Split {
+    std::shared_ptr<const Graph> part;
+    std::unique_ptr<ProgramSolver> solver;
+  };
 
   const Program program_;
   RunSetup setup_;
+  WorkspacesOf workspaces_of_;
+  mutable std::map<int, Split> splits_;  // by parts, as far as they were needed
   std::vector<int64_t> workspace_bytes_;
   std::vector<double> node_us_;
   std::shared_ptr<const PlannedProgram> planned_;  // without a budget
+  int64_t fixed_bytes_ = 0;                        // of the process beside the first session's step
   int64_t bytes_without_ = 0;
   double us_without_ = 0;
 };

@@ -7,7 +7,9 @@
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -73,6 +75,8 @@ nlohmann::ordered_json to_json(const MemorySolution& solution) {
   json["process_bytes"] = solution.process_bytes;
   json["ms_per_step"] = 1e-3 * solution.us;
   json["repeated_nodes"] = solution.schedule.repeats();
+  json["parts"] = solution.parts;
+  json["same_bits"] = solution.parts == 1;
   return json;
 }
 
@@ -82,13 +86,14 @@ void print_curve(const std::vector<MemorySolution>& curve, const Terminal& termi
                {.title = "of the peak", .is_number = true, .drop = 2},
                {.title = "ms/step", .is_number = true},
                {.title = "more time", .is_number = true},
-               {.title = "repeated nodes", .is_number = true, .drop = 1}});
+               {.title = "repeated nodes", .is_number = true, .drop = 1},
+               {.title = "parts", .is_number = true, .drop = 3}});
   for (const MemorySolution& point : curve) {
     const double share =
         100 * static_cast<double>(point.memory_bytes) / static_cast<double>(point.process_bytes_without);
     table.add({format_mib(point.memory_bytes), fmt::format("{:.1f} %", share),
                fmt::format("{:.3f}", 1e-3 * point.us), fmt::format("{:.1f} %", more_time(point)),
-               fmt::format("{}", point.schedule.repeats())});
+               fmt::format("{}", point.schedule.repeats()), fmt::format("{}", point.parts)});
   }
   fmt::print("\n{}", table.text(terminal));
 }
@@ -101,14 +106,16 @@ void print_levers(const MemorySolution& solution, const Terminal& terminal) {
   for (const LeverUse& use : solution.levers) {
     const auto lever = std::find_if(levers().begin(), levers().end(),
                                     [&](const Lever& other) { return other.name == use.name; });
-    table.add(
-        {use.name, format_mib(use.saved_bytes), fmt::format("{:.3f}", 1e-3 * use.added_us), lever->what});
+    const std::string_view what =
+        lever == levers().end() ? "runs parts of the batch one after the other" : lever->what;
+    table.add({use.name, format_mib(use.saved_bytes), fmt::format("{:.3f}", 1e-3 * use.added_us), what});
   }
   fmt::print("\n{}", table.text(terminal));
 }
 
 void print(const WorkloadOptions& workload, const MemorySolution& solution, const MemorySolution& with_more,
-           const std::vector<MemorySolution>& curve, const Terminal& terminal) {
+           const std::optional<MemorySolution>& split, const std::vector<MemorySolution>& curve,
+           const Terminal& terminal) {
   const std::string what =
       fmt::format("{}, batch {}, in {} on {}", program_name(workload), workload.step.batch,
                   format_bytes(solution.memory_bytes), workload.runtime.device);
@@ -135,9 +142,13 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
                format_bytes(with_more.memory_bytes - solution.memory_bytes),
                1e-3 * (solution.us - with_more.us));
   }
+  if (split) {
+    fmt::print("with --split-batch cheaper, in {} parts: {:.3f} ms a step, {:+.1f} %\n", split->parts,
+               1e-3 * split->us, more_time(*split));
+  }
   if (!solution.levers.empty()) {
     print_levers(solution, terminal);
-    fmt::print("weights keep the same bits; {} nodes run again\n", solution.schedule.repeats());
+    fmt::print("{}; {} nodes run again\n", describe_bits(solution), solution.schedule.repeats());
   }
   print_curve(curve, terminal);
   WorkloadOptions next = workload;
@@ -151,9 +162,7 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
 int run_solve(int argc, char** argv) {
   SolveOptions options;
   WorkloadOptions& workload = options.workload;
-  OptionSet set(
-      "headroom solve",
-      "Plans a training step for a budget of memory, at the least cost in time, with the same bits.");
+  OptionSet set("headroom solve", "Plans a training step for a budget of memory, at the least cost in time.");
   set.add_arguments("MODEL", "An ONNX file, instead of --net", &options.models, false);
   add_workload_options(set, workload);
   set.add_integer("points", "Budgets of the table of memory against time; 0: no table", &options.points, 0,
@@ -176,12 +185,21 @@ int run_solve(int argc, char** argv) {
   WorkloadOptions plain = workload;
   plain.runtime.memory_bytes.reset();
   if (workload.replicas.count() != 1) throw InvalidArgument("solve plans one replica; leave --replicas out");
-  const ProgramSolver solver(make_programs(plain).front(), setup);
+  const Program program = make_programs(plain).front();
+  const ProgramSolver solver(program, setup);
   Progress progress(static_cast<double>(options.points > 0 ? options.points + 3 : 2), "budgets");
   progress.start("the budget");
   const MemorySolution solution = solver.solve(memory);
   progress.advance(1);
   const MemorySolution with_more = solver.solve(memory + kGiB);
+  std::optional<MemorySolution> split;
+  if (solution.keeps && !solution.levers.empty() && solution.parts == 1 &&
+      workload.runtime.split_batch == SplitBatch::kNeeded) {
+    RunSetup with_split = setup;
+    with_split.options.split_batch = SplitBatch::kCheaper;
+    split = ProgramSolver(program, with_split).solve(memory);
+    if (split->parts == 1) split.reset();
+  }
   progress.advance(1);
   progress.start("other budgets");
   const std::vector<MemorySolution> curve =
@@ -197,6 +215,7 @@ int run_solve(int argc, char** argv) {
     json["process_bytes_without"] = solution.process_bytes_without;
     json["ms_per_step_without"] = 1e-3 * solution.us_without;
     json["ms_saved_by_next_gib"] = solution.keeps ? 1e-3 * std::max(0.0, solution.us - with_more.us) : 0;
+    if (split) json["ms_per_step_with_split_batch"] = 1e-3 * split->us;
     json["levers"] = nlohmann::ordered_json::array();
     for (const LeverUse& use : solution.levers) {
       json["levers"].push_back(
@@ -206,7 +225,7 @@ int run_solve(int argc, char** argv) {
     for (const MemorySolution& point : curve) json["curve"].push_back(to_json(point));
     fmt::print("{}\n", json.dump(2));
   } else {
-    print(given, solution, with_more, curve, set.terminal());
+    print(given, solution, with_more, split, curve, set.terminal());
   }
   return solution.keeps ? kExitDone : kExitOutOfMemory;
 }

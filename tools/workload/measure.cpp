@@ -18,6 +18,7 @@
 #include "runtime/app/runtime.h"
 #include "runtime/base/errors.h"
 #include "runtime/graph/categories.h"
+#include "runtime/predict/step_kernels.h"
 #include "runtime/session/session.h"
 #include "tools/workload/prediction.h"
 
@@ -136,7 +137,6 @@ void run_step_replica(const WorkloadOptions& options, const Predictor& predictor
   const FedStep step = options.model.is_given() ? make_fed_model_step(options, rank)
                                                 : make_net_step(*find_zoo_net(options.net), options, rank);
   Graph& graph = *step.graph;
-  if (const MemorySolution* const memory = predictor.memory_of(rank)) apply(memory->schedule, graph);
   const ReplicaPlace here = settle_replica(graph, runtime, name, group);
   for (const PlacedDevice& device : here.devices.all()) {
     result.devices.push_back({{}, parse_device_name(device.name).short_text(), {}});
@@ -145,7 +145,14 @@ void run_step_replica(const WorkloadOptions& options, const Predictor& predictor
   settings.library_only = !options.step.fused();
   settings.math = options.step.math;
   settings.collective = here.collective.get();
-  const auto kernels = std::make_shared<const Kernels>(graph, here.devices, settings);
+  const auto [kernels, memory] =
+      make_step_kernels(graph, {step.graph, {step.targets}, {}, part_of(options, rank)}, here.devices,
+                        settings, options.runtime, predictor.memory_of(rank));
+  if (memory != nullptr) {
+    result.planned_process_bytes = memory->process_bytes;
+    result.planned_seconds_per_step = 1e-6 * memory->us;
+    result.repeated_nodes = memory->schedule.repeats();
+  }
   Plan plan = make_plan(graph, step.targets, options.runtime.plan, kernels->workspace_bytes());
   Variables variables(graph, here.devices);
   Session session(graph, std::move(plan), kernels, variables);
@@ -160,9 +167,9 @@ void run_step_replica(const WorkloadOptions& options, const Predictor& predictor
   }
   result.seconds_per_step = median(std::move(seconds));
   if (rank == 0) clock.note(result);
-  if (group == nullptr) return;
-  here.collective->check();
+  if (group != nullptr) here.collective->check();
   result.weights_checksum = fmt::format("{:016x}", variables.checksum(step.parameters));
+  if (group == nullptr) return;
   result.optimizer_bytes = variable_bytes(graph, MemoryCategory::kOptimizerState);
   group->barrier();  // none dies before the last is done
 }
@@ -238,6 +245,12 @@ std::string to_json(const Measurement& m) {
   json["peak_allocated_bytes"] = m.peak_allocated_bytes;
   json["fragmentation"] = m.fragmentation;
   json["overhead_bytes"] = m.overhead_bytes;
+  json["weights_checksum"] = m.weights_checksum;
+  if (m.planned_process_bytes > 0) {
+    json["planned_process_bytes"] = m.planned_process_bytes;
+    json["planned_seconds_per_step"] = m.planned_seconds_per_step;
+    json["repeated_nodes"] = m.repeated_nodes;
+  }
   if (m.devices.size() > 1) json["devices"] = nlohmann::ordered_json::parse(to_json(m.devices));
   if (m.replicas.size() > 1) json["replicas"] = nlohmann::ordered_json::parse(to_json(m.replicas));
   return json.dump();
@@ -258,6 +271,7 @@ Measurement parse_measurement(const std::string& text) {
     m.peak_allocated_bytes = json.at("peak_allocated_bytes");
     m.fragmentation = json.at("fragmentation");
     m.overhead_bytes = json.at("overhead_bytes");
+    m.weights_checksum = json.value("weights_checksum", std::string());
     return m;
   } catch (const nlohmann::json::exception& error) {
     throw InvalidArgument(fmt::format("not a measurement: {}", error.what()));

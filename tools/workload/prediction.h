@@ -86,8 +86,8 @@ class Predictor {
   // No strategy can need less on all devices together: variables and the most results that are live at once.
   int64_t lower_bound_bytes() const;
   // How the program of a replica keeps to the memory of the options; null without a budget.
-  const MemorySolution* memory_of(int rank) const {
-    return ranks_[static_cast<size_t>(rank)]->program.memory.get();
+  std::shared_ptr<const MemorySolution> memory_of(int rank) const {
+    return ranks_[static_cast<size_t>(rank)]->program.memory;
   }
   // Throws MemoryTooSmall when the budget of the options cannot be kept.
   void require_kept() const;

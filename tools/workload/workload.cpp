@@ -30,7 +30,7 @@ std::vector<Program> zoo_programs(const ZooNet& net, const WorkloadOptions& opti
     }
     const std::shared_ptr<ZooStep> step = make_zoo_step(net, zoo_settings(options, rank));
     place(step->graph, options.runtime);
-    programs.push_back({{step, &step->graph}, {step->targets()}});
+    programs.push_back({{step, &step->graph}, {step->targets()}, {}, part_of(options, rank)});
   }
   return programs;
 }
@@ -47,12 +47,31 @@ std::vector<Program> model_programs(const WorkloadOptions& options) {
     }
     const std::shared_ptr<onnx::ModelStep> step = make_model_step(model, model_settings(options, rank));
     place(step->graph, options.runtime);
-    programs.push_back({{step, &step->graph}, {step->targets()}});
+    programs.push_back({{step, &step->graph}, {step->targets()}, {}, part_of(options, rank)});
   }
   return programs;
 }
 
 }  // namespace
+
+std::function<std::shared_ptr<const Graph>(int64_t parts)> part_of(const WorkloadOptions& options, int rank) {
+  return [options, rank](int64_t parts) -> std::shared_ptr<const Graph> {
+    const int64_t share = share_of_batch(options.step.batch, options.replicas.count());
+    if (share % parts != 0) return nullptr;
+    WorkloadOptions of_part = options;
+    of_part.step.batch /= parts;
+    if (!options.model.is_given()) {
+      const std::shared_ptr<ZooStep> step =
+          make_zoo_step(*find_zoo_net(options.net), zoo_settings(of_part, rank));
+      place(step->graph, options.runtime);
+      return {step, &step->graph};
+    }
+    const std::shared_ptr<onnx::ModelStep> step =
+        make_model_step(read_model(options.model), model_settings(of_part, rank));
+    place(step->graph, options.runtime);
+    return {step, &step->graph};
+  };
+}
 
 void add_workload_options(OptionSet& set, WorkloadOptions& options) {
   set.add_choice("net", "The net to train; mnist is the one of train_mnist", &options.net, net_names());

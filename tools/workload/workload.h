@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -44,6 +46,9 @@ std::vector<std::string> to_words(const WorkloadOptions& options, OptionSet::Wor
 // InvalidArgument for an unknown net, a width for mnist, a batch that replicas cannot share equally, replicas
 // of a net that is placed, and sizes beyond 64 bits.
 std::vector<Program> make_programs(const WorkloadOptions& options);
+
+// How a replica's net or model of the options is made for parts of its batch; see Program::part.
+std::function<std::shared_ptr<const Graph>(int64_t parts)> part_of(const WorkloadOptions& options, int rank);
 
 // Throws InvalidArgument for replicas and placement, as a trace has one device.
 void require_one_device(const WorkloadOptions& options);

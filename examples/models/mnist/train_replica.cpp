@@ -19,7 +19,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/graph/categories.h"
 #include "runtime/predict/play_program.h"
-#include "runtime/predict/solve_program.h"
+#include "runtime/predict/step_kernels.h"
 
 namespace headroom {
 namespace {
@@ -71,6 +71,12 @@ class Training {
         result_(result) {}
 
   void run(Runtime& runtime, const DeviceName& name) {
+    const std::vector<Targets> targets = {net_.training_targets(), net_.test_targets()};
+    const std::shared_ptr<const Graph> not_owned(std::shared_ptr<const Graph>(), &net_.graph);
+    const TrainingSizes sizes{training_.count, test_.count, steps_per_epoch(settings_, training_.count)};
+    const Program program{not_owned, targets, {}, part_of(settings_, sizes, rank())};
+    const auto planned = plan_ahead(program, runtime.options());
+
     const ReplicaPlace here = settle_replica(net_.graph, runtime, name, group_);
     const DeviceSet& devices = here.devices;
     for (const PlacedDevice& device : devices.all()) {
@@ -83,11 +89,12 @@ class Training {
     kernel_settings.math = settings_.math;
     kernel_settings.library_only = !settings_.fused;
     kernel_settings.deterministic = settings_.deterministic;
-    const auto kernels = std::make_shared<const Kernels>(net_.graph, devices, kernel_settings);
+    const auto kernels =
+        make_step_kernels(net_.graph, program, devices, kernel_settings, runtime.options(), planned).kernels;
     const auto plan = [&](const Targets& targets) {
       return make_plan(net_.graph, targets, settings_.plan, kernels->workspace_bytes());
     };
-    const Plan train_plan = plan(net_.training_targets()), test_plan = plan(net_.test_targets());
+    const Plan train_plan = plan(targets[0]), test_plan = plan(targets[1]);
     predict(train_plan, test_plan, runtime, name);
 
     Variables variables(net_.graph, devices);
@@ -306,15 +313,6 @@ Dataset share_of_test(const Dataset& test, int rank, int replicas) {
   return {end - begin, part(test.images, Dataset::kImageBytes), part(test.labels, 1)};
 }
 
-// Rewrites the graph for the budget of the options, as training_programs() does.
-void keep_to_memory(TrainingGraph& net, const Runtime& runtime) {
-  const std::shared_ptr<const Graph> not_owned(std::shared_ptr<const Graph>(), &net.graph);
-  const std::vector<Program> programs =
-      keep_to_memory({{not_owned, {net.training_targets(), net.test_targets()}}}, runtime.options());
-  require_kept(programs);
-  apply(programs.front().memory->schedule, net.graph);
-}
-
 }  // namespace
 
 void train_replica(const TrainSettings& settings, const Dataset& training, const Dataset& test,
@@ -325,7 +323,6 @@ void train_replica(const TrainSettings& settings, const Dataset& training, const
   const Dataset& own_test = group == nullptr ? test : share;
   TrainingGraph graph(settings, {training.count, own_test.count, steps_per_epoch(settings, training.count)},
                       rank);
-  if (runtime.options().memory_bytes) keep_to_memory(graph, runtime);
   Training(settings, graph, training, own_test, group, on_step, result).run(runtime, name);
 }
 

@@ -1,5 +1,6 @@
 #include "examples/models/mnist/training_graph.h"
 
+#include <memory>
 #include <utility>
 
 #include "examples/models/mnist/dataset.h"
@@ -105,6 +106,17 @@ Targets TrainingGraph::test_targets() const {
   return {{}, true, {test.step, all_predictions}};
 }
 
+std::function<std::shared_ptr<const Graph>(int64_t parts)> part_of(const TrainSettings& settings,
+                                                                   const TrainingSizes& sizes, int rank) {
+  return [settings, sizes, rank](int64_t parts) -> std::shared_ptr<const Graph> {
+    if (settings.batch_of_replica() % parts != 0) return nullptr;
+    TrainSettings of_part = settings;
+    of_part.batch /= parts;
+    const auto net = std::make_shared<TrainingGraph>(of_part, sizes, rank);
+    return {net, &net->graph};
+  };
+}
+
 std::vector<Program> training_programs(const TrainSettings& settings, int64_t training_images,
                                        int64_t test_images, const RuntimeOptions& options) {
   std::vector<Program> programs;
@@ -118,7 +130,10 @@ std::vector<Program> training_programs(const TrainSettings& settings, int64_t tr
     }
     const auto net = std::make_shared<TrainingGraph>(settings, sizes, rank);
     place(net->graph, options);
-    programs.push_back({{net, &net->graph}, {net->training_targets(), net->test_targets()}});
+    programs.push_back({{net, &net->graph},
+                        {net->training_targets(), net->test_targets()},
+                        {},
+                        part_of(settings, sizes, rank)});
   }
   return keep_to_memory(std::move(programs), options);
 }

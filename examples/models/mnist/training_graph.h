@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "examples/models/mnist/conv_net.h"
@@ -56,6 +58,10 @@ class TrainingGraph {
  private:
   bool resident_, prefetched_;
 };
+
+// How the graph of a replica is made for parts of its batch, with as many steps; see Program::part.
+std::function<std::shared_ptr<const Graph>(int64_t parts)> part_of(const TrainSettings& settings,
+                                                                   const TrainingSizes& sizes, int rank);
 
 // The programs of all replicas by rank, placed and planned for their memory as the options say. Replicas with
 // equal graphs share one.

@@ -75,6 +75,7 @@ TEST(Memory, TheConvNetKeepsItsBitsOnEveryDevice) {
     };
     const TrainResult free = run();
     ASSERT_EQ(free.outcome, RunOutcome::kOk) << free.error;
+    options.split_batch = SplitBatch::kNever;
     options.memory_bytes = 1;
     const TrainResult refused = run();
     EXPECT_EQ(refused.outcome, RunOutcome::kOutOfMemory);
@@ -86,6 +87,27 @@ TEST(Memory, TheConvNetKeepsItsBitsOnEveryDevice) {
     EXPECT_LE(least.peak_process_bytes, *options.memory_bytes) << device;
     EXPECT_EQ(least.weights_checksum, free.weights_checksum) << device;
   }
+}
+
+TEST(Memory, ABudgetBelowThatOfTheWholeBatchSplitsIt) {
+  WorkloadOptions options = packed("residual");
+  options.step.batch = 16;
+  options.runtime.split_batch = SplitBatch::kNever;
+  const int64_t whole = solver_of(options).solve_least().least_memory_bytes;
+  options.runtime.split_batch = SplitBatch::kNeeded;
+  const ProgramSolver solver = solver_of(options);
+  EXPECT_EQ(solver.solve(whole).parts, 1) << "what keeps all bits comes first";
+  const int64_t least = solver.solve_least().least_memory_bytes;
+  ASSERT_LT(least, whole);
+  const MemorySolution split = solver.solve(whole - 4 * kMiB);
+  EXPECT_TRUE(split.keeps);
+  EXPECT_GT(split.parts, 1);
+  EXPECT_TRUE(split.normalises_parts);
+  options.runtime.memory_bytes = whole - 4 * kMiB;
+  const Measurement measured = measure(options);
+  ASSERT_EQ(measured.outcome, RunOutcome::kOk) << measured.error;
+  EXPECT_EQ(measured.peak_process_bytes, measured.planned_process_bytes);
+  EXPECT_LE(measured.peak_process_bytes, *options.runtime.memory_bytes);
 }
 
 TEST(Memory, AFailureThatNoStrategyHelpsNamesABudgetThatKeepsTheBatch) {

@@ -1,0 +1,25 @@
+// A training step on parts of its batch, one after the other, with accumulated gradients ("micro-batches"):
+// the values of one part are live at a time. Knows no device and no search.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "runtime/graph/graph.h"
+#include "runtime/plan/plan.h"
+
+namespace headroom {
+
+// Whether the step of the targets can be split: why not, or empty. `part` is the same step for
+// 1 / parts of the batch, built alike, so that its nodes and values have the same ids.
+std::string why_not_split(const Graph& whole, const Graph& part, int parts, std::span<const Targets> targets);
+
+// Rewrites the step of the first targets: inputs and updates stay as they are, inputs of the batch are cut
+// into parts, and everything between runs once for each part. What leaves the parts is the mean over them (of
+// losses, statistics and gradients), or is put together along the first axis. The loss must be a mean over
+// the batch. The result is that of the whole batch but for rounding; each batch normalisation takes its
+// statistics from a part, and dropout draws other numbers for each part. Throws InvalidArgument where
+// why_not_split() has a reason.
+void split_batch(Graph& whole, const Graph& part, int parts, std::span<const Targets> targets);
+
+}  // namespace headroom

@@ -1,0 +1,106 @@
+#include "runtime/predict/step_kernels.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/bytes.h"
+
+namespace headroom {
+namespace {
+
+// Libraries have algorithms for each of these workspaces; with the last one the slowest of them.
+constexpr std::array<int64_t, 3> kWorkspaceLimits = {32 * kMiB, 4 * kMiB, 0};
+
+// The setup with the context, the libraries and their code as they are: the kernels have started them.
+RunSetup setup_of_started(const DeviceSet& devices, const RuntimeOptions& options) {
+  const PlacedDevice& here = devices.front();
+  const int64_t held = here.device->memory().info().process - here.allocator->statistics().reserved.current;
+  RunSetup setup = setup_of(options);
+  setup.device.blas = setup.device.dnn = {};
+  setup.device.own_module_bytes = 0;
+  setup.device.context_bytes = held;
+  return setup;
+}
+
+// Says so when the weights will differ from those of a run without a budget.
+void note_bits(const MemorySolution& solution) {
+  if (solution.parts > 1) fmt::print(stderr, "note: {}\n", describe_bits(solution));
+}
+
+// Plans with the workspaces of the device's kernels. The first choice keeps the algorithms and so all bits;
+// then libraries get less workspace, and at last the batch may be split, if the options allow it.
+StepKernels keep_on_gpu(Graph& graph, const Program& program, const DeviceSet& devices,
+                        const KernelSettings& settings, const RuntimeOptions& options) {
+  std::optional<MemoryTooSmall> failure;
+  const auto attempt = [&](SplitBatch split, int64_t limit) -> std::optional<StepKernels> {
+    KernelSettings limited = settings;
+    limited.workspace_limit_bytes = limit;
+    const WorkspacesOf workspaces_of = [&](const Graph& any) {
+      const Kernels kernels(any, devices, limited);
+      return std::vector<int64_t>(kernels.workspace_bytes().begin(), kernels.workspace_bytes().end());
+    };
+    // The kernels start the libraries, which then belong to what the process holds.
+    const std::vector<int64_t> of_program = workspaces_of(graph);
+    RunSetup setup = setup_of_started(devices, options);
+    setup.options.split_batch = split;
+    const ProgramSolver solver(program, setup, [&](const Graph& any) {
+      return &any == program.graph.get() ? of_program : workspaces_of(any);
+    });
+    MemorySolution solution = solver.solve(*options.memory_bytes);
+    if (!solution.keeps) {
+      const int64_t least = solution.least_memory_bytes;
+      if (!failure || (least > 0 && least < failure->least_bytes())) {
+        failure.emplace(*options.memory_bytes, least);
+      }
+      return std::nullopt;
+    }
+    if (limit < settings.workspace_limit_bytes) {
+      fmt::print(stderr, "note: library kernels get at most {} of workspace: their last bits may differ\n",
+                 format_bytes(limit));
+    }
+    note_bits(solution);
+    apply(solution, graph, program.targets);
+    return StepKernels{std::make_shared<const Kernels>(graph, devices, limited),
+                       std::make_shared<const MemorySolution>(std::move(solution))};
+  };
+  const SplitBatch allowed = options.split_batch;
+  const SplitBatch first = allowed == SplitBatch::kNeeded ? SplitBatch::kNever : allowed;
+  if (auto kept = attempt(first, settings.workspace_limit_bytes)) return *kept;
+  for (const int64_t limit : kWorkspaceLimits) {
+    if (limit >= settings.workspace_limit_bytes) continue;
+    if (auto kept = attempt(first, limit)) return *kept;
+  }
+  if (first != allowed) {
+    if (auto kept = attempt(allowed, settings.workspace_limit_bytes)) return *kept;
+    if (auto kept = attempt(allowed, kWorkspaceLimits.back())) return *kept;
+  }
+  throw MemoryTooSmall(*failure);
+}
+
+}  // namespace
+
+std::shared_ptr<const MemorySolution> plan_ahead(const Program& program, const RuntimeOptions& options) {
+  if (!options.memory_bytes) return nullptr;
+  const std::vector<Program> programs = keep_to_memory({program}, options);
+  require_kept(programs);
+  return programs.front().memory;
+}
+
+StepKernels make_step_kernels(Graph& graph, const Program& program, const DeviceSet& devices,
+                              const KernelSettings& settings, const RuntimeOptions& options,
+                              std::shared_ptr<const MemorySolution> planned) {
+  if (options.memory_bytes) {
+    if (cuda_ordinal(options.device)) return keep_on_gpu(graph, program, devices, settings, options);
+    if (planned == nullptr) planned = plan_ahead(program, options);
+    note_bits(*planned);
+    apply(*planned, graph, program.targets);
+  }
+  return {std::make_shared<const Kernels>(graph, devices, settings), std::move(planned)};
+}
+
+}  // namespace headroom
