@@ -89,6 +89,7 @@ constexpr std::string_view kSettings[] = {
     "settings",
     "shard-optimizer",
     "snapshot-at",
+    "solve",
     "split-batch",
     "steps",
     "strategy",

@@ -131,11 +131,8 @@ int64_t ProgramSolver::sum_fixed_bytes() const {
   for (const int id : program_.graph->variables()) {
     bytes += Variables::block_bytes(program_.graph->value(id));
   }
-  for (size_t i = 0; i < planned_->plans.size(); ++i) {
-    const Plan& plan = planned_->plans[i];
-    bytes += 2 * plan.input_set_bytes;
-    if (i > 0 && has_arena(plan.mode)) bytes += plan.peak_bytes;
-  }
+  // The sessions share one arena: what others need beyond the first one's step, plays show.
+  for (const Plan& plan : planned_->plans) bytes += 2 * plan.input_set_bytes;
   return bytes;
 }
 

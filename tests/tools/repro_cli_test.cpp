@@ -36,6 +36,24 @@ std::map<std::string, Json> measured_by(const std::string& arguments) {
   return result;
 }
 
+TEST(HeadroomRepro, SolveFindsARunForEachThatLacksMemoryAndRefusesTheLeak) {
+  const Outcome all = repro("--all --solve --json");
+  ASSERT_EQ(all.code, 0) << all.errors;
+  std::map<std::string, Json> rows;
+  const Json json = Json::parse(all.out);
+  for (const Json& row : json["scenarios"]) rows[row["id"]] = row;
+  for (const char* id : {"A1", "A4", "A5", "B2", "C9"}) {
+    EXPECT_EQ(rows[id]["outcome"], "solved") << rows[id];
+    EXPECT_LE(rows[id]["process_bytes"], rows[id]["memory_bytes"]) << id;
+    EXPECT_NE(rows[id]["next"], "") << id;
+  }
+  for (const char* id : {"C5", "C8"}) EXPECT_EQ(rows[id]["outcome"], "refused") << rows[id];
+  EXPECT_NE(rows["C8"]["text"].get<std::string>().find("a leak"), std::string::npos) << rows["C8"];
+  EXPECT_EQ(rows["B1"]["outcome"], "not about memory");
+  EXPECT_EQ(repro("C8 --solve").code, 3);
+  EXPECT_EQ(repro("A1 --solve --fix").code, 2);
+}
+
 TEST(HeadroomRepro, TheReportedFiguresComeOutOnSimulatedGpus) {
   std::map<std::string, Json> measured = measured_by("--all");
   EXPECT_EQ(measured["A1"]["cublas_line"], "failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED");

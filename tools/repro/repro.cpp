@@ -14,6 +14,7 @@
 #include "tools/process/process.h"
 #include "tools/repro/card.h"
 #include "tools/repro/result.h"
+#include "tools/repro/solution.h"
 #include "tools/subcommands.h"
 
 namespace headroom::repro {
@@ -21,7 +22,7 @@ namespace {
 
 struct ReproOptions {
   std::vector<std::string> ids;
-  bool list = false, all = false, json = false, force = false, verbose = false;
+  bool list = false, all = false, json = false, force = false, verbose = false, solve = false;
   Stage stage;
 };
 
@@ -88,6 +89,18 @@ std::string repeated_options(const OptionSet& set, ReproOptions& options) {
   return text;
 }
 
+int solve_all(const ReproOptions& options, const std::vector<const Scenario*>& chosen,
+              const Terminal& terminal) {
+  if (!options.stage.is_sim() || options.stage.fixed) {
+    throw InvalidArgument("--solve finds a cure itself, on simulated cards: leave --fix and --device out");
+  }
+  std::vector<Solved> solved;
+  for (const Scenario* scenario : chosen) solved.push_back(solve(*scenario));
+  fmt::print("{}", options.json ? to_json(solved) + "\n" : describe(solved, terminal));
+  const bool is_refused = solved.size() == 1 && solved.front().outcome == SolveOutcome::kRefused;
+  return is_refused ? kExitOutOfMemory : kExitDone;
+}
+
 }  // namespace
 
 int run_repro(int argc, char** argv) {
@@ -100,6 +113,10 @@ int run_repro(int argc, char** argv) {
   set.add_switch("list", "Show the scenarios and run none", &options.list);
   set.add_switch("all", "Run all", &options.all);
   set.add_switch("fix", "Run them with their fixes", &stage.fixed);
+  set.add_switch("solve",
+                 "Find a run that trains on the same card, without being told how; with exit code 3 if one "
+                 "scenario cannot be solved",
+                 &options.solve);
   set.add_choice("device", "A simulated GPU like the one of the story, or a real one with a ballast",
                  &stage.device, {"sim", "cuda"},
                  [](const std::string& name) { return cuda_ordinal(name).has_value(); });
@@ -122,6 +139,7 @@ int run_repro(int argc, char** argv) {
     return kExitDone;
   }
   const std::vector<const Scenario*> chosen = choose_scenarios(options);
+  if (options.solve) return solve_all(options, chosen, set.terminal());
   if (!stage.is_sim()) continue_in_gpu_program(argv);
   if (!stage.is_sim() && !options.force) require_unused_card(*cuda_ordinal(stage.device));
 

@@ -37,6 +37,8 @@ inline constexpr std::string_view kLaptop = "laptop-2gb", kSixGb = "card-6gb", k
 inline constexpr const char* kFourGpus = "sim:four-2080ti";
 inline constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
 
+// The conv net of TensorFlow's tutorial as TensorFlow runs it: one kernel for each op, batches from the host.
+TrainSettings settings_of_tutorial();
 // Trains on drawn digits for one epoch of four steps: memory is the same from the first one on.
 TrainResult train_four_steps(TrainSettings settings, Runtime& runtime);
 

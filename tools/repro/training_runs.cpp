@@ -19,14 +19,8 @@
 namespace headroom::repro {
 namespace {
 
-// One kernel for each op and batches from the host, as TensorFlow has it.
 TrainResult train_net(Runtime& runtime) {
-  TrainSettings settings;
-  settings.optimizer = "rmsprop";
-  settings.data_on = DataOn::kHost;
-  settings.fused = false;
-  settings.math = Math::kF32;
-  return train_four_steps(settings, runtime);
+  return train_four_steps(settings_of_tutorial(), runtime);
 }
 
 TrainResult train_net(RuntimeOptions options, const char* strategy, std::optional<int64_t> limit = {}) {
@@ -100,6 +94,15 @@ Measured play_flashlight(const Stage& stage, const char* strategy) {
 }
 
 }  // namespace
+
+TrainSettings settings_of_tutorial() {
+  TrainSettings settings;
+  settings.optimizer = "rmsprop";
+  settings.data_on = DataOn::kHost;
+  settings.fused = false;
+  settings.math = Math::kF32;
+  return settings;
+}
 
 TrainResult train_four_steps(TrainSettings settings, Runtime& runtime) {
   const int64_t images = 4 * settings.batch;

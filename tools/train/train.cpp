@@ -252,59 +252,6 @@ class Training {
     Plan plan = make_plan(step->graph, targets, options_.runtime.plan, kernels->workspace_bytes());
     Variables variables(step->graph, here.devices);
     Session session(step->graph, std::move(plan), kernels, variables);
-    feed(session, step->graph, step->model, 0, batch_);
-    feed_labels(session, *step, 0);
-    session.run();
-    const float factor = step->inverse_scale ? session.output<float>(*step->inverse_scale)[0] : 1;
-    Difference all;
-    for (size_t i = 0; i < step->gradients.size(); ++i) {
-      const onnx::BoundTensor& parameter = step->model.parameters[i];
-      const StoredTensor* expected = data_->gradient(step->model, i);
-      if (expected == nullptr) continue;
-      NamedFloats gradient{
-          expected->name.substr(std::string_view("grad.").size()),
-          in_file_order(session.output<float>(step->gradients[i]), parameter.value.shape(), parameter.order)};
-      for (float& number : gradient.values) number *= factor;
-      const Difference difference = difference_of(gradient.values, *expected);
-      all.scale = std::max(all.scale, difference.scale);
-      all.absolute = difference.absolute <= all.absolute ? all.absolute : difference.absolute;
-      result.gradients.push_back(std::move(gradient));
-    }
-    result.gradients_error = all.share();
-  }
-
-  std::function<std::shared_ptr<const Graph>(int64_t parts)> part_of() const {
-    return [this](int64_t parts) -> std::shared_ptr<const Graph> {
-      if (batch_ % parts != 0) return nullptr;
-      onnx::ModelStepSettings settings = settings_;
-      settings.import.batch = batch_ / parts;
-      // A first axis that data gives is the batch.
-      if (settings.label_shape && settings.label_shape->rank() > 0)
-        settings.label_shape = settings.label_shape->with(0, batch_ / parts);
-      std::shared_ptr<onnx::ModelStep> step = make_model_step(model_, settings);
-      return {step, &step->graph};
-    };
-  }
-
-  void train(const DeviceName& device, Trained& result) {
-    const std::shared_ptr<onnx::ModelStep> step = make_model_step(model_, settings_);
-    const Targets targets = step->targets();
-    const Program program{{step, &step->graph}, {targets}, {}, part_of()};
-    const auto planned = plan_ahead(program, options_.runtime);
-    const ReplicaPlace here = settle_replica(step->graph, runtime_, device, nullptr);
-    result.notes = step->model.notes;
-    if (step->model.absent_bytes > 0) {
-      result.notes.push_back(fmt::format("{} of weights are not there: they are drawn with seed {}",
-                                         format_bytes(step->model.absent_bytes), options_.runtime.seed));
-    }
-    for (const Value& parameter : step->parameters()) result.parameters += parameter.shape().elements();
-    const Targets targets = step->targets();
-    const auto kernels = make_step_kernels(step->graph, {{step, &step->graph}, {targets}, {}, part_of()},
-                                           here.devices, kernel_settings(), options_.runtime)
-                             .kernels;
-    Plan plan = make_plan(step->graph, targets, options_.runtime.plan, kernels->workspace_bytes());
-    Variables variables(step->graph, here.devices);
-    Session session(step->graph, std::move(plan), kernels, variables);
     session.input<float>(step->learning_rate)[0] = static_cast<float>(options_.learning_rate);
     std::vector<double> seconds;
     Progress progress(static_cast<double>(options_.steps), "steps");

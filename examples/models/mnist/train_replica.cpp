@@ -91,8 +91,8 @@ class Training {
     kernel_settings.deterministic = settings_.deterministic;
     const auto kernels =
         make_step_kernels(net_.graph, program, devices, kernel_settings, runtime.options(), planned).kernels;
-    const auto plan = [&](const Targets& targets) {
-      return make_plan(net_.graph, targets, settings_.plan, kernels->workspace_bytes());
+    const auto plan = [&](const Targets& of_session) {
+      return make_plan(net_.graph, of_session, settings_.plan, kernels->workspace_bytes());
     };
     const Plan train_plan = plan(targets[0]), test_plan = plan(targets[1]);
     predict(train_plan, test_plan, runtime, name);

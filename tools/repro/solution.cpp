@@ -1,0 +1,195 @@
+#include "tools/repro/solution.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "allocators/packing/pack.h"
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/table.h"
+#include "runtime/predict/solve_program.h"
+#include "tools/repro/card.h"
+#include "tools/repro/runs.h"
+
+namespace headroom::repro {
+namespace {
+
+// All that this process may take of a card: what others leave, in whole pages.
+int64_t free_bytes(const RunSetup& setup) {
+  const LogicalGpu& gpu = setup.gpus.find(default_device(setup.options));
+  const int64_t used = setup.gpus.physical[static_cast<size_t>(gpu.physical)].used_bytes;
+  const int64_t page = setup.device.granularity_bytes;
+  return (setup.device.total_bytes - used) / page * page;
+}
+
+// Trains in that much memory: the same net and batch, planned for the budget.
+Solved train_in(RuntimeOptions card, TrainSettings settings, int64_t memory_bytes) {
+  Solved solved{.memory_bytes = memory_bytes};
+  card.memory_bytes = memory_bytes;
+  card.strategy = "direct";
+  card.plan = settings.plan = PlanMode::kPacked;
+  try {
+    Runtime runtime(card);
+    const TrainResult result = train_four_steps(settings, runtime);
+    solved.process_bytes = result.peak_process_bytes;
+    if (result.outcome != RunOutcome::kOk) {
+      solved.outcome = SolveOutcome::kRefused;
+      solved.text = result.error;
+      return solved;
+    }
+  } catch (const Error& error) {
+    solved.outcome = SolveOutcome::kRefused;
+    solved.text = error.what();
+    return solved;
+  }
+  solved.outcome = SolveOutcome::kSolved;
+  solved.text = fmt::format("the same net trains with batch {}: takes {} of {}", settings.batch,
+                            format_bytes(solved.process_bytes), format_bytes(memory_bytes));
+  solved.next = fmt::format(
+      "train_mnist --device {} --batch {} --epochs 1{} --memory {}", card.device, settings.batch,
+      card.others_by_gpu.empty() ? "" : " --others-by-gpu " + card.others_by_gpu, exact_size(memory_bytes));
+  return solved;
+}
+
+Solved on_laptop() {
+  const RuntimeOptions card = Stage{}.card(kLaptop);
+  return train_in(card, settings_of_tutorial(), free_bytes(setup_of(card)));
+}
+
+// On the GPU of the machine that has most room. Others hold the last two, all of them.
+Solved on_four_cards() {
+  const std::string total = exact_size(find_profile(kFourCards).total_bytes);
+  const std::string full = fmt::format("2:{}/3:{}", total, total);
+  std::optional<std::pair<int64_t, RuntimeOptions>> best;
+  for (int gpu = 0; gpu < 4; ++gpu) {
+    RuntimeOptions options{.device = fmt::format("{}:{}", kFourGpus, gpu), .others_by_gpu = full};
+    const int64_t bytes = free_bytes(setup_of(options));
+    if (!best || bytes > best->first) best.emplace(bytes, options);
+  }
+  return train_in(best->second, settings_of_tutorial(), best->first);
+}
+
+// A batch of 256 beside a pool of 64 MiB: what the pool had, and what context and libraries take.
+Solved in_small_pool() {
+  constexpr int64_t kPool = 64 * kMiB;
+  const RuntimeOptions card = Stage{}.card(kSixGb);
+  TrainSettings settings;
+  settings.batch = 256;
+  settings.data_on = DataOn::kHost;
+  settings.fused = false;
+  return train_in(card, settings, setup_of(card).device.overhead_bytes() + kPool);
+}
+
+// Blocks whose lives are known fit where a pool that grew in pieces has none that is long enough.
+Solved fragmented_pool() {
+  constexpr int64_t kMost = 100 * kMiB;
+  std::array<PlannedBlock, 3> blocks = {PlannedBlock{55 * kMiB, 0, 1}, PlannedBlock{10 * kMiB, 1, 3},
+                                        PlannedBlock{55 * kMiB, 2, 3}};
+  const int64_t height = pack(blocks).height_bytes;
+  Solved solved{.memory_bytes = kMost, .process_bytes = height};
+  solved.outcome = height <= kMost ? SolveOutcome::kSolved : SolveOutcome::kRefused;
+  solved.text = fmt::format("the three blocks lie in {} of {}: their lives are known, so they are packed",
+                            format_bytes(height), format_bytes(kMost));
+  solved.next = "train_mnist --plan packed --epochs 1";
+  return solved;
+}
+
+// What a program holds when its card is full, tensor by tensor: nothing of it is idle or can be dropped.
+Solved refuse_held(bool grows_with_steps) {
+  constexpr int64_t kTensor = int64_t{200} * 300 * 200 * 20 * 4, kLoss = int64_t{100} * 512 * 512 * 4;
+  Card card(Stage{}, kSixGb);
+  Solved solved{.outcome = SolveOutcome::kRefused};
+  std::vector<Card::Tensor> held;
+  int64_t before = 0, grown = 0;
+  try {
+    while (true) {
+      before = card.allocator().statistics().allocated.current;
+      held.push_back(grows_with_steps ? card.randn({100, 512, 512}) : card.randn({200, 300, 200, 20}));
+      grown = card.allocator().statistics().allocated.current - before;
+    }
+  } catch (const OutOfMemory&) {
+    solved.process_bytes = card.process_bytes();
+  }
+  const MemoryInfo info = card.device().memory().info();
+  solved.memory_bytes = info.total - info.others;
+  if (grows_with_steps) {
+    solved.text = fmt::format(
+        "a leak: what is live grows by {} each step and never falls, so any card is full in the end ({} "
+        "steps here, {} with twice the memory); keep numbers, loss.item(), instead of tensors",
+        format_bytes(grown), held.size(), held.size() + static_cast<size_t>(info.total / kLoss));
+  } else {
+    solved.text = fmt::format(
+        "{} tensors of {} are live at once and each may still be read: no order and no packing makes them "
+        "fit; drop what is no longer needed",
+        held.size() + 1, format_bytes(kTensor));
+  }
+  return solved;
+}
+Solved refuse_kept() {
+  return refuse_held(false);
+}
+Solved refuse_leak() {
+  return refuse_held(true);
+}
+
+struct Row {
+  std::string_view id;
+  Solved (*solve)();
+};
+constexpr Row kRows[] = {
+    {"A1", on_laptop},   {"A2", on_laptop},       {"A3", on_laptop},
+    {"A4", on_laptop},   {"A5", fragmented_pool}, {"B2", on_four_cards},
+    {"C5", refuse_kept}, {"C8", refuse_leak},     {"C9", in_small_pool},
+};
+
+}  // namespace
+
+Solved solve(const Scenario& scenario) {
+  const auto row =
+      std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.id == scenario.id; });
+  Solved solved;
+  if (row == std::end(kRows)) {
+    solved.text = "no memory is lacking, or its user chose where it goes";
+  } else {
+    solved = row->solve();
+  }
+  solved.scenario = &scenario;
+  return solved;
+}
+
+std::string to_json(std::span<const Solved> solved) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const Solved& one : solved) {
+    rows.push_back({{"id", one.scenario->id},
+                    {"title", one.scenario->title},
+                    {"outcome", to_string(one.outcome)},
+                    {"text", one.text},
+                    {"memory_bytes", one.memory_bytes},
+                    {"process_bytes", one.process_bytes},
+                    {"next", one.next}});
+  }
+  return nlohmann::ordered_json{{"scenarios", rows}}.dump();
+}
+
+std::string describe(std::span<const Solved> solved, const Terminal& terminal) {
+  Table table({{"id"}, {"outcome"}, {.title = "how, or why not", .wraps = true}});
+  std::string next;
+  int count = 0;
+  for (const Solved& one : solved) {
+    count += one.outcome == SolveOutcome::kSolved ? 1 : 0;
+    table.add({one.scenario->id, to_string(one.outcome), one.text});
+    if (next.empty()) next = one.next;
+  }
+  std::string text = fmt::format("{} of {} scenarios solved without being told how\n\n{}", count,
+                                 solved.size(), table.text(terminal));
+  if (!next.empty()) text += fmt::format("\nnext: {}\n", next);
+  return text;
+}
+
+}  // namespace headroom::repro

@@ -1,0 +1,40 @@
+// Finds a run for a scenario that trains on the same card, from a budget of memory alone: nothing tells it
+// the cure. Says why where no plan can help.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "runtime/base/enum_names.h"
+#include "runtime/base/terminal.h"
+#include "tools/repro/scenario.h"
+
+namespace headroom::repro {
+
+enum class SolveOutcome : uint8_t { kSolved, kRefused, kNotAboutMemory };
+
+struct Solved {
+  const Scenario* scenario = nullptr;
+  SolveOutcome outcome = SolveOutcome::kNotAboutMemory;
+  std::string text = {};                        // what runs now, or why nothing can; one line
+  std::string next = {};                        // a command that runs it
+  int64_t memory_bytes = 0, process_bytes = 0;  // the budget, and what the run took
+};
+
+// On simulated cards. A run that was planned is made, and must train.
+Solved solve(const Scenario& scenario);
+
+std::string to_json(std::span<const Solved> solved);
+std::string describe(std::span<const Solved> solved, const Terminal& terminal);
+
+}  // namespace headroom::repro
+
+namespace headroom {
+
+template <>
+struct EnumNames<repro::SolveOutcome> {
+  static constexpr std::array<std::string_view, 3> kNames = {"solved", "refused", "not about memory"};
+};
+
+}  // namespace headroom
