@@ -11,12 +11,12 @@ constexpr float kLeast = -HUGE_VALF;
 constexpr int64_t kNowhere = INT64_MAX;
 
 // x (outer, n, inner) -> y (outer, inner)
-__global__ void arg_max(ReductionLayout layout, int64_t inner, const float* x, int32_t* y) {
+__global__ void arg_max(ReductionLayout layout, int64_t inner, Reals x, int32_t* y) {
   const Share share = share_of(layout);
   Placed best{kLeast, kNowhere};
   if (share.result < layout.results) {
     const int64_t outer = share.result / inner;
-    const float* from = x + outer * layout.terms * inner + (share.result - outer * inner);
+    const Reals from = x + outer * layout.terms * inner + (share.result - outer * inner);
     for_each_term(
         share, [](int64_t k) { return k; }, [&](int64_t k) { return from[k * inner]; },
         [&](int64_t k, float value) {
@@ -37,8 +37,8 @@ int team_size(int64_t classes) {
 }
 
 // counts[block]: rows of the block whose maximum is at the label, of logits (rows, classes).
-__global__ void count_right(int64_t rows, int64_t classes, int team, const float* logits,
-                            const int32_t* labels, int64_t* counts, float* share) {
+__global__ void count_right(int64_t rows, int64_t classes, int team, Reals logits, const int32_t* labels,
+                            int64_t* counts, RealsOut share) {
   const int64_t teams = grid_threads() / team;
   const int lane = static_cast<int>(threadIdx.x) % team;
   int64_t right = 0;
@@ -57,18 +57,19 @@ __global__ void count_right(int64_t rows, int64_t classes, int team, const float
   }
   right = combine_block(right, 1, Add());
   if (threadIdx.x != 0) return;
-  if (share != nullptr) {
-    *share = static_cast<float>(static_cast<double>(right) / static_cast<double>(rows));
+  if (share.data != nullptr) {
+    share.set(0, static_cast<float>(static_cast<double>(right) / static_cast<double>(rows)));
   } else {
     counts[blockIdx.x] = right;
   }
 }
 
-__global__ void share_right(int64_t rows, int64_t blocks, const int64_t* counts, float* share) {
+__global__ void share_right(int64_t rows, int64_t blocks, const int64_t* counts, RealsOut share) {
   int64_t right = 0;
   for (int64_t i = threadIdx.x; i < blocks; i += kThreads) right += counts[i];
   right = combine_block(right, 1, Add());
-  if (threadIdx.x == 0) *share = static_cast<float>(static_cast<double>(right) / static_cast<double>(rows));
+  if (threadIdx.x == 0)
+    share.set(0, static_cast<float>(static_cast<double>(right) / static_cast<double>(rows)));
 }
 
 }  // namespace
@@ -83,7 +84,8 @@ std::unique_ptr<Kernel> make_kernel(const ArgMax& op, const Request& request) {
   layout.terms_per_split = layout.terms;
   if (layout.results == 0) return function_kernel([](const Call&) {});
   return function_kernel([=](const Call& call) {
-    launch(arg_max, layout.grid(), kThreads, call.stream, layout, inner, call.in(0), call.out<int32_t>());
+    launch(arg_max, layout.grid(), kThreads, call.stream, layout, inner, operand(call, 0),
+           call.out<int32_t>());
   });
 }
 
@@ -97,9 +99,9 @@ std::unique_ptr<Kernel> make_kernel(const Accuracy&, const Request& request) {
   return function_kernel(
       [=](const Call& call) {
         auto* counts = call.scratch<int64_t>();
-        launch(count_right, blocks, kThreads, call.stream, rows, classes, team, call.in(0),
-               call.in<int32_t>(1), counts, blocks == 1 ? call.out() : nullptr);
-        if (blocks > 1) launch(share_right, 1, kThreads, call.stream, rows, blocks, counts, call.out());
+        launch(count_right, blocks, kThreads, call.stream, rows, classes, team, operand(call, 0),
+               call.in<int32_t>(1), counts, blocks == 1 ? result(call) : RealsOut());
+        if (blocks > 1) launch(share_right, 1, kThreads, call.stream, rows, blocks, counts, result(call));
       },
       blocks > 1 ? blocks * static_cast<int64_t>(sizeof(int64_t)) : 0);
 }

@@ -16,7 +16,7 @@ __device__ void for_each_row(const ReductionLayout& layout, const Share& share, 
 // would cancel where values are far from zero.
 struct Moments {
   int64_t channels;
-  const float* x;
+  Reals x;
   __device__ auto of_channel(int64_t channel) const {
     return [from = x + channel, step = channels, origin = static_cast<double>(x[channel])](int64_t row) {
       const double centred = static_cast<double>(from[row * step]) - origin;
@@ -25,23 +25,23 @@ struct Moments {
   }
 };
 
-__global__ void finish_statistics(ReductionLayout last, int64_t rows, const ChannelSums* partial,
-                                  const float* x, float* mean, float* variance) {
+__global__ void finish_statistics(ReductionLayout last, int64_t rows, const ChannelSums* partial, Reals x,
+                                  RealsOut mean, RealsOut variance) {
   const Share share = share_of(last);
   const ChannelSums sums = add_shares(last, share, partial);
   if (threadIdx.x >= last.wide || share.result >= last.results) return;
   const double count = static_cast<double>(rows), shift = sums.first / count;
   const double square = sums.second / count - shift * shift;
-  mean[share.result] = static_cast<float>(static_cast<double>(x[share.result]) + shift);
+  mean.set(share.result, static_cast<float>(static_cast<double>(x[share.result]) + shift));
   // Rounding may leave it below 0; in this order NaN stays.
-  variance[share.result] = static_cast<float>(square < 0 ? 0 : square);
+  variance.set(share.result, static_cast<float>(square < 0 ? 0 : square));
 }
 
 // Sums of dy and of dy x', where x' = (x - mean) / sqrt(variance + epsilon).
 struct GradientSums {
   int64_t channels;
   float epsilon;
-  const float *dy, *x, *mean, *variance;
+  Reals dy, x, mean, variance;
   __device__ auto of_channel(int64_t channel) const {
     return [gradients = dy + channel, from = x + channel, step = channels, centre = mean[channel],
             inverse = 1 / sqrtf(variance[channel] + epsilon)](int64_t row) {
@@ -58,8 +58,8 @@ struct Elements {
 
 //   dbeta = sum dy,  dgamma = sum dy x',  dx = gamma / sqrt(variance + epsilon) (dy - (dbeta + x' dgamma) /
 //   rows)
-__global__ void normalise_gradient(ReductionLayout layout, GradientSums in, const float* gamma,
-                                   const float* dgamma, const float* dbeta, float* dx) {
+__global__ void normalise_gradient(ReductionLayout layout, GradientSums in, Reals gamma, Reals dgamma,
+                                   Reals dbeta, RealsOut dx) {
   const Share share = share_of(layout);
   const int64_t c = share.result;
   if (c >= layout.results) return;
@@ -73,19 +73,19 @@ __global__ void normalise_gradient(ReductionLayout layout, GradientSums in, cons
       },
       [&](int64_t i, const Elements& at) {
         const float normal = (at.x - centre) * inverse;
-        dx[i] = scale * (at.dy - (shift + normal * slope) * per_row);
+        dx.set(i, scale * (at.dy - (shift + normal * slope) * per_row));
       });
 }
 
-__global__ void normalise_by(ReductionLayout layout, float epsilon, const float* x, const float* gamma,
-                             const float* beta, const float* mean, const float* variance, float* y) {
+__global__ void normalise_by(ReductionLayout layout, float epsilon, Reals x, Reals gamma, Reals beta,
+                             Reals mean, Reals variance, RealsOut y) {
   const Share share = share_of(layout);
   const int64_t c = share.result;
   if (c >= layout.results) return;
   const float centre = mean[c], scale = gamma[c] / sqrtf(variance[c] + epsilon), offset = beta[c];
   for_each_row(
       layout, share, [&](int64_t i) { return x[i]; },
-      [&](int64_t i, float value) { y[i] = (value - centre) * scale + offset; });
+      [&](int64_t i, float value) { y.set(i, (value - centre) * scale + offset); });
 }
 
 }  // namespace
@@ -96,11 +96,11 @@ std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request)
       [layout, last = layout_of_partials(layout), epsilon = op.epsilon](const Call& call) {
         auto* partial = call.scratch<ChannelSums>();
         launch(sum_channels<Moments>, layout.grid(), kThreads, call.stream,
-               Moments{layout.results, call.in(0)}, layout, partial);
-        launch(finish_statistics, last.grid(), kThreads, call.stream, last, layout.terms, partial, call.in(0),
-               call.out(1), call.out(2));
-        launch(normalise_by, layout.grid(), kThreads, call.stream, layout, epsilon, call.in(0), call.in(1),
-               call.in(2), call.out(1), call.out(2), call.out(0));
+               Moments{layout.results, operand(call, 0)}, layout, partial);
+        launch(finish_statistics, last.grid(), kThreads, call.stream, last, layout.terms, partial,
+               operand(call, 0), result(call, 1), result(call, 2));
+        launch(normalise_by, layout.grid(), kThreads, call.stream, layout, epsilon, operand(call, 0),
+               operand(call, 1), operand(call, 2), result(call, 1), result(call, 2), result(call, 0));
       },
       partial_bytes(layout));
 }
@@ -110,11 +110,13 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
   return function_kernel(
       [layout, last = layout_of_partials(layout), epsilon = op.epsilon](const Call& call) {
         auto* partial = call.scratch<ChannelSums>();
-        const GradientSums in{layout.results, epsilon, call.in(0), call.in(1), call.in(3), call.in(4)};
+        const GradientSums in{layout.results,   epsilon,          operand(call, 0),
+                              operand(call, 1), operand(call, 3), operand(call, 4)};
         launch(sum_channels<GradientSums>, layout.grid(), kThreads, call.stream, in, layout, partial);
-        launch(finish_gradients, last.grid(), kThreads, call.stream, last, partial, call.out(1), call.out(2));
-        launch(normalise_gradient, layout.grid(), kThreads, call.stream, layout, in, call.in(2), call.out(1),
-               call.out(2), call.out(0));
+        launch(finish_gradients, last.grid(), kThreads, call.stream, last, partial, result(call, 1),
+               result(call, 2));
+        launch(normalise_gradient, layout.grid(), kThreads, call.stream, layout, in, operand(call, 2),
+               result(call, 1), result(call, 2), result(call, 0));
       },
       partial_bytes(layout));
 }
@@ -122,8 +124,8 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
 std::unique_ptr<Kernel> make_kernel(const BatchNormInference& op, const Request& request) {
   const ReductionLayout layout = channel_layout(request, request.inputs[0].shape);
   return function_kernel([layout, epsilon = op.epsilon](const Call& call) {
-    launch(normalise_by, layout.grid(), kThreads, call.stream, layout, epsilon, call.in(0), call.in(1),
-           call.in(2), call.in(3), call.in(4), call.out());
+    launch(normalise_by, layout.grid(), kThreads, call.stream, layout, epsilon, operand(call, 0),
+           operand(call, 1), operand(call, 2), operand(call, 3), operand(call, 4), result(call));
   });
 }
 

@@ -8,32 +8,38 @@ namespace headroom::cuda {
 namespace {
 
 // N neighbours along a row, where dense operands are dense or one number.
-template <int N, typename T>
-__device__ Lanes<T, N> load_along_row(const T* from, bool fixed) {
+template <int N, typename X>
+__device__ auto load_along_row(const X& from, bool fixed) {
   if (!fixed) return load<N>(from);
-  Lanes<T, N> lanes;
+  const auto value = from[0];
+  decltype(load<N>(from)) lanes;
 #pragma unroll
-  for (int lane = 0; lane < N; ++lane) lanes.values[lane] = *from;
+  for (int lane = 0; lane < N; ++lane) lanes.values[lane] = value;
   return lanes;
 }
 
 // y may be a or b where that is not broadcast: an element is read before it is written, by the same thread.
-template <int N, typename T, typename Y, typename F, typename I>
-__global__ void combine(F f, StridedIndex<3, I> index, int64_t groups, bool a_fixed, bool b_fixed, const T* a,
-                        const T* b, Y* y) {
+template <int N, typename X, typename Y, typename F, typename I>
+__global__ void combine(F f, StridedIndex<3, I> index, int64_t groups, bool a_fixed, bool b_fixed, X a, X b,
+                        Y y) {
   for (int64_t i = grid_thread(); i < groups; i += grid_threads()) {
     const Offsets<3, I> offsets = index(static_cast<I>(i));
-    store(y + offsets.at[2], apply<N, F, Y>(f, load_along_row<N>(a + offsets.at[0], a_fixed),
-                                            load_along_row<N>(b + offsets.at[1], b_fixed)));
+    store(y + offsets.at[2],
+          apply<N, typename ElementOf<Y>::Type>(f, load_along_row<N>(a + offsets.at[0], a_fixed),
+                                                load_along_row<N>(b + offsets.at[1], b_fixed)));
   }
 }
 
-template <int N, typename T, typename Y, typename F, typename I>
-void launch_combine(const CudaGpu& device, const Call& call, const F& f, const LoopNest<3>& nest,
-                    int64_t groups) {
-  launch(combine<N, T, Y, F, I>, blocks_for(device, groups), kThreads, call.stream, f,
-         StridedIndex<3, I>(nest, N), groups, nest.row_strides()[0] == 0, nest.row_strides()[1] == 0,
-         call.in<T>(0), call.in<T>(1), call.out<Y>());
+// Queues y = f(a, b) for groups of N neighbours along rows.
+template <int N, typename X, typename Y, typename F>
+void launch_combine(const CudaGpu& device, cudaStream_t stream, const F& f, const LoopNest<3>& nest,
+                    int64_t count, X a, X b, Y y) {
+  with_index_type(count, [&](auto type) {
+    using I = decltype(type);
+    launch(combine<N, X, Y, F, I>, blocks_for(device, count / N), kThreads, stream, f,
+           StridedIndex<3, I>(nest, N), count / N, nest.row_strides()[0] == 0, nest.row_strides()[1] == 0, a,
+           b, y);
+  });
 }
 
 // The kernel y = f(a, b) for operands of T.
@@ -44,23 +50,25 @@ std::unique_ptr<Kernel> pair_kernel(F f, const Request& request) {
   if (n == 0) return function_kernel([](const Call&) {});
   if (a.elements() == n && b.elements() == n) {
     return function_kernel([&device = request.device, f, n](const Call& call) {
-      map(device, call.stream, f, n, call.out<Y>(), call.in<T>(0), call.in<T>(1));
+      map(device, call.stream, lanes_of(call), f, n, result<Y>(call), operand<T>(call, 0),
+          operand<T>(call, 1));
     });
   }
   const LoopNest<3> nest(y, {broadcast_strides(a, y), broadcast_strides(b, y), strides_of(y)});
-  const bool in_fours = rows_have_lanes(nest, 4);
   return function_kernel([=, &device = request.device](const Call& call) {
-    const bool a_fits = nest.row_strides()[0] == 0 || aligned<4>(call.in<T>(0));
-    const bool b_fits = nest.row_strides()[1] == 0 || aligned<4>(call.in<T>(1));
-    const bool fours = in_fours && a_fits && b_fits && aligned<4>(call.out<Y>());
-    with_index_type(n, [&](auto type) {
-      using I = decltype(type);
-      if (fours) {
-        launch_combine<4, T, Y, F, I>(device, call, f, nest, n / 4);
-      } else {
-        launch_combine<1, T, Y, F, I>(device, call, f, nest, n);
-      }
-    });
+    const auto a = operand<T>(call, 0), b = operand<T>(call, 1);
+    const auto y = result<Y>(call);
+    const auto fits = [&](auto lanes) {
+      return rows_have_lanes(nest, lanes) && (nest.row_strides()[0] == 0 || aligned<lanes>(a)) &&
+             (nest.row_strides()[1] == 0 || aligned<lanes>(b)) && aligned<lanes>(y);
+    };
+    if (lanes_of(call) == 8 && fits(std::integral_constant<int, 8>())) {
+      launch_combine<8>(device, call.stream, f, nest, n, a, b, y);
+    } else if (fits(std::integral_constant<int, 4>())) {
+      launch_combine<4>(device, call.stream, f, nest, n, a, b, y);
+    } else {
+      launch_combine<1>(device, call.stream, f, nest, n, a, b, y);
+    }
   });
 }
 
@@ -141,12 +149,11 @@ std::unique_ptr<Kernel> make_compare(CompareKind kind, const Request& request) {
   return nullptr;
 }
 
-template <typename T, typename I>
-__global__ void choose(StridedIndex<4, I> index, int64_t count, const uint8_t* condition, const T* a,
-                       const T* b, T* y) {
+template <typename X, typename Y, typename I>
+__global__ void choose(StridedIndex<4, I> index, int64_t count, const uint8_t* condition, X a, X b, Y y) {
   for (int64_t i = grid_thread(); i < count; i += grid_threads()) {
     const Offsets<4, I> offsets = index(static_cast<I>(i));
-    y[offsets.at[3]] = condition[offsets.at[0]] != 0 ? a[offsets.at[1]] : b[offsets.at[2]];
+    put(y, offsets.at[3], condition[offsets.at[0]] != 0 ? a[offsets.at[1]] : b[offsets.at[2]]);
   }
 }
 
@@ -159,8 +166,10 @@ std::unique_ptr<Kernel> make_where(const Request& request) {
     if (n == 0) return;
     with_index_type(n, [&](auto type) {
       using I = decltype(type);
-      launch(choose<T, I>, blocks_for(device, n), kThreads, call.stream, StridedIndex<4, I>(nest), n,
-             call.in<uint8_t>(0), call.in<T>(1), call.in<T>(2), call.out<T>());
+      const auto a = operand<T>(call, 1), b = operand<T>(call, 2);
+      const auto y = result<T>(call);
+      launch(choose<std::decay_t<decltype(a)>, std::decay_t<decltype(y)>, I>, blocks_for(device, n), kThreads,
+             call.stream, StridedIndex<4, I>(nest), n, call.in<uint8_t>(0), a, b, y);
     });
   });
 }
@@ -170,14 +179,13 @@ std::unique_ptr<Kernel> make_where(const Request& request) {
 std::unique_ptr<Kernel> make_kernel(const Binary& op, const Request& request) {
   switch (request.inputs[0].dtype) {
     case DType::kF32:
+    case DType::kBf16:
+    case DType::kF16:
       return make_real(op.kind, request);
     case DType::kI32:
       return make_whole<int32_t>(op.kind, request);
     case DType::kU8:
       return make_whole<uint8_t>(op.kind, request);
-    case DType::kBf16:
-    case DType::kF16:
-      break;  // refused before
   }
   return nullptr;
 }
@@ -185,22 +193,27 @@ std::unique_ptr<Kernel> make_kernel(const Binary& op, const Request& request) {
 std::unique_ptr<Kernel> make_kernel(const Compare& op, const Request& request) {
   switch (request.inputs[0].dtype) {
     case DType::kF32:
+    case DType::kBf16:
+    case DType::kF16:
       return make_compare<float>(op.kind, request);
     case DType::kI32:
       return make_compare<int32_t>(op.kind, request);
     case DType::kU8:
       return make_compare<uint8_t>(op.kind, request);
-    case DType::kBf16:
-    case DType::kF16:
-      break;  // refused before
   }
   return nullptr;
 }
 
 std::unique_ptr<Kernel> make_kernel(const Where&, const Request& request) {
-  // Only moves numbers, so that only their size counts.
-  return element_bytes(request.inputs[1].dtype) == 1 ? make_where<uint8_t>(request)
-                                                     : make_where<uint32_t>(request);
+  // Moves whole numbers, so that only their size counts, and rounds others to what is stored.
+  switch (request.outputs[0].dtype) {
+    case DType::kU8:
+      return make_where<uint8_t>(request);
+    case DType::kI32:
+      return make_where<uint32_t>(request);
+    default:
+      return make_where<float>(request);
+  }
 }
 
 }  // namespace headroom::cuda

@@ -56,13 +56,13 @@ __device__ inline ChannelSums add_shares(const ReductionLayout& last, const Shar
 }
 
 // The gradients of a normalisation's offset and factor: the first sum and the second.
-static __global__ void finish_gradients(ReductionLayout last, const ChannelSums* partial, float* dgamma,
-                                        float* dbeta) {
+static __global__ void finish_gradients(ReductionLayout last, const ChannelSums* partial, RealsOut dgamma,
+                                        RealsOut dbeta) {
   const Share share = share_of(last);
   const ChannelSums sums = add_shares(last, share, partial);
   if (threadIdx.x >= last.wide || share.result >= last.results) return;
-  dbeta[share.result] = static_cast<float>(sums.first);
-  dgamma[share.result] = static_cast<float>(sums.second);
+  dbeta.set(share.result, static_cast<float>(sums.first));
+  dgamma.set(share.result, static_cast<float>(sums.second));
 }
 
 }  // namespace headroom::cuda

@@ -85,6 +85,8 @@ std::unique_ptr<Kernel> make_kernel(const Concat& op, const Request& request) {
         place<uint4, I>(device, call, rows);
       } else if (fits<uint32_t>(call, rows)) {
         place<uint32_t, I>(device, call, rows);
+      } else if (fits<uint16_t>(call, rows)) {
+        place<uint16_t, I>(device, call, rows);
       } else {
         place<uint8_t, I>(device, call, rows);
       }

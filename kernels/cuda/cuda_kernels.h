@@ -60,6 +60,7 @@ std::unique_ptr<Kernel> make_kernel(const TakeBatch& op, const Request& request)
 // reduce.cu
 std::unique_ptr<Kernel> make_kernel(const Reduce& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const ReduceMaxGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const AllFinite& op, const Request& request);
 // arg_max.cu
 std::unique_ptr<Kernel> make_kernel(const ArgMax& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Accuracy& op, const Request& request);
@@ -90,6 +91,7 @@ std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, const Request& request)
 std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const MovingAverageUpdate& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const LossScaleUpdate& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const CounterUpdate& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const RowUpdate& op, const Request& request);
 // matmul.cpp

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/reals.cuh"
 #include "kernels/loop_nest.h"
 #include "runtime/device/cuda/check.h"
 
@@ -42,55 +42,64 @@ __device__ inline int64_t grid_threads() {
   return int64_t{gridDim.x} * blockDim.x;
 }
 
-// N neighbouring elements, read and written with one instruction.
-template <typename T, int N>
-struct alignas(N * sizeof(T)) Lanes {
-  T values[N];
-};
-template <int N, typename T>
-__device__ Lanes<T, N> load(const T* from) {
-  return *reinterpret_cast<const Lanes<T, N>*>(from);
-}
-template <int N, typename T>
-__device__ void store(T* to, const Lanes<T, N>& lanes) {
-  *reinterpret_cast<Lanes<T, N>*>(to) = lanes;
-}
-template <int N, typename T>
-bool aligned(const T* pointer) {
-  return reinterpret_cast<uintptr_t>(pointer) % (N * sizeof(T)) == 0;
-}
-
 // ---- one result per element
 
-template <int N, typename F, typename Y, typename... X>
-__device__ Lanes<Y, N> apply(const F& f, const Lanes<X, N>&... x) {
+template <typename T>
+struct ElementOf {
+  using Type = T;
+};
+template <typename T>
+struct ElementOf<T*> {
+  using Type = T;
+};
+template <>
+struct ElementOf<RealsOut> {
+  using Type = float;
+};
+
+// What is fetched, once all of it is on its way.
+template <int N, typename Y, typename F, typename... Fetched>
+__device__ Lanes<Y, N> apply(const F& f, const Fetched&... fetched) {
+  const auto lane_of = [](const auto& lanes, int lane) { return lanes.values[lane]; };
   Lanes<Y, N> y;
+  const auto compute = [&](const auto&... x) {
 #pragma unroll
-  for (int lane = 0; lane < N; ++lane) y.values[lane] = f(x.values[lane]...);
+    for (int lane = 0; lane < N; ++lane) y.values[lane] = f(lane_of(x, lane)...);
+  };
+  compute(widened(fetched)...);
   return y;
 }
 
 // y may be one of x: an element is read before it is written, by the same thread.
 template <int N, typename F, typename Y, typename... X>
-__global__ void map_lanes(F f, int64_t n, Y* y, const X*... x) {
+__global__ void map_lanes(F f, int64_t n, bool in_lanes, Y y, X... x) {
   for (int64_t i = N * grid_thread(); i < n; i += N * grid_threads()) {
-    if (i + N <= n) {
-      store(y + i, apply<N, F, Y, X...>(f, load<N>(x + i)...));
+    if (in_lanes && i + N <= n) {
+      store(y + i, apply<N, typename ElementOf<Y>::Type>(f, fetch<N>(x, i)...));
     } else {
-      for (int64_t j = i; j < n; ++j) y[j] = f(x[j]...);
+      for (int64_t j = i; j < min(n, i + N); ++j) put(y, j, f(x[j]...));
     }
   }
 }
 
-// Queues y[i] = f(x[i]...) for i in [0, n).
+// Queues y[i] = f(x[i]...) for i in [0, n), with `lanes` (4 or 8) elements for each thread and turn.
 template <typename F, typename Y, typename... X>
-void map(const CudaGpu& device, cudaStream_t stream, const F& f, int64_t n, Y* y, const X*... x) {
+void map(const CudaGpu& device, cudaStream_t stream, int lanes, const F& f, int64_t n, Y y, X... x) {
   if (n == 0) return;
-  if (aligned<4>(y) && (aligned<4>(x) && ...)) {
-    launch(map_lanes<4, F, Y, X...>, blocks_for(device, ceil_div(n, 4)), kThreads, stream, f, n, y, x...);
+  if (lanes == 8) {
+    const bool in_lanes = aligned<8>(y) && (aligned<8>(x) && ...);
+    launch(map_lanes<8, F, Y, X...>, blocks_for(device, ceil_div(n, 8)), kThreads, stream, f, n, in_lanes, y,
+           x...);
   } else {
-    launch(map_lanes<1, F, Y, X...>, blocks_for(device, n), kThreads, stream, f, n, y, x...);
+    const bool in_lanes = aligned<4>(y) && (aligned<4>(x) && ...);
+    launch(map_lanes<4, F, Y, X...>, blocks_for(device, ceil_div(n, 4)), kThreads, stream, f, n, in_lanes, y,
+           x...);
   }
+}
+
+// The lanes of a call whose results are elementwise.
+inline int lanes_of(const KernelCall& call) {
+  return std::max(lanes_of(call.inputs), lanes_of(call.outputs));
 }
 
 // The kernel y = f(x).
@@ -98,7 +107,7 @@ template <typename X = float, typename Y = float, typename F>
 std::unique_ptr<Kernel> map_kernel(const Request& request, F f) {
   return function_kernel(
       [&device = request.device, f, n = request.outputs[0].shape.elements()](const Call& call) {
-        map(device, call.stream, f, n, call.out<Y>(), call.in<X>(0));
+        map(device, call.stream, lanes_of(call), f, n, result<Y>(call), operand<X>(call, 0));
       });
 }
 
@@ -107,7 +116,7 @@ template <typename F>
 std::unique_ptr<Kernel> map_pair_kernel(const Request& request, F f) {
   return function_kernel(
       [&device = request.device, f, n = request.outputs[0].shape.elements()](const Call& call) {
-        map(device, call.stream, f, n, call.out(), call.in(0), call.in(1));
+        map(device, call.stream, lanes_of(call), f, n, result(call), operand(call, 0), operand(call, 1));
       });
 }
 

@@ -27,14 +27,13 @@ template <typename From>
 std::unique_ptr<Kernel> make_cast_from(DType to, const Request& request) {
   switch (to) {
     case DType::kF32:
+    case DType::kBf16:
+    case DType::kF16:
       return map_kernel<From, float>(request, Convert<float, From>());
     case DType::kI32:
       return map_kernel<From, int32_t>(request, Convert<int32_t, From>());
     case DType::kU8:
       return map_kernel<From, uint8_t>(request, Convert<uint8_t, From>());
-    case DType::kBf16:
-    case DType::kF16:
-      break;  // refused before
   }
   return nullptr;
 }
@@ -43,8 +42,8 @@ std::unique_ptr<Kernel> make_cast_from(DType to, const Request& request) {
 
 // One thread for the four elements whose words one counter gives. y may be x.
 template <bool kAligned>
-__global__ void drop(uint64_t seed, uint32_t threshold, float factor, int64_t n, const float* x,
-                     const int32_t* step, float* y) {
+__global__ void drop(uint64_t seed, uint32_t threshold, float factor, int64_t n, Reals x, const int32_t* step,
+                     RealsOut y) {
   // A negative step is none that a counter reaches, but still a stream of its own.
   const auto stream = static_cast<uint32_t>(*step);
   for (int64_t block = grid_thread(); 4 * block < n; block += grid_threads()) {
@@ -59,7 +58,7 @@ __global__ void drop(uint64_t seed, uint32_t threshold, float factor, int64_t n,
     } else {
 #pragma unroll
       for (int lane = 0; lane < 4; ++lane) {
-        if (first + lane < n) y[first + lane] = keep(lane, x[first + lane]);
+        if (first + lane < n) y.set(first + lane, keep(lane, x[first + lane]));
       }
     }
   }
@@ -74,22 +73,23 @@ std::unique_ptr<Kernel> make_kernel(const Scale& op, const Request& request) {
 std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request) {
   switch (request.inputs[0].dtype) {
     case DType::kF32:
+    case DType::kBf16:
+    case DType::kF16:
       return make_cast_from<float>(op.to, request);
     case DType::kI32:
       return make_cast_from<int32_t>(op.to, request);
     case DType::kU8:
       return make_cast_from<uint8_t>(op.to, request);
-    case DType::kBf16:
-    case DType::kF16:
-      break;  // refused before
   }
   return nullptr;
 }
 
 std::unique_ptr<Kernel> make_kernel(const Fill& op, const Request& request) {
   const auto fill = [value = op.value] __device__() { return value; };
-  return function_kernel([&device = request.device, fill, n = request.outputs[0].shape.elements()](
-                             const Call& call) { map(device, call.stream, fill, n, call.out()); });
+  return function_kernel(
+      [&device = request.device, fill, n = request.outputs[0].shape.elements()](const Call& call) {
+        map(device, call.stream, lanes_of(call), fill, n, result(call));
+      });
 }
 
 std::unique_ptr<Kernel> make_kernel(const Dropout& op, const Request& request) {
@@ -99,9 +99,11 @@ std::unique_ptr<Kernel> make_kernel(const Dropout& op, const Request& request) {
   const auto threshold = static_cast<uint32_t>(static_cast<double>(op.rate) * 0x1p32);
   return function_kernel([=, &device = request.device](const Call& call) {
     if (n == 0) return;
-    const bool fours = aligned<4>(call.in(0)) && aligned<4>(call.out());
+    const Reals x = operand(call, 0);
+    const RealsOut y = result(call);
+    const bool fours = aligned<4>(x) && aligned<4>(y);
     launch(fours ? drop<true> : drop<false>, blocks_for(device, ceil_div(n, 4)), kThreads, call.stream,
-           op.seed, threshold, factor, n, call.in(0), call.in<int32_t>(1), call.out());
+           op.seed, threshold, factor, n, x, call.in<int32_t>(1), y);
   });
 }
 

@@ -53,15 +53,42 @@ void launch_gather(const CudaGpu& device, const Call& call, const GatherShape& s
   });
 }
 
+// Rows of floats that are stored in another type, in groups of N neighbours.
+template <int N, typename I>
+__global__ void gather_rounded(Divider<I> groups, int64_t total, int64_t rows, Reals table,
+                               const int32_t* indices, RealsOut y, FaultSlot fault) {
+  for (int64_t i = grid_thread(); i < total; i += grid_threads()) {
+    const I position = groups.quotient(static_cast<I>(i));
+    const I group = static_cast<I>(i) - position * groups.divisor;
+    const int32_t index = indices[position];
+    if (in_range(index, rows)) {
+      store(y + N * i, load<N>(table + N * (int64_t{index} * groups.divisor + group)));
+    } else {
+      store(y + N * i, Lanes<float, N>{});
+      if (group == 0) report(fault, position, index);
+    }
+  }
+}
+
+template <int N>
+void launch_gather_rounded(const CudaGpu& device, const Call& call, const GatherShape& shape,
+                           int64_t row_elements, FaultSlot fault) {
+  const int64_t groups = row_elements / N, total = shape.count * groups;
+  with_index_type(total, [&](auto type) {
+    using I = decltype(type);
+    launch(gather_rounded<N, I>, blocks_for(device, total), kThreads, call.stream, Divider<I>(groups), total,
+           shape.rows, operand(call, 0), call.in<int32_t>(1), result(call), fault);
+  });
+}
+
 // dtable[row] for each row: a block looks through all indices for those of its rows, a warp adds what is
 // found for its own row, in the order of positions. That reads the indices once for every few rows, but needs
 // neither atomics nor memory to sort them in.
 constexpr int kWarp = 32, kRowsOfBlock = kThreads / kWarp;
 constexpr int kColumnsOfLane = 4, kColumnsOfWarp = kColumnsOfLane * kWarp;
 
-__global__ void scatter_rows(int64_t rows, int64_t columns, int64_t count, const float* dy,
-                             const int32_t* indices, float* dtable, FaultSlot fault, int64_t tasks,
-                             int64_t parts) {
+__global__ void scatter_rows(int64_t rows, int64_t columns, int64_t count, Reals dy, const int32_t* indices,
+                             RealsOut dtable, FaultSlot fault, int64_t tasks, int64_t parts) {
   constexpr int kOfThread = 4, kTurn = kOfThread * kThreads;  // indices
   constexpr int kAtOnce = 4;  // rows of dy: one after the other they would wait for memory each
   __shared__ int32_t turn[kTurn];
@@ -90,7 +117,7 @@ __global__ void scatter_rows(int64_t rows, int64_t columns, int64_t count, const
           float terms[kAtOnce][kColumnsOfLane];
 #pragma unroll
           for (int i = 0; i < kAtOnce; ++i) {
-            const float* from = dy + (first + begin + __ffs(static_cast<int>(left)) - 1) * columns + column;
+            const Reals from = dy + (first + begin + __ffs(static_cast<int>(left)) - 1) * columns + column;
 #pragma unroll
             for (int j = 0; j < kColumnsOfLane; ++j) {
               terms[i][j] = left != 0 && column + j * kWarp < columns ? from[j * kWarp] : 0;
@@ -107,7 +134,7 @@ __global__ void scatter_rows(int64_t rows, int64_t columns, int64_t count, const
     }
 #pragma unroll
     for (int j = 0; j < kColumnsOfLane; ++j) {
-      if (row < rows && column + j * kWarp < columns) dtable[row * columns + column + j * kWarp] = sums[j];
+      if (row < rows && column + j * kWarp < columns) dtable.set(row * columns + column + j * kWarp, sums[j]);
     }
   }
 }
@@ -150,7 +177,7 @@ __global__ void take(F f, Source source, Divider<uint32_t> lanes, uint32_t n, co
       }
     }
     const X* x = table + L * (from * lanes.divisor + lane);
-    store(out + L * int64_t{i}, apply<L, F, Y, X>(f, load<L>(x)));
+    store(out + L * int64_t{i}, apply<L, Y>(f, load<L>(x)));
   }
 }
 
@@ -188,16 +215,24 @@ std::unique_ptr<Kernel> make_kernel(const Gather& op, const Request& request) {
   const GatherShape shape{table.shape[0], request.inputs[1].shape.elements(),
                           row_elements(table.shape) * element_bytes(table.dtype)};
   return function_kernel(
-      [=, &device = request.device,
+      [=, &device = request.device, elements = row_elements(table.shape),
        faults = index_faults(request, op.kTraits.name, "index", shape.rows)](const Call& call) {
         if (shape.count == 0) return;
         if (shape.row_bytes == 0) {
           launch(check_indices, blocks_for(device, shape.count), kThreads, call.stream, shape.count,
                  shape.rows, call.in<int32_t>(1), faults->slot());
+        } else if (call.inputs[0].spec.dtype != call.outputs[0].spec.dtype) {
+          if (elements % 8 == 0 && aligned<8>(operand(call, 0)) && aligned<8>(result(call))) {
+            launch_gather_rounded<8>(device, call, shape, elements, faults->slot());
+          } else {
+            launch_gather_rounded<1>(device, call, shape, elements, faults->slot());
+          }
         } else if (fits<uint4>(call, shape.row_bytes)) {
           launch_gather<uint4>(device, call, shape, faults->slot());
         } else if (fits<uint32_t>(call, shape.row_bytes)) {
           launch_gather<uint32_t>(device, call, shape, faults->slot());
+        } else if (fits<uint16_t>(call, shape.row_bytes)) {
+          launch_gather<uint16_t>(device, call, shape, faults->slot());
         } else {
           launch_gather<uint8_t>(device, call, shape, faults->slot());
         }
@@ -213,7 +248,7 @@ std::unique_ptr<Kernel> make_kernel(const GatherGrad& op, const Request& request
   return function_kernel([=, &device = request.device,
                           faults = index_faults(request, op.kTraits.name, "index", rows)](const Call& call) {
     launch(scatter_rows, blocks_for(device, tasks * kThreads), kThreads, call.stream, rows, columns, count,
-           call.in(0), call.in<int32_t>(1), call.out(), faults->slot(), tasks, parts);
+           operand(call, 0), call.in<int32_t>(1), result(call), faults->slot(), tasks, parts);
   });
 }
 

@@ -17,10 +17,10 @@ struct AddTwoSums {
   }
 };
 
-__global__ void normalise_rows(int64_t rows, int64_t n, float epsilon, const float* x, const float* gamma,
-                               const float* beta, float* y, float* mean, float* deviation) {
+__global__ void normalise_rows(int64_t rows, int64_t n, float epsilon, Reals x, Reals gamma, Reals beta,
+                               RealsOut y, RealsOut mean, RealsOut deviation) {
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const float* from = x + row * n;
+    const Reals from = x + row * n;
     float sum = 0;
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += from[i];
     const float centre = combine_block(sum, 1, Add()) / static_cast<float>(n);
@@ -29,21 +29,20 @@ __global__ void normalise_rows(int64_t rows, int64_t n, float epsilon, const flo
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) squares += (from[i] - centre) * (from[i] - centre);
     const float inverse = 1 / sqrtf(combine_block(squares, 1, Add()) / static_cast<float>(n) + epsilon);
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-      y[row * n + i] = (from[i] - centre) * inverse * gamma[i] + beta[i];
+      y.set(row * n + i, (from[i] - centre) * inverse * gamma[i] + beta[i]);
     }
     if (threadIdx.x == 0) {
-      mean[row] = centre;
-      deviation[row] = inverse;
+      mean.set(row, centre);
+      deviation.set(row, inverse);
     }
   }
 }
 
 // With x' = (x - mean) deviation and g = dy gamma: dx = deviation (g - mean of g - x' mean of g x')
-__global__ void normalise_rows_gradient(int64_t rows, int64_t n, const float* dy, const float* x,
-                                        const float* gamma, const float* mean, const float* deviation,
-                                        float* dx) {
+__global__ void normalise_rows_gradient(int64_t rows, int64_t n, Reals dy, Reals x, Reals gamma, Reals mean,
+                                        Reals deviation, RealsOut dx) {
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const float *gradient = dy + row * n, *from = x + row * n;
+    const Reals gradient = dy + row * n, from = x + row * n;
     const float centre = mean[row], inverse = deviation[row];
     TwoSums sums{};
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
@@ -54,7 +53,7 @@ __global__ void normalise_rows_gradient(int64_t rows, int64_t n, const float* dy
     const float shift = sums.first / static_cast<float>(n), slope = sums.second / static_cast<float>(n);
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
       const float normal = (from[i] - centre) * inverse;
-      dx[row * n + i] = inverse * (gradient[i] * gamma[i] - shift - normal * slope);
+      dx.set(row * n + i, inverse * (gradient[i] * gamma[i] - shift - normal * slope));
     }
   }
 }
@@ -62,7 +61,7 @@ __global__ void normalise_rows_gradient(int64_t rows, int64_t n, const float* dy
 // dbeta = the sum over rows of dy, dgamma = of dy x'
 struct ColumnGradients {
   int64_t columns;
-  const float *dy, *x, *mean, *deviation;
+  Reals dy, x, mean, deviation;
   __device__ auto of_channel(int64_t column) const {
     return [gradients = dy + column, from = x + column, step = columns, mean = mean,
             deviation = deviation](int64_t row) {
@@ -74,10 +73,11 @@ struct ColumnGradients {
 };
 
 // A thread for each line along the axis, of elements `inner` apart.
-template <typename T>
+template <typename T, typename Y>
 __global__ void sum_lines(int64_t lines, int64_t extent, int64_t inner, bool exclusive, bool reverse,
-                          const T* x, T* y) {
-  using Sum = std::conditional_t<std::is_same_v<T, float>, double, uint32_t>;  // whole numbers wrap around
+                          const T x, Y y) {
+  using Sum = std::conditional_t<std::is_same_v<T, Reals>, double, uint32_t>;  // whole numbers wrap around
+  using Element = std::conditional_t<std::is_same_v<T, Reals>, float, int32_t>;
   const int64_t step = reverse ? -inner : inner, start = reverse ? (extent - 1) * inner : 0;
   for (int64_t line = grid_thread(); line < lines; line += grid_threads()) {
     int64_t at = line / inner * extent * inner + line % inner + start;
@@ -85,7 +85,7 @@ __global__ void sum_lines(int64_t lines, int64_t extent, int64_t inner, bool exc
     for (int64_t i = 0; i < extent; ++i, at += step) {
       const Sum before = sum;
       sum += static_cast<Sum>(x[at]);
-      y[at] = static_cast<T>(exclusive ? before : sum);
+      put(y, at, static_cast<Element>(exclusive ? before : sum));
     }
   }
 }
@@ -101,7 +101,8 @@ std::unique_ptr<Kernel> make_kernel(const LayerNorm& op, const Request& request)
   return function_kernel([=, &device = request.device](const Call& call) {
     if (rows == 0) return;
     launch(normalise_rows, blocks_of_rows(device, rows), kThreads, call.stream, rows, n, op.epsilon,
-           call.in(0), call.in(1), call.in(2), call.out(0), call.out(1), call.out(2));
+           operand(call, 0), operand(call, 1), operand(call, 2), result(call, 0), result(call, 1),
+           result(call, 2));
   });
 }
 
@@ -112,12 +113,14 @@ std::unique_ptr<Kernel> make_kernel(const LayerNormGrad&, const Request& request
       [=, last = layout_of_partials(layout), &device = request.device](const Call& call) {
         if (rows > 0) {
           launch(normalise_rows_gradient, blocks_of_rows(device, rows), kThreads, call.stream, rows, n,
-                 call.in(0), call.in(1), call.in(2), call.in(3), call.in(4), call.out(0));
+                 operand(call, 0), operand(call, 1), operand(call, 2), operand(call, 3), operand(call, 4),
+                 result(call));
         }
         auto* partial = call.scratch<ChannelSums>();
-        const ColumnGradients in{n, call.in(0), call.in(1), call.in(3), call.in(4)};
+        const ColumnGradients in{n, operand(call, 0), operand(call, 1), operand(call, 3), operand(call, 4)};
         launch(sum_channels<ColumnGradients>, layout.grid(), kThreads, call.stream, in, layout, partial);
-        launch(finish_gradients, last.grid(), kThreads, call.stream, last, partial, call.out(1), call.out(2));
+        launch(finish_gradients, last.grid(), kThreads, call.stream, last, partial, result(call, 1),
+               result(call, 2));
       },
       partial_bytes(layout));
 }
@@ -129,12 +132,12 @@ std::unique_ptr<Kernel> make_kernel(const CumulativeSum& op, const Request& requ
   const int64_t extent = x.shape[op.axis], lines = x.shape.elements() == 0 ? 0 : x.shape.elements() / extent;
   return function_kernel([=, &device = request.device, dtype = x.dtype](const Call& call) {
     if (lines == 0) return;
-    if (dtype == DType::kF32) {
-      launch(sum_lines<float>, blocks_for(device, lines), kThreads, call.stream, lines, extent, inner,
-             op.exclusive, op.reverse, call.in(0), call.out());
+    if (dtype != DType::kI32) {
+      launch(sum_lines<Reals, RealsOut>, blocks_for(device, lines), kThreads, call.stream, lines, extent,
+             inner, op.exclusive, op.reverse, operand(call, 0), result(call));
     } else {
-      launch(sum_lines<int32_t>, blocks_for(device, lines), kThreads, call.stream, lines, extent, inner,
-             op.exclusive, op.reverse, call.in<int32_t>(0), call.out<int32_t>());
+      launch(sum_lines<const int32_t*, int32_t*>, blocks_for(device, lines), kThreads, call.stream, lines,
+             extent, inner, op.exclusive, op.reverse, call.in<int32_t>(0), call.out<int32_t>());
     }
   });
 }

@@ -8,6 +8,14 @@
 #include "runtime/base/errors.h"
 
 namespace headroom {
+namespace {
+
+// fuse() makes these for f32 alone.
+template <typename T>
+constexpr bool is_f32_alone = std::is_same_v<T, ClassifierHead> || std::is_same_v<T, ConvBlock> ||
+                              std::is_same_v<T, ConvBlockInputGrad> || std::is_same_v<T, ConvBlockFilterGrad>;
+
+}  // namespace
 
 bool has_cuda_kernel(const Op& op) {
   return traits_of(op).has_cuda_kernel;
@@ -21,11 +29,8 @@ std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, std::span<const TensorSpe
     throw InvalidArgument(fmt::format("{} runs no CUDA kernels", device.name()));
   }
   const auto is_stored_half = [](const TensorSpec& spec) { return is_half(spec.dtype); };
-  if (std::any_of(inputs.begin(), inputs.end(), is_stored_half) ||
-      std::any_of(outputs.begin(), outputs.end(), is_stored_half)) {
-    throw InvalidArgument(fmt::format(
-        "{} has no CUDA kernel for 16 bits: take --precision f32, or a simulated GPU", op_name(op)));
-  }
+  const bool any_half = std::any_of(inputs.begin(), inputs.end(), is_stored_half) ||
+                        std::any_of(outputs.begin(), outputs.end(), is_stored_half);
   cuda::CudaGpu& gpu = *device.kernel_target().gpu;
   device.initialise();
   const std::lock_guard lock(gpu.dnn_mutex());
@@ -33,10 +38,8 @@ std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, std::span<const TensorSpe
   const cuda::Request request{{inputs, outputs, settings}, gpu, device, replicas};
   return std::visit(
       [&]<typename T>(const T& o) -> std::unique_ptr<Kernel> {
-        if constexpr (requires { o.scaled; }) {
-          if (o.scaled)
-            throw InvalidArgument(fmt::format("{} with a loss scale has no CUDA kernel", op_name(op)));
-        }
+        if (any_half && is_f32_alone<T>)
+          throw InvalidArgument(fmt::format("{} has no CUDA kernel for 16 bits", op_name(op)));
         if constexpr (T::kTraits.has_cuda_kernel) {
           return make_kernel(o, request);
         } else {

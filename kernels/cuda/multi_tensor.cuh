@@ -20,34 +20,49 @@ struct TensorGroups {
   int count = 0;
   int first_block[kMax + 1] = {};
   int64_t elements[kMax];
-  float* data[kMax][N];
-  bool in_lanes[kMax];  // every tensor of the group is aligned to four floats
+  void* data[kMax][N];  // f32, but for the gradient, the second one
+  DType gradient[kMax];
+  bool in_lanes[kMax];  // every tensor of the group is aligned to four elements
 
   unsigned blocks() const { return static_cast<unsigned>(first_block[count]); }
   void add(const TensorView* views, const Shard& shard) {
     const int64_t begin = shard.begin(views[0].elements());
     elements[count] = shard.size(views[0].elements());
     in_lanes[count] = true;
+    gradient[count] = views[1].spec.dtype;
     for (int n = 0; n < N; ++n) {
-      data[count][n] = views[n].as<float>() + (n < 2 ? begin : 0);
-      in_lanes[count] = in_lanes[count] && aligned<4>(data[count][n]);
+      const RealsOut from = reals_out(views[n]) + (n < 2 ? begin : 0);
+      data[count][n] = from.data;
+      in_lanes[count] = in_lanes[count] && aligned<4>(from);
     }
     first_block[count + 1] = first_block[count] + static_cast<int>(ceil_div(elements[count], kTensorBlock));
     ++count;
   }
 };
 
+// What gradients are multiplied by: a factor, and what a loss scale that adapts says of this step. It is 0
+// for a step to be left out.
+struct GradientScale {
+  float factor;
+  const float* of_step;  // null without one
+  __device__ float value() const { return of_step == nullptr ? factor : factor * *of_step; }
+  __device__ bool is_left_out() const { return of_step != nullptr && *of_step == 0; }
+};
+
 // Changes x[0] and x[2..N) of an element by rule(x). x[1], the gradient, is read only, and the only operand
-// that earlier work still writes. make_rule() reads memory too, so it comes after the loads of the operands.
+// that earlier work still writes. make_rule() reads memory too, so it comes after the loads of the operands;
+// its `scale` says whether the step is left out.
 template <int L, int N, typename MakeRule>
-__device__ void apply_rule(const MakeRule& make_rule, float* const (&data)[N], int64_t at) {
+__device__ void apply_rule(const MakeRule& make_rule, void* const (&data)[N], DType gradient, int64_t at) {
+  const auto floats = [&](int n) { return static_cast<float*>(data[n]) + at; };
   Lanes<float, L> lanes[N];
 #pragma unroll
   for (int n = 0; n < N; ++n) {
-    if (n != 1) lanes[n] = load<L>(data[n] + at);
+    if (n != 1) lanes[n] = load<L>(floats(n));
   }
   wait_for_earlier_work();
-  lanes[1] = load<L>(data[1] + at);
+  lanes[1] = load<L>(Reals{data[1], gradient} + at);
+  if (make_rule.scale.is_left_out()) return;
   const auto rule = make_rule();
 #pragma unroll
   for (int lane = 0; lane < L; ++lane) {
@@ -60,7 +75,7 @@ __device__ void apply_rule(const MakeRule& make_rule, float* const (&data)[N], i
   }
 #pragma unroll
   for (int n = 0; n < N; ++n) {
-    if (n != 1) store<L>(data[n] + at, lanes[n]);
+    if (n != 1) store(floats(n), lanes[n]);
   }
 }
 
@@ -76,9 +91,10 @@ __global__ void update_groups(const __grid_constant__ TensorGroups<N> groups, Ma
   const int64_t n = groups.elements[low];
   const int64_t at = (block - groups.first_block[low]) * kTensorBlock + 4 * threadIdx.x;
   if (groups.in_lanes[low] && at + 4 <= n) {
-    apply_rule<4, N>(make_rule, groups.data[low], at);
+    apply_rule<4, N>(make_rule, groups.data[low], groups.gradient[low], at);
   } else {
-    for (int64_t i = at; i < min(n, at + 4); ++i) apply_rule<1, N>(make_rule, groups.data[low], i);
+    for (int64_t i = at; i < min(n, at + 4); ++i)
+      apply_rule<1, N>(make_rule, groups.data[low], groups.gradient[low], i);
     if (at >= n) wait_for_earlier_work();
   }
 }

@@ -79,7 +79,7 @@ struct PoolGeometry {
 };
 
 template <int N, typename I>
-__global__ void max_pool(PoolGeometry geometry, Pixels<I> outputs, const float* x, float* y, uint8_t* index) {
+__global__ void max_pool(PoolGeometry geometry, Pixels<I> outputs, Reals x, RealsOut y, uint8_t* index) {
   for (int64_t i = grid_thread(); i < outputs.size(); i += grid_threads()) {
     const Pixel<I> at = outputs.template at<N>(i);
     const PoolAxis::Range rows = geometry.rows.inside(at.row), columns = geometry.columns.inside(at.column);
@@ -109,8 +109,8 @@ __global__ void max_pool(PoolGeometry geometry, Pixels<I> outputs, const float* 
 }
 
 template <int N, typename I>
-__global__ void max_pool_grad(PoolGeometry geometry, Pixels<I> inputs, const float* dy, const uint8_t* index,
-                              float* dx) {
+__global__ void max_pool_grad(PoolGeometry geometry, Pixels<I> inputs, Reals dy, const uint8_t* index,
+                              RealsOut dx) {
   for (int64_t i = grid_thread(); i < inputs.size(); i += grid_threads()) {
     const Pixel<I> at = inputs.template at<N>(i);
     const PoolAxis::Range rows = geometry.rows.windows_over(at.row);
@@ -134,7 +134,7 @@ __global__ void max_pool_grad(PoolGeometry geometry, Pixels<I> inputs, const flo
 }
 
 template <int N, typename I>
-__global__ void avg_pool(PoolGeometry geometry, Pixels<I> outputs, const float* x, float* y) {
+__global__ void avg_pool(PoolGeometry geometry, Pixels<I> outputs, Reals x, RealsOut y) {
   for (int64_t i = grid_thread(); i < outputs.size(); i += grid_threads()) {
     const Pixel<I> at = outputs.template at<N>(i);
     const PoolAxis::Range rows = geometry.rows.inside(at.row), columns = geometry.columns.inside(at.column);
@@ -154,7 +154,7 @@ __global__ void avg_pool(PoolGeometry geometry, Pixels<I> outputs, const float* 
 }
 
 template <int N, typename I>
-__global__ void avg_pool_grad(PoolGeometry geometry, Pixels<I> inputs, const float* dy, float* dx) {
+__global__ void avg_pool_grad(PoolGeometry geometry, Pixels<I> inputs, Reals dy, RealsOut dx) {
   for (int64_t i = grid_thread(); i < inputs.size(); i += grid_threads()) {
     const Pixel<I> at = inputs.template at<N>(i);
     const PoolAxis::Range rows = geometry.rows.windows_over(at.row);
@@ -177,9 +177,9 @@ __global__ void avg_pool_grad(PoolGeometry geometry, Pixels<I> inputs, const flo
 // Queues kernel_of(lanes, index type) for the pixels of the output or of the image, with as many channels
 // together as `arrays`, its operands, allow.
 enum class Side { kOutput, kImage };
-template <typename KernelOf, typename... T>
+template <typename KernelOf, typename... Arrays>
 void launch_pool(const CudaGpu& device, cudaStream_t stream, const PoolGeometry& geometry, Side side,
-                 KernelOf kernel_of, T*... arrays) {
+                 KernelOf kernel_of, Arrays... arrays) {
   const bool output = side == Side::kOutput;
   const int64_t rows = output ? geometry.rows.output : geometry.rows.input;
   const int64_t columns = output ? geometry.columns.output : geometry.columns.input;
@@ -207,7 +207,7 @@ std::unique_ptr<Kernel> make_kernel(const MaxPool& op, const Request& request) {
   const PoolGeometry geometry(op.pool, request.inputs[0].shape, request.outputs[0].shape);
   return function_kernel([&device = request.device, geometry](const Call& call) {
     const auto kernel = [](auto lanes, auto type) { return &max_pool<lanes, decltype(type)>; };
-    launch_pool(device, call.stream, geometry, Side::kOutput, kernel, call.in(0), call.out(0),
+    launch_pool(device, call.stream, geometry, Side::kOutput, kernel, operand(call, 0), result(call),
                 call.out<uint8_t>(1));
   });
 }
@@ -216,8 +216,8 @@ std::unique_ptr<Kernel> make_kernel(const MaxPoolGrad& op, const Request& reques
   const PoolGeometry geometry(op.pool, request.outputs[0].shape, request.inputs[0].shape);
   return function_kernel([&device = request.device, geometry](const Call& call) {
     const auto kernel = [](auto lanes, auto type) { return &max_pool_grad<lanes, decltype(type)>; };
-    launch_pool(device, call.stream, geometry, Side::kImage, kernel, call.in(0), call.in<uint8_t>(1),
-                call.out());
+    launch_pool(device, call.stream, geometry, Side::kImage, kernel, operand(call, 0), call.in<uint8_t>(1),
+                result(call));
   });
 }
 
@@ -225,7 +225,7 @@ std::unique_ptr<Kernel> make_kernel(const AvgPool& op, const Request& request) {
   const PoolGeometry geometry(op.pool, request.inputs[0].shape, request.outputs[0].shape);
   return function_kernel([&device = request.device, geometry](const Call& call) {
     const auto kernel = [](auto lanes, auto type) { return &avg_pool<lanes, decltype(type)>; };
-    launch_pool(device, call.stream, geometry, Side::kOutput, kernel, call.in(0), call.out());
+    launch_pool(device, call.stream, geometry, Side::kOutput, kernel, operand(call, 0), result(call));
   });
 }
 
@@ -233,7 +233,7 @@ std::unique_ptr<Kernel> make_kernel(const AvgPoolGrad& op, const Request& reques
   const PoolGeometry geometry(op.pool, request.outputs[0].shape, request.inputs[0].shape);
   return function_kernel([&device = request.device, geometry](const Call& call) {
     const auto kernel = [](auto lanes, auto type) { return &avg_pool_grad<lanes, decltype(type)>; };
-    launch_pool(device, call.stream, geometry, Side::kImage, kernel, call.in(0), call.out());
+    launch_pool(device, call.stream, geometry, Side::kImage, kernel, operand(call, 0), result(call));
   });
 }
 

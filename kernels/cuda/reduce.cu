@@ -30,23 +30,23 @@ struct Places {
 
 // y (splits, results): partial results, or, of one split, the results.
 template <typename F, typename From, typename To, typename I>
-__global__ void reduce_terms(F f, ReductionLayout layout, Places<I> places, const From* x, To* y) {
+__global__ void reduce_terms(F f, ReductionLayout layout, Places<I> places, From x, To y) {
   const Share share = share_of(layout);
   typename F::Value value = F::kNothing;
   if (share.result < layout.results) {
-    const From* from = x + places.results(static_cast<I>(share.result)).at[0];
+    const From from = x + places.results(static_cast<I>(share.result)).at[0];
     for_each_term(
         share, [&](int64_t k) { return places.terms(static_cast<I>(k)).at[0]; },
         [&](I place) { return from[place]; },
-        [&](I, From term) { value = f(value, static_cast<typename F::Value>(term)); });
+        [&](I, auto term) { value = f(value, static_cast<typename F::Value>(term)); });
   }
   value = combine_block(value, layout.wide, f);
   if (threadIdx.x >= layout.wide || share.result >= layout.results) return;
-  To& result = y[blockIdx.y * layout.results + share.result];
-  if constexpr (std::is_same_v<To, float>) {
-    result = f.finish(value);
+  const int64_t at = blockIdx.y * layout.results + share.result;
+  if constexpr (std::is_same_v<To, RealsOut>) {
+    y.set(at, f.finish(value));
   } else {
-    result = value;
+    y[at] = value;
   }
 }
 
@@ -97,8 +97,8 @@ std::unique_ptr<Kernel> make_reduction(F f, const SplitAxes& axes, const Request
     return function_kernel([=](const Call& call) {
       with_index_type(axes.elements(), [&](auto type) {
         using I = decltype(type);
-        launch(reduce_terms<F, float, float, I>, layout.grid(), kThreads, call.stream, f, layout,
-               axes.places<I>(), call.in(0), call.out());
+        launch(reduce_terms<F, Reals, RealsOut, I>, layout.grid(), kThreads, call.stream, f, layout,
+               axes.places<I>(), operand(call, 0), result(call));
       });
     });
   }
@@ -108,11 +108,11 @@ std::unique_ptr<Kernel> make_reduction(F f, const SplitAxes& axes, const Request
       [=](const Call& call) {
         with_index_type(axes.elements(), [&](auto type) {
           using I = decltype(type);
-          launch(reduce_terms<F, float, Value, I>, layout.grid(), kThreads, call.stream, f, layout,
-                 axes.places<I>(), call.in(0), call.scratch<Value>());
+          launch(reduce_terms<F, Reals, Value*, I>, layout.grid(), kThreads, call.stream, f, layout,
+                 axes.places<I>(), operand(call, 0), call.scratch<Value>());
         });
-        launch(reduce_terms<F, Value, float, uint32_t>, last.grid(), kThreads, call.stream, f, last,
-               partial_axes.places<uint32_t>(), call.scratch<Value>(), call.out());
+        launch(reduce_terms<F, const Value*, RealsOut, uint32_t>, last.grid(), kThreads, call.stream, f, last,
+               partial_axes.places<uint32_t>(), call.scratch<Value>(), result(call));
       },
       layout.splits * layout.results * static_cast<int64_t>(sizeof(Value)));
 }
@@ -124,12 +124,11 @@ __device__ bool ties(float value, float maximum) {
 
 // counts (splits, results): how many terms tie with the result.
 template <typename I>
-__global__ void count_ties(ReductionLayout layout, Places<I> places, const float* x, const float* y,
-                           int64_t* counts) {
+__global__ void count_ties(ReductionLayout layout, Places<I> places, Reals x, Reals y, int64_t* counts) {
   const Share share = share_of(layout);
   int64_t count = 0;
   if (share.result < layout.results) {
-    const float* from = x + places.results(static_cast<I>(share.result)).at[0];
+    const Reals from = x + places.results(static_cast<I>(share.result)).at[0];
     const float maximum = y[share.result];
     for_each_term(
         share, [&](int64_t k) { return places.terms(static_cast<I>(k)).at[0]; },
@@ -142,8 +141,8 @@ __global__ void count_ties(ReductionLayout layout, Places<I> places, const float
 }
 
 template <typename I>
-__global__ void share_among_ties(ReductionLayout layout, Places<I> places, const float* x, const float* y,
-                                 const float* dy, const int64_t* counts, float* dx) {
+__global__ void share_among_ties(ReductionLayout layout, Places<I> places, Reals x, Reals y, Reals dy,
+                                 const int64_t* counts, RealsOut dx) {
   const Share share = share_of(layout);
   if (share.result >= layout.results) return;
   int64_t count = 0;
@@ -154,10 +153,47 @@ __global__ void share_among_ties(ReductionLayout layout, Places<I> places, const
   for_each_term(
       share, [&](int64_t k) { return first + places.terms(static_cast<I>(k)).at[0]; },
       [&](I place) { return x[place]; },
-      [&](I place, float term) { dx[place] = ties(term, maximum) ? part : 0; });
+      [&](I place, float term) { dx.set(place, ties(term, maximum) ? part : 0); });
+}
+
+// Tensors of one launch: what is passed to a kernel must stay small.
+struct Tensors {
+  static constexpr int kMax = 128;
+  int count = 0;
+  Reals x[kMax];
+  int64_t elements[kMax];
+};
+
+// One column of blocks for each tensor; `finite` is 1 before.
+__global__ void find_infinite(const __grid_constant__ Tensors tensors, uint8_t* finite) {
+  const Reals x = tensors.x[blockIdx.y];
+  bool all = true;
+  for (int64_t i = grid_thread(); i < tensors.elements[blockIdx.y]; i += grid_threads())
+    all = all && isfinite(x[i]);
+  if (!all) *finite = 0;
 }
 
 }  // namespace
+
+std::unique_ptr<Kernel> make_kernel(const AllFinite&, const Request& request) {
+  return function_kernel([&device = request.device](const Call& call) {
+    auto* finite = call.out<uint8_t>();
+    HR_CHECK(cudaMemsetAsync(finite, 1, 1, call.stream));
+    for (size_t first = 0; first < call.inputs.size(); first += Tensors::kMax) {
+      Tensors tensors;
+      int64_t longest = 0;
+      for (size_t i = first; i < std::min(call.inputs.size(), first + Tensors::kMax); ++i) {
+        tensors.x[tensors.count] = operand(call, i);
+        tensors.elements[tensors.count++] = call.inputs[i].elements();
+        longest = std::max(longest, call.inputs[i].elements());
+      }
+      if (longest == 0) continue;
+      const unsigned blocks = std::min(blocks_for(device, longest), blocks_for(device, int64_t{1} << 18));
+      launch(find_infinite, dim3(blocks, static_cast<unsigned>(tensors.count)), kThreads, call.stream,
+             tensors, finite);
+    }
+  });
+}
 
 std::unique_ptr<Kernel> make_kernel(const Reduce& op, const Request& request) {
   const SplitAxes axes(request.inputs[0].shape, op.axes);
@@ -182,10 +218,10 @@ std::unique_ptr<Kernel> make_kernel(const ReduceMaxGrad& op, const Request& requ
       [=](const Call& call) {
         with_index_type(axes.elements(), [&](auto type) {
           using I = decltype(type);
-          launch(count_ties<I>, layout.grid(), kThreads, call.stream, layout, axes.places<I>(), call.in(0),
-                 call.in(1), call.scratch<int64_t>());
+          launch(count_ties<I>, layout.grid(), kThreads, call.stream, layout, axes.places<I>(),
+                 operand(call, 0), operand(call, 1), call.scratch<int64_t>());
           launch(share_among_ties<I>, layout.grid(), kThreads, call.stream, layout, axes.places<I>(),
-                 call.in(0), call.in(1), call.in(2), call.scratch<int64_t>(), call.out());
+                 operand(call, 0), operand(call, 1), operand(call, 2), call.scratch<int64_t>(), result(call));
         });
       },
       layout.splits * layout.results * static_cast<int64_t>(sizeof(int64_t)));

@@ -20,10 +20,13 @@ __global__ void copy_strided(StridedIndex<2, I> index, int64_t groups, const T* 
 // Elements are moved as unsigned numbers of their size.
 template <typename F>
 void with_element_type(DType dtype, F f) {
-  if (element_bytes(dtype) == 1) {
-    f(uint8_t{});
-  } else {
-    f(uint32_t{});
+  switch (element_bytes(dtype)) {
+    case 1:
+      return f(uint8_t{});
+    case 2:
+      return f(uint16_t{});
+    default:
+      return f(uint32_t{});
   }
 }
 
@@ -53,7 +56,7 @@ class StridedCopy {
       const T* from = call.in<T>(0) + from_offset_;
       T* to = call.out<T>() + to_offset_;
       constexpr int kWide = 16 / sizeof(T);
-      if (!copy<kWide>(call.stream, from, to) && !(sizeof(T) == 1 && copy<4>(call.stream, from, to))) {
+      if (!copy<kWide>(call.stream, from, to) && !(sizeof(T) < 4 && copy<4>(call.stream, from, to))) {
         copy<1>(call.stream, from, to);
       }
     });

@@ -55,7 +55,7 @@ struct RowSums {
   float largest, sum;
 };
 template <typename Team>
-__device__ RowSums sums_of_row(const Team& team, const float* x, int64_t n) {
+__device__ RowSums sums_of_row(const Team& team, Reals x, int64_t n) {
   float largest = -HUGE_VALF;
   const auto load = [&](int64_t i) { return x[i]; };
   for_each_element(team, n, load, [&](int64_t, float value) { largest = Larger()(largest, value); });
@@ -97,25 +97,25 @@ void launch_rows(const CudaGpu& device, cudaStream_t stream, const F& f, const S
 // y may be x, for a thread writes what it alone reads, and reads it first.
 struct SoftmaxRow {
   bool zero_nan_rows;
-  const float* x;
-  float* y;
+  Reals x;
+  RealsOut y;
   template <typename Team>
   __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
-    const float* from = x + row * n;
-    float* to = y + row * n;
+    const Reals from = x + row * n;
+    const RealsOut to = y + row * n;
     const RowSums sums = sums_of_row(team, from, n);
     const float share = 1 / sums.sum;
     const bool is_zero = zero_nan_rows && isnan(sums.sum);
     for_each_element(
         team, n, [&](int64_t i) { return from[i]; },
-        [&](int64_t i, float value) { to[i] = is_zero ? 0 : expf(value - sums.largest) * share; });
+        [&](int64_t i, float value) { to.set(i, is_zero ? 0 : expf(value - sums.largest) * share); });
   }
 };
 
 // dx may be dy.
 struct SoftmaxGradRow {
-  const float *dy, *y;
-  float* dx;
+  Reals dy, y;
+  RealsOut dx;
   template <typename Team>
   __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
     const int64_t at = row * n;
@@ -124,26 +124,26 @@ struct SoftmaxGradRow {
     for_each_element(team, n, load, [&](int64_t, float2 pair) { product += pair.x * pair.y; });
     product = team.combine(product, Add());
     for_each_element(team, n, load,
-                     [&](int64_t i, float2 pair) { dx[at + i] = (pair.x - product) * pair.y; });
+                     [&](int64_t i, float2 pair) { dx.set(at + i, (pair.x - product) * pair.y); });
   }
 };
 
 // A row whose label is no class has no loss; nobody reads it, for the fault ends the run.
 struct CrossEntropyRow {
-  const float* logits;
+  Reals logits;
   const int32_t* labels;
-  float* loss;
+  RealsOut loss;
   FaultSlot fault;
   template <typename Team>
   __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
-    const float* x = logits + row * n;
+    const Reals x = logits + row * n;
     const RowSums sums = sums_of_row(team, x, n);
     if (n == 0 || team.lane() != 0) return;
     const int32_t label = labels[row];
     if (in_range(label, n)) {
-      loss[row] = logf(sums.sum) - (x[label] - sums.largest);
+      loss.set(row, logf(sums.sum) - (x[label] - sums.largest));
     } else {
-      loss[row] = 0;
+      loss.set(row, 0);
       report(fault, row, label);
     }
   }
@@ -151,15 +151,15 @@ struct CrossEntropyRow {
 
 // dlogits may be logits.
 struct CrossEntropyGradRow {
-  const float* logits;
+  Reals logits;
   const int32_t* labels;
-  const float* dloss;
-  float* dlogits;
+  Reals dloss;
+  RealsOut dlogits;
   FaultSlot fault;
   template <typename Team>
   __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
-    const float* x = logits + row * n;
-    float* dx = dlogits + row * n;
+    const Reals x = logits + row * n;
+    const RealsOut dx = dlogits + row * n;
     const RowSums sums = sums_of_row(team, x, n);
     if (n == 0) return;
     const int32_t label = labels[row];
@@ -168,7 +168,7 @@ struct CrossEntropyGradRow {
     for_each_element(
         team, n, [&](int64_t i) { return x[i]; },
         [&](int64_t i, float value) {
-          dx[i] = (expf(value - sums.largest) * share - (i == label ? 1 : 0)) * gradient;
+          dx.set(i, (expf(value - sums.largest) * share - (i == label ? 1 : 0)) * gradient);
         });
   }
 };
@@ -177,13 +177,13 @@ struct CrossEntropyGradRow {
 
 std::unique_ptr<Kernel> make_kernel(const Softmax& op, const Request& request) {
   return function_kernel([op, &device = request.device, shape = request.inputs[0].shape](const Call& call) {
-    launch_rows(device, call.stream, SoftmaxRow{op.zero_nan_rows, call.in(0), call.out()}, shape);
+    launch_rows(device, call.stream, SoftmaxRow{op.zero_nan_rows, operand(call, 0), result(call)}, shape);
   });
 }
 
 std::unique_ptr<Kernel> make_kernel(const SoftmaxGrad&, const Request& request) {
   return function_kernel([&device = request.device, shape = request.inputs[0].shape](const Call& call) {
-    launch_rows(device, call.stream, SoftmaxGradRow{call.in(0), call.in(1), call.out()}, shape);
+    launch_rows(device, call.stream, SoftmaxGradRow{operand(call, 0), operand(call, 1), result(call)}, shape);
   });
 }
 
@@ -192,7 +192,7 @@ std::unique_ptr<Kernel> make_kernel(const CrossEntropy& op, const Request& reque
                           faults = index_faults(request, op.kTraits.name, "label",
                                                 request.inputs[0].shape.last())](const Call& call) {
     launch_rows(device, call.stream,
-                CrossEntropyRow{call.in(0), call.in<int32_t>(1), call.out(), faults->slot()}, shape);
+                CrossEntropyRow{operand(call, 0), call.in<int32_t>(1), result(call), faults->slot()}, shape);
   });
 }
 
@@ -201,7 +201,8 @@ std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad& op, const Request& r
                           faults = index_faults(request, op.kTraits.name, "label",
                                                 request.inputs[0].shape.last())](const Call& call) {
     launch_rows(device, call.stream,
-                CrossEntropyGradRow{call.in(0), call.in<int32_t>(1), call.in(2), call.out(), faults->slot()},
+                CrossEntropyGradRow{operand(call, 0), call.in<int32_t>(1), operand(call, 2), result(call),
+                                    faults->slot()},
                 shape);
   });
 }

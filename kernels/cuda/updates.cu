@@ -11,17 +11,18 @@ namespace {
 // Each rule changes x = {w, g, states...} of one element; the type around it reads the rate and the step.
 struct PlainSgd {
   const float* rate;
-  float scale;
+  GradientScale scale;
   struct Rule {
     float factor;
     __device__ void operator()(float (&x)[2]) const { x[0] -= factor * x[1]; }
   };
-  __device__ Rule operator()() const { return {*rate * scale}; }
+  __device__ Rule operator()() const { return {*rate * scale.value()}; }
 };
 
 struct MomentumSgd {
   const float* rate;
-  float momentum, scale;
+  GradientScale scale;
+  float momentum;
   bool nesterov;
   struct Rule {
     float rate, momentum, scale;
@@ -32,12 +33,13 @@ struct MomentumSgd {
       x[0] -= rate * (nesterov ? g + momentum * x[2] : x[2]);
     }
   };
-  __device__ Rule operator()() const { return {*rate, momentum, scale, nesterov}; }
+  __device__ Rule operator()() const { return {*rate, momentum, scale.value(), nesterov}; }
 };
 
 struct Rmsprop {
   const float* rate;
-  float rho, epsilon, scale;
+  GradientScale scale;
+  float rho, epsilon;
   struct Rule {
     float rate, rho, epsilon, scale;
     __device__ void operator()(float (&x)[3]) const {
@@ -46,13 +48,14 @@ struct Rmsprop {
       x[0] -= rate * g / (sqrtf(x[2]) + epsilon);
     }
   };
-  __device__ Rule operator()() const { return {*rate, rho, epsilon, scale}; }
+  __device__ Rule operator()() const { return {*rate, rho, epsilon, scale.value()}; }
 };
 
 struct Adam {
   const float* rate;
   const int32_t* step;
-  float beta1, beta2, epsilon, weight_decay, scale;
+  GradientScale scale;
+  float beta1, beta2, epsilon, weight_decay;
   float log_beta1, log_beta2;
   struct Rule {
     float beta1, beta2, epsilon, scale, kept, step, v_factor;
@@ -67,19 +70,25 @@ struct Adam {
     // 1 - beta^t as -expm1(t log beta), which loses nothing at the first updates, where beta^t is near 1.
     const auto updates = static_cast<float>(*step) + 1;
     const float m_factor = -1 / expm1f(updates * log_beta1), v_factor = -1 / expm1f(updates * log_beta2);
-    return {beta1, beta2, epsilon, scale, 1 - *rate * weight_decay, *rate * m_factor, v_factor};
+    return {beta1, beta2, epsilon, scale.value(), 1 - *rate * weight_decay, *rate * m_factor, v_factor};
   }
 };
 
-// What an optimizer's kernel reads before it waits: all but the gradients, of N operands for each variable
-// that follow `scalars` others.
-template <int N>
-std::optional<std::vector<int>> starts_early_but_for_gradients(const Request& request, int scalars) {
-  std::vector<int> inputs;
-  for (int i = scalars; i < static_cast<int>(request.inputs.size()); ++i) {
-    if ((i - scalars) % N != 1) inputs.push_back(i);
+// The kernel of an optimizer whose variables have N operands each; make_rule(call, scale) is its rule. Before
+// it waits it reads all of them but the gradients.
+template <int N, typename Update, typename MakeRule>
+std::unique_ptr<Kernel> update_kernel(const Update& op, const Request& request, MakeRule make_rule) {
+  const size_t shared = op.operands().shared;
+  std::vector<int> read_early;
+  for (size_t i = shared; i < request.inputs.size(); ++i) {
+    if ((i - shared) % N != 1) read_early.push_back(static_cast<int>(i));
   }
-  return starts_early(request.device, std::move(inputs));
+  return function_kernel(
+      [=, shard = op.shard, factor = op.gradient_scale, is_scaled = op.scaled](const Call& call) {
+        const GradientScale scale{factor, is_scaled ? call.in(shared - 1) : nullptr};
+        update_all<N>(call.inputs.subspan(shared), shard, call.stream, make_rule(call, scale));
+      },
+      0, starts_early(request.device, std::move(read_early)));
 }
 
 float log_of(float beta) {
@@ -88,6 +97,22 @@ float log_of(float beta) {
 
 __global__ void count_up(int32_t* counter) {
   ++*counter;
+}
+
+__global__ void adapt_loss_scale(float growth, float backoff, int32_t interval, const uint8_t* finite,
+                                 float* scale, int32_t* streak, int32_t* updates) {
+  constexpr float kSmallestNormal = 0x1p-126f;
+  if (*finite == 0) {
+    const float lower = *scale * backoff;
+    if (isfinite(lower) && fabsf(lower) >= kSmallestNormal) *scale = lower;
+    *streak = 0;
+    return;
+  }
+  *updates += 1;
+  *streak += 1;
+  if (*streak < interval) return;
+  if (isfinite(*scale * growth)) *scale *= growth;
+  *streak = 0;
 }
 
 // Tables and rows of one launch, in bytes.
@@ -118,38 +143,30 @@ __global__ void write_rows(const __grid_constant__ Rows rows, const int32_t* ste
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const SgdUpdate& op, const Request& request) {
-  return function_kernel(
-      [op](const Call& call) {
-        const auto variables = call.inputs.subspan(1);
-        if (op.momentum == 0) {
-          update_all<2>(variables, op.shard, call.stream, PlainSgd{call.in(0), op.gradient_scale});
-        } else {
-          update_all<3>(variables, op.shard, call.stream,
-                        MomentumSgd{call.in(0), op.momentum, op.gradient_scale, op.nesterov});
-        }
-      },
-      0,
-      op.momentum == 0 ? starts_early_but_for_gradients<2>(request, 1)
-                       : starts_early_but_for_gradients<3>(request, 1));
+  if (op.momentum == 0) {
+    return update_kernel<2>(op, request, [](const Call& call, const GradientScale& scale) {
+      return PlainSgd{call.in(0), scale};
+    });
+  }
+  return update_kernel<3>(
+      op, request,
+      [momentum = op.momentum, nesterov = op.nesterov](const Call& call, const GradientScale& scale) {
+        return MomentumSgd{call.in(0), scale, momentum, nesterov};
+      });
 }
 
 std::unique_ptr<Kernel> make_kernel(const RmspropUpdate& op, const Request& request) {
-  return function_kernel(
-      [op](const Call& call) {
-        update_all<3>(call.inputs.subspan(1), op.shard, call.stream,
-                      Rmsprop{call.in(0), op.rho, op.epsilon, op.gradient_scale});
-      },
-      0, starts_early_but_for_gradients<3>(request, 1));
+  return update_kernel<3>(op, request,
+                          [rho = op.rho, epsilon = op.epsilon](const Call& call, const GradientScale& scale) {
+                            return Rmsprop{call.in(0), scale, rho, epsilon};
+                          });
 }
 
 std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, const Request& request) {
-  return function_kernel(
-      [op](const Call& call) {
-        update_all<4>(call.inputs.subspan(2), op.shard, call.stream,
-                      Adam{call.in(0), call.in<int32_t>(1), op.beta1, op.beta2, op.epsilon, op.weight_decay,
-                           op.gradient_scale, log_of(op.beta1), log_of(op.beta2)});
-      },
-      0, starts_early_but_for_gradients<4>(request, 2));
+  return update_kernel<4>(op, request, [op](const Call& call, const GradientScale& scale) {
+    return Adam{call.in(0),      call.in<int32_t>(1), scale,           op.beta1, op.beta2, op.epsilon,
+                op.weight_decay, log_of(op.beta1),    log_of(op.beta2)};
+  });
 }
 
 std::unique_ptr<Kernel> make_kernel(const MovingAverageUpdate& op, const Request& request) {
@@ -158,8 +175,15 @@ std::unique_ptr<Kernel> make_kernel(const MovingAverageUpdate& op, const Request
   };
   return function_kernel(
       [&device = request.device, rule, n = request.inputs[0].shape.elements()](const Call& call) {
-        map(device, call.stream, rule, n, call.mutated(0), call.in(0), call.in(1));
+        map(device, call.stream, 4, rule, n, call.mutated(0), call.in(0), call.in(1));
       });
+}
+
+std::unique_ptr<Kernel> make_kernel(const LossScaleUpdate& op, const Request&) {
+  return function_kernel([op](const Call& call) {
+    launch(adapt_loss_scale, 1, 1, call.stream, op.growth, op.backoff, op.interval, call.in<uint8_t>(0),
+           call.mutated(1), call.mutated<int32_t>(2), call.mutated<int32_t>(3));
+  });
 }
 
 std::unique_ptr<Kernel> make_kernel(const CounterUpdate&, const Request&) {

@@ -37,9 +37,10 @@ void fold_constants(Graph& graph) {
 
 }  // namespace
 
-int fuse(Graph& graph, std::span<const Value> keep) {
+int fuse(Graph& graph, std::span<const Value> keep, Precision precision) {
   fold_constants(graph);
-  const int whole = fuse_classifier_heads(graph, keep) + fuse_conv_blocks(graph, keep);
+  const bool is_f32 = precision == Precision::kF32;
+  const int whole = is_f32 ? fuse_classifier_heads(graph, keep) + fuse_conv_blocks(graph, keep) : 0;
   return whole + fuse_dense_layers(graph, keep);
 }
 

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "runtime/graph/graph.h"
+#include "runtime/graph/precision.h"
 
 namespace headroom {
 
@@ -11,7 +11,8 @@ namespace headroom {
 // into classifier_head nodes and any other matmul + bias [+ relu] into dense nodes, each with its
 // gradients, where no other node reads the values in between. Those values then have no maker: name the
 // ones to fetch in `keep`. Returns how many blocks, heads and dense layers it made. Results differ by
-// rounding only.
-int fuse(Graph& graph, std::span<const Value> keep = {});
+// rounding only. For a graph that is to be stored in 16 bits there are no conv_block and no classifier_head,
+// whose kernels take f32 alone.
+int fuse(Graph& graph, std::span<const Value> keep = {}, Precision precision = Precision::kF32);
 
 }  // namespace headroom

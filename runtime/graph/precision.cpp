@@ -85,13 +85,20 @@ class HalfStorage {
   void add(Node node) {
     const bool changes = is_update(node.op);
     const bool is_product = library_of(node.op) != Library::kNone;
+    // Tensors side by side are of one type, and a dense layer adds a bias of its result's type.
+    const bool joins_half = std::holds_alternative<Concat>(node.op) &&
+                            std::any_of(node.inputs.begin(), node.inputs.end(), [&](int input) {
+                              return twin(input) >= 0 || is_half(spec(input).dtype);
+                            });
     bool any_half = false;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       int& input = node.inputs[i];
       if (changes && !is_gradient(node, i)) continue;
       const bool is_matrix = spec(input).dtype == DType::kF32 && spec(input).shape.rank() >= 2;
       const bool is_weight = graph_.value(input).kind == ValueKind::kVariable;
-      if (is_matrix && !changes && (is_product || (is_weight && is_movement(node.op)))) cast(input, node);
+      const bool is_bias = std::holds_alternative<Dense>(node.op) && i == 2;
+      const bool is_cast = is_matrix && !changes && (is_product || (is_weight && is_movement(node.op)));
+      if (is_cast || ((is_bias || joins_half) && spec(input).dtype == DType::kF32)) cast(input, node);
       if (twin(input) >= 0) input = twin(input);
       any_half = any_half || is_half(spec(input).dtype);
     }
@@ -117,7 +124,7 @@ class HalfStorage {
     if (result.dtype != DType::kF32 || summed_[static_cast<size_t>(node.outputs[i])]) return false;
     if (is_movement(node.op)) return any_half;  // the bytes as they are
     if (result.shape.rank() == 0 || gives_f32(node) || is_statistic(node.op, i)) return false;
-    if (is_product) return result.shape.rank() >= 2;
+    if (is_product) return result.shape.rank() >= 2 || std::holds_alternative<DenseFilterGrad>(node.op);
     // Rows of a table of weights are read as they are and rounded.
     if (std::holds_alternative<Gather>(node.op) && result.shape.rank() >= 2 &&
         graph_.value(node.inputs[0]).kind == ValueKind::kVariable)

@@ -122,7 +122,7 @@ std::unique_ptr<ModelStep> make_model_step(std::shared_ptr<const Model> model,
     add_updates(optimizer, parameters, step->gradients, step->learning_rate, counter, 1, settings.shard);
   }
   if (settings.fetches_gradients) kept.insert(kept.end(), step->gradients.begin(), step->gradients.end());
-  if (settings.fused) fuse(graph, kept);
+  if (settings.fused) fuse(graph, kept, settings.precision);
   require_scopes(graph, settings.placed);
   reduce_gradients(graph, settings.replicas, settings.buckets);
   store_in(graph, settings.precision, kept);

@@ -24,7 +24,7 @@ struct ReduceMaxGrad {
 };
 // x.. f32 or in 16 bits, any shapes -> u8 []: 1 if no element is infinite or NaN
 struct AllFinite {
-  static constexpr OpTraits kTraits{.name = "all_finite", .differentiable = false, .has_cuda_kernel = false};
+  static constexpr OpTraits kTraits{.name = "all_finite", .differentiable = false};
   Outputs infer(const OpCheck& c) const;
 };
 // x -> i32, `axis` removed; the first of equal maxima

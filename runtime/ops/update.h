@@ -75,8 +75,7 @@ struct MovingAverageUpdate {
 // gradients count as an update, and `interval` of them in a row multiply the scale by `growth`; others by
 // `backoff`, unless it would become infinite or 0.
 struct LossScaleUpdate {
-  static constexpr OpTraits kTraits{
-      .name = "loss_scale_update", .changes = Changes::kRecords, .has_cuda_kernel = false};
+  static constexpr OpTraits kTraits{.name = "loss_scale_update", .changes = Changes::kRecords};
   float growth = 2;
   float backoff = 0.5f;
   int32_t interval = 2000;

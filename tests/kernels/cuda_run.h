@@ -12,10 +12,11 @@ namespace headroom::test {
 
 // Where a run finds its memory, and how it is queued.
 struct CudaRun {
-  int64_t shift = 0;       // of every tensor, in elements, from an aligned address
-  uint8_t garbage = 0xA5;  // what outputs and workspace hold before
-  bool in_place = false;   // output 0 in the memory of in_place_input
-  bool recorded = false;   // as the one task of a recording
+  int64_t shift = 0;                     // of every tensor, in elements, from an aligned address
+  uint8_t garbage = 0xA5;                // what outputs and workspace hold before
+  bool in_place = false;                 // output 0 in the memory of in_place_input
+  bool recorded = false;                 // as the one task of a recording
+  std::vector<TensorSpec> outputs = {};  // empty: what the op infers
 };
 
 // Runs the GPU's kernel of `op` once; returns its outputs. Updates change `inputs`.
@@ -23,7 +24,8 @@ inline std::vector<HostTensor> run_on_cuda(Device& device, const Op& op,
                                            const std::vector<HostTensor>& inputs,
                                            const KernelSettings& settings = {}, const CudaRun& way = {}) {
   const std::vector<TensorSpec> input_specs = specs_of(inputs);
-  const std::vector<TensorSpec> output_specs = infer_outputs(op, input_specs);
+  const std::vector<TensorSpec> output_specs =
+      way.outputs.empty() ? infer_outputs(op, input_specs) : way.outputs;
   const std::unique_ptr<Kernel> kernel = make_cuda_kernel(op, input_specs, output_specs, device, settings);
   std::deque<DeviceTensor> device_inputs, device_outputs;
   std::vector<TensorView> input_views, output_views;

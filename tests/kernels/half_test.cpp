@@ -10,34 +10,12 @@
 #include <limits>
 #include <random>
 
-#include "kernels/cpu/half_kernel.h"
+#include "tests/kernels/half_tensors.h"
 #include "tests/kernels/heap_counter.h"
 #include "tests/kernels/kernel_cases.h"
 
 namespace headroom::test {
 namespace {
-
-HostTensor stored_in(DType half, const HostTensor& whole) {
-  HostTensor result({half, whole.spec().shape});
-  cpu::narrow(half, whole.data(), result.data<void>(), whole.elements());
-  return result;
-}
-
-HostTensor widened(const HostTensor& stored) {
-  HostTensor result({DType::kF32, stored.spec().shape});
-  cpu::widen(stored.spec().dtype, stored.data<void>(), result.data(), stored.elements());
-  return result;
-}
-
-// The outputs of the op for operands of any types, stored as `outputs` say.
-std::vector<HostTensor> run_as(const Op& op, const std::vector<HostTensor>& inputs,
-                               const std::vector<TensorSpec>& outputs) {
-  const std::vector<HostTensor> results(outputs.begin(), outputs.end());
-  const std::unique_ptr<Kernel> kernel = make_cpu_kernel(op, specs_of(inputs), outputs);
-  const HostTensor workspace({DType::kU8, {kernel->workspace_bytes()}});
-  kernel->run(views_of(inputs), views_of(results), workspace.data<void>(), {});
-  return results;
-}
 
 TEST(Half, EveryStoredNumberComesBack) {
   for (uint32_t bits = 0; bits < 1 << 16; ++bits) {
@@ -86,17 +64,13 @@ TEST(Half, KernelsRoundOnceWhatTheF32KernelGives) {
   for (const KernelCase& row : kernel_cases()) {
     if (is_update(row.op) || std::holds_alternative<TakeBatch>(row.op)) continue;
     for (const DType half : {DType::kBf16, DType::kF16}) {
-      std::vector<HostTensor> stored, whole;
-      for (const HostTensor& input : row.inputs) {
-        const bool is_real = input.spec().dtype == DType::kF32;
-        stored.push_back(is_real ? stored_in(half, input) : input);
-        whole.push_back(is_real ? widened(stored.back()) : input);
+      const std::vector<HostTensor> stored = stored_in(half, row.inputs);
+      std::vector<HostTensor> whole;
+      for (const HostTensor& input : stored) {
+        whole.push_back(is_half(input.spec().dtype) ? widened(input) : input);
       }
       const std::vector<TensorSpec> f32_outputs = infer_outputs(row.op, specs_of(whole));
-      std::vector<TensorSpec> outputs = f32_outputs;
-      for (TensorSpec& spec : outputs) {
-        if (spec.dtype == DType::kF32) spec.dtype = half;
-      }
+      const std::vector<TensorSpec> outputs = stored_in(half, f32_outputs);
       const std::vector<HostTensor> expected = run_as(row.op, whole, f32_outputs);
       const std::vector<HostTensor> got = run_as(row.op, stored, outputs);
       for (size_t i = 0; i < got.size(); ++i) {

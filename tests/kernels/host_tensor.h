@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/kernel.h"
+#include "runtime/base/half.h"
 
 namespace headroom::test {
 
@@ -44,9 +45,7 @@ class HostTensor {
   std::vector<double> values() const {
     std::vector<double> result(static_cast<size_t>(elements()));
     for (size_t i = 0; i < result.size(); ++i) {
-      result[i] = spec_.dtype == DType::kF32   ? static_cast<double>(data<float>()[i])
-                  : spec_.dtype == DType::kI32 ? static_cast<double>(data<int32_t>()[i])
-                                               : static_cast<double>(data<uint8_t>()[i]);
+      result[i] = value(i);
     }
     return result;
   }
@@ -63,6 +62,21 @@ class HostTensor {
  private:
   static constexpr std::align_val_t kAlignment{256};
   static constexpr size_t kGuard = 128;
+  double value(size_t i) const {
+    switch (spec_.dtype) {
+      case DType::kF32:
+        return static_cast<double>(data<float>()[i]);
+      case DType::kI32:
+        return data<int32_t>()[i];
+      case DType::kU8:
+        return data<uint8_t>()[i];
+      case DType::kBf16:
+        return static_cast<double>(float_of_bf16(data<uint16_t>()[i]));
+      case DType::kF16:
+        return static_cast<double>(float_of_f16(data<uint16_t>()[i]));
+    }
+    return 0;
+  }
   static void release(std::byte* memory) { ::operator delete(memory, kAlignment); }
 
   TensorSpec spec_;

@@ -57,7 +57,7 @@ class Slices {
       auto& one = prepared[count];
       if (!one) {
         one = std::make_shared<const DnnConvolution>(sliced, direction, conv, x.with(0, count), filter,
-                                                     z.with(0, count));
+                                                     z.with(0, count), DnnConvolution::Types());
       }
       conv_bytes_ = std::max(conv_bytes_, one->workspace_bytes());
       slices_.push_back({begin, count, one});

@@ -1,5 +1,6 @@
 // Convolution and its gradients.
 #include "kernels/cuda/library/dnn_convolution.h"
+#include "runtime/base/errors.h"
 #include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {
@@ -11,14 +12,18 @@ std::unique_ptr<Kernel> make(const Request& request, ConvDirection direction, co
   if (computed.shape.elements() == 0) return function_kernel([](const Call&) {});
   if (request.inputs[0].shape.elements() == 0 || request.inputs[1].shape.elements() == 0) {
     return function_kernel([bytes = computed.bytes()](const Call& call) {  // sums of nothing
-      HR_CHECK(cudaMemsetAsync(call.out(), 0, static_cast<size_t>(bytes), call.stream));
+      HR_CHECK(cudaMemsetAsync(call.outputs[0].data, 0, static_cast<size_t>(bytes), call.stream));
     });
   }
+  const DnnConvolution::Types types{request.inputs[0].dtype, computed.dtype};
+  if (request.inputs[1].dtype != types.read)
+    throw InvalidArgument("a convolution of operands stored in two types has no CUDA kernel");
   const auto prepared =
-      std::make_shared<const DnnConvolution>(request, direction, conv, image, filter, result);
+      std::make_shared<const DnnConvolution>(request, direction, conv, image, filter, result, types);
   return function_kernel(
       [prepared](const Call& call) {
-        prepared->run(call.in(0), call.in(1), call.out(), call.workspace, call.stream);
+        prepared->run(call.inputs[0].data, call.inputs[1].data, call.outputs[0].data, call.workspace,
+                      call.stream);
       },
       prepared->workspace_bytes());
 }

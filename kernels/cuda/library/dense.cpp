@@ -1,14 +1,27 @@
 // Dense layers: a product with what surrounds it as its epilogue.
 #include "kernels/cuda/library/matmul_product.h"
+#include "runtime/base/errors.h"
 #include "runtime/device/cuda/check.h"
 
 namespace headroom::cuda {
+namespace {
+
+// With the types of the request's operands; cuBLASLt wants the bias in the type of the result.
+MatMulShape shape_of(const Request& request, MatMulShape shape, DType bias) {
+  shape.read = request.inputs[0].dtype;
+  shape.computed = request.outputs[0].dtype;
+  if (request.inputs[1].dtype != shape.read || bias != shape.computed)
+    throw InvalidArgument("a dense layer of operands stored in two types has no CUDA kernel");
+  return shape;
+}
+
+}  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const Dense& op, const Request& request) {
   const Shape &x = request.inputs[0].shape, &w = request.inputs[1].shape;
   if (request.outputs[0].shape.elements() == 0) return function_kernel([](const Call&) {});
-  const auto product =
-      std::make_shared<const Product>(request, MatMulShape{x[0], w[1], x[1], MatMul{}}, Epilogue::kBias);
+  const auto product = std::make_shared<const Product>(
+      request, shape_of(request, {x[0], w[1], x[1], MatMul{}}, request.inputs[2].dtype), Epilogue::kBias);
   // Not cuBLASLt's epilogue with relu: some of its algorithms (13.1) make 0 of NaN.
   std::shared_ptr<Kernel> relu;
   if (op.relu) {
@@ -18,9 +31,8 @@ std::unique_ptr<Kernel> make_kernel(const Dense& op, const Request& request) {
   }
   return function_kernel(
       [product, relu](const Call& call) {
-        // The epilogue reads the bias only.
-        auto* bias = const_cast<float*>(call.in(2));
-        product->run(call.in(0), call.in(1), call.out(), bias, call.workspace, call.stream);
+        product->run(call.inputs[0].data, call.inputs[1].data, call.outputs[0].data, call.inputs[2].data,
+                     call.workspace, call.stream);
         if (relu) relu->run(call.outputs, call.outputs, nullptr, Stream{call.stream});
       },
       product->workspace_bytes());
@@ -35,10 +47,12 @@ std::unique_ptr<Kernel> make_kernel(const DenseFilterGrad&, const Request& reque
     });
   }
   const auto product = std::make_shared<const Product>(
-      request, MatMulShape{x[1], dy[1], x[0], MatMul{.transpose_a = true}}, Epilogue::kSumB);
+      request, shape_of(request, {x[1], dy[1], x[0], MatMul{.transpose_a = true}}, request.outputs[1].dtype),
+      Epilogue::kSumB);
   return function_kernel(
       [product](const Call& call) {
-        product->run(call.in(0), call.in(1), call.out(0), call.out(1), call.workspace, call.stream);
+        product->run(call.inputs[0].data, call.inputs[1].data, call.outputs[0].data, call.outputs[1].data,
+                     call.workspace, call.stream);
       },
       product->workspace_bytes());
 }

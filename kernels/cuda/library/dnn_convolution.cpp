@@ -21,90 +21,112 @@ int64_t aligned(int64_t bytes) {
   return (bytes + 255) / 256 * 256;
 }
 
-int64_t span(const Shape& shape) {
-  return aligned(bytes_of(CUDNN_DATA_FLOAT, shape.elements()));
+int64_t span(const Shape& shape, DType type) {
+  return aligned(TensorSpec{type, shape}.bytes());
+}
+
+cudnnDataType_t dnn_type(DType type) {
+  if (type == DType::kBf16) return CUDNN_DATA_BFLOAT16;
+  return type == DType::kF16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
 }
 
 // (N,H,W,C) as cuDNN's (N,C,H,W).
-DnnTensor dnn_image(const Shape& s, cudnnDataType_t type) {
-  return {type, {s[0], s[3], s[1], s[2]}, {s[1] * s[2] * s[3], 1, s[2] * s[3], s[3]}};
+DnnTensor dnn_image(const Shape& s, DType type) {
+  return {dnn_type(type), {s[0], s[3], s[1], s[2]}, {s[1] * s[2] * s[3], 1, s[2] * s[3], s[3]}};
 }
 
 // (K,KH,KW,C), the transpose of our (KH,KW,C,K), as cuDNN's (K,C,KH,KW). Strides could describe our layout
 // too, but cuDNN's engines do not look at them: version 9.14 takes such a filter and computes something else.
-DnnTensor dnn_filter(const Shape& s, cudnnDataType_t type) {
-  return {type, {s[3], s[2], s[0], s[1]}, {s[0] * s[1] * s[2], 1, s[1] * s[2], s[2]}};
+DnnTensor dnn_filter(const Shape& s, DType type) {
+  return {dnn_type(type), {s[3], s[2], s[0], s[1]}, {s[0] * s[1] * s[2], 1, s[1] * s[2], s[2]}};
 }
 
-// The types that operands may be rounded to, with the word for each at the head of an algorithm's text.
-struct OperandType {
-  cudnnDataType_t type;
-  std::string_view prefix;
-};
-std::vector<OperandType> operand_types(Math math) {
-  std::vector<OperandType> types = {{CUDNN_DATA_FLOAT, "f32 "}};
-  if (math == Math::kBf16) types.push_back({CUDNN_DATA_BFLOAT16, "bf16 "});
-  if (math == Math::kF16) types.push_back({CUDNN_DATA_HALF, "f16 "});
+// The types that operands are multiplied in: as they are stored, f32 rounded first, or, where cuDNN knows a
+// problem in f32 alone, widened. An algorithm's text begins with the word for its type.
+std::vector<DType> operand_types(Math math, DType stored) {
+  std::vector<DType> types = {stored};
+  if (is_half(stored)) types.push_back(DType::kF32);
+  if (stored == DType::kF32 && math == Math::kBf16) types.push_back(DType::kBf16);
+  if (stored == DType::kF32 && math == Math::kF16) types.push_back(DType::kF16);
   return types;
 }
 
+std::string prefix_of(DType type) {
+  return std::string(to_string(type)) + " ";
+}
+
 std::string name_of(ConvDirection direction, const Conv2d& conv, const Shape& image, const Shape& filter,
-                    const KernelSettings& settings) {
+                    const DnnConvolution::Types& types, const KernelSettings& settings) {
   static constexpr const char* kNames[] = {"conv2d", "conv2d_input_grad", "conv2d_filter_grad"};
   return fmt::format("{} {} {} stride {},{} padding {},{} dilation {},{} groups {} math {}{}",
                      kNames[static_cast<size_t>(direction)], to_string(image), to_string(filter),
                      conv.stride[0], conv.stride[1], conv.padding[0], conv.padding[1], conv.dilation[0],
                      conv.dilation[1], conv.groups, static_cast<int>(settings.math),
-                     settings.deterministic ? " deterministic" : "");
+                     settings.deterministic ? " deterministic" : "") +
+         (is_half(types.read) ? fmt::format(" {} to {}", to_string(types.read), to_string(types.computed))
+                              : "");
 }
 
 }  // namespace
 
 DnnConvolution::DnnConvolution(const Request& request, ConvDirection direction, const Conv2d& conv,
-                               const Shape& image, const Shape& filter, const Shape& result)
+                               const Shape& image, const Shape& filter, const Shape& result,
+                               const Types& types)
     : direction_(direction),
       conv_(conv),
       image_(image),
       filter_(filter),
       result_(result),
+      types_(types),
       a_(direction == ConvDirection::kInputGrad ? result_ : image_),
       b_(direction == ConvDirection::kFilterGrad ? result_ : filter_),
       device_(request.device),
       handle_(request.dnn()) {
   const KernelSettings& settings = request.settings;
-  choose_algorithm(
-      request, {name_of(direction, conv, image, filter, settings), span(image) + span(filter) + span(result),
-                [&](size_t enough) { return candidates(settings, enough); },
-                [&](const AlgorithmChoice& choice) { return use(choice, settings.math); }});
+  const int64_t operand_bytes =
+      span(a_, types.read) + span(b_, types.read) + span(computed(), types.computed);
+  choose_algorithm(request, {name_of(direction, conv, image, filter, types, settings), operand_bytes,
+                             [&](size_t enough) { return candidates(settings, enough); },
+                             [&](const AlgorithmChoice& choice) { return use(choice, settings.math); }});
 }
 
-DnnGraph DnnConvolution::graph(cudnnDataType_t type) const {
+const Shape& DnnConvolution::computed() const {
+  if (direction_ == ConvDirection::kForward) return result_;
+  return direction_ == ConvDirection::kInputGrad ? image_ : filter_;
+}
+
+// cuDNN does not narrow what it has multiplied in f32.
+DType DnnConvolution::computed_type(DType type) const {
+  return type == DType::kF32 ? DType::kF32 : types_.computed;
+}
+
+DnnGraph DnnConvolution::graph(DType type) const {
   const auto type_of = [&](ConvDirection computing) {
-    return direction_ == computing ? CUDNN_DATA_FLOAT : type;
+    return direction_ == computing ? computed_type(type) : type;
   };
   return DnnGraph(handle_, {direction_, conv_, dnn_image(image_, type_of(ConvDirection::kInputGrad)),
                             dnn_filter(filter_, type_of(ConvDirection::kFilterGrad)),
                             dnn_image(result_, type_of(ConvDirection::kForward))});
 }
 
-std::shared_ptr<const DnnConvolution::Prepared> DnnConvolution::prepare(cudnnDataType_t type,
-                                                                        const DnnGraph& graph,
+std::shared_ptr<const DnnConvolution::Prepared> DnnConvolution::prepare(DType type, const DnnGraph& graph,
                                                                         const std::string& engine) const {
   std::optional<DnnAlgorithm> algorithm = graph.prepare(engine);
   if (!algorithm) return nullptr;
   Prepared prepared{type, std::move(*algorithm)};
   int64_t end = 0;
-  const auto place = [&](const Shape& shape, cudnnDataType_t stored) {
-    return std::exchange(end, end + aligned(bytes_of(stored, shape.elements())));
+  const auto place = [&](const Shape& shape, DType stored) {
+    return std::exchange(end, end + span(shape, stored));
   };
-  const bool converts = type != CUDNN_DATA_FLOAT;
+  const bool converts = type != types_.read;
   if (converts) prepared.a_at = place(a_, type);
   if (direction_ == ConvDirection::kFilterGrad) {
     if (converts) prepared.b_at = place(b_, type);
-    prepared.computed_at = place(filter_, CUDNN_DATA_FLOAT);
   } else {
     prepared.b_at = place(b_, type);
   }
+  if (direction_ == ConvDirection::kFilterGrad || computed_type(type) != types_.computed)
+    prepared.computed_at = place(computed(), computed_type(type));
   prepared.algorithm_at = end;
   prepared.workspace_bytes = end + prepared.algorithm.workspace_bytes();
   return std::make_shared<const Prepared>(std::move(prepared));
@@ -114,7 +136,8 @@ std::vector<AlgorithmCandidate> DnnConvolution::candidates(const KernelSettings&
                                                            size_t enough) const {
   const DnnRules rules{settings.math == Math::kF32, settings.deterministic};
   std::vector<AlgorithmCandidate> results;
-  for (const auto& [type, prefix] : operand_types(settings.math)) {
+  for (const DType type : operand_types(settings.math, types_.read)) {
+    if (is_half(types_.read) && !results.empty()) break;
     const DnnGraph offered = graph(type);
     size_t taken = 0;
     for (const std::string& engine : offered.engines(rules)) {
@@ -122,19 +145,20 @@ std::vector<AlgorithmCandidate> DnnConvolution::candidates(const KernelSettings&
       const std::shared_ptr<const Prepared> prepared = prepare(type, offered, engine);
       if (!prepared || prepared->workspace_bytes > settings.workspace_limit_bytes) continue;
       ++taken;
-      const auto run_it = [=, this, b_at = span(a_), computed_at = span(a_) + span(b_)](
+      const auto run_it = [=, this, b_at = span(a_, types_.read),
+                           computed_at = span(a_, types_.read) + span(b_, types_.read)](
                               std::byte* at, void* workspace, cudaStream_t stream) {
-        run(*prepared, reinterpret_cast<float*>(at), reinterpret_cast<float*>(at + b_at),
-            reinterpret_cast<float*>(at + computed_at), workspace, stream);
+        run(*prepared, at, at + b_at, at + computed_at, workspace, stream);
       };
-      results.push_back({{std::string(prefix) + engine, 0, prepared->workspace_bytes}, run_it});
+      results.push_back({{prefix_of(type) + engine, 0, prepared->workspace_bytes}, run_it});
     }
   }
   return results;
 }
 
 bool DnnConvolution::use(const AlgorithmChoice& choice, Math math) {
-  for (const auto& [type, prefix] : operand_types(math)) {
+  for (const DType type : operand_types(math, types_.read)) {
+    const std::string prefix = prefix_of(type);
     if (!choice.algorithm.starts_with(prefix)) continue;
     std::shared_ptr<const Prepared> prepared =
         prepare(type, graph(type), choice.algorithm.substr(prefix.size()));
@@ -145,25 +169,25 @@ bool DnnConvolution::use(const AlgorithmChoice& choice, Math math) {
   return false;
 }
 
-void DnnConvolution::run(const Prepared& prepared, const float* a, const float* b, float* computed,
+void DnnConvolution::run(const Prepared& prepared, const void* a, const void* b, void* computed,
                          void* workspace, cudaStream_t stream) const {
   const int64_t rows = filter_.elements() / filter_[3], columns = filter_[3];
   const auto at = [&](int64_t offset) { return static_cast<std::byte*>(workspace) + offset; };
   const void *first = a, *second = b;
-  float* result = computed;
+  void* result = computed;
   if (prepared.a_at >= 0) {
-    convert(device_, stream, a_.elements(), a, prepared.type, at(prepared.a_at));
+    convert(device_, stream, a_.elements(), {a, types_.read}, prepared.type, at(prepared.a_at));
     first = at(prepared.a_at);
   }
   if (prepared.b_at >= 0) {
     if (direction_ == ConvDirection::kFilterGrad) {
-      convert(device_, stream, b_.elements(), b, prepared.type, at(prepared.b_at));
+      convert(device_, stream, b_.elements(), {b, types_.read}, prepared.type, at(prepared.b_at));
     } else {
-      transpose(stream, rows, columns, b, prepared.type, at(prepared.b_at));
+      transpose(stream, rows, columns, {b, types_.read}, prepared.type, at(prepared.b_at));
     }
     second = at(prepared.b_at);
   }
-  if (prepared.computed_at >= 0) result = reinterpret_cast<float*>(at(prepared.computed_at));
+  if (prepared.computed_at >= 0) result = at(prepared.computed_at);
   DnnPointers pointers{first, second, result};
   if (direction_ == ConvDirection::kInputGrad) pointers = {result, second, first};
   if (direction_ == ConvDirection::kFilterGrad) pointers = {first, result, second};
@@ -171,10 +195,16 @@ void DnnConvolution::run(const Prepared& prepared, const float* a, const float* 
     const std::lock_guard lock(device_.dnn_mutex());
     prepared.algorithm.run(handle_, pointers, at(prepared.algorithm_at), stream);
   }
-  if (prepared.computed_at >= 0) transpose(stream, columns, rows, result, CUDNN_DATA_FLOAT, computed);
+  if (prepared.computed_at < 0) return;
+  const DnnFloats made{result, computed_type(prepared.type)};
+  if (direction_ == ConvDirection::kFilterGrad) {
+    transpose(stream, columns, rows, made, types_.computed, computed);
+  } else {
+    convert(device_, stream, this->computed().elements(), made, types_.computed, computed);
+  }
 }
 
-void DnnConvolution::run(const float* a, const float* b, float* computed, void* workspace,
+void DnnConvolution::run(const void* a, const void* b, void* computed, void* workspace,
                          cudaStream_t stream) const {
   run(*chosen_, a, b, computed, workspace, stream);
 }

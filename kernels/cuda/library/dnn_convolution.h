@@ -14,39 +14,48 @@ namespace headroom::cuda {
 
 // Math::kF32 takes engines that multiply in unrounded f32, kTf32 also those on tensor cores. In kBf16 and
 // kF16 operands may also be rounded to that type in workspace first. The fastest is taken, so a small problem
-// stays with kTf32, which is more exact.
+// stays with kTf32, which is more exact. Operands stored in 16 bits are multiplied as they are, in every
+// mode.
 class DnnConvolution {
  public:
+  // The types of the two operands that are read and of the one that is computed. Those that are read are of
+  // one type.
+  struct Types {
+    DType read = DType::kF32, computed = DType::kF32;
+  };
+
   // An image is (N,H,W,C), a filter (KH,KW,C/groups,K), the result (N,OH,OW,K). None may be empty.
   DnnConvolution(const Request& request, ConvDirection direction, const Conv2d& conv, const Shape& image,
-                 const Shape& filter, const Shape& result);
+                 const Shape& filter, const Shape& result, const Types& types);
 
   DnnConvolution(const DnnConvolution&) = delete;
   DnnConvolution& operator=(const DnnConvolution&) = delete;
 
   int64_t workspace_bytes() const { return chosen_->workspace_bytes; }
   // Queues it on `stream`: image, filter -> result; result, filter -> image; or image, result -> filter.
-  void run(const float* a, const float* b, float* computed, void* workspace, cudaStream_t stream) const;
+  void run(const void* a, const void* b, void* computed, void* workspace, cudaStream_t stream) const;
 
  private:
   // An algorithm with the places in workspace of what is converted before and after it; -1 where nothing is.
   struct Prepared {
-    cudnnDataType_t type;  // of the operands that are read; sums and the result are f32
+    DType type;  // of the operands that cuDNN reads; sums are f32
     DnnAlgorithm algorithm;
     int64_t a_at = -1, b_at = -1, computed_at = -1, algorithm_at = 0, workspace_bytes = 0;
   };
 
-  DnnGraph graph(cudnnDataType_t type) const;
-  std::shared_ptr<const Prepared> prepare(cudnnDataType_t type, const DnnGraph& graph,
-                                          const std::string& engine) const;
+  const Shape& computed() const;
+  DType computed_type(DType type) const;
+  DnnGraph graph(DType type) const;
+  std::shared_ptr<const Prepared> prepare(DType type, const DnnGraph& graph, const std::string& engine) const;
   std::vector<AlgorithmCandidate> candidates(const KernelSettings& settings, size_t enough) const;
   bool use(const AlgorithmChoice& choice, Math math);
-  void run(const Prepared& prepared, const float* a, const float* b, float* computed, void* workspace,
+  void run(const Prepared& prepared, const void* a, const void* b, void* computed, void* workspace,
            cudaStream_t stream) const;
 
   const ConvDirection direction_;
   const Conv2d conv_;
   const Shape image_, filter_, result_;
+  const Types types_;
   const Shape &a_, &b_;  // the two that are read
   const CudaGpu& device_;
   const cudnnHandle_t handle_;

@@ -2,24 +2,23 @@
 // algorithm.
 #pragma once
 
-#include <cudnn.h>
-
 #include <cstdint>
 
 #include "kernels/cuda/cuda_kernels.h"
 
 namespace headroom::cuda {
 
-// Bytes of `n` elements of a floating-point type of cuDNN.
-int64_t bytes_of(cudnnDataType_t type, int64_t n);
+// Floats on the device, stored as `dtype` says.
+struct DnnFloats {
+  const void* data;
+  DType dtype;
+};
 
-// Queues to[i] = from[i] for i in [0, n), rounded to `type`: f32, bf16 or f16.
-void convert(const CudaGpu& device, cudaStream_t stream, int64_t n, const float* from, cudnnDataType_t type,
-             void* to);
+// Queues to[i] = from[i] for i in [0, n), rounded to the type of `to`.
+void convert(const CudaGpu& device, cudaStream_t stream, int64_t n, DnnFloats from, DType type, void* to);
 
 // Queues from (rows,columns) -> to (columns,rows), rounded to `type`. A filter of ours, (KH,KW,C,K), is KH KW
 // C rows of K; cuDNN's channels-last filter (K,KH,KW,C) is its transpose.
-void transpose(cudaStream_t stream, int64_t rows, int64_t columns, const float* from, cudnnDataType_t type,
-               void* to);
+void transpose(cudaStream_t stream, int64_t rows, int64_t columns, DnnFloats from, DType type, void* to);
 
 }  // namespace headroom::cuda

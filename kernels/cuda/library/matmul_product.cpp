@@ -16,7 +16,8 @@ constexpr int kMaxSuggestions = 12;
 // Enough for the partial sums of small products, which is where splitting k matters most.
 constexpr int64_t kSmallWorkspaceBytes = int64_t{1} << 20;
 
-cublasComputeType_t compute_type(Math math) {
+cublasComputeType_t compute_type(Math math, DType read) {
+  if (is_half(read)) return CUBLAS_COMPUTE_32F;
   switch (math) {
     case Math::kF32:
       break;
@@ -47,10 +48,15 @@ void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t name, 
   HR_CHECK(cublasLtMatmulDescSetAttribute(description, name, &value, sizeof value));
 }
 
+cudaDataType_t blas_type(DType type) {
+  if (type == DType::kBf16) return CUDA_R_16BF;
+  return type == DType::kF16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
 // A row-major (rows, columns) matrix as cuBLASLt sees it.
-cublasLtMatrixLayout_t layout(int64_t rows, int64_t columns, int64_t batch, int64_t stride) {
+cublasLtMatrixLayout_t layout(DType type, int64_t rows, int64_t columns, int64_t batch, int64_t stride) {
   cublasLtMatrixLayout_t result = nullptr;
-  HR_CHECK(cublasLtMatrixLayoutCreate(&result, CUDA_R_32F, static_cast<uint64_t>(columns),
+  HR_CHECK(cublasLtMatrixLayoutCreate(&result, blas_type(type), static_cast<uint64_t>(columns),
                                       static_cast<uint64_t>(rows), columns));
   const auto count = static_cast<int32_t>(batch);
   HR_CHECK(
@@ -60,11 +66,11 @@ cublasLtMatrixLayout_t layout(int64_t rows, int64_t columns, int64_t batch, int6
   return result;
 }
 
-cublasLtMatmulDesc_t describe(const KernelSettings& settings, const MatMul& op, Epilogue epilogue) {
+cublasLtMatmulDesc_t describe(const KernelSettings& settings, const MatMulShape& shape, Epilogue epilogue) {
   cublasLtMatmulDesc_t result = nullptr;
-  HR_CHECK(cublasLtMatmulDescCreate(&result, compute_type(settings.math), CUDA_R_32F));
-  const cublasOperation_t first = op.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-  const cublasOperation_t second = op.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+  HR_CHECK(cublasLtMatmulDescCreate(&result, compute_type(settings.math, shape.read), CUDA_R_32F));
+  const cublasOperation_t first = shape.op.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t second = shape.op.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   set(result, CUBLASLT_MATMUL_DESC_TRANSA, first);
   set(result, CUBLASLT_MATMUL_DESC_TRANSB, second);
   set(result, CUBLASLT_MATMUL_DESC_EPILOGUE, lt_epilogue(epilogue));
@@ -72,21 +78,23 @@ cublasLtMatmulDesc_t describe(const KernelSettings& settings, const MatMul& op, 
     // The heuristic looks at how far the pointer is aligned, and takes null for no bias.
     const auto aligned_pointer = reinterpret_cast<void*>(uintptr_t{256});
     set(result, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned_pointer);
+    set(result, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, blas_type(shape.computed));
   }
   return result;
 }
 
 // Bytes of `batch` matrices, rounded so that what follows is aligned.
-int64_t span_bytes(int64_t rows, int64_t columns, int64_t batch, int64_t stride) {
+int64_t span_bytes(DType type, int64_t rows, int64_t columns, int64_t batch, int64_t stride) {
   const int64_t elements = rows * columns + (batch - 1) * stride;
-  return (elements * int64_t{sizeof(float)} + 255) / 256 * 256;
+  return (elements * element_bytes(type) + 255) / 256 * 256;
 }
 
 std::string name_of(const MatMulShape& s, Epilogue epilogue, const KernelSettings& settings) {
   return fmt::format("matmul {}x{}x{}{}{} batch {} strides {},{},{}{} epilogue {} math {}{}", s.m, s.n, s.k,
                      s.op.transpose_a ? " ta" : "", s.op.transpose_b ? " tb" : "", s.batch, s.stride_a,
                      s.stride_b, s.stride_y, s.aligned ? "" : " unaligned", static_cast<int>(epilogue),
-                     static_cast<int>(settings.math), settings.deterministic ? " deterministic" : "");
+                     static_cast<int>(settings.math), settings.deterministic ? " deterministic" : "") +
+         (is_half(s.read) ? fmt::format(" {} to {}", to_string(s.read), to_string(s.computed)) : "");
 }
 
 // An algorithm's words are text as they stand: cuBLASLt allows to store them and to restore them with the
@@ -112,16 +120,16 @@ std::optional<cublasLtMatmulAlgo_t> parse_algorithm(const std::string& text) {
 
 Product::Product(const Request& request, const MatMulShape& s, Epilogue epilogue)
     : handle_(cublasLtHandle_t(request.blas())),
-      description_(describe(request.settings, s.op, epilogue)),
-      first_(s.op.transpose_b ? layout(s.n, s.k, s.batch, s.stride_b)
-                              : layout(s.k, s.n, s.batch, s.stride_b)),
-      second_(s.op.transpose_a ? layout(s.k, s.m, s.batch, s.stride_a)
-                               : layout(s.m, s.k, s.batch, s.stride_a)),
-      result_(layout(s.m, s.n, s.batch, s.stride_y)),
+      description_(describe(request.settings, s, epilogue)),
+      first_(s.op.transpose_b ? layout(s.read, s.n, s.k, s.batch, s.stride_b)
+                              : layout(s.read, s.k, s.n, s.batch, s.stride_b)),
+      second_(s.op.transpose_a ? layout(s.read, s.k, s.m, s.batch, s.stride_a)
+                               : layout(s.read, s.m, s.k, s.batch, s.stride_a)),
+      result_(layout(s.computed, s.m, s.n, s.batch, s.stride_y)),
       has_bias_(epilogue != Epilogue::kNone) {
-  const int64_t operand_bytes = span_bytes(s.m, s.k, s.batch, s.stride_a) +
-                                span_bytes(s.k, s.n, s.batch, s.stride_b) +
-                                span_bytes(s.m, s.n, s.batch, s.stride_y) + span_bytes(1, s.n, 1, 0);
+  const int64_t operand_bytes =
+      span_bytes(s.read, s.m, s.k, s.batch, s.stride_a) + span_bytes(s.read, s.k, s.n, s.batch, s.stride_b) +
+      span_bytes(s.computed, s.m, s.n, s.batch, s.stride_y) + span_bytes(s.computed, 1, s.n, 1, 0);
   workspace_bytes_ = choose_algorithm(request, {name_of(s, epilogue, request.settings), operand_bytes,
                                                 [&](size_t) { return candidates(request.settings, s); },
                                                 [&](const AlgorithmChoice& choice) { return use(choice); }})
@@ -129,7 +137,8 @@ Product::Product(const Request& request, const MatMulShape& s, Epilogue epilogue
 }
 
 std::vector<cublasLtMatmulHeuristicResult_t> Product::suggestions(const KernelSettings& settings,
-                                                                  bool aligned, int64_t limit_bytes) const {
+                                                                  const MatMulShape& shape,
+                                                                  int64_t limit_bytes) const {
   cublasLtMatmulPreference_t made = nullptr;
   HR_CHECK(cublasLtMatmulPreferenceCreate(&made));
   const Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy> preference(made);
@@ -142,7 +151,8 @@ std::vector<cublasLtMatmulHeuristicResult_t> Product::suggestions(const KernelSe
                                 CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
   constexpr uint32_t kAny = CUBLASLT_REDUCTION_SCHEME_MASK;
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, settings.deterministic ? kOrdered : kAny);
-  const uint32_t alignment = aligned ? 16 : sizeof(float);
+  const auto alignment = static_cast<uint32_t>(
+      shape.aligned ? 16 : std::min(element_bytes(shape.read), element_bytes(shape.computed)));
   for (const auto name :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
@@ -160,22 +170,21 @@ std::vector<cublasLtMatmulHeuristicResult_t> Product::suggestions(const KernelSe
 
 std::vector<AlgorithmCandidate> Product::candidates(const KernelSettings& settings,
                                                     const MatMulShape& s) const {
-  const int64_t a_bytes = span_bytes(s.m, s.k, s.batch, s.stride_a);
-  const int64_t b_bytes = span_bytes(s.k, s.n, s.batch, s.stride_b);
-  const int64_t y_bytes = span_bytes(s.m, s.n, s.batch, s.stride_y);
+  const int64_t a_bytes = span_bytes(s.read, s.m, s.k, s.batch, s.stride_a);
+  const int64_t b_bytes = span_bytes(s.read, s.k, s.n, s.batch, s.stride_b);
+  const int64_t y_bytes = span_bytes(s.computed, s.m, s.n, s.batch, s.stride_y);
   std::vector<AlgorithmCandidate> results;
   // Asked for all of the limit only, the heuristic says nothing of what less workspace would cost.
   const int64_t limit = settings.workspace_limit_bytes;
   for (int64_t bytes : {limit, std::min(limit, kSmallWorkspaceBytes), int64_t{0}}) {
-    for (const cublasLtMatmulHeuristicResult_t& found : suggestions(settings, s.aligned, bytes)) {
+    for (const cublasLtMatmulHeuristicResult_t& found : suggestions(settings, s, bytes)) {
       AlgorithmChoice choice{text_of(found.algo), 0, static_cast<int64_t>(found.workspaceSize)};
       const auto is_same = [&](const AlgorithmCandidate& other) { return other.choice == choice; };
       if (std::any_of(results.begin(), results.end(), is_same)) continue;
       const auto run = [=, this, algorithm = found.algo, workspace_bytes = choice.workspace_bytes](
                            std::byte* at, void* workspace, cudaStream_t stream) {
-        const auto floats = [&](int64_t offset_bytes) { return reinterpret_cast<float*>(at + offset_bytes); };
-        launch(algorithm, floats(0), floats(a_bytes), floats(a_bytes + b_bytes),
-               floats(a_bytes + b_bytes + y_bytes), workspace, workspace_bytes, stream);
+        std::byte *b = at + a_bytes, *y = b + b_bytes, *bias = y + y_bytes;
+        launch(algorithm, at, b, y, bias, workspace, workspace_bytes, stream);
       };
       results.push_back({std::move(choice), run});
     }
@@ -196,7 +205,7 @@ bool Product::use(const AlgorithmChoice& choice) {
   return true;
 }
 
-void Product::launch(const Algorithm& algorithm, const float* a, const float* b, float* y, float* bias,
+void Product::launch(const Algorithm& algorithm, const void* a, const void* b, void* y, void* bias,
                      void* workspace, int64_t workspace_bytes, cudaStream_t stream) const {
   if (has_bias_) set(description_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   const float alpha = 1, beta = 0;
@@ -205,7 +214,7 @@ void Product::launch(const Algorithm& algorithm, const float* a, const float* b,
                           static_cast<size_t>(workspace_bytes), stream));
 }
 
-void Product::run(const float* a, const float* b, float* y, float* bias, void* workspace,
+void Product::run(const void* a, const void* b, void* y, void* bias, void* workspace,
                   cudaStream_t stream) const {
   launch(algorithm_, a, b, y, bias, workspace, workspace_bytes_, stream);
 }

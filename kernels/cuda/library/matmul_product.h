@@ -19,6 +19,7 @@ struct MatMulShape {
   MatMul op;
   int64_t batch = 1;
   int64_t stride_a = 0, stride_b = 0, stride_y = 0;  // elements from one product to the next
+  DType read = DType::kF32, computed = DType::kF32;  // of a and b; of y and the bias
   bool aligned = true;  // all operands start at multiples of 16 bytes, not just at any element
 };
 
@@ -31,26 +32,28 @@ enum class Epilogue : uint8_t {
 // Prepared for one shape: the algorithm is the fastest that fits. Extents must not be 0.
 //
 // Math::kF32 multiplies in f32 without tensor cores. The other modes let cuBLAS round both operands on their
-// way into the tensor cores; they stay f32 in memory, so that no mode needs a copy of them.
+// way into the tensor cores; they stay f32 in memory, so that no mode needs a copy of them. Operands stored
+// in 16 bits are multiplied as they are, in every mode.
 class Product {
  public:
   Product(const Request& request, const MatMulShape& shape, Epilogue epilogue = Epilogue::kNone);
 
   int64_t workspace_bytes() const { return workspace_bytes_; }
   // Queues the products on `stream`. `bias` is read or written as the epilogue says.
-  void run(const float* a, const float* b, float* y, float* bias, void* workspace, cudaStream_t stream) const;
+  void run(const void* a, const void* b, void* y, void* bias, void* workspace, cudaStream_t stream) const;
 
  private:
   using Algorithm = cublasLtMatmulAlgo_t;
   using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 
   // What cuBLASLt suggests for a workspace of at most `limit_bytes`.
-  std::vector<cublasLtMatmulHeuristicResult_t> suggestions(const KernelSettings& settings, bool aligned,
+  std::vector<cublasLtMatmulHeuristicResult_t> suggestions(const KernelSettings& settings,
+                                                           const MatMulShape& shape,
                                                            int64_t limit_bytes) const;
   std::vector<AlgorithmCandidate> candidates(const KernelSettings& settings, const MatMulShape& shape) const;
   bool use(const AlgorithmChoice& choice);
-  void launch(const Algorithm& algorithm, const float* a, const float* b, float* y, float* bias,
-              void* workspace, int64_t workspace_bytes, cudaStream_t stream) const;
+  void launch(const Algorithm& algorithm, const void* a, const void* b, void* y, void* bias, void* workspace,
+              int64_t workspace_bytes, cudaStream_t stream) const;
 
   cublasLtHandle_t handle_;
   Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> description_;

@@ -1,0 +1,173 @@
+// The kernels for an NVIDIA GPU on floats stored in 16 bits: they compute in f32 and round once, as the
+// CPU's.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cuda/cuda_kernels.h"
+#include "tests/kernels/cuda_run.h"
+#include "tests/kernels/half_tensors.h"
+#include "tests/kernels/kernel_cases.h"
+#include "tests/require_cuda.h"
+
+namespace headroom::test {
+namespace {
+
+constexpr DType kHalves[] = {DType::kBf16, DType::kF16};
+
+// Half a step of a number stored in 16 bits, as a share of it.
+double rounding(DType half) {
+  return half == DType::kBf16 ? 0x1p-8 : 0x1p-11;
+}
+
+class CudaHalfTest : public CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    device_ = make_cuda_device({});
+    device_->initialise();
+  }
+
+  void expect_close(const HostTensor& got, const HostTensor& want, DType half, double tolerance) {
+    ASSERT_EQ(got.spec(), want.spec());
+    if (got.same_bytes(want)) return;
+    const std::vector<double> g = got.values(), w = want.values();
+    const bool is_real = got.spec().dtype != DType::kI32 && got.spec().dtype != DType::kU8;
+    for (size_t i = 0; i < g.size(); ++i) {
+      if (g[i] == w[i] || (std::isnan(g[i]) && std::isnan(w[i]))) continue;
+      // Two sums that differ in their last bits may be rounded to neighbours.
+      const double allowed = tolerance * std::max(1.0, std::abs(w[i])) + 2 * rounding(half) * std::abs(w[i]);
+      ASSERT_TRUE(is_real && std::abs(g[i] - w[i]) <= allowed)
+          << "element " << i << ": " << g[i] << ", on the CPU " << w[i];
+    }
+  }
+
+  void expect_as_on_the_cpu(const KernelCase& row, DType half, int64_t shift) {
+    const std::vector<HostTensor> inputs = stored_in(half, row.inputs);
+    std::vector<TensorSpec> outputs = stored_in(half, infer_outputs(row.op, specs_of(row.inputs)));
+    // Statistics stay f32: the kernel reads them again.
+    if (std::holds_alternative<BatchNorm>(row.op)) outputs[1].dtype = outputs[2].dtype = DType::kF32;
+    const std::vector<HostTensor> expected = run_as(row.op, inputs, outputs);
+    CudaRun way{.shift = shift};
+    way.outputs = outputs;
+    const std::vector<HostTensor> got = run_on_cuda(*device_, row.op, inputs, {.math = Math::kF32}, way);
+    for (size_t r = 0; r < got.size(); ++r) expect_close(got[r], expected[r], half, row.tolerance);
+  }
+
+  std::unique_ptr<Device> device_;
+};
+
+bool takes_half(const Op& op) {
+  return !is_update(op) && !std::holds_alternative<TakeBatch>(op) &&
+         !std::holds_alternative<ClassifierHead>(op);
+}
+
+TEST_F(CudaHalfTest, EveryKernelGivesTheCpusNumbers) {
+  for (const auto& cases : {kernel_cases(), large_kernel_cases()}) {
+    for (const KernelCase& row : cases) {
+      if (!has_cuda_kernel(row.op) || !takes_half(row.op)) continue;
+      for (const DType half : kHalves) {
+        for (const int64_t shift : {0, 1}) {
+          // Libraries take aligned operands alone, and the runtime aligns every tensor to 256 bytes.
+          if (shift > 0 && library_of(row.op) != Library::kNone) continue;
+          SCOPED_TRACE(row.name + " " + std::string(to_string(half)) + (shift > 0 ? " unaligned" : ""));
+          expect_as_on_the_cpu(row, half, shift);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaHalfTest, CastsRoundAndComeBack) {
+  const HostTensor x = random_floats({1031}, 5);
+  for (const DType half : kHalves) {
+    const CudaRun narrow{.outputs = {{half, {1031}}}}, widen{.outputs = {{DType::kF32, {1031}}}};
+    const std::vector<HostTensor> stored = run_on_cuda(*device_, Cast{half}, {x}, {}, narrow);
+    EXPECT_TRUE(stored[0].same_bytes(stored_in(half, x)));
+    EXPECT_TRUE(
+        run_on_cuda(*device_, Cast{DType::kF32}, stored, {}, widen)[0].same_bytes(widened(stored[0])));
+  }
+}
+
+TEST_F(CudaHalfTest, RowsOfATableOfWeightsAreRounded) {
+  const HostTensor table = random_floats({17, 24}, 1), indices = tensor<int32_t>({5}, {3, 0, 16, 3, 9});
+  for (const DType half : kHalves) {
+    const std::vector<TensorSpec> outputs = {{half, {5, 24}}};
+    const std::vector<HostTensor> got =
+        run_on_cuda(*device_, Gather{}, {table, indices}, {}, {.outputs = outputs});
+    EXPECT_TRUE(got[0].same_bytes(run_as(Gather{}, {table, indices}, outputs)[0]));
+  }
+}
+
+TEST_F(CudaHalfTest, ABiasOfF32IsAddedToRowsOfSixteenBits) {
+  const HostTensor x = stored_in(DType::kBf16, random_floats({33, 40}, 1)), bias = random_floats({40}, 2);
+  const std::vector<TensorSpec> outputs = {{DType::kBf16, {33, 40}}};
+  for (const std::vector<HostTensor>& inputs : {std::vector{x, bias}, std::vector{bias, x}}) {
+    const std::vector<HostTensor> got =
+        run_on_cuda(*device_, Binary{BinaryKind::kAdd}, inputs, {}, {.outputs = outputs});
+    EXPECT_TRUE(got[0].same_bytes(run_as(Binary{BinaryKind::kAdd}, inputs, outputs)[0]));
+  }
+}
+
+TEST_F(CudaHalfTest, ProductsAndConvolutionsMultiplyWhatIsStored) {
+  const std::vector<std::pair<Op, std::vector<HostTensor>>> rows = {
+      {MatMul{}, {random_floats({48, 64}, 1), random_floats({64, 40}, 2)}},
+      {MatMul{false, true}, {random_floats({3, 16, 24}, 1), random_floats({3, 8, 24}, 2)}},
+      {MatMul{true, false}, {random_floats({33, 17}, 1), random_floats({33, 9}, 2)}},
+      {Dense{}, {random_floats({16, 32}, 1), random_floats({32, 24}, 2), random_floats({24}, 3)}},
+      {DenseFilterGrad{}, {random_floats({64, 32}, 1), random_floats({64, 24}, 2)}},
+      {Conv2d{{1, 1}, {1, 1}}, {random_floats({2, 9, 9, 16}, 1), random_floats({3, 3, 16, 32}, 2)}},
+      {Conv2d{{2, 2}, {1, 1}}, {random_floats({2, 9, 9, 3}, 1), random_floats({3, 3, 3, 8}, 2)}},
+      {Conv2dInputGrad{{{1, 1}, {1, 1}}, {2, 9, 9, 16}},
+       {random_floats({2, 9, 9, 32}, 1), random_floats({3, 3, 16, 32}, 2)}},
+      {Conv2dFilterGrad{{{1, 1}, {1, 1}}, {3, 3, 16, 32}},
+       {random_floats({2, 9, 9, 16}, 1), random_floats({2, 9, 9, 32}, 2)}}};
+  for (const auto& [op, operands] : rows) {
+    for (const DType half : kHalves) {
+      SCOPED_TRACE(std::string(op_name(op)) + " " + std::string(to_string(half)));
+      const std::vector<HostTensor> inputs = stored_in(half, operands);
+      const std::vector<TensorSpec> f32 = infer_outputs(op, specs_of(operands));
+      for (const std::vector<TensorSpec>& outputs : {stored_in(half, f32), f32}) {
+        // A bias has its result's type.
+        if (outputs == f32 && std::holds_alternative<Dense>(op)) continue;
+        const std::vector<HostTensor> expected = run_as(op, inputs, outputs);
+        const std::vector<HostTensor> got = run_on_cuda(*device_, op, inputs, {}, {.outputs = outputs});
+        for (size_t r = 0; r < got.size(); ++r) expect_close(got[r], expected[r], half, 2e-4);
+      }
+    }
+  }
+}
+
+TEST_F(CudaHalfTest, OptimizersReadGradientsOfSixteenBitsAndAScaleThatAdapts) {
+  const HostTensor w = random_floats({5000}, 1), m = random_floats({5000}, 3),
+                   v = random_floats({5000}, 4, 0, 2);
+  const HostTensor g = stored_in(DType::kF16, random_floats({5000}, 2)), rate = tensor<float>({}, {0.1f});
+  const HostTensor step = tensor<int32_t>({}, {3});
+  for (const float inverse : {0.0f, 0.25f}) {
+    const HostTensor scale = tensor<float>({}, {inverse});
+    SgdUpdate plain, sgd{0.9f};
+    RmspropUpdate rmsprop;
+    AdamUpdate adam;
+    plain.scaled = sgd.scaled = rmsprop.scaled = adam.scaled = true;
+    const std::vector<std::pair<Op, std::vector<HostTensor>>> rows = {
+        {plain, {rate, scale, w, g}},
+        {sgd, {rate, scale, w, g, m}},
+        {rmsprop, {rate, scale, w, g, v}},
+        {adam, {rate, step, scale, w, g, m, v}}};
+    for (const auto& [op, operands] : rows) {
+      SCOPED_TRACE(op_name(op));
+      const std::vector<HostTensor> expected = operands, got = operands;
+      run_as(op, expected, {});
+      run_on_cuda(*device_, op, got);
+      for (size_t i = 0; i < got.size(); ++i) {
+        if (inverse == 0) EXPECT_TRUE(got[i].same_bytes(operands[i])) << i;
+        expect_close(got[i], expected[i], DType::kF16, 1e-6);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace headroom::test
