@@ -14,9 +14,11 @@ struct Matrix {
   int64_t channels, rows;
 };
 
-// y = (x - mean) * scale + beta, with scale = gamma / sqrt(variance + epsilon) left in `scale` (C)
+// y = (x - mean) * scale + beta [+ residual], with scale = gamma / sqrt(variance + epsilon) left in `scale`
+// (C)
 void normalise(const float* x, const float* gamma, const float* beta, const float* mean,
-               const float* variance, float epsilon, Matrix matrix, float* scale, float* y) {
+               const float* variance, const float* residual, float epsilon, bool relu, Matrix matrix,
+               float* scale, float* y) {
   const int64_t channels = matrix.channels;
   for (int64_t c = 0; c < channels; ++c) scale[c] = gamma[c] / std::sqrt(variance[c] + epsilon);
   for (int64_t row = 0; row < matrix.rows; ++row) {
@@ -24,6 +26,13 @@ void normalise(const float* x, const float* gamma, const float* beta, const floa
     float* to = y + row * channels;
 #pragma omp simd
     for (int64_t c = 0; c < channels; ++c) to[c] = (from[c] - mean[c]) * scale[c] + beta[c];
+    if (residual != nullptr) {
+#pragma omp simd
+      for (int64_t c = 0; c < channels; ++c) to[c] += residual[row * channels + c];
+    }
+    if (!relu) continue;
+#pragma omp simd
+    for (int64_t c = 0; c < channels; ++c) to[c] = to[c] < 0 ? 0 : to[c];
   }
 }
 
@@ -56,8 +65,9 @@ std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request)
           }
         }
         for (int64_t c = 0; c < channels; ++c) variance[c] = static_cast<float>(sums[c] * share);
-        normalise(x, call.in(1), call.in(2), mean, variance, op.epsilon, matrix, call.scratch<float>(),
-                  call.out(0));
+        const float* residual = call.inputs.size() > 3 ? call.in(3) : nullptr;
+        normalise(x, call.in(1), call.in(2), mean, variance, residual, op.epsilon, op.relu, matrix,
+                  call.scratch<float>(), call.out(0));
       },
       scratch_bytes(matrix, sizeof(double)));
 }
@@ -75,11 +85,25 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
         float *dx = call.out(0), *dgamma = call.out(1), *dbeta = call.out(2);
         double* dy_sums = call.scratch<double>();
         double* product_sums = dy_sums + channels;
-        float* inverse = reinterpret_cast<float*>(product_sums + channels);
+        float *inverse = reinterpret_cast<float*>(product_sums + channels), *masked = inverse + channels;
+        // What arrives at the norm in a row.
+        const auto arriving = [&](int64_t row) {
+          const float *dy_row = dy + row * channels, *x_row = x + row * channels;
+          if (!op.relu) return dy_row;
+          const float *y = call.in(5) + (op.residual ? row * channels : 0), *beta = call.in(5);
+          float* to = op.residual ? call.out(3) + row * channels : masked;
+#pragma omp simd
+          for (int64_t c = 0; c < channels; ++c) {
+            const float result =
+                op.residual ? y[c] : (x_row[c] - mean[c]) * (gamma[c] * inverse[c]) + beta[c];
+            to[c] = result <= 0 ? 0 : dy_row[c];
+          }
+          return static_cast<const float*>(to);
+        };
         std::fill_n(dy_sums, 2 * channels, 0.0);
         for (int64_t c = 0; c < channels; ++c) inverse[c] = 1 / std::sqrt(variance[c] + op.epsilon);
         for (int64_t row = 0; row < matrix.rows; ++row) {
-          const float *dy_row = dy + row * channels, *x_row = x + row * channels;
+          const float *dy_row = arriving(row), *x_row = x + row * channels;
 #pragma omp simd
           for (int64_t c = 0; c < channels; ++c) {
             dy_sums[c] += static_cast<double>(dy_row[c]);
@@ -92,7 +116,7 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
         }
         const float share = 1 / static_cast<float>(matrix.rows);
         for (int64_t row = 0; row < matrix.rows; ++row) {
-          const float *dy_row = dy + row * channels, *x_row = x + row * channels;
+          const float *dy_row = arriving(row), *x_row = x + row * channels;
           float* dx_row = dx + row * channels;
 #pragma omp simd
           for (int64_t c = 0; c < channels; ++c) {
@@ -101,15 +125,15 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
           }
         }
       },
-      scratch_bytes(matrix, 2 * sizeof(double) + sizeof(float)));
+      scratch_bytes(matrix, 2 * sizeof(double) + 2 * sizeof(float)));
 }
 
 std::unique_ptr<Kernel> make_kernel(const BatchNormInference& op, const Request& request) {
   const Matrix matrix(request.inputs[0].shape);
   return function_kernel(
       [=](const Call& call) {
-        normalise(call.in(0), call.in(1), call.in(2), call.in(3), call.in(4), op.epsilon, matrix,
-                  call.scratch<float>(), call.out());
+        normalise(call.in(0), call.in(1), call.in(2), call.in(3), call.in(4), nullptr, op.epsilon, false,
+                  matrix, call.scratch<float>(), call.out());
       },
       scratch_bytes(matrix, sizeof(float)));
 }

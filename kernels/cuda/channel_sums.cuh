@@ -1,6 +1,9 @@
-// Two sums over the rows of each channel of a tensor (.., C), in double: a block for up to 32 neighbouring
-// channels and a share of the rows; a second launch adds the shares up. Normalisations need them.
+// A tensor (.., C) as rows of channels: two sums over the rows of each channel, in double, and what is
+// computed of every element by its channel. Normalisations need both. A thread takes some neighbouring
+// channels of a share of the rows; a second launch adds the shares up.
 #pragma once
+
+#include <type_traits>
 
 #include "kernels/cuda/reductions.cuh"
 
@@ -15,31 +18,121 @@ struct AddSums {
   }
 };
 
-// A tensor (.., C) as a matrix (rows, C): results are channels, terms are rows.
-inline ReductionLayout channel_layout(const Request& request, const Shape& shape) {
-  const int64_t channels = shape.last();
-  return reduction_layout(request.device, channels, shape.elements() / channels, Neighbours::kResults);
-}
-// Of the sums of all shares.
-inline int64_t partial_bytes(const ReductionLayout& layout) {
-  return layout.splits * layout.results * static_cast<int64_t>(sizeof(ChannelSums));
+// How a tensor's channels and rows are shared among threads; `lanes` channels to each.
+struct ChannelLayout {
+  int lanes;
+  ReductionLayout groups;  // results are groups of channels, terms are rows
+  ReductionLayout last;    // of the sums of all shares: results are channels
+
+  ChannelLayout(const CudaGpu& device, const Shape& shape, int lanes_of_thread)
+      : lanes(lanes_of_thread),
+        groups(reduction_layout(device, shape.last() / lanes, shape.elements() / shape.last(),
+                                Neighbours::kResults)),
+        last(layout_of_partials({shape.last(), groups.terms, groups.wide, groups.splits})) {}
+
+  int64_t channels() const { return last.results; }
+  int64_t rows() const { return groups.terms; }
+  // Of the sums of all shares.
+  int64_t partial_bytes() const {
+    return groups.splits * channels() * static_cast<int64_t>(sizeof(ChannelSums));
+  }
+};
+
+// The layouts of a request: with vector accesses where channels allow it, and for any address.
+class ChannelLayouts {
+ public:
+  ChannelLayouts(const Request& request, const Shape& shape)
+      : in_lanes_(request.device, shape, lanes_for(request, shape.last())), any_(request.device, shape, 1) {}
+
+  int64_t partial_bytes() const { return std::max(in_lanes_.partial_bytes(), any_.partial_bytes()); }
+
+  // Calls f(layout, lanes) with the number of lanes as a type, for operands at these addresses.
+  template <typename F>
+  void with(const KernelCall& call, F f) const {
+    const auto fits = [&](std::span<const TensorView> views) {
+      return std::all_of(views.begin(), views.end(), [](const TensorView& view) {
+        return reinterpret_cast<uintptr_t>(view.data) % 16 == 0;
+      });
+    };
+    if (in_lanes_.lanes > 1 && fits(call.inputs) && fits(call.outputs)) {
+      if (in_lanes_.lanes == 8) return f(in_lanes_, std::integral_constant<int, 8>());
+      return f(in_lanes_, std::integral_constant<int, 4>());
+    }
+    f(any_, std::integral_constant<int, 1>());
+  }
+
+ private:
+  // 16 bytes to a thread.
+  static int lanes_for(const Request& request, int64_t channels) {
+    const auto is_stored_half = [](const TensorSpec& spec) { return is_half(spec.dtype); };
+    const bool any_half = std::any_of(request.inputs.begin(), request.inputs.end(), is_stored_half);
+    if (any_half && channels % 8 == 0) return 8;
+    return channels % 4 == 0 ? 4 : 1;
+  }
+
+  ChannelLayout in_lanes_, any_;
+};
+
+// The numbers of L neighbouring channels.
+template <int L>
+struct OfChannels {
+  float values[L];
+  __device__ float operator[](int lane) const { return values[lane]; }
+  __device__ float& operator[](int lane) { return values[lane]; }
+};
+template <int L>
+__device__ OfChannels<L> of_channels(const Reals& x, int64_t first) {
+  OfChannels<L> result;
+#pragma unroll
+  for (int lane = 0; lane < L; ++lane) result[lane] = x[first + lane];
+  return result;
 }
 
-// partial (splits, C): the sums of f.of_channel(channel)(row) over a share of the rows.
-template <typename F>
+// Calls use(row, fetched) for fetched = fetch(row) of each row of the share, four loads at once.
+template <typename Fetch, typename Use>
+__device__ void for_each_row(const Share& share, const Fetch& fetch, const Use& use) {
+  for_each_term<4>(
+      share, [](int64_t row) { return row; }, fetch, use);
+}
+
+// partial (splits, C): the two sums of each channel over a share of the rows. The functor f has
+//   auto of_group<L>(int64_t first_channel) const
+// whose result fetches a row, and adds what it has fetched: fetch(row), add(row, fetched, first, second).
+template <int L, typename F>
 __global__ void sum_channels(F f, ReductionLayout layout, ChannelSums* partial) {
+  constexpr int kAtOnce = 4, kTurns = 4;  // rows that are loaded at once; so often, they are added in f32
+  struct Sums {
+    ChannelSums of[L];
+  };
   const Share share = share_of(layout);
-  ChannelSums sums{};
+  Sums sums{};
   if (share.result < layout.results) {
-    const auto term = f.of_channel(share.result);
-    for_each_term(
-        share, [](int64_t row) { return row; }, term,
-        [&](int64_t, const ChannelSums& sum) { sums = AddSums()(sums, sum); });
+    const auto group = f.template of_group<L>(share.result * L);
+    for (int64_t row = share.begin; row < share.end;) {
+      OfChannels<L> first{}, second{};
+      for (int turn = 0; turn < kTurns && row < share.end; ++turn, row += kAtOnce * share.step) {
+        const Share some{0, row, min(share.end, row + kAtOnce * share.step), share.step};
+        for_each_row(
+            some, [&](int64_t at) { return group.fetch(at); },
+            [&](int64_t at, const auto& fetched) { group.add(at, fetched, first, second); });
+      }
+#pragma unroll
+      for (int lane = 0; lane < L; ++lane) {
+        sums.of[lane] =
+            AddSums()(sums.of[lane], {static_cast<double>(first[lane]), static_cast<double>(second[lane])});
+      }
+    }
   }
-  sums = combine_block(sums, layout.wide, AddSums());
-  if (threadIdx.x < layout.wide && share.result < layout.results) {
-    partial[blockIdx.y * layout.results + share.result] = sums;
-  }
+  sums = combine_block(sums, layout.wide, [](const Sums& a, const Sums& b) {
+    Sums result;
+#pragma unroll
+    for (int lane = 0; lane < L; ++lane) result.of[lane] = AddSums()(a.of[lane], b.of[lane]);
+    return result;
+  });
+  if (threadIdx.x >= layout.wide || share.result >= layout.results) return;
+#pragma unroll
+  for (int lane = 0; lane < L; ++lane)
+    partial[(blockIdx.y * layout.results + share.result) * L + lane] = sums.of[lane];
 }
 
 // The sums of this thread's channel over all shares; every thread of the block must call it.

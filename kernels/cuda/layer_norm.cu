@@ -1,74 +1,161 @@
-// Layer normalisation over the last axis (Ba et al. 2016), and running sums. A block works on a row.
+// Layer normalisation over the last axis (Ba et al. 2016), and running sums.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
 
 #include "kernels/cuda/channel_sums.cuh"
+#include "kernels/cuda/rows.cuh"
 
 namespace headroom::cuda {
 namespace {
 
-struct TwoSums {
-  float first, second;
+struct NormOperands {
+  float epsilon;
+  Reals x, gamma, beta;
+  RealsOut y, mean, deviation;
 };
-struct AddTwoSums {
-  __device__ TwoSums operator()(const TwoSums& a, const TwoSums& b) const {
-    return {a.first + b.first, a.second + b.second};
-  }
-};
-
-__global__ void normalise_rows(int64_t rows, int64_t n, float epsilon, Reals x, Reals gamma, Reals beta,
-                               RealsOut y, RealsOut mean, RealsOut deviation) {
-  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const Reals from = x + row * n;
+struct StreamedNorm {
+  NormOperands in;
+  template <typename Team>
+  __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
+    const Reals from = in.x + row * n;
     float sum = 0;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += from[i];
-    const float centre = combine_block(sum, 1, Add()) / static_cast<float>(n);
+    for (int64_t i = team.lane(); i < n; i += team.size()) sum += from[i];
+    const float centre = team.combine(sum, Add()) / static_cast<float>(n);
     // A second pass: the mean of squares less the squared mean would cancel.
     float squares = 0;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) squares += (from[i] - centre) * (from[i] - centre);
-    const float inverse = 1 / sqrtf(combine_block(squares, 1, Add()) / static_cast<float>(n) + epsilon);
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-      y.set(row * n + i, (from[i] - centre) * inverse * gamma[i] + beta[i]);
+    for (int64_t i = team.lane(); i < n; i += team.size()) squares += (from[i] - centre) * (from[i] - centre);
+    const float inverse = 1 / sqrtf(team.combine(squares, Add()) / static_cast<float>(n) + in.epsilon);
+    for (int64_t i = team.lane(); i < n; i += team.size()) {
+      in.y.set(row * n + i, (from[i] - centre) * inverse * in.gamma[i] + in.beta[i]);
     }
-    if (threadIdx.x == 0) {
-      mean.set(row, centre);
-      deviation.set(row, inverse);
-    }
+    if (n == 0 || team.lane() != 0) return;
+    in.mean.set(row, centre);
+    in.deviation.set(row, inverse);
   }
-}
+};
+template <int L, int K>
+struct HeldNorm {
+  NormOperands in;
+  template <typename Team>
+  __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
+    const RowPart<L, K> part = fetch_row<L, K>(team, in.x + row * n, n);
+    float sum = 0, squares = 0;
+    for_each_group<L, K>(team, n, [&](int64_t, int k) {
+      const Lanes<float, L> x = widened(part.groups[k]);
+#pragma unroll
+      for (int i = 0; i < L; ++i) sum += x.values[i];
+    });
+    const float centre = team.combine(sum, Add()) / static_cast<float>(n);
+    for_each_group<L, K>(team, n, [&](int64_t, int k) {
+      const Lanes<float, L> x = widened(part.groups[k]);
+#pragma unroll
+      for (int i = 0; i < L; ++i) squares += (x.values[i] - centre) * (x.values[i] - centre);
+    });
+    const float inverse = 1 / sqrtf(team.combine(squares, Add()) / static_cast<float>(n) + in.epsilon);
+    for_each_group<L, K>(team, n, [&](int64_t at, int k) {
+      Lanes<float, L> x = widened(part.groups[k]);
+      const Lanes<float, L> gamma = load<L>(in.gamma + at), beta = load<L>(in.beta + at);
+#pragma unroll
+      for (int i = 0; i < L; ++i)
+        x.values[i] = (x.values[i] - centre) * inverse * gamma.values[i] + beta.values[i];
+      store(in.y + (row * n + at), x);
+    });
+    if (n == 0 || team.lane() != 0) return;
+    in.mean.set(row, centre);
+    in.deviation.set(row, inverse);
+  }
+};
 
 // With x' = (x - mean) deviation and g = dy gamma: dx = deviation (g - mean of g - x' mean of g x')
-__global__ void normalise_rows_gradient(int64_t rows, int64_t n, Reals dy, Reals x, Reals gamma, Reals mean,
-                                        Reals deviation, RealsOut dx) {
-  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const Reals gradient = dy + row * n, from = x + row * n;
-    const float centre = mean[row], inverse = deviation[row];
-    TwoSums sums{};
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-      const float g = gradient[i] * gamma[i];
-      sums = AddTwoSums()(sums, {g, g * ((from[i] - centre) * inverse)});
+struct NormGradOperands {
+  Reals dy, x, gamma, mean, deviation;
+  RealsOut dx;
+};
+struct StreamedNormGrad {
+  NormGradOperands in;
+  template <typename Team>
+  __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
+    const Reals gradient = in.dy + row * n, from = in.x + row * n;
+    const float centre = in.mean[row], inverse = in.deviation[row];
+    float first = 0, second = 0;
+    for (int64_t i = team.lane(); i < n; i += team.size()) {
+      const float g = gradient[i] * in.gamma[i];
+      first += g;
+      second += g * ((from[i] - centre) * inverse);
     }
-    sums = combine_block(sums, 1, AddTwoSums());
-    const float shift = sums.first / static_cast<float>(n), slope = sums.second / static_cast<float>(n);
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    const float shift = team.combine(first, Add()) / static_cast<float>(n);
+    const float slope = team.combine(second, Add()) / static_cast<float>(n);
+    for (int64_t i = team.lane(); i < n; i += team.size()) {
       const float normal = (from[i] - centre) * inverse;
-      dx.set(row * n + i, inverse * (gradient[i] * gamma[i] - shift - normal * slope));
+      in.dx.set(row * n + i, inverse * (gradient[i] * in.gamma[i] - shift - normal * slope));
     }
   }
-}
+};
+template <int L, int K>
+struct HeldNormGrad {
+  NormGradOperands in;
+  template <typename Team>
+  __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
+    const RowPart<L, K> gradients = fetch_row<L, K>(team, in.dy + row * n, n);
+    const RowPart<L, K> part = fetch_row<L, K>(team, in.x + row * n, n);
+    const float centre = in.mean[row], inverse = in.deviation[row];
+    float first = 0, second = 0;
+    for_each_group<L, K>(team, n, [&](int64_t at, int k) {
+      const Lanes<float, L> dy = widened(gradients.groups[k]), x = widened(part.groups[k]);
+      const Lanes<float, L> gamma = load<L>(in.gamma + at);
+#pragma unroll
+      for (int i = 0; i < L; ++i) {
+        const float g = dy.values[i] * gamma.values[i];
+        first += g;
+        second += g * ((x.values[i] - centre) * inverse);
+      }
+    });
+    const float shift = team.combine(first, Add()) / static_cast<float>(n);
+    const float slope = team.combine(second, Add()) / static_cast<float>(n);
+    for_each_group<L, K>(team, n, [&](int64_t at, int k) {
+      Lanes<float, L> dy = widened(gradients.groups[k]);
+      const Lanes<float, L> x = widened(part.groups[k]), gamma = load<L>(in.gamma + at);
+#pragma unroll
+      for (int i = 0; i < L; ++i) {
+        const float normal = (x.values[i] - centre) * inverse;
+        dy.values[i] = inverse * (dy.values[i] * gamma.values[i] - shift - normal * slope);
+      }
+      store(in.dx + (row * n + at), dy);
+    });
+  }
+};
 
 // dbeta = the sum over rows of dy, dgamma = of dy x'
 struct ColumnGradients {
   int64_t columns;
   Reals dy, x, mean, deviation;
-  __device__ auto of_channel(int64_t column) const {
-    return [gradients = dy + column, from = x + column, step = columns, mean = mean,
-            deviation = deviation](int64_t row) {
-      const float gradient = gradients[row * step];
-      return ChannelSums{static_cast<double>(gradient),
-                         static_cast<double>(gradient * ((from[row * step] - mean[row]) * deviation[row]))};
-    };
+
+  template <int L>
+  struct Row {
+    Stored<L> dy, x;
+    float mean, deviation;
+  };
+  template <int L>
+  struct Group {
+    const ColumnGradients& in;
+    int64_t first_column;
+    __device__ Row<L> fetch(int64_t row) const {
+      const int64_t at = row * in.columns + first_column;
+      return {in.dy.template fetch<L>(at), in.x.template fetch<L>(at), in.mean[row], in.deviation[row]};
+    }
+    __device__ void add(int64_t, const Row<L>& row, OfChannels<L>& first, OfChannels<L>& second) const {
+      const Lanes<float, L> gradient = widened(row.dy), value = widened(row.x);
+#pragma unroll
+      for (int lane = 0; lane < L; ++lane) {
+        first[lane] += gradient.values[lane];
+        second[lane] += gradient.values[lane] * ((value.values[lane] - row.mean) * row.deviation);
+      }
+    }
+  };
+  template <int L>
+  __device__ Group<L> of_group(int64_t first) const {
+    return {*this, first};
   }
 };
 
@@ -90,39 +177,35 @@ __global__ void sum_lines(int64_t lines, int64_t extent, int64_t inner, bool exc
   }
 }
 
-unsigned blocks_of_rows(const CudaGpu& device, int64_t rows) {
-  return blocks_for(device, rows * kThreads);
-}
-
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const LayerNorm& op, const Request& request) {
-  const int64_t n = request.inputs[0].shape.last(), rows = request.inputs[0].shape.elements() / n;
-  return function_kernel([=, &device = request.device](const Call& call) {
-    if (rows == 0) return;
-    launch(normalise_rows, blocks_of_rows(device, rows), kThreads, call.stream, rows, n, op.epsilon,
-           operand(call, 0), operand(call, 1), operand(call, 2), result(call, 0), result(call, 1),
-           result(call, 2));
+  return function_kernel([op, &device = request.device, shape = request.inputs[0].shape](const Call& call) {
+    launch_rows<HeldNorm, StreamedNorm>(
+        device, call,
+        NormOperands{op.epsilon, operand(call, 0), operand(call, 1), operand(call, 2), result(call, 0),
+                     result(call, 1), result(call, 2)},
+        shape);
   });
 }
 
 std::unique_ptr<Kernel> make_kernel(const LayerNormGrad&, const Request& request) {
-  const int64_t n = request.inputs[1].shape.last(), rows = request.inputs[1].shape.elements() / n;
-  const ReductionLayout layout = channel_layout(request, request.inputs[1].shape);
+  const ChannelLayouts layouts(request, request.inputs[1].shape);
   return function_kernel(
-      [=, last = layout_of_partials(layout), &device = request.device](const Call& call) {
-        if (rows > 0) {
-          launch(normalise_rows_gradient, blocks_of_rows(device, rows), kThreads, call.stream, rows, n,
-                 operand(call, 0), operand(call, 1), operand(call, 2), operand(call, 3), operand(call, 4),
-                 result(call));
-        }
-        auto* partial = call.scratch<ChannelSums>();
-        const ColumnGradients in{n, operand(call, 0), operand(call, 1), operand(call, 3), operand(call, 4)};
-        launch(sum_channels<ColumnGradients>, layout.grid(), kThreads, call.stream, in, layout, partial);
-        launch(finish_gradients, last.grid(), kThreads, call.stream, last, partial, result(call, 1),
-               result(call, 2));
+      [layouts, &device = request.device, shape = request.inputs[1].shape](const Call& call) {
+        const Reals dy = operand(call, 0), x = operand(call, 1), mean = operand(call, 3);
+        const Reals deviation = operand(call, 4);
+        launch_rows<HeldNormGrad, StreamedNormGrad>(
+            device, call, NormGradOperands{dy, x, operand(call, 2), mean, deviation, result(call)}, shape);
+        layouts.with(call, [&](const ChannelLayout& layout, auto lanes) {
+          auto* partial = call.scratch<ChannelSums>();
+          launch(sum_channels<lanes, ColumnGradients>, layout.groups.grid(), kThreads, call.stream,
+                 ColumnGradients{layout.channels(), dy, x, mean, deviation}, layout.groups, partial);
+          launch(finish_gradients, layout.last.grid(), kThreads, call.stream, layout.last, partial,
+                 result(call, 1), result(call, 2));
+        });
       },
-      partial_bytes(layout));
+      layouts.partial_bytes());
 }
 
 std::unique_ptr<Kernel> make_kernel(const CumulativeSum& op, const Request& request) {

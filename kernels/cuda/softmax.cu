@@ -4,127 +4,122 @@
 #include <cmath>
 
 #include "kernels/cuda/index_report.cuh"
-#include "kernels/cuda/reductions.cuh"
+#include "kernels/cuda/rows.cuh"
 
 namespace headroom::cuda {
 namespace {
-
-// Threads that work on one row: a power of two of a warp's lanes, or a whole block. All threads of a warp or
-// block must call its functions together.
-class WarpTeam {
- public:
-  explicit __device__ WarpTeam(int size) : size_(size) {}
-  __device__ int lane() const { return static_cast<int>(threadIdx.x) % size_; }
-  __device__ int size() const { return size_; }
-  __device__ int64_t first_row() const { return grid_thread() / size_; }
-  __device__ int64_t teams() const { return grid_threads() / size_; }
-  template <typename F>
-  __device__ float combine(float value, const F& f) const {
-    for (int offset = size_ / 2; offset > 0; offset /= 2) {
-      value = f(value, __shfl_xor_sync(~0u, value, offset));
-    }
-    return value;
-  }
-
- private:
-  int size_;
-};
-class BlockTeam {
- public:
-  explicit __device__ BlockTeam(int) {}
-  __device__ int lane() const { return static_cast<int>(threadIdx.x); }
-  __device__ int size() const { return kThreads; }
-  __device__ int64_t first_row() const { return blockIdx.x; }
-  __device__ int64_t teams() const { return gridDim.x; }
-  template <typename F>
-  __device__ float combine(float value, const F& f) const {
-    return combine_block(value, 1, f);
-  }
-};
-
-// Calls use(i, load(i)) for a thread's elements i of a row of n, several loads at once.
-template <typename Team, typename Load, typename Use>
-__device__ void for_each_element(const Team& team, int64_t n, const Load& load, const Use& use) {
-  constexpr int kAtOnce = 4;
-  for_each_term<kAtOnce>(
-      Share{0, team.lane(), n, team.size()}, [](int64_t i) { return i; }, load, use);
-}
 
 // The maximum of a row and the sum of its exp(x - maximum). A row of n = 0 is one that there is not.
 struct RowSums {
   float largest, sum;
 };
+// One pass: the sum is of what was the maximum so far, and brought to a larger one when that comes.
 template <typename Team>
-__device__ RowSums sums_of_row(const Team& team, Reals x, int64_t n) {
-  float largest = -HUGE_VALF;
-  const auto load = [&](int64_t i) { return x[i]; };
-  for_each_element(team, n, load, [&](int64_t, float value) { largest = Larger()(largest, value); });
-  largest = team.combine(largest, Larger());
-  float sum = 0;
-  for_each_element(team, n, load, [&](int64_t, float value) { sum += expf(value - largest); });
-  return {largest, team.combine(sum, Add())};
-}
-
-// Calls f(team, row, n) for each row. A team without a row left, in a warp whose other teams have one, gets
-// n = 0.
-template <typename Team, typename F>
-__global__ void for_each_row(F f, int team_size, int64_t rows, int64_t n) {
-  const Team team(team_size);
-  for (int64_t first = 0; first < rows; first += team.teams()) {
-    const int64_t row = first + team.first_row();
-    f(team, row < rows ? row : 0, row < rows ? n : 0);
-  }
-}
-
-// Queues f for every row of a tensor of this shape.
-template <typename F>
-void launch_rows(const CudaGpu& device, cudaStream_t stream, const F& f, const Shape& shape) {
-  // Beyond this a warp would take more turns over a row than a block takes to meet.
-  constexpr int64_t kLongestRowOfAWarp = 1024;
-  const int64_t n = shape.last(), rows = shape.elements() / std::max<int64_t>(1, n);
-  if (rows == 0 || n == 0) return;
-  if (n > kLongestRowOfAWarp) {
-    launch(for_each_row<BlockTeam, F>, blocks_for(device, rows * kThreads), kThreads, stream, f, kThreads,
-           rows, n);
-    return;
-  }
-  int team_size = 1;
-  while (team_size < 32 && team_size < n) team_size *= 2;
-  launch(for_each_row<WarpTeam, F>, blocks_for(device, rows * team_size), kThreads, stream, f, team_size,
-         rows, n);
+__device__ RowSums sums_of_row(const Team& team, const Reals& x, int64_t n) {
+  float largest = -HUGE_VALF, sum = 0;
+  for_each_element(
+      team, n, [&](int64_t i) { return x[i]; },
+      [&](int64_t, float value) {
+        if (value > largest) {
+          sum = sum * expf(largest - value) + 1;
+          largest = value;
+        } else if (value != -HUGE_VALF) {  // NaN too
+          sum += expf(value - largest);
+        }
+      });
+  const float of_row = team.combine(largest, Larger());
+  if (largest != -HUGE_VALF) sum *= expf(largest - of_row);  // NaN for an infinite maximum
+  return {of_row, team.combine(sum, Add())};
 }
 
 // y may be x, for a thread writes what it alone reads, and reads it first.
-struct SoftmaxRow {
+struct SoftmaxOperands {
   bool zero_nan_rows;
   Reals x;
   RealsOut y;
+};
+struct StreamedSoftmax {
+  SoftmaxOperands in;
   template <typename Team>
   __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
-    const Reals from = x + row * n;
-    const RealsOut to = y + row * n;
+    const Reals from = in.x + row * n;
+    const RealsOut to = in.y + row * n;
     const RowSums sums = sums_of_row(team, from, n);
     const float share = 1 / sums.sum;
-    const bool is_zero = zero_nan_rows && isnan(sums.sum);
+    const bool is_zero = in.zero_nan_rows && isnan(share);
     for_each_element(
         team, n, [&](int64_t i) { return from[i]; },
         [&](int64_t i, float value) { to.set(i, is_zero ? 0 : expf(value - sums.largest) * share); });
   }
 };
+template <int L, int K>
+struct HeldSoftmax {
+  SoftmaxOperands in;
+  template <typename Team>
+  __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
+    const RowPart<L, K> part = fetch_row<L, K>(team, in.x + row * n, n);
+    float values[K][L], largest = -HUGE_VALF, sum = 0;
+    for_each_group<L, K>(team, n, [&](int64_t, int k) {
+      const Lanes<float, L> lanes = widened(part.groups[k]);
+#pragma unroll
+      for (int i = 0; i < L; ++i) largest = Larger()(largest, values[k][i] = lanes.values[i]);
+    });
+    largest = team.combine(largest, Larger());
+    for_each_group<L, K>(team, n, [&](int64_t, int k) {
+#pragma unroll
+      for (int i = 0; i < L; ++i) sum += values[k][i] = expf(values[k][i] - largest);
+    });
+    sum = team.combine(sum, Add());
+    const bool is_zero = in.zero_nan_rows && isnan(sum);
+    const float share = 1 / sum;
+    for_each_group<L, K>(team, n, [&](int64_t at, int k) {
+      Lanes<float, L> lanes;
+#pragma unroll
+      for (int i = 0; i < L; ++i) lanes.values[i] = is_zero ? 0 : values[k][i] * share;
+      store(in.y + (row * n + at), lanes);
+    });
+  }
+};
 
 // dx may be dy.
-struct SoftmaxGradRow {
+struct SoftmaxGradOperands {
   Reals dy, y;
   RealsOut dx;
+};
+struct StreamedSoftmaxGrad {
+  SoftmaxGradOperands in;
   template <typename Team>
   __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
     const int64_t at = row * n;
     float product = 0;
-    const auto load = [&](int64_t i) { return float2{dy[at + i], y[at + i]}; };
+    const auto load = [&](int64_t i) { return float2{in.dy[at + i], in.y[at + i]}; };
     for_each_element(team, n, load, [&](int64_t, float2 pair) { product += pair.x * pair.y; });
     product = team.combine(product, Add());
     for_each_element(team, n, load,
-                     [&](int64_t i, float2 pair) { dx.set(at + i, (pair.x - product) * pair.y); });
+                     [&](int64_t i, float2 pair) { in.dx.set(at + i, (pair.x - product) * pair.y); });
+  }
+};
+template <int L, int K>
+struct HeldSoftmaxGrad {
+  SoftmaxGradOperands in;
+  template <typename Team>
+  __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
+    const RowPart<L, K> gradients = fetch_row<L, K>(team, in.dy + row * n, n);
+    const RowPart<L, K> results = fetch_row<L, K>(team, in.y + row * n, n);
+    float product = 0;
+    for_each_group<L, K>(team, n, [&](int64_t, int k) {
+      const Lanes<float, L> dy = widened(gradients.groups[k]), y = widened(results.groups[k]);
+#pragma unroll
+      for (int i = 0; i < L; ++i) product += dy.values[i] * y.values[i];
+    });
+    product = team.combine(product, Add());
+    for_each_group<L, K>(team, n, [&](int64_t at, int k) {
+      Lanes<float, L> dy = widened(gradients.groups[k]);
+      const Lanes<float, L> y = widened(results.groups[k]);
+#pragma unroll
+      for (int i = 0; i < L; ++i) dy.values[i] = (dy.values[i] - product) * y.values[i];
+      store(in.dx + (row * n + at), dy);
+    });
   }
 };
 
@@ -177,13 +172,15 @@ struct CrossEntropyGradRow {
 
 std::unique_ptr<Kernel> make_kernel(const Softmax& op, const Request& request) {
   return function_kernel([op, &device = request.device, shape = request.inputs[0].shape](const Call& call) {
-    launch_rows(device, call.stream, SoftmaxRow{op.zero_nan_rows, operand(call, 0), result(call)}, shape);
+    launch_rows<HeldSoftmax, StreamedSoftmax>(
+        device, call, SoftmaxOperands{op.zero_nan_rows, operand(call, 0), result(call)}, shape);
   });
 }
 
 std::unique_ptr<Kernel> make_kernel(const SoftmaxGrad&, const Request& request) {
   return function_kernel([&device = request.device, shape = request.inputs[0].shape](const Call& call) {
-    launch_rows(device, call.stream, SoftmaxGradRow{operand(call, 0), operand(call, 1), result(call)}, shape);
+    launch_rows<HeldSoftmaxGrad, StreamedSoftmaxGrad>(
+        device, call, SoftmaxGradOperands{operand(call, 0), operand(call, 1), result(call)}, shape);
   });
 }
 
@@ -191,8 +188,9 @@ std::unique_ptr<Kernel> make_kernel(const CrossEntropy& op, const Request& reque
   return function_kernel([&device = request.device, shape = request.inputs[0].shape,
                           faults = index_faults(request, op.kTraits.name, "label",
                                                 request.inputs[0].shape.last())](const Call& call) {
-    launch_rows(device, call.stream,
-                CrossEntropyRow{operand(call, 0), call.in<int32_t>(1), result(call), faults->slot()}, shape);
+    launch_long_rows(device, call.stream,
+                     CrossEntropyRow{operand(call, 0), call.in<int32_t>(1), result(call), faults->slot()},
+                     shape);
   });
 }
 
@@ -200,10 +198,10 @@ std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad& op, const Request& r
   return function_kernel([&device = request.device, shape = request.inputs[0].shape,
                           faults = index_faults(request, op.kTraits.name, "label",
                                                 request.inputs[0].shape.last())](const Call& call) {
-    launch_rows(device, call.stream,
-                CrossEntropyGradRow{operand(call, 0), call.in<int32_t>(1), operand(call, 2), result(call),
-                                    faults->slot()},
-                shape);
+    launch_long_rows(device, call.stream,
+                     CrossEntropyGradRow{operand(call, 0), call.in<int32_t>(1), operand(call, 2),
+                                         result(call), faults->slot()},
+                     shape);
   });
 }
 

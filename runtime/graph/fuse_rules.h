@@ -16,6 +16,10 @@ int fuse_classifier_heads(Graph& graph, std::span<const Value> keep);
 // blocks.
 int fuse_conv_blocks(Graph& graph, std::span<const Value> keep);
 
+// Lets batch norms add the residual behind them and take the relu behind that, with their gradients. Returns
+// the number of batch norms that do.
+int fuse_batch_norms(Graph& graph, std::span<const Value> keep);
+
 // Turns matmul + bias [+ relu] of matrices into dense nodes, and the gradients of the layer's weights and
 // bias into dense_filter_grad nodes. Returns the number of dense nodes.
 int fuse_dense_layers(Graph& graph, std::span<const Value> keep);

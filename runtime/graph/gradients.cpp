@@ -224,9 +224,12 @@ Grads rule(const CrossEntropy&, const Context& c) {
 }
 
 Grads rule(const BatchNorm& op, const Context& c) {
-  const std::vector<Value> grads = c.graph.add(
-      BatchNormGrad{op.epsilon}, std::vector<Value>{c.dy(), c.in[0], c.in[1], c.out[1], c.out[2]});
-  return {grads[0], grads[1], grads[2]};
+  const bool adds = c.in.size() > 3;
+  std::vector<Value> operands = {c.dy(), c.in[0], c.in[1], c.out[1], c.out[2]};
+  if (op.relu) operands.push_back(adds ? c.out[0] : c.in[2]);
+  std::vector<Value> grads = c.graph.add(BatchNormGrad{op.epsilon, op.relu, op.relu && adds}, operands);
+  if (adds && !op.relu) grads.push_back(c.dy());
+  return {grads.begin(), grads.end()};
 }
 
 Grads rule(const LayerNorm&, const Context& c) {

@@ -41,7 +41,7 @@ bool gives_f32(const Node& node) {
 bool is_statistic(const Op& op, size_t output) {
   const bool is_norm = std::holds_alternative<BatchNorm>(op) || std::holds_alternative<BatchNormGrad>(op) ||
                        std::holds_alternative<LayerNorm>(op) || std::holds_alternative<LayerNormGrad>(op);
-  return is_norm && output > 0;
+  return is_norm && (output == 1 || output == 2);
 }
 
 class HalfStorage {

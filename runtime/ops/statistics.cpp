@@ -126,16 +126,24 @@ Outputs ClassifierHead::infer(const OpCheck& c) const {
 }
 
 Outputs BatchNorm::infer(const OpCheck& c) const {
-  c.floats(3);
+  c.floats(c.size() == 4 ? 4 : 3);
   check_channels(c, 0, {1, 2});
+  if (c.size() == 4) c.same_shape(3, c.shape(0));
   return {c.input(0), c.input(1), c.input(1)};
 }
 
 Outputs BatchNormGrad::infer(const OpCheck& c) const {
-  c.floats(5);
+  c.require(relu || !residual, "a residual without relu has no gradient of its own");
+  c.floats(relu ? 6 : 5);
   c.same_shape(1, c.shape(0));
   check_channels(c, 0, {2, 3, 4});
-  return {c.input(0), c.input(2), c.input(2)};
+  if (!relu) return {c.input(0), c.input(2), c.input(2)};
+  if (!residual) {
+    check_channels(c, 0, {5});
+    return {c.input(0), c.input(2), c.input(2)};
+  }
+  c.same_shape(5, c.shape(0));
+  return {c.input(0), c.input(2), c.input(2), c.input(0)};
 }
 
 Outputs BatchNormInference::infer(const OpCheck& c) const {

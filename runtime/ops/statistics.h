@@ -73,17 +73,21 @@ struct ClassifierHead {
   Outputs infer(const OpCheck& c) const;
 };
 
-// Batch normalisation over all axes but the last. x (..,C), gamma (C), beta (C) -> y, mean (C),
-// variance (C); the variance is biased, as used for normalising
+// Batch normalisation over all axes but the last. x (..,C), gamma (C), beta (C), [residual (..,C)] ->
+// y, mean (C), variance (C); the variance is biased, as used for normalising. fuse() lets it add a residual,
+// and take the relu of all.
 struct BatchNorm {
   static constexpr OpTraits kTraits{.name = "batch_norm"};
   float epsilon = 1e-3f;
+  bool relu = false;
   Outputs infer(const OpCheck& c) const;
 };
-// dy, x, gamma, mean, variance -> dx, dgamma, dbeta
+// dy, x, gamma, mean, variance -> dx, dgamma, dbeta. With relu: a last operand beta says where relu gave more
+// than 0. With relu and a residual that operand is y, and a last result is the residual's gradient.
 struct BatchNormGrad {
   static constexpr OpTraits kTraits{.name = "batch_norm_grad", .differentiable = false};
   float epsilon = 1e-3f;
+  bool relu = false, residual = false;
   Outputs infer(const OpCheck& c) const;
 };
 // x, gamma, beta, mean, variance -> y, with statistics gathered in training

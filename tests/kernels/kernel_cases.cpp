@@ -282,8 +282,15 @@ void add_statistics_cases(std::vector<KernelCase>& cases) {
     const HostTensor x = random_floats(shape, 31, 5, 9);
     const HostTensor gamma = random_floats(channels, 32), beta = random_floats(channels, 33);
     const HostTensor mean = random_floats(channels, 34, 6, 8), variance = random_floats(channels, 35, 1, 3);
+    const HostTensor dy = random_floats(shape, 36), residual = random_floats(shape, 37);
     add(cases, what, BatchNorm{}, {x, gamma, beta}, 1e-4);
-    add(cases, what, BatchNormGrad{}, {random_floats(shape, 36), x, gamma, mean, variance}, 1e-4);
+    add(cases, what, BatchNormGrad{}, {dy, x, gamma, mean, variance}, 1e-4);
+    add(cases, what + "_relu", BatchNorm{1e-3f, true}, {x, gamma, beta}, 1e-4);
+    add(cases, what + "_residual", BatchNorm{}, {x, gamma, beta, residual}, 1e-4);
+    add(cases, what + "_residual_relu", BatchNorm{1e-3f, true}, {x, gamma, beta, residual}, 1e-4);
+    add(cases, what + "_relu", BatchNormGrad{1e-3f, true}, {dy, x, gamma, mean, variance, beta}, 1e-4);
+    add(cases, what + "_residual", BatchNormGrad{1e-3f, true, true}, {dy, x, gamma, mean, variance, residual},
+        1e-4);
     add(cases, what, BatchNormInference{}, {x, gamma, beta, mean, variance});
   }
   for (const Shape& shape : {Shape{7}, Shape{65, 19}, Shape{2, 3, 768}}) {

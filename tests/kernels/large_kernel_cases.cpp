@@ -61,6 +61,10 @@ std::vector<KernelCase> large_kernel_cases() {
     cases.push_back(row(what, BatchNorm{}, {x, gamma, beta}, 1e-4));
     // Sums of up to 20,000 products, each rounded to a float, by which dgamma differs.
     cases.push_back(row(what, BatchNormGrad{}, {floats(shape, 24), x, gamma, mean, variance}, 1e-3));
+    const HostTensor dy = floats(shape, 25), residual = floats(shape, 26);
+    cases.push_back(row(what + "_residual_relu", BatchNorm{1e-3f, true}, {x, gamma, beta, residual}, 1e-4));
+    cases.push_back(row(what + "_residual", BatchNormGrad{1e-3f, true, true},
+                        {dy, x, gamma, mean, variance, residual}, 1e-3));
     cases.push_back(row(what, BatchNormInference{}, {x, gamma, beta, mean, variance}));
   }
   return cases;

@@ -154,7 +154,12 @@ std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>
             for (int64_t i = 0; i < elements; ++i) out[1][i % n] += in[0][i] / rows;
             for (int64_t i = 0; i < elements; ++i)
               out[2][i % n] += std::pow(in[0][i] - out[1][i % n], 2) / rows;
-            return norm(in[0], in[1], in[2], out[1], out[2], o.epsilon, out);
+            out = norm(in[0], in[1], in[2], out[1], out[2], o.epsilon, out);
+            for (int64_t i = 0; i < elements; ++i) {
+              if (in.size() > 3) out[0][i] += in[3][i];
+              if (o.relu && out[0][i] < 0) out[0][i] = 0;
+            }
+            return out;
           },
           [&](const BatchNormGrad& o) {
             const auto deviation = [&](int64_t c) {
@@ -162,13 +167,20 @@ std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>
             };
             const auto normal = [&](int64_t i) { return (in[1][i] - in[3][i % n]) / deviation(i % n); };
             const double rows = static_cast<double>(elements / n);
+            const auto arriving = [&](int64_t i) {
+              if (!o.relu) return in[0][i];
+              const double y = o.residual ? in[5][i] : normal(i) * in[2][i % n] + in[5][i % n];
+              return y <= 0 ? 0 : in[0][i];
+            };
             for (int64_t i = 0; i < elements; ++i) {
-              out[1][i % n] += in[0][i] * normal(i);
-              out[2][i % n] += in[0][i];
+              out[1][i % n] += arriving(i) * normal(i);
+              out[2][i % n] += arriving(i);
+              if (o.residual) out[3][i] = arriving(i);
             }
             for (int64_t i = 0; i < elements; ++i) {
               const int64_t c = i % n;
-              out[0][i] = in[2][c] / deviation(c) * (in[0][i] - (out[2][c] + normal(i) * out[1][c]) / rows);
+              out[0][i] =
+                  in[2][c] / deviation(c) * (arriving(i) - (out[2][c] + normal(i) * out[1][c]) / rows);
             }
             return out;
           },

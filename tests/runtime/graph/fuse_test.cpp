@@ -102,6 +102,69 @@ TEST(Fuse, DenseLayersBecomeOneNodeEachWithTheSameBits) {
   }
 }
 
+// Two blocks of a residual net: the first has a norm on its other branch, too.
+struct ResidualNet {
+  Graph graph;
+  Value x = graph.input("x", {DType::kF32, {6, 7}});
+  Value labels = graph.input("labels", {DType::kI32, {6}});
+  Value rate = graph.input("rate", {DType::kF32, {}});
+  std::vector<Value> parameters;
+  Value loss;
+
+  ResidualNet() {
+    const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
+    const Value inner = relu(norm(x));
+    const Value first = relu(add(norm(inner), norm(x)));
+    loss = mean(cross_entropy(relu(add(first, norm(relu(norm(first))))), labels));
+    add_updates(Adam{}, parameters, gradients(loss, parameters), rate, step);
+  }
+  // A product, normalised.
+  Value norm(Value from) {
+    const NameScope scope(graph, "norm_" + std::to_string(parameters.size()));
+    const Shape shape = {from.shape()[1], 5};
+    parameters.push_back(graph.variable("w", {DType::kF32, shape}, glorot_uniform(shape, parameters.size())));
+    const BatchNormState state = batch_norm_state(graph, 5);
+    const Value y = batch_norm_training(matmul(from, parameters.back()), state);
+    parameters.insert(parameters.end(), {state.gamma, state.beta});
+    return y;
+  }
+  uint64_t weights_after_three_steps(PlanMode mode) {
+    CpuHarness cpu;
+    Variables variables(graph, cpu.device, *cpu.allocator);
+    Session session(graph, {{loss}, true}, mode, variables);
+    const std::vector<float> values = random_floats(42, 7);
+    std::copy(values.begin(), values.end(), session.input<float>(x).begin());
+    for (int i = 0; i < 6; ++i) session.input<int32_t>(labels)[static_cast<size_t>(i)] = i % 5;
+    session.input<float>(rate)[0] = 1e-2f;
+    session.run(3);
+    return variables.checksum(parameters);
+  }
+};
+
+TEST(Fuse, BatchNormsTakeTheResidualAndTheReluBehindThemWithTheSameBits) {
+  for (PlanMode mode : kPlanModes) {
+    ResidualNet apart, fused;
+    EXPECT_EQ(fuse(fused.graph), 4);
+    EXPECT_EQ(count_of<BatchNorm>(fused.graph), 5);
+    EXPECT_EQ(count_of<BatchNormGrad>(fused.graph), 5);
+    EXPECT_EQ(count_of<UnaryGrad>(fused.graph), 0);
+    EXPECT_EQ(count_of<Unary>(fused.graph), 0);
+    EXPECT_EQ(fused.weights_after_three_steps(mode), apart.weights_after_three_steps(mode))
+        << to_string(mode);
+  }
+}
+
+TEST(Fuse, ABatchNormStaysApartWhereItsResultIsFetchedOrReadByOthers) {
+  for (const bool fetched : {false, true}) {
+    Graph graph;
+    const Value x = graph.input("x", {DType::kF32, {6, 5}});
+    const Value y = batch_norm_training(x, batch_norm_state(graph, 5));
+    relu(y);
+    if (!fetched) sum(y);
+    EXPECT_EQ(fuse(graph, fetched ? std::vector<Value>{y} : std::vector<Value>()), 0);
+  }
+}
+
 TEST(Fuse, ADenseLayerStaysApartWhereItsProductIsFetchedOrItsWeightsChangeInBetween) {
   const auto layer = [](Graph& graph, bool changes, bool fetched) {
     const Value x = graph.input("x", {DType::kF32, {2, 3}});

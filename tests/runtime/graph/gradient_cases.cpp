@@ -135,6 +135,19 @@ const std::vector<GradientCase>& gradient_cases() {
         {"batch_norm_image",
          {{2, 3, 2, 2}, {2}, {2}},
          [](Graph& g, V v) { return g.add(BatchNorm{}, v)[0]; }},
+        {"batch_norm_relu",
+         {{5, 3}, {3}, {3}},
+         [](Graph& g, V v) {
+           return g.add(BatchNorm{1e-3f, true}, v)[0];
+         }},
+        {"batch_norm_residual",
+         {{5, 3}, {3}, {3}, {5, 3}},
+         [](Graph& g, V v) { return g.add(BatchNorm{}, v)[0]; }},
+        {"batch_norm_residual_relu",
+         {{5, 3}, {3}, {3}, {5, 3}},
+         [](Graph& g, V v) {
+           return g.add(BatchNorm{1e-3f, true}, v)[0];
+         }},
         {"conv_block",
          {{2, 5, 5, 2}, {3, 3, 2, 4}, {4}},
          [](Graph& g, V v) { return g.add(ConvBlock{}, v)[0]; }},
@@ -172,7 +185,8 @@ const std::vector<GradientCase>& gradient_cases() {
          {{2, 3}, {3}},
          [](Graph& g, V v) {
            const Value chosen = g.variable("chosen", {DType::kU8, {2, 1}}, constant_of(1));
-           return add(where(chosen, v[0], v[1]), where(comparison(CompareKind::kLess, v[0], v[1]), v[0], v[1]));
+           return add(where(chosen, v[0], v[1]),
+                      where(comparison(CompareKind::kLess, v[0], v[1]), v[0], v[1]));
          }},
         {"slice_steps",
          {{5, 6}},
