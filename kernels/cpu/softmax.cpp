@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/index_check.h"
+#include "kernels/loop_nest.h"
 
 namespace headroom::cpu {
 namespace {
@@ -23,16 +24,44 @@ struct RowsOf {
   int64_t extent, count;
 };
 
+// Where the row of a mask is that is added to a row: masks broadcast along leading axes.
+class MaskRows {
+ public:
+  MaskRows(const Shape& mask, const Shape& x) : axes_(x.rank() - 1) {
+    const Strides strides = broadcast_strides(mask, x);
+    for (int axis = 0; axis < axes_; ++axis) {
+      extents_[static_cast<size_t>(axis)] = x[axis];
+      strides_[static_cast<size_t>(axis)] = strides[static_cast<size_t>(axis)];
+    }
+  }
+  int64_t offset(int64_t row) const {
+    int64_t offset = 0;
+    for (auto axis = static_cast<size_t>(axes_); axis-- > 0; row /= extents_[axis])
+      offset += row % extents_[axis] * strides_[axis];
+    return offset;
+  }
+
+ private:
+  int axes_;
+  Strides extents_{}, strides_{};
+};
+
 // y may be x.
-void softmax_rows(const Softmax& op, const float* x, float* y, RowsOf rows) {
+void softmax_rows(const Softmax& op, const float* x, const float* mask, const MaskRows* mask_rows, float* y,
+                  RowsOf rows) {
   const int64_t n = rows.extent,
                 rows_per_block = std::max<int64_t>(1, kSoftmaxBlockElements / std::max<int64_t>(1, n));
   for (int64_t begin = 0; begin < rows.count; begin += rows_per_block) {
     const int64_t end = std::min(begin + rows_per_block, rows.count);
     for (int64_t row = begin; row < end; ++row) {
-      const ConstArray values(x + row * n, n);
+      Array values(y + row * n, n);
+      if (mask != nullptr) {
+        values = ConstArray(x + row * n, n) * op.scale + ConstArray(mask + mask_rows->offset(row), n);
+      } else {
+        values = ConstArray(x + row * n, n) * op.scale;
+      }
       const float largest = values.maxCoeff<Eigen::PropagateNaN>();
-      Array(y + row * n, n) = values - largest;
+      values -= largest;
     }
     Array block(y + begin * n, (end - begin) * n);
     block = block.exp();
@@ -51,18 +80,20 @@ void softmax_rows(const Softmax& op, const float* x, float* y, RowsOf rows) {
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const Softmax& op, const Request& request) {
-  return function_kernel([op, rows = RowsOf(request.inputs[0].shape)](const Call& call) {
-    softmax_rows(op, call.in(0), call.out(), rows);
+  const Shape& x = request.inputs[0].shape;
+  const MaskRows mask_rows(request.inputs.back().shape, x);
+  return function_kernel([op, mask_rows, rows = RowsOf(x)](const Call& call) {
+    softmax_rows(op, call.in(0), call.inputs.size() > 1 ? call.in(1) : nullptr, &mask_rows, call.out(), rows);
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const SoftmaxGrad&, const Request& request) {
-  return function_kernel([rows = RowsOf(request.inputs[0].shape)](const Call& call) {
+std::unique_ptr<Kernel> make_kernel(const SoftmaxGrad& op, const Request& request) {
+  return function_kernel([scale = op.scale, rows = RowsOf(request.inputs[0].shape)](const Call& call) {
     const int64_t n = rows.extent;
     for (int64_t row = 0; row < rows.count; ++row) {
       const ConstArray dy(call.in(0) + row * n, n), y(call.in(1) + row * n, n);
       const float product = (dy * y).sum();
-      Array(call.out() + row * n, n) = (dy - product) * y;
+      Array(call.out() + row * n, n) = scale * (dy - product) * y;
     }
   });
 }
@@ -87,7 +118,7 @@ std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad&, const Request& requ
     const int32_t* labels = call.in<int32_t>(1);
     // Before the logits are overwritten, in case it works in place.
     check_indices(CrossEntropyGrad::kTraits.name, "label", labels, rows.count, n);
-    softmax_rows(Softmax{}, call.in(0), call.out(), rows);
+    softmax_rows(Softmax{}, call.in(0), nullptr, nullptr, call.out(), rows);
     for (int64_t row = 0; row < rows.count; ++row) {
       float* dlogits = call.out() + row * n;
       dlogits[labels[row]] -= 1;

@@ -16,8 +16,8 @@ struct Moments {
     int64_t step;
     Reals from;
     OfChannels<L> origin;
-    __device__ Stored<L> fetch(int64_t row) const { return from.template fetch<L>(row * step); }
-    __device__ void add(int64_t, const Stored<L>& stored, OfChannels<L>& first, OfChannels<L>& second) const {
+    __device__ Packed<L> fetch(int64_t row) const { return fetch_packed<L>(from, row * step); }
+    __device__ void add(int64_t, const Packed<L>& stored, OfChannels<L>& first, OfChannels<L>& second) const {
       const Lanes<float, L> value = widened(stored);
 #pragma unroll
       for (int lane = 0; lane < L; ++lane) {
@@ -85,101 +85,100 @@ __device__ float masked(float gradient, float y) {
   return y <= 0 ? 0 : gradient;
 }
 
-template <int L>
-struct Two {
-  Stored<L> a, b;
-};
-
-template <int L>
+template <int L, bool kAdds>
 __global__ void normalise(ReductionLayout layout, int64_t channels, Statistics statistics, Reals beta,
                           bool relu, Reals x, Reals residual, RealsOut y) {
+  struct Operands {
+    Packed<L> x, residual;
+  };
   const Share share = share_of(layout);
   if (share.result >= layout.results) return;
   const int64_t first = share.result * L;
   const Normal<L> normal(statistics, beta, first);
-  const bool adds = residual.data != nullptr;
   for_each_row(
       share,
       [&](int64_t row) {
         const int64_t at = row * channels + first;
-        return Two<L>{x.template fetch<L>(at), adds ? residual.template fetch<L>(at) : Stored<L>{}};
+        Operands operands{fetch_packed<L>(x, at), {}};
+        if constexpr (kAdds) operands.residual = fetch_packed<L>(residual, at);
+        return operands;
       },
-      [&](int64_t row, const Two<L>& stored) {
-        Lanes<float, L> value = widened(stored.a);
-        const Lanes<float, L> other = widened(stored.b);
+      [&](int64_t row, const Operands& operands) {
+        Lanes<float, L> value = widened(operands.x);
+        const Lanes<float, L> other = widened(operands.residual);
 #pragma unroll
         for (int lane = 0; lane < L; ++lane) {
           float& v = value.values[lane];
-          v = normal(lane, v);
-          if (adds) v += other.values[lane];
+          v = normal(lane, v) + (kAdds ? other.values[lane] : 0);
           if (relu) v = rectified(v);
         }
-        store(y + row * channels + first, value);
+        store(y + (row * channels + first), value);
       });
 }
 
-// The gradient that reaches a normalisation: dy, or, behind relu, dy where relu gave more than 0. That is
-// seen by y or, where nothing was added, computed from x again.
-struct Arriving {
-  Reals dy, y, beta;  // y and beta are null where they are not needed
+// What says where relu gave more than 0: nothing, without it; the result, computed from x again; or y.
+enum class Mask : uint8_t { kNone, kAgain, kResult };
 
-  template <int L>
-  __device__ Stored<L> fetch_y(int64_t at) const {
-    return y.data != nullptr ? y.template fetch<L>(at) : Stored<L>{};
-  }
-};
-
-template <int L>
-struct Three {
-  Stored<L> dy, x, y;
-};
-
-// Sums of g and of g x', where x' = (x - mean) / sqrt(variance + epsilon) and g is what arrives, which is
-// stored, too, where another branch needs it.
+// Sums of g and of g x', where x' = (x - mean) / sqrt(variance + epsilon) and g is what arrives: dy, or,
+// behind relu, dy where relu gave more than 0. With Mask::kResult it is stored, too, for the other branch.
+template <Mask kMask>
 struct GradientSums {
   int64_t channels;
   Statistics statistics;
-  Arriving arriving;
-  Reals x;
-  RealsOut stored;  // null where nobody needs it
+  Reals dy, x;
+  Reals mask;  // beta or y
+  RealsOut stored;
 
+  template <int L>
+  struct Row {
+    Packed<L> dy, x, y;
+  };
   template <int L>
   struct Group {
     const GradientSums& in;
     int64_t first_channel;
     OfChannels<L> inverse;
     Normal<L> normal;
-    __device__ Three<L> fetch(int64_t row) const {
+
+    __device__ Row<L> fetch(int64_t row) const {
       const int64_t at = row * in.channels + first_channel;
-      return {in.arriving.dy.template fetch<L>(at), in.x.template fetch<L>(at),
-              in.arriving.template fetch_y<L>(at)};
+      Row<L> fetched{fetch_packed<L>(in.dy, at), fetch_packed<L>(in.x, at), {}};
+      if constexpr (kMask == Mask::kResult) fetched.y = fetch_packed<L>(in.mask, at);
+      return fetched;
     }
-    __device__ void add(int64_t row, const Three<L>& three, OfChannels<L>& first,
-                        OfChannels<L>& second) const {
-      Lanes<float, L> gradient = widened(three.dy);
-      const Lanes<float, L> value = widened(three.x), y = widened(three.y);
+    __device__ Lanes<float, L> arriving(const Row<L>& row, const Lanes<float, L>& x) const {
+      Lanes<float, L> gradient = widened(row.dy);
+      const Lanes<float, L> y = widened(row.y);
 #pragma unroll
       for (int lane = 0; lane < L; ++lane) {
         float& g = gradient.values[lane];
-        if (in.arriving.y.data != nullptr) g = masked(g, y.values[lane]);
-        if (in.arriving.beta.data != nullptr) g = masked(g, normal(lane, value.values[lane]));
-        first[lane] += g;
-        second[lane] += g * ((value.values[lane] - normal.centre[lane]) * inverse[lane]);
+        if constexpr (kMask == Mask::kAgain) g = masked(g, normal(lane, x.values[lane]));
+        if constexpr (kMask == Mask::kResult) g = masked(g, y.values[lane]);
       }
-      if (in.stored.data != nullptr) store(in.stored + (row * in.channels + first_channel), gradient);
+      return gradient;
+    }
+    __device__ void add(int64_t row, const Row<L>& fetched, OfChannels<L>& first,
+                        OfChannels<L>& second) const {
+      const Lanes<float, L> x = widened(fetched.x), gradient = arriving(fetched, x);
+#pragma unroll
+      for (int lane = 0; lane < L; ++lane) {
+        first[lane] += gradient.values[lane];
+        second[lane] += gradient.values[lane] * ((x.values[lane] - normal.centre[lane]) * inverse[lane]);
+      }
+      if constexpr (kMask == Mask::kResult) store(in.stored + (row * in.channels + first_channel), gradient);
     }
   };
   template <int L>
   __device__ Group<L> of_group(int64_t first) const {
-    const Reals beta = arriving.beta.data != nullptr ? arriving.beta : statistics.mean;
+    const Reals beta = kMask == Mask::kAgain ? mask : statistics.mean;
     return {*this, first, statistics.template inverses<L>(first), Normal<L>(statistics, beta, first)};
   }
 };
 
 //   dbeta = sum g,  dgamma = sum g x',  dx = gamma / sqrt(variance + epsilon) (g - (dbeta + x' dgamma) /
 //   rows)
-template <int L>
-__global__ void normalise_gradient(ReductionLayout layout, GradientSums in, Reals dgamma, Reals dbeta,
+template <int L, Mask kMask>
+__global__ void normalise_gradient(ReductionLayout layout, GradientSums<kMask> in, Reals dgamma, Reals dbeta,
                                    RealsOut dx) {
   const Share share = share_of(layout);
   if (share.result >= layout.results) return;
@@ -188,22 +187,52 @@ __global__ void normalise_gradient(ReductionLayout layout, GradientSums in, Real
   const float per_row = 1 / static_cast<float>(layout.terms);
   OfChannels<L> slope = of_channels<L>(dgamma, first), shift = of_channels<L>(dbeta, first);
 #pragma unroll
-  for (int lane = 0; lane < L; ++lane) slope[lane] *= group.inverse[lane];
+  for (int lane = 0; lane < L; ++lane) {
+    slope[lane] *= group.inverse[lane] * per_row;
+    shift[lane] *= per_row;
+  }
   for_each_row(
       share, [&](int64_t row) { return group.fetch(row); },
-      [&](int64_t row, const Three<L>& three) {
-        Lanes<float, L> gradient = widened(three.dy);
-        const Lanes<float, L> value = widened(three.x), y = widened(three.y);
+      [&](int64_t row, const auto& fetched) {
+        const Lanes<float, L> x = widened(fetched.x);
+        Lanes<float, L> gradient = group.arriving(fetched, x);
 #pragma unroll
         for (int lane = 0; lane < L; ++lane) {
           float& g = gradient.values[lane];
-          if (in.arriving.y.data != nullptr) g = masked(g, y.values[lane]);
-          if (in.arriving.beta.data != nullptr) g = masked(g, group.normal(lane, value.values[lane]));
-          const float centred = value.values[lane] - group.normal.centre[lane];
-          g = group.normal.scale[lane] * (g - (shift[lane] + centred * slope[lane]) * per_row);
+          const float centred = x.values[lane] - group.normal.centre[lane];
+          g = group.normal.scale[lane] * (g - (shift[lane] + centred * slope[lane]));
         }
         store(dx + (row * in.channels + first), gradient);
       });
+}
+
+// A gradient's launches, for one way to see where relu gave more than 0.
+template <Mask kMask, int L>
+void launch_gradient(const Call& call, const ChannelLayout& layout, float epsilon) {
+  auto* partial = call.scratch<ChannelSums>();
+  const Statistics statistics{epsilon, operand(call, 2), operand(call, 3), operand(call, 4)};
+  GradientSums<kMask> in{layout.channels(), statistics, operand(call, 0), operand(call, 1), {}, {}};
+  if constexpr (kMask != Mask::kNone) in.mask = operand(call, 5);
+  if constexpr (kMask == Mask::kResult) in.stored = result(call, 3);
+  launch(sum_channels<L, GradientSums<kMask>>, layout.groups.grid(), kThreads, call.stream, in, layout.groups,
+         partial);
+  launch(finish_gradients, layout.last.grid(), kThreads, call.stream, layout.last, partial, result(call, 1),
+         result(call, 2));
+  // What was stored is masked already.
+  constexpr Mask kLeft = kMask == Mask::kResult ? Mask::kNone : kMask;
+  const GradientSums<kLeft> left{in.channels, statistics, kMask == Mask::kResult ? Reals(in.stored) : in.dy,
+                                 in.x,        in.mask,    {}};
+  launch(normalise_gradient<L, kLeft>, layout.groups.grid(), kThreads, call.stream, layout.groups, left,
+         result(call, 1), result(call, 2), result(call));
+}
+
+// y of a layout whose statistics are known.
+template <int L>
+void launch_normalise(const Call& call, const ChannelLayout& layout, const Statistics& statistics, bool relu,
+                      const Reals& residual) {
+  const auto kernel = residual.data != nullptr ? normalise<L, true> : normalise<L, false>;
+  launch(kernel, layout.groups.grid(), kThreads, call.stream, layout.groups, layout.channels(), statistics,
+         operand(call, 2), relu, operand(call, 0), residual, result(call));
 }
 
 }  // namespace
@@ -219,10 +248,9 @@ std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request)
                  Moments{layout.channels(), x}, layout.groups, partial);
           launch(finish_statistics, layout.last.grid(), kThreads, call.stream, layout.last, layout.rows(),
                  partial, x, result(call, 1), result(call, 2));
-          const Statistics statistics{op.epsilon, operand(call, 1), result(call, 1), result(call, 2)};
-          launch(normalise<lanes>, layout.groups.grid(), kThreads, call.stream, layout.groups,
-                 layout.channels(), statistics, operand(call, 2), op.relu, x,
-                 call.inputs.size() > 3 ? operand(call, 3) : Reals(), result(call));
+          launch_normalise<lanes>(call, layout,
+                                  {op.epsilon, operand(call, 1), result(call, 1), result(call, 2)}, op.relu,
+                                  call.inputs.size() > 3 ? operand(call, 3) : Reals());
         });
       },
       layouts.partial_bytes());
@@ -233,23 +261,13 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
   return function_kernel(
       [layouts, op](const Call& call) {
         layouts.with(call, [&](const ChannelLayout& layout, auto lanes) {
-          auto* partial = call.scratch<ChannelSums>();
-          GradientSums in{layout.channels(),
-                          {op.epsilon, operand(call, 2), operand(call, 3), operand(call, 4)},
-                          {operand(call, 0), {}, {}},
-                          operand(call, 1),
-                          {}};
-          if (op.relu) (op.residual ? in.arriving.y : in.arriving.beta) = operand(call, 5);
-          if (op.residual) in.stored = result(call, 3);
-          launch(sum_channels<lanes, GradientSums>, layout.groups.grid(), kThreads, call.stream, in,
-                 layout.groups, partial);
-          launch(finish_gradients, layout.last.grid(), kThreads, call.stream, layout.last, partial,
-                 result(call, 1), result(call, 2));
-          // What was stored is masked already.
-          if (op.residual) in.arriving = {in.stored, {}, {}};
-          in.stored = {};
-          launch(normalise_gradient<lanes>, layout.groups.grid(), kThreads, call.stream, layout.groups, in,
-                 result(call, 1), result(call, 2), result(call));
+          if (op.residual) {
+            launch_gradient<Mask::kResult, lanes>(call, layout, op.epsilon);
+          } else if (op.relu) {
+            launch_gradient<Mask::kAgain, lanes>(call, layout, op.epsilon);
+          } else {
+            launch_gradient<Mask::kNone, lanes>(call, layout, op.epsilon);
+          }
         });
       },
       layouts.partial_bytes());
@@ -259,9 +277,8 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormInference& op, const Request&
   const ChannelLayouts layouts(request, request.inputs[0].shape);
   return function_kernel([layouts, op](const Call& call) {
     layouts.with(call, [&](const ChannelLayout& layout, auto lanes) {
-      const Statistics statistics{op.epsilon, operand(call, 1), operand(call, 3), operand(call, 4)};
-      launch(normalise<lanes>, layout.groups.grid(), kThreads, call.stream, layout.groups, layout.channels(),
-             statistics, operand(call, 2), false, operand(call, 0), Reals(), result(call));
+      launch_normalise<lanes>(
+          call, layout, {op.epsilon, operand(call, 1), operand(call, 3), operand(call, 4)}, false, Reals());
     });
   });
 }

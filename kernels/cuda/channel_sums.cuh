@@ -42,35 +42,29 @@ struct ChannelLayout {
 class ChannelLayouts {
  public:
   ChannelLayouts(const Request& request, const Shape& shape)
-      : in_lanes_(request.device, shape, lanes_for(request, shape.last())), any_(request.device, shape, 1) {}
+      : elements_(shape.elements()),
+        eights_(request.device, shape, shape.last() % 8 == 0 ? 8 : 1),
+        fours_(request.device, shape, shape.last() % 4 == 0 ? 4 : 1),
+        any_(request.device, shape, 1) {}
 
-  int64_t partial_bytes() const { return std::max(in_lanes_.partial_bytes(), any_.partial_bytes()); }
+  int64_t partial_bytes() const {
+    return std::max({eights_.partial_bytes(), fours_.partial_bytes(), any_.partial_bytes()});
+  }
 
   // Calls f(layout, lanes) with the number of lanes as a type, for operands at these addresses.
   template <typename F>
   void with(const KernelCall& call, F f) const {
-    const auto fits = [&](std::span<const TensorView> views) {
-      return std::all_of(views.begin(), views.end(), [](const TensorView& view) {
-        return reinterpret_cast<uintptr_t>(view.data) % 16 == 0;
-      });
-    };
-    if (in_lanes_.lanes > 1 && fits(call.inputs) && fits(call.outputs)) {
-      if (in_lanes_.lanes == 8) return f(in_lanes_, std::integral_constant<int, 8>());
-      return f(in_lanes_, std::integral_constant<int, 4>());
+    if (are_aligned(call.inputs) && are_aligned(call.outputs)) {
+      const bool eight = packed_lanes(call.inputs, call.outputs, elements_) == 8;
+      if (eight && eights_.lanes == 8) return f(eights_, std::integral_constant<int, 8>());
+      if (fours_.lanes == 4) return f(fours_, std::integral_constant<int, 4>());
     }
     f(any_, std::integral_constant<int, 1>());
   }
 
  private:
-  // 16 bytes to a thread.
-  static int lanes_for(const Request& request, int64_t channels) {
-    const auto is_stored_half = [](const TensorSpec& spec) { return is_half(spec.dtype); };
-    const bool any_half = std::any_of(request.inputs.begin(), request.inputs.end(), is_stored_half);
-    if (any_half && channels % 8 == 0) return 8;
-    return channels % 4 == 0 ? 4 : 1;
-  }
-
-  ChannelLayout in_lanes_, any_;
+  int64_t elements_;
+  ChannelLayout eights_, fours_, any_;
 };
 
 // The numbers of L neighbouring channels.
@@ -88,7 +82,7 @@ __device__ OfChannels<L> of_channels(const Reals& x, int64_t first) {
   return result;
 }
 
-// Calls use(row, fetched) for fetched = fetch(row) of each row of the share, four loads at once.
+// Calls use(row, fetched) for fetched = fetch(row) of each row of the share, four at once.
 template <typename Fetch, typename Use>
 __device__ void for_each_row(const Share& share, const Fetch& fetch, const Use& use) {
   for_each_term<4>(
@@ -100,7 +94,8 @@ __device__ void for_each_row(const Share& share, const Fetch& fetch, const Use& 
 // whose result fetches a row, and adds what it has fetched: fetch(row), add(row, fetched, first, second).
 template <int L, typename F>
 __global__ void sum_channels(F f, ReductionLayout layout, ChannelSums* partial) {
-  constexpr int kAtOnce = 4, kTurns = 4;  // rows that are loaded at once; so often, they are added in f32
+  constexpr int kAtOnce = 4,
+                kTurns = 4;  // rows that are loaded at once, and how often before they are added up
   struct Sums {
     ChannelSums of[L];
   };
@@ -108,20 +103,25 @@ __global__ void sum_channels(F f, ReductionLayout layout, ChannelSums* partial) 
   Sums sums{};
   if (share.result < layout.results) {
     const auto group = f.template of_group<L>(share.result * L);
+    // Sums of sums, so that f32 is exact enough for the rows of one thread.
+    OfChannels<L> first{}, second{};
     for (int64_t row = share.begin; row < share.end;) {
-      OfChannels<L> first{}, second{};
+      OfChannels<L> few_first{}, few_second{};
       for (int turn = 0; turn < kTurns && row < share.end; ++turn, row += kAtOnce * share.step) {
         const Share some{0, row, min(share.end, row + kAtOnce * share.step), share.step};
         for_each_row(
             some, [&](int64_t at) { return group.fetch(at); },
-            [&](int64_t at, const auto& fetched) { group.add(at, fetched, first, second); });
+            [&](int64_t at, const auto& fetched) { group.add(at, fetched, few_first, few_second); });
       }
 #pragma unroll
       for (int lane = 0; lane < L; ++lane) {
-        sums.of[lane] =
-            AddSums()(sums.of[lane], {static_cast<double>(first[lane]), static_cast<double>(second[lane])});
+        first[lane] += few_first[lane];
+        second[lane] += few_second[lane];
       }
     }
+#pragma unroll
+    for (int lane = 0; lane < L; ++lane)
+      sums.of[lane] = {static_cast<double>(first[lane]), static_cast<double>(second[lane])};
   }
   sums = combine_block(sums, layout.wide, [](const Sums& a, const Sums& b) {
     Sums result;

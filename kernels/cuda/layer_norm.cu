@@ -133,7 +133,7 @@ struct ColumnGradients {
 
   template <int L>
   struct Row {
-    Stored<L> dy, x;
+    Packed<L> dy, x;
     float mean, deviation;
   };
   template <int L>
@@ -142,7 +142,7 @@ struct ColumnGradients {
     int64_t first_column;
     __device__ Row<L> fetch(int64_t row) const {
       const int64_t at = row * in.columns + first_column;
-      return {in.dy.template fetch<L>(at), in.x.template fetch<L>(at), in.mean[row], in.deviation[row]};
+      return {fetch_packed<L>(in.dy, at), fetch_packed<L>(in.x, at), in.mean[row], in.deviation[row]};
     }
     __device__ void add(int64_t, const Row<L>& row, OfChannels<L>& first, OfChannels<L>& second) const {
       const Lanes<float, L> gradient = widened(row.dy), value = widened(row.x);

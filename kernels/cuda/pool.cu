@@ -175,16 +175,20 @@ __global__ void avg_pool_grad(PoolGeometry geometry, Pixels<I> inputs, Reals dy,
 }
 
 // Queues kernel_of(lanes, index type) for the pixels of the output or of the image, with as many channels
-// together as `arrays`, its operands, allow.
+// together as `arrays`, its operands, allow; `half` says that floats are stored in 16 bits.
 enum class Side { kOutput, kImage };
 template <typename KernelOf, typename... Arrays>
 void launch_pool(const CudaGpu& device, cudaStream_t stream, const PoolGeometry& geometry, Side side,
-                 KernelOf kernel_of, Arrays... arrays) {
+                 bool half, KernelOf kernel_of, Arrays... arrays) {
   const bool output = side == Side::kOutput;
   const int64_t rows = output ? geometry.rows.output : geometry.rows.input;
   const int64_t columns = output ? geometry.columns.output : geometry.columns.input;
-  const bool fours = geometry.channels % 4 == 0 && (aligned<4>(arrays) && ...);
-  const int64_t groups = fours ? geometry.channels / 4 : geometry.channels;
+  const auto fits = [&](auto lanes) {
+    return geometry.channels % lanes == 0 && (aligned<lanes>(arrays) && ...);
+  };
+  const bool eights = half && fits(std::integral_constant<int, 8>());
+  const bool fours = fits(std::integral_constant<int, 4>());
+  const int64_t groups = geometry.channels / (eights ? 8 : fours ? 4 : 1);
   const int64_t count = geometry.images * rows * columns * groups;
   if (count == 0) return;
   with_index_type(count, [&](auto type) {
@@ -193,7 +197,9 @@ void launch_pool(const CudaGpu& device, cudaStream_t stream, const PoolGeometry&
       launch(kernel_of(lanes, type), blocks_for(device, count), kThreads, stream, geometry, pixels,
              arrays...);
     };
-    if (fours) {
+    if (eights) {
+      queue(std::integral_constant<int, 8>());
+    } else if (fours) {
       queue(std::integral_constant<int, 4>());
     } else {
       queue(std::integral_constant<int, 1>());
@@ -207,8 +213,8 @@ std::unique_ptr<Kernel> make_kernel(const MaxPool& op, const Request& request) {
   const PoolGeometry geometry(op.pool, request.inputs[0].shape, request.outputs[0].shape);
   return function_kernel([&device = request.device, geometry](const Call& call) {
     const auto kernel = [](auto lanes, auto type) { return &max_pool<lanes, decltype(type)>; };
-    launch_pool(device, call.stream, geometry, Side::kOutput, kernel, operand(call, 0), result(call),
-                call.out<uint8_t>(1));
+    launch_pool(device, call.stream, geometry, Side::kOutput, lanes_of(call) == 8, kernel, operand(call, 0),
+                result(call), call.out<uint8_t>(1));
   });
 }
 
@@ -216,8 +222,8 @@ std::unique_ptr<Kernel> make_kernel(const MaxPoolGrad& op, const Request& reques
   const PoolGeometry geometry(op.pool, request.outputs[0].shape, request.inputs[0].shape);
   return function_kernel([&device = request.device, geometry](const Call& call) {
     const auto kernel = [](auto lanes, auto type) { return &max_pool_grad<lanes, decltype(type)>; };
-    launch_pool(device, call.stream, geometry, Side::kImage, kernel, operand(call, 0), call.in<uint8_t>(1),
-                result(call));
+    launch_pool(device, call.stream, geometry, Side::kImage, lanes_of(call) == 8, kernel, operand(call, 0),
+                call.in<uint8_t>(1), result(call));
   });
 }
 
@@ -225,7 +231,8 @@ std::unique_ptr<Kernel> make_kernel(const AvgPool& op, const Request& request) {
   const PoolGeometry geometry(op.pool, request.inputs[0].shape, request.outputs[0].shape);
   return function_kernel([&device = request.device, geometry](const Call& call) {
     const auto kernel = [](auto lanes, auto type) { return &avg_pool<lanes, decltype(type)>; };
-    launch_pool(device, call.stream, geometry, Side::kOutput, kernel, operand(call, 0), result(call));
+    launch_pool(device, call.stream, geometry, Side::kOutput, lanes_of(call) == 8, kernel, operand(call, 0),
+                result(call));
   });
 }
 
@@ -233,7 +240,8 @@ std::unique_ptr<Kernel> make_kernel(const AvgPoolGrad& op, const Request& reques
   const PoolGeometry geometry(op.pool, request.outputs[0].shape, request.inputs[0].shape);
   return function_kernel([&device = request.device, geometry](const Call& call) {
     const auto kernel = [](auto lanes, auto type) { return &avg_pool_grad<lanes, decltype(type)>; };
-    launch_pool(device, call.stream, geometry, Side::kImage, kernel, operand(call, 0), result(call));
+    launch_pool(device, call.stream, geometry, Side::kImage, lanes_of(call) == 8, kernel, operand(call, 0),
+                result(call));
   });
 }
 

@@ -179,6 +179,63 @@ auto result(const KernelCall& call, size_t i = 0) {
   }
 }
 
+// As Stored, of neighbours that are known to be stored in 16 bits: half the registers.
+template <int N>
+struct StoredHalves {
+  DType dtype;
+  uint32_t words[N / 2];
+};
+template <int N>
+__device__ StoredHalves<N> fetch_halves(const Reals& from, int64_t i) {
+  StoredHalves<N> stored{from.dtype, {}};
+  const auto words =
+      load<N / 2>(reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(from.data) + i));
+#pragma unroll
+  for (int k = 0; k < N / 2; ++k) stored.words[k] = words.values[k];
+  return stored;
+}
+template <int N>
+__device__ Lanes<float, N> widened(const StoredHalves<N>& stored) {
+  Lanes<float, N> lanes;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const uint32_t word = stored.words[i / 2];
+    lanes.values[i] = stored.dtype == DType::kBf16
+                          ? __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xffff0000u)
+                          : float_of_half(i % 2 == 0 ? word & 0xffffu : word >> 16);
+  }
+  return lanes;
+}
+
+// L neighbours of a large operand, which a kernel keeps until all its loads are on their way. Eight of them
+// are stored in 16 bits.
+template <int L>
+__device__ auto fetch_packed(const Reals& from, int64_t i) {
+  if constexpr (L == 8) {
+    return fetch_halves<8>(from, i);
+  } else {
+    return from.template fetch<L>(i);
+  }
+}
+template <int L>
+using Packed = decltype(fetch_packed<L>(Reals(), int64_t{}));
+
+// How many neighbours a thread takes, 16 bytes: 8 if all tensors of that many elements are stored in 16 bits.
+inline int packed_lanes(std::span<const TensorView> inputs, std::span<const TensorView> outputs,
+                        int64_t elements) {
+  const auto all_half = [&](std::span<const TensorView> views) {
+    return std::all_of(views.begin(), views.end(), [&](const TensorView& view) {
+      return view.elements() != elements || is_half(view.spec.dtype);
+    });
+  };
+  return all_half(inputs) && all_half(outputs) ? 8 : 4;
+}
+// Whether all start where 16 bytes may be read at once.
+inline bool are_aligned(std::span<const TensorView> views) {
+  return std::all_of(views.begin(), views.end(),
+                     [](const TensorView& view) { return reinterpret_cast<uintptr_t>(view.data) % 16 == 0; });
+}
+
 // Whatever the operand: some neighbours as they are stored, and as numbers.
 template <int N, typename T>
 __device__ Lanes<T, N> fetch(const T* from, int64_t i) {

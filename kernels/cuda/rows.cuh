@@ -52,7 +52,7 @@ __device__ void for_each_element(const Team& team, int64_t n, const Load& load, 
 // What a thread of a team keeps of a row: K groups of L neighbours, as they are stored.
 template <int L, int K>
 struct RowPart {
-  Stored<L> groups[K];
+  Packed<L> groups[K];
 };
 // The first element of a thread's k-th group in a row.
 template <int L, typename Team>
@@ -65,7 +65,7 @@ __device__ RowPart<L, K> fetch_row(const Team& team, const Reals& row, int64_t n
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     const int64_t at = place_of<L>(team, k);
-    if (at < n) part.groups[k] = row.template fetch<L>(at);
+    if (at < n) part.groups[k] = fetch_packed<L>(row, at);
   }
   return part;
 }
@@ -117,14 +117,9 @@ template <template <int, int> typename Held, typename Streamed, typename Operand
 void launch_rows(const CudaGpu& device, const Call& call, const Operands& operands, const Shape& shape) {
   const int64_t n = shape.last(), rows = shape.elements() / std::max<int64_t>(1, n);
   if (rows == 0 || n == 0) return;
-  const auto fits = [](std::span<const TensorView> views) {
-    return std::all_of(views.begin(), views.end(), [](const TensorView& view) {
-      return reinterpret_cast<uintptr_t>(view.data) % 16 == 0;
-    });
-  };
-  const int lanes = std::max(lanes_of(call.inputs), lanes_of(call.outputs));
-  const bool is_held =
-      n % lanes == 0 && n <= int64_t{kRowElements} * kThreads && fits(call.inputs) && fits(call.outputs);
+  const int lanes = packed_lanes(call.inputs, call.outputs, shape.elements());
+  const bool is_held = n % lanes == 0 && n <= int64_t{kRowElements} * kThreads && are_aligned(call.inputs) &&
+                       are_aligned(call.outputs);
   if (!is_held) return launch_long_rows(device, call.stream, Streamed{operands}, shape);
   const auto queue = [&](const auto& f) {
     using F = std::decay_t<decltype(f)>;

@@ -41,6 +41,7 @@ int fuse(Graph& graph, std::span<const Value> keep, Precision precision) {
   fold_constants(graph);
   const bool is_f32 = precision == Precision::kF32;
   const int whole = is_f32 ? fuse_classifier_heads(graph, keep) + fuse_conv_blocks(graph, keep) : 0;
+  fuse_slice_gradients(graph, keep);
   return whole + fuse_batch_norms(graph, keep) + fuse_dense_layers(graph, keep);
 }
 

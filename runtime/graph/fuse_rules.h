@@ -20,6 +20,10 @@ int fuse_conv_blocks(Graph& graph, std::span<const Value> keep);
 // the number of batch norms that do.
 int fuse_batch_norms(Graph& graph, std::span<const Value> keep);
 
+// Turns the sum of gradients of slices that together are all of a value into one concat. Returns their
+// number.
+int fuse_slice_gradients(Graph& graph, std::span<const Value> keep);
+
 // Turns matmul + bias [+ relu] of matrices into dense nodes, and the gradients of the layer's weights and
 // bias into dense_filter_grad nodes. Returns the number of dense nodes.
 int fuse_dense_layers(Graph& graph, std::span<const Value> keep);

@@ -215,8 +215,16 @@ Grads rule(const Reduce& op, const Context& c) {
   return {broadcast_to(op.kind == ReduceKind::kMean ? scale(dy, share) : dy, whole)};
 }
 
-Grads rule(const Softmax&, const Context& c) {
-  return {c.add(SoftmaxGrad{}, {c.dy(), c.out[0]})};
+Grads rule(const Softmax& op, const Context& c) {
+  Grads grads = {c.add(SoftmaxGrad{op.scale}, {c.dy(), c.out[0]})};
+  if (c.in.size() < 2) return grads;
+  std::optional<Value> of_mask;
+  if (c.wanted[1]) {
+    const Value unscaled = op.scale == 1 ? *grads[0] : c.add(SoftmaxGrad{}, {c.dy(), c.out[0]});
+    of_mask = sum_to(unscaled, c.in[1].shape());
+  }
+  grads.push_back(of_mask);
+  return grads;
 }
 
 Grads rule(const CrossEntropy&, const Context& c) {

@@ -276,6 +276,7 @@ Item Importer::binary(BinaryKind kind, const Item& a, const Item& b) {
     return x.is_runtime() && broadcast(x.shape, other.shape, &both) && both == x.shape;
   };
   if (right && keeps_shape(a, b)) {
+    if ((kind == BinaryKind::kMul || kind == BinaryKind::kDiv) && *right == 1) return a;
     if (kind == BinaryKind::kMul) return elementwise(Scale{*right}, {a}, a.type);
     if (kind == BinaryKind::kDiv && std::isnormal(*right)) return elementwise(Scale{1 / *right}, {a}, a.type);
     if (kind == BinaryKind::kPow) {
@@ -284,6 +285,7 @@ Item Importer::binary(BinaryKind kind, const Item& a, const Item& b) {
     if ((kind == BinaryKind::kAdd || kind == BinaryKind::kSub) && *right == 0) return a;
   }
   if (left && keeps_shape(b, a)) {
+    if (kind == BinaryKind::kMul && *left == 1) return b;
     if (kind == BinaryKind::kMul) return elementwise(Scale{*left}, {b}, b.type);
     if (kind == BinaryKind::kDiv && *left == 1) return unary(UnaryKind::kReciprocal, b);
     if (kind == BinaryKind::kAdd && *left == 0) return b;

@@ -14,8 +14,9 @@ namespace headroom::onnx {
 // order they do so: they are recognised by what they compute. Returns how many it made.
 int merge_gelus(Graph& graph, const std::map<int, float>& scalars, std::span<const Value> keep);
 
-// where(isnan(softmax(x)), 0, softmax(x)), as exporters write attention, becomes one softmax. Returns how
-// many.
+// where(isnan(softmax(x)), 0, softmax(x)), as exporters write attention, becomes one softmax. So does a
+// softmax with the mask that is added before it, and with the scaling of what it is of. Returns how many it
+// changed.
 int merge_softmaxes(Graph& graph, const std::map<int, float>& scalars, std::span<const Value> keep);
 
 }  // namespace headroom::onnx

@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <optional>
+#include <vector>
 
 #include "runtime/graph/graph_view.h"
 #include "runtime/onnx/merge_nodes.h"
@@ -46,10 +49,102 @@ class MaskedSoftmaxes : private GraphView {
   const std::map<int, float>& scalars_;
 };
 
+// softmax(x + mask), where the mask is smaller than x, becomes one node.
+class AddedMasks : private GraphView {
+ public:
+  using GraphView::GraphView;
+
+  struct Match {
+    int softmax, add;
+    int x, mask;  // values
+  };
+
+  std::optional<Match> match(int node) const {
+    const auto* softmax = op<Softmax>(node);
+    if (!softmax || graph().node(node).inputs.size() > 1 || softmax->scale != 1) return {};
+    const int sum = input(node, 0), add = maker(sum);
+    const auto* binary = op<Binary>(add);
+    if (!binary || binary->kind != BinaryKind::kAdd || only_reader(sum) != node) return {};
+    for (size_t i = 0; i < 2; ++i) {
+      const Match found{node, add, input(add, i), input(add, 1 - i)};
+      const Shape &x = shape(found.x), &mask = shape(found.mask);
+      const bool is_smaller = x == shape(sum) && mask.elements() < x.elements();
+      if (is_smaller && mask.last() == x.last() && on_one_device({node, add})) return found;
+    }
+    return {};
+  }
+
+  void rewrite(const Match& match, Rewrite& nodes) const {
+    const Node& softmax = graph().node(match.softmax);
+    nodes.drop(match.add);
+    nodes.put(match.softmax, Node{softmax.op, softmax.name, {match.x, match.mask}, softmax.outputs});
+  }
+};
+
+// softmax of a value that was scaled, or of a product of scaled ones, as exporters write attention: the
+// softmax scales, and nobody else has to.
+class ScaledSoftmaxes : private GraphView {
+ public:
+  using GraphView::GraphView;
+
+  struct Match {
+    int softmax;
+    float factor = 1;
+    std::map<int, Node> changed;  // nodes that read what was scaled
+    std::vector<int> dropped;
+  };
+
+  std::optional<Match> match(int node) const {
+    const auto* softmax = op<Softmax>(node);
+    if (!softmax) return {};
+    Match found{node, softmax->scale, {}, {}};
+    take_scale(node, 0, found);
+    const int x = found.changed.contains(node) ? found.changed.at(node).inputs[0] : input(node, 0);
+    const int product = maker(x);
+    if (op<MatMul>(product) && readers(x).size() == 1 && !kept(x)) {
+      for (size_t i = 0; i < 2; ++i) take_scale(product, i, found);
+    }
+    return found.dropped.empty() ? std::nullopt : std::optional(std::move(found));
+  }
+
+  void rewrite(const Match& match, Rewrite& nodes) const {
+    for (int node : match.dropped) nodes.drop(node);
+    for (const auto& [node, changed] : match.changed) {
+      if (node != match.softmax) nodes.put(node, changed);
+    }
+    const auto found = match.changed.find(match.softmax);
+    Node softmax = found == match.changed.end() ? graph().node(match.softmax) : found->second;
+    std::get<Softmax>(softmax.op).scale = match.factor;
+    nodes.put(match.softmax, std::move(softmax));
+  }
+
+ private:
+  // Lets the node that moves what is scaled before operand i of `reader`, or the reader, read it unscaled.
+  void take_scale(int reader, size_t i, Match& match) const {
+    for (;;) {
+      const int value = input(reader, i), node = maker(value);
+      if (node < 0 || only_reader(value) != reader || !on_one_device({reader, node})) return;
+      if (const auto* scale = op<Scale>(node)) {
+        if (!std::isnormal(scale->factor)) return;
+        const auto [changed, _] = match.changed.try_emplace(reader, graph().node(reader));
+        changed->second.inputs[i] = input(node, 0);
+        match.factor *= scale->factor;
+        match.dropped.push_back(node);
+        return;
+      }
+      if (!op<Transpose>(node) && !op<Reshape>(node)) return;
+      reader = node;
+      i = 0;
+    }
+  }
+};
+
 }  // namespace
 
 int merge_softmaxes(Graph& graph, const std::map<int, float>& scalars, std::span<const Value> keep) {
-  return rewrite_matches(MaskedSoftmaxes(graph, scalars, keep), graph);
+  const int count = rewrite_matches(MaskedSoftmaxes(graph, scalars, keep), graph);
+  const int masks = rewrite_matches(AddedMasks(graph, keep), graph);
+  return count + masks + rewrite_matches(ScaledSoftmaxes(graph, keep), graph);
 }
 
 }  // namespace headroom::onnx

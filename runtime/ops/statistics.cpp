@@ -83,8 +83,13 @@ Outputs Accuracy::infer(const OpCheck& c) const {
 }
 
 Outputs Softmax::infer(const OpCheck& c) const {
-  c.floats(1);
+  c.floats(c.size() == 2 ? 2 : 1);
   c.require(c.shape(0).rank() >= 1, "takes rank 1 at least");
+  if (c.size() == 2) {
+    Shape both;
+    const bool broadcasts = broadcast(c.shape(1), c.shape(0), &both) && both == c.shape(0);
+    c.require(broadcasts && c.shape(1).last() == c.shape(0).last(), "the mask does not broadcast to x");
+  }
   return {c.input(0)};
 }
 

@@ -39,16 +39,19 @@ struct Accuracy {
   Outputs infer(const OpCheck& c) const;
 };
 
-// Over the last axis. With zero_nan_rows a row that comes out as NaN, such as one that a mask makes -inf
-// throughout, is 0, as attention wants it.
+// x, [mask] -> the softmax of scale x + mask over the last axis. The mask broadcasts to x, but for the last
+// axis. With zero_nan_rows a row that comes out as NaN, such as one that a mask makes -inf throughout, is 0,
+// as attention wants it.
 struct Softmax {
   static constexpr OpTraits kTraits{.name = "softmax", .in_place_inputs = 1};
   bool zero_nan_rows = false;
+  float scale = 1;
   Outputs infer(const OpCheck& c) const;
 };
 // dy, y -> dx
 struct SoftmaxGrad {
   static constexpr OpTraits kTraits{.name = "softmax_grad", .in_place_inputs = 1, .differentiable = false};
+  float scale = 1;
   Outputs infer(const OpCheck& c) const;
 };
 // logits (N,C), i32 labels (N) -> f32 (N): -log softmax(logits)[label]. A label outside [0, C) is a

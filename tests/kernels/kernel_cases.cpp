@@ -257,6 +257,12 @@ void add_statistics_cases(std::vector<KernelCase>& cases) {
   }
   add(cases, "rank3", Softmax{}, {random_floats({2, 3, 4}, 30)});
   constexpr float kMasked = -std::numeric_limits<float>::infinity();
+  for (const Shape& mask : {Shape{1, 1, 5, 40}, Shape{3, 1, 1, 40}, Shape{3, 2, 5, 40}, Shape{40}}) {
+    add(cases, "mask_" + to_string(mask), Softmax{.scale = 0.125f},
+        {random_floats({3, 2, 5, 40}, 61), random_floats(mask, 62)});
+  }
+  add(cases, "scaled", SoftmaxGrad{0.125f},
+      {random_floats({3, 40}, 63), random_floats({3, 40}, 64, 0, 0.1f)});
   add(cases, "masked", Softmax{.zero_nan_rows = true},
       {tensor<float>({2, 3}, {kMasked, kMasked, kMasked, 1, kMasked, 2})});
   // No exp of these logits is a float.

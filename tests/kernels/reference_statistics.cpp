@@ -93,18 +93,24 @@ std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>
             return out;
           },
           [&](const Softmax& softmax) {
+            Values x = in[0];
+            for_each_index(x.shape(), [&](const Index& index, int64_t i) {
+              x[i] *= static_cast<double>(softmax.scale);
+              if (in.size() > 1) x[i] += in[1][position_of(in[1].shape(), index)];
+            });
             for (int64_t row = 0; row < elements / n; ++row) {
-              std::vector<double> p = softmax_of(in[0], row, n);
+              std::vector<double> p = softmax_of(x, row, n);
               if (softmax.zero_nan_rows && std::isnan(p[0])) std::fill(p.begin(), p.end(), 0);
               std::copy(p.begin(), p.end(), out[0].data.begin() + row * n);
             }
             return out;
           },
-          [&](const SoftmaxGrad&) {
+          [&](const SoftmaxGrad& softmax) {
             for (int64_t row = 0; row < elements / n; ++row) {
               double product = 0;
               for (int64_t i = row * n; i < (row + 1) * n; ++i) product += in[0][i] * in[1][i];
-              for (int64_t i = row * n; i < (row + 1) * n; ++i) out[0][i] = (in[0][i] - product) * in[1][i];
+              for (int64_t i = row * n; i < (row + 1) * n; ++i)
+                out[0][i] = static_cast<double>(softmax.scale) * (in[0][i] - product) * in[1][i];
             }
             return out;
           },

@@ -165,6 +165,31 @@ TEST(Fuse, ABatchNormStaysApartWhereItsResultIsFetchedOrReadByOthers) {
   }
 }
 
+TEST(Fuse, GradientsOfSlicesThatAreAllOfAValueBecomeOneConcat) {
+  for (const bool whole : {true, false}) {
+    Graph graph;
+    const Value w = graph.variable("w", {DType::kF32, {4, 9}}, constant_of(2));
+    std::vector<Value> parts;
+    for (int64_t i = 0; i < 3; ++i)
+      parts.push_back(slice(w, Slice{{0, 3 * i}, {4, whole || i < 2 ? int64_t{3} : int64_t{2}}}));
+    const Value loss = add(add(sum(mul(parts[0], parts[0])), sum(parts[1])), sum(parts[2]));
+    const Value gradient = gradients(loss, std::vector<Value>{w})[0];
+    fuse(graph, std::vector<Value>{gradient, loss});
+    EXPECT_EQ(count_of<SliceGrad>(graph), whole ? 0 : 3);
+    EXPECT_EQ(count_of<Concat>(graph), whole ? 1 : 0);
+    CpuHarness cpu;
+    Variables variables(graph, cpu.device, *cpu.allocator);
+    Session session(graph, {{gradient}, false}, PlanMode::kPacked, variables);
+    session.run(1);
+    const auto found = session.output<float>(gradient);
+    for (size_t i = 0; i < 36; ++i) {
+      const size_t column = i % 9;
+      const float from_sums = column < 8 || whole ? 1 : 0;
+      EXPECT_EQ(found[i], column < 3 ? 4 : from_sums) << i;
+    }
+  }
+}
+
 TEST(Fuse, ADenseLayerStaysApartWhereItsProductIsFetchedOrItsWeightsChangeInBetween) {
   const auto layer = [](Graph& graph, bool changes, bool fetched) {
     const Value x = graph.input("x", {DType::kF32, {2, 3}});
