@@ -19,8 +19,9 @@ using ConstArray = Eigen::Map<const Eigen::ArrayXf>;
 constexpr int64_t kSoftmaxBlockElements = 4096;
 
 struct RowsOf {
+  RowsOf(int64_t n, int64_t rows) : extent(n), count(rows) {}
   explicit RowsOf(const Shape& shape)
-      : extent(shape.last()), count(extent == 0 ? 0 : shape.elements() / extent) {}
+      : RowsOf(shape.last(), shape.last() == 0 ? 0 : shape.elements() / shape.last()) {}
   int64_t extent, count;
 };
 
@@ -98,13 +99,14 @@ std::unique_ptr<Kernel> make_kernel(const SoftmaxGrad& op, const Request& reques
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const CrossEntropy&, const Request& request) {
-  return function_kernel([rows = RowsOf(request.inputs[0].shape)](const Call& call) {
+std::unique_ptr<Kernel> make_kernel(const CrossEntropy& op, const Request& request) {
+  const Shape& shape = request.inputs[0].shape;
+  return function_kernel([rows = RowsOf(shape), classes = op.classes_of(shape)](const Call& call) {
     const int64_t n = rows.extent;
     const int32_t* labels = call.in<int32_t>(1);
-    check_indices(CrossEntropy::kTraits.name, "label", labels, rows.count, n);
+    check_indices(CrossEntropy::kTraits.name, "label", labels, rows.count, classes);
     for (int64_t row = 0; row < rows.count; ++row) {
-      const ConstArray logits(call.in(0) + row * n, n);
+      const ConstArray logits(call.in(0) + row * n, classes);
       const float largest = logits.maxCoeff<Eigen::PropagateNaN>();
       const float sum = (logits - largest).exp().sum();
       call.out()[row] = std::log(sum) - (logits[labels[row]] - largest);
@@ -112,13 +114,22 @@ std::unique_ptr<Kernel> make_kernel(const CrossEntropy&, const Request& request)
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad&, const Request& request) {
-  return function_kernel([rows = RowsOf(request.inputs[0].shape)](const Call& call) {
+std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad& op, const Request& request) {
+  const Shape& shape = request.inputs[0].shape;
+  const int64_t classes = CrossEntropy{op.classes}.classes_of(shape);
+  return function_kernel([classes, rows = RowsOf(shape)](const Call& call) {
     const int64_t n = rows.extent;
     const int32_t* labels = call.in<int32_t>(1);
     // Before the logits are overwritten, in case it works in place.
-    check_indices(CrossEntropyGrad::kTraits.name, "label", labels, rows.count, n);
-    softmax_rows(Softmax{}, call.in(0), nullptr, nullptr, call.out(), rows);
+    check_indices(CrossEntropyGrad::kTraits.name, "label", labels, rows.count, classes);
+    if (classes == n) {
+      softmax_rows(Softmax{}, call.in(0), nullptr, nullptr, call.out(), rows);
+    } else {
+      for (int64_t row = 0; row < rows.count; ++row) {
+        softmax_rows(Softmax{}, call.in(0) + row * n, nullptr, nullptr, call.out() + row * n, {classes, 1});
+        std::fill(call.out() + row * n + classes, call.out() + (row + 1) * n, 0.0f);
+      }
+    }
     for (int64_t row = 0; row < rows.count; ++row) {
       float* dlogits = call.out() + row * n;
       dlogits[labels[row]] -= 1;

@@ -3,6 +3,7 @@
 // channels of a share of the rows; a second launch adds the shares up.
 #pragma once
 
+#include <algorithm>
 #include <type_traits>
 
 #include "kernels/cuda/reductions.cuh"
@@ -27,7 +28,7 @@ struct ChannelLayout {
   ChannelLayout(const CudaGpu& device, const Shape& shape, int lanes_of_thread)
       : lanes(lanes_of_thread),
         groups(reduction_layout(device, shape.last() / lanes, shape.elements() / shape.last(),
-                                Neighbours::kResults)),
+                                Neighbours::kResults, 8)),
         last(layout_of_partials({shape.last(), groups.terms, groups.wide, groups.splits})) {}
 
   int64_t channels() const { return last.results; }
@@ -96,15 +97,11 @@ template <int L, typename F>
 __global__ void sum_channels(F f, ReductionLayout layout, ChannelSums* partial) {
   constexpr int kAtOnce = 4,
                 kTurns = 4;  // rows that are loaded at once, and how often before they are added up
-  struct Sums {
-    ChannelSums of[L];
-  };
   const Share share = share_of(layout);
-  Sums sums{};
+  // Sums of sums, so that f32 is exact enough for the rows of one thread.
+  OfChannels<L> first{}, second{};
   if (share.result < layout.results) {
     const auto group = f.template of_group<L>(share.result * L);
-    // Sums of sums, so that f32 is exact enough for the rows of one thread.
-    OfChannels<L> first{}, second{};
     for (int64_t row = share.begin; row < share.end;) {
       OfChannels<L> few_first{}, few_second{};
       for (int turn = 0; turn < kTurns && row < share.end; ++turn, row += kAtOnce * share.step) {
@@ -119,20 +116,24 @@ __global__ void sum_channels(F f, ReductionLayout layout, ChannelSums* partial) 
         second[lane] += few_second[lane];
       }
     }
-#pragma unroll
-    for (int lane = 0; lane < L; ++lane)
-      sums.of[lane] = {static_cast<double>(first[lane]), static_cast<double>(second[lane])};
   }
-  sums = combine_block(sums, layout.wide, [](const Sums& a, const Sums& b) {
-    Sums result;
-#pragma unroll
-    for (int lane = 0; lane < L; ++lane) result.of[lane] = AddSums()(a.of[lane], b.of[lane]);
-    return result;
-  });
-  if (threadIdx.x >= layout.wide || share.result >= layout.results) return;
+  // As combine_block, for all lanes at once; neighbouring threads are in different banks.
+  __shared__ ChannelSums values[L][kThreads];
+  const int t = static_cast<int>(threadIdx.x);
 #pragma unroll
   for (int lane = 0; lane < L; ++lane)
-    partial[(blockIdx.y * layout.results + share.result) * L + lane] = sums.of[lane];
+    values[lane][t] = {static_cast<double>(first[lane]), static_cast<double>(second[lane])};
+  for (int stride = kThreads / 2; stride >= layout.wide; stride /= 2) {
+    __syncthreads();
+    if (t >= stride) continue;
+#pragma unroll
+    for (int lane = 0; lane < L; ++lane)
+      values[lane][t] = AddSums()(values[lane][t], values[lane][t + stride]);
+  }
+  if (t >= layout.wide || share.result >= layout.results) return;
+#pragma unroll
+  for (int lane = 0; lane < L; ++lane)
+    partial[(blockIdx.y * layout.results + share.result) * L + lane] = values[lane][t];
 }
 
 // The sums of this thread's channel over all shares; every thread of the block must call it.

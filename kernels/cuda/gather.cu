@@ -1,6 +1,8 @@
 // Rows of a table picked by indices, the gradient that adds them back, and the rows of a step.
 #include <algorithm>
+#include <cub/device/device_radix_sort.cuh>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/cuda/device_loops.cuh"
 #include "kernels/cuda/index_report.cuh"
@@ -139,6 +141,105 @@ __global__ void scatter_rows(int64_t rows, int64_t columns, int64_t count, Reals
   }
 }
 
+// ---- the same by sorting: each row then finds its terms side by side, still in the order of positions
+
+// Positions [0, count), and a report of indices out of range.
+__global__ void number_positions(int64_t count, int64_t rows, const int32_t* indices, int32_t* positions,
+                                 FaultSlot fault) {
+  for (int64_t i = grid_thread(); i < count; i += grid_threads()) {
+    positions[i] = static_cast<int32_t>(i);
+    if (!in_range(indices[i], rows)) report(fault, i, indices[i]);
+  }
+}
+
+// begin[row]: how many sorted indices are below row, for rows [0, rows].
+__global__ void find_begins(int64_t count, int64_t rows, const int32_t* sorted, int32_t* begin) {
+  for (int64_t i = grid_thread(); i <= count; i += grid_threads()) {
+    const int64_t here = i < count ? min(max(int64_t{sorted[i]}, int64_t{0}), rows) : rows;
+    const int64_t before = i > 0 ? min(max(int64_t{sorted[i - 1]}, int64_t{-1}), rows) : -1;
+    for (int64_t row = before + 1; row <= here; ++row) begin[row] = static_cast<int32_t>(i);
+  }
+}
+
+// dtable (rows, columns), a thread for N neighbouring columns of a row.
+template <int N>
+__global__ void add_sorted_rows(int64_t rows, Divider<int64_t> groups, const int32_t* begin,
+                                const int32_t* positions, Reals dy, RealsOut dtable) {
+  const int64_t total = rows * groups.divisor;
+  for (int64_t i = grid_thread(); i < total; i += grid_threads()) {
+    const int64_t row = groups.quotient(i), group = i - row * groups.divisor;
+    Lanes<float, N> sums{};
+    for (int32_t at = begin[row]; at < begin[row + 1]; ++at) {
+      const auto term = load<N>(dy + N * (int64_t{positions[at]} * groups.divisor + group));
+#pragma unroll
+      for (int lane = 0; lane < N; ++lane) sums.values[lane] += term.values[lane];
+    }
+    store(dtable + N * i, sums);
+  }
+}
+
+// The workspace of a gradient by sorting: arrays of i32, then what the sort needs.
+struct SortLayout {
+  int64_t count, rows;
+  size_t sort_bytes = 0;
+
+  SortLayout(int64_t index_count, int64_t table_rows) : count(index_count), rows(table_rows) {
+    HR_CHECK(sort(nullptr, nullptr, nullptr, nullptr));
+  }
+  static int64_t aligned(int64_t n) { return (n * 4 + 255) / 256 * 256; }
+  // numbers, sorted indices, sorted positions, begins
+  int64_t at(int array) const { return array * aligned(count); }
+  int64_t sort_at() const { return at(3) + aligned(rows + 1); }
+  int64_t bytes() const { return sort_at() + static_cast<int64_t>(sort_bytes); }
+
+  // Radix sort is stable, so that equal indices stay in the order of their positions.
+  cudaError_t sort(std::byte* workspace, const int32_t* indices, const int32_t* positions,
+                   cudaStream_t stream) {
+    auto* const sorted = reinterpret_cast<int32_t*>(workspace + at(1));
+    auto* const sorted_positions = reinterpret_cast<int32_t*>(workspace + at(2));
+    void* const room = workspace == nullptr ? nullptr : workspace + sort_at();
+    return cub::DeviceRadixSort::SortPairs(room, sort_bytes, indices, sorted, positions, sorted_positions,
+                                           count, 0, 32, stream);
+  }
+};
+
+// Where every few rows would look through very many indices.
+bool is_worth_sorting(int64_t rows, int64_t count) {
+  constexpr int64_t kMostLooks = int64_t{1} << 24, kLeastIndices = 2048;
+  return count >= kLeastIndices && count <= std::numeric_limits<int32_t>::max() &&
+         rows / kRowsOfBlock * count > kMostLooks;
+}
+
+std::unique_ptr<Kernel> gather_grad_by_sorting(const GatherGrad& op, const Request& request) {
+  const int64_t columns = row_elements(op.table_shape);
+  SortLayout layout(request.inputs[1].shape.elements(), op.table_shape[0]);
+  return function_kernel(
+      [=, &device = request.device,
+       faults = index_faults(request, op.kTraits.name, "index", layout.rows)](const Call& call) {
+        SortLayout sort = layout;
+        auto* const workspace = call.scratch<std::byte>();
+        const auto array = [&](int i) { return reinterpret_cast<int32_t*>(workspace + sort.at(i)); };
+        launch(number_positions, blocks_for(device, sort.count), kThreads, call.stream, sort.count, sort.rows,
+               call.in<int32_t>(1), array(0), faults->slot());
+        HR_CHECK(sort.sort(workspace, call.in<int32_t>(1), array(0), call.stream));
+        launch(find_begins, blocks_for(device, sort.count + 1), kThreads, call.stream, sort.count, sort.rows,
+               array(1), array(3));
+        const Reals dy = operand(call, 0);
+        const RealsOut dtable = result(call);
+        const auto add = [&](auto lanes) {
+          const int64_t groups = columns / lanes;
+          launch(add_sorted_rows<lanes>, blocks_for(device, sort.rows * groups), kThreads, call.stream,
+                 sort.rows, Divider<int64_t>(groups), array(3), array(2), dy, dtable);
+        };
+        if (columns % 8 == 0 && aligned<8>(dy) && aligned<8>(dtable)) {
+          add(std::integral_constant<int, 8>());
+        } else {
+          add(std::integral_constant<int, 1>());
+        }
+      },
+      layout.bytes());
+}
+
 // ---- the rows of a step
 
 struct Copy {
@@ -242,6 +343,7 @@ std::unique_ptr<Kernel> make_kernel(const Gather& op, const Request& request) {
 std::unique_ptr<Kernel> make_kernel(const GatherGrad& op, const Request& request) {
   const int64_t rows = op.table_shape[0], columns = row_elements(op.table_shape);
   const int64_t count = request.inputs[1].shape.elements();
+  if (columns > 0 && is_worth_sorting(rows, count)) return gather_grad_by_sorting(op, request);
   const int64_t parts = std::max<int64_t>(1, ceil_div(columns, kColumnsOfWarp));
   // Even without rows there may be indices, which are then out of range.
   const int64_t tasks = std::max<int64_t>(1, ceil_div(rows, kRowsOfBlock)) * parts;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <type_traits>
 
 #include "kernels/collective_kernels.h"
 #include "kernels/cuda/cuda_kernels.h"

@@ -22,16 +22,15 @@ struct ReductionLayout {
 };
 
 // `neighbours` says what lies side by side in memory: the terms of a result, or the results.
+// `terms_per_thread` is the smallest share worth a thread: below it, combining threads takes longer.
 enum class Neighbours { kTerms, kResults };
 inline ReductionLayout reduction_layout(const CudaGpu& device, int64_t results, int64_t terms,
-                                        Neighbours neighbours) {
-  // The smallest share worth a thread: below it, combining threads takes longer.
-  constexpr int64_t kTermsPerThread = 16;
+                                        Neighbours neighbours, int64_t terms_per_thread = 16) {
   ReductionLayout layout{results, terms};
   const bool one_wide = neighbours == Neighbours::kTerms && terms >= kThreads;
   while (!one_wide && layout.wide < 32 && layout.wide < results) layout.wide *= 2;
   const int64_t blocks = std::max<int64_t>(1, ceil_div(results, layout.wide));
-  const int64_t useful = ceil_div(terms, kTermsPerThread * kThreads / layout.wide);
+  const int64_t useful = ceil_div(terms, terms_per_thread * kThreads / layout.wide);
   const int64_t idle = ceil_div(int64_t{8} * device.multiprocessors(), blocks);  // 8 blocks fill one
   layout.splits = static_cast<int>(std::max<int64_t>(1, std::min(useful, idle)));
   layout.terms_per_split = ceil_div(terms, layout.splits);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cuda/reductions.cuh"
 
@@ -90,9 +91,11 @@ __global__ void compute_rows(F f, int team_size, int64_t rows, int64_t n) {
   }
 }
 
-// Queues f for every row of a tensor of this shape, whose rows do not fit into registers.
+// Queues f for every row of a tensor of this shape, whose rows do not fit into registers; a thread takes
+// `lanes` neighbours at once.
 template <typename F>
-void launch_long_rows(const CudaGpu& device, cudaStream_t stream, const F& f, const Shape& shape) {
+void launch_long_rows(const CudaGpu& device, cudaStream_t stream, const F& f, const Shape& shape,
+                      int lanes = 1) {
   // Beyond this a warp would take more turns over a row than a block takes to meet.
   constexpr int64_t kLongestRowOfAWarp = 1024;
   const int64_t n = shape.last(), rows = shape.elements() / std::max<int64_t>(1, n);
@@ -103,7 +106,7 @@ void launch_long_rows(const CudaGpu& device, cudaStream_t stream, const F& f, co
     return;
   }
   int team_size = 1;
-  while (team_size < 32 && team_size < n) team_size *= 2;
+  while (team_size < 32 && team_size * lanes < n) team_size *= 2;
   launch(compute_rows<WarpTeam, F>, blocks_for(device, rows * team_size), kThreads, stream, f, team_size,
          rows, n);
 }
@@ -133,8 +136,14 @@ void launch_rows(const CudaGpu& device, const Call& call, const Operands& operan
              kThreads, rows, n);
     }
   };
-  if (lanes == 8) {
+  // Short rows leave registers, and so room for more of them at once.
+  const bool is_short = n <= int64_t{kRowElements} / 2 * 32;
+  if (lanes == 8 && is_short) {
+    queue(Held<8, kRowElements / 16>{operands});
+  } else if (lanes == 8) {
     queue(Held<8, kRowElements / 8>{operands});
+  } else if (is_short) {
+    queue(Held<4, kRowElements / 8>{operands});
   } else {
     queue(Held<4, kRowElements / 4>{operands});
   }

@@ -64,12 +64,16 @@ struct HeldSoftmax {
   __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
     const RowPart<L, K> part = fetch_row<L, K>(team, in.x + row * n, n);
     const Reals mask = in.mask_of(row);
+    Stored<L> added[K];
+    if (mask.data != nullptr) {
+      for_each_group<L, K>(team, n, [&](int64_t at, int k) { added[k] = mask.template fetch<L>(at); });
+    }
     float values[K][L], largest = -HUGE_VALF, sum = 0;
-    for_each_group<L, K>(team, n, [&](int64_t at, int k) {
-      Lanes<float, L> lanes = widened(part.groups[k]), added{};
-      if (mask.data != nullptr) added = load<L>(mask + at);
+    for_each_group<L, K>(team, n, [&](int64_t, int k) {
+      Lanes<float, L> lanes = widened(part.groups[k]), plus{};
+      if (mask.data != nullptr) plus = widened(added[k]);
 #pragma unroll
-      for (int i = 0; i < L; ++i) lanes.values[i] = in.scale * lanes.values[i] + added.values[i];
+      for (int i = 0; i < L; ++i) lanes.values[i] = in.scale * lanes.values[i] + plus.values[i];
 #pragma unroll
       for (int i = 0; i < L; ++i) largest = Larger()(largest, values[k][i] = lanes.values[i]);
     });
@@ -134,52 +138,112 @@ struct HeldSoftmaxGrad {
   }
 };
 
-// A row whose label is no class has no loss; nobody reads it, for the fault ends the run.
-struct CrossEntropyRow {
+// Calls use(place, numbers) for a thread's groups of L neighbours of the first n elements of a row, several
+// loads at once. The last group may reach beyond n.
+template <int L, typename Team, typename Use>
+__device__ void for_each_vector(const Team& team, const Reals& row, int64_t n, const Use& use) {
+  constexpr int kAtOnce = 4;
+  const int64_t step = int64_t{L} * team.size();
+  for (int64_t first = int64_t{L} * team.lane(); first < n; first += kAtOnce * step) {
+    Packed<L> groups[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      groups[i] = fetch_packed<L>(row, min(first + i * step, (n - 1) / L * L));
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i * step < n) use(first + i * step, widened(groups[i]));
+    }
+  }
+}
+
+// As sums_of_row, L neighbours at once.
+template <int L, typename Team>
+__device__ RowSums sums_of_classes(const Team& team, const Reals& row, int64_t classes) {
+  float largest = -HUGE_VALF, sum = 0;
+  for_each_vector<L>(team, row, classes, [&](int64_t at, const Lanes<float, L>& x) {
+    float of_group = -HUGE_VALF;
+#pragma unroll
+    for (int i = 0; i < L; ++i) of_group = Larger()(of_group, at + i < classes ? x.values[i] : -HUGE_VALF);
+    if (of_group == -HUGE_VALF) return;
+    if (of_group > largest) {
+      sum *= expf(largest - of_group);
+      largest = of_group;
+    }
+#pragma unroll
+    for (int i = 0; i < L; ++i) sum += at + i < classes ? expf(x.values[i] - largest) : 0;
+  });
+  const float of_row = team.combine(largest, Larger());
+  if (largest != -HUGE_VALF) sum *= expf(largest - of_row);  // NaN for an infinite maximum
+  return {of_row, team.combine(sum, Add())};
+}
+
+struct LogitRows {
   Reals logits;
   const int32_t* labels;
-  RealsOut loss;
+  int64_t columns, classes;  // of a row; columns behind the classes are padding
   FaultSlot fault;
+};
+
+// A row whose label is no class has no loss; nobody reads it, for the fault ends the run.
+template <int L>
+struct CrossEntropyRow {
+  LogitRows in;
+  RealsOut loss;
   template <typename Team>
   __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
-    const Reals x = logits + row * n;
-    const RowSums sums = sums_of_row(
-        team, [&](int64_t i) { return x[i]; }, n);
+    const Reals x = in.logits + row * in.columns;
+    const RowSums sums = sums_of_classes<L>(team, x, n == 0 ? 0 : in.classes);
     if (n == 0 || team.lane() != 0) return;
-    const int32_t label = labels[row];
-    if (in_range(label, n)) {
+    const int32_t label = in.labels[row];
+    if (in_range(label, in.classes)) {
       loss.set(row, logf(sums.sum) - (x[label] - sums.largest));
     } else {
       loss.set(row, 0);
-      report(fault, row, label);
+      report(in.fault, row, label);
     }
   }
 };
 
 // dlogits may be logits.
+template <int L>
 struct CrossEntropyGradRow {
-  Reals logits;
-  const int32_t* labels;
+  LogitRows in;
   Reals dloss;
   RealsOut dlogits;
-  FaultSlot fault;
   template <typename Team>
   __device__ void operator()(const Team& team, int64_t row, int64_t n) const {
-    const Reals x = logits + row * n;
-    const RealsOut dx = dlogits + row * n;
-    const RowSums sums = sums_of_row(
-        team, [&](int64_t i) { return x[i]; }, n);
+    const Reals x = in.logits + row * in.columns;
+    const RealsOut dx = dlogits + row * in.columns;
+    const RowSums sums = sums_of_classes<L>(team, x, n == 0 ? 0 : in.classes);
     if (n == 0) return;
-    const int32_t label = labels[row];
-    if (team.lane() == 0 && !in_range(label, n)) report(fault, row, label);
+    const int32_t label = in.labels[row];
+    if (team.lane() == 0 && !in_range(label, in.classes)) report(in.fault, row, label);
     const float share = 1 / sums.sum, gradient = dloss[row];
-    for_each_element(
-        team, n, [&](int64_t i) { return x[i]; },
-        [&](int64_t i, float value) {
-          dx.set(i, (expf(value - sums.largest) * share - (i == label ? 1 : 0)) * gradient);
-        });
+    for_each_vector<L>(team, x, in.columns, [&](int64_t at, Lanes<float, L> values) {
+#pragma unroll
+      for (int i = 0; i < L; ++i) {
+        const float p = expf(values.values[i] - sums.largest) * share - (at + i == label ? 1 : 0);
+        values.values[i] = at + i < in.classes ? p * gradient : 0;
+      }
+      store(dx + at, values);
+    });
   }
 };
+
+// Queues Row<L>{rows, operands...} for every row of logits.
+template <template <int> typename Row, typename... Operands>
+void launch_logits(const CudaGpu& device, const Call& call, const LogitRows& rows, const Shape& shape,
+                   const Operands&... operands) {
+  const int lanes = packed_lanes(call.inputs, call.outputs, shape.elements());
+  const bool fits = shape.last() % lanes == 0 && are_aligned(call.inputs) && are_aligned(call.outputs);
+  if (fits && lanes == 8) {
+    launch_long_rows(device, call.stream, Row<8>{rows, operands...}, shape, 8);
+  } else if (fits) {
+    launch_long_rows(device, call.stream, Row<4>{rows, operands...}, shape, 4);
+  } else {
+    launch_long_rows(device, call.stream, Row<1>{rows, operands...}, shape);
+  }
+}
 
 }  // namespace
 
@@ -207,24 +271,25 @@ std::unique_ptr<Kernel> make_kernel(const SoftmaxGrad& op, const Request& reques
 }
 
 std::unique_ptr<Kernel> make_kernel(const CrossEntropy& op, const Request& request) {
-  return function_kernel([&device = request.device, shape = request.inputs[0].shape,
-                          faults = index_faults(request, op.kTraits.name, "label",
-                                                request.inputs[0].shape.last())](const Call& call) {
-    launch_long_rows(device, call.stream,
-                     CrossEntropyRow{operand(call, 0), call.in<int32_t>(1), result(call), faults->slot()},
-                     shape);
-  });
+  const Shape& shape = request.inputs[0].shape;
+  const int64_t classes = op.classes_of(shape);
+  return function_kernel(
+      [&device = request.device, shape, classes,
+       faults = index_faults(request, op.kTraits.name, "label", classes)](const Call& call) {
+        const LogitRows rows{operand(call, 0), call.in<int32_t>(1), shape.last(), classes, faults->slot()};
+        launch_logits<CrossEntropyRow>(device, call, rows, shape, result(call));
+      });
 }
 
 std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad& op, const Request& request) {
-  return function_kernel([&device = request.device, shape = request.inputs[0].shape,
-                          faults = index_faults(request, op.kTraits.name, "label",
-                                                request.inputs[0].shape.last())](const Call& call) {
-    launch_long_rows(device, call.stream,
-                     CrossEntropyGradRow{operand(call, 0), call.in<int32_t>(1), operand(call, 2),
-                                         result(call), faults->slot()},
-                     shape);
-  });
+  const Shape& shape = request.inputs[0].shape;
+  const int64_t classes = CrossEntropy{op.classes}.classes_of(shape);
+  return function_kernel(
+      [&device = request.device, shape, classes,
+       faults = index_faults(request, op.kTraits.name, "label", classes)](const Call& call) {
+        const LogitRows rows{operand(call, 0), call.in<int32_t>(1), shape.last(), classes, faults->slot()};
+        launch_logits<CrossEntropyGradRow>(device, call, rows, shape, operand(call, 2), result(call));
+      });
 }
 
 }  // namespace headroom::cuda

@@ -23,7 +23,7 @@ class ClassifierHeads : private GraphView {
   using GraphView::GraphView;
 
   std::optional<Head> match(int loss_grad) const {
-    if (!op<CrossEntropyGrad>(loss_grad)) return {};
+    if (!op<CrossEntropyGrad>(loss_grad) || op<CrossEntropyGrad>(loss_grad)->classes != 0) return {};
     Head head{};
     head.loss_grad = loss_grad;
     const int logits = input(loss_grad, 0);

@@ -227,8 +227,8 @@ Grads rule(const Softmax& op, const Context& c) {
   return grads;
 }
 
-Grads rule(const CrossEntropy&, const Context& c) {
-  return {c.add(CrossEntropyGrad{}, {c.in[0], c.in[1], c.dy()}), std::nullopt};
+Grads rule(const CrossEntropy& op, const Context& c) {
+  return {c.add(CrossEntropyGrad{op.classes}, {c.in[0], c.in[1], c.dy()}), std::nullopt};
 }
 
 Grads rule(const BatchNorm& op, const Context& c) {

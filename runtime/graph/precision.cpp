@@ -12,7 +12,7 @@ namespace {
 bool is_movement(const Op& op) {
   return std::holds_alternative<Reshape>(op) || std::holds_alternative<CopyToDevice>(op) ||
          std::holds_alternative<Transpose>(op) || std::holds_alternative<Slice>(op) ||
-         std::holds_alternative<Concat>(op);
+         std::holds_alternative<SliceGrad>(op) || std::holds_alternative<Concat>(op);
 }
 
 // Ops whose results need the range or the precision of f32.

@@ -9,6 +9,7 @@
 #include "runtime/graph/functions.h"
 #include "runtime/graph/fuse.h"
 #include "runtime/graph/gradients.h"
+#include "runtime/graph/graph_view.h"
 #include "runtime/graph/optimizer.h"
 
 namespace headroom::onnx {
@@ -44,6 +45,50 @@ int class_axis(const Shape& output, const std::optional<Shape>& labels) {
                   to_string(*labels), to_string(output)));
 }
 
+// Products of odd shapes are slow on a GPU: their rows start at any address. This many columns start at
+// multiples of 16 bytes in every type.
+constexpr int64_t kColumnsOfALine = 8;
+// With fewer classes the padding costs more than it saves.
+constexpr int64_t kLeastPaddedClasses = 1024;
+
+// `value` with zeros behind its last axis, up to `columns`, where it is a product (and a bias) that can be
+// made so wide; none where it is not.
+std::optional<Value> widened_product(const GraphView& view, Value value, int64_t columns) {
+  Graph& graph = *value.graph;
+  const Shape shape = value.shape();
+  const Shape wide = shape.with(shape.rank() - 1, columns);
+  const auto padded = [&](Value narrow, int axis) {
+    const std::vector<int64_t> begin(static_cast<size_t>(narrow.shape().rank()), 0);
+    return graph.add(SliceGrad{begin, narrow.shape().with(axis, columns)}, std::vector<Value>{narrow})[0];
+  };
+  const int node = view.maker(value.id);
+  const auto operand = [&](size_t i) { return Value{&graph, view.input(node, i)}; };
+  if (view.op<Reshape>(node) && operand(0).shape().last() == shape.last() && operand(0).shape().rank() > 0) {
+    const std::optional<Value> inner = widened_product(view, operand(0), columns);
+    return inner ? std::optional(reshape(*inner, wide)) : std::nullopt;
+  }
+  if (const auto* binary = view.op<Binary>(node); binary && binary->kind == BinaryKind::kAdd) {
+    for (size_t i = 0; i < 2; ++i) {
+      const Value bias = operand(i), product = operand(1 - i);
+      if (bias.shape() != Shape{shape.last()} || product.shape() != shape) continue;
+      const std::optional<Value> inner = widened_product(view, product, columns);
+      return inner ? std::optional(add(*inner, padded(bias, 0))) : std::nullopt;
+    }
+    return {};
+  }
+  const auto* product = view.op<MatMul>(node);
+  if (!product || operand(1).shape().rank() != 2) return {};
+  return matmul(operand(0), padded(operand(1), product->transpose_b ? 0 : 1), *product);
+}
+
+// Logits with as many columns as a product computes fast: the loss ignores those behind the classes.
+Value padded_logits(Value logits, int64_t classes) {
+  if (classes < kLeastPaddedClasses || classes % kColumnsOfALine == 0) return logits;
+  const int64_t columns = (classes + kColumnsOfALine - 1) / kColumnsOfALine * kColumnsOfALine;
+  const std::optional<Value> wide = widened_product(GraphView(*logits.graph, {}), logits, columns);
+  return wide ? *wide : logits;
+}
+
 void add_loss(ModelStep& step, const ModelStepSettings& settings) {
   const size_t position = step.model.find_output(settings.output);
   const Item& output = step.model.outputs[position];
@@ -72,9 +117,11 @@ void add_loss(ModelStep& step, const ModelStepSettings& settings) {
   step.classes = output.shape[axis];
   const Shape labels = without_axis(output.shape, axis);
   step.labels = step.graph.input("train/labels", {DType::kI32, labels});
-  const Value logits = reshape(step.model.output_in(position, order), {labels.elements(), step.classes});
-  step.loss = mean(
-      cross_entropy(logits, labels.rank() == 1 ? step.labels : reshape(step.labels, {labels.elements()})));
+  const Value logits = padded_logits(
+      reshape(step.model.output_in(position, order), {labels.elements(), step.classes}), step.classes);
+  const Value flat = labels.rank() == 1 ? step.labels : reshape(step.labels, {labels.elements()});
+  const CrossEntropy op{logits.shape().last() == step.classes ? 0 : step.classes};
+  step.loss = mean(step.graph.add(op, std::vector<Value>{logits, flat})[0]);
 }
 
 }  // namespace

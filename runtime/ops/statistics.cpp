@@ -39,6 +39,10 @@ void check_channels(const OpCheck& c, size_t image, std::initializer_list<size_t
   for (size_t i : vectors) c.same_shape(i, {c.shape(image).last()});
 }
 
+void check_classes(const OpCheck& c, int64_t classes) {
+  c.require(classes >= 0 && classes <= c.shape(0).last(), "there are not as many columns as classes");
+}
+
 }  // namespace
 
 Outputs Reduce::infer(const OpCheck& c) const {
@@ -102,12 +106,14 @@ Outputs SoftmaxGrad::infer(const OpCheck& c) const {
 Outputs CrossEntropy::infer(const OpCheck& c) const {
   c.count(2);
   check_labels(c);
+  check_classes(c, classes);
   return {f32({c.shape(0)[0]})};
 }
 
 Outputs CrossEntropyGrad::infer(const OpCheck& c) const {
   c.count(3);
   check_labels(c);
+  check_classes(c, classes);
   c.dtype(2, DType::kF32);
   c.same_shape(2, {c.shape(0)[0]});
   return {c.input(0)};

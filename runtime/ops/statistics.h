@@ -55,15 +55,18 @@ struct SoftmaxGrad {
   Outputs infer(const OpCheck& c) const;
 };
 // logits (N,C), i32 labels (N) -> f32 (N): -log softmax(logits)[label]. A label outside [0, C) is a
-// DeviceError at run time, here and below.
+// DeviceError at run time, here and below. Columns from `classes` on, if that is not 0, are padding.
 struct CrossEntropy {
   static constexpr OpTraits kTraits{.name = "cross_entropy"};
+  int64_t classes = 0;
+  int64_t classes_of(const Shape& logits) const { return classes == 0 ? logits.last() : classes; }
   Outputs infer(const OpCheck& c) const;
 };
-// logits, labels, dloss (N) -> dlogits
+// logits, labels, dloss (N) -> dlogits, 0 where logits are padding
 struct CrossEntropyGrad {
   static constexpr OpTraits kTraits{
       .name = "cross_entropy_grad", .in_place_inputs = 1, .differentiable = false};
+  int64_t classes = 0;
   Outputs infer(const OpCheck& c) const;
 };
 // Two dense layers with relu between, their cross-entropy and the way back through them to x (fuse() makes

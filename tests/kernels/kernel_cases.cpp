@@ -266,6 +266,12 @@ void add_statistics_cases(std::vector<KernelCase>& cases) {
   add(cases, "masked", Softmax{.zero_nan_rows = true},
       {tensor<float>({2, 3}, {kMasked, kMasked, kMasked, 1, kMasked, 2})});
   // No exp of these logits is a float.
+  for (const int64_t columns : {40, 43}) {
+    const HostTensor logits = random_floats({6, columns}, 65), labels = random_whole<int32_t>({6}, 66, 0, 37);
+    add(cases, fmt::format("padded_{}", columns), CrossEntropy{37}, {logits, labels});
+    add(cases, fmt::format("padded_{}", columns), CrossEntropyGrad{37},
+        {logits, labels, random_floats({6}, 67)});
+  }
   add(cases, "large", CrossEntropy{},
       {tensor<float>({2, 3}, {1000, 0, -1000, 900, 950, 1000}), tensor<int32_t>({2}, {1, 2})});
   // {rows, terms, hidden, classes}: the conv net's head, one row, odd extents, several turns of a GPU's

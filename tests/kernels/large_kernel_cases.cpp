@@ -48,6 +48,9 @@ std::vector<KernelCase> large_kernel_cases() {
   const HostTensor indices = random_whole<int32_t>({64, 5}, 12, 0, 1'000);
   cases.push_back(row("images", Gather{}, {random_whole<uint8_t>({1'000, 28, 28, 1}, 13, 0, 256), indices}));
   cases.push_back(row("words", GatherGrad{{1'000, 70}}, {floats({64, 5, 70}, 14), indices}));
+  const HostTensor many = random_whole<int32_t>({8, 512}, 27, 0, 40'000);
+  for (const int64_t columns : {24, 5})
+    cases.push_back(row("sorted", GatherGrad{{40'000, columns}}, {floats({8, 512, columns}, 28), many}));
   cases.push_back(row("tiles", Transpose{{0, 3, 1, 2}}, {floats({3, 33, 40, 64}, 15)}));
   cases.push_back(row("tiles", Transpose{{2, 1, 0}}, {random_whole<uint8_t>({70, 3, 90}, 16, 0, 256)}));
   cases.push_back(row("ten", Concat{1}, std::vector<HostTensor>(10, floats({50, 8}, 17))));

@@ -22,6 +22,15 @@ std::vector<double> softmax_of(const Values& x, int64_t row, int64_t n) {
   return result;
 }
 
+// Logits whose columns from `classes` on, if that is not 0, are -infinity.
+Values without_padding(Values logits, int64_t classes) {
+  const int64_t n = logits.shape().last();
+  for (int64_t i = 0; classes > 0 && i < logits.shape().elements(); ++i) {
+    if (i % n >= classes) logits[i] = -HUGE_VAL;
+  }
+  return logits;
+}
+
 std::vector<Values> norm(const Values& x, const Values& gamma, const Values& beta, const Values& mean,
                          const Values& variance, float epsilon, std::vector<Values> out) {
   const int64_t n = x.shape().last();
@@ -114,15 +123,17 @@ std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>
             }
             return out;
           },
-          [&](const CrossEntropy&) {
+          [&](const CrossEntropy& o) {
+            const Values logits = without_padding(in[0], o.classes);
             for (int64_t row = 0; row < elements / n; ++row)
-              out[0][row] = -std::log(softmax_of(in[0], row, n)[static_cast<size_t>(in[1][row])]);
+              out[0][row] = -std::log(softmax_of(logits, row, n)[static_cast<size_t>(in[1][row])]);
             return out;
           },
-          [&](const CrossEntropyGrad&) {
+          [&](const CrossEntropyGrad& o) {
+            const Values logits = without_padding(in[0], o.classes);
             for (int64_t i = 0; i < elements; ++i) {
               const double hit = static_cast<double>(i % n) == in[1][i / n] ? 1 : 0;
-              out[0][i] = (softmax_of(in[0], i / n, n)[static_cast<size_t>(i % n)] - hit) * in[2][i / n];
+              out[0][i] = (softmax_of(logits, i / n, n)[static_cast<size_t>(i % n)] - hit) * in[2][i / n];
             }
             return out;
           },

@@ -291,6 +291,23 @@ TEST(ModelStep, LearnsTheSameOnEveryDeviceWithAndWithoutFusion) {
   }
 }
 
+TEST(ModelStep, ManyClassesArePaddedToWholeLinesWithTheSameLosses) {
+  const auto step_of = [](bool hides_product) {
+    ModelBytes net;
+    net.input("x", 1, {"batch", "6"}).output("y");
+    net.floats("w", {6, 1027}, wave(6 * 1027)).floats("b", {1027}, wave(1027, 0.25f));
+    net.node("Gemm", {"x", "w", "b"}, {hides_product ? "g" : "y"});
+    if (hides_product) net.node("Neg", {"g"}, {"n"}).node("Neg", {"n"}, {"y"});
+    return make_model_step(model_of(net.bytes()), {.import = {.batch = 4}, .optimizer = "sgd"});
+  };
+  const auto padded = step_of(false), apart = step_of(true);
+  EXPECT_EQ(count_of(padded->graph, "slice_grad"), 2);  // the weights and the bias
+  EXPECT_EQ(count_of(apart->graph, "slice_grad"), 0);
+  const std::vector<float> losses = losses_of(*padded, {.device = "cpu"}, 4);
+  const std::vector<float> expected = losses_of(*apart, {.device = "cpu"}, 4);
+  for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-5f * expected[i]);
+}
+
 TEST(ModelStep, ClassesLieWhereTheLabelsSay) {
   ModelBytes net;
   net.input("x", 1, {"batch", "5", "6"})
@@ -337,6 +354,29 @@ std::vector<std::string> ops_of(const ModelBytes& net) {
   std::vector<std::string> names;
   for (const Node& node : graph.nodes()) names.emplace_back(op_name(node.op));
   return names;
+}
+
+TEST(ImportModel, ASoftmaxTakesTheMaskAndTheScalesBeforeIt) {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "5", "6"}).output("y");
+  net.floats("w", {6, 6}, wave(36))
+      .floats("half", {}, {0.5f})
+      .floats("one", {}, {1})
+      .floats("mask", {1, 5}, wave(5));
+  net.node("MatMul", {"x", "w"}, {"q"}).node("Mul", {"q", "half"}, {"a"}).node("Mul", {"a", "one"}, {"a1"});
+  net.node("Mul", {"x", "half"}, {"b"});
+  net.node("Transpose", {"b"}, {"t"}, {ints_attribute("perm", {0, 2, 1})});
+  net.node("MatMul", {"a1", "t"}, {"s"}).node("Add", {"s", "mask"}, {"m"}).node("Softmax", {"m"}, {"y"});
+  const std::vector<std::string> ops = ops_of(net);
+  for (const char* merged : {"scale", "add"})
+    EXPECT_EQ(std::count(ops.begin(), ops.end(), merged), 0) << merged;
+  Graph graph;
+  onnx::import_model(model_of(net.bytes()), {.batch = 2}, graph);
+  for (const Node& node : graph.nodes()) {
+    if (const auto* softmax = std::get_if<Softmax>(&node.op)) {
+      EXPECT_EQ(softmax->scale, 0.25f);
+    }
+  }
 }
 
 TEST(OnnxImport, NodesThatComputeGeluAreOneNode) {
