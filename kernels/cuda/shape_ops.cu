@@ -11,9 +11,21 @@ namespace {
 
 template <int N, typename T, typename I>
 __global__ void copy_strided(StridedIndex<2, I> index, int64_t groups, const T* from, T* to) {
-  for (int64_t i = grid_thread(); i < groups; i += grid_threads()) {
-    const Offsets<2, I> offsets = index(static_cast<I>(i));
-    store(to + offsets.at[1], load<N>(from + offsets.at[0]));
+  constexpr int kAtOnce = 4;  // loads on their way: one after the other they would wait for memory each
+  for (int64_t first = grid_thread(); first < groups; first += kAtOnce * grid_threads()) {
+    Lanes<T, N> lanes[kAtOnce];
+    I places[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      // Beyond the end the last group is loaded again, and not stored.
+      const Offsets<2, I> offsets = index(static_cast<I>(min(first + k * grid_threads(), groups - 1)));
+      lanes[k] = load<N>(from + offsets.at[0]);
+      places[k] = offsets.at[1];
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      if (first + k * grid_threads() < groups) store(to + places[k], lanes[k]);
+    }
   }
 }
 
