@@ -8,9 +8,10 @@
 namespace headroom::cpu {
 
 std::unique_ptr<Kernel> make_kernel(const Dense& op, const Request& request) {
-  const std::shared_ptr<Kernel> product =
-      make_kernel(MatMul{}, {request.inputs.first(2), request.outputs, request.settings});
-  const int64_t rows = request.outputs[0].shape[0], columns = request.outputs[0].shape[1];
+  const std::shared_ptr<Kernel> product = make_kernel(
+      MatMul{false, op.transpose_b}, {request.inputs.first(2), request.outputs, request.settings});
+  const int64_t columns = request.outputs[0].shape.last();
+  const int64_t rows = columns == 0 ? 0 : request.outputs[0].shape.elements() / columns;
   return function_kernel(
       [=](const Call& call) {
         product->run(call.inputs.first(2), call.outputs, call.workspace, {});

@@ -10,6 +10,7 @@ namespace {
 // Node ids; relu is -1 without one.
 struct Layer {
   int product, bias, relu = -1;
+  int bias_value = -1;
   int last() const { return std::max(bias, relu); }
 };
 
@@ -24,9 +25,11 @@ class DenseLayers : private GraphView {
 
   std::optional<Layer> match_layer(int product) const {
     const auto* matmul = op<MatMul>(product);
-    if (!matmul || *matmul != MatMul{} || !multiplies_matrices(product)) return {};
+    if (!matmul || matmul->transpose_a || shape(input(product, 1)).rank() != 2) return {};
+    if (shape(input(product, 0)).rank() < 2 || shape(input(product, 0)).last() == 0) return {};
     Layer layer{product, only_reader(output(product))};
-    if (layer.bias < 0 || !adds_bias(layer.bias, output(product))) return {};
+    layer.bias_value = bias_of(layer.bias, output(product));
+    if (layer.bias_value < 0) return {};
     const int next = only_reader(output(layer.bias));
     if (const auto* unary = op<Unary>(next); unary && unary->kind == UnaryKind::kRelu) layer.relu = next;
     if (!on_one_device({layer.product, layer.bias, layer.relu})) return {};
@@ -52,9 +55,9 @@ class DenseLayers : private GraphView {
 
   void rewrite(const Layer& layer, Rewrite& nodes) const {
     for (int node : {layer.product, layer.bias, layer.relu}) nodes.drop(node);
-    nodes.put(layer.last(), Node{Dense{layer.relu >= 0},
+    nodes.put(layer.last(), Node{Dense{layer.relu >= 0, op<MatMul>(layer.product)->transpose_b},
                                  graph().node(layer.product).name,
-                                 {input(layer.product, 0), input(layer.product, 1), input(layer.bias, 1)},
+                                 {input(layer.product, 0), input(layer.product, 1), layer.bias_value},
                                  {output(layer.last())}});
   }
 
@@ -69,6 +72,14 @@ class DenseLayers : private GraphView {
   }
 
  private:
+  // The vector that a node adds along the last axis of `value`, on either side; -1 if it does something else.
+  int bias_of(int node, int value) const {
+    const auto* binary = op<Binary>(node);
+    if (!binary || binary->kind != BinaryKind::kAdd) return -1;
+    const int other = input(node, 0) == value ? input(node, 1) : input(node, 0);
+    const bool is_vector = shape(other) == Shape{shape(value).last()} && shape(output(node)) == shape(value);
+    return other != value && is_vector ? other : -1;
+  }
   bool multiplies_matrices(int product) const {
     const Shape &a = shape(input(product, 0)), &b = shape(input(product, 1));
     const bool sums = op<MatMul>(product)->transpose_a ? a.rank() == 2 && a[1] > 0 : a.last() > 0;

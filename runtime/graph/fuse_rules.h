@@ -24,8 +24,8 @@ int fuse_batch_norms(Graph& graph, std::span<const Value> keep);
 // number.
 int fuse_slice_gradients(Graph& graph, std::span<const Value> keep);
 
-// Turns matmul + bias [+ relu] of matrices into dense nodes, and the gradients of the layer's weights and
-// bias into dense_filter_grad nodes. Returns the number of dense nodes.
+// Turns matmul by a matrix + bias [+ relu] into dense nodes, and the gradients of the weights and the bias of
+// a layer of matrices into dense_filter_grad nodes. Returns the number of dense nodes.
 int fuse_dense_layers(Graph& graph, std::span<const Value> keep);
 
 }  // namespace headroom

@@ -24,12 +24,15 @@ Outputs MatMul::infer(const OpCheck& c) const {
 
 Outputs Dense::infer(const OpCheck& c) const {
   c.floats(3);
-  c.rank(0, 2);
   const Shape &x = c.shape(0), &w = c.shape(1);
-  c.require(x[1] > 0, "there is nothing to sum");
-  c.require(w.rank() == 2 && w[0] == x[1], fmt::format("the weights must be ({},N)", x[1]));
-  c.same_shape(2, {w[1]});
-  return {f32({x[0], w[1]})};
+  c.require(x.rank() >= 2, "takes rank 2 at least");
+  c.require(x.last() > 0, "there is nothing to sum");
+  c.require(w.rank() == 2 && w[transpose_b ? 1 : 0] == x.last(),
+            transpose_b ? fmt::format("the weights must be (N,{})", x.last())
+                        : fmt::format("the weights must be ({},N)", x.last()));
+  const int64_t columns = w[transpose_b ? 0 : 1];
+  c.same_shape(2, {columns});
+  return {f32(x.with(x.rank() - 1, columns))};
 }
 
 Outputs DenseFilterGrad::infer(const OpCheck& c) const {

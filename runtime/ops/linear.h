@@ -15,10 +15,11 @@ struct MatMul {
 };
 
 // A product with its neighbours (fuse() makes it).
-// x (M,K), w (K,N), bias (N) -> y (M,N) = x w + bias, or relu of that. K > 0.
+// x (..,K), w (K,N), bias (N) -> y (..,N) = x w + bias, or relu of that. K > 0. transpose_b: w is (N,K).
 struct Dense {
   static constexpr OpTraits kTraits{.name = "dense", .library = Library::kBlas};
   bool relu = false;
+  bool transpose_b = false;
   Outputs infer(const OpCheck& c) const;
 };
 // x (M,K), dy (M,N), the gradient at x w + bias -> dw (K,N) = x^T dy, dbias (N) = the sums of dy over M

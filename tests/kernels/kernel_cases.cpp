@@ -67,6 +67,10 @@ void add_matmul_and_pool_cases(std::vector<KernelCase>& cases) {
       add(cases, what + (relu ? "_relu" : ""), Dense{relu},
           {x, random_floats({k, n}, 51), random_floats({n}, 52)}, 1e-4);
     }
+    add(cases, what + "_transposed", Dense{false, true},
+        {x, random_floats({n, k}, 51), random_floats({n}, 52)}, 1e-4);
+    add(cases, what + "_rank3", Dense{},
+        {random_floats({2, m, k}, 54), random_floats({k, n}, 51), random_floats({n}, 52)}, 1e-4);
     add(cases, what, DenseFilterGrad{}, {x, random_floats({m, n}, 53)}, 1e-4);
   }
   const auto pool = [&](const std::string& what, const Shape& x, Pool2d geometry) {

@@ -41,11 +41,14 @@ std::vector<Values> reference_window(const Op& op, const std::vector<Values>& in
                           return out;
                         },
                         [&](const Dense& o) {
-                          const int64_t inner = in[0].shape()[1], columns = in[1].shape()[1];
-                          for_each_index(out[0].shape(), [&](const Index& at, int64_t i) {
-                            double sum = in[2][at[1]];
-                            for (int64_t k = 0; k < inner; ++k)
-                              sum += in[0][at[0] * inner + k] * in[1][k * columns + at[1]];
+                          const int64_t inner = in[0].shape().last(), columns = out[0].shape().last();
+                          for_each_index(out[0].shape(), [&](const Index&, int64_t i) {
+                            const int64_t row = i / columns, column = i % columns;
+                            double sum = in[2][column];
+                            for (int64_t k = 0; k < inner; ++k) {
+                              const int64_t place = o.transpose_b ? column * inner + k : k * columns + column;
+                              sum += in[0][row * inner + k] * in[1][place];
+                            }
                             out[0][i] = o.relu && sum < 0 ? 0 : sum;
                           });
                           return out;

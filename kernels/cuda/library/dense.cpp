@@ -18,10 +18,11 @@ MatMulShape shape_of(const Request& request, MatMulShape shape, DType bias) {
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const Dense& op, const Request& request) {
-  const Shape &x = request.inputs[0].shape, &w = request.inputs[1].shape;
-  if (request.outputs[0].shape.elements() == 0) return function_kernel([](const Call&) {});
+  const Shape &x = request.inputs[0].shape, &y = request.outputs[0].shape;
+  if (y.elements() == 0) return function_kernel([](const Call&) {});
+  const MatMulShape shape{y.elements() / y.last(), y.last(), x.last(), MatMul{false, op.transpose_b}};
   const auto product = std::make_shared<const Product>(
-      request, shape_of(request, {x[0], w[1], x[1], MatMul{}}, request.inputs[2].dtype), Epilogue::kBias);
+      request, shape_of(request, shape, request.inputs[2].dtype), Epilogue::kBias);
   // Not cuBLASLt's epilogue with relu: some of its algorithms (13.1) make 0 of NaN.
   std::shared_ptr<Kernel> relu;
   if (op.relu) {

@@ -102,6 +102,34 @@ TEST(Fuse, DenseLayersBecomeOneNodeEachWithTheSameBits) {
   }
 }
 
+TEST(Fuse, ALayerOfManyMatricesAndAStoredTransposeBecomesDenseWithTheSameBits) {
+  const auto loss_and_weights = [](bool fused) {
+    Graph graph;
+    const Value x = graph.input("x", {DType::kF32, {2, 3, 7}});
+    const Value w = graph.variable("w", {DType::kF32, {5, 7}}, glorot_uniform({5, 7}, 3));
+    const Value b = graph.variable("b", {DType::kF32, {5}}, constant_of(0.25f));
+    const Value rate = graph.input("rate", {DType::kF32, {}});
+    const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
+    const Value y = relu(add(b, matmul(x, w, {false, true})));
+    const Value loss = mean(mul(y, y));
+    const std::vector<Value> parameters = {w, b};
+    add_updates(Adam{}, parameters, gradients(loss, parameters), rate, step);
+    if (fused) {
+      EXPECT_EQ(fuse(graph, std::vector<Value>{loss}), 1);
+      EXPECT_EQ(count_of<Dense>(graph), 1);
+    }
+    CpuHarness cpu;
+    Variables variables(graph, cpu.device, *cpu.allocator);
+    Session session(graph, {{loss}, true}, PlanMode::kPacked, variables);
+    const std::vector<float> values = random_floats(42, 7);
+    std::copy(values.begin(), values.end(), session.input<float>(x).begin());
+    session.input<float>(rate)[0] = 1e-2f;
+    session.run(3);
+    return std::pair(session.output<float>(loss)[0], variables.checksum(parameters));
+  };
+  EXPECT_EQ(loss_and_weights(true), loss_and_weights(false));
+}
+
 // Two blocks of a residual net: the first has a norm on its other branch, too.
 struct ResidualNet {
   Graph graph;
