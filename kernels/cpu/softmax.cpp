@@ -133,7 +133,7 @@ std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad& op, const Request& r
     for (int64_t row = 0; row < rows.count; ++row) {
       float* dlogits = call.out() + row * n;
       dlogits[labels[row]] -= 1;
-      Array(dlogits, n) *= call.in(2)[row];
+      Array(dlogits, classes) *= call.in(2)[row];
     }
   });
 }
