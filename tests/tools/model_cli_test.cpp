@@ -98,7 +98,7 @@ TEST_F(ModelCommands, TablesFitTheWidth) {
 TEST_F(ModelCommands, ModelsListsNetsAndHowToExportThem) {
   const Outcome list = headroom("models");
   ASSERT_EQ(list.code, 0) << list.errors;
-  EXPECT_NE(list.out.find("resnet50         torchvision       25557032  images"), std::string::npos)
+  EXPECT_NE(list.out.find("resnet50         torchvision     25557032  images"), std::string::npos)
       << list.out;
   EXPECT_NE(list.out.find("dynamo=True, optimize=False"), std::string::npos) << list.out;
   EXPECT_NE(list.out.find("do_constant_folding=False"), std::string::npos) << list.out;

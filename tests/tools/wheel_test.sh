@@ -29,7 +29,12 @@ grep -q 'Linking CXX executable tools/headroom$' "$folder/steps.log" || fail "$t
 if grep -E 'object (tests|tools/bench)/|headroom_demo|Linking CXX executable examples' "$folder/steps.log"; then
   fail "these steps build nothing that the wheel holds"
 fi
-: >"$folder/build/tools/headroom" # stands for the command
+# Stand for the command and the library that are built.
+for file in $(grep -o '[^" ]*/build/[^" ]*libheadroom\.so[^" ]*' "$folder/build/tools/cmake_install.cmake") \
+  "$folder/build/tools/headroom"; do
+  mkdir -p "$(dirname -- "$file")"
+  : >"$file"
+done
 cmake --install "$folder/build" --component "$component" --prefix "$folder/platlib" >"$folder/install.log" ||
   fail "installing failed"
 [ -f "$folder/scripts/headroom" ] || fail "the command is not installed"

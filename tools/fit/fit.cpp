@@ -134,6 +134,7 @@ void print_report(const FitOptions& options, const FitResult& result, const std:
   WorkloadOptions next = workload;
   next.step.batch = std::max<int64_t>(result.batch, 1);
   next.runtime.record.clear();  // compare would write all runs to one file, and refuses
+  if (!next.runtime.memory_bytes) next.runtime.split_batch = WorkloadOptions().runtime.split_batch;
   fmt::print("\nnext: {}\n", command_line(fits ? "headroom compare" : "headroom predict",
                                           to_words(next, OptionSet::Words::kChanged)));
 }

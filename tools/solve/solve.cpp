@@ -143,12 +143,14 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
                1e-3 * (solution.us - with_more.us));
   }
   if (split) {
-    fmt::print("with --split-batch cheaper, in {} parts: {:.3f} ms a step, {:+.1f} %\n", split->parts,
-               1e-3 * split->us, more_time(*split));
+    fmt::print("{}\n", terminal.wrapped(
+                           fmt::format("with --split-batch cheaper, in {} parts: {:.3f} ms a step, {:+.1f} %",
+                                       split->parts, 1e-3 * split->us, more_time(*split))));
   }
   if (!solution.levers.empty()) {
     print_levers(solution, terminal);
-    fmt::print("{}; {} nodes run again\n", describe_bits(solution), solution.schedule.repeats());
+    fmt::print("{}\n", terminal.wrapped(fmt::format("{}; {} nodes run again", describe_bits(solution),
+                                                    solution.schedule.repeats())));
   }
   print_curve(curve, terminal);
   WorkloadOptions next = workload;

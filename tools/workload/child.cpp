@@ -28,6 +28,11 @@ Measurement measure_in_child(const std::vector<std::string>& words) {
     measured.error = error_of(ended);
     return measured;
   }
+  if (code == kExitOutOfMemory && ended.out.empty()) {  // no plan keeps to the memory: nothing ran
+    measured.outcome = RunOutcome::kOutOfMemory;
+    measured.error = error_of(ended);
+    return measured;
+  }
   return parse_measurement(ended.out);
 }
 
