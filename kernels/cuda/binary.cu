@@ -62,9 +62,11 @@ std::unique_ptr<Kernel> pair_kernel(F f, const Request& request) {
       return rows_have_lanes(nest, lanes) && (nest.row_strides()[0] == 0 || aligned<lanes>(a)) &&
              (nest.row_strides()[1] == 0 || aligned<lanes>(b)) && aligned<lanes>(y);
     };
-    if (lanes_of(call) == 8 && fits(std::integral_constant<int, 8>())) {
-      launch_combine<8>(device, call.stream, f, nest, n, a, b, y);
-    } else if (fits(std::integral_constant<int, 4>())) {
+    if constexpr (std::is_same_v<T, float>) {
+      if (lanes_of(call) == 8 && fits(std::integral_constant<int, 8>()))
+        return launch_combine<8>(device, call.stream, f, nest, n, a, b, y);
+    }
+    if (fits(std::integral_constant<int, 4>())) {
       launch_combine<4>(device, call.stream, f, nest, n, a, b, y);
     } else {
       launch_combine<1>(device, call.stream, f, nest, n, a, b, y);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/reals.cuh"
 #include "kernels/loop_nest.h"
@@ -82,19 +83,24 @@ __global__ void map_lanes(F f, int64_t n, bool in_lanes, Y y, X... x) {
   }
 }
 
+// Queues y[i] = f(x[i]...) for i in [0, n), with N elements for each thread and turn.
+template <int N, typename F, typename Y, typename... X>
+void map_by(const CudaGpu& device, cudaStream_t stream, const F& f, int64_t n, Y y, X... x) {
+  const bool in_lanes = aligned<N>(y) && (aligned<N>(x) && ...);
+  launch(map_lanes<N, F, Y, X...>, blocks_for(device, ceil_div(n, N)), kThreads, stream, f, n, in_lanes, y,
+         x...);
+}
+
 // Queues y[i] = f(x[i]...) for i in [0, n), with `lanes` (4 or 8) elements for each thread and turn.
 template <typename F, typename Y, typename... X>
 void map(const CudaGpu& device, cudaStream_t stream, int lanes, const F& f, int64_t n, Y y, X... x) {
   if (n == 0) return;
-  if (lanes == 8) {
-    const bool in_lanes = aligned<8>(y) && (aligned<8>(x) && ...);
-    launch(map_lanes<8, F, Y, X...>, blocks_for(device, ceil_div(n, 8)), kThreads, stream, f, n, in_lanes, y,
-           x...);
-  } else {
-    const bool in_lanes = aligned<4>(y) && (aligned<4>(x) && ...);
-    launch(map_lanes<4, F, Y, X...>, blocks_for(device, ceil_div(n, 4)), kThreads, stream, f, n, in_lanes, y,
-           x...);
+  // Whole numbers have no type of 16 bits.
+  constexpr bool kAnyReals = std::is_same_v<Y, RealsOut> || (std::is_same_v<X, Reals> || ...);
+  if constexpr (kAnyReals) {
+    if (lanes == 8) return map_by<8>(device, stream, f, n, y, x...);
   }
+  map_by<4>(device, stream, f, n, y, x...);
 }
 
 // The lanes of a call whose results are elementwise.
