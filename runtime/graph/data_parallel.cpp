@@ -6,22 +6,10 @@
 #include <vector>
 
 #include "runtime/base/errors.h"
+#include "runtime/graph/update_gradients.h"
 
 namespace headroom {
 namespace {
-
-// Of an optimizer; null for all other ops.
-float* gradient_scale_of(Op& op) {
-  return std::visit(
-      []<typename T>(T& o) -> float* {
-        if constexpr (T::kTraits.changes == Changes::kWeights) {
-          return &o.gradient_scale;
-        } else {
-          return nullptr;
-        }
-      },
-      op);
-}
 
 // Positions of the gradients among an optimizer's operands.
 std::vector<size_t> gradient_positions(const Node& node) {

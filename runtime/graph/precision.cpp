@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/graph/update_gradients.h"
+
 namespace headroom {
 namespace {
 
@@ -57,7 +59,7 @@ class HalfStorage {
     for (const Node& node : graph.nodes()) {
       if (!is_update(node.op)) continue;
       for (size_t i = 0; i < node.inputs.size(); ++i) {
-        if (!is_gradient(node, i)) kept_[static_cast<size_t>(node.inputs[i])] = true;
+        if (!is_gradient_operand(node.op, i)) kept_[static_cast<size_t>(node.inputs[i])] = true;
       }
     }
     // Replicas add f32.
@@ -73,11 +75,6 @@ class HalfStorage {
   }
 
  private:
-  static bool is_gradient(const Node& node, size_t i) {
-    const UpdateOperands operands = update_operands(node.op);
-    return traits_of(node.op).changes == Changes::kWeights && i >= operands.shared &&
-           (i - operands.shared) % operands.per_variable == 1;
-  }
   const TensorSpec& spec(int value) const { return graph_.value(value).spec; }
   int& twin(int value) { return twins_[static_cast<size_t>(value)]; }
   int twin(int value) const { return twins_[static_cast<size_t>(value)]; }
@@ -93,7 +90,7 @@ class HalfStorage {
     bool any_half = false;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       int& input = node.inputs[i];
-      if (changes && !is_gradient(node, i)) continue;
+      if (changes && !is_gradient_operand(node.op, i)) continue;
       const bool is_matrix = spec(input).dtype == DType::kF32 && spec(input).shape.rank() >= 2;
       const bool is_weight = graph_.value(input).kind == ValueKind::kVariable;
       const bool is_bias = std::holds_alternative<Dense>(node.op) && i == 2;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/base/errors.h"
+#include "runtime/graph/update_gradients.h"
 
 namespace headroom {
 namespace {
@@ -26,24 +27,6 @@ enum class Role : uint8_t {
   kAfter,      // computed once, from what all parts together give
   kWhole,      // a variable that follows the batch and belongs to all parts, such as the order of an epoch
 };
-
-float* gradient_scale_of_update(Op& op) {
-  return std::visit(
-      []<typename T>(T& o) -> float* {
-        if constexpr (T::kTraits.changes == Changes::kWeights) {
-          return &o.gradient_scale;
-        } else {
-          return nullptr;
-        }
-      },
-      op);
-}
-
-bool is_gradient_operand(const Op& op, size_t position) {
-  if (traits_of(op).changes != Changes::kWeights) return false;
-  const UpdateOperands operands = update_operands(op);
-  return position >= operands.shared && (position - operands.shared) % operands.per_variable == 1;
-}
 
 // The extents of `whole` are those of `part`, but for the first one, which is `parts` times as large.
 bool is_cut_of(const TensorSpec& whole, const TensorSpec& part, int parts) {
@@ -138,7 +121,7 @@ class Splitter {
         for (const int output : node.outputs) is_gone[static_cast<size_t>(output)] = true;
         continue;
       }
-      float* const scale = gradient_scale_of_update(node.op);
+      float* const scale = gradient_scale_of(node.op);
       if (sums_gradients_ && is_update_of_step[i] && scale != nullptr) *scale /= static_cast<float>(parts_);
       nodes_.push_back(std::move(node));
     }
