@@ -143,7 +143,7 @@ class TestExit(unittest.TestCase):
             "kept = [cupy.cuda.alloc(1 << 20) for _ in range(10)]\n"
         )
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ
+            [sys.executable, "-S", "-c", code], capture_output=True, text=True, env=os.environ
         )
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 

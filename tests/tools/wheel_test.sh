@@ -29,9 +29,9 @@ grep -q 'Linking CXX executable tools/headroom$' "$folder/steps.log" || fail "$t
 if grep -E 'object (tests|tools/bench)/|headroom_demo|Linking CXX executable examples' "$folder/steps.log"; then
   fail "these steps build nothing that the wheel holds"
 fi
-# Stand for the command and the library that are built.
-for file in $(grep -o '[^" ]*/build/[^" ]*libheadroom\.so[^" ]*' "$folder/build/tools/cmake_install.cmake") \
-  "$folder/build/tools/headroom"; do
+# Stand for the programs and libraries that are built.
+for file in $(grep -ho "\"$folder/build/[^\"]*/\(lib\)\{0,1\}headroom[^/\"]*\"" \
+  "$folder/build/tools/cmake_install.cmake" "$folder/build/tools/torch/cmake_install.cmake" | tr -d '"'); do
   mkdir -p "$(dirname -- "$file")"
   : >"$file"
 done

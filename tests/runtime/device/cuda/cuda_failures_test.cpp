@@ -26,11 +26,11 @@ class CudaFailures : public CudaTest {
     if (IsSkipped() || HasFatalFailure()) return;
     free_before_ = free_on_the_card();
   }
-  // The driver itself takes and gives back a few MiB of the card (3.25 on an H200) with its first and last
-  // process; a context, a handle or a ballast that stays behind takes more.
+  // The driver takes and gives back a few MiB of the card with each process that starts or ends (11 MiB were
+  // seen on an H200, where other tests ran); a context, a handle of cuBLAS or a ballast that stays behind takes more.
   void TearDown() override {
     if (free_before_ == 0) return;
-    EXPECT_GE(free_on_the_card(), free_before_ - 8 * kMiB);
+    EXPECT_GE(free_on_the_card(), free_before_ - 48 * kMiB);
   }
 
   // What the child printed, beside this test's program.
