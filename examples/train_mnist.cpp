@@ -344,6 +344,9 @@ int run(int argc, char** argv, RankJob* job) {
   TrainResult result = job == nullptr ? train(settings, data.training, data.test, runtime, on_step)
                                       : train_rank(settings, data.training, data.test, runtime, job->host(),
                                                    job->group(), on_step);
+  for (const std::string& note : result.notes) {
+    if (prints) fmt::print(stderr, "note: {}\n", note);
+  }
   const bool ok = result.outcome == RunOutcome::kOk;
   if (ok && result.end_signal != 0) return end_by_signal(result, options);
   if (job != nullptr && !ok) {

@@ -70,8 +70,6 @@ std::unique_ptr<Kernel> make_cpu_kernel(const Op& op, std::span<const TensorSpec
                                         std::span<const TensorSpec> outputs,
                                         const KernelSettings& settings = {});
 
-// Whether the op has a CUDA kernel. False in a build without CUDA.
-bool has_cuda_kernel(const Op& op);
 // The kernel of `op` on an NVIDIA GPU. `device` must be a CUDA device and outlive the kernel. Starts the
 // libraries that the op needs; throws LibraryError when one cannot start, InvalidArgument in a build without
 // CUDA.

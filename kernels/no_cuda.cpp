@@ -4,10 +4,6 @@
 
 namespace headroom {
 
-bool has_cuda_kernel(const Op&) {
-  return false;
-}
-
 std::unique_ptr<Kernel> make_cuda_kernel(const Op&, std::span<const TensorSpec>, std::span<const TensorSpec>,
                                          Device&, const KernelSettings&) {
   throw InvalidArgument("this build has no CUDA kernels");

@@ -24,9 +24,8 @@ __global__ void combine(F f, StridedIndex<3, I> index, int64_t groups, bool a_fi
                         Y y) {
   for (int64_t i = grid_thread(); i < groups; i += grid_threads()) {
     const Offsets<3, I> offsets = index(static_cast<I>(i));
-    store(y + offsets.at[2],
-          apply<N, typename ElementOf<Y>::Type>(f, load_along_row<N>(a + offsets.at[0], a_fixed),
-                                                load_along_row<N>(b + offsets.at[1], b_fixed)));
+    store(y + offsets.at[2], apply<N, ElementOf<Y>>(f, load_along_row<N>(a + offsets.at[0], a_fixed),
+                                                    load_along_row<N>(b + offsets.at[1], b_fixed)));
   }
 }
 

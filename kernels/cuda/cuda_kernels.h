@@ -1,5 +1,5 @@
-// The CUDA kernel of each op, for make_kernel.cpp: an op without one, and without has_cuda_kernel = false
-// among its traits, does not compile. Knows no graph and no strategy.
+// The CUDA kernel of each op, for make_kernel.cpp: an op without one does not compile. Knows no
+// graph and no strategy.
 #pragma once
 
 #include <memory>

@@ -45,18 +45,9 @@ __device__ inline int64_t grid_threads() {
 
 // ---- one result per element
 
-template <typename T>
-struct ElementOf {
-  using Type = T;
-};
-template <typename T>
-struct ElementOf<T*> {
-  using Type = T;
-};
-template <>
-struct ElementOf<RealsOut> {
-  using Type = float;
-};
+// What a result holds: RealsOut floats, a pointer its own type.
+template <typename Y>
+using ElementOf = std::conditional_t<std::is_same_v<Y, RealsOut>, float, std::remove_pointer_t<Y>>;
 
 // What is fetched, once all of it is on its way.
 template <int N, typename Y, typename F, typename... Fetched>
@@ -76,7 +67,7 @@ template <int N, typename F, typename Y, typename... X>
 __global__ void map_lanes(F f, int64_t n, bool in_lanes, Y y, X... x) {
   for (int64_t i = N * grid_thread(); i < n; i += N * grid_threads()) {
     if (in_lanes && i + N <= n) {
-      store(y + i, apply<N, typename ElementOf<Y>::Type>(f, fetch<N>(x, i)...));
+      store(y + i, apply<N, ElementOf<Y>>(f, fetch<N>(x, i)...));
     } else {
       for (int64_t j = i; j < min(n, i + N); ++j) put(y, j, f(x[j]...));
     }

@@ -2,25 +2,12 @@
 
 #include <algorithm>
 #include <mutex>
-#include <type_traits>
 
 #include "kernels/collective_kernels.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "runtime/base/errors.h"
 
 namespace headroom {
-namespace {
-
-// fuse() makes these for f32 alone.
-template <typename T>
-constexpr bool is_f32_alone = std::is_same_v<T, ClassifierHead> || std::is_same_v<T, ConvBlock> ||
-                              std::is_same_v<T, ConvBlockInputGrad> || std::is_same_v<T, ConvBlockFilterGrad>;
-
-}  // namespace
-
-bool has_cuda_kernel(const Op& op) {
-  return traits_of(op).has_cuda_kernel;
-}
 
 std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, std::span<const TensorSpec> inputs,
                                          std::span<const TensorSpec> outputs, Device& device,
@@ -32,22 +19,14 @@ std::unique_ptr<Kernel> make_cuda_kernel(const Op& op, std::span<const TensorSpe
   const auto is_stored_half = [](const TensorSpec& spec) { return is_half(spec.dtype); };
   const bool any_half = std::any_of(inputs.begin(), inputs.end(), is_stored_half) ||
                         std::any_of(outputs.begin(), outputs.end(), is_stored_half);
+  if (any_half && !traits_of(op).takes_half)
+    throw InvalidArgument(fmt::format("{} has no CUDA kernel for 16 bits", op_name(op)));
   cuda::CudaGpu& gpu = *device.kernel_target().gpu;
   device.initialise();
   const std::lock_guard lock(gpu.dnn_mutex());
   const int replicas = settings.collective == nullptr ? 1 : settings.collective->ranks_on_device();
   const cuda::Request request{{inputs, outputs, settings}, gpu, device, replicas};
-  return std::visit(
-      [&]<typename T>(const T& o) -> std::unique_ptr<Kernel> {
-        if (any_half && is_f32_alone<T>)
-          throw InvalidArgument(fmt::format("{} has no CUDA kernel for 16 bits", op_name(op)));
-        if constexpr (T::kTraits.has_cuda_kernel) {
-          return make_kernel(o, request);
-        } else {
-          throw InvalidArgument(fmt::format("{} has no CUDA kernel", op_name(op)));
-        }
-      },
-      op);
+  return std::visit([&](const auto& o) { return make_kernel(o, request); }, op);
 }
 
 }  // namespace headroom

@@ -181,7 +181,7 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
                  "An op that reads from another device gets a copy (silent) or is an error (explicit)",
                  &options.device_policy);
   set.add_switch("allow-soft-placement",
-                 "Run an op on another device, with copies of its inputs, when its own cannot run it",
+                 "Run an op on another device, with copies of its inputs, when its own does not exist",
                  &options.allow_soft_placement);
   set.add_switch("log-placement", "Print the device of every op and variable to stderr",
                  &options.log_placement);

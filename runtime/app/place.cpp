@@ -4,7 +4,6 @@
 
 #include <cstdio>
 
-#include "kernels/kernel.h"
 #include "runtime/graph/placement.h"
 
 namespace headroom {
@@ -18,10 +17,7 @@ void place(Graph& graph, const RuntimeOptions& options) {
 DeviceSet place(Graph& graph, Runtime& runtime, CodePlace here) {
   const RuntimeOptions& options = runtime.options();
   const std::vector<DeviceName> names = runtime.available_devices();
-  const bool is_cuda = cuda_ordinal(options.device).has_value();
-  place(graph, names, options.placement_settings(), [&](const Op& op, const DeviceName& device) {
-    return device.type == DeviceType::kCpu || !is_cuda || has_cuda_kernel(op);
-  });
+  place(graph, names, options.placement_settings());
   if (options.log_placement) {
     for (const std::string& line : placement_lines(graph, names.front())) fmt::print(stderr, "{}\n", line);
   }

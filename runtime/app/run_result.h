@@ -72,6 +72,7 @@ struct RunResult : Ending, ReplicaFigures {
   std::optional<int> failed_rank;       // when one of several replicas failed
   std::vector<DeviceResult> devices;    // all used devices, the default one first
   std::vector<ReplicaResult> replicas;  // by rank, at least one
+  std::vector<std::string> notes;       // for the user: how a budget of memory changes the results
 };
 
 // "replica 1 on /GPU:1".

@@ -39,8 +39,10 @@ void fold_constants(Graph& graph) {
 
 int fuse(Graph& graph, std::span<const Value> keep, Precision precision) {
   fold_constants(graph);
-  const bool is_f32 = precision == Precision::kF32;
-  const int whole = is_f32 ? fuse_classifier_heads(graph, keep) + fuse_conv_blocks(graph, keep) : 0;
+  const auto has_kernel = [&](const OpTraits& op) { return op.takes_half || precision == Precision::kF32; };
+  int whole = 0;
+  if (has_kernel(ClassifierHead::kTraits)) whole += fuse_classifier_heads(graph, keep);
+  if (has_kernel(ConvBlock::kTraits)) whole += fuse_conv_blocks(graph, keep);
   fuse_slice_gradients(graph, keep);
   return whole + fuse_batch_norms(graph, keep) + fuse_dense_layers(graph, keep);
 }

@@ -35,9 +35,8 @@ std::string two_devices(const Graph& graph, const Node& node, int input, const s
 
 class Placer {
  public:
-  Placer(Graph& graph, std::span<const DeviceName> devices, const PlacementSettings& rules,
-         const HasKernel& has_kernel)
-      : graph_(graph), devices_(devices), rules_(rules), has_kernel_(has_kernel) {}
+  Placer(Graph& graph, std::span<const DeviceName> devices, const PlacementSettings& rules)
+      : graph_(graph), devices_(devices), rules_(rules) {}
 
   // Throws before it changes the graph.
   void run() {
@@ -63,48 +62,33 @@ class Placer {
     return fmt::format("{}", fmt::join(names, ", "));
   }
 
-  bool runs_on(const Op* op, const DeviceName& device) const {
-    return op == nullptr || !has_kernel_ || has_kernel_(*op, device);
-  }
-
-  // Of an input or a variable (without op) or a node. The words are TensorFlow's.
-  std::string settle(const std::string& what, const std::string& wanted, const Op* op) const {
+  // Of an input, a variable or a node. The words are TensorFlow's.
+  std::string settle(const std::string& what, const std::string& wanted) const {
     const DeviceName name = wanted.empty() ? devices_.front() : parse_device_name(wanted);
-    const bool exists = std::find(devices_.begin(), devices_.end(), name) != devices_.end();
-    if (exists && runs_on(op, name)) return text_of(name);
+    if (std::find(devices_.begin(), devices_.end(), name) != devices_.end()) return text_of(name);
     if (rules_.allow_soft_placement) {
-      const auto can = [&](const DeviceName& device) { return runs_on(op, device); };
-      const auto same_kind = [&](const DeviceName& device) {
-        return device.type == name.type && can(device);
-      };
-      auto found = std::find_if(devices_.begin(), devices_.end(), same_kind);
-      if (found == devices_.end()) found = std::find_if(devices_.begin(), devices_.end(), can);
-      if (found != devices_.end()) return text_of(*found);
-    }
-    if (!exists) {
-      throw InvalidArgument(fmt::format(
-          "Cannot assign a device for operation {}: {} was explicitly assigned to {} but available devices "
-          "are [ {} ]. Make sure the device specification refers to a valid device.",
-          what, what, name.text(), available()));
+      const auto same_kind = [&](const DeviceName& device) { return device.type == name.type; };
+      const auto found = std::find_if(devices_.begin(), devices_.end(), same_kind);
+      return text_of(found == devices_.end() ? devices_.front() : *found);
     }
     throw InvalidArgument(fmt::format(
-        "Cannot assign a device for operation {}: Could not satisfy explicit device specification '{}' "
-        "because no supported kernel for {} devices is available.",
-        what, name.text(), name.type == DeviceType::kGpu ? "GPU" : "CPU"));
+        "Cannot assign a device for operation {}: {} was explicitly assigned to {} but available devices "
+        "are [ {} ]. Make sure the device specification refers to a valid device.",
+        what, what, name.text(), available()));
   }
 
   void settle_names() {
     device_.resize(graph_.values().size());
     for (size_t i = 0; i < device_.size(); ++i) {
       const ValueInfo& value = graph_.values()[i];
-      if (value.kind != ValueKind::kResult) device_[i] = settle(value.name, value.device, nullptr);
+      if (value.kind != ValueKind::kResult) device_[i] = settle(value.name, value.device);
     }
     for (const Node& node : graph_.nodes()) {
       // An update cannot leave its variable.
       const std::vector<int> changed = mutated_inputs(node.op, node.inputs.size());
       const std::string& wanted =
           changed.empty() ? node.device : device_of(node.inputs[static_cast<size_t>(changed.front())]);
-      node_device_.push_back(settle(node.name, wanted, &node.op));
+      node_device_.push_back(settle(node.name, wanted));
       for (int output : node.outputs) device_[static_cast<size_t>(output)] = node_device_.back();
     }
   }
@@ -166,7 +150,6 @@ class Placer {
   Graph& graph_;
   std::span<const DeviceName> devices_;
   const PlacementSettings& rules_;
-  const HasKernel& has_kernel_;
   std::vector<std::string> device_;       // by value
   std::vector<std::string> node_device_;  // by node
   size_t checked_ = 0;
@@ -184,12 +167,9 @@ bool names_a_device(const Graph& graph) {
 
 }  // namespace
 
-void place(Graph& graph, std::span<const DeviceName> devices, const PlacementSettings& rules,
-           const HasKernel& has_kernel) {
+void place(Graph& graph, std::span<const DeviceName> devices, const PlacementSettings& rules) {
   if (devices.empty()) throw InvalidArgument("place: there is no device");
-  // Softly, even what names nothing may have to leave a device that has no kernel for it.
-  if (!names_a_device(graph) && !(rules.allow_soft_placement && has_kernel)) return;
-  Placer(graph, devices, rules, has_kernel).run();
+  if (names_a_device(graph)) Placer(graph, devices, rules).run();
 }
 
 std::vector<ScopeOnDevice> parse_scopes_on_devices(std::string_view text) {

@@ -6,7 +6,6 @@
 // copy if copies are allowed; otherwise it is an error, and the program has to call to_device().
 #pragma once
 
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,22 +20,18 @@ struct PlacementSettings {
   // A node that reads from another device gets a copy: TensorFlow's device policy "silent". Without
   // copies it is "explicit", which is PyTorch's rule.
   bool allow_copies = false;
-  // A node whose device does not exist, or has no kernel for the op, goes to another: of the same kind if
-  // possible, else the default one, else any. Implies copies.
+  // A node whose device does not exist goes to another: of the same kind if possible, else the default one.
+  // Implies copies.
   bool allow_soft_placement = false;
 };
-
-// Whether a device of that name has a kernel for the op.
-using HasKernel = std::function<bool(const Op& op, const DeviceName& device)>;
 
 // Settles every device in the graph: those of `devices` (the default one first, which the graph then writes
 // as an empty name) or, softly, others of them. A copy is a copy_to_device node before the first reader; each
 // value gets at most one for each device, which all readers there share. Values keep their ids. A graph that
 // names no device is left as it is. Throws InvalidArgument, with the graph as it was, for a device that is
-// not there, an op without a kernel where it was asked for, operands on other devices where copies are not
-// allowed, and an update that would need one for what another update changes.
-void place(Graph& graph, std::span<const DeviceName> devices, const PlacementSettings& rules,
-           const HasKernel& has_kernel = {});
+// not there, operands on other devices where copies are not allowed, and an update that would need one for
+// what another update changes.
+void place(Graph& graph, std::span<const DeviceName> devices, const PlacementSettings& rules);
 
 // A name scope of a graph and the device of what is in it.
 struct ScopeOnDevice {

@@ -73,23 +73,28 @@ inline constexpr uint8_t kNoGradient = 255;
 // x (N,H,W,C), filter, bias (K) -> y, [index u8 as MaxPool's, or kNoGradient]. Only with pool is there an
 // index.
 struct ConvBlock {
-  static constexpr OpTraits kTraits{.name = "conv_block", .library = Library::kDnn, .optional_output = 1};
+  static constexpr OpTraits kTraits{
+      .name = "conv_block", .library = Library::kDnn, .optional_output = 1, .takes_half = false};
   Conv2d conv;
   std::optional<Pool2d> pool;
   Outputs infer(const OpCheck& c) const;
 };
 // dy, route, filter -> dx (input_shape). `route` is the block's index with pool, its y without.
 struct ConvBlockInputGrad {
-  static constexpr OpTraits kTraits{
-      .name = "conv_block_input_grad", .library = Library::kDnn, .differentiable = false};
+  static constexpr OpTraits kTraits{.name = "conv_block_input_grad",
+                                    .library = Library::kDnn,
+                                    .differentiable = false,
+                                    .takes_half = false};
   ConvBlock block;
   Shape input_shape;
   Outputs infer(const OpCheck& c) const;
 };
 // x, dy, route -> dfilter (filter_shape), dbias (K)
 struct ConvBlockFilterGrad {
-  static constexpr OpTraits kTraits{
-      .name = "conv_block_filter_grad", .library = Library::kDnn, .differentiable = false};
+  static constexpr OpTraits kTraits{.name = "conv_block_filter_grad",
+                                    .library = Library::kDnn,
+                                    .differentiable = false,
+                                    .takes_half = false};
   ConvBlock block;
   Shape filter_shape;
   Outputs infer(const OpCheck& c) const;

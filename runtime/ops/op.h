@@ -48,8 +48,8 @@ struct OpTraits {
   Changes changes = Changes::kNothing;
   // False: gradients() refuses a path through the op. Otherwise, and for no update, gradients.cpp has a rule.
   bool differentiable = true;
-  // False: the op runs on the CPU alone. Otherwise cuda_kernels.h declares its kernel.
-  bool has_cuda_kernel = true;
+  // False: its CUDA kernel computes f32 alone, and fuse() makes it for no other precision.
+  bool takes_half = true;
 
   constexpr std::span<const std::string_view> names() const {
     return kind_names.empty() ? std::span(&name, 1) : kind_names;

@@ -75,7 +75,7 @@ struct CrossEntropyGrad {
 // dhidden (N,H) = dlogits w2^T where hidden > 0, dx (N,K) = dhidden w1^T.
 struct ClassifierHead {
   static constexpr OpTraits kTraits{
-      .name = "classifier_head", .library = Library::kBlas, .differentiable = false};
+      .name = "classifier_head", .library = Library::kBlas, .differentiable = false, .takes_half = false};
   Outputs infer(const OpCheck& c) const;
 };
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstdio>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,9 +27,10 @@ RunSetup setup_of_started(const DeviceSet& devices, const RuntimeOptions& option
   return setup;
 }
 
-// Says so when the weights will differ from those of a run without a budget.
-void note_bits(const MemorySolution& solution) {
-  if (solution.parts > 1) fmt::print(stderr, "note: {}\n", describe_bits(solution));
+// A note when the weights will differ from those of a run without a budget.
+std::vector<std::string> notes_on_bits(const MemorySolution& solution) {
+  if (solution.parts > 1) return {describe_bits(solution)};
+  return {};
 }
 
 // Plans with the workspaces of the device's kernels. The first choice keeps the algorithms and so all bits;
@@ -59,14 +60,14 @@ StepKernels keep_on_gpu(Graph& graph, const Program& program, const DeviceSet& d
       }
       return std::nullopt;
     }
+    std::vector<std::string> notes = notes_on_bits(solution);
     if (limit < settings.workspace_limit_bytes) {
-      fmt::print(stderr, "note: library kernels get at most {} of workspace: their last bits may differ\n",
-                 format_bytes(limit));
+      notes.push_back(fmt::format("library kernels get at most {} of workspace: their last bits may differ",
+                                  format_bytes(limit)));
     }
-    note_bits(solution);
     apply(solution, graph, program.targets);
     return StepKernels{std::make_shared<const Kernels>(graph, devices, limited),
-                       std::make_shared<const MemorySolution>(std::move(solution))};
+                       std::make_shared<const MemorySolution>(std::move(solution)), std::move(notes)};
   };
   const SplitBatch allowed = options.split_batch;
   const SplitBatch first = allowed == SplitBatch::kNeeded ? SplitBatch::kNever : allowed;
@@ -94,13 +95,14 @@ std::shared_ptr<const MemorySolution> plan_ahead(const Program& program, const R
 StepKernels make_step_kernels(Graph& graph, const Program& program, const DeviceSet& devices,
                               const KernelSettings& settings, const RuntimeOptions& options,
                               std::shared_ptr<const MemorySolution> planned) {
+  std::vector<std::string> notes;
   if (options.memory_bytes) {
     if (cuda_ordinal(options.device)) return keep_on_gpu(graph, program, devices, settings, options);
     if (planned == nullptr) planned = plan_ahead(program, options);
-    note_bits(*planned);
+    notes = notes_on_bits(*planned);
     apply(*planned, graph, program.targets);
   }
-  return {std::make_shared<const Kernels>(graph, devices, settings), std::move(planned)};
+  return {std::make_shared<const Kernels>(graph, devices, settings), std::move(planned), std::move(notes)};
 }
 
 }  // namespace headroom

@@ -4,6 +4,8 @@
 
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "runtime/graph/graph.h"
 #include "runtime/predict/solve_program.h"
@@ -18,6 +20,7 @@ std::shared_ptr<const MemorySolution> plan_ahead(const Program& program, const R
 struct StepKernels {
   std::shared_ptr<const Kernels> kernels;
   std::shared_ptr<const MemorySolution> memory;  // null without a budget
+  std::vector<std::string> notes;                // for the user: what the budget changes beside the memory
 };
 
 // Rewrites the graph of the program, which is `graph`, for the memory of the options, if these name one, and

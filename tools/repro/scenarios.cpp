@@ -261,8 +261,7 @@ constexpr Scenario kScenarios[] = {
     {"B3", "Ops and tensors are placed by name",
      "TensorFlow's guide: two matrices on the CPU, their product on a GPU, every placement logged; then a "
      "GPU that is not there.",
-     kB3, run_b3, "allow_soft_placement: an op that cannot run on the requested device runs on another",
-     kB3Cured, kSim},
+     kB3, run_b3, "allow_soft_placement: an op whose device does not exist runs on another", kB3Cured, kSim},
     {"B4", "A fraction of 0.4, and growth",
      "per_process_gpu_memory_fraction = 0.4 takes that share at once; with allow_growth it is taken as "
      "needed, and stays the maximum.",

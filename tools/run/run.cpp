@@ -127,6 +127,7 @@ int run_run(int argc, char** argv) {
     result = measure(traces.front(), options.runtime, options.step.steps);
     report = explain_failure(traces.front(), options, result);
   }
+  for (const std::string& note : result.notes) fmt::print(stderr, "note: {}\n", note);
   if (json) {
     auto object = nlohmann::ordered_json::parse(to_json(result));
     object["out_of_memory"] =

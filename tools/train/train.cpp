@@ -246,9 +246,9 @@ class Training {
                                          format_bytes(step->model.absent_bytes), options_.runtime.seed));
     }
     for (const Value& parameter : step->parameters()) result.parameters += parameter.shape().elements();
-    const auto kernels =
-        make_step_kernels(step->graph, program, here.devices, kernel_settings(), options_.runtime, planned)
-            .kernels;
+    const auto [kernels, memory, notes] =
+        make_step_kernels(step->graph, program, here.devices, kernel_settings(), options_.runtime, planned);
+    result.notes.insert(result.notes.end(), notes.begin(), notes.end());
     Plan plan = make_plan(step->graph, targets, options_.runtime.plan, kernels->workspace_bytes());
     Variables variables(step->graph, here.devices);
     Session session(step->graph, std::move(plan), kernels, variables);

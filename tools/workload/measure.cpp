@@ -145,9 +145,10 @@ void run_step_replica(const WorkloadOptions& options, const Predictor& predictor
   settings.library_only = !options.step.fused();
   settings.math = options.step.math;
   settings.collective = here.collective.get();
-  const auto [kernels, memory] =
+  const auto [kernels, memory, notes] =
       make_step_kernels(graph, {step.graph, {step.targets}, {}, part_of(options, rank)}, here.devices,
                         settings, options.runtime, predictor.memory_of(rank));
+  result.notes = notes;
   if (memory != nullptr) {
     result.planned_process_bytes = memory->process_bytes;
     result.planned_seconds_per_step = 1e-6 * memory->us;

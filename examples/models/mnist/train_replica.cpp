@@ -89,8 +89,10 @@ class Training {
     kernel_settings.math = settings_.math;
     kernel_settings.library_only = !settings_.fused;
     kernel_settings.deterministic = settings_.deterministic;
-    const auto kernels =
-        make_step_kernels(net_.graph, program, devices, kernel_settings, runtime.options(), planned).kernels;
+    const StepKernels made =
+        make_step_kernels(net_.graph, program, devices, kernel_settings, runtime.options(), planned);
+    const auto& kernels = made.kernels;
+    result_.notes = made.notes;
     const auto plan = [&](const Targets& of_session) {
       return make_plan(net_.graph, of_session, settings_.plan, kernels->workspace_bytes());
     };

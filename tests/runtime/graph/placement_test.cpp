@@ -179,26 +179,6 @@ TEST(Placement, AMissingDeviceIsAnErrorWithoutSoftPlacement) {
   EXPECT_EQ(device_of(w), "") << "another of its kind";
 }
 
-TEST(Placement, SoftPlacementMovesAnOpToADeviceWithAKernel) {
-  const HasKernel no_argmax_on_gpus = [](const Op& op, const DeviceName& device) {
-    return !std::holds_alternative<ArgMax>(op) || device.type == DeviceType::kCpu;
-  };
-  const auto build = [](Graph& graph) {
-    const Value x = graph.variable("x", {DType::kF32, {4, 4}}, ones());
-    return with_device(graph, "/GPU:1", [&] { return argmax(x); });
-  };
-  Graph strict, soft;
-  build(strict);
-  const std::string message = refusal_to_place([&] { place(strict, kThree, kSilent, no_argmax_on_gpus); });
-  EXPECT_EQ(message,
-            "Cannot assign a device for operation argmax: Could not satisfy explicit device specification "
-            "'/device:GPU:1' because no supported kernel for GPU devices is available.");
-  const Value y = build(soft);
-  place(soft, kThree, kSoft, no_argmax_on_gpus);
-  EXPECT_EQ(device_of(y), "/device:CPU:0");
-  EXPECT_EQ(count_copies(soft), 1u);
-}
-
 TEST(Placement, ARefusedGraphIsUnchanged) {
   Graph graph;
   const Value a = graph.variable("a", kVector, ones());
