@@ -9,6 +9,7 @@
 #include "allocators/observer.h"
 #include "allocators/trace/trace_writer.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/lost_output.h"
 
 namespace headroom {
 namespace {
@@ -31,7 +32,7 @@ void write_device_event(TraceWriter& writer, const AllocatorEvent& event, const 
   writer.add(written, context);
 }
 
-// Reports an incomplete trace on stderr, because an observer cannot throw.
+// Reports an incomplete trace on stderr and in the exit code, because an observer cannot throw.
 class ReportingWriter {
  public:
   explicit ReportingWriter(const std::string& path) : writer_(path) {}
@@ -40,6 +41,7 @@ class ReportingWriter {
       writer_.close();
     } catch (const InvalidArgument& error) {
       std::fputs(fmt::format("note: the trace is incomplete: {}\n", error.what()).c_str(), stderr);
+      note_lost_output();
     }
   }
   ReportingWriter(const ReportingWriter&) = delete;

@@ -13,6 +13,8 @@
 #include <system_error>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/last_words.h"
+#include "runtime/base/lost_output.h"
 #include "runtime/base/text.h"
 
 namespace headroom {
@@ -37,6 +39,7 @@ int run_main(const char* name, int (*run)(int, char**), int argc, char** argv) {
   open_standard_streams();
   // Makes a file that exceeds its size limit an error of the write, like a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
+  say_which_signal_ends(name);
   int code = kExitOther;
   try {
     code = run(argc, argv);
@@ -54,6 +57,7 @@ int run_main(const char* name, int (*run)(int, char**), int argc, char** argv) {
     print_failure(name, "the output could not be written to the end");
     if (code == kExitDone) code = kExitOther;
   }
+  if (code == kExitDone && is_output_lost()) code = kExitOther;
   return code;
 }
 

@@ -49,6 +49,8 @@ std::string progress_line(const ProgressState& state, size_t width) {
       line += fmt::format(", {} {}/s, {} left", short_count(rate), state.unit,
                           short_time(std::max(0.0, state.total - state.done) / rate));
     }
+  } else if (state.unit.empty()) {
+    line = short_time(state.seconds);
   } else {
     line = fmt::format("{} {} in {}", short_count(state.done), state.unit, short_time(state.seconds));
   }

@@ -1,8 +1,13 @@
 // headroom explain as a user meets it.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -38,6 +43,28 @@ TEST(HeadroomExplain, TheCauseComesFirstAndWhatToDoLast) {
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   EXPECT_TRUE(outcome.out.starts_with("other-process: ")) << outcome.out;
   EXPECT_NE(outcome.out.find("\nnext: nvidia-smi"), std::string::npos);
+}
+
+// The log is a pipe that the test opens when the command does, so the signal comes while it reads.
+TEST(HeadroomExplain, CtrlCEndsItWithOneLineAndCode130) {
+  const ScratchFolder folder;
+  const std::string log = folder / "log", errors = folder / "errors";
+  ASSERT_EQ(mkfifo(log.c_str(), 0600), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const int file = open(errors.c_str(), O_WRONLY | O_CREAT, 0600);
+    dup2(file, STDERR_FILENO);
+    execl(HEADROOM_COMMAND, HEADROOM_COMMAND, "explain", log.c_str(), nullptr);
+    _exit(1);
+  }
+  const int writer = open(log.c_str(), O_WRONLY);
+  kill(child, SIGINT);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  close(writer);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130);
+  EXPECT_EQ(read_file(errors, 1000), "headroom: ended by SIGINT\n");
 }
 
 TEST(HeadroomExplain, JsonHasCauseConfidenceEvidenceAndNext) {

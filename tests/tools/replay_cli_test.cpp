@@ -34,6 +34,14 @@ class ReplayCommand : public testing::Test {
   const std::string trace_ = folder_.write("small.csv", kTrace);
 };
 
+TEST_F(ReplayCommand, ARecordingThatCannotBeWrittenIsAnError) {
+  const Outcome outcome = run("replay " + trace_ + " --strategy caching --record /dev/full");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.errors,
+            "note: the trace is incomplete: /dev/full: cannot write it: No space left on device\n");
+  EXPECT_NE(outcome.out.find("caching"), std::string::npos);
+}
+
 TEST_F(ReplayCommand, TriesEveryStrategyByDefault) {
   const nlohmann::json rows = results("");
   ASSERT_EQ(rows.size(), strategies().size());

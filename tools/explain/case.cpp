@@ -366,7 +366,7 @@ Case make_case(const Log& log) {
   result.figures = source.figures;
   // In a container the driver may not know, and PyTorch prints 2^64 bytes.
   std::copy_if(source.holders.begin(), source.holders.end(), std::back_inserter(result.holders),
-               [](const Holder& holder) { return holder.bytes < kUnsetBytes / 1024; });
+               [](const Holder& holder) { return holder.bytes > 0 && holder.bytes < kUnsetBytes / 1024; });
   result.strategy = source.strategy;
   if (!result.figures[Field::kRequested]) {
     if (const auto bytes = tensor_bytes(source.dims, source.type)) {
@@ -387,6 +387,11 @@ Case make_case(const Log& log) {
   result.reserved = bytes_of(result.figures, Field::kReserved);
   result.idle = bytes_of(result.figures, Field::kIdle);
   result.process = bytes_of(result.figures, Field::kProcess);
+  // In a container the driver may say 0.
+  if (result.process && result.allocated && *result.process < *result.allocated) {
+    result.process.reset();
+    result.figures[Field::kProcess].reset();
+  }
   result.capacity = bytes_of(result.figures, Field::kCapacity);
   result.largest = bytes_of(result.figures, Field::kLargest);
   result.free_at_start = bytes_of(result.figures, Field::kStartFree);

@@ -169,6 +169,16 @@ constexpr KindVerdict kVerdicts[] = {
     {Kind::kStopped, kNotMemory, kHigh,
      "somebody, or a scheduler's limit of time, ended the run; memory is not the cause"},
     {Kind::kHost, kHostMemory, kHigh,
+     "the heap of a Java virtual machine is full: it has a limit of its own (-Xmx); the GPU is not involved",
+     "java.lang.OutOfMemoryError"},
+    {Kind::kHost, kHostMemory, kHigh,
+     "the heap of Node.js is full: it has a limit of its own; the GPU is not involved", "JavaScript heap"},
+    {Kind::kHost, kHostMemory, kHigh,
+     "a compiler found no room in the machine's memory (RAM), or was ended for what it took; the GPU is not "
+     "involved",
+     "terminated program|internal compiler error|died due to signal|memory exhausted|ld terminated|LLVM "
+     "ERROR"},
+    {Kind::kHost, kHostMemory, kHigh,
      "the machine, or the job's share of it, ran out of its own memory (RAM); the GPU is not involved"},
     {Kind::kHostLikely, kHostMemory, kMedium,
      "a process was killed from outside (SIGKILL): nearly always the kernel or a job's limit does that when "
@@ -275,13 +285,31 @@ Result ambiguous(const Case& found) {
 // "Out of memory" in nobody's words.
 Result some_memory(const Case& found) {
   if (!found.is(Kind::kSomeMemory)) return std::nullopt;
-  const bool of_device =
-      has_part(found.failure->text, "CUDA|cuda|Cuda|GPU|gpu|VRAM|video|hip|DEVICE_MEMORY|vk");
+  constexpr std::string_view kDeviceWords =
+      "CUDA|cuda|Cuda|GPU|gpu|VRAM|video|hip|DEVICE_MEMORY|vk|TPU|DRAM|HBM|hbm|on device|evice "
+      "memory|IOAF|Metal|MTL";
+  constexpr std::string_view kHostWords =
+      "malloc|calloc|realloc|mmap|heap|RAM|ystem memory|ost memory|irtual memory|hysical memory|swap";
+  constexpr std::string_view kLinesOfDevices =
+      "CUDA|cuda|GPU |gpu|XlaRuntimeError|JaxRuntimeError|hipError|ROCm|TPU|VRAM|D3D|Vulkan|NVRM|OpenCL";
+  constexpr std::string_view kLinesOfHosts =
+      "/numpy/|/pandas/|/scipy/|/sklearn/|/pyarrow/|/polars/|at org.apache|at java.|goroutine |/go/src/|"
+      "node:internal|Failed on request of size";
+  const Failure& failure = *found.failure;
+  const bool names_device = has_part(failure.text, kDeviceWords);
+  const bool of_host =
+      !names_device && (has_part(failure.text, kHostWords) || has_part(failure.around, kLinesOfHosts));
+  const bool of_device = !of_host && (names_device || has_part(failure.around, kLinesOfDevices));
   const std::string asked =
       found.requested ? fmt::format("; {} were requested", format_bytes(*found.requested)) : "";
   if (of_device)
     return verdict(kExhausted, kLow,
                    "memory of the device ran out; the log does not say for what, nor who holds it" + asked);
+  if (of_host)
+    return verdict(kHostMemory, kMedium,
+                   "the machine, or the job's share of it, ran out of its own memory (RAM), by the words of "
+                   "the message; the GPU is not involved" +
+                       asked);
   LogJudgement result =
       verdict(kAmbiguous, kLow, "memory ran out, and the message does not say whose" + asked);
   result.possible.push_back({kExhausted, "the device's memory is full", std::string(kNearlyFull)});

@@ -265,8 +265,9 @@ struct Failure {
   Kind kind = Kind::kAllocation;
   Framework framework = Framework::kNone;
   int64_t line = 0;
-  std::string rank;  // what the line starts with where several processes write one log: "[rank3]:"
-  std::string text;  // the message's own words, one line without control characters
+  std::string rank;    // what the line starts with where several processes write one log: "[rank3]:"
+  std::string text;    // the message's own words, one line without control characters
+  std::string around;  // of kSomeMemory: the lines before and behind it, which may say whose memory it is
   std::string status, strategy, dims, type;
   std::string op, source, shape;      // of the largest buffer of a compiled program
   std::set<std::string_view> phases;  // what the program was doing, see phases of messages.h

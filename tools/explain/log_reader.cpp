@@ -319,6 +319,13 @@ std::string LogReader::text_of(const Message& message, size_t begin) const {
   return printable(trimmed(std::string(lead) + std::string(behind(begin, kLongestText - lead.size()))));
 }
 
+// Of a few hundred bytes before and behind.
+std::string LogReader::lines_around(size_t at) const {
+  constexpr size_t kBefore = 800, kBehind = 400;
+  const size_t first = at - std::min(at, kBefore);
+  return printable(text_.substr(first, at - first + kBehind), kBefore + kBehind);
+}
+
 void LogReader::add_failure(const Message& message, size_t begin, const Match& match) {
   if (message.is_a_shells && !is_shells_word(begin, match)) return;
   const size_t end = begin + static_cast<size_t>(match.length);
@@ -350,6 +357,9 @@ void LogReader::add_failure(const Message& message, size_t begin, const Match& m
     }
     log_.failures.push_back(std::move(made));
     failure = &log_.failures.back();
+  } else if (message.weak && failure->weak && failure->kind == Kind::kHost &&
+             message.kind == Kind::kAllocation) {
+    failure->kind = message.kind;  // "MemoryError: ... cudaErrorMemoryAllocation": the driver's word is exact
   } else if (message.weak && (!failure->weak || message.kind >= failure->kind)) {
     if (message.kind == failure->kind && !failure->figures.any())
       keep_figures(*failure, match.captures, line_);
@@ -361,6 +371,7 @@ void LogReader::add_failure(const Message& message, size_t begin, const Match& m
     if (failure->weak) failure->text = text_of(message, begin);
     failure->weak = message.weak;
   }
+  if (failure->kind == Kind::kSomeMemory && failure->around.empty()) failure->around = lines_around(begin);
   keep_version_bound(message);
   keep_figures(*failure, match.captures, line_);
   for (const Capture& capture : match.captures) {
@@ -453,6 +464,34 @@ bool is_denied(std::string_view lead) {
   return false;
 }
 
+// "out of memory events", "OOM killer", "OOMError class": the name of a thing, and not what happened.
+bool is_named(std::string_view rest) {
+  constexpr std::string_view kThings[] = {
+      "event",   "errors",    "handl", "killer",     "Killer", "count",     "retr", "score",
+      "protect", "policy",    "guard", "detect",     "recov",  "test",      "_",    "callback",
+      "check",   "situation", "issue", "exceptions", "s (",    "conditions"};
+  while (!rest.empty() && (rest[0] == ' ' || rest[0] == ')' || rest[0] == '-' || rest[0] == '"'))
+    rest.remove_prefix(1);
+  return std::any_of(std::begin(kThings), std::end(kThings),
+                     [&](std::string_view thing) { return rest.starts_with(thing); });
+}
+
+// "if CUDA runs out of memory", "on an out-of-memory error", "--oom": said of a failure that may come, or
+// not.
+bool is_condition(std::string_view lead) {
+  if (const size_t sentence = lead.rfind(". "); sentence != std::string_view::npos)
+    lead.remove_prefix(sentence + 2);
+  for (const std::string_view word :
+       {"Fix ", "fix ", "Fixes ", "fixes ", "Fixed ", "Handle ", "handle ", "raises ", "if ", "If ", "when ",
+        "When ", "unless ", "until ", "whether ", "case of ", "on an ", "do on ", "instead of "}) {
+    const size_t at = lead.rfind(word);
+    if (at != std::string_view::npos && (at == 0 || !is_word_character(lead[at - 1]))) return true;
+  }
+  const std::string_view first = trimmed(lead);
+  return first.starts_with("# HELP") || first.starts_with("--") || lead.ends_with("--") ||
+         lead.ends_with("-on-");
+}
+
 }  // namespace
 
 // A tip, a comment or a check in a program's text; a message with figures is a message all the same.
@@ -460,7 +499,10 @@ bool LogReader::is_hypothetical(const Message& message, size_t begin, const Matc
   if (message.kind == Kind::kOtherError && message.pattern.ends_with(": ") &&
       is_measured(behind(begin + static_cast<size_t>(match.length), 32)))
     return true;
-  if (message.kind == Kind::kSomeMemory && is_denied(before(begin, 16))) return true;
+  if (message.kind == Kind::kSomeMemory) {
+    const std::string_view rest = behind(begin + static_cast<size_t>(match.length), 64);
+    if (is_denied(before(begin, 16)) || is_named(rest) || is_condition(before(begin, 120))) return true;
+  }
   if (!match.captures.empty() || message.kind > Kind::kOtherError || message.kind < Kind::kHost) return false;
   constexpr size_t kNear = 80;
   const std::string_view lead = before(begin, kNear), rest = behind(begin, kNear);

@@ -51,6 +51,7 @@ class LogReader {
   Failure* failure_of_line();
   std::string_view line_at(size_t at) const;
   std::string text_of(const Message& message, size_t begin) const;
+  std::string lines_around(size_t at) const;
   std::string rank_here() const;
   std::string_view before(size_t at, size_t most) const;
   std::string_view behind(size_t at, size_t most) const;

@@ -10,6 +10,7 @@ namespace headroom::explain {
 std::span<const Message> framework_messages();
 std::span<const Message> server_messages();
 std::span<const Message> machine_messages();
+std::span<const Message> runtime_messages();
 std::span<const Message> background_messages();
 
 }  // namespace headroom::explain

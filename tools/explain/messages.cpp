@@ -12,8 +12,8 @@ std::span<const Message> messages() {
     static std::vector<std::string> causes_with_colon;  // Message has a view of each
     for (const CauseInfo& row : causes()) causes_with_colon.push_back(std::string(row.name) + ": ");
     std::vector<Message> made;
-    for (const std::span<const Message> part :
-         {framework_messages(), server_messages(), machine_messages(), background_messages()}) {
+    for (const std::span<const Message> part : {framework_messages(), server_messages(), machine_messages(),
+                                                runtime_messages(), background_messages()}) {
       made.insert(made.end(), part.begin(), part.end());
     }
     for (const std::string& pattern : causes_with_colon)

@@ -18,6 +18,7 @@ constexpr Message kMessages[] = {
     {kMention, kJax, "jaxlib"},
     {kMention, kJax, "external/org_tensorflow/"},  // TensorFlow's own logs name no such folder
     {kMention, kJax, "XlaRuntimeError"},
+    {kMention, kJax, "JaxRuntimeError"},
     {kMention, kJax, "site-packages/jax/"},
     {kMention, kJax, "import jax"},
     {kMention, kOnnx, "onnxruntime"},
@@ -402,10 +403,10 @@ constexpr std::string_view kAdviceWords[] = {
 
 // Words before a failure's that speak of one that may come: a tip, a comment, a check in the program's text.
 constexpr std::string_view kHypotheticalWords[] = {
-    "if you ",  "If you ",   "in case ", "In case ",  "avoid ",    "prevent ",  "when you ",
-    "may run ", "might ",    "you may ", "may cause", "can cause", "could run", "catch ",
-    "except ",  "help with", "to fix ",  "Tip",       "tip:",      "hint:",     "Hint:",
-    "Note:",    "NOTE:",     "usually ", "in str(",   "so that ",  "would run "};
+    "if you ", "If you ",  "in case ",   "In case ",       "avoid ",     "prevent ", "when you ", "may run ",
+    "might ",  "you may ", "may cause",  "can cause",      "could run",  "catch ",   "except ",   "help with",
+    "to fix ", "Tip",      "tip:",       "hint:",          "Hint:",      "Note:",    "NOTE:",     "usually ",
+    "in str(", "so that ", "would run ", "causes include", "root causes"};
 
 }  // namespace
 

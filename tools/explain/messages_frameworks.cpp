@@ -21,6 +21,11 @@ constexpr Message kMessages[] = {
     {kContext, kTorch, "cudaGetDeviceCount(){*}Error 2: out of memory"},
     {kBareRefusal, kTorch, "error=2 : out of memory"},
     {kAllocation, kTorch, "CUDA out of memory. Tried to allocate more than {requested}"},
+    {kAllocation, kTorch,
+     "expandable_segments: memory mapping failed with OOM on device {*} while trying to map {requested#} "
+     "bytes "
+     "(free: {free#}, total: {total#})",
+     2009},
     {kPiece, kTorch, "Tried to allocate {requested}"},
     {kMisuse, kTorch,
      "Current platform can NOT allocate memory block with size larger than 4GB! Tried to allocate "
@@ -166,6 +171,11 @@ constexpr Message kMessages[] = {
     {kAllocation, kJax, "Failed to allocate request for {requested} ({requested#}"},
     {kAllocation, kJax, "Failed to allocate request for {requested} ({requested})"},
 
+    {kAllocation, kJax, "Failed to allocate {requested#} bytes for new constant"},
+    {kAllocation, kJax,
+     "Attempting to reserve {requested} at the bottom of memory. That was not possible. There are {free} "
+     "free"},
+    {kAllocation, kJax, "Attempting to allocate {requested}. That was not possible. There are {free} free"},
     {kHandle, kJax, "gpublasCreate(&handle) failed: "},
     {kHandle, kJax, "gpusolverDnCreate(&handle) failed: "},
     {kHandle, kJax, "cublasCreate(&handle) failed: "},
@@ -359,6 +369,13 @@ constexpr Message kMessages[] = {
     {kMisuse, kNone, "Failed to initialize NVML: Unknown Error"},
     {kMisuse, kNone, "could not select device driver{*}[[gpu]]"},
     {kMisuse, kNone, "nvidia-container-cli: "},
+
+    {kMisuse, kNone, "out of resource: "},
+
+    {kAllocation, kNone, "cuMemAlloc{*}out of memory"},
+    {kAllocation, kNone, "cudaMalloc{*}out of memory"},
+    {kAllocation, kNone, "hipMalloc{*}out of memory"},
+    {kAllocation, kMlx, "[METAL] Command buffer execution failed: Insufficient Memory"},
 
     // Status names of the driver and the libraries, anywhere.
     {.kind = kAllocation, .framework = kNone, .pattern = "cudaErrorMemoryAllocation", .weak = true},

@@ -141,6 +141,10 @@ constexpr Message kMessages[] = {
     {kRecovered, kNone, "Trying again with non-parallel"},
     {kRecovered, kNone, "copy inputs to CPU due to CUDA OOM"},
     {kRecovered, kNone, "Retrying with"},
+    {kRecovered, kNone, "retrying in "},
+    {kRecovered, kNone, "Retrying in "},
+    {kRecovered, kNone, "will retry"},
+    {kRecovered, kNone, "retrying with"},
 };
 
 }  // namespace

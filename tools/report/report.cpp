@@ -20,6 +20,7 @@
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
+#include "runtime/base/progress.h"
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "tools/report/exchange.h"
@@ -319,12 +320,16 @@ int run_report(int argc, char** argv) {
       throw InvalidArgument(fmt::format("{}: would overwrite the trace", *path));
     require_writable(*path);
   }
+  Progress progress(0, "");
+  progress.start("reading " + printable(paths[0]));
   const Trace trace = load_trace(paths[0]);
+  progress.start(fmt::format("following {} events", trace.events.size()));
   const History history(trace);
   if (!format.empty()) {
     const std::string text = exchange(history, parse_enum<ExchangeFormat>(format, "--format"));
     const std::string_view parts[] = {text};
     if (output.empty()) {
+      progress.finish();
       std::cout << text << std::flush;
     } else {
       write_file(output, parts);
@@ -333,16 +338,20 @@ int run_report(int argc, char** argv) {
   }
   const Verdict verdict = judge_history(history, Steps(trace));
   if (!html.empty()) {
+    progress.start("writing " + printable(html));
     const std::string data = page_data(history, verdict);
     const std::string_view parts[] = {kPageBeforeData, data, kPageAfterData};
     write_file(html, parts);
   }
   if (!chrome.empty()) {
+    progress.start("writing " + printable(chrome));
     const std::string text = chrome_trace(history);
     const std::string_view parts[] = {text};
     write_file(chrome, parts);
   }
+  progress.start("trying what would have fitted");
   std::vector<std::string> next = changes_for(history, verdict);
+  progress.finish();
   if (as_json) {
     Json json = to_json(history, verdict);
     json["changes"] = next;

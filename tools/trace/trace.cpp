@@ -12,6 +12,7 @@
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
+#include "runtime/base/progress.h"
 #include "runtime/base/text.h"
 #include "tools/trace/program.h"
 
@@ -108,7 +109,10 @@ int run_trace(int argc, char** argv) {
   request.program = programs.front();
   if (batch > 0) request.batch = batch;
   require_writable(output);
+  Progress progress(0, "");  // how many ops a program has is known at its end
+  progress.start("tracing " + request.program);
   const Trace trace = trace_program_to(request, output);
+  progress.finish();
   as_json ? print_json(trace, request, output) : print_summary(trace, request, output);
   return kExitDone;
 }

@@ -17,6 +17,7 @@
 #include "runtime/app/replicas.h"
 #include "runtime/app/runtime.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/progress.h"
 #include "runtime/graph/categories.h"
 #include "runtime/predict/step_kernels.h"
 #include "runtime/session/session.h"
@@ -61,15 +62,17 @@ int64_t overhead_bytes(Runtime& runtime) {
   return bytes;
 }
 
-Measurement measure_mnist(const WorkloadOptions& options) {
+Measurement measure_mnist(const WorkloadOptions& options, Progress& progress) {
   const TrainSettings settings = train_settings(options);
   const int64_t images = training_images(settings.batch);
   const Dataset training = draw_digits(images, settings.seed);
   const Dataset test = draw_digits(kDrawnTest, settings.seed, images);
   Runtime runtime(options.runtime);
   DriverClock clock(runtime);
-  const TrainResult trained =
-      train(settings, training, test, runtime, [&](const StepReport&) { clock.step_done(); });
+  const TrainResult trained = train(settings, training, test, runtime, [&](const StepReport&) {
+    clock.step_done();
+    progress.advance(1);
+  });
   Measurement result;
   static_cast<RunResult&>(result) = trained;
   result.steps = trained.steps;
@@ -132,7 +135,7 @@ double median(std::vector<double> values) {
 
 // One replica's steps, on the device of that name; `group` is null for one alone.
 void run_step_replica(const WorkloadOptions& options, const Predictor& predictor, Runtime& runtime,
-                      const DeviceName& name, Collective* group, Measurement& result) {
+                      const DeviceName& name, Collective* group, Progress& progress, Measurement& result) {
   const int rank = group == nullptr ? 0 : group->rank();
   const FedStep step = options.model.is_given() ? make_fed_model_step(options, rank)
                                                 : make_net_step(*find_zoo_net(options.net), options, rank);
@@ -164,7 +167,9 @@ void run_step_replica(const WorkloadOptions& options, const Predictor& predictor
     const auto start = std::chrono::steady_clock::now();
     session.run();
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    if (rank == 0) clock.step_done();
+    if (rank != 0) continue;
+    clock.step_done();
+    progress.advance(1);
   }
   result.seconds_per_step = median(std::move(seconds));
   if (rank == 0) clock.note(result);
@@ -175,11 +180,11 @@ void run_step_replica(const WorkloadOptions& options, const Predictor& predictor
   group->barrier();  // none dies before the last is done
 }
 
-Measurement measure_step(const WorkloadOptions& options, const Predictor& predictor) {
+Measurement measure_step(const WorkloadOptions& options, const Predictor& predictor, Progress& progress) {
   Runtime runtime(options.runtime);
   const ReplicaWork<Measurement> work = [&](int, const DeviceName& device, Collective* group,
                                             Measurement& result) {
-    run_step_replica(options, predictor, runtime, device, group, result);
+    run_step_replica(options, predictor, runtime, device, group, progress, result);
   };
   Measurement result =
       run_on_devices(runtime, options.replicas.count(), kCollectiveTimeout, Measurement{}, work);
@@ -196,7 +201,10 @@ Measurement measure(const WorkloadOptions& options) {
   const bool is_on_gpu = options.runtime.device != "cpu";
   const double fragmentation = is_on_gpu ? predictor.fragmentation(setup_to_fit(options.runtime)) : 0;
   const bool is_mnist = !options.model.is_given() && options.net == kMnist;
-  Measurement result = is_mnist ? measure_mnist(options) : measure_step(options, predictor);
+  Progress progress(static_cast<double>(options.step.steps), "steps");
+  Measurement result =
+      is_mnist ? measure_mnist(options, progress) : measure_step(options, predictor, progress);
+  progress.finish();
   result.fragmentation = fragmentation;
   return result;
 }
@@ -208,7 +216,10 @@ Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t s
       strategy_on(find_devices(options), default_device(options), options.strategy_settings());
   Measurement result;
   ReplayResult verdict;
+  Progress progress(0, "");
+  progress.start(fmt::format("playing {} events {} times", trace.events.size(), steps));
   static_cast<Ending&>(result) = attempt([&] { verdict = replay(trace, strategy, *device, steps); });
+  progress.finish();
   const MemoryInfo info = device->memory().info();
   result.peak_device_bytes = info.peak_used;
   result.peak_process_bytes = info.peak_process;

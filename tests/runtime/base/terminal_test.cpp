@@ -118,6 +118,8 @@ TEST(Progress, PromisesNothingBeforeAnythingIsDone) {
             "[....................] 0/20 runs: unet");
   EXPECT_EQ(progress_line({.done = 3, .total = 0, .seconds = 2, .unit = "batches", .doing = "batch 64"}, 0),
             "3 batches in 2 s: batch 64");
+  EXPECT_EQ(progress_line({.done = 0, .total = 0, .seconds = 2, .unit = "", .doing = "tracing a.py:f"}, 0),
+            "2 s: tracing a.py:f");
 }
 
 TEST(Progress, FitsTheTerminal) {

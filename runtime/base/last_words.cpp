@@ -1,0 +1,37 @@
+#include "runtime/base/last_words.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+
+namespace headroom {
+namespace {
+
+// A handler reaches nothing else, and may not allocate.
+std::string interrupted, terminated;
+
+void end(int signal) {
+  const std::string& line = signal == SIGINT ? interrupted : terminated;
+  static_cast<void>(!write(STDERR_FILENO, line.data(), line.size()));
+  _exit(128 + signal);
+}
+
+}  // namespace
+
+void say_which_signal_ends(const char* name) {
+  // A progress bar may stand on the line.
+  const char* clear = isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "";
+  interrupted = fmt::format("{}{}: ended by SIGINT\n", clear, name);
+  terminated = fmt::format("{}{}: ended by SIGTERM\n", clear, name);
+  struct sigaction action {};
+  action.sa_handler = end;
+  for (const int signal : {SIGINT, SIGTERM}) {
+    struct sigaction before {};
+    sigaction(signal, nullptr, &before);
+    if (before.sa_handler == SIG_DFL) sigaction(signal, &action, nullptr);
+  }
+}
+
+}  // namespace headroom

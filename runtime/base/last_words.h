@@ -1,0 +1,10 @@
+// What a process says when SIGINT or SIGTERM ends it: one line on stderr, and the exit code 128 + signal.
+#pragma once
+
+namespace headroom {
+
+// From now on. A signal that the process ignores, as background jobs of a shell do, stays ignored; EndSignals
+// takes over while it lives. `name` begins the line.
+void say_which_signal_ends(const char* name);
+
+}  // namespace headroom
