@@ -8,6 +8,7 @@ namespace headroom {
 namespace {
 
 constexpr int kOffsetBits = 34;  // of places: 4 TiB, more than any device has
+constexpr uint64_t kMaxSegments = uint64_t{1} << (64 - kOffsetBits);  // after these, places come again
 
 constexpr size_t kFirstChains = 1024;
 
@@ -22,7 +23,9 @@ int32_t BlockStore::add_list() {
 }
 
 BlockStore::Index BlockStore::add_segment(void* base, int64_t bytes, int32_t list) {
-  return add_segment(base, bytes, list, segments_made_++ << kOffsetBits);
+  const uint64_t number = segments_made_++;
+  const uint64_t rank = order_ == Order::kNewestFirst ? kMaxSegments - 1 - number : number;
+  return add_segment(base, bytes, list, rank << kOffsetBits);
 }
 
 BlockStore::Index BlockStore::add_segment(void* base, int64_t bytes, int32_t list, uint64_t place) {

@@ -15,9 +15,10 @@ namespace headroom {
 // Stores of different streams are written at the same time, so they share no cache line.
 class alignas(128) BlockStore {
  public:
-  // How free blocks are found. By address there is one list, which needs no add_list(), with first_fit() but
-  // without best_fit(), and `stamp` is not the strategy's.
-  enum class Order : uint8_t { kBySize, kByAddress };
+  // How free blocks are found. By size, equal ones by place; new segments come after all others or, with
+  // kNewestFirst, before them, as a driver places them. By address there is one list, which needs no
+  // add_list(), with first_fit() but without best_fit(), and `stamp` is not the strategy's.
+  enum class Order : uint8_t { kBySize, kNewestFirst, kByAddress };
   explicit BlockStore(Order order = Order::kBySize);
 
   using Block = BlockRecord;
@@ -39,7 +40,7 @@ class alignas(128) BlockStore {
   // Adds a list of free blocks. Blocks merge only with neighbours of the same list.
   int32_t add_list();
 
-  // A new segment of `bytes` at `base`: one free block, after all others by place, or at `place`.
+  // A new segment of `bytes` at `base`: one free block, placed by the store's order, or at `place`.
   Index add_segment(void* base, int64_t bytes, int32_t list);
   Index add_segment(void* base, int64_t bytes, int32_t list, uint64_t place);
   // Removes a segment that is one free block.

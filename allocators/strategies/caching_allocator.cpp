@@ -52,7 +52,10 @@ CachingAllocator::Lane& CachingAllocator::lane_of(Stream stream) {
     if (lane->stream() == stream) return *lane;
   }
   own_lanes_.reserve(own_lanes_.size() + 1);
-  auto made = std::make_unique<Lane>(stream, user_of(stream), new_store(), rules_);
+  // PyTorch takes the lowest address among equal blocks, and drivers hand out falling addresses. Places do
+  // not depend on the device, so that a prediction holds on each.
+  auto made =
+      std::make_unique<Lane>(stream, user_of(stream), new_store(BlockStore::Order::kNewestFirst), rules_);
   Lane& lane = *made;
   add_lane(std::move(made));
   own_lanes_.push_back(&lane);

@@ -130,14 +130,14 @@ TEST_F(Caching, StreamsHaveSegmentsOfTheirOwn) {
   EXPECT_EQ(allocator.allocate(1000), block);
 }
 
-TEST_F(Caching, TheSmallestBlockThatFitsIsTakenTheEarliestOfEqualOnes) {
+TEST_F(Caching, TheSmallestBlockThatFitsIsTakenOfEqualOnesThatOfTheNewestSegment) {
   CachingAllocator allocator = make();
   std::vector<void*> blocks;
   const std::vector<int64_t> sizes = {40 * kMiB, 30 * kMiB, 30 * kMiB};
   for (const int64_t bytes : sizes) blocks.push_back(allocator.allocate(bytes));
   for (const size_t i : {2u, 0u, 1u}) allocator.deallocate(blocks[i], sizes[i]);
-  EXPECT_EQ(allocator.allocate(29 * kMiB), blocks[1]);
   EXPECT_EQ(allocator.allocate(29 * kMiB), blocks[2]);
+  EXPECT_EQ(allocator.allocate(29 * kMiB), blocks[1]);
   EXPECT_EQ(allocator.allocate(29 * kMiB), blocks[0]);
 }
 
