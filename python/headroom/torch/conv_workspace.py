@@ -2,7 +2,7 @@
 
 cuDNN itself answers where PyTorch has it (cudnn.py), but for 1x1 convolutions: on a device it may
 compute these as matrix products over the tensors as they lie, by kernels that it does not name
-without a device. `_is_product` says when, from recorded trainings. Where PyTorch is built without
+without a device. `size_of_1x1` says when, from recorded trainings. Where PyTorch is built without
 cuDNN, rules estimate all of it:
 
 Tensor cores read channels last. For tensors in PyTorch's usual order cuDNN takes copies of the
@@ -111,9 +111,7 @@ class Workspaces:
             return 0  # one matrix product over all images
         asked = self._ask(convolution, part)
         size = asked if asked is not None else _estimate(self._gpu, convolution, part)
-        if convolution.is_plain_1x1 and _is_product(convolution, part, size):
-            return parts_bytes(convolution) if part is FILTER else _SMALL
-        return size
+        return size_of_1x1(convolution, part, size) if convolution.is_plain_1x1 else size
 
     def _ask(self, convolution, part):
         tensors = tuple(
@@ -140,13 +138,23 @@ def _planes(sizes, is_channels_last):
     return tuple(sizes), tuple(strides)
 
 
-# When a 1x1 convolution is a matrix product over the tensors as they lie. The bounds separate 820
-# of 843 recorded cases on an H200.
-_LARGE_WEIGHT = 1 << 20  # elements; cuDNN takes copies for such filters
+# When a 1x1 convolution is a matrix product over the tensors as they lie: bounds that separate the
+# recorded cases on an H200 (docs/notes/pytorch-memory.md).
+_LARGE_WEIGHT = 1 << 20  # elements; cuDNN takes copies for most of such filters
+_MEDIUM_WEIGHT = 3 << 16
+_LONG_SIDE = 1024
 _FEW_PIXELS = 64
 _FEW_CHANNELS, _NARROW, _MANY_PIXELS = 32, 64, 56 * 56
 _LONG_SUM = 6000
-_TILE, _MANY_TILES = 128, 132
+_TILE, _PROCESSORS = 128, 132
+_WORTH_COPIES = 5
+
+
+def size_of_1x1(convolution, part, other_bytes):
+    """The workspace of a plain 1x1 convolution that takes `other_bytes` when it is no product."""
+    if not _is_product(convolution, part, other_bytes):
+        return other_bytes
+    return parts_bytes(convolution) if part is FILTER else _SMALL
 
 
 def _is_product(convolution, part, other_bytes):
@@ -156,29 +164,43 @@ def _is_product(convolution, part, other_bytes):
     if part is FORWARD:
         if is_half and pixels % 4 != 0:
             return False
-        return weights < _LARGE_WEIGHT or (weights < 2 * _LARGE_WEIGHT and pixels > _FEW_PIXELS)
-    if weights >= _LARGE_WEIGHT and (part is INPUT or pixels <= _FEW_PIXELS):
-        return False
+        many = pixels > (4 * _FEW_PIXELS if is_half else _FEW_PIXELS)
+        return weights < _LARGE_WEIGHT or (weights < 2 * _LARGE_WEIGHT and many)
     if part is INPUT:
-        return not (is_half and pixels % 4 != 0 and channels > filters)
-    if parts_bytes(convolution) <= other_bytes and pixels % convolution.unit != 0:
-        return True
-    is_long = convolution.images * pixels >= _LONG_SUM and weights >= _LARGE_WEIGHT // 4
+        if weights >= _LARGE_WEIGHT:
+            is_square = min(channels, filters) >= _LONG_SIDE
+            is_small = is_half and pixels <= _FEW_PIXELS
+            return is_square and (is_small or weights < 2 * _LARGE_WEIGHT)
+        if is_half:
+            return pixels % 4 == 0 or channels <= filters
+        return pixels > _FEW_PIXELS or weights < _MEDIUM_WEIGHT
+    return _is_product_of_filter(convolution, other_bytes, is_half)
+
+
+def _is_product_of_filter(convolution, other_bytes, is_half):
+    """For the gradient of a filter, a product for each image."""
+    channels, filters = convolution.channels, convolution.filters
+    pixels, weights = convolution.pixels, convolution.weights
+    parts = parts_bytes(convolution)
+    tiles = convolution.images * -(-channels // _TILE) * -(-filters // _TILE)
+    if weights >= _LARGE_WEIGHT and pixels <= _FEW_PIXELS:
+        return False
     if is_half and pixels % 4 != 0:
-        few = weights < _LARGE_WEIGHT and (channels < filters or filters <= _TILE)
-        return few and (parts_bytes(convolution) <= other_bytes or not is_long)
+        return parts <= _WORTH_COPIES * other_bytes
     if pixels % convolution.unit != 0:
-        tiles = -(-channels // _TILE) * -(-filters // _TILE)
-        fills = convolution.images * tiles >= _MANY_TILES
-        return not is_half and fills and weights < _LARGE_WEIGHT // 4
+        if parts <= other_bytes:
+            return True
+        if is_half:
+            return channels >= 4 * filters
+        return tiles >= _PROCESSORS and weights < _MEDIUM_WEIGHT
     if is_half:
         return True
     if channels <= _FEW_CHANNELS:
-        return False
+        return 2 * tiles > _PROCESSORS
     if max(channels, filters) <= _NARROW and pixels > _MANY_PIXELS:
         return False
-    is_long = is_long and weights >= _LARGE_WEIGHT // 2
-    return parts_bytes(convolution) <= other_bytes or not is_long
+    is_long = convolution.images * pixels >= _LONG_SUM and channels >= filters
+    return parts <= other_bytes or not is_long or weights < _LARGE_WEIGHT // 2
 
 
 # Without cuDNN.

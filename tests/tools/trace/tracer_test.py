@@ -1,5 +1,6 @@
 """The tracer's promises. Runs where PyTorch is: tests/tools/trace/python_test.sh"""
 
+import csv
 import os
 import sys
 import tempfile
@@ -11,7 +12,8 @@ from torch.nn import functional as F
 
 from headroom.torch import TraceError, trace
 from headroom.torch import allocator, cudnn, reduction
-from headroom.torch.conv_workspace import FILTER, FORWARD, INPUT, Convolution, Workspaces
+from headroom.torch.conv_workspace import FILTER, FORWARD, INPUT, Convolution
+from headroom.torch.conv_workspace import Workspaces, size_of_1x1
 from headroom.torch.gpus import find_gpu
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "recorded"))
@@ -354,6 +356,29 @@ def convolution(dtype, tensor, weight, out, stride=1, padding=1, groups=1):
 
 class Convolutions(unittest.TestCase):
     """Workspaces as PyTorch 2.11 took them in recorded trainings on an H200."""
+
+    def test_products_are_chosen_as_recorded(self):
+        path = os.path.join(os.path.dirname(train.__file__), "products.csv")
+        with open(path, encoding="utf-8") as file:
+            rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+        parts = {"forward": FORWARD, "input": INPUT, "filter": FILTER}
+        differ = 0
+        for row in rows:
+            channels, filters, pixels, images, size, named = (
+                int(row[name])
+                for name in ("channels", "filters", "pixels", "images", "bytes", "named_bytes")
+            )
+            convolution = Convolution(
+                getattr(torch, row["type"]),
+                (images, channels, pixels, 1),
+                (filters, channels, 1, 1),
+                (images, filters, pixels, 1),
+                *((1, 1), (0, 0), (1, 1), 1, False),
+            )
+            found = size_of_1x1(convolution, parts[row["part"]], named)
+            differ += abs(found - size) > 512
+        self.assertEqual(len(rows), 531)
+        self.assertLessEqual(differ, 17)
 
     def setUp(self):
         self.workspaces = Workspaces(find_gpu("h200"))
