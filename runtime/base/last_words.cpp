@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <csignal>
 #include <string>
 
@@ -11,9 +14,11 @@ namespace {
 
 // A handler reaches nothing else, and may not allocate.
 std::string interrupted, terminated;
+std::array<char, 4096> unfinished;
 
 void end(int signal) {
   const std::string& line = signal == SIGINT ? interrupted : terminated;
+  if (unfinished[0] != '\0') unlink(unfinished.data());
   static_cast<void>(!write(STDERR_FILENO, line.data(), line.size()));
   _exit(128 + signal);
 }
@@ -32,6 +37,15 @@ void say_which_signal_ends(const char* name) {
     sigaction(signal, nullptr, &before);
     if (before.sa_handler == SIG_DFL) sigaction(signal, &action, nullptr);
   }
+}
+
+void remove_when_ended(const std::string& path) {
+  unfinished[0] = '\0';  // no path while it is half written
+  if (path.empty() || path.size() >= unfinished.size()) return;
+  std::copy(path.begin() + 1, path.end(), unfinished.begin() + 1);
+  unfinished[path.size()] = '\0';
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  unfinished[0] = path[0];
 }
 
 }  // namespace headroom

@@ -61,6 +61,8 @@ constexpr AmbiguousStatus kStatuses[] = {
     {"unspecified", kExecution},
     {"CUBLAS_STATUS_NOT_SUPPORTED", kUnsupported},
     {"CUDNN_STATUS_NOT_SUPPORTED", kUnsupported},
+    {"Frontend error", kUnsupported},
+    {"No execution plans", kUnsupported},
     {"INVALID_VALUE", kInvalidValue},
     {"BAD_PARAM", kInvalidValue},
     {"valid cuDNN algorithm", kNoAlgorithm},

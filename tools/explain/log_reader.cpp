@@ -9,6 +9,7 @@
 #include "runtime/base/text.h"
 #include "tools/explain/characters.h"
 #include "tools/explain/line_parts.h"
+#include "tools/explain/statements.h"
 #include "tools/explain/template_match.h"
 #include "tools/explain/word_scanner.h"
 
@@ -27,6 +28,7 @@ constexpr int64_t kDumpLines = 12;
 constexpr int64_t kTracebackLines = 90;
 // Failures that the program recovered from are this near before the line that says so.
 constexpr int64_t kRecoveryLines = 40;
+constexpr int64_t kVagueRecoveryLines = 3;  // "retrying" may be said of anything
 // llama.cpp prints the driver's refusal first and then for what it asked.
 constexpr std::string_view kPhasesThatFollow[] = {"layers", "tensors", "cache", "compute", "first_use"};
 constexpr int64_t kFollowingLines = 6;
@@ -249,7 +251,7 @@ void LogReader::add(const Message& message, size_t begin, const Match& match) {
       return;
     case Kind::kRecovered:
       count_lines_to(begin);
-      return add_recovery();
+      return add_recovery(message.weak);
     case Kind::kDetail:
     case Kind::kPiece:
       count_lines_to(begin);
@@ -328,6 +330,7 @@ std::string LogReader::lines_around(size_t at) const {
 
 void LogReader::add_failure(const Message& message, size_t begin, const Match& match) {
   if (message.is_a_shells && !is_shells_word(begin, match)) return;
+  if (message.pattern == kKilledCode && !is_exit_code(before(begin, 24))) return;
   const size_t end = begin + static_cast<size_t>(match.length);
   const bool goes_on =
       end < text_.size() && is_word_character(text_[end]) && is_word_character(text_[end - 1]);
@@ -441,67 +444,19 @@ bool LogReader::is_shells_word(size_t begin, const Match& match) const {
          last == "F" || last == "P" || std::any_of(last.begin(), last.end(), is_digit);
 }
 
-namespace {
-
-// "Test Error: 0.034", "errors: 0": what a program measured, and no error.
-bool is_measured(std::string_view rest) {
-  rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
-  const size_t end = std::min(rest.find_first_not_of("0123456789."), rest.size());
-  if (end == 0) return false;
-  const bool has_decimals = rest.substr(0, end).find('.') < end - 1;
-  return has_decimals || end == rest.size() ||
-         std::string_view(",;)]%").find(rest[end]) != std::string_view::npos;
-}
-
-// "0 OOM events", "no out of memory": counted, and none found.
-bool is_denied(std::string_view lead) {
-  lead = trimmed(lead);
-  for (const std::string_view word : {"0", "no", "No", "zero", "without", "never", "not", "any"}) {
-    if (!lead.ends_with(word)) continue;
-    const size_t before = lead.size() - word.size();
-    if (before == 0 || !(is_word_character(lead[before - 1]) || lead[before - 1] == '.')) return true;
-  }
-  return false;
-}
-
-// "out of memory events", "OOM killer", "OOMError class": the name of a thing, and not what happened.
-bool is_named(std::string_view rest) {
-  constexpr std::string_view kThings[] = {
-      "event",   "errors",    "handl", "killer",     "Killer", "count",     "retr", "score",
-      "protect", "policy",    "guard", "detect",     "recov",  "test",      "_",    "callback",
-      "check",   "situation", "issue", "exceptions", "s (",    "conditions"};
-  while (!rest.empty() && (rest[0] == ' ' || rest[0] == ')' || rest[0] == '-' || rest[0] == '"'))
-    rest.remove_prefix(1);
-  return std::any_of(std::begin(kThings), std::end(kThings),
-                     [&](std::string_view thing) { return rest.starts_with(thing); });
-}
-
-// "if CUDA runs out of memory", "on an out-of-memory error", "--oom": said of a failure that may come, or
-// not.
-bool is_condition(std::string_view lead) {
-  if (const size_t sentence = lead.rfind(". "); sentence != std::string_view::npos)
-    lead.remove_prefix(sentence + 2);
-  for (const std::string_view word :
-       {"Fix ", "fix ", "Fixes ", "fixes ", "Fixed ", "Handle ", "handle ", "raises ", "if ", "If ", "when ",
-        "When ", "unless ", "until ", "whether ", "case of ", "on an ", "do on ", "instead of "}) {
-    const size_t at = lead.rfind(word);
-    if (at != std::string_view::npos && (at == 0 || !is_word_character(lead[at - 1]))) return true;
-  }
-  const std::string_view first = trimmed(lead);
-  return first.starts_with("# HELP") || first.starts_with("--") || lead.ends_with("--") ||
-         lead.ends_with("-on-");
-}
-
-}  // namespace
-
 // A tip, a comment or a check in a program's text; a message with figures is a message all the same.
 bool LogReader::is_hypothetical(const Message& message, size_t begin, const Match& match) const {
+  if (message.kind == Kind::kHostLikely && is_denied(before(begin, 16))) return true;
   if (message.kind == Kind::kOtherError && message.pattern.ends_with(": ") &&
       is_measured(behind(begin + static_cast<size_t>(match.length), 32)))
     return true;
-  if (message.kind == Kind::kSomeMemory) {
-    const std::string_view rest = behind(begin + static_cast<size_t>(match.length), 64);
-    if (is_denied(before(begin, 16)) || is_named(rest) || is_condition(before(begin, 120))) return true;
+  const bool is_of_memory = message.kind == Kind::kSomeMemory || message.kind == Kind::kAllocation ||
+                            message.kind == Kind::kBareRefusal ||
+                            (message.weak && message.kind == Kind::kHost);
+  if (is_of_memory && match.captures.empty()) {
+    const std::string_view rest = behind(begin + static_cast<size_t>(match.length), 120);
+    const bool is_whole = rest.find("Tried to allocate") != std::string_view::npos;
+    if (!is_whole && is_only_spoken_of(before(begin, 120), rest)) return true;
   }
   if (!match.captures.empty() || message.kind > Kind::kOtherError || message.kind < Kind::kHost) return false;
   constexpr size_t kNear = 80;
@@ -514,10 +469,10 @@ bool LogReader::is_hypothetical(const Message& message, size_t begin, const Matc
 }
 
 // The program found another way: what it could not allocate before did no harm.
-void LogReader::add_recovery() {
+void LogReader::add_recovery(bool is_vague) {
   const std::string rank = rank_here();
   for (auto failure = log_.failures.rbegin(); failure != log_.failures.rend(); ++failure) {
-    if (line_ - failure->line > kRecoveryLines) break;
+    if (line_ - failure->line > (is_vague ? kVagueRecoveryLines : kRecoveryLines)) break;
     const bool of_memory = (failure->kind >= Kind::kLimit && failure->kind <= Kind::kBareRefusal) ||
                            failure->kind == Kind::kSomeMemory;
     if (of_memory && failure->rank == rank) failure->kind = Kind::kNotAFailure;

@@ -39,7 +39,7 @@ class LogReader {
   void add_detail(const Message& message, const Match& match);
   void add_stated_cause(const Message& message, size_t begin);
   void add_background(const Message& message, size_t begin, const Match& match);
-  void add_recovery();
+  void add_recovery(bool is_vague);
   void add_sample(const Message& message, const Match& match);
   void keep_fact(const Message& message, size_t begin, const Capture& capture);
   void keep_command(size_t begin);

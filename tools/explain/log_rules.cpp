@@ -148,7 +148,13 @@ std::optional<LogJudgement> model_too_large(const Case& found) {
       found.is(Kind::kAllocation) || (found.is(Kind::kBareRefusal) && found.lender != nullptr);
   if (!refused || !found.in("loading") || found.in("step") || found.in("graphs") || found.in("sampler"))
     return std::nullopt;
-  if (found.requested && found.total && *found.requested > *found.total) return std::nullopt;
+  if (found.requested && found.total && *found.requested > *found.total) {
+    if (!found.in("warmup")) return std::nullopt;
+    return verdict(kModelTooLarge, kHigh,
+                   fmt::format("the loader reserved room for the weights of this device at once: {}, and the "
+                               "device has {}",
+                               format_bytes(*found.requested), format_bytes(*found.total)));
+  }
   if (found.weight_bytes && found.total && *found.weight_bytes > *found.total / 100 * 92) {
     return verdict(kModelTooLarge, kHigh,
                    fmt::format("{}, and the device has {}: the weights alone do not fit, whatever the batch",
@@ -223,6 +229,12 @@ std::optional<LogJudgement> apple_memory(const Case& found) {
 }
 
 std::optional<LogJudgement> compiled_buffer(const Case& found) {
+  const bool names_none = found.failure->shape.empty() && found.failure->op.empty();
+  if (found.is(Kind::kAllocation) && names_none && found.requested && found.total &&
+      has_part(found.failure->text, "memory in memory space"))
+    return verdict(kExhausted, kHigh,
+                   fmt::format("the compiled program needs {}, the device has {}",
+                               format_bytes(*found.requested), format_bytes(*found.total)));
   if (!found.is(Kind::kAllocation) || (found.failure->shape.empty() && found.failure->op.empty()))
     return std::nullopt;
   const auto largest = found.bytes(Field::kBuffer);

@@ -19,6 +19,9 @@ struct Message {
   bool is_a_shells = false;  // counts only as what a shell prints of a job: alone on its line, or before it
 };
 
+// SIGKILL as an exit code: counts behind words such as "exit code" only.
+inline constexpr std::string_view kKilledCode = "137";
+
 // Where several match at one place the longest match counts.
 std::span<const Message> messages();
 

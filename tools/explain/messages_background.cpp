@@ -317,6 +317,7 @@ constexpr Setting kPhases[] = {
     {"loading", "load_checkpoint_and_dispatch"},
     {"loading", "load_checkpoint_in_model"},
     {"loading", "caching_allocator_warmup"},
+    {"warmup", "caching_allocator_warmup"},
     {"loading", "in create_weights"},
     {"loading", "in initialize_model"},
     {"loading", "in load_model"},

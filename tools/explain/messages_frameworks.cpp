@@ -90,6 +90,8 @@ constexpr Message kMessages[] = {
     {kHandle, kTorch, "cublas runtime error : resource allocation failed"},
     {kHandle, kTorch, "cublas runtime error : library not initialized"},
     {kAmbiguous, kTorch, "cublasLt ran into an error!"},
+    {kAmbiguous, kTorch, "cuDNN Frontend error: "},
+    {kAmbiguous, kNone, "No execution plans support the graph"},
     {kAmbiguous, kTorch, "cuBLAS API failed with status"},
     {kAmbiguous, kTorch, "Error out of memory at line {*}pythonInterface"},
     {kAmbiguous, kTorch, "cublas runtime error : the GPU program failed to execute"},
@@ -372,9 +374,9 @@ constexpr Message kMessages[] = {
 
     {kMisuse, kNone, "out of resource: "},
 
-    {kAllocation, kNone, "cuMemAlloc{*}out of memory"},
-    {kAllocation, kNone, "cudaMalloc{*}out of memory"},
-    {kAllocation, kNone, "hipMalloc{*}out of memory"},
+    {.kind = kAllocation, .framework = kNone, .pattern = "cuMemAlloc{*}out of memory", .weak = true},
+    {.kind = kAllocation, .framework = kNone, .pattern = "cudaMalloc{*}out of memory", .weak = true},
+    {.kind = kAllocation, .framework = kNone, .pattern = "hipMalloc{*}out of memory", .weak = true},
     {kAllocation, kMlx, "[METAL] Command buffer execution failed: Insufficient Memory"},
 
     // Status names of the driver and the libraries, anywhere.

@@ -126,6 +126,7 @@ constexpr Message kMessages[] = {
 
     // Runs that go on.
     {kRecovered, kNone, "attempting to recover from OOM"},
+    {kRecovered, kNone, "AutoBatch: Using batch-size"},
     {kRecovered, kNone, "skipping batch"},
     {kRecovered, kNone, "Skipping batch"},
     {kRecovered, kNone, "skipping this batch"},
@@ -141,10 +142,22 @@ constexpr Message kMessages[] = {
     {kRecovered, kNone, "Trying again with non-parallel"},
     {kRecovered, kNone, "copy inputs to CPU due to CUDA OOM"},
     {kRecovered, kNone, "Retrying with"},
-    {kRecovered, kNone, "retrying in "},
-    {kRecovered, kNone, "Retrying in "},
-    {kRecovered, kNone, "will retry"},
     {kRecovered, kNone, "retrying with"},
+    {kRecovered, kNone, "halving batch"},
+    {kRecovered, kNone, "Halving batch"},
+    {kRecovered, kNone, "halving the batch"},
+    {kRecovered, kNone, "Halving the batch"},
+    {kRecovered, kNone, "reducing batch size"},
+    {kRecovered, kNone, "Reducing batch size"},
+    {kRecovered, kNone, "reducing the batch size"},
+    {kRecovered, kNone, "batch size reduced to"},
+    {kRecovered, kNone, "falling back to"},
+    {kRecovered, kNone, "ecovered from OOM"},
+    {.kind = kRecovered, .framework = kNone, .pattern = "retrying", .weak = true},
+    {.kind = kRecovered, .framework = kNone, .pattern = "Retrying", .weak = true},
+    {.kind = kRecovered, .framework = kNone, .pattern = "will retry", .weak = true},
+    {.kind = kRecovered, .framework = kNone, .pattern = "trying again", .weak = true},
+    {.kind = kRecovered, .framework = kNone, .pattern = "Trying again", .weak = true},
 };
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #include "allocators/trace/read_trace.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/last_words.h"
 #include "runtime/base/text.h"
 #include "tools/process/process.h"
 
@@ -85,8 +86,12 @@ class TemporaryFile {
     const int file = mkstemp(path_.data());
     if (file < 0) throw Error(fmt::format("{}: {}", path_, std::strerror(errno)));
     close(file);
+    remove_when_ended(path_);
   }
-  ~TemporaryFile() { unlink(path_.c_str()); }
+  ~TemporaryFile() {
+    remove_when_ended("");
+    unlink(path_.c_str());
+  }
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
