@@ -203,8 +203,9 @@ int run_devices(int argc, char** argv) {
   RuntimeOptions options;
   options.device = "cuda";
   bool json = false;
-  OptionSet set("headroom devices",
-                "Lists the GPUs of a machine, also full ones, and their names in programs.");
+  OptionSet set(
+      "headroom devices",
+      "Lists the GPUs of the machine, full ones included, and the names that programs use for them.");
   add_device_options(set, options);
   set.add_switch("json", "Print JSON, sizes in bytes", &json);
   set.set_examples(

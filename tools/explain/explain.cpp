@@ -185,10 +185,10 @@ nlohmann::ordered_json to_json(const Explanation& explanation) {
 int run_explain(int argc, char** argv) {
   std::vector<std::string> paths;
   bool json = false;
-  OptionSet set(
-      "headroom explain",
-      "Says why a log's first failure on a GPU happened (memory, another process, pieces, a limit, an index, "
-      "versions ...), what it rests on, and what to do next. It needs no GPU.");
+  OptionSet set("headroom explain",
+                "Explains the first GPU failure in a log: its cause (memory, another process, fragmentation, "
+                "a limit, an "
+                "index, versions ...), the evidence, and what to do next. Needs no GPU.");
   set.add_arguments("LOG...", "Files, gzipped or not; - or none reads what is piped in", &paths, false);
   set.add_switch("json", "Print JSON, sizes in bytes: one object, of several logs an array", &json);
   set.set_examples(

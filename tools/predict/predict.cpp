@@ -147,6 +147,8 @@ int run_predict(int argc, char** argv) {
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   pack_for_memory(set, options.runtime);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
+  if (!options.runtime.record.empty())
+    fmt::print(stderr, "note: nothing runs, so nothing is recorded; `headroom run` records\n");
 
   if (!inputs.empty()) {
     const Trace trace = read_one_input(set, inputs, options);

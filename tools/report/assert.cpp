@@ -50,9 +50,10 @@ int run_assert(int argc, char** argv) {
                  &limits.max_fragmentation, 0, 1);
   set.add_number("max-driver-calls", "Maximum number of driver allocations and releases", &max_driver_calls,
                  0, 1e15);
-  set.add_switch("no-oom", "No allocation failed", &limits.no_out_of_memory);
-  set.add_switch("no-retries", "No allocation was retried after freeing cached memory", &limits.no_retries);
-  set.add_switch("no-leaks", "Every block was freed", &limits.no_leaks);
+  set.add_switch("no-oom", "Require that no allocation failed", &limits.no_out_of_memory);
+  set.add_switch("no-retries", "Require that no allocation was retried after freeing cached memory",
+                 &limits.no_retries);
+  set.add_switch("no-leaks", "Require that every block was freed", &limits.no_leaks);
   set.add_switch("json", "Print JSON, sizes in bytes", &as_json);
   set.set_examples(
       "  headroom assert run.trace --max-peak 2GiB --no-oom --no-retries\n"

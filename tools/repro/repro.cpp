@@ -117,7 +117,7 @@ int run_repro(int argc, char** argv) {
                  "Find a run that trains on the same card, without being told how; with exit code 3 if one "
                  "scenario cannot be solved",
                  &options.solve);
-  set.add_choice("device", "A simulated GPU like the one of the story, or a real one with a ballast",
+  set.add_choice("device", "A simulated GPU like the one in the report, or a real one with a ballast",
                  &stage.device, {"sim", "cuda"},
                  [](const std::string& name) { return cuda_ordinal(name).has_value(); });
   set.add_switch("force", "Run on a real GPU even if others use it: they may run out of memory",

@@ -116,7 +116,7 @@ std::string shortened(const std::string& text, size_t most) {
 int run_show(int argc, char** argv) {
   ShowOptions options;
   OptionSet set("headroom show",
-                "Shows the layers of an ONNX file and what of it takes memory in a training step.");
+                "Shows the layers of an ONNX file and what takes memory in a training step.");
   set.add_arguments("FILE", "The ONNX file", &options.files);
   set.add_text("weights", "Take its weights from this safetensors file", &options.model.weights);
   set.add_list("dim", "Extents of free axes, NAME=N; --batch binds the first axis", &options.model.dims);

@@ -176,6 +176,8 @@ int run_solve(int argc, char** argv) {
       "  headroom solve --net residual --batch 512 --device rtx-3090   with all that the card has free\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
+  if (!options.workload.runtime.record.empty())
+    fmt::print(stderr, "note: nothing runs, so nothing is recorded; `headroom run` records\n");
   if (options.models.size() > 1) throw InvalidArgument("solve takes one model");
   if (!options.models.empty()) workload.model.path = options.models.front();
 

@@ -346,7 +346,7 @@ int run_train(int argc, char** argv) {
   set.add_integer("steps", "Steps to train", &options.steps, 0, int64_t{1} << 40);
   set.add_choice("math", "How a GPU multiplies f32 values", &options.math);
   add_runtime_options(set, options.runtime);
-  set.add_switch("json", "Print one line of JSON, with what references in the data are compared to",
+  set.add_switch("json", "Print one line of JSON, with the differences from references in the data",
                  &options.json);
   set.set_examples(
       "  headroom train --model net.onnx --data digits.safetensors --optimizer adam --steps 100\n"

@@ -29,9 +29,10 @@ void add_model_options(OptionSet& set, ModelOptions& options) {
   set.add_choice("loss", "With --model: the loss of its output", &options.loss);
   set.add_text("output", "With --model: the output that the loss is of; by default the first",
                &options.output);
-  set.add_choice("precision",
-                 "With --model: store activations, gradients and the weights of products so; masters are f32",
-                 &options.precision);
+  set.add_choice(
+      "precision",
+      "With --model: the type of activations, gradients and weights of products; master weights stay f32",
+      &options.precision);
   set.begin_group();
 }
 

@@ -27,7 +27,8 @@ void add_step_options(OptionSet& set, StepOptions& options) {
   set.add_integer("loader-depth",
                   "Batches that a thread prefetches with --data-on host, 2 or more; 0: no prefetching",
                   &options.loader_depth, 0, 1024);
-  set.add_integer("steps", "Steps per epoch; 0: all of the data", &options.steps, 0);
+  set.add_integer("steps", "Steps to run, in train_mnist for each epoch; 0: the default, or all of the data",
+                  &options.steps, 0);
   set.begin_group();
 }
 
