@@ -121,4 +121,45 @@ TEST_F(TorchPlugin, AMalformedStrategyIsAnExceptionThatNamesIt) {
   }
 }
 
+TEST_F(TorchPlugin, WhatAGraphHasUsedGoesToNobodyElseUntilItsPoolIsReleased) {
+  int device = 4;
+  for (const char* strategy : {"caching", "mapped"}) {
+    open(strategy);
+    void* library = dlopen(HEADROOM_TORCH_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    auto* begin =
+        function<decltype(headroom_begin_allocate_to_pool)>(library, "headroom_begin_allocate_to_pool");
+    auto* end = function<decltype(headroom_end_allocate_to_pool)>(library, "headroom_end_allocate_to_pool");
+    auto* release = function<decltype(headroom_release_pool)>(library, "headroom_release_pool");
+    void* const stream = reinterpret_cast<void*>(9);
+    const auto is_captured = [&](CUstream_st* asked) { return static_cast<void*>(asked) == stream; };
+
+    begin(device, {0, 1}, is_captured);
+    void* temporary = malloc_(3 * kMiB, device, stream);
+    void* beside = malloc_(3 * kMiB, device, nullptr);
+    free_(temporary, 3 * kMiB, device, stream);
+    void* result = malloc_(3 * kMiB - 100, device, stream);
+    EXPECT_EQ(result, temporary) << "reused within the capture";
+    void* second = malloc_(5 * kMiB, device, stream);
+    free_(second, 5 * kMiB, device, stream);
+    end(device, {0, 1});
+
+    void* later = malloc_(5 * kMiB, device, stream);
+    EXPECT_NE(later, second) << "the graph writes there when it is replayed";
+    begin(device, {0, 1}, is_captured);
+    EXPECT_EQ(malloc_(5 * kMiB, device, stream), second) << "a graph that shares the pool";
+    end(device, {0, 1});
+    free_(second, 5 * kMiB, device, stream);
+
+    release(device, {0, 1});
+    EXPECT_NE(malloc_(5 * kMiB, device, stream), second) << "the other graph is still there";
+    release(device, {0, 1});
+    EXPECT_EQ(malloc_(5 * kMiB, device, stream), second);
+    EXPECT_EQ(statistics(device)["requested_bytes"], (3 + 3 + 5 + 5 + 5) * kMiB);
+    free_(result, 3 * kMiB - 100, device, stream);
+    free_(beside, 3 * kMiB, device, nullptr);
+    EXPECT_EQ(statistics(device)["requested_bytes"], (5 + 5 + 5) * kMiB);
+    ++device;
+  }
+}
+
 }  // namespace

@@ -7,13 +7,17 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "allocators/strategies/strategy_text.h"
 #include "runtime/base/errors.h"
 #include "runtime/device/gpus.h"
 #include "runtime/device/host/simulated_gpu.h"
+#include "tools/torch/graph_pools.h"
 
 namespace headroom {
 namespace {
@@ -23,6 +27,7 @@ constexpr int kMaxDevices = 64;  // of one process, as in PyTorch
 struct TorchDevice {
   std::atomic<Allocator*> allocator = nullptr;
   std::unique_ptr<Device> device;
+  GraphPools pools;
   double fraction = 1;
 };
 
@@ -94,11 +99,15 @@ Allocator& allocator_of(int ordinal) {
 using namespace headroom;
 
 void* headroom_malloc(ssize_t size, int device, void* stream) {
-  return allocator_of(device).allocate(size, {stream});
+  Allocator& allocator = allocator_of(device);
+  void* const captured = device_at(device).pools.allocate(allocator, size, {stream});
+  return captured != nullptr ? captured : allocator.allocate(size, {stream});
 }
 
 void headroom_free(void* pointer, ssize_t size, int device, void* stream) {
-  if (pointer != nullptr) allocator_of(device).deallocate(pointer, size, {stream});
+  if (pointer == nullptr) return;
+  Allocator& allocator = allocator_of(device);
+  if (!device_at(device).pools.deallocate(allocator, pointer)) allocator.deallocate(pointer, size, {stream});
 }
 
 // PyTorch does not pass the device. Addresses of devices differ, so a note on the wrong device does no harm.
@@ -136,4 +145,19 @@ size_t headroom_statistics(int device, char* text, size_t size) {
     text[copied] = '\0';
   }
   return json.size() + 1;
+}
+
+void headroom_begin_allocate_to_pool(int device, GraphPools::Id pool,
+                                     std::function<bool(CUstream_st*)> takes_stream) {
+  device_at(device).pools.begin(pool, [takes = std::move(takes_stream)](Stream stream) {
+    return takes(static_cast<CUstream_st*>(stream.handle));
+  });
+}
+
+void headroom_end_allocate_to_pool(int device, GraphPools::Id pool) {
+  device_at(device).pools.end(pool);
+}
+
+void headroom_release_pool(int device, GraphPools::Id pool) {
+  device_at(device).pools.release(pool, allocator_of(device));
 }

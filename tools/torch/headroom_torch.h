@@ -1,7 +1,7 @@
 /* Headroom's strategies as PyTorch's allocator: the functions that torch.cuda.memory.CUDAPluggableAllocator
- * takes by name, and the hooks that it takes by address (see python/headroom/torch/allocator.py). Streams are CUDA's. Each
- * device gets its strategy at its first allocation from the environment variable HEADROOM_STRATEGY (default:
- * mapped). */
+ * takes by name, and the hooks that it takes by address (see python/headroom/torch/allocator.py). Streams are
+ * CUDA's. Each device gets its strategy at its first allocation from the environment variable
+ * HEADROOM_STRATEGY (default: mapped). */
 #ifndef HEADROOM_TORCH_H
 #define HEADROOM_TORCH_H
 
@@ -12,6 +12,9 @@
 #define HEADROOM_EXPORT __attribute__((visibility("default")))
 
 #ifdef __cplusplus
+#include <functional>
+#include <utility>
+struct CUstream_st;
 extern "C" {
 #endif
 
@@ -36,6 +39,15 @@ HEADROOM_EXPORT void headroom_reset_peaks(int device);
 HEADROOM_EXPORT size_t headroom_statistics(int device, char* text, size_t size);
 
 #ifdef __cplusplus
+/* torch.cuda.graph and torch.cuda.MemPool: until the end, requests of the streams that the filter names come
+ * from a private pool, whose memory goes to nobody else until it is released. The types are PyTorch's. */
+HEADROOM_EXPORT void headroom_begin_allocate_to_pool(int device,
+                                                     std::pair<unsigned long long, unsigned long long> pool,
+                                                     std::function<bool(CUstream_st*)> takes_stream);
+HEADROOM_EXPORT void headroom_end_allocate_to_pool(int device,
+                                                   std::pair<unsigned long long, unsigned long long> pool);
+HEADROOM_EXPORT void headroom_release_pool(int device,
+                                           std::pair<unsigned long long, unsigned long long> pool);
 }
 #endif
 

@@ -36,11 +36,14 @@ def use(strategy=None):
     _library = ctypes.CDLL(path)
     inner = allocator.allocator()
     # Hooks that older versions of PyTorch lack: without them record_stream and empty_cache do
-    # nothing.
+    # nothing, and graphs have no private pools.
     hooks = {
         "set_record_stream_fn": "headroom_record_stream",
         "set_reset_fn": "headroom_empty_cache",
         "set_memory_fraction_fn": "headroom_memory_fraction",
+        "set_begin_allocate_to_pool": "headroom_begin_allocate_to_pool",
+        "set_end_allocate_to_pool_fn": "headroom_end_allocate_to_pool",
+        "set_release_pool": "headroom_release_pool",
     }
     for setter, function in hooks.items():
         if hasattr(inner, setter):
