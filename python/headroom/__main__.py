@@ -1,6 +1,6 @@
 """python3 -m headroom trace train.py:make_step: what the command `headroom trace` runs.
 
-Exit codes: 0 done, 2 bad usage or a program that cannot be traced, 1 anything else. Errors are one line.
+Exit codes: 0 done, 2 bad usage or a program that cannot be traced, 130 Ctrl-C, 1 anything else. Errors are one line.
 """
 
 import argparse
@@ -8,7 +8,7 @@ import importlib.util
 import os
 import sys
 
-_DONE, _OTHER, _BAD_INPUT = 0, 1, 2
+_DONE, _OTHER, _BAD_INPUT, _INTERRUPTED = 0, 1, 2, 130
 
 
 def _fail(code, text):
@@ -64,4 +64,7 @@ def main(words=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(_fail(_INTERRUPTED, "ended by SIGINT"))

@@ -59,7 +59,8 @@ Table::Layout Table::layout(size_t width) const {
       return columns_[a].drop < columns_[b].drop;
     });
     if (last == made.shown.end() || columns_[*last].drop == 0) break;
-    made.left_out.push_back(columns_[*last].title);
+    // A column without a title goes with the one before it.
+    if (!columns_[*last].title.empty()) made.left_out.push_back(columns_[*last].title);
     made.shown.erase(last);
   }
   if (width > 0 && total(least) > width) {

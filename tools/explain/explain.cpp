@@ -107,12 +107,19 @@ void print_possible(const std::vector<Possibility>& possible, std::string_view h
 void print_evidence(const Explanation& explanation, const Terminal& terminal) {
   if (explanation.evidence.empty()) return;
   fmt::print("\n{:<31} {:>10} {:>7}\n", "evidence", "MiB", "line");
+  // Beside the figures there has to be room for some words; else they go on a line of their own.
+  constexpr size_t kFigures = 52, kFewestCharacters = 40, kIndent = 2;
+  const bool goes_below = terminal.width() > 0 && terminal.width() < kFigures + kFewestCharacters;
   for (const Evidence& evidence : explanation.evidence) {
     const std::string row =
         fmt::format("{:<31} {:>10} {:>7}  ", evidence.name, evidence.bytes ? format_mib(*evidence.bytes) : "",
                     evidence.line ? fmt::format("{}", *evidence.line) : "");
-    const std::string text = row + terminal.cut(evidence.text, characters(row), kLongestMessage);
-    fmt::print("{}\n", text.substr(0, text.find_last_not_of(' ') + 1));
+    const size_t begin = goes_below ? kIndent : characters(row);
+    const std::string words = terminal.cut(evidence.text, begin, kLongestMessage);
+    std::string text = goes_below ? row : row + words;
+    text.erase(text.find_last_not_of(' ') + 1);
+    if (goes_below && !words.empty()) text += "\n" + std::string(kIndent, ' ') + words;
+    fmt::print("{}\n", text);
   }
 }
 

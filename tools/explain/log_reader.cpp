@@ -452,7 +452,7 @@ bool LogReader::is_hypothetical(const Message& message, size_t begin, const Matc
     return true;
   const bool is_of_memory = message.kind == Kind::kSomeMemory || message.kind == Kind::kAllocation ||
                             message.kind == Kind::kBareRefusal ||
-                            (message.weak && message.kind == Kind::kHost);
+                            (message.weak && message.kind == Kind::kHost) || message.pattern == "OOMKilled";
   if (is_of_memory && match.captures.empty()) {
     const std::string_view rest = behind(begin + static_cast<size_t>(match.length), 120);
     const bool is_whole = rest.find("Tried to allocate") != std::string_view::npos;

@@ -49,7 +49,8 @@ bool is_named(std::string_view rest) {
 // what the program coped with.
 bool is_condition(std::string_view lead) {
   const std::string_view line = trimmed(lead);
-  if (line.starts_with("# HELP") || line.starts_with("--") || lead.ends_with("--") || lead.ends_with("-on-"))
+  if (line.starts_with("# ") || line == "#" || line.starts_with("//") || line.starts_with("--") ||
+      lead.ends_with("--") || lead.ends_with("-on-"))
     return true;
   for (const std::string_view word : {"Fixed:", "fixed:", "Fix:", "fix:", "Added:", "Changed:"}) {
     if (lead.find(word) != std::string_view::npos) return true;  // a list of changes
@@ -58,15 +59,24 @@ bool is_condition(std::string_view lead) {
     if (const size_t at = lead.rfind(end); at != std::string_view::npos) lead.remove_prefix(at + end.size());
   }
   constexpr std::string_view kWords[] = {
-      "Fix ",      "fix ",      "Fixes ",    "fixes ",    "Fixed ",     "Handle ",     "handle ",
-      "handles ",  "raises ",   "if ",       "If ",       "when ",      "When ",       "unless ",
-      "until ",    "whether ",  "case of ",  "on an ",    "do on ",     "instead of ", "without ",
-      "Skipping ", "skipping ", "Skipped ",  "skipped ",  "ecovered ",  "recover ",    "Caught ",
-      "caught ",   "avoid ",    "risk of ",  "prevents ", "against ",   "simulat",     "Estimat",
-      "expected ", "0 batches", "0 samples", "0 steps",   "0 requests", "0 jobs"};
+      "Fix ",      "fix ",      "Fixes ",    "fixes ",    "Fixed ",    "Handle ",     "handle ",
+      "handles ",  "raises ",   "if ",       "If ",       "when ",     "When ",       "unless ",
+      "until ",    "whether ",  "case of ",  "on an ",    "do on ",    "instead of ", "without ",
+      "Skipping ", "skipping ", "Skipped ",  "skipped ",  "ecovered ", "recover ",    "Caught ",
+      "caught ",   "avoid ",    "risk of ",  "grep ",     "prevents ", "against ",    "simulat",
+      "Estimat",   "expected ", "0 batches", "0 samples", "0 steps",   "0 requests",  "0 jobs"};
   return std::any_of(std::begin(kWords), std::end(kWords),
                      [&](std::string_view words) { return contains_word(lead, words); }) ||
          lead.find("ecovered ") != std::string_view::npos;
+}
+
+// "CUDA OOM caught, continuing with micro-batch 4"
+bool is_coped_with(std::string_view rest) {
+  for (const std::string_view word :
+       {" caught", "continuing", "recovered", "skipping", "skipped", "retrying"}) {
+    if (rest.find(word) != std::string_view::npos) return true;
+  }
+  return false;
 }
 
 // "test_oom PASSED", "ok 12 - out of memory is reported"
@@ -99,7 +109,7 @@ bool is_measured(std::string_view rest) {
 }
 
 bool is_only_spoken_of(std::string_view lead, std::string_view rest) {
-  return is_denied(lead) || is_no(rest) || is_named(rest) || is_condition(lead) ||
+  return is_coped_with(rest) || is_denied(lead) || is_no(rest) || is_named(rest) || is_condition(lead) ||
          is_of_a_passed_test(lead, rest);
 }
 

@@ -97,7 +97,8 @@ void print(const History& before, const History& after, const std::vector<OpDiff
                : op.is_gone() ? "gone"
                               : ""});
   }
-  fmt::print("{} ops differ\n\nat the peak\n{}", ops.size(), table.text(terminal));
+  fmt::print("{} {}\n\nat the peak\n{}", ops.size(), ops.size() == 1 ? "op differs" : "ops differ",
+             table.text(terminal));
   if (ops.size() > kShown) fmt::print("{} more; --json lists all\n", ops.size() - kShown);
 }
 
