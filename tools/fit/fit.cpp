@@ -191,8 +191,6 @@ int run_fit(int argc, char** argv) {
       "  headroom fit --net residual --device sim:h200 --verify=false --json | jq .batch\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   pack_for_memory(set, options.workload.runtime);
-  // A batch in parts fits at any size: whoever asks for the largest one means the whole.
-  if (!set.is_given("split-batch")) options.workload.runtime.split_batch = SplitBatch::kNever;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (!inputs.empty()) {
     const TraceFitOptions fit{.margin_bytes = *options.margin_bytes,
@@ -210,6 +208,8 @@ int run_fit(int argc, char** argv) {
     const Trace trace = read_one_input(set, inputs, workload);
     return fit_trace(trace, inputs.front(), workload, fit);
   }
+  // A batch in parts fits at any size: whoever asks for the largest one means the whole.
+  if (!set.is_given("split-batch")) options.workload.runtime.split_batch = SplitBatch::kNever;
   // The answer has to do for whole epochs; only its run is short.
   const int64_t steps = std::exchange(options.workload.step.steps, 0);
   const FitSettings settings{*options.margin_bytes, options.max_batch};
