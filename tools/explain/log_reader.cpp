@@ -457,6 +457,10 @@ bool LogReader::is_hypothetical(const Message& message, size_t begin, const Matc
     const std::string_view rest = behind(begin + static_cast<size_t>(match.length), 120);
     const bool is_whole = rest.find("Tried to allocate") != std::string_view::npos;
     if (!is_whole && is_only_spoken_of(before(begin, 120), rest)) return true;
+    const bool is_a_state =
+        message.kind == Kind::kSomeMemory &&
+        (message.pattern.find("emory") != std::string_view::npos || message.pattern.starts_with("OOM"));
+    if (is_a_state && !is_stated(before(begin, 120), rest)) return true;
   }
   if (!match.captures.empty() || message.kind > Kind::kOtherError || message.kind < Kind::kHost) return false;
   constexpr size_t kNear = 80;

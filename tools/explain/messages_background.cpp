@@ -95,6 +95,10 @@ constexpr Message kMessages[] = {
     {kMention, kPaddle, "paddle::"},
     {kMention, kMxnet, "mxnet"},
     {kMention, kDarknet, "darknet"},
+    {kMention, kJulia, "CUDAdrv"},
+    {kMention, kJulia, "CuArrays"},
+    {kMention, kJulia, "CUDA.jl"},
+    {kMention, kJulia, ".julia/packages/CUDA"},
     {kMention, kCtranslate, "ctranslate2"},
     {kMention, kCtranslate, "faster_whisper"},
 

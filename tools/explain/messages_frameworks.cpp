@@ -285,6 +285,8 @@ constexpr Message kMessages[] = {
      "Failed to allocate memory of size {requested} (Device: {*}, Capacity: {total}, Allocated: {allocated}, "
      "Cached: {idle}"},
     {kAllocation, kJulia, "Out of GPU memory trying to allocate {requested}"},
+    {kAllocation, kJulia, "CUDA error: out of memory (code #2, ERROR_OUT_OF_MEMORY)"},
+    {kAmbiguous, kJulia, "cuFFT failed to allocate GPU or CPU memory"},
     {kDetail, kJulia, "Effective GPU memory usage: {*} ({process}/{total})"},
     {kDetail, kJulia, "Memory pool usage: {allocated} ({reserved} reserved)"},
     {kAllocation, kCtranslate, "CUDA failed with error out of memory"},

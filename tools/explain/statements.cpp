@@ -113,6 +113,19 @@ bool is_only_spoken_of(std::string_view lead, std::string_view rest) {
          is_of_a_passed_test(lead, rest);
 }
 
+bool is_stated(std::string_view lead, std::string_view rest) {
+  const std::string_view before = trimmed(lead);
+  if (before.empty() || std::string_view(":]>)!|-").find(before.back()) != std::string_view::npos)
+    return true;
+  constexpr std::string_view kSigns[] = {
+      "rror",     "RROR",    "ail",      "FAIL",   "atal",   "FATAL", "erminat",  "bort",     "ABORT", "anic",
+      "xception", "ritical", "CRITICAL", "kill",   "Kill",   "annot", "ould not", "nable to", "lost",  "rash",
+      "died",     "ran out", "Ran out",  "due to", "xhaust", "!!",    "WARN",     "{\""};
+  return std::any_of(std::begin(kSigns), std::end(kSigns), [&](std::string_view sign) {
+    return lead.find(sign) != std::string_view::npos || rest.find(sign) != std::string_view::npos;
+  });
+}
+
 bool is_exit_code(std::string_view lead) {
   constexpr std::string_view kWords[] = {"exit", "Exit", "EXIT", "code", "Code", "status", "Status", "rc="};
   return std::any_of(std::begin(kWords), std::end(kWords),

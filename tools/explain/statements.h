@@ -12,6 +12,11 @@ bool is_measured(std::string_view rest);
 // `lead` stands before "out of memory" on its line, `rest` behind.
 bool is_only_spoken_of(std::string_view lead, std::string_view rest);
 
+// Whether "out of memory" between the two stands as a program prints what happened: at the begin of a line or
+// behind a colon, or beside a word of failure. Else a text speaks of it: "a 7B model runs out of memory on
+// ...".
+bool is_stated(std::string_view lead, std::string_view rest);
+
 // "no SIGKILL", "0 OOM events": counted, and none found.
 bool is_denied(std::string_view lead);
 

@@ -83,6 +83,10 @@ class Matcher {
   }
 
   bool take(char c) {
+    // A terminal that counts characters wraps inside a word.
+    const bool is_wrapped = at_ > 0 && at_ + 1 < text_.size() && text_[at_] == '\n' && c != '\n' &&
+                            is_letter(text_[at_ - 1]) && is_letter(c) && text_[at_ + 1] == c;
+    if (is_wrapped) ++at_;
     if (at_ >= text_.size() || text_[at_] != c) return false;
     ++at_;
     return true;
