@@ -447,6 +447,8 @@ bool LogReader::is_shells_word(size_t begin, const Match& match) const {
 // A tip, a comment or a check in a program's text; a message with figures is a message all the same.
 bool LogReader::is_hypothetical(const Message& message, size_t begin, const Match& match) const {
   if (message.kind == Kind::kHostLikely && is_denied(before(begin, 16))) return true;
+  if (message.kind == Kind::kOtherError && behind(begin, 80).find(" 0 errors") != std::string_view::npos)
+    return true;
   if (message.kind == Kind::kOtherError && message.pattern.ends_with(": ") &&
       is_measured(behind(begin + static_cast<size_t>(match.length), 32)))
     return true;
