@@ -119,10 +119,27 @@ bool computes_loss(const Evidence& evidence, const std::map<int, int64_t>& steps
   return false;
 }
 
+// As the driver said last, otherwise what the program did not take of the device.
+std::optional<int64_t> free_at_end(const History& history, std::optional<int64_t> device_bytes) {
+  const std::vector<DeviceEvent>& events = history.trace.device_events;
+  const auto last = std::find_if(events.rbegin(), events.rend(), [](const DeviceEvent& event) {
+    return event.kind == DeviceEvent::Kind::kDevice;
+  });
+  if (last != events.rend()) return last->free_bytes;
+  if (!device_bytes) return std::nullopt;
+  return std::max<int64_t>(0, *device_bytes - history.peak_reserved_bytes.value_or(history.peak_bytes));
+}
+
 }  // namespace
 
-Evidence::Evidence(const History& of, const Steps& with, const Failure* failed)
-    : history(of), trace(of.trace), steps(with.list()), failure(failed), stop(end_of_work(of.trace, failed)) {
+Evidence::Evidence(const History& of, const Steps& with, const Failure* failed,
+                   std::optional<int64_t> device_bytes)
+    : history(of),
+      trace(of.trace),
+      steps(with.list()),
+      failure(failed),
+      free_bytes(free_at_end(of, device_bytes)),
+      stop(end_of_work(of.trace, failed)) {
   born.resize(history.lifetimes.size());
   step_of.assign(history.lifetimes.size(), -1);
   for (size_t block = 0; block < born.size(); ++block) {
@@ -189,13 +206,8 @@ std::vector<Finding> find_leaks(const Evidence& evidence) {
   std::string end;
   if (evidence.failure != nullptr) {
     end = fmt::format("; {} are kept when memory runs out", short_size(total));
-  } else if (a_step > 0) {
-    for (auto event = evidence.trace.device_events.rbegin(); event != evidence.trace.device_events.rend();
-         ++event) {
-      if (event->kind != DeviceEvent::Kind::kDevice) continue;
-      end = fmt::format("; at this rate it fails after {} more steps", event->free_bytes / a_step);
-      break;
-    }
+  } else if (a_step > 0 && evidence.free_bytes) {
+    end = fmt::format("; at this rate it fails after {} more steps", *evidence.free_bytes / a_step);
   }
   bool trains = false, leaking_step_trains = false;
   for (size_t step = 0; step <= evidence.last; ++step) {

@@ -11,12 +11,15 @@ namespace headroom::report {
 // What the rules share, computed once.
 class Evidence {
  public:
-  Evidence(const History& history, const Steps& steps, const Failure* failure);
+  Evidence(const History& history, const Steps& steps, const Failure* failure,
+           std::optional<int64_t> device_bytes);
 
   const History& history;
   const Trace& trace;
   const std::vector<Step>& steps;
   const Failure* const failure;  // null if the program did not fail
+  // What the device has left at the end, if that is known.
+  const std::optional<int64_t> free_bytes;
   // Events before the failure, or before all was freed at the end.
   const int64_t stop;
   // By block: the moments of its allocation.

@@ -296,6 +296,7 @@ int run_report(int argc, char** argv) {
   std::string html, chrome, output;
   std::string format;
   bool as_json = false;
+  std::optional<int64_t> device_bytes;
   OptionSet set("headroom report", "Shows memory over time and the tensors that are live at the peak.");
   set.add_arguments(
       "TRACE", "A recording, an op,id,bytes CSV, an RMM log or a PyTorch memory snapshot; may be gzipped",
@@ -305,6 +306,9 @@ int run_report(int argc, char** argv) {
   set.add_choice("format", "Write the trace for another viewer instead", &format,
                  {enum_names<ExchangeFormat>().begin(), enum_names<ExchangeFormat>().end()});
   set.add_text("output", "With --format: the file to write; standard output if absent", &output);
+  set.add_bytes("device-memory",
+                "Memory of the GPU, to say when a leak fills it; otherwise what the trace says",
+                &device_bytes);
   set.add_switch("json", "Print JSON, sizes in bytes", &as_json);
   set.set_examples(
       "  headroom report run.trace                   a timeline and a table in the terminal\n"
@@ -336,7 +340,7 @@ int run_report(int argc, char** argv) {
     }
     if (html.empty() && chrome.empty()) return kExitDone;
   }
-  const Verdict verdict = judge_history(history, Steps(trace));
+  const Verdict verdict = judge_history(history, Steps(trace), device_bytes);
   if (!html.empty()) {
     progress.start("writing " + printable(html));
     const std::string data = page_data(history, verdict);

@@ -60,10 +60,10 @@ std::string about_peak(const History& history, const Steps& steps) {
 
 }  // namespace
 
-Verdict judge_history(const History& history, const Steps& steps) {
+Verdict judge_history(const History& history, const Steps& steps, std::optional<int64_t> device_bytes) {
   Verdict verdict;
   verdict.failure = find_failure(history);
-  const Evidence evidence(history, steps, verdict.failure ? &*verdict.failure : nullptr);
+  const Evidence evidence(history, steps, verdict.failure ? &*verdict.failure : nullptr, device_bytes);
   std::vector<Finding>& findings = verdict.findings;
   const auto add = [&](std::optional<Finding> finding) {
     if (finding) findings.push_back(std::move(*finding));

@@ -29,6 +29,8 @@ struct Verdict {
   std::vector<Finding> findings;  // what explains most bytes first
 };
 
-Verdict judge_history(const History& history, const Steps& steps);
+// `device_bytes` is the memory of the device, for recordings that do not say it.
+Verdict judge_history(const History& history, const Steps& steps,
+                      std::optional<int64_t> device_bytes = std::nullopt);
 
 }  // namespace headroom::report

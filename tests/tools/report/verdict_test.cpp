@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,6 +54,23 @@ TEST(Verdict, ALeakNamesItsLineAndItsRate) {
   EXPECT_EQ(verdict.findings[0].cause, Cause::kLeak);
   EXPECT_TRUE(verdict.sentence.starts_with("Leak: 64 MiB a step since step 1, allocated at train.py:24"))
       << verdict.sentence;
+}
+
+TEST(Verdict, ALeakSaysWhenItFillsTheDevice) {
+  FakeTraining training;
+  for (int i = 0; i < 6; ++i) {
+    training.step(8 * kMiB);
+    training.user(24, 64 * kMiB);
+  }
+  const Trace trace = training.take();
+  const History history(trace);
+  const int64_t taken = history.peak_reserved_bytes.value_or(history.peak_bytes);
+  const auto sentence = [&](std::optional<int64_t> device_bytes) {
+    return judge_history(history, Steps(trace), device_bytes).sentence;
+  };
+  EXPECT_TRUE(sentence(taken + 10 * 64 * kMiB).ends_with("; at this rate it fails after 10 more steps."));
+  EXPECT_TRUE(sentence(taken / 2).ends_with("; at this rate it fails after 0 more steps."));
+  EXPECT_EQ(sentence({}).find("at this rate"), std::string::npos);
 }
 
 TEST(Verdict, AQueueOfLimitedLengthIsNoLeak) {
