@@ -53,7 +53,14 @@ headroom_precompiled(headroom_tools_pch -O1 -O0 LIBRARIES nlohmann_json::nlohman
 # Kernels and benchmarks keep -O3, and flags of their own.
 headroom_compile_as(headroom_tools_pch ${PROJECT_SOURCE_DIR}/runtime/app)
 headroom_compile_as(headroom_pch ${PROJECT_SOURCE_DIR}/kernels headroom_kernels)
-foreach(folder runtime allocators examples tools/explain tools/report)  # the last two read large files
+set(optimised allocators tools/explain tools/report)  # the last two read large files
+if(SKBUILD)  # a wheel: its user waits for the compiler, and answers by traces and logs
+  headroom_compile_as(headroom_tools_pch ${PROJECT_SOURCE_DIR}/runtime)
+  headroom_compile_as(headroom_tools_pch ${PROJECT_SOURCE_DIR}/examples)
+else()
+  list(APPEND optimised runtime examples)
+endif()
+foreach(folder IN LISTS optimised)
   if(IS_DIRECTORY ${PROJECT_BINARY_DIR}/${folder})
     headroom_compile_as(headroom_pch ${PROJECT_SOURCE_DIR}/${folder})
   endif()
