@@ -330,9 +330,12 @@ int run_replay(int argc, char** argv) {
   WorkloadOptions traced;
   traced.runtime.device = options.device;
   std::vector<Trace> traces;
+  Progress reading(0, "");
   for (const std::string& input : options.traces) {
+    reading.start("reading " + printable(input));
     for (Trace& trace : read_inputs(input, traced)) traces.push_back(std::move(trace));
   }
+  reading.finish();
   RuntimeOptions machine{.device = options.device};
   if (!set.is_given("device") && traces.size() == 1) machine = with_recorded_device(machine, traces.front());
   const DeviceProfile profile = profile_of(machine);

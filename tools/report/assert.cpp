@@ -12,6 +12,7 @@
 #include "runtime/app/option_set.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/progress.h"
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "tools/report/checks.h"
@@ -63,8 +64,11 @@ int run_assert(int argc, char** argv) {
     throw InvalidArgument(fmt::format("assert checks one trace; {} given", paths.size()));
   if (max_driver_calls) limits.max_driver_calls = static_cast<int64_t>(*max_driver_calls);
   if (limits.empty()) throw InvalidArgument("no check given; pass one, such as --max-peak 2GiB");
+  Progress progress(0, "");
+  progress.start("reading " + printable(paths[0]));
   const Trace trace = load_trace(paths[0]);
   const History history(trace);
+  progress.finish();
   const std::vector<Check> checks = check(history, limits);
   const auto failed =
       std::count_if(checks.begin(), checks.end(), [](const Check& check) { return !check.passed(); });

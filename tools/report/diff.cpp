@@ -18,6 +18,7 @@
 #include "runtime/app/option_set.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/progress.h"
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "tools/report/load_trace.h"
@@ -160,8 +161,11 @@ int run_diff(int argc, char** argv) {
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   if (paths.size() != 2)
     throw InvalidArgument(fmt::format("diff compares two traces; {} given", paths.size()));
+  Progress progress(0, "");
+  progress.start(fmt::format("reading {} and {}", printable(paths[0]), printable(paths[1])));
   const Trace traces[] = {load_trace(paths[0]), load_trace(paths[1])};
   const History before(traces[0]), after(traces[1]);
+  progress.finish();
   const std::vector<OpDifference> ops = differences(before, after);
   if (as_json) {
     fmt::print("{}\n", to_json(before, after, ops).dump(2, ' ', false, Json::error_handler_t::replace));
