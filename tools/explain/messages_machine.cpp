@@ -207,6 +207,7 @@ constexpr Message kMessages[] = {
     {kSharedMemory, kNone, "task {*}: Bus error"},
     {kSharedMemory, kNone, "Bus error (core dumped)"},
     {kSharedMemory, kNone, "Error while creating shared memory segment"},
+    {kSharedMemory, kNone, "shared memory{*}No space left on device"},
     {kSharedMemory, kNone, "shm.h{*}No space left on device"},
     {kSharedMemory, kNone, "shm.cc{*}No space left on device"},
     {kSharedMemory, kNone, "shmutils.cc{*}No space left on device"},

@@ -73,7 +73,7 @@ bool is_condition(std::string_view lead) {
 // "CUDA OOM caught, continuing with micro-batch 4"
 bool is_coped_with(std::string_view rest) {
   for (const std::string_view word :
-       {" caught", "continuing", "recovered", "skipping", "skipped", "retrying"}) {
+       {" caught", "continuing", "recovered", "skipping", "skipped", "retrying", ", trying "}) {
     if (rest.find(word) != std::string_view::npos) return true;
   }
   return false;
