@@ -98,6 +98,7 @@ class Tracer(TorchDispatchMode):
         self.optimizers = []  # those that took a step
         self.phase_before_step = None  # of an optimizer
         self._paths = {}  # {id of module: path} of the root module that runs
+        self.conversions = set()  # blocks made of others on the GPU, which are no inputs
 
     # Devices.
 
@@ -140,6 +141,7 @@ class Tracer(TorchDispatchMode):
             self.nodes.setdefault(torch._C._autograd._get_sequence_nr() - 1, recorder.modules[-1])
 
         name = func.name()
+        converts = func is _aten._to_copy.default and self._converts_on_gpu(inputs)
         if (
             func is _aten.add.Tensor
             and recorder.phase == "backward"
@@ -164,6 +166,8 @@ class Tracer(TorchDispatchMode):
                 for tensor in tree_leaves(gpu_ops.on_gpu(func, result)):
                     if isinstance(tensor, torch.Tensor):
                         self.track(tensor, name)
+                        if converts:
+                            self.conversions.add(self.recorder.find(tensor))
                 kernels.take(self, func, args, kwargs, result)
         return result
 
@@ -180,6 +184,12 @@ class Tracer(TorchDispatchMode):
             return self.recorder.phase == "backward"
         blocks = self.recorder.blocks
         return any(tensor.untyped_storage()._cdata in blocks for tensor in inputs)
+
+    def _converts_on_gpu(self, inputs):
+        blocks = self.recorder.blocks
+        return self.target is None and any(
+            tensor.untyped_storage()._cdata in blocks for tensor in inputs
+        )
 
     def copy_to(self, tensor, target, **options):
         """The program's own copy to another device."""
@@ -331,6 +341,7 @@ class Tracer(TorchDispatchMode):
                 next_backward = bisect.bisect_left(backward, start)
                 is_saved = next_backward < len(backward) and end > backward[next_backward]
                 is_input = not block.module and block.op in _SOURCES
+                is_input = is_input and block not in self.conversions
                 block.category = (
                     INPUTS if is_input else ACTIVATIONS if is_saved or block.module else WORKSPACE
                 )

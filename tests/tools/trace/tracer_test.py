@@ -354,6 +354,22 @@ def convolution(dtype, tensor, weight, out, stride=1, padding=1, groups=1):
     return Convolution(dtype, tensor, weight, out, *pairs, groups, False)
 
 
+class Categories(unittest.TestCase):
+    def test_logits_that_autocast_converts_for_the_loss_are_no_inputs(self):
+        def body(net, x):
+            with torch.autocast("cuda", torch.bfloat16):
+                return F.cross_entropy(net(x), torch.zeros(8, dtype=torch.int64, device="cuda"))
+
+        traced = trace(training(body), batch=8)
+        found = [
+            event[1].category
+            for event in traced.recorder.events
+            if event[0] == "a" and event[1].op == "aten::_to_copy" and event[1].size == 8 * 256 * 4
+        ]
+        self.assertTrue(found)
+        self.assertNotIn(INPUTS, found)
+
+
 class Convolutions(unittest.TestCase):
     """Workspaces as PyTorch 2.11 took them in recorded trainings on an H200."""
 
