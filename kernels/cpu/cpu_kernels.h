@@ -61,6 +61,9 @@ std::unique_ptr<Kernel> make_kernel(const AllFinite& op, const Request& request)
 // arg_max.cpp
 std::unique_ptr<Kernel> make_kernel(const ArgMax& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Accuracy& op, const Request& request);
+// attention.cpp
+std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& request);
 // softmax.cpp
 std::unique_ptr<Kernel> make_kernel(const Softmax& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const SoftmaxGrad& op, const Request& request);

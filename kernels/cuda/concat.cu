@@ -29,14 +29,14 @@ __global__ void place_parts(Parts<Unit, I> parts, I row_width, Unit* y) {
   }
 }
 
-struct Rows {
+struct ConcatRows {
   int64_t count = 1;                // rows of each operand
   int64_t width_bytes = 0;          // of the result's
   std::vector<int64_t> part_bytes;  // of each operand's
 };
 
 template <typename Unit>
-bool fits(const Call& call, const Rows& rows) {
+bool fits(const Call& call, const ConcatRows& rows) {
   if (!aligned<1>(call.out<Unit>())) return false;
   for (size_t i = 0; i < rows.part_bytes.size(); ++i) {
     if (rows.part_bytes[i] % static_cast<int64_t>(sizeof(Unit)) != 0 || !aligned<1>(call.in<Unit>(i))) {
@@ -47,7 +47,7 @@ bool fits(const Call& call, const Rows& rows) {
 }
 
 template <typename Unit, typename I>
-void place(const CudaGpu& device, const Call& call, const Rows& rows) {
+void place(const CudaGpu& device, const Call& call, const ConcatRows& rows) {
   constexpr auto kBytes = static_cast<int64_t>(sizeof(Unit));
   int64_t offset = 0;
   for (size_t first = 0; first < rows.part_bytes.size(); first += kParts) {
@@ -72,7 +72,7 @@ void place(const CudaGpu& device, const Call& call, const Rows& rows) {
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const Concat& op, const Request& request) {
-  Rows rows;
+  ConcatRows rows;
   const Shape& shape = request.outputs[0].shape;
   for (int axis = 0; axis < op.axis; ++axis) rows.count *= shape[axis];
   if (shape.elements() == 0) return function_kernel([](const Call&) {});

@@ -30,6 +30,10 @@ struct Call : KernelCall {
   Call(const KernelCall& call) : KernelCall(call), stream(stream_of(call.stream)) {}
 };
 
+// attention/attend.cu
+std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request);
+// attention/attend_grad.cu
+std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& request);
 // classifier_head.cu
 std::unique_ptr<Kernel> make_kernel(const ClassifierHead& op, const Request& request);
 // conv_block.cpp

@@ -8,6 +8,8 @@
 // 8, g + 8 and columns 2t, 2t + 1, 2t, 2t + 1.
 #pragma once
 
+#include <cuda_fp16.h>
+
 #include <cstdint>
 
 #include "kernels/kernel.h"
@@ -82,6 +84,8 @@ struct Mma<Math::kF32> {
 template <>
 struct Mma<Math::kBf16> {
   static constexpr int kTermsOfWord = 2;
+  __device__ static float low_term(uint32_t word) { return __uint_as_float(word << 16); }
+  __device__ static float high_term(uint32_t word) { return __uint_as_float(word & 0xffff0000u); }
   __device__ static uint32_t word(float x, float y) {
     uint32_t bits = 0;
 #if __CUDA_ARCH__ >= 800
@@ -102,6 +106,10 @@ struct Mma<Math::kBf16> {
 template <>
 struct Mma<Math::kF16> {
   static constexpr int kTermsOfWord = 2;
+  __device__ static float low_term(uint32_t word) {
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(word & 0xffffu)));
+  }
+  __device__ static float high_term(uint32_t word) { return low_term(word >> 16); }
   __device__ static uint32_t word(float x, float y) {
     uint32_t bits = 0;
 #if __CUDA_ARCH__ >= 800
@@ -170,6 +178,18 @@ __device__ inline void load_matrices(uint32_t (&words)[4], const uint32_t* row) 
 #if __CUDA_ARCH__ >= 750
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(address)
+               : "memory");
+#endif
+}
+
+// The same for matrices of 8 x 8 halves, each transposed: lane l gets elements (2t, g) and (2t + 1, g) of
+// matrix i in words[i].
+__device__ inline void load_transposed_matrices(uint32_t (&words)[4], const uint32_t* row) {
+#if __CUDA_ARCH__ >= 750
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
                : "r"(address)
                : "memory");

@@ -116,7 +116,7 @@ __global__ void adapt_loss_scale(float growth, float backoff, int32_t interval, 
 }
 
 // Tables and rows of one launch, in bytes.
-struct Rows {
+struct TableRows {
   static constexpr int kMax = 64;
   int count = 0;
   char* table[kMax];
@@ -125,7 +125,7 @@ struct Rows {
 };
 
 // One column of blocks for each row.
-__global__ void write_rows(const __grid_constant__ Rows rows, const int32_t* step) {
+__global__ void write_rows(const __grid_constant__ TableRows rows, const int32_t* step) {
   const int i = static_cast<int>(blockIdx.y);
   const int64_t bytes = rows.bytes[i];
   const char* from = rows.row[i];
@@ -193,7 +193,7 @@ std::unique_ptr<Kernel> make_kernel(const CounterUpdate&, const Request&) {
 
 std::unique_ptr<Kernel> make_kernel(const RowUpdate&, const Request&) {
   return function_kernel([](const Call& call) {
-    Rows rows;
+    TableRows rows;
     int64_t longest = 0;
     const auto flush = [&] {
       // Rows are short: losses, predictions of a batch.
@@ -210,7 +210,7 @@ std::unique_ptr<Kernel> make_kernel(const RowUpdate&, const Request&) {
       rows.rows[rows.count] = call.inputs[i].shape()[0];
       rows.bytes[rows.count] = call.inputs[i + 1].spec.bytes();
       longest = std::max(longest, rows.bytes[rows.count]);
-      if (++rows.count == Rows::kMax) flush();
+      if (++rows.count == TableRows::kMax) flush();
     }
     flush();
   });

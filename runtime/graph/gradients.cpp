@@ -231,6 +231,16 @@ Grads rule(const Softmax& op, const Context& c) {
   return grads;
 }
 
+Grads rule(const Attention& op, const Context& c) {
+  if (c.in.size() > 3 && c.wanted[3]) throw InvalidArgument("attention has no gradient for its mask");
+  std::vector<Value> operands = {c.dy(), c.in[0], c.in[1], c.in[2], c.out[0], c.out[1]};
+  if (c.in.size() > 3) operands.push_back(c.in[3]);
+  const std::vector<Value> grads = c.graph.add(AttentionGrad{op.scale}, operands);
+  Grads results = {grads[0], grads[1], grads[2]};
+  if (c.in.size() > 3) results.push_back(std::nullopt);
+  return results;
+}
+
 Grads rule(const CrossEntropy& op, const Context& c) {
   return {c.add(CrossEntropyGrad{op.classes}, {c.in[0], c.in[1], c.dy()}), std::nullopt};
 }

@@ -41,9 +41,17 @@ bool gives_f32(const Node& node) {
 
 // Results of one row of numbers for many: sums over the batch, which stay f32.
 bool is_statistic(const Op& op, size_t output) {
+  if (std::holds_alternative<Attention>(op)) return output == 1;
   const bool is_norm = std::holds_alternative<BatchNorm>(op) || std::holds_alternative<BatchNormGrad>(op) ||
                        std::holds_alternative<LayerNorm>(op) || std::holds_alternative<LayerNormGrad>(op);
   return is_norm && (output == 1 || output == 2);
+}
+
+// How many leading operands are factors of products.
+size_t factor_count(const Node& node) {
+  if (std::holds_alternative<Attention>(node.op)) return 3;
+  if (std::holds_alternative<AttentionGrad>(node.op)) return 5;
+  return library_of(node.op) == Library::kNone ? 0 : node.inputs.size();
 }
 
 class HalfStorage {
@@ -81,7 +89,8 @@ class HalfStorage {
 
   void add(Node node) {
     const bool changes = is_update(node.op);
-    const bool is_product = library_of(node.op) != Library::kNone;
+    const size_t factors = factor_count(node);
+    const bool is_product = factors > 0;
     // Tensors side by side are of one type, and a dense layer adds a bias of its result's type.
     const bool joins_half = std::holds_alternative<Concat>(node.op) &&
                             std::any_of(node.inputs.begin(), node.inputs.end(), [&](int input) {
@@ -94,7 +103,7 @@ class HalfStorage {
       const bool is_matrix = spec(input).dtype == DType::kF32 && spec(input).shape.rank() >= 2;
       const bool is_weight = graph_.value(input).kind == ValueKind::kVariable;
       const bool is_bias = std::holds_alternative<Dense>(node.op) && i == 2;
-      const bool is_cast = is_matrix && !changes && (is_product || (is_weight && is_movement(node.op)));
+      const bool is_cast = is_matrix && !changes && (i < factors || (is_weight && is_movement(node.op)));
       if (is_cast || ((is_bias || joins_half) && spec(input).dtype == DType::kF32)) cast(input, node);
       if (twin(input) >= 0) input = twin(input);
       any_half = any_half || is_half(spec(input).dtype);

@@ -152,6 +152,10 @@ class ModelImport {
     const std::map<int, float> scalars = im().scalar_values();
     merge_gelus(graph_, scalars, kept);
     merge_softmaxes(graph_, scalars, kept);
+    if (!settings_.merges_attention) return;
+    std::vector<Value> parameters;
+    for (const BoundTensor& parameter : result_.parameters) parameters.push_back(parameter.value);
+    merge_attentions(graph_, parameters, kept);
   }
 
   // Before any work, so that the list is whole.

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/ops/attention.h"
 #include "runtime/ops/elementwise.h"
 #include "runtime/ops/image.h"
 #include "runtime/ops/linear.h"
@@ -21,6 +22,8 @@ namespace headroom {
 using Op = std::variant<
     // linear.h
     MatMul, Dense, DenseFilterGrad,
+    // attention.h
+    Attention, AttentionGrad,
     // image.h
     Conv2d, Conv2dInputGrad, Conv2dFilterGrad, MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad, ConvBlock,
     ConvBlockInputGrad, ConvBlockFilterGrad,

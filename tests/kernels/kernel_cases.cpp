@@ -30,6 +30,7 @@ constexpr int64_t kSizes[] = {1, 7, 16, 1031};
 std::vector<KernelCase> kernel_cases() {
   std::vector<KernelCase> cases;
   add_matmul_and_pool_cases(cases);
+  add_attention_cases(cases);
   add_elementwise_cases(cases);
   add_movement_cases(cases);
   add_statistics_cases(cases);

@@ -30,6 +30,7 @@ std::vector<KernelCase> large_kernel_cases();
 
 // Parts of the common table.
 void add_matmul_and_pool_cases(std::vector<KernelCase>& cases);
+void add_attention_cases(std::vector<KernelCase>& cases);
 void add_elementwise_cases(std::vector<KernelCase>& cases);
 void add_movement_cases(std::vector<KernelCase>& cases);
 void add_statistics_cases(std::vector<KernelCase>& cases);

@@ -40,6 +40,7 @@ TEST_P(EveryKernel, AgreesWithPlainLoopsInDouble) {
     const std::vector<double> got = results[r].values();
     for (size_t i = 0; i < got.size(); ++i) {
       const double want = expected[r].data[i];
+      if (got[i] == want) continue;  // infinite
       const double allowed =
           results[r].spec().dtype == DType::kF32 ? row.tolerance * std::max(1.0, std::abs(want)) : 0;
       ASSERT_NEAR(got[i], want, allowed) << "result " << r << ", element " << i;
@@ -89,6 +90,8 @@ TEST_P(EveryKernel, PropagatesNan) {
       "where",   "equal", "not_equal", "less",       "less_equal", "all_finite"};
   if (kPicking.contains(name)) return;
   if (const auto* softmax = std::get_if<Softmax>(&row.op); softmax && softmax->zero_nan_rows) return;
+  if (row.name.find("attention") == 0 && row.name.find("padding") != std::string::npos) return;
+  if (const auto* attention = std::get_if<Attention>(&row.op); attention && attention->zero_nan_rows) return;
   for (size_t i = 0; i < row.inputs.size(); ++i) {
     if (row.inputs[i].spec().dtype != DType::kF32 || row.inputs[i].elements() == 0) continue;
     if ((name == "relu_grad" || name == "max_grad") && i != 0) continue;

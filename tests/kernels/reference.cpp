@@ -32,7 +32,8 @@ std::vector<Values> reference(const Op& op, const std::vector<Values>& inputs) {
   for (const TensorSpec& spec : infer_outputs(op, specs)) {
     out.push_back({spec, std::vector<double>(static_cast<size_t>(spec.shape.elements()))});
   }
-  for (auto family : {reference_elementwise, reference_movement, reference_window, reference_statistics}) {
+  for (auto family : {reference_attention, reference_elementwise, reference_movement, reference_window,
+                      reference_statistics}) {
     std::vector<Values> result = family(op, inputs, out);
     if (!result.empty()) return result;
   }

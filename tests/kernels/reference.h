@@ -30,6 +30,7 @@ int64_t position_of(const Shape& shape, const Index& index);
 std::vector<Values> reference(const Op& op, const std::vector<Values>& inputs);
 
 // Parts of it, by family; each empty for ops that are not its own.
+std::vector<Values> reference_attention(const Op& op, const std::vector<Values>& in, std::vector<Values> out);
 std::vector<Values> reference_elementwise(const Op& op, const std::vector<Values>& in,
                                           std::vector<Values> out);
 std::vector<Values> reference_movement(const Op& op, const std::vector<Values>& in, std::vector<Values> out);

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/conv/conv_choice.h"
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/shared_memory.h"
 
 namespace headroom::cuda {
 
@@ -21,13 +22,6 @@ std::unique_ptr<Kernel> make_thin_conv_filter_grad(const ConvGeometry& geometry,
 std::unique_ptr<Kernel> library_conv_block(const ConvBlock& op, const Request& request);
 std::unique_ptr<Kernel> library_conv_block_input_grad(const ConvBlockInputGrad& op, const Request& request);
 std::unique_ptr<Kernel> library_conv_block_filter_grad(const ConvBlockFilterGrad& op, const Request& request);
-
-// The largest shared memory of a block, in bytes.
-int64_t shared_limit_bytes(const CudaGpu& device);
-
-// Lets a kernel use all of it as dynamic shared memory. The limit holds for every use of the kernel, so
-// it must not depend on what one use needs.
-void allow_shared_memory(const void* kernel, const CudaGpu& device);
 
 // The share of the GPU for the request's kernels.
 GpuShare share_of(const Request& request);

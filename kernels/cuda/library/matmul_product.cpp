@@ -15,6 +15,8 @@ namespace {
 constexpr int kMaxSuggestions = 12;
 // Enough for the partial sums of small products, which is where splitting k matters most.
 constexpr int64_t kSmallWorkspaceBytes = int64_t{1} << 20;
+// An address for what is checked and not read.
+constexpr uintptr_t kAnyAddress = 256;
 
 cublasComputeType_t compute_type(Math math, DType read) {
   if (is_half(read)) return CUBLAS_COMPUTE_32F;
@@ -178,7 +180,11 @@ std::vector<AlgorithmCandidate> Product::candidates(const KernelSettings& settin
   const int64_t limit = settings.workspace_limit_bytes;
   for (int64_t bytes : {limit, std::min(limit, kSmallWorkspaceBytes), int64_t{0}}) {
     for (const cublasLtMatmulHeuristicResult_t& found : suggestions(settings, s, bytes)) {
-      AlgorithmChoice choice{text_of(found.algo), 0, static_cast<int64_t>(found.workspaceSize)};
+      // The heuristic may ask for less than the check of the same algorithm, on which use() insists.
+      const std::optional<int64_t> checked = checked_workspace(found.algo);
+      if (!checked || *checked > limit) continue;
+      AlgorithmChoice choice{text_of(found.algo), 0,
+                             std::max(static_cast<int64_t>(found.workspaceSize), *checked)};
       const auto is_same = [&](const AlgorithmCandidate& other) { return other.choice == choice; };
       if (std::any_of(results.begin(), results.end(), is_same)) continue;
       const auto run = [=, this, algorithm = found.algo, workspace_bytes = choice.workspace_bytes](
@@ -192,15 +198,23 @@ std::vector<AlgorithmCandidate> Product::candidates(const KernelSettings& settin
   return results;
 }
 
-bool Product::use(const AlgorithmChoice& choice) {
-  const std::optional<Algorithm> algorithm = parse_algorithm(choice.algorithm);
-  if (!algorithm) return false;
+std::optional<int64_t> Product::checked_workspace(const Algorithm& algorithm) const {
+  // cuBLAS refuses the check of a product that has a bias at no address. It does not read there.
+  if (has_bias_)
+    set(description_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<void*>(kAnyAddress));
   cublasLtMatmulHeuristicResult_t checked{};
   const cublasStatus_t status =
       cublasLtMatmulAlgoCheck(handle_, description_.get(), first_.get(), second_.get(), result_.get(),
-                              result_.get(), &*algorithm, &checked);
-  if (status != CUBLAS_STATUS_SUCCESS || static_cast<int64_t>(checked.workspaceSize) > choice.workspace_bytes)
-    return false;
+                              result_.get(), &algorithm, &checked);
+  if (status != CUBLAS_STATUS_SUCCESS) return {};
+  return static_cast<int64_t>(checked.workspaceSize);
+}
+
+bool Product::use(const AlgorithmChoice& choice) {
+  const std::optional<Algorithm> algorithm = parse_algorithm(choice.algorithm);
+  if (!algorithm) return false;
+  const std::optional<int64_t> checked = checked_workspace(*algorithm);
+  if (!checked || *checked > choice.workspace_bytes) return false;
   algorithm_ = *algorithm;
   return true;
 }

@@ -4,6 +4,7 @@
 #include <cublasLt.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,8 @@ class Product {
                                                            const MatMulShape& shape,
                                                            int64_t limit_bytes) const;
   std::vector<AlgorithmCandidate> candidates(const KernelSettings& settings, const MatMulShape& shape) const;
+  // The bytes of workspace that cuBLASLt wants for an algorithm; none where it refuses it.
+  std::optional<int64_t> checked_workspace(const Algorithm& algorithm) const;
   bool use(const AlgorithmChoice& choice);
   void launch(const Algorithm& algorithm, const void* a, const void* b, void* y, void* bias, void* workspace,
               int64_t workspace_bytes, cudaStream_t stream) const;

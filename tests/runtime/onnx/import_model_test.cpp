@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -414,6 +415,72 @@ TEST(OnnxImport, AnAttentionsSoftmaxIsOneNodeAndAMaskOfZerosNone) {
   EXPECT_EQ(ops_of(attention_net(0)), std::vector<std::string>{"softmax"});
   EXPECT_EQ(ops_of(attention_net(1)), (std::vector<std::string>{"softmax", "not_equal", "where"}));
   EXPECT_EQ(ops_of(attention_net(0, "s")), (std::vector<std::string>{"softmax", "not_equal", "where"}));
+}
+
+// x (batch,5,8) -> two heads of 4, whose scores are masked, and classes. `mask` is added to the scores, which
+// are an output if `shows_scores`.
+ModelBytes heads_net(const std::string& mask, bool shows_scores = false) {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "5", "8"}).output("y");
+  if (shows_scores) net.output("masked");
+  std::vector<float> causal(25);
+  for (size_t i = 0; i < 25; ++i) causal[i] = i % 5 > i / 5 ? -std::numeric_limits<float>::infinity() : 0;
+  net.floats("causal", {5, 5}, causal)
+      .floats("learned", {5, 5}, wave(25))
+      .floats("none", {5, 5}, wave(25, 0));
+  net.floats("half", {}, {0.5f}).integers("split", {0, 0, 2, 4}).integers("join", {0, 40});
+  net.floats("one", {5, 5}, std::vector<float>(25, 1)).node("Mul", {"learned", "one"}, {"factor"});
+  for (const std::string head : {"q", "k", "v"}) {
+    net.floats(head + ".w", {8, 8}, wave(64, 0.3f + 0.1f * static_cast<float>(head[0] - 'k')));
+    net.node("MatMul", {"x", head + ".w"}, {head + ".all"})
+        .node("Reshape", {head + ".all", "split"}, {head + ".s"});
+    net.node("Transpose", {head + ".s"}, {head}, {ints_attribute("perm", {0, 2, 1, 3})});
+  }
+  net.node("Transpose", {"k"}, {"kt"}, {ints_attribute("perm", {0, 1, 3, 2})});
+  net.node("MatMul", {"q", "kt"}, {"scores"}).node("Mul", {"scores", "half"}, {"scaled"});
+  net.node("Add", {"scaled", mask}, {"masked"}).node("Softmax", {"masked"}, {"p"});
+  net.node("MatMul", {"p", "v"}, {"o"})
+      .node("Transpose", {"o"}, {"t"}, {ints_attribute("perm", {0, 2, 1, 3})});
+  net.floats("head.w", {40, 3}, wave(120)).node("Reshape", {"t", "join"}, {"flat"});
+  net.node("MatMul", {"flat", "head.w"}, {"y"});
+  return net;
+}
+
+TEST(OnnxImport, HeadsOfAttentionAreOneNodeThatKeepsNoScores) {
+  for (const char* mask : {"causal", "none"}) {
+    Graph graph;
+    import_model(model_of(heads_net(mask).bytes()), {.batch = 2, .merges_attention = true}, graph);
+    EXPECT_EQ(count_of(graph, "attention"), 1) << mask;
+    for (const char* merged : {"softmax", "transpose", "scale", "add"}) EXPECT_EQ(count_of(graph, merged), 0);
+  }
+}
+
+TEST(OnnxImport, ScoresThatSomebodyReadsAndMasksThatLearnStay) {
+  for (const ModelBytes& net : {heads_net("factor"), heads_net("causal", true)}) {
+    Graph graph;
+    import_model(model_of(net.bytes()), {.batch = 2, .merges_attention = true}, graph);
+    EXPECT_EQ(count_of(graph, "attention"), 0);
+    EXPECT_EQ(count_of(graph, "softmax"), 1);
+  }
+}
+
+TEST(ModelStep, MergedAttentionLearnsTheSame) {
+  const auto model = model_of(heads_net("causal").bytes());
+  const auto losses = [&](bool merges, Precision precision) {
+    onnx::ModelStepSettings settings{.import = {.batch = 3, .merges_attention = merges}, .optimizer = "sgd"};
+    settings.precision = precision;
+    settings.fused = merges;
+    const auto step = make_model_step(model, settings);
+    EXPECT_EQ(count_of(step->graph, "attention_grad"), merges ? 1 : 0);
+    return losses_of(*step, {.device = "sim"}, 8);
+  };
+  const std::vector<float> apart = losses(false, Precision::kF32), merged = losses(true, Precision::kF32),
+                           halves = losses(true, Precision::kBf16);
+  EXPECT_LT(apart.back(), apart.front());
+  for (size_t i = 0; i < apart.size(); ++i) {
+    EXPECT_NEAR(merged[i], apart[i], 1e-5f * std::abs(apart[i]));
+    EXPECT_NEAR(halves[i], apart[i], 2e-2f * std::abs(apart[i]));
+  }
 }
 
 }  // namespace

@@ -1,0 +1,194 @@
+// Attention of heads and its gradient, a query after the other: the scores of a tile of keys are on the
+// stack. With s the scores, p their softmax and a dot for a product of rows:
+//   dv_j = sum over i of p_ij dy_i,  ds_ij = p_ij (dy_i . v_j - dy_i . y_i),
+//   dq_i = scale sum over j of ds_ij k_j,  dk_j = scale sum over i of ds_ij q_i
+#include <Eigen/Core>
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/attention_tiles.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "runtime/base/thread_pool.h"
+
+namespace headroom::cpu {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+using Row = Eigen::Map<Eigen::ArrayXf>;
+using ConstRow = Eigen::Map<const Eigen::ArrayXf>;
+
+// Classifies the tiles of one row of tiles: `mask` is at its first query.
+void classify(const float* mask, const AttentionSizes& sizes, int64_t queries, int64_t row_stride,
+              MaskTile* tiles) {
+  std::array<float, kAttentionTile> largest{};
+  for (int64_t i = 0; i < queries; ++i) {
+    const float* row = mask + i * row_stride;
+    largest[static_cast<size_t>(i)] = *std::max_element(row, row + sizes.keys);
+  }
+  for (int64_t tile = 0; tile < sizes.key_tiles(); ++tile) {
+    const int64_t begin = tile * kAttentionTile, end = std::min(begin + kAttentionTile, sizes.keys);
+    bool is_hidden = true, is_plain = true;
+    for (int64_t i = 0; i < queries; ++i) {
+      const float below = largest[static_cast<size_t>(i)] - kHiddenBelow;
+      for (int64_t j = begin; j < end; ++j) {
+        const float value = mask[i * row_stride + j];
+        is_hidden = is_hidden && (value == -kInfinity || value < below);
+        is_plain = is_plain && value == 0;
+      }
+    }
+    tiles[tile] = is_hidden ? MaskTile::kHidden : is_plain ? MaskTile::kPlain : MaskTile::kMixed;
+  }
+}
+
+// The scores of one call, a query and a tile of keys at a time.
+class Scores {
+ public:
+  using Tile = std::array<float, kAttentionTile>;
+
+  // Classifies the tiles of the mask, if there is one, into the workspace.
+  Scores(const AttentionSizes& sizes, const MaskLayout& layout, float scale, const float* mask,
+         MaskTile* tiles)
+      : sizes_(sizes), layout_(layout), scale_(scale), mask_(mask), tiles_(tiles) {
+    if (mask == nullptr) return;
+    const int64_t of_head = layout.row_strips == 0 ? 1 : sizes.query_tiles();
+    for (int64_t strip = 0; strip < layout.strips; ++strip) {
+      const int64_t first = strip % of_head * kAttentionTile;
+      // Rows of the mask are dense: a head has layout.queries of them.
+      const float* at = mask + (strip / of_head * layout.queries + first) * sizes.keys;
+      classify(at, sizes, std::min(kAttentionTile, layout.queries - first), sizes.keys,
+               tiles + strip * sizes.key_tiles());
+    }
+  }
+
+  // Calls use(first key, scores) for the tiles of query i that the mask does not hide; q and k are those of
+  // head (b,h), k at its first key.
+  template <typename Use>
+  void for_each_tile(int64_t b, int64_t h, int64_t i, const float* q, const float* k, Use use) const {
+    const float* const mask_row = mask_ == nullptr ? nullptr
+                                                   : mask_ + b * layout_.batch_stride +
+                                                         h * layout_.head_stride + i * layout_.row_stride;
+    const MaskTile* const row_tiles = tiles_ + (b * layout_.batch_strips + h * layout_.head_strips +
+                                                i / kAttentionTile * layout_.row_strips) *
+                                                   sizes_.key_tiles();
+    Tile tile;
+    for (int64_t begin = 0; begin < sizes_.keys; begin += kAttentionTile) {
+      const MaskTile kind = mask_ == nullptr ? MaskTile::kPlain : row_tiles[begin / kAttentionTile];
+      if (kind == MaskTile::kHidden) continue;
+      Row scores(tile.data(), std::min(kAttentionTile, sizes_.keys - begin));
+      for (int64_t j = 0; j < scores.size(); ++j)
+        scores[j] = scale_ * dot(q, k + (begin + j) * sizes_.row_stride());
+      if (kind == MaskTile::kMixed) scores += ConstRow(mask_row + begin, scores.size());
+      use(begin, scores);
+    }
+  }
+
+  float dot(const float* a, const float* b) const {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < sizes_.extent; ++i) sum += a[i] * b[i];
+    return sum;
+  }
+
+ private:
+  const AttentionSizes sizes_;
+  const MaskLayout layout_;
+  const float scale_;
+  const float* const mask_;
+  MaskTile* const tiles_;
+};
+
+MaskLayout layout_of(std::span<const TensorSpec> inputs, size_t mask, const AttentionSizes& sizes) {
+  return inputs.size() > mask ? MaskLayout(inputs[mask].shape, sizes) : MaskLayout();
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request) {
+  const AttentionSizes sizes(request.inputs[0].shape, request.inputs[1].shape);
+  const MaskLayout layout = layout_of(request.inputs, 3, sizes);
+  ThreadPool* const threads = request.settings.threads;
+  return function_kernel(
+      [=](const Call& call) {
+        const Scores scores(sizes, layout, op.scale, call.inputs.size() > 3 ? call.in(3) : nullptr,
+                            call.scratch<MaskTile>());
+        for_each_piece(threads, sizes.head_count(), 1, [&](int64_t first, int64_t last, int) {
+          for (int64_t head = first; head < last; ++head) {
+            const int64_t b = head / sizes.heads, h = head % sizes.heads;
+            const int64_t stride = sizes.row_stride(), at = h * sizes.extent;
+            const float *k = call.in(1) + b * sizes.keys * stride + at,
+                        *v = call.in(2) + b * sizes.keys * stride + at;
+            for (int64_t i = 0; i < sizes.queries; ++i) {
+              const int64_t row = (b * sizes.queries + i) * stride + at;
+              Row y(call.out(0) + row, sizes.extent);
+              y = 0;
+              float largest = -kInfinity, sum = 0;
+              scores.for_each_tile(b, h, i, call.in(0) + row, k, [&](int64_t begin, Row& p) {
+                const float of_tile = p.maxCoeff<Eigen::PropagateNaN>();
+                const float larger = of_tile <= largest ? largest : of_tile;  // NaN stays
+                if (larger == -kInfinity) return;
+                const float factor = std::exp(largest - larger);
+                largest = larger;
+                p = (p - larger).exp();
+                sum = sum * factor + p.sum();
+                y *= factor;
+                for (int64_t j = 0; j < p.size(); ++j)
+                  y += p[j] * ConstRow(v + (begin + j) * stride, sizes.extent);
+              });
+              const bool is_zero = op.zero_nan_rows && !(sum > 0);
+              if (is_zero) {
+                y = 0;
+              } else {
+                y /= sum;
+              }
+              call.out(1)[head * sizes.queries + i] = is_zero ? kInfinity : largest + std::log(sum);
+            }
+          }
+        });
+      },
+      AttentionWorkspace(sizes, layout, false).bytes);
+}
+
+std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& request) {
+  const AttentionSizes sizes(request.inputs[1].shape, request.inputs[2].shape);
+  const MaskLayout layout = layout_of(request.inputs, 6, sizes);
+  ThreadPool* const threads = request.settings.threads;
+  return function_kernel(
+      [=](const Call& call) {
+        const Scores scores(sizes, layout, op.scale, call.inputs.size() > 6 ? call.in(6) : nullptr,
+                            call.scratch<MaskTile>());
+        std::fill_n(call.out(1), call.outputs[1].elements(), 0.0f);
+        std::fill_n(call.out(2), call.outputs[2].elements(), 0.0f);
+        for_each_piece(threads, sizes.head_count(), 1, [&](int64_t first, int64_t last, int) {
+          for (int64_t head = first; head < last; ++head) {
+            const int64_t b = head / sizes.heads, h = head % sizes.heads;
+            const int64_t stride = sizes.row_stride(), at = h * sizes.extent;
+            const int64_t keys_at = b * sizes.keys * stride + at;
+            const float *k = call.in(2) + keys_at, *v = call.in(3) + keys_at;
+            for (int64_t i = 0; i < sizes.queries; ++i) {
+              const int64_t row = (b * sizes.queries + i) * stride + at;
+              const float *dy = call.in(0) + row, *q = call.in(1) + row;
+              Row dq(call.out(0) + row, sizes.extent);
+              dq = 0;
+              const float log_sum = call.in(5)[head * sizes.queries + i];
+              if (log_sum == kInfinity) continue;
+              const float product = scores.dot(dy, call.in(4) + row);
+              scores.for_each_tile(b, h, i, q, k, [&](int64_t begin, Row& p) {
+                p = (p - log_sum).exp();
+                for (int64_t j = 0; j < p.size(); ++j) {
+                  const int64_t key = (begin + j) * stride;
+                  const float ds = op.scale * p[j] * (scores.dot(dy, v + key) - product);
+                  dq += ds * ConstRow(k + key, sizes.extent);
+                  Row(call.out(1) + keys_at + key, sizes.extent) += ds * ConstRow(q, sizes.extent);
+                  Row(call.out(2) + keys_at + key, sizes.extent) += p[j] * ConstRow(dy, sizes.extent);
+                }
+              });
+            }
+          }
+        });
+      },
+      AttentionWorkspace(sizes, layout, true).bytes);
+}
+
+}  // namespace headroom::cpu

@@ -1,0 +1,219 @@
+// The gradient of attention (see attend.cu) as two kernels, one with a block for 64 queries and one with a
+// block for 64 keys and values, which compute the scores anew: so no sum is shared between blocks, and its
+// bits are the same on every run.
+#include <type_traits>
+
+#include "kernels/cuda/attention/head_tiles.cuh"
+
+namespace headroom::cuda {
+namespace {
+
+// Rows and columns of a warp's part of the gradient of scores: 32 columns at a time, for the registers.
+constexpr int kGradPairs = 2;
+
+// From scores, as powers of 2, and dy . v in `gradients` to p and ds.
+template <typename Score, typename Product>
+__device__ void finish_shares(float (&shares)[2 * kGradPairs][4], float (&gradients)[2 * kGradPairs][4],
+                              const Score& exponent, const Product& product) {
+#pragma unroll
+  for (int j = 0; j < 2 * kGradPairs; ++j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      shares[j][i] = power_of_2(exponent(shares[j][i], j, i));
+      gradients[j][i] = shares[j][i] * (gradients[j][i] - product(j, i));
+    }
+  }
+}
+
+// dq, and dy . y for the kernel below.
+template <typename Policy, int kExtent>
+__global__ void __launch_bounds__(kAttentionThreads)
+    attend_grad_queries(const __grid_constant__ AttentionArguments args) {
+  extern __shared__ uint4 shared[];
+  uint32_t* const rows = reinterpret_cast<uint32_t*>(shared);
+  const auto stage_at = [&](int stage, int operand) {
+    return rows + (2 + 2 * stage + operand) * kTileWords<kExtent>;
+  };
+  const AttentionSizes& sizes = args.sizes;
+  const int tiles = static_cast<int>(sizes.query_tiles()), keys = static_cast<int>(sizes.keys);
+  HeadTilePlace place(sizes, tiles);
+  place.tile = tiles - 1 - place.tile;
+  const HeadMatrix q = args.q.of(sizes, place.b, place.h, args.is_aligned),
+                   k = args.k.of(sizes, place.b, place.h, args.is_aligned),
+                   v = args.v.of(sizes, place.b, place.h, args.is_aligned),
+                   y = args.y.of(sizes, place.b, place.h, args.is_aligned),
+                   dy = args.dy.of(sizes, place.b, place.h, args.is_aligned),
+                   dq = args.dq.of(sizes, place.b, place.h, args.is_aligned);
+  const Reals mask = args.mask.of(place.b, place.h);
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32),
+            t = lane % 4;
+  const int first = place.tile * kHeadTile + warp * 16 + lane / 4;
+  load_head_tile<kExtent>(rows, q, place.tile * kHeadTile);
+  load_head_tile<kExtent>(rows + kTileWords<kExtent>, dy, place.tile * kHeadTile);
+  load_head_tile<kExtent>(stage_at(0, 0), y, place.tile * kHeadTile);
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  __syncthreads();
+  const LeftRows<kExtent> left(rows, warp * 16), left_dy(rows + kTileWords<kExtent>, warp * 16);
+
+  float shift[2], product[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int query = first + half * 8, row = query - place.tile * kHeadTile;
+    const int64_t at = place.head * sizes.queries + query;
+    float sum = 0;
+#pragma unroll
+    for (int word = t; word < kExtent / 2; word += 4) {
+      const uint32_t a = rows[kTileWords<kExtent> + row * kHeadPitch<kExtent> + word],
+                     b = stage_at(0, 0)[row * kHeadPitch<kExtent> + word];
+      sum += Policy::low_term(a) * Policy::low_term(b) + Policy::high_term(a) * Policy::high_term(b);
+    }
+    product[half] = combined_of_row(sum, false);
+    shift[half] = query < q.rows ? Reals(args.log_sums)[at] * kLog2E : HUGE_VALF;
+    if (t == 0 && query < q.rows) args.products[at] = product[half];
+  }
+  __syncthreads();
+
+  float sums[kExtent / 8][4] = {};
+  const auto kind_of = [&](int tile) { return args.mask.kind(sizes, place.b, place.h, place.tile, tile); };
+  __shared__ MaskTile held_kinds[TileKinds::kHeld];
+  const TileKinds kinds(held_kinds, static_cast<int>(sizes.key_tiles()), kind_of);
+  for_each_shown_tile(
+      static_cast<int>(sizes.key_tiles()),
+      [&](int tile) { return kinds.get(tile, kind_of) == MaskTile::kHidden; },
+      [&](int tile, int stage) {
+        load_head_tile<kExtent>(stage_at(stage, 0), k, tile * kHeadTile);
+        load_head_tile<kExtent>(stage_at(stage, 1), v, tile * kHeadTile);
+      },
+      [&](int tile, int stage) {
+        const bool is_mixed = kinds.get(tile, kind_of) == MaskTile::kMixed;
+#pragma unroll 1
+        for (int part = 0; part < kHeadTile; part += 16 * kGradPairs) {
+          float shares[2 * kGradPairs][4], gradients[2 * kGradPairs][4];
+          multiply_rows<Policy, kExtent, kGradPairs>(shares, left, stage_at(stage, 0), part);
+          multiply_rows<Policy, kExtent, kGradPairs>(gradients, left_dy, stage_at(stage, 1), part);
+          const int column = tile * kHeadTile + part + 2 * t;  // this lane's first key
+          scale_scores(shares, args.scale * kLog2E);
+          if (is_mixed)
+            add_mask(shares, mask, args.mask.layout.row_stride, first, column, q.rows, keys, false);
+          finish_shares(
+              shares, gradients,
+              [&](float score, int j, int i) {
+                return column + 8 * j + i % 2 < keys ? score - shift[i / 2] : -HUGE_VALF;
+              },
+              [&](int, int i) { return product[i / 2]; });
+          add_product<Policy, kExtent, kGradPairs>(sums, gradients, stage_at(stage, 0), part);
+        }
+      });
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+    store_head_row<Policy, kExtent>(dq, first + half * 8, sums, half, args.scale);
+}
+
+// dk and dv.
+template <typename Policy, int kExtent>
+__global__ void __launch_bounds__(kAttentionThreads)
+    attend_grad_keys(const __grid_constant__ AttentionArguments args) {
+  extern __shared__ uint4 shared[];
+  uint32_t* const rows = reinterpret_cast<uint32_t*>(shared);
+  const auto stage_at = [&](int stage, int operand) {
+    return rows + (2 + 2 * stage + operand) * kTileWords<kExtent>;
+  };
+  // Of the queries of a stage: log_sums as powers of 2, then dy . y.
+  const auto rows_at = [&](int stage) {
+    return reinterpret_cast<float*>(rows + 6 * kTileWords<kExtent>) + stage * 2 * kHeadTile;
+  };
+  const AttentionSizes& sizes = args.sizes;
+  const int queries = static_cast<int>(sizes.queries);
+  const HeadTilePlace place(sizes, static_cast<int>(sizes.key_tiles()));
+  const HeadMatrix q = args.q.of(sizes, place.b, place.h, args.is_aligned),
+                   k = args.k.of(sizes, place.b, place.h, args.is_aligned),
+                   v = args.v.of(sizes, place.b, place.h, args.is_aligned),
+                   dy = args.dy.of(sizes, place.b, place.h, args.is_aligned),
+                   dk = args.dk.of(sizes, place.b, place.h, args.is_aligned),
+                   dv = args.dv.of(sizes, place.b, place.h, args.is_aligned);
+  const Reals mask = args.mask.of(place.b, place.h);
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32),
+            t = lane % 4;
+  const int first = place.tile * kHeadTile + warp * 16 + lane / 4;  // this lane's first key
+  load_head_tile<kExtent>(rows, k, place.tile * kHeadTile);
+  load_head_tile<kExtent>(rows + kTileWords<kExtent>, v, place.tile * kHeadTile);
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  __syncthreads();
+  const LeftRows<kExtent> left(rows, warp * 16), left_v(rows + kTileWords<kExtent>, warp * 16);
+
+  float key_sums[kExtent / 8][4] = {}, value_sums[kExtent / 8][4] = {};
+  const auto kind_of = [&](int tile) { return args.mask.kind(sizes, place.b, place.h, tile, place.tile); };
+  __shared__ MaskTile held_kinds[TileKinds::kHeld];
+  const TileKinds kinds(held_kinds, static_cast<int>(sizes.query_tiles()), kind_of);
+  for_each_shown_tile(
+      static_cast<int>(sizes.query_tiles()),
+      [&](int tile) { return kinds.get(tile, kind_of) == MaskTile::kHidden; },
+      [&](int tile, int stage) {
+        load_head_tile<kExtent>(stage_at(stage, 0), q, tile * kHeadTile);
+        load_head_tile<kExtent>(stage_at(stage, 1), dy, tile * kHeadTile);
+        if (threadIdx.x < kHeadTile) {
+          const int query = tile * kHeadTile + static_cast<int>(threadIdx.x);
+          const int64_t at = place.head * sizes.queries + query;
+          rows_at(stage)[threadIdx.x] = query < queries ? Reals(args.log_sums)[at] * kLog2E : HUGE_VALF;
+          rows_at(stage)[kHeadTile + threadIdx.x] = query < queries ? args.products[at] : 0;
+        }
+      },
+      [&](int tile, int stage) {
+        const bool is_mixed = kinds.get(tile, kind_of) == MaskTile::kMixed;
+#pragma unroll 1
+        for (int part = 0; part < kHeadTile; part += 16 * kGradPairs) {
+          float shares[2 * kGradPairs][4], gradients[2 * kGradPairs][4];
+          multiply_rows<Policy, kExtent, kGradPairs>(shares, left, stage_at(stage, 0), part);
+          multiply_rows<Policy, kExtent, kGradPairs>(gradients, left_v, stage_at(stage, 1), part);
+          const float* const of_rows = rows_at(stage) + part + 2 * t;
+          scale_scores(shares, args.scale * kLog2E);
+          if (is_mixed) {
+            add_mask(shares, mask, args.mask.layout.row_stride, first, tile * kHeadTile + part + 2 * t,
+                     k.rows, queries, true);
+          }
+          finish_shares(
+              shares, gradients, [&](float score, int j, int i) { return score - of_rows[8 * j + i % 2]; },
+              [&](int j, int i) { return of_rows[kHeadTile + 8 * j + i % 2]; });
+          add_product<Policy, kExtent, kGradPairs>(value_sums, shares, stage_at(stage, 1), part);
+          add_product<Policy, kExtent, kGradPairs>(key_sums, gradients, stage_at(stage, 0), part);
+        }
+      });
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    store_head_row<Policy, kExtent>(dk, first + half * 8, key_sums, half, args.scale);
+    store_head_row<Policy, kExtent>(dv, first + half * 8, value_sums, half, 1);
+  }
+}
+}  // namespace
+
+std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& request) {
+  check_attention(request, 5);
+  const AttentionPlan plan(request, 1, 6);
+  const DType stored = request.inputs[0].dtype;
+  const AttentionKernel of_queries = choose_attention(
+      stored, plan.sizes.extent, request.device,
+      []<typename P, int e>(P, std::integral_constant<int, e>) { return attend_grad_queries<P, e>; });
+  const AttentionKernel of_keys = choose_attention(
+      stored, plan.sizes.extent, request.device,
+      []<typename P, int e>(P, std::integral_constant<int, e>) { return attend_grad_keys<P, e>; });
+  return function_kernel(
+      [op, plan, of_queries, of_keys](const Call& call) {
+        AttentionArguments args = plan.arguments(call, op.scale, false);
+        args.dy = head_operand(call.inputs[0]), args.q = head_operand(call.inputs[1]),
+        args.k = head_operand(call.inputs[2]);
+        args.v = head_operand(call.inputs[3]), args.y = head_operand(call.inputs[4]);
+        args.log_sums = {call.inputs[5].data, call.inputs[5].spec.dtype};
+        args.dq = head_operand(call.outputs[0]), args.dk = head_operand(call.outputs[1]),
+        args.dv = head_operand(call.outputs[2]);
+        args.products = reinterpret_cast<float*>(call.scratch<std::byte>() + plan.workspace.tiles_bytes);
+        const AttentionSizes& sizes = plan.sizes;
+        launch_attention(of_queries, sizes.head_count() * sizes.query_tiles(),
+                         bytes_of_head_tiles(sizes.extent, 6), args, call.stream);
+        launch_attention(of_keys, sizes.head_count() * sizes.key_tiles(),
+                         bytes_of_head_tiles(sizes.extent, 6, 4 * kHeadTile), args, call.stream);
+      },
+      plan.workspace.bytes);
+}
+}  // namespace headroom::cuda

@@ -1,0 +1,147 @@
+// What the kernels of attention are given, and how they are chosen and launched. Knows no arithmetic.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/attention_tiles.h"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/reals.cuh"
+#include "kernels/cuda/shared_memory.h"
+#include "runtime/base/errors.h"
+#include "runtime/device/cuda/check.h"
+
+namespace headroom::cuda {
+
+inline constexpr int kHeadTile = static_cast<int>(kAttentionTile);
+inline constexpr int kAttentionThreads = 2 * kHeadTile;  // a warp has 16 rows of a tile
+
+// A matrix of one head: rows of `extent` halves, `stride` apart.
+struct HeadMatrix {
+  uint16_t* data;
+  int64_t stride;
+  int rows, extent;
+  bool is_aligned;  // to 16 bytes, in every row
+
+  __device__ uint16_t* at(int row, int column) const { return data + row * stride + column; }
+};
+
+// An operand (B,rows,H,D).
+struct HeadOperand {
+  uint16_t* data;
+  int rows;
+
+  __device__ HeadMatrix of(const AttentionSizes& sizes, int64_t b, int64_t h, bool is_aligned) const {
+    return {data + b * rows * sizes.row_stride() + h * sizes.extent, sizes.row_stride(), rows,
+            static_cast<int>(sizes.extent), is_aligned};
+  }
+};
+
+struct ScoreMask {
+  Reals data;  // null without one
+  MaskLayout layout;
+  const MaskTile* tiles;
+
+  __device__ MaskTile kind(const AttentionSizes& sizes, int64_t b, int64_t h, int query_tile,
+                           int key_tile) const {
+    if (data.data == nullptr) return MaskTile::kPlain;
+    const int64_t strip = b * layout.batch_strips + h * layout.head_strips + query_tile * layout.row_strips;
+    return tiles[strip * sizes.key_tiles() + key_tile];
+  }
+  __device__ Reals of(int64_t b, int64_t h) const {
+    return data + (b * layout.batch_stride + h * layout.head_stride);
+  }
+};
+
+struct AttentionArguments {
+  AttentionSizes sizes;
+  ScoreMask mask;
+  float scale;
+  bool zero_nan_rows, is_aligned;
+  HeadOperand q, k, v, y, dy, dq, dk, dv;  // y is a result of Attention
+  RealsOut log_sums;                       // a result of Attention, too
+  float* products;                         // dy . y of each query of each head
+};
+
+// mask_tiles.cu: queues the classification of the tiles of a mask.
+void classify_mask_tiles(const AttentionSizes& sizes, const MaskLayout& layout, const Reals& mask,
+                         MaskTile* tiles, cudaStream_t stream);
+
+// Tiles in shared memory: kHeadTile rows of kExtent halves, and 16 bytes so that 8 rows are in all banks.
+template <int kExtent>
+constexpr int kHeadPitch = kExtent / 2 + 4;  // words
+template <int kExtent>
+constexpr int kTileWords = kHeadTile* kHeadPitch<kExtent>;
+
+using AttentionKernel = void (*)(AttentionArguments);
+
+// Calls instance_of(Policy, extent as a type) for what the operands need.
+template <typename InstanceOf>
+AttentionKernel choose_attention(DType stored, int64_t extent, const CudaGpu& device,
+                                 InstanceOf instance_of) {
+  const auto of_policy = [&](auto policy) -> AttentionKernel {
+    if (extent <= 64) return instance_of(policy, std::integral_constant<int, 64>());
+    return instance_of(policy, std::integral_constant<int, kMaxHeadExtent>());
+  };
+  const AttentionKernel kernel =
+      stored == DType::kBf16 ? of_policy(Mma<Math::kBf16>()) : of_policy(Mma<Math::kF16>());
+  allow_shared_memory(reinterpret_cast<const void*>(kernel), device);
+  return kernel;
+}
+
+// Shared memory for so many tiles.
+inline size_t bytes_of_head_tiles(int64_t extent, int tiles, int floats = 0) {
+  const int words = extent <= 64 ? kTileWords<64> : kTileWords<static_cast<int>(kMaxHeadExtent)>;
+  return sizeof(uint32_t) * static_cast<size_t>(tiles * words + floats);
+}
+
+inline void launch_attention(AttentionKernel kernel, int64_t blocks, size_t shared_bytes,
+                             const AttentionArguments& args, cudaStream_t stream) {
+  if (blocks == 0) return;
+  kernel<<<static_cast<unsigned>(blocks), kAttentionThreads, shared_bytes, stream>>>(args);
+  HR_CHECK(cudaGetLastError());
+}
+
+// Throws InvalidArgument for operands that no kernel takes. `first` is the first of q, k, v.
+inline void check_attention(const Request& request, size_t count) {
+  if (request.device.compute_capability() < kMinCapabilityOfMma)
+    throw InvalidArgument(
+        "attention in 16 bits needs a GPU of compute capability 8.0 or later; --precision f32 does not");
+  const DType stored = request.inputs[0].dtype;
+  for (size_t i = 0; i < count; ++i) {
+    if (!is_half(stored) || request.inputs[i].dtype != stored)
+      throw InvalidArgument("attention has a CUDA kernel for operands of one type of 16 bits alone");
+  }
+}
+
+// What both ops have: sizes, the mask at operand `mask`, if there is one, and where it is in the workspace.
+struct AttentionPlan {
+  AttentionSizes sizes;
+  MaskLayout layout;
+  AttentionWorkspace workspace;
+  size_t mask;
+
+  AttentionPlan(const Request& request, size_t first, size_t mask_at)
+      : sizes(request.inputs[first].shape, request.inputs[first + 1].shape),
+        layout(request.inputs.size() > mask_at ? MaskLayout(request.inputs[mask_at].shape, sizes)
+                                               : MaskLayout()),
+        workspace(sizes, layout, first > 0),
+        mask(mask_at) {}
+
+  AttentionArguments arguments(const Call& call, float scale, bool zero_nan_rows) const {
+    AttentionArguments args{sizes, {}, scale, zero_nan_rows, false, {}, {}, {}, {}, {}, {},
+                            {},    {}, {},    nullptr};
+    args.is_aligned = sizes.extent % 8 == 0 && are_aligned(call.inputs) && are_aligned(call.outputs);
+    auto* const tiles = call.scratch<MaskTile>();
+    if (layout.strips > 0) {
+      args.mask = {operand(call, mask), layout, tiles};
+      classify_mask_tiles(sizes, layout, args.mask.data, tiles, call.stream);
+    }
+    return args;
+  }
+};
+
+inline HeadOperand head_operand(const TensorView& view) {
+  return {view.as<uint16_t>(), static_cast<int>(view.spec.shape[1])};
+}
+
+}  // namespace headroom::cuda

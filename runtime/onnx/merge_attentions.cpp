@@ -1,0 +1,182 @@
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "runtime/graph/graph_view.h"
+#include "runtime/onnx/item.h"
+#include "runtime/onnx/merge_nodes.h"
+
+namespace headroom::onnx {
+namespace {
+
+// (B,H,rows,D) and (B,rows,H,D) are each other's axes in this order.
+const Axes kHeadsAndRows = {0, 2, 1, 3};
+
+class Attentions : private GraphView {
+ public:
+  Attentions(Graph& graph, std::span<const Value> parameters, std::span<const Value> keep)
+      : GraphView(graph, keep), target_(graph), needs_gradient_(graph.values().size()) {
+    for (const Value& parameter : parameters) needs_gradient_[static_cast<size_t>(parameter.id)] = true;
+    for (const Node& node : graph.nodes()) {
+      const bool any = std::any_of(node.inputs.begin(), node.inputs.end(),
+                                   [&](int input) { return needs_gradient_[static_cast<size_t>(input)]; });
+      for (int output : node.outputs) needs_gradient_[static_cast<size_t>(output)] = any;
+    }
+  }
+
+  int run() {
+    std::map<int, Match> matches;  // by the product
+    std::set<int> dropped;
+    for (int i = 0; i < node_count(); ++i) {
+      const std::optional<Match> found = match(i);
+      if (!found) continue;
+      dropped.insert({found->scores, found->softmax, found->move});
+      matches.emplace(i, *found);
+    }
+    if (matches.empty()) return 0;
+    for (int i = 0; i < node_count(); ++i) {
+      const auto found = matches.find(i);
+      if (found != matches.end()) {
+        write(found->second);
+      } else if (!dropped.contains(i)) {
+        nodes_.push_back(graph().node(i));
+      }
+    }
+    target_.replace_nodes(without_idle_moves());
+    return static_cast<int>(matches.size());
+  }
+
+ private:
+  struct Match {
+    int scores, softmax, product, move;  // nodes: move takes the result to (B,T,H,D); -1: there is none
+    // Values of rank 4, and their axes as (B,rows,H,D).
+    std::pair<int, Axes> q, k, v;
+    std::optional<int> mask;
+  };
+
+  // The value that reshapes there and back started with.
+  int without_reshapes(int value) const {
+    for (int at = value; op<Reshape>(maker(at)) != nullptr;) {
+      at = input(maker(at), 0);
+      if (shape(at) == shape(value)) value = at;
+    }
+    return value;
+  }
+
+  // A factor of a product, (B,H,rows,D), or (B,H,D,rows) if it is transposed, as (B,rows,H,D): by the axes of
+  // what a transposition has made it from, where one did.
+  std::pair<int, Axes> rows_of(int value, bool is_transposed) const {
+    Axes axes = is_transposed ? Axes{0, 3, 1, 2} : kHeadsAndRows;
+    value = without_reshapes(value);
+    if (const auto* moved = op<Transpose>(maker(value))) {
+      for (int& axis : axes) axis = moved->axes[static_cast<size_t>(axis)];
+      value = without_reshapes(input(maker(value), 0));
+    }
+    return {value, axes};
+  }
+
+  std::optional<Match> match(int product) const {
+    const auto* weighs = op<MatMul>(product);
+    if (!weighs || weighs->transpose_a) return {};
+    const int shares = input(product, 0), softmax = maker(shares);
+    if (!op<Softmax>(softmax) || only_reader(shares) != product) return {};
+    const int scores_value = input(softmax, 0), scores = maker(scores_value);
+    const auto* multiplies = op<MatMul>(scores);
+    if (!multiplies || multiplies->transpose_a || only_reader(scores_value) != softmax) return {};
+    if (!on_one_device({scores, softmax, product})) return {};
+    Match found{scores,
+                softmax,
+                product,
+                -1,
+                rows_of(input(scores, 0), false),
+                // The second factor of the scores is (B,H,D,S), unless it is transposed there.
+                rows_of(input(scores, 1), !multiplies->transpose_b),
+                rows_of(input(product, 1), weighs->transpose_b),
+                {}};
+    for (int value : {input(scores, 0), input(scores, 1), input(product, 1)}) {
+      if (shape(value).rank() != 4) return {};
+    }
+    const auto extents = [&](const std::pair<int, Axes>& rows) {
+      return permuted(shape(rows.first), rows.second);
+    };
+    const Shape q = extents(found.q), k = extents(found.k);
+    if (extents(found.v) != k || q != k.with(1, q[1]) || q[3] > kMaxHeadExtent || k[1] == 0 || q[3] == 0)
+      return {};
+    if (graph().node(softmax).inputs.size() > 1) {
+      found.mask = input(softmax, 1);
+      if (needs_gradient_[static_cast<size_t>(*found.mask)]) return {};
+    }
+    const int reader = only_reader(output(product));
+    const auto* moved = op<Transpose>(reader);
+    if (moved && moved->axes == kHeadsAndRows && on_one_device({product, reader})) found.move = reader;
+    return found;
+  }
+
+  // A new value of the nodes' device, and its name.
+  int new_value(int like, const std::string& name, const Shape& shape) {
+    ValueInfo info = graph().value(like);
+    info.name = name;
+    info.spec.shape = shape;
+    return target_.new_result(std::move(info)).id;
+  }
+
+  int add_moved(const std::pair<int, Axes>& rows, const std::string& name, const std::string& device) {
+    const auto& [value, axes] = rows;
+    if (is_in_order(axes)) return value;
+    const int result = new_value(value, name, permuted(shape(value), axes));
+    nodes_.push_back(Node{Transpose{axes}, target_.value(result).name, {value}, {result}, device});
+    return result;
+  }
+
+  void write(const Match& match) {
+    const Node& softmax_node = graph().node(match.softmax);
+    const auto& softmax = std::get<Softmax>(softmax_node.op);
+    const std::string &name = softmax_node.name, &device = softmax_node.device;
+    Node attention{Attention{softmax.scale, softmax.zero_nan_rows}, name + "/attention", {}, {}, device};
+    attention.inputs = {add_moved(match.q, name + "/q", device), add_moved(match.k, name + "/k", device),
+                        add_moved(match.v, name + "/v", device)};
+    if (match.mask) attention.inputs.push_back(*match.mask);
+    const int result = output(match.product);
+    const Shape rows = permuted(shape(result), kHeadsAndRows);
+    const int y = match.move >= 0 ? output(match.move) : new_value(result, name + "/y", rows);
+    attention.outputs = {y, new_value(result, name + "/log_sums", {rows[0], rows[2], rows[1]})};
+    nodes_.push_back(std::move(attention));
+    if (match.move < 0) {
+      nodes_.push_back(Node{Transpose{kHeadsAndRows}, name + "/heads", {y}, {result}, device});
+    }
+  }
+
+  // Without the transpositions and reshapes that nobody reads any more.
+  std::vector<Node> without_idle_moves() {
+    std::set<int> read;
+    std::vector<Node> rest;
+    for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
+      const bool is_move =
+          std::holds_alternative<Transpose>(node->op) || std::holds_alternative<Reshape>(node->op);
+      const auto is_needed = [&](int value) {
+        const bool is_kept = static_cast<size_t>(value) < needs_gradient_.size() && kept(value);
+        return is_kept || read.contains(value);
+      };
+      if (is_move && std::none_of(node->outputs.begin(), node->outputs.end(), is_needed)) continue;
+      read.insert(node->inputs.begin(), node->inputs.end());
+      rest.push_back(std::move(*node));
+    }
+    std::reverse(rest.begin(), rest.end());
+    return rest;
+  }
+
+  Graph& target_;
+  std::vector<bool> needs_gradient_;  // by value
+  std::vector<Node> nodes_;
+};
+
+}  // namespace
+
+int merge_attentions(Graph& graph, std::span<const Value> parameters, std::span<const Value> keep) {
+  return Attentions(graph, parameters, keep).run();
+}
+
+}  // namespace headroom::onnx

@@ -1,0 +1,66 @@
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "tests/kernels/kernel_cases.h"
+
+namespace headroom::test {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+struct Sizes {
+  int64_t batch, queries, keys, heads, extent;
+};
+
+void add(std::vector<KernelCase>& cases, const std::string& what, const Attention& op, const Sizes& s,
+         const std::vector<HostTensor>& mask = {}) {
+  const Shape of_queries = {s.batch, s.queries, s.heads, s.extent},
+              of_keys = {s.batch, s.keys, s.heads, s.extent};
+  std::vector<HostTensor> forward = {random_floats(of_queries, 1), random_floats(of_keys, 2),
+                                     random_floats(of_keys, 3)};
+  forward.insert(forward.end(), mask.begin(), mask.end());
+  const std::vector<HostTensor> results = run_op(op, forward);
+  std::vector<HostTensor> backward = {
+      random_floats(of_queries, 4), forward[0], forward[1], forward[2], results[0], results[1]};
+  backward.insert(backward.end(), mask.begin(), mask.end());
+  cases.push_back({"attention_" + what, op, std::move(forward)});
+  cases.push_back({"attention_grad_" + what, AttentionGrad{op.scale}, std::move(backward)});
+}
+
+// `hidden` where a key comes after its query, counted from the end.
+HostTensor causal(int64_t queries, int64_t keys, float hidden) {
+  HostTensor mask({DType::kF32, {queries, keys}});
+  for (int64_t i = 0; i < queries; ++i) {
+    for (int64_t j = 0; j < keys; ++j) mask.data()[i * keys + j] = j - i > keys - queries ? hidden : 0;
+  }
+  return mask;
+}
+
+}  // namespace
+
+// Extents below, at and above those of a tile; masks that hide whole tiles, parts of them and rows.
+void add_attention_cases(std::vector<KernelCase>& cases) {
+  for (const Sizes& s :
+       {Sizes{1, 1, 1, 1, 1}, Sizes{2, 3, 5, 2, 4}, Sizes{1, 64, 64, 1, 64}, Sizes{1, 70, 130, 2, 24},
+        Sizes{1, 5, 197, 3, 32}, Sizes{1, 66, 3, 1, 128}, Sizes{2, 9, 70, 1, 72}, Sizes{1, 20, 20, 2, 19}}) {
+    add(cases, fmt::format("{}_{}_{}_{}_{}", s.batch, s.queries, s.keys, s.heads, s.extent), {.scale = 0.3f},
+        s);
+  }
+  const Sizes sizes{2, 130, 140, 2, 16};
+  add(cases, "causal", {.scale = 0.25f}, sizes, {causal(130, 140, -kInfinity)});
+  add(cases, "causal_lowest", {.scale = 0.25f}, sizes,
+      {causal(130, 140, std::numeric_limits<float>::lowest())});
+  add(cases, "weak", {.scale = 0.25f}, sizes, {causal(130, 140, -3)});
+  for (const Shape& shape : {Shape{2, 1, 1, 140}, Shape{1, 2, 130, 140}, Shape{2, 2, 130, 140}, Shape{140}})
+    add(cases, "mask_" + to_string(shape), {.scale = 0.25f}, sizes, {random_floats(shape, 5)});
+  HostTensor padding({DType::kF32, {2, 1, 1, 140}});
+  for (int64_t j = 100; j < 140; ++j) padding.data()[j] = -kInfinity;      // the first text's end
+  for (int64_t j = 0; j < 140; ++j) padding.data()[140 + j] = -kInfinity;  // no text
+  add(cases, "padding", {.scale = 0.25f, .zero_nan_rows = true}, sizes, {padding});
+  HostTensor rows = causal(130, 140, -kInfinity);
+  for (int64_t j = 0; j < 140; ++j) rows.data()[50 * 140 + j] = rows.data()[129 * 140 + j] = -kInfinity;
+  add(cases, "hidden_rows", {.scale = 0.25f, .zero_nan_rows = true}, sizes, {rows});
+}
+
+}  // namespace headroom::test

@@ -1,0 +1,90 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "tests/kernels/reference.h"
+
+namespace headroom::test {
+namespace {
+
+// The softmax of the scores of query i of head (b,h), and the logarithm of the sum below it.
+struct Shares {
+  std::vector<double> p;
+  double log_sum;
+};
+
+Shares shares_of(const Values& q, const Values& k, const Values* mask, double scale, const Index& query) {
+  const int64_t b = query[0], h = query[1], i = query[2], keys = k.shape()[1];
+  Shares shares{std::vector<double>(static_cast<size_t>(keys)), 0};
+  double largest = -HUGE_VAL, sum = 0;
+  for (int64_t j = 0; j < keys; ++j) {
+    double& score = shares.p[static_cast<size_t>(j)];
+    for (int64_t d = 0; d < q.shape()[3]; ++d)
+      score += scale * q[position_of(q.shape(), {b, i, h, d})] * k[position_of(k.shape(), {b, j, h, d})];
+    if (mask != nullptr) score += (*mask)[position_of(mask->shape(), {b, h, i, j})];
+    largest = std::max(largest, score);
+  }
+  for (double& score : shares.p) sum += score = std::exp(score - largest);
+  for (double& share : shares.p) share /= sum;
+  shares.log_sum = largest + std::log(sum);
+  return shares;
+}
+
+std::vector<Values> attention(const Attention& op, const std::vector<Values>& in, std::vector<Values> out) {
+  const Values &q = in[0], &k = in[1], &v = in[2];
+  for_each_index(out[1].shape(), [&](const Index& query, int64_t row) {
+    const int64_t b = query[0], h = query[1], i = query[2];
+    const Shares shares =
+        shares_of(q, k, in.size() > 3 ? &in[3] : nullptr, static_cast<double>(op.scale), query);
+    const bool is_zero = op.zero_nan_rows && std::isnan(shares.p[0]);
+    out[1][row] = is_zero ? HUGE_VAL : shares.log_sum;
+    for (int64_t j = 0; j < k.shape()[1] && !is_zero; ++j) {
+      for (int64_t d = 0; d < q.shape()[3]; ++d)
+        out[0][position_of(q.shape(), {b, i, h, d})] +=
+            shares.p[static_cast<size_t>(j)] * v[position_of(v.shape(), {b, j, h, d})];
+    }
+  });
+  return out;
+}
+
+std::vector<Values> attention_grad(const AttentionGrad& op, const std::vector<Values>& in,
+                                   std::vector<Values> out) {
+  const Values &dy = in[0], &q = in[1], &k = in[2], &v = in[3], &y = in[4], &log_sums = in[5];
+  const auto scale = static_cast<double>(op.scale);
+  for_each_index(log_sums.shape(), [&](const Index& query, int64_t row) {
+    if (log_sums[row] == HUGE_VAL) return;
+    const int64_t b = query[0], h = query[1], i = query[2], extent = q.shape()[3];
+    const Shares shares = shares_of(q, k, in.size() > 6 ? &in[6] : nullptr, scale, query);
+    double whole = 0;
+    for (int64_t d = 0; d < extent; ++d) {
+      const int64_t at = position_of(q.shape(), {b, i, h, d});
+      whole += dy[at] * y[at];
+    }
+    for (int64_t j = 0; j < k.shape()[1]; ++j) {
+      const double p = shares.p[static_cast<size_t>(j)];
+      double product = 0;
+      for (int64_t d = 0; d < extent; ++d)
+        product += dy[position_of(q.shape(), {b, i, h, d})] * v[position_of(v.shape(), {b, j, h, d})];
+      const double gradient = scale * p * (product - whole);
+      for (int64_t d = 0; d < extent; ++d) {
+        const int64_t of_query = position_of(q.shape(), {b, i, h, d}),
+                      of_key = position_of(k.shape(), {b, j, h, d});
+        out[0][of_query] += gradient * k[of_key];
+        out[1][of_key] += gradient * q[of_query];
+        out[2][of_key] += p * dy[of_query];
+      }
+    }
+  });
+  return out;
+}
+
+}  // namespace
+
+std::vector<Values> reference_attention(const Op& op, const std::vector<Values>& in,
+                                        std::vector<Values> out) {
+  if (const auto* forward = std::get_if<Attention>(&op)) return attention(*forward, in, std::move(out));
+  if (const auto* grad = std::get_if<AttentionGrad>(&op)) return attention_grad(*grad, in, std::move(out));
+  return {};
+}
+
+}  // namespace headroom::test
