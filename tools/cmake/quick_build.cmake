@@ -20,6 +20,15 @@ function(headroom_precompiled name release_level sanitized_level)
   set_target_properties(${name} PROPERTIES HEADROOM_LEVEL ${level} HEADROOM_PRECOMPILED ${name})
 endfunction()
 
+# In code that makes no pointers out of addresses and bytes, checks of every pointer cost a quarter of the time and find what
+# the address sanitizer reports, too. They stay in these folders.
+set(handles_addresses runtime/base runtime/device runtime/collective runtime/onnx runtime/session allocators kernels)
+list(JOIN handles_addresses "|" handles_addresses)
+if(HEADROOM_SANITIZE MATCHES "undefined")
+  target_compile_options(headroom_options
+    INTERFACE "$<$<BOOL:$<TARGET_PROPERTY:HEADROOM_TRUSTS_POINTERS>>:-fno-sanitize=null,alignment>")
+endif()
+
 # headroom_compile_as(PRECOMPILED FOLDER [EXCEPT...]): the targets of a folder and of those below it, except those named
 # and those that have one.
 function(headroom_compile_as precompiled folder)
@@ -36,6 +45,9 @@ function(headroom_compile_as precompiled folder)
     if(type MATCHES "EXECUTABLE|(STATIC|SHARED|OBJECT)_LIBRARY" AND NOT given AND NOT target IN_LIST ARGN)
       set_target_properties(${target} PROPERTIES HEADROOM_LEVEL ${level} HEADROOM_PRECOMPILED ${precompiled})
       target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${level}>")
+      if(NOT "${folder}/" MATCHES "^${PROJECT_SOURCE_DIR}/(${handles_addresses})/")
+        set_target_properties(${target} PROPERTIES HEADROOM_TRUSTS_POINTERS ON)
+      endif()
       if(HEADROOM_PRECOMPILE)
         target_link_libraries(${target} PRIVATE fmt::fmt)
         if(type STREQUAL "EXECUTABLE")
@@ -71,10 +83,5 @@ endif()
 if(HEADROOM_TESTS)
   headroom_precompiled(headroom_test_pch -O1 -O0 LIBRARIES GTest::gtest nlohmann_json::nlohmann_json
                        HEADERS <gtest/gtest.h> <nlohmann/json.hpp>)
-  # In the code of tests, checks of every pointer cost a quarter of the time; the address sanitizer reports null, too.
-  if(HEADROOM_SANITIZE MATCHES "undefined")
-    set(is_test $<STREQUAL:$<TARGET_PROPERTY:HEADROOM_PRECOMPILED>,headroom_test_pch>)
-    target_compile_options(headroom_options INTERFACE $<${is_test}:-fno-sanitize=null,alignment>)
-  endif()
   headroom_compile_as(headroom_test_pch ${PROJECT_SOURCE_DIR}/tests)
 endif()
