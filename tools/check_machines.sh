@@ -19,47 +19,32 @@ Exit codes: 0 all passed, 5 a command failed, 2 bad arguments or something is mi
 HELP
 }
 
-machines=
 only=
 keep=
-folder=
-mirror=
 while [ $# -gt 0 ]; do
-  case "$1" in
-    --only | --root | --mirror) [ $# -ge 2 ] || fail 2 "$1 needs a value (see --help)" ;;
-  esac
-  case "$1" in
-    --only)
-      case "$2" in
-        demo | test) only=$2 ;;
-        *) fail 2 "--only: unknown command '$2' (demo, test)" ;;
-      esac
-      shift
-      ;;
-    --keep) keep=1 ;;
-    --root)
-      folder=$2
-      shift
-      ;;
-    --mirror)
-      mirror=$2
-      shift
-      ;;
-    -h | --help)
-      usage
-      exit 0
-      ;;
-    debian-12 | debian-13 | ubuntu-22.04 | ubuntu-24.04) machines="$machines $1" ;;
-    *) fail 2 "unknown argument '$1' (see --help)" ;;
-  esac
-  shift
+  take_argument "$@"
+  if [ $taken -eq 0 ]; then
+    case "$1" in
+      --only)
+        [ $# -ge 2 ] || fail 2 "$1 needs a value (see --help)"
+        case "$2" in
+          demo | test) only=$2 ;;
+          *) fail 2 "--only: unknown command '$2' (demo, test)" ;;
+        esac
+        taken=2
+        ;;
+      --keep)
+        keep=1
+        taken=1
+        ;;
+      *) fail 2 "unknown argument '$1' (see --help)" ;;
+    esac
+  fi
+  shift $taken
 done
 machines=${machines:-debian-12 debian-13}
 
-[ "$(id -u)" -eq 0 ] || fail 2 "needs root"
-for tool in debootstrap unshare git; do
-  command -v "$tool" >/dev/null || fail 2 "$tool is missing (apt-get install $tool)"
-done
+require_tools git
 commands=$(sed -n 's/^    \(tools\/[a-z]*\.sh\)\( *#.*\)*$/\1/p' "$root/README.md" | tr '\n' ' ')
 [ "$commands" = 'tools/demo.sh tools/test.sh ' ] ||
   fail 1 "README.md gives other commands than tools/demo.sh and tools/test.sh: $commands"

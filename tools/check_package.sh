@@ -18,32 +18,20 @@ HELP
 }
 
 package=
-machines=
-mirror=
-folder=
 while [ $# -gt 0 ]; do
-  case "$1" in
-    --root | --mirror)
-      [ $# -ge 2 ] || fail 2 "$1 needs a value (see --help)"
-      if [ "$1" = --root ]; then folder=$2; else mirror=$2; fi
-      shift
-      ;;
-    -h | --help)
-      usage
-      exit 0
-      ;;
-    debian-12 | debian-13 | ubuntu-22.04 | ubuntu-24.04) machines="$machines $1" ;;
-    *.deb) package=$1 ;;
-    *) fail 2 "unknown argument '$1' (see --help)" ;;
-  esac
-  shift
+  take_argument "$@"
+  if [ $taken -eq 0 ]; then
+    case "$1" in
+      *.deb) package=$1 ;;
+      *) fail 2 "unknown argument '$1' (see --help)" ;;
+    esac
+    taken=1
+  fi
+  shift $taken
 done
 [ -n "$package" ] || fail 2 "no package given (see --help)"
 [ -r "$package" ] || fail 2 "$package: cannot be read"
-[ "$(id -u)" -eq 0 ] || fail 2 "needs root"
-for tool in debootstrap unshare; do
-  command -v "$tool" >/dev/null || fail 2 "$tool is missing (apt-get install $tool)"
-done
+require_tools
 machines=${machines:-debian-12 debian-13}
 if [ -n "$folder" ]; then
   mkdir -p "$folder"

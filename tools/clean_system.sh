@@ -2,6 +2,36 @@
 # Clean systems for the scripts that check on them; sourced after common.sh, POSIX sh. They need root, debootstrap, unshare
 # and the network. $system is the folder of the system, $mirror where to install from (empty: as this machine).
 
+machines=
+folder=
+mirror=
+# take_argument ARGUMENTS: notes the first of them if all these scripts know it, in $machines, $folder or $mirror; $taken is how
+# many words that was, 0 for another argument.
+take_argument() {
+  taken=1
+  case "$1" in
+    --root | --mirror)
+      [ $# -ge 2 ] || fail 2 "$1 needs a value (see --help)"
+      if [ "$1" = --root ]; then folder=$2; else mirror=$2; fi
+      taken=2
+      ;;
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    debian-12 | debian-13 | ubuntu-22.04 | ubuntu-24.04) machines="$machines $1" ;;
+    *) taken=0 ;;
+  esac
+}
+
+# require_tools [TOOL...]: what clean systems need, and those tools.
+require_tools() {
+  [ "$(id -u)" -eq 0 ] || fail 2 "needs root"
+  for tool in debootstrap unshare "$@"; do
+    command -v "$tool" >/dev/null || fail 2 "$tool is missing (apt-get install $tool)"
+  done
+}
+
 # Where this machine gets a Debian's or an Ubuntu's packages; nothing where it is another system.
 mirror_of() {
   (

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "allocators/observer.h"
+#include "allocators/trace/trace_builder.h"
 #include "allocators/trace/trace_writer.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/lost_output.h"
@@ -14,7 +15,7 @@
 namespace headroom {
 namespace {
 
-void write_device_event(TraceWriter& writer, const AllocatorEvent& event, const TraceContext& context) {
+DeviceEvent device_event_of(const AllocatorEvent& event) {
   using Kind = AllocatorEvent::Kind;
   DeviceEvent written{.address = reinterpret_cast<uint64_t>(event.pointer), .bytes = event.requested_bytes};
   if (event.kind == Kind::kDevice) {
@@ -29,7 +30,17 @@ void write_device_event(TraceWriter& writer, const AllocatorEvent& event, const 
                    : event.kind == Kind::kRetry     ? DeviceEvent::Kind::kRetry
                                                     : DeviceEvent::Kind::kOutOfMemory;
   }
-  writer.add(written, context);
+  return written;
+}
+
+TraceContext context_of(const AllocatorEvent& event, int64_t time_ns) {
+  return {.stream = reinterpret_cast<uint64_t>(event.stream.handle),
+          .time_ns = time_ns,
+          .op = event.user.op,
+          .tag = event.user.tensor,
+          .source = event.user.source,
+          .category = event.user.category,
+          .block_bytes = event.block_bytes};
 }
 
 // Reports an incomplete trace on stderr and in the exit code, because an observer cannot throw.
@@ -62,13 +73,7 @@ std::function<void(const AllocatorEvent&)> trace_recorder(const std::string& pat
   return [shared = std::move(shared), start = Clock::now()](const AllocatorEvent& event) {
     TraceWriter& writer = **shared;
     const auto since = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start);
-    const TraceContext context{.stream = reinterpret_cast<uint64_t>(event.stream.handle),
-                               .time_ns = since.count(),
-                               .op = event.user.op,
-                               .tag = event.user.tensor,
-                               .source = event.user.source,
-                               .category = event.user.category,
-                               .block_bytes = event.block_bytes};
+    const TraceContext context = context_of(event, since.count());
     if (event.kind == AllocatorEvent::Kind::kAllocate) {
       writer.allocate(reinterpret_cast<uint64_t>(event.pointer), event.requested_bytes, context);
     } else if (event.kind == AllocatorEvent::Kind::kDeallocate) {
@@ -77,7 +82,22 @@ std::function<void(const AllocatorEvent&)> trace_recorder(const std::string& pat
       writer.part(reinterpret_cast<uint64_t>(event.pointer), event.requested_bytes, event.first, event.end,
                   context);
     } else {
-      write_device_event(writer, event, context);
+      writer.add(device_event_of(event), context);
+    }
+  };
+}
+
+std::function<void(const AllocatorEvent&)> trace_recorder(TraceBuilder& builder) {
+  return [&builder](const AllocatorEvent& event) {
+    using Kind = AllocatorEvent::Kind;
+    const auto block = reinterpret_cast<uint64_t>(event.pointer);
+    const TraceContext context = context_of(event, 0);
+    if (event.kind == Kind::kAllocate) {
+      builder.allocate(block, event.requested_bytes, context);
+    } else if (event.kind == Kind::kDeallocate) {
+      builder.free(block, 0, context);
+    } else if (event.kind != Kind::kPart) {
+      builder.add(device_event_of(event), context);
     }
   };
 }

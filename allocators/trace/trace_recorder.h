@@ -1,4 +1,4 @@
-// An observer that writes an allocator's requests and driver calls to a trace. Knows no strategy.
+// Observers that write an allocator's requests and driver calls to a trace. Know no strategy.
 #pragma once
 
 #include <functional>
@@ -10,6 +10,8 @@
 
 namespace headroom {
 
+class TraceBuilder;
+
 // Settings of the traced program: "strategy", "device", "limit_bytes".
 using TraceSettings = std::vector<std::pair<std::string, std::string>>;
 
@@ -18,5 +20,9 @@ using TraceSettings = std::vector<std::pair<std::string, std::string>>;
 // file cannot be created.
 std::function<void(const AllocatorEvent&)> trace_recorder(const std::string& path,
                                                           const TraceSettings& settings = {});
+
+// The same into a trace in memory, without times and without what lies inside blocks. `builder` must outlive
+// the allocator.
+std::function<void(const AllocatorEvent&)> trace_recorder(TraceBuilder& builder);
 
 }  // namespace headroom

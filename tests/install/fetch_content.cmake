@@ -1,13 +1,7 @@
 # The program with the tree as a part of its own build: configures, and compiles against the headers. With WHOLE=ON the
 # libraries are built, too, and the program runs.
 file(REMOVE_RECURSE ${FOLDER})
-function(run)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE errors)
-  if(NOT status EQUAL 0)
-    message(FATAL_ERROR "${ARGN}: ${status}\n${out}\n${errors}")
-  endif()
-  set(out "${out}" PARENT_SCOPE)
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
 
 # Without CUDA: to look for a compiler of CUDA takes longer than all else.
 run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/program -B ${FOLDER} -G Ninja -DFETCH=${SOURCE}

@@ -1,12 +1,6 @@
 # Installs the build into an empty prefix, looks at what came, and builds and runs the program against it.
 file(REMOVE_RECURSE ${PREFIX} ${FOLDER})
-function(run)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE errors)
-  if(NOT status EQUAL 0)
-    message(FATAL_ERROR "${ARGN}: ${status}\n${out}\n${errors}")
-  endif()
-  set(out "${out}" PARENT_SCOPE)
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
 
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${PREFIX})
 

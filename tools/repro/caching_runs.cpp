@@ -159,6 +159,7 @@ Measured run_c8(const Stage& stage) {
   Measured measured;
   try {
     for (size_t step = 0; step < kSteps; ++step) {
+      card.begin_step();
       losses.push_back(card.randn({100, 512, 512}));
       if (stage.fixed && losses.size() > kKept) losses.pop_front();
     }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "allocators/strategies/strategy_text.h"
+#include "allocators/trace/trace_builder.h"
+#include "allocators/trace/trace_recorder.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/device/gpus.h"
@@ -16,10 +18,16 @@ constexpr int64_t kDriverBytes = 64 * kMiB;
 }  // namespace
 
 Card::Card(const Stage& stage, std::string_view profile, const std::string& strategy)
-    : device_(make_device(stage.card(profile))) {
+    : device_(make_device(stage.card(profile))), recording_(stage.recording) {
   device_->initialise();
   context_bytes_ = process_bytes();
   allocator_ = make_allocator(parse_strategy(strategy), *device_);
+  if (recording_ != nullptr) allocator_->set_observer(trace_recorder(*recording_));
+}
+
+void Card::begin_step() {
+  ++steps_;
+  if (recording_ != nullptr) recording_->mark(steps_, StepPhase::kForward, 0);
 }
 
 Card::Tensor Card::randn(std::initializer_list<int64_t> shape) {

@@ -46,6 +46,8 @@ class Card {
   // The card of that profile with its context made. Throws what make_device and make_allocator throw.
   Card(const Stage& stage, std::string_view profile, const std::string& strategy = "caching");
 
+  // What follows belongs to the next step of a loop.
+  void begin_step();
   // Throws OutOfMemory.
   Tensor randn(std::initializer_list<int64_t> shape);
 
@@ -59,6 +61,8 @@ class Card {
   std::unique_ptr<Device> device_;
   int64_t context_bytes_ = 0;
   std::unique_ptr<Allocator> allocator_;
+  TraceBuilder* recording_;
+  int64_t steps_ = 0;
 };
 
 // Throws InvalidArgument when there is no visible GPU of that number, when others use it, or when we cannot

@@ -13,12 +13,17 @@
 
 #include "runtime/app/options.h"
 
+namespace headroom {
+class TraceBuilder;
+}
+
 namespace headroom::repro {
 
 // Where a scenario runs, and whether with its fix.
 struct Stage {
   std::string device = "sim";  // or "cuda", "cuda:N"
   bool fixed = false;
+  TraceBuilder* recording = nullptr;  // takes what the run of a Card allocates
 
   bool is_sim() const { return device == "sim"; }
   // The card of that profile: simulated, or a real one with a ballast that leaves as much.

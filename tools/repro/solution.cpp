@@ -10,11 +10,12 @@
 #include <vector>
 
 #include "allocators/packing/pack.h"
+#include "allocators/trace/trace_builder.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/table.h"
 #include "runtime/predict/solve_program.h"
-#include "tools/repro/card.h"
+#include "tools/report/verdict.h"
 #include "tools/repro/runs.h"
 
 namespace headroom::repro {
@@ -57,13 +58,13 @@ Solved train_in(RuntimeOptions card, TrainSettings settings, int64_t memory_byte
   return solved;
 }
 
-Solved on_laptop() {
+Solved on_laptop(const Scenario&) {
   const RuntimeOptions card = Stage{}.card(kLaptop);
   return train_in(card, settings_of_tutorial(), free_bytes(setup_of(card)));
 }
 
 // On the GPU of the machine that has most room. Others hold the last two, all of them.
-Solved on_four_cards() {
+Solved on_four_cards(const Scenario&) {
   const std::string total = exact_size(find_profile(kFourCards).total_bytes);
   const std::string full = fmt::format("2:{}/3:{}", total, total);
   std::optional<std::pair<int64_t, RuntimeOptions>> best;
@@ -76,7 +77,7 @@ Solved on_four_cards() {
 }
 
 // A batch of 256 beside a pool of 64 MiB: what the pool had, and what context and libraries take.
-Solved in_small_pool() {
+Solved in_small_pool(const Scenario&) {
   constexpr int64_t kPool = 64 * kMiB;
   const RuntimeOptions card = Stage{}.card(kSixGb);
   TrainSettings settings;
@@ -87,7 +88,7 @@ Solved in_small_pool() {
 }
 
 // Blocks whose lives are known fit where a pool that grew in pieces has none that is long enough.
-Solved fragmented_pool() {
+Solved fragmented_pool(const Scenario&) {
   constexpr int64_t kMost = 100 * kMiB;
   std::array<PlannedBlock, 3> blocks = {PlannedBlock{55 * kMiB, 0, 1}, PlannedBlock{10 * kMiB, 1, 3},
                                         PlannedBlock{55 * kMiB, 2, 3}};
@@ -100,52 +101,54 @@ Solved fragmented_pool() {
   return solved;
 }
 
-// What a program holds when its card is full, tensor by tensor: nothing of it is idle or can be dropped.
-Solved refuse_held(bool grows_with_steps) {
-  constexpr int64_t kTensor = int64_t{200} * 300 * 200 * 20 * 4, kLoss = int64_t{100} * 512 * 512 * 4;
-  Card card(Stage{}, kSixGb);
+// What a program holds when its card is full: nothing of it is idle or can be dropped. Its allocations say
+// whether it would stop to grow.
+Solved refuse_held(const Scenario& scenario) {
+  TraceBuilder builder("run", "recording");
+  scenario.run({.recording = &builder});
+  const Trace trace = builder.take();
+  const report::History history(trace);
+  const report::Steps steps(trace);
+  const report::Verdict verdict = report::judge_history(history, steps);
   Solved solved{.outcome = SolveOutcome::kRefused};
-  std::vector<Card::Tensor> held;
-  int64_t before = 0, grown = 0;
-  try {
-    while (true) {
-      before = card.allocator().statistics().allocated.current;
-      held.push_back(grows_with_steps ? card.randn({100, 512, 512}) : card.randn({200, 300, 200, 20}));
-      grown = card.allocator().statistics().allocated.current - before;
-    }
-  } catch (const OutOfMemory&) {
-    solved.process_bytes = card.process_bytes();
+  if (!verdict.failure) {
+    solved.text = "it has room on this card";
+    return solved;
   }
-  const MemoryInfo info = card.device().memory().info();
-  solved.memory_bytes = info.total - info.others;
-  if (grows_with_steps) {
+  const report::Failure& failure = *verdict.failure;
+  for (const DeviceEvent& event : trace.device_events) {
+    if (event.kind != DeviceEvent::Kind::kDevice || event.position > failure.event) continue;
+    solved.memory_bytes = event.bytes - event.others_bytes;
+    solved.process_bytes = event.process_bytes;
+  }
+  const std::vector<size_t> held = history.live_blocks(failure.event);
+  const bool leaks = std::any_of(verdict.findings.begin(), verdict.findings.end(),
+                                 [](const auto& finding) { return finding.cause == Cause::kLeak; });
+  if (leaks) {
+    const int64_t count = std::count_if(steps.list().begin(), steps.list().end(),
+                                        [](const report::Step& step) { return step.begin < step.end; });
+    const int64_t growth = failure.live_bytes / std::max<int64_t>(count, 1);
     solved.text = fmt::format(
         "a leak: what is live grows by {} each step and never falls, so any card is full in the end ({} "
         "steps here, {} with twice the memory); keep numbers, loss.item(), instead of tensors",
-        format_bytes(grown), held.size(), held.size() + static_cast<size_t>(info.total / kLoss));
+        format_bytes(growth), count, count + solved.memory_bytes / std::max<int64_t>(growth, 1));
   } else {
     solved.text = fmt::format(
         "{} tensors of {} are live at once and each may still be read: no order and no packing makes them "
         "fit; drop what is no longer needed",
-        held.size() + 1, format_bytes(kTensor));
+        held.size() + 1, format_bytes(failure.requested_bytes));
   }
   return solved;
-}
-Solved refuse_kept() {
-  return refuse_held(false);
-}
-Solved refuse_leak() {
-  return refuse_held(true);
 }
 
 struct Row {
   std::string_view id;
-  Solved (*solve)();
+  Solved (*solve)(const Scenario& scenario);
 };
 constexpr Row kRows[] = {
     {"A1", on_laptop},   {"A2", on_laptop},       {"A3", on_laptop},
     {"A4", on_laptop},   {"A5", fragmented_pool}, {"B2", on_four_cards},
-    {"C5", refuse_kept}, {"C8", refuse_leak},     {"C9", in_small_pool},
+    {"C5", refuse_held}, {"C8", refuse_held},     {"C9", in_small_pool},
 };
 
 }  // namespace
@@ -157,7 +160,7 @@ Solved solve(const Scenario& scenario) {
   if (row == std::end(kRows)) {
     solved.text = "no memory is lacking, or its user chose where it goes";
   } else {
-    solved = row->solve();
+    solved = row->solve(scenario);
   }
   solved.scenario = &scenario;
   return solved;
