@@ -126,7 +126,7 @@ Solved refuse_held(const Scenario& scenario) {
                                  [](const auto& finding) { return finding.cause == Cause::kLeak; });
   if (leaks) {
     const int64_t count = std::count_if(steps.list().begin(), steps.list().end(),
-                                        [](const report::Step& step) { return step.begin < step.end; });
+                                        [&](const report::Step& step) { return step.begin < failure.event; });
     const int64_t growth = failure.live_bytes / std::max<int64_t>(count, 1);
     solved.text = fmt::format(
         "a leak: what is live grows by {} each step and never falls, so any card is full in the end ({} "

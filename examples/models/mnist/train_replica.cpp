@@ -54,8 +54,8 @@ std::optional<double> read_process_start() {
 // Seconds since the kernel started this process, to 10 ms, with dynamic linking. If /proc is missing, since
 // the first call.
 double seconds_since_process_start() {
-  static const double kStart = read_process_start().value_or(seconds_since_boot());
-  return seconds_since_boot() - kStart;
+  static const double start = read_process_start().value_or(seconds_since_boot());
+  return seconds_since_boot() - start;
 }
 
 class Training {
