@@ -7,7 +7,7 @@
 namespace headroom::test {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kHiddenScore = -std::numeric_limits<float>::infinity();
 
 struct Sizes {
   int64_t batch, queries, keys, heads, extent;
@@ -48,18 +48,18 @@ void add_attention_cases(std::vector<KernelCase>& cases) {
         s);
   }
   const Sizes sizes{2, 130, 140, 2, 16};
-  add(cases, "causal", {.scale = 0.25f}, sizes, {causal(130, 140, -kInfinity)});
+  add(cases, "causal", {.scale = 0.25f}, sizes, {causal(130, 140, kHiddenScore)});
   add(cases, "causal_lowest", {.scale = 0.25f}, sizes,
       {causal(130, 140, std::numeric_limits<float>::lowest())});
   add(cases, "weak", {.scale = 0.25f}, sizes, {causal(130, 140, -3)});
   for (const Shape& shape : {Shape{2, 1, 1, 140}, Shape{1, 2, 130, 140}, Shape{2, 2, 130, 140}, Shape{140}})
     add(cases, "mask_" + to_string(shape), {.scale = 0.25f}, sizes, {random_floats(shape, 5)});
   HostTensor padding({DType::kF32, {2, 1, 1, 140}});
-  for (int64_t j = 100; j < 140; ++j) padding.data()[j] = -kInfinity;      // the first text's end
-  for (int64_t j = 0; j < 140; ++j) padding.data()[140 + j] = -kInfinity;  // no text
+  for (int64_t j = 100; j < 140; ++j) padding.data()[j] = kHiddenScore;      // the first text's end
+  for (int64_t j = 0; j < 140; ++j) padding.data()[140 + j] = kHiddenScore;  // no text
   add(cases, "padding", {.scale = 0.25f, .zero_nan_rows = true}, sizes, {padding});
-  HostTensor rows = causal(130, 140, -kInfinity);
-  for (int64_t j = 0; j < 140; ++j) rows.data()[50 * 140 + j] = rows.data()[129 * 140 + j] = -kInfinity;
+  HostTensor rows = causal(130, 140, kHiddenScore);
+  for (int64_t j = 0; j < 140; ++j) rows.data()[50 * 140 + j] = rows.data()[129 * 140 + j] = kHiddenScore;
   add(cases, "hidden_rows", {.scale = 0.25f, .zero_nan_rows = true}, sizes, {rows});
 }
 
