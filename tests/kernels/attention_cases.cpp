@@ -25,7 +25,8 @@ void add(std::vector<KernelCase>& cases, const std::string& what, const Attentio
       random_floats(of_queries, 4), forward[0], forward[1], forward[2], results[0], results[1]};
   backward.insert(backward.end(), mask.begin(), mask.end());
   cases.push_back({"attention_" + what, op, std::move(forward)});
-  cases.push_back({"attention_grad_" + what, AttentionGrad{op.scale}, std::move(backward)});
+  // Sums over all queries, or keys, in f32.
+  cases.push_back({"attention_grad_" + what, AttentionGrad{op.scale}, std::move(backward), 5e-5});
 }
 
 // `hidden` where a key comes after its query, counted from the end.

@@ -90,8 +90,9 @@ END
 tests=tests/kernels
 compile all_but_gradients.o runtime/ops/elementwise.cpp runtime/ops/ops.cpp kernels/sequence_kernel.cpp \
   kernels/cpu/make_kernel.cpp kernels/cpu/half_kernel.cpp kernels/cpu/cube.cpp kernels/cpu/dense.cpp \
-  $tests/kernel_cases.cpp \
-  $tests/kernel_cases_test.cpp $tests/reference.cpp $tests/reference_elementwise.cpp \
+  $tests/attention_cases.cpp $tests/kernel_cases.cpp \
+  $tests/kernel_cases_test.cpp $tests/reference.cpp $tests/reference_attention.cpp \
+  $tests/reference_elementwise.cpp \
   $tests/reference_movement.cpp $tests/reference_statistics.cpp $tests/reference_update.cpp \
   $tests/reference_window.cpp $tests/heap_counter.cpp runtime/graph/graph.cpp runtime/graph/functions.cpp \
   tests/runtime/graph/gradient_cases_test.cpp

@@ -423,11 +423,11 @@ ModelBytes heads_net(const std::string& mask, bool shows_scores = false) {
   ModelBytes net;
   net.input("x", 1, {"batch", "5", "8"}).output("y");
   if (shows_scores) net.output("masked");
-  std::vector<float> causal(25);
-  for (size_t i = 0; i < 25; ++i) causal[i] = i % 5 > i / 5 ? -std::numeric_limits<float>::infinity() : 0;
-  net.floats("causal", {5, 5}, causal)
-      .floats("learned", {5, 5}, wave(25))
-      .floats("none", {5, 5}, wave(25, 0));
+  net.integers("extents", {5, 5}).integers("next", {1}).node("ConstantOfShape", {"extents"}, {"none"});
+  net.floats("lowest", {}, {std::numeric_limits<float>::lowest()})
+      .node("Add", {"none", "lowest"}, {"hidden"});
+  net.node("Trilu", {"hidden", "next"}, {"causal"}, {int_attribute("upper", 1)});
+  net.floats("learned", {5, 5}, wave(25));
   net.floats("half", {}, {0.5f}).integers("split", {0, 0, 2, 4}).integers("join", {0, 40});
   net.floats("one", {5, 5}, std::vector<float>(25, 1)).node("Mul", {"learned", "one"}, {"factor"});
   for (const std::string head : {"q", "k", "v"}) {
