@@ -86,6 +86,14 @@ bool are_all(const std::optional<std::vector<float>>& numbers, float number) {
          std::all_of(numbers->begin(), numbers->end(), [&](float element) { return element == number; });
 }
 
+// Whether it hides scores: by -infinity or a number near the lowest one, which no training leaves in a
+// weight.
+bool is_mask(const Tensor& tensor) {
+  constexpr float kHidden = -1e30f;
+  const auto numbers = numbers_of(&tensor);
+  return numbers && std::any_of(numbers->begin(), numbers->end(), [](float x) { return x < kHidden; });
+}
+
 // Whether the elements of `a` (R,C) are those of `b` (C,R), and not all one number.
 bool is_transposed(const Tensor& a, const Tensor& b) {
   if (a.type != b.type) return false;
@@ -230,7 +238,7 @@ Roles find_roles(const Model& model) {
     const bool is_weight = use.weights > 0 && !tensor.extents.empty();
     // Where nobody tells, what has more than one number and meets the data is a weight.
     const bool looks_so = !is_told && !tensor.extents.empty() && tensor.elements() > 1;
-    if (!is_parameter && !is_weight && !looks_so) continue;
+    if (!is_parameter && !is_weight && (!looks_so || is_mask(tensor))) continue;
     roles.kinds[tensor.name] = SourceKind::kParameter;
     if (tensor.extents.size() > 1 && use.weights > 1) ++shared_matrices;
   }

@@ -77,7 +77,7 @@ void print_report(const WorkloadOptions& options, const RunSetup& setup, const s
                   options.runtime.device, margin);
   fmt::print("{}\ndevice of {}, others hold {}\n", terminal.wrapped(first),
              format_bytes(setup.device.total_bytes), format_bytes(others_bytes(setup)));
-  if (!chosen.reason.empty()) fmt::print("{}\n", terminal.wrapped(chosen.reason));
+  if (!chosen.reason.empty()) fmt::print("{}\n", terminal.wrapped("a run would end with: " + chosen.reason));
   if (chosen.total_bytes > 0) {
     if (!chosen.fits) fmt::print("with enough memory it takes:\n");
     Table parts({{devices == 1 ? "" : "the fullest GPU"}, {.title = "MiB", .is_number = true}});

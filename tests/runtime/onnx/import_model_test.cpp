@@ -427,7 +427,9 @@ ModelBytes heads_net(const std::string& mask, bool shows_scores = false) {
   net.floats("lowest", {}, {std::numeric_limits<float>::lowest()})
       .node("Add", {"none", "lowest"}, {"hidden"});
   net.node("Trilu", {"hidden", "next"}, {"causal"}, {int_attribute("upper", 1)});
-  net.floats("learned", {5, 5}, wave(25));
+  std::vector<float> written(25);
+  for (size_t i = 0; i < 25; ++i) written[i] = i % 5 > i / 5 ? -std::numeric_limits<float>::infinity() : 0;
+  net.floats("learned", {5, 5}, wave(25)).floats("written", {5, 5}, written);
   net.floats("half", {}, {0.5f}).integers("split", {0, 0, 2, 4}).integers("join", {0, 40});
   net.floats("one", {5, 5}, std::vector<float>(25, 1)).node("Mul", {"learned", "one"}, {"factor"});
   for (const std::string head : {"q", "k", "v"}) {
@@ -447,9 +449,11 @@ ModelBytes heads_net(const std::string& mask, bool shows_scores = false) {
 }
 
 TEST(OnnxImport, HeadsOfAttentionAreOneNodeThatKeepsNoScores) {
-  for (const char* mask : {"causal", "none"}) {
+  for (const char* mask : {"causal", "written", "none"}) {
     Graph graph;
-    import_model(model_of(heads_net(mask).bytes()), {.batch = 2, .merges_attention = true}, graph);
+    const onnx::ImportedModel model =
+        import_model(model_of(heads_net(mask).bytes()), {.batch = 2, .merges_attention = true}, graph);
+    for (const onnx::BoundTensor& parameter : model.parameters) EXPECT_NE(parameter.name, "written");
     EXPECT_EQ(count_of(graph, "attention"), 1) << mask;
     for (const char* merged : {"softmax", "transpose", "scale", "add"}) EXPECT_EQ(count_of(graph, merged), 0);
   }
