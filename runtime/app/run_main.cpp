@@ -12,8 +12,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "runtime/base/ended_by_signal.h"
 #include "runtime/base/errors.h"
-#include "runtime/base/last_words.h"
 #include "runtime/base/lost_output.h"
 #include "runtime/base/text.h"
 

@@ -87,6 +87,9 @@ class Attentions : private GraphView {
     const auto* multiplies = op<MatMul>(scores);
     if (!multiplies || multiplies->transpose_a || only_reader(scores_value) != softmax) return {};
     if (!on_one_device({scores, softmax, product})) return {};
+    for (int value : {input(scores, 0), input(scores, 1), input(product, 1)}) {
+      if (shape(value).rank() != 4) return {};
+    }
     Match found{scores,
                 softmax,
                 product,
@@ -96,9 +99,6 @@ class Attentions : private GraphView {
                 rows_of(input(scores, 1), !multiplies->transpose_b),
                 rows_of(input(product, 1), weighs->transpose_b),
                 {}};
-    for (int value : {input(scores, 0), input(scores, 1), input(product, 1)}) {
-      if (shape(value).rank() != 4) return {};
-    }
     const auto extents = [&](const std::pair<int, Axes>& rows) {
       return permuted(shape(rows.first), rows.second);
     };

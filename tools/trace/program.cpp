@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "allocators/trace/read_trace.h"
+#include "runtime/base/ended_by_signal.h"
 #include "runtime/base/errors.h"
-#include "runtime/base/last_words.h"
 #include "runtime/base/text.h"
 #include "tools/process/process.h"
 

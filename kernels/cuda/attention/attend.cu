@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attend(const __grid_constan
 
 std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request) {
   check_attention(request, 3);
-  const AttentionPlan plan(request, 0, 3);
+  const AttentionCall plan(request, 0, 3);
   const AttentionSizes& sizes = plan.sizes;
   const AttentionKernel kernel =
       choose_attention(request.inputs[0].dtype, sizes.extent, request.device,

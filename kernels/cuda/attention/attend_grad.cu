@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
 
 std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& request) {
   check_attention(request, 5);
-  const AttentionPlan plan(request, 1, 6);
+  const AttentionCall plan(request, 1, 6);
   const DType stored = request.inputs[0].dtype;
   const AttentionKernel of_queries = choose_attention(
       stored, plan.sizes.extent, request.device,

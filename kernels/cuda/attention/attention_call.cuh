@@ -101,7 +101,7 @@ inline void launch_attention(AttentionKernel kernel, int64_t blocks, size_t shar
   HR_CHECK(cudaGetLastError());
 }
 
-// Throws InvalidArgument for operands that no kernel takes. `first` is the first of q, k, v.
+// Throws InvalidArgument unless the first `count` operands are of one type that the kernels take.
 inline void check_attention(const Request& request, size_t count) {
   if (request.device.compute_capability() < kMinCapabilityOfMma)
     throw InvalidArgument(
@@ -114,13 +114,13 @@ inline void check_attention(const Request& request, size_t count) {
 }
 
 // What both ops have: sizes, the mask at operand `mask`, if there is one, and where it is in the workspace.
-struct AttentionPlan {
+struct AttentionCall {
   AttentionSizes sizes;
   MaskLayout layout;
   AttentionWorkspace workspace;
   size_t mask;
 
-  AttentionPlan(const Request& request, size_t first, size_t mask_at)
+  AttentionCall(const Request& request, size_t first, size_t mask_at)
       : sizes(request.inputs[first].shape, request.inputs[first + 1].shape),
         layout(request.inputs.size() > mask_at ? MaskLayout(request.inputs[mask_at].shape, sizes)
                                                : MaskLayout()),

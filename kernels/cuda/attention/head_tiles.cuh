@@ -22,7 +22,7 @@ __device__ inline float power_of_2(float x) {
 #endif
 }
 
-// Queues the copy of rows from `first` on; rows and columns that there are not become 0.
+// Queues the copy of rows from `first` on; rows and columns beyond the matrix become 0.
 template <int kExtent>
 __device__ void load_head_tile(uint32_t* to, const HeadMatrix& from, int first) {
   constexpr int kChunks = kExtent / 8;  // of 16 bytes
@@ -181,7 +181,7 @@ __device__ void scale_scores(float (&scores)[kColumns][4], float factor) {
 }
 
 // What a mask adds to a warp's sums, as powers of 2: rows `row` and 8 below it, columns from `column` on.
-// With `is_turned` the rows are keys and the columns queries. All loads are on their way at once.
+// With `is_turned` the rows are keys and the columns queries. Issues 16 loads before it uses one.
 template <int kColumns>
 __device__ void add_mask(float (&scores)[kColumns][4], const Reals& mask, int64_t row_stride, int row,
                          int column, int rows, int columns, bool is_turned) {

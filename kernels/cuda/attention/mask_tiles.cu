@@ -5,7 +5,7 @@
 namespace headroom::cuda {
 namespace {
 
-// What is not true of all scores of a tile that a mask leaves as they are, or hides.
+// Flags of a tile: the mask shows one of its scores, or changes one.
 constexpr unsigned kShown = 1, kChanged = 2;
 // Tiles that a block classifies at once.
 constexpr int kTilesAtOnce = 512;

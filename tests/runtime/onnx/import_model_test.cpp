@@ -459,6 +459,19 @@ TEST(OnnxImport, HeadsOfAttentionAreOneNodeThatKeepsNoScores) {
   }
 }
 
+TEST(OnnxImport, AttentionOfRankThreeStaysAsItIs) {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "5", "8"}).output("y");
+  net.node("Transpose", {"x"}, {"t"}, {ints_attribute("perm", {0, 2, 1})});
+  net.node("MatMul", {"x", "t"}, {"scores"})
+      .node("Softmax", {"scores"}, {"p"})
+      .node("MatMul", {"p", "x"}, {"y"});
+  Graph graph;
+  import_model(model_of(net.bytes()), {.batch = 2, .merges_attention = true}, graph);
+  EXPECT_EQ(count_of(graph, "attention"), 0);
+  EXPECT_EQ(count_of(graph, "softmax"), 1);
+}
+
 TEST(OnnxImport, ScoresThatSomebodyReadsAndMasksThatLearnStay) {
   for (const ModelBytes& net : {heads_net("factor"), heads_net("causal", true)}) {
     Graph graph;

@@ -1,4 +1,4 @@
-#include "runtime/base/last_words.h"
+#include "runtime/base/ended_by_signal.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
