@@ -11,15 +11,15 @@ namespace {
 // Rows and columns of a warp's part of the gradient of scores: 32 columns at a time, for the registers.
 constexpr int kGradPairs = 2;
 
-// From scores, as powers of 2, and dy . v in `gradients` to p and ds.
-template <typename Score, typename Product>
+// From scores, powers of 2 but for `factor`, and dy . v in `gradients` to p and ds.
+template <typename Shift, typename Product>
 __device__ void finish_shares(float (&shares)[2 * kGradPairs][4], float (&gradients)[2 * kGradPairs][4],
-                              const Score& exponent, const Product& product) {
+                              float factor, const Shift& shift, const Product& product) {
 #pragma unroll
   for (int j = 0; j < 2 * kGradPairs; ++j) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      shares[j][i] = power_of_2(exponent(shares[j][i], j, i));
+      shares[j][i] = power_of_2(fmaf(shares[j][i], factor, -shift(j, i)));
       gradients[j][i] = shares[j][i] * (gradients[j][i] - product(j, i));
     }
   }
@@ -27,7 +27,7 @@ __device__ void finish_shares(float (&shares)[2 * kGradPairs][4], float (&gradie
 
 // dq, and dy . y for the kernel below.
 template <typename Policy, int kExtent>
-__global__ void __launch_bounds__(kAttentionThreads)
+__global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 3 : 2)
     attend_grad_queries(const __grid_constant__ AttentionArguments args) {
   extern __shared__ uint4 shared[];
   uint32_t* const rows = reinterpret_cast<uint32_t*>(shared);
@@ -35,84 +35,70 @@ __global__ void __launch_bounds__(kAttentionThreads)
     return rows + (2 + 2 * stage + operand) * kTileWords<kExtent>;
   };
   const AttentionSizes& sizes = args.sizes;
-  const int tiles = static_cast<int>(sizes.query_tiles()), keys = static_cast<int>(sizes.keys);
-  HeadTilePlace place(sizes, tiles);
-  place.tile = tiles - 1 - place.tile;
-  const HeadMatrix q = args.q.of(sizes, place.b, place.h, args.is_aligned),
-                   k = args.k.of(sizes, place.b, place.h, args.is_aligned),
-                   v = args.v.of(sizes, place.b, place.h, args.is_aligned),
-                   y = args.y.of(sizes, place.b, place.h, args.is_aligned),
-                   dy = args.dy.of(sizes, place.b, place.h, args.is_aligned),
-                   dq = args.dq.of(sizes, place.b, place.h, args.is_aligned);
-  const Reals mask = args.mask.of(place.b, place.h);
-  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32),
-            t = lane % 4;
-  const int first = place.tile * kHeadTile + warp * 16 + lane / 4;
-  load_head_tile<kExtent>(rows, q, place.tile * kHeadTile);
-  load_head_tile<kExtent>(rows + kTileWords<kExtent>, dy, place.tile * kHeadTile);
-  load_head_tile<kExtent>(stage_at(0, 0), y, place.tile * kHeadTile);
+  const HeadBlock block(args, sizes.query_tiles(), true);
+  const int queries = static_cast<int>(sizes.queries), keys = static_cast<int>(sizes.keys);
+  TileCopy<kExtent>(block.matrix(args.q)).queue(rows, block.first());
+  TileCopy<kExtent>(block.matrix(args.dy)).queue(rows + kTileWords<kExtent>, block.first());
+  TileCopy<kExtent>(block.matrix(args.y)).queue(stage_at(0, 0), block.first());
   __pipeline_commit();
   __pipeline_wait_prior(0);
   __syncthreads();
-  const LeftRows<kExtent> left(rows, warp * 16), left_dy(rows + kTileWords<kExtent>, warp * 16);
+  const LeftRows<kExtent> left(rows, block.warp * 16), left_dy(rows + kTileWords<kExtent>, block.warp * 16);
 
   float shift[2], product[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int query = first + half * 8, row = query - place.tile * kHeadTile;
-    const int64_t at = place.head * sizes.queries + query;
+    const int query = block.row + half * 8, row = query - block.first();
+    const int64_t at = block.head * sizes.queries + query;
     float sum = 0;
 #pragma unroll
-    for (int word = t; word < kExtent / 2; word += 4) {
+    for (int word = block.t; word < kExtent / 2; word += 4) {
       const uint32_t a = rows[kTileWords<kExtent> + row * kHeadPitch<kExtent> + word],
                      b = stage_at(0, 0)[row * kHeadPitch<kExtent> + word];
       sum += Policy::low_term(a) * Policy::low_term(b) + Policy::high_term(a) * Policy::high_term(b);
     }
     product[half] = combined_of_row(sum, false);
-    shift[half] = query < q.rows ? Reals(args.log_sums)[at] * kLog2E : HUGE_VALF;
-    if (t == 0 && query < q.rows) args.products[at] = product[half];
+    shift[half] = query < queries ? Reals(args.log_sums)[at] * kLog2E : HUGE_VALF;
+    if (block.t == 0 && query < queries) args.products[at] = product[half];
   }
   __syncthreads();
 
   float sums[kExtent / 8][4] = {};
-  const auto kind_of = [&](int tile) { return args.mask.kind(sizes, place.b, place.h, place.tile, tile); };
+  const TileCopy<kExtent> k(block.matrix(args.k)), v(block.matrix(args.v));
+  const auto kind_of = [&](int tile) { return args.mask.kind(sizes, block.b, block.h, block.tile, tile); };
   __shared__ MaskTile held_kinds[TileKinds::kHeld];
   const TileKinds kinds(held_kinds, static_cast<int>(sizes.key_tiles()), kind_of);
   for_each_shown_tile(
       static_cast<int>(sizes.key_tiles()),
       [&](int tile) { return kinds.get(tile, kind_of) == MaskTile::kHidden; },
       [&](int tile, int stage) {
-        load_head_tile<kExtent>(stage_at(stage, 0), k, tile * kHeadTile);
-        load_head_tile<kExtent>(stage_at(stage, 1), v, tile * kHeadTile);
+        k.queue(stage_at(stage, 0), tile * kHeadTile);
+        v.queue(stage_at(stage, 1), tile * kHeadTile);
       },
       [&](int tile, int stage) {
-        const bool is_mixed = kinds.get(tile, kind_of) == MaskTile::kMixed;
 #pragma unroll 1
         for (int part = 0; part < kHeadTile; part += 16 * kGradPairs) {
           float shares[2 * kGradPairs][4], gradients[2 * kGradPairs][4];
           multiply_rows<Policy, kExtent, kGradPairs>(shares, left, stage_at(stage, 0), part);
           multiply_rows<Policy, kExtent, kGradPairs>(gradients, left_dy, stage_at(stage, 1), part);
-          const int column = tile * kHeadTile + part + 2 * t;  // this lane's first key
-          scale_scores(shares, args.scale * kLog2E);
-          if (is_mixed)
-            add_mask(shares, mask, args.mask.layout.row_stride, first, column, q.rows, keys, false);
+          const ScorePlace place{block.row, tile * kHeadTile + part + 2 * block.t, queries, keys, false};
+          const float factor = block.finish_scores(shares, kinds.get(tile, kind_of), place);
+          hide_beyond(shares, place);
           finish_shares(
-              shares, gradients,
-              [&](float score, int j, int i) {
-                return column + 8 * j + i % 2 < keys ? score - shift[i / 2] : -HUGE_VALF;
-              },
+              shares, gradients, factor, [&](int, int i) { return shift[i / 2]; },
               [&](int, int i) { return product[i / 2]; });
           add_product<Policy, kExtent, kGradPairs>(sums, gradients, stage_at(stage, 0), part);
         }
       });
+  const HeadMatrix dq = block.matrix(args.dq);
 #pragma unroll
   for (int half = 0; half < 2; ++half)
-    store_head_row<Policy, kExtent>(dq, first + half * 8, sums, half, args.scale);
+    store_head_row<Policy, kExtent>(dq, block.row + half * 8, sums, half, args.scale);
 }
 
 // dk and dv.
 template <typename Policy, int kExtent>
-__global__ void __launch_bounds__(kAttentionThreads)
+__global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 3 : 2)
     attend_grad_keys(const __grid_constant__ AttentionArguments args) {
   extern __shared__ uint4 shared[];
   uint32_t* const rows = reinterpret_cast<uint32_t*>(shared);
@@ -124,66 +110,54 @@ __global__ void __launch_bounds__(kAttentionThreads)
     return reinterpret_cast<float*>(rows + 6 * kTileWords<kExtent>) + stage * 2 * kHeadTile;
   };
   const AttentionSizes& sizes = args.sizes;
-  const int queries = static_cast<int>(sizes.queries);
-  const HeadTilePlace place(sizes, static_cast<int>(sizes.key_tiles()));
-  const HeadMatrix q = args.q.of(sizes, place.b, place.h, args.is_aligned),
-                   k = args.k.of(sizes, place.b, place.h, args.is_aligned),
-                   v = args.v.of(sizes, place.b, place.h, args.is_aligned),
-                   dy = args.dy.of(sizes, place.b, place.h, args.is_aligned),
-                   dk = args.dk.of(sizes, place.b, place.h, args.is_aligned),
-                   dv = args.dv.of(sizes, place.b, place.h, args.is_aligned);
-  const Reals mask = args.mask.of(place.b, place.h);
-  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32),
-            t = lane % 4;
-  const int first = place.tile * kHeadTile + warp * 16 + lane / 4;  // this lane's first key
-  load_head_tile<kExtent>(rows, k, place.tile * kHeadTile);
-  load_head_tile<kExtent>(rows + kTileWords<kExtent>, v, place.tile * kHeadTile);
+  const HeadBlock block(args, sizes.key_tiles(), false);
+  const int queries = static_cast<int>(sizes.queries), keys = static_cast<int>(sizes.keys);
+  TileCopy<kExtent>(block.matrix(args.k)).queue(rows, block.first());
+  TileCopy<kExtent>(block.matrix(args.v)).queue(rows + kTileWords<kExtent>, block.first());
   __pipeline_commit();
   __pipeline_wait_prior(0);
   __syncthreads();
-  const LeftRows<kExtent> left(rows, warp * 16), left_v(rows + kTileWords<kExtent>, warp * 16);
+  const LeftRows<kExtent> left(rows, block.warp * 16), left_v(rows + kTileWords<kExtent>, block.warp * 16);
 
   float key_sums[kExtent / 8][4] = {}, value_sums[kExtent / 8][4] = {};
-  const auto kind_of = [&](int tile) { return args.mask.kind(sizes, place.b, place.h, tile, place.tile); };
+  const TileCopy<kExtent> q(block.matrix(args.q)), dy(block.matrix(args.dy));
+  const auto kind_of = [&](int tile) { return args.mask.kind(sizes, block.b, block.h, tile, block.tile); };
   __shared__ MaskTile held_kinds[TileKinds::kHeld];
   const TileKinds kinds(held_kinds, static_cast<int>(sizes.query_tiles()), kind_of);
   for_each_shown_tile(
       static_cast<int>(sizes.query_tiles()),
       [&](int tile) { return kinds.get(tile, kind_of) == MaskTile::kHidden; },
       [&](int tile, int stage) {
-        load_head_tile<kExtent>(stage_at(stage, 0), q, tile * kHeadTile);
-        load_head_tile<kExtent>(stage_at(stage, 1), dy, tile * kHeadTile);
+        q.queue(stage_at(stage, 0), tile * kHeadTile);
+        dy.queue(stage_at(stage, 1), tile * kHeadTile);
         if (threadIdx.x < kHeadTile) {
           const int query = tile * kHeadTile + static_cast<int>(threadIdx.x);
-          const int64_t at = place.head * sizes.queries + query;
+          const int64_t at = block.head * sizes.queries + query;
           rows_at(stage)[threadIdx.x] = query < queries ? Reals(args.log_sums)[at] * kLog2E : HUGE_VALF;
           rows_at(stage)[kHeadTile + threadIdx.x] = query < queries ? args.products[at] : 0;
         }
       },
       [&](int tile, int stage) {
-        const bool is_mixed = kinds.get(tile, kind_of) == MaskTile::kMixed;
 #pragma unroll 1
         for (int part = 0; part < kHeadTile; part += 16 * kGradPairs) {
           float shares[2 * kGradPairs][4], gradients[2 * kGradPairs][4];
           multiply_rows<Policy, kExtent, kGradPairs>(shares, left, stage_at(stage, 0), part);
           multiply_rows<Policy, kExtent, kGradPairs>(gradients, left_v, stage_at(stage, 1), part);
-          const float* const of_rows = rows_at(stage) + part + 2 * t;
-          scale_scores(shares, args.scale * kLog2E);
-          if (is_mixed) {
-            add_mask(shares, mask, args.mask.layout.row_stride, first, tile * kHeadTile + part + 2 * t,
-                     k.rows, queries, true);
-          }
+          const float* const of_rows = rows_at(stage) + part + 2 * block.t;
+          const ScorePlace place{block.row, tile * kHeadTile + part + 2 * block.t, keys, queries, true};
+          const float factor = block.finish_scores(shares, kinds.get(tile, kind_of), place);
           finish_shares(
-              shares, gradients, [&](float score, int j, int i) { return score - of_rows[8 * j + i % 2]; },
+              shares, gradients, factor, [&](int j, int i) { return of_rows[8 * j + i % 2]; },
               [&](int j, int i) { return of_rows[kHeadTile + 8 * j + i % 2]; });
           add_product<Policy, kExtent, kGradPairs>(value_sums, shares, stage_at(stage, 1), part);
           add_product<Policy, kExtent, kGradPairs>(key_sums, gradients, stage_at(stage, 0), part);
         }
       });
+  const HeadMatrix dk = block.matrix(args.dk), dv = block.matrix(args.dv);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    store_head_row<Policy, kExtent>(dk, first + half * 8, key_sums, half, args.scale);
-    store_head_row<Policy, kExtent>(dv, first + half * 8, value_sums, half, 1);
+    store_head_row<Policy, kExtent>(dk, block.row + half * 8, key_sums, half, args.scale);
+    store_head_row<Policy, kExtent>(dv, block.row + half * 8, value_sums, half, 1);
   }
 }
 }  // namespace

@@ -22,27 +22,56 @@ __device__ inline float power_of_2(float x) {
 #endif
 }
 
-// Queues the copy of rows from `first` on; rows and columns beyond the matrix become 0.
+// This thread's part of the copies of a head's tiles to shared memory: 16 bytes of every few rows.
 template <int kExtent>
-__device__ void load_head_tile(uint32_t* to, const HeadMatrix& from, int first) {
-  constexpr int kChunks = kExtent / 8;  // of 16 bytes
+class TileCopy {
+ public:
+  __device__ explicit TileCopy(const HeadMatrix& from)
+      : from_(from),
+        row_(static_cast<int>(threadIdx.x) / kChunks),
+        column_(static_cast<int>(threadIdx.x) % kChunks * 8),
+        source_(from.at(row_, column_)),
+        to_(row_ * kHeadPitch<kExtent> + column_ / 2) {}
+
+  // Queues the copy of rows from `first` on; rows and columns beyond the matrix become 0.
+  __device__ void queue(uint32_t* tile, int first) const {
+    if (!from_.is_aligned) return copy_halves(tile, first);
+    const uint16_t* source = source_ + first * from_.stride;
+    if (first + kHeadTile <= from_.rows && kExtent == from_.extent) {
 #pragma unroll
-  for (int i = static_cast<int>(threadIdx.x); i < kHeadTile * kChunks; i += kAttentionThreads) {
-    const int row = first + i / kChunks, column = i % kChunks * 8;
-    uint32_t* const at = to + i / kChunks * kHeadPitch<kExtent> + column / 2;
-    const int count = row < from.rows ? min(max(from.extent - column, 0), 8) : 0;
-    const uint16_t* const source = count > 0 ? from.at(row, column) : from.data;
-    if (from.is_aligned) {
-      __pipeline_memcpy_async(at, source, 16, static_cast<size_t>(count > 0 ? 0 : 16));
-      continue;
+      for (int row = 0; row < kHeadTile; row += kRowsAtOnce, source += kRowsAtOnce * from_.stride)
+        __pipeline_memcpy_async(tile + to_ + row * kHeadPitch<kExtent>, source, 16);
+      return;
     }
-    for (int k = 0; k < 4; ++k) {
-      const uint32_t low = 2 * k < count ? source[2 * k] : 0,
-                     high = 2 * k + 1 < count ? source[2 * k + 1] : 0;
-      at[k] = low | high << 16;
+#pragma unroll 1
+    for (int row = 0; row < kHeadTile; row += kRowsAtOnce, source += kRowsAtOnce * from_.stride) {
+      const bool is_inside = first + row_ + row < from_.rows && column_ < from_.extent;
+      __pipeline_memcpy_async(tile + to_ + row * kHeadPitch<kExtent>, is_inside ? source : from_.data, 16,
+                              static_cast<size_t>(is_inside ? 0 : 16));
     }
   }
-}
+
+ private:
+  static constexpr int kChunks = kExtent / 8, kRowsAtOnce = kAttentionThreads / kChunks;
+
+  __device__ void copy_halves(uint32_t* tile, int first) const {
+#pragma unroll 1
+    for (int row = 0; row < kHeadTile; row += kRowsAtOnce) {
+      const int count = first + row_ + row < from_.rows ? min(from_.extent - column_, 8) : 0;
+      const uint16_t* const source = source_ + (first + row) * from_.stride;
+      for (int k = 0; k < 4; ++k) {
+        const uint32_t low = 2 * k < count ? source[2 * k] : 0,
+                       high = 2 * k + 1 < count ? source[2 * k + 1] : 0;
+        tile[to_ + row * kHeadPitch<kExtent> + k] = low | high << 16;
+      }
+    }
+  }
+
+  HeadMatrix from_;
+  int row_, column_;
+  const uint16_t* source_;
+  int to_;
+};
 
 // 16 rows of a tile as a left factor, for the 16 terms from 16 `step` on.
 template <int kExtent>
@@ -171,21 +200,18 @@ class TileKinds {
   MaskTile* held_;
 };
 
-template <int kColumns>
-__device__ void scale_scores(float (&scores)[kColumns][4], float factor) {
-#pragma unroll
-  for (int j = 0; j < kColumns; ++j) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) scores[j][i] *= factor;
-  }
-}
+// A warp's part of the scores of a head: rows `row` and 8 below it, columns from `column` on, of `rows` by
+// `columns`. With `is_turned` the rows are keys and the columns queries.
+struct ScorePlace {
+  int row, column, rows, columns;
+  bool is_turned;
+};
 
-// What a mask adds to a warp's sums, as powers of 2: rows `row` and 8 below it, columns from `column` on.
-// With `is_turned` the rows are keys and the columns queries. Issues 16 loads before it uses one.
+// Adds a mask to scores, as powers of 2. Issues 16 loads before it uses one.
 template <int kColumns>
-__device__ void add_mask(float (&scores)[kColumns][4], const Reals& mask, int64_t row_stride, int row,
-                         int column, int rows, int columns, bool is_turned) {
-  const int64_t by_row = is_turned ? 1 : row_stride, by_column = is_turned ? row_stride : 1;
+__device__ void add_mask(float (&scores)[kColumns][4], const Reals& mask, int64_t row_stride,
+                         const ScorePlace& place) {
+  const int64_t by_row = place.is_turned ? 1 : row_stride, by_column = place.is_turned ? row_stride : 1;
   constexpr int kAtOnce = 4;
   static_assert(kColumns % kAtOnce == 0);
 #pragma unroll
@@ -196,9 +222,9 @@ __device__ void add_mask(float (&scores)[kColumns][4], const Reals& mask, int64_
       for (int j = 0; j < kAtOnce; ++j) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int at_row = min(row + i / 2 * 8, rows - 1),
-                    at_column = min(column + 8 * (first + j) + i % 2, columns - 1);
-          added[j][i] = number_at(at_row * by_row + at_column * by_column);
+          const int row = min(place.row + i / 2 * 8, place.rows - 1),
+                    column = min(place.column + 8 * (first + j) + i % 2, place.columns - 1);
+          added[j][i] = number_at(row * by_row + column * by_column);
         }
       }
     };
@@ -215,13 +241,59 @@ __device__ void add_mask(float (&scores)[kColumns][4], const Reals& mask, int64_
   }
 }
 
-// Which head and which tile of `tiles` a block has.
-struct HeadTilePlace {
+// The tile of rows of a head that a block has, of `tiles`.
+struct HeadBlock {
+  const AttentionArguments& args;
   int64_t head, b, h;
   int tile;
-  __device__ HeadTilePlace(const AttentionSizes& sizes, int tiles)
-      : head(blockIdx.x / tiles), b(head / sizes.heads), h(head % sizes.heads), tile(blockIdx.x % tiles) {}
+  int warp, t;  // this lane's columns are 2t and 2t + 1 of every 8
+  int row;      // of the head, this lane's first; its other is 8 below
+
+  // Under a causal mask the last queries have the most to do: they begin with `from_last`.
+  __device__ HeadBlock(const AttentionArguments& arguments, int64_t tiles, bool from_last)
+      : args(arguments),
+        head(blockIdx.x / static_cast<unsigned>(tiles)),
+        b(head / args.sizes.heads),
+        h(head % args.sizes.heads),
+        tile(static_cast<int>(blockIdx.x % static_cast<unsigned>(tiles))),
+        warp(static_cast<int>(threadIdx.x / 32)),
+        t(static_cast<int>(threadIdx.x % 4)) {
+    if (from_last) tile = static_cast<int>(tiles) - 1 - tile;
+    row = first() + warp * 16 + static_cast<int>(threadIdx.x % 32) / 4;
+  }
+  __device__ int first() const { return tile * kHeadTile; }
+  __device__ HeadMatrix matrix(const HeadOperand& operand) const {
+    return operand.of(args.sizes, b, h, args.is_aligned);
+  }
+
+  // Adds to a warp's scores what the mask of a tile of this kind adds, and returns what they are multiplied
+  // by to be powers of 2: for most tiles the scale, which then costs no instruction of its own.
+  template <int kColumns>
+  __device__ float finish_scores(float (&scores)[kColumns][4], MaskTile kind, const ScorePlace& place) const {
+    const float factor = args.scale * kLog2E;
+    if (kind != MaskTile::kMixed && factor > 0) return factor;
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[j][i] *= factor;
+    }
+    if (kind == MaskTile::kMixed) add_mask(scores, args.mask.of(b, h), args.mask.layout.row_stride, place);
+    return 1;
+  }
 };
+
+// Columns of a warp's scores beyond the last take no share.
+template <int kColumns>
+__device__ void hide_beyond(float (&scores)[kColumns][4], const ScorePlace& place) {
+  if (place.column - place.column % 8 + 8 * kColumns <= place.columns) return;
+#pragma unroll
+  for (int j = 0; j < kColumns; ++j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (place.column + 8 * j + i % 2 >= place.columns) scores[j][i] = -HUGE_VALF;
+    }
+  }
+}
 
 // Calls load(tile, stage) and then use(tile, stage) for each of `tiles` that is_hidden() does not leave out;
 // the next tile is on its way while one is used.

@@ -20,9 +20,13 @@ __device__ inline Lanes<float, 4> mask_group(const Reals& row, int64_t key, int6
   return lanes;
 }
 
+// Of a block, which is as large as can be: there are no more of them than rows of tiles, a few for each
+// multiprocessor of a GPU.
+constexpr int kClassifyThreads = 1024;
+
 // Classifies the tiles of a row of tiles: a block for each, a warp for a row at a time.
-__global__ void classify_tiles(AttentionSizes sizes, MaskLayout layout, Reals mask, bool is_aligned,
-                               MaskTile* tiles) {
+__global__ void __launch_bounds__(kClassifyThreads)
+    classify_tiles(AttentionSizes sizes, MaskLayout layout, Reals mask, bool is_aligned, MaskTile* tiles) {
   constexpr int kGroups = 4;  // on their way at once
   __shared__ unsigned found[kTilesAtOnce];
   __shared__ float below[kHeadTile];  // what hides a score, for each row
@@ -31,7 +35,7 @@ __global__ void classify_tiles(AttentionSizes sizes, MaskLayout layout, Reals ma
   const int rows = static_cast<int>(min(layout.queries - first, int64_t{kHeadTile}));
   const Reals at = mask + (blockIdx.x / of_head * layout.queries + first) * sizes.keys;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  for (int row = warp; row < rows; row += kThreads / 32) {
+  for (int row = warp; row < rows; row += kClassifyThreads / 32) {
     float largest = -HUGE_VALF;
     for (int64_t key = 4 * lane; key < sizes.keys; key += 128 * kGroups) {
       Lanes<float, 4> groups[kGroups];
@@ -48,9 +52,9 @@ __global__ void classify_tiles(AttentionSizes sizes, MaskLayout layout, Reals ma
   }
   for (int64_t begin = 0; begin < sizes.key_tiles(); begin += kTilesAtOnce) {
     const int count = static_cast<int>(min(sizes.key_tiles() - begin, int64_t{kTilesAtOnce}));
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) found[i] = 0;
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += kClassifyThreads) found[i] = 0;
     __syncthreads();
-    for (int row = warp; row < rows; row += kThreads / 32) {
+    for (int row = warp; row < rows; row += kClassifyThreads / 32) {
       for (int group = lane; group < count * kHeadTile / 4; group += 32 * kGroups) {
         Lanes<float, 4> groups[kGroups];
 #pragma unroll
@@ -75,7 +79,7 @@ __global__ void classify_tiles(AttentionSizes sizes, MaskLayout layout, Reals ma
       }
     }
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += kClassifyThreads) {
       tiles[blockIdx.x * sizes.key_tiles() + begin + i] = (found[i] & kShown) == 0     ? MaskTile::kHidden
                                                           : (found[i] & kChanged) != 0 ? MaskTile::kMixed
                                                                                        : MaskTile::kPlain;
@@ -87,7 +91,7 @@ __global__ void classify_tiles(AttentionSizes sizes, MaskLayout layout, Reals ma
 
 void classify_mask_tiles(const AttentionSizes& sizes, const MaskLayout& layout, const Reals& mask,
                          MaskTile* tiles, cudaStream_t stream) {
-  launch(classify_tiles, static_cast<unsigned>(layout.strips), kThreads, stream, sizes, layout, mask,
+  launch(classify_tiles, static_cast<unsigned>(layout.strips), kClassifyThreads, stream, sizes, layout, mask,
          sizes.keys % 4 == 0 && aligned<4>(mask), tiles);
 }
 
