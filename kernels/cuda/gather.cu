@@ -1,5 +1,6 @@
 // Rows of a table picked by indices, the gradient that adds them back, and the rows of a step.
 #include <algorithm>
+#include <bit>
 #include <cub/device/device_radix_sort.cuh>
 #include <limits>
 #include <type_traits>
@@ -143,76 +144,133 @@ __global__ void scatter_rows(int64_t rows, int64_t columns, int64_t count, Reals
 
 // ---- the same by sorting: each row then finds its terms side by side, still in the order of positions
 
-// Positions [0, count), and a report of indices out of range.
-__global__ void number_positions(int64_t count, int64_t rows, const int32_t* indices, int32_t* positions,
-                                 FaultSlot fault) {
+// An index that is none becomes `rows`, and is reported.
+__global__ void number_positions(int64_t count, int64_t rows, const int32_t* indices, int32_t* keys,
+                                 int32_t* positions, FaultSlot fault) {
   for (int64_t i = grid_thread(); i < count; i += grid_threads()) {
+    const int32_t index = indices[i];
+    const bool is_row = in_range(index, rows);
+    if (!is_row) report(fault, i, index);
+    keys[i] = is_row ? index : static_cast<int32_t>(rows);
     positions[i] = static_cast<int32_t>(i);
-    if (!in_range(indices[i], rows)) report(fault, i, indices[i]);
   }
 }
 
-// begin[row]: how many sorted indices are below row, for rows [0, rows].
+// begin[row]: how many sorted keys are below row, for rows [0, rows].
 __global__ void find_begins(int64_t count, int64_t rows, const int32_t* sorted, int32_t* begin) {
   for (int64_t i = grid_thread(); i <= count; i += grid_threads()) {
-    const int64_t here = i < count ? min(max(int64_t{sorted[i]}, int64_t{0}), rows) : rows;
-    const int64_t before = i > 0 ? min(max(int64_t{sorted[i - 1]}, int64_t{-1}), rows) : -1;
+    const int64_t here = i < count ? sorted[i] : rows, before = i > 0 ? sorted[i - 1] : -1;
     for (int64_t row = before + 1; row <= here; ++row) begin[row] = static_cast<int32_t>(i);
   }
 }
 
-// dtable (rows, columns), a thread for N neighbouring columns of a row.
+// A row may have all of the terms, as padding does, so that a thread adds a chunk of terms and no row. A row
+// within a chunk is finished there. The others leave a part in each of their chunks: the row that a chunk
+// begins with the first of its two, the row that it ends with the second.
+constexpr int kChunk = 64;
+
 template <int N>
-__global__ void add_sorted_rows(int64_t rows, Divider<int64_t> groups, const int32_t* begin,
-                                const int32_t* positions, Reals dy, RealsOut dtable) {
+__global__ void add_chunks(int64_t count, int64_t rows, Divider<int64_t> groups, const int32_t* sorted,
+                           const int32_t* positions, Reals dy, RealsOut dtable, float* parts) {
+  constexpr int kAtOnce = 8;
+  const int64_t total = ceil_div(count, kChunk) * groups.divisor;
+  for (int64_t i = grid_thread(); i < total; i += grid_threads()) {
+    const int64_t chunk = groups.quotient(i), group = i - chunk * groups.divisor;
+    const int64_t first = chunk * kChunk, end = min(first + kChunk, count);
+    Lanes<float, N> sum{};
+    int32_t row = sorted[first];
+    bool is_first = true;
+    const auto finish_row = [&](bool is_last) {
+      if (is_first || is_last) {
+        store(parts + ((2 * chunk + (is_first ? 0 : 1)) * groups.divisor + group) * N, sum);
+      } else if (row < rows) {
+        store(dtable + N * (row * groups.divisor + group), sum);
+      }
+    };
+    for (int64_t at = first; at < end; at += kAtOnce) {
+      Stored<N> terms[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int64_t position = positions[min(at + k, end - 1)];
+        terms[k] = dy.template fetch<N>(N * (position * groups.divisor + group));
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (at + k >= end) break;
+        const int32_t here = sorted[at + k];
+        if (here != row) {
+          finish_row(false);
+          sum = {};
+          row = here;
+          is_first = false;
+        }
+        const Lanes<float, N> term = widened(terms[k]);
+#pragma unroll
+        for (int lane = 0; lane < N; ++lane) sum.values[lane] += term.values[lane];
+      }
+    }
+    finish_row(true);
+  }
+}
+
+// The rows that add_chunks() did not finish, a thread for N neighbouring columns of a row.
+template <int N>
+__global__ void add_parts(int64_t count, int64_t rows, Divider<int64_t> groups, const int32_t* begins,
+                          const float* parts, RealsOut dtable) {
   const int64_t total = rows * groups.divisor;
   for (int64_t i = grid_thread(); i < total; i += grid_threads()) {
     const int64_t row = groups.quotient(i), group = i - row * groups.divisor;
-    Lanes<float, N> sums{};
-    for (int32_t at = begin[row]; at < begin[row + 1]; ++at) {
-      const auto term = load<N>(dy + N * (int64_t{positions[at]} * groups.divisor + group));
+    const int64_t begin = begins[row], end = begins[row + 1];
+    const int64_t first = begin / kChunk, last = (end - 1) / kChunk;
+    Lanes<float, N> sum{};
+    if (begin < end) {
+      const bool is_inside = first == last && begin % kChunk != 0 && end < min((first + 1) * kChunk, count);
+      if (is_inside) continue;
+#pragma unroll 4
+      for (int64_t chunk = first; chunk <= last; ++chunk) {
+        const int64_t part = 2 * chunk + (chunk == first && begin % kChunk != 0 ? 1 : 0);
+        const Lanes<float, N> term = load<N>(parts + (part * groups.divisor + group) * N);
 #pragma unroll
-      for (int lane = 0; lane < N; ++lane) sums.values[lane] += term.values[lane];
+        for (int lane = 0; lane < N; ++lane) sum.values[lane] += term.values[lane];
+      }
     }
-    store(dtable + N * i, sums);
+    store(dtable + N * i, sum);
   }
 }
 
-// The workspace of a gradient by sorting: arrays of i32, then what the sort needs.
+// The workspace of a gradient by sorting: arrays of i32, the parts, then what the sort needs.
 struct SortLayout {
-  int64_t count, rows;
+  int64_t count, rows, columns;
   size_t sort_bytes = 0;
 
-  SortLayout(int64_t index_count, int64_t table_rows) : count(index_count), rows(table_rows) {
-    HR_CHECK(sort(nullptr, nullptr, nullptr, nullptr));
+  SortLayout(int64_t index_count, int64_t table_rows, int64_t table_columns)
+      : count(index_count), rows(table_rows), columns(table_columns) {
+    HR_CHECK(sort(nullptr, nullptr));
   }
   static int64_t aligned(int64_t n) { return (n * 4 + 255) / 256 * 256; }
-  // numbers, sorted indices, sorted positions, begins
+  // keys, numbers, sorted keys, sorted positions, begins
   int64_t at(int array) const { return array * aligned(count); }
-  int64_t sort_at() const { return at(3) + aligned(rows + 1); }
+  int64_t parts_at() const { return at(4) + aligned(rows + 1); }
+  int64_t sort_at() const { return parts_at() + aligned(2 * ceil_div(count, kChunk) * columns); }
   int64_t bytes() const { return sort_at() + static_cast<int64_t>(sort_bytes); }
 
   // Radix sort is stable, so that equal indices stay in the order of their positions.
-  cudaError_t sort(std::byte* workspace, const int32_t* indices, const int32_t* positions,
-                   cudaStream_t stream) {
-    auto* const sorted = reinterpret_cast<int32_t*>(workspace + at(1));
-    auto* const sorted_positions = reinterpret_cast<int32_t*>(workspace + at(2));
+  cudaError_t sort(std::byte* workspace, cudaStream_t stream) {
+    const auto array = [&](int i) { return reinterpret_cast<int32_t*>(workspace + at(i)); };
     void* const room = workspace == nullptr ? nullptr : workspace + sort_at();
-    return cub::DeviceRadixSort::SortPairs(room, sort_bytes, indices, sorted, positions, sorted_positions,
-                                           count, 0, 32, stream);
+    return cub::DeviceRadixSort::SortPairs(room, sort_bytes, array(0), array(2), array(1), array(3), count, 0,
+                                           std::bit_width(static_cast<uint64_t>(rows)), stream);
   }
 };
 
-// Where every few rows would look through very many indices.
-bool is_worth_sorting(int64_t rows, int64_t count) {
-  constexpr int64_t kMostLooks = int64_t{1} << 24, kLeastIndices = 2048;
-  return count >= kLeastIndices && count <= std::numeric_limits<int32_t>::max() &&
-         rows / kRowsOfBlock * count > kMostLooks;
+// Fewer indices are found sooner than sorted.
+bool is_worth_sorting(int64_t count) {
+  constexpr int64_t kLeastIndices = 2048;
+  return count >= kLeastIndices && count <= std::numeric_limits<int32_t>::max();
 }
 
 std::unique_ptr<Kernel> gather_grad_by_sorting(const GatherGrad& op, const Request& request) {
-  const int64_t columns = row_elements(op.table_shape);
-  SortLayout layout(request.inputs[1].shape.elements(), op.table_shape[0]);
+  SortLayout layout(request.inputs[1].shape.elements(), op.table_shape[0], row_elements(op.table_shape));
   return function_kernel(
       [=, &device = request.device,
        faults = index_faults(request, op.kTraits.name, "index", layout.rows)](const Call& call) {
@@ -220,18 +278,21 @@ std::unique_ptr<Kernel> gather_grad_by_sorting(const GatherGrad& op, const Reque
         auto* const workspace = call.scratch<std::byte>();
         const auto array = [&](int i) { return reinterpret_cast<int32_t*>(workspace + sort.at(i)); };
         launch(number_positions, blocks_for(device, sort.count), kThreads, call.stream, sort.count, sort.rows,
-               call.in<int32_t>(1), array(0), faults->slot());
-        HR_CHECK(sort.sort(workspace, call.in<int32_t>(1), array(0), call.stream));
+               call.in<int32_t>(1), array(0), array(1), faults->slot());
+        HR_CHECK(sort.sort(workspace, call.stream));
         launch(find_begins, blocks_for(device, sort.count + 1), kThreads, call.stream, sort.count, sort.rows,
-               array(1), array(3));
+               array(2), array(4));
         const Reals dy = operand(call, 0);
         const RealsOut dtable = result(call);
         const auto add = [&](auto lanes) {
-          const int64_t groups = columns / lanes;
-          launch(add_sorted_rows<lanes>, blocks_for(device, sort.rows * groups), kThreads, call.stream,
-                 sort.rows, Divider<int64_t>(groups), array(3), array(2), dy, dtable);
+          const int64_t groups = sort.columns / lanes, chunks = ceil_div(sort.count, kChunk);
+          auto* const parts = reinterpret_cast<float*>(workspace + sort.parts_at());
+          launch(add_chunks<lanes>, blocks_for(device, chunks * groups), kThreads, call.stream, sort.count,
+                 sort.rows, Divider<int64_t>(groups), array(2), array(3), dy, dtable, parts);
+          launch(add_parts<lanes>, blocks_for(device, sort.rows * groups), kThreads, call.stream, sort.count,
+                 sort.rows, Divider<int64_t>(groups), array(4), parts, dtable);
         };
-        if (columns % 8 == 0 && aligned<8>(dy) && aligned<8>(dtable)) {
+        if (sort.columns % 8 == 0 && aligned<8>(dy) && aligned<8>(dtable)) {
           add(std::integral_constant<int, 8>());
         } else {
           add(std::integral_constant<int, 1>());
@@ -343,7 +404,7 @@ std::unique_ptr<Kernel> make_kernel(const Gather& op, const Request& request) {
 std::unique_ptr<Kernel> make_kernel(const GatherGrad& op, const Request& request) {
   const int64_t rows = op.table_shape[0], columns = row_elements(op.table_shape);
   const int64_t count = request.inputs[1].shape.elements();
-  if (columns > 0 && is_worth_sorting(rows, count)) return gather_grad_by_sorting(op, request);
+  if (columns > 0 && rows > 0 && is_worth_sorting(count)) return gather_grad_by_sorting(op, request);
   const int64_t parts = std::max<int64_t>(1, ceil_div(columns, kColumnsOfWarp));
   // Even without rows there may be indices, which are then out of range.
   const int64_t tasks = std::max<int64_t>(1, ceil_div(rows, kRowsOfBlock)) * parts;

@@ -24,12 +24,10 @@ namespace {
 
 // These move values, pick them, or compute each by one operation in the CPU's order: no bit may differ.
 const std::set<std::string_view> kExact = {
-    "relu",        "relu_grad",    "scale",         "add",        "sub",
-    "mul",         "div",          "cast",          "dropout",    "reshape",
-    "transpose",   "concat",       "slice",         "slice_grad", "gather",
-    "gather_grad", "broadcast_to", "fill",          "max",        "argmax",
-    "accuracy",    "max_pool",     "max_pool_grad", "avg_pool",   "counter_update",
-    "take_batch",  "row_update"};
+    "relu",          "relu_grad",    "scale",          "add",        "sub",       "mul",      "div",
+    "cast",          "dropout",      "reshape",        "transpose",  "concat",    "slice",    "slice_grad",
+    "gather",        "broadcast_to", "fill",           "max",        "argmax",    "accuracy", "max_pool",
+    "max_pool_grad", "avg_pool",     "counter_update", "take_batch", "row_update"};
 
 // Read 16 bytes at a time whatever the address: the runtime aligns every tensor to 256.
 const std::set<std::string_view> kAlignedOnly = {"classifier_head"};
@@ -195,11 +193,13 @@ TEST_F(CudaKernelsTest, MaxPoolWithoutAReaderOfItsIndexWritesNone) {
 TEST_F(CudaKernelsTest, ReportTheFirstIndexOutOfRangeInTheCpusWordsAndGoOn) {
   for (int32_t bad : {5, -1, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()}) {
     HostTensor indices = random_whole<int32_t>({900}, 2, 0, 5);
+    const HostTensor many = random_whole<int32_t>({2'100}, 6, 0, 5);
     const HostTensor logits = random_floats({900, 5}, 3), dloss = random_floats({900}, 4);
     const std::vector<std::pair<Op, std::vector<HostTensor>>> rows = {
         {Gather{}, {random_floats({5, 8}, 1), indices}},
         {Gather{}, {HostTensor({DType::kF32, {5, 0}}), indices}},
         {GatherGrad{{5, 2}}, {random_floats({900, 2}, 5), indices}},
+        {GatherGrad{{5, 2}}, {random_floats({2'100, 2}, 5), many}},
         {CrossEntropy{}, {logits, indices}},
         {CrossEntropyGrad{}, {logits, indices, dloss}},
         {TakeBatch{900}, {random_floats({5, 8}, 1), tensor<int32_t>({}, {0}), indices}}};

@@ -51,6 +51,13 @@ std::vector<KernelCase> large_kernel_cases() {
   const HostTensor many = random_whole<int32_t>({8, 512}, 27, 0, 40'000);
   for (const int64_t columns : {24, 5})
     cases.push_back(row("sorted", GatherGrad{{40'000, columns}}, {floats({8, 512, columns}, 28), many}));
+  // One row of few has most of the terms, as padding does, and one none.
+  HostTensor padding = random_whole<int32_t>({4'100}, 29, 0, 3);
+  std::fill_n(padding.data<int32_t>() + 700, 3'000, 4);
+  for (const int64_t columns : {24, 5}) {
+    cases.push_back(row("padding", GatherGrad{{5, columns}}, {floats({4'100, columns}, 30), padding},
+                        1e-4));  // sums of 3,000
+  }
   cases.push_back(row("tiles", Transpose{{0, 3, 1, 2}}, {floats({3, 33, 40, 64}, 15)}));
   cases.push_back(row("tiles", Transpose{{2, 1, 0}}, {random_whole<uint8_t>({70, 3, 90}, 16, 0, 256)}));
   cases.push_back(row("ten", Concat{1}, std::vector<HostTensor>(10, floats({50, 8}, 17))));
