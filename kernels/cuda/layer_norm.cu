@@ -159,6 +159,168 @@ struct ColumnGradients {
   }
 };
 
+// ---- rows of 257 to 1024 numbers stored in 16 bits
+// A warp takes one row after the other, with the factors of its columns, and the sums of their gradients, in
+// registers. The type is known to the compiler: asked for at every number, it takes longer than memory.
+
+constexpr int kWarpsOfBlock = 4, kRowThreads = 32 * kWarpsOfBlock;
+constexpr int kMaxHalfRow = 1024;
+
+template <DType kStored, int K>
+struct HalfRow {
+  StoredHalves<8> groups[K];
+
+  // The first number of this lane's k-th group.
+  __device__ static int place(int k) { return 8 * (32 * k + static_cast<int>(threadIdx.x % 32)); }
+  __device__ HalfRow(const Reals& x, int64_t row, int n) {
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      groups[k] = {kStored, {}};
+      if (place(k) < n) groups[k] = fetch_halves<8>(Reals{x.data, kStored}, row * n + place(k));
+    }
+  }
+};
+template <int K>
+__device__ void load_columns(Lanes<float, 8> (&factors)[K], const Reals& of, int n) {
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    const int at = HalfRow<DType::kF32, K>::place(k);
+    factors[k] = at < n ? load<8>(of + at) : Lanes<float, 8>{};
+  }
+}
+
+template <DType kStored, int K>
+__global__ void __launch_bounds__(kRowThreads) norm_half_rows(NormOperands in, int64_t rows, int n) {
+  using Row = HalfRow<kStored, K>;
+  const WarpTeam team(32);
+  Lanes<float, 8> gamma[K], beta[K];
+  load_columns(gamma, in.gamma, n);
+  load_columns(beta, in.beta, n);
+  const RealsOut y{in.y.data, kStored};
+  for (int64_t row = team.first_row(); row < rows; row += team.teams()) {
+    const Row part(in.x, row, n);
+    Lanes<float, 8> x[K];
+    float sum = 0, squares = 0;
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      x[k] = widened(part.groups[k]);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum += x[k].values[i];
+    }
+    const float centre = team.combine(sum, Add()) / static_cast<float>(n);
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        x[k].values[i] -= centre;
+        if (Row::place(k) < n) squares += x[k].values[i] * x[k].values[i];
+      }
+    }
+    const float inverse = 1 / sqrtf(team.combine(squares, Add()) / static_cast<float>(n) + in.epsilon);
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      if (Row::place(k) >= n) continue;
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        x[k].values[i] = x[k].values[i] * inverse * gamma[k].values[i] + beta[k].values[i];
+      store(y + (row * n + Row::place(k)), x[k]);
+    }
+    if (team.lane() != 0) continue;
+    in.mean.set(row, centre);
+    in.deviation.set(row, inverse);
+  }
+}
+
+// partial (blocks, n): the sums of dy and of dy x' over the rows of a block.
+template <DType kStored, int K>
+__global__ void __launch_bounds__(kRowThreads)
+    norm_grad_half_rows(NormGradOperands in, int64_t rows, int n, ChannelSums* partial) {
+  using Row = HalfRow<kStored, K>;
+  const WarpTeam team(32);
+  Lanes<float, 8> gamma[K], first_sums[K] = {}, second_sums[K] = {};
+  load_columns(gamma, in.gamma, n);
+  const RealsOut dx{in.dx.data, kStored};
+  for (int64_t row = team.first_row(); row < rows; row += team.teams()) {
+    const Row gradients(in.dy, row, n), part(in.x, row, n);
+    const float centre = in.mean[row], inverse = in.deviation[row];
+    Lanes<float, 8> dy[K], normal[K];
+    float first = 0, second = 0;
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      dy[k] = widened(gradients.groups[k]), normal[k] = widened(part.groups[k]);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        float &d = dy[k].values[i], &x = normal[k].values[i];
+        x = (x - centre) * inverse;  // beyond n, where dy is 0, of no account
+        first_sums[k].values[i] += d;
+        second_sums[k].values[i] += d * x;
+        d *= gamma[k].values[i];
+        first += d;
+        second += d * x;
+      }
+    }
+    const float shift = team.combine(first, Add()) / static_cast<float>(n);
+    const float slope = team.combine(second, Add()) / static_cast<float>(n);
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      if (Row::place(k) >= n) continue;
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        dy[k].values[i] = inverse * (dy[k].values[i] - shift - normal[k].values[i] * slope);
+      store(dx + (row * n + Row::place(k)), dy[k]);
+    }
+  }
+  __shared__ float2 sums[kWarpsOfBlock][256 * K];
+  float2* const of_warp = sums[threadIdx.x / 32];
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      of_warp[Row::place(k) + i] = {first_sums[k].values[i], second_sums[k].values[i]};
+  }
+  __syncthreads();
+  for (int column = static_cast<int>(threadIdx.x); column < n; column += kRowThreads) {
+    ChannelSums of_block{};
+#pragma unroll
+    for (int warp = 0; warp < kWarpsOfBlock; ++warp) {
+      const float2 pair = sums[warp][column];
+      of_block = AddSums()(of_block, {static_cast<double>(pair.x), static_cast<double>(pair.y)});
+    }
+    partial[int64_t{blockIdx.x} * n + column] = of_block;
+  }
+}
+
+// How the rows of a tensor are shared by warps, if they are such rows.
+struct HalfRows {
+  int64_t rows = 0, n = 0;
+  unsigned blocks = 0;  // 0: they are not
+
+  HalfRows(const CudaGpu& device, const TensorSpec& x) {
+    n = x.shape.last(), rows = n == 0 ? 0 : x.shape.elements() / n;
+    if (!is_half(x.dtype) || n % 8 != 0 || n <= 256 || n > kMaxHalfRow || rows == 0) return;
+    constexpr int64_t kRowsOfWarp = 4;  // at least, for what a warp does once
+    blocks = static_cast<unsigned>(
+        std::clamp<int64_t>(rows / (kRowsOfWarp * kWarpsOfBlock), 1, int64_t{3} * device.multiprocessors()));
+  }
+  bool take(const Call& call, std::initializer_list<DType> types) const {
+    return blocks > 0 && are_aligned(call.inputs) && are_aligned(call.outputs) &&
+           std::equal(types.begin() + 1, types.end(), types.begin());
+  }
+  int64_t partial_bytes() const { return blocks * n * static_cast<int64_t>(sizeof(ChannelSums)); }
+  ReductionLayout last() const { return layout_of_partials({n, rows, 32, static_cast<int>(blocks)}); }
+  // Calls f(type, groups) with the type and the number of a lane's groups as types.
+  template <typename F>
+  void with(DType stored, const F& f) const {
+    const auto of_type = [&](auto type) {
+      if (n <= 512) return f(type, std::integral_constant<int, 2>());
+      if (n <= 768) return f(type, std::integral_constant<int, 3>());
+      f(type, std::integral_constant<int, 4>());
+    };
+    if (stored == DType::kBf16) return of_type(std::integral_constant<DType, DType::kBf16>());
+    of_type(std::integral_constant<DType, DType::kF16>());
+  }
+};
+
 // A thread for each line along the axis, of elements `inner` apart.
 template <typename T, typename Y>
 __global__ void sum_lines(int64_t lines, int64_t extent, int64_t inner, bool exclusive, bool reverse,
@@ -180,32 +342,50 @@ __global__ void sum_lines(int64_t lines, int64_t extent, int64_t inner, bool exc
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const LayerNorm& op, const Request& request) {
-  return function_kernel([op, &device = request.device, shape = request.inputs[0].shape](const Call& call) {
-    launch_rows<HeldNorm, StreamedNorm>(
-        device, call,
-        NormOperands{op.epsilon, operand(call, 0), operand(call, 1), operand(call, 2), result(call, 0),
-                     result(call, 1), result(call, 2)},
-        shape);
+  const TensorSpec& x = request.inputs[0];
+  return function_kernel([op, &device = request.device, shape = x.shape,
+                          half_rows = HalfRows(request.device, x)](const Call& call) {
+    const NormOperands operands{op.epsilon,      operand(call, 0), operand(call, 1), operand(call, 2),
+                                result(call, 0), result(call, 1),  result(call, 2)};
+    if (!half_rows.take(call, {operands.x.dtype, operands.y.dtype}))
+      return launch_rows<HeldNorm, StreamedNorm>(device, call, operands, shape);
+    half_rows.with(operands.x.dtype, [&](auto type, auto groups) {
+      launch(norm_half_rows<type, groups>, half_rows.blocks, kRowThreads, call.stream, operands,
+             half_rows.rows, static_cast<int>(half_rows.n));
+    });
   });
 }
 
 std::unique_ptr<Kernel> make_kernel(const LayerNormGrad&, const Request& request) {
-  const ChannelLayouts layouts(request, request.inputs[1].shape);
+  const TensorSpec& x = request.inputs[1];
+  const ChannelLayouts layouts(request, x.shape);
+  const HalfRows half_rows(request.device, x);
   return function_kernel(
-      [layouts, &device = request.device, shape = request.inputs[1].shape](const Call& call) {
-        const Reals dy = operand(call, 0), x = operand(call, 1), mean = operand(call, 3);
-        const Reals deviation = operand(call, 4);
-        launch_rows<HeldNormGrad, StreamedNormGrad>(
-            device, call, NormGradOperands{dy, x, operand(call, 2), mean, deviation, result(call)}, shape);
+      [layouts, half_rows, &device = request.device, shape = x.shape](const Call& call) {
+        const NormGradOperands operands{operand(call, 0), operand(call, 1), operand(call, 2),
+                                        operand(call, 3), operand(call, 4), result(call)};
+        auto* partial = call.scratch<ChannelSums>();
+        const auto finish = [&](const ReductionLayout& last) {
+          launch(finish_gradients, last.grid(), kThreads, call.stream, last, partial, result(call, 1),
+                 result(call, 2));
+        };
+        if (half_rows.take(call, {operands.x.dtype, operands.dy.dtype, operands.dx.dtype})) {
+          half_rows.with(operands.x.dtype, [&](auto type, auto groups) {
+            launch(norm_grad_half_rows<type, groups>, half_rows.blocks, kRowThreads, call.stream, operands,
+                   half_rows.rows, static_cast<int>(half_rows.n), partial);
+          });
+          return finish(half_rows.last());
+        }
+        launch_rows<HeldNormGrad, StreamedNormGrad>(device, call, operands, shape);
         layouts.with(call, [&](const ChannelLayout& layout, auto lanes) {
-          auto* partial = call.scratch<ChannelSums>();
-          launch(sum_channels<lanes, ColumnGradients>, layout.groups.grid(), kThreads, call.stream,
-                 ColumnGradients{layout.channels(), dy, x, mean, deviation}, layout.groups, partial);
-          launch(finish_gradients, layout.last.grid(), kThreads, call.stream, layout.last, partial,
-                 result(call, 1), result(call, 2));
+          launch(
+              sum_channels<lanes, ColumnGradients>, layout.groups.grid(), kThreads, call.stream,
+              ColumnGradients{layout.channels(), operands.dy, operands.x, operands.mean, operands.deviation},
+              layout.groups, partial);
+          finish(layout.last);
         });
       },
-      layouts.partial_bytes());
+      std::max(layouts.partial_bytes(), half_rows.partial_bytes()));
 }
 
 std::unique_ptr<Kernel> make_kernel(const CumulativeSum& op, const Request& request) {

@@ -66,13 +66,23 @@ class SplitAxes {
                             terms_.row_strides()[0] == 1 ? Neighbours::kTerms : Neighbours::kResults);
   }
   int64_t elements() const { return results_count_ * terms_count_; }
+  int64_t results() const { return results_count_; }
+  int64_t terms() const { return terms_count_; }
+  // Whether x is (terms, results), one behind the other.
+  bool terms_are_rows() const { return terms_are_rows_; }
 
  private:
   SplitAxes(const Shape& x, const Shape& results, const Shape& terms)
       : results_(results, {strides_of(x)}),
         terms_(terms, {strides_of(x)}),
         results_count_(results.elements()),
-        terms_count_(terms.elements()) {}
+        terms_count_(terms.elements()) {
+    bool is_behind = false;
+    for (int axis = 0; axis < x.rank(); ++axis) {
+      is_behind = is_behind || results[axis] > 1;
+      if (is_behind && terms[axis] > 1) terms_are_rows_ = false;
+    }
+  }
 
   // x with extent 1 along the other axes.
   static Shape only(const Shape& x, const std::vector<int>& axes, bool listed) {
@@ -86,6 +96,7 @@ class SplitAxes {
 
   LoopNest<1> results_, terms_;
   int64_t results_count_, terms_count_;
+  bool terms_are_rows_ = true;
 };
 
 template <typename F>
@@ -115,6 +126,74 @@ std::unique_ptr<Kernel> make_reduction(F f, const SplitAxes& axes, const Request
                partial_axes.places<uint32_t>(), call.scratch<Value>(), result(call));
       },
       layout.splits * layout.results * static_cast<int64_t>(sizeof(Value)));
+}
+
+// ---- sums over all axes but the last ones: a thread takes L neighbouring columns of every few rows
+
+// y (splits, columns), for layout.results groups of columns.
+template <int L>
+__global__ void sum_columns(ReductionLayout layout, Reals x, double* y) {
+  constexpr int kAtOnce = 8;
+  const Share share = share_of(layout);
+  double sums[L] = {};
+  if (share.result < layout.results) {
+    const auto fetch = [&](int64_t row) {
+      return fetch_packed<L>(x, L * (row * layout.results + share.result));
+    };
+    for (int64_t row = share.begin; row < share.end; row += kAtOnce * share.step) {
+      // Few terms are exact enough in f32, and their conversion would take longer than memory.
+      float few[L] = {};
+      for_each_term<kAtOnce>(
+          Share{0, row, min(share.end, row + kAtOnce * share.step), share.step},
+          [](int64_t at) { return at; }, fetch,
+          [&](int64_t, const Packed<L>& group) {
+            const Lanes<float, L> terms = widened(group);
+#pragma unroll
+            for (int lane = 0; lane < L; ++lane) few[lane] += terms.values[lane];
+          });
+#pragma unroll
+      for (int lane = 0; lane < L; ++lane) sums[lane] += static_cast<double>(few[lane]);
+    }
+  }
+  __shared__ double values[L][kThreads];  // neighbouring threads are in different banks
+  const int t = static_cast<int>(threadIdx.x);
+#pragma unroll
+  for (int lane = 0; lane < L; ++lane) values[lane][t] = sums[lane];
+  for (int stride = kThreads / 2; stride >= layout.wide; stride /= 2) {
+    __syncthreads();
+    if (t >= stride) continue;
+#pragma unroll
+    for (int lane = 0; lane < L; ++lane) values[lane][t] += values[lane][t + stride];
+  }
+  if (t >= layout.wide || share.result >= layout.results) return;
+#pragma unroll
+  for (int lane = 0; lane < L; ++lane)
+    y[(blockIdx.y * layout.results + share.result) * L + lane] = values[lane][t];
+}
+
+// For large x (rows, columns); `otherwise` serves where vector accesses cannot.
+std::unique_ptr<Kernel> make_column_sums(const Sum& f, int64_t rows, int64_t columns, const Request& request,
+                                         std::unique_ptr<Kernel> otherwise) {
+  const int lanes = is_half(request.inputs[0].dtype) ? 8 : 4;
+  constexpr int64_t kLeastElements = int64_t{1} << 18;
+  if (columns % lanes != 0 || rows * columns < kLeastElements) return otherwise;
+  const ReductionLayout layout =
+      reduction_layout(request.device, columns / lanes, rows, Neighbours::kResults, 32);
+  const SplitAxes partial_axes({layout.splits, columns}, {0});
+  const ReductionLayout last = layout_of_partials({columns, rows, layout.wide, layout.splits});
+  const int64_t bytes =
+      std::max(otherwise->workspace_bytes(), layout.splits * columns * static_cast<int64_t>(sizeof(double)));
+  return function_kernel(
+      [=, otherwise = std::shared_ptr<Kernel>(std::move(otherwise))](const Call& call) {
+        if (!are_aligned(call.inputs))
+          return otherwise->run(call.inputs, call.outputs, call.workspace, call.KernelCall::stream);
+        auto* const sums = call.scratch<double>();
+        launch(lanes == 8 ? sum_columns<8> : sum_columns<4>, layout.grid(), kThreads, call.stream, layout,
+               operand(call, 0), sums);
+        launch(reduce_terms<Sum, const double*, RealsOut, uint32_t>, last.grid(), kThreads, call.stream, f,
+               last, partial_axes.places<uint32_t>(), sums, result(call));
+      },
+      bytes);
 }
 
 // A NaN is the maximum that it made.
@@ -201,9 +280,12 @@ std::unique_ptr<Kernel> make_kernel(const Reduce& op, const Request& request) {
       static_cast<double>(request.outputs[0].shape.elements()) / static_cast<double>(axes.elements());
   switch (op.kind) {
     case ReduceKind::kSum:
-      return make_reduction(Sum{{}, 1}, axes, request);
-    case ReduceKind::kMean:
-      return make_reduction(Sum{{}, share}, axes, request);
+    case ReduceKind::kMean: {
+      const Sum sum{{}, op.kind == ReduceKind::kSum ? 1 : share};
+      std::unique_ptr<Kernel> any = make_reduction(sum, axes, request);
+      if (!axes.terms_are_rows()) return any;
+      return make_column_sums(sum, axes.terms(), axes.results(), request, std::move(any));
+    }
     case ReduceKind::kMax:
       return make_reduction(Max(), axes, request);
   }
