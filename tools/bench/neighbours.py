@@ -23,6 +23,7 @@ MIB = 1 << 20
 LIMIT = 2048 * MIB
 # Beside the limit and the neighbour: its context, and what the driver needs for itself.
 MARGIN = 2048 * MIB
+SECONDS = 60  # a run that takes longer is ended and fails
 STRATEGIES = (
     "grab-all",
     "allow-growth",
@@ -104,7 +105,10 @@ def run_ours(command, card, before, beside):
     output = []
     reader = threading.Thread(target=lambda: output.append(process.stdout.read()))
     reader.start()
+    ends = time.monotonic() + SECONDS
     while process.poll() is None:
+        if time.monotonic() > ends:
+            process.kill()
         # Beside a neighbour the card's figure has both; only alone it is ours.
         most = max(most, card.memory().used - before)
         time.sleep(0.002)
@@ -119,7 +123,7 @@ def main():
     card = Card()
     wrong = 0
     total = card.memory().total
-    base = [headroom, "run", "--device", "cuda", "--net", "mnist", "--batch", "256", "--steps", steps]
+    base = [headroom, "run", "--device", "cuda", "--net", "lenet", "--batch", "256", "--steps", steps]
     runs = [
         (name, [*base, "--strategy", name, "--limit", "2GiB", "--limit-scope", "process"])
         for name in STRATEGIES
