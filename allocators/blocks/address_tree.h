@@ -3,30 +3,68 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "allocators/blocks/free_list.h"
 
 namespace headroom {
 
-// A treap by place, with priorities from the place, in which each block knows the size of the largest block
-// in its subtree: its `stamp`. Never allocates. `blocks` is the owner's array.
+// A B+ tree by place, in which each entry of an inner node knows the size of the largest block below it. Wide
+// nodes: what a search among a million blocks looks at is in few cache lines.
 class AddressTree {
  public:
   using Index = BlockRecord::Index;
   static constexpr Index kNone = BlockRecord::kNone;
 
-  void insert(BlockRecord* blocks, Index block) noexcept;
+  // Makes room for that many blocks; call it before insert(). Throws std::bad_alloc and then changes nothing.
+  void prepare(size_t blocks);
+  // `blocks` is the owner's array.
+  void insert(const BlockRecord* blocks, Index block) noexcept;
   // The block must be in the tree and unchanged since.
-  void erase(BlockRecord* blocks, Index block) noexcept;
+  void erase(const BlockRecord* blocks, Index block) noexcept;
   // The first block by place of at least `bytes` (> 0), or kNone.
-  Index first_fit(const BlockRecord* blocks, int64_t bytes) const noexcept;
-  // One of the largest blocks, or kNone.
-  Index largest(const BlockRecord* blocks) const noexcept;
-  // How many blocks all calls have visited.
+  Index first_fit(int64_t bytes) const noexcept;
+  // The size of the largest block; 0 when there is none.
+  int64_t largest_bytes() const noexcept { return root_ == nullptr ? 0 : largest_in(*root_); }
+  // How many nodes all calls have looked at.
   int64_t visits() const { return visits_; }
 
  private:
-  Index root_ = kNone;
+  static constexpr int kMostEntries = 64;   // of a node; a full one is split
+  static constexpr int kLeastEntries = 16;  // of each node but the root
+  struct Node {
+    union Below {
+      Node* node;
+      Index block;
+    };
+    int count;
+    uint64_t places[kMostEntries];  // of a block; below an inner entry none is less
+    int64_t bytes[kMostEntries];    // of a block; below an inner entry none is larger
+    Below below[kMostEntries];
+  };
+
+  static int64_t largest_in(const Node& node) noexcept;
+  static int entry_for(const Node& node, uint64_t place) noexcept;
+  static void insert_entry(Node& node, int at, uint64_t place, int64_t bytes, Node::Below below) noexcept;
+  static void erase_entries(Node& node, int begin, int end) noexcept;
+  static void append_entries(Node& to, const Node& from, int begin, int end) noexcept;
+  void split(Node& parent, int at) noexcept;
+  void even_out(Node& parent, int at) noexcept;
+  Node* take_node() noexcept;
+  void release_node(Node* node) noexcept;
+
+  Node* root_ = nullptr;
+  int height_ = 0;  // levels above the leaves
+  struct Piece {
+    std::unique_ptr<Node[]> nodes;
+    size_t count = 0;
+  };
+  std::vector<Piece> pieces_;  // of the memory of nodes
+  size_t nodes_ = 0;           // in all pieces
+  size_t piece_ = 0;           // the first with a node that was never used
+  size_t used_in_piece_ = 0;
+  Node* spare_ = nullptr;  // used before: a list through below[0]
   mutable int64_t visits_ = 0;
 };
 

@@ -51,8 +51,7 @@ BlockStore::Index BlockStore::largest(int32_t list) const {
 }
 
 int64_t BlockStore::largest_free_bytes() const {
-  if (const Index block = by_address_.largest(blocks_.data()); block != kNone) return at(block).bytes;
-  int64_t result = 0;
+  int64_t result = by_address_.largest_bytes();
   for (const FreeList& list : lists_) {
     const Index block = list.largest(blocks_.data());
     if (block != kNone) result = std::max(result, at(block).bytes);
@@ -106,10 +105,7 @@ inline BlockStore::Returned BlockStore::put_back(Index block, int32_t user) noex
 
 BlockStore::Index BlockStore::move_part(Index block, int64_t offset, int64_t bytes, int32_t list) {
   // Two records for the parts before and behind, so that what follows cannot fail.
-  while (unused_ == kNone || at(unused_).next == kNone) {
-    blocks_.emplace_back();
-    recycle(static_cast<Index>(blocks_.size() - 1));
-  }
+  while (unused_ == kNone || at(unused_).next == kNone) add_record();
   erase_free(block);
   if (offset > 0) {
     const Index rest = split(block, offset);
@@ -172,11 +168,14 @@ inline BlockStore::Index BlockStore::erase_handed_out(const void* pointer, int64
   return block;
 }
 
+void BlockStore::add_record() {
+  if (order_ == Order::kByAddress) by_address_.prepare(blocks_.size() + 1);
+  blocks_.emplace_back();
+  recycle(static_cast<Index>(blocks_.size() - 1));
+}
+
 void BlockStore::grow() {
-  if (unused_ == kNone) {
-    blocks_.emplace_back();
-    recycle(static_cast<Index>(blocks_.size() - 1));
-  }
+  if (unused_ == kNone) add_record();
   if (2 * (handed_out_ + 1) > chains_.size()) grow_chains();
 }
 

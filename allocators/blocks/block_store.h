@@ -17,7 +17,7 @@ class alignas(128) BlockStore {
  public:
   // How free blocks are found. By size, equal ones by place; new segments come after all others or, with
   // kNewestFirst, before them, as a driver places them. By address there is one list, which needs no
-  // add_list(), with first_fit() but without best_fit(), and `stamp` is not the strategy's.
+  // add_list(), with first_fit() but without best_fit().
   enum class Order : uint8_t { kBySize, kNewestFirst, kByAddress };
   explicit BlockStore(Order order = Order::kBySize);
 
@@ -56,8 +56,8 @@ class alignas(128) BlockStore {
     return lists_[static_cast<size_t>(at(block).list)].after(blocks_.data(), block);
   }
   // The first by place of at least `bytes`, or kNone.
-  Index first_fit(int64_t bytes) const { return by_address_.first_fit(blocks_.data(), bytes); }
-  // How many free blocks first_fit and its bookkeeping have visited.
+  Index first_fit(int64_t bytes) const { return by_address_.first_fit(bytes); }
+  // How many nodes of the tree first_fit and its bookkeeping have looked at.
   int64_t visits() const { return by_address_.visits(); }
   // The last in order of size and place, or kNone.
   Index largest(int32_t list) const;
@@ -103,6 +103,7 @@ class alignas(128) BlockStore {
   // Reserves a record and a chain for one more, so that the rest of an operation cannot fail.
   void prepare();
   void grow();
+  void add_record();
   void grow_chains();
   Index split(Index block, int64_t bytes) noexcept;
   Returned put_back(Index block, int32_t user) noexcept;

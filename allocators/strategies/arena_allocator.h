@@ -14,7 +14,7 @@ class ArenaAllocator final : public SegmentAllocator {
   // for it.
   ArenaAllocator(Device& device, std::string name, std::optional<Limit> limit);
 
-  // How many free blocks all calls have visited.
+  // How many nodes of the trees of free blocks all calls have looked at.
   int64_t visits() const;
 
  private:
