@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
+#include <iterator>
 
 namespace headroom {
 namespace {
 
-constexpr size_t kMaxValues = size_t{1} << 27;
+constexpr size_t kMaxValues = size_t{1} << 28;
 constexpr uint64_t kMaxCharacters = uint64_t{1} << 30;
 
 // Opcodes of Python's pickletools, by the names they have there.
@@ -96,28 +96,25 @@ bool Pickle::step(uint8_t opcode) {
       break;
     case kNewTrue:
     case kNewFalse:
-      push(Kind::kInteger, opcode == kNewTrue);
+      push_integer(opcode == kNewTrue);
       break;
     case kBinInt:
-      push(Kind::kInteger, static_cast<int32_t>(little_endian(4)));
+      push_integer(static_cast<int32_t>(little_endian(4)));
       break;
     case kBinInt1:
-      push(Kind::kInteger, static_cast<int64_t>(little_endian(1)));
+      push_integer(static_cast<int64_t>(little_endian(1)));
       break;
     case kBinInt2:
-      push(Kind::kInteger, static_cast<int64_t>(little_endian(2)));
+      push_integer(static_cast<int64_t>(little_endian(2)));
       break;
     case kLong1:
     case kLong4:
       push_long(little_endian(opcode == kLong1 ? 1 : 4));
       break;
-    case kBinFloat: {
-      uint64_t bits = 0;
-      for (int i = 0; i < 8; ++i) bits = bits << 8 | input_.read_byte();
+    case kBinFloat:
+      little_endian(8);  // nobody asks for its value
       push(Kind::kReal, 0);
-      stack_.back().real = std::bit_cast<double>(bits);
       break;
-    }
     case kShortBinUnicode:
     case kShortBinString:
     case kShortBinBytes:
@@ -179,9 +176,16 @@ bool Pickle::step(uint8_t opcode) {
   return true;
 }
 
-void Pickle::push(Kind kind, int64_t integer) {
+void Pickle::push(Kind kind, int64_t payload) {
   count_values(1);
-  stack_.push_back({kind, {integer}});
+  stack_.push_back({kind, payload});
+}
+
+void Pickle::push_integer(int64_t integer) {
+  constexpr int64_t kLarge = int64_t{1} << (63 - Value::kKindBits);
+  if (-kLarge <= integer && integer < kLarge) return push(Kind::kInteger, integer);
+  push(Kind::kLargeInteger, std::ssize(large_integers_));
+  large_integers_.push_back(integer);
 }
 
 void Pickle::push_text(uint64_t length) {
@@ -194,12 +198,12 @@ void Pickle::push_text(uint64_t length) {
     input_.read(characters_.data() + characters_.size() - piece, static_cast<int64_t>(piece));
     left -= piece;
   }
-  push(Kind::kText, 0);
-  stack_.back().index = texts_.size();
+  push(Kind::kText, std::ssize(texts_));
   texts_.push_back({begin, static_cast<size_t>(length)});
 }
 
-// Two's complement of minimal length. Values beyond 64 bits (hashes, not sizes) become real numbers.
+// Two's complement of minimal length. Values beyond 64 bits (hashes, not sizes) become real numbers, which
+// nobody asks for.
 void Pickle::push_long(uint64_t length) {
   if (length > 1 << 16) input_.fail_at_byte("an integer of more than 65536 bytes");
   uint64_t low = 0;
@@ -209,12 +213,10 @@ void Pickle::push_long(uint64_t length) {
     if (i < 8) low |= static_cast<uint64_t>(last) << (8 * i);
   }
   if (length > 8) {
-    push(Kind::kReal, 0);
-    stack_.back().real = last < 0x80 ? 0x1p64 : -0x1p64;
-    return;
+    return push(Kind::kReal, 0);
   }
   if (length > 0 && length < 8 && last >= 0x80) low |= ~uint64_t{0} << (8 * length);
-  push(Kind::kInteger, static_cast<int64_t>(low));
+  push_integer(static_cast<int64_t>(low));
 }
 
 // Replaces the values on the stack from `from` on by a container of them.
@@ -223,8 +225,7 @@ void Pickle::push_container(Kind kind, size_t from) {
   containers_.emplace_back(begin, stack_.end());
   count_values(stack_.size() - from + 2);
   stack_.erase(begin, stack_.end());
-  push(kind, 0);
-  stack_.back().index = containers_.size() - 1;
+  push(kind, std::ssize(containers_) - 1);
 }
 
 Pickle::Value Pickle::pop() {
@@ -244,22 +245,22 @@ size_t Pickle::pop_mark() {
 }
 
 void Pickle::append(size_t from) {
-  if (from == 0 || from > stack_.size() || stack_[from - 1].kind != Kind::kList) {
+  if (from == 0 || from > stack_.size() || stack_[from - 1].kind() != Kind::kList) {
     input_.fail_at_byte("the pickle appends to a value that is no list");
   }
   count_values(stack_.size() - from);
-  std::vector<Value>& list = containers_[stack_[from - 1].index];
+  std::vector<Value>& list = containers_[stack_[from - 1].position()];
   list.insert(list.end(), stack_.begin() + static_cast<ptrdiff_t>(from), stack_.end());
   stack_.resize(from);
 }
 
 void Pickle::set_items(size_t from) {
   if (from == 0 || from > stack_.size() || (stack_.size() - from) % 2 != 0 ||
-      stack_[from - 1].kind != Kind::kDictionary) {
+      stack_[from - 1].kind() != Kind::kDictionary) {
     input_.fail_at_byte("the pickle sets items of a value that is no dictionary");
   }
   count_values(stack_.size() - from);
-  std::vector<Value>& items = containers_[stack_[from - 1].index];
+  std::vector<Value>& items = containers_[stack_[from - 1].position()];
   items.insert(items.end(), stack_.begin() + static_cast<ptrdiff_t>(from), stack_.end());
   stack_.resize(from);
 }
@@ -281,7 +282,7 @@ void Pickle::get_memo(uint64_t position) {
 
 void Pickle::count_values(size_t more) {
   values_ += more;
-  if (values_ > kMaxValues) input_.fail_at_byte("more than 2^27 values");
+  if (values_ > kMaxValues) input_.fail_at_byte("more than 2^28 values");
 }
 
 uint64_t Pickle::little_endian(int bytes) {
@@ -292,27 +293,28 @@ uint64_t Pickle::little_endian(int bytes) {
 
 const std::vector<Pickle::Value>& Pickle::list(Value value) const {
   static const std::vector<Value> kEmpty;
-  return value.kind == Kind::kList ? containers_[value.index] : kEmpty;
+  return value.kind() == Kind::kList ? containers_[value.position()] : kEmpty;
 }
 
 Pickle::Value Pickle::get(Value dictionary, std::string_view key) const {
   Value found;
-  if (dictionary.kind != Kind::kDictionary) return found;
-  const std::vector<Value>& items = containers_[dictionary.index];
+  if (dictionary.kind() != Kind::kDictionary) return found;
+  const std::vector<Value>& items = containers_[dictionary.position()];
   for (size_t i = 0; i < items.size(); i += 2) {
-    if (items[i].kind == Kind::kText && text(items[i]) == key) found = items[i + 1];
+    if (items[i].kind() == Kind::kText && text(items[i]) == key) found = items[i + 1];
   }
   return found;
 }
 
 std::string_view Pickle::text(Value value) const {
-  if (value.kind != Kind::kText) return {};
-  const Text& text = texts_[value.index];
+  if (value.kind() != Kind::kText) return {};
+  const Text& text = texts_[value.position()];
   return std::string_view(characters_).substr(text.begin, text.length);
 }
 
 int64_t Pickle::integer(Value value, int64_t otherwise) const {
-  return value.kind == Kind::kInteger ? value.integer : otherwise;
+  if (value.kind() == Kind::kLargeInteger) return large_integers_[value.position()];
+  return value.kind() == Kind::kInteger ? value.payload() : otherwise;
 }
 
 }  // namespace headroom

@@ -14,20 +14,32 @@ namespace headroom {
 
 class Pickle {
  public:
-  enum class Kind : uint8_t { kNone, kInteger, kReal, kText, kList, kDictionary };  // a tuple is a list
+  // A tuple is a list. False and true are 0 and 1. Large integers are those beyond 60 bits.
+  enum class Kind : uint8_t { kNone, kInteger, kLargeInteger, kReal, kText, kList, kDictionary };
 
-  // Cheap to copy; valid as long as its pickle.
-  struct Value {
-    Kind kind = Kind::kNone;
-    union {
-      int64_t integer = 0;  // kInteger; false and true are 0 and 1
-      double real;
-      size_t index;  // of a text, list or dictionary
-    };
+  // Cheap to copy; valid as long as its pickle. A history has some hundred for each event.
+  class Value {
+   public:
+    Value() = default;
+    Kind kind() const { return static_cast<Kind>(bits_ & ((1 << kKindBits) - 1)); }
+    // Equal for copies of one value, and for no other list or dictionary.
+    int64_t identity() const { return bits_; }
+
+   private:
+    friend class Pickle;
+    static constexpr int kKindBits = 3;
+    Value(Kind kind, int64_t payload)
+        : bits_(static_cast<int64_t>(static_cast<uint64_t>(payload) << kKindBits |
+                                     static_cast<uint64_t>(kind))) {}
+    // An integer, or the position of a larger one, a text, list or dictionary.
+    int64_t payload() const { return bits_ >> kKindBits; }
+    size_t position() const { return static_cast<size_t>(payload()); }
+
+    int64_t bits_ = 0;
   };
 
   // Reads the whole pickle. Throws InvalidArgument with the byte for one that is incomplete, malformed, not
-  // plain data, or larger than 2^27 values or 1 GiB of text.
+  // plain data, or larger than 2^28 values or 1 GiB of text.
   explicit Pickle(TraceInput& input);
 
   Value root() const { return root_; }
@@ -45,7 +57,8 @@ class Pickle {
   };
 
   bool step(uint8_t opcode);  // false: the end
-  void push(Kind kind, int64_t integer);
+  void push(Kind kind, int64_t payload);
+  void push_integer(int64_t integer);
   void push_text(uint64_t length);
   void push_long(uint64_t length);
   void push_container(Kind kind, size_t from);
@@ -64,6 +77,7 @@ class Pickle {
   std::vector<Value> memo_;
   std::vector<std::vector<Value>> containers_;  // a dictionary: key, value, key, value, ...
   std::vector<Text> texts_;
+  std::vector<int64_t> large_integers_;
   std::string characters_;  // of all texts
   size_t values_ = 0;       // in containers
   Value root_;

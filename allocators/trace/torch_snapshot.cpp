@@ -144,7 +144,9 @@ class DeviceHistory {
     // Each event has a list of its own; equal frames are one dictionary.
     std::string key;
     for (const Value frame : pickle_.list(frames)) {
-      if (frame.kind == Pickle::Kind::kDictionary) key.append(reinterpret_cast<const char*>(&frame.index), 8);
+      if (frame.kind() != Pickle::Kind::kDictionary) continue;
+      const int64_t identity = frame.identity();
+      key.append(reinterpret_cast<const char*>(&identity), sizeof identity);
     }
     const auto [at, added] = stacks_.try_emplace(std::move(key));
     if (!added) return at->second;
@@ -295,7 +297,7 @@ class DeviceHistory {
 std::vector<Trace> read_torch_snapshot(TraceInput& input) {
   const Pickle pickle(input);
   const Value devices = pickle.get(pickle.root(), "device_traces");
-  if (devices.kind != Pickle::Kind::kList) input.fail("a pickle, but not a PyTorch memory snapshot");
+  if (devices.kind() != Pickle::Kind::kList) input.fail("a pickle, but not a PyTorch memory snapshot");
   std::vector<Trace> traces;
   int64_t number = -1;
   try {
