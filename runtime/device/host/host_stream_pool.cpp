@@ -1,6 +1,9 @@
 #include "runtime/device/host/host_stream_pool.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
+#include <tuple>
 #include <utility>
 
 #include "runtime/base/bytes.h"
@@ -31,7 +34,7 @@ HostStreamPool::HostStreamPool(const StreamOrderedPoolSettings& settings, Memory
 HostStreamPool::~HostStreamPool() {
   streams_.call_after_waits(this, nullptr);
   for (const auto& [pointer, bytes] : used_) pages_.give_back(pointer, bytes);
-  for (const Mapping& mapping : idle_) pages_.give_back(mapping.pointer, mapping.bytes);
+  for (const auto& [age, mapping] : idle_) pages_.give_back(mapping.pointer, mapping.bytes);
   ledger_.give_back(reserved_bytes_);
 }
 
@@ -57,7 +60,9 @@ void HostStreamPool::release(void* pointer, int64_t, Stream stream) noexcept {
   spend_(costs_.release_us);
   const auto found = used_.find(pointer);
   if (found == used_.end()) return;
-  idle_.push_back({pointer, found->second, stream});
+  const uint64_t age = releases_++;
+  idle_.emplace_hint(idle_.end(), age, Mapping{pointer, found->second, stream});
+  idle_by_size_.emplace(found->second, stream.handle, age);
   idle_bytes_ += found->second;
   used_bytes_ -= found->second;
   used_.erase(found);
@@ -79,6 +84,11 @@ int64_t HostStreamPool::used_bytes() const {
   return used_bytes_;
 }
 
+int64_t HostStreamPool::visits() const {
+  const std::lock_guard lock(mutex_);
+  return visits_;
+}
+
 // Idle pages first, wherever they are.
 bool HostStreamPool::grow_for(int64_t bytes) {
   const int64_t missing = used_bytes_ + bytes - reserved_bytes_;
@@ -92,33 +102,54 @@ bool HostStreamPool::grow_for(int64_t bytes) {
   return true;
 }
 
-// An idle mapping of just that size, of the same stream if there is one; null when there is none.
+// An idle mapping of just that size: the oldest of the same stream, else the newest of any; null when there
+// is none.
 void* HostStreamPool::take_idle(int64_t bytes, Stream stream) {
-  auto found = idle_.end();
-  for (auto each = idle_.begin(); each != idle_.end(); ++each) {
-    if (each->bytes != bytes) continue;
-    found = each;
-    if (each->stream == stream) break;
-  }
+  const auto found = find_idle(bytes, stream);
   if (found == idle_.end()) return nullptr;
-  if (!(found->stream == stream)) streams_.wait(stream, found->stream);
-  void* pointer = found->pointer;
-  idle_.erase(found);
-  idle_bytes_ -= bytes;
+  if (!(found->second.stream == stream)) streams_.wait(stream, found->second.stream);
+  void* const pointer = found->second.pointer;
+  erase_idle(found);
   return pointer;
+}
+
+HostStreamPool::IdleMappings::iterator HostStreamPool::find_idle(int64_t bytes, Stream stream) {
+  constexpr uint64_t kNewest = std::numeric_limits<uint64_t>::max();
+  const auto own = idle_by_size_.lower_bound({bytes, stream.handle, 0});
+  ++visits_;
+  if (own != idle_by_size_.end() && std::get<0>(*own) == bytes && std::get<1>(*own) == stream.handle) {
+    return idle_.find(std::get<2>(*own));
+  }
+  auto found = idle_.end();
+  auto each = idle_by_size_.lower_bound({bytes, nullptr, 0});
+  while (each != idle_by_size_.end() && std::get<0>(*each) == bytes) {
+    const auto behind = idle_by_size_.upper_bound({bytes, std::get<1>(*each), kNewest});
+    const uint64_t newest = std::get<2>(*std::prev(behind));
+    if (found == idle_.end() || newest > found->first) found = idle_.find(newest);
+    each = behind;
+    ++visits_;
+  }
+  return found;
+}
+
+void HostStreamPool::erase_idle(IdleMappings::iterator mapping) {
+  const auto& [age, idle] = *mapping;
+  idle_bytes_ -= idle.bytes;
+  idle_by_size_.erase({idle.bytes, idle.stream.handle, age});
+  idle_.erase(mapping);
 }
 
 // Frees pages under idle addresses, the oldest first; the stream that gets them next starts after the work
 // that used them.
 void HostStreamPool::unmap_idle_above(int64_t bytes, const Stream* next) {
-  size_t gone = 0;
-  for (; idle_bytes_ > bytes; ++gone) {
-    const Mapping& mapping = idle_[gone];
+  while (idle_bytes_ > bytes) {
+    const auto oldest = idle_.begin();
+    const Mapping& mapping = oldest->second;
     if (next != nullptr && !(mapping.stream == *next)) streams_.wait(*next, mapping.stream);
     pages_.give_back(mapping.pointer, mapping.bytes);
-    idle_bytes_ -= mapping.bytes;
+    erase_idle(oldest);
+    ++visits_;
   }
-  idle_.erase(idle_.begin(), idle_.begin() + static_cast<std::ptrdiff_t>(gone));
 }
 
 void HostStreamPool::shrink_to(int64_t keep_bytes) noexcept {

@@ -2,10 +2,13 @@
 // pages to new addresses, so all that is idle can serve any request. Knows no profile.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <mutex>
+#include <set>
+#include <tuple>
 #include <unordered_map>
-#include <vector>
 
 #include "runtime/device/host/host_pages.h"
 #include "runtime/device/host/memory_ledger.h"
@@ -35,6 +38,8 @@ class HostStreamPool final : public StreamOrderedPool {
   void trim(int64_t keep_bytes) noexcept override;
   int64_t reserved_bytes() const override;
   int64_t used_bytes() const override;
+  // How many idle mappings all calls have looked at.
+  int64_t visits() const;
 
  private:
   // Idle memory that stays mapped, since the next request of that size can take it as it is.
@@ -44,7 +49,11 @@ class HostStreamPool final : public StreamOrderedPool {
     Stream stream;
   };
 
+  using IdleMappings = std::map<uint64_t, Mapping>;
+
   bool grow_for(int64_t bytes);
+  IdleMappings::iterator find_idle(int64_t bytes, Stream stream);
+  void erase_idle(IdleMappings::iterator mapping);
   void* take_idle(int64_t bytes, Stream stream);
   void unmap_idle_above(int64_t bytes, const Stream* next);
   void shrink_to(int64_t keep_bytes) noexcept;
@@ -57,8 +66,11 @@ class HostStreamPool final : public StreamOrderedPool {
   const StreamPoolCosts costs_;
   const std::function<void(double us)> spend_;
   mutable std::mutex mutex_;
-  std::unordered_map<void*, int64_t> used_;  // pointer -> bytes
-  std::vector<Mapping> idle_;                // oldest first
+  std::unordered_map<void*, int64_t> used_;                      // pointer -> bytes
+  IdleMappings idle_;                                            // by age: the oldest first
+  std::set<std::tuple<int64_t, void*, uint64_t>> idle_by_size_;  // bytes, stream, age
+  uint64_t releases_ = 0;
+  int64_t visits_ = 0;
   int64_t reserved_bytes_ = 0;
   int64_t used_bytes_ = 0;
   int64_t idle_bytes_ = 0;  // of mapped memory; the other reserved memory has no address

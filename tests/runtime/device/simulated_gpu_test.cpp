@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/bytes.h"
@@ -284,6 +285,37 @@ TEST(DeviceProfiles, OthersAboveTheTotalAreRefused) {
   DeviceProfile profile = find_profile("laptop-2gb");
   profile.others_bytes = profile.total_bytes + 1;
   EXPECT_THROW(SimulatedGpu{profile}, InvalidArgument);
+}
+
+// Each of the requests that come finds no idle mapping of its size among all that are idle.
+TEST(HostStreamPool, LooksAtFewMappingsForARequestHoweverManyAreIdle) {
+  const auto visits = [](int64_t blocks) {
+    SimulatedGpu gpu(find_profile("h200"), 0, Backing::kNone);
+    const auto pool = gpu.memory().make_stream_ordered_pool({.max_bytes = kGiB});
+    std::vector<void*> pointers;
+    for (int64_t i = 0; i < blocks; ++i) pointers.push_back(pool->try_allocate(512 * (i + 1), {}));
+    for (int64_t i = 0; i < blocks; ++i) {
+      pool->release(pointers[static_cast<size_t>(i)], 512 * (i + 1), {});
+    }
+    for (int64_t i = 0; i < blocks; ++i) EXPECT_NE(pool->try_allocate(512 * (blocks + 1), {}), nullptr);
+    return dynamic_cast<const HostStreamPool&>(*pool).visits();
+  };
+  EXPECT_GT(visits(100), 0);
+  EXPECT_LE(visits(400), 5 * visits(100));
+}
+
+TEST(HostStreamPool, TakesTheOldestIdleMappingOfItsOwnStreamElseTheNewest) {
+  SimulatedGpu gpu(find_profile("h200"), 0, Backing::kNone);
+  const auto pool = gpu.memory().make_stream_ordered_pool({.max_bytes = kGiB});
+  const Stream own = gpu.streams().new_stream(), other = gpu.streams().new_stream();
+  std::vector<void*> blocks;
+  for (int i = 0; i < 5; ++i) blocks.push_back(pool->try_allocate(kMiB, {}));
+  for (const auto& [block, stream] : {std::pair{0, other}, {1, own}, {2, own}, {3, other}, {4, Stream{}}}) {
+    pool->release(blocks[static_cast<size_t>(block)], kMiB, stream);
+  }
+  for (const int block : {1, 2, 4, 3, 0}) {
+    EXPECT_EQ(pool->try_allocate(kMiB, own), blocks[static_cast<size_t>(block)]);
+  }
 }
 
 }  // namespace
