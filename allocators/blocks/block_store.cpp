@@ -180,7 +180,7 @@ void BlockStore::grow() {
 }
 
 void BlockStore::grow_chains() {
-  std::vector<Index> old(2 * chains_.size(), kNone);
+  std::vector<Index, LargePages<Index>> old(2 * chains_.size(), kNone);
   std::swap(old, chains_);
   --shift_;
   for (Index block : old) {

@@ -9,6 +9,7 @@
 
 #include "allocators/blocks/address_tree.h"
 #include "allocators/blocks/free_list.h"
+#include "allocators/blocks/large_pages.h"
 
 namespace headroom {
 
@@ -118,12 +119,12 @@ class alignas(128) BlockStore {
   Index& chain_of(const void* pointer) noexcept;
 
   const Order order_;
-  std::vector<Block> blocks_;
+  std::vector<Block, LargePages<Block>> blocks_;
   Index unused_ = kNone;         // head of a list
   std::vector<FreeList> lists_;  // by size
   AddressTree by_address_;
   // Blocks handed out, by address: a hash table with chains of half a block on average.
-  std::vector<Index> chains_;
+  std::vector<Index, LargePages<Index>> chains_;
   size_t handed_out_ = 0;
   int shift_;  // 64 less the number of bits of a chain's index
   uint64_t segments_made_ = 0;
