@@ -18,6 +18,7 @@
 #include "allocators/trace/read_trace.h"
 #include "runtime/app/option_set.h"
 #include "runtime/base/bytes.h"
+#include "runtime/base/cause.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
 #include "runtime/base/progress.h"
@@ -340,7 +341,13 @@ int run_report(int argc, char** argv) {
     }
     if (html.empty() && chrome.empty()) return kExitDone;
   }
-  const Verdict verdict = judge_history(history, Steps(trace), device_bytes);
+  Verdict verdict = judge_history(history, Steps(trace), device_bytes);
+  progress.start("trying what would have fitted");
+  std::vector<std::string> next = changes_for(history, verdict);
+  // What a replay has shown comes before what is usual.
+  if (!next.empty() && !verdict.findings.empty() && verdict.findings.front().cause == Cause::kFragmentation) {
+    verdict.findings.front().advice = next.front();
+  }
   if (!html.empty()) {
     progress.start("writing " + printable(html));
     const std::string data = page_data(history, verdict);
@@ -353,8 +360,6 @@ int run_report(int argc, char** argv) {
     const std::string_view parts[] = {text};
     write_file(chrome, parts);
   }
-  progress.start("trying what would have fitted");
-  std::vector<std::string> next = changes_for(history, verdict);
   progress.finish();
   if (as_json) {
     Json json = to_json(history, verdict);

@@ -268,6 +268,16 @@ std::optional<TorchChange> with_expandable_segments(const Trace& trace, const Ru
   return TorchChange{fmt::format("PYTORCH_CUDA_ALLOC_CONF={}", with), "segments grow instead of adding up"};
 }
 
+// Where expandable segments do not help: they give pages of 20 MiB back, and only whole ones.
+std::optional<TorchChange> with_mapped(const Trace& trace, const RunSetup& setup) {
+  if (!is_cached(setup) || with_expandable_segments(trace, setup)) return std::nullopt;
+  RunSetup changed = setup;
+  changed.options.strategy = "mapped";
+  if (!TracePredictor(trace, changed).fits()) return std::nullopt;
+  return TorchChange{"import headroom.torch; headroom.torch.use(\"mapped\")",
+                     "in place of PyTorch's allocator: idle memory moves to where it is needed"};
+}
+
 // Once is tried before once a step, and the beginning of a step before its middle.
 std::optional<TorchChange> with_emptied_cache(const Trace& trace, const RunSetup& setup) {
   if (!is_cached(setup)) return std::nullopt;
@@ -322,7 +332,7 @@ std::optional<TorchChange> with_checkpoint(const Trace& trace, const RunSetup& s
 // Each with the strategy as it is, so that one change is enough.
 std::vector<TorchChange> find_torch_changes(const Trace& trace, const RunSetup& setup) {
   std::vector<TorchChange> changes;
-  for (const auto& find : {with_expandable_segments, with_emptied_cache, with_checkpoint}) {
+  for (const auto& find : {with_expandable_segments, with_mapped, with_emptied_cache, with_checkpoint}) {
     if (std::optional<TorchChange> change = find(trace, setup)) changes.push_back(std::move(*change));
   }
   return changes;

@@ -19,8 +19,9 @@ struct TorchChange {
 };
 
 // The changes that each make a trace of PyTorch fit in that setup, where it does not, the smallest change
-// first: expandable segments, torch.cuda.empty_cache() at one line, checkpoints of as few activations as will
-// do. At most one of each kind; empty when none is enough.
+// first: expandable segments or, where these do not help, our strategy mapped; torch.cuda.empty_cache() at
+// one line; checkpoints of as few activations as will do. At most one of each kind; empty when none is
+// enough.
 std::vector<TorchChange> find_torch_changes(const Trace& trace, const RunSetup& setup);
 
 // The same for a recording that ends in a request that found no room: the changes with which it would have,

@@ -138,6 +138,22 @@ TEST(TorchAdvice, ProposesExpandableSegmentsWhereTheyAreEnough) {
   EXPECT_EQ(changes[0].what, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
 }
 
+// Every other block of 15 MiB is freed: each page of 20 MiB keeps a part of one.
+TEST(TorchAdvice, ProposesMappedWhereExpandableSegmentsKeepTheirPages) {
+  TraceBuilder builder("train.py:make_step", "PyTorch memory snapshot");
+  builder.allocate(1000, 40 * 15 * kMiB);
+  builder.free(1000);
+  for (uint64_t i = 0; i < 40; ++i) builder.allocate(i, 15 * kMiB);
+  for (uint64_t i = 0; i < 40; i += 2) builder.free(i);
+  builder.allocate(1001, 200 * kMiB);
+  const Trace trace = builder.take();
+  const RunSetup setup = card(find_profile("rtx-3090").overhead_bytes() + 640 * kMiB);
+  ASSERT_FALSE(TracePredictor(trace, setup).fits());
+  const std::vector<TorchChange> changes = find_torch_changes(trace, setup);
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(changes[0].what, "import headroom.torch; headroom.torch.use(\"mapped\")");
+}
+
 // The first step leaves eight idle segments of 100 MiB. The second puts a block of 60 MiB into each of them,
 // so none can go back when it needs 400 MiB at once.
 Trace steps_of_two_sizes() {

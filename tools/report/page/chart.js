@@ -159,7 +159,7 @@ function chart() {
     if (mark.kind !== 'out of memory') continue;
     let s = samples.event.findIndex((event) => event >= mark.event);
     if (s < 0) s = count - 1;
-    pen.strokeStyle = pen.fillStyle = '#cf222e';
+    pen.strokeStyle = pen.fillStyle = style('--bad');
     pen.lineWidth = 1.5;
     pen.beginPath();
     pen.moveTo(x(s), MARGIN.top);
