@@ -91,12 +91,13 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
           const float *dy_row = dy + row * channels, *x_row = x + row * channels;
           if (!op.relu) return dy_row;
           const float *y = call.in(5) + (op.residual ? row * channels : 0), *beta = call.in(5);
+          const float* added = call.inputs.size() > 6 ? call.in(6) + row * channels : nullptr;
           float* to = op.residual ? call.out(3) + row * channels : masked;
 #pragma omp simd
           for (int64_t c = 0; c < channels; ++c) {
             const float result =
                 op.residual ? y[c] : (x_row[c] - mean[c]) * (gamma[c] * inverse[c]) + beta[c];
-            to[c] = result <= 0 ? 0 : dy_row[c];
+            to[c] = result <= 0 ? 0 : added == nullptr ? dy_row[c] : dy_row[c] + added[c];
           }
           return static_cast<const float*>(to);
         };

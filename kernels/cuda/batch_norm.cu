@@ -8,6 +8,7 @@ namespace {
 // Sums of x and x^2, both less the channel's first value: otherwise the mean of squares less the squared mean
 // would cancel where values are far from zero.
 struct Moments {
+  static constexpr int kRowsAtOnce = 4;
   int64_t channels;
   Reals x;
 
@@ -86,17 +87,18 @@ __device__ float masked(float gradient, float y) {
 }
 
 template <int L, bool kAdds>
-__global__ void normalise(ReductionLayout layout, int64_t channels, Statistics statistics, Reals beta,
-                          bool relu, Reals x, Reals residual, RealsOut y) {
+__global__ void __launch_bounds__(kThreads, ChannelLayout::kBlocksAtOnce)
+    normalise(ReductionLayout layout, int64_t channels, Statistics statistics, Reals beta, bool relu, Reals x,
+              Reals residual, RealsOut y) {
   struct Operands {
     Packed<L> x, residual;
   };
-  const Share share = share_of(layout);
+  const Share share = turns_of(layout);
   if (share.result >= layout.results) return;
   const int64_t first = share.result * L;
   const Normal<L> normal(statistics, beta, first);
-  for_each_row(
-      share,
+  for_each_row_back(
+      share, layout.terms - 1,
       [&](int64_t row) {
         const int64_t at = row * channels + first;
         Operands operands{fetch_packed<L>(x, at), {}};
@@ -116,22 +118,25 @@ __global__ void normalise(ReductionLayout layout, int64_t channels, Statistics s
       });
 }
 
-// What says where relu gave more than 0: nothing, without it; the result, computed from x again; or y.
-enum class Mask : uint8_t { kNone, kAgain, kResult };
+// What says where relu gave more than 0: nothing, without it; the result, computed from x again; or y. With
+// kBranches, as with kResult, it is y, and what arrives is a sum.
+enum class Mask : uint8_t { kNone, kAgain, kResult, kBranches };
 
 // Sums of g and of g x', where x' = (x - mean) / sqrt(variance + epsilon) and g is what arrives: dy, or,
-// behind relu, dy where relu gave more than 0. With Mask::kResult it is stored, too, for the other branch.
+// behind relu, dy where relu gave more than 0. With y it is stored, too, for the other branch.
 template <Mask kMask>
 struct GradientSums {
   int64_t channels;
   Statistics statistics;
   Reals dy, x;
-  Reals mask;  // beta or y
+  Reals mask, other;  // beta or y; what is added to dy
   RealsOut stored;
+  static constexpr int kRowsAtOnce = kMask == Mask::kBranches ? 2 : 4;  // as many registers
+  static constexpr bool kHasResult = kMask == Mask::kResult || kMask == Mask::kBranches;
 
   template <int L>
   struct Row {
-    Packed<L> dy, x, y;
+    Packed<L> dy, x, y, other;
   };
   template <int L>
   struct Group {
@@ -142,18 +147,20 @@ struct GradientSums {
 
     __device__ Row<L> fetch(int64_t row) const {
       const int64_t at = row * in.channels + first_channel;
-      Row<L> fetched{fetch_packed<L>(in.dy, at), fetch_packed<L>(in.x, at), {}};
-      if constexpr (kMask == Mask::kResult) fetched.y = fetch_packed<L>(in.mask, at);
+      Row<L> fetched{fetch_packed<L>(in.dy, at), fetch_packed<L>(in.x, at), {}, {}};
+      if constexpr (kHasResult) fetched.y = fetch_packed<L>(in.mask, at);
+      if constexpr (kMask == Mask::kBranches) fetched.other = fetch_packed<L>(in.other, at);
       return fetched;
     }
     __device__ Lanes<float, L> arriving(const Row<L>& row, const Lanes<float, L>& x) const {
       Lanes<float, L> gradient = widened(row.dy);
-      const Lanes<float, L> y = widened(row.y);
+      const Lanes<float, L> y = widened(row.y), other = widened(row.other);
 #pragma unroll
       for (int lane = 0; lane < L; ++lane) {
         float& g = gradient.values[lane];
+        if constexpr (kMask == Mask::kBranches) g += other.values[lane];
         if constexpr (kMask == Mask::kAgain) g = masked(g, normal(lane, x.values[lane]));
-        if constexpr (kMask == Mask::kResult) g = masked(g, y.values[lane]);
+        if constexpr (kHasResult) g = masked(g, y.values[lane]);
       }
       return gradient;
     }
@@ -165,7 +172,7 @@ struct GradientSums {
         first[lane] += gradient.values[lane];
         second[lane] += gradient.values[lane] * ((x.values[lane] - normal.centre[lane]) * inverse[lane]);
       }
-      if constexpr (kMask == Mask::kResult) store(in.stored + (row * in.channels + first_channel), gradient);
+      if constexpr (kHasResult) store(in.stored + (row * in.channels + first_channel), gradient);
     }
   };
   template <int L>
@@ -178,9 +185,10 @@ struct GradientSums {
 //   dbeta = sum g,  dgamma = sum g x',  dx = gamma / sqrt(variance + epsilon) (g - (dbeta + x' dgamma) /
 //   rows)
 template <int L, Mask kMask>
-__global__ void normalise_gradient(ReductionLayout layout, GradientSums<kMask> in, Reals dgamma, Reals dbeta,
-                                   RealsOut dx) {
-  const Share share = share_of(layout);
+__global__ void __launch_bounds__(kThreads, ChannelLayout::kBlocksAtOnce)
+    normalise_gradient(ReductionLayout layout, GradientSums<kMask> in, Reals dgamma, Reals dbeta,
+                       RealsOut dx) {
+  const Share share = turns_of(layout);
   if (share.result >= layout.results) return;
   const int64_t first = share.result * L;
   const auto group = in.template of_group<L>(first);
@@ -191,8 +199,8 @@ __global__ void normalise_gradient(ReductionLayout layout, GradientSums<kMask> i
     slope[lane] *= group.inverse[lane] * per_row;
     shift[lane] *= per_row;
   }
-  for_each_row(
-      share, [&](int64_t row) { return group.fetch(row); },
+  for_each_row_back(
+      share, layout.terms - 1, [&](int64_t row) { return group.fetch(row); },
       [&](int64_t row, const auto& fetched) {
         const Lanes<float, L> x = widened(fetched.x);
         Lanes<float, L> gradient = group.arriving(fetched, x);
@@ -211,17 +219,19 @@ template <Mask kMask, int L>
 void launch_gradient(const Call& call, const ChannelLayout& layout, float epsilon) {
   auto* partial = call.scratch<ChannelSums>();
   const Statistics statistics{epsilon, operand(call, 2), operand(call, 3), operand(call, 4)};
-  GradientSums<kMask> in{layout.channels(), statistics, operand(call, 0), operand(call, 1), {}, {}};
+  constexpr bool kHasResult = GradientSums<kMask>::kHasResult;
+  GradientSums<kMask> in{layout.channels(), statistics, operand(call, 0), operand(call, 1), {}, {}, {}};
   if constexpr (kMask != Mask::kNone) in.mask = operand(call, 5);
-  if constexpr (kMask == Mask::kResult) in.stored = result(call, 3);
+  if constexpr (kMask == Mask::kBranches) in.other = operand(call, 6);
+  if constexpr (kHasResult) in.stored = result(call, 3);
   launch(sum_channels<L, GradientSums<kMask>>, layout.groups.grid(), kThreads, call.stream, in, layout.groups,
          partial);
   launch(finish_gradients, layout.last.grid(), kThreads, call.stream, layout.last, partial, result(call, 1),
          result(call, 2));
   // What was stored is masked already.
-  constexpr Mask kLeft = kMask == Mask::kResult ? Mask::kNone : kMask;
-  const GradientSums<kLeft> left{in.channels, statistics, kMask == Mask::kResult ? Reals(in.stored) : in.dy,
-                                 in.x,        in.mask,    {}};
+  constexpr Mask kLeft = kHasResult ? Mask::kNone : kMask;
+  const GradientSums<kLeft> left{
+      in.channels, statistics, kHasResult ? Reals(in.stored) : in.dy, in.x, in.mask, {}, {}};
   launch(normalise_gradient<L, kLeft>, layout.groups.grid(), kThreads, call.stream, layout.groups, left,
          result(call, 1), result(call, 2), result(call));
 }
@@ -261,7 +271,9 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
   return function_kernel(
       [layouts, op](const Call& call) {
         layouts.with(call, [&](const ChannelLayout& layout, auto lanes) {
-          if (op.residual) {
+          if (op.residual && call.inputs.size() > 6) {
+            launch_gradient<Mask::kBranches, lanes>(call, layout, op.epsilon);
+          } else if (op.residual) {
             launch_gradient<Mask::kResult, lanes>(call, layout, op.epsilon);
           } else if (op.relu) {
             launch_gradient<Mask::kAgain, lanes>(call, layout, op.epsilon);

@@ -21,6 +21,9 @@ struct AddSums {
 
 // How a tensor's channels and rows are shared among threads; `lanes` channels to each.
 struct ChannelLayout {
+  // Of a multiprocessor, by their registers: further ones would read what a channel is made of anew.
+  static constexpr int kBlocksAtOnce = 2;
+
   int lanes;
   ReductionLayout groups;  // results are groups of channels, terms are rows
   ReductionLayout last;    // of the sums of all shares: results are channels
@@ -28,7 +31,7 @@ struct ChannelLayout {
   ChannelLayout(const CudaGpu& device, const Shape& shape, int lanes_of_thread)
       : lanes(lanes_of_thread),
         groups(reduction_layout(device, shape.last() / lanes, shape.elements() / shape.last(),
-                                Neighbours::kResults, 8)),
+                                Neighbours::kResults, 8, kBlocksAtOnce)),
         last(layout_of_partials({shape.last(), groups.terms, groups.wide, groups.splits})) {}
 
   int64_t channels() const { return last.results; }
@@ -83,21 +86,24 @@ __device__ OfChannels<L> of_channels(const Reals& x, int64_t first) {
   return result;
 }
 
-// Calls use(row, fetched) for fetched = fetch(row) of each row of the share, four at once.
+// Calls use(row, fetched) for fetched = fetch(row) of each row of the share, four at once, from row `last`
+// back to the first: after a launch that has read them in order, the last ones are still in the cache.
 template <typename Fetch, typename Use>
-__device__ void for_each_row(const Share& share, const Fetch& fetch, const Use& use) {
+__device__ void for_each_row_back(const Share& share, int64_t last, const Fetch& fetch, const Use& use) {
   for_each_term<4>(
-      share, [](int64_t row) { return row; }, fetch, use);
+      share, [last](int64_t row) { return last - row; }, fetch, use);
 }
 
 // partial (splits, C): the two sums of each channel over a share of the rows. The functor f has
+//   static constexpr int kRowsAtOnce
 //   auto of_group<L>(int64_t first_channel) const
 // whose result fetches a row, and adds what it has fetched: fetch(row), add(row, fetched, first, second).
 template <int L, typename F>
-__global__ void sum_channels(F f, ReductionLayout layout, ChannelSums* partial) {
-  constexpr int kAtOnce = 4,
-                kTurns = 4;  // rows that are loaded at once, and how often before they are added up
-  const Share share = share_of(layout);
+__global__ void __launch_bounds__(kThreads, ChannelLayout::kBlocksAtOnce)
+    sum_channels(F f, ReductionLayout layout, ChannelSums* partial) {
+  // Rows that are loaded at once, and how often before they are added up.
+  constexpr int kAtOnce = F::kRowsAtOnce, kTurns = 4;
+  const Share share = turns_of(layout);
   // Sums of sums, so that f32 is exact enough for the rows of one thread.
   OfChannels<L> first{}, second{};
   if (share.result < layout.results) {
@@ -106,8 +112,8 @@ __global__ void sum_channels(F f, ReductionLayout layout, ChannelSums* partial) 
       OfChannels<L> few_first{}, few_second{};
       for (int turn = 0; turn < kTurns && row < share.end; ++turn, row += kAtOnce * share.step) {
         const Share some{0, row, min(share.end, row + kAtOnce * share.step), share.step};
-        for_each_row(
-            some, [&](int64_t at) { return group.fetch(at); },
+        for_each_term<kAtOnce>(
+            some, [](int64_t at) { return at; }, [&](int64_t at) { return group.fetch(at); },
             [&](int64_t at, const auto& fetched) { group.add(at, fetched, few_first, few_second); });
       }
 #pragma unroll

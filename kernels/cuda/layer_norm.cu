@@ -128,6 +128,7 @@ struct HeldNormGrad {
 
 // dbeta = the sum over rows of dy, dgamma = of dy x'
 struct ColumnGradients {
+  static constexpr int kRowsAtOnce = 4;
   int64_t columns;
   Reals dy, x, mean, deviation;
 
@@ -350,7 +351,7 @@ std::unique_ptr<Kernel> make_kernel(const LayerNorm& op, const Request& request)
     if (!half_rows.take(call, {operands.x.dtype, operands.y.dtype}))
       return launch_rows<HeldNorm, StreamedNorm>(device, call, operands, shape);
     half_rows.with(operands.x.dtype, [&](auto type, auto groups) {
-      launch(norm_half_rows<type, groups>, half_rows.blocks, kRowThreads, call.stream, operands,
+      launch(norm_half_rows<type, groups>, half_rows.blocks * 4 / 3, kRowThreads, call.stream, operands,
              half_rows.rows, static_cast<int>(half_rows.n));
     });
   });

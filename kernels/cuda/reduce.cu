@@ -134,7 +134,7 @@ std::unique_ptr<Kernel> make_reduction(F f, const SplitAxes& axes, const Request
 template <int L>
 __global__ void sum_columns(ReductionLayout layout, Reals x, double* y) {
   constexpr int kAtOnce = 8;
-  const Share share = share_of(layout);
+  const Share share = turns_of(layout);
   double sums[L] = {};
   if (share.result < layout.results) {
     const auto fetch = [&](int64_t row) {
@@ -178,7 +178,7 @@ std::unique_ptr<Kernel> make_column_sums(const Sum& f, int64_t rows, int64_t col
   constexpr int64_t kLeastElements = int64_t{1} << 18;
   if (columns % lanes != 0 || rows * columns < kLeastElements) return otherwise;
   const ReductionLayout layout =
-      reduction_layout(request.device, columns / lanes, rows, Neighbours::kResults, 32);
+      reduction_layout(request.device, columns / lanes, rows, Neighbours::kResults, 32, 4);
   const SplitAxes partial_axes({layout.splits, columns}, {0});
   const ReductionLayout last = layout_of_partials({columns, rows, layout.wide, layout.splits});
   const int64_t bytes =

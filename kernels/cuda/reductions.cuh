@@ -23,15 +23,17 @@ struct ReductionLayout {
 
 // `neighbours` says what lies side by side in memory: the terms of a result, or the results.
 // `terms_per_thread` is the smallest share worth a thread: below it, combining threads takes longer.
+// `blocks_at_once` fill a multiprocessor.
 enum class Neighbours { kTerms, kResults };
 inline ReductionLayout reduction_layout(const CudaGpu& device, int64_t results, int64_t terms,
-                                        Neighbours neighbours, int64_t terms_per_thread = 16) {
+                                        Neighbours neighbours, int64_t terms_per_thread = 16,
+                                        int64_t blocks_at_once = 8) {
   ReductionLayout layout{results, terms};
   const bool one_wide = neighbours == Neighbours::kTerms && terms >= kThreads;
   while (!one_wide && layout.wide < 32 && layout.wide < results) layout.wide *= 2;
   const int64_t blocks = std::max<int64_t>(1, ceil_div(results, layout.wide));
   const int64_t useful = ceil_div(terms, terms_per_thread * kThreads / layout.wide);
-  const int64_t idle = ceil_div(int64_t{8} * device.multiprocessors(), blocks);  // 8 blocks fill one
+  const int64_t idle = ceil_div(blocks_at_once * device.multiprocessors(), blocks);
   layout.splits = static_cast<int>(std::max<int64_t>(1, std::min(useful, idle)));
   layout.terms_per_split = ceil_div(terms, layout.splits);
   return layout;
@@ -51,6 +53,15 @@ __device__ inline Share share_of(const ReductionLayout& layout) {
   const int64_t first = blockIdx.y * layout.terms_per_split;
   return {int64_t{blockIdx.x} * layout.wide + threadIdx.x % layout.wide, first + threadIdx.x / layout.wide,
           min(first + layout.terms_per_split, layout.terms), kThreads / layout.wide};
+}
+
+// The same where splits take turns over the terms: all blocks then read one neighbourhood of memory at a
+// time.
+__device__ inline Share turns_of(const ReductionLayout& layout) {
+  const int at_once = kThreads / layout.wide;
+  return {int64_t{blockIdx.x} * layout.wide + threadIdx.x % layout.wide,
+          int64_t{blockIdx.y} * at_once + threadIdx.x / layout.wide, layout.terms,
+          int64_t{at_once} * layout.splits};
 }
 
 // Calls use(place, load(place)) for place = place_of(k) of each term k of the share, in order. Loads go out

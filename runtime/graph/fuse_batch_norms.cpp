@@ -94,11 +94,45 @@ class NormGradients : private GraphView {
   }
 };
 
+// Node ids: the sum of the gradients of two branches, and the gradient of a norm with relu and a residual
+// that alone reads it.
+struct BranchSum {
+  int sum, norm_grad;
+};
+
+// The gradient of such a norm adds the branches itself.
+class BranchSums : private GraphView {
+ public:
+  using GraphView::GraphView;
+
+  std::optional<BranchSum> match(int sum) const {
+    const auto* binary = op<Binary>(sum);
+    if (!binary || binary->kind != BinaryKind::kAdd) return {};
+    const int norm_grad = only_reader(output(sum));
+    const auto* gradient = op<BatchNormGrad>(norm_grad);
+    if (!gradient || !gradient->residual || graph().node(norm_grad).inputs.size() != 6) return {};
+    const int a = input(sum, 0), b = input(sum, 1);
+    const bool has_branches = input(norm_grad, 0) == output(sum) && shape(a) == shape(output(sum)) &&
+                              shape(b) == shape(output(sum));
+    if (!has_branches || changes(sum, norm_grad, {a, b}) || !on_one_device({sum, norm_grad})) return {};
+    return BranchSum{sum, norm_grad};
+  }
+
+  void rewrite(const BranchSum& branches, Rewrite& nodes) const {
+    Node fused = graph().node(branches.norm_grad);
+    fused.inputs[0] = input(branches.sum, 0);
+    fused.inputs.push_back(input(branches.sum, 1));
+    nodes.drop(branches.sum);
+    nodes.put(branches.norm_grad, std::move(fused));
+  }
+};
+
 }  // namespace
 
 int fuse_batch_norms(Graph& graph, std::span<const Value> keep) {
   const int count = rewrite_matches(NormChains(graph, keep), graph);
   rewrite_matches(NormGradients(graph, keep), graph);
+  rewrite_matches(BranchSums(graph, keep), graph);
   return count;
 }
 

@@ -16,8 +16,8 @@ int fuse_classifier_heads(Graph& graph, std::span<const Value> keep);
 // blocks.
 int fuse_conv_blocks(Graph& graph, std::span<const Value> keep);
 
-// Lets batch norms add the residual behind them and take the relu behind that, with their gradients. Returns
-// the number of batch norms that do.
+// Lets batch norms add the residual behind them and take the relu behind that, with their gradients, which
+// add what comes from two branches. Returns the number of batch norms that do.
 int fuse_batch_norms(Graph& graph, std::span<const Value> keep);
 
 // Turns the sum of gradients of slices that together are all of a value into one concat. Returns their

@@ -145,8 +145,10 @@ Outputs BatchNorm::infer(const OpCheck& c) const {
 
 Outputs BatchNormGrad::infer(const OpCheck& c) const {
   c.require(relu || !residual, "a residual without relu has no gradient of its own");
-  c.floats(relu ? 6 : 5);
+  const bool adds = residual && c.size() == 7;
+  c.floats(adds ? 7 : (relu ? 6 : 5));
   c.same_shape(1, c.shape(0));
+  if (adds) c.same_shape(6, c.shape(0));
   check_channels(c, 0, {2, 3, 4});
   if (!relu) return {c.input(0), c.input(2), c.input(2)};
   if (!residual) {

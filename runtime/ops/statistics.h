@@ -88,8 +88,8 @@ struct BatchNorm {
   bool relu = false;
   Outputs infer(const OpCheck& c) const;
 };
-// dy, x, gamma, mean, variance -> dx, dgamma, dbeta. With relu: a last operand beta says where relu gave more
-// than 0. With relu and a residual that operand is y, and a last result is the residual's gradient.
+// dy, x, gamma, mean, variance -> dx, dgamma, dbeta. With relu operand 5, beta, says where it gave more than
+// 0. With a residual that is y, operand 6, if any, is added to dy, and result 3 is the residual's gradient.
 struct BatchNormGrad {
   static constexpr OpTraits kTraits{.name = "batch_norm_grad", .differentiable = false};
   float epsilon = 1e-3f;

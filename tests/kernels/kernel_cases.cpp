@@ -308,6 +308,8 @@ void add_statistics_cases(std::vector<KernelCase>& cases) {
     add(cases, what + "_relu", BatchNormGrad{1e-3f, true}, {dy, x, gamma, mean, variance, beta}, 1e-4);
     add(cases, what + "_residual", BatchNormGrad{1e-3f, true, true}, {dy, x, gamma, mean, variance, residual},
         1e-4);
+    add(cases, what + "_branches", BatchNormGrad{1e-3f, true, true},
+        {dy, x, gamma, mean, variance, residual, random_floats(shape, 38)}, 1e-4);
     add(cases, what, BatchNormInference{}, {x, gamma, beta, mean, variance});
   }
   for (const Shape& shape : {Shape{7}, Shape{65, 19}, Shape{2, 3, 768}}) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "tests/kernels/kernel_cases.h"
@@ -75,6 +76,8 @@ std::vector<KernelCase> large_kernel_cases() {
     cases.push_back(row(what + "_residual_relu", BatchNorm{1e-3f, true}, {x, gamma, beta, residual}, 1e-4));
     cases.push_back(row(what + "_residual", BatchNormGrad{1e-3f, true, true},
                         {dy, x, gamma, mean, variance, residual}, 1e-3));
+    cases.push_back(row(what + "_branches", BatchNormGrad{1e-3f, true, true},
+                        {dy, x, gamma, mean, variance, residual, floats(shape, 31)}, 1e-3));
     cases.push_back(row(what, BatchNormInference{}, {x, gamma, beta, mean, variance}));
   }
   return cases;

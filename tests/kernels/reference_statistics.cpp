@@ -187,7 +187,7 @@ std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>
             const auto arriving = [&](int64_t i) {
               if (!o.relu) return in[0][i];
               const double y = o.residual ? in[5][i] : normal(i) * in[2][i % n] + in[5][i % n];
-              return y <= 0 ? 0 : in[0][i];
+              return y <= 0 ? 0 : in[0][i] + (in.size() > 6 ? in[6][i] : 0);
             };
             for (int64_t i = 0; i < elements; ++i) {
               out[1][i % n] += arriving(i) * normal(i);

@@ -175,6 +175,10 @@ TEST(Fuse, BatchNormsTakeTheResidualAndTheReluBehindThemWithTheSameBits) {
     EXPECT_EQ(fuse(fused.graph), 4);
     EXPECT_EQ(count_of<BatchNorm>(fused.graph), 5);
     EXPECT_EQ(count_of<BatchNormGrad>(fused.graph), 5);
+    const auto adds_branches = [](const Node& node) {
+      return std::holds_alternative<BatchNormGrad>(node.op) && node.inputs.size() == 7;
+    };
+    EXPECT_EQ(std::count_if(fused.graph.nodes().begin(), fused.graph.nodes().end(), adds_branches), 1);
     EXPECT_EQ(count_of<UnaryGrad>(fused.graph), 0);
     EXPECT_EQ(count_of<Unary>(fused.graph), 0);
     EXPECT_EQ(fused.weights_after_three_steps(mode), apart.weights_after_three_steps(mode))
