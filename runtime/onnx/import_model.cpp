@@ -114,8 +114,8 @@ class ModelImport {
   ModelImport(const std::shared_ptr<const Model>& model, const ImportSettings& settings, Graph& graph)
       : model_(*model), settings_(settings), graph_(graph) {
     result_.model = model;
-    result_.importer =
-        std::make_shared<Importer>(graph, *model, settings.is_training, settings.seed, settings.step);
+    result_.importer = std::make_shared<Importer>(graph, *model, settings.is_training, settings.stores_half,
+                                                  settings.seed, settings.step);
   }
 
   ImportedModel run() {
@@ -152,7 +152,7 @@ class ModelImport {
     const std::map<int, float> scalars = im().scalar_values();
     merge_gelus(graph_, scalars, kept);
     merge_softmaxes(graph_, scalars, kept);
-    if (!settings_.merges_attention) return;
+    if (!settings_.stores_half) return;
     std::vector<Value> parameters;
     for (const BoundTensor& parameter : result_.parameters) parameters.push_back(parameter.value);
     merge_attentions(graph_, parameters, kept);

@@ -22,8 +22,9 @@ struct ImportSettings {
   bool is_training = false;                  // normalisation by the batch's statistics, and dropout
   uint64_t seed = 1;               // of dropout, and of weights that the file names but does not have
   std::optional<Value> step = {};  // i32 [] counter, for dropout
-  // Attention as one op, whose kernel for a GPU takes operands stored in 16 bits alone.
-  bool merges_attention = false;
+  // For floats that will be stored in 16 bits: attention as one op, whose kernel for a GPU takes them alone,
+  // and no strided convolution of fewer channels than a tensor core takes at once.
+  bool stores_half = false;
   std::map<std::string, HostTensor> known = {};  // inputs whose numbers are known now: they become constants
 };
 

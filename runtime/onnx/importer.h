@@ -45,13 +45,20 @@ class Importer {
  public:
   // `model` must outlive the graph: variables take their first values from it.
   // `step` counts the runs of dropouts: i32 [].
-  Importer(Graph& graph, const Model& model, bool is_training, uint64_t seed, std::optional<Value> step)
-      : graph_(graph), model_(model), is_training_(is_training), seed_(seed), step_(step) {}
+  Importer(Graph& graph, const Model& model, bool is_training, bool stores_half, uint64_t seed,
+           std::optional<Value> step)
+      : graph_(graph),
+        model_(model),
+        is_training_(is_training),
+        stores_half_(stores_half),
+        seed_(seed),
+        step_(step) {}
 
   const Graph& graph() const { return graph_; }
   // The constants that are one f32 number, by the id of their value.
   std::map<int, float> scalar_values() const;
   bool is_training() const { return is_training_; }
+  bool stores_half() const { return stores_half_; }
   uint64_t seed() const { return seed_; }
   const std::optional<Value>& step() const { return step_; }
   const std::vector<Source>& sources() const { return sources_; }
@@ -113,7 +120,7 @@ class Importer {
 
   Graph& graph_;
   const Model& model_;
-  const bool is_training_;
+  const bool is_training_, stores_half_;
   const uint64_t seed_;
   const std::optional<Value> step_;
   const OnnxNode* node_ = nullptr;

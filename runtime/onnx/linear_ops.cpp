@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "runtime/onnx/op_table.h"
 #include "runtime/onnx/window.h"
@@ -49,6 +50,67 @@ void require_floats(const NodeImport& n) {
   }
 }
 
+// Tensor cores take 8 channels of 16 bits at once, and libraries fill up fewer with zeros, or take slower
+// kernels. A strided convolution of an image of few channels is one without stride of blocks of its pixels:
+// (N,H,W,C) becomes (N,H/s,W/s,s s C), and a filter of k k pixels one of ceil(k/s) ceil(k/s) blocks, with
+// zeros at its end. ResNet's first layer and the patches of a vision transformer are such.
+class BlocksOfPixels {
+ public:
+  BlocksOfPixels(const Window& window, const Shape& image, const Shape& filter) : window_(window) {
+    const int64_t pixels = int64_t{window.stride[0]} * window.stride[1];
+    channels_ = image[3];
+    while (channels_ < kChannelsAtOnce && channels_ * pixels % kChannelsAtOnce != 0) ++channels_;
+    pays_ =
+        image[3] < kChannelsAtOnce && pixels > 1 && filter[2] == image[3] && window.dilation == Pair{1, 1};
+    for (size_t axis = 0; axis < 2; ++axis) {
+      const int64_t in = image[static_cast<int>(1 + axis)], stride = window.stride[axis];
+      if (stride > window.size[axis]) pays_ = false;  // pixels between the windows would be multiplied, too
+      const int64_t all = in + window.before[axis] + window.after[axis] - window.size[axis];
+      if (all < 0) pays_ = false;
+      filter_blocks_[axis] = (window.size[axis] + stride - 1) / stride;
+      image_blocks_[axis] = all / stride + filter_blocks_[axis];
+      // The last pixels may be in no window at all.
+      if (image_blocks_[axis] * stride < in + window.before[axis]) pays_ = false;
+    }
+  }
+  bool pay() const { return pays_; }
+
+  Value of_image(NodeImport& n, Value image) const {
+    const Shape whole = {image.shape()[0], image_blocks_[0] * window_.stride[0],
+                         image_blocks_[1] * window_.stride[1], channels_};
+    return blocks(n, n.im.add_one(SliceGrad{{0, window_.before[0], window_.before[1], 0}, whole}, {image}));
+  }
+  // A filter has its pixels first and its results last, where an image has its number first.
+  Value of_filter(NodeImport& n, Value filter) const {
+    const int64_t results = filter.shape()[3];
+    const Shape whole = {filter_blocks_[0] * window_.stride[0], filter_blocks_[1] * window_.stride[1],
+                         channels_, results};
+    const Value padded = n.im.add_one(SliceGrad{{0, 0, 0, 0}, whole}, {filter});
+    const Value as_image = n.im.add_one(Reshape{{1, whole[0], whole[1], channels_ * results}}, {padded});
+    const Value in_blocks = blocks(n, as_image);
+    return n.im.add_one(
+        Reshape{{in_blocks.shape()[1], in_blocks.shape()[2], in_blocks.shape()[3] / results, results}},
+        {in_blocks});
+  }
+
+ private:
+  static constexpr int64_t kChannelsAtOnce = 8;
+
+  Value blocks(NodeImport& n, Value image) const {
+    const Shape& shape = image.shape();
+    const int64_t down = window_.stride[0], across = window_.stride[1];
+    const int64_t rows = shape[1] / down, columns = shape[2] / across;
+    const Value parted = n.im.add_one(Reshape{{shape[0], rows, down, columns, across, shape[3]}}, {image});
+    const Value gathered = n.im.add_one(Transpose{{0, 1, 3, 2, 4, 5}}, {parted});
+    return n.im.add_one(Reshape{{shape[0], rows, columns, down * across * shape[3]}}, {gathered});
+  }
+
+  Window window_;
+  int64_t channels_;
+  std::array<int64_t, 2> image_blocks_{}, filter_blocks_{};
+  bool pays_;
+};
+
 }  // namespace
 
 void import_mat_mul(NodeImport& n) {
@@ -76,13 +138,18 @@ void import_conv(NodeImport& n) {
   const Item &x = n.in(0), &w = n.in(1);
   const Window window = window_of(n, x, kernel_of(n, w));
   if (w.rank() != x.rank()) n.fail(fmt::format("its filter is {}", to_string(w.shape)));
-  Value image = image_of(n, x);
+  Value image = image_of(n, x), filter = filter_of(n, w);
   Conv2d op{window.stride, window.before, window.dilation, groups_of(n)};
-  if (!window.is_symmetric()) {
+  const BlocksOfPixels blocks(window, image.shape(), filter.shape());
+  if (n.im.stores_half() && op.groups == 1 && blocks.pay()) {
+    image = blocks.of_image(n, image);
+    filter = blocks.of_filter(n, filter);
+    op = {};
+  } else if (!window.is_symmetric()) {
     image = padded_image(n, image, window.before, window.after);
     op.padding = {0, 0};
   }
-  n.out(item_of_image(n, biased(n, n.im.add_one(op, {image, filter_of(n, w)})), x));
+  n.out(item_of_image(n, biased(n, n.im.add_one(op, {image, filter})), x));
 }
 
 void import_conv_transpose(NodeImport& n) {

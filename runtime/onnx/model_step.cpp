@@ -141,7 +141,7 @@ std::unique_ptr<ModelStep> make_model_step(std::shared_ptr<const Model> model,
   step->learning_rate = graph.input("train/learning_rate", {DType::kF32, {}});
   ImportSettings import = settings.import;
   import.is_training = true;
-  if (settings.fused && settings.precision != Precision::kF32) import.merges_attention = true;
+  if (settings.fused && settings.precision != Precision::kF32) import.stores_half = true;
   import.step = counter;
   const std::string path = model->path;
   step->model = import_model(std::move(model), import, graph);
@@ -181,7 +181,7 @@ std::unique_ptr<ModelInference> make_model_inference(std::shared_ptr<const Model
                                                      const ImportSettings& settings, Precision precision) {
   auto inference = std::make_unique<ModelInference>();
   ImportSettings import = settings;
-  if (precision != Precision::kF32) import.merges_attention = true;
+  if (precision != Precision::kF32) import.stores_half = true;
   inference->model = import_model(std::move(model), import, inference->graph);
   for (size_t i = 0; i < inference->model.outputs.size(); ++i) {
     Value output = inference->model.output_in(i, in_order(inference->model.outputs[i].rank()));

@@ -452,7 +452,7 @@ TEST(OnnxImport, HeadsOfAttentionAreOneNodeThatKeepsNoScores) {
   for (const char* mask : {"causal", "written", "none"}) {
     Graph graph;
     const onnx::ImportedModel model =
-        import_model(model_of(heads_net(mask).bytes()), {.batch = 2, .merges_attention = true}, graph);
+        import_model(model_of(heads_net(mask).bytes()), {.batch = 2, .stores_half = true}, graph);
     for (const onnx::BoundTensor& parameter : model.parameters) EXPECT_NE(parameter.name, "written");
     EXPECT_EQ(count_of(graph, "attention"), 1) << mask;
     for (const char* merged : {"softmax", "transpose", "scale", "add"}) EXPECT_EQ(count_of(graph, merged), 0);
@@ -467,7 +467,7 @@ TEST(OnnxImport, AttentionOfRankThreeStaysAsItIs) {
       .node("Softmax", {"scores"}, {"p"})
       .node("MatMul", {"p", "x"}, {"y"});
   Graph graph;
-  import_model(model_of(net.bytes()), {.batch = 2, .merges_attention = true}, graph);
+  import_model(model_of(net.bytes()), {.batch = 2, .stores_half = true}, graph);
   EXPECT_EQ(count_of(graph, "attention"), 0);
   EXPECT_EQ(count_of(graph, "softmax"), 1);
 }
@@ -475,7 +475,7 @@ TEST(OnnxImport, AttentionOfRankThreeStaysAsItIs) {
 TEST(OnnxImport, ScoresThatSomebodyReadsAndMasksThatLearnStay) {
   for (const ModelBytes& net : {heads_net("factor"), heads_net("causal", true)}) {
     Graph graph;
-    import_model(model_of(net.bytes()), {.batch = 2, .merges_attention = true}, graph);
+    import_model(model_of(net.bytes()), {.batch = 2, .stores_half = true}, graph);
     EXPECT_EQ(count_of(graph, "attention"), 0);
     EXPECT_EQ(count_of(graph, "softmax"), 1);
   }
@@ -484,7 +484,7 @@ TEST(OnnxImport, ScoresThatSomebodyReadsAndMasksThatLearnStay) {
 TEST(ModelStep, MergedAttentionLearnsTheSame) {
   const auto model = model_of(heads_net("causal").bytes());
   const auto losses = [&](bool merges, Precision precision) {
-    onnx::ModelStepSettings settings{.import = {.batch = 3, .merges_attention = merges}, .optimizer = "sgd"};
+    onnx::ModelStepSettings settings{.import = {.batch = 3, .stores_half = merges}, .optimizer = "sgd"};
     settings.precision = precision;
     settings.fused = merges;
     const auto step = make_model_step(model, settings);
@@ -497,6 +497,45 @@ TEST(ModelStep, MergedAttentionLearnsTheSame) {
   for (size_t i = 0; i < apart.size(); ++i) {
     EXPECT_NEAR(merged[i], apart[i], 1e-5f * std::abs(apart[i]));
     EXPECT_NEAR(halves[i], apart[i], 2e-2f * std::abs(apart[i]));
+  }
+}
+
+// x (batch,3,height,width) -> Conv -> GlobalAveragePool, Flatten -> y (batch,8)
+ModelBytes strided_net(const std::vector<int64_t>& extents, const std::vector<int64_t>& kernel,
+                       const std::vector<int64_t>& strides, const std::vector<int64_t>& pads) {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "3", std::to_string(extents[0]), std::to_string(extents[1])}).output("y");
+  net.floats("w", {8, 3, kernel[0], kernel[1]}, wave(24 * kernel[0] * kernel[1]));
+  net.node("Conv", {"x", "w"}, {"c"}, {ints_attribute("strides", strides), ints_attribute("pads", pads)});
+  net.node("Relu", {"c"}, {"r"}).node("GlobalAveragePool", {"r"}, {"p"}).node("Flatten", {"p"}, {"y"});
+  return net;
+}
+
+TEST(ModelStep, AStridedConvolutionOfFewChannelsLearnsTheSameByBlocksOfPixels) {
+  struct Case {
+    std::vector<int64_t> extents, kernel, strides, pads;
+    bool in_blocks;
+  };
+  const Case cases[] = {{{14, 10}, {7, 7}, {2, 2}, {3, 3, 3, 3}, true},  // ResNet's first
+                        {{8, 12}, {4, 4}, {4, 4}, {0, 0, 0, 0}, true},   // patches
+                        {{9, 9}, {3, 3}, {2, 2}, {0, 0, 1, 1}, true},    // TensorFlow's padding
+                        {{6, 11}, {2, 3}, {1, 3}, {0, 1, 0, 0}, true},   // another stride across
+                        {{9, 9}, {4, 4}, {4, 4}, {0, 0, 0, 0}, false},   // pixels in no window
+                        {{8, 8}, {1, 1}, {2, 2}, {0, 0, 0, 0}, false},   // pixels between windows
+                        {{8, 8}, {3, 3}, {1, 1}, {1, 1, 1, 1}, false}};  // no stride
+  for (const Case& c : cases) {
+    SCOPED_TRACE(testing::PrintToString(c.kernel) + " over " + testing::PrintToString(c.extents));
+    const auto model = model_of(strided_net(c.extents, c.kernel, c.strides, c.pads).bytes());
+    const auto losses = [&](bool stores_half) {
+      onnx::ModelStepSettings settings{.import = {.batch = 3, .stores_half = stores_half},
+                                       .optimizer = "sgd"};
+      const auto step = make_model_step(model, settings);
+      EXPECT_EQ(count_of(step->graph, "transpose") > 0, stores_half && c.in_blocks);
+      return losses_of(*step, {.device = "cpu"}, 4);
+    };
+    const std::vector<float> plain = losses(false), blocks = losses(true);
+    EXPECT_NE(plain.back(), plain.front());
+    for (size_t i = 0; i < plain.size(); ++i) EXPECT_NEAR(blocks[i], plain[i], 1e-5f * std::abs(plain[i]));
   }
 }
 
