@@ -42,6 +42,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 4 : 2)
         v.queue(stage_at(stage, 1), tile * kHeadTile);
       },
       [&](int tile, int stage) {
+        if (!block.has_rows(queries)) return;
         float scores[2 * kPairs][4];
         multiply_rows<Policy, kExtent, kPairs>(scores, left, stage_at(stage, 0), 0);
         const ScorePlace place{block.row, tile * kHeadTile + 2 * block.t, queries, keys, false};

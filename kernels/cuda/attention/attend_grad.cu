@@ -76,8 +76,10 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 3 : 2)
         v.queue(stage_at(stage, 1), tile * kHeadTile);
       },
       [&](int tile, int stage) {
+        if (!block.has_rows(queries)) return;
+        const int end = min(kHeadTile, keys - tile * kHeadTile);
 #pragma unroll 1
-        for (int part = 0; part < kHeadTile; part += 16 * kGradPairs) {
+        for (int part = 0; part < end; part += 16 * kGradPairs) {
           float shares[2 * kGradPairs][4], gradients[2 * kGradPairs][4];
           multiply_rows<Policy, kExtent, kGradPairs>(shares, left, stage_at(stage, 0), part);
           multiply_rows<Policy, kExtent, kGradPairs>(gradients, left_dy, stage_at(stage, 1), part);
@@ -138,8 +140,10 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 3 : 2)
         }
       },
       [&](int tile, int stage) {
+        if (!block.has_rows(keys)) return;
+        const int end = min(kHeadTile, queries - tile * kHeadTile);
 #pragma unroll 1
-        for (int part = 0; part < kHeadTile; part += 16 * kGradPairs) {
+        for (int part = 0; part < end; part += 16 * kGradPairs) {
           float shares[2 * kGradPairs][4], gradients[2 * kGradPairs][4];
           multiply_rows<Policy, kExtent, kGradPairs>(shares, left, stage_at(stage, 0), part);
           multiply_rows<Policy, kExtent, kGradPairs>(gradients, left_v, stage_at(stage, 1), part);

@@ -262,6 +262,8 @@ struct HeadBlock {
     row = first() + warp * 16 + static_cast<int>(threadIdx.x % 32) / 4;
   }
   __device__ int first() const { return tile * kHeadTile; }
+  // Whether this warp has any of `rows`.
+  __device__ bool has_rows(int rows) const { return first() + warp * 16 < rows; }
   __device__ HeadMatrix matrix(const HeadOperand& operand) const {
     return operand.of(args.sizes, b, h, args.is_aligned);
   }
