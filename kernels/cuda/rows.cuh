@@ -105,8 +105,10 @@ void launch_long_rows(const CudaGpu& device, cudaStream_t stream, const F& f, co
            rows, n);
     return;
   }
+  // With fewer elements to a thread a team would spend its time on combining them.
+  constexpr int kElementsOfThread = 8;
   int team_size = 1;
-  while (team_size < 32 && team_size * lanes < n) team_size *= 2;
+  while (team_size < 32 && team_size * std::max(lanes, kElementsOfThread) < n) team_size *= 2;
   launch(compute_rows<WarpTeam, F>, blocks_for(device, rows * team_size), kThreads, stream, f, team_size,
          rows, n);
 }
