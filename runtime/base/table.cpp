@@ -37,6 +37,12 @@ std::vector<std::string> lines_in(std::string_view text, size_t width) {
 
 }  // namespace
 
+std::string thousands(int64_t number) {
+  std::string text = std::to_string(number);
+  for (size_t at = text.size(); at > (number < 0 ? 4u : 3u);) text.insert(at -= 3, ",");
+  return text;
+}
+
 Table::Layout Table::layout(size_t width) const {
   std::vector<size_t> natural(columns_.size()), least(columns_.size());
   Layout made;

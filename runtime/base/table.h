@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +12,9 @@
 #include "runtime/base/terminal.h"
 
 namespace headroom {
+
+// A count as people read it: "1,234,567".
+std::string thousands(int64_t number);
 
 struct TableColumn {
   std::string title;

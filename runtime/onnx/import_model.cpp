@@ -249,7 +249,7 @@ class ModelImport {
       inputs.push_back(std::move(item));
     }
     std::vector<Item> outputs;
-    const auto first_node = static_cast<int>(im().graph().nodes().size());
+    const auto first_value = static_cast<int>(im().graph().values().size());
     if (!is_missing) {
       im().set_node(&node);
       NodeImport import(im(), node, inputs, model_.opset());
@@ -280,20 +280,20 @@ class ModelImport {
       if (side_results_.contains(input))
         refusals_.add(node, fmt::format("reads '{}', a result that is not computed", printable(input)));
     }
-    summarise(node, inputs, outputs, first_node);
+    summarise(node, inputs, outputs, first_value);
   }
 
   void summarise(const OnnxNode& node, const std::vector<Item>& inputs, const std::vector<Item>& outputs,
-                 int first_node) {
-    const auto last_node = static_cast<int>(im().graph().nodes().size());
-    if (outputs.empty() || (last_node == first_node && !outputs[0].is_runtime())) return;
+                 int first_value) {
+    const auto last_value = static_cast<int>(im().graph().values().size());
+    if (outputs.empty() || (last_value == first_value && !outputs[0].is_runtime())) return;
     const std::string& module = node.module.empty() ? node.name : node.module;
     if (result_.layers.empty() || result_.layers.back().module != module) {
-      result_.layers.push_back({module, "", {}, 0, first_node, first_node});
+      result_.layers.push_back({module, "", {}, 0, first_value, first_value});
     }
     LayerSummary& layer = result_.layers.back();
     if (!layer.ops.ends_with(node.op)) layer.ops += (layer.ops.empty() ? "" : " ") + node.op;
-    layer.last_node = last_node;
+    layer.last_value = last_value;
     if (!outputs[0].list) layer.output = outputs[0].shape;
     for (const Item& input : inputs) {
       if (input.source < 0 ||

@@ -42,8 +42,9 @@ struct BoundTensor {
 struct LayerSummary {
   std::string module, ops;  // "encoder.layer.0.linear", "MatMul Add"
   Shape output;
-  int64_t parameters = 0;             // elements of weights that no layer above has
-  int first_node = 0, last_node = 0;  // of the graph: [first, last)
+  int64_t parameters = 0;  // elements of weights that no layer above has
+  // Of the graph: [first, last). Nodes of several layers may be merged later; values stay.
+  int first_value = 0, last_value = 0;
 };
 
 struct ImportedModel {

@@ -71,6 +71,7 @@ class ModelCommands : public testing::Test {
 TEST_F(ModelCommands, TablesFitTheWidth) {
   write("net.onnx", product_net().bytes());
   const std::string commands[] = {"models",
+                                  "show net.onnx",
                                   "solve --net mnist --batch 8 --memory 450MiB --points 2",
                                   "solve --net residual --batch 32 --memory 200MiB --points 0",
                                   "train --model net.onnx --steps 3 --batch 4",
@@ -98,7 +99,7 @@ TEST_F(ModelCommands, TablesFitTheWidth) {
 TEST_F(ModelCommands, ModelsListsNetsAndHowToExportThem) {
   const Outcome list = headroom("models");
   ASSERT_EQ(list.code, 0) << list.errors;
-  EXPECT_NE(list.out.find("resnet50         torchvision     25557032  images"), std::string::npos)
+  EXPECT_NE(list.out.find("resnet50         torchvision    25,557,032  images"), std::string::npos)
       << list.out;
   EXPECT_NE(list.out.find("dynamo=True, optimize=False"), std::string::npos) << list.out;
   EXPECT_NE(list.out.find("do_constant_folding=False"), std::string::npos) << list.out;
@@ -120,7 +121,7 @@ TEST_F(ModelCommands, ShowPrintsLayersAndWhatTakesMemory) {
   write("net.onnx", product_net().bytes());
   const Outcome text = headroom("show net.onnx --batch 5");
   ASSERT_EQ(text.code, 0) << text.errors;
-  EXPECT_EQ(text.out.find("net.onnx: 9 parameters in 1 tensors"), 0u) << text.out;
+  EXPECT_EQ(text.out.find("net.onnx: 9 parameters in 1 tensor,"), 0u) << text.out;
   EXPECT_NE(text.out.find("input x float [5,3]"), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("\nnext: headroom predict --model net.onnx --batch 5"), std::string::npos)
       << text.out;
@@ -130,6 +131,28 @@ TEST_F(ModelCommands, ShowPrintsLayersAndWhatTakesMemory) {
   EXPECT_EQ(json["activation_bytes"], 5 * 3 * 4);
   EXPECT_EQ(json["training"]["weight_bytes"], 36);
   EXPECT_EQ(json["training"]["optimizer_bytes"], 72);
+}
+
+TEST_F(ModelCommands, ShowCountsNodesThatTheImportMergesOnce) {
+  // x -> gelu -> times w (7,7), where the gelu is five nodes of the file and one of the graph
+  ModelBytes net;
+  net.input("x", 1, {"batch", "7"}).output("y").floats("root", {}, {1.4142135f}).floats("one", {}, {1});
+  net.floats("half", {}, {0.5f}).node("Div", {"x", "root"}, {"d"}).node("Erf", {"d"}, {"e"});
+  net.node("Add", {"e", "one"}, {"a"}).node("Mul", {"x", "a"}, {"m"}).node("Mul", {"m", "half"}, {"g"});
+  net.floats("w", {7, 7}, std::vector<float>(49, 1)).node("MatMul", {"g", "w"}, {"y"});
+  write("net.onnx", net.bytes());
+  const nlohmann::json json = json_of("show net.onnx --batch 2 --json");
+  const int64_t gelu = 2 * 7, product = 2 * 2 * 7 * 7;
+  EXPECT_EQ(json["flops"], gelu + product);
+  EXPECT_EQ(json["activation_bytes"], 2 * (2 * 7 * 4));
+  int64_t in_layers = 0;
+  for (const nlohmann::json& layer : json["layers"]) {
+    in_layers += layer["flops"].get<int64_t>();
+    if (layer["ops"] == "MatMul") {
+      EXPECT_EQ(layer["flops"], product);
+    }
+  }
+  EXPECT_EQ(in_layers, gelu + product);
 }
 
 TEST_F(ModelCommands, TrainComparesWithAReferenceOnEachDevice) {
@@ -303,6 +326,7 @@ TEST_F(ModelCommands, BadOptionsGiveOneLine) {
       {"train --model net.onnx --weights nowhere.safetensors", "cannot open it"},
       {"train --model net.onnx --loss entropy", "--loss"},
       {"train", "--model"},
+      {"train net.onnx", "did you mean '--model net.onnx'"},
       {"show", "FILE is required"},
   };
   for (const auto& [arguments, reason] : rows) {

@@ -163,7 +163,7 @@ int run_models(int argc, char** argv) {
                {.title = "parameters", .is_number = true},
                {.title = "takes", .wraps = true}});
   for (const PublicModel& model : kModels) {
-    table.add({model.name, model.package, fmt::format("{}", model.parameters), text_of(model.takes)});
+    table.add({model.name, model.package, thousands(model.parameters), text_of(model.takes)});
   }
   fmt::print("{}\nyour own net in three lines\n\n", table.text(set.terminal()));
   print_lines(nullptr, set.terminal());

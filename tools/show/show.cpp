@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -47,13 +48,33 @@ std::string module_at(const std::string& module, int64_t depth) {
   return module.substr(0, end);
 }
 
+// The layer that has made a value, or -1; layers are in the order of their values.
+int layer_of(const std::vector<onnx::LayerSummary>& layers, int value) {
+  const auto after =
+      std::upper_bound(layers.begin(), layers.end(), value,
+                       [](int id, const onnx::LayerSummary& layer) { return id < layer.first_value; });
+  if (after == layers.begin() || value >= std::prev(after)->last_value) return -1;
+  return static_cast<int>(after - layers.begin()) - 1;
+}
+
+// Of a node that was merged from several: the layer of its result, else of what it reads.
+int layer_of(const std::vector<onnx::LayerSummary>& layers, const Node& node) {
+  int found = -1;
+  for (int output : node.outputs) found = std::max(found, layer_of(layers, output));
+  if (found >= 0) return found;
+  for (int input : node.inputs) found = std::max(found, layer_of(layers, input));
+  return found;
+}
+
 std::vector<LayerRow> rows_of(const onnx::ImportedModel& model, const Graph& graph, int64_t depth) {
   std::vector<LayerRow> rows;
   std::map<std::string, size_t> place_of;
+  std::vector<size_t> row_of;  // of each layer
   for (const onnx::LayerSummary& layer : model.layers) {
     const std::string module = module_at(layer.module, depth);
     auto [place, is_new] = place_of.try_emplace(module, rows.size());
     if (is_new) rows.push_back({module});
+    row_of.push_back(place->second);
     LayerRow& row = rows[place->second];
     std::vector<std::string> ops;
     for (const std::string& text : {row.ops, layer.ops}) {
@@ -67,12 +88,14 @@ std::vector<LayerRow> rows_of(const onnx::ImportedModel& model, const Graph& gra
     row.ops = fmt::format("{}", fmt::join(ops, " "));
     row.output = to_string(layer.output);
     row.parameters += layer.parameters;
-    for (int id = layer.first_node; id < layer.last_node; ++id) {
-      const Node& node = graph.node(id);
-      row.flops += flops_of(graph, node);
-      if (std::holds_alternative<Reshape>(node.op)) continue;  // the same bytes
-      for (int output : node.outputs) row.activation_bytes += graph.value(output).spec.bytes();
-    }
+  }
+  for (const Node& node : graph.nodes()) {
+    const int layer = layer_of(model.layers, node);
+    if (layer < 0) continue;
+    LayerRow& row = rows[row_of[static_cast<size_t>(layer)]];
+    row.flops += flops_of(graph, node);
+    if (std::holds_alternative<Reshape>(node.op)) continue;  // the same bytes
+    for (int output : node.outputs) row.activation_bytes += graph.value(output).spec.bytes();
   }
   return rows;
 }
@@ -99,12 +122,6 @@ StepMemory training_step(const std::shared_ptr<const onnx::Model>& model, const 
   for (const Value& gradient : made->gradients) step.gradient_bytes += gradient.spec().bytes();
   step.step_bytes = plan.peak_bytes;
   return step;
-}
-
-std::string thousands(int64_t number) {
-  std::string text = std::to_string(number);
-  for (size_t at = text.size(); at > 3;) text.insert(at -= 3, ",");
-  return text;
 }
 
 std::string shortened(const std::string& text, size_t most) {
@@ -184,9 +201,12 @@ int run_show(int argc, char** argv) {
     fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     return kExitDone;
   }
-  fmt::print("{}: {} parameters in {} tensors, {:.2f} GFLOP forward at batch {}\n", printable(model->path),
-             thousands(total.parameters), imported.parameters.size(), 1e-9 * static_cast<double>(total.flops),
-             options.batch);
+  const Terminal terminal = set.terminal();
+  fmt::print("{}\n", terminal.wrapped(
+                         fmt::format("{}: {} parameters in {} tensor{}, {:.2f} GFLOP forward at batch {}",
+                                     printable(model->path), thousands(total.parameters),
+                                     imported.parameters.size(), imported.parameters.size() == 1 ? "" : "s",
+                                     1e-9 * static_cast<double>(total.flops), options.batch)));
   fmt::print("opset {}, written by {} {}\n", model->opset(), printable(model->producer),
              printable(model->producer_version));
   for (const onnx::BoundTensor& input : imported.inputs) {
@@ -196,11 +216,12 @@ int run_show(int argc, char** argv) {
     fmt::print("output {} {} {}\n", printable(imported.output_names[i]), to_string(imported.outputs[i].type),
                to_string(imported.outputs[i].shape));
   }
-  for (const std::string& note : imported.notes) fmt::print("note: {}\n", note);
+  std::vector<std::string> notes = imported.notes;
   if (imported.absent_bytes > 0) {
-    fmt::print("note: {} of weights are not there; run and train draw them\n",
-               format_bytes(imported.absent_bytes));
+    notes.push_back(fmt::format("{} of weights are not there; run and train draw them",
+                                format_bytes(imported.absent_bytes)));
   }
+  for (const std::string& note : notes) fmt::print("{}\n", terminal.wrapped("note: " + note, 2));
   Table table({{.title = "module", .wraps = true},
                {.title = "ops", .drop = 2, .wraps = true},
                {.title = "output", .drop = 3},
@@ -214,10 +235,9 @@ int run_show(int argc, char** argv) {
   };
   for (const LayerRow& row : rows) add_row(row);
   add_row(total);
-  const Terminal terminal = set.terminal();
   fmt::print("\n{}", table.text(terminal));
   if (!step) {
-    fmt::print("\nno training step: {}\n", why_no_step);
+    fmt::print("\n{}\n", terminal.wrapped("no training step: " + why_no_step, 2));
     return kExitDone;
   }
   const std::pair<const char*, int64_t> parts[] = {
