@@ -252,6 +252,11 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
     for (const Option& option : options_) names.push_back("--" + option.name);
     const std::vector<std::string_view> known(names.begin(), names.end());
     const std::string word = unknown[0].substr(0, unknown[0].find('='));
+    const bool takes_model = std::any_of(options_.begin(), options_.end(),
+                                         [](const Option& option) { return option.name == "model"; });
+    if (takes_model && word.ends_with(".onnx")) {
+      throw InvalidArgument(fmt::format("unknown argument '{0}'; did you mean '--model {0}'?", unknown[0]));
+    }
     const std::string_view nearest = suggest_nearest(word, known);
     throw InvalidArgument(fmt::format(
         "unknown argument '{}'{}", unknown[0],

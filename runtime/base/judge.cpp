@@ -263,10 +263,12 @@ Result exact_pieces(const MemoryNumbers& n) {
                      fmt::format("{} are taken for the {} in use; this request would fit with exact sizes",
                                  size(*n.allocated), size(*live(n)))};
   }
-  return Judgement{kFragmentation, kHigh,
-                   fmt::format("{} are idle and {} can be reserved, but no piece is larger than {}",
-                               size(*n.reserved - *n.allocated), size(room(n)),
-                               size(std::max(n.largest.value_or(0), room(n))))};
+  const int64_t piece = std::max(n.largest.value_or(0), room(n));
+  std::string reason = fmt::format("{} are idle and {} can be reserved, but no piece is larger than {}",
+                                   size(*n.reserved - *n.allocated), size(room(n)), size(piece));
+  if (piece < *n.requested && size(piece) == size(*n.requested))
+    reason += fmt::format(", {} less than requested", size(*n.requested - piece));
+  return Judgement{kFragmentation, kHigh, std::move(reason)};
 }
 
 Result fragmentation(const MemoryNumbers& n) {

@@ -10,6 +10,7 @@
 
 #include "allocators/strategies/strategy_text.h"
 #include "runtime/base/bytes.h"
+#include "runtime/base/cause.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/progress.h"
 #include "runtime/base/table.h"
@@ -62,6 +63,26 @@ std::string with_options(const char* command, const WorkloadOptions& options) {
   return command_line(command, to_words(options, OptionSet::Words::kChanged));
 }
 
+// How a run would end. The cause of the one request that fails first is left out where no strategy has room
+// for all: it would read as if exact sizes or less fragmentation helped.
+std::string ending(const std::vector<Row>& rows) {
+  std::string reason = rows.front().prediction.reason;
+  const Row* nearest = nullptr;
+  for (const Row& row : rows) {
+    if (row.prediction.fits) return "a run would end with: " + reason;
+    if (row.prediction.total_bytes > 0 &&
+        (nearest == nullptr || row.prediction.margin_bytes > nearest->prediction.margin_bytes))
+      nearest = &row;
+  }
+  if (nearest == nullptr || rows.size() == 1) return "a run would end with: " + reason;
+  for (const CauseInfo& cause : causes()) {
+    const size_t at = reason.rfind(fmt::format("; {}: ", cause.name));
+    if (at != std::string::npos) reason.resize(at);
+  }
+  return fmt::format("no strategy fits: {} lacks {} and is the nearest; a run would end with: {}",
+                     nearest->strategy, format_bytes(-nearest->prediction.margin_bytes), reason);
+}
+
 void print_report(const WorkloadOptions& options, const RunSetup& setup, const std::vector<Row>& rows,
                   const Terminal& terminal) {
   const Prediction& chosen = rows.front().prediction;
@@ -77,7 +98,7 @@ void print_report(const WorkloadOptions& options, const RunSetup& setup, const s
                   options.runtime.device, margin);
   fmt::print("{}\ndevice of {}, others hold {}\n", terminal.wrapped(first),
              format_bytes(setup.device.total_bytes), format_bytes(others_bytes(setup)));
-  if (!chosen.reason.empty()) fmt::print("{}\n", terminal.wrapped("a run would end with: " + chosen.reason));
+  if (!chosen.reason.empty()) fmt::print("{}\n", terminal.wrapped(ending(rows)));
   if (chosen.total_bytes > 0) {
     if (!chosen.fits) fmt::print("with enough memory it takes:\n");
     Table parts({{devices == 1 ? "" : "the fullest GPU"}, {.title = "MiB", .is_number = true}});

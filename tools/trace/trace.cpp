@@ -48,14 +48,17 @@ PeakPlace find_peak(const Trace& trace) {
   return place;
 }
 
-void print_summary(const Trace& trace, const ProgramRequest& request, const std::string& path) {
+void print_summary(const Trace& trace, const ProgramRequest& request, const std::string& path,
+                   const Terminal& terminal) {
   const PeakPlace peak = find_peak(trace);
-  fmt::print("{}{}: {} allocations in {} step{}, at most {} live at once\n", request.program,
-             request.batch ? fmt::format(", batch {}", *request.batch) : "", trace.blocks, request.steps,
-             request.steps == 1 ? "" : "s", format_bytes(trace.peak_bytes));
-  fmt::print("peak: step {}, {}, {}{}{}\n", peak.step, peak.phase, peak.op,
-             peak.module.empty() ? "" : fmt::format(" of {}", peak.module),
-             peak.source.empty() ? "" : fmt::format(" at {}", peak.source));
+  fmt::print("{}\n", terminal.wrapped(fmt::format(
+                         "{}{}: {} allocations in {} step{}, at most {} live at once", request.program,
+                         request.batch ? fmt::format(", batch {}", *request.batch) : "", trace.blocks,
+                         request.steps, request.steps == 1 ? "" : "s", format_bytes(trace.peak_bytes))));
+  fmt::print("{}\n",
+             terminal.wrapped(fmt::format("peak: step {}, {}, {}{}{}", peak.step, peak.phase, peak.op,
+                                          peak.module.empty() ? "" : fmt::format(" of {}", peak.module),
+                                          peak.source.empty() ? "" : fmt::format(" at {}", peak.source))));
   fmt::print("\nnext: {}\n",
              command_line("headroom replay", std::vector<std::string>{path, "--strategy", "caching"}));
 }
@@ -113,7 +116,7 @@ int run_trace(int argc, char** argv) {
   progress.start("tracing " + request.program);
   const Trace trace = trace_program_to(request, output);
   progress.finish();
-  as_json ? print_json(trace, request, output) : print_summary(trace, request, output);
+  as_json ? print_json(trace, request, output) : print_summary(trace, request, output, options.terminal());
   return kExitDone;
 }
 
