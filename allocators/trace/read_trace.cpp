@@ -33,8 +33,8 @@ std::vector<Trace> read_any(TraceInput& input) {
 
 }  // namespace
 
-std::vector<Trace> read_traces(const std::string& path) {
-  TraceInput input(path);
+std::vector<Trace> read_traces(const std::string& path, FollowReading follow) {
+  TraceInput input(path, std::move(follow));
   std::vector<Trace> traces = read_any(input);
   for (Trace& trace : traces) {
     if (trace.blocks == 0) input.fail("the trace allocates nothing");

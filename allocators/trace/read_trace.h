@@ -1,6 +1,7 @@
 // Reads allocation traces of every known format, detected by content. Knows no device.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,10 +10,13 @@
 
 namespace headroom {
 
+// Hears how much of a file is read, 0 to 1.
+using FollowReading = std::function<void(double share)>;
+
 // The traces of a file, gzipped or not: one for each device with events, so usually one. Formats are
 // Headroom's own, `op,id,bytes` CSV, RMM's log and PyTorch's memory snapshot (docs/replay.md). Memory use is
 // bounded, and nothing in the file is executed. Throws InvalidArgument with one line that names the file and
 // the line or byte of anything that cannot be a trace.
-std::vector<Trace> read_traces(const std::string& path);
+std::vector<Trace> read_traces(const std::string& path, FollowReading follow = {});
 
 }  // namespace headroom

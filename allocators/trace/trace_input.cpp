@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "runtime/base/errors.h"
 
@@ -26,7 +28,8 @@ uint64_t parse(std::string_view text, int base, std::string_view what) {
 
 }  // namespace
 
-TraceInput::TraceInput(const std::string& path) : file_(path), buffer_(2 * kMaxLineBytes) {}
+TraceInput::TraceInput(const std::string& path, FollowReading follow)
+    : file_(path), follow_(std::move(follow)), buffer_(2 * kMaxLineBytes) {}
 
 // Moves the unread part to the front and reads more; false at the end of the file.
 bool TraceInput::fill() {
@@ -35,6 +38,9 @@ bool TraceInput::fill() {
   begin_ = 0;
   const int64_t got = file_.read(buffer_.data() + end_, static_cast<int64_t>(buffer_.size() - end_));
   end_ += static_cast<size_t>(got);
+  if (follow_) {
+    if (const std::optional<double> share = file_.share_read()) follow_(*share);
+  }
   return got > 0;
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "allocators/trace/read_trace.h"
 #include "runtime/base/files.h"
 #include "runtime/base/text.h"
 
@@ -17,7 +18,8 @@ class TraceInput {
   // Longer lines are refused, so that a file without line ends takes no memory.
   static constexpr int64_t kMaxLineBytes = int64_t{1} << 16;
 
-  explicit TraceInput(const std::string& path);
+  // `follow` hears how much of the file is read.
+  explicit TraceInput(const std::string& path, FollowReading follow = {});
 
   // The next `bytes` (up to kMaxLineBytes) without reading them; fewer only at the end. Valid until the next
   // call.
@@ -43,6 +45,7 @@ class TraceInput {
   bool fill();
 
   InputFile file_;
+  const FollowReading follow_;
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;  // the unread part of the buffer
   int64_t at_ = 0;              // bytes read

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -192,6 +193,8 @@ InputFile::InputFile(std::string path) : path_(std::move(path)) {
     fail("no memory to read it");
   }
   gzbuffer(file_, 1 << 17);
+  struct stat status {};
+  if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) file_bytes_ = status.st_size;
 }
 
 InputFile::~InputFile() {
@@ -215,6 +218,11 @@ int64_t InputFile::read(void* destination, int64_t bytes) {
   if (status != Z_OK) fail(fmt::format("reading failed after byte {}: {}", at_ + done, zlib_reason(message)));
   at_ += done;
   return done;
+}
+
+std::optional<double> InputFile::share_read() const {
+  if (file_bytes_ == 0) return std::nullopt;
+  return std::min(1.0, static_cast<double>(gzoffset(file_)) / static_cast<double>(file_bytes_));
 }
 
 void InputFile::fail(std::string_view why) const {

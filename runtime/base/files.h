@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,6 +44,9 @@ class InputFile {
   // when it cannot be read, or when its gzip data is truncated or corrupt.
   int64_t read(void* destination, int64_t bytes);
 
+  // How much of the file is read, 0 to 1; nothing of a pipe.
+  std::optional<double> share_read() const;
+
   const std::string& path() const { return path_; }
   // Throws InvalidArgument of one line: the file and `why`.
   [[noreturn]] void fail(std::string_view why) const;
@@ -51,6 +55,7 @@ class InputFile {
   const std::string path_;
   gzFile_s* file_ = nullptr;
   int64_t at_ = 0;
+  int64_t file_bytes_ = 0;  // as it is stored; 0 of a pipe
 };
 
 }  // namespace headroom

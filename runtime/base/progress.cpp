@@ -43,8 +43,10 @@ std::string progress_line(const ProgressState& state, size_t width) {
   if (state.total > 0) {
     const double share = std::clamp(state.done / state.total, 0.0, 1.0);
     const auto filled = static_cast<size_t>(share * kBar);
-    line = fmt::format("[{}{}] {}/{} {}", std::string(filled, '#'), std::string(kBar - filled, '.'),
-                       short_count(state.done), short_count(state.total), state.unit);
+    line = fmt::format("[{}{}] ", std::string(filled, '#'), std::string(kBar - filled, '.'));
+    line += state.unit == "%"
+                ? fmt::format("{:.0f} %", 100 * share)
+                : fmt::format("{}/{} {}", short_count(state.done), short_count(state.total), state.unit);
     if (rate > 0) {
       line += fmt::format(", {} {}/s, {} left", short_count(rate), state.unit,
                           short_time(std::max(0.0, state.total - state.done) / rate));
@@ -75,6 +77,19 @@ void Progress::start(std::string doing) {
 void Progress::advance(double amount) {
   const std::lock_guard<std::mutex> lock(mutex_);
   state_.done += amount;
+}
+
+void Progress::begin(double total, std::string unit, std::string doing) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  state_ = {.done = 0, .total = total, .seconds = 0, .unit = std::move(unit), .doing = std::move(doing)};
+  start_ = std::chrono::steady_clock::now();
+}
+
+void Progress::reach(double share) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  state_.unit = "%";
+  state_.total = 100;
+  state_.done = 100 * share;
 }
 
 void Progress::finish() {

@@ -15,7 +15,7 @@ namespace headroom {
 struct ProgressState {
   double done = 0, total = 0;
   double seconds = 0;  // since it began
-  std::string unit;    // of the amounts: "events"; empty: no rate is shown
+  std::string unit;    // of the amounts: "events"; empty: no rate is shown; "%": of 100
   std::string doing;   // what is being done now
 };
 
@@ -34,6 +34,10 @@ class Progress {
   void start(std::string doing);
   // That much more is done.
   void advance(double amount);
+  // Another part of the work, with amounts and a clock of its own.
+  void begin(double total, std::string unit, std::string doing);
+  // So much of 1 of the part is done; nothing is shown of it before the first call.
+  void reach(double share);
   // Removes the line; nothing more is shown.
   void finish();
 
@@ -43,7 +47,7 @@ class Progress {
   std::mutex mutex_;
   std::condition_variable changed_;
   ProgressState state_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   bool is_finished_ = false;
   std::thread thread_;  // draws: the work may take long between two calls
 };

@@ -10,6 +10,7 @@
 #include <future>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ Log read(const std::string& path) {
     target.resize(static_cast<size_t>(file.read(target.data(), static_cast<int64_t>(target.size()))));
   };
   Progress progress(0, "MiB of the log");
+  if (path != "-") progress.start("reading " + printable(path));
   fill(next);
   while (next.size() == kPieceBytes) {
     progress.advance(1);
@@ -45,6 +47,7 @@ Log read(const std::string& path) {
     std::future<void> filled = std::async(std::launch::async, fill, std::ref(next));
     reader.feed(piece);
     filled.get();
+    if (const std::optional<double> share = file.share_read()) progress.reach(*share);
   }
   reader.feed(next);
   return reader.finish();

@@ -332,8 +332,9 @@ int run_replay(int argc, char** argv) {
   std::vector<Trace> traces;
   Progress reading(0, "");
   for (const std::string& input : options.traces) {
-    reading.start("reading " + printable(input));
-    for (Trace& trace : read_inputs(input, traced)) traces.push_back(std::move(trace));
+    reading.begin(0, "", "reading " + printable(input));
+    const auto follow = [&](double share) { reading.reach(share); };
+    for (Trace& trace : read_inputs(input, traced, follow)) traces.push_back(std::move(trace));
   }
   reading.finish();
   RuntimeOptions machine{.device = options.device};

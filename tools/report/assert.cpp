@@ -66,7 +66,8 @@ int run_assert(int argc, char** argv) {
   if (limits.empty()) throw InvalidArgument("no check given; pass one, such as --max-peak 2GiB");
   Progress progress(0, "");
   progress.start("reading " + printable(paths[0]));
-  const Trace trace = load_trace(paths[0]);
+  const Trace trace = load_trace(paths[0], [&](double share) { progress.reach(share); });
+  progress.begin(0, "", "following events");
   const History history(trace);
   progress.finish();
   const std::vector<Check> checks = check(history, limits);

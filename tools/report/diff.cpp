@@ -162,8 +162,12 @@ int run_diff(int argc, char** argv) {
   if (paths.size() != 2)
     throw InvalidArgument(fmt::format("diff compares two traces; {} given", paths.size()));
   Progress progress(0, "");
-  progress.start(fmt::format("reading {} and {}", printable(paths[0]), printable(paths[1])));
-  const Trace traces[] = {load_trace(paths[0]), load_trace(paths[1])};
+  const auto load = [&](const std::string& path) {
+    progress.begin(0, "", "reading " + printable(path));
+    return load_trace(path, [&](double share) { progress.reach(share); });
+  };
+  const Trace traces[] = {load(paths[0]), load(paths[1])};
+  progress.begin(0, "", "following events");
   const History before(traces[0]), after(traces[1]);
   progress.finish();
   const std::vector<OpDifference> ops = differences(before, after);

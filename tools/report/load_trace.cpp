@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "allocators/trace/read_trace.h"
 #include "tools/trace/program.h"
 
 namespace headroom::report {
@@ -91,9 +90,9 @@ class Unfolding {
 
 }  // namespace
 
-Trace load_trace(const std::string& path) {
+Trace load_trace(const std::string& path, FollowReading follow) {
   if (is_program(path)) return unfold(trace_program({.program = path, .batch = {}}));
-  std::vector<Trace> traces = read_traces(path);
+  std::vector<Trace> traces = read_traces(path, std::move(follow));
   return unfold(std::move(*std::max_element(traces.begin(), traces.end(), [](const Trace& a, const Trace& b) {
     return a.peak_bytes < b.peak_bytes;
   })));

@@ -327,8 +327,8 @@ int run_report(int argc, char** argv) {
   }
   Progress progress(0, "");
   progress.start("reading " + printable(paths[0]));
-  const Trace trace = load_trace(paths[0]);
-  progress.start(fmt::format("following {} events", trace.events.size()));
+  const Trace trace = load_trace(paths[0], [&](double share) { progress.reach(share); });
+  progress.begin(0, "", fmt::format("following {} events", trace.events.size()));
   const History history(trace);
   if (!format.empty()) {
     const std::string text = exchange(history, parse_enum<ExchangeFormat>(format, "--format"));

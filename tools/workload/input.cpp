@@ -35,8 +35,9 @@ Trace read_input(const std::string& text, const WorkloadOptions& options, int64_
   }));
 }
 
-std::vector<Trace> read_inputs(const std::string& text, const WorkloadOptions& options) {
-  if (!is_program(text)) return read_traces(text);
+std::vector<Trace> read_inputs(const std::string& text, const WorkloadOptions& options,
+                               FollowReading follow) {
+  if (!is_program(text)) return read_traces(text, std::move(follow));
   std::vector<Trace> traces;
   traces.push_back(read_input(text, options, 0));
   return traces;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "allocators/trace/read_trace.h"
 #include "allocators/trace/trace.h"
 #include "runtime/app/option_set.h"
 #include "tools/trace/program.h"
@@ -24,7 +25,8 @@ Trace read_input(const std::string& text, const WorkloadOptions& options, int64_
 ProgramRequest program_request(const std::string& text, const WorkloadOptions& options, int64_t batch);
 
 // All traces of that file, or the one of a program with its own batch.
-std::vector<Trace> read_inputs(const std::string& text, const WorkloadOptions& options);
+std::vector<Trace> read_inputs(const std::string& text, const WorkloadOptions& options,
+                               FollowReading follow = {});
 
 // Where the command line names no device and no strategy, the options get those that the trace names, or the
 // defaults for a program without a trace.

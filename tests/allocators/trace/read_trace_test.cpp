@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -55,6 +56,19 @@ void expect_small(const Trace& trace) {
   EXPECT_EQ(trace.events[2].bytes, 1024);
   EXPECT_EQ(trace.peak_bytes, 2560);
   EXPECT_EQ(trace.peak_event, 3);
+}
+
+TEST(ReadTrace, SaysHowMuchOfTheFileIsRead) {
+  std::string text = "op,id,bytes\n";
+  for (int i = 0; i < 40'000; ++i) text += "a,1,4096\nf,1\n";
+  const ScratchFolder folder;
+  std::vector<double> shares;
+  read_traces(folder.write("trace", text), [&](double share) { shares.push_back(share); });
+  ASSERT_GT(shares.size(), 2u);
+  EXPECT_TRUE(std::is_sorted(shares.begin(), shares.end()));
+  EXPECT_GT(shares.front(), 0);
+  EXPECT_LT(shares.front(), 1);
+  EXPECT_EQ(shares.back(), 1);
 }
 
 TEST(ReadTrace, CsvIsReadWithAndWithoutHeadLineEndsAndGzip) {

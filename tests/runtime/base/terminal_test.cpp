@@ -111,6 +111,8 @@ TEST(Progress, SaysHowFastAndHowLongStill) {
             "[#####...............] 5/20 runs, 2.5 runs/s, 6 s left: unet");
   EXPECT_EQ(progress_line({.done = 3e6, .total = 6e6, .seconds = 90, .unit = "events", .doing = ""}, 0),
             "[##########..........] 3.0 M/6.0 M events, 33.3 k events/s, 1 min 30 s left");
+  EXPECT_EQ(progress_line({.done = 25, .total = 100, .seconds = 2, .unit = "%", .doing = "reading a"}, 0),
+            "[#####...............] 25 %, 12 %/s, 6 s left: reading a");
 }
 
 TEST(Progress, PromisesNothingBeforeAnythingIsDone) {
