@@ -36,6 +36,7 @@ constexpr UsualStart kUsualStarts[] = {
     {F::kFooocus, "python entry_with_update.py"},
     {F::kWebui, "./webui.sh"},
     {F::kTensorRt, "trtexec --onnx=MODEL.onnx"},
+    {F::kJulia, "julia PROGRAM.jl"},
 };
 
 // The rows are written for NVIDIA's GPUs; what other vendors call the same.
@@ -55,6 +56,8 @@ constexpr VendorWord kVendorWords[] = {
      "ldconfig -p | grep -E 'lib(rocblas|MIOpen|amdhip)'"},
     {"amd", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"},
     {"amd", "CUDA_LAUNCH_BLOCKING=1", "AMD_SERIALIZE_KERNEL=3"},
+    {"neuron", kWhoHolds, "neuron-top"},
+    {"apple", kWhoHolds, "top -o mem  # the GPU shares the machine's memory"},
     {"intel", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"},
     {"intel", kWhoHolds, "xpu-smi ps"},
     {"intel", "CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"},
@@ -66,6 +69,11 @@ constexpr VendorWord kVendorWords[] = {
     {"ascend", "CUDA_LAUNCH_BLOCKING=1", "ASCEND_LAUNCH_BLOCKING=1"},
     {"ascend", "torch.cuda.", "torch.npu."},
 };
+
+// Programs in Python, whatever else they use.
+constexpr F kPythons[] = {F::kTensorflow, F::kTorch,  F::kJax,     F::kOnnx,      F::kCupy,
+                          F::kNumba,      F::kRapids, F::kXgboost, F::kLightGbm,  F::kCatBoost,
+                          F::kPaddle,     F::kMxnet,  F::kMlx,     F::kCtranslate};
 
 // What stands in the rows for the user's own program and numbers.
 class Holes {
@@ -108,7 +116,13 @@ class Holes {
     for (const UsualStart& usual : kUsualStarts) {
       if (found_.uses(usual.framework)) return std::string(usual.command);
     }
-    return "python PROGRAM.py";
+    return is_python() ? "python PROGRAM.py" : "PROGRAM";
+  }
+
+  bool is_python() const {
+    return found_.log->python ||
+           std::any_of(std::begin(kPythons), std::end(kPythons), [&](F any) { return found_.uses(any); }) ||
+           std::any_of(found_.tools.begin(), found_.tools.end(), [](F tool) { return tool < F::kSlurm; });
   }
 
   void set(std::string name, std::optional<int64_t> value) {
@@ -150,7 +164,10 @@ class Holes {
     if (text.find("{half}") == std::string::npos) return true;
     const std::optional<int64_t> batch = run_.batch();
     if (batch && *batch < 2) return false;
-    replace(text, "{half}", batch ? run_.with_half_batch() : run_.text() + "  # with a batch half as large");
+    replace(text, "{half}",
+            batch ? run_.with_half_batch()
+                  : run_.text() + (is_python() ? "  # with a batch half as large"
+                                               : "  # with half as much data at once"));
     return true;
   }
 

@@ -122,7 +122,8 @@ constexpr KindVerdict kVerdicts[] = {
     {Kind::kMisuse, kNotMemory, kHigh,
      "a kernel needs more shared memory, registers or threads of a multiprocessor than this GPU has; the "
      "memory that tensors live in is not involved",
-     "out of resource|too many resources requested|OutOfResources|OUT_OF_RESOURCES"},
+     "out of resource|too many resources requested|OutOfResources|OUT_OF_RESOURCES|shared memory|shared "
+     "data"},
     {Kind::kMisuse, kNotMemory, kMedium,
      "a kernel was started with an impossible number of blocks or threads: mostly for an empty tensor, or "
      "one of more than 2^31 elements",
@@ -148,6 +149,8 @@ constexpr KindVerdict kVerdicts[] = {
     {Kind::kMisuse, kTooLargeForDevice, kHigh,
      "one tensor is larger than the largest buffer that macOS gives a program (Metal's limit)",
      "Invalid buffer size"},
+    {Kind::kMisuse, kTooLargeForDevice, kHigh,
+     "one buffer is larger than the browser's WebGPU gives a program", "createBuffer failed"},
     {Kind::kTooLargeModel, kModelTooLarge, kHigh,
      "the program says itself that the weights do not fit on the device beside what a step needs"},
     {Kind::kDisturbed, kOtherProcess, kHigh,
@@ -189,6 +192,10 @@ constexpr KindVerdict kVerdicts[] = {
     {Kind::kLateSetting, kNotMemory, kHigh,
      "a memory setting was made after the GPU had been initialised, or differs between GPUs; no memory is "
      "missing"},
+    {Kind::kCrash, kNotMemory, kMedium,
+     "the GPU did not answer in time, and the driver reset it or took it away: a kernel that ran too long, a "
+     "fault of the driver, or of the GPU",
+     "DXGI_ERROR|GPU Hang|DEVICE_LOST|DeviceLost|ring "},
     {Kind::kCrash, kNotMemory, kMedium,
      "a kernel crashed (an address outside its memory, or a fault of the device); no memory is missing"},
     {Kind::kNotAFailure, kNotMemory, kHigh,
@@ -286,7 +293,8 @@ Result ambiguous(const Case& found) {
 Result some_memory(const Case& found) {
   if (!found.is(Kind::kSomeMemory)) return std::nullopt;
   constexpr std::string_view kDeviceWords =
-      "CUDA|cuda|Cuda|GPU|gpu|VRAM|video|hip|DEVICE_MEMORY|vk|TPU|DRAM|HBM|hbm|on device|evice "
+      "CUDA|cuda|Cuda|GPU|gpu|VRAM|video|hip|HIP|SYCL|accelerator|wgpu|WebGPU|DEVICE_MEMORY|vk|TPU|DRAM|HBM|"
+      "hbm|on device|evice "
       "memory|IOAF|Metal|MTL";
   constexpr std::string_view kHostWords =
       "malloc|calloc|realloc|mmap|heap|RAM|ystem memory|ost memory|irtual memory|hysical memory|swap";

@@ -178,6 +178,7 @@ enum class Kind {
   kModelName,    // a model's name follows on the line
   kSample,       // how much memory was in use at some step
   kStatedCause,  // Headroom's own judgement: "limit: 16.00 MiB are needed, ..."
+  kPython,       // the log is of a program of Python
 };
 
 // Figures of a message. Bytes, but for kPid to kRootRank, which are counts; kVersion and those below are
@@ -306,7 +307,7 @@ struct Log {
   std::string share, fraction, parameters, dtype;  // the first of each
   std::optional<int64_t> root_rank;                // that failed first, as a launcher says
   Samples samples;                                 // of the process that printed most of them
-  bool windows = false;
+  bool windows = false, python = false;
   bool cublas_hint = false;  // TensorFlow itself says that memory may be the reason
 };
 

@@ -163,7 +163,9 @@ void LogReader::count_lines_to(size_t at) {
 
 void LogReader::read_at(size_t word, size_t begin) {
   const std::string_view head = index().words[word];
-  if (is_word_character(head[0]) && begin > 0 && is_word_character(text_[begin - 1])) return;
+  if (is_word_character(head[0]) && begin > 0 && is_word_character(text_[begin - 1]) &&
+      !ends_name_of_line(head, begin))
+    return;
   const std::string_view rest = std::string_view(text_).substr(begin, kLongestMessage);
   const Message* best = nullptr;
   Match best_match;
@@ -189,6 +191,16 @@ void LogReader::read_at(size_t word, size_t begin) {
       failure->phases.insert(phase->name);
     }
   }
+}
+
+// "OpenMMException: ", "simtk.openmm.OpenMMException: " at the begin of a line, as a traceback ends: a class
+// whose name nobody knows.
+bool LogReader::ends_name_of_line(std::string_view head, size_t begin) const {
+  if (head != "Error: " && head != "Exception: ") return false;
+  constexpr size_t kLongestName = 120;
+  const std::string_view name = before(begin, kLongestName);
+  return name.size() < kLongestName &&
+         std::all_of(name.begin(), name.end(), [](char c) { return is_word_character(c) || c == '.'; });
 }
 
 // Of a line that is longer than any message the part around `at`.
@@ -235,6 +247,9 @@ void LogReader::add(const Message& message, size_t begin, const Match& match) {
   switch (message.kind) {
     case Kind::kMention:
       log_.mentioned.insert(message.framework);
+      return;
+    case Kind::kPython:
+      log_.python = true;
       return;
     case Kind::kStatedCause:
       count_lines_to(begin);
@@ -330,8 +345,8 @@ std::string LogReader::lines_around(size_t at) const {
 
 void LogReader::add_failure(const Message& message, size_t begin, const Match& match) {
   if (message.is_a_shells && !is_shells_word(begin, match)) return;
-  if (message.pattern == kKilledCode && !is_exit_code(before(begin, 24))) return;
   const size_t end = begin + static_cast<size_t>(match.length);
+  if (message.pattern == kKilledCode && !is_exit_code(before(begin, 24), behind(end, 8))) return;
   const bool goes_on =
       end < text_.size() && is_word_character(text_[end]) && is_word_character(text_[end - 1]);
   if (message.weak && goes_on) return;  // a part of a longer word
@@ -447,6 +462,7 @@ bool LogReader::is_shells_word(size_t begin, const Match& match) const {
 // A tip, a comment or a check in a program's text; a message with figures is a message all the same.
 bool LogReader::is_hypothetical(const Message& message, size_t begin, const Match& match) const {
   if (message.kind == Kind::kHostLikely && is_denied(before(begin, 16))) return true;
+  if (message.weak && before(begin, 16).ends_with("raise ")) return true;  // the program's text
   if (message.kind == Kind::kOtherError && behind(begin, 80).find(" 0 errors") != std::string_view::npos)
     return true;
   if (message.kind == Kind::kOtherError && message.pattern.ends_with(": ") &&

@@ -1,5 +1,6 @@
 #include "tools/explain/messages.h"
 
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,14 @@ std::span<const Message> messages() {
     for (const std::span<const Message> part : {framework_messages(), server_messages(), machine_messages(),
                                                 runtime_messages(), background_messages()}) {
       made.insert(made.end(), part.begin(), part.end());
+    }
+    static std::deque<std::string> capitals;  // as above
+    for (size_t i = 0; i < made.size(); ++i) {
+      Message message = made[i];
+      if (message.kind != Kind::kSomeMemory || message.pattern[0] < 'a' || message.pattern[0] > 'z') continue;
+      capitals.emplace_back(message.pattern).front() += 'A' - 'a';
+      message.pattern = capitals.back();
+      made.push_back(message);
     }
     for (const std::string& pattern : causes_with_colon)
       made.push_back({Kind::kStatedCause, Framework::kHeadroom, pattern});

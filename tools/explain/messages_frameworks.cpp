@@ -294,6 +294,24 @@ constexpr Message kMessages[] = {
     {kAllocation, kBlender, "System is out of GPU memory"},
     {kAllocation, kBlender, "System is out of GPU and shared host memory"},
     {kAllocation, kBlender, "Out of memory in cuMemAlloc"},
+    {kAllocation, kCatBoost, "NCudaLib::TOutOfMemoryError"},
+    {kAllocation, kCatBoost,
+     "stack_like_memory_pool.h:{*}: Out of memory. Requested {requested}; Free {free}"},
+    {kAllocation, kNone, "cudaCustomAllocator out of memory"},  // RELION
+    {kAllocation, kNone, "CudaCustomAllocator out of memory"},
+    {kAllocation, kNone, "HipCustomAllocator out of memory"},
+    {kDetail, kNone, "[requestedSpace: {requested#} B]"},
+    {kDetail, kNone, "[largestContinuousFreeSpace: {largest#} B]"},
+    {kDetail, kNone, "[totalFreeSpace: {free#} B]"},
+    {kAllocation, kNone, "cudaMalloc failed; Bytes: [{requested#}]"},  // ND4J
+    {kAllocation, kNone, "bytes from DEVICE ["},
+    {kAllocation, kNone, "Failed to alloc DEVICE memory: {requested#}"},  // AWS Neuron
+    {kAllocation, kNone, "message=\"Allocation Failure\""},
+    {kLimit, kNone, "Buffer size ({requested#}) exceeds the max buffer size limit ({limit#})"},  // WebGPU
+    {kAllocation, kNone, "MemoryError: Metal OOM while allocating size={requested#}"},           // tinygrad
+    {kAllocation, kNone, "CUDA allocation failed"},                                              // DALI
+    {kAllocation, kNone, "Can't allocate {requested#} bytes on device"},
+    {kWorkspace, kNone, "NVJPEG_STATUS_ALLOCATOR_FAILURE"},
     {kAllocation, kNone, "Error allocating {requested#} bytes of device memory"},               // Theano
     {kAllocation, kNone, "error == cudaSuccess (2 vs. 0)"},                                     // Caffe
     {kAllocation, kNone, "memory isn't enough and alloc failed, {*} alloc size: {requested}"},  // MindSpore
@@ -339,6 +357,15 @@ constexpr Message kMessages[] = {
     {kCrash, kNone, "unspecified launch failure"},
     {kCrash, kNone, "CUDA error: misaligned address"},
 
+    {kCrash, kNone, "DXGI_ERROR_DEVICE_HUNG"},
+    {kCrash, kNone, "DXGI_ERROR_DEVICE_REMOVED"},
+    {kCrash, kNone, "DXGI_ERROR_DEVICE_RESET"},
+    {kCrash, kNone, "Caused GPU Hang Error"},
+    {kCrash, kNone, "VK_ERROR_DEVICE_LOST"},
+    {kCrash, kNone, "vk::DeviceLostError"},
+    {kCrash, kNone, "ring gfx{*}timeout"},
+    {kCrash, kNone, "ring comp{*}timeout"},
+    {kCrash, kNone, "ring sdma{*}timeout"},
     {kCrash, kNone, "Memory access fault by GPU node"},
     {kCrash, kNone, "HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION"},
     {kCrash, kNone, "CUDA error: an illegal instruction was encountered"},
@@ -375,6 +402,11 @@ constexpr Message kMessages[] = {
     {kMisuse, kNone, "nvidia-container-cli: "},
 
     {kMisuse, kNone, "out of resource: "},
+    {kMisuse, kNone, "createBuffer failed, size is too large"},
+    {kMisuse, kNone, "insufficient shared memory available on the GPU"},
+    {kMisuse, kNone, "Failed to set the allowed dynamic shared memory size"},
+    {kMisuse, kNone, "exceeds the maximum amount of shared memory"},
+    {kMisuse, kNone, "uses too much shared data"},
 
     {.kind = kAllocation, .framework = kNone, .pattern = "cuMemAlloc{*}out of memory", .weak = true},
     {.kind = kAllocation, .framework = kNone, .pattern = "cudaMalloc{*}out of memory", .weak = true},

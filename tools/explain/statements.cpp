@@ -79,6 +79,25 @@ bool is_coped_with(std::string_view rest) {
   return false;
 }
 
+// "my script says CUDA out of memory, what can I do?": up to the end of its sentence.
+bool is_asked(std::string_view rest) {
+  rest = rest.substr(0, rest.find(". "));
+  const size_t at = rest.find('?');
+  return at != std::string_view::npos &&
+         (at + 1 == rest.size() || rest[at + 1] == ' ' || rest[at + 1] == '"');
+}
+
+// "Worker 3 ran out of memory", "cudaCustomAllocator out of memory": somebody, and that it happened.
+bool is_told_of_one(std::string_view before, std::string_view rest) {
+  for (const std::string_view verb : {"ran", "Ran"}) {
+    if (before.ends_with(verb) &&
+        (before.size() == verb.size() || !is_word_character(before[before.size() - 4])))
+      return true;
+  }
+  return before.find(' ') == std::string_view::npos &&
+         trimmed(rest).find_first_not_of(".!") == std::string_view::npos;
+}
+
 // "test_oom PASSED", "ok 12 - out of memory is reported"
 bool is_of_a_passed_test(std::string_view lead, std::string_view rest) {
   for (const std::string_view mark : {"PASSED", "... ok", " passed", "[       OK ]", "✓", "✔"}) {
@@ -91,6 +110,9 @@ bool is_of_a_passed_test(std::string_view lead, std::string_view rest) {
 
 bool is_denied(std::string_view lead) {
   lead = trimmed(lead);
+  for (const std::string_view verb : {" been", " be", " recently"}) {  // "has not been OOM killed"
+    if (lead.ends_with(verb)) lead = trimmed(lead.substr(0, lead.size() - verb.size()));
+  }
   for (const std::string_view word : {"0", "no", "No", "zero", "without", "never", "not", "any"}) {
     if (!lead.ends_with(word)) continue;
     const size_t before = lead.size() - word.size();
@@ -109,14 +131,15 @@ bool is_measured(std::string_view rest) {
 }
 
 bool is_only_spoken_of(std::string_view lead, std::string_view rest) {
-  return is_coped_with(rest) || is_denied(lead) || is_no(rest) || is_named(rest) || is_condition(lead) ||
-         is_of_a_passed_test(lead, rest);
+  return is_coped_with(rest) || is_asked(rest) || is_denied(lead) || is_no(rest) || is_named(rest) ||
+         is_condition(lead) || is_of_a_passed_test(lead, rest);
 }
 
 bool is_stated(std::string_view lead, std::string_view rest) {
   const std::string_view before = trimmed(lead);
-  if (before.empty() || std::string_view(":]>)!|-").find(before.back()) != std::string_view::npos)
+  if (before.empty() || std::string_view(":;]>)!|-").find(before.back()) != std::string_view::npos)
     return true;
+  if (is_told_of_one(before, rest)) return true;
   constexpr std::string_view kSigns[] = {
       "rror",     "RROR",    "ail",      "FAIL",   "atal",   "FATAL", "erminat",  "bort",     "ABORT", "anic",
       "xception", "ritical", "CRITICAL", "kill",   "Kill",   "annot", "ould not", "nable to", "lost",  "rash",
@@ -126,7 +149,9 @@ bool is_stated(std::string_view lead, std::string_view rest) {
   });
 }
 
-bool is_exit_code(std::string_view lead) {
+bool is_exit_code(std::string_view lead, std::string_view rest) {
+  // "exitStatus in [143,137,104]": one of a list.
+  if (lead.ends_with(",") || lead.ends_with(", ") || (rest.size() > 1 && rest[0] == ',')) return false;
   constexpr std::string_view kWords[] = {"exit", "Exit", "EXIT", "code", "Code", "status", "Status", "rc="};
   return std::any_of(std::begin(kWords), std::end(kWords),
                      [&](std::string_view word) { return lead.find(word) != std::string_view::npos; }) &&

@@ -20,7 +20,7 @@ bool is_stated(std::string_view lead, std::string_view rest);
 // "no SIGKILL", "0 OOM events": counted, and none found.
 bool is_denied(std::string_view lead);
 
-// Whether a number behind `lead` is how a process ended: "exit code ", "Exited (", "status=".
-bool is_exit_code(std::string_view lead);
+// Whether a number between the two is how a process ended: "exit code ", "Exited (", "status=".
+bool is_exit_code(std::string_view lead, std::string_view rest);
 
 }  // namespace headroom::explain
