@@ -171,6 +171,15 @@ __global__ void sum_columns(ReductionLayout layout, Reals x, double* y) {
     y[(blockIdx.y * layout.results + share.result) * L + lane] = values[lane][t];
 }
 
+// y (columns) of few splits: blocks that share a column's terms would have nothing to share.
+__global__ void add_splits(Sum f, int splits, int64_t columns, const double* sums, RealsOut y) {
+  for (int64_t column = grid_thread(); column < columns; column += grid_threads()) {
+    double value = 0;
+    for (int split = 0; split < splits; ++split) value += sums[split * columns + column];
+    y.set(column, f.finish(value));
+  }
+}
+
 // For large x (rows, columns); `otherwise` serves where vector accesses cannot.
 std::unique_ptr<Kernel> make_column_sums(const Sum& f, int64_t rows, int64_t columns, const Request& request,
                                          std::unique_ptr<Kernel> otherwise) {
@@ -184,12 +193,18 @@ std::unique_ptr<Kernel> make_column_sums(const Sum& f, int64_t rows, int64_t col
   const int64_t bytes =
       std::max(otherwise->workspace_bytes(), layout.splits * columns * static_cast<int64_t>(sizeof(double)));
   return function_kernel(
-      [=, otherwise = std::shared_ptr<Kernel>(std::move(otherwise))](const Call& call) {
+      [=, &device = request.device,
+       otherwise = std::shared_ptr<Kernel>(std::move(otherwise))](const Call& call) {
         if (!are_aligned(call.inputs))
           return otherwise->run(call.inputs, call.outputs, call.workspace, call.KernelCall::stream);
         auto* const sums = call.scratch<double>();
         launch(lanes == 8 ? sum_columns<8> : sum_columns<4>, layout.grid(), kThreads, call.stream, layout,
                operand(call, 0), sums);
+        constexpr int kFewSplits = 8;
+        if (layout.splits <= kFewSplits) {
+          return launch(add_splits, blocks_for(device, columns), kThreads, call.stream, f, layout.splits,
+                        columns, sums, result(call));
+        }
         launch(reduce_terms<Sum, const double*, RealsOut, uint32_t>, last.grid(), kThreads, call.stream, f,
                last, partial_axes.places<uint32_t>(), sums, result(call));
       },
