@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <limits>
+#include <map>
+#include <set>
+#include <utility>
 
 namespace headroom::report {
 namespace {
-
-constexpr size_t kMaxGapsTried = 256;
 
 uint64_t end_of_stretch(uint64_t address, int64_t bytes) {
   const uint64_t room = std::numeric_limits<uint64_t>::max() - address;
@@ -28,39 +30,52 @@ AddressMap::AddressMap(const History& history) : history_(history) {
     join();
     return;
   }
-  // Without addresses blocks are placed by first fit, so that the map shows sizes. Its gaps mean nothing.
-  struct Gap {
-    uint64_t begin, end;
+  place_blocks();
+}
+
+// Without addresses blocks are placed by best fit, so that the map shows sizes. Its gaps mean nothing.
+void AddressMap::place_blocks() {
+  constexpr uint64_t kNowhere = std::numeric_limits<uint64_t>::max();
+  std::map<uint64_t, uint64_t> gaps;                 // begin -> end
+  std::set<std::pair<uint64_t, uint64_t>> by_bytes;  // and begin
+  const auto add = [&](uint64_t begin, uint64_t end) {
+    if (begin == end) return;
+    gaps[begin] = end;
+    by_bytes.emplace(end - begin, begin);
   };
-  std::vector<Gap> gaps = {{0, std::numeric_limits<uint64_t>::max()}};
-  offsets_.resize(history.lifetimes.size());
-  for (const TraceEvent& event : history.trace.events) {
+  const auto remove = [&](std::map<uint64_t, uint64_t>::iterator gap) {
+    by_bytes.erase({gap->second - gap->first, gap->first});
+    return gaps.erase(gap);
+  };
+  add(0, kNowhere);
+  offsets_.resize(history_.lifetimes.size());
+  for (const TraceEvent& event : history_.trace.events) {
     const auto bytes = static_cast<uint64_t>(event.bytes);
     uint64_t& offset = offsets_[static_cast<size_t>(event.block)];
+    if (bytes == 0) continue;
     if (event.allocates) {
-      // A limited number, so that a million events stay quick. The last gap has no end.
-      const auto stop = gaps.begin() + static_cast<long>(std::min(gaps.size(), kMaxGapsTried));
-      auto gap = std::find_if(gaps.begin(), stop, [&](const Gap& g) { return g.end - g.begin >= bytes; });
-      if (gap == stop) gap = gaps.end() - 1;
-      offset = gap->begin;
-      gap->begin += std::min(bytes, gap->end - gap->begin);
-      if (gap->begin == gap->end && gaps.size() > 1) gaps.erase(gap);
+      const auto found = by_bytes.lower_bound({bytes, 0});
+      offset = found == by_bytes.end() ? kNowhere : found->second;
+      if (found == by_bytes.end()) continue;
+      const uint64_t end = offset + found->first;
+      remove(gaps.find(offset));
+      add(offset + bytes, end);
       bytes_ = std::max(bytes_, offset + bytes);
-    } else {
-      const auto after = std::upper_bound(gaps.begin(), gaps.end(), offset,
-                                          [](uint64_t at, const Gap& g) { return at < g.begin; });
-      const auto put = gaps.insert(after, {offset, offset + bytes});
-      const auto next = put + 1;
-      if (next != gaps.end() && next->begin == put->end) {
-        put->end = next->end;
-        gaps.erase(next);
+    } else if (offset != kNowhere) {
+      uint64_t begin = offset, end = offset + bytes;
+      auto next = gaps.lower_bound(begin);
+      if (next != gaps.end() && next->first == end) {
+        end = next->second;
+        next = remove(next);
       }
-      if (put != gaps.begin() && (put - 1)->end == put->begin) {
-        (put - 1)->end = put->end;
-        gaps.erase(put);
+      if (next != gaps.begin() && std::prev(next)->second == begin) {
+        begin = std::prev(next)->first;
+        remove(std::prev(next));
       }
+      add(begin, end);
     }
   }
+  std::replace(offsets_.begin(), offsets_.end(), kNowhere, uint64_t{0});
 }
 
 void AddressMap::join() {

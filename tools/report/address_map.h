@@ -24,6 +24,7 @@ class AddressMap {
   struct Stretch {
     uint64_t begin = 0, end = 0, offset = 0;
   };
+  void place_blocks();
   void join();
 
   const History& history_;

@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <string>
+#include <vector>
 
 #include "allocators/trace/read_trace.h"
 #include "runtime/base/errors.h"
 #include "tests/scratch_folder.h"
+#include "tools/report/address_map.h"
 #include "tools/report/checks.h"
 #include "tools/report/diff.h"
 #include "tools/report/views.h"
@@ -128,6 +132,38 @@ TEST(Difference, NamesWhatGrewAppearedAndDisappeared) {
   EXPECT_TRUE(ops[1].is_new());
   EXPECT_EQ(ops[2].op, "old");
   EXPECT_TRUE(ops[2].is_gone());
+}
+
+TEST(AddressMap, BlocksWithoutAddressesNeverShareAPlaceWhileTheyLive) {
+  std::string text = "op,id,bytes\n";
+  std::vector<int> live;
+  uint32_t random = 1;
+  for (int id = 0; id < 400; ++id) {
+    random = random * 1664525 + 1013904223;
+    text += "a," + std::to_string(id) + "," + std::to_string(1 + random % 5000) + "\n";
+    live.push_back(id);
+    if (id % 3 == 0) continue;
+    const size_t gone = (random >> 8) % live.size();
+    text += "f," + std::to_string(live[gone]) + "\n";
+    live.erase(live.begin() + static_cast<ptrdiff_t>(gone));
+  }
+  const Trace trace = read(text);
+  const History history(trace);
+  const AddressMap map(history);
+  uint64_t bytes = 0;
+  for (size_t a = 0; a < history.lifetimes.size(); ++a) {
+    const auto end_of = [&](size_t block) {
+      return map.offset(block) + static_cast<uint64_t>(history.bytes(block));
+    };
+    bytes = std::max(bytes, end_of(a));
+    for (size_t b = 0; b < a; ++b) {
+      const Lifetime &one = history.lifetimes[a], &other = history.lifetimes[b];
+      if (one.begin >= other.end || other.begin >= one.end) continue;
+      EXPECT_TRUE(end_of(a) <= map.offset(b) || end_of(b) <= map.offset(a)) << a << " and " << b;
+    }
+  }
+  EXPECT_EQ(map.bytes(), bytes);
+  EXPECT_LE(bytes, 2 * static_cast<uint64_t>(history.peak_bytes));
 }
 
 }  // namespace
