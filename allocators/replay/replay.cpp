@@ -46,18 +46,22 @@ class TraceStreams {
 // One allocator with the live blocks of a trace.
 class Player {
  public:
-  // `named`: pass the names of the trace to the allocator, for observers.
-  Player(const Trace& trace, const TraceStreams& streams, Allocator& allocator, bool named)
+  // `named`: pass the names of the trace to the allocator, for observers. `frees_all`: also the blocks that
+  // are live at the end; without it the allocator ends with them, which takes less time.
+  Player(const Trace& trace, const TraceStreams& streams, Allocator& allocator, bool named, bool frees_all)
       : trace_(trace),
         streams_(streams),
         allocator_(allocator),
         named_(named),
+        frees_all_(frees_all),
         pointers_(static_cast<size_t>(trace.blocks)) {
     for (const DeviceEvent& event : trace.device_events) {
       if (event.kind == DeviceEvent::Kind::kEmptyCache) emptied_.push_back(event.position);
     }
   }
-  ~Player() { free_rest(); }
+  ~Player() {
+    if (frees_all_) free_rest();
+  }
   Player(const Player&) = delete;
   Player& operator=(const Player&) = delete;
 
@@ -141,7 +145,7 @@ class Player {
   const Trace& trace_;
   const TraceStreams& streams_;
   Allocator& allocator_;
-  const bool named_;
+  const bool named_, frees_all_;
   std::optional<MemoryFacts> failure_;
   std::vector<void*> pointers_;   // by block; null: not live
   std::vector<int64_t> emptied_;  // positions at which idle memory is given back, rising
@@ -158,9 +162,16 @@ bool needs_limit(const StrategySettings& settings) {
   });
 }
 
+int64_t end_of_last_allocation(const Trace& trace) {
+  const auto last = std::find_if(trace.events.rbegin(), trace.events.rend(),
+                                 [](const TraceEvent& event) { return event.allocates; });
+  return trace.events.rend() - last;
+}
+
 }  // namespace
 
-ReplayResult replay(const Trace& trace, const StrategySettings& settings, Device& device, int64_t passes) {
+ReplayResult replay(const Trace& trace, const StrategySettings& settings, Device& device, int64_t passes,
+                    ReplayEnd end) {
   ReplayResult result;
   device.initialise();  // its cost does not count
   const double driver_time_before_us = device.memory().driver_time_us();
@@ -180,10 +191,14 @@ ReplayResult replay(const Trace& trace, const StrategySettings& settings, Device
   const auto events = static_cast<int64_t>(trace.events.size());
   const int64_t peak = trace.peak_event + 1;
   double fastest_ns = std::numeric_limits<double>::infinity();
+  const bool records = !settings.record_path.empty();
   // A caller's own allocator may have an observer.
-  Player player(trace, streams, *allocator, !settings.record_path.empty() || settings.make);
+  Player player(trace, streams, *allocator, records || settings.make,
+                records || !settings.plugin_path.empty());
   for (int64_t pass = 0; pass < passes && result.fits(); ++pass) {
     if (pass > 0) player.free_rest();
+    const bool is_last = pass + 1 == passes && end == ReplayEnd::kLastAllocation;
+    const int64_t until = is_last ? end_of_last_allocation(trace) : events;
     // Statistics may cost much more than a call, so they are taken once and outside the measured time.
     Clock::time_point begin = Clock::now();
     int64_t at = player.play(0, peak);
@@ -191,16 +206,16 @@ ReplayResult replay(const Trace& trace, const StrategySettings& settings, Device
     look();
     if (at == peak) {
       begin = Clock::now();
-      at = player.play(peak, events);
+      at = player.play(peak, until);
       ns += ns_since(begin);
     }
-    if (at < events) {
+    if (at < until) {
       result.failed_event = pass * events + at + 1;
       result.failure = player.failure();
       look();
     } else {
       fastest_ns = std::min(fastest_ns, ns);
-      result.ns_per_call = fastest_ns / static_cast<double>(events);
+      result.ns_per_call = fastest_ns / static_cast<double>(until);
     }
   }
   result.statistics = allocator->statistics();
@@ -234,10 +249,11 @@ auto on_bare_device(StrategySettings settings, const DeviceProfile& profile, int
 }  // namespace
 
 ReplayResult replay_at(const Trace& trace, StrategySettings settings, const DeviceProfile& profile,
-                       int64_t capacity_bytes, int64_t passes) {
-  return on_bare_device(
-      std::move(settings), profile, capacity_bytes,
-      [&](const StrategySettings& suited, Device& device) { return replay(trace, suited, device, passes); });
+                       int64_t capacity_bytes, int64_t passes, ReplayEnd end) {
+  return on_bare_device(std::move(settings), profile, capacity_bytes,
+                        [&](const StrategySettings& suited, Device& device) {
+                          return replay(trace, suited, device, passes, end);
+                        });
 }
 
 ReplaySnapshot snapshot_at(const Trace& trace, StrategySettings settings, const DeviceProfile& profile,
@@ -249,7 +265,7 @@ ReplaySnapshot snapshot_at(const Trace& trace, StrategySettings settings, const 
                           ReplaySnapshot result;
                           try {
                             const auto allocator = make_allocator(suited, device);
-                            Player player(trace, streams, *allocator, false);
+                            Player player(trace, streams, *allocator, false, false);
                             const int64_t played = player.play(0, event);
                             result.snapshot = allocator->snapshot();
                             player.describe(result.snapshot, played);
@@ -292,7 +308,7 @@ std::optional<int64_t> minimum_capacity(const Trace& trace, const StrategySettin
   const int64_t least_pages = (trace.peak_bytes + page - 1) / page;
   const auto play = [&](int64_t pages) {
     try {
-      return replay_at(trace, settings, profile, pages * page, passes);
+      return replay_at(trace, settings, profile, pages * page, passes, ReplayEnd::kLastAllocation);
     } catch (const InvalidArgument&) {
       ReplayResult refused;  // a limit above this capacity
       refused.failed_event = 0;

@@ -25,9 +25,13 @@ struct ReplayResult {
   bool fits() const { return !failed_event; }
 };
 
+// How far the last pass goes. What follows the last allocation finds no lack of room and raises no peak.
+enum class ReplayEnd : uint8_t { kLastEvent, kLastAllocation };
+
 // Plays the trace `passes` times; blocks that it never frees are freed between passes. Throws what
 // Device::initialise and make_allocator throw, except OutOfMemory.
-ReplayResult replay(const Trace& trace, const StrategySettings& settings, Device& device, int64_t passes = 1);
+ReplayResult replay(const Trace& trace, const StrategySettings& settings, Device& device, int64_t passes = 1,
+                    ReplayEnd end = ReplayEnd::kLastEvent);
 
 // What a strategy may take on a device of that profile: whole pages of the total less what other processes
 // and the context hold.
@@ -36,7 +40,7 @@ int64_t capacity_of(const DeviceProfile& profile);
 // alone: no context, no libraries, no reserve. A strategy that needs a limit and has none gets the capacity
 // as its limit.
 ReplayResult replay_at(const Trace& trace, StrategySettings settings, const DeviceProfile& profile,
-                       int64_t capacity_bytes, int64_t passes = 1);
+                       int64_t capacity_bytes, int64_t passes = 1, ReplayEnd end = ReplayEnd::kLastEvent);
 
 // What a strategy holds after that event (counted from 1) of the first pass, or at an earlier event that
 // found no room, on such a device. Blocks have the sizes, names and streams of the trace. Event 0 and no

@@ -37,12 +37,13 @@ struct Steps {
   bool is_least = true;  // one step fewer does not fit
 };
 
-// The least number of steps in [1, most] found to fit. Nothing when none of doubling steps fits. `attempt`
+// The least number of steps in [1, most] found to fit. Nothing when none of growing steps fits. `attempt`
 // returns a CapacityTrial. A search that has played enough goes for the most at once, and ends at what fits.
+// A long one takes larger steps: how much more than enough was tried costs it nothing.
 template <typename Try>
 std::optional<Steps> least_steps(Search& search, int64_t most, const Try& attempt) {
   int64_t failing = 0;
-  for (int64_t steps = 1; failing < most; steps *= 2) {
+  for (int64_t steps = 1; failing < most; steps *= search.is_long ? 4 : 2) {
     const int64_t fitting = search.events_left > 0 ? std::min(steps, most) : most;
     const CapacityTrial trial = attempt(fitting);
     if (!trial.fits) {
@@ -256,7 +257,8 @@ OutOfMemoryReport explain_out_of_memory(const MemoryFacts& facts, const RunSetup
     report.live = std::move(now.failure->live);
     if (report.judgement.cause == Cause::kFragmentation) report.pin = std::move(now.failure->pin);
   }
-  Search search{present, play, report, kMaxSearchedEvents - now.work,
+  // Half of what a search for the least capacity plays: here each change is a search of its own.
+  Search search{present, play, report, kMaxSearchedEvents / 2 - now.work,
                 now.work * kUnlimitedTrials > kMaxSearchedEvents};
   for (const ChangeKind kind : enum_values<ChangeKind>()) kSearches[static_cast<size_t>(kind)](kind, search);
   return report;

@@ -51,14 +51,14 @@ Attempt attempt_to_play(const Trace& trace, const RunSetup& setup, bool explains
 
 Attempt play_trace(const Trace& trace, const RunSetup& setup, bool explains) {
   return attempt_to_play(trace, setup, explains, [&](const StrategySettings& settings) {
-    return replay_at(trace, settings, setup.device, setup.device.total_bytes);
+    return replay_at(trace, settings, setup.device, setup.device.total_bytes, 1, ReplayEnd::kLastAllocation);
   });
 }
 
 Attempt play_trace_on_device(const Trace& trace, const RunSetup& setup, int64_t passes, bool explains) {
   return attempt_to_play(trace, setup, explains, [&](const StrategySettings& settings) {
     SimulatedGpu device(setup.device, 0, Backing::kNone);
-    return replay(trace, settings, device, passes);
+    return replay(trace, settings, device, passes, ReplayEnd::kLastAllocation);
   });
 }
 

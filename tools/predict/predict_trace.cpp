@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <future>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -29,6 +32,7 @@ namespace {
 
 constexpr size_t kShares = 10;  // modules and lines in the text; JSON has more
 constexpr size_t kSharesInJson = 1000;
+constexpr unsigned kMostThreads = 4;  // each replays the trace, with memory for its live blocks
 
 struct TraceRow {
   std::string strategy;
@@ -44,14 +48,31 @@ std::vector<TraceRow> predict_all_strategies(const TracePredictor& predictor, co
     const bool is_known_as_torch = strategy.name == "caching" && is_of_torch(trace);
     if (!strategy.needs_limit && !is_known_as_torch) names.emplace_back(strategy.name);
   }
-  Progress progress(static_cast<double>(names.size() + 1), "strategies");
-  progress.start(chosen);
-  std::vector<TraceRow> rows = {{chosen, predictor.predict()}};
-  for (const std::string& name : names) {
-    progress.advance(1);
-    if (name == chosen) continue;
-    progress.start(name);
-    if (auto prediction = predictor.predict_with(name)) rows.push_back({name, std::move(*prediction)});
+  std::erase(names, chosen);
+  names.insert(names.begin(), chosen);
+  std::vector<std::optional<TracePrediction>> predictions(names.size());
+  Progress progress(static_cast<double>(names.size()), "strategies");
+  std::mutex mutex;
+  size_t next = 0;
+  const auto work = [&] {
+    for (std::unique_lock lock(mutex); next < names.size();) {
+      const size_t at = next++;
+      progress.start(names[at]);
+      lock.unlock();
+      predictions[at] = at == 0 ? predictor.predict() : predictor.predict_with(names[at]);
+      lock.lock();
+      progress.advance(1);
+    }
+  };
+  const unsigned threads = std::min(std::thread::hardware_concurrency(), kMostThreads);
+  std::vector<std::future<void>> others;
+  for (unsigned thread = 1; thread < threads; ++thread)
+    others.push_back(std::async(std::launch::async, work));
+  work();
+  for (std::future<void>& other : others) other.get();
+  std::vector<TraceRow> rows;
+  for (size_t at = 0; at < names.size(); ++at) {
+    if (predictions[at]) rows.push_back({names[at], std::move(*predictions[at])});
   }
   return rows;
 }

@@ -89,7 +89,7 @@ int64_t TracePredictor::capacity_of_total(int64_t total_bytes) const {
 ReplayResult TracePredictor::play(const StrategySettings& settings, int64_t total_bytes) const {
   const int64_t capacity = capacity_of_total(total_bytes);
   return replay_at(trace_, without_process(settings, total_bytes, capacity, setup_.device.overhead_bytes()),
-                   setup_.device, capacity);
+                   setup_.device, capacity, 1, ReplayEnd::kLastAllocation);
 }
 
 // What is enough is a total of the device.

@@ -116,6 +116,32 @@ TEST(Replay, TracesOfAnySizeNeedNoMemory) {
   EXPECT_TRUE(run.fits());
 }
 
+// Searches play no further.
+TEST(Replay, WhatFollowsTheLastAllocationChangesNoVerdictAndNoPeak) {
+  TraceBuilder builder("freed", "test");
+  for (uint64_t i = 0; i < 100; ++i) builder.allocate(i, (1 + static_cast<int64_t>(i) % 7) * kMiB);
+  for (uint64_t i = 0; i < 100; i += 2) builder.free(i);
+  for (uint64_t i = 100; i < 120; ++i) builder.allocate(i, 5 * kMiB);
+  for (uint64_t i = 1; i < 100; i += 2) builder.free(i);
+  const Trace trace = builder.take();
+  for (const Strategy& strategy : strategies()) {
+    StrategySettings settings{.name = std::string(strategy.name)};
+    if (strategy.prepare_replay != nullptr) strategy.prepare_replay(trace, settings);
+    for (const int64_t capacity : {kGiB, 300 * kMiB}) {
+      const ReplayResult whole = replay_at(trace, settings, h200(), capacity, 2);
+      const ReplayResult trial = replay_at(trace, settings, h200(), capacity, 2, ReplayEnd::kLastAllocation);
+      EXPECT_EQ(trial.failed_event, whole.failed_event) << strategy.name;
+      EXPECT_EQ(trial.used_bytes, whole.used_bytes) << strategy.name;
+      EXPECT_EQ(trial.statistics.reserved.peak, whole.statistics.reserved.peak) << strategy.name;
+      EXPECT_EQ(trial.statistics.allocated.peak, whole.statistics.allocated.peak) << strategy.name;
+      EXPECT_EQ(trial.fragmentation, whole.fragmentation) << strategy.name;
+      if (!whole.fits()) continue;
+      EXPECT_EQ(whole.statistics.requested.current, 20 * 5 * kMiB) << strategy.name;
+      EXPECT_GT(trial.statistics.requested.current, 20 * 5 * kMiB) << strategy.name;
+    }
+  }
+}
+
 TEST(MinimumCapacity, IsTheLeastPageAtWhichItFits) {
   for (const Strategy& strategy : strategies()) {
     const StrategySettings settings{.name = std::string(strategy.name)};
