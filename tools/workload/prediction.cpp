@@ -134,6 +134,8 @@ bool Predictor::fits(const RunSetup& setup, int64_t margin_bytes) const {
 }
 
 bool Predictor::would_fit(const RunSetup& setup) const {
+  // Without a walk through the plan, which takes long for many nodes.
+  if (is_too_large(setup, 0)) return false;
   try {
     return play(setup).fits;
   } catch (const InvalidArgument&) {
