@@ -59,8 +59,18 @@ function(headroom_compile_as precompiled folder)
   endforeach()
 endfunction()
 
-headroom_precompiled(headroom_pch -O2 -O1)
-headroom_precompiled(headroom_tools_pch -O1 -O0 LIBRARIES nlohmann_json::nlohmann_json
+# A wheel's user waits for the compiler. -Og and a late garbage collection save a quarter of a file's time, and a compiler
+# then takes up to 1 GiB in place of 0.75.
+set(level_of_pch -O2)
+set(level_of_tools_pch -O1)
+if(SKBUILD)
+  set(level_of_pch -O1)
+  set(level_of_tools_pch -Og)
+  target_compile_options(headroom_options
+    INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=524288>)  # in KiB
+endif()
+headroom_precompiled(headroom_pch ${level_of_pch} -O1)
+headroom_precompiled(headroom_tools_pch ${level_of_tools_pch} -O0 LIBRARIES nlohmann_json::nlohmann_json
                      HEADERS <iostream> <nlohmann/json.hpp>)
 # Kernels and benchmarks keep -O3, and flags of their own.
 headroom_compile_as(headroom_tools_pch ${PROJECT_SOURCE_DIR}/runtime/app)
