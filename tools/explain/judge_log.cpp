@@ -293,7 +293,8 @@ Result ambiguous(const Case& found) {
 Result some_memory(const Case& found) {
   if (!found.is(Kind::kSomeMemory)) return std::nullopt;
   constexpr std::string_view kDeviceWords =
-      "CUDA|cuda|Cuda|GPU|gpu|VRAM|video|hip|HIP|SYCL|accelerator|wgpu|WebGPU|DEVICE_MEMORY|vk|TPU|DRAM|HBM|"
+      "CUDA|cuda|Cuda|GPU|gpu|VRAM|video|hip|HIP|SYCL|accelerator|wgpu|WebGPU|DEVICE_MEMORY|DEVICE_OUT|vk|"
+      "TPU|DRAM|HBM|"
       "hbm|on device|evice "
       "memory|IOAF|Metal|MTL";
   constexpr std::string_view kHostWords =

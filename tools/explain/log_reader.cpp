@@ -164,7 +164,7 @@ void LogReader::count_lines_to(size_t at) {
 void LogReader::read_at(size_t word, size_t begin) {
   const std::string_view head = index().words[word];
   if (is_word_character(head[0]) && begin > 0 && is_word_character(text_[begin - 1]) &&
-      !ends_name_of_line(head, begin))
+      !ends_name_of_line(head, begin) && !(head == "OUT_OF_MEMORY" && text_[begin - 1] == '_'))
     return;
   const std::string_view rest = std::string_view(text_).substr(begin, kLongestMessage);
   const Message* best = nullptr;

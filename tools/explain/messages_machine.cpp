@@ -50,6 +50,7 @@ constexpr Message kMessages[] = {
     {kVersion, kNone, "libcublas{*}cannot open shared object file"},
     {kVersion, kNone, "libnvrtc{*}cannot open shared object file"},
     {kVersion, kNone, "Unable to load cuDNN"},
+    {kVersion, kNone, "CUDA Setup failed despite GPU being available"},
     {kBrokenVersion, kNone, "Cannot dlopen some GPU libraries"},
     {kBrokenVersion, kNone, "Could not load dynamic library 'libcudnn"},
     {kBrokenVersion, kNone, "Could not load dynamic library 'libcublas"},
@@ -63,6 +64,7 @@ constexpr Message kMessages[] = {
     {kPermission, kNone, "Permission denied{*}/.nv"},
     {kPermission, kNone, "Failed to initialize NVML: Insufficient Permissions"},
     {kPermission, kNone, "cudaErrorNotPermitted"},
+    {kPermission, kNone, "ERR_NVGPUCTRPERM"},
     {kBusy, kNone, "all CUDA-capable devices are busy or unavailable"},
     {kBusy, kNone, "CUDA-capable device(s) is/are busy or unavailable"},
     {kBusy, kNone, "CUDA_ERROR_DEVICES_UNAVAILABLE"},
@@ -306,6 +308,7 @@ constexpr Message kMessages[] = {
     {.kind = kSomeMemory, .framework = kNone, .pattern = "memory is full", .weak = true},
     {.kind = kSomeMemory, .framework = kNone, .pattern = "no free memory", .weak = true},
     {.kind = kSomeMemory, .framework = kNone, .pattern = "insufficient resources", .weak = true},
+    {.kind = kSomeMemory, .framework = kNone, .pattern = "memory exhausted", .weak = true},
     {.kind = kSomeMemory, .framework = kNone, .pattern = "OOM", .weak = true},
 
     // Errors of other kinds.

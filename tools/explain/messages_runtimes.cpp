@@ -68,7 +68,6 @@ constexpr Message kMessages[] = {
     {kHost, kNone, "nvcc fatal : Memory allocation failure"},
     {kHost, kNone, "Out of memory, malloc failed (tried to allocate {requested#} bytes)"},
     {kHost, kNone, "malloc failed (tried to allocate {requested#} bytes)"},
-    {kHost, kNone, "memory exhausted"},
     {kHost, kNone, "xrealloc: cannot allocate {requested#} bytes"},
 };
 

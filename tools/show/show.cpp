@@ -124,6 +124,11 @@ StepMemory training_step(const std::shared_ptr<const onnx::Model>& model, const 
   return step;
 }
 
+std::string flops_text(int64_t flops) {
+  const auto count = static_cast<double>(flops);
+  return count < 1e8 ? fmt::format("{:.1f} MFLOP", 1e-6 * count) : fmt::format("{:.2f} GFLOP", 1e-9 * count);
+}
+
 std::string shortened(const std::string& text, size_t most) {
   return text.size() <= most ? text : text.substr(0, most - 3) + "...";
 }
@@ -202,11 +207,11 @@ int run_show(int argc, char** argv) {
     return kExitDone;
   }
   const Terminal terminal = set.terminal();
-  fmt::print("{}\n", terminal.wrapped(
-                         fmt::format("{}: {} parameters in {} tensor{}, {:.2f} GFLOP forward at batch {}",
-                                     printable(model->path), thousands(total.parameters),
-                                     imported.parameters.size(), imported.parameters.size() == 1 ? "" : "s",
-                                     1e-9 * static_cast<double>(total.flops), options.batch)));
+  fmt::print("{}\n",
+             terminal.wrapped(fmt::format(
+                 "{}: {} parameters in {} tensor{}, {} forward at batch {}", printable(model->path),
+                 thousands(total.parameters), imported.parameters.size(),
+                 imported.parameters.size() == 1 ? "" : "s", flops_text(total.flops), options.batch)));
   fmt::print("opset {}, written by {} {}\n", model->opset(), printable(model->producer),
              printable(model->producer_version));
   for (const onnx::BoundTensor& input : imported.inputs) {
