@@ -26,6 +26,11 @@ def _parse(words):
     trace.add_argument("--device", default="h200")
     trace.add_argument("-o", "--output", default="run.trace")
     trace.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    trace.add_argument(
+        "--requests",
+        action="store_true",
+        help="trace again for each line of JSON on stdin (headroom/torch/answers.py)",
+    )
     return parser.parse_args(words)
 
 
@@ -47,6 +52,11 @@ def main(words=None):
     from headroom.torch.errors import TraceError
     from headroom.torch.program import trace_program
 
+    if arguments.requests:
+        from headroom.torch.answers import serve
+
+        serve(arguments.program, arguments.steps, arguments.device)
+        return _DONE
     try:
         trace = trace_program(
             arguments.program, arguments.batch, arguments.steps, arguments.device

@@ -74,7 +74,11 @@ std::vector<double> node_times_us(const Graph& graph, const DeviceSpeed& speed) 
       times.push_back(0);
       continue;
     }
-    const double arithmetic = static_cast<double>(flops_of(graph, node)) / speed.flops_per_us;
+    const bool is_half = std::any_of(node.inputs.begin(), node.inputs.end(), [&](int input) {
+      return headroom::is_half(graph.value(input).spec.dtype);
+    });
+    const double flops_per_us = speed.flops_per_us * (is_half ? speed.half_factor : 1);
+    const double arithmetic = static_cast<double>(flops_of(graph, node)) / flops_per_us;
     const double traffic = static_cast<double>(moved_bytes_of(graph, node)) / speed.bytes_per_us;
     times.push_back(speed.launch_us + std::max(arithmetic, traffic));
   }

@@ -77,7 +77,10 @@ DeviceSpeed speed_of(const DeviceProfile& profile) {
   // TFLOP/s and GB/s in units of one microsecond.
   return {.flops_per_us = 1e6 * kReachedFlops * std::max(profile.tflops, 1e-3),
           .bytes_per_us = 1e3 * kReachedTraffic * std::max(profile.memory_gb_per_s, 1e-3),
-          .launch_us = kLaunchUs};
+          .launch_us = kLaunchUs,
+          .half_factor = profile.compute_capability >= 80   ? 2.0
+                         : profile.compute_capability >= 70 ? 8.0
+                                                            : 1.0};
 }
 
 void apply(const MemorySolution& solution, Graph& graph, std::span<const Targets> targets) {

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <optional>
 #include <span>
 #include <utility>
 
+#include "runtime/base/bytes.h"
+#include "runtime/base/text.h"
 #include "tools/explain/advice_rows.h"
 #include "tools/explain/command_line.h"
 #include "tools/explain/log_rules.h"
@@ -255,6 +258,20 @@ void collect(std::vector<Advice>& advice, size_t most, const Case& found, Cause 
   }
 }
 
+// What several changes of a training do together, for a program whose file the log names.
+std::optional<Advice> solve_it(const Case& found) {
+  const bool is_training = found.in("step") && !found.in("generation") && !found.in("evaluation");
+  if (found.framework != F::kTorch || !is_training || found.log->script.empty() || !found.total) return {};
+  if (!found.log->script.ends_with(".py")) return {};
+  int64_t memory = *found.total;
+  for (const Holder& holder : found.holders) memory -= holder.bytes;
+  if (memory <= 0) return {};
+  return Advice{fmt::format("headroom solve {} --memory {}", shell_word(found.log->script + ":make_step"),
+                            exact_size(memory)),
+                "which modules to checkpoint and more, with the bytes that each choice leaves; docs/trace.md "
+                "says what make_step is"};
+}
+
 }  // namespace
 
 std::vector<Advice> advise(const Case& found, const LogJudgement& judgement) {
@@ -270,6 +287,9 @@ std::vector<Advice> advise(const Case& found, const LogJudgement& judgement) {
     for (const Possibility& other : judgement.other_ways)
       collect(advice, std::min(advice.size() + 1, kMostSteps - 1), found, other.cause, holes);
     collect(advice, advice.size() + 1, found, judgement.cause, holes);
+  }
+  if (judgement.cause == Cause::kExhausted) {
+    if (std::optional<Advice> solve = solve_it(found)) advice.push_back(std::move(*solve));
   }
   if (advice.size() < kSteps) std::abort();  // too few rows for any framework and setting; a test counts them
   return advice;

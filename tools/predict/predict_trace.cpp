@@ -223,6 +223,23 @@ std::string next_command(const std::string& input, const WorkloadOptions& option
 
 }  // namespace
 
+namespace {
+
+// The changes that keep it within the device, together where one is not enough. The usual batch of nets is
+// not that of programs.
+std::string solve_command(const Trace& trace, const std::string& input, WorkloadOptions options) {
+  options.step.batch = WorkloadOptions{}.step.batch;
+  std::vector<std::string> words = to_words(options, OptionSet::Words::kChanged);
+  for (const auto& [name, value] : trace.settings) {
+    if (name == "batch" && !std::filesystem::exists(input)) {
+      words.insert(words.begin(), {"--batch", printable(value)});
+    }
+  }
+  return command_line("headroom solve " + shell_word(input), words);
+}
+
+}  // namespace
+
 int predict_trace(const Trace& trace, const std::string& input, const WorkloadOptions& options, bool json,
                   const Terminal& terminal) {
   require_one_device(options);
@@ -234,6 +251,7 @@ int predict_trace(const Trace& trace, const std::string& input, const WorkloadOp
   std::vector<std::string> next;
   if (!chosen.fits && is_of_torch(trace)) {
     for (const TorchChange& change : find_torch_changes(trace, setup)) next.push_back(change.text());
+    next.push_back(solve_command(trace, input, options));
   }
   next.push_back(next_command(input, options, chosen.fits));
   if (json) {

@@ -53,20 +53,20 @@ class Pipe {
 
 }  // namespace
 
-ChildResult run_child(const std::string& program, const std::vector<std::string>& words) {
+int start_child(const std::string& program, const std::vector<std::string>& words,
+                const std::array<int, 3>& files) {
   std::vector<char*> arguments = {const_cast<char*>(program.c_str())};
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
-  Pipe out, errors, start;  // the last is closed by a program that starts
+  Pipe start;  // closed by a program that starts
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child < 0) throw Error(fmt::format("{}: {}", program, std::strerror(errno)));
   if (child == 0) {
     // Nobody would read the result of a long run once this process is killed.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (getppid() == parent && dup2(nothing, STDIN_FILENO) >= 0 &&
-        dup2(out.write_end(), STDOUT_FILENO) >= 0 && dup2(errors.write_end(), STDERR_FILENO) >= 0) {
+    if (getppid() == parent && dup2(files[0], STDIN_FILENO) >= 0 && dup2(files[1], STDOUT_FILENO) >= 0 &&
+        dup2(files[2], STDERR_FILENO) >= 0) {
       execvp(program.c_str(), arguments.data());
     }
     const int failure = errno;
@@ -80,6 +80,20 @@ ChildResult run_child(const std::string& program, const std::vector<std::string>
     std::memcpy(&number, failure.data(), std::min(sizeof number, failure.size()));
     throw Error(fmt::format("{}: {}", program, std::strerror(number)));
   }
+  return child;
+}
+
+ChildResult run_child(const std::string& program, const std::vector<std::string>& words) {
+  Pipe out, errors;
+  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  int child = -1;
+  try {
+    child = start_child(program, words, {nothing, out.write_end(), errors.write_end()});
+  } catch (const Error&) {
+    close(nothing);
+    throw;
+  }
+  close(nothing);
   out.close_write_end();
   errors.close_write_end();
   ChildResult ended{};

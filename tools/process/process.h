@@ -1,6 +1,7 @@
 // Other programs as child processes, and the place of this one. Knows no option and no workload.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,10 @@ struct ChildResult {
   int status;  // of waitpid
   std::string out, errors;
 };
+// Starts a program that dies with this process, with these files as its stdin, stdout and stderr, and returns
+// the child's id. Throws Error when it cannot be started.
+int start_child(const std::string& program, const std::vector<std::string>& words,
+                const std::array<int, 3>& files);
 // Runs a program that dies with this process. Throws Error when it cannot be started.
 ChildResult run_child(const std::string& program, const std::vector<std::string>& words);
 // The last line of its stderr, which is the command's error, without the command's name.

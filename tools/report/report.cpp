@@ -31,6 +31,7 @@
 #include "tools/report/verdict.h"
 #include "tools/report/views.h"
 #include "tools/subcommands.h"
+#include "tools/workload/recorded_setup.h"
 #include "tools/workload/torch_advice.h"
 
 namespace headroom::report {
@@ -270,14 +271,18 @@ Json to_json(const History& history, const Verdict& verdict) {
   return json;
 }
 
+// Whether the program keeps more and more, so that any memory is full in the end.
+bool piles_up(const Verdict& verdict) {
+  constexpr Cause kPilesUp[] = {Cause::kLeak, Cause::kGraphsKept, Cause::kLossesKept};
+  return std::any_of(verdict.findings.begin(), verdict.findings.end(), [&](const Finding& finding) {
+    return std::find(std::begin(kPilesUp), std::end(kPilesUp), finding.cause) != std::end(kPilesUp);
+  });
+}
+
 // Changes in PyTorch's words with which the failed request would have found room; none where something piles
 // up, which would only fail later.
 std::vector<std::string> changes_for(const History& history, const Verdict& verdict) {
-  constexpr Cause kPilesUp[] = {Cause::kLeak, Cause::kGraphsKept, Cause::kLossesKept};
-  if (!verdict.failure || !verdict.failure->reserved_bytes) return {};
-  for (const Finding& finding : verdict.findings) {
-    if (std::find(std::begin(kPilesUp), std::end(kPilesUp), finding.cause) != std::end(kPilesUp)) return {};
-  }
+  if (!verdict.failure || !verdict.failure->reserved_bytes || piles_up(verdict)) return {};
   const Failure& failure = *verdict.failure;
   // Where the device had room, a limit refused: it is what was reserved.
   const int64_t free = failure.free_bytes.value_or(0);
@@ -288,6 +293,25 @@ std::vector<std::string> changes_for(const History& history, const Verdict& verd
     changes.push_back(change.text());
   }
   return changes;
+}
+
+// How the failed program would keep to its device with several changes; empty where its file is not known, or
+// something piles up.
+std::string solve_command(const History& history, const Verdict& verdict) {
+  if (!verdict.failure || !is_of_torch(history.trace) || piles_up(verdict)) return {};
+  const std::string& source = verdict.failure->source;
+  const size_t end = source.rfind(".py:");
+  if (end == std::string::npos) return {};
+  const Failure& failure = *verdict.failure;
+  int64_t memory = failure.reserved_bytes.value_or(failure.allocated_bytes) + failure.free_bytes.value_or(0);
+  for (const DeviceEvent& event : history.trace.device_events) {
+    if (event.kind == DeviceEvent::Kind::kDevice && event.position <= failure.event) {
+      memory = event.bytes - event.others_bytes;
+    }
+  }
+  if (memory <= 0) return {};
+  return fmt::format("headroom solve {} --memory {}  # make_step: docs/trace.md",
+                     shell_word(source.substr(0, end) + ".py:make_step"), exact_size(memory));
 }
 
 }  // namespace
@@ -348,6 +372,7 @@ int run_report(int argc, char** argv) {
   if (!next.empty() && !verdict.findings.empty() && verdict.findings.front().cause == Cause::kFragmentation) {
     verdict.findings.front().advice = next.front();
   }
+  if (std::string solve = solve_command(history, verdict); !solve.empty()) next.push_back(std::move(solve));
   if (!html.empty()) {
     progress.start("writing " + printable(html));
     const std::string data = page_data(history, verdict);

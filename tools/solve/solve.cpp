@@ -19,6 +19,7 @@
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "runtime/predict/solve_program.h"
+#include "tools/solve/solve_trace.h"
 #include "tools/subcommands.h"
 #include "tools/workload/prediction.h"
 
@@ -164,8 +165,13 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
 int run_solve(int argc, char** argv) {
   SolveOptions options;
   WorkloadOptions& workload = options.workload;
-  OptionSet set("headroom solve", "Plans a training step for a budget of memory, at the least cost in time.");
-  set.add_arguments("MODEL", "An ONNX file, instead of --net", &options.models, false);
+  OptionSet set("headroom solve",
+                "Plans a training step for a budget of memory, at the least cost in time; of a program of "
+                "PyTorch, the changes that keep it.");
+  set.add_arguments("MODEL",
+                    "Instead of --net: an ONNX file, a program of PyTorch as FILE.py:FUNCTION, or a trace or "
+                    "memory snapshot of one",
+                    &options.models, false);
   add_workload_options(set, workload);
   set.add_integer("points", "Budgets of the table of memory against time; 0: no table", &options.points, 0,
                   64);
@@ -173,12 +179,17 @@ int run_solve(int argc, char** argv) {
   set.set_examples(
       "  headroom solve --net unet --batch 16 --memory 800MiB       on a simulated 2 GB laptop\n"
       "  headroom solve resnet50.onnx --batch 256 --memory 20GiB --device sim:h200\n"
-      "  headroom solve --net residual --batch 512 --device rtx-3090   with all that the card has free\n");
+      "  headroom solve --net residual --batch 512 --device rtx-3090   with all that the card has free\n"
+      "  headroom solve train.py:make_step --batch 32 --memory 6GiB --device rtx-3060   what to change in "
+      "it\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (!options.workload.runtime.record.empty())
     fmt::print(stderr, "note: nothing runs, so nothing is recorded; `headroom run` records\n");
   if (options.models.size() > 1) throw InvalidArgument("solve takes one model");
+  if (!options.models.empty() && is_trace_input(options.models.front())) {
+    return solve_trace(set, options.models.front(), workload, options.json);
+  }
   if (!options.models.empty()) workload.model.path = options.models.front();
 
   const int64_t memory = memory_of(options, setup_of(workload.runtime));

@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +20,7 @@
 #include "runtime/base/ended_by_signal.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/text.h"
+#include "tools/process/dialogue.h"
 #include "tools/process/process.h"
 
 namespace headroom {
@@ -108,17 +111,46 @@ bool is_program(std::string_view text) {
   return end != std::string_view::npos && end > 0 && is_name(text.substr(end + kFileEnd.size()));
 }
 
+namespace {
+
+void require_program(const std::string& program) {
+  if (is_program(program)) return;
+  throw InvalidArgument(fmt::format("'{}' is no program; give a file and a function, as train.py:make_step",
+                                    printable(program, 200)));
+}
+
+std::vector<std::string> words_of(const ProgramRequest& request) {
+  return {"-m",       "headroom",    "trace", request.program, "--steps", std::to_string(request.steps),
+          "--device", request.device};
+}
+
+Trace read_one_trace(const std::string& path, const std::string& program) {
+  std::vector<Trace> traces = read_traces(path);
+  if (traces.size() != 1) throw Error(fmt::format("{}: no trace", path));
+  traces.front().name = program;
+  return std::move(traces.front());
+}
+
+nlohmann::json json_of(const ProgramChanges& changes) {
+  return {{"passes", changes.passes}, {"checkpoints", changes.checkpoints}, {"offload", changes.offload},
+          {"fused", changes.fused},   {"uncached", changes.uncached},       {"autocast", changes.autocast},
+          {"model", changes.model}};
+}
+
+nlohmann::json json_of(const ProgramSpeed& speed) {
+  return {{"flops_per_us", speed.flops_per_us},
+          {"half_flops_per_us", speed.half_flops_per_us},
+          {"bytes_per_us", speed.bytes_per_us},
+          {"link_bytes_per_us", speed.link_bytes_per_us},
+          {"launch_us", speed.launch_us}};
+}
+
+}  // namespace
+
 Trace trace_program_to(const ProgramRequest& request, const std::string& path) {
-  if (!is_program(request.program)) {
-    throw InvalidArgument(fmt::format("'{}' is no program; give a file and a function, as train.py:make_step",
-                                      printable(request.program, 200)));
-  }
-  std::vector<std::string> words = {"-m",       "headroom",
-                                    "trace",    request.program,
-                                    "--steps",  std::to_string(request.steps),
-                                    "--device", request.device,
-                                    "--output", path,
-                                    "--quiet"};
+  require_program(request.program);
+  std::vector<std::string> words = words_of(request);
+  words.insert(words.end(), {"--output", path, "--quiet"});
   if (request.batch) {
     words.emplace_back("--batch");
     words.push_back(std::to_string(*request.batch));
@@ -128,15 +160,66 @@ Trace trace_program_to(const ProgramRequest& request, const std::string& path) {
   if (!WIFEXITED(child.status) || WEXITSTATUS(child.status) != kExitDone) {
     fail(python, request.program, child);
   }
-  std::vector<Trace> traces = read_traces(path);
-  if (traces.size() != 1) throw Error(fmt::format("{}: no trace", path));
-  traces.front().name = request.program;
-  return std::move(traces.front());
+  return read_one_trace(path, request.program);
 }
 
 Trace trace_program(const ProgramRequest& request) {
   const TemporaryFile file;
   return trace_program_to(request, file.path());
+}
+
+struct ProgramTracer::Process {
+  explicit Process(const ProgramRequest& request)
+      : python(find_python()), dialogue(python, [&] {
+          std::vector<std::string> words = words_of(request);
+          words.emplace_back("--requests");
+          return words;
+        }()) {
+    const auto temporary = std::make_shared<const TemporaryFile>();
+    path = temporary->path();
+    file = temporary;
+  }
+
+  const std::string python;
+  std::string path;                  // of a file for the traces
+  std::shared_ptr<const void> file;  // which is gone with this
+  Dialogue dialogue;
+};
+
+ProgramTracer::ProgramTracer(ProgramRequest request) : request_(std::move(request)) {
+  require_program(request_.program);
+  process_ = std::make_unique<Process>(request_);
+}
+
+ProgramTracer::~ProgramTracer() = default;
+
+TracedProgram ProgramTracer::trace(std::optional<int64_t> batch, const ProgramChanges& changes,
+                                   const ProgramSpeed* speed) {
+  nlohmann::json question = {{"output", process_->path}, {"changes", json_of(changes)}};
+  if (!batch) batch = request_.batch;
+  if (batch) question["batch"] = *batch;
+  if (speed != nullptr) question["speed"] = json_of(*speed);
+  std::string answer;
+  if (!process_->dialogue.ask(question.dump(), answer)) {
+    fail(process_->python, request_.program, process_->dialogue.end());
+  }
+  TracedProgram traced;
+  try {
+    const nlohmann::json json = nlohmann::json::parse(answer);
+    if (json.contains("error")) throw InvalidArgument(printable(json.at("error").get<std::string>()));
+    traced.us_per_step = json.value("us_per_step", 0.0);
+    traced.model = json.value("model", "");
+    traced.name = json.value("name", "");
+    traced.uses_cache = json.value("uses_cache", false);
+    traced.normalises_batches = json.value("normalises_batches", false);
+    for (const nlohmann::json& module : json.at("modules")) {
+      traced.modules.push_back({module.at("path"), module.at("us"), module.at("children")});
+    }
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(fmt::format("{}: Python's answer is not understood: {}", request_.program, error.what()));
+  }
+  traced.trace = read_one_trace(process_->path, request_.program);
+  return traced;
 }
 
 }  // namespace headroom

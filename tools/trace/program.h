@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "allocators/trace/trace.h"
 
@@ -29,5 +31,62 @@ Trace trace_program(const ProgramRequest& request);
 
 // The same, kept in a file.
 Trace trace_program_to(const ProgramRequest& request, const std::string& path);
+
+// Changes to a program as a person would make them to save memory; python/headroom/torch/changes.py makes
+// them.
+struct ProgramChanges {
+  int64_t passes = 1;  // forward and backward passes of a step, each with a part of the batch
+  std::vector<std::string>
+      checkpoints;        // modules that torch.utils.checkpoint runs again in the backward pass
+  bool offload = false;   // what the backward pass needs is kept in host memory: save_on_cpu
+  bool fused = false;     // optimizers that update all weights in one kernel
+  bool uncached = false;  // Transformers' models without their cache of keys and values
+  std::string autocast;   // "bf16" or "f16"
+  std::string model;      // the class of the model that has the checkpoints
+
+  bool operator==(const ProgramChanges&) const = default;
+};
+
+// What kernels and copies of a GPU reach.
+struct ProgramSpeed {
+  double flops_per_us = 0, half_flops_per_us = 0;
+  double bytes_per_us = 0;
+  double link_bytes_per_us = 0;  // from and to the host
+  double launch_us = 0;
+};
+
+struct ProgramModule {
+  std::string path;  // "transformer.h.0.mlp"
+  double us = 0;     // of its forward pass, without the modules inside it
+  int64_t children = 0;
+};
+
+// A traced program, and what is known of its largest model.
+struct TracedProgram {
+  Trace trace = {};
+  double us_per_step = 0;
+  std::string model = {}, name = {};  // its class, and what the program calls it
+  bool uses_cache = false;            // of keys and values
+  bool normalises_batches = false;
+  std::vector<ProgramModule> modules = {};  // in the order of the forward pass, as far as that is known
+};
+
+// Traces a program again and again in one Python process.
+class ProgramTracer {
+ public:
+  // Throws as trace_program does.
+  explicit ProgramTracer(ProgramRequest request);
+  ~ProgramTracer();
+
+  // With another batch (none: that of the request) and changes; times are 0 without a speed. Throws
+  // InvalidArgument where a trace with the changes is not possible, and Error as trace_program does.
+  TracedProgram trace(std::optional<int64_t> batch, const ProgramChanges& changes = {},
+                      const ProgramSpeed* speed = nullptr);
+
+ private:
+  struct Process;
+  const ProgramRequest request_;
+  std::unique_ptr<Process> process_;
+};
 
 }  // namespace headroom

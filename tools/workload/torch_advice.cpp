@@ -46,11 +46,7 @@ class Phases {
   size_t next_ = 0;
 };
 
-// A block that the forward pass keeps for the backward pass of the same step.
-struct KeptBlock {
-  int32_t block = 0, step = 0;
-  int64_t allocated = 0, freed = 0;  // events
-};
+}  // namespace
 
 std::vector<KeptBlock> kept_blocks(const Trace& trace) {
   std::vector<KeptBlock> open(static_cast<size_t>(trace.blocks)), kept;
@@ -72,6 +68,8 @@ std::vector<KeptBlock> kept_blocks(const Trace& trace) {
   }
   return kept;
 }
+
+namespace {
 
 // "layers.3" of "layers.3.attention.q" at depth 2; nothing when it is not as deep.
 std::string_view at_depth(std::string_view module, size_t depth) {
@@ -132,8 +130,7 @@ std::vector<Candidate> candidates(const Trace& trace) {
 }
 
 // Whether idle segments stay with the strategy until it runs out.
-bool is_cached(const RunSetup& setup) {
-  const std::string& strategy = setup.options.strategy;
+bool is_cached(const std::string& strategy) {
   return parse_strategy(strategy).name == "caching" && strategy.find("expandable") == std::string::npos;
 }
 
@@ -168,6 +165,15 @@ std::string first_line_after(const Trace& trace, StepPhase phase) {
 }
 
 }  // namespace
+
+std::optional<std::string> with_expandable_segments(const std::string& strategy) {
+  if (!is_cached(strategy)) return std::nullopt;
+  const bool is_torch = strategy.starts_with(kTorchStrategy);
+  const std::string settings = is_torch && strategy.size() > kTorchStrategy.size()
+                                   ? strategy.substr(kTorchStrategy.size() + 1) + ","
+                                   : "";
+  return fmt::format("{},{}{}", kTorchStrategy, settings.substr(0, settings.find('+')), kExpandable);
+}
 
 Trace with_checkpoints(const Trace& trace, const std::vector<std::string>& modules) {
   // Of each step and module: its kept blocks, when its forward pass ends and its backward pass begins.
@@ -254,23 +260,19 @@ Trace with_empty_cache(const Trace& trace, StepPhase phase) {
 
 namespace {
 
-std::optional<TorchChange> with_expandable_segments(const Trace& trace, const RunSetup& setup) {
-  const std::string& strategy = setup.options.strategy;
-  if (!is_cached(setup)) return std::nullopt;
-  const bool is_torch = strategy.starts_with(kTorchStrategy);
-  const std::string settings = is_torch && strategy.size() > kTorchStrategy.size()
-                                   ? strategy.substr(kTorchStrategy.size() + 1) + ","
-                                   : "";
-  const std::string with = settings.substr(0, settings.find('+')) + std::string(kExpandable);
+std::optional<TorchChange> with_growing_segments(const Trace& trace, const RunSetup& setup) {
+  const std::optional<std::string> strategy = with_expandable_segments(setup.options.strategy);
+  if (!strategy) return std::nullopt;
   RunSetup changed = setup;
-  changed.options.strategy = fmt::format("{},{}", kTorchStrategy, with);
+  changed.options.strategy = *strategy;
   if (!TracePredictor(trace, changed).fits()) return std::nullopt;
-  return TorchChange{fmt::format("PYTORCH_CUDA_ALLOC_CONF={}", with), "segments grow instead of adding up"};
+  return TorchChange{fmt::format("PYTORCH_CUDA_ALLOC_CONF={}", strategy->substr(kTorchStrategy.size() + 1)),
+                     "segments grow instead of adding up"};
 }
 
 // Where expandable segments do not help: they give pages of 20 MiB back, and only whole ones.
 std::optional<TorchChange> with_mapped(const Trace& trace, const RunSetup& setup) {
-  if (!is_cached(setup) || with_expandable_segments(trace, setup)) return std::nullopt;
+  if (!is_cached(setup.options.strategy) || with_growing_segments(trace, setup)) return std::nullopt;
   RunSetup changed = setup;
   changed.options.strategy = "mapped";
   if (!TracePredictor(trace, changed).fits()) return std::nullopt;
@@ -280,7 +282,7 @@ std::optional<TorchChange> with_mapped(const Trace& trace, const RunSetup& setup
 
 // Once is tried before once a step, and the beginning of a step before its middle.
 std::optional<TorchChange> with_emptied_cache(const Trace& trace, const RunSetup& setup) {
-  if (!is_cached(setup)) return std::nullopt;
+  if (!is_cached(setup.options.strategy)) return std::nullopt;
   constexpr StepPhase kPhases[] = {StepPhase::kSetup, StepPhase::kForward, StepPhase::kOptimizer,
                                    StepPhase::kBackward};
   for (const StepPhase phase : kPhases) {
@@ -332,7 +334,7 @@ std::optional<TorchChange> with_checkpoint(const Trace& trace, const RunSetup& s
 // Each with the strategy as it is, so that one change is enough.
 std::vector<TorchChange> find_torch_changes(const Trace& trace, const RunSetup& setup) {
   std::vector<TorchChange> changes;
-  for (const auto& find : {with_expandable_segments, with_mapped, with_emptied_cache, with_checkpoint}) {
+  for (const auto& find : {with_growing_segments, with_mapped, with_emptied_cache, with_checkpoint}) {
     if (std::optional<TorchChange> change = find(trace, setup)) changes.push_back(std::move(*change));
   }
   return changes;

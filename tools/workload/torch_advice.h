@@ -2,6 +2,8 @@
 // as it would be with the change. Knows no command line.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +11,17 @@
 #include "runtime/app/setup.h"
 
 namespace headroom {
+
+// A block that the forward pass of a module keeps for the backward pass of the same step.
+struct KeptBlock {
+  int32_t block = 0, step = 0;
+  int64_t allocated = 0, freed = 0;  // events
+};
+std::vector<KeptBlock> kept_blocks(const Trace& trace);
+
+// PyTorch's allocator of these options with segments that grow; nothing where they have another strategy, or
+// such segments.
+std::optional<std::string> with_expandable_segments(const std::string& strategy);
 
 // A change with which a trace fits.
 struct TorchChange {

@@ -36,8 +36,8 @@ def _place_of(error):
     return ""
 
 
-def trace_program(program, batch=None, steps=3, device="h200"):
-    """Traces "train.py:make_step"; see headroom.torch.trace."""
+def trace_program(program, batch=None, steps=3, device="h200", changes=None, speed=None):
+    """Traces "train.py:make_step"; see headroom.torch.trace, and trace_loaded for the rest."""
     path, separator, function = program.rpartition(":")
     if not separator or not path.endswith(".py") or not function.isidentifier():
         raise TraceError(
@@ -46,7 +46,9 @@ def trace_program(program, batch=None, steps=3, device="h200"):
     if not os.path.isfile(path):
         raise TraceError(f"{path}: no such file")
     try:
-        return trace_loaded(lambda: _load(path, function), batch, steps, device, program)
+        return trace_loaded(
+            lambda: _load(path, function), batch, steps, device, program, changes, speed
+        )
     except (TraceError, KeyboardInterrupt):
         raise
     except SystemExit as error:

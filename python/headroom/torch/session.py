@@ -4,10 +4,13 @@ import contextlib
 import inspect
 import time
 import warnings
+from dataclasses import dataclass
 
 import torch
 
 from . import attention, autocast, recurrent, standin
+from .changes import ChangedProgram, Changes
+from .costs import Costs
 from .errors import TraceError
 from .gpus import find_gpu
 from .trace_file import write_trace
@@ -17,9 +20,12 @@ from .tracer import Tracer, unshared_counts
 class Trace:
     """What a traced program allocates; `save` writes it for `headroom replay`, `predict`, `fit`, `report`."""
 
-    def __init__(self, tracer, settings, seconds):
-        self.recorder = tracer.recorder
-        self.gpu = tracer.gpu
+    def __init__(self, run, settings, seconds):
+        self.recorder = run.tracer.recorder
+        self.gpu = run.tracer.gpu
+        self.costs = run.tracer.costs
+        self.changed = run.changed
+        self.step = run.step
         self.settings = settings
         self.seconds = seconds
 
@@ -69,9 +75,17 @@ def _make_step(make_step, batch):
     return step
 
 
-def _run(load, batch, steps, gpu, host_is_gpu):
+@dataclass
+class _Run:
+    tracer: Tracer
+    changed: ChangedProgram
+    step: object
+
+
+def _run(load, batch, steps, gpu, host_is_gpu, changes, speed):
     unshared_counts()
     tracer = Tracer(gpu, host_is_gpu)
+    tracer.costs = Costs(speed) if speed else None
     library = torch.library.Library("aten", "IMPL")
     with contextlib.ExitStack() as stack:
         stack.callback(library._destroy)
@@ -81,18 +95,24 @@ def _run(load, batch, steps, gpu, host_is_gpu):
             weights = autocast.install(library, stack)
             recurrent.install(tracer, library, weights)
         standin.install(tracer, stack)
+        changed = ChangedProgram(tracer, changes, stack)
         stack.enter_context(tracer)
         make_step = load()
         step = _make_step(make_step, batch)
         for number in range(1, steps + 1):
             tracer.recorder.enter("forward", number)
-            step()
+            if tracer.costs:
+                tracer.costs.begin_step()
+            changed.run_step(step)
             weights.clear()
         tracer.recorder.enter("other")
         tracer.name_tensors()
         tracer.recorder.stop()
     tracer.finish()
-    return tracer
+    if tracer.costs:
+        passes = changes.passes / changes.traced_passes
+        tracer.costs.scale(("forward", "backward"), passes)
+    return _Run(tracer, changed, step)
 
 
 def trace(make_step, batch=None, steps=3, device="h200", program=None):
@@ -110,16 +130,18 @@ def trace(make_step, batch=None, steps=3, device="h200", program=None):
     )
 
 
-def trace_loaded(load, batch, steps, device, program):
-    """trace() for a function that `load` gives once PyTorch is prepared."""
+def trace_loaded(load, batch, steps, device, program, changes=None, speed=None):
+    """trace() for a function that `load` gives once PyTorch is prepared, with changes (changes.py) and the
+    times of ops on a GPU of that speed (costs.py)."""
     gpu = find_gpu(device)
     if steps < 1:
         raise ValueError("steps must be 1 or more")
     start = time.perf_counter()
-    tracer = _run(load, batch, steps, gpu, host_is_gpu=False)
-    if not tracer.recorder.count:
+    changes = changes or Changes()
+    run = _run(load, batch, steps, gpu, False, changes, speed)
+    if not run.tracer.recorder.count:
         # The program names no device: trace it as if all of it were on the GPU.
-        tracer = _run(load, batch, steps, gpu, host_is_gpu=True)
+        run = _run(load, batch, steps, gpu, True, changes, speed)
     settings = {
         "program": program,
         "framework": f"PyTorch {torch.__version__.split('+')[0]}",
@@ -129,4 +151,4 @@ def trace_loaded(load, batch, steps, device, program):
     if batch is not None:
         settings["batch"] = str(batch)
     settings["steps"] = str(steps)
-    return Trace(tracer, settings, time.perf_counter() - start)
+    return Trace(run, settings, time.perf_counter() - start)

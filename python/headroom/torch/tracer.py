@@ -99,6 +99,7 @@ class Tracer(TorchDispatchMode):
         self.phase_before_step = None  # of an optimizer
         self._paths = {}  # {id of module: path} of the root module that runs
         self.conversions = set()  # blocks made of others on the GPU, which are no inputs
+        self.costs = None  # the times of ops (costs.py), where somebody wants them
 
     # Devices.
 
@@ -127,6 +128,8 @@ class Tracer(TorchDispatchMode):
         device = kwargs.get("device")
         if device is not None:
             kwargs = dict(kwargs, device=_CPU)
+            if func is _aten._to_copy.default:
+                del kwargs["device"]  # a fake copy to the device that a tensor has is the tensor itself
             if device.type not in ("cuda", "cpu", "meta"):
                 raise TraceError(
                     f"the program uses a device of type '{device.type}': only 'cuda' is simulated"
@@ -134,7 +137,7 @@ class Tracer(TorchDispatchMode):
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = None
         recorder = self.recorder
-        on_gpu = self._runs_on_gpu(device, inputs)
+        on_gpu = self._runs_on_gpu(func, device, inputs)
         if recorder.phase == "backward":
             self._enter_node()
         elif recorder.modules:
@@ -152,6 +155,8 @@ class Tracer(TorchDispatchMode):
         if on_gpu and replace is None and gpu_ops.only_overwrites(func):
             # It has no result of its own, so there is nothing to find out.
             self.values.forget_written(func, args, kwargs)
+            if self.costs:
+                self.costs.add(self, func, args, kwargs, inputs, None)
             return args[0] if func._schema.returns else None
         if replace is not None:
             with self.fake_mode:
@@ -161,6 +166,8 @@ class Tracer(TorchDispatchMode):
         if result is NotImplemented:
             return result
 
+        if self.costs and (on_gpu or func is _aten.copy_.default):
+            self.costs.add(self, func, args, kwargs, inputs, result)
         if on_gpu:
             with kernels.contiguous_inputs(self, func, args):
                 for tensor in tree_leaves(gpu_ops.on_gpu(func, result)):
@@ -171,7 +178,7 @@ class Tracer(TorchDispatchMode):
                 kernels.take(self, func, args, kwargs, result)
         return result
 
-    def _runs_on_gpu(self, device, inputs):
+    def _runs_on_gpu(self, func, device, inputs):
         """Where an op's results are. Tensors on the GPU are on the CPU for PyTorch's C++ code, so a CPU as
         the device of an op says nothing, but where the program itself copies (`copy_to`)."""
         if self.host_is_gpu:
@@ -183,6 +190,8 @@ class Tracer(TorchDispatchMode):
         if not inputs:
             return self.recorder.phase == "backward"
         blocks = self.recorder.blocks
+        if func is _aten.copy_.default:  # from the GPU, too
+            return inputs[0].untyped_storage()._cdata in blocks
         return any(tensor.untyped_storage()._cdata in blocks for tensor in inputs)
 
     def _converts_on_gpu(self, inputs):

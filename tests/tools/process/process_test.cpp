@@ -12,6 +12,7 @@
 
 #include "runtime/base/errors.h"
 #include "tests/scratch_folder.h"
+#include "tools/process/dialogue.h"
 
 namespace headroom {
 namespace {
@@ -63,6 +64,31 @@ TEST(RunChild, EndsWithTheProcessThatStartedIt) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFSIGNALED(status)) << "it went on for its 30 seconds";
   prctl(PR_SET_CHILD_SUBREAPER, 0);
+}
+
+TEST(Dialogue, EachLineIsAnswered) {
+  Dialogue dialogue("/bin/sh", {"-c", "while read -r line; do echo \"<$line>\"; done"});
+  std::string answer;
+  for (const char* line : {"one", "", "three and more"}) {
+    ASSERT_TRUE(dialogue.ask(line, answer));
+    EXPECT_EQ(answer, "<" + std::string(line) + ">");
+  }
+  const ChildResult ended = dialogue.end();
+  EXPECT_TRUE(WIFEXITED(ended.status));
+}
+
+TEST(Dialogue, AChildThatEndsIsNoAnswerAndSaysWhy) {
+  Dialogue dialogue("/bin/sh", {"-c", "read -r line; echo why >&2; exit 3"});
+  std::string answer;
+  EXPECT_FALSE(dialogue.ask("x", answer));
+  EXPECT_FALSE(dialogue.ask(std::string(1 << 20, 'x'), answer));
+  const ChildResult ended = dialogue.end();
+  EXPECT_EQ(WEXITSTATUS(ended.status), 3);
+  EXPECT_EQ(error_of(ended), "why");
+}
+
+TEST(Dialogue, AProgramThatIsNotThereIsAnErrorWithItsName) {
+  EXPECT_THROW(Dialogue("/nowhere/headroom", {}), Error);
 }
 
 }  // namespace

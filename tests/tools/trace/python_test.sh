@@ -3,4 +3,5 @@
 python=${HEADROOM_PYTHON:-python3}
 "$python" -c 'import sys, torch
 sys.exit(tuple(map(int, torch.__version__.split("+")[0].split(".")[:2])) < (2, 4))' 2>/dev/null || exit 77
-CUDA_VISIBLE_DEVICES= PYTHONPATH=$1/python exec "$python" "$1/tests/tools/trace/tracer_test.py"
+export CUDA_VISIBLE_DEVICES= PYTHONPATH=$1/python
+"$python" "$1/tests/tools/trace/tracer_test.py" && exec "$python" "$1/tests/tools/trace/changes_test.py"

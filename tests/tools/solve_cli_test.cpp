@@ -1,0 +1,131 @@
+// `headroom solve` for programs of PyTorch as a user runs it. A shell script stands for Python, which is
+// asked again and again; the tracer's own answers are tested in trace/changes_test.py.
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/run_shell.h"
+
+namespace headroom {
+namespace {
+
+constexpr const char* kAnswers = R"x(
+head='headroom-trace 4
+s,framework,PyTorch 2.11
+s,strategy,caching
+n,blocks.0.fc
+n,blocks.1.fc
+n,train.py:7
+a,100000000,1073741824,0,0,1,0,0,3,1,0,0
+m,1,1,1'
+forward='a,200000000,2147483648,0,0,1,0,0,3,4,1,0
+a,300000000,1073741824,0,0,1,0,0,3,4,1,0'
+back='m,1,2,1
+f,400000000,0,1
+f,300000000,0,1'
+while read -r line; do
+  file=$(printf '%s' "$line" | sed 's/.*"output":"\([^"]*\)".*/\1/')
+  case $line in
+    *'"fused":true'*) echo '{"error":"train.py:9: no such argument"}'; continue ;;
+    *'"offload":true'*) echo '{"error":"train.py:9: cannot be offloaded"}'; continue ;;
+    *'"checkpoints":["blocks.0"]'*)
+      printf '%s\n' "$head" "$forward" 'f,200000000,0,1' 'a,400000000,1073741824,0,0,1,0,0,3,4,2,0' \
+        "$back" > "$file" ;;
+    *) printf '%s\n' "$head" "$forward" 'a,400000000,1073741824,0,0,1,0,0,3,4,2,0' "$back" \
+        'f,200000000,0,1' > "$file" ;;
+  esac
+  echo '{"us_per_step":1000,"model":"Net","name":"net","uses_cache":false,"normalises_batches":true,' \
+    '"modules":[{"path":"blocks","us":0,"children":2},{"path":"blocks.0","us":1,"children":1},' \
+    '{"path":"blocks.0.fc","us":50,"children":0},{"path":"blocks.1.fc","us":60,"children":0}]}'
+done)x";
+
+Outcome solve(const ScratchFolder& folder, const std::string& script, const std::string& arguments) {
+  const std::string python = folder.write("python", "#!/bin/sh\n" + script);
+  chmod(python.c_str(), 0700);
+  return run_shell(folder, "cd " + folder.path() + " && HEADROOM_PYTHON=" + python +
+                               " " HEADROOM_COMMAND " solve " + arguments);
+}
+
+TEST(SolveCommand, SaysWhatToChangeInAProgramOfPyTorch) {
+  const ScratchFolder folder;
+  const Outcome outcome = solve(folder, kAnswers, "train.py:make_step --memory 5GiB --device rtx-3090");
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.errors;
+  EXPECT_TRUE(
+      outcome.out.starts_with("fits: train.py:make_step, in 5.00 GiB on rtx-3090: 1 checkpoint: takes "))
+      << outcome.out;
+  EXPECT_NE(
+      outcome.out.find(
+          "    net.blocks[0].forward = partial(checkpoint, net.blocks[0].forward, use_reentrant=False)"),
+      std::string::npos)
+      << outcome.out;
+  EXPECT_NE(outcome.out.find("note: batch normalisation"), std::string::npos);
+  EXPECT_NE(outcome.out.find("\nnext: headroom predict train.py:make_step"), std::string::npos);
+}
+
+TEST(SolveCommand, JsonOfAProgramHasTheChangesAndAllTries) {
+  const ScratchFolder folder;
+  const Outcome outcome =
+      solve(folder, kAnswers, "train.py:make_step --memory 5GiB --device rtx-3090 --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  const nlohmann::json json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["keeps"], true);
+  EXPECT_EQ(json["checkpoints"], nlohmann::json({"blocks.0"}));
+  EXPECT_LE(json["process_bytes"], json["memory_bytes"]);
+  EXPECT_GT(json["process_bytes_without"], json["memory_bytes"]);
+  EXPECT_GE(json["trials"].size(), 3u);
+}
+
+TEST(SolveCommand, ABudgetThatNoChangeKeepsGivesTheLeastAndThatIsKept) {
+  const ScratchFolder folder;
+  const Outcome outcome = solve(folder, kAnswers, "train.py:make_step --memory 2GiB --device rtx-3090");
+  EXPECT_EQ(outcome.code, 3) << outcome.errors;
+  const size_t at = outcome.out.find("next: headroom solve ");
+  ASSERT_NE(at, std::string::npos) << outcome.out;
+  const std::string next = outcome.out.substr(at + 21, outcome.out.find('\n', at) - at - 21);
+  EXPECT_EQ(solve(folder, kAnswers, next).code, 0) << next;
+}
+
+TEST(SolveCommand, ARecordingIsEstimated) {
+  const ScratchFolder folder;
+  const std::string trace = folder.write("run.trace", R"(headroom-trace 4
+s,framework,PyTorch 2.11
+n,blocks.0.fc
+n,blocks.1.fc
+a,100000000,1073741824,0,0,1,0,0,0,1,0,0
+m,1,1,1
+a,200000000,2147483648,0,0,1,0,0,0,4,1,0
+a,300000000,1073741824,0,0,1,0,0,0,4,1,0
+a,400000000,1073741824,0,0,1,0,0,0,4,2,0
+m,1,2,1
+f,400000000,0,1
+f,300000000,0,1
+f,200000000,0,1
+)");
+  const Outcome outcome = solve(folder, "exit 9", trace + " --memory 5GiB --device rtx-3090");
+  EXPECT_NE(outcome.out.find("estimated from a recording"), std::string::npos)
+      << outcome.out << outcome.errors;
+  EXPECT_TRUE(outcome.code == 0 || outcome.code == 3);
+}
+
+TEST(SolveCommand, AProgramThatCannotBeTracedIsOneLine) {
+  const ScratchFolder folder;
+  const Outcome refused =
+      solve(folder, "read -r line; echo '{\"error\":\"train.py:9: nonzero needs a value\"}'; cat > /dev/null",
+            "train.py:make_step");
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_EQ(refused.errors, "headroom: train.py:9: nonzero needs a value\n");
+  const Outcome ended =
+      solve(folder, "echo \"$0: No module named headroom\" >&2; exit 1", "train.py:make_step");
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_NE(ended.errors.find("has no package headroom: run `"), std::string::npos) << ended.errors;
+  const Outcome odd = solve(folder, "read -r line; echo '[]'; cat > /dev/null", "train.py:make_step");
+  EXPECT_EQ(odd.code, 1);
+  EXPECT_NE(odd.errors.find("is not understood"), std::string::npos) << odd.errors;
+}
+
+}  // namespace
+}  // namespace headroom

@@ -1,0 +1,37 @@
+// A child process that answers each line that it is sent with a line. Knows no program.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/process/process.h"
+
+namespace headroom {
+
+class Dialogue {
+ public:
+  // Starts a program that dies with this process; its stderr goes to a file that `end` reads. Throws Error
+  // when it cannot be started.
+  Dialogue(const std::string& program, const std::vector<std::string>& words);
+  // Ends the child.
+  ~Dialogue();
+  Dialogue(const Dialogue&) = delete;
+  Dialogue& operator=(const Dialogue&) = delete;
+
+  // Sends a line and waits for its answer, whose line end is left out. False when the child has ended
+  // instead.
+  bool ask(std::string_view line, std::string& answer);
+  // Waits for a child that has ended, or will since its stdin does.
+  ChildResult end();
+
+ private:
+  void close_socket();
+
+  int socket_ = -1;  // to the child's stdin and from its stdout
+  int errors_ = -1;  // a file without a name
+  int child_ = -1;
+  std::string read_ahead_;
+};
+
+}  // namespace headroom

@@ -1,0 +1,249 @@
+#include "tools/solve/solve_trace.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/bytes.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/progress.h"
+#include "runtime/base/table.h"
+#include "runtime/base/text.h"
+#include "runtime/predict/solve_program.h"
+#include "tools/workload/checkpoint_order.h"
+#include "tools/workload/input.h"
+#include "tools/workload/prediction.h"
+#include "tools/workload/program_solving.h"
+#include "tools/workload/recorded_setup.h"
+#include "tools/workload/torch_advice.h"
+#include "tools/workload/torch_lines.h"
+
+namespace headroom {
+namespace {
+
+// Copies over PCI Express of the card's generation, in GB/s.
+double link_gb_per_s(const DeviceProfile& profile) {
+  return profile.compute_capability >= 90 ? 50 : profile.compute_capability >= 80 ? 24 : 12;
+}
+
+ProgramSpeed speed_of_program(const DeviceProfile& profile) {
+  const DeviceSpeed speed = speed_of(profile);
+  return {.flops_per_us = speed.flops_per_us,
+          .half_flops_per_us = speed.half_factor * speed.flops_per_us,
+          .bytes_per_us = speed.bytes_per_us,
+          .link_bytes_per_us = 1e3 * link_gb_per_s(profile),
+          .launch_us = speed.launch_us};
+}
+
+// A trace whose times are in proportion to bytes.
+TracedProgram of_recording(const Trace& trace) {
+  TracedProgram program;
+  program.trace = trace;
+  program.modules = recorded_modules(trace);
+  return program;
+}
+
+TracedProgram with_changes(const TracedProgram& recorded, const ProgramChanges& changes) {
+  TracedProgram program = recorded;
+  program.trace = with_checkpoints(recorded.trace, changes.checkpoints);
+  return program;
+}
+
+double more_time(const ProgramTrial& trial, const ProgramTrial& plain) {
+  return plain.us > 0 ? 100 * (trial.us / plain.us - 1) : 0;
+}
+
+std::string time_text(const ProgramTrial& trial, const ProgramTrial& plain) {
+  return plain.us > 0 ? fmt::format(", {:+.1f} % time", more_time(trial, plain)) : "";
+}
+
+nlohmann::ordered_json to_json(const ProgramTrial& trial) {
+  const ProgramChanges& changes = trial.changes;
+  nlohmann::ordered_json json;
+  json["keeps"] = trial.keeps();
+  json["least_memory_bytes"] = trial.least_memory_bytes;
+  json["process_bytes"] = trial.prediction.total_bytes;
+  json["reserved_bytes"] = trial.prediction.reserved_bytes;
+  json["allocated_bytes"] = trial.prediction.allocated_bytes;
+  json["requested_bytes"] = trial.prediction.requested_bytes;
+  json["ms_per_step"] = 1e-3 * trial.us;
+  json["checkpoints"] = changes.checkpoints;
+  json["save_on_cpu"] = changes.offload;
+  json["parts"] = changes.passes;
+  json["autocast"] = changes.autocast;
+  json["fused_optimizer"] = changes.fused;
+  json["use_cache"] = !changes.uncached;
+  json["expandable_segments"] = trial.has_expandable_segments;
+  json["error"] = trial.error;
+  return json;
+}
+
+std::string to_json(const ProgramSolution& solution, const std::string& input, const WorkloadOptions& options,
+                    int64_t memory, int64_t batch, bool is_recording) {
+  nlohmann::ordered_json json;
+  json["input"] = input;
+  json["device"] = options.runtime.device;
+  json["strategy"] = options.runtime.strategy;
+  json["memory_bytes"] = memory;
+  json["batch"] = batch > 0 ? nlohmann::ordered_json(batch) : nlohmann::ordered_json();
+  json["is_estimate"] = is_recording;
+  json["model"] = solution.model;
+  json.update(to_json(solution.chosen));
+  json["process_bytes_without"] = solution.plain.prediction.total_bytes;
+  json["ms_per_step_without"] = 1e-3 * solution.plain.us;
+  json["lines"] = torch_lines(solution, solution.chosen, batch);
+  json["effects"] = effects_of(solution, solution.chosen);
+  json["with_split_batch"] = solution.split ? to_json(*solution.split) : nlohmann::ordered_json();
+  json["trials"] = nlohmann::ordered_json::array();
+  for (const ProgramTrial& trial : solution.trials) json["trials"].push_back(to_json(trial));
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+void print_trials(const ProgramSolution& solution, const Terminal& terminal) {
+  const bool has_times = solution.plain.us > 0;
+  std::vector<TableColumn> columns = {{.title = "changes", .wraps = true},
+                                      {"verdict"},
+                                      {.title = "least MiB", .is_number = true},
+                                      {.title = "allocated", .is_number = true, .drop = 2}};
+  if (has_times) columns.push_back({.title = "time", .is_number = true, .drop = 1});
+  Table table(columns);
+  for (const ProgramTrial& trial : solution.trials) {
+    if (!trial.error.empty()) continue;
+    std::vector<TableCell> row = {
+        describe(trial),
+        {trial.keeps() ? "fits" : "does not fit", trial.keeps() ? Colour::kGreen : Colour::kRed},
+        trial.least_memory_bytes > 0 ? format_mib(trial.least_memory_bytes) : "-",
+        format_mib(trial.prediction.allocated_bytes)};
+    if (has_times) row.emplace_back(fmt::format("{:+.1f} %", more_time(trial, solution.plain)));
+    table.add(row);
+  }
+  fmt::print("\ntried:\n{}", table.text(terminal));
+}
+
+// A command for the input with the same options. The usual batch of nets is not that of programs.
+std::string command_for(const char* command, const std::string& input, const WorkloadOptions& options,
+                        int64_t batch) {
+  WorkloadOptions others = options;
+  others.step.batch = WorkloadOptions{}.step.batch;
+  std::vector<std::string> words = to_words(others, OptionSet::Words::kChanged);
+  if (batch > 0) words.insert(words.begin(), {"--batch", std::to_string(batch)});
+  return command_line(fmt::format("{} {}", command, shell_word(input)), words);
+}
+
+void print(const ProgramSolution& solution, const std::string& input, const WorkloadOptions& options,
+           int64_t memory, int64_t batch, bool is_recording, const Terminal& terminal) {
+  const ProgramTrial& chosen = solution.chosen;
+  const std::string what =
+      fmt::format("{}{}, in {} on {}", printable(input), batch > 0 ? fmt::format(", batch {}", batch) : "",
+                  format_bytes(memory), options.runtime.device);
+  if (solution.keeps()) {
+    fmt::print("{}{}\n", terminal.painted("fits", Colour::kGreen),
+               terminal.wrapped(fmt::format(": {}: {}: takes {}{}", what, describe(chosen),
+                                            format_bytes(chosen.prediction.total_bytes),
+                                            time_text(chosen, solution.plain)),
+                                0, 4));
+  } else {
+    fmt::print("{}{}\n", terminal.painted("does not fit", Colour::kRed),
+               terminal.wrapped(": " + what, 0, 12));
+    if (chosen.least_memory_bytes > 0) {
+      fmt::print("{}\n", terminal.wrapped(fmt::format("the least that is enough: --memory {}, with {}{}",
+                                                      exact_size(chosen.least_memory_bytes), describe(chosen),
+                                                      time_text(chosen, solution.plain))));
+    }
+  }
+  if (!solution.plain.keeps() && solution.plain.least_memory_bytes > 0) {
+    fmt::print("as it is, it needs {}\n", format_bytes(solution.plain.least_memory_bytes));
+  }
+  if (is_recording) {
+    fmt::print("{}\n",
+               terminal.wrapped("estimated from a recording, for checkpoints alone; give the program, "
+                                "train.py:make_step, for all changes, each traced"));
+  }
+  if (const std::vector<std::string> lines = torch_lines(solution, chosen, batch); !lines.empty()) {
+    fmt::print("\nchange the program:\n");
+    for (const std::string& line : lines) fmt::print("    {}\n", printable(line));
+  }
+  for (const std::string& effect : effects_of(solution, chosen)) {
+    fmt::print("{}\n", terminal.wrapped("note: " + effect));
+  }
+  if (solution.split) {
+    fmt::print("{}\n",
+               terminal.wrapped(fmt::format("with --split-batch cheaper: {}{}", describe(*solution.split),
+                                            time_text(*solution.split, solution.plain))));
+  }
+  if (solution.trials.size() > 1) print_trials(solution, terminal);
+  WorkloadOptions next = options;
+  next.runtime.memory_bytes.reset();
+  if (solution.keeps()) {
+    const std::string changed = chosen.changes == ProgramChanges() ? "" : "  # once it is changed";
+    fmt::print("\nnext: {}{}\n", command_for("headroom predict", input, next, batch), changed);
+  } else if (chosen.least_memory_bytes > 0) {
+    next.runtime.memory_bytes = chosen.least_memory_bytes;
+    fmt::print("\nnext: {}\n", command_for("headroom solve", input, next, batch));
+  }
+}
+
+}  // namespace
+
+bool is_trace_input(const std::string& text) {
+  if (is_program(text)) return true;
+  if (text.ends_with(".onnx")) return false;
+  // A model's file begins with the version of its format, the first field of a message.
+  constexpr int kFirstFieldOfModel = 8;
+  const int first = std::ifstream(text, std::ios::binary).get();
+  return first != std::ifstream::traits_type::eof() && first != kFirstFieldOfModel;
+}
+
+int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions options, bool json) {
+  require_one_device(options);
+  if (set.is_given("net")) throw InvalidArgument("an input and --net exclude each other: pass one");
+  if (!set.is_given("steps")) options.step.steps = 0;  // the tracer's own number
+  const bool is_recording = !is_program(input);
+  ProgramFreedom freedom{.split_batch = options.runtime.split_batch, .is_recording = is_recording};
+  if (set.is_given("batch") && !is_recording) freedom.batch = options.step.batch;
+  if (options.model.precision != Precision::kF32) freedom.autocast = to_string(options.model.precision);
+  const WorkloadOptions given = options;
+
+  std::unique_ptr<ProgramTracer> tracer;
+  TracedProgram recorded;
+  if (is_recording) {
+    recorded = of_recording(read_input(input, options, 0));
+    use_recorded_setup(set, recorded.trace, options.runtime);
+  } else {
+    ProgramRequest request = program_request(input, options, freedom.batch);
+    if (!set.is_given("device")) options.runtime.device = "sim:" + request.device;
+    if (!set.is_given("strategy")) options.runtime.strategy = "caching";
+    tracer = std::make_unique<ProgramTracer>(std::move(request));
+  }
+  RunSetup setup = setup_to_fit(options.runtime);
+  const int64_t free_bytes = setup.device.total_bytes - others_bytes(setup);
+  const int64_t memory = options.runtime.memory_bytes.value_or(free_bytes);
+  setup = with_budget(std::move(setup), memory);
+
+  const ProgramSpeed speed = speed_of_program(setup.device);
+  Progress progress(0, "traces");
+  const TraceProgram trace = [&](std::optional<int64_t> batch, const ProgramChanges& changes) {
+    progress.start(describe({.changes = changes}));
+    TracedProgram program =
+        is_recording ? with_changes(recorded, changes) : tracer->trace(batch, changes, &speed);
+    progress.advance(1);
+    return program;
+  };
+  const ProgramSolution solution = solve_program(trace, setup, freedom);
+  progress.finish();
+  if (json) {
+    fmt::print("{}\n", to_json(solution, input, options, memory, freedom.batch, is_recording));
+  } else {
+    print(solution, input, given, memory, freedom.batch, is_recording, set.terminal());
+  }
+  return solution.keeps() ? kExitDone : kExitOutOfMemory;
+}
+
+}  // namespace headroom

@@ -1,0 +1,292 @@
+#include "tools/workload/program_solving.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <utility>
+
+#include "runtime/base/errors.h"
+#include "tools/workload/checkpoint_order.h"
+#include "tools/workload/prediction.h"
+#include "tools/workload/recorded_setup.h"
+#include "tools/workload/search.h"
+#include "tools/workload/torch_advice.h"
+
+namespace headroom {
+namespace {
+
+// Which part of the batch a pass takes: a sum over more of them takes no less memory.
+constexpr int64_t kMostPasses = 64;
+// How often modules are looked for in what is still kept with those before.
+constexpr int kRounds = 3;
+// Patterns of modules to leave out again, by way of trial.
+constexpr size_t kMostPatterns = 6;
+
+class ProgramSearch {
+ public:
+  ProgramSearch(const TraceProgram& trace, const RunSetup& setup, const ProgramFreedom& freedom)
+      : trace_(trace), setup_(setup), freedom_(freedom) {}
+
+  ProgramSolution solve() {
+    TracedProgram program = trace_batch(1, {});
+    ProgramSolution solution;
+    solution.model = model_ = program.model;
+    solution.name = program.name;
+    solution.normalises_batches = program.normalises_batches;
+    uses_cache_ = program.uses_cache;
+    solution.plain = judge({}, program);
+    trials_.push_back(solution.plain);
+    solution.chosen = solution.plain;
+    if (!solution.plain.keeps()) choose(solution);
+    solution.trials = std::move(trials_);
+    return solution;
+  }
+
+ private:
+  TracedProgram trace_batch(int64_t passes, const ProgramChanges& changes) const {
+    return trace_(freedom_.batch > 0 ? std::optional(freedom_.batch / passes) : std::nullopt, changes);
+  }
+
+  ProgramTrial judge(const ProgramChanges& changes, const TracedProgram& program) const {
+    ProgramTrial trial{.changes = changes, .us = program.us_per_step};
+    trial.prediction = predict(program.trace, setup_);
+    if (!trial.prediction.fits && is_of_torch(program.trace)) {
+      if (const auto strategy = with_expandable_segments(setup_.options.strategy)) {
+        RunSetup growing = setup_;
+        growing.options.strategy = *strategy;
+        TracePrediction prediction = predict(program.trace, growing);
+        if (prediction.fits || is_less(prediction, trial.prediction)) {
+          trial.prediction = std::move(prediction);
+          trial.has_expandable_segments = true;
+        }
+      }
+    }
+    if (trial.prediction.margin_bytes) {
+      trial.least_memory_bytes =
+          setup_.device.total_bytes - *trial.prediction.margin_bytes - others_bytes(setup_);
+    }
+    return trial;
+  }
+
+  static TracePrediction predict(const Trace& trace, const RunSetup& setup) {
+    return TracePredictor(trace, setup).predict();
+  }
+  static bool is_less(const TracePrediction& a, const TracePrediction& b) {
+    return a.margin_bytes && (!b.margin_bytes || *a.margin_bytes > *b.margin_bytes);
+  }
+
+  // What was tried is known; the trace is kept for a look at what it still keeps.
+  ProgramTrial attempt(const ProgramChanges& changes) {
+    for (const ProgramTrial& trial : trials_) {
+      if (trial.changes == changes) return trial;
+    }
+    ProgramTrial trial{.changes = changes};
+    if (std::ssize(trials_) >= freedom_.most_trials) {
+      trial.error = "too many tries";
+      return trial;
+    }
+    try {
+      latest_ = trace_batch(changes.passes, changes);
+      trial = judge(changes, latest_);
+    } catch (const InvalidArgument& error) {
+      latest_ = {};
+      trial.error = error.what();
+    }
+    return trials_.emplace_back(std::move(trial));
+  }
+
+  void choose(ProgramSolution& solution) {
+    const ProgramChanges free = with_free_changes(solution.plain);
+    std::optional<ProgramTrial> same = with_same_batch(free), split;
+    const bool may_split = freedom_.split_batch != SplitBatch::kNever && freedom_.batch > 1;
+    if (may_split) split = with_parts(free);
+    const bool prefers_parts = freedom_.split_batch == SplitBatch::kCheaper;
+    if (same && split && split->us < same->us) {
+      solution.chosen = prefers_parts ? *split : *same;
+      if (!prefers_parts) solution.split = split;
+    } else if (same) {
+      solution.chosen = *same;
+    } else if (split) {
+      solution.chosen = *split;
+    } else {
+      solution.chosen = *std::min_element(trials_.begin(), trials_.end(), takes_less);
+    }
+  }
+
+  static bool takes_less(const ProgramTrial& a, const ProgramTrial& b) {
+    const auto least = [](const ProgramTrial& trial) {
+      return trial.error.empty() && trial.least_memory_bytes > 0 ? trial.least_memory_bytes : INT64_MAX;
+    };
+    return least(a) < least(b);
+  }
+
+  // Those that cost no time.
+  ProgramChanges with_free_changes(const ProgramTrial& plain) {
+    ProgramChanges free;
+    if (freedom_.is_recording) return free;
+    if (!freedom_.autocast.empty()) {
+      ProgramChanges cast = free;
+      cast.autocast = freedom_.autocast;
+      const ProgramTrial trial = attempt(cast);
+      // A program that has it already takes the same.
+      if (trial.error.empty() && trial.prediction.requested_bytes < plain.prediction.requested_bytes) {
+        free = cast;
+      }
+    }
+    free.uncached = uses_cache_;
+    free.fused = true;
+    if (!attempt(free).error.empty()) free.fused = false;
+    return free;
+  }
+
+  // Without those that it keeps the budget without, too, and no slower.
+  ProgramTrial trimmed(const ProgramTrial& trial) {
+    constexpr double kNoSlower = 1.002;
+    ProgramTrial best = trial;
+    const auto attempt_less = [&](const ProgramChanges& less) {
+      const ProgramTrial without = attempt(less);
+      if (without.keeps() && without.us <= kNoSlower * best.us) best = without;
+    };
+    ProgramChanges less = best.changes;
+    less.fused = false;
+    attempt_less(less);
+    less = best.changes;
+    less.uncached = false;
+    if (best.changes.checkpoints.empty()) attempt_less(less);
+    return best;
+  }
+
+  ProgramChanges with_modules(ProgramChanges changes, size_t count) const {
+    changes.checkpoints = first_checkpoints(order_, count);
+    changes.model = changes.checkpoints.empty() ? "" : model_;
+    return changes;
+  }
+
+  // Adds to the order what a program with all modules so far still keeps; false where that is nothing.
+  bool extend_order(const ProgramChanges& changes) {
+    try {
+      latest_ = trace_batch(changes.passes, changes);
+    } catch (const InvalidArgument&) {
+      return false;
+    }
+    const size_t before = order_.size();
+    for (CheckpointCandidate& candidate : checkpoint_order(latest_.trace, latest_.modules)) {
+      const bool is_known = std::any_of(order_.begin(), order_.end(), [&](const CheckpointCandidate& known) {
+        return known.path == candidate.path;
+      });
+      if (!is_known) order_.push_back(std::move(candidate));
+    }
+    return order_.size() > before;
+  }
+
+  // The fewest modules that keep the budget with these changes; nothing where all of them do not.
+  std::optional<ProgramTrial> with_fewest_modules(const ProgramChanges& changes) {
+    const ProgramTrial none = attempt(changes);
+    if (none.keeps()) return none;
+    bool keeps = false;
+    for (int round = 0; round < kRounds && !keeps; ++round) {
+      if (!extend_order(with_modules(changes, order_.size())) && round > 0) break;
+      keeps = attempt(with_modules(changes, order_.size())).keeps();
+    }
+    if (!keeps) return std::nullopt;
+    const int64_t count = find_edge(std::ssize(order_), 0, [&](int64_t modules) {
+      return attempt(with_modules(changes, static_cast<size_t>(modules))).keeps();
+    });
+    return without_needless(attempt(with_modules(changes, static_cast<size_t>(count))));
+  }
+
+  // Modules that are alike are left as they are where that is faster and keeps the budget, too.
+  ProgramTrial without_needless(ProgramTrial best) {
+    std::vector<std::string> patterns;
+    for (const std::string& path : best.changes.checkpoints) {
+      std::string pattern = pattern_of(path).text;
+      if (std::find(patterns.begin(), patterns.end(), pattern) == patterns.end()) {
+        patterns.push_back(std::move(pattern));
+      }
+    }
+    patterns.resize(std::min(patterns.size(), kMostPatterns));
+    for (const std::string& pattern : patterns) {
+      ProgramChanges less = best.changes;
+      std::erase_if(less.checkpoints,
+                    [&](const std::string& path) { return pattern_of(path).text == pattern; });
+      if (less.checkpoints.empty()) continue;
+      const ProgramTrial without = attempt(less);
+      if (without.keeps() && without.us < best.us) best = without;
+    }
+    return best;
+  }
+
+  std::optional<ProgramTrial> with_same_batch(const ProgramChanges& free) {
+    if (const ProgramTrial trial = attempt(free); trial.keeps()) return trimmed(trial);
+    std::optional<ProgramTrial> best = with_fewest_modules(free);
+    if (!best && !freedom_.is_recording) {
+      ProgramChanges offloaded = free;
+      offloaded.offload = true;
+      best = with_fewest_modules(offloaded);
+    }
+    return best ? std::optional(trimmed(*best)) : std::nullopt;
+  }
+
+  std::vector<int64_t> parts() const {
+    std::vector<int64_t> found;
+    for (int64_t passes = 2; passes <= std::min(freedom_.batch, kMostPasses); ++passes) {
+      if (freedom_.batch % passes == 0) found.push_back(passes);
+    }
+    return found;
+  }
+
+  // The fewest parts that keep the budget; with all modules run again, where parts alone do not.
+  std::optional<ProgramTrial> with_parts(const ProgramChanges& free) {
+    const std::vector<int64_t> choices = parts();
+    if (choices.empty()) return std::nullopt;
+    const auto with_passes = [&](int64_t choice, const ProgramChanges& changes) {
+      ProgramChanges changed = changes;
+      changed.passes = choices[static_cast<size_t>(choice)];
+      return changed;
+    };
+    const auto last = std::ssize(choices) - 1;
+    const auto fewest = [&](const ProgramChanges& changes) {
+      return find_edge(last, -1,
+                       [&](int64_t choice) { return attempt(with_passes(choice, changes)).keeps(); });
+    };
+    if (attempt(with_passes(last, free)).keeps()) {
+      return trimmed(attempt(with_passes(fewest(free), free)));
+    }
+    ProgramChanges all = with_modules(free, order_.size());
+    for (const bool offload : {false, true}) {
+      all.offload = offload;
+      if (!attempt(with_passes(last, all)).keeps()) continue;
+      ProgramChanges fewest_parts = with_passes(fewest(all), all);
+      fewest_parts.checkpoints.clear();
+      fewest_parts.model.clear();
+      const std::optional<ProgramTrial> found = with_fewest_modules(fewest_parts);
+      return trimmed(found ? *found : attempt(with_passes(fewest(all), all)));
+    }
+    return std::nullopt;
+  }
+
+  const TraceProgram& trace_;
+  const RunSetup& setup_;
+  const ProgramFreedom& freedom_;
+  std::string model_;
+  bool uses_cache_ = false;
+  std::vector<ProgramTrial> trials_;
+  std::vector<CheckpointCandidate> order_;
+  TracedProgram latest_;
+};
+
+}  // namespace
+
+RunSetup with_budget(RunSetup setup, int64_t memory_bytes) {
+  setup.device.total_bytes = std::min(setup.device.total_bytes, memory_bytes + others_bytes(setup));
+  setup.options.memory_bytes
+      .reset();  // the device keeps to it, so that the least that is enough can be found
+  return setup;
+}
+
+ProgramSolution solve_program(const TraceProgram& trace, const RunSetup& setup,
+                              const ProgramFreedom& freedom) {
+  return ProgramSearch(trace, setup, freedom).solve();
+}
+
+}  // namespace headroom

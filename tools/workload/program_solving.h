@@ -1,0 +1,60 @@
+// Finds changes with which a PyTorch program trains in a budget of memory, at the least cost in time. Each
+// try is a trace of the program with the changes. Knows no command line and no tracer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/app/setup.h"
+#include "tools/trace/program.h"
+#include "tools/workload/trace_prediction.h"
+
+namespace headroom {
+
+// What may be changed.
+struct ProgramFreedom {
+  int64_t batch = 0;  // of the program, which may be split; 0: unknown
+  SplitBatch split_batch = SplitBatch::kNeeded;
+  std::string autocast = {};  // a type of 16 bits that is allowed, or nothing
+  bool is_recording = false;  // of a run: only checkpoints can be tried
+  int64_t most_trials = 64;
+};
+
+// A try: the changes, and what the program takes with them.
+struct ProgramTrial {
+  ProgramChanges changes = {};
+  bool has_expandable_segments = false;  // PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+  TracePrediction prediction = {};       // on a device with that budget
+  int64_t least_memory_bytes = 0;        // the least budget in which it fits; 0: none
+  double us = 0;                         // of a step
+  std::string error = {};                // why it cannot be traced; nothing else is known then
+
+  bool keeps() const { return error.empty() && prediction.fits; }
+};
+
+struct ProgramSolution {
+  ProgramTrial plain = {};                 // the program as it is
+  ProgramTrial chosen = {};                // the fastest that keeps the budget, or what takes least
+  std::optional<ProgramTrial> split = {};  // faster than that, with parts of the batch
+  std::string model = {}, name = {};       // the class of its largest model, and its name in the program
+  bool normalises_batches = false;
+  std::vector<ProgramTrial> trials = {};
+
+  bool keeps() const { return chosen.keeps(); }
+};
+
+// The program with changes; throws InvalidArgument where it cannot be traced with them.
+using TraceProgram =
+    std::function<TracedProgram(std::optional<int64_t> batch, const ProgramChanges& changes)>;
+
+// `setup` is that of a device with the budget. Throws as `trace` does for the program without changes.
+ProgramSolution solve_program(const TraceProgram& trace, const RunSetup& setup,
+                              const ProgramFreedom& freedom);
+
+// A device on which the process may take that much.
+RunSetup with_budget(RunSetup setup, int64_t memory_bytes);
+
+}  // namespace headroom

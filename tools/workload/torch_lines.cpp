@@ -1,0 +1,155 @@
+#include "tools/workload/torch_lines.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "tools/workload/checkpoint_order.h"
+
+namespace headroom {
+namespace {
+
+bool is_position(std::string_view part) {
+  return !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// "model.h[3].mlp" of "h.3.mlp".
+std::string expression_of(std::string_view root, std::string_view path) {
+  std::string text(root);
+  while (!path.empty()) {
+    const size_t end = std::min(path.find('.'), path.size());
+    const std::string_view part = path.substr(0, end);
+    text += is_position(part) ? fmt::format("[{}]", part) : fmt::format(".{}", part);
+    path.remove_prefix(std::min(end + 1, path.size()));
+  }
+  return text;
+}
+
+// Modules of one pattern, by their numbers.
+struct Group {
+  std::string pattern;
+  std::vector<int64_t> numbers;
+};
+
+std::vector<Group> groups_of(const std::vector<std::string>& paths) {
+  std::vector<Group> groups;
+  for (const std::string& path : paths) {
+    ModulePattern pattern = pattern_of(path);
+    const auto found = std::find_if(groups.begin(), groups.end(),
+                                    [&](const Group& group) { return group.pattern == pattern.text; });
+    Group& group = found == groups.end() ? groups.emplace_back(Group{std::move(pattern.text), {}}) : *found;
+    if (pattern.number >= 0) group.numbers.push_back(pattern.number);
+  }
+  for (Group& group : groups) std::sort(group.numbers.begin(), group.numbers.end());
+  return groups;
+}
+
+std::string checkpoint_line(std::string_view module) {
+  return fmt::format("{0}.forward = partial(checkpoint, {0}.forward, use_reentrant=False)", module);
+}
+
+void add_checkpoints(const Group& group, std::string_view root, std::vector<std::string>& lines) {
+  if (group.numbers.empty()) {
+    lines.push_back(checkpoint_line(expression_of(root, group.pattern)));
+    return;
+  }
+  const size_t star = group.pattern.find('*');
+  const std::string list =
+      expression_of(root, std::string_view(group.pattern).substr(0, star == 0 ? 0 : star - 1));
+  const std::string_view behind =
+      std::string_view(group.pattern).substr(std::min(star + 2, group.pattern.size()));
+  const int64_t first = group.numbers.front(), last = group.numbers.back();
+  if (group.numbers.size() == 1) {
+    lines.push_back(checkpoint_line(expression_of(fmt::format("{}[{}]", list, first), behind)));
+    return;
+  }
+  const bool is_range = last - first + 1 == std::ssize(group.numbers);
+  lines.push_back(
+      is_range
+          ? fmt::format("for block in {}[{}:{}]:", list, first == 0 ? "" : fmt::format("{}", first), last + 1)
+          : fmt::format("for block in [{}[i] for i in ({})]:", list, fmt::join(group.numbers, ", ")));
+  lines.push_back("    " + checkpoint_line(expression_of("block", behind)));
+}
+
+}  // namespace
+
+std::vector<std::string> torch_lines(const ProgramSolution& solution, const ProgramTrial& trial,
+                                     int64_t batch) {
+  const ProgramChanges& changes = trial.changes;
+  const std::string root = solution.name.empty() ? "model" : solution.name;
+  std::vector<std::string> lines;
+  if (trial.has_expandable_segments) {
+    lines.emplace_back("# in the environment, or before torch is imported");
+    lines.emplace_back("os.environ[\"PYTORCH_CUDA_ALLOC_CONF\"] = \"expandable_segments:True\"");
+  }
+  if (changes.uncached || !changes.checkpoints.empty()) {
+    lines.push_back(fmt::format("# behind the construction of {}{}", root,
+                                solution.model.empty() ? "" : ", a " + solution.model));
+  }
+  if (changes.uncached) lines.push_back(fmt::format("{}.config.use_cache = False", root));
+  if (!changes.checkpoints.empty()) {
+    lines.emplace_back("from functools import partial");
+    lines.emplace_back("from torch.utils.checkpoint import checkpoint");
+    for (const Group& group : groups_of(changes.checkpoints)) add_checkpoints(group, root, lines);
+  }
+  if (changes.fused) lines.emplace_back("optimizer = ...(..., fused=True)  # of torch.optim");
+  if (!changes.autocast.empty()) {
+    lines.emplace_back("# around the forward pass and the loss");
+    lines.push_back(fmt::format("with torch.autocast(\"cuda\", torch.{}):",
+                                changes.autocast == "bf16" ? "bfloat16" : "float16"));
+  }
+  if (changes.offload) {
+    lines.emplace_back("# around the forward pass and the loss");
+    lines.emplace_back("with torch.autograd.graph.save_on_cpu(pin_memory=True):");
+  }
+  if (changes.passes > 1) {
+    lines.push_back(
+        fmt::format("# batches of {} instead of {}, and in each step", batch / changes.passes, batch));
+    lines.emplace_back("optimizer.zero_grad()");
+    lines.push_back(fmt::format("for _ in range({}):", changes.passes));
+    lines.push_back(fmt::format("    loss = ... / {}  # of the next batch", changes.passes));
+    lines.emplace_back("    loss.backward()");
+    lines.emplace_back("optimizer.step()");
+  }
+  return lines;
+}
+
+std::vector<std::string> effects_of(const ProgramSolution& solution, const ProgramTrial& trial) {
+  const ProgramChanges& changes = trial.changes;
+  std::vector<std::string> effects;
+  if (changes.passes > 1) {
+    effects.push_back(fmt::format(
+        "gradients are sums of {} parts of the batch: they round in another order{}", changes.passes,
+        solution.normalises_batches ? ", and batch normalisation takes its statistics from one part" : ""));
+  }
+  if (!changes.autocast.empty()) effects.emplace_back("products are computed in 16 bits");
+  if (!changes.checkpoints.empty() && solution.normalises_batches) {
+    effects.emplace_back(
+        "batch normalisation in a module that runs again moves its running averages twice a step");
+  }
+  if (changes.fused) effects.emplace_back("the fused optimizer may round the last bits in another way");
+  return effects;
+}
+
+std::string describe(const ProgramTrial& trial) {
+  const ProgramChanges& changes = trial.changes;
+  std::vector<std::string> parts;
+  if (!changes.checkpoints.empty()) {
+    parts.push_back(fmt::format("{} checkpoint{}", changes.checkpoints.size(),
+                                changes.checkpoints.size() == 1 ? "" : "s"));
+  }
+  if (changes.offload) parts.emplace_back("saved on the host");
+  if (changes.passes > 1) parts.push_back(fmt::format("{} parts of the batch", changes.passes));
+  if (!changes.autocast.empty()) parts.push_back(fmt::format("autocast to {}", changes.autocast));
+  if (changes.uncached) parts.emplace_back("no cache of keys and values");
+  if (changes.fused) parts.emplace_back("fused optimizer");
+  if (trial.has_expandable_segments) parts.emplace_back("expandable segments");
+  return parts.empty() ? "as it is" : fmt::format("{}", fmt::join(parts, ", "));
+}
+
+}  // namespace headroom

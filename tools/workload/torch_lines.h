@@ -1,0 +1,21 @@
+// Changes of a PyTorch program in PyTorch's words. Knows no search.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/workload/program_solving.h"
+
+namespace headroom {
+
+// The lines of the program that make the changes. `batch` is that of the program; 0: unknown.
+std::vector<std::string> torch_lines(const ProgramSolution& solution, const ProgramTrial& trial,
+                                     int64_t batch);
+
+// What the changes do to the results, a line each; empty where they stay as they are.
+std::vector<std::string> effects_of(const ProgramSolution& solution, const ProgramTrial& trial);
+
+// "8 checkpoints, fused optimizer, 4 parts of the batch", or "as it is".
+std::string describe(const ProgramTrial& trial);
+
+}  // namespace headroom
