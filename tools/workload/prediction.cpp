@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "allocators/replay/capacity_search.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/table.h"
@@ -148,6 +150,20 @@ std::optional<int64_t> Predictor::least_total_bytes(const RunSetup& setup) const
   // In pages fewer or more than the device has.
   const Fits fits_with = [&](int64_t pages) { return would_fit(with_total(setup, total + pages * page)); };
   const int64_t end = (largest_total_bytes(setup) - total) / page;
+  int64_t steps = 0;
+  for (const Plan& plan : ranks_[0]->plans) steps += std::ssize(plan.steps);
+  const int64_t trials = trials_for(steps * std::ssize(ranks_));
+  if (trials < kUnlimitedTrials) {
+    // With few trials: between a device that is large enough and nothing.
+    CapacityGap gap{-(total / page), 0};
+    while (!fits_with(gap.fitting)) {
+      if (gap.fitting == end) return std::nullopt;
+      gap.failing = gap.fitting;
+      gap.fitting = std::min(end, gap.fitting == 0 ? total / page : 4 * gap.fitting);
+    }
+    const auto attempt = [&](int64_t count) { return CapacityTrial{fits_with(count)}; };
+    return total + narrow(gap, 0, trials, attempt).fitting * page;
+  }
   const std::optional<int64_t> pages =
       fits_with(0) ? least_below(0, -(total / page), fits_with) : first_above(0, end, fits_with);
   return pages ? std::optional(total + *pages * page) : std::nullopt;
