@@ -9,6 +9,8 @@
 #ifndef HEADROOM_STRATEGY_H
 #define HEADROOM_STRATEGY_H
 
+/* NOLINTBEGIN(readability-identifier-naming): names as in C */
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -109,5 +111,7 @@ headroom_status headroom_count(headroom_allocator* allocator, headroom_counts* c
 #ifdef __cplusplus
 }
 #endif
+
+/* NOLINTEND(readability-identifier-naming) */
 
 #endif

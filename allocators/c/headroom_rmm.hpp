@@ -32,8 +32,10 @@
 namespace headroom {
 
 #if HEADROOM_RMM_HAS_CLASS
+// NOLINTNEXTLINE(readability-identifier-naming): as RMM names its resources
 class rmm_resource final : public rmm::mr::device_memory_resource {
 #else
+// NOLINTNEXTLINE(readability-identifier-naming)
 class rmm_resource final {
 #endif
  public:

@@ -107,7 +107,7 @@ bool has_half(std::span<const TensorSpec> specs) {
 
 void widen(DType stored, const void* from, float* to, int64_t n) {
   const auto* x = static_cast<const uint16_t*>(from);
-  if (stored == DType::kBf16) {
+  if (stored == DType::kBf16) {  // NOLINT(bugprone-branch-clone): not alike, behind their pragmas
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) to[i] = float_of_bf16(x[i]);
   } else {
@@ -118,7 +118,7 @@ void widen(DType stored, const void* from, float* to, int64_t n) {
 
 void narrow(DType stored, const float* from, void* to, int64_t n) {
   auto* y = static_cast<uint16_t*>(to);
-  if (stored == DType::kBf16) {
+  if (stored == DType::kBf16) {  // NOLINT(bugprone-branch-clone): not alike, behind their pragmas
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) y[i] = bf16_of(from[i]);
   } else {

@@ -6,10 +6,10 @@ namespace headroom {
 
 // Compilers are given whole paths or such from the folder of the build, as CMake and ccache see fit.
 std::string CodePlace::text() const {
-  constexpr std::string_view root = HEADROOM_SOURCE_DIR "/", up = "../";
+  constexpr std::string_view kRoot = HEADROOM_SOURCE_DIR "/", kUp = "../";
   std::string_view file = file_;
-  if (file.starts_with(root)) file.remove_prefix(root.size());
-  while (file.starts_with(up)) file.remove_prefix(up.size());
+  if (file.starts_with(kRoot)) file.remove_prefix(kRoot.size());
+  while (file.starts_with(kUp)) file.remove_prefix(kUp.size());
   return line_ == 0 ? std::string(file) : std::string(file) + ":" + std::to_string(line_);
 }
 

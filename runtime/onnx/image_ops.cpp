@@ -74,9 +74,12 @@ HostTensor resize_matrix(const NodeImport& n, const ResizeMode& mode, int64_t in
       terms = {{left, 1 - share}, {left + 1, share}};
     } else {  // cubic: Keys 1981
       const double a = static_cast<double>(mode.cubic), left = std::floor(x), t = x - left;
-      const auto near_ = [&](double d) { return ((a + 2) * d - (a + 3)) * d * d + 1; };
-      const auto far_ = [&](double d) { return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a; };
-      terms = {{left - 1, far_(t + 1)}, {left, near_(t)}, {left + 1, near_(1 - t)}, {left + 2, far_(2 - t)}};
+      const auto near_weight = [&](double d) { return ((a + 2) * d - (a + 3)) * d * d + 1; };
+      const auto far_weight = [&](double d) { return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a; };
+      terms = {{left - 1, far_weight(t + 1)},
+               {left, near_weight(t)},
+               {left + 1, near_weight(1 - t)},
+               {left + 2, far_weight(2 - t)}};
     }
     double sum = 1;
     if (mode.excludes_outside && mode.mode == "cubic") {

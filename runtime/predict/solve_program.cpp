@@ -140,10 +140,11 @@ int64_t ProgramSolver::sum_fixed_bytes() const {
 }
 
 std::optional<int64_t> ProgramSolver::play_without_limit() const {
+  constexpr int64_t kEnough = int64_t{1} << 46;
   RunSetup setup = setup_;
-  setup.device.total_bytes = int64_t{1} << 46;
+  setup.device.total_bytes = kEnough;
   for (PhysicalGpu& gpu : setup.gpus.physical) gpu.used_bytes = 0;
-  return play(*planned_, setup.device.total_bytes, std::move(setup));
+  return play(*planned_, kEnough, std::move(setup));
 }
 
 std::optional<int64_t> ProgramSolver::play(const PlannedProgram& planned, int64_t memory_bytes) const {

@@ -74,6 +74,7 @@ class ConvKernelTest : public testing::TestWithParam<ConvCase> {
   // The gradient that reaches the convolution, from unfused kernels.
   HostTensor gradient_of_conv(const HostTensor& dy, const std::vector<HostTensor>& block) {
     if (!c.pool) return run_op(UnaryGrad{UnaryKind::kRelu}, {dy, block[0]})[0];
+    // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): changed below, through data()
     HostTensor live = dy, index = block[1];
     for (int64_t i = 0; i < dy.elements(); ++i) {
       if (index.data<uint8_t>()[i] != kNoGradient) continue;

@@ -21,10 +21,12 @@ std::atomic<int64_t> calls{0};
 // Eigen and operator new both end in these, which a program may define itself (glibc manual, "Replacing
 // malloc"); the library's own stay reachable under these names.
 extern "C" {
+// NOLINTBEGIN(bugprone-reserved-identifier)
 void* __libc_malloc(size_t bytes);
 void* __libc_calloc(size_t count, size_t bytes);
 void* __libc_realloc(void* pointer, size_t bytes);
 void* __libc_memalign(size_t alignment, size_t bytes);
+// NOLINTEND(bugprone-reserved-identifier)
 
 void* malloc(size_t bytes) {
   ++calls;

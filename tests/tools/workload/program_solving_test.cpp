@@ -92,7 +92,7 @@ RunSetup device_with(int64_t memory_bytes) {
   return with_budget(setup_of(options), memory_bytes);
 }
 
-constexpr ProgramFreedom kFree = {.batch = kBatch};
+const ProgramFreedom kFree = {.batch = kBatch};
 
 int64_t bytes_as_it_is() {
   return solve_program(traced, device_with(20 * kGiB), kFree).plain.least_memory_bytes;
