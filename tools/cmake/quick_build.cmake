@@ -80,13 +80,6 @@ if(SKBUILD)  # a wheel: its user waits for the compiler, and answers by traces a
   headroom_compile_as(headroom_tools_pch ${PROJECT_SOURCE_DIR}/runtime)
   headroom_compile_as(headroom_tools_pch ${PROJECT_SOURCE_DIR}/examples)
 else()
-  if(HEADROOM_SANITIZE)  # no test waits for these
-    foreach(folder runtime/onnx runtime/predict examples)
-      if(IS_DIRECTORY ${PROJECT_BINARY_DIR}/${folder})
-        headroom_compile_as(headroom_tools_pch ${PROJECT_SOURCE_DIR}/${folder})
-      endif()
-    endforeach()
-  endif()
   list(APPEND optimised runtime examples)
 endif()
 foreach(folder IN LISTS optimised)
@@ -98,7 +91,7 @@ if(TARGET headroom)
   headroom_compile_as(headroom_tools_pch ${PROJECT_SOURCE_DIR}/tools ${PROJECT_SOURCE_DIR}/tools/bench headroom_torch)
 endif()
 if(HEADROOM_TESTS)
-  headroom_precompiled(headroom_test_pch -O0 -O0 LIBRARIES GTest::gtest nlohmann_json::nlohmann_json
+  headroom_precompiled(headroom_test_pch -O1 -O0 LIBRARIES GTest::gtest nlohmann_json::nlohmann_json
                        HEADERS <gtest/gtest.h> <nlohmann/json.hpp>)
   headroom_compile_as(headroom_test_pch ${PROJECT_SOURCE_DIR}/tests)
 endif()

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <latch>
 #include <memory>
 #include <optional>
 #include <string>
@@ -103,14 +104,18 @@ TEST(RankLinks, OnlyWhoKnowsTheTokenIsLinked) {
 TEST(RankLinks, SilentAndEndlessStrangersHoldUpNoRank) {
   RankListener listener(true);
   std::vector<std::thread> endless;
+  // A connection that is accepted by nobody would stay open as long as the listener.
+  std::latch connected(4);
   for (int i = 0; i < 4; ++i) {
     endless.emplace_back([&] {
       const RawConnection stranger(listener.port());
+      connected.count_down();
       // A hello with the wrong token, but never the end of it.
       while (stranger.send(message(0, 1, 4000, std::string(3000, 'x')))) {
       }
     });
   }
+  connected.wait();
   RankLink link;
   std::thread rank([&] {
     std::vector<std::unique_ptr<RawConnection>> silent;
