@@ -43,7 +43,7 @@ std::unique_ptr<Kernel> make_sequence_kernel(std::span<const SequencePart> parts
 
 std::span<const SequencePart> parts_of_classifier_head() {
   enum { kX, kW1, kB1, kW2, kB2, kLabels, kDLoss, kHidden, kLogits, kLoss, kDLogits, kDHidden, kDx };
-  static const SequencePart kParts[] = {
+  static const SequencePart parts[] = {
       {MatMul{}, {kX, kW1}, {kHidden}},
       {Binary{BinaryKind::kAdd}, {kHidden, kB1}, {kHidden}},
       {Unary{UnaryKind::kRelu}, {kHidden}, {kHidden}},
@@ -55,7 +55,7 @@ std::span<const SequencePart> parts_of_classifier_head() {
       {UnaryGrad{UnaryKind::kRelu}, {kDHidden, kHidden}, {kDHidden}},
       {MatMul{false, true}, {kDHidden, kW1}, {kDx}},
   };
-  return kParts;
+  return parts;
 }
 
 }  // namespace headroom

@@ -292,8 +292,8 @@ uint64_t Pickle::little_endian(int bytes) {
 }
 
 const std::vector<Pickle::Value>& Pickle::list(Value value) const {
-  static const std::vector<Value> kEmpty;
-  return value.kind() == Kind::kList ? containers_[value.position()] : kEmpty;
+  static const std::vector<Value> empty;
+  return value.kind() == Kind::kList ? containers_[value.position()] : empty;
 }
 
 Pickle::Value Pickle::get(Value dictionary, std::string_view key) const {

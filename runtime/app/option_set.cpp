@@ -81,8 +81,8 @@ OptionSet::OptionSet(std::string program, std::string description)
 }
 
 void OptionSet::add_text(std::string name, std::string help, std::string* target) {
-  add({.name = name,
-       .help = help,
+  add({.name = std::move(name),
+       .help = std::move(help),
        .value_name = "TEXT",
        .set = [=](Text text, Text) { *target = text; },
        .show = [=] { return toml_quoted(*target); }});
@@ -97,7 +97,7 @@ void OptionSet::add_choice(std::string name, std::string help, std::string* targ
     }
     *target = text;
   };
-  add({.name = name,
+  add({.name = std::move(name),
        .help = fmt::format("{} ({})", help, fmt::join(known, ", ")),
        .value_name = "NAME",
        .set = set,
@@ -111,7 +111,7 @@ void OptionSet::add_names(std::string name, std::string help, std::span<const st
     if (found == known.end()) refuse_value(text, origin, known);
     set(static_cast<size_t>(found - known.begin()));
   };
-  add({.name = name,
+  add({.name = std::move(name),
        .help = fmt::format("{} ({})", help, fmt::join(known, ", ")),
        .value_name = "NAME",
        .set = set_name,
@@ -119,8 +119,8 @@ void OptionSet::add_names(std::string name, std::string help, std::span<const st
 }
 
 void OptionSet::add_bytes(std::string name, std::string help, std::optional<int64_t>* target) {
-  add({.name = name,
-       .help = help,
+  add({.name = std::move(name),
+       .help = std::move(help),
        .value_name = "SIZE",
        .set = [=](Text text, Text origin) { *target = parse_bytes(text, origin); },
        .show = [=] { return *target ? std::optional(toml_quoted(exact_size(**target))) : std::nullopt; }});
@@ -130,7 +130,7 @@ void OptionSet::add_integer(std::string name, std::string help, int64_t* target,
   const auto set = [=](Text text, Text origin) {
     *target = parse_number(text, origin, "a whole number", low, high);
   };
-  add({.name = name, .help = help, .value_name = "N", .set = set, .show = [=] {
+  add({.name = std::move(name), .help = std::move(help), .value_name = "N", .set = set, .show = [=] {
          return fmt::format("{}", *target);
        }});
 }
@@ -139,7 +139,7 @@ void OptionSet::add_number(std::string name, std::string help, double* target, d
   const auto set = [=](Text text, Text origin) {
     *target = parse_number(text, origin, "a number", low, high);
   };
-  add({.name = name, .help = help, .value_name = "X", .set = set, .show = [=] {
+  add({.name = std::move(name), .help = std::move(help), .value_name = "X", .set = set, .show = [=] {
          return fmt::format("{}", *target);
        }});
 }
@@ -149,14 +149,14 @@ void OptionSet::add_number(std::string name, std::string help, std::optional<dou
   const auto set = [=](Text text, Text origin) {
     *target = parse_number(text, origin, "a number", low, high);
   };
-  add({.name = name, .help = help, .value_name = "X", .set = set, .show = [=] {
+  add({.name = std::move(name), .help = std::move(help), .value_name = "X", .set = set, .show = [=] {
          return *target ? std::optional(fmt::format("{}", **target)) : std::nullopt;
        }});
 }
 
 void OptionSet::add_switch(std::string name, std::string help, bool* target) {
-  add({.name = name,
-       .help = help,
+  add({.name = std::move(name),
+       .help = std::move(help),
        .set = [=](Text text, Text origin) { *target = parse_switch(text, origin); },
        .show = [=] { return std::string(*target ? "true" : "false"); }});
 }
@@ -166,8 +166,8 @@ void OptionSet::add_list(std::string name, std::string help, std::vector<std::st
     return target->empty() ? std::nullopt
                            : std::optional(toml_quoted(fmt::format("{}", fmt::join(*target, " "))));
   };
-  add({.name = name,
-       .help = help,
+  add({.name = std::move(name),
+       .help = std::move(help),
        .value_name = "TEXT",
        .set = [=](Text text, Text) { target->push_back(text); },
        .show = show,

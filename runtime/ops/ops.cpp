@@ -21,14 +21,13 @@ std::string_view op_name(const Op& op) {
 }
 
 std::span<const std::string_view> op_names() {
-  static const std::vector<std::string_view> kNames = [] {
-    std::vector<std::string_view> names;
-    for_each_op_type([&]<typename T>() {
-      names.insert(names.end(), T::kTraits.names().begin(), T::kTraits.names().end());
-    });
-    return names;
+  static const std::vector<std::string_view> names = [] {
+    std::vector<std::string_view> all;
+    for_each_op_type(
+        [&]<typename T>() { all.insert(all.end(), T::kTraits.names().begin(), T::kTraits.names().end()); });
+    return all;
   }();
-  return kNames;
+  return names;
 }
 
 Outputs infer_outputs(const Op& op, std::span<const TensorSpec> inputs) {

@@ -158,11 +158,11 @@ std::optional<uint64_t> train(const RandomNet& net, const Way& way) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Choices choices(data, std::min<size_t>(size, 200));
-  static const char* const kStrategies[] = {"allow-growth",   "grab-all",        "hard-limit=1GiB",
-                                            "two-ended",      "caching",         "pool",
-                                            "arena",          "mapped",          "direct",
-                                            "stream-ordered", "pool+limit=1MiB", "caching+thread-cache=1MiB"};
-  static const char* const kDevices[] = {"cpu", "sim", "sim:rtx-3090"};
+  static constexpr const char* kStrategies[] = {
+      "allow-growth", "grab-all",       "hard-limit=1GiB", "two-ended",
+      "caching",      "pool",           "arena",           "mapped",
+      "direct",       "stream-ordered", "pool+limit=1MiB", "caching+thread-cache=1MiB"};
+  static constexpr const char* kDevices[] = {"cpu", "sim", "sim:rtx-3090"};
   const auto modes = enum_values<PlanMode>();
   Way way{kDevices[choices.below(std::size(kDevices))], kStrategies[choices.below(std::size(kStrategies))],
           modes[static_cast<size_t>(choices.below(modes.size()))]};

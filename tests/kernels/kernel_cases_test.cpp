@@ -85,10 +85,10 @@ TEST_P(EveryKernel, PropagatesNan) {
   const std::string_view name = op_name(row.op);
   // These pick elements, or give whole numbers; relu_grad and the pools' gradients take no values from
   // input 1.
-  static const std::set<std::string_view> kPicking = {
+  static const std::set<std::string_view> picking = {
       "dropout", "slice", "gather",    "take_batch", "cast",       "argmax",    "accuracy",
       "where",   "equal", "not_equal", "less",       "less_equal", "all_finite"};
-  if (kPicking.contains(name)) return;
+  if (picking.contains(name)) return;
   if (const auto* softmax = std::get_if<Softmax>(&row.op); softmax && softmax->zero_nan_rows) return;
   // The middle of these operands belongs to a text without a key that is shown.
   if (row.name.find("attention") == 0 && row.name.find("padding") != std::string::npos) return;

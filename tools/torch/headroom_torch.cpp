@@ -38,8 +38,8 @@ struct TorchDevices {
 };
 
 TorchDevices& devices() {
-  static auto* const kDevices = new TorchDevices;
-  return *kDevices;
+  static auto* const instance = new TorchDevices;
+  return *instance;
 }
 
 const char* environment(const char* name, const char* default_value) {

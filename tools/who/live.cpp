@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -38,7 +39,8 @@ bool is_utf8() {
 
 // "[######....]", the share in colour.
 std::string bar(double share, size_t width, const Terminal& terminal) {
-  const auto filled = static_cast<size_t>(std::clamp(share, 0.0, 1.0) * static_cast<double>(width) + 0.5);
+  const auto filled =
+      static_cast<size_t>(std::lround(std::clamp(share, 0.0, 1.0) * static_cast<double>(width)));
   return "[" + terminal.painted(std::string(filled, '#'), colour_of_share(share)) +
          std::string(width - filled, '.') + "]";
 }

@@ -122,7 +122,7 @@ TEST(Packed, ReadsItsTraceFromAFile) {
 }
 
 TEST(PackedTraces, TrainingRunsFitIntoTheirLargestLiveSet) {
-  const std::pair<const char*, double> kRatios[] = {
+  constexpr std::pair<const char*, double> kRatios[] = {
       {"deeplab", 1.0002}, {"gnn", 1.0002}, {"gpt2_train", 1.0002}, {"resnet50", 1.0051}};
   for (const auto& [name, ratio] : kRatios) {
     const std::string path = (traces_folder() / (std::string(name) + ".csv.gz")).string();

@@ -306,7 +306,7 @@ TEST_P(PlacedTraining, OverVirtualDevicesThatCannotHoldTheNetGivesTheBitsOfOneDe
   const TrainedLayers expected = train(whole, one, GetParam());
 
   // Weights, gradients and Adam's state of either layer alone take 0.8 to 1.1 MiB, both together 1.9.
-  const char* const kLimits = "0:1280KiB,1280KiB";
+  constexpr const char* kLimits = "0:1280KiB,1280KiB";
   TwoLayers again("");
   Runtime too_small({.device = "sim:card-6gb", .strategy = "direct", .virtual_devices = kLimits});
   EXPECT_THROW(train(again, too_small, GetParam()), OutOfMemory);
