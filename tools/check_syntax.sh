@@ -49,8 +49,15 @@ case "$(uname -m)" in
   x86_64) architecture=x86-64-v4 ;;
   *) architecture=native ;;
 esac
+# clang reads common headers once: its last action is to check a source or to write a precompiled header, whichever it is told
+# last. Other compilers take -fsyntax-only as it is and read each header with each file.
+set --
+if "$CXX" --version | grep -q clang; then
+  set -- -DHEADROOM_PRECOMPILE=ON "-DCMAKE_C_FLAGS_SYNTAX=-Xclang -fsyntax-only -Werror" \
+    "-DCMAKE_CXX_FLAGS_SYNTAX=-Xclang -fsyntax-only -Werror"
+fi
 configure syntax -DHEADROOM_ARCH=$architecture -DCMAKE_CXX_COMPILER_LAUNCHER= -DCMAKE_C_COMPILER_LAUNCHER= \
-  --log-level=WARNING
+  --log-level=WARNING "$@"
 objects=$(cd "$root/build/syntax" && ninja -t targets all | sed -n '/^_deps/d; s/^\([^:]*\.o\): C[A-Z]*_COMPILER.*/\1/p')
 [ -n "$objects" ] || fail 1 "found no file to check"
 # No object is ever written, so that each run checks all of them.
