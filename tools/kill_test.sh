@@ -8,9 +8,10 @@ usage() {
   cat <<'HELP'
 usage: tools/kill_test.sh [--train PROGRAM] [--seed N] [TIMES]
 Starts train_mnist with --save and --checkpoint-every 1 and sends it SIGKILL at a random moment, TIMES times (200 unless
-given): a third of them with two processes that write one file, a third on a disk that is full (a limit on the size
-of files), the rest plainly. After each: the file, where there is one, is whole and can be resumed, and the weights at the
+given): a quarter of them with two processes that write one file, a quarter on a disk that is full (a limit on the size
+of files), a quarter on a slow disk (a library before the C library's takes 16 KiB in 2 ms), the rest plainly. After each: the file, where there is one, is whole and can be resumed, and the weights at the
 end have the bits of an uninterrupted training.
+Needs cc.
   --train PROGRAM  build/release/examples/train_mnist unless given
 Exit codes: 0 all hold, 5 one does not, 2 bad arguments.
 HELP
@@ -37,6 +38,18 @@ RANDOM=$seed
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
+cat >"$folder/slow_disk.c" <<'SLOW'
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <unistd.h>
+ssize_t write(int descriptor, const void* data, size_t bytes) {
+  if (bytes > 16384) bytes = 16384;
+  usleep(2000);
+  return syscall(SYS_write, descriptor, data, bytes);
+}
+SLOW
+"${CC:-cc}" -shared -fPIC -O1 -o "$folder/slow_disk.so" "$folder/slow_disk.c"
+
 # The same for all, but for the number of epochs: the rate is constant.
 words="--device cpu --plan packed --steps 5 --batch 4 --schedule constant --evaluate-every 5"
 checksum() { sed -n 's/.*"weights_checksum":"\([0-9a-f]*\)".*/\1/p' | head -n 1; }
@@ -57,7 +70,7 @@ for ((i = 1; i <= times; i++)); do
   file=$folder/run.st
   rm -f "$folder"/run.st*
   pids=
-  kind=$((i % 3))
+  kind=$((i % 4))
   copies=1
   [ $kind -ne 1 ] || copies=2
   for ((copy = 0; copy < copies; copy++)); do
@@ -68,6 +81,7 @@ for ((i = 1; i <= times; i++)); do
         "$train" $words --epochs 1 --steps 5 --save "$file" >/dev/null 2>&1 || true
         ulimit -f 600
       fi
+      if [ $kind -eq 3 ]; then export LD_PRELOAD="$folder/slow_disk.so"; fi
       # shellcheck disable=SC2086  # words
       exec "$train" $words --epochs 100000 --save "$file" --checkpoint-every 1 >/dev/null 2>"$folder/errors"
     ) &

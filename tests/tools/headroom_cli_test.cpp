@@ -76,10 +76,10 @@ std::vector<std::string> names_after(const std::string& text, const std::string&
   return names;
 }
 
-TEST(HeadroomCommand, ReadmeListsEverySubcommandInTheOrderOfTheHelp) {
+TEST(HeadroomCommand, DocsListEverySubcommandInTheOrderOfTheHelp) {
   const std::vector<std::string> helped = names_after(run("--help").out, "  ");
   std::vector<std::string> listed =
-      names_after(read_file(HEADROOM_SOURCE_DIR "/README.md", int64_t{1} << 20), "| `");
+      names_after(read_file(HEADROOM_SOURCE_DIR "/docs/commands.md", int64_t{1} << 20), "| `");
   std::erase_if(listed, [&](const std::string& name) {  // other tables
     return name == "headroom" || name.find('/') != name.npos;
   });

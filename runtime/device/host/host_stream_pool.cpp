@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
-#include <tuple>
 #include <utility>
 
 #include "runtime/base/bytes.h"
@@ -34,7 +32,7 @@ HostStreamPool::HostStreamPool(const StreamOrderedPoolSettings& settings, Memory
 HostStreamPool::~HostStreamPool() {
   streams_.call_after_waits(this, nullptr);
   for (const auto& [pointer, bytes] : used_) pages_.give_back(pointer, bytes);
-  for (const auto& [age, mapping] : idle_) pages_.give_back(mapping.pointer, mapping.bytes);
+  for (const Mapping& mapping : idle_) pages_.give_back(mapping.pointer, mapping.bytes);
   ledger_.give_back(reserved_bytes_);
 }
 
@@ -60,10 +58,7 @@ void HostStreamPool::release(void* pointer, int64_t, Stream stream) noexcept {
   spend_(costs_.release_us);
   const auto found = used_.find(pointer);
   if (found == used_.end()) return;
-  const uint64_t age = releases_++;
-  idle_.emplace_hint(idle_.end(), age, Mapping{pointer, found->second, stream});
-  idle_by_size_.emplace(found->second, stream.handle, age);
-  idle_bytes_ += found->second;
+  add_idle(pointer, found->second, stream);
   used_bytes_ -= found->second;
   used_.erase(found);
 }
@@ -105,49 +100,56 @@ bool HostStreamPool::grow_for(int64_t bytes) {
 // An idle mapping of just that size: the oldest of the same stream, else the newest of any; null when there
 // is none.
 void* HostStreamPool::take_idle(int64_t bytes, Stream stream) {
-  const auto found = find_idle(bytes, stream);
-  if (found == idle_.end()) return nullptr;
-  if (!(found->second.stream == stream)) streams_.wait(stream, found->second.stream);
-  void* const pointer = found->second.pointer;
-  erase_idle(found);
+  const auto [first, end] = rows_.equal_range(bytes);
+  auto found = rows_.end();
+  for (auto row = first; row != end; ++row) {
+    ++visits_;
+    const bool is_own = row->second.stream == stream;
+    if (is_own || found == rows_.end() || row->second.newest->age > found->second.newest->age) found = row;
+    if (is_own) break;
+  }
+  if (found == rows_.end()) return nullptr;
+  const bool is_own = found->second.stream == stream;
+  if (!is_own) streams_.wait(stream, found->second.stream);
+  Mapping& idle = is_own ? *found->second.oldest : *found->second.newest;
+  void* const pointer = idle.pointer;
+  erase_idle(idle, found);
   return pointer;
 }
 
-HostStreamPool::IdleMappings::iterator HostStreamPool::find_idle(int64_t bytes, Stream stream) {
-  constexpr uint64_t kNewest = std::numeric_limits<uint64_t>::max();
-  const auto own = idle_by_size_.lower_bound({bytes, stream.handle, 0});
-  ++visits_;
-  if (own != idle_by_size_.end() && std::get<0>(*own) == bytes && std::get<1>(*own) == stream.handle) {
-    return idle_.find(std::get<2>(*own));
-  }
-  auto found = idle_.end();
-  auto each = idle_by_size_.lower_bound({bytes, nullptr, 0});
-  while (each != idle_by_size_.end() && std::get<0>(*each) == bytes) {
-    const auto behind = idle_by_size_.upper_bound({bytes, std::get<1>(*each), kNewest});
-    const uint64_t newest = std::get<2>(*std::prev(behind));
-    if (found == idle_.end() || newest > found->first) found = idle_.find(newest);
-    each = behind;
-    ++visits_;
-  }
-  return found;
+HostStreamPool::Rows::iterator HostStreamPool::find_row(int64_t bytes, Stream stream) {
+  const auto [first, end] = rows_.equal_range(bytes);
+  const auto found = std::find_if(first, end, [&](const auto& row) { return row.second.stream == stream; });
+  return found == end ? rows_.end() : found;
 }
 
-void HostStreamPool::erase_idle(IdleMappings::iterator mapping) {
-  const auto& [age, idle] = *mapping;
+void HostStreamPool::add_idle(void* pointer, int64_t bytes, Stream stream) {
+  auto row = find_row(bytes, stream);
+  if (row == rows_.end()) row = rows_.emplace(bytes, Row{stream});
+  Mapping* const before = row->second.newest;
+  Mapping& idle = idle_.emplace_back(Mapping{pointer, bytes, stream, releases_++, before});
+  idle.place = std::prev(idle_.end());
+  (before == nullptr ? row->second.oldest : before->newer) = &idle;
+  row->second.newest = &idle;
+  idle_bytes_ += bytes;
+}
+
+void HostStreamPool::erase_idle(Mapping& idle, Rows::iterator row) {
   idle_bytes_ -= idle.bytes;
-  idle_by_size_.erase({idle.bytes, idle.stream.handle, age});
-  idle_.erase(mapping);
+  (idle.older == nullptr ? row->second.oldest : idle.older->newer) = idle.newer;
+  (idle.newer == nullptr ? row->second.newest : idle.newer->older) = idle.older;
+  if (row->second.oldest == nullptr) rows_.erase(row);
+  idle_.erase(idle.place);
 }
 
 // Frees pages under idle addresses, the oldest first; the stream that gets them next starts after the work
 // that used them.
 void HostStreamPool::unmap_idle_above(int64_t bytes, const Stream* next) {
   while (idle_bytes_ > bytes) {
-    const auto oldest = idle_.begin();
-    const Mapping& mapping = oldest->second;
+    Mapping& mapping = idle_.front();
     if (next != nullptr && !(mapping.stream == *next)) streams_.wait(*next, mapping.stream);
     pages_.give_back(mapping.pointer, mapping.bytes);
-    erase_idle(oldest);
+    erase_idle(mapping, find_row(mapping.bytes, mapping.stream));
     ++visits_;
   }
 }

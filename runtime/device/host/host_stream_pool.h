@@ -4,10 +4,8 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
+#include <list>
 #include <mutex>
-#include <set>
-#include <tuple>
 #include <unordered_map>
 
 #include "runtime/device/host/host_pages.h"
@@ -47,13 +45,21 @@ class HostStreamPool final : public StreamOrderedPool {
     void* pointer = nullptr;
     int64_t bytes = 0;
     Stream stream;
+    uint64_t age = 0;                            // larger: released later
+    Mapping *older = nullptr, *newer = nullptr;  // in its row
+    std::list<Mapping>::iterator place = {};     // in idle_
   };
-
-  using IdleMappings = std::map<uint64_t, Mapping>;
+  // The idle mappings of one size and stream.
+  struct Row {
+    Stream stream;
+    Mapping *oldest = nullptr, *newest = nullptr;
+  };
+  using Rows = std::unordered_multimap<int64_t, Row>;  // by size
 
   bool grow_for(int64_t bytes);
-  IdleMappings::iterator find_idle(int64_t bytes, Stream stream);
-  void erase_idle(IdleMappings::iterator mapping);
+  Rows::iterator find_row(int64_t bytes, Stream stream);
+  void add_idle(void* pointer, int64_t bytes, Stream stream);
+  void erase_idle(Mapping& idle, Rows::iterator row);
   void* take_idle(int64_t bytes, Stream stream);
   void unmap_idle_above(int64_t bytes, const Stream* next);
   void shrink_to(int64_t keep_bytes) noexcept;
@@ -66,9 +72,9 @@ class HostStreamPool final : public StreamOrderedPool {
   const StreamPoolCosts costs_;
   const std::function<void(double us)> spend_;
   mutable std::mutex mutex_;
-  std::unordered_map<void*, int64_t> used_;                      // pointer -> bytes
-  IdleMappings idle_;                                            // by age: the oldest first
-  std::set<std::tuple<int64_t, void*, uint64_t>> idle_by_size_;  // bytes, stream, age
+  std::unordered_map<void*, int64_t> used_;  // pointer -> bytes
+  std::list<Mapping> idle_;                  // the oldest first
+  Rows rows_;
   uint64_t releases_ = 0;
   int64_t visits_ = 0;
   int64_t reserved_bytes_ = 0;
