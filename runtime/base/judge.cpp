@@ -325,16 +325,28 @@ Result exhausted(const MemoryNumbers& n) {
                     "are in pieces",
                     size(*n.allocated), size(*n.total), size(*n.requested), size(*n.free + *n.idle))};
   }
+  if (n.capacity && *n.requested > *n.capacity) {
+    return Judgement{kTooLargeForDevice, kHigh,
+                     fmt::format("one request of {} cannot fit a pool that may hold {}, even an empty one",
+                                 size(*n.requested), size(*n.capacity))};
+  }
   if (n.capacity && n.allocated) {
     return Judgement{kExhausted, kHigh,
                      fmt::format("{} of the pool's {} are in use and {} were requested", size(*n.allocated),
                                  size(*n.capacity), size(*n.requested))};
   }
+  if (n.free)
+    return Judgement{kExhausted, kMedium,
+                     fmt::format("{} were requested and {} are free", size(*n.requested), size(*n.free))};
+  if (n.allocated)
+    return Judgement{
+        kExhausted, kMedium,
+        fmt::format("{} were requested beside the {} that this process holds; the log does not say "
+                    "how large the device is",
+                    size(*n.requested), size(*n.allocated))};
   return Judgement{
-      kExhausted, n.free || n.allocated ? kMedium : kLow,
-      n.free
-          ? fmt::format("{} were requested and {} are free", size(*n.requested), size(*n.free))
-          : fmt::format("{} were requested; the log does not say who holds the memory", size(*n.requested))};
+      kExhausted, kLow,
+      fmt::format("{} were requested; the log does not say who holds the memory", size(*n.requested))};
 }
 
 struct Rule {

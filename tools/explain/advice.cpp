@@ -98,12 +98,19 @@ class Holes {
       if (found_.has_setting(std::string(word.setting))) replace(text, word.nvidia, std::string(word.own));
     }
     replace(text, "{workers}", fewer_workers());
-    replace(text, "{run}", run_.text());
+    replace(text, "{run}", without_assigned_in(text));
     replace(text, "{script}", found_.log->script.empty() ? "PROGRAM.py" : found_.log->script);
     return text;
   }
 
   bool has_workers() const { return !run_.with_fewer_workers().empty(); }
+  bool is_python() const {
+    return found_.log->python ||
+           std::any_of(std::begin(kPythons), std::end(kPythons), [&](F any) { return found_.uses(any); }) ||
+           std::any_of(found_.tools.begin(), found_.tools.end(), [](F tool) {
+             return tool < F::kSlurm && tool != F::kOllama && tool != F::kLlamaCpp && tool != F::kTriton;
+           });
+  }
   bool has_batch() const { return run_.batch().has_value(); }
   bool is_command() const {
     return found_.log->script.empty() || run_.text().find(" serve ") != std::string::npos ||
@@ -120,12 +127,6 @@ class Holes {
       if (found_.uses(usual.framework)) return std::string(usual.command);
     }
     return is_python() ? "python PROGRAM.py" : "PROGRAM";
-  }
-
-  bool is_python() const {
-    return found_.log->python ||
-           std::any_of(std::begin(kPythons), std::end(kPythons), [&](F any) { return found_.uses(any); }) ||
-           std::any_of(found_.tools.begin(), found_.tools.end(), [](F tool) { return tool < F::kSlurm; });
   }
 
   void set(std::string name, std::optional<int64_t> value) {
@@ -157,10 +158,33 @@ class Holes {
     const size_t blank = option.find(' ');
     const std::string flags = option.substr(0, blank);
     const std::string value = blank == std::string::npos ? "" : option.substr(blank + 1);
-    const std::string made = run_.with(flags, value);
+    const std::string_view argument =
+        found_.uses(F::kLlamaCpp) && !is_command() ? binding_argument(flags) : std::string_view();
+    if (!argument.empty()) {
+      text = fmt::format("{}={}  # an argument of Llama(...)", argument, value == "on" ? "True" : value);
+      return true;
+    }
+    // "--memPoolSize=workspace:1024" replaces another value of the same option.
+    const size_t equals = flags.find('=');
+    const std::string name = flags.substr(0, equals);
+    const bool is_given = equals != std::string::npos && run_.with(name, "") == run_.text();
+    const std::string made = is_given ? run_.with(name, flags.substr(equals + 1)) : run_.with(flags, value);
     if (made == run_.text()) return false;  // it is on already
     text.replace(open, close + 1 - open, made);
     return true;
+  }
+
+  // What llama.cpp's options are called in Python; empty where it has none.
+  static std::string_view binding_argument(std::string_view flags) {
+    constexpr std::pair<std::string_view, std::string_view> kArguments[] = {{"-ngl", "n_gpu_layers"},
+                                                                            {"-c", "n_ctx"},
+                                                                            {"-ub", "n_ubatch"},
+                                                                            {"-fa", "flash_attn"},
+                                                                            {"-m", "model_path"}};
+    for (const auto& [flag, argument] : kArguments) {
+      if (flags.substr(0, flags.find('|')) == flag) return argument;
+    }
+    return {};
   }
 
   bool fill_halves(std::string& text) const {
@@ -172,6 +196,21 @@ class Holes {
                   : run_.text() + (is_python() ? "  # with a batch half as large"
                                                : "  # with half as much data at once"));
     return true;
+  }
+
+  // The user's command without what `row` itself sets before it: "LIMIT=90% {run}".
+  std::string without_assigned_in(const std::string& row) const {
+    std::string run = run_.text();
+    for (size_t begin = 0, end = 0; (end = row.find(' ', begin)) != std::string::npos; begin = end + 1) {
+      const size_t equals = row.find('=', begin);
+      if (equals == std::string::npos || equals > end) break;
+      const size_t old = (" " + run).find(" " + row.substr(begin, equals + 1 - begin));
+      if (old == std::string::npos) continue;
+      const size_t behind = run.find(' ', old);
+      if (behind == std::string::npos) continue;
+      run.erase(old, behind + 1 - old);
+    }
+    return run;
   }
 
   std::string fewer_workers() const {
@@ -230,6 +269,7 @@ bool fits(const Row& row, const Case& found, Cause cause, const Holes& holes) {
     return false;
   if (row.needs.unless_half && holes.has_batch()) return false;
   if (row.needs.workers && !holes.has_workers() && !found.in("workers")) return false;
+  if (row.needs.python && !holes.is_python()) return false;
   if (row.needs.sized && !found.requested) return false;
   if (row.needs.half && !holes.has_batch()) return false;
   if (row.needs.scores && !found.attention_scores) return false;
@@ -267,7 +307,7 @@ std::optional<Advice> solve_it(const Case& found) {
   for (const Holder& holder : found.holders) memory -= holder.bytes;
   if (memory <= 0) return {};
   return Advice{fmt::format("headroom solve {} --memory {}", shell_word(found.log->script + ":make_step"),
-                            exact_size(memory)),
+                            exact_size(std::max(memory / kMiB, int64_t{1}) * kMiB)),
                 "which modules to checkpoint and more, with the bytes that each choice leaves; docs/trace.md "
                 "says what make_step is"};
 }

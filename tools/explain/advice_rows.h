@@ -28,6 +28,7 @@ struct Needs {
   bool half = false;           // only where it can
   bool scores = false;         // only where attention scores are the largest
   bool workers = false;        // only where loader workers are at work, or the command sets their number
+  bool python = false;         // only for a program of Python
   bool sized = false;          // only where the log says how much was requested
   bool apple = false;          // only on Apple's GPUs
   std::string_view text = {};  // one of the parts "a|b" of the failure's own words

@@ -241,6 +241,8 @@ void find_limits(Case& result) {
     result.limit_is_reserve = field == Field::kReserveLimit;
   }
   result.limit_refused = result.is(Kind::kLimit);
+  const bool is_self_made = result.has_setting("memory_limit") || result.has_setting("memory_fraction");
+  if (!result.limit && is_self_made) result.limit = result.capacity;
   result.takes_three_quarters = result.framework == Framework::kJax;
   result.takes_capacity = !result.has_setting("allow_growth") && !result.has_setting("cuda_malloc_async") &&
                           !result.has_setting("no_preallocation");

@@ -130,8 +130,11 @@ void print_text(const Explanation& explanation, const Terminal& terminal) {
   print_verdict(explanation, terminal);
   if (explanation.failure_count > 1) {
     fmt::print("{}\n", terminal.wrapped(fmt::format(
-                           "{} messages of failures in {} lines; the first that counts is explained.",
-                           explanation.failure_count, explanation.line_count)));
+                           "{} messages of failures in {} lines; the first that counts{} is explained.",
+                           explanation.failure_count, explanation.line_count,
+                           explanation.rank.empty() ? "" : ", of " + explanation.rank + ",")));
+  } else if (!explanation.rank.empty()) {
+    fmt::print("The failure is of {}.\n", explanation.rank);
   }
   const LogJudgement& judgement = explanation.judgement;
   print_possible(
@@ -185,6 +188,7 @@ nlohmann::ordered_json to_json(const Explanation& explanation) {
     json["next"].push_back(advice.command);
     json["why"].push_back(advice.why);
   }
+  json["rank"] = explanation.rank;
   json["failures"] = explanation.failure_count;
   json["lines"] = explanation.line_count;
   return json;

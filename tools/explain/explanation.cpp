@@ -29,6 +29,7 @@ constexpr std::pair<Field, std::string_view> kNames[] = {
     {Field::kLimit, "limit"},
     {Field::kProcessLimit, "limit on the process"},
     {Field::kReserveLimit, "limit to leave libraries room"},
+    {Field::kLimitLeft, "left of the limit"},
     {Field::kProcess, "this process"},
     {Field::kOthers, "other processes"},
     {Field::kWeights, "weights"},
@@ -107,8 +108,9 @@ std::vector<Evidence> collect(const Case& found, const LogJudgement& judgement) 
   if (!is_about_memory) return evidence;
   if (found.lender != nullptr) evidence.push_back(message(*found.lender));
   for (const auto& [field, name] : kNames) {
+    const std::string_view shown = field == Field::kPrivate && found.is_apple() ? "other allocations" : name;
     if (const auto& figure = found.figures[field])
-      evidence.push_back({std::string(name), figure->bytes, figure->line, {}});
+      evidence.push_back({std::string(shown), figure->bytes, figure->line, {}});
   }
   const int64_t line = found.lender != nullptr ? found.lender->line : witness->line;
   if (found.own_pid) {
@@ -133,6 +135,7 @@ Explanation explain(const Log& log) {
   result.evidence = collect(found, result.judgement);
   result.next = advise(found, result.judgement);
   result.judgement.reason = sentence(std::move(result.judgement.reason));
+  if (found.failure != nullptr) result.rank = found.failure->rank;
   result.failure_count = log.failure_count;
   result.line_count = log.line_count;
   return result;

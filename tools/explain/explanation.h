@@ -25,6 +25,7 @@ struct Explanation {
   std::vector<Evidence> evidence;  // messages first, then figures, then what is computed from them
   std::vector<Framework> tools;    // on top of the framework
   std::vector<Advice> next;        // two or more
+  std::string rank;                // of the process whose failure is explained, as the log names it; or empty
   int64_t failure_count = 0;
   int64_t line_count = 0;
 };

@@ -197,6 +197,10 @@ constexpr KindVerdict kVerdicts[] = {
      "fault of the driver, or of the GPU",
      "DXGI_ERROR|GPU Hang|DEVICE_LOST|DeviceLost|ring "},
     {Kind::kCrash, kNotMemory, kMedium,
+     "a process crashed in its own code or a library's (a segmentation fault), on the machine and not on the "
+     "GPU; no memory is missing",
+     "Segmentation fault|SIGSEGV"},
+    {Kind::kCrash, kNotMemory, kMedium,
      "a kernel crashed (an address outside its memory, or a fault of the device); no memory is missing"},
     {Kind::kNotAFailure, kNotMemory, kHigh,
      "the message itself says that this is no failure: the program goes on another way, with less memory"},
@@ -256,6 +260,9 @@ Result numbers(const Case& found) {
     result.reason += "; its own hint says the same";
   }
   if (result.cause == kLimit && !found.is_exact) {
+    if (const auto left = found.bytes(Field::kLimitLeft); left && found.requested)
+      result.reason += fmt::format("; {} were requested and {} is left of the limit",
+                                   format_bytes(*found.requested), format_bytes(*left));
     const bool is_default = found.takes_three_quarters && !found.has_setting("memory_fraction");
     if (!is_default)
       result.reason += "; the limit is self-made: the program, its settings or its environment set it";
@@ -328,9 +335,13 @@ Result some_memory(const Case& found) {
 }
 
 Result unknown(const Case& found) {
+  if (found.is(Kind::kOtherError) && has_part(found.failure->text, "To enable traceback|ChildFailedError"))
+    return verdict(
+        kUnknown, kLow,
+        "a launcher says that one of its processes failed; what that process printed is not in this "
+        "log");
   if (found.is(Kind::kOtherError))
-    return verdict(kUnknown, kLow,
-                   "the log has an error, but none of a GPU or its memory that is known here");
+    return verdict(kUnknown, kLow, "the log has an error, but not one of memory that is known here");
   return verdict(kUnknown, kLow, "the message does not say why, and the log has no numbers that decide");
 }
 
@@ -350,6 +361,7 @@ constexpr Rule kRules[] = {
     {"Does the message say what it is?", by_kind},
     {"Is too little left for a server's cache?", server_cache},
     {"Does a server want a larger share than was free?", server_share},
+    {"Did a server fail while it recorded CUDA graphs?", graph_capture},
     {"Was a part of the model placed on the CPU?", model_in_parts},
     {"Which of llama.cpp's buffers did not fit?", layers_or_cache},
     {"Did it fail while weights moved to the device?", model_too_large},

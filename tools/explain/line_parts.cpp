@@ -45,6 +45,9 @@ std::string_view rank_of(std::string_view line) {
   for (const std::string_view open : {"[rank", "[default", "[pod/", "[1,"}) {
     const size_t at = lead.find(open);
     if (at == std::string_view::npos || (open == "[1," && at > 0)) continue;
+    // "[default0]", and not "[defaultAllocator.cpp::allocate::19]".
+    const size_t number = at + open.size();
+    if (open == "[default" && (number >= line.size() || !is_digit(line[number]))) continue;
     const size_t close = line.find(']', at);
     if (close != std::string_view::npos) return line.substr(at, close - at + 1);
   }

@@ -197,6 +197,7 @@ enum class Field {
   kLimit,         // on the pool, set by someone
   kProcessLimit,  // on all that the process holds, set by someone
   kReserveLimit,  // on the pool, to leave libraries room
+  kLimitLeft,     // of a limit that the log does not name
   kCapacity,      // how far the framework's pool may grow: a limit, or what it found free
   kLargest,       // largest free block inside the pool
   kStartFree,

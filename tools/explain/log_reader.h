@@ -36,6 +36,8 @@ class LogReader {
   void read_setting(const Setting& setting, size_t begin);
   void add(const Message& message, size_t begin, const Match& match);
   void add_failure(const Message& message, size_t begin, const Match& match);
+  void keep_end_of_traceback(const Message& message, size_t begin);
+  void keep_phases(Failure& failure) const;
   void add_detail(const Message& message, const Match& match);
   void add_stated_cause(const Message& message, size_t begin);
   void add_background(const Message& message, size_t begin, const Match& match);

@@ -133,6 +133,21 @@ std::optional<LogJudgement> server_share(const Case& found) {
                   fits.empty() ? "" : fmt::format("; a share of {} fits", fits)));
 }
 
+std::optional<LogJudgement> graph_capture(const Case& found) {
+  const bool is_server = found.uses(Framework::kVllm) || found.uses(Framework::kSglang);
+  if (!is_server || !found.is(Kind::kAllocation) || !found.in("graphs") || !found.requested || !found.free)
+    return std::nullopt;
+  if (*found.free >= *found.requested || others_hold_much(found)) return std::nullopt;
+  std::string reason = fmt::format(
+      "{} were requested while CUDA graphs were recorded, which take memory beside the server's "
+      "share; {} were free",
+      format_bytes(*found.requested), format_bytes(*found.free));
+  if (found.idle.value_or(0) >= *found.requested)
+    reason += fmt::format(", and graphs have pools of their own, so that the {} idle do not help",
+                          format_bytes(*found.idle));
+  return verdict(kExhausted, kHigh, reason);
+}
+
 std::optional<LogJudgement> model_in_parts(const Case& found) {
   if (!found.is(Kind::kDispatched)) return std::nullopt;
   return verdict(

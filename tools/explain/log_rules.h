@@ -19,6 +19,7 @@ using LogRule = std::optional<LogJudgement>(const Case& found);
 
 LogRule server_cache;     // Is too little left for a server's cache?
 LogRule server_share;     // Does a server want a larger share than was free?
+LogRule graph_capture;    // Did a server fail while it recorded CUDA graphs?
 LogRule model_in_parts;   // Was a part of the model placed on the CPU?
 LogRule model_too_large;  // Did it fail while weights moved to the device?
 LogRule layers_or_cache;  // Which of llama.cpp's buffers did not fit?

@@ -199,7 +199,7 @@ constexpr Message kMessages[] = {
 
     // ONNX Runtime.
     {kAllocation, kOnnx, "Failed to allocate memory for requested buffer of size {requested#}"},
-    {kLimit, kOnnx, "Available memory of {limit#} is smaller than requested bytes of {requested#}"},
+    {kLimit, kOnnx, "Available memory of {limit_left#} is smaller than requested bytes of {requested#}"},
     {kAllocation, kOnnx, "Failed to allocate memory for requested buffer of size"},
     {kAllocation, kOnnx, "Not enough memory resources are available to complete this operation"},
     {kAllocation, kOnnx, "CUDA failure 2: out of memory"},
@@ -223,6 +223,7 @@ constexpr Message kMessages[] = {
     {kAllocation, kRapids, "GPU OutOfMemory"},
     {kAllocation, kRapids, "GpuRetryOOM"},
     {kAllocation, kRapids, "GpuSplitAndRetryOOM"},
+    {kAllocation, kRapids, "RMM allocation of {requested} failed"},
     {kAllocation, kCupy, "out of memory to allocate {requested#} bytes (total {allocated#} bytes)"},
     {kAllocation, kCupy,
      "Out of memory allocating {requested#} bytes (allocated so far: {allocated#} bytes)"},

@@ -152,6 +152,9 @@ constexpr Message kMessages[] = {
     {kHost, kNone, "TERM_MEMLIMIT"},
     {kHost, kNone, "mem {*} exceeded limit"},
     {kHost, kNone, "low on resource: memory"},
+    {kDisk, kNone, "low on resource: ephemeral-storage"},
+    {kDisk, kNone, "low on resource: imagefs"},
+    {kDisk, kNone, "low on resource: nodefs"},
     {kHost, kNone, "Result: oom-kill"},
     {kHost, kNone, "result 'oom-kill'"},
     {kHost, kNone, "The node had condition: [MemoryPressure]"},
@@ -340,6 +343,7 @@ constexpr Message kMessages[] = {
     {.kind = kOtherError, .framework = kNone, .pattern = "OSError: ", .weak = true},
     {.kind = kOtherError, .framework = kNone, .pattern = "Segmentation fault", .weak = true},
     {.kind = kOtherError, .framework = kNone, .pattern = "core dumped", .weak = true},
+    {.kind = kOtherError, .framework = kTorch, .pattern = "To enable traceback see: ", .weak = true},
     {.kind = kOtherError, .framework = kNone, .pattern = "ChildFailedError", .weak = true},
 };
 

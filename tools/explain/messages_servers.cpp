@@ -26,6 +26,9 @@ constexpr Message kMessages[] = {
     {kBackground, kVllm,
      "model weights take {weights}; non_torch_memory takes {*}; PyTorch activation peak memory takes "
      "{activations};"},
+    {kBackground, kVllm,
+     "total_gpu_memory={total} initial_memory_usage={*} kv_cache_size=-{cache_short} "
+     "gpu_memory_utilization={share~}"},
     {kBackground, kVllm, "Available KV cache memory: -{cache_short}"},
     {kBackground, kVllm, "Model loading took {weights}"},
     {kBackground, kVllm, "Loading model weights took {weights}"},

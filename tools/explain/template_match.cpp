@@ -28,6 +28,7 @@ constexpr std::array<std::pair<std::string_view, Field>, kFieldCount> kFieldName
     {"limit", Field::kLimit},
     {"process_limit", Field::kProcessLimit},
     {"reserve_limit", Field::kReserveLimit},
+    {"limit_left", Field::kLimitLeft},
     {"capacity", Field::kCapacity},
     {"largest", Field::kLargest},
     {"start_free", Field::kStartFree},

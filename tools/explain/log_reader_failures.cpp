@@ -1,0 +1,268 @@
+// What LogReader makes of the messages of failures: failures, their figures, and what makes none of them.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/text.h"
+#include "tools/explain/characters.h"
+#include "tools/explain/line_parts.h"
+#include "tools/explain/log_reader.h"
+#include "tools/explain/statements.h"
+
+namespace headroom::explain {
+namespace {
+
+constexpr size_t kLongestText = 400;
+// More failures than a person reads; the first counts, and its neighbours supply missing figures.
+constexpr size_t kMostFailures = 400;
+constexpr size_t kMostHolders = 64;
+// A detail that other logs print, too ("Limit:"), belongs to a dump whose other lines are this near.
+constexpr int64_t kDumpLines = 12;
+// What a program was doing when it failed is told by the traceback right before.
+constexpr int64_t kTracebackLines = 90;
+// Failures that the program recovered from are this near before the line that says so.
+constexpr int64_t kRecoveryLines = 40;
+constexpr int64_t kVagueRecoveryLines = 3;  // "retrying" may be said of anything
+constexpr std::string_view kTraceback = "Traceback ";
+
+void keep_word(Failure& failure, const Capture& capture) {
+  const std::string word = printable(capture.text.substr(0, kLongestText));
+  if (capture.field == Field::kStatus && failure.status.empty()) failure.status = word;
+  if (capture.field == Field::kStrategy) failure.strategy = word;
+  if (capture.field == Field::kDims) failure.dims = word;
+  if (capture.field == Field::kType) failure.type = word;
+  if (capture.field == Field::kOp && failure.op.empty()) failure.op = word;
+  if (capture.field == Field::kSource && failure.source.empty()) failure.source = word;
+  if (capture.field == Field::kShape && failure.shape.empty()) failure.shape = word;
+}
+
+// The exact count of bytes, which follows the rounded size, replaces it; the largest free block is the
+// largest of many.
+void keep_figures(Failure& failure, const std::vector<Capture>& captures, int64_t line) {
+  int64_t pid = 0;
+  for (const Capture& capture : captures) {
+    if (is_text(capture.field)) {
+      keep_word(failure, capture);
+    } else if (capture.field == Field::kPid) {
+      pid = capture.bytes;
+    } else if (capture.field == Field::kHolder) {
+      if (failure.holders.size() < kMostHolders) failure.holders.push_back({pid, capture.bytes});
+    } else {
+      std::optional<Figure>& figure = failure.figures[capture.field];
+      const Figure made{capture.bytes, line, capture.precision};
+      if (capture.field == Field::kLargest) {
+        // TensorFlow prints 0 without having looked.
+        if (capture.bytes > 0 && (!figure || figure->bytes < capture.bytes)) figure = made;
+      } else if (capture.field == Field::kBuffer || capture.field == Field::kCount) {
+        if (!figure) figure = made;  // lists begin with the largest
+      } else {
+        figure = made;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Failure* LogReader::failure_of_line() {
+  if (log_.failures.empty() || log_.failures.back().line != line_) return nullptr;
+  return &log_.failures.back();
+}
+
+void LogReader::keep_version_bound(const Message& message) {
+  if (message.at_least == 0) return;
+  int64_t& known = log_.at_least[message.framework];
+  known = std::max(known, message.at_least);
+}
+
+// The message's own words; those that many print say more with what stands before them.
+std::string LogReader::text_of(const Message& message, size_t begin) const {
+  const bool is_vague = message.kind == Kind::kSomeMemory || message.kind == Kind::kOtherError;
+  const std::string_view lead = is_vague ? before(begin, kLongestText) : std::string_view();
+  return printable(trimmed(std::string(lead) + std::string(behind(begin, kLongestText - lead.size()))));
+}
+
+// Of a few hundred bytes before and behind.
+std::string LogReader::lines_around(size_t at) const {
+  constexpr size_t kBefore = 800, kBehind = 400;
+  const size_t first = at - std::min(at, kBefore);
+  return printable(text_.substr(first, at - first + kBehind), kBefore + kBehind);
+}
+
+void LogReader::add_failure(const Message& message, size_t begin, const Match& match) {
+  if (message.is_a_shells && !is_shells_word(begin, match)) return;
+  const size_t end = begin + static_cast<size_t>(match.length);
+  if (message.pattern == kKilledCode && !is_exit_code(before(begin, 24), behind(end, 8))) return;
+  const bool goes_on =
+      end < text_.size() && is_word_character(text_[end]) && is_word_character(text_[end - 1]);
+  if (message.weak && goes_on) return;  // a part of a longer word
+  Failure* failure = failure_of_line();
+  if (failure == nullptr) {
+    // What counts only where there is nothing else is kept once.
+    if (message.kind == Kind::kOtherError || message.kind == Kind::kSomeMemory) {
+      const auto known = std::find_if(log_.failures.begin(), log_.failures.end(), [&](const Failure& other) {
+        return other.kind == message.kind || other.kind < Kind::kOtherError;
+      });
+      if (known != log_.failures.end()) {
+        if (message.kind == Kind::kOtherError && log_.failures.size() == 1)
+          keep_end_of_traceback(message, begin);
+        return;
+      }
+    }
+    if (is_hypothetical(message, begin, match)) return;
+    if (message.kind != Kind::kOtherError) ++log_.failure_count;
+    last_detail_line_ = line_;
+    if (log_.failures.size() == kMostFailures) return;
+    Failure made;
+    made.kind = message.kind;
+    made.framework = message.framework;
+    made.line = line_;
+    made.rank = rank_here();
+    made.text = text_of(message, begin);
+    made.weak = message.weak;
+    keep_phases(made);
+    log_.failures.push_back(std::move(made));
+    failure = &log_.failures.back();
+  } else if (message.weak && failure->weak && failure->kind == Kind::kHost &&
+             message.kind == Kind::kAllocation) {
+    failure->kind = message.kind;  // "MemoryError: ... cudaErrorMemoryAllocation": the driver's word is exact
+  } else if (message.weak && (!failure->weak || message.kind >= failure->kind)) {
+    if (message.kind == failure->kind && !failure->figures.any())
+      keep_figures(*failure, match.captures, line_);
+    return;
+  } else if (message.kind < failure->kind || failure->weak) {
+    if (failure->kind == Kind::kOtherError) ++log_.failure_count;
+    failure->kind = message.kind;
+    failure->framework = message.framework;
+    if (failure->weak) failure->text = text_of(message, begin);
+    failure->weak = message.weak;
+  }
+  if (failure->kind == Kind::kSomeMemory && failure->around.empty()) failure->around = lines_around(begin);
+  keep_version_bound(message);
+  keep_figures(*failure, match.captures, line_);
+  for (const Capture& capture : match.captures) {
+    if (capture.field == Field::kShare) log_.share = printable(capture.text);
+  }
+  if (failure->status.empty() && failure->text.find("_STATUS_") != std::string::npos) {
+    // "the library was not initialized" is a status, too; the constant is found by its name.
+    const size_t at = failure->text.find("CU");
+    if (at != std::string::npos)
+      failure->status = failure->text.substr(at, failure->text.find_first_of(" ,;)(:", at) - at);
+  }
+}
+
+// An error that begins with "Traceback" is named by the exception at the traceback's end.
+void LogReader::keep_end_of_traceback(const Message& message, size_t begin) {
+  Failure& failure = log_.failures.front();
+  if (failure.kind != Kind::kOtherError || !failure.text.starts_with(kTraceback)) return;
+  if (rank_here() != failure.rank) return;
+  failure.text = text_of(message, begin);
+  failure.line = line_;
+  keep_phases(failure);
+}
+
+void LogReader::keep_phases(Failure& failure) const {
+  for (const auto& [phase, last_line] : phase_lines_) {
+    if (line_ - last_line <= kTracebackLines) failure.phases.insert(phase);
+  }
+}
+
+void LogReader::add_detail(const Message& message, const Match& match) {
+  const bool near = line_ - last_detail_line_ <= kDumpLines;
+  const bool of_any_pool = message.kind == Kind::kPiece && message.framework == Framework::kNone;
+  Failure* owner = failure_of_line();
+  if (owner == nullptr && (near || of_any_pool) &&
+      log_.failure_count <= static_cast<int64_t>(kMostFailures)) {
+    // The latest failure of the same process; a log without ranks has one.
+    const std::string rank = rank_here();
+    for (auto failure = log_.failures.rbegin(); failure != log_.failures.rend() && owner == nullptr;
+         ++failure) {
+      if (failure->rank == rank) owner = &*failure;
+    }
+  }
+  if (owner == nullptr && message.kind != Kind::kPiece) return;
+  if (owner == nullptr && of_any_pool) return add_background(message, counted_, match);
+  last_detail_line_ = line_;
+  if (owner == nullptr) {  // the head of the message is cut off
+    const Message piece{Kind::kAllocation, message.framework, message.pattern, message.at_least};
+    return add_failure(piece, counted_, match);
+  }
+  keep_version_bound(message);
+  if (message.framework != Framework::kNone) owner->framework = message.framework;
+  keep_figures(*owner, match.captures, line_);
+}
+
+void LogReader::add_stated_cause(const Message& message, size_t begin) {
+  if (log_.stated.size() == kMostFailures) return;
+  const std::string_view line = line_at(begin);
+  const auto before = static_cast<size_t>(text_.data() + begin - line.data());
+  const std::string_view lead = line.substr(0, before),
+                         reason = line.substr(std::min(before + message.pattern.size(), line.size()));
+  if (!lead.empty() && !lead.ends_with("; ") && !lead.ends_with(": ")) return;
+  for (const CauseInfo& row : causes()) {
+    if (message.pattern.starts_with(row.name) && message.pattern.size() == row.name.size() + 2) {
+      log_.stated.push_back({row.cause, line_, printable(trimmed(reason.substr(0, kLongestText)))});
+    }
+  }
+}
+
+// "Killed" where a shell prints it: behind what a logger puts first, and before nothing or the job's command.
+bool LogReader::is_shells_word(size_t begin, const Match& match) const {
+  constexpr size_t kNear = 64;
+  const std::string_view rest = behind(begin + static_cast<size_t>(match.length), kNear);
+  const std::string_view lead = trimmed(before(begin, kNear));
+  const std::string_view last = lead.substr(lead.find_last_of(" \t") + 1);
+  // "run.sh: line 8: 34475 Killed python train.py"
+  const bool is_bashs = lead.find("line ") != std::string_view::npos && !last.empty() &&
+                        std::all_of(last.begin(), last.end(), is_digit);
+  if (is_bashs) return true;
+  const bool ends = trimmed(rest).empty() || rest.starts_with("  ") || rest.starts_with("\t") ||
+                    trimmed(rest) == ": 9" || trimmed(rest) == ".";
+  if (!ends) return false;
+  return lead.empty() || std::string_view(":]|)>").find(lead.back()) != std::string_view::npos ||
+         last == "F" || last == "P" || std::any_of(last.begin(), last.end(), is_digit);
+}
+
+// A tip, a comment or a check in a program's text; a message with figures is a message all the same.
+bool LogReader::is_hypothetical(const Message& message, size_t begin, const Match& match) const {
+  if (message.kind == Kind::kHostLikely && is_denied(before(begin, 16))) return true;
+  if (message.weak && before(begin, 16).ends_with("raise ")) return true;  // the program's text
+  if (message.kind == Kind::kOtherError && behind(begin, 80).find(" 0 errors") != std::string_view::npos)
+    return true;
+  if (message.kind == Kind::kOtherError && message.pattern.ends_with(": ") &&
+      is_measured(behind(begin + static_cast<size_t>(match.length), 32)))
+    return true;
+  const bool is_of_memory = message.kind == Kind::kSomeMemory || message.kind == Kind::kAllocation ||
+                            message.kind == Kind::kBareRefusal ||
+                            (message.weak && message.kind == Kind::kHost) || message.pattern == "OOMKilled";
+  if (is_of_memory && match.captures.empty()) {
+    const std::string_view rest = behind(begin + static_cast<size_t>(match.length), 120);
+    const bool is_whole = rest.find("Tried to allocate") != std::string_view::npos;
+    if (!is_whole && is_only_spoken_of(before(begin, 120), rest)) return true;
+    const bool is_a_state =
+        message.kind == Kind::kSomeMemory &&
+        (message.pattern.find("emory") != std::string_view::npos || message.pattern.starts_with("OOM"));
+    if (is_a_state && !is_stated(before(begin, 120), rest)) return true;
+  }
+  if (!match.captures.empty() || message.kind > Kind::kOtherError || message.kind < Kind::kHost) return false;
+  constexpr size_t kNear = 80;
+  const std::string_view lead = before(begin, kNear), rest = behind(begin, kNear);
+  if (rest.find("\" in str(") != std::string_view::npos || rest.find("' in str(") != std::string_view::npos)
+    return true;
+  if (!rest.empty() && rest.find(" errors") == static_cast<size_t>(match.length)) return true;
+  return std::any_of(hypothetical_words().begin(), hypothetical_words().end(),
+                     [&](std::string_view words) { return lead.find(words) != std::string_view::npos; });
+}
+
+// The program found another way: what it could not allocate before did no harm.
+void LogReader::add_recovery(bool is_vague) {
+  const std::string rank = rank_here();
+  for (auto failure = log_.failures.rbegin(); failure != log_.failures.rend(); ++failure) {
+    if (line_ - failure->line > (is_vague ? kVagueRecoveryLines : kRecoveryLines)) break;
+    const bool of_memory = (failure->kind >= Kind::kLimit && failure->kind <= Kind::kBareRefusal) ||
+                           failure->kind == Kind::kSomeMemory;
+    if (of_memory && failure->rank == rank) failure->kind = Kind::kNotAFailure;
+  }
+}
+
+}  // namespace headroom::explain
