@@ -16,6 +16,10 @@ def _fail(code, text):
     return code
 
 
+def _tell_steps(count):
+    print(f"headroom: traced {count} steps", file=sys.stderr, flush=True)
+
+
 def _parse(words):
     parser = argparse.ArgumentParser(prog="python3 -m headroom", description=__doc__.split(":")[0])
     commands = parser.add_subparsers(dest="command", required=True)
@@ -26,6 +30,9 @@ def _parse(words):
     trace.add_argument("--device", default="h200")
     trace.add_argument("-o", "--output", default="run.trace")
     trace.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    trace.add_argument(
+        "--progress", action="store_true", help="count traced steps on stderr, a line for each"
+    )
     trace.add_argument(
         "--requests",
         action="store_true",
@@ -59,7 +66,11 @@ def main(words=None):
         return _DONE
     try:
         trace = trace_program(
-            arguments.program, arguments.batch, arguments.steps, arguments.device
+            arguments.program,
+            arguments.batch,
+            arguments.steps,
+            arguments.device,
+            on_step=_tell_steps if arguments.progress else None,
         )
     except (TraceError, ValueError) as error:
         return _fail(_BAD_INPUT, error)

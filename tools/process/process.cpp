@@ -36,14 +36,18 @@ class Pipe {
     if (ends_[1] >= 0) close(ends_[1]);
     ends_[1] = -1;
   }
-  std::string read_all() const {
+  std::string read_all(const OnLine& on_line = {}) const {
     std::string text;
+    size_t told = 0;  // lines up to here
     std::array<char, 4096> chunk;
     for (;;) {
       const ssize_t got = read(ends_[0], chunk.data(), chunk.size());
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0) return text;
       text.append(chunk.data(), static_cast<size_t>(got));
+      if (!on_line) continue;
+      for (size_t end = 0; (end = text.find('\n', told)) != std::string::npos; told = end + 1)
+        on_line(std::string_view(text).substr(told, end - told));
     }
   }
 
@@ -83,7 +87,8 @@ int start_child(const std::string& program, const std::vector<std::string>& word
   return child;
 }
 
-ChildResult run_child(const std::string& program, const std::vector<std::string>& words) {
+ChildResult run_child(const std::string& program, const std::vector<std::string>& words,
+                      const OnLine& on_error_line) {
   Pipe out, errors;
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   int child = -1;
@@ -97,7 +102,8 @@ ChildResult run_child(const std::string& program, const std::vector<std::string>
   out.close_write_end();
   errors.close_write_end();
   ChildResult ended{};
-  std::thread reader([&] { ended.errors = errors.read_all(); });  // a full pipe would stop the child
+  std::thread reader(
+      [&] { ended.errors = errors.read_all(on_error_line); });  // a full pipe would stop the child
   ended.out = out.read_all();
   reader.join();
   while (waitpid(child, &ended.status, 0) < 0 && errno == EINTR) {

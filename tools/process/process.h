@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,8 +22,11 @@ struct ChildResult {
 // the child's id. Throws Error when it cannot be started.
 int start_child(const std::string& program, const std::vector<std::string>& words,
                 const std::array<int, 3>& files);
+// Told each line as soon as it is written, by another thread.
+using OnLine = std::function<void(std::string_view line)>;
 // Runs a program that dies with this process. Throws Error when it cannot be started.
-ChildResult run_child(const std::string& program, const std::vector<std::string>& words);
+ChildResult run_child(const std::string& program, const std::vector<std::string>& words,
+                      const OnLine& on_error_line = {});
 // The last line of its stderr, which is the command's error, without the command's name.
 std::string error_of(const ChildResult& child);
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -147,7 +148,7 @@ nlohmann::json json_of(const ProgramSpeed& speed) {
 
 }  // namespace
 
-Trace trace_program_to(const ProgramRequest& request, const std::string& path) {
+Trace trace_program_to(const ProgramRequest& request, const std::string& path, const OnStep& on_step) {
   require_program(request.program);
   std::vector<std::string> words = words_of(request);
   words.insert(words.end(), {"--output", path, "--quiet"});
@@ -156,7 +157,16 @@ Trace trace_program_to(const ProgramRequest& request, const std::string& path) {
     words.push_back(std::to_string(*request.batch));
   }
   const std::string python = find_python();
-  const ChildResult child = run_child(python, words);
+  // "headroom: traced 2 steps", as __main__.py writes it.
+  const OnLine count = [&](std::string_view line) {
+    constexpr std::string_view kLead = "headroom: traced ";
+    int64_t steps = 0;
+    if (line.starts_with(kLead) &&
+        std::from_chars(line.data() + kLead.size(), line.data() + line.size(), steps).ec == std::errc())
+      on_step(steps);
+  };
+  if (on_step) words.emplace_back("--progress");
+  const ChildResult child = run_child(python, words, on_step ? count : OnLine());
   if (!WIFEXITED(child.status) || WEXITSTATUS(child.status) != kExitDone) {
     fail(python, request.program, child);
   }

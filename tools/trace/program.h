@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,8 +30,10 @@ bool is_program(std::string_view text);
 // traced, and Error when Python, the package headroom or PyTorch is missing.
 Trace trace_program(const ProgramRequest& request);
 
+// How many steps are traced: 0 once the program is loaded, then one more at a time.
+using OnStep = std::function<void(int64_t steps)>;
 // The same, kept in a file.
-Trace trace_program_to(const ProgramRequest& request, const std::string& path);
+Trace trace_program_to(const ProgramRequest& request, const std::string& path, const OnStep& on_step = {});
 
 // Changes to a program as a person would make them to save memory; python/headroom/torch/changes.py makes
 // them.

@@ -112,9 +112,12 @@ int run_trace(int argc, char** argv) {
   request.program = programs.front();
   if (batch > 0) request.batch = batch;
   require_writable(output);
-  Progress progress(0, "");  // how many ops a program has is known at its end
-  progress.start("tracing " + request.program);
-  const Trace trace = trace_program_to(request, output);
+  Progress progress(0, "");  // nobody knows how long its imports take
+  progress.start("loading " + request.program);
+  const Trace trace = trace_program_to(request, output, [&](int64_t steps) {
+    steps == 0 ? progress.begin(static_cast<double>(request.steps), "steps", "tracing " + request.program)
+               : progress.advance(1);
+  });
   progress.finish();
   as_json ? print_json(trace, request, output) : print_summary(trace, request, output, options.terminal());
   return kExitDone;

@@ -36,7 +36,9 @@ def _place_of(error):
     return ""
 
 
-def trace_program(program, batch=None, steps=3, device="h200", changes=None, speed=None):
+def trace_program(
+    program, batch=None, steps=3, device="h200", changes=None, speed=None, on_step=None
+):
     """Traces "train.py:make_step"; see headroom.torch.trace, and trace_loaded for the rest."""
     path, separator, function = program.rpartition(":")
     if not separator or not path.endswith(".py") or not function.isidentifier():
@@ -47,7 +49,7 @@ def trace_program(program, batch=None, steps=3, device="h200", changes=None, spe
         raise TraceError(f"{path}: no such file")
     try:
         return trace_loaded(
-            lambda: _load(path, function), batch, steps, device, program, changes, speed
+            lambda: _load(path, function), batch, steps, device, program, changes, speed, on_step
         )
     except (TraceError, KeyboardInterrupt):
         raise

@@ -82,7 +82,7 @@ class _Run:
     step: object
 
 
-def _run(load, batch, steps, gpu, host_is_gpu, changes, speed):
+def _run(load, batch, steps, gpu, host_is_gpu, changes, speed, on_step):
     unshared_counts()
     tracer = Tracer(gpu, host_is_gpu)
     tracer.costs = Costs(speed) if speed else None
@@ -99,11 +99,15 @@ def _run(load, batch, steps, gpu, host_is_gpu, changes, speed):
         stack.enter_context(tracer)
         make_step = load()
         step = _make_step(make_step, batch)
+        if on_step:
+            on_step(0)
         for number in range(1, steps + 1):
             tracer.recorder.enter("forward", number)
             if tracer.costs:
                 tracer.costs.begin_step()
             changed.run_step(step)
+            if on_step:
+                on_step(number)
             weights.clear()
         tracer.recorder.enter("other")
         tracer.name_tensors()
@@ -130,7 +134,9 @@ def trace(make_step, batch=None, steps=3, device="h200", program=None):
     )
 
 
-def trace_loaded(load, batch, steps, device, program, changes=None, speed=None):
+def trace_loaded(
+    load, batch, steps, device, program, changes=None, speed=None, on_step=None
+):
     """trace() for a function that `load` gives once PyTorch is prepared, with changes (changes.py) and the
     times of ops on a GPU of that speed (costs.py)."""
     gpu = find_gpu(device)
@@ -138,10 +144,10 @@ def trace_loaded(load, batch, steps, device, program, changes=None, speed=None):
         raise ValueError("steps must be 1 or more")
     start = time.perf_counter()
     changes = changes or Changes()
-    run = _run(load, batch, steps, gpu, False, changes, speed)
+    run = _run(load, batch, steps, gpu, False, changes, speed, on_step)
     if not run.tracer.recorder.count:
         # The program names no device: trace it as if all of it were on the GPU.
-        run = _run(load, batch, steps, gpu, True, changes, speed)
+        run = _run(load, batch, steps, gpu, True, changes, speed, on_step)
     settings = {
         "program": program,
         "framework": f"PyTorch {torch.__version__.split('+')[0]}",
