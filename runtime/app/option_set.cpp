@@ -54,6 +54,19 @@ T parse_number(const std::string& text, const std::string& origin, std::string_v
   return value;
 }
 
+// "--max-memory": the options that begin with the same word, "--max-peak" among them.
+std::string suggest_same_word(std::string_view word, std::span<const std::string_view> known) {
+  constexpr size_t kMost = 4;
+  const size_t end = word.find('-', 2);
+  if (!word.starts_with("--") || end == std::string_view::npos) return "";
+  std::vector<std::string_view> same;
+  for (const std::string_view option : known) {
+    if (option.starts_with(word.substr(0, end + 1))) same.push_back(option);
+  }
+  if (same.empty() || same.size() > kMost) return "";
+  return fmt::format("did you mean {}{}?", same.size() > 1 ? "one of " : "", fmt::join(same, ", "));
+}
+
 [[noreturn]] void refuse_value(const std::string& text, const std::string& origin,
                                std::span<const std::string_view> known) {
   throw InvalidArgument(
@@ -258,9 +271,10 @@ bool OptionSet::parse(int argc, const char* const* argv, std::ostream& out) {
       throw InvalidArgument(fmt::format("unknown argument '{0}'; did you mean '--model {0}'?", unknown[0]));
     }
     const std::string_view nearest = suggest_nearest(word, known);
-    throw InvalidArgument(fmt::format(
-        "unknown argument '{}'{}", unknown[0],
-        nearest.empty() ? "; --help lists the options" : fmt::format("; did you mean '{}'?", nearest)));
+    const std::string suggestion =
+        nearest.empty() ? suggest_same_word(word, known) : fmt::format("did you mean '{}'?", nearest);
+    throw InvalidArgument(fmt::format("unknown argument '{}'; {}", unknown[0],
+                                      suggestion.empty() ? "--help lists the options" : suggestion));
   }
 
   // CLI11 can read files and the environment itself, but there the file wins over the environment.
