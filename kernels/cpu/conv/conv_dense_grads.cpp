@@ -19,9 +19,9 @@ UnpooledInputGrad::UnpooledInputGrad(const ConvShape& shape)
 }
 
 int64_t UnpooledInputGrad::workspace_bytes() const {
-  // Weights of one group transposed, then one padded image.
+  // Weights of one group transposed, then its channels of one padded image.
   return (round_up(shape_.kh * shape_.kw * shape_.kg * padded_channels_, kWorkspaceAlignment) +
-          shape_.hp * shape_.wp * shape_.groups * padded_channels_) *
+          shape_.hp * shape_.wp * padded_channels_) *
          int64_t{sizeof(float)};
 }
 
@@ -60,9 +60,8 @@ void UnpooledInputGrad::operator()(const float* dy, const float* filter, float* 
   float* transposed = workspace;
   float* buffer = workspace + round_up(window * tap_elements, kWorkspaceAlignment);
   // Without padding and with whole vectors of channels the image is dx itself.
-  const int64_t stride = shape_.groups * padded_channels_;
-  const bool direct = !shape_.padded() && stride == shape_.c;
-  if (shape_.groups > 1) std::fill_n(dx, shape_.n * shape_.image_elements(), 0.0f);
+  const bool direct = !shape_.padded() && padded_channels_ == shape_.cg;
+  const int64_t stride = direct ? shape_.c : padded_channels_;
   for (int64_t group = 0; group < shape_.groups; ++group) {
     for (int64_t tap = 0; tap < window; ++tap) {
       for (int64_t k = 0; k < shape_.kg; ++k) {
@@ -81,7 +80,7 @@ void UnpooledInputGrad::operator()(const float* dy, const float* filter, float* 
         const int64_t offset =
             tap / shape_.kw * shape_.op.dilation[0] * shape_.wp + tap % shape_.kw * shape_.op.dilation[1];
         const float* weights = transposed + tap * tap_elements;
-        float* group_target = target + group * padded_channels_;
+        float* group_target = direct ? target + group * shape_.cg : target;
         int64_t column = 0;
         for (; column + 4 * kLanes <= padded_channels_; column += 4 * kLanes) {
           run_tap<4>(gradient, weights, group_target, stride, column, offset);
@@ -93,20 +92,18 @@ void UnpooledInputGrad::operator()(const float* dy, const float* filter, float* 
           run_tap<1>(gradient, weights, group_target, stride, column, offset);
         }
       }
-      if (!direct) copy_group(target, stride, group, image, dx);
+      if (!direct) copy_group(target, group, image, dx);
     }
   }
 }
 
-// Copies one group's channels of a padded image to where they belong in dx.
-void UnpooledInputGrad::copy_group(const float* image, int64_t stride, int64_t group, int64_t index,
-                                   float* dx) const {
+// Copies a padded image of one group's channels to where they belong in dx.
+void UnpooledInputGrad::copy_group(const float* image, int64_t group, int64_t index, float* dx) const {
   float* target = dx + index * shape_.image_elements() + group * shape_.cg;
   for (int64_t row = 0; row < shape_.h; ++row) {
     for (int64_t column = 0; column < shape_.w; ++column) {
       const int64_t pixel = (row + shape_.op.padding[0]) * shape_.wp + column + shape_.op.padding[1];
-      std::copy_n(image + pixel * stride + group * padded_channels_, shape_.cg,
-                  target + (row * shape_.w + column) * shape_.c);
+      std::copy_n(image + pixel * padded_channels_, shape_.cg, target + (row * shape_.w + column) * shape_.c);
     }
   }
 }

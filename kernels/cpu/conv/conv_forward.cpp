@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/cpu/conv/conv_depthwise.h"
 #include "kernels/cpu/conv/conv_shape.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/worker_scratch.h"
@@ -200,10 +201,22 @@ std::unique_ptr<Kernel> make_composed(const ConvBlock& op, const Request& reques
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const Conv2d& op, const Request& request) {
+  const ConvShape shape(op, request.inputs[0].shape, request.inputs[1].shape);
+  if (Depthwise::fits(shape)) {
+    return function_kernel([conv = Depthwise(shape, request.settings.threads)](const Call& call) {
+      conv.forward(call.in(0), call.in(1), nullptr, call.out());
+    });
+  }
   return make(Forward(op, std::nullopt, {}, request, request.outputs[0].shape));
 }
 
 std::unique_ptr<Kernel> make_kernel(const ConvBlock& op, const Request& request) {
+  const ConvShape shape(op.conv, request.inputs[0].shape, request.inputs[1].shape);
+  if (!op.pool && Depthwise::fits(shape)) {
+    return function_kernel([conv = Depthwise(shape, request.settings.threads)](const Call& call) {
+      conv.forward(call.in(0), call.in(1), call.in(2), call.out());
+    });
+  }
   const bool fits =
       !op.pool || (op.pool->padding == Pair{0, 0} && op.pool->window[0] * op.pool->window[1] <= kPositions);
   if (!fits) return make_composed(op, request);

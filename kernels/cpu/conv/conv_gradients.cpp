@@ -1,9 +1,11 @@
 #include "kernels/cpu/conv/conv_gradients.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <type_traits>
 
+#include "kernels/cpu/conv/conv_depthwise.h"
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace headroom::cpu {
@@ -88,6 +90,39 @@ void add_up(const float* dy, const TensorView& route, bool pooled, int64_t k, fl
   }
 }
 
+// A gradient from a dense gradient of the output: (dy, filter) -> dx or (x, dy) -> dfilter.
+struct DenseGrad {
+  std::function<void(const float*, const float*, float* result, float* workspace)> run;
+  int64_t workspace_bytes = 0;
+};
+
+DenseGrad dense_input_grad(const ConvShape& shape, ThreadPool* threads) {
+  if (Depthwise::fits(shape)) {
+    return {[conv = Depthwise(shape, threads)](const float* dy, const float* filter, float* dx, float*) {
+      conv.input_grad(dy, filter, dx);
+    }};
+  }
+  const UnpooledInputGrad grad(shape);
+  return {grad, grad.workspace_bytes()};
+}
+
+DenseGrad dense_filter_grad(const ConvShape& shape, ThreadPool* threads) {
+  if (Depthwise::fits(shape)) {
+    return {[conv = Depthwise(shape, threads)](const float* x, const float* dy, float* dfilter, float*) {
+      conv.filter_grad(x, dy, dfilter);
+    }};
+  }
+  const UnpooledFilterGrad grad(shape);
+  return {grad, grad.workspace_bytes()};
+}
+
+// The kernel of a gradient without relu and pooling.
+std::unique_ptr<Kernel> dense_kernel(const DenseGrad& grad) {
+  return function_kernel(
+      [=](const Call& call) { grad.run(call.in(0), call.in(1), call.out(), call.scratch<float>()); },
+      grad.workspace_bytes);
+}
+
 bool windows_inside(const ConvBlock& op) {
   return op.pool && op.pool->padding == Pair{0, 0};
 }
@@ -105,17 +140,13 @@ std::unique_ptr<Kernel> filter_kernel(const Grad& grad, int64_t k) {
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const Conv2dInputGrad& op, const Request& request) {
-  const UnpooledInputGrad grad(ConvShape(op.conv, op.input_shape, request.inputs[1].shape));
-  return function_kernel(
-      [=](const Call& call) { grad(call.in(0), call.in(1), call.out(), call.scratch<float>()); },
-      grad.workspace_bytes());
+  return dense_kernel(dense_input_grad(ConvShape(op.conv, op.input_shape, request.inputs[1].shape),
+                                       request.settings.threads));
 }
 
 std::unique_ptr<Kernel> make_kernel(const Conv2dFilterGrad& op, const Request& request) {
-  const UnpooledFilterGrad grad(ConvShape(op.conv, request.inputs[0].shape, op.filter_shape));
-  return function_kernel(
-      [=](const Call& call) { grad(call.in(0), call.in(1), call.out(), call.scratch<float>()); },
-      grad.workspace_bytes());
+  return dense_kernel(dense_filter_grad(ConvShape(op.conv, request.inputs[0].shape, op.filter_shape),
+                                        request.settings.threads));
 }
 
 std::unique_ptr<Kernel> make_kernel(const ConvBlockInputGrad& op, const Request& request) {
@@ -130,14 +161,14 @@ std::unique_ptr<Kernel> make_kernel(const ConvBlockInputGrad& op, const Request&
         grad.workspace_bytes());
   }
   const Spread spread(op.block, shape, y);
-  const UnpooledInputGrad grad(shape);
+  const DenseGrad grad = dense_input_grad(shape, request.settings.threads);
   return function_kernel(
       [=](const Call& call) {
         float* g = call.scratch<float>();
         spread(call.in(0), call.inputs[1], g);
-        grad(g, call.in(2), call.out(), g + spread.bytes() / int64_t{sizeof(float)});
+        grad.run(g, call.in(2), call.out(), g + spread.bytes() / int64_t{sizeof(float)});
       },
-      spread.bytes() + grad.workspace_bytes());
+      spread.bytes() + grad.workspace_bytes);
 }
 
 std::unique_ptr<Kernel> make_kernel(const ConvBlockFilterGrad& op, const Request& request) {
@@ -150,15 +181,15 @@ std::unique_ptr<Kernel> make_kernel(const ConvBlockFilterGrad& op, const Request
     return filter_kernel(MaskedFilterGrad(shape, windows, request.settings.threads), shape.k);
   }
   const Spread spread(op.block, shape, y);
-  const UnpooledFilterGrad grad(shape);
+  const DenseGrad grad = dense_filter_grad(shape, request.settings.threads);
   return function_kernel(
       [=, pooled = op.block.pool.has_value()](const Call& call) {
         float* g = call.scratch<float>();
         spread(call.in(1), call.inputs[2], g);
-        grad(call.in(0), g, call.out(), g + spread.bytes() / int64_t{sizeof(float)});
+        grad.run(call.in(0), g, call.out(), g + spread.bytes() / int64_t{sizeof(float)});
         add_up(call.in(1), call.inputs[2], pooled, shape.k, call.out(1));
       },
-      spread.bytes() + grad.workspace_bytes());
+      spread.bytes() + grad.workspace_bytes);
 }
 
 }  // namespace headroom::cpu

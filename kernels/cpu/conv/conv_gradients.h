@@ -21,7 +21,7 @@ class UnpooledInputGrad {
   void run_tap(const float* dy, const float* weights, float* image, int64_t image_stride, int64_t column,
                int64_t tap_offset) const;
 
-  void copy_group(const float* image, int64_t stride, int64_t group, int64_t index, float* dx) const;
+  void copy_group(const float* image, int64_t group, int64_t index, float* dx) const;
 
   ConvShape shape_;
   int64_t padded_channels_;      // of one group, in whole vectors

@@ -1,0 +1,143 @@
+#include "kernels/cpu/conv/conv_depthwise.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "runtime/base/thread_pool.h"
+
+namespace headroom::cpu {
+namespace {
+
+// Vectors of channels that pass over the taps together: their sums and operands stay in registers.
+constexpr int kVectors = 4;
+
+// Calls body(vectors, first, lanes) for all channels: `vectors` vectors from `first` on, `lanes` of each.
+// Both are constants but for the lanes of a last part.
+template <typename Body>
+void for_each_channels(int64_t channels, const Body& body) {
+  constexpr std::integral_constant<int64_t, kLanes> whole = {};
+  int64_t first = 0;
+  for (; first + kVectors * kLanes <= channels; first += kVectors * kLanes) {
+    body(std::integral_constant<int, kVectors>{}, first, whole);
+  }
+  for (; first + kLanes <= channels; first += kLanes) body(std::integral_constant<int, 1>{}, first, whole);
+  if (first < channels) body(std::integral_constant<int, 1>{}, first, channels - first);
+}
+
+}  // namespace
+
+AxisTaps AxisTaps::of_outputs(int64_t outputs, int64_t pixels, int64_t taps, int stride, int padding,
+                              int dilation) {
+  AxisTaps axis;
+  for (int64_t output = 0; output < outputs; ++output) {
+    for (int64_t tap = 0; tap < taps; ++tap) {
+      const int64_t pixel = output * stride + tap * dilation - padding;
+      if (pixel >= 0 && pixel < pixels) axis.meetings_.push_back({tap, pixel});
+    }
+    axis.first_.push_back(axis.meetings_.size());
+  }
+  return axis;
+}
+
+AxisTaps AxisTaps::of_pixels(int64_t outputs, int64_t pixels, int64_t taps, int stride, int padding,
+                             int dilation) {
+  AxisTaps axis;
+  for (int64_t pixel = 0; pixel < pixels; ++pixel) {
+    for (int64_t tap = 0; tap < taps; ++tap) {
+      const int64_t at = pixel + padding - tap * dilation;  // of the output, times the stride
+      if (at >= 0 && at % stride == 0 && at / stride < outputs) axis.meetings_.push_back({tap, at / stride});
+    }
+    axis.first_.push_back(axis.meetings_.size());
+  }
+  return axis;
+}
+
+Depthwise::Depthwise(const ConvShape& shape, ThreadPool* threads)
+    : shape_(shape),
+      output_rows_(AxisTaps::of_outputs(shape.oh, shape.h, shape.kh, shape.op.stride[0], shape.op.padding[0],
+                                        shape.op.dilation[0])),
+      output_columns_(AxisTaps::of_outputs(shape.ow, shape.w, shape.kw, shape.op.stride[1],
+                                           shape.op.padding[1], shape.op.dilation[1])),
+      pixel_rows_(AxisTaps::of_pixels(shape.oh, shape.h, shape.kh, shape.op.stride[0], shape.op.padding[0],
+                                      shape.op.dilation[0])),
+      pixel_columns_(AxisTaps::of_pixels(shape.ow, shape.w, shape.kw, shape.op.stride[1], shape.op.padding[1],
+                                         shape.op.dilation[1])),
+      threads_(threads) {}
+
+void Depthwise::weigh(const AxisTaps& rows, const AxisTaps& columns, const float* from, int64_t from_height,
+                      int64_t from_width, const float* filter, const float* bias, float* to) const {
+  const int64_t channels = shape_.c, height = rows.positions(), width = columns.positions();
+  for_each_piece(threads_, shape_.n * height, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t line = begin; line < end; ++line) {
+      const float* image = from + line / height * from_height * from_width * channels;
+      const auto row_taps = rows.of(line % height);
+      for (int64_t column = 0; column < width; ++column) {
+        const auto column_taps = columns.of(column);
+        float* pixel = to + (line * width + column) * channels;
+        for_each_channels(channels, [&](auto vectors, int64_t first, auto lanes) {
+          Vec sums[vectors] = {};
+          for (int v = 0; v < vectors && bias != nullptr; ++v)
+            sums[v] = load_some(bias + first + v * kLanes, lanes);
+          for (const AxisTaps::Meeting& row : row_taps) {
+            const float* line_of_image = image + row.at * from_width * channels + first;
+            const float* line_of_filter = filter + row.tap * shape_.kw * channels + first;
+            for (const AxisTaps::Meeting& of_column : column_taps) {
+              const float* x = line_of_image + of_column.at * channels;
+              const float* weights = line_of_filter + of_column.tap * channels;
+              for (int v = 0; v < vectors; ++v)
+                sums[v] += load_some(x + v * kLanes, lanes) * load_some(weights + v * kLanes, lanes);
+            }
+          }
+          for (int v = 0; v < vectors; ++v) {
+            if (bias != nullptr) sums[v] = sums[v] < 0.0f ? Vec{} : sums[v];
+            store_some(pixel + first + v * kLanes, sums[v], lanes);
+          }
+        });
+      }
+    }
+  });
+}
+
+void Depthwise::forward(const float* x, const float* filter, const float* bias, float* y) const {
+  weigh(output_rows_, output_columns_, x, shape_.h, shape_.w, filter, bias, y);
+}
+
+void Depthwise::input_grad(const float* dy, const float* filter, float* dx) const {
+  weigh(pixel_rows_, pixel_columns_, dy, shape_.oh, shape_.ow, filter, nullptr, dx);
+}
+
+void Depthwise::filter_grad(const float* x, const float* dy, float* dfilter) const {
+  const int64_t channels = shape_.c, window = shape_.kh * shape_.kw;
+  const int64_t pieces = (channels + kLanes - 1) / kLanes;
+  for_each_piece(threads_, pieces, 1, [&](int64_t begin, int64_t end, int) {
+    const int64_t from = begin * kLanes, to = std::min(end * kLanes, channels);
+    for (int64_t tap = 0; tap < window; ++tap) std::fill_n(dfilter + tap * channels + from, to - from, 0.0f);
+    for_each_channels(to - from, [&](auto vectors, int64_t offset, auto lanes) {
+      const int64_t first = from + offset;
+      const float* gradient = dy + first;
+      for (int64_t image = 0; image < shape_.n; ++image) {
+        const float* pixels = x + image * shape_.image_elements() + first;
+        for (int64_t row = 0; row < shape_.oh; ++row) {
+          const auto row_taps = output_rows_.of(row);
+          for (int64_t column = 0; column < shape_.ow; ++column, gradient += channels) {
+            Vec g[vectors];
+            for (int v = 0; v < vectors; ++v) g[v] = load_some(gradient + v * kLanes, lanes);
+            for (const AxisTaps::Meeting& of_row : row_taps) {
+              for (const AxisTaps::Meeting& of_column : output_columns_.of(column)) {
+                const float* pixel = pixels + (of_row.at * shape_.w + of_column.at) * channels;
+                float* sum = dfilter + (of_row.tap * shape_.kw + of_column.tap) * channels + first;
+                for (int v = 0; v < vectors; ++v) {
+                  const int64_t at = v * kLanes;
+                  store_some(sum + at, load_some(sum + at, lanes) + load_some(pixel + at, lanes) * g[v],
+                             lanes);
+                }
+              }
+            }
+          }
+        }
+      }
+    });
+  });
+}
+
+}  // namespace headroom::cpu
