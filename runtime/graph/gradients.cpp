@@ -198,8 +198,16 @@ Grads rule(const SliceGrad& op, const Context& c) {
   return {slice(c.dy(), Slice{op.begin, c.in[0].shape(), op.steps})};
 }
 
-Grads rule(const Gather&, const Context& c) {
-  return {c.add(GatherGrad{c.in[0].shape()}, {c.dy(), c.in[1]}), std::nullopt};
+Grads rule(const Gather& op, const Context& c) {
+  Value dy = c.dy();
+  if (op.padding_row >= 0) {
+    const Value row = cast(fill(c.graph, static_cast<float>(op.padding_row), {}), DType::kI32);
+    std::vector<int64_t> extents(c.in[1].shape().begin(), c.in[1].shape().end());
+    extents.resize(static_cast<size_t>(dy.shape().rank()), 1);
+    const Value is_padding = comparison(CompareKind::kEqual, c.in[1], row);
+    dy = where(reshape(is_padding, Shape(std::span<const int64_t>(extents))), fill(c.graph, 0, {}), dy);
+  }
+  return {c.add(GatherGrad{c.in[0].shape()}, {dy, c.in[1]}), std::nullopt};
 }
 
 Grads rule(const BroadcastTo&, const Context& c) {

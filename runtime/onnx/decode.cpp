@@ -5,7 +5,9 @@
 
 #include <array>
 #include <bit>
+#include <charconv>
 #include <cstring>
+#include <optional>
 #include <protozero/pbf_reader.hpp>
 #include <string>
 #include <utility>
@@ -213,7 +215,27 @@ class Decoder {
       if (scopes.size() > 1) node.module = scopes[scopes.size() - 2];
     } else if (entry.first == "pkg.torch.onnx.stack_trace") {
       node.source = user_line(entry.second);
+    } else if (entry.first == "pkg.torch.onnx.fx_node") {
+      node.padding_row = padding_row_of(entry.second);
     }
+  }
+
+  // "... torch.ops.aten.embedding.default](args = (%table, %indices, 0), kwargs = {})": padding_idx is the
+  // third argument, and -1 without one.
+  static std::optional<int64_t> padding_row_of(std::string_view call) {
+    constexpr std::string_view kCall = "aten.embedding.default](args = (";
+    const size_t at = call.find(kCall);
+    if (at == std::string_view::npos) return std::nullopt;
+    std::string_view arguments = call.substr(at + kCall.size());
+    arguments = arguments.substr(0, arguments.find(')'));
+    for (int i = 0; i < 2; ++i) {
+      const size_t comma = arguments.find(", ");
+      if (comma == std::string_view::npos) return -1;
+      arguments.remove_prefix(comma + 2);
+    }
+    int64_t row = -1;
+    std::from_chars(arguments.data(), arguments.data() + arguments.size(), row);
+    return row;
   }
 
   // The last line of code that lies in no installed package, else the last one: "net.py:31".

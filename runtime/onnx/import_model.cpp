@@ -253,6 +253,7 @@ class ModelImport {
     if (!is_missing) {
       im().set_node(&node);
       NodeImport import(im(), node, inputs, model_.opset());
+      import.padding_row = roles_.padding_row(node);
       try {
         find_row(node)->import(import);
         outputs = std::move(import.outputs);

@@ -108,8 +108,8 @@ class Importer {
   Item slice(const Item& x, const Slice& options);
   Item pad(const Item& x, const std::vector<int64_t>& before, const std::vector<int64_t>& after);  // zeros
   Item concat(const std::vector<Item>& items, int axis);
-  // x[indices] along an axis; indices i32 in [0, extent).
-  Item gather(const Item& x, const Item& indices, int axis);
+  // x[indices] along an axis; indices i32 in [0, extent). `padding_row` is Gather's, of axis 0.
+  Item gather(const Item& x, const Item& indices, int axis, int64_t padding_row = -1);
 
  private:
   Value constant_value(const HostTensor& tensor);

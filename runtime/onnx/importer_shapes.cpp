@@ -154,7 +154,7 @@ Item Importer::concat(const std::vector<Item>& items, int axis) {
   return item_of(add_one(Concat{moved}, values), items[0].type, order);
 }
 
-Item Importer::gather(const Item& x, const Item& indices, int axis) {
+Item Importer::gather(const Item& x, const Item& indices, int axis, int64_t padding_row) {
   // The axis first: rows are what is gathered.
   Axes first = {axis};
   for (int other = 0; other < x.rank(); ++other) {
@@ -165,7 +165,7 @@ Item Importer::gather(const Item& x, const Item& indices, int axis) {
   if (x.constant && indices.constant) {
     rows = apply(Gather{}, {transpose(x, first), indices}, x.type);
   } else {
-    const Value result = add_one(Gather{}, {value_in(x, first), plain(indices)});
+    const Value result = add_one(Gather{padding_row}, {value_in(x, first), plain(indices)});
     rows = item_of(result, x.type, in_order(result.shape().rank()));
   }
   // (indices, others) -> others before the axis, indices, others after it

@@ -54,6 +54,9 @@ struct OnnxNode {
   std::vector<Attribute> attributes;
   std::string module;  // "encoder.layer.0", where the exporter says so
   std::string source;  // "net.py:31", likewise
+  // Of a lookup in a table of embeddings, where the exporter says so: the row that is not trained, -1 for
+  // none.
+  std::optional<int64_t> padding_row;
 
   // Null if there is none of that name.
   const Attribute* find(std::string_view attribute) const;

@@ -42,6 +42,7 @@ class NodeImport {
   Importer& im;
   const OnnxNode& node;
   const int64_t opset;
+  int64_t padding_row = -1;  // of a table that the node looks up, see Roles
   std::vector<Item> outputs;
 
  private:

@@ -24,6 +24,10 @@ const OpRow* find_op(std::string_view name);
 // The table in Markdown, as docs/models.md has it.
 std::string op_table_text();
 
+// recurrent_ops.cpp
+void import_gru(NodeImport& n);
+void import_lstm(NodeImport& n);
+void import_rnn(NodeImport& n);
 // elementwise_ops.cpp
 void import_add(NodeImport& n);
 void import_sub(NodeImport& n);

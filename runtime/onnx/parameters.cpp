@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -46,6 +48,7 @@ bool is_weight_place(const OnnxNode& node, size_t i) {
     return i >= 1 || op == "MatMul" || op == "Gemm";
   if (op == "Gather") return i == 0;
   if (op == "PRelu") return i == 1;
+  if (op == "GRU" || op == "LSTM" || op == "RNN") return i >= 1 && i <= 3;
   return (op.ends_with("Normalization")) && (i == 1 || i == 2);
 }
 
@@ -147,6 +150,56 @@ void find_transposed_tables(const Model& model, const std::unordered_map<std::st
   }
 }
 
+// The only row of a table that is all zeros, -1 if there is none or several.
+int64_t row_of_zeros(const Tensor& table) {
+  if (table.is_absent || table.extents.size() != 2 || table.extents[0] < 2 || table.extents[1] < 1) return -1;
+  const size_t row_bytes = static_cast<size_t>(table.extents[1] * stored_bytes(table.type));
+  int64_t found = -1;
+  for (int64_t row = 0; row < table.extents[0]; ++row) {
+    const std::byte* const begin = table.data.data() + static_cast<size_t>(row) * row_bytes;
+    if (!std::all_of(begin, begin + row_bytes, [](std::byte byte) { return byte == std::byte{0}; })) continue;
+    if (found >= 0) return -1;
+    found = row;
+  }
+  return found;
+}
+
+// PyTorch does not train the row of an embedding that stands for padding (padding_idx). Its newer exporter
+// writes the row beside the lookup. The older one drops it, but the row is known by its zeros: PyTorch writes
+// them when it makes the table, and draws all other rows.
+void find_padding_rows(const Model& model, Roles& roles) {
+  std::unordered_map<std::string_view, const Tensor*> tables;
+  for (const Tensor& tensor : model.initializers) {
+    if (tensor.extents.size() == 2 && is_float(tensor.type) &&
+        roles.kind_of(tensor.name) == SourceKind::kParameter)
+      tables.emplace(tensor.name, &tensor);
+  }
+  std::unordered_map<const Tensor*, int64_t> guessed;
+  for (const OnnxNode& node : model.nodes) {
+    if (node.op != "Gather" || node.inputs.size() != 2) continue;
+    const Attribute* const axis = node.find("axis");
+    const auto found = tables.find(node.inputs[0]);
+    if (found == tables.end() || (axis != nullptr && axis->integer != 0)) continue;
+    const Tensor& table = *found->second;
+    int64_t row = -1;
+    if (node.padding_row) {
+      row = *node.padding_row;
+    } else {
+      const auto [known, is_new] = guessed.try_emplace(&table, -1);
+      if (is_new) {
+        known->second = row_of_zeros(table);
+        if (known->second >= 0) {
+          roles.notes.push_back(
+              fmt::format("row {} of '{}' is zeros: taken for padding, which is not trained", known->second,
+                          printable(table.name)));
+        }
+      }
+      row = known->second;
+    }
+    if (row >= 0 && row < table.extents[0]) roles.padding_rows[&node] = row;
+  }
+}
+
 // PyTorch's older exporter runs a net once to trace it. In training mode this run moves the running
 // statistics by one batch, also those of a net that was never trained. Such a net is known by its scales,
 // which are all 1 (or all 0, as the last ones of residual branches), its shifts, which are 0, and its
@@ -244,6 +297,7 @@ Roles find_roles(const Model& model) {
   }
   find_moved_statistics(model, roles);
   find_transposed_tables(model, uses, roles);
+  find_padding_rows(model, roles);
   // An exporter that merges equal tensors makes one of all fresh scales and shifts. Matrices that are shared
   // are tied by the program; with a layer that is used twice its vectors are, too.
   const bool has_merged =

@@ -18,11 +18,18 @@ struct Roles {
   std::unordered_map<std::string_view, const Tensor*> copies;  // matrices that are tables transposed
   // Running statistics that the export itself has moved, and what they held before.
   std::unordered_map<std::string_view, float> moved;
+  // By lookup in a table of embeddings: the row that is padding and gets no gradient from it.
+  std::unordered_map<const OnnxNode*, int64_t> padding_rows;
   std::vector<std::string> notes;  // what was detected, a line each
 
   SourceKind kind_of(std::string_view name) const {
     const auto found = kinds.find(name);
     return found == kinds.end() ? SourceKind::kConstant : found->second;
+  }
+  // -1 without one.
+  int64_t padding_row(const OnnxNode& node) const {
+    const auto found = padding_rows.find(&node);
+    return found == padding_rows.end() ? -1 : found->second;
   }
   // The tensor if each of its uses is a weight of its own, else null.
   const Tensor* merged(std::string_view name) const {

@@ -1,0 +1,24 @@
+// What tests of imported models share: models from bytes, numbers for their weights, and a few steps of
+// training.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/app/runtime.h"
+#include "runtime/onnx/model_step.h"
+
+namespace headroom::test {
+
+std::shared_ptr<const onnx::Model> model_of(const std::string& bytes);
+// Numbers of both signs, no two next to each other alike.
+std::vector<float> wave(int64_t count, float scale = 0.5f);
+// The nodes of that op.
+int count_of(const Graph& graph, std::string_view op);
+// Trains on one batch and returns the losses.
+std::vector<float> losses_of(const onnx::ModelStep& step, const RuntimeOptions& options, int steps);
+
+}  // namespace headroom::test
