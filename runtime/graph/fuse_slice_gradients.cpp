@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "runtime/graph/fuse_rules.h"
@@ -12,7 +14,10 @@ namespace {
 // as its own: each padded with zeros to all of the value. That is their concatenation.
 class SliceGradients : private GraphView {
  public:
-  using GraphView::GraphView;
+  SliceGradients(const Graph& graph, std::span<const Value> keep)
+      : GraphView(graph, keep), elements_(graph.nodes().size(), kOther) {
+    for (int node = 0; node < node_count(); ++node) elements_[static_cast<size_t>(node)] = count(node);
+  }
 
   struct Match {
     int root, axis;
@@ -21,9 +26,11 @@ class SliceGradients : private GraphView {
   };
 
   std::optional<Match> match(int root) const {
-    Match found{root, -1, {}, {}};
-    if (!is_sum(root) || !collect(root, found)) return {};
+    if (!op<Binary>(root)) return {};
     const Shape& whole = shape(output(root));
+    // Of the sums in one chain at most one has all of the value, so each gradient is collected once.
+    if (elements_[static_cast<size_t>(root)] != whole.elements() || whole.elements() == 0) return {};
+    Match found = collect(root);
     for (int axis = 0; axis < whole.rank() && found.axis < 0; ++axis) {
       if (extent(found.gradients[0], axis) != whole[axis]) found.axis = axis;
     }
@@ -56,26 +63,45 @@ class SliceGradients : private GraphView {
     const auto* binary = op<Binary>(node);
     return binary && binary->kind == BinaryKind::kAdd && shape(input(node, 0)) == shape(input(node, 1));
   }
-  // The gradients of slices that a sum adds, which nobody else reads; false for a sum of anything else.
-  bool collect(int sum, Match& match) const {
+  // How many elements the slices have whose gradients a node adds and nobody else reads; kOther for a sum of
+  // anything else.
+  int64_t count(int node) const {
+    if (const auto* gradient = op<SliceGrad>(node)) {
+      const auto& steps = gradient->steps;
+      const bool is_whole = std::all_of(steps.begin(), steps.end(), [](int64_t step) { return step == 1; });
+      return is_whole ? shape(input(node, 0)).elements() : kOther;
+    }
+    if (!is_sum(node)) return kOther;
+    int64_t elements = 0;
     for (size_t i = 0; i < 2; ++i) {
-      const int term = input(sum, i), node = maker(term);
-      if (node < 0 || only_reader(term) != sum || !on_one_device({sum, node})) return false;
-      if (const auto* gradient = op<SliceGrad>(node)) {
-        const auto& steps = gradient->steps;
-        if (std::any_of(steps.begin(), steps.end(), [](int64_t step) { return step != 1; })) return false;
-        match.gradients.push_back(node);
-      } else {
-        if (!is_sum(node) || !collect(node, match)) return false;
-        match.sums.push_back(node);
+      const int term = input(node, i), made_by = maker(term);
+      if (made_by < 0 || only_reader(term) != node || !on_one_device({node, made_by})) return kOther;
+      if (elements_[static_cast<size_t>(made_by)] == kOther) return kOther;
+      elements += elements_[static_cast<size_t>(made_by)];
+    }
+    return elements <= shape(output(node)).elements() ? elements : kOther;  // they would overlap
+  }
+  Match collect(int root) const {
+    Match match{root, -1, {}, {}};
+    std::vector<int> open = {root};  // a chain may be longer than the stack of calls is deep
+    while (!open.empty()) {
+      const int sum = open.back();
+      open.pop_back();
+      if (sum != root) match.sums.push_back(sum);
+      for (size_t i = 0; i < 2; ++i) {
+        const int node = maker(input(sum, i));
+        (op<SliceGrad>(node) ? match.gradients : open).push_back(node);
       }
     }
-    return true;
+    return match;
   }
   int64_t begin(int gradient, int axis) const {
     return op<SliceGrad>(gradient)->begin[static_cast<size_t>(axis)];
   }
   int64_t extent(int gradient, int axis) const { return shape(input(gradient, 0))[axis]; }
+
+  static constexpr int64_t kOther = -1;
+  std::vector<int64_t> elements_;  // by node
 };
 
 }  // namespace
