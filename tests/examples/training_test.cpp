@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Two steps without faults: the expected result.
 uint64_t weights_after_two_steps() {
-  static const uint64_t kChecksum = [] {
+  static const uint64_t checksum = [] {
     const Step step;
     SimulatedGpu device(roomy());
     const auto allocator = make_allocator({.name = "direct"}, device);
@@ -91,7 +91,7 @@ uint64_t weights_after_two_steps() {
     session.run();
     return variables.checksum(step.parameters);
   }();
-  return kChecksum;
+  return checksum;
 }
 
 TEST_P(StrategyTest, AnyDriverCallMayFailWithoutLeaksOrEffects) {

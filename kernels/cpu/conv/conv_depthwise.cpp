@@ -15,12 +15,12 @@ constexpr int kVectors = 4;
 // Both are constants but for the lanes of a last part.
 template <typename Body>
 void for_each_channels(int64_t channels, const Body& body) {
-  constexpr std::integral_constant<int64_t, kLanes> whole = {};
+  constexpr std::integral_constant<int64_t, kLanes> kWhole = {};
   int64_t first = 0;
   for (; first + kVectors * kLanes <= channels; first += kVectors * kLanes) {
-    body(std::integral_constant<int, kVectors>{}, first, whole);
+    body(std::integral_constant<int, kVectors>{}, first, kWhole);
   }
-  for (; first + kLanes <= channels; first += kLanes) body(std::integral_constant<int, 1>{}, first, whole);
+  for (; first + kLanes <= channels; first += kLanes) body(std::integral_constant<int, 1>{}, first, kWhole);
   if (first < channels) body(std::integral_constant<int, 1>{}, first, channels - first);
 }
 
