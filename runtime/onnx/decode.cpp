@@ -230,12 +230,14 @@ class Decoder {
     arguments = arguments.substr(0, arguments.find(')'));
     for (int i = 0; i < 2; ++i) {
       const size_t comma = arguments.find(", ");
-      if (comma == std::string_view::npos) return -1;
+      if (comma == std::string_view::npos)
+        return call.find("padding_idx") == std::string_view::npos ? std::optional<int64_t>(-1) : std::nullopt;
       arguments.remove_prefix(comma + 2);
     }
     int64_t row = -1;
-    std::from_chars(arguments.data(), arguments.data() + arguments.size(), row);
-    return row;
+    const bool is_number =
+        std::from_chars(arguments.data(), arguments.data() + arguments.size(), row).ec == std::errc();
+    return is_number ? std::optional(row) : std::nullopt;
   }
 
   // The last line of code that lies in no installed package, else the last one: "net.py:31".

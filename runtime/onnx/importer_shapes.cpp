@@ -81,6 +81,9 @@ Item Importer::reshape(const Item& x, const Shape& shape) {
 }
 
 Item Importer::transpose(const Item& x, const Axes& order) const {
+  if (order.size() != static_cast<size_t>(x.rank()))
+    throw Unsupported{
+        fmt::format("takes a tensor of rank {} instead of {}", order.size(), to_string(x.shape))};
   Item result = x;
   result.shape = permuted(x.shape, order);
   if (x.constant) {

@@ -61,7 +61,7 @@ void import_gather(NodeImport& n) {
     }
   }
   if (x.rank() - 1 + indices.rank() > Shape::kMaxRank) n.fail("makes a tensor of too high a rank");
-  n.out(n.im.gather(x, indices, axis, n.padding_row < extent ? n.padding_row : -1));
+  n.out(n.im.gather(x, indices, axis, axis == 0 ? n.padding_row : -1));
 }
 
 void import_gather_elements(NodeImport& n) {

@@ -42,13 +42,17 @@ Signature signature_of(const Model& model) {
   return signature;
 }
 
+bool is_recurrent(const OnnxNode& node) {
+  return node.op == "GRU" || node.op == "LSTM" || node.op == "RNN";
+}
+
 bool is_weight_place(const OnnxNode& node, size_t i) {
   const std::string_view op = node.op;
   if (op == "MatMul" || op == "Conv" || op == "ConvTranspose" || op == "Gemm")
     return i >= 1 || op == "MatMul" || op == "Gemm";
   if (op == "Gather") return i == 0;
   if (op == "PRelu") return i == 1;
-  if (op == "GRU" || op == "LSTM" || op == "RNN") return i >= 1 && i <= 3;
+  if (is_recurrent(node)) return (i >= 1 && i <= 3) || i == 7;
   return (op.ends_with("Normalization")) && (i == 1 || i == 2);
 }
 
@@ -68,6 +72,7 @@ bool is_statistic_place(const OnnxNode& node, size_t i) {
 
 struct Uses {
   int all = 0, weights = 0, settings = 0, statistics = 0, tables = 0;
+  int states = 0;                // that a recurrent layer begins with
   int vectors = 0, factors = 0;  // scales, shifts and biases; operands of products of elements
 };
 
@@ -179,7 +184,7 @@ void find_padding_rows(const Model& model, Roles& roles) {
     if (node.op != "Gather" || node.inputs.size() != 2) continue;
     const Attribute* const axis = node.find("axis");
     const auto found = tables.find(node.inputs[0]);
-    if (found == tables.end() || (axis != nullptr && axis->integer != 0)) continue;
+    if (found == tables.end() || (axis != nullptr && axis->integer != 0 && axis->integer != -2)) continue;
     const Tensor& table = *found->second;
     int64_t row = -1;
     if (node.padding_row) {
@@ -196,7 +201,7 @@ void find_padding_rows(const Model& model, Roles& roles) {
       }
       row = known->second;
     }
-    if (row >= 0 && row < table.extents[0]) roles.padding_rows[&node] = row;
+    if (row >= 0 && row < table.extents[0] && row <= (1 << 24)) roles.padding_rows[&node] = row;
   }
 }
 
@@ -267,6 +272,7 @@ Roles find_roles(const Model& model) {
       if (is_weight_place(node, i)) ++use.weights;
       if (is_setting_place(node, i)) ++use.settings;
       if (is_statistic_place(node, i)) ++use.statistics;
+      if (is_recurrent(node) && (i == 5 || i == 6)) ++use.states;
       if (node.op.ends_with("Normalization") ||
           ((node.op == "Gemm" || node.op.starts_with("Conv")) && i == 2) || node.op == "Add") {
         ++use.vectors;
@@ -290,7 +296,8 @@ Roles find_roles(const Model& model) {
     if (signature.buffers.contains(tensor.name)) continue;
     const bool is_weight = use.weights > 0 && !tensor.extents.empty();
     // Where nobody tells, what has more than one number and meets the data is a weight.
-    const bool looks_so = !is_told && !tensor.extents.empty() && tensor.elements() > 1;
+    const bool looks_so =
+        !is_told && !tensor.extents.empty() && tensor.elements() > 1 && use.states < use.all;
     if (!is_parameter && !is_weight && (!looks_so || is_mask(tensor))) continue;
     roles.kinds[tensor.name] = SourceKind::kParameter;
     if (tensor.extents.size() > 1 && use.weights > 1) ++shared_matrices;

@@ -95,6 +95,7 @@ Outputs Gather::infer(const OpCheck& c) const {
   c.count(2);
   c.dtype(1, DType::kI32);
   c.require(c.shape(0).rank() >= 1, "the table must have rank 1 at least");
+  c.require(padding_row < c.shape(0)[0] && padding_row <= (1 << 24), "the table has no such row of padding");
   c.require(c.shape(0).rank() - 1 + c.shape(1).rank() <= Shape::kMaxRank, "the result's rank is too high");
   return {{c.input(0).dtype, concatenated(extents_of(c.shape(1)), extents_of(c.shape(0)).subspan(1))}};
 }

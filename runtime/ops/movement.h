@@ -48,7 +48,9 @@ struct SliceGrad {
 // table (V, ...), i32 indices (I...) -> (I..., ...). An index outside [0, V) is a DeviceError at run time.
 struct Gather {
   static constexpr OpTraits kTraits{.name = "gather"};
-  int64_t padding_row = -1;  // of the table: gets no gradient, as padding_idx of torch.nn.Embedding; -1: none
+  // Of the table: gets no gradient, as padding_idx of torch.nn.Embedding; -1: none. At most 2^24, which f32
+  // has.
+  int64_t padding_row = -1;
   Outputs infer(const OpCheck& c) const;
 };
 // dy (I..., ...), indices -> dtable (table_shape), summed where indices repeat

@@ -32,9 +32,9 @@ AxisTaps AxisTaps::of_outputs(int64_t outputs, int64_t pixels, int64_t taps, int
   for (int64_t output = 0; output < outputs; ++output) {
     for (int64_t tap = 0; tap < taps; ++tap) {
       const int64_t pixel = output * stride + tap * dilation - padding;
-      if (pixel >= 0 && pixel < pixels) axis.meetings_.push_back({tap, pixel});
+      if (pixel >= 0 && pixel < pixels) axis.taps_.push_back({tap, pixel});
     }
-    axis.first_.push_back(axis.meetings_.size());
+    axis.first_.push_back(axis.taps_.size());
   }
   return axis;
 }
@@ -45,9 +45,9 @@ AxisTaps AxisTaps::of_pixels(int64_t outputs, int64_t pixels, int64_t taps, int 
   for (int64_t pixel = 0; pixel < pixels; ++pixel) {
     for (int64_t tap = 0; tap < taps; ++tap) {
       const int64_t at = pixel + padding - tap * dilation;  // of the output, times the stride
-      if (at >= 0 && at % stride == 0 && at / stride < outputs) axis.meetings_.push_back({tap, at / stride});
+      if (at >= 0 && at % stride == 0 && at / stride < outputs) axis.taps_.push_back({tap, at / stride});
     }
-    axis.first_.push_back(axis.meetings_.size());
+    axis.first_.push_back(axis.taps_.size());
   }
   return axis;
 }
@@ -64,8 +64,9 @@ Depthwise::Depthwise(const ConvShape& shape, ThreadPool* threads)
                                          shape.op.dilation[1])),
       threads_(threads) {}
 
-void Depthwise::weigh(const AxisTaps& rows, const AxisTaps& columns, const float* from, int64_t from_height,
-                      int64_t from_width, const float* filter, const float* bias, float* to) const {
+void Depthwise::accumulate(const AxisTaps& rows, const AxisTaps& columns, const float* from,
+                           int64_t from_height, int64_t from_width, const float* filter, const float* bias,
+                           float* to) const {
   const int64_t channels = shape_.c, height = rows.positions(), width = columns.positions();
   for_each_piece(threads_, shape_.n * height, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t line = begin; line < end; ++line) {
@@ -78,12 +79,12 @@ void Depthwise::weigh(const AxisTaps& rows, const AxisTaps& columns, const float
           Vec sums[vectors] = {};
           for (int v = 0; v < vectors && bias != nullptr; ++v)
             sums[v] = load_some(bias + first + v * kLanes, lanes);
-          for (const AxisTaps::Meeting& row : row_taps) {
+          for (const AxisTaps::Tap& row : row_taps) {
             const float* line_of_image = image + row.at * from_width * channels + first;
-            const float* line_of_filter = filter + row.tap * shape_.kw * channels + first;
-            for (const AxisTaps::Meeting& of_column : column_taps) {
+            const float* line_of_filter = filter + row.index * shape_.kw * channels + first;
+            for (const AxisTaps::Tap& of_column : column_taps) {
               const float* x = line_of_image + of_column.at * channels;
-              const float* weights = line_of_filter + of_column.tap * channels;
+              const float* weights = line_of_filter + of_column.index * channels;
               for (int v = 0; v < vectors; ++v)
                 sums[v] += load_some(x + v * kLanes, lanes) * load_some(weights + v * kLanes, lanes);
             }
@@ -99,11 +100,11 @@ void Depthwise::weigh(const AxisTaps& rows, const AxisTaps& columns, const float
 }
 
 void Depthwise::forward(const float* x, const float* filter, const float* bias, float* y) const {
-  weigh(output_rows_, output_columns_, x, shape_.h, shape_.w, filter, bias, y);
+  accumulate(output_rows_, output_columns_, x, shape_.h, shape_.w, filter, bias, y);
 }
 
 void Depthwise::input_grad(const float* dy, const float* filter, float* dx) const {
-  weigh(pixel_rows_, pixel_columns_, dy, shape_.oh, shape_.ow, filter, nullptr, dx);
+  accumulate(pixel_rows_, pixel_columns_, dy, shape_.oh, shape_.ow, filter, nullptr, dx);
 }
 
 void Depthwise::filter_grad(const float* x, const float* dy, float* dfilter) const {
@@ -122,10 +123,10 @@ void Depthwise::filter_grad(const float* x, const float* dy, float* dfilter) con
           for (int64_t column = 0; column < shape_.ow; ++column, gradient += channels) {
             Vec g[vectors];
             for (int v = 0; v < vectors; ++v) g[v] = load_some(gradient + v * kLanes, lanes);
-            for (const AxisTaps::Meeting& of_row : row_taps) {
-              for (const AxisTaps::Meeting& of_column : output_columns_.of(column)) {
+            for (const AxisTaps::Tap& of_row : row_taps) {
+              for (const AxisTaps::Tap& of_column : output_columns_.of(column)) {
                 const float* pixel = pixels + (of_row.at * shape_.w + of_column.at) * channels;
-                float* sum = dfilter + (of_row.tap * shape_.kw + of_column.tap) * channels + first;
+                float* sum = dfilter + (of_row.index * shape_.kw + of_column.index) * channels + first;
                 for (int v = 0; v < vectors; ++v) {
                   const int64_t at = v * kLanes;
                   store_some(sum + at, load_some(sum + at, lanes) + load_some(pixel + at, lanes) * g[v],

@@ -13,8 +13,8 @@ namespace headroom::cpu {
 // Along one axis: which taps of a filter meet which positions.
 class AxisTaps {
  public:
-  struct Meeting {
-    int64_t tap, at;  // `at` is the position on the other side
+  struct Tap {
+    int64_t index, at;  // `at` is the position on the other side
   };
   // For each output the taps and the pixels that they read; for each pixel the taps and the outputs that they
   // add to. Taps ascend, and those in the padding are left out.
@@ -23,19 +23,19 @@ class AxisTaps {
   static AxisTaps of_pixels(int64_t outputs, int64_t pixels, int64_t taps, int stride, int padding,
                             int dilation);
 
-  std::span<const Meeting> of(int64_t position) const {
+  std::span<const Tap> of(int64_t position) const {
     const auto begin = first_[static_cast<size_t>(position)], end = first_[static_cast<size_t>(position) + 1];
-    return {meetings_.data() + begin, end - begin};
+    return {taps_.data() + begin, end - begin};
   }
   int64_t positions() const { return static_cast<int64_t>(first_.size()) - 1; }
 
  private:
   std::vector<size_t> first_ = {0};
-  std::vector<Meeting> meetings_;
+  std::vector<Tap> taps_;
 };
 
 // Vectors of channels: with the channels last each tap is one product of vectors. The general kernels would
-// visit the image once for each channel. Takes no workspace.
+// visit the whole image once for each channel. Takes no workspace.
 class Depthwise {
  public:
   static bool fits(const ConvShape& shape) { return shape.groups > 1 && shape.cg == 1 && shape.kg == 1; }
@@ -50,8 +50,8 @@ class Depthwise {
 
  private:
   // `to` has rows.positions() x columns.positions() pixels an image, `from` has `from_height` x `from_width`.
-  void weigh(const AxisTaps& rows, const AxisTaps& columns, const float* from, int64_t from_height,
-             int64_t from_width, const float* filter, const float* bias, float* to) const;
+  void accumulate(const AxisTaps& rows, const AxisTaps& columns, const float* from, int64_t from_height,
+                  int64_t from_width, const float* filter, const float* bias, float* to) const;
 
   ConvShape shape_;
   AxisTaps output_rows_, output_columns_, pixel_rows_, pixel_columns_;

@@ -23,6 +23,7 @@
 namespace {
 
 constexpr size_t kBytesAtOnce = 4096;
+constexpr int kThrew = 254, kCrashed = -1;
 bool is_slow = false;
 int calls = 0, last_call = 0;  // last_call 0: the process lives on
 
@@ -60,19 +61,24 @@ std::string content_of(const std::string& path) {
 }
 
 // How the process ends that writes the text there slowly: the number of its calls to the disk, or nothing if
-// it ended at `last`.
+// it ended at `last`; kThrew or kCrashed otherwise.
 int write_slowly(const std::string& path, std::string_view text, int last) {
   const pid_t child = fork();
   if (child == 0) {
     last_call = last;
     is_slow = true;
     const std::array<std::string_view, 2> parts = {text.substr(0, 100), text.substr(100)};
-    write_file(path, parts);
+    try {
+      write_file(path, parts);
+    } catch (...) {
+      _exit(kThrew);
+    }
     _exit(calls);
   }
   int status = 0;
   waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  return WTERMSIG(status) == SIGKILL ? 0 : kCrashed;
 }
 
 TEST(SlowDisk, AProcessThatEndsAtAnyOfItsWritesLeavesTheOldFileOrTheNew) {
@@ -81,7 +87,8 @@ TEST(SlowDisk, AProcessThatEndsAtAnyOfItsWritesLeavesTheOldFileOrTheNew) {
   const std::array<std::string_view, 1> old = {before};
   write_file(path, old);
   const int calls_of_all = write_slowly(path, after, 0);
-  EXPECT_GT(calls_of_all, 40'000 / static_cast<int>(kBytesAtOnce));
+  ASSERT_GT(calls_of_all, 40'000 / static_cast<int>(kBytesAtOnce));
+  ASSERT_LT(calls_of_all, kThrew);
   EXPECT_EQ(content_of(path), after);
   for (int last = 1; last <= calls_of_all; ++last) {
     write_file(path, old);

@@ -79,6 +79,24 @@ std::string float_attribute(const std::string& name, float value) {
   return bytes;
 }
 
+std::string text_attribute(const std::string& name, const std::string& value) {
+  std::string bytes;
+  Writer writer(bytes);
+  writer.add_string(1, name);
+  writer.add_string(4, value);
+  writer.add_enum(20, 3);
+  return bytes;
+}
+
+std::string texts_attribute(const std::string& name, const std::vector<std::string>& values) {
+  std::string bytes;
+  Writer writer(bytes);
+  writer.add_string(1, name);
+  for (const std::string& value : values) writer.add_string(9, value);
+  writer.add_enum(20, 8);
+  return bytes;
+}
+
 ModelBytes& ModelBytes::input(const std::string& name, int type, const std::vector<std::string>& axes) {
   Writer(graph_).add_message(11, value_info(name, type, axes));
   return *this;

@@ -18,6 +18,8 @@ inline std::span<const std::byte> as_bytes(const std::string& text) {
 std::string int_attribute(const std::string& name, int64_t value);
 std::string ints_attribute(const std::string& name, const std::vector<int64_t>& values);
 std::string float_attribute(const std::string& name, float value);
+std::string text_attribute(const std::string& name, const std::string& value);
+std::string texts_attribute(const std::string& name, const std::vector<std::string>& values);
 
 class ModelBytes {
  public:
