@@ -129,6 +129,9 @@ TEST(HeadroomExplain, BadInputIsOneLine) {
     EXPECT_EQ(outcome.out, "");
     EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
   }
+  const Outcome program = explain("/bin/sh");
+  EXPECT_EQ(program.code, 2) << program.out;
+  EXPECT_NE(program.errors.find("is not a log, it holds binary data"), std::string::npos) << program.errors;
 }
 
 }  // namespace

@@ -9,9 +9,11 @@
 #include <functional>
 #include <future>
 #include <iostream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/app/option_set.h"
@@ -29,8 +31,24 @@ namespace {
 
 constexpr size_t kPieceBytes = size_t{1} << 20;
 
+// Whether the beginning of a file is no text in any encoding: NUL is half of UTF-16, and colours and bars of
+// progress have a few other control characters.
+bool is_binary(std::string_view beginning) {
+  if (beginning.starts_with("\xff\xfe") || beginning.starts_with("\xfe\xff")) return false;
+  beginning = beginning.substr(0, 4096);
+  const auto controls = std::count_if(beginning.begin(), beginning.end(), [](char c) {
+    return (c > '\0' && c < '\a') || (c > '\r' && c < ' ' && c != '\x1b') || c == '\x7f';
+  });
+  return 20 * controls > std::ssize(beginning) - std::count(beginning.begin(), beginning.end(), '\0');
+}
+
+struct ReadLog {
+  Log log;
+  bool is_binary = false;
+};
+
 // Gunzips the next piece while the last one is read.
-Log read(const std::string& path) {
+ReadLog read(const std::string& path) {
   InputFile file(path == "-" ? "/dev/stdin" : path);
   LogReader reader;
   std::string piece, next(kPieceBytes, '\0');
@@ -40,6 +58,7 @@ Log read(const std::string& path) {
   Progress progress(0, "MiB of the log");
   if (path != "-") progress.start("reading " + printable(path));
   fill(next);
+  const bool has_no_text = is_binary(next);
   while (next.size() == kPieceBytes) {
     progress.advance(1);
     piece.swap(next);
@@ -50,7 +69,7 @@ Log read(const std::string& path) {
     if (const std::optional<double> share = file.share_read()) progress.reach(*share);
   }
   reader.feed(next);
-  return reader.finish();
+  return {reader.finish(), has_no_text};
 }
 
 constexpr size_t kLongestMessage = 100;  // of a table in a pipe
@@ -218,7 +237,14 @@ int run_explain(int argc, char** argv) {
   const Terminal terminal = set.terminal();
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const std::string& path : paths) {
-    const Explanation explanation = explain(read(path));
+    const ReadLog read_log = read(path);
+    const Explanation explanation = explain(read_log.log);
+    const Cause cause = explanation.judgement.cause;
+    if (read_log.is_binary && (cause == Cause::kNone || cause == Cause::kUnknown)) {
+      throw InvalidArgument(fmt::format(
+          "{} is not a log, it holds binary data; memory snapshots and traces are read by headroom report",
+          path == "-" ? "standard input" : printable(path)));
+    }
     if (json) {
       all.push_back(to_json(explanation));
       if (paths.size() > 1) all.back()["file"] = path;

@@ -320,7 +320,7 @@ void print(const TrainOptions& options, const Trained& result, const Terminal& t
   }
   fmt::print("\n{}\n{}\n", losses.text(terminal),
              terminal.wrapped(fmt::format("{:.1f} ms/step, {} parameters, {} MiB allocated at the peak",
-                                          1e3 * result.seconds_per_step, result.parameters,
+                                          1e3 * result.seconds_per_step, thousands(result.parameters),
                                           format_mib(result.peak_allocated_bytes))));
   if (!result.evaluated) return;
   std::string against = fmt::format(
