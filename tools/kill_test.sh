@@ -8,9 +8,10 @@ usage() {
   cat <<'HELP'
 usage: tools/kill_test.sh [--train PROGRAM] [--seed N] [TIMES]
 Starts train_mnist with --save and --checkpoint-every 1 and sends it SIGKILL at a random moment, TIMES times (200 unless
-given): a quarter of them with two processes that write one file, a quarter on a disk that is full (a limit on the size
-of files), a quarter on a slow disk (a library before the C library's takes 16 KiB in 2 ms), the rest plainly. After each: the file, where there is one, is whole and can be resumed, and the weights at the
-end have the bits of an uninterrupted training.
+given). A quarter of the runs has two processes that write one file, a quarter a full disk (a limit on the size of
+files), a quarter a slow disk (a preloaded library that writes 16 KiB in 2 ms); the rest have neither.
+After each kill the file, if there is one, must be whole and must resume, and the weights at the end must have the bits
+of an uninterrupted training.
 Needs cc.
   --train PROGRAM  build/release/examples/train_mnist unless given
 Exit codes: 0 all hold, 5 one does not, 2 bad arguments.

@@ -48,8 +48,8 @@ struct SliceGrad {
 // table (V, ...), i32 indices (I...) -> (I..., ...). An index outside [0, V) is a DeviceError at run time.
 struct Gather {
   static constexpr OpTraits kTraits{.name = "gather"};
-  // Of the table: gets no gradient, as padding_idx of torch.nn.Embedding; -1: none. At most 2^24, which f32
-  // has.
+  // This row of the table gets no gradient, as padding_idx of torch.nn.Embedding; -1: none. At most 2^24, up
+  // to where f32 holds every whole number.
   int64_t padding_row = -1;
   Outputs infer(const OpCheck& c) const;
 };

@@ -50,51 +50,41 @@ std::string tensor_start(const std::string& name, int type, const std::vector<in
   return tensor;
 }
 
+// `add_value` adds what the attribute holds, which is of that type.
+template <typename AddValue>
+std::string attribute(const std::string& name, int type, const AddValue& add_value) {
+  std::string bytes;
+  Writer writer(bytes);
+  writer.add_string(1, name);
+  add_value(writer);
+  writer.add_enum(20, type);
+  return bytes;
+}
+
 }  // namespace
 
 std::string int_attribute(const std::string& name, int64_t value) {
-  std::string bytes;
-  Writer writer(bytes);
-  writer.add_string(1, name);
-  writer.add_int64(3, value);
-  writer.add_enum(20, 2);
-  return bytes;
+  return attribute(name, 2, [&](Writer& writer) { writer.add_int64(3, value); });
 }
 
 std::string ints_attribute(const std::string& name, const std::vector<int64_t>& values) {
-  std::string bytes;
-  Writer writer(bytes);
-  writer.add_string(1, name);
-  for (int64_t value : values) writer.add_int64(8, value);
-  writer.add_enum(20, 7);
-  return bytes;
+  return attribute(name, 7, [&](Writer& writer) {
+    for (const int64_t value : values) writer.add_int64(8, value);
+  });
 }
 
 std::string float_attribute(const std::string& name, float value) {
-  std::string bytes;
-  Writer writer(bytes);
-  writer.add_string(1, name);
-  writer.add_float(2, value);
-  writer.add_enum(20, 1);
-  return bytes;
+  return attribute(name, 1, [&](Writer& writer) { writer.add_float(2, value); });
 }
 
 std::string text_attribute(const std::string& name, const std::string& value) {
-  std::string bytes;
-  Writer writer(bytes);
-  writer.add_string(1, name);
-  writer.add_string(4, value);
-  writer.add_enum(20, 3);
-  return bytes;
+  return attribute(name, 3, [&](Writer& writer) { writer.add_string(4, value); });
 }
 
 std::string texts_attribute(const std::string& name, const std::vector<std::string>& values) {
-  std::string bytes;
-  Writer writer(bytes);
-  writer.add_string(1, name);
-  for (const std::string& value : values) writer.add_string(9, value);
-  writer.add_enum(20, 8);
-  return bytes;
+  return attribute(name, 8, [&](Writer& writer) {
+    for (const std::string& value : values) writer.add_string(9, value);
+  });
 }
 
 ModelBytes& ModelBytes::input(const std::string& name, int type, const std::vector<std::string>& axes) {

@@ -216,11 +216,7 @@ TEST(Recurrent, WhatIsNotSupportedIsSaid) {
     ModelBytes net;
     net.input("x", 1, x_axes).output("y");
     std::vector<std::string> axes;
-    int64_t elements = 1;
-    for (const int64_t extent : state) {
-      axes.push_back(std::to_string(extent));
-      elements *= extent;
-    }
+    for (const int64_t extent : state) axes.push_back(std::to_string(extent));
     net.input("h", 1, axes).floats("w", {1, 5, 2}, wave(10)).floats("r", {1, 5, 5}, wave(25));
     net.node("RNN", {"x", "w", "r", "", "", "h"}, {"y"}, attributes);
     return net;
