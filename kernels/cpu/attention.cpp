@@ -1,5 +1,5 @@
 // Attention of heads and its gradient, a query after the other: the scores of a tile of keys are on the
-// stack. With s the scores, p their softmax and a dot for a product of rows:
+// stack, times log2(e), as on a GPU. With p the softmax of the scores and a dot for a product of rows:
 //   dv_j = sum over i of p_ij dy_i,  ds_ij = p_ij (dy_i . v_j - dy_i . y_i),
 //   dq_i = scale sum over j of ds_ij k_j,  dk_j = scale sum over i of ds_ij q_i
 #include <Eigen/Core>
@@ -15,6 +15,7 @@ namespace headroom::cpu {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
 using Row = Eigen::Map<Eigen::ArrayXf>;
 using ConstRow = Eigen::Map<const Eigen::ArrayXf>;
@@ -40,6 +41,12 @@ void classify(const float* mask, const AttentionSizes& sizes, int64_t queries, i
     }
     tiles[tile] = is_hidden ? MaskTile::kHidden : is_plain ? MaskTile::kPlain : MaskTile::kMixed;
   }
+}
+
+// A number of a mask as a score is. A finite one stays finite: a row that the lowest float hides throughout
+// has equal shares and not NaN.
+float in_powers_of_2(float x) {
+  return x == -kInfinity ? x : std::max(x * kLog2E, std::numeric_limits<float>::lowest());
 }
 
 // The scores of one call, a query and a tile of keys at a time.
@@ -78,8 +85,10 @@ class Scores {
       if (kind == MaskTile::kHidden) continue;
       Row scores(tile.data(), std::min(kAttentionTile, sizes_.keys - begin));
       for (int64_t j = 0; j < scores.size(); ++j)
-        scores[j] = scale_ * dot(q, k + (begin + j) * sizes_.row_stride());
-      if (kind == MaskTile::kMixed) scores += ConstRow(mask_row + begin, scores.size());
+        scores[j] = scale_ * kLog2E * dot(q, k + (begin + j) * sizes_.row_stride());
+      if (kind == MaskTile::kMixed) {
+        for (int64_t j = 0; j < scores.size(); ++j) scores[j] += in_powers_of_2(mask_row[begin + j]);
+      }
       use(begin, scores);
     }
   }
@@ -128,9 +137,9 @@ std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request)
                 const float of_tile = p.maxCoeff<Eigen::PropagateNaN>();
                 const float larger = of_tile <= largest ? largest : of_tile;  // NaN stays
                 if (larger == -kInfinity) return;
-                const float factor = std::exp(largest - larger);
+                const float factor = std::exp2(largest - larger);
                 largest = larger;
-                p = (p - larger).exp();
+                p = ((p - larger) * kLn2).exp();
                 sum = sum * factor + p.sum();
                 y *= factor;
                 for (int64_t j = 0; j < p.size(); ++j)
@@ -142,7 +151,9 @@ std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request)
               } else {
                 y /= sum;
               }
-              call.out(1)[head * sizes.queries + i] = is_zero ? kInfinity : largest + std::log(sum);
+              float* const statistics = call.out(1) + 2 * (head * sizes.queries + i);
+              statistics[0] = is_zero ? kInfinity : largest;
+              statistics[1] = is_zero ? 0 : std::log2(sum);
             }
           }
         });
@@ -171,11 +182,11 @@ std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& requ
               const float *dy = call.in(0) + row, *q = call.in(1) + row;
               Row dq(call.out(0) + row, sizes.extent);
               dq = 0;
-              const float log_sum = call.in(5)[head * sizes.queries + i];
-              if (log_sum == kInfinity) continue;
+              const float* const statistics = call.in(5) + 2 * (head * sizes.queries + i);
+              if (statistics[0] == kInfinity) continue;
               const float product = scores.dot(dy, call.in(4) + row);
               scores.for_each_tile(b, h, i, q, k, [&](int64_t begin, Row& p) {
-                p = (p - log_sum).exp();
+                p = ((p - statistics[0] - statistics[1]) * kLn2).exp();
                 for (int64_t j = 0; j < p.size(); ++j) {
                   const int64_t key = (begin + j) * stride;
                   const float ds = op.scale * p[j] * (scores.dot(dy, v + key) - product);

@@ -142,7 +142,7 @@ class Attentions : private GraphView {
     const int result = output(match.product);
     const Shape rows = permuted(shape(result), kHeadsAndRows);
     const int y = match.move >= 0 ? output(match.move) : new_value(result, name + "/y", rows);
-    attention.outputs = {y, new_value(result, name + "/log_sums", {rows[0], rows[2], rows[1]})};
+    attention.outputs = {y, new_value(result, name + "/statistics", {rows[0], rows[2], rows[1], 2})};
     nodes_.push_back(std::move(attention));
     if (match.move < 0) {
       nodes_.push_back(Node{Transpose{kHeadsAndRows}, name + "/heads", {y}, {result}, device});

@@ -23,8 +23,8 @@ void check_heads(const OpCheck& c, size_t first, size_t mask) {
   c.require(broadcasts && c.shape(mask).last() == k[1], "the mask does not broadcast to the scores");
 }
 
-Shape rows_of(const Shape& q) {
-  return {q[0], q[2], q[1]};
+Shape statistics_of(const Shape& q) {
+  return {q[0], q[2], q[1], 2};
 }
 
 }  // namespace
@@ -32,7 +32,7 @@ Shape rows_of(const Shape& q) {
 Outputs Attention::infer(const OpCheck& c) const {
   c.floats(c.size() == 4 ? 4 : 3);
   check_heads(c, 0, 3);
-  return {c.input(0), f32(rows_of(c.shape(0)))};
+  return {c.input(0), f32(statistics_of(c.shape(0)))};
 }
 
 Outputs AttentionGrad::infer(const OpCheck& c) const {
@@ -40,7 +40,7 @@ Outputs AttentionGrad::infer(const OpCheck& c) const {
   check_heads(c, 1, 6);
   c.same_shape(0, c.shape(1));
   c.same_shape(4, c.shape(1));
-  c.same_shape(5, rows_of(c.shape(1)));
+  c.same_shape(5, statistics_of(c.shape(1)));
   return {c.input(1), c.input(2), c.input(3)};
 }
 

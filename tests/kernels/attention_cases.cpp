@@ -59,6 +59,15 @@ void add_attention_cases(std::vector<KernelCase>& cases) {
   for (int64_t j = 100; j < 140; ++j) padding.data()[j] = kHiddenScore;      // the first text's end
   for (int64_t j = 0; j < 140; ++j) padding.data()[140 + j] = kHiddenScore;  // no text
   add(cases, "padding", {.scale = 0.25f, .zero_nan_rows = true}, sizes, {padding});
+  // Rows that finite numbers hide throughout have equal shares, or those between their few larger ones.
+  for (const float hidden : {std::numeric_limits<float>::lowest(), -1e9f}) {
+    HostTensor rows = causal(130, 140, hidden);
+    for (int64_t j = 0; j < 140; ++j) {
+      rows.data()[50 * 140 + j] = hidden;
+      rows.data()[129 * 140 + j] = j % 3 == 0 ? hidden : 2 * hidden;
+    }
+    add(cases, fmt::format("hidden_rows_{:.0e}", hidden), {.scale = 0.25f}, sizes, {rows});
+  }
   HostTensor rows = causal(130, 140, kHiddenScore);
   for (int64_t j = 0; j < 140; ++j) rows.data()[50 * 140 + j] = rows.data()[129 * 140 + j] = kHiddenScore;
   add(cases, "hidden_rows", {.scale = 0.25f, .zero_nan_rows = true}, sizes, {rows});

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numbers>
 #include <utility>
 
 #include "tests/kernels/reference.h"
@@ -14,15 +16,21 @@ auto* row_of(auto& tensor, int64_t b, int64_t i, int64_t h) {
   return tensor.data.data() + ((b * shape[1] + i) * shape[2] + h) * shape[3];
 }
 
-// The softmax of the scores of query i of head (b,h), and the logarithm of the sum below it.
+Shape rows_of(const Values& q) {
+  return {q.shape()[0], q.shape()[2], q.shape()[1]};
+}
+
+constexpr double kLowest = std::numeric_limits<float>::lowest();
+
+// The softmax of the scores of query i of head (b,h), and the statistics that Attention returns of it.
 struct Shares {
   std::vector<double> p;
-  double log_sum;
+  double largest, log_sum;
 };
 
 Shares shares_of(const Values& q, const Values& k, const Values* mask, double scale, const Index& query) {
   const int64_t b = query[0], h = query[1], i = query[2], keys = k.shape()[1];
-  Shares shares{std::vector<double>(static_cast<size_t>(keys)), 0};
+  Shares shares{std::vector<double>(static_cast<size_t>(keys)), 0, 0};
   const int64_t extent = q.shape()[3];
   const double* const of_query = row_of(q, b, i, h);
   double largest = -HUGE_VAL, sum = 0;
@@ -30,23 +38,27 @@ Shares shares_of(const Values& q, const Values& k, const Values* mask, double sc
     double& score = shares.p[static_cast<size_t>(j)];
     const double* const key = row_of(k, b, j, h);
     for (int64_t d = 0; d < extent; ++d) score += scale * of_query[d] * key[d];
-    if (mask != nullptr) score += (*mask)[position_of(mask->shape(), {b, h, i, j})];
+    // In f32, as frameworks add it: a large number leaves nothing of the score.
+    if (mask != nullptr)
+      score = static_cast<float>(score + (*mask)[position_of(mask->shape(), {b, h, i, j})]);
     largest = std::max(largest, score);
   }
   for (double& score : shares.p) sum += score = std::exp(score - largest);
   for (double& share : shares.p) share /= sum;
-  shares.log_sum = largest + std::log(sum);
+  shares.largest = largest == -HUGE_VAL ? largest : std::max(largest / std::numbers::ln2, kLowest);
+  shares.log_sum = std::log2(sum);
   return shares;
 }
 
 std::vector<Values> attention(const Attention& op, const std::vector<Values>& in, std::vector<Values> out) {
   const Values &q = in[0], &k = in[1], &v = in[2];
-  for_each_index(out[1].shape(), [&](const Index& query, int64_t row) {
+  for_each_index(rows_of(q), [&](const Index& query, int64_t row) {
     const int64_t b = query[0], h = query[1], i = query[2];
     const Shares shares =
         shares_of(q, k, in.size() > 3 ? &in[3] : nullptr, static_cast<double>(op.scale), query);
     const bool is_zero = op.zero_nan_rows && std::isnan(shares.p[0]);
-    out[1][row] = is_zero ? HUGE_VAL : shares.log_sum;
+    out[1][2 * row] = is_zero ? HUGE_VAL : shares.largest;
+    out[1][2 * row + 1] = is_zero ? 0 : shares.log_sum;
     double* const sum = row_of(out[0], b, i, h);
     for (int64_t j = 0; j < k.shape()[1] && !is_zero; ++j) {
       const double share = shares.p[static_cast<size_t>(j)], *const value = row_of(v, b, j, h);
@@ -58,10 +70,10 @@ std::vector<Values> attention(const Attention& op, const std::vector<Values>& in
 
 std::vector<Values> attention_grad(const AttentionGrad& op, const std::vector<Values>& in,
                                    std::vector<Values> out) {
-  const Values &dy = in[0], &q = in[1], &k = in[2], &v = in[3], &y = in[4], &log_sums = in[5];
+  const Values &dy = in[0], &q = in[1], &k = in[2], &v = in[3], &y = in[4], &statistics = in[5];
   const auto scale = static_cast<double>(op.scale);
-  for_each_index(log_sums.shape(), [&](const Index& query, int64_t row) {
-    if (log_sums[row] == HUGE_VAL) return;
+  for_each_index(rows_of(q), [&](const Index& query, int64_t row) {
+    if (statistics[2 * row] == HUGE_VAL) return;
     const int64_t b = query[0], h = query[1], i = query[2], extent = q.shape()[3];
     const Shares shares = shares_of(q, k, in.size() > 6 ? &in[6] : nullptr, scale, query);
     const double *const of_query = row_of(q, b, i, h), *const of_result = row_of(y, b, i, h),

@@ -30,7 +30,8 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 4 : 2)
   // Shares are powers of 2 less `base`, which follows the largest score of a row at a distance: a product
   // with sums is rare, and shares stay below 2^kSlack.
   constexpr float kSlack = 8;
-  float sums[kExtent / 8][4] = {}, base[2] = {-HUGE_VALF, -HUGE_VALF}, total[2] = {};
+  float sums[kExtent / 8][4] = {}, total[2] = {};
+  float base[2] = {-HUGE_VALF, -HUGE_VALF}, largest_of_row[2] = {-HUGE_VALF, -HUGE_VALF};
   const auto kind_of = [&](int tile) { return args.mask.kind(sizes, block.b, block.h, block.tile, tile); };
   __shared__ MaskTile held_kinds[TileKinds::kHeld];
   const TileKinds kinds(held_kinds, static_cast<int>(sizes.key_tiles()), kind_of);
@@ -55,7 +56,10 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 4 : 2)
           for (int i = 0; i < 4; ++i) largest[i / 2] = fmaxf(largest[i / 2], scores[j][i]);
         }
 #pragma unroll
-        for (int half = 0; half < 2; ++half) largest[half] = combined_of_row(largest[half], true) * factor;
+        for (int half = 0; half < 2; ++half) {
+          largest[half] = combined_of_row(largest[half], true) * factor;
+          largest_of_row[half] = fmaxf(largest_of_row[half], largest[half]);
+        }
         if (__any_sync(~0u, largest[0] > base[0] + kSlack || largest[1] > base[1] + kSlack)) {
           float rescale[2];
 #pragma unroll
@@ -93,8 +97,9 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 4 : 2)
     }
     store_head_row<Policy, kExtent>(y, query, sums, half, is_zero ? 0 : 1 / sum);
     if (block.t == 0 && query < queries) {
-      args.log_sums.set(block.head * sizes.queries + query,
-                        is_zero ? HUGE_VALF : (base[half] + log2f(sum)) / kLog2E);
+      float* const statistics = args.computed_statistics + 2 * (block.head * sizes.queries + query);
+      statistics[0] = is_zero ? HUGE_VALF : largest_of_row[half];
+      statistics[1] = is_zero ? 0 : base[half] - largest_of_row[half] + log2f(sum);
     }
   }
 }
@@ -112,7 +117,7 @@ std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request)
         AttentionArguments args = plan.arguments(call, op.scale, op.zero_nan_rows);
         args.q = head_operand(call.inputs[0]), args.k = head_operand(call.inputs[1]),
         args.v = head_operand(call.inputs[2]);
-        args.y = head_operand(call.outputs[0]), args.log_sums = result(call, 1);
+        args.y = head_operand(call.outputs[0]), args.computed_statistics = call.out(1);
         launch_attention(kernel, plan.sizes.head_count() * plan.sizes.query_tiles(),
                          bytes_of_head_tiles(plan.sizes.extent, 5), args, call.stream);
       },

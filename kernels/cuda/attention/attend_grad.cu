@@ -11,10 +11,28 @@ namespace {
 // Rows and columns of a warp's part of the gradient of scores: 32 columns at a time, for the registers.
 constexpr int kGradPairs = 2;
 
-// From scores, powers of 2 but for `factor`, and dy . v in `gradients` to p and ds.
-template <typename Shift, typename Product>
+// The statistics of a row (runtime/ops/attention.h) and their sum; queries beyond the last have no shares.
+struct RowStatistics {
+  float largest = HUGE_VALF, log_sum = 0, both = HUGE_VALF;
+
+  RowStatistics() = default;
+  __device__ explicit RowStatistics(const float* of_row)
+      : largest(of_row[0]), log_sum(of_row[1]), both(of_row[0] + of_row[1]) {}
+};
+
+// From scores, powers of 2 but for `factor`, and dy . v in `gradients` to p and ds. Where a mask may have
+// made the scores large their differences from the largest come first.
+template <typename Largest, typename Shift, typename Product>
 __device__ void finish_shares(float (&shares)[2 * kGradPairs][4], float (&gradients)[2 * kGradPairs][4],
-                              float factor, const Shift& shift, const Product& product) {
+                              float factor, bool is_masked, const Largest& largest, const Shift& shift,
+                              const Product& product) {
+  if (is_masked) {
+#pragma unroll
+    for (int j = 0; j < 2 * kGradPairs; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) shares[j][i] -= largest(j, i);
+    }
+  }
 #pragma unroll
   for (int j = 0; j < 2 * kGradPairs; ++j) {
 #pragma unroll
@@ -45,7 +63,8 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 3 : 2)
   __syncthreads();
   const LeftRows<kExtent> left(rows, block.warp * 16), left_dy(rows + kTileWords<kExtent>, block.warp * 16);
 
-  float shift[2], product[2];
+  RowStatistics statistics[2];
+  float product[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int query = block.row + half * 8, row = query - block.first();
@@ -58,8 +77,9 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 3 : 2)
       sum += Policy::low_term(a) * Policy::low_term(b) + Policy::high_term(a) * Policy::high_term(b);
     }
     product[half] = combined_of_row(sum, false);
-    shift[half] = query < queries ? Reals(args.log_sums)[at] * kLog2E : HUGE_VALF;
-    if (block.t == 0 && query < queries) args.products[at] = product[half];
+    if (query >= queries) continue;
+    statistics[half] = RowStatistics(args.statistics + 2 * at);
+    if (block.t == 0) args.products[at] = product[half];
   }
   __syncthreads();
 
@@ -84,11 +104,15 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 3 : 2)
           multiply_rows<Policy, kExtent, kGradPairs>(shares, left, stage_at(stage, 0), part);
           multiply_rows<Policy, kExtent, kGradPairs>(gradients, left_dy, stage_at(stage, 1), part);
           const ScorePlace place{block.row, tile * kHeadTile + part + 2 * block.t, queries, keys, false};
-          const float factor = block.finish_scores(shares, kinds.get(tile, kind_of), place);
+          const MaskTile kind = kinds.get(tile, kind_of);
+          const float factor = block.finish_scores(shares, kind, place);
           hide_beyond(shares, place);
+          const bool is_masked = kind == MaskTile::kMixed;
+          const float shift[2] = {is_masked ? statistics[0].log_sum : statistics[0].both,
+                                  is_masked ? statistics[1].log_sum : statistics[1].both};
           finish_shares(
-              shares, gradients, factor, [&](int, int i) { return shift[i / 2]; },
-              [&](int, int i) { return product[i / 2]; });
+              shares, gradients, factor, is_masked, [&](int, int i) { return statistics[i / 2].largest; },
+              [&](int, int i) { return shift[i / 2]; }, [&](int, int i) { return product[i / 2]; });
           add_product<Policy, kExtent, kGradPairs>(sums, gradients, stage_at(stage, 0), part);
         }
       });
@@ -107,9 +131,9 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 3 : 2)
   const auto stage_at = [&](int stage, int operand) {
     return rows + (2 + 2 * stage + operand) * kTileWords<kExtent>;
   };
-  // Of the queries of a stage: log_sums as powers of 2, then dy . y.
+  // Of the queries of a stage: the numbers of their RowStatistics, then dy . y.
   const auto rows_at = [&](int stage) {
-    return reinterpret_cast<float*>(rows + 6 * kTileWords<kExtent>) + stage * 2 * kHeadTile;
+    return reinterpret_cast<float*>(rows + 6 * kTileWords<kExtent>) + stage * 4 * kHeadTile;
   };
   const AttentionSizes& sizes = args.sizes;
   const HeadBlock block(args, sizes.key_tiles(), false);
@@ -135,8 +159,13 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 3 : 2)
         if (threadIdx.x < kHeadTile) {
           const int query = tile * kHeadTile + static_cast<int>(threadIdx.x);
           const int64_t at = block.head * sizes.queries + query;
-          rows_at(stage)[threadIdx.x] = query < queries ? Reals(args.log_sums)[at] * kLog2E : HUGE_VALF;
-          rows_at(stage)[kHeadTile + threadIdx.x] = query < queries ? args.products[at] : 0;
+          RowStatistics statistics;
+          if (query < queries) statistics = RowStatistics(args.statistics + 2 * at);
+          float* const of_row = rows_at(stage) + threadIdx.x;
+          of_row[0] = statistics.largest;
+          of_row[kHeadTile] = statistics.log_sum;
+          of_row[2 * kHeadTile] = statistics.both;
+          of_row[3 * kHeadTile] = query < queries ? args.products[at] : 0;
         }
       },
       [&](int tile, int stage) {
@@ -149,10 +178,14 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 3 : 2)
           multiply_rows<Policy, kExtent, kGradPairs>(gradients, left_v, stage_at(stage, 1), part);
           const float* const of_rows = rows_at(stage) + part + 2 * block.t;
           const ScorePlace place{block.row, tile * kHeadTile + part + 2 * block.t, keys, queries, true};
-          const float factor = block.finish_scores(shares, kinds.get(tile, kind_of), place);
+          const MaskTile kind = kinds.get(tile, kind_of);
+          const float factor = block.finish_scores(shares, kind, place);
+          const bool is_masked = kind == MaskTile::kMixed;
+          const float* const shifts = of_rows + (is_masked ? kHeadTile : 2 * kHeadTile);
           finish_shares(
-              shares, gradients, factor, [&](int j, int i) { return of_rows[8 * j + i % 2]; },
-              [&](int j, int i) { return of_rows[kHeadTile + 8 * j + i % 2]; });
+              shares, gradients, factor, is_masked, [&](int j, int i) { return of_rows[8 * j + i % 2]; },
+              [&](int j, int i) { return shifts[8 * j + i % 2]; },
+              [&](int j, int i) { return of_rows[3 * kHeadTile + 8 * j + i % 2]; });
           add_product<Policy, kExtent, kGradPairs>(value_sums, shares, stage_at(stage, 1), part);
           add_product<Policy, kExtent, kGradPairs>(key_sums, gradients, stage_at(stage, 0), part);
         }
@@ -182,7 +215,7 @@ std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& requ
         args.dy = head_operand(call.inputs[0]), args.q = head_operand(call.inputs[1]),
         args.k = head_operand(call.inputs[2]);
         args.v = head_operand(call.inputs[3]), args.y = head_operand(call.inputs[4]);
-        args.log_sums = {call.inputs[5].data, call.inputs[5].spec.dtype};
+        args.statistics = call.in(5);
         args.dq = head_operand(call.outputs[0]), args.dk = head_operand(call.outputs[1]),
         args.dv = head_operand(call.outputs[2]);
         args.products = reinterpret_cast<float*>(call.scratch<std::byte>() + plan.workspace.tiles_bytes);
@@ -190,7 +223,7 @@ std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& requ
         launch_attention(of_queries, sizes.head_count() * sizes.query_tiles(),
                          bytes_of_head_tiles(sizes.extent, 6), args, call.stream);
         launch_attention(of_keys, sizes.head_count() * sizes.key_tiles(),
-                         bytes_of_head_tiles(sizes.extent, 6, 4 * kHeadTile), args, call.stream);
+                         bytes_of_head_tiles(sizes.extent, 6, 8 * kHeadTile), args, call.stream);
       },
       plan.workspace.bytes);
 }

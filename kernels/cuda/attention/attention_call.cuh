@@ -58,7 +58,8 @@ struct AttentionArguments {
   float scale;
   bool zero_nan_rows, is_aligned;
   HeadOperand q, k, v, y, dy, dq, dk, dv;  // y is a result of Attention
-  RealsOut log_sums;                       // a result of Attention, too
+  const float* statistics;                 // a result of Attention, too
+  float* computed_statistics;              // where Attention writes them
   float* products;                         // dy . y of each query of each head
 };
 

@@ -3,6 +3,7 @@
 
 #include <cuda_pipeline.h>
 
+#include <cfloat>
 #include <cmath>
 
 #include "kernels/cuda/attention/attention_call.cuh"
@@ -207,6 +208,12 @@ struct ScorePlace {
   bool is_turned;
 };
 
+// A number of a mask as a score is. A finite one stays finite: a row that the lowest float hides throughout
+// has equal shares and not NaN.
+__device__ inline float in_powers_of_2(float x) {
+  return x == -HUGE_VALF ? x : fmaxf(x * kLog2E, -FLT_MAX);
+}
+
 // Adds a mask to scores, as powers of 2. Issues 16 loads before it uses one.
 template <int kColumns>
 __device__ void add_mask(float (&scores)[kColumns][4], const Reals& mask, int64_t row_stride,
@@ -236,7 +243,7 @@ __device__ void add_mask(float (&scores)[kColumns][4], const Reals& mask, int64_
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) scores[first + j][i] += added[j][i] * kLog2E;
+      for (int i = 0; i < 4; ++i) scores[first + j][i] += in_powers_of_2(added[j][i]);
     }
   }
 }
