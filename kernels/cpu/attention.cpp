@@ -4,6 +4,7 @@
 //   dq_i = scale sum over j of ds_ij k_j,  dk_j = scale sum over i of ds_ij q_i
 #include <Eigen/Core>
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -55,9 +56,9 @@ class Scores {
   using Tile = std::array<float, kAttentionTile>;
 
   // Classifies the tiles of the mask, if there is one, into the workspace.
-  Scores(const AttentionSizes& sizes, const MaskLayout& layout, float scale, const float* mask,
-         MaskTile* tiles)
-      : sizes_(sizes), layout_(layout), scale_(scale), mask_(mask), tiles_(tiles) {
+  Scores(const AttentionSizes& sizes, int64_t key_step, const MaskLayout& layout, float scale,
+         const float* mask, MaskTile* tiles)
+      : sizes_(sizes), key_step_(key_step), layout_(layout), scale_(scale), mask_(mask), tiles_(tiles) {
     if (mask == nullptr) return;
     const int64_t of_head = layout.row_strips == 0 ? 1 : sizes.query_tiles();
     for (int64_t strip = 0; strip < layout.strips; ++strip) {
@@ -85,7 +86,7 @@ class Scores {
       if (kind == MaskTile::kHidden) continue;
       Row scores(tile.data(), std::min(kAttentionTile, sizes_.keys - begin));
       for (int64_t j = 0; j < scores.size(); ++j)
-        scores[j] = scale_ * kLog2E * dot(q, k + (begin + j) * sizes_.row_stride());
+        scores[j] = scale_ * kLog2E * dot(q, k + (begin + j) * key_step_);
       if (kind == MaskTile::kMixed) {
         for (int64_t j = 0; j < scores.size(); ++j) scores[j] += in_powers_of_2(mask_row[begin + j]);
       }
@@ -102,6 +103,7 @@ class Scores {
 
  private:
   const AttentionSizes sizes_;
+  const int64_t key_step_;
   const MaskLayout layout_;
   const float scale_;
   const float* const mask_;
@@ -112,28 +114,44 @@ MaskLayout layout_of(std::span<const TensorSpec> inputs, size_t mask, const Atte
   return inputs.size() > mask ? MaskLayout(inputs[mask].shape, sizes) : MaskLayout();
 }
 
+const float* mask_of(const Call& call, const HeadOperands& heads) {
+  return call.inputs.size() > heads.mask() ? call.in(heads.mask()) : nullptr;
+}
+
+// q, k and v, or their gradients, from tensor `first` on.
+template <typename T>
+std::array<T*, 3> heads_of(std::span<const TensorView> tensors, size_t first, const HeadOperands& heads) {
+  std::array<T*, 3> result{};
+  for (size_t i = 0; i < 3; ++i) {
+    result[i] = heads.is_packed() ? tensors[first].as<T>() + i * static_cast<size_t>(heads.q[2] * heads.q[3])
+                                  : tensors[first + i].as<T>();
+  }
+  return result;
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request) {
-  const AttentionSizes sizes(request.inputs[0].shape, request.inputs[1].shape);
-  const MaskLayout layout = layout_of(request.inputs, 3, sizes);
+  const HeadOperands heads(op, request.inputs);
+  const AttentionSizes sizes(heads.q, heads.k);
+  const MaskLayout layout = layout_of(request.inputs, heads.mask(), sizes);
   ThreadPool* const threads = request.settings.threads;
   return function_kernel(
       [=](const Call& call) {
-        const Scores scores(sizes, layout, op.scale, call.inputs.size() > 3 ? call.in(3) : nullptr,
-                            call.scratch<MaskTile>());
+        const int64_t step = heads.row_step(), y_step = sizes.row_stride();
+        const Scores scores(sizes, step, layout, op.scale, mask_of(call, heads), call.scratch<MaskTile>());
+        const auto [q_all, k_all, v_all] = heads_of<const float>(call.inputs, heads.first, heads);
         for_each_piece(threads, sizes.head_count(), 1, [&](int64_t first, int64_t last, int) {
           for (int64_t head = first; head < last; ++head) {
             const int64_t b = head / sizes.heads, h = head % sizes.heads;
-            const int64_t stride = sizes.row_stride(), at = h * sizes.extent;
-            const float *k = call.in(1) + b * sizes.keys * stride + at,
-                        *v = call.in(2) + b * sizes.keys * stride + at;
+            const int64_t at = h * sizes.extent;
+            const float *k = k_all + b * sizes.keys * step + at, *v = v_all + b * sizes.keys * step + at;
             for (int64_t i = 0; i < sizes.queries; ++i) {
-              const int64_t row = (b * sizes.queries + i) * stride + at;
-              Row y(call.out(0) + row, sizes.extent);
+              const int64_t row = b * sizes.queries + i;
+              Row y(call.out(0) + row * y_step + at, sizes.extent);
               y = 0;
               float largest = -kInfinity, sum = 0;
-              scores.for_each_tile(b, h, i, call.in(0) + row, k, [&](int64_t begin, Row& p) {
+              scores.for_each_tile(b, h, i, q_all + row * step + at, k, [&](int64_t begin, Row& p) {
                 const float of_tile = p.maxCoeff<Eigen::PropagateNaN>();
                 const float larger = of_tile <= largest ? largest : of_tile;  // NaN stays
                 if (larger == -kInfinity) return;
@@ -143,7 +161,7 @@ std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request)
                 sum = sum * factor + p.sum();
                 y *= factor;
                 for (int64_t j = 0; j < p.size(); ++j)
-                  y += p[j] * ConstRow(v + (begin + j) * stride, sizes.extent);
+                  y += p[j] * ConstRow(v + (begin + j) * step, sizes.extent);
               });
               const bool is_zero = op.zero_nan_rows && !(sum > 0);
               if (is_zero) {
@@ -162,37 +180,39 @@ std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request)
 }
 
 std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& request) {
-  const AttentionSizes sizes(request.inputs[1].shape, request.inputs[2].shape);
-  const MaskLayout layout = layout_of(request.inputs, 6, sizes);
+  const HeadOperands heads(op, request.inputs);
+  const AttentionSizes sizes(heads.q, heads.k);
+  const MaskLayout layout = layout_of(request.inputs, heads.mask(), sizes);
   ThreadPool* const threads = request.settings.threads;
   return function_kernel(
       [=](const Call& call) {
-        const Scores scores(sizes, layout, op.scale, call.inputs.size() > 6 ? call.in(6) : nullptr,
-                            call.scratch<MaskTile>());
-        std::fill_n(call.out(1), call.outputs[1].elements(), 0.0f);
-        std::fill_n(call.out(2), call.outputs[2].elements(), 0.0f);
+        const int64_t step = heads.row_step(), y_step = sizes.row_stride();
+        const Scores scores(sizes, step, layout, op.scale, mask_of(call, heads), call.scratch<MaskTile>());
+        const auto [q_all, k_all, v_all] = heads_of<const float>(call.inputs, heads.first, heads);
+        const auto [dq_all, dk_all, dv_all] = heads_of<float>(call.outputs, 0, heads);
+        const float* const y_all = call.in(1 + heads.count);
+        for (const TensorView& output : call.outputs)
+          std::fill_n(output.as<float>(), output.elements(), 0.0f);
         for_each_piece(threads, sizes.head_count(), 1, [&](int64_t first, int64_t last, int) {
           for (int64_t head = first; head < last; ++head) {
             const int64_t b = head / sizes.heads, h = head % sizes.heads;
-            const int64_t stride = sizes.row_stride(), at = h * sizes.extent;
-            const int64_t keys_at = b * sizes.keys * stride + at;
-            const float *k = call.in(2) + keys_at, *v = call.in(3) + keys_at;
+            const int64_t at = h * sizes.extent, keys_at = b * sizes.keys * step + at;
+            const float *k = k_all + keys_at, *v = v_all + keys_at;
             for (int64_t i = 0; i < sizes.queries; ++i) {
-              const int64_t row = (b * sizes.queries + i) * stride + at;
-              const float *dy = call.in(0) + row, *q = call.in(1) + row;
-              Row dq(call.out(0) + row, sizes.extent);
-              dq = 0;
-              const float* const statistics = call.in(5) + 2 * (head * sizes.queries + i);
+              const int64_t row = b * sizes.queries + i;
+              const float *dy = call.in(0) + row * y_step + at, *q = q_all + row * step + at;
+              Row dq(dq_all + row * step + at, sizes.extent);
+              const float* const statistics = call.in(2 + heads.count) + 2 * (head * sizes.queries + i);
               if (statistics[0] == kInfinity) continue;
-              const float product = scores.dot(dy, call.in(4) + row);
+              const float product = scores.dot(dy, y_all + row * y_step + at);
               scores.for_each_tile(b, h, i, q, k, [&](int64_t begin, Row& p) {
                 p = ((p - statistics[0] - statistics[1]) * kLn2).exp();
                 for (int64_t j = 0; j < p.size(); ++j) {
-                  const int64_t key = (begin + j) * stride;
+                  const int64_t key = (begin + j) * step;
                   const float ds = op.scale * p[j] * (scores.dot(dy, v + key) - product);
                   dq += ds * ConstRow(k + key, sizes.extent);
-                  Row(call.out(1) + keys_at + key, sizes.extent) += ds * ConstRow(q, sizes.extent);
-                  Row(call.out(2) + keys_at + key, sizes.extent) += p[j] * ConstRow(dy, sizes.extent);
+                  Row(dk_all + keys_at + key, sizes.extent) += ds * ConstRow(q, sizes.extent);
+                  Row(dv_all + keys_at + key, sizes.extent) += p[j] * ConstRow(dy, sizes.extent);
                 }
               });
             }

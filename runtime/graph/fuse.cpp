@@ -35,10 +35,27 @@ void fold_constants(Graph& graph) {
   rewrite.apply(graph);
 }
 
+// A transposition that moves axes of extent 1 alone is a reshape, which copies nothing.
+class IdleTransposes : private GraphView {
+ public:
+  using GraphView::GraphView;
+
+  std::optional<int> match(int node) const {
+    const auto* moved = op<Transpose>(node);
+    return moved && keeps_order(shape(input(node, 0)), moved->axes) ? std::optional(node) : std::nullopt;
+  }
+
+  void rewrite(int node, Rewrite& nodes) const {
+    const Node& moved = graph().node(node);
+    nodes.put(node, Node{Reshape{shape(output(node))}, moved.name, moved.inputs, moved.outputs});
+  }
+};
+
 }  // namespace
 
 int fuse(Graph& graph, std::span<const Value> keep, Precision precision) {
   fold_constants(graph);
+  rewrite_matches(IdleTransposes(graph, keep), graph);
   const auto has_kernel = [&](const OpTraits& op) { return op.takes_half || precision == Precision::kF32; };
   int whole = 0;
   if (has_kernel(ClassifierHead::kTraits)) whole += fuse_classifier_heads(graph, keep);

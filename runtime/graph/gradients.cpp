@@ -240,12 +240,16 @@ Grads rule(const Softmax& op, const Context& c) {
 }
 
 Grads rule(const Attention& op, const Context& c) {
-  if (c.in.size() > 3 && c.wanted[3]) throw InvalidArgument("attention has no gradient for its mask");
-  std::vector<Value> operands = {c.dy(), c.in[0], c.in[1], c.in[2], c.out[0], c.out[1]};
-  if (c.in.size() > 3) operands.push_back(c.in[3]);
-  const std::vector<Value> grads = c.graph.add(AttentionGrad{op.scale}, operands);
-  Grads results = {grads[0], grads[1], grads[2]};
-  if (c.in.size() > 3) results.push_back(std::nullopt);
+  const size_t factors = op.packed ? 1 : 3;
+  const bool has_mask = c.in.size() > factors;
+  if (has_mask && c.wanted[factors]) throw InvalidArgument("attention has no gradient for its mask");
+  std::vector<Value> operands = {c.dy()};
+  for (size_t i = 0; i < factors; ++i) operands.push_back(c.in[i]);
+  operands.insert(operands.end(), {c.out[0], c.out[1]});
+  if (has_mask) operands.push_back(c.in[factors]);
+  const std::vector<Value> grads = c.graph.add(AttentionGrad{op.scale, op.packed}, operands);
+  Grads results(grads.begin(), grads.end());
+  if (has_mask) results.push_back(std::nullopt);
   return results;
 }
 

@@ -95,8 +95,11 @@ class Graph {
   void replace_nodes(std::vector<Node> nodes);
   // For passes: a result of a node to come; its name is made unique.
   Value new_result(ValueInfo info);
-  // How a result is stored.
+  // How a result or a variable is stored; the first value of a variable must have that type.
   void set_dtype(int value, DType dtype) { values_[static_cast<size_t>(value)].spec.dtype = dtype; }
+  void set_initializer(int variable, Initializer initializer) {
+    values_[static_cast<size_t>(variable)].initializer = std::move(initializer);
+  }
   // Moves an input or a variable.
   void set_device(int value, std::string device) {
     values_[static_cast<size_t>(value)].device = std::move(device);

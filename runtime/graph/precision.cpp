@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
+#include "runtime/base/half.h"
 #include "runtime/graph/update_gradients.h"
 
 namespace headroom {
@@ -49,9 +51,25 @@ bool is_statistic(const Op& op, size_t output) {
 
 // How many leading operands are factors of products.
 size_t factor_count(const Node& node) {
-  if (std::holds_alternative<Attention>(node.op)) return 3;
-  if (std::holds_alternative<AttentionGrad>(node.op)) return 5;
+  if (const auto* attention = std::get_if<Attention>(&node.op)) return attention->packed ? 1 : 3;
+  if (const auto* gradient = std::get_if<AttentionGrad>(&node.op)) return gradient->packed ? 3 : 5;
   return library_of(node.op) == Library::kNone ? 0 : node.inputs.size();
+}
+
+// An initializer's f32, rounded.
+Initializer rounded(const Initializer& initializer, const std::string& name, const TensorSpec& spec,
+                    DType half) {
+  return given([=] {
+    const std::vector<std::byte> whole = initial_value(initializer, name, spec);
+    std::vector<std::byte> stored(whole.size() / 2);
+    for (size_t i = 0; i < stored.size() / 2; ++i) {
+      float value = 0;
+      std::memcpy(&value, &whole[4 * i], sizeof value);
+      const uint16_t bits = half == DType::kBf16 ? bf16_of(value) : f16_of(value);
+      std::memcpy(&stored[2 * i], &bits, sizeof bits);
+    }
+    return stored;
+  });
 }
 
 class HalfStorage {
@@ -70,6 +88,7 @@ class HalfStorage {
         if (!is_gradient_operand(node.op, i)) kept_[static_cast<size_t>(node.inputs[i])] = true;
       }
     }
+    store_constants();
     // Replicas add f32.
     for (const Node& node : graph.nodes()) {
       if (!std::holds_alternative<AllReduce>(node.op)) continue;
@@ -87,11 +106,47 @@ class HalfStorage {
   int& twin(int value) { return twins_[static_cast<size_t>(value)]; }
   int twin(int value) const { return twins_[static_cast<size_t>(value)]; }
 
+  // Whether a node wants an operand in f32 cast, whatever its other operands are.
+  bool is_cast(const Node& node, size_t i, size_t factors) const {
+    const int input = node.inputs[i];
+    if (is_update(node.op)) return false;
+    if (std::holds_alternative<Dense>(node.op) && i == 2) return true;  // the bias has the result's type
+    const bool is_weight = graph_.value(input).kind == ValueKind::kVariable;
+    return spec(input).shape.rank() >= 2 && (i < factors || (is_weight && is_movement(node.op)));
+  }
+
+  // Stores in 16 bits what no node changes and every reader wants so.
+  void store_constants() {
+    std::vector<bool> is_read(graph_.values().size()), stays(graph_.values().size());
+    for (const Node& node : graph_.nodes()) {
+      const size_t factors = factor_count(node);
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        const auto input = static_cast<size_t>(node.inputs[i]);
+        const bool is_table = std::holds_alternative<Gather>(node.op) && i == 0;
+        is_read[input] = true;
+        if (!is_cast(node, i, factors) && !(is_table && is_rounded_by(node))) stays[input] = true;
+      }
+    }
+    for (const int variable : graph_.variables()) {
+      const auto at = static_cast<size_t>(variable);
+      if (!is_read[at] || stays[at] || kept_[at] || spec(variable).dtype != DType::kF32) continue;
+      const ValueInfo& info = graph_.value(variable);
+      graph_.set_initializer(variable, rounded(info.initializer, info.name, info.spec, half_));
+      graph_.set_dtype(variable, half_);
+    }
+  }
+
+  // Whether the node picks rows of a table of weights, which are rounded.
+  bool is_rounded_by(const Node& node) const {
+    return std::holds_alternative<Gather>(node.op) && spec(node.outputs[0]).shape.rank() >= 2 &&
+           graph_.value(node.inputs[0]).kind == ValueKind::kVariable;
+  }
+
   void add(Node node) {
     const bool changes = is_update(node.op);
     const size_t factors = factor_count(node);
     const bool is_product = factors > 0;
-    // Tensors side by side are of one type, and a dense layer adds a bias of its result's type.
+    // Tensors side by side are of one type.
     const bool joins_half = std::holds_alternative<Concat>(node.op) &&
                             std::any_of(node.inputs.begin(), node.inputs.end(), [&](int input) {
                               return twin(input) >= 0 || is_half(spec(input).dtype);
@@ -100,11 +155,7 @@ class HalfStorage {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       int& input = node.inputs[i];
       if (changes && !is_gradient_operand(node.op, i)) continue;
-      const bool is_matrix = spec(input).dtype == DType::kF32 && spec(input).shape.rank() >= 2;
-      const bool is_weight = graph_.value(input).kind == ValueKind::kVariable;
-      const bool is_bias = std::holds_alternative<Dense>(node.op) && i == 2;
-      const bool is_cast = is_matrix && !changes && (i < factors || (is_weight && is_movement(node.op)));
-      if (is_cast || ((is_bias || joins_half) && spec(input).dtype == DType::kF32)) cast(input, node);
+      if (spec(input).dtype == DType::kF32 && (joins_half || is_cast(node, i, factors))) cast(input, node);
       if (twin(input) >= 0) input = twin(input);
       any_half = any_half || is_half(spec(input).dtype);
     }
@@ -131,11 +182,7 @@ class HalfStorage {
     if (is_movement(node.op)) return any_half;  // the bytes as they are
     if (result.shape.rank() == 0 || gives_f32(node) || is_statistic(node.op, i)) return false;
     if (is_product) return result.shape.rank() >= 2 || std::holds_alternative<DenseFilterGrad>(node.op);
-    // Rows of a table of weights are read as they are and rounded.
-    if (std::holds_alternative<Gather>(node.op) && result.shape.rank() >= 2 &&
-        graph_.value(node.inputs[0]).kind == ValueKind::kVariable)
-      return true;
-    return any_half;
+    return any_half || is_rounded_by(node);
   }
 
   int new_half(int value) {

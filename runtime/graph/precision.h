@@ -1,5 +1,5 @@
-// Storage of a training step in 16 bits: a pass over a finished graph that says which values are stored so,
-// and casts the weights. Knows no device and no plan.
+// Storage of a step in 16 bits: a pass over a finished graph that says which values are stored so, and casts
+// the weights. Knows no device and no plan.
 #pragma once
 
 #include <array>
@@ -21,9 +21,10 @@ struct EnumNames<Precision> {
 
 // Stores results in 16 bits, as mixed-precision training does (Micikevicius et al. 2018): whatever products
 // and convolutions read and give, and what is computed from that. Sums, powers, logarithms, the statistics of
-// normalisations, the loss and scalars stay f32, and so do variables: an optimizer's weights and states are
-// the f32 masters, and products read a copy of the weights in 16 bits that each step casts anew. What the
-// caller fetches (`keep`) is f32: the number that is stored. Does nothing for f32.
+// normalisations, the loss and scalars stay f32, and so do variables that an optimizer updates: they are the
+// f32 masters, and products read a copy of the weights in 16 bits that each step casts anew. A variable that
+// no node changes and that all its readers want in 16 bits, such as a weight of a forward pass, is stored so.
+// What the caller fetches (`keep`) is f32: the number that is stored. Does nothing for f32.
 void store_in(Graph& graph, Precision precision, std::span<const Value> keep);
 
 }  // namespace headroom

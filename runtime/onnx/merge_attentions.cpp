@@ -131,13 +131,60 @@ class Attentions : private GraphView {
     return result;
   }
 
+  // A third of a value that holds queries, keys and values behind one another in each of its rows.
+  struct Third {
+    int whole;
+    int64_t which;
+    int64_t rows, row;  // how many, and the elements of one in the third
+  };
+
+  std::optional<Third> third_of(int value) const {
+    while (op<Reshape>(maker(value)) != nullptr) value = input(maker(value), 0);
+    const auto* slice = op<Slice>(maker(value));
+    if (!slice || !slice->steps.empty()) return {};
+    const int whole = input(maker(value), 0);
+    const Shape &from = shape(whole), &to = shape(value);
+    int cut = -1;
+    for (int axis = 0; axis < from.rank(); ++axis) {
+      if (from[axis] == to[axis]) continue;
+      if (cut >= 0 || from[axis] != 3 * to[axis]) return {};
+      cut = axis;
+    }
+    if (cut < 0 || slice->begin[static_cast<size_t>(cut)] % to[cut] != 0) return {};
+    Third third{whole, slice->begin[static_cast<size_t>(cut)] / to[cut], 1, 1};
+    for (int axis = 0; axis < from.rank(); ++axis) (axis < cut ? third.rows : third.row) *= to[axis];
+    return third;
+  }
+
+  // The value whose rows hold q, k and v, if there is one.
+  std::optional<int> packed_source(const Match& match) const {
+    const Shape q = permuted(shape(match.q.first), match.q.second);
+    std::optional<int> whole;
+    int64_t which = 0;
+    for (const auto& [value, axes] : {match.q, match.k, match.v}) {
+      const std::optional<Third> third = keeps_order(shape(value), axes) ? third_of(value) : std::nullopt;
+      if (!third || third->which != which++ || third->whole != whole.value_or(third->whole)) return {};
+      if (third->rows != q[0] * q[1] || third->row != q[2] * q[3]) return {};
+      whole = third->whole;
+    }
+    return whole;
+  }
+
   void write(const Match& match) {
     const Node& softmax_node = graph().node(match.softmax);
     const auto& softmax = std::get<Softmax>(softmax_node.op);
     const std::string &name = softmax_node.name, &device = softmax_node.device;
     Node attention{Attention{softmax.scale, softmax.zero_nan_rows}, name + "/attention", {}, {}, device};
-    attention.inputs = {add_moved(match.q, name + "/q", device), add_moved(match.k, name + "/k", device),
-                        add_moved(match.v, name + "/v", device)};
+    if (const std::optional<int> whole = packed_source(match)) {
+      const Shape q = permuted(shape(match.q.first), match.q.second), packed = {q[0], q[1], 3, q[2], q[3]};
+      const int heads = new_value(*whole, name + "/heads", packed);
+      nodes_.push_back(Node{Reshape{packed}, target_.value(heads).name, {*whole}, {heads}, device});
+      std::get<Attention>(attention.op).packed = true;
+      attention.inputs = {heads};
+    } else {
+      attention.inputs = {add_moved(match.q, name + "/q", device), add_moved(match.k, name + "/k", device),
+                          add_moved(match.v, name + "/v", device)};
+    }
     if (match.mask) attention.inputs.push_back(*match.mask);
     const int result = output(match.product);
     const Shape rows = permuted(shape(result), kHeadsAndRows);
@@ -149,13 +196,14 @@ class Attentions : private GraphView {
     }
   }
 
-  // Without the transpositions and reshapes that nobody reads any more.
+  // Without the transpositions, reshapes and slices that nobody reads any more.
   std::vector<Node> without_idle_moves() {
     std::set<int> read;
     std::vector<Node> rest;
     for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
-      const bool is_move =
-          std::holds_alternative<Transpose>(node->op) || std::holds_alternative<Reshape>(node->op);
+      const bool is_move = std::holds_alternative<Transpose>(node->op) ||
+                           std::holds_alternative<Reshape>(node->op) ||
+                           std::holds_alternative<Slice>(node->op);
       const auto is_needed = [&](int value) {
         const bool is_kept = static_cast<size_t>(value) < needs_gradient_.size() && kept(value);
         return is_kept || read.contains(value);

@@ -81,7 +81,7 @@ std::optional<Value> widened_product(const GraphView& view, Value value, int64_t
   return matmul(operand(0), padded(operand(1), product->transpose_b ? 0 : 1), *product);
 }
 
-// Logits with as many columns as a product computes fast: the loss ignores those behind the classes.
+// Logits, or other outputs of a product, with as many columns as a product computes fast.
 Value padded_logits(Value logits, int64_t classes) {
   if (classes < kLeastPaddedClasses || classes % kColumnsOfALine == 0) return logits;
   const int64_t columns = (classes + kColumnsOfALine - 1) / kColumnsOfALine * kColumnsOfALine;
@@ -124,12 +124,16 @@ void add_loss(ModelStep& step, const ModelStepSettings& settings) {
   step.loss = mean(step.graph.add(op, std::vector<Value>{logits, flat})[0]);
 }
 
+std::vector<Value> values_of(const std::vector<BoundTensor>& tensors) {
+  std::vector<Value> values;
+  for (const BoundTensor& tensor : tensors) values.push_back(tensor.value);
+  return values;
+}
+
 }  // namespace
 
 std::vector<Value> ModelStep::parameters() const {
-  std::vector<Value> values;
-  for (const BoundTensor& parameter : model.parameters) values.push_back(parameter.value);
-  return values;
+  return values_of(model.parameters);
 }
 
 std::unique_ptr<ModelStep> make_model_step(std::shared_ptr<const Model> model,
@@ -177,20 +181,34 @@ std::unique_ptr<ModelStep> make_model_step(std::shared_ptr<const Model> model,
   return step;
 }
 
+std::vector<Value> ModelInference::parameters() const {
+  return values_of(model.parameters);
+}
+
 std::unique_ptr<ModelInference> make_model_inference(std::shared_ptr<const Model> model,
-                                                     const ImportSettings& settings, Precision precision) {
+                                                     const ModelStepSettings& settings) {
   auto inference = std::make_unique<ModelInference>();
-  ImportSettings import = settings;
-  if (precision != Precision::kF32) import.stores_half = true;
-  inference->model = import_model(std::move(model), import, inference->graph);
+  Graph& graph = inference->graph;
+  put_scopes_on_devices(graph, settings.placed);
+  ImportSettings import = settings.import;
+  import.is_training = false;
+  if (settings.fused && settings.precision != Precision::kF32) import.stores_half = true;
+  inference->model = import_model(std::move(model), import, graph);
   for (size_t i = 0; i < inference->model.outputs.size(); ++i) {
     Value output = inference->model.output_in(i, in_order(inference->model.outputs[i].rank()));
     // What is fetched is a result of a node: an input or a constant is copied.
-    if (inference->graph.value(output.id).kind != ValueKind::kResult)
-      output = broadcast_to(output, output.shape());
+    if (graph.value(output.id).kind != ValueKind::kResult) output = broadcast_to(output, output.shape());
+    if (output.shape().rank() > 0 && output.spec().dtype == DType::kF32) {
+      const Shape& shape = output.shape();
+      const Value padded = padded_logits(output, shape.last());
+      const std::vector<int64_t> begin(static_cast<size_t>(shape.rank()), 0);
+      if (padded.shape() != shape) output = slice(padded, begin, shape);
+    }
     inference->outputs.push_back(output);
   }
-  store_in(inference->graph, precision, inference->outputs);
+  if (settings.fused) fuse(graph, inference->outputs, settings.precision);
+  require_scopes(graph, settings.placed);
+  store_in(graph, settings.precision, inference->outputs);
   return inference;
 }
 

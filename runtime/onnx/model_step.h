@@ -61,15 +61,18 @@ struct ModelStep {
 std::unique_ptr<ModelStep> make_model_step(std::shared_ptr<const Model> model,
                                            const ModelStepSettings& settings);
 
-// The forward pass alone, with the running statistics of normalisations. Outputs are f32 in every precision.
 struct ModelInference {
   Graph graph;
   ImportedModel model;
-  std::vector<Value> outputs;  // in the file's order of axes
+  std::vector<Value> outputs;  // f32 in every precision, in the file's order of axes
+
+  std::vector<Value> parameters() const;
+  Targets targets() const { return {outputs}; }
 };
+// The forward pass alone, with the running statistics of normalisations; weights that products read are
+// stored in the precision. Takes of the settings what is not about training.
 std::unique_ptr<ModelInference> make_model_inference(std::shared_ptr<const Model> model,
-                                                     const ImportSettings& settings,
-                                                     Precision precision = Precision::kF32);
+                                                     const ModelStepSettings& settings);
 
 }  // namespace onnx
 }  // namespace headroom

@@ -7,20 +7,29 @@
 namespace headroom {
 namespace {
 
-// Checks q, k, v from operand `first` on and the mask, which is operand `mask` if there is one.
-void check_heads(const OpCheck& c, size_t first, size_t mask) {
-  for (size_t i = first; i < first + 3; ++i) c.rank(i, 4);
-  const Shape &q = c.shape(first), &k = c.shape(first + 1);
-  c.require(k[0] == q[0] && k[2] == q[2] && k[3] == q[3],
-            fmt::format("the keys must be ({},S,{},{})", q[0], q[2], q[3]));
-  c.same_shape(first + 2, k);
+void check_heads(const OpCheck& c, const HeadOperands& heads) {
+  const Shape &q = heads.q, &k = heads.k;
+  if (!heads.is_packed()) {
+    c.require(k[0] == q[0] && k[2] == q[2] && k[3] == q[3],
+              fmt::format("the keys must be ({},S,{},{})", q[0], q[2], q[3]));
+    c.same_shape(heads.first + 2, k);
+  }
   c.require(k[1] > 0 && q[3] > 0, "there is nothing to sum");
   c.require(q[3] <= kMaxHeadExtent, fmt::format("{} is the most that a head may have", kMaxHeadExtent));
-  if (c.size() <= mask) return;
+  if (c.size() <= heads.mask()) return;
+  const Shape& mask = c.shape(heads.mask());
   const Shape scores = {q[0], q[2], q[1], k[1]};
   Shape both;
-  const bool broadcasts = broadcast(c.shape(mask), scores, &both) && both == scores;
-  c.require(broadcasts && c.shape(mask).last() == k[1], "the mask does not broadcast to the scores");
+  const bool broadcasts = broadcast(mask, scores, &both) && both == scores;
+  c.require(broadcasts && mask.last() == k[1], "the mask does not broadcast to the scores");
+}
+
+// Checks the ranks of q, k and v, and that the operands are floats.
+void check_operands(const OpCheck& c, size_t first, bool packed) {
+  const size_t factors = packed ? 1 : 3, least = first + factors + (first > 0 ? 2 : 0);
+  c.floats(c.size() > least ? least + 1 : least);
+  for (size_t i = first; i < first + factors; ++i) c.rank(i, packed ? 5 : 4);
+  if (packed) c.require(c.shape(first)[2] == 3, "q, k and v must be packed as (B,T,3,H,D)");
 }
 
 Shape statistics_of(const Shape& q) {
@@ -29,18 +38,34 @@ Shape statistics_of(const Shape& q) {
 
 }  // namespace
 
+HeadOperands::HeadOperands(const Attention& op, std::span<const TensorSpec> operands)
+    : HeadOperands(0, op.packed, operands) {}
+
+HeadOperands::HeadOperands(const AttentionGrad& op, std::span<const TensorSpec> operands)
+    : HeadOperands(1, op.packed, operands) {}
+
+HeadOperands::HeadOperands(size_t begin, bool packed, std::span<const TensorSpec> operands)
+    : first(begin), count(packed ? 1 : 3) {
+  const Shape& s = operands[begin].shape;
+  q = packed ? Shape{s[0], s[1], s[3], s[4]} : s;
+  k = packed ? q : operands[begin + 1].shape;
+}
+
 Outputs Attention::infer(const OpCheck& c) const {
-  c.floats(c.size() == 4 ? 4 : 3);
-  check_heads(c, 0, 3);
-  return {c.input(0), f32(statistics_of(c.shape(0)))};
+  check_operands(c, 0, packed);
+  const HeadOperands heads(*this, c.inputs());
+  check_heads(c, heads);
+  return {{c.input(0).dtype, heads.q}, f32(statistics_of(heads.q))};
 }
 
 Outputs AttentionGrad::infer(const OpCheck& c) const {
-  c.floats(c.size() == 7 ? 7 : 6);
-  check_heads(c, 1, 6);
-  c.same_shape(0, c.shape(1));
-  c.same_shape(4, c.shape(1));
-  c.same_shape(5, statistics_of(c.shape(1)));
+  check_operands(c, 1, packed);
+  const HeadOperands heads(*this, c.inputs());
+  check_heads(c, heads);
+  c.same_shape(0, heads.q);
+  c.same_shape(1 + heads.count, heads.q);
+  c.same_shape(2 + heads.count, statistics_of(heads.q));
+  if (packed) return {c.input(1)};
   return {c.input(1), c.input(2), c.input(3)};
 }
 

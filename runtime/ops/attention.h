@@ -1,6 +1,8 @@
 // Attention: each query's mean of values, weighted by the softmax of its products with the keys.
 #pragma once
 
+#include <span>
+
 #include "runtime/ops/op.h"
 
 namespace headroom {
@@ -14,18 +16,39 @@ inline constexpr int64_t kMaxHeadExtent = 128;
 // times log2(e), the largest score and the logarithm to base 2 of the sum of 2^(score - largest). They are
 // two, since one number loses the sum where a mask of large numbers hides all scores of a row. The mask
 // broadcasts to (B,H,T,S), but for the last axis. With zero_nan_rows the result is 0 where that softmax is
-// NaN, as where a mask is -inf throughout; the largest score is +inf there.
+// NaN, as where a mask is -inf throughout; the largest score is +inf there. Where q, k and v are `packed`
+// they are one tensor (B,T,3,H,D), as one product gives them, and so are their gradients.
 struct Attention {
   static constexpr OpTraits kTraits{.name = "attention"};
   float scale = 1;
   bool zero_nan_rows = false;
+  bool packed = false;
   Outputs infer(const OpCheck& c) const;
 };
 // dy, q, k, v, y, statistics, [mask] -> dq, dk, dv. A mask has no gradient.
 struct AttentionGrad {
   static constexpr OpTraits kTraits{.name = "attention_grad", .differentiable = false};
   float scale = 1;
+  bool packed = false;
   Outputs infer(const OpCheck& c) const;
+};
+
+// What q, k and v of an attention are among its operands.
+struct HeadOperands {
+  size_t first, count;  // one that is packed, or three
+  Shape q, k;           // (B,T,H,D), (B,S,H,D)
+
+  HeadOperands(const Attention& op, std::span<const TensorSpec> operands);
+  HeadOperands(const AttentionGrad& op, std::span<const TensorSpec> operands);
+
+  // Where the mask is, if there is one.
+  size_t mask() const { return first + count + (first > 0 ? 2 : 0); }
+  bool is_packed() const { return count == 1; }
+  // Elements between a query, key or value of a head and the next one.
+  int64_t row_step() const { return q[2] * q[3] * (is_packed() ? 3 : 1); }
+
+ private:
+  HeadOperands(size_t first, bool packed, std::span<const TensorSpec> operands);
 };
 
 }  // namespace headroom

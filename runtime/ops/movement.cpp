@@ -51,6 +51,16 @@ Outputs CopyToDevice::infer(const OpCheck& c) const {
   return {c.input(0)};
 }
 
+bool keeps_order(const Shape& x, const std::vector<int>& axes) {
+  int last = -1;
+  for (const int axis : axes) {
+    if (x[axis] == 1) continue;
+    if (axis < last) return false;
+    last = axis;
+  }
+  return true;
+}
+
 Outputs Transpose::infer(const OpCheck& c) const {
   c.count(1);
   const int rank = c.shape(0).rank();

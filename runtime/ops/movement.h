@@ -23,6 +23,8 @@ struct Transpose {
   std::vector<int> axes;  // output axis i is input axis axes[i]
   Outputs infer(const OpCheck& c) const;
 };
+// Whether a transposition leaves the elements of a tensor in their order: it moves axes of extent 1 alone.
+bool keeps_order(const Shape& x, const std::vector<int>& axes);
 // One or more inputs of equal dtype and of equal shape but for `axis`
 struct Concat {
   static constexpr OpTraits kTraits{.name = "concat"};

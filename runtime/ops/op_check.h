@@ -28,6 +28,7 @@ class OpCheck {
 
   const Shape& shape(size_t i) const { return inputs_[i].shape; }
   const TensorSpec& input(size_t i) const { return inputs_[i]; }
+  std::span<const TensorSpec> inputs() const { return inputs_; }
   size_t size() const { return inputs_.size(); }
 
  private:

@@ -29,8 +29,10 @@ int64_t flops_of(const Graph& graph, const Node& node) {
             return 4 * shape(node.inputs[0])[0] * (elements(node.inputs[1]) + elements(node.inputs[3]));
           },
           // Two products of as many terms as a head has, and five for their gradients.
-          [&](const Attention&) { return 4 * results * shape(node.inputs[1])[1]; },
-          [&](const AttentionGrad&) { return 10 * results * shape(node.inputs[2])[1]; },
+          [&](const Attention& op) { return 4 * results * shape(node.inputs[op.packed ? 0 : 1])[1]; },
+          [&](const AttentionGrad& op) {
+            return 10 * elements(node.inputs[0]) * shape(node.inputs[op.packed ? 1 : 2])[1];
+          },
           [&](const Conv2d&) { return conv(shape(node.inputs[1]), results); },
           [&](const Conv2dInputGrad&) { return conv(shape(node.inputs[1]), elements(node.inputs[0])); },
           [&](const Conv2dFilterGrad& op) { return conv(op.filter_shape, elements(node.inputs[1])); },

@@ -160,6 +160,11 @@ void Session::run(int64_t steps) {
   run_steps(steps, true);
 }
 
+void Session::run_again(int64_t steps) {
+  if (steps < 1) throw InvalidArgument(fmt::format("a run of {} steps", steps));
+  run_steps(steps, !has_arena(bound_.plan().mode));
+}
+
 void Session::use_arrived_set(int set, const Event& arrival) {
   if (!bound_.memory().has_input_sets()) throw InvalidArgument("session: the plan has no doubled inputs");
   bound_.memory().use_set(set);

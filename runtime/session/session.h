@@ -56,6 +56,9 @@ class Session : private PlanWork {
   // one of several steps only at their end, when the variables have changed. Throws InvalidArgument for fewer
   // than one step.
   void run(int64_t steps = 1);
+  // As run(), but with the inputs as the last run left them on the device, where the plan has an arena:
+  // without one they are copied in again.
+  void run_again(int64_t steps = 1);
 
   // For a plan with doubled inputs: device memory for the inputs of a step, set 0 or 1, and the offset of an
   // input in it. run() uses set 0. The latter throws InvalidArgument when the plan does not read that input.

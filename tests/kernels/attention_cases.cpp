@@ -29,6 +29,21 @@ void add(std::vector<KernelCase>& cases, const std::string& what, const Attentio
   cases.push_back({"attention_grad_" + what, AttentionGrad{op.scale}, std::move(backward), 5e-5});
 }
 
+// The same where one tensor holds queries, keys and values.
+void add_packed(std::vector<KernelCase>& cases, const std::string& what, Attention op, const Sizes& s,
+                const std::vector<HostTensor>& mask = {}) {
+  op.packed = true;
+  std::vector<HostTensor> forward = {random_floats({s.batch, s.queries, 3, s.heads, s.extent}, 1)};
+  forward.insert(forward.end(), mask.begin(), mask.end());
+  const std::vector<HostTensor> results = run_op(op, forward);
+  std::vector<HostTensor> backward = {random_floats({s.batch, s.queries, s.heads, s.extent}, 4), forward[0],
+                                      results[0], results[1]};
+  backward.insert(backward.end(), mask.begin(), mask.end());
+  cases.push_back({"attention_packed_" + what, op, std::move(forward)});
+  cases.push_back(
+      {"attention_grad_packed_" + what, AttentionGrad{op.scale, true}, std::move(backward), 5e-5});
+}
+
 // `hidden` where a key comes after its query, counted from the end.
 HostTensor causal(int64_t queries, int64_t keys, float hidden) {
   HostTensor mask({DType::kF32, {queries, keys}});
@@ -48,6 +63,9 @@ void add_attention_cases(std::vector<KernelCase>& cases) {
     add(cases, fmt::format("{}_{}_{}_{}_{}", s.batch, s.queries, s.keys, s.heads, s.extent), {.scale = 0.3f},
         s);
   }
+  add_packed(cases, "short", {.scale = 0.3f}, {2, 9, 9, 3, 20});
+  add_packed(cases, "tiles", {.scale = 0.3f}, {2, 130, 130, 2, 64});
+  add_packed(cases, "causal", {.scale = 0.3f}, {1, 70, 70, 2, 16}, {causal(70, 70, kHiddenScore)});
   const Sizes sizes{2, 130, 140, 2, 16};
   add(cases, "causal", {.scale = 0.25f}, sizes, {causal(130, 140, kHiddenScore)});
   add(cases, "causal_lowest", {.scale = 0.25f}, sizes,

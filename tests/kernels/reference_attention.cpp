@@ -97,13 +97,45 @@ std::vector<Values> attention_grad(const AttentionGrad& op, const std::vector<Va
   return out;
 }
 
+// Calls use(element of the packed tensor, element of the part) for part `which` of q, k and v packed
+// (B,T,3,H,D).
+template <typename Use>
+void for_each_of_part(const Shape& packed, int64_t which, const Use& use) {
+  const int64_t row = packed[3] * packed[4];
+  for (int64_t i = 0; i < packed[0] * packed[1]; ++i) {
+    for (int64_t j = 0; j < row; ++j) use((3 * i + which) * row + j, i * row + j);
+  }
+}
+
+// The operands with what is packed in `first` as three.
+std::vector<Values> unpacked(const std::vector<Values>& in, size_t first) {
+  std::vector<Values> result(in.begin(), in.begin() + static_cast<long>(first));
+  const Shape& s = in[first].shape();
+  for (int64_t which = 0; which < 3; ++which) {
+    Values part{{in[first].spec.dtype, {s[0], s[1], s[3], s[4]}}, {}};
+    part.data.resize(in[first].data.size() / 3);
+    for_each_of_part(s, which, [&](int64_t from, int64_t to) { part[to] = in[first][from]; });
+    result.push_back(std::move(part));
+  }
+  result.insert(result.end(), in.begin() + static_cast<long>(first) + 1, in.end());
+  return result;
+}
+
 }  // namespace
 
 std::vector<Values> reference_attention(const Op& op, const std::vector<Values>& in,
                                         std::vector<Values> out) {
-  if (const auto* forward = std::get_if<Attention>(&op)) return attention(*forward, in, std::move(out));
-  if (const auto* grad = std::get_if<AttentionGrad>(&op)) return attention_grad(*grad, in, std::move(out));
-  return {};
+  if (const auto* forward = std::get_if<Attention>(&op))
+    return attention(*forward, forward->packed ? unpacked(in, 0) : in, std::move(out));
+  const auto* grad = std::get_if<AttentionGrad>(&op);
+  if (grad == nullptr) return {};
+  if (!grad->packed) return attention_grad(*grad, in, std::move(out));
+  const std::vector<Values> parts = attention_grad(*grad, unpacked(in, 1), unpacked(out, 0));
+  for (int64_t which = 0; which < 3; ++which) {
+    const Values& part = parts[static_cast<size_t>(which)];
+    for_each_of_part(out[0].shape(), which, [&](int64_t to, int64_t from) { out[0][to] = part[from]; });
+  }
+  return out;
 }
 
 }  // namespace headroom::test

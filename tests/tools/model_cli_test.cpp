@@ -322,6 +322,8 @@ TEST_F(ModelCommands, BadOptionsGiveOneLine) {
       {"predict --model net.onnx --net unet", "exclude each other"},
       {"predict --model net.onnx --width 2", "a model has the widths of its file"},
       {"predict --net unet --precision bf16", "--precision needs --model"},
+      {"predict --net unet --inference", "--inference needs --model"},
+      {"predict --model net.onnx --inference --replicas 2 --device sim:four-2080ti", "on one device"},
       {"train --model net.onnx --output z", "has no output 'z'"},
       {"train --model net.onnx --weights nowhere.safetensors", "cannot open it"},
       {"train --model net.onnx --loss entropy", "--loss"},
@@ -334,6 +336,29 @@ TEST_F(ModelCommands, BadOptionsGiveOneLine) {
     EXPECT_EQ(outcome.code, 2) << arguments << "\n" << outcome.out;
     EXPECT_NE(outcome.errors.find(reason), std::string::npos) << arguments << ": " << outcome.errors;
   }
+}
+
+// The forward pass has no gradients and no optimizer state, and 16 bits halve its weights; predictions are
+// exact.
+TEST_F(ModelCommands, InferenceTakesLessThanTrainingAndHalfTheWeightsIn16Bits) {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "256"}).output("y").node("MatMul", {"x", "w"}, {"a"});
+  net.floats("w", {256, 256}, std::vector<float>(256 * 256, 0.01f)).node("Relu", {"a"}, {"y"});
+  write("net.onnx", net.bytes());
+  const std::string machine = " --model net.onnx --batch 4 --device sim --strategy direct --json";
+  const auto measured = [&](const std::string& options) {
+    const nlohmann::json run = json_of("run --steps 3" + machine + options);
+    EXPECT_EQ(json_of("predict" + machine + options)["total_bytes"], run["peak_process_bytes"]) << options;
+    return run["peak_allocated_bytes"].get<int64_t>();
+  };
+  constexpr int64_t kWeights = 256 * 256 * 4;
+  const int64_t training = measured(""), inference = measured(" --inference");
+  EXPECT_GE(training, 4 * kWeights);  // gradients and Adam's moments
+  EXPECT_LT(inference, 2 * kWeights);
+  for (const std::string precision : {"bf16", "f16"})
+    EXPECT_LE(measured(" --inference --precision " + precision), inference - kWeights / 2) << precision;
+  EXPECT_EQ(headroom("solve --model net.onnx --inference --memory 1GiB --device sim").code, 0);
+  EXPECT_EQ(headroom("fit --model net.onnx --inference --device sim").code, 0);
 }
 
 TEST_F(ModelCommands, SixteenBitsTakeLessMemoryAndLearn) {

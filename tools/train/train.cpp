@@ -171,10 +171,10 @@ class Training {
 
   void evaluate(const DeviceName& device, Trained& result) {
     const StoredTensor& expected = *data_->find("eval_output");
-    onnx::ImportSettings settings = settings_.import;
+    onnx::ModelStepSettings settings = settings_;
     const int64_t rows = expected.extents.empty() ? rows_ : std::min(rows_, expected.extents[0]);
-    settings.batch = rows;
-    const auto inference = make_model_inference(model_, settings, settings_.precision);
+    settings.import.batch = rows;
+    const auto inference = make_model_inference(model_, settings);
     const ReplicaPlace here = settle_replica(inference->graph, runtime_, device, nullptr);
     const size_t output = inference->model.find_output(options_.model.output);
     const auto kernels = std::make_shared<const Kernels>(inference->graph, here.devices, kernel_settings());

@@ -7,32 +7,34 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "allocators/replay/replay.h"
 #include "examples/models/mnist/digits.h"
 #include "examples/models/mnist/report.h"
 #include "examples/models/mnist/train_result.h"
-#include "examples/models/zoo/zoo.h"
 #include "runtime/app/replicas.h"
 #include "runtime/app/runtime.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/progress.h"
 #include "runtime/graph/categories.h"
 #include "runtime/predict/step_kernels.h"
-#include "runtime/session/session.h"
 #include "tools/workload/prediction.h"
+#include "tools/workload/workload_step.h"
 
 namespace headroom {
 namespace {
+
+// The steps of a run are timed in so many groups, at least, whose median counts.
+constexpr int64_t kTimings = 10;
 
 // The clock of the driver's calls, told apart into the first step and the rest.
 class DriverClock {
  public:
   explicit DriverClock(Runtime& runtime) : runtime_(runtime) {}
 
-  void step_done() {
-    if (steps_++ == 0) after_first_us_ = now_us();
+  void steps_done(int64_t steps) {
+    if (steps_ == 0) after_first_us_ = now_us();
+    steps_ += steps;
   }
   // A simulated driver's time passes on its own clock only.
   void note(Measurement& result) const {
@@ -70,7 +72,7 @@ Measurement measure_mnist(const WorkloadOptions& options, Progress& progress) {
   Runtime runtime(options.runtime);
   DriverClock clock(runtime);
   const TrainResult trained = train(settings, training, test, runtime, [&](const StepReport&) {
-    clock.step_done();
+    clock.steps_done(1);
     progress.advance(1);
   });
   Measurement result;
@@ -80,50 +82,6 @@ Measurement measure_mnist(const WorkloadOptions& options, Progress& progress) {
   clock.note(result);
   result.overhead_bytes = overhead_bytes(runtime);
   return result;
-}
-
-// One training step with what its inputs are fed; every step sees the same made-up numbers.
-struct FedStep {
-  std::shared_ptr<Graph> graph;
-  Targets targets;
-  std::vector<Value> parameters;
-  std::function<void(Session&)> feed;
-};
-
-FedStep make_net_step(const ZooNet& net, const WorkloadOptions& options, int rank) {
-  const std::shared_ptr<ZooStep> step = make_zoo_step(net, zoo_settings(options, rank));
-  const auto feed = [step = step.get()](Session& session) {
-    std::mt19937 random(1);
-    const auto classes = [&](const Value& input) {
-      for (int32_t& value : session.input<int32_t>(input)) {
-        value = static_cast<int32_t>(random() % static_cast<uint32_t>(step->classes));
-      }
-    };
-    if (step->input.spec().dtype == DType::kI32) {
-      classes(step->input);
-    } else {
-      for (float& value : session.input<float>(step->input)) {
-        value = static_cast<float>(random()) / static_cast<float>(std::mt19937::max());
-      }
-    }
-    classes(step->labels);
-    session.input<float>(step->learning_rate)[0] = 1e-3f;
-  };
-  return {{step, &step->graph}, step->targets(), step->parameters, feed};
-}
-
-FedStep make_fed_model_step(const WorkloadOptions& options, int rank) {
-  const std::shared_ptr<onnx::ModelStep> step =
-      make_model_step(read_model(options.model), model_settings(options, rank));
-  const auto feed = [step = step.get()](Session& session) {
-    for (const onnx::BoundTensor& input : step->model.inputs) {
-      feed_bytes(session, input.value,
-                 drawn_data(input.value.spec(), index_bound(step->graph, input.value), 1));
-    }
-    feed_bytes(session, step->labels, drawn_data(step->labels.spec(), step->classes, 2));
-    session.input<float>(step->learning_rate)[0] = 1e-3f;
-  };
-  return {{step, &step->graph}, step->targets(), step->parameters(), feed};
 }
 
 double median(std::vector<double> values) {
@@ -137,8 +95,7 @@ double median(std::vector<double> values) {
 void run_step_replica(const WorkloadOptions& options, const Predictor& predictor, Runtime& runtime,
                       const DeviceName& name, Collective* group, Progress& progress, Measurement& result) {
   const int rank = group == nullptr ? 0 : group->rank();
-  const FedStep step = options.model.is_given() ? make_fed_model_step(options, rank)
-                                                : make_net_step(*find_zoo_net(options.net), options, rank);
+  const WorkloadStep step = make_workload_step(options, rank);
   Graph& graph = *step.graph;
   const ReplicaPlace here = settle_replica(graph, runtime, name, group);
   for (const PlacedDevice& device : here.devices.all()) {
@@ -163,13 +120,22 @@ void run_step_replica(const WorkloadOptions& options, const Predictor& predictor
   step.feed(session);
   DriverClock clock(runtime);
   std::vector<double> seconds;
-  for (; result.steps < options.step.steps; ++result.steps) {
+  const auto run = [&](int64_t steps, bool has_inputs) {
     const auto start = std::chrono::steady_clock::now();
-    session.run();
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    if (rank != 0) continue;
-    clock.step_done();
-    progress.advance(1);
+    has_inputs ? session.run_again(steps) : session.run(steps);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    seconds.push_back(taken.count() / static_cast<double>(steps));
+    result.steps += steps;
+    if (rank != 0) return;
+    clock.steps_done(steps);
+    progress.advance(static_cast<double>(steps));
+  };
+  // With its data on the device a step is queued behind the one before: nobody waits in between.
+  const bool is_resident = options.step.data_on == DataOn::kDevice;
+  const int64_t at_once = is_resident ? std::max<int64_t>(1, options.step.steps / kTimings) : 1;
+  while (result.steps < options.step.steps) {
+    const bool is_first = result.steps == 0;
+    run(is_first ? 1 : std::min(at_once, options.step.steps - result.steps), is_resident && !is_first);
   }
   result.seconds_per_step = median(std::move(seconds));
   if (rank == 0) clock.note(result);

@@ -13,8 +13,9 @@ namespace headroom {
 
 struct Measurement : RunResult {
   int64_t steps = 0;  // that ran
-  // The median; on a simulated GPU plus the mean time of its driver's calls after the first step, on its own
-  // clock. For a trace the strategy's time for one pass plus the mean time of the driver's calls.
+  // The median, of groups of steps where the data is on the device; on a simulated GPU plus the mean time of
+  // its driver's calls after the first step, on its own clock. For a trace the strategy's time for one pass
+  // plus the mean time of the driver's calls.
   double seconds_per_step = 0;
   double driver_seconds = 0;  // of all driver calls
   // The share of idle reserved bytes outside the largest free block when most is allocated, or when there is
@@ -27,7 +28,7 @@ struct Measurement : RunResult {
   int repeated_nodes = 0;
 };
 
-// Trains the net for the steps of the options, mnist for one epoch, and tests mnist. Lack of memory and
+// Runs the steps of the options, mnist for one epoch, and tests mnist. Lack of memory and
 // library failures end in the result. Throws InvalidArgument for bad options.
 Measurement measure(const WorkloadOptions& options);
 

@@ -12,6 +12,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/base/text.h"
 #include "runtime/predict/solve_program.h"
+#include "tools/workload/workload_step.h"
 
 namespace headroom {
 namespace {
@@ -21,55 +22,44 @@ std::vector<Program> mnist_programs(const WorkloadOptions& options) {
   return training_programs(settings, training_images(settings.batch), kDrawnTest, options.runtime);
 }
 
-std::vector<Program> zoo_programs(const ZooNet& net, const WorkloadOptions& options) {
+std::vector<Program> step_programs(const WorkloadOptions& options) {
   std::vector<Program> programs;
   for (int rank = 0; rank < options.replicas.count(); ++rank) {
     if (rank > 0 && !options.replicas.shard_optimizer) {
       programs.push_back(programs.front());
       continue;
     }
-    const std::shared_ptr<ZooStep> step = make_zoo_step(net, zoo_settings(options, rank));
-    place(step->graph, options.runtime);
-    programs.push_back({{step, &step->graph}, {step->targets()}, {}, part_of(options, rank)});
+    const WorkloadStep step = make_workload_step(options, rank);
+    place(*step.graph, options.runtime);
+    programs.push_back({step.graph, {step.targets}, {}, part_of(options, rank)});
   }
   return programs;
 }
 
-std::vector<Program> model_programs(const WorkloadOptions& options) {
+void check_model_options(const WorkloadOptions& options) {
+  if (!options.model.is_given()) {
+    if (options.model.precision != Precision::kF32) throw InvalidArgument("--precision needs --model");
+    if (options.inference) throw InvalidArgument("--inference needs --model");
+    return;
+  }
   if (options.net != WorkloadOptions{}.net) throw InvalidArgument("--model and --net exclude each other");
   if (options.width != 1) throw InvalidArgument("width: a model has the widths of its file");
-  const std::shared_ptr<const onnx::Model> model = read_model(options.model);
-  std::vector<Program> programs;
-  for (int rank = 0; rank < options.replicas.count(); ++rank) {
-    if (rank > 0 && !options.replicas.shard_optimizer) {
-      programs.push_back(programs.front());
-      continue;
-    }
-    const std::shared_ptr<onnx::ModelStep> step = make_model_step(model, model_settings(options, rank));
-    place(step->graph, options.runtime);
-    programs.push_back({{step, &step->graph}, {step->targets()}, {}, part_of(options, rank)});
-  }
-  return programs;
+  if (options.inference && options.replicas.count() > 1)
+    throw InvalidArgument("--inference runs on one device: --replicas share a training step");
 }
 
 }  // namespace
 
 std::function<std::shared_ptr<const Graph>(int64_t parts)> part_of(const WorkloadOptions& options, int rank) {
+  if (options.inference) return {};
   return [options, rank](int64_t parts) -> std::shared_ptr<const Graph> {
     const int64_t share = share_of_batch(options.step.batch, options.replicas.count());
     if (share % parts != 0) return nullptr;
     WorkloadOptions of_part = options;
     of_part.step.batch /= parts;
-    if (!options.model.is_given()) {
-      const std::shared_ptr<ZooStep> step =
-          make_zoo_step(*find_zoo_net(options.net), zoo_settings(of_part, rank));
-      place(step->graph, options.runtime);
-      return {step, &step->graph};
-    }
-    const std::shared_ptr<onnx::ModelStep> step =
-        make_model_step(read_model(options.model), model_settings(of_part, rank));
-    place(step->graph, options.runtime);
-    return {step, &step->graph};
+    const WorkloadStep step = make_workload_step(of_part, rank);
+    place(*step.graph, options.runtime);
+    return step.graph;
   };
 }
 
@@ -81,6 +71,9 @@ void add_workload_options(OptionSet& set, WorkloadOptions& options) {
 void add_common_options(OptionSet& set, WorkloadOptions& options, std::vector<std::string>* strategies) {
   set.add_integer("width", "Width multiplier", &options.width, 1, 1 << 20);
   add_model_options(set, options.model);
+  set.add_switch("inference",
+                 "With --model: run the forward pass alone, with the running statistics of normalisations",
+                 &options.inference);
   add_step_options(set, options.step);
   add_replica_options(set, options.replicas);
   add_runtime_options(set, options.runtime, strategies);
@@ -159,16 +152,14 @@ std::vector<Program> make_programs(const WorkloadOptions& options) {
   if (options.replicas.count() > 1) {
     replica_devices(options.runtime, find_devices(options.runtime), options.replicas.count());
   }
-  if (options.model.is_given()) return keep_to_memory(model_programs(options), options.runtime);
-  if (options.model.precision != Precision::kF32) throw InvalidArgument("--precision needs --model");
+  check_model_options(options);
+  if (options.model.is_given()) return keep_to_memory(step_programs(options), options.runtime);
   if (options.net == kMnist) {
     share_of_batch(options.step.batch, options.replicas.count());
     if (options.width != 1) throw InvalidArgument("width: the net of train_mnist has one width");
     return mnist_programs(options);
   }
-  if (const ZooNet* net = find_zoo_net(options.net)) {
-    return keep_to_memory(zoo_programs(*net, options), options.runtime);
-  }
+  if (find_zoo_net(options.net) != nullptr) return keep_to_memory(step_programs(options), options.runtime);
   const std::vector<std::string> names = net_names();
   const std::vector<std::string_view> known(names.begin(), names.end());
   throw InvalidArgument(

@@ -1,5 +1,5 @@
-// A training program to predict, run, fit and compare: a net of the zoo or of train_mnist, as a graph with
-// the targets of its sessions. Knows no device.
+// A program to predict, run, fit and compare: a training step of a net of the zoo, of train_mnist or of a
+// model from a file, or a model's forward pass, as a graph with the targets of its sessions. Knows no device.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ inline constexpr const char* kMnist = "mnist";
 
 struct WorkloadOptions {
   std::string net = kMnist;
-  ModelOptions model;  // instead of a net by name
+  ModelOptions model;      // instead of a net by name
+  bool inference = false;  // the model's forward pass alone
   int64_t width = 1;
   StepOptions step;  // `batch` is that of all replicas together
   ReplicaOptions replicas;

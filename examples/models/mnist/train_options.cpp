@@ -22,7 +22,7 @@ void add_step_options(OptionSet& set, StepOptions& options) {
   set.add_choice("kernels", "Fuse convolutions with bias, relu and pooling, or call one kernel per op",
                  &options.kernels, {"fused", "library"});
   set.add_choice("math", "Precision of products on a GPU; sums are f32", &options.math);
-  set.add_choice("data-on", "Keep MNIST's images on the device, or copy each batch from the host",
+  set.add_choice("data-on", "Keep the data on the device, or copy each batch from the host",
                  &options.data_on);
   set.add_integer("loader-depth",
                   "Batches that a thread prefetches with --data-on host, 2 or more; 0: no prefetching",

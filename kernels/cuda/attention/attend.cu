@@ -106,21 +106,21 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 4 : 2)
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request) {
-  check_attention(request, 3);
-  const AttentionCall plan(request, 0, 3);
-  const AttentionSizes& sizes = plan.sizes;
+  const AttentionCall attention(op, request);
+  check_attention(request, attention.heads.count);
   const AttentionKernel kernel =
-      choose_attention(request.inputs[0].dtype, sizes.extent, request.device,
+      choose_attention(request.inputs[0].dtype, attention.sizes.extent, request.device,
                        []<typename P, int e>(P, std::integral_constant<int, e>) { return attend<P, e>; });
   return function_kernel(
-      [op, plan, kernel](const Call& call) {
-        AttentionArguments args = plan.arguments(call, op.scale, op.zero_nan_rows);
-        args.q = head_operand(call.inputs[0]), args.k = head_operand(call.inputs[1]),
-        args.v = head_operand(call.inputs[2]);
-        args.y = head_operand(call.outputs[0]), args.computed_statistics = call.out(1);
-        launch_attention(kernel, plan.sizes.head_count() * plan.sizes.query_tiles(),
-                         bytes_of_head_tiles(plan.sizes.extent, 5), args, call.stream);
+      [op, attention, kernel](const Call& call) {
+        AttentionArguments args = attention.arguments(call, op.scale, op.zero_nan_rows);
+        args.q = attention.head(call.inputs, 0, 0), args.k = attention.head(call.inputs, 0, 1);
+        args.v = attention.head(call.inputs, 0, 2), args.y = attention.rows_of(call.outputs[0]);
+        args.computed_statistics = call.out(1);
+        const AttentionSizes& sizes = attention.sizes;
+        launch_attention(kernel, sizes.head_count() * sizes.query_tiles(),
+                         bytes_of_head_tiles(sizes.extent, 5), args, call.stream);
       },
-      plan.workspace.bytes);
+      attention.workspace.bytes);
 }
 }  // namespace headroom::cuda

@@ -200,31 +200,31 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 3 : 2)
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& request) {
-  check_attention(request, 5);
-  const AttentionCall plan(request, 1, 6);
+  const AttentionCall attention(op, request);
+  check_attention(request, attention.heads.count + 2);
   const DType stored = request.inputs[0].dtype;
   const AttentionKernel of_queries = choose_attention(
-      stored, plan.sizes.extent, request.device,
+      stored, attention.sizes.extent, request.device,
       []<typename P, int e>(P, std::integral_constant<int, e>) { return attend_grad_queries<P, e>; });
   const AttentionKernel of_keys = choose_attention(
-      stored, plan.sizes.extent, request.device,
+      stored, attention.sizes.extent, request.device,
       []<typename P, int e>(P, std::integral_constant<int, e>) { return attend_grad_keys<P, e>; });
   return function_kernel(
-      [op, plan, of_queries, of_keys](const Call& call) {
-        AttentionArguments args = plan.arguments(call, op.scale, false);
-        args.dy = head_operand(call.inputs[0]), args.q = head_operand(call.inputs[1]),
-        args.k = head_operand(call.inputs[2]);
-        args.v = head_operand(call.inputs[3]), args.y = head_operand(call.inputs[4]);
-        args.statistics = call.in(5);
-        args.dq = head_operand(call.outputs[0]), args.dk = head_operand(call.outputs[1]),
-        args.dv = head_operand(call.outputs[2]);
-        args.products = reinterpret_cast<float*>(call.scratch<std::byte>() + plan.workspace.tiles_bytes);
-        const AttentionSizes& sizes = plan.sizes;
+      [op, attention, of_queries, of_keys](const Call& call) {
+        AttentionArguments args = attention.arguments(call, op.scale, false);
+        const size_t y = 1 + attention.heads.count;
+        args.dy = attention.rows_of(call.inputs[0]), args.q = attention.head(call.inputs, 1, 0);
+        args.k = attention.head(call.inputs, 1, 1), args.v = attention.head(call.inputs, 1, 2);
+        args.y = attention.rows_of(call.inputs[y]), args.statistics = call.in(y + 1);
+        args.dq = attention.head(call.outputs, 0, 0), args.dk = attention.head(call.outputs, 0, 1);
+        args.dv = attention.head(call.outputs, 0, 2);
+        args.products = reinterpret_cast<float*>(call.scratch<std::byte>() + attention.workspace.tiles_bytes);
+        const AttentionSizes& sizes = attention.sizes;
         launch_attention(of_queries, sizes.head_count() * sizes.query_tiles(),
                          bytes_of_head_tiles(sizes.extent, 6), args, call.stream);
         launch_attention(of_keys, sizes.head_count() * sizes.key_tiles(),
                          bytes_of_head_tiles(sizes.extent, 6, 8 * kHeadTile), args, call.stream);
       },
-      plan.workspace.bytes);
+      attention.workspace.bytes);
 }
 }  // namespace headroom::cuda

@@ -25,14 +25,15 @@ struct HeadMatrix {
   __device__ uint16_t* at(int row, int column) const { return data + row * stride + column; }
 };
 
-// An operand (B,rows,H,D).
+// An operand (B,rows,H,D), whose rows may have others between them.
 struct HeadOperand {
   uint16_t* data;
   int rows;
+  int64_t row_step;
 
   __device__ HeadMatrix of(const AttentionSizes& sizes, int64_t b, int64_t h, bool is_aligned) const {
-    return {data + b * rows * sizes.row_stride() + h * sizes.extent, sizes.row_stride(), rows,
-            static_cast<int>(sizes.extent), is_aligned};
+    return {data + b * rows * row_step + h * sizes.extent, row_step, rows, static_cast<int>(sizes.extent),
+            is_aligned};
   }
 };
 
@@ -114,35 +115,43 @@ inline void check_attention(const Request& request, size_t count) {
   }
 }
 
-// What both ops have: sizes, the mask at operand `mask`, if there is one, and where it is in the workspace.
+// What both ops have: sizes, the mask, if there is one, and where its tiles are in the workspace.
 struct AttentionCall {
+  HeadOperands heads;
   AttentionSizes sizes;
   MaskLayout layout;
   AttentionWorkspace workspace;
-  size_t mask;
 
-  AttentionCall(const Request& request, size_t first, size_t mask_at)
-      : sizes(request.inputs[first].shape, request.inputs[first + 1].shape),
-        layout(request.inputs.size() > mask_at ? MaskLayout(request.inputs[mask_at].shape, sizes)
-                                               : MaskLayout()),
-        workspace(sizes, layout, first > 0),
-        mask(mask_at) {}
+  template <typename Op>
+  AttentionCall(const Op& op, const Request& request)
+      : heads(op, request.inputs),
+        sizes(heads.q, heads.k),
+        layout(request.inputs.size() > heads.mask() ? MaskLayout(request.inputs[heads.mask()].shape, sizes)
+                                                    : MaskLayout()),
+        workspace(sizes, layout, heads.first > 0) {}
 
   AttentionArguments arguments(const Call& call, float scale, bool zero_nan_rows) const {
-    AttentionArguments args{sizes, {}, scale, zero_nan_rows, false, {}, {}, {}, {}, {}, {},
-                            {},    {}, {},    nullptr};
+    AttentionArguments args{sizes, {}, scale, zero_nan_rows, false,   {},     {}, {}, {}, {},
+                            {},    {}, {},    nullptr,       nullptr, nullptr};
     args.is_aligned = sizes.extent % 8 == 0 && are_aligned(call.inputs) && are_aligned(call.outputs);
     auto* const tiles = call.scratch<MaskTile>();
     if (layout.strips > 0) {
-      args.mask = {operand(call, mask), layout, tiles};
+      args.mask = {operand(call, heads.mask()), layout, tiles};
       classify_mask_tiles(sizes, layout, args.mask.data, tiles, call.stream);
     }
     return args;
   }
-};
 
-inline HeadOperand head_operand(const TensorView& view) {
-  return {view.as<uint16_t>(), static_cast<int>(view.spec.shape[1])};
-}
+  // The result or its gradient.
+  HeadOperand rows_of(const TensorView& y) const {
+    return {y.as<uint16_t>(), static_cast<int>(sizes.queries), sizes.row_stride()};
+  }
+  // Operand i of q, k and v, or its gradient, of the tensors from `first` on.
+  HeadOperand head(std::span<const TensorView> tensors, size_t first, size_t i) const {
+    const TensorView& view = tensors[heads.is_packed() ? first : first + i];
+    const int64_t offset = heads.is_packed() ? static_cast<int64_t>(i) * sizes.row_stride() : 0;
+    return {view.as<uint16_t>() + offset, static_cast<int>(view.spec.shape[1]), heads.row_step()};
+  }
+};
 
 }  // namespace headroom::cuda

@@ -129,6 +129,9 @@ std::vector<GradientCase> make_gradient_cases() {
       {"attention",
        {{2, 3, 2, 4}, {2, 5, 2, 4}, {2, 5, 2, 4}},
        [](Graph& g, V v) { return g.add(Attention{.scale = 0.5f}, v)[0]; }},
+      {"attention_packed",
+       {{2, 3, 3, 2, 4}},
+       [](Graph& g, V v) { return g.add(Attention{.scale = 0.5f, .packed = true}, v)[0]; }},
       {"cross_entropy",
        {{3, 4}},
        [](Graph& g, V v) { return cross_entropy(v[0], counter(g, "labels", {3}, 1)); }},
@@ -191,16 +194,10 @@ std::vector<GradientCase> make_gradient_cases() {
        [](Graph&, V v) {
          return slice(v[0], Slice{{0, 5}, {3, 2}, {2, -3}});
        }},
-      {"slice_grad",
-       {{2, 3}},
-       [](Graph& g, V v) {
-         return g.add(SliceGrad{{1, 0}, {4, 5}}, v)[0];
-       }},
+      {"slice_grad", {{2, 3}}, [](Graph& g, V v) { return g.add(SliceGrad{{1, 0}, {4, 5}}, v)[0]; }},
       {"slice_grad_steps",
        {{2, 3}},
-       [](Graph& g, V v) {
-         return g.add(SliceGrad{{1, 0}, {4, 5}, {2, 2}}, v)[0];
-       }},
+       [](Graph& g, V v) { return g.add(SliceGrad{{1, 0}, {4, 5}, {2, 2}}, v)[0]; }},
       {"layer_norm", {{4, 5}, {5}, {5}}, [](Graph&, V v) { return layer_norm(v[0], v[1], v[2]); }},
       {"cumulative_sum", {{3, 4}}, [](Graph&, V v) { return cumulative_sum(v[0], {1, true}); }},
       {"cumulative_sum_reverse",

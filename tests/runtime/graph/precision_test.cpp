@@ -119,6 +119,44 @@ TEST(Precision, WhatIsFetchedIsTheStoredNumberInF32) {
   EXPECT_EQ(session.output<float>(y)[3], 1 + 0x1p-5f);
 }
 
+// A weight that nothing trains needs no master in f32 and no cast, and the bits of its products are the same.
+// One that somebody reads in f32 stays.
+TEST(Precision, WhatNoNodeChangesIsStoredAsItsReadersWantIt) {
+  const Initializer numbers = given([] {
+    std::vector<float> floats(16 * 16);
+    for (size_t i = 0; i < floats.size(); ++i) floats[i] = std::sin(static_cast<float>(i));
+    const auto* bytes = reinterpret_cast<const std::byte*>(floats.data());
+    return std::vector<std::byte>(bytes, bytes + floats.size() * sizeof(float));
+  });
+  for (const Precision precision : {Precision::kBf16, Precision::kF16}) {
+    Graph graph;
+    const TensorSpec matrix{DType::kF32, {16, 16}};
+    const Value x = graph.input("x", matrix), index = graph.input("index", {DType::kI32, {4}});
+    const Value constant = graph.variable("constant", matrix, numbers);
+    const Value trained = graph.variable("trained", matrix, numbers);
+    const Value mixed = graph.variable("mixed", matrix, numbers);
+    const Value table = graph.variable("table", matrix, constant_of(0.1f));
+    const Value gamma = graph.variable("gamma", {DType::kF32, {16}}, ones());
+    const Value by_constant = matmul(x, constant), by_trained = matmul(x, trained);
+    const Value rows = gather(table, index), scaled = mul(matmul(x, mixed), gamma);
+    const std::vector<Value> fetches = {by_constant, by_trained, rows, scaled, unary(UnaryKind::kExp, mixed)};
+    const Value rate = graph.input("rate", {DType::kF32, {}});
+    const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
+    add_updates(Sgd{}, std::vector{trained}, std::vector{fill(graph, 0, {16, 16})}, rate, step);
+    store_in(graph, precision, fetches);
+    for (const Value& value : {constant, table}) EXPECT_TRUE(is_half(dtype_of_value(value))) << value.name();
+    for (const Value& value : {trained, mixed, gamma}) EXPECT_EQ(dtype_of_value(value), DType::kF32);
+    Runtime runtime({.device = "cpu"});
+    Variables variables(graph, runtime.device(), runtime.allocator());
+    Session session(graph, {fetches}, PlanMode::kPacked, variables);
+    for (float& number : session.input<float>(x)) number = 0.3f;
+    session.run();
+    EXPECT_TRUE(std::ranges::equal(session.output<float>(by_constant), session.output<float>(by_trained)));
+    EXPECT_NEAR(session.output<float>(rows)[0], 0.1f, 1e-3f);
+    EXPECT_NE(session.output<float>(rows)[0], 0.1f);
+  }
+}
+
 TEST(Precision, LearnsAsF32DoesAndTheSameOnEachDevice) {
   const Losses whole = train_small(Precision::kF32, "cpu");
   for (const Precision precision : {Precision::kBf16, Precision::kF16}) {

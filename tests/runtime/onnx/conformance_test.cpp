@@ -156,7 +156,7 @@ std::string failure(const ConformanceCase& row, const std::vector<onnx::Tensor>&
         fed.emplace_back(input.name, tensor_of(inputs[i]));
       }
     }
-    const auto inference = make_model_inference(model, settings);
+    const auto inference = make_model_inference(model, {.import = settings});
     Runtime runtime({.device = "cpu"});
     Variables variables(inference->graph, runtime.device(), runtime.allocator());
     Session session(inference->graph, Targets{inference->outputs}, PlanMode::kDynamic, variables);

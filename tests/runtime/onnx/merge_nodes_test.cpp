@@ -179,6 +179,61 @@ TEST(MergedNodes, OfAttentionLearnsTheSame) {
   }
 }
 
+// The same heads by one product, whose columns are split as GPT-2's or, `by_axes`, as those of timm's nets.
+ModelBytes packed_heads_net(bool by_axes, int64_t first = 0) {
+  ModelBytes net;
+  net.input("x", 1, {"batch", "5", "8"}).output("y");
+  net.floats("w", {8, 24}, wave(192)).node("MatMul", {"x", "w"}, {"all"});
+  net.floats("half", {}, {0.5f}).integers("split", {0, 0, 2, 4}).integers("join", {0, 40});
+  net.integers("axes", {0, 0, 3, 2, 4}).integers("first", {0}).integers("last", {2});
+  const std::string parts[] = {"q", "k", "v"};
+  if (by_axes) {
+    net.node("Reshape", {"all", "axes"}, {"apart"});
+    net.node("Transpose", {"apart"}, {"moved"}, {ints_attribute("perm", {2, 0, 3, 1, 4})});
+  }
+  for (int64_t i = 0; i < 3; ++i) {
+    const std::string& part = parts[(i + first) % 3];
+    const int64_t extent = by_axes ? 1 : 8;
+    net.integers("from_" + part, {extent * i}).integers("to_" + part, {extent * (i + 1)});
+    if (by_axes) {
+      net.node("Slice", {"moved", "from_" + part, "to_" + part, "first"}, {part + ".s"});
+      net.node("Squeeze", {part + ".s", "first"}, {part});
+    } else {
+      net.node("Slice", {"all", "from_" + part, "to_" + part, "last"}, {part + ".s"});
+      net.node("Reshape", {part + ".s", "split"}, {part + ".r"});
+      net.node("Transpose", {part + ".r"}, {part}, {ints_attribute("perm", {0, 2, 1, 3})});
+    }
+  }
+  net.node("Transpose", {"k"}, {"kt"}, {ints_attribute("perm", {0, 1, 3, 2})});
+  net.node("MatMul", {"q", "kt"}, {"scores"}).node("Mul", {"scores", "half"}, {"scaled"});
+  net.node("Softmax", {"scaled"}, {"p"}).node("MatMul", {"p", "v"}, {"o"});
+  net.node("Transpose", {"o"}, {"t"}, {ints_attribute("perm", {0, 2, 1, 3})});
+  net.floats("head.w", {40, 3}, wave(120)).node("Reshape", {"t", "join"}, {"flat"});
+  net.node("MatMul", {"flat", "head.w"}, {"y"});
+  return net;
+}
+
+TEST(MergedNodes, HeadsOfOneProductAreReadWhereTheyLieAndLearnTheSame) {
+  for (const bool by_axes : {false, true}) {
+    for (const int64_t first : {0, 1}) {  // queries first, or keys
+      const auto model = model_of(packed_heads_net(by_axes, first).bytes());
+      const auto losses = [&](bool merges) {
+        onnx::ModelStepSettings settings{.import = {.batch = 3, .stores_half = merges}, .optimizer = "sgd"};
+        settings.fused = merges;
+        const auto step = make_model_step(model, settings);
+        const bool is_packed = merges && first == 0;
+        EXPECT_EQ(count_of(step->graph, "attention"), merges ? 1 : 0);
+        EXPECT_EQ(count_of(step->graph, "slice") == 0, is_packed);
+        EXPECT_EQ(count_of(step->graph, "concat") + count_of(step->graph, "slice_grad") == 0, is_packed);
+        return losses_of(*step, {.device = "sim"}, 8);
+      };
+      const std::vector<float> apart = losses(false), merged = losses(true);
+      EXPECT_NE(apart.back(), apart.front());
+      for (size_t i = 0; i < apart.size(); ++i) EXPECT_NEAR(merged[i], apart[i], 1e-5f * std::abs(apart[i]));
+    }
+  }
+}
+
 // x (batch,3,height,width) -> Conv -> GlobalAveragePool, Flatten -> y (batch,8)
 ModelBytes strided_net(const std::vector<int64_t>& extents, const std::vector<int64_t>& kernel,
                        const std::vector<int64_t>& strides, const std::vector<int64_t>& pads) {
@@ -206,8 +261,8 @@ TEST(MergedNodes, AStridedConvolutionOfFewChannelsLearnsTheSameByBlocksOfPixels)
     SCOPED_TRACE(testing::PrintToString(c.kernel) + " over " + testing::PrintToString(c.extents));
     const auto model = model_of(strided_net(c.extents, c.kernel, c.strides, c.pads).bytes());
     const auto losses = [&](bool stores_half) {
-      onnx::ModelStepSettings settings{.import = {.batch = 3, .stores_half = stores_half},
-                                       .optimizer = "sgd"};
+      onnx::ModelStepSettings settings{
+          .import = {.batch = 3, .stores_half = stores_half}, .optimizer = "sgd", .fused = false};
       const auto step = make_model_step(model, settings);
       EXPECT_EQ(count_of(step->graph, "transpose") > 0, stores_half && c.in_blocks);
       return losses_of(*step, {.device = "cpu"}, 4);

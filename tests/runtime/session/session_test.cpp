@@ -87,6 +87,26 @@ TEST(Session, EachOfManyStepsReadsTheInputsAsTheyWereFed) {
   }
 }
 
+// Only a plan without an arena, which frees its inputs, copies them in again.
+TEST(Session, ARunAgainReadsTheInputsThatAreOnTheDevice) {
+  Graph graph;
+  const Value x = graph.input("x", {DType::kF32, {1}});
+  const Value y = scale(x, 2);
+  CpuHarness cpu;
+  Variables variables(graph, cpu.device, *cpu.allocator);
+  for (PlanMode mode : kPlanModes) {
+    Session session(graph, {{y}, false}, mode, variables);
+    session.input<float>(x)[0] = 1;
+    session.run();
+    session.input<float>(x)[0] = 5;
+    for (int64_t steps : {1, 3}) {
+      session.run_again(steps);
+      EXPECT_EQ(fetch<float>(session, y)[0], has_arena(mode) ? 2 : 10) << to_string(mode);
+    }
+    EXPECT_THROW(session.run_again(0), InvalidArgument);
+  }
+}
+
 TEST(Session, FewerThanOneStepIsRefused) {
   Graph graph;
   const Value x = graph.input("x", {DType::kF32, {3}});

@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""Training and inference of nets from ONNX files beside PyTorch, in turns in one run on one GPU.
+
+usage: models.py HEADROOM FOLDER [--work train infer] [--nets NET...] [--rounds N] [--steps N] [--json FILE]
+                 [--no-compile] [-- OPTION...]
+
+FOLDER has PyTorch's exports, NET.legacy_train.onnx or NET.dynamo_eval.onnx, also with .gz: the first is taken for
+training if it is there, the second for inference. OPTION goes to `headroom run`, --plan packed unless given. PyTorch
+runs the same nets of torchvision, timm and transformers: training in eager mode and by torch.compile, bf16 by autocast
+over f32 weights, SGD; inference with weights in bf16 as a CUDA graph and by torch.compile with mode reduce-overhead.
+Images have channels last. Every program is a process of its own, and the data is on the device. Prints, for each net
+and work, ms a step (the least of the medians of all rounds) and MiB that are allocated at the peak.
+"""
+import argparse
+import gzip
+import json
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+WORDS = 512  # of a text
+# Rows of a step.
+TRAINING = {"resnet50": 256, "gpt2": 32, "bert": 32, "vit_small": 128, "unet": 16}
+INFERENCE = {"resnet50": 1, "gpt2": 1}
+ROOT = pathlib.Path(__file__).resolve().parent
+MIB = 2**20
+
+
+def make_net(name):
+    """The net, and whether it takes images: their extent, or nothing."""
+    import torch
+    from torch import nn
+
+    if name == "resnet50":
+        import torchvision
+
+        return torchvision.models.resnet50(), 224
+    if name == "vit_small":
+        import timm
+
+        return timm.create_model("vit_small_patch16_224"), 224
+    if name in ("gpt2", "bert"):
+        import transformers
+
+        if name == "gpt2":
+            none = {f"{part}_pdrop": 0.0 for part in ("resid", "embd", "attn")}
+            return transformers.GPT2LMHeadModel(transformers.GPT2Config(use_cache=False, **none)), None
+        none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        return transformers.BertForMaskedLM(transformers.BertConfig(**none)), None
+
+    class Block(nn.Sequential):
+        def __init__(self, before, after):
+            layers = []
+            for channels in (before, after):
+                layers += [nn.Conv2d(channels, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU(True)]
+            super().__init__(*layers)
+
+    class UNet(nn.Module):
+        def __init__(self, widths=(64, 128, 256, 512, 1024)):
+            super().__init__()
+            pairs = list(zip(widths, widths[1:]))[::-1]
+            self.down = nn.ModuleList(Block(a, b) for a, b in zip((3,) + widths, widths))
+            self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in pairs)
+            self.merge = nn.ModuleList(Block(b, a) for a, b in pairs)
+            self.head = nn.Conv2d(widths[0], 21, 1)
+
+        def forward(self, x):
+            kept = []
+            for i, block in enumerate(self.down):
+                x = block(x if i == 0 else torch.nn.functional.max_pool2d(x, 2))
+                kept.append(x)
+            for i, (up, merge) in enumerate(zip(self.up, self.merge)):
+                x = merge(torch.cat([up(x), kept[-2 - i]], 1))
+            return self.head(x)
+
+    return UNet(), 256
+
+
+def run_in_torch(name, work, how, batch, steps):
+    import torch
+    from torch.nn import functional as F
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cudnn.benchmark = True
+    torch.manual_seed(0)
+    net, extent = make_net(name)
+    net = net.cuda()
+    if extent:
+        net = net.to(memory_format=torch.channels_last)
+        x = torch.randn(batch, 3, extent, extent, device="cuda").to(memory_format=torch.channels_last)
+    else:
+        x = torch.randint(0, 1000, (batch, WORDS), device="cuda")
+
+    def logits(run, x):
+        y = run(x) if extent else run(input_ids=x)
+        return getattr(y, "logits", y)
+
+    if work == "infer":
+        net = net.eval().bfloat16()
+        x = x.bfloat16() if extent else x
+        run = torch.compile(net, mode="reduce-overhead") if how == "compile" else net
+        with torch.no_grad():
+            if how != "compile":
+                stream = torch.cuda.Stream()
+                with torch.cuda.stream(stream):
+                    for _ in range(3):
+                        logits(run, x)
+                torch.cuda.synchronize()
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    logits(run, x)
+                step = graph.replay
+            else:
+
+                def step():
+                    torch.compiler.cudagraph_mark_step_begin()
+                    return logits(run, x)
+
+            return measure(torch, step, steps)
+    net.train()
+    optimizer = torch.optim.SGD(net.parameters(), 1e-3)
+    run = torch.compile(net) if how == "compile" else net
+    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+        shape = logits(net, x[:2]).shape
+    classes = shape[-1] if len(shape) < 4 else shape[1]
+    y = torch.randint(0, classes, (batch,) + tuple(shape[1:-1] if len(shape) < 4 else shape[2:]), device="cuda")
+
+    def step():
+        optimizer.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            z = logits(run, x)
+            loss = F.cross_entropy(z.flatten(0, 1), y.flatten()) if z.dim() == 3 else F.cross_entropy(z, y)
+        loss.backward()
+        optimizer.step()
+
+    return measure(torch, step, steps)
+
+
+def measure(torch, step, steps):
+    """The median of ten groups of steps, as headroom run counts; the first steps prepare."""
+    for _ in range(5):
+        step()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    group, times = max(1, steps // 10), []
+    for _ in range(10):
+        start = time.perf_counter()
+        for _ in range(group):
+            step()
+        torch.cuda.synchronize()
+        times.append(1e3 * (time.perf_counter() - start) / group)
+    return {"ms": statistics.median(times), "mib": torch.cuda.max_memory_allocated() / MIB}
+
+
+def find_file(folder, name, work, unpacked):
+    kinds = ["legacy_train", "dynamo_eval"] if work == "train" else ["dynamo_eval", "legacy_train"]
+    for kind in kinds:
+        for path in (folder / f"{name}.{kind}.onnx", folder / f"{name}.{kind}.onnx.gz"):
+            if not path.exists():
+                continue
+            if path.suffix != ".gz":
+                return path
+            to = unpacked / path.stem
+            with gzip.open(path) as packed, open(to, "wb") as file:
+                shutil.copyfileobj(packed, file)
+            return to
+    sys.exit(f"models.py: {folder} has no export of {name}")
+
+
+def run_in_headroom(options, path, name, work, batch, steps, unpacked):
+    command = [options.headroom, "run", "--model", path, "--batch", str(batch), "--steps", str(steps), "--device"]
+    command += ["cuda", "--precision", "bf16", "--optimizer", "sgd", "--json"]
+    if work == "infer":
+        command.append("--inference")
+    if name == "gpt2":
+        constants = unpacked / "causal.safetensors"
+        subprocess.run([sys.executable, ROOT / "causal_constants.py", constants, str(WORDS)], check=True)
+        command += ["--weights", constants]
+    done = subprocess.run(command + (options.rest or ["--plan", "packed"]), capture_output=True, text=True)
+    if done.returncode:
+        return {"error": (done.stdout + done.stderr).strip().splitlines()[-1][:200]}
+    result = json.loads(done.stdout)
+    return {"ms": 1e3 * result["seconds_per_step"], "mib": result["peak_allocated_bytes"] / MIB,
+            "process_mib": result["peak_process_bytes"] / MIB}
+
+
+def run_child(name, work, how, batch, steps):
+    words = [sys.executable, __file__, "--child", name, work, how, str(batch), str(steps)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        return {"error": (done.stderr.strip().splitlines() or ["no output"])[-1][:200]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main():
+    if sys.argv[1:2] == ["--child"]:
+        name, work, how, batch, steps = sys.argv[2:]
+        print(json.dumps(run_in_torch(name, work, how, int(batch), int(steps))))
+        return
+    words = sys.argv[1:]
+    rest = words[words.index("--") + 1:] if "--" in words else []
+    words = words[: words.index("--")] if "--" in words else words
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("headroom")
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--work", nargs="+", choices=["train", "infer"], default=["train", "infer"])
+    parser.add_argument("--nets", nargs="+", choices=list(TRAINING))
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=60, help="of training; ten times as many of inference")
+    parser.add_argument("--json", type=argparse.FileType("w"))
+    parser.add_argument("--no-compile", action="store_true")
+    options = parser.parse_args(words)
+    options.rest = rest
+    print(f"{'net':10} {'work':5} {'batch':>5} {'program':8} {'ms':>9} {'of ours':>8} {'MiB':>9}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        unpacked = pathlib.Path(folder)
+        for work in options.work:
+            batches = TRAINING if work == "train" else INFERENCE
+            steps = options.steps if work == "train" else 10 * options.steps
+            for name in options.nets or batches:
+                if name not in batches:
+                    continue
+                path = find_file(options.folder, name, work, unpacked)
+                others = ["eager" if work == "train" else "graph"] + ([] if options.no_compile else ["compile"])
+                results = {how: [] for how in ["headroom", *others]}
+                for _ in range(options.rounds):
+                    for how, runs in results.items():
+                        arguments = (name, work, batches[name], steps)
+                        runs.append(run_in_headroom(options, path, *arguments, unpacked) if how == "headroom"
+                                    else run_child(name, work, how, batches[name], steps))
+                ours = None
+                for how, runs in results.items():
+                    done = [run for run in runs if "ms" in run]
+                    record = {"net": name, "work": work, "batch": batches[name], "program": how, "runs": runs}
+                    if options.json:
+                        print(json.dumps(record), file=options.json, flush=True)
+                    if not done:
+                        print(f"{name:10} {work:5} {batches[name]:5} {how:8} {runs[0]['error']}", flush=True)
+                        continue
+                    best = min(done, key=lambda run: run["ms"])
+                    ours = best["ms"] if how == "headroom" else ours
+                    ratio = f"{best['ms'] / ours:8.3f}" if ours else " " * 8
+                    print(f"{name:10} {work:5} {batches[name]:5} {how:8} {best['ms']:9.3f} {ratio} {best['mib']:9.0f}",
+                          flush=True)
+
+
+main()
