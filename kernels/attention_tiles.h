@@ -5,10 +5,9 @@
 #include <cstdint>
 
 #include "kernels/loop_nest.h"
+#include "runtime/ops/attention.h"
 
 namespace headroom {
-
-inline constexpr int64_t kAttentionTile = 64;  // queries, and keys, of a tile
 
 enum class MaskTile : uint8_t {
   kMixed,
@@ -26,6 +25,9 @@ struct AttentionSizes {
 
   AttentionSizes(const Shape& q, const Shape& k)
       : batch(q[0]), queries(q[1]), keys(k[1]), heads(q[2]), extent(q[3]) {}
+  // Of scores (B,H,T,S) alone.
+  explicit AttentionSizes(const Shape& scores)
+      : batch(scores[0]), queries(scores[2]), keys(scores[3]), heads(scores[1]), extent(0) {}
   constexpr int64_t head_count() const { return batch * heads; }
   // Elements between a query, or key, and the next one of its head.
   constexpr int64_t row_stride() const { return heads * extent; }
@@ -52,18 +54,6 @@ struct MaskLayout {
     head_strips = head_stride != 0 ? strips_of_head : 0;
     batch_strips = batch_stride != 0 ? heads * strips_of_head : 0;
     strips = (batch_stride != 0 ? sizes.batch : 1) * heads * strips_of_head;
-  }
-};
-
-// The workspace of a kernel: a MaskTile for each tile of the mask, then, for the gradient, a float for each
-// query of each head.
-struct AttentionWorkspace {
-  int64_t tiles_bytes = 0, bytes = 0;
-
-  AttentionWorkspace(const AttentionSizes& sizes, const MaskLayout& mask, bool is_gradient) {
-    tiles_bytes = (mask.strips * sizes.key_tiles() + 255) / 256 * 256;
-    bytes = tiles_bytes;
-    if (is_gradient) bytes += sizes.head_count() * sizes.queries * static_cast<int64_t>(sizeof(float));
   }
 };
 

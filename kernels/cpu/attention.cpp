@@ -55,20 +55,10 @@ class Scores {
  public:
   using Tile = std::array<float, kAttentionTile>;
 
-  // Classifies the tiles of the mask, if there is one, into the workspace.
+  // `mask` and its `tiles` are null without one.
   Scores(const AttentionSizes& sizes, int64_t key_step, const MaskLayout& layout, float scale,
-         const float* mask, MaskTile* tiles)
-      : sizes_(sizes), key_step_(key_step), layout_(layout), scale_(scale), mask_(mask), tiles_(tiles) {
-    if (mask == nullptr) return;
-    const int64_t of_head = layout.row_strips == 0 ? 1 : sizes.query_tiles();
-    for (int64_t strip = 0; strip < layout.strips; ++strip) {
-      const int64_t first = strip % of_head * kAttentionTile;
-      // Rows of the mask are dense: a head has layout.queries of them.
-      const float* at = mask + (strip / of_head * layout.queries + first) * sizes.keys;
-      classify(at, sizes, std::min(kAttentionTile, layout.queries - first), sizes.keys,
-               tiles + strip * sizes.key_tiles());
-    }
-  }
+         const float* mask, const MaskTile* tiles)
+      : sizes_(sizes), key_step_(key_step), layout_(layout), scale_(scale), mask_(mask), tiles_(tiles) {}
 
   // Calls use(first key, scores) for the tiles of query i that the mask does not hide; q and k are those of
   // head (b,h), k at its first key.
@@ -107,15 +97,18 @@ class Scores {
   const MaskLayout layout_;
   const float scale_;
   const float* const mask_;
-  MaskTile* const tiles_;
+  const MaskTile* const tiles_;
 };
 
 MaskLayout layout_of(std::span<const TensorSpec> inputs, size_t mask, const AttentionSizes& sizes) {
   return inputs.size() > mask ? MaskLayout(inputs[mask].shape, sizes) : MaskLayout();
 }
 
-const float* mask_of(const Call& call, const HeadOperands& heads) {
-  return call.inputs.size() > heads.mask() ? call.in(heads.mask()) : nullptr;
+Scores scores_of(const Call& call, const HeadOperands& heads, const AttentionSizes& sizes,
+                 const MaskLayout& layout, float scale) {
+  const bool has_mask = call.inputs.size() > heads.mask();
+  return Scores(sizes, heads.row_step(), layout, scale, has_mask ? call.in(heads.mask()) : nullptr,
+                has_mask ? call.in<MaskTile>(heads.mask() + 1) : nullptr);
 }
 
 // q, k and v, or their gradients, from tensor `first` on.
@@ -131,52 +124,64 @@ std::array<T*, 3> heads_of(std::span<const TensorView> tensors, size_t first, co
 
 }  // namespace
 
+std::unique_ptr<Kernel> make_kernel(const MaskTiles& op, const Request& request) {
+  const AttentionSizes sizes(op.scores);
+  const MaskLayout layout(request.inputs[0].shape, sizes);
+  return function_kernel([=](const Call& call) {
+    const int64_t of_head = layout.row_strips == 0 ? 1 : sizes.query_tiles();
+    for (int64_t strip = 0; strip < layout.strips; ++strip) {
+      const int64_t first = strip % of_head * kAttentionTile;
+      // Rows of the mask are dense: a head has layout.queries of them.
+      const float* at = call.in(0) + (strip / of_head * layout.queries + first) * sizes.keys;
+      classify(at, sizes, std::min(kAttentionTile, layout.queries - first), sizes.keys,
+               call.out<MaskTile>() + strip * sizes.key_tiles());
+    }
+  });
+}
+
 std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request) {
   const HeadOperands heads(op, request.inputs);
   const AttentionSizes sizes(heads.q, heads.k);
   const MaskLayout layout = layout_of(request.inputs, heads.mask(), sizes);
   ThreadPool* const threads = request.settings.threads;
-  return function_kernel(
-      [=](const Call& call) {
-        const int64_t step = heads.row_step(), y_step = sizes.row_stride();
-        const Scores scores(sizes, step, layout, op.scale, mask_of(call, heads), call.scratch<MaskTile>());
-        const auto [q_all, k_all, v_all] = heads_of<const float>(call.inputs, heads.first, heads);
-        for_each_piece(threads, sizes.head_count(), 1, [&](int64_t first, int64_t last, int) {
-          for (int64_t head = first; head < last; ++head) {
-            const int64_t b = head / sizes.heads, h = head % sizes.heads;
-            const int64_t at = h * sizes.extent;
-            const float *k = k_all + b * sizes.keys * step + at, *v = v_all + b * sizes.keys * step + at;
-            for (int64_t i = 0; i < sizes.queries; ++i) {
-              const int64_t row = b * sizes.queries + i;
-              Row y(call.out(0) + row * y_step + at, sizes.extent);
-              y = 0;
-              float largest = -kInfinity, sum = 0;
-              scores.for_each_tile(b, h, i, q_all + row * step + at, k, [&](int64_t begin, Row& p) {
-                const float of_tile = p.maxCoeff<Eigen::PropagateNaN>();
-                const float larger = of_tile <= largest ? largest : of_tile;  // NaN stays
-                if (larger == -kInfinity) return;
-                const float factor = std::exp2(largest - larger);
-                largest = larger;
-                p = ((p - larger) * kLn2).exp();
-                sum = sum * factor + p.sum();
-                y *= factor;
-                for (int64_t j = 0; j < p.size(); ++j)
-                  y += p[j] * ConstRow(v + (begin + j) * step, sizes.extent);
-              });
-              const bool is_zero = op.zero_nan_rows && !(sum > 0);
-              if (is_zero) {
-                y = 0;
-              } else {
-                y /= sum;
-              }
-              float* const statistics = call.out(1) + 2 * (head * sizes.queries + i);
-              statistics[0] = is_zero ? kInfinity : largest;
-              statistics[1] = is_zero ? 0 : std::log2(sum);
-            }
+  return function_kernel([=](const Call& call) {
+    const int64_t step = heads.row_step(), y_step = sizes.row_stride();
+    const Scores scores = scores_of(call, heads, sizes, layout, op.scale);
+    const auto [q_all, k_all, v_all] = heads_of<const float>(call.inputs, heads.first, heads);
+    for_each_piece(threads, sizes.head_count(), 1, [&](int64_t first, int64_t last, int) {
+      for (int64_t head = first; head < last; ++head) {
+        const int64_t b = head / sizes.heads, h = head % sizes.heads;
+        const int64_t at = h * sizes.extent;
+        const float *k = k_all + b * sizes.keys * step + at, *v = v_all + b * sizes.keys * step + at;
+        for (int64_t i = 0; i < sizes.queries; ++i) {
+          const int64_t row = b * sizes.queries + i;
+          Row y(call.out(0) + row * y_step + at, sizes.extent);
+          y = 0;
+          float largest = -kInfinity, sum = 0;
+          scores.for_each_tile(b, h, i, q_all + row * step + at, k, [&](int64_t begin, Row& p) {
+            const float of_tile = p.maxCoeff<Eigen::PropagateNaN>();
+            const float larger = of_tile <= largest ? largest : of_tile;  // NaN stays
+            if (larger == -kInfinity) return;
+            const float factor = std::exp2(largest - larger);
+            largest = larger;
+            p = ((p - larger) * kLn2).exp();
+            sum = sum * factor + p.sum();
+            y *= factor;
+            for (int64_t j = 0; j < p.size(); ++j) y += p[j] * ConstRow(v + (begin + j) * step, sizes.extent);
+          });
+          const bool is_zero = op.zero_nan_rows && !(sum > 0);
+          if (is_zero) {
+            y = 0;
+          } else {
+            y /= sum;
           }
-        });
-      },
-      AttentionWorkspace(sizes, layout, false).bytes);
+          float* const statistics = call.out(1) + 2 * (head * sizes.queries + i);
+          statistics[0] = is_zero ? kInfinity : largest;
+          statistics[1] = is_zero ? 0 : std::log2(sum);
+        }
+      }
+    });
+  });
 }
 
 std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& request) {
@@ -184,42 +189,39 @@ std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& requ
   const AttentionSizes sizes(heads.q, heads.k);
   const MaskLayout layout = layout_of(request.inputs, heads.mask(), sizes);
   ThreadPool* const threads = request.settings.threads;
-  return function_kernel(
-      [=](const Call& call) {
-        const int64_t step = heads.row_step(), y_step = sizes.row_stride();
-        const Scores scores(sizes, step, layout, op.scale, mask_of(call, heads), call.scratch<MaskTile>());
-        const auto [q_all, k_all, v_all] = heads_of<const float>(call.inputs, heads.first, heads);
-        const auto [dq_all, dk_all, dv_all] = heads_of<float>(call.outputs, 0, heads);
-        const float* const y_all = call.in(1 + heads.count);
-        for (const TensorView& output : call.outputs)
-          std::fill_n(output.as<float>(), output.elements(), 0.0f);
-        for_each_piece(threads, sizes.head_count(), 1, [&](int64_t first, int64_t last, int) {
-          for (int64_t head = first; head < last; ++head) {
-            const int64_t b = head / sizes.heads, h = head % sizes.heads;
-            const int64_t at = h * sizes.extent, keys_at = b * sizes.keys * step + at;
-            const float *k = k_all + keys_at, *v = v_all + keys_at;
-            for (int64_t i = 0; i < sizes.queries; ++i) {
-              const int64_t row = b * sizes.queries + i;
-              const float *dy = call.in(0) + row * y_step + at, *q = q_all + row * step + at;
-              Row dq(dq_all + row * step + at, sizes.extent);
-              const float* const statistics = call.in(2 + heads.count) + 2 * (head * sizes.queries + i);
-              if (statistics[0] == kInfinity) continue;
-              const float product = scores.dot(dy, y_all + row * y_step + at);
-              scores.for_each_tile(b, h, i, q, k, [&](int64_t begin, Row& p) {
-                p = ((p - statistics[0] - statistics[1]) * kLn2).exp();
-                for (int64_t j = 0; j < p.size(); ++j) {
-                  const int64_t key = (begin + j) * step;
-                  const float ds = op.scale * p[j] * (scores.dot(dy, v + key) - product);
-                  dq += ds * ConstRow(k + key, sizes.extent);
-                  Row(dk_all + keys_at + key, sizes.extent) += ds * ConstRow(q, sizes.extent);
-                  Row(dv_all + keys_at + key, sizes.extent) += p[j] * ConstRow(dy, sizes.extent);
-                }
-              });
+  return function_kernel([=](const Call& call) {
+    const int64_t step = heads.row_step(), y_step = sizes.row_stride();
+    const Scores scores = scores_of(call, heads, sizes, layout, op.scale);
+    const auto [q_all, k_all, v_all] = heads_of<const float>(call.inputs, heads.first, heads);
+    const auto [dq_all, dk_all, dv_all] = heads_of<float>(call.outputs, 0, heads);
+    const float* const y_all = call.in(1 + heads.count);
+    for (const TensorView& output : call.outputs) std::fill_n(output.as<float>(), output.elements(), 0.0f);
+    for_each_piece(threads, sizes.head_count(), 1, [&](int64_t first, int64_t last, int) {
+      for (int64_t head = first; head < last; ++head) {
+        const int64_t b = head / sizes.heads, h = head % sizes.heads;
+        const int64_t at = h * sizes.extent, keys_at = b * sizes.keys * step + at;
+        const float *k = k_all + keys_at, *v = v_all + keys_at;
+        for (int64_t i = 0; i < sizes.queries; ++i) {
+          const int64_t row = b * sizes.queries + i;
+          const float *dy = call.in(0) + row * y_step + at, *q = q_all + row * step + at;
+          Row dq(dq_all + row * step + at, sizes.extent);
+          const float* const statistics = call.in(2 + heads.count) + 2 * (head * sizes.queries + i);
+          if (statistics[0] == kInfinity) continue;
+          const float product = scores.dot(dy, y_all + row * y_step + at);
+          scores.for_each_tile(b, h, i, q, k, [&](int64_t begin, Row& p) {
+            p = ((p - statistics[0] - statistics[1]) * kLn2).exp();
+            for (int64_t j = 0; j < p.size(); ++j) {
+              const int64_t key = (begin + j) * step;
+              const float ds = op.scale * p[j] * (scores.dot(dy, v + key) - product);
+              dq += ds * ConstRow(k + key, sizes.extent);
+              Row(dk_all + keys_at + key, sizes.extent) += ds * ConstRow(q, sizes.extent);
+              Row(dv_all + keys_at + key, sizes.extent) += p[j] * ConstRow(dy, sizes.extent);
             }
-          }
-        });
-      },
-      AttentionWorkspace(sizes, layout, true).bytes);
+          });
+        }
+      }
+    });
+  });
 }
 
 }  // namespace headroom::cpu

@@ -11,6 +11,8 @@ namespace headroom::cpu {
 using Request = KernelRequest;
 using Call = KernelCall;
 
+// conv/conv_bias.cpp
+std::unique_ptr<Kernel> make_kernel(const ConvBias& op, const Request& request);
 // conv/conv_forward.cpp
 std::unique_ptr<Kernel> make_kernel(const Conv2d& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const ConvBlock& op, const Request& request);
@@ -62,6 +64,7 @@ std::unique_ptr<Kernel> make_kernel(const AllFinite& op, const Request& request)
 std::unique_ptr<Kernel> make_kernel(const ArgMax& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Accuracy& op, const Request& request);
 // attention.cpp
+std::unique_ptr<Kernel> make_kernel(const MaskTiles& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& request);
 // softmax.cpp

@@ -31,12 +31,14 @@ struct Call : KernelCall {
 };
 
 // attention/attend.cu
+std::unique_ptr<Kernel> make_kernel(const MaskTiles& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request);
 // attention/attend_grad.cu
 std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& request);
 // classifier_head.cu
 std::unique_ptr<Kernel> make_kernel(const ClassifierHead& op, const Request& request);
 // conv_block.cpp
+std::unique_ptr<Kernel> make_kernel(const ConvBias& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const ConvBlock& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const ConvBlockInputGrad& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const ConvBlockFilterGrad& op, const Request& request);

@@ -299,9 +299,12 @@ struct HalfRows {
   HalfRows(const CudaGpu& device, const TensorSpec& x) {
     n = x.shape.last(), rows = n == 0 ? 0 : x.shape.elements() / n;
     if (!is_half(x.dtype) || n % 8 != 0 || n <= 256 || n > kMaxHalfRow || rows == 0) return;
-    constexpr int64_t kRowsOfWarp = 4;  // at least, for what a warp does once
+    constexpr int64_t kRowsOfWarp =
+        4;  // for what a warp does once, if there are rows for all multiprocessors
+    const int64_t multiprocessors = device.multiprocessors();
+    const int64_t least = std::min(ceil_div(rows, kWarpsOfBlock), multiprocessors);
     blocks = static_cast<unsigned>(
-        std::clamp<int64_t>(rows / (kRowsOfWarp * kWarpsOfBlock), 1, int64_t{3} * device.multiprocessors()));
+        std::clamp<int64_t>(rows / (kRowsOfWarp * kWarpsOfBlock), least, 3 * multiprocessors));
   }
   bool take(const Call& call, std::initializer_list<DType> types) const {
     return blocks > 0 && are_aligned(call.inputs) && are_aligned(call.outputs) &&

@@ -1,6 +1,7 @@
 // Ops that move elements and compute nothing. Most are one strided copy; a transposition goes through shared
 // memory, so that it reads and writes whole lines.
 #include <algorithm>
+#include <optional>
 #include <type_traits>
 #include <vector>
 
@@ -27,6 +28,44 @@ __global__ void copy_strided(StridedIndex<2, I> index, int64_t groups, const T* 
       if (first + k * grid_threads() < groups) store(to + places[k], lanes[k]);
     }
   }
+}
+
+// Dense rows whose lengths or addresses let no thread take neighbours at once: a block takes a part of a row,
+// so that its place is found once and not for each element.
+constexpr int kRowPart = 4 * kThreads;
+
+template <typename T, typename I>
+__global__ void copy_rows(StridedIndex<2, I> rows, Divider<I> parts, int64_t count, I extent, const T* from,
+                          T* to) {
+  for (int64_t i = blockIdx.x; i < count; i += gridDim.x) {
+    const auto number = static_cast<I>(i);
+    const I row = parts.quotient(number);
+    const I first = (number - row * parts.divisor) * kRowPart + static_cast<I>(threadIdx.x);
+    const Offsets<2, I> offsets = rows(row);
+    T held[kRowPart / kThreads];
+#pragma unroll
+    for (int k = 0; k < kRowPart / kThreads; ++k) {
+      const I at = first + k * kThreads;
+      held[k] = at < extent ? from[offsets.at[0] + at] : T{0};
+    }
+#pragma unroll
+    for (int k = 0; k < kRowPart / kThreads; ++k) {
+      const I at = first + k * kThreads;
+      if (at < extent) to[offsets.at[1] + at] = held[k];
+    }
+  }
+}
+
+// The axes of `nest` around the innermost and `fast`.
+LoopNest<2> axes_around(const LoopNest<2>& nest, int fast) {
+  std::vector<int64_t> extents;
+  std::array<Strides, 2> strides{};
+  for (int axis = nest.axis_count() - 1; axis > 0; --axis) {
+    if (axis == fast) continue;
+    for (size_t n = 0; n < 2; ++n) strides[n][extents.size()] = nest.strides(axis)[n];
+    extents.push_back(nest.extent(axis));
+  }
+  return LoopNest<2>(Shape(std::span<const int64_t>(extents)), strides);
 }
 
 // Elements are moved as unsigned numbers of their size.
@@ -79,8 +118,15 @@ class StridedCopy {
   bool copy(cudaStream_t stream, const T* from, T* to) const {
     const bool dense = nest_.row_strides()[0] == 1 && nest_.row_strides()[1] == 1;
     if (N > 1 && !(dense && rows_have_lanes(nest_, N) && aligned<N>(from) && aligned<N>(to))) return false;
+    const int64_t extent = nest_.row_extent();
     with_index_type(largest_, [&](auto type) {
       using I = decltype(type);
+      if (N == 1 && dense && extent >= kThreads) {
+        const int64_t parts = ceil_div(extent, kRowPart), count = count_ / extent * parts;
+        return launch(copy_rows<T, I>, blocks_for(device_, count * kThreads), kThreads, stream,
+                      StridedIndex<2, I>(axes_around(nest_, 0)), Divider<I>(parts), count,
+                      static_cast<I>(extent), from, to);
+      }
       launch(copy_strided<N, T, I>, blocks_for(device_, count_ / N), kThreads, stream,
              StridedIndex<2, I>(nest_, N), count_ / N, from, to);
     });
@@ -143,18 +189,6 @@ int fast_axis_of_operand(const LoopNest<2>& nest) {
     if (nest.strides(axis)[0] == 1) return axis;
   }
   return -1;
-}
-
-// The axes of `nest` around the innermost and `fast_from`.
-LoopNest<2> axes_around(const LoopNest<2>& nest, int fast_from) {
-  std::vector<int64_t> extents;
-  std::array<Strides, 2> strides{};
-  for (int axis = nest.axis_count() - 1; axis > 0; --axis) {
-    if (axis == fast_from) continue;
-    for (size_t n = 0; n < 2; ++n) strides[n][extents.size()] = nest.strides(axis)[n];
-    extents.push_back(nest.extent(axis));
-  }
-  return LoopNest<2>(Shape(std::span<const int64_t>(extents)), strides);
 }
 
 std::unique_ptr<Kernel> make_tiled(const LoopNest<2>& nest, int fast_from, int64_t count,
@@ -227,6 +261,19 @@ __global__ void embed(Window<I> window, int64_t count, const T* dy, T* dx) {
   }
 }
 
+// The bytes of zeros before a slice of a tensor that is one piece of its memory; nothing where it is not.
+std::optional<int64_t> bytes_before(const SliceGrad& op, const TensorSpec& slice) {
+  const Shape &part = slice.shape, &whole = op.input_shape;
+  int axis = 0;
+  while (axis < whole.rank() && part[axis] == 1 && whole[axis] == 1) ++axis;
+  for (int i = axis + 1; i < whole.rank(); ++i) {
+    if (part[i] != whole[i]) return {};
+  }
+  if (axis >= whole.rank()) return 0;
+  return op.begin[static_cast<size_t>(axis)] * strides_of(whole)[static_cast<size_t>(axis)] *
+         element_bytes(slice.dtype);
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const Reshape&, const Request& request) {
@@ -274,6 +321,21 @@ std::unique_ptr<Kernel> make_kernel(const SliceGrad& op, const Request& request)
       if (bytes > 0) HR_CHECK(cudaMemsetAsync(call.outputs[0].data, 0, bytes, call.stream));
       copy(call);
     });
+  }
+  if (const std::optional<int64_t> before = bytes_before(op, dy)) {
+    return function_kernel(
+        [before = *before, bytes = dy.bytes(), all = request.outputs[0].bytes()](const Call& call) {
+          auto* const to = static_cast<std::byte*>(call.outputs[0].data);
+          const auto clear = [&](int64_t from, int64_t count) {
+            if (count > 0) HR_CHECK(cudaMemsetAsync(to + from, 0, static_cast<size_t>(count), call.stream));
+          };
+          clear(0, before);
+          if (bytes > 0) {
+            HR_CHECK(cudaMemcpyAsync(to + before, call.inputs[0].data, static_cast<size_t>(bytes),
+                                     cudaMemcpyDeviceToDevice, call.stream));
+          }
+          clear(before + bytes, all - before - bytes);
+        });
   }
   return function_kernel([=, &device = request.device](const Call& call) {
     if (count == 0) return;

@@ -61,7 +61,8 @@ int fuse(Graph& graph, std::span<const Value> keep, Precision precision) {
   if (has_kernel(ClassifierHead::kTraits)) whole += fuse_classifier_heads(graph, keep);
   if (has_kernel(ConvBlock::kTraits)) whole += fuse_conv_blocks(graph, keep);
   fuse_slice_gradients(graph, keep);
-  return whole + fuse_batch_norms(graph, keep) + fuse_dense_layers(graph, keep);
+  return whole + fuse_conv_biases(graph, keep) + fuse_batch_norms(graph, keep) +
+         fuse_dense_layers(graph, keep);
 }
 
 }  // namespace headroom

@@ -16,6 +16,10 @@ int fuse_classifier_heads(Graph& graph, std::span<const Value> keep);
 // blocks.
 int fuse_conv_blocks(Graph& graph, std::span<const Value> keep);
 
+// Lets conv_bias nodes add the residual behind them and take the relu behind that. Returns the number of
+// those that do.
+int fuse_conv_biases(Graph& graph, std::span<const Value> keep);
+
 // Lets batch norms add the residual behind them and take the relu behind that, with their gradients, which
 // add what comes from two branches. Returns the number of batch norms that do.
 int fuse_batch_norms(Graph& graph, std::span<const Value> keep);

@@ -246,10 +246,10 @@ Grads rule(const Attention& op, const Context& c) {
   std::vector<Value> operands = {c.dy()};
   for (size_t i = 0; i < factors; ++i) operands.push_back(c.in[i]);
   operands.insert(operands.end(), {c.out[0], c.out[1]});
-  if (has_mask) operands.push_back(c.in[factors]);
+  if (has_mask) operands.insert(operands.end(), {c.in[factors], c.in[factors + 1]});
   const std::vector<Value> grads = c.graph.add(AttentionGrad{op.scale, op.packed}, operands);
   Grads results(grads.begin(), grads.end());
-  if (has_mask) results.push_back(std::nullopt);
+  if (has_mask) results.resize(results.size() + 2);
   return results;
 }
 

@@ -36,12 +36,17 @@ int groups_of(const NodeImport& n) {
   return static_cast<int>(groups);
 }
 
+// The bias over so many channels, zeros if there is none.
+Value bias_of(NodeImport& n, int64_t channels) {
+  if (!n.has(2)) return n.im.plain(n.im.constant(HostTensor({DType::kF32, {channels}}), ElementType::kFloat));
+  if (n.in(2).shape != Shape{channels}) n.fail(fmt::format("its bias is {}", to_string(n.in(2).shape)));
+  return n.im.plain(n.in(2));
+}
+
 // y + bias over the channels, which are last.
 Value biased(NodeImport& n, Value y) {
   if (!n.has(2) || is_zero(n.in(2))) return y;
-  if (n.in(2).shape != Shape{y.shape().last()})
-    n.fail(fmt::format("its bias is {}", to_string(n.in(2).shape)));
-  return n.im.add_one(Binary{BinaryKind::kAdd}, {y, n.im.plain(n.in(2))});
+  return n.im.add_one(Binary{BinaryKind::kAdd}, {y, bias_of(n, y.shape().last())});
 }
 
 void require_floats(const NodeImport& n) {
@@ -138,18 +143,25 @@ void import_conv(NodeImport& n) {
   const Item &x = n.in(0), &w = n.in(1);
   const Window window = window_of(n, x, kernel_of(n, w));
   if (w.rank() != x.rank()) n.fail(fmt::format("its filter is {}", to_string(w.shape)));
-  Value image = image_of(n, x), filter = filter_of(n, w);
+  Value image = image_of(n, x);
   Conv2d op{window.stride, window.before, window.dilation, groups_of(n)};
-  const BlocksOfPixels blocks(window, image.shape(), filter.shape());
+  const Shape filter = {w.rank() == 4 ? w.shape[2] : 1, w.shape.last(), w.shape[1], w.shape[0]};
+  const BlocksOfPixels blocks(window, image.shape(), filter);
   if (n.im.stores_half() && op.groups == 1 && blocks.pay()) {
-    image = blocks.of_image(n, image);
-    filter = blocks.of_filter(n, filter);
-    op = {};
-  } else if (!window.is_symmetric()) {
+    const Value of_blocks = blocks.of_filter(n, filter_of(n, w));
+    const Value y = n.im.add_one(Conv2d{}, {blocks.of_image(n, image), of_blocks});
+    return n.out(item_of_image(n, biased(n, y), x));
+  }
+  if (!window.is_symmetric()) {
     image = padded_image(n, image, window.before, window.after);
     op.padding = {0, 0};
   }
-  n.out(item_of_image(n, biased(n, n.im.add_one(op, {image, filter})), x));
+  // What is stored in 16 bits is for a GPU, whose library would turn the filter at each step.
+  const bool is_forward = !n.im.is_training() && n.im.stores_half() && w.rank() == 4;
+  const Value y =
+      is_forward ? n.im.add_one(ConvBias{op}, {image, n.im.value_in(w, {0, 2, 3, 1}), bias_of(n, w.shape[0])})
+                 : biased(n, n.im.add_one(op, {image, filter_of(n, w)}));
+  n.out(item_of_image(n, y, x));
 }
 
 void import_conv_transpose(NodeImport& n) {

@@ -2,6 +2,8 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -170,6 +172,20 @@ class Attentions : private GraphView {
     return whole;
   }
 
+  // The tiles of a mask, which all attentions of such scores on a device share.
+  int tiles_of(int mask, const Shape& scores, const std::string& device) {
+    const auto [found, is_new] = tiles_.try_emplace({mask, to_string(scores), device}, -1);
+    if (!is_new) return found->second;
+    ValueInfo info = graph().value(mask);
+    const TensorSpec spec[] = {info.spec};
+    info.name += "/tiles";
+    info.initializer = {};
+    info.spec = infer_outputs(MaskTiles{scores}, spec)[0];
+    const int tiles = found->second = target_.new_result(std::move(info)).id;
+    nodes_.push_back(Node{MaskTiles{scores}, target_.value(tiles).name, {mask}, {tiles}, device});
+    return tiles;
+  }
+
   void write(const Match& match) {
     const Node& softmax_node = graph().node(match.softmax);
     const auto& softmax = std::get<Softmax>(softmax_node.op);
@@ -185,7 +201,12 @@ class Attentions : private GraphView {
       attention.inputs = {add_moved(match.q, name + "/q", device), add_moved(match.k, name + "/k", device),
                           add_moved(match.v, name + "/v", device)};
     }
-    if (match.mask) attention.inputs.push_back(*match.mask);
+    if (match.mask) {
+      const Shape q = permuted(shape(match.q.first), match.q.second);
+      const Shape k = permuted(shape(match.k.first), match.k.second);
+      const Shape scores = {q[0], q[2], q[1], k[1]};
+      attention.inputs.insert(attention.inputs.end(), {*match.mask, tiles_of(*match.mask, scores, device)});
+    }
     const int result = output(match.product);
     const Shape rows = permuted(shape(result), kHeadsAndRows);
     const int y = match.move >= 0 ? output(match.move) : new_value(result, name + "/y", rows);
@@ -219,6 +240,7 @@ class Attentions : private GraphView {
   Graph& target_;
   std::vector<bool> needs_gradient_;  // by value
   std::vector<Node> nodes_;
+  std::map<std::tuple<int, std::string, std::string>, int> tiles_;  // by mask, scores and device: a value
 };
 
 }  // namespace

@@ -82,6 +82,19 @@ Outputs Conv2dFilterGrad::infer(const OpCheck& c) const {
   return {f32(filter_shape)};
 }
 
+Shape conv_filter_shape(const Shape& filter) {
+  return {filter[1], filter[2], filter[3], filter[0]};
+}
+
+Outputs ConvBias::infer(const OpCheck& c) const {
+  c.floats(c.size() == 4 ? 4 : 3);
+  c.rank(1, 4);
+  const Shape y = conv_output(c, conv, c.shape(0), conv_filter_shape(c.shape(1)));
+  c.same_shape(2, {y[3]});
+  if (c.size() == 4) c.same_shape(3, y);
+  return {f32(y)};
+}
+
 Outputs MaxPool::infer(const OpCheck& c) const {
   c.floats(1);
   const Shape y = max_pool_output(c, pool, c.shape(0));

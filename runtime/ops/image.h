@@ -32,6 +32,18 @@ struct Conv2dFilterGrad {
   Outputs infer(const OpCheck& c) const;
 };
 
+// A convolution of a forward pass with its neighbours: x (N,H,W,C), filter (K,KH,KW,C/groups), bias (K),
+// [residual (N,OH,OW,K)] -> (N,OH,OW,K), the convolution + bias [+ residual], or relu of that. The filter has
+// the order of axes that cuDNN takes.
+struct ConvBias {
+  static constexpr OpTraits kTraits{.name = "conv_bias", .library = Library::kDnn, .differentiable = false};
+  Conv2d conv;
+  bool relu = false;
+  Outputs infer(const OpCheck& c) const;
+};
+// The shape of its filter as Conv2d's: (KH,KW,C/groups,K).
+Shape conv_filter_shape(const Shape& filter_of_conv_bias);
+
 struct Pool2d {
   Pair window = {2, 2};
   Pair stride = {2, 2};

@@ -23,9 +23,9 @@ using Op = std::variant<
     // linear.h
     MatMul, Dense, DenseFilterGrad,
     // attention.h
-    Attention, AttentionGrad,
+    MaskTiles, Attention, AttentionGrad,
     // image.h
-    Conv2d, Conv2dInputGrad, Conv2dFilterGrad, MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad, ConvBlock,
+    Conv2d, Conv2dInputGrad, Conv2dFilterGrad, ConvBias, MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad, ConvBlock,
     ConvBlockInputGrad, ConvBlockFilterGrad,
     // elementwise.h
     Unary, UnaryGrad, Scale, Binary, Compare, Where, Cast, Dropout,

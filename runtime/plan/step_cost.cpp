@@ -36,6 +36,7 @@ int64_t flops_of(const Graph& graph, const Node& node) {
           [&](const Conv2d&) { return conv(shape(node.inputs[1]), results); },
           [&](const Conv2dInputGrad&) { return conv(shape(node.inputs[1]), elements(node.inputs[0])); },
           [&](const Conv2dFilterGrad& op) { return conv(op.filter_shape, elements(node.inputs[1])); },
+          [&](const ConvBias&) { return conv(conv_filter_shape(shape(node.inputs[1])), results); },
           [&](const ConvBlock& op) { return conv(shape(node.inputs[1]), before_pool(op, results)); },
           [&](const ConvBlockInputGrad& op) {
             return conv(shape(node.inputs[2]), before_pool(op.block, elements(node.inputs[0])));

@@ -13,8 +13,9 @@ namespace {
 
 // How many steps one capture holds, and how many nodes. On an H200 a launch of its own costs a step of 12
 // tiny nodes 1.25 us; among 16 steps it costs 0.05 us, among 32 half of that. But each node takes 7 us to
-// capture and, where there are branches, some 15 KiB of the driver's memory.
-constexpr int64_t kMaxSteps = 16, kMaxNodes = 4096;
+// capture and up to 30 KiB of the driver's memory. So a step of many nodes, which takes milliseconds, is not
+// captured as a whole, let alone several of them: its groups are.
+constexpr int64_t kMaxSteps = 16, kMaxNodes = 512;
 
 Plan plan_with(const Kernels& kernels, const Graph& graph, const Targets& targets, PlanMode mode) {
   return make_plan(graph, targets, mode,
@@ -52,7 +53,7 @@ Session::Session(const Graph& graph, Plan plan, std::shared_ptr<const Kernels> k
       state.can_be_captured = state.can_be_captured && collective->can_be_captured();
     }
   }
-  max_of_many_ = std::clamp<int64_t>(kMaxNodes / std::max<int64_t>(1, nodes), 1, kMaxSteps);
+  max_of_many_ = std::clamp<int64_t>(kMaxNodes / std::max<int64_t>(1, nodes), 0, kMaxSteps);
 }
 
 void Session::copy_in(int value) {
@@ -115,7 +116,7 @@ void Session::run_group(int group) {
 int64_t Session::replay(int64_t most) {
   const bool is_ready =
       std::all_of(groups_.begin(), groups_.end(), [](const GroupState& state) { return state.is_ready(); });
-  if (!is_ready || groups_.empty()) return 0;
+  if (!is_ready || groups_.empty() || max_of_many_ == 0) return 0;
   const int64_t wanted = std::min(most, max_of_many_);
   if (!many_is_queued_ && wanted > std::max<int64_t>(1, steps_of_many_)) {
     many_.reset();

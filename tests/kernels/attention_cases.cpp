@@ -13,8 +13,18 @@ struct Sizes {
   int64_t batch, queries, keys, heads, extent;
 };
 
+// A mask with its tiles, or nothing; adds a row for these.
+std::vector<HostTensor> with_tiles(std::vector<KernelCase>& cases, const std::string& what, const Sizes& s,
+                                   const std::vector<HostTensor>& mask) {
+  if (mask.empty()) return {};
+  const MaskTiles op{{s.batch, s.heads, s.queries, s.keys}};
+  cases.push_back({"mask_tiles_" + what, op, mask});
+  return {mask[0], run_op(op, mask)[0]};
+}
+
 void add(std::vector<KernelCase>& cases, const std::string& what, const Attention& op, const Sizes& s,
-         const std::vector<HostTensor>& mask = {}) {
+         const std::vector<HostTensor>& numbers = {}) {
+  const std::vector<HostTensor> mask = with_tiles(cases, what, s, numbers);
   const Shape of_queries = {s.batch, s.queries, s.heads, s.extent},
               of_keys = {s.batch, s.keys, s.heads, s.extent};
   std::vector<HostTensor> forward = {random_floats(of_queries, 1), random_floats(of_keys, 2),
@@ -31,7 +41,8 @@ void add(std::vector<KernelCase>& cases, const std::string& what, const Attentio
 
 // The same where one tensor holds queries, keys and values.
 void add_packed(std::vector<KernelCase>& cases, const std::string& what, Attention op, const Sizes& s,
-                const std::vector<HostTensor>& mask = {}) {
+                const std::vector<HostTensor>& numbers = {}) {
+  const std::vector<HostTensor> mask = with_tiles(cases, "packed_" + what, s, numbers);
   op.packed = true;
   std::vector<HostTensor> forward = {random_floats({s.batch, s.queries, 3, s.heads, s.extent}, 1)};
   forward.insert(forward.end(), mask.begin(), mask.end());

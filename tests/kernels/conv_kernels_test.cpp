@@ -106,6 +106,18 @@ TEST_P(ConvKernelTest, ForwardAndBothGradientsAgreeWithPlainLoops) {
   expect_near(run_op(Conv2dFilterGrad{c.conv, c.filter}, {x, dy})[0], dfilter);
 }
 
+TEST_P(ConvKernelTest, AConvolutionOfAForwardPassEqualsItsParts) {
+  const HostTensor turned = run_op(Transpose{{3, 0, 1, 2}}, {filter})[0], residual = random_floats(y, 5);
+  const HostTensor biased = run_op(Binary{BinaryKind::kAdd}, {run_op(c.conv, {x, filter})[0], bias})[0];
+  const HostTensor both = run_op(Binary{BinaryKind::kAdd}, {biased, residual})[0];
+  const Op relu = Unary{UnaryKind::kRelu};
+  EXPECT_TRUE(run_op(ConvBias{c.conv}, {x, turned, bias})[0].same_bytes(biased));
+  EXPECT_TRUE(run_op(ConvBias{c.conv, true}, {x, turned, bias})[0].same_bytes(run_op(relu, {biased})[0]));
+  EXPECT_TRUE(run_op(ConvBias{c.conv}, {x, turned, bias, residual})[0].same_bytes(both));
+  EXPECT_TRUE(
+      run_op(ConvBias{c.conv, true}, {x, turned, bias, residual})[0].same_bytes(run_op(relu, {both})[0]));
+}
+
 TEST_P(ConvKernelTest, ABlockEqualsItsPartsAndItsIndexNamesTheMaximum) {
   const ConvBlock op{c.conv, c.pool};
   const std::vector<HostTensor> block = run_op(op, {x, filter, bias}), parts = unfused();

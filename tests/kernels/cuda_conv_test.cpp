@@ -1,6 +1,9 @@
 // Convolutions through cuDNN against the CPU's.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "tests/kernels/conv_cases.h"
 #include "tests/kernels/cuda_product.h"
 
@@ -40,6 +43,21 @@ TEST_P(CudaConvTest, StaysBelowALowWorkspaceLimit) {
     EXPECT_LE(workspace_bytes(*device, row.op, row.inputs, low), low.workspace_limit_bytes);
     expect_product(*device, row.op, row.inputs, low);
   }
+}
+
+TEST_P(CudaConvTest, AForwardPassEqualsItsParts) {
+  const HostTensor turned = run_op(Transpose{{3, 0, 1, 2}}, {filter})[0],
+                   bias = random_floats({c.filter[3]}, 3);
+  const auto run = [&](const Op& op, const std::vector<HostTensor>& inputs) {
+    return run_on_cuda(*device, op, inputs)[0];
+  };
+  const HostTensor got = run(ConvBias{c.conv, true}, {x, turned, bias, dy});
+  const HostTensor biased = run(Binary{BinaryKind::kAdd}, {run(c.conv, {x, filter}), bias});
+  const HostTensor expected = run(Unary{UnaryKind::kRelu}, {run(Binary{BinaryKind::kAdd}, {biased, dy})});
+  // The two may have chosen different algorithms.
+  ASSERT_EQ(got.spec(), expected.spec());
+  for (int64_t i = 0; i < got.elements(); ++i)
+    ASSERT_NEAR(got.data()[i], expected.data()[i], 1e-4f * std::max(1.0f, std::abs(expected.data()[i])));
 }
 
 TEST_P(CudaConvTest, TheSameInputGivesTheSameBits) {

@@ -69,9 +69,10 @@ TEST(ProductThreads, GiveTheSameBitsForEveryLayoutOfOperands) {
 TEST(AttentionThreads, GiveTheSameBits) {
   const HostTensor q = random_floats({2, 70, 3, 16}, 9), k = random_floats({2, 90, 3, 16}, 10),
                    v = random_floats({2, 90, 3, 16}, 11), mask = random_floats({2, 1, 70, 90}, 12);
-  const std::vector<HostTensor> forward = expect_same_bits(Attention{.scale = 0.25f}, {q, k, v, mask});
+  const HostTensor tiles = run_op(MaskTiles{{2, 3, 70, 90}}, {mask})[0];
+  const std::vector<HostTensor> forward = expect_same_bits(Attention{.scale = 0.25f}, {q, k, v, mask, tiles});
   const HostTensor dy = random_floats({2, 70, 3, 16}, 13);
-  expect_same_bits(AttentionGrad{.scale = 0.25f}, {dy, q, k, v, forward[0], forward[1], mask});
+  expect_same_bits(AttentionGrad{.scale = 0.25f}, {dy, q, k, v, forward[0], forward[1], mask, tiles});
 }
 
 }  // namespace

@@ -121,10 +121,39 @@ std::vector<Values> unpacked(const std::vector<Values>& in, size_t first) {
   return result;
 }
 
+// A tile is plain (1) where its mask is 0, hidden (2) where each number is -inf or far below the largest of
+// its row, and mixed (0) otherwise.
+std::vector<Values> mask_tiles(const MaskTiles& op, const Values& mask, std::vector<Values> out) {
+  const Shape& scores = op.scores;
+  const auto extent = [&](int axis) {
+    return mask.shape().rank() < axis ? int64_t{1} : mask.shape()[mask.shape().rank() - axis];
+  };
+  const int64_t keys = scores[3], rows = extent(2), tile = 64;
+  int64_t at = 0;
+  for (int64_t head = 0; head < extent(4) * extent(3); ++head) {
+    for (int64_t first = 0; first < rows; first += tile) {
+      for (int64_t begin = 0; begin < keys; begin += tile, ++at) {
+        bool is_plain = true, is_hidden = true;
+        for (int64_t i = first; i < std::min(rows, first + tile); ++i) {
+          const auto row = mask.data.begin() + (head * rows + i) * keys;
+          const double largest = *std::max_element(row, row + keys);
+          for (int64_t j = begin; j < std::min(keys, begin + tile); ++j) {
+            is_plain = is_plain && row[j] == 0;
+            is_hidden = is_hidden && (row[j] == -HUGE_VAL || row[j] < largest - 1e9);
+          }
+        }
+        out[0][at] = is_hidden ? 2 : is_plain ? 1 : 0;
+      }
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<Values> reference_attention(const Op& op, const std::vector<Values>& in,
                                         std::vector<Values> out) {
+  if (const auto* tiles = std::get_if<MaskTiles>(&op)) return mask_tiles(*tiles, in[0], std::move(out));
   if (const auto* forward = std::get_if<Attention>(&op))
     return attention(*forward, forward->packed ? unpacked(in, 0) : in, std::move(out));
   const auto* grad = std::get_if<AttentionGrad>(&op);

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Training and inference of nets from ONNX files beside PyTorch, in turns in one run on one GPU.
+"""Training and inference of nets from ONNX files beside PyTorch, in turns in one run on one GPU or core.
 
 usage: models.py HEADROOM FOLDER [--work train infer] [--nets NET...] [--rounds N] [--steps N] [--json FILE]
-                 [--no-compile] [-- OPTION...]
+                 [--no-compile] [--cpu] [-- OPTION...]
 
 FOLDER has PyTorch's exports, NET.legacy_train.onnx or NET.dynamo_eval.onnx, also with .gz: the first is taken for
 training if it is there, the second for inference. OPTION goes to `headroom run`, --plan packed unless given. PyTorch
 runs the same nets of torchvision, timm and transformers: training in eager mode and by torch.compile, bf16 by autocast
 over f32 weights, SGD; inference with weights in bf16 as a CUDA graph and by torch.compile with mode reduce-overhead.
-Images have channels last. Every program is a process of its own, and the data is on the device. Prints, for each net
+Images have channels last. With --cpu both run in f32 on one core, PyTorch in eager mode. Every program is a process of its own, and the data is on the device. Prints, for each net
 and work, ms a step (the least of the medians of all rounds) and MiB that are allocated at the peak.
 """
 import argparse
@@ -84,26 +84,32 @@ def run_in_torch(name, work, how, batch, steps):
     import torch
     from torch.nn import functional as F
 
+    is_cpu = how == "cpu"
+    device = "cpu" if is_cpu else "cuda"
+    torch.set_num_threads(1 if is_cpu else torch.get_num_threads())
+
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
     torch.manual_seed(0)
     net, extent = make_net(name)
-    net = net.cuda()
+    net = net.to(device)
     if extent:
         net = net.to(memory_format=torch.channels_last)
-        x = torch.randn(batch, 3, extent, extent, device="cuda").to(memory_format=torch.channels_last)
+        x = torch.randn(batch, 3, extent, extent, device=device).to(memory_format=torch.channels_last)
     else:
-        x = torch.randint(0, 1000, (batch, WORDS), device="cuda")
+        x = torch.randint(0, 1000, (batch, WORDS), device=device)
 
     def logits(run, x):
         y = run(x) if extent else run(input_ids=x)
         return getattr(y, "logits", y)
 
     if work == "infer":
-        net = net.eval().bfloat16()
-        x = x.bfloat16() if extent else x
+        net = net.eval() if is_cpu else net.eval().bfloat16()
+        x = x.bfloat16() if extent and not is_cpu else x
         run = torch.compile(net, mode="reduce-overhead") if how == "compile" else net
         with torch.no_grad():
+            if is_cpu:
+                return measure(torch, lambda: logits(run, x), steps)
             if how != "compile":
                 stream = torch.cuda.Stream()
                 with torch.cuda.stream(stream):
@@ -124,14 +130,15 @@ def run_in_torch(name, work, how, batch, steps):
     net.train()
     optimizer = torch.optim.SGD(net.parameters(), 1e-3)
     run = torch.compile(net) if how == "compile" else net
-    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+    half = torch.autocast(device, torch.bfloat16, enabled=not is_cpu)
+    with torch.no_grad(), half:
         shape = logits(net, x[:2]).shape
     classes = shape[-1] if len(shape) < 4 else shape[1]
-    y = torch.randint(0, classes, (batch,) + tuple(shape[1:-1] if len(shape) < 4 else shape[2:]), device="cuda")
+    y = torch.randint(0, classes, (batch,) + tuple(shape[1:-1] if len(shape) < 4 else shape[2:]), device=device)
 
     def step():
         optimizer.zero_grad()
-        with torch.autocast("cuda", torch.bfloat16):
+        with half:
             z = logits(run, x)
             loss = F.cross_entropy(z.flatten(0, 1), y.flatten()) if z.dim() == 3 else F.cross_entropy(z, y)
         loss.backward()
@@ -142,18 +149,21 @@ def run_in_torch(name, work, how, batch, steps):
 
 def measure(torch, step, steps):
     """The median of ten groups of steps, as headroom run counts; the first steps prepare."""
-    for _ in range(5):
+    on_gpu = torch.cuda.is_initialized()
+    wait = torch.cuda.synchronize if on_gpu else lambda: None
+    for _ in range(5 if on_gpu else 1):
         step()
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
+    wait()
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
     group, times = max(1, steps // 10), []
-    for _ in range(10):
+    for _ in range(min(steps, 10)):
         start = time.perf_counter()
         for _ in range(group):
             step()
-        torch.cuda.synchronize()
+        wait()
         times.append(1e3 * (time.perf_counter() - start) / group)
-    return {"ms": statistics.median(times), "mib": torch.cuda.max_memory_allocated() / MIB}
+    return {"ms": statistics.median(times), "mib": torch.cuda.max_memory_allocated() / MIB if on_gpu else 0}
 
 
 def find_file(folder, name, work, unpacked):
@@ -172,8 +182,9 @@ def find_file(folder, name, work, unpacked):
 
 
 def run_in_headroom(options, path, name, work, batch, steps, unpacked):
-    command = [options.headroom, "run", "--model", path, "--batch", str(batch), "--steps", str(steps), "--device"]
-    command += ["cuda", "--precision", "bf16", "--optimizer", "sgd", "--json"]
+    command = [options.headroom, "run", "--model", path, "--batch", str(batch), "--steps", str(steps), "--optimizer"]
+    command += ["sgd", "--json", "--device"]
+    command += ["cpu", "--intra-op-threads", "1"] if options.cpu else ["cuda", "--precision", "bf16"]
     if work == "infer":
         command.append("--inference")
     if name == "gpt2":
@@ -213,6 +224,7 @@ def main():
     parser.add_argument("--steps", type=int, default=60, help="of training; ten times as many of inference")
     parser.add_argument("--json", type=argparse.FileType("w"))
     parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--cpu", action="store_true")
     options = parser.parse_args(words)
     options.rest = rest
     print(f"{'net':10} {'work':5} {'batch':>5} {'program':8} {'ms':>9} {'of ours':>8} {'MiB':>9}", flush=True)
@@ -226,6 +238,7 @@ def main():
                     continue
                 path = find_file(options.folder, name, work, unpacked)
                 others = ["eager" if work == "train" else "graph"] + ([] if options.no_compile else ["compile"])
+                others = ["cpu"] if options.cpu else others
                 results = {how: [] for how in ["headroom", *others]}
                 for _ in range(options.rounds):
                     for how, runs in results.items():

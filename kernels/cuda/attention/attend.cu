@@ -99,7 +99,8 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 4 : 2)
     if (block.t == 0 && query < queries) {
       float* const statistics = args.computed_statistics + 2 * (block.head * sizes.queries + query);
       statistics[0] = is_zero ? HUGE_VALF : largest_of_row[half];
-      statistics[1] = is_zero ? 0 : base[half] - largest_of_row[half] + log2f(sum);
+      const float distance = base[half] == largest_of_row[half] ? 0 : base[half] - largest_of_row[half];
+      statistics[1] = is_zero ? 0 : distance + log2f(sum);
     }
   }
 }
@@ -107,20 +108,18 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 4 : 2)
 
 std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request) {
   const AttentionCall attention(op, request);
-  check_attention(request, attention.heads.count);
+  check_attention(request, attention.heads.count, request.outputs[1]);
   const AttentionKernel kernel =
       choose_attention(request.inputs[0].dtype, attention.sizes.extent, request.device,
                        []<typename P, int e>(P, std::integral_constant<int, e>) { return attend<P, e>; });
-  return function_kernel(
-      [op, attention, kernel](const Call& call) {
-        AttentionArguments args = attention.arguments(call, op.scale, op.zero_nan_rows);
-        args.q = attention.head(call.inputs, 0, 0), args.k = attention.head(call.inputs, 0, 1);
-        args.v = attention.head(call.inputs, 0, 2), args.y = attention.rows_of(call.outputs[0]);
-        args.computed_statistics = call.out(1);
-        const AttentionSizes& sizes = attention.sizes;
-        launch_attention(kernel, sizes.head_count() * sizes.query_tiles(),
-                         bytes_of_head_tiles(sizes.extent, 5), args, call.stream);
-      },
-      attention.workspace.bytes);
+  return function_kernel([op, attention, kernel](const Call& call) {
+    AttentionArguments args = attention.arguments(call, op.scale, op.zero_nan_rows);
+    args.q = attention.head(call.inputs, 0, 0), args.k = attention.head(call.inputs, 0, 1);
+    args.v = attention.head(call.inputs, 0, 2), args.y = attention.rows_of(call.outputs[0]);
+    args.computed_statistics = call.out(1);
+    const AttentionSizes& sizes = attention.sizes;
+    launch_attention(kernel, sizes.head_count() * sizes.query_tiles(), bytes_of_head_tiles(sizes.extent, 5),
+                     args, call.stream);
+  });
 }
 }  // namespace headroom::cuda

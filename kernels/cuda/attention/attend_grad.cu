@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kExtent <= 64 ? 3 : 2)
 
 std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& request) {
   const AttentionCall attention(op, request);
-  check_attention(request, attention.heads.count + 2);
+  check_attention(request, attention.heads.count + 2, request.inputs[attention.heads.count + 2]);
   const DType stored = request.inputs[0].dtype;
   const AttentionKernel of_queries = choose_attention(
       stored, attention.sizes.extent, request.device,
@@ -218,13 +218,13 @@ std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& requ
         args.y = attention.rows_of(call.inputs[y]), args.statistics = call.in(y + 1);
         args.dq = attention.head(call.outputs, 0, 0), args.dk = attention.head(call.outputs, 0, 1);
         args.dv = attention.head(call.outputs, 0, 2);
-        args.products = reinterpret_cast<float*>(call.scratch<std::byte>() + attention.workspace.tiles_bytes);
+        args.products = call.scratch<float>();
         const AttentionSizes& sizes = attention.sizes;
         launch_attention(of_queries, sizes.head_count() * sizes.query_tiles(),
                          bytes_of_head_tiles(sizes.extent, 6), args, call.stream);
         launch_attention(of_keys, sizes.head_count() * sizes.key_tiles(),
                          bytes_of_head_tiles(sizes.extent, 6, 8 * kHeadTile), args, call.stream);
       },
-      attention.workspace.bytes);
+      attention.sizes.head_count() * attention.sizes.queries * static_cast<int64_t>(sizeof(float)));
 }
 }  // namespace headroom::cuda

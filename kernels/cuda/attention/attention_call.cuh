@@ -64,10 +64,6 @@ struct AttentionArguments {
   float* products;                         // dy . y of each query of each head
 };
 
-// mask_tiles.cu: queues the classification of the tiles of a mask.
-void classify_mask_tiles(const AttentionSizes& sizes, const MaskLayout& layout, const Reals& mask,
-                         MaskTile* tiles, cudaStream_t stream);
-
 // Tiles in shared memory: kHeadTile rows of kExtent halves, and 16 bytes so that 8 rows are in all banks.
 template <int kExtent>
 constexpr int kHeadPitch = kExtent / 2 + 4;  // words
@@ -103,8 +99,9 @@ inline void launch_attention(AttentionKernel kernel, int64_t blocks, size_t shar
   HR_CHECK(cudaGetLastError());
 }
 
-// Throws InvalidArgument unless the first `count` operands are of one type that the kernels take.
-inline void check_attention(const Request& request, size_t count) {
+// Throws InvalidArgument unless the first `count` operands are of one type that the kernels take, and the
+// statistics are f32.
+inline void check_attention(const Request& request, size_t count, const TensorSpec& statistics) {
   if (request.device.compute_capability() < kMinCapabilityOfMma)
     throw InvalidArgument(
         "attention in 16 bits needs a GPU of compute capability 8.0 or later; --precision f32 does not");
@@ -113,32 +110,28 @@ inline void check_attention(const Request& request, size_t count) {
     if (!is_half(stored) || request.inputs[i].dtype != stored)
       throw InvalidArgument("attention has a CUDA kernel for operands of one type of 16 bits alone");
   }
+  if (statistics.dtype != DType::kF32) throw InvalidArgument("attention's statistics are f32 on a GPU");
 }
 
-// What both ops have: sizes, the mask, if there is one, and where its tiles are in the workspace.
+// What both ops have: sizes, and the mask, if there is one.
 struct AttentionCall {
   HeadOperands heads;
   AttentionSizes sizes;
   MaskLayout layout;
-  AttentionWorkspace workspace;
 
   template <typename Op>
   AttentionCall(const Op& op, const Request& request)
       : heads(op, request.inputs),
         sizes(heads.q, heads.k),
         layout(request.inputs.size() > heads.mask() ? MaskLayout(request.inputs[heads.mask()].shape, sizes)
-                                                    : MaskLayout()),
-        workspace(sizes, layout, heads.first > 0) {}
+                                                    : MaskLayout()) {}
 
   AttentionArguments arguments(const Call& call, float scale, bool zero_nan_rows) const {
     AttentionArguments args{sizes, {}, scale, zero_nan_rows, false,   {},     {}, {}, {}, {},
                             {},    {}, {},    nullptr,       nullptr, nullptr};
     args.is_aligned = sizes.extent % 8 == 0 && are_aligned(call.inputs) && are_aligned(call.outputs);
-    auto* const tiles = call.scratch<MaskTile>();
-    if (layout.strips > 0) {
-      args.mask = {operand(call, heads.mask()), layout, tiles};
-      classify_mask_tiles(sizes, layout, args.mask.data, tiles, call.stream);
-    }
+    if (layout.strips > 0)
+      args.mask = {operand(call, heads.mask()), layout, call.in<MaskTile>(heads.mask() + 1)};
     return args;
   }
 

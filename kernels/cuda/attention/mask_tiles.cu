@@ -89,10 +89,15 @@ __global__ void __launch_bounds__(kClassifyThreads)
 }
 }  // namespace
 
-void classify_mask_tiles(const AttentionSizes& sizes, const MaskLayout& layout, const Reals& mask,
-                         MaskTile* tiles, cudaStream_t stream) {
-  launch(classify_tiles, static_cast<unsigned>(layout.strips), kClassifyThreads, stream, sizes, layout, mask,
-         sizes.keys % 4 == 0 && aligned<4>(mask), tiles);
+std::unique_ptr<Kernel> make_kernel(const MaskTiles& op, const Request& request) {
+  const AttentionSizes sizes(op.scores);
+  const MaskLayout layout(request.inputs[0].shape, sizes);
+  return function_kernel([=](const Call& call) {
+    const Reals mask = operand(call, 0);
+    if (layout.strips == 0) return;
+    launch(classify_tiles, static_cast<unsigned>(layout.strips), kClassifyThreads, call.stream, sizes, layout,
+           mask, sizes.keys % 4 == 0 && aligned<4>(mask), call.out<MaskTile>());
+  });
 }
 
 }  // namespace headroom::cuda

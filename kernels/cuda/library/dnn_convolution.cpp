@@ -64,7 +64,8 @@ std::string name_of(ConvDirection direction, const Conv2d& conv, const Shape& im
                      conv.dilation[1], conv.groups, static_cast<int>(settings.math),
                      settings.deterministic ? " deterministic" : "") +
          (is_half(types.read) ? fmt::format(" {} to {}", to_string(types.read), to_string(types.computed))
-                              : "");
+                              : "") +
+         (types.filter_by_result ? " by result" : "");
 }
 
 }  // namespace
@@ -122,7 +123,7 @@ std::shared_ptr<const DnnConvolution::Prepared> DnnConvolution::prepare(DType ty
   if (converts) prepared.a_at = place(a_, type);
   if (direction_ == ConvDirection::kFilterGrad) {
     if (converts) prepared.b_at = place(b_, type);
-  } else {
+  } else if (converts || !types_.filter_by_result) {
     prepared.b_at = place(b_, type);
   }
   if (direction_ == ConvDirection::kFilterGrad || computed_type(type) != types_.computed)
@@ -180,7 +181,7 @@ void DnnConvolution::run(const Prepared& prepared, const void* a, const void* b,
     first = at(prepared.a_at);
   }
   if (prepared.b_at >= 0) {
-    if (direction_ == ConvDirection::kFilterGrad) {
+    if (direction_ == ConvDirection::kFilterGrad || types_.filter_by_result) {
       convert(device_, stream, b_.elements(), {b, types_.read}, prepared.type, at(prepared.b_at));
     } else {
       transpose(stream, rows, columns, {b, types_.read}, prepared.type, at(prepared.b_at));
