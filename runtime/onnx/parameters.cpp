@@ -76,10 +76,6 @@ struct Uses {
   int vectors = 0, factors = 0;  // scales, shifts and biases; operands of products of elements
 };
 
-int64_t longest_extent(const Tensor& tensor) {
-  return tensor.extents.empty() ? 1 : *std::max_element(tensor.extents.begin(), tensor.extents.end());
-}
-
 // The elements if they are floats that the file has, else nothing.
 std::optional<std::vector<float>> numbers_of(const Tensor* tensor) {
   if (tensor == nullptr || tensor->is_absent || !is_float(tensor->type)) return std::nullopt;
@@ -118,10 +114,10 @@ bool is_transposed(const Tensor& a, const Tensor& b) {
   return varies;
 }
 
-// Whether each use of a vector may have been a weight of its own. Factors are so if they are fresh, as the
-// scales of layers: then all their elements are equal.
+// Whether each use of a vector may have been a weight of its own. Factors, and biases of more axes as those of
+// Keras's heads, are so if they are fresh: then all their elements are equal.
 bool is_merged(const Tensor& tensor, const Uses& use) {
-  if (use.all < 2 || tensor.extents.empty() || tensor.elements() != longest_extent(tensor)) return false;
+  if (use.all < 2 || tensor.extents.empty()) return false;
   if (tensor.extents.size() == 1 && use.vectors == use.all) return true;
   if (use.vectors + use.factors != use.all) return false;
   const auto numbers = numbers_of(&tensor);

@@ -56,6 +56,18 @@ TEST(Parameters, MergedFactorsAreTrainedApartIfTheyAreFresh) {
   EXPECT_EQ(parameters({0.1f, 0.2f, 0.1f, 0.1f}), 1u);
 }
 
+TEST(Parameters, MergedBiasesOfMoreAxesAreTrainedApartIfTheyAreFresh) {
+  const auto parameters = [](const std::vector<float>& bias) {
+    ModelBytes net;
+    net.input("x", 1, {"batch", "2", "3"}).output("y").floats("bias", {2, 3}, bias);
+    net.node("Add", {"x", "bias"}, {"a"}).node("Tanh", {"a"}, {"b"}).node("Add", {"b", "bias"}, {"y"});
+    Graph graph;
+    return import_model(model_of(net.bytes()), {.batch = 2}, graph).parameters.size();
+  };
+  EXPECT_EQ(parameters({0, 0, 0, 0, 0, 0}), 2u);
+  EXPECT_EQ(parameters({0, 0, 0, 0.5f, 0, 0}), 1u);
+}
+
 TEST(Parameters, AHeadThatIsATransposedCopyOfItsTableIsTied) {
   const auto model = [](float last) {
     ModelBytes net;
