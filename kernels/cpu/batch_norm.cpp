@@ -117,7 +117,9 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
         }
         const float share = 1 / static_cast<float>(matrix.rows);
         for (int64_t row = 0; row < matrix.rows; ++row) {
-          const float *dy_row = arriving(row), *x_row = x + row * channels;
+          // Of a residual it has been stored, perhaps over dy.
+          const float* dy_row = op.residual ? call.out(3) + row * channels : arriving(row);
+          const float* x_row = x + row * channels;
           float* dx_row = dx + row * channels;
 #pragma omp simd
           for (int64_t c = 0; c < channels; ++c) {

@@ -83,7 +83,7 @@ struct ClassifierHead {
 // y, mean (C), variance (C); the variance is biased, as used for normalising. fuse() lets it add a residual,
 // and take the relu of all.
 struct BatchNorm {
-  static constexpr OpTraits kTraits{.name = "batch_norm"};
+  static constexpr OpTraits kTraits{.name = "batch_norm", .in_place_inputs = 1};
   float epsilon = 1e-3f;
   bool relu = false;
   Outputs infer(const OpCheck& c) const;
@@ -94,6 +94,8 @@ struct BatchNormGrad {
   static constexpr OpTraits kTraits{.name = "batch_norm_grad", .differentiable = false};
   float epsilon = 1e-3f;
   bool relu = false, residual = false;
+  // dx takes x over, the residual's gradient dy.
+  int in_place_input(size_t output) const { return output == 0 ? 1 : output == 3 ? 0 : -1; }
   Outputs infer(const OpCheck& c) const;
 };
 // x, gamma, beta, mean, variance -> y, with statistics gathered in training

@@ -14,7 +14,7 @@ namespace headroom::test {
 struct CudaRun {
   int64_t shift = 0;                     // of every tensor, in elements, from an aligned address
   uint8_t garbage = 0xA5;                // what outputs and workspace hold before
-  bool in_place = false;                 // output 0 in the memory of in_place_input
+  bool in_place = false;                 // outputs in the memory of in_place_input
   bool recorded = false;                 // as the one task of a recording
   std::vector<TensorSpec> outputs = {};  // empty: what the op infers
 };
@@ -40,8 +40,11 @@ inline std::vector<HostTensor> run_on_cuda(Device& device, const Op& op,
   for (const TensorSpec& output : output_specs) {
     output_views.push_back(device_outputs.emplace_back(device, garbage(output), way.shift).view());
   }
-  const int shared = way.in_place ? in_place_input(op, input_specs, output_specs[0]) : -1;
-  if (shared >= 0) output_views[0].data = input_views[static_cast<size_t>(shared)].data;
+  std::vector<int> shared(output_specs.size(), -1);  // by output: the input whose memory it takes over
+  for (size_t i = 0; way.in_place && i < output_specs.size(); ++i) {
+    shared[i] = in_place_input(op, input_specs, output_specs[i], i);
+    if (shared[i] >= 0) output_views[i].data = input_views[static_cast<size_t>(shared[i])].data;
+  }
   const DeviceTensor workspace(device, garbage({DType::kU8, {kernel->workspace_bytes()}}));
 
   const auto queue = [&](Stream stream) {
@@ -58,8 +61,8 @@ inline std::vector<HostTensor> run_on_cuda(Device& device, const Op& op,
 
   std::vector<HostTensor> outputs;
   for (size_t i = 0; i < device_outputs.size(); ++i) {
-    const bool taken_over = i == 0 && shared >= 0;
-    const DeviceTensor& from = taken_over ? device_inputs[static_cast<size_t>(shared)] : device_outputs[i];
+    const DeviceTensor& from =
+        shared[i] >= 0 ? device_inputs[static_cast<size_t>(shared[i])] : device_outputs[i];
     outputs.push_back(from.read_as(output_specs[i]));
   }
   const std::vector<int> mutated = mutated_inputs(op, inputs.size());
@@ -68,7 +71,8 @@ inline std::vector<HostTensor> run_on_cuda(Device& device, const Op& op,
     const HostTensor now = device_inputs[i].read();
     if (std::find(mutated.begin(), mutated.end(), position) != mutated.end()) {
       std::copy_n(now.data<uint8_t>(), now.bytes(), inputs[i].data<uint8_t>());
-    } else if (position != shared && !now.same_bytes(inputs[i])) {
+    } else if (std::find(shared.begin(), shared.end(), position) == shared.end() &&
+               !now.same_bytes(inputs[i])) {
       throw std::logic_error("the kernel changed an input");
     }
   }

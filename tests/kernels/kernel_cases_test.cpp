@@ -66,18 +66,25 @@ TEST_P(EveryKernel, GivesTheSameBitsInPlace) {
   const KernelCase& row = GetParam();
   const std::vector<TensorSpec> inputs = specs_of(row.inputs);
   const std::vector<TensorSpec> outputs = infer_outputs(row.op, inputs);
-  if (outputs.empty()) return;
-  int shared = in_place_input(row.op, inputs, outputs[0]);
-  // Never taken over by a plan, but aliased by it.
-  if (std::holds_alternative<Reshape>(row.op)) shared = 0;
-  if (shared < 0) return;
+  const std::vector<HostTensor> memory = row.inputs, others(outputs.begin(), outputs.end());
+  std::vector<TensorView> views = views_of(others);
+  bool is_shared = false;
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    int shared = in_place_input(row.op, inputs, outputs[o], o);
+    // Never taken over by a plan, but aliased by it.
+    if (std::holds_alternative<Reshape>(row.op)) shared = 0;
+    if (shared < 0) continue;
+    views[o].data = memory[static_cast<size_t>(shared)].data<void>();
+    is_shared = true;
+  }
+  if (!is_shared) return;
   const std::vector<HostTensor> apart = run_op(row.op, row.inputs);
-  const std::vector<HostTensor> memory = row.inputs;
   const std::unique_ptr<Kernel> kernel = make_cpu_kernel(row.op, inputs, outputs);
   const HostTensor workspace({DType::kU8, {kernel->workspace_bytes()}});
-  const std::vector<TensorView> output = {{memory[static_cast<size_t>(shared)].data<void>(), outputs[0]}};
-  kernel->run(views_of(memory), output, workspace.data<void>(), {});
-  EXPECT_EQ(std::memcmp(output[0].data, apart[0].data<void>(), apart[0].bytes()), 0);
+  kernel->run(views_of(memory), views, workspace.data<void>(), {});
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    EXPECT_EQ(std::memcmp(views[o].data, apart[o].data<void>(), apart[o].bytes()), 0) << "output " << o;
+  }
 }
 
 // A kernel that loses a NaN hides where a training broke.
