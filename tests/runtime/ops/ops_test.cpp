@@ -58,6 +58,10 @@ TEST(Ops, ResultsTakeOverOperandsOfTheirSize) {
   EXPECT_EQ(input_of(row, row), -1);
   EXPECT_EQ(in_place_input(MatMul{}, std::vector{matrix, matrix}, matrix), -1);
   EXPECT_EQ(in_place_input(AllReduce{2, true}, std::vector{row, matrix, row}, row, 1), 2);
+  const std::vector<TensorSpec> of_norm = {matrix, matrix, row, row, row, matrix};
+  const Op norm_grad = BatchNormGrad{1e-3f, true, true};
+  EXPECT_EQ(in_place_input(norm_grad, of_norm, matrix, 0), 1) << "dx takes x over";
+  EXPECT_EQ(in_place_input(norm_grad, of_norm, matrix, 3), 0) << "the residual's gradient takes dy over";
 }
 
 }  // namespace
