@@ -125,10 +125,10 @@ class Orderer {
 
 }  // namespace
 
-StepState order_nodes(const StepProblem& problem, StepState state, const LeverEffort&) {
-  state.nodes.pure = Orderer(problem, state.nodes).run();
-  state.choices.clear();
-  return state;
+std::vector<StepState> order_nodes(const StepProblem& problem, const StepState& state, int64_t) {
+  NeededNodes nodes = *state.nodes;
+  nodes.pure = Orderer(problem, nodes).run();
+  return {{std::make_shared<const NeededNodes>(std::move(nodes))}};
 }
 
 }  // namespace headroom

@@ -5,6 +5,6 @@
 
 namespace headroom {
 
-StepState order_nodes(const StepProblem& problem, StepState state, const LeverEffort& effort);
+std::vector<StepState> order_nodes(const StepProblem& problem, const StepState& state, int64_t max_work);
 
 }  // namespace headroom

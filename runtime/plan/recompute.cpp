@@ -2,165 +2,246 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <map>
 #include <random>
-#include <tuple>
 #include <utility>
 
 namespace headroom {
 namespace {
 
-// Greedy choices, then what is not needed undone, then parts of it chosen anew as long as that gets cheaper.
+struct RecomputePlan {
+  StepModel::Choices choices;
+  StepModel::Outcome outcome;
+};
+
+// The plans of which no other takes as little in as little time.
+class Frontier {
+ public:
+  void offer(const StepModel::Choices& choices, const StepModel::Outcome& outcome) {
+    const auto more = by_peak_.upper_bound(outcome.peak_bytes);
+    if (more != by_peak_.begin() && std::prev(more)->second.outcome.us <= outcome.us) return;
+    auto end = more;
+    while (end != by_peak_.end() && end->second.outcome.us >= outcome.us) ++end;
+    by_peak_.erase(more, end);
+    by_peak_[outcome.peak_bytes] = {choices, outcome};
+  }
+  // The cheapest that keeps to the budget; if none does, the one that takes least.
+  const RecomputePlan& best(int64_t budget_bytes) const {
+    const auto more = by_peak_.upper_bound(budget_bytes);
+    return more == by_peak_.begin() ? more->second : std::prev(more)->second;
+  }
+  // The one that takes least of those that do not keep to it; if all do, the one that takes most.
+  const RecomputePlan& next(int64_t budget_bytes) const {
+    const auto more = by_peak_.upper_bound(budget_bytes);
+    return more == by_peak_.end() ? std::prev(more)->second : more->second;
+  }
+  int64_t least_bytes() const { return by_peak_.begin()->first; }
+  const std::map<int64_t, RecomputePlan>& by_peak() const { return by_peak_; }
+
+ private:
+  std::map<int64_t, RecomputePlan> by_peak_;
+};
+
+// One search for all budgets: a plan that is tried on the way to one may be the best for another. Greedy
+// choices, then what is not needed undone, then parts of it chosen anew as long as that gets cheaper.
 class Search {
  public:
-  Search(StepModel& model, const LeverEffort& effort)
-      : model_(model), effort_(effort), max_work_(effort.max_work) {}
+  Search(StepModel& model, int64_t max_work) : model_(model), max_work_(max_work) {}
 
-  StepModel::Choices run() {
-    StepModel::Choices choices = model_.keep_all();
-    StepModel::Outcome outcome = drop(choices, effort_.budget_bytes, 0);
-    if (!keeps(outcome)) {
-      std::tie(choices, outcome) = find_least();
-      if (!keeps(outcome)) return choices;
+  const Frontier& run() {
+    constexpr int kRungs = 24, kPatience = 200;
+    const StepModel::Choices& all = model_.keep_all();
+    const int64_t most = evaluate(all).peak_bytes;
+    StepModel::Choices choices = all;
+    drop(choices, 0, 0);
+    for (int rung = 0; rung < kRungs && !is_exhausted(); ++rung) {
+      const int64_t least = frontier_.least_bytes(), budget = least + (most - least) * rung / kRungs;
+      restore(frontier_.best(budget), budget);
+      RecomputePlan plan = frontier_.next(budget);
+      plan.outcome = drop(plan.choices, budget, 0);
+      if (plan.outcome.peak_bytes <= budget) restore(std::move(plan), budget);
     }
-    outcome = restore(choices, outcome, std::numeric_limits<size_t>::max());
-    best_ = choices;
-    best_outcome_ = outcome;
-    constexpr int kPatience = 60;
     for (int in_vain = 0; in_vain < kPatience && !is_exhausted(); ++in_vain) {
-      if (improve()) in_vain = 0;
+      const int64_t least = frontier_.least_bytes();
+      const auto part = static_cast<int64_t>(uniform() * static_cast<double>(most - least));
+      if (improve(in_vain % 8 == 7 ? least - least / 64 : least + part)) in_vain = 0;
     }
-    return best_;
+    return frontier_;
   }
 
  private:
-  bool keeps(const StepModel::Outcome& outcome) const {
-    return outcome.is_valid && outcome.peak_bytes <= effort_.budget_bytes;
-  }
+  // Values that go together.
+  struct Drop {
+    std::vector<std::pair<int, Keep>> gaps;
+    StepModel::Outcome outcome;
+  };
+
   bool is_exhausted() const { return model_.work() > max_work_; }
   double uniform() { return static_cast<double>(random_()) / static_cast<double>(std::mt19937::max()); }
 
-  // The least that greedy choices reach, whatever the budget: so each budget from there on is kept.
-  std::pair<StepModel::Choices, StepModel::Outcome> find_least() {
-    random_.seed(1);
-    max_work_ = model_.work() + effort_.max_work;
-    std::pair<StepModel::Choices, StepModel::Outcome> least;
-    for (const double noise : {0.0, 0.5, 1.5, 3.0}) {
-      StepModel::Choices choices = model_.keep_all();
-      const StepModel::Outcome outcome = drop(choices, 0, noise);
-      if (least.first.empty() || outcome.peak_bytes < least.second.peak_bytes) least = {choices, outcome};
-    }
-    max_work_ = model_.work() + effort_.max_work;
-    return least;
+  StepModel::Outcome evaluate(const StepModel::Choices& choices) {
+    const StepModel::Outcome outcome = model_.evaluate(choices);
+    if (outcome.is_valid) frontier_.offer(choices, outcome);
+    return outcome;
+  }
+  StepModel::Outcome evaluate_with(StepModel::Choices& choices, Drop& drop) {
+    const auto swap_all = [&] {
+      for (auto& [gap, keep] : drop.gaps) std::swap(choices[static_cast<size_t>(gap)], keep);
+    };
+    swap_all();
+    drop.outcome = evaluate(choices);
+    swap_all();
+    return drop.outcome;
   }
 
-  // Drops values that wait at the peak, those of most bytes for their cost first, until the budget is kept or
-  // nothing lowers the peak.
+  // Values that wait at the peak, those of most bytes for their cost first.
+  std::vector<StepModel::Waiting> rank_waiting(const StepModel::Choices& choices, int64_t excess,
+                                               double noise) {
+    std::vector<StepModel::Waiting> waiting = model_.waiting_at_peak(choices);
+    std::vector<std::pair<double, size_t>> ranked;
+    for (size_t i = 0; i < waiting.size(); ++i) {
+      const double worth =
+          static_cast<double>(std::min(waiting[i].bytes, excess)) / (waiting[i].repeat_us + 0.01);
+      ranked.emplace_back(-worth * std::exp(noise * (uniform() - 0.5)), i);
+    }
+    std::sort(ranked.begin(), ranked.end());
+    std::vector<StepModel::Waiting> result;
+    for (const auto& [worth, i] : ranked) result.push_back(waiting[i]);
+    return result;
+  }
+
+  // What to drop next: the first that lowers the peak. Where nothing does, as the peak is held at several
+  // moments or what computes a value again holds as much, the one that leaves least above the lowest peak so
+  // far.
+  Drop find_drop(StepModel::Choices& choices, int64_t peak_bytes, int64_t lowest, int64_t budget_bytes,
+                 double noise) {
+    constexpr size_t kTries = 48;
+    constexpr int64_t kSteps = 64;
+    const int64_t excess = peak_bytes - budget_bytes;
+    std::vector<StepModel::Waiting> waiting = rank_waiting(choices, excess, noise);
+    // Of many small values some go at once.
+    Drop several;
+    int64_t bytes = 0;
+    for (const StepModel::Waiting& value : waiting) {
+      if (bytes >= excess / kSteps) break;
+      if (choices[static_cast<size_t>(value.gap)] != Keep::kAlways) continue;
+      several.gaps.emplace_back(value.gap, Keep::kOnce);
+      bytes += value.bytes;
+    }
+    if (several.gaps.size() > 1 && evaluate_with(choices, several).peak_bytes < peak_bytes) return several;
+
+    if (waiting.size() > kTries) waiting.resize(kTries);
+    const bool is_by_value = noise > 0 && uniform() < 0.5;
+    std::vector<std::pair<int, Keep>> tries;
+    for (size_t i = 0; i < 2 * waiting.size(); ++i) {
+      const bool is_first = is_by_value ? i % 2 == 0 : i < waiting.size();
+      const StepModel::Waiting& value = waiting[is_by_value ? i / 2 : i % waiting.size()];
+      const Keep keep = is_first ? Keep::kOnce : Keep::kNever;
+      if (keep > choices[static_cast<size_t>(value.gap)]) tries.emplace_back(value.gap, keep);
+    }
+    Drop best;
+    int64_t least_above = std::numeric_limits<int64_t>::max();
+    for (const auto& one : tries) {
+      Drop drop{{one}, {}};
+      const StepModel::Outcome then = evaluate_with(choices, drop);
+      if (then.peak_bytes < peak_bytes) return drop;
+      if (!then.is_valid) continue;
+      const int64_t above = model_.bytes_above(std::max(budget_bytes, lowest - 1));
+      if (above >= least_above) continue;
+      least_above = above;
+      best = std::move(drop);
+    }
+    return best;
+  }
+
+  // Drops values until the budget is kept, as long as that leads to a lower peak some drops later.
   StepModel::Outcome drop(StepModel::Choices& choices, int64_t budget_bytes, double noise) {
-    constexpr int kTries = 48;
-    StepModel::Outcome outcome = model_.evaluate(choices);
-    while (outcome.is_valid && outcome.peak_bytes > budget_bytes && !is_exhausted()) {
-      std::vector<StepModel::Waiting> waiting = model_.waiting_at_peak(choices);
-      const int time = model_.peak_time();
-      const int64_t excess = outcome.peak_bytes - budget_bytes;
-      std::vector<std::pair<double, int>> ranked;
-      for (const StepModel::Waiting& value : waiting) {
-        const double worth = static_cast<double>(std::min(value.bytes, excess)) / (value.repeat_us + 0.01);
-        ranked.emplace_back(-worth * std::exp(noise * (uniform() - 0.5)), value.gap);
-      }
-      std::sort(ranked.begin(), ranked.end());
-      bool is_lower = false;
-      std::pair<int, Keep> same{-1, Keep::kOnce};  // as high, but elsewhere
-      int tries = 0;
-      for (const auto& [worth, gap] : ranked) {
-        if (tries++ == kTries) break;
-        Keep& choice = choices[static_cast<size_t>(gap)];
-        const Keep before = choice;
-        for (const Keep other : {Keep::kOnce, Keep::kNever}) {
-          if (other <= before || is_lower) continue;
-          choice = other;
-          const StepModel::Outcome then = model_.evaluate(choices);
-          if (!then.is_valid) continue;
-          if (then.peak_bytes < outcome.peak_bytes) {
-            outcome = then;
-            is_lower = true;
-          } else if (then.peak_bytes == outcome.peak_bytes && model_.peak_time() != time && same.first < 0) {
-            same = {gap, other};
-          }
-        }
-        if (is_lower) break;
-        choice = before;
-      }
-      if (!is_lower) {
-        if (same.first < 0) break;
-        choices[static_cast<size_t>(same.first)] = same.second;
-        outcome = model_.evaluate(choices);
-      }
+    constexpr int kPatience = 16;
+    StepModel::Outcome outcome = evaluate(choices);
+    int64_t lowest = outcome.peak_bytes;
+    int in_vain = 0;
+    while (outcome.is_valid && outcome.peak_bytes > budget_bytes && in_vain < kPatience && !is_exhausted()) {
+      const Drop next = find_drop(choices, outcome.peak_bytes, lowest, budget_bytes, noise);
+      if (next.gaps.empty()) break;
+      for (const auto& [gap, keep] : next.gaps) choices[static_cast<size_t>(gap)] = keep;
+      const bool is_last = next.outcome.peak_bytes < outcome.peak_bytes;
+      outcome = is_last ? next.outcome : model_.evaluate(choices);
+      in_vain = outcome.peak_bytes < lowest ? 0 : in_vain + 1;
+      lowest = std::min(lowest, outcome.peak_bytes);
     }
     return outcome;
   }
 
   // Keeps values after all, the dearest first, where the budget allows it.
-  StepModel::Outcome restore(StepModel::Choices& choices, StepModel::Outcome outcome, size_t most) {
-    model_.evaluate(choices);
+  void restore(RecomputePlan plan, int64_t budget_bytes) {
+    model_.evaluate(plan.choices);
     std::vector<StepModel::Repeat> repeats = model_.repeats();
     std::stable_sort(repeats.begin(), repeats.end(),
                      [](const auto& a, const auto& b) { return a.us > b.us; });
+    std::vector<int64_t> most_at = model_.most_at();
     for (const StepModel::Repeat& repeat : repeats) {
-      if (most-- == 0 || is_exhausted()) break;
-      Keep& choice = choices[static_cast<size_t>(repeat.gap)];
+      if (is_exhausted()) break;
+      Keep& choice = plan.choices[static_cast<size_t>(repeat.gap)];
       for (const Keep other : {Keep::kAlways, Keep::kOnce}) {
         const Keep before = choice;
         if (other >= before) break;
+        if (other == Keep::kAlways && !model_.has_room_for(repeat.gap, budget_bytes, most_at)) continue;
         choice = other;
-        const StepModel::Outcome then = model_.evaluate(choices);
-        if (keeps(then) && then.us < outcome.us) {
-          outcome = then;
+        const StepModel::Outcome then = evaluate(plan.choices);
+        if (then.is_valid && then.peak_bytes <= budget_bytes && then.us < plan.outcome.us) {
+          plan.outcome = then;
+          most_at = model_.most_at();
           break;
         }
         choice = before;
       }
     }
-    return outcome;
   }
 
-  // Keeps the values of a part of the step, or some everywhere, and drops others for them. Whether that is
-  // cheaper.
-  bool improve() {
-    constexpr size_t kRestored = 96;
-    StepModel::Choices choices = best_;
+  // Keeps the values of a part of the step, or some everywhere, and drops others for them; at times drops a
+  // few first. Whether that is better.
+  bool improve(int64_t budget_bytes) {
+    constexpr double kLeastShare = 0.005, kDropping = 0.1, kDropped = 8;
+    const StepModel::Outcome before = frontier_.best(budget_bytes).outcome;
+    RecomputePlan plan = uniform() < 0.5 ? frontier_.best(budget_bytes) : frontier_.next(budget_bytes);
     const StepModel::Choices& all = model_.keep_all();
-    const double share = 0.03 + 0.3 * uniform();
-    const bool is_part = uniform() < 0.5;
+    const auto gaps = static_cast<double>(all.size());
+    const bool drops = uniform() < kDropping;
+    const bool is_part = !drops && uniform() < 0.5;
+    const double share = drops ? uniform() * kDropped / gaps : std::pow(kLeastShare, uniform());
     const double begin = uniform() * (1 - share);
-    for (size_t gap = 0; gap < choices.size(); ++gap) {
-      const double at = static_cast<double>(gap) / static_cast<double>(choices.size());
+    for (size_t gap = 0; gap < all.size(); ++gap) {
+      const double at = static_cast<double>(gap) / gaps;
       const bool is_chosen = is_part ? at >= begin && at < begin + share : uniform() < share;
-      if (is_chosen) choices[gap] = all[gap];
+      if (!is_chosen) continue;
+      const bool is_dropped = drops && model_.can_drop(static_cast<int>(gap));
+      plan.choices[gap] = !is_dropped ? all[gap] : uniform() < 0.5 ? Keep::kOnce : Keep::kNever;
     }
-    StepModel::Outcome outcome = drop(choices, effort_.budget_bytes, 1.0);
-    if (!keeps(outcome)) return false;
-    outcome = restore(choices, outcome, kRestored);
-    if (outcome.us >= best_outcome_.us) return false;
-    best_ = choices;
-    best_outcome_ = outcome;
-    return true;
+    plan.outcome = drop(plan.choices, budget_bytes, 1);
+    if (plan.outcome.peak_bytes <= budget_bytes) restore(std::move(plan), budget_bytes);
+    const StepModel::Outcome then = frontier_.best(budget_bytes).outcome;
+    return before.peak_bytes > budget_bytes ? then.peak_bytes < before.peak_bytes : then.us < before.us;
   }
 
   StepModel& model_;
-  const LeverEffort& effort_;
-  StepModel::Choices best_;
-  StepModel::Outcome best_outcome_;
-  int64_t max_work_ = 0;
+  const int64_t max_work_;
+  Frontier frontier_;
   std::mt19937 random_{1};
 };
 
 }  // namespace
 
-StepState recompute(const StepProblem& problem, StepState state, const LeverEffort& effort) {
-  StepModel model(problem.graph, problem.targets, state.nodes, problem.workspace_bytes, problem.node_us);
-  state.choices = Search(model, effort).run();
-  return state;
+std::vector<StepState> recompute(const StepProblem& problem, const StepState& state, int64_t max_work) {
+  StepModel model(problem.graph, problem.targets, *state.nodes, problem.workspace_bytes, problem.node_us);
+  Search search(model, max_work);
+  std::vector<StepState> states;
+  const std::map<int64_t, RecomputePlan>& plans = search.run().by_peak();
+  for (auto plan = plans.rbegin(); plan != plans.rend(); ++plan) {
+    states.push_back({state.nodes, plan->second.choices});
+  }
+  return states;
 }
 
 }  // namespace headroom

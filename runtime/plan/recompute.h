@@ -6,6 +6,6 @@
 
 namespace headroom {
 
-StepState recompute(const StepProblem& problem, StepState state, const LeverEffort& effort);
+std::vector<StepState> recompute(const StepProblem& problem, const StepState& state, int64_t max_work);
 
 }  // namespace headroom

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "runtime/plan/order_nodes.h"
@@ -15,10 +16,6 @@ constexpr std::array kLevers = {
     Lever{"recompute", "drops values and computes them again", recompute},
 };
 
-StepModel model_of(const StepProblem& problem, const StepState& state) {
-  return {problem.graph, problem.targets, state.nodes, problem.workspace_bytes, problem.node_us};
-}
-
 StepModel::Outcome evaluate(StepModel& model, const StepState& state) {
   return model.evaluate(state.choices.empty() ? model.keep_all() : state.choices);
 }
@@ -29,31 +26,46 @@ std::span<const Lever> levers() {
   return kLevers;
 }
 
-Solution solve(const StepProblem& problem, const LeverEffort& effort) {
-  StepState state{find_needed_nodes(problem.graph, problem.targets)};
-  Solution solution;
-  StepModel::Outcome now;
-  {
-    StepModel model = model_of(problem, state);
-    now = evaluate(model, state);
-    solution.least_bytes = model.least_bytes();
+StepSolver::StepSolver(const StepProblem& problem, int64_t max_work)
+    : problem_(problem), max_work_(max_work) {
+  StepState whole{std::make_shared<const NeededNodes>(find_needed_nodes(problem.graph, problem.targets))};
+  StepModel model = model_of(whole);
+  const StepModel::Outcome outcome = evaluate(model, whole);
+  found_.push_back({std::move(whole), outcome, {}});
+}
+
+StepModel StepSolver::model_of(const StepState& state) const {
+  return {problem_.graph, problem_.targets, *state.nodes, problem_.workspace_bytes, problem_.node_us};
+}
+
+void StepSolver::apply(const Lever& lever) {
+  const Found from = found_.back();
+  std::optional<StepModel> model;
+  const NeededNodes* nodes = nullptr;  // of the model
+  for (StepState& state : lever.apply(problem_, from.state, max_work_)) {
+    if (state.nodes.get() != nodes) model.emplace(model_of(state));
+    nodes = state.nodes.get();
+    const StepModel::Outcome then = evaluate(*model, state);
+    if (!then.is_valid || then.peak_bytes >= found_.back().outcome.peak_bytes) continue;
+    std::vector<LeverUse> uses = from.levers;
+    uses.push_back({lever.name, from.outcome.peak_bytes - then.peak_bytes, then.us - from.outcome.us});
+    found_.push_back({std::move(state), then, std::move(uses)});
   }
-  bool is_changed = false;
-  for (const Lever& lever : kLevers) {
-    if (now.peak_bytes <= effort.budget_bytes) break;
-    StepState next = lever.apply(problem, state, effort);
-    StepModel model = model_of(problem, next);
-    const StepModel::Outcome then = evaluate(model, next);
-    if (!then.is_valid || then.peak_bytes >= now.peak_bytes) continue;
-    solution.levers.push_back({lever.name, now.peak_bytes - then.peak_bytes, then.us - now.us});
-    solution.schedule = model.schedule();
-    state = std::move(next);
-    now = then;
-    is_changed = true;
+}
+
+Solution StepSolver::solve(int64_t budget_bytes) {
+  while (applied_ < kLevers.size() && found_.back().outcome.peak_bytes > budget_bytes) {
+    apply(kLevers[applied_++]);
   }
-  if (!is_changed) solution.schedule = {};
-  solution.step_bytes = now.peak_bytes;
-  solution.us = now.us;
+  const auto kept = std::partition_point(found_.begin(), found_.end(), [&](const Found& found) {
+    return found.outcome.peak_bytes > budget_bytes;
+  });
+  const Found& best = kept == found_.end() ? found_.back() : *kept;
+  Solution solution{.step_bytes = best.outcome.peak_bytes, .us = best.outcome.us, .levers = best.levers};
+  if (best.levers.empty()) return solution;
+  StepModel model = model_of(best.state);
+  evaluate(model, best.state);
+  solution.schedule = model.schedule();
   return solution;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -21,24 +22,19 @@ struct StepProblem {
 
 // What levers have decided so far.
 struct StepState {
-  NeededNodes nodes;  // the pure ones in the order to run
+  std::shared_ptr<const NeededNodes> nodes;  // the pure ones in the order to run
   // Empty: everything stays as long as the nodes need it. Belongs to that order.
   StepModel::Choices choices = {};
-};
-
-struct LeverEffort {
-  int64_t budget_bytes = 0;
-  // How many nodes all tried schedules may have together: some 10^7 a second.
-  int64_t max_work = int64_t{1} << 23;
 };
 
 struct Lever {
   std::string_view name;
   std::string_view what;
-  // Returns a state that takes less, if it finds one, and no more time than needed to keep to the budget.
-  StepState (*apply)(const StepProblem& problem, StepState state, const LeverEffort& effort);
+  // Returns states that take less, for all budgets: each takes less than the one before it, at the least cost
+  // in time that it finds. `max_work`: how many nodes all tried schedules may have together.
+  std::vector<StepState> (*apply)(const StepProblem& problem, const StepState& state, int64_t max_work);
 };
-// In the order in which solve() applies them.
+// In the order in which they are applied.
 std::span<const Lever> levers();
 
 struct LeverUse {
@@ -50,15 +46,39 @@ struct LeverUse {
 struct Solution {
   NodeSchedule schedule;         // empty where the graph stays as it is
   int64_t step_bytes = 0;        // the most that is live at once, inputs included
-  int64_t least_bytes = 0;       // no schedule of these nodes takes less
   double us = 0;                 // of a step's nodes
   std::vector<LeverUse> levers;  // that changed something
 
   bool keeps(int64_t budget_bytes) const { return step_bytes <= budget_bytes; }
 };
 
-// The cheapest schedule found that keeps to the budget; if none does, the one that takes the least.
-// Deterministic.
-Solution solve(const StepProblem& problem, const LeverEffort& effort);
+// The schedules found for a step, from the one without levers to the one that takes least. One search serves
+// all budgets. Deterministic.
+class StepSolver {
+ public:
+  static constexpr int64_t kMaxWork = int64_t{1} << 24;  // a second
+
+  // What the problem names must outlive this.
+  explicit StepSolver(const StepProblem& problem, int64_t max_work = kMaxWork);
+
+  // The cheapest schedule that keeps to the budget; if none does, the one that takes least. More memory never
+  // costs more time.
+  Solution solve(int64_t budget_bytes);
+
+ private:
+  struct Found {
+    StepState state;
+    StepModel::Outcome outcome;
+    std::vector<LeverUse> levers;
+  };
+
+  StepModel model_of(const StepState& state) const;
+  void apply(const Lever& lever);
+
+  const StepProblem problem_;
+  const int64_t max_work_;
+  size_t applied_ = 0;        // levers, as far as budgets asked for them
+  std::vector<Found> found_;  // each takes less than the one before and no less time
+};
 
 }  // namespace headroom

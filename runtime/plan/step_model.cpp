@@ -236,6 +236,7 @@ StepModel::Outcome StepModel::measure() {
   }
   int64_t live = input_bytes_;
   peak_entry_ = 0;
+  most_at_.assign(nodes_.size(), 0);
   const auto finish = [&](int id, int entry) {
     Buffer& buffer = buffers_[static_cast<size_t>(id)];
     buffer.last = entry;
@@ -284,6 +285,8 @@ StepModel::Outcome StepModel::measure() {
         buffer_of_[instance] = taken;
       }
     }
+    int64_t& most = most_at_[static_cast<size_t>(entry.time)];
+    most = std::max(most, live + passing);
     if (live + passing > outcome.peak_bytes) {
       outcome.peak_bytes = live + passing;
       peak_entry_ = static_cast<int>(e);
@@ -337,7 +340,7 @@ double StepModel::repeat_us(const Choices& choices, int gap) const {
 }
 
 std::vector<StepModel::Waiting> StepModel::waiting_at_peak(const Choices& choices) const {
-  const int time = peak_time();
+  const int time = entries_[static_cast<size_t>(peak_entry_)].time;
   std::vector<bool> is_read(roots_.size());
   std::vector<int> holds(buffers_.size(), -1);  // by buffer: the root that it holds at the peak
   for (size_t e = 0; e < entries_.size() && entries_[e].time <= time; ++e) {
@@ -364,6 +367,20 @@ std::vector<StepModel::Waiting> StepModel::waiting_at_peak(const Choices& choice
     waiting.push_back({gap, buffers_[id].bytes, repeat_us(choices, gap)});
   }
   return waiting;
+}
+
+int64_t StepModel::bytes_above(int64_t bytes) const {
+  int64_t sum = 0;
+  for (const int64_t most : most_at_) sum += std::max<int64_t>(0, most - bytes);
+  return sum;
+}
+
+bool StepModel::has_room_for(int gap, int64_t budget_bytes, std::span<const int64_t> most_at) const {
+  const Root& root = roots_[static_cast<size_t>(root_of_gap_[static_cast<size_t>(gap)])];
+  const auto use = static_cast<size_t>(gap - root.first_gap);
+  if (use + 1 == root.uses.size()) return true;
+  const auto begin = most_at.begin() + root.uses[use] + 1, end = most_at.begin() + root.uses[use + 1];
+  return std::all_of(begin, end, [&](int64_t most) { return most + root.bytes <= budget_bytes; });
 }
 
 std::vector<StepModel::Repeat> StepModel::repeats() const {

@@ -54,9 +54,14 @@ class StepModel {
   // Of the last evaluation, which must have been valid.
   std::vector<Waiting> waiting_at_peak(const Choices& choices) const;
   std::vector<Repeat> repeats() const;
-  int peak_time() const { return entries_[static_cast<size_t>(peak_entry_)].time; }
+  // The most that is live at each position of the step, while its node, or what that needs, runs.
+  const std::vector<int64_t>& most_at() const { return most_at_; }
+  // What of it lies above `bytes`, summed over the positions.
+  int64_t bytes_above(int64_t bytes) const;
   // What the last evaluation ran.
   NodeSchedule schedule() const;
+  // Whether the value of a gap could stay throughout it, beside what is live there.
+  bool has_room_for(int gap, int64_t budget_bytes, std::span<const int64_t> most_at) const;
   // About what computing the value of a gap again costs.
   double repeat_us(const Choices& choices, int gap) const;
   bool can_drop(int gap) const {
@@ -134,6 +139,7 @@ class StepModel {
   bool is_too_long_ = false;
   std::vector<Buffer> buffers_;
   std::vector<int> buffer_of_, reads_of_;  // by instance
+  std::vector<int64_t> most_at_;           // by position
   int peak_entry_ = 0;
 };
 

@@ -100,7 +100,8 @@ ProgramSolver::ProgramSolver(Program program, RunSetup setup, WorkspacesOf works
       setup_(std::move(setup)),
       workspaces_of_(std::move(workspaces_of)),
       workspace_bytes_(workspaces_of_(*program_.graph)),
-      node_us_(node_times_us(*program_.graph, speed_of(setup_.device))) {
+      node_us_(node_times_us(*program_.graph, speed_of(setup_.device))),
+      step_({*program_.graph, program_.targets.front(), workspace_bytes_, node_us_}) {
   if (devices_of(*program_.graph).size() != 1 || setup_.gpus.has_virtual()) {
     throw InvalidArgument("memory: a budget is kept on one device, and the program uses several");
   }
@@ -118,8 +119,7 @@ ProgramSolver::ProgramSolver(Program program, RunSetup setup, WorkspacesOf works
 }
 
 ProgramSolver::Candidate ProgramSolver::solve_step(int64_t budget_bytes) const {
-  const StepProblem problem{*program_.graph, program_.targets.front(), workspace_bytes_, node_us_};
-  Candidate candidate{headroom::solve(problem, {.budget_bytes = budget_bytes}), planned_};
+  Candidate candidate{step_.solve(budget_bytes), planned_};
   if (!candidate.step.schedule.empty()) {
     const Program program = with_schedule(program_, candidate.step.schedule);
     candidate.planned =
@@ -230,9 +230,24 @@ MemorySolution ProgramSolver::as_split(MemorySolution solution, int parts) const
   return solution;
 }
 
+// A plan of fewer bytes may pack worse.
+MemorySolution ProgramSolver::cheapest(MemorySolution solution, std::vector<MemorySolution>& known) {
+  const int64_t memory_bytes = solution.memory_bytes;
+  for (const MemorySolution& other : known) {
+    if (other.memory_bytes > memory_bytes || (solution.keeps && other.us >= solution.us)) continue;
+    solution = other;
+    solution.memory_bytes = memory_bytes;
+  }
+  if (solution.keeps) known.push_back(solution);
+  return solution;
+}
+
 MemorySolution ProgramSolver::solve(int64_t memory_bytes) const {
-  MemorySolution best = solve_unsplit(memory_bytes);
-  const SplitBatch allowed = setup_.options.split_batch;
+  return solve(memory_bytes, setup_.options.split_batch);
+}
+
+MemorySolution ProgramSolver::solve(int64_t memory_bytes, SplitBatch allowed) const {
+  MemorySolution best = cheapest(solve_unsplit(memory_bytes), known_whole_);
   if (allowed == SplitBatch::kNever ||
       (best.keeps && (allowed == SplitBatch::kNeeded || best.levers.empty())))
     return best;
@@ -240,6 +255,8 @@ MemorySolution ProgramSolver::solve(int64_t memory_bytes) const {
   for (const int parts : kParts) {
     const ProgramSolver* const solver = split(parts);
     if (solver == nullptr) continue;
+    // Levers only add to what parts take without them.
+    if (best.keeps && solver->us_without() >= best.us) break;
     const bool is_least_asked = !best.keeps && best.least_memory_bytes > 0;
     const MemorySolution solution = solver->solve_unsplit(memory_bytes);
     const bool is_better = solution.keeps ? !best.keeps || solution.us < best.us
@@ -250,7 +267,7 @@ MemorySolution ProgramSolver::solve(int64_t memory_bytes) const {
     // More parts only add time where nothing is dropped, or nothing was gained twice.
     if (worse == 2 || (solution.keeps && solution.levers.empty())) break;
   }
-  return best;
+  return cheapest(std::move(best), known_split_);
 }
 
 MemorySolution ProgramSolver::solve_least() const {

@@ -65,9 +65,14 @@ class ProgramSolver {
   // InvalidArgument for a program on several devices.
   ProgramSolver(Program program, RunSetup setup, WorkspacesOf workspaces_of = workspaces_of_cpu_kernels);
 
-  // Keeps the batch whole and all bits the same where the setup's options ask for that, or where it is
-  // enough.
+  ProgramSolver(const ProgramSolver&) = delete;
+  ProgramSolver& operator=(const ProgramSolver&) = delete;
+
+  // The cheapest way to keep to a budget. Splits the batch where that is allowed; the setup's options say so
+  // where nothing is given. Of budgets that are asked for in ascending order, none costs more time than the
+  // one before, as long as both keep all bits or both may split.
   MemorySolution solve(int64_t memory_bytes) const;
+  MemorySolution solve(int64_t memory_bytes, SplitBatch allowed) const;
   // The same for the least budget that is kept.
   MemorySolution solve_least() const;
   // What the process takes at its peak without a budget, and the time of a step then.
@@ -85,6 +90,8 @@ class ProgramSolver {
   MemorySolution solve_least_unsplit() const;
   // Of the program with its batch in parts; null where it cannot be split so.
   const ProgramSolver* split(int parts) const;
+  // The solution, or a cheaper one that was found for less memory.
+  static MemorySolution cheapest(MemorySolution solution, std::vector<MemorySolution>& known);
   MemorySolution as_split(MemorySolution solution, int parts) const;
   Candidate solve_step(int64_t budget_bytes) const;
   // What the process takes at its peak under that limit; nothing when the program does not fit.
@@ -109,8 +116,10 @@ class ProgramSolver {
   mutable std::map<int, Split> splits_;  // by parts, as far as they were needed
   std::vector<int64_t> workspace_bytes_;
   std::vector<double> node_us_;
-  std::shared_ptr<const PlannedProgram> planned_;  // without a budget
-  int64_t fixed_bytes_ = 0;                        // of the process beside the first session's step
+  mutable StepSolver step_;
+  mutable std::vector<MemorySolution> known_whole_, known_split_;  // that keep to their budgets
+  std::shared_ptr<const PlannedProgram> planned_;                  // without a budget
+  int64_t fixed_bytes_ = 0;  // of the process beside the first session's step
   int64_t bytes_without_ = 0;
   double us_without_ = 0;
 };

@@ -11,6 +11,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/optimizer.h"
+#include "runtime/plan/recompute.h"
 #include "runtime/plan/step_cost.h"
 #include "tests/runtime/session/harness.h"
 #include "tests/runtime/session/small_net.h"
@@ -20,13 +21,15 @@ namespace {
 
 constexpr DeviceSpeed kSpeed{.flops_per_us = 1e6, .bytes_per_us = 1e4, .launch_us = 0.1};
 
+constexpr int64_t kEnough = std::numeric_limits<int64_t>::max();
+
 // A training step of random layers, with branches that meet again much later.
 struct RandomNet {
   Graph graph;
   Value x, rate, step, loss;
   std::vector<Value> parameters;
 
-  explicit RandomNet(uint32_t seed) {
+  explicit RandomNet(uint32_t seed, int least_layers = 4, int more_layers = 20) {
     std::mt19937 random(seed);
     const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint32_t>(n)); };
     const int64_t rows = 16 * (1 + below(4)), columns = 16 * (1 + below(3));
@@ -34,7 +37,7 @@ struct RandomNet {
     rate = graph.input("rate", {DType::kF32, {}});
     step = graph.variable("step", {DType::kI32, {}}, zeros());
     std::vector<Value> values = {x};
-    const int layers = 4 + below(20);
+    const int layers = least_layers + below(more_layers);
     for (int layer = 0; layer < layers; ++layer) {
       const auto recent = static_cast<size_t>(below(std::min<int>(3, static_cast<int>(values.size()))));
       const Value a = values[values.size() - 1 - recent];
@@ -121,12 +124,12 @@ TEST(Solve, RandomGraphsKeepToRandomBudgetsWithTheSameBits) {
     const std::vector<int64_t> workspace = workspaces(net.graph, 256 * (seed % 3));
     const std::vector<double> us = node_times_us(net.graph, kSpeed);
     const StepProblem problem{net.graph, targets, workspace, us};
-    const int64_t most = solve(problem, {.budget_bytes = int64_t{1} << 40}).step_bytes;
-    const int64_t least = solve(problem, {.budget_bytes = 0, .max_work = 100'000}).step_bytes;
+    StepSolver solver(problem, 200'000);
+    const int64_t most = solver.solve(kEnough).step_bytes, least = solver.solve(0).step_bytes;
     ASSERT_LE(least, most) << seed;
     std::mt19937 random(seed);
     const int64_t budget = least + (most - least) * static_cast<int64_t>(random() % 101) / 100;
-    const Solution solution = solve(problem, {.budget_bytes = budget, .max_work = 100'000});
+    const Solution solution = solver.solve(budget);
     ASSERT_TRUE(solution.keeps(budget)) << seed;
     ++kept;
     changed += solution.schedule.empty() ? 0 : 1;
@@ -144,13 +147,74 @@ TEST(Solve, RandomGraphsKeepToRandomBudgetsWithTheSameBits) {
   EXPECT_GT(changed, 100);
 }
 
+TEST(Solve, LessMemoryIsNeverCheaperWhateverWasAskedBefore) {
+  for (uint32_t seed = 1; seed <= 25; ++seed) {
+    const RandomNet net(seed);
+    const Targets targets = net.targets();
+    const std::vector<int64_t> workspace = workspaces(net.graph, 0);
+    const std::vector<double> us = node_times_us(net.graph, kSpeed);
+    const StepProblem problem{net.graph, targets, workspace, us};
+    StepSolver solver(problem, 200'000);
+    const Solution least = solver.solve(0);
+    const int64_t most = StepSolver(problem, 200'000).solve(kEnough).step_bytes;
+    double before = least.us;
+    for (int percent = 0; percent <= 100; percent += 5) {
+      const int64_t budget = least.step_bytes + (most - least.step_bytes) * percent / 100;
+      const Solution solution = solver.solve(budget), alone = StepSolver(problem, 200'000).solve(budget);
+      ASSERT_TRUE(solution.keeps(budget)) << seed;
+      EXPECT_LE(solution.us, before * (1 + 1e-12)) << seed << " at " << percent;
+      EXPECT_EQ(solution.us, alone.us) << seed << " at " << percent;
+      EXPECT_EQ(solution.step_bytes, alone.step_bytes) << seed << " at " << percent;
+      before = solution.us;
+    }
+  }
+}
+
+// All choices that a small step has, against the search.
+TEST(Solve, FindsTheLeastOfSmallGraphs) {
+  constexpr size_t kMostGaps = 8;
+  int tried = 0, dropping_helps = 0;
+  for (uint32_t seed = 1; seed <= 400; ++seed) {
+    const RandomNet net(seed, 2, 3);
+    const Targets targets = net.targets();
+    const std::vector<int64_t> workspace = workspaces(net.graph, 0);
+    const std::vector<double> us = node_times_us(net.graph, kSpeed);
+    const StepProblem problem{net.graph, targets, workspace, us};
+    const StepState whole{std::make_shared<const NeededNodes>(find_needed_nodes(net.graph, targets))};
+    StepModel model(net.graph, targets, *whole.nodes, workspace, us);
+    std::vector<size_t> open;
+    for (size_t gap = 0; gap < model.keep_all().size(); ++gap) {
+      if (model.keep_all()[gap] == Keep::kAlways && model.can_drop(static_cast<int>(gap)))
+        open.push_back(gap);
+    }
+    if (open.size() > kMostGaps) continue;
+    ++tried;
+    StepModel::Choices choices = model.keep_all();
+    const int64_t most = model.evaluate(choices).peak_bytes;
+    int64_t least = most;
+    for (size_t at = 0; at < open.size();) {
+      const StepModel::Outcome outcome = model.evaluate(choices);
+      if (outcome.is_valid) least = std::min(least, outcome.peak_bytes);
+      for (at = 0; at < open.size(); ++at) {  // counts in threes
+        Keep& choice = choices[open[at]];
+        choice = choice == Keep::kNever ? Keep::kAlways : static_cast<Keep>(static_cast<int>(choice) + 1);
+        if (choice != Keep::kAlways) break;
+      }
+    }
+    dropping_helps += least < most ? 1 : 0;
+    const std::vector<StepState> states = recompute(problem, whole, 1 << 20);
+    EXPECT_EQ(model.evaluate(states.back().choices).peak_bytes, least) << seed;
+  }
+  EXPECT_GT(tried, 100);
+  EXPECT_GT(dropping_helps, 20);
+}
+
 TEST(Solve, ChangesNothingWhereTheBudgetIsEnough) {
   SmallNet net;
   const Targets targets = net.training();
   const std::vector<int64_t> workspace = workspaces(net.graph, 0);
   const std::vector<double> us = node_times_us(net.graph, kSpeed);
-  const Solution solution =
-      solve({net.graph, targets, workspace, us}, {.budget_bytes = std::numeric_limits<int64_t>::max()});
+  const Solution solution = StepSolver({net.graph, targets, workspace, us}).solve(kEnough);
   EXPECT_TRUE(solution.schedule.empty());
   EXPECT_TRUE(solution.levers.empty());
   EXPECT_EQ(solution.step_bytes,
@@ -172,11 +236,11 @@ TEST(Solve, AChainNeedsFarLessThanAllOfItsValues) {
   const Targets targets{{loss}, true};
   const std::vector<int64_t> workspace = workspaces(graph, 0);
   const std::vector<double> us = node_times_us(graph, kSpeed);
-  const StepProblem problem{graph, targets, workspace, us};
-  const Solution whole = solve(problem, {.budget_bytes = int64_t{1} << 40});
+  StepSolver solver({graph, targets, workspace, us});
+  const Solution whole = solver.solve(kEnough);
   double before = whole.us;
   for (const int percent : {75, 50, 35, 25}) {
-    const Solution solution = solve(problem, {.budget_bytes = whole.step_bytes * percent / 100});
+    const Solution solution = solver.solve(whole.step_bytes * percent / 100);
     EXPECT_TRUE(solution.keeps(whole.step_bytes * percent / 100)) << percent;
     EXPECT_GE(solution.us, before) << "less memory costs no less time";
     EXPECT_LT(solution.us, 1.7 * whole.us) << percent;
@@ -189,7 +253,7 @@ TEST(Solve, RefusesAScheduleOfAnotherGraph) {
   const Targets targets = one.targets();
   const std::vector<int64_t> workspace = workspaces(one.graph, 0);
   const std::vector<double> us = node_times_us(one.graph, kSpeed);
-  NodeSchedule schedule = solve({one.graph, targets, workspace, us}, {.budget_bytes = 0}).schedule;
+  NodeSchedule schedule = StepSolver({one.graph, targets, workspace, us}).solve(0).schedule;
   ASSERT_FALSE(schedule.empty());
   EXPECT_THROW(rewritten(other.graph, schedule), InvalidArgument);
   std::reverse(schedule.nodes.begin(), schedule.nodes.end());
