@@ -43,24 +43,43 @@ int64_t memory_of(const SolveOptions& options, const RunSetup& setup) {
   return (setup.device.total_bytes - others_bytes(setup)) / page * page;
 }
 
-// Budgets between the least and what the step takes without one, both included.
-std::vector<MemorySolution> curve_of(const ProgramSolver& solver, int64_t points, int64_t page,
-                                     Progress& progress) {
-  std::vector<MemorySolution> curve;
-  if (points == 0) return curve;
+// What a budget costs with the same bits, and with parts of the batch where these are cheaper; at least one
+// is there. A run takes the first that there is, unless parts are wanted wherever they are cheaper.
+struct CurvePoint {
+  std::optional<MemorySolution> whole, split;
+
+  const MemorySolution& of_run(SplitBatch allowed) const {
+    return whole && (allowed != SplitBatch::kCheaper || !split) ? *whole : *split;
+  }
+};
+
+std::optional<CurvePoint> point_of(const ProgramSolver& solver, int64_t memory, SplitBatch allowed) {
+  CurvePoint point;
+  MemorySolution whole = solver.solve(memory, SplitBatch::kNever);
+  if (whole.keeps) point.whole = std::move(whole);
+  if (allowed != SplitBatch::kNever && (!point.whole || !point.whole->levers.empty())) {
+    MemorySolution split = solver.solve(memory, SplitBatch::kCheaper);
+    if (split.keeps && split.parts > 1) point.split = std::move(split);
+  }
+  if (!point.whole && !point.split) return {};
+  return point;
+}
+
+// Budgets between the least and what the step takes without one, both included, in ascending order.
+std::vector<CurvePoint> curve_of(const ProgramSolver& solver, const SolveOptions& options, int64_t page,
+                                 Progress& progress) {
+  std::vector<CurvePoint> curve;
+  if (options.points == 0) return curve;
   const int64_t least = solver.solve_least().least_memory_bytes;
   if (least == 0) return curve;
   const int64_t most = std::max(least, round_up(solver.bytes_without(), page));
-  for (int64_t i = 0; i <= points; ++i) {
-    const int64_t memory = least + (most - least) * i / points / page * page;
+  int64_t before = 0;
+  for (int64_t i = 0; i <= options.points; ++i) {
+    const int64_t memory = least + (most - least) * i / options.points / page * page;
     progress.advance(1);
-    if (!curve.empty() && curve.back().memory_bytes == memory) continue;
-    MemorySolution solution = solver.solve(memory);
-    if (!curve.empty() && (!solution.keeps || solution.us > curve.back().us)) {
-      solution = curve.back();  // which fits here, too
-      solution.memory_bytes = memory;
-    }
-    if (solution.keeps) curve.push_back(std::move(solution));
+    if (memory == std::exchange(before, memory)) continue;
+    if (std::optional<CurvePoint> point = point_of(solver, memory, options.workload.runtime.split_batch))
+      curve.push_back(std::move(*point));
   }
   return curve;
 }
@@ -81,20 +100,30 @@ nlohmann::ordered_json to_json(const MemorySolution& solution) {
   return json;
 }
 
-void print_curve(const std::vector<MemorySolution>& curve, const Terminal& terminal) {
+void print_curve(const std::vector<CurvePoint>& curve, const Terminal& terminal) {
   if (curve.empty()) return;
+  // What no row has is not shown.
   Table table({{.title = "memory MiB", .is_number = true},
                {.title = "of the peak", .is_number = true, .drop = 2},
-               {.title = "ms/step", .is_number = true},
+               {.title = "ms, same bits", .is_number = true},
                {.title = "more time", .is_number = true},
                {.title = "repeated nodes", .is_number = true, .drop = 1},
+               {.title = "ms, in parts", .is_number = true},
+               {.title = "more time", .is_number = true},
                {.title = "parts", .is_number = true, .drop = 3}});
-  for (const MemorySolution& point : curve) {
+  for (const CurvePoint& point : curve) {
+    const MemorySolution& any = point.whole ? *point.whole : *point.split;
     const double share =
-        100 * static_cast<double>(point.memory_bytes) / static_cast<double>(point.process_bytes_without);
-    table.add({format_mib(point.memory_bytes), fmt::format("{:.1f} %", share),
-               fmt::format("{:.3f}", 1e-3 * point.us), fmt::format("{:.1f} %", more_time(point)),
-               fmt::format("{}", point.schedule.repeats()), fmt::format("{}", point.parts)});
+        100 * static_cast<double>(any.memory_bytes) / static_cast<double>(any.process_bytes_without);
+    const auto ms = [](const auto& solution) {
+      return solution ? fmt::format("{:.3f}", 1e-3 * solution->us) : "";
+    };
+    const auto more = [](const auto& solution) {
+      return solution ? fmt::format("{:.1f} %", more_time(*solution)) : "";
+    };
+    table.add({format_mib(any.memory_bytes), fmt::format("{:.1f} %", share), ms(point.whole),
+               more(point.whole), point.whole ? fmt::format("{}", point.whole->schedule.repeats()) : "",
+               ms(point.split), more(point.split), point.split ? fmt::format("{}", point.split->parts) : ""});
   }
   fmt::print("\n{}", table.text(terminal));
 }
@@ -115,7 +144,7 @@ void print_levers(const MemorySolution& solution, const Terminal& terminal) {
 }
 
 void print(const WorkloadOptions& workload, const MemorySolution& solution, const MemorySolution& with_more,
-           const std::optional<MemorySolution>& split, const std::vector<MemorySolution>& curve,
+           const std::optional<MemorySolution>& split, const std::vector<CurvePoint>& curve,
            const Terminal& terminal) {
   const std::string what =
       fmt::format("{}, batch {}, in {} on {}", program_name(workload), workload.step.batch,
@@ -203,22 +232,18 @@ int run_solve(int argc, char** argv) {
   const Program program = make_programs(plain).front();
   const ProgramSolver solver(program, setup);
   Progress progress(static_cast<double>(options.points > 0 ? options.points + 3 : 2), "budgets");
+  progress.start("budgets");
+  const std::vector<CurvePoint> curve = curve_of(solver, options, setup.device.granularity_bytes, progress);
   progress.start("the budget");
+  const SplitBatch allowed = workload.runtime.split_batch;
   const MemorySolution solution = solver.solve(memory);
   progress.advance(1);
   const MemorySolution with_more = solver.solve(memory + kGiB);
   std::optional<MemorySolution> split;
-  if (solution.keeps && !solution.levers.empty() && solution.parts == 1 &&
-      workload.runtime.split_batch == SplitBatch::kNeeded) {
-    RunSetup with_split = setup;
-    with_split.options.split_batch = SplitBatch::kCheaper;
-    split = ProgramSolver(program, with_split).solve(memory);
-    if (split->parts == 1) split.reset();
+  if (solution.keeps && solution.parts == 1 && allowed == SplitBatch::kNeeded) {
+    if (std::optional<CurvePoint> point = point_of(solver, memory, allowed)) split = std::move(point->split);
   }
   progress.advance(1);
-  progress.start("other budgets");
-  const std::vector<MemorySolution> curve =
-      curve_of(solver, options.points, setup.device.granularity_bytes, progress);
   progress.finish();
 
   if (options.json) {
@@ -226,7 +251,8 @@ int run_solve(int argc, char** argv) {
     json["program"] = program_name(workload);
     json["batch"] = workload.step.batch;
     json["device"] = workload.runtime.device;
-    json["least_memory_bytes"] = curve.empty() ? solution.least_memory_bytes : curve.front().memory_bytes;
+    json["least_memory_bytes"] =
+        curve.empty() ? solution.least_memory_bytes : curve.front().of_run(allowed).memory_bytes;
     json["process_bytes_without"] = solution.process_bytes_without;
     json["ms_per_step_without"] = 1e-3 * solution.us_without;
     json["ms_saved_by_next_gib"] = solution.keeps ? 1e-3 * std::max(0.0, solution.us - with_more.us) : 0;
@@ -237,7 +263,11 @@ int run_solve(int argc, char** argv) {
           {{"name", use.name}, {"saved_bytes", use.saved_bytes}, {"added_ms", 1e-3 * use.added_us}});
     }
     json["curve"] = nlohmann::ordered_json::array();
-    for (const MemorySolution& point : curve) json["curve"].push_back(to_json(point));
+    for (const CurvePoint& point : curve) {
+      nlohmann::ordered_json row = to_json(point.of_run(allowed));
+      if (point.whole && point.split) row["ms_per_step_with_split_batch"] = 1e-3 * point.split->us;
+      json["curve"].push_back(std::move(row));
+    }
     fmt::print("{}\n", json.dump(2));
   } else {
     print(given, solution, with_more, split, curve, set.terminal());

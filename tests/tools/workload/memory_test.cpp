@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "examples/models/mnist/digits.h"
 #include "examples/models/mnist/trainer.h"
@@ -55,6 +56,29 @@ TEST_P(MemoryOfEveryNet, EveryBudgetFromTheLeastOnIsKeptAtTheFirstTry) {
     EXPECT_EQ(error.least_bytes(), least);
     EXPECT_NE(std::string(error.what()).find("--memory " + exact_size(least)), std::string::npos);
     EXPECT_EQ(exit_code(error), kExitOutOfMemory);
+  }
+}
+
+TEST_P(MemoryOfEveryNet, LessMemoryIsNeverCheaperAndABudgetCostsTheSameInAnyCompany) {
+  WorkloadOptions options = packed(GetParam());
+  options.step.batch *= 16;
+  for (const SplitBatch allowed : {SplitBatch::kNever, SplitBatch::kCheaper}) {
+    options.runtime.split_batch = allowed;
+    const ProgramSolver solver = solver_of(options);
+    const int64_t least = solver.solve_least().least_memory_bytes;
+    ASSERT_GT(least, 0);
+    const int64_t most = std::max(least, solver.bytes_without());
+    double before = std::numeric_limits<double>::max();
+    for (const int percent : {0, 20, 40, 60, 80, 100}) {
+      const int64_t memory = least + (most - least) * percent / 100;
+      const MemorySolution solution = solver.solve(memory);
+      ASSERT_TRUE(solution.keeps) << percent;
+      EXPECT_LE(solution.us, before * (1 + 1e-12)) << percent;
+      before = solution.us;
+      if (percent == 60) {
+        EXPECT_EQ(solver_of(options).solve(memory).us, solution.us);
+      }
+    }
   }
 }
 
