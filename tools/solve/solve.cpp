@@ -107,7 +107,7 @@ void print_curve(const std::vector<CurvePoint>& curve, const Terminal& terminal)
                {.title = "of the peak", .is_number = true, .drop = 2},
                {.title = "ms, same bits", .is_number = true},
                {.title = "more time", .is_number = true},
-               {.title = "repeated nodes", .is_number = true, .drop = 1},
+               {.title = "repeats", .is_number = true, .drop = 1},
                {.title = "ms, in parts", .is_number = true},
                {.title = "more time", .is_number = true},
                {.title = "parts", .is_number = true, .drop = 3}});
