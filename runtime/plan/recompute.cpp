@@ -118,7 +118,7 @@ class Search {
   Drop find_drop(StepModel::Choices& choices, int64_t peak_bytes, int64_t lowest, int64_t budget_bytes,
                  double noise) {
     constexpr size_t kTries = 48;
-    constexpr int64_t kSteps = 64;
+    constexpr int64_t kSteps = 256;
     const int64_t excess = peak_bytes - budget_bytes;
     std::vector<StepModel::Waiting> waiting = rank_waiting(choices, excess, noise);
     // Of many small values some go at once.
