@@ -23,6 +23,27 @@ struct CapacityTrial {
   int64_t enough = 0;  // a capacity that is enough by what was taken; 0: unknown
 };
 
+// Capacities at which a trial is known to go like one that fitted: where nothing was refused, everything is
+// granted alike on all smaller ones that are enough.
+class KnownTrials {
+ public:
+  // Of a trial that fitted; `least` is the smallest capacity at which it goes alike, 0 if that is unknown.
+  void add(int64_t capacity, int64_t least, const CapacityTrial& trial) {
+    if (least <= 0) return;
+    least_ = least;
+    most_ = capacity;
+    trial_ = trial;
+  }
+  // Null where nothing is known.
+  const CapacityTrial* find(int64_t capacity) const {
+    return least_ <= capacity && capacity <= most_ ? &trial_ : nullptr;
+  }
+
+ private:
+  int64_t least_ = 1, most_ = 0;
+  CapacityTrial trial_;
+};
+
 struct CapacityGap {
   int64_t failing = 0, fitting = 0;
   bool is_closed() const { return fitting - failing <= 1; }

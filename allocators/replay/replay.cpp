@@ -219,7 +219,9 @@ ReplayResult replay(const Trace& trace, const StrategySettings& settings, Device
     }
   }
   result.statistics = allocator->statistics();
-  result.used_bytes = device.memory().info().peak_used;
+  const MemoryInfo memory = device.memory().info();
+  result.used_bytes = memory.peak_used;
+  result.enough_total = memory.enough_total;
   result.driver_time_us = device.memory().driver_time_us() - driver_time_before_us;
   return result;
 }
@@ -283,12 +285,8 @@ namespace {
 constexpr int64_t kMostTimes = 64;
 
 // With few trials: from above, since one of much memory shows what is enough for most strategies.
-std::optional<int64_t> least_pages_in(int64_t least_pages, int64_t trials, int64_t page_bytes,
-                                      const std::function<ReplayResult(int64_t)>& play) {
-  const auto attempt = [&](int64_t pages) {
-    const ReplayResult result = play(pages);
-    return CapacityTrial{result.fits(), (result.used_bytes + page_bytes - 1) / page_bytes};
-  };
+std::optional<int64_t> least_pages_in(int64_t least_pages, int64_t trials,
+                                      const std::function<CapacityTrial(int64_t)>& attempt) {
   CapacityGap gap{least_pages - 1, least_pages};
   CapacityTrial widest;
   for (int64_t times = 2; times <= kMostTimes && !widest.fits; times *= 2, --trials) {
@@ -306,21 +304,27 @@ std::optional<int64_t> minimum_capacity(const Trace& trace, const StrategySettin
                                         const DeviceProfile& profile, int64_t passes) {
   const int64_t page = profile.granularity_bytes;
   const int64_t least_pages = (trace.peak_bytes + page - 1) / page;
-  const auto play = [&](int64_t pages) {
+  const bool depends = depends_on_total(settings);
+  KnownTrials known;
+  const auto attempt = [&](int64_t pages) {
+    if (const CapacityTrial* trial = known.find(pages)) return *trial;
+    const auto pages_of = [&](int64_t bytes) { return (bytes + page - 1) / page; };
     try {
-      return replay_at(trace, settings, profile, pages * page, passes, ReplayEnd::kLastAllocation);
+      const ReplayResult played =
+          replay_at(trace, settings, profile, pages * page, passes, ReplayEnd::kLastAllocation);
+      const CapacityTrial trial{played.fits(), pages_of(played.used_bytes)};
+      if (trial.fits && !depends) known.add(pages, pages_of(played.enough_total), trial);
+      return trial;
     } catch (const InvalidArgument&) {
-      ReplayResult refused;  // a limit above this capacity
-      refused.failed_event = 0;
-      return refused;
+      return CapacityTrial{};  // a limit above this capacity
     }
   };
   const int64_t trials = trials_for(passes * static_cast<int64_t>(trace.events.size()));
   if (trials < kUnlimitedTrials) {
-    const std::optional<int64_t> pages = least_pages_in(least_pages, trials, page, play);
+    const std::optional<int64_t> pages = least_pages_in(least_pages, trials, attempt);
     return pages ? std::optional(*pages * page) : std::nullopt;
   }
-  const auto fits = [&](int64_t pages) { return play(pages).fits(); };
+  const auto fits = [&](int64_t pages) { return attempt(pages).fits; };
   int64_t low = least_pages - 1;  // does not fit
   int64_t high = least_pages;     // fits, after this loop
   for (int64_t step = 1; !fits(high); step *= 2) {
@@ -329,9 +333,7 @@ std::optional<int64_t> minimum_capacity(const Trace& trace, const StrategySettin
     if (high / kMostTimes > least_pages + kMostTimes) return std::nullopt;
   }
   for (;;) {
-    high = narrow({low, high}, 0, kUnlimitedTrials, [&](int64_t pages) {
-             return CapacityTrial{fits(pages)};
-           }).fitting;
+    high = narrow({low, high}, 0, kUnlimitedTrials, attempt).fitting;
     constexpr int64_t kSamples = 16;
     const int64_t found = high;
     for (int64_t i = 0; i < kSamples && high == found; ++i) {

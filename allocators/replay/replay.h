@@ -21,6 +21,7 @@ struct ReplayResult {
   double driver_time_us = 0;  // of driver calls, on the device's clock
   double ns_per_call = 0;     // host time in the fastest complete pass; 0 if none
   int64_t used_bytes = 0;     // of the device at its peak, by anybody
+  int64_t enough_total = 0;   // of MemoryInfo
 
   bool fits() const { return !failed_event; }
 };

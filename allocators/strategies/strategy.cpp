@@ -178,7 +178,8 @@ constexpr Strategy kStrategies[] = {
     {.name = "grab-all",
      .summary = "takes all free memory but a reserve at the start, as TensorFlow does by default",
      .make = make_grab_all,
-     .takes_all_free_memory = true},
+     .takes_all_free_memory = true,
+     .depends_on_total = true},
     {.name = "allow-growth",
      .summary = "takes regions of doubling size as they are needed, from 2 MiB",
      .make = make_allow_growth,
@@ -186,12 +187,14 @@ constexpr Strategy kStrategies[] = {
     {.name = "hard-limit",
      .summary = "takes a fixed number of bytes at the start and never more",
      .make = make_grab_all,
-     .needs_limit = true},
+     .needs_limit = true,
+     .depends_on_total = true},
     {.name = "two-ended",
      .summary = "takes what grab-all takes; small blocks lie at the high end, large ones at the low one",
      .make = make_two_ended,
      .options = kTwoEndedOptions,
-     .takes_all_free_memory = true},
+     .takes_all_free_memory = true,
+     .depends_on_total = true},
     {.name = "caching",
      .summary = "keeps segments of a few sizes and cuts them into blocks, as PyTorch does by default",
      .make = make_caching,
@@ -205,11 +208,13 @@ constexpr Strategy kStrategies[] = {
     {.name = "arena",
      .summary =
          "takes half of the free memory in one piece, with parts of it for each stream, as RMM's arena does",
-     .make = make_arena},
+     .make = make_arena,
+     .depends_on_total = true},
     {.name = "mapped",
      .summary = "maps physical pages under blocks where they are needed, idle ones before new ones",
      .make = make_mapped,
      .options = kMappedOptions,
+     .depends_on_total = true,  // it has addresses in proportion to the memory
      .cure_order = 2},
     {.name = "stream-ordered",
      .summary = "passes every request to the driver's own pool, as cudaMallocAsync does",
@@ -258,6 +263,12 @@ bool takes_all_free_memory(const StrategySettings& settings) {
   return std::any_of(std::begin(kStrategies), std::end(kStrategies), [&](const Strategy& strategy) {
     return strategy.name == settings.name && strategy.takes_all_free_memory;
   });
+}
+
+bool depends_on_total(const StrategySettings& settings) {
+  const bool is_known = !settings.make && settings.plugin_path.empty();
+  const bool has_limit = settings.limit_bytes || settings.memory_fraction;
+  return !is_known || has_limit || settings.failing_calls || find_strategy(settings.name).depends_on_total;
 }
 
 std::unique_ptr<Allocator> make_allocator(const StrategySettings& settings, Device& device) {

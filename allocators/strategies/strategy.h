@@ -47,6 +47,8 @@ struct Strategy {
   std::span<const StrategyOption> options = {};
   bool needs_limit = false;            // and throws without one
   bool takes_all_free_memory = false;  // at the start, without a limit and growth
+  // Whether it acts otherwise on a larger device even where the driver refuses nothing on either.
+  bool depends_on_total = false;
   // When a program runs out of memory, strategies are tried as cures in this order; 0: never.
   int cure_order = 0;
   // Prepares settings for a replay of that trace; null: nothing to prepare. Throws InvalidArgument for a
@@ -62,6 +64,10 @@ const Strategy& find_strategy(std::string_view name);
 std::vector<const Strategy*> cures();
 // Whether such a pool holds all that was free, so that libraries find no more than its reserve.
 bool takes_all_free_memory(const StrategySettings& settings);
+
+// Whether a device with more memory may change what such a strategy does where no call finds less room than
+// it asks for: always with a limit, and for strategies that nothing is known about.
+bool depends_on_total(const StrategySettings& settings);
 
 // Makes an allocator on `device`, which is initialised first and must outlive it. With a limit on the process
 // both libraries start first, so that the rest of the limit is known. Throws InvalidArgument for settings

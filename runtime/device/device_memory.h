@@ -20,6 +20,9 @@ struct MemoryInfo {
   int64_t others = 0;        // held by other processes
   int64_t peak_used = 0;     // highest total - free so far, others included
   int64_t peak_process = 0;  // highest `process` so far
+  // The least total with which every request so far would have found room; 0 when one found none, and where
+  // the driver does not say.
+  int64_t enough_total = 0;
 
   int64_t used() const { return total - free; }
 };

@@ -36,6 +36,25 @@ Play play_of(const MakePrograms& make) {
   };
 }
 
+// Whether a strategy took less than the cap that it derived from what was free, if it did.
+bool is_below_limit(const DevicePeak& device, Twin& twin) {
+  const std::optional<int64_t> limit = twin.at(device.name).allocator->limit_bytes();
+  return !limit || device.peak.reserved_bytes < *limit;
+}
+
+int64_t enough_total(std::span<const DevicePeak> devices, const RunSetup& setup, Twin& twin) {
+  const StrategySettings settings = setup.strategy.value_or(setup.options.strategy_settings());
+  if (setup.gpus.has_virtual() || depends_on_total(settings)) return 0;
+  int64_t enough = 1;
+  for (const DevicePeak& device : devices) {
+    if (parse_device_name(device.name).type == DeviceType::kCpu) continue;  // its total is its own
+    const int64_t total = twin.gpu(device.name).memory().info().enough_total;
+    if (total == 0 || !is_below_limit(device, twin)) return 0;
+    enough = std::max(enough, total);
+  }
+  return enough;
+}
+
 }  // namespace
 
 std::vector<int64_t> workspaces_of_cpu_kernels(const Graph& graph) {
@@ -120,6 +139,7 @@ PlayedAttempt play(std::span<const Played> replicas, const RunSetup& setup, bool
     }
     result.fragmentation = peaks[0].fragmentation;
     result.fits = true;
+    result.enough_total = enough_total(result.devices, setup, twin);
   } catch (const OutOfMemory& error) {
     const MemoryFacts& facts = error.facts();
     fail(error, facts.requested);
@@ -136,6 +156,13 @@ PlayedAttempt play(std::span<const Played> replicas, const RunSetup& setup, bool
     if (observer.failure()) result.failure = observer.failure();
   }
   return result;
+}
+
+bool would_play_alike(const PlayedAttempt& fitted, const RunSetup& smaller) {
+  if (fitted.enough_total == 0 || fitted.enough_total > smaller.device.total_bytes) return false;
+  Twin twin(smaller);
+  return std::all_of(fitted.devices.begin(), fitted.devices.end(),
+                     [&](const DevicePeak& device) { return is_below_limit(device, twin); });
 }
 
 std::optional<OutOfMemoryReport> explain_run(const RunResult& result, const RunSetup& present,

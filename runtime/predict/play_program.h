@@ -65,11 +65,18 @@ struct PlayedAttempt : Attempt {
   std::vector<DevicePeak> devices;  // of each replica in turn; empty unless it fits
   int64_t lacking_bytes = 0;        // for the call that failed
   double fragmentation = 0;         // of the first device when most is live, or of the device without room
+  // The least total of the GPUs with which every request would have found room, where it fits; 0: unknown.
+  int64_t enough_total = 0;
 };
 
 // Plays all sessions of all replicas in turn, until no peak rises. If it `explains`, it also lists the live
 // blocks at a failure, which takes time. Throws InvalidArgument for a setup that contradicts itself.
 PlayedAttempt play(std::span<const Played> replicas, const RunSetup& setup, bool explains);
+
+// Whether a program that fitted takes the same memory in `smaller`, the same setup with no larger total of
+// the GPUs, so that it need not be played there: the devices grant all that was asked for, and no strategy
+// keeps to the total. False where that is unknown.
+bool would_play_alike(const PlayedAttempt& fitted, const RunSetup& smaller);
 
 // Makes the programs of all replicas for a setup's batch.
 using MakePrograms = std::function<std::vector<Program>(const RunSetup&)>;

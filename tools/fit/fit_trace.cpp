@@ -120,11 +120,11 @@ int fit_least_memory(const Trace& trace, const std::string& input, const Workloa
   RunSetup setup = setup_to_fit(options.runtime);
   const std::optional<int64_t> least = TracePredictor(trace, setup).least_total_bytes();
   if (least) setup.device.total_bytes = *least;
-  const TracePrediction there = TracePredictor(trace, setup).predict();
+  const TracePrediction there = TracePredictor(trace, setup).outcome();
   setup.device.total_bytes -= setup.device.granularity_bytes;
   const std::string stopped_by =
       fmt::format("with {} less: {}", format_bytes(setup.device.granularity_bytes),
-                  least ? TracePredictor(trace, setup).predict().reason : there.reason);
+                  least ? TracePredictor(trace, setup).outcome().reason : there.reason);
   const int64_t device_bytes = least ? *least + fit.margin_bytes : 0;
   if (fit.json) {
     nlohmann::ordered_json json = json_of(there);

@@ -126,6 +126,7 @@ PlayedAttempt Predictor::play(const RunSetup& setup) const {
     attempt.lacking_bytes = gpu->used_bytes - total + setup.device.context_bytes;
     return attempt;
   }
+  ++plays_;
   return headroom::play(played_, setup, false);
 }
 
@@ -135,20 +136,34 @@ bool Predictor::fits(const RunSetup& setup, int64_t margin_bytes) const {
   return play(smaller).fits;
 }
 
-bool Predictor::would_fit(const RunSetup& setup) const {
+PlayedAttempt Predictor::try_to_play(const RunSetup& setup) const {
   // Without a walk through the plan, which takes long for many nodes.
-  if (is_too_large(setup, 0)) return false;
+  if (is_too_large(setup, 0)) return {};
   try {
-    return play(setup).fits;
+    return play(setup);
   } catch (const InvalidArgument&) {
-    return false;  // a limit above the device's total, or on a process that needs more for its libraries
+    return {};  // a limit above the device's total, or on a process that needs more for its libraries
   }
 }
 
-std::optional<int64_t> Predictor::least_total_bytes(const RunSetup& setup) const {
+std::optional<int64_t> Predictor::least_total_bytes(const RunSetup& setup, const PlayedAttempt* now) const {
   const int64_t page = setup.device.granularity_bytes, total = setup.device.total_bytes;
+  PlayedAttempt fitted;  // of the trials, the last one that says how others go
+  int64_t fitted_total = 0;
+  const auto note = [&](const PlayedAttempt& played, int64_t with_total) {
+    if (played.enough_total == 0) return;
+    fitted = played;
+    fitted_total = with_total;
+  };
+  if (now != nullptr) note(*now, total);
   // In pages fewer or more than the device has.
-  const Fits fits_with = [&](int64_t pages) { return would_fit(with_total(setup, total + pages * page)); };
+  const Fits fits_with = [&](int64_t pages) {
+    const RunSetup trial = with_total(setup, total + pages * page);
+    if (trial.device.total_bytes <= fitted_total && would_play_alike(fitted, trial)) return true;
+    const PlayedAttempt played = try_to_play(trial);
+    note(played, trial.device.total_bytes);
+    return played.fits;
+  };
   const int64_t end = (largest_total_bytes(setup) - total) / page;
   int64_t steps = 0;
   for (const Plan& plan : ranks_[0]->plans) steps += std::ssize(plan.steps);
@@ -200,7 +215,8 @@ Prediction Predictor::predict(const RunSetup& setup) const {
   PlayedAttempt attempt = play(setup);
   prediction.fits = attempt.fits;
   prediction.reason = attempt.error;
-  const std::optional<int64_t> least_total = least_total_bytes(setup), raise = least_raise_bytes(setup);
+  const std::optional<int64_t> least_total = least_total_bytes(setup, &attempt),
+                               raise = least_raise_bytes(setup);
   if (least_total) prediction.margin_bytes = setup.device.total_bytes - *least_total;
   if (raise && (attempt.fits || !least_total)) {
     const bool binds = !least_total || -*raise < prediction.margin_bytes;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -70,7 +71,7 @@ int64_t others_bytes(const RunSetup& setup);
 // but batch and plan.
 class Predictor {
  public:
-  // Throws as make_programs and make_plan do.
+  // Throws as make_programs and make_plan do. A predictor may be used by several threads.
   explicit Predictor(const WorkloadOptions& options);
 
   // Whether it fits when every GPU has `margin_bytes` less free memory.
@@ -82,13 +83,17 @@ class Predictor {
   Prediction predict(const RunSetup& setup) const;
   // The least total memory of the GPUs with which it fits, so that no sample between it and the present total
   // (or the first total above it that fits) fails. Nothing when it fits on no device.
-  std::optional<int64_t> least_total_bytes(const RunSetup& setup) const;
+  std::optional<int64_t> least_total_bytes(const RunSetup& setup) const {
+    return least_total_bytes(setup, nullptr);
+  }
   // No strategy can need less on all devices together: variables and the most results that are live at once.
   int64_t lower_bound_bytes() const;
   // How the program of a replica keeps to the memory of the options; null without a budget.
   std::shared_ptr<const MemorySolution> memory_of(int rank) const {
     return ranks_[static_cast<size_t>(rank)]->program.memory;
   }
+  // How often all sessions were played so far.
+  int64_t plays() const { return plays_; }
   // Throws MemoryTooSmall when the budget of the options cannot be kept.
   void require_kept() const;
   // Whether that exceeds some device's memory for the program.
@@ -108,13 +113,17 @@ class Predictor {
 
   PlayedAttempt play(const RunSetup& setup) const;
   // The same for a trial, whose setup may contradict itself.
-  bool would_fit(const RunSetup& setup) const;
+  PlayedAttempt try_to_play(const RunSetup& setup) const;
+  bool would_fit(const RunSetup& setup) const { return try_to_play(setup).fits; }
+  // `now`: what was played in the setup; null: nothing.
+  std::optional<int64_t> least_total_bytes(const RunSetup& setup, const PlayedAttempt* now) const;
   std::optional<int64_t> least_raise_bytes(const RunSetup& setup) const;
   void add_live_at_peak(const Need& need, ByCategory& bytes) const;
 
   std::vector<std::shared_ptr<const PlannedProgram>> ranks_;
   std::vector<Played> played_;
   std::vector<Need> needs_;
+  mutable std::atomic<int64_t> plays_ = 0;
 };
 
 // A table in MiB with a row for each device and the copies between them; empty for one device.

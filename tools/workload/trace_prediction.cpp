@@ -93,19 +93,31 @@ ReplayResult TracePredictor::play(const StrategySettings& settings, int64_t tota
 }
 
 // What is enough is a total of the device.
-CapacityTrial TracePredictor::attempt_with_total(int64_t total_bytes) const {
+CapacityTrial TracePredictor::attempt_with_total(int64_t total_bytes, KnownTrials& known) const {
   const int64_t capacity = capacity_of_total(total_bytes);
   if (capacity < trace_.peak_bytes || capacity == 0) return {};
+  if (const CapacityTrial* trial = known.find(capacity)) return *trial;
   try {
     const ReplayResult played = play(settings_, total_bytes);
-    return {played.fits(), others_bytes_ + setup_.device.overhead_bytes() + played.used_bytes};
+    note(played, total_bytes, known);
+    return trial_of(played);
   } catch (const InvalidArgument&) {
     return {};
   }
 }
 
+CapacityTrial TracePredictor::trial_of(const ReplayResult& played) const {
+  return {played.fits(), others_bytes_ + setup_.device.overhead_bytes() + played.used_bytes};
+}
+
+void TracePredictor::note(const ReplayResult& played, int64_t total_bytes, KnownTrials& known) const {
+  if (!played.fits() || depends_on_total(settings_)) return;
+  known.add(capacity_of_total(total_bytes), played.enough_total, trial_of(played));
+}
+
 bool TracePredictor::fits(int64_t margin_bytes) const {
-  return fits_with_total(total_bytes_ - margin_bytes);
+  KnownTrials none;
+  return attempt_with_total(total_bytes_ - margin_bytes, none).fits;
 }
 
 int64_t TracePredictor::releasable_bytes_before(int64_t event) const {
@@ -123,11 +135,15 @@ int64_t TracePredictor::releasable_bytes_before(int64_t event) const {
   return bytes;
 }
 
-std::optional<int64_t> TracePredictor::least_total_bytes() const {
+std::optional<int64_t> TracePredictor::least_total_bytes(const ReplayResult* now) const {
+  KnownTrials known;
+  if (now != nullptr) note(*now, total_bytes_, known);
   const int64_t page = setup_.device.granularity_bytes;
   const int64_t trials = trials_for(static_cast<int64_t>(trace_.events.size()));
-  if (trials < kUnlimitedTrials) return least_total_in(trials);
-  const Fits fits_with = [&](int64_t pages) { return fits_with_total(total_bytes_ + pages * page); };
+  if (trials < kUnlimitedTrials) return least_total_in(trials, known);
+  const Fits fits_with = [&](int64_t pages) {
+    return attempt_with_total(total_bytes_ + pages * page, known).fits;
+  };
   // No strategy fits below this.
   const int64_t least = others_bytes_ + setup_.device.overhead_bytes() + trace_.peak_bytes;
   if (fits_with(0)) {
@@ -142,12 +158,12 @@ std::optional<int64_t> TracePredictor::least_total_bytes() const {
 }
 
 // With few trials: in whole pages between the lower bound and a device that is large enough.
-std::optional<int64_t> TracePredictor::least_total_in(int64_t trials) const {
+std::optional<int64_t> TracePredictor::least_total_in(int64_t trials, KnownTrials& known) const {
   const int64_t page = setup_.device.granularity_bytes;
   const auto pages_of = [&](int64_t total_bytes) { return (total_bytes - total_bytes_) / page; };
   const int64_t least = others_bytes_ + setup_.device.overhead_bytes() + trace_.peak_bytes;
   const auto attempt = [&](int64_t pages) {
-    const CapacityTrial trial = attempt_with_total(total_bytes_ + pages * page);
+    const CapacityTrial trial = attempt_with_total(total_bytes_ + pages * page, known);
     return CapacityTrial{trial.fits, pages_of(trial.enough + page - 1)};
   };
   constexpr int64_t kMostTimes = 64;
@@ -173,26 +189,37 @@ void TracePredictor::note_peaks(const ReplayResult& played, TracePrediction& pre
   prediction.total_bytes = device.overhead_bytes() + prediction.reserved_bytes;
 }
 
-TracePrediction TracePredictor::predict() const {
+TracePrediction TracePredictor::outcome(std::optional<ReplayResult>& played) const {
   TracePrediction prediction;
-  const std::optional<int64_t> least = least_total_bytes();
-  if (least) prediction.margin_bytes = total_bytes_ - *least;
   if (capacity_bytes() == 0) {
     prediction.reason = "context, libraries and other processes leave no memory";
-  } else {
-    const ReplayResult played = play(settings_, total_bytes_);
-    prediction.fits = played.fits();
-    prediction.failed_event = played.failed_event;
-    prediction.facts = played.failure;
-    if (played.fits()) note_peaks(played, prediction);
+    return prediction;
   }
-  if (prediction.fits) return prediction;
+  played = play(settings_, total_bytes_);
+  prediction.fits = played->fits();
+  prediction.failed_event = played->failed_event;
+  prediction.facts = played->failure;
+  if (prediction.fits) note_peaks(*played, prediction);
   if (prediction.facts) {
     prediction.facts->device_total = total_bytes_;
     prediction.facts->others = others_bytes_;
     prediction.reason = out_of_memory_message(*prediction.facts);
   }
-  if (least) note_peaks(play(settings_, *least), prediction);
+  return prediction;
+}
+
+TracePrediction TracePredictor::outcome() const {
+  std::optional<ReplayResult> played;
+  return outcome(played);
+}
+
+TracePrediction TracePredictor::predict() const {
+  std::optional<ReplayResult> played;
+  TracePrediction prediction = outcome(played);
+  const std::optional<int64_t> least = least_total_bytes(played ? &*played : nullptr);
+  if (!least) return prediction;
+  prediction.margin_bytes = total_bytes_ - *least;
+  if (!prediction.fits) note_peaks(play(settings_, *least), prediction);
   return prediction;
 }
 

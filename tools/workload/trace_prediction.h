@@ -57,6 +57,8 @@ class TracePredictor {
   int64_t capacity_bytes() const { return capacity_of_total(total_bytes_); }
   // Under the strategy of the setup, with the margin.
   TracePrediction predict() const;
+  // The same without the margin, and where it does not fit without what it would take: in a single pass.
+  TracePrediction outcome() const;
   // Under another one, in a single pass: without the margin. Nothing where it cannot take the trace.
   std::optional<TracePrediction> predict_with(const std::string& strategy) const;
   // Whether the strategy of the setup fits when `margin_bytes` of the device stay free.
@@ -66,15 +68,19 @@ class TracePredictor {
   int64_t releasable_bytes_before(int64_t event) const;
   // The least total of the device on which it fits, see Predictor::least_total_bytes. On a long trace less
   // may do (see capacity_search.h).
-  std::optional<int64_t> least_total_bytes() const;
+  std::optional<int64_t> least_total_bytes() const { return least_total_bytes(nullptr); }
 
  private:
   int64_t capacity_of_total(int64_t total_bytes) const;
   ReplayResult play(const StrategySettings& settings, int64_t total_bytes) const;
-  CapacityTrial attempt_with_total(int64_t total_bytes) const;
-  bool fits_with_total(int64_t total_bytes) const { return attempt_with_total(total_bytes).fits; }
-  std::optional<int64_t> least_total_in(int64_t trials) const;
-  std::optional<int64_t> least_raise_of_limit() const;
+  TracePrediction outcome(std::optional<ReplayResult>& played) const;
+  // `known`: trials of the same search, to which this one is added.
+  CapacityTrial attempt_with_total(int64_t total_bytes, KnownTrials& known) const;
+  void note(const ReplayResult& played, int64_t total_bytes, KnownTrials& known) const;
+  CapacityTrial trial_of(const ReplayResult& played) const;
+  // `now`: what was played with the present total; null: nothing.
+  std::optional<int64_t> least_total_bytes(const ReplayResult* now) const;
+  std::optional<int64_t> least_total_in(int64_t trials, KnownTrials& known) const;
   void note_peaks(const ReplayResult& played, TracePrediction& prediction) const;
 
   const Trace& trace_;

@@ -48,19 +48,18 @@ void* HostStreamPool::try_allocate(int64_t bytes, Stream stream) {
     pointer = pages_.take(rounded);
     if (pointer == nullptr) return nullptr;
   }
-  used_.emplace(pointer, rounded);
+  if (has_bytes()) used_.emplace(pointer, rounded);
   used_bytes_ += rounded;
   return pointer;
 }
 
-void HostStreamPool::release(void* pointer, int64_t, Stream stream) noexcept {
+void HostStreamPool::release(void* pointer, int64_t bytes, Stream stream) noexcept {
   const std::lock_guard lock(mutex_);
   spend_(costs_.release_us);
-  const auto found = used_.find(pointer);
-  if (found == used_.end()) return;
-  add_idle(pointer, found->second, stream);
-  used_bytes_ -= found->second;
-  used_.erase(found);
+  const int64_t rounded = round_up(bytes, kUnitBytes);
+  if (has_bytes()) used_.erase(pointer);
+  add_idle(pointer, rounded, stream);
+  used_bytes_ -= rounded;
 }
 
 void HostStreamPool::trim(int64_t keep_bytes) noexcept {
@@ -91,7 +90,11 @@ bool HostStreamPool::grow_for(int64_t bytes) {
   // The last page may be cut by the limit.
   const int64_t left = settings_.max_bytes - reserved_bytes_;
   const int64_t taken = std::min(round_up(missing, granularity_bytes_), left);
-  if (taken < missing || !ledger_.try_take(taken)) return false;
+  if (taken < missing) {
+    ledger_.refuse();
+    return false;
+  }
+  if (!ledger_.try_take(taken)) return false;
   spend_(costs_.grow_us);
   reserved_bytes_ += taken;
   return true;

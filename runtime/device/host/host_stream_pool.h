@@ -56,6 +56,7 @@ class HostStreamPool final : public StreamOrderedPool {
   };
   using Rows = std::unordered_multimap<int64_t, Row>;  // by size
 
+  bool has_bytes() const { return pages_.backing() == Backing::kHostMemory; }
   bool grow_for(int64_t bytes);
   Rows::iterator find_row(int64_t bytes, Stream stream);
   void add_idle(void* pointer, int64_t bytes, Stream stream);
@@ -72,7 +73,7 @@ class HostStreamPool final : public StreamOrderedPool {
   const StreamPoolCosts costs_;
   const std::function<void(double us)> spend_;
   mutable std::mutex mutex_;
-  std::unordered_map<void*, int64_t> used_;  // pointer -> bytes
+  std::unordered_map<void*, int64_t> used_;  // pointer -> bytes; where they have bytes
   std::list<Mapping> idle_;                  // the oldest first
   Rows rows_;
   uint64_t releases_ = 0;

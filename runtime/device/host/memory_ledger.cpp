@@ -17,17 +17,32 @@ MemoryLedger::MemoryLedger(int64_t total_bytes, int64_t others_bytes) {
   info_.total = total_bytes;
   info_.others = others_bytes;
   info_.free = total_bytes - others_bytes;
-  info_.peak_used = others_bytes;
+  info_.peak_used = info_.enough_total = others_bytes;
 }
 
 bool MemoryLedger::try_take(int64_t bytes, int64_t needed_bytes) {
   const std::lock_guard lock(mutex_);
-  if (std::max(bytes, needed_bytes) > info_.free) return false;
+  const int64_t needed = std::max(bytes, needed_bytes);
+  if (needed > info_.free) {
+    note_refusal();
+    return false;
+  }
+  if (!has_refused_) info_.enough_total = std::max(info_.enough_total, info_.used() + needed);
   info_.free -= bytes;
   info_.process += bytes;
   info_.peak_used = std::max(info_.peak_used, info_.used());
   info_.peak_process = std::max(info_.peak_process, info_.process);
   return true;
+}
+
+void MemoryLedger::refuse() {
+  const std::lock_guard lock(mutex_);
+  note_refusal();
+}
+
+void MemoryLedger::note_refusal() {
+  has_refused_ = true;
+  info_.enough_total = 0;
 }
 
 void MemoryLedger::give_back(int64_t bytes) noexcept {

@@ -36,9 +36,9 @@ SimulatedMemory::SimulatedMemory(const DeviceProfile& profile, SimulatedStreams&
 void* SimulatedMemory::try_allocate(int64_t bytes) {
   const bool small = bytes < kSmallBytes;
   spend(small ? small_driver_call_us_ : driver_call_us_);
-  // Before rounding up, which overflows for sizes near the largest integer.
-  if (bytes > ledger_.info().total) return nullptr;
-  if (!(small ? take_small(bytes) : ledger_.try_take(round_up(bytes, granularity_bytes_)))) return nullptr;
+  // Rounding up overflows for sizes near the largest integer.
+  const int64_t pages = bytes > ledger_.info().total ? bytes : round_up(bytes, granularity_bytes_);
+  if (!(small ? take_small(bytes) : ledger_.try_take(pages))) return nullptr;
   void* pointer = pages_.take(bytes);
   if (pointer == nullptr) {
     small ? give_back_small(bytes) : ledger_.give_back(round_up(bytes, granularity_bytes_));

@@ -3,7 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+#include <utility>
+#include <vector>
+
 #include "allocators/replay/capacity_search.h"
+#include "allocators/strategies/strategy_text.h"
 #include "allocators/trace/trace_builder.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
@@ -140,6 +145,79 @@ TEST(Replay, WhatFollowsTheLastAllocationChangesNoVerdictAndNoPeak) {
       EXPECT_GT(trial.statistics.requested.current, 20 * 5 * kMiB) << strategy.name;
     }
   }
+}
+
+// Sizes from 1 KiB to 8 MiB on two streams, with up to 200 blocks live.
+Trace mixed(uint32_t seed) {
+  TraceBuilder builder("mixed", "test");
+  std::mt19937 choose(seed);
+  std::vector<std::pair<uint64_t, uint64_t>> live;
+  for (uint64_t i = 0; i < 2000; ++i) {
+    if (live.size() < 200 && (live.empty() || choose() % 5 < 3)) {
+      const uint64_t stream = choose() % 8 == 0 ? 1 : 0;
+      builder.allocate(i, kKiB << choose() % 14, {.stream = stream});
+      live.emplace_back(i, stream);
+    } else {
+      std::swap(live[choose() % live.size()], live.back());
+      builder.free(live.back().first, 0, {.stream = live.back().second});
+      live.pop_back();
+    }
+  }
+  return builder.take();
+}
+
+// What KnownTrials relies on.
+TEST(Replay, GoesAlikeInAllThatWasEnoughUnlessTheStrategyDependsOnTheTotal) {
+  int alike = 0;
+  for (const char* name :
+       {"allow-growth", "caching", "pytorch,expandable_segments:True", "pool", "pool:initial=64MiB",
+        "stream-ordered", "stream-ordered:release_threshold=1MiB", "direct", "packed"}) {
+    const StrategySettings settings = parse_strategy(name);
+    ASSERT_FALSE(depends_on_total(settings)) << name;
+    for (uint32_t seed = 1; seed <= 8; ++seed) {
+      const Trace trace = mixed(seed);
+      const ReplayResult ample = replay_at(trace, settings, h200(), 100 * kGiB, 2);
+      ASSERT_TRUE(ample.fits()) << name;
+      ASSERT_GT(ample.enough_total, 0) << name;
+      for (const int64_t more : {int64_t{0}, 2 * kMiB, kGiB}) {
+        const ReplayResult tight = replay_at(trace, settings, h200(), ample.enough_total + more, 2);
+        EXPECT_TRUE(tight.fits()) << name;
+        EXPECT_EQ(tight.enough_total, ample.enough_total) << name;
+        EXPECT_EQ(tight.used_bytes, ample.used_bytes) << name;
+        EXPECT_EQ(tight.driver_time_us, ample.driver_time_us) << name;
+        EXPECT_EQ(tight.statistics.reserved.peak, ample.statistics.reserved.peak) << name;
+        EXPECT_EQ(tight.statistics.allocated.peak, ample.statistics.allocated.peak) << name;
+        EXPECT_EQ(tight.fragmentation, ample.fragmentation) << name;
+      }
+      ++alike;
+    }
+  }
+  EXPECT_EQ(alike, 9 * 8);
+}
+
+TEST(Replay, EveryStrategySaysWhetherItDependsOnTheTotal) {
+  for (const Strategy& strategy : strategies()) {
+    StrategySettings settings{.name = std::string(strategy.name)};
+    EXPECT_EQ(depends_on_total(settings), strategy.depends_on_total) << strategy.name;
+    EXPECT_TRUE(strategy.depends_on_total || (!strategy.takes_all_free_memory && !strategy.needs_limit));
+    settings.limit_bytes = kGiB;
+    EXPECT_TRUE(depends_on_total(settings)) << strategy.name;
+  }
+}
+
+TEST(CapacitySearch, PlaysOnlyWhatIsNotKnown) {
+  KnownTrials known;
+  int played = 0;
+  const auto attempt = [&](int64_t capacity) {
+    if (const CapacityTrial* trial = known.find(capacity)) return *trial;
+    ++played;
+    const CapacityTrial trial{capacity >= 5000, 5010};
+    if (trial.fits) known.add(capacity, capacity >= 5010 ? 5010 : 0, trial);
+    return trial;
+  };
+  EXPECT_TRUE(attempt(1'000'000).fits);
+  EXPECT_EQ(narrow({4900, 1'000'000}, 0, kUnlimitedTrials, attempt).fitting, 5000);
+  EXPECT_LE(played, 1 + 7) << "of 20 trials those below 5010";
 }
 
 TEST(MinimumCapacity, IsTheLeastPageAtWhichItFits) {

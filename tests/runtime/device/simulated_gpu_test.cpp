@@ -185,6 +185,25 @@ TEST(SimulatedMemory, AllOfA140GiBDeviceCanBeTakenOnASmallHost) {
   gpu.memory().release(block, bytes);
 }
 
+TEST(SimulatedMemory, SaysTheLeastTotalThatWouldHaveBeenEnoughUntilItRefuses) {
+  DeviceProfile profile = find_profile("h200");
+  profile.others_bytes = kGiB;
+  profile.total_bytes = 8 * kGiB;
+  SimulatedGpu gpu(profile, 0, Backing::kNone);
+  SimulatedMemory& memory = dynamic_cast<SimulatedMemory&>(gpu.memory());
+  EXPECT_EQ(memory.info().enough_total, kGiB);
+  void* const block = memory.try_allocate(3 * kGiB);
+  EXPECT_EQ(memory.info().enough_total, 4 * kGiB);
+  memory.release(block, 3 * kGiB);
+  ASSERT_TRUE(memory.try_take(kMiB, 5 * kGiB));  // as a library that needs more while it starts
+  EXPECT_EQ(memory.info().enough_total, 6 * kGiB);
+  EXPECT_EQ(memory.try_allocate(8 * kGiB), nullptr);
+  EXPECT_EQ(memory.info().enough_total, 0);
+  void* const other = memory.try_allocate(kGiB);
+  EXPECT_EQ(memory.info().enough_total, 0) << "a smaller device may have refused this one, too";
+  memory.release(other, kGiB);
+}
+
 TEST(SimulatedMemory, WithoutBackingTheAccountsAreTheSameAndTheHostGivesNothing) {
   DeviceProfile profile = find_profile("h200");
   profile.total_bytes = int64_t{1} << 50;  // more than any host has addresses for, 200 times over

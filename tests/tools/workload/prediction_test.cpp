@@ -84,6 +84,28 @@ TEST_P(EveryNet, CategoriesAddUpAndNoneIsNegative) {
 INSTANTIATE_TEST_SUITE_P(Zoo, EveryNet, testing::ValuesIn(net_names()),
                          [](const auto& test) { return test.param; });
 
+// What was enough on the whole device is played once; only what is less must be tried.
+TEST(Prediction, PlaysAFewTimesHoweverLargeDeviceAndBatchAre) {
+  for (const char* strategy : {"allow-growth", "caching", "pool", "stream-ordered", "direct"}) {
+    for (const int64_t batch : {16, 64}) {
+      WorkloadOptions options = small("unet");
+      options.step.batch = batch;
+      options.runtime.device = "sim:h200";
+      options.runtime.strategy = strategy;
+      const Predictor predictor(options);
+      const RunSetup setup = setup_to_fit(options.runtime);
+      const Prediction prediction = predictor.predict(setup);
+      EXPECT_TRUE(prediction.fits);
+      EXPECT_LE(predictor.plays(), 10) << strategy << ", batch " << batch << "; bisecting alone takes 30";
+      RunSetup least = setup;
+      least.device.total_bytes -= prediction.margin_bytes;
+      EXPECT_TRUE(predictor.fits(least)) << strategy;
+      least.device.total_bytes -= setup.device.granularity_bytes;
+      EXPECT_FALSE(predictor.fits(least)) << strategy;
+    }
+  }
+}
+
 TEST(Prediction, OptimizerStateIsTwiceTheWeightsUnderAdamAndNoneUnderSgd) {
   WorkloadOptions options = small("mlp");
   const auto part = [&](Category category) {
