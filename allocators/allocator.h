@@ -74,6 +74,7 @@ class Allocator {
   // The observer gets every event, in order, while the allocator is locked: it must not call back. Memory
   // reserved so far and the device's memory come first.
   void set_observer(std::function<void(const AllocatorEvent&)> observer);
+  bool has_observer() const { return static_cast<bool>(observer_); }
   // Passes the caller's own event to the observer, if there is one.
   void observe(const AllocatorEvent& event) const;
   // Tells the observer, if there is one, how much device memory is free. Call it when something else, such as

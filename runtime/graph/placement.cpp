@@ -209,6 +209,7 @@ void require_scopes(const Graph& graph, std::span<const ScopeOnDevice> scopes) {
 std::vector<std::string> devices_of(const Graph& graph) {
   std::vector<std::string> names = {""};
   const auto add = [&](const std::string& device) {
+    if (device.empty()) return;  // most, in a large graph
     if (std::find(names.begin(), names.end(), device) == names.end()) names.push_back(device);
   };
   for (const ValueInfo& value : graph.values()) add(value.device);

@@ -1,8 +1,10 @@
-// The names under which a plan asks a strategy for memory. Knows no device.
+// The names under which a plan asks a strategy for memory, and a request that makes them only where they are
+// read. Knows no device.
 #pragma once
 
 #include <vector>
 
+#include "allocators/allocator.h"
 #include "allocators/observer.h"
 #include "runtime/graph/categories.h"
 #include "runtime/plan/plan.h"
@@ -37,6 +39,20 @@ inline MemoryUser user_of(const Buffer& buffer, const Graph& graph,
     user = {user.op, owner.name, owner.source, categories[static_cast<size_t>(buffer.owner)]};
   }
   return user;
+}
+
+// Memory for user_of(), which is called only for an observer or an error: looking up the names of a large
+// graph takes longer than a strategy does. Throws as Allocator::allocate does.
+template <typename UserOf>
+void* allocate_for(Allocator& allocator, int64_t bytes, Stream stream, const UserOf& user_of) {
+  if (allocator.has_observer()) return allocator.allocate(bytes, stream, user_of());
+  try {
+    return allocator.allocate(bytes, stream);
+  } catch (OutOfMemory& error) {
+    const MemoryUser user = user_of();
+    error.set_user(std::string(user.op), std::string(user.tensor), std::string(user.source));
+    throw;
+  }
 }
 
 }  // namespace headroom

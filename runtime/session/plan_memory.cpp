@@ -16,6 +16,7 @@ void observe(Allocator& allocator, std::byte* block, const Buffer& buffer, int f
 
 // Of the plan that decides the size: parts of several plans in one arena would be live at once.
 void observe_parts(Allocator& allocator, std::byte* arena, const Plan& plan, int device, const Graph& graph) {
+  if (!allocator.has_observer()) return;
   const std::vector<MemoryCategory> categories = categorise(graph);
   for (const Buffer& buffer : plan.buffers) {
     if (buffer.doubled || buffer.device != device) continue;
@@ -80,7 +81,6 @@ PlanMemory::PlanMemory(const Plan& plan, Variables& variables, const SharedArena
     : plan_(plan),
       variables_(variables),
       shared_(shared),
-      categories_(categorise(variables.graph())),
       buffers_(plan.buffers.size(), nullptr),
       followers_(plan.buffers.size()) {
   for (const PlanDevice& device : plan_.devices) devices_.push_back(&variables_.devices().find(device.name));
@@ -118,9 +118,8 @@ void PlanMemory::allocate_input_sets() {
       static_cast<std::byte*>(allocator.allocate(2 * plan_.input_set_bytes, {}, user_of_input_sets()));
   for (const Buffer& buffer : plan_.buffers) {
     for (const int set : {0, 1}) {
-      if (!buffer.doubled) continue;
-      observe(allocator, input_set(set), buffer, 0, static_cast<int>(plan_.steps.size()),
-              user_of(buffer, graph(), categories_));
+      if (!buffer.doubled || !allocator.has_observer()) continue;
+      observe(allocator, input_set(set), buffer, 0, static_cast<int>(plan_.steps.size()), user_of(buffer));
     }
   }
   use_set(0);
@@ -147,8 +146,12 @@ void PlanMemory::follow(int buffer, void** pointer) {
 
 void PlanMemory::allocate(int id, Stream stream) {
   const Buffer& buffer = plan_.buffers[static_cast<size_t>(id)];
-  const MemoryUser user = user_of(buffer, graph(), categories_);
-  set_buffer(id, allocator_of(buffer).allocate(buffer.bytes, stream, user));
+  set_buffer(id, allocate_for(allocator_of(buffer), buffer.bytes, stream, [&] { return user_of(buffer); }));
+}
+
+MemoryUser PlanMemory::user_of(const Buffer& buffer) {
+  if (categories_.empty()) categories_ = categorise(graph());
+  return headroom::user_of(buffer, graph(), categories_);
 }
 
 void PlanMemory::deallocate(int id, Stream stream) noexcept {

@@ -82,6 +82,7 @@ class PlanMemory {
   void allocate_input_sets();
   void release() noexcept;
   void set_buffer(int id, void* pointer);
+  MemoryUser user_of(const Buffer& buffer);
   Allocator& allocator_of(const Buffer& buffer) const {
     return *devices_[static_cast<size_t>(buffer.device)]->allocator;
   }
@@ -89,11 +90,11 @@ class PlanMemory {
   const Plan& plan_;
   Variables& variables_;
   const SharedArenas* const shared_;
-  const std::vector<MemoryCategory> categories_;  // by value id, of the graph as it is now: it may have grown
-  std::vector<const PlacedDevice*> devices_;      // by position in Plan::devices
-  std::vector<void*> arenas_;                     // likewise; empty where they are shared
-  std::vector<void*> buffers_;                    // by buffer: its address while live
-  std::vector<std::vector<void**>> followers_;    // by buffer: the pointers that follow it
+  std::vector<MemoryCategory> categories_;      // by value id, once they are needed
+  std::vector<const PlacedDevice*> devices_;    // by position in Plan::devices
+  std::vector<void*> arenas_;                   // likewise; empty where they are shared
+  std::vector<void*> buffers_;                  // by buffer: its address while live
+  std::vector<std::vector<void**>> followers_;  // by buffer: the pointers that follow it
   std::byte* input_sets_ = nullptr;
   int set_ = 0;
 };

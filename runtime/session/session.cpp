@@ -101,7 +101,7 @@ std::string_view Session::not_captured_because() const {
 
 // The first time node by node, which loads what kernels load when they are launched; a capture cannot.
 void Session::run_group(int group) {
-  const std::vector<int>& nodes = walk_.groups()[static_cast<size_t>(group)].nodes;
+  const std::span<const int> nodes = walk_.groups()[static_cast<size_t>(group)].nodes;
   GroupState& state = groups_[static_cast<size_t>(group)];
   if (!state.is_ready()) {
     for (const int id : nodes) run_node(id, stream_);
@@ -143,7 +143,7 @@ std::unique_ptr<Capture> Session::capture_steps(int64_t steps) {
   return capture(nodes, steps);
 }
 
-std::unique_ptr<Capture> Session::capture(const std::vector<int>& nodes, int64_t repeats) {
+std::unique_ptr<Capture> Session::capture(std::span<const int> nodes, int64_t repeats) {
   // Tasks that a launch calls may fail, and beside others where several threads call them.
   const UpdatesBegin updates =
       device().captures().call_tasks() ? UpdatesBegin::kAfterAllOthers : UpdatesBegin::kWithTheirOperands;

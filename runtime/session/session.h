@@ -102,7 +102,7 @@ class Session : private PlanWork {
   template <typename Work>
   void guard_run(const Work& work);
   std::unique_ptr<Capture> capture_steps(int64_t steps);
-  std::unique_ptr<Capture> capture(const std::vector<int>& nodes, int64_t repeats);
+  std::unique_ptr<Capture> capture(std::span<const int> nodes, int64_t repeats);
   void use_arrived_set(int set, const Event& arrival);
   void clean_up() noexcept;
   std::span<std::byte> staging(const Value& value, DType dtype, std::vector<Staging>& all);

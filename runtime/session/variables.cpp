@@ -10,14 +10,18 @@ namespace headroom {
 
 Variables::Variables(const Graph& graph, DeviceSet devices, Contents contents)
     : graph_(graph), devices_(std::move(devices)), blocks_(graph.values().size()) {
-  const std::vector<MemoryCategory> categories = categorise(graph);
+  std::vector<MemoryCategory> categories;  // once they are needed
+  const auto user_of = [&](int id) {
+    if (categories.empty()) categories = categorise(graph);
+    return user_of_variable(id, graph, categories);
+  };
   try {
     for (int id : graph.variables()) {
       const ValueInfo& info = graph.value(id);
       const int64_t bytes = info.spec.bytes();
       const PlacedDevice& here = device_of(id);
       blocks_[static_cast<size_t>(id)] =
-          here.allocator->allocate(block_bytes(info), {}, user_of_variable(id, graph, categories));
+          allocate_for(*here.allocator, block_bytes(info), {}, [&] { return user_of(id); });
       if (contents == Contents::kNone || bytes == 0 || info.initializer.kind == Initializer::Kind::kNone)
         continue;
       const std::vector<std::byte> initial = initial_value(info.initializer, info.name, info.spec);

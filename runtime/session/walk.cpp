@@ -6,30 +6,37 @@
 
 namespace headroom {
 
-Walk::Walk(PlanMemory& memory) : memory_(memory), is_started_(memory.graph().nodes().size()) {
-  for (const Step& step : memory_.plan().steps) {
-    if (step.kind != StepKind::kRun) {
+Walk::Walk(PlanMemory& memory) : memory_(memory) {
+  const std::vector<Step>& steps = memory_.plan().steps;
+  const auto is_run = [](const Step& step) { return step.kind == StepKind::kRun; };
+  nodes_.reserve(static_cast<size_t>(std::count_if(steps.begin(), steps.end(), is_run)));
+  steps_.reserve(steps.size());
+  for (const Step& step : steps) {
+    if (!is_run(step)) {
       steps_.push_back(step);
       continue;
     }
     const bool is_update_node = is_update(memory_.graph().node(step.id).op);
     const bool goes_on =
-        !steps_.empty() && steps_.back().kind == StepKind::kRun && groups_.back().is_update == is_update_node;
+        !steps_.empty() && is_run(steps_.back()) && groups_.back().is_update == is_update_node;
+    nodes_.push_back(step.id);
     if (!goes_on) {
       steps_.push_back({StepKind::kRun, static_cast<int>(groups_.size())});
-      groups_.push_back({{}, is_update_node});
+      groups_.push_back({{&nodes_.back(), 0}, is_update_node});
     }
-    groups_.back().nodes.push_back(step.id);
+    std::span<const int>& nodes = groups_.back().nodes;
+    nodes = {nodes.data(), nodes.size() + 1};
   }
+  is_started_.resize(groups_.size());
 }
 
-void Walk::start(const Group& group) {
-  for (const int id : group.nodes) {
-    if (is_started_[static_cast<size_t>(id)]) continue;
+void Walk::start(int group) {
+  if (is_started_[static_cast<size_t>(group)]) return;
+  for (const int id : groups_[static_cast<size_t>(group)].nodes) {
     const PlacedDevice& on = memory_.device_of(memory_.graph().node(id));
     start_node(memory_.graph(), id, *on.device, *on.allocator);
-    is_started_[static_cast<size_t>(id)] = true;
   }
+  is_started_[static_cast<size_t>(group)] = true;
 }
 
 // Memory may be deallocated while a GPU still works on it: later requests queue their work behind, on the
@@ -53,14 +60,13 @@ void Walk::run_pass(const Pass& pass, Stream stream, PlanWork& work) {
         if (pass.is_last) work.copy_out(step.id);
         break;
       case StepKind::kRun: {
-        const Group& group = groups_[static_cast<size_t>(step.id)];
-        if (!group.is_update) {
-          start(group);
+        if (!groups_[static_cast<size_t>(step.id)].is_update) {
+          start(step.id);
         } else if (!is_updating) {
           // Whatever can still fail must do so before the first variable changes.
           is_updating = true;
-          for (const Group& other : groups_) {
-            if (other.is_update) start(other);
+          for (size_t other = 0; other < groups_.size(); ++other) {
+            if (groups_[other].is_update) start(static_cast<int>(other));
           }
           if (pass.is_last) work.wait_before_updates();
         }

@@ -3,6 +3,7 @@
 // Knows no kernel.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "runtime/session/plan_memory.h"
@@ -33,12 +34,14 @@ class Walk {
  public:
   // Nodes with no other step between them; updates have groups of their own.
   struct Group {
-    std::vector<int> nodes;
+    std::span<const int> nodes;
     bool is_update = false;
   };
 
   // The memory must outlive this.
   explicit Walk(PlanMemory& memory);
+  Walk(const Walk&) = delete;
+  Walk& operator=(const Walk&) = delete;
 
   // In the order in which they run.
   const std::vector<Group>& groups() const { return groups_; }
@@ -56,12 +59,13 @@ class Walk {
   };
   void run_pass(const Pass& pass, Stream stream, PlanWork& work);
   void run_inner_steps(int64_t steps, Stream stream, PlanWork& work);
-  void start(const Group& group);
+  void start(int group);
 
   PlanMemory& memory_;
   std::vector<Step> steps_;  // as the plan's, but kRun is of a group
+  std::vector<int> nodes_;   // of all groups, one after the other
   std::vector<Group> groups_;
-  std::vector<bool> is_started_;  // by node: its library is started, its module loaded
+  std::vector<bool> is_started_;  // by group: its libraries are started, its modules loaded
 };
 
 }  // namespace headroom
