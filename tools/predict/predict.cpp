@@ -7,12 +7,15 @@
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "allocators/strategies/strategy_text.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/cause.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/progress.h"
+#include "runtime/base/side_by_side.h"
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "tools/predict/predict_trace.h"
@@ -29,27 +32,39 @@ struct Row {
 };
 
 // The chosen strategy first, then all others whose need for a limit is met.
-std::vector<Row> predict_all(const Predictor& predictor, const RunSetup& setup) {
-  const RuntimeOptions& options = setup.options;
-  Progress progress(static_cast<double>(strategies().size()), "strategies");
-  progress.start(options.strategy);
-  std::vector<Row> rows = {{options.strategy, predictor.predict(setup)}};
-  const StrategySettings chosen = options.strategy_settings();
+std::vector<RunSetup> setups_of_all(const RunSetup& setup) {
+  std::vector<RunSetup> setups = {setup};
+  const StrategySettings chosen = setup.options.strategy_settings();
+  const bool has_limit = chosen.limit_bytes || setup.gpus.has_virtual();
   for (const Strategy& strategy : strategies()) {
-    const bool has_limit = chosen.limit_bytes || setup.gpus.has_virtual();
-    progress.advance(1);
-    if (strategy.name == options.strategy || (strategy.needs_limit && !has_limit)) continue;
-    progress.start(std::string(strategy.name));
-    RunSetup other = setup;
-    other.options.strategy = strategy.name;
-    other.options.limit_bytes = chosen.limit_bytes;
-    if (chosen.limit_scope == LimitScope::kProcess) other.options.limit_scope = LimitScope::kProcess;
-    other.options.memory_fraction = chosen.memory_fraction;
-    other.options.allow_growth = false;
+    if (strategy.name == setup.options.strategy || (strategy.needs_limit && !has_limit)) continue;
+    RuntimeOptions& options = setups.emplace_back(setup).options;
+    options.strategy = strategy.name;
+    options.limit_bytes = chosen.limit_bytes;
+    if (chosen.limit_scope == LimitScope::kProcess) options.limit_scope = LimitScope::kProcess;
+    options.memory_fraction = chosen.memory_fraction;
+    options.allow_growth = false;
+  }
+  return setups;
+}
+
+std::vector<Row> predict_all(const Predictor& predictor, const RunSetup& setup) {
+  constexpr size_t kMostThreads = 4;  // each plays the program, with memory for its live blocks
+  const std::vector<RunSetup> setups = setups_of_all(setup);
+  std::vector<std::optional<Prediction>> predictions(setups.size());
+  Progress progress(static_cast<double>(setups.size()), "strategies");
+  side_by_side(setups.size(), kMostThreads, [&](size_t i) {
+    progress.start(setups[i].options.strategy);
     try {
-      rows.push_back({std::string(strategy.name), predictor.predict(other)});
+      predictions[i] = predictor.predict(setups[i]);
     } catch (const InvalidArgument&) {  // cannot keep to such a limit
+      if (i == 0) throw;
     }
+    progress.advance(1);
+  });
+  std::vector<Row> rows;
+  for (size_t i = 0; i < setups.size(); ++i) {
+    if (predictions[i]) rows.push_back({setups[i].options.strategy, std::move(*predictions[i])});
   }
   return rows;
 }

@@ -6,20 +6,19 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <future>
-#include <mutex>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "allocators/strategies/strategy.h"
+#include "allocators/strategies/strategy_text.h"
 #include "runtime/app/setup.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/progress.h"
+#include "runtime/base/side_by_side.h"
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "tools/workload/prediction.h"
@@ -32,7 +31,7 @@ namespace {
 
 constexpr size_t kShares = 10;  // modules and lines in the text; JSON has more
 constexpr size_t kSharesInJson = 1000;
-constexpr unsigned kMostThreads = 4;  // each replays the trace, with memory for its live blocks
+constexpr size_t kMostThreads = 4;  // each replays the trace, with memory for its live blocks
 
 struct TraceRow {
   std::string strategy;
@@ -52,24 +51,18 @@ std::vector<TraceRow> predict_all_strategies(const TracePredictor& predictor, co
   names.insert(names.begin(), chosen);
   std::vector<std::optional<TracePrediction>> predictions(names.size());
   Progress progress(static_cast<double>(names.size()), "strategies");
-  std::mutex mutex;
-  size_t next = 0;
-  const auto work = [&] {
-    for (std::unique_lock lock(mutex); next < names.size();) {
-      const size_t at = next++;
-      progress.start(names[at]);
-      lock.unlock();
-      predictions[at] = at == 0 ? predictor.predict() : predictor.predict_with(names[at]);
-      lock.lock();
-      progress.advance(1);
-    }
-  };
-  const unsigned threads = std::min(std::thread::hardware_concurrency(), kMostThreads);
-  std::vector<std::future<void>> others;
-  for (unsigned thread = 1; thread < threads; ++thread)
-    others.push_back(std::async(std::launch::async, work));
-  work();
-  for (std::future<void>& other : others) other.get();
+  // The search for the margin and what plans the whole trace take longest, so they begin first.
+  std::vector<size_t> order(names.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_partition(order.begin() + 1, order.end(), [&](size_t at) {
+    return find_strategy(parse_strategy(names[at]).name).prepare_replay != nullptr;
+  });
+  side_by_side(order.size(), kMostThreads, [&](size_t i) {
+    const size_t at = order[i];
+    progress.start(names[at]);
+    predictions[at] = at == 0 ? predictor.predict() : predictor.predict_with(names[at]);
+    progress.advance(1);
+  });
   std::vector<TraceRow> rows;
   for (size_t at = 0; at < names.size(); ++at) {
     if (predictions[at]) rows.push_back({names[at], std::move(*predictions[at])});

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
 #include "runtime/base/progress.h"
+#include "runtime/base/side_by_side.h"
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "runtime/device/host/profiles.h"
@@ -255,6 +257,10 @@ std::string next_command(const ReplayRow& row, const ReplayOptions& options, con
   return command_line("headroom replay", words);
 }
 
+bool prepares(const StrategySettings& settings) {
+  return settings.plugin_path.empty() && find_strategy(settings.name).prepare_replay != nullptr;
+}
+
 std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::vector<std::string>& names,
                                   const std::vector<int64_t>& capacities, const DeviceProfile& profile,
                                   const ReplayOptions& options) {
@@ -263,44 +269,56 @@ std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::v
   std::vector<ReplayRow> rows;
   // A search for the least capacity takes about twenty replays.
   constexpr double kSearch = 20;
+  constexpr size_t kThreads = 4;  // each plays a trace, with memory for its live blocks
   double events = 0;
-  for (const Trace& trace : traces) events += static_cast<double>(trace.events.size());
+  for (const Trace& trace : traces) {
+    events += static_cast<double>(trace.events.size());
+    for (const std::string& name : names) {
+      for (const int64_t capacity : capacities) rows.push_back({&trace, name, capacity});
+    }
+  }
   const auto passes = static_cast<double>(options.passes);
   const double replays = static_cast<double>(capacities.size()) + (options.minimum ? kSearch : 0);
   Progress progress(events * passes * static_cast<double>(names.size()) * replays, "events");
-  for (const Trace& trace : traces) {
-    for (size_t i = 0; i < names.size(); ++i) {
-      const size_t first = rows.size();
-      for (const int64_t capacity : capacities) rows.push_back({&trace, names[i], capacity});
-      const std::span<ReplayRow> added = std::span(rows).subspan(first);
-      StrategySettings settings = parsed[i];
-      if (!options.record.empty()) settings.record_path = options.record;
-      try {
-        if (settings.plugin_path.empty()) {
-          const Strategy& strategy = find_strategy(settings.name);
-          if (strategy.prepare_replay != nullptr) strategy.prepare_replay(trace, settings);
-        }
-      } catch (const InvalidArgument& error) {
-        for (ReplayRow& row : added) row.refusal = error.what();
-        progress.advance(static_cast<double>(trace.events.size()) * passes * replays);
-        continue;
-      }
-      for (ReplayRow& row : added) {
-        progress.start(fmt::format("{} in {}", names[i], format_bytes(row.capacity_bytes)));
-        try {
-          row.result = replay_at(trace, settings, profile, row.capacity_bytes, options.passes);
-        } catch (const InvalidArgument& error) {
-          row.refusal = error.what();
-        }
-        progress.advance(static_cast<double>(trace.events.size()) * passes);
-      }
-      if (!options.minimum) continue;
-      progress.start(fmt::format("the least capacity for {}", names[i]));
-      const std::optional<int64_t> least = minimum_capacity(trace, settings, profile, options.passes);
-      progress.advance(static_cast<double>(trace.events.size()) * passes * kSearch);
-      for (ReplayRow& row : added) row.minimum_bytes = least;
+  // One strategy on one trace.
+  const auto replay_rows = [&](std::span<ReplayRow> same, StrategySettings settings) {
+    const Trace& trace = *same.front().trace;
+    const double events_of_pass = static_cast<double>(trace.events.size()) * passes;
+    if (!options.record.empty()) settings.record_path = options.record;
+    try {
+      if (prepares(settings)) find_strategy(settings.name).prepare_replay(trace, settings);
+    } catch (const InvalidArgument& error) {
+      for (ReplayRow& row : same) row.refusal = error.what();
+      return progress.advance(events_of_pass * replays);
     }
-  }
+    for (ReplayRow& row : same) {
+      progress.start(fmt::format("{} in {}", row.strategy, format_bytes(row.capacity_bytes)));
+      try {
+        row.result = replay_at(trace, settings, profile, row.capacity_bytes, options.passes);
+      } catch (const InvalidArgument& error) {
+        row.refusal = error.what();
+      }
+      progress.advance(events_of_pass);
+    }
+    if (!options.minimum) return;
+    progress.start(fmt::format("the least capacity for {}", same.front().strategy));
+    const std::optional<int64_t> least = minimum_capacity(trace, settings, profile, options.passes);
+    progress.advance(events_of_pass * kSearch);
+    for (ReplayRow& row : same) row.minimum_bytes = least;
+  };
+  // Those that prepare begin first: they take longest.
+  std::vector<size_t> order(rows.size() / capacities.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_partition(order.begin(), order.end(),
+                        [&](size_t i) { return prepares(parsed[i % parsed.size()]); });
+  // Plugins may have state of their own.
+  const bool has_plugin = std::any_of(parsed.begin(), parsed.end(),
+                                      [](const StrategySettings& one) { return !one.plugin_path.empty(); });
+  side_by_side(order.size(), has_plugin ? 1 : kThreads, [&](size_t i) {
+    const std::span<ReplayRow> same =
+        std::span(rows).subspan(order[i] * capacities.size(), capacities.size());
+    replay_rows(same, parsed[order[i] % parsed.size()]);
+  });
   const auto is_refused = [](const ReplayRow& row) { return !row.refusal.empty(); };
   if (std::all_of(rows.begin(), rows.end(), is_refused)) throw InvalidArgument(rows.front().refusal);
   return rows;

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/side_by_side.h"
 #include "runtime/base/thread_pool.h"
 #include "runtime/device/host/cpu_device.h"
 
@@ -46,6 +48,29 @@ TEST(ThreadPool, NeedsAThread) {
   EXPECT_THROW(ThreadPool(0), InvalidArgument);
   EXPECT_THROW(CpuDevice(std::nullopt, {.intra_op = 0}), InvalidArgument);
   EXPECT_THROW(CpuDevice(std::nullopt, {.inter_op = 0}), InvalidArgument);
+}
+
+TEST(SideBySide, DoesEachPieceOnceOnAnyNumberOfThreads) {
+  for (const size_t threads : {size_t{1}, size_t{2}, size_t{16}}) {
+    std::vector<std::atomic<int>> calls(100);
+    side_by_side(calls.size(), threads, [&](size_t i) { ++calls[i]; });
+    for (const auto& call : calls) EXPECT_EQ(call, 1);
+  }
+  side_by_side(0, 4, [](size_t) { FAIL(); });
+}
+
+TEST(SideBySide, ThrowsWhatTheFirstOfThePiecesThatFailedHasThrown) {
+  std::atomic<int> done = 0;
+  try {
+    side_by_side(50, 4, [&](size_t i) {
+      ++done;
+      if (i % 20 == 7) throw InvalidArgument(std::to_string(i));
+    });
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(), "7");
+  }
+  EXPECT_EQ(done, 50);
 }
 
 }  // namespace
