@@ -54,6 +54,7 @@ class PartPacker {
   template <typename Key>
   ItemOrder sorted_by(const Key& key) const {
     std::vector<std::pair<double, int>> keys;
+    keys.reserve(problem_.items.size());
     for (size_t i = 0; i < problem_.items.size(); ++i) {
       keys.emplace_back(-key(problem_.items[i]), static_cast<int>(i));
     }
@@ -61,6 +62,13 @@ class PartPacker {
     ItemOrder order;
     for (const auto& [unused, index] : keys) order.push_back(index);
     return order;
+  }
+
+  const ItemOrder& sorted_by_size() {
+    if (by_size_.empty()) {
+      by_size_ = sorted_by([](const Item& item) { return static_cast<double>(item.size); });
+    }
+    return by_size_;
   }
 
   // Greedy by size is TensorFlow Lite's rule, by lifetime and area XLA's and MiniMalloc's; by start is what
@@ -187,15 +195,20 @@ class PartPacker {
   }
 
   // All but the smallest ones, of which never more than `small_units` live together.
-  ItemOrder large_items(int64_t small_units) const {
-    const ItemOrder by_size = sorted_by([](const Item& item) { return static_cast<double>(item.size); });
+  ItemOrder large_items(int64_t small_units) {
+    const ItemOrder& by_size = sorted_by_size();
     ItemOrder large;
+    std::vector<int64_t> change;
     const auto small_live = [&](size_t from) {
-      Problem small{{}, problem_.columns};
+      change.assign(static_cast<size_t>(problem_.columns) + 1, 0);
       for (size_t i = from; i < by_size.size(); ++i) {
-        small.items.push_back(problem_.items[static_cast<size_t>(by_size[i])]);
+        const Item& item = problem_.items[static_cast<size_t>(by_size[i])];
+        change[static_cast<size_t>(item.first)] += item.size;
+        change[static_cast<size_t>(item.end)] -= item.size;
       }
-      return small.lower_bound();
+      int64_t live = 0, most = 0;
+      for (const int64_t units : change) most = std::max(most, live += units);
+      return most;
     };
     size_t low = 0, high = by_size.size();  // the items from `high` on are small
     while (low < high) {
@@ -217,7 +230,7 @@ class PartPacker {
       is_large[static_cast<size_t>(large[i])] = 1;
       first_fit.put(large[i], offsets[i]);
     }
-    for (const int index : sorted_by([](const Item& item) { return static_cast<double>(item.size); })) {
+    for (const int index : sorted_by_size()) {
       if (!is_large[static_cast<size_t>(index)]) first_fit.place(index, Fit::kFirst);
     }
     result_.work += first_fit.work();
@@ -227,6 +240,7 @@ class PartPacker {
   const Problem& problem_;
   int64_t goal_;
   const int64_t max_work_;
+  ItemOrder by_size_;  // once it is needed
   PartPacking result_;
 };
 

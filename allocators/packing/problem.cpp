@@ -1,33 +1,31 @@
 #include "allocators/packing/problem.h"
 
 #include <cstddef>
-#include <tuple>
 
 namespace headroom::packing {
 
 void compress_columns(Problem& problem) {
-  struct Change {
-    int time;
-    bool begins;  // ends of a time come before its beginnings
-    size_t item;
-    bool operator<(const Change& other) const {
-      return std::tie(time, begins, item) < std::tie(other.time, other.begins, other.item);
-    }
-  };
-  std::vector<Change> changes;
+  // What happens when, as numbers that sort fast: the time, whether it is a beginning, since ends of a time
+  // come before its beginnings, and the item.
+  constexpr uint64_t kBegins = uint64_t{1} << 31;
+  std::vector<uint64_t> changes;
   changes.reserve(2 * problem.items.size());
+  const auto add = [&](int time, uint64_t rest) {
+    changes.push_back(static_cast<uint64_t>(int64_t{time} - INT32_MIN) << 32 | rest);
+  };
   for (size_t i = 0; i < problem.items.size(); ++i) {
-    changes.push_back({problem.items[i].first, true, i});
-    changes.push_back({problem.items[i].end, false, i});
+    add(problem.items[i].first, kBegins | i);
+    add(problem.items[i].end, i);
   }
   std::sort(changes.begin(), changes.end());
   int column = -1;
   bool is_new = true;  // an item ended since the last one began
-  for (const Change& change : changes) {
-    Item& item = problem.items[change.item];
-    if (change.begins && is_new) ++column;
-    is_new = !change.begins;
-    (change.begins ? item.first : item.end) = change.begins ? column : column + 1;
+  for (const uint64_t change : changes) {
+    Item& item = problem.items[change & (kBegins - 1)];
+    const bool begins = (change & kBegins) != 0;
+    if (begins && is_new) ++column;
+    is_new = !begins;
+    (begins ? item.first : item.end) = begins ? column : column + 1;
   }
   problem.columns = column + 1;
 }

@@ -5,10 +5,17 @@
 #include <utility>
 
 namespace headroom {
+namespace {
+
+int64_t offset_of(const void* pointer) {
+  return static_cast<int64_t>(reinterpret_cast<uintptr_t>(pointer));
+}
+
+}  // namespace
 
 StreamOrderedAllocator::StreamOrderedAllocator(Device& device, std::string name, std::optional<Limit> limit,
                                                int64_t release_threshold_bytes)
-    : Allocator(device, std::move(name), limit), live_(&nodes_) {
+    : Allocator(device, std::move(name), limit) {
   pool_ = device.memory().make_stream_ordered_pool(
       {.release_threshold_bytes = release_threshold_bytes,
        .max_bytes = std::min(reservable_bytes(), device.memory().info().total)});
@@ -18,22 +25,34 @@ StreamOrderedAllocator::StreamOrderedAllocator(Device& device, std::string name,
 }
 
 StreamOrderedAllocator::~StreamOrderedAllocator() {
-  for (const auto& [pointer, live] : live_) pool_->release(pointer, live.bytes, live.stream);
+  for (const Live& live : blocks_) {
+    if (live.pointer != nullptr) pool_->release(live.pointer, live.bytes, live.stream);
+  }
 }
 
 Allocator::Block StreamOrderedAllocator::do_allocate(int64_t bytes, Stream stream) {
+  if (unused_ == OffsetTable::kNone) {
+    blocks_.emplace_back();
+    unused_ = static_cast<int32_t>(blocks_.size() - 1);
+  }
+  live_.prepare();
   void* pointer = pool_->try_allocate(bytes, stream);
   if (pointer == nullptr) return {};
-  live_.emplace(pointer, Live{bytes, stream});
+  Live& live = blocks_[static_cast<size_t>(unused_)];
+  live_.insert(offset_of(pointer), unused_);
+  unused_ = live.next_unused;
+  live = {pointer, bytes, stream};
   live_bytes_ += bytes;
   count_driver_call(DriverCall::kAllocation, pool_->reserved_bytes());
   return {pointer, bytes};
 }
 
 int64_t StreamOrderedAllocator::do_deallocate(void* pointer, int64_t bytes, Stream stream) noexcept {
-  const auto found = live_.find(pointer);
-  if (found == live_.end() || found->second.bytes != bytes) return 0;
-  live_.erase(found);
+  const int32_t found = live_.find(offset_of(pointer));
+  if (found == OffsetTable::kNone || blocks_[static_cast<size_t>(found)].bytes != bytes) return 0;
+  live_.erase(offset_of(pointer));
+  Live& unused = blocks_[static_cast<size_t>(found)] = Live{};
+  unused.next_unused = std::exchange(unused_, found);
   live_bytes_ -= bytes;
   pool_->release(pointer, bytes, stream);
   count_driver_call(DriverCall::kRelease, pool_->reserved_bytes());
@@ -58,8 +77,9 @@ int64_t StreamOrderedAllocator::largest_free_block() const {
 void StreamOrderedAllocator::do_snapshot(std::vector<SnapshotSegment>& segments) const {
   SnapshotSegment pool;
   pool.bytes = std::max(pool_->reserved_bytes(), live_bytes_);
-  for (const auto& [pointer, live] : live_) {
-    pool.blocks.push_back({pointer, live.bytes, live.bytes, SnapshotBlock::State::kActive, live.stream});
+  for (const Live& live : blocks_) {
+    if (live.pointer == nullptr) continue;
+    pool.blocks.push_back({live.pointer, live.bytes, live.bytes, SnapshotBlock::State::kActive, live.stream});
   }
   std::sort(pool.blocks.begin(), pool.blocks.end(),
             [](const auto& a, const auto& b) { return std::less<>()(a.pointer, b.pointer); });

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <memory>
-#include <memory_resource>
-#include <unordered_map>
+#include <vector>
 
 #include "allocators/allocator.h"
+#include "allocators/blocks/offset_table.h"
 #include "allocators/strategies/strategy_options.h"
 #include "runtime/device/stream_ordered_pool.h"
 
@@ -25,8 +25,10 @@ class StreamOrderedAllocator final : public Allocator {
 
  private:
   struct Live {
-    int64_t bytes;
+    void* pointer = nullptr;  // null: not live
+    int64_t bytes = 0;
     Stream stream;
+    int32_t next_unused = OffsetTable::kNone;
   };
 
   Block do_allocate(int64_t bytes, Stream stream) override;
@@ -37,8 +39,9 @@ class StreamOrderedAllocator final : public Allocator {
   int64_t reserved_now() const override { return pool_->reserved_bytes(); }
 
   std::unique_ptr<StreamOrderedPool> pool_;
-  std::pmr::unsynchronized_pool_resource nodes_;  // a steady state does not allocate
-  std::pmr::unordered_map<void*, Live> live_;
+  std::vector<Live> blocks_;  // live ones and places for others
+  int32_t unused_ = OffsetTable::kNone;
+  OffsetTable live_{kAlignment};  // positions in blocks_ by address
   int64_t live_bytes_ = 0;
 };
 

@@ -39,7 +39,14 @@ void TraceBuilder::allocate(uint64_t id, int64_t bytes, const TraceContext& cont
   if (taken_bytes > kMaxLiveBytes - taken_bytes_) {
     throw InvalidArgument("more than 2^62 bytes are live at once");
   }
-  Block& block = blocks_[id];
+  int32_t position = number_of_id_.find(static_cast<int64_t>(id));
+  if (position == OffsetTable::kNone) {
+    position = static_cast<int32_t>(blocks_.size());
+    number_of_id_.prepare();
+    blocks_.emplace_back();
+    number_of_id_.insert(static_cast<int64_t>(id), position);
+  }
+  Block& block = blocks_[static_cast<size_t>(position)];
   if (block.live) throw InvalidArgument(fmt::format("block {} is allocated again while it is live", id));
   block = {static_cast<int32_t>(trace_.blocks), true, bytes, taken_bytes};
   add(true, block, context);
@@ -59,10 +66,10 @@ void TraceBuilder::allocate(uint64_t id, int64_t bytes, const TraceContext& cont
 }
 
 void TraceBuilder::free(uint64_t id, int64_t bytes, const TraceContext& context) {
-  const auto found = blocks_.find(id);
-  if (found == blocks_.end())
+  const int32_t position = number_of_id_.find(static_cast<int64_t>(id));
+  if (position == OffsetTable::kNone)
     throw InvalidArgument(fmt::format("block {} is freed, but was never allocated", id));
-  Block& block = found->second;
+  Block& block = blocks_[static_cast<size_t>(position)];
   if (!block.live) throw InvalidArgument(fmt::format("block {} is freed twice", id));
   if (bytes != 0 && bytes != block.bytes) {
     throw InvalidArgument(fmt::format("block {} of {} bytes is freed as one of {}", id, block.bytes, bytes));
@@ -140,8 +147,8 @@ void TraceBuilder::add_setting(std::string_view name, std::string_view value) {
 }
 
 bool TraceBuilder::is_live(uint64_t id) const {
-  const auto found = blocks_.find(id);
-  return found != blocks_.end() && found->second.live;
+  const int32_t position = number_of_id_.find(static_cast<int64_t>(id));
+  return position != OffsetTable::kNone && blocks_[static_cast<size_t>(position)].live;
 }
 
 void TraceBuilder::add(bool allocates, const Block& block, const TraceContext& context) {

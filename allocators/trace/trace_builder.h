@@ -8,7 +8,9 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
+#include "allocators/blocks/offset_table.h"
 #include "allocators/trace/trace.h"
 
 namespace headroom {
@@ -79,8 +81,9 @@ class TraceBuilder {
 
   Trace trace_;
   int64_t live_bytes_ = 0, taken_bytes_ = 0;
-  std::unordered_map<uint64_t, Block>
-      blocks_;  // freed ones stay, to distinguish a second free from a wrong id
+  // Freed ones stay, to distinguish a second free from a wrong id.
+  std::vector<Block> blocks_;
+  OffsetTable number_of_id_{1};  // positions in blocks_
   NameTable names_;
   size_t name_bytes_ = 0;
   std::unordered_map<uint64_t, int32_t> streams_;
