@@ -28,7 +28,8 @@ class ConvBlocks : private GraphView {
       return {};
 
     const int y = output(chain.relu);
-    std::vector<int> others = readers(y);
+    const std::span<const int> of_y = readers(y);
+    std::vector<int> others(of_y.begin(), of_y.end());
     std::erase_if(others, [&](int reader) {
       const auto* grad = op<UnaryGrad>(reader);
       const bool own =

@@ -1,14 +1,24 @@
 #include "runtime/graph/graph_view.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace headroom {
 
 GraphView::GraphView(const Graph& graph, std::span<const Value> keep)
-    : graph_(graph), readers_(graph.values().size()), makers_(readers_.size(), -1), kept_(readers_.size()) {
+    : graph_(graph),
+      first_reader_(graph.values().size() + 1),
+      makers_(graph.values().size(), -1),
+      kept_(graph.values().size()) {
+  for (const Node& node : graph.nodes()) {
+    for (const int value : node.inputs) ++first_reader_[static_cast<size_t>(value) + 1];
+  }
+  std::partial_sum(first_reader_.begin(), first_reader_.end(), first_reader_.begin());
+  readers_.resize(first_reader_.back());
+  std::vector<size_t> next(first_reader_.begin(), first_reader_.end() - 1);
   for (int i = 0; i < node_count(); ++i) {
-    for (int value : graph.node(i).inputs) readers_[static_cast<size_t>(value)].push_back(i);
-    for (int value : graph.node(i).outputs) makers_[static_cast<size_t>(value)] = i;
+    for (const int value : graph.node(i).inputs) readers_[next[static_cast<size_t>(value)]++] = i;
+    for (const int value : graph.node(i).outputs) makers_[static_cast<size_t>(value)] = i;
   }
   for (const Value& value : keep) kept_[static_cast<size_t>(value.id)] = true;
 }
@@ -44,9 +54,16 @@ bool GraphView::adds_bias(int node, int value) const {
 }
 
 void Rewrite::apply(Graph& graph) {
+  if (changed_.empty()) return;
   std::vector<Node> rest;
-  for (auto& node : nodes_) {
-    if (node) rest.push_back(std::move(*node));
+  rest.reserve(graph.nodes().size());
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    const auto changed = changed_.find(static_cast<int>(i));
+    if (changed == changed_.end()) {
+      rest.push_back(graph.nodes()[i]);
+    } else if (changed->second) {
+      rest.push_back(std::move(*changed->second));
+    }
   }
   graph.replace_nodes(std::move(rest));
 }

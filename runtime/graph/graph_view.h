@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/graph/graph.h"
@@ -27,7 +28,11 @@ class GraphView {
   int output(int node, size_t i = 0) const { return graph_.node(node).outputs[i]; }
   const Shape& shape(int value) const { return graph_.value(value).spec.shape; }
   bool kept(int value) const { return kept_[static_cast<size_t>(value)]; }
-  const std::vector<int>& readers(int value) const { return readers_[static_cast<size_t>(value)]; }
+  // The nodes that read a value, in order; one that reads it twice comes twice.
+  std::span<const int> readers(int value) const {
+    const auto id = static_cast<size_t>(value);
+    return std::span(readers_).subspan(first_reader_[id], first_reader_[id + 1] - first_reader_[id]);
+  }
   // The node that makes a value; -1 for inputs and variables.
   int maker(int value) const { return makers_[static_cast<size_t>(value)]; }
   // The only reader of a value that is not fetched; -1 otherwise.
@@ -41,7 +46,8 @@ class GraphView {
 
  private:
   const Graph& graph_;
-  std::vector<std::vector<int>> readers_;
+  std::vector<int> readers_;          // of all values, one after the other
+  std::vector<size_t> first_reader_;  // by value, and the end
   std::vector<int> makers_;
   std::vector<bool> kept_;
 };
@@ -49,22 +55,23 @@ class GraphView {
 // The nodes of a graph while some of them are replaced.
 class Rewrite {
  public:
-  explicit Rewrite(const Graph& graph) : graph_(graph), nodes_(graph.nodes().begin(), graph.nodes().end()) {}
+  explicit Rewrite(const Graph& graph) : graph_(graph) {}
   // Does nothing for -1.
   void drop(int node) {
-    if (node >= 0) nodes_[static_cast<size_t>(node)].reset();
+    if (node >= 0) changed_[node].reset();
   }
   // Replaces the node at `place`, on the same device.
   void put(int place, Node node) {
     node.device = graph_.node(place).device;
-    nodes_[static_cast<size_t>(place)] = std::move(node);
+    changed_[place] = std::move(node);
   }
-  // Throws InvalidArgument if a node would read a value before it is made.
+  // Costs nothing where nothing is replaced. Throws InvalidArgument if a node would read a value before it is
+  // made.
   void apply(Graph& graph);
 
  private:
   const Graph& graph_;
-  std::vector<std::optional<Node>> nodes_;
+  std::unordered_map<int, std::optional<Node>> changed_;  // by position; nothing: dropped
 };
 
 // Applies a rule of this graph to each node: where its match(node) finds something, rewrite() replaces it.

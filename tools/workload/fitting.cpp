@@ -26,12 +26,11 @@ class Batches {
 
   const RunSetup& setup() const { return setting_; }
   bool fits(int64_t images) {
-    const auto found = known_.find(images);
-    if (found != known_.end()) return found->second;
-    return known_[images] = Predictor(with_share(options_, images)).fits(setting_, margin_bytes_);
+    if (!known_.contains(images)) note(images, Predictor(with_share(options_, images)));
+    return known_.at(images);
   }
   // The first of three powers of two in a row that are too large, at most `most`; `most` if there is none.
-  int64_t end(int64_t most) const {
+  int64_t end(int64_t most) {
     constexpr int kInARow = 3;
     int64_t first = most;
     int count = 0;
@@ -47,13 +46,21 @@ class Batches {
   }
 
  private:
-  // Whether variables and live results alone exceed a device.
-  bool is_too_large(int64_t images) const {
+  // Whether variables and live results alone exceed a device. Notes what fits, too: making a large net takes
+  // longer than playing it.
+  bool is_too_large(int64_t images) {
     try {
-      return Predictor(with_share(options_, images)).is_too_large(setting_, margin_bytes_);
+      const Predictor predictor(with_share(options_, images));
+      note(images, predictor);
+      return predictor.is_too_large(setting_, margin_bytes_);
     } catch (const InvalidArgument&) {
       return true;  // more elements than can be counted
     }
+  }
+
+  void note(int64_t images, const Predictor& predictor) {
+    known_[images] =
+        !predictor.is_too_large(setting_, margin_bytes_) && predictor.fits(setting_, margin_bytes_);
   }
 
   const WorkloadOptions& options_;
