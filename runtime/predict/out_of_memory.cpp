@@ -219,9 +219,24 @@ void enlarge_device(ChangeKind kind, Search& search) {
   };
   constexpr int64_t kMostTimes = 64;
   const int64_t most = kMostTimes * search.present.device.total_bytes / page;
+  Attempt known;  // the last that says how others go, up to this total
+  int64_t known_total = 0;
+  const auto attempt_now = [&] {
+    const int64_t total = setup.device.total_bytes;
+    if (known.enough_total > 0 && known.enough_total <= total && total <= known_total) {
+      search.events_left -= known.work;  // as if it were played, so that no search goes on for longer
+      return known;
+    }
+    Attempt attempt = search.attempt(setup);
+    if (attempt.enough_total > 0) {
+      known = attempt;
+      known_total = total;
+    }
+    return attempt;
+  };
   const std::optional<Steps> pages = least_steps(search, most, [&](int64_t count) {
     set(count);
-    const Attempt attempt = search.attempt(setup);
+    const Attempt attempt = attempt_now();
     const int64_t lacking = attempt.used_bytes - search.present.device.total_bytes;
     return CapacityTrial{attempt.fits, std::max<int64_t>(0, lacking + page - 1) / page};
   });

@@ -24,7 +24,10 @@ struct Attempt {
   std::string error;                     // one line
   std::optional<FailedRequest> failure;  // of an allocation, if it was asked for
   int64_t used_bytes = 0;                // of the device at its peak, where it fits; 0: unknown
-  int64_t work = 0;                      // events of a trace that were played, or steps of plans; 0: few
+  // The least total of the device with which every request would have found room, where it fits and the
+  // strategy does not depend on the total; 0: unknown.
+  int64_t enough_total = 0;
+  int64_t work = 0;  // events of a trace that were played, or steps of plans; 0: few
 };
 // With `explains`, a failure says what lived there, which takes memory and time.
 using Play = std::function<Attempt(const RunSetup&, bool explains)>;

@@ -24,6 +24,7 @@ Play play_of(const MakePrograms& make) {
     try {
       const auto planned = plan_programs(make(setup), setup.options.plan);
       Attempt attempt = play(to_play(planned, setup.options), setup, explains);
+      attempt.enough_total = 0;  // see would_play_alike: a limit may depend on the total
       for (const auto& program : planned) {
         for (const Plan& plan : program->plans) {
           attempt.work += kEventsOfStep * static_cast<int64_t>(plan.steps.size());

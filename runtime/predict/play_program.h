@@ -65,8 +65,6 @@ struct PlayedAttempt : Attempt {
   std::vector<DevicePeak> devices;  // of each replica in turn; empty unless it fits
   int64_t lacking_bytes = 0;        // for the call that failed
   double fragmentation = 0;         // of the first device when most is live, or of the device without room
-  // The least total of the GPUs with which every request would have found room, where it fits; 0: unknown.
-  int64_t enough_total = 0;
 };
 
 // Plays all sessions of all replicas in turn, until no peak rises. If it `explains`, it also lists the live

@@ -37,6 +37,7 @@ Attempt attempt_to_play(const Trace& trace, const RunSetup& setup, bool explains
     const ReplayResult played = play(settings);
     result.fits = played.fits();
     result.used_bytes = played.fits() ? played.used_bytes : 0;
+    if (played.fits() && !depends_on_total(settings)) result.enough_total = played.enough_total;
     result.work = played.failed_event.value_or(static_cast<int64_t>(trace.events.size()));
   } catch (const InvalidArgument& error) {  // a limit above this device's total
     result.error = error.what();
@@ -58,7 +59,9 @@ Attempt play_trace(const Trace& trace, const RunSetup& setup, bool explains) {
 Attempt play_trace_on_device(const Trace& trace, const RunSetup& setup, int64_t passes, bool explains) {
   return attempt_to_play(trace, setup, explains, [&](const StrategySettings& settings) {
     SimulatedGpu device(setup.device, 0, Backing::kNone);
-    return replay(trace, settings, device, passes, ReplayEnd::kLastAllocation);
+    ReplayResult played = replay(trace, settings, device, passes, ReplayEnd::kLastAllocation);
+    played.enough_total = 0;  // what a pool leaves to libraries depends on the total
+    return played;
   });
 }
 

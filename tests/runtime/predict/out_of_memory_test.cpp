@@ -216,6 +216,32 @@ TEST(OutOfMemoryReports, FragmentationNamesTheBlocksBetween) {
   EXPECT_GT(fitting, 1);
 }
 
+// A trial that was refused nothing says how all go that are still enough for it.
+TEST(OutOfMemoryReports, DevicesThatAreKnownToBeEnoughAreNotPlayed) {
+  const RunSetup present{.device = find_profile("h200"), .options = {.strategy = "direct"}};
+  const auto tried = [&](int64_t needed, bool is_known, std::string& what) {
+    int64_t trials = 0;
+    const Play play = [&](const RunSetup& setup, bool) {
+      ++trials;
+      Attempt attempt;
+      attempt.fits = setup.device.total_bytes >= needed;
+      attempt.used_bytes = needed;
+      if (attempt.fits && is_known) attempt.enough_total = needed;
+      return attempt;
+    };
+    MemoryFacts facts;
+    facts.requested = kMiB;
+    what = explain_out_of_memory(facts, present, play).changes.back().what;
+    return trials;
+  };
+  for (const int64_t times : {1, 4}) {
+    const int64_t needed = present.device.total_bytes + times * 1234 * kMiB;
+    std::string known, unknown;
+    EXPECT_LT(tried(needed, true, known), tried(needed, false, unknown));
+    EXPECT_EQ(known, unknown);
+  }
+}
+
 // A trial of a long trace takes seconds, so a search ends at what it has found, and says so.
 TEST(OutOfMemoryReports, ALongTraceIsTriedAFewTimesAndTheReportSaysThatLessMayDo) {
   RunSetup present{.device = find_profile("h200"), .options = {.strategy = "mapped"}};
