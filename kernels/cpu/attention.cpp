@@ -111,16 +111,21 @@ Scores scores_of(const Call& call, const HeadOperands& heads, const AttentionSiz
                 has_mask ? call.in<MaskTile>(heads.mask() + 1) : nullptr);
 }
 
-// q, k and v, or their gradients, from tensor `first` on.
+// q, k and v, or their gradients.
 template <typename T>
-std::array<T*, 3> heads_of(std::span<const TensorView> tensors, size_t first, const HeadOperands& heads) {
-  std::array<T*, 3> result{};
-  for (size_t i = 0; i < 3; ++i) {
-    result[i] = heads.is_packed() ? tensors[first].as<T>() + i * static_cast<size_t>(heads.q[2] * heads.q[3])
-                                  : tensors[first + i].as<T>();
+struct HeadData {
+  T *q, *k, *v;
+
+  // From tensor `first` on.
+  HeadData(std::span<const TensorView> tensors, size_t first, const HeadOperands& heads) {
+    const int64_t row = heads.q[2] * heads.q[3];
+    const auto at = [&](size_t i) {
+      return heads.is_packed() ? tensors[first].as<T>() + static_cast<int64_t>(i) * row
+                               : tensors[first + i].as<T>();
+    };
+    q = at(0), k = at(1), v = at(2);
   }
-  return result;
-}
+};
 
 }  // namespace
 
@@ -147,18 +152,18 @@ std::unique_ptr<Kernel> make_kernel(const Attention& op, const Request& request)
   return function_kernel([=](const Call& call) {
     const int64_t step = heads.row_step(), y_step = sizes.row_stride();
     const Scores scores = scores_of(call, heads, sizes, layout, op.scale);
-    const auto [q_all, k_all, v_all] = heads_of<const float>(call.inputs, heads.first, heads);
+    const HeadData<const float> all(call.inputs, heads.first, heads);
     for_each_piece(threads, sizes.head_count(), 1, [&](int64_t first, int64_t last, int) {
       for (int64_t head = first; head < last; ++head) {
         const int64_t b = head / sizes.heads, h = head % sizes.heads;
         const int64_t at = h * sizes.extent;
-        const float *k = k_all + b * sizes.keys * step + at, *v = v_all + b * sizes.keys * step + at;
+        const float *k = all.k + b * sizes.keys * step + at, *v = all.v + b * sizes.keys * step + at;
         for (int64_t i = 0; i < sizes.queries; ++i) {
           const int64_t row = b * sizes.queries + i;
           Row y(call.out(0) + row * y_step + at, sizes.extent);
           y = 0;
           float largest = -kInfinity, sum = 0;
-          scores.for_each_tile(b, h, i, q_all + row * step + at, k, [&](int64_t begin, Row& p) {
+          scores.for_each_tile(b, h, i, all.q + row * step + at, k, [&](int64_t begin, Row& p) {
             const float of_tile = p.maxCoeff<Eigen::PropagateNaN>();
             const float larger = of_tile <= largest ? largest : of_tile;  // NaN stays
             if (larger == -kInfinity) return;
@@ -192,19 +197,19 @@ std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& requ
   return function_kernel([=](const Call& call) {
     const int64_t step = heads.row_step(), y_step = sizes.row_stride();
     const Scores scores = scores_of(call, heads, sizes, layout, op.scale);
-    const auto [q_all, k_all, v_all] = heads_of<const float>(call.inputs, heads.first, heads);
-    const auto [dq_all, dk_all, dv_all] = heads_of<float>(call.outputs, 0, heads);
+    const HeadData<const float> all(call.inputs, heads.first, heads);
+    const HeadData<float> gradients(call.outputs, 0, heads);
     const float* const y_all = call.in(1 + heads.count);
     for (const TensorView& output : call.outputs) std::fill_n(output.as<float>(), output.elements(), 0.0f);
     for_each_piece(threads, sizes.head_count(), 1, [&](int64_t first, int64_t last, int) {
       for (int64_t head = first; head < last; ++head) {
         const int64_t b = head / sizes.heads, h = head % sizes.heads;
         const int64_t at = h * sizes.extent, keys_at = b * sizes.keys * step + at;
-        const float *k = k_all + keys_at, *v = v_all + keys_at;
+        const float *k = all.k + keys_at, *v = all.v + keys_at;
         for (int64_t i = 0; i < sizes.queries; ++i) {
           const int64_t row = b * sizes.queries + i;
-          const float *dy = call.in(0) + row * y_step + at, *q = q_all + row * step + at;
-          Row dq(dq_all + row * step + at, sizes.extent);
+          const float *dy = call.in(0) + row * y_step + at, *q = all.q + row * step + at;
+          Row dq(gradients.q + row * step + at, sizes.extent);
           const float* const statistics = call.in(2 + heads.count) + 2 * (head * sizes.queries + i);
           if (statistics[0] == kInfinity) continue;
           const float product = scores.dot(dy, y_all + row * y_step + at);
@@ -214,8 +219,8 @@ std::unique_ptr<Kernel> make_kernel(const AttentionGrad& op, const Request& requ
               const int64_t key = (begin + j) * step;
               const float ds = op.scale * p[j] * (scores.dot(dy, v + key) - product);
               dq += ds * ConstRow(k + key, sizes.extent);
-              Row(dk_all + keys_at + key, sizes.extent) += ds * ConstRow(q, sizes.extent);
-              Row(dv_all + keys_at + key, sizes.extent) += p[j] * ConstRow(dy, sizes.extent);
+              Row(gradients.k + keys_at + key, sizes.extent) += ds * ConstRow(q, sizes.extent);
+              Row(gradients.v + keys_at + key, sizes.extent) += p[j] * ConstRow(dy, sizes.extent);
             }
           });
         }

@@ -38,6 +38,7 @@ constexpr std::string_view kSettings[] = {
     "format",
     "gpus",
     "html",
+    "inference",
     "inter-op-threads",
     "intra-op-threads",
     "json",
