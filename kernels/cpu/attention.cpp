@@ -70,7 +70,9 @@ class Scores {
     const MaskTile* const row_tiles = tiles_ + (b * layout_.batch_strips + h * layout_.head_strips +
                                                 i / kAttentionTile * layout_.row_strips) *
                                                    sizes_.key_tiles();
-    Tile tile;
+    // Eigen takes the first numbers one by one up to an aligned address: their bits must not depend on the
+    // stack.
+    alignas(64) Tile tile;
     for (int64_t begin = 0; begin < sizes_.keys; begin += kAttentionTile) {
       const MaskTile kind = mask_ == nullptr ? MaskTile::kPlain : row_tiles[begin / kAttentionTile];
       if (kind == MaskTile::kHidden) continue;

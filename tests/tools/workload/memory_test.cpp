@@ -38,7 +38,7 @@ TEST_P(MemoryOfEveryNet, EveryBudgetFromTheLeastOnIsKeptAtTheFirstTry) {
   const int64_t least = solver.solve_least().least_memory_bytes;
   ASSERT_GT(least, 0);
   const int64_t most = std::max(least, solver.bytes_without());
-  for (const int percent : {0, 40, 80}) {
+  for (const int percent : {0, 50}) {
     options.runtime.memory_bytes = least + (most - least) * percent / 100;
     const Measurement measured = measure(options);
     ASSERT_EQ(measured.outcome, RunOutcome::kOk) << percent << " " << measured.error;
