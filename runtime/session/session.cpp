@@ -163,7 +163,8 @@ void Session::run(int64_t steps) {
 
 void Session::run_again(int64_t steps) {
   if (steps < 1) throw InvalidArgument(fmt::format("a run of {} steps", steps));
-  run_steps(steps, !has_arena(bound_.plan().mode));
+  const bool has_run = !groups_.empty() && groups_.front().has_run;
+  run_steps(steps, !has_run || !has_arena(bound_.plan().mode));
 }
 
 void Session::use_arrived_set(int set, const Event& arrival) {

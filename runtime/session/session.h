@@ -57,7 +57,7 @@ class Session : private PlanWork {
   // than one step.
   void run(int64_t steps = 1);
   // As run(), but with the inputs as the last run left them on the device, where the plan has an arena:
-  // without one they are copied in again.
+  // without one, and before the first run, they are copied in.
   void run_again(int64_t steps = 1);
 
   // For a plan with doubled inputs: device memory for the inputs of a step, set 0 or 1, and the offset of an

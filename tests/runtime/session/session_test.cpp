@@ -97,7 +97,8 @@ TEST(Session, ARunAgainReadsTheInputsThatAreOnTheDevice) {
   for (PlanMode mode : kPlanModes) {
     Session session(graph, {{y}, false}, mode, variables);
     session.input<float>(x)[0] = 1;
-    session.run();
+    session.run_again();
+    EXPECT_EQ(fetch<float>(session, y)[0], 2) << to_string(mode) << ": nothing has run before";
     session.input<float>(x)[0] = 5;
     for (int64_t steps : {1, 3}) {
       session.run_again(steps);
