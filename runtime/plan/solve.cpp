@@ -53,20 +53,30 @@ void StepSolver::apply(const Lever& lever) {
   }
 }
 
-Solution StepSolver::solve(int64_t budget_bytes) {
+size_t StepSolver::first_within(int64_t budget_bytes) {
   while (applied_ < kLevers.size() && found_.back().outcome.peak_bytes > budget_bytes) {
     apply(kLevers[applied_++]);
   }
   const auto kept = std::partition_point(found_.begin(), found_.end(), [&](const Found& found) {
     return found.outcome.peak_bytes > budget_bytes;
   });
-  const Found& best = kept == found_.end() ? found_.back() : *kept;
-  Solution solution{.step_bytes = best.outcome.peak_bytes, .us = best.outcome.us, .levers = best.levers};
-  if (best.levers.empty()) return solution;
-  StepModel model = model_of(best.state);
-  evaluate(model, best.state);
+  return std::min(static_cast<size_t>(kept - found_.begin()), found_.size() - 1);
+}
+
+std::optional<Solution> StepSolver::at(size_t index) {
+  while (applied_ < kLevers.size() && index >= found_.size()) apply(kLevers[applied_++]);
+  if (index >= found_.size()) return std::nullopt;
+  const Found& found = found_[index];
+  Solution solution{.step_bytes = found.outcome.peak_bytes, .us = found.outcome.us, .levers = found.levers};
+  if (found.levers.empty()) return solution;
+  StepModel model = model_of(found.state);
+  evaluate(model, found.state);
   solution.schedule = model.schedule();
   return solution;
+}
+
+Solution StepSolver::solve(int64_t budget_bytes) {
+  return *at(first_within(budget_bytes));
 }
 
 }  // namespace headroom

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -52,8 +53,8 @@ struct Solution {
   bool keeps(int64_t budget_bytes) const { return step_bytes <= budget_bytes; }
 };
 
-// The schedules found for a step, from the one without levers to the one that takes least. One search serves
-// all budgets. Deterministic.
+// The schedules found for a step, from the one without levers to the one that takes least: each takes less than
+// the one before and no less time. One search serves all budgets. Deterministic.
 class StepSolver {
  public:
   static constexpr int64_t kMaxWork = int64_t{1} << 24;  // a second
@@ -64,6 +65,11 @@ class StepSolver {
   // The cheapest schedule that keeps to the budget; if none does, the one that takes least. More memory never
   // costs more time.
   Solution solve(int64_t budget_bytes);
+
+  // The first schedule that keeps to the budget; if none does, the last.
+  size_t first_within(int64_t budget_bytes);
+  // Nothing past the last.
+  std::optional<Solution> at(size_t index);
 
  private:
   struct Found {
@@ -78,7 +84,7 @@ class StepSolver {
   const StepProblem problem_;
   const int64_t max_work_;
   size_t applied_ = 0;        // levers, as far as budgets asked for them
-  std::vector<Found> found_;  // each takes less than the one before and no less time
+  std::vector<Found> found_;
 };
 
 }  // namespace headroom

@@ -44,8 +44,22 @@ Program with_schedule(const Program& program, const NodeSchedule& schedule) {
 constexpr std::array kParts = {2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64};
 constexpr size_t kMostNodesOfParts = 10'000;
 
+// Whether the least budget that the solution names is below that of the other, which may name none.
+bool takes_less(const MemorySolution& solution, const MemorySolution& other) {
+  return solution.least_memory_bytes > 0 &&
+         (other.least_memory_bytes == 0 || solution.least_memory_bytes < other.least_memory_bytes);
+}
+
 bool is_power_of_two(int number) {
   return (number & (number - 1)) == 0;
+}
+
+double step_us(const Program& program, std::span<const double> node_us) {
+  double us = 0;
+  for (const int id : find_needed_nodes(*program.graph, program.targets.front()).pure) {
+    us += node_us[static_cast<size_t>(id)];
+  }
+  return us;
 }
 
 // What is known of each node of a graph, by node of the graph with that schedule.
@@ -106,35 +120,43 @@ ProgramSolver::ProgramSolver(Program program, RunSetup setup, WorkspacesOf works
     throw InvalidArgument("memory: a budget is kept on one device, and the program uses several");
   }
   planned_ = plan_program(program_, setup_.options.plan, workspace_bytes_);
-  for (const int id : find_needed_nodes(*program_.graph, program_.targets.front()).pure) {
-    us_without_ += node_us_[static_cast<size_t>(id)];
-  }
-  // Drivers hand out pages: what the process holds beside the step is what a play leaves of its peak.
+  us_without_ = step_us(program_, node_us_);
+  // Drivers hand out pages: what the process holds beside its sessions is what a play leaves of its peak.
   fixed_bytes_ = sum_fixed_bytes();
-  const int64_t step_bytes = planned_->plans.front().peak_bytes;
-  if (const std::optional<int64_t> process_bytes = play_without_limit()) {
-    fixed_bytes_ = std::max(fixed_bytes_, *process_bytes - step_bytes);
+  for (size_t i = 1; i < planned_->plans.size(); ++i) {
+    other_bytes_ = std::max(other_bytes_, planned_->plans[i].peak_bytes);
   }
-  bytes_without_ = fixed_bytes_ + step_bytes;
+  const int64_t session_bytes = std::max(planned_->plans.front().peak_bytes, other_bytes_);
+  if (const std::optional<int64_t> process_bytes = play_without_limit()) {
+    fixed_bytes_ = std::max(fixed_bytes_, *process_bytes - session_bytes);
+  }
+  bytes_without_ = fixed_bytes_ + session_bytes;
 }
 
-ProgramSolver::Candidate ProgramSolver::solve_step(int64_t budget_bytes) const {
-  Candidate candidate{step_.solve(budget_bytes), planned_};
+int64_t ProgramSolver::Candidate::planned_bytes() const {
+  return planned->plans.front().peak_bytes;
+}
+
+const ProgramSolver::Candidate* ProgramSolver::candidate(size_t index) const {
+  const auto known = candidates_.find(index);
+  if (known != candidates_.end()) return &known->second;
+  std::optional<Solution> step = step_.at(index);
+  if (!step) return nullptr;
+  Candidate candidate{std::move(*step), planned_};
   if (!candidate.step.schedule.empty()) {
     const Program program = with_schedule(program_, candidate.step.schedule);
     candidate.planned =
         plan_program(program, setup_.options.plan, rearranged(workspace_bytes_, candidate.step.schedule));
   }
-  return candidate;
+  return &candidates_.emplace(index, std::move(candidate)).first->second;
 }
 
-// What the process holds beside the first session's step.
+// What the process holds beside its sessions, which share one arena.
 int64_t ProgramSolver::sum_fixed_bytes() const {
   int64_t bytes = setup_.device.overhead_bytes();
   for (const int id : program_.graph->variables()) {
     bytes += Variables::block_bytes(program_.graph->value(id));
   }
-  // The sessions share one arena: what others need beyond the first one's step, plays show.
   for (const Plan& plan : planned_->plans) bytes += 2 * plan.input_set_bytes;
   return bytes;
 }
@@ -172,6 +194,10 @@ std::optional<int64_t> ProgramSolver::play(const PlannedProgram& planned, int64_
 std::optional<int64_t> ProgramSolver::least_limit(const PlannedProgram& planned, int64_t memory_bytes) const {
   constexpr int kTries = 64;
   const int64_t page = setup_.device.granularity_bytes;
+  if (play(planned, memory_bytes)) {
+    while (memory_bytes > page && play(planned, memory_bytes - page)) memory_bytes -= page;
+    return memory_bytes;
+  }
   int64_t raise = page;
   for (int i = 0; i < kTries; ++i) {
     if (play(planned, memory_bytes)) return memory_bytes;
@@ -196,27 +222,33 @@ MemorySolution ProgramSolver::result(const Candidate& candidate, int64_t memory_
   return solution;
 }
 
-const ProgramSolver* ProgramSolver::split(int parts) const {
-  const auto known = splits_.find(parts);
-  if (known != splits_.end()) return known->second.solver.get();
-  Split& split = splits_[parts];
+const ProgramSolver::Split* ProgramSolver::split(int parts) const {
+  const auto [known, is_new] = splits_.try_emplace(parts);
+  std::optional<Split>& split = known->second;
+  if (!is_new) return split ? &*split : nullptr;
   if (!program_.part || program_.graph->nodes().size() * static_cast<size_t>(parts) > kMostNodesOfParts)
     return nullptr;
-  split.part = program_.part(parts);
-  if (split.part == nullptr ||
-      !why_not_split(*program_.graph, *split.part, parts, program_.targets).empty()) {
+  std::shared_ptr<const Graph> part = program_.part(parts);
+  if (part == nullptr || !why_not_split(*program_.graph, *part, parts, program_.targets).empty()) {
     return nullptr;
   }
   std::shared_ptr<Graph> graph = program_.graph->copy();
-  split_batch(*graph, *split.part, parts, program_.targets);
+  split_batch(*graph, *part, parts, program_.targets);
   Program program = with_graph(program_, std::move(graph));
   program.part = {};
-  split.solver = std::make_unique<ProgramSolver>(std::move(program), setup_, workspaces_of_);
-  return split.solver.get();
+  const double us = step_us(program, node_times_us(*program.graph, speed_of(setup_.device)));
+  split.emplace(Split{std::move(part), std::move(program), us, nullptr});
+  return &*split;
+}
+
+const ProgramSolver& ProgramSolver::solver_of(int parts) const {
+  Split& split = *splits_.at(parts);
+  if (!split.solver) split.solver = std::make_unique<ProgramSolver>(split.program, setup_, workspaces_of_);
+  return *split.solver;
 }
 
 MemorySolution ProgramSolver::as_split(MemorySolution solution, int parts) const {
-  const Split& split = splits_.at(parts);
+  const Split& split = *splits_.at(parts);
   solution.parts = parts;
   solution.part = split.part;
   solution.levers.insert(solution.levers.begin(),
@@ -230,93 +262,74 @@ MemorySolution ProgramSolver::as_split(MemorySolution solution, int parts) const
   return solution;
 }
 
-// A plan of fewer bytes may pack worse.
-MemorySolution ProgramSolver::cheapest(MemorySolution solution, std::vector<MemorySolution>& known) {
-  const int64_t memory_bytes = solution.memory_bytes;
-  for (const MemorySolution& other : known) {
-    if (other.memory_bytes > memory_bytes || (solution.keeps && other.us >= solution.us)) continue;
-    solution = other;
-    solution.memory_bytes = memory_bytes;
-  }
-  if (solution.keeps) known.push_back(solution);
-  return solution;
-}
-
 MemorySolution ProgramSolver::solve(int64_t memory_bytes) const {
   return solve(memory_bytes, setup_.options.split_batch);
 }
 
 MemorySolution ProgramSolver::solve(int64_t memory_bytes, SplitBatch allowed) const {
-  MemorySolution best = cheapest(solve_unsplit(memory_bytes), known_whole_);
-  if (allowed == SplitBatch::kNever ||
-      (best.keeps && (allowed == SplitBatch::kNeeded || best.levers.empty())))
-    return best;
-  int worse = 0;
+  MemorySolution best = solve_unsplit(memory_bytes);
+  if (allowed == SplitBatch::kNever || (best.keeps && allowed == SplitBatch::kNeeded)) return best;
   for (const int parts : kParts) {
-    const ProgramSolver* const solver = split(parts);
-    if (solver == nullptr) continue;
-    // Levers only add to what parts take without them.
-    if (best.keeps && solver->us_without() >= best.us) break;
-    const bool is_least_asked = !best.keeps && best.least_memory_bytes > 0;
-    const MemorySolution solution = solver->solve_unsplit(memory_bytes);
-    const bool is_better = solution.keeps ? !best.keeps || solution.us < best.us
-                                          : is_least_asked && solution.least_memory_bytes > 0 &&
-                                                solution.least_memory_bytes < best.least_memory_bytes;
-    if (is_better) best = as_split(solution, parts);
-    worse = is_better ? 0 : worse + 1;
-    // More parts only add time where nothing is dropped, or nothing was gained twice.
-    if (worse == 2 || (solution.keeps && solution.levers.empty())) break;
+    const Split* const split = this->split(parts);
+    if (split == nullptr) continue;
+    // Levers only add to what parts take without them, and more parts take more.
+    if (best.keeps && split->us >= best.us) break;
+    MemorySolution solution = solver_of(parts).solve_unsplit(memory_bytes);
+    if (solution.keeps) {
+      if (!best.keeps || solution.us < best.us) best = as_split(std::move(solution), parts);
+    } else if (!best.keeps && is_power_of_two(parts)) {
+      if (!takes_less(solution, best)) break;
+      best = as_split(std::move(solution), parts);
+    }
   }
-  return cheapest(std::move(best), known_split_);
+  return best;
 }
 
 MemorySolution ProgramSolver::solve_least() const {
   MemorySolution least = solve_least_unsplit();
   if (setup_.options.split_batch == SplitBatch::kNever) return least;
   for (const int parts : kParts) {
-    if (!is_power_of_two(parts)) continue;
-    const ProgramSolver* const solver = split(parts);
-    if (solver == nullptr) continue;
-    const MemorySolution solution = solver->solve_least_unsplit();
-    const bool is_less =
-        solution.least_memory_bytes > 0 &&
-        (least.least_memory_bytes == 0 || solution.least_memory_bytes < least.least_memory_bytes);
-    if (!is_less) break;
-    least = as_split(solution, parts);
+    if (!is_power_of_two(parts) || split(parts) == nullptr) continue;
+    MemorySolution solution = solver_of(parts).solve_least_unsplit();
+    if (!takes_less(solution, least)) break;
+    least = as_split(std::move(solution), parts);
   }
   return least;
 }
 
 MemorySolution ProgramSolver::solve_unsplit(int64_t memory_bytes) const {
-  constexpr int kTries = 6;
-  int64_t budget = memory_bytes - fixed_bytes_;
-  for (int i = 0; i < kTries && budget > 0; ++i) {
-    const Candidate candidate = solve_step(budget);
-    if (!candidate.step.keeps(budget)) break;
-    const MemorySolution solution = result(candidate, memory_bytes);
-    if (solution.keeps) return solution;
-    // Packing, and strategies that reserve in units of their own, take what the next try leaves free.
-    const std::optional<int64_t> needed = least_limit(*candidate.planned, memory_bytes);
-    if (!needed) break;
-    budget = std::min(budget, candidate.planned->plans.front().peak_bytes) - (*needed - memory_bytes);
-  }
-  // The least may be enough where a try in between was not.
+  // What is fixed may hold the rest of the last page of an arena.
+  size_t index = step_.first_within(memory_bytes - fixed_bytes_ + setup_.device.granularity_bytes);
+  const MemorySolution first = result(*candidate(index), memory_bytes);
+  if (first.keeps) return first;
   MemorySolution least = solve_least_unsplit();
-  if (least.least_memory_bytes == 0 || least.least_memory_bytes > memory_bytes) {
-    least.memory_bytes = memory_bytes;
-    return least;
+  if (least.least_memory_bytes > 0 && least.least_memory_bytes <= memory_bytes) {
+    // Packing, and strategies that reserve in units of their own, need more than is live at once.
+    while (const Candidate* found = candidate(++index)) {
+      MemorySolution solution = result(*found, memory_bytes);
+      if (solution.keeps) return solution;
+    }
   }
-  return result(solve_step(0), memory_bytes);
+  least.memory_bytes = memory_bytes;
+  return least;
 }
 
 MemorySolution ProgramSolver::solve_least_unsplit() const {
-  const Candidate candidate = solve_step(0);
-  const int64_t page = setup_.device.granularity_bytes;
-  const int64_t sum = round_up(fixed_bytes_ + candidate.planned->plans.front().peak_bytes, page);
-  const std::optional<int64_t> least = least_limit(*candidate.planned, sum);
-  MemorySolution solution = result(candidate, least.value_or(sum));
+  if (least_unsplit_) return *least_unsplit_;
+  size_t index = step_.first_within(0);
+  const Candidate* best = candidate(index);
+  // Schedules that take more may pack better.
+  while (index-- > 0 && step_.at(index)->step_bytes < best->planned_bytes()) {
+    const Candidate* const found = candidate(index);
+    if (found->planned_bytes() < best->planned_bytes()) best = found;
+  }
+  const int64_t sum =
+      round_up(fixed_bytes_ + std::max(best->planned_bytes(), other_bytes_), setup_.device.granularity_bytes);
+  const std::optional<int64_t> least = least_limit(*best->planned, sum);
+  MemorySolution solution = result(*best, least.value_or(sum));
   solution.keeps = false;
   solution.least_memory_bytes = least.value_or(0);
+  least_unsplit_ = solution;
   return solution;
 }
 

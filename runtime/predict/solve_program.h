@@ -58,7 +58,8 @@ std::string describe_bits(const MemorySolution& solution);
 // The figures of a profile as real kernels reach them.
 DeviceSpeed speed_of(const DeviceProfile& profile);
 
-// A program on its device, ready to be planned for budgets.
+// A program on its device, ready to be planned for budgets. What a budget gives does not depend on those that
+// were asked for before.
 class ProgramSolver {
  public:
   // Plans with the setup's plan mode and strategy; its limit is replaced by the budget. Throws
@@ -68,9 +69,9 @@ class ProgramSolver {
   ProgramSolver(const ProgramSolver&) = delete;
   ProgramSolver& operator=(const ProgramSolver&) = delete;
 
-  // The cheapest way to keep to a budget. Splits the batch where that is allowed; the setup's options say so
-  // where nothing is given. Of budgets that are asked for in ascending order, none costs more time than the
-  // one before, as long as both keep all bits or both may split.
+  // The cheapest way to keep to a budget that is found. Splits the batch where that is allowed; the setup's
+  // options say so where nothing is given. More memory never costs more time, as long as both solutions keep
+  // all bits or both may split.
   MemorySolution solve(int64_t memory_bytes) const;
   MemorySolution solve(int64_t memory_bytes, SplitBatch allowed) const;
   // The same for the least budget that is kept.
@@ -84,42 +85,47 @@ class ProgramSolver {
   struct Candidate {
     Solution step;
     std::shared_ptr<const PlannedProgram> planned;
+    int64_t planned_bytes() const;  // of the first session
+  };
+  // A program with its batch in parts, and the graph of one.
+  struct Split {
+    std::shared_ptr<const Graph> part;
+    Program program;
+    double us = 0;                          // of a step without levers
+    std::unique_ptr<ProgramSolver> solver;  // once it was asked for
   };
 
   MemorySolution solve_unsplit(int64_t memory_bytes) const;
   MemorySolution solve_least_unsplit() const;
-  // Of the program with its batch in parts; null where it cannot be split so.
-  const ProgramSolver* split(int parts) const;
-  // The solution, or a cheaper one that was found for less memory.
-  static MemorySolution cheapest(MemorySolution solution, std::vector<MemorySolution>& known);
+  // Null where the batch cannot be split so.
+  const Split* split(int parts) const;
+  const ProgramSolver& solver_of(int parts) const;
   MemorySolution as_split(MemorySolution solution, int parts) const;
-  Candidate solve_step(int64_t budget_bytes) const;
+  // By the index of StepSolver; null past the last.
+  const Candidate* candidate(size_t index) const;
   // What the process takes at its peak under that limit; nothing when the program does not fit.
   std::optional<int64_t> play(const PlannedProgram& planned, int64_t memory_bytes) const;
-  // The least limit from `memory_bytes` on under which it fits, to some percent of what is added; nothing
-  // when it never does.
+  // The least limit under which it fits, in whole pages, looked for from `memory_bytes` on; above that to
+  // some percent of what is added. Nothing when it never fits.
   std::optional<int64_t> least_limit(const PlannedProgram& planned, int64_t memory_bytes) const;
   std::optional<int64_t> play_without_limit() const;
   static std::optional<int64_t> play(const PlannedProgram& planned, int64_t memory_bytes, RunSetup setup);
   int64_t sum_fixed_bytes() const;
   MemorySolution result(const Candidate& candidate, int64_t memory_bytes) const;
 
-  // A program with its batch in parts, and the graph of one.
-  struct Split {
-    std::shared_ptr<const Graph> part;
-    std::unique_ptr<ProgramSolver> solver;
-  };
-
   const Program program_;
   RunSetup setup_;
   WorkspacesOf workspaces_of_;
-  mutable std::map<int, Split> splits_;  // by parts, as far as they were needed
+  // What was worked out before.
+  mutable std::map<int, std::optional<Split>> splits_;  // by parts
+  mutable std::map<size_t, Candidate> candidates_;
+  mutable std::optional<MemorySolution> least_unsplit_;
   std::vector<int64_t> workspace_bytes_;
   std::vector<double> node_us_;
   mutable StepSolver step_;
-  mutable std::vector<MemorySolution> known_whole_, known_split_;  // that keep to their budgets
-  std::shared_ptr<const PlannedProgram> planned_;                  // without a budget
-  int64_t fixed_bytes_ = 0;  // of the process beside the first session's step
+  std::shared_ptr<const PlannedProgram> planned_;  // without a budget
+  int64_t fixed_bytes_ = 0;                        // of the process beside its sessions
+  int64_t other_bytes_ = 0;                        // the most that a session but the first takes
   int64_t bytes_without_ = 0;
   double us_without_ = 0;
 };

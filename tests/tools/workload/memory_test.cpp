@@ -61,7 +61,7 @@ TEST_P(MemoryOfEveryNet, EveryBudgetFromTheLeastOnIsKeptAtTheFirstTry) {
 
 TEST_P(MemoryOfEveryNet, LessMemoryIsNeverCheaperAndABudgetCostsTheSameInAnyCompany) {
   WorkloadOptions options = packed(GetParam());
-  options.step.batch *= 16;
+  options.step.batch *= 4;
   for (const SplitBatch allowed : {SplitBatch::kNever, SplitBatch::kCheaper}) {
     options.runtime.split_batch = allowed;
     const ProgramSolver solver = solver_of(options);
