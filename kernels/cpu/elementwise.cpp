@@ -30,24 +30,27 @@ To convert(From value) {
 }
 
 template <typename From, typename To>
-std::unique_ptr<Kernel> make_cast(int64_t n) {
-  return function_kernel([=](const Call& call) {
-    const From* x = call.in<From>(0);
-    To* y = call.out<To>();
+std::unique_ptr<Kernel> make_cast() {
+  return function_kernel([](const Call& call) {
+    for (size_t tensor = 0; tensor < call.inputs.size(); ++tensor) {
+      const From* x = call.in<From>(tensor);
+      To* y = call.out<To>(tensor);
+      const int64_t n = call.inputs[tensor].elements();
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) y[i] = convert<To>(x[i]);
+      for (int64_t i = 0; i < n; ++i) y[i] = convert<To>(x[i]);
+    }
   });
 }
 
 template <typename From>
-std::unique_ptr<Kernel> make_cast_from(DType to, int64_t n) {
+std::unique_ptr<Kernel> make_cast_from(DType to) {
   switch (to) {
     case DType::kF32:
-      return make_cast<From, float>(n);
+      return make_cast<From, float>();
     case DType::kI32:
-      return make_cast<From, int32_t>(n);
+      return make_cast<From, int32_t>();
     case DType::kU8:
-      return make_cast<From, uint8_t>(n);
+      return make_cast<From, uint8_t>();
     case DType::kBf16:
     case DType::kF16:
       break;  // see half_kernel.h
@@ -97,14 +100,13 @@ std::unique_ptr<Kernel> make_kernel(const Scale& op, const Request& request) {
 }
 
 std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request) {
-  const int64_t n = request.inputs[0].shape.elements();
   switch (request.inputs[0].dtype) {
     case DType::kF32:
-      return make_cast_from<float>(op.to, n);
+      return make_cast_from<float>(op.to);
     case DType::kI32:
-      return make_cast_from<int32_t>(op.to, n);
+      return make_cast_from<int32_t>(op.to);
     case DType::kU8:
-      return make_cast_from<uint8_t>(op.to, n);
+      return make_cast_from<uint8_t>(op.to);
     case DType::kBf16:
     case DType::kF16:
       break;  // see half_kernel.h

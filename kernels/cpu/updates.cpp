@@ -113,12 +113,15 @@ std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, const Request&) {
   });
 }
 
-std::unique_ptr<Kernel> make_kernel(const MovingAverageUpdate& op, const Request& request) {
-  return function_kernel([momentum = op.momentum, n = request.inputs[0].shape.elements()](const Call& call) {
-    float* average = call.mutated(0);
-    const float* value = call.in(1);
+std::unique_ptr<Kernel> make_kernel(const MovingAverageUpdate& op, const Request&) {
+  return function_kernel([momentum = op.momentum](const Call& call) {
+    for (size_t pair = 0; pair < call.inputs.size(); pair += 2) {
+      float* average = call.mutated(pair);
+      const float* value = call.in(pair + 1);
+      const int64_t n = call.inputs[pair].elements();
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) average[i] = momentum * average[i] + (1 - momentum) * value[i];
+      for (int64_t i = 0; i < n; ++i) average[i] = momentum * average[i] + (1 - momentum) * value[i];
+    }
   });
 }
 

@@ -1,7 +1,8 @@
 // Scale, cast, fill and dropout.
+#include <numeric>
 #include <type_traits>
 
-#include "kernels/cuda/device_loops.cuh"
+#include "kernels/cuda/multi_tensor.cuh"
 #include "runtime/base/random.h"
 
 namespace headroom::cuda {
@@ -38,6 +39,56 @@ std::unique_ptr<Kernel> make_cast_from(DType to, const Request& request) {
   return nullptr;
 }
 
+// Elements that a thread converts of one tensor among several.
+constexpr int kCastLanes = 8;
+
+struct CastTensors {
+  BlockRanges ranges;
+  int64_t elements[BlockRanges::kMax];
+  Reals from[BlockRanges::kMax];
+  RealsOut to[BlockRanges::kMax];
+  bool in_lanes[BlockRanges::kMax];
+};
+
+__global__ void cast_tensors(const __grid_constant__ CastTensors tensors) {
+  const auto block = static_cast<int>(blockIdx.x);
+  const int tensor = tensors.ranges.item_of(block);
+  const int64_t n = tensors.elements[tensor];
+  const int64_t turn = block - tensors.ranges.first_block[tensor];
+  const int64_t at = kCastLanes * (turn * kThreads + threadIdx.x);
+  const Reals from = tensors.from[tensor];
+  const RealsOut to = tensors.to[tensor];
+  if (tensors.in_lanes[tensor] && at + kCastLanes <= n) {
+    const Lanes<float, kCastLanes> lanes = load<kCastLanes>(from + at);
+    wait_for_earlier_work();
+    store(to + at, lanes);
+  } else {
+    wait_for_earlier_work();
+    for (int64_t i = at; i < min(n, at + kCastLanes); ++i) to.set(i, from[i]);
+  }
+}
+
+void queue_casts(const Call& call) {
+  CastTensors tensors;
+  BlockRanges& ranges = tensors.ranges;
+  const auto flush = [&] {
+    if (ranges.blocks() > 0) launch(cast_tensors, ranges.blocks(), kThreads, call.stream, tensors);
+    ranges = {};
+  };
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const int64_t n = call.inputs[i].elements();
+    if (n == 0) continue;
+    const int item = ranges.count;
+    tensors.elements[item] = n;
+    tensors.from[item] = operand(call, i);
+    tensors.to[item] = result(call, i);
+    tensors.in_lanes[item] = aligned<kCastLanes>(tensors.from[item]) && aligned<kCastLanes>(tensors.to[item]);
+    ranges.add(ceil_div(n, kCastLanes * kThreads));
+    if (ranges.count == BlockRanges::kMax) flush();
+  }
+  flush();
+}
+
 // ---- dropout: the mask is drawn again rather than kept, and the numbers are the CPU's
 
 // One thread for the four elements whose words one counter gives. y may be x.
@@ -71,6 +122,11 @@ std::unique_ptr<Kernel> make_kernel(const Scale& op, const Request& request) {
 }
 
 std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request) {
+  if (request.inputs.size() > 1) {
+    std::vector<int> inputs(request.inputs.size());
+    std::iota(inputs.begin(), inputs.end(), 0);
+    return function_kernel(queue_casts, 0, starts_early(request.device, std::move(inputs)));
+  }
   switch (request.inputs[0].dtype) {
     case DType::kF32:
     case DType::kBf16:

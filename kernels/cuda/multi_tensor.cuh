@@ -1,5 +1,5 @@
 // One launch over the elements of many tensors of different sizes, with their addresses in the kernel's
-// parameters: PyTorch's multi-tensor apply. Knows no op.
+// parameters, which have 4 KiB: PyTorch's multi-tensor apply. Knows no op.
 #pragma once
 
 #include <span>
@@ -12,21 +12,42 @@ namespace headroom::cuda {
 // Elements that one block takes, four by each thread: a net of 100,000 parameters fills the GPU once.
 inline constexpr int64_t kTensorBlock = 4 * kThreads;
 
-// Groups of N tensors with as many elements each: a shard of a variable, of its gradient, and states of that
-// shard. A kernel's parameters have 4 KiB.
-template <int N>
-struct TensorGroups {
+// Which item each block of a launch works on.
+struct BlockRanges {
   static constexpr int kMax = 64;
   int count = 0;
   int first_block[kMax + 1] = {};
+
+  unsigned blocks() const { return static_cast<unsigned>(first_block[count]); }
+  void add(int64_t item_blocks) {
+    first_block[count + 1] = first_block[count] + static_cast<int>(item_blocks);
+    ++count;
+  }
+  // The last item whose first block is not above this one.
+  __device__ int item_of(int block) const {
+    int low = 0, high = count;
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (first_block[middle] <= block ? low : high) = middle;
+    }
+    return low;
+  }
+};
+
+// Groups of N tensors with as many elements each: a shard of a variable, of its gradient, and states of that
+// shard.
+template <int N>
+struct TensorGroups {
+  static constexpr int kMax = BlockRanges::kMax;
+  BlockRanges ranges;
   int64_t elements[kMax];
   void* data[kMax][N];  // f32, but for the gradient, the second one
   DType gradient[kMax];
   bool in_lanes[kMax];  // every tensor of the group is aligned to four elements
 
-  unsigned blocks() const { return static_cast<unsigned>(first_block[count]); }
   void add(const TensorView* views, const Shard& shard) {
     const int64_t begin = shard.begin(views[0].elements());
+    const int count = ranges.count;
     elements[count] = shard.size(views[0].elements());
     in_lanes[count] = true;
     gradient[count] = views[1].spec.dtype;
@@ -35,8 +56,7 @@ struct TensorGroups {
       data[count][n] = from.data;
       in_lanes[count] = in_lanes[count] && aligned<4>(from);
     }
-    first_block[count + 1] = first_block[count] + static_cast<int>(ceil_div(elements[count], kTensorBlock));
-    ++count;
+    ranges.add(ceil_div(elements[count], kTensorBlock));
   }
 };
 
@@ -83,18 +103,14 @@ __device__ void apply_rule(const MakeRule& make_rule, void* const (&data)[N], DT
 template <int N, typename MakeRule>
 __global__ void update_groups(const __grid_constant__ TensorGroups<N> groups, MakeRule make_rule) {
   const auto block = static_cast<int>(blockIdx.x);
-  int low = 0, high = groups.count;  // the last group whose first block is not above this one
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    (groups.first_block[middle] <= block ? low : high) = middle;
-  }
-  const int64_t n = groups.elements[low];
-  const int64_t at = (block - groups.first_block[low]) * kTensorBlock + 4 * threadIdx.x;
-  if (groups.in_lanes[low] && at + 4 <= n) {
-    apply_rule<4, N>(make_rule, groups.data[low], groups.gradient[low], at);
+  const int group = groups.ranges.item_of(block);
+  const int64_t n = groups.elements[group];
+  const int64_t at = (block - groups.ranges.first_block[group]) * kTensorBlock + 4 * threadIdx.x;
+  if (groups.in_lanes[group] && at + 4 <= n) {
+    apply_rule<4, N>(make_rule, groups.data[group], groups.gradient[group], at);
   } else {
     for (int64_t i = at; i < min(n, at + 4); ++i)
-      apply_rule<1, N>(make_rule, groups.data[low], groups.gradient[low], i);
+      apply_rule<1, N>(make_rule, groups.data[group], groups.gradient[group], i);
     if (at >= n) wait_for_earlier_work();
   }
 }
@@ -105,13 +121,13 @@ void update_all(std::span<const TensorView> operands, const Shard& shard, cudaSt
                 const MakeRule& make_rule) {
   TensorGroups<N> groups;
   const auto flush = [&] {
-    if (groups.blocks() > 0)
-      launch(update_groups<N, MakeRule>, groups.blocks(), kThreads, stream, groups, make_rule);
+    if (groups.ranges.blocks() > 0)
+      launch(update_groups<N, MakeRule>, groups.ranges.blocks(), kThreads, stream, groups, make_rule);
     groups = {};
   };
   for (size_t first = 0; first < operands.size(); first += N) {
     if (shard.size(operands[first].elements()) > 0) groups.add(&operands[first], shard);
-    if (groups.count == TensorGroups<N>::kMax) flush();
+    if (groups.ranges.count == TensorGroups<N>::kMax) flush();
   }
   flush();
 }

@@ -46,6 +46,25 @@ __device__ inline uint32_t half_of(DType dtype, float value) {
   if (dtype == DType::kBf16) return __bfloat16_as_ushort(__float2bfloat16_rn(value));
   return __half_as_ushort(__float2half_rn(value));
 }
+// N neighbours in words of two.
+template <int N>
+__device__ Lanes<uint32_t, N / 2> halves_of(DType dtype, const Lanes<float, N>& lanes) {
+  Lanes<uint32_t, N / 2> words;
+  if (dtype == DType::kBf16) {
+#pragma unroll
+    for (int k = 0; k < N / 2; ++k) {
+      const __nv_bfloat162 pair = __floats2bfloat162_rn(lanes.values[2 * k], lanes.values[2 * k + 1]);
+      words.values[k] = reinterpret_cast<const uint32_t&>(pair);
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < N / 2; ++k) {
+      const __half2 pair = __floats2half2_rn(lanes.values[2 * k], lanes.values[2 * k + 1]);
+      words.values[k] = reinterpret_cast<const uint32_t&>(pair);
+    }
+  }
+  return words;
+}
 
 template <int N>
 __device__ Lanes<float, N> widened(const Stored<N>& stored) {
@@ -136,13 +155,7 @@ __device__ void store(const RealsOut& to, const Lanes<float, N>& lanes) {
             Lanes<float, 4>{lanes.values[k], lanes.values[k + 1], lanes.values[k + 2], lanes.values[k + 3]});
     }
   } else {
-    Lanes<uint32_t, N / 2> words;
-#pragma unroll
-    for (int k = 0; k < N / 2; ++k) {
-      words.values[k] = half_of(to.dtype, lanes.values[2 * k]) | half_of(to.dtype, lanes.values[2 * k + 1])
-                                                                     << 16;
-    }
-    store(static_cast<uint32_t*>(to.data), words);
+    store(static_cast<uint32_t*>(to.data), halves_of(to.dtype, lanes));
   }
 }
 template <int N>

@@ -74,6 +74,16 @@ struct Adam {
   }
 };
 
+struct MovingAverage {
+  GradientScale scale;
+  float momentum;
+  struct Rule {
+    float momentum;
+    __device__ void operator()(float (&x)[2]) const { x[0] = momentum * x[0] + (1 - momentum) * x[1]; }
+  };
+  __device__ Rule operator()() const { return {momentum}; }
+};
+
 // The kernel of an optimizer whose variables have N operands each; make_rule(call, scale) is its rule. Before
 // it waits it reads all of them but the gradients.
 template <int N, typename Update, typename MakeRule>
@@ -170,13 +180,13 @@ std::unique_ptr<Kernel> make_kernel(const AdamUpdate& op, const Request& request
 }
 
 std::unique_ptr<Kernel> make_kernel(const MovingAverageUpdate& op, const Request& request) {
-  const auto rule = [momentum = op.momentum] __device__(float average, float value) {
-    return momentum * average + (1 - momentum) * value;
-  };
+  std::vector<int> averages;
+  for (size_t i = 0; i < request.inputs.size(); i += 2) averages.push_back(static_cast<int>(i));
   return function_kernel(
-      [&device = request.device, rule, n = request.inputs[0].shape.elements()](const Call& call) {
-        map(device, call.stream, 4, rule, n, call.mutated(0), call.in(0), call.in(1));
-      });
+      [momentum = op.momentum](const Call& call) {
+        update_all<2>(call.inputs, Shard{}, call.stream, MovingAverage{{1, nullptr}, momentum});
+      },
+      0, starts_early(request.device, std::move(averages)));
 }
 
 std::unique_ptr<Kernel> make_kernel(const LossScaleUpdate& op, const Request&) {

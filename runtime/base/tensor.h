@@ -32,6 +32,9 @@ constexpr int64_t element_bytes(DType dtype) {
 constexpr bool is_half(DType dtype) {
   return dtype == DType::kBf16 || dtype == DType::kF16;
 }
+constexpr bool is_real(DType dtype) {
+  return dtype == DType::kF32 || is_half(dtype);
+}
 
 // "f32", "i32", "u8", "bf16", "f16".
 constexpr std::string_view to_string(DType dtype) {

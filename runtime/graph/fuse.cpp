@@ -1,6 +1,10 @@
 #include "runtime/graph/fuse.h"
 
+#include <map>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/graph/fuse_rules.h"
 #include "runtime/graph/graph_view.h"
@@ -35,6 +39,37 @@ void fold_constants(Graph& graph) {
   rewrite.apply(graph);
 }
 
+// Updates all moving averages of a momentum in one node, which is one launch.
+void join_moving_averages(Graph& graph) {
+  struct Joined {
+    std::vector<int> nodes, operands;
+  };
+  std::map<std::pair<std::string, float>, Joined> all;  // by device and momentum
+  std::vector<bool> is_changed(graph.values().size());
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    const Node& node = graph.nodes()[i];
+    const auto* update = std::get_if<MovingAverageUpdate>(&node.op);
+    if (!update) continue;
+    Joined& joined = all[{node.device, update->momentum}];
+    for (size_t at = 0; at < node.inputs.size(); at += 2) {
+      const auto average = static_cast<size_t>(node.inputs[at]);
+      if (is_changed[average]) return;  // one update needs what another has made
+      is_changed[average] = true;
+    }
+    joined.nodes.push_back(static_cast<int>(i));
+    joined.operands.insert(joined.operands.end(), node.inputs.begin(), node.inputs.end());
+  }
+  Rewrite rewrite(graph);
+  for (auto& [key, joined] : all) {
+    if (joined.nodes.size() < 2) continue;
+    for (const int node : joined.nodes) rewrite.drop(node);
+    const int last = joined.nodes.back();
+    rewrite.put(last,
+                Node{MovingAverageUpdate{key.second}, graph.node(last).name, std::move(joined.operands), {}});
+  }
+  rewrite.apply(graph);
+}
+
 // A transposition that moves axes of extent 1 alone is a reshape, which copies nothing.
 class IdleTransposes : private GraphView {
  public:
@@ -61,6 +96,7 @@ int fuse(Graph& graph, std::span<const Value> keep, Precision precision) {
   if (has_kernel(ClassifierHead::kTraits)) whole += fuse_classifier_heads(graph, keep);
   if (has_kernel(ConvBlock::kTraits)) whole += fuse_conv_blocks(graph, keep);
   fuse_slice_gradients(graph, keep);
+  join_moving_averages(graph);
   return whole + fuse_conv_biases(graph, keep) + fuse_batch_norms(graph, keep) +
          fuse_dense_layers(graph, keep);
 }

@@ -278,10 +278,13 @@ Grads rule(const CumulativeSum& op, const Context& c) {
 
 // A cast between integers and floats passes no gradient, as in every framework.
 Grads rule(const Cast& op, const Context& c) {
-  const DType from = c.in[0].spec().dtype;
-  const auto is_real = [](DType dtype) { return dtype == DType::kF32 || is_half(dtype); };
-  if (!is_real(from) || !is_real(op.to)) return {std::nullopt};
-  return {cast(c.dy(), from)};
+  Grads grads;
+  for (size_t i = 0; i < c.in.size(); ++i) {
+    const DType from = c.in[i].spec().dtype;
+    const bool passes = is_real(from) && is_real(op.to) && c.grad_out[i];
+    grads.push_back(passes ? std::optional(cast(*c.grad_out[i], from)) : std::nullopt);
+  }
+  return grads;
 }
 
 // An op without a rule does not compile, unless its traits say that it is not differentiable.

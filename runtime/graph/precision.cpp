@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "runtime/base/bytes.h"
 #include "runtime/base/half.h"
 #include "runtime/graph/update_gradients.h"
 
@@ -55,6 +58,10 @@ size_t factor_count(const Node& node) {
   if (const auto* gradient = std::get_if<AttentionGrad>(&node.op)) return gradient->packed ? 3 : 5;
   return library_of(node.op) == Library::kNone ? 0 : node.inputs.size();
 }
+
+// Casts of weights are joined to one node as long as it makes no more than this. Each launch takes some
+// microseconds, more than the bytes of most weights, and a node's results are all there at once.
+constexpr int64_t kJoinedCastBytes = 16 * kMiB;
 
 // An initializer's f32, rounded.
 Initializer rounded(const Initializer& initializer, const std::string& name, const TensorSpec& spec,
@@ -198,12 +205,30 @@ class HalfStorage {
     if (twin(value) >= 0) return;
     const int made = new_half(value);
     twin(value) = made;
+    if (graph_.value(value).kind == ValueKind::kVariable) {
+      JoinedCast& joined = joined_casts_[reader.device];
+      const int64_t bytes = joined.bytes + spec(made).bytes();
+      if (joined.bytes > 0 && bytes <= kJoinedCastBytes) {
+        nodes_[joined.node].inputs.push_back(value);
+        nodes_[joined.node].outputs.push_back(made);
+        joined.bytes = bytes;
+        return;
+      }
+      joined = {nodes_.size(), spec(made).bytes()};
+    }
     nodes_.push_back(Node{Cast{half_}, graph_.value(made).name, {value}, {made}, reader.device});
   }
+
+  // A cast of weights that may take another one, by its place in nodes_.
+  struct JoinedCast {
+    size_t node = 0;
+    int64_t bytes = 0;  // of its results
+  };
 
   Graph& graph_;
   const DType half_;
   std::vector<bool> kept_, summed_;
+  std::map<std::string, JoinedCast> joined_casts_;  // by device
   std::vector<int> twins_;  // by value: the same in 16 bits, if its reader takes that; -1: none
   std::vector<Node> nodes_;
 };

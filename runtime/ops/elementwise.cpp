@@ -57,8 +57,13 @@ Outputs Where::infer(const OpCheck& c) const {
 }
 
 Outputs Cast::infer(const OpCheck& c) const {
-  c.count(1);
-  return {{to, c.shape(0)}};
+  c.require(c.size() > 0, "takes at least one tensor");
+  Outputs outputs;
+  for (size_t i = 0; i < c.size(); ++i) {
+    c.require(c.size() == 1 || (is_real(c.input(i).dtype) && is_real(to)), "takes several floats to floats");
+    outputs.push_back({to, c.shape(i)});
+  }
+  return outputs;
 }
 
 Outputs Dropout::infer(const OpCheck& c) const {

@@ -93,8 +93,9 @@ struct Where {
   static constexpr OpTraits kTraits{.name = "where"};
   Outputs infer(const OpCheck& c) const;
 };
-// Converts between f32, i32 and u8: towards zero, saturating; NaN gives 0. To bf16 and f16, it rounds to the
-// nearest, ties to even. Passes a gradient between floats.
+// x.. -> each converted between f32, i32 and u8: towards zero, saturating; NaN gives 0. To bf16 and f16, it
+// rounds to the nearest, ties to even. Of several, all are floats of any types. Passes a gradient between
+// floats.
 struct Cast {
   static constexpr OpTraits kTraits{.name = "cast"};
   DType to;

@@ -54,8 +54,9 @@ Outputs AdamUpdate::infer(const OpCheck& c) const {
 }
 
 Outputs MovingAverageUpdate::infer(const OpCheck& c) const {
-  c.floats(2);
-  c.same_shape(1, c.shape(0));
+  c.require(c.size() > 0 && c.size() % 2 == 0, fmt::format("takes pairs of operands, got {}", c.size()));
+  c.floats(c.size());
+  for (size_t i = 0; i < c.size(); i += 2) c.same_shape(i + 1, c.shape(i));
   return {};
 }
 

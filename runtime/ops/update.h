@@ -64,7 +64,7 @@ struct AdamUpdate {
   Outputs infer(const OpCheck& c) const;
   UpdateOperands operands() const { return {scaled ? 3u : 2u, 4, {0, 2, 3}}; }
 };
-// average', value:  average = momentum average + (1 - momentum) value
+// average', value, any number of times:  average = momentum average + (1 - momentum) value
 struct MovingAverageUpdate {
   static constexpr OpTraits kTraits{.name = "moving_average_update", .changes = Changes::kAverages};
   float momentum = 0.99f;

@@ -114,11 +114,16 @@ void add_elementwise_cases(std::vector<KernelCase>& cases) {
     add(cases, "f32_i32_" + size, Cast{DType::kI32}, {random_floats({n}, 11, -900, 900)});
     add(cases, "f32_u8_" + size, Cast{DType::kU8}, {random_floats({n}, 12, -100, 400)});
     add(cases, "f32_f32_" + size, Cast{DType::kF32}, {random_floats({n}, 12)});
+    add(cases, "three_" + size, Cast{DType::kF32},
+        {random_floats({n}, 12), random_floats({3 * n}, 13), random_floats({2, n}, 14)});
     add(cases, "i32_f32_" + size, Cast{DType::kF32}, {random_whole<int32_t>({n}, 13, -99999, 99999)});
     add(cases, "i32_u8_" + size, Cast{DType::kU8}, {random_whole<int32_t>({n}, 14, -100, 400)});
     add(cases, "u8_f32_" + size, Cast{DType::kF32}, {random_whole<uint8_t>({n}, 15, 0, 256)});
     add(cases, "u8_i32_" + size, Cast{DType::kI32}, {random_whole<uint8_t>({n}, 16, 0, 256)});
   }
+  std::vector<HostTensor> many;  // more than one launch takes
+  for (int64_t i = 0; i < 150; ++i) many.push_back(random_floats({i % 40}, static_cast<uint64_t>(i)));
+  add(cases, "many", Cast{DType::kF32}, many);
   const std::pair<Shape, Shape> pairs[] = {{{}, {}},
                                            {{1031}, {1031}},
                                            {{3, 5}, {}},
@@ -342,6 +347,7 @@ void add_update_cases(std::vector<KernelCase>& cases) {
     add(cases, "decay_" + size, AdamUpdate{0.7f, 0.9f, 1e-6f, 0.01f},
         {rate(0.1f), step(41), w, g, m, square});
     add(cases, size, MovingAverageUpdate{0.9f}, {w, g});
+    add(cases, "two_" + size, MovingAverageUpdate{0.9f}, {w, g, m, square});
   }
   for (const int finite : {0, 1}) {
     for (const int32_t streak : {3, 4}) {

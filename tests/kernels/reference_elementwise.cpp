@@ -202,7 +202,10 @@ std::vector<Values> reference_elementwise(const Op& op, const std::vector<Values
             return each([&](const Index& index, int64_t) { return at(at(0, index) != 0 ? 1 : 2, index); });
           },
           [&](const Cast& o) {
-            return each([&](const Index&, int64_t i) { return converted(o.to, in[0][i]); });
+            for (size_t t = 0; t < in.size(); ++t) {
+              for (int64_t i = 0; i < in[t].shape().elements(); ++i) out[t][i] = converted(o.to, in[t][i]);
+            }
+            return out;
           },
           [&](const Dropout& o) {
             return each([&](const Index&, int64_t i) {

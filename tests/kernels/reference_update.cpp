@@ -64,10 +64,14 @@ std::vector<Values> reference_update(const Op& op, const std::vector<Values>& in
             });
           },
           [&](const MovingAverageUpdate& o) {
-            Values average = in[0];
-            for (int64_t i = 0; i < average.shape().elements(); ++i)
-              average[i] = wide(o.momentum) * average[i] + (1 - wide(o.momentum)) * in[1][i];
-            return All{average};
+            All averages;
+            for (size_t pair = 0; pair < in.size(); pair += 2) {
+              Values average = in[pair];
+              for (int64_t i = 0; i < average.shape().elements(); ++i)
+                average[i] = wide(o.momentum) * average[i] + (1 - wide(o.momentum)) * in[pair + 1][i];
+              averages.push_back(average);
+            }
+            return averages;
           },
           [&](const LossScaleUpdate& o) {
             All changed(in.begin() + 1, in.end());  // scale, streak, updates

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 """Training and inference of nets from ONNX files beside PyTorch, in turns in one run on one GPU or core.
 
-usage: models.py HEADROOM FOLDER [--work train infer] [--nets NET...] [--rounds N] [--steps N] [--json FILE]
-                 [--no-compile] [--cpu] [-- OPTION...]
+usage: models.py HEADROOM FOLDER [--work train infer] [--nets NET...] [--programs eager compile jax]
+                 [--precision bf16|tf32] [--rounds N] [--steps N] [--json FILE] [--cpu] [-- OPTION...]
 
 FOLDER has PyTorch's exports, NET.legacy_train.onnx or NET.dynamo_eval.onnx, also with .gz: the first is taken for
 training if it is there, the second for inference. OPTION goes to `headroom run`, --plan packed unless given. PyTorch
 runs the same nets of torchvision, timm and transformers: training in eager mode and by torch.compile, bf16 by autocast
 over f32 weights, SGD; inference with weights in bf16 as a CUDA graph and by torch.compile with mode reduce-overhead.
-Images have channels last. With --cpu both run in f32 on one core, PyTorch in eager mode. Every program is a process of its own, and the data is on the device. Prints, for each net
+Plain JAX trains the nets of models_in_jax.py. Images have channels last. With --precision tf32 all train in f32, with
+products in TF32. With --cpu both run in f32 on one core, PyTorch in eager mode. Every program is a process of its own, and the data is on the device. Prints, for each net
 and work, ms a step (the least of the medians of all rounds) and MiB that are allocated at the peak.
 """
 import argparse
 import gzip
 import json
+import os
 import pathlib
 import shutil
 import statistics
@@ -80,7 +82,7 @@ def make_net(name):
     return UNet(), 256
 
 
-def run_in_torch(name, work, how, batch, steps):
+def run_in_torch(name, work, how, batch, steps, precision):
     import torch
     from torch.nn import functional as F
 
@@ -130,7 +132,7 @@ def run_in_torch(name, work, how, batch, steps):
     net.train()
     optimizer = torch.optim.SGD(net.parameters(), 1e-3)
     run = torch.compile(net) if how == "compile" else net
-    half = torch.autocast(device, torch.bfloat16, enabled=not is_cpu)
+    half = torch.autocast(device, torch.bfloat16, enabled=precision == "bf16" and not is_cpu)
     with torch.no_grad(), half:
         shape = logits(net, x[:2]).shape
     classes = shape[-1] if len(shape) < 4 else shape[1]
@@ -184,7 +186,9 @@ def find_file(folder, name, work, unpacked):
 def run_in_headroom(options, path, name, work, batch, steps, unpacked):
     command = [options.headroom, "run", "--model", path, "--batch", str(batch), "--steps", str(steps), "--optimizer"]
     command += ["sgd", "--json", "--device"]
-    command += ["cpu", "--intra-op-threads", "1"] if options.cpu else ["cuda", "--precision", "bf16"]
+    command += ["cpu", "--intra-op-threads", "1"] if options.cpu else ["cuda"]
+    if not options.cpu:
+        command += ["--precision", "bf16"] if options.precision == "bf16" else ["--math", "tf32"]
     if work == "infer":
         command.append("--inference")
     if name == "gpt2":
@@ -199,9 +203,11 @@ def run_in_headroom(options, path, name, work, batch, steps, unpacked):
             "process_mib": result["peak_process_bytes"] / MIB}
 
 
-def run_child(name, work, how, batch, steps):
-    words = [sys.executable, __file__, "--child", name, work, how, str(batch), str(steps)]
-    done = subprocess.run(words, capture_output=True, text=True)
+def run_child(name, work, how, batch, steps, precision):
+    words = [sys.executable, __file__, "--child", name, work, how, str(batch), str(steps), precision]
+    # JAX would take three quarters of the card beforehand.
+    environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment)
     if done.returncode:
         return {"error": (done.stderr.strip().splitlines() or ["no output"])[-1][:200]}
     return json.loads(done.stdout.splitlines()[-1])
@@ -209,8 +215,13 @@ def run_child(name, work, how, batch, steps):
 
 def main():
     if sys.argv[1:2] == ["--child"]:
-        name, work, how, batch, steps = sys.argv[2:]
-        print(json.dumps(run_in_torch(name, work, how, int(batch), int(steps))))
+        name, work, how, batch, steps, precision = sys.argv[2:]
+        if how == "jax":
+            import models_in_jax
+
+            print(json.dumps(models_in_jax.measure(name, int(batch), WORDS, int(steps), precision)))
+        else:
+            print(json.dumps(run_in_torch(name, work, how, int(batch), int(steps), precision)))
         return
     words = sys.argv[1:]
     rest = words[words.index("--") + 1:] if "--" in words else []
@@ -223,7 +234,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=60, help="of training; ten times as many of inference")
     parser.add_argument("--json", type=argparse.FileType("w"))
-    parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--programs", nargs="*", choices=["eager", "compile", "jax"], default=["eager", "compile"])
+    parser.add_argument("--precision", choices=["bf16", "tf32"], default="bf16")
     parser.add_argument("--cpu", action="store_true")
     options = parser.parse_args(words)
     options.rest = rest
@@ -237,14 +249,18 @@ def main():
                 if name not in batches:
                     continue
                 path = find_file(options.folder, name, work, unpacked)
-                others = ["eager" if work == "train" else "graph"] + ([] if options.no_compile else ["compile"])
+                others = list(options.programs)
+                if work == "infer":
+                    others = ["graph" if how == "eager" else how for how in others if how != "jax"]
+                if name == "unet" and "jax" in others:
+                    others.remove("jax")
                 others = ["cpu"] if options.cpu else others
                 results = {how: [] for how in ["headroom", *others]}
                 for _ in range(options.rounds):
                     for how, runs in results.items():
                         arguments = (name, work, batches[name], steps)
                         runs.append(run_in_headroom(options, path, *arguments, unpacked) if how == "headroom"
-                                    else run_child(name, work, how, batches[name], steps))
+                                    else run_child(name, work, how, batches[name], steps, options.precision))
                 ours = None
                 for how, runs in results.items():
                     done = [run for run in runs if "ms" in run]

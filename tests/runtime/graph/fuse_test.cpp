@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "tests/runtime/session/small_net.h"
 
@@ -174,6 +175,7 @@ TEST(Fuse, BatchNormsTakeTheResidualAndTheReluBehindThemWithTheSameBits) {
     ResidualNet apart, fused;
     EXPECT_EQ(fuse(fused.graph), 4);
     EXPECT_EQ(count_of<BatchNorm>(fused.graph), 5);
+    EXPECT_EQ(count_of<MovingAverageUpdate>(fused.graph), 1);
     EXPECT_EQ(count_of<BatchNormGrad>(fused.graph), 5);
     const auto adds_branches = [](const Node& node) {
       return std::holds_alternative<BatchNormGrad>(node.op) && node.inputs.size() == 7;
@@ -183,6 +185,35 @@ TEST(Fuse, BatchNormsTakeTheResidualAndTheReluBehindThemWithTheSameBits) {
     EXPECT_EQ(count_of<Unary>(fused.graph), 0);
     EXPECT_EQ(fused.weights_after_three_steps(mode), apart.weights_after_three_steps(mode))
         << to_string(mode);
+  }
+}
+
+TEST(Fuse, MovingAveragesOfOneMomentumAreOneNodeUnlessOneIsUpdatedTwice) {
+  for (const bool twice : {false, true}) {
+    Graph graph;
+    const Value one = fill(graph, 1, {3});
+    std::vector<Value> averages;
+    for (int i = 0; i < 4; ++i)
+      averages.push_back(graph.variable("average_" + std::to_string(i), {DType::kF32, {3}}, zeros()));
+    const auto update = [&](size_t i, float momentum) {
+      graph.add(MovingAverageUpdate{momentum}, std::vector<Value>{averages[i], one});
+    };
+    update(0, 0.5f);
+    update(1, 0.5f);
+    update(2, 0.9f);
+    update(3, 0.5f);
+    if (twice) update(0, 0.5f);
+    fuse(graph);
+    EXPECT_EQ(count_of<MovingAverageUpdate>(graph), twice ? 5 : 2);
+    CpuHarness cpu;
+    Variables variables(graph, cpu.device, *cpu.allocator);
+    Session session(graph, {{}, true}, PlanMode::kPacked, variables);
+    session.run(1);
+    for (size_t i = 0; i < 4; ++i) {
+      float average = 0;
+      std::memcpy(&average, variables.read(averages[i]).data(), sizeof average);
+      EXPECT_FLOAT_EQ(average, i == 2 ? 0.1f : i == 0 && twice ? 0.75f : 0.5f) << i;
+    }
   }
 }
 

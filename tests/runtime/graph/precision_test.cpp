@@ -97,6 +97,35 @@ TEST(Precision, ActivationsAndGradientsAreHalfAndMastersAreWhole) {
   EXPECT_EQ(casts, 1);
 }
 
+TEST(Precision, CastsOfWeightsAreOneNodeUpToABound) {
+  const auto casts_of = [](const std::vector<int64_t>& rows) {
+    Graph graph;
+    Value x = graph.input("x", {DType::kF32, {4, 1024}});
+    const Value rate = graph.input("rate", {DType::kF32, {}});
+    const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
+    std::vector<Value> weights, gradients;
+    for (const int64_t n : rows) {
+      const Shape shape{x.shape()[1], n};
+      weights.push_back(graph.variable("w_" + std::to_string(weights.size()), {DType::kF32, shape}, zeros()));
+      gradients.push_back(fill(graph, 0, shape));
+      x = matmul(x, weights.back());
+    }
+    add_updates(Sgd{}, weights, gradients, rate, step);
+    store_in(graph, Precision::kBf16, std::vector<Value>{x});
+    std::vector<size_t> casts;
+    for (const Node& node : graph.nodes()) {
+      if (!std::holds_alternative<Cast>(node.op)) continue;
+      const bool is_of_weights = graph.value(node.inputs[0]).kind == ValueKind::kVariable;
+      if (is_of_weights) casts.push_back(node.inputs.size());
+    }
+    return casts;
+  };
+  EXPECT_EQ(casts_of({1024, 512, 8}), std::vector<size_t>{3});
+  // 8 MiB, 8 MiB and 4 MiB: the third is over 16 MiB. A larger one than that is alone.
+  EXPECT_EQ(casts_of({4096, 1024, 2048, 64}), (std::vector<size_t>{2, 2}));
+  EXPECT_EQ(casts_of({16384, 1}), (std::vector<size_t>{1, 1}));
+}
+
 TEST(Precision, F32IsLeftAlone) {
   const SmallStep step(Precision::kF32);
   for (const ValueInfo& value : step.graph.values()) EXPECT_FALSE(is_half(value.spec.dtype)) << value.name;
