@@ -1,6 +1,5 @@
 // Dense layers: the kernels of their parts, with one pass over the result behind the product.
 #include <algorithm>
-#include <limits>
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/sequence_kernel.h"
@@ -16,15 +15,20 @@ std::unique_ptr<Kernel> make_kernel(const Dense& op, const Request& request) {
       [=](const Call& call) {
         product->run(call.inputs.first(2), call.outputs, call.workspace, {});
         const float* bias = call.in(2);
-        // NaN is not below 0, and stays.
-        const float lowest = op.relu ? 0 : -std::numeric_limits<float>::infinity();
+        const float* residual = call.inputs.size() == 4 ? call.in(3) : nullptr;
         for (int64_t row = 0; row < rows; ++row) {
           float* y = call.out() + row * columns;
 #pragma omp simd
-          for (int64_t i = 0; i < columns; ++i) {
-            const float value = y[i] + bias[i];
-            y[i] = value < lowest ? lowest : value;
+          for (int64_t i = 0; i < columns; ++i) y[i] += bias[i];
+          if (residual != nullptr) {
+            const float* added = residual + row * columns;
+#pragma omp simd
+            for (int64_t i = 0; i < columns; ++i) y[i] += added[i];
           }
+          if (!op.relu) continue;
+        // NaN is not below 0, and stays.
+#pragma omp simd
+          for (int64_t i = 0; i < columns; ++i) y[i] = y[i] < 0 ? 0 : y[i];
         }
       },
       product->workspace_bytes());

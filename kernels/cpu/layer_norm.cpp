@@ -63,6 +63,10 @@ std::unique_ptr<Kernel> make_kernel(const LayerNormGrad&, const Request& request
             const float normal = (x[i] - centre) * deviation;
             dx[i] = deviation * (dy[i] * gamma[i] - mean - normal * slope);
           }
+          if (call.inputs.size() < 6) continue;
+          const float* added = call.in(5) + row * n;
+#pragma omp simd
+          for (int64_t i = 0; i < n; ++i) dx[i] += added[i];
         }
         for (int64_t i = 0; i < n; ++i) call.out(1)[i] = static_cast<float>(dgamma[i]);
         for (int64_t i = 0; i < n; ++i) call.out(2)[i] = static_cast<float>(dbeta[i]);

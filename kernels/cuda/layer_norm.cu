@@ -67,10 +67,12 @@ struct HeldNorm {
   }
 };
 
-// With x' = (x - mean) deviation and g = dy gamma: dx = deviation (g - mean of g - x' mean of g x')
+// With x' = (x - mean) deviation and g = dy gamma: dx = deviation (g - mean of g - x' mean of g x') + added
 struct NormGradOperands {
   Reals dy, x, gamma, mean, deviation;
   RealsOut dx;
+  Reals added;  // may be at no address
+  __device__ bool adds() const { return added.data != nullptr; }
 };
 struct StreamedNormGrad {
   NormGradOperands in;
@@ -88,7 +90,8 @@ struct StreamedNormGrad {
     const float slope = team.combine(second, Add()) / static_cast<float>(n);
     for (int64_t i = team.lane(); i < n; i += team.size()) {
       const float normal = (from[i] - centre) * inverse;
-      in.dx.set(row * n + i, inverse * (gradient[i] * in.gamma[i] - shift - normal * slope));
+      const float added = in.adds() ? in.added[row * n + i] : 0;
+      in.dx.set(row * n + i, inverse * (gradient[i] * in.gamma[i] - shift - normal * slope) + added);
     }
   }
 };
@@ -120,6 +123,11 @@ struct HeldNormGrad {
       for (int i = 0; i < L; ++i) {
         const float normal = (x.values[i] - centre) * inverse;
         dy.values[i] = inverse * (dy.values[i] * gamma.values[i] - shift - normal * slope);
+      }
+      if (in.adds()) {
+        const Lanes<float, L> added = load<L>(in.added + (row * n + at));
+#pragma unroll
+        for (int i = 0; i < L; ++i) dy.values[i] += added.values[i];
       }
       store(in.dx + (row * n + at), dy);
     });
@@ -242,7 +250,7 @@ __global__ void __launch_bounds__(kRowThreads)
   load_columns(gamma, in.gamma, n);
   const RealsOut dx{in.dx.data, kStored};
   for (int64_t row = team.first_row(); row < rows; row += team.teams()) {
-    const Row gradients(in.dy, row, n), part(in.x, row, n);
+    const Row gradients(in.dy, row, n), part(in.x, row, n), added(in.added, row, in.adds() ? n : 0);
     const float centre = in.mean[row], inverse = in.deviation[row];
     Lanes<float, 8> dy[K], normal[K];
     float first = 0, second = 0;
@@ -268,6 +276,11 @@ __global__ void __launch_bounds__(kRowThreads)
 #pragma unroll
       for (int i = 0; i < 8; ++i)
         dy[k].values[i] = inverse * (dy[k].values[i] - shift - normal[k].values[i] * slope);
+      if (in.adds()) {
+        const Lanes<float, 8> more = widened(added.groups[k]);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) dy[k].values[i] += more.values[i];
+      }
       store(dx + (row * n + Row::place(k)), dy[k]);
     }
   }
@@ -367,14 +380,21 @@ std::unique_ptr<Kernel> make_kernel(const LayerNormGrad&, const Request& request
   const HalfRows half_rows(request.device, x);
   return function_kernel(
       [layouts, half_rows, &device = request.device, shape = x.shape](const Call& call) {
-        const NormGradOperands operands{operand(call, 0), operand(call, 1), operand(call, 2),
-                                        operand(call, 3), operand(call, 4), result(call)};
+        NormGradOperands operands{operand(call, 0),
+                                  operand(call, 1),
+                                  operand(call, 2),
+                                  operand(call, 3),
+                                  operand(call, 4),
+                                  result(call),
+                                  {}};
+        operands.added = call.inputs.size() == 6 ? operand(call, 5) : Reals{nullptr, operands.x.dtype};
         auto* partial = call.scratch<ChannelSums>();
         const auto finish = [&](const ReductionLayout& last) {
           launch(finish_gradients, last.grid(), kThreads, call.stream, last, partial, result(call, 1),
                  result(call, 2));
         };
-        if (half_rows.take(call, {operands.x.dtype, operands.dy.dtype, operands.dx.dtype})) {
+        if (half_rows.take(call,
+                           {operands.x.dtype, operands.dy.dtype, operands.dx.dtype, operands.added.dtype})) {
           half_rows.with(operands.x.dtype, [&](auto type, auto groups) {
             launch(norm_grad_half_rows<type, groups>, half_rows.blocks, kRowThreads, call.stream, operands,
                    half_rows.rows, static_cast<int>(half_rows.n), partial);

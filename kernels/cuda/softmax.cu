@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cuda/fast_math.cuh"
 #include "kernels/cuda/index_report.cuh"
 #include "kernels/cuda/rows.cuh"
 
@@ -156,21 +157,53 @@ __device__ void for_each_vector(const Team& team, const Reals& row, int64_t n, c
   }
 }
 
+// The larger of two; NaN if either is.
+__device__ inline float larger(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float c = 0;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+  return c;
+#else
+  return Larger()(a, b);
+#endif
+}
+
+// exp(x - largest), of neighbours that are stored in 16 bits as few instructions: with expf() a loss over a
+// vocabulary would take twice as long as memory.
+template <int L>
+class ExpBelow {
+ public:
+  explicit __device__ ExpBelow(float largest)
+      : largest_(L == 8 ? -kLog2E * finite(largest) : finite(largest)) {}
+  __device__ float operator()(float x) const {
+    return L == 8 ? power_of_2(fmaf(x, kLog2E, largest_)) : expf(x - largest_);
+  }
+
+ private:
+  // Of a row of nothing but -infinity so far, every number is beyond reach.
+  static __device__ float finite(float largest) { return largest == -HUGE_VALF ? 0 : largest; }
+  float largest_;
+};
+
 // As sums_of_row, L neighbours at once.
 template <int L, typename Team>
 __device__ RowSums sums_of_classes(const Team& team, const Reals& row, int64_t classes) {
   float largest = -HUGE_VALF, sum = 0;
-  for_each_vector<L>(team, row, classes, [&](int64_t at, const Lanes<float, L>& x) {
-    float of_group = -HUGE_VALF;
+  for_each_vector<L>(team, row, classes, [&](int64_t at, Lanes<float, L> x) {
+    if (at + L > classes) {
 #pragma unroll
-    for (int i = 0; i < L; ++i) of_group = Larger()(of_group, at + i < classes ? x.values[i] : -HUGE_VALF);
-    if (of_group == -HUGE_VALF) return;
+      for (int i = 0; i < L; ++i) x.values[i] = at + i < classes ? x.values[i] : -HUGE_VALF;
+    }
+    float of_group = x.values[0];
+#pragma unroll
+    for (int i = 1; i < L; ++i) of_group = larger(of_group, x.values[i]);
     if (of_group > largest) {
-      sum *= expf(largest - of_group);
+      sum *= ExpBelow<L>(of_group)(largest);
       largest = of_group;
     }
+    const ExpBelow<L> exp_below(largest);
 #pragma unroll
-    for (int i = 0; i < L; ++i) sum += at + i < classes ? expf(x.values[i] - largest) : 0;
+    for (int i = 0; i < L; ++i) sum += exp_below(x.values[i]);
   });
   const float of_row = team.combine(largest, Larger());
   if (largest != -HUGE_VALF) sum *= expf(largest - of_row);  // NaN for an infinite maximum
@@ -218,12 +251,18 @@ struct CrossEntropyGradRow {
     if (n == 0) return;
     const int32_t label = in.labels[row];
     if (team.lane() == 0 && !in_range(label, in.classes)) report(in.fault, row, label);
-    const float share = 1 / sums.sum, gradient = dloss[row];
+    const float gradient = dloss[row], share = gradient / sums.sum;
+    const ExpBelow<L> exp_below(sums.largest);
     for_each_vector<L>(team, x, in.columns, [&](int64_t at, Lanes<float, L> values) {
 #pragma unroll
-      for (int i = 0; i < L; ++i) {
-        const float p = expf(values.values[i] - sums.largest) * share - (at + i == label ? 1 : 0);
-        values.values[i] = at + i < in.classes ? p * gradient : 0;
+      for (int i = 0; i < L; ++i) values.values[i] = exp_below(values.values[i]) * share;
+      if (at <= label && label < at + L) {
+#pragma unroll
+        for (int i = 0; i < L; ++i) values.values[i] -= at + i == label ? gradient : 0;
+      }
+      if (at + L > in.classes) {
+#pragma unroll
+        for (int i = 0; i < L; ++i) values.values[i] = at + i < in.classes ? values.values[i] : 0;
       }
       store(dx + at, values);
     });

@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "kernels/cuda/device_loops.cuh"
+#include "kernels/cuda/fast_math.cuh"
 
 namespace headroom::cuda {
 namespace {
@@ -16,27 +17,15 @@ constexpr float kErfSlope = static_cast<float>(2 * std::numbers::inv_sqrtpi);
 constexpr float kInner = static_cast<float>(std::numbers::sqrt2 * std::numbers::inv_sqrtpi),
                 kCubic = 0.044715f;
 
-// Gelu of numbers stored in 16 bits would take longer than memory with erff(), tanhf() and a division. These
-// take one instruction, within 2^-22 of the result; results below the normal numbers are 0.
-__device__ float fast_exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ float fast_reciprocal(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-constexpr float kLog2E = static_cast<float>(std::numbers::log2e);
+// Gelu of numbers stored in 16 bits would take longer than memory with erff(), tanhf() and a division.
 
-// The share of the standard normal distribution beyond |x|, within 1e-7, and its density over that at 0, which
-// the share is made of: Abramowitz and Stegun, formula 7.1.26, halved.
+// The share of the standard normal distribution beyond |x|, within 1e-7, and its density over that at 0,
+// which the share is made of: Abramowitz and Stegun, formula 7.1.26, halved.
 struct NormalTail {
   float share, density;
   __device__ explicit NormalTail(float x) {
-    const float t = fast_reciprocal(fmaf(0.3275911f * kSqrtHalf, fabsf(x), 1.0f));
-    density = fast_exp2(x * (x * (-0.5f * kLog2E)));
+    const float t = reciprocal(fmaf(0.3275911f * kSqrtHalf, fabsf(x), 1.0f));
+    density = power_of_2(x * (x * (-0.5f * kLog2E)));
     const float series =
         fmaf(t, fmaf(t, fmaf(t, fmaf(t, 0.5307027145f, -0.7265760135f), 0.7107068705f), -0.142248368f),
              0.127414796f);
@@ -48,7 +37,7 @@ struct NormalTail {
 // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)) where u = kInner (x + kCubic x^3).
 __device__ float tanh_gelu_share(float x) {
   constexpr float kFirst = -2 * kInner * kLog2E, kThird = kFirst * kCubic;
-  return fast_reciprocal(1 + fast_exp2(x * fmaf(x * x, kThird, kFirst)));
+  return reciprocal(1 + power_of_2(x * fmaf(x * x, kThird, kFirst)));
 }
 
 }  // namespace

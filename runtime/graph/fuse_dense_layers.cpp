@@ -7,11 +7,11 @@
 namespace headroom {
 namespace {
 
-// Node ids; relu is -1 without one.
+// Node ids; -1 for what is not there.
 struct Layer {
-  int product, bias, relu = -1;
-  int bias_value = -1;
-  int last() const { return std::max(bias, relu); }
+  int product, bias, sum = -1, relu = -1;
+  int bias_value = -1, residual = -1;  // values
+  int last() const { return std::max({bias, sum, relu}); }
 };
 
 // The gradients of a layer's weights and of its bias.
@@ -23,16 +23,22 @@ class DenseLayers : private GraphView {
  public:
   using GraphView::GraphView;
 
-  std::optional<Layer> match_layer(int product) const {
+  // Does not add a residual where that would take a sum that is `taken`.
+  std::optional<Layer> match_layer(int product, const std::vector<bool>& taken) const {
     const auto* matmul = op<MatMul>(product);
     if (!matmul || matmul->transpose_a || shape(input(product, 1)).rank() != 2) return {};
     if (shape(input(product, 0)).rank() < 2 || shape(input(product, 0)).last() == 0) return {};
     Layer layer{product, only_reader(output(product))};
     layer.bias_value = bias_of(layer.bias, output(product));
     if (layer.bias_value < 0) return {};
-    const int next = only_reader(output(layer.bias));
+    const int sum = only_reader(output(layer.bias));
+    if (adds_residual(sum, output(layer.bias)) && !taken[static_cast<size_t>(sum)]) {
+      layer.sum = sum;
+      layer.residual = input(sum, input(sum, 0) == output(layer.bias) ? 1 : 0);
+    }
+    const int next = only_reader(output(layer.last()));
     if (const auto* unary = op<Unary>(next); unary && unary->kind == UnaryKind::kRelu) layer.relu = next;
-    if (!on_one_device({layer.product, layer.bias, layer.relu})) return {};
+    if (!on_one_device({layer.product, layer.bias, layer.sum, layer.relu})) return {};
     return changes_operand(product, product, layer.last()) ? std::nullopt : std::optional(layer);
   }
 
@@ -54,11 +60,13 @@ class DenseLayers : private GraphView {
   }
 
   void rewrite(const Layer& layer, Rewrite& nodes) const {
-    for (int node : {layer.product, layer.bias, layer.relu}) nodes.drop(node);
-    nodes.put(layer.last(), Node{Dense{layer.relu >= 0, op<MatMul>(layer.product)->transpose_b},
-                                 graph().node(layer.product).name,
-                                 {input(layer.product, 0), input(layer.product, 1), layer.bias_value},
-                                 {output(layer.last())}});
+    for (int node : {layer.product, layer.bias, layer.sum, layer.relu}) nodes.drop(node);
+    Node dense{Dense{layer.relu >= 0, op<MatMul>(layer.product)->transpose_b},
+               graph().node(layer.product).name,
+               {input(layer.product, 0), input(layer.product, 1), layer.bias_value},
+               {output(layer.last())}};
+    if (layer.residual >= 0) dense.inputs.push_back(layer.residual);
+    nodes.put(layer.last(), std::move(dense));
   }
 
   void rewrite(const DenseGradient& gradient, Rewrite& nodes) const {
@@ -80,6 +88,12 @@ class DenseLayers : private GraphView {
     const bool is_vector = shape(other) == Shape{shape(value).last()} && shape(output(node)) == shape(value);
     return other != value && is_vector ? other : -1;
   }
+  // Whether the node adds `value` and another tensor of its shape.
+  bool adds_residual(int node, int value) const {
+    const auto* binary = op<Binary>(node);
+    return binary && binary->kind == BinaryKind::kAdd && input(node, 0) != input(node, 1) &&
+           shape(input(node, 0)) == shape(value) && shape(input(node, 1)) == shape(value);
+  }
   bool multiplies_matrices(int product) const {
     const Shape &a = shape(input(product, 0)), &b = shape(input(product, 1));
     const bool sums = op<MatMul>(product)->transpose_a ? a.rank() == 2 && a[1] > 0 : a.last() > 0;
@@ -97,9 +111,10 @@ int fuse_dense_layers(Graph& graph, std::span<const Value> keep) {
   const DenseLayers layers(graph, keep);
   Rewrite nodes(graph);
   int count = 0;
-  std::vector<bool> summed(graph.nodes().size());
+  std::vector<bool> summed(graph.nodes().size()), taken(graph.nodes().size());
   for (int i = 0; i < static_cast<int>(graph.nodes().size()); ++i) {
-    if (const std::optional<Layer> layer = layers.match_layer(i)) {
+    if (const std::optional<Layer> layer = layers.match_layer(i, taken)) {
+      if (layer->sum >= 0) taken[static_cast<size_t>(layer->sum)] = true;
       layers.rewrite(*layer, nodes);
       ++count;
     }

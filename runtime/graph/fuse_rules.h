@@ -24,12 +24,15 @@ int fuse_conv_biases(Graph& graph, std::span<const Value> keep);
 // add what comes from two branches. Returns the number of batch norms that do.
 int fuse_batch_norms(Graph& graph, std::span<const Value> keep);
 
+// Lets the gradient of a layer norm add the gradient that comes past it.
+void fuse_layer_norms(Graph& graph, std::span<const Value> keep);
+
 // Turns the sum of gradients of slices that together are all of a value into one concat. Returns their
 // number.
 int fuse_slice_gradients(Graph& graph, std::span<const Value> keep);
 
-// Turns matmul by a matrix + bias [+ relu] into dense nodes, and the gradients of the weights and the bias of
-// a layer of matrices into dense_filter_grad nodes. Returns the number of dense nodes.
+// Turns matmul by a matrix + bias [+ residual] [+ relu] into dense nodes, and the gradients of the weights
+// and the bias of a layer of matrices into dense_filter_grad nodes. Returns the number of dense nodes.
 int fuse_dense_layers(Graph& graph, std::span<const Value> keep);
 
 }  // namespace headroom

@@ -65,12 +65,16 @@ Grads rule(const MatMul& op, const Context& c) {
 
 Grads rule(const Dense& op, const Context& c) {
   const Value g = op.relu ? c.add(UnaryGrad{UnaryKind::kRelu}, {c.dy(), c.out[0]}) : c.dy();
+  Grads grads;
   if (op.transpose_b || c.in[0].shape().rank() > 2) {
-    const Grads grads = matmul_grads({false, op.transpose_b}, as_matrix(c.in[0]), c.in[1], as_matrix(g));
-    return {reshape(*grads[0], c.in[0].shape()), grads[1], sum_to(g, c.in[2].shape())};
+    grads = matmul_grads({false, op.transpose_b}, as_matrix(c.in[0]), c.in[1], as_matrix(g));
+    grads = {reshape(*grads[0], c.in[0].shape()), grads[1], sum_to(g, c.in[2].shape())};
+  } else {
+    const std::vector<Value> parameters = c.graph.add(DenseFilterGrad{}, std::vector<Value>{c.in[0], g});
+    grads = {matmul(g, c.in[1], {false, true}), parameters[0], parameters[1]};
   }
-  const std::vector<Value> parameters = c.graph.add(DenseFilterGrad{}, std::vector<Value>{c.in[0], g});
-  return {matmul(g, c.in[1], {false, true}), parameters[0], parameters[1]};
+  if (c.in.size() == 4) grads.push_back(g);
+  return grads;
 }
 
 Grads rule(const Conv2d& op, const Context& c) {

@@ -23,7 +23,7 @@ Outputs MatMul::infer(const OpCheck& c) const {
 }
 
 Outputs Dense::infer(const OpCheck& c) const {
-  c.floats(3);
+  c.floats(c.size() == 4 ? 4 : 3);
   const Shape &x = c.shape(0), &w = c.shape(1);
   c.require(x.rank() >= 2, "takes rank 2 at least");
   c.require(x.last() > 0, "there is nothing to sum");
@@ -32,7 +32,9 @@ Outputs Dense::infer(const OpCheck& c) const {
                         : fmt::format("the weights must be ({},N)", x.last()));
   const int64_t columns = w[transpose_b ? 0 : 1];
   c.same_shape(2, {columns});
-  return {f32(x.with(x.rank() - 1, columns))};
+  const Shape y = x.with(x.rank() - 1, columns);
+  if (c.size() == 4) c.same_shape(3, y);
+  return {f32(y)};
 }
 
 Outputs DenseFilterGrad::infer(const OpCheck& c) const {

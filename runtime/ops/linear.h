@@ -15,7 +15,8 @@ struct MatMul {
 };
 
 // A product with its neighbours (fuse() makes it).
-// x (..,K), w (K,N), bias (N) -> y (..,N) = x w + bias, or relu of that. K > 0. transpose_b: w is (N,K).
+// x (..,K), w (K,N), bias (N), [residual like y] -> y (..,N) = x w + bias + residual, or relu of that. K > 0.
+// transpose_b: w is (N,K).
 struct Dense {
   static constexpr OpTraits kTraits{.name = "dense", .library = Library::kBlas};
   bool relu = false;

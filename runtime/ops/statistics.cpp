@@ -175,8 +175,9 @@ Outputs LayerNorm::infer(const OpCheck& c) const {
 }
 
 Outputs LayerNormGrad::infer(const OpCheck& c) const {
-  c.floats(5);
+  c.floats(c.size() == 6 ? 6 : 5);
   c.same_shape(1, c.shape(0));
+  if (c.size() == 6) c.same_shape(5, c.shape(0));
   c.require(c.shape(0).rank() >= 1 && c.shape(0).last() > 0, "there is nothing to normalise over");
   c.same_shape(2, {c.shape(0).last()});
   const Shape rows(extents_of(c.shape(0)).first(static_cast<size_t>(c.shape(0).rank() - 1)));

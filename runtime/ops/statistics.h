@@ -112,7 +112,7 @@ struct LayerNorm {
   float epsilon = 1e-5f;
   Outputs infer(const OpCheck& c) const;
 };
-// dy, x, gamma, mean, deviation -> dx, dgamma, dbeta
+// dy, x, gamma, mean, deviation, [added like x] -> dx + added, dgamma, dbeta
 struct LayerNormGrad {
   static constexpr OpTraits kTraits{.name = "layer_norm_grad", .differentiable = false};
   Outputs infer(const OpCheck& c) const;

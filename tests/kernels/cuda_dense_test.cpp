@@ -48,12 +48,14 @@ class CudaDense : public CudaTableTest<DenseCase> {
 TEST_P(CudaDense, ForwardAndGradientAgreeWithTheCpuInEveryMath) {
   expect_near(Dense{false}, {x, w, bias}, Dense{false});
   expect_near(Dense{true}, {x, w, bias}, Dense{false});
+  expect_near(Dense{false}, {x, w, bias, dy}, Dense{false});
   expect_near(DenseFilterGrad{}, {x, dy}, DenseFilterGrad{});
 }
 
 TEST_P(CudaDense, NeedsNoWorkspaceWhereNoneIsAllowed) {
   const KernelSettings none{.workspace_limit_bytes = 0};
   EXPECT_EQ(workspace_bytes(*device, Dense{true}, {x, w, bias}, none), 0);
+  EXPECT_EQ(workspace_bytes(*device, Dense{false}, {x, w, bias, dy}, none), 0);
   EXPECT_EQ(workspace_bytes(*device, DenseFilterGrad{}, {x, dy}, none), 0);
 }
 

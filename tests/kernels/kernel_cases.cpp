@@ -68,6 +68,10 @@ void add_matmul_and_pool_cases(std::vector<KernelCase>& cases) {
       add(cases, what + (relu ? "_relu" : ""), Dense{relu},
           {x, random_floats({k, n}, 51), random_floats({n}, 52)}, 1e-4);
     }
+    for (bool relu : {false, true}) {
+      add(cases, what + "_residual" + (relu ? "_relu" : ""), Dense{relu},
+          {x, random_floats({k, n}, 51), random_floats({n}, 52), random_floats({m, n}, 55)}, 1e-4);
+    }
     add(cases, what + "_transposed", Dense{false, true},
         {x, random_floats({n, k}, 51), random_floats({n}, 52)}, 1e-4);
     add(cases, what + "_rank3", Dense{},
@@ -325,6 +329,8 @@ void add_statistics_cases(std::vector<KernelCase>& cases) {
     const std::vector<HostTensor> out = run_op(LayerNorm{}, in);
     add(cases, what, LayerNorm{}, in, 1e-4);
     add(cases, what, LayerNormGrad{}, {random_floats(shape, 36), in[0], in[1], out[1], out[2]}, 1e-4);
+    add(cases, what + "_added", LayerNormGrad{},
+        {random_floats(shape, 36), in[0], in[1], out[1], out[2], random_floats(shape, 37)}, 1e-4);
   }
   for (int axis : {0, 1, 2}) {
     const std::string what = std::to_string(axis);

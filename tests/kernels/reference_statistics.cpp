@@ -227,7 +227,9 @@ std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>
                 out[2][i] += dy;
               }
               for (int64_t i = 0; i < n; ++i)
-                out[0][row * n + i] = in[4][row] * (in[0][row * n + i] * in[2][i] - mean - normal(i) * slope);
+                out[0][row * n + i] =
+                    in[4][row] * (in[0][row * n + i] * in[2][i] - mean - normal(i) * slope) +
+                    (in.size() == 6 ? in[5][row * n + i] : 0);
             }
             return out;
           },

@@ -7,21 +7,9 @@
 #include <cmath>
 
 #include "kernels/cuda/attention/attention_call.cuh"
+#include "kernels/cuda/fast_math.cuh"
 
 namespace headroom::cuda {
-
-inline constexpr float kLog2E = 1.4426950408889634f;  // scores are powers of 2 on the way
-
-// 2^x within two units in the last place (PTX ISA, ex2.approx); results below the normal numbers are 0.
-__device__ inline float power_of_2(float x) {
-#if defined(__CUDA_ARCH__)
-  float y = 0;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-#else
-  return exp2f(x);
-#endif
-}
 
 // This thread's part of the copies of a head's tiles to shared memory: 16 bytes of every few rows.
 template <int kExtent>

@@ -21,8 +21,12 @@ std::unique_ptr<Kernel> make_kernel(const Dense& op, const Request& request) {
   const Shape &x = request.inputs[0].shape, &y = request.outputs[0].shape;
   if (y.elements() == 0) return function_kernel([](const Call&) {});
   const MatMulShape shape{y.elements() / y.last(), y.last(), x.last(), MatMul{false, op.transpose_b}};
-  const auto product = std::make_shared<const Product>(
-      request, shape_of(request, shape, request.inputs[2].dtype), Epilogue::kBias);
+  const bool adds = request.inputs.size() == 4;
+  if (adds && request.inputs[3].dtype != request.outputs[0].dtype)
+    throw InvalidArgument("a dense layer that adds a residual of another type has no CUDA kernel");
+  const auto product =
+      std::make_shared<const Product>(request, shape_of(request, shape, request.inputs[2].dtype),
+                                      adds ? Epilogue::kBiasSum : Epilogue::kBias);
   // Not cuBLASLt's epilogue with relu: some of its algorithms (13.1) make 0 of NaN.
   std::shared_ptr<Kernel> relu;
   if (op.relu) {
@@ -31,9 +35,9 @@ std::unique_ptr<Kernel> make_kernel(const Dense& op, const Request& request) {
     relu = make_kernel(Unary{UnaryKind::kRelu}, in_place);
   }
   return function_kernel(
-      [product, relu](const Call& call) {
+      [product, relu, adds](const Call& call) {
         product->run(call.inputs[0].data, call.inputs[1].data, call.outputs[0].data, call.inputs[2].data,
-                     call.workspace, call.stream);
+                     adds ? call.inputs[3].data : nullptr, call.workspace, call.stream);
         if (relu) relu->run(call.outputs, call.outputs, nullptr, Stream{call.stream});
       },
       product->workspace_bytes());
@@ -53,7 +57,7 @@ std::unique_ptr<Kernel> make_kernel(const DenseFilterGrad&, const Request& reque
   return function_kernel(
       [product](const Call& call) {
         product->run(call.inputs[0].data, call.inputs[1].data, call.outputs[0].data, call.outputs[1].data,
-                     call.workspace, call.stream);
+                     nullptr, call.workspace, call.stream);
       },
       product->workspace_bytes());
 }

@@ -43,7 +43,7 @@ std::unique_ptr<Kernel> make_kernel(const MatMul& op, const Request& request) {
             return static_cast<std::byte*>(view.data) + offset * element_bytes(view.spec.dtype);
           };
           product->run(operand(call.inputs[0], at[0]), operand(call.inputs[1], at[1]),
-                       operand(call.outputs[0], at[2]), nullptr, call.workspace, call.stream);
+                       operand(call.outputs[0], at[2]), nullptr, nullptr, call.workspace, call.stream);
         });
       },
       product->workspace_bytes());

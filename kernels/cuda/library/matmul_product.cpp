@@ -38,6 +38,7 @@ cublasLtEpilogue_t lt_epilogue(Epilogue epilogue) {
     case Epilogue::kNone:
       break;
     case Epilogue::kBias:
+    case Epilogue::kBiasSum:  // C is added to any product
       return CUBLASLT_EPILOGUE_BIAS;
     case Epilogue::kSumB:
       return CUBLASLT_EPILOGUE_BGRADA;  // our b is its first operand
@@ -128,7 +129,8 @@ Product::Product(const Request& request, const MatMulShape& s, Epilogue epilogue
       second_(s.op.transpose_a ? layout(s.read, s.k, s.m, s.batch, s.stride_a)
                                : layout(s.read, s.m, s.k, s.batch, s.stride_a)),
       result_(layout(s.computed, s.m, s.n, s.batch, s.stride_y)),
-      has_bias_(epilogue != Epilogue::kNone) {
+      has_bias_(epilogue != Epilogue::kNone),
+      adds_(epilogue == Epilogue::kBiasSum) {
   const int64_t operand_bytes =
       span_bytes(s.read, s.m, s.k, s.batch, s.stride_a) + span_bytes(s.read, s.k, s.n, s.batch, s.stride_b) +
       span_bytes(s.computed, s.m, s.n, s.batch, s.stride_y) + span_bytes(s.computed, 1, s.n, 1, 0);
@@ -190,7 +192,7 @@ std::vector<AlgorithmCandidate> Product::candidates(const KernelSettings& settin
       const auto run = [=, this, algorithm = found.algo, workspace_bytes = choice.workspace_bytes](
                            std::byte* at, void* workspace, cudaStream_t stream) {
         std::byte *b = at + a_bytes, *y = b + b_bytes, *bias = y + y_bytes;
-        launch(algorithm, at, b, y, bias, workspace, workspace_bytes, stream);
+        launch(algorithm, at, b, y, bias, y, workspace, workspace_bytes, stream);
       };
       results.push_back({std::move(choice), run});
     }
@@ -220,17 +222,17 @@ bool Product::use(const AlgorithmChoice& choice) {
 }
 
 void Product::launch(const Algorithm& algorithm, const void* a, const void* b, void* y, void* bias,
-                     void* workspace, int64_t workspace_bytes, cudaStream_t stream) const {
+                     const void* c, void* workspace, int64_t workspace_bytes, cudaStream_t stream) const {
   if (has_bias_) set(description_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-  const float alpha = 1, beta = 0;
-  HR_CHECK(cublasLtMatmul(handle_, description_.get(), &alpha, b, first_.get(), a, second_.get(), &beta, y,
-                          result_.get(), y, result_.get(), &algorithm, workspace,
+  const float alpha = 1, beta = adds_ ? 1 : 0;
+  HR_CHECK(cublasLtMatmul(handle_, description_.get(), &alpha, b, first_.get(), a, second_.get(), &beta,
+                          adds_ ? c : y, result_.get(), y, result_.get(), &algorithm, workspace,
                           static_cast<size_t>(workspace_bytes), stream));
 }
 
-void Product::run(const void* a, const void* b, void* y, void* bias, void* workspace,
+void Product::run(const void* a, const void* b, void* y, void* bias, const void* c, void* workspace,
                   cudaStream_t stream) const {
-  launch(algorithm_, a, b, y, bias, workspace, workspace_bytes_, stream);
+  launch(algorithm_, a, b, y, bias, c, workspace, workspace_bytes_, stream);
 }
 
 }  // namespace headroom::cuda

@@ -26,8 +26,9 @@ struct MatMulShape {
 
 enum class Epilogue : uint8_t {
   kNone,
-  kBias,  // y + bias (n)
-  kSumB,  // also bias (n) = the sums of b over k: a bias' gradient where b is the gradient that arrives
+  kBias,     // y + bias (n)
+  kBiasSum,  // y + bias (n) + c, a matrix like y
+  kSumB,     // also bias (n) = the sums of b over k: a bias' gradient where b is the gradient that arrives
 };
 
 // Prepared for one shape: the algorithm is the fastest that fits. Extents must not be 0.
@@ -40,8 +41,9 @@ class Product {
   Product(const Request& request, const MatMulShape& shape, Epilogue epilogue = Epilogue::kNone);
 
   int64_t workspace_bytes() const { return workspace_bytes_; }
-  // Queues the products on `stream`. `bias` is read or written as the epilogue says.
-  void run(const void* a, const void* b, void* y, void* bias, void* workspace, cudaStream_t stream) const;
+  // Queues the products on `stream`. `bias` is read or written, and `c` read, as the epilogue says.
+  void run(const void* a, const void* b, void* y, void* bias, const void* c, void* workspace,
+           cudaStream_t stream) const;
 
  private:
   using Algorithm = cublasLtMatmulAlgo_t;
@@ -55,14 +57,14 @@ class Product {
   // The bytes of workspace that cuBLASLt wants for an algorithm; none where it refuses it.
   std::optional<int64_t> checked_workspace(const Algorithm& algorithm) const;
   bool use(const AlgorithmChoice& choice);
-  void launch(const Algorithm& algorithm, const void* a, const void* b, void* y, void* bias, void* workspace,
-              int64_t workspace_bytes, cudaStream_t stream) const;
+  void launch(const Algorithm& algorithm, const void* a, const void* b, void* y, void* bias, const void* c,
+              void* workspace, int64_t workspace_bytes, cudaStream_t stream) const;
 
   cublasLtHandle_t handle_;
   Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> description_;
   // cuBLASLt is column-major, so it computes y' = b' a': its first operand is our b.
   Layout first_, second_, result_;
-  bool has_bias_;
+  bool has_bias_, adds_;
   Algorithm algorithm_{};
   int64_t workspace_bytes_ = 0;
 };

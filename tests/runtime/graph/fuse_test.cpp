@@ -188,6 +188,45 @@ TEST(Fuse, BatchNormsTakeTheResidualAndTheReluBehindThemWithTheSameBits) {
   }
 }
 
+TEST(Fuse, TheGradientOfALayerNormAddsTheOnePastItWithTheSameBits) {
+  const auto weights = [](bool is_fetched, bool fused) {
+    Graph graph;
+    const Value x = graph.input("x", {DType::kF32, {6, 7}});
+    const Value rate = graph.input("rate", {DType::kF32, {}});
+    const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
+    const Value w = graph.variable("w", {DType::kF32, {7, 7}}, glorot_uniform({7, 7}, 1));
+    const Value gamma = graph.variable("gamma", {DType::kF32, {7}}, constant_of(1.5f));
+    const Value beta = graph.variable("beta", {DType::kF32, {7}}, zeros());
+    const Value hidden = matmul(x, w);
+    const Value y = add(hidden, gelu(layer_norm(hidden, gamma, beta)));
+    const Value loss = mean(mul(y, y));
+    const std::vector<Value> parameters = {w, gamma, beta};
+    add_updates(Adam{}, parameters, gradients(loss, parameters), rate, step);
+    std::vector<Value> fetches = {loss};
+    for (const Node& node : graph.nodes()) {  // somebody else wants the norm's own gradient
+      if (is_fetched && std::holds_alternative<LayerNormGrad>(node.op))
+        fetches.push_back({&graph, node.outputs[0]});
+    }
+    if (fused) {
+      fuse(graph, fetches);
+      for (const Node& node : graph.nodes()) {
+        if (std::holds_alternative<LayerNormGrad>(node.op))
+          EXPECT_EQ(node.inputs.size(), is_fetched ? 5u : 6u);
+      }
+    }
+    CpuHarness cpu;
+    Variables variables(graph, cpu.device, *cpu.allocator);
+    Session session(graph, {fetches, true}, PlanMode::kPacked, variables);
+    const std::vector<float> values = random_floats(42, 7);
+    std::copy(values.begin(), values.end(), session.input<float>(x).begin());
+    session.input<float>(rate)[0] = 1e-2f;
+    session.run(3);
+    return variables.checksum(parameters);
+  };
+  for (const bool is_fetched : {false, true})
+    EXPECT_EQ(weights(is_fetched, true), weights(is_fetched, false)) << is_fetched;
+}
+
 TEST(Fuse, MovingAveragesOfOneMomentumAreOneNodeUnlessOneIsUpdatedTwice) {
   for (const bool twice : {false, true}) {
     Graph graph;
@@ -251,6 +290,48 @@ TEST(Fuse, GradientsOfSlicesThatAreAllOfAValueBecomeOneConcat) {
       EXPECT_EQ(found[i], column < 3 ? 4 : from_sums) << i;
     }
   }
+}
+
+// y = x + layer(x), y = relu(layer(x) + x), and the sum of two layers, which one of them takes.
+TEST(Fuse, ADenseLayerAddsTheResidualBehindItWithTheSameBits) {
+  const auto loss_and_weights = [](int form, bool fused) {
+    Graph graph;
+    const Value x = graph.input("x", {DType::kF32, {2, 3, 7}});
+    const Value rate = graph.input("rate", {DType::kF32, {}});
+    const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
+    std::vector<Value> parameters;
+    const auto layer = [&](Value from) {
+      const std::string name = "layer_" + std::to_string(parameters.size());
+      parameters.push_back(
+          graph.variable(name, {DType::kF32, {7, 7}}, glorot_uniform({7, 7}, parameters.size())));
+      parameters.push_back(graph.variable(name + "/bias", {DType::kF32, {7}}, constant_of(0.25f)));
+      return add(matmul(from, *(parameters.end() - 2)), parameters.back());
+    };
+    const Value y = form == 0   ? add(x, layer(x))
+                    : form == 1 ? relu(add(layer(x), x))
+                                : add(layer(x), layer(x));
+    const Value loss = mean(mul(y, y));
+    add_updates(Adam{}, parameters, gradients(loss, parameters), rate, step);
+    if (fused) {
+      EXPECT_EQ(fuse(graph, std::vector<Value>{loss}), form == 2 ? 2 : 1);
+      int residuals = 0;
+      for (const Node& node : graph.nodes()) {
+        residuals += std::holds_alternative<Dense>(node.op) && node.inputs.size() == 4 ? 1 : 0;
+      }
+      EXPECT_EQ(residuals, 1) << form;
+      EXPECT_EQ(count_of<Unary>(graph), 0);
+    }
+    CpuHarness cpu;
+    Variables variables(graph, cpu.device, *cpu.allocator);
+    Session session(graph, {{loss}, true}, PlanMode::kPacked, variables);
+    const std::vector<float> values = random_floats(42, 7);
+    std::copy(values.begin(), values.end(), session.input<float>(x).begin());
+    session.input<float>(rate)[0] = 1e-2f;
+    session.run(3);
+    return std::pair(session.output<float>(loss)[0], variables.checksum(parameters));
+  };
+  for (const int form : {0, 1, 2})
+    EXPECT_EQ(loss_and_weights(form, true), loss_and_weights(form, false)) << form;
 }
 
 TEST(Fuse, ADenseLayerStaysApartWhereItsProductIsFetchedOrItsWeightsChangeInBetween) {

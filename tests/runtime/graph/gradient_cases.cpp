@@ -53,6 +53,7 @@ std::vector<GradientCase> make_gradient_cases() {
       {"matmul_batch", {{2, 3, 4}, {2, 4, 2}}, [](Graph&, V v) { return matmul(v[0], v[1]); }},
       {"matmul_shared", {{2, 3, 4}, {4, 2}}, [](Graph&, V v) { return matmul(v[0], v[1]); }},
       {"dense", {{3, 4}, {4, 2}, {2}}, [](Graph& g, V v) { return g.add(Dense{}, v)[0]; }},
+      {"dense_residual", {{3, 4}, {4, 2}, {2}, {3, 2}}, [](Graph& g, V v) { return g.add(Dense{true}, v)[0]; }},
       {"dense_relu", {{3, 4}, {4, 2}, {2}}, [](Graph& g, V v) { return g.add(Dense{true}, v)[0]; }},
       {"conv2d", {{2, 5, 6, 2}, {3, 2, 2, 3}}, [](Graph&, V v) { return conv2d(v[0], v[1]); }},
       {"conv2d_all",
