@@ -126,7 +126,7 @@ void add_elementwise_cases(std::vector<KernelCase>& cases) {
     add(cases, "u8_i32_" + size, Cast{DType::kI32}, {random_whole<uint8_t>({n}, 16, 0, 256)});
   }
   std::vector<HostTensor> many;  // more than one launch takes
-  for (int64_t i = 0; i < 150; ++i) many.push_back(random_floats({i % 40}, static_cast<uint64_t>(i)));
+  for (int64_t i = 0; i < 150; ++i) many.push_back(random_floats({i % 40}, static_cast<uint32_t>(i)));
   add(cases, "many", Cast{DType::kF32}, many);
   const std::pair<Shape, Shape> pairs[] = {{{}, {}},
                                            {{1031}, {1031}},
