@@ -43,6 +43,8 @@ Program with_schedule(const Program& program, const NodeSchedule& schedule) {
 // Parts to try: with more, a step takes longer and is planned longer.
 constexpr std::array kParts = {2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64};
 constexpr size_t kMostNodesOfParts = 10'000;
+// Nodes of the plans that are kept for another budget, some hundred bytes each.
+constexpr size_t kMaxKeptNodes = size_t{1} << 18;
 
 // Whether the least budget that the solution names is below that of the other, which may name none.
 bool takes_less(const MemorySolution& solution, const MemorySolution& other) {
@@ -121,34 +123,39 @@ ProgramSolver::ProgramSolver(Program program, RunSetup setup, WorkspacesOf works
   }
   planned_ = plan_program(program_, setup_.options.plan, workspace_bytes_);
   us_without_ = step_us(program_, node_us_);
-  // Drivers hand out pages: what the process holds beside its sessions is what a play leaves of its peak.
+  // Drivers hand out pages: what the process holds beside its sessions' arena is what a play leaves of its
+  // peak.
   fixed_bytes_ = sum_fixed_bytes();
   for (size_t i = 1; i < planned_->plans.size(); ++i) {
     other_bytes_ = std::max(other_bytes_, planned_->plans[i].peak_bytes);
   }
-  const int64_t session_bytes = std::max(planned_->plans.front().peak_bytes, other_bytes_);
-  if (const std::optional<int64_t> process_bytes = play_without_limit()) {
-    fixed_bytes_ = std::max(fixed_bytes_, *process_bytes - session_bytes);
-  }
-  bytes_without_ = fixed_bytes_ + session_bytes;
+  const int64_t session_bytes = planned_->plans.front().peak_bytes;
+  const std::optional<int64_t> process_bytes = play_without_limit();
+  if (process_bytes) fixed_bytes_ = std::max(fixed_bytes_, *process_bytes - arena_bytes(session_bytes));
+  bytes_without_ = process_bytes.value_or(fixed_bytes_ + arena_bytes(session_bytes));
+}
+
+int64_t ProgramSolver::arena_bytes(int64_t step_bytes) const {
+  return round_up(std::max(step_bytes, other_bytes_), setup_.device.granularity_bytes);
 }
 
 int64_t ProgramSolver::Candidate::planned_bytes() const {
   return planned->plans.front().peak_bytes;
 }
 
-const ProgramSolver::Candidate* ProgramSolver::candidate(size_t index) const {
+std::shared_ptr<const ProgramSolver::Candidate> ProgramSolver::candidate(size_t index) const {
   const auto known = candidates_.find(index);
-  if (known != candidates_.end()) return &known->second;
+  if (known != candidates_.end()) return known->second;
   std::optional<Solution> step = step_.at(index);
   if (!step) return nullptr;
-  Candidate candidate{std::move(*step), planned_};
-  if (!candidate.step.schedule.empty()) {
-    const Program program = with_schedule(program_, candidate.step.schedule);
-    candidate.planned =
-        plan_program(program, setup_.options.plan, rearranged(workspace_bytes_, candidate.step.schedule));
+  Candidate made{std::move(*step), planned_};
+  if (!made.step.schedule.empty()) {
+    const Program program = with_schedule(program_, made.step.schedule);
+    made.planned =
+        plan_program(program, setup_.options.plan, rearranged(workspace_bytes_, made.step.schedule));
   }
-  return &candidates_.emplace(index, std::move(candidate)).first->second;
+  if ((candidates_.size() + 1) * program_.graph->nodes().size() > kMaxKeptNodes) candidates_.clear();
+  return candidates_.emplace(index, std::make_shared<const Candidate>(std::move(made))).first->second;
 }
 
 // What the process holds beside its sessions, which share one arena.
@@ -286,11 +293,11 @@ MemorySolution ProgramSolver::solve(int64_t memory_bytes, SplitBatch allowed) co
 }
 
 MemorySolution ProgramSolver::solve_least() const {
-  MemorySolution least = solve_least_unsplit();
+  MemorySolution least = this->least().solution;
   if (setup_.options.split_batch == SplitBatch::kNever) return least;
   for (const int parts : kParts) {
     if (!is_power_of_two(parts) || split(parts) == nullptr) continue;
-    MemorySolution solution = solver_of(parts).solve_least_unsplit();
+    MemorySolution solution = solver_of(parts).least().solution;
     if (!takes_less(solution, least)) break;
     least = as_split(std::move(solution), parts);
   }
@@ -298,39 +305,44 @@ MemorySolution ProgramSolver::solve_least() const {
 }
 
 MemorySolution ProgramSolver::solve_unsplit(int64_t memory_bytes) const {
-  // What is fixed may hold the rest of the last page of an arena.
-  size_t index = step_.first_within(memory_bytes - fixed_bytes_ + setup_.device.granularity_bytes);
+  const int64_t page = setup_.device.granularity_bytes;
+  size_t index = step_.first_within((memory_bytes - fixed_bytes_) / page * page);
   const MemorySolution first = result(*candidate(index), memory_bytes);
   if (first.keeps) return first;
-  MemorySolution least = solve_least_unsplit();
-  if (least.least_memory_bytes > 0 && least.least_memory_bytes <= memory_bytes) {
+  const Least& least = this->least();
+  if (least.solution.least_memory_bytes > 0 && least.solution.least_memory_bytes <= memory_bytes) {
     // Packing, and strategies that reserve in units of their own, need more than is live at once.
-    while (const Candidate* found = candidate(++index)) {
-      MemorySolution solution = result(*found, memory_bytes);
+    while (++index < least.index) {
+      MemorySolution solution = result(*candidate(index), memory_bytes);
       if (solution.keeps) return solution;
     }
+    return result(*candidate(least.index), memory_bytes);
   }
-  least.memory_bytes = memory_bytes;
-  return least;
+  MemorySolution solution = least.solution;
+  solution.memory_bytes = memory_bytes;
+  return solution;
 }
 
-MemorySolution ProgramSolver::solve_least_unsplit() const {
-  if (least_unsplit_) return *least_unsplit_;
+const ProgramSolver::Least& ProgramSolver::least() const {
+  if (least_) return *least_;
   size_t index = step_.first_within(0);
-  const Candidate* best = candidate(index);
+  std::shared_ptr<const Candidate> best = candidate(index);
   // Schedules that take more may pack better.
-  while (index-- > 0 && step_.at(index)->step_bytes < best->planned_bytes()) {
-    const Candidate* const found = candidate(index);
-    if (found->planned_bytes() < best->planned_bytes()) best = found;
+  for (size_t i = index; i-- > 0;) {
+    if (arena_bytes(step_.at(i)->step_bytes) >= arena_bytes(best->planned_bytes())) break;
+    const std::shared_ptr<const Candidate> found = candidate(i);
+    if (arena_bytes(found->planned_bytes()) >= arena_bytes(best->planned_bytes())) continue;
+    best = found;
+    index = i;
   }
   const int64_t sum =
-      round_up(fixed_bytes_ + std::max(best->planned_bytes(), other_bytes_), setup_.device.granularity_bytes);
-  const std::optional<int64_t> least = least_limit(*best->planned, sum);
-  MemorySolution solution = result(*best, least.value_or(sum));
+      round_up(fixed_bytes_ + arena_bytes(best->planned_bytes()), setup_.device.granularity_bytes);
+  const std::optional<int64_t> limit = least_limit(*best->planned, sum);
+  MemorySolution solution = result(*best, limit.value_or(sum));
   solution.keeps = false;
-  solution.least_memory_bytes = least.value_or(0);
-  least_unsplit_ = solution;
-  return solution;
+  solution.least_memory_bytes = limit.value_or(0);
+  least_ = Least{index, std::move(solution)};
+  return *least_;
 }
 
 std::vector<Program> keep_to_memory(std::vector<Program> programs, const RuntimeOptions& options) {

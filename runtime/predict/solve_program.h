@@ -96,13 +96,20 @@ class ProgramSolver {
   };
 
   MemorySolution solve_unsplit(int64_t memory_bytes) const;
-  MemorySolution solve_least_unsplit() const;
+  // The schedule that needs the least memory, and what it needs.
+  struct Least {
+    size_t index;
+    MemorySolution solution;
+  };
+  const Least& least() const;
+  // What the sessions' common arena takes where the first one's step takes so much.
+  int64_t arena_bytes(int64_t step_bytes) const;
   // Null where the batch cannot be split so.
   const Split* split(int parts) const;
   const ProgramSolver& solver_of(int parts) const;
   MemorySolution as_split(MemorySolution solution, int parts) const;
   // By the index of StepSolver; null past the last.
-  const Candidate* candidate(size_t index) const;
+  std::shared_ptr<const Candidate> candidate(size_t index) const;
   // What the process takes at its peak under that limit; nothing when the program does not fit.
   std::optional<int64_t> play(const PlannedProgram& planned, int64_t memory_bytes) const;
   // The least limit under which it fits, in whole pages, looked for from `memory_bytes` on; above that to
@@ -118,13 +125,13 @@ class ProgramSolver {
   WorkspacesOf workspaces_of_;
   // What was worked out before.
   mutable std::map<int, std::optional<Split>> splits_;  // by parts
-  mutable std::map<size_t, Candidate> candidates_;
-  mutable std::optional<MemorySolution> least_unsplit_;
+  mutable std::map<size_t, std::shared_ptr<const Candidate>> candidates_;
+  mutable std::optional<Least> least_;
   std::vector<int64_t> workspace_bytes_;
   std::vector<double> node_us_;
   mutable StepSolver step_;
   std::shared_ptr<const PlannedProgram> planned_;  // without a budget
-  int64_t fixed_bytes_ = 0;                        // of the process beside its sessions
+  int64_t fixed_bytes_ = 0;                        // of the process beside its sessions' arena
   int64_t other_bytes_ = 0;                        // the most that a session but the first takes
   int64_t bytes_without_ = 0;
   double us_without_ = 0;

@@ -222,21 +222,31 @@ TEST(Solve, ChangesNothingWhereTheBudgetIsEnough) {
 }
 
 // A chain of layers: with checkpoints some hold the rest between them.
-TEST(Solve, AChainNeedsFarLessThanAllOfItsValues) {
+struct Chain {
   Graph graph;
-  constexpr int kLayers = 64;
-  Value x = graph.input("x", {DType::kF32, {64, 64}});
-  const Value rate = graph.input("rate", {DType::kF32, {}});
-  const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
-  const Value w = graph.variable("w", {DType::kF32, {64, 64}}, glorot_uniform({64, 64}, 1));
-  for (int i = 0; i < kLayers; ++i) x = gelu(matmul(x, w));
-  const Value loss = mean(x);
-  const std::vector<Value> parameters = {w};
-  add_updates(Sgd{}, parameters, gradients(loss, parameters), rate, step);
-  const Targets targets{{loss}, true};
-  const std::vector<int64_t> workspace = workspaces(graph, 0);
-  const std::vector<double> us = node_times_us(graph, kSpeed);
-  StepSolver solver({graph, targets, workspace, us});
+  Targets targets;
+  std::vector<int64_t> workspace;
+  std::vector<double> us;
+
+  explicit Chain(int layers) {
+    Value x = graph.input("x", {DType::kF32, {64, 64}});
+    const Value rate = graph.input("rate", {DType::kF32, {}});
+    const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
+    const Value w = graph.variable("w", {DType::kF32, {64, 64}}, glorot_uniform({64, 64}, 1));
+    for (int i = 0; i < layers; ++i) x = gelu(matmul(x, w));
+    const Value loss = mean(x);
+    const std::vector<Value> parameters = {w};
+    add_updates(Sgd{}, parameters, gradients(loss, parameters), rate, step);
+    targets = {{loss}, true};
+    workspace = workspaces(graph, 0);
+    us = node_times_us(graph, kSpeed);
+  }
+  StepProblem problem() const { return {graph, targets, workspace, us}; }
+};
+
+TEST(Solve, AChainNeedsFarLessThanAllOfItsValues) {
+  const Chain chain(64);
+  StepSolver solver(chain.problem());
   const Solution whole = solver.solve(kEnough);
   double before = whole.us;
   for (const int percent : {75, 50, 35, 25}) {
@@ -246,6 +256,16 @@ TEST(Solve, AChainNeedsFarLessThanAllOfItsValues) {
     EXPECT_LT(solution.us, 1.7 * whole.us) << percent;
     before = solution.us;
   }
+}
+
+// Each of them may have to be planned.
+TEST(Solve, ALongStepHasFewSchedulesToChooseFrom) {
+  const Chain chain(600);
+  StepSolver solver(chain.problem(), 1 << 22);
+  const size_t count = solver.first_within(0) + 1;
+  EXPECT_FALSE(solver.at(count).has_value());
+  EXPECT_GT(count, 20u);
+  EXPECT_LE(count * chain.graph.nodes().size(), size_t{1} << 20);
 }
 
 TEST(Solve, RefusesAScheduleOfAnotherGraph) {
