@@ -1,4 +1,4 @@
-// Dense layers: the kernels of their parts, with one pass over the result behind the product.
+// Dense layers: the kernels of their parts; bias, residual and relu follow row by row behind the product.
 #include <algorithm>
 
 #include "kernels/cpu/cpu_kernels.h"

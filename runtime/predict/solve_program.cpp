@@ -207,9 +207,9 @@ std::optional<int64_t> ProgramSolver::least_limit(const PlannedProgram& planned,
   }
   int64_t raise = page;
   for (int i = 0; i < kTries; ++i) {
-    if (play(planned, memory_bytes)) return memory_bytes;
     memory_bytes += raise;
     raise += raise / 4 / page * page + (i % 4 == 3 ? page : 0);
+    if (play(planned, memory_bytes)) return memory_bytes;
   }
   return std::nullopt;
 }

@@ -103,6 +103,20 @@ TEST(Fuse, DenseLayersBecomeOneNodeEachWithTheSameBits) {
   }
 }
 
+// The first value to fetch, and the weights, after three steps on 42 numbers.
+std::pair<float, uint64_t> after_three_steps(const Graph& graph, const std::vector<Value>& fetches,
+                                             const Value& x, const Value& rate,
+                                             const std::vector<Value>& parameters) {
+  CpuHarness cpu;
+  Variables variables(graph, cpu.device, *cpu.allocator);
+  Session session(graph, {fetches, true}, PlanMode::kPacked, variables);
+  const std::vector<float> values = random_floats(42, 7);
+  std::copy(values.begin(), values.end(), session.input<float>(x).begin());
+  session.input<float>(rate)[0] = 1e-2f;
+  session.run(3);
+  return {session.output<float>(fetches.front())[0], variables.checksum(parameters)};
+}
+
 TEST(Fuse, ALayerOfManyMatricesAndAStoredTransposeBecomesDenseWithTheSameBits) {
   const auto loss_and_weights = [](bool fused) {
     Graph graph;
@@ -119,14 +133,7 @@ TEST(Fuse, ALayerOfManyMatricesAndAStoredTransposeBecomesDenseWithTheSameBits) {
       EXPECT_EQ(fuse(graph, std::vector<Value>{loss}), 1);
       EXPECT_EQ(count_of<Dense>(graph), 1);
     }
-    CpuHarness cpu;
-    Variables variables(graph, cpu.device, *cpu.allocator);
-    Session session(graph, {{loss}, true}, PlanMode::kPacked, variables);
-    const std::vector<float> values = random_floats(42, 7);
-    std::copy(values.begin(), values.end(), session.input<float>(x).begin());
-    session.input<float>(rate)[0] = 1e-2f;
-    session.run(3);
-    return std::pair(session.output<float>(loss)[0], variables.checksum(parameters));
+    return after_three_steps(graph, {loss}, x, rate, parameters);
   };
   EXPECT_EQ(loss_and_weights(true), loss_and_weights(false));
 }
@@ -214,14 +221,7 @@ TEST(Fuse, TheGradientOfALayerNormAddsTheOnePastItWithTheSameBits) {
           EXPECT_EQ(node.inputs.size(), is_fetched ? 5u : 6u);
       }
     }
-    CpuHarness cpu;
-    Variables variables(graph, cpu.device, *cpu.allocator);
-    Session session(graph, {fetches, true}, PlanMode::kPacked, variables);
-    const std::vector<float> values = random_floats(42, 7);
-    std::copy(values.begin(), values.end(), session.input<float>(x).begin());
-    session.input<float>(rate)[0] = 1e-2f;
-    session.run(3);
-    return variables.checksum(parameters);
+    return after_three_steps(graph, fetches, x, rate, parameters);
   };
   for (const bool is_fetched : {false, true})
     EXPECT_EQ(weights(is_fetched, true), weights(is_fetched, false)) << is_fetched;
@@ -321,14 +321,7 @@ TEST(Fuse, ADenseLayerAddsTheResidualBehindItWithTheSameBits) {
       EXPECT_EQ(residuals, 1) << form;
       EXPECT_EQ(count_of<Unary>(graph), 0);
     }
-    CpuHarness cpu;
-    Variables variables(graph, cpu.device, *cpu.allocator);
-    Session session(graph, {{loss}, true}, PlanMode::kPacked, variables);
-    const std::vector<float> values = random_floats(42, 7);
-    std::copy(values.begin(), values.end(), session.input<float>(x).begin());
-    session.input<float>(rate)[0] = 1e-2f;
-    session.run(3);
-    return std::pair(session.output<float>(loss)[0], variables.checksum(parameters));
+    return after_three_steps(graph, {loss}, x, rate, parameters);
   };
   for (const int form : {0, 1, 2})
     EXPECT_EQ(loss_and_weights(form, true), loss_and_weights(form, false)) << form;
