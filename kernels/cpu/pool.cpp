@@ -117,6 +117,7 @@ std::unique_ptr<Kernel> make_kernel(const MaxPoolGrad& op, const Request& reques
   return function_kernel([=](const Call& call) {
     const float* dy = call.in(0);
     const uint8_t* index = call.in<uint8_t>(1);
+    const float* added = call.inputs.size() > 2 ? call.in(2) : nullptr;
     float* dx = call.out();
     const auto spread = [&](const Window& window) {
       for_each_lanes(geometry.channels, [&](int64_t channel, auto lanes) {
@@ -131,9 +132,14 @@ std::unique_ptr<Kernel> make_kernel(const MaxPoolGrad& op, const Request& reques
         });
       });
     };
-    // Image by image, so that the zeros are still in the cache when gradients are added.
+    // Image by image, so that what it begins with is still in the cache when gradients are added.
     for (int64_t image = 0; image < geometry.images; ++image) {
-      std::fill_n(dx + image * geometry.image_elements, geometry.image_elements, 0.0f);
+      const int64_t first = image * geometry.image_elements;
+      if (added == nullptr) {
+        std::fill_n(dx + first, geometry.image_elements, 0.0f);
+      } else if (added != dx) {
+        std::copy_n(added + first, geometry.image_elements, dx + first);
+      }
       geometry.for_each_window(image, spread);
     }
   });

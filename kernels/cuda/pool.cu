@@ -13,6 +13,9 @@ struct PoolAxis {
   int input, output, window, stride, padding;
   Divider<uint32_t> by_stride = Divider<uint32_t>(stride);
 
+  // Whether every position is in one window, and in one alone.
+  bool are_apart() const { return window == stride && padding == 0 && output * stride == input; }
+
   // A window's first position, outside the image where padded, and the part [begin, end) of it inside.
   struct Range {
     int begin, end;
@@ -78,6 +81,34 @@ struct PoolGeometry {
   }
 };
 
+// The places (row, column) of two ranges, row by row, several at a time: calls fetch(row, column, k) for up
+// to kPlacesAtOnce of them, then use(row, column, k) for each, so that their loads do not wait for one
+// another.
+constexpr int kPlacesAtOnce = 4;
+template <typename Fetch, typename Use>
+__device__ void for_each_place(const PoolAxis::Range& rows, const PoolAxis::Range& columns,
+                               const Fetch& fetch, const Use& use) {
+  if (columns.begin >= columns.end) return;
+  int row = rows.begin, column = columns.begin;
+  while (row < rows.end) {
+    int at_row[kPlacesAtOnce], at_column[kPlacesAtOnce];
+#pragma unroll
+    for (int k = 0; k < kPlacesAtOnce; ++k) {
+      at_row[k] = row;
+      at_column[k] = column;
+      if (row >= rows.end) continue;
+      fetch(row, column, k);
+      if (++column < columns.end) continue;
+      column = columns.begin;
+      ++row;
+    }
+#pragma unroll
+    for (int k = 0; k < kPlacesAtOnce; ++k) {
+      if (at_row[k] < rows.end) use(at_row[k], at_column[k], k);
+    }
+  }
+}
+
 template <int N, typename I>
 __global__ void max_pool(PoolGeometry geometry, Pixels<I> outputs, Reals x, RealsOut y, uint8_t* index) {
   for (int64_t i = grid_thread(); i < outputs.size(); i += grid_threads()) {
@@ -86,22 +117,26 @@ __global__ void max_pool(PoolGeometry geometry, Pixels<I> outputs, Reals x, Real
     const int first_row = geometry.rows.first(at.row), first_column = geometry.columns.first(at.column);
     Lanes<float, N> best;
     Lanes<uint8_t, N> position;
-    for (int row = rows.begin; row < rows.end; ++row) {
-      for (int column = columns.begin; column < columns.end; ++column) {
-        const auto values = load<N>(x + geometry.input(at.image, row, column) + at.channel);
-        const auto here =
-            static_cast<uint8_t>((row - first_row) * geometry.columns.window + column - first_column);
-        const bool first = row == rows.begin && column == columns.begin;
+    Packed<N> fetched[kPlacesAtOnce];
+    for_each_place(
+        rows, columns,
+        [&](int row, int column, int k) {
+          fetched[k] = fetch_packed<N>(x, geometry.input(at.image, row, column) + at.channel);
+        },
+        [&](int row, int column, int k) {
+          const Lanes<float, N> values = widened(fetched[k]);
+          const auto here =
+              static_cast<uint8_t>((row - first_row) * geometry.columns.window + column - first_column);
+          const bool first = row == rows.begin && column == columns.begin;
 #pragma unroll
-        for (int lane = 0; lane < N; ++lane) {
-          const float value = values.values[lane], largest = best.values[lane];
-          // NaN wins over numbers and then stays.
-          if (!first && (value <= largest || largest != largest)) continue;
-          best.values[lane] = value;
-          position.values[lane] = here;
-        }
-      }
-    }
+          for (int lane = 0; lane < N; ++lane) {
+            const float value = values.values[lane], largest = best.values[lane];
+            // NaN wins over numbers and then stays.
+            if (!first && (value <= largest || largest != largest)) continue;
+            best.values[lane] = value;
+            position.values[lane] = here;
+          }
+        });
     const int64_t to = geometry.output(at.image, at.row, at.column) + at.channel;
     store(y + to, best);
     if (index != nullptr) store(index + to, position);
@@ -110,26 +145,63 @@ __global__ void max_pool(PoolGeometry geometry, Pixels<I> outputs, Reals x, Real
 
 template <int N, typename I>
 __global__ void max_pool_grad(PoolGeometry geometry, Pixels<I> inputs, Reals dy, const uint8_t* index,
-                              RealsOut dx) {
+                              Reals added, RealsOut dx) {
   for (int64_t i = grid_thread(); i < inputs.size(); i += grid_threads()) {
     const Pixel<I> at = inputs.template at<N>(i);
-    const PoolAxis::Range rows = geometry.rows.windows_over(at.row);
-    const PoolAxis::Range columns = geometry.columns.windows_over(at.column);
-    Lanes<float, N> sum{};
-    for (int row = rows.begin; row < rows.end; ++row) {
-      for (int column = columns.begin; column < columns.end; ++column) {
-        const int64_t from = geometry.output(at.image, row, column) + at.channel;
-        const auto gradient = load<N>(dy + from);
-        const auto chosen = load<N>(index + from);
-        const int here = (at.row - geometry.rows.first(row)) * geometry.columns.window + at.column -
-                         geometry.columns.first(column);
+    const int64_t to = geometry.input(at.image, at.row, at.column) + at.channel;
+    Packed<N> other{};
+    if (added.data != nullptr) other = fetch_packed<N>(added, to);
+    Lanes<float, N> sum = widened(other);
+    Packed<N> gradients[kPlacesAtOnce];
+    Lanes<uint8_t, N> chosen[kPlacesAtOnce];
+    for_each_place(
+        geometry.rows.windows_over(at.row), geometry.columns.windows_over(at.column),
+        [&](int row, int column, int k) {
+          const int64_t from = geometry.output(at.image, row, column) + at.channel;
+          gradients[k] = fetch_packed<N>(dy, from);
+          chosen[k] = load<N>(index + from);
+        },
+        [&](int row, int column, int k) {
+          const Lanes<float, N> gradient = widened(gradients[k]);
+          const int here = (at.row - geometry.rows.first(row)) * geometry.columns.window + at.column -
+                           geometry.columns.first(column);
 #pragma unroll
-        for (int lane = 0; lane < N; ++lane) {
-          sum.values[lane] += chosen.values[lane] == here ? gradient.values[lane] : 0;
-        }
-      }
-    }
-    store(dx + geometry.input(at.image, at.row, at.column) + at.channel, sum);
+          for (int lane = 0; lane < N; ++lane) {
+            sum.values[lane] += chosen[k].values[lane] == here ? gradient.values[lane] : 0;
+          }
+        });
+    store(dx + to, sum);
+  }
+}
+
+// The same of windows side by side: each is read once, by the thread that writes all of its pixels.
+template <int N, typename I>
+__global__ void max_pool_grad_apart(PoolGeometry geometry, Pixels<I> outputs, Reals dy, const uint8_t* index,
+                                    Reals added, RealsOut dx) {
+  for (int64_t i = grid_thread(); i < outputs.size(); i += grid_threads()) {
+    const Pixel<I> at = outputs.template at<N>(i);
+    const int64_t from = geometry.output(at.image, at.row, at.column) + at.channel;
+    const Packed<N> fetched = fetch_packed<N>(dy, from);
+    const Lanes<uint8_t, N> chosen = load<N>(index + from);
+    const Lanes<float, N> gradient = widened(fetched);
+    const int first_row = geometry.rows.first(at.row), first_column = geometry.columns.first(at.column);
+    const auto place = [&](int row, int column) {
+      return geometry.input(at.image, row, column) + at.channel;
+    };
+    Packed<N> others[kPlacesAtOnce]{};
+    for_each_place(
+        {first_row, first_row + geometry.rows.window}, {first_column, first_column + geometry.columns.window},
+        [&](int row, int column, int k) {
+          if (added.data != nullptr) others[k] = fetch_packed<N>(added, place(row, column));
+        },
+        [&](int row, int column, int k) {
+          const int here = (row - first_row) * geometry.columns.window + column - first_column;
+          Lanes<float, N> part = widened(others[k]);
+#pragma unroll
+          for (int lane = 0; lane < N; ++lane)
+            part.values[lane] += chosen.values[lane] == here ? gradient.values[lane] : 0;
+          store(dx + place(row, column), part);
+        });
   }
 }
 
@@ -221,9 +293,15 @@ std::unique_ptr<Kernel> make_kernel(const MaxPool& op, const Request& request) {
 std::unique_ptr<Kernel> make_kernel(const MaxPoolGrad& op, const Request& request) {
   const PoolGeometry geometry(op.pool, request.outputs[0].shape, request.inputs[0].shape);
   return function_kernel([&device = request.device, geometry](const Call& call) {
-    const auto kernel = [](auto lanes, auto type) { return &max_pool_grad<lanes, decltype(type)>; };
-    launch_pool(device, call.stream, geometry, Side::kImage, lanes_of(call) == 8, kernel, operand(call, 0),
-                call.in<uint8_t>(1), result(call));
+    const auto queue = [&](Side side, auto kernel) {
+      launch_pool(device, call.stream, geometry, side, lanes_of(call) == 8, kernel, operand(call, 0),
+                  call.in<uint8_t>(1), call.inputs.size() > 2 ? operand(call, 2) : Reals(), result(call));
+    };
+    if (geometry.rows.are_apart() && geometry.columns.are_apart()) {
+      queue(Side::kOutput, [](auto lanes, auto type) { return &max_pool_grad_apart<lanes, decltype(type)>; });
+    } else {
+      queue(Side::kImage, [](auto lanes, auto type) { return &max_pool_grad<lanes, decltype(type)>; });
+    }
   });
 }
 

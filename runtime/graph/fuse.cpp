@@ -97,7 +97,7 @@ int fuse(Graph& graph, std::span<const Value> keep, Precision precision) {
   if (has_kernel(ConvBlock::kTraits)) whole += fuse_conv_blocks(graph, keep);
   fuse_slice_gradients(graph, keep);
   join_moving_averages(graph);
-  fuse_layer_norms(graph, keep);
+  fuse_residual_gradients(graph, keep);
   return whole + fuse_conv_biases(graph, keep) + fuse_batch_norms(graph, keep) +
          fuse_dense_layers(graph, keep);
 }

@@ -19,7 +19,7 @@ class ConvBlocks : private GraphView {
   using GraphView::GraphView;
 
   std::optional<Chain> match(int conv) const {
-    if (!op<Conv2d>(conv)) return {};
+    if (!op<Conv2d>(conv) || op<Conv2d>(conv)->filter_by_result) return {};
     Chain chain{conv, -1, -1};
     chain.bias = only_reader(output(conv));
     if (chain.bias < 0 || !adds_bias(chain.bias, output(conv))) return {};

@@ -24,8 +24,8 @@ int fuse_conv_biases(Graph& graph, std::span<const Value> keep);
 // add what comes from two branches. Returns the number of batch norms that do.
 int fuse_batch_norms(Graph& graph, std::span<const Value> keep);
 
-// Lets the gradient of a layer norm add the gradient that comes past it.
-void fuse_layer_norms(Graph& graph, std::span<const Value> keep);
+// Lets the gradient of a layer norm or of a max pool add the gradient that comes past it.
+void fuse_residual_gradients(Graph& graph, std::span<const Value> keep);
 
 // Turns the sum of gradients of slices that together are all of a value into one concat. Returns their
 // number.

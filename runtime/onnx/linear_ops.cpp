@@ -16,8 +16,11 @@ bool is_zero(const Item& item) {
   return std::all_of(values.begin(), values.end(), [](float value) { return value == 0; });
 }
 
-// The filter (KH,KW,C/groups,K) of ONNX's (K,C/groups,KH,KW), or of (C,K/groups,KH,KW) if `is_transposed`.
-Value filter_of(NodeImport& n, const Item& w) {
+// ONNX's filter (K,C/groups,KH,KW) as `conv` takes it. What is stored in 16 bits is for a GPU, whose library
+// would turn a filter of our order at each step.
+Value filter_of(NodeImport& n, const Item& w, Conv2d& conv) {
+  conv.filter_by_result = n.im.stores_half() && w.rank() == 4;
+  if (conv.filter_by_result) return n.im.value_in(w, {0, 2, 3, 1});
   const Value value = n.im.value_in(w, w.rank() == 3 ? Axes{2, 1, 0} : Axes{2, 3, 1, 0});
   if (w.rank() == 4) return value;
   const Shape& shape = value.shape();
@@ -65,8 +68,7 @@ class BlocksOfPixels {
     const int64_t pixels = int64_t{window.stride[0]} * window.stride[1];
     channels_ = image[3];
     while (channels_ < kChannelsAtOnce && channels_ * pixels % kChannelsAtOnce != 0) ++channels_;
-    pays_ =
-        image[3] < kChannelsAtOnce && pixels > 1 && filter[2] == image[3] && window.dilation == Pair{1, 1};
+    pays_ = image[3] < kChannelsAtOnce && filter[2] == image[3] && window.dilation == Pair{1, 1};
     for (size_t axis = 0; axis < 2; ++axis) {
       const int64_t in = image[static_cast<int>(1 + axis)], stride = window.stride[axis];
       if (stride > window.size[axis]) pays_ = false;  // pixels between the windows would be multiplied, too
@@ -85,17 +87,11 @@ class BlocksOfPixels {
                          image_blocks_[1] * window_.stride[1], channels_};
     return blocks(n, n.im.add_one(SliceGrad{{0, window_.before[0], window_.before[1], 0}, whole}, {image}));
   }
-  // A filter has its pixels first and its results last, where an image has its number first.
+  // Of a filter (K,KH,KW,C), which lies as so many images do.
   Value of_filter(NodeImport& n, Value filter) const {
-    const int64_t results = filter.shape()[3];
-    const Shape whole = {filter_blocks_[0] * window_.stride[0], filter_blocks_[1] * window_.stride[1],
-                         channels_, results};
-    const Value padded = n.im.add_one(SliceGrad{{0, 0, 0, 0}, whole}, {filter});
-    const Value as_image = n.im.add_one(Reshape{{1, whole[0], whole[1], channels_ * results}}, {padded});
-    const Value in_blocks = blocks(n, as_image);
-    return n.im.add_one(
-        Reshape{{in_blocks.shape()[1], in_blocks.shape()[2], in_blocks.shape()[3] / results, results}},
-        {in_blocks});
+    const Shape whole = {filter.shape()[0], filter_blocks_[0] * window_.stride[0],
+                         filter_blocks_[1] * window_.stride[1], channels_};
+    return blocks(n, n.im.add_one(SliceGrad{{0, 0, 0, 0}, whole}, {filter}));
   }
 
  private:
@@ -104,6 +100,7 @@ class BlocksOfPixels {
   Value blocks(NodeImport& n, Value image) const {
     const Shape& shape = image.shape();
     const int64_t down = window_.stride[0], across = window_.stride[1];
+    if (down * across == 1) return image;
     const int64_t rows = shape[1] / down, columns = shape[2] / across;
     const Value parted = n.im.add_one(Reshape{{shape[0], rows, down, columns, across, shape[3]}}, {image});
     const Value gathered = n.im.add_one(Transpose{{0, 1, 3, 2, 4, 5}}, {parted});
@@ -147,20 +144,20 @@ void import_conv(NodeImport& n) {
   Conv2d op{window.stride, window.before, window.dilation, groups_of(n)};
   const Shape filter = {w.rank() == 4 ? w.shape[2] : 1, w.shape.last(), w.shape[1], w.shape[0]};
   const BlocksOfPixels blocks(window, image.shape(), filter);
-  if (n.im.stores_half() && op.groups == 1 && blocks.pay()) {
-    const Value of_blocks = blocks.of_filter(n, filter_of(n, w));
-    const Value y = n.im.add_one(Conv2d{}, {blocks.of_image(n, image), of_blocks});
+  const Value stored = filter_of(n, w, op);
+  if (op.filter_by_result && op.groups == 1 && blocks.pay()) {
+    Conv2d of_blocks;
+    of_blocks.filter_by_result = true;
+    const Value y = n.im.add_one(of_blocks, {blocks.of_image(n, image), blocks.of_filter(n, stored)});
     return n.out(item_of_image(n, biased(n, y), x));
   }
   if (!window.is_symmetric()) {
     image = padded_image(n, image, window.before, window.after);
     op.padding = {0, 0};
   }
-  // What is stored in 16 bits is for a GPU, whose library would turn the filter at each step.
-  const bool is_forward = !n.im.is_training() && n.im.stores_half() && w.rank() == 4;
-  const Value y =
-      is_forward ? n.im.add_one(ConvBias{op}, {image, n.im.value_in(w, {0, 2, 3, 1}), bias_of(n, w.shape[0])})
-                 : biased(n, n.im.add_one(op, {image, filter_of(n, w)}));
+  const bool is_forward = !n.im.is_training() && op.filter_by_result;
+  const Value y = is_forward ? n.im.add_one(ConvBias{op}, {image, stored, bias_of(n, w.shape[0])})
+                             : biased(n, n.im.add_one(op, {image, stored}));
   n.out(item_of_image(n, y, x));
 }
 
@@ -193,7 +190,10 @@ void import_conv_transpose(NodeImport& n) {
       fill("pads", n.integers("pads"), axes, 0, window.after);
     }
   }
-  const Value image = image_of(n, x), filter = filter_of(n, w);
+  const int groups = groups_of(n);
+  Conv2d conv{window.stride, {0, 0}, window.dilation, groups};
+  const Value image = image_of(n, x), filter = filter_of(n, w, conv);
+  const Shape taps = conv_filter_shape(conv, filter.shape());
   const std::vector<int64_t> extra = n.integers("output_padding"), wanted = n.integers("output_shape");
   const size_t first = x.rank() == 4 ? 0 : 1;
   std::array<int64_t, 2> whole{}, extents{};  // before and after the padding is cut off
@@ -221,10 +221,8 @@ void import_conv_transpose(NodeImport& n) {
     whole[axis] = full;
     extents[axis] = out;
   }
-  const int groups = groups_of(n);
   const int64_t channels = w.shape[1] * groups;
   const Shape &from = image.shape(), result = {from[0], extents[0], extents[1], channels};
-  Conv2d conv{window.stride, {0, 0}, window.dilation, groups};
   Pair after{};
   for (size_t axis = 0; axis < 2; ++axis) {
     after[axis] = static_cast<int>(whole[axis] - extents[axis]) - window.before[axis];
@@ -236,7 +234,7 @@ void import_conv_transpose(NodeImport& n) {
   const bool fits = [&] {
     for (size_t axis = 0; axis < 2; ++axis) {
       const int k = static_cast<int>(axis);
-      if (window_output(extents[axis], filter.shape()[k], padded.stride[axis], padded.padding[axis],
+      if (window_output(extents[axis], taps[k], padded.stride[axis], padded.padding[axis],
                         padded.dilation[axis]) != from[1 + k]) {
         return false;
       }

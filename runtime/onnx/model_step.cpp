@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/text.h"
 #include "runtime/graph/functions.h"
@@ -48,11 +49,13 @@ int class_axis(const Shape& output, const std::optional<Shape>& labels) {
 // Products of odd shapes are slow on a GPU: their rows start at any address. This many columns start at
 // multiples of 16 bytes in every type.
 constexpr int64_t kColumnsOfALine = 8;
-// With fewer classes the padding costs more than it saves.
+// With fewer classes the padding costs more than it saves, but where logits are many, as those of every
+// pixel.
 constexpr int64_t kLeastPaddedClasses = 1024;
+constexpr int64_t kLeastPaddedLogits = 1 << 20;
 
-// `value` with zeros behind its last axis, up to `columns`, where it is a product (and a bias) that can be
-// made so wide; none where it is not.
+// `value` with zeros behind its last axis, up to `columns`, where it is a product or a convolution (and a
+// bias) that can be made so wide; none where it is not.
 std::optional<Value> widened_product(const GraphView& view, Value value, int64_t columns) {
   Graph& graph = *value.graph;
   const Shape shape = value.shape();
@@ -76,6 +79,8 @@ std::optional<Value> widened_product(const GraphView& view, Value value, int64_t
     }
     return {};
   }
+  if (const auto* conv = view.op<Conv2d>(node); conv && conv->groups == 1)
+    return conv2d(operand(0), padded(operand(1), conv->filter_by_result ? 0 : 3), *conv);
   const auto* product = view.op<MatMul>(node);
   if (!product || operand(1).shape().rank() != 2) return {};
   return matmul(operand(0), padded(operand(1), product->transpose_b ? 0 : 1), *product);
@@ -83,8 +88,9 @@ std::optional<Value> widened_product(const GraphView& view, Value value, int64_t
 
 // Logits, or other outputs of a product, with as many columns as a product computes fast.
 Value padded_logits(Value logits, int64_t classes) {
-  if (classes < kLeastPaddedClasses || classes % kColumnsOfALine == 0) return logits;
-  const int64_t columns = (classes + kColumnsOfALine - 1) / kColumnsOfALine * kColumnsOfALine;
+  const int64_t columns = round_up(classes, kColumnsOfALine);
+  const bool are_many = logits.shape().elements() >= kLeastPaddedLogits && 4 * (columns - classes) <= classes;
+  if (columns == classes || (classes < kLeastPaddedClasses && !are_many)) return logits;
   const std::optional<Value> wide = widened_product(GraphView(*logits.graph, {}), logits, columns);
   return wide ? *wide : logits;
 }

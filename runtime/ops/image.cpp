@@ -13,10 +13,13 @@ void check_pair(const OpCheck& check, Pair pair, int least, const char* what) {
 }
 
 // (N,OH,OW,K) of a convolution of x with a filter.
-Shape conv_output(const OpCheck& check, const Conv2d& op, const Shape& x, const Shape& filter) {
+Shape conv_output(const OpCheck& check, const Conv2d& op, const Shape& x, const Shape& stored) {
   check.require(x.rank() == 4, fmt::format("the image must be (N,H,W,C), got {}", to_string(x)));
-  check.require(filter.rank() == 4,
-                fmt::format("the filter must be (KH,KW,C/groups,K), got {}", to_string(filter)));
+  check.require(
+      stored.rank() == 4,
+      fmt::format("the filter must be {}, got {}",
+                  op.filter_by_result ? "(K,KH,KW,C/groups)" : "(KH,KW,C/groups,K)", to_string(stored)));
+  const Shape filter = conv_filter_shape(op, stored);
   check_pair(check, op.stride, 1, "stride");
   check_pair(check, op.padding, 0, "padding");
   check_pair(check, op.dilation, 1, "dilation");
@@ -55,6 +58,7 @@ Shape max_pool_output(const OpCheck& check, const Pool2d& op, const Shape& x) {
 }
 
 Shape block_output(const OpCheck& check, const ConvBlock& op, const Shape& x, const Shape& filter) {
+  check.require(!op.conv.filter_by_result, "the filter of a block must be (KH,KW,C/groups,K)");
   const Shape y = conv_output(check, op.conv, x, filter);
   return op.pool ? max_pool_output(check, *op.pool, y) : y;
 }
@@ -64,6 +68,10 @@ void check_route(const OpCheck& check, size_t i, const ConvBlock& op) {
 }
 
 }  // namespace
+
+Shape conv_filter_shape(const Conv2d& op, const Shape& stored) {
+  return op.filter_by_result ? Shape{stored[1], stored[2], stored[3], stored[0]} : stored;
+}
 
 Outputs Conv2d::infer(const OpCheck& c) const {
   c.floats(2);
@@ -82,14 +90,9 @@ Outputs Conv2dFilterGrad::infer(const OpCheck& c) const {
   return {f32(filter_shape)};
 }
 
-Shape conv_filter_shape(const Shape& filter) {
-  return {filter[1], filter[2], filter[3], filter[0]};
-}
-
 Outputs ConvBias::infer(const OpCheck& c) const {
   c.floats(c.size() == 4 ? 4 : 3);
-  c.rank(1, 4);
-  const Shape y = conv_output(c, conv, c.shape(0), conv_filter_shape(c.shape(1)));
+  const Shape y = conv_output(c, conv, c.shape(0), c.shape(1));
   c.same_shape(2, {y[3]});
   if (c.size() == 4) c.same_shape(3, y);
   return {f32(y)};
@@ -102,7 +105,12 @@ Outputs MaxPool::infer(const OpCheck& c) const {
 }
 
 Outputs MaxPoolGrad::infer(const OpCheck& c) const {
-  c.count(2);
+  if (c.size() == 3) {
+    c.dtype(2, DType::kF32);
+    c.same_shape(2, input_shape);
+  } else {
+    c.count(2);
+  }
   c.dtype(0, DType::kF32);
   c.dtype(1, DType::kU8);
   const Shape y = max_pool_output(c, pool, input_shape);

@@ -14,8 +14,11 @@ struct Conv2d {
   Pair padding = {0, 0};  // zeros on each side
   Pair dilation = {1, 1};
   int groups = 1;
+  bool filter_by_result = false;  // the filter is (K,KH,KW,C/groups), as cuDNN takes it
   Outputs infer(const OpCheck& c) const;
 };
+// The shape (KH,KW,C/groups,K) of a convolution's filter, in whichever order it is stored.
+Shape conv_filter_shape(const Conv2d& op, const Shape& stored);
 // dy (N,OH,OW,K), filter -> dx (input_shape): also what frameworks call a transposed convolution
 struct Conv2dInputGrad {
   static constexpr OpTraits kTraits{.name = "conv2d_input_grad", .library = Library::kDnn};
@@ -32,17 +35,14 @@ struct Conv2dFilterGrad {
   Outputs infer(const OpCheck& c) const;
 };
 
-// A convolution of a forward pass with its neighbours: x (N,H,W,C), filter (K,KH,KW,C/groups), bias (K),
-// [residual (N,OH,OW,K)] -> (N,OH,OW,K), the convolution + bias [+ residual], or relu of that. The filter has
-// the order of axes that cuDNN takes.
+// A convolution of a forward pass with its neighbours: x (N,H,W,C), filter, bias (K), [residual (N,OH,OW,K)]
+// -> (N,OH,OW,K), the convolution + bias [+ residual], or relu of that
 struct ConvBias {
   static constexpr OpTraits kTraits{.name = "conv_bias", .library = Library::kDnn, .differentiable = false};
   Conv2d conv;
   bool relu = false;
   Outputs infer(const OpCheck& c) const;
 };
-// The shape of its filter as Conv2d's: (KH,KW,C/groups,K).
-Shape conv_filter_shape(const Shape& filter_of_conv_bias);
 
 struct Pool2d {
   Pair window = {2, 2};
@@ -57,11 +57,12 @@ struct MaxPool {
   Pool2d pool;
   Outputs infer(const OpCheck& c) const;
 };
-// dy, index -> dx (input_shape)
+// dy, index, [added (input_shape)] -> dx + added (input_shape)
 struct MaxPoolGrad {
   static constexpr OpTraits kTraits{.name = "max_pool_grad", .differentiable = false};
   Pool2d pool;
   Shape input_shape;
+  int in_place_input(size_t) const { return 2; }
   Outputs infer(const OpCheck& c) const;
 };
 // x (N,H,W,C) -> (N,OH,OW,C)

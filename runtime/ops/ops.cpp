@@ -39,7 +39,8 @@ int in_place_input(const Op& op, std::span<const TensorSpec> inputs, const Tenso
   return std::visit(
       [&]<typename T>(const T& o) {
         if constexpr (requires { o.in_place_input(index); }) {
-          return o.in_place_input(index);
+          const int input = o.in_place_input(index);
+          return input < static_cast<int>(inputs.size()) ? input : -1;  // an operand that may be absent
         } else {
           if (index != 0) return -1;
           for (int i = 0; i < T::kTraits.in_place_inputs; ++i) {

@@ -9,7 +9,8 @@ int64_t flops_of(const Graph& graph, const Node& node) {
   const auto elements = [&](int value) { return shape(value).elements(); };
   const int64_t results = node.outputs.empty() ? 0 : elements(node.outputs[0]);
   // Each element of a filter meets every output of its channel.
-  const auto conv = [](const Shape& filter, int64_t outputs) {
+  const auto conv = [](const Conv2d& op, const Shape& stored, int64_t outputs) {
+    const Shape filter = conv_filter_shape(op, stored);
     return 2 * outputs * filter[0] * filter[1] * filter[2];
   };
   // The results of a convolution behind which there is a pool.
@@ -33,16 +34,16 @@ int64_t flops_of(const Graph& graph, const Node& node) {
           [&](const AttentionGrad& op) {
             return 10 * elements(node.inputs[0]) * shape(node.inputs[op.packed ? 1 : 2])[1];
           },
-          [&](const Conv2d&) { return conv(shape(node.inputs[1]), results); },
-          [&](const Conv2dInputGrad&) { return conv(shape(node.inputs[1]), elements(node.inputs[0])); },
-          [&](const Conv2dFilterGrad& op) { return conv(op.filter_shape, elements(node.inputs[1])); },
-          [&](const ConvBias&) { return conv(conv_filter_shape(shape(node.inputs[1])), results); },
-          [&](const ConvBlock& op) { return conv(shape(node.inputs[1]), before_pool(op, results)); },
+          [&](const Conv2d& op) { return conv(op, shape(node.inputs[1]), results); },
+          [&](const Conv2dInputGrad& op) { return conv(op.conv, shape(node.inputs[1]), elements(node.inputs[0])); },
+          [&](const Conv2dFilterGrad& op) { return conv(op.conv, op.filter_shape, elements(node.inputs[1])); },
+          [&](const ConvBias& op) { return conv(op.conv, shape(node.inputs[1]), results); },
+          [&](const ConvBlock& op) { return conv(op.conv, shape(node.inputs[1]), before_pool(op, results)); },
           [&](const ConvBlockInputGrad& op) {
-            return conv(shape(node.inputs[2]), before_pool(op.block, elements(node.inputs[0])));
+            return conv(op.block.conv, shape(node.inputs[2]), before_pool(op.block, elements(node.inputs[0])));
           },
           [&](const ConvBlockFilterGrad& op) {
-            return conv(op.filter_shape, before_pool(op.block, elements(node.inputs[1])));
+            return conv(op.block.conv, op.filter_shape, before_pool(op.block, elements(node.inputs[1])));
           },
           [&](const Reshape&) { return int64_t{0}; },
           [&](const CopyToDevice&) { return int64_t{0}; },

@@ -15,6 +15,12 @@ struct ConvCase {
   std::optional<Pool2d> pool;
 };
 
+// The same convolution of a filter in the order of axes that cuDNN takes.
+inline Conv2d with_filter_by_result(Conv2d conv) {
+  conv.filter_by_result = true;
+  return conv;
+}
+
 // The row's name where GoogleTest names a row that failed.
 inline void PrintTo(const ConvCase& row, std::ostream* stream) {
   *stream << row.name;

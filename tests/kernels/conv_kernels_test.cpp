@@ -106,16 +106,28 @@ TEST_P(ConvKernelTest, ForwardAndBothGradientsAgreeWithPlainLoops) {
   expect_near(run_op(Conv2dFilterGrad{c.conv, c.filter}, {x, dy})[0], dfilter);
 }
 
+TEST_P(ConvKernelTest, AFilterByResultGivesTheSameBits) {
+  const HostTensor dy = random_floats(y, 4), turned = filter_by_result(filter);
+  const Conv2d by_result = with_filter_by_result(c.conv);
+  EXPECT_TRUE(run_op(by_result, {x, turned})[0].same_bytes(run_op(c.conv, {x, filter})[0]));
+  EXPECT_TRUE(run_op(Conv2dInputGrad{by_result, c.x}, {dy, turned})[0].same_bytes(
+      run_op(Conv2dInputGrad{c.conv, c.x}, {dy, filter})[0]));
+  EXPECT_TRUE(run_op(Conv2dFilterGrad{by_result, turned.spec().shape}, {x, dy})[0].same_bytes(
+      filter_by_result(run_op(Conv2dFilterGrad{c.conv, c.filter}, {x, dy})[0])));
+}
+
 TEST_P(ConvKernelTest, AConvolutionOfAForwardPassEqualsItsParts) {
-  const HostTensor turned = run_op(Transpose{{3, 0, 1, 2}}, {filter})[0], residual = random_floats(y, 5);
+  const HostTensor residual = random_floats(y, 5);
   const HostTensor biased = run_op(Binary{BinaryKind::kAdd}, {run_op(c.conv, {x, filter})[0], bias})[0];
   const HostTensor both = run_op(Binary{BinaryKind::kAdd}, {biased, residual})[0];
   const Op relu = Unary{UnaryKind::kRelu};
-  EXPECT_TRUE(run_op(ConvBias{c.conv}, {x, turned, bias})[0].same_bytes(biased));
-  EXPECT_TRUE(run_op(ConvBias{c.conv, true}, {x, turned, bias})[0].same_bytes(run_op(relu, {biased})[0]));
-  EXPECT_TRUE(run_op(ConvBias{c.conv}, {x, turned, bias, residual})[0].same_bytes(both));
-  EXPECT_TRUE(
-      run_op(ConvBias{c.conv, true}, {x, turned, bias, residual})[0].same_bytes(run_op(relu, {both})[0]));
+  const Conv2d by_result = with_filter_by_result(c.conv);
+  for (const auto& [conv, w] : {std::pair{c.conv, filter}, std::pair{by_result, filter_by_result(filter)}}) {
+    EXPECT_TRUE(run_op(ConvBias{conv}, {x, w, bias})[0].same_bytes(biased));
+    EXPECT_TRUE(run_op(ConvBias{conv, true}, {x, w, bias})[0].same_bytes(run_op(relu, {biased})[0]));
+    EXPECT_TRUE(run_op(ConvBias{conv}, {x, w, bias, residual})[0].same_bytes(both));
+    EXPECT_TRUE(run_op(ConvBias{conv, true}, {x, w, bias, residual})[0].same_bytes(run_op(relu, {both})[0]));
+  }
 }
 
 TEST_P(ConvKernelTest, ABlockEqualsItsPartsAndItsIndexNamesTheMaximum) {

@@ -19,11 +19,16 @@ class CudaConvTest : public CudaTableTest<ConvCase> {
   std::vector<Row> directions() const {
     return {{c.conv, {x, filter}},
             {Conv2dInputGrad{c.conv, c.x}, {dy, filter}},
-            {Conv2dFilterGrad{c.conv, c.filter}, {x, dy}}};
+            {Conv2dFilterGrad{c.conv, c.filter}, {x, dy}},
+            {by_result, {x, turned}},
+            {Conv2dInputGrad{by_result, c.x}, {dy, turned}},
+            {Conv2dFilterGrad{by_result, turned.spec().shape}, {x, dy}}};
   }
 
   const ConvCase& c = GetParam();
-  HostTensor x = random_floats(c.x, 1), filter = random_floats(c.filter, 2);
+  const Conv2d by_result = with_filter_by_result(c.conv);
+  HostTensor x = random_floats(c.x, 1), filter = random_floats(c.filter, 2),
+             turned = filter_by_result(filter);
   HostTensor dy = random_floats(infer_outputs(c.conv, specs_of({x, filter}))[0].shape, 4);
 };
 
@@ -46,12 +51,11 @@ TEST_P(CudaConvTest, StaysBelowALowWorkspaceLimit) {
 }
 
 TEST_P(CudaConvTest, AForwardPassEqualsItsParts) {
-  const HostTensor turned = run_op(Transpose{{3, 0, 1, 2}}, {filter})[0],
-                   bias = random_floats({c.filter[3]}, 3);
+  const HostTensor bias = random_floats({c.filter[3]}, 3);
   const auto run = [&](const Op& op, const std::vector<HostTensor>& inputs) {
     return run_on_cuda(*device, op, inputs)[0];
   };
-  const HostTensor got = run(ConvBias{c.conv, true}, {x, turned, bias, dy});
+  const HostTensor got = run(ConvBias{by_result, true}, {x, turned, bias, dy});
   const HostTensor biased = run(Binary{BinaryKind::kAdd}, {run(c.conv, {x, filter}), bias});
   const HostTensor expected = run(Unary{UnaryKind::kRelu}, {run(Binary{BinaryKind::kAdd}, {biased, dy})});
   // The two may have chosen different algorithms.

@@ -125,6 +125,7 @@ TEST_F(CudaHalfTest, ABiasOfF32IsAddedToRowsOfSixteenBits) {
 }
 
 TEST_F(CudaHalfTest, ProductsAndConvolutionsMultiplyWhatIsStored) {
+  const Conv2d by_result{{1, 1}, {1, 1}, {1, 1}, 1, true};
   const std::vector<std::pair<Op, std::vector<HostTensor>>> rows = {
       {MatMul{}, {random_floats({48, 64}, 1), random_floats({64, 40}, 2)}},
       {MatMul{false, true}, {random_floats({3, 16, 24}, 1), random_floats({3, 8, 24}, 2)}},
@@ -133,9 +134,14 @@ TEST_F(CudaHalfTest, ProductsAndConvolutionsMultiplyWhatIsStored) {
       {DenseFilterGrad{}, {random_floats({64, 32}, 1), random_floats({64, 24}, 2)}},
       {Conv2d{{1, 1}, {1, 1}}, {random_floats({2, 9, 9, 16}, 1), random_floats({3, 3, 16, 32}, 2)}},
       {Conv2d{{2, 2}, {1, 1}}, {random_floats({2, 9, 9, 3}, 1), random_floats({3, 3, 3, 8}, 2)}},
-      {ConvBias{{{1, 1}, {1, 1}}, true},
+      {ConvBias{by_result, true},
        {random_floats({2, 9, 9, 16}, 1), random_floats({32, 3, 3, 16}, 2), random_floats({32}, 3),
         random_floats({2, 9, 9, 32}, 4)}},
+      {by_result, {random_floats({2, 9, 9, 16}, 1), random_floats({32, 3, 3, 16}, 2)}},
+      {Conv2dInputGrad{by_result, {2, 9, 9, 16}},
+       {random_floats({2, 9, 9, 32}, 1), random_floats({32, 3, 3, 16}, 2)}},
+      {Conv2dFilterGrad{by_result, {32, 3, 3, 16}},
+       {random_floats({2, 9, 9, 16}, 1), random_floats({2, 9, 9, 32}, 2)}},
       {Conv2dInputGrad{{{1, 1}, {1, 1}}, {2, 9, 9, 16}},
        {random_floats({2, 9, 9, 32}, 1), random_floats({3, 3, 16, 32}, 2)}},
       {Conv2dFilterGrad{{{1, 1}, {1, 1}}, {3, 3, 16, 32}},

@@ -136,4 +136,9 @@ inline std::vector<HostTensor> run_op(const Op& op, const std::vector<HostTensor
   return outputs;
 }
 
+// A filter (KH,KW,C/groups,K) as (K,KH,KW,C/groups).
+inline HostTensor filter_by_result(const HostTensor& filter) {
+  return run_op(Transpose{{3, 0, 1, 2}}, {filter})[0];
+}
+
 }  // namespace headroom::test

@@ -84,6 +84,7 @@ void add_matmul_and_pool_cases(std::vector<KernelCase>& cases) {
     const HostTensor dy = random_floats(pooled[0].spec().shape, 4);
     add(cases, what, MaxPool{geometry}, {image});
     add(cases, what, MaxPoolGrad{geometry, x}, {dy, pooled[1]});
+    add(cases, what + "_added", MaxPoolGrad{geometry, x}, {dy, pooled[1], random_floats(x, 6)});
     add(cases, what, AvgPool{geometry}, {random_floats(x, 5)});
     add(cases, what, AvgPoolGrad{geometry, x}, {dy});
   };

@@ -73,6 +73,7 @@ std::vector<Values> reference_window(const Op& op, const std::vector<Values>& in
                           return out;
                         },
                         [&](const MaxPoolGrad& o) {
+                          if (in.size() > 2) out[0].data = in[2].data;
                           for_each_meeting(o.pool, out[0].shape(), in[0].shape(),
                                            [&](int64_t output, int64_t input, int64_t position) {
                                              if (in[1][output] == static_cast<double>(position))

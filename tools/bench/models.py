@@ -13,22 +13,18 @@ products in TF32. With --cpu both run in f32 on one core, PyTorch in eager mode.
 and work, ms a step (the least of the medians of all rounds) and MiB that are allocated at the peak.
 """
 import argparse
-import gzip
 import json
 import os
 import pathlib
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-WORDS = 512  # of a text
-# Rows of a step.
-TRAINING = {"resnet50": 256, "gpt2": 32, "bert": 32, "vit_small": 128, "unet": 16}
-INFERENCE = {"resnet50": 1, "gpt2": 1}
-ROOT = pathlib.Path(__file__).resolve().parent
+import causal_constants
+from net_files import INFERENCE, TRAINING, WORDS, find_file
+
 MIB = 2**20
 
 
@@ -168,21 +164,6 @@ def measure(torch, step, steps):
     return {"ms": statistics.median(times), "mib": torch.cuda.max_memory_allocated() / MIB if on_gpu else 0}
 
 
-def find_file(folder, name, work, unpacked):
-    kinds = ["legacy_train", "dynamo_eval"] if work == "train" else ["dynamo_eval", "legacy_train"]
-    for kind in kinds:
-        for path in (folder / f"{name}.{kind}.onnx", folder / f"{name}.{kind}.onnx.gz"):
-            if not path.exists():
-                continue
-            if path.suffix != ".gz":
-                return path
-            to = unpacked / path.stem
-            with gzip.open(path) as packed, open(to, "wb") as file:
-                shutil.copyfileobj(packed, file)
-            return to
-    sys.exit(f"models.py: {folder} has no export of {name}")
-
-
 def run_in_headroom(options, path, name, work, batch, steps, unpacked):
     command = [options.headroom, "run", "--model", path, "--batch", str(batch), "--steps", str(steps), "--optimizer"]
     command += ["sgd", "--json", "--device"]
@@ -193,7 +174,7 @@ def run_in_headroom(options, path, name, work, batch, steps, unpacked):
         command.append("--inference")
     if name == "gpt2":
         constants = unpacked / "causal.safetensors"
-        subprocess.run([sys.executable, ROOT / "causal_constants.py", constants, str(WORDS)], check=True)
+        causal_constants.write(constants, WORDS)
         command += ["--weights", constants]
     done = subprocess.run(command + (options.rest or ["--plan", "packed"]), capture_output=True, text=True)
     if done.returncode:

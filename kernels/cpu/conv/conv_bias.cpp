@@ -1,25 +1,18 @@
-// A convolution whose filter has a row for each result, with what is added to it.
+// A convolution with what is added to it.
+#include <array>
+
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace headroom::cpu {
 
 std::unique_ptr<Kernel> make_kernel(const ConvBias& op, const Request& request) {
-  const Shape& given = request.inputs[1].shape;
-  const TensorSpec filter{DType::kF32, conv_filter_shape(given)};
-  const TensorSpec operands[] = {request.inputs[0], filter};
+  const std::array<TensorSpec, 2> operands = {request.inputs[0], request.inputs[1]};
   const std::shared_ptr<Kernel> conv = make_kernel(op.conv, {operands, request.outputs, request.settings});
-  const int64_t results = given[0], taps = given[1] * given[2] * given[3];
-  const int64_t filter_bytes = round_up(filter.bytes(), 256);
+  const int64_t results = request.outputs[0].shape.last();
   return function_kernel(
       [=, relu = op.relu,
        rows = results == 0 ? 0 : request.outputs[0].shape.elements() / results](const Call& call) {
-        float* const turned = call.scratch<float>();
-        for (int64_t k = 0; k < results; ++k) {
-          const float* const row = call.in(1) + k * taps;
-          for (int64_t tap = 0; tap < taps; ++tap) turned[tap * results + k] = row[tap];
-        }
-        const TensorView views[] = {call.inputs[0], {turned, filter}};
-        conv->run(views, call.outputs, call.scratch<std::byte>() + filter_bytes, call.stream);
+        conv->run(call.inputs.first(2), call.outputs, call.workspace, call.stream);
         const float* const bias = call.in(2);
         const float* residual = call.inputs.size() > 3 ? call.in(3) : nullptr;
         float* y = call.out();
@@ -36,7 +29,7 @@ std::unique_ptr<Kernel> make_kernel(const ConvBias& op, const Request& request) 
           for (int64_t k = 0; k < results; ++k) y[k] = y[k] <= 0 ? 0 : y[k];
         }
       },
-      filter_bytes + conv->workspace_bytes());
+      conv->workspace_bytes());
 }
 
 }  // namespace headroom::cpu

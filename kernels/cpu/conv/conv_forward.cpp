@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/conv/conv_depthwise.h"
 #include "kernels/cpu/conv/conv_shape.h"
+#include "kernels/cpu/conv/filter_rows.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/worker_scratch.h"
 
@@ -201,6 +202,7 @@ std::unique_ptr<Kernel> make_composed(const ConvBlock& op, const Request& reques
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const Conv2d& op, const Request& request) {
+  if (op.filter_by_result) return read_filter_rows(by_our_order(op), op, request);
   const ConvShape shape(op, request.inputs[0].shape, request.inputs[1].shape);
   if (Depthwise::fits(shape)) {
     return function_kernel([conv = Depthwise(shape, request.settings.threads)](const Call& call) {

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "kernels/cpu/conv/conv_depthwise.h"
+#include "kernels/cpu/conv/filter_rows.h"
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace headroom::cpu {
@@ -140,11 +141,31 @@ std::unique_ptr<Kernel> filter_kernel(const Grad& grad, int64_t k) {
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const Conv2dInputGrad& op, const Request& request) {
+  if (op.conv.filter_by_result)
+    return read_filter_rows(Conv2dInputGrad{by_our_order(op.conv), op.input_shape}, op.conv, request);
   return dense_kernel(dense_input_grad(ConvShape(op.conv, op.input_shape, request.inputs[1].shape),
                                        request.settings.threads));
 }
 
+// The gradient of a filter of rows is computed by our order in scratch and turned.
+std::unique_ptr<Kernel> filter_rows_grad(const Conv2dFilterGrad& op, const Request& request) {
+  const TensorSpec filter{DType::kF32, conv_filter_shape(op.conv, op.filter_shape)};
+  const std::shared_ptr<Kernel> kernel = make_kernel(Conv2dFilterGrad{by_our_order(op.conv), filter.shape},
+                                                     {request.inputs, {&filter, 1}, request.settings});
+  const int64_t bytes = round_up(filter.bytes(), kFilterAlignment), results = filter.shape[3];
+  return function_kernel(
+      [=](const Call& call) {
+        const TensorView turned[] = {{call.workspace, filter}};
+        kernel->run(call.inputs, turned, call.scratch<std::byte>() + bytes, call.stream);
+        if (results > 0) {
+          transpose(call.scratch<float>(), filter.shape.elements() / results, results, call.out());
+        }
+      },
+      bytes + kernel->workspace_bytes());
+}
+
 std::unique_ptr<Kernel> make_kernel(const Conv2dFilterGrad& op, const Request& request) {
+  if (op.conv.filter_by_result) return filter_rows_grad(op, request);
   return dense_kernel(dense_filter_grad(ConvShape(op.conv, request.inputs[0].shape, op.filter_shape),
                                         request.settings.threads));
 }

@@ -1,4 +1,4 @@
-// A convolution whose filter lies as cuDNN takes it, with what is added to it.
+// A convolution with what is added to it.
 #include "kernels/cuda/conv/conv_epilogue.h"
 #include "kernels/cuda/library/dnn_convolution.h"
 #include "runtime/base/errors.h"
@@ -9,14 +9,14 @@ namespace headroom::cuda {
 std::unique_ptr<Kernel> make_kernel(const ConvBias& op, const Request& request) {
   const TensorSpec& y = request.outputs[0];
   if (y.shape.elements() == 0) return function_kernel([](const Call&) {});
-  const DnnConvolution::Types types{request.inputs[0].dtype, y.dtype, true};
+  const DnnConvolution::Types types{request.inputs[0].dtype, y.dtype};
   if (request.inputs[1].dtype != types.read)
     throw InvalidArgument("a convolution of operands stored in two types has no CUDA kernel");
   std::shared_ptr<const DnnConvolution> conv;
   if (request.inputs[1].shape.elements() > 0) {
     conv = std::make_shared<const DnnConvolution>(request, ConvDirection::kForward, op.conv,
                                                   request.inputs[0].shape,
-                                                  conv_filter_shape(request.inputs[1].shape), y.shape, types);
+                                                  conv_filter_shape(op.conv, request.inputs[1].shape), y.shape, types);
   }
   return function_kernel(
       [conv, relu = op.relu, &device = request.device](const Call& call) {

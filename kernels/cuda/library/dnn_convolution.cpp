@@ -65,7 +65,7 @@ std::string name_of(ConvDirection direction, const Conv2d& conv, const Shape& im
                      settings.deterministic ? " deterministic" : "") +
          (is_half(types.read) ? fmt::format(" {} to {}", to_string(types.read), to_string(types.computed))
                               : "") +
-         (types.filter_by_result ? " by result" : "");
+         (conv.filter_by_result ? " by result" : "");
 }
 
 }  // namespace
@@ -123,10 +123,11 @@ std::shared_ptr<const DnnConvolution::Prepared> DnnConvolution::prepare(DType ty
   if (converts) prepared.a_at = place(a_, type);
   if (direction_ == ConvDirection::kFilterGrad) {
     if (converts) prepared.b_at = place(b_, type);
-  } else if (converts || !types_.filter_by_result) {
+  } else if (converts || !conv_.filter_by_result) {
     prepared.b_at = place(b_, type);
   }
-  if (direction_ == ConvDirection::kFilterGrad || computed_type(type) != types_.computed)
+  const bool turns = direction_ == ConvDirection::kFilterGrad && !conv_.filter_by_result;
+  if (turns || computed_type(type) != types_.computed)
     prepared.computed_at = place(computed(), computed_type(type));
   prepared.algorithm_at = end;
   prepared.workspace_bytes = end + prepared.algorithm.workspace_bytes();
@@ -181,7 +182,7 @@ void DnnConvolution::run(const Prepared& prepared, const void* a, const void* b,
     first = at(prepared.a_at);
   }
   if (prepared.b_at >= 0) {
-    if (direction_ == ConvDirection::kFilterGrad || types_.filter_by_result) {
+    if (direction_ == ConvDirection::kFilterGrad || conv_.filter_by_result) {
       convert(device_, stream, b_.elements(), {b, types_.read}, prepared.type, at(prepared.b_at));
     } else {
       transpose(stream, rows, columns, {b, types_.read}, prepared.type, at(prepared.b_at));
@@ -198,7 +199,7 @@ void DnnConvolution::run(const Prepared& prepared, const void* a, const void* b,
   }
   if (prepared.computed_at < 0) return;
   const DnnFloats made{result, computed_type(prepared.type)};
-  if (direction_ == ConvDirection::kFilterGrad) {
+  if (direction_ == ConvDirection::kFilterGrad && !conv_.filter_by_result) {
     transpose(stream, columns, rows, made, types_.computed, computed);
   } else {
     convert(device_, stream, this->computed().elements(), made, types_.computed, computed);

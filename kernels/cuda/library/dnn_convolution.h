@@ -22,10 +22,10 @@ class DnnConvolution {
   // one type.
   struct Types {
     DType read = DType::kF32, computed = DType::kF32;
-    bool filter_by_result = false;  // the filter is (K,KH,KW,C/groups), as cuDNN takes it
   };
 
-  // An image is (N,H,W,C), a filter (KH,KW,C/groups,K), whatever its order in memory, the result (N,OH,OW,K).
+  // An image is (N,H,W,C), a filter (KH,KW,C/groups,K), whatever its order in memory
+  // by conv.filter_by_result, the result (N,OH,OW,K).
   // None may be empty.
   DnnConvolution(const Request& request, ConvDirection direction, const Conv2d& conv, const Shape& image,
                  const Shape& filter, const Shape& result, const Types& types);

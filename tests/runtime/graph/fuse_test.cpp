@@ -227,6 +227,29 @@ TEST(Fuse, TheGradientOfALayerNormAddsTheOnePastItWithTheSameBits) {
     EXPECT_EQ(weights(is_fetched, true), weights(is_fetched, false)) << is_fetched;
 }
 
+TEST(Fuse, TheGradientOfAMaxPoolAddsTheOnePastItWithTheSameBits) {
+  const auto weights = [](bool fused) {
+    Graph graph;
+    const Value x = graph.input("x", {DType::kF32, {6, 7}});
+    const Value rate = graph.input("rate", {DType::kF32, {}});
+    const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
+    const Value w = graph.variable("w", {DType::kF32, {7, 48}}, glorot_uniform({7, 48}, 1));
+    const Value kept = reshape(matmul(x, w), {6, 4, 4, 3}), pooled = max_pool(kept);
+    const Value loss = add(mean(mul(kept, kept)), mean(mul(pooled, pooled)));
+    const std::vector<Value> parameters = {w}, fetches = {loss};
+    add_updates(Adam{}, parameters, gradients(loss, parameters), rate, step);
+    if (fused) {
+      fuse(graph, fetches);
+      EXPECT_EQ(count_of<MaxPoolGrad>(graph), 1);
+      for (const Node& node : graph.nodes()) {
+        if (std::holds_alternative<MaxPoolGrad>(node.op)) EXPECT_EQ(node.inputs.size(), 3u);
+      }
+    }
+    return after_three_steps(graph, fetches, x, rate, parameters);
+  };
+  EXPECT_EQ(weights(true), weights(false));
+}
+
 TEST(Fuse, MovingAveragesOfOneMomentumAreOneNodeUnlessOneIsUpdatedTwice) {
   for (const bool twice : {false, true}) {
     Graph graph;
