@@ -36,6 +36,26 @@ void normalise(const float* x, const float* gamma, const float* beta, const floa
   }
 }
 
+// Means and variances over the rows; `sums` is of as many channels.
+void gather_statistics(const float* x, Matrix matrix, double* sums, float* mean, float* variance) {
+  const int64_t channels = matrix.channels;
+  const double share = 1 / static_cast<double>(matrix.rows);
+  std::fill_n(sums, channels, 0.0);
+  for (int64_t row = 0; row < matrix.rows; ++row) add_to(sums, x + row * channels, channels);
+  for (int64_t c = 0; c < channels; ++c) mean[c] = static_cast<float>(sums[c] * share);
+  // A second pass: the mean of squares less the squared mean would cancel.
+  std::fill_n(sums, channels, 0.0);
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    const float* values = x + row * channels;
+#pragma omp simd
+    for (int64_t c = 0; c < channels; ++c) {
+      const float centred = values[c] - mean[c];
+      sums[c] += static_cast<double>(centred * centred);
+    }
+  }
+  for (int64_t c = 0; c < channels; ++c) variance[c] = static_cast<float>(sums[c] * share);
+}
+
 int64_t scratch_bytes(Matrix matrix, size_t bytes_per_channel) {
   return matrix.channels * static_cast<int64_t>(bytes_per_channel);
 }
@@ -46,28 +66,19 @@ std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request)
   const Matrix matrix(request.inputs[0].shape);
   return function_kernel(
       [=](const Call& call) {
-        const int64_t channels = matrix.channels;
-        const double share = 1 / static_cast<double>(matrix.rows);
-        const float* x = call.in(0);
-        float *mean = call.out(1), *variance = call.out(2);
-        double* sums = call.scratch<double>();
-        std::fill_n(sums, channels, 0.0);
-        for (int64_t row = 0; row < matrix.rows; ++row) add_to(sums, x + row * channels, channels);
-        for (int64_t c = 0; c < channels; ++c) mean[c] = static_cast<float>(sums[c] * share);
-        // A second pass: the mean of squares less the squared mean would cancel.
-        std::fill_n(sums, channels, 0.0);
-        for (int64_t row = 0; row < matrix.rows; ++row) {
-          const float* values = x + row * channels;
-#pragma omp simd
-          for (int64_t c = 0; c < channels; ++c) {
-            const float centred = values[c] - mean[c];
-            sums[c] += static_cast<double>(centred * centred);
-          }
-        }
-        for (int64_t c = 0; c < channels; ++c) variance[c] = static_cast<float>(sums[c] * share);
+        gather_statistics(call.in(0), matrix, call.scratch<double>(), call.out(1), call.out(2));
         const float* residual = call.inputs.size() > 3 ? call.in(3) : nullptr;
-        normalise(x, call.in(1), call.in(2), mean, variance, residual, op.epsilon, op.relu, matrix,
-                  call.scratch<float>(), call.out(0));
+        normalise(call.in(0), call.in(1), call.in(2), call.out(1), call.out(2), residual, op.epsilon, op.relu,
+                  matrix, call.scratch<float>(), call.out(0));
+      },
+      scratch_bytes(matrix, sizeof(double)));
+}
+
+std::unique_ptr<Kernel> make_kernel(const BatchNormStatistics&, const Request& request) {
+  const Matrix matrix(request.inputs[0].shape);
+  return function_kernel(
+      [=](const Call& call) {
+        gather_statistics(call.in(0), matrix, call.scratch<double>(), call.out(0), call.out(1));
       },
       scratch_bytes(matrix, sizeof(double)));
 }
@@ -131,11 +142,12 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
       scratch_bytes(matrix, 2 * sizeof(double) + 2 * sizeof(float)));
 }
 
-std::unique_ptr<Kernel> make_kernel(const BatchNormInference& op, const Request& request) {
+std::unique_ptr<Kernel> make_kernel(const BatchNormApply& op, const Request& request) {
   const Matrix matrix(request.inputs[0].shape);
   return function_kernel(
       [=](const Call& call) {
-        normalise(call.in(0), call.in(1), call.in(2), call.in(3), call.in(4), nullptr, op.epsilon, false,
+        const float* residual = call.inputs.size() > 5 ? call.in(5) : nullptr;
+        normalise(call.in(0), call.in(1), call.in(2), call.in(3), call.in(4), residual, op.epsilon, op.relu,
                   matrix, call.scratch<float>(), call.out());
       },
       scratch_bytes(matrix, sizeof(float)));

@@ -75,7 +75,8 @@ std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad& op, const Request& r
 // batch_norm.cpp
 std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& request);
-std::unique_ptr<Kernel> make_kernel(const BatchNormInference& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const BatchNormStatistics& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const BatchNormApply& op, const Request& request);
 // layer_norm.cpp
 std::unique_ptr<Kernel> make_kernel(const LayerNorm& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const LayerNormGrad& op, const Request& request);

@@ -245,6 +245,22 @@ void launch_normalise(const Call& call, const ChannelLayout& layout, const Stati
          operand(call, 2), relu, operand(call, 0), residual, result(call));
 }
 
+// Means and variances of x, operand 0.
+template <int L>
+void launch_statistics(const Call& call, const ChannelLayout& layout, const RealsOut& mean,
+                       const RealsOut& variance) {
+  auto* partial = call.scratch<ChannelSums>();
+  const Reals x = operand(call, 0);
+  launch(sum_channels<L, Moments>, layout.groups.grid(), kThreads, call.stream, Moments{layout.channels(), x},
+         layout.groups, partial);
+  launch(finish_statistics, layout.last.grid(), kThreads, call.stream, layout.last, layout.rows(), partial, x,
+         mean, variance);
+}
+
+Reals residual_at(const Call& call, size_t i) {
+  return call.inputs.size() > i ? operand(call, i) : Reals();
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request) {
@@ -252,15 +268,21 @@ std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request)
   return function_kernel(
       [layouts, op](const Call& call) {
         layouts.with(call, [&](const ChannelLayout& layout, auto lanes) {
-          auto* partial = call.scratch<ChannelSums>();
-          const Reals x = operand(call, 0);
-          launch(sum_channels<lanes, Moments>, layout.groups.grid(), kThreads, call.stream,
-                 Moments{layout.channels(), x}, layout.groups, partial);
-          launch(finish_statistics, layout.last.grid(), kThreads, call.stream, layout.last, layout.rows(),
-                 partial, x, result(call, 1), result(call, 2));
+          launch_statistics<lanes>(call, layout, result(call, 1), result(call, 2));
           launch_normalise<lanes>(call, layout,
                                   {op.epsilon, operand(call, 1), result(call, 1), result(call, 2)}, op.relu,
-                                  call.inputs.size() > 3 ? operand(call, 3) : Reals());
+                                  residual_at(call, 3));
+        });
+      },
+      layouts.partial_bytes());
+}
+
+std::unique_ptr<Kernel> make_kernel(const BatchNormStatistics&, const Request& request) {
+  const ChannelLayouts layouts(request, request.inputs[0].shape);
+  return function_kernel(
+      [layouts](const Call& call) {
+        layouts.with(call, [&](const ChannelLayout& layout, auto lanes) {
+          launch_statistics<lanes>(call, layout, result(call, 0), result(call, 1));
         });
       },
       layouts.partial_bytes());
@@ -285,12 +307,13 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
       layouts.partial_bytes());
 }
 
-std::unique_ptr<Kernel> make_kernel(const BatchNormInference& op, const Request& request) {
+std::unique_ptr<Kernel> make_kernel(const BatchNormApply& op, const Request& request) {
   const ChannelLayouts layouts(request, request.inputs[0].shape);
   return function_kernel([layouts, op](const Call& call) {
     layouts.with(call, [&](const ChannelLayout& layout, auto lanes) {
-      launch_normalise<lanes>(
-          call, layout, {op.epsilon, operand(call, 1), operand(call, 3), operand(call, 4)}, false, Reals());
+      launch_normalise<lanes>(call, layout,
+                              {op.epsilon, operand(call, 1), operand(call, 3), operand(call, 4)}, op.relu,
+                              residual_at(call, 5));
     });
   });
 }

@@ -87,7 +87,8 @@ std::unique_ptr<Kernel> make_kernel(const Concat& op, const Request& request);
 // batch_norm.cu
 std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& request);
-std::unique_ptr<Kernel> make_kernel(const BatchNormInference& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const BatchNormStatistics& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const BatchNormApply& op, const Request& request);
 // layer_norm.cu
 std::unique_ptr<Kernel> make_kernel(const LayerNorm& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const LayerNormGrad& op, const Request& request);

@@ -202,7 +202,7 @@ Value batch_norm_training(Value x, const BatchNormState& state, float momentum, 
 }
 
 Value batch_norm_inference(Value x, const BatchNormState& state, float epsilon, CodePlace place) {
-  return one(BatchNormInference{epsilon},
+  return one(BatchNormApply{epsilon},
              {x, state.gamma, state.beta, state.running_mean, state.running_variance}, place);
 }
 

@@ -127,12 +127,34 @@ class BranchSums : private GraphView {
   }
 };
 
+// Parts batch norms into their statistics and what normalises by them: who computes results again, to save
+// memory, need not gather the statistics again.
+void part_batch_norms(Graph& graph) {
+  std::vector<Node> nodes;
+  for (const Node& node : graph.nodes()) {
+    const auto* norm = std::get_if<BatchNorm>(&node.op);
+    if (!norm) {
+      nodes.push_back(node);
+      continue;
+    }
+    const int mean = node.outputs[1], variance = node.outputs[2];
+    nodes.push_back(Node{
+        BatchNormStatistics{}, node.name + "/statistics", {node.inputs[0]}, {mean, variance}, node.device});
+    Node apply{
+        BatchNormApply{norm->epsilon, norm->relu}, node.name, node.inputs, {node.outputs[0]}, node.device};
+    apply.inputs.insert(apply.inputs.begin() + 3, {mean, variance});
+    nodes.push_back(std::move(apply));
+  }
+  graph.replace_nodes(std::move(nodes));
+}
+
 }  // namespace
 
 int fuse_batch_norms(Graph& graph, std::span<const Value> keep) {
   const int count = rewrite_matches(NormChains(graph, keep), graph);
   rewrite_matches(NormGradients(graph, keep), graph);
   rewrite_matches(BranchSums(graph, keep), graph);
+  part_batch_norms(graph);
   return count;
 }
 

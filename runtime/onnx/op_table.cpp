@@ -16,7 +16,7 @@ constexpr OpRow kOps[] = {
     {"ArgMin", 1, "argmax of the negated", import_arg_min},
     {"Attention", 23, "matmul, scale, add, softmax; no lengths of keys", import_attention},
     {"AveragePool", 1, "avg_pool; no dilation", import_average_pool},
-    {"BatchNormalization", 1, "batch_norm when training, else batch_norm_inference",
+    {"BatchNormalization", 1, "batch_norm when training, else batch_norm_apply",
      import_batch_normalization},
     {"Cast", 1, "cast; 64-bit integers become 32-bit, 16-bit and 64-bit floats 32-bit", import_cast},
     {"CastLike", 15, "cast", import_cast_like},

@@ -141,9 +141,10 @@ void import_range(NodeImport& n) {
                 delta = n.integers_in(2).at(0);
   if (delta == 0) n.fail("has a step of 0");
   std::vector<int64_t> values;
-  for (int64_t at = first; delta > 0 ? at < limit : at > limit; at += delta) {
+  for (int64_t at = first; delta > 0 ? at < limit : at > limit;) {
     values.push_back(at);
     if (static_cast<int64_t>(values.size()) > Importer::kMaxFolded) n.fail("is too long");
+    if (__builtin_add_overflow(at, delta, &at)) break;  // beyond every limit
   }
   Item result = n.im.integers(values);
   result.type = start.type;
@@ -166,8 +167,8 @@ void import_reshape(NodeImport& n) {
       free = i;
     } else if (extents[i] < 0) {
       n.fail(fmt::format("has an extent of {}", extents[i]));
-    } else {
-      known *= extents[i];
+    } else if (__builtin_mul_overflow(known, extents[i], &known)) {
+      n.fail("has more elements than there can be");
     }
   }
   if (free) {

@@ -219,7 +219,7 @@ void import_batch_normalization(NodeImport& n) {
     if (is_variable(mean)) n.im.add(MovingAverageUpdate{momentum}, {mean, results[1]});
     if (is_variable(variance)) n.im.add(MovingAverageUpdate{momentum}, {variance, results[2]});
   } else {
-    y = n.im.add_one(BatchNormInference{epsilon}, {value, gamma, beta, mean, variance});
+    y = n.im.add_one(BatchNormApply{epsilon}, {value, gamma, beta, mean, variance});
   }
   n.out(n.im.item_of(y, x.type, order));
 }

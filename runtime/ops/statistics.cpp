@@ -159,9 +159,17 @@ Outputs BatchNormGrad::infer(const OpCheck& c) const {
   return {c.input(0), c.input(2), c.input(2), c.input(0)};
 }
 
-Outputs BatchNormInference::infer(const OpCheck& c) const {
-  c.floats(5);
+Outputs BatchNormStatistics::infer(const OpCheck& c) const {
+  c.floats(1);
+  check_channels(c, 0, {});
+  const TensorSpec of_channel = f32({c.shape(0).last()});
+  return {of_channel, of_channel};
+}
+
+Outputs BatchNormApply::infer(const OpCheck& c) const {
+  c.floats(c.size() == 6 ? 6 : 5);
   check_channels(c, 0, {1, 2, 3, 4});
+  if (c.size() == 6) c.same_shape(5, c.shape(0));
   return {c.input(0)};
 }
 

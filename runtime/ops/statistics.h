@@ -98,10 +98,18 @@ struct BatchNormGrad {
   int in_place_input(size_t output) const { return output == 0 ? 1 : output == 3 ? 0 : -1; }
   Outputs infer(const OpCheck& c) const;
 };
-// x, gamma, beta, mean, variance -> y, with statistics gathered in training
-struct BatchNormInference {
-  static constexpr OpTraits kTraits{.name = "batch_norm_inference", .differentiable = false};
+// x -> mean, variance of each channel: the first part of BatchNorm
+struct BatchNormStatistics {
+  static constexpr OpTraits kTraits{.name = "batch_norm_statistics", .differentiable = false};
+  Outputs infer(const OpCheck& c) const;
+};
+// x, gamma, beta, mean, variance, [residual like x] -> norm(x) [+ residual], or relu of that: the second
+// part, and all of it with statistics gathered in training
+struct BatchNormApply {
+  static constexpr OpTraits kTraits{
+      .name = "batch_norm_apply", .in_place_inputs = 1, .differentiable = false};
   float epsilon = 1e-3f;
+  bool relu = false;
   Outputs infer(const OpCheck& c) const;
 };
 

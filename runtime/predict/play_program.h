@@ -31,7 +31,6 @@ struct Program {
 
 // The workspaces of the kernels of the CPU and of simulated GPUs, by node, as make_plan takes them.
 std::vector<int64_t> workspaces_of_cpu_kernels(const Graph& graph);
-using WorkspacesOf = std::function<std::vector<int64_t>(const Graph& graph)>;
 
 // A program with its plans.
 struct PlannedProgram {

@@ -56,6 +56,12 @@ bool is_power_of_two(int number) {
   return (number & (number - 1)) == 0;
 }
 
+NodeCostsOf modelled_costs(const DeviceProfile& device) {
+  return [speed = speed_of(device)](const Graph& graph) {
+    return NodeCosts{workspaces_of_cpu_kernels(graph), node_times_us(graph, speed)};
+  };
+}
+
 double step_us(const Program& program, std::span<const double> node_us) {
   double us = 0;
   for (const int id : find_needed_nodes(*program.graph, program.targets.front()).pure) {
@@ -111,18 +117,17 @@ std::string describe_bits(const MemorySolution& solution) {
       solution.normalises_parts ? ", and each batch normalisation takes its statistics from one part" : "");
 }
 
-ProgramSolver::ProgramSolver(Program program, RunSetup setup, WorkspacesOf workspaces_of)
+ProgramSolver::ProgramSolver(Program program, RunSetup setup, NodeCostsOf costs_of)
     : program_(std::move(program)),
       setup_(std::move(setup)),
-      workspaces_of_(std::move(workspaces_of)),
-      workspace_bytes_(workspaces_of_(*program_.graph)),
-      node_us_(node_times_us(*program_.graph, speed_of(setup_.device))),
-      step_({*program_.graph, program_.targets.front(), workspace_bytes_, node_us_}) {
+      costs_of_(costs_of ? std::move(costs_of) : modelled_costs(setup_.device)),
+      costs_(costs_of_(*program_.graph)),
+      step_({*program_.graph, program_.targets.front(), costs_.workspace_bytes, costs_.us}) {
   if (devices_of(*program_.graph).size() != 1 || setup_.gpus.has_virtual()) {
     throw InvalidArgument("memory: a budget is kept on one device, and the program uses several");
   }
-  planned_ = plan_program(program_, setup_.options.plan, workspace_bytes_);
-  us_without_ = step_us(program_, node_us_);
+  planned_ = plan_program(program_, setup_.options.plan, costs_.workspace_bytes);
+  us_without_ = step_us(program_, costs_.us);
   // Drivers hand out pages: what the process holds beside its sessions' arena is what a play leaves of its
   // peak.
   fixed_bytes_ = sum_fixed_bytes();
@@ -152,7 +157,7 @@ std::shared_ptr<const ProgramSolver::Candidate> ProgramSolver::candidate(size_t 
   if (!made.step.schedule.empty()) {
     const Program program = with_schedule(program_, made.step.schedule);
     made.planned =
-        plan_program(program, setup_.options.plan, rearranged(workspace_bytes_, made.step.schedule));
+        plan_program(program, setup_.options.plan, rearranged(costs_.workspace_bytes, made.step.schedule));
   }
   if ((candidates_.size() + 1) * program_.graph->nodes().size() > kMaxKeptNodes) candidates_.clear();
   return candidates_.emplace(index, std::make_shared<const Candidate>(std::move(made))).first->second;
@@ -243,14 +248,18 @@ const ProgramSolver::Split* ProgramSolver::split(int parts) const {
   split_batch(*graph, *part, parts, program_.targets);
   Program program = with_graph(program_, std::move(graph));
   program.part = {};
-  const double us = step_us(program, node_times_us(*program.graph, speed_of(setup_.device)));
+  // Its kernels are made when it is solved. Until then its time is to that of the whole as in the model.
+  const auto modelled_us = [&](const Program& any) {
+    return step_us(any, node_times_us(*any.graph, speed_of(setup_.device)));
+  };
+  const double us = us_without_ * modelled_us(program) / modelled_us(program_);
   split.emplace(Split{std::move(part), std::move(program), us, nullptr});
   return &*split;
 }
 
 const ProgramSolver& ProgramSolver::solver_of(int parts) const {
   Split& split = *splits_.at(parts);
-  if (!split.solver) split.solver = std::make_unique<ProgramSolver>(split.program, setup_, workspaces_of_);
+  if (!split.solver) split.solver = std::make_unique<ProgramSolver>(split.program, setup_, costs_of_);
   return *split.solver;
 }
 
@@ -264,8 +273,10 @@ MemorySolution ProgramSolver::as_split(MemorySolution solution, int parts) const
   solution.process_bytes_without = bytes_without_;
   solution.us_without = us_without_;
   solution.normalises_parts =
-      std::any_of(solution.part->nodes().begin(), solution.part->nodes().end(),
-                  [](const Node& node) { return std::holds_alternative<BatchNorm>(node.op); });
+      std::any_of(solution.part->nodes().begin(), solution.part->nodes().end(), [](const Node& node) {
+        return std::holds_alternative<BatchNorm>(node.op) ||
+               std::holds_alternative<BatchNormStatistics>(node.op);
+      });
   return solution;
 }
 

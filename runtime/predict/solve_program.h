@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -58,13 +59,21 @@ std::string describe_bits(const MemorySolution& solution);
 // The figures of a profile as real kernels reach them.
 DeviceSpeed speed_of(const DeviceProfile& profile);
 
+// What the kernels of a graph take, by node.
+struct NodeCosts {
+  std::vector<int64_t> workspace_bytes;
+  std::vector<double> us;
+};
+using NodeCostsOf = std::function<NodeCosts(const Graph& graph)>;
+
 // A program on its device, ready to be planned for budgets. What a budget gives does not depend on those that
 // were asked for before.
 class ProgramSolver {
  public:
-  // Plans with the setup's plan mode and strategy; its limit is replaced by the budget. Throws
-  // InvalidArgument for a program on several devices.
-  ProgramSolver(Program program, RunSetup setup, WorkspacesOf workspaces_of = workspaces_of_cpu_kernels);
+  // Plans with the setup's plan mode and strategy; its limit is replaced by the budget. Without `costs_of`
+  // nodes take the workspaces of the CPU's kernels and the time that the model of the device gives them.
+  // Throws InvalidArgument for a program on several devices.
+  ProgramSolver(Program program, RunSetup setup, NodeCostsOf costs_of = {});
 
   ProgramSolver(const ProgramSolver&) = delete;
   ProgramSolver& operator=(const ProgramSolver&) = delete;
@@ -91,7 +100,7 @@ class ProgramSolver {
   struct Split {
     std::shared_ptr<const Graph> part;
     Program program;
-    double us = 0;                          // of a step without levers
+    double us = 0;                          // of a step without levers, about
     std::unique_ptr<ProgramSolver> solver;  // once it was asked for
   };
 
@@ -122,13 +131,12 @@ class ProgramSolver {
 
   const Program program_;
   RunSetup setup_;
-  WorkspacesOf workspaces_of_;
+  NodeCostsOf costs_of_;
   // What was worked out before.
   mutable std::map<int, std::optional<Split>> splits_;  // by parts
   mutable std::map<size_t, std::shared_ptr<const Candidate>> candidates_;
   mutable std::optional<Least> least_;
-  std::vector<int64_t> workspace_bytes_;
-  std::vector<double> node_us_;
+  const NodeCosts costs_;
   mutable StepSolver step_;
   std::shared_ptr<const PlannedProgram> planned_;  // without a budget
   int64_t fixed_bytes_ = 0;                        // of the process beside its sessions' arena

@@ -10,6 +10,7 @@
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/session/node_timer.h"
 
 namespace headroom {
 namespace {
@@ -43,33 +44,38 @@ std::vector<std::string> notes_on_bits(const MemorySolution& solution) {
 // others, and loading them takes memory: then the program is solved again beside it.
 MemorySolution solve_beside_kernels(const Program& program, const DeviceSet& devices,
                                     const RuntimeOptions& options, SplitBatch split,
-                                    const WorkspacesOf& workspaces_of) {
+                                    const NodeCostsOf& costs_of) {
   constexpr int kMaxRounds = 3;
   for (int round = 1;; ++round) {
     RunSetup setup = setup_of_started(devices, options);
     setup.options.split_batch = split;
-    MemorySolution solution = ProgramSolver(program, setup, workspaces_of).solve(*options.memory_bytes);
+    MemorySolution solution = ProgramSolver(program, setup, costs_of).solve(*options.memory_bytes);
     const int64_t held = setup_of_started(devices, options).device.context_bytes;
     if (!solution.keeps || held <= setup.device.context_bytes || round == kMaxRounds) return solution;
   }
 }
 
-// Plans with the workspaces of the device's kernels. The first choice keeps the algorithms and so all bits;
-// then libraries get less workspace, and at last the batch may be split, if the options allow it.
+// Plans with the workspaces of the device's kernels and the times that they take. The first choice keeps the
+// algorithms and so all bits; then libraries get less workspace, and at last the batch may be split, if the
+// options allow it.
 StepKernels keep_on_gpu(Graph& graph, const Program& program, const DeviceSet& devices,
                         const KernelSettings& settings, const RuntimeOptions& options) {
   std::optional<MemoryTooSmall> failure;
+  NodeTimer timer(*devices.front().device);
   const auto attempt = [&](SplitBatch split, int64_t limit) -> std::optional<StepKernels> {
     KernelSettings limited = settings;
     limited.workspace_limit_bytes = limit;
-    const WorkspacesOf workspaces_of = [&](const Graph& any) {
+    const NodeCostsOf costs_of = [&](const Graph& any) {
       const Kernels kernels(any, devices, limited);
-      return std::vector<int64_t>(kernels.workspace_bytes().begin(), kernels.workspace_bytes().end());
+      NodeCosts costs{{kernels.workspace_bytes().begin(), kernels.workspace_bytes().end()}, {}};
+      costs.us = timer.times_us(any, kernels, *options.memory_bytes)
+                     .value_or(node_times_us(any, speed_of(setup_of(options).device)));
+      return costs;
     };
     // The kernels start the libraries, which then belong to what the process holds.
-    const std::vector<int64_t> of_program = workspaces_of(graph);
+    const NodeCosts of_program = costs_of(graph);
     MemorySolution solution = solve_beside_kernels(program, devices, options, split, [&](const Graph& any) {
-      return &any == program.graph.get() ? of_program : workspaces_of(any);
+      return &any == program.graph.get() ? of_program : costs_of(any);
     });
     if (!solution.keeps) {
       const int64_t least = solution.least_memory_bytes;

@@ -320,7 +320,10 @@ void add_statistics_cases(std::vector<KernelCase>& cases) {
         1e-4);
     add(cases, what + "_branches", BatchNormGrad{1e-3f, true, true},
         {dy, x, gamma, mean, variance, residual, random_floats(shape, 38)}, 1e-4);
-    add(cases, what, BatchNormInference{}, {x, gamma, beta, mean, variance});
+    add(cases, what, BatchNormStatistics{}, {x}, 1e-4);
+    add(cases, what, BatchNormApply{}, {x, gamma, beta, mean, variance});
+    add(cases, what + "_residual_relu", BatchNormApply{1e-3f, true},
+        {x, gamma, beta, mean, variance, residual}, 1e-4);
   }
   for (const Shape& shape : {Shape{7}, Shape{65, 19}, Shape{2, 3, 768}}) {
     const std::string what = to_string(shape);

@@ -78,7 +78,7 @@ std::vector<KernelCase> large_kernel_cases() {
                         {dy, x, gamma, mean, variance, residual}, 1e-3));
     cases.push_back(row(what + "_branches", BatchNormGrad{1e-3f, true, true},
                         {dy, x, gamma, mean, variance, residual, floats(shape, 31)}, 1e-3));
-    cases.push_back(row(what, BatchNormInference{}, {x, gamma, beta, mean, variance}));
+    cases.push_back(row(what, BatchNormApply{}, {x, gamma, beta, mean, variance}));
   }
   return cases;
 }

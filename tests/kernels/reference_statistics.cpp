@@ -31,6 +31,14 @@ Values without_padding(Values logits, int64_t classes) {
   return logits;
 }
 
+// Mean and variance of each channel, added to zeros.
+void gather_statistics(const Values& x, Values& mean, Values& variance) {
+  const int64_t n = x.shape().last(), elements = x.shape().elements();
+  const double rows = static_cast<double>(elements / n);
+  for (int64_t i = 0; i < elements; ++i) mean[i % n] += x[i] / rows;
+  for (int64_t i = 0; i < elements; ++i) variance[i % n] += std::pow(x[i] - mean[i % n], 2) / rows;
+}
+
 std::vector<Values> norm(const Values& x, const Values& gamma, const Values& beta, const Values& mean,
                          const Values& variance, float epsilon, std::vector<Values> out) {
   const int64_t n = x.shape().last();
@@ -167,10 +175,7 @@ std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>
             return out;
           },
           [&](const BatchNorm& o) {
-            const double rows = static_cast<double>(elements / n);
-            for (int64_t i = 0; i < elements; ++i) out[1][i % n] += in[0][i] / rows;
-            for (int64_t i = 0; i < elements; ++i)
-              out[2][i % n] += std::pow(in[0][i] - out[1][i % n], 2) / rows;
+            gather_statistics(in[0], out[1], out[2]);
             out = norm(in[0], in[1], in[2], out[1], out[2], o.epsilon, out);
             for (int64_t i = 0; i < elements; ++i) {
               if (in.size() > 3) out[0][i] += in[3][i];
@@ -248,8 +253,17 @@ std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>
             });
             return out;
           },
-          [&](const BatchNormInference& o) {
-            return norm(in[0], in[1], in[2], in[3], in[4], o.epsilon, out);
+          [&](const BatchNormStatistics&) {
+            gather_statistics(in[0], out[0], out[1]);
+            return out;
+          },
+          [&](const BatchNormApply& o) {
+            out = norm(in[0], in[1], in[2], in[3], in[4], o.epsilon, out);
+            for (int64_t i = 0; i < elements; ++i) {
+              if (in.size() > 5) out[0][i] += in[5][i];
+              if (o.relu && out[0][i] < 0) out[0][i] = 0;
+            }
+            return out;
           },
           [](const auto&) { return std::vector<Values>(); },
       },

@@ -108,7 +108,7 @@ std::vector<Row> rows_of(int64_t batch) {
                            {AvgPoolGrad{{}, image.shape}, {f32({batch, 13, 13, 32})}},
                            {BatchNorm{}, {image, channels, channels}},
                            {BatchNormGrad{}, {image, image, channels, channels, channels}},
-                           {BatchNormInference{}, {image, channels, channels, channels, channels}},
+                           {BatchNormApply{}, {image, channels, channels, channels, channels}},
                            {Dropout{}, {f32({batch, 576}), i32({})}},
                            {Dropout{}, {image, i32({})}},
                            {Transpose{{0, 3, 1, 2}}, {image}},

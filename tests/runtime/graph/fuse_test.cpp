@@ -181,7 +181,8 @@ TEST(Fuse, BatchNormsTakeTheResidualAndTheReluBehindThemWithTheSameBits) {
   for (PlanMode mode : kPlanModes) {
     ResidualNet apart, fused;
     EXPECT_EQ(fuse(fused.graph), 4);
-    EXPECT_EQ(count_of<BatchNorm>(fused.graph), 5);
+    EXPECT_EQ(count_of<BatchNormStatistics>(fused.graph), 5);
+    EXPECT_EQ(count_of<BatchNormApply>(fused.graph), 5);
     EXPECT_EQ(count_of<MovingAverageUpdate>(fused.graph), 1);
     EXPECT_EQ(count_of<BatchNormGrad>(fused.graph), 5);
     const auto adds_branches = [](const Node& node) {

@@ -1,0 +1,37 @@
+// How long the nodes of a graph take on a device, measured. Knows no plan.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/device/device.h"
+#include "runtime/graph/graph.h"
+#include "runtime/session/kernels.h"
+
+namespace headroom {
+
+// Runs each node some times in a row, on numbers of its own, and remembers what it took: nodes of one op with
+// equal operands, results and workspaces take the same time.
+class NodeTimer {
+ public:
+  // The device must be initialised, and outlive this.
+  explicit NodeTimer(Device& device) : device_(device) {}
+
+  // Microseconds of each node by these kernels, which were made for the graph; 0 for a reshape. Takes memory
+  // of the driver for the largest node and gives it back; nothing where the process would then hold more than
+  // `max_process_bytes`, or the device has no room. Throws DeviceError and LibraryError as the kernels do.
+  std::optional<std::vector<double>> times_us(const Graph& graph, const Kernels& kernels,
+                                              int64_t max_process_bytes);
+
+ private:
+  class Scratch;
+  double measure_us(const Graph& graph, const Node& node, Kernel& kernel, const Scratch& scratch);
+
+  Device& device_;
+  std::map<std::string, double> known_;  // by op, specs and workspace
+};
+
+}  // namespace headroom
