@@ -10,6 +10,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/graph/placement.h"
 #include "runtime/plan/split_batch.h"
+#include "runtime/plan/split_loss.h"
 #include "runtime/session/variables.h"
 
 namespace headroom {
@@ -43,6 +44,10 @@ Program with_schedule(const Program& program, const NodeSchedule& schedule) {
 // Parts to try: with more, a step takes longer and is planned longer.
 constexpr std::array kParts = {2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64};
 constexpr size_t kMostNodesOfParts = 10'000;
+// Of the loss, whose gradients are added up once for each.
+constexpr std::array kLossParts = {4, 16};
+// Where the logits are less of the step than this, they are not worth a search.
+constexpr double kLeastLogitsShare = 0.05;
 // Nodes of the plans that are kept for another budget, some hundred bytes each.
 constexpr size_t kMaxKeptNodes = size_t{1} << 18;
 
@@ -60,6 +65,12 @@ NodeCostsOf modelled_costs(const DeviceProfile& device) {
   return [speed = speed_of(device)](const Graph& graph) {
     return NodeCosts{workspaces_of_cpu_kernels(graph), node_times_us(graph, speed)};
   };
+}
+
+std::vector<Value> all_fetches(std::span<const Targets> targets) {
+  std::vector<Value> fetches;
+  for (const Targets& some : targets) fetches.insert(fetches.end(), some.fetches.begin(), some.fetches.end());
+  return fetches;
 }
 
 double step_us(const Program& program, std::span<const double> node_us) {
@@ -107,11 +118,19 @@ DeviceSpeed speed_of(const DeviceProfile& profile) {
 
 void apply(const MemorySolution& solution, Graph& graph, std::span<const Targets> targets) {
   if (solution.parts > 1) split_batch(graph, *solution.part, solution.parts, targets);
+  if (solution.loss_parts > 1) split_loss(graph, solution.loss_parts, all_fetches(targets));
   apply(solution.schedule, graph);
 }
 
+std::string describe_parts(const MemorySolution& solution) {
+  if (solution.loss_parts > 1) return fmt::format("with the loss in {} parts", solution.loss_parts);
+  return solution.parts > 1 ? fmt::format("in {} parts", solution.parts) : "";
+}
+
 std::string describe_bits(const MemorySolution& solution) {
-  if (solution.parts == 1) return "weights keep the same bits";
+  if (keeps_bits(solution)) return "weights keep the same bits";
+  if (solution.loss_parts > 1)
+    return fmt::format("the loss is computed in {} parts: sums round in another order", solution.loss_parts);
   return fmt::format(
       "the batch runs in {} parts: sums round in another order{}", solution.parts,
       solution.normalises_parts ? ", and each batch normalisation takes its statistics from one part" : "");
@@ -234,18 +253,32 @@ MemorySolution ProgramSolver::result(const Candidate& candidate, int64_t memory_
   return solution;
 }
 
-const ProgramSolver::Split* ProgramSolver::split(int parts) const {
+const ProgramSolver::Split* ProgramSolver::split(Parts parts) const {
   const auto [known, is_new] = splits_.try_emplace(parts);
-  std::optional<Split>& split = known->second;
-  if (!is_new) return split ? &*split : nullptr;
-  if (!program_.part || program_.graph->nodes().size() * static_cast<size_t>(parts) > kMostNodesOfParts)
-    return nullptr;
-  std::shared_ptr<const Graph> part = program_.part(parts);
-  if (part == nullptr || !why_not_split(*program_.graph, *part, parts, program_.targets).empty()) {
-    return nullptr;
+  if (is_new) known->second = make_split(parts);
+  return known->second ? &*known->second : nullptr;
+}
+
+std::optional<ProgramSolver::Split> ProgramSolver::make_split(Parts parts) const {
+  std::shared_ptr<const Graph> part;
+  std::shared_ptr<Graph> graph;
+  if (parts.loss > 1) {
+    const std::vector<Value> fetches = all_fetches(program_.targets);
+    const auto logits_bytes = static_cast<double>(splittable_logits_bytes(*program_.graph, fetches));
+    if (logits_bytes <= kLeastLogitsShare * static_cast<double>(planned_->plans.front().peak_bytes))
+      return {};
+    graph = program_.graph->copy();
+    split_loss(*graph, parts.loss, fetches);
+  } else {
+    if (!program_.part ||
+        program_.graph->nodes().size() * static_cast<size_t>(parts.batch) > kMostNodesOfParts)
+      return {};
+    part = program_.part(parts.batch);
+    if (part == nullptr || !why_not_split(*program_.graph, *part, parts.batch, program_.targets).empty())
+      return {};
+    graph = program_.graph->copy();
+    split_batch(*graph, *part, parts.batch, program_.targets);
   }
-  std::shared_ptr<Graph> graph = program_.graph->copy();
-  split_batch(*graph, *part, parts, program_.targets);
   Program program = with_graph(program_, std::move(graph));
   program.part = {};
   // Its kernels are made when it is solved. Until then its time is to that of the whole as in the model.
@@ -253,26 +286,27 @@ const ProgramSolver::Split* ProgramSolver::split(int parts) const {
     return step_us(any, node_times_us(*any.graph, speed_of(setup_.device)));
   };
   const double us = us_without_ * modelled_us(program) / modelled_us(program_);
-  split.emplace(Split{std::move(part), std::move(program), us, nullptr});
-  return &*split;
+  return Split{std::move(part), std::move(program), us, nullptr};
 }
 
-const ProgramSolver& ProgramSolver::solver_of(int parts) const {
+const ProgramSolver& ProgramSolver::solver_of(Parts parts) const {
   Split& split = *splits_.at(parts);
   if (!split.solver) split.solver = std::make_unique<ProgramSolver>(split.program, setup_, costs_of_);
   return *split.solver;
 }
 
-MemorySolution ProgramSolver::as_split(MemorySolution solution, int parts) const {
+MemorySolution ProgramSolver::as_split(MemorySolution solution, Parts parts) const {
   const Split& split = *splits_.at(parts);
-  solution.parts = parts;
+  solution.parts = parts.batch;
+  solution.loss_parts = parts.loss;
   solution.part = split.part;
-  solution.levers.insert(solution.levers.begin(),
-                         {kSplitBatchLever, bytes_without_ - split.solver->bytes_without_,
-                          split.solver->us_without_ - us_without_});
+  solution.levers.insert(solution.levers.begin(), {parts.loss > 1 ? kSplitLossLever : kSplitBatchLever,
+                                                   bytes_without_ - split.solver->bytes_without_,
+                                                   split.solver->us_without_ - us_without_});
   solution.process_bytes_without = bytes_without_;
   solution.us_without = us_without_;
   solution.normalises_parts =
+      solution.part != nullptr &&
       std::any_of(solution.part->nodes().begin(), solution.part->nodes().end(), [](const Node& node) {
         return std::holds_alternative<BatchNorm>(node.op) ||
                std::holds_alternative<BatchNormStatistics>(node.op);
@@ -287,18 +321,26 @@ MemorySolution ProgramSolver::solve(int64_t memory_bytes) const {
 MemorySolution ProgramSolver::solve(int64_t memory_bytes, SplitBatch allowed) const {
   MemorySolution best = solve_unsplit(memory_bytes);
   if (allowed == SplitBatch::kNever || (best.keeps && allowed == SplitBatch::kNeeded)) return best;
-  for (const int parts : kParts) {
+  // Levers only add to what parts take without them, and more parts take more: false where no more of them
+  // can be of use.
+  const auto attempt = [&](Parts parts) {
     const Split* const split = this->split(parts);
-    if (split == nullptr) continue;
-    // Levers only add to what parts take without them, and more parts take more.
-    if (best.keeps && split->us >= best.us) break;
+    if (split == nullptr) return true;
+    if (best.keeps && split->us >= best.us) return false;
     MemorySolution solution = solver_of(parts).solve_unsplit(memory_bytes);
     if (solution.keeps) {
       if (!best.keeps || solution.us < best.us) best = as_split(std::move(solution), parts);
-    } else if (!best.keeps && is_power_of_two(parts)) {
-      if (!takes_less(solution, best)) break;
+    } else if (!best.keeps && is_power_of_two(parts.batch)) {
+      if (!takes_less(solution, best)) return false;
       best = as_split(std::move(solution), parts);
     }
+    return true;
+  };
+  for (const int parts : kLossParts) {
+    if (!attempt({1, parts})) break;
+  }
+  for (const int parts : kParts) {
+    if (!attempt({parts, 1})) break;
   }
   return best;
 }
@@ -306,11 +348,16 @@ MemorySolution ProgramSolver::solve(int64_t memory_bytes, SplitBatch allowed) co
 MemorySolution ProgramSolver::solve_least() const {
   MemorySolution least = this->least().solution;
   if (setup_.options.split_batch == SplitBatch::kNever) return least;
-  for (const int parts : kParts) {
-    if (!is_power_of_two(parts) || split(parts) == nullptr) continue;
+  const auto attempt = [&](Parts parts) {
+    if (!is_power_of_two(parts.batch) || split(parts) == nullptr) return true;
     MemorySolution solution = solver_of(parts).least().solution;
-    if (!takes_less(solution, least)) break;
+    if (!takes_less(solution, least)) return false;
     least = as_split(std::move(solution), parts);
+    return true;
+  };
+  for (const int parts : kLossParts) attempt({1, parts});
+  for (const int parts : kParts) {
+    if (!attempt({parts, 1})) break;
   }
   return least;
 }

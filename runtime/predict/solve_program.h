@@ -2,6 +2,7 @@
 // and touches no byte.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -25,6 +26,7 @@ struct MemorySolution {
   // The batch is split into so many parts, whose graph is `part` (see split_batch); 1: it stays whole.
   int parts = 1;
   std::shared_ptr<const Graph> part = {};
+  int loss_parts = 1;             // the loss is split into so many parts (see split_loss)
   bool normalises_parts = false;  // batch normalisation takes its statistics from a part
   NodeSchedule schedule;          // of the program's first session, then; empty where nothing is moved
   std::vector<LeverUse> levers;
@@ -51,8 +53,13 @@ class MemoryTooSmall : public OutOfMemory {
   std::string text_;
 };
 
-// What split_batch() is called among levers.
-inline constexpr std::string_view kSplitBatchLever = "split-batch";
+// What split_batch() and split_loss() are called among levers.
+inline constexpr std::string_view kSplitBatchLever = "split-batch", kSplitLossLever = "split-loss";
+inline bool keeps_bits(const MemorySolution& solution) {
+  return solution.parts == 1 && solution.loss_parts == 1;
+}
+// "in 4 parts" of the batch, or "with the loss in 4 parts"; empty for neither.
+std::string describe_parts(const MemorySolution& solution);
 // What a solution does to the bits of the weights, one line without an end.
 std::string describe_bits(const MemorySolution& solution);
 
@@ -78,9 +85,9 @@ class ProgramSolver {
   ProgramSolver(const ProgramSolver&) = delete;
   ProgramSolver& operator=(const ProgramSolver&) = delete;
 
-  // The cheapest way to keep to a budget that is found. Splits the batch where that is allowed; the setup's
-  // options say so where nothing is given. More memory never costs more time, as long as both solutions keep
-  // all bits or both may split.
+  // The cheapest way to keep to a budget that is found. Splits the loss or the batch where that is allowed;
+  // the setup's options say so where nothing is given. More memory never costs more time, as long as both
+  // solutions keep all bits or both may split.
   MemorySolution solve(int64_t memory_bytes) const;
   MemorySolution solve(int64_t memory_bytes, SplitBatch allowed) const;
   // The same for the least budget that is kept.
@@ -96,7 +103,12 @@ class ProgramSolver {
     std::shared_ptr<const PlannedProgram> planned;
     int64_t planned_bytes() const;  // of the first session
   };
-  // A program with its batch in parts, and the graph of one.
+  // Into how many parts a program is split: one of both is 1.
+  struct Parts {
+    int batch = 1, loss = 1;
+    auto operator<=>(const Parts&) const = default;
+  };
+  // A program in parts, and the graph of one of the batch.
   struct Split {
     std::shared_ptr<const Graph> part;
     Program program;
@@ -113,10 +125,11 @@ class ProgramSolver {
   const Least& least() const;
   // What the sessions' common arena takes where the first one's step takes so much.
   int64_t arena_bytes(int64_t step_bytes) const;
-  // Null where the batch cannot be split so.
-  const Split* split(int parts) const;
-  const ProgramSolver& solver_of(int parts) const;
-  MemorySolution as_split(MemorySolution solution, int parts) const;
+  // Null where the program cannot be split so.
+  const Split* split(Parts parts) const;
+  std::optional<Split> make_split(Parts parts) const;
+  const ProgramSolver& solver_of(Parts parts) const;
+  MemorySolution as_split(MemorySolution solution, Parts parts) const;
   // By the index of StepSolver; null past the last.
   std::shared_ptr<const Candidate> candidate(size_t index) const;
   // What the process takes at its peak under that limit; nothing when the program does not fit.
@@ -133,7 +146,7 @@ class ProgramSolver {
   RunSetup setup_;
   NodeCostsOf costs_of_;
   // What was worked out before.
-  mutable std::map<int, std::optional<Split>> splits_;  // by parts
+  mutable std::map<Parts, std::optional<Split>> splits_;
   mutable std::map<size_t, std::shared_ptr<const Candidate>> candidates_;
   mutable std::optional<Least> least_;
   const NodeCosts costs_;

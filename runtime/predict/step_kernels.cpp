@@ -36,7 +36,7 @@ RunSetup setup_of_started(const DeviceSet& devices, const RuntimeOptions& option
 
 // A note when the weights will differ from those of a run without a budget.
 std::vector<std::string> notes_on_bits(const MemorySolution& solution) {
-  if (solution.parts > 1) return {describe_bits(solution)};
+  if (!keeps_bits(solution)) return {describe_bits(solution)};
   return {};
 }
 

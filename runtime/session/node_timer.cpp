@@ -26,7 +26,7 @@ bool holds_numbers(DType dtype) {
 // Numbers in [-1, 1), in 16 bits and, by pairs, in 32: a GPU multiplies zeros with less power, and so faster.
 std::vector<uint16_t> random_halves() {
   std::vector<uint16_t> halves(kPatternBytes / sizeof(uint16_t));
-  std::minstd_rand random(1);
+  std::mt19937 random(1);
   std::uniform_real_distribution<float> uniform(-1, 1);
   for (uint16_t& half : halves) half = bf16_of(uniform(random));
   return halves;

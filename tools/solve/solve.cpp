@@ -43,8 +43,9 @@ int64_t memory_of(const SolveOptions& options, const RunSetup& setup) {
   return (setup.device.total_bytes - others_bytes(setup)) / page * page;
 }
 
-// What a budget costs with the same bits, and with parts of the batch where these are cheaper; at least one
-// is there. A run takes the first that there is, unless parts are wanted wherever they are cheaper.
+// What a budget costs with the same bits, and with parts of the loss or of the batch where these are cheaper;
+// at least one is there. A run takes the first that there is, unless parts are wanted wherever they are
+// cheaper.
 struct CurvePoint {
   std::optional<MemorySolution> whole, split;
 
@@ -59,7 +60,7 @@ std::optional<CurvePoint> point_of(const ProgramSolver& solver, int64_t memory, 
   if (whole.keeps) point.whole = std::move(whole);
   if (allowed != SplitBatch::kNever && (!point.whole || !point.whole->levers.empty())) {
     MemorySolution split = solver.solve(memory, SplitBatch::kCheaper);
-    if (split.keeps && split.parts > 1) point.split = std::move(split);
+    if (split.keeps && !keeps_bits(split)) point.split = std::move(split);
   }
   if (!point.whole && !point.split) return {};
   return point;
@@ -96,8 +97,15 @@ nlohmann::ordered_json to_json(const MemorySolution& solution) {
   json["ms_per_step"] = 1e-3 * solution.us;
   json["repeated_nodes"] = solution.schedule.repeats();
   json["parts"] = solution.parts;
-  json["same_bits"] = solution.parts == 1;
+  json["loss_parts"] = solution.loss_parts;
+  json["same_bits"] = keeps_bits(solution);
   return json;
+}
+
+// "4", or "loss 4"
+std::string parts_of(const MemorySolution& solution) {
+  return solution.loss_parts > 1 ? fmt::format("loss {}", solution.loss_parts)
+                                 : fmt::format("{}", solution.parts);
 }
 
 void print_curve(const std::vector<CurvePoint>& curve, const Terminal& terminal) {
@@ -123,7 +131,7 @@ void print_curve(const std::vector<CurvePoint>& curve, const Terminal& terminal)
     };
     table.add({format_mib(any.memory_bytes), fmt::format("{:.1f} %", share), ms(point.whole),
                more(point.whole), point.whole ? fmt::format("{}", point.whole->schedule.repeats()) : "",
-               ms(point.split), more(point.split), point.split ? fmt::format("{}", point.split->parts) : ""});
+               ms(point.split), more(point.split), point.split ? parts_of(*point.split) : ""});
   }
   fmt::print("\n{}", table.text(terminal));
 }
@@ -136,8 +144,10 @@ void print_levers(const MemorySolution& solution, const Terminal& terminal) {
   for (const LeverUse& use : solution.levers) {
     const auto lever = std::find_if(levers().begin(), levers().end(),
                                     [&](const Lever& other) { return other.name == use.name; });
-    const std::string_view what =
-        lever == levers().end() ? "runs parts of the batch one after the other" : lever->what;
+    const std::string_view what = lever != levers().end() ? lever->what
+                                  : use.name == kSplitLossLever
+                                      ? "computes the loss and its gradient by parts of the rows"
+                                      : "runs parts of the batch one after the other";
     table.add({use.name, format_mib(use.saved_bytes), fmt::format("{:.3f}", 1e-3 * use.added_us), what});
   }
   fmt::print("\n{}", table.text(terminal));
@@ -173,9 +183,9 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
                1e-3 * (solution.us - with_more.us));
   }
   if (split) {
-    fmt::print("{}\n", terminal.wrapped(
-                           fmt::format("with --split-batch cheaper, in {} parts: {:.3f} ms a step, {:+.1f} %",
-                                       split->parts, 1e-3 * split->us, more_time(*split))));
+    fmt::print("{}\n",
+               terminal.wrapped(fmt::format("with --split-batch cheaper, {}: {:.3f} ms a step, {:+.1f} %",
+                                            describe_parts(*split), 1e-3 * split->us, more_time(*split))));
   }
   if (!solution.levers.empty()) {
     print_levers(solution, terminal);
@@ -240,7 +250,7 @@ int run_solve(int argc, char** argv) {
   progress.advance(1);
   const MemorySolution with_more = solver.solve(memory + kGiB);
   std::optional<MemorySolution> split;
-  if (solution.keeps && solution.parts == 1 && allowed == SplitBatch::kNeeded) {
+  if (solution.keeps && keeps_bits(solution) && allowed == SplitBatch::kNeeded) {
     if (std::optional<CurvePoint> point = point_of(solver, memory, allowed)) split = std::move(point->split);
   }
   progress.advance(1);
