@@ -201,6 +201,12 @@ bool OptionSet::is_given(std::string_view name) const {
                      [&](const Option& option) { return option.name == name && option.origin != "default"; });
 }
 
+bool OptionSet::is_on_command_line(std::string_view name) const {
+  return std::any_of(options_.begin(), options_.end(), [&](const Option& option) {
+    return option.name == name && option.origin == fmt::format("--{}", name);
+  });
+}
+
 void OptionSet::add(Option option) {
   option.group = group_;
   option.default_value = option.show();

@@ -75,6 +75,8 @@ class OptionSet {
 
   // Whether the option got its value from a person: on the command line, in the environment or in a file.
   bool is_given(std::string_view name) const;
+  // Whether it got it on the command line: for this command alone.
+  bool is_on_command_line(std::string_view name) const;
 
   // The terminal that standard output goes to, with colours as --color says.
   Terminal terminal() const { return Terminal(stdout, colours_); }

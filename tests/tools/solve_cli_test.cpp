@@ -2,13 +2,12 @@
 // asked again and again; the tracer's own answers are tested in trace/changes_test.py.
 
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tests/run_shell.h"
+#include "tests/tools/run_with_python.h"
 
 namespace headroom {
 namespace {
@@ -44,10 +43,7 @@ while read -r line; do
 done)x";
 
 Outcome solve(const ScratchFolder& folder, const std::string& script, const std::string& arguments) {
-  const std::string python = folder.write("python", "#!/bin/sh\n" + script);
-  chmod(python.c_str(), 0700);
-  return run_shell(folder, "cd " + folder.path() + " && HEADROOM_PYTHON=" + python +
-                               " " HEADROOM_COMMAND " solve " + arguments);
+  return run_with_python(folder, script, "solve " + arguments);
 }
 
 TEST(SolveCommand, SaysWhatToChangeInAProgramOfPyTorch) {

@@ -1,22 +1,17 @@
 // `headroom trace` as a user runs it. PyTorch is not there in tests: a shell script stands for Python.
 
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tests/run_shell.h"
+#include "tests/tools/run_with_python.h"
 
 namespace headroom {
 namespace {
 
-// Writes a program that stands for Python and runs the command with it.
 Outcome trace_with(const ScratchFolder& folder, const std::string& script, const std::string& arguments) {
-  const std::string python = folder.write("python", "#!/bin/sh\n" + script);
-  chmod(python.c_str(), 0700);
-  return run_shell(folder, "cd " + folder.path() + " && HEADROOM_PYTHON=" + python +
-                               " " HEADROOM_COMMAND " trace " + arguments);
+  return run_with_python(folder, script, "trace " + arguments);
 }
 
 constexpr const char* kWriteTrace = R"(printf '%s\n' "$*" > words

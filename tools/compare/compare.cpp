@@ -155,6 +155,9 @@ std::vector<ComparedRow> rows_of(const Options& options, const TracedPrograms& p
 // Adds the arguments to the traces, and traces programs. Where the command line names no device, it is the
 // one of the first of them. Returns whether all of them are of PyTorch.
 bool take_inputs(const OptionSet& set, Options& options, TracedPrograms& programs) {
+  if (options.nets.empty() && !options.workload.model.is_given()) {
+    check_tracing_options(set, options.inputs, {"batch"});
+  }
   const int64_t batch = set.is_given("batch") ? options.workload.step.batch : 0;
   bool all_of_torch = !options.inputs.empty();
   for (const std::string& input : options.inputs) {

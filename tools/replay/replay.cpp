@@ -28,6 +28,7 @@
 #include "runtime/predict/play_trace.h"
 #include "tools/replay/replay_snapshot.h"
 #include "tools/subcommands.h"
+#include "tools/trace/tracing_options.h"
 #include "tools/workload/input.h"
 #include "tools/workload/recorded_setup.h"
 
@@ -38,6 +39,7 @@ struct ReplayOptions {
   std::vector<std::string> traces, strategies, capacities;
   std::string device = "sim:h200";
   std::string snapshot_event, record;
+  TracingOptions traced;  // its device is the one above
   int64_t passes = 1;
   bool minimum = false;
   bool json = false;
@@ -219,6 +221,7 @@ void add_replay_options(OptionSet& set, ReplayOptions& options) {
       "device",
       "The simulated GPU, such as rtx-3090; when not given, the one that the trace names, else an H200",
       &options.device);
+  add_batch_and_steps(set, options.traced);
   set.add_integer("passes", "How often each trace is played; ns/call is that of the fastest pass",
                   &options.passes, 1, 1'000'000);
   set.add_switch("minimum", "Also find the least capacity at which each strategy fits", &options.minimum);
@@ -340,19 +343,20 @@ int run_replay(int argc, char** argv) {
   set.set_examples(
       "  headroom replay run.csv.gz                                 every strategy, on an H200\n"
       "  headroom replay run.trace --capacity 8GiB 16GiB --minimum  what fits, and the least that does\n"
+      "  headroom replay train.py:make_step --batch 16 --device rtx-3090\n"
       "  headroom replay snapshot.pickle --strategy allow-growth direct\n"
       "  headroom replay run.trace --strategy caching --snapshot-at peak\n"
       "  headroom replay run.csv --json | jq '.results[] | select(.fits).strategy'\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
 
-  WorkloadOptions traced;
-  traced.runtime.device = options.device;
+  check_tracing_options(set, options.traces, {"batch", "steps"});
+  options.traced.device = options.device;
   std::vector<Trace> traces;
   Progress reading(0, "");
   for (const std::string& input : options.traces) {
     reading.begin(0, "", "reading " + printable(input));
     const auto follow = [&](double share) { reading.reach(share); };
-    for (Trace& trace : read_inputs(input, traced, follow)) traces.push_back(std::move(trace));
+    for (Trace& trace : read_inputs(input, options.traced, follow)) traces.push_back(std::move(trace));
   }
   reading.finish();
   RuntimeOptions machine{.device = options.device};

@@ -42,8 +42,10 @@ int run_assert(int argc, char** argv) {
   Limits limits;
   std::optional<double> max_driver_calls;
   bool as_json = false;
+  TracingOptions traced;
   OptionSet set("headroom assert", "Checks a recording against limits. Exits with 5 if a check fails.");
-  set.add_arguments("TRACE", "A recording, or any other file that headroom report reads", &paths);
+  set.add_arguments("TRACE", "A recording, or whatever else headroom report takes", &paths);
+  add_tracing_options(set, traced);
   set.add_bytes("max-peak", "Maximum live bytes, as requested", &limits.max_peak_bytes);
   set.add_bytes("max-reserved", "Maximum bytes that the strategy reserves", &limits.max_reserved_bytes);
   set.add_number("max-fragmentation",
@@ -58,15 +60,17 @@ int run_assert(int argc, char** argv) {
   set.add_switch("json", "Print JSON, sizes in bytes", &as_json);
   set.set_examples(
       "  headroom assert run.trace --max-peak 2GiB --no-oom --no-retries\n"
+      "  headroom assert train.py:make_step --batch 16 --max-peak 8GiB\n"
       "  headroom assert run.trace --max-fragmentation 0.2 --max-driver-calls 100 --json\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   if (paths.size() != 1)
     throw InvalidArgument(fmt::format("assert checks one trace; {} given", paths.size()));
+  check_tracing_options(set, paths, {"batch", "steps", "device"});
   if (max_driver_calls) limits.max_driver_calls = static_cast<int64_t>(*max_driver_calls);
   if (limits.empty()) throw InvalidArgument("no check given; pass one, such as --max-peak 2GiB");
   Progress progress(0, "");
   progress.start("reading " + printable(paths[0]));
-  const Trace trace = load_trace(paths[0], [&](double share) { progress.reach(share); });
+  const Trace trace = load_trace(paths[0], traced, [&](double share) { progress.reach(share); });
   progress.begin(0, "", "following events");
   const History history(trace);
   progress.finish();
@@ -97,7 +101,8 @@ int run_assert(int argc, char** argv) {
     }
     fmt::print("{}: {}\n\n{}", printable(trace.name),
                terminal.painted(verdict, failed == 0 ? Colour::kGreen : Colour::kRed), table.text(terminal));
-    fmt::print("\nnext: headroom report {}\n", shell_word(paths[0]));
+    fmt::print("\nnext: {}\n",
+               command_line("headroom report " + shell_word(paths[0]), to_words(paths[0], traced)));
   }
   return failed == 0 ? kExitDone : kExitCheckFailed;
 }

@@ -152,19 +152,23 @@ std::vector<OpDifference> differences(const History& before, const History& afte
 int run_diff(int argc, char** argv) {
   std::vector<std::string> paths;
   bool as_json = false;
+  TracingOptions traced;
   OptionSet set("headroom diff", "Compares two recordings op by op: what grew, what is new, what is gone.");
-  set.add_arguments("BEFORE AFTER", "Two recordings, or any other files that headroom report reads", &paths);
+  set.add_arguments("BEFORE AFTER", "Two recordings, or whatever else headroom report takes", &paths);
+  add_tracing_options(set, traced);
   set.add_switch("json", "Print JSON, sizes in bytes", &as_json);
   set.set_examples(
       "  headroom diff before.trace after.trace\n"
+      "  headroom diff old.py:make_step new.py:make_step --batch 16        two versions of a program\n"
       "  headroom diff before.trace after.trace --json | jq '.ops[] | select(.new).op'\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   if (paths.size() != 2)
     throw InvalidArgument(fmt::format("diff compares two traces; {} given", paths.size()));
+  check_tracing_options(set, paths, {"batch", "steps", "device"});
   Progress progress(0, "");
   const auto load = [&](const std::string& path) {
     progress.begin(0, "", "reading " + printable(path));
-    return load_trace(path, [&](double share) { progress.reach(share); });
+    return load_trace(path, traced, [&](double share) { progress.reach(share); });
   };
   const Trace traces[] = {load(paths[0]), load(paths[1])};
   progress.begin(0, "", "following events");
@@ -176,7 +180,9 @@ int run_diff(int argc, char** argv) {
     return kExitDone;
   }
   print(before, after, ops, set.terminal());
-  fmt::print("\nnext: headroom report {} --html report.html\n", shell_word(paths[1]));
+  std::vector<std::string> words = to_words(paths[1], traced);
+  words.insert(words.end(), {"--html", "report.html"});
+  fmt::print("\nnext: {}\n", command_line("headroom report " + shell_word(paths[1]), words));
   return kExitDone;
 }
 

@@ -5,13 +5,14 @@
 
 #include "allocators/trace/read_trace.h"
 #include "allocators/trace/trace.h"
+#include "tools/trace/tracing_options.h"
 
 namespace headroom::report {
 
 // Reads a file of any format that read_traces knows, or traces a program of PyTorch, and unfolds it. If the
 // file holds traces of several devices, the one with the largest peak is returned. Throws as read_traces and
 // trace_program do.
-Trace load_trace(const std::string& path, FollowReading follow = {});
+Trace load_trace(const std::string& path, const TracingOptions& traced = {}, FollowReading follow = {});
 
 // Replaces the arena of a packed plan by its tensors: each block with parts is followed by one pass over its
 // parts, which are allocated and freed as blocks of their own at the time of the block. The block itself then

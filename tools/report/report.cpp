@@ -322,10 +322,14 @@ int run_report(int argc, char** argv) {
   std::string format;
   bool as_json = false;
   std::optional<int64_t> device_bytes;
+  TracingOptions traced;
   OptionSet set("headroom report", "Shows memory over time and the tensors that are live at the peak.");
-  set.add_arguments(
-      "TRACE", "A recording, an op,id,bytes CSV, an RMM log or a PyTorch memory snapshot; may be gzipped",
-      &paths);
+  set.add_arguments("TRACE",
+                    "A recording, an op,id,bytes CSV, an RMM log or a PyTorch memory snapshot, gzipped or "
+                    "not; or a PyTorch "
+                    "program as FILE.py:FUNCTION",
+                    &paths);
+  add_tracing_options(set, traced);
   set.add_text("html", "Write a self-contained HTML page to this file", &html);
   set.add_text("chrome", "Write JSON for ui.perfetto.dev or chrome://tracing to this file", &chrome);
   set.add_choice("format", "Write the trace for another viewer instead", &format,
@@ -339,9 +343,11 @@ int run_report(int argc, char** argv) {
       "  headroom report run.trace                   a timeline and a table in the terminal\n"
       "  headroom report run.trace --html run.html   an interactive page\n"
       "  headroom report snapshot.pickle --chrome run.json\n"
+      "  headroom report train.py:make_step --batch 16 --device rtx-3090\n"
       "  headroom report run.trace --json | jq .by_category\n");
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
   if (paths.size() != 1) throw InvalidArgument(fmt::format("report shows one trace; {} given", paths.size()));
+  check_tracing_options(set, paths, {"batch", "steps", "device"});
   if (!output.empty() && format.empty()) throw InvalidArgument("--output needs --format");
   for (const std::string* path : {&html, &chrome, &output}) {
     if (path->empty()) continue;
@@ -351,7 +357,7 @@ int run_report(int argc, char** argv) {
   }
   Progress progress(0, "");
   progress.start("reading " + printable(paths[0]));
-  const Trace trace = load_trace(paths[0], [&](double share) { progress.reach(share); });
+  const Trace trace = load_trace(paths[0], traced, [&](double share) { progress.reach(share); });
   progress.begin(0, "", fmt::format("following {} events", trace.events.size()));
   const History history(trace);
   if (!format.empty()) {
@@ -394,7 +400,9 @@ int run_report(int argc, char** argv) {
   }
   print(history, verdict, set.terminal());
   if (!chrome.empty()) fmt::print("\nopen in ui.perfetto.dev: {}", printable(chrome));
-  next.push_back(html.empty() ? fmt::format("headroom report {} --html report.html", shell_word(paths[0]))
+  std::vector<std::string> words = to_words(paths[0], traced);
+  words.insert(words.end(), {"--html", "report.html"});
+  next.push_back(html.empty() ? command_line("headroom report " + shell_word(paths[0]), words)
                               : "xdg-open " + shell_word(html));
   fmt::print("\nnext: {}\n", fmt::join(next, "\n  or: "));
   return kExitDone;

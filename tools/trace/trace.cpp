@@ -15,15 +15,13 @@
 #include "runtime/base/progress.h"
 #include "runtime/base/text.h"
 #include "tools/trace/program.h"
+#include "tools/trace/tracing_options.h"
 
 namespace headroom {
 
 int run_trace(int argc, char** argv);  // as tools/subcommands.h, which stands above, declares it
 
 namespace {
-
-constexpr int64_t kLargestBatch = int64_t{1} << 40;
-constexpr int64_t kMostSteps = 1000;
 
 // Where most is live.
 struct PeakPlace {
@@ -84,9 +82,8 @@ void print_json(const Trace& trace, const ProgramRequest& request, const std::st
 }  // namespace
 
 int run_trace(int argc, char** argv) {
-  ProgramRequest request;
+  TracingOptions traced;
   std::vector<std::string> programs;
-  int64_t batch = 0;
   std::string output = "run.trace";
   bool as_json = false;
   OptionSet options("headroom trace",
@@ -94,9 +91,7 @@ int run_trace(int argc, char** argv) {
                     "is a file and a function, train.py:make_step: make_step(batch) builds the model and "
                     "returns a function that does one training step.");
   options.add_arguments("PROGRAM", "The program as FILE.py:FUNCTION", &programs);
-  options.add_integer("batch", "What FUNCTION is called with; 0: nothing", &batch, 0, kLargestBatch);
-  options.add_integer("steps", "Steps to trace", &request.steps, 1, kMostSteps);
-  options.add_text("device", "The GPU whose kernels are traced, such as h200 or rtx-3090", &request.device);
+  add_tracing_options(options, traced);
   options.add_text("output", "Write the trace to this file; also -o", &output);
   options.add_switch("json", "Print JSON, sizes in bytes", &as_json);
   options.set_examples(
@@ -109,8 +104,7 @@ int run_trace(int argc, char** argv) {
   }
   if (!options.parse(static_cast<int>(words.size()), words.data(), std::cout)) return kExitDone;
   if (programs.size() != 1) throw InvalidArgument("give one program, as train.py:make_step");
-  request.program = programs.front();
-  if (batch > 0) request.batch = batch;
+  const ProgramRequest request = program_request(programs.front(), traced);
   require_writable(output);
   Progress progress(0, "");  // nobody knows how long its imports take
   progress.start("loading " + request.program);

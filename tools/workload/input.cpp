@@ -15,16 +15,13 @@
 namespace headroom {
 
 ProgramRequest program_request(const std::string& text, const WorkloadOptions& options, int64_t batch) {
-  ProgramRequest request;
-  request.program = text;
-  if (batch > 0) request.batch = batch;
-  if (options.step.steps > 0) request.steps = options.step.steps;
+  TracingOptions traced{.batch = batch};
+  if (options.step.steps > 0) traced.steps = options.step.steps;
   // The default of other commands, a laptop, is no GPU to trace kernels of.
-  if (options.runtime.device == WorkloadOptions{}.runtime.device) return request;
-  if (const std::optional<DeviceProfile> profile = simulated_profile(options.runtime)) {
-    request.device = profile->name;
-  }
-  return request;
+  const RuntimeOptions& runtime = options.runtime;
+  const bool is_default = runtime.device == WorkloadOptions{}.runtime.device && !runtime.device_memory_bytes;
+  if (const auto profile = simulated_profile(runtime); profile && !is_default) traced.device = profile->name;
+  return program_request(text, traced);
 }
 
 Trace read_input(const std::string& text, const WorkloadOptions& options, int64_t batch) {
@@ -35,11 +32,10 @@ Trace read_input(const std::string& text, const WorkloadOptions& options, int64_
   }));
 }
 
-std::vector<Trace> read_inputs(const std::string& text, const WorkloadOptions& options,
-                               FollowReading follow) {
+std::vector<Trace> read_inputs(const std::string& text, const TracingOptions& traced, FollowReading follow) {
   if (!is_program(text)) return read_traces(text, std::move(follow));
   std::vector<Trace> traces;
-  traces.push_back(read_input(text, options, 0));
+  traces.push_back(trace_program(program_request(text, traced)));
   return traces;
 }
 
@@ -55,6 +51,7 @@ Trace read_one_input(const OptionSet& set, const std::vector<std::string>& input
     throw InvalidArgument(fmt::format("{} inputs are given: pass one", inputs.size()));
   }
   if (set.is_given("net")) throw InvalidArgument("an input and --net exclude each other: pass one");
+  check_tracing_options(set, inputs, {"batch", "steps"});
   if (!set.is_given("steps")) options.step.steps = 0;  // the tracer's own number
   Trace trace = read_input(inputs.front(), options, set.is_given("batch") ? options.step.batch : 0);
   use_recorded_setup(set, trace, options.runtime);

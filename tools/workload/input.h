@@ -10,6 +10,7 @@
 #include "allocators/trace/trace.h"
 #include "runtime/app/option_set.h"
 #include "tools/trace/program.h"
+#include "tools/trace/tracing_options.h"
 #include "tools/workload/workload.h"
 
 namespace headroom {
@@ -24,8 +25,8 @@ Trace read_input(const std::string& text, const WorkloadOptions& options, int64_
 // What to trace of a program for these options; `batch` 0: its own.
 ProgramRequest program_request(const std::string& text, const WorkloadOptions& options, int64_t batch);
 
-// All traces of that file, or the one of a program with its own batch.
-std::vector<Trace> read_inputs(const std::string& text, const WorkloadOptions& options,
+// All traces of that file, or the one of a program.
+std::vector<Trace> read_inputs(const std::string& text, const TracingOptions& traced,
                                FollowReading follow = {});
 
 // Where the command line names no device and no strategy, the options get those that the trace names, or the
@@ -33,7 +34,7 @@ std::vector<Trace> read_inputs(const std::string& text, const WorkloadOptions& o
 void use_recorded_setup(const OptionSet& set, const Trace& trace, RuntimeOptions& options);
 
 // read_input for the only argument of a command, and use_recorded_setup. Throws InvalidArgument for several
-// arguments.
+// arguments, and for a batch or steps of what is no program.
 Trace read_one_input(const OptionSet& set, const std::vector<std::string>& inputs, WorkloadOptions& options);
 
 }  // namespace headroom

@@ -1,0 +1,103 @@
+// Every command that takes a recording also takes a program of PyTorch and traces it as its options say.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+
+#include "tests/tools/run_with_python.h"
+
+namespace headroom {
+namespace {
+
+// Notes what it was called with.
+constexpr const char* kNoteAndTrace = R"(printf '%s\n' "$*" >> words
+while [ "$1" != --output ]; do shift; done
+cat > "$2" <<'END'
+headroom-trace 4
+s,framework,PyTorch 2.11.0
+s,device,rtx-3090
+s,strategy,caching
+n,aten::mm
+n,train.py:7
+n,fc
+m,1,1,0
+a,1000,4194304,0,0,1,1,0,2,4,3,0
+m,1,2,1
+a,3000,8388608,0,0,1,1,0,2,2,3,0
+f,1000,0,1
+f,3000,0,1
+END
+)";
+
+constexpr std::string_view kProgram = "train.py:make_step";
+constexpr std::string_view kTraced = "--batch 4 --steps 2 --device rtx-3090";
+
+TEST(ProgramAsInput, IsTracedByEveryCommandAsItsOptionsSay) {
+  for (const char* command : {"predict", "compare --runs 1", "replay", "report", "assert --max-peak 1GiB",
+                              "diff train.py:make_old"}) {
+    const ScratchFolder folder;
+    const Outcome outcome =
+        run_with_python(folder, kNoteAndTrace, fmt::format("{} {} {}", command, kProgram, kTraced));
+    ASSERT_EQ(outcome.code, 0) << command << ": " << outcome.errors;
+    const std::string words = read_file(folder / "words", 10'000);
+    EXPECT_TRUE(words.starts_with("-m headroom trace train.py:make_")) << command << ": " << words;
+    EXPECT_NE(words.find(" train.py:make_step --steps 2 --device rtx-3090 "), std::string::npos)
+        << command << ": " << words;
+    EXPECT_NE(words.find(" --batch 4\n"), std::string::npos) << command << ": " << words;
+  }
+}
+
+// Which finds the batch itself.
+TEST(ProgramAsInput, IsTracedByFitWithEachBatch) {
+  const ScratchFolder folder;
+  const Outcome outcome = run_with_python(
+      folder, kNoteAndTrace, fmt::format("fit {} --most 2 --steps 2 --device rtx-3090", kProgram));
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  const std::string words = read_file(folder / "words", 10'000);
+  EXPECT_NE(words.find(" train.py:make_step --steps 2 --device rtx-3090 "), std::string::npos) << words;
+  EXPECT_NE(words.find(" --batch 2\n"), std::string::npos) << words;
+}
+
+TEST(ProgramAsInput, NextCommandsTraceItAlike) {
+  const ScratchFolder folder;
+  for (const char* command : {"report", "assert --max-peak 1GiB", "diff train.py:make_old"}) {
+    const Outcome outcome =
+        run_with_python(folder, kNoteAndTrace, fmt::format("{} {} {}", command, kProgram, kTraced));
+    EXPECT_NE(outcome.out.find("\nnext: headroom report train.py:make_step --batch 4 --steps 2 --device "
+                               "rtx-3090"),
+              std::string::npos)
+        << command << outcome.out << outcome.errors;
+  }
+  const Outcome replayed =
+      run_with_python(folder, kNoteAndTrace, fmt::format("replay {} {}", kProgram, kTraced));
+  EXPECT_NE(replayed.out.find("\nnext: headroom replay train.py:make_step --device rtx-3090 --batch 4 "
+                              "--steps 2 --minimum\n"),
+            std::string::npos)
+      << replayed.out;
+}
+
+TEST(ProgramAsInput, OptionsOfProgramsAreRefusedForRecordings) {
+  const ScratchFolder folder;
+  folder.write("run.csv", "op,id,bytes\na,1,4096\nf,1,4096\n");
+  for (const char* command :
+       {"predict", "fit --least-memory", "replay", "report", "assert --no-oom", "diff run.csv", "solve"}) {
+    const Outcome outcome = run_with_python(folder, "exit 1", fmt::format("{} run.csv --batch 4", command));
+    EXPECT_EQ(outcome.code, 2) << command;
+    EXPECT_EQ(
+        outcome.errors,
+        "headroom: --batch is for programs, as train.py:make_step; run.csv is recorded as it ran: leave "
+        "it out\n")
+        << command;
+  }
+  EXPECT_EQ(run_with_python(folder, "exit 1", "report run.csv --device rtx-3090").code, 2);
+  // Of other commands: in the environment they are no mistake.
+  const Outcome outcome =
+      run_shell(folder, "cd " + folder.path() +
+                            " && HEADROOM_BATCH=4 HEADROOM_DEVICE=h200 " HEADROOM_COMMAND " report run.csv");
+  EXPECT_EQ(outcome.code, 0) << outcome.errors;
+}
+
+}  // namespace
+}  // namespace headroom

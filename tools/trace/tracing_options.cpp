@@ -1,0 +1,56 @@
+#include "tools/trace/tracing_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/base/errors.h"
+#include "runtime/base/text.h"
+
+namespace headroom {
+namespace {
+
+constexpr int64_t kLargestBatch = int64_t{1} << 40;
+constexpr int64_t kMostSteps = 1000;
+
+}  // namespace
+
+void add_batch_and_steps(OptionSet& set, TracingOptions& options) {
+  set.add_integer("batch", "What a program's FUNCTION is called with; 0: nothing", &options.batch, 0,
+                  kLargestBatch);
+  set.add_integer("steps", "Steps of a program to trace", &options.steps, 1, kMostSteps);
+}
+
+void add_tracing_options(OptionSet& set, TracingOptions& options) {
+  add_batch_and_steps(set, options);
+  set.add_text("device", "The GPU whose kernels are traced of a program, such as h200 or rtx-3090",
+               &options.device);
+}
+
+ProgramRequest program_request(const std::string& program, const TracingOptions& options) {
+  ProgramRequest request{.program = program, .batch = {}, .steps = options.steps, .device = options.device};
+  if (options.batch > 0) request.batch = options.batch;
+  return request;
+}
+
+std::vector<std::string> to_words(const std::string& input, const TracingOptions& options) {
+  if (!is_program(input)) return {};
+  TracingOptions copy;
+  OptionSet set({}, {});
+  add_tracing_options(set, copy);
+  copy = options;
+  return set.words(OptionSet::Words::kChanged);
+}
+
+void check_tracing_options(const OptionSet& set, const std::vector<std::string>& inputs,
+                           std::initializer_list<std::string_view> names) {
+  if (inputs.empty() || std::any_of(inputs.begin(), inputs.end(), is_program)) return;
+  for (const std::string_view name : names) {
+    if (!set.is_on_command_line(name)) continue;
+    throw InvalidArgument(
+        fmt::format("--{} is for programs, as train.py:make_step; {} is recorded as it ran: leave it out",
+                    name, printable(inputs.front(), 200)));
+  }
+}
+
+}  // namespace headroom

@@ -1,0 +1,35 @@
+// The options of commands that are given a program and trace it. Knows no trace.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/app/option_set.h"
+#include "tools/trace/program.h"
+
+namespace headroom {
+
+struct TracingOptions {
+  int64_t batch = 0;  // what the program's function is called with; 0: nothing
+  int64_t steps = ProgramRequest().steps;
+  std::string device = ProgramRequest().device;
+};
+
+void add_tracing_options(OptionSet& set, TracingOptions& options);
+// The same without the device, for commands to which it says more than what to trace.
+void add_batch_and_steps(OptionSet& set, TracingOptions& options);
+
+ProgramRequest program_request(const std::string& program, const TracingOptions& options);
+
+// The options that differ from their defaults, as words of a command line; none where `input` is no program.
+std::vector<std::string> to_words(const std::string& input, const TracingOptions& options);
+
+// Throws InvalidArgument if none of the inputs is a program and the command line has one of these options,
+// which only programs take. In the environment and in files they are for other commands.
+void check_tracing_options(const OptionSet& set, const std::vector<std::string>& inputs,
+                           std::initializer_list<std::string_view> names);
+
+}  // namespace headroom
