@@ -223,8 +223,9 @@ class DeviceHistory {
 
   void add_settings(TraceBuilder& builder) const {
     const Value settings = pickle_.get(pickle_.root(), "allocator_settings");
+    if (settings.kind() != Pickle::Kind::kDictionary) return;
     const std::string_view text = pickle_.text(pickle_.get(settings, "PYTORCH_CUDA_ALLOC_CONF"));
-    if (!text.empty()) builder.add_setting("PYTORCH_CUDA_ALLOC_CONF", text.substr(0, 1024));
+    builder.add_setting("PYTORCH_CUDA_ALLOC_CONF", text.substr(0, 1024));  // empty: none was set
     if (number(settings, "expandable_segments") != 0) builder.add_setting("expandable_segments", "True");
   }
 

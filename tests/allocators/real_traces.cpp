@@ -3,17 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <unordered_map>
 
 #include "allocators/trace/read_trace.h"
 #include "runtime/device/host/simulated_gpu.h"
+#include "tests/shared_data.h"
 
 namespace headroom {
 
 std::filesystem::path traces_folder() {
-  const char* shared = std::getenv("HEADROOM_SHARED");
-  return std::filesystem::path(shared ? shared : HEADROOM_SOURCE_DIR "/../shared") / "data" / "traces";
+  return shared_data() / "traces";
 }
 
 std::vector<TraceEvent> read_trace(const std::string& name) {

@@ -30,7 +30,7 @@ trace = [
     event("free_completed", BASE + 0x400000, 1000, 1700000000000006),
     event("alloc", BASE + 0x400000, 700, 1700000000000007),
     event("free_requested", BASE + 0x400400, 3000, 1700000000000008, stream=94000000),
-    {"action": "oom", "device_free": 1048576, "size": 1 << 40, "stream": 0, "time_us": 1700000000000009},
+    {"action": "oom", "device_free": 1048576, "size": 1 << 30, "stream": 0, "time_us": 1700000000000009},
     event("snapshot", 0, 0, 1700000000000010),
 ]
 snapshot = {
@@ -51,6 +51,7 @@ snapshot = {
                            "hash": -(2**70), "none": None},
     "external_annotations": [],
 }
-for name, protocol in (("snapshot.pickle", 4), ("snapshot2.pickle", 2)):
+for name, protocol, settings in (("snapshot.pickle", 4, ""), ("snapshot2.pickle", 2, "max_split_size_mb:128")):
+    snapshot["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = settings
     with open(f"{sys.argv[1]}/{name}", "wb") as file:
         pickle.dump(snapshot, file, protocol=protocol)

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "allocators/strategies/strategy.h"
 #include "tests/run_shell.h"
+#include "tests/shared_data.h"
 
 namespace headroom {
 namespace {
@@ -64,6 +66,53 @@ TEST(PredictCommand, TakesATraceAndASnapshot) {
   EXPECT_EQ(small.code, 3) << small.errors;
   EXPECT_EQ(small.out.find("does not fit: "), 0u) << small.out;
   EXPECT_NE(small.out.find("\nnext: "), std::string::npos);
+}
+
+nlohmann::json prediction_of(const std::string& snapshot, const std::string& options = {}) {
+  const Outcome outcome = predict(snapshot + " --json " + options);
+  nlohmann::json json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(outcome.code, json["fits"] == true ? 0 : 3) << outcome.errors;
+  return json;
+}
+
+// PyTorch on an H200 with a memory fraction of about 4 GiB.
+TEST(PredictCommand, ARecordedFailureIsPredictedAsOneOnItsDeviceAndNotOnALargerOne) {
+  const std::string folder = HEADROOM_SOURCE_DIR "/tests/tools/report/snapshots/";
+  for (const char* name : {"growing-batch-gpt2-python", "leak-all", "fragmentation-python",
+                           "optimizer-first-step-python", "accumulated-losses-python"}) {
+    const std::string snapshot = folder + name + ".pickle.gz";
+    const nlohmann::json recorded = prediction_of(snapshot);
+    EXPECT_EQ(recorded["fits"], false) << name;
+    EXPECT_LT(recorded["margin_bytes"], 0) << name;
+    EXPECT_EQ(recorded["device"], "sim:h200") << name;
+    EXPECT_LT(recorded["recorded_limit"]["at_least_bytes"], 4.01 * (1 << 30)) << name;
+    EXPECT_GT(recorded["recorded_limit"]["below_bytes"], 3.99 * (1 << 30)) << name;
+    const nlohmann::json elsewhere = prediction_of(snapshot, "--device rtx-3090");
+    EXPECT_EQ(elsewhere["fits"], true) << name;
+    EXPECT_EQ(elsewhere["recorded_limit"], nullptr) << name;
+  }
+  const Outcome text = predict(folder + "growing-batch-gpt2-python.pickle.gz");
+  EXPECT_NE(
+      text.out.find("1.53 GiB were refused while 97.71 GiB of the device were free. It is at least 3.95 "
+                    "GiB and below 4.90 GiB"),
+      std::string::npos)
+      << text.out;
+  const nlohmann::json survived = prediction_of(folder + "recovers-python.pickle.gz");
+  EXPECT_EQ(survived["fits"], true);
+}
+
+TEST(PredictCommand, SharedSnapshotsFailAsRecorded) {
+  const std::string folder = (shared_data() / "snapshots").string();
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no snapshots in " << folder;
+  // Their logs say what was allowed: 9.79 and 4.19 GiB.
+  const nlohmann::json oom = prediction_of(folder + "/gpt2_oom.pickle.gz");
+  EXPECT_EQ(oom["fits"], false);
+  EXPECT_EQ(oom["device"], "sim:h200");
+  EXPECT_NEAR(oom["recorded_limit"]["at_least_bytes"].get<double>() / (1 << 30), 9.79, 0.01);
+  EXPECT_EQ(prediction_of(folder + "/gpt2_oom.pickle.gz", "--device rtx-3090")["fits"], true);
+  const nlohmann::json leak = prediction_of(folder + "/resnet50_leak.pickle.gz");
+  EXPECT_EQ(leak["fits"], false);
+  EXPECT_NEAR(leak["recorded_limit"]["at_least_bytes"].get<double>() / (1 << 30), 4.19, 0.01);
 }
 
 TEST(PredictCommand, PredictsEachDeviceOfAPlacedNet) {

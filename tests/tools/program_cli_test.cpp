@@ -60,6 +60,20 @@ TEST(ProgramAsInput, IsTracedByFitWithEachBatch) {
   EXPECT_NE(words.find(" --batch 2\n"), std::string::npos) << words;
 }
 
+TEST(ProgramAsInput, ALeakFillsTheCardThatItIsTracedFor) {
+  const ScratchFolder folder;
+  std::string script =
+      "while [ \"$1\" != --output ]; do shift; done\ncat > \"$2\" <<'END'\n"
+      "headroom-trace 4\ns,framework,PyTorch 2.11.0\ns,device,rtx-3090\nn,aten::mm\n"
+      "n,train.py:7\nn,train.py:7 step\n";
+  for (int step = 1; step <= 6; ++step) {
+    script += fmt::format("m,{},1,0\na,{}000000,1073741824,0,0,1,1,0,2,4,0,3\nm,{},2,1\n", step, step, step);
+  }
+  const Outcome outcome = run_with_python(folder, script + "END\n", "report train.py:make_step --steps 6");
+  EXPECT_NE(outcome.out.find("at this rate it fails after "), std::string::npos)
+      << outcome.out << outcome.errors;
+}
+
 TEST(ProgramAsInput, NextCommandsTraceItAlike) {
   const ScratchFolder folder;
   for (const char* command : {"report", "assert --max-peak 1GiB", "diff train.py:make_old"}) {

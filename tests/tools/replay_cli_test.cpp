@@ -12,6 +12,7 @@
 #include "allocators/strategies/strategy.h"
 #include "runtime/base/bytes.h"
 #include "tests/run_shell.h"
+#include "tests/shared_data.h"
 
 namespace headroom {
 namespace {
@@ -195,8 +196,7 @@ TEST_F(ReplayCommand, AStrategyThatCannotTakeTheTraceIsARow) {
 
 // The matrix itself is printed, so that a run of the tests shows it.
 TEST_F(ReplayCommand, RealTracesFitEveryStrategyOnAnH200) {
-  const char* shared = std::getenv("HEADROOM_SHARED");
-  const std::string traces = std::string(shared ? shared : HEADROOM_SOURCE_DIR "/../shared") + "/data/traces";
+  const std::string traces = (shared_data() / "traces").string();
   if (!std::filesystem::exists(traces + "/gnn.csv.gz")) GTEST_SKIP() << "no traces in " << traces;
   const Outcome table = run("replay " + traces + "/*.csv.gz");
   EXPECT_EQ(table.code, 0) << table.errors;

@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "allocators/strategies/strategy.h"
+#include "allocators/strategies/strategy_text.h"
 #include "allocators/trace/read_trace.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
@@ -152,6 +153,14 @@ std::vector<ComparedRow> rows_of(const Options& options, const TracedPrograms& p
   return rows;
 }
 
+// Whether a strategy of the command line has a limit of its own.
+bool has_limits(const Options& options) {
+  return std::any_of(options.strategies.begin(), options.strategies.end(), [](const std::string& strategy) {
+    const StrategySettings settings = parse_strategy(strategy);
+    return settings.limit_bytes || settings.memory_fraction;
+  });
+}
+
 // Adds the arguments to the traces, and traces programs. Where the command line names no device, it is the
 // one of the first of them. Returns whether all of them are of PyTorch.
 bool take_inputs(const OptionSet& set, Options& options, TracedPrograms& programs) {
@@ -169,6 +178,7 @@ bool take_inputs(const OptionSet& set, Options& options, TracedPrograms& program
     RuntimeOptions& runtime = options.workload.runtime;
     if (options.traces.empty() && !set.is_given("device") && !runtime.device_memory_bytes) {
       runtime = with_recorded_device(runtime, trace);
+      if (!has_limits(options)) use_recorded_limit(set, trace, runtime);
     }
     options.traces.push_back(input);
   }

@@ -188,7 +188,8 @@ int run_predict(int argc, char** argv) {
 
   if (!inputs.empty()) {
     const Trace trace = read_one_input(set, inputs, options);
-    return predict_trace(trace, inputs.front(), options, json, set.terminal());
+    const std::optional<RecordedLimit> limit = use_recorded_limit(set, trace, options.runtime);
+    return predict_trace(trace, inputs.front(), options, limit, json, set.terminal());
   }
   const RunSetup setup = setup_to_fit(options.runtime);
   const Predictor predictor(options);

@@ -109,9 +109,29 @@ std::vector<MemoryShare> parts_of(const TracePrediction& prediction, const LiveS
   return parts;
 }
 
+// Why the verdict is not that of the whole device.
+std::string limit_text(const RecordedLimit& limit, const RunSetup& setup) {
+  std::string text;
+  if (limit.free_bytes > 0) {
+    text = fmt::format(
+        "the recording has a limit: {} were refused while {} of the device were free. It is at least {} and "
+        "below {}; torch.cuda.set_per_process_memory_fraction sets such a limit. --device {} predicts "
+        "without it. ",
+        format_bytes(limit.requested_bytes), format_bytes(limit.free_bytes),
+        format_bytes(limit.at_least_bytes), format_bytes(limit.below_bytes), setup.device.name);
+  }
+  if (limit.replay_spare_bytes > 0) {
+    text += fmt::format(
+        "The last request failed; a replay needs {} less than the recorded process and gets so much less. ",
+        format_bytes(limit.replay_spare_bytes));
+  }
+  text.pop_back();
+  return text;
+}
+
 void print_text(const Trace& trace, const std::string& input, const RunSetup& setup,
-                const std::vector<TraceRow>& rows, const LiveSet& live, const std::vector<std::string>& next,
-                const Terminal& terminal) {
+                const std::optional<RecordedLimit>& limit, const std::vector<TraceRow>& rows,
+                const LiveSet& live, const std::vector<std::string>& next, const Terminal& terminal) {
   const TracePrediction& chosen = rows.front().prediction;
   const DeviceProfile& device = setup.device;
   const TableCell verdict = verdict_of(chosen);
@@ -119,13 +139,17 @@ void print_text(const Trace& trace, const std::string& input, const RunSetup& se
              terminal.wrapped(fmt::format("{}: {} under {} on {}: {}",
                                           terminal.painted(verdict.text, *verdict.colour), printable(input),
                                           rows.front().strategy, setup.options.device, margin_text(chosen))));
-  fmt::print("{}\n",
-             terminal.wrapped(fmt::format(
-                 "device of {} ({}), context of {} ({}), others hold {}", format_bytes(device.total_bytes),
-                 setup.options.device_memory_bytes ? "as given" : to_string(device.total_origin),
-                 format_bytes(device.context_bytes),
-                 setup.options.context_bytes ? "as given" : to_string(device.context_origin),
-                 format_bytes(others_bytes(setup)))));
+  fmt::print(
+      "{}\n",
+      terminal.wrapped(fmt::format(
+          "device of {} ({}), context of {} ({}), others hold {}{}", format_bytes(device.total_bytes),
+          setup.options.device_memory_bytes ? "as given" : to_string(device.total_origin),
+          format_bytes(device.context_bytes),
+          setup.options.context_bytes ? "as given" : to_string(device.context_origin),
+          format_bytes(others_bytes(setup)),
+          setup.options.limit_bytes ? fmt::format(", limit of {}", format_bytes(*setup.options.limit_bytes))
+                                    : "")));
+  if (limit) fmt::print("{}\n", terminal.wrapped(limit_text(*limit, setup)));
   if (!chosen.reason.empty()) fmt::print("{}\n", terminal.wrapped(chosen.reason));
   if (chosen.failed_event && *chosen.failed_event > 0) {
     fmt::print("{}\n", terminal.wrapped(fmt::format(
@@ -179,13 +203,22 @@ nlohmann::ordered_json json_of(const TraceRow& row) {
   return json;
 }
 
-std::string to_json(const std::string& input, const RunSetup& setup, const std::vector<TraceRow>& rows,
+std::string to_json(const std::string& input, const RunSetup& setup,
+                    const std::optional<RecordedLimit>& limit, const std::vector<TraceRow>& rows,
                     const LiveSet& live, const std::vector<std::string>& next) {
   nlohmann::ordered_json json = json_of(rows.front());
   json["input"] = input;
   json["device"] = setup.options.device;
   json["device_total_bytes"] = setup.device.total_bytes;
   json["device_others_bytes"] = others_bytes(setup);
+  json["recorded_limit"] = nullptr;
+  if (limit) {
+    json["recorded_limit"] = {{"at_least_bytes", limit->at_least_bytes},
+                              {"below_bytes", limit->below_bytes},
+                              {"refused_bytes", limit->requested_bytes},
+                              {"free_bytes", limit->free_bytes},
+                              {"replay_spare_bytes", limit->replay_spare_bytes}};
+  }
   json["by_category"] = nlohmann::ordered_json::object();
   for (const MemoryShare& part : parts_of(rows.front().prediction, live)) {
     std::string name = part.name;
@@ -209,6 +242,7 @@ std::string next_command(const std::string& input, const WorkloadOptions& option
   const std::string command = is_file && fits ? "headroom compare " : "headroom fit ";
   WorkloadOptions carried = options;
   if (is_file && fits) carried.runtime.strategy = RuntimeOptions{}.strategy;  // compare takes all of them
+  if (is_file && !fits) carried.runtime.limit_bytes.reset();  // with it a larger device does not help
   std::vector<std::string> words = to_words(carried, OptionSet::Words::kChanged);
   if (is_file && !fits) words.insert(words.begin(), "--least-memory");
   return command_line(command + shell_word(input), words);
@@ -220,8 +254,14 @@ namespace {
 
 // The changes that keep it within the device, together where one is not enough. The usual batch of nets is
 // not that of programs.
-std::string solve_command(const Trace& trace, const std::string& input, WorkloadOptions options) {
+std::string solve_command(const Trace& trace, const std::string& input, const RunSetup& setup,
+                          WorkloadOptions options) {
   options.step.batch = WorkloadOptions{}.step.batch;
+  // What solve keeps to is of the whole process.
+  if (RuntimeOptions& runtime = options.runtime; runtime.limit_bytes) {
+    runtime.memory_bytes = *runtime.limit_bytes + setup.device.overhead_bytes();
+    runtime.limit_bytes.reset();
+  }
   std::vector<std::string> words = to_words(options, OptionSet::Words::kChanged);
   for (const auto& [name, value] : trace.settings) {
     if (name == "batch" && !std::filesystem::exists(input)) {
@@ -233,8 +273,8 @@ std::string solve_command(const Trace& trace, const std::string& input, Workload
 
 }  // namespace
 
-int predict_trace(const Trace& trace, const std::string& input, const WorkloadOptions& options, bool json,
-                  const Terminal& terminal) {
+int predict_trace(const Trace& trace, const std::string& input, const WorkloadOptions& options,
+                  const std::optional<RecordedLimit>& limit, bool json, const Terminal& terminal) {
   require_one_device(options);
   const RunSetup setup = setup_to_fit(options.runtime);
   const TracePredictor predictor(trace, setup);
@@ -244,13 +284,13 @@ int predict_trace(const Trace& trace, const std::string& input, const WorkloadOp
   std::vector<std::string> next;
   if (!chosen.fits && is_of_torch(trace)) {
     for (const TorchChange& change : find_torch_changes(trace, setup)) next.push_back(change.text());
-    next.push_back(solve_command(trace, input, options));
+    next.push_back(solve_command(trace, input, setup, options));
   }
   next.push_back(next_command(input, options, chosen.fits));
   if (json) {
-    fmt::print("{}\n", to_json(input, setup, rows, live, next));
+    fmt::print("{}\n", to_json(input, setup, limit, rows, live, next));
   } else {
-    print_text(trace, input, setup, rows, live, next, terminal);
+    print_text(trace, input, setup, limit, rows, live, next, terminal);
   }
   return chosen.fits ? kExitDone : kExitOutOfMemory;
 }

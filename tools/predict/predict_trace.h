@@ -1,17 +1,20 @@
 // `headroom predict` for a recorded or traced program.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "allocators/trace/trace.h"
 #include "runtime/base/terminal.h"
+#include "tools/workload/recorded_failure.h"
 #include "tools/workload/workload.h"
 
 namespace headroom {
 
 // Prints whether the trace fits on the device of the options under their strategy, by how much and what takes
-// the memory. `input` is what the user named it. Returns the exit code.
-int predict_trace(const Trace& trace, const std::string& input, const WorkloadOptions& options, bool json,
-                  const Terminal& terminal);
+// the memory. `input` is what the user named it, `limit` the recorded one that the options have. Returns the
+// exit code.
+int predict_trace(const Trace& trace, const std::string& input, const WorkloadOptions& options,
+                  const std::optional<RecordedLimit>& limit, bool json, const Terminal& terminal);
 
 }  // namespace headroom

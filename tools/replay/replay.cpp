@@ -360,7 +360,10 @@ int run_replay(int argc, char** argv) {
   }
   reading.finish();
   RuntimeOptions machine{.device = options.device};
-  if (!set.is_given("device") && traces.size() == 1) machine = with_recorded_device(machine, traces.front());
+  if (!set.is_given("device") && traces.size() == 1) {
+    machine = with_recorded_device(machine, traces.front());
+    use_recorded_limit(set, traces.front(), machine);
+  }
   const DeviceProfile profile = profile_of(machine);
   std::vector<int64_t> capacities;
   for (const std::string& text : options.capacities) {
@@ -370,7 +373,10 @@ int run_replay(int argc, char** argv) {
                                         format_bytes(profile.granularity_bytes)));
     }
   }
-  if (capacities.empty()) capacities.push_back(capacity_of(profile));
+  if (capacities.empty()) {
+    const int64_t capacity = capacity_of(profile);
+    capacities.push_back(std::min(capacity, machine.limit_bytes.value_or(capacity)));
+  }
   std::vector<std::string> names = options.strategies;
   if (names.empty()) {
     for (const Strategy& strategy : strategies()) names.emplace_back(strategy.name);

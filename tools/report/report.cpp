@@ -106,7 +106,7 @@ std::string summary(const History& history) {
                       trace.events.size(), trace.blocks, trace.streams.size(),
                       trace.streams.size() == 1 ? "" : "s");
   for (const auto& [name, value] : trace.settings) {
-    text += fmt::format(", {} {}", printable(name), printable(value));
+    if (!value.empty()) text += fmt::format(", {} {}", printable(name), printable(value));
   }
   if (!trace.parts.empty())
     text += "\nnote: the tensors of a packed plan are shown for one step, at the allocation of its arena";
@@ -371,6 +371,7 @@ int run_report(int argc, char** argv) {
     }
     if (html.empty() && chrome.empty()) return kExitDone;
   }
+  if (!device_bytes) device_bytes = traced_card_bytes(trace);
   Verdict verdict = judge_history(history, Steps(trace), device_bytes);
   progress.start("trying what would have fitted");
   std::vector<std::string> next = changes_for(history, verdict);

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "allocators/trace/read_trace.h"
+#include "allocators/trace/trace.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/table.h"
@@ -16,6 +16,7 @@
 #include "tools/gpu_program.h"
 #include "tools/subcommands.h"
 #include "tools/workload/explain_failure.h"
+#include "tools/workload/input.h"
 #include "tools/workload/measure.h"
 
 namespace headroom {
@@ -120,7 +121,7 @@ int run_run(int argc, char** argv) {
     report = explain_failure(options, result);
   } else {
     require_one_device(options);
-    const std::vector<Trace> traces = read_traces(path);
+    const std::vector<Trace> traces = read_recordings(path);
     if (traces.size() != 1) {
       throw InvalidArgument(fmt::format("{}: has traces of {} devices; run takes one", path, traces.size()));
     }

@@ -201,6 +201,17 @@ bool is_trace_input(const std::string& text) {
   return first != std::ifstream::traits_type::eof() && first != kFirstFieldOfModel;
 }
 
+namespace {
+
+// What the device and the limit leave to the process.
+int64_t usual_budget(const RunSetup& setup) {
+  const int64_t free_bytes = setup.device.total_bytes - others_bytes(setup);
+  const int64_t overhead = setup.options.limit_scope == LimitScope::kPool ? setup.device.overhead_bytes() : 0;
+  return std::min(free_bytes, setup.options.limit_bytes.value_or(free_bytes) + overhead);
+}
+
+}  // namespace
+
 int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions options, bool json) {
   require_one_device(options);
   if (set.is_given("net")) throw InvalidArgument("an input and --net exclude each other: pass one");
@@ -217,6 +228,7 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
   if (is_recording) {
     recorded = of_recording(read_input(input, options, 0));
     use_recorded_setup(set, recorded.trace, options.runtime);
+    use_recorded_limit(set, recorded.trace, options.runtime);
   } else {
     ProgramRequest request = program_request(input, options, freedom.batch);
     if (!set.is_given("device")) options.runtime.device = "sim:" + request.device;
@@ -224,8 +236,7 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
     tracer = std::make_unique<ProgramTracer>(std::move(request));
   }
   RunSetup setup = setup_to_fit(options.runtime);
-  const int64_t free_bytes = setup.device.total_bytes - others_bytes(setup);
-  const int64_t memory = options.runtime.memory_bytes.value_or(free_bytes);
+  const int64_t memory = options.runtime.memory_bytes.value_or(usual_budget(setup));
   setup = with_budget(std::move(setup), memory);
 
   const ProgramSpeed speed = speed_of_program(setup.device);

@@ -3,14 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "allocators/trace/read_trace.h"
 #include "runtime/app/options.h"
+#include "runtime/app/setup.h"
 #include "runtime/base/errors.h"
 #include "tools/trace/program.h"
+#include "tools/workload/prediction.h"
 #include "tools/workload/recorded_setup.h"
+#include "tools/workload/trace_prediction.h"
 
 namespace headroom {
 
@@ -24,16 +28,22 @@ ProgramRequest program_request(const std::string& text, const WorkloadOptions& o
   return program_request(text, traced);
 }
 
+std::vector<Trace> read_recordings(const std::string& path, FollowReading follow) {
+  std::vector<Trace> traces = read_traces(path, std::move(follow));
+  for (Trace& trace : traces) trace = with_failed_request(std::move(trace));
+  return traces;
+}
+
 Trace read_input(const std::string& text, const WorkloadOptions& options, int64_t batch) {
   if (is_program(text)) return trace_program(program_request(text, options, batch));
-  std::vector<Trace> traces = read_traces(text);
+  std::vector<Trace> traces = read_recordings(text);
   return std::move(*std::max_element(traces.begin(), traces.end(), [](const Trace& a, const Trace& b) {
     return a.peak_bytes < b.peak_bytes;
   }));
 }
 
 std::vector<Trace> read_inputs(const std::string& text, const TracingOptions& traced, FollowReading follow) {
-  if (!is_program(text)) return read_traces(text, std::move(follow));
+  if (!is_program(text)) return read_recordings(text, std::move(follow));
   std::vector<Trace> traces;
   traces.push_back(trace_program(program_request(text, traced)));
   return traces;
@@ -44,6 +54,41 @@ void use_recorded_setup(const OptionSet& set, const Trace& trace, RuntimeOptions
   if (!set.is_given("device") && !options.device_memory_bytes) {
     options = with_recorded_device(std::move(options), trace);
   }
+}
+
+namespace {
+
+// How much less the replay needs than the recorded process, whose last request failed: a history begins where
+// its recording does, and the blocks before are packed as a replay packs them. 0 where it fails, too.
+int64_t spare_of_failure(const Trace& trace, RuntimeOptions options) {
+  if (!ends_in_failure(trace)) return 0;
+  options.strategy = recorded_strategy(trace);
+  const RunSetup setup = setup_to_fit(options);
+  const TracePrediction replayed = TracePredictor(trace, setup).predict();
+  return replayed.fits ? *replayed.margin_bytes + setup.device.granularity_bytes : 0;
+}
+
+bool has_limit(const OptionSet& set, const RuntimeOptions& options) {
+  constexpr std::string_view kNames[] = {"limit", "memory", "memory-fraction"};
+  const StrategySettings settings = options.strategy_settings();
+  return settings.limit_bytes || settings.memory_fraction ||
+         std::any_of(std::begin(kNames), std::end(kNames), [&](auto name) { return set.is_given(name); });
+}
+
+}  // namespace
+
+std::optional<RecordedLimit> use_recorded_limit(const OptionSet& set, const Trace& trace,
+                                                RuntimeOptions& options) {
+  if (set.is_given("device") || set.is_given("device-memory") || has_limit(set, options)) return std::nullopt;
+  std::optional<RecordedLimit> limit = recorded_limit(trace);
+  if (limit) options.limit_bytes = limit->at_least_bytes;
+  if (const int64_t spare = spare_of_failure(trace, options); spare > 0) {
+    if (!limit) limit.emplace();
+    limit->replay_spare_bytes = spare;
+    const int64_t capacity = TracePredictor(trace, setup_to_fit(options)).capacity_bytes();
+    options.limit_bytes = std::min(capacity, options.limit_bytes.value_or(capacity)) - spare;
+  }
+  return limit;
 }
 
 Trace read_one_input(const OptionSet& set, const std::vector<std::string>& inputs, WorkloadOptions& options) {

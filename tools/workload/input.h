@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,12 +12,16 @@
 #include "runtime/app/option_set.h"
 #include "tools/trace/program.h"
 #include "tools/trace/tracing_options.h"
+#include "tools/workload/recorded_failure.h"
 #include "tools/workload/workload.h"
 
 namespace headroom {
 
 inline constexpr const char* kInputHelp =
     "A trace, a memory snapshot of PyTorch, or a program of PyTorch as FILE.py:FUNCTION";
+
+// All traces of that file, each with the request that it did not survive, see with_failed_request.
+std::vector<Trace> read_recordings(const std::string& path, FollowReading follow = {});
 
 // The trace of the device with the largest peak in that file, or of a program with that batch (0: its own) on
 // the device of the options. Throws InvalidArgument for what can be neither read nor traced.
@@ -32,6 +37,12 @@ std::vector<Trace> read_inputs(const std::string& text, const TracingOptions& tr
 // Where the command line names no device and no strategy, the options get those that the trace names, or the
 // defaults for a program without a trace.
 void use_recorded_setup(const OptionSet& set, const Trace& trace, RuntimeOptions& options);
+
+// The least that a limit of the recorded program can have been becomes the limit of the options, where the
+// command line names neither a device nor a limit. It is lower where a replay would find room for the request
+// that failed. Returns what is known of it.
+std::optional<RecordedLimit> use_recorded_limit(const OptionSet& set, const Trace& trace,
+                                                RuntimeOptions& options);
 
 // read_input for the only argument of a command, and use_recorded_setup. Throws InvalidArgument for several
 // arguments, and for a batch or steps of what is no program.

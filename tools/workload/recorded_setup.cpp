@@ -1,12 +1,18 @@
 #include "tools/workload/recorded_setup.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
+#include <utility>
 
 #include "allocators/strategies/strategy_text.h"
 #include "allocators/strategies/torch_settings.h"
 #include "runtime/base/errors.h"
+#include "runtime/device/host/profiles.h"
+#include "tools/workload/recorded_failure.h"
 
 namespace headroom {
 namespace {
@@ -16,6 +22,61 @@ std::string_view setting_of(const Trace& trace, std::string_view name) {
     if (setting == name) return value;
   }
   return {};
+}
+
+// What a snapshot says of PyTorch's allocator, as text for parse_torch_settings; nothing where it says
+// nothing.
+std::optional<std::string> recorded_torch_settings(const Trace& trace) {
+  std::optional<std::string> settings;
+  for (const auto& [name, value] : trace.settings) {
+    if (name == "PYTORCH_CUDA_ALLOC_CONF") settings = value;
+  }
+  if (!settings) return std::nullopt;
+  try {
+    parse_torch_settings(*settings);
+    // What follows a '+' would be ours, such as a file to write to.
+    if (settings->find('+') != std::string::npos) settings.emplace();
+  } catch (const InvalidArgument&) {  // of a version with other settings
+    settings.emplace();
+  }
+  constexpr std::string_view kExpandable = "expandable_segments";
+  if (!setting_of(trace, kExpandable).empty() && settings->find(kExpandable) == std::string::npos) {
+    *settings += (settings->empty() ? "" : ",") + std::string(kExpandable) + ":True";
+  }
+  return settings;
+}
+
+// The smallest card that has so much free and reserved together; null where none has.
+const DeviceProfile* smallest_card_with(int64_t bytes) {
+  const DeviceProfile* smallest = nullptr;
+  for (const DeviceProfile& profile : device_profiles()) {
+    const bool is_free_card = profile.gpus == 1 && profile.others_bytes == 0;
+    if (!is_free_card || profile.total_bytes < bytes) continue;
+    if (smallest == nullptr || profile.total_bytes < smallest->total_bytes) smallest = &profile;
+  }
+  return smallest;
+}
+
+// A card of which a failed request says what was free. The rest is the process's own context, or others'.
+RuntimeOptions with_card_of(RuntimeOptions options, const RecordedRoom& room) {
+  const int64_t seen = room.free_bytes + room.reserved_bytes;
+  const DeviceProfile* card = smallest_card_with(seen);
+  if (card == nullptr) {
+    options.device = "sim";
+    options.device_memory_bytes = seen + nearest_profile(seen).overhead_bytes();
+    return with_named_profile(std::move(options));
+  }
+  options.device = "sim:" + card->name;
+  if (!options.others_bytes) {
+    options.others_bytes = std::max<int64_t>(0, card->total_bytes - card->overhead_bytes() - seen);
+  }
+  return options;
+}
+
+bool is_profile(std::string_view name) {
+  const auto profiles = device_profiles();
+  return std::any_of(profiles.begin(), profiles.end(),
+                     [&](const DeviceProfile& profile) { return profile.name == name; });
 }
 
 // PyTorch's own variables; the first has precedence there.
@@ -35,6 +96,9 @@ bool is_of_torch(const Trace& trace) {
 
 std::string recorded_strategy(const Trace& trace) {
   if (trace.format == "RMM log") return "pool";
+  if (const std::optional<std::string> settings = recorded_torch_settings(trace)) {
+    return std::string(kTorchStrategy) + (settings->empty() ? "" : "," + *settings);
+  }
   const std::string_view recorded = setting_of(trace, "strategy");
   // The environment may have settings for PyTorch's own, which tracers call caching.
   if (!recorded.empty() && !is_of_torch(trace)) {
@@ -48,12 +112,23 @@ std::string recorded_strategy(const Trace& trace) {
   return std::string(kTorchStrategy) + (settings.empty() ? "" : "," + settings);
 }
 
+std::optional<int64_t> traced_card_bytes(const Trace& trace) {
+  const std::string_view name = setting_of(trace, "device");
+  return is_profile(name) ? std::optional(find_profile(name).total_bytes) : std::nullopt;
+}
+
 RuntimeOptions with_recorded_device(RuntimeOptions options, const Trace& trace) {
   const auto last = std::find_if(
       trace.device_events.rbegin(), trace.device_events.rend(),
       [](const DeviceEvent& event) { return event.kind == DeviceEvent::Kind::kDevice && event.bytes > 0; });
   if (last == trace.device_events.rend()) {
-    options.device = "sim:h200";
+    if (const std::string_view name = setting_of(trace, "device"); is_profile(name)) {
+      options.device = fmt::format("sim:{}", name);
+    } else if (const std::optional<RecordedRoom> room = recorded_room(trace)) {
+      options = with_card_of(std::move(options), *room);
+    } else {
+      options.device = "sim:h200";
+    }
     return options;
   }
   options.device = "sim";

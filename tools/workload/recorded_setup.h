@@ -1,6 +1,8 @@
 // What a trace says of the machine and the strategy that it was recorded with. Knows no command line.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "allocators/trace/trace.h"
@@ -12,11 +14,15 @@ namespace headroom {
 bool is_of_torch(const Trace& trace);
 
 // The strategy that the traced program used, as text for parse_strategy: as recorded, else RMM's pool for its
-// logs, else PyTorch's with the settings of PYTORCH_CUDA_ALLOC_CONF.
+// logs, else PyTorch's, with the settings of a snapshot, else with those of PYTORCH_CUDA_ALLOC_CONF.
 std::string recorded_strategy(const Trace& trace);
 
-// The options with the trace's own device and what other processes held of it, as the driver said last; an
-// H200 where the trace does not say.
+// The memory of the card that a program was traced for; nothing for a recording.
+std::optional<int64_t> traced_card_bytes(const Trace& trace);
+
+// The options with the trace's own device and what other processes held of it: as the driver said last; the
+// card that a program was traced for; of a snapshot with a failed request, the smallest card that has what
+// was free and reserved then. An H200 where the trace does not say.
 RuntimeOptions with_recorded_device(RuntimeOptions options, const Trace& trace);
 
 }  // namespace headroom

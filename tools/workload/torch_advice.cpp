@@ -16,6 +16,7 @@
 #include "allocators/strategies/torch_settings.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/text.h"
+#include "tools/workload/recorded_failure.h"
 #include "tools/workload/recorded_setup.h"
 #include "tools/workload/trace_prediction.h"
 
@@ -340,32 +341,6 @@ std::vector<TorchChange> find_torch_changes(const Trace& trace, const RunSetup& 
   return changes;
 }
 
-namespace {
-
-// What was played until the failure, and the request.
-Trace until_failure(const Trace& trace, const RecordedFailure& failure) {
-  Trace played = trace;
-  const auto at_or_before = [&](const auto& event) { return event.position <= failure.event; };
-  played.events.resize(static_cast<size_t>(failure.event));
-  std::erase_if(played.marks, [&](const TraceMark& mark) { return !at_or_before(mark); });
-  std::erase_if(played.device_events, [&](const DeviceEvent& event) { return !at_or_before(event); });
-  played.parts.clear();
-  TraceEvent request{.block = static_cast<int32_t>(played.blocks++), .bytes = failure.requested_bytes};
-  played.events.push_back(request);
-  played.block_facts.emplace_back();
-  played.peak_bytes = played.peak_event = 0;
-  int64_t live = 0;
-  for (size_t i = 0; i < played.events.size(); ++i) {
-    live += played.events[i].allocates ? played.events[i].bytes : -played.events[i].bytes;
-    if (live <= played.peak_bytes) continue;
-    played.peak_bytes = live;
-    played.peak_event = static_cast<int64_t>(i);
-  }
-  return played;
-}
-
-}  // namespace
-
 std::vector<TorchChange> find_torch_changes(const Trace& trace, const RecordedFailure& failure) {
   if (!is_of_torch(trace) || failure.event > std::ssize(trace.events) || failure.requested_bytes <= 0 ||
       failure.requested_bytes > Trace::kLargestBlockBytes || failure.capacity_bytes <= 0) {
@@ -377,7 +352,7 @@ std::vector<TorchChange> find_torch_changes(const Trace& trace, const RecordedFa
   options.others_bytes = 0;
   RunSetup setup = setup_of(options);
   setup.device.total_bytes = failure.capacity_bytes + setup.device.overhead_bytes();
-  const Trace played = until_failure(trace, failure);
+  const Trace played = until_request(trace, failure.event, failure.requested_bytes);
   if (TracePredictor(played, setup).fits()) return {};
   return find_torch_changes(played, setup);
 }

@@ -44,6 +44,13 @@ StrategySettings without_process(StrategySettings settings, int64_t total_bytes,
   return settings;
 }
 
+StrategySettings without_limit(StrategySettings settings) {
+  settings.limit_bytes.reset();
+  settings.memory_fraction.reset();
+  settings.limit_scope = LimitScope::kPool;
+  return settings;
+}
+
 }  // namespace
 
 std::string event_text(const Trace& trace, const TraceEvent& event) {
@@ -79,6 +86,20 @@ TracePredictor::TracePredictor(const Trace& trace, RunSetup setup)
       settings_(setup_.options.strategy_settings()),
       total_bytes_(setup_.device.total_bytes),
       others_bytes_(others_bytes(setup_)) {}
+
+TracePredictor::TracePredictor(const TracePredictor& limited, int64_t withheld_bytes)
+    : trace_(limited.trace_),
+      setup_(limited.setup_),
+      settings_(without_limit(limited.settings_)),
+      total_bytes_(limited.total_bytes_),
+      others_bytes_(limited.others_bytes_ + withheld_bytes) {}
+
+int64_t TracePredictor::withheld_bytes() const {
+  const int64_t capacity = capacity_bytes();
+  const StrategySettings settings =
+      without_process(settings_, total_bytes_, capacity, setup_.device.overhead_bytes());
+  return capacity - settings.limit_bytes.value_or(capacity);
+}
 
 int64_t TracePredictor::capacity_of_total(int64_t total_bytes) const {
   const int64_t page = setup_.device.granularity_bytes;
@@ -216,10 +237,15 @@ TracePrediction TracePredictor::outcome() const {
 TracePrediction TracePredictor::predict() const {
   std::optional<ReplayResult> played;
   TracePrediction prediction = outcome(played);
-  const std::optional<int64_t> least = least_total_bytes(played ? &*played : nullptr);
-  if (!least) return prediction;
-  prediction.margin_bytes = total_bytes_ - *least;
-  if (!prediction.fits) note_peaks(play(settings_, *least), prediction);
+  const auto search = [&](const TracePredictor& predictor, const ReplayResult* now) {
+    const std::optional<int64_t> least = predictor.least_total_bytes(now);
+    if (!least) return;
+    prediction.margin_bytes = total_bytes_ - *least;
+    if (!prediction.fits) note_peaks(predictor.play(predictor.settings_, *least), prediction);
+  };
+  const int64_t withheld = withheld_bytes();
+  withheld == 0 ? search(*this, played ? &*played : nullptr)
+                : search(TracePredictor(*this, withheld), nullptr);
   return prediction;
 }
 

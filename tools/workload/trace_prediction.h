@@ -71,7 +71,12 @@ class TracePredictor {
   std::optional<int64_t> least_total_bytes() const { return least_total_bytes(nullptr); }
 
  private:
+  // The same device without the limit, and with `withheld_bytes` less of it instead.
+  TracePredictor(const TracePredictor& limited, int64_t withheld_bytes);
+
   int64_t capacity_of_total(int64_t total_bytes) const;
+  // What the limit of the strategy withholds of the device; 0 without one that binds.
+  int64_t withheld_bytes() const;
   ReplayResult play(const StrategySettings& settings, int64_t total_bytes) const;
   TracePrediction outcome(std::optional<ReplayResult>& played) const;
   // `known`: trials of the same search, to which this one is added.

@@ -254,6 +254,27 @@ TEST(ProgramFit, EndsAtTheLargestBatchToTryAndAtOne) {
   EXPECT_TRUE(none.stopped_by.starts_with("batch 1: out of memory")) << none.stopped_by;
 }
 
+// Where a limit binds, the margin is the limit's.
+TEST(TracePrediction, TheMarginOfALimitIsHowMuchItCouldBeLowerOrLacks) {
+  const Trace trace = training(4, 100);
+  RunSetup setup = card(8 * kGiB);
+  const TracePrediction free = TracePredictor(trace, setup).predict();
+  setup.options.limit_bytes = free.reserved_bytes + 64 * kMiB;
+  const TracePrediction roomy = TracePredictor(trace, setup).predict();
+  EXPECT_TRUE(roomy.fits);
+  ASSERT_TRUE(roomy.margin_bytes.has_value());
+  EXPECT_GE(*roomy.margin_bytes, 64 * kMiB);
+  EXPECT_LT(*roomy.margin_bytes, *free.margin_bytes);
+
+  setup.options.limit_bytes = *setup.options.limit_bytes - *roomy.margin_bytes;
+  EXPECT_EQ(TracePredictor(trace, setup).predict().margin_bytes, 0);
+  setup.options.limit_bytes = *setup.options.limit_bytes - 10 * kMiB;
+  const TracePrediction tight = TracePredictor(trace, setup).predict();
+  EXPECT_FALSE(tight.fits);
+  EXPECT_EQ(tight.margin_bytes, -10 * kMiB);
+  EXPECT_GT(tight.total_bytes, 0);
+}
+
 TEST(RecordedSetup, TakesDeviceAndStrategyFromTheTrace) {
   Trace trace;
   trace.format = "Headroom trace";

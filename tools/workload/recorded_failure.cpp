@@ -1,0 +1,109 @@
+#include "tools/workload/recorded_failure.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "allocators/strategies/caching_rules.h"
+#include "allocators/trace/categorize.h"
+
+namespace headroom {
+namespace {
+
+using Kind = DeviceEvent::Kind;
+
+// Calls `on_failure(event, reserved, most_reserved)` for each request that failed with a known free memory.
+// What was reserved, now and at most until now, follows from what the driver gave and took back.
+template <typename OnFailure>
+int64_t follow_reserved(const Trace& trace, const OnFailure& on_failure) {
+  int64_t reserved = 0, most = 0;
+  for (const DeviceEvent& event : trace.device_events) {
+    if (event.kind == Kind::kReserve && __builtin_add_overflow(reserved, event.bytes, &reserved)) return 0;
+    if (event.kind == Kind::kUnreserve) reserved = std::max<int64_t>(0, reserved - event.bytes);
+    most = std::max(most, reserved);
+    const bool is_known = event.free_bytes > 0 && event.free_bytes <= Trace::kLargestBlockBytes &&
+                          reserved > 0 && reserved <= Trace::kLargestBlockBytes;
+    if (event.kind == Kind::kOutOfMemory && is_known) on_failure(event, reserved);
+  }
+  return most;
+}
+
+// What PyTorch asks of the driver for a request: no other recording has the free memory of a failure.
+int64_t driver_bytes(const DeviceEvent& failed) {
+  return caching_segment_bytes(CachingRules().block_bytes(failed.bytes));
+}
+
+bool is_request(const DeviceEvent& event) {
+  return event.bytes > 0 && event.bytes <= Trace::kLargestBlockBytes;
+}
+
+}  // namespace
+
+Trace until_request(const Trace& trace, int64_t event, int64_t bytes, const DeviceEvent& request) {
+  Trace played = trace;
+  const auto is_later = [&](const auto& other) { return other.position > event; };
+  played.events.resize(static_cast<size_t>(event));
+  std::erase_if(played.marks, is_later);
+  std::erase_if(played.device_events, is_later);
+  played.parts.clear();
+  played.events.push_back({.block = static_cast<int32_t>(played.blocks++),
+                           .bytes = bytes,
+                           .stream = request.stream,
+                           .op = request.op,
+                           .tag = request.tag,
+                           .time_ns = request.time_ns});
+  played.block_facts.push_back({.source = request.source,
+                                .module = request.module,
+                                .stack = request.stack,
+                                .category = request.category});
+  played.peak_bytes = played.peak_event = 0;
+  int64_t live = 0;
+  for (size_t i = 0; i < played.events.size(); ++i) {
+    live += played.events[i].allocates ? played.events[i].bytes : -played.events[i].bytes;
+    if (live <= played.peak_bytes) continue;
+    played.peak_bytes = live;
+    played.peak_event = static_cast<int64_t>(i);
+  }
+  return played;
+}
+
+Trace with_failed_request(Trace trace) {
+  const DeviceEvent* const failed = fatal_failure(trace);
+  if (failed == nullptr || !is_request(*failed)) return trace;
+  return until_request(trace, failed->position, failed->bytes, *failed);
+}
+
+bool ends_in_failure(const Trace& trace) {
+  if (trace.events.empty() || trace.device_events.empty()) return false;
+  const TraceEvent& request = trace.events.back();
+  const DeviceEvent& failed = trace.device_events.back();
+  return failed.kind == Kind::kOutOfMemory && failed.position == std::ssize(trace.events) - 1 &&
+         request.allocates && request.bytes == failed.bytes;
+}
+
+std::optional<RecordedRoom> recorded_room(const Trace& trace) {
+  std::optional<RecordedRoom> room;
+  follow_reserved(trace, [&](const DeviceEvent& failed, int64_t reserved) {
+    room = {failed.free_bytes, reserved};
+  });
+  return room;
+}
+
+std::optional<RecordedLimit> recorded_limit(const Trace& trace) {
+  std::optional<RecordedLimit> limit;
+  const int64_t most = follow_reserved(trace, [&](const DeviceEvent& failed, int64_t reserved) {
+    if (!is_request(failed) || driver_bytes(failed) > failed.free_bytes) return;
+    const int64_t below = reserved + driver_bytes(failed);
+    limit = {.at_least_bytes = 0,
+             .below_bytes = limit ? std::min(below, limit->below_bytes) : below,
+             .requested_bytes = failed.bytes,
+             .free_bytes = failed.free_bytes};
+  });
+  if (limit) {
+    limit->at_least_bytes = most;
+    limit->below_bytes = std::max(most, limit->below_bytes);
+  }
+  return limit;
+}
+
+}  // namespace headroom
