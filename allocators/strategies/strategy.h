@@ -51,6 +51,9 @@ struct Strategy {
   bool depends_on_total = false;
   // When a program runs out of memory, strategies are tried as cures in this order; 0: never.
   int cure_order = 0;
+  // On a simulated GPU it reserves less than on a real one, where it has reserved up to so many times the
+  // largest live set. 0: as much.
+  double gpu_reserved_ratio = 0;
   // Prepares settings for a replay of that trace; null: nothing to prepare. Throws InvalidArgument for a
   // trace that the strategy cannot take.
   void (*prepare_replay)(const Trace& trace, StrategySettings& settings) = nullptr;

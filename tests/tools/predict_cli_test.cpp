@@ -1,5 +1,6 @@
 // `headroom predict` as a user runs it.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -113,6 +114,36 @@ TEST(PredictCommand, SharedSnapshotsFailAsRecorded) {
   const nlohmann::json leak = prediction_of(folder + "/resnet50_leak.pickle.gz");
   EXPECT_EQ(leak["fits"], false);
   EXPECT_NEAR(leak["recorded_limit"]["at_least_bytes"].get<double>() / (1 << 30), 4.19, 0.01);
+}
+
+// The simulated pool of the driver packs without gaps.
+TEST(PredictCommand, AllCommandsSayThatTheDriversPoolIsALowerBound) {
+  const std::string trace = HEADROOM_SOURCE_DIR "/tests/fuzz/seeds/trace.csv";
+  const std::string note = fmt::format(
+      "\nstream-ordered: a lower bound; on a GPU it has reserved up to {:.2f} of the largest live "
+      "set\n",
+      find_strategy("stream-ordered").gpu_reserved_ratio);
+  for (const std::string& command : {"predict " + trace, std::string("predict --net mlp"), "fit --least-memory " + trace,
+                                     "compare --runs 1 " + trace, "replay " + trace}) {
+    const ScratchFolder folder;
+    const auto run = [&](const std::string& options) {
+      return run_shell(folder, HEADROOM_COMMAND " " + command + options).out;
+    };
+    const std::string marked = run(" --strategy stream-ordered");
+    EXPECT_NE(marked.find(note), std::string::npos) << command << marked;
+    EXPECT_NE(run(" --strategy stream-ordered --json").find("\"reserved_is_lower_bound\": true"),
+              std::string::npos)
+        << command;
+    EXPECT_EQ(run(" --strategy caching --json")
+                  .find("\"strategy\": \"caching\",\n"
+                        "  \"reserved_is_lower_bound\": true"),
+              std::string::npos)
+        << command;
+  }
+  const Outcome fit = run_shell(ScratchFolder(), HEADROOM_COMMAND
+                                " fit --net mlp --most 64 --verify=false --strategy "
+                                "pytorch,backend:cudaMallocAsync");
+  EXPECT_NE(fit.out.find("pytorch,backend:cudaMallocAsync: a lower bound"), std::string::npos) << fit.out;
 }
 
 TEST(PredictCommand, PredictsEachDeviceOfAPlacedNet) {

@@ -27,6 +27,7 @@
 #include "tools/trace/program.h"
 #include "tools/workload/child.h"
 #include "tools/workload/input.h"
+#include "tools/workload/lower_bound.h"
 #include "tools/workload/recorded_setup.h"
 #include "tools/workload/workload.h"
 
@@ -66,8 +67,9 @@ std::vector<std::string> words_of(const std::string& settings) {
   return words;
 }
 
-// Throws InvalidArgument for what a child process would refuse, before any of them runs.
-void check(const std::vector<std::string>& words) {
+// Throws InvalidArgument for what a child process would refuse, before any of them runs. Returns whether what
+// it will say is a lower bound.
+bool check(const std::vector<std::string>& words) {
   WorkloadOptions options;
   OptionSet set("headroom compare", {});
   add_workload_options(set, options);
@@ -78,11 +80,13 @@ void check(const std::vector<std::string>& words) {
   std::ostringstream out;
   set.parse(static_cast<int>(arguments.size()), arguments.data(), out);
   options.runtime.strategy_settings();
+  const bool is_bound = is_lower_bound(options.runtime.strategy) && simulated_profile(options.runtime);
   if (trace.empty()) {
     make_programs(options);
   } else {
     require_one_device(options);
   }
+  return is_bound;
 }
 
 // Programs that were traced, in files that go with this.
@@ -127,7 +131,7 @@ std::vector<ComparedRow> rows_of(const Options& options, const TracedPrograms& p
         ComparedRow row{workload, strategy, settings, base};
         row.words.insert(row.words.end(), {"--strategy", strategy, option, value});
         for (std::string& word : words_of(settings)) row.words.push_back(std::move(word));
-        check(row.words);
+        row.is_lower_bound = check(row.words);
         rows.push_back(std::move(row));
       }
     }

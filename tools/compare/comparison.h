@@ -17,6 +17,7 @@ struct ComparedRow {
   std::string strategy;
   std::string settings;            // "plan=packed"; may be empty
   std::vector<std::string> words;  // arguments of the process that runs it
+  bool is_lower_bound = false;     // a real GPU takes more, see tools/workload/lower_bound.h
 
   Measurement worst = {};  // the first failure, if any, and the highest peaks of all runs
   int64_t runs = 0;

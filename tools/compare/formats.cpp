@@ -13,6 +13,7 @@
 #include "runtime/base/bytes.h"
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
+#include "tools/workload/lower_bound.h"
 
 namespace headroom::compare {
 namespace {
@@ -29,6 +30,7 @@ Json to_object(const ComparedRow& row) {
   json["peak_device_bytes"] = m.peak_device_bytes;
   json["peak_process_bytes"] = m.peak_process_bytes;
   json["peak_reserved_bytes"] = m.peak_reserved_bytes;
+  json["reserved_is_lower_bound"] = row.is_lower_bound;
   json["peak_allocated_bytes"] = m.peak_allocated_bytes;
   json["fragmentation"] = m.fragmentation;
   json["overhead_bytes"] = m.overhead_bytes;
@@ -123,6 +125,14 @@ std::string summary(const std::string& workload, const std::vector<const Compare
                      milliseconds(fastest->seconds_per_step));
 }
 
+std::string bound_note(const std::vector<const ComparedRow*>& rows) {
+  std::vector<std::string> strategies;
+  for (const ComparedRow* row : rows) {
+    if (row->is_lower_bound) strategies.push_back(row->strategy);
+  }
+  return lower_bound_note(strategies);
+}
+
 std::string to_text(std::span<const ComparedRow> rows, const Terminal& terminal) {
   std::string text;
   for (const std::string& workload : workloads_of(rows)) {
@@ -147,6 +157,8 @@ std::string to_text(std::span<const ComparedRow> rows, const Terminal& terminal)
     for (const ComparedRow* row : of_workload) {
       if (!row->ok()) text += terminal.wrapped(fmt::format("{}: {}", name_of(*row), row->worst.error)) + "\n";
     }
+    if (const std::string note = bound_note(of_workload); !note.empty())
+      text += terminal.wrapped(note) + "\n";
     text += "\n";
   }
   return text;

@@ -35,6 +35,8 @@ std::vector<std::string> workloads_of(std::span<const ComparedRow> rows);
 std::vector<const ComparedRow*> rows_of(std::span<const ComparedRow> rows, const std::string& workload);
 // "unet, batch 8: 9 of 10 succeeded; least memory: mapped, 340.0 MiB; fastest: direct, 51.2 ms".
 std::string summary(const std::string& workload, const std::vector<const ComparedRow*>& rows);
+// Which of the rows are lower bounds, one line for each strategy; empty where none is.
+std::string bound_note(const std::vector<const ComparedRow*>& rows);
 // "caching plan=packed".
 std::string name_of(const ComparedRow& row);
 

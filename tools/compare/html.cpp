@@ -78,6 +78,9 @@ std::string section(const std::string& workload, const std::vector<const Compare
     if (row->ok()) continue;
     html += fmt::format("<p class=\"note\">{}: {}</p>\n", escaped(name_of(*row)), escaped(row->worst.error));
   }
+  if (const std::string note = bound_note(rows); !note.empty()) {
+    html += fmt::format("<p class=\"note\">{}</p>\n", escaped(note));
+  }
   return html + "</section>\n";
 }
 

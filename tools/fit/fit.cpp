@@ -23,6 +23,7 @@
 #include "tools/workload/child.h"
 #include "tools/workload/fitting.h"
 #include "tools/workload/input.h"
+#include "tools/workload/lower_bound.h"
 #include "tools/workload/prediction.h"
 
 namespace headroom {
@@ -130,6 +131,9 @@ void print_report(const FitOptions& options, const FitResult& result, const std:
                format_mib(m.peak_allocated_bytes)});
   }
   if (!table.empty()) fmt::print("\nin MiB\n{}", table.text(terminal));
+  if (const std::string note = lower_bound_note(workload.runtime.strategy); !note.empty()) {
+    fmt::print("{}\n", terminal.wrapped("predicted with " + note));
+  }
   if (fits) fmt::print("{}", device_table(prediction, terminal));
   WorkloadOptions next = workload;
   next.step.batch = std::max<int64_t>(result.batch, 1);
@@ -152,6 +156,7 @@ std::string to_json(const FitOptions& options, const FitResult& result, bool fit
   json["predicted_total_bytes"] = result.prediction.total_bytes;
   json["predicted_reserved_bytes"] = result.prediction.reserved_bytes;
   json["predicted_allocated_bytes"] = result.prediction.allocated_bytes;
+  json["reserved_is_lower_bound"] = is_lower_bound(options.workload.runtime.strategy);
   json["predicted_devices"] = nlohmann::ordered_json::parse(devices_json(result.prediction));
   json["verified"] = result.verified;
   json["stopped_by"] = result.stopped_by;

@@ -14,6 +14,7 @@
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "tools/workload/input.h"
+#include "tools/workload/lower_bound.h"
 #include "tools/workload/prediction.h"
 #include "tools/workload/program_fitting.h"
 
@@ -34,6 +35,11 @@ std::vector<std::string> alternatives(const ProgramFit& result) {
     found.push_back(fmt::format("batch {} with {}", result.next_batch, change.text()));
   }
   return found;
+}
+
+void print_bound(const WorkloadOptions& options, const Terminal& terminal) {
+  const std::string note = lower_bound_note(options.runtime.strategy);
+  if (!note.empty()) fmt::print("{}\n", terminal.wrapped(note));
 }
 
 void print_next(const std::string& input, WorkloadOptions options, int64_t batch,
@@ -64,6 +70,7 @@ int fit_program_batch(const std::string& input, const WorkloadOptions& options, 
     nlohmann::ordered_json json = json_of(result.best().prediction);
     json["input"] = input;
     json["strategy"] = options.runtime.strategy;
+    json["reserved_is_lower_bound"] = is_lower_bound(options.runtime.strategy);
     json["device"] = options.runtime.device;
     json["device_bytes"] = setup.device.total_bytes;
     json["margin_bytes"] = fit.margin_bytes;
@@ -109,6 +116,7 @@ int fit_program_batch(const std::string& input, const WorkloadOptions& options, 
                format_mib(prediction.allocated_bytes)});
   }
   fmt::print("\nin MiB\n{}", table.text(fit.terminal));
+  print_bound(options, fit.terminal);
   print_next(input, options, result.batch, alternatives(result));
   return fits ? kExitDone : kExitOutOfMemory;
 }
@@ -130,6 +138,7 @@ int fit_least_memory(const Trace& trace, const std::string& input, const Workloa
     nlohmann::ordered_json json = json_of(there);
     json["input"] = input;
     json["strategy"] = options.runtime.strategy;
+    json["reserved_is_lower_bound"] = is_lower_bound(options.runtime.strategy);
     json["device"] = options.runtime.device;
     json["device_bytes"] = device_bytes;
     json["margin_bytes"] = fit.margin_bytes;
@@ -154,6 +163,7 @@ int fit_least_memory(const Trace& trace, const std::string& input, const Workloa
     table.add(
         {format_mib(there.total_bytes), format_mib(there.reserved_bytes), format_mib(there.allocated_bytes)});
     fmt::print("\nin MiB\n{}", table.text(fit.terminal));
+    print_bound(options, fit.terminal);
   }
   print_next(input, options, 0);
   return least ? kExitDone : kExitOutOfMemory;

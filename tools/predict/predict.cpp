@@ -21,6 +21,7 @@
 #include "tools/predict/predict_trace.h"
 #include "tools/subcommands.h"
 #include "tools/workload/input.h"
+#include "tools/workload/lower_bound.h"
 #include "tools/workload/prediction.h"
 
 namespace headroom {
@@ -139,6 +140,11 @@ void print_report(const WorkloadOptions& options, const RunSetup& setup, const s
                mib(prediction.total_bytes), mib(prediction.reserved_bytes), mib(prediction.allocated_bytes)});
   }
   fmt::print("\nin MiB\n{}", table.text(terminal));
+  std::vector<std::string> names;
+  for (const Row& row : rows) names.push_back(row.strategy);
+  if (const std::string note = lower_bound_note(names); !note.empty()) {
+    fmt::print("{}\n", terminal.wrapped(note));
+  }
   fmt::print("\nnext: {}\n", with_options("headroom fit", options));
 }
 
@@ -155,6 +161,7 @@ nlohmann::ordered_json to_json(const Row& row) {
   }
   json["peak_op"] = prediction.peak_op;
   json["peak_reserved_bytes"] = prediction.reserved_bytes;
+  json["reserved_is_lower_bound"] = is_lower_bound(row.strategy);
   json["peak_allocated_bytes"] = prediction.allocated_bytes;
   json["reason"] = prediction.reason;
   return json;

@@ -21,6 +21,7 @@
 #include "runtime/base/side_by_side.h"
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
+#include "tools/workload/lower_bound.h"
 #include "tools/workload/prediction.h"
 #include "tools/workload/recorded_setup.h"
 #include "tools/workload/torch_advice.h"
@@ -175,7 +176,13 @@ void print_text(const Trace& trace, const std::string& input, const RunSetup& se
     table.add({strategy, verdict_of(prediction), format_mib(prediction.total_bytes),
                format_mib(prediction.reserved_bytes), format_mib(prediction.allocated_bytes)});
   }
-  fmt::print("\nin MiB\n{}\nnext: {}\n", table.text(terminal), fmt::join(next, "\n  or: "));
+  fmt::print("\nin MiB\n{}", table.text(terminal));
+  std::vector<std::string> names;
+  for (const TraceRow& row : rows) names.push_back(row.strategy);
+  if (const std::string note = lower_bound_note(names); !note.empty()) {
+    fmt::print("{}\n", terminal.wrapped(note));
+  }
+  fmt::print("\nnext: {}\n", fmt::join(next, "\n  or: "));
 }
 
 nlohmann::ordered_json json_of(const std::vector<MemoryShare>& shares) {
@@ -195,6 +202,7 @@ nlohmann::ordered_json json_of(const TraceRow& row) {
       prediction.margin_bytes ? nlohmann::ordered_json(*prediction.margin_bytes) : nlohmann::ordered_json();
   json["total_bytes"] = prediction.total_bytes;
   json["peak_reserved_bytes"] = prediction.reserved_bytes;
+  json["reserved_is_lower_bound"] = is_lower_bound(row.strategy);
   json["peak_allocated_bytes"] = prediction.allocated_bytes;
   json["peak_requested_bytes"] = prediction.requested_bytes;
   json["reason"] = prediction.reason;

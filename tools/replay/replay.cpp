@@ -30,6 +30,7 @@
 #include "tools/subcommands.h"
 #include "tools/trace/tracing_options.h"
 #include "tools/workload/input.h"
+#include "tools/workload/lower_bound.h"
 #include "tools/workload/recorded_setup.h"
 
 namespace headroom {
@@ -104,11 +105,6 @@ std::vector<std::string> refusals(const Trace& trace, const std::vector<ReplayRo
   return lines;
 }
 
-// Whether a real device reserves more than the row says: the simulated pool of the driver packs without gaps.
-bool is_lower_bound(const ReplayRow& row) {
-  return parse_strategy(row.strategy).name == "stream-ordered";
-}
-
 // "least capacity: mapped, 3850.0 MiB, 1.007 of the largest live set".
 std::string least_capacity(const Trace& trace, const std::vector<ReplayRow>& rows) {
   const ReplayRow* least = nullptr;
@@ -168,13 +164,11 @@ void print_table(const Trace& trace, const std::vector<ReplayRow>& rows,
   }
   fmt::print("\nmemory in MiB, peaks\n{}\n", table.text(terminal));
   for (const std::string& line : refusals(trace, rows)) print_line(line);
-  std::string bounded;
+  std::vector<std::string> played;
   for (const ReplayRow& row : rows) {
-    if (row.trace != &trace || !is_lower_bound(row) || row.strategy == bounded) continue;
-    bounded = row.strategy;
-    print_line(fmt::format(
-        "{}: a lower bound; a driver's pool has reserved up to 1.10 of the largest live set", bounded));
+    if (row.trace == &trace) played.push_back(row.strategy);
   }
+  if (const std::string note = lower_bound_note(played); !note.empty()) print_line(note);
 }
 
 nlohmann::ordered_json to_json(const ReplayRow& row) {
@@ -190,7 +184,7 @@ nlohmann::ordered_json to_json(const ReplayRow& row) {
   json["refusal"] = row.refusal.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.refusal);
   json["failed_event"] = number_or_null(row.result.failed_event);
   json["peak_reserved_bytes"] = now.reserved.peak;
-  json["reserved_is_lower_bound"] = is_lower_bound(row);
+  json["reserved_is_lower_bound"] = is_lower_bound(row.strategy);
   json["peak_requested_bytes"] = now.requested.peak;
   json["peak_allocated_bytes"] = now.allocated.peak;
   json["fragmentation"] = row.result.fragmentation;
