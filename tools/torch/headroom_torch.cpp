@@ -133,12 +133,18 @@ size_t headroom_statistics(int device, char* text, size_t size) {
   const Allocator* allocator = device_at(device).allocator.load(std::memory_order_acquire);
   if (allocator == nullptr) return 0;
   const Statistics s = allocator->statistics();
-  const std::string json = fmt::format(
-      "{{\"strategy\":\"{}\",\"requested_bytes\":{},\"requested_peak_bytes\":{},\"allocated_bytes\":{},"
-      "\"allocated_peak_bytes\":{},\"reserved_bytes\":{},\"reserved_peak_bytes\":{},\"allocations\":{},"
-      "\"driver_calls\":{},\"retries\":{},\"stream_waits\":{}}}",
-      allocator->name(), s.requested.current, s.requested.peak, s.allocated.current, s.allocated.peak,
-      s.reserved.current, s.reserved.peak, s.allocations, s.driver_calls(), s.retries, s.stream_waits);
+  std::string json = fmt::format(
+      "{{\"strategy\":\"{}\",\"allocations\":{},\"deallocations\":{},\"driver_calls\":{},"
+      "\"driver_allocations\":{},\"driver_releases\":{},\"retries\":{},\"failures\":{},\"stream_waits\":{}",
+      allocator->name(), s.allocations, s.deallocations, s.driver_calls(), s.driver_allocations,
+      s.driver_releases, s.retries, s.failures, s.stream_waits);
+  const std::pair<const char*, Gauge> gauges[] = {
+      {"requested", s.requested}, {"allocated", s.allocated}, {"active", s.active}, {"reserved", s.reserved}};
+  for (const auto& [name, gauge] : gauges) {
+    json += fmt::format(",\"{0}_bytes\":{1},\"{0}_peak_bytes\":{2},\"{0}_total_bytes\":{3}", name,
+                        gauge.current, gauge.peak, gauge.total);
+  }
+  json += '}';
   if (size > 0) {
     const size_t copied = std::min(size - 1, json.size());
     std::memcpy(text, json.data(), copied);

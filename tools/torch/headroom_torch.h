@@ -33,9 +33,10 @@ HEADROOM_EXPORT void headroom_memory_fraction(double fraction, int device);
 /* torch.cuda.reset_peak_memory_stats: peaks count from here on. */
 HEADROOM_EXPORT void headroom_reset_peaks(int device);
 
-/* Writes {"strategy", "requested_bytes", "requested_peak_bytes", "allocated_bytes", "allocated_peak_bytes",
- * "reserved_bytes", "reserved_peak_bytes", "allocations", "driver_calls", "retries", "stream_waits"} of the
- * device as JSON into `text` of `size` bytes; returns the length it needs, 0 where nothing was allocated. */
+/* Writes {"strategy", "allocations", "deallocations", "driver_calls", "driver_allocations",
+ * "driver_releases", "retries", "failures", "stream_waits"} of the device as JSON into `text` of `size`
+ * bytes, and for requested, allocated, active and reserved bytes {"X_bytes", "X_peak_bytes",
+ * "X_total_bytes"}. Returns the length it needs, 0 where nothing was allocated. */
 HEADROOM_EXPORT size_t headroom_statistics(int device, char* text, size_t size);
 
 #ifdef __cplusplus

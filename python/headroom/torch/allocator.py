@@ -63,23 +63,33 @@ def statistics(device=0):
 
 
 def nested_stats(counts):
-    """statistics() in the shape of torch.cuda.memory_stats_as_nested_dict(), as far as it goes."""
+    """statistics() in the shape of torch.cuda.memory_stats_as_nested_dict().
+
+    What a strategy does not count is left out, rather than 0: pools of small and large blocks,
+    segments, inactive splits, oversize blocks, and the peak of the number of allocations.
+    """
     if counts is None:
         return {}
     stats = {}
-    for ours, theirs in (
-        ("requested", "requested_bytes"),
-        ("allocated", "allocated_bytes"),
-        ("allocated", "active_bytes"),
-        ("reserved", "reserved_bytes"),
-    ):
+    for kind in ("requested", "allocated", "active", "reserved"):
         values = {
-            "current": counts[f"{ours}_bytes"],
-            "peak": counts[f"{ours}_peak_bytes"],
+            "current": counts[f"{kind}_bytes"],
+            "peak": counts[f"{kind}_peak_bytes"],
+            "allocated": counts[f"{kind}_total_bytes"],
+            "freed": counts[f"{kind}_total_bytes"] - counts[f"{kind}_bytes"],
         }
-        stats[theirs] = {"all": values}
+        stats[f"{kind}_bytes"] = {"all": values}
+    stats["allocation"] = {
+        "all": {
+            "current": counts["allocations"] - counts["deallocations"],
+            "allocated": counts["allocations"],
+            "freed": counts["deallocations"],
+        }
+    }
+    stats["num_ooms"] = counts["failures"]
     stats["num_alloc_retries"] = counts["retries"]
-    stats["num_device_alloc"] = counts["driver_calls"]
+    stats["num_device_alloc"] = counts["driver_allocations"]
+    stats["num_device_free"] = counts["driver_releases"]
     return stats
 
 
@@ -109,4 +119,12 @@ def _answer_for_pytorch():
         owner.reset_peak_memory_stats = reset_peaks
         owner.reset_max_memory_allocated = reset_peaks
         owner.reset_max_memory_cached = reset_peaks
+        owner.reset_accumulated_memory_stats = reset_totals
+    # The functions of the same names for any accelerator; older versions of PyTorch lack them.
+    accelerator = getattr(torch, "accelerator", None)
+    for owner in (accelerator, getattr(accelerator, "memory", None)):
+        if not hasattr(owner, "memory_stats"):
+            continue
+        owner.memory_stats = torch.cuda.memory_stats
+        owner.reset_peak_memory_stats = reset_peaks
         owner.reset_accumulated_memory_stats = reset_totals

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from headroom.torch import TraceError, trace
-from headroom.torch import allocator, cudnn, reduction
+from headroom.torch import cudnn, reduction
 from headroom.torch.conv_workspace import FILTER, FORWARD, INPUT, Convolution
 from headroom.torch.conv_workspace import Workspaces, size_of_1x1
 from headroom.torch.gpus import find_gpu
@@ -435,24 +435,6 @@ class Reductions(unittest.TestCase):
             self.assertEqual(
                 reduction.buffers(gpu, (4096, columns), (columns, 1), 4, {0}), expected
             )
-
-
-class Statistics(unittest.TestCase):
-    def test_counts_of_a_strategy_are_in_the_shape_of_pytorchs(self):
-        counts = {
-            "requested_bytes": 1,
-            "requested_peak_bytes": 2,
-            "allocated_bytes": 3,
-            "allocated_peak_bytes": 4,
-            "reserved_bytes": 5,
-            "reserved_peak_bytes": 6,
-            "retries": 7,
-            "driver_calls": 8,
-        }
-        stats = allocator.nested_stats(counts)
-        self.assertEqual(stats["allocated_bytes"]["all"], {"current": 3, "peak": 4})
-        self.assertEqual(stats["reserved_bytes"]["all"], {"current": 5, "peak": 6})
-        self.assertEqual(allocator.nested_stats(None), {})
 
 
 if __name__ == "__main__":
