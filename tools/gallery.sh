@@ -78,7 +78,7 @@ while IFS='|' read -r file title what; do
       echo "The device is an H200 with nothing else on it; the least capacity is what the program needs at all."
       echo
       # shellcheck disable=SC2086  # words
-      output "$headroom" replay "$file" --minimum --strategy $strategies
+      output "$headroom" replay "$file" --device h200 --minimum --strategy $strategies
     ) >"$page.new"
     mv "$page.new" "$page"
   fi

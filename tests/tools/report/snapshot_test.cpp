@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "tests/scratch_folder.h"
+#include "tests/shared_data.h"
 #include "tools/report/exchange.h"
 #include "tools/report/load_trace.h"
 #include "tools/report/verdict.h"
@@ -64,6 +66,30 @@ INSTANTIATE_TEST_SUITE_P(
       std::replace(name.begin(), name.end(), '-', '_');
       return name;
     });
+
+// The logs beside them have the same sizes.
+TEST(Snapshot, SharedSnapshotsHaveTheVerdictsOfTheirPrograms) {
+  const std::filesystem::path folder = shared_data() / "snapshots";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no snapshots in " << folder;
+  const auto verdict_of = [&](const char* name) {
+    const Trace trace = load_trace((folder / name).string());
+    return judge_history(History(trace), Steps(trace));
+  };
+  const Verdict oom = verdict_of("gpt2_oom.pickle.gz");
+  EXPECT_EQ(
+      oom.sentence,
+      "Out of memory in step 4, forward at snap.py:7 (models.py:29): 1.54 GiB for aten::mm in "
+      "transformers/models/gpt2/modeling_gpt2.py:697; the batch was doubled since step 3: activations grew "
+      "from 4.73 GiB to 9.46 GiB.");
+  ASSERT_EQ(oom.findings.size(), 1u);
+  EXPECT_EQ(oom.findings[0].cause, Cause::kGrowingBatch);
+  const Verdict leak = verdict_of("resnet50_leak.pickle.gz");
+  EXPECT_EQ(leak.sentence,
+            "Out of memory in step 26, backward, after snap.py:7: 20 MiB; Leak: 64 MiB a step since step 2, "
+            "allocated at snap.py:8 and never freed; 1.44 GiB are kept when memory runs out.");
+  ASSERT_EQ(leak.findings.size(), 1u);
+  EXPECT_EQ(leak.findings[0].cause, Cause::kLeak);
+}
 
 TEST(Snapshot, CategoriesOfATransformerAddUp) {
   const Trace trace = load("healthy-gpt2-python");
