@@ -166,25 +166,34 @@ TEST_F(ReportCommand, BadInputIsOneLineAndWritesNothing) {
   EXPECT_FALSE(std::filesystem::exists(page));
 }
 
-// The DOM of a page after `probe` ran in it, in a window as narrow as a phone's; empty without a browser.
-std::string dom_of(const ScratchFolder& folder, const std::string& page, const std::string& probe) {
-  const char* const names = "chromium-headless-shell chromium chromium-browser google-chrome";
-  std::string browser = run_shell(folder, "command -v " + std::string(names) + " | head -n 1; true").out;
-  if (browser.empty()) return "";
-  browser.pop_back();
+// The first browser of these; empty without one. Of several names `command -v` looks for the first alone in
+// some shells.
+std::string find_browser(const ScratchFolder& folder) {
+  std::string browser = run_shell(folder,
+                                  "for name in chromium-headless-shell chromium chromium-browser "
+                                  "google-chrome; do command -v $name && break; done")
+                            .out;
+  if (!browser.empty()) browser.pop_back();
+  return browser;
+}
+
+// The DOM of a page after `probe` ran in it, in a window as narrow as a phone's.
+std::string dom_of(const ScratchFolder& folder, const std::string& page, const std::string& probe,
+                   const std::string& flags = {}) {
   std::string text = read_file(page, 64 * kMiB);
   const std::string put = "const put = (key, value) => document.body.dataset[key] = value;";
   text.insert(text.rfind("</body>"), "<script>" + put + probe + "</script>");
-  return run_shell(folder, browser +
+  return run_shell(folder, find_browser(folder) +
                                " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage "
                                "--window-size=400,900 --virtual-time-budget=1000 --user-data-dir=" +
-                               (folder / "profile") + " --dump-dom file://" +
+                               (folder / "profile") + " " + flags + " --dump-dom file://" +
                                folder.write("probe.html", text))
       .out;
 }
 
 // One start of the browser: the page as it opens, and after its slider was moved to the end.
 TEST_F(ReportCommand, ABrowserDrawsThePageAndRunsNoScriptInNames) {
+  if (find_browser(folder_).empty()) GTEST_SKIP() << "no Chromium";
   const std::string page = folder_ / "page.html";
   ASSERT_EQ(run("report " + trace_ + " --html " + page).code, 0);
   const std::string text = read_file(page, kMiB);
@@ -204,7 +213,6 @@ TEST_F(ReportCommand, ABrowserDrawsThePageAndRunsNoScriptInNames) {
              "const slider = document.getElementById('moment'); slider.value = slider.max;"
              "slider.dispatchEvent(new Event('input'));"
              "dispatchEvent(new Event('beforeprint')); put('last', seen('moment-text'));");
-  if (dom.empty()) GTEST_SKIP() << "no Chromium";
   EXPECT_NE(dom.find("data-peak=\"event 2 of 3"), std::string::npos) << dom.substr(0, 2000);
   EXPECT_NE(dom.find("3.00 MiB live, 4.00 MiB reserved – the peak\""), std::string::npos);
   EXPECT_NE(dom.find("data-drawn=\"true\""), std::string::npos);
@@ -219,6 +227,7 @@ TEST_F(ReportCommand, ABrowserDrawsThePageAndRunsNoScriptInNames) {
 }
 
 TEST_F(ReportCommand, ABrowserSortsASnapshotAndEnlargesAFrame) {
+  if (find_browser(folder_).empty()) GTEST_SKIP() << "no Chromium";
   const std::string page = folder_ / "page.html";
   ASSERT_EQ(
       run("report " HEADROOM_SOURCE_DIR "/tests/tools/report/snapshots/leak-all.pickle.gz --html " + page)
@@ -240,13 +249,65 @@ TEST_F(ReportCommand, ABrowserSortsASnapshotAndEnlargesAFrame) {
       "document.querySelectorAll('#columns button')[3].click(); draw();"
       "put('sorted', seen('rows').slice(0, 60));"
       "put('strong', document.querySelector('#verdict strong').textContent);");
-  if (dom.empty()) GTEST_SKIP() << "no Chromium";
   for (const char* part :
        {"data-fits=\"true\"", "data-rows=\"true\"", "data-enlarged=\"Click the top row to go back.",
         "data-native=\"true\"", "data-taller=\"true\"", "data-strong=\"Leak\"", "data-first=\"3.19 GiB"}) {
     EXPECT_NE(dom.find(part), std::string::npos) << part;
   }
   EXPECT_EQ(dom.find("data-sorted=\"3.19 GiB"), std::string::npos);  // by category: workspace comes first
+}
+
+// The least contrast of text with what is behind it, as WCAG 2 counts it, and whether the labels of the chart
+// stand out from the page.
+constexpr const char* kContrasts = R"(
+const channels = (colour) => colour.match(/[\d.]+/g).map(Number);
+const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+  .map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+  .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const contrast = (a, b) => (Math.max(light(a), light(b)) + 0.05) / (Math.min(light(a), light(b)) + 0.05);
+const behind = (element) => {
+  const colour = channels(getComputedStyle(element).backgroundColor);
+  return colour[3] === 0 && element.parentElement ? behind(element.parentElement) : colour;
+};
+const page = channels(getComputedStyle(document.body).backgroundColor);
+let least = 99, where = '', texts = 0;
+for (const element of document.body.querySelectorAll('*')) {
+  const has_text = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+  if (!has_text || !element.checkVisibility() || element.tagName === 'SCRIPT') continue;
+  const found = contrast(channels(getComputedStyle(element).color), behind(element));
+  ++texts;
+  if (found < least) { least = found; where = element.outerHTML.slice(0, 80); }
+}
+dispatchEvent(new Event('beforeprint'));
+const pen = document.getElementById('chart').getContext('2d');
+const pixels = pen.getImageData(0, 0, pen.canvas.width, pen.canvas.height).data;
+let label = 1;
+for (let i = 0; i < pixels.length; i += 4)
+  if (pixels[i + 3] === 255) label = Math.max(label, contrast(pixels.subarray(i, i + 3), page));
+put('dark', matchMedia('(prefers-color-scheme: dark)').matches);
+put('darkPage', light(page) < 0.1);
+put('readable', texts > 20 && least >= 4.5 ? 'all' : `${texts} texts, ${least} of ${where}`);
+put('labels', label >= 4.5 ? 'readable' : label);
+)";
+
+TEST_F(ReportCommand, ABrowserShowsThePageInTheColoursOfTheReader) {
+  if (find_browser(folder_).empty()) GTEST_SKIP() << "no Chromium";
+  const std::string page = folder_ / "page.html";
+  ASSERT_EQ(
+      run("report " HEADROOM_SOURCE_DIR "/tests/tools/report/snapshots/leak-all.pickle.gz --html " + page)
+          .code,
+      0);
+  for (const bool is_dark : {true, false}) {
+    const std::string dom = dom_of(
+        folder_, page, kContrasts,
+        is_dark ? "--blink-settings=preferredColorScheme=0" : "--blink-settings=preferredColorScheme=1");
+    const std::string expected = is_dark ? "\"true\"" : "\"false\"";
+    const std::string body = dom.substr(std::min(dom.size(), dom.find("<body")), 500);
+    EXPECT_NE(dom.find("data-dark=" + expected), std::string::npos) << body;
+    EXPECT_NE(dom.find("data-dark-page=" + expected), std::string::npos) << body;
+    EXPECT_NE(dom.find("data-readable=\"all\""), std::string::npos) << body;
+    EXPECT_NE(dom.find("data-labels=\"readable\""), std::string::npos) << body;
+  }
 }
 
 }  // namespace
