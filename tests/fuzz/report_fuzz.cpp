@@ -1,6 +1,8 @@
 #include <cstdlib>
 
+#include "allocators/strategies/strategy_text.h"
 #include "allocators/trace/read_trace.h"
+#include "runtime/app/options.h"
 #include "runtime/base/errors.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/memory_file.h"
@@ -9,6 +11,8 @@
 #include "tools/report/exchange.h"
 #include "tools/report/history.h"
 #include "tools/report/views.h"
+#include "tools/workload/recorded_failure.h"
+#include "tools/workload/recorded_setup.h"
 
 // Makes every view of every trace that is accepted. No name may end the <script> element of the data.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -28,6 +32,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (chrome_trace(history).empty() || timeline(history).empty()) std::abort();
       if (!differences(history, history).empty()) std::abort();
       check(history, {.max_peak_bytes = 1, .no_leaks = true});
+      const headroom::Trace played = headroom::with_failed_request(trace);
+      if (played.peak_bytes < trace.peak_bytes && !headroom::ends_in_failure(played)) std::abort();
+      const auto limit = headroom::recorded_limit(played);
+      if (limit && (limit->at_least_bytes <= 0 || limit->below_bytes < limit->at_least_bytes)) std::abort();
+      headroom::parse_strategy(headroom::recorded_strategy(played));
+      if (!headroom::simulated_profile(headroom::with_recorded_device({}, played))) std::abort();
     }
   } catch (const headroom::InvalidArgument&) {
   }

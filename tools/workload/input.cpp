@@ -86,7 +86,8 @@ std::optional<RecordedLimit> use_recorded_limit(const OptionSet& set, const Trac
     if (!limit) limit.emplace();
     limit->replay_spare_bytes = spare;
     const int64_t capacity = TracePredictor(trace, setup_to_fit(options)).capacity_bytes();
-    options.limit_bytes = std::min(capacity, options.limit_bytes.value_or(capacity)) - spare;
+    const int64_t present = std::min(capacity, options.limit_bytes.value_or(capacity));
+    options.limit_bytes = std::max<int64_t>(present - spare, Allocator::kAlignment);
   }
   return limit;
 }

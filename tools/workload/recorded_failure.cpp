@@ -1,6 +1,7 @@
 #include "tools/workload/recorded_failure.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 #include <utility>
 
@@ -12,18 +13,23 @@ namespace {
 
 using Kind = DeviceEvent::Kind;
 
-// Calls `on_failure(event, reserved, most_reserved)` for each request that failed with a known free memory.
-// What was reserved, now and at most until now, follows from what the driver gave and took back.
+// No device has more. A prediction multiplies it.
+constexpr int64_t kLargestDeviceBytes = int64_t{1} << 50;
+
+// Calls `on_failure(event, reserved)` for each request that failed with a known free memory. What was
+// reserved follows from what the driver gave and took back. Returns the most of it.
 template <typename OnFailure>
 int64_t follow_reserved(const Trace& trace, const OnFailure& on_failure) {
+  const auto is_known = [](int64_t bytes) { return bytes > 0 && bytes <= kLargestDeviceBytes; };
   int64_t reserved = 0, most = 0;
   for (const DeviceEvent& event : trace.device_events) {
-    if (event.kind == Kind::kReserve && __builtin_add_overflow(reserved, event.bytes, &reserved)) return 0;
-    if (event.kind == Kind::kUnreserve) reserved = std::max<int64_t>(0, reserved - event.bytes);
+    const int64_t bytes = std::min(event.bytes, kLargestDeviceBytes);
+    if (event.kind == Kind::kReserve) reserved = std::min(reserved + bytes, kLargestDeviceBytes);
+    if (event.kind == Kind::kUnreserve) reserved = std::max<int64_t>(0, reserved - bytes);
     most = std::max(most, reserved);
-    const bool is_known = event.free_bytes > 0 && event.free_bytes <= Trace::kLargestBlockBytes &&
-                          reserved > 0 && reserved <= Trace::kLargestBlockBytes;
-    if (event.kind == Kind::kOutOfMemory && is_known) on_failure(event, reserved);
+    if (event.kind == Kind::kOutOfMemory && is_known(event.free_bytes) && is_known(reserved)) {
+      on_failure(event, reserved);
+    }
   }
   return most;
 }

@@ -103,8 +103,9 @@ std::string recorded_strategy(const Trace& trace) {
   // The environment may have settings for PyTorch's own, which tracers call caching.
   if (!recorded.empty() && !is_of_torch(trace)) {
     try {
-      parse_strategy(recorded);
-      return std::string(recorded);
+      const StrategySettings settings = parse_strategy(recorded);
+      // A recording names no file to load or to write.
+      if (settings.plugin_path.empty() && settings.record_path.empty()) return std::string(recorded);
     } catch (const InvalidArgument&) {  // of another program, or from a shared library
     }
   }

@@ -87,7 +87,7 @@ TEST(RecordedFailure, SizesThatNoDeviceHasAreNoLimit) {
   EXPECT_FALSE(recorded_limit(failed_training(kGiB, 0)).has_value());
   EXPECT_FALSE(recorded_room(failed_training(kGiB, 0)).has_value());
   Trace trace = failed_training(kGiB, 2 * kGiB);
-  for (DeviceEvent& event : trace.device_events) event.bytes = event.free_bytes = INT64_MAX;
+  for (DeviceEvent& event : trace.device_events) event.free_bytes = INT64_MAX;
   EXPECT_FALSE(recorded_limit(trace).has_value());
   EXPECT_FALSE(recorded_room(trace).has_value());
 }
@@ -98,6 +98,15 @@ TEST(RecordedSetup, TakesTheCardThatAProgramWasTracedFor) {
   EXPECT_EQ(with_recorded_device({}, trace).device, "sim:rtx-3090");
   trace.settings = {{"device", "some other card"}};
   EXPECT_EQ(with_recorded_device({}, trace).device, "sim:h200");
+}
+
+TEST(RecordedSetup, TakesNoStrategyThatLoadsOrWritesAFile) {
+  for (const char* recorded : {"plugin=/tmp/library.so", "caching+record=/tmp/written"}) {
+    Trace trace;
+    trace.format = "Headroom trace";
+    trace.settings = {{"strategy", recorded}};
+    EXPECT_TRUE(recorded_strategy(trace).starts_with("pytorch")) << recorded_strategy(trace);
+  }
 }
 
 TEST(RecordedSetup, TakesTheSettingsOfASnapshot) {
