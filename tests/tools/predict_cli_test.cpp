@@ -98,6 +98,9 @@ TEST(PredictCommand, ARecordedFailureIsPredictedAsOneOnItsDeviceAndNotOnALargerO
                     "GiB and below 4.90 GiB"),
       std::string::npos)
       << text.out;
+  EXPECT_EQ(text.errors, "");
+  EXPECT_NE(predict(folder + "healthy-gpt2-python.pickle.gz").errors.find("does not name its device"),
+            std::string::npos);
   const nlohmann::json survived = prediction_of(folder + "recovers-python.pickle.gz");
   EXPECT_EQ(survived["fits"], true);
 }
@@ -123,8 +126,9 @@ TEST(PredictCommand, AllCommandsSayThatTheDriversPoolIsALowerBound) {
       "\nstream-ordered: a lower bound; on a GPU it has reserved up to {:.2f} of the largest live "
       "set\n",
       find_strategy("stream-ordered").gpu_reserved_ratio);
-  for (const std::string& command : {"predict " + trace, std::string("predict --net mlp"), "fit --least-memory " + trace,
-                                     "compare --runs 1 " + trace, "replay " + trace}) {
+  for (const std::string& command :
+       {"predict " + trace, std::string("predict --net mlp"), "fit --least-memory " + trace,
+        "compare --runs 1 " + trace, "replay " + trace}) {
     const ScratchFolder folder;
     const auto run = [&](const std::string& options) {
       return run_shell(folder, HEADROOM_COMMAND " " + command + options).out;

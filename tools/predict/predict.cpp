@@ -23,6 +23,7 @@
 #include "tools/workload/input.h"
 #include "tools/workload/lower_bound.h"
 #include "tools/workload/prediction.h"
+#include "tools/workload/recorded_setup.h"
 
 namespace headroom {
 namespace {
@@ -195,6 +196,10 @@ int run_predict(int argc, char** argv) {
 
   if (!inputs.empty()) {
     const Trace trace = read_one_input(set, inputs, options);
+    if (!set.is_given("device") && !set.is_given("device-memory") && !names_device(trace)) {
+      fmt::print(stderr,
+                 "note: the recording does not name its device, so this is for an H200; pass --device\n");
+    }
     const std::optional<RecordedLimit> limit = use_recorded_limit(set, trace, options.runtime);
     return predict_trace(trace, inputs.front(), options, limit, json, set.terminal());
   }

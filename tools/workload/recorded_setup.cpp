@@ -73,6 +73,14 @@ RuntimeOptions with_card_of(RuntimeOptions options, const RecordedRoom& room) {
   return options;
 }
 
+// What the driver said last of the device; null where it said nothing.
+const DeviceEvent* last_device(const Trace& trace) {
+  const auto last = std::find_if(
+      trace.device_events.rbegin(), trace.device_events.rend(),
+      [](const DeviceEvent& event) { return event.kind == DeviceEvent::Kind::kDevice && event.bytes > 0; });
+  return last == trace.device_events.rend() ? nullptr : &*last;
+}
+
 bool is_profile(std::string_view name) {
   const auto profiles = device_profiles();
   return std::any_of(profiles.begin(), profiles.end(),
@@ -118,11 +126,13 @@ std::optional<int64_t> traced_card_bytes(const Trace& trace) {
   return is_profile(name) ? std::optional(find_profile(name).total_bytes) : std::nullopt;
 }
 
+bool names_device(const Trace& trace) {
+  return last_device(trace) != nullptr || traced_card_bytes(trace) || recorded_room(trace);
+}
+
 RuntimeOptions with_recorded_device(RuntimeOptions options, const Trace& trace) {
-  const auto last = std::find_if(
-      trace.device_events.rbegin(), trace.device_events.rend(),
-      [](const DeviceEvent& event) { return event.kind == DeviceEvent::Kind::kDevice && event.bytes > 0; });
-  if (last == trace.device_events.rend()) {
+  const DeviceEvent* const last = last_device(trace);
+  if (last == nullptr) {
     if (const std::string_view name = setting_of(trace, "device"); is_profile(name)) {
       options.device = fmt::format("sim:{}", name);
     } else if (const std::optional<RecordedRoom> room = recorded_room(trace)) {

@@ -20,6 +20,9 @@ std::string recorded_strategy(const Trace& trace);
 // The memory of the card that a program was traced for; nothing for a recording.
 std::optional<int64_t> traced_card_bytes(const Trace& trace);
 
+// Whether the trace says anything of its device.
+bool names_device(const Trace& trace);
+
 // The options with the trace's own device and what other processes held of it: as the driver said last; the
 // card that a program was traced for; of a snapshot with a failed request, the smallest card that has what
 // was free and reserved then. An H200 where the trace does not say.
