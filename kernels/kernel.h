@@ -2,6 +2,7 @@
 // reaches a kernel as a pointer.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -54,6 +55,8 @@ struct KernelSettings {
   bool deterministic = true;      // the same bits on every run
   ThreadPool* threads = nullptr;  // for CPU kernels, must outlive them; null: the caller's thread alone
   int64_t workspace_limit_bytes = int64_t{256} << 20;  // no kernel may ask for more
+  // Of the device, for timing algorithms while a kernel is made.
+  int64_t timing_limit_bytes = std::numeric_limits<int64_t>::max();
   DeviceCollective* collective = nullptr;              // of the replicas; must outlive the kernels
 };
 

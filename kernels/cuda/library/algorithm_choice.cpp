@@ -79,13 +79,22 @@ double time_us(cudaStream_t stream, double best_us, const F& run) {
   return us / kTimedRuns;
 }
 
-// The candidates that ran, with their times; none when the device has no room to run them in.
-std::vector<AlgorithmChoice> timed(const AlgorithmSearch& search,
-                                   const std::vector<AlgorithmCandidate>& candidates) {
+int64_t aligned_operand_bytes(const AlgorithmSearch& search) {
+  return (search.operand_bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// The candidates with no more workspace than that, which ran, with their times; none when the device has no
+// room to run them in.
+std::vector<AlgorithmChoice> timed(const AlgorithmSearch& search, int64_t limit_bytes,
+                                   std::vector<AlgorithmCandidate> candidates) {
+  std::erase_if(candidates, [&](const AlgorithmCandidate& candidate) {
+    return candidate.choice.workspace_bytes > limit_bytes;
+  });
+  if (candidates.empty()) return {};
   int64_t workspace_bytes = 0;
   for (const AlgorithmCandidate& candidate : candidates)
     workspace_bytes = std::max(workspace_bytes, candidate.choice.workspace_bytes);
-  const int64_t operand_bytes = (search.operand_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const int64_t operand_bytes = aligned_operand_bytes(search);
   const auto bytes = static_cast<size_t>(operand_bytes + workspace_bytes + kAlignment);
   void* room = nullptr;
   if (cudaMalloc(&room, bytes) != cudaSuccess) {
@@ -133,8 +142,11 @@ AlgorithmChoice choose_algorithm(const Request& request, const AlgorithmSearch& 
   const int64_t limit = request.settings.workspace_limit_bytes;
   const std::string path = algorithm_cache_path();
   const std::string problem = fmt::format("{}: {}", machine_of(request.device), search.problem);
+  // Algorithms that there is no room to time are left for another run.
+  const int64_t seen =
+      std::min(limit, request.settings.timing_limit_bytes - aligned_operand_bytes(search) - kAlignment);
   // A search under a lower limit has not seen the algorithms that this one allows.
-  if (const auto kept = kept_algorithms(path, problem); kept && kept->limit_bytes >= limit) {
+  if (const auto kept = kept_algorithms(path, problem); kept && kept->limit_bytes >= seen) {
     for (const AlgorithmChoice& choice : kept->choices) {
       if (choice.workspace_bytes <= limit && search.use(choice)) return choice;
     }
@@ -145,8 +157,8 @@ AlgorithmChoice choose_algorithm(const Request& request, const AlgorithmSearch& 
       search.candidates(timing ? std::numeric_limits<size_t>::max() : 1);
   std::vector<AlgorithmChoice> choices;
   if (timing) {
-    choices = pareto_front(timed(search, candidates));
-    const bool kept = keep_algorithms(path, problem, {limit, choices});
+    choices = pareto_front(timed(search, seen, candidates));
+    const bool kept = keep_algorithms(path, problem, {seen, choices});
     if (!kept && request.settings.deterministic) choices.clear();
   }
   for (const AlgorithmCandidate& candidate : candidates) choices.push_back(candidate.choice);
