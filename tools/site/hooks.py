@@ -3,17 +3,31 @@ made from the headers that are installed."""
 
 import pathlib
 import re
+import sys
 
 from mkdocs.structure.files import File
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import headers  # noqa: E402  # beside this file, which is no package
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _LINK = re.compile(r"\]\((\.\./)+([^)#\s]+)(#[^)\s]*)?\)")
 
 
-def installed_headers():
-    """The roots that tools/cmake/install.cmake lists."""
-    text = (ROOT / "tools/cmake/install.cmake").read_text()
-    return re.search(r"set\(headers\n(.*?)\)", text, re.S).group(1).split()
+def reference(title, introduction, headers):
+    """A page with the purpose of each header and its declarations."""
+    lines = [f"# {title}", "", introduction]
+    for header in headers:
+        text = (ROOT / header).read_text()
+        purpose = " ".join(
+            line.lstrip("/ ").strip()
+            for line in text[: text.index("#pragma once")].splitlines()
+            if line.startswith("//")
+        )
+        body = text[text.index("#pragma once") + len("#pragma once") :]
+        body = "\n".join(line for line in body.splitlines() if not line.startswith("#include"))
+        lines += ["", f"## {header}", "", purpose, "", "```cpp", body.strip(), "```"]
+    return "\n".join(lines) + "\n"
 
 
 def on_files(files, config):
@@ -44,24 +58,29 @@ def on_files(files, config):
         for link in re.findall(r"\]\(source/([^)#\s]+)\)", content):
             _add_source(files, config, link)
 
-    reference = [
-        "# C++ reference",
-        "",
-        "The headers that programs include; each opens with its purpose and its limits. All names are in "
-        "the namespace `headroom`.",
-    ]
-    for header in installed_headers():
-        text = (ROOT / header).read_text()
-        purpose = " ".join(
-            line.lstrip("/ ").strip()
-            for line in text[: text.index("#pragma once")].splitlines()
-            if line.startswith("//")
-        )
-        body = text[text.index("#pragma once") + len("#pragma once") :]
-        body = "\n".join(line for line in body.splitlines() if not line.startswith("#include"))
-        reference += ["", f"## {header}", "", purpose, "", "```cpp", body.strip(), "```"]
+    for page, content in (
+        (
+            "reference.md",
+            reference(
+                "C++ reference",
+                "The headers that programs include; each opens with its purpose and its limits. All names "
+                "are in the namespace `headroom`. The types that they use are in [the headers that they "
+                "include](reference-included.md).",
+                headers.roots(),
+            ),
+        ),
+        (
+            "reference-included.md",
+            reference(
+                "C++ reference: included headers",
+                "What [the headers that programs include](reference.md) include themselves: the types of "
+                "their arguments and results. These are installed too.",
+                headers.included(),
+            ),
+        ),
+    ):
+        files.append(File.generated(config, page, content=content))
     interface = (ROOT / "allocators/headroom_strategy.h").read_text()
-    files.append(File.generated(config, "reference.md", content="\n".join(reference) + "\n"))
     files.append(
         File.generated(
             config,
