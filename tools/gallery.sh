@@ -6,16 +6,16 @@ set -eu
 
 usage() {
   cat <<'HELP'
-usage: tools/gallery.sh [--headroom PROGRAM] FOLDER...
+usage: tools/gallery.sh [--headroom PROGRAM] [FOLDER...]
 Reads docs/gallery/programs.txt: a line "FILE | TITLE | WHAT IT IS" for each program. Looks for FILE, a trace or a memory
-snapshot, in the FOLDERs, and writes docs/gallery/NAME.md and the table of docs/gallery/README.md. Programs whose file
-is in none of the folders keep their page. Needs no GPU.
+snapshot, in tests/tools/report/snapshots and in the FOLDERs, and writes docs/gallery/NAME.md and the table of
+docs/gallery/README.md. Programs whose file is in none of the folders keep their page. Needs no GPU.
   --headroom PROGRAM  build/release/tools/headroom unless given
 HELP
 }
 
 headroom=$root/build/release/tools/headroom
-folders=
+folders=$root/tests/tools/report/snapshots
 while [ $# -gt 0 ]; do
   case "$1" in
     --headroom)
@@ -32,7 +32,6 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ -n "$folders" ] || fail 2 "no folder given (see --help)"
 [ -x "$headroom" ] || fail 2 "$headroom is missing (--headroom PROGRAM)"
 headroom=$(realpath "$headroom")
 gallery=$root/docs/gallery
@@ -95,7 +94,7 @@ done <"$gallery/programs.txt"
   cat <<'INTRO'
 # Gallery
 
-Real trainings of public models, recorded on real GPUs with PyTorch. For each: the verdict of
+Real trainings, most of public models, recorded on real GPUs with PyTorch. For each: the verdict of
 `headroom report`, the curve of memory, and what each strategy would have taken (`headroom replay`).
 The last two columns say how much more memory than the largest live set a strategy needs at least:
 1.000 is perfect.
@@ -106,8 +105,8 @@ INTRO
   printf '%s' "$rows"
   cat <<'OUTRO'
 
-`tools/gallery.sh FOLDER` makes these pages from the recordings; a row of `programs.txt` adds a
-program.
+`tools/gallery.sh FOLDER...` makes these pages from recordings in those folders and in
+`tests/tools/report/snapshots`; a row of `programs.txt` adds a program.
 OUTRO
 } >"$gallery/README.md"
 say "docs/gallery: $(find "$gallery" -name '*.md' | wc -l) pages"
