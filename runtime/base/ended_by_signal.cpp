@@ -8,6 +8,8 @@
 #include <atomic>
 #include <csignal>
 #include <string>
+#include <string_view>
+#include <utility>
 
 namespace headroom {
 namespace {
@@ -23,13 +25,14 @@ void end(int signal) {
   _exit(128 + signal);
 }
 
-}  // namespace
-
-void say_which_signal_ends(const char* name) {
-  // A progress bar may stand on the line.
-  const char* clear = isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "";
-  interrupted = fmt::format("{}{}: ended by SIGINT\n", clear, name);
-  terminated = fmt::format("{}{}: ended by SIGTERM\n", clear, name);
+// No signal meets half a line.
+void end_with(std::string of_interrupt, std::string of_termination) {
+  sigset_t both{}, before_set{};
+  sigemptyset(&both);
+  for (const int signal : {SIGINT, SIGTERM}) sigaddset(&both, signal);
+  pthread_sigmask(SIG_BLOCK, &both, &before_set);
+  interrupted = std::move(of_interrupt);
+  terminated = std::move(of_termination);
   struct sigaction action {};
   action.sa_handler = end;
   for (const int signal : {SIGINT, SIGTERM}) {
@@ -37,6 +40,22 @@ void say_which_signal_ends(const char* name) {
     sigaction(signal, nullptr, &before);
     if (before.sa_handler == SIG_DFL) sigaction(signal, &action, nullptr);
   }
+  pthread_sigmask(SIG_SETMASK, &before_set, nullptr);
+}
+
+}  // namespace
+
+void say_which_signal_ends(std::string_view name, std::string_view why) {
+  // A progress bar may stand on the line.
+  const char* clear = isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "";
+  const auto line = [&](const char* signal) {
+    return fmt::format("{}{}: ended by {}{}{}\n", clear, name, signal, why.empty() ? "" : " ", why);
+  };
+  end_with(line("SIGINT"), line("SIGTERM"));
+}
+
+void end_silently_by_signals() {
+  end_with({}, {});
 }
 
 void remove_when_ended(const std::string& path) {

@@ -2,12 +2,17 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace headroom {
 
-// From now on. A signal that the process ignores, as background jobs of a shell do, stays ignored; EndSignals
-// takes over while it lives. `name` begins the line.
-void say_which_signal_ends(const char* name);
+// From now on, also in place of an earlier line. A signal that the process ignores, as background jobs of a
+// shell do, stays ignored; EndSignals takes over while it lives. `name` begins the line and `why` ends it:
+// "NAME: ended by SIGTERM WHY".
+void say_which_signal_ends(std::string_view name, std::string_view why = {});
+
+// The same without a line, for a process that is one of several, of which another says it.
+void end_silently_by_signals();
 
 // Removes the file when such a signal ends the process, in place of the one named before; empty: none. For a
 // temporary file that has a name because another program writes it.

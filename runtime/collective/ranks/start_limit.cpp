@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdlib>
 
+#include "runtime/base/ended_by_signal.h"
 #include "runtime/base/errors.h"
 
 namespace headroom {
@@ -24,12 +25,16 @@ const char* rank_of_launcher() {
   return nullptr;
 }
 
-[[noreturn]] void give_up(const std::string& program, int rank, std::chrono::milliseconds timeout) {
+std::string name_of(const std::string& program, int rank) {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
+  return fmt::format("{}: rank {} on {}", program, rank, host.data());
+}
+
+[[noreturn]] void give_up(const std::string& program, int rank, std::chrono::milliseconds timeout) {
   const std::string line =
-      fmt::format("{}: rank {} on {}: the ranks have not met within {:g} s: one is stopped, or never came\n",
-                  program, rank, host.data(), std::chrono::duration<double>(timeout).count());
+      fmt::format("{}: the ranks have not met within {:g} s: one is stopped, or never came\n",
+                  name_of(program, rank), std::chrono::duration<double>(timeout).count());
   if (rank <= 1) static_cast<void>(!write(STDERR_FILENO, line.data(), line.size()));
   _exit(kExitLibraryFailure);
 }
@@ -44,6 +49,11 @@ StartLimit::StartLimit(const std::string& program, std::chrono::milliseconds tim
   // Rank 0 reports; rank 1 does if rank 0 is the stopped one. The others end last and print nothing.
   const char* const number = rank_of_launcher();
   const int rank = number == nullptr ? 0 : std::atoi(number);
+  if (rank == 0) {
+    say_which_signal_ends(name_of(program, rank), "before the ranks had met: one may have ended");
+  } else {
+    end_silently_by_signals();
+  }
   const auto end = std::chrono::steady_clock::now() + timeout + std::min(rank, 2) * kTurn;
   thread_ = std::thread([this, program, rank, timeout, end] {
     const auto has_started = [this] { return has_started_; };

@@ -13,7 +13,8 @@ namespace headroom {
 bool is_started_by_mpi();
 
 // Ends the process, with one line that begins with `program` and the exit code of a library's failure, unless
-// it is destroyed within `timeout`.
+// it is destroyed within `timeout`. A launcher that sees a rank end before sends a signal to the others: of
+// these only rank 0 prints a line.
 class StartLimit {
  public:
   StartLimit(const std::string& program, std::chrono::milliseconds timeout);

@@ -199,24 +199,46 @@ void end_well(MpiWorld& world) {
   std::this_thread::sleep_for(milliseconds(20 * world.rank()));
 }
 
+// Signals that come when the work of all is done: with the watch, after it, and, in run(), after MPI.
+void be_signalled_at_the_end(MpiWorld& world) {
+  const std::unique_ptr<Collective> group = world.make_collective(kLong);
+  {
+    RankWatch watch(*group, world.host(), "child", kWatched);
+    watch.finish();
+    raise(SIGTERM);
+  }
+  raise(SIGINT);
+}
+
 int run(const std::string& scenario) {
-  const std::map<std::string, void (*)(MpiWorld&)> scenarios = {
-      {"agree", agree},           {"die", die},
-      {"late", be_late},          {"killed", be_killed},
-      {"first", kill_first},      {"stopped", be_stopped},
-      {"alike", fail_alike},      {"report", report_long},
-      {"asked", be_asked_to_end}, {"interrupted", interrupt_all},
-      {"idle", stay_idle},        {"well", end_well}};
+  const std::map<std::string, void (*)(MpiWorld&)> scenarios = {{"agree", agree},
+                                                                {"die", die},
+                                                                {"late", be_late},
+                                                                {"killed", be_killed},
+                                                                {"first", kill_first},
+                                                                {"stopped", be_stopped},
+                                                                {"alike", fail_alike},
+                                                                {"report", report_long},
+                                                                {"asked", be_asked_to_end},
+                                                                {"interrupted", interrupt_all},
+                                                                {"idle", stay_idle},
+                                                                {"well", end_well},
+                                                                {"signalled", be_signalled_at_the_end}};
   std::optional<StartLimit> limit;
   if (scenario == "absent") {
     limit.emplace("child", kShort);
     if (std::getenv("OMPI_COMM_WORLD_RANK") != std::string("0")) raise(SIGSTOP);
+  }
+  if (scenario == "unborn") {
+    limit.emplace("child", kLong);
+    if (std::getenv("OMPI_COMM_WORLD_RANK") == std::string("2")) raise(SIGKILL);
   }
   const std::unique_ptr<MpiWorld> world = join_mpi_world();
   scenarios.at(scenario)(*world);
   fmt::print("rank {} of {} done\n", world->rank(), world->size());
   std::fflush(stdout);
   world->finish();
+  if (scenario == "signalled") raise(SIGTERM);
   return 0;
 }
 

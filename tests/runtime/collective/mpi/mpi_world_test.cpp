@@ -81,6 +81,14 @@ TEST(StartLimitTest, RanksThatDoNotMeetEndWithOneLine) {
   expect_end("absent", "rank 0 on ", {kExitLibraryFailure});
 }
 
+TEST(StartLimitTest, RankThatIsKilledBeforeTheOthersHaveMetItEndsTheJobWithOneLine) {
+  expect_end("unborn", "rank 0 on ", kKilled);
+}
+
+TEST(RankWatchTest, SignalAfterTheWorkOfAllRanksIsIgnored) {
+  expect_done("signalled", 3);
+}
+
 TEST(RankWatchTest, RanksThatWorkAreLeftAlone) {
   expect_done("idle", 3);
 }
