@@ -8,13 +8,13 @@ case "${1:-}" in
     cat <<'HELP'
 usage: tools/pictures.sh [BUILD [FILE]]
 Runs the commands of BUILD (build/release unless given), draws what they print as SVG, and takes a picture of a report's
-page, of FILE (a trace or a snapshot) or else of a short training. Needs python3 and chromium.
+page, of FILE (a trace or a snapshot), unless given of a GPT-2 whose batch grows. Needs python3 and chromium.
 HELP
     exit 0
     ;;
 esac
 build=$(realpath "${1:-$root/build/release}")
-file=${2:+$(realpath "$2")}
+file=$(realpath "${2:-$root/tests/tools/report/snapshots/growing-batch-gpt2-python.pickle.gz}")
 [ -x "$build/tools/headroom" ] || fail 2 "$build/tools/headroom is missing"
 command -v chromium >/dev/null || fail 2 "chromium is missing (apt-get install chromium)"
 work=$(mktemp -d)
@@ -29,7 +29,7 @@ path=$build/tools:$build/examples
   'train_mnist --device sim --strategy allow-growth --epochs 1 --steps 20 --record run.trace' \
   'headroom solve --net residual --batch 256 --memory 600MiB --points 4'
 headroom=$build/tools/headroom
-if [ $# -gt 1 ]; then cp "$file" "$(basename "$file")"; else file=run.trace; fi
+cp "$file" .
 "$headroom" report "$(basename "$file")" --html report.html >/dev/null
 chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1100,1320 --force-device-scale-factor=0.8 \
   --screenshot="$root/docs/images/report.png" "file://$work/report.html" >/dev/null 2>&1 ||
