@@ -1,11 +1,15 @@
-// Structured: the bytes choose a training graph, a plan, a strategy and a device. The plan has no fault, and
-// the weights after two steps have the bits of the plainest run on the CPU.
+// Structured: the bytes choose a training graph, how its values are stored, a budget of memory, a plan, a
+// strategy and a device. The plan has no fault, what is live keeps to the budget, and the weights after two
+// steps have the bits of the plainest run on the CPU.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
+#include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,7 +19,11 @@
 #include "runtime/base/random.h"
 #include "runtime/graph/functions.h"
 #include "runtime/graph/gradients.h"
+#include "runtime/graph/node_schedule.h"
 #include "runtime/graph/optimizer.h"
+#include "runtime/graph/precision.h"
+#include "runtime/plan/solve.h"
+#include "runtime/plan/step_cost.h"
 #include "runtime/session/session.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -42,7 +50,8 @@ struct RandomNet {
   std::vector<Value> parameters;
   int64_t rows, columns;
 
-  explicit RandomNet(Choices& choices) : rows(1 + 4 * choices.below(8)), columns(4 * (1 + choices.below(8))) {
+  RandomNet(Choices& choices, Precision precision)
+      : rows(1 + 4 * choices.below(8)), columns(4 * (1 + choices.below(8))) {
     x = graph.input("x", {DType::kF32, {rows, columns}});
     rate = graph.input("rate", {DType::kF32, {}});
     step = graph.variable("step", {DType::kI32, {}}, zeros());
@@ -59,6 +68,7 @@ struct RandomNet {
     const Optimizer optimizers[] = {Sgd{}, Sgd{.momentum = 0.9f}, Rmsprop{}, Adam{}, AdamW{}};
     add_updates(optimizers[choices.below(std::size(optimizers))], parameters, gradients(loss, parameters),
                 rate, step);
+    store_in(graph, precision, std::vector<Value>{loss});
   }
 
  private:
@@ -124,30 +134,59 @@ struct RandomNet {
 struct Way {
   std::string device, strategy;
   PlanMode plan;
+  int budget = 0;  // 0: none; else 1 to kBudgets, of which the last leaves the least that any schedule takes
 };
+constexpr int kBudgets = 4;
+
+[[noreturn]] void fail(const std::string& what) {
+  std::fprintf(stderr, "%s\n", what.c_str());
+  std::abort();
+}
+
+// The graph in another order, with values computed again, so that it keeps to the budget.
+std::unique_ptr<Graph> within_budget(const RandomNet& net, int budget) {
+  constexpr DeviceSpeed kSpeed{.flops_per_us = 1e6, .bytes_per_us = 1e4, .launch_us = 0.1};
+  const Targets targets{{net.loss}, true};
+  const std::vector<int64_t> workspace(net.graph.nodes().size(), 0);
+  const std::vector<double> us = node_times_us(net.graph, kSpeed);
+  StepSolver solver({net.graph, targets, workspace, us}, 200'000);
+  const int64_t most = solver.solve(std::numeric_limits<int64_t>::max()).step_bytes;
+  const int64_t least = solver.solve(0).step_bytes;
+  const int64_t bytes = least + (most - least) * (kBudgets - budget) / kBudgets;
+  const Solution solution = solver.solve(bytes);
+  if (!solution.keeps(bytes)) fail(fmt::format("{} bytes for a budget of {}", solution.step_bytes, bytes));
+  std::unique_ptr<Graph> graph = rewritten(net.graph, solution.schedule);
+  const Plan plan = make_plan(*graph, {{Value{graph.get(), net.loss.id}}, true}, PlanMode::kPacked,
+                              std::vector<int64_t>(graph->nodes().size(), 0));
+  if (plan.lower_bound_bytes != solution.step_bytes) {
+    fail(fmt::format("{} bytes are live, not {}", plan.lower_bound_bytes, solution.step_bytes));
+  }
+  return graph;
+}
 
 // The weights' bits after two steps; nothing where memory ran out.
-std::optional<uint64_t> train(const RandomNet& net, const Way& way) {
-  const Targets targets{{net.loss}, true};
+std::optional<uint64_t> train(RandomNet& net, const Way& way) {
+  const std::unique_ptr<Graph> smaller = way.budget > 0 ? within_budget(net, way.budget) : nullptr;
+  Graph& graph = smaller != nullptr ? *smaller : net.graph;
+  const auto here = [&](const Value& value) { return Value{&graph, value.id}; };
   try {
     Runtime runtime(
         {.device = way.device, .strategy = way.strategy, .plan = way.plan, .intra_op_threads = 1});
-    Variables variables(net.graph, runtime.device(), runtime.allocator());
-    Session session(net.graph, targets, way.plan, variables);
-    std::vector<int64_t> workspace(net.graph.nodes().size(), 0);
+    Variables variables(graph, runtime.device(), runtime.allocator());
+    Session session(graph, {{here(net.loss)}, true}, way.plan, variables);
+    std::vector<int64_t> workspace(graph.nodes().size(), 0);
     for (size_t node = 0; node < workspace.size(); ++node) {
       const int buffer = session.plan().workspace_of_node[node];
       if (buffer >= 0) workspace[node] = session.plan().buffers[static_cast<size_t>(buffer)].bytes;
     }
-    if (const auto fault = find_fault(net.graph, session.plan(), workspace)) {
-      std::fprintf(stderr, "%s\n", fault->c_str());
-      std::abort();
-    }
-    const std::span<float> x = session.input<float>(net.x);
+    if (const auto fault = find_fault(graph, session.plan(), workspace)) fail(*fault);
+    const std::span<float> x = session.input<float>(here(net.x));
     for (size_t i = 0; i < x.size(); ++i) x[i] = 2 * random_unit_float(5, 0, i) - 1;
-    session.input<float>(net.rate)[0] = 1e-2f;
+    session.input<float>(here(net.rate))[0] = 1e-2f;
     session.run(2);
-    return variables.checksum(net.parameters);
+    std::vector<Value> parameters;
+    for (const Value& parameter : net.parameters) parameters.push_back(here(parameter));
+    return variables.checksum(parameters);
   } catch (const OutOfMemory&) {
   } catch (const LibraryError&) {
   }
@@ -164,15 +203,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       "direct",       "stream-ordered", "pool+limit=1MiB", "caching+thread-cache=1MiB"};
   static constexpr const char* kDevices[] = {"cpu", "sim", "sim:rtx-3090"};
   const auto modes = enum_values<PlanMode>();
+  constexpr Precision kPrecisions[] = {Precision::kF32, Precision::kBf16, Precision::kF16};
   Way way{kDevices[choices.below(std::size(kDevices))], kStrategies[choices.below(std::size(kStrategies))],
           modes[static_cast<size_t>(choices.below(modes.size()))]};
-  const RandomNet net(choices);
+  way.budget = choices.below(1 + kBudgets);
+  const Precision precision = kPrecisions[choices.below(std::size(kPrecisions))];
+  RandomNet net(choices, precision);
   const auto plain = train(net, {"cpu", "direct", PlanMode::kDynamic});
   const auto bits = train(net, way);
   if (!plain || (bits && *bits != *plain)) {
-    std::fprintf(stderr, "%s, %s, %s\n", way.device.c_str(), way.strategy.c_str(),
-                 std::string(to_string(way.plan)).c_str());
-    std::abort();
+    fail(fmt::format("{}, {}, {}, budget {}, {}", way.device, way.strategy, to_string(way.plan), way.budget,
+                     to_string(precision)));
   }
   return 0;
 }
