@@ -74,7 +74,8 @@ std::optional<Solution> StepSolver::at(size_t index) {
   while (applied_ < kLevers.size() && index >= found_.size()) apply(kLevers[applied_++]);
   if (index >= found_.size()) return std::nullopt;
   const Found& found = found_[index];
-  Solution solution{.step_bytes = found.outcome.peak_bytes, .us = found.outcome.us, .levers = found.levers};
+  Solution solution{
+      .schedule = {}, .step_bytes = found.outcome.peak_bytes, .us = found.outcome.us, .levers = found.levers};
   if (found.levers.empty()) return solution;
   StepModel model = model_of(found.state);
   evaluate(model, found.state);
