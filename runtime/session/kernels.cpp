@@ -38,7 +38,7 @@ std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node, const Devi
   KernelSettings on_gpu = settings;
   if (here.allocator->limit_bytes()) {
     const MemoryFacts facts = here.allocator->facts(0);
-    if (facts.limit_is_on_process) on_gpu.timing_limit_bytes = facts.limit_room;
+    if (facts.limit_is_on_process) on_gpu.timing_limit_bytes = facts.limit_room.value_or(0);
   }
   return with_idle_memory(*here.allocator,
                           [&] { return make_cuda_kernel(node.op, inputs, outputs, *here.device, on_gpu); });
