@@ -32,7 +32,7 @@ class CudaDevice final : public Device {
     void start(Library library) override { gpu_.start(library); }
     bool start_with_kernels() const override { return true; }
     // Code and pages of the driver's that kernels load when they run. Measured on an H200 with driver 580,
-    // LeNet in 800 MiB: 2 to 10 MiB past a limit that left nothing for them.
+    // LeNet in 800 MiB: 2 to 10 MiB past a limit that left nothing for them, none with this.
     int64_t pending_bytes() const override { return int64_t{16} << 20; }
 
    private:
