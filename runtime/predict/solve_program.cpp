@@ -262,6 +262,7 @@ const ProgramSolver::Split* ProgramSolver::split(Parts parts) const {
 std::optional<ProgramSolver::Split> ProgramSolver::make_split(Parts parts) const {
   std::shared_ptr<const Graph> part;
   std::shared_ptr<Graph> graph;
+  if (program_.graph->nodes().size() * static_cast<size_t>(parts.batch) > kMostNodesOfParts) return {};
   if (parts.loss > 1) {
     const std::vector<Value> fetches = all_fetches(program_.targets);
     const auto logits_bytes = static_cast<double>(splittable_logits_bytes(*program_.graph, fetches));
@@ -270,9 +271,7 @@ std::optional<ProgramSolver::Split> ProgramSolver::make_split(Parts parts) const
     graph = program_.graph->copy();
     split_loss(*graph, parts.loss, fetches);
   } else {
-    if (!program_.part ||
-        program_.graph->nodes().size() * static_cast<size_t>(parts.batch) > kMostNodesOfParts)
-      return {};
+    if (!program_.part) return {};
     part = program_.part(parts.batch);
     if (part == nullptr || !why_not_split(*program_.graph, *part, parts.batch, program_.targets).empty())
       return {};
