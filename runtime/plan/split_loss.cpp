@@ -212,20 +212,20 @@ class LossSplitter {
     if (is_new && shape[0] != rows_) {
       const std::string name = like.name + "/rows";
       known->second = new_value(root, {rows_, shape.elements() / rows_}, name);
-      nodes_.push_back(Node{Reshape{spec_of(known->second)}, name, {root}, {known->second}, like.device});
+      nodes_.push_back(Node{Reshape{shape_of(known->second)}, name, {root}, {known->second}, like.device});
     }
     return known->second;
   }
-  const Shape& spec_of(int made) const { return graph_.value(made).spec.shape; }
+  const Shape& shape_of(int made) const { return graph_.value(made).spec.shape; }
 
   // The rows of a part.
   int cut(int value, const Node& like, int part) {
     const int rows = as_rows(value, like);
     const auto [known, is_new] = cuts_.try_emplace(rows, -1);
     if (!is_new) return known->second;
-    std::vector<int64_t> begin(static_cast<size_t>(spec_of(rows).rank()));
+    std::vector<int64_t> begin(static_cast<size_t>(shape_of(rows).rank()));
     begin[0] = first_row(part);
-    const Shape shape = spec_of(rows).with(0, first_row(part + 1) - first_row(part));
+    const Shape shape = shape_of(rows).with(0, first_row(part + 1) - first_row(part));
     const std::string name = fmt::format("{}/part{}", graph_.value(rows).name, part + 1);
     known->second = new_value(rows, shape, name);
     nodes_.push_back(Node{Slice{begin, shape}, name, {rows}, {known->second}, like.device});

@@ -1,10 +1,9 @@
-// Convolutions whose filters have a row for each result, (K,KH,KW,C/groups), by the kernels of ours. Knows no
-// arithmetic.
+// Convolutions whose filters have a row for each result, (K,KH,KW,C/groups): they run the kernels for filters
+// (KH,KW,C/groups,K) on a transposed copy.
 #pragma once
 
 #include <array>
 #include <memory>
-#include <utility>
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/base/bytes.h"

@@ -18,8 +18,8 @@ std::unique_ptr<Kernel> make(const Request& request, ConvDirection direction, co
   const DnnConvolution::Types types{request.inputs[0].dtype, computed.dtype};
   if (request.inputs[1].dtype != types.read)
     throw InvalidArgument("a convolution of operands stored in two types has no CUDA kernel");
-  const auto prepared =
-      std::make_shared<const DnnConvolution>(request, direction, conv, image, conv_filter_shape(conv, filter), result, types);
+  const auto prepared = std::make_shared<const DnnConvolution>(
+      request, direction, conv, image, conv_filter_shape(conv, filter), result, types);
   return function_kernel(
       [prepared](const Call& call) {
         prepared->run(call.inputs[0].data, call.inputs[1].data, call.outputs[0].data, call.workspace,

@@ -32,7 +32,8 @@ class CudaDevice final : public Device {
     void start(Library library) override { gpu_.start(library); }
     bool start_with_kernels() const override { return true; }
     // Code and pages of the driver's that kernels load when they run. Measured on an H200 with driver 580,
-    // LeNet in 800 MiB: 2 to 10 MiB past a limit that left nothing for them, none with this.
+    // LeNet in 800 MiB: 2 to 10 MiB past a limit that left nothing for them, and with this none past one of
+    // 900 MiB.
     int64_t pending_bytes() const override { return int64_t{16} << 20; }
 
    private:
