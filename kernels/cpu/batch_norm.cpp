@@ -14,25 +14,35 @@ struct Matrix {
   int64_t channels, rows;
 };
 
-// y = (x - mean) * scale + beta [+ residual], with scale = gamma / sqrt(variance + epsilon) left in `scale`
-// (C)
+// scale (C) = gamma / sqrt(variance + epsilon)
+void compute_scale(const float* gamma, const float* variance, float epsilon, int64_t channels, float* scale) {
+  for (int64_t c = 0; c < channels; ++c) scale[c] = gamma[c] / std::sqrt(variance[c] + epsilon);
+}
+
+// y = (x - mean) * scale + beta [+ residual] of a row
+void normalise_row(const float* x, const float* mean, const float* scale, const float* beta,
+                   const float* residual, bool relu, int64_t channels, float* y) {
+#pragma omp simd
+  for (int64_t c = 0; c < channels; ++c) y[c] = (x[c] - mean[c]) * scale[c] + beta[c];
+  if (residual != nullptr) {
+#pragma omp simd
+    for (int64_t c = 0; c < channels; ++c) y[c] += residual[c];
+  }
+  if (!relu) return;
+#pragma omp simd
+  for (int64_t c = 0; c < channels; ++c) y[c] = y[c] < 0 ? 0 : y[c];
+}
+
+// All rows; leaves the scale in `scale` (C).
 void normalise(const float* x, const float* gamma, const float* beta, const float* mean,
                const float* variance, const float* residual, float epsilon, bool relu, Matrix matrix,
                float* scale, float* y) {
   const int64_t channels = matrix.channels;
-  for (int64_t c = 0; c < channels; ++c) scale[c] = gamma[c] / std::sqrt(variance[c] + epsilon);
+  compute_scale(gamma, variance, epsilon, channels, scale);
   for (int64_t row = 0; row < matrix.rows; ++row) {
-    const float* from = x + row * channels;
-    float* to = y + row * channels;
-#pragma omp simd
-    for (int64_t c = 0; c < channels; ++c) to[c] = (from[c] - mean[c]) * scale[c] + beta[c];
-    if (residual != nullptr) {
-#pragma omp simd
-      for (int64_t c = 0; c < channels; ++c) to[c] += residual[row * channels + c];
-    }
-    if (!relu) continue;
-#pragma omp simd
-    for (int64_t c = 0; c < channels; ++c) to[c] = to[c] < 0 ? 0 : to[c];
+    const int64_t at = row * channels;
+    normalise_row(x + at, mean, scale, beta, residual == nullptr ? nullptr : residual + at, relu, channels,
+                  y + at);
   }
 }
 
@@ -97,6 +107,8 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
         double* dy_sums = call.scratch<double>();
         double* product_sums = dy_sums + channels;
         float *inverse = reinterpret_cast<float*>(product_sums + channels), *masked = inverse + channels;
+        float *scale = masked + channels, *again = scale + channels;
+        float* given = op.again ? call.out(3) : nullptr;  // null, too, if nobody reads it
         // What arrives at the norm in a row.
         const auto arriving = [&](int64_t row) {
           const float *dy_row = dy + row * channels, *x_row = x + row * channels;
@@ -126,20 +138,24 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
           dbeta[c] = static_cast<float>(dy_sums[c]);
           dgamma[c] = static_cast<float>(product_sums[c]);
         }
+        if (given != nullptr) compute_scale(gamma, variance, op.epsilon, channels, scale);
         const float share = 1 / static_cast<float>(matrix.rows);
         for (int64_t row = 0; row < matrix.rows; ++row) {
           // Of a residual it has been stored, perhaps over dy.
           const float* dy_row = op.residual ? call.out(3) + row * channels : arriving(row);
           const float* x_row = x + row * channels;
           float* dx_row = dx + row * channels;
+          // dx may take x over, and the result dy.
+          if (given != nullptr) normalise_row(x_row, mean, scale, call.in(5), nullptr, true, channels, again);
 #pragma omp simd
           for (int64_t c = 0; c < channels; ++c) {
             const float normal = (x_row[c] - mean[c]) * inverse[c];
             dx_row[c] = gamma[c] * inverse[c] * (dy_row[c] - (dbeta[c] + normal * dgamma[c]) * share);
           }
+          if (given != nullptr) std::copy_n(again, channels, given + row * channels);
         }
       },
-      scratch_bytes(matrix, 2 * sizeof(double) + 2 * sizeof(float)));
+      scratch_bytes(matrix, 2 * sizeof(double) + (op.again ? 4 : 2) * sizeof(float)));
 }
 
 std::unique_ptr<Kernel> make_kernel(const BatchNormApply& op, const Request& request) {

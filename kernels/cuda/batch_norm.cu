@@ -82,6 +82,12 @@ struct Normal {
 __device__ float rectified(float value) {
   return value < 0 ? 0 : value;
 }
+// y, the same bits wherever it is computed.
+template <int L>
+__device__ float result_of(const Normal<L>& normal, int lane, float x, float residual, bool relu) {
+  const float value = normal(lane, x) + residual;
+  return relu ? rectified(value) : value;
+}
 __device__ float masked(float gradient, float y) {
   return y <= 0 ? 0 : gradient;
 }
@@ -111,8 +117,7 @@ __global__ void __launch_bounds__(kThreads, ChannelLayout::kBlocksAtOnce)
 #pragma unroll
         for (int lane = 0; lane < L; ++lane) {
           float& v = value.values[lane];
-          v = normal(lane, v) + (kAdds ? other.values[lane] : 0);
-          if (relu) v = rectified(v);
+          v = result_of(normal, lane, v, kAdds ? other.values[lane] : 0, relu);
         }
         store(y + (row * channels + first), value);
       });
@@ -184,10 +189,11 @@ struct GradientSums {
 
 //   dbeta = sum g,  dgamma = sum g x',  dx = gamma / sqrt(variance + epsilon) (g - (dbeta + x' dgamma) /
 //   rows)
-template <int L, Mask kMask>
+// With kGivesResult y, too, which may take dy over.
+template <int L, Mask kMask, bool kGivesResult>
 __global__ void __launch_bounds__(kThreads, ChannelLayout::kBlocksAtOnce)
-    normalise_gradient(ReductionLayout layout, GradientSums<kMask> in, Reals dgamma, Reals dbeta,
-                       RealsOut dx) {
+    normalise_gradient(ReductionLayout layout, GradientSums<kMask> in, Reals dgamma, Reals dbeta, RealsOut dx,
+                       RealsOut y) {
   const Share share = turns_of(layout);
   if (share.result >= layout.results) return;
   const int64_t first = share.result * L;
@@ -204,6 +210,13 @@ __global__ void __launch_bounds__(kThreads, ChannelLayout::kBlocksAtOnce)
       [&](int64_t row, const auto& fetched) {
         const Lanes<float, L> x = widened(fetched.x);
         Lanes<float, L> gradient = group.arriving(fetched, x);
+        if constexpr (kGivesResult) {
+          Lanes<float, L> result;
+#pragma unroll
+          for (int lane = 0; lane < L; ++lane)
+            result.values[lane] = result_of(group.normal, lane, x.values[lane], 0, true);
+          store(y + (row * in.channels + first), result);
+        }
 #pragma unroll
         for (int lane = 0; lane < L; ++lane) {
           float& g = gradient.values[lane];
@@ -232,8 +245,15 @@ void launch_gradient(const Call& call, const ChannelLayout& layout, float epsilo
   constexpr Mask kLeft = kHasResult ? Mask::kNone : kMask;
   const GradientSums<kLeft> left{
       in.channels, statistics, kHasResult ? Reals(in.stored) : in.dy, in.x, in.mask, {}, {}};
-  launch(normalise_gradient<L, kLeft>, layout.groups.grid(), kThreads, call.stream, layout.groups, left,
-         result(call, 1), result(call, 2), result(call));
+  // The norm's result, if somebody reads it.
+  RealsOut again{};
+  if (kMask == Mask::kAgain && call.outputs.size() > 3) again = result(call, 3);
+  auto* kernel = normalise_gradient<L, kLeft, false>;
+  if constexpr (kMask == Mask::kAgain) {
+    if (again.data != nullptr) kernel = normalise_gradient<L, kLeft, true>;
+  }
+  launch(kernel, layout.groups.grid(), kThreads, call.stream, layout.groups, left, result(call, 1),
+         result(call, 2), result(call), again);
 }
 
 // y of a layout whose statistics are known.

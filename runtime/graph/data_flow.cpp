@@ -39,4 +39,12 @@ Ancestors find_ancestors(const Graph& graph, std::span<const int> nodes) {
   return ancestors;
 }
 
+std::vector<bool> read_values(const Graph& graph) {
+  std::vector<bool> is_read(graph.values().size());
+  for (const Node& node : graph.nodes()) {
+    for (const int input : node.inputs) is_read[static_cast<size_t>(input)] = true;
+  }
+  return is_read;
+}
+
 }  // namespace headroom

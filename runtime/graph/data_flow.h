@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "runtime/graph/ancestors.h"
 #include "runtime/graph/graph.h"
@@ -13,5 +14,8 @@ namespace headroom {
 // an order in which they can run, each at most once, or -1 for no node. They include the reshapes, which
 // run nothing: a reshape is no ancestor and has none.
 Ancestors find_ancestors(const Graph& graph, std::span<const int> nodes);
+
+// By value: whether a node reads it.
+std::vector<bool> read_values(const Graph& graph);
 
 }  // namespace headroom

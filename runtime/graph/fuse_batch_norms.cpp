@@ -128,11 +128,22 @@ class BranchSums : private GraphView {
 };
 
 // Parts batch norms into their statistics and what normalises by them: who computes results again, to save
-// memory, need not gather the statistics again.
+// memory, need not gather the statistics again. Gradients that mask by a result which they compute from x
+// again give that result to who wants it.
 void part_batch_norms(Graph& graph) {
   std::vector<Node> nodes;
   for (const Node& node : graph.nodes()) {
     const auto* norm = std::get_if<BatchNorm>(&node.op);
+    if (const auto* gradient = std::get_if<BatchNormGrad>(&node.op);
+        gradient && gradient->relu && !gradient->residual && !gradient->again) {
+      Node giving = node;
+      std::get<BatchNormGrad>(giving.op).again = true;
+      ValueInfo result = graph.value(node.outputs[0]);
+      result.name = node.name + "/result";
+      giving.outputs.push_back(graph.new_result(std::move(result)).id);
+      nodes.push_back(std::move(giving));
+      continue;
+    }
     if (!norm) {
       nodes.push_back(node);
       continue;

@@ -52,6 +52,15 @@ int in_place_input(const Op& op, std::span<const TensorSpec> inputs, const Tenso
       op);
 }
 
+bool is_optional_output(const Op& op, size_t index) {
+  return std::visit(
+      [index]<typename T>(const T& o) {
+        if constexpr (requires { o.is_optional_output(index); }) return o.is_optional_output(index);
+        return static_cast<int>(index) == T::kTraits.optional_output;
+      },
+      op);
+}
+
 UpdateOperands update_operands(const Op& op) {
   return std::visit(
       []<typename T>(const T& o) {

@@ -25,8 +25,8 @@ using Op = std::variant<
     // attention.h
     MaskTiles, Attention, AttentionGrad,
     // image.h
-    Conv2d, Conv2dInputGrad, Conv2dFilterGrad, ConvBias, MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad, ConvBlock,
-    ConvBlockInputGrad, ConvBlockFilterGrad,
+    Conv2d, Conv2dInputGrad, Conv2dFilterGrad, ConvBias, MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad,
+    ConvBlock, ConvBlockInputGrad, ConvBlockFilterGrad,
     // elementwise.h
     Unary, UnaryGrad, Scale, Binary, Compare, Where, Cast, Dropout,
     // movement.h
@@ -34,7 +34,8 @@ using Op = std::variant<
     Fill,
     // statistics.h
     Reduce, ReduceMaxGrad, AllFinite, ArgMax, Accuracy, Softmax, SoftmaxGrad, CrossEntropy, CrossEntropyGrad,
-    ClassifierHead, BatchNorm, BatchNormGrad, BatchNormStatistics, BatchNormApply, LayerNorm, LayerNormGrad, CumulativeSum,
+    ClassifierHead, BatchNorm, BatchNormGrad, BatchNormStatistics, BatchNormApply, LayerNorm, LayerNormGrad,
+    CumulativeSum,
     // update.h
     AllReduce, SgdUpdate, RmspropUpdate, AdamUpdate, MovingAverageUpdate, LossScaleUpdate, CounterUpdate,
     RowUpdate, AllGatherUpdate>;
@@ -83,8 +84,7 @@ inline Library library_of(const Op& op) {
 inline bool is_update(const Op& op) {
   return traits_of(op).is_update();
 }
-inline bool is_optional_output(const Op& op, size_t index) {
-  return static_cast<int>(index) == traits_of(op).optional_output;
-}
+// Whether the result may have no memory when nobody reads it.
+bool is_optional_output(const Op& op, size_t index);
 
 }  // namespace headroom

@@ -145,6 +145,7 @@ Outputs BatchNorm::infer(const OpCheck& c) const {
 
 Outputs BatchNormGrad::infer(const OpCheck& c) const {
   c.require(relu || !residual, "a residual without relu has no gradient of its own");
+  c.require(!again || (relu && !residual), "only the result of relu without a residual is given again");
   const bool adds = residual && c.size() == 7;
   c.floats(adds ? 7 : (relu ? 6 : 5));
   c.same_shape(1, c.shape(0));
@@ -153,7 +154,9 @@ Outputs BatchNormGrad::infer(const OpCheck& c) const {
   if (!relu) return {c.input(0), c.input(2), c.input(2)};
   if (!residual) {
     check_channels(c, 0, {5});
-    return {c.input(0), c.input(2), c.input(2)};
+    Outputs outputs = {c.input(0), c.input(2), c.input(2)};
+    if (again) outputs.push_back(c.input(1));
+    return outputs;
   }
   c.same_shape(5, c.shape(0));
   return {c.input(0), c.input(2), c.input(2), c.input(0)};

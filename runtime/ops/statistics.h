@@ -90,12 +90,15 @@ struct BatchNorm {
 };
 // dy, x, gamma, mean, variance -> dx, dgamma, dbeta. With relu operand 5, beta, says where it gave more than
 // 0. With a residual that is y, operand 6, if any, is added to dy, and result 3 is the residual's gradient.
+// `again`, with relu and no residual: result 3 is y, with the bits that BatchNormApply gives, for nodes
+// behind this one that read it.
 struct BatchNormGrad {
   static constexpr OpTraits kTraits{.name = "batch_norm_grad", .differentiable = false};
   float epsilon = 1e-3f;
-  bool relu = false, residual = false;
-  // dx takes x over, the residual's gradient dy.
+  bool relu = false, residual = false, again = false;
+  // dx takes x over, result 3 takes dy over.
   int in_place_input(size_t output) const { return output == 0 ? 1 : output == 3 ? 0 : -1; }
+  bool is_optional_output(size_t output) const { return again && output == 3; }
   Outputs infer(const OpCheck& c) const;
 };
 // x -> mean, variance of each channel: the first part of BatchNorm

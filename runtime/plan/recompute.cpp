@@ -8,6 +8,8 @@
 #include <random>
 #include <utility>
 
+#include "runtime/plan/given_again.h"
+
 namespace headroom {
 namespace {
 
@@ -234,12 +236,13 @@ class Search {
 }  // namespace
 
 std::vector<StepState> recompute(const StepProblem& problem, const StepState& state, int64_t max_work) {
-  StepModel model(problem.graph, problem.targets, *state.nodes, problem.workspace_bytes, problem.node_us);
+  const auto nodes = std::make_shared<const NeededNodes>(with_readers_behind(problem.graph, *state.nodes));
+  StepModel model(problem.graph, problem.targets, *nodes, problem.workspace_bytes, problem.node_us);
   Search search(model, max_work);
   std::vector<StepState> states;
   const std::map<int64_t, RecomputePlan>& plans = search.run().by_peak();
   for (auto plan = plans.rbegin(); plan != plans.rend(); ++plan) {
-    states.push_back({state.nodes, plan->second.choices});
+    states.push_back({nodes, plan->second.choices});
   }
   return states;
 }

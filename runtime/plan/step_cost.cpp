@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/graph/data_flow.h"
+
 namespace headroom {
 
 int64_t flops_of(const Graph& graph, const Node& node) {
@@ -35,12 +37,17 @@ int64_t flops_of(const Graph& graph, const Node& node) {
             return 10 * elements(node.inputs[0]) * shape(node.inputs[op.packed ? 1 : 2])[1];
           },
           [&](const Conv2d& op) { return conv(op, shape(node.inputs[1]), results); },
-          [&](const Conv2dInputGrad& op) { return conv(op.conv, shape(node.inputs[1]), elements(node.inputs[0])); },
-          [&](const Conv2dFilterGrad& op) { return conv(op.conv, op.filter_shape, elements(node.inputs[1])); },
+          [&](const Conv2dInputGrad& op) {
+            return conv(op.conv, shape(node.inputs[1]), elements(node.inputs[0]));
+          },
+          [&](const Conv2dFilterGrad& op) {
+            return conv(op.conv, op.filter_shape, elements(node.inputs[1]));
+          },
           [&](const ConvBias& op) { return conv(op.conv, shape(node.inputs[1]), results); },
           [&](const ConvBlock& op) { return conv(op.conv, shape(node.inputs[1]), before_pool(op, results)); },
           [&](const ConvBlockInputGrad& op) {
-            return conv(op.block.conv, shape(node.inputs[2]), before_pool(op.block, elements(node.inputs[0])));
+            return conv(op.block.conv, shape(node.inputs[2]),
+                        before_pool(op.block, elements(node.inputs[0])));
           },
           [&](const ConvBlockFilterGrad& op) {
             return conv(op.block.conv, op.filter_shape, before_pool(op.block, elements(node.inputs[1])));
@@ -58,7 +65,7 @@ int64_t flops_of(const Graph& graph, const Node& node) {
       node.op);
 }
 
-int64_t moved_bytes_of(const Graph& graph, const Node& node) {
+int64_t moved_bytes_of(const Graph& graph, const Node& node, const std::vector<bool>& is_read) {
   if (std::holds_alternative<Reshape>(node.op)) return 0;
   int64_t bytes = 0;
   // A gather reads as much of its table as it writes.
@@ -67,12 +74,18 @@ int64_t moved_bytes_of(const Graph& graph, const Node& node) {
   for (size_t i = picks ? 1 : 0; i < node.inputs.size(); ++i) {
     bytes += graph.value(node.inputs[i]).spec.bytes();
   }
-  for (const int output : node.outputs) bytes += (picks ? 2 : 1) * graph.value(output).spec.bytes();
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    const int output = node.outputs[i];
+    const bool is_written =
+        is_read.empty() || is_read[static_cast<size_t>(output)] || !is_optional_output(node.op, i);
+    if (is_written) bytes += (picks ? 2 : 1) * graph.value(output).spec.bytes();
+  }
   return bytes;
 }
 
 std::vector<double> node_times_us(const Graph& graph, const DeviceSpeed& speed) {
   std::vector<double> times;
+  const std::vector<bool> is_read = read_values(graph);
   for (const Node& node : graph.nodes()) {
     if (std::holds_alternative<Reshape>(node.op)) {
       times.push_back(0);
@@ -83,7 +96,7 @@ std::vector<double> node_times_us(const Graph& graph, const DeviceSpeed& speed) 
     });
     const double flops_per_us = speed.flops_per_us * (is_half ? speed.half_factor : 1);
     const double arithmetic = static_cast<double>(flops_of(graph, node)) / flops_per_us;
-    const double traffic = static_cast<double>(moved_bytes_of(graph, node)) / speed.bytes_per_us;
+    const double traffic = static_cast<double>(moved_bytes_of(graph, node, is_read)) / speed.bytes_per_us;
     times.push_back(speed.launch_us + std::max(arithmetic, traffic));
   }
   return times;

@@ -11,8 +11,9 @@ namespace headroom {
 // Multiplications and additions of a node, forward or backward; one for each result of ops that only go over
 // elements, none for moves of elements.
 int64_t flops_of(const Graph& graph, const Node& node);
-// What a node reads and writes at least: its operands and results, once each.
-int64_t moved_bytes_of(const Graph& graph, const Node& node);
+// What a node reads and writes at least: its operands and results, once each. `is_read` by value: optional
+// results that nobody reads do not count; empty: all count.
+int64_t moved_bytes_of(const Graph& graph, const Node& node, const std::vector<bool>& is_read = {});
 
 // The speed of a device in a training step.
 struct DeviceSpeed {

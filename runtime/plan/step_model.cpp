@@ -7,6 +7,7 @@
 
 #include "allocators/allocator.h"
 #include "runtime/base/bytes.h"
+#include "runtime/plan/given_again.h"
 
 namespace headroom {
 namespace {
@@ -101,6 +102,7 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
   }
   std::for_each(end.inputs.begin(), end.inputs.end(), copy_in);
   add(std::move(end));
+  find_results_given_again();
 
   for (size_t id = 0; id < values; ++id) {
     Root& root = roots_[id];
@@ -125,6 +127,35 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
     }
     least_bytes_ = std::max(least_bytes_, bytes);
   }
+  // Who reads a value may read it as it is given again; both count its uses.
+  for (const int again : again_of_) {
+    if (again < 0) continue;
+    for (const int use : roots_[static_cast<size_t>(again)].uses) {
+      used_at_[static_cast<size_t>(use)].push_back(again);
+    }
+  }
+}
+
+// A result that a node gives again stays for the readers that follow that node without a gap.
+void StepModel::find_results_given_again() {
+  again_of_.assign(roots_.size(), -1);
+  again_us_.assign(roots_.size(), 0);
+  const std::vector<int> given = find_given_again(graph_);
+  for (size_t id = 0; id < given.size(); ++id) {
+    const int again = given[id];
+    if (again < 0 || roots_[id].maker < 0 || node_of_[static_cast<size_t>(again)] < 0) continue;
+    Root& root = roots_[static_cast<size_t>(again)];
+    const auto is_reader = [&](int position) {
+      const std::vector<int>& uses = roots_[id].uses;
+      return position + 1 < static_cast<int>(nodes_.size()) &&
+             std::binary_search(uses.begin(), uses.end(), position);
+    };
+    for (int position = root.maker + 1; is_reader(position); ++position) root.uses.push_back(position);
+    if (root.uses.empty()) continue;
+    again_of_[id] = again;
+    // To compute it, x is read and the result is written; here it is written alone.
+    again_us_[static_cast<size_t>(again)] = nodes_[static_cast<size_t>(roots_[id].maker)].us / 2;
+  }
 }
 
 int StepModel::gap_at(int root, int time) const {
@@ -141,7 +172,13 @@ int StepModel::need(int value, int time, const Choices& choices) {
     if (node_of_[at] >= 0 && !has_run_[static_cast<size_t>(node_of_[at])]) emit(node_of_[at], time, choices);
     return now_[at];
   }
-  if (now_[static_cast<size_t>(root)] < 0) emit(roots_[static_cast<size_t>(root)].maker, time, choices);
+  if (now_[static_cast<size_t>(root)] < 0) {
+    const int again = again_of_[static_cast<size_t>(root)];
+    if (value == root && again >= 0 && now_[static_cast<size_t>(again)] >= 0) {
+      return now_[static_cast<size_t>(again)];
+    }
+    emit(roots_[static_cast<size_t>(root)].maker, time, choices);
+  }
   if (value == root || is_too_long_) return now_[at];
   const int storage = now_[static_cast<size_t>(root)];
   if (now_[at] < 0 || instances_[static_cast<size_t>(now_[at])].storage != storage) {
@@ -226,6 +263,7 @@ void StepModel::emit_all(const Choices& choices) {
 StepModel::Outcome StepModel::measure() {
   Outcome outcome{.peak_bytes = 0};
   buffers_.clear();
+  is_given_again_.assign(roots_.size(), false);
   buffer_of_.assign(instances_.size(), -1);
   reads_of_.assign(instances_.size(), 0);
   const auto storage_of = [&](int instance) {
@@ -280,6 +318,10 @@ StepModel::Outcome StepModel::measure() {
           buffers_.push_back({.bytes = bytes, .first = static_cast<int>(e)});
           live += bytes;
         }
+        if (const auto value = static_cast<size_t>(node.outputs[o]); again_us_[value] > 0) {
+          outcome.us += again_us_[value];
+          is_given_again_[value] = true;
+        }
         Buffer& buffer = buffers_[static_cast<size_t>(taken)];
         buffer.reads_left += reads;
         buffer_of_[instance] = taken;
@@ -315,6 +357,10 @@ StepModel::Outcome StepModel::evaluate(const Choices& choices) {
 
 double StepModel::repeat_us(const Choices& choices, int root, int time, std::vector<int>& seen) const {
   constexpr size_t kMostNodes = 24;
+  if (const int again = again_of_[static_cast<size_t>(root)]; again >= 0) {
+    const std::vector<int>& uses = roots_[static_cast<size_t>(again)].uses;
+    if (time >= uses.front() && time <= uses.back()) return again_us_[static_cast<size_t>(again)];
+  }
   const NodeInfo& maker = nodes_[static_cast<size_t>(roots_[static_cast<size_t>(root)].maker)];
   double us = maker.us;
   seen.push_back(root);
@@ -385,6 +431,14 @@ bool StepModel::has_room_for(int gap, int64_t budget_bytes, std::span<const int6
 
 std::vector<StepModel::Repeat> StepModel::repeats() const {
   std::vector<Repeat> repeats;
+  for (size_t id = 0; id < again_of_.size(); ++id) {
+    const int again = again_of_[id];
+    if (again < 0) continue;
+    const int gap = gap_at(static_cast<int>(id), roots_[static_cast<size_t>(again)].uses.front());
+    if (is_given_again_[static_cast<size_t>(again)] && gap >= 0) {
+      repeats.push_back({roots_[id].first_gap + gap, again_us_[static_cast<size_t>(again)]});
+    }
+  }
   for (const Entry& entry : entries_) {
     const NodeInfo& node = nodes_[static_cast<size_t>(entry.node)];
     if (!entry.is_repeat || node.is_reshape) continue;

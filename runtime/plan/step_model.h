@@ -64,9 +64,11 @@ class StepModel {
   bool has_room_for(int gap, int64_t budget_bytes, std::span<const int64_t> most_at) const;
   // About what computing the value of a gap again costs.
   double repeat_us(const Choices& choices, int gap) const;
+  // What updates and the caller read must be the value itself, not one that was computed again.
   bool can_drop(int gap) const {
-    const int root = root_of_gap_[static_cast<size_t>(gap)];
-    return nodes_[static_cast<size_t>(roots_[static_cast<size_t>(root)].maker)].can_repeat;
+    const Root& root = roots_[static_cast<size_t>(root_of_gap_[static_cast<size_t>(gap)])];
+    const bool leaves = root.uses.back() + 1 == static_cast<int>(nodes_.size());
+    return !leaves && nodes_[static_cast<size_t>(root.maker)].can_repeat;
   }
 
   // No schedule of these nodes takes less: some node needs its operands, results and workspace at once.
@@ -114,6 +116,7 @@ class StepModel {
   Outcome measure();
   int gap_at(int root, int time) const;
   double repeat_us(const Choices& choices, int root, int time, std::vector<int>& seen) const;
+  void find_results_given_again();
 
   const Graph& graph_;
   std::vector<NodeInfo> nodes_;  // in order; the last one is the end, which reads what leaves the step
@@ -121,6 +124,10 @@ class StepModel {
   std::vector<int> root_of_;     // by value id
   std::vector<int> node_of_;     // by value id: position in nodes_ of its maker, or -1
   std::vector<int> spec_of_;     // by value id: equal for equal specs
+  // By value id: the value that a node gives with the same bits, if readers follow that node, or -1; and
+  // what giving it costs.
+  std::vector<int> again_of_;
+  std::vector<double> again_us_;
   std::vector<int> root_of_gap_;
   std::vector<std::vector<int>> used_at_;  // by position: the roots that it reads, each once
   Choices keep_all_;
@@ -138,6 +145,7 @@ class StepModel {
   std::vector<int> stack_;      // instances that nodes on their way will read
   bool is_too_long_ = false;
   std::vector<Buffer> buffers_;
+  std::vector<bool> is_given_again_;       // by value id: read as a node gives it again
   std::vector<int> buffer_of_, reads_of_;  // by instance
   std::vector<int64_t> most_at_;           // by position
   int peak_entry_ = 0;

@@ -9,6 +9,7 @@
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/half.h"
+#include "runtime/graph/data_flow.h"
 
 namespace headroom {
 namespace {
@@ -47,11 +48,20 @@ struct Need {
   }
 };
 
-std::string key_of(const Graph& graph, const Node& node, int64_t workspace_bytes) {
+// Whether a result has no memory in a step, as nobody reads it.
+bool is_left_out(const Node& node, size_t output, const std::vector<bool>& is_read) {
+  return is_optional_output(node.op, output) && !is_read[static_cast<size_t>(node.outputs[output])];
+}
+
+std::string key_of(const Graph& graph, const Node& node, int64_t workspace_bytes,
+                   const std::vector<bool>& is_read) {
   std::string key = fmt::format("{} {}", op_name(node.op), workspace_bytes);
   for (const std::vector<int>* values : {&node.inputs, &node.outputs}) {
     key += ';';
     for (const int value : *values) key += ' ' + to_string(graph.value(value).spec);
+  }
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    if (is_left_out(node, i, is_read)) key += fmt::format(" without {}", i);
   }
   return key;
 }
@@ -93,11 +103,12 @@ class NodeTimer::Scratch {
 std::optional<std::vector<double>> NodeTimer::times_us(const Graph& graph, const Kernels& kernels,
                                                        int64_t max_process_bytes) {
   std::vector<std::string> keys;
+  const std::vector<bool> is_read = read_values(graph);
   int64_t numbers = 0, zeros = 0;
   for (size_t id = 0; id < graph.nodes().size(); ++id) {
     const Node& node = graph.nodes()[id];
     const int64_t workspace_bytes = kernels.workspace_bytes()[id];
-    keys.push_back(key_of(graph, node, workspace_bytes));
+    keys.push_back(key_of(graph, node, workspace_bytes, is_read));
     if (std::holds_alternative<Reshape>(node.op) || known_.contains(keys.back())) continue;
     const Need need(graph, node, workspace_bytes);
     numbers = std::max(numbers, need.numbers);
@@ -114,13 +125,15 @@ std::optional<std::vector<double>> NodeTimer::times_us(const Graph& graph, const
       continue;
     }
     const auto [known, is_new] = known_.try_emplace(keys[id]);
-    if (is_new) known->second = measure_us(graph, node, kernels.of_node(static_cast<int>(id)), scratch);
+    if (is_new)
+      known->second = measure_us(graph, node, is_read, kernels.of_node(static_cast<int>(id)), scratch);
     times.push_back(known->second);
   }
   return times;
 }
 
-double NodeTimer::measure_us(const Graph& graph, const Node& node, Kernel& kernel, const Scratch& scratch) {
+double NodeTimer::measure_us(const Graph& graph, const Node& node, const std::vector<bool>& is_read,
+                             Kernel& kernel, const Scratch& scratch) {
   std::byte *number = scratch.numbers(), *zero = scratch.zeros();
   const auto view_of = [&](int value, bool is_read) {
     const TensorSpec& spec = graph.value(value).spec;
@@ -131,7 +144,10 @@ double NodeTimer::measure_us(const Graph& graph, const Node& node, Kernel& kerne
   };
   std::vector<TensorView> inputs, outputs;
   for (const int input : node.inputs) inputs.push_back(view_of(input, true));
-  for (const int output : node.outputs) outputs.push_back(view_of(output, false));
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    outputs.push_back(view_of(node.outputs[i], false));
+    if (is_left_out(node, i, is_read)) outputs.back().data = nullptr;
+  }
   const auto run = [&](Stream stream) { kernel.run(inputs, outputs, number, stream); };
   run({});  // loads what a capture cannot
   device_.streams().synchronize({});

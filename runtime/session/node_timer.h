@@ -28,10 +28,11 @@ class NodeTimer {
 
  private:
   class Scratch;
-  double measure_us(const Graph& graph, const Node& node, Kernel& kernel, const Scratch& scratch);
+  double measure_us(const Graph& graph, const Node& node, const std::vector<bool>& is_read, Kernel& kernel,
+                    const Scratch& scratch);
 
   Device& device_;
-  std::map<std::string, double> known_;  // by op, specs and workspace
+  std::map<std::string, double> known_;  // by op, specs, workspace and results that nobody reads
 };
 
 }  // namespace headroom

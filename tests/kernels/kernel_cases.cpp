@@ -316,6 +316,8 @@ void add_statistics_cases(std::vector<KernelCase>& cases) {
     add(cases, what + "_residual", BatchNorm{}, {x, gamma, beta, residual}, 1e-4);
     add(cases, what + "_residual_relu", BatchNorm{1e-3f, true}, {x, gamma, beta, residual}, 1e-4);
     add(cases, what + "_relu", BatchNormGrad{1e-3f, true}, {dy, x, gamma, mean, variance, beta}, 1e-4);
+    add(cases, what + "_again", BatchNormGrad{1e-3f, true, false, true}, {dy, x, gamma, mean, variance, beta},
+        1e-4);
     add(cases, what + "_residual", BatchNormGrad{1e-3f, true, true}, {dy, x, gamma, mean, variance, residual},
         1e-4);
     add(cases, what + "_branches", BatchNormGrad{1e-3f, true, true},

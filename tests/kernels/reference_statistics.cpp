@@ -198,6 +198,7 @@ std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>
               out[1][i % n] += arriving(i) * normal(i);
               out[2][i % n] += arriving(i);
               if (o.residual) out[3][i] = arriving(i);
+              if (o.again) out[3][i] = std::max(0.0, normal(i) * in[2][i % n] + in[5][i % n]);
             }
             for (int64_t i = 0; i < elements; ++i) {
               const int64_t c = i % n;

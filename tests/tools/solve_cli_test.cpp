@@ -107,6 +107,15 @@ f,200000000,0,1
   EXPECT_TRUE(outcome.code == 0 || outcome.code == 3);
 }
 
+TEST(SolveCommand, NamesTheDeviceOfASnapshotThatIsSolvedForNoOther) {
+  const ScratchFolder folder;
+  const std::string snapshot =
+      std::string(HEADROOM_SOURCE_DIR) + "/tests/tools/report/snapshots/leak-python.pickle.gz";
+  const Outcome outcome = solve(folder, "exit 9", snapshot + " --memory 100GiB");
+  EXPECT_NE(outcome.out.find("in 100.00 GiB on sim:h200"), std::string::npos)
+      << outcome.out << outcome.errors;
+}
+
 TEST(SolveCommand, AProgramThatCannotBeTracedIsOneLine) {
   const ScratchFolder folder;
   const Outcome refused =

@@ -34,7 +34,8 @@ class Buffer {
     for (size_t i = 0; i < words.size(); ++i) {
       const auto random = static_cast<uint32_t>(i * 2654435769);  // Knuth's multiplicative hash
       if (spec.dtype == DType::kI32) words[i] = static_cast<uint32_t>((random >> 8) % index_end);
-      if (spec.dtype == DType::kF32) words[i] = (random & 0x007fffff) | 0x3f800000;  // in [1, 2)
+      if (spec.dtype == DType::kF32) words[i] = (random & 0x007fffff) | 0x3f800000;   // in [1, 2)
+      if (spec.dtype == DType::kBf16) words[i] = (random & 0x007f007f) | 0x3f803f80;  // in [1, 2)
     }
     memory_.copy_to_device(data_, words.data(), bytes());
   }
@@ -55,6 +56,20 @@ struct Row {
   std::vector<TensorSpec> inputs;
   int64_t index_end = 10;
 };
+
+// As a graph is stored in 16 bits: results of the first operand's shape are of its type.
+std::vector<TensorSpec> outputs_of(const Row& row) {
+  std::vector<TensorSpec> wide = row.inputs;
+  for (TensorSpec& spec : wide) {
+    if (is_half(spec.dtype)) spec.dtype = DType::kF32;
+  }
+  std::vector<TensorSpec> outputs = infer_outputs(row.op, wide);
+  if (row.inputs.empty() || !is_half(row.inputs[0].dtype)) return outputs;
+  for (TensorSpec& spec : outputs) {
+    if (spec.shape == row.inputs[0].shape) spec.dtype = row.inputs[0].dtype;
+  }
+  return outputs;
+}
 
 // A layer, the rest of whose operands follow from its image and its filter.
 void add_conv(std::vector<Row>& rows, const Shape& x, const Shape& filter, const ConvBlock& op) {
@@ -122,6 +137,27 @@ std::vector<Row> rows_of(int64_t batch) {
                            {Reduce{ReduceKind::kSum, {0}}, {logits}},
                            {ArgMax{1}, {logits}},
                            {Accuracy{}, {logits, labels}}});
+  return rows;
+}
+
+// Batch norms of a residual net for images, stored in 16 bits as `half`.
+std::vector<Row> norms_in_half(DType half) {
+  std::vector<Row> rows;
+  for (const auto& [side, channels] : {std::pair{56, 64}, {56, 256}, {28, 128}, {28, 512}, {14, 1024}}) {
+    const TensorSpec x{half, {256, side, side, channels}}, of_channel = f32({channels});
+    const std::vector<TensorSpec> apply = {x, of_channel, of_channel, of_channel, of_channel};
+    const std::vector<TensorSpec> gradient = {x, x, of_channel, of_channel, of_channel};
+    const auto with = [](std::vector<TensorSpec> specs, std::initializer_list<TensorSpec> more) {
+      specs.insert(specs.end(), more);
+      return specs;
+    };
+    rows.insert(rows.end(), {{BatchNormStatistics{}, {x}},
+                             {BatchNormApply{1e-3f, true}, apply},
+                             {BatchNormApply{1e-3f, true}, with(apply, {x})},
+                             {BatchNormGrad{1e-3f, true}, with(gradient, {of_channel})},
+                             {BatchNormGrad{1e-3f, true, false, true}, with(gradient, {of_channel})},
+                             {BatchNormGrad{1e-3f, true, true}, with(gradient, {x, x})}});
+  }
   return rows;
 }
 
@@ -229,6 +265,9 @@ int run(int argc, char** argv) {
   device->initialise();
   std::vector<Row> rows = rows_of(options.batch);
   for (Row& row : rows_without_batch()) rows.push_back(std::move(row));
+  if (device->kernel_target().gpu != nullptr) {
+    for (Row& row : norms_in_half(DType::kBf16)) rows.push_back(std::move(row));
+  }
   fmt::print("{}\n{:<22} {:<26} {:<5} {:>10} {:>10} {:>8} {:>14} {:>12}\n", device->description(), "op",
              "largest input", "math", "us", "MiB moved", "GB/s", "workspace, KiB", "to make, ms");
   for (const Row& row : rows) {
@@ -236,7 +275,7 @@ int run(int argc, char** argv) {
     if (!options.ops.empty() && std::find(options.ops.begin(), options.ops.end(), op) == options.ops.end()) {
       continue;
     }
-    const std::vector<TensorSpec> outputs = infer_outputs(row.op, row.inputs);
+    const std::vector<TensorSpec> outputs = outputs_of(row);
     const auto moved = static_cast<double>(moved_bytes(row, outputs));
     const TensorSpec& largest =
         *std::max_element(row.inputs.begin(), row.inputs.end(),

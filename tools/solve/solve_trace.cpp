@@ -138,12 +138,14 @@ std::string command_for(const char* command, const std::string& input, const Wor
   return command_line(fmt::format("{} {}", command, shell_word(input)), words);
 }
 
+// `device`: what was planned for, where the options leave that to the input.
 void print(const ProgramSolution& solution, const std::string& input, const WorkloadOptions& options,
-           int64_t memory, int64_t batch, bool is_recording, const Terminal& terminal) {
+           const std::string& device, int64_t memory, int64_t batch, bool is_recording,
+           const Terminal& terminal) {
   const ProgramTrial& chosen = solution.chosen;
   const std::string what =
       fmt::format("{}{}, in {} on {}", printable(input), batch > 0 ? fmt::format(", batch {}", batch) : "",
-                  format_bytes(memory), options.runtime.device);
+                  format_bytes(memory), device);
   if (solution.keeps()) {
     fmt::print("{}{}\n", terminal.painted("fits", Colour::kGreen),
                terminal.wrapped(fmt::format(": {}: {}: takes {}{}", what, describe(chosen),
@@ -254,7 +256,8 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
   if (json) {
     fmt::print("{}\n", to_json(solution, input, options, memory, freedom.batch, is_recording));
   } else {
-    print(solution, input, given, memory, freedom.batch, is_recording, set.terminal());
+    print(solution, input, given, options.runtime.device, memory, freedom.batch, is_recording,
+          set.terminal());
   }
   return solution.keeps() ? kExitDone : kExitOutOfMemory;
 }
