@@ -39,54 +39,84 @@ std::unique_ptr<Kernel> make_cast_from(DType to, const Request& request) {
   return nullptr;
 }
 
-// Elements that a thread converts of one tensor among several.
-constexpr int kCastLanes = 8;
+// Elements that a thread takes of one tensor among several.
+constexpr int kListLanes = 8;
 
-struct CastTensors {
+// N operands and a result of each item, all of as many elements.
+template <int N>
+struct TensorLists {
   BlockRanges ranges;
   int64_t elements[BlockRanges::kMax];
-  Reals from[BlockRanges::kMax];
+  Reals from[BlockRanges::kMax][N];
   RealsOut to[BlockRanges::kMax];
   bool in_lanes[BlockRanges::kMax];
 };
 
-__global__ void cast_tensors(const __grid_constant__ CastTensors tensors) {
+template <int L, int N>
+__device__ Lanes<float, L> sum_at(const Reals (&from)[N], int64_t at) {
+  Lanes<float, L> sum = load<L>(from[0] + at);
+#pragma unroll
+  for (int n = 1; n < N; ++n) {
+    const Lanes<float, L> other = load<L>(from[n] + at);
+#pragma unroll
+    for (int lane = 0; lane < L; ++lane) sum.values[lane] += other.values[lane];
+  }
+  return sum;
+}
+
+// The sum of the operands of each item; of one operand, the operand in the result's type.
+template <int N>
+__global__ void sum_lists(const __grid_constant__ TensorLists<N> lists) {
   const auto block = static_cast<int>(blockIdx.x);
-  const int tensor = tensors.ranges.item_of(block);
-  const int64_t n = tensors.elements[tensor];
-  const int64_t turn = block - tensors.ranges.first_block[tensor];
-  const int64_t at = kCastLanes * (turn * kThreads + threadIdx.x);
-  const Reals from = tensors.from[tensor];
-  const RealsOut to = tensors.to[tensor];
-  if (tensors.in_lanes[tensor] && at + kCastLanes <= n) {
-    const Lanes<float, kCastLanes> lanes = load<kCastLanes>(from + at);
+  const int item = lists.ranges.item_of(block);
+  const int64_t n = lists.elements[item];
+  const int64_t turn = block - lists.ranges.first_block[item];
+  const int64_t at = kListLanes * (turn * kThreads + threadIdx.x);
+  const RealsOut to = lists.to[item];
+  if (lists.in_lanes[item] && at + kListLanes <= n) {
+    const Lanes<float, kListLanes> sum = sum_at<kListLanes>(lists.from[item], at);
     wait_for_earlier_work();
-    store(to + at, lanes);
+    store(to + at, sum);
   } else {
     wait_for_earlier_work();
-    for (int64_t i = at; i < min(n, at + kCastLanes); ++i) to.set(i, from[i]);
+    for (int64_t i = at; i < min(n, at + kListLanes); ++i) {
+      to.set(i, sum_at<1>(lists.from[item], i).values[0]);
+    }
   }
 }
 
-void queue_casts(const Call& call) {
-  CastTensors tensors;
-  BlockRanges& ranges = tensors.ranges;
+// Item i has the inputs i, i + outputs, i + 2 outputs.. and the output i.
+template <int N>
+void queue_lists(const Call& call) {
+  TensorLists<N> lists;
+  BlockRanges& ranges = lists.ranges;
   const auto flush = [&] {
-    if (ranges.blocks() > 0) launch(cast_tensors, ranges.blocks(), kThreads, call.stream, tensors);
+    if (ranges.blocks() > 0) launch(sum_lists<N>, ranges.blocks(), kThreads, call.stream, lists);
     ranges = {};
   };
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    const int64_t n = call.inputs[i].elements();
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const int64_t n = call.outputs[i].elements();
     if (n == 0) continue;
     const int item = ranges.count;
-    tensors.elements[item] = n;
-    tensors.from[item] = operand(call, i);
-    tensors.to[item] = result(call, i);
-    tensors.in_lanes[item] = aligned<kCastLanes>(tensors.from[item]) && aligned<kCastLanes>(tensors.to[item]);
-    ranges.add(ceil_div(n, kCastLanes * kThreads));
+    lists.elements[item] = n;
+    lists.to[item] = result(call, i);
+    lists.in_lanes[item] = aligned<kListLanes>(lists.to[item]);
+    for (int operand_index = 0; operand_index < N; ++operand_index) {
+      const Reals from = operand(call, i + static_cast<size_t>(operand_index) * call.outputs.size());
+      lists.from[item][operand_index] = from;
+      lists.in_lanes[item] = lists.in_lanes[item] && aligned<kListLanes>(from);
+    }
+    ranges.add(ceil_div(n, kListLanes * kThreads));
     if (ranges.count == BlockRanges::kMax) flush();
   }
   flush();
+}
+
+template <int N>
+std::unique_ptr<Kernel> list_kernel(const Request& request) {
+  std::vector<int> inputs(request.inputs.size());
+  std::iota(inputs.begin(), inputs.end(), 0);
+  return function_kernel(queue_lists<N>, 0, starts_early(request.device, std::move(inputs)));
 }
 
 // ---- dropout: the mask is drawn again rather than kept, and the numbers are the CPU's
@@ -122,11 +152,7 @@ std::unique_ptr<Kernel> make_kernel(const Scale& op, const Request& request) {
 }
 
 std::unique_ptr<Kernel> make_kernel(const Cast& op, const Request& request) {
-  if (request.inputs.size() > 1) {
-    std::vector<int> inputs(request.inputs.size());
-    std::iota(inputs.begin(), inputs.end(), 0);
-    return function_kernel(queue_casts, 0, starts_early(request.device, std::move(inputs)));
-  }
+  if (request.inputs.size() > 1) return list_kernel<1>(request);
   switch (request.inputs[0].dtype) {
     case DType::kF32:
     case DType::kBf16:
@@ -146,6 +172,10 @@ std::unique_ptr<Kernel> make_kernel(const Fill& op, const Request& request) {
       [&device = request.device, fill, n = request.outputs[0].shape.elements()](const Call& call) {
         map(device, call.stream, lanes_of(call), fill, n, result(call));
       });
+}
+
+std::unique_ptr<Kernel> make_kernel(const AddPairs&, const Request& request) {
+  return list_kernel<2>(request);
 }
 
 std::unique_ptr<Kernel> make_kernel(const Dropout& op, const Request& request) {

@@ -66,6 +66,18 @@ Outputs Cast::infer(const OpCheck& c) const {
   return outputs;
 }
 
+Outputs AddPairs::infer(const OpCheck& c) const {
+  const size_t pairs = c.size() / 2;
+  c.require(pairs > 0 && c.size() % 2 == 0, "takes pairs of tensors");
+  Outputs outputs;
+  for (size_t i = 0; i < pairs; ++i) {
+    c.require(is_real(c.input(i).dtype) && is_real(c.input(pairs + i).dtype), "takes floats");
+    c.same_shape(pairs + i, c.shape(i));
+    outputs.push_back({DType::kF32, c.shape(i)});
+  }
+  return outputs;
+}
+
 Outputs Dropout::infer(const OpCheck& c) const {
   c.count(2);
   c.dtype(0, DType::kF32);

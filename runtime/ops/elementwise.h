@@ -101,6 +101,12 @@ struct Cast {
   DType to;
   Outputs infer(const OpCheck& c) const;
 };
+// x.., y.., as many of each, pairs of one shape, floats of any types -> x + y of each pair, in f32
+struct AddPairs {
+  static constexpr OpTraits kTraits{.name = "add_pairs", .differentiable = false};
+  int in_place_input(size_t output) const { return static_cast<int>(output); }
+  Outputs infer(const OpCheck& c) const;
+};
 // x, step i32 [] -> x / (1 - rate) where kept, else 0. (seed, step, element) alone decide what is kept, so
 // the same op applied to dy is its gradient.
 struct Dropout {

@@ -28,7 +28,7 @@ using Op = std::variant<
     Conv2d, Conv2dInputGrad, Conv2dFilterGrad, ConvBias, MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad,
     ConvBlock, ConvBlockInputGrad, ConvBlockFilterGrad,
     // elementwise.h
-    Unary, UnaryGrad, Scale, Binary, Compare, Where, Cast, Dropout,
+    Unary, UnaryGrad, Scale, Binary, Compare, Where, Cast, AddPairs, Dropout,
     // movement.h
     Reshape, CopyToDevice, Transpose, Concat, Slice, SliceGrad, Gather, GatherGrad, TakeBatch, BroadcastTo,
     Fill,

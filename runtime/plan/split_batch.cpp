@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/graph/update_gradients.h"
 
@@ -17,6 +18,11 @@ namespace {
 
 // Numbers that differ by part: the golden ratio, as hashes of integers use it.
 constexpr uint64_t kSeedStep = 0x9e3779b97f4a7c15;
+
+// Gradients of a part wait until they have so many bytes, in f32, or are so many, and are added to those of
+// the parts before in one launch: most are smaller than what a launch costs.
+constexpr int64_t kJoinedSumBytes = 16 * kMiB;
+constexpr size_t kJoinedSums = 64;
 
 // What a value is to the parts.
 enum class Role : uint8_t {
@@ -97,6 +103,7 @@ class Splitter {
           }
         }
       }
+      add_sums();
     }
     add_results();
     for (const int id : needed_.pure) {
@@ -343,7 +350,7 @@ class Splitter {
     }
     node.name = fmt::format("{}/part{}", node.name, part + 1);
     nodes_.push_back(std::move(node));
-    // Sums take over what is summed up so far, so one part's gradients are live beside them at most.
+    // Sums take over what is summed up so far, so some of one part's gradients are live beside them at most.
     for (const int output : whole_.node(id).outputs) collect(graph, output, part);
   }
 
@@ -356,26 +363,32 @@ class Splitter {
       pieces_[static_cast<size_t>(id)].push_back(made);
       return;
     }
-    const bool is_short = is_half(whole_.value(id).spec.dtype);
-    if (is_short) {  // sums have f32, and so has what the optimizer takes
-      graph.set_dtype(id, DType::kF32);
-      const int whole = new_value(graph, id, part, true).id;
-      nodes_.push_back(Node{Cast{DType::kF32}, graph.value(whole).name, {made}, {whole}, device_of(id)});
-      made = whole;
-    }
     int& sum = sums_[static_cast<size_t>(id)];
     if (part == 0) {
       sum = made;
       return;
     }
     const bool is_last = part + 1 == parts_ && !is_divided(id);
-    const int next = is_last ? id : new_value(graph, id, part, is_short).id;
-    nodes_.push_back(Node{Binary{BinaryKind::kAdd},
-                          fmt::format("{}/sum{}", whole_.value(id).name, part + 1),
-                          {sum, made},
-                          {next},
-                          device_of(id)});
+    // Sums have f32, and so has what the optimizer takes.
+    if (is_last) graph.set_dtype(id, DType::kF32);
+    const int next = is_last ? id : new_value(graph, id, part, true).id;
+    PendingSums& pending = pending_sums_;
+    pending.sums.push_back(sum);
+    pending.of_part.push_back(made);
+    pending.outputs.push_back(next);
+    pending.bytes += graph.value(next).spec.bytes();
     sum = next;
+    if (pending.bytes >= kJoinedSumBytes || pending.sums.size() == kJoinedSums) add_sums();
+  }
+
+  void add_sums() {
+    PendingSums pending = std::exchange(pending_sums_, {});
+    if (pending.sums.empty()) return;
+    const ValueInfo& first = graph_now_->value(pending.outputs.front());
+    std::vector<int> inputs = std::move(pending.sums);
+    inputs.insert(inputs.end(), pending.of_part.begin(), pending.of_part.end());
+    nodes_.push_back(
+        Node{AddPairs{}, first.name + "/sum", std::move(inputs), std::move(pending.outputs), first.device});
   }
 
   // A mean that the optimizers do not take themselves.
@@ -396,6 +409,11 @@ class Splitter {
     }
   }
 
+  // Gradients of the present part that wait for one addition.
+  struct PendingSums {
+    std::vector<int> sums, of_part, outputs;  // of the parts before, of this one, of both
+    int64_t bytes = 0;                        // of the outputs
+  };
   struct Result {
     int value;
     bool is_mean;  // else rows
@@ -416,6 +434,7 @@ class Splitter {
   std::vector<int> of_part_;  // by value: the same of the present part
   std::vector<int> sums_;     // by value: over the parts so far
   std::vector<std::vector<int>> pieces_;
+  PendingSums pending_sums_;
   int part_now_ = 0;
   Graph* graph_now_ = nullptr;
 };

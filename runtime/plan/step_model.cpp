@@ -298,7 +298,10 @@ StepModel::Outcome StepModel::measure() {
           taken = source < 0 ? -1 : buffer_of_[static_cast<size_t>(source)];
           const int spec = spec_of_[static_cast<size_t>(node.inputs[static_cast<size_t>(node.in_place[o])])];
           int reads_here = 0;
-          for (size_t i = 0; i < inputs.size() && taken >= 0; ++i) {
+          // Nobody but this operand may read it, as a rule; then there is nothing to count.
+          const bool is_sole = taken >= 0 && buffers_[static_cast<size_t>(taken)].reads_left == 1;
+          if (is_sole) reads_here = 1;
+          for (size_t i = 0; i < inputs.size() && taken >= 0 && !is_sole; ++i) {
             const int other = storage_of(inputs[i]);
             if (other < 0 || buffer_of_[static_cast<size_t>(other)] != taken) continue;
             ++reads_here;

@@ -121,6 +121,9 @@ void add_elementwise_cases(std::vector<KernelCase>& cases) {
     add(cases, "f32_f32_" + size, Cast{DType::kF32}, {random_floats({n}, 12)});
     add(cases, "three_" + size, Cast{DType::kF32},
         {random_floats({n}, 12), random_floats({3 * n}, 13), random_floats({2, n}, 14)});
+    add(cases, "two_" + size, AddPairs{},
+        {random_floats({n}, 12), random_floats({2, n}, 13), random_floats({n}, 14),
+         random_floats({2, n}, 15)});
     add(cases, "i32_f32_" + size, Cast{DType::kF32}, {random_whole<int32_t>({n}, 13, -99999, 99999)});
     add(cases, "i32_u8_" + size, Cast{DType::kU8}, {random_whole<int32_t>({n}, 14, -100, 400)});
     add(cases, "u8_f32_" + size, Cast{DType::kF32}, {random_whole<uint8_t>({n}, 15, 0, 256)});
@@ -129,6 +132,8 @@ void add_elementwise_cases(std::vector<KernelCase>& cases) {
   std::vector<HostTensor> many;  // more than one launch takes
   for (int64_t i = 0; i < 150; ++i) many.push_back(random_floats({i % 40}, static_cast<uint32_t>(i)));
   add(cases, "many", Cast{DType::kF32}, many);
+  for (int64_t i = 0; i < 150; ++i) many.push_back(random_floats({i % 40}, static_cast<uint32_t>(200 + i)));
+  add(cases, "many", AddPairs{}, many);
   const std::pair<Shape, Shape> pairs[] = {{{}, {}},
                                            {{1031}, {1031}},
                                            {{3, 5}, {}},

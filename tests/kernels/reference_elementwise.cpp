@@ -207,6 +207,14 @@ std::vector<Values> reference_elementwise(const Op& op, const std::vector<Values
             }
             return out;
           },
+          [&](const AddPairs&) {
+            for (size_t t = 0; t < out.size(); ++t) {
+              for (int64_t i = 0; i < in[t].shape().elements(); ++i) {
+                out[t][i] = in[t][i] + in[out.size() + t][i];
+              }
+            }
+            return out;
+          },
           [&](const Dropout& o) {
             return each([&](const Index&, int64_t i) {
               // The stream of words is the definition; what is tested is that every element meets its own.

@@ -5,6 +5,13 @@
 #include "runtime/device/cuda/current_device.h"
 
 namespace headroom::cuda {
+namespace {
+
+// A pool grows by so many bytes at a time, past its maximum: 16 MiB on an H200, driver 580.159.04
+// (tools/bench/neighbours.py). Where the maximum is a multiple, it is kept.
+constexpr size_t kGrowth = size_t{32} << 20;
+
+}  // namespace
 
 CudaStreamPool::CudaStreamPool(const StreamOrderedPoolSettings& settings, int ordinal) : ordinal_(ordinal) {
   cudaMemPoolProps properties = {};
@@ -16,7 +23,7 @@ CudaStreamPool::CudaStreamPool(const StreamOrderedPoolSettings& settings, int or
   HR_CHECK(cudaMemGetInfo(&free, &card));
   // Zero is the driver's own maximum; what is more than the card has is refused.
   const auto most = static_cast<size_t>(settings.max_bytes);
-  properties.maxSize = most < card ? most : 0;
+  properties.maxSize = most >= card ? 0 : most >= kGrowth ? most / kGrowth * kGrowth : most;
   HR_CHECK(cudaMemPoolCreate(&pool_, &properties));
   auto threshold = static_cast<uint64_t>(settings.release_threshold_bytes);
   HR_CHECK(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &threshold));

@@ -115,6 +115,17 @@ TEST(SplitBatch, HoldsTheValuesOfOnePartAtATime) {
   EXPECT_LT(bytes(*graph), bytes(*unsplit) * 2 / 3);
 }
 
+TEST(SplitBatch, AddsTheGradientsOfAPartInOneNode) {
+  const BatchNet whole(16), part(4);
+  const std::unique_ptr<Graph> graph = whole.graph.copy();
+  const Targets targets = whole.targets();
+  split_batch(*graph, part.graph, 4, {&targets, 1});
+  const auto& nodes = graph->nodes();
+  const auto is_sum = [](const Node& node) { return std::holds_alternative<AddPairs>(node.op); };
+  EXPECT_GT(whole.parameters.size(), 1U);
+  EXPECT_EQ(std::count_if(nodes.begin(), nodes.end(), is_sum), 3);
+}
+
 TEST(SplitBatch, BatchNormalisationTakesItsStatisticsFromAPart) {
   const BatchNet whole(16, true), part(8, true);
   const std::unique_ptr<Graph> graph = whole.graph.copy();
