@@ -9,6 +9,7 @@ Knows no tensors.
 import ctypes
 import functools
 import json
+import struct
 
 import torch
 
@@ -269,40 +270,56 @@ def _is_left_out(notes, dtype, allow_tf32, deterministic):
     return _DOWN_CONVERTS in notes or (not allow_tf32 and _TENSOR_CORE in notes)
 
 
-_MOST_CLUSTERS, _LARGEST_LAUNCH = 24, 16
+_MOST_CLUSTERS = 24
+_LARGEST_LAUNCHES = 16, 32  # of cuDNN 9.8 to 9.19, and of 9.26
+_WORDS = 128  # a descriptor has 560 bytes or more
 
 
 def _set_clusters(device, gpu):
     """Tells cuDNN how multiprocessors lie in clusters, which the text of properties cannot say.
 
     From capability 9.0 on cuDNN measures it on a device: the multiprocessors of each cluster, and
-    how many groups of 1 to 16 blocks run at once; kernels that split their sums fill them. The
-    descriptor holds both behind the versions of device and driver and before the name of the
-    device. Where another version of cuDNN does not have them there, its own assumption stays.
+    how many groups of 1 to 16 blocks (9.26: 32) run at once; kernels that split their sums fill
+    them. Where another version of cuDNN has them elsewhere, its own assumption stays.
     """
     most = _PROCESSORS_OF_CLUSTER.get(gpu.capability[0])
     if most is None:
         return
-    memory = (ctypes.c_int32 * 128).from_address(
-        device
-    )  # with the name, a descriptor has 560 bytes or more
+    memory = (ctypes.c_int32 * _WORDS).from_address(device)
     versions = [gpu.capability[0] * 100 + gpu.capability[1] * 10, 13000]
-    words = list(memory[:64])
-    place = next((i for i in range(len(words) - 1) if words[i : i + 2] == versions), None)
+    place = _clusters_place(list(memory), versions, gpu.title)
     if place is None:
         return
-    first = place + 2
-    launches = first + _MOST_CLUSTERS
-    name = gpu.title.encode()[:8]
-    found = bytes(memory)[(launches + _LARGEST_LAUNCH) * 4 :][: len(name)]
-    if found != name or any(words[first + 1 : launches]):
-        return
+    first, largest = place
     sizes = _MEASURED_CLUSTERS.get((gpu.capability, gpu.processors))
     sizes = sizes or _cluster_sizes(gpu.processors, most)
     for index, size in enumerate(sizes):
         memory[first + index] = size
-    for blocks in range(1, _LARGEST_LAUNCH + 1):
-        memory[launches + blocks - 1] = sum(size // blocks for size in sizes)
+    for blocks in range(1, largest + 1):
+        memory[first + _MOST_CLUSTERS + blocks - 1] = sum(size // blocks for size in sizes)
+
+
+def _clusters_place(words, versions, title):
+    """Where a descriptor holds the clusters, and how many sizes of groups, or None.
+
+    They lie behind the versions of device and driver (in 9.26 one more word, which is zero) and
+    before the name of the device. Of the clusters cuDNN has assumed one.
+    """
+    name = title.encode()[:8]
+    for place in range(len(words) - _MOST_CLUSTERS):
+        if words[place : place + 2] != versions:
+            continue
+        for first in (place + 2, place + 3):
+            launches = first + _MOST_CLUSTERS
+            if any(words[place + 2 : first]) or words[first] <= 0:
+                continue
+            if any(words[first + 1 : launches]):
+                continue
+            for largest in _LARGEST_LAUNCHES:
+                found = words[launches + largest : launches + largest + 2]
+                if struct.pack(f"{len(found)}i", *found)[: len(name)] == name:
+                    return first, largest
+    return None
 
 
 def _cluster_sizes(processors, most):

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import struct
 import sys
 import tempfile
 import unittest
@@ -371,7 +372,8 @@ class Categories(unittest.TestCase):
 
 
 class Convolutions(unittest.TestCase):
-    """Workspaces as PyTorch 2.11 took them in recorded trainings on an H200."""
+    """Workspaces as PyTorch 2.11 took them in recorded trainings on an H200: cuDNN 9.19; 9.26 says
+    the same."""
 
     def test_products_are_chosen_as_recorded(self):
         path = os.path.join(os.path.dirname(train.__file__), "products.csv")
@@ -422,6 +424,25 @@ class Convolutions(unittest.TestCase):
         ):
             made = convolution(dtype, *arguments)
             self.assertEqual(self.workspaces.bytes_of(made, part), expected, (dtype, arguments))
+
+
+    def test_clusters_are_found_in_the_descriptors_of_known_versions_alone(self):
+        name = list(struct.unpack("2i", b"NVIDIA H"))
+        one = [18] + [0] * 23
+        launches = [18 // blocks for blocks in range(1, 33)]
+        older = [0] * 5 + [900, 13000] + one + [0] * 16 + name
+        newer = [0] * 5 + [900, 13000, 0] + one + launches + name
+        other = [0] * 5 + [900, 13000, 7] + one + launches + name
+        moved = [0] * 5 + [900, 13000] + one + [0] * 20 + name
+        for words, expected in (
+            (older, (7, 16)),
+            (newer, (8, 32)),
+            (other, None),
+            (moved, None),
+            (older[:-2], None),
+        ):
+            found = cudnn._clusters_place(words, [900, 13000], "NVIDIA H200")
+            self.assertEqual(found, expected)
 
 
 class Reductions(unittest.TestCase):
