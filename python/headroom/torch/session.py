@@ -57,6 +57,11 @@ def _make_step(make_step, batch):
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
     required = [p for p in parameters if p.default is p.empty]
+    if len(required) > 1:
+        others = " and ".join(f"'{p.name}'" for p in required[1:])
+        raise TraceError(
+            f"{make_step.__name__} is called with a batch size alone; give {others} a default"
+        )
     if batch is None:
         if required:
             raise TraceError(f"{make_step.__name__} takes a batch size; pass --batch N")
@@ -71,6 +76,11 @@ def _make_step(make_step, batch):
         raise TraceError(
             f"{make_step.__name__} must return a function that does one training step, "
             f"not a {type(step).__name__}"
+        )
+    if isinstance(step, torch.nn.Module):
+        raise TraceError(
+            f"{make_step.__name__} must return a function that does one training step, "
+            f"not the model ({type(step).__name__})"
         )
     return step
 

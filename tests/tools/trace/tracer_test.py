@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import struct
 import sys
 import tempfile
@@ -114,6 +115,20 @@ class Tracer(unittest.TestCase):
             return value
 
         self.assertGreater(trace(training(loss), batch=8).peak_bytes, 0)
+
+    def test_a_function_that_makes_no_step_is_told_what_to_change(self):
+        def two(batch, width):
+            return None
+
+        def model(batch):
+            return nn.Linear(batch, batch)
+
+        for make_step, expected in (
+            (two, "two is called with a batch size alone; give 'width' a default"),
+            (model, "not the model (Linear)"),
+        ):
+            with self.assertRaisesRegex(TraceError, re.escape(expected)):
+                trace(make_step, batch=8)
 
     def test_compiled_models_are_refused(self):
         self.assertIn(
