@@ -1,6 +1,6 @@
 """Compares the tracer with real peaks of PyTorch: tools/torch/check_tracer.py TABLE MODELS.py [MODEL...]
 
-TABLE is a Markdown table with rows `| model | batch | precision | optimizer | requested | allocated | reserved | base |`
+TABLE is a CSV file (tests/tools/trace/recorded/peaks.csv) or a Markdown table with rows `| model | batch | precision | optimizer | requested | allocated | reserved | base |`
 in MiB, measured on a GPU in four training steps; `base`, which may be missing, is what earlier rows of the process had
 left allocated, the workspaces of libraries. MODELS.py defines `ALL`: for each model a pair of a function
 build(device), which returns (net, batch, loss) with batch(n) -> (inputs, targets) and loss(net, inputs, targets),
@@ -33,7 +33,8 @@ def read_table(path):
     rows, has_base = [], False
     with open(path, encoding="utf-8") as file:
         for line in file:
-            cells = [cell.strip() for cell in line.split("|")[1:-1]]
+            cells = line.split(",") if path.endswith(".csv") else line.split("|")[1:-1]
+            cells = [cell.strip() for cell in cells]
             if cells[:1] == ["model"]:
                 has_base = cells[7:8] == ["base"]
             if len(cells) >= 7 and cells[1].isdigit() and cells[2] in ("tf32", "bf16"):
