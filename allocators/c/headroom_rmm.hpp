@@ -1,7 +1,7 @@
 // Headroom's memory strategies as a memory resource of RMM. Needs RMM's headers and libheadroom.so:
 //   headroom::rmm_resource resource("mapped");
-//   rmm::mr::set_current_device_resource(&resource);          // RMM up to 26.02
-//   rmm::mr::set_current_device_resource(resource);           // RMM from 26.04 on
+//   rmm::mr::set_current_device_resource(&resource);          // RMM up to 26.04
+//   rmm::mr::set_current_device_resource(resource);           // RMM from 26.06 on
 // A resource is for the device that is current when it is made. Copies share one strategy.
 #pragma once
 
@@ -11,12 +11,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <rmm/cuda_stream_view.hpp>
 #include <rmm/error.hpp>
 #include <string>
 #include <utility>
 
-// RMM's class of resources, which it replaced by a concept of the CUDA C++ library in 26.04.
+// RMM's class of resources, which it replaced by a concept of the CUDA C++ library in 26.06.
 #if __has_include(<rmm/mr/device_memory_resource.hpp>)
 #include <rmm/mr/device_memory_resource.hpp>
 #define HEADROOM_RMM_HAS_CLASS 1

@@ -35,10 +35,10 @@ def statistics(device=0):
 
 
 def _address(pointer):
-    """Numba's kind of pointer: of NVIDIA's bindings where it uses them, else of ctypes."""
+    """Numba's kind of pointer: of NVIDIA's bindings, which newer releases always use, else of ctypes."""
     from numba.cuda.cudadrv import driver
 
-    if getattr(driver, "USE_NV_BINDING", False):
+    if getattr(driver, "USE_NV_BINDING", True):
         return driver.binding.CUdeviceptr(pointer)
     return ctypes.c_uint64(pointer)
 

@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import threading
+import types
 import unittest
+from unittest import mock
 
 from headroom import allocator
 from headroom.allocator import Allocator, HeadroomError, OutOfMemory
@@ -131,6 +133,25 @@ class TestNumba(unittest.TestCase):
         del kept
         with self.assertRaises(OutOfMemory):
             manager.memalloc(1 << 40)
+
+    def test_addresses_are_of_the_bindings_that_numba_uses(self):
+        import headroom.numba as hook
+        from numba.cuda.cudadrv import driver
+
+        def address():
+            return hook._address(4096)
+
+        bindings = types.SimpleNamespace(CUdeviceptr=lambda value: ("CUdeviceptr", value))
+        with mock.patch.object(driver, "binding", bindings, create=True):
+            self.assertEqual(address().value, 4096)
+            with mock.patch.object(driver, "USE_NV_BINDING", True):
+                self.assertEqual(address(), ("CUdeviceptr", 4096))
+            before = driver.USE_NV_BINDING
+            del driver.USE_NV_BINDING  # newer releases have no other bindings
+            try:
+                self.assertEqual(address(), ("CUdeviceptr", 4096))
+            finally:
+                driver.USE_NV_BINDING = before
 
 
 class TestExit(unittest.TestCase):

@@ -1,10 +1,17 @@
-// headroom_rmm.hpp against a stand-in for RMM: its class of resources, or the concept that replaced it.
+// headroom_rmm.hpp against RMM, or against a stand-in for it: its class of resources, or the concept that replaced it.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <headroom_rmm.hpp>
+#ifdef HEADROOM_REAL_RMM
+#if __has_include(<rmm/mr/per_device_resource.hpp>)
+#include <rmm/mr/per_device_resource.hpp>
+#else
+#include <rmm/mr/device/per_device_resource.hpp>  // up to 25.10
+#endif
+#endif
 
 namespace {
 
@@ -16,12 +23,30 @@ void require(bool holds, const char* promise) {
 
 constexpr std::size_t kMiB = 1 << 20;
 
+// The stream is the first argument from RMM 25.12 on, and the alignment is given from 26.06 on.
+template <typename R>
+void* take_from(R& resource, std::size_t bytes, cudaStream_t stream) {
+  if constexpr (requires { resource.allocate(stream, bytes, 256); }) {
+    return resource.allocate(stream, bytes, 256);
+  } else {
+    return resource.allocate(bytes, stream);
+  }
+}
+template <typename R>
+void give_back_to(R& resource, void* pointer, std::size_t bytes, cudaStream_t stream) {
+  if constexpr (requires { resource.deallocate(stream, pointer, bytes, 256); }) {
+    resource.deallocate(stream, pointer, bytes, 256);
+  } else {
+    resource.deallocate(pointer, bytes, stream);
+  }
+}
+
 #if HEADROOM_RMM_HAS_CLASS
 void* take(headroom::rmm_resource& resource, std::size_t bytes, cudaStream_t stream) {
-  return static_cast<rmm::mr::device_memory_resource&>(resource).allocate(bytes, stream);
+  return take_from<rmm::mr::device_memory_resource>(resource, bytes, stream);
 }
 void give_back(headroom::rmm_resource& resource, void* pointer, std::size_t bytes, cudaStream_t stream) {
-  static_cast<rmm::mr::device_memory_resource&>(resource).deallocate(pointer, bytes, stream);
+  give_back_to<rmm::mr::device_memory_resource>(resource, pointer, bytes, stream);
 }
 bool equal(headroom::rmm_resource const& a, headroom::rmm_resource const& b) {
   return a.is_equal(b);
@@ -64,6 +89,26 @@ int main() {
   give_back(resource, first, 3 * kMiB, nullptr);
   give_back(resource, second, 5 * kMiB, stream);
   require(resource.counts().allocated_bytes == 0, "blocks are given back");
+#ifdef HEADROOM_REAL_RMM
+  // As RMM's containers take memory: from the resource of the device. No GPU is asked.
+  const rmm::cuda_device_id device(0);
+#if HEADROOM_RMM_HAS_CLASS
+  rmm::mr::set_per_device_resource(device, &resource);
+#else
+  rmm::mr::set_per_device_resource(device, resource);
+#endif
+  auto current = rmm::mr::get_per_device_resource_ref(device);
+  void* const third = take_from(current, kMiB, stream);
+  require(resource.counts().requested_bytes == kMiB, "the resource of the device takes from the strategy");
+  give_back_to(current, third, kMiB, stream);
+  require(throws<rmm::out_of_memory>([&] { take_from(current, 65 * kMiB, stream); }),
+          "no room is out_of_memory behind RMM's reference");
+#if HEADROOM_RMM_HAS_CLASS
+  rmm::mr::set_per_device_resource(device, nullptr);
+#else
+  rmm::mr::reset_per_device_resource(device);
+#endif
+#endif
   require(resource.trim() > 0 && resource.counts().reserved_bytes == 0, "trim releases idle memory");
 
   const headroom::rmm_resource copy = resource;
