@@ -139,9 +139,16 @@ int64_t most_live(const Plan& plan) {
   return most;
 }
 
+// A sanitizer looks for faults of memory, which a quarter of the graphs show: each takes all of the solver's code.
+#ifdef __SANITIZE_ADDRESS__
+constexpr int kRandomGraphs = 50;
+#else
+constexpr int kRandomGraphs = 200;
+#endif
+
 TEST(Solve, RandomGraphsKeepToRandomBudgetsWithTheSameBits) {
   int kept = 0, changed = 0, given = 0;
-  for (uint32_t seed = 1; seed <= 200; ++seed) {
+  for (uint32_t seed = 1; seed <= kRandomGraphs; ++seed) {
     const RandomNet net(seed);
     const Targets targets = net.targets();
     const std::vector<int64_t> workspace = workspaces(net.graph, 256 * (seed % 3));
@@ -167,9 +174,9 @@ TEST(Solve, RandomGraphsKeepToRandomBudgetsWithTheSameBits) {
     ASSERT_LE(most_live(plan), budget) << seed;
     ASSERT_EQ(train(net, solution.schedule), train(net, {})) << seed;
   }
-  EXPECT_EQ(kept, 200);
-  EXPECT_GT(changed, 100);
-  EXPECT_GT(given, 10);
+  EXPECT_EQ(kept, kRandomGraphs);
+  EXPECT_GT(changed, kRandomGraphs / 2);
+  EXPECT_GT(given, kRandomGraphs / 20);
 }
 
 TEST(Solve, LessMemoryIsNeverCheaperWhateverWasAskedBefore) {
