@@ -75,7 +75,7 @@ TEST(HeadroomWho, StartsWithTheSummaryAndEndsWithTheNextCommand) {
 
 TEST(HeadroomWho, OutOfMemoryExitsWithThreeAndBadOptionsAreOneLine) {
   EXPECT_EQ(who("--device sim --allocate 5GiB").code, 3);
-  for (const char* arguments : {"--device cpu", "--device sim --strategy nonesuch",
+  for (const char* arguments : {"--device cpu", "--device sim --strategy nonesuch", "--strategy nonesuch",
                                 "--device sim --others 9GiB", "--watch --every 0", "--device cuda:99"}) {
     const Outcome outcome = who(arguments);
     EXPECT_EQ(outcome.code, 2) << arguments;

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <thread>
 
+#include "allocators/strategies/strategy_text.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/terminal.h"
 #include "runtime/base/text.h"
@@ -158,6 +159,8 @@ int run_who(int argc, char** argv) {
                 "Shows who holds the memory of each GPU: total = free + ours + others + unaccounted.");
   add_who_options(set, options);
   if (!set.parse(argc, argv, std::cout)) return kExitDone;
+  // Also where no GPU is found: the next command has the strategy, too.
+  if (!options.runtime.strategy.empty()) parse_strategy(options.runtime.strategy);
   const Watched watched = choose_watched(options, argv);
   const Terminal terminal = set.terminal();
   if (options.watch && watched.problem.empty()) return watch(watched, options, terminal);

@@ -1,4 +1,5 @@
-// headroom_rmm.hpp against RMM, or against a stand-in for it: its class of resources, or the concept that replaced it.
+// headroom_rmm.hpp against RMM, or against a stand-in for it: its class of resources, or the concept that
+// replaced it.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

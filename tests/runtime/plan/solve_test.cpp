@@ -139,7 +139,8 @@ int64_t most_live(const Plan& plan) {
   return most;
 }
 
-// A sanitizer looks for faults of memory, which a quarter of the graphs show: each takes all of the solver's code.
+// A sanitizer looks for faults of memory, which a quarter of the graphs show: each takes all of the solver's
+// code.
 #ifdef __SANITIZE_ADDRESS__
 constexpr int kRandomGraphs = 50;
 #else
