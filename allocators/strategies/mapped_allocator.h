@@ -86,10 +86,11 @@ class MappedAllocator final : public Allocator {
   std::vector<PageRow> free_rows_;
   std::vector<PageRow> missing_rows_;  // under the block
   std::vector<int64_t> missing_pages_;
-  int64_t now_ = 0;           // the latest time of any lane when they were last compared
-  int64_t waited_at_ = 0;     // work on blocks freed by then is done
-  int requests_settled_ = 0;  // requests that moved pages since one took a new page
-  int64_t moved_bytes_ = 0;   // by driver calls, since pages last grew
+  std::vector<MappedPages::Index> settling_;  // under the missing pages
+  int64_t now_ = 0;                           // the latest time of any lane when they were last compared
+  int64_t waited_at_ = 0;                     // work on blocks freed by then is done
+  int requests_settled_ = 0;                  // requests that moved pages since one took a new page
+  int64_t moved_bytes_ = 0;                   // by driver calls, since pages last grew
 };
 
 }  // namespace headroom

@@ -120,6 +120,32 @@ bool MappedPages::settle(Index page, MappedSpace& space, int64_t place, bool for
   return true;
 }
 
+void MappedPages::map(MappedSpace& space, std::span<const int64_t> places, std::span<const Index> pages) {
+  const auto address_of = [&](size_t i) -> MappedSpace::Address& {
+    return space.addresses[static_cast<size_t>(places[i])];
+  };
+  for (size_t first = 0, end = 0; first < places.size(); first = end) {
+    run_.clear();
+    for (; end < places.size() && address_of(end).page != pages[end]; ++end) {
+      if (end > first && places[end] != places[end - 1] + 1) break;
+      Memory& memory = memory_of(pages[end]);
+      run_.push_back(memory.block);
+      memory.mappings.reserve(memory.mappings.size() + 1);
+      if (address_of(end).page != kNone) end_mapping(where(space, places[end]));
+    }
+    if (end == first) {
+      ++end;
+      continue;
+    }
+    if (!memory_.try_map_run(pointer_to(where(space, places[first])), run_)) continue;
+    for (size_t i = first; i < end; ++i) {
+      count_(0);
+      memory_of(pages[i]).mappings.push_back(where(space, places[i]));
+      address_of(i).page = pages[i];
+    }
+  }
+}
+
 void MappedPages::forget_addresses() noexcept {
   for (size_t number = 0; number < pages_.size(); ++number) {
     const Page& page = pages_[number];

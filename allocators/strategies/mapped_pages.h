@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -89,6 +90,9 @@ class MappedPages {
   // be done. The place becomes its home if `for_good`, if it has none, or if its home is on another stream.
   // False when the driver refuses. Throws std::bad_alloc.
   bool settle(Index spare, MappedSpace& space, int64_t at, bool for_good);
+  // Maps pages[i] at places[i] where it is not, runs of places in one call, so that settle() need not. The
+  // work on other pages there must be done. Does nothing where the driver refuses. Throws std::bad_alloc.
+  void map(MappedSpace& space, std::span<const int64_t> places, std::span<const Index> pages);
   // Unmaps pages everywhere but at their places and homes. The work on them must be done.
   void forget_addresses() noexcept;
 
@@ -159,6 +163,7 @@ class MappedPages {
   std::vector<Page> pages_;
   std::vector<Memory> memories_;  // by the same index
   std::vector<Index> spare_, unused_;
+  std::vector<PhysicalBlock> run_;  // what map() maps at once
   int64_t held_bytes_ = 0;
 };
 

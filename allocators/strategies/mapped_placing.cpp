@@ -228,10 +228,15 @@ bool MappedAllocator::settle_pages(MappedSpace& space, bool for_good) {
   };
   if (std::any_of(missing_pages_.begin(), missing_pages_.end(), is_in_use)) wait_for_streams();
   pages_.sort_spare();
-  for (const int64_t at : missing_pages_) {
-    const MappedPages::Index page =
-        *std::find_if(pages_.spare().begin(), pages_.spare().end(),
-                      [&](MappedPages::Index each) { return pages_.bytes_of(each) == space.page_bytes; });
+  settling_.clear();
+  for (const MappedPages::Index page : pages_.spare()) {
+    if (settling_.size() == missing_pages_.size()) break;
+    if (pages_.bytes_of(page) == space.page_bytes) settling_.push_back(page);
+  }
+  pages_.map(space, missing_pages_, settling_);
+  for (size_t i = 0; i < settling_.size(); ++i) {
+    const MappedPages::Index page = settling_[i];
+    const int64_t at = missing_pages_[i];
     if (pages_.settle(page, space, at, for_good)) continue;
     // The driver, or the host kernel of a simulated one, may have too many mappings.
     if (now_ > waited_at_) wait_for_streams();

@@ -2,8 +2,10 @@
 // needed. An optional part of DeviceMemory; knows no strategy and no stream.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 namespace headroom {
 
@@ -36,6 +38,16 @@ class VirtualMemory {
   // read and write. A block may be mapped at several addresses. False when the driver refuses: then nothing
   // has changed.
   virtual bool try_map(void* address, const PhysicalBlock& block) = 0;
+  // Maps blocks side by side, the first at `address`: all of them or, when the driver refuses one, none.
+  virtual bool try_map_run(void* address, std::span<const PhysicalBlock> blocks) {
+    char* at = static_cast<char*>(address);
+    for (size_t i = 0; i < blocks.size(); at += blocks[i++].bytes) {
+      if (try_map(at, blocks[i])) continue;
+      while (i-- > 0) unmap(at -= blocks[i].bytes, blocks[i]);
+      return false;
+    }
+    return true;
+  }
   // Ends one mapping of `block`, at `address`. The caller has waited for all work that uses it.
   virtual void unmap(void* address, const PhysicalBlock& block) noexcept = 0;
 };

@@ -75,16 +75,27 @@ void CudaVirtualMemory::release(const PhysicalBlock& block) noexcept {
   Driver::instance().release_memory(block.handle);
 }
 
-bool CudaVirtualMemory::try_map(void* address, const PhysicalBlock& block) {
+bool CudaVirtualMemory::try_map_run(void* address, std::span<const PhysicalBlock> blocks) {
   const TimedCall timed(ordinal_, driver_time_us_);
   const Driver& driver = Driver::instance();
-  const auto bytes = static_cast<size_t>(block.bytes);
-  if (driver.map_memory(address_of(address), bytes, 0, block.handle, 0) != CUDA_SUCCESS) return false;
+  const CUdeviceptr begin = address_of(address);
+  CUdeviceptr end = begin;
+  size_t mapped = 0;
+  for (; mapped < blocks.size(); ++mapped) {
+    const auto bytes = static_cast<size_t>(blocks[mapped].bytes);
+    if (driver.map_memory(end, bytes, 0, blocks[mapped].handle, 0) != CUDA_SUCCESS) break;
+    end += bytes;
+  }
   CUmemAccessDesc access = {};
   access.location = on(ordinal_);
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  if (driver.set_access(address_of(address), bytes, &access, 1) == CUDA_SUCCESS) return true;
-  driver.unmap_memory(address_of(address), bytes);
+  if (mapped == blocks.size() && driver.set_access(begin, end - begin, &access, 1) == CUDA_SUCCESS)
+    return true;
+  while (mapped-- > 0) {
+    const auto bytes = static_cast<size_t>(blocks[mapped].bytes);
+    end -= bytes;
+    driver.unmap_memory(end, bytes);
+  }
   return false;
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <optional>
+#include <span>
 
 #include "runtime/device/virtual_memory.h"
 
@@ -23,7 +24,11 @@ class CudaVirtualMemory final : public VirtualMemory {
   // Throws DeviceError for a reason other than lack of memory.
   std::optional<PhysicalBlock> try_create(int64_t bytes) override;
   void release(const PhysicalBlock& block) noexcept override;
-  bool try_map(void* address, const PhysicalBlock& block) override;
+  bool try_map(void* address, const PhysicalBlock& block) override {
+    return try_map_run(address, {&block, 1});
+  }
+  // Sets the access of all blocks in one call: it takes 30 times as long as mapping one.
+  bool try_map_run(void* address, std::span<const PhysicalBlock> blocks) override;
   void unmap(void* address, const PhysicalBlock& block) noexcept override;
 
   // Time spent in the calls above, by the host's clock.

@@ -90,6 +90,31 @@ TEST_P(VirtualMemoryContract, BlocksSideBySideAreOneMemory) {
   pages().release_range(range, 2 * page_);
 }
 
+TEST_P(VirtualMemoryContract, ARunIsMappedWhollyOrNotAtAll) {
+  char* range = reserve(8 * page_);
+  const auto one = pages().try_create(page_), two = pages().try_create(2 * page_);
+  ASSERT_TRUE(one && two);
+  const std::vector<PhysicalBlock> run = {*one, *two, *one};
+  ASSERT_TRUE(pages().try_map_run(range + page_, run));
+  write(range + page_, 1, page_);
+  write(range + 2 * page_, 2, 2 * page_);
+  EXPECT_EQ(read(range + 4 * page_), 1);
+  if (faulty_) {
+    faulty_->faults().arm({.failing_call = 2});
+    EXPECT_FALSE(pages().try_map_run(range + 5 * page_, {run.data(), 2}));
+    ASSERT_TRUE(pages().try_map_run(range + 5 * page_, {run.data(), 2}));
+    pages().unmap(range + 5 * page_, *one);
+    pages().unmap(range + 6 * page_, *two);
+  }
+  pages().unmap(range + page_, *one);
+  pages().unmap(range + 2 * page_, *two);
+  pages().unmap(range + 4 * page_, *one);
+  pages().release(*one);
+  pages().release(*two);
+  pages().release_range(range, 8 * page_);
+  EXPECT_EQ(held(), 0);
+}
+
 TEST_P(VirtualMemoryContract, ABlockKeepsItsContentsWhereverItIsMapped) {
   char* range = reserve(8 * page_);
   const auto block = pages().try_create(2 * page_);
