@@ -78,7 +78,8 @@ def make_net(name):
     return UNet(), 256
 
 
-def run_in_torch(name, work, how, batch, steps, precision):
+def run_in_torch(name, work, how, batch, steps, precision, parallel=None):
+    """Measures one work of a net; `parallel` wraps a net that trains beside others."""
     import torch
     from torch.nn import functional as F
 
@@ -127,7 +128,8 @@ def run_in_torch(name, work, how, batch, steps, precision):
             return measure(torch, step, steps)
     net.train()
     optimizer = torch.optim.SGD(net.parameters(), 1e-3)
-    run = torch.compile(net) if how == "compile" else net
+    run = parallel(net) if parallel else net
+    run = torch.compile(run) if how == "compile" else run
     half = torch.autocast(device, torch.bfloat16, enabled=precision == "bf16" and not is_cpu)
     with torch.no_grad(), half:
         shape = logits(net, x[:2]).shape
@@ -258,4 +260,5 @@ def main():
                           flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
