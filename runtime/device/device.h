@@ -42,11 +42,12 @@ class Device {
   virtual DeviceLibraries& libraries() = 0;
   virtual DeviceCaptures& captures() = 0;
   virtual KernelTarget kernel_target() = 0;
-  // Queues a copy of `bytes` of another device's memory to this one's: behind what the default streams of
-  // both hold, and before what they are given from now on. False, with nothing queued, where only the host
-  // can copy between the two. Throws DeviceError.
-  virtual bool copy_from(Device& other, void* to, const void* from, int64_t bytes) {
-    (void)other, (void)to, (void)from, (void)bytes;
+  // Queues a copy of `bytes` of another device's memory to this one's. On the default stream: behind what the
+  // default streams of both hold, and before what they are given from now on. On another stream of this
+  // device, in order with that one alone. False, with nothing queued, where only the host can copy between
+  // the two. Throws DeviceError.
+  virtual bool copy_from(Device& other, void* to, const void* from, int64_t bytes, Stream stream = {}) {
+    (void)other, (void)to, (void)from, (void)bytes, (void)stream;
     return false;
   }
 

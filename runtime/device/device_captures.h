@@ -12,6 +12,8 @@
 
 namespace headroom {
 
+class Device;
+
 // A piece of work to capture: queues itself on the stream it is given, the same work at each call, and waits
 // for nothing. It may run beside every task that it is not ordered with.
 struct Task {
@@ -23,6 +25,8 @@ struct Task {
   bool starts_early = false;
   // Whether it is a call of a collective, which all ranks make together.
   bool is_collective = false;
+  // Whose work it is, and whose stream it is given; null: the device's that captures it.
+  Device* device = nullptr;
 };
 
 // Captured work that can be queued any number of times, with no allocation between its parts. What its tasks
@@ -30,7 +34,8 @@ struct Task {
 class Capture {
  public:
   virtual ~Capture() = default;
-  // Queues all of it behind what `stream` holds already. Throws DeviceError, as the tasks do where they run
+  // Queues all of it behind what `stream` holds already, and what the default streams of its tasks' other
+  // devices hold; these go on after it. Throws DeviceError, as the tasks do where they run
   // at once.
   virtual void launch(Stream stream) = 0;
 };
@@ -40,10 +45,11 @@ class DeviceCaptures {
   virtual ~DeviceCaptures() = default;
   // Captures the tasks, `repeats` times over. Each task must have run once before, so that all that it needs
   // is loaded. A GPU runs unordered tasks side by side; other devices may run them in the order given. Throws
-  // InvalidArgument as check_tasks does, DeviceError when the driver refuses.
+  // InvalidArgument as check_tasks does, and for a task of a device whose work it cannot hold; DeviceError
+  // when the driver refuses.
   virtual std::unique_ptr<Capture> capture(std::span<const Task> tasks, int64_t repeats) = 0;
-  // Whether each launch calls the tasks again, on the host: they may then wait, fail, and use other devices.
-  // Otherwise a launch repeats the work that they queued on this device while they were captured.
+  // Whether each launch calls the tasks again, on the host: they may then wait, fail, and use any device.
+  // Otherwise a launch repeats the work that they queued while they were captured, on devices of this kind.
   virtual bool call_tasks() const = 0;
 };
 

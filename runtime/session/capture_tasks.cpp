@@ -47,7 +47,7 @@ std::vector<Task> make_tasks(const BoundPlan& plan, std::span<const int> nodes, 
     const int id = working[i];
     tasks.push_back({[run, id](Stream stream) { run(id, stream); }, waits[i].after, waits[i].after_previous,
                      may_start_early(plan, id, waits[i], working),
-                     plan.node(id).kernel->collective() != nullptr});
+                     plan.node(id).kernel->collective() != nullptr, plan.node(id).on->device});
   }
   if (updates == UpdatesBegin::kWithTheirOperands) return tasks;
   const auto is_update_at = [&](size_t i) { return is_update(graph.node(working[i]).op); };

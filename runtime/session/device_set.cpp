@@ -21,8 +21,8 @@ const PlacedDevice& DeviceSet::find(std::string_view name) const {
                   fmt::join(names, ", ")));
 }
 
-void copy_between(Device& from, const void* source, Device& to, void* target, int64_t bytes) {
-  if (bytes == 0 || to.copy_from(from, target, source, bytes)) return;
+void copy_between(Device& from, const void* source, Device& to, void* target, int64_t bytes, Stream stream) {
+  if (bytes == 0 || to.copy_from(from, target, source, bytes, stream)) return;
   // At least one of them works in host memory, which the other one can copy to or from.
   from.streams().synchronize({});
   to.streams().synchronize({});

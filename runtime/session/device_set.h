@@ -34,7 +34,8 @@ class DeviceSet {
 };
 
 // Copies `bytes` from one device's memory to another's, in order with the earlier and later work of the
-// default streams of both. Throws DeviceError.
-void copy_between(Device& from, const void* source, Device& to, void* target, int64_t bytes);
+// default streams of both; on another stream of `to`, as Device::copy_from does. Throws DeviceError.
+void copy_between(Device& from, const void* source, Device& to, void* target, int64_t bytes,
+                  Stream stream = {});
 
 }  // namespace headroom

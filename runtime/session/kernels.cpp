@@ -5,13 +5,14 @@
 namespace headroom {
 namespace {
 
-// Copies between the memories of two devices; a task of no capture.
+// Copies between the memories of two devices.
 class DeviceCopy final : public Kernel {
  public:
   DeviceCopy(Device& from, Device& to, int64_t bytes) : from_(from), to_(to), bytes_(bytes) {}
 
-  void run(std::span<const TensorView> inputs, std::span<const TensorView> outputs, void*, Stream) override {
-    copy_between(from_, inputs[0].data, to_, outputs[0].data, bytes_);
+  void run(std::span<const TensorView> inputs, std::span<const TensorView> outputs, void*,
+           Stream stream) override {
+    copy_between(from_, inputs[0].data, to_, outputs[0].data, bytes_, stream);
   }
 
  private:

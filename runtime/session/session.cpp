@@ -88,15 +88,12 @@ void Session::wait_before_updates() {
   synchronize();
 }
 
-// A CUDA graph that spans GPUs would need a stream of each in one capture.
 std::string_view Session::not_captured_because() const {
-  Device& first = *bound_.devices().front()->device;
-  for (const PlacedDevice* placed : bound_.devices()) {
-    const bool call_tasks = first.captures().call_tasks() && placed->device->captures().call_tasks();
-    if (placed->device != &first && !call_tasks)
-      return "a CUDA graph holds the work of one GPU, this plan spans more";
-  }
-  return {};
+  const bool call_tasks = device().captures().call_tasks();
+  const bool are_of_one_kind = std::all_of(
+      bound_.devices().begin(), bound_.devices().end(),
+      [&](const PlacedDevice* placed) { return placed->device->captures().call_tasks() == call_tasks; });
+  return are_of_one_kind ? "" : "a CUDA graph holds the work of GPUs, this plan has some on the CPU too";
 }
 
 // The first time node by node, which loads what kernels load when they are launched; a capture cannot.

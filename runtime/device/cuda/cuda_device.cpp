@@ -15,9 +15,18 @@ namespace cuda {
 
 // Only these two events order the default streams of two GPUs. If the GPUs cannot access each other's memory,
 // the driver copies through the host.
-bool CudaDevice::copy_from(Device& other, void* to, const void* from, int64_t bytes) {
+bool CudaDevice::copy_from(Device& other, void* to, const void* from, int64_t bytes, Stream stream) {
   const CudaGpu* const source = other.kernel_target().gpu;
   if (source == nullptr) return false;
+  const auto copy = [&] {
+    HR_CHECK(cudaMemcpyPeerAsync(to, gpu_.ordinal(), from, source->ordinal(), static_cast<size_t>(bytes),
+                                 stream_of(stream)));
+  };
+  if (stream != Stream{}) {
+    const CurrentDevice current(gpu_.ordinal());
+    copy();
+    return true;
+  }
   std::optional<CudaEvent> written, copied;
   {
     const CurrentDevice current(source->ordinal());
@@ -26,8 +35,7 @@ bool CudaDevice::copy_from(Device& other, void* to, const void* from, int64_t by
   {
     const CurrentDevice current(gpu_.ordinal());
     written->make_wait(nullptr);
-    HR_CHECK(cudaMemcpyPeerAsync(to, gpu_.ordinal(), from, source->ordinal(), static_cast<size_t>(bytes),
-                                 nullptr));
+    copy();
     copied.emplace(nullptr);
   }
   const CurrentDevice current(source->ordinal());

@@ -20,7 +20,7 @@ class CudaDevice final : public Device {
   DeviceLibraries& libraries() override { return libraries_; }
   DeviceCaptures& captures() override { return captures_; }
   KernelTarget kernel_target() override { return {.gpu = &gpu_}; }
-  bool copy_from(Device& other, void* to, const void* from, int64_t bytes) override;
+  bool copy_from(Device& other, void* to, const void* from, int64_t bytes, Stream stream = {}) override;
 
   CudaGpu& gpu() { return gpu_; }
 

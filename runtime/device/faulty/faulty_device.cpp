@@ -37,9 +37,9 @@ void FaultyDevice::initialise() {
   mark_done("initialise");
 }
 
-bool FaultyDevice::copy_from(Device& other, void* to, const void* from, int64_t bytes) {
+bool FaultyDevice::copy_from(Device& other, void* to, const void* from, int64_t bytes, Stream stream) {
   memory_.count_copy();
-  return upstream_.copy_from(other, to, from, bytes);
+  return upstream_.copy_from(other, to, from, bytes, stream);
 }
 
 void FaultyDevice::FaultyLibraries::start(Library library) {

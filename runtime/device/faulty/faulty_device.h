@@ -30,7 +30,7 @@ class FaultyDevice final : public Device {
   DeviceLibraries& libraries() override { return libraries_; }
   DeviceCaptures& captures() override { return captures_; }
   KernelTarget kernel_target() override { return upstream_.kernel_target(); }
-  bool copy_from(Device& other, void* to, const void* from, int64_t bytes) override;
+  bool copy_from(Device& other, void* to, const void* from, int64_t bytes, Stream stream = {}) override;
 
  private:
   class FaultyLibraries final : public DeviceLibraries {

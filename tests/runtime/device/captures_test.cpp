@@ -28,6 +28,16 @@ TEST(Capture, RunsItsTasksInOrderTheGivenNumberOfTimes) {
   }
 }
 
+TEST(Capture, CallsTheTasksOfOtherHostDevicesToo) {
+  CpuDevice cpu;
+  SimulatedGpu gpu(find_profile("h200"));
+  int ran = 0;
+  Task task{[&](Stream) { ++ran; }, {}, {}};
+  task.device = &gpu;
+  cpu.captures().capture({&task, 1}, 3)->launch({});
+  EXPECT_EQ(ran, 3);
+}
+
 // Two tasks that each wait until the other runs: only threads side by side get through.
 TEST(ThreadedCapture, RunsSideBySideWhatIsNotOrdered) {
   CpuDevice cpu(std::nullopt, {.inter_op = 2});

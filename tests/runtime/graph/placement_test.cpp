@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/optimizer.h"
 #include "runtime/predict/predict_peak.h"
+#include "runtime/session/capture_tasks.h"
 #include "tests/runtime/session/harness.h"
 
 namespace headroom {
@@ -271,6 +274,30 @@ TrainedLayers train(TwoLayers& net, Runtime& runtime, PlanMode mode) {
   session.run(40);
   trained.checksum = variables.checksum(net.parameters);
   return trained;
+}
+
+TEST(PlacedPlan, EachTaskOfACaptureKnowsItsDevice) {
+  TwoLayers net("/GPU:1");
+  Runtime runtime({.device = "sim:four-2080ti"});
+  const DeviceSet devices = place(net.graph, runtime);
+  const auto kernels = std::make_shared<const Kernels>(net.graph, devices);
+  Variables variables(net.graph, devices);
+  const BoundPlan bound(net.graph,
+                        make_plan(net.graph, net.training(), PlanMode::kPacked, kernels->workspace_bytes()),
+                        kernels, variables);
+  std::vector<int> nodes;
+  for (const Step& step : bound.plan().steps) {
+    if (step.kind == StepKind::kRun) nodes.push_back(step.id);
+  }
+  int ran = -1;
+  std::set<Device*> used;
+  for (const Task& task :
+       make_tasks(bound, nodes, UpdatesBegin::kWithTheirOperands, [&](int node, Stream) { ran = node; })) {
+    task.run({});
+    EXPECT_EQ(task.device, devices.find(net.graph.node(ran).device).device) << net.graph.node(ran).name;
+    used.insert(task.device);
+  }
+  EXPECT_EQ(used, (std::set<Device*>{&runtime.device("/GPU:0"), &runtime.device("/GPU:1")}));
 }
 
 TEST(PlacedPlan, ItsPeaksArePredictedForEachDevice) {

@@ -23,7 +23,8 @@ class CudaPlacementTest : public CudaTest {
   }
 };
 
-// Losses of a few steps of two layers, the second on `device`, and the weights at the end.
+// Losses of a few steps of three layers, the second on `device`, the others on the first GPU, and the weights
+// at the end.
 struct Steps {
   std::vector<float> losses;
   uint64_t checksum = 0;
@@ -36,20 +37,25 @@ Steps train_on(const char* device, PlanMode mode) {
   const Value labels = graph.input("labels", {DType::kI32, {64}});
   const Value rate = graph.input("rate", {DType::kF32, {}});
   const Value step = graph.variable("step", {DType::kI32, {}}, zeros());
+  std::vector<Value> weights;
   const Value w1 = graph.variable("w1", {DType::kF32, {512, 512}}, glorot_uniform({512, 512}, 1));
   const Value hidden = relu(matmul(x, w1));
-  const DeviceScope scope(graph, device);
-  const Value w2 = graph.variable("w2", {DType::kF32, {512, 256}}, glorot_uniform({512, 256}, 2));
-  const Value logits = matmul(to_device(hidden, device), w2);
-  const Value loss = mean(cross_entropy(logits, to_device(labels, device)));
-  const std::vector<Value> weights = {w1, w2};
+  const Value w3 = graph.variable("w3", {DType::kF32, {256, 256}}, glorot_uniform({256, 256}, 3));
+  const Value there = [&] {
+    const DeviceScope scope(graph, device);
+    const Value w2 = graph.variable("w2", {DType::kF32, {512, 256}}, glorot_uniform({512, 256}, 2));
+    weights.push_back(w2);
+    return relu(matmul(to_device(hidden, device), w2));
+  }();
+  const Value loss = mean(cross_entropy(matmul(to_device(there, "/GPU:0"), w3), labels));
+  weights.insert(weights.end(), {w1, w3});
   add_updates(Adam{}, weights, gradients(loss, weights), rate, step);
 
   Runtime runtime({.device = "cuda"});
   const DeviceSet devices = place(graph, runtime);
   Variables variables(graph, devices);
   Session session(graph, {{loss}, true}, mode, variables);
-  EXPECT_EQ(session.not_captured_because().empty(), devices.all().size() == 1);
+  EXPECT_EQ(session.not_captured_because().empty(), std::string_view(device) != "/CPU:0");
   Steps steps;
   for (int i = 0; i < 5; ++i) {
     const std::vector<float> values = random_floats(64 * 512, static_cast<uint64_t>(i));
@@ -68,6 +74,13 @@ TEST_F(CudaPlacementTest, ALayerOnTheSecondGpuGivesTheBitsOfOneGpu) {
   for (const PlanMode mode : kPlanModes) {
     EXPECT_EQ(train_on("/GPU:1", mode), expected) << to_string(mode);
   }
+}
+
+// A dynamic plan runs node by node; the others are captured after the first step.
+TEST_F(CudaPlacementTest, OneGraphOfTwoGpusGivesTheBitsOfNodeByNode) {
+  const Steps expected = train_on("/GPU:1", PlanMode::kDynamic);
+  EXPECT_EQ(train_on("/GPU:1", PlanMode::kPacked), expected);
+  EXPECT_EQ(train_on("/GPU:1", PlanMode::kParallel), expected);
 }
 
 TEST_F(CudaPlacementTest, ALayerOnTheCpuComesWithinRounding) {

@@ -6,6 +6,8 @@
 #include "runtime/base/errors.h"
 #include "runtime/device/cuda/check.h"
 #include "runtime/device/cuda/cuda_device.h"
+#include "runtime/device/gpus.h"
+#include "runtime/device/host/cpu_device.h"
 #include "tests/require_cuda.h"
 
 namespace headroom::cuda {
@@ -99,6 +101,45 @@ TEST_F(CudaCapturesTest, AChainOfManyTasksRunsInTurn) {
   device_->memory().copy_to_host(turns.data(), counter, (kTasks + 1) * 4);
   EXPECT_EQ(turns[0], kTasks * kRepeats);
   for (int i = 0; i < kTasks; ++i) EXPECT_EQ(turns[static_cast<size_t>(i) + 1], kTasks * (kRepeats - 1) + i);
+}
+
+// Each repetition and launch goes to the other GPU and back, and so do the copies before and after them.
+TEST_F(CudaCapturesTest, WorkOfTwoGpusKeepsItsOrder) {
+  if (visible_gpus().size() < 2) GTEST_SKIP() << "one GPU is visible, two are needed";
+  const std::unique_ptr<Device> other = make_cuda_device({.ordinal = 1});
+  other->initialise();
+  auto* const there = static_cast<float*>(other->memory().try_allocate(kBytes));
+  ASSERT_NE(there, nullptr);
+  device_->initialise();
+  Task go{[&](Stream stream) { other->copy_from(*device_, there, row(0), kCount * 4, stream); }, {}, {2}};
+  go.device = other.get();
+  Task add{[&](Stream stream) {
+             multiply_add<<<1, kCount, 0, stream_of(stream)>>>(there + kCount, there, 1, 1);
+             HR_CHECK(cudaGetLastError());
+           },
+           {0},
+           {}};
+  add.device = other.get();
+  const Task back{
+      [&](Stream stream) { device_->copy_from(*other, row(0), there + kCount, kCount * 4, stream); },
+      {1},
+      {}};
+  const std::unique_ptr<Capture> captured = device_->captures().capture(std::vector<Task>{go, add, back}, 5);
+  std::vector<float> ones(kCount, 1);
+  device_->memory().copy_to_device(row(0), ones.data(), kCount * 4);
+  for (int i = 0; i < 3; ++i) captured->launch({});
+  std::vector<float> values(kCount);
+  other->memory().copy_to_host(values.data(), there + kCount, kCount * 4);
+  EXPECT_EQ(values, std::vector<float>(kCount, 16));
+  EXPECT_EQ(read(0), values);
+  other->memory().release(there, kBytes);
+}
+
+TEST_F(CudaCapturesTest, RefusesATaskOfTheCpu) {
+  CpuDevice cpu;
+  Task task{[](Stream) {}, {}, {}};
+  task.device = &cpu;
+  EXPECT_THROW(device_->captures().capture({&task, 1}, 1), InvalidArgument);
 }
 
 TEST_F(CudaCapturesTest, ATaskMayQueueNothingOrSeveralThings) {
