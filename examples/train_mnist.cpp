@@ -294,15 +294,13 @@ std::string next_command(const TrainResult& result, const Runtime& runtime, cons
                    : "  # allocates nothing in a step");
 }
 
-// A training that a signal has ended: one line, and the exit code that shells give such a process.
-int end_by_signal(const TrainResult& result, const Options& options) {
+void say_which_signal_ended(const TrainResult& result, const Options& options) {
   const std::string kept = options.save.empty()
                                ? "nothing is saved (--save FILE)"
                                : fmt::format("continue with --resume {}", shell_word(options.save));
   print_failure("train_mnist",
                 fmt::format("ended by {} after step {}: {}",
                             result.end_signal == SIGINT ? "SIGINT" : "SIGTERM", result.steps_done, kept));
-  return 128 + result.end_signal;
 }
 
 // `job` is null unless this process is a rank.
@@ -339,8 +337,8 @@ int run(int argc, char** argv, RankJob* job) {
   }
   TrainingOutput progress(options, data.origin, out);
   const auto on_step = [&](const StepReport& report) { progress(report); };
-  std::optional<EndSignals> signals;  // of a rank its job takes care
-  if (job == nullptr) settings.end_signals = &signals.emplace();
+  std::optional<EndSignals> signals;
+  settings.end_signals = job == nullptr ? &signals.emplace() : &job->answer_signals();
   TrainResult result = job == nullptr ? train(settings, data.training, data.test, runtime, on_step)
                                       : train_rank(settings, data.training, data.test, runtime, job->host(),
                                                    job->group(), on_step);
@@ -348,7 +346,10 @@ int run(int argc, char** argv, RankJob* job) {
     if (prints) fmt::print(stderr, "note: {}\n", note);
   }
   const bool ok = result.outcome == RunOutcome::kOk;
-  if (ok && result.end_signal != 0) return end_by_signal(result, options);
+  if (ok && result.end_signal != 0) {
+    if (prints) say_which_signal_ended(result, options);
+    return 128 + result.end_signal;
+  }
   if (job != nullptr && !ok) {
     job->claim_error_report();
     result.error = fmt::format("{}: {}", job->name(), result.error);

@@ -14,6 +14,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
@@ -123,35 +124,28 @@ TEST(RanksTest, IfAllRanksRunOutOfMemoryOneReportsIt) {
   EXPECT_EQ(outcome.errors.find("out_of_memory: ", at + 1), std::string::npos) << outcome.errors;
 }
 
-// Signals a rank after the first checkpoint. The job must end with one line about that rank, leave no process
-// behind, and leave the checkpoint whole.
-void expect_end_after(int signal, int rank, int timeout_seconds, const std::string& cause,
-                      const std::set<int>& codes) {
-  const ScratchFolder folder;
-  const std::string weights = folder / "weights";
-  const std::string long_training =
-      train("--steps 0 --epochs 1000000 --checkpoint-every 10 --collective-timeout " +
-            std::to_string(timeout_seconds) + " --save " + weights);
+// How a training ends, of which some ranks get a signal after the first checkpoint. No process is left
+// behind.
+Outcome signal_ranks(const ScratchFolder& folder, int signal, const std::vector<int>& ranks,
+                     const std::string& training, const std::string& checkpoint) {
   const auto pid_of = [&](int of) {
     return static_cast<pid_t>(std::stoi(read_file(folder / ("pid." + std::to_string(of)), 100)));
   };
   std::atomic<bool> has_ended = false;
   std::thread killer([&] {
-    while (!std::filesystem::exists(weights) && !has_ended) {
+    while (!std::filesystem::exists(checkpoint) && !has_ended) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    if (!has_ended) kill(pid_of(rank), signal);
+    for (const int rank : ranks) {
+      if (!has_ended) kill(pid_of(rank), signal);
+    }
   });
-  const Outcome outcome = run_shell(folder, mpirun_command(2, with_numbers(folder, long_training)));
+  const Outcome outcome = run_shell(folder, mpirun_command(2, with_numbers(folder, training)));
   has_ended = true;
   killer.join();
-  ASSERT_TRUE(std::filesystem::exists(weights)) << outcome.errors;
-  EXPECT_TRUE(codes.contains(outcome.code)) << outcome.code;  // 124: timeout(1) had to end it
+  EXPECT_TRUE(std::filesystem::exists(checkpoint)) << outcome.errors;
   const std::string ours = lines_of_ours(outcome.errors);
   EXPECT_EQ(std::count(ours.begin(), ours.end(), '\n'), 1) << outcome.errors;
-  EXPECT_NE(ours.find("rank " + std::to_string(rank) + " of 2 on "), std::string::npos) << outcome.errors;
-  EXPECT_NE(ours.find("/GPU:" + std::to_string(rank) + ": "), std::string::npos) << outcome.errors;
-  EXPECT_NE(ours.find(cause), std::string::npos) << outcome.errors;
   for (const int of : {0, 1}) {
     // mpirun waits for its own children; an orphan may be visible for a moment.
     const auto is_running = [&] {
@@ -163,6 +157,24 @@ void expect_end_after(int signal, int rank, int timeout_seconds, const std::stri
     }
     EXPECT_FALSE(is_running()) << "rank " << of << " is an orphan";
   }
+  return outcome;
+}
+
+// The job must end with one line about the rank, and leave the checkpoint whole.
+void expect_end_after(int signal, int rank, int timeout_seconds, const std::string& cause,
+                      const std::set<int>& codes) {
+  const ScratchFolder folder;
+  const std::string weights = folder / "weights";
+  const Outcome outcome =
+      signal_ranks(folder, signal, {rank},
+                   train("--steps 0 --epochs 1000000 --checkpoint-every 10 --collective-timeout " +
+                         std::to_string(timeout_seconds) + " --save " + weights),
+                   weights);
+  EXPECT_TRUE(codes.contains(outcome.code)) << outcome.code;  // 124: timeout(1) had to end it
+  const std::string ours = lines_of_ours(outcome.errors);
+  EXPECT_NE(ours.find("rank " + std::to_string(rank) + " of 2 on "), std::string::npos) << outcome.errors;
+  EXPECT_NE(ours.find("/GPU:" + std::to_string(rank) + ": "), std::string::npos) << outcome.errors;
+  EXPECT_NE(ours.find(cause), std::string::npos) << outcome.errors;
   EXPECT_EQ(run_shell(folder, "env -i " + train("--load " + weights)).code, 0);
 }
 
@@ -175,8 +187,36 @@ TEST(RanksTest, StoppedRankEndsTheJobAndLeavesTheLastCheckpoint) {
   expect_end_after(SIGSTOP, 1, 4, "no heartbeat from its process for 4000 ms", {kExitLibraryFailure});
 }
 
-TEST(RanksTest, TerminatedRankEndsTheJobAndLeavesTheLastCheckpoint) {
-  expect_end_after(SIGTERM, 0, 60, "asked to end by SIGTERM\n", {kExitLibraryFailure});
+// Whoever gets the signal: all end after the same step, rank 0 saves it, and resuming gives the bits of a
+// training that nobody ended.
+void expect_saved_after(int signal, const std::vector<int>& ranks, const std::string& name) {
+  const ScratchFolder folder;
+  const std::string file = folder / "run.st";
+  const std::string constant = "--steps 20 --schedule constant ";
+  const Outcome ended = signal_ranks(
+      folder, signal, ranks, train(constant + "--epochs 1000000 --checkpoint-every 10 --save " + file), file);
+  EXPECT_EQ(ended.code, 128 + signal) << ended.errors;
+  const std::string ours = lines_of_ours(ended.errors),
+                    line = "train_mnist: ended by " + name + " after step ";
+  ASSERT_TRUE(ours.starts_with(line)) << ended.errors;
+  EXPECT_NE(ours.find("continue with --resume " + file), std::string::npos) << ended.errors;
+  const std::string whole = "env -i " + train(constant + "--replicas 2 --json --epochs " +
+                                              std::to_string(std::stoll(ours.substr(line.size())) / 20 + 1));
+  const Outcome never_ended = run_shell(folder, whole),
+                resumed = run_shell(folder, whole + " --resume " + file);
+  ASSERT_EQ(resumed.code, 0) << resumed.errors;
+  const auto bits = [](const Outcome& outcome) {
+    return nlohmann::json::parse(outcome.out)["weights_checksum"].get<std::string>();
+  };
+  EXPECT_EQ(bits(resumed), bits(never_ended));
+}
+
+TEST(RanksTest, ASignalToOneRankSavesTheTrainingOfAll) {
+  expect_saved_after(SIGTERM, {1}, "SIGTERM");
+}
+
+TEST(RanksTest, ASignalToAllRanksSavesTheTraining) {
+  expect_saved_after(SIGINT, {0, 1}, "SIGINT");
 }
 
 }  // namespace

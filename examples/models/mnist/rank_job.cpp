@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstddef>
 #include <exception>
 #include <memory>
@@ -85,11 +86,14 @@ class MpiRankJob final : public RankJob {
     group().barrier();
   }
 
+  const EndSignals& answer_signals() override { return watch_.leave_signals_to_work(); }
   void claim_error_report() override { watch_.claim_error_report(); }
   [[noreturn]] void end_all(int exit_code) { watch_.end_job(exit_code); }
 
-  // Called at the end. MPI waits for all ranks here; a rank that dies before is a failure.
-  void finish() {
+  // Called at the end. MPI waits for all ranks here; a rank that dies before is a failure. After a signal it
+  // is none once all have done their work: the launcher may not wait for MPI.
+  void finish(bool is_after_signal) {
+    if (is_after_signal) watch_.finish();
     group_.reset();
     first_group_.reset();
     world_->finish();
@@ -105,8 +109,13 @@ class MpiRankJob final : public RankJob {
   std::chrono::milliseconds timeout_ = kCollectiveTimeout;
 };
 
+bool is_after_signal(int exit_code) {
+  return exit_code == 128 + SIGINT || exit_code == 128 + SIGTERM;
+}
+
+// After a signal ranks end as after their work: rank 0 may still save.
 bool is_failure(int exit_code) {
-  return exit_code != kExitDone && exit_code != kExitCheckFailed;
+  return exit_code != kExitDone && exit_code != kExitCheckFailed && !is_after_signal(exit_code);
 }
 
 }  // namespace
@@ -117,7 +126,7 @@ int run_as_rank(const char* program, const std::function<int(RankJob*)>& body) {
   try {
     const int code = body(&job);
     if (is_failure(code)) job.end_all(code);
-    job.finish();
+    job.finish(is_after_signal(code));
     return code;
   } catch (const std::exception& error) {
     job.claim_error_report();

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "examples/models/mnist/fingerprint.h"
+#include "runtime/base/end_signals.h"
 #include "runtime/collective/collective.h"
 
 namespace headroom {
@@ -32,6 +33,9 @@ class RankJob {
   // Returns on all ranks if all fingerprints are equal. Otherwise throws InvalidArgument, on the ranks that
   // differ from rank 0, with each difference.
   virtual void require_equal(const Fingerprint& fingerprint) = 0;
+  // The signals that ask this rank to end. From the call on `body` answers them: it ends on all ranks, with
+  // exit code 128 + signal. Before, a signal ends the job as a failure does.
+  virtual const EndSignals& answer_signals() = 0;
   // A failed rank must call this before it prints its error. Returns on the first rank that calls; ends the
   // others.
   virtual void claim_error_report() = 0;

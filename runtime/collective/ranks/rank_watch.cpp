@@ -70,6 +70,12 @@ void RankWatch::set_name(const std::string& name) {
   send_all({RankMessageKind::kName, rank_, name});
 }
 
+const EndSignals& RankWatch::leave_signals_to_work() {
+  const std::lock_guard lock(mutex_);
+  work_answers_signals_ = true;
+  return *signals_;
+}
+
 void RankWatch::send_all(const RankMessage& message) noexcept {
   for (Peer& peer : peers_) peer.link.send(message);
 }
@@ -169,7 +175,8 @@ void RankWatch::check_ranks(Clock::time_point now) {
     const Peer& peer = peers_[rank];
     const bool reports = rank == reporter_;
     // While a rank reports, only that one is watched. A rank that got a signal may end.
-    if (!peer.is_linked || peer.is_done || (!reports && (reporter_ >= 0 || peer.signal != 0))) continue;
+    const bool may_end = reporter_ >= 0 || (peer.signal != 0 && !work_answers_signals_);
+    if (!peer.is_linked || peer.is_done || (!reports && may_end)) continue;
     if (!peer.link.is_open()) {
       end_for(rank, "its process ended without an error message: killed from outside, or crashed");
     }
@@ -183,7 +190,8 @@ void RankWatch::check_ranks(Clock::time_point now) {
 // Rank 0 reports for all; if it cannot, rank 1 does, and the others end last.
 void RankWatch::check_signals(Clock::time_point now) {
   const int turn = std::min(rank_, 2);
-  if (!first_signal_ || reporter_ >= 0 || now - *first_signal_ < (turn + 1) * kEndDelay) return;
+  const milliseconds delay = work_answers_signals_ ? milliseconds(timeout_ms_) : kEndDelay;
+  if (!first_signal_ || reporter_ >= 0 || now - *first_signal_ < delay + turn * kEndDelay) return;
   const auto is_signalled = [](const Peer& peer) { return peer.signal != 0 && !peer.is_done; };
   const auto first = std::find_if(peers_.begin(), peers_.end(), is_signalled);
   if (first == peers_.end()) return;

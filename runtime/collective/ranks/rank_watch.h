@@ -38,6 +38,11 @@ class RankWatch {
   // This rank's name for messages: "rank 1 on node7, /device:GPU:1".
   void set_name(const std::string& name);
 
+  // From now on a signal is for the work to answer: it asks what is returned whether one has come, and ends
+  // on all ranks at the same step. The watch ends the job only if that takes longer than the timeout. What is
+  // returned lives as long as the watch.
+  const EndSignals& leave_signals_to_work();
+
   // To be called by a rank that has failed. Returns on the first one of the job, which should then print why
   // and call end_job. On all others the process ends here, with the first one's exit code. If another rank
   // has died, the watch itself reports that.
@@ -83,6 +88,7 @@ class RankWatch {
   int claimant_ = -1;        // the first rank that wants to report; known at rank 0
   int reporter_ = -1;        // the rank that may; known at rank 0 and at that rank
   std::optional<Clock::time_point> first_signal_;
+  bool work_answers_signals_ = false;
   bool stopped_ = false;
   const int wake_;  // an eventfd: something is to be done before the next check
   std::optional<EndSignals> signals_;

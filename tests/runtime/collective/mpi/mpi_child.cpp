@@ -174,6 +174,25 @@ void be_asked_to_end(MpiWorld& world) {
   });
 }
 
+// The work of the signalled rank ends all, as a training does after a step.
+void answer_a_signal(MpiWorld& world) {
+  const std::unique_ptr<Collective> group = world.make_collective(kLong);
+  RankWatch watch(*group, world.host(), "child", kWatched);
+  const EndSignals& signals = watch.leave_signals_to_work();
+  if (world.rank() == world.size() - 1) raise(SIGTERM);
+  std::this_thread::sleep_for(milliseconds(1000));  // longer than a job lives that leaves them to its watch
+  std::vector<float> signalled = {signals.arrived() == SIGTERM ? 1.0F : 0.0F};
+  group->all_reduce_sum(signalled);
+  expect(signalled[0] == 1, "the signal was not noted");
+}
+
+void answer_no_signal(MpiWorld& world) {
+  be_watched(world, [&](RankWatch& watch) {
+    watch.leave_signals_to_work();
+    if (world.rank() == world.size() - 1) raise(SIGTERM);
+  });
+}
+
 void interrupt_all(MpiWorld& world) {
   be_watched(world, [&](RankWatch&) { raise(SIGINT); });
 }
@@ -221,6 +240,8 @@ int run(const std::string& scenario) {
                                                                 {"report", report_long},
                                                                 {"asked", be_asked_to_end},
                                                                 {"interrupted", interrupt_all},
+                                                                {"answered", answer_a_signal},
+                                                                {"unanswered", answer_no_signal},
                                                                 {"idle", stay_idle},
                                                                 {"well", end_well},
                                                                 {"signalled", be_signalled_at_the_end}};

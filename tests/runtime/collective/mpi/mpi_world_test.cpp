@@ -77,6 +77,14 @@ TEST(RankWatchTest, TerminatedRankIsNamedOnceAndEndsAll) {
   expect_end("interrupted", "rank ", {kExitLibraryFailure});
 }
 
+TEST(RankWatchTest, WorkThatAnswersASignalEndsByItself) {
+  expect_done("answered", 3);
+}
+
+TEST(RankWatchTest, WorkThatDoesNotAnswerASignalIsEndedAfterTheTimeout) {
+  expect_end("unanswered", "rank 2 of the test: asked to end by SIGTERM\n", {kExitLibraryFailure});
+}
+
 TEST(StartLimitTest, RanksThatDoNotMeetEndWithOneLine) {
   expect_end("absent", "rank 0 on ", {kExitLibraryFailure});
 }
