@@ -18,13 +18,10 @@ namespace cuda {
 bool CudaDevice::copy_from(Device& other, void* to, const void* from, int64_t bytes, Stream stream) {
   const CudaGpu* const source = other.kernel_target().gpu;
   if (source == nullptr) return false;
-  const auto copy = [&] {
-    HR_CHECK(cudaMemcpyPeerAsync(to, gpu_.ordinal(), from, source->ordinal(), static_cast<size_t>(bytes),
-                                 stream_of(stream)));
-  };
   if (stream != Stream{}) {
+    // A capture refuses cudaMemcpyPeerAsync, and takes the copy that finds the GPUs from the addresses.
     const CurrentDevice current(gpu_.ordinal());
-    copy();
+    HR_CHECK(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_of(stream)));
     return true;
   }
   std::optional<CudaEvent> written, copied;
@@ -35,7 +32,7 @@ bool CudaDevice::copy_from(Device& other, void* to, const void* from, int64_t by
   {
     const CurrentDevice current(gpu_.ordinal());
     written->make_wait(nullptr);
-    copy();
+    HR_CHECK(cudaMemcpyPeerAsync(to, gpu_.ordinal(), from, source->ordinal(), static_cast<size_t>(bytes), nullptr));
     copied.emplace(nullptr);
   }
   const CurrentDevice current(source->ordinal());
