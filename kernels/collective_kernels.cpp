@@ -38,7 +38,7 @@ class AllReduceKernel final : public CollectiveKernel {
   void run(std::span<const TensorView> inputs, std::span<const TensorView> outputs, void*,
            Stream stream) override {
     for (size_t i = 0; i < terms_.size(); ++i) {
-      terms_[i] = {inputs[first_ + i].as<const float>(), outputs[i].as<float>(), outputs[i].elements()};
+      terms_[i] = {inputs[first_ + i].data, outputs[i].data, outputs[i].elements(), outputs[i].spec.dtype};
     }
     replicas().all_reduce_sum(terms_, stream);
   }

@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 
+#include "runtime/base/tensor.h"
 #include "runtime/device/device.h"
 #include "runtime/device/stream.h"
 
@@ -19,11 +20,14 @@ class Collective;
 // a time. Calls throw CollectiveError as those of Collective do, and DeviceError when the device has failed.
 class DeviceCollective {
  public:
-  // A tensor of a sum. `output` may be `input` itself; otherwise they do not overlap.
+  // A tensor of a sum, f32 or bf16. `output` may be `input` itself; otherwise they do not overlap.
   struct Term {
-    const float* input = nullptr;
-    float* output = nullptr;
+    const void* input = nullptr;
+    void* output = nullptr;
     int64_t elements = 0;
+    DType dtype = DType::kF32;
+
+    int64_t bytes() const { return elements * element_bytes(dtype); }
   };
 
   virtual ~DeviceCollective() = default;
@@ -40,7 +44,7 @@ class DeviceCollective {
   virtual bool can_be_captured() const = 0;
 
   // Each output becomes the sum of the inputs at its place over all ranks, with the same bits on every rank.
-  // The tensors travel as one message.
+  // The tensors travel as one message. bf16 is added in f32 and rounded once; over NCCL, at each addition.
   virtual void all_reduce_sum(std::span<const Term> terms, Stream stream) = 0;
   // In each tensor, Shard{r, size()} becomes what it is on rank r.
   virtual void all_gather(std::span<const std::span<float>> tensors, Stream stream) = 0;

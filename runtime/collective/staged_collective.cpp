@@ -1,5 +1,8 @@
 #include "runtime/collective/staged_collective.h"
 
+#include <algorithm>
+
+#include "runtime/base/half.h"
 #include "runtime/base/shard.h"
 
 namespace headroom {
@@ -20,17 +23,27 @@ void StagedCollective::all_reduce_sum(std::span<const Term> terms, Stream stream
   for (const Term& term : terms) elements += term.elements;
   const std::span<float> sums = staging(elements);
   device_.streams().synchronize(stream);
-  float* at = sums.data();
-  for (const Term& term : terms) {
-    if (term.elements > 0) device_.memory().copy_to_host(at, term.input, term.elements * kFloatBytes);
-    at += term.elements;
-  }
+  DeviceMemory& memory = device_.memory();
+  const auto for_terms = [&](const auto& copy) {
+    float* at = sums.data();
+    for (const Term& term : terms) {
+      if (term.elements > 0) copy(term, std::span(at, static_cast<size_t>(term.elements)));
+      at += term.elements;
+    }
+  };
+  for_terms([&](const Term& term, std::span<float> own) {
+    if (term.dtype == DType::kF32) return memory.copy_to_host(own.data(), term.input, term.bytes());
+    halves_.resize(own.size());
+    memory.copy_to_host(halves_.data(), term.input, term.bytes());
+    std::transform(halves_.begin(), halves_.end(), own.begin(), float_of_bf16);
+  });
   host_.all_reduce_sum(sums);
-  at = sums.data();
-  for (const Term& term : terms) {
-    if (term.elements > 0) device_.memory().copy_to_device(term.output, at, term.elements * kFloatBytes);
-    at += term.elements;
-  }
+  for_terms([&](const Term& term, std::span<float> own) {
+    if (term.dtype == DType::kF32) return memory.copy_to_device(term.output, own.data(), term.bytes());
+    halves_.resize(own.size());
+    std::transform(own.begin(), own.end(), halves_.begin(), bf16_of);
+    memory.copy_to_device(term.output, halves_.data(), term.bytes());
+  });
 }
 
 void StagedCollective::all_gather(std::span<const std::span<float>> tensors, Stream stream) {

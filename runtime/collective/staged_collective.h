@@ -2,7 +2,9 @@
 // with different numbers of replicas. Knows no driver.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "runtime/collective/collective.h"
 #include "runtime/collective/device_collective.h"
@@ -29,6 +31,7 @@ class StagedCollective final : public DeviceCollective {
   Device& device_;
   Collective& host_;
   std::optional<HostBuffer> staging_;
+  std::vector<uint16_t> halves_;  // of one tensor
 };
 
 }  // namespace headroom

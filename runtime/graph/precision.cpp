@@ -29,7 +29,6 @@ bool gives_f32(const Node& node) {
                         [](const CumulativeSum&) { return true; },
                         [](const CrossEntropy&) { return true; },
                         [](const Accuracy&) { return true; },
-                        [](const AllReduce&) { return true; },
                         [](const Unary& op) {
                           return op.kind == UnaryKind::kExp || op.kind == UnaryKind::kLog ||
                                  op.kind == UnaryKind::kSqrt || op.kind == UnaryKind::kReciprocal ||
@@ -83,11 +82,7 @@ Initializer rounded(const Initializer& initializer, const std::string& name, con
 class HalfStorage {
  public:
   HalfStorage(Graph& graph, DType half, std::span<const Value> keep)
-      : graph_(graph),
-        half_(half),
-        kept_(graph.values().size()),
-        summed_(graph.values().size()),
-        twins_(graph.values().size(), -1) {
+      : graph_(graph), half_(half), kept_(graph.values().size()), twins_(graph.values().size(), -1) {
     for (const Value& value : keep) kept_[static_cast<size_t>(value.id)] = true;
     // Updates read f32, but for gradients.
     for (const Node& node : graph.nodes()) {
@@ -97,11 +92,6 @@ class HalfStorage {
       }
     }
     store_constants();
-    // Replicas add f32.
-    for (const Node& node : graph.nodes()) {
-      if (!std::holds_alternative<AllReduce>(node.op)) continue;
-      for (int input : node.inputs) summed_[static_cast<size_t>(input)] = true;
-    }
   }
 
   void run() {
@@ -186,7 +176,7 @@ class HalfStorage {
 
   bool is_stored_half(const Node& node, size_t i, bool any_half, bool is_product) const {
     const TensorSpec& result = spec(node.outputs[i]);
-    if (result.dtype != DType::kF32 || summed_[static_cast<size_t>(node.outputs[i])]) return false;
+    if (result.dtype != DType::kF32) return false;
     if (is_movement(node.op)) return any_half;  // the bytes as they are
     if (result.shape.rank() == 0 || gives_f32(node) || is_statistic(node.op, i)) return false;
     if (is_product) return result.shape.rank() >= 2 || std::holds_alternative<DenseFilterGrad>(node.op);
@@ -228,7 +218,7 @@ class HalfStorage {
 
   Graph& graph_;
   const DType half_;
-  std::vector<bool> kept_, summed_;
+  std::vector<bool> kept_;
   std::map<std::string, JoinedCast> joined_casts_;  // by device
   std::vector<int> twins_;  // by value: the same in 16 bits, if its reader takes that; -1: none
   std::vector<Node> nodes_;

@@ -182,8 +182,8 @@ std::unique_ptr<ModelStep> make_model_step(std::shared_ptr<const Model> model,
   if (settings.fetches_gradients) kept.insert(kept.end(), step->gradients.begin(), step->gradients.end());
   if (settings.fused) fuse(graph, kept, settings.precision);
   require_scopes(graph, settings.placed);
-  reduce_gradients(graph, settings.replicas, settings.buckets);
   store_in(graph, settings.precision, kept);
+  reduce_gradients(graph, settings.replicas, settings.buckets);
   return step;
 }
 

@@ -31,9 +31,11 @@ Outputs AllReduce::infer(const OpCheck& c) const {
   const size_t first = follows ? 1 : 0;
   c.require(replicas >= 1, fmt::format("there must be a replica, got {}", replicas));
   c.require(c.size() > first, "takes at least one operand to sum");
-  c.floats(c.size());
   Outputs outputs;
-  for (size_t i = first; i < c.size(); ++i) outputs.push_back(c.input(i));
+  for (size_t i = first; i < c.size(); ++i) {
+    if (c.input(i).dtype != DType::kBf16) c.dtype(i, DType::kF32);
+    outputs.push_back(c.input(i));
+  }
   return outputs;
 }
 

@@ -7,7 +7,7 @@
 
 namespace headroom {
 
-// x.. of any f32 shapes -> their sums over all replicas, in the same shapes. With `follows` the first operand
+// x.. of any shapes, f32 or bf16 -> their sums over all replicas, as they are. With `follows` the first operand
 // is not summed: this op comes after whatever made it, so that all replicas reduce in the same order.
 struct AllReduce {
   static constexpr OpTraits kTraits{.name = "all_reduce", .differentiable = false};

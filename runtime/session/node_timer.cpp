@@ -135,9 +135,9 @@ std::optional<std::vector<double>> NodeTimer::times_us(const Graph& graph, const
 double NodeTimer::measure_us(const Graph& graph, const Node& node, const std::vector<bool>& is_read,
                              Kernel& kernel, const Scratch& scratch) {
   std::byte *number = scratch.numbers(), *zero = scratch.zeros();
-  const auto view_of = [&](int value, bool is_read) {
+  const auto view_of = [&](int value, bool is_operand) {
     const TensorSpec& spec = graph.value(value).spec;
-    std::byte*& next = is_read && !holds_numbers(spec.dtype) ? zero : number;
+    std::byte*& next = is_operand && !holds_numbers(spec.dtype) ? zero : number;
     const TensorView view{next, spec};
     next += round_up(spec.bytes(), kAlignment);
     return view;

@@ -65,13 +65,8 @@ def main():
             if plain["error"]:
                 print(f"{name:9} {batch:5} {plain['error']}", flush=True)
                 continue
-            runs = [(100, "", plain)]
-            for percent in options.percent or BUDGETS[name]:
-                memory = int(plain["peak_process_bytes"] * percent / 100) // MIB
-                for split in options.split_batch:
-                    budget = ["--memory", f"{memory}MiB", "--split-batch", split]
-                    runs.append((percent, split, train(options, net + budget) | {"memory_mib": memory}))
-            for percent, split, run in runs:
+
+            def report(percent, split, run):
                 if options.json:
                     print(json.dumps({"net": name, "percent": percent, "split_batch": split} | run),
                           file=options.json, flush=True)
@@ -79,12 +74,19 @@ def main():
                 if run["error"]:
                     least = re.search(r"--memory (\S+)", run["error"])
                     print(f"{head} cannot{'; the least is ' + least[1] if least else ': ' + run['error']}", flush=True)
-                    continue
+                    return
                 ms, before = 1e3 * run["seconds_per_step"], 1e3 * plain["seconds_per_step"]
                 planned = 1e3 * run.get("planned_seconds_per_step", 0)
                 same = "same" if run["weights_checksum"] == plain["weights_checksum"] else "others"
                 print(f"{head} {run['peak_process_bytes'] / MIB:8.0f} {ms:8.2f} {100 * (ms / before - 1):+6.1f} % "
                       f"{planned:8.2f}  {same}", flush=True)
+
+            report(100, "", plain)
+            for percent in options.percent or BUDGETS[name]:
+                memory = int(plain["peak_process_bytes"] * percent / 100) // MIB
+                for split in options.split_batch:
+                    budget = ["--memory", f"{memory}MiB", "--split-batch", split]
+                    report(percent, split, train(options, net + budget) | {"memory_mib": memory})
 
 
 main()

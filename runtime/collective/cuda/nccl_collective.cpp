@@ -212,7 +212,8 @@ void NcclCollective::all_reduce_sum(std::span<const Term> terms, Stream stream) 
   queue_as_one("all_reduce_sum", to_peers, [&] {
     for (const Term& term : terms) {
       if (term.elements == 0) continue;
-      nccl_.check(nccl_.all_reduce(term.input, term.output, static_cast<size_t>(term.elements), ncclFloat32,
+      const ncclDataType_t dtype = term.dtype == DType::kBf16 ? ncclBfloat16 : ncclFloat32;
+      nccl_.check(nccl_.all_reduce(term.input, term.output, static_cast<size_t>(term.elements), dtype,
                                    ncclSum, communicator_, stream_of(stream)),
                   "ncclAllReduce");
     }

@@ -7,6 +7,7 @@
 #include "runtime/base/random.h"
 #include "runtime/base/shard.h"
 #include "runtime/collective/cuda/peer_sums.h"
+#include "runtime/collective/cuda/quads.cuh"
 #include "runtime/device/cuda/check.h"
 #include "runtime/device/cuda/current_device.h"
 
@@ -59,26 +60,6 @@ __device__ uint32_t read_flag(const uint32_t* flag) {
   return value;
 }
 
-// Elements 4 * quad ... of a piece; zeros past its end.
-__device__ float4 load(const PeerSums::Piece& piece, int64_t quad) {
-  const float* const from = piece.input + 4 * quad;
-  const int64_t left = piece.elements - 4 * quad;
-  if (left >= 4) return *reinterpret_cast<const float4*>(from);
-  return {from[0], left > 1 ? from[1] : 0, left > 2 ? from[2] : 0, 0};
-}
-
-__device__ void store(const PeerSums::Piece& piece, int64_t quad, float4 value) {
-  float* const to = piece.output + 4 * quad;
-  const int64_t left = piece.elements - 4 * quad;
-  if (left >= 4) {
-    *reinterpret_cast<float4*>(to) = value;
-    return;
-  }
-  to[0] = value.x;
-  if (left > 1) to[1] = value.y;
-  if (left > 2) to[2] = value.z;
-}
-
 // Each block exchanges a stretch of the quads with the same block of every other rank, so blocks need not run
 // at the same time as others of their grid.
 __global__ void __launch_bounds__(kExchangeThreads) exchange(const __grid_constant__ Call call) {
@@ -98,7 +79,8 @@ __global__ void __launch_bounds__(kExchangeThreads) exchange(const __grid_consta
 
   for (int64_t i = begin, at = 0; i < end; i += kExchangeThreads) {
     const PeerSums::Piece& piece = call.pieces[at = piece_of(i, static_cast<int>(at))];
-    if (piece.owner < 0 || piece.owner == call.rank) shown(call.rank)[i] = load(piece, i - piece.first_quad);
+    if (piece.owner < 0 || piece.owner == call.rank)
+      shown(call.rank)[i] = load_quad(piece.input, piece.dtype, piece.elements, i - piece.first_quad);
   }
   __syncthreads();
   if (const int peer = static_cast<int>(threadIdx.x); peer < call.size) {
@@ -117,10 +99,9 @@ __global__ void __launch_bounds__(kExchangeThreads) exchange(const __grid_consta
     // Not from a cache: an earlier call of this kernel may have left another call's values there.
     float4 value = __ldcv(shown(max(piece.owner, 0)) + i);
     for (int rank = 1; piece.owner < 0 && rank < call.size; ++rank) {
-      const float4 more = __ldcv(shown(rank) + i);
-      value = {value.x + more.x, value.y + more.y, value.z + more.z, value.w + more.w};
+      value = add(value, __ldcv(shown(rank) + i));
     }
-    store(piece, i - piece.first_quad, value);
+    store_quad(piece.output, piece.dtype, piece.elements, i - piece.first_quad, value);
   }
 }
 
@@ -200,7 +181,7 @@ void PeerSums::abort() noexcept {
 bool PeerSums::all_reduce_sum(std::span<const DeviceCollective::Term> terms, cudaStream_t stream) {
   pieces_.clear();
   for (const DeviceCollective::Term& term : terms) {
-    if (term.elements > 0) pieces_.push_back({term.input, term.output, term.elements});
+    if (term.elements > 0) pieces_.push_back({term.input, term.output, term.elements, 0, -1, term.dtype});
   }
   return queue(stream);
 }
@@ -212,7 +193,7 @@ bool PeerSums::all_gather(std::span<const std::span<float>> tensors, cudaStream_
       const Shard shard{owner, size_};
       const int64_t elements = shard.size(std::ssize(tensor));
       float* const begin = tensor.data() + shard.begin(std::ssize(tensor));
-      if (elements > 0) pieces_.push_back({begin, begin, elements, 0, owner});
+      if (elements > 0) pieces_.push_back({begin, begin, elements, 0, static_cast<int16_t>(owner)});
     }
   }
   return queue(stream);
@@ -222,7 +203,7 @@ bool PeerSums::queue(cudaStream_t stream) {
   if (pieces_.size() > Call::kMaxPieces) return false;
   Call call{};
   for (Piece& piece : pieces_) {
-    piece.first_quad = call.quads;
+    piece.first_quad = static_cast<int32_t>(call.quads);
     call.quads += (piece.elements + 3) / 4;
     call.pieces[call.count++] = piece;
   }

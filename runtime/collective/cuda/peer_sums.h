@@ -35,7 +35,8 @@ class PeerSums {
   PeerSums& operator=(const PeerSums&) = delete;
 
   // As DeviceCollective's calls. They return false, and queue nothing, when the call has too many bytes; all
-  // ranks see the same sizes and so decide alike. Each output is ((part of rank 0 + rank 1) + rank 2) + ...
+  // ranks see the same sizes and so decide alike. Each output is ((part of rank 0 + rank 1) + rank 2) + ...,
+  // in f32.
   bool all_reduce_sum(std::span<const DeviceCollective::Term> terms, cudaStream_t stream);
   bool all_gather(std::span<const std::span<float>> tensors, cudaStream_t stream);
 
@@ -44,11 +45,12 @@ class PeerSums {
 
   // A tensor, or the part of one that rank `owner` has.
   struct Piece {
-    const float* input = nullptr;
-    float* output = nullptr;
+    const void* input = nullptr;
+    void* output = nullptr;
     int64_t elements = 0;
-    int64_t first_quad = 0;  // its place in the slots, in 16 bytes
-    int owner = -1;          // -1: the sum over all ranks
+    int32_t first_quad = 0;  // its place in the slots, where all are f32, in 16 bytes
+    int16_t owner = -1;      // -1: the sum over all ranks
+    DType dtype = DType::kF32;
   };
 
  private:

@@ -60,7 +60,7 @@ class SharedCapture final : public Capture {
 std::string describe(const SharedGpuGroup::Member& member) {
   int64_t elements = 0;
   for (const SharedGpuGroup::Tensor& tensor : member.tensors) elements += tensor.elements;
-  return fmt::format("{} of {} floats in {} tensors", member.gathers ? "all_gather" : "all_reduce_sum",
+  return fmt::format("{} of {} elements in {} tensors", member.gathers ? "all_gather" : "all_reduce_sum",
                      elements, member.tensors.size());
 }
 
@@ -87,8 +87,7 @@ void SharedGpuCollective::together(Stream stream, const std::function<void(Strea
 
 void SharedGpuCollective::all_reduce_sum(std::span<const Term> terms, Stream stream) {
   own().gathers = false;
-  own().tensors.clear();
-  for (const Term& term : terms) own().tensors.push_back({term.input, term.output, term.elements});
+  own().tensors.assign(terms.begin(), terms.end());
   make_call(stream);
 }
 
@@ -111,10 +110,9 @@ void SharedGpuCollective::require_equal_calls() const {
   const SharedGpuGroup::Member& first = group_->members.front();
   for (int other = 1; other < size(); ++other) {
     const SharedGpuGroup::Member& member = group_->members[static_cast<size_t>(other)];
-    const bool alike =
-        member.gathers == first.gathers &&
-        std::ranges::equal(member.tensors, first.tensors, {}, &SharedGpuGroup::Tensor::elements,
-                           &SharedGpuGroup::Tensor::elements);
+    const bool alike = member.gathers == first.gathers &&
+                       std::ranges::equal(member.tensors, first.tensors, {}, &SharedGpuGroup::Tensor::bytes,
+                                          &SharedGpuGroup::Tensor::bytes);
     if (alike) continue;
     throw CollectiveError(
         rank(), "collective on a shared GPU",
@@ -129,7 +127,8 @@ void SharedGpuCollective::queue_calls(Stream stream) {
   std::vector<SharedTensor> sums;
   if (!members.front().gathers) {
     for (size_t i = 0; i < count; ++i) {
-      SharedTensor sum{.elements = members.front().tensors[i].elements};
+      SharedTensor sum{.elements = members.front().tensors[i].elements,
+                       .dtype = members.front().tensors[i].dtype};
       for (size_t rank = 0; rank < ranks; ++rank) {
         sum.inputs[rank] = members[rank].tensors[i].input;
         sum.outputs[rank] = members[rank].tensors[i].output;
@@ -146,10 +145,11 @@ void SharedGpuCollective::queue_calls(Stream stream) {
       const int64_t elements = members.front().tensors[i].elements;
       const Shard shard{static_cast<int>(owner), size()};
       SharedTensor copy{.elements = shard.size(elements)};
-      copy.inputs[0] = members[owner].tensors[i].input + shard.begin(elements);
+      copy.inputs[0] = static_cast<const float*>(members[owner].tensors[i].input) + shard.begin(elements);
       int to = 0;
       for (size_t rank = 0; rank < ranks; ++rank) {
-        if (rank != owner) copy.outputs[to++] = members[rank].tensors[i].output + shard.begin(elements);
+        if (rank != owner)
+          copy.outputs[to++] = static_cast<float*>(members[rank].tensors[i].output) + shard.begin(elements);
       }
       if (copy.elements > 0) sums.push_back(copy);
     }

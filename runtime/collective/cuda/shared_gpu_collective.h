@@ -20,11 +20,7 @@ namespace headroom::cuda {
 // What the ranks share. Each writes its own member before a barrier. Between that barrier and the next, rank
 // 0 reads all members and writes the rest; then the others read it.
 struct SharedGpuGroup {
-  struct Tensor {
-    const float* input = nullptr;
-    float* output = nullptr;
-    int64_t elements = 0;
-  };
+  using Tensor = DeviceCollective::Term;
   struct Member {
     bool gathers = false;  // whether its call gathers; otherwise it sums
     std::vector<Tensor> tensors;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "runtime/collective/cuda/quads.cuh"
 #include "runtime/collective/cuda/shared_gpu_sums.h"
 #include "runtime/device/cuda/check.h"
 
@@ -17,24 +18,18 @@ struct SharedTensors {
   SharedTensor tensors[kMax];
 };
 
-__device__ float4 add(float4 a, float4 b) {
-  return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
-}
-
 // Row y of the grid has one tensor.
 __global__ void sum_shared(const __grid_constant__ SharedTensors all, int inputs, int outputs) {
   const SharedTensor& tensor = all.tensors[blockIdx.y];
   const int64_t stride = int64_t{gridDim.x} * kThreads, first = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const int64_t quads = tensor.elements / 4;
+  const int64_t quads = (tensor.elements + 3) / 4;
+  const auto load = [&](int rank, int64_t quad) {
+    return load_quad(tensor.inputs[rank], tensor.dtype, tensor.elements, quad);
+  };
   for (int64_t i = first; i < quads; i += stride) {
-    float4 sum = reinterpret_cast<const float4*>(tensor.inputs[0])[i];
-    for (int k = 1; k < inputs; ++k) sum = add(sum, reinterpret_cast<const float4*>(tensor.inputs[k])[i]);
-    for (int k = 0; k < outputs; ++k) reinterpret_cast<float4*>(tensor.outputs[k])[i] = sum;
-  }
-  for (int64_t i = 4 * quads + first; i < tensor.elements; i += stride) {
-    float sum = tensor.inputs[0][i];
-    for (int k = 1; k < inputs; ++k) sum += tensor.inputs[k][i];
-    for (int k = 0; k < outputs; ++k) tensor.outputs[k][i] = sum;
+    float4 sum = load(0, i);
+    for (int k = 1; k < inputs; ++k) sum = add(sum, load(k, i));
+    for (int k = 0; k < outputs; ++k) store_quad(tensor.outputs[k], tensor.dtype, tensor.elements, i, sum);
   }
 }
 

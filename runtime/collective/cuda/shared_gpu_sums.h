@@ -6,21 +6,24 @@
 #include <cstdint>
 #include <span>
 
+#include "runtime/base/tensor.h"
+
 namespace headroom::cuda {
 
 // A launch takes its arguments in 4 KiB; no more ranks were needed so far.
 inline constexpr int kMaxSharingRanks = 8;
 
-// A tensor of f32, 16-byte aligned, that several ranks have.
+// A tensor of f32 or bf16, 16-byte aligned, that several ranks have.
 struct SharedTensor {
-  const float* inputs[kMaxSharingRanks] = {};
-  float* outputs[kMaxSharingRanks] = {};
+  const void* inputs[kMaxSharingRanks] = {};
+  void* outputs[kMaxSharingRanks] = {};
   int64_t elements = 0;
+  DType dtype = DType::kF32;
 };
 
-// Queues work: each of the outputs becomes ((inputs[0] + inputs[1]) + inputs[2]) + ..., element by element.
-// An output may be an input of its own tensor, and otherwise overlaps nothing. `multiprocessors` bounds how
-// much is launched. Throws DeviceError.
+// Queues work: each of the outputs becomes ((inputs[0] + inputs[1]) + inputs[2]) + ..., element by element,
+// in f32. An output may be an input of its own tensor, and otherwise overlaps nothing. `multiprocessors`
+// bounds how much is launched. Throws DeviceError.
 void queue_shared_sums(std::span<const SharedTensor> tensors, int inputs, int outputs, int multiprocessors,
                        cudaStream_t stream);
 

@@ -12,6 +12,7 @@
 #include "runtime/device/host/cpu_device.h"
 #include "runtime/device/host/simulated_gpu.h"
 #include "tests/runtime/device/device_floats.h"
+#include "tests/runtime/device/packed_halves.h"
 
 namespace headroom {
 namespace {
@@ -55,6 +56,20 @@ TEST_P(OnDevices, SumsTensorsOfAllSizesInPlaceAndApart) {
     EXPECT_EQ(in_place.read(), (std::vector<float>{3, 30, 3}));
     EXPECT_EQ(output.read(), std::vector<float>{300});
     EXPECT_EQ(input.read(), std::vector<float>{100 * rank});
+  });
+}
+
+TEST_P(OnDevices, SumsOfHalvesAreRoundedOnce) {
+  run_three(*device_, [&](StagedCollective& collective) {
+    // 256 + 1 + 1 = 258; rounded after each addition to 8 bits it would stay 256.
+    const float own = collective.rank() == 0 ? 256 : 1;
+    const DeviceFloats halves(*device_, packed_halves({own, 10 * own, -own}));
+    const DeviceFloats floats(*device_, {own});
+    const DeviceCollective::Term terms[] = {{halves.data(), halves.data(), 3, DType::kBf16},
+                                            {floats.data(), floats.data(), 1}};
+    collective.all_reduce_sum(terms, {});
+    EXPECT_EQ(unpacked_halves(halves.read(), 4), (std::vector<float>{258, 2576, -258, 0}));
+    EXPECT_EQ(floats.read(), std::vector<float>{258});
   });
 }
 

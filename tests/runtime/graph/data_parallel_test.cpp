@@ -10,6 +10,7 @@
 #include "runtime/collective/in_process/in_process_collective.h"
 #include "runtime/collective/staged_collective.h"
 #include "runtime/graph/fuse.h"
+#include "runtime/graph/precision.h"
 #include "tests/runtime/session/harness.h"
 #include "tests/runtime/session/small_net.h"
 
@@ -32,7 +33,8 @@ struct Net {
   Value x, labels, rate, step, loss;
   std::vector<Value> parameters;
 
-  Net(int64_t batch, int replicas, const BucketSettings& buckets = {}, const Shard& shard = {})
+  Net(int64_t batch, int replicas, const BucketSettings& buckets = {}, const Shard& shard = {},
+      Precision precision = Precision::kF32)
       : x(graph.input("x", {DType::kF32, {batch, 8}})),
         labels(graph.input("labels", {DType::kI32, {batch}})),
         rate(graph.input("rate", {DType::kF32, {}})),
@@ -43,6 +45,7 @@ struct Net {
     parameters = {w1, b1, w2};
     loss = mean(cross_entropy(matmul(relu(bias(matmul(x, w1), b1)), w2), labels));
     add_updates(Adam{}, parameters, gradients(loss, parameters), rate, step, 1, shard);
+    store_in(graph, precision, std::vector{loss});
     reduce_gradients(graph, replicas, buckets);
   }
 };
@@ -88,7 +91,8 @@ Result train(const Net& net, PlanMode mode, int rank, Device& device, Allocator&
   return result;
 }
 
-std::vector<Result> train_replicas(int replicas, PlanMode mode, const BucketSettings& buckets, bool sharded) {
+std::vector<Result> train_replicas(int replicas, PlanMode mode, const BucketSettings& buckets, bool sharded,
+                                   Precision precision = Precision::kF32) {
   std::vector<Result> results(static_cast<size_t>(replicas));
   std::vector<std::thread> threads;
   for (auto& end : make_in_process_group(replicas)) {
@@ -96,7 +100,8 @@ std::vector<Result> train_replicas(int replicas, PlanMode mode, const BucketSett
       const int rank = host->rank();
       CpuHarness cpu;
       StagedCollective collective(cpu.device, *host);
-      const Net net(kBatch / replicas, replicas, buckets, sharded ? Shard{rank, replicas} : Shard{});
+      const Shard shard = sharded ? Shard{rank, replicas} : Shard{};
+      const Net net(kBatch / replicas, replicas, buckets, shard, precision);
       results[static_cast<size_t>(rank)] = train(net, mode, rank, cpu.device, *cpu.allocator, &collective);
     });
   }
@@ -149,6 +154,23 @@ TEST(DataParallel, ABucketIsClosedByTheGradientThatFillsIt) {
   ASSERT_EQ(reductions.size(), 2u);
   EXPECT_EQ(reductions[0]->outputs.size(), 1u);
   EXPECT_EQ(reductions[1]->outputs.size(), 2u);
+}
+
+TEST(DataParallel, ReplicasSumGradientsAsTheyAreStored) {
+  const Net net(4, 2, kOneEach, {}, Precision::kBf16);
+  for (const Node* node : nodes_of(net.graph, "all_reduce")) {
+    const Shape& shape = net.graph.value(node->outputs[0]).spec.shape;
+    const DType stored = shape.rank() == 2 ? DType::kBf16 : DType::kF32;
+    EXPECT_EQ(net.graph.value(node->inputs.back()).spec, (TensorSpec{stored, shape}));
+    EXPECT_EQ(net.graph.value(node->outputs[0]).spec, (TensorSpec{stored, shape}));
+  }
+  const std::vector<Result> whole = train_replicas(2, PlanMode::kPacked, {}, false);
+  for (const bool sharded : {false, true}) {
+    const auto results = train_replicas(2, PlanMode::kPacked, {}, sharded, Precision::kBf16);
+    EXPECT_EQ(results[0].checksums, results[1].checksums);
+    for (size_t step = 0; step < kReplicaSteps; ++step)
+      EXPECT_NEAR(results[0].losses[step], whole[0].losses[step], 0.02f) << "step " << step;
+  }
 }
 
 TEST(DataParallel, OneReplicaHasNoCollectiveNode) {

@@ -5,6 +5,8 @@
 
 #include <set>
 
+#include "runtime/base/errors.h"
+
 namespace headroom {
 namespace {
 
@@ -62,6 +64,12 @@ TEST(Ops, ResultsTakeOverOperandsOfTheirSize) {
   const Op norm_grad = BatchNormGrad{1e-3f, true, true};
   EXPECT_EQ(in_place_input(norm_grad, of_norm, matrix, 0), 1) << "dx takes x over";
   EXPECT_EQ(in_place_input(norm_grad, of_norm, matrix, 3), 0) << "the residual's gradient takes dy over";
+}
+
+TEST(Ops, ReplicasSumF32AndBf16) {
+  const TensorSpec whole{DType::kF32, {3}}, half{DType::kBf16, {4}}, other{DType::kF16, {4}};
+  EXPECT_EQ(infer_outputs(AllReduce{2}, std::vector{whole, half}), (Outputs{whole, half}));
+  EXPECT_THROW(infer_outputs(AllReduce{2}, std::vector{whole, other}), InvalidArgument);
 }
 
 }  // namespace

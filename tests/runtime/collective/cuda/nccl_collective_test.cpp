@@ -9,6 +9,7 @@
 #include "runtime/collective/gpu_collective.h"
 #include "runtime/device/host/cpu_device.h"
 #include "tests/runtime/device/cuda/gpu_ranks.h"
+#include "tests/runtime/device/packed_halves.h"
 
 namespace headroom {
 namespace {
@@ -66,21 +67,27 @@ TEST_F(CudaNcclTest, CallsOfEverySizeGiveTheSameSums) {
   struct Case {
     int64_t elements;
     int tensors;
+    bool are_halves = false;  // every second tensor is bf16
   };
-  for (const auto& [elements, tensors] : {Case{1, 1}, Case{3, 5}, Case{1001, 20}, Case{8, 200},
-                                          Case{1 << 18, 1}, Case{(1 << 18) + 1, 1}, Case{3000001, 2}}) {
-    SCOPED_TRACE(testing::Message() << tensors << " tensors of " << elements << " elements");
+  for (const auto& [elements, tensors, are_halves] :
+       {Case{1, 1}, Case{3, 5}, Case{1001, 20}, Case{8, 200}, Case{1 << 18, 1}, Case{(1 << 18) + 1, 1},
+        Case{3000001, 2}, Case{3, 6, true}, Case{1001, 20, true}, Case{3000001, 2, true}}) {
+    SCOPED_TRACE(testing::Message() << tensors << " tensors of " << elements << " elements"
+                                    << (are_halves ? ", half of them bf16" : ""));
     run_gpu_ranks_to_the_end<OverNccl>(ranks, [&](DeviceCollective& collective, Device& device) {
       std::vector<float> start(static_cast<size_t>(elements));
-      for (size_t i = 0; i < start.size(); ++i) start[i] = static_cast<float>(i % 61 + collective.rank());
+      for (size_t i = 0; i < start.size(); ++i) start[i] = static_cast<float>(i % 13 + collective.rank());
       std::vector<std::unique_ptr<DeviceFloats>> in, out;
       std::vector<DeviceCollective::Term> terms;
       std::vector<std::span<float>> outputs;
       for (int i = 0; i < tensors; ++i) {
-        in.push_back(std::make_unique<DeviceFloats>(device, start));
-        out.push_back(std::make_unique<DeviceFloats>(device, std::vector<float>(start.size())));
-        terms.push_back({in.back()->data(), out.back()->data(), elements});
-        outputs.emplace_back(out.back()->data(), start.size());
+        const bool is_half = are_halves && i % 2 == 1;
+        const std::vector<float> stored = is_half ? packed_halves(start) : start;
+        in.push_back(std::make_unique<DeviceFloats>(device, stored));
+        out.push_back(std::make_unique<DeviceFloats>(device, std::vector<float>(stored.size())));
+        terms.push_back(
+            {in.back()->data(), out.back()->data(), elements, is_half ? DType::kBf16 : DType::kF32});
+        outputs.emplace_back(out.back()->data(), stored.size());
       }
       const Stream stream = device.streams().new_stream();
       for (int repeat = 0; repeat < 9; ++repeat) {
@@ -89,10 +96,11 @@ TEST_F(CudaNcclTest, CallsOfEverySizeGiveTheSameSums) {
       }
       device.streams().synchronize(stream);
       collective.check();
-      for (const auto& sums : out) {
-        const std::vector<float> read = sums->read();
+      for (size_t tensor = 0; tensor < out.size(); ++tensor) {
+        std::vector<float> read = out[tensor]->read();
+        if (terms[tensor].dtype == DType::kBf16) read = unpacked_halves(read, start.size());
         for (size_t i = 0; i < read.size(); ++i) {
-          ASSERT_EQ(read[i], static_cast<float>(ranks * static_cast<int>(i % 61) + ranks * (ranks - 1) / 2))
+          ASSERT_EQ(read[i], static_cast<float>(ranks * static_cast<int>(i % 13) + ranks * (ranks - 1) / 2))
               << i;
         }
       }

@@ -7,6 +7,7 @@
 #include "runtime/collective/gpu_collective.h"
 #include "tests/require_cuda.h"
 #include "tests/runtime/device/cuda/gpu_ranks.h"
+#include "tests/runtime/device/packed_halves.h"
 
 namespace headroom {
 namespace {
@@ -50,6 +51,22 @@ TEST_F(CudaSharedGpuTest, ManyTensorsOfThreeRanksAreSummedInRankOrder) {
   }
 }
 
+TEST_F(CudaSharedGpuTest, SumsOfHalvesAreRoundedOnce) {
+  run_gpu_ranks_to_the_end<SharedGpu>(3, [](DeviceCollective& collective, Device& device) {
+    // 256 + 1 + 1 = 258; rounded after each addition to 8 bits it would stay 256.
+    const std::vector<float> own(1003, collective.rank() == 0 ? 256 : 1);
+    const DeviceFloats halves(device, packed_halves(own)), floats(device, own);
+    const DeviceCollective::Term terms[] = {{halves.data(), halves.data(), 1003, DType::kBf16},
+                                            {floats.data(), floats.data(), 1003}};
+    const Stream stream = device.streams().new_stream();
+    collective.all_reduce_sum(terms, stream);
+    device.streams().synchronize(stream);
+    EXPECT_EQ(unpacked_halves(halves.read(), 1003), std::vector<float>(1003, 258));
+    EXPECT_EQ(floats.read(), std::vector<float>(1003, 258));
+    device.streams().delete_stream(stream);
+  });
+}
+
 // Each repetition sums twice over two ranks; eager calls in between do, too.
 TEST_F(CudaSharedGpuTest, OneRecordingHasTheWorkOfAllRanks) {
   run_gpu_ranks_to_the_end<SharedGpu>(2, [](DeviceCollective& collective, Device& device) {
@@ -85,8 +102,8 @@ TEST_F(CudaSharedGpuTest, CallsThatDifferAreRefusedOnAllRanks) {
   for (const auto& failure : failures) {
     ASSERT_TRUE(failure);
     EXPECT_EQ(failure->cause(),
-              "rank 0 called all_reduce_sum of 1 floats in 1 tensors, rank 1 called all_reduce_sum of 2 "
-              "floats in 1 "
+              "rank 0 called all_reduce_sum of 1 elements in 1 tensors, rank 1 called all_reduce_sum of 2 "
+              "elements in 1 "
               "tensors");
   }
 }
