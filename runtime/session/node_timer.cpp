@@ -54,7 +54,7 @@ bool is_left_out(const Node& node, size_t output, const std::vector<bool>& is_re
 }
 
 std::string key_of(const Graph& graph, const Node& node, int64_t workspace_bytes,
-                   const std::vector<bool>& is_read) {
+                   const std::vector<bool>& is_read, const MaskValues& masks) {
   std::string key = fmt::format("{} {}", op_name(node.op), workspace_bytes);
   for (const std::vector<int>* values : {&node.inputs, &node.outputs}) {
     key += ';';
@@ -62,6 +62,9 @@ std::string key_of(const Graph& graph, const Node& node, int64_t workspace_bytes
   }
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     if (is_left_out(node, i, is_read)) key += fmt::format(" without {}", i);
+  }
+  for (const int input : node.inputs) {
+    if (masks.contains(input)) key += " with " + graph.value(input).name;
   }
   return key;
 }
@@ -104,17 +107,19 @@ std::optional<std::vector<double>> NodeTimer::times_us(const Graph& graph, const
                                                        int64_t max_process_bytes) {
   std::vector<std::string> keys;
   const std::vector<bool> is_read = read_values(graph);
+  MaskValues masks(graph, kernels, device_);
   int64_t numbers = 0, zeros = 0;
   for (size_t id = 0; id < graph.nodes().size(); ++id) {
     const Node& node = graph.nodes()[id];
     const int64_t workspace_bytes = kernels.workspace_bytes()[id];
-    keys.push_back(key_of(graph, node, workspace_bytes, is_read));
+    keys.push_back(key_of(graph, node, workspace_bytes, is_read, masks));
     if (std::holds_alternative<Reshape>(node.op) || known_.contains(keys.back())) continue;
     const Need need(graph, node, workspace_bytes);
     numbers = std::max(numbers, need.numbers);
     zeros = std::max(zeros, need.zeros);
   }
-  if (device_.memory().info().process + numbers + zeros > max_process_bytes) return {};
+  if (device_.memory().info().process + masks.bytes() + numbers + zeros > max_process_bytes) return {};
+  if (!masks.compute()) return {};
   const Scratch scratch(device_.memory(), numbers, zeros);
   if (!scratch.is_there()) return {};
   std::vector<double> times;
@@ -126,17 +131,18 @@ std::optional<std::vector<double>> NodeTimer::times_us(const Graph& graph, const
     }
     const auto [known, is_new] = known_.try_emplace(keys[id]);
     if (is_new)
-      known->second = measure_us(graph, node, is_read, kernels.of_node(static_cast<int>(id)), scratch);
+      known->second = measure_us(graph, node, is_read, kernels.of_node(static_cast<int>(id)), scratch, masks);
     times.push_back(known->second);
   }
   return times;
 }
 
 double NodeTimer::measure_us(const Graph& graph, const Node& node, const std::vector<bool>& is_read,
-                             Kernel& kernel, const Scratch& scratch) {
+                             Kernel& kernel, const Scratch& scratch, const MaskValues& masks) {
   std::byte *number = scratch.numbers(), *zero = scratch.zeros();
   const auto view_of = [&](int value, bool is_operand) {
     const TensorSpec& spec = graph.value(value).spec;
+    if (is_operand && masks.contains(value)) return TensorView{masks.data(value), spec};
     std::byte*& next = is_operand && !holds_numbers(spec.dtype) ? zero : number;
     const TensorView view{next, spec};
     next += round_up(spec.bytes(), kAlignment);

@@ -10,11 +10,13 @@
 #include "runtime/device/device.h"
 #include "runtime/graph/graph.h"
 #include "runtime/session/kernels.h"
+#include "runtime/session/mask_values.h"
 
 namespace headroom {
 
-// Runs each node some times in a row, on numbers of its own, and remembers what it took: nodes of one op with
-// equal operands, results and workspaces take the same time.
+// Runs each node some times in a row, on numbers of its own and, where constants give them, the masks of the
+// step, and remembers what it took: nodes of one op with equal operands, masks, results and workspaces take
+// the same time.
 class NodeTimer {
  public:
   // The device must be initialised, and outlive this.
@@ -29,10 +31,10 @@ class NodeTimer {
  private:
   class Scratch;
   double measure_us(const Graph& graph, const Node& node, const std::vector<bool>& is_read, Kernel& kernel,
-                    const Scratch& scratch);
+                    const Scratch& scratch, const MaskValues& masks);
 
   Device& device_;
-  std::map<std::string, double> known_;  // by op, specs, workspace and results that nobody reads
+  std::map<std::string, double> known_;  // by op, specs, masks, workspace and results that nobody reads
 };
 
 }  // namespace headroom
