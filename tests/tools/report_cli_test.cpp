@@ -226,6 +226,17 @@ TEST_F(ReportCommand, ABrowserDrawsThePageAndRunsNoScriptInNames) {
   EXPECT_NE(dom.find("&lt;/script&gt;&lt;script&gt;document.title='ran'"), std::string::npos);
 }
 
+// PyTorch on an H200 with a memory fraction of about 4 GiB, of which the context and libraries are no part.
+TEST_F(ReportCommand, AdvisesToSolveForTheLimitThatRefusedAndNotForTheWholeDevice) {
+  const std::string snapshot =
+      HEADROOM_SOURCE_DIR "/tests/tools/report/snapshots/growing-batch-gpt2-python.pickle.gz";
+  const Outcome outcome = run("report " + snapshot);
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  EXPECT_NE(outcome.out.find("headroom solve train.py:make_step --memory 4649MiB "), std::string::npos)
+      << outcome.out;
+  EXPECT_NE(run("predict " + snapshot).out.find(" --memory 4649MiB"), std::string::npos);
+}
+
 TEST_F(ReportCommand, ABrowserSortsASnapshotAndEnlargesAFrame) {
   if (find_browser(folder_).empty()) GTEST_SKIP() << "no Chromium";
   const std::string page = folder_ / "page.html";

@@ -9,14 +9,17 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
 #include "allocators/trace/read_trace.h"
 #include "runtime/app/option_set.h"
+#include "runtime/app/setup.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/cause.h"
 #include "runtime/base/errors.h"
@@ -31,6 +34,8 @@
 #include "tools/report/verdict.h"
 #include "tools/report/views.h"
 #include "tools/subcommands.h"
+#include "tools/workload/prediction.h"
+#include "tools/workload/recorded_failure.h"
 #include "tools/workload/recorded_setup.h"
 #include "tools/workload/torch_advice.h"
 
@@ -295,7 +300,7 @@ std::vector<std::string> changes_for(const History& history, const Verdict& verd
   return changes;
 }
 
-// How the failed program would keep to its device with several changes; empty where its file is not known, or
+// How the failed program would keep to its memory with several changes; empty where its file is not known, or
 // something piles up.
 std::string solve_command(const History& history, const Verdict& verdict) {
   if (!verdict.failure || !is_of_torch(history.trace) || piles_up(verdict)) return {};
@@ -303,15 +308,29 @@ std::string solve_command(const History& history, const Verdict& verdict) {
   const size_t end = source.rfind(".py:");
   if (end == std::string::npos) return {};
   const Failure& failure = *verdict.failure;
-  int64_t memory = failure.reserved_bytes.value_or(failure.allocated_bytes) + failure.free_bytes.value_or(0);
-  for (const DeviceEvent& event : history.trace.device_events) {
-    if (event.kind == DeviceEvent::Kind::kDevice && event.position <= failure.event) {
-      memory = event.bytes - event.others_bytes;
+  const RunSetup setup = setup_to_fit(with_recorded_device(RuntimeOptions{}, history.trace));
+  // What solve keeps to is of the whole process.
+  const int64_t overhead = setup.device.overhead_bytes();
+  int64_t memory =
+      failure.reserved_bytes.value_or(failure.allocated_bytes) + failure.free_bytes.value_or(0) + overhead;
+  if (const std::optional<RecordedLimit> limit = recorded_limit(history.trace)) {
+    memory = limit->at_least_bytes + overhead;
+  } else {
+    for (const DeviceEvent& event : history.trace.device_events) {
+      if (event.kind == DeviceEvent::Kind::kDevice && event.position <= failure.event) {
+        memory = event.bytes - event.others_bytes;
+      }
     }
   }
   if (memory <= 0) return {};
-  return fmt::format("headroom solve {} --memory {}  # make_step: docs/trace.md",
-                     shell_word(source.substr(0, end) + ".py:make_step"), exact_size(memory));
+  std::vector<std::string> words = {"--memory", exact_size(memory)};
+  constexpr std::string_view kSimulated = "sim:", kDefault = "sim:h200";
+  const std::string& device = setup.options.device;
+  if (device.starts_with(kSimulated) && device != kDefault) {
+    words.insert(words.begin(), {"--device", device.substr(kSimulated.size())});
+  }
+  return command_line("headroom solve " + shell_word(source.substr(0, end) + ".py:make_step"), words) +
+         "  # make_step: docs/trace.md";
 }
 
 }  // namespace
