@@ -49,15 +49,55 @@ TEST(ProgramAsInput, IsTracedByEveryCommandAsItsOptionsSay) {
   }
 }
 
+// Answers requests with a trace that takes a gigabyte for each part of a batch; the fourth has another
+// answer.
+constexpr const char* kAnswerRequests = R"x(printf '%s\n' "$*" >> words
+while read -r line; do
+  printf '%s\n' "$line" >> requests
+  file=$(printf '%s' "$line" | sed 's/.*"output":"\([^"]*\)".*/\1/')
+  batch=$(printf '%s' "$line" | sed 's/.*"batch":\([0-9]*\).*/\1/')
+  if [ "$batch" -eq 4 ] && [ -e fourth ]; then . ./fourth; continue; fi
+  printf '%s\n' 'headroom-trace 4' 's,framework,PyTorch 2.11.0' 's,strategy,caching' 'm,1,1,0' \
+    "a,1000,$((batch * 1073741824)),0,0,1,0,0,0,4,0,0" 'f,1000,0,1' > "$file"
+  echo '{"modules":[]}'
+done
+)x";
+
 // Which finds the batch itself.
-TEST(ProgramAsInput, IsTracedByFitWithEachBatch) {
+TEST(ProgramAsInput, IsLoadedOnceByFitAndTracedWithEachBatch) {
   const ScratchFolder folder;
-  const Outcome outcome = run_with_python(
-      folder, kNoteAndTrace, fmt::format("fit {} --most 2 --steps 2 --device rtx-3090", kProgram));
+  const Outcome outcome =
+      run_with_python(folder, kAnswerRequests, fmt::format("fit {} --steps 2 --device rtx-3090", kProgram));
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
-  const std::string words = read_file(folder / "words", 10'000);
-  EXPECT_NE(words.find(" train.py:make_step --steps 2 --device rtx-3090 "), std::string::npos) << words;
-  EXPECT_NE(words.find(" --batch 2\n"), std::string::npos) << words;
+  EXPECT_TRUE(outcome.out.starts_with("largest batch 23: train.py:make_step ")) << outcome.out;
+  EXPECT_EQ(read_file(folder / "words", 10'000),
+            "-m headroom trace train.py:make_step --steps 2 --device rtx-3090 --requests\n");
+  const std::string requests = read_file(folder / "requests", 100'000);
+  for (const char* batch : {"1", "23", "24"}) {
+    EXPECT_NE(requests.find(fmt::format("\"batch\":{},", batch)), std::string::npos) << requests;
+  }
+}
+
+TEST(ProgramAsInput, ABatchThatCannotBeTracedIsOneLineOfFit) {
+  struct Row {
+    const char* fourth;
+    int code;
+    const char* errors;
+  };
+  constexpr Row kRows[] = {
+      {R"x(echo '{"error":"train.py:9: RuntimeError: four"}')x", 2,
+       "headroom: train.py:9: RuntimeError: four\n"},
+      {R"x(echo '{"failure":"train.py:make_step: Python ended by signal 9 (Killed)"}')x", 1,
+       "headroom: train.py:make_step: Python ended by signal 9 (Killed)\n"},
+      {"echo noise >&2; echo 'headroom trace: out of luck' >&2; exit 1", 1, "headroom: out of luck\n"}};
+  for (const Row& row : kRows) {
+    const ScratchFolder folder;
+    folder.write("fourth", row.fourth);
+    const Outcome outcome =
+        run_with_python(folder, kAnswerRequests, fmt::format("fit {} --most 4 --device rtx-3090", kProgram));
+    EXPECT_EQ(outcome.code, row.code) << outcome.out;
+    EXPECT_EQ(outcome.errors, row.errors);
+  }
 }
 
 TEST(ProgramAsInput, ALeakFillsTheCardThatItIsTracedFor) {

@@ -13,6 +13,7 @@
 #include "runtime/base/progress.h"
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
+#include "tools/trace/program.h"
 #include "tools/workload/input.h"
 #include "tools/workload/lower_bound.h"
 #include "tools/workload/prediction.h"
@@ -57,9 +58,11 @@ int fit_program_batch(const std::string& input, const WorkloadOptions& options, 
   require_one_device(options);
   const RunSetup setup = setup_to_fit(options.runtime);
   Progress progress(0, "batches traced");
+  progress.start("loading " + printable(input));
+  ProgramTracer tracer(program_request(input, options, 0));
   const TraceBatch trace_batch = [&](int64_t batch) {
     progress.start(fmt::format("batch {}", batch));
-    Trace trace = read_input(input, options, batch);
+    Trace trace = tracer.trace(batch).trace;
     progress.advance(1);
     return trace;
   };

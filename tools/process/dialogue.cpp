@@ -13,10 +13,13 @@
 #include <cstring>
 
 #include "runtime/base/errors.h"
+#include "tools/process/idle_watch.h"
 
 namespace headroom {
 
-Dialogue::Dialogue(const std::string& program, const std::vector<std::string>& words) {
+Dialogue::Dialogue(const std::string& program, const std::vector<std::string>& words,
+                   std::chrono::milliseconds patience)
+    : program_(program), patience_(patience) {
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     throw Error(fmt::format("socketpair: {}", std::strerror(errno)));
@@ -55,6 +58,10 @@ void Dialogue::close_socket() {
   socket_ = -1;
 }
 
+void Dialogue::await_answer() const {
+  if (!can_read(socket_, child_, patience_)) throw Error(idle_text(program_, patience_));
+}
+
 bool Dialogue::ask(std::string_view line, std::string& answer) {
   std::string text = std::string(line) + '\n';
   for (size_t sent = 0; sent < text.size();) {
@@ -71,6 +78,7 @@ bool Dialogue::ask(std::string_view line, std::string& answer) {
       read_ahead_.erase(0, end + 1);
       return true;
     }
+    await_answer();
     const ssize_t got = read(socket_, chunk.data(), chunk.size());
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return false;

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "runtime/base/errors.h"
+#include "tools/process/idle_watch.h"
 
 namespace headroom {
 namespace {
@@ -36,11 +37,13 @@ class Pipe {
     if (ends_[1] >= 0) close(ends_[1]);
     ends_[1] = -1;
   }
-  std::string read_all(const OnLine& on_line = {}) const {
+  // `await` is called before each read with the end that is read.
+  std::string read_all(const OnLine& on_line = {}, const std::function<void(int)>& await = {}) const {
     std::string text;
     size_t told = 0;  // lines up to here
     std::array<char, 4096> chunk;
     for (;;) {
+      if (await) await(ends_[0]);
       const ssize_t got = read(ends_[0], chunk.data(), chunk.size());
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0) return text;
@@ -87,8 +90,13 @@ int start_child(const std::string& program, const std::vector<std::string>& word
   return child;
 }
 
+std::string idle_text(const std::string& program, std::chrono::milliseconds patience) {
+  return fmt::format("{} has computed nothing for {} s: it waits for a network, a lock or another process",
+                     program, std::chrono::duration<double>(patience).count());
+}
+
 ChildResult run_child(const std::string& program, const std::vector<std::string>& words,
-                      const OnLine& on_error_line) {
+                      const OnLine& on_error_line, std::optional<std::chrono::milliseconds> patience) {
   Pipe out, errors;
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   int child = -1;
@@ -104,10 +112,17 @@ ChildResult run_child(const std::string& program, const std::vector<std::string>
   ChildResult ended{};
   std::thread reader(
       [&] { ended.errors = errors.read_all(on_error_line); });  // a full pipe would stop the child
-  ended.out = out.read_all();
+  bool hangs = false;
+  const auto await = [&](int file) {
+    if (!patience || hangs) return;
+    hangs = !can_read(file, child, *patience);
+    if (hangs) kill(child, SIGKILL);
+  };
+  ended.out = out.read_all({}, await);
   reader.join();
   while (waitpid(child, &ended.status, 0) < 0 && errno == EINTR) {
   }
+  if (hangs) throw Error(idle_text(program, *patience));
   return ended;
 }
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,9 +26,15 @@ int start_child(const std::string& program, const std::vector<std::string>& word
                 const std::array<int, 3>& files);
 // Told each line as soon as it is written, by another thread.
 using OnLine = std::function<void(std::string_view line)>;
-// Runs a program that dies with this process. Throws Error when it cannot be started.
+// How long a program may compute nothing until it is taken for one that hangs.
+inline constexpr std::chrono::milliseconds kPatience = std::chrono::minutes(2);
+// Says so in one line.
+std::string idle_text(const std::string& program, std::chrono::milliseconds patience);
+// Runs a program that dies with this process. Throws Error when it cannot be started, and with a patience
+// when it hangs.
 ChildResult run_child(const std::string& program, const std::vector<std::string>& words,
-                      const OnLine& on_error_line = {});
+                      const OnLine& on_error_line = {},
+                      std::optional<std::chrono::milliseconds> patience = {});
 // The last line of its stderr, which is the command's error, without the command's name.
 std::string error_of(const ChildResult& child);
 

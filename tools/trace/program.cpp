@@ -166,7 +166,7 @@ Trace trace_program_to(const ProgramRequest& request, const std::string& path, c
       on_step(steps);
   };
   if (on_step) words.emplace_back("--progress");
-  const ChildResult child = run_child(python, words, on_step ? count : OnLine());
+  const ChildResult child = run_child(python, words, on_step ? count : OnLine(), kPatience);
   if (!WIFEXITED(child.status) || WEXITSTATUS(child.status) != kExitDone) {
     fail(python, request.program, child);
   }
@@ -217,6 +217,7 @@ TracedProgram ProgramTracer::trace(std::optional<int64_t> batch, const ProgramCh
   try {
     const nlohmann::json json = nlohmann::json::parse(answer);
     if (json.contains("error")) throw InvalidArgument(printable(json.at("error").get<std::string>()));
+    if (json.contains("failure")) throw Error(printable(json.at("failure").get<std::string>()));
     traced.us_per_step = json.value("us_per_step", 0.0);
     traced.model = json.value("model", "");
     traced.name = json.value("name", "");

@@ -1,20 +1,27 @@
-"""Traces one program again and again, as another process asks for it, so that PyTorch is loaded once.
+"""Traces one program again and again, as another process asks for it, so that it is loaded once.
 
+Each trace is made by a copy of the process that has loaded the program, so that none sees what another left behind.
 Requests and answers are lines of JSON on stdin and stdout. A request has `output`, the file for the trace, and may
-have `batch`, `changes` (changes.py) and `speed` (costs.py). An answer has `error`, one line, or what is known of the
-program. The program's own output goes to stderr.
+have `batch`, `changes` (changes.py) and `speed` (costs.py). An answer has `error`, one line, `failure`, one line, where
+Python ended, or what is known of the program. The program's own output goes to stderr.
 """
 
+import contextlib
 import json
 import os
 import sys
+import threading
 
 import torch
 
 from .changes import Changes, caching_configs, name_in_program
+from .child import ChildError, in_child
 from .costs import Speed
 from .errors import TraceError
-from .program import trace_program
+from .gpus import find_gpu
+from .program import errors_of, function_of, trace_program
+from .session import LoadedProgram, Trace, settings_of
+from .tracer import find_unshared_counts_in_child
 
 
 def describe(trace):
@@ -43,27 +50,94 @@ def describe(trace):
     return answer
 
 
-def answer(request, program, steps, device):
-    trace = trace_program(
-        program,
-        request.get("batch"),
-        steps,
-        device,
-        Changes.of(request.get("changes", {})),
-        Speed(**request["speed"]) if "speed" in request else None,
-    )
+class Server:
+    """Answers requests; the program is loaded at the first."""
+
+    def __init__(self, program, steps, device):
+        self.program = program
+        self.steps = steps
+        self.gpu_name = device
+        self.loaded = None
+        self.stack = contextlib.ExitStack()
+        self.has_threads = False  # of its own, which a copy of the process would not have
+
+    def answer(self, request):
+        try:
+            if self.loaded is None and not self.has_threads:
+                self._load(host_is_gpu=False)
+            if self.has_threads:
+                return self._trace_here(request)
+            reply = in_child(lambda: self._trace(request))
+            if reply is None:
+                # The program names no device: trace it as if all of it were on the GPU.
+                self._load(host_is_gpu=True)
+                reply = in_child(lambda: self._trace(request))
+            return reply
+        except (TraceError, ValueError) as error:
+            return {"error": " ".join(str(error).split())}
+        except ChildError as error:
+            return {"failure": f"{self.program}: {error}"}
+
+    def _load(self, host_is_gpu):
+        self.stack.close()
+        self.loaded = None
+        gpu = find_gpu(self.gpu_name)
+        find_unshared_counts_in_child()
+        threads = threading.active_count()
+        with contextlib.ExitStack() as stack, errors_of(self.program):
+            self.loaded = LoadedProgram(
+                lambda: function_of(self.program), gpu, host_is_gpu, stack
+            )
+            self.has_threads = threading.active_count() > threads
+            if not self.has_threads:
+                self.stack = stack.pop_all()
+
+    def _trace(self, request):
+        """In a copy of the process; None where the program has nothing on the GPU that it could be told of."""
+        try:
+            loaded, batch = self.loaded, request.get("batch")
+            with errors_of(self.program):
+                loaded.run(batch, self.steps, **_changes_of(request))
+            self.stack.close()
+            if not loaded.tracer.recorder.count and not loaded.tracer.host_is_gpu:
+                return None
+            settings = settings_of(self.program, batch, self.steps, loaded.tracer.gpu)
+            return _answer(Trace(loaded, settings, 0), request)
+        except (TraceError, ValueError) as error:
+            return {"error": " ".join(str(error).split())}
+
+    def _trace_here(self, request):
+        trace = trace_program(
+            self.program,
+            request.get("batch"),
+            self.steps,
+            self.gpu_name,
+            **_changes_of(request),
+        )
+        return _answer(trace, request)
+
+
+def _changes_of(request):
+    return {
+        "changes": Changes.of(request.get("changes", {})),
+        "speed": Speed(**request["speed"]) if "speed" in request else None,
+    }
+
+
+def _answer(trace, request):
     trace.save(request["output"])
     return describe(trace)
 
 
 def serve(program, steps, device):
-    """Answers until stdin ends."""
+    """Answers until stdin ends. The program gets no stdin, and writes to stderr."""
+    requests = os.fdopen(os.dup(0))
     answers = os.fdopen(os.dup(1), "w")
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    for line in sys.stdin:
-        try:
-            reply = answer(json.loads(line), program, steps, device)
-        except (TraceError, ValueError) as error:
-            reply = {"error": " ".join(str(error).split())}
-        answers.write(json.dumps(reply) + "\n")
+    torch.set_num_threads(1)  # a copy of a process with threads of OpenMP would wait for them
+    server = Server(program, steps, device)
+    for line in requests:
+        answers.write(json.dumps(server.answer(json.loads(line))) + "\n")
         answers.flush()

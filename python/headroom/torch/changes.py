@@ -54,17 +54,28 @@ class Changes:
 
 
 class ChangedProgram:
-    """Makes the changes in one run of a tracer."""
+    """Makes changes in one run of a tracer, those of `change`. What it patches lasts as long as `stack`."""
 
-    def __init__(self, tracer, changes, stack):
+    def __init__(self, tracer, stack):
         self.tracer = tracer
-        self.changes = changes
+        self.changes = Changes()
+        self.optimizers = []
         self.models = []  # root modules with weights that ran, in the order of their first calls
         self._changed = set()  # ids of modules whose forward pass was changed
         self._pass = 0
         self._has_gradients = False  # of the pass that runs
         self._context = None  # around the forward pass of the program
+        self._stack = stack
         self._install(stack)
+
+    def change(self, changes):
+        """What to change from here on. A program may have made its optimizers when it was loaded."""
+        self.changes = changes
+        for optimizer in self.optimizers:
+            self._change_optimizer(optimizer)
+        if changes.passes > 1:
+            for owner in (Optimizer, torch.nn.Module):
+                self._keep_gradients(self._stack, owner)
 
     def run_step(self, step):
         """One step of the program: all its passes, of which the last one updates the weights."""
@@ -128,20 +139,21 @@ class ChangedProgram:
 
         def init(optimizer, *args, **kwargs):
             original_init(optimizer, *args, **kwargs)
-            if self.changes.fused:
-                _fuse(optimizer)
-            if self.changes.passes > 1:
-                original_step = optimizer.step
-
-                def step(_, *args, **kwargs):
-                    return original_step(*args, **kwargs) if self._is_last_pass else None
-
-                optimizer.step = types.MethodType(functools.wraps(original_step)(step), optimizer)
+            self.optimizers.append(optimizer)
+            self._change_optimizer(optimizer)
 
         patch(stack, Optimizer, "__init__", init)
+
+    def _change_optimizer(self, optimizer):
+        if self.changes.fused:
+            _fuse(optimizer)
         if self.changes.passes > 1:
-            for owner in (Optimizer, torch.nn.Module):
-                self._keep_gradients(stack, owner)
+            original_step = optimizer.step
+
+            def step(_, *args, **kwargs):
+                return original_step(*args, **kwargs) if self._is_last_pass else None
+
+            optimizer.step = types.MethodType(functools.wraps(original_step)(step), optimizer)
 
     def _keep_gradients(self, stack, owner):
         original = owner.zero_grad

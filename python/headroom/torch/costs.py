@@ -6,8 +6,9 @@ It ranks programs by their time; it does not replace a measurement.
 from dataclasses import dataclass
 
 import torch
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
+
+from .results import tensors_in
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -21,10 +22,6 @@ class Speed:
     bytes_per_us: float
     link_bytes_per_us: float
     launch_us: float
-
-
-def _tensors(values):
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def _bytes(tensor):
@@ -52,7 +49,7 @@ class Costs:
         return sum(self.phases.values())
 
     def add(self, tracer, func, args, kwargs, inputs, result):
-        outputs = _tensors(result)
+        outputs = tensors_in(result)
         storages = {tensor.untyped_storage()._cdata for tensor in inputs}
         new = [tensor for tensor in outputs if tensor.untyped_storage()._cdata not in storages]
         if not new and not func._schema.is_mutable:
@@ -62,7 +59,7 @@ class Costs:
         us = self._copy_us(tracer, func, args, outputs)
         if us is None:
             if func._schema.is_mutable and args:
-                traffic += sum(map(_bytes, _tensors(args[0])))
+                traffic += sum(map(_bytes, tensors_in(args[0])))
             arithmetic_us = self._arithmetic_us(func, args, kwargs, inputs, result)
             us = max(arithmetic_us, traffic / speed.bytes_per_us)
         us += speed.launch_us

@@ -1,5 +1,6 @@
 """Programs given as "train.py:make_step"."""
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -36,10 +37,7 @@ def _place_of(error):
     return ""
 
 
-def trace_program(
-    program, batch=None, steps=3, device="h200", changes=None, speed=None, on_step=None
-):
-    """Traces "train.py:make_step"; see headroom.torch.trace, and trace_loaded for the rest."""
+def _path_and_function(program):
     path, separator, function = program.rpartition(":")
     if not separator or not path.endswith(".py") or not function.isidentifier():
         raise TraceError(
@@ -47,10 +45,20 @@ def trace_program(
         )
     if not os.path.isfile(path):
         raise TraceError(f"{path}: no such file")
+    return path, function
+
+
+def function_of(program):
+    """The function of "train.py:make_step", whose file is run."""
+    return _load(*_path_and_function(program))
+
+
+@contextlib.contextmanager
+def errors_of(program):
+    """Raises a TraceError with one line, and the program's own line, for what it raises in the body."""
+    path, _ = _path_and_function(program)
     try:
-        return trace_loaded(
-            lambda: _load(path, function), batch, steps, device, program, changes, speed, on_step
-        )
+        yield
     except (TraceError, KeyboardInterrupt):
         raise
     except SystemExit as error:
@@ -61,3 +69,13 @@ def trace_program(
     except Exception as error:
         text = str(error).split("\n")[0]
         raise TraceError(f"{_place_of(error)}{type(error).__name__}: {text}") from error
+
+
+def trace_program(
+    program, batch=None, steps=3, device="h200", changes=None, speed=None, on_step=None
+):
+    """Traces "train.py:make_step"; see headroom.torch.trace, and trace_loaded for the rest."""
+    with errors_of(program):
+        return trace_loaded(
+            lambda: function_of(program), batch, steps, device, program, changes, speed, on_step
+        )

@@ -4,7 +4,6 @@ import contextlib
 import inspect
 import time
 import warnings
-from dataclasses import dataclass
 
 import torch
 
@@ -20,12 +19,12 @@ from .tracer import Tracer, unshared_counts
 class Trace:
     """What a traced program allocates; `save` writes it for `headroom replay`, `predict`, `fit`, `report`."""
 
-    def __init__(self, run, settings, seconds):
-        self.recorder = run.tracer.recorder
-        self.gpu = run.tracer.gpu
-        self.costs = run.tracer.costs
-        self.changed = run.changed
-        self.step = run.step
+    def __init__(self, program, settings, seconds):
+        self.recorder = program.tracer.recorder
+        self.gpu = program.tracer.gpu
+        self.costs = program.tracer.costs
+        self.changed = program.changed
+        self.step = program.step
         self.settings = settings
         self.seconds = seconds
 
@@ -85,48 +84,50 @@ def _make_step(make_step, batch):
     return step
 
 
-@dataclass
-class _Run:
-    tracer: Tracer
-    changed: ChangedProgram
-    step: object
+class LoadedProgram:
+    """A program that is loaded on fake tensors, with PyTorch prepared for it as long as `stack` is open. `load` gives
+    its function, which `run` calls, once."""
 
-
-def _run(load, batch, steps, gpu, host_is_gpu, changes, speed, on_step):
-    unshared_counts()
-    tracer = Tracer(gpu, host_is_gpu)
-    tracer.costs = Costs(speed) if speed else None
-    library = torch.library.Library("aten", "IMPL")
-    with contextlib.ExitStack() as stack:
+    def __init__(self, load, gpu, host_is_gpu, stack):
+        unshared_counts()
+        self.tracer = tracer = Tracer(gpu, host_is_gpu)
+        self.step = None
+        library = torch.library.Library("aten", "IMPL")
         stack.callback(library._destroy)
         with warnings.catch_warnings():  # about kernels that are replaced on purpose
             warnings.simplefilter("ignore")
             attention.install(tracer, library)
-            weights = autocast.install(library, stack)
-            recurrent.install(tracer, library, weights)
+            self._weights = autocast.install(library, stack)
+            recurrent.install(tracer, library, self._weights)
         standin.install(tracer, stack)
-        changed = ChangedProgram(tracer, changes, stack)
+        self.changed = ChangedProgram(tracer, stack)
         stack.enter_context(tracer)
-        make_step = load()
-        step = _make_step(make_step, batch)
+        self._make_step = load()
+
+    def run(self, batch, steps, changes=None, speed=None, on_step=None):
+        """Builds the program and does its steps, with changes (changes.py) and the times of ops on a GPU of that
+        speed (costs.py)."""
+        tracer, changes = self.tracer, changes or Changes()
+        tracer.costs = Costs(speed) if speed else None
+        self.changed.change(changes)
+        self.step = _make_step(self._make_step, batch)
         if on_step:
             on_step(0)
         for number in range(1, steps + 1):
             tracer.recorder.enter("forward", number)
             if tracer.costs:
                 tracer.costs.begin_step()
-            changed.run_step(step)
+            self.changed.run_step(self.step)
             if on_step:
                 on_step(number)
-            weights.clear()
+            self._weights.clear()
         tracer.recorder.enter("other")
         tracer.name_tensors()
         tracer.recorder.stop()
-    tracer.finish()
-    if tracer.costs:
-        passes = changes.passes / changes.traced_passes
-        tracer.costs.scale(("forward", "backward"), passes)
-    return _Run(tracer, changed, step)
+        tracer.finish()
+        if tracer.costs:
+            passes = changes.passes / changes.traced_passes
+            tracer.costs.scale(("forward", "backward"), passes)
 
 
 def trace(make_step, batch=None, steps=3, device="h200", program=None):
@@ -153,11 +154,19 @@ def trace_loaded(
     if steps < 1:
         raise ValueError("steps must be 1 or more")
     start = time.perf_counter()
-    changes = changes or Changes()
-    run = _run(load, batch, steps, gpu, False, changes, speed, on_step)
-    if not run.tracer.recorder.count:
+    for host_is_gpu in (False, True):
+        with contextlib.ExitStack() as stack:
+            loaded = LoadedProgram(load, gpu, host_is_gpu, stack)
+            loaded.run(batch, steps, changes, speed, on_step)
+        if loaded.tracer.recorder.count:
+            break
         # The program names no device: trace it as if all of it were on the GPU.
-        run = _run(load, batch, steps, gpu, True, changes, speed, on_step)
+    settings = settings_of(program, batch, steps, gpu)
+    return Trace(loaded, settings, time.perf_counter() - start)
+
+
+def settings_of(program, batch, steps, gpu):
+    """What a trace says of its program."""
     settings = {
         "program": program,
         "framework": f"PyTorch {torch.__version__.split('+')[0]}",
@@ -167,4 +176,4 @@ def trace_loaded(
     if batch is not None:
         settings["batch"] = str(batch)
     settings["steps"] = str(steps)
-    return Trace(run, settings, time.perf_counter() - start)
+    return settings

@@ -7,14 +7,13 @@ comes from the tables in gpu_ops.py and kernels.py.
 
 import bisect
 import contextlib
-import functools
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from . import gpu_ops, kernels
+from .child import in_child
 from .conv_workspace import Workspaces
 from .errors import TraceError, data_dependent
 from .recorder import (
@@ -28,6 +27,7 @@ from .recorder import (
     WORKSPACE,
 )
 from .recorder import Recorder
+from .results import Results, tensors_in
 from .values import KnownValues
 
 _CPU = torch.device("cpu")
@@ -65,9 +65,24 @@ class _Counter(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@functools.lru_cache(maxsize=1)
+_unshared_counts = []
+
+
 def unshared_counts():
     """reference_counts of a gradient that only autograd has; found out by a sum of two gradients."""
+    if not _unshared_counts:
+        _unshared_counts.append(_count_unshared())
+    return _unshared_counts[0]
+
+
+def find_unshared_counts_in_child():
+    """Finds unshared_counts() out in another process: where there is a GPU, a process that has run a backward pass
+    cannot fork others that do."""
+    if not _unshared_counts:
+        _unshared_counts.append(tuple(in_child(_count_unshared)))
+
+
+def _count_unshared():
     counter = _Counter()
     with torch.enable_grad(), FakeTensorMode(), counter:
         value = torch.zeros(2, requires_grad=True) * 1
@@ -88,6 +103,7 @@ class Tracer(TorchDispatchMode):
         self.recorder = Recorder()
         self.values = KnownValues()
         self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.results = Results(self.fake_mode)
         self.depth = 0
         self.workspaces = Workspaces(gpu)  # of convolutions
         self.library = {}  # (thread, handle) -> block of a library's workspace
@@ -124,7 +140,9 @@ class Tracer(TorchDispatchMode):
             self.depth -= 1
 
     def _run(self, func, args, kwargs):
-        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        inputs = tensors_in(args)
+        if kwargs:
+            inputs += tensors_in(kwargs)
         device = kwargs.get("device")
         if device is not None:
             kwargs = dict(kwargs, device=_CPU)
@@ -170,11 +188,10 @@ class Tracer(TorchDispatchMode):
             self.costs.add(self, func, args, kwargs, inputs, result)
         if on_gpu:
             with kernels.contiguous_inputs(self, func, args):
-                for tensor in tree_leaves(gpu_ops.on_gpu(func, result)):
-                    if isinstance(tensor, torch.Tensor):
-                        self.track(tensor, name)
-                        if converts:
-                            self.conversions.add(self.recorder.find(tensor))
+                for tensor in tensors_in(gpu_ops.on_gpu(func, result)):
+                    self.track(tensor, name)
+                    if converts:
+                        self.conversions.add(self.recorder.find(tensor))
                 kernels.take(self, func, args, kwargs, result)
         return result
 

@@ -13,9 +13,10 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     UnsupportedOperatorException,
 )
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from .errors import TraceError, data_dependent
+from .results import tensors_in
 
 _MAX_ELEMENTS = 1 << 16
 
@@ -67,8 +68,7 @@ class KnownValues:
         """Runs an op on fake tensors, and on known values too if all of its inputs have one."""
         known = self._inputs(func, inputs)
         try:
-            with tracer.fake_mode:
-                result = func(*args, **kwargs)
+            result = tracer.results.run(func, args, kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             if known is None:
                 raise data_dependent(_public_name(func)) from error
@@ -83,7 +83,7 @@ class KnownValues:
         if known is None:
             self.forget_written(func, args, kwargs)
             return result
-        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        outputs = tensors_in(result)
         if not outputs or any(out.numel() > _MAX_ELEMENTS for out in outputs):
             self.forget_written(func, args, kwargs)
             return result
@@ -93,7 +93,7 @@ class KnownValues:
             except (RuntimeError, NotImplementedError):
                 self.forget_written(func, args, kwargs)
                 return result
-        reals = [leaf for leaf in tree_leaves(real) if isinstance(leaf, torch.Tensor)]
+        reals = tensors_in(real)
         for out, value in zip(outputs, reals):
             if isinstance(out, FakeTensor):
                 out._headroom_value = value
@@ -132,7 +132,7 @@ class KnownValues:
             return
         for argument, value in zip(func._schema.arguments, args):
             if argument.alias_info is not None and argument.alias_info.is_write:
-                for tensor in tree_leaves(value):
+                for tensor in tensors_in(value):
                     self._forget(tensor)
         for argument in func._schema.arguments:
             if (
@@ -140,7 +140,7 @@ class KnownValues:
                 and argument.alias_info is not None
                 and argument.alias_info.is_write
             ):
-                for tensor in tree_leaves(kwargs[argument.name]):
+                for tensor in tensors_in(kwargs[argument.name]):
                     self._forget(tensor)
 
     def _forget(self, tensor):

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -13,6 +14,7 @@
 #include "runtime/base/errors.h"
 #include "tests/scratch_folder.h"
 #include "tools/process/dialogue.h"
+#include "tools/process/idle_watch.h"
 
 namespace headroom {
 namespace {
@@ -85,6 +87,44 @@ TEST(Dialogue, AChildThatEndsIsNoAnswerAndSaysWhy) {
   const ChildResult ended = dialogue.end();
   EXPECT_EQ(WEXITSTATUS(ended.status), 3);
   EXPECT_EQ(error_of(ended), "why");
+}
+
+// Processes that wait take no time, so that a short patience is enough.
+constexpr std::chrono::milliseconds kShort(50);
+
+TEST(Dialogue, AChildThatWaitsForNothingIsAnError) {
+  Dialogue dialogue("/bin/sh", {"-c", "read -r line; sleep 600"}, kShort);
+  std::string answer;
+  try {
+    dialogue.ask("x", answer);
+    FAIL() << "was answered";
+  } catch (const Error& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "/bin/sh has computed nothing for 0.05 s: it waits for a network, a lock or another process");
+  }
+}
+
+TEST(RunChild, OneThatWaitsForNothingIsEndedWhereThereIsAPatience) {
+  EXPECT_THROW(run_child("/bin/sleep", {"600"}, {}, kShort), Error);
+  EXPECT_EQ(run_child("/bin/sh", {"-c", "echo done"}, {}, kPatience).out, "done\n");
+}
+
+TEST(IdleWatch, TheTimeOfGrandchildrenCounts) {
+  if (!ticks_of_tree(getpid())) GTEST_SKIP() << "this kernel does not list the children of processes";
+  const pid_t child = fork();
+  if (child == 0) {
+    if (fork() == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      for (volatile int count = 0; count == 0;) {
+      }
+    }
+    pause();
+    _exit(0);
+  }
+  while (ticks_of_tree(child).value_or(0) < 5) usleep(1000);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
 }
 
 TEST(Dialogue, AProgramThatIsNotThereIsAnErrorWithItsName) {

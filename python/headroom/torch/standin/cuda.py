@@ -8,6 +8,24 @@ from ..values import Unknown
 from .patch import patch_all
 
 
+# What torch.accelerator has under the names of torch.cuda.
+_OF_ACCELERATORS = (
+    "is_available",
+    "device_count",
+    "synchronize",
+    "current_stream",
+    "set_stream",
+    "empty_cache",
+    "memory_allocated",
+    "memory_reserved",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "reset_peak_memory_stats",
+    "reset_accumulated_memory_stats",
+    "memory_stats",
+)
+
+
 class _Nothing:
     """A stream, event, graph pool or handle: takes every call and does nothing."""
 
@@ -130,11 +148,11 @@ def install(tracer, stack):
             stack,
             torch.accelerator,
             {
-                "is_available": lambda: True,
+                **{name: values[name] for name in _OF_ACCELERATORS},
                 "current_accelerator": lambda *_, **__: gpu.device,
-                "device_count": lambda: 1,
-                "synchronize": lambda *_: None,
                 "current_device_index": lambda: 0,
+                "set_device_index": lambda *_: None,
+                "get_memory_info": values["mem_get_info"],
             },
         )
     if hasattr(torch.cuda, "nvtx"):

@@ -1,0 +1,172 @@
+"""Results of ops on fake tensors that ran before with arguments of the same kinds. A training does the same ops again
+and again, and FakeTensorMode takes several times as long to find out what they give.
+
+Only for ops of PyTorch whose results follow from the shapes, strides and types of their arguments: those that neither
+write into an argument nor look at values. The first run says what the results are like; what cannot be made anew from
+that is always run.
+"""
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+_aten = torch.ops.aten
+
+# They are views that are not declared as such, or have values behind them.
+_ALWAYS_RUN = {_aten._unsafe_view.default, _aten.lift_fresh.default, _aten.lift_fresh_copy.default}
+_TAGS = tuple(
+    getattr(torch.Tag, name)
+    for name in ("data_dependent_output", "dynamic_output_shape", "inplace_view")
+    if hasattr(torch.Tag, name)
+)
+_MAX_RESULTS = 1 << 16
+_CPU = torch.device("cpu")
+_PLAIN = (int, float, bool, str, type(None))
+_OTHER = (torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+_RUNS, _MAKES, _VIEWS = range(3)  # what an op does
+
+
+def tensors_in(value):
+    """All tensors in what an op takes or gives, in order: pytrees are several times as slow."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return []
+    found = []
+    for part in value:
+        if isinstance(part, torch.Tensor):
+            found.append(part)
+        elif isinstance(part, (list, tuple, dict)):
+            found += tensors_in(part)
+    return found
+
+
+class _Odd(Exception):
+    """An argument of which too little is known."""
+
+
+class Results:
+    """Of one FakeTensorMode."""
+
+    def __init__(self, fake_mode):
+        self._fake_mode = fake_mode
+        self._kinds = {}  # op -> _RUNS, _MAKES or _VIEWS
+        self._known = {}  # op and arguments -> what the results are like; None: to be run each time
+
+    def run(self, func, args, kwargs):
+        """What func gives on fake tensors; call it outside of the mode."""
+        kind = self._kinds.get(func)
+        if kind is None:
+            kind = self._kinds[func] = _kind_of(func)
+        if kind == _RUNS:
+            return self._run(func, args, kwargs)
+        try:
+            key = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
+            self._add(key, args)
+            key.extend(kwargs)
+            self._add(key, kwargs.values())
+            key = tuple(key)
+        except _Odd:
+            return self._run(func, args, kwargs)
+        source = args[0] if kind == _VIEWS else None
+        if key not in self._known:
+            result = self._run(func, args, kwargs)
+            if len(self._known) < _MAX_RESULTS:
+                self._known[key] = self._describe(result, source, (args, kwargs))
+            return result
+        made = self._known[key]
+        if made is None:
+            return self._run(func, args, kwargs)
+        if type(made) is list:
+            return tuple(None if part is None else self._make(part, source) for part in made)
+        return self._make(made, source)
+
+    def _run(self, func, args, kwargs):
+        with self._fake_mode:
+            return func(*args, **kwargs)
+
+    def _add(self, key, values):
+        """Adds all that results may depend on."""
+        for value in values:
+            kind = type(value)
+            if kind is FakeTensor:
+                if value.fake_mode is not self._fake_mode or not _is_plain(value):
+                    raise _Odd
+                key += (value.dtype, tuple(value.shape), value.stride(), value.storage_offset())
+            elif kind in _PLAIN:
+                key += (kind, value)  # 1, 1.0 and True are equal
+            elif kind is list or kind is tuple:
+                key.append(len(value))
+                self._add(key, value)
+            elif kind in _OTHER:
+                key.append(value)
+            else:
+                raise _Odd
+
+    def _make(self, made, source):
+        size, stride, dtype, offset = made
+        with torch._C._DisableTorchDispatch():
+            tensor = torch.empty_strided(size, stride, dtype=dtype, device="meta")
+            if source is not None:
+                tensor.set_(source.untyped_storage(), offset, size, stride)
+        return FakeTensor(self._fake_mode, tensor, _CPU)
+
+    def _describe(self, result, source, arguments):
+        if source is not None and type(source) is not FakeTensor:
+            return None
+        parts = result if type(result) is tuple else (result,)
+        used = tensors_in(arguments) if source is None else [source]
+        used = {tensor.untyped_storage()._cdata for tensor in used}
+        made = []
+        for part in parts:
+            if part is None:
+                made.append(None)
+                continue
+            if type(part) is not FakeTensor or not _is_plain(part):
+                return None
+            storage = part.untyped_storage()._cdata
+            if (storage in used) != (source is not None):
+                return None
+            if source is None:
+                used.add(storage)
+            like = (tuple(part.shape), part.stride(), part.dtype, part.storage_offset())
+            if not _is_alike(part, self._make(like, source)):
+                return None
+            made.append(like)
+        return made if type(result) is tuple else made[0]
+
+
+def _kind_of(func):
+    schema = func._schema
+    if func in _ALWAYS_RUN or func.namespace != "aten" or schema.is_mutable:
+        return _RUNS
+    if any(tag in func.tags for tag in _TAGS):
+        return _RUNS
+    aliases = [value.alias_info for value in schema.returns if value.alias_info is not None]
+    if not aliases:
+        return _MAKES
+    first = schema.arguments[0].alias_info if schema.arguments else None
+    return _RUNS if first is None or str(schema.returns[0].type) != "Tensor" else _VIEWS
+
+
+def _is_plain(tensor):
+    return (
+        tensor.constant is None
+        and tensor.layout is torch.strided
+        and not tensor.dtype.is_complex
+        and tensor.fake_device == _CPU
+        and not tensor.is_neg()
+        and not tensor.is_quantized
+    )
+
+
+def _is_alike(a, b):
+    return (
+        a.untyped_storage().nbytes() == b.untyped_storage().nbytes()
+        and a.storage_offset() == b.storage_offset()
+        and torch._C._dispatch_key_set(a) == torch._C._dispatch_key_set(b)
+    )
+
+
