@@ -132,6 +132,29 @@ TEST(ProgramAsInput, NextCommandsTraceItAlike) {
       << replayed.out;
 }
 
+// 64 is the usual batch of nets, which programs do not have.
+TEST(ProgramAsInput, NextCommandsNameTheBatchWhateverItIs) {
+  for (const char* batch : {"64", "63"}) {
+    const ScratchFolder folder;
+    const Outcome predicted = run_with_python(
+        folder, kNoteAndTrace,
+        fmt::format("predict {} --batch {} --device rtx-3090 --device-memory 320MiB", kProgram, batch));
+    ASSERT_EQ(predicted.code, 3) << predicted.errors;
+    EXPECT_NE(predicted.out.find(fmt::format("headroom solve {} --batch {} ", kProgram, batch)),
+              std::string::npos)
+        << predicted.out;
+    // Which finds the batch itself.
+    EXPECT_NE(predicted.out.find(fmt::format("headroom fit {} --device", kProgram)), std::string::npos)
+        << predicted.out;
+    const Outcome fitted = run_with_python(folder, kAnswerRequests,
+                                           fmt::format("fit {} --most {} --device h200", kProgram, batch));
+    ASSERT_EQ(fitted.code, 0) << fitted.errors;
+    EXPECT_NE(fitted.out.find(fmt::format("\nnext: headroom predict {} --batch {} ", kProgram, batch)),
+              std::string::npos)
+        << fitted.out;
+  }
+}
+
 TEST(ProgramAsInput, OptionsOfProgramsAreRefusedForRecordings) {
   const ScratchFolder folder;
   folder.write("run.csv", "op,id,bytes\na,1,4096\nf,1,4096\n");

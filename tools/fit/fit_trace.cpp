@@ -45,10 +45,8 @@ void print_bound(const WorkloadOptions& options, const Terminal& terminal) {
 
 void print_next(const std::string& input, WorkloadOptions options, int64_t batch,
                 const std::vector<std::string>& others = {}) {
-  if (batch > 0) options.step.batch = batch;
   options.step.steps = WorkloadOptions{}.step.steps;  // fit has another default
-  std::vector<std::string> words = to_words(options, OptionSet::Words::kChanged);
-  fmt::print("\nnext: {}\n", command_line("headroom predict " + shell_word(input), words));
+  fmt::print("\nnext: {}\n", command_on_input("headroom predict", input, options, batch));
   for (const std::string& other : others) fmt::print("  or: {}\n", other);
 }
 

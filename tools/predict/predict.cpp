@@ -201,7 +201,9 @@ int run_predict(int argc, char** argv) {
                  "note: the recording does not name its device, so this is for an H200; pass --device\n");
     }
     const std::optional<RecordedLimit> limit = use_recorded_limit(set, trace, options.runtime);
-    return predict_trace(trace, inputs.front(), options, limit, json, set.terminal());
+    const bool has_batch = set.is_given("batch") && is_program(inputs.front());
+    return predict_trace(trace, inputs.front(), options, limit, has_batch ? options.step.batch : 0, json,
+                         set.terminal());
   }
   const RunSetup setup = setup_to_fit(options.runtime);
   const Predictor predictor(options);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -21,6 +22,7 @@
 #include "runtime/base/side_by_side.h"
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
+#include "tools/workload/input.h"
 #include "tools/workload/lower_bound.h"
 #include "tools/workload/prediction.h"
 #include "tools/workload/recorded_setup.h"
@@ -247,42 +249,35 @@ std::string to_json(const std::string& input, const RunSetup& setup,
 // The next command.
 std::string next_command(const std::string& input, const WorkloadOptions& options, bool fits) {
   const bool is_file = std::filesystem::exists(input);
-  const std::string command = is_file && fits ? "headroom compare " : "headroom fit ";
+  const char* const command = is_file && fits ? "headroom compare" : "headroom fit";
   WorkloadOptions carried = options;
   if (is_file && fits) carried.runtime.strategy = RuntimeOptions{}.strategy;  // compare takes all of them
   if (is_file && !fits) carried.runtime.limit_bytes.reset();  // with it a larger device does not help
-  std::vector<std::string> words = to_words(carried, OptionSet::Words::kChanged);
-  if (is_file && !fits) words.insert(words.begin(), "--least-memory");
-  return command_line(command + shell_word(input), words);
+  // Neither takes a batch: fit finds the one of a program, and a file has its own.
+  const std::string line = command_on_input(command, input, carried, 0);
+  return is_file && !fits ? line + " --least-memory" : line;
 }
 
 }  // namespace
 
 namespace {
 
-// The changes that keep it within the device, together where one is not enough. The usual batch of nets is
-// not that of programs.
-std::string solve_command(const Trace& trace, const std::string& input, const RunSetup& setup,
-                          WorkloadOptions options) {
-  options.step.batch = WorkloadOptions{}.step.batch;
+// The changes that keep it within the device, together where one is not enough.
+std::string solve_command(const std::string& input, const RunSetup& setup, WorkloadOptions options,
+                          int64_t batch) {
   // What solve keeps to is of the whole process.
   if (RuntimeOptions& runtime = options.runtime; runtime.limit_bytes) {
     runtime.memory_bytes = *runtime.limit_bytes + setup.device.overhead_bytes();
     runtime.limit_bytes.reset();
   }
-  std::vector<std::string> words = to_words(options, OptionSet::Words::kChanged);
-  for (const auto& [name, value] : trace.settings) {
-    if (name == "batch" && !std::filesystem::exists(input)) {
-      words.insert(words.begin(), {"--batch", printable(value)});
-    }
-  }
-  return command_line("headroom solve " + shell_word(input), words);
+  return command_on_input("headroom solve", input, options, batch);
 }
 
 }  // namespace
 
 int predict_trace(const Trace& trace, const std::string& input, const WorkloadOptions& options,
-                  const std::optional<RecordedLimit>& limit, bool json, const Terminal& terminal) {
+                  const std::optional<RecordedLimit>& limit, int64_t batch, bool json,
+                  const Terminal& terminal) {
   require_one_device(options);
   const RunSetup setup = setup_to_fit(options.runtime);
   const TracePredictor predictor(trace, setup);
@@ -292,7 +287,7 @@ int predict_trace(const Trace& trace, const std::string& input, const WorkloadOp
   std::vector<std::string> next;
   if (!chosen.fits && is_of_torch(trace)) {
     for (const TorchChange& change : find_torch_changes(trace, setup)) next.push_back(change.text());
-    next.push_back(solve_command(trace, input, setup, options));
+    next.push_back(solve_command(input, setup, options, batch));
   }
   next.push_back(next_command(input, options, chosen.fits));
   if (json) {

@@ -128,16 +128,6 @@ void print_trials(const ProgramSolution& solution, const Terminal& terminal) {
   fmt::print("\ntried:\n{}", table.text(terminal));
 }
 
-// A command for the input with the same options. The usual batch of nets is not that of programs.
-std::string command_for(const char* command, const std::string& input, const WorkloadOptions& options,
-                        int64_t batch) {
-  WorkloadOptions others = options;
-  others.step.batch = WorkloadOptions{}.step.batch;
-  std::vector<std::string> words = to_words(others, OptionSet::Words::kChanged);
-  if (batch > 0) words.insert(words.begin(), {"--batch", std::to_string(batch)});
-  return command_line(fmt::format("{} {}", command, shell_word(input)), words);
-}
-
 // `device`: what was planned for, where the options leave that to the input.
 void print(const ProgramSolution& solution, const std::string& input, const WorkloadOptions& options,
            const std::string& device, int64_t memory, int64_t batch, bool is_recording,
@@ -186,10 +176,10 @@ void print(const ProgramSolution& solution, const std::string& input, const Work
   next.runtime.memory_bytes.reset();
   if (solution.keeps()) {
     const std::string changed = chosen.changes == ProgramChanges() ? "" : "  # once it is changed";
-    fmt::print("\nnext: {}{}\n", command_for("headroom predict", input, next, batch), changed);
+    fmt::print("\nnext: {}{}\n", command_on_input("headroom predict", input, next, batch), changed);
   } else if (chosen.least_memory_bytes > 0) {
     next.runtime.memory_bytes = chosen.least_memory_bytes;
-    fmt::print("\nnext: {}\n", command_for("headroom solve", input, next, batch));
+    fmt::print("\nnext: {}\n", command_on_input("headroom solve", input, next, batch));
   }
 }
 

@@ -11,6 +11,7 @@
 #include "runtime/app/options.h"
 #include "runtime/app/setup.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/text.h"
 #include "tools/trace/program.h"
 #include "tools/workload/prediction.h"
 #include "tools/workload/recorded_setup.h"
@@ -102,6 +103,14 @@ Trace read_one_input(const OptionSet& set, const std::vector<std::string>& input
   Trace trace = read_input(inputs.front(), options, set.is_given("batch") ? options.step.batch : 0);
   use_recorded_setup(set, trace, options.runtime);
   return trace;
+}
+
+std::string command_on_input(const std::string& command, const std::string& input, WorkloadOptions options,
+                             int64_t batch) {
+  options.step.batch = WorkloadOptions{}.step.batch;
+  std::vector<std::string> words = to_words(options, OptionSet::Words::kChanged);
+  if (batch > 0) words.insert(words.begin(), {"--batch", std::to_string(batch)});
+  return command_line(command + " " + shell_word(input), words);
 }
 
 }  // namespace headroom

@@ -48,4 +48,9 @@ std::optional<RecordedLimit> use_recorded_limit(const OptionSet& set, const Trac
 // arguments, and for a batch or steps of what is no program.
 Trace read_one_input(const OptionSet& set, const std::vector<std::string>& inputs, WorkloadOptions& options);
 
+// The command on an input with the changed options. `batch` stands in it whatever the usual batch of nets is,
+// which is not that of programs; 0: none.
+std::string command_on_input(const std::string& command, const std::string& input, WorkloadOptions options,
+                             int64_t batch);
+
 }  // namespace headroom

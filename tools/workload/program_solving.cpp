@@ -75,7 +75,7 @@ class ProgramSearch {
     return a.margin_bytes && (!b.margin_bytes || *a.margin_bytes > *b.margin_bytes);
   }
 
-  // What was tried is known; the trace is kept for a look at what it still keeps.
+  // What was tried is known.
   ProgramTrial attempt(const ProgramChanges& changes) {
     for (const ProgramTrial& trial : trials_) {
       if (trial.changes == changes) return trial;
@@ -86,13 +86,21 @@ class ProgramSearch {
       return trial;
     }
     try {
-      latest_ = trace_batch(changes.passes, changes);
-      trial = judge(changes, latest_);
+      trial = judge(changes, trace_latest(changes));
     } catch (const InvalidArgument& error) {
-      latest_ = {};
       trial.error = error.what();
     }
     return trials_.emplace_back(std::move(trial));
+  }
+
+  // The program with changes, which is kept until others are traced.
+  const TracedProgram& trace_latest(const ProgramChanges& changes) {
+    if (latest_changes_ != changes) {
+      latest_changes_.reset();
+      latest_ = trace_batch(changes.passes, changes);
+      latest_changes_ = changes;
+    }
+    return latest_;
   }
 
   void choose(ProgramSolution& solution) {
@@ -164,13 +172,15 @@ class ProgramSearch {
 
   // Adds to the order what a program with all modules so far still keeps; false where that is nothing.
   bool extend_order(const ProgramChanges& changes) {
+    std::vector<CheckpointCandidate> candidates;
     try {
-      latest_ = trace_batch(changes.passes, changes);
+      const TracedProgram& program = trace_latest(changes);
+      candidates = checkpoint_order(program.trace, program.modules);
     } catch (const InvalidArgument&) {
       return false;
     }
     const size_t before = order_.size();
-    for (CheckpointCandidate& candidate : checkpoint_order(latest_.trace, latest_.modules)) {
+    for (CheckpointCandidate& candidate : candidates) {
       const bool is_known = std::any_of(order_.begin(), order_.end(), [&](const CheckpointCandidate& known) {
         return known.path == candidate.path;
       });
@@ -273,6 +283,7 @@ class ProgramSearch {
   std::vector<ProgramTrial> trials_;
   std::vector<CheckpointCandidate> order_;
   TracedProgram latest_;
+  std::optional<ProgramChanges> latest_changes_;  // of latest_; none: there is none
 };
 
 }  // namespace

@@ -67,11 +67,11 @@ class Server:
                 self._load(host_is_gpu=False)
             if self.has_threads:
                 return self._trace_here(request)
-            reply = in_child(lambda: self._trace(request))
+            reply = self._trace_in_child(request)
             if reply is None:
                 # The program names no device: trace it as if all of it were on the GPU.
                 self._load(host_is_gpu=True)
-                reply = in_child(lambda: self._trace(request))
+                reply = self._trace_in_child(request)
             return reply
         except (TraceError, ValueError) as error:
             return {"error": " ".join(str(error).split())}
@@ -91,6 +91,12 @@ class Server:
             self.has_threads = threading.active_count() > threads
             if not self.has_threads:
                 self.stack = stack.pop_all()
+
+    def _trace_in_child(self, request):
+        results = self.loaded.tracer.results
+        reply, learned = in_child(lambda: (self._trace(request), results.learned()))
+        results.learn(learned)  # for the next ones
+        return reply
 
     def _trace(self, request):
         """In a copy of the process; None where the program has nothing on the GPU that it could be told of."""

@@ -1,8 +1,8 @@
 """Work in a copy of this process, which leaves nothing behind here: what it imports, keeps or breaks goes with it."""
 
 import ctypes
-import json
 import os
+import pickle
 import signal
 import sys
 import traceback
@@ -16,7 +16,7 @@ class ChildError(Exception):
 
 
 def in_child(work):
-    """What `work()` returns, which JSON must be able to hold. Raises ChildError where the copy ends before."""
+    """What `work()` returns, as pickled. Raises ChildError where the copy ends before."""
     reader, writer = os.pipe()
     parent = os.getpid()
     sys.stdout.flush()
@@ -29,19 +29,27 @@ def in_child(work):
         _end(work, parent, writer)
     os.close(writer)
     try:
-        with os.fdopen(reader) as results:
-            line = results.readline()
+        with os.fdopen(reader, "rb") as results:
+            result = _read(results)
     except BaseException:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         raise
     status = os.waitpid(child, 0)[1]
-    if not line.endswith("\n"):
+    if result is None:
         raise ChildError(_describe(status))
-    result = json.loads(line)
-    if "failure" in result:
-        raise ChildError(result["failure"])
-    return result["result"]
+    value, failure = result
+    if failure:
+        raise ChildError(failure)
+    return value
+
+
+def _read(results):
+    """None where they end before their end."""
+    try:
+        return pickle.load(results)
+    except (EOFError, pickle.UnpicklingError):
+        return None
 
 
 def _end(work, parent, writer):
@@ -49,12 +57,12 @@ def _end(work, parent, writer):
     try:
         _die_with(parent)
         try:
-            result = {"result": work()}
+            result = (work(), None)
         except Exception as error:
             traceback.print_exc()
-            result = {"failure": " ".join(f"{type(error).__name__}: {error}".split())}
-        with os.fdopen(writer, "w") as results:
-            results.write(json.dumps(result) + "\n")
+            result = (None, " ".join(f"{type(error).__name__}: {error}".split()))
+        with os.fdopen(writer, "wb") as results:
+            results.write(pickle.dumps(result))
         sys.stdout.flush()
         sys.stderr.flush()
     finally:

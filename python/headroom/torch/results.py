@@ -52,18 +52,20 @@ class Results:
 
     def __init__(self, fake_mode):
         self._fake_mode = fake_mode
-        self._kinds = {}  # op -> _RUNS, _MAKES or _VIEWS
-        self._known = {}  # op and arguments -> what the results are like; None: to be run each time
+        self._ops = {}  # op -> its name, and _RUNS, _MAKES or _VIEWS
+        self._known = {}  # op's name and arguments -> what the results are like; None: to be run each time
+        self._learned = []  # keys of _known that no other process has told
 
     def run(self, func, args, kwargs):
         """What func gives on fake tensors; call it outside of the mode."""
-        kind = self._kinds.get(func)
-        if kind is None:
-            kind = self._kinds[func] = _kind_of(func)
+        op = self._ops.get(func)
+        if op is None:
+            op = self._ops[func] = (func.name(), _kind_of(func))
+        name, kind = op
         if kind == _RUNS:
             return self._run(func, args, kwargs)
         try:
-            key = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
+            key = [name, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
             self._add(key, args)
             key.extend(kwargs)
             self._add(key, kwargs.values())
@@ -75,6 +77,7 @@ class Results:
             result = self._run(func, args, kwargs)
             if len(self._known) < _MAX_RESULTS:
                 self._known[key] = self._describe(result, source, (args, kwargs))
+                self._learned.append(key)
             return result
         made = self._known[key]
         if made is None:
@@ -82,6 +85,13 @@ class Results:
         if type(made) is list:
             return tuple(None if part is None else self._make(part, source) for part in made)
         return self._make(made, source)
+
+    def learned(self):
+        """What was learned in this process, for `learn` in another."""
+        return {key: self._known[key] for key in self._learned}
+
+    def learn(self, known):
+        self._known.update(known)
 
     def _run(self, func, args, kwargs):
         with self._fake_mode:

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "allocators/trace/trace_builder.h"
@@ -118,6 +119,18 @@ TEST(ProgramSolving, NoFewerCheckpointsKeepTheBudget) {
   fewer.checkpoints.pop_back();
   EXPECT_FALSE(TracePredictor(traced(kBatch, fewer).trace, device_with(memory)).fits());
   EXPECT_TRUE(TracePredictor(traced(kBatch, solution.chosen.changes).trace, device_with(memory)).fits());
+}
+
+TEST(ProgramSolving, NoChangesAreTracedTwice) {
+  std::vector<std::pair<std::optional<int64_t>, ProgramChanges>> traced_changes;
+  const TraceProgram trace = [&](std::optional<int64_t> batch, const ProgramChanges& changes) {
+    const std::pair request(batch, changes);
+    EXPECT_EQ(std::count(traced_changes.begin(), traced_changes.end(), request), 0);
+    traced_changes.push_back(request);
+    return traced(batch, changes);
+  };
+  solve_program(trace, device_with(bytes_as_it_is() - 3 * 5 * kMiB * kBatch), kFree);
+  EXPECT_GE(traced_changes.size(), 4u);
 }
 
 TEST(ProgramSolving, EachBudgetFromTheLeastOnIsKeptAndNoneBelow) {
