@@ -155,6 +155,46 @@ TEST(ProgramAsInput, NextCommandsNameTheBatchWhateverItIs) {
   }
 }
 
+TEST(ProgramAsInput, AFileWithoutAFunctionIsToldTheFunctionsThatItHas) {
+  const ScratchFolder folder;
+  folder.write("gpt2.py", R"(import torch
+
+
+def make_step(batch):
+    def inner(x):
+        return x
+
+    return inner
+
+
+def _private(batch): pass
+def evaluate(model, data): pass
+def make_large(batch=4, width=2): pass
+class Net:
+    def forward(self): pass
+)");
+  folder.write("empty.py", "import torch\n");
+  for (const char* command : {"trace", "predict", "fit", "fit --least-memory", "solve", "report", "replay",
+                              "compare", "diff a.csv", "assert --no-oom"}) {
+    const auto errors = [&](const char* input) {
+      const Outcome outcome =
+          run_with_python(folder, "exit 1", fmt::format("{} {} --batch 1", command, input));
+      EXPECT_EQ(outcome.code, 2) << command;
+      return outcome.errors;
+    };
+    EXPECT_EQ(errors("gpt2.py"),
+              "headroom: gpt2.py: give the function that builds the program and returns one training step, "
+              "gpt2.py:make_step or gpt2.py:make_large\n")
+        << command;
+    EXPECT_EQ(errors("gpt2.py:"), errors("gpt2.py"));
+    EXPECT_EQ(errors("empty.py"),
+              "headroom: empty.py: give the function that builds the program and returns one training step, "
+              "as empty.py:make_step (docs/trace.md)\n")
+        << command;
+    EXPECT_EQ(errors("none.py"), "headroom: none.py: cannot open it: No such file or directory\n") << command;
+  }
+}
+
 TEST(ProgramAsInput, OptionsOfProgramsAreRefusedForRecordings) {
   const ScratchFolder folder;
   folder.write("run.csv", "op,id,bytes\na,1,4096\nf,1,4096\n");

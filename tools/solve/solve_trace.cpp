@@ -187,6 +187,7 @@ void print(const ProgramSolution& solution, const std::string& input, const Work
 
 bool is_trace_input(const std::string& text) {
   if (is_program(text)) return true;
+  require_function(text);
   if (text.ends_with(".onnx")) return false;
   // A model's file begins with the version of its format, the first field of a message.
   constexpr int kFirstFieldOfModel = 8;

@@ -1,6 +1,7 @@
 #include "tools/trace/program.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,6 +9,8 @@
 #include <cctype>
 #include <cerrno>
 #include <charconv>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -20,6 +23,7 @@
 #include "allocators/trace/read_trace.h"
 #include "runtime/base/ended_by_signal.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/files.h"
 #include "runtime/base/text.h"
 #include "tools/process/dialogue.h"
 #include "tools/process/process.h"
@@ -28,6 +32,7 @@ namespace headroom {
 namespace {
 
 constexpr std::string_view kFileEnd = ".py:";
+constexpr int64_t kMostBytes = 1 << 24;  // of a Python file
 
 bool is_name(std::string_view text) {
   return !text.empty() && std::isdigit(static_cast<unsigned char>(text.front())) == 0 &&
@@ -107,6 +112,48 @@ class TemporaryFile {
 
 }  // namespace
 
+namespace {
+
+// Functions in the outermost scope of a Python text that need one argument or none.
+std::vector<std::string> functions_of(std::string_view text) {
+  constexpr std::string_view kDefinition = "\ndef ";
+  const std::string lines = fmt::format("\n{}", text);
+  std::vector<std::string> names;
+  for (size_t at = 0; (at = lines.find(kDefinition, at)) != std::string::npos;) {
+    at += kDefinition.size();
+    const size_t open = lines.find('(', at), close = lines.find(')', at);
+    if (open == std::string::npos || close == std::string::npos || close < open) break;
+    const std::string name = lines.substr(at, open - at);
+    std::string parameters = lines.substr(open + 1, close - open - 1);
+    parameters = parameters.substr(0, parameters.find('*'));  // those by name have defaults, or are any
+    const size_t defaults = parameters.find('=');
+    const auto required =
+        std::count(parameters.begin(),
+                   defaults == std::string::npos ? parameters.end()
+                                                 : parameters.begin() + static_cast<std::ptrdiff_t>(defaults),
+                   ',') +
+        (defaults == std::string::npos && !parameters.empty() ? 1 : 0);
+    if (is_name(name) && !name.starts_with('_') && required <= 1) names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace
+
+void require_function(const std::string& text) {
+  constexpr std::string_view kPython = ".py";
+  constexpr size_t kMostNames = 5;
+  const std::string file = text.ends_with(':') ? text.substr(0, text.size() - 1) : text;
+  if (!file.ends_with(kPython) || file.size() == kPython.size()) return;
+  std::vector<std::string> names = functions_of(read_file(file, kMostBytes));
+  names.resize(std::min(names.size(), kMostNames));
+  for (std::string& name : names) name = printable(fmt::format("{}:{}", file, name));
+  throw InvalidArgument(fmt::format(
+      "{}: give the function that builds the program and returns one training step, {}", printable(file),
+      names.empty() ? fmt::format("as {}:make_step (docs/trace.md)", printable(file))
+                    : fmt::format("{}", fmt::join(names, " or "))));
+}
+
 bool is_program(std::string_view text) {
   const size_t end = text.rfind(kFileEnd);
   return end != std::string_view::npos && end > 0 && is_name(text.substr(end + kFileEnd.size()));
@@ -116,6 +163,7 @@ namespace {
 
 void require_program(const std::string& program) {
   if (is_program(program)) return;
+  require_function(program);
   throw InvalidArgument(fmt::format("'{}' is no program; give a file and a function, as train.py:make_step",
                                     printable(program, 200)));
 }

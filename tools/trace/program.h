@@ -24,6 +24,10 @@ struct ProgramRequest {
 // Whether a text names a function in a Python file: "train.py:make_step".
 bool is_program(std::string_view text);
 
+// Throws InvalidArgument for a Python file without a function, with those of its functions that could build a
+// program: "train.py:make_step".
+void require_function(const std::string& text);
+
 // What the program asks of its memory strategy in these steps; the trace is named after the program. Runs
 // `python3 -m headroom trace`, where HEADROOM_PYTHON, this command's folder or PATH has one. Throws
 // InvalidArgument with one line, and the program's own line where there is one, for a program that cannot be

@@ -44,6 +44,7 @@ std::vector<std::string> to_words(const std::string& input, const TracingOptions
 
 void check_tracing_options(const OptionSet& set, const std::vector<std::string>& inputs,
                            std::initializer_list<std::string_view> names) {
+  for (const std::string& input : inputs) require_function(input);
   if (inputs.empty() || std::any_of(inputs.begin(), inputs.end(), is_program)) return;
   for (const std::string_view name : names) {
     if (!set.is_on_command_line(name)) continue;

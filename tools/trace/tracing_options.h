@@ -27,8 +27,9 @@ ProgramRequest program_request(const std::string& program, const TracingOptions&
 // The options that differ from their defaults, as words of a command line; none where `input` is no program.
 std::vector<std::string> to_words(const std::string& input, const TracingOptions& options);
 
-// Throws InvalidArgument if none of the inputs is a program and the command line has one of these options,
-// which only programs take. In the environment and in files they are for other commands.
+// Throws InvalidArgument for a Python file without a function, and if none of the inputs is a program and the
+// command line has one of these options, which only programs take. In the environment and in files they are
+// for other commands.
 void check_tracing_options(const OptionSet& set, const std::vector<std::string>& inputs,
                            std::initializer_list<std::string_view> names);
 

@@ -5,10 +5,13 @@ import importlib.util
 import os
 import sys
 import traceback
+import types
 
 from .errors import TraceError
 from .recorder import is_user_file
 from .session import trace_loaded
+
+_MOST_NAMES = 5
 
 
 def _load(path, function):
@@ -23,10 +26,17 @@ def _load(path, function):
     spec.loader.exec_module(module)
     made = getattr(module, function, None)
     if made is None:
-        raise TraceError(f"{path} has no function '{function}'")
+        found = [name for name, value in vars(module).items() if _is_function_of(value, name, module)]
+        others = f"; it has {', '.join(found[:_MOST_NAMES])}" if found else ""
+        raise TraceError(f"{path} has no function '{function}'{others}")
     if not callable(made):
         raise TraceError(f"{function} in {path} is not a function")
     return made
+
+
+def _is_function_of(value, name, module):
+    is_own = getattr(value, "__module__", None) == module.__name__
+    return isinstance(value, types.FunctionType) and is_own and not name.startswith("_")
 
 
 def _place_of(error):

@@ -132,6 +132,11 @@ class Answers(unittest.TestCase):
         program = self.program(text="import nowhere_to_be_found\n")
         for answer in self.ask(program, [{"batch": 4}, {"batch": 8}]):
             self.assertRegex(answer["error"], r"^train\.py:1: ModuleNotFoundError: No module")
+        program = self.program().replace("make_step", "make_stop")
+        self.assertRegex(
+            self.ask(program, [{"batch": 4}])[0]["error"],
+            r"train\.py has no function 'make_stop'; it has make_step$",
+        )
         for answer in self.ask(os.path.join(self.folder, "none.py:make_step"), [{}, {}]):
             self.assertIn("no such file", answer["error"])
 
