@@ -191,6 +191,19 @@ std::string dom_of(const ScratchFolder& folder, const std::string& page, const s
       .out;
 }
 
+// A share of what is idle says nothing of how much that is: 95 % of little was read as waste.
+TEST_F(ReportCommand, ThePageSaysHowMuchIsIdleAndNoSettingWithoutAValue) {
+  const std::string page = folder_ / "page.html";
+  ASSERT_EQ(
+      run("report " HEADROOM_SOURCE_DIR "/tests/tools/report/snapshots/leak-all.pickle.gz --html " + page)
+          .code,
+      0);
+  const std::string text = read_file(page, 64 * kMiB);
+  EXPECT_NE(text.find("\"idleAtPeak\":{\"bytes\":"), std::string::npos);
+  EXPECT_EQ(text.find("fragmentation at the peak"), std::string::npos);
+  EXPECT_EQ(text.find("\"PYTORCH_CUDA_ALLOC_CONF\",\"\""), std::string::npos);
+}
+
 // One start of the browser: the page as it opens, and after its slider was moved to the end.
 TEST_F(ReportCommand, ABrowserDrawsThePageAndRunsNoScriptInNames) {
   if (find_browser(folder_).empty()) GTEST_SKIP() << "no Chromium";
@@ -216,6 +229,7 @@ TEST_F(ReportCommand, ABrowserDrawsThePageAndRunsNoScriptInNames) {
   EXPECT_NE(dom.find("data-peak=\"event 2 of 3"), std::string::npos) << dom.substr(0, 2000);
   EXPECT_NE(dom.find("3.00 MiB live, 4.00 MiB reserved – the peak\""), std::string::npos);
   EXPECT_NE(dom.find("data-drawn=\"true\""), std::string::npos);
+  EXPECT_NE(dom.find("1.00 MiB, the largest piece 1.00 MiB"), std::string::npos);
   EXPECT_NE(dom.find("data-verdict=\"Out of memory at net.cpp:31"), std::string::npos);
   EXPECT_NE(dom.find("data-flame=\"Click a frame"), std::string::npos);
   EXPECT_NE(dom.find("data-found=\"0 of 2 rows match.\""), std::string::npos);

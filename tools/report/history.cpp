@@ -164,7 +164,11 @@ class History::Walk {
 
 History::History(const Trace& of) : trace(of), shared_folder_(shared_folder(of)) {
   Walk(*this).run();
-  fragmentation = fragmentation_at_peak();
+  idle_at_peak = find_idle_at_peak();
+  if (idle_at_peak) {
+    const auto idle = static_cast<double>(idle_at_peak->bytes);
+    fragmentation = idle > 0 ? (idle - static_cast<double>(idle_at_peak->largest_bytes)) / idle : 0;
+  }
 }
 
 std::vector<size_t> History::live_blocks(int64_t event) const {
@@ -193,7 +197,7 @@ std::string History::short_source(const std::string& text) const {
                                           : std::string(path_in_package(text));
 }
 
-std::optional<double> History::fragmentation_at_peak() const {
+std::optional<History::Idle> History::find_idle_at_peak() const {
   if (!peak_reserved_bytes || !trace.has_addresses) return std::nullopt;
   struct Range {
     uint64_t begin, end;
@@ -231,7 +235,7 @@ std::optional<double> History::fragmentation_at_peak() const {
     }
     gap_until(place.end);
   }
-  return idle == 0 ? 0 : static_cast<double>(idle - largest) / static_cast<double>(idle);
+  return Idle{static_cast<int64_t>(idle), static_cast<int64_t>(largest)};
 }
 
 std::vector<size_t> choose_blocks(const History& history) {

@@ -56,9 +56,12 @@ struct History {
   int64_t out_of_memory = 0, retries = 0, driver_calls = 0;
   bool knows_driver = false;                   // the trace records driver calls
   std::optional<int64_t> peak_reserved_bytes;  // absent if the trace does not record all of it
-  // Share of the idle reserved bytes outside the largest free range, at the peak, as in Statistics. Absent if
-  // the trace has no addresses.
-  std::optional<double> fragmentation;
+  // Reserved at the peak and not in use, and its largest piece. Absent if the trace has no addresses.
+  struct Idle {
+    int64_t bytes = 0, largest_bytes = 0;
+  };
+  std::optional<Idle> idle_at_peak;
+  std::optional<double> fragmentation;  // share of it outside the largest piece, as in Statistics
 
   int64_t peak_event() const { return samples[peak_sample].event; }
   bool is_live(size_t block, int64_t event) const { return lifetimes[block].has(event); }
@@ -79,7 +82,7 @@ struct History {
 
  private:
   class Walk;
-  std::optional<double> fragmentation_at_peak() const;
+  std::optional<Idle> find_idle_at_peak() const;
 
   std::vector<size_t> allocation_;  // by block: index of its event
   std::string shared_folder_;       // with its '/'

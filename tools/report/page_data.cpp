@@ -232,7 +232,9 @@ std::string page_data(const History& history, const Verdict& verdict) {
   json["name"] = trace.name;
   json["format"] = trace.format;
   json["settings"] = Json::array();
-  for (const auto& [name, value] : trace.settings) json["settings"].push_back({name, value});
+  for (const auto& [name, value] : trace.settings) {
+    if (!value.empty()) json["settings"].push_back({name, value});
+  }
   json["categories"] = kMemoryCategoryNames;
   json["events"] = trace.events.size();
   json["blockCount"] = trace.blocks;
@@ -242,7 +244,11 @@ std::string page_data(const History& history, const Verdict& verdict) {
   json["allocatedAtPeak"] = history.allocated_at_peak;
   json["peakSample"] = history.peak_sample;
   json["reservedPeak"] = history.peak_reserved_bytes ? Json(*history.peak_reserved_bytes) : Json();
-  json["fragmentation"] = history.fragmentation ? Json(*history.fragmentation) : Json();
+  json["idleAtPeak"] = Json();
+  if (history.idle_at_peak) {
+    json["idleAtPeak"] = {{"bytes", history.idle_at_peak->bytes},
+                          {"largest", history.idle_at_peak->largest_bytes}};
+  }
   json["outOfMemory"] = history.out_of_memory;
   json["retries"] = history.retries;
   json["driverCalls"] = history.knows_driver ? Json(history.driver_calls) : Json();

@@ -279,8 +279,8 @@ def _set_clusters(device, gpu):
     """Tells cuDNN how multiprocessors lie in clusters, which the text of properties cannot say.
 
     From capability 9.0 on cuDNN measures it on a device: the multiprocessors of each cluster, and
-    how many groups of 1 to 16 blocks (9.26: 32) run at once; kernels that split their sums fill
-    them. Where another version of cuDNN has them elsewhere, its own assumption stays.
+    how many groups of 1 to 16 blocks run at once (1 to 32 fit the sizes that 9.26 gives); kernels
+    that split their sums fill them. Where another version of cuDNN has them elsewhere, its own assumption stays.
     """
     most = _PROCESSORS_OF_CLUSTER.get(gpu.capability[0])
     if most is None:

@@ -66,6 +66,8 @@ TEST(History, FragmentationIsTheShareOfIdleBytesOutsideTheLargestGap) {
   const Trace trace = read(kRecording);
   // Idle at the peak: 3072 behind the first block, 1024 at the end of the second segment.
   EXPECT_DOUBLE_EQ(*History(trace).fragmentation, 1024.0 / 4096);
+  EXPECT_EQ(History(trace).idle_at_peak->bytes, 4096);
+  EXPECT_EQ(History(trace).idle_at_peak->largest_bytes, 3072);
 }
 
 TEST(History, MissingFiguresAreUnknownNotZero) {

@@ -33,7 +33,9 @@ function head() {
   if (hasReserved) figures.push(['peak reserved', size(data.reservedPeak)]);
   const library = Math.max(...samples.bytes[LIBRARY]);
   if (library > 0) figures.push(['context and libraries', size(library)]);
-  if (data.fragmentation !== null) figures.push(['fragmentation at the peak', (100 * data.fragmentation).toFixed(1) + ' %']);
+  if (data.idleAtPeak?.bytes > 0) {
+    figures.push(['reserved and idle at the peak', `${size(data.idleAtPeak.bytes)}, the largest piece ${size(data.idleAtPeak.largest)}`]);
+  }
   if (data.driverCalls !== null) figures.push(['driver calls', number(data.driverCalls)]);
   figures.push(['retries', number(data.retries), data.retries > 0]);
   figures.push(['out of memory', number(data.outOfMemory), data.outOfMemory > 0]);
