@@ -25,6 +25,26 @@ int64_t crossing(const TracedBatch& a, const TracedBatch& b) {
   return at >= 1e15 ? INT64_MAX : static_cast<int64_t>(at);
 }
 
+// The most that is live of what grows with the batch.
+int64_t growing_bytes(const Trace& trace) {
+  int64_t live = 0, most = 0;
+  for (const TraceEvent& event : trace.events) {
+    const MemoryCategory category = trace.block_facts[static_cast<size_t>(event.block)].category;
+    if (category != MemoryCategory::kActivations && category != MemoryCategory::kInputs) continue;
+    live += event.allocates ? event.bytes : -event.bytes;
+    most = std::max(most, live);
+  }
+  return most;
+}
+
+// What to try after the first batch: a guess, from what that keeps of each sample.
+int64_t second_batch(const TracedBatch& first) {
+  constexpr int64_t kMostTimes = 64;
+  if (first.growing_bytes <= 0) return 2 * first.batch;
+  const int64_t more = std::max<int64_t>(spare_bytes(first), 0) / first.growing_bytes;
+  return first.batch * std::clamp<int64_t>(1 + more, 2, kMostTimes);
+}
+
 class Search {
  public:
   Search(const TraceBatch& trace, const RunSetup& setup, int64_t margin_bytes)
@@ -34,7 +54,7 @@ class Search {
 
   const TracedBatch& attempt(int64_t batch) {
     Trace trace = trace_(batch);
-    TracedBatch trial{batch, TracePredictor(trace, setup_).predict(), {}};
+    TracedBatch trial{batch, TracePredictor(trace, setup_).predict(), {}, growing_bytes(trace)};
     const std::optional<int64_t> event = trial.prediction.failed_event;
     if (event && *event > 0) {
       trial.failed_at = event_text(trace, trace.events[static_cast<size_t>(*event - 1)]);
@@ -86,7 +106,7 @@ ProgramFit fit_program(const TraceBatch& trace, const RunSetup& setup, int64_t m
   int64_t width = INT64_MAX;  // of the open interval two tries ago
   for (int tries = 0; fitting && fitting->batch < max_batch; ++tries) {
     if (failing && failing->batch == fitting->batch + 1) break;
-    int64_t next = 2 * fitting->batch;
+    int64_t next = second_batch(*fitting);
     if (failing) {
       next = crossing(*fitting, *failing);
     } else if (before) {

@@ -19,6 +19,7 @@ struct TracedBatch {
   int64_t batch = 0;
   TracePrediction prediction;  // on the device less the margin
   std::string failed_at;       // the allocation without room
+  int64_t growing_bytes = 0;   // the most of activations and inputs that is live
 };
 
 struct ProgramFit {
@@ -34,7 +35,7 @@ struct ProgramFit {
 using TraceBatch = std::function<Trace(int64_t batch)>;
 
 // The batch that it returns fits, and the next one does not, unless that is above `max_batch`. Tries few
-// batches: where the memory grows evenly, about a dozen. `margin_bytes` of the device stay free.
+// batches: where the memory grows evenly, about five. `margin_bytes` of the device stay free.
 ProgramFit fit_program(const TraceBatch& trace, const RunSetup& setup, int64_t margin_bytes,
                        int64_t max_batch);
 

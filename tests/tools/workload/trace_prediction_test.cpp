@@ -242,7 +242,7 @@ TEST(ProgramFit, TheBatchFitsAndTheNextDoesNot) {
     EXPECT_TRUE(TracePredictor(training(6, found.batch), setup).fits(64 * kMiB));
     EXPECT_FALSE(TracePredictor(training(6, found.batch + 1), setup).fits(64 * kMiB));
     EXPECT_NE(found.stopped_by.find("batch " + std::to_string(found.batch + 1)), std::string::npos);
-    EXPECT_LE(traced, 16);
+    EXPECT_LE(traced, 5);
   }
 }
 
