@@ -1,9 +1,8 @@
 """Results of ops on fake tensors that ran before with arguments of the same kinds. A training does the same ops again
 and again, and FakeTensorMode takes several times as long to find out what they give.
 
-Only for ops of PyTorch whose results follow from the shapes, strides and types of their arguments: those that neither
-write into an argument nor look at values. The first run says what the results are like; what cannot be made anew from
-that is always run.
+Only for ops of PyTorch whose results follow from the shapes, strides and types of their arguments. The first run says
+what the results are like; what cannot be made anew from that is always run.
 """
 
 import torch
@@ -11,8 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 _aten = torch.ops.aten
 
-# They are views that are not declared as such, or have values behind them.
-_ALWAYS_RUN = {_aten._unsafe_view.default, _aten.lift_fresh.default, _aten.lift_fresh_copy.default}
+_ALWAYS_RUN = {_aten.lift_fresh.default, _aten.lift_fresh_copy.default}  # with values behind them
 _TAGS = tuple(
     getattr(torch.Tag, name)
     for name in ("data_dependent_output", "dynamic_output_shape", "inplace_view")
@@ -23,7 +21,8 @@ _CPU = torch.device("cpu")
 _PLAIN = (int, float, bool, str, type(None))
 _OTHER = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
-_RUNS, _MAKES, _VIEWS = range(3)  # what an op does
+_RUNS, _MAKES, _VIEWS, _WRITES = range(4)  # what an op does; the last two with its first argument
+_FIRST = "first"  # what the result of an op is like that gives its first argument back
 
 
 def tensors_in(value):
@@ -76,12 +75,17 @@ class Results:
         if key not in self._known:
             result = self._run(func, args, kwargs)
             if len(self._known) < _MAX_RESULTS:
-                self._known[key] = self._describe(result, source, (args, kwargs))
+                if kind == _WRITES:
+                    self._known[key] = _FIRST if result is args[0] else None
+                else:
+                    self._known[key] = self._describe(result, source, (args, kwargs))
                 self._learned.append(key)
             return result
         made = self._known[key]
         if made is None:
             return self._run(func, args, kwargs)
+        if made == _FIRST:
+            return args[0]
         if type(made) is list:
             return tuple(None if part is None else self._make(part, source) for part in made)
         return self._make(made, source)
@@ -150,15 +154,22 @@ class Results:
 
 def _kind_of(func):
     schema = func._schema
-    if func in _ALWAYS_RUN or func.namespace != "aten" or schema.is_mutable:
+    if func in _ALWAYS_RUN or func.namespace != "aten" or any(tag in func.tags for tag in _TAGS):
         return _RUNS
-    if any(tag in func.tags for tag in _TAGS):
-        return _RUNS
+    if func is _aten._unsafe_view.default:  # declared as what it is not
+        return _VIEWS
+    written = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
     aliases = [value.alias_info for value in schema.returns if value.alias_info is not None]
-    if not aliases:
+    if not aliases and not written:
         return _MAKES
-    first = schema.arguments[0].alias_info if schema.arguments else None
-    return _RUNS if first is None or str(schema.returns[0].type) != "Tensor" else _VIEWS
+    first = schema.arguments[0] if schema.arguments else None
+    if len(schema.returns) != 1 or str(schema.returns[0].type) != "Tensor" or not aliases:
+        return _RUNS
+    if first is None or first.alias_info is None or str(first.type) != "Tensor":
+        return _RUNS
+    if written:
+        return _WRITES if written == [first] else _RUNS
+    return _VIEWS
 
 
 def _is_plain(tensor):

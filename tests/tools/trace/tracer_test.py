@@ -377,10 +377,19 @@ class Results(unittest.TestCase):
                     lines.append(list(trace_lines(trace(make, batch=4, steps=2).recorder, {})))
             self.assertEqual(lines[0], lines[1])
 
-    def test_ops_that_write_or_look_at_values_are_always_run(self):
+    def test_ops_that_look_at_values_or_change_shapes_are_always_run(self):
         aten = torch.ops.aten
-        for op in (aten.add_.Tensor, aten.nonzero.default, aten._local_scalar_dense.default):
-            self.assertEqual(results._kind_of(op), results._RUNS)
+        for op in (
+            aten.nonzero.default,
+            aten._local_scalar_dense.default,
+            aten.t_.default,
+            aten.resize_.default,
+            aten._foreach_add_.List,
+            aten.split.Tensor,
+            aten.max.dim_max,
+        ):
+            self.assertEqual(results._kind_of(op), results._RUNS, op)
+        self.assertEqual(results._kind_of(aten.add_.Tensor), results._WRITES)
         self.assertEqual(results._kind_of(aten.add.Tensor), results._MAKES)
         self.assertEqual(results._kind_of(aten.transpose.int), results._VIEWS)
 
