@@ -155,6 +155,18 @@ TEST(ProgramAsInput, NextCommandsNameTheBatchWhateverItIs) {
   }
 }
 
+TEST(ProgramAsInput, ChecksOfADeviceAreForRecordings) {
+  const ScratchFolder folder;
+  for (const char* check : {"--no-oom", "--no-retries", "--max-reserved 1GiB", "--max-driver-calls 1"}) {
+    const Outcome outcome =
+        run_with_python(folder, kNoteAndTrace, fmt::format("assert {} {}", kProgram, check));
+    EXPECT_EQ(outcome.code, 2) << check;
+    EXPECT_NE(outcome.errors.find("it is of no run: `headroom predict` says whether it fits"),
+              std::string::npos)
+        << outcome.errors;
+  }
+}
+
 TEST(ProgramAsInput, AFileWithoutAFunctionIsToldTheFunctionsThatItHas) {
   const ScratchFolder folder;
   folder.write("gpt2.py", R"(import torch

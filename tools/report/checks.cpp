@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "runtime/base/errors.h"
+#include "tools/workload/recorded_setup.h"
 
 namespace headroom::report {
 
@@ -14,8 +15,12 @@ bool Limits::empty() const {
 std::vector<Check> check(const History& history, const Limits& limits) {
   const auto require = [&](bool known, std::string_view what) {
     if (known) return;
+    // A program that was traced without a GPU has run on no device.
+    const bool is_traced = traced_card_bytes(history.trace).has_value();
     throw InvalidArgument(
-        fmt::format("{}: the trace does not record {}; record one with --record", history.trace.name, what));
+        fmt::format("{}: the trace does not record {}; {}", history.trace.name, what,
+                    is_traced ? "it is of no run: `headroom predict` says whether it fits, in how much"
+                              : "record one with --record"));
   };
   std::vector<Check> checks;
   const auto add = [&](const char* name, double measured, double allowed, bool is_bytes) {
