@@ -53,9 +53,11 @@ class DeviceMemory {
 
   // Host memory of `bytes` (> 0) that copies fastest: page-locked for a GPU, plain here. Throws DeviceError
   // or std::bad_alloc when the host has none.
-  virtual void* allocate_host(int64_t bytes) { return ::operator new(static_cast<size_t>(bytes)); }
+  virtual void* allocate_host(int64_t bytes) {
+    return ::operator new(static_cast<size_t>(bytes), kHostAlignment);
+  }
   // Gives back what allocate_host returned for the same `bytes`.
-  virtual void release_host(void* pointer, int64_t) noexcept { ::operator delete(pointer); }
+  virtual void release_host(void* pointer, int64_t) noexcept { ::operator delete(pointer, kHostAlignment); }
 
   // Addresses and physical memory apart, within the same total; null if the device has none.
   virtual VirtualMemory* virtual_memory() { return nullptr; }
@@ -72,6 +74,9 @@ class DeviceMemory {
   virtual bool is_host_memory() const { return false; }
   // Time spent in driver calls so far, on the device's own clock: simulated time on a simulated GPU.
   virtual double driver_time_us() const { return 0; }
+
+ private:
+  static constexpr std::align_val_t kHostAlignment{256};
 };
 
 }  // namespace headroom

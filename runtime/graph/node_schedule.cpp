@@ -7,19 +7,42 @@
 #include <utility>
 
 #include "runtime/base/errors.h"
+#include "runtime/graph/placement.h"
 
 namespace headroom {
+namespace {
+
+const char* suffix_of(ScheduledKind made_by) {
+  switch (made_by) {
+    case ScheduledKind::kStore:
+      return "/on_host";
+    case ScheduledKind::kLoad:
+      return "/from_host";
+    case ScheduledKind::kNode:
+      break;
+  }
+  return "/again";
+}
+
+}  // namespace
 
 int NodeSchedule::repeats() const {
   size_t most = 0;
-  for (const ScheduledNode& scheduled : nodes) most = std::max(most, static_cast<size_t>(scheduled.node) + 1);
+  for (const ScheduledNode& scheduled : nodes) most = std::max(most, static_cast<size_t>(scheduled.node + 1));
   std::vector<bool> ran(most);
   int count = 0;
   for (const ScheduledNode& scheduled : nodes) {
+    if (scheduled.kind != ScheduledKind::kNode) continue;
     count += ran[static_cast<size_t>(scheduled.node)] ? 1 : 0;
     ran[static_cast<size_t>(scheduled.node)] = true;
   }
   return count;
+}
+
+int NodeSchedule::copies() const {
+  return static_cast<int>(std::count_if(nodes.begin(), nodes.end(), [](const ScheduledNode& scheduled) {
+    return scheduled.kind != ScheduledKind::kNode;
+  }));
 }
 
 void apply(const NodeSchedule& schedule, Graph& graph) {
@@ -28,26 +51,41 @@ void apply(const NodeSchedule& schedule, Graph& graph) {
   const int last = first_new + static_cast<int>(schedule.copy_of.size());
   const auto is_known = [](int id, int end) { return id >= 0 && id < end; };
   for (const ScheduledNode& scheduled : schedule.nodes) {
-    if (!is_known(scheduled.node, static_cast<int>(graph.nodes().size())) ||
-        scheduled.inputs.size() != graph.node(scheduled.node).inputs.size() ||
-        scheduled.outputs.size() != graph.node(scheduled.node).outputs.size()) {
+    const bool is_node = scheduled.kind == ScheduledKind::kNode;
+    if (is_node && !is_known(scheduled.node, static_cast<int>(graph.nodes().size())))
       throw InvalidArgument("schedule: made for another graph");
-    }
+    const size_t inputs = is_node ? graph.node(scheduled.node).inputs.size() : 1;
+    const size_t outputs = is_node ? graph.node(scheduled.node).outputs.size() : 1;
+    if (scheduled.inputs.size() != inputs || scheduled.outputs.size() != outputs)
+      throw InvalidArgument("schedule: made for another graph");
     for (const std::vector<int>* ids : {&scheduled.inputs, &scheduled.outputs}) {
       for (const int id : *ids) {
         if (!is_known(id, last)) throw InvalidArgument("schedule: names a value that does not exist");
       }
     }
   }
-  for (const int origin : schedule.copy_of) {
+  std::vector<ScheduledKind> made_by(schedule.copy_of.size(), ScheduledKind::kNode);
+  for (const ScheduledNode& scheduled : schedule.nodes) {
+    if (scheduled.kind == ScheduledKind::kNode) continue;
+    if (scheduled.outputs[0] < first_new) throw InvalidArgument("schedule: a copy overwrites a value");
+    made_by[static_cast<size_t>(scheduled.outputs[0] - first_new)] = scheduled.kind;
+  }
+  for (size_t i = 0; i < schedule.copy_of.size(); ++i) {
+    const int origin = schedule.copy_of[i];
     if (!is_known(origin, first_new)) throw InvalidArgument("schedule: made for another graph");
     ValueInfo info = graph.value(origin);
-    info.name += "/again";
+    info.name += suffix_of(made_by[i]);
+    if (made_by[i] == ScheduledKind::kStore) info.device = kHostPlace;
     graph.new_result(std::move(info));
   }
   std::vector<Node> nodes;
   std::vector<bool> ran(graph.nodes().size());
   for (const ScheduledNode& scheduled : schedule.nodes) {
+    if (scheduled.kind != ScheduledKind::kNode) {
+      const ValueInfo& copy = graph.value(scheduled.outputs[0]);
+      nodes.push_back(Node{CopyToDevice{}, copy.name, scheduled.inputs, scheduled.outputs, copy.device});
+      continue;
+    }
     const auto id = static_cast<size_t>(scheduled.node);
     Node node = graph.node(scheduled.node);
     node.inputs = scheduled.inputs;

@@ -1,7 +1,8 @@
-// The nodes of a graph in another order, some of them run more than once: what passes that save memory
-// decide, as data. Knows no plan and no device.
+// The nodes of a graph in another order, some of them run more than once, and copies of values to host memory
+// and back between them: what passes that save memory decide, as data. Knows no plan and no device.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -9,19 +10,28 @@
 
 namespace headroom {
 
-// One run of a node. The first run of a node has its own outputs, a repeated one has new values.
+enum class ScheduledKind : uint8_t {
+  kNode,
+  kStore,  // a copy of a value to host memory, kHostPlace
+  kLoad,   // a copy from there
+};
+
+// One run of a node, whose first run has its own outputs and a repeated one new values, or a copy, whose
+// output is a new value.
 struct ScheduledNode {
-  int node = -1;
+  int node = -1;                               // -1 for a copy
   std::vector<int> inputs = {}, outputs = {};  // value ids
+  ScheduledKind kind = ScheduledKind::kNode;
 };
 
 struct NodeSchedule {
   std::vector<ScheduledNode> nodes;
-  // By new value, whose ids follow those of the graph: the value that it is computed again from.
+  // By new value, whose ids follow those of the graph: the value of which it is a copy, or computed again.
   std::vector<int> copy_of;
 
   bool empty() const { return nodes.empty(); }
   int repeats() const;  // nodes that run again
+  int copies() const;   // to host memory and back
 };
 
 // Rewrites a graph: first the scheduled nodes, then all others in their order. Repeated nodes and values get

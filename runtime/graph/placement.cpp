@@ -217,6 +217,14 @@ std::vector<std::string> devices_of(const Graph& graph) {
   return names;
 }
 
+bool is_store_to_host(const Node& node) {
+  return node.device == kHostPlace && std::holds_alternative<CopyToDevice>(node.op);
+}
+
+bool is_load_from_host(const Graph& graph, const Node& node) {
+  return std::holds_alternative<CopyToDevice>(node.op) && graph.value(node.inputs[0]).device == kHostPlace;
+}
+
 std::string find_operand_elsewhere(const Graph& graph, const Node& node) {
   if (std::holds_alternative<CopyToDevice>(node.op)) return {};
   for (int input : node.inputs) {

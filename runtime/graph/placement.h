@@ -33,6 +33,17 @@ struct PlacementSettings {
 // what another update changes.
 void place(Graph& graph, std::span<const DeviceName> devices, const PlacementSettings& rules);
 
+// The page-locked host memory of the default device, as the device of values that lie there: its own copies
+// bring them there and back, and nothing else reads or writes them. No program can name it.
+inline constexpr std::string_view kHostPlace = "host memory";
+
+// Whether a node copies a value there or back.
+bool is_store_to_host(const Node& node);
+bool is_load_from_host(const Graph& graph, const Node& node);
+inline bool is_host_copy(const Graph& graph, const Node& node) {
+  return is_store_to_host(node) || is_load_from_host(graph, node);
+}
+
 // A name scope of a graph and the device of what is in it.
 struct ScopeOnDevice {
   std::string scope, device;

@@ -323,13 +323,16 @@ class Planner {
       measure([&](const Buffer& buffer) { return buffer.device == static_cast<int>(i); },
               &device.lower_bound_bytes, &device.peak_step);
       device.peak_bytes = has_arena(plan_.mode) ? pack_device(static_cast<int>(i)) : device.lower_bound_bytes;
-      plan_.peak_bytes += device.peak_bytes;
+      if (device.name != kHostPlace) plan_.peak_bytes += device.peak_bytes;
     }
     if (plan_.devices.size() == 1) {
       plan_.lower_bound_bytes = plan_.devices[0].lower_bound_bytes;
       plan_.peak_step = plan_.devices[0].peak_step;
     } else {
-      measure([](const Buffer&) { return true; }, &plan_.lower_bound_bytes, &plan_.peak_step);
+      const auto is_on_device = [&](const Buffer& buffer) {
+        return plan_.devices[static_cast<size_t>(buffer.device)].name != kHostPlace;
+      };
+      measure(is_on_device, &plan_.lower_bound_bytes, &plan_.peak_step);
     }
   }
 
@@ -392,6 +395,12 @@ NeededNodes find_needed_nodes(const Graph& graph, const Targets& targets) {
   std::reverse(needed.pure.begin(), needed.pure.end());
   std::reverse(needed.updates.begin(), needed.updates.end());
   return needed;
+}
+
+int64_t host_bytes_of(const Plan& plan) {
+  int64_t bytes = 0;
+  for (const PlanDevice& device : plan.devices) bytes += device.name == kHostPlace ? device.peak_bytes : 0;
+  return bytes;
 }
 
 Plan make_plan(const Graph& graph, const Targets& targets, PlanMode mode,

@@ -125,8 +125,8 @@ class Orderer {
 
 }  // namespace
 
-std::vector<StepState> order_nodes(const StepProblem& problem, const StepState& state, int64_t) {
-  NeededNodes nodes = *state.nodes;
+std::vector<StepState> order_nodes(const StepProblem& problem, std::span<const StepState> before, int64_t) {
+  NeededNodes nodes = *before.back().nodes;
   nodes.pure = Orderer(problem, nodes).run();
   return {{std::make_shared<const NeededNodes>(std::move(nodes))}};
 }

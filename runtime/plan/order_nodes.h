@@ -5,6 +5,7 @@
 
 namespace headroom {
 
-std::vector<StepState> order_nodes(const StepProblem& problem, const StepState& state, int64_t max_work);
+std::vector<StepState> order_nodes(const StepProblem& problem, std::span<const StepState> before,
+                                   int64_t max_work);
 
 }  // namespace headroom

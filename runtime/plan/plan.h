@@ -53,7 +53,7 @@ struct Buffer {
 
 // The memory that a plan needs on one device.
 struct PlanDevice {
-  std::string name;               // as in the graph: empty for the default device
+  std::string name;               // as in the graph: empty for the default device; kHostPlace
   int64_t lower_bound_bytes = 0;  // the most buffers live at once: no packing needs less
   int64_t peak_bytes = 0;         // the peak of a step's allocations, without variables
   int peak_step = 0;              // position in `steps` where most is live
@@ -79,7 +79,7 @@ struct Plan {
   std::vector<int> variable_of_value;  // by value id: the variable that it is or reshapes, or -1
   std::vector<int> workspace_of_node;  // by node id: a buffer, or -1
   std::vector<PlanDevice> devices;     // all devices of the graph, the default one first
-  // Over all devices together.
+  // Over all devices together, without host memory.
   int64_t lower_bound_bytes = 0;
   int64_t peak_bytes = 0;
   int peak_step = 0;
@@ -93,6 +93,9 @@ struct NeededNodes {
   std::vector<int> pure, updates;
 };
 NeededNodes find_needed_nodes(const Graph& graph, const Targets& targets);
+
+// The most that a plan has in host memory.
+int64_t host_bytes_of(const Plan& plan);
 
 // Schedules the nodes that `targets` need, in graph order, updates last. Shares buffers where a value dies at
 // an op that can work in place, never copies a reshape, and packs the buffers of each device into its arena,

@@ -6,6 +6,7 @@
 
 namespace headroom {
 
-std::vector<StepState> recompute(const StepProblem& problem, const StepState& state, int64_t max_work);
+std::vector<StepState> recompute(const StepProblem& problem, std::span<const StepState> before,
+                                 int64_t max_work);
 
 }  // namespace headroom

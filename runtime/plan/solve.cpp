@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/plan/offload.h"
 #include "runtime/plan/order_nodes.h"
 #include "runtime/plan/recompute.h"
 
@@ -14,6 +15,7 @@ namespace {
 constexpr std::array kLevers = {
     Lever{"order", "runs nodes early that free more than they take", order_nodes},
     Lever{"recompute", "drops values and computes them again", recompute},
+    Lever{"offload", "keeps values in host memory between their uses", offload, true, without_offload},
 };
 
 // Nodes of all schedules that a lever leaves to choose from: somebody plans those that may do, which takes a
@@ -39,14 +41,45 @@ StepSolver::StepSolver(const StepProblem& problem, int64_t max_work)
 }
 
 StepModel StepSolver::model_of(const StepState& state) const {
-  return {problem_.graph, problem_.targets, *state.nodes, problem_.workspace_bytes, problem_.node_us};
+  return {problem_.graph,           problem_.targets, *state.nodes,
+          problem_.workspace_bytes, problem_.node_us, problem_.host};
 }
 
-void StepSolver::apply(const Lever& lever) {
+// What each of the levers [first, last) did: the first one, then those that refine its states.
+std::vector<LeverUse> StepSolver::uses_of(StepModel& model, const Found& from, const StepState& state,
+                                          const StepModel::Outcome& then, size_t first, size_t last) const {
+  std::vector<LeverUse> uses;
+  StepState left = state;
+  StepModel::Outcome with = then;
+  for (size_t i = last; i-- > first;) {
+    const Lever& lever = kLevers[i];
+    StepModel::Outcome without = from.outcome;
+    if (lever.refines) {
+      StepState undone = lever.undo(left, model.keep_all());
+      if (undone.choices == left.choices) continue;
+      without = evaluate(model, undone);
+      left = std::move(undone);
+    } else if (!uses.empty() && left.choices == model.keep_all()) {
+      continue;
+    }
+    uses.push_back({lever.name, without.peak_bytes - with.peak_bytes, with.us - without.us});
+    with = without;
+  }
+  uses.insert(uses.end(), from.levers.rbegin(), from.levers.rend());
+  std::reverse(uses.begin(), uses.end());
+  return uses;
+}
+
+void StepSolver::apply_next() {
+  const size_t first = applied_++;
   const Found from = found_.back();
+  std::vector<StepState> states = kLevers[first].apply(problem_, {&from.state, 1}, max_work_);
+  for (; applied_ < kLevers.size() && kLevers[applied_].refines; ++applied_) {
+    std::vector<StepState> refined = kLevers[applied_].apply(problem_, states, max_work_);
+    if (!refined.empty()) states = std::move(refined);
+  }
   std::optional<StepModel> model;
   const NeededNodes* nodes = nullptr;  // of the model
-  std::vector<StepState> states = lever.apply(problem_, from.state, max_work_);
   const size_t stride = 1 + states.size() * problem_.graph.nodes().size() / kMaxFoundNodes;
   for (size_t i = (states.size() + stride - 1) % stride; i < states.size(); i += stride) {  // the last, too
     StepState& state = states[i];
@@ -54,15 +87,14 @@ void StepSolver::apply(const Lever& lever) {
     nodes = state.nodes.get();
     const StepModel::Outcome then = evaluate(*model, state);
     if (!then.is_valid || then.peak_bytes >= found_.back().outcome.peak_bytes) continue;
-    std::vector<LeverUse> uses = from.levers;
-    uses.push_back({lever.name, from.outcome.peak_bytes - then.peak_bytes, then.us - from.outcome.us});
+    std::vector<LeverUse> uses = uses_of(*model, from, state, then, first, applied_);
     found_.push_back({std::move(state), then, std::move(uses)});
   }
 }
 
 size_t StepSolver::first_within(int64_t budget_bytes) {
   while (applied_ < kLevers.size() && found_.back().outcome.peak_bytes > budget_bytes) {
-    apply(kLevers[applied_++]);
+    apply_next();
   }
   const auto kept = std::partition_point(found_.begin(), found_.end(), [&](const Found& found) {
     return found.outcome.peak_bytes > budget_bytes;
@@ -71,11 +103,14 @@ size_t StepSolver::first_within(int64_t budget_bytes) {
 }
 
 std::optional<Solution> StepSolver::at(size_t index) {
-  while (applied_ < kLevers.size() && index >= found_.size()) apply(kLevers[applied_++]);
+  while (applied_ < kLevers.size() && index >= found_.size()) apply_next();
   if (index >= found_.size()) return std::nullopt;
   const Found& found = found_[index];
-  Solution solution{
-      .schedule = {}, .step_bytes = found.outcome.peak_bytes, .us = found.outcome.us, .levers = found.levers};
+  Solution solution{.schedule = {},
+                    .step_bytes = found.outcome.peak_bytes,
+                    .host_bytes = found.outcome.host_bytes,
+                    .us = found.outcome.us,
+                    .levers = found.levers};
   if (found.levers.empty()) return solution;
   StepModel model = model_of(found.state);
   evaluate(model, found.state);

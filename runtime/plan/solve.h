@@ -1,5 +1,5 @@
-// Keeps a training step to a budget of memory at the least cost in time: an order of its nodes and values to
-// drop and compute again, which give the same bits. Each lever is a pass that knows nothing of the others.
+// Keeps a training step to a budget of memory at the least cost in time: an order of its nodes, and values to
+// drop and compute again or to keep in host memory, which give the same bits.
 // Knows no device.
 #pragma once
 
@@ -19,6 +19,7 @@ struct StepProblem {
   const Targets& targets;
   std::span<const int64_t> workspace_bytes;  // by node
   std::span<const double> node_us;           // by node
+  HostLink host = {};                        // none: nothing goes to host memory
 };
 
 // What levers have decided so far.
@@ -31,9 +32,16 @@ struct StepState {
 struct Lever {
   std::string_view name;
   std::string_view what;
-  // Returns states that take less, for all budgets: each takes less than the one before it, at the least cost
-  // in time that it finds. `max_work`: how many nodes all tried schedules may have together.
-  std::vector<StepState> (*apply)(const StepProblem& problem, const StepState& state, int64_t max_work);
+  // Returns states that take less than the last of `before`, for all budgets: each takes less than the one
+  // before it, at the least cost in time that it finds. `max_work`: how many nodes all tried schedules may
+  // have together.
+  std::vector<StepState> (*apply)(const StepProblem& problem, std::span<const StepState> before,
+                                  int64_t max_work);
+  // Instead: its states replace those of the lever before it, which it was given, as they cost no more.
+  // Nothing where it cannot help.
+  bool refines = false;
+  // The state without what this lever did, if it refines.
+  StepState (*undo)(StepState state, const StepModel::Choices& keep_all) = nullptr;
 };
 // In the order in which they are applied.
 std::span<const Lever> levers();
@@ -47,14 +55,15 @@ struct LeverUse {
 struct Solution {
   NodeSchedule schedule;         // empty where the graph stays as it is
   int64_t step_bytes = 0;        // the most that is live at once, inputs included
-  double us = 0;                 // of a step's nodes
+  int64_t host_bytes = 0;        // the most that lies in host memory
+  double us = 0;                 // of a step's nodes, and of waits for copies
   std::vector<LeverUse> levers;  // that changed something
 
   bool keeps(int64_t budget_bytes) const { return step_bytes <= budget_bytes; }
 };
 
-// The schedules found for a step, from the one without levers to the one that takes least: each takes less than
-// the one before and no less time. One search serves all budgets. Deterministic.
+// The schedules found for a step, from the one without levers to the one that takes least: each takes less
+// than the one before and no less time. One search serves all budgets. Deterministic.
 class StepSolver {
  public:
   static constexpr int64_t kMaxWork = int64_t{1} << 24;  // a second
@@ -79,11 +88,13 @@ class StepSolver {
   };
 
   StepModel model_of(const StepState& state) const;
-  void apply(const Lever& lever);
+  void apply_next();
+  std::vector<LeverUse> uses_of(StepModel& model, const Found& from, const StepState& state,
+                                const StepModel::Outcome& then, size_t first, size_t last) const;
 
   const StepProblem problem_;
   const int64_t max_work_;
-  size_t applied_ = 0;        // levers, as far as budgets asked for them
+  size_t applied_ = 0;  // levers, as far as budgets asked for them
   std::vector<Found> found_;
 };
 

@@ -25,8 +25,13 @@ bool can_run_again(const Op& op) {
 }  // namespace
 
 StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNodes& needed,
-                     std::span<const int64_t> workspace_bytes, std::span<const double> node_us)
-    : graph_(graph) {
+                     std::span<const int64_t> workspace_bytes, std::span<const double> node_us,
+                     const HostLink& host)
+    : graph_(graph),
+      host_(host),
+      store_{.inputs = {-1}},
+      load_{.outputs = {-1}, .in_place = {-1}, .is_optional = {false}},
+      first_instance_of_(graph.values().size(), -1) {
   const size_t values = graph.values().size();
   roots_.resize(values);
   node_of_.assign(values, -1);
@@ -116,6 +121,8 @@ StepModel::StepModel(const Graph& graph, const Targets& targets, const NeededNod
     }
   }
   max_entries_ = 1000 + 12 * nodes_.size();
+  double begin_us = 0;
+  for (const NodeInfo& node : nodes_) begin_us_.push_back(std::exchange(begin_us, begin_us + node.us));
 
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const NodeInfo& node = nodes_[i];
@@ -173,11 +180,15 @@ int StepModel::need(int value, int time, const Choices& choices) {
     return now_[at];
   }
   if (now_[static_cast<size_t>(root)] < 0) {
-    const int again = again_of_[static_cast<size_t>(root)];
-    if (value == root && again >= 0 && now_[static_cast<size_t>(again)] >= 0) {
+    const int again = again_of_[static_cast<size_t>(root)], passed = passed_[static_cast<size_t>(root)];
+    const int gap = roots_[static_cast<size_t>(root)].first_gap + passed - 1;
+    if (passed > 0 && is_on_host(choices[static_cast<size_t>(gap)])) {
+      load(root, gap);
+    } else if (value == root && again >= 0 && now_[static_cast<size_t>(again)] >= 0) {
       return now_[static_cast<size_t>(again)];
+    } else {
+      emit(roots_[static_cast<size_t>(root)].maker, time, choices);
     }
-    emit(roots_[static_cast<size_t>(root)].maker, time, choices);
   }
   if (value == root || is_too_long_) return now_[at];
   const int storage = now_[static_cast<size_t>(root)];
@@ -185,6 +196,14 @@ int StepModel::need(int value, int time, const Choices& choices) {
     emit(node_of_[at], time, choices);
   }
   return now_[at];
+}
+
+// insert_copies() puts the copy into the step, once it is known which node reads it first.
+void StepModel::load(int root, int gap) {
+  const auto id = static_cast<int>(instances_.size());
+  instances_.push_back({root, id});
+  now_[static_cast<size_t>(root)] = id;
+  loads_.push_back({id, gap});
 }
 
 void StepModel::emit(int position, int time, const Choices& choices) {
@@ -215,6 +234,7 @@ void StepModel::emit(int position, int time, const Choices& choices) {
       continue;
     }
     instances_.push_back({output, id});
+    if (!is_repeat) first_instance_of_[value] = id;
     if (now_[value] >= 0) continue;  // it has stayed; this copy of it has no reader
     now_[value] = id;
     const Root& root = roots_[value];
@@ -248,6 +268,7 @@ void StepModel::emit_all(const Choices& choices) {
   instances_.clear();
   transient_.clear();
   stack_.clear();
+  loads_.clear();
   is_too_long_ = false;
   std::fill(now_.begin(), now_.end(), -1);
   passed_.assign(roots_.size(), 0);
@@ -259,19 +280,35 @@ void StepModel::emit_all(const Choices& choices) {
   }
 }
 
+const StepModel::NodeInfo& StepModel::info_of(const Entry& entry) const {
+  switch (entry.kind) {
+    case ScheduledKind::kStore:
+      return store_;
+    case ScheduledKind::kLoad:
+      return load_;
+    case ScheduledKind::kNode:
+      break;
+  }
+  return nodes_[static_cast<size_t>(entry.node)];
+}
+
+void StepModel::count_reads() {
+  reads_of_.assign(instances_.size(), 0);
+  for (const int input : entry_inputs_) {
+    const int storage = input < 0 ? -1 : instances_[static_cast<size_t>(input)].storage;
+    if (storage >= 0) ++reads_of_[static_cast<size_t>(storage)];
+  }
+}
+
 // As make_plan() gives values their buffers.
 StepModel::Outcome StepModel::measure() {
   Outcome outcome{.peak_bytes = 0};
   buffers_.clear();
   is_given_again_.assign(roots_.size(), false);
   buffer_of_.assign(instances_.size(), -1);
-  reads_of_.assign(instances_.size(), 0);
   const auto storage_of = [&](int instance) {
     return instance < 0 ? -1 : instances_[static_cast<size_t>(instance)].storage;
   };
-  for (const int input : entry_inputs_) {
-    if (storage_of(input) >= 0) ++reads_of_[static_cast<size_t>(storage_of(input))];
-  }
   int64_t live = input_bytes_;
   peak_entry_ = 0;
   most_at_.assign(nodes_.size(), 0);
@@ -282,15 +319,15 @@ StepModel::Outcome StepModel::measure() {
   };
   for (size_t e = 0; e < entries_.size(); ++e) {
     const Entry& entry = entries_[e];
-    const NodeInfo& node = nodes_[static_cast<size_t>(entry.node)];
+    const NodeInfo& node = info_of(entry);
     const std::span<const int> inputs(entry_inputs_.data() + entry.first_input, node.inputs.size());
     outcome.us += node.us;
     int64_t passing = node.workspace;  // that goes with the node
     if (!node.is_reshape) {
       for (size_t o = 0; o < node.outputs.size(); ++o) {
         const auto instance = static_cast<size_t>(entry.first_output) + o;
-        const int reads = reads_of_[instance];
-        const int64_t bytes = bytes_of_root(node.outputs[o]);
+        const int reads = reads_of_[instance], value = value_of(entry, o);
+        const int64_t bytes = bytes_of_root(value);
         if (bytes == 0 || (reads == 0 && node.is_optional[o])) continue;
         int taken = -1;
         if (node.in_place[o] >= 0) {
@@ -321,9 +358,9 @@ StepModel::Outcome StepModel::measure() {
           buffers_.push_back({.bytes = bytes, .first = static_cast<int>(e)});
           live += bytes;
         }
-        if (const auto value = static_cast<size_t>(node.outputs[o]); again_us_[value] > 0) {
-          outcome.us += again_us_[value];
-          is_given_again_[value] = true;
+        if (const double again_us = again_us_[static_cast<size_t>(value)]; again_us > 0) {
+          outcome.us += entry.kind == ScheduledKind::kNode ? again_us : 0;
+          is_given_again_[static_cast<size_t>(value)] = true;
         }
         Buffer& buffer = buffers_[static_cast<size_t>(taken)];
         buffer.reads_left += reads;
@@ -355,131 +392,14 @@ StepModel::Outcome StepModel::evaluate(const Choices& choices) {
     work_ += static_cast<int64_t>(entries_.size());
     return {};
   }
-  return measure();
-}
-
-double StepModel::repeat_us(const Choices& choices, int root, int time, std::vector<int>& seen) const {
-  constexpr size_t kMostNodes = 24;
-  if (const int again = again_of_[static_cast<size_t>(root)]; again >= 0) {
-    const std::vector<int>& uses = roots_[static_cast<size_t>(again)].uses;
-    if (time >= uses.front() && time <= uses.back()) return again_us_[static_cast<size_t>(again)];
-  }
-  const NodeInfo& maker = nodes_[static_cast<size_t>(roots_[static_cast<size_t>(root)].maker)];
-  double us = maker.us;
-  seen.push_back(root);
-  for (const int input : maker.inputs) {
-    const int from = root_of_[static_cast<size_t>(input)];
-    const Root& source = roots_[static_cast<size_t>(from)];
-    if (source.maker < 0 || seen.size() >= kMostNodes) continue;
-    if (std::find(seen.begin(), seen.end(), from) != seen.end()) continue;
-    const int gap = gap_at(from, time);
-    if (gap < 0 || choices[static_cast<size_t>(source.first_gap + gap)] == Keep::kAlways) continue;
-    us += repeat_us(choices, from, time, seen);
-  }
-  return us;
-}
-
-double StepModel::repeat_us(const Choices& choices, int gap) const {
-  const int id = root_of_gap_[static_cast<size_t>(gap)];
-  const Root& root = roots_[static_cast<size_t>(id)];
-  const auto next = static_cast<size_t>(gap - root.first_gap) + 1;
-  const int time = next < root.uses.size() ? root.uses[next] : static_cast<int>(nodes_.size()) - 1;
-  std::vector<int> seen;
-  return repeat_us(choices, id, time, seen);
-}
-
-std::vector<StepModel::Waiting> StepModel::waiting_at_peak(const Choices& choices) const {
-  const int time = entries_[static_cast<size_t>(peak_entry_)].time;
-  std::vector<bool> is_read(roots_.size());
-  std::vector<int> holds(buffers_.size(), -1);  // by buffer: the root that it holds at the peak
-  for (size_t e = 0; e < entries_.size() && entries_[e].time <= time; ++e) {
-    const Entry& entry = entries_[e];
-    const NodeInfo& node = nodes_[static_cast<size_t>(entry.node)];
-    for (const int input : node.inputs) {
-      // One that only earlier entries of the same time read may go before the peak.
-      if (static_cast<int>(e) >= peak_entry_)
-        is_read[static_cast<size_t>(root_of_[static_cast<size_t>(input)])] = true;
-    }
-    for (size_t o = 0; o < node.outputs.size() && static_cast<int>(e) <= peak_entry_; ++o) {
-      const int id = buffer_of_[static_cast<size_t>(entry.first_output) + o];
-      if (id >= 0) holds[static_cast<size_t>(id)] = node.outputs[o];
-    }
-  }
-  std::vector<Waiting> waiting;
-  for (size_t id = 0; id < buffers_.size(); ++id) {
-    const int root = holds[id];
-    if (root < 0 || buffers_[id].last < peak_entry_ || is_read[static_cast<size_t>(root)]) continue;
-    const int index = gap_at(root, time);
-    if (index < 0) continue;
-    const int gap = roots_[static_cast<size_t>(root)].first_gap + index;
-    if (!can_drop(gap) || choices[static_cast<size_t>(gap)] == Keep::kNever) continue;
-    waiting.push_back({gap, buffers_[id].bytes, repeat_us(choices, gap)});
-  }
-  return waiting;
-}
-
-int64_t StepModel::bytes_above(int64_t bytes) const {
-  int64_t sum = 0;
-  for (const int64_t most : most_at_) sum += std::max<int64_t>(0, most - bytes);
-  return sum;
-}
-
-bool StepModel::has_room_for(int gap, int64_t budget_bytes, std::span<const int64_t> most_at) const {
-  const Root& root = roots_[static_cast<size_t>(root_of_gap_[static_cast<size_t>(gap)])];
-  const auto use = static_cast<size_t>(gap - root.first_gap);
-  if (use + 1 == root.uses.size()) return true;
-  const auto begin = most_at.begin() + root.uses[use] + 1, end = most_at.begin() + root.uses[use + 1];
-  return std::all_of(begin, end, [&](int64_t most) { return most + root.bytes <= budget_bytes; });
-}
-
-std::vector<StepModel::Repeat> StepModel::repeats() const {
-  std::vector<Repeat> repeats;
-  for (size_t id = 0; id < again_of_.size(); ++id) {
-    const int again = again_of_[id];
-    if (again < 0) continue;
-    const int gap = gap_at(static_cast<int>(id), roots_[static_cast<size_t>(again)].uses.front());
-    if (is_given_again_[static_cast<size_t>(again)] && gap >= 0) {
-      repeats.push_back({roots_[id].first_gap + gap, again_us_[static_cast<size_t>(again)]});
-    }
-  }
-  for (const Entry& entry : entries_) {
-    const NodeInfo& node = nodes_[static_cast<size_t>(entry.node)];
-    if (!entry.is_repeat || node.is_reshape) continue;
-    for (size_t o = 0; o < node.outputs.size(); ++o) {
-      const int index = gap_at(node.outputs[o], entry.time);
-      const bool is_read = reads_of_[static_cast<size_t>(entry.first_output) + o] > 0;
-      if (is_read && index >= 0) {
-        repeats.push_back({roots_[static_cast<size_t>(node.outputs[o])].first_gap + index, node.us});
-      }
-    }
-  }
-  return repeats;
-}
-
-NodeSchedule StepModel::schedule() const {
-  NodeSchedule schedule;
-  std::vector<int> value_of(instances_.size());
-  const auto first_new = static_cast<int>(graph_.values().size());
-  for (const Entry& entry : entries_) {
-    const NodeInfo& node = nodes_[static_cast<size_t>(entry.node)];
-    ScheduledNode scheduled{.node = node.id};
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      const int instance = entry_inputs_[static_cast<size_t>(entry.first_input) + i];
-      scheduled.inputs.push_back(instance < 0 ? node.inputs[i] : value_of[static_cast<size_t>(instance)]);
-    }
-    if (node.id < 0) break;  // the end
-    for (size_t o = 0; o < node.outputs.size(); ++o) {
-      int value = node.outputs[o];
-      if (entry.is_repeat) {
-        value = first_new + static_cast<int>(schedule.copy_of.size());
-        schedule.copy_of.push_back(node.outputs[o]);
-      }
-      value_of[static_cast<size_t>(entry.first_output) + o] = value;
-      scheduled.outputs.push_back(value);
-    }
-    schedule.nodes.push_back(std::move(scheduled));
-  }
-  return schedule;
+  count_reads();
+  if (!loads_.empty()) insert_copies(choices);
+  Outcome outcome = measure();
+  if (loads_.empty()) return outcome;
+  outcome.us = us_with_copies_;
+  outcome.host_bytes = host_bytes_;
+  outcome.is_valid = host_bytes_ <= host_.max_bytes;
+  return outcome;
 }
 
 }  // namespace headroom

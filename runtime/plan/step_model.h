@@ -1,5 +1,6 @@
-// A training step as a list of nodes whose results may be dropped and computed again: what each choice costs
-// in time and takes in memory, fast enough to try thousands. Knows no search.
+// A training step as a list of nodes whose results may be dropped and computed again, or go to host memory
+// and come back: what each choice costs in time and takes in memory, fast enough to try thousands. Knows no
+// search.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "runtime/graph/node_schedule.h"
+#include "runtime/plan/host_copies.h"
 #include "runtime/plan/plan.h"
 
 namespace headroom {
@@ -18,7 +20,13 @@ enum class Keep : uint8_t {
   kAlways,  // it stays
   kOnce,    // it goes, and is computed again once, at the first need
   kNever,   // it goes after each need, and is computed again at the next
+  // It goes to host memory, and comes back once, for the first need.
+  kHost,  // nothing waits for the copies, where the link has the time: they take the device's memory longer
+  kHostAtOnce  // it is gone at once, and comes back when it is needed: nodes wait for the copies
 };
+constexpr bool is_on_host(Keep keep) {
+  return keep == Keep::kHost || keep == Keep::kHostAtOnce;
+}
 
 class StepModel {
  public:
@@ -28,20 +36,23 @@ class StepModel {
     int64_t peak_bytes =
         std::numeric_limits<int64_t>::max();  // of a step's values, as in a plan with an arena
     double us = 0;
-    bool is_valid = false;  // false: it runs too many nodes
+    int64_t host_bytes = 0;  // the most that lies in host memory
+    bool is_valid = false;   // false: it runs too many nodes, or the host has no room
   };
   // A value that is live where the peak is, and waits.
   struct Waiting {
     int gap = -1;
     int64_t bytes = 0;
     double repeat_us = 0;  // about what computing it again costs
+    double gap_us = 0;     // how long it waits, about
   };
 
   // Of the nodes that the targets need (find_needed_nodes), with those that change nothing in another order
   // if wanted: each behind those that it reads from. Workspace and time by node id. The graph must outlive
-  // this.
+  // this. Without a link nothing may go to the host.
   StepModel(const Graph& graph, const Targets& targets, const NeededNodes& needed,
-            std::span<const int64_t> workspace_bytes, std::span<const double> node_us);
+            std::span<const int64_t> workspace_bytes, std::span<const double> node_us,
+            const HostLink& host = {});
 
   // Everything stays as long as the nodes themselves need it.
   const Choices& keep_all() const { return keep_all_; }
@@ -66,10 +77,12 @@ class StepModel {
   double repeat_us(const Choices& choices, int gap) const;
   // What updates and the caller read must be the value itself, not one that was computed again.
   bool can_drop(int gap) const {
-    const Root& root = roots_[static_cast<size_t>(root_of_gap_[static_cast<size_t>(gap)])];
-    const bool leaves = root.uses.back() + 1 == static_cast<int>(nodes_.size());
-    return !leaves && nodes_[static_cast<size_t>(root.maker)].can_repeat;
+    return can_leave(gap) && nodes_[static_cast<size_t>(root_of(gap).maker)].can_repeat;
   }
+  bool has_host() const { return host_.exists(); }
+  bool can_go_to_host(int gap) const { return host_.exists() && can_leave(gap); }
+  // What a copy of the value of a gap takes, each way.
+  double copy_us(int gap) const { return host_.copy_us(root_of(gap).bytes); }
 
   // No schedule of these nodes takes less: some node needs its operands, results and workspace at once.
   int64_t least_bytes() const { return least_bytes_; }
@@ -101,6 +114,10 @@ class StepModel {
     int time = 0;   // the position that it is run for
     bool is_repeat = false;
     int first_input = 0, first_output = 0;  // in entry_inputs_, in instances_
+    ScheduledKind kind = ScheduledKind::kNode;
+  };
+  struct Load {
+    int instance = -1, gap = -1;
   };
   struct Buffer {
     int64_t bytes = 0;
@@ -109,21 +126,38 @@ class StepModel {
   };
 
   int64_t bytes_of_root(int root) const { return roots_[static_cast<size_t>(root)].bytes; }
+  const Root& root_of(int gap) const {
+    return roots_[static_cast<size_t>(root_of_gap_[static_cast<size_t>(gap)])];
+  }
+  bool can_leave(int gap) const { return root_of(gap).uses.back() + 1 < static_cast<int>(nodes_.size()); }
+  // Of a copy: one that takes no time.
+  const NodeInfo& info_of(const Entry& entry) const;
+  int value_of(const Entry& entry, size_t output) const {
+    return instances_[static_cast<size_t>(entry.first_output) + output].value;
+  }
   void emit_all(const Choices& choices);
   int need(int value, int time, const Choices& choices);
   void emit(int node, int time, const Choices& choices);
+  void load(int root, int gap);
   void close_gaps(int time, const Choices& choices);
+  void count_reads();
+  double us_of(const Entry& entry) const;
+  void insert_copies(const Choices& choices);
   Outcome measure();
   int gap_at(int root, int time) const;
+  double gap_us(int gap) const;
   double repeat_us(const Choices& choices, int root, int time, std::vector<int>& seen) const;
   void find_results_given_again();
 
   const Graph& graph_;
-  std::vector<NodeInfo> nodes_;  // in order; the last one is the end, which reads what leaves the step
-  std::vector<Root> roots_;      // by value id
-  std::vector<int> root_of_;     // by value id
-  std::vector<int> node_of_;     // by value id: position in nodes_ of its maker, or -1
-  std::vector<int> spec_of_;     // by value id: equal for equal specs
+  const HostLink host_;
+  const NodeInfo store_, load_;   // in place of a node, for the copies
+  std::vector<double> begin_us_;  // by position in nodes_, without levers
+  std::vector<NodeInfo> nodes_;   // in order; the last one is the end, which reads what leaves the step
+  std::vector<Root> roots_;       // by value id
+  std::vector<int> root_of_;      // by value id
+  std::vector<int> node_of_;      // by value id: position in nodes_ of its maker, or -1
+  std::vector<int> spec_of_;      // by value id: equal for equal specs
   // By value id: the value that a node gives with the same bits, if readers follow that node, or -1; and
   // what giving it costs.
   std::vector<int> again_of_;
@@ -144,6 +178,10 @@ class StepModel {
   std::vector<int> transient_;  // roots to drop after the present position
   std::vector<int> stack_;      // instances that nodes on their way will read
   bool is_too_long_ = false;
+  std::vector<Load> loads_;             // in the order in which they are first needed
+  std::vector<int> first_instance_of_;  // by value id: what its node made first, which goes to the host
+  double us_with_copies_ = 0;
+  int64_t host_bytes_ = 0;
   std::vector<Buffer> buffers_;
   std::vector<bool> is_given_again_;       // by value id: read as a node gives it again
   std::vector<int> buffer_of_, reads_of_;  // by instance

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/errors.h"
+#include "runtime/graph/placement.h"
 
 namespace headroom {
 namespace {
@@ -29,8 +30,8 @@ void BoundPlan::bind_node(int id) {
   const Node& node = graph().node(id);
   BoundNode& bound = nodes_[static_cast<size_t>(id)];
   bound.on = &memory_.device_of(node);
-  bound.is_between_devices =
-      std::holds_alternative<CopyToDevice>(node.op) && home_of(node.inputs[0]).device != bound.on->device;
+  bound.queues_itself = std::holds_alternative<CopyToDevice>(node.op) &&
+                        (home_of(node.inputs[0]).device != bound.on->device || is_host_copy(graph(), node));
   bound.kernel = &kernels_->of_node(id);
   const auto follow = [&](int buffer, void** pointer) {
     if (buffer >= 0) memory_.follow(buffer, pointer);

@@ -14,7 +14,7 @@ namespace headroom {
 
 struct BoundNode {
   const PlacedDevice* on = nullptr;
-  bool is_between_devices = false;
+  bool queues_itself = false;  // a copy between devices, or to or from host memory
   Kernel* kernel = nullptr;
   std::vector<TensorView> inputs, outputs;  // in the order the kernel takes them
   void* workspace = nullptr;

@@ -1,9 +1,11 @@
 #include "runtime/session/capture_tasks.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <optional>
 
+#include "runtime/graph/placement.h"
 #include "runtime/plan/dependencies.h"
 
 namespace headroom {
@@ -32,6 +34,20 @@ bool may_start_early(const BoundPlan& plan, int id, const Waits& waits, const st
   });
 }
 
+// Copies to host memory follow each other, and so do those from there, as if each direction had a stream: the
+// link carries them in the order in which the plan needs them. Beside them runs what does not wait for them.
+void put_host_copies_in_order(const Graph& graph, std::span<const int> nodes, std::vector<Task>& tasks) {
+  std::array<int, 2> last = {-1, -1};  // by direction
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const Node& node = graph.node(nodes[i]);
+    if (!is_host_copy(graph, node)) continue;
+    int& before = last[is_store_to_host(node) ? 0 : 1];
+    std::vector<int>& after = tasks[i].after;
+    if (before >= 0 && std::find(after.begin(), after.end(), before) == after.end()) after.push_back(before);
+    before = static_cast<int>(i);
+  }
+}
+
 }  // namespace
 
 std::vector<Task> make_tasks(const BoundPlan& plan, std::span<const int> nodes, UpdatesBegin updates,
@@ -49,6 +65,7 @@ std::vector<Task> make_tasks(const BoundPlan& plan, std::span<const int> nodes, 
                      may_start_early(plan, id, waits[i], working),
                      plan.node(id).kernel->collective() != nullptr, plan.node(id).on->device});
   }
+  put_host_copies_in_order(graph, working, tasks);
   if (updates == UpdatesBegin::kWithTheirOperands) return tasks;
   const auto is_update_at = [&](size_t i) { return is_update(graph.node(working[i]).op); };
   for (size_t i = 0; i < working.size(); ++i) {

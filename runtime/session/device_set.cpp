@@ -4,13 +4,35 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 
+#include "allocators/strategies/direct_allocator.h"
 #include "runtime/base/errors.h"
+#include "runtime/device/pinned_host.h"
+#include "runtime/graph/placement.h"
 
 namespace headroom {
 
+// Takes nothing of the host until something is allocated there.
+struct DeviceSet::HostPlace {
+  explicit HostPlace(Device& device)
+      : host(device, std::string(kHostPlace)), placed{std::string(kHostPlace), &device, &allocator} {
+    allocator.set_device_name(std::string(kHostPlace));
+  }
+  HostPlace(const HostPlace&) = delete;
+  HostPlace& operator=(const HostPlace&) = delete;
+
+  PinnedHost host;
+  DirectAllocator allocator{host, "direct", std::nullopt};
+  const PlacedDevice placed;
+};
+
+DeviceSet::DeviceSet(std::vector<PlacedDevice> all)
+    : all_(std::move(all)), host_(std::make_shared<HostPlace>(*all_.front().device)) {}
+
 const PlacedDevice& DeviceSet::find(std::string_view name) const {
   if (name.empty()) return front();
+  if (name == kHostPlace) return host_->placed;
   const auto found =
       std::find_if(all_.begin(), all_.end(), [&](const PlacedDevice& placed) { return placed.name == name; });
   if (found != all_.end()) return *found;

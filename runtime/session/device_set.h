@@ -1,6 +1,7 @@
 // The devices that a graph runs on, each with its memory strategy. Knows no graph.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,17 +21,23 @@ struct PlacedDevice {
 // The first is the default device. Devices and strategies must outlive the set and its users.
 class DeviceSet {
  public:
-  DeviceSet(Device& device, Allocator& allocator) : all_{{device.name(), &device, &allocator}} {}
+  DeviceSet(Device& device, Allocator& allocator)
+      : DeviceSet(std::vector<PlacedDevice>{{device.name(), &device, &allocator}}) {}
   // At least one.
-  explicit DeviceSet(std::vector<PlacedDevice> all) : all_(std::move(all)) {}
+  explicit DeviceSet(std::vector<PlacedDevice> all);
 
   const PlacedDevice& front() const { return all_.front(); }
   std::span<const PlacedDevice> all() const { return all_; }
-  // The device of that name, the first one for an empty name. Throws InvalidArgument when there is none.
+  // The device of that name, the first one for an empty name. kHostPlace is the page-locked host memory of
+  // the first one, which is not among all(): the same Device with another strategy. Throws InvalidArgument
+  // when there is none.
   const PlacedDevice& find(std::string_view name) const;
 
  private:
+  struct HostPlace;
+
   std::vector<PlacedDevice> all_;
+  std::shared_ptr<const HostPlace> host_;
 };
 
 // Copies `bytes` from one device's memory to another's, in order with the earlier and later work of the

@@ -1,5 +1,6 @@
 #include "runtime/session/kernels.h"
 
+#include "runtime/graph/placement.h"
 #include "runtime/session/start_op.h"
 
 namespace headroom {
@@ -20,12 +21,36 @@ class DeviceCopy final : public Kernel {
   const int64_t bytes_;
 };
 
+// Copies between a device and its page-locked host memory.
+class HostCopy final : public Kernel {
+ public:
+  HostCopy(Device& device, bool to_host, int64_t bytes) : device_(device), to_host_(to_host), bytes_(bytes) {}
+
+  void run(std::span<const TensorView> inputs, std::span<const TensorView> outputs, void*,
+           Stream stream) override {
+    if (bytes_ == 0) return;
+    if (to_host_) {
+      device_.memory().copy_to_host(outputs[0].data, inputs[0].data, bytes_, stream);
+    } else {
+      device_.memory().copy_to_device(outputs[0].data, inputs[0].data, bytes_, stream);
+    }
+  }
+
+ private:
+  Device& device_;
+  const bool to_host_;
+  const int64_t bytes_;
+};
+
 std::unique_ptr<Kernel> prepare(const Graph& graph, const Node& node, const DeviceSet& devices,
                                 const KernelSettings& settings) {
   const PlacedDevice& here = devices.find(node.device);
   std::vector<TensorSpec> inputs, outputs;
   for (int id : node.inputs) inputs.push_back(graph.value(id).spec);
   for (int id : node.outputs) outputs.push_back(graph.value(id).spec);
+  if (is_host_copy(graph, node)) {
+    return std::make_unique<HostCopy>(*here.device, is_store_to_host(node), inputs[0].bytes());
+  }
   if (std::holds_alternative<CopyToDevice>(node.op)) {
     Device& from = *devices.find(graph.value(node.inputs[0]).device).device;
     // Virtual devices of one GPU share its memory, and its streams.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "runtime/base/errors.h"
+#include "runtime/graph/placement.h"
 #include "runtime/plan/memory_users.h"
 
 namespace headroom {
@@ -28,7 +29,11 @@ void observe_parts(Allocator& allocator, std::byte* arena, const Plan& plan, int
 
 SharedArenas::SharedArenas(std::span<const Plan* const> plans, Variables& variables) {
   try {
-    for (const PlacedDevice& device : variables.devices().all()) {
+    std::vector<const PlacedDevice*> devices;
+    for (const PlacedDevice& device : variables.devices().all()) devices.push_back(&device);
+    devices.push_back(&variables.devices().find(kHostPlace));
+    for (const PlacedDevice* const placed : devices) {
+      const PlacedDevice& device = *placed;
       const Plan* largest = nullptr;
       int position = 0;
       int64_t bytes = 0;

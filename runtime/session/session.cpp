@@ -74,10 +74,16 @@ void Session::run_node(int id, Stream stream) {
   const BoundNode& bound = bound_.node(id);
   Device& device = *bound.on->device;
   // Kernels are launched on the current GPU of the thread.
-  if (bound_.devices().size() > 1) device.initialise();
-  if (device_takes_work_ && !bound.is_between_devices)
-    return device.streams().queue(stream, bound_.work_of(id));
+  if (has_several_devices()) device.initialise();
+  if (device_takes_work_ && !bound.queues_itself) return device.streams().queue(stream, bound_.work_of(id));
   bound.run(stream);
+}
+
+// Host memory belongs to its device.
+bool Session::has_several_devices() const {
+  const std::vector<const PlacedDevice*>& all = bound_.devices();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const PlacedDevice* placed) { return placed->device != all.front()->device; });
 }
 
 void Session::synchronize() {
@@ -178,7 +184,7 @@ void Session::run_on_set(int set, const Event& arrival) {
 // Not a std::function: it would allocate on every run.
 template <typename Work>
 void Session::guard_run(const Work& work) {
-  if (bound_.devices().size() > 1 && stream_ != Stream{}) {
+  if (has_several_devices() && stream_ != Stream{}) {
     throw InvalidArgument("a session on several devices runs on their default streams");
   }
   device_takes_work_ =

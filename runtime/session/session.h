@@ -96,6 +96,7 @@ class Session : private PlanWork {
   int64_t replay(int64_t most) override;
 
   const Graph& graph() const { return bound_.graph(); }
+  bool has_several_devices() const;
   void synchronize();
   void run_node(int node, Stream stream);
   void run_steps(int64_t steps, bool copies_in);

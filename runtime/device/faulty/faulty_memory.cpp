@@ -77,6 +77,13 @@ void FaultyMemory::copy_to_host(void* host, const void* device, int64_t bytes, S
   upstream_.copy_to_host(host, device, bytes, stream);
 }
 
+void* FaultyMemory::allocate_host(int64_t bytes) {
+  if (faults_.next_call_fails()) {
+    throw DeviceError("cudaHostAlloc", "cudaErrorMemoryAllocation", "injected fault", "FaultyMemory");
+  }
+  return upstream_.allocate_host(bytes);
+}
+
 std::unique_ptr<StreamOrderedPool> FaultyMemory::make_stream_ordered_pool(
     const StreamOrderedPoolSettings& settings) {
   std::unique_ptr<StreamOrderedPool> pool = upstream_.make_stream_ordered_pool(settings);

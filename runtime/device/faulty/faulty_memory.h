@@ -46,7 +46,7 @@ class FaultyMemory final : public DeviceMemory {
   void copy_to_host(void* host, const void* device, int64_t bytes, Stream stream) override;
   // Counts a copy that goes another way than these. Throws DeviceError when it is the one to fail.
   void count_copy();
-  void* allocate_host(int64_t bytes) override { return upstream_.allocate_host(bytes); }
+  void* allocate_host(int64_t bytes) override;
   void release_host(void* pointer, int64_t bytes) noexcept override {
     upstream_.release_host(pointer, bytes);
   }

@@ -87,6 +87,7 @@ void SimulatedMemory::queue_copy(Copy copy, Stream stream, bool host_waits) {
 }
 
 void* SimulatedMemory::allocate_host(int64_t bytes) {
+  if (pages_.backing() == Backing::kNone) return pages_.take(bytes);
   void* const pointer = DeviceMemory::allocate_host(bytes);
   const std::lock_guard lock(mutex_);
   page_locked_[static_cast<const std::byte*>(pointer)] = bytes;
@@ -94,6 +95,7 @@ void* SimulatedMemory::allocate_host(int64_t bytes) {
 }
 
 void SimulatedMemory::release_host(void* pointer, int64_t bytes) noexcept {
+  if (pages_.backing() == Backing::kNone) return pages_.give_back(pointer, bytes);
   {
     const std::lock_guard lock(mutex_);
     page_locked_.erase(static_cast<const std::byte*>(pointer));

@@ -14,6 +14,7 @@
 #include "runtime/graph/fuse.h"
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/optimizer.h"
+#include "runtime/graph/placement.h"
 #include "runtime/plan/given_again.h"
 #include "runtime/plan/recompute.h"
 #include "runtime/plan/step_cost.h"
@@ -126,12 +127,13 @@ uint64_t train(const RandomNet& net, const NodeSchedule& schedule) {
   return variables.checksum(parameters);
 }
 
-// What is live at each step of a plan with an arena, beside inputs that stay.
+// The most that is live on the device at a step of a plan with an arena.
 int64_t most_live(const Plan& plan) {
   int64_t most = 0;
   for (int step = 0; step < static_cast<int>(plan.steps.size()); ++step) {
     int64_t live = 0;
     for (const Buffer& buffer : plan.buffers) {
+      if (plan.devices[static_cast<size_t>(buffer.device)].name == kHostPlace) continue;
       if (buffer.first_step <= step && step < buffer.end_step) live += buffer.bytes;
     }
     most = std::max(most, live);
@@ -147,37 +149,73 @@ constexpr int kRandomGraphs = 50;
 constexpr int kRandomGraphs = 200;
 #endif
 
-TEST(Solve, RandomGraphsKeepToRandomBudgetsWithTheSameBits) {
-  int kept = 0, changed = 0, given = 0;
-  for (uint32_t seed = 1; seed <= kRandomGraphs; ++seed) {
-    const RandomNet net(seed);
-    const Targets targets = net.targets();
-    const std::vector<int64_t> workspace = workspaces(net.graph, 256 * (seed % 3));
-    const std::vector<double> us = node_times_us(net.graph, kSpeed);
-    const StepProblem problem{net.graph, targets, workspace, us};
-    StepSolver solver(problem, 200'000);
-    const int64_t most = solver.solve(kEnough).step_bytes, least = solver.solve(0).step_bytes;
-    ASSERT_LE(least, most) << seed;
-    std::mt19937 random(seed);
-    const int64_t budget = least + (most - least) * static_cast<int64_t>(random() % 101) / 100;
-    const Solution solution = solver.solve(budget);
-    ASSERT_TRUE(solution.keeps(budget)) << seed;
-    ++kept;
-    changed += solution.schedule.empty() ? 0 : 1;
+// What random graphs at random budgets had in common.
+struct RandomBudgets {
+  int kept = 0, changed = 0, given = 0, offloaded = 0, recomputed_too = 0;
+  double us = 0;  // of all steps together
+};
 
-    const std::unique_ptr<Graph> graph = rewritten(net.graph, solution.schedule);
-    given += readers_of_given(*graph) > 0 ? 1 : 0;
-    const std::vector<int64_t> again = workspaces(*graph, 256 * (seed % 3));
-    const Targets here{{Value{graph.get(), net.loss.id}}, true};
-    const Plan plan = make_plan(*graph, here, PlanMode::kPacked, again);
-    ASSERT_EQ(find_fault(*graph, plan, again), std::nullopt) << seed;
-    ASSERT_EQ(plan.lower_bound_bytes, solution.step_bytes) << seed << ": the model of the step is exact";
-    ASSERT_LE(most_live(plan), budget) << seed;
-    ASSERT_EQ(train(net, solution.schedule), train(net, {})) << seed;
+void keep_to_random_budgets(uint32_t seed, const HostLink& host, RandomBudgets& seen) {
+  const RandomNet net(seed);
+  const Targets targets = net.targets();
+  const std::vector<int64_t> workspace = workspaces(net.graph, 256 * (seed % 3));
+  const std::vector<double> us = node_times_us(net.graph, kSpeed);
+  const StepProblem problem{net.graph, targets, workspace, us, host};
+  StepSolver solver(problem, 200'000);
+  const int64_t most = solver.solve(kEnough).step_bytes, least = solver.solve(0).step_bytes;
+  ASSERT_LE(least, most) << seed;
+  std::mt19937 random(seed);
+  const int64_t budget = least + (most - least) * static_cast<int64_t>(random() % 101) / 100;
+  const Solution solution = solver.solve(budget);
+  ASSERT_TRUE(solution.keeps(budget)) << seed;
+  ++seen.kept;
+  seen.changed += solution.schedule.empty() ? 0 : 1;
+  seen.offloaded += solution.schedule.copies() > 0 ? 1 : 0;
+  seen.recomputed_too += solution.schedule.copies() > 0 && solution.schedule.repeats() > 0 ? 1 : 0;
+  seen.us += solution.us;
+
+  const std::unique_ptr<Graph> graph = rewritten(net.graph, solution.schedule);
+  seen.given += readers_of_given(*graph) > 0 ? 1 : 0;
+  std::vector<int64_t> again = workspaces(*graph, 256 * (seed % 3));
+  for (size_t id = 0; id < again.size(); ++id) {
+    if (is_host_copy(*graph, graph->nodes()[id])) again[id] = 0;
   }
-  EXPECT_EQ(kept, kRandomGraphs);
-  EXPECT_GT(changed, kRandomGraphs / 2);
-  EXPECT_GT(given, kRandomGraphs / 20);
+  const Targets here{{Value{graph.get(), net.loss.id}}, true};
+  const Plan plan = make_plan(*graph, here, PlanMode::kPacked, again);
+  ASSERT_EQ(find_fault(*graph, plan, again), std::nullopt) << seed;
+  ASSERT_EQ(plan.lower_bound_bytes, solution.step_bytes) << seed << ": the model of the step is exact";
+  ASSERT_LE(most_live(plan), budget) << seed;
+  ASSERT_GE(host_bytes_of(plan), solution.host_bytes) << seed;
+  ASSERT_LE(solution.host_bytes, host.max_bytes) << seed;
+  ASSERT_EQ(train(net, solution.schedule), train(net, {})) << seed;
+}
+
+TEST(Solve, RandomGraphsKeepToRandomBudgetsWithTheSameBits) {
+  RandomBudgets seen;
+  for (uint32_t seed = 1; seed <= kRandomGraphs; ++seed) {
+    keep_to_random_budgets(seed, {}, seen);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_EQ(seen.kept, kRandomGraphs);
+  EXPECT_GT(seen.changed, kRandomGraphs / 2);
+  EXPECT_GT(seen.given, kRandomGraphs / 20);
+  EXPECT_EQ(seen.offloaded, 0) << "there is no link to a host";
+}
+
+TEST(Solve, RandomGraphsWithAHostKeepToRandomBudgetsWithTheSameBits) {
+  RandomBudgets seen;
+  constexpr int kGraphs = kRandomGraphs / 2;
+  for (uint32_t seed = 1; seed <= kGraphs; ++seed) {
+    // As slow as a node, and far faster; memory for all, and for little.
+    const HostLink host{.bytes_per_us = seed % 2 == 0 ? 1e4 : 1e6,
+                        .latency_us = 0.1,
+                        .max_bytes = seed % 5 == 0 ? int64_t{16'384} : kEnough};
+    keep_to_random_budgets(seed, host, seen);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_EQ(seen.kept, kGraphs);
+  EXPECT_GT(seen.offloaded, kGraphs / 2);
+  EXPECT_GT(seen.recomputed_too, kGraphs / 20);
 }
 
 TEST(Solve, LessMemoryIsNeverCheaperWhateverWasAskedBefore) {
@@ -236,7 +274,7 @@ TEST(Solve, FindsTheLeastOfSmallGraphs) {
       }
     }
     dropping_helps += least < most ? 1 : 0;
-    const std::vector<StepState> states = recompute(problem, whole, 1 << 20);
+    const std::vector<StepState> states = recompute(problem, {&whole, 1}, 1 << 20);
     EXPECT_EQ(model.evaluate(states.back().choices).peak_bytes, least) << seed;
   }
   EXPECT_GT(tried, 100);

@@ -1,0 +1,113 @@
+// The copies to host memory and back of a StepModel: which there are, and where in the step they stand.
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "runtime/plan/step_model.h"
+
+namespace headroom {
+
+double StepModel::us_of(const Entry& entry) const {
+  const NodeInfo& node = nodes_[static_cast<size_t>(entry.node)];
+  double us = node.us;
+  for (size_t o = 0; o < node.outputs.size() && !node.is_reshape; ++o) {
+    const bool is_written = reads_of_[static_cast<size_t>(entry.first_output) + o] > 0;
+    if (is_written) us += again_us_[static_cast<size_t>(node.outputs[o])];
+  }
+  return us;
+}
+
+// A value goes to the host once, as its node made it first, however often it comes back.
+void StepModel::insert_copies(const Choices& choices) {
+  constexpr int kNone = -1;
+  struct Stored {
+    int root, instance;
+  };
+  std::vector<Stored> stored;
+  std::vector<int> store_of(roots_.size(), kNone), maker_of(instances_.size(), kNone);
+  std::vector<int> first_reader(instances_.size(), kNone), last_reader(instances_.size(), kNone);
+  std::vector<double> node_us;
+  for (size_t e = 0; e < entries_.size(); ++e) {
+    const Entry& entry = entries_[e];
+    const NodeInfo& node = info_of(entry);
+    node_us.push_back(us_of(entry));
+    for (size_t o = 0; o < node.outputs.size(); ++o) {
+      maker_of[static_cast<size_t>(entry.first_output) + o] = static_cast<int>(e);
+    }
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const int input = entry_inputs_[static_cast<size_t>(entry.first_input) + i];
+      const int storage = input < 0 ? kNone : instances_[static_cast<size_t>(input)].storage;
+      if (storage < 0) continue;
+      int& first = first_reader[static_cast<size_t>(storage)];
+      if (first == kNone) first = static_cast<int>(e);
+      last_reader[static_cast<size_t>(storage)] = static_cast<int>(e);
+    }
+  }
+  const auto reader_of = [&](const Load& load) { return first_reader[static_cast<size_t>(load.instance)]; };
+  std::stable_sort(loads_.begin(), loads_.end(),
+                   [&](const Load& a, const Load& b) { return reader_of(a) < reader_of(b); });
+  std::vector<HostStore> stores;
+  std::vector<HostLoad> loads;
+  for (const Load& load : loads_) {
+    const int root = root_of_gap_[static_cast<size_t>(load.gap)];
+    const bool waits = choices[static_cast<size_t>(load.gap)] == Keep::kHostAtOnce;
+    const double us = copy_us(load.gap);
+    int& store = store_of[static_cast<size_t>(root)];
+    if (store == kNone) {
+      store = static_cast<int>(stores.size());
+      const int instance = first_instance_of_[static_cast<size_t>(root)];
+      const int maker = maker_of[static_cast<size_t>(instance)];
+      stores.push_back({maker, std::max(maker, last_reader[static_cast<size_t>(instance)]), waits, us});
+      stored.push_back({root, instance});
+    }
+    loads.push_back({store, reader_of(load), waits, us});
+  }
+  const HostCopies copies = place_host_copies(node_us, stores, loads);
+  us_with_copies_ = copies.us;
+
+  // In the order in which each direction of the link carries them, stores before loads.
+  std::vector<size_t> store_order(stores.size()), load_order(loads.size());
+  std::iota(store_order.begin(), store_order.end(), size_t{0});
+  std::iota(load_order.begin(), load_order.end(), size_t{0});
+  std::stable_sort(store_order.begin(), store_order.end(), [&](size_t a, size_t b) {
+    return std::pair(copies.store_at[a], stores[a].last_reader) <
+           std::pair(copies.store_at[b], stores[b].last_reader);
+  });
+  std::stable_sort(load_order.begin(), load_order.end(),
+                   [&](size_t a, size_t b) { return copies.load_at[a] < copies.load_at[b]; });
+  std::vector<int> loads_left(stores.size());
+  for (const HostLoad& load : loads) ++loads_left[static_cast<size_t>(load.store)];
+  std::vector<Entry> entries;
+  entries.reserve(entries_.size() + stores.size() + loads.size());
+  size_t store = 0, load = 0;
+  int64_t on_host = 0;
+  host_bytes_ = 0;
+  for (size_t e = 0; e < entries_.size(); ++e) {
+    const int time = entries_[e].time;
+    for (; store < stores.size() && copies.store_at[store_order[store]] == static_cast<int>(e); ++store) {
+      const Stored& copied = stored[store_order[store]];
+      entries.push_back({.time = time,
+                         .first_input = static_cast<int>(entry_inputs_.size()),
+                         .kind = ScheduledKind::kStore});
+      entry_inputs_.push_back(copied.instance);
+      ++reads_of_[static_cast<size_t>(copied.instance)];
+      on_host += bytes_of_root(copied.root);
+      host_bytes_ = std::max(host_bytes_, on_host);
+    }
+    for (; load < loads.size() && copies.load_at[load_order[load]] == static_cast<int>(e); ++load) {
+      const Load& loaded = loads_[load_order[load]];
+      entries.push_back({.time = time,
+                         .is_repeat = true,
+                         .first_input = static_cast<int>(entry_inputs_.size()),
+                         .first_output = loaded.instance,
+                         .kind = ScheduledKind::kLoad});
+      const int from = loads[load_order[load]].store;
+      if (--loads_left[static_cast<size_t>(from)] == 0)
+        on_host -= bytes_of_root(stored[static_cast<size_t>(from)].root);
+    }
+    entries.push_back(entries_[e]);
+  }
+  entries_ = std::move(entries);
+}
+
+}  // namespace headroom
