@@ -37,6 +37,7 @@ constexpr std::string_view kSettings[] = {
     "force",
     "format",
     "gpus",
+    "host-memory",
     "html",
     "inference",
     "inter-op-threads",

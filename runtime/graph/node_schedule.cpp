@@ -39,9 +39,9 @@ int NodeSchedule::repeats() const {
   return count;
 }
 
-int NodeSchedule::copies() const {
+int NodeSchedule::stores() const {
   return static_cast<int>(std::count_if(nodes.begin(), nodes.end(), [](const ScheduledNode& scheduled) {
-    return scheduled.kind != ScheduledKind::kNode;
+    return scheduled.kind == ScheduledKind::kStore;
   }));
 }
 

@@ -31,7 +31,7 @@ struct NodeSchedule {
 
   bool empty() const { return nodes.empty(); }
   int repeats() const;  // nodes that run again
-  int copies() const;   // to host memory and back
+  int stores() const;   // values that go to host memory
 };
 
 // Rewrites a graph: first the scheduled nodes, then all others in their order. Repeated nodes and values get

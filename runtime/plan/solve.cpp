@@ -58,6 +58,8 @@ std::vector<LeverUse> StepSolver::uses_of(StepModel& model, const Found& from, c
       StepState undone = lever.undo(left, model.keep_all());
       if (undone.choices == left.choices) continue;
       without = evaluate(model, undone);
+      // What the lever before it did may help only together with this one.
+      without.peak_bytes = std::min(without.peak_bytes, from.outcome.peak_bytes);
       left = std::move(undone);
     } else if (!uses.empty() && left.choices == model.keep_all()) {
       continue;

@@ -122,6 +122,7 @@ PlayedAttempt play(std::span<const Played> replicas, const RunSetup& setup, bool
     for (const Played& replica : replicas) {
       std::vector<PlacedDevice> devices;
       for (const std::string& used : devices_of(*replica.graph)) {
+        if (used == kHostPlace) continue;  // the set has it
         const std::string& name = used.empty() ? replica.device : used;
         result.devices.push_back({name, {}});
         devices.push_back(twin.at(name));

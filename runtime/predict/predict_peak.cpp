@@ -4,6 +4,7 @@
 #include <deque>
 #include <utility>
 
+#include "runtime/graph/placement.h"
 #include "runtime/session/walk.h"
 
 namespace headroom {
@@ -57,6 +58,7 @@ class Player final : PlanWork {
     note(*played_->devices()[static_cast<size_t>(buffer.device)], sign * buffer.bytes);
   }
   void note(const PlacedDevice& on, int64_t bytes) {
+    if (on.name == kHostPlace) return;
     Live& live = live_[static_cast<size_t>(&on - variables_.devices().all().data())];
     live.bytes += bytes;
     if (live.bytes <= live.max_bytes) return;

@@ -8,6 +8,7 @@
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/device/pinned_host.h"
 #include "runtime/graph/placement.h"
 #include "runtime/plan/split_batch.h"
 #include "runtime/plan/split_loss.h"
@@ -18,6 +19,8 @@ namespace {
 
 // Real kernels reach about these shares of a card's published peaks. An empty one takes some microseconds.
 constexpr double kReachedFlops = 0.6, kReachedTraffic = 0.85, kLaunchUs = 2;
+// Likewise an empty copy between host and device.
+constexpr double kCopyUs = 5;
 
 MemoryFacts facts_of_budget(int64_t memory_bytes) {
   MemoryFacts facts;
@@ -44,6 +47,8 @@ Program with_schedule(const Program& program, const NodeSchedule& schedule) {
 // Parts to try: with more, a step takes longer and is planned longer.
 constexpr std::array kParts = {2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64};
 constexpr size_t kMostNodesOfParts = 10'000;
+// Where twice the parts take no less, twice as many again may, as parts differ in what levers do to them.
+constexpr int kMostInVain = 2;
 // Of the loss, whose gradients are added up once for each.
 constexpr std::array kLossParts = {4, 16};
 // Where the logits are less of the step than this, they are not worth a search.
@@ -86,6 +91,10 @@ std::vector<int64_t> rearranged(const std::vector<int64_t>& by_node, const NodeS
   std::vector<int64_t> result;
   std::vector<bool> ran(by_node.size());
   for (const ScheduledNode& scheduled : schedule.nodes) {
+    if (scheduled.kind != ScheduledKind::kNode) {
+      result.push_back(0);
+      continue;
+    }
     result.push_back(by_node[static_cast<size_t>(scheduled.node)]);
     ran[static_cast<size_t>(scheduled.node)] = true;
   }
@@ -136,12 +145,21 @@ std::string describe_bits(const MemorySolution& solution) {
       solution.normalises_parts ? ", and each batch normalisation takes its statistics from one part" : "");
 }
 
-ProgramSolver::ProgramSolver(Program program, RunSetup setup, NodeCostsOf costs_of)
+HostLink host_link_of(const RunSetup& setup, int replicas) {
+  if (setup.gpus.physical.empty() || setup.options.plan != PlanMode::kPacked) return {};
+  return {.bytes_per_us = 1e3 * link_gb_per_s(setup.device),
+          .latency_us = kCopyUs,
+          .max_bytes = setup.options.host_memory_bytes.value_or(max_pinned_host_bytes() / replicas)};
+}
+
+ProgramSolver::ProgramSolver(Program program, RunSetup setup, NodeCostsOf costs_of, int replicas)
     : program_(std::move(program)),
       setup_(std::move(setup)),
       costs_of_(costs_of ? std::move(costs_of) : modelled_costs(setup_.device)),
+      replicas_(replicas),
+      host_(host_link_of(setup_, replicas)),
       costs_(costs_of_(*program_.graph)),
-      step_({*program_.graph, program_.targets.front(), costs_.workspace_bytes, costs_.us}) {
+      step_({*program_.graph, program_.targets.front(), costs_.workspace_bytes, costs_.us, host_}) {
   if (devices_of(*program_.graph).size() != 1 || setup_.gpus.has_virtual()) {
     throw InvalidArgument("memory: a budget is kept on one device, and the program uses several");
   }
@@ -246,6 +264,9 @@ MemorySolution ProgramSolver::result(const Candidate& candidate, int64_t memory_
   solution.process_bytes_without = bytes_without_;
   solution.us = candidate.step.us;
   solution.us_without = us_without_;
+  // Packed, values may take more of the host than they have.
+  solution.host_bytes = host_bytes_of(candidate.planned->plans.front());
+  if (solution.host_bytes > host_.max_bytes) return solution;
   if (const std::optional<int64_t> process_bytes = play(*candidate.planned, memory_bytes)) {
     solution.keeps = true;
     solution.process_bytes = *process_bytes;
@@ -290,7 +311,8 @@ std::optional<ProgramSolver::Split> ProgramSolver::make_split(Parts parts) const
 
 const ProgramSolver& ProgramSolver::solver_of(Parts parts) const {
   Split& split = *splits_.at(parts);
-  if (!split.solver) split.solver = std::make_unique<ProgramSolver>(split.program, setup_, costs_of_);
+  if (!split.solver)
+    split.solver = std::make_unique<ProgramSolver>(split.program, setup_, costs_of_, replicas_);
   return *split.solver;
 }
 
@@ -322,6 +344,7 @@ MemorySolution ProgramSolver::solve(int64_t memory_bytes, SplitBatch allowed) co
   if (allowed == SplitBatch::kNever || (best.keeps && allowed == SplitBatch::kNeeded)) return best;
   // Levers only add to what parts take without them, and more parts take more: false where no more of them
   // can be of use.
+  int in_vain = 0;
   const auto attempt = [&](Parts parts) {
     const Split* const split = this->split(parts);
     if (split == nullptr) return true;
@@ -330,7 +353,8 @@ MemorySolution ProgramSolver::solve(int64_t memory_bytes, SplitBatch allowed) co
     if (solution.keeps) {
       if (!best.keeps || solution.us < best.us) best = as_split(std::move(solution), parts);
     } else if (!best.keeps && is_power_of_two(parts.batch)) {
-      if (!takes_less(solution, best)) return false;
+      if (!takes_less(solution, best)) return ++in_vain < kMostInVain;
+      in_vain = 0;
       best = as_split(std::move(solution), parts);
     }
     return true;
@@ -338,6 +362,7 @@ MemorySolution ProgramSolver::solve(int64_t memory_bytes, SplitBatch allowed) co
   for (const int parts : kLossParts) {
     if (!attempt({1, parts})) break;
   }
+  in_vain = 0;
   for (const int parts : kParts) {
     if (!attempt({parts, 1})) break;
   }
@@ -347,14 +372,17 @@ MemorySolution ProgramSolver::solve(int64_t memory_bytes, SplitBatch allowed) co
 MemorySolution ProgramSolver::solve_least() const {
   MemorySolution least = this->least().solution;
   if (setup_.options.split_batch == SplitBatch::kNever) return least;
+  int in_vain = 0;
   const auto attempt = [&](Parts parts) {
     if (!is_power_of_two(parts.batch) || split(parts) == nullptr) return true;
     MemorySolution solution = solver_of(parts).least().solution;
-    if (!takes_less(solution, least)) return false;
+    if (!takes_less(solution, least)) return ++in_vain < kMostInVain;
+    in_vain = 0;
     least = as_split(std::move(solution), parts);
     return true;
   };
   for (const int parts : kLossParts) attempt({1, parts});
+  in_vain = 0;
   for (const int parts : kParts) {
     if (!attempt({parts, 1})) break;
   }
@@ -414,7 +442,8 @@ std::vector<Program> keep_to_memory(std::vector<Program> programs, const Runtime
     }
     before = graph;
     auto solution = std::make_shared<const MemorySolution>(
-        ProgramSolver(programs[rank], setup).solve(*options.memory_bytes));
+        ProgramSolver(programs[rank], setup, {}, static_cast<int>(programs.size()))
+            .solve(*options.memory_bytes));
     std::shared_ptr<Graph> rewritten_graph = programs[rank].graph->copy();
     apply(*solution, *rewritten_graph, programs[rank].targets);
     programs[rank] = with_graph(programs[rank], std::move(rewritten_graph));

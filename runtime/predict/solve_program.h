@@ -35,6 +35,7 @@ struct MemorySolution {
   int64_t process_bytes_without = 0;  // without a budget
   int64_t least_memory_bytes = 0;     // the least budget that is kept; known when this one is not
   double us = 0, us_without = 0;      // a step's nodes, by the model of the device
+  int64_t host_bytes = 0;             // of values in host memory, at their peak
 };
 
 // Rewrites the graph of a program with these targets as the solution says.
@@ -66,6 +67,11 @@ std::string describe_bits(const MemorySolution& solution);
 // The figures of a profile as real kernels reach them.
 DeviceSpeed speed_of(const DeviceProfile& profile);
 
+// How values of the setup's programs may go to host memory, at the speed of its device: not at all on a CPU,
+// where the options allow none of it, and with a plan without one arena, which queues one node after the
+// other or never reuses the memory of what was copied. `replicas` share the host's memory.
+HostLink host_link_of(const RunSetup& setup, int replicas = 1);
+
 // What the kernels of a graph take, by node.
 struct NodeCosts {
   std::vector<int64_t> workspace_bytes;
@@ -79,8 +85,8 @@ class ProgramSolver {
  public:
   // Plans with the setup's plan mode and strategy; its limit is replaced by the budget. Without `costs_of`
   // nodes take the workspaces of the CPU's kernels and the time that the model of the device gives them.
-  // Throws InvalidArgument for a program on several devices.
-  ProgramSolver(Program program, RunSetup setup, NodeCostsOf costs_of = {});
+  // `replicas` of the program share the host. Throws InvalidArgument for a program on several devices.
+  ProgramSolver(Program program, RunSetup setup, NodeCostsOf costs_of = {}, int replicas = 1);
 
   ProgramSolver(const ProgramSolver&) = delete;
   ProgramSolver& operator=(const ProgramSolver&) = delete;
@@ -145,6 +151,8 @@ class ProgramSolver {
   const Program program_;
   RunSetup setup_;
   NodeCostsOf costs_of_;
+  const int replicas_;
+  const HostLink host_;
   // What was worked out before.
   mutable std::map<Parts, std::optional<Split>> splits_;
   mutable std::map<size_t, std::shared_ptr<const Candidate>> candidates_;

@@ -10,6 +10,7 @@
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/session/link_timer.h"
 #include "runtime/session/node_timer.h"
 
 namespace headroom {
@@ -24,13 +25,14 @@ constexpr std::array<int64_t, 3> kWorkspaceLimits = {32 * kMiB, 4 * kMiB, 0};
 constexpr int64_t kOwnCodeBytes = 32 * kMiB;
 
 // The setup with the context, the libraries and their code as they are: the kernels have started them.
-RunSetup setup_of_started(const DeviceSet& devices, const RuntimeOptions& options) {
+RunSetup setup_of_started(const DeviceSet& devices, const RuntimeOptions& options, double link_bytes_per_us) {
   const PlacedDevice& here = devices.front();
   const int64_t held = here.device->memory().info().process - here.allocator->statistics().reserved.current;
   RunSetup setup = setup_of(options);
   setup.device.blas = setup.device.dnn = {};
   setup.device.own_module_bytes = kOwnCodeBytes;
   setup.device.context_bytes = held;
+  setup.device.link_gb_per_s = 1e-3 * link_bytes_per_us;
   return setup;
 }
 
@@ -44,13 +46,13 @@ std::vector<std::string> notes_on_bits(const MemorySolution& solution) {
 // others, and loading them takes memory: then the program is solved again beside it.
 MemorySolution solve_beside_kernels(const Program& program, const DeviceSet& devices,
                                     const RuntimeOptions& options, SplitBatch split,
-                                    const NodeCostsOf& costs_of) {
+                                    const NodeCostsOf& costs_of, double link_bytes_per_us, int replicas) {
   constexpr int kMaxRounds = 3;
   for (int round = 1;; ++round) {
-    RunSetup setup = setup_of_started(devices, options);
+    RunSetup setup = setup_of_started(devices, options, link_bytes_per_us);
     setup.options.split_batch = split;
-    MemorySolution solution = ProgramSolver(program, setup, costs_of).solve(*options.memory_bytes);
-    const int64_t held = setup_of_started(devices, options).device.context_bytes;
+    MemorySolution solution = ProgramSolver(program, setup, costs_of, replicas).solve(*options.memory_bytes);
+    const int64_t held = setup_of_started(devices, options, link_bytes_per_us).device.context_bytes;
     if (!solution.keeps || held <= setup.device.context_bytes || round == kMaxRounds) return solution;
   }
 }
@@ -62,6 +64,8 @@ StepKernels keep_on_gpu(Graph& graph, const Program& program, const DeviceSet& d
                         const KernelSettings& settings, const RuntimeOptions& options) {
   std::optional<MemoryTooSmall> failure;
   NodeTimer timer(*devices.front().device);
+  std::optional<double> link_bytes_per_us;
+  const int replicas = settings.collective == nullptr ? 1 : settings.collective->size();
   const auto attempt = [&](SplitBatch split, int64_t limit) -> std::optional<StepKernels> {
     KernelSettings limited = settings;
     limited.workspace_limit_bytes = limit;
@@ -74,9 +78,14 @@ StepKernels keep_on_gpu(Graph& graph, const Program& program, const DeviceSet& d
     };
     // The kernels start the libraries, which then belong to what the process holds.
     const NodeCosts of_program = costs_of(graph);
-    MemorySolution solution = solve_beside_kernels(program, devices, options, split, [&](const Graph& any) {
+    // Once the libraries are started, so that a wait for them is none of the copies' time.
+    if (!link_bytes_per_us)
+      link_bytes_per_us = measure_link_bytes_per_us(*devices.front().device, *options.memory_bytes);
+    const NodeCostsOf known_costs_of = [&](const Graph& any) {
       return &any == program.graph.get() ? of_program : costs_of(any);
-    });
+    };
+    MemorySolution solution = solve_beside_kernels(program, devices, options, split, known_costs_of,
+                                                   link_bytes_per_us.value_or(0), replicas);
     if (!solution.keeps) {
       const int64_t least = solution.least_memory_bytes;
       if (!failure || (least > 0 && least < failure->least_bytes())) {

@@ -96,6 +96,7 @@ nlohmann::ordered_json to_json(const MemorySolution& solution) {
   json["process_bytes"] = solution.process_bytes;
   json["ms_per_step"] = 1e-3 * solution.us;
   json["repeated_nodes"] = solution.schedule.repeats();
+  json["host_bytes"] = solution.host_bytes;
   json["parts"] = solution.parts;
   json["loss_parts"] = solution.loss_parts;
   json["same_bits"] = keeps_bits(solution);
@@ -189,8 +190,13 @@ void print(const WorkloadOptions& workload, const MemorySolution& solution, cons
   }
   if (!solution.levers.empty()) {
     print_levers(solution, terminal);
-    fmt::print("{}\n", terminal.wrapped(fmt::format("{}; {} nodes run again", describe_bits(solution),
-                                                    solution.schedule.repeats())));
+    std::string text =
+        fmt::format("{}; {} nodes run again", describe_bits(solution), solution.schedule.repeats());
+    if (solution.host_bytes > 0) {
+      text += fmt::format("; {} values lie in {} of host memory", solution.schedule.stores(),
+                          format_bytes(solution.host_bytes));
+    }
+    fmt::print("{}\n", terminal.wrapped(text));
   }
   print_curve(curve, terminal);
   WorkloadOptions next = workload;

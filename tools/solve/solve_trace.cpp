@@ -29,11 +29,6 @@
 namespace headroom {
 namespace {
 
-// Copies over PCI Express of the card's generation, in GB/s.
-double link_gb_per_s(const DeviceProfile& profile) {
-  return profile.compute_capability >= 90 ? 50 : profile.compute_capability >= 80 ? 24 : 12;
-}
-
 ProgramSpeed speed_of_program(const DeviceProfile& profile) {
   const DeviceSpeed speed = speed_of(profile);
   return {.flops_per_us = speed.flops_per_us,

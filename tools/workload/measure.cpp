@@ -113,6 +113,7 @@ void run_step_replica(const WorkloadOptions& options, const Predictor& predictor
     result.planned_process_bytes = memory->process_bytes;
     result.planned_seconds_per_step = 1e-6 * memory->us;
     result.repeated_nodes = memory->schedule.repeats();
+    result.host_bytes = memory->host_bytes;
   }
   Plan plan = make_plan(graph, step.targets, options.runtime.plan, kernels->workspace_bytes());
   Variables variables(graph, here.devices);
@@ -228,6 +229,7 @@ std::string to_json(const Measurement& m) {
     json["planned_process_bytes"] = m.planned_process_bytes;
     json["planned_seconds_per_step"] = m.planned_seconds_per_step;
     json["repeated_nodes"] = m.repeated_nodes;
+    json["host_bytes"] = m.host_bytes;
   }
   if (m.devices.size() > 1) json["devices"] = nlohmann::ordered_json::parse(to_json(m.devices));
   if (m.replicas.size() > 1) json["replicas"] = nlohmann::ordered_json::parse(to_json(m.replicas));

@@ -26,6 +26,7 @@ struct Measurement : RunResult {
   int64_t planned_process_bytes = 0;
   double planned_seconds_per_step = 0;  // of the nodes, by the model of the device
   int repeated_nodes = 0;
+  int64_t host_bytes = 0;  // planned for values in host memory
 };
 
 // Runs the steps of the options, mnist for one epoch, and tests mnist. Lack of memory and

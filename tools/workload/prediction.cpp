@@ -97,6 +97,7 @@ Predictor::Predictor(const WorkloadOptions& options)
     const Graph& graph = *planned.program.graph;
     const std::vector<std::string> names = devices_of(graph);
     for (size_t device = 0; device < names.size(); ++device) {
+      if (names[device] == kHostPlace) continue;
       const std::string& name = names[device].empty() ? played_[rank].device : names[device];
       Need need{name, &planned, device, nullptr};
       for (const int id : graph.variables()) {
@@ -206,7 +207,8 @@ Prediction Predictor::predict(const RunSetup& setup) const {
   }
   const Graph& graph = *ranks_[0]->program.graph;
   for (const Step& step : ranks_[0]->plans.front().steps) {
-    if (step.kind != StepKind::kRun || !std::holds_alternative<CopyToDevice>(graph.node(step.id).op))
+    if (step.kind != StepKind::kRun || !std::holds_alternative<CopyToDevice>(graph.node(step.id).op) ||
+        is_host_copy(graph, graph.node(step.id)))
       continue;
     ++prediction.copies;
     prediction.copied_bytes += graph.value(graph.node(step.id).outputs[0]).spec.bytes();

@@ -227,6 +227,11 @@ std::span<const DeviceProfile> device_profiles() {
   return profiles();
 }
 
+double link_gb_per_s(const DeviceProfile& profile) {
+  if (profile.link_gb_per_s > 0) return profile.link_gb_per_s;
+  return profile.compute_capability >= 90 ? 50 : profile.compute_capability >= 80 ? 24 : 12;
+}
+
 const DeviceProfile& find_profile(std::string_view name) {
   std::vector<std::string_view> known;
   for (const DeviceProfile& profile : profiles()) {

@@ -52,6 +52,8 @@ struct DeviceProfile {
   StreamPoolCosts stream_pool;
   // Published peaks: products of matrices in TF32, or in f32 on cards without it, and memory traffic.
   double tflops = 0, memory_gb_per_s = 0;
+  // Of copies to page-locked host memory and from there, each way; 0: unknown.
+  double link_gb_per_s = 0;
   // The time of work on the clock of the streams. With 0, as in all built-in profiles, work is done as soon
   // as it is queued.
   double kernel_us = 0;
@@ -66,6 +68,9 @@ struct DeviceProfile {
 
 // All profiles, to be copied and changed at will.
 std::span<const DeviceProfile> device_profiles();
+
+// The profile's own figure, or about what PCI Express of the card's generation reaches.
+double link_gb_per_s(const DeviceProfile& profile);
 
 // The profile of that name. Throws InvalidArgument listing the known ones, with the nearest as a suggestion.
 const DeviceProfile& find_profile(std::string_view name);

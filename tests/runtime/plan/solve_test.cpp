@@ -170,8 +170,8 @@ void keep_to_random_budgets(uint32_t seed, const HostLink& host, RandomBudgets& 
   ASSERT_TRUE(solution.keeps(budget)) << seed;
   ++seen.kept;
   seen.changed += solution.schedule.empty() ? 0 : 1;
-  seen.offloaded += solution.schedule.copies() > 0 ? 1 : 0;
-  seen.recomputed_too += solution.schedule.copies() > 0 && solution.schedule.repeats() > 0 ? 1 : 0;
+  seen.offloaded += solution.schedule.stores() > 0 ? 1 : 0;
+  seen.recomputed_too += solution.schedule.stores() > 0 && solution.schedule.repeats() > 0 ? 1 : 0;
   seen.us += solution.us;
 
   const std::unique_ptr<Graph> graph = rewritten(net.graph, solution.schedule);
