@@ -27,6 +27,9 @@ struct Task {
   bool is_collective = false;
   // Whose work it is, and whose stream it is given; null: the device's that captures it.
   Device* device = nullptr;
+  // Tasks of one lane follow each other in the order given; `after` says so, too. A device that orders work
+  // by streams gives each lane above 0 one of its own.
+  int lane = 0;
 };
 
 // Captured work that can be queued any number of times, with no allocation between its parts. What its tasks

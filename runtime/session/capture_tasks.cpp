@@ -41,7 +41,9 @@ void put_host_copies_in_order(const Graph& graph, std::span<const int> nodes, st
   for (size_t i = 0; i < nodes.size(); ++i) {
     const Node& node = graph.node(nodes[i]);
     if (!is_host_copy(graph, node)) continue;
-    int& before = last[is_store_to_host(node) ? 0 : 1];
+    const size_t direction = is_store_to_host(node) ? 0 : 1;
+    tasks[i].lane = 1 + static_cast<int>(direction);
+    int& before = last[direction];
     std::vector<int>& after = tasks[i].after;
     if (before >= 0 && std::find(after.begin(), after.end(), before) == after.end()) after.push_back(before);
     before = static_cast<int>(i);

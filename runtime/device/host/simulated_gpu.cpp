@@ -86,6 +86,7 @@ SimulatedGpu::SimulatedGpu(DeviceProfile profile, int ordinal, Backing backing, 
       streams_(profile_.kernel_us, profile_.kernel_us > 0 || profile_.copy_bytes_per_us > 0),
       memory_(profile_, streams_, backing),
       libraries_(profile_, info_.name, ordinal, memory_),
+      captures_(streams_),
       kernel_threads_(threads) {}
 
 std::unique_ptr<SimulatedGpu> make_simulated_gpu(std::string_view profile_name, int ordinal) {

@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "runtime/device/device.h"
-#include "runtime/device/host/host_captures.h"
 #include "runtime/device/host/profiles.h"
+#include "runtime/device/host/simulated_captures.h"
 #include "runtime/device/host/simulated_memory.h"
 #include "runtime/device/host/simulated_streams.h"
 
@@ -70,7 +70,7 @@ class SimulatedGpu final : public Device {
   SimulatedStreams streams_;
   SimulatedMemory memory_;
   SimulatedLibraries libraries_;
-  HostCaptures captures_;
+  SimulatedCaptures captures_;
   ThreadPool kernel_threads_;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <utility>
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
@@ -82,7 +83,10 @@ void SimulatedMemory::queue_copy(Copy copy, Stream stream, bool host_waits) {
   };
   if (copy_bytes_per_us_ <= 0 && !streams_.takes_work(stream)) return run(stream);
   const double us = copy_bytes_per_us_ > 0 ? static_cast<double>(copy.bytes) / copy_bytes_per_us_ : 0;
-  streams_.queue(stream, {run, copy.call, {}, {copy.use}}, us);
+  StreamWork work{run, copy.call, {}, {copy.use}};
+  // The driver copies other memory of the host before the call returns.
+  if (!host_waits) work.uses.push_back({copy.host(), copy.bytes, !copy.use.writes, "host memory"});
+  streams_.queue(stream, std::move(work), us);
   if (host_waits) streams_.record_event(stream)->wait();
 }
 
@@ -96,6 +100,8 @@ void* SimulatedMemory::allocate_host(int64_t bytes) {
 
 void SimulatedMemory::release_host(void* pointer, int64_t bytes) noexcept {
   if (pages_.backing() == Backing::kNone) return pages_.give_back(pointer, bytes);
+  streams_.synchronize_all();  // cudaFreeHost waits for the work of the device, as cudaFree does
+  streams_.forget(pointer, bytes);
   {
     const std::lock_guard lock(mutex_);
     page_locked_.erase(static_cast<const std::byte*>(pointer));

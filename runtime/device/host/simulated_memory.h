@@ -49,6 +49,7 @@ class SimulatedMemory final : public DeviceMemory {
     int64_t bytes;
     MemoryUse use;
     const char* call;
+    const void* host() const { return use.writes ? from : to; }
   };
   void queue_copy(Copy copy, Stream stream, bool host_waits);
   bool is_page_locked(const void* host, int64_t bytes) const;

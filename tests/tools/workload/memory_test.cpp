@@ -134,6 +134,71 @@ TEST(Memory, ABudgetBelowThatOfTheWholeBatchSplitsIt) {
   EXPECT_LE(measured.peak_process_bytes, *options.runtime.memory_bytes);
 }
 
+// A card with a slow link, and long sums for each byte.
+WorkloadOptions on_small_card() {
+  WorkloadOptions options = packed("attention");
+  options.step.batch = 16;
+  options.runtime.device = "rtx-2060";
+  options.runtime.split_batch = SplitBatch::kNever;
+  return options;
+}
+
+TEST(Memory, HostMemoryKeepsABudgetThatComputingAgainCannotOrForLess) {
+  WorkloadOptions options = on_small_card();
+  const ProgramSolver with_host = solver_of(options);
+  options.runtime.host_memory_bytes = 0;
+  const ProgramSolver without = solver_of(options);
+  const int64_t least = without.solve_least().least_memory_bytes;
+  EXPECT_LT(with_host.solve_least().least_memory_bytes, least);
+  const MemorySolution dear = without.solve(least), cheap = with_host.solve(least);
+  EXPECT_TRUE(dear.keeps);
+  EXPECT_EQ(dear.host_bytes, 0);
+  EXPECT_TRUE(cheap.keeps);
+  EXPECT_GT(cheap.host_bytes, 0);
+  EXPECT_LT(cheap.us - cheap.us_without, (dear.us - dear.us_without) / 2);
+}
+
+TEST(Memory, HostMemoryStaysWithinItsLimitAndEveryLimitKeepsTheBitsAndThePeak) {
+  WorkloadOptions options = on_small_card();
+  options.step.batch = 4;
+  const Measurement free = measure(options);
+  ASSERT_EQ(free.outcome, RunOutcome::kOk) << free.error;
+  const int64_t most = solver_of(options).solve_least().host_bytes;
+  ASSERT_GT(most, 0);
+  for (const int64_t limit : {int64_t{0}, most / 2, most}) {
+    options.runtime.memory_bytes.reset();
+    options.runtime.host_memory_bytes = limit;
+    const MemorySolution least = solver_of(options).solve_least();
+    EXPECT_LE(least.host_bytes, limit);
+    options.runtime.memory_bytes = least.least_memory_bytes;
+    const Measurement measured = measure(options);
+    ASSERT_EQ(measured.outcome, RunOutcome::kOk) << limit << " " << measured.error;
+    EXPECT_LE(measured.host_bytes, limit);
+    EXPECT_EQ(measured.peak_process_bytes, measured.planned_process_bytes) << limit;
+    EXPECT_EQ(Predictor(options).predict(setup_to_fit(options.runtime)).total_bytes,
+              measured.peak_process_bytes)
+        << limit;
+    EXPECT_EQ(measured.weights_checksum, free.weights_checksum) << limit;
+  }
+}
+
+TEST(Memory, OnlyAGpuWhosePlanIsOneArenaUsesTheHost) {
+  RuntimeOptions options{.device = "rtx-2060", .plan = PlanMode::kPacked};
+  const HostLink link = host_link_of(setup_of(options));
+  EXPECT_EQ(link.bytes_per_us, 12e3);
+  EXPECT_GT(link.max_bytes, 0);
+  EXPECT_EQ(host_link_of(setup_of(options), 4).max_bytes, link.max_bytes / 4) << "replicas share the host";
+  options.host_memory_bytes = 0;
+  EXPECT_FALSE(host_link_of(setup_of(options)).exists());
+  options.host_memory_bytes.reset();
+  for (const PlanMode mode : {PlanMode::kDynamic, PlanMode::kParallel}) {
+    options.plan = mode;
+    EXPECT_FALSE(host_link_of(setup_of(options)).exists()) << to_string(mode);
+  }
+  options = {.device = "cpu", .plan = PlanMode::kPacked};
+  EXPECT_FALSE(host_link_of(setup_of(options)).exists());
+}
+
 TEST(Memory, AFailureThatNoStrategyHelpsNamesABudgetThatKeepsTheBatch) {
   WorkloadOptions options = packed("residual");
   options.step.batch = 1400;

@@ -1,0 +1,226 @@
+// Steps that keep values in host memory between their uses: bits, time and failures, on devices whose clock
+// and driver are the test's.
+#include <algorithm>
+#include <vector>
+
+#include "runtime/base/errors.h"
+#include "runtime/device/faulty/faulty_device.h"
+#include "runtime/device/host/simulated_gpu.h"
+#include "runtime/graph/gradients.h"
+#include "runtime/graph/optimizer.h"
+#include "runtime/graph/placement.h"
+#include "runtime/plan/solve.h"
+#include "tests/runtime/session/harness.h"
+#include "tests/runtime/session/small_net.h"
+
+namespace headroom {
+namespace {
+
+constexpr double kKernelUs = 10, kCopyBytesPerUs = 2000;
+constexpr int64_t kEnough = int64_t{1} << 60;
+
+// Layers whose values wait in the forward pass for the backward pass.
+struct DeepNet {
+  std::unique_ptr<Graph> graph = std::make_unique<Graph>();
+  Value x = graph->input("x", {DType::kF32, {64, 64}});
+  Value rate = graph->input("rate", {DType::kF32, {}});
+  Value step = graph->variable("step", {DType::kI32, {}}, zeros());
+  Value w = graph->variable("w", {DType::kF32, {64, 64}}, glorot_uniform({64, 64}, 1));
+  Value loss;
+
+  explicit DeepNet(int layers = 12) {
+    Value y = x;
+    for (int i = 0; i < layers; ++i) y = gelu(matmul(y, w));
+    loss = mean(y);
+    const std::vector<Value> parameters = {w};
+    add_updates(Sgd{}, parameters, gradients(loss, parameters), rate, step);
+  }
+  Targets targets() const { return {{loss}, true}; }
+  void feed(Session& session) const {
+    const std::vector<float> data = random_floats(x.shape().elements(), 5);
+    std::copy(data.begin(), data.end(), session.input<float>(x).begin());
+    session.input<float>(rate)[0] = 1e-2f;
+  }
+};
+
+DeviceProfile slow_profile() {
+  DeviceProfile profile = find_profile("h200");
+  profile.kernel_us = kKernelUs;
+  profile.copy_bytes_per_us = kCopyBytesPerUs;
+  return profile;
+}
+
+// For `percent` of what the net takes, as planned for that device.
+Solution solve(const DeepNet& net, int percent) {
+  const Targets targets = net.targets();
+  const std::vector<int64_t> workspace = workspaces(*net.graph, 0);
+  const std::vector<double> us(net.graph->nodes().size(), kKernelUs);
+  StepSolver solver({*net.graph, targets, workspace, us, {kCopyBytesPerUs, 0, kEnough}});
+  return solver.solve(solver.solve(kEnough).step_bytes * percent / 100);
+}
+
+void apply(const Solution& solution, DeepNet& net) {
+  apply(solution.schedule, *net.graph);
+}
+
+struct Trained {
+  uint64_t checksum = 0;
+  double step_us = 0;  // on the clock of the device
+};
+
+Trained train(const DeepNet& net, PlanMode mode = PlanMode::kPacked, bool own_stream = false) {
+  SimulatedGpu gpu(slow_profile());
+  gpu.streams().check_waits();
+  const auto allocator = make_allocator({.name = "direct"}, gpu);
+  Variables variables(*net.graph, gpu, *allocator);
+  const Stream stream = own_stream ? gpu.streams().new_stream() : Stream{};
+  Trained trained;
+  {
+    Session session(*net.graph, net.targets(), mode, variables);
+    session.use_stream(stream);
+    net.feed(session);
+    session.run();  // the first time node by node
+    const double before = gpu.streams().now_us();
+    session.run();
+    trained.step_us = gpu.streams().now_us() - before;
+    session.run(3);
+  }
+  trained.checksum = variables.checksum(std::span(&net.w, 1));
+  return trained;
+}
+
+double copied_us(const Graph& graph) {
+  double us = 0;
+  for (const Node& node : graph.nodes()) {
+    if (is_host_copy(graph, node))
+      us += static_cast<double>(graph.value(node.outputs[0]).spec.bytes()) / kCopyBytesPerUs;
+  }
+  return us;
+}
+
+TEST(HostMemory, CopiesRunBesideTheNodesAndTheStepTakesNoLongerThanPlanned) {
+  const DeepNet plain;
+  const Trained expected = train(plain);
+  const double plain_us = solve(plain, 100).us;
+  double before_us = plain_us;
+  for (const int percent : {80, 60, 40}) {
+    DeepNet net;
+    const Solution solution = solve(net, percent);
+    apply(solution, net);
+    const double copied = copied_us(*net.graph);
+    EXPECT_GT(copied, 0) << percent;
+    const Trained trained = train(net);
+    EXPECT_EQ(trained.checksum, expected.checksum) << percent;
+    const double more = trained.step_us - expected.step_us;
+    EXPECT_LE(more, solution.us - plain_us + 1e-6) << percent;
+    EXPECT_LT(more, copied / 2) << percent << ": most of the copies are hidden";
+    EXPECT_GE(solution.us, before_us) << percent;
+    before_us = solution.us;
+  }
+}
+
+TEST(HostMemory, EveryPlanAndStreamGivesTheSameBitsAndMissesNoWait) {
+  const Trained expected = train(DeepNet());
+  for (const PlanMode mode : kPlanModes) {
+    for (const bool own_stream : {false, true}) {
+      DeepNet net;
+      apply(solve(net, 50), net);
+      EXPECT_EQ(train(net, mode, own_stream).checksum, expected.checksum) << to_string(mode);
+    }
+  }
+}
+
+// Allocations of the device and of the host, copies in, out, to the host and back, captures and launches.
+TEST(HostMemory, EachCallThatFailsOnceLeavesWholeStepsAndAUsableSession) {
+  constexpr int64_t kSteps = 4;
+  DeepNet net(4);
+  apply(solve(net, 50), net);
+  ASSERT_GT(copied_us(*net.graph), 0);
+  const auto train_with = [&](Device& device, const std::function<void(Session&, Variables&)>& run) {
+    const auto allocator = make_allocator({.name = "direct"}, device);
+    Variables variables(*net.graph, device, *allocator);
+    Session session(*net.graph, net.targets(), PlanMode::kPacked, variables);
+    net.feed(session);
+    run(session, variables);
+    return variables.checksum(std::span(&net.w, 1));
+  };
+  SimulatedGpu plain(find_profile("h200"));
+  const uint64_t expected = train_with(plain, [&](Session& session, Variables&) { session.run(kSteps); });
+  bool fired = true;
+  int64_t call = 1, in_run = 0;
+  for (; fired; ++call) {
+    SimulatedGpu gpu(find_profile("h200"));
+    gpu.initialise();
+    FaultyDevice device(gpu);
+    device.faults().arm({.failing_call = call});
+    const auto run = [&](Session& session, Variables& variables) {
+      try {
+        session.run(kSteps);
+      } catch (const DeviceError&) {
+        ++in_run;
+      } catch (const LibraryError&) {
+        ++in_run;
+      }
+      fired = device.faults().calls() >= call;
+      device.faults().arm({});
+      const int64_t done = read<int32_t>(variables, net.step)[0];
+      if (done < kSteps) session.run(kSteps - done);
+    };
+    uint64_t checksum = 0;
+    try {
+      checksum = train_with(device, run);
+    } catch (const Error&) {  // of the session that was to be made
+      const int64_t held = gpu.memory().info().process;
+      EXPECT_EQ(held, find_profile("h200").context_bytes) << call;
+      device.faults().arm({});
+      checksum = train_with(device, run);
+      fired = true;
+    }
+    ASSERT_EQ(checksum, expected) << "call " << call;
+  }
+  EXPECT_GT(call, 20);
+  EXPECT_GT(in_run, 10);
+}
+
+TEST(HostMemory, AHostWithoutRoomIsADeviceErrorInOneLine) {
+  DeepNet net;
+  apply(solve(net, 50), net);
+  SimulatedGpu gpu(find_profile("h200"));
+  const auto allocator = make_allocator({.name = "direct"}, gpu);
+  const DeviceSet devices(gpu, *allocator);
+  const PlacedDevice& host = devices.find(kHostPlace);
+  EXPECT_EQ(host.device, &gpu);
+  EXPECT_EQ(allocator->statistics().reserved.current, 0) << "host memory is none of the device's";
+  try {
+    host.allocator->allocate(int64_t{1} << 60);
+    FAIL() << "there is no such host";
+  } catch (const DeviceError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("--host-memory"), std::string::npos) << text;
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+  }
+  EXPECT_EQ(host.allocator->statistics().reserved.current, 0);
+}
+
+TEST(HostMemory, AnArenaOfTheHostGoesWithItsSession) {
+  DeepNet net;
+  apply(solve(net, 50), net);
+  SimulatedGpu gpu(find_profile("h200"));
+  const auto allocator = make_allocator({.name = "direct"}, gpu);
+  const DeviceSet devices(gpu, *allocator);
+  const Allocator& host = *devices.find(kHostPlace).allocator;
+  Variables variables(*net.graph, devices);
+  EXPECT_EQ(host.statistics().allocated.current, 0);
+  {
+    const auto kernels = std::make_shared<Kernels>(*net.graph, devices);
+    Plan plan = make_plan(*net.graph, net.targets(), PlanMode::kPacked, kernels->workspace_bytes());
+    const int64_t bytes = host_bytes_of(plan);
+    EXPECT_GT(bytes, 0);
+    Session session(*net.graph, std::move(plan), kernels, variables);
+    EXPECT_EQ(host.statistics().allocated.current, bytes);
+  }
+  EXPECT_EQ(host.statistics().allocated.current, 0);
+}
+
+}  // namespace
+}  // namespace headroom
