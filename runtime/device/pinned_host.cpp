@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <new>
 
 #include "runtime/base/bytes.h"
@@ -12,8 +13,24 @@
 
 namespace headroom {
 
+namespace {
+
+// Of the machine, or of the container that the process runs in, whose limit is a number or "max".
+int64_t host_bytes() {
+  int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    std::ifstream file(path);
+    int64_t limit = 0;
+    if (file >> limit && limit > 0) bytes = std::min(bytes, limit);
+  }
+  return bytes;
+}
+
+}  // namespace
+
 int64_t max_pinned_host_bytes() {
-  return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 2;
+  static const int64_t bytes = host_bytes() / 2;
+  return bytes;
 }
 
 void* PinnedHostMemory::try_allocate(int64_t bytes) {

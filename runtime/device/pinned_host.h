@@ -10,7 +10,8 @@
 
 namespace headroom {
 
-// Half of the machine's memory: page-locked memory is taken from everything else on the machine.
+// Half of the memory of the machine, or of the container that the process runs in: what is page-locked is
+// taken from everything else there.
 int64_t max_pinned_host_bytes();
 
 class PinnedHostMemory final : public DeviceMemory {

@@ -19,7 +19,8 @@ std::vector<StepState> offload(const StepProblem& problem, std::span<const StepS
   StepModel model(problem.graph, problem.targets, *nodes, problem.workspace_bytes, problem.node_us,
                   problem.host);
   std::vector<StepState> states;
-  for (StepModel::Choices& choices : search_drops(model, known, max_work)) {
+  // The search before this one has found most of the way.
+  for (StepModel::Choices& choices : search_drops(model, known, max_work / 2)) {
     states.push_back({nodes, std::move(choices)});
   }
   return states;

@@ -370,12 +370,12 @@ MemorySolution ProgramSolver::solve(int64_t memory_bytes, SplitBatch allowed) co
 }
 
 MemorySolution ProgramSolver::solve_least() const {
-  MemorySolution least = this->least().solution;
+  MemorySolution least = solve_least_unsplit();
   if (setup_.options.split_batch == SplitBatch::kNever) return least;
   int in_vain = 0;
   const auto attempt = [&](Parts parts) {
     if (!is_power_of_two(parts.batch) || split(parts) == nullptr) return true;
-    MemorySolution solution = solver_of(parts).least().solution;
+    MemorySolution solution = solver_of(parts).solve_least_unsplit();
     if (!takes_less(solution, least)) return ++in_vain < kMostInVain;
     in_vain = 0;
     least = as_split(std::move(solution), parts);
@@ -391,9 +391,22 @@ MemorySolution ProgramSolver::solve_least() const {
 
 MemorySolution ProgramSolver::solve_unsplit(int64_t memory_bytes) const {
   const int64_t page = setup_.device.granularity_bytes;
-  size_t index = step_.first_within((memory_bytes - fixed_bytes_) / page * page);
-  const MemorySolution first = result(*candidate(index), memory_bytes);
-  if (first.keeps) return first;
+  const int64_t step_bytes = (memory_bytes - fixed_bytes_) / page * page;
+  const size_t index = step_.first_within(step_bytes);
+  const std::shared_ptr<const Candidate> candidate = this->candidate(index);
+  const MemorySolution first = result(*candidate, memory_bytes);
+  if (first.keeps && (!host_.exists() || candidate->step.keeps(step_bytes))) return first;
+  MemorySolution best = first.keeps ? first : solve_behind(index, memory_bytes);
+  if (!host_.exists()) return best;
+  // What leaves all values on the device may take more at once, and less when it is packed.
+  MemorySolution other = without_host().solve_unsplit(memory_bytes);
+  const bool is_better =
+      other.keeps ? !best.keeps || other.us < best.us : !best.keeps && takes_less(other, best);
+  return is_better ? other : best;
+}
+
+// Of the schedules that take less at once than that one.
+MemorySolution ProgramSolver::solve_behind(size_t index, int64_t memory_bytes) const {
   const Least& least = this->least();
   if (least.solution.least_memory_bytes > 0 && least.solution.least_memory_bytes <= memory_bytes) {
     // Packing, and strategies that reserve in units of their own, need more than is live at once.
@@ -406,6 +419,24 @@ MemorySolution ProgramSolver::solve_unsplit(int64_t memory_bytes) const {
   MemorySolution solution = least.solution;
   solution.memory_bytes = memory_bytes;
   return solution;
+}
+
+MemorySolution ProgramSolver::solve_least_unsplit() const {
+  if (!host_.exists()) return least().solution;
+  const MemorySolution& other = without_host().least().solution;
+  return takes_less(other, least().solution) ? other : least().solution;
+}
+
+const ProgramSolver& ProgramSolver::without_host() const {
+  if (!without_host_) {
+    RunSetup setup = setup_;
+    setup.options.host_memory_bytes = 0;
+    const auto known_costs_of = [this](const Graph& graph) {
+      return &graph == program_.graph.get() ? costs_ : costs_of_(graph);
+    };
+    without_host_ = std::make_unique<ProgramSolver>(program_, std::move(setup), known_costs_of, replicas_);
+  }
+  return *without_host_;
 }
 
 const ProgramSolver::Least& ProgramSolver::least() const {

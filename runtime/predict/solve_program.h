@@ -123,6 +123,10 @@ class ProgramSolver {
   };
 
   MemorySolution solve_unsplit(int64_t memory_bytes) const;
+  MemorySolution solve_behind(size_t index, int64_t memory_bytes) const;
+  MemorySolution solve_least_unsplit() const;
+  // The same program with all values on the device.
+  const ProgramSolver& without_host() const;
   // The schedule that needs the least memory, and what it needs.
   struct Least {
     size_t index;
@@ -157,6 +161,7 @@ class ProgramSolver {
   mutable std::map<Parts, std::optional<Split>> splits_;
   mutable std::map<size_t, std::shared_ptr<const Candidate>> candidates_;
   mutable std::optional<Least> least_;
+  mutable std::unique_ptr<ProgramSolver> without_host_;  // once it was asked for
   const NodeCosts costs_;
   mutable StepSolver step_;
   std::shared_ptr<const PlannedProgram> planned_;  // without a budget

@@ -134,17 +134,17 @@ TEST(Memory, ABudgetBelowThatOfTheWholeBatchSplitsIt) {
   EXPECT_LE(measured.peak_process_bytes, *options.runtime.memory_bytes);
 }
 
-// A card with a slow link, and long sums for each byte.
-WorkloadOptions on_small_card() {
-  WorkloadOptions options = packed("attention");
-  options.step.batch = 16;
+WorkloadOptions on_small_card(const std::string& net, int64_t batch) {
+  WorkloadOptions options = packed(net);
+  options.step.batch = batch;
   options.runtime.device = "rtx-2060";
+  options.runtime.strategy = "direct";
   options.runtime.split_batch = SplitBatch::kNever;
   return options;
 }
 
 TEST(Memory, HostMemoryKeepsABudgetThatComputingAgainCannotOrForLess) {
-  WorkloadOptions options = on_small_card();
+  WorkloadOptions options = on_small_card("unet", 64);
   const ProgramSolver with_host = solver_of(options);
   options.runtime.host_memory_bytes = 0;
   const ProgramSolver without = solver_of(options);
@@ -155,12 +155,11 @@ TEST(Memory, HostMemoryKeepsABudgetThatComputingAgainCannotOrForLess) {
   EXPECT_EQ(dear.host_bytes, 0);
   EXPECT_TRUE(cheap.keeps);
   EXPECT_GT(cheap.host_bytes, 0);
-  EXPECT_LT(cheap.us - cheap.us_without, (dear.us - dear.us_without) / 2);
+  EXPECT_LT(cheap.us - cheap.us_without, 0.7 * (dear.us - dear.us_without));
 }
 
 TEST(Memory, HostMemoryStaysWithinItsLimitAndEveryLimitKeepsTheBitsAndThePeak) {
-  WorkloadOptions options = on_small_card();
-  options.step.batch = 4;
+  WorkloadOptions options = on_small_card("attention", 4);
   const Measurement free = measure(options);
   ASSERT_EQ(free.outcome, RunOutcome::kOk) << free.error;
   const int64_t most = solver_of(options).solve_least().host_bytes;
