@@ -75,7 +75,10 @@ std::vector<LeverUse> StepSolver::uses_of(StepModel& model, const Found& from, c
 void StepSolver::apply_next() {
   const size_t first = applied_++;
   const Found from = found_.back();
-  std::vector<StepState> states = kLevers[first].apply(problem_, {&from.state, 1}, max_work_);
+  const bool is_refined = applied_ < kLevers.size() && kLevers[applied_].refines;
+  std::vector<StepState> states =
+      is_refined && known_ ? *known_ : kLevers[first].apply(problem_, {&from.state, 1}, max_work_);
+  if (is_refined) unrefined_ = std::make_shared<const std::vector<StepState>>(states);
   for (; applied_ < kLevers.size() && kLevers[applied_].refines; ++applied_) {
     std::vector<StepState> refined = kLevers[applied_].apply(problem_, states, max_work_);
     if (!refined.empty()) states = std::move(refined);

@@ -77,6 +77,9 @@ class StepSolver {
 
   // The first schedule that keeps to the budget; if none does, the last.
   size_t first_within(int64_t budget_bytes);
+  // Takes over what the other has searched for so far, which must be a solver of the same problem, but for
+  // its host: a lever that refines begins with it.
+  void take_over(const StepSolver& other) { known_ = other.unrefined_; }
   // Nothing past the last.
   std::optional<Solution> at(size_t index);
 
@@ -96,6 +99,8 @@ class StepSolver {
   const int64_t max_work_;
   size_t applied_ = 0;  // levers, as far as budgets asked for them
   std::vector<Found> found_;
+  // What a search has found before another lever refined it; such states of another solver.
+  std::shared_ptr<const std::vector<StepState>> unrefined_, known_;
 };
 
 }  // namespace headroom

@@ -435,6 +435,7 @@ const ProgramSolver& ProgramSolver::without_host() const {
       return &graph == program_.graph.get() ? costs_ : costs_of_(graph);
     };
     without_host_ = std::make_unique<ProgramSolver>(program_, std::move(setup), known_costs_of, replicas_);
+    without_host_->step_.take_over(step_);
   }
   return *without_host_;
 }
