@@ -156,11 +156,11 @@ void add_runtime_options(OptionSet& set, RuntimeOptions& options, std::vector<st
                  "Whether --memory may run parts of the batch one after the other, which rounds differently: "
                  "only where nothing else is enough, or wherever that is faster",
                  &options.split_batch);
-  set.add_bytes(
-      "host-memory",
-      "Most host memory, page-locked, where --memory may keep values of a step; 0: none; half of the "
-      "machine's if not given",
-      &options.host_memory_bytes);
+  set.add_bytes("host-memory",
+                "Most host memory, page-locked, where --memory may keep values of a step, for all replicas; "
+                "none if not "
+                "given",
+                &options.host_memory_bytes);
   set.add_number("memory-fraction", "Share of the device's memory for the pool, instead of a limit",
                  &options.memory_fraction, 0, 1);
   set.add_switch("allow-growth", "Grow the pool on demand", &options.allow_growth);

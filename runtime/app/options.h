@@ -53,7 +53,7 @@ struct RuntimeOptions {
   // planned for it (solve_program.h).
   std::optional<int64_t> memory_bytes = {};
   SplitBatch split_batch = SplitBatch::kNeeded;
-  // The most page-locked host memory for values of a step planned so; half of the machine's where not given.
+  // The most page-locked host memory for values of a step planned so; none where not given. Replicas share it.
   std::optional<int64_t> host_memory_bytes = {};
   std::optional<double> memory_fraction = {};
   bool allow_growth = false;

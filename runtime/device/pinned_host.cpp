@@ -28,11 +28,6 @@ int64_t host_bytes() {
 
 }  // namespace
 
-int64_t max_pinned_host_bytes() {
-  static const int64_t bytes = host_bytes() / 2;
-  return bytes;
-}
-
 void* PinnedHostMemory::try_allocate(int64_t bytes) {
   const auto failure = [&](const char* status, const std::string& why) {
     return DeviceError(
@@ -73,7 +68,8 @@ void PinnedHostMemory::copy_to_host(void* to, const void* from, int64_t bytes) {
 MemoryInfo PinnedHostMemory::info() const {
   const std::lock_guard lock(mutex_);
   MemoryInfo info;
-  info.total = 2 * max_pinned_host_bytes();
+  static const int64_t total = host_bytes();
+  info.total = total;
   info.process = held_;
   info.peak_process = info.peak_used = peak_;
   info.free = std::max<int64_t>(0, info.total - held_);

@@ -10,10 +10,6 @@
 
 namespace headroom {
 
-// Half of the memory of the machine, or of the container that the process runs in: what is page-locked is
-// taken from everything else there.
-int64_t max_pinned_host_bytes();
-
 class PinnedHostMemory final : public DeviceMemory {
  public:
   // `device` must outlive this.

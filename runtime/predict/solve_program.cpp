@@ -8,7 +8,6 @@
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
-#include "runtime/device/pinned_host.h"
 #include "runtime/graph/placement.h"
 #include "runtime/plan/split_batch.h"
 #include "runtime/plan/split_loss.h"
@@ -149,7 +148,7 @@ HostLink host_link_of(const RunSetup& setup, int replicas) {
   if (setup.gpus.physical.empty() || setup.options.plan != PlanMode::kPacked) return {};
   return {.bytes_per_us = 1e3 * link_gb_per_s(setup.device),
           .latency_us = kCopyUs,
-          .max_bytes = setup.options.host_memory_bytes.value_or(max_pinned_host_bytes() / replicas)};
+          .max_bytes = setup.options.host_memory_bytes.value_or(0) / replicas};
 }
 
 ProgramSolver::ProgramSolver(Program program, RunSetup setup, NodeCostsOf costs_of, int replicas)

@@ -140,6 +140,7 @@ WorkloadOptions on_small_card(const std::string& net, int64_t batch) {
   options.runtime.device = "rtx-2060";
   options.runtime.strategy = "direct";
   options.runtime.split_batch = SplitBatch::kNever;
+  options.runtime.host_memory_bytes = 16 * kGiB;
   return options;
 }
 
@@ -183,18 +184,17 @@ TEST(Memory, HostMemoryStaysWithinItsLimitAndEveryLimitKeepsTheBitsAndThePeak) {
 
 TEST(Memory, OnlyAGpuWhosePlanIsOneArenaUsesTheHost) {
   RuntimeOptions options{.device = "rtx-2060", .plan = PlanMode::kPacked};
+  EXPECT_FALSE(host_link_of(setup_of(options)).exists()) << "values leave the device only where asked";
+  options.host_memory_bytes = 16 * kGiB;
   const HostLink link = host_link_of(setup_of(options));
   EXPECT_EQ(link.bytes_per_us, 12e3);
-  EXPECT_GT(link.max_bytes, 0);
+  EXPECT_EQ(link.max_bytes, 16 * kGiB);
   EXPECT_EQ(host_link_of(setup_of(options), 4).max_bytes, link.max_bytes / 4) << "replicas share the host";
-  options.host_memory_bytes = 0;
-  EXPECT_FALSE(host_link_of(setup_of(options)).exists());
-  options.host_memory_bytes.reset();
   for (const PlanMode mode : {PlanMode::kDynamic, PlanMode::kParallel}) {
     options.plan = mode;
     EXPECT_FALSE(host_link_of(setup_of(options)).exists()) << to_string(mode);
   }
-  options = {.device = "cpu", .plan = PlanMode::kPacked};
+  options = {.device = "cpu", .host_memory_bytes = 16 * kGiB, .plan = PlanMode::kPacked};
   EXPECT_FALSE(host_link_of(setup_of(options)).exists());
 }
 
