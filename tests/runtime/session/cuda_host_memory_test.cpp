@@ -17,17 +17,17 @@
 namespace headroom {
 namespace {
 
-constexpr int64_t kEnough = int64_t{1} << 60;
+constexpr int64_t kHostOfTheGpu = int64_t{1} << 60;
 
-struct Trained {
+struct RunOnTheGpu {
   std::vector<float> losses;
   uint64_t checksum = 0;
-  bool operator==(const Trained&) const = default;
+  bool operator==(const RunOnTheGpu&) const = default;
 };
 
 // A step of layers that keeps `percent` of what it would take, with nodes and copies that are planned to take
 // equally long, so that most of what goes, goes to the host.
-Trained train(int percent, PlanMode mode) {
+RunOnTheGpu run_on_the_gpu(int percent, PlanMode mode) {
   Graph graph;
   const Value x = graph.input("x", {DType::kF32, {1024, 512}});
   const Value rate = graph.input("rate", {DType::kF32, {}});
@@ -51,7 +51,7 @@ Trained train(int percent, PlanMode mode) {
     const std::vector<int64_t> workspace(kernels->workspace_bytes().begin(),
                                          kernels->workspace_bytes().end());
     const std::vector<double> us(graph.nodes().size(), 10);
-    const HostLink host{.bytes_per_us = 0.2e6, .latency_us = 1, .max_bytes = kEnough};
+    const HostLink host{.bytes_per_us = 0.2e6, .latency_us = 1, .max_bytes = kHostOfTheGpu};
     const Solution solution = StepSolver({graph, targets, workspace, us, host}).solve(whole * percent / 100);
     EXPECT_GT(solution.schedule.stores(), 0);
     apply(solution.schedule, graph);
@@ -72,7 +72,7 @@ Trained train(int percent, PlanMode mode) {
     EXPECT_EQ(devices.front().allocator->statistics().allocated.current - before, arena_bytes);
     EXPECT_EQ(devices.find(kHostPlace).allocator->statistics().allocated.current, host_bytes);
   }
-  Trained trained;
+  RunOnTheGpu trained;
   for (const int64_t steps : {1, 1, 1, 40}) {
     const std::vector<float> values = random_floats(x.shape().elements(), static_cast<uint64_t>(steps));
     std::copy(values.begin(), values.end(), session.input<float>(x).begin());
@@ -90,9 +90,10 @@ Trained train(int percent, PlanMode mode) {
 using CudaHostMemoryTest = CudaTest;
 
 TEST_F(CudaHostMemoryTest, AStepThatUsesTheHostGivesTheSameBitsInThePlannedMemory) {
-  const Trained expected = train(100, PlanMode::kPacked);
-  for (const int percent : {80, 60, 40}) EXPECT_EQ(train(percent, PlanMode::kPacked), expected) << percent;
-  for (const PlanMode mode : kPlanModes) EXPECT_EQ(train(50, mode), expected) << to_string(mode);
+  const RunOnTheGpu expected = run_on_the_gpu(100, PlanMode::kPacked);
+  for (const int percent : {80, 60, 40})
+    EXPECT_EQ(run_on_the_gpu(percent, PlanMode::kPacked), expected) << percent;
+  for (const PlanMode mode : kPlanModes) EXPECT_EQ(run_on_the_gpu(50, mode), expected) << to_string(mode);
 }
 
 TEST_F(CudaHostMemoryTest, TheLinkIsMeasuredWithinTheMemoryThatIsAllowed) {
@@ -101,7 +102,7 @@ TEST_F(CudaHostMemoryTest, TheLinkIsMeasuredWithinTheMemoryThatIsAllowed) {
   gpu.initialise();
   const int64_t before = gpu.memory().info().process;
   EXPECT_EQ(measure_link_bytes_per_us(gpu, before), std::nullopt);
-  const std::optional<double> speed = measure_link_bytes_per_us(gpu, kEnough);
+  const std::optional<double> speed = measure_link_bytes_per_us(gpu, kHostOfTheGpu);
   ASSERT_TRUE(speed.has_value());
   EXPECT_GT(*speed, 1e3) << "slower than any PCI Express that carries a GPU";
   EXPECT_LT(*speed, 1e6);

@@ -17,7 +17,7 @@ namespace headroom {
 namespace {
 
 constexpr double kKernelUs = 10, kCopyBytesPerUs = 2000;
-constexpr int64_t kEnough = int64_t{1} << 60;
+constexpr int64_t kHostBytes = int64_t{1} << 60;
 
 // Layers whose values wait in the forward pass for the backward pass.
 struct DeepNet {
@@ -55,26 +55,26 @@ Solution solve(const DeepNet& net, int percent) {
   const Targets targets = net.targets();
   const std::vector<int64_t> workspace = workspaces(*net.graph, 0);
   const std::vector<double> us(net.graph->nodes().size(), kKernelUs);
-  StepSolver solver({*net.graph, targets, workspace, us, {kCopyBytesPerUs, 0, kEnough}});
-  return solver.solve(solver.solve(kEnough).step_bytes * percent / 100);
+  StepSolver solver({*net.graph, targets, workspace, us, {kCopyBytesPerUs, 0, kHostBytes}});
+  return solver.solve(solver.solve(kHostBytes).step_bytes * percent / 100);
 }
 
 void apply(const Solution& solution, DeepNet& net) {
   apply(solution.schedule, *net.graph);
 }
 
-struct Trained {
+struct HostRun {
   uint64_t checksum = 0;
   double step_us = 0;  // on the clock of the device
 };
 
-Trained train(const DeepNet& net, PlanMode mode = PlanMode::kPacked, bool own_stream = false) {
+HostRun run_with_host(const DeepNet& net, PlanMode mode = PlanMode::kPacked, bool own_stream = false) {
   SimulatedGpu gpu(slow_profile());
   gpu.streams().check_waits();
   const auto allocator = make_allocator({.name = "direct"}, gpu);
   Variables variables(*net.graph, gpu, *allocator);
   const Stream stream = own_stream ? gpu.streams().new_stream() : Stream{};
-  Trained trained;
+  HostRun run;
   {
     Session session(*net.graph, net.targets(), mode, variables);
     session.use_stream(stream);
@@ -82,11 +82,11 @@ Trained train(const DeepNet& net, PlanMode mode = PlanMode::kPacked, bool own_st
     session.run();  // the first time node by node
     const double before = gpu.streams().now_us();
     session.run();
-    trained.step_us = gpu.streams().now_us() - before;
+    run.step_us = gpu.streams().now_us() - before;
     session.run(3);
   }
-  trained.checksum = variables.checksum(std::span(&net.w, 1));
-  return trained;
+  run.checksum = variables.checksum(std::span(&net.w, 1));
+  return run;
 }
 
 double copied_us(const Graph& graph) {
@@ -100,7 +100,7 @@ double copied_us(const Graph& graph) {
 
 TEST(HostMemory, CopiesRunBesideTheNodesAndTheStepTakesNoLongerThanPlanned) {
   const DeepNet plain;
-  const Trained expected = train(plain);
+  const HostRun expected = run_with_host(plain);
   const double plain_us = solve(plain, 100).us;
   double before_us = plain_us;
   for (const int percent : {80, 60, 40}) {
@@ -109,9 +109,9 @@ TEST(HostMemory, CopiesRunBesideTheNodesAndTheStepTakesNoLongerThanPlanned) {
     apply(solution, net);
     const double copied = copied_us(*net.graph);
     EXPECT_GT(copied, 0) << percent;
-    const Trained trained = train(net);
-    EXPECT_EQ(trained.checksum, expected.checksum) << percent;
-    const double more = trained.step_us - expected.step_us;
+    const HostRun run = run_with_host(net);
+    EXPECT_EQ(run.checksum, expected.checksum) << percent;
+    const double more = run.step_us - expected.step_us;
     EXPECT_LE(more, solution.us - plain_us + 1e-6) << percent;
     EXPECT_LT(more, copied / 2) << percent << ": most of the copies are hidden";
     EXPECT_GE(solution.us, before_us) << percent;
@@ -120,12 +120,12 @@ TEST(HostMemory, CopiesRunBesideTheNodesAndTheStepTakesNoLongerThanPlanned) {
 }
 
 TEST(HostMemory, EveryPlanAndStreamGivesTheSameBitsAndMissesNoWait) {
-  const Trained expected = train(DeepNet());
+  const HostRun expected = run_with_host(DeepNet());
   for (const PlanMode mode : kPlanModes) {
     for (const bool own_stream : {false, true}) {
       DeepNet net;
       apply(solve(net, 50), net);
-      EXPECT_EQ(train(net, mode, own_stream).checksum, expected.checksum) << to_string(mode);
+      EXPECT_EQ(run_with_host(net, mode, own_stream).checksum, expected.checksum) << to_string(mode);
     }
   }
 }
