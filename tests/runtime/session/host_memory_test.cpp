@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/device/faulty/faulty_device.h"
 #include "runtime/device/host/simulated_gpu.h"
@@ -183,22 +184,28 @@ TEST(HostMemory, EachCallThatFailsOnceLeavesWholeStepsAndAUsableSession) {
 }
 
 TEST(HostMemory, AHostWithoutRoomIsADeviceErrorInOneLine) {
-  DeepNet net;
-  apply(solve(net, 50), net);
   SimulatedGpu gpu(find_profile("h200"));
-  const auto allocator = make_allocator({.name = "direct"}, gpu);
-  const DeviceSet devices(gpu, *allocator);
+  gpu.initialise();
+  FaultyDevice device(gpu);
+  const auto allocator = make_allocator({.name = "direct"}, device);
+  const DeviceSet devices(device, *allocator);
   const PlacedDevice& host = devices.find(kHostPlace);
-  EXPECT_EQ(host.device, &gpu);
-  EXPECT_EQ(allocator->statistics().reserved.current, 0) << "host memory is none of the device's";
+  EXPECT_EQ(host.device, &device);
+  device.faults().arm({.failing_call = 1});
   try {
-    host.allocator->allocate(int64_t{1} << 60);
-    FAIL() << "there is no such host";
+    host.allocator->allocate(kMiB);
+    FAIL() << "the host had no room";
   } catch (const DeviceError& error) {
     const std::string text = error.what();
     EXPECT_NE(text.find("--host-memory"), std::string::npos) << text;
     EXPECT_EQ(text.find('\n'), std::string::npos) << text;
   }
+  EXPECT_EQ(host.allocator->statistics().reserved.current, 0);
+  device.faults().arm({});
+  void* const block = host.allocator->allocate(kMiB);
+  EXPECT_EQ(host.allocator->statistics().reserved.current, kMiB);
+  EXPECT_EQ(allocator->statistics().reserved.current, 0) << "host memory is none of the device's";
+  host.allocator->deallocate(block, kMiB);
   EXPECT_EQ(host.allocator->statistics().reserved.current, 0);
 }
 
