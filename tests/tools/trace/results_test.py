@@ -1,0 +1,67 @@
+"""Results of ops that are made anew instead of run. Runs where PyTorch is: tests/tools/trace/python_test.sh"""
+
+import os
+import sys
+import unittest
+import unittest.mock
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from headroom.torch import results, trace
+from headroom.torch.trace_file import trace_lines
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "recorded"))
+import train  # noqa: E402
+
+
+def make_views(batch):
+    """Results that share memory, come in lists, or lie otherwise than their arguments."""
+    net = nn.LSTM(64, 64, batch_first=True).cuda()
+    weight = nn.Parameter(torch.randn(64, 192).cuda())
+    x = torch.randn(batch, 16, 64, device="cuda")
+
+    def step():
+        q, k, v = (net(x)[0] @ weight).split(64, dim=2)
+        heads = [part.unflatten(2, (4, 16)).transpose(1, 2) for part in (q, k, v.flip(1))]
+        y = F.scaled_dot_product_attention(*heads).permute(0, 2, 1, 3).flatten(2)
+        y = F.pad(y[:, ::2], (1, 1)).to(torch.float64).float()
+        parts = torch.cat(list(y.chunk(3, 1)) + [y.narrow(1, 0, 2)], 1).unbind(1)
+        with torch.autocast("cuda", torch.bfloat16):
+            z = torch.stack(parts).contiguous() @ torch.ones(66, 3, device="cuda")
+        deviation, mean = torch.std_mean(z.float(), 0)
+        (mean.softmax(1).topk(2)[0].sum() + deviation.amax() + z.view(-1)[1:].max()).backward()
+
+    return step
+
+
+class Results(unittest.TestCase):
+    def test_those_that_are_made_anew_are_what_the_op_gives(self):
+        for make in (train.make_cnn, train.make_transformer, make_views):
+            lines = []
+            for remembers in (True, False):
+                run = results.Results.run if remembers else results.Results._run
+                with unittest.mock.patch.object(results.Results, "run", run):
+                    lines.append(list(trace_lines(trace(make, batch=4, steps=2).recorder, {})))
+            self.assertEqual(lines[0], lines[1])
+
+    def test_ops_that_look_at_values_or_change_shapes_are_always_run(self):
+        aten = torch.ops.aten
+        for op in (
+            aten.nonzero.default,
+            aten._local_scalar_dense.default,
+            aten.t_.default,
+            aten.resize_.default,
+            aten._foreach_add_.List,
+            aten.split.Tensor,
+            aten.max.dim_max,
+        ):
+            self.assertEqual(results._kind_of(op), results._RUNS, op)
+        self.assertEqual(results._kind_of(aten.add_.Tensor), results._WRITES)
+        self.assertEqual(results._kind_of(aten.add.Tensor), results._MAKES)
+        self.assertEqual(results._kind_of(aten.transpose.int), results._VIEWS)
+
+
+if __name__ == "__main__":
+    unittest.main()
