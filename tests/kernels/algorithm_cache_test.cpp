@@ -73,6 +73,22 @@ TEST_F(AlgorithmCacheFile, KeepsTheAlgorithmsOfEachProblem) {
   EXPECT_FALSE(kept_algorithms(path, "c"));
 }
 
+// Runs under two limits take turns: neither may forget what the other has timed.
+TEST_F(AlgorithmCacheFile, ALowerLimitAddsToWhatAHigherOneFound) {
+  keep_algorithms(path, "a", {1 << 20, {{"fast", 1.5, 4096}, {"lean", 2.25, 1024}}});
+  keep_algorithms(path, "a", {512, {{"leaner", 2, 256}, {"leanest", 3, 0}}});
+  const std::optional<AlgorithmSet> kept = kept_algorithms(path, "a");
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->limit_bytes, 1 << 20);
+  std::vector<std::string> names;
+  for (const AlgorithmChoice& choice : kept->choices) names.push_back(choice.algorithm);
+  EXPECT_EQ(names, (std::vector<std::string>{"fast", "lean", "leaner", "leanest"}));
+
+  const AlgorithmSet wider{1 << 21, {{"fastest", 1, 1 << 21}}};
+  keep_algorithms(path, "a", wider);
+  EXPECT_EQ(kept_algorithms(path, "a"), wider);
+}
+
 TEST_F(AlgorithmCacheFile, LeavesOtherFilesUnchanged) {
   for (const char* content : {"not json", "{\"strategy\": \"direct\"}", " "}) {
     const std::string other = folder.write("other", content);

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
@@ -74,6 +75,19 @@ std::optional<AlgorithmTable> read_table(const std::string& path) {
   }
 }
 
+// What a search under a lower limit adds to an earlier one: choices with less workspace than any of that. It
+// may have timed them as faster than those, at another moment; they go behind them.
+AlgorithmSet joined(AlgorithmSet kept, const AlgorithmSet& found) {
+  for (AlgorithmChoice choice : found.choices) {
+    const AlgorithmChoice& last = kept.choices.back();
+    if (choice.workspace_bytes >= last.workspace_bytes) continue;
+    choice.time_us =
+        std::max(choice.time_us, std::nextafter(last.time_us, std::numeric_limits<double>::infinity()));
+    kept.choices.push_back(std::move(choice));
+  }
+  return kept;
+}
+
 }  // namespace
 
 std::vector<AlgorithmChoice> pareto_front(std::vector<AlgorithmChoice> choices) {
@@ -137,7 +151,10 @@ bool keep_algorithms(const std::string& path, const std::string& problem,
   try {
     std::optional<AlgorithmTable> table = read_table(path);
     if (!table) return false;
-    (*table)[problem] = algorithms;
+    const auto [row, is_new] = table->try_emplace(problem, algorithms);
+    if (!is_new)
+      row->second =
+          row->second.limit_bytes > algorithms.limit_bytes ? joined(row->second, algorithms) : algorithms;
     std::string text = algorithms_text(*table);
     if (static_cast<int64_t>(text.size()) > kMaxFileBytes) text = algorithms_text({{problem, algorithms}});
     const std::filesystem::path folder = std::filesystem::path(path).parent_path();

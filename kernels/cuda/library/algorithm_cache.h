@@ -46,7 +46,8 @@ std::string algorithm_cache_path();
 // be measured again.
 std::optional<AlgorithmSet> kept_algorithms(const std::string& path, const std::string& problem);
 // Adds what a search found to the file, replacing it as a whole, so that other processes see the old one or
-// the new one. False, and nothing has changed, when the file cannot be written or holds something else.
+// the new one. Of a problem that an earlier search under a higher limit has timed, it adds only what takes
+// less workspace. False, and nothing has changed, when the file cannot be written or holds something else.
 bool keep_algorithms(const std::string& path, const std::string& problem,
                      const AlgorithmSet& algorithms) noexcept;
 
