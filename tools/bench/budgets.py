@@ -30,10 +30,13 @@ def train(options, words):
     command = [options.headroom, "run", *words, "--steps", str(options.steps), "--device", "cuda", "--precision", "bf16"]
     command += ["--optimizer", "sgd", "--json", *options.rest]
     done = subprocess.run(command, capture_output=True, text=True)
-    lines = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
-    if done.returncode:
-        return {"error": lines[-1][:200]}
-    return json.loads(done.stdout)
+    try:
+        run = json.loads(done.stdout)
+    except json.JSONDecodeError:
+        run = {}
+    if done.returncode and not run.get("error"):
+        run["error"] = (done.stderr.strip().splitlines() or ["no output"])[-1]
+    return run
 
 
 def main():
@@ -73,7 +76,7 @@ def main():
                 head = f"{name:9} {batch:5} {percent:5.0f} % {split:8} {run.get('memory_mib', ''):>7}"
                 if run["error"]:
                     least = re.search(r"--memory (\S+)", run["error"])
-                    print(f"{head} cannot{'; the least is ' + least[1] if least else ': ' + run['error']}", flush=True)
+                    print(f"{head} cannot{'; the least is ' + least[1] if least else ': ' + run['error'][:200]}", flush=True)
                     return
                 ms, before = 1e3 * run["seconds_per_step"], 1e3 * plain["seconds_per_step"]
                 planned = 1e3 * run.get("planned_seconds_per_step", 0)
