@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "runtime/app/place.h"
+#include "runtime/base/bytes.h"
 #include "runtime/graph/gradients.h"
 #include "runtime/graph/optimizer.h"
 #include "runtime/graph/placement.h"
@@ -35,7 +37,7 @@ RunOnTheGpu run_on_the_gpu(int percent, PlanMode mode) {
   std::vector<Value> weights;
   Value y = x;
   for (int i = 0; i < 12; ++i) {
-    const NameScope scope(graph, "layer");
+    const NameScope scope(graph, "layer" + std::to_string(i));
     weights.push_back(graph.variable("w", {DType::kF32, {512, 512}}, glorot_uniform({512, 512}, 1)));
     y = gelu(matmul(y, weights.back()));
   }
@@ -43,7 +45,7 @@ RunOnTheGpu run_on_the_gpu(int percent, PlanMode mode) {
   add_updates(Adam{}, weights, gradients(loss, weights), rate, step);
   const Targets targets{{loss}, true};
 
-  Runtime runtime({.device = "cuda"});
+  Runtime runtime({.device = "cuda", .strategy = "direct"});
   const DeviceSet devices = place(graph, runtime);
   auto kernels = std::make_shared<const Kernels>(graph, devices);
   const int64_t whole = make_plan(graph, targets, PlanMode::kPacked, kernels->workspace_bytes()).peak_bytes;
@@ -106,7 +108,7 @@ TEST_F(CudaHostMemoryTest, TheLinkIsMeasuredWithinTheMemoryThatIsAllowed) {
   ASSERT_TRUE(speed.has_value());
   EXPECT_GT(*speed, 1e3) << "slower than any PCI Express that carries a GPU";
   EXPECT_LT(*speed, 1e6);
-  EXPECT_EQ(gpu.memory().info().process, before);
+  EXPECT_LE(gpu.memory().info().process, before + 2 * kMiB) << "more than the driver keeps for streams";
 }
 
 }  // namespace
