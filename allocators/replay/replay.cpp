@@ -240,7 +240,7 @@ auto on_bare_device(StrategySettings settings, const DeviceProfile& profile, int
   DeviceProfile bare = profile;
   // Whole pages: the driver cannot give a part of one.
   bare.total_bytes = capacity_bytes / profile.granularity_bytes * profile.granularity_bytes;
-  bare.others_bytes = bare.context_bytes = bare.own_module_bytes = 0;
+  bare.others_bytes = bare.context_bytes = bare.stack_bytes = bare.own_module_bytes = 0;
   bare.blas = bare.dnn = {};
   SimulatedGpu gpu(bare, 0, Backing::kNone);
   if (!settings.reserve_bytes) settings.reserve_bytes = 0;

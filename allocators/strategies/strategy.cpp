@@ -47,7 +47,8 @@ void check_limit(const StrategySettings& settings, int64_t total_bytes) {
 
 // After this only the pool may take memory, or the limit would be exceeded.
 void start_everything_else(Device& device, int64_t limit_bytes) {
-  const int64_t needed = device.memory().info().process + device.libraries().pending_bytes();
+  const MemoryInfo info = device.memory().info();
+  const int64_t needed = std::max(info.process + device.libraries().pending_bytes(), info.context);
   if (needed >= limit_bytes) {
     throw InvalidArgument(fmt::format(
         "limit of {} on the process leaves nothing for tensors: context, libraries and kernels take {}",

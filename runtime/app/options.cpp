@@ -220,7 +220,10 @@ std::optional<DeviceProfile> simulated_profile(const RuntimeOptions& options) {
                                                      : find_profile(name->profile);
   profile.total_bytes = options.device_memory_bytes.value_or(profile.total_bytes);
   profile.others_bytes = options.others_bytes.value_or(profile.others_bytes);
-  profile.context_bytes = options.context_bytes.value_or(profile.context_bytes);
+  if (options.context_bytes) {
+    profile.context_bytes = *options.context_bytes;
+    profile.stack_bytes = 0;
+  }
   if (options.gpus > 0) profile.gpus = static_cast<int>(options.gpus);
   return profile;
 }

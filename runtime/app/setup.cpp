@@ -39,7 +39,7 @@ DeviceProfile cpu_profile(int64_t total_bytes) {
   DeviceProfile profile = find_profile("h200");
   profile.name = "cpu";
   profile.total_bytes = total_bytes;
-  profile.others_bytes = profile.context_bytes = profile.own_module_bytes = 0;
+  profile.others_bytes = profile.context_bytes = profile.stack_bytes = profile.own_module_bytes = 0;
   profile.blas = profile.dnn = {};
   profile.granularity_bytes = kHostPage;
   profile.tflops = 0.1;  // two cores with vectors of 8 floats

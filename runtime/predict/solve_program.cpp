@@ -173,7 +173,8 @@ ProgramSolver::ProgramSolver(Program program, RunSetup setup, NodeCostsOf costs_
   const int64_t session_bytes = planned_->plans.front().peak_bytes;
   const std::optional<int64_t> process_bytes = play_without_limit();
   if (process_bytes) fixed_bytes_ = std::max(fixed_bytes_, *process_bytes - arena_bytes(session_bytes));
-  bytes_without_ = process_bytes.value_or(fixed_bytes_ + arena_bytes(session_bytes));
+  bytes_without_ = std::max(process_bytes.value_or(fixed_bytes_ + arena_bytes(session_bytes)),
+                            setup_.device.context_bytes);
 }
 
 int64_t ProgramSolver::arena_bytes(int64_t step_bytes) const {
@@ -201,7 +202,8 @@ std::shared_ptr<const ProgramSolver::Candidate> ProgramSolver::candidate(size_t 
 
 // What the process holds beside its sessions, which share one arena.
 int64_t ProgramSolver::sum_fixed_bytes() const {
-  int64_t bytes = setup_.device.overhead_bytes();
+  int64_t bytes =
+      setup_.device.overhead_bytes() - setup_.device.context_bytes + setup_.device.kept_context_bytes();
   for (const int id : program_.graph->variables()) {
     bytes += Variables::block_bytes(program_.graph->value(id));
   }
@@ -214,6 +216,8 @@ std::optional<int64_t> ProgramSolver::play_without_limit() const {
   RunSetup setup = setup_;
   setup.device.total_bytes = kEnough;
   for (PhysicalGpu& gpu : setup.gpus.physical) gpu.used_bytes = 0;
+  setup.device.context_bytes = setup.device.kept_context_bytes();  // as it is beside the arena
+  setup.device.stack_bytes = 0;
   return play(*planned_, kEnough, std::move(setup));
 }
 
@@ -233,7 +237,10 @@ std::optional<int64_t> ProgramSolver::play(const PlannedProgram& planned, int64_
   try {
     const std::shared_ptr<const PlannedProgram> not_owned(std::shared_ptr<const PlannedProgram>(), &planned);
     const PlayedAttempt attempt = headroom::play(to_play({&not_owned, 1}, setup.options), setup, false);
-    if (attempt.fits) return attempt.devices.front().peak.process_bytes;
+    if (!attempt.fits) return std::nullopt;
+    // The context, when it is new, may be the most of all.
+    const int64_t process_bytes = attempt.devices.front().peak.process_bytes;
+    if (process_bytes <= memory_bytes) return process_bytes;
   } catch (const InvalidArgument&) {  // a limit below context and libraries, or above the device
   }
   return std::nullopt;
@@ -451,8 +458,9 @@ const ProgramSolver::Least& ProgramSolver::least() const {
     best = found;
     index = i;
   }
+  const int64_t beside_arena = fixed_bytes_ + arena_bytes(best->planned_bytes());
   const int64_t sum =
-      round_up(fixed_bytes_ + arena_bytes(best->planned_bytes()), setup_.device.granularity_bytes);
+      round_up(std::max(beside_arena, setup_.device.context_bytes), setup_.device.granularity_bytes);
   const std::optional<int64_t> limit = least_limit(*best->planned, sum);
   MemorySolution solution = result(*best, limit.value_or(sum));
   solution.keeps = false;

@@ -27,11 +27,13 @@ constexpr int64_t kOwnCodeBytes = 32 * kMiB;
 // The setup with the context, the libraries and their code as they are: the kernels have started them.
 RunSetup setup_of_started(const DeviceSet& devices, const RuntimeOptions& options, double link_bytes_per_us) {
   const PlacedDevice& here = devices.front();
-  const int64_t held = here.device->memory().info().process - here.allocator->statistics().reserved.current;
+  const MemoryInfo info = here.device->memory().info();
+  const int64_t held = info.process - here.allocator->statistics().reserved.current;
   RunSetup setup = setup_of(options);
   setup.device.blas = setup.device.dnn = {};
   setup.device.own_module_bytes = kOwnCodeBytes;
-  setup.device.context_bytes = held;
+  setup.device.context_bytes = std::max(held, info.context);
+  setup.device.stack_bytes = setup.device.context_bytes - held;
   setup.device.link_gb_per_s = 1e-3 * link_bytes_per_us;
   return setup;
 }
@@ -52,8 +54,8 @@ MemorySolution solve_beside_kernels(const Program& program, const DeviceSet& dev
     RunSetup setup = setup_of_started(devices, options, link_bytes_per_us);
     setup.options.split_batch = split;
     MemorySolution solution = ProgramSolver(program, setup, costs_of, replicas).solve(*options.memory_bytes);
-    const int64_t held = setup_of_started(devices, options, link_bytes_per_us).device.context_bytes;
-    if (!solution.keeps || held <= setup.device.context_bytes || round == kMaxRounds) return solution;
+    const int64_t held = setup_of_started(devices, options, link_bytes_per_us).device.kept_context_bytes();
+    if (!solution.keeps || held <= setup.device.kept_context_bytes() || round == kMaxRounds) return solution;
   }
 }
 
@@ -131,7 +133,7 @@ StepKernels keep_on_gpu(Graph& graph, const Program& program, const DeviceSet& d
 }  // namespace
 
 std::shared_ptr<const MemorySolution> plan_ahead(const Program& program, const RuntimeOptions& options) {
-  if (!options.memory_bytes) return nullptr;
+  if (!options.memory_bytes || cuda_ordinal(options.device)) return nullptr;
   const std::vector<Program> programs = keep_to_memory({program}, options);
   require_kept(programs);
   return programs.front().memory;

@@ -13,8 +13,8 @@
 
 namespace headroom {
 
-// Plans the program for the memory of the options before any device is touched; null if they name none.
-// Throws MemoryTooSmall.
+// Plans the program for the memory of the options before any device is touched; null if they name none, and
+// for a real GPU, where make_step_kernels() plans with what its libraries take. Throws MemoryTooSmall.
 std::shared_ptr<const MemorySolution> plan_ahead(const Program& program, const RuntimeOptions& options);
 
 struct StepKernels {

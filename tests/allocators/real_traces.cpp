@@ -60,7 +60,7 @@ Replay replay_allocator(const std::vector<TraceEvent>& events, const MakeAllocat
     result.high_water_bytes = static_cast<int64_t>(highest - lowest);
     result.driver_time_us = gpu.memory().driver_time_us();
   }
-  EXPECT_EQ(gpu.memory().info().process, gpu.profile().context_bytes);
+  EXPECT_EQ(gpu.memory().info().process, gpu.profile().kept_context_bytes());
   return result;
 }
 

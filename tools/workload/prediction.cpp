@@ -254,9 +254,11 @@ Prediction Predictor::predict(const RunSetup& setup) const {
   const auto part = [&](Category category) -> int64_t& {
     return prediction.by_category[static_cast<size_t>(category)];
   };
-  part(Category::kContext) = setup.device.context_bytes;
+  part(Category::kContext) = setup.device.kept_context_bytes();
   part(Category::kLibraries) = attempt.devices[at].library_bytes;
-  part(Category::kUnused) = prediction.total_bytes - sum(prediction.by_category);
+  int64_t& rest =
+      part(prediction.total_bytes == setup.device.context_bytes ? Category::kContext : Category::kUnused);
+  rest += prediction.total_bytes - sum(prediction.by_category);
   return prediction;
 }
 
@@ -278,7 +280,7 @@ bool Predictor::is_too_large(const RunSetup& setup, int64_t margin_bytes) const 
     if (gpu == nullptr) return false;
     const DeviceProfile& device = setup.device;
     return need.lower_bound_bytes() >
-           device.total_bytes - gpu->used_bytes - device.context_bytes - margin_bytes;
+           device.total_bytes - gpu->used_bytes - device.kept_context_bytes() - margin_bytes;
   });
 }
 

@@ -51,6 +51,7 @@ class CudaGpu {
  private:
   CudaGpu(const CudaSettings& settings, const cudaDeviceProp& properties);
   void make_context();
+  void give_stacks_back();
 
   const int ordinal_;
   const DeviceInfo info_;

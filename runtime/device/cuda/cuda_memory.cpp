@@ -32,9 +32,13 @@ CudaMemory::CudaMemory(const CudaSettings& settings, int64_t card_bytes, const s
   if (const auto memory = nvml_->memory(gpu_)) used_before_ = memory->used;
 }
 
+void CudaMemory::note_context() {
+  has_context_ = true;
+  context_bytes_ = info().process;
+}
+
 void CudaMemory::hold_the_rest() {
   const CurrentDevice device(settings_.ordinal);
-  has_context_ = true;
   if (!settings_.total_bytes && !settings_.others_bytes) return;
   const int64_t total = settings_.total_bytes.value_or(card_bytes_);
   const int64_t others = settings_.others_bytes.value_or(0);
@@ -149,6 +153,7 @@ MemoryInfo CudaMemory::info() const {
   }
   peak_used_ = std::max(peak_used_, info.used());
   peak_process_ = std::max(peak_process_, info.process);
+  info.context = context_bytes_;
   info.peak_used = peak_used_;
   info.peak_process = peak_process_;
   return info;

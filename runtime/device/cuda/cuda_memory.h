@@ -21,7 +21,9 @@ class CudaMemory final : public DeviceMemory {
   // have.
   CudaMemory(const CudaSettings& settings, int64_t card_bytes, const std::string& pci_bus_id);
 
-  // To be called once the context exists: holds what the card has beyond the settings. Throws InvalidArgument
+  // To be called as soon as the context exists.
+  void note_context();
+  // To be called behind that: holds what the card has beyond the settings. Throws InvalidArgument
   // when the card has too little free memory for them.
   void hold_the_rest();
 
@@ -56,6 +58,7 @@ class CudaMemory final : public DeviceMemory {
   const Nvml::Gpu gpu_;
   int64_t used_before_ = 0;  // of the card, when the context was not there yet
   bool has_context_ = false;
+  int64_t context_bytes_ = 0;
   Ballast ballast_;
   mutable std::mutex mutex_;
   mutable int64_t peak_used_ = 0, peak_process_ = 0;

@@ -10,6 +10,7 @@ const Driver& Driver::instance() {
     const SharedLibrary library("libcuda.so.1");
     Driver found;
     if (!library.find("cuInit", found.init) || !library.find("cuDeviceGet", found.device_get) ||
+        !library.find("cuDevicePrimaryCtxGetState", found.get_primary_context_state) ||
         !library.find("cuDevicePrimaryCtxRetain", found.retain_primary_context) ||
         !library.find("cuGetErrorName", found.error_name) ||
         !library.find("cuGetErrorString", found.error_string) ||

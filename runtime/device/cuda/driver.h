@@ -10,6 +10,7 @@ namespace headroom::cuda {
 struct Driver {
   decltype(&cuInit) init = nullptr;
   decltype(&cuDeviceGet) device_get = nullptr;
+  decltype(&cuDevicePrimaryCtxGetState) get_primary_context_state = nullptr;
   decltype(&cuDevicePrimaryCtxRetain) retain_primary_context = nullptr;
   decltype(&cuGetErrorName) error_name = nullptr;
   decltype(&cuGetErrorString) error_string = nullptr;

@@ -1,6 +1,7 @@
 // A simulated GPU in plain numbers. A profile decides what the driver returns, never what a strategy does.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -39,9 +40,10 @@ struct DeviceProfile {
   int compute_capability = 0;  // major * 10 + minor
   int64_t total_bytes = 0;     // as the driver reports it to programs: less than nvidia-smi's
   FigureOrigin total_origin = FigureOrigin::kPublished;
-  int64_t others_bytes = 0;  // held by other processes
-  int64_t context_bytes = 0;
+  int64_t others_bytes = 0;   // held by other processes
+  int64_t context_bytes = 0;  // a new one's, as PyTorch and others keep it
   FigureOrigin context_origin = FigureOrigin::kEstimated;
+  int64_t stack_bytes = 0;       // of it, for stacks of threads: this runtime gives them back at once
   int64_t own_module_bytes = 0;  // kernels that belong to no library, loaded at the first use of any
   LibraryProfile blas;
   LibraryProfile dnn;
@@ -59,6 +61,8 @@ struct DeviceProfile {
   double kernel_us = 0;
   double copy_bytes_per_us = 0;
 
+  // What of the context a process of this runtime keeps.
+  int64_t kept_context_bytes() const { return std::max<int64_t>(0, context_bytes - stack_bytes); }
   // Context, handles and all kernels together.
   int64_t overhead_bytes() const {
     return context_bytes + own_module_bytes + blas.handle_bytes + blas.module_bytes + dnn.handle_bytes +

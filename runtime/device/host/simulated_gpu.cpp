@@ -26,7 +26,7 @@ void SimulatedLibraries::initialise() {
 
 void SimulatedLibraries::make_context() {
   if (has_context_) return;
-  if (!memory_.try_take(profile_.context_bytes)) {
+  if (!memory_.try_take_context(profile_.context_bytes, profile_.kept_context_bytes())) {
     throw context_failure(ordinal_, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory", profile_.total_bytes);
   }
   has_context_ = true;
@@ -63,7 +63,7 @@ void SimulatedLibraries::load_module(std::string_view op_name, Library library) 
 
 int64_t SimulatedLibraries::pending_bytes() const {
   const std::lock_guard lock(mutex_);
-  int64_t bytes = has_context_ ? 0 : profile_.context_bytes;
+  int64_t bytes = has_context_ ? 0 : profile_.kept_context_bytes();
   for (const Library library : kLibraries) {
     if (library != Library::kNone && !started_[index(library)]) bytes += costs(library).handle_bytes;
     if (!loaded_[index(library)]) bytes += module_bytes(library);

@@ -123,6 +123,21 @@ bool SimulatedMemory::try_take(int64_t bytes, int64_t needed_bytes) {
   return ledger_.try_take(bytes, needed_bytes);
 }
 
+bool SimulatedMemory::try_take_context(int64_t bytes, int64_t kept_bytes) {
+  if (!try_take(bytes)) return false;
+  ledger_.give_back(bytes - kept_bytes);
+  const std::lock_guard lock(mutex_);
+  context_bytes_ = bytes;
+  return true;
+}
+
+MemoryInfo SimulatedMemory::info() const {
+  MemoryInfo info = ledger_.info();
+  const std::lock_guard lock(mutex_);
+  info.context = context_bytes_;
+  return info;
+}
+
 std::unique_ptr<StreamOrderedPool> SimulatedMemory::make_stream_ordered_pool(
     const StreamOrderedPoolSettings& settings) {
   if (settings.max_bytes > ledger_.info().total) {  // as the driver of an H200 answers

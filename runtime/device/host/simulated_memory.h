@@ -32,7 +32,7 @@ class SimulatedMemory final : public DeviceMemory {
   void* allocate_host(int64_t bytes) override;
   void release_host(void* pointer, int64_t bytes) noexcept override;
   VirtualMemory* virtual_memory() override { return &virtual_memory_; }
-  MemoryInfo info() const override { return ledger_.info(); }
+  MemoryInfo info() const override;
   int64_t granularity_bytes() const override { return granularity_bytes_; }
   std::unique_ptr<StreamOrderedPool> make_stream_ordered_pool(
       const StreamOrderedPoolSettings& settings) override;
@@ -41,6 +41,8 @@ class SimulatedMemory final : public DeviceMemory {
   // One driver call that takes `bytes` for good (a context, a handle, kernels); false if fewer than `bytes`
   // or `needed_bytes` are free.
   bool try_take(int64_t bytes, int64_t needed_bytes = 0);
+  // The same for a context, of which all but `kept_bytes` are given back at once.
+  bool try_take_context(int64_t bytes, int64_t kept_bytes);
 
  private:
   struct Copy {
@@ -69,6 +71,7 @@ class SimulatedMemory final : public DeviceMemory {
   HostVirtualMemory virtual_memory_;
   mutable std::mutex mutex_;
   int64_t small_bytes_ = 0;
+  int64_t context_bytes_ = 0;
   double driver_time_us_ = 0;
   std::map<const std::byte*, int64_t> page_locked_;  // begin -> bytes, of host memory
 };

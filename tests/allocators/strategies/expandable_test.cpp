@@ -82,7 +82,7 @@ TEST_F(Expandable, PagesThatNoBlockTouchesGoBackAndTheirAddressesAreUsedAgain) {
   EXPECT_EQ(reserved(allocator), 100 * kMiB);
   // From 40 to 60 MiB: the other two pages of the block hold parts of its neighbours.
   EXPECT_EQ(allocator.trim(), 20 * kMiB);
-  EXPECT_EQ(gpu_.memory().info().process, gpu_.profile().context_bytes + 80 * kMiB);
+  EXPECT_EQ(gpu_.memory().info().process, gpu_.profile().kept_context_bytes() + 80 * kMiB);
   EXPECT_EQ(allocator.snapshot().segments.size(), 2u);
   EXPECT_EQ(allocator.allocate(50 * kMiB), middle);
   EXPECT_EQ(reserved(allocator), 100 * kMiB);

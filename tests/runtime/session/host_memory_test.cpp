@@ -172,7 +172,7 @@ TEST(HostMemory, EachCallThatFailsOnceLeavesWholeStepsAndAUsableSession) {
       checksum = train_with(device, run);
     } catch (const Error&) {  // of the session that was to be made
       const int64_t held = gpu.memory().info().process;
-      EXPECT_EQ(held, find_profile("h200").context_bytes) << call;
+      EXPECT_EQ(held, find_profile("h200").kept_context_bytes()) << call;
       device.faults().arm({});
       checksum = train_with(device, run);
       fired = true;

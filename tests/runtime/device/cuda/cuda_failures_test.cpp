@@ -1,5 +1,5 @@
-// What a full or broken GPU really answers, each case in a process of its own: the errors that simulated GPUs
-// imitate. Statuses as CUDA 12 and 13 give them.
+// What needs a process of its own on a real GPU: contexts, and what a full or broken GPU answers, the errors
+// that simulated GPUs imitate. Statuses as CUDA 12 and 13 give them.
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -27,7 +27,8 @@ class CudaFailures : public CudaTest {
     free_before_ = free_on_the_card();
   }
   // The driver takes and gives back a few MiB of the card with each process that starts or ends (11 MiB were
-  // seen on an H200, where other tests ran); a context, a handle of cuBLAS or a ballast that stays behind takes more.
+  // seen on an H200, where other tests ran); a context, a handle of cuBLAS or a ballast that stays behind
+  // takes more.
   void TearDown() override {
     if (free_before_ == 0) return;
     EXPECT_GE(free_on_the_card(), free_before_ - 48 * kMiB);
@@ -37,7 +38,7 @@ class CudaFailures : public CudaTest {
   std::string child(const std::string& what) {
     const std::filesystem::path program =
         std::filesystem::read_symlink("/proc/self/exe").parent_path() / "cuda_failure_child";
-    const Outcome outcome = run_shell(folder_, program.string() + " " + what);
+    const Outcome outcome = run_shell(folder_, program.string() + " '" + what + "'");
     EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.errors;
     return outcome.out;
   }
@@ -45,6 +46,14 @@ class CudaFailures : public CudaTest {
   ScratchFolder folder_;
   int64_t free_before_ = 0;
 };
+
+TEST_F(CudaFailures, ANewContextGivesItsStacksBackAndKernelsGetWhatTheyNeed) {
+  EXPECT_EQ(child("make context"), "stacks: ok\nkernel: ok\n");
+}
+
+TEST_F(CudaFailures, AContextThatWasThereKeepsItsStacks) {
+  EXPECT_EQ(child("find context"), "stacks: ok\n");
+}
 
 TEST_F(CudaFailures, BlasWithoutRoomInThisProcessSaysAllocFailedAndStartsOnceThereIsRoom) {
   EXPECT_EQ(child("blas"),

@@ -1,5 +1,5 @@
-// Fails on a GPU as it is told to, in a process of its own, and prints one line for each step: what was
-// thrown, or "ok".
+// Does on a GPU what it is told to, in a process of its own, and prints one line for each step: what was
+// thrown, or "ok". Most of it fails.
 #undef NDEBUG  // the assert is what is tested
 #include <cassert>
 #include <cstdio>
@@ -19,6 +19,15 @@ namespace {
 
 __global__ void expect_below(int index, int extent) {
   assert(index < extent);
+}
+
+constexpr int kLocalInts = 4096;
+
+// Needs 16 KiB of stack: indices that only the run knows cannot be kept in registers.
+__global__ void reverse_on_stack(int* out, const int* order) {
+  int local[kLocalInts];
+  for (int i = 0; i < kLocalInts; ++i) local[order[i]] = i;
+  for (int i = 0; i < kLocalInts; ++i) out[i] = local[i];
 }
 
 void report(const char* step, const std::function<void()>& run) {
@@ -79,6 +88,47 @@ void assert_on_device() {
   report("info", [&] { device.memory().info(); });
 }
 
+size_t stack_limit() {
+  size_t bytes = 0;
+  HR_CHECK(cudaDeviceGetLimit(&bytes, cudaLimitStackSize));
+  return bytes;
+}
+
+void expect(bool holds) {
+  if (!holds) throw DeviceError("not as expected", "child", "WRONG");
+}
+
+void use_stack(Device& device) {
+  std::vector<int> order(kLocalInts), back(kLocalInts);
+  for (int i = 0; i < kLocalInts; ++i) order[i] = kLocalInts - 1 - i;
+  constexpr int64_t kBytes = kLocalInts * sizeof(int);
+  auto* const on_device = static_cast<int*>(device.memory().try_allocate(2 * kBytes));
+  device.memory().copy_to_device(on_device, order.data(), kBytes);
+  reverse_on_stack<<<1, 1>>>(on_device + kLocalInts, on_device);
+  HR_CHECK(cudaGetLastError());
+  device.memory().copy_to_host(back.data(), on_device + kLocalInts, kBytes);
+  expect(back == order);
+  device.memory().release(on_device, 2 * kBytes);
+}
+
+void make_a_context() {
+  CudaDevice device({});
+  device.initialise();
+  report("stacks", [&] {
+    const MemoryInfo info = device.memory().info();
+    expect(info.process < info.context && info.peak_process >= info.context);
+  });
+  report("kernel", [&] { use_stack(device); });
+}
+
+void find_a_context() {
+  HR_CHECK(cudaFree(nullptr));
+  const size_t before = stack_limit();
+  CudaDevice device({});
+  device.initialise();
+  report("stacks", [&] { expect(before > 0 && stack_limit() == before); });
+}
+
 }  // namespace
 }  // namespace headroom::cuda
 
@@ -89,6 +139,8 @@ int main(int argc, char** argv) {
     if (what == "blas") cuda::exhaust(Library::kBlas);
     if (what == "dnn") cuda::exhaust(Library::kDnn);
     if (what == "late") cuda::come_late();
+    if (what == "make context") cuda::make_a_context();
+    if (what == "find context") cuda::find_a_context();
     if (what == "assert") cuda::assert_on_device();
   } catch (const std::exception& error) {
     std::printf("died: %s\n", error.what());
