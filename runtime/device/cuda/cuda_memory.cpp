@@ -96,6 +96,9 @@ void CudaMemory::count(int64_t bytes) {
 void CudaMemory::copy_to_device(void* device, const void* host, int64_t bytes) {
   const TimedCall timed(settings_.ordinal, driver_time_us_);
   HR_CHECK(cudaMemcpy(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice));
+  // Of pageable memory it returns once the bytes are staged, maybe before they are on the device ("API
+  // synchronization behavior" of the CUDA runtime), and our streams do not wait for the default one.
+  HR_CHECK(cudaStreamSynchronize(nullptr));
 }
 
 void CudaMemory::copy_to_host(void* host, const void* device, int64_t bytes) {

@@ -1,6 +1,7 @@
 // A real GPU's memory as it is reported: whole, and made smaller by a ballast.
 #include "runtime/device/cuda/cuda_device.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <thread>
@@ -87,6 +88,26 @@ TEST_F(CudaDeviceTest, AnotherThreadReachesTheSameMemory) {
     device.memory().release(pointer, sizeof value);
     EXPECT_EQ(back, 7);
   }).join();
+}
+
+// Streams do not wait for one another: what another stream reads next must be there already.
+TEST_F(CudaDeviceTest, ACopyIsDoneWhenItReturns) {
+  CudaDevice device({});
+  device.initialise();
+  constexpr int64_t kCount = 4096, kBytes = kCount * sizeof(int);
+  const Stream stream = device.streams().new_stream();
+  auto* const back = static_cast<int*>(device.memory().allocate_host(kBytes));
+  void* const pointer = device.memory().try_allocate(kBytes);
+  for (int i = 0; i < 500; ++i) {
+    const std::vector<int> values(kCount, i);
+    device.memory().copy_to_device(pointer, values.data(), kBytes);
+    device.memory().copy_to_host(back, pointer, kBytes, stream);
+    device.streams().synchronize(stream);
+    ASSERT_TRUE(std::equal(values.begin(), values.end(), back)) << i;
+  }
+  device.memory().release(pointer, kBytes);
+  device.memory().release_host(back, kBytes);
+  device.streams().delete_stream(stream);
 }
 
 TEST_F(CudaDeviceTest, ABallastLeavesADeviceOfTheSizeThatWasAskedFor) {
