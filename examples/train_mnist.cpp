@@ -332,7 +332,7 @@ int run(int argc, char** argv, RankJob* job) {
   start_early(runtime);
   const TrainingData data = loading.get();
   if (job != nullptr) job->require_equal(fingerprint_of(data));
-  if (options.runtime.memory_bytes) {
+  if (options.runtime.memory_bytes && !cuda_ordinal(options.runtime.device)) {
     require_kept(training_programs(settings, data.training.count, data.test.count, options.runtime));
   }
   TrainingOutput progress(options, data.origin, out);
