@@ -279,8 +279,8 @@ bool Predictor::is_too_large(const RunSetup& setup, int64_t margin_bytes) const 
     const PhysicalGpu* gpu = gpu_of(setup, need.name);
     if (gpu == nullptr) return false;
     const DeviceProfile& device = setup.device;
-    return need.lower_bound_bytes() >
-           device.total_bytes - gpu->used_bytes - device.kept_context_bytes() - margin_bytes;
+    return std::max(need.lower_bound_bytes() + device.kept_context_bytes(), device.context_bytes) >
+           device.total_bytes - gpu->used_bytes - margin_bytes;
   });
 }
 

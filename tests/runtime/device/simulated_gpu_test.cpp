@@ -16,6 +16,7 @@ namespace {
 
 DeviceProfile with_free(std::string_view name, int64_t free_after_context) {
   DeviceProfile profile = find_profile(name);
+  profile.stack_bytes = 0;  // the context stays as it is
   profile.others_bytes = profile.total_bytes - profile.context_bytes - free_after_context;
   return profile;
 }
@@ -64,7 +65,9 @@ TEST(SimulatedGpu, ANewContextGivesItsStacksBack) {
   EXPECT_EQ(info.context, 527 * kMiB);
   EXPECT_EQ(info.process, 263 * kMiB);
 
-  SimulatedGpu full(with_free("h200", -1 * kMiB));
+  DeviceProfile profile = find_profile("h200");
+  profile.others_bytes = profile.total_bytes - 526 * kMiB;
+  SimulatedGpu full(profile);
   EXPECT_THROW(full.initialise(), DeviceError) << "the stacks need room before they are given back";
 }
 
