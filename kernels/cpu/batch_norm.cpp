@@ -158,6 +158,27 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
       scratch_bytes(matrix, 2 * sizeof(double) + (op.again ? 4 : 2) * sizeof(float)));
 }
 
+std::unique_ptr<Kernel> make_kernel(const BranchGrad&, const Request& request) {
+  const Matrix matrix(request.inputs[0].shape);
+  return function_kernel(
+      [=](const Call& call) {
+        const int64_t channels = matrix.channels;
+        auto* sums = call.scratch<double>();
+        std::fill_n(sums, channels, 0.0);
+        for (int64_t row = 0; row < matrix.rows; ++row) {
+          const float *dy = call.in(0) + row * channels, *y = call.in(1) + row * channels;
+          const float* added = call.inputs.size() > 2 ? call.in(2) + row * channels : nullptr;
+          float* g = call.out(0) + row * channels;
+#pragma omp simd
+          for (int64_t c = 0; c < channels; ++c)
+            g[c] = y[c] <= 0 ? 0 : added == nullptr ? dy[c] : dy[c] + added[c];
+          add_to(sums, g, channels);
+        }
+        for (int64_t c = 0; c < channels; ++c) call.out(1)[c] = static_cast<float>(sums[c]);
+      },
+      scratch_bytes(matrix, sizeof(double)));
+}
+
 std::unique_ptr<Kernel> make_kernel(const BatchNormApply& op, const Request& request) {
   const Matrix matrix(request.inputs[0].shape);
   return function_kernel(

@@ -21,6 +21,8 @@ std::unique_ptr<Kernel> make_kernel(const Conv2dInputGrad& op, const Request& re
 std::unique_ptr<Kernel> make_kernel(const Conv2dFilterGrad& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const ConvBlockInputGrad& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const ConvBlockFilterGrad& op, const Request& request);
+// conv/conv_norm_grad.cpp
+std::unique_ptr<Kernel> make_kernel(const ConvNormGrad& op, const Request& request);
 // matmul.cpp
 std::unique_ptr<Kernel> make_kernel(const MatMul& op, const Request& request);
 // dense.cpp
@@ -76,6 +78,7 @@ std::unique_ptr<Kernel> make_kernel(const CrossEntropyGrad& op, const Request& r
 // batch_norm.cpp
 std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const BranchGrad& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNormStatistics& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNormApply& op, const Request& request);
 // layer_norm.cpp

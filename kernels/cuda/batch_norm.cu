@@ -1,5 +1,7 @@
 // Batch normalisation over all axes but the last (Ioffe, Szegedy 2015), with what follows it in a residual
 // net: the sum with another branch, and relu. Statistics are summed in double.
+#include <type_traits>
+
 #include "kernels/cuda/channel_sums.cuh"
 
 namespace headroom::cuda {
@@ -187,6 +189,47 @@ struct GradientSums {
   }
 };
 
+// Sums of what arrives where y is more than 0, which is stored, too.
+template <bool kAdds>
+struct BranchSums {
+  int64_t channels;
+  Reals dy, y, other;
+  RealsOut stored;
+  static constexpr int kRowsAtOnce = 4;
+
+  template <int L>
+  struct Row {
+    Packed<L> dy, y, other;
+  };
+  template <int L>
+  struct Group {
+    const BranchSums& in;
+    int64_t first_channel;
+    __device__ Row<L> fetch(int64_t row) const {
+      const int64_t at = row * in.channels + first_channel;
+      Row<L> fetched{fetch_packed<L>(in.dy, at), fetch_packed<L>(in.y, at), {}};
+      if constexpr (kAdds) fetched.other = fetch_packed<L>(in.other, at);
+      return fetched;
+    }
+    __device__ void add(int64_t row, const Row<L>& fetched, OfChannels<L>& first, OfChannels<L>&) const {
+      Lanes<float, L> gradient = widened(fetched.dy);
+      const Lanes<float, L> y = widened(fetched.y), other = widened(fetched.other);
+#pragma unroll
+      for (int lane = 0; lane < L; ++lane) {
+        float& g = gradient.values[lane];
+        if constexpr (kAdds) g += other.values[lane];
+        g = masked(g, y.values[lane]);
+        first[lane] += g;
+      }
+      store(in.stored + (row * in.channels + first_channel), gradient);
+    }
+  };
+  template <int L>
+  __device__ Group<L> of_group(int64_t first) const {
+    return {*this, first};
+  }
+};
+
 //   dbeta = sum g,  dgamma = sum g x',  dx = gamma / sqrt(variance + epsilon) (g - (dbeta + x' dgamma) /
 //   rows)
 // With kGivesResult y, too, which may take dy over.
@@ -322,6 +365,30 @@ std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& requ
           } else {
             launch_gradient<Mask::kNone, lanes>(call, layout, op.epsilon);
           }
+        });
+      },
+      layouts.partial_bytes());
+}
+
+std::unique_ptr<Kernel> make_kernel(const BranchGrad&, const Request& request) {
+  const ChannelLayouts layouts(request, request.inputs[0].shape);
+  return function_kernel(
+      [layouts](const Call& call) {
+        layouts.with(call, [&](const ChannelLayout& layout, auto lanes) {
+          auto* partial = call.scratch<ChannelSums>();
+          const auto sum = [&](const auto& branches) {
+            launch(sum_channels<lanes, std::decay_t<decltype(branches)>>, layout.groups.grid(), kThreads,
+                   call.stream, branches, layout.groups, partial);
+          };
+          const int64_t channels = layout.channels();
+          const Reals dy = operand(call, 0), y = operand(call, 1);
+          if (call.inputs.size() > 2) {
+            sum(BranchSums<true>{channels, dy, y, operand(call, 2), result(call)});
+          } else {
+            sum(BranchSums<false>{channels, dy, y, {}, result(call)});
+          }
+          launch(finish_sums, layout.last.grid(), kThreads, call.stream, layout.last, partial,
+                 result(call, 1));
         });
       },
       layouts.partial_bytes());

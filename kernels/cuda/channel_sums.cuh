@@ -155,6 +155,15 @@ __device__ inline ChannelSums add_shares(const ReductionLayout& last, const Shar
   return combine_block(sums, last.wide, AddSums());
 }
 
+// The first sum alone.
+[[maybe_unused]] static __global__ void finish_sums(ReductionLayout last, const ChannelSums* partial,
+                                                    RealsOut sums) {
+  const Share share = share_of(last);
+  const ChannelSums total = add_shares(last, share, partial);
+  if (threadIdx.x >= last.wide || share.result >= last.results) return;
+  sums.set(share.result, static_cast<float>(total.first));
+}
+
 // The gradients of a normalisation's offset and factor: the first sum and the second.
 static __global__ void finish_gradients(ReductionLayout last, const ChannelSums* partial, RealsOut dgamma,
                                         RealsOut dbeta) {

@@ -88,6 +88,7 @@ std::unique_ptr<Kernel> make_kernel(const Concat& op, const Request& request);
 // batch_norm.cu
 std::unique_ptr<Kernel> make_kernel(const BatchNorm& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNormGrad& op, const Request& request);
+std::unique_ptr<Kernel> make_kernel(const BranchGrad& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNormStatistics& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const BatchNormApply& op, const Request& request);
 // layer_norm.cu
@@ -104,6 +105,8 @@ std::unique_ptr<Kernel> make_kernel(const CounterUpdate& op, const Request& requ
 std::unique_ptr<Kernel> make_kernel(const RowUpdate& op, const Request& request);
 // matmul.cpp
 std::unique_ptr<Kernel> make_kernel(const MatMul& op, const Request& request);
+// conv_norm_grad.cu
+std::unique_ptr<Kernel> make_kernel(const ConvNormGrad& op, const Request& request);
 // dense.cpp
 std::unique_ptr<Kernel> make_kernel(const Dense& op, const Request& request);
 std::unique_ptr<Kernel> make_kernel(const DenseFilterGrad& op, const Request& request);

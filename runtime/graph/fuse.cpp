@@ -98,8 +98,9 @@ int fuse(Graph& graph, std::span<const Value> keep, Precision precision) {
   fuse_slice_gradients(graph, keep);
   join_moving_averages(graph);
   fuse_residual_gradients(graph, keep);
-  return whole + fuse_conv_biases(graph, keep) + fuse_batch_norms(graph, keep) +
-         fuse_dense_layers(graph, keep);
+  whole += fuse_conv_biases(graph, keep) + fuse_batch_norms(graph, keep);
+  fuse_conv_norm_gradients(graph, keep);
+  return whole + fuse_dense_layers(graph, keep);
 }
 
 }  // namespace headroom

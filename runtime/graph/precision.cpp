@@ -47,6 +47,7 @@ bool gives_f32(const Node& node) {
 bool is_statistic(const Op& op, size_t output) {
   if (std::holds_alternative<Attention>(op)) return output == 1;
   if (std::holds_alternative<BatchNormStatistics>(op)) return true;
+  if (std::holds_alternative<BranchGrad>(op)) return output == 1;
   const bool is_norm = std::holds_alternative<BatchNorm>(op) || std::holds_alternative<BatchNormGrad>(op) ||
                        std::holds_alternative<LayerNorm>(op) || std::holds_alternative<LayerNormGrad>(op);
   return is_norm && (output == 1 || output == 2);

@@ -162,6 +162,24 @@ Outputs BatchNormGrad::infer(const OpCheck& c) const {
   return {c.input(0), c.input(2), c.input(2), c.input(0)};
 }
 
+Outputs BranchGrad::infer(const OpCheck& c) const {
+  c.floats(c.size() == 3 ? 3 : 2);
+  check_channels(c, 0, {});
+  for (size_t i = 1; i < c.size(); ++i) c.same_shape(i, c.shape(0));
+  return {c.input(0), f32({c.shape(0).last()})};
+}
+
+Outputs ConvNormGrad::infer(const OpCheck& c) const {
+  c.floats(6);
+  check_channels(c, 0, {1, 4, 5});
+  const Shape &g = c.shape(0), &x = c.shape(2);
+  const int last = g.rank() - 1;
+  c.rank(2, g.rank());
+  c.require(x.last() > 0 && x.with(last, g.last()) == g, "x and the gradient must have the same pixels");
+  c.same_shape(3, filter_by_result ? Shape{g.last(), 1, 1, x.last()} : Shape{1, 1, x.last(), g.last()});
+  return {c.input(2), c.input(3), c.input(4)};
+}
+
 Outputs BatchNormStatistics::infer(const OpCheck& c) const {
   c.floats(1);
   check_channels(c, 0, {});

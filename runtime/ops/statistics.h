@@ -101,6 +101,28 @@ struct BatchNormGrad {
   bool is_optional_output(size_t output) const { return again && output == 3; }
   Outputs infer(const OpCheck& c) const;
 };
+// What arrives at a norm with relu and a residual, for both branches: dy, y, [added like dy] ->
+// g = dy + added where y is more than 0, sums (C) of g over all axes but the last
+struct BranchGrad {
+  static constexpr OpTraits kTraits{.name = "branch_grad", .in_place_inputs = 1, .differentiable = false};
+  Outputs infer(const OpCheck& c) const;
+};
+// The gradient of z = norm(x filter), a convolution of single pixels from K to C channels, without the
+// convolution's result: g (..,C), which arrives, its sums (C) over all axes but the last, x (..,K), filter
+// (1,1,K,C) or by_result (C,1,1,K), gamma (C), variance (C) -> dx, dfilter, dgamma (C).
+//
+// With n pixels, s = sqrt(variance + epsilon), x' = x less its mean over them, and G = x'^T g (K,C),
+// S = x'^T x' (K,K):
+//   dgamma = diag(filter^T G) / s
+//   dfilter = (G - S filter diag(dgamma / (s n))) diag(gamma / s)
+//   dx = g diag(gamma / s) filter^T - x filter diag(gamma dgamma / (s^2 n)) filter^T + what makes its sum 0
+struct ConvNormGrad {
+  static constexpr OpTraits kTraits{
+      .name = "conv_norm_grad", .library = Library::kBlas, .differentiable = false};
+  float epsilon = 1e-3f;
+  bool filter_by_result = false;
+  Outputs infer(const OpCheck& c) const;
+};
 // x -> mean, variance of each channel: the first part of BatchNorm
 struct BatchNormStatistics {
   static constexpr OpTraits kTraits{.name = "batch_norm_statistics", .differentiable = false};

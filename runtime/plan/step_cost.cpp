@@ -27,6 +27,11 @@ int64_t flops_of(const Graph& graph, const Node& node) {
           },
           [&](const Dense&) { return 2 * results * shape(node.inputs[0]).last(); },
           [&](const DenseFilterGrad&) { return 2 * results * shape(node.inputs[0])[0]; },
+          // Two products that sum over pixels, two that give one for each.
+          [&](const ConvNormGrad&) {
+            return 4 * elements(node.inputs[2]) *
+                   (shape(node.inputs[0]).last() + shape(node.inputs[2]).last());
+          },
           // Two products forward and two backward.
           [&](const ClassifierHead&) {
             return 4 * shape(node.inputs[0])[0] * (elements(node.inputs[1]) + elements(node.inputs[3]));

@@ -332,6 +332,23 @@ void add_statistics_cases(std::vector<KernelCase>& cases) {
     add(cases, what + "_residual_relu", BatchNormApply{1e-3f, true},
         {x, gamma, beta, mean, variance, residual}, 1e-4);
   }
+  for (const Shape& shape : {Shape{3, 1}, Shape{65, 19}, Shape{2, 4, 5, 32}}) {
+    const HostTensor dy = random_floats(shape, 36), y = random_floats(shape, 37);
+    add(cases, to_string(shape), BranchGrad{}, {dy, y}, 1e-4);
+    add(cases, to_string(shape) + "_added", BranchGrad{}, {dy, y, random_floats(shape, 38)}, 1e-4);
+  }
+  // {images, extent, channels before, channels behind}
+  for (const auto& [images, extent, k, c] :
+       {std::array<int64_t, 4>{1, 3, 1, 2}, {2, 5, 3, 7}, {2, 8, 8, 32}, {3, 4, 40, 80}}) {
+    const HostTensor g = random_floats({images, extent, extent, c}, 36);
+    const HostTensor x = random_floats({images, extent, extent, k}, 37, 0, 2);
+    const HostTensor gamma = random_floats({c}, 32), variance = random_floats({c}, 35, 1, 3);
+    const HostTensor sums = run_op(Reduce{ReduceKind::kSum, {0, 1, 2}}, {g})[0];
+    const std::string what = fmt::format("{}_{}_{}_{}", images, extent, k, c);
+    add(cases, what, ConvNormGrad{}, {g, sums, x, random_floats({1, 1, k, c}, 39), gamma, variance}, 1e-3);
+    add(cases, what + "_by_result", ConvNormGrad{1e-3f, true},
+        {g, sums, x, random_floats({c, 1, 1, k}, 39), gamma, variance}, 1e-3);
+  }
   for (const Shape& shape : {Shape{7}, Shape{65, 19}, Shape{2, 3, 768}}) {
     const std::string what = to_string(shape);
     const Shape columns = {shape.last()};

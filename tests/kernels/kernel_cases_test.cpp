@@ -91,8 +91,8 @@ TEST_P(EveryKernel, GivesTheSameBitsInPlace) {
 TEST_P(EveryKernel, PropagatesNan) {
   const KernelCase& row = GetParam();
   const std::string_view name = op_name(row.op);
-  // These pick elements, or give whole numbers; relu_grad and the pools' gradients take no values from
-  // input 1.
+  // These pick elements, or give whole numbers; relu_grad, branch_grad and the pools' gradients take no
+  // values from input 1.
   static const std::set<std::string_view> picking = {
       "dropout", "slice", "gather",    "take_batch", "cast",       "argmax",     "accuracy",
       "where",   "equal", "not_equal", "less",       "less_equal", "all_finite", "mask_tiles"};
@@ -104,10 +104,11 @@ TEST_P(EveryKernel, PropagatesNan) {
   for (size_t i = 0; i < row.inputs.size(); ++i) {
     if (row.inputs[i].spec().dtype != DType::kF32 || row.inputs[i].elements() == 0) continue;
     if ((name == "relu_grad" || name == "max_grad") && i != 0) continue;
+    if (name == "branch_grad" && i == 1) continue;
     // Behind relu, dy and what is added to it are picked by operand 5.
     if (name == "batch_norm_grad" && row.inputs.size() > 5 && (i == 0 || i > 4)) continue;
     std::vector<HostTensor> inputs = row.inputs;
-    if (name == "relu_grad") inputs[1].data()[inputs[1].elements() / 2] = 1;
+    if (name == "relu_grad" || name == "branch_grad") inputs[1].data()[inputs[1].elements() / 2] = 1;
     inputs[i].data()[inputs[i].elements() / 2] = std::numeric_limits<float>::quiet_NaN();
     // The tiles of a mask that has changed: all of them are read.
     if (i + 1 < inputs.size() && inputs[i + 1].spec().dtype == DType::kU8 && name.starts_with("attention"))

@@ -1,4 +1,7 @@
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "tests/kernels/kernel_cases.h"
@@ -79,6 +82,18 @@ std::vector<KernelCase> large_kernel_cases() {
     cases.push_back(row(what + "_branches", BatchNormGrad{1e-3f, true, true},
                         {dy, x, gamma, mean, variance, residual, floats(shape, 31)}, 1e-3));
     cases.push_back(row(what, BatchNormApply{}, {x, gamma, beta, mean, variance}));
+    cases.push_back(row(what + "_added", BranchGrad{}, {dy, residual, floats(shape, 31)}, 1e-3));
+  }
+  // {images, extent, channels before, channels behind}: several parts of the pixels, and tiles that are not
+  // full. Of sums of up to 4,096 products the means of x are taken off again, which leaves their rounding.
+  for (const auto& [images, extent, k, c] :
+       {std::array<int64_t, 4>{4, 32, 64, 256}, {2, 33, 72, 200}, {8, 32, 8, 16}}) {
+    const HostTensor g = floats({images, extent, extent, c}, 32);
+    const HostTensor sums = run_op(Reduce{ReduceKind::kSum, {0, 1, 2}}, {g})[0];
+    const HostTensor x = random_floats({images, extent, extent, k}, 33, 0, 2);
+    cases.push_back(row(fmt::format("{}_{}_{}_{}", images, extent, k, c), ConvNormGrad{1e-3f, true},
+                        {g, sums, x, floats({c, 1, 1, k}, 34), floats({c}, 35), random_floats({c}, 36, 1, 3)},
+                        1e-2));
   }
   return cases;
 }

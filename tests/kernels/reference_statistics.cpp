@@ -207,6 +207,43 @@ std::vector<Values> reference_statistics(const Op& op, const std::vector<Values>
             }
             return out;
           },
+          [&](const BranchGrad&) {
+            for (int64_t i = 0; i < elements; ++i) {
+              out[0][i] = in[1][i] <= 0 ? 0 : in[0][i] + (in.size() > 2 ? in[2][i] : 0);
+              out[1][i % n] += out[0][i];
+            }
+            return out;
+          },
+          [&](const ConvNormGrad& o) {
+            // As the norm's gradient and the convolution's say it, with the convolution's result.
+            const int64_t rows = elements / n, channels = in[2].shape().last();
+            const auto place = [&](int64_t k, int64_t c) {
+              return o.filter_by_result ? c * channels + k : k * n + c;
+            };
+            for (int64_t c = 0; c < n; ++c) {
+              std::vector<double> z(static_cast<size_t>(rows));
+              double mean = 0;
+              for (int64_t row = 0; row < rows; ++row) {
+                for (int64_t k = 0; k < channels; ++k)
+                  z[static_cast<size_t>(row)] += in[2][row * channels + k] * in[3][place(k, c)];
+                mean += z[static_cast<size_t>(row)] / static_cast<double>(rows);
+              }
+              const double deviation = std::sqrt(in[5][c] + static_cast<double>(o.epsilon));
+              for (double& value : z) value = (value - mean) / deviation;
+              for (int64_t row = 0; row < rows; ++row)
+                out[2][c] += in[0][row * n + c] * z[static_cast<size_t>(row)];
+              for (int64_t row = 0; row < rows; ++row) {
+                const double dz = in[4][c] / deviation *
+                                  (in[0][row * n + c] - (in[1][c] + z[static_cast<size_t>(row)] * out[2][c]) /
+                                                            static_cast<double>(rows));
+                for (int64_t k = 0; k < channels; ++k) {
+                  out[0][row * channels + k] += dz * in[3][place(k, c)];
+                  out[1][place(k, c)] += in[2][row * channels + k] * dz;
+                }
+              }
+            }
+            return out;
+          },
           [&](const LayerNorm& o) {
             const double count = static_cast<double>(n);
             for (int64_t row = 0; row < elements / n; ++row) {

@@ -66,7 +66,10 @@ std::vector<TensorSpec> outputs_of(const Row& row) {
   std::vector<TensorSpec> outputs = infer_outputs(row.op, wide);
   if (row.inputs.empty() || !is_half(row.inputs[0].dtype)) return outputs;
   for (TensorSpec& spec : outputs) {
-    if (spec.shape == row.inputs[0].shape) spec.dtype = row.inputs[0].dtype;
+    const auto is_like = [&](const TensorSpec& input) {
+      return is_half(input.dtype) && input.shape == spec.shape;
+    };
+    if (std::any_of(row.inputs.begin(), row.inputs.end(), is_like)) spec.dtype = row.inputs[0].dtype;
   }
   return outputs;
 }
@@ -157,6 +160,25 @@ std::vector<Row> norms_in_half(DType half) {
                              {BatchNormGrad{1e-3f, true}, with(gradient, {of_channel})},
                              {BatchNormGrad{1e-3f, true, false, true}, with(gradient, {of_channel})},
                              {BatchNormGrad{1e-3f, true, true}, with(gradient, {x, x})}});
+  }
+  return rows;
+}
+
+// Where a bottleneck of a residual net ends, stored in 16 bits as `half`: the gradients of the norm and of
+// the convolution of single pixels before it, as one and apart.
+std::vector<Row> ends_of_bottlenecks(DType half) {
+  std::vector<Row> rows;
+  for (const auto& [side, k] : {std::pair{56, 64}, {28, 128}, {14, 256}}) {
+    const int c = 4 * k;
+    const TensorSpec x{half, {256, side, side, k}}, z{half, {256, side, side, c}}, filter{half, {c, 1, 1, k}};
+    const TensorSpec of_channel = f32({c});
+    const Conv2d conv{.filter_by_result = true};
+    rows.insert(rows.end(),
+                {{BranchGrad{}, {z, z, z}},
+                 {ConvNormGrad{1e-3f, true}, {z, of_channel, x, filter, of_channel, of_channel}},
+                 {BatchNormGrad{1e-3f, true, true}, {z, z, of_channel, of_channel, of_channel, z, z}},
+                 {Conv2dInputGrad{conv, x.shape}, {z, filter}},
+                 {Conv2dFilterGrad{conv, filter.shape}, {x, z}}});
   }
   return rows;
 }
@@ -267,6 +289,7 @@ int run(int argc, char** argv) {
   for (Row& row : rows_without_batch()) rows.push_back(std::move(row));
   if (device->kernel_target().gpu != nullptr) {
     for (Row& row : norms_in_half(DType::kBf16)) rows.push_back(std::move(row));
+    for (Row& row : ends_of_bottlenecks(DType::kBf16)) rows.push_back(std::move(row));
   }
   fmt::print("{}\n{:<22} {:<26} {:<5} {:>10} {:>10} {:>8} {:>14} {:>12}\n", device->description(), "op",
              "largest input", "math", "us", "MiB moved", "GB/s", "workspace, KiB", "to make, ms");

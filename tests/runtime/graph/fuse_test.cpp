@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "tests/runtime/session/small_net.h"
@@ -194,6 +195,80 @@ TEST(Fuse, BatchNormsTakeTheResidualAndTheReluBehindThemWithTheSameBits) {
     EXPECT_EQ(fused.weights_after_three_steps(mode), apart.weights_after_three_steps(mode))
         << to_string(mode);
   }
+}
+
+// Two bottlenecks of a residual net: convolutions of single pixels that end in norms. The first has one on
+// its other branch, too.
+struct BottleneckNet {
+  Graph graph;
+  Value x = graph.input("x", {DType::kF32, {2, 5, 5, 4}});
+  std::vector<Value> parameters, expanded;  // what the wide convolutions give
+  Value loss;
+
+  BottleneckNet() {
+    const Value stem = relu(norm(x, 4));
+    const Value first = relu(add(norm(relu(norm(stem, 3)), 8), norm(stem, 8)));
+    const Value second = relu(add(first, norm(relu(norm(first, 3)), 8)));
+    loss = mean(mul(second, second));
+  }
+  // A convolution of single pixels, normalised.
+  Value norm(Value from, int64_t channels) {
+    const NameScope scope(graph, "norm_" + std::to_string(parameters.size()));
+    const Shape shape = {1, 1, from.shape().last(), channels};
+    parameters.push_back(graph.variable("w", {DType::kF32, shape}, glorot_uniform(shape, parameters.size())));
+    const Value z = conv2d(from, parameters.back());
+    if (channels == 8) expanded.push_back(z);
+    const BatchNormState state = batch_norm_state(graph, channels);
+    parameters.insert(parameters.end(), {state.gamma, state.beta});
+    return batch_norm_training(z, state);
+  }
+  // The gradients of all parameters, one behind the other, of the graph as it is or fused.
+  std::vector<float> gradients_of_parameters(bool fused) {
+    const std::vector<Value> fetches = gradients(loss, parameters);
+    if (fused) fuse(graph, fetches);
+    CpuHarness cpu;
+    Variables variables(graph, cpu.device, *cpu.allocator);
+    Session session(graph, {fetches, true}, PlanMode::kPacked, variables);
+    const std::vector<float> values = random_floats(x.shape().elements(), 7);
+    std::copy(values.begin(), values.end(), session.input<float>(x).begin());
+    session.run(1);
+    std::vector<float> all;
+    for (const Value& gradient : fetches) {
+      const auto of_one = session.output<float>(gradient);
+      all.insert(all.end(), of_one.begin(), of_one.end());
+    }
+    return all;
+  }
+};
+
+TEST(Fuse, TheGradientPastAnExpandingConvolutionAndItsNormDoesNotReadWhatIsBetween) {
+  BottleneckNet apart, fused;
+  const std::vector<float> expected = apart.gradients_of_parameters(false);
+  const std::vector<float> got = fused.gradients_of_parameters(true);
+  EXPECT_EQ(count_of<ConvNormGrad>(fused.graph), 3);
+  EXPECT_EQ(count_of<BranchGrad>(fused.graph), 2);
+  for (const Value& z : fused.expanded) {
+    for (const Node& node : fused.graph.nodes()) {
+      const bool reads = std::find(node.inputs.begin(), node.inputs.end(), z.id) != node.inputs.end();
+      const bool is_forward = std::holds_alternative<BatchNormStatistics>(node.op) ||
+                              std::holds_alternative<BatchNormApply>(node.op);
+      EXPECT_TRUE(!reads || is_forward) << node.name;
+    }
+  }
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    EXPECT_NEAR(got[i], expected[i], 1e-4 * std::max(1.0f, std::abs(expected[i]))) << i;
+}
+
+TEST(Fuse, WhatIsBetweenANormAndItsConvolutionStaysWhereItIsFetched) {
+  BottleneckNet net;
+  gradients(net.loss, net.parameters);
+  std::vector<Value> fetches = {net.loss};
+  for (const Node& node : net.graph.nodes()) {
+    if (std::holds_alternative<BatchNormGrad>(node.op)) fetches.push_back({&net.graph, node.outputs[0]});
+  }
+  fuse(net.graph, fetches);
+  EXPECT_EQ(count_of<ConvNormGrad>(net.graph), 0);
 }
 
 TEST(Fuse, TheGradientOfALayerNormAddsTheOnePastItWithTheSameBits) {
