@@ -408,10 +408,14 @@ Plan make_plan(const Graph& graph, const Targets& targets, PlanMode mode,
   return Planner(graph, targets, mode, workspace_bytes).make();
 }
 
+// A search for a budget packs hundreds of steps. 32 times as much work took 0.1 % off one of eight nets
+// (ResNet-50, batch 16), and 51 s instead of 14 for the budgets of ResNet-50 on one core.
+constexpr int64_t kPackingWork = int64_t{1} << 25;
+
 int64_t pack(std::span<Buffer> buffers) {
   std::vector<PlannedBlock> blocks;
   for (const Buffer& buffer : buffers) blocks.push_back({buffer.bytes, buffer.first_step, buffer.end_step});
-  const int64_t height = pack(blocks).height_bytes;
+  const int64_t height = pack(blocks, {.max_work = kPackingWork}).height_bytes;
   for (size_t i = 0; i < buffers.size(); ++i) buffers[i].offset_bytes = blocks[i].offset_bytes;
   return height;
 }

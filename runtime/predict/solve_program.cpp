@@ -48,6 +48,8 @@ constexpr std::array kParts = {2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64};
 constexpr size_t kMostNodesOfParts = 10'000;
 // Where twice the parts take no less, twice as many again may, as parts differ in what levers do to them.
 constexpr int kMostInVain = 2;
+// So many schedules in a row whose packing takes no less end the search for the least.
+constexpr int kMostPackedInVain = 8;
 // Of the loss, whose gradients are added up once for each.
 constexpr std::array kLossParts = {4, 16};
 // Where the logits are less of the step than this, they are not worth a search.
@@ -451,10 +453,13 @@ const ProgramSolver::Least& ProgramSolver::least() const {
   size_t index = step_.first_within(0);
   std::shared_ptr<const Candidate> best = candidate(index);
   // Schedules that take more may pack better.
-  for (size_t i = index; i-- > 0;) {
+  int in_vain = 0;
+  for (size_t i = index; i-- > 0 && in_vain < kMostPackedInVain;) {
     if (arena_bytes(step_.at(i)->step_bytes) >= arena_bytes(best->planned_bytes())) break;
     const std::shared_ptr<const Candidate> found = candidate(i);
+    ++in_vain;
     if (arena_bytes(found->planned_bytes()) >= arena_bytes(best->planned_bytes())) continue;
+    in_vain = 0;
     best = found;
     index = i;
   }
