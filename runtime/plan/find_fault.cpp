@@ -199,7 +199,8 @@ class Checker {
     return {};
   }
 
-  // An output may only lie over an operand where the op says so.
+  // An output may only lie over an operand where the op says so, and over views of that where it is the only
+  // output: others are made from operands behind it.
   Fault check_in_place(const Node& node, int output, size_t index) const {
     std::vector<TensorSpec> specs;
     for (int input : node.inputs) specs.push_back(graph_.value(input).spec);
@@ -208,7 +209,9 @@ class Checker {
       const int a = buffer_of(node.inputs[i]), b = buffer_of(output);
       if (a < 0) continue;
       const bool shared = a == b || (has_arena(plan_.mode) && overlap(buffer(a), buffer(b)));
-      const bool same_operand = allowed >= 0 && specs[i] == specs[static_cast<size_t>(allowed)] &&
+      const bool may_be_view = node.outputs.size() == 1 || static_cast<int>(i) == allowed;
+      const bool same_operand = allowed >= 0 && may_be_view &&
+                                specs[i] == specs[static_cast<size_t>(allowed)] &&
                                 a == buffer_of(node.inputs[static_cast<size_t>(allowed)]);
       if (shared && !same_operand)
         return fmt::format("{} overwrites its operand {}", node.name, name(node.inputs[i]));

@@ -181,7 +181,8 @@ class Planner {
   }
 
   // The buffer of an input that an output of the node may take over: the input dies here, no other operand
-  // views the buffer under another shape, and no earlier output has taken it.
+  // views the buffer under another shape, or at all where the node makes further outputs from its operands,
+  // and no earlier output has taken it.
   int take_over(const Node& node, size_t index, int event) const {
     std::vector<TensorSpec> specs;
     for (int input : node.inputs) specs.push_back(value(input).spec);
@@ -199,6 +200,7 @@ class Planner {
       ++reads_here;
       if (value(input).spec != specs[static_cast<size_t>(position)]) return -1;
     }
+    if (reads_here > 1 && node.outputs.size() > 1) return -1;
     const bool dies = reads_left_[static_cast<size_t>(buffer)] == reads_here;
     return dies && is_free_for(buffer, event) ? buffer : -1;
   }

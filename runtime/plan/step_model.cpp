@@ -344,6 +344,7 @@ StepModel::Outcome StepModel::measure() {
             ++reads_here;
             if (spec_of_[static_cast<size_t>(node.inputs[i])] != spec) taken = -1;
           }
+          if (reads_here > 1 && node.outputs.size() > 1) taken = -1;
           for (size_t before = 0; before < o && taken >= 0; ++before) {
             if (buffer_of_[static_cast<size_t>(entry.first_output) + before] == taken) taken = -1;
           }

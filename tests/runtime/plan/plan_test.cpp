@@ -51,6 +51,24 @@ TEST(Plan, WorksInPlaceOnlyWhereAnInputDies) {
   EXPECT_EQ(plan.peak_bytes, 2 * 4096);
 }
 
+// An op of several results makes the second from its operands behind the first.
+TEST(Plan, NoResultTakesOverWhatAnotherOneIsMadeOf) {
+  for (const PlanMode mode : kPlanModes) {
+    Graph graph;
+    const Value x = graph.input("x", {DType::kF32, {1000}});
+    const Value a = relu(x), view = graph.add(Reshape{{1000}}, std::vector<Value>{a})[0];
+    const std::vector<Value> sums = graph.add(AddPairs{}, std::vector<Value>{a, view, sigmoid(x), tanh(x)});
+    const Targets targets{sums, false};
+    Plan plan = make_plan(graph, targets, mode, workspaces(graph, 0));
+    EXPECT_EQ(find_fault(graph, plan, workspaces(graph, 0)), std::nullopt);
+    const auto buffer = [&](Value v) -> int& { return plan.buffer_of_value[static_cast<size_t>(v.id)]; };
+    EXPECT_NE(buffer(sums[0]), buffer(a));
+    EXPECT_NE(buffer(sums[1]), buffer(a));
+    buffer(sums[0]) = buffer(a);
+    EXPECT_NE(find_fault(graph, plan, workspaces(graph, 0)), std::nullopt) << "not found";
+  }
+}
+
 TEST(Plan, NeverCopiesAReshape) {
   Graph graph;
   const Value w = graph.variable("w", {DType::kF32, {4, 6}}, ones());
