@@ -99,7 +99,9 @@ int fuse(Graph& graph, std::span<const Value> keep, Precision precision) {
   join_moving_averages(graph);
   fuse_residual_gradients(graph, keep);
   whole += fuse_conv_biases(graph, keep) + fuse_batch_norms(graph, keep);
-  fuse_conv_norm_gradients(graph, keep);
+  // Tensor cores cut f32 operands off after 10 bits, by which products over many pixels are biased and no
+  // longer cancel what is taken off them. 16 bits are multiplied as they are.
+  if (precision != Precision::kF32) fuse_conv_norm_gradients(graph, keep);
   return whole + fuse_dense_layers(graph, keep);
 }
 

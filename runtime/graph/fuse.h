@@ -15,7 +15,8 @@ namespace headroom {
 // their order become reshapes. Sums of gradients of slices that together are all of a value become concat.
 // Those values then have no maker: name the ones to fetch in `keep`. Returns how many blocks, heads, batch
 // norms and dense layers it made. Results differ by rounding only. For a graph that is to be stored in 16
-// bits there are no conv_block and no classifier_head, whose kernels take f32 alone.
+// bits there are no conv_block and no classifier_head, whose kernels take f32 alone, and only for such a
+// graph is there conv_norm_grad.
 int fuse(Graph& graph, std::span<const Value> keep = {}, Precision precision = Precision::kF32);
 
 }  // namespace headroom

@@ -26,6 +26,8 @@ class ConvNorms : private GraphView {
     if (!residual_ && !arrives_summed(norm_grad)) return {};
     const int conv = maker(input(norm_grad, 1));
     if (!pays(conv)) return {};
+    const int statistics = maker(input(norm_grad, 4));  // of what the convolution gives, in this step
+    if (!op<BatchNormStatistics>(statistics) || input(statistics, 0) != input(norm_grad, 1)) return {};
     ConvNormGradients found{norm_grad, -1, -1, conv};
     const int dz = output(norm_grad);
     for (const int reader : readers(dz)) {

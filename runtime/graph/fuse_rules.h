@@ -25,8 +25,8 @@ int fuse_conv_biases(Graph& graph, std::span<const Value> keep);
 int fuse_batch_norms(Graph& graph, std::span<const Value> keep);
 
 // Turns the gradients of a batch norm and of the convolution of single pixels before it into one node, which
-// does not read the convolution's result, where that is much wider than what the convolution reads. After
-// fuse_batch_norms().
+// does not read the convolution's result (what arrives over two branches is added up by a branch_grad before
+// it), where that is much wider than what the convolution reads. After fuse_batch_norms().
 void fuse_conv_norm_gradients(Graph& graph, std::span<const Value> keep);
 
 // Lets the gradient of a layer norm or of a max pool add the gradient that comes past it.
