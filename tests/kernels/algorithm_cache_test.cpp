@@ -87,6 +87,10 @@ TEST_F(AlgorithmCacheFile, ALowerLimitAddsToWhatAHigherOneFound) {
   const AlgorithmSet wider{1 << 21, {{"fastest", 1, 1 << 21}}};
   keep_algorithms(path, "a", wider);
   EXPECT_EQ(kept_algorithms(path, "a"), wider);
+
+  const AlgorithmSet narrower{512, {{"leaner", 2, 256}}};
+  keep_algorithms(path, "a", narrower, true);  // what was kept is refused by now
+  EXPECT_EQ(kept_algorithms(path, "a"), narrower);
 }
 
 TEST_F(AlgorithmCacheFile, LeavesOtherFilesUnchanged) {

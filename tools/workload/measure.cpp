@@ -169,10 +169,11 @@ Measurement measure_step(const WorkloadOptions& options, const Predictor& predic
 
 Measurement measure(const WorkloadOptions& options) {
   // Before the run, as what it leaves on a GPU is in use there. Refuses what is no net.
-  const Predictor predictor(without_budget_of_a_card(options));
+  const WorkloadOptions modelled = without_budget_of_a_card(options);
+  const Predictor predictor(modelled);
   predictor.require_kept();
   const bool is_on_gpu = options.runtime.device != "cpu";
-  const double fragmentation = is_on_gpu ? predictor.fragmentation(setup_to_fit(options.runtime)) : 0;
+  const double fragmentation = is_on_gpu ? predictor.fragmentation(setup_to_fit(modelled.runtime)) : 0;
   const bool is_mnist = !options.model.is_given() && options.net == kMnist;
   Progress progress(static_cast<double>(options.step.steps), "steps");
   Measurement result =

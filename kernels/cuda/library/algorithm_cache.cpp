@@ -145,16 +145,17 @@ std::optional<AlgorithmSet> kept_algorithms(const std::string& path, const std::
   return row == table.end() ? std::nullopt : std::optional(row->second);
 }
 
-bool keep_algorithms(const std::string& path, const std::string& problem,
-                     const AlgorithmSet& algorithms) noexcept {
+bool keep_algorithms(const std::string& path, const std::string& problem, const AlgorithmSet& algorithms,
+                     bool replaces) noexcept {
   if (path.empty() || algorithms.choices.empty()) return false;
   try {
     std::optional<AlgorithmTable> table = read_table(path);
     if (!table) return false;
     const auto [row, is_new] = table->try_emplace(problem, algorithms);
     if (!is_new)
-      row->second =
-          row->second.limit_bytes > algorithms.limit_bytes ? joined(row->second, algorithms) : algorithms;
+      row->second = !replaces && row->second.limit_bytes > algorithms.limit_bytes
+                        ? joined(row->second, algorithms)
+                        : algorithms;
     std::string text = algorithms_text(*table);
     if (static_cast<int64_t>(text.size()) > kMaxFileBytes) text = algorithms_text({{problem, algorithms}});
     const std::filesystem::path folder = std::filesystem::path(path).parent_path();

@@ -47,8 +47,9 @@ std::string algorithm_cache_path();
 std::optional<AlgorithmSet> kept_algorithms(const std::string& path, const std::string& problem);
 // Adds what a search found to the file, replacing it as a whole, so that other processes see the old one or
 // the new one. Of a problem that an earlier search under a higher limit has timed, it adds only what takes
-// less workspace. False, and nothing has changed, when the file cannot be written or holds something else.
-bool keep_algorithms(const std::string& path, const std::string& problem,
-                     const AlgorithmSet& algorithms) noexcept;
+// less workspace, unless it replaces that. False, and nothing has changed, when the file cannot be written or
+// holds something else.
+bool keep_algorithms(const std::string& path, const std::string& problem, const AlgorithmSet& algorithms,
+                     bool replaces = false) noexcept;
 
 }  // namespace headroom::cuda

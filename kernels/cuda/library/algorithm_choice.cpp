@@ -145,10 +145,13 @@ AlgorithmChoice choose_algorithm(const Request& request, const AlgorithmSearch& 
   // Algorithms that there is no room to time are left for another run.
   const int64_t seen =
       std::min(limit, request.settings.timing_limit_bytes - aligned_operand_bytes(search) - kAlignment);
+  bool is_refused = false;  // what is kept, by the library
   // A search under a lower limit has not seen the algorithms that this one allows.
   if (const auto kept = kept_algorithms(path, problem); kept && kept->limit_bytes >= seen) {
     for (const AlgorithmChoice& choice : kept->choices) {
-      if (choice.workspace_bytes <= limit && search.use(choice)) return choice;
+      if (choice.workspace_bytes > limit) continue;
+      if (search.use(choice)) return choice;
+      is_refused = true;
     }
   }
   // Times vary, and with them the algorithm and the last bits of its results, unless the choice is kept.
@@ -158,7 +161,7 @@ AlgorithmChoice choose_algorithm(const Request& request, const AlgorithmSearch& 
   std::vector<AlgorithmChoice> choices;
   if (timing) {
     choices = pareto_front(timed(search, seen, candidates));
-    const bool kept = keep_algorithms(path, problem, {seen, choices});
+    const bool kept = keep_algorithms(path, problem, {seen, choices}, is_refused);
     if (!kept && request.settings.deterministic) choices.clear();
   }
   for (const AlgorithmCandidate& candidate : candidates) choices.push_back(candidate.choice);

@@ -206,6 +206,7 @@ class TallProduct {
   }
   MatMulShape shape(int64_t rows, int64_t m, int64_t n, DType type) const {
     const int64_t of_part = rows / parts_;
+    const bool is_aligned = of_part * std::gcd(m, n) * element_bytes(type) % 16 == 0 && m * n % 4 == 0;
     return {.m = m,
             .n = n,
             .k = of_part,
@@ -216,7 +217,7 @@ class TallProduct {
             .stride_y = m * n,
             .read = type,
             .computed = DType::kF32,
-            .aligned = parts_ == 1 || of_part * std::gcd(m, n) * element_bytes(type) % 16 == 0};
+            .aligned = parts_ == 1 || is_aligned};
   }
 
   int64_t elements_, parts_;
