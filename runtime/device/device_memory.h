@@ -16,9 +16,10 @@ namespace headroom {
 struct MemoryInfo {
   int64_t total = 0;
   int64_t free = 0;
-  int64_t process = 0;       // held by this process: context, libraries and everything allocated
-  int64_t others = 0;        // held by other processes
-  int64_t context = 0;       // what `process` was when the context was new: the least that it ever is at once
+  int64_t process = 0;  // held by this process: context, libraries and everything allocated
+  int64_t others = 0;   // held by other processes
+  // `process` when the context was new: no limit below it can be kept. 0 for a context that was there before.
+  int64_t context = 0;
   int64_t peak_used = 0;     // highest total - free so far, others included
   int64_t peak_process = 0;  // highest `process` so far
   // The least total with which every request so far would have found room; 0 when one found none, and where

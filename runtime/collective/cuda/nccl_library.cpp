@@ -49,6 +49,9 @@ std::optional<Nccl> load() {
   // two H200s. A rank's work is all on one stream, and a session calls NCCL outside of a graph only before
   // its first graph and while nothing is queued.
   setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0);
+  // Our contexts hold no stacks for kernels (CudaGpu::give_stacks_back). Where the driver would take them at
+  // the launch of a kernel of NCCL, it may wait for a kernel that waits for this one.
+  setenv("NCCL_SET_STACK_SIZE", "1", 0);
   std::optional<Nccl> nccl = load_from("libnccl.so.2");
   // Where the build has found it, for toolkits outside the loader's path.
   return nccl ? nccl : load_from(HEADROOM_NCCL_LIBRARY);

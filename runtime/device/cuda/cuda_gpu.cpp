@@ -8,7 +8,6 @@
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 #include "runtime/device/cuda/check.h"
-#include "runtime/device/cuda/current_device.h"
 #include "runtime/device/cuda/driver.h"
 #include "runtime/device/cuda/visible_gpus.h"
 
@@ -70,18 +69,19 @@ void CudaGpu::make_context() {
   const CUresult status = driver.retain_primary_context(&context, device);
   if (status != CUDA_SUCCESS)
     throw context_failure(ordinal_, driver.name_of(status), driver.description_of(status), card_bytes_);
-  memory_.note_context();
+  HR_CHECK(cudaSetDevice(ordinal_));  // to set it back later would make the context of another GPU
+  memory_.note_context(is_there == 0);
   if (is_there == 0) give_stacks_back();
 }
 
 // A new context holds a stack of 1 KiB (cudaLimitStackSize) for each thread that the card can run: half of
 // what it takes on an H100, 264 of 527 MiB. No kernel needs that: of each that it launches the driver knows
 // what its threads need, and takes as much ("the driver automatically increases the per-thread stack size for
-// each kernel launch as needed", cuCtxSetLimit). It does not know it of kernels that call themselves; we have
-// none, and a program whose context was there before may have some, so its limit stays.
+// each kernel launch as needed", cuCtxSetLimit). It does not know it of kernels that call themselves, or
+// functions by their address; we have none, and a program whose context was there before may have some, so
+// its limit stays. A driver that refuses keeps the stacks.
 void CudaGpu::give_stacks_back() {
-  const CurrentDevice device(ordinal_);
-  HR_CHECK(cudaDeviceSetLimit(cudaLimitStackSize, 0));
+  if (cudaDeviceSetLimit(cudaLimitStackSize, 0) != cudaSuccess) cudaGetLastError();
 }
 
 void CudaGpu::start(Library library) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
@@ -32,9 +33,14 @@ CudaMemory::CudaMemory(const CudaSettings& settings, int64_t card_bytes, const s
   if (const auto memory = nvml_->memory(gpu_)) used_before_ = memory->used;
 }
 
-void CudaMemory::note_context() {
-  has_context_ = true;
-  context_bytes_ = info().process;
+void CudaMemory::note_context(bool is_new) {
+  {
+    const std::lock_guard lock(mutex_);
+    has_context_ = true;
+  }
+  const int64_t process_bytes = info().process;
+  const std::lock_guard lock(mutex_);
+  if (is_new) context_bytes_ = process_bytes;
 }
 
 void CudaMemory::hold_the_rest() {
@@ -142,7 +148,8 @@ MemoryInfo CudaMemory::info() const {
     info.others = settings_.others_bytes.value_or(0);
     info.free = info.total - info.others;
   } else {
-    const CurrentDevice device(settings_.ordinal);
+    std::optional<CurrentDevice> device;  // to set it would make the context
+    if (has_context_) device.emplace(settings_.ordinal);
     size_t free = 0, card = 0;
     if (has_context_ && cudaMemGetInfo(&free, &card) == cudaSuccess) {
       info.free = static_cast<int64_t>(free);

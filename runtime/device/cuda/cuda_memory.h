@@ -21,9 +21,9 @@ class CudaMemory final : public DeviceMemory {
   // have.
   CudaMemory(const CudaSettings& settings, int64_t card_bytes, const std::string& pci_bus_id);
 
-  // To be called as soon as the context exists.
-  void note_context();
-  // To be called behind that: holds what the card has beyond the settings. Throws InvalidArgument
+  // To be called as soon as the context exists; `is_new`: nothing of this process was on the device before.
+  void note_context(bool is_new);
+  // To be called after note_context(): holds what the card has beyond the settings. Throws InvalidArgument
   // when the card has too little free memory for them.
   void hold_the_rest();
 
