@@ -252,9 +252,9 @@ class ConvNormGradient {
         x_sums_(request, request.inputs[2].shape),
         with_g_(request, rows_, k_, c_, type_),
         with_x_(request, rows_, k_, k_, type_),
-        of_x_(request, {.m = rows_, .n = k_, .k = k_, .read = type_, .computed = type_}),
-        of_g_(request, {.m = rows_, .n = k_, .k = c_, .read = type_, .computed = type_}, Epilogue::kBiasSum) {
-  }
+        of_x_(request, {.m = rows_, .n = k_, .k = k_, .op = {}, .read = type_, .computed = type_}),
+        of_g_(request, {.m = rows_, .n = k_, .k = c_, .op = {}, .read = type_, .computed = type_},
+              Epilogue::kBiasSum) {}
 
   int64_t workspace_bytes() const { return scratch(nullptr).bytes; }
 
