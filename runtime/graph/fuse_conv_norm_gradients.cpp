@@ -79,10 +79,9 @@ class ConvNorms : private GraphView {
     return op<BranchGrad>(branches) && output(branches) == g;
   }
 
-  // With n pixels of C channels from K, all in one type, C the larger: the norm's gradient and the
-  // convolution's read and write 3 + 2 tensors of C channels that the one of both does not, and compute half
-  // as much again. Its matrices of channels, K (K + C) numbers, must be small beside the tensors, whatever
-  // the batch.
+  // Counted in tensors of C channels, made from K, the gradients of norm and convolution read and write 10.5
+  // apart and 7.75 as one node where C = 4 K, 11 and 9.5 where C = 2 K. The matrices of channels, K (K + C)
+  // numbers, must be small beside the tensors, whatever the batch.
   bool pays(int conv) const {
     constexpr int64_t kWider = 2, kMaxChannels = 256;
     const auto* conv2d = op<Conv2d>(conv);

@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/sums.h"
-#include "runtime/base/bytes.h"
+#include "kernels/workspace_parts.h"
 
 namespace headroom::cpu {
 namespace {
@@ -31,23 +31,6 @@ class MatrixProduct {
   std::array<TensorSpec, 2> inputs_;
   std::array<TensorSpec, 1> outputs_;
   std::shared_ptr<Kernel> kernel_;
-};
-
-// Hands out parts of a workspace, or counts them where there is none.
-class Parts {
- public:
-  explicit Parts(void* workspace) : begin_(static_cast<std::byte*>(workspace)) {}
-  template <typename T>
-  T* take(int64_t count) {
-    T* const part = begin_ == nullptr ? nullptr : reinterpret_cast<T*>(begin_ + taken_);
-    taken_ += round_up(count * static_cast<int64_t>(sizeof(T)), 256);
-    return part;
-  }
-  int64_t taken() const { return taken_; }
-
- private:
-  std::byte* const begin_;
-  int64_t taken_ = 0;
 };
 
 // K channels before the convolution, C behind it, n pixels.
@@ -83,7 +66,7 @@ struct ConvNormGradient {
     int64_t bytes;
   };
   Scratch scratch(void* workspace) const {
-    Parts parts(workspace);
+    WorkspaceParts parts(workspace);
     Scratch s{};
     s.means = parts.take<double>(k);
     s.with_g = parts.take<float>(k * c);
@@ -96,7 +79,7 @@ struct ConvNormGradient {
     s.of_products = parts.take<std::byte>(
         std::max({gradients.workspace_bytes(), squares.workspace_bytes(), projections.workspace_bytes(),
                   slopes.workspace_bytes(), inputs.workspace_bytes()}));
-    s.bytes = parts.taken();
+    s.bytes = parts.taken_bytes();
     return s;
   }
 
@@ -105,7 +88,7 @@ struct ConvNormGradient {
     const float *g = call.in(0), *sums = call.in(1), *x = call.in(2), *filter = call.in(3);
     gather(g, sums, x, s);
     projections(s.with_x, filter, s.projected, s.of_products);
-    give_parameters(filter, call.in(4), call.in(5), s, call.out(1), call.out(2));
+    compute_parameters(filter, call.in(4), call.in(5), s, call.out(1), call.out(2));
     slopes(filter, s.scaled, s.from_x, s.of_products);
     inputs(g, s.from_g, call.out(0), s.of_products);
     add_of_x(sums, x, s, call.out(0));
@@ -127,8 +110,8 @@ struct ConvNormGradient {
   }
 
   // The gradients of filter and gamma, and what g and x are multiplied by for that of x.
-  void give_parameters(const float* filter, const float* gamma, const float* variance, const Scratch& s,
-                       float* dfilter, float* dgamma) const {
+  void compute_parameters(const float* filter, const float* gamma, const float* variance, const Scratch& s,
+                          float* dfilter, float* dgamma) const {
     for (int64_t j = 0; j < c; ++j) {
       const float inverse = 1 / std::sqrt(variance[j] + op.epsilon), scale = gamma[j] * inverse;
       double dot = 0;

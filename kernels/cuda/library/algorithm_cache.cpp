@@ -75,8 +75,8 @@ std::optional<AlgorithmTable> read_table(const std::string& path) {
   }
 }
 
-// What a search under a lower limit adds to an earlier one: choices with less workspace than any of that. It
-// may have timed them as faster than those, at another moment; they go behind them.
+// The choices of an earlier search under a higher limit, and behind them those of a later one with less
+// workspace than any of them. The later search may have timed them as faster, at another moment.
 AlgorithmSet joined(AlgorithmSet kept, const AlgorithmSet& found) {
   for (AlgorithmChoice choice : found.choices) {
     const AlgorithmChoice& last = kept.choices.back();

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/channel_sums.cuh"
 #include "kernels/cuda/library/matmul_product.h"
+#include "kernels/workspace_parts.h"
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
 
@@ -76,7 +77,7 @@ struct ChannelMatrices {
 };
 
 // The gradients of filter and gamma of 32 by 32 weights, of which each thread computes kRowsOfThread.
-__global__ void __launch_bounds__(kThreads) give_parameters(ChannelMatrices m) {
+__global__ void __launch_bounds__(kThreads) compute_parameters(ChannelMatrices m) {
   const Filter& w = m.filter;
   __shared__ float squares[kTile][kTile + 1], weights[kTile][kTile + 1], dots[kTileRows][kTile];
   const int tx = static_cast<int>(threadIdx.x) % kTile, ty = static_cast<int>(threadIdx.x) / kTile;
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(kThreads) give_parameters(ChannelMatrices m) {
 }
 
 // from_x (K,K) = -filter diag(slopes) filter^T: what x is multiplied by.
-__global__ void __launch_bounds__(kThreads) give_operator(Filter w, const float* slopes, RealsOut from_x) {
+__global__ void __launch_bounds__(kThreads) compute_operator(Filter w, const float* slopes, RealsOut from_x) {
   __shared__ float left[kTile][kTile + 1], right[kTile][kTile + 1];
   const int tx = static_cast<int>(threadIdx.x) % kTile, ty = static_cast<int>(threadIdx.x) / kTile;
   const int64_t first_row = int64_t{blockIdx.y} * kTile, first_column = int64_t{blockIdx.x} * kTile;
@@ -162,8 +163,8 @@ __global__ void __launch_bounds__(kThreads) give_operator(Filter w, const float*
 
 // offset (K): what makes the sum of dx over the pixels 0. A block to each.
 __global__ void __launch_bounds__(kThreads)
-    give_offset(int64_t k, int64_t c, Reals sums_of_g, const float* sums_of_x, Reals from_g, Reals from_x,
-                float per_pixel, RealsOut offset) {
+    compute_offset(int64_t k, int64_t c, Reals sums_of_g, const float* sums_of_x, Reals from_g, Reals from_x,
+                   float per_pixel, RealsOut offset) {
   const int64_t at = blockIdx.x;
   float sum = 0;
   for (int64_t i = threadIdx.x; i < c; i += kThreads) sum += sums_of_g[i] * from_g[i * k + at];
@@ -224,23 +225,6 @@ class TallProduct {
   Product product_;
 };
 
-// Hands out parts of a workspace, or counts them where there is none.
-class WorkspaceParts {
- public:
-  explicit WorkspaceParts(void* workspace) : begin_(static_cast<std::byte*>(workspace)) {}
-  std::byte* take(int64_t bytes) {
-    std::byte* const part = begin_ == nullptr ? nullptr : begin_ + taken_;
-    taken_ += round_up(bytes, 256);
-    return part;
-  }
-  float* take_floats(int64_t count) { return reinterpret_cast<float*>(take(4 * count)); }
-  int64_t taken() const { return taken_; }
-
- private:
-  std::byte* const begin_;
-  int64_t taken_ = 0;
-};
-
 class ConvNormGradient {
  public:
   ConvNormGradient(const ConvNormGrad& op, const Request& request)
@@ -278,12 +262,12 @@ class ConvNormGradient {
     centred(with_x_, x.data, Reals{s.sums_of_x, DType::kF32}, k_, s.with_x);
     const auto tiles = [](int64_t extent) { return static_cast<unsigned>(ceil_div(extent, kTile)); };
     const RealsOut from_g{s.from_g, type_}, from_x{s.from_x, type_}, offset{s.offset, type_};
-    run(give_parameters, dim3(tiles(c_), tiles(k_)),
+    run(compute_parameters, dim3(tiles(c_), tiles(k_)),
         ChannelMatrices{filter, operand(call, 4), operand(call, 5), op_.epsilon, per_pixel, s.with_g,
                         s.with_x, result(call, 1), result(call, 2), from_g, s.slopes});
-    run(give_operator, dim3(tiles(k_), tiles(k_)), filter, s.slopes, from_x);
-    run(give_offset, dim3(static_cast<unsigned>(k_)), k_, c_, sums, s.sums_of_x, Reals(from_g), Reals(from_x),
-        per_pixel, offset);
+    run(compute_operator, dim3(tiles(k_), tiles(k_)), filter, s.slopes, from_x);
+    run(compute_offset, dim3(static_cast<unsigned>(k_)), k_, c_, sums, s.sums_of_x, Reals(from_g),
+        Reals(from_x), per_pixel, offset);
     void* const dx = call.outputs[0].data;
     of_x_.run(x.data, s.from_x, dx, nullptr, nullptr, s.of_library, call.stream);
     of_g_.run(g.data, s.from_g, dx, s.offset, dx, s.of_library, call.stream);
@@ -304,19 +288,19 @@ class ConvNormGradient {
     WorkspaceParts parts(workspace);
     const int64_t width = element_bytes(type_);
     Scratch s{};
-    s.shares = reinterpret_cast<ChannelSums*>(parts.take(x_sums_.partial_bytes()));
-    s.sums_of_x = parts.take_floats(k_);
-    s.partial =
-        reinterpret_cast<float*>(parts.take(std::max(with_g_.partial_bytes(), with_x_.partial_bytes())));
-    s.with_g = parts.take_floats(k_ * c_);
-    s.with_x = parts.take_floats(k_ * k_);
-    s.slopes = parts.take_floats(c_);
-    s.from_g = parts.take(c_ * k_ * width);
-    s.from_x = parts.take(k_ * k_ * width);
-    s.offset = parts.take(k_ * width);
-    s.of_library = parts.take(std::max({with_g_.workspace_bytes(), with_x_.workspace_bytes(),
-                                        of_x_.workspace_bytes(), of_g_.workspace_bytes()}));
-    s.bytes = parts.taken();
+    s.shares = reinterpret_cast<ChannelSums*>(parts.take<std::byte>(x_sums_.partial_bytes()));
+    s.sums_of_x = parts.take<float>(k_);
+    s.partial = reinterpret_cast<float*>(
+        parts.take<std::byte>(std::max(with_g_.partial_bytes(), with_x_.partial_bytes())));
+    s.with_g = parts.take<float>(k_ * c_);
+    s.with_x = parts.take<float>(k_ * k_);
+    s.slopes = parts.take<float>(c_);
+    s.from_g = parts.take<std::byte>(c_ * k_ * width);
+    s.from_x = parts.take<std::byte>(k_ * k_ * width);
+    s.offset = parts.take<std::byte>(k_ * width);
+    s.of_library = parts.take<std::byte>(std::max({with_g_.workspace_bytes(), with_x_.workspace_bytes(),
+                                                   of_x_.workspace_bytes(), of_g_.workspace_bytes()}));
+    s.bytes = parts.taken_bytes();
     return s;
   }
 

@@ -102,8 +102,8 @@ void CudaMemory::count(int64_t bytes) {
 void CudaMemory::copy_to_device(void* device, const void* host, int64_t bytes) {
   const TimedCall timed(settings_.ordinal, driver_time_us_);
   HR_CHECK(cudaMemcpy(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice));
-  // Of pageable memory it returns once the bytes are staged, maybe before they are on the device ("API
-  // synchronization behavior" of the CUDA runtime), and our streams do not wait for the default one.
+  // From pageable memory cudaMemcpy returns when the bytes are staged, perhaps before they are on the device
+  // ("API synchronization behavior" of the CUDA runtime). Our streams do not wait for the default one.
   HR_CHECK(cudaStreamSynchronize(nullptr));
 }
 
