@@ -1,7 +1,5 @@
 #include "runtime/predict/solve_program.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -20,13 +18,6 @@ namespace {
 constexpr double kReachedFlops = 0.6, kReachedTraffic = 0.85, kLaunchUs = 2;
 // Likewise an empty copy between host and device.
 constexpr double kCopyUs = 5;
-
-MemoryFacts facts_of_budget(int64_t memory_bytes) {
-  MemoryFacts facts;
-  facts.limit = memory_bytes;
-  facts.limit_is_on_process = true;
-  return facts;
-}
 
 Program with_graph(const Program& program, std::shared_ptr<const Graph> graph) {
   Program result = program;
@@ -73,12 +64,6 @@ NodeCostsOf modelled_costs(const DeviceProfile& device) {
   };
 }
 
-std::vector<Value> all_fetches(std::span<const Targets> targets) {
-  std::vector<Value> fetches;
-  for (const Targets& some : targets) fetches.insert(fetches.end(), some.fetches.begin(), some.fetches.end());
-  return fetches;
-}
-
 double step_us(const Program& program, std::span<const double> node_us) {
   double us = 0;
   for (const int id : find_needed_nodes(*program.graph, program.targets.front()).pure) {
@@ -107,15 +92,6 @@ std::vector<int64_t> rearranged(const std::vector<int64_t>& by_node, const NodeS
 
 }  // namespace
 
-MemoryTooSmall::MemoryTooSmall(int64_t memory_bytes, int64_t least_bytes)
-    : OutOfMemory(facts_of_budget(memory_bytes)),
-      least_bytes_(least_bytes),
-      text_(least_bytes > 0 ? fmt::format("{} is too small for every plan that was found; the least that is "
-                                          "enough: --memory {}",
-                                          format_bytes(memory_bytes), exact_size(least_bytes))
-                            : fmt::format("{} is too small for every plan, and so is all of the device",
-                                          format_bytes(memory_bytes))) {}
-
 DeviceSpeed speed_of(const DeviceProfile& profile) {
   // TFLOP/s and GB/s in units of one microsecond.
   return {.flops_per_us = 1e6 * kReachedFlops * std::max(profile.tflops, 1e-3),
@@ -124,26 +100,6 @@ DeviceSpeed speed_of(const DeviceProfile& profile) {
           .half_factor = profile.compute_capability >= 80   ? 2.0
                          : profile.compute_capability >= 70 ? 8.0
                                                             : 1.0};
-}
-
-void apply(const MemorySolution& solution, Graph& graph, std::span<const Targets> targets) {
-  if (solution.parts > 1) split_batch(graph, *solution.part, solution.parts, targets);
-  if (solution.loss_parts > 1) split_loss(graph, solution.loss_parts, all_fetches(targets));
-  apply(solution.schedule, graph);
-}
-
-std::string describe_parts(const MemorySolution& solution) {
-  if (solution.loss_parts > 1) return fmt::format("with the loss in {} parts", solution.loss_parts);
-  return solution.parts > 1 ? fmt::format("in {} parts", solution.parts) : "";
-}
-
-std::string describe_bits(const MemorySolution& solution) {
-  if (keeps_bits(solution)) return "weights keep the same bits";
-  if (solution.loss_parts > 1)
-    return fmt::format("the loss is computed in {} parts: sums round in another order", solution.loss_parts);
-  return fmt::format(
-      "the batch runs in {} parts: sums round in another order{}", solution.parts,
-      solution.normalises_parts ? ", and each batch normalisation takes its statistics from one part" : "");
 }
 
 HostLink host_link_of(const RunSetup& setup, int replicas) {

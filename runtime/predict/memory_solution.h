@@ -1,0 +1,66 @@
+// What a search for a budget of memory has found: the plan, its costs, and how to say them. Searches for
+// nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/errors.h"
+#include "runtime/graph/node_schedule.h"
+#include "runtime/plan/plan.h"
+#include "runtime/plan/solve.h"
+
+namespace headroom {
+
+struct MemorySolution {
+  int64_t memory_bytes = 0;  // the budget
+  bool keeps = false;        // to it, as played on a twin of the device
+  // The batch is split into so many parts, whose graph is `part` (see split_batch); 1: it stays whole.
+  int parts = 1;
+  std::shared_ptr<const Graph> part = {};
+  int loss_parts = 1;             // the loss is split into so many parts (see split_loss)
+  bool normalises_parts = false;  // batch normalisation takes its statistics from a part
+  NodeSchedule schedule;          // of the program's first session, then; empty where nothing is moved
+  std::vector<LeverUse> levers;
+  // The process at its peak, as planned for the budget; when that cannot be kept, as planned for the least.
+  int64_t process_bytes = 0;
+  int64_t process_bytes_without = 0;  // without a budget
+  int64_t least_memory_bytes = 0;     // the least budget that is kept; known when this one is not
+  double us = 0, us_without = 0;      // a step's nodes, by the model of the device
+  int64_t host_bytes = 0;             // of values in host memory, at their peak
+};
+
+// Rewrites the graph of a program with these targets as the solution says.
+void apply(const MemorySolution& solution, Graph& graph, std::span<const Targets> targets);
+
+// No plan that keeps to a budget was found, and nothing was run.
+class MemoryTooSmall : public OutOfMemory {
+ public:
+  // `least_bytes` is the least budget that is kept; 0 when none is, on this device.
+  MemoryTooSmall(int64_t memory_bytes, int64_t least_bytes);
+  int64_t least_bytes() const { return least_bytes_; }
+  const char* what() const noexcept override { return text_.c_str(); }
+
+ private:
+  int64_t least_bytes_;
+  std::string text_;
+};
+
+// What split_batch() and split_loss() are called among levers.
+inline constexpr std::string_view kSplitBatchLever = "split-batch", kSplitLossLever = "split-loss";
+inline bool keeps_bits(const MemorySolution& solution) {
+  return solution.parts == 1 && solution.loss_parts == 1;
+}
+// "in 4 parts" of the batch, or "with the loss in 4 parts"; empty for neither.
+std::string describe_parts(const MemorySolution& solution);
+// What a solution does to the bits of the weights, one line without an end.
+std::string describe_bits(const MemorySolution& solution);
+
+// What the programs of these targets fetch, all of it.
+std::vector<Value> all_fetches(std::span<const Targets> targets);
+
+}  // namespace headroom
