@@ -15,18 +15,24 @@
 namespace headroom::cuda {
 namespace {
 
-constexpr int kTile = 32;
-constexpr int kTileRows = kThreads / kTile;
-constexpr int kRowsOfThread = kTile / kTileRows;
+// A block computes kTileRows by kTile results, of which a thread has kRowsOfThread below each other.
+constexpr int kTile = 32, kTileRows = 64;
+constexpr int kThreadRows = kThreads / kTile, kRowsOfThread = kTileRows / kThreadRows;
+// Up to so many results several threads add up the parts of each; more results keep the GPU busy as they are.
+constexpr int64_t kFewResults = 65'536;
+constexpr int kSharesOfParts = 8;
 // The most that the products of parts of the pixels may take.
 constexpr int64_t kMaxPartialBytes = 16 * kMiB;
 
-// The weights from K channels to C, in whichever order they are stored.
+// The weights from K channels to C, (C,K) where by_result and else (K,C). All matrices of both channels lie
+// as the filter does.
 struct Filter {
   Reals weights;
   int64_t k, c;
   bool by_result;
-  __host__ __device__ int64_t place(int64_t from, int64_t to) const {
+  __host__ __device__ int64_t rows() const { return by_result ? c : k; }
+  __host__ __device__ int64_t columns() const { return by_result ? k : c; }
+  __device__ int64_t place(int64_t from, int64_t to) const {
     return by_result ? to * k + from : from * c + to;
   }
 };
@@ -55,14 +61,24 @@ struct PlainSums {
 };
 
 // to = the sum of the partial matrices - left right^T per_pixel: the product of what has a mean of 0.
-__global__ void centre(int64_t elements, int64_t columns, int parts, const float* partial, const float* left,
-                       Reals right, float per_pixel, float* to) {
-  const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < elements; i += step) {
-    float sum = 0;
-    for (int part = 0; part < parts; ++part) sum += partial[part * elements + i];
-    to[i] = sum - left[i / columns] * (right[i % columns] * per_pixel);
+// `shares` threads to each element.
+__global__ void __launch_bounds__(kThreads)
+    centre(uint32_t elements, uint32_t columns, int parts, int shares, const float* partial, Reals left,
+           Reals right, float per_pixel, float* to) {
+  __shared__ float sums[kThreads];
+  const int width = kThreads / shares, lane = static_cast<int>(threadIdx.x) % width;
+  const uint32_t i = blockIdx.x * static_cast<uint32_t>(width) + static_cast<uint32_t>(lane);
+  float sum = 0;
+  if (i < elements) {
+#pragma unroll 8
+    for (int part = static_cast<int>(threadIdx.x) / width; part < parts; part += shares)
+      sum += partial[int64_t{part} * elements + i];
   }
+  sums[threadIdx.x] = sum;
+  __syncthreads();
+  if (i >= elements || static_cast<int>(threadIdx.x) >= width) return;
+  for (int share = 1; share < shares; ++share) sum += sums[share * width + lane];
+  to[i] = sum - left[i / columns] * (right[i % columns] * per_pixel);
 }
 
 // What the gradients of filter, gamma and x have in common.
@@ -70,105 +86,128 @@ struct ChannelMatrices {
   Filter filter;
   Reals gamma, variance;
   float epsilon, per_pixel;
-  const float *with_g, *with_x;  // (K,C), (K,K): x^T g and x^T x of centred x
+  const float *with_g, *with_x;  // as the filter, (K,K): x^T g and x^T x of centred x
   RealsOut dfilter, dgamma;
-  RealsOut from_g;  // (C,K): what g is multiplied by
-  float* slopes;    // (C)
+  RealsOut from_g;  // what g is multiplied by
+  RealsOut slopes;  // the weights times minus what x contributes to each channel of g
 };
 
-// The gradients of filter and gamma of 32 by 32 weights, of which each thread computes kRowsOfThread.
+// The gradients of filter and gamma, and the factors of the last products. Loads stand together, before what
+// is computed of them: a branch by type between two of them would make the second wait for the first.
+template <bool kByResult>
 __global__ void __launch_bounds__(kThreads) compute_parameters(ChannelMatrices m) {
+  constexpr int kChannels = kByResult ? kTileRows : kTile;  // of the norm, in a block
   const Filter& w = m.filter;
-  __shared__ float squares[kTile][kTile + 1], weights[kTile][kTile + 1], dots[kTileRows][kTile];
+  const int64_t rows = w.rows(), columns = w.columns();
+  // The product of filter and with_x, which is symmetric, in the order that lies as the filter does.
+  __shared__ __align__(16) float left[kTileRows][kTile + 4];
+  __shared__ float right[kTile][kTile], dots[kChannels][kThreadRows];
+  __shared__ float scales[kChannels], slopes[kChannels];
   const int tx = static_cast<int>(threadIdx.x) % kTile, ty = static_cast<int>(threadIdx.x) / kTile;
-  const int64_t first_c = int64_t{blockIdx.x} * kTile, c = first_c + tx,
-                first_k = int64_t{blockIdx.y} * kTile;
-  float projected[kRowsOfThread] = {}, dot = 0;
+  const int64_t block_row = int64_t{blockIdx.y} * kTileRows, block_column = int64_t{blockIdx.x} * kTile;
+  const int64_t column = block_column + tx;
+  // Rows of a tile to a thread: kRowsOfThread of left, and as many of right as it has.
+  constexpr int kRightRows = kTile / kThreadRows, kWeightRows = kByResult ? kRowsOfThread : kRightRows,
+                kSquareRows = kByResult ? kRightRows : kRowsOfThread;
+  float projected[kRowsOfThread] = {}, dot[kWeightRows] = {};
   for (int64_t t = 0; t < w.k; t += kTile) {
-    for (int r = ty; r < kTile; r += kTileRows) {
-      squares[r][tx] = first_k + r < w.k && t + tx < w.k ? m.with_x[(first_k + r) * w.k + t + tx] : 0;
-      if (w.by_result) {
-        weights[tx][r] = first_c + r < w.c && t + tx < w.k ? w.weights[w.place(t + tx, first_c + r)] : 0;
-      } else {
-        weights[r][tx] = c < w.c && t + r < w.k ? w.weights[w.place(t + r, c)] : 0;
+    Stored<1> weights[kWeightRows];
+    float with_g[kWeightRows], squares[kSquareRows];
+    // Whether an element of a tile is there, and where it lies.
+    const auto of_left = [&](int q, int64_t& at) {
+      const int64_t row = block_row + ty + q * kThreadRows;
+      at = row * w.k + t + tx;
+      return row < rows && t + tx < w.k;
+    };
+    const auto of_right = [&](int q, int64_t& at) {
+      const int64_t row = t + ty + q * kThreadRows;
+      at = row * columns + column;
+      return row < w.k && column < columns;
+    };
+    int64_t at = 0;
+#pragma unroll
+    for (int q = 0; q < kWeightRows; ++q) {
+      const bool is_there = kByResult ? of_left(q, at) : of_right(q, at);
+      weights[q] = is_there ? w.weights.fetch<1>(at) : Stored<1>{w.weights.dtype, {}};
+      with_g[q] = is_there ? m.with_g[at] : 0;
+    }
+#pragma unroll
+    for (int q = 0; q < kSquareRows; ++q)
+      squares[q] = (kByResult ? of_right(q, at) : of_left(q, at)) ? m.with_x[at] : 0;
+#pragma unroll
+    for (int q = 0; q < kWeightRows; ++q) {
+      const float weight = widened(weights[q]).values[0];
+      dot[q] += weight * with_g[q];
+      (kByResult ? left[ty + q * kThreadRows][tx] : right[ty + q * kThreadRows][tx]) = weight;
+    }
+#pragma unroll
+    for (int q = 0; q < kSquareRows; ++q)
+      (kByResult ? right[ty + q * kThreadRows][tx] : left[ty + q * kThreadRows][tx]) = squares[q];
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < kTile; j += 4) {
+      const float factors[] = {right[j][tx], right[j + 1][tx], right[j + 2][tx], right[j + 3][tx]};
+#pragma unroll
+      for (int q = 0; q < kRowsOfThread; ++q) {
+        const float4 of_row = *reinterpret_cast<const float4*>(&left[ty + q * kThreadRows][j]);
+        projected[q] +=
+            of_row.x * factors[0] + of_row.y * factors[1] + of_row.z * factors[2] + of_row.w * factors[3];
       }
     }
     __syncthreads();
-    for (int r = ty; r < kTile; r += kTileRows) {
-      if (c < w.c && t + r < w.k) dot += weights[r][tx] * m.with_g[(t + r) * w.c + c];
-    }
-#pragma unroll 8
-    for (int j = 0; j < kTile; ++j) {
-      const float weight = weights[j][tx];
-#pragma unroll
-      for (int q = 0; q < kRowsOfThread; ++q) projected[q] += squares[ty + q * kTileRows][j] * weight;
-    }
-    __syncthreads();
   }
-  dots[ty][tx] = dot;
+  // The sum over the weights of a channel of weight times with_g.
+  if constexpr (kByResult) {
+#pragma unroll
+    for (int q = 0; q < kRowsOfThread; ++q) {
+      for (int apart = kTile / 2; apart > 0; apart /= 2) dot[q] += __shfl_xor_sync(~0U, dot[q], apart);
+      if (tx == 0) dots[ty + q * kThreadRows][0] = dot[q];
+    }
+  } else {
+    dots[tx][ty] = 0;
+    for (const float part : dot) dots[tx][ty] += part;
+  }
   __syncthreads();
-  if (c >= w.c) return;
-  dot = 0;
-  for (int r = 0; r < kTileRows; ++r) dot += dots[r][tx];
-  const float inverse = 1 / sqrtf(m.variance[c] + m.epsilon), scale = m.gamma[c] * inverse;
-  const float slope = dot * inverse * inverse * m.per_pixel;
-  if (blockIdx.y == 0 && ty == 0) {
-    m.dgamma.set(c, dot * inverse);
-    m.slopes[c] = slope * scale;
+  const int channel = static_cast<int>(threadIdx.x);
+  const int64_t c = (kByResult ? block_row : block_column) + channel;
+  if (channel < kChannels && c < w.c) {
+    float sum = dots[channel][0];
+    for (int part = 1; !kByResult && part < kThreadRows; ++part) sum += dots[channel][part];
+    const float inverse = 1 / sqrtf(m.variance[c] + m.epsilon);
+    scales[channel] = m.gamma[c] * inverse;
+    slopes[channel] = sum * inverse * inverse * m.per_pixel;
+    if ((kByResult ? block_column : block_row) == 0) m.dgamma.set(c, sum * inverse);
+  }
+  __syncthreads();
+  if (column >= columns) return;
+  Stored<1> weights[kRowsOfThread];
+  float with_g[kRowsOfThread];
+#pragma unroll
+  for (int q = 0; q < kRowsOfThread; ++q) {
+    const int64_t row = block_row + ty + q * kThreadRows, at = min(row, rows - 1) * columns + column;
+    weights[q] = w.weights.fetch<1>(at);
+    with_g[q] = m.with_g[at];
   }
 #pragma unroll
   for (int q = 0; q < kRowsOfThread; ++q) {
-    const int64_t k = first_k + ty + q * kTileRows;
-    if (k >= w.k) break;
-    const int64_t at = w.place(k, c);
-    m.from_g.set(c * w.k + k, scale * w.weights[at]);
-    m.dfilter.set(at, scale * (m.with_g[k * w.c + c] - slope * projected[q]));
-  }
-}
-
-// from_x (K,K) = -filter diag(slopes) filter^T: what x is multiplied by.
-__global__ void __launch_bounds__(kThreads) compute_operator(Filter w, const float* slopes, RealsOut from_x) {
-  __shared__ float left[kTile][kTile + 1], right[kTile][kTile + 1];
-  const int tx = static_cast<int>(threadIdx.x) % kTile, ty = static_cast<int>(threadIdx.x) / kTile;
-  const int64_t first_row = int64_t{blockIdx.y} * kTile, first_column = int64_t{blockIdx.x} * kTile;
-  float sums[kRowsOfThread] = {};
-  for (int64_t t = 0; t < w.c; t += kTile) {
-    for (int r = ty; r < kTile; r += kTileRows) {
-      // Neighbours in memory to neighbouring threads; [channel of x][channel of g] either way.
-      const int of_k = w.by_result ? tx : r, of_c = w.by_result ? r : tx;
-      const bool is_there = t + of_c < w.c;
-      const float slope = is_there ? slopes[t + of_c] : 0;
-      left[of_k][of_c] =
-          is_there && first_row + of_k < w.k ? w.weights[w.place(first_row + of_k, t + of_c)] : 0;
-      right[of_k][of_c] = is_there && first_column + of_k < w.k
-                              ? slope * w.weights[w.place(first_column + of_k, t + of_c)]
-                              : 0;
-    }
-    __syncthreads();
-#pragma unroll 8
-    for (int j = 0; j < kTile; ++j) {
-      const float factor = right[tx][j];
-#pragma unroll
-      for (int q = 0; q < kRowsOfThread; ++q) sums[q] += left[ty + q * kTileRows][j] * factor;
-    }
-    __syncthreads();
-  }
-  if (first_column + tx >= w.k) return;
-#pragma unroll
-  for (int q = 0; q < kRowsOfThread; ++q) {
-    const int64_t row = first_row + ty + q * kTileRows;
-    if (row < w.k) from_x.set(row * w.k + first_column + tx, -sums[q]);
+    const int of_tile = ty + q * kThreadRows, of = kByResult ? of_tile : tx;
+    if (block_row + of_tile >= rows) break;
+    const int64_t at = (block_row + of_tile) * columns + column;
+    const float weight = scales[of] * widened(weights[q]).values[0];
+    m.from_g.set(at, weight);
+    m.slopes.set(at, -slopes[of] * weight);
+    m.dfilter.set(at, scales[of] * (with_g[q] - slopes[of] * projected[q]));
   }
 }
 
 // offset (K): what makes the sum of dx over the pixels 0. A block to each.
 __global__ void __launch_bounds__(kThreads)
-    compute_offset(int64_t k, int64_t c, Reals sums_of_g, const float* sums_of_x, Reals from_g, Reals from_x,
-                   float per_pixel, RealsOut offset) {
+    compute_offset(Filter w, Reals sums_of_g, Reals sums_of_x, Reals from_g, Reals from_x, float per_pixel,
+                   RealsOut offset) {
   const int64_t at = blockIdx.x;
   float sum = 0;
-  for (int64_t i = threadIdx.x; i < c; i += kThreads) sum += sums_of_g[i] * from_g[i * k + at];
-  for (int64_t i = threadIdx.x; i < k; i += kThreads) sum += sums_of_x[i] * from_x[i * k + at];
+  for (int64_t i = threadIdx.x; i < w.c; i += kThreads) sum += sums_of_g[i] * from_g[w.place(at, i)];
+  for (int64_t i = threadIdx.x; i < w.k; i += kThreads) sum += sums_of_x[i] * from_x[i * w.k + at];
   sum = combine_block(sum, 1, Add());
   if (threadIdx.x == 0) offset.set(at, -sum * per_pixel);
 }
@@ -234,10 +273,22 @@ class ConvNormGradient {
         c_(request.inputs[0].shape.last()),
         rows_(request.inputs[0].shape.elements() / c_),
         x_sums_(request, request.inputs[2].shape),
-        with_g_(request, rows_, k_, c_, type_),
+        with_g_(request, rows_, filter({}).rows(), filter({}).columns(), type_),
         with_x_(request, rows_, k_, k_, type_),
+        of_slopes_(request, {.m = k_,
+                             .n = k_,
+                             .k = c_,
+                             .op = {.transpose_a = op.filter_by_result, .transpose_b = !op.filter_by_result},
+                             .read = type_,
+                             .computed = type_}),
         of_x_(request, {.m = rows_, .n = k_, .k = k_, .op = {}, .read = type_, .computed = type_}),
-        of_g_(request, {.m = rows_, .n = k_, .k = c_, .op = {}, .read = type_, .computed = type_},
+        of_g_(request,
+              {.m = rows_,
+               .n = k_,
+               .k = c_,
+               .op = {.transpose_b = !op.filter_by_result},
+               .read = type_,
+               .computed = type_},
               Epilogue::kBiasSum) {}
 
   int64_t workspace_bytes() const { return scratch(nullptr).bytes; }
@@ -245,29 +296,40 @@ class ConvNormGradient {
   void run(const Call& call) const {
     const Scratch s = scratch(call.workspace);
     const Reals g = operand(call, 0), sums = operand(call, 1), x = operand(call, 2);
-    const Filter filter{operand(call, 3), k_, c_, op_.filter_by_result};
+    const Reals sums_of_x{s.sums_of_x, DType::kF32};
+    const Filter w = filter(operand(call, 3));
     const float per_pixel = 1 / static_cast<float>(rows_);
     const auto run = [&](auto* kernel, dim3 grid, auto... arguments) {
       launch(kernel, grid, kThreads, call.stream, arguments...);
     };
-    sum_x(x, s, call.stream);
-    const auto centred = [&](const TallProduct& product, const void* right, const Reals& right_sums,
-                             int64_t columns, float* to) {
-      product.run(x.data, right, s.partial, s.of_library, call.stream);
-      const int64_t elements = k_ * columns;
-      run(centre, dim3(static_cast<unsigned>(ceil_div(elements, kThreads))), elements, columns,
-          static_cast<int>(product.parts()), s.partial, s.sums_of_x, right_sums, per_pixel, to);
+    const auto blocks = [](int64_t results, int64_t of_block) {
+      return static_cast<unsigned>(ceil_div(results, of_block));
     };
-    centred(with_g_, g.data, sums, c_, s.with_g);
-    centred(with_x_, x.data, Reals{s.sums_of_x, DType::kF32}, k_, s.with_x);
-    const auto tiles = [](int64_t extent) { return static_cast<unsigned>(ceil_div(extent, kTile)); };
+    sum_x(x, s, call.stream);
+    // (m,n): the product of what is left of two tensors without their means.
+    const auto centred = [&](const TallProduct& product, const Reals& left, const Reals& left_sums,
+                             const Reals& right, const Reals& right_sums, int64_t m, int64_t n, float* to) {
+      product.run(left.data, right.data, s.partial, s.of_library, call.stream);
+      const int shares = m * n > kFewResults ? 1 : kSharesOfParts;
+      run(centre, dim3(blocks(m * n, kThreads / shares)), static_cast<uint32_t>(m * n),
+          static_cast<uint32_t>(n), static_cast<int>(product.parts()), shares, s.partial, left_sums,
+          right_sums, per_pixel, to);
+    };
+    if (w.by_result) {
+      centred(with_g_, g, sums, x, sums_of_x, c_, k_, s.with_g);
+    } else {
+      centred(with_g_, x, sums_of_x, g, sums, k_, c_, s.with_g);
+    }
+    centred(with_x_, x, sums_of_x, x, sums_of_x, k_, k_, s.with_x);
     const RealsOut from_g{s.from_g, type_}, from_x{s.from_x, type_}, offset{s.offset, type_};
-    run(compute_parameters, dim3(tiles(c_), tiles(k_)),
-        ChannelMatrices{filter, operand(call, 4), operand(call, 5), op_.epsilon, per_pixel, s.with_g,
-                        s.with_x, result(call, 1), result(call, 2), from_g, s.slopes});
-    run(compute_operator, dim3(tiles(k_), tiles(k_)), filter, s.slopes, from_x);
-    run(compute_offset, dim3(static_cast<unsigned>(k_)), k_, c_, sums, s.sums_of_x, Reals(from_g),
-        Reals(from_x), per_pixel, offset);
+    run(w.by_result ? compute_parameters<true> : compute_parameters<false>,
+        dim3(blocks(w.columns(), kTile), blocks(w.rows(), kTileRows)),
+        ChannelMatrices{w, operand(call, 4), operand(call, 5), op_.epsilon, per_pixel, s.with_g, s.with_x,
+                        result(call, 1), result(call, 2), from_g, RealsOut{s.slopes, type_}});
+    of_slopes_.run(w.by_result ? w.weights.data : s.slopes, w.by_result ? s.slopes : w.weights.data, s.from_x,
+                   nullptr, nullptr, s.of_library, call.stream);
+    run(compute_offset, dim3(static_cast<unsigned>(k_)), w, sums, sums_of_x, Reals(from_g), Reals(from_x),
+        per_pixel, offset);
     void* const dx = call.outputs[0].data;
     of_x_.run(x.data, s.from_x, dx, nullptr, nullptr, s.of_library, call.stream);
     of_g_.run(g.data, s.from_g, dx, s.offset, dx, s.of_library, call.stream);
@@ -279,8 +341,8 @@ class ConvNormGradient {
     ChannelSums* shares;  // of the sums of x
     float* sums_of_x;     // (K)
     float* partial;       // of one product
-    float *with_g, *with_x, *slopes;
-    void *from_g, *from_x, *offset;  // factors of products, stored as they are
+    float *with_g, *with_x;
+    void *from_g, *slopes, *from_x, *offset;  // factors of products, stored as g and x are
     void* of_library;
     int64_t bytes;
   };
@@ -294,16 +356,18 @@ class ConvNormGradient {
         parts.take<std::byte>(std::max(with_g_.partial_bytes(), with_x_.partial_bytes())));
     s.with_g = parts.take<float>(k_ * c_);
     s.with_x = parts.take<float>(k_ * k_);
-    s.slopes = parts.take<float>(c_);
     s.from_g = parts.take<std::byte>(c_ * k_ * width);
+    s.slopes = parts.take<std::byte>(c_ * k_ * width);
     s.from_x = parts.take<std::byte>(k_ * k_ * width);
     s.offset = parts.take<std::byte>(k_ * width);
-    s.of_library = parts.take<std::byte>(std::max({with_g_.workspace_bytes(), with_x_.workspace_bytes(),
-                                                   of_x_.workspace_bytes(), of_g_.workspace_bytes()}));
+    s.of_library = parts.take<std::byte>(
+        std::max({with_g_.workspace_bytes(), with_x_.workspace_bytes(), of_slopes_.workspace_bytes(),
+                  of_x_.workspace_bytes(), of_g_.workspace_bytes()}));
     s.bytes = parts.taken_bytes();
     return s;
   }
 
+  Filter filter(const Reals& weights) const { return {weights, k_, c_, op_.filter_by_result}; }
   void sum_x(const Reals& x, const Scratch& s, cudaStream_t stream) const {
     const std::array views = {TensorView{const_cast<void*>(x.data), {x.dtype, {rows_, k_}}}};
     x_sums_.with(KernelCall{views, {}}, [&](const ChannelLayout& layout, auto lanes) {
@@ -319,7 +383,7 @@ class ConvNormGradient {
   const int64_t k_, c_, rows_;
   const ChannelLayouts x_sums_;
   const TallProduct with_g_, with_x_;
-  const Product of_x_, of_g_;
+  const Product of_slopes_, of_x_, of_g_;
 };
 
 }  // namespace
