@@ -81,7 +81,7 @@ std::optional<std::vector<float>> numbers_of(const Tensor* tensor) {
   if (tensor == nullptr || tensor->is_absent || !is_float(tensor->type)) return std::nullopt;
   const std::vector<std::byte> bytes = convert_elements(tensor->type, tensor->data, tensor->elements());
   std::vector<float> numbers(bytes.size() / sizeof(float));
-  std::memcpy(numbers.data(), bytes.data(), bytes.size());
+  if (!numbers.empty()) std::memcpy(numbers.data(), bytes.data(), bytes.size());
   return numbers;
 }
 

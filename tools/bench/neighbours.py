@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Programs that share one GPU: does ours keep to its limit, and do both go on?
 
-usage: neighbours.py [--steps N] [--limit MIB] [--device NAME] [--json FILE] [--seconds N] HEADROOM [STRATEGY...]
+usage: neighbours.py [--steps N] [--limit MIB] [--device NAME] [--json FILE] [--seconds N] [--beside KIND,...]
+                     HEADROOM [STRATEGY...]
 
 HEADROOM is the command; a release build may be stripped. Each strategy (all that HEADROOM has) trains N steps
 (10000) of LeNet under a limit on the process that is little above what the net takes (800 MiB), and two runs
@@ -13,10 +14,11 @@ runs three times:
           none of its requests may fail, as none fails beside a plain process that holds the limit
   greedy  a neighbour takes and frees at random up to the whole card; ours may run out of memory, and says so
 
-Throughout, the driver's own figures are sampled (NVML): what our process holds and, alone, what is in use of
-the card. The first must be at most the limit; the second may be more by what the driver keeps for itself, as seen
-beside a plain process that holds the limit (first row). With a simulated GPU as --device each runs alone, and the figure is the
-simulated driver's. The whole takes at most --seconds (480): runs for which no time is left count as failed.
+--beside names those of the three to run, separated by commas; all unless given. Throughout, the driver's own
+figures are sampled (NVML): what our process holds and, alone, what is in use of the card. The first must be at
+most the limit; the second may be more by what the driver keeps for itself, as seen beside a plain process that
+holds the limit (first row). With a simulated GPU as --device each runs alone, and the figure is the simulated
+driver's. The whole takes at most --seconds (480): runs for which no time is left count as failed.
 Exit codes: 0 all promises kept, 5 one broken, 2 bad arguments, 1 anything else.
 """
 
@@ -303,6 +305,7 @@ def main():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--json")
     parser.add_argument("--seconds", type=float, default=480)
+    parser.add_argument("--beside", type=lambda text: text.split(","), default=["alone", "kind", "greedy"])
     parser.add_argument("headroom")
     parser.add_argument("strategy", nargs="*")
     options = parser.parse_args()
@@ -329,6 +332,7 @@ def main():
     todo = [("alone", *run) for run in itself + runs]
     if not is_simulated:
         todo += [("kind", *run) for run in itself + runs] + [("greedy", *run) for run in runs]
+    todo = [run for run in todo if run[0] in options.beside]
     own_of_driver = 0
 
     print_row([title for title, _ in COLUMNS])

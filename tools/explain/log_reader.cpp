@@ -141,10 +141,11 @@ void LogReader::scan(size_t end) {
 
 void LogReader::count_lines_to(size_t at) {
   if (at <= counted_) return;
-  const std::string_view passed = std::string_view(text_).substr(counted_, at - counted_);
-  if (const size_t last = passed.rfind('\n'); last != std::string_view::npos) {
-    line_ += std::count(passed.begin(), passed.end(), '\n');
-    line_begin_ = counted_ + last + 1;
+  const std::string_view passed = std::string_view(text_).substr(0, at);
+  // find() looks at many bytes at once, std::count() at one.
+  for (size_t end = passed.find('\n', counted_); end != passed.npos; end = passed.find('\n', end + 1)) {
+    ++line_;
+    line_begin_ = end + 1;
   }
   counted_ = at;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <numeric>
 
 namespace headroom::explain {
 namespace {
@@ -35,6 +36,8 @@ WordScanner::WordScanner(std::span<const std::string_view> words) : words_(words
       uint16_t& next = next_[state * class_count_ + class_of_[static_cast<unsigned char>(c)]];
       if (next == kNone) {
         depth_[states] = static_cast<uint16_t>(depth_[state] + 1);
+        // In a run of blanks the state stays what the first of them made it.
+        if (is_blank(c)) next_[states * class_count_ + blank_] = static_cast<uint16_t>(states);
         next = static_cast<uint16_t>(states++);
       }
       state = next;
@@ -63,7 +66,7 @@ WordScanner::WordScanner(std::span<const std::string_view> words) : words_(words
       const uint16_t by_suffix = next_[suffix[state] * class_count_ + c];
       if (next == kNone) {
         next = by_suffix;
-      } else {
+      } else if (next != state) {
         suffix[next] = by_suffix;
         queue.push_back(next);
       }
@@ -72,29 +75,45 @@ WordScanner::WordScanner(std::span<const std::string_view> words) : words_(words
   next_.resize(states * class_count_);
   first_output_.resize(states);
   depth_.resize(states);
-  for (const int32_t word : first_output_) has_output_.push_back(word >= 0);
+  put_states_with_output_last();
 }
 
-void WordScanner::add(Lane& lane, uint32_t state, size_t end) const {
+// One comparison with a register then says whether a word ends.
+void WordScanner::put_states_with_output_last() {
+  const size_t states = depth_.size();
+  std::vector<uint16_t> order(states), number(states);
+  std::iota(order.begin(), order.end(), uint16_t{0});
+  const auto first = std::stable_partition(order.begin(), order.end(),
+                                           [&](uint16_t state) { return first_output_[state] < 0; });
+  first_with_output_ = static_cast<uint32_t>(first - order.begin());
+  for (size_t i = 0; i < states; ++i) number[order[i]] = static_cast<uint16_t>(i);
+  const std::vector<uint16_t> next = next_, depth = depth_;
+  const std::vector<int32_t> first_output = first_output_;
+  for (size_t i = 0; i < states; ++i) {
+    for (size_t c = 0; c < class_count_; ++c)
+      next_[i * class_count_ + c] = number[next[order[i] * class_count_ + c]];
+    depth_[i] = depth[order[i]];
+    first_output_[i] = first_output[order[i]];
+  }
+}
+
+void WordScanner::add(Lane& lane, std::string_view text, uint32_t state, size_t end) const {
+  if (repeats_blank(text, end)) return;  // the first of the run was noted
   for (int32_t word = first_output_[state]; word >= 0; word = next_output_[static_cast<size_t>(word)])
     lane.found.push_back({end, word});
 }
 
 inline void WordScanner::step(Lane& lane, std::string_view text) const {
-  const uint8_t byte_class = class_of_[static_cast<unsigned char>(text[lane.at++])];
-  if (byte_class == blank_ && lane.last == blank_) return;
-  lane.last = byte_class;
-  lane.state = next_[lane.state * class_count_ + byte_class];
-  if (has_output_[lane.state] != 0) add(lane, lane.state, lane.at);
+  lane.state = next_[lane.state * class_count_ + class_of_[static_cast<unsigned char>(text[lane.at++])]];
+  if (lane.state >= first_with_output_) add(lane, text, lane.state, lane.at);
 }
 
 // On to the end of a word that begins in the lane; those that begin behind it are the next lane's.
 void WordScanner::read_behind_end(Lane& lane, std::string_view text) const {
   const size_t own = lane.found.size();
   for (size_t behind = 0; lane.at < text.size() && depth_[lane.state] > behind;) {
-    const uint8_t last = lane.last;
     step(lane, text);
-    behind += lane.last != blank_ || last != blank_;
+    behind += repeats_blank(text, lane.at) ? 0 : 1;
   }
   const auto is_next_lanes = [&](const Occurrence& occurrence) {
     return begin_of(text, occurrence.end, words_[static_cast<size_t>(occurrence.word)]) >= lane.end;
@@ -107,26 +126,24 @@ void WordScanner::read_behind_end(Lane& lane, std::string_view text) const {
 // As step, for all lanes up to the end of the shortest; what changes is kept in registers.
 void WordScanner::read_side_by_side(std::array<Lane, kLanes>& lanes, std::string_view text) const {
   std::array<uint32_t, kLanes> state{};
-  std::array<uint8_t, kLanes> last{};
-  std::array<size_t, kLanes> begin{};
+  std::array<const char*, kLanes> from{};
+  size_t steps = text.size();
   for (size_t j = 0; j < kLanes; ++j) {
-    last[j] = lanes[j].last;
-    begin[j] = lanes[j].at;
+    from[j] = text.data() + lanes[j].at;
+    steps = std::min(steps, lanes[j].end - lanes[j].at);
   }
-  const size_t steps = lanes[0].end - lanes[0].at;
+  const uint16_t* const next = next_.data();
+  const size_t classes = class_count_;
+  const uint32_t first_with_output = first_with_output_;
   for (size_t i = 0; i < steps; ++i) {
     for (size_t j = 0; j < kLanes; ++j) {
-      const uint8_t byte_class = class_of_[static_cast<unsigned char>(text[begin[j] + i])];
-      if (byte_class == blank_ && last[j] == blank_) continue;
-      last[j] = byte_class;
-      state[j] = next_[state[j] * class_count_ + byte_class];
-      if (has_output_[state[j]] != 0) add(lanes[j], state[j], begin[j] + i + 1);
+      state[j] = next[state[j] * classes + class_of_[static_cast<unsigned char>(from[j][i])]];
+      if (state[j] >= first_with_output) add(lanes[j], text, state[j], lanes[j].at + i + 1);
     }
   }
   for (size_t j = 0; j < kLanes; ++j) {
-    lanes[j].at = begin[j] + steps;
+    lanes[j].at += steps;
     lanes[j].state = state[j];
-    lanes[j].last = last[j];
   }
 }
 
@@ -135,9 +152,11 @@ std::vector<WordScanner::Occurrence> WordScanner::occurrences(std::string_view t
   std::array<Lane, kLanes> lanes;
   for (size_t i = 0; i < count; ++i) {
     lanes[i].at = text.size() / count * i;
-    lanes[i].end = i + 1 == count ? text.size() : text.size() / count * (i + 1);
-    if (i > 0) lanes[i].last = class_of_[static_cast<unsigned char>(text[lanes[i].at - 1])];
+    // A run of blanks is one lane's.
+    while (i > 0 && lanes[i].at < text.size() && is_blank(text[lanes[i].at - 1])) ++lanes[i].at;
+    if (i > 0) lanes[i - 1].end = lanes[i].at;
   }
+  lanes[count - 1].end = text.size();
   if (count == kLanes) read_side_by_side(lanes, text);
   std::vector<Occurrence> all;
   for (size_t i = 0; i < count; ++i) {

@@ -37,25 +37,29 @@ class WordScanner {
   struct Lane {
     size_t at = 0, end = 0;
     uint32_t state = 0;
-    uint8_t last = 0;
     std::vector<Occurrence> found;
   };
   static constexpr size_t kLanes = 4;
   std::vector<Occurrence> occurrences(std::string_view text) const;
   void read_side_by_side(std::array<Lane, kLanes>& lanes, std::string_view text) const;
-  void add(Lane& lane, uint32_t state, size_t end) const;
+  void put_states_with_output_last();
+  void add(Lane& lane, std::string_view text, uint32_t state, size_t end) const;
   void step(Lane& lane, std::string_view text) const;
   void read_behind_end(Lane& lane, std::string_view text) const;
 
   // Where the word that ends before `end` begins: a blank of it may be several of the text.
   size_t begin_of(std::string_view text, size_t end, std::string_view word) const;
   bool is_blank(char c) const { return class_of_[static_cast<unsigned char>(c)] == blank_; }
+  // Whether the character before `at` is another blank than the first of its run.
+  bool repeats_blank(std::string_view text, size_t at) const {
+    return at > 1 && is_blank(text[at - 1]) && is_blank(text[at - 2]);
+  }
 
   std::array<uint8_t, 256> class_of_{};
   uint8_t blank_ = 0;                  // the class of blanks, set first
   size_t class_count_ = 1;             // class 0: bytes of no word
   std::vector<uint16_t> next_;         // [state][class]
-  std::vector<uint8_t> has_output_;    // [state]
+  uint32_t first_with_output_ = 0;     // words end at this state and all later ones, and at no other
   std::vector<uint16_t> depth_;        // [state]: characters of the word that it is in
   std::vector<int32_t> first_output_;  // [state]: a word that ends there, -1 for none
   std::vector<int32_t> next_output_;   // [word]: the next word that ends at the same place
