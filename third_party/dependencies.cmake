@@ -5,7 +5,7 @@ include(FetchContent)
 # What is fetched is not ours to compile as one file: zlib's sources define the same names.
 set(unity_build ${CMAKE_UNITY_BUILD})
 set(CMAKE_UNITY_BUILD OFF)
-foreach(dependency fmt eigen zlib cli11 json protozero)
+foreach(dependency fmt eigen zlib isal cli11 json protozero)
   include(${CMAKE_CURRENT_LIST_DIR}/${dependency}.cmake)
 endforeach()
 if(HEADROOM_TESTS)

@@ -19,7 +19,7 @@ esac
 
 needed='g++ 12 or later, CMake 3.22 or later, Ninja, git, ca-certificates;
   better also, or CMake downloads them: Eigen 3.4, CLI11 2.1, GoogleTest 1.11, nlohmann-json 3.10, fmt 9,
-  zlib; for training over processes, OpenMPI 4'
+  zlib, ISA-L; for training over processes, OpenMPI 4'
 
 version_at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
 cmake_version() { cmake --version 2>/dev/null | sed -n '1s/.*version \([0-9.]*\).*/\1/p'; }
@@ -57,7 +57,7 @@ if ! version_at_least "$VERSION_ID" "$oldest" && ! tools_ready; then
 fi
 
 packages='cmake ninja-build git ca-certificates libeigen3-dev libcli11-dev libgtest-dev nlohmann-json3-dev libfmt-dev
-  zlib1g-dev libopenmpi-dev openmpi-bin'
+  zlib1g-dev libisal-dev libopenmpi-dev openmpi-bin'
 packages="$packages $*"
 if [ "$id" = ubuntu ] && [ "$VERSION_ID" = 22.04 ]; then
   packages="g++-12 $packages" # its default is g++ 11

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,6 +15,7 @@
 
 #include "runtime/base/bytes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/gunzip.h"
 
 namespace headroom {
 namespace {
@@ -58,12 +58,6 @@ bool write_all(int descriptor, std::span<const std::string_view> parts) {
     }
   }
   return true;
-}
-
-// Without zlib's prefix "<fd:3>: ", its substitute for a file name.
-std::string_view zlib_reason(std::string_view message) {
-  const size_t name_end = message.find(">: ");
-  return name_end == std::string_view::npos ? message : message.substr(name_end + 3);
 }
 
 }  // namespace
@@ -185,44 +179,36 @@ void write_file(const std::string& path, std::span<const std::string_view> parts
 InputFile::InputFile(std::string path) : path_(std::move(path)) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path_, ignored)) fail("is a folder, not a file");
-  const int descriptor = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) fail(std::strerror(errno));
-  file_ = gzdopen(descriptor, "rb");
-  if (file_ == nullptr) {
-    close(descriptor);
-    fail("no memory to read it");
-  }
-  gzbuffer(file_, 1 << 17);
+  descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor_ < 0) fail(std::strerror(errno));
+  content_ = std::make_unique<Gunzip>(descriptor_);
   struct stat status {};
-  if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) file_bytes_ = status.st_size;
+  if (fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) file_bytes_ = status.st_size;
 }
 
 InputFile::~InputFile() {
-  gzclose(file_);
+  close(descriptor_);
 }
 
 int64_t InputFile::read(void* destination, int64_t bytes) {
-  int64_t done = 0;
-  while (done < bytes) {
-    const auto chunk = static_cast<unsigned>(std::min(bytes - done, kMiB));
-    const int got = gzread(file_, static_cast<uint8_t*>(destination) + done, chunk);
-    if (got <= 0) break;
-    done += got;
-  }
-  int status = Z_OK;
-  const char* message = gzerror(file_, &status);
-  if (status == Z_BUF_ERROR)
-    fail(fmt::format("the gzip data is truncated (after {} bytes of content)", at_ + done));
-  if (status == Z_DATA_ERROR)
-    fail(fmt::format("the gzip data is corrupt after byte {}: {}", at_ + done, zlib_reason(message)));
-  if (status != Z_OK) fail(fmt::format("reading failed after byte {}: {}", at_ + done, zlib_reason(message)));
+  const int64_t done = content_->read(destination, bytes);
   at_ += done;
+  switch (content_->fault()) {
+    case Gunzip::Fault::kNone:
+      return done;
+    case Gunzip::Fault::kTruncated:
+      fail(fmt::format("the gzip data is truncated (after {} bytes of content)", at_));
+    case Gunzip::Fault::kCorrupt:
+      fail(fmt::format("the gzip data is corrupt after byte {}: {}", at_, content_->reason()));
+    case Gunzip::Fault::kUnreadable:
+      fail(fmt::format("reading failed after byte {}: {}", at_, content_->reason()));
+  }
   return done;
 }
 
 std::optional<double> InputFile::share_read() const {
   if (file_bytes_ == 0) return std::nullopt;
-  return std::min(1.0, static_cast<double>(gzoffset(file_)) / static_cast<double>(file_bytes_));
+  return std::min(1.0, static_cast<double>(content_->stored_bytes()) / static_cast<double>(file_bytes_));
 }
 
 void InputFile::fail(std::string_view why) const {

@@ -3,14 +3,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
-struct gzFile_s;  // zlib's
-
 namespace headroom {
+
+class Gunzip;
 
 // The content of a file. Throws InvalidArgument naming the file when it cannot be read or has more than
 // `max_bytes`. `check_start`, which may throw, sees the first KiBs (or all) before the rest is read: a device
@@ -53,7 +54,8 @@ class InputFile {
 
  private:
   const std::string path_;
-  gzFile_s* file_ = nullptr;
+  int descriptor_ = -1;
+  std::unique_ptr<Gunzip> content_;
   int64_t at_ = 0;
   int64_t file_bytes_ = 0;  // as it is stored; 0 of a pipe
 };

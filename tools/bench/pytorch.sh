@@ -1,6 +1,7 @@
 #!/bin/sh
 # Trains in PyTorch under our strategies, PyTorch's default and expandable_segments in one run: peak memory and steps
-# per second of a transformer on texts of random lengths and of a graph network on random subgraphs.
+# per second of a transformer on texts of random lengths, of a graph network on random subgraphs, and of a detector on
+# images of random sizes.
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 say() { echo "pytorch: $*" >&2; }
@@ -9,7 +10,7 @@ fail() { say "$*"; exit 2; }
 library=${HEADROOM_TORCH_LIBRARY:-$root/build/cuda/tools/torch/libheadroom_torch.so}
 case ${1:-} in
   -h | --help)
-    echo 'usage: tools/bench/pytorch.sh [--library FILE] [--workloads transformer graph] [--steps N] [--rounds N] [--seed N]'
+    echo 'usage: tools/bench/pytorch.sh [--library FILE] [--workloads transformer graph detection] [--steps N] [--rounds N] [--seed N]'
     echo '                              [--json FILE] [VARIANT...]'
     echo 'VARIANT: pytorch, pytorch,SETTINGS (of PYTORCH_CUDA_ALLOC_CONF), or a strategy such as mapped or caching+limit=40GiB;'
     echo 'the first is what the others are compared with.'

@@ -1,7 +1,8 @@
 """Training in PyTorch under Headroom's strategies and under PyTorch's own allocator, in one run; see pytorch.sh.
 
-Two programs whose sizes change from step to step: a language model (GPT-2's layers) on texts of random lengths, and a
-graph network (GraphSAGE, mean of the neighbours) on random subgraphs. Each variant runs in a fresh process, with the
+Three programs whose sizes change from step to step: a language model (GPT-2's layers) on texts of random lengths, a
+graph network (GraphSAGE, mean of the neighbours) on random subgraphs, and a detector (torchvision's Faster R-CNN) on
+images of random sizes. Each variant runs in a fresh process, with the
 same seed and the same steps.
 """
 import argparse
@@ -108,7 +109,33 @@ def graph_network(torch, device, small=False):
     return step
 
 
-WORKLOADS = {'transformer': language_model, 'graph': graph_network}
+def detector(torch, device, small=False):
+    """Faster R-CNN with a ResNet-50 (torchvision), 1 to 4 images of 240 to 640 pixels a side with 1 to 15 boxes, SGD.
+    Returns the step."""
+    from torchvision.models.detection import fasterrcnn_resnet50_fpn
+    model = fasterrcnn_resnet50_fpn(weights=None, weights_backbone=None, num_classes=91, min_size=64 if small else 480,
+                                    max_size=96 if small else 800).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+
+    def step(numbers):
+        images, targets = [], []
+        for _ in range(numbers.randrange(1, 5)):
+            height, width = numbers.randrange(240, 640), numbers.randrange(240, 640)
+            images.append(torch.rand(3, height, width, device=device))
+            corners = [(numbers.randrange(width - 40), numbers.randrange(height - 40))
+                       for _ in range(numbers.randrange(1, 16))]
+            boxes = [(x, y, x + numbers.randrange(20, 40), y + numbers.randrange(20, 40)) for x, y in corners]
+            targets.append({'boxes': torch.tensor(boxes, dtype=torch.float32, device=device),
+                            'labels': torch.randint(1, 91, (len(boxes),), device=device)})
+        optimizer.zero_grad()
+        loss = sum(model(images, targets).values())
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+    return step
+
+
+WORKLOADS = {'transformer': language_model, 'graph': graph_network, 'detection': detector}
 
 
 def use_variant(torch, variant):

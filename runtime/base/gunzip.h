@@ -1,0 +1,50 @@
+// The content of a file, gunzipped on the way where it begins as gzip does. Knows no path and no message.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace headroom {
+
+class Gunzip {
+ public:
+  enum class Fault : uint8_t { kNone, kTruncated, kCorrupt, kUnreadable };
+
+  // Reads from the descriptor, which stays the caller's.
+  explicit Gunzip(int descriptor);
+  ~Gunzip();
+  Gunzip(const Gunzip&) = delete;
+  Gunzip& operator=(const Gunzip&) = delete;
+
+  // Reads up to `bytes` of content: fewer at the end, and before a fault. Members of gzip follow each other;
+  // what follows the last one and is none is left out, as gzip does.
+  int64_t read(void* destination, int64_t bytes);
+
+  Fault fault() const { return fault_; }
+  std::string_view reason() const { return reason_; }  // of a fault, in a few words
+  // Bytes of the file that were taken from it and used.
+  int64_t stored_bytes() const { return stored_bytes_ - (end_ - next_); }
+
+ private:
+  struct Inflater;  // of the library that the build found
+  enum class State : uint8_t { kBegin, kPlain, kBetween, kMember, kEnd };
+
+  int64_t take(uint8_t* to, int64_t bytes);
+  int64_t fill();
+  void fail(Fault fault, std::string_view reason);
+  int64_t read_plain(uint8_t* to, int64_t bytes);
+  int64_t read_member(uint8_t* to, int64_t bytes);
+
+  const int descriptor_;
+  State state_ = State::kBegin;
+  std::vector<uint8_t> buffer_;
+  uint8_t *next_ = nullptr, *end_ = nullptr;  // what of the buffer is not used yet
+  int64_t stored_bytes_ = 0;
+  std::unique_ptr<Inflater> inflater_;
+  Fault fault_ = Fault::kNone;
+  std::string_view reason_;
+};
+
+}  // namespace headroom
