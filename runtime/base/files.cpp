@@ -181,7 +181,12 @@ InputFile::InputFile(std::string path) : path_(std::move(path)) {
   if (std::filesystem::is_directory(path_, ignored)) fail("is a folder, not a file");
   descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor_ < 0) fail(std::strerror(errno));
-  content_ = std::make_unique<Gunzip>(descriptor_);
+  try {
+    content_ = std::make_unique<Gunzip>(descriptor_);
+  } catch (...) {
+    close(descriptor_);
+    throw;
+  }
   struct stat status {};
   if (fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) file_bytes_ = status.st_size;
 }

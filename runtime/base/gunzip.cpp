@@ -31,18 +31,23 @@ uint32_t as_count(int64_t bytes) {
 #ifdef HEADROOM_HAS_ISAL
 struct Gunzip::Inflater {
   inflate_state state{};
+  // isal_inflate() would forget a header that ends behind what is stored.
+  isal_gzip_header header{};
 
   void begin() {
     isal_inflate_init(&state);
     state.crc_flag = ISAL_GZIP;
+    header = {};
   }
-  // Moves both begins on. True at the end of the member; else `reason` says why it cannot go on, if so.
+  // Advances `from` and `to`. True at the end of the member; else `reason` says why it cannot go on, if so.
   bool step(uint8_t*& from, int64_t stored, uint8_t*& to, int64_t room, std::string_view& reason) {
     state.next_in = from;
     state.avail_in = as_count(stored);
     state.next_out = to;
     state.avail_out = as_count(room);
-    switch (isal_inflate(&state)) {
+    int result = state.wrapper_flag == 0 ? isal_read_gzip_header(&state, &header) : ISAL_DECOMP_OK;
+    if (result == ISAL_DECOMP_OK) result = isal_inflate(&state);
+    switch (result) {
       case ISAL_DECOMP_OK:
       case ISAL_END_INPUT:
         break;
@@ -83,7 +88,7 @@ struct Gunzip::Inflater {
   Inflater& operator=(const Inflater&) = delete;
 
   void begin() { inflateReset(&state); }
-  // Moves both begins on. True at the end of the member; else `reason` says why it cannot go on, if so.
+  // Advances `from` and `to`. True at the end of the member; else `reason` says why it cannot go on, if so.
   bool step(uint8_t*& from, int64_t stored, uint8_t*& to, int64_t room, std::string_view& reason) {
     state.next_in = from;
     state.avail_in = as_count(stored);

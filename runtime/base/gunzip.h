@@ -19,7 +19,7 @@ class Gunzip {
   Gunzip& operator=(const Gunzip&) = delete;
 
   // Reads up to `bytes` of content: fewer at the end, and before a fault. Members of gzip follow each other;
-  // what follows the last one and is none is left out, as gzip does.
+  // what follows the last member and is none is left out, as gzip does.
   int64_t read(void* destination, int64_t bytes);
 
   Fault fault() const { return fault_; }

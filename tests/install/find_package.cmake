@@ -7,7 +7,7 @@ run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${PREFIX})
 # Headers: those that programs include, and none of the internals, the third parties or the tests.
 file(GLOB_RECURSE headers RELATIVE ${PREFIX} ${PREFIX}/*.h ${PREFIX}/*.hpp)
 foreach(header IN LISTS headers)
-  if(header MATCHES "gtest|gmock|fmt/|nlohmann|CLI/|zlib|tests/|kernels/(cpu|cuda)|/cuda/|faulty|tools/")
+  if(header MATCHES "gtest|gmock|fmt/|nlohmann|CLI/|zlib|isa-l|tests/|kernels/(cpu|cuda)|/cuda/|faulty|tools/")
     message(FATAL_ERROR "${header} is installed")
   endif()
 endforeach()

@@ -305,7 +305,8 @@ def main():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--json")
     parser.add_argument("--seconds", type=float, default=480)
-    parser.add_argument("--beside", type=lambda text: text.split(","), default=["alone", "kind", "greedy"])
+    kinds = ["alone", "kind", "greedy"]
+    parser.add_argument("--beside", type=lambda text: text.split(","), default=kinds)
     parser.add_argument("headroom")
     parser.add_argument("strategy", nargs="*")
     options = parser.parse_args()
@@ -332,7 +333,11 @@ def main():
     todo = [("alone", *run) for run in itself + runs]
     if not is_simulated:
         todo += [("kind", *run) for run in itself + runs] + [("greedy", *run) for run in runs]
+    if not set(options.beside) <= set(kinds):
+        parser.error(f"--beside: {','.join(options.beside)} is no list of {', '.join(kinds)}")
     todo = [run for run in todo if run[0] in options.beside]
+    if not todo:
+        parser.error("--beside: with a simulated GPU each runs alone")
     own_of_driver = 0
 
     print_row([title for title, _ in COLUMNS])

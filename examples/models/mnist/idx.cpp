@@ -85,7 +85,7 @@ IdxArray read_idx(const std::string& path, int rank) {
     have += got;
     if (got < chunk) input.fail(fmt::format("truncated: {} bytes of data instead of {}", have, expected));
   }
-  // Reading past the end makes zlib verify the checksum.
+  // Reading past the end makes the checksum be verified.
   uint8_t extra = 0;
   if (input.read(&extra, 1) != 0)
     input.fail(fmt::format("oversized: more than the {} bytes that the header states", expected));

@@ -15,13 +15,19 @@
 namespace headroom {
 namespace {
 
-// As gzip writes it, with a name in the header.
-std::string zipped(std::string_view content, int level = 6) {
+// As gzip writes it, with a name in the header, or with all that a header may have.
+std::string zipped(std::string_view content, int level = 6, bool has_whole_header = false) {
   z_stream stream{};
   deflateInit2(&stream, level, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY);
-  std::string name = "content";
+  std::string name = "content", extra = "some more", comment = "nothing of note";
   gz_header header{};
   header.name = reinterpret_cast<Bytef*>(name.data());
+  if (has_whole_header) {
+    header.extra = reinterpret_cast<Bytef*>(extra.data());
+    header.extra_len = static_cast<uInt>(extra.size());
+    header.comment = reinterpret_cast<Bytef*>(comment.data());
+    header.hcrc = 1;
+  }
   deflateSetHeader(&stream, &header);
   std::string result(deflateBound(&stream, content.size()) + 64, '\0');
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
@@ -93,6 +99,23 @@ TEST(GunzipTest, ReadsMembersBehindEachOtherAndLeavesOutWhatFollowsThem) {
   const Outcome padded = read_all(zipped(other) + std::string(512, '\0'));
   EXPECT_EQ(padded.fault, Gunzip::Fault::kNone);
   EXPECT_EQ(padded.content, other);
+}
+
+// A file is read by pieces of 256 KiB.
+TEST(GunzipTest, ReadsAHeaderThatIsCutByTheEndOfAPieceOfTheFile) {
+  constexpr size_t kPiece = 1 << 18;
+  const std::string text = some_text(kPiece), other = some_text(100);
+  const size_t around = zipped(text, 0).size() - text.size();
+  for (const bool has_whole_header : {false, true}) {
+    const std::string second = zipped(other, 6, has_whole_header);
+    for (size_t cut = 1; cut < 70; ++cut) {
+      const std::string_view begin = std::string_view(text).substr(0, kPiece - around - cut);
+      const std::string first = zipped(begin, 0);
+      ASSERT_LT(first.size(), kPiece) << cut;
+      ASSERT_GE(first.size() + second.size(), kPiece) << cut;
+      expect_content(first + second, std::string(begin) + other);
+    }
+  }
 }
 
 TEST(GunzipTest, SaysThatAFileEndsTooEarlyWhereverItDoes) {
