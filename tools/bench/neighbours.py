@@ -310,6 +310,8 @@ def main():
     parser.add_argument("headroom")
     parser.add_argument("strategy", nargs="*")
     options = parser.parse_args()
+    if not set(options.beside) <= set(kinds):
+        parser.error(f"--beside: {','.join(options.beside)} is no list of {', '.join(kinds)}")
     deadline = time.monotonic() + options.seconds
     limit = options.limit * MIB
     strategies = options.strategy or [
@@ -333,8 +335,6 @@ def main():
     todo = [("alone", *run) for run in itself + runs]
     if not is_simulated:
         todo += [("kind", *run) for run in itself + runs] + [("greedy", *run) for run in runs]
-    if not set(options.beside) <= set(kinds):
-        parser.error(f"--beside: {','.join(options.beside)} is no list of {', '.join(kinds)}")
     todo = [run for run in todo if run[0] in options.beside]
     if not todo:
         parser.error("--beside: with a simulated GPU each runs alone")
