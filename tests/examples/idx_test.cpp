@@ -1,12 +1,12 @@
 #include "examples/models/mnist/idx.h"
 
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <cstddef>
 #include <string>
 
 #include "runtime/base/errors.h"
+#include "tests/gzipped.h"
 #include "tests/scratch_folder.h"
 
 namespace headroom {
@@ -22,20 +22,6 @@ std::string idx(std::initializer_list<uint32_t> extents, std::string_view data) 
   std::string result = big_endian(0x00000800 + static_cast<uint32_t>(extents.size()));
   for (const uint32_t extent : extents) result += big_endian(extent);
   return result + std::string(data);
-}
-
-std::string gzipped(const std::string& content) {
-  z_stream stream{};
-  deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);  // 16: with a gzip header
-  std::string result(deflateBound(&stream, content.size()) + 32, '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
-  stream.avail_in = static_cast<uInt>(content.size());
-  stream.next_out = reinterpret_cast<Bytef*>(result.data());
-  stream.avail_out = static_cast<uInt>(result.size());
-  deflate(&stream, Z_FINISH);
-  result.resize(stream.total_out);
-  deflateEnd(&stream);
-  return result;
 }
 
 // The error message for `content` as an array of `rank` axes.

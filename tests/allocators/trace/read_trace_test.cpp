@@ -2,7 +2,6 @@
 #include "allocators/trace/read_trace.h"
 
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -12,6 +11,7 @@
 #include "allocators/trace/trace_writer.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
+#include "tests/gzipped.h"
 #include "tests/scratch_folder.h"
 
 namespace headroom {
@@ -36,14 +36,6 @@ std::string refusal(std::string_view content) {
     return text.substr(folder.path().size() + 1);
   }
   return "";
-}
-
-std::string zipped(std::string_view content) {
-  const ScratchFolder folder;
-  gzFile file = gzopen((folder / "zipped").c_str(), "wb");
-  gzwrite(file, content.data(), static_cast<unsigned>(content.size()));
-  gzclose(file);
-  return read_file(folder / "zipped", 1 << 20);
 }
 
 constexpr std::string_view kSmallCsv = "op,id,bytes\na,0,1024\na,1,512\nf,0,0\na,0,2048\nf,1\nf,0,2048\n";
@@ -75,7 +67,7 @@ TEST(ReadTrace, CsvIsReadWithAndWithoutHeadLineEndsAndGzip) {
   expect_small(read(kSmallCsv));
   expect_small(read(kSmallCsv.substr(12)));
   expect_small(read(kSmallCsv.substr(0, kSmallCsv.size() - 1)));
-  expect_small(read(zipped(kSmallCsv)));
+  expect_small(read(gzipped(kSmallCsv)));
   std::string windows;
   for (const char c : kSmallCsv) windows += c == '\n' ? "\r\n" : std::string(1, c);
   expect_small(read(windows));
@@ -107,7 +99,7 @@ TEST(ReadTrace, WhatCannotHaveHappenedIsRefusedByLine) {
       {"\x7f"
        "ELF",
        "trace: no trace"},
-      {zipped(std::string(kSmallCsv)).substr(0, 30), "the gzip data is truncated"},
+      {gzipped(std::string(kSmallCsv)).substr(0, 30), "the gzip data is truncated"},
   };
   for (const auto& [content, expected] : cases) {
     const std::string message = refusal(content);
