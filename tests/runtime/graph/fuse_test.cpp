@@ -301,8 +301,9 @@ TEST(Fuse, TheGradientOfALayerNormAddsTheOnePastItWithTheSameBits) {
     if (fused) {
       fuse(graph, fetches);
       for (const Node& node : graph.nodes()) {
-        if (std::holds_alternative<LayerNormGrad>(node.op))
+        if (std::holds_alternative<LayerNormGrad>(node.op)) {
           EXPECT_EQ(node.inputs.size(), is_fetched ? 5u : 6u);
+        }
       }
     }
     return after_three_steps(graph, fetches, x, rate, parameters);
@@ -326,7 +327,9 @@ TEST(Fuse, TheGradientOfAMaxPoolAddsTheOnePastItWithTheSameBits) {
       fuse(graph, fetches);
       EXPECT_EQ(count_of<MaxPoolGrad>(graph), 1);
       for (const Node& node : graph.nodes()) {
-        if (std::holds_alternative<MaxPoolGrad>(node.op)) EXPECT_EQ(node.inputs.size(), 3u);
+        if (std::holds_alternative<MaxPoolGrad>(node.op)) {
+          EXPECT_EQ(node.inputs.size(), 3u);
+        }
       }
     }
     return after_three_steps(graph, fetches, x, rate, parameters);

@@ -1,5 +1,5 @@
-// What the driver's calls for virtual memory take: pages one by one and in runs of one access call, and all
-// of it on a second thread. Prints us per page.
+// What the driver's calls for virtual memory take: pages one by one and in runs of one access call, and shared by
+// several threads. Prints us per page.
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <fmt/format.h>
@@ -53,15 +53,15 @@ int main() {
   const auto create = [&] {
     for (auto& page : pages) check(driver.create_memory(&page, kPage, &plain, 0), "cuMemCreate");
   };
-  const auto map = [&](size_t run) {
-    for (size_t i = 0; i < kPages; ++i) {
+  const auto map = [&](size_t run, size_t begin = 0, size_t end = kPages) {
+    for (size_t i = begin; i < end; ++i) {
       check(driver.map_memory(base + i * kPage, kPage, 0, pages[i], 0), "cuMemMap");
       if ((i + 1) % run != 0) continue;
       check(driver.set_access(base + (i + 1 - run) * kPage, run * kPage, &access, 1), "cuMemSetAccess");
     }
   };
-  const auto unmap = [&](size_t run) {
-    for (size_t i = 0; i < kPages; i += run) {
+  const auto unmap = [&](size_t run, size_t begin = 0, size_t end = kPages) {
+    for (size_t i = begin; i < end; i += run) {
       check(driver.unmap_memory(base + i * kPage, run * kPage), "cuMemUnmap");
     }
   };
@@ -70,13 +70,22 @@ int main() {
     fmt::print("map, runs of {}: {:.1f}", run, us_per_page([&] { map(run); }));
     fmt::print("; unmap: {:.1f}\n", us_per_page([&] { unmap(run); }));
   }
-  fmt::print("map on a second thread: {:.1f}\n", us_per_page([&] {
-               std::thread([&] {
-                 use_gpu();
-                 map(1);
-               }).join();
-             }));
-  unmap(1);
+  for (const size_t threads : {1, 2, 4, 8}) {
+    // Each thread maps and unmaps its own stretch of pages.
+    const auto share = [&](const auto& part) {
+      std::vector<std::thread> workers;
+      const size_t pages_each = kPages / threads;
+      for (size_t i = 0; i < threads; ++i) {
+        workers.emplace_back([&, i] {
+          use_gpu();
+          part(i * pages_each, (i + 1) * pages_each);
+        });
+      }
+      for (std::thread& worker : workers) worker.join();
+    };
+    fmt::print("on {} threads: map {:.1f}", threads, us_per_page([&] { share(std::bind_front(map, 1)); }));
+    fmt::print("; unmap {:.1f}\n", us_per_page([&] { share(std::bind_front(unmap, 1)); }));
+  }
   fmt::print("release {:.1f}\n", us_per_page([&] {
                for (const auto page : pages) check(driver.release_memory(page), "cuMemRelease");
              }));
