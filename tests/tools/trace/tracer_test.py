@@ -108,6 +108,25 @@ class Tracer(unittest.TestCase):
 
         self.assertGreater(trace(training(loss), batch=8).peak_bytes, 0)
 
+    def test_weights_may_be_drawn_from_every_distribution_of_pytorch(self):
+        init = nn.init
+
+        def loss(net, x):
+            weight = torch.empty(64, 48, device=x.device)
+            for fill in (
+                lambda w: init.trunc_normal_(w, std=0.02),
+                lambda w: init.trunc_normal_(w, a=2.5, b=3.0),
+                lambda w: init.sparse_(w, 0.1),
+                *(getattr(init, f"{name}_") for name in ("uniform", "normal", "ones", "eye", "orthogonal")),
+                *(getattr(init, f"{name}_uniform_") for name in ("xavier", "kaiming")),
+                *(getattr(init, f"{name}_normal_") for name in ("xavier", "kaiming")),
+            ):
+                fill(weight)
+            init.dirac_(torch.empty(16, 16, 3, 3, device=x.device))
+            return net(x).mean()
+
+        self.assertGreater(trace(training(loss), batch=8).peak_bytes, 0)
+
     def test_a_loss_can_be_printed(self):
         def loss(net, x):
             value = net(x).mean()

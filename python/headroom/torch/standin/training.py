@@ -18,6 +18,7 @@ def install(tracer, stack):
     _take_lists_of_tensors(stack)
     _take_every_scaled_step(stack)
     _load_data_in_this_process(stack)
+    _fill_weights_at_once(stack)
     patch(stack, torch.nn.RNNBase, "flatten_parameters", flatten_parameters)
 
 
@@ -98,6 +99,16 @@ def _take_every_scaled_step(stack):
         "get_scale",
         lambda scaler: Unknown("the scale of a GradScaler"),
     )
+
+
+def _fill_weights_at_once(stack):
+    """From PyTorch 2.15 on a truncated normal distribution draws again until all values lie within its bounds."""
+
+    def fill(tensor, mean, std, *args, **kwargs):
+        with torch.no_grad():
+            return tensor.normal_(mean, std)
+
+    patch(stack, torch.nn.init, "_no_grad_trunc_normal_", fill)
 
 
 def _load_data_in_this_process(stack):
