@@ -18,10 +18,24 @@ def user_line():
     return ""
 
 
+def _library_line():
+    """The line of a library that the user's line led to: "torchvision/ops/boxes.py:85"; "" for PyTorch's own."""
+    for frame in reversed(traceback.extract_stack()):
+        if is_user_file(frame.filename):
+            return ""
+        for folder in ("site-packages", "dist-packages"):
+            before, found, path = frame.filename.replace(os.sep, "/").partition(f"/{folder}/")
+            if found and path.partition("/")[0] not in ("torch", "headroom"):
+                return f"{path}:{frame.lineno}"
+    return ""
+
+
 def data_dependent(what):
     """A TraceError for a step that depends on values which a trace does not have."""
-    line = user_line()
+    line, inner = user_line(), _library_line()
     where = f"{line}: " if line else ""
+    if inner:
+        where += f"{inner}: "
     # item() gives a value that may be printed and summed up, and that nothing may depend on.
     instead = "take item() of a value that is only printed, " if what == "float()" else ""
     return TraceError(

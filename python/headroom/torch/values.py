@@ -1,7 +1,8 @@
 """Small tensors whose values follow from constants: a trace knows them and computes with them.
 
 Programs read such values to decide how they go on: drop-path rates from a linspace, the steps of an
-optimizer, a mask of ones. Values that come from data or from random numbers are unknown.
+optimizer, a mask of ones. A random number that is drawn alone is known, too: it decides whether a layer is
+left out, or which size an image gets, and is no data. All other values are unknown.
 """
 
 import weakref
@@ -48,6 +49,16 @@ _LIKE = {
     _aten.new_ones.default,
     _aten.new_full.default,
 }
+# Draw random numbers into a tensor, whatever its values were.
+_DRAWS_INTO = {
+    _aten.uniform_.default,
+    _aten.normal_.default,
+    _aten.random_.default,
+    _aten.random_.to,
+    getattr(_aten.random_, "from"),
+    _aten.bernoulli_.float,
+    _aten.exponential_.default,
+}
 
 
 class KnownValues:
@@ -84,7 +95,8 @@ class KnownValues:
             self.forget_written(func, args, kwargs)
             return result
         outputs = tensors_in(result)
-        if not outputs or any(out.numel() > _MAX_ELEMENTS for out in outputs):
+        most = 1 if _is_random(func) else _MAX_ELEMENTS
+        if not outputs or any(out.numel() > most for out in outputs):
             self.forget_written(func, args, kwargs)
             return result
         with torch.utils._python_dispatch._disable_current_modes():
@@ -104,9 +116,9 @@ class KnownValues:
         if func in _LIKE:
             return True if all(t.numel() <= _MAX_ELEMENTS for t in inputs) else None
         if not inputs:
-            return True if func in _FACTORIES else None
-        if torch.Tag.nondeterministic_seeded in func.tags:
-            return None
+            return True if func in _FACTORIES or _is_random(func) else None
+        if _is_random(func):
+            return True if func in _DRAWS_INTO and inputs[0].numel() == 1 else None
         for tensor in inputs:
             if tensor.numel() > _MAX_ELEMENTS or self.of(tensor) is None:
                 return None
@@ -158,6 +170,10 @@ class KnownValues:
             fake = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype)
         fake._headroom_value = value
         return fake
+
+
+def _is_random(func):
+    return torch.Tag.nondeterministic_seeded in func.tags
 
 
 def _public_name(func):

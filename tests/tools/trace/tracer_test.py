@@ -108,6 +108,34 @@ class Tracer(unittest.TestCase):
 
         self.assertGreater(trace(training(loss), batch=8).peak_bytes, 0)
 
+    def test_a_random_number_drawn_alone_can_steer_a_step(self):
+        def loss(net, x):
+            if torch.rand([]) < 0 or torch.empty(1).uniform_(2, 3).item() < 2:
+                raise AssertionError
+            return net(x)[: torch.randint(1, 3, (1,)).item()].mean()
+
+        self.assertGreater(trace(training(loss), batch=8).peak_bytes, 0)
+        self.assertIn(
+            "condition", refusal(lambda net, x: net(x).mean() if (torch.rand(2) < 0).any() else 0)
+        )
+        self.assertIn(
+            "condition", refusal(lambda net, x: net(x).mean() if F.dropout(net(x).mean()) else 0)
+        )
+
+    def test_a_refusal_names_the_line_of_the_library_that_the_users_line_led_to(self):
+        with tempfile.TemporaryDirectory() as folder:
+            package = os.path.join(folder, "site-packages", "lottery")
+            os.makedirs(package)
+            with open(os.path.join(package, "__init__.py"), "w", encoding="utf-8") as file:
+                file.write("def is_even(x):\n    return x.sum().item() % 2 == 0\n")
+            sys.path.insert(0, os.path.dirname(package))
+            try:
+                import lottery
+            finally:
+                sys.path.pop(0)
+            text = refusal(lambda net, x: net(x).mean() if lottery.is_even(x) else 0)
+        self.assertRegex(text, r"^tracer_test\.py:\d+: lottery/__init__\.py:2: item\(\) ")
+
     def test_weights_may_be_drawn_from_every_distribution_of_pytorch(self):
         init = nn.init
 
@@ -117,7 +145,10 @@ class Tracer(unittest.TestCase):
                 lambda w: init.trunc_normal_(w, std=0.02),
                 lambda w: init.trunc_normal_(w, a=2.5, b=3.0),
                 lambda w: init.sparse_(w, 0.1),
-                *(getattr(init, f"{name}_") for name in ("uniform", "normal", "ones", "eye", "orthogonal")),
+                *(
+                    getattr(init, f"{name}_")
+                    for name in ("uniform", "normal", "ones", "eye", "orthogonal")
+                ),
                 *(getattr(init, f"{name}_uniform_") for name in ("xavier", "kaiming")),
                 *(getattr(init, f"{name}_normal_") for name in ("xavier", "kaiming")),
             ):
@@ -214,7 +245,9 @@ class Tracer(unittest.TestCase):
 
             def step():
                 y = net(x)
-                y = torch.cat([y, x.detach()], 1) if strided else y  # its gradient is a part of another
+                y = (
+                    torch.cat([y, x.detach()], 1) if strided else y
+                )  # its gradient is a part of another
                 (y * y).sum().backward()
 
             return step
@@ -458,7 +491,6 @@ class Convolutions(unittest.TestCase):
         ):
             made = convolution(dtype, *arguments)
             self.assertEqual(self.workspaces.bytes_of(made, part), expected, (dtype, arguments))
-
 
     def test_clusters_are_found_in_the_descriptors_of_known_versions_alone(self):
         name = list(struct.unpack("2i", b"NVIDIA H"))
