@@ -29,7 +29,17 @@ def _native_batch_norm(tracer, func, args, kwargs):
     return out, torch.empty((channels,), dtype=kind), torch.empty((channels,), dtype=kind)
 
 
+def _histc(tracer, func, args, kwargs):
+    """A CPU counts no integers; Transformers counts the tokens of each expert so."""
+    tensor = args[0]
+    if tensor.is_floating_point():
+        return func(*args, **kwargs)
+    bins = kwargs.get("bins", args[1] if len(args) > 1 else 100)
+    return torch.empty((bins,), dtype=tensor.dtype)
+
+
 REPLACED = {
+    _aten.histc.default: _histc,
     _aten.native_layer_norm.default: _native_layer_norm,
     _aten.native_batch_norm.default: _native_batch_norm,
 }

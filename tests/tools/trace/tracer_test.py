@@ -136,6 +136,16 @@ class Tracer(unittest.TestCase):
             text = refusal(lambda net, x: net(x).mean() if lottery.is_even(x) else 0)
         self.assertRegex(text, r"^tracer_test\.py:\d+: lottery/__init__\.py:2: item\(\) ")
 
+    def test_integers_are_counted_as_a_gpu_counts_them(self):
+        def loss(net, x):
+            experts = torch.randint(0, 4, (64,), device=x.device).int()
+            counts = torch.histc(experts, bins=4, min=0, max=3)
+            if counts.dtype != torch.int32 or counts.shape != (4,):
+                raise AssertionError
+            return net(x).mean()
+
+        self.assertGreater(trace(training(loss), batch=8).peak_bytes, 0)
+
     def test_weights_may_be_drawn_from_every_distribution_of_pytorch(self):
         init = nn.init
 

@@ -4,6 +4,8 @@ All changes to PyTorch are made by `install` and undone by the ExitStack that it
 changed while no trace runs.
 """
 
+import logging
+
 import torch
 
 from ..errors import TraceError, user_line
@@ -17,6 +19,8 @@ def install(tracer, stack):
     training.install(tracer, stack)
     distributed.install(stack)
     _refuse_compile(stack)
+    # PyTorch logs the stack of each op that fails on fake tensors; the error has all of it.
+    patch(stack, logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)
 
 
 def _refuse_compile(stack):
