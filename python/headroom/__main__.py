@@ -43,6 +43,8 @@ def _parse(words):
 
 def main(words=None):
     arguments = _parse(words)
+    if arguments.batch is not None and arguments.batch < 1:
+        return _fail(_BAD_INPUT, f"--batch: {arguments.batch} is below 1")
     if importlib.util.find_spec("torch") is None:
         is_pipx = f"{os.sep}pipx{os.sep}" in sys.prefix
         install = "pipx inject headroom" if is_pipx else f"{sys.executable} -m pip install"
@@ -80,7 +82,7 @@ def main(words=None):
             f"{arguments.program}: {len(trace.blocks)} allocations in {arguments.steps} steps, at most "
             f"{trace.peak_bytes / 2**20:.2f} MiB live at once; {trace.seconds:.1f} s"
         )
-        print(f"next: headroom replay {arguments.output} --strategy caching")
+        print(f"next: headroom predict {arguments.output} --device {arguments.device}")
     return _DONE
 
 

@@ -18,14 +18,21 @@ def user_line():
     return ""
 
 
+def refusal(what):
+    """A TraceError that says of the user's line that runs now what cannot be traced, and why."""
+    line = user_line()
+    return TraceError(f"{line}: {what}" if line else what)
+
+
 def _library_line():
-    """The line of a library that the user's line led to: "torchvision/ops/boxes.py:85"; "" for PyTorch's own."""
+    """The line of a library that the user's line led to: "torchvision/ops/boxes.py:85"."""
     for frame in reversed(traceback.extract_stack()):
         if is_user_file(frame.filename):
             return ""
         for folder in ("site-packages", "dist-packages"):
             before, found, path = frame.filename.replace(os.sep, "/").partition(f"/{folder}/")
-            if found and path.partition("/")[0] not in ("torch", "headroom"):
+            is_internal = path.startswith(("headroom/", "torch/_")) or path.count("/") == 0
+            if found and not is_internal:
                 return f"{path}:{frame.lineno}"
     return ""
 

@@ -104,3 +104,27 @@ def only_overwrites(func):
     return name in _FILLS or (
         name.startswith("_foreach_") and func._schema.is_mutable and not func._schema.returns
     )
+
+
+_ON_ONE_DEVICE = {
+    "addmm",
+    "addmv",
+    "baddbmm",
+    "bmm",
+    "cat",
+    "convolution",
+    "embedding",
+    "mm",
+    "native_batch_norm",
+    "native_group_norm",
+    "native_layer_norm",
+    "nll_loss2d_forward",
+    "nll_loss_forward",
+}
+
+
+@functools.lru_cache(maxsize=None)
+def wants_one_device(func):
+    """Whether an op refuses tensors on several devices: not so are copies and indexing."""
+    name = func._schema.name.partition("::")[2]
+    return name in _ON_ONE_DEVICE or (torch.Tag.pointwise in func.tags and name != "copy_")

@@ -7,6 +7,7 @@ comes from the tables in gpu_ops.py and kernels.py.
 
 import bisect
 import contextlib
+import weakref
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -15,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from . import gpu_ops, kernels
 from .child import in_child
 from .conv_workspace import Workspaces
-from .errors import TraceError, data_dependent
+from .errors import data_dependent, refusal
 from .recorder import (
     ACTIVATIONS,
     GRADIENTS,
@@ -114,6 +115,8 @@ class Tracer(TorchDispatchMode):
         self.optimizers = []  # those that took a step
         self.phase_before_step = None  # of an optimizer
         self._paths = {}  # {id of module: path} of the root module that runs
+        self.moved = weakref.WeakSet()  # modules that the program moved or converted
+        self.copied = []  # (block, the block that it was copied from) of deep copies
         self.conversions = set()  # blocks made of others on the GPU, which are no inputs
         self.costs = None  # the times of ops (costs.py), where somebody wants them
 
@@ -147,15 +150,21 @@ class Tracer(TorchDispatchMode):
         if device is not None:
             kwargs = dict(kwargs, device=_CPU)
             if func is _aten._to_copy.default:
-                del kwargs["device"]  # a fake copy to the device that a tensor has is the tensor itself
+                del kwargs[
+                    "device"
+                ]  # a fake copy to the device that a tensor has is the tensor itself
             if device.type not in ("cuda", "cpu", "meta"):
-                raise TraceError(
+                raise refusal(
                     f"the program uses a device of type '{device.type}': only 'cuda' is simulated"
                 )
+        if any(tensor.layout is not torch.strided for tensor in inputs):
+            raise _sparse()
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = None
         recorder = self.recorder
         on_gpu = self._runs_on_gpu(func, device, inputs)
+        if on_gpu and not self.host_is_gpu and self.target is None:
+            self._require_one_device(func, inputs)
         if recorder.phase == "backward":
             self._enter_node()
         elif recorder.modules:
@@ -170,7 +179,12 @@ class Tracer(TorchDispatchMode):
         ):
             func = _aten.add_.Tensor
         replace = gpu_ops.REPLACED.get(func) if on_gpu else None
-        if on_gpu and replace is None and gpu_ops.only_overwrites(func):
+        if (
+            on_gpu
+            and replace is None
+            and gpu_ops.only_overwrites(func)
+            and not self.values.are_known(inputs)
+        ):
             # It has no result of its own, so there is nothing to find out.
             self.values.forget_written(func, args, kwargs)
             if self.costs:
@@ -211,6 +225,20 @@ class Tracer(TorchDispatchMode):
             return inputs[0].untyped_storage()._cdata in blocks
         return any(tensor.untyped_storage()._cdata in blocks for tensor in inputs)
 
+    def _require_one_device(self, func, inputs):
+        """As PyTorch demands of an op on a GPU; a single number may be on the CPU."""
+        if len(inputs) < 2 or not gpu_ops.wants_one_device(func):
+            return
+        blocks = self.recorder.blocks
+        for tensor in inputs:
+            if tensor.dim() == 0 or tensor.numel() == 0:
+                continue
+            if tensor.untyped_storage()._cdata not in blocks:
+                raise refusal(
+                    "RuntimeError: Expected all tensors to be on the same device, but found at least two "
+                    "devices, cuda:0 and cpu!"
+                )
+
     def _converts_on_gpu(self, inputs):
         blocks = self.recorder.blocks
         return self.target is None and any(
@@ -229,6 +257,8 @@ class Tracer(TorchDispatchMode):
         """Follows the storage of a result on the GPU."""
         if not isinstance(tensor, FakeTensor):
             return
+        if tensor.layout is not torch.strided:
+            raise _sparse()
         storage = tensor.untyped_storage()
         block = self.recorder.blocks.get(storage._cdata)
         if block is None:
@@ -315,7 +345,8 @@ class Tracer(TorchDispatchMode):
         """Names and categories of what modules and optimizers hold now."""
         find = self.recorder.find
         names = {}
-        for module, _ in list(self.roots.values()):
+        modules = [module for module, _ in self.roots.values()]
+        for module in modules + [module for module in self.moved if module not in modules]:
             for name, parameter in module.named_parameters():
                 names.setdefault(id(parameter), name)
                 self._label(find(parameter), WEIGHTS, name)
@@ -342,7 +373,11 @@ class Tracer(TorchDispatchMode):
             block.tensor = block.tensor or name
 
     def finish(self):
-        """Categories of what modules and optimizers do not hold: by when it was made and how long it lived."""
+        """Categories of what modules and optimizers do not hold: by what it is a copy of, or when it was made and how
+        long it lived."""
+        for block, original in self.copied:
+            if block.category == OTHER and original.category != OTHER:
+                block.category, block.tensor = original.category, original.tensor
         freed = {}
         position = {}
         for index, event in enumerate(self.recorder.events):
@@ -375,6 +410,12 @@ class Tracer(TorchDispatchMode):
                 block.category = GRADIENTS if block.module is not None else WORKSPACE
             else:
                 block.category = WORKSPACE
+
+
+def _sparse():
+    return refusal(
+        "sparse tensors cannot be traced: their sizes depend on data; use dense ones (sparse=False)"
+    )
 
 
 # Ops that make data: outside of modules their results are inputs.

@@ -1,10 +1,12 @@
 """Small tensors whose values follow from constants: a trace knows them and computes with them.
 
 Programs read such values to decide how they go on: drop-path rates from a linspace, the steps of an
-optimizer, a mask of ones. A random number that is drawn alone is known, too: it decides whether a layer is
-left out, or which size an image gets, and is no data. All other values are unknown.
+optimizer, a mask of ones. Random numbers that are drawn alone, permutations and samples of indices are known,
+too: they decide whether a layer is left out and in which order data comes, and are no data. All other values
+are unknown.
 """
 
+import math
 import weakref
 
 import torch
@@ -49,6 +51,8 @@ _LIKE = {
     _aten.new_ones.default,
     _aten.new_full.default,
 }
+_INDICES = {_aten.randperm.default, _aten.randperm.generator, _aten.multinomial.default}
+_MAX_INDICES = 1 << 26
 # Draw random numbers into a tensor, whatever its values were.
 _DRAWS_INTO = {
     _aten.uniform_.default,
@@ -94,8 +98,12 @@ class KnownValues:
         if known is None:
             self.forget_written(func, args, kwargs)
             return result
+        if func._schema.is_mutable and not func._schema.returns:  # a list of steps of an optimizer
+            with torch.utils._python_dispatch._disable_current_modes():
+                self._compute(func, args, kwargs)
+            return result
         outputs = tensors_in(result)
-        most = 1 if _is_random(func) else _MAX_ELEMENTS
+        most = _MAX_INDICES if func in _INDICES else 1 if _is_random(func) else _MAX_ELEMENTS
         if not outputs or any(out.numel() > most for out in outputs):
             self.forget_written(func, args, kwargs)
             return result
@@ -111,18 +119,23 @@ class KnownValues:
                 out._headroom_value = value
         return result
 
+    def are_known(self, tensors):
+        """Whether all of them are small and have known values; there must be one."""
+        return bool(tensors) and all(
+            tensor.numel() <= _MAX_ELEMENTS and self.of(tensor) is not None for tensor in tensors
+        )
+
     def _inputs(self, func, inputs):
         """True if every input is known, None otherwise."""
         if func in _LIKE:
             return True if all(t.numel() <= _MAX_ELEMENTS for t in inputs) else None
         if not inputs:
             return True if func in _FACTORIES or _is_random(func) else None
-        if _is_random(func):
-            return True if func in _DRAWS_INTO and inputs[0].numel() == 1 else None
-        for tensor in inputs:
-            if tensor.numel() > _MAX_ELEMENTS or self.of(tensor) is None:
-                return None
-        return True
+        if func in _DRAWS_INTO:
+            return True if inputs[0].numel() == 1 else None
+        if _is_random(func) and func not in _INDICES:
+            return None
+        return True if self.are_known(inputs) else None
 
     def _compute(self, func, args, kwargs):
         def real(leaf):
@@ -182,10 +195,10 @@ def _public_name(func):
 
 class Unknown(float):
     """The value of a tensor that a trace does not know: it can be printed and summed up, and nothing may
-    depend on it."""
+    depend on it. It is a finite number to functions in C that look for others, as math.isfinite."""
 
     def __new__(cls, what):
-        self = float.__new__(cls, "nan")
+        self = float.__new__(cls, 1)
         self.what = what
         return self
 
@@ -195,6 +208,13 @@ class Unknown(float):
     def _refuse(self, *_):
         raise data_dependent(self.what)
 
+    def __repr__(self):
+        return "nan"
+
+    def __format__(self, form):
+        return format(math.nan, form)
+
+    __str__ = __repr__
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = (
         _same
     )
@@ -207,3 +227,12 @@ class Unknown(float):
     ) = _refuse
     __floor__ = __ceil__ = is_integer = _refuse
     __hash__ = float.__hash__
+
+
+def unknown_among(known, values):
+    """For max and min: the first of the values that a trace does not know, or None. `known` gives the real
+    tensor behind a fake one."""
+    for value in values:
+        if isinstance(value, Unknown) or (isinstance(value, FakeTensor) and known(value) is None):
+            return value
+    return None

@@ -1,6 +1,8 @@
 """The tracer's promises. Runs where PyTorch is: tests/tools/trace/python_test.sh"""
 
+import copy
 import csv
+import math
 import os
 import re
 import struct
@@ -135,6 +137,105 @@ class Tracer(unittest.TestCase):
                 sys.path.pop(0)
             text = refusal(lambda net, x: net(x).mean() if lottery.is_even(x) else 0)
         self.assertRegex(text, r"^tracer_test\.py:\d+: lottery/__init__\.py:2: item\(\) ")
+
+    def test_data_loaders_may_shuffle_split_and_sample(self):
+        data = torch.utils.data
+
+        def make_step(batch):
+            net = nn.Linear(16, 4).cuda()
+            rows = data.TensorDataset(torch.randn(50, 16), torch.randint(0, 4, (50,)))
+            first, second = data.random_split(rows, [40, 10])
+            weighted = data.WeightedRandomSampler([1.0] * 50, 24)
+            loaders = (
+                data.DataLoader(first, batch_size=batch, shuffle=True),
+                data.DataLoader(rows, batch_size=batch, sampler=weighted),
+                data.DataLoader(second, batch, shuffle=True, generator=torch.Generator()),
+            )
+
+            def step():
+                for loader in loaders:
+                    for x, y in loader:
+                        F.cross_entropy(net(x.cuda()), y.cuda()).backward()
+
+            return step
+
+        trace_of = trace(make_step, batch=8, steps=1)
+        inputs = [e[1] for e in trace_of.recorder.events if e[0] == "a" and e[1].size == 8 * 16 * 4]
+        self.assertGreaterEqual(len(inputs), 40 // 8 + 24 // 8 + 1)
+
+    def test_optimizers_that_read_their_steps_and_norms_take_their_state(self):
+        weights = 256 * 512 + 512 + 512 * 256 + 256
+        for name, states in (("RAdam", 2), ("ASGD", 1), ("NAdam", 2), ("Adafactor", 0)):
+            if not hasattr(torch.optim, name):
+                continue
+            traced = trace(
+                training(lambda net, x: net(x).mean(), optimizer=getattr(torch.optim, name)),
+                batch=8,
+            )
+            blocks = [e[1] for e in traced.recorder.events if e[0] == "a"]
+            state = sum(b.size for b in blocks if b.category == STATE)
+            self.assertGreaterEqual(state, states * 4 * weights, name)
+            self.assertLess(state, (states + 1) * 4 * weights, name)
+
+    def test_an_unknown_value_is_finite_and_prints_as_unknown(self):
+        texts = []
+
+        def loss(net, x):
+            value = net(x).mean()
+            number = value.item()
+            if not math.isfinite(number) or math.isnan(number):
+                raise AssertionError
+            texts.append(f"{number:.2f} {number} {max(0.5, number)} {min([number, 1.0])}")
+            return value
+
+        self.assertGreater(trace(training(loss), batch=8, steps=1).peak_bytes, 0)
+        self.assertEqual(texts, ["nan nan nan nan"])
+
+    def test_what_a_trace_cannot_follow_is_refused_in_one_line(self):
+        for body, expected in (
+            (
+                lambda net, x: F.embedding(
+                    torch.zeros(8, dtype=torch.long, device="cuda"), net[0].weight, sparse=True
+                ).mean(),
+                "sparse tensors cannot be traced",
+            ),
+            (lambda net, x: torch.cuda.CUDAGraph(), "CUDA graphs cannot be traced"),
+            (lambda net, x: net(torch.randn(8, 256)).mean(), "tensors to be on the same device"),
+            (lambda net, x: (x + torch.ones(8, 256)).mean(), "tensors to be on the same device"),
+        ):
+            self.assertRegex(refusal(body), rf"^tracer_test\.py:\d+: .*{expected}")
+
+    def test_tensors_of_the_host_may_meet_the_gpu_where_pytorch_lets_them(self):
+        def loss(net, x):
+            rows = x[torch.tensor([0, 1])] * torch.tensor(2.0)
+            x[torch.arange(8) > 3] = 0
+            torch.empty(8, 256).copy_(x)
+            return net(rows).mean()
+
+        self.assertGreater(trace(training(loss), batch=8).peak_bytes, 0)
+
+    def test_checkpoints_may_be_saved_in_a_step(self):
+        def loss(net, x):
+            torch.save(net.state_dict(), "/no/such/folder/weights.pt")
+            return net(x).mean()
+
+        self.assertGreater(trace(training(loss), batch=8).peak_bytes, 0)
+
+    def test_weights_that_nothing_calls_are_weights(self):
+        def make_step(batch):
+            net = nn.Linear(256, 256).cuda()
+            average = copy.deepcopy(net)
+            late = copy.deepcopy(nn.Linear(256, 256)).cuda()
+
+            def step():
+                net(torch.randn(batch, 256, device="cuda")).mean().backward()
+                return average, late
+
+            return step
+
+        blocks = [e[1] for e in trace(make_step, batch=8).recorder.events if e[0] == "a"]
+        kept = [b for b in blocks if b.phase == "setup"]
+        self.assertEqual([b.category for b in kept], [WEIGHTS] * 6)
 
     def test_integers_are_counted_as_a_gpu_counts_them(self):
         def loss(net, x):

@@ -8,7 +8,7 @@ import logging
 
 import torch
 
-from ..errors import TraceError, user_line
+from ..errors import refusal
 from . import cuda, distributed, tensors, training
 from .patch import patch
 
@@ -25,11 +25,9 @@ def install(tracer, stack):
 
 def _refuse_compile(stack):
     def refuse(*args, **kwargs):
-        line = user_line()
-        raise TraceError(
-            f"{line + ': ' if line else ''}torch.compile cannot be traced: which buffers its kernels "
-            "take is decided when they are compiled for a real GPU; trace the program without it "
-            "(an upper bound for most models)"
+        raise refusal(
+            "torch.compile cannot be traced: which buffers its kernels take is decided when they are "
+            "compiled for a real GPU; trace the program without it (an upper bound for most models)"
         )
 
     patch(stack, torch, "compile", refuse)

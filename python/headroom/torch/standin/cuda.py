@@ -4,9 +4,9 @@ import types
 
 import torch
 
+from ..errors import refusal
 from ..values import Unknown
 from .patch import patch_all
-
 
 # What torch.accelerator has under the names of torch.cuda.
 _OF_ACCELERATORS = (
@@ -51,6 +51,12 @@ class _Nothing:
         if name.startswith("__"):
             raise AttributeError(name)
         return lambda *args, **kwargs: None
+
+
+def _refuse_graphs(*args, **kwargs):
+    raise refusal(
+        "CUDA graphs cannot be traced: their memory is a pool of their own; trace the program without them"
+    )
 
 
 def install(tracer, stack):
@@ -129,6 +135,9 @@ def install(tracer, stack):
         "set_rng_state": lambda *_, **__: None,
         "get_rng_state_all": lambda: [],
         "set_rng_state_all": lambda *_: None,
+        "CUDAGraph": _refuse_graphs,
+        "graph": _refuse_graphs,
+        "make_graphed_callables": _refuse_graphs,
         "get_arch_list": lambda: [f"sm_{gpu.capability[0]}{gpu.capability[1]}"],
         "utilization": lambda *_: 0,
     }

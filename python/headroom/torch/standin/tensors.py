@@ -1,12 +1,13 @@
 """Fake tensors as a program sees them: their device, their moves between devices, the values they have."""
 
+import builtins
 import sys
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ..errors import data_dependent
-from ..values import Unknown
+from ..errors import TraceError, data_dependent
+from ..values import Unknown, unknown_among
 from .patch import patch, patch_all
 
 _CPU = torch.device("cpu")
@@ -16,6 +17,8 @@ def install(tracer, stack):
     _install_devices(tracer, stack)
     _install_moves(tracer, stack)
     _install_values(tracer, stack)
+    # Tensors on a GPU are written through the host; a trace has nothing to write.
+    patch(stack, torch, "save", lambda *args, **kwargs: None)
     # Libraries take other paths when they see a fake tensor; a trace wants the paths of a real run.
     patch(stack, torch._subclasses, "FakeTensor", type("FakeTensor", (), {}))
     patch(
@@ -176,6 +179,9 @@ def _install_values(tracer, stack):
         if found is None:
             with torch.no_grad():
                 found = tensor.detach().clone()
+            blocks = (tracer.recorder.find(found), tracer.recorder.find(tensor))
+            if None not in blocks:
+                tracer.copied.append(blocks)
             if getattr(tensor, "_is_param", False):
                 found = torch.nn.Parameter(found, requires_grad=tensor.requires_grad)
             elif tensor.requires_grad:
@@ -193,3 +199,20 @@ def _install_values(tracer, stack):
 
     original_equal = torch.equal
     patch(stack, torch, "equal", equal)
+
+    def choose(original):
+        def function(*args, **kwargs):
+            try:
+                return original(*args, **kwargs)
+            except TraceError:
+                # Adafactor bounds its factors so. What is chosen of unknown values is unknown.
+                values = args if len(args) > 1 else args[0]
+                found = unknown_among(known, values) if isinstance(values, (list, tuple)) else None
+                if found is None:
+                    raise
+                return found
+
+        return function
+
+    for name in ("max", "min"):
+        patch(stack, builtins, name, choose(getattr(builtins, name)))

@@ -30,6 +30,20 @@ def _follow_modules(tracer, stack):
     )
     stack.callback(before.remove)
     stack.callback(after.remove)
+    original = torch.nn.Module._apply
+    depth = 0
+
+    def apply(self, *args, **kwargs):
+        nonlocal depth
+        depth += 1
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            depth -= 1
+            if depth == 0:
+                tracer.moved.add(self)
+
+    patch(stack, torch.nn.Module, "_apply", apply)
 
 
 def _follow_backward(tracer, stack):
