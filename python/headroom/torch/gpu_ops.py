@@ -111,7 +111,6 @@ _ON_ONE_DEVICE = {
     "addmv",
     "baddbmm",
     "bmm",
-    "cat",
     "convolution",
     "embedding",
     "mm",
@@ -125,6 +124,6 @@ _ON_ONE_DEVICE = {
 
 @functools.lru_cache(maxsize=None)
 def wants_one_device(func):
-    """Whether an op refuses tensors on several devices: not so are copies and indexing."""
-    name = func._schema.name.partition("::")[2]
-    return name in _ON_ONE_DEVICE or (torch.Tag.pointwise in func.tags and name != "copy_")
+    """Whether an op with weights refuses tensors on several devices. Others do, too, but PyTorch's own C++ code gives
+    them tensors that it has made where it sees the fake ones: on the CPU."""
+    return func._schema.name.partition("::")[2] in _ON_ONE_DEVICE
