@@ -87,13 +87,17 @@ std::optional<Limit> asked_limit(const StrategySettings& settings, Device& devic
   return pool_limit(settings, device);
 }
 
+std::string title_of(const StrategySettings& settings) {
+  return settings.title.empty() ? settings.name : settings.title;
+}
+
 std::unique_ptr<Allocator> make_caching(const StrategySettings& settings, Device& device) {
   const CachingRules rules = caching_rules(settings.options);
   const std::optional<Limit> limit = asked_limit(settings, device);
   if (rules.expandable_segments) {
-    return std::make_unique<ExpandableAllocator>(device, settings.name, limit, rules);
+    return std::make_unique<ExpandableAllocator>(device, title_of(settings), limit, rules);
   }
-  return std::make_unique<CachingAllocator>(device, settings.name, limit, rules);
+  return std::make_unique<CachingAllocator>(device, title_of(settings), limit, rules);
 }
 
 std::unique_ptr<Allocator> make_pool(const StrategySettings& settings, Device& device) {
@@ -118,7 +122,7 @@ std::unique_ptr<Allocator> make_mapped(const StrategySettings& settings, Device&
 std::unique_ptr<Allocator> make_stream_ordered(const StrategySettings& settings, Device& device) {
   const auto threshold = settings.options.text("release_threshold");
   return std::make_unique<StreamOrderedAllocator>(
-      device, settings.name, asked_limit(settings, device),
+      device, title_of(settings), asked_limit(settings, device),
       threshold ? parse_bytes(*threshold, "release_threshold") : std::numeric_limits<int64_t>::max());
 }
 
@@ -248,6 +252,13 @@ const Strategy& find_strategy(std::string_view name) {
   }
   throw InvalidArgument(
       fmt::format("unknown strategy '{}': known are {}", name, list_with_suggestion(name, known)));
+}
+
+StrategySettings prepared_for(const Trace& trace, StrategySettings settings) {
+  const bool is_of_table = !settings.make && settings.plugin_path.empty();
+  const Strategy* const strategy = is_of_table ? &find_strategy(settings.name) : nullptr;
+  if (strategy != nullptr && strategy->prepare_replay != nullptr) strategy->prepare_replay(trace, settings);
+  return settings;
 }
 
 std::vector<const Strategy*> cures() {

@@ -18,6 +18,7 @@ namespace headroom {
 // A user's choice. Limit and memory fraction exclude each other.
 struct StrategySettings {
   std::string name = "grab-all";
+  std::string title = {};        // what messages call it, as the user does: "pytorch"; empty: its name
   StrategyOptions options = {};  // the strategy's own
   std::optional<int64_t> limit_bytes = {};
   LimitScope limit_scope = LimitScope::kPool;
@@ -63,6 +64,9 @@ struct Strategy {
 std::span<const Strategy> strategies();
 // The strategy of that name. Throws InvalidArgument for an unknown one, with the nearest known name.
 const Strategy& find_strategy(std::string_view name);
+// The settings prepared for replays of that trace, see Strategy::prepare_replay, which takes time: so once
+// for all replays. Throws as that does.
+StrategySettings prepared_for(const Trace& trace, StrategySettings settings);
 // Those that are tried as cures for out of memory, in that order.
 std::vector<const Strategy*> cures();
 // Whether such a pool holds all that was free, so that libraries find no more than its reserve.

@@ -112,6 +112,7 @@ StrategySettings parse_torch_settings(std::string_view text) {
   std::erase(plain, ' ');  // as PyTorch does
   StrategySettings settings;
   settings.name = "caching";
+  settings.title = kTorchStrategy;
   for (size_t begin = 0; begin < plain.size();) {
     const size_t end = end_of_item(plain, begin);
     const std::string_view item = std::string_view(plain).substr(begin, end - begin);

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "allocators/trace/infer_marks.h"
@@ -28,6 +30,16 @@ class Categories {
       const Decision decision = decide(block);
       facts.category = decision.category;
       facts.rule = decision.rule;
+    }
+  }
+
+  // Without a history nobody knows what a block outlives.
+  void run_on_stacks() {
+    for (size_t block = 0; block < trace_.block_facts.size(); ++block) {
+      TraceBlock& facts = trace_.block_facts[block];
+      if (facts.category != kOther || facts.stack == 0) continue;
+      facts.category = category_of_stack(traits(block));
+      if (facts.category != kOther) facts.rule = Rule::kStackAlone;
     }
   }
 
@@ -150,6 +162,14 @@ class Categories {
     return !stays(life) && moments_[life.end].phase == phase;
   }
 
+  static MemoryCategory category_of_stack(const StackTraits& traits) {
+    if (traits.is_workspace) return kWorkspace;
+    if (traits.is_optimizer) return kOptimizerState;
+    if (traits.is_backward) return kGradients;
+    if (traits.builds_module) return kWeights;
+    return traits.calls_module ? kActivations : kOther;
+  }
+
   // From before the history: only the stack, if the allocator still had it, tells what made it.
   Decision decide_before(size_t block) {
     const Life& life = lives_[block];
@@ -157,10 +177,29 @@ class Categories {
     if (trace_.block_facts[block].stack != 0) {
       if (traits(block).is_optimizer) return {kOptimizerState, Rule::kOptimizerKeeps};
       if (traits(block).is_backward) return {kGradients, Rule::kBackwardKeeps};
+      // Weights come from constructors or are moved; a forward makes results, and its libraries' handles keep
+      // a workspace each. Kept results are many of one stack, and frames of C++ would name a workspace.
+      if (stays(life) && traits(block).is_forward) {
+        return traits(block).has_native || !is_alone(block) ? Decision{kActivations, Rule::kBeforeHistory}
+                                                            : Decision{kWorkspace, Rule::kHandleKeeps};
+      }
     }
     const bool is_weight = stays(life) && (trace_.block_facts[block].stack != 0 ||
                                            gradient_sizes_.contains(trace_.events[life.begin].bytes));
     return {is_weight ? kWeights : kOther, Rule::kBeforeHistory};
+  }
+
+  // Whether no other block from before the history has its stack and its size.
+  bool is_alone(size_t block) {
+    const auto key = [&](size_t of) {
+      return std::pair(trace_.block_facts[of].stack, trace_.events[lives_[of].begin].bytes);
+    };
+    if (alike_before_.empty()) {
+      for (size_t other = 0; other < lives_.size(); ++other) {
+        if (static_cast<int64_t>(lives_[other].begin) < trace_.live_before) ++alike_before_[key(other)];
+      }
+    }
+    return alike_before_[key(block)] == 1;
   }
 
   Decision decide_setup(size_t block) {
@@ -211,7 +250,8 @@ class Categories {
   std::vector<bool> freed_before_next_;
   std::unordered_set<int64_t> gradient_sizes_, setup_sizes_;
   std::unordered_map<int32_t, StackTraits> traits_;
-  std::unordered_map<int32_t, size_t> first_module_;  // by step: the first event inside a module
+  std::map<std::pair<int32_t, int64_t>, int64_t> alike_before_;  // stack, bytes -> blocks before the history
+  std::unordered_map<int32_t, size_t> first_module_;             // by step: the first event inside a module
   int32_t first_optimizer_step_ = -1;
   size_t stop_ = 0;  // the end of the work
 };
@@ -241,7 +281,15 @@ const DeviceEvent* fatal_failure(const Trace& trace) {
 }
 
 void categorize(Trace& trace) {
-  if (!trace.marks.empty()) Categories(trace).run();
+  if (!trace.marks.empty()) {
+    Categories(trace).run();
+  } else if (is_moment(trace)) {
+    Categories(trace).run_on_stacks();
+  }
+}
+
+bool is_moment(const Trace& trace) {
+  return trace.live_before == std::ssize(trace.events);
 }
 
 }  // namespace headroom

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "allocators/trace/read_trace.h"
 #include "allocators/trace/trace.h"
 #include "allocators/trace/trace_input.h"
 #include "runtime/base/errors.h"
@@ -13,7 +14,7 @@ namespace headroom {
 Trace read_csv_trace(TraceInput& input);
 Trace read_rmm_log(TraceInput& input);
 Trace read_headroom_trace(TraceInput& input);
-std::vector<Trace> read_torch_snapshot(TraceInput& input);
+std::vector<Trace> read_torch_snapshot(TraceInput& input, Moments moments);
 
 // The first bytes of each format.
 inline constexpr std::string_view kCsvHeader = "op,id,bytes";

@@ -46,6 +46,16 @@ bool is_module_call(const StackFrame& frame) {
   return is_named(frame, "_call_impl") && frame.file.ends_with("torch/nn/modules/module.py");
 }
 
+// A subclass may be another package's, so the file decides.
+bool is_forward_code(const StackFrame& frame) {
+  return has_part(frame.file, "torch/nn/functional.py") ||
+         (has_part(frame.file, "torch/nn/modules/") && frame.function.ends_with("forward"));
+}
+
+bool builds_module(const StackFrame& frame) {
+  return has_part(frame.file, "torch/nn/") && (is_named(frame, "__init__") || is_named(frame, "_apply"));
+}
+
 // The Python frames of each stack as numbers, the outermost first.
 class StackPaths {
  public:
@@ -372,9 +382,12 @@ StackTraits traits_of(const std::string& stack) {
       traits.is_workspace |= has_part(frame.function, "Workspace");
       continue;
     }
+    const bool is_innermost = !traits.has_python;
     traits.has_python = true;
     outermost = &frame;
     if (!frame.is_torch()) continue;
+    traits.is_forward |= is_innermost && is_forward_code(frame);
+    traits.builds_module |= builds_module(frame);
     traits.is_optimizer |= is_optimizer_step(frame);
     traits.is_backward |= is_backward_call(frame);
     traits.calls_module |= is_module_call(frame);

@@ -22,6 +22,9 @@ struct StackTraits {
   bool calls_module = false;    // inside a call of a torch.nn.Module
   bool is_workspace = false;    // inside a function that gets a library's workspace
   bool is_module_code = false;  // inside torch.nn at all, also to build or move a module
+  bool builds_module = false;   // inside a constructor of torch.nn, or where a module is moved
+  // The innermost Python frame computes: the forward of a module of torch.nn, or torch.nn.functional.
+  bool is_forward = false;
 };
 StackTraits traits_of(const std::string& stack);
 

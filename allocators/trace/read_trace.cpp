@@ -12,7 +12,15 @@
 namespace headroom {
 namespace {
 
-std::vector<Trace> read_any(TraceInput& input) {
+// What a pickle of a dictionary or list begins with before protocol 2, which put the protocol first.
+bool is_text_pickle(std::string_view start) {
+  for (const std::string_view begins : {"(dp0\n", "(lp0\n", "}q", "]q"}) {
+    if (start.starts_with(begins)) return true;
+  }
+  return false;
+}
+
+std::vector<Trace> read_any(TraceInput& input, Moments moments) {
   std::vector<Trace> traces;
   const std::string_view start = input.peek(64);
   if (start.starts_with(kCsvHeader) || start.starts_with("a,")) {
@@ -22,10 +30,14 @@ std::vector<Trace> read_any(TraceInput& input) {
   } else if (start.starts_with(kTraceStart)) {
     traces.push_back(read_headroom_trace(input));
   } else if (start.starts_with(kPickleStart)) {
-    traces = read_torch_snapshot(input);
+    traces = read_torch_snapshot(input, moments);
+  } else if (is_text_pickle(start)) {
+    input.fail(
+        "a pickle of protocol 0 or 1, which is not read: write it with pickle.dump(snapshot, file, "
+        "protocol=4)");
   } else {
-    if (start.empty()) input.fail("no trace: the file is empty");
-    input.fail(fmt::format("no trace: expected a file that begins with '{}', '{}' or '{}', or a pickle",
+    if (start.empty()) input.fail("not a trace: the file is empty");
+    input.fail(fmt::format("not a trace: expected a file that begins with '{}', '{}' or '{}', or a pickle",
                            kTraceStart, kCsvHeader, kRmmHeader));
   }
   return traces;
@@ -33,11 +45,12 @@ std::vector<Trace> read_any(TraceInput& input) {
 
 }  // namespace
 
-std::vector<Trace> read_traces(const std::string& path, FollowReading follow) {
+std::vector<Trace> read_traces(const std::string& path, FollowReading follow, Moments moments) {
   TraceInput input(path, std::move(follow));
-  std::vector<Trace> traces = read_any(input);
+  std::vector<Trace> traces = read_any(input, moments);
   for (Trace& trace : traces) {
-    if (trace.blocks == 0) input.fail("the trace allocates nothing");
+    const bool can_be_shown = moments == Moments::kTake && fatal_failure(trace) != nullptr;
+    if (trace.blocks == 0 && !can_be_shown) input.fail("the trace allocates nothing");
     categorize(trace);
   }
   return traces;

@@ -6,17 +6,21 @@
 #include <algorithm>
 #include <cstddef>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
+#include "allocators/trace/categorize.h"
 #include "allocators/trace/formats.h"
 #include "allocators/trace/infer_marks.h"
 #include "allocators/trace/pickle.h"
 #include "allocators/trace/stack.h"
 #include "allocators/trace/trace_builder.h"
+#include "runtime/base/text.h"
 
 namespace headroom {
 namespace {
@@ -32,6 +36,8 @@ struct Block {
 
 // PyTorch rounds each block up to this.
 constexpr int64_t kRoundBytes = 512;
+// A server has fewer; a wrong file may claim any number.
+constexpr int64_t kMaxDevices = 1024;
 // Of stacks, together. Beyond, only the frames of Python are kept.
 constexpr size_t kMaxStackBytes = size_t{1} << 27;
 
@@ -83,6 +89,13 @@ class DeviceHistory {
   bool has_blocks() const {
     return std::any_of(events_.begin(), events_.end(),
                        [&](Value event) { return action(event) != Action::kOther; });
+  }
+
+  // Whether there is anything to show without a history: live blocks, or a request that failed.
+  bool has_moment() const {
+    return std::any_of(events_.begin(), events_.end(),
+                       [&](Value event) { return kind_of(event) == DeviceEvent::Kind::kOutOfMemory; }) ||
+           !live_before().empty();
   }
 
   // The trace; throws InvalidArgument with the number of an impossible event.
@@ -295,25 +308,44 @@ class DeviceHistory {
 
 }  // namespace
 
-std::vector<Trace> read_torch_snapshot(TraceInput& input) {
+std::vector<Trace> read_torch_snapshot(TraceInput& input, Moments moments) {
   const Pickle pickle(input);
-  const Value devices = pickle.get(pickle.root(), "device_traces");
-  if (devices.kind() != Pickle::Kind::kList) input.fail("a pickle, but not a PyTorch memory snapshot");
+  const Value traced = pickle.get(pickle.root(), "device_traces");
+  const Value segments = pickle.get(pickle.root(), "segments");
+  if (traced.kind() != Pickle::Kind::kList && segments.kind() != Pickle::Kind::kList)
+    input.fail("a pickle, but not a PyTorch memory snapshot");
+  // By device. Without a history, as with enabled="state", only the segments tell of a device.
+  std::vector<Value> devices = pickle.list(traced);
+  for (const Value segment : pickle.list(segments)) {
+    const int64_t number = pickle.integer(pickle.get(segment, "device"));
+    if (number >= std::ssize(devices) && number < kMaxDevices)
+      devices.resize(static_cast<size_t>(number) + 1);
+  }
   std::vector<Trace> traces;
-  int64_t number = -1;
-  try {
-    for (const Value events : pickle.list(devices)) {
-      DeviceHistory device(pickle, ++number, events);
-      if (!device.has_blocks()) continue;
+  const auto read_where = [&](bool (DeviceHistory::*holds)() const) {
+    for (int64_t number = 0; number < std::ssize(devices); ++number) {
+      DeviceHistory device(pickle, number, devices[static_cast<size_t>(number)]);
+      if (!(device.*holds)()) continue;
       TraceBuilder builder(fmt::format("{}#device{}", input.path(), number), "PyTorch memory snapshot");
       traces.push_back(device.build(builder));
     }
+  };
+  try {
+    read_where(&DeviceHistory::has_blocks);
+    if (traces.empty()) read_where(&DeviceHistory::has_moment);
   } catch (const InvalidArgument& error) {
     input.fail(error.what());
   }
   if (traces.empty()) {
     input.fail(
-        "the snapshot has no history: call torch.cuda.memory._record_memory_history() before the work");
+        "the snapshot has no history and no live blocks: call torch.cuda.memory._record_memory_history() "
+        "before the work, and dump while the tensors live");
+  }
+  if (moments == Moments::kRefuse && is_moment(traces.front())) {
+    input.fail(fmt::format(
+        "the snapshot has no history, only one moment: record with "
+        "torch.cuda.memory._record_memory_history(enabled=\"all\"); headroom report {} shows the moment",
+        shell_word(input.path())));
   }
   if (traces.size() == 1) traces.front().name = input.path();
   return traces;

@@ -44,9 +44,11 @@ enum class CategoryRule : uint8_t {
   kLiveAtEnd,
   kOutsidePhases,
   kWorkspaceFunction,
+  kHandleKeeps,
+  kStackAlone,
 };
 
-inline constexpr std::array<std::string_view, 19> kCategoryRuleTexts = {
+inline constexpr std::array<std::string_view, 21> kCategoryRuleTexts = {
     "",
     "live before the history begins",
     "allocated before the first step and kept",
@@ -66,6 +68,8 @@ inline constexpr std::array<std::string_view, 19> kCategoryRuleTexts = {
     "allocated in the forward pass of the last step, still live",
     "allocated outside forward, backward and optimizer",
     "allocated by a function for workspaces",
+    "live before the history begins, made once in a module's forward and kept: a library's",
+    "by its stack alone, as the file has no history",
 };
 
 // More about a block; all of it may be unknown.

@@ -148,6 +148,16 @@ void OptionSet::add_integer(std::string name, std::string help, int64_t* target,
        }});
 }
 
+void OptionSet::add_integer(std::string name, std::string help, std::optional<int64_t>* target, int64_t low,
+                            int64_t high) {
+  const auto set = [=](Text text, Text origin) {
+    *target = parse_number(text, origin, "a whole number", low, high);
+  };
+  add({.name = std::move(name), .help = std::move(help), .value_name = "N", .set = set, .show = [=] {
+         return *target ? std::optional(fmt::format("{}", **target)) : std::nullopt;
+       }});
+}
+
 void OptionSet::add_number(std::string name, std::string help, double* target, double low, double high) {
   const auto set = [=](Text text, Text origin) {
     *target = parse_number(text, origin, "a number", low, high);

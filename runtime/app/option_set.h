@@ -50,6 +50,8 @@ class OptionSet {
   // A whole number, or a number, in [low, high].
   void add_integer(std::string name, std::string help, int64_t* target, int64_t low,
                    int64_t high = INT64_MAX);
+  void add_integer(std::string name, std::string help, std::optional<int64_t>* target, int64_t low,
+                   int64_t high = INT64_MAX);
   void add_number(std::string name, std::string help, double* target, double low, double high);
   void add_number(std::string name, std::string help, std::optional<double>* target, double low, double high);
   // Any number of texts after the option, which may be repeated. Blanks separate them in the environment and

@@ -7,6 +7,7 @@
 #include "allocators/replay/replay.h"
 #include "runtime/base/errors.h"
 #include "runtime/device/host/simulated_gpu.h"
+#include "runtime/session/start_op.h"
 
 namespace headroom {
 namespace {
@@ -24,10 +25,11 @@ Attempt attempt_to_play(const Trace& trace, const RunSetup& setup, bool explains
     const int64_t most = std::min(setup.device.total_bytes, settings.limit_bytes.value_or(INT64_MAX));
     if (!explains && most < trace.peak_bytes) return result;  // no strategy fits
     settings.record_path.clear();                             // a trial records nothing
+    settings = prepared_for(trace, std::move(settings));
     if (explains) {
-      settings.make = [&observer](const StrategySettings& asked, Device& device) {
+      settings.make = [&observer, make = settings.make](const StrategySettings& asked, Device& device) {
         StrategySettings plain = asked;
-        plain.make = nullptr;
+        plain.make = make;
         plain.failing_calls.reset();  // `device` has them already
         std::unique_ptr<Allocator> allocator = make_allocator(plain, device);
         observer.watch(*allocator);
@@ -42,6 +44,8 @@ Attempt attempt_to_play(const Trace& trace, const RunSetup& setup, bool explains
   } catch (const InvalidArgument& error) {  // a limit above this device's total
     result.error = error.what();
   } catch (const DeviceError& error) {  // no room for the context
+    result.error = error.what();
+  } catch (const LibraryError& error) {  // started first
     result.error = error.what();
   }
   result.failure = observer.failure();
@@ -59,7 +63,9 @@ Attempt play_trace(const Trace& trace, const RunSetup& setup, bool explains) {
 Attempt play_trace_on_device(const Trace& trace, const RunSetup& setup, int64_t passes, bool explains) {
   return attempt_to_play(trace, setup, explains, [&](const StrategySettings& settings) {
     SimulatedGpu device(setup.device, 0, Backing::kNone);
-    ReplayResult played = replay(trace, settings, device, passes, ReplayEnd::kLastAllocation);
+    StrategySettings strategy = settings;
+    if (setup.options.libraries_first) strategy.reserve_bytes = start_libraries_with_kernels(device);
+    ReplayResult played = replay(trace, strategy, device, passes, ReplayEnd::kLastAllocation);
     played.enough_total = 0;  // what a pool leaves to libraries depends on the total
     return played;
   });

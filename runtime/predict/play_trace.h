@@ -11,7 +11,7 @@ namespace headroom {
 Attempt play_trace(const Trace& trace, const RunSetup& setup, bool explains);
 
 // `passes` times on the device of the setup, where other processes, the context and the reserve for libraries
-// take their share.
+// take their share; the libraries themselves instead of the reserve, where they start first.
 Attempt play_trace_on_device(const Trace& trace, const RunSetup& setup, int64_t passes, bool explains);
 
 }  // namespace headroom

@@ -54,4 +54,14 @@ int64_t start_library_handles(Device& device) {
   return device.libraries().pending_bytes();
 }
 
+int64_t start_libraries_with_kernels(Device& device) {
+  start_library_handles(device);
+  for (const Library library : {Library::kNone, Library::kBlas, Library::kDnn}) {
+    device.libraries().load_module("a traced program", library);
+  }
+  // The driver gives whole pages: a pool of all the rest would not find the part of one.
+  const DeviceMemory& memory = device.memory();
+  return device.libraries().pending_bytes() + memory.info().free % memory.granularity_bytes();
+}
+
 }  // namespace headroom

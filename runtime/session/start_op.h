@@ -23,9 +23,14 @@ void start_node(const Graph& graph, int node, Device& device, Allocator& allocat
 // as far as the device knows: 0 on a GPU. Throws LibraryError or DeviceError when there is no room for them.
 int64_t start_library_handles(Device& device);
 
-// The same, and on a GPU a small computation with each library, launched and captured: for a strategy that
-// takes all the rest. Returns the bytes to leave free for what libraries may still load: on a GPU what these
-// first calls took beside the handles, and a page of the driver for each library.
+// The same, and loads the kernels of both and our own where the device loads them apart from a first run: all
+// that a prediction counts beside the strategy. For a trace, which calls no library itself. Returns the bytes
+// that a strategy which takes all the rest has to leave free.
+int64_t start_libraries_with_kernels(Device& device);
+
+// start_library_handles, and on a GPU a small computation with each library, launched and captured: for a
+// strategy that takes all the rest. Returns the bytes to leave free for what libraries may still load: on a
+// GPU what these first calls took beside the handles, and a page of the driver for each library.
 int64_t start_libraries(Device& device);
 
 // Returns attempt(). When that throws an Error, the strategy gives its idle memory back to the driver and

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes seeds/snapshot*.pickle as torch.cuda.memory._dump_snapshot does, for tests and fuzzing.
+"""Writes seeds/snapshot*.pickle and moment.pickle as torch.cuda.memory._dump_snapshot does, for tests and fuzzing.
 
-Two devices, of which the first has no history. On the second the history begins late: block 0x7f0000000000 was
-there before and is freed, block 0x7f0000200000 was there before and stays. usage: make_snapshots.py FOLDER
+A snapshot has two devices, of which the first has no history. On the second the history begins late: block
+0x7f0000000000 was there before and is freed, block 0x7f0000200000 was there before and stays. A moment has no
+history, as with enabled="state". usage: make_snapshots.py FOLDER
 """
 import pickle
 import sys
@@ -55,3 +56,21 @@ for name, protocol, settings in (("snapshot.pickle", 4, ""), ("snapshot2.pickle"
     snapshot["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = settings
     with open(f"{sys.argv[1]}/{name}", "wb") as file:
         pickle.dump(snapshot, file, protocol=protocol)
+
+package = "/venv/lib/python3.12/site-packages/torch/nn/modules/"
+made = [{"filename": package + "linear.py", "line": 98, "name": "__init__"}, {**frame, "line": 7, "name": "<module>"}]
+computed = [{"filename": package + "linear.py", "line": 134, "name": "forward"},
+            {"filename": package + "module.py", "line": 1790, "name": "_call_impl"}, {**frame, "name": "train"}]
+moment = {
+    "segments": [
+        {"device": 0, "address": BASE, "total_size": 20971520, "stream": 0, "segment_type": "large",
+         "segment_pool_id": (0, 0), "is_expandable": False, "allocated_size": 6291456, "frames": [],
+         "blocks": [{**block(BASE, 4194304, 4194304, "active_allocated"), "frames": made},
+                    {**block(BASE + 4194304, 2097152, 2000000, "active_allocated"), "frames": computed},
+                    block(BASE + 6291456, 14680064, 0, "inactive")]},
+    ],
+    "device_traces": [],
+    "allocator_settings": {},
+}
+with open(f"{sys.argv[1]}/moment.pickle", "wb") as file:
+    pickle.dump(moment, file, protocol=4)

@@ -74,6 +74,33 @@ TEST_F(CompareCommand, TriesEveryStrategyThatNeedsNoLimitByDefault) {
   EXPECT_NE(outcome.out.rfind("\nnext: "), std::string::npos);
 }
 
+// One question has one answer: libraries count, and strategies plan the trace where they can.
+TEST_F(CompareCommand, ATraceTakesWhatItsPredictionSays) {
+  const Outcome compared = compare(trace_ + " --device rtx-3090 --runs 1 --json");
+  ASSERT_EQ(compared.code, 0) << compared.errors;
+  const Outcome predicted =
+      run_shell(folder_, HEADROOM_COMMAND " predict " + trace_ + " --device rtx-3090 --json");
+  ASSERT_EQ(predicted.code, 0) << predicted.errors;
+  const nlohmann::json rows = nlohmann::json::parse(compared.out)["rows"];
+  const nlohmann::json predictions = nlohmann::json::parse(predicted.out)["strategies"];
+  size_t found = 0;
+  for (const nlohmann::json& row : rows) {
+    for (const nlohmann::json& prediction : predictions) {
+      if (prediction["strategy"] != row["strategy"]) continue;
+      ++found;
+      // Up to a page of the driver.
+      EXPECT_NEAR(row["peak_reserved_bytes"].get<double>(), prediction["peak_reserved_bytes"].get<double>(),
+                  2 << 20)
+          << row;
+      EXPECT_EQ(row["overhead_bytes"], (231 + 76) << 20) << row;
+      if (row["strategy"] == "packed") {
+        EXPECT_EQ(row["peak_reserved_bytes"], 4 << 20) << "planned for the trace";
+      }
+    }
+  }
+  EXPECT_EQ(found, strategies().size() - 1) << "all that need no limit";
+}
+
 TEST_F(CompareCommand, BadInputIsOneLineAndExitCodeTwo) {
   const std::pair<std::string, std::string> cases[] = {
       {"--net unett", "did you mean 'unet'"},

@@ -33,6 +33,21 @@ TEST(FitCommand, FindsABatchAndRunsItInItsOwnProcess) {
   EXPECT_EQ(json["trials"][0]["peak_process_bytes"], json["predicted_total_bytes"]);
 }
 
+// The specification of fit's answers: the batch fits and the next one does not.
+TEST(FitCommand, OnASimulatedDeviceItsAnswerIsThatOfPredict) {
+  const std::string net = "--net unet --strategy caching" + std::string(kTight);
+  const Outcome outcome = headroom("fit --verify=false --json " + net);
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  const nlohmann::json json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["margin_bytes"], 0);
+  const int batch = json["batch"];
+  EXPECT_EQ(headroom("predict " + net + "--batch " + std::to_string(batch)).code, 0);
+  EXPECT_EQ(headroom("predict " + net + "--batch " + std::to_string(batch + 1)).code, 3);
+  EXPECT_EQ(headroom("fit --verify=false " + net).out.find("kept free"), std::string::npos);
+  const Outcome margin = headroom("fit --verify=false --margin 4MiB " + net);
+  EXPECT_NE(margin.out.find("\n4.00 MiB kept free; why not more: batch "), std::string::npos) << margin.out;
+}
+
 TEST(FitCommand, SaysIfItOnlyPredicts) {
   const Outcome outcome = headroom("fit --net residual --device sim:h200 --verify=false --record x");
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
@@ -125,6 +140,11 @@ TEST(RunCommand, ReplaysATrace) {
   EXPECT_EQ(json["outcome"], "ok");
   EXPECT_EQ(json["peak_reserved_bytes"], 4 << 20);
   EXPECT_EQ(json["overhead_bytes"], 140 << 20) << "a replay needs only the context";
+  const Outcome first = headroom("run --trace " + trace + " --strategy packed --libraries-first --json");
+  ASSERT_EQ(first.code, 0) << first.errors;
+  const nlohmann::json with_libraries = nlohmann::json::parse(first.out);
+  EXPECT_EQ(with_libraries["peak_reserved_bytes"], 4 << 20) << "planned for the trace";
+  EXPECT_GT(with_libraries["overhead_bytes"], 140 << 20);
 }
 
 }  // namespace

@@ -78,6 +78,50 @@ TEST(ProgramAsInput, IsLoadedOnceByFitAndTracedWithEachBatch) {
   }
 }
 
+TEST(ProgramAsInput, AMarginThatStopsFitIsSaid) {
+  const ScratchFolder folder;
+  const std::string fit = fmt::format("fit {} --device rtx-3090 --margin ", kProgram);
+  const Outcome outcome = run_with_python(folder, kAnswerRequests, fit + "1GiB");
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  EXPECT_NE(
+      outcome.out.find("\n1.00 GiB kept free; why not more: batch 23 would leave less than 1.00 GiB free\n"),
+      std::string::npos)
+      << outcome.out;
+  EXPECT_NE(outcome.out.find("leaves too little"), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out.find("  or: "), std::string::npos) << outcome.out;
+  EXPECT_TRUE(run_with_python(folder, kAnswerRequests, fit + "0").out.starts_with("largest batch 23: "));
+}
+
+// Its kernels and workspaces are those of the card that it was traced for.
+TEST(ProgramAsInput, ATraceForAnotherCardIsNoted) {
+  const ScratchFolder folder;
+  ASSERT_EQ(run_with_python(folder, kNoteAndTrace, "trace train.py:make_step -o run.trace").code, 0);
+  const std::string note =
+      "was traced for rtx-3090; on another card kernels and workspaces may differ: trace the program with "
+      "--device h200\n";
+  for (const char* command : {"predict run.trace", "fit run.trace --least-memory", "solve run.trace",
+                              "compare run.trace --runs 1 --strategy direct", "replay run.trace",
+                              "compare --trace run.trace --runs 1 --strategy direct"}) {
+    const auto errors = [&](const char* device) {
+      return run_with_python(folder, "exit 1", fmt::format("{}{}", command, device)).errors;
+    };
+    EXPECT_TRUE(errors(" --device h200").ends_with(note)) << command << errors(" --device h200");
+    EXPECT_EQ(errors(" --device sim:rtx-3090"), "") << command;
+    EXPECT_EQ(errors(""), "") << command;
+  }
+}
+
+TEST(ProgramAsInput, ABatchOfZeroIsRefused) {
+  const ScratchFolder folder;
+  for (const char* command : {"trace", "predict", "fit", "solve", "compare", "replay", "report",
+                              "assert --no-oom", "diff train.py:make_old"}) {
+    const Outcome outcome =
+        run_with_python(folder, "exit 1", fmt::format("{} {} --batch 0", command, kProgram));
+    EXPECT_EQ(outcome.code, 2) << command;
+    EXPECT_EQ(outcome.errors, "headroom: --batch: 0 is below 1\n") << command;
+  }
+}
+
 TEST(ProgramAsInput, ABatchThatCannotBeTracedIsOneLineOfFit) {
   struct Row {
     const char* fourth;
@@ -161,7 +205,7 @@ TEST(ProgramAsInput, ChecksOfADeviceAreForRecordings) {
     const Outcome outcome =
         run_with_python(folder, kNoteAndTrace, fmt::format("assert {} {}", kProgram, check));
     EXPECT_EQ(outcome.code, 2) << check;
-    EXPECT_NE(outcome.errors.find("it is of no run: `headroom predict` says whether it fits"),
+    EXPECT_NE(outcome.errors.find("it is a simulation, not a run: `headroom predict` says whether it fits"),
               std::string::npos)
         << outcome.errors;
   }
@@ -172,6 +216,7 @@ TEST(ProgramAsInput, AFileWithoutAFunctionIsToldTheFunctionsThatItHas) {
   folder.write("gpt2.py", R"(import torch
 
 
+def tokenizer(): pass
 def make_step(batch):
     def inner(x):
         return x
@@ -196,7 +241,7 @@ class Net:
     };
     EXPECT_EQ(errors("gpt2.py"),
               "headroom: gpt2.py: give the function that builds the program and returns one training step, "
-              "gpt2.py:make_step or gpt2.py:make_large\n")
+              "gpt2.py:make_step or gpt2.py:make_large or gpt2.py:tokenizer\n")
         << command;
     EXPECT_EQ(errors("gpt2.py:"), errors("gpt2.py"));
     EXPECT_EQ(errors("empty.py"),

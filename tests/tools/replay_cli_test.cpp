@@ -152,7 +152,7 @@ TEST_F(ReplayCommand, BadInputIsOneLineAndExitCodeTwo) {
       {"replay " + broken, "broken.csv:4: block 0 is freed twice"},
       {"replay " + folder_.path(), "is a folder"},
       {"replay " + trace_ + ".missing", "No such file"},
-      {"replay " HEADROOM_COMMAND, "no trace"},
+      {"replay " HEADROOM_COMMAND, "not a trace"},
       {"replay " + trace_ + " --strategy grab-al", "did you mean 'grab-all'"},
       {"replay " + trace_ + " --capacity much", "much"},
       {"replay " + trace_ + " --capacity 100", "less than one page of 2.00 MiB"},

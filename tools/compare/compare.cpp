@@ -12,6 +12,7 @@
 #include <iostream>
 #include <map>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 
 #include "allocators/strategies/strategy.h"
@@ -35,11 +36,13 @@ namespace headroom::compare {
 namespace {
 
 constexpr int64_t kSteps = 10;
+constexpr std::string_view kTraceOption = "--trace";
 
 struct Options {
   WorkloadOptions workload;
   std::vector<std::string> nets, traces, inputs, strategies, settings;
   int64_t runs = 3;
+  bool counts_libraries = true;  // of the programs that the traces are of, as predict does
   std::string csv, html;
   bool json = false;
 };
@@ -121,15 +124,17 @@ class TracedPrograms {
   std::map<std::string, std::string> paths_;
 };
 
-std::vector<ComparedRow> rows_of(const Options& options, const TracedPrograms& programs) {
+std::vector<ComparedRow> rows_of(const OptionSet& set, const Options& options,
+                                 const TracedPrograms& programs) {
   const auto path_of = [&](const std::string& input) { return programs.path_of(input); };
   const std::vector<std::string> base = to_words(options.workload, OptionSet::Words::kAll);
   std::vector<ComparedRow> rows;
-  const auto add = [&](const std::string& workload, const char* option, const std::string& value) {
+  const auto add = [&](const std::string& workload, std::string_view option, const std::string& value) {
     for (const std::string& strategy : options.strategies) {
       for (const std::string& settings : options.settings) {
         ComparedRow row{workload, strategy, settings, base};
-        row.words.insert(row.words.end(), {"--strategy", strategy, option, value});
+        row.words.insert(row.words.end(), {"--strategy", strategy, std::string(option), value});
+        if (option == kTraceOption && options.counts_libraries) row.words.emplace_back("--libraries-first");
         for (std::string& word : words_of(settings)) row.words.push_back(std::move(word));
         row.is_lower_bound = check(row.words);
         rows.push_back(std::move(row));
@@ -148,11 +153,13 @@ std::vector<ComparedRow> rows_of(const Options& options, const TracedPrograms& p
         options.workload.model.path);
   }
   for (const std::string& trace : options.traces) {
-    if (const size_t devices = read_traces(path_of(trace)).size(); devices != 1) {
+    const std::vector<Trace> of_devices = read_traces(path_of(trace));
+    if (of_devices.size() != 1) {
       throw InvalidArgument(
-          fmt::format("{}: holds traces of {} devices; only one can be replayed", trace, devices));
+          fmt::format("{}: holds traces of {} devices; only one can be replayed", trace, of_devices.size()));
     }
-    add(trace, "--trace", path_of(trace));
+    print_traced_device_note(set, of_devices.front(), options.workload.runtime);
+    add(trace, kTraceOption, path_of(trace));
   }
   return rows;
 }
@@ -187,6 +194,22 @@ bool take_inputs(const OptionSet& set, Options& options, TracedPrograms& program
     options.traces.push_back(input);
   }
   return all_of_torch;
+}
+
+// A strategy that plans the trace may refuse it: a row that failed.
+Measurement measure_row(const ComparedRow& row) {
+  try {
+    return measure_in_child(row.words);
+  } catch (const InvalidArgument& error) {
+    const StrategySettings strategy = parse_strategy(row.strategy);
+    const bool may_refuse =
+        strategy.plugin_path.empty() && find_strategy(strategy.name).prepare_replay != nullptr;
+    if (!may_refuse) throw;
+    Measurement refused;
+    refused.outcome = RunOutcome::kFailed;
+    refused.error = error.what();
+    return refused;
+  }
 }
 
 void write(const std::string& path, const std::string& text) {
@@ -238,15 +261,16 @@ int run_compare(int argc, char** argv) {
     if (is_torch) options.strategies.emplace_back("pytorch,expandable_segments:True");
   }
   if (options.settings.empty()) options.settings = {""};
+  options.counts_libraries = !set.is_given("libraries-first");
   for (const std::string& path : {options.csv, options.html}) {
     if (!path.empty()) require_writable(path);
   }
 
-  std::vector<ComparedRow> rows = rows_of(options, programs);
+  std::vector<ComparedRow> rows = rows_of(set, options, programs);
   Progress progress(static_cast<double>(options.runs) * static_cast<double>(rows.size()), "runs");
   compare(rows, options.runs, [&](const ComparedRow& row, int64_t run) {
     progress.start(fmt::format("{} under {} {}", row.workload, row.strategy, row.settings));
-    Measurement measured = measure_in_child(row.words);
+    Measurement measured = measure_row(row);
     // A row that failed is not run again.
     const bool is_last = measured.outcome != RunOutcome::kOk;
     progress.advance(is_last ? static_cast<double>(options.runs - run) : 1);

@@ -280,9 +280,11 @@ std::optional<LogJudgement> collective(const Case& found) {
   if (!found.is(Kind::kCollective)) return std::nullopt;
   // Of one channel and peer: 10 MiB for data, 2 MiB for its connection (NVIDIA/nccl#1685).
   constexpr int64_t kChannelBytes = 12 * kMiB;
+  constexpr int64_t kMostChannels = 1024;  // NCCL has 64; a log may say anything
   std::string reason =
       "NCCL found no room for its buffers on the device; they are outside the framework's pool";
-  if (const auto& channels = found.log->background[Field::kChannels])
+  const auto& channels = found.log->background[Field::kChannels];
+  if (channels && channels->bytes <= kMostChannels)
     reason += fmt::format(": {} channels take about {} for each neighbour in a ring", channels->bytes,
                           format_bytes(channels->bytes * kChannelBytes));
   else
@@ -302,7 +304,7 @@ std::optional<LogJudgement> growing(const Case& found) {
   const int64_t growth = samples.last - samples.first;
   const bool steady =
       samples.last - samples.middle > growth / 4 && samples.middle - samples.first > growth / 8;
-  if (samples.last < samples.first / 4 * 5 || !steady) return std::nullopt;
+  if (growth < samples.first / 4 || !steady) return std::nullopt;
   const auto shown = [&](int64_t value) {
     return samples.has_unit ? format_bytes(value) : fmt::format("{}", value);
   };

@@ -33,10 +33,17 @@ constexpr int64_t kFitSteps = 3;
 
 struct FitOptions {
   WorkloadOptions workload;
-  std::optional<int64_t> margin_bytes = 64 * kMiB;
+  std::optional<int64_t> margin_bytes;
   int64_t max_batch = 1 << 20;
   bool least_memory = false, verify = true, json = false;
 };
+
+// Of a real GPU, whose other processes come and go; what others hold of a simulated one stays as it is.
+constexpr int64_t kMarginOfGpu = 64 * kMiB;
+
+int64_t margin_of(const FitOptions& options, const RuntimeOptions& runtime) {
+  return options.margin_bytes.value_or(simulated_profile(runtime) ? 0 : kMarginOfGpu);
+}
 
 // The free memory of the host, if it is known.
 std::optional<int64_t> host_available_bytes() {
@@ -99,9 +106,9 @@ void print_report(const FitOptions& options, const FitResult& result, const std:
                            program_name(workload), where, certainty(options, result))));
   }
   if (fits) {
-    fmt::print("{}\n", terminal.wrapped(
-                           fmt::format("{} kept free; why not {}: {}", format_bytes(*options.margin_bytes),
-                                       options.least_memory ? "less" : "more", result.stopped_by)));
+    fmt::print("{}\n",
+               terminal.wrapped(why_not_text(*options.margin_bytes, options.least_memory ? "less" : "more",
+                                             result.stopped_by)));
   }
   Table table({{""},
                {.title = "batch", .is_number = true},
@@ -180,7 +187,11 @@ int run_fit(int argc, char** argv) {
                 "Finds the largest batch, or the least memory, with which a net trains on a device.");
   set.add_arguments("INPUT", kInputHelp, &inputs, false);
   add_workload_options(set, options.workload);
-  set.add_bytes("margin", "Memory of the device that must stay free", &options.margin_bytes);
+  set.add_bytes(
+      "margin",
+      "Memory of the device that must stay free; without it 64MiB on a real GPU, where other processes "
+      "come and go, and none on a simulated one",
+      &options.margin_bytes);
   set.add_integer("most", "The largest batch to try", &options.max_batch, 1, int64_t{1} << 40);
   set.add_switch("least-memory", "Find the smallest device for --batch, not the largest batch",
                  &options.least_memory);
@@ -190,7 +201,7 @@ int run_fit(int argc, char** argv) {
       "  headroom fit train.py:make_step --device rtx-3090         largest batch of a program of PyTorch\n"
       "  headroom fit snapshot.pickle --least-memory               the smallest GPU for a recorded run\n"
       "  headroom fit --net unet                                   largest batch on a simulated 2 GB laptop\n"
-      "  headroom fit --net unet --strategy caching --margin 256MiB --steps 50\n"
+      "  headroom fit --net unet --device cuda --strategy caching --margin 256MiB --steps 50\n"
       "  headroom fit --net unet --device sim:four-2080ti --replicas 4 --shard-optimizer\n"
       "  headroom fit --net unet --batch 64 --least-memory         how small a GPU would do\n"
       "  headroom fit --net residual --device sim:h200 --verify=false --json | jq .batch\n");
@@ -198,25 +209,28 @@ int run_fit(int argc, char** argv) {
   pack_for_memory(set, options.workload.runtime);
   for (const std::string& note : set.notes()) fmt::print(stderr, "note: {}\n", note);
   if (!inputs.empty()) {
-    const TraceFitOptions fit{.margin_bytes = *options.margin_bytes,
-                              .max_batch = options.max_batch,
-                              .least_memory = options.least_memory,
-                              .json = options.json,
-                              .terminal = set.terminal()};
+    TraceFitOptions fit{.max_batch = options.max_batch,
+                        .least_memory = options.least_memory,
+                        .json = options.json,
+                        .terminal = set.terminal()};
     WorkloadOptions& workload = options.workload;
     if (!set.is_given("steps")) workload.step.steps = WorkloadOptions{}.step.steps;  // of the tracer
     if (inputs.size() == 1 && is_program(inputs.front()) && !fit.least_memory) {
       // Without a trace of its own, as the program may need a batch.
       use_recorded_setup(set, {}, workload.runtime);
+      fit.margin_bytes = margin_of(options, workload.runtime);
       return fit_program_batch(inputs.front(), workload, fit);
     }
     const Trace trace = read_one_input(set, inputs, workload);
+    print_traced_device_note(set, trace, workload.runtime);
+    fit.margin_bytes = margin_of(options, workload.runtime);
     return fit_trace(trace, inputs.front(), workload, fit);
   }
   // A batch in parts fits at any size: whoever asks for the largest one means the whole.
   if (!set.is_given("split-batch")) options.workload.runtime.split_batch = SplitBatch::kNever;
   // The answer has to do for whole epochs; only its run is short.
   const int64_t steps = std::exchange(options.workload.step.steps, 0);
+  options.margin_bytes = margin_of(options, options.workload.runtime);
   const FitSettings settings{*options.margin_bytes, options.max_batch};
   Progress progress(0, "batches run");
   progress.start("predicting");

@@ -14,6 +14,7 @@
 #include "runtime/base/table.h"
 #include "runtime/base/text.h"
 #include "tools/trace/program.h"
+#include "tools/workload/fitting.h"
 #include "tools/workload/input.h"
 #include "tools/workload/lower_bound.h"
 #include "tools/workload/prediction.h"
@@ -82,6 +83,7 @@ int fit_program_batch(const std::string& input, const WorkloadOptions& options, 
     for (const TracedBatch& trial : result.trials) {
       nlohmann::ordered_json row = json_of(trial.prediction);
       row["batch"] = trial.batch;
+      row["lacks_margin"] = trial.lacks_margin;
       json["trials"].push_back(row);
     }
     fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
@@ -95,8 +97,7 @@ int fit_program_batch(const std::string& input, const WorkloadOptions& options, 
                    "{}: {}; traced {} batches",
                    fit.terminal.painted(fmt::format("largest batch {}", result.batch), Colour::kGreen), where,
                    result.trials.size())));
-    fmt::print("{}\n", fit.terminal.wrapped(fmt::format("{} kept free; why not more: {}",
-                                                        format_bytes(fit.margin_bytes), result.stopped_by)));
+    fmt::print("{}\n", fit.terminal.wrapped(why_not_text(fit.margin_bytes, "more", result.stopped_by)));
   } else {
     fmt::print("{}\n{}\n",
                fit.terminal.wrapped(fmt::format("{}: {}, not even batch 1",
@@ -111,7 +112,10 @@ int fit_program_batch(const std::string& input, const WorkloadOptions& options, 
   for (const TracedBatch& trial : result.trials) {
     const TracePrediction& prediction = trial.prediction;
     table.add({fmt::format("{}", trial.batch),
-               {prediction.fits ? "fits" : "does not fit", prediction.fits ? Colour::kGreen : Colour::kRed},
+               {prediction.fits      ? "fits"
+                : trial.lacks_margin ? "leaves too little"
+                                     : "does not fit",
+                prediction.fits ? Colour::kGreen : Colour::kRed},
                format_mib(prediction.total_bytes),
                format_mib(prediction.reserved_bytes),
                format_mib(prediction.allocated_bytes)});
@@ -131,9 +135,12 @@ int fit_least_memory(const Trace& trace, const std::string& input, const Workloa
   if (least) setup.device.total_bytes = *least;
   const TracePrediction there = TracePredictor(trace, setup).outcome();
   setup.device.total_bytes -= setup.device.granularity_bytes;
+  const std::string page = format_bytes(setup.device.granularity_bytes);
   const std::string stopped_by =
-      fmt::format("with {} less: {}", format_bytes(setup.device.granularity_bytes),
-                  least ? TracePredictor(trace, setup).outcome().reason : there.reason);
+      least && fit.margin_bytes > 0
+          ? lacks_margin_text(page + " less", fit.margin_bytes)
+          : fmt::format("with {} less: {}", page,
+                        least ? TracePredictor(trace, setup).outcome().reason : there.reason);
   const int64_t device_bytes = least ? *least + fit.margin_bytes : 0;
   if (fit.json) {
     nlohmann::ordered_json json = json_of(there);
@@ -158,8 +165,7 @@ int fit_least_memory(const Trace& trace, const std::string& input, const Workloa
                            "{}: {} under {}, with the context and libraries of {}",
                            fit.terminal.painted("least memory " + format_bytes(device_bytes), Colour::kGreen),
                            printable(input), options.runtime.strategy, setup.options.device)));
-    fmt::print("{}\n", fit.terminal.wrapped(fmt::format("{} kept free; why not less: {}",
-                                                        format_bytes(fit.margin_bytes), stopped_by)));
+    fmt::print("{}\n", fit.terminal.wrapped(why_not_text(fit.margin_bytes, "less", stopped_by)));
     Table table({{"process", true}, {"reserved", true}, {"allocated", true}});
     table.add(
         {format_mib(there.total_bytes), format_mib(there.reserved_bytes), format_mib(there.allocated_bytes)});

@@ -196,6 +196,7 @@ int run_predict(int argc, char** argv) {
 
   if (!inputs.empty()) {
     const Trace trace = read_one_input(set, inputs, options);
+    print_traced_device_note(set, trace, options.runtime);
     if (!set.is_given("device") && !set.is_given("device-memory") && !names_device(trace)) {
       fmt::print(stderr,
                  "note: the recording does not name its device, so this is for an H200; pass --device\n");

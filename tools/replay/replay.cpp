@@ -283,7 +283,7 @@ std::vector<ReplayRow> replay_all(const std::vector<Trace>& traces, const std::v
     const double events_of_pass = static_cast<double>(trace.events.size()) * passes;
     if (!options.record.empty()) settings.record_path = options.record;
     try {
-      if (prepares(settings)) find_strategy(settings.name).prepare_replay(trace, settings);
+      settings = prepared_for(trace, std::move(settings));
     } catch (const InvalidArgument& error) {
       for (ReplayRow& row : same) row.refusal = error.what();
       return progress.advance(events_of_pass * replays);
@@ -359,6 +359,7 @@ int run_replay(int argc, char** argv) {
     use_recorded_limit(set, traces.front(), machine);
   }
   const DeviceProfile profile = profile_of(machine);
+  for (const Trace& trace : traces) print_traced_device_note(set, trace, machine);
   std::vector<int64_t> capacities;
   for (const std::string& text : options.capacities) {
     capacities.push_back(parse_bytes(text, "--capacity"));

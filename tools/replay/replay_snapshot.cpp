@@ -183,8 +183,8 @@ void print_snapshots(std::span<const Trace> traces, std::span<const std::string>
   all["snapshots"] = nlohmann::ordered_json::array();
   for (const Trace& trace : traces) {
     for (const std::string& strategy : strategies) {
-      const ReplaySnapshot at =
-          snapshot_at(trace, parse_strategy(strategy), profile, capacity_bytes, snapshot_event(event, trace));
+      const ReplaySnapshot at = snapshot_at(trace, prepared_for(trace, parse_strategy(strategy)), profile,
+                                            capacity_bytes, snapshot_event(event, trace));
       if (!json) {
         fmt::print("{} with {}, {}\n", printable(trace.name), strategy, verdict(at));
         if (!at.snapshot.segments.empty()) {

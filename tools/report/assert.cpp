@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "allocators/trace/categorize.h"
 #include "allocators/trace/read_trace.h"
 #include "runtime/app/option_set.h"
 #include "runtime/base/bytes.h"
@@ -71,6 +72,12 @@ int run_assert(int argc, char** argv) {
   Progress progress(0, "");
   progress.start("reading " + printable(paths[0]));
   const Trace trace = load_trace(paths[0], traced, [&](double share) { progress.reach(share); });
+  if (is_moment(trace)) {
+    throw InvalidArgument(
+        fmt::format("{}: a snapshot without a history, so its peak is not known; record it with "
+                    "torch.cuda.memory._record_memory_history(enabled=\"all\")",
+                    printable(paths[0])));
+  }
   progress.begin(0, "", "following events");
   const History history(trace);
   progress.finish();

@@ -17,10 +17,10 @@ std::vector<Check> check(const History& history, const Limits& limits) {
     if (known) return;
     // A program that was traced without a GPU has run on no device.
     const bool is_traced = traced_card_bytes(history.trace).has_value();
-    throw InvalidArgument(
-        fmt::format("{}: the trace does not record {}; {}", history.trace.name, what,
-                    is_traced ? "it is of no run: `headroom predict` says whether it fits, in how much"
-                              : "record one with --record"));
+    throw InvalidArgument(fmt::format(
+        "{}: the trace does not record {}; {}", history.trace.name, what,
+        is_traced ? "it is a simulation, not a run: `headroom predict` says whether it fits, in how much"
+                  : "record one with --record"));
   };
   std::vector<Check> checks;
   const auto add = [&](const char* name, double measured, double allowed, bool is_bytes) {

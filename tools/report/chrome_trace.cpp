@@ -13,8 +13,8 @@ class Clock {
  public:
   explicit Clock(const Trace& trace)
       : trace_(trace),
-        first_ns_(trace.events.front().time_ns),
-        timed_(trace.events.back().time_ns > first_ns_) {}
+        first_ns_(trace.events.empty() ? 0 : trace.events.front().time_ns),
+        timed_(!trace.events.empty() && trace.events.back().time_ns > first_ns_) {}
 
   // The time after `event` events, in microseconds.
   double us(int64_t event) const {

@@ -59,6 +59,7 @@ class History::Walk {
       if ((at + 1) % per_sample_ == 0 || at + 1 == events) take_sample();
     }
     device_events(events);
+    if (h_.samples.empty()) h_.samples.push_back(now_);  // only a request that failed
     h_.live_at_end_bytes = now_.live_bytes;
     if (reserved_is_whole_ && h_.knows_driver) {
       h_.peak_reserved_bytes = peak_reserved_;

@@ -10,8 +10,8 @@
 namespace headroom::report {
 
 // Reads a file of any format that read_traces knows, or traces a program of PyTorch, and unfolds it. If the
-// file holds traces of several devices, the one with the largest peak is returned. Throws as read_traces and
-// trace_program do.
+// file holds traces of several devices, the one with the largest peak is returned. A snapshot without a
+// history is a trace of one moment. Throws as read_traces and trace_program do.
 Trace load_trace(const std::string& path, const TracingOptions& traced = {}, FollowReading follow = {});
 
 // Replaces the arena of a packed plan by its tensors: each block with parts is followed by one pass over its

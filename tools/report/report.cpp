@@ -17,6 +17,7 @@
 #include <tuple>
 #include <vector>
 
+#include "allocators/trace/categorize.h"
 #include "allocators/trace/read_trace.h"
 #include "runtime/app/option_set.h"
 #include "runtime/app/setup.h"
@@ -97,21 +98,32 @@ std::string_view name_of(MemoryCategory category) {
 
 std::string summary(const History& history) {
   const Trace& trace = history.trace;
-  std::string text = fmt::format("peak {} live", format_bytes(history.peak_bytes));
+  const bool moment = is_moment(trace);
+  std::string text = fmt::format("{}{} live", moment ? "" : "peak ", format_bytes(history.peak_bytes));
   if (history.allocated_at_peak > history.peak_bytes) {
     text += fmt::format(", {} after rounding", format_bytes(history.allocated_at_peak));
   }
   if (history.peak_reserved_bytes)
     text += fmt::format(", {} reserved", format_bytes(*history.peak_reserved_bytes));
+  if (moment && history.idle_at_peak) {
+    text += fmt::format(", of which {} idle, the largest piece {}", format_bytes(history.idle_at_peak->bytes),
+                        format_bytes(history.idle_at_peak->largest_bytes));
+  }
   if (history.library_bytes > 0) {
     text += fmt::format(", {} context and libraries", format_bytes(history.library_bytes));
   }
-  text += fmt::format("; {} out of memory, {} retries", history.out_of_memory, history.retries);
-  text += fmt::format("\n{}: {}, {} events, {} blocks, {} stream{}", printable(trace.name), trace.format,
-                      trace.events.size(), trace.blocks, trace.streams.size(),
-                      trace.streams.size() == 1 ? "" : "s");
+  if (!moment) text += fmt::format("; {} out of memory, {} retries", history.out_of_memory, history.retries);
+  text += fmt::format("\n{}: {}, ", printable(trace.name), trace.format);
+  if (!moment) text += fmt::format("{} events, ", trace.events.size());
+  text += fmt::format("{} block{}, {} stream{}", trace.blocks, trace.blocks == 1 ? "" : "s",
+                      trace.streams.size(), trace.streams.size() == 1 ? "" : "s");
   for (const auto& [name, value] : trace.settings) {
     if (!value.empty()) text += fmt::format(", {} {}", printable(name), printable(value));
+  }
+  if (moment) {
+    text +=
+        "\nnote: for causes and a peak, record a history: "
+        "torch.cuda.memory._record_memory_history(enabled=\"all\") before the work";
   }
   if (!trace.parts.empty())
     text += "\nnote: the tensors of a packed plan are shown for one step, at the allocation of its arena";
@@ -123,7 +135,7 @@ std::string summary(const History& history) {
 void print_failure(const Failure& failure, const Terminal& terminal) {
   const std::string taken = failure.driver_bytes == failure.requested_bytes
                                 ? ""
-                                : fmt::format(", for which {} are taken", format_bytes(failure.driver_bytes));
+                                : fmt::format(", rounded up to {}", format_bytes(failure.driver_bytes));
   Table table({{.title = "", .is_number = true}, {.title = "", .wraps = true}});
   const auto line = [&](const char* name, const std::string& value) {
     if (!value.empty()) table.add({name, value});
@@ -176,9 +188,13 @@ void print(const History& history, const Verdict& verdict, const Terminal& termi
                terminal.wrapped(fmt::format("also: {}: {}; try: {}", finding.title,
                                             printable(finding.sentence), printable(finding.advice))));
   }
+  const bool moment = is_moment(history.trace);
+  if (moment && history.peak_bytes == 0) return;
   fmt::print("\n");
-  print_wrapped(timeline(history, chart_width(terminal)), terminal, kLabels);
-  fmt::print("\n");
+  if (!moment) {
+    print_wrapped(timeline(history, chart_width(terminal)), terminal, kLabels);
+    fmt::print("\n");
+  }
   const std::vector<ReportRow> rows = rows_at_peak(history);
   Table table({{.title = "size", .is_number = true},
                {.title = "share", .is_number = true, .drop = 3},
@@ -197,7 +213,7 @@ void print(const History& history, const Verdict& verdict, const Terminal& termi
                            100 * static_cast<double>(row.bytes) / static_cast<double>(history.peak_bytes)),
                name_of(row.category), row.source.empty() ? "-" : printable(row.source), what, row.why()});
   }
-  fmt::print("live at the peak\n{}", table.text(terminal));
+  fmt::print("{}\n{}", moment ? "live at this moment" : "live at the peak", table.text(terminal));
   if (left > 0) fmt::print("{} in {} more rows\n", format_bytes(left), rows.size() - kShown);
 }
 
@@ -245,6 +261,7 @@ Json to_json(const History& history, const Verdict& verdict) {
   json["events"] = history.trace.events.size();
   json["blocks"] = history.trace.blocks;
   json["cut_off"] = history.trace.cut_off;
+  json["has_history"] = !is_moment(history.trace);
   json["verdict"] = to_json(verdict);
   json["peak_bytes"] = history.peak_bytes;
   json["peak_event"] = history.peak_event();
@@ -288,6 +305,7 @@ bool piles_up(const Verdict& verdict) {
 // up, which would only fail later.
 std::vector<std::string> changes_for(const History& history, const Verdict& verdict) {
   if (!verdict.failure || !verdict.failure->reserved_bytes || piles_up(verdict)) return {};
+  if (is_moment(history.trace)) return {};
   const Failure& failure = *verdict.failure;
   // Where the device had room, a limit refused: it is what was reserved.
   const int64_t free = failure.free_bytes.value_or(0);
@@ -304,6 +322,7 @@ std::vector<std::string> changes_for(const History& history, const Verdict& verd
 // something piles up.
 std::string solve_command(const History& history, const Verdict& verdict) {
   if (!verdict.failure || !is_of_torch(history.trace) || piles_up(verdict)) return {};
+  if (history.trace.blocks == 0) return {};  // only the request is known, not what the device held
   const std::string& source = verdict.failure->source;
   const size_t end = source.rfind(".py:");
   if (end == std::string::npos) return {};

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "allocators/trace/categorize.h"
 #include "runtime/base/text.h"
 #include "tools/report/findings.h"
 
@@ -34,10 +37,27 @@ std::string failed_request(const Failure& failure, const Steps& steps) {
                                    : fmt::format(" ({})", printable(failure.source));
   }
   if (!failure.last_line.empty()) text += fmt::format(", after {}", printable(failure.last_line));
-  text += fmt::format(": {}", short_size(failure.driver_bytes));
+  // PyTorch's own message says what is taken for the request.
+  const std::string requested = short_size(failure.requested_bytes), taken = short_size(failure.driver_bytes);
+  text += ": " + taken + (requested != taken ? fmt::format(" ({} requested)", requested) : "");
   const std::string& what = failure.tensor.empty() ? failure.op : failure.tensor;
   if (!what.empty()) text += fmt::format(" for {}", printable(what));
   if (!failure.module.empty()) text += fmt::format(" in {}", printable(failure.module));
+  return text;
+}
+
+// Of a trace without a history.
+std::string about_moment(const History& history) {
+  std::map<std::string, int64_t> lines;
+  const std::vector<size_t> live = history.live_blocks(history.peak_event());
+  for (const size_t block : live) lines[history.source(block)] += history.bytes(block);
+  const auto most = std::max_element(lines.begin(), lines.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  std::string text = fmt::format("No history: {} in {} block{} were live when the snapshot was dumped",
+                                 short_size(history.peak_bytes), live.size(), live.size() == 1 ? "" : "s");
+  if (most != lines.end() && !most->first.empty()) {
+    text += fmt::format(", {} of them allocated at {}", short_size(most->second), printable(most->first));
+  }
   return text;
 }
 
@@ -101,7 +121,7 @@ Verdict judge_history(const History& history, const Steps& steps, std::optional<
       verdict.sentence[0] = static_cast<char>(verdict.sentence[0] - 'a' + 'A');
     }
   } else {
-    verdict.sentence = about_peak(history, steps);
+    verdict.sentence = is_moment(history.trace) ? about_moment(history) : about_peak(history, steps);
   }
   verdict.sentence += ".";
   return verdict;

@@ -217,6 +217,7 @@ int solve_trace(const OptionSet& set, const std::string& input, WorkloadOptions 
   if (is_recording) {
     recorded = of_recording(read_input(input, options, 0));
     use_recorded_setup(set, recorded.trace, options.runtime);
+    print_traced_device_note(set, recorded.trace, options.runtime);
     use_recorded_limit(set, recorded.trace, options.runtime);
   } else {
     ProgramRequest request = program_request(input, options, freedom.batch);

@@ -114,11 +114,22 @@ class TemporaryFile {
 
 namespace {
 
-// Functions in the outermost scope of a Python text that need one argument or none.
+// How likely a function of a Python file is the one that builds the program; the least likely last.
+enum class Likeness : uint8_t { kUsualName, kTakesBatch, kOther };
+
+Likeness likeness_of(std::string_view name, std::string_view parameters) {
+  if (name == "make_step") return Likeness::kUsualName;
+  return parameters.substr(0, parameters.find(',')).find("batch") != std::string_view::npos
+             ? Likeness::kTakesBatch
+             : Likeness::kOther;
+}
+
+// Functions in the outermost scope of a Python text that can be called with a batch alone or with nothing,
+// the most likely first.
 std::vector<std::string> functions_of(std::string_view text) {
   constexpr std::string_view kDefinition = "\ndef ";
   const std::string lines = fmt::format("\n{}", text);
-  std::vector<std::string> names;
+  std::vector<std::pair<Likeness, std::string>> found;
   for (size_t at = 0; (at = lines.find(kDefinition, at)) != std::string::npos;) {
     at += kDefinition.size();
     const size_t open = lines.find('(', at), close = lines.find(')', at);
@@ -133,8 +144,14 @@ std::vector<std::string> functions_of(std::string_view text) {
                                                  : parameters.begin() + static_cast<std::ptrdiff_t>(defaults),
                    ',') +
         (defaults == std::string::npos && !parameters.empty() ? 1 : 0);
-    if (is_name(name) && !name.starts_with('_') && required <= 1) names.push_back(name);
+    if (is_name(name) && !name.starts_with('_') && required <= 1) {
+      found.emplace_back(likeness_of(name, parameters), name);
+    }
   }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> names;
+  for (auto& [likeness, name] : found) names.push_back(std::move(name));
   return names;
 }
 
@@ -164,8 +181,8 @@ namespace {
 void require_program(const std::string& program) {
   if (is_program(program)) return;
   require_function(program);
-  throw InvalidArgument(fmt::format("'{}' is no program; give a file and a function, as train.py:make_step",
-                                    printable(program, 200)));
+  throw InvalidArgument(fmt::format(
+      "'{}' is not a program; give a file and a function, as train.py:make_step", printable(program, 200)));
 }
 
 std::vector<std::string> words_of(const ProgramRequest& request) {

@@ -58,7 +58,7 @@ void print_summary(const Trace& trace, const ProgramRequest& request, const std:
                                           peak.module.empty() ? "" : fmt::format(" of {}", peak.module),
                                           peak.source.empty() ? "" : fmt::format(" at {}", peak.source))));
   fmt::print("\nnext: {}\n",
-             command_line("headroom replay", std::vector<std::string>{path, "--strategy", "caching"}));
+             command_line("headroom predict", std::vector<std::string>{path, "--device", request.device}));
 }
 
 void print_json(const Trace& trace, const ProgramRequest& request, const std::string& path) {
@@ -95,8 +95,8 @@ int run_trace(int argc, char** argv) {
   options.add_text("output", "Write the trace to this file; also -o", &output);
   options.add_switch("json", "Print JSON, sizes in bytes", &as_json);
   options.set_examples(
-      "  headroom trace train.py:make_step --batch 16 -o run.trace\n"
-      "  headroom replay run.trace --strategy caching --minimum\n");
+      "  headroom trace train.py:make_step --batch 16 --device rtx-3090 -o run.trace\n"
+      "  headroom predict run.trace --device rtx-3090      does it fit, and what takes the memory?\n");
   std::string long_name = "--output";
   std::vector<char*> words(argv, argv + argc);
   for (char*& word : words) {

@@ -10,14 +10,13 @@
 namespace headroom {
 namespace {
 
-constexpr int64_t kLargestBatch = int64_t{1} << 40;
 constexpr int64_t kMostSteps = 1000;
 
 }  // namespace
 
 void add_batch_and_steps(OptionSet& set, TracingOptions& options) {
-  set.add_integer("batch", "What a program's FUNCTION is called with; 0: nothing", &options.batch, 0,
-                  kLargestBatch);
+  set.add_integer("batch", "What a program's FUNCTION is called with; without it, with nothing",
+                  &options.batch, 1);
   set.add_integer("steps", "Steps of a program to trace", &options.steps, 1, kMostSteps);
 }
 
@@ -28,9 +27,7 @@ void add_tracing_options(OptionSet& set, TracingOptions& options) {
 }
 
 ProgramRequest program_request(const std::string& program, const TracingOptions& options) {
-  ProgramRequest request{.program = program, .batch = {}, .steps = options.steps, .device = options.device};
-  if (options.batch > 0) request.batch = options.batch;
-  return request;
+  return {.program = program, .batch = options.batch, .steps = options.steps, .device = options.device};
 }
 
 std::vector<std::string> to_words(const std::string& input, const TracingOptions& options) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,7 +14,7 @@
 namespace headroom {
 
 struct TracingOptions {
-  int64_t batch = 0;  // what the program's function is called with; 0: nothing
+  std::optional<int64_t> batch;  // what the program's function is called with; none: nothing
   int64_t steps = ProgramRequest().steps;
   std::string device = ProgramRequest().device;
 };

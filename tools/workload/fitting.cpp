@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "runtime/base/bytes.h"
@@ -83,7 +84,25 @@ bool is_taken(FitResult& result, const WorkloadOptions& options, const RunElsewh
   return result.verified = measured->outcome == RunOutcome::kOk;
 }
 
+// Nobody holds the margin: what fails is what a run without it would meet.
+std::string reason_of(int64_t batch, const Prediction& with_margin, int64_t margin_bytes,
+                      const std::function<Prediction()>& predict_without) {
+  if (margin_bytes == 0) return fmt::format("batch {}: {}", batch, with_margin.reason);
+  const Prediction without = predict_without();
+  return without.fits ? lacks_margin_text(fmt::format("batch {}", batch), margin_bytes)
+                      : fmt::format("batch {}: {}", batch, without.reason);
+}
+
 }  // namespace
+
+std::string lacks_margin_text(std::string_view what, int64_t margin_bytes) {
+  return fmt::format("{} would leave less than {} free", what, format_bytes(margin_bytes));
+}
+
+std::string why_not_text(int64_t margin_bytes, std::string_view more_or_less, std::string_view reason) {
+  return fmt::format("{}why not {}: {}", margin_bytes > 0 ? format_bytes(margin_bytes) + " kept free; " : "",
+                     more_or_less, reason);
+}
 
 FitResult fit_batch(const WorkloadOptions& options, const FitSettings& settings, const RunElsewhere& run) {
   Batches batches(options, settings.margin_bytes);
@@ -95,8 +114,8 @@ FitResult fit_batch(const WorkloadOptions& options, const FitSettings& settings,
   for (PhysicalGpu& gpu : smaller.gpus.physical) {
     gpu.used_bytes = std::min(result.device_bytes, gpu.used_bytes + settings.margin_bytes);
   }
-  const auto predict = [&](int64_t images) {
-    return Predictor(with_share(options, images)).predict(smaller);
+  const auto predict = [&](int64_t images, const RunSetup& there) {
+    return Predictor(with_share(options, images)).predict(there);
   };
   const int64_t replicas = options.replicas.replicas;
   const int64_t most = std::max<int64_t>(settings.max_batch / replicas, 1);
@@ -112,17 +131,24 @@ FitResult fit_batch(const WorkloadOptions& options, const FitSettings& settings,
     break;
   }
   result.batch = images * replicas;
-  result.prediction = predict(std::max<int64_t>(images, 1));
+  result.prediction = predict(std::max<int64_t>(images, 1), smaller);
+  const auto reason = [&](int64_t failing) {
+    return reason_of(failing * replicas, failing == 1 ? result.prediction : predict(failing, smaller),
+                     settings.margin_bytes, [&] { return predict(failing, setup); });
+  };
   if (images == 0) {
-    result.stopped_by =
-        result.trials.empty() ? result.prediction.reason : result.trials.back().measurement.error;
+    result.stopped_by = result.trials.empty() ? reason(1) : result.trials.back().measurement.error;
   } else if (images == most) {
     result.stopped_by = "--most is the largest batch to try";
   } else if (!result.trials.empty() && result.trials.front().batch != result.batch) {
-    result.stopped_by = fmt::format("batch {} failed when it was run: {}", result.trials.front().batch,
-                                    result.trials.front().measurement.error);
+    result.stopped_by =
+        fmt::format("batch {} failed when it was run{}: {}", result.trials.front().batch,
+                    settings.margin_bytes > 0
+                        ? fmt::format(" beside the {} that stay free", format_bytes(settings.margin_bytes))
+                        : "",
+                    result.trials.front().measurement.error);
   } else {
-    result.stopped_by = fmt::format("batch {}: {}", (images + 1) * replicas, predict(images + 1).reason);
+    result.stopped_by = reason(images + 1);
   }
   return result;
 }
@@ -153,6 +179,10 @@ FitResult fit_memory(const WorkloadOptions& options, const FitSettings& settings
   if (!result.trials.empty() && !result.verified) {
     result.device_bytes = 0;
     result.stopped_by = result.trials.back().measurement.error;
+    return result;
+  }
+  if (settings.margin_bytes > 0) {
+    result.stopped_by = lacks_margin_text(format_bytes(page) + " less", settings.margin_bytes);
     return result;
   }
   setup.device.total_bytes = total - page;

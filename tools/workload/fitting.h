@@ -6,12 +6,19 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/workload/measure.h"
 #include "tools/workload/prediction.h"
 
 namespace headroom {
+
+// "batch 309 would leave less than 64.00 MiB free".
+std::string lacks_margin_text(std::string_view what, int64_t margin_bytes);
+
+// "64.00 MiB kept free; why not more: ..."; without a margin the reason alone.
+std::string why_not_text(int64_t margin_bytes, std::string_view more_or_less, std::string_view reason);
 
 struct FitSettings {
   int64_t margin_bytes = 0;  // must stay free beside the peak

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -20,7 +21,8 @@
 namespace headroom {
 
 ProgramRequest program_request(const std::string& text, const WorkloadOptions& options, int64_t batch) {
-  TracingOptions traced{.batch = batch};
+  TracingOptions traced;
+  if (batch > 0) traced.batch = batch;
   if (options.step.steps > 0) traced.steps = options.step.steps;
   // The default of other commands, a laptop, is no GPU to trace kernels of.
   const RuntimeOptions& runtime = options.runtime;
@@ -55,6 +57,18 @@ void use_recorded_setup(const OptionSet& set, const Trace& trace, RuntimeOptions
   if (!set.is_given("device") && !options.device_memory_bytes) {
     options = with_recorded_device(std::move(options), trace);
   }
+}
+
+void print_traced_device_note(const OptionSet& set, const Trace& trace, const RuntimeOptions& options) {
+  if (!set.is_given("device")) return;
+  const std::string traced = traced_card(trace);
+  const auto asked = simulated_profile(options);
+  if (traced.empty() || !asked || asked->name == traced) return;
+  fmt::print(
+      stderr,
+      "note: {} was traced for {}; on another card kernels and workspaces may differ: trace the program "
+      "with --device {}\n",
+      printable(trace.name), traced, asked->name);
 }
 
 namespace {

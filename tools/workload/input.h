@@ -38,6 +38,10 @@ std::vector<Trace> read_inputs(const std::string& text, const TracingOptions& tr
 // defaults for a program without a trace.
 void use_recorded_setup(const OptionSet& set, const Trace& trace, RuntimeOptions& options);
 
+// A line on stderr where a program was traced for another card than the one that a person names: the traced
+// kernels and workspaces are those of that card.
+void print_traced_device_note(const OptionSet& set, const Trace& trace, const RuntimeOptions& options);
+
 // The least that a limit of the recorded program can have been becomes the limit of the options, where the
 // command line names neither a device nor a limit. It is lower where a replay would find room for the request
 // that failed. Returns what is known of it.

@@ -18,6 +18,7 @@
 #include "runtime/base/progress.h"
 #include "runtime/graph/categories.h"
 #include "runtime/predict/step_kernels.h"
+#include "runtime/session/start_op.h"
 #include "tools/workload/prediction.h"
 #include "tools/workload/workload_step.h"
 
@@ -186,13 +187,16 @@ Measurement measure(const WorkloadOptions& options) {
 Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t steps) {
   // Nobody touches the bytes, so none need to lie behind a simulated device's addresses.
   const std::unique_ptr<Device> device = make_device(options, Backing::kNone);
-  const StrategySettings strategy =
-      strategy_on(find_devices(options), default_device(options), options.strategy_settings());
+  StrategySettings strategy = prepared_for(
+      trace, strategy_on(find_devices(options), default_device(options), options.strategy_settings()));
   Measurement result;
   ReplayResult verdict;
   Progress progress(0, "");
   progress.start(fmt::format("playing {} events {} times", trace.events.size(), steps));
-  static_cast<Ending&>(result) = attempt([&] { verdict = replay(trace, strategy, *device, steps); });
+  static_cast<Ending&>(result) = attempt([&] {
+    if (options.libraries_first) strategy.reserve_bytes = start_libraries_with_kernels(*device);
+    verdict = replay(trace, strategy, *device, steps);
+  });
   progress.finish();
   const MemoryInfo info = device->memory().info();
   result.peak_device_bytes = info.peak_used;

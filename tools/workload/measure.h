@@ -33,7 +33,8 @@ struct Measurement : RunResult {
 // library failures end in the result. Throws InvalidArgument for bad options.
 Measurement measure(const WorkloadOptions& options);
 
-// Plays the trace `steps` times with the strategy of the options, on their device.
+// Plays the trace `steps` times with the strategy of the options, on their device. It calls no library: with
+// libraries_first they take their memory all the same.
 Measurement measure(const Trace& trace, const RuntimeOptions& options, int64_t steps);
 
 // As one line of JSON, and back without devices, replicas and facts. The latter throws InvalidArgument for

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "tools/workload/fitting.h"
 #include "tools/workload/recorded_setup.h"
 
 namespace headroom {
@@ -48,36 +49,55 @@ int64_t second_batch(const TracedBatch& first) {
 class Search {
  public:
   Search(const TraceBatch& trace, const RunSetup& setup, int64_t margin_bytes)
-      : trace_(trace), setup_(setup) {
+      : trace_(trace), whole_(setup), setup_(setup), margin_bytes_(margin_bytes) {
     for (PhysicalGpu& gpu : setup_.gpus.physical) gpu.used_bytes += margin_bytes;
   }
 
   const TracedBatch& attempt(int64_t batch) {
     Trace trace = trace_(batch);
-    TracedBatch trial{batch, TracePredictor(trace, setup_).predict(), {}, growing_bytes(trace)};
-    const std::optional<int64_t> event = trial.prediction.failed_event;
-    if (event && *event > 0) {
-      trial.failed_at = event_text(trace, trace.events[static_cast<size_t>(*event - 1)]);
+    TracedBatch trial;
+    trial.batch = batch;
+    trial.prediction = TracePredictor(trace, setup_).predict();
+    trial.growing_bytes = growing_bytes(trace);
+    if (!trial.prediction.fits) {
+      explain(trial, trace);
+      failing_ = std::move(trace);
+      failing_lacks_margin_ = trial.lacks_margin;
     }
-    if (!trial.prediction.fits) failing_ = std::move(trace);
     return trials_.emplace_back(std::move(trial));
   }
   // With which the last batch that did not fit would.
   std::vector<TorchChange> changes() const {
-    return failing_ && is_of_torch(*failing_) ? find_torch_changes(*failing_, setup_)
-                                              : std::vector<TorchChange>();
+    return failing_ && !failing_lacks_margin_ && is_of_torch(*failing_)
+               ? find_torch_changes(*failing_, setup_)
+               : std::vector<TorchChange>();
   }
   std::vector<TracedBatch> take_trials() { return std::move(trials_); }
 
  private:
+  // Nobody holds the margin: what fails is what a run without it would meet.
+  void explain(TracedBatch& trial, const Trace& trace) const {
+    const TracePrediction whole =
+        margin_bytes_ > 0 ? TracePredictor(trace, whole_).outcome() : trial.prediction;
+    trial.lacks_margin = whole.fits;
+    trial.reason = whole.reason;
+    if (whole.failed_event.value_or(0) > 0) {
+      trial.failed_at = event_text(trace, trace.events[static_cast<size_t>(*whole.failed_event - 1)]);
+    }
+  }
+
   const TraceBatch& trace_;
-  RunSetup setup_;
+  const RunSetup whole_;
+  RunSetup setup_;  // without the margin
+  const int64_t margin_bytes_;
   std::vector<TracedBatch> trials_;
   std::optional<Trace> failing_;  // the last one
+  bool failing_lacks_margin_ = false;
 };
 
-std::string reason_of(const TracedBatch& trial) {
-  return fmt::format("batch {}: {}{}", trial.batch, trial.prediction.reason,
+std::string reason_of(const TracedBatch& trial, int64_t margin_bytes) {
+  if (trial.lacks_margin) return lacks_margin_text(fmt::format("batch {}", trial.batch), margin_bytes);
+  return fmt::format("batch {}: {}{}", trial.batch, trial.reason,
                      trial.failed_at.empty() ? "" : ", " + trial.failed_at);
 }
 
@@ -131,7 +151,7 @@ ProgramFit fit_program(const TraceBatch& trace, const RunSetup& setup, int64_t m
     result.changes = search.changes();
   }
   result.trials = search.take_trials();
-  result.stopped_by = failing ? reason_of(*failing) : "--most is the largest batch to try";
+  result.stopped_by = failing ? reason_of(*failing, margin_bytes) : "--most is the largest batch to try";
   return result;
 }
 

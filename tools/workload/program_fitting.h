@@ -18,6 +18,8 @@ namespace headroom {
 struct TracedBatch {
   int64_t batch = 0;
   TracePrediction prediction;  // on the device less the margin
+  bool lacks_margin = false;   // it runs on the device, but leaves less than the margin
+  std::string reason;          // why it does not fit, without the margin where that is not the reason
   std::string failed_at;       // the allocation without room
   int64_t growing_bytes = 0;   // the most of activations and inputs that is live
 };
@@ -27,7 +29,7 @@ struct ProgramFit {
   std::vector<TracedBatch> trials;
   std::string stopped_by;            // why no larger batch, one line
   int64_t next_batch = 0;            // the smallest that does not fit; 0: none was tried
-  std::vector<TorchChange> changes;  // each alone makes it fit
+  std::vector<TorchChange> changes;  // each alone makes it fit; none where it lacks the margin alone
   // The trial of the batch, or of the only one.
   const TracedBatch& best() const;
 };

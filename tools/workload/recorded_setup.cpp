@@ -121,6 +121,11 @@ std::string recorded_strategy(const Trace& trace) {
   return std::string(kTorchStrategy) + (settings.empty() ? "" : "," + settings);
 }
 
+std::string traced_card(const Trace& trace) {
+  const std::string_view name = setting_of(trace, "device");
+  return is_of_torch(trace) && is_profile(name) ? std::string(name) : "";
+}
+
 std::optional<int64_t> traced_card_bytes(const Trace& trace) {
   const std::string_view name = setting_of(trace, "device");
   return is_profile(name) ? std::optional(find_profile(name).total_bytes) : std::nullopt;

@@ -17,6 +17,9 @@ bool is_of_torch(const Trace& trace);
 // logs, else PyTorch's, with the settings of a snapshot, else with those of PYTORCH_CUDA_ALLOC_CONF.
 std::string recorded_strategy(const Trace& trace);
 
+// The name of the card that a program of PyTorch was traced for; empty for a recording.
+std::string traced_card(const Trace& trace);
+
 // The memory of the card that a program was traced for; nothing for a recording.
 std::optional<int64_t> traced_card_bytes(const Trace& trace);
 

@@ -88,8 +88,8 @@ std::vector<std::string> torch_lines(const ProgramSolution& solution, const Prog
     lines.emplace_back("os.environ[\"PYTORCH_CUDA_ALLOC_CONF\"] = \"expandable_segments:True\"");
   }
   if (changes.uncached || !changes.checkpoints.empty()) {
-    lines.push_back(fmt::format("# behind the construction of {}{}", root,
-                                solution.model.empty() ? "" : ", a " + solution.model));
+    lines.push_back(fmt::format("# after {}{} is built", root,
+                                solution.model.empty() ? "" : fmt::format(" ({})", solution.model)));
   }
   if (changes.uncached) lines.push_back(fmt::format("{}.config.use_cache = False", root));
   if (!changes.checkpoints.empty()) {

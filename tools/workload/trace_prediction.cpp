@@ -83,7 +83,7 @@ LiveSet largest_live_set(const Trace& trace) {
 TracePredictor::TracePredictor(const Trace& trace, RunSetup setup)
     : trace_(trace),
       setup_(std::move(setup)),
-      settings_(setup_.options.strategy_settings()),
+      settings_(prepared_for(trace, setup_.options.strategy_settings())),
       total_bytes_(setup_.device.total_bytes),
       others_bytes_(others_bytes(setup_)) {}
 
@@ -256,8 +256,7 @@ std::optional<TracePrediction> TracePredictor::predict_with(const std::string& s
     settings.limit_bytes = settings_.limit_bytes;
     settings.limit_scope = settings_.limit_scope;
     settings.memory_fraction = settings_.memory_fraction;
-    const Strategy& row = find_strategy(settings.name);
-    if (row.prepare_replay != nullptr) row.prepare_replay(trace_, settings);
+    settings = prepared_for(trace_, std::move(settings));
     if (capacity_bytes() == 0) return prediction;
     const ReplayResult played = play(settings, total_bytes_);
     prediction.fits = played.fits();

@@ -2,12 +2,14 @@
 
 import contextlib
 import importlib.util
+import inspect
 import os
 import sys
 import traceback
 import types
 
 from .errors import TraceError
+from .gpus import find_gpu
 from .recorder import is_user_file
 from .session import trace_loaded
 
@@ -23,10 +25,17 @@ def _load(path, function):
     spec = importlib.util.spec_from_file_location(name, os.path.abspath(path))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except SystemExit as error:
+        raise TraceError(
+            f"{path} ended Python ({error.code}) while it was loaded; guard its main program with "
+            'if __name__ == "__main__"'
+        ) from error
     made = getattr(module, function, None)
     if made is None:
-        found = [name for name, value in vars(module).items() if _is_function_of(value, name, module)]
+        found = [name for name, value in vars(module).items() if _may_build(value, name, module)]
+        found.sort(key=lambda name: _likeness(name, vars(module)[name]))
         others = f"; it has {', '.join(found[:_MOST_NAMES])}" if found else ""
         raise TraceError(f"{path} has no function '{function}'{others}")
     if not callable(made):
@@ -34,9 +43,23 @@ def _load(path, function):
     return made
 
 
-def _is_function_of(value, name, module):
+def _likeness(name, function):
+    """As `headroom trace train.py` sorts the functions of a file (tools/trace/program.cpp)."""
+    first = next(iter(inspect.signature(function).parameters), "")
+    return 0 if name == "make_step" else 1 if "batch" in first else 2
+
+
+def _may_build(value, name, module):
+    """Whether it is a function of the file that can be called with a batch alone or with nothing."""
     is_own = getattr(value, "__module__", None) == module.__name__
-    return isinstance(value, types.FunctionType) and is_own and not name.startswith("_")
+    if not isinstance(value, types.FunctionType) or not is_own or name.startswith("_"):
+        return False
+    required = [
+        p
+        for p in inspect.signature(value).parameters.values()
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    return len(required) <= 1 and all(p.kind != p.KEYWORD_ONLY for p in required)
 
 
 def _place_of(error):
@@ -66,15 +89,15 @@ def function_of(program):
 @contextlib.contextmanager
 def errors_of(program):
     """Raises a TraceError with one line, and the program's own line, for what it raises in the body."""
-    path, _ = _path_and_function(program)
+    _, function = _path_and_function(program)
     try:
         yield
     except (TraceError, KeyboardInterrupt):
         raise
     except SystemExit as error:
         raise TraceError(
-            f"{path} ended Python ({error.code}) while it was loaded; guard its main program with "
-            'if __name__ == "__main__"'
+            f"{_place_of(error)}{function} or its step ended Python ({error.code}); leave the exit out of "
+            "what is traced"
         ) from error
     except Exception as error:
         text = str(error).split("\n")[0]
@@ -85,6 +108,7 @@ def trace_program(
     program, batch=None, steps=3, device="h200", changes=None, speed=None, on_step=None
 ):
     """Traces "train.py:make_step"; see headroom.torch.trace, and trace_loaded for the rest."""
+    find_gpu(device)  # its error is not the program's
     with errors_of(program):
         return trace_loaded(
             lambda: function_of(program), batch, steps, device, program, changes, speed, on_step

@@ -93,6 +93,11 @@ class FakeTraining {
     optimizer_step();
   }
 
+  // A block that a layer makes and nobody frees.
+  uint64_t keep_in_layer(int64_t bytes, int layer = 0) { return allocate(bytes, layer_stack(layer, 21)); }
+  // All so far was there before the file's history.
+  void begin_history() { builder_.begin_history(); }
+
   void fail_in_layer(int64_t bytes, int layer = 0) { fail(bytes, layer_stack(layer, 21)); }
   void fail(int64_t bytes, const std::string& stack, int64_t free_bytes = 0) {
     const StackSummary summary = summarize(frames_of(stack));

@@ -89,6 +89,22 @@ TEST(Categorize, NamesBlocksByThePhasesTheyLiveIn) {
   for (const TraceBlock& block : trace.block_facts) EXPECT_NE(block.rule, CategoryRule::kNone);
 }
 
+TEST(Categorize, AWorkspaceThatALayerMadeBeforeTheHistoryIsNoWeight) {
+  for (const bool native : {false, true}) {
+    FakeTraining training(native);
+    training.keep_in_layer(32 * kMiB);
+    for (int i = 0; i < 3; ++i) training.keep_in_layer(5 * kMiB);  // results that the program keeps
+    training.begin_history();
+    for (int i = 0; i < 4; ++i) training.step(8 * kMiB);
+    const Trace trace = training.take();
+    using enum MemoryCategory;
+    // Frames of C++ would name a workspace.
+    EXPECT_EQ(categories(trace, 32 * kMiB), std::set{native ? kActivations : kWorkspace});
+    EXPECT_EQ(categories(trace, 5 * kMiB), std::set{kActivations});
+    EXPECT_TRUE(categories(trace, kMiB).contains(kWeights));
+  }
+}
+
 TEST(Categorize, LeavesWhatTheFileSays) {
   FakeTraining training;
   training.step(8 * kMiB);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "allocators/trace/categorize.h"
 #include "allocators/trace/trace_writer.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/files.h"
@@ -95,10 +96,10 @@ TEST(ReadTrace, WhatCannotHaveHappenedIsRefusedByLine) {
       {"a,1,2\n" + std::string(100'000, 'x'), "trace:2: longer than 65536 bytes"},
       {"a,1,2\n" + std::string("\0\xff\x80", 3), "trace:2: "},
       {"op,id,bytes\n", "trace: the trace allocates nothing"},
-      {"", "trace: no trace"},
+      {"", "trace: not a trace"},
       {"\x7f"
        "ELF",
-       "trace: no trace"},
+       "trace: not a trace"},
       {gzipped(std::string(kSmallCsv)).substr(0, 30), "the gzip data is truncated"},
   };
   for (const auto& [content, expected] : cases) {
@@ -301,6 +302,27 @@ TEST(ReadTrace, SnapshotsOfPyTorchAreReadWithWhatWasThereBefore) {
   }
 }
 
+TEST(ReadTrace, ASnapshotWithoutAHistoryCanBeShownAndNotReplayed) {
+  const std::string path = HEADROOM_SOURCE_DIR "/tests/fuzz/seeds/moment.pickle";
+  try {
+    read_traces(path);
+    FAIL() << "it was read for a replay";
+  } catch (const InvalidArgument& error) {
+    const std::string message = error.what();
+    EXPECT_NE(message.find("no history, only one moment"), std::string::npos) << message;
+    EXPECT_NE(message.find("headroom report"), std::string::npos) << message;
+  }
+  const std::vector<Trace> traces = read_traces(path, {}, Moments::kTake);
+  ASSERT_EQ(traces.size(), 1u);
+  const Trace& trace = traces.front();
+  EXPECT_TRUE(is_moment(trace));
+  EXPECT_EQ(trace.peak_bytes, 4194304 + 2000000);
+  ASSERT_EQ(trace.block_facts.size(), 2u);
+  EXPECT_EQ(trace.block_facts[0].category, MemoryCategory::kWeights);  // a constructor made it
+  EXPECT_EQ(trace.block_facts[1].category, MemoryCategory::kActivations);
+  EXPECT_EQ(trace.block_facts[0].rule, CategoryRule::kStackAlone);
+}
+
 TEST(ReadTrace, PicklesThatAreNoSnapshotAreRefusedByByte) {
   using namespace std::string_literals;
   const std::pair<std::string, std::string_view> cases[] = {
@@ -327,6 +349,8 @@ TEST(ReadTrace, PicklesThatAreNoSnapshotAreRefusedByByte) {
       {"\x80\x02"
        "cos\nsystem\nU\x04true\x85R."s,
        "trace: byte 3: pickle opcode 0x63: only plain data can be read"},
+      {"(dp0\nVdevice_traces\np1\n(lp2\ns."s, "a pickle of protocol 0 or 1, which is not read"},
+      {"}q\x01X\x0d\x00\x00\x00"s, "a pickle of protocol 0 or 1, which is not read"},
   };
   for (const auto& [content, expected] : cases) {
     const std::string message = refusal(content);

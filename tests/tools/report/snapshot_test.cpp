@@ -78,14 +78,16 @@ TEST(Snapshot, SharedSnapshotsHaveTheVerdictsOfTheirPrograms) {
   const Verdict oom = verdict_of("gpt2_oom.pickle.gz");
   EXPECT_EQ(
       oom.sentence,
-      "Out of memory in step 4, forward at snap.py:7 (models.py:29): 1.54 GiB for aten::mm in "
+      "Out of memory in step 4, forward at snap.py:7 (models.py:29): 1.54 GiB (1.53 GiB requested) for "
+      "aten::mm in "
       "transformers/models/gpt2/modeling_gpt2.py:697; the batch was doubled since step 3: activations grew "
       "from 4.73 GiB to 9.46 GiB.");
   ASSERT_EQ(oom.findings.size(), 1u);
   EXPECT_EQ(oom.findings[0].cause, Cause::kGrowingBatch);
   const Verdict leak = verdict_of("resnet50_leak.pickle.gz");
   EXPECT_EQ(leak.sentence,
-            "Out of memory in step 26, backward, after snap.py:7: 20 MiB; Leak: 64 MiB a step since step 2, "
+            "Out of memory in step 26, backward, after snap.py:7: 20 MiB (7.81 MiB requested); Leak: 64 MiB "
+            "a step since step 2, "
             "allocated at snap.py:8 and never freed; 1.44 GiB are kept when memory runs out.");
   ASSERT_EQ(leak.findings.size(), 1u);
   EXPECT_EQ(leak.findings[0].cause, Cause::kLeak);

@@ -136,6 +136,20 @@ TEST(Verdict, AnEvaluationThatKeepsGraphsNeedsNoGrad) {
   EXPECT_NE(verdict.findings[0].advice.find("no_grad"), std::string::npos);
 }
 
+TEST(Verdict, ThreeStepsThatKeepAllTheyMakeAreEnough) {
+  for (const int kept : {2, 3}) {
+    FakeTraining training;
+    for (int i = 0; i < 3; ++i) training.step(8 * kMiB);
+    for (int i = 0; i < kept; ++i) {
+      const uint64_t batch = training.user(30, 2 * kMiB);
+      training.forward(8 * kMiB, true, 31);
+      training.drop(30, batch);
+    }
+    const Verdict verdict = verdict_of(training);
+    EXPECT_EQ(finds(verdict, Cause::kGraphsKept), kept == 3) << all_of(verdict);
+  }
+}
+
 TEST(Verdict, AnEvaluationThatDropsItsGraphsIsAFaultOnlyWhereItRunsOutOfMemory) {
   for (const bool fails : {false, true}) {
     FakeTraining training;

@@ -79,6 +79,17 @@ TEST(Fit, NoBatchIsFoundWhereNoneRuns) {
   EXPECT_EQ(result.stopped_by, "by the test");
 }
 
+TEST(Fit, ABatchThatLacksTheMarginAloneIsNotCalledOutOfMemory) {
+  const RunElsewhere run = [](const WorkloadOptions&) { return std::nullopt; };
+  const FitResult all = fit_batch(tight(), {.margin_bytes = 0, .max_batch = 1000}, run);
+  const FitResult less = fit_batch(tight(), {.margin_bytes = 16 * kMiB, .max_batch = 1000}, run);
+  ASSERT_LT(less.batch, all.batch);
+  EXPECT_EQ(less.stopped_by,
+            "batch " + std::to_string(less.batch + 1) + " would leave less than 16.00 MiB free");
+  EXPECT_TRUE(all.stopped_by.starts_with("batch " + std::to_string(all.batch + 1) + ": out of memory"))
+      << all.stopped_by;
+}
+
 TEST(Fit, WhatCannotBeRunIsNotCalledVerified) {
   const RunElsewhere run = [](const WorkloadOptions&) { return std::nullopt; };
   const FitResult result = fit_batch(tight(), {.margin_bytes = 0, .max_batch = 1000}, run);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -92,6 +93,7 @@ TEST(TracePrediction, WhatDoesNotFitNamesTheRequestWithoutRoom) {
   ASSERT_TRUE(prediction.failed_event);
   EXPECT_TRUE(prediction.reason.starts_with("out of memory: tried to allocate 50.00 MiB"))
       << prediction.reason;
+  EXPECT_NE(prediction.reason.find(" (strategy pytorch: "), std::string::npos) << prediction.reason;
   EXPECT_LT(*prediction.margin_bytes, 0);
 }
 
@@ -252,6 +254,39 @@ TEST(ProgramFit, EndsAtTheLargestBatchToTryAndAtOne) {
   const ProgramFit none = fit_program(trace, card(330 * kMiB), 0, 17);
   EXPECT_EQ(none.batch, 0);
   EXPECT_TRUE(none.stopped_by.starts_with("batch 1: out of memory")) << none.stopped_by;
+}
+
+TEST(ProgramFit, ABatchThatLacksTheMarginAloneIsNotCalledOutOfMemoryAndNeedsNoChange) {
+  const TraceBatch trace = [](int64_t batch) { return training(6, batch); };
+  const RunSetup setup = card(kGiB);
+  const ProgramFit whole = fit_program(trace, setup, 0, 1 << 20);
+  const ProgramFit found = fit_program(trace, setup, 64 * kMiB, 1 << 20);
+  ASSERT_LT(found.batch, whole.batch);
+  EXPECT_EQ(found.stopped_by,
+            "batch " + std::to_string(found.batch + 1) + " would leave less than 64.00 MiB free");
+  EXPECT_TRUE(found.changes.empty());
+  EXPECT_TRUE(TracePredictor(trace(whole.batch), setup).predict().fits);
+  EXPECT_FALSE(TracePredictor(trace(whole.batch + 1), setup).predict().fits);
+}
+
+// Its reason is that of a run, in which nobody holds the margin.
+TEST(ProgramFit, ABatchThatFitsNeitherWayHasTheReasonOfARun) {
+  const TraceBatch trace = [](int64_t batch) { return training(2, 300 * batch); };
+  const ProgramFit found = fit_program(trace, card(2560 * kMiB), 64 * kMiB, 1 << 20);
+  ASSERT_EQ(found.batch, 1);
+  EXPECT_TRUE(found.stopped_by.starts_with("batch 2: out of memory: ")) << found.stopped_by;
+  EXPECT_NE(found.stopped_by.find(", 0 B held by others"), std::string::npos) << found.stopped_by;
+}
+
+TEST(TracePrediction, AStrategyThatPlansTheTraceDoesSoWhetherItIsChosenOrNot) {
+  const Trace trace = training(4, 25);
+  const TracePredictor packed(trace, card(8 * kGiB, "packed")), torch(trace, card(8 * kGiB));
+  const TracePrediction chosen = packed.predict();
+  EXPECT_EQ(chosen.reserved_bytes, trace.peak_bytes);
+  EXPECT_EQ(torch.predict_with("packed")->reserved_bytes, chosen.reserved_bytes);
+  const std::optional<int64_t> least = packed.least_total_bytes();
+  ASSERT_TRUE(least.has_value());
+  EXPECT_LT(*least, torch.least_total_bytes());
 }
 
 // Where a limit binds, the margin is the limit's.
