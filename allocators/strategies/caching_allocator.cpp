@@ -63,7 +63,7 @@ CachingAllocator::Lane& CachingAllocator::lane_of(Stream stream) {
 }
 
 CachingAllocator::Index CachingAllocator::grow(Lane& lane, int32_t pool, int64_t block_bytes) {
-  const Index block = add_segment(lane.store, caching_segment_bytes(block_bytes), pool);
+  const Index block = add_segment(lane.store, rules_.segment_bytes(block_bytes), pool);
   if (block != BlockStore::kNone) lane.store.at(block).stamp = lane.searches[static_cast<size_t>(pool)];
   return block;
 }

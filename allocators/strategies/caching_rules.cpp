@@ -14,10 +14,9 @@
 namespace headroom {
 namespace {
 
-// PyTorch's kSmallBuffer, kMinLargeAlloc, kLargeBuffer and kRoundLarge.
+// PyTorch's kSmallBuffer, kMinLargeAlloc and kRoundLarge.
 constexpr int64_t kSmallSegmentBytes = 2 * kMiB;
 constexpr int64_t kMinLargeBytes = 10 * kMiB;
-constexpr int64_t kLargeSegmentBytes = 20 * kMiB;
 constexpr int64_t kRoundLargeBytes = 2 * kMiB;
 
 int floor_log2(int64_t value) {
@@ -51,14 +50,20 @@ CachingRules caching_rules(const StrategyOptions& options) {
   CachingRules rules;
   if (const auto bytes = options.bytes("max_split")) {
     // PyTorch's own bound: segments of 20 MiB are meant to be cut.
-    if (*bytes <= kLargeSegmentBytes) {
-      throw InvalidArgument(
-          fmt::format("max_split of {}: it must be above {}", *bytes, format_bytes(kLargeSegmentBytes)));
+    if (*bytes < CachingRules{}.large_segment_bytes) {
+      throw InvalidArgument(fmt::format("max_split of {}: it must be at least {}", *bytes,
+                                        format_bytes(CachingRules{}.large_segment_bytes)));
     }
     rules.max_split_bytes = *bytes;
   }
   rules.max_non_split_rounding_bytes =
       options.bytes("max_non_split_rounding").value_or(rules.max_non_split_rounding_bytes);
+  rules.large_segment_bytes = options.bytes("large_segment").value_or(rules.large_segment_bytes);
+  if (rules.large_segment_bytes < kMinLargeBytes || rules.large_segment_bytes % kRoundLargeBytes != 0) {
+    throw InvalidArgument(fmt::format("large_segment of {}: it must be a multiple of {} and at least {}",
+                                      rules.large_segment_bytes, format_bytes(kRoundLargeBytes),
+                                      format_bytes(kMinLargeBytes)));
+  }
   rules.gc_share = options.share("gc").value_or(rules.gc_share);
   if (const auto text = options.text("roundup_power2")) {
     rules.power2_divisions = parse_power2_divisions(*text, "roundup_power2");
@@ -67,9 +72,9 @@ CachingRules caching_rules(const StrategyOptions& options) {
   return rules;
 }
 
-int64_t caching_segment_bytes(int64_t block_bytes) {
+int64_t CachingRules::segment_bytes(int64_t block_bytes) const {
   if (is_small_block(block_bytes)) return kSmallSegmentBytes;
-  if (block_bytes < kMinLargeBytes) return kLargeSegmentBytes;
+  if (block_bytes < kMinLargeBytes) return large_segment_bytes;
   return round_up(block_bytes, kRoundLargeBytes);
 }
 

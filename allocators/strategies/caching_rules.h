@@ -28,6 +28,9 @@ struct CachingRules {
   int64_t max_split_bytes = std::numeric_limits<int64_t>::max();
   // A request of at least that size takes only a free block that is longer by less than this.
   int64_t max_non_split_rounding_bytes = int64_t{20} << 20;
+  // Of a segment for blocks above 1 MiB and below 10 MiB; PyTorch's kLargeBuffer, and large_segment_size_mb
+  // since 2.9.
+  int64_t large_segment_bytes = int64_t{20} << 20;
   // Share of the limit above which idle segments are released before a new one is taken; 0: never. PyTorch's
   // garbage_collection_threshold; has no effect without a limit.
   double gc_share = 0;
@@ -39,6 +42,9 @@ struct CachingRules {
   int64_t block_bytes(int64_t bytes) const {
     return power2_divisions ? divided(bytes) : (bytes + kMinBlockBytes - 1) & -kMinBlockBytes;
   }
+  // The segment taken for a block: 2 MiB for a small one, a large segment below 10 MiB, else a multiple of 2
+  // MiB.
+  int64_t segment_bytes(int64_t block_bytes) const;
   // Whether the rest of a free block becomes a block.
   bool cuts(int64_t free_bytes, int64_t block_bytes) const {
     const int64_t rest = free_bytes - block_bytes;
@@ -59,6 +65,7 @@ inline constexpr StrategyOption kCachingOptions[] = {
     {"max_split", "SIZE", "none",
      "free blocks of at least this size are not cut and serve no smaller request"},
     {"max_non_split_rounding", "SIZE", "20MiB", "such a block must exceed the request by less than this"},
+    {"large_segment", "SIZE", "20MiB", "segments for blocks above 1 MiB and below 10 MiB"},
     {"gc", "SHARE", "none", "share of the limit above which idle segments are released, oldest first"},
     {"roundup_power2", "COUNT", "none",
      "sizes round up to this share of a power of two; or by size in MiB: [256:1,512:2,1024:4,>:8]"},
@@ -67,8 +74,6 @@ inline constexpr StrategyOption kCachingOptions[] = {
 // The rules for these options. Throws InvalidArgument for values out of range.
 CachingRules caching_rules(const StrategyOptions& options);
 
-// The segment taken for a block: 2 MiB for a small one, 20 MiB below 10 MiB, else a multiple of 2 MiB.
-int64_t caching_segment_bytes(int64_t block_bytes);
 // The next multiple of a power of two's share: 1200 in 4 divisions of 1024 is 1280.
 int64_t round_up_power2(int64_t bytes, int64_t divisions);
 // "4", or one number per size in MiB as in "[256:1,512:2,1024:4,>:8]": up to and including 256 MiB's power of

@@ -56,7 +56,7 @@ Allocator::Block ExpandableAllocator::do_allocate(int64_t bytes, Stream stream) 
   if (block == BlockStore::kNone) {
     // PyTorch compares what a segment of its own would take with the limit; the pages may be more.
     const int64_t reservable = reservable_bytes();
-    if (caching_segment_bytes(block_bytes) > reservable) return {};
+    if (rules_.segment_bytes(block_bytes) > reservable) return {};
     block = lane.pool_for(block_bytes).grow(block_bytes, reservable);
   }
   if (block == BlockStore::kNone) return {};

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "allocators/strategies/caching_rules.h"
@@ -56,14 +57,22 @@ constexpr TorchSetting kSettings[] = {
      [](std::string_view value, StrategySettings& settings) {
        settings.options.add("max_non_split_rounding", mebibytes(value, "max_non_split_rounding_mb"));
      }},
+    {"large_segment_size_mb", "MIB",
+     [](std::string_view value, StrategySettings& settings) {
+       settings.options.add("large_segment", mebibytes(value, "large_segment_size_mb"));
+     }},
     {"roundup_power2_divisions", "COUNT|LIST",
      [](std::string_view value, StrategySettings& settings) {
+       if (value == "0")
+         throw InvalidArgument("roundup_power2_divisions is '0': PyTorch takes powers of two");
        parse_power2_divisions(value, "roundup_power2_divisions");
        settings.options.add("roundup_power2", value);
      }},
     {"garbage_collection_threshold", "SHARE",
      [](std::string_view value, StrategySettings& settings) {
-       parse_share(value, "garbage_collection_threshold");
+       if (parse_share(value, "garbage_collection_threshold") >= 1)
+         throw InvalidArgument(
+             fmt::format("garbage_collection_threshold is '{}': it must be below 1", value));
        settings.options.add("gc", value);
      }},
     {"per_process_memory_fraction", "SHARE",
@@ -75,6 +84,9 @@ constexpr TorchSetting kSettings[] = {
     {"pinned_num_register_threads", "COUNT", nullptr},
     {"pinned_use_background_threads", "True|False", nullptr},
     {"pinned_reserve_segment_size_mb", "MIB", nullptr},
+    {"pinned_free_catch_all", "True|False", nullptr},
+    {"pinned_max_cached_size_mb", "MIB", nullptr},
+    {"pinned_max_round_threshold_mb", "MIB", nullptr},
     {"release_lock_on_cudamalloc", "True|False", nullptr},
     {"graph_capture_record_stream_reuse", "True|False", nullptr},
     {"throw_on_cudamalloc_oom", "True|False", nullptr},
@@ -113,6 +125,7 @@ StrategySettings parse_torch_settings(std::string_view text) {
   StrategySettings settings;
   settings.name = "caching";
   settings.title = kTorchStrategy;
+  std::vector<std::pair<const TorchSetting*, std::string_view>> asked;
   for (size_t begin = 0; begin < plain.size();) {
     const size_t end = end_of_item(plain, begin);
     const std::string_view item = std::string_view(plain).substr(begin, end - begin);
@@ -123,7 +136,12 @@ StrategySettings parse_torch_settings(std::string_view text) {
     if (colon == std::string_view::npos || colon + 1 == item.size()) {
       throw InvalidArgument(fmt::format("{} has no value: {}:{}", setting.key, setting.key, setting.value));
     }
-    if (setting.apply != nullptr) setting.apply(item.substr(colon + 1), settings);
+    std::erase_if(asked,
+                  [&](const auto& before) { return before.first == &setting; });  // the last one counts
+    asked.emplace_back(&setting, item.substr(colon + 1));
+  }
+  for (const auto& [setting, value] : asked) {
+    if (setting->apply != nullptr) setting->apply(value, settings);
   }
   if (settings.name == "caching") {
     caching_rules(settings.options);  // refuses values out of range now

@@ -19,12 +19,12 @@ TEST(CachingRules, BlocksAreMultiplesOf512Bytes) {
 }
 
 TEST(CachingRules, SegmentsAre2MiBOr20MiBOrAMultipleOf2MiB) {
-  EXPECT_EQ(caching_segment_bytes(512), 2 * kMiB);
-  EXPECT_EQ(caching_segment_bytes(kMiB), 2 * kMiB);
-  EXPECT_EQ(caching_segment_bytes(kMiB + 512), 20 * kMiB);
-  EXPECT_EQ(caching_segment_bytes(10 * kMiB - 512), 20 * kMiB);
-  EXPECT_EQ(caching_segment_bytes(10 * kMiB), 10 * kMiB);
-  EXPECT_EQ(caching_segment_bytes(10 * kMiB + 512), 12 * kMiB);
+  EXPECT_EQ(CachingRules{}.segment_bytes(512), 2 * kMiB);
+  EXPECT_EQ(CachingRules{}.segment_bytes(kMiB), 2 * kMiB);
+  EXPECT_EQ(CachingRules{}.segment_bytes(kMiB + 512), 20 * kMiB);
+  EXPECT_EQ(CachingRules{}.segment_bytes(10 * kMiB - 512), 20 * kMiB);
+  EXPECT_EQ(CachingRules{}.segment_bytes(10 * kMiB), 10 * kMiB);
+  EXPECT_EQ(CachingRules{}.segment_bytes(10 * kMiB + 512), 12 * kMiB);
 }
 
 TEST(CachingRules, ASmallBlockIsCutFrom512BytesOnALargeOneAbove1MiB) {
@@ -77,19 +77,31 @@ TEST(CachingRules, DivisionsMayDifferBySize) {
 
 TEST(CachingRules, EveryRuleIsAnOptionOfTheStrategy) {
   const StrategySettings settings = parse_strategy(
-      "caching:max_split=128MiB,roundup_power2=[1:4,>:2],gc=0.8,max_non_split_rounding=30MiB+limit=1GiB");
+      "caching:max_split=128MiB,roundup_power2=[1:4,>:2],gc=0.8,max_non_split_rounding=30MiB,large_segment="
+      "64MiB+limit=1GiB");
   const CachingRules rules = caching_rules(settings.options);
   EXPECT_EQ(rules.max_split_bytes, 128 * kMiB);
   EXPECT_EQ(rules.max_non_split_rounding_bytes, 30 * kMiB);
+  EXPECT_EQ(rules.segment_bytes(2 * kMiB), 64 * kMiB);
+  EXPECT_EQ(rules.segment_bytes(kMiB), 2 * kMiB);
+  EXPECT_EQ(rules.segment_bytes(30 * kMiB), 30 * kMiB);
   EXPECT_EQ(rules.gc_share, 0.8);
   EXPECT_EQ(rules.power2_divisions.value()[0], 4);
   EXPECT_EQ(rules.power2_divisions.value()[1], 2);
   EXPECT_EQ(settings.limit_bytes, kGiB);
 }
 
-TEST(CachingRules, ASplitLimitOfA20MiBSegmentOrLessIsRefused) {
-  EXPECT_THROW(caching_rules(parse_strategy("caching:max_split=20MiB").options), InvalidArgument);
-  EXPECT_EQ(caching_rules(parse_strategy("caching:max_split=21MiB").options).max_split_bytes, 21 * kMiB);
+TEST(CachingRules, ASplitLimitBelowASegmentOf20MiBIsRefused) {
+  EXPECT_THROW(caching_rules(parse_strategy("caching:max_split=19MiB").options), InvalidArgument);
+  EXPECT_EQ(caching_rules(parse_strategy("caching:max_split=20MiB").options).max_split_bytes, 20 * kMiB);
+}
+
+TEST(CachingRules, ALargeSegmentHoldsTheBlocksThatItIsFor) {
+  for (const char* size : {"8MiB", "21MiB", "0B"}) {
+    EXPECT_THROW(caching_rules(parse_strategy("caching:large_segment=" + std::string(size)).options),
+                 InvalidArgument)
+        << size;
+  }
 }
 
 TEST(CachingRules, DivisionsThatAreNoPowersOfTwoAreRefused) {

@@ -58,7 +58,7 @@ TEST_F(CachingOn6Gib, TheSixthTensorThatIsKeptIsOutOfMemoryWithTheReportedNumber
     for (int i = 0; i < 6; ++i) kept.push_back(allocator_.allocate(k916));
     FAIL() << "six fit";
   } catch (const OutOfMemory& error) {
-    EXPECT_EQ(format_bytes(caching_segment_bytes(error.facts().requested)), "916.00 MiB");
+    EXPECT_EQ(format_bytes(CachingRules{}.segment_bytes(error.facts().requested)), "916.00 MiB");
     EXPECT_EQ(format_bytes(error.facts().allocated), "4.47 GiB");
     EXPECT_EQ(format_bytes(error.facts().device_free), "186.44 MiB");
     EXPECT_EQ(format_bytes(error.facts().reserved), "4.47 GiB");

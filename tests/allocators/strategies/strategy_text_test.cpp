@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "allocators/strategies/caching_rules.h"
 #include "runtime/base/bytes.h"
 #include "tests/allocators/devices.h"
 
@@ -80,6 +81,10 @@ TEST(StrategyText, PyTorchsSettingsAreTakenAsPeopleWriteThem) {
             "expandable_segments=true,max_split=128MiB,roundup_power2=[256:1,>:4],gc=0.8");
   EXPECT_EQ(settings.limit_bytes, 4 * kGiB);
   EXPECT_EQ(parse_strategy("pytorch,per_process_memory_fraction:0.5").memory_fraction, 0.5);
+  const StrategySettings twice =
+      parse_strategy("pytorch,max_split_size_mb:64,large_segment_size_mb:32,max_split_size_mb:128");
+  EXPECT_EQ(caching_rules(twice.options).max_split_bytes, int64_t{128} << 20);  // the last, as in PyTorch
+  EXPECT_EQ(caching_rules(twice.options).large_segment_bytes, int64_t{32} << 20);
   const StrategySettings async = parse_strategy("pytorch,backend:cudaMallocAsync,max_split_size_mb:128");
   EXPECT_EQ(async.name, "stream-ordered");
   EXPECT_TRUE(async.options.empty());
@@ -122,10 +127,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"pytorch,expandable_segments:true", "must be True or False"},
         BadText{"pytorch,expandable_segments", "expandable_segments:True|False"},
         BadText{"pytorch,max_split_size_mb:128MiB", "whole number of MiB"},
-        BadText{"pytorch,max_split_size_mb:8", "must be above 20.00 MiB"},
+        BadText{"pytorch,max_split_size_mb:8", "must be at least 20.00 MiB"},
         BadText{"pytorch,backend:cuda", "native or cudaMallocAsync"},
         BadText{"pytorch,roundup_power2_divisions:3", "power of two"},
+        BadText{"pytorch,roundup_power2_divisions:0", "powers of two"},
         BadText{"pytorch,garbage_collection_threshold:2", "at most 1"},
+        BadText{"pytorch,garbage_collection_threshold:1", "must be below 1"},
+        BadText{"pytorch,large_segment_size_mb:8", "at least 10.00 MiB"},
         BadText{"pytorch:expandable_segments=True", "did you mean 'expandable_segments'?"}));
 
 constexpr StrategyOption kSome[] = {{"max_split", "SIZE", "none", ""}, {"gc", "SHARE", "none", ""}};
