@@ -28,8 +28,8 @@ struct CachingRules {
   int64_t max_split_bytes = std::numeric_limits<int64_t>::max();
   // A request of at least that size takes only a free block that is longer by less than this.
   int64_t max_non_split_rounding_bytes = int64_t{20} << 20;
-  // Of a segment for blocks above 1 MiB and below 10 MiB; PyTorch's kLargeBuffer, and large_segment_size_mb
-  // since 2.9.
+  // Of a segment for blocks above 1 MiB and below 10 MiB; PyTorch's kLargeBuffer, or its
+  // large_segment_size_mb.
   int64_t large_segment_bytes = int64_t{20} << 20;
   // Share of the limit above which idle segments are released before a new one is taken; 0: never. PyTorch's
   // garbage_collection_threshold; has no effect without a limit.

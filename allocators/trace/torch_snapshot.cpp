@@ -32,6 +32,7 @@ struct Block {
   int64_t bytes = 0;
   uint64_t stream = 0;
   Value frames = {};
+  int64_t block_bytes = 0;  // as the segment has it; 0: unknown
 };
 
 // PyTorch rounds each block up to this.
@@ -108,7 +109,8 @@ class DeviceHistory {
     std::vector<int32_t> stacks;  // by event of the trace
     for (const Block& block : live_before()) {
       const Stack& stack = stack_of(block.frames);
-      const TraceContext context = context_of(stack, block.stream, begin_ns, block.bytes);
+      TraceContext context = context_of(stack, block.stream, begin_ns, block.bytes);
+      context.block_bytes = std::max(context.block_bytes, block.block_bytes);
       builder.allocate(block.address, block.bytes, context);
       stacks.push_back(builder.name(stack.text));
     }
@@ -269,7 +271,7 @@ class DeviceHistory {
       const auto [at, is_new] = seen.try_emplace(address, false);
       if (what == Action::kFree && is_new) {
         before.push_back(
-            {address, number(event, "size"), static_cast<uint64_t>(number(event, "stream")), {}});
+            {address, number(event, "size"), static_cast<uint64_t>(number(event, "stream")), {}, 0});
       }
       at->second = what == Action::kAllocate;
     }
@@ -280,6 +282,8 @@ class DeviceHistory {
   }
 
   void add_held(const std::unordered_map<uint64_t, bool>& seen, std::vector<Block>& before) const {
+    // Beside a history, which lacks them, blocks have the sizes that requests are rounded to.
+    const bool is_moment = !has_blocks();
     for (const Value segment : pickle_.list(pickle_.get(pickle_.root(), "segments"))) {
       if (number(segment, "device") != number_) continue;
       auto next = static_cast<uint64_t>(number(segment, "address"));
@@ -293,7 +297,7 @@ class DeviceHistory {
         const bool active = pickle_.text(pickle_.get(block, "state")).starts_with("active");
         if (!active || requested <= 0 || seen.contains(address)) continue;
         before.push_back({address, requested, static_cast<uint64_t>(number(segment, "stream")),
-                          pickle_.get(block, "frames")});
+                          pickle_.get(block, "frames"), is_moment ? size : 0});
       }
     }
   }

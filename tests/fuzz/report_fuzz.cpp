@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace headroom::report;
   const headroom::MemoryFile file(data, size);
   try {
-    for (const headroom::Trace& trace : headroom::read_traces(file.path())) {
+    for (const headroom::Trace& trace : headroom::read_traces(file.path(), {}, headroom::Moments::kTake)) {
       const History history(trace);
       if (history.peak_bytes != trace.peak_bytes || history.samples.empty()) std::abort();
       if (history.samples[history.peak_sample].live_bytes != trace.peak_bytes) std::abort();

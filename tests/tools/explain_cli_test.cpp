@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "tests/run_shell.h"
 
@@ -131,7 +132,41 @@ TEST(HeadroomExplain, BadInputIsOneLine) {
   }
   const Outcome program = explain("/bin/sh");
   EXPECT_EQ(program.code, 2) << program.out;
-  EXPECT_NE(program.errors.find("is not a log, it holds binary data"), std::string::npos) << program.errors;
+  EXPECT_NE(program.errors.find("is not a log: it is a program or library"), std::string::npos)
+      << program.errors;
+  const Outcome snapshot = explain(HEADROOM_SOURCE_DIR "/tests/fuzz/seeds/snapshot.pickle");
+  EXPECT_EQ(snapshot.code, 2) << snapshot.out;
+  EXPECT_NE(snapshot.errors.find("read by headroom report"), std::string::npos) << snapshot.errors;
+}
+
+TEST(HeadroomExplain, FilesThatAreNoLogsAreRefusedByTheirBeginning) {
+  using namespace std::string_literals;
+  const ScratchFolder folder;
+  const std::string text(8192, 'x');  // as the strings of a large snapshot, which look like text
+  const std::pair<std::string, const char*> cases[] = {
+      {"(dp0\nVsegments\n" + text,
+       "it is a pickle; memory snapshots and traces are read by headroom report "},
+      {"}q\0(X\x08\0\0\0segments"s + text, "it is a pickle"},
+      {"\x80\x02}q\x01" + text, "it is a pickle"},
+      {"\x80\x05\x95" + text, "it is a pickle"},
+      {"\x08\x07\x12\x07pytorch" + text, "it is an ONNX model; headroom run --model "},
+      {"\x10\x20\0\0\0\0\0\0{\"weight\":"s + text, "it is a safetensors file"},
+      {"PK\x03\x04" + text, "it is a ZIP archive"},
+      {"\x28\xb5\x2f\xfd" + text, "it is compressed by zstd; unpack it first"},
+      {"headroom-trace 4\n" + text,
+       "it is a recording; memory snapshots and traces are read by headroom report "},
+  };
+  for (const auto& [content, expected] : cases) {
+    const Outcome outcome = explain(folder.write("train.log", content));
+    EXPECT_EQ(outcome.code, 2) << expected << outcome.out;
+    EXPECT_NE(outcome.errors.find("train.log is not a log: "s + expected), std::string::npos)
+        << outcome.errors;
+    EXPECT_EQ(std::count(outcome.errors.begin(), outcome.errors.end(), '\n'), 1) << outcome.errors;
+  }
+  const Outcome zipped =
+      explain(HEADROOM_SOURCE_DIR "/tests/tools/report/snapshots/growing-batch-gpt2-python.pickle.gz");
+  EXPECT_EQ(zipped.code, 2) << zipped.out;
+  EXPECT_NE(zipped.errors.find("it is a pickle; memory snapshots"), std::string::npos) << zipped.errors;
 }
 
 }  // namespace

@@ -61,6 +61,46 @@ TEST_F(ReportCommand, JsonHasExactBytes) {
   EXPECT_EQ(report["verdict"]["failure"]["cause"], "exhausted");
 }
 
+TEST_F(ReportCommand, ShowsTheMomentOfASnapshotWithoutAHistory) {
+  const std::string moment = HEADROOM_SOURCE_DIR "/tests/fuzz/seeds/moment.pickle";
+  const Outcome outcome = run("report " + moment + " --html " + (folder_ / "moment.html"));
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  EXPECT_TRUE(
+      outcome.out.starts_with("No history: 5.91 MiB in 2 blocks were live when the snapshot was dumped"))
+      << outcome.out;
+  EXPECT_NE(outcome.out.find("20.00 MiB reserved, of which 14.00 MiB idle"), std::string::npos)
+      << outcome.out;
+  EXPECT_NE(outcome.out.find("live at this moment"), std::string::npos) << outcome.out;
+  EXPECT_FALSE(json("report " + moment)["has_history"].get<bool>());
+  EXPECT_TRUE(json("report " + trace_)["has_history"].get<bool>());
+  for (const char* command : {"replay ", "predict ", "assert --max-peak 1GiB "}) {
+    const Outcome refused = run(command + moment);
+    EXPECT_EQ(refused.code, 2) << command << refused.out;
+    EXPECT_NE(refused.errors.find("history"), std::string::npos) << refused.errors;
+    EXPECT_EQ(std::count(refused.errors.begin(), refused.errors.end(), '\n'), 1) << refused.errors;
+  }
+}
+
+TEST_F(ReportCommand, ShowsAFailedRequestThatIsAllASnapshotHas) {
+  using namespace std::string_literals;
+  // {"segments": [], "device_traces": [[{"action": "oom", "size": 100 MiB, "device_free": 5 MiB}]]}
+  const std::string content =
+      "\x80\x02}(U\x08segments]U\x0d"
+      "device_traces]]}(U\x06"
+      "actionU\x03oomU\x04sizeJ\0\0\x40\x06U\x0b"
+      "device_freeJ\0\0\x50\0uaau."s;
+  const std::string snapshot = folder_.write("oom.pickle", content);
+  const Outcome outcome = run("report " + snapshot);
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  EXPECT_TRUE(outcome.out.starts_with("Out of memory: 100 MiB; ")) << outcome.out;
+  EXPECT_NE(outcome.out.find("5.00 MiB"), std::string::npos) << outcome.out;
+  for (const std::string format : {"memory_viz", "speedscope", "perfetto"}) {
+    EXPECT_EQ(run("report " + snapshot + " --format " + format + " --output " + (folder_ / "out")).code, 0)
+        << format;
+  }
+  EXPECT_EQ(run("report " + snapshot + " --html " + (folder_ / "out.html")).code, 0);
+}
+
 TEST_F(ReportCommand, NamesTheTensorsInTheArenaOfAPackedPlan) {
   const auto record = [&](const std::string& plan) {
     const std::string path = folder_ / (plan + ".trace");

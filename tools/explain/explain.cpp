@@ -23,6 +23,7 @@
 #include "runtime/base/progress.h"
 #include "runtime/base/terminal.h"
 #include "tools/explain/explanation.h"
+#include "tools/explain/file_kind.h"
 #include "tools/explain/log_reader.h"
 #include "tools/subcommands.h"
 
@@ -58,6 +59,9 @@ ReadLog read(const std::string& path) {
   Progress progress(0, "MiB of the log");
   if (path != "-") progress.start("reading " + printable(path));
   fill(next);
+  const std::string why = why_no_log(next, path);
+  if (!why.empty())
+    throw InvalidArgument(fmt::format("{} {}", path == "-" ? "standard input" : printable(path), why));
   const bool has_no_text = is_binary(next);
   while (next.size() == kPieceBytes) {
     progress.advance(1);

@@ -162,7 +162,7 @@ std::optional<Failure> find_failure(const History& history) {
   failure.stack_name = failed->stack;
   const bool is_snapshot = trace.format == "PyTorch memory snapshot";
   failure.driver_bytes =
-      is_snapshot ? caching_segment_bytes(CachingRules().block_bytes(failed->bytes)) : failed->bytes;
+      is_snapshot ? CachingRules{}.segment_bytes(CachingRules{}.block_bytes(failed->bytes)) : failed->bytes;
   const bool has_line = !failure.source.empty();
   const std::string loop =
       history.short_source(loop_line(trace, has_line ? failure.stack : stack_before(trace, failure.event)));

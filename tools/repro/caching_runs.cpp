@@ -27,7 +27,7 @@ std::string torch_message(const MemoryFacts& facts) {
   return fmt::format(
       "CUDA out of memory. Tried to allocate {} (GPU 0; {} total capacity; {} already allocated; {} free; {} "
       "reserved in total by PyTorch)",
-      format_bytes(caching_segment_bytes(facts.requested)), format_bytes(facts.device_total),
+      format_bytes(CachingRules{}.segment_bytes(facts.requested)), format_bytes(facts.device_total),
       format_bytes(facts.allocated), format_bytes(facts.device_free), format_bytes(facts.reserved));
 }
 

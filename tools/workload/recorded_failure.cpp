@@ -36,7 +36,8 @@ int64_t follow_reserved(const Trace& trace, const OnFailure& on_failure) {
 
 // What PyTorch asks of the driver for a request: no other recording has the free memory of a failure.
 int64_t driver_bytes(const DeviceEvent& failed) {
-  return caching_segment_bytes(CachingRules().block_bytes(failed.bytes));
+  const CachingRules rules;
+  return rules.segment_bytes(rules.block_bytes(failed.bytes));
 }
 
 bool is_request(const DeviceEvent& event) {

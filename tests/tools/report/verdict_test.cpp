@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "allocators/trace/trace_builder.h"
 #include "tests/allocators/trace/fake_training.h"
 
 namespace headroom::report {
@@ -197,6 +198,93 @@ TEST(Verdict, LossesThatAccumulateKeepTheirGraphs) {
   training.fail_in_layer(8 * kMiB);
   const Verdict verdict = verdict_of(training);
   EXPECT_TRUE(finds(verdict, Cause::kLossesKept)) << all_of(verdict);
+}
+
+// A net of one layer as the tracer records it: a batch, what its layer makes, a temporary and a loss. Of each
+// step the program keeps what it is told, and frees the batch and the loss of the step before.
+class OneLayer {
+ public:
+  struct Kept {
+    bool batch = false, output = false;
+  };
+
+  void step(Kept kept, bool backward = false) {
+    using enum MemoryCategory;
+    builder_.mark(++step_, StepPhase::kForward, 0);
+    const uint64_t batch = allocate(64 * kMiB, kInputs, "");
+    const uint64_t output = allocate(64 * kMiB, kActivations, "Linear");
+    if (step_ == 1) allocate(33 * kMiB, kLibrary, "Linear");
+    builder_.free(allocate(32 * kMiB, kWorkspace, ""), 0, {});
+    const uint64_t loss = allocate(4, kWorkspace, "");
+    if (backward) {
+      builder_.mark(step_, StepPhase::kBackward, 0);
+      builder_.free(allocate(kMiB, kGradients, "Linear"), 0, {});
+      builder_.mark(step_, StepPhase::kForward, 0);
+    }
+    if (!kept.output) builder_.free(output, 0, {});
+    if (!kept.batch) builder_.free(batch, 0, {});
+    if (loss_ != 0) builder_.free(loss_, 0, {});
+    loss_ = loss;
+  }
+
+  Verdict verdict() {
+    const Trace trace = builder_.take();
+    return judge_history(History(trace), Steps(trace));
+  }
+
+ private:
+  uint64_t allocate(int64_t bytes, MemoryCategory category, const std::string& module) {
+    const std::string line = "/home/me/train.py:11 step";
+    const std::string call =
+        "/venv/lib/python3.12/site-packages/torch/nn/modules/module.py:1790 _call_impl\n";
+    builder_.allocate(++id_, bytes,
+                      {.source = "train.py:11",
+                       .module = module,
+                       .stack = module.empty() ? line : call + line,
+                       .category = category});
+    return id_;
+  }
+
+  TraceBuilder builder_{"train.py:make_step", "Headroom trace"};
+  int64_t step_ = 0;
+  uint64_t id_ = 0, loss_ = 0;
+};
+
+TEST(Verdict, LossesOfANetOfOneLayerKeepTheirGraphs) {
+  for (const int steps : {3, 6, 12}) {  // three are traced by default
+    OneLayer program;
+    for (int i = 0; i < steps; ++i) program.step({.batch = true, .output = true});
+    const Verdict verdict = program.verdict();
+    ASSERT_TRUE(finds(verdict, Cause::kLossesKept)) << steps << all_of(verdict);
+    // The workspace of a library's handle is made once, and the temporary is freed.
+    EXPECT_NE(verdict.sentence.find("128 MiB a step since step 1"), std::string::npos) << verdict.sentence;
+  }
+}
+
+TEST(Verdict, GraphsThatBackwardRetainsAreKept) {
+  OneLayer program;
+  for (int i = 0; i < 6; ++i) program.step({.batch = true, .output = true}, true);
+  const Verdict verdict = program.verdict();
+  ASSERT_TRUE(finds(verdict, Cause::kGraphsKept)) << all_of(verdict);
+  EXPECT_NE(verdict.findings[0].advice.find("retain_graph"), std::string::npos) << verdict.findings[0].advice;
+}
+
+TEST(Verdict, OutputsWithoutTheirBatchesAreALeakAndNoGraphs) {
+  for (const bool backward : {false, true}) {
+    OneLayer program;
+    for (int i = 0; i < 6; ++i) program.step({.output = true}, backward);
+    const Verdict verdict = program.verdict();
+    ASSERT_TRUE(finds(verdict, Cause::kLeak)) << all_of(verdict);
+    EXPECT_NE(verdict.sentence.find("64 MiB a step since step 1"), std::string::npos) << verdict.sentence;
+    EXPECT_NE(verdict.findings[0].advice.find(".detach().cpu()"), std::string::npos);
+  }
+}
+
+TEST(Verdict, ACacheOfTwoBatchesIsNoLeakInThreeSteps) {
+  OneLayer program;
+  for (int i = 0; i < 3; ++i) program.step({.batch = i < 2});
+  const Verdict verdict = program.verdict();
+  EXPECT_TRUE(verdict.findings.empty()) << all_of(verdict);
 }
 
 TEST(Verdict, KeptNumbersAreNoFinding) {
