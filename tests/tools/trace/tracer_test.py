@@ -204,6 +204,14 @@ class Tracer(unittest.TestCase):
         ):
             self.assertRegex(refusal(body), rf"^tracer_test\.py:\d+: .*{expected}")
 
+    def test_classes_of_torch_cuda_stay_classes(self):
+        def loss(net, x):
+            for kind in (torch.cuda.CUDAGraph, torch.cuda.graph, torch.cuda.Stream, torch.cuda.Event):
+                kind | None  # as libraries annotate
+            return net(x).mean()
+
+        self.assertGreater(trace(training(loss), batch=8).peak_bytes, 0)
+
     def test_tensors_of_the_host_may_meet_the_gpu_where_pytorch_lets_them(self):
         def loss(net, x):
             rows = x[torch.tensor([0, 1])] * torch.tensor(2.0)

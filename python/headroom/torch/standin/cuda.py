@@ -53,6 +53,13 @@ class _Nothing:
         return lambda *args, **kwargs: None
 
 
+class _Graph:
+    """torch.cuda.CUDAGraph and torch.cuda.graph; a class, as libraries name them in annotations."""
+
+    def __init__(self, *args, **kwargs):
+        _refuse_graphs()
+
+
 def _refuse_graphs(*args, **kwargs):
     raise refusal(
         "CUDA graphs cannot be traced: their memory is a pool of their own; trace the program without them"
@@ -135,8 +142,8 @@ def install(tracer, stack):
         "set_rng_state": lambda *_, **__: None,
         "get_rng_state_all": lambda: [],
         "set_rng_state_all": lambda *_: None,
-        "CUDAGraph": _refuse_graphs,
-        "graph": _refuse_graphs,
+        "CUDAGraph": _Graph,
+        "graph": _Graph,
         "make_graphed_callables": _refuse_graphs,
         "get_arch_list": lambda: [f"sm_{gpu.capability[0]}{gpu.capability[1]}"],
         "utilization": lambda *_: 0,
