@@ -87,17 +87,13 @@ std::optional<Limit> asked_limit(const StrategySettings& settings, Device& devic
   return pool_limit(settings, device);
 }
 
-std::string title_of(const StrategySettings& settings) {
-  return settings.title.empty() ? settings.name : settings.title;
-}
-
 std::unique_ptr<Allocator> make_caching(const StrategySettings& settings, Device& device) {
   const CachingRules rules = caching_rules(settings.options);
   const std::optional<Limit> limit = asked_limit(settings, device);
   if (rules.expandable_segments) {
-    return std::make_unique<ExpandableAllocator>(device, title_of(settings), limit, rules);
+    return std::make_unique<ExpandableAllocator>(device, settings.shown_name(), limit, rules);
   }
-  return std::make_unique<CachingAllocator>(device, title_of(settings), limit, rules);
+  return std::make_unique<CachingAllocator>(device, settings.shown_name(), limit, rules);
 }
 
 std::unique_ptr<Allocator> make_pool(const StrategySettings& settings, Device& device) {
@@ -122,7 +118,7 @@ std::unique_ptr<Allocator> make_mapped(const StrategySettings& settings, Device&
 std::unique_ptr<Allocator> make_stream_ordered(const StrategySettings& settings, Device& device) {
   const auto threshold = settings.options.text("release_threshold");
   return std::make_unique<StreamOrderedAllocator>(
-      device, title_of(settings), asked_limit(settings, device),
+      device, settings.shown_name(), asked_limit(settings, device),
       threshold ? parse_bytes(*threshold, "release_threshold") : std::numeric_limits<int64_t>::max());
 }
 

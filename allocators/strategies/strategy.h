@@ -37,7 +37,10 @@ struct StrategySettings {
   };
   std::optional<FailingCalls> failing_calls = {};
   std::optional<int64_t> thread_cache_bytes = {};  // see Allocator::set_thread_cache
-  bool allow_growth = false;                       // a pool that is taken at the start grows instead
+  // What messages call the strategy.
+  const std::string& shown_name() const { return title.empty() ? name : title; }
+
+  bool allow_growth = false;  // a pool that is taken at the start grows instead
 };
 
 // One row of the table: all that programs need to know of a strategy.

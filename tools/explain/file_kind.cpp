@@ -18,7 +18,8 @@ struct Kind {
   Next next = Next::kNothing;
 };
 
-// The first bytes of formats. None begins a text in any encoding, but those that say so themselves.
+// The first bytes of formats with which no log begins. Those of traces are as in allocators/trace/formats.h,
+// which this folder does not know.
 constexpr Kind kKinds[] = {
     {"(dp0\n", "a pickle", Next::kReport},
     {"(lp0\n", "a pickle", Next::kReport},

@@ -59,11 +59,6 @@ TEST(StrategyTable, EveryStrategyHasASectionInTheDocs) {
   }
 }
 
-// What messages call it.
-std::string title_of(const StrategySettings& settings) {
-  return settings.title.empty() ? settings.name : settings.title;
-}
-
 class AllocatorContract : public testing::TestWithParam<Row> {
  protected:
   void SetUp() override {
@@ -155,7 +150,7 @@ TEST_P(AllocatorContract, StatisticsAreExact) {
   allocator->deallocate(b, 5000);
   allocator->deallocate(c, 300);
   EXPECT_EQ(allocator->statistics().allocated.current, 0);
-  EXPECT_EQ(allocator->name(), title_of(parse_strategy(GetParam().strategy)));
+  EXPECT_EQ(allocator->name(), parse_strategy(GetParam().strategy).shown_name());
   EXPECT_EQ(allocator->limit_bytes(), kLimit);
 }
 
@@ -238,7 +233,7 @@ TEST_P(AllocatorContract, NoRoomThrowsAndRecovers) {
   } catch (const OutOfMemory& error) {
     const MemoryFacts& facts = error.facts();
     EXPECT_EQ(facts.requested, kBytes);
-    EXPECT_EQ(facts.strategy, title_of(parse_strategy(GetParam().strategy)));
+    EXPECT_EQ(facts.strategy, parse_strategy(GetParam().strategy).shown_name());
     EXPECT_EQ(facts.limit, kLimit);
     EXPECT_EQ(facts.device_total, device().memory().info().total);
     EXPECT_EQ(facts.device_free, device().memory().info().free);

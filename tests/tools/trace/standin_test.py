@@ -1,0 +1,242 @@
+"""What a traced program may do, and what it is refused, as if it talked to a GPU (headroom/torch/standin)."""
+
+import math
+import os
+import re
+import sys
+import tempfile
+import unittest
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from headroom.torch import TraceError, trace
+from headroom.torch.recorder import OPTIMIZER_STATE
+from small_training import refusal, training
+
+
+class Standin(unittest.TestCase):
+    def test_a_program_without_a_device_is_traced_as_on_the_gpu(self):
+        def loss(net, x):
+            return net(x).pow(2).mean()
+
+        self.assertEqual(
+            trace(training(loss, "cuda"), batch=8).peak_bytes,
+            trace(training(loss, "cpu"), batch=8).peak_bytes,
+        )
+
+    def test_values_of_data_cannot_steer_a_step(self):
+        self.assertIn(
+            "item()",
+            refusal(lambda net, x: net(x).mean() if net(x).mean().item() > 0 else x.mean()),
+        )
+        self.assertIn(
+            "condition", refusal(lambda net, x: net(x).mean() if x.sum() > 0 else x.mean())
+        )
+        self.assertIn("take item()", refusal(lambda net, x: net(x).mean() * float(x.sum())))
+        self.assertIn("nonzero", refusal(lambda net, x: net(x).mean() + x.nonzero().sum()))
+        self.assertIn("index", refusal(lambda net, x: net(x)[x[:, 0] > 0].mean()))
+        for text in (refusal(lambda net, x: net(x[x > 0]).mean()),):
+            self.assertRegex(text, r"^standin_test\.py:\d+: ")
+
+    def test_values_of_constants_are_known(self):
+        def loss(net, x):
+            if torch.ones(4, device=x.device).all() and torch.arange(5).tolist() == [
+                0,
+                1,
+                2,
+                3,
+                4,
+            ]:
+                return net(x).mean()
+            raise AssertionError
+
+        self.assertGreater(trace(training(loss), batch=8).peak_bytes, 0)
+
+    def test_a_random_number_drawn_alone_can_steer_a_step(self):
+        def loss(net, x):
+            if torch.rand([]) < 0 or torch.empty(1).uniform_(2, 3).item() < 2:
+                raise AssertionError
+            return net(x)[: torch.randint(1, 3, (1,)).item()].mean()
+
+        self.assertGreater(trace(training(loss), batch=8).peak_bytes, 0)
+        self.assertIn(
+            "condition", refusal(lambda net, x: net(x).mean() if (torch.rand(2) < 0).any() else 0)
+        )
+        self.assertIn(
+            "condition", refusal(lambda net, x: net(x).mean() if F.dropout(net(x).mean()) else 0)
+        )
+
+    def test_a_refusal_names_the_line_of_the_library_that_the_users_line_led_to(self):
+        with tempfile.TemporaryDirectory() as folder:
+            package = os.path.join(folder, "site-packages", "lottery")
+            os.makedirs(package)
+            with open(os.path.join(package, "__init__.py"), "w", encoding="utf-8") as file:
+                file.write("def is_even(x):\n    return x.sum().item() % 2 == 0\n")
+            sys.path.insert(0, os.path.dirname(package))
+            try:
+                import lottery
+            finally:
+                sys.path.pop(0)
+            text = refusal(lambda net, x: net(x).mean() if lottery.is_even(x) else 0)
+        self.assertRegex(text, r"^standin_test\.py:\d+: lottery/__init__\.py:2: item\(\) ")
+
+    def test_data_loaders_may_shuffle_split_and_sample(self):
+        data = torch.utils.data
+
+        def make_step(batch):
+            net = nn.Linear(16, 4).cuda()
+            rows = data.TensorDataset(torch.randn(50, 16), torch.randint(0, 4, (50,)))
+            first, second = data.random_split(rows, [40, 10])
+            weighted = data.WeightedRandomSampler([1.0] * 50, 24)
+            loaders = (
+                data.DataLoader(first, batch_size=batch, shuffle=True),
+                data.DataLoader(rows, batch_size=batch, sampler=weighted),
+                data.DataLoader(second, batch, shuffle=True, generator=torch.Generator()),
+            )
+
+            def step():
+                for loader in loaders:
+                    for x, y in loader:
+                        F.cross_entropy(net(x.cuda()), y.cuda()).backward()
+
+            return step
+
+        trace_of = trace(make_step, batch=8, steps=1)
+        inputs = [e[1] for e in trace_of.recorder.events if e[0] == "a" and e[1].size == 8 * 16 * 4]
+        self.assertGreaterEqual(len(inputs), 40 // 8 + 24 // 8 + 1)
+
+    def test_optimizers_that_read_their_steps_and_norms_take_their_state(self):
+        weights = 256 * 512 + 512 + 512 * 256 + 256
+        for name, states in (("RAdam", 2), ("ASGD", 1), ("NAdam", 2), ("Adafactor", 0)):
+            if not hasattr(torch.optim, name):
+                continue
+            traced = trace(
+                training(lambda net, x: net(x).mean(), optimizer=getattr(torch.optim, name)),
+                batch=8,
+            )
+            blocks = [e[1] for e in traced.recorder.events if e[0] == "a"]
+            state = sum(b.size for b in blocks if b.category == OPTIMIZER_STATE)
+            self.assertGreaterEqual(state, states * 4 * weights, name)
+            self.assertLess(state, (states + 1) * 4 * weights, name)
+
+    def test_an_unknown_value_is_finite_and_prints_as_unknown(self):
+        texts = []
+
+        def loss(net, x):
+            value = net(x).mean()
+            number = value.item()
+            if not math.isfinite(number) or math.isnan(number):
+                raise AssertionError
+            texts.append(f"{number:.2f} {number} {max(0.5, number)} {min([number, 1.0])}")
+            return value
+
+        self.assertGreater(trace(training(loss), batch=8, steps=1).peak_bytes, 0)
+        self.assertEqual(texts, ["nan nan nan nan"])
+
+    def test_what_a_trace_cannot_follow_is_refused_in_one_line(self):
+        for body, expected in (
+            (
+                lambda net, x: F.embedding(
+                    torch.zeros(8, dtype=torch.long, device="cuda"), net[0].weight, sparse=True
+                ).mean(),
+                "sparse tensors cannot be traced",
+            ),
+            (lambda net, x: torch.cuda.CUDAGraph(), "CUDA graphs cannot be traced"),
+            (lambda net, x: net(torch.randn(8, 256)).mean(), "tensors to be on the same device"),
+        ):
+            self.assertRegex(refusal(body), rf"^\w+\.py:\d+: .*{expected}")
+
+    def test_classes_of_torch_cuda_stay_classes(self):
+        def loss(net, x):
+            for kind in (
+                torch.cuda.CUDAGraph,
+                torch.cuda.graph,
+                torch.cuda.Stream,
+                torch.cuda.Event,
+            ):
+                kind | None  # as libraries annotate
+            return net(x).mean()
+
+        self.assertGreater(trace(training(loss), batch=8).peak_bytes, 0)
+
+    def test_tensors_of_the_host_may_meet_the_gpu_where_pytorch_lets_them(self):
+        def loss(net, x):
+            rows = x[torch.tensor([0, 1])] * torch.tensor(2.0)
+            F.one_hot(torch.zeros(8, dtype=torch.long, device=x.device), num_classes=3)
+            x[torch.arange(8) > 3] = 0
+            torch.empty(8, 256).copy_(x)
+            return net(rows).mean()
+
+        self.assertGreater(trace(training(loss), batch=8).peak_bytes, 0)
+
+    def test_checkpoints_may_be_saved_in_a_step(self):
+        def loss(net, x):
+            torch.save(net.state_dict(), "/no/such/folder/weights.pt")
+            return net(x).mean()
+
+        self.assertGreater(trace(training(loss), batch=8).peak_bytes, 0)
+
+    def test_integers_are_counted_as_a_gpu_counts_them(self):
+        def loss(net, x):
+            experts = torch.randint(0, 4, (64,), device=x.device).int()
+            counts = torch.histc(experts, bins=4, min=0, max=3)
+            if counts.dtype != torch.int32 or counts.shape != (4,):
+                raise AssertionError
+            return net(x).mean()
+
+        self.assertGreater(trace(training(loss), batch=8).peak_bytes, 0)
+
+    def test_weights_may_be_drawn_from_every_distribution_of_pytorch(self):
+        init = nn.init
+
+        def loss(net, x):
+            weight = torch.empty(64, 48, device=x.device)
+            for fill in (
+                lambda w: init.trunc_normal_(w, std=0.02),
+                lambda w: init.trunc_normal_(w, a=2.5, b=3.0),
+                lambda w: init.sparse_(w, 0.1),
+                *(
+                    getattr(init, f"{name}_")
+                    for name in ("uniform", "normal", "ones", "eye", "orthogonal")
+                ),
+                *(getattr(init, f"{name}_uniform_") for name in ("xavier", "kaiming")),
+                *(getattr(init, f"{name}_normal_") for name in ("xavier", "kaiming")),
+            ):
+                fill(weight)
+            init.dirac_(torch.empty(16, 16, 3, 3, device=x.device))
+            return net(x).mean()
+
+        self.assertGreater(trace(training(loss), batch=8).peak_bytes, 0)
+
+    def test_a_loss_can_be_printed(self):
+        def loss(net, x):
+            value = net(x).mean()
+            f"{value.item():.3f} {round(value.item(), 2)} {sum([value.item(), 1.0]) / 2}"
+            return value
+
+        self.assertGreater(trace(training(loss), batch=8).peak_bytes, 0)
+
+    def test_a_function_that_makes_no_step_is_told_what_to_change(self):
+        def two(batch, width):
+            return None
+
+        def model(batch):
+            return nn.Linear(batch, batch)
+
+        for make_step, expected in (
+            (two, "two is called with a batch size alone; give 'width' a default"),
+            (model, "not the model (Linear)"),
+        ):
+            with self.assertRaisesRegex(TraceError, re.escape(expected)):
+                trace(make_step, batch=8)
+
+    def test_compiled_models_are_refused(self):
+        self.assertIn(
+            "torch.compile cannot be traced", refusal(lambda net, x: torch.compile(net)(x).mean())
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()
